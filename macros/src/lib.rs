@@ -1,0 +1,2 @@
+//! Macros of rpcrdma.
+#![forbid(unsafe_code)]

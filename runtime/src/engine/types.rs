@@ -1,0 +1,311 @@
+//! What goes into an engine and comes out of it, whatever its version.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use smallvec::SmallVec;
+
+use crate::{
+    memory::{BufferPool, MessageBuf, PayloadBuf},
+    provider::DisconnectReason,
+    xdr::{ReadChunk, Reduced, WriteChunk},
+};
+
+/// Which end of the connection this is: who connected is the client, and the requester of the forward direction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// Connected actively.
+    Client,
+    /// Accepted the connection.
+    Server,
+}
+
+/// A call's number on its connection, for as long as the call is known to the engine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct CallId(pub u64);
+
+/// A received call's number on its connection: what a reply refers to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ReplyToken(pub u64);
+
+/// A call to be sent.
+#[derive(Debug)]
+pub struct OutgoingCall {
+    /// The RPC message: a payload stream from which the items in `reduced` are missing. The engine writes the XID.
+    pub message: MessageBuf,
+    /// The items removed from it, in ascending order of position.
+    pub reduced: SmallVec<[Reduced; 2]>,
+    /// What the reply may need.
+    pub reply: ReplyResources,
+    /// When to give up.
+    pub deadline: Option<Instant>,
+}
+
+/// What the reply to a call may need at most (RFC 8166 §6.2).
+#[derive(Debug, Default)]
+pub struct ReplyResources {
+    /// Most octets of the reply's payload stream, RPC header included, when every eligible result is reduced.
+    pub max_inline: u64,
+    /// One Write chunk for each eligible result, in order.
+    pub chunks: SmallVec<[ResultChunk; 2]>,
+}
+
+/// Where one eligible result may land.
+#[derive(Debug)]
+pub struct ResultChunk {
+    /// Most octets of the item.
+    pub max_len: u64,
+    /// Memory the caller supplies; otherwise it comes from the engine's pool. At least `max_len` octets.
+    pub landing: Option<PayloadBuf>,
+}
+
+/// A message's payload stream, as it arrived.
+#[derive(Debug)]
+pub enum Payload {
+    /// In a Receive.
+    Inline(MessageBuf),
+    /// By RDMA, in memory of its own (Position-Zero Read chunk, Reply chunk).
+    Long(Bytes),
+}
+
+impl Payload {
+    /// The octets.
+    #[must_use]
+    pub fn as_slice(&self) -> &[u8] {
+        match self {
+            Self::Inline(message) => message,
+            Self::Long(bytes) => bytes,
+        }
+    }
+}
+
+/// How a message was conveyed (RFC 8166 §3.5).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Format {
+    /// Whole in one Send.
+    Short,
+    /// In one Send, eligible items in chunks.
+    Chunked,
+    /// The payload stream itself in a chunk.
+    Long,
+}
+
+/// A reply that has arrived. All memory that was exposed for its call is invalid by now.
+#[derive(Debug)]
+pub struct IncomingReply {
+    /// The RPC message: its payload stream.
+    pub payload: Payload,
+    /// The Write chunks, as many as the call provided.
+    pub writes: SmallVec<[WriteChunk; 2]>,
+    /// How the reply was conveyed.
+    pub format: Format,
+}
+
+/// A call that has arrived, its Read chunks pulled.
+#[derive(Debug)]
+pub struct IncomingCall {
+    /// What the reply is to refer to.
+    pub token: ReplyToken,
+    /// Its XID.
+    pub xid: u32,
+    /// The RPC message: its payload stream.
+    pub payload: Payload,
+    /// Its Read chunks, the Position-Zero one excepted, in ascending order of position.
+    pub reads: SmallVec<[ReadChunk; 2]>,
+    /// What the requester provided for the reply.
+    pub reply: ReplyPlan,
+}
+
+/// What a requester provided for its reply.
+#[derive(Debug, Clone, Default)]
+pub struct ReplyPlan {
+    /// Capacity of each Write chunk in octets, in order; `None` for an empty Write chunk.
+    pub write_chunks: SmallVec<[Option<u64>; 4]>,
+    /// Capacity of the Reply chunk, where there is one.
+    pub reply_chunk: Option<u64>,
+    /// Most octets of payload stream that fit inline after the transport header.
+    pub max_inline: u64,
+}
+
+/// A reply to be sent.
+#[derive(Debug)]
+pub struct OutgoingReply {
+    /// The RPC message: a payload stream from which the items in `reduced` are missing.
+    pub message: MessageBuf,
+    /// The items removed from it, in order; `chunk` says which Write chunk each goes to.
+    pub reduced: SmallVec<[Reduced; 2]>,
+}
+
+/// What an engine tells.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Event {
+    /// A call of this end's is over; the call id is free.
+    CallFinished {
+        /// From `start_call`.
+        id: CallId,
+        /// What came of it.
+        result: Result<IncomingReply, CallFailure>,
+    },
+    /// A call of the peer's.
+    CallArrived(IncomingCall),
+    /// The reply's last Send is handed over, or the reply could not be sent.
+    ReplySent {
+        /// From the call.
+        token: ReplyToken,
+        /// `false` when the connection ended first, or the requester provided too little for it.
+        delivered: bool,
+    },
+    /// The connection is over; every call has finished before this.
+    Closed(CloseReason),
+}
+
+/// Why a call got no RPC reply.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CallFailure {
+    /// The connection ended. Whether the call was carried out is unknown if it was `sent`.
+    #[error("connection closed ({reason}), call {}", if *.sent { "sent, outcome unknown" } else { "not sent" })]
+    Closed {
+        /// Why.
+        reason: CloseReason,
+        /// Whether any of it may have reached the peer: if not, a retry is safe.
+        sent: bool,
+    },
+    /// The deadline passed first. Whether the call was or will be carried out is unknown if it was `sent`.
+    #[error("deadline passed, call {}", if *.sent { "sent, outcome unknown" } else { "not sent" })]
+    DeadlineExceeded {
+        /// Whether any of it may have reached the peer.
+        sent: bool,
+    },
+    /// The caller gave up.
+    #[error("cancelled")]
+    Cancelled {
+        /// Whether any of it may have reached the peer.
+        sent: bool,
+    },
+    /// The responder's transport refused the call with RDMA_ERROR, ERR_VERS (RFC 8166 §4.5.1).
+    #[error("the responder supports RPC-over-RDMA versions {low} to {high} only")]
+    VersionMismatch {
+        /// Lowest version it supports.
+        low: u32,
+        /// Highest version it supports.
+        high: u32,
+    },
+    /// The responder's transport refused the call with RDMA_ERROR, ERR_CHUNK (RFC 8166 §4.5.2, §4.5.3): it could
+    /// not parse the header, or the chunks provided were too small or unusable.
+    #[error("the responder reported ERR_CHUNK (RFC 8166 section 4.5): it could not use the header or its chunks")]
+    ChunkError,
+    /// The reply broke a rule of the protocol.
+    #[error("bad reply: {0}")]
+    BadReply(String),
+    /// Memory could not be registered for the call.
+    #[error("memory registration failed: {0}")]
+    Registration(String),
+    /// The call does not fit the protocol's limits: too many chunks or segments, an item of 4 GiB or more.
+    #[error("the call cannot be sent: {0}")]
+    TooLarge(String),
+}
+
+/// Why a connection is over.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CloseReason {
+    /// The provider ended it.
+    #[error("{0}")]
+    Disconnected(#[from] DisconnectReason),
+    /// The peer broke a rule of RPC-over-RDMA.
+    #[error("the peer broke RPC-over-RDMA: {0}")]
+    PeerViolation(String),
+    /// The peer was silent for too long.
+    #[error("idle for {0:?}")]
+    Idle(Duration),
+}
+
+/// What both versions' engines are configured with.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct EngineConfig {
+    /// Credits this end grants to the peer's calls (responder), and asks for (requester). Default 32.
+    pub credits: u32,
+    /// Most octets this end sends inline unless the peer takes less. Default 4096.
+    pub send_size: u32,
+    /// Size of this end's Receives. Default 4096.
+    pub receive_size: u32,
+    /// Eligible arguments shorter than this stay inline where they fit. Default 1024.
+    pub min_reduce: usize,
+    /// Longest segment this end makes; a chunk has as many as it needs. Default 1 GiB.
+    pub max_segment_len: u32,
+    /// Most segments of one chunk, and of one message, that are accepted from a peer. Default 256.
+    pub max_segments: u32,
+    /// Most chunks of one message that are accepted from a peer. Default 16.
+    pub max_chunks: u32,
+    /// Most octets pulled for one call (Read chunks), or provided for its reply. Default 64 MiB.
+    pub max_call_len: u64,
+    /// Most octets of Read chunks being pulled, or pulled and not yet answered, on the connection. Default 256 MiB.
+    pub max_pulled: u64,
+    /// Where message buffers and landing memory come from.
+    pub pool: BufferPool,
+}
+
+impl Default for EngineConfig {
+    fn default() -> Self {
+        Self {
+            credits: 32,
+            send_size: 4096,
+            receive_size: 4096,
+            min_reduce: 1024,
+            max_segment_len: 1 << 30,
+            max_segments: 256,
+            max_chunks: 16,
+            max_call_len: 64 << 20,
+            max_pulled: 256 << 20,
+            pool: BufferPool::default(),
+        }
+    }
+}
+
+/// What has happened on a connection, counted from its start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Counters {
+    /// Calls sent.
+    pub calls_sent: u64,
+    /// Calls received.
+    pub calls_received: u64,
+    /// Replies sent.
+    pub replies_sent: u64,
+    /// Replies received.
+    pub replies_received: u64,
+    /// Octets sent by Send.
+    pub sent: u64,
+    /// Octets received by Send.
+    pub received: u64,
+    /// Octets this end pulled by RDMA Read.
+    pub rdma_read: u64,
+    /// Octets this end pushed by RDMA Write.
+    pub rdma_written: u64,
+    /// Octets the peer was offered as Read chunks in calls that were answered.
+    pub offered_read: u64,
+    /// Octets the peer returned by RDMA Write.
+    pub returned_written: u64,
+    /// Registrations made.
+    pub registrations: u64,
+    /// Handles that the peer invalidated by Send with Invalidate.
+    pub remote_invalidations: u64,
+    /// Octets of eligible items that went inline, copied.
+    pub copied_eligible: u64,
+    /// Credits granted by the peer last.
+    pub credits_granted: u32,
+    /// Calls waiting for a credit now.
+    pub calls_queued: u32,
+    /// Transport errors sent to the peer (RDMA_ERROR).
+    pub errors_sent: u64,
+    /// Transport errors received from the peer.
+    pub errors_received: u64,
+    /// Received messages discarded, as RFC 8166 §4.5 demands.
+    pub discarded: u64,
+    /// Regions exposed to the peer now.
+    pub exposed: u32,
+}

@@ -1,0 +1,20 @@
+//! Remote procedure calls over RDMA.
+#![forbid(unsafe_code)]
+
+// Generated code names the runtime `::rpcrdma`; this makes the same paths work inside the runtime itself.
+#[allow(unused_extern_crates)]
+extern crate self as rpcrdma;
+
+pub mod engine;
+pub mod memory;
+pub mod provider;
+pub mod rpc;
+pub mod service;
+pub mod xdr;
+
+#[doc(hidden)]
+pub mod __private {
+    //! What generated code needs of other crates, so that its users need not depend on them.
+    pub use bytes::Bytes;
+    pub use smallvec::SmallVec;
+}

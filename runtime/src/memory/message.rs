@@ -1,0 +1,105 @@
+//! Buffers for messages that are sent and received whole.
+
+use std::ops::{Deref, DerefMut};
+
+use super::PayloadBuf;
+
+/// What a flat encoding is appended to.
+pub trait Output {
+    /// Appends octets.
+    fn append(&mut self, octets: &[u8]);
+}
+
+impl Output for Vec<u8> {
+    #[inline]
+    fn append(&mut self, octets: &[u8]) {
+        self.extend_from_slice(octets);
+    }
+}
+
+/// A message in pooled memory, with room in front for a transport header.
+///
+/// Derefs to the message's octets. It returns to its pool when dropped.
+#[derive(Debug)]
+pub struct MessageBuf {
+    memory: PayloadBuf,
+    start: usize,
+    end: usize,
+}
+
+impl MessageBuf {
+    /// An empty message in `memory`, with `headroom` octets in front of it.
+    #[must_use]
+    pub fn new(memory: PayloadBuf, headroom: usize) -> Self {
+        let start = headroom.min(memory.len());
+        Self { memory, start, end: start }
+    }
+
+    /// A received message: the first `len` octets of `memory`.
+    #[must_use]
+    pub fn received(memory: PayloadBuf, len: usize) -> Self {
+        let end = len.min(memory.len());
+        Self { memory, start: 0, end }
+    }
+
+    /// Octets that can still be put in front.
+    #[must_use]
+    pub fn headroom(&self) -> usize {
+        self.start
+    }
+
+    /// Puts `header` in front of the message; `false`, and nothing done, where there is no room.
+    #[must_use]
+    pub fn prepend(&mut self, header: &[u8]) -> bool {
+        let Some(start) = self.start.checked_sub(header.len()) else { return false };
+        self.memory[start..self.start].copy_from_slice(header);
+        self.start = start;
+        true
+    }
+
+    /// Removes `len` octets, at most all, from the front: a transport header that has been read.
+    pub fn advance(&mut self, len: usize) {
+        self.start += len.min(self.end - self.start);
+    }
+
+    /// The memory and the message's place in it.
+    #[must_use]
+    pub fn into_parts(self) -> (PayloadBuf, std::ops::Range<usize>) {
+        (self.memory, self.start..self.end)
+    }
+
+    /// The message as shared memory, which returns to its pool when the last view is dropped.
+    #[must_use]
+    pub fn freeze(self) -> bytes::Bytes {
+        let (memory, range) = self.into_parts();
+        memory.freeze().slice(range)
+    }
+}
+
+impl Output for MessageBuf {
+    /// Appends, in larger memory if need be.
+    #[inline]
+    fn append(&mut self, octets: &[u8]) {
+        let end = self.end + octets.len();
+        if end > self.memory.len() {
+            self.memory.grow(end);
+        }
+        self.memory[self.end..end].copy_from_slice(octets);
+        self.end = end;
+    }
+}
+
+impl Deref for MessageBuf {
+    type Target = [u8];
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        &self.memory[self.start..self.end]
+    }
+}
+
+impl DerefMut for MessageBuf {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.memory[self.start..self.end]
+    }
+}

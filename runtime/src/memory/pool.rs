@@ -1,0 +1,218 @@
+//! Pools of payload memory.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    ops::{Deref, DerefMut},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+};
+
+use bytes::Bytes;
+
+/// Memory of the user's own that RDMA may land in: an anonymous or file mapping, a slab, a device's buffer.
+pub trait LandingMemory: Send + Sync + 'static {
+    /// The memory, always the same range.
+    fn as_slice(&self) -> &[u8];
+    /// The memory, always the same range.
+    fn as_mut_slice(&mut self) -> &mut [u8];
+}
+
+enum Storage {
+    Heap(Vec<u8>),
+    Own(Box<dyn LandingMemory>),
+}
+
+/// Writable memory with one owner, from a pool or of the user's own.
+///
+/// Derefs to its octets. Dropping it, or the last [`Bytes`] made of it, returns it to its pool.
+pub struct PayloadBuf {
+    storage: Storage,
+    len: usize,
+    pool: Option<BufferPool>,
+}
+
+impl PayloadBuf {
+    /// Memory of the user's own.
+    #[must_use]
+    pub fn from_memory(memory: Box<dyn LandingMemory>) -> Self {
+        let len = memory.as_slice().len();
+        Self { storage: Storage::Own(memory), len, pool: None }
+    }
+
+    /// Shortens it to `len` octets, at most what it has.
+    pub fn truncate(&mut self, len: usize) {
+        self.len = self.len.min(len);
+    }
+
+    /// Makes it `len` octets long, moving to other memory from the same pool where it must; contents are kept.
+    pub fn grow(&mut self, len: usize) {
+        if len <= self.len {
+            return;
+        }
+        if let Storage::Heap(heap) = &self.storage {
+            if len <= heap.len() {
+                self.len = len;
+                return;
+            }
+        }
+        let mut larger = match &self.pool {
+            Some(pool) => pool.alloc(len),
+            None => Self::from(vec![0; len]),
+        };
+        larger[..self.len].copy_from_slice(self);
+        *self = larger;
+    }
+
+    /// Makes it shared and read-only.
+    #[must_use]
+    pub fn freeze(self) -> Bytes {
+        if self.is_empty() { Bytes::new() } else { Bytes::from_owner(self) }
+    }
+}
+
+impl From<Vec<u8>> for PayloadBuf {
+    fn from(memory: Vec<u8>) -> Self {
+        let len = memory.len();
+        Self { storage: Storage::Heap(memory), len, pool: None }
+    }
+}
+
+impl Drop for PayloadBuf {
+    fn drop(&mut self) {
+        if let (Some(pool), Storage::Heap(heap)) = (self.pool.take(), &mut self.storage) {
+            pool.put_back(std::mem::take(heap));
+        }
+    }
+}
+
+impl Deref for PayloadBuf {
+    type Target = [u8];
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        match &self.storage {
+            Storage::Heap(heap) => &heap[..self.len],
+            Storage::Own(own) => &own.as_slice()[..self.len],
+        }
+    }
+}
+
+impl DerefMut for PayloadBuf {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [u8] {
+        match &mut self.storage {
+            Storage::Heap(heap) => &mut heap[..self.len],
+            Storage::Own(own) => &mut own.as_mut_slice()[..self.len],
+        }
+    }
+}
+
+impl AsRef<[u8]> for PayloadBuf {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl fmt::Debug for PayloadBuf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PayloadBuf").field("len", &self.len).field("pooled", &self.pool.is_some()).finish()
+    }
+}
+
+/// What a pool holds and has given out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct PoolStats {
+    /// Buffers given out that have not come back.
+    pub outstanding: usize,
+    /// Octets kept for reuse.
+    pub kept: usize,
+    /// Buffers that had to be allocated, ever.
+    pub allocated: u64,
+}
+
+/// A pool of payload memory in sizes of powers of two, shared by its clones.
+///
+/// Contents of memory that has been used before are left as they are: no octet of it is ever sent unless it
+/// was written for that.
+#[derive(Clone, Default)]
+pub struct BufferPool(Arc<PoolInner>);
+
+struct PoolInner {
+    free: Mutex<BTreeMap<usize, Vec<Vec<u8>>>>,
+    kept: AtomicUsize,
+    max_kept: usize,
+    outstanding: AtomicUsize,
+    allocated: AtomicU64,
+}
+
+impl Default for PoolInner {
+    fn default() -> Self {
+        Self {
+            free: Mutex::default(),
+            kept: AtomicUsize::new(0),
+            max_kept: BufferPool::DEFAULT_MAX_KEPT,
+            outstanding: AtomicUsize::new(0),
+            allocated: AtomicU64::new(0),
+        }
+    }
+}
+
+impl BufferPool {
+    /// Octets a pool keeps for reuse unless told otherwise: 256 MiB.
+    pub const DEFAULT_MAX_KEPT: usize = 256 << 20;
+    const SMALLEST: usize = 1 << 10;
+
+    /// A pool that keeps at most `max_kept` octets for reuse; more is given back to the system.
+    #[must_use]
+    pub fn with_max_kept(max_kept: usize) -> Self {
+        Self(Arc::new(PoolInner { max_kept, ..PoolInner::default() }))
+    }
+
+    /// Memory of `len` octets. What it contains is unspecified (but never another process's).
+    #[must_use]
+    pub fn alloc(&self, len: usize) -> PayloadBuf {
+        let class = len.max(Self::SMALLEST).checked_next_power_of_two().unwrap_or(len);
+        let reused = self.0.free.lock().unwrap_or_else(PoisonError::into_inner).get_mut(&class).and_then(Vec::pop);
+        let heap = match reused {
+            Some(heap) => {
+                self.0.kept.fetch_sub(class, Ordering::Relaxed);
+                heap
+            }
+            None => {
+                self.0.allocated.fetch_add(1, Ordering::Relaxed);
+                vec![0; class]
+            }
+        };
+        self.0.outstanding.fetch_add(1, Ordering::Relaxed);
+        PayloadBuf { storage: Storage::Heap(heap), len, pool: Some(self.clone()) }
+    }
+
+    /// What the pool holds and has given out.
+    #[must_use]
+    pub fn stats(&self) -> PoolStats {
+        PoolStats {
+            outstanding: self.0.outstanding.load(Ordering::Relaxed),
+            kept: self.0.kept.load(Ordering::Relaxed),
+            allocated: self.0.allocated.load(Ordering::Relaxed),
+        }
+    }
+
+    fn put_back(&self, heap: Vec<u8>) {
+        self.0.outstanding.fetch_sub(1, Ordering::Relaxed);
+        let class = heap.len();
+        if self.0.kept.fetch_add(class, Ordering::Relaxed) + class > self.0.max_kept {
+            self.0.kept.fetch_sub(class, Ordering::Relaxed);
+            return;
+        }
+        self.0.free.lock().unwrap_or_else(PoisonError::into_inner).entry(class).or_default().push(heap);
+    }
+}
+
+impl fmt::Debug for BufferPool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("BufferPool").field(&self.stats()).finish()
+    }
+}

@@ -1,0 +1,1 @@
+//! ONC RPC version 2 (RFC 5531).

@@ -1,0 +1,37 @@
+//! What generated stubs implement and use: procedures, services, and their bounds.
+
+use smallvec::SmallVec;
+
+use crate::xdr::{XdrDecode, XdrEncode};
+
+/// One procedure of a program version: a marker type that the compiler generates.
+pub trait Procedure: Send + Sync + 'static {
+    /// The RPC program number.
+    const PROGRAM: u32;
+    /// The program version.
+    const VERSION: u32;
+    /// The procedure number.
+    const NUMBER: u32;
+    /// `PROGRAM.PROCEDURE`, as the XDR names them: for messages and traces.
+    const NAME: &'static str;
+    /// Whether carrying it out twice is as good as once (`@idempotent`).
+    const IDEMPOTENT: bool = false;
+    /// The arguments.
+    type Args: XdrEncode + XdrDecode + Send + 'static;
+    /// The result.
+    type Reply: XdrEncode + XdrDecode + Send + 'static;
+
+    /// What the reply to these arguments takes at most (RFC 8166 §6.2).
+    fn reply_bounds(args: &Self::Args) -> ReplyBounds;
+}
+
+/// Most that a procedure's result takes.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ReplyBounds {
+    /// Octets of the result's encoding that stay in the payload stream when every eligible item is reduced; the RPC
+    /// reply header is not counted.
+    pub inline: u64,
+    /// Octets of each eligible item, without count and padding, in the order of the encoding. An item of which
+    /// this call can return nothing may be given as 0.
+    pub chunks: SmallVec<[u64; 2]>,
+}

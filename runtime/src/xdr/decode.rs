@@ -1,0 +1,375 @@
+//! The decoder: a bounded cursor over a payload stream that splices reduced items back in.
+
+use bytes::Bytes;
+
+use super::{DecodeError, DecodeErrorKind, XdrDecode, pad_len, padded_len};
+
+/// An item at least this long is shared with the message it came in instead of copied, where that message is
+/// memory of its own (a Position-Zero Read chunk or a Reply chunk).
+const SHARE_FROM: usize = 256;
+
+/// Bounds on what decoding may cost. They are on by default.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Limits {
+    /// Levels of recursive types. Default 100.
+    pub max_depth: u32,
+    /// Octets of memory that the decoded value may take, payload that arrives by reference not counted.
+    /// Default 64 MiB.
+    pub max_memory: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { max_depth: 100, max_memory: 64 << 20 }
+    }
+}
+
+/// A Read chunk of a call, its data pulled: to be spliced in by position (RFC 8166 §3.4.5).
+#[derive(Debug, Clone)]
+pub struct ReadChunk {
+    /// Offset in the unreduced stream, in octets.
+    pub position: u32,
+    /// All its segments' data.
+    pub data: Bytes,
+}
+
+/// A Write chunk as a reply returned it: to be spliced in, in order (RFC 8166 §3.4.6).
+#[derive(Debug, Clone)]
+pub struct WriteChunk {
+    /// What the responder wrote; empty for an unused chunk.
+    pub data: Bytes,
+    /// Whether the requester provided segments. `false` is the empty Write chunk of RFC 8166 §4.3.2.3.
+    pub provided: bool,
+}
+
+/// Reads XDR items from a payload stream, and reduced items from chunks.
+#[derive(Debug)]
+pub struct Decoder<'a> {
+    buf: &'a [u8],
+    at: usize,
+    /// Octets of reduced items, padding included, spliced in before `at`.
+    spliced: u64,
+    shared: Option<&'a Bytes>,
+    reads: &'a [ReadChunk],
+    writes: &'a [WriteChunk],
+    next_write: usize,
+    limits: Limits,
+    depth: u32,
+    memory: usize,
+}
+
+impl<'a> Decoder<'a> {
+    /// Reads from `buf`; counted opaque items are copied out of it.
+    #[must_use]
+    pub fn new(buf: &'a [u8]) -> Self {
+        Self {
+            buf,
+            at: 0,
+            spliced: 0,
+            shared: None,
+            reads: &[],
+            writes: &[],
+            next_write: 0,
+            limits: Limits::default(),
+            depth: 0,
+            memory: 0,
+        }
+    }
+
+    /// Reads from `bytes`; large counted opaque items share its memory.
+    #[must_use]
+    pub fn shared(bytes: &'a Bytes) -> Self {
+        Self { shared: Some(bytes), ..Self::new(bytes) }
+    }
+
+    /// Splices the Read chunks of a call in, which are in ascending order of position.
+    #[must_use]
+    pub fn with_read_chunks(mut self, reads: &'a [ReadChunk]) -> Self {
+        self.reads = reads;
+        self
+    }
+
+    /// Splices the Write chunks of a reply in, in order.
+    #[must_use]
+    pub fn with_write_chunks(mut self, writes: &'a [WriteChunk]) -> Self {
+        self.writes = writes;
+        self
+    }
+
+    /// Replaces the default limits.
+    #[must_use]
+    pub fn with_limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Octets left in the payload stream.
+    #[inline]
+    #[must_use]
+    pub fn remaining(&self) -> usize {
+        self.buf.len() - self.at
+    }
+
+    /// Octets of the payload stream read so far.
+    #[inline]
+    #[must_use]
+    pub fn consumed(&self) -> usize {
+        self.at
+    }
+
+    /// Offset in the unreduced stream, in octets.
+    #[inline]
+    #[must_use]
+    pub fn position(&self) -> u64 {
+        self.at as u64 + self.spliced
+    }
+
+    /// An error at the current position.
+    #[must_use]
+    #[cold]
+    pub fn error(&self, kind: DecodeErrorKind) -> DecodeError {
+        DecodeError::new(kind, self.position())
+    }
+
+    /// Takes `len` octets as they are, without padding.
+    ///
+    /// # Errors
+    /// [`DecodeErrorKind::Truncated`].
+    #[inline]
+    pub fn take(&mut self, len: usize) -> Result<&'a [u8], DecodeError> {
+        match self.buf[self.at..].get(..len) {
+            Some(octets) => {
+                self.at += len;
+                Ok(octets)
+            }
+            None => Err(self.error(DecodeErrorKind::Truncated { needed: len, remaining: self.remaining() })),
+        }
+    }
+
+    /// Takes `N` octets.
+    ///
+    /// # Errors
+    /// [`DecodeErrorKind::Truncated`].
+    #[inline]
+    pub fn take_array<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
+        match self.buf[self.at..].first_chunk::<N>() {
+            Some(octets) => {
+                self.at += N;
+                Ok(*octets)
+            }
+            None => Err(self.error(DecodeErrorKind::Truncated { needed: N, remaining: self.remaining() })),
+        }
+    }
+
+    /// Takes one 32-bit word.
+    ///
+    /// # Errors
+    /// [`DecodeErrorKind::Truncated`].
+    #[inline]
+    pub fn take_u32(&mut self) -> Result<u32, DecodeError> {
+        self.take_array().map(u32::from_be_bytes)
+    }
+
+    /// Takes one 64-bit word.
+    ///
+    /// # Errors
+    /// [`DecodeErrorKind::Truncated`].
+    #[inline]
+    pub fn take_u64(&mut self) -> Result<u64, DecodeError> {
+        self.take_array().map(u64::from_be_bytes)
+    }
+
+    /// Takes a boolean or presence flag (RFC 4506 §4.4).
+    ///
+    /// # Errors
+    /// Also for any value but 0 and 1.
+    #[inline]
+    pub fn take_bool(&mut self) -> Result<bool, DecodeError> {
+        match self.take_u32()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            value => Err(self.error(DecodeErrorKind::BadBool { value })),
+        }
+    }
+
+    /// Skips the padding after an item of `len` octets.
+    ///
+    /// # Errors
+    /// When it is missing or not zero.
+    #[inline]
+    pub fn take_padding(&mut self, len: usize) -> Result<(), DecodeError> {
+        let pad = self.take(pad_len(len))?;
+        if pad.iter().any(|&octet| octet != 0) {
+            return Err(self.error(DecodeErrorKind::BadPadding));
+        }
+        Ok(())
+    }
+
+    /// Takes a count and compares it with the declared maximum.
+    ///
+    /// # Errors
+    /// [`DecodeErrorKind::LengthExceedsMaximum`].
+    #[inline]
+    pub fn take_count(&mut self, max: u32) -> Result<u32, DecodeError> {
+        let len = self.take_u32()?;
+        if len > max {
+            return Err(self.error(DecodeErrorKind::LengthExceedsMaximum { len, max }));
+        }
+        Ok(len)
+    }
+
+    /// Takes `len` octets and their padding without copying: a view of the message.
+    ///
+    /// # Errors
+    /// When they exceed what remains.
+    #[inline]
+    pub fn take_opaque_ref(&mut self, len: u32) -> Result<&'a [u8], DecodeError> {
+        let n = len as usize;
+        if n > self.remaining() {
+            return Err(self.error(DecodeErrorKind::LengthExceedsRemaining { len, remaining: self.remaining() }));
+        }
+        let octets = self.take(n)?;
+        self.take_padding(n)?;
+        Ok(octets)
+    }
+
+    /// Takes `len` inline octets and their padding as memory that outlives the message.
+    ///
+    /// # Errors
+    /// When they exceed what remains, or the memory limit.
+    pub fn take_opaque(&mut self, len: u32) -> Result<Bytes, DecodeError> {
+        let start = self.at;
+        let octets = self.take_opaque_ref(len)?;
+        match self.shared {
+            Some(shared) if octets.len() >= SHARE_FROM => Ok(shared.slice(start..start + octets.len())),
+            _ => {
+                self.charge(octets.len())?;
+                Ok(Bytes::copy_from_slice(octets))
+            }
+        }
+    }
+
+    /// Takes the contents of an eligible item of `len` octets: from the chunk that stands for it, without a
+    /// copy, or inline.
+    ///
+    /// # Errors
+    /// When the chunk does not fit the item, or as [`take_opaque`](Self::take_opaque).
+    pub fn take_ddp_opaque(&mut self, len: u32) -> Result<Bytes, DecodeError> {
+        match self.take_chunk(len as usize)? {
+            Some(data) => Ok(data),
+            None => self.take_opaque(len),
+        }
+    }
+
+    /// The chunk's data if the eligible item of `len` octets that starts here was reduced.
+    ///
+    /// # Errors
+    /// When the chunk does not fit the item, or a rule of RFC 8166 §6.1 was broken.
+    pub fn take_chunk(&mut self, len: usize) -> Result<Option<Bytes>, DecodeError> {
+        if let [read, rest @ ..] = self.reads {
+            if u64::from(read.position) == self.position() {
+                // RFC 8166 §3.4.5.2: a Read chunk may include the round-up padding.
+                if read.data.len() != len && read.data.len() != padded_len(len) {
+                    return Err(self.error(DecodeErrorKind::ChunkLength { chunk: read.data.len(), item: len }));
+                }
+                self.reads = rest;
+                self.spliced += padded_len(len) as u64;
+                return Ok(Some(read.data.slice(..len)));
+            }
+        }
+        let Some(write) = self.writes.get(self.next_write) else { return Ok(None) };
+        if !write.provided {
+            // RFC 8166 §4.3.2.3: an empty Write chunk forces its item inline.
+            self.next_write += 1;
+            return Ok(None);
+        }
+        match (write.data.len(), len) {
+            // An empty item: some responders let it consume a Write chunk, others (Linux) do not.
+            (0, 0) => {
+                self.next_write += 1;
+                Ok(Some(Bytes::new()))
+            }
+            (_, 0) => Ok(Some(Bytes::new())),
+            // RFC 8166 §6.1: what could have been placed in a chunk was not.
+            (0, item) => Err(self.error(DecodeErrorKind::NotReduced { item })),
+            // RFC 8166 §3.4.6.2: a responder never writes the padding.
+            (chunk, item) if chunk != item => Err(self.error(DecodeErrorKind::ChunkLength { chunk, item })),
+            _ => {
+                self.next_write += 1;
+                self.spliced += padded_len(len) as u64;
+                Ok(Some(write.data.clone()))
+            }
+        }
+    }
+
+    /// Accounts for `octets` of memory that the value is going to take.
+    ///
+    /// # Errors
+    /// [`DecodeErrorKind::TooMuchMemory`].
+    #[inline]
+    pub fn charge(&mut self, octets: usize) -> Result<(), DecodeError> {
+        self.memory = self.memory.saturating_add(octets);
+        if self.memory > self.limits.max_memory {
+            return Err(self.error(DecodeErrorKind::TooMuchMemory { max: self.limits.max_memory }));
+        }
+        Ok(())
+    }
+
+    /// Enters one level of a recursive type; [`leave`](Self::leave) undoes it.
+    ///
+    /// # Errors
+    /// [`DecodeErrorKind::TooDeep`].
+    #[inline]
+    pub fn enter(&mut self) -> Result<(), DecodeError> {
+        if self.depth >= self.limits.max_depth {
+            return Err(self.error(DecodeErrorKind::TooDeep { max: self.limits.max_depth }));
+        }
+        self.depth += 1;
+        Ok(())
+    }
+
+    /// Leaves one level of a recursive type.
+    #[inline]
+    pub fn leave(&mut self) {
+        self.depth = self.depth.saturating_sub(1);
+    }
+
+    /// A decoder for an eligible item that is not opaque and arrived in a chunk, with what is left of the limits.
+    #[must_use]
+    pub fn nested<'b>(&self, chunk: &'b Bytes) -> Decoder<'b> {
+        let limits = Limits {
+            max_depth: self.limits.max_depth.saturating_sub(self.depth),
+            max_memory: self.limits.max_memory.saturating_sub(self.memory),
+        };
+        Decoder::shared(chunk).with_limits(limits)
+    }
+
+    /// Ends decoding: nothing may be left, neither in the stream nor in chunks.
+    ///
+    /// # Errors
+    /// Names what is left.
+    pub fn finish(self) -> Result<(), DecodeError> {
+        if let Some(read) = self.reads.first() {
+            return Err(self.error(DecodeErrorKind::StrayChunk { position: read.position }));
+        }
+        for (chunk, write) in self.writes.iter().enumerate().skip(self.next_write) {
+            if !write.data.is_empty() {
+                return Err(self.error(DecodeErrorKind::StrayWriteChunk { chunk, len: write.data.len() }));
+            }
+        }
+        if self.remaining() != 0 {
+            return Err(self.error(DecodeErrorKind::Trailing { remaining: self.remaining() }));
+        }
+        Ok(())
+    }
+
+    /// Reads one value.
+    ///
+    /// # Errors
+    /// As the type's [`XdrDecode::decode`].
+    #[inline]
+    pub fn read<T: XdrDecode>(&mut self) -> Result<T, DecodeError> {
+        T::decode(self)
+    }
+}

@@ -1,0 +1,66 @@
+//! XDR (RFC 4506) codec: traits that generated code implements, sinks it writes to, and the decoder it reads from.
+//!
+//! The same generated code serves a flat encoding and one from which items eligible for direct data
+//! placement (DDP, RFC 8166 §6.1) have been removed: it asks the [`Sink`] at each eligible item, and
+//! the sink decides. Likewise the [`Decoder`] splices reduced items back in where they belong.
+
+mod decode;
+mod encode;
+mod error;
+mod primitive;
+mod string;
+
+pub use decode::{Decoder, Limits, ReadChunk, WriteChunk};
+pub use encode::{FlatSink, Reduced, ReducingSink, Sink, encode_to_bytes};
+pub use error::{DecodeError, DecodeErrorKind, EncodeError, PathSegment};
+pub use primitive::*;
+pub use string::XdrString;
+
+/// Octets of zero padding that follow `len` octets so that the next item starts on a multiple of four (RFC 4506 §3).
+#[inline]
+#[must_use]
+pub const fn pad_len(len: usize) -> usize {
+    len.wrapping_neg() & 3
+}
+
+/// `len` with its padding: what an opaque item of `len` octets takes in an XDR stream, without its count.
+#[inline]
+#[must_use]
+pub const fn padded_len(len: usize) -> usize {
+    len.saturating_add(pad_len(len))
+}
+
+/// Facts about a type's encoding that are known without a value.
+///
+/// They bound allocations while decoding, and are what the ULB checks of RFC 8166 §6 compute with.
+pub trait XdrType {
+    /// Fewest octets that any value takes in a payload stream, all eligible items reduced.
+    const MIN_LEN: usize;
+    /// Most octets of a value's whole encoding, eligible items and padding included; `None` when unbounded.
+    const MAX_LEN: Option<u64>;
+    /// Most octets that remain in the payload stream when every eligible item is reduced; `None` when unbounded.
+    const MAX_INLINE: Option<u64>;
+    /// Most DDP-eligible items in one value; `None` when unbounded.
+    const MAX_DDP_ITEMS: Option<u32>;
+}
+
+/// A type that can be written as XDR.
+pub trait XdrEncode: XdrType {
+    /// Length in octets of the whole encoding, eligible items and padding included: always a multiple of four.
+    fn encoded_len(&self) -> usize;
+
+    /// Appends the encoding to `sink`.
+    ///
+    /// # Errors
+    /// When the value exceeds a bound of its XDR declaration; what was written by then is to be thrown away.
+    fn encode<S: Sink + ?Sized>(&self, sink: &mut S) -> Result<(), EncodeError>;
+}
+
+/// A type that can be read from XDR.
+pub trait XdrDecode: XdrType + Sized {
+    /// Reads one value.
+    ///
+    /// # Errors
+    /// When the octets are not an encoding of this type; the error names the field.
+    fn decode(decoder: &mut Decoder<'_>) -> Result<Self, DecodeError>;
+}

@@ -1,0 +1,3 @@
+//! The XDR compiler.
+#![forbid(unsafe_code)]
+pub mod ir;

@@ -1,0 +1,2 @@
+//! The `xdrgen` command.
+fn main() {}
