@@ -1,0 +1,54 @@
+//! What a call costs beside plain TCP, in one run: `cargo bench -p rpcrdma-tests --bench transport [-- --json] [-- --quick]`.
+//!
+//! Every figure is a ratio to a bare tokio TCP program that moves the same octets between the same two threads.
+//! Those are pinned to a core each; the arms take turns, round after round, so that a noisy neighbour hits
+//! all of them; two processes of idle priority keep the cores awake, because an idle virtual core costs
+//! 25 to 300 microseconds to wake. Medians and ranges are reported, nothing is asserted.
+
+#[path = "transport/arms.rs"]
+mod arms;
+#[path = "transport/bare.rs"]
+mod bare;
+#[path = "transport/burner.rs"]
+mod burner;
+#[path = "transport/report.rs"]
+mod report;
+
+use std::{sync::mpsc, thread};
+
+use arms::Addresses;
+
+fn main() {
+    let args: Vec<String> = std::env::args().collect();
+    if args.iter().any(|arg| arg == "--burn") {
+        burner::burn();
+    }
+    let quick = args.iter().any(|arg| arg == "--quick" || arg == "--test");
+    let json = args.iter().any(|arg| arg == "--json");
+    let _burners = burner::start();
+
+    let cores = core_affinity::get_core_ids().unwrap_or_default();
+    let (server_core, client_core) = (cores.first().copied(), cores.last().copied());
+    let (addresses_to_client, addresses) = mpsc::channel::<Addresses>();
+    thread::spawn(move || {
+        if let Some(core) = server_core {
+            core_affinity::set_for_current(core);
+        }
+        runtime().block_on(arms::serve(addresses_to_client));
+    });
+    let addresses = addresses.recv().expect("the server thread starts");
+    if let Some(core) = client_core {
+        core_affinity::set_for_current(core);
+    }
+    let rounds = if quick { 3 } else { 15 };
+    let results = runtime().block_on(arms::run(addresses, rounds, quick));
+    if json {
+        println!("{}", report::json(&results));
+    } else {
+        report::table(&results);
+    }
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a tokio runtime")
+}

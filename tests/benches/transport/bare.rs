@@ -1,0 +1,134 @@
+//! The bare arms: tokio TCP and nothing else.
+
+use std::{io, net::SocketAddr, time::Instant};
+
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+};
+
+/// Octets of a small message: what a null call and its reply take on the wire, about.
+pub const SMALL: usize = 96;
+
+/// Sends back whatever comes, as it comes.
+pub async fn echo_server(listener: TcpListener) {
+    while let Ok((stream, _)) = listener.accept().await {
+        tokio::spawn(async move {
+            let _ = echo(stream).await;
+        });
+    }
+}
+
+async fn echo(mut stream: TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let mut buf = vec![0; 64 << 10];
+    loop {
+        let n = stream.read(&mut buf).await?;
+        if n == 0 {
+            return Ok(());
+        }
+        stream.write_all(&buf[..n]).await?;
+    }
+}
+
+/// For each 8-octet request `(direction, len)`: sends `len` octets (0) or takes them and answers with one octet (1).
+pub async fn bulk_server(listener: TcpListener) {
+    while let Ok((stream, _)) = listener.accept().await {
+        tokio::spawn(async move {
+            let _ = bulk(stream).await;
+        });
+    }
+}
+
+async fn bulk(mut stream: TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let mut buf = vec![0x5a; 1 << 20];
+    loop {
+        let direction = stream.read_u32().await?;
+        let len = (stream.read_u32().await? as usize).min(buf.len());
+        if direction == 0 {
+            stream.write_all(&buf[..len]).await?;
+        } else {
+            stream.read_exact(&mut buf[..len]).await?;
+            stream.write_u8(1).await?;
+        }
+    }
+}
+
+/// A client of both.
+pub struct Client {
+    stream: TcpStream,
+    buf: Vec<u8>,
+}
+
+impl Client {
+    /// Connects.
+    pub async fn connect(addr: SocketAddr) -> io::Result<Self> {
+        let stream = TcpStream::connect(addr).await?;
+        stream.set_nodelay(true)?;
+        Ok(Self { stream, buf: vec![0x5a; 1 << 20] })
+    }
+
+    /// `n` small echoes, one after the other: the time of each in nanoseconds.
+    pub async fn ping(&mut self, n: usize, samples: &mut Vec<u64>) -> io::Result<()> {
+        for _ in 0..n {
+            let start = Instant::now();
+            self.stream.write_all(&self.buf[..SMALL]).await?;
+            self.stream.read_exact(&mut self.buf[..SMALL]).await?;
+            samples.push(start.elapsed().as_nanos() as u64);
+        }
+        Ok(())
+    }
+
+    /// `n` small echoes, `depth` in flight: one write each, replies taken as they come.
+    pub async fn pipeline(&mut self, n: usize, depth: usize) -> io::Result<()> {
+        let (mut reader, mut writer) = self.stream.split();
+        let (mut sent, mut received) = (0, 0);
+        let out = vec![0x5a; SMALL * depth];
+        let mut buf = vec![0; 64 << 10];
+        while received < n * SMALL {
+            let due = (received / SMALL + depth).min(n) - sent;
+            if due > 0 {
+                writer.write_all(&out[..due * SMALL]).await?;
+                sent += due;
+            }
+            received += reader.read(&mut buf).await?;
+        }
+        Ok(())
+    }
+
+    /// Moves `n` blocks of `len` octets here (`put == false`) or there, `depth` requested ahead.
+    pub async fn bulk(&mut self, put: bool, n: usize, len: usize, depth: usize) -> io::Result<()> {
+        let mut request = [0; 8];
+        request[..4].copy_from_slice(&u32::from(put).to_be_bytes());
+        request[4..].copy_from_slice(&(len as u32).to_be_bytes());
+        let (mut reader, mut writer) = self.stream.split();
+        let source = vec![0x5a; len];
+        if put {
+            let send = async {
+                for _ in 0..n {
+                    writer.write_all(&request).await?;
+                    writer.write_all(&source).await?;
+                }
+                Ok::<_, io::Error>(())
+            };
+            let receive = async {
+                for _ in 0..n {
+                    reader.read_u8().await?;
+                }
+                Ok::<_, io::Error>(())
+            };
+            tokio::try_join!(send, receive)?;
+        } else {
+            let mut asked = 0;
+            for done in 0..n {
+                while asked < n && asked < done + depth {
+                    writer.write_all(&request).await?;
+                    asked += 1;
+                }
+                reader.read_exact(&mut self.buf[..len]).await?;
+            }
+        }
+        Ok(())
+    }
+}
