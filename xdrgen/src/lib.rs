@@ -1,3 +1,4 @@
 //! The XDR compiler.
 #![forbid(unsafe_code)]
+pub mod extract;
 pub mod ir;

@@ -52,11 +52,11 @@ impl PayloadBuf {
         if len <= self.len {
             return;
         }
-        if let Storage::Heap(heap) = &self.storage {
-            if len <= heap.len() {
-                self.len = len;
-                return;
-            }
+        if let Storage::Heap(heap) = &self.storage
+            && len <= heap.len()
+        {
+            self.len = len;
+            return;
         }
         let mut larger = match &self.pool {
             Some(pool) => pool.alloc(len),

@@ -1,1 +1,21 @@
-//! ONC RPC version 2 (RFC 5531).
+//! ONC RPC version 2 (RFC 5531): the headers of calls and replies, and what they mean.
+//!
+//! [`wire`] is what the compiler makes of `specs/xdr/rpc.x`. The layer above it says what a received message means:
+//! [`CallHeader::decode`] at a server gives the call, or the reply to refuse it with; [`ReplyHeader::decode`] at a
+//! client gives success or an [`RpcError`]. Both leave the decoder where the arguments or results start.
+
+mod auth;
+mod call;
+mod error;
+mod reply;
+#[path = "standin.rs"]
+pub mod wire;
+
+pub use auth::{Authenticated, Authenticator, Credential, StandardAuthenticator};
+pub use call::{CallFault, CallHeader};
+pub use error::{AuthFailure, RpcError};
+pub use reply::{ReplyFault, ReplyHeader, max_reply_len, max_reply_verifier};
+pub use wire::{AuthFlavor, AuthStat, AuthsysParms, OpaqueAuth, RPC_VERS};
+
+#[cfg(test)]
+mod tests;

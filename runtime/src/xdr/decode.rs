@@ -111,6 +111,13 @@ impl<'a> Decoder<'a> {
         self.buf.len() - self.at
     }
 
+    /// What is left of the payload stream, to look ahead.
+    #[inline]
+    #[must_use]
+    pub fn rest(&self) -> &'a [u8] {
+        self.buf.get(self.at..).unwrap_or_default()
+    }
+
     /// Octets of the payload stream read so far.
     #[inline]
     #[must_use]
@@ -267,16 +274,16 @@ impl<'a> Decoder<'a> {
     /// # Errors
     /// When the chunk does not fit the item, or a rule of RFC 8166 §6.1 was broken.
     pub fn take_chunk(&mut self, len: usize) -> Result<Option<Bytes>, DecodeError> {
-        if let [read, rest @ ..] = self.reads {
-            if u64::from(read.position) == self.position() {
-                // RFC 8166 §3.4.5.2: a Read chunk may include the round-up padding.
-                if read.data.len() != len && read.data.len() != padded_len(len) {
-                    return Err(self.error(DecodeErrorKind::ChunkLength { chunk: read.data.len(), item: len }));
-                }
-                self.reads = rest;
-                self.spliced += padded_len(len) as u64;
-                return Ok(Some(read.data.slice(..len)));
+        if let [read, rest @ ..] = self.reads
+            && u64::from(read.position) == self.position()
+        {
+            // RFC 8166 §3.4.5.2: a Read chunk may include the round-up padding.
+            if read.data.len() != len && read.data.len() != padded_len(len) {
+                return Err(self.error(DecodeErrorKind::ChunkLength { chunk: read.data.len(), item: len }));
             }
+            self.reads = rest;
+            self.spliced += padded_len(len) as u64;
+            return Ok(Some(read.data.slice(..len)));
         }
         let Some(write) = self.writes.get(self.next_write) else { return Ok(None) };
         if !write.provided {

@@ -1,0 +1,259 @@
+//! Amendments: what has to be changed in extracted XDR, and why.
+
+use std::ops::Range;
+
+use super::ExtractError;
+
+/// A list of amendments, from a file that people read and edit.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Amendments {
+    source: Vec<String>,
+    entries: Vec<Amendment>,
+}
+
+/// One fault of a specification's XDR and all changes that it takes.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Amendment {
+    /// The fault in a few words.
+    pub title: String,
+    /// The section that it stands in.
+    pub section: Option<String>,
+    /// Why it is a fault, and why it is amended as it is.
+    pub reason: String,
+    /// What is changed.
+    pub changes: Vec<Change>,
+}
+
+/// Text to find and text to put in its place.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Change {
+    /// Line of the amendments file, from 1.
+    pub line: usize,
+    /// The lines to find. They match word by word, however the words are spaced and broken into lines, and
+    /// exactly once.
+    pub find: Vec<String>,
+    /// The lines to put; none removes what was found.
+    pub put: Vec<String>,
+}
+
+impl Amendments {
+    /// Reads an amendments file:
+    ///
+    /// ```text
+    /// # A comment.
+    /// source: RFC 9999, Frobnication.
+    ///
+    /// amendment: The constant has no `=`
+    /// section: 4.2
+    /// reason: RFC 4506 section 6.3 wants one.
+    ///   (Continued: any indented line.)
+    ///
+    /// - const FROBS 7;
+    /// + const FROBS = 7;
+    /// ```
+    ///
+    /// Under an amendment, `-` lines and the `+` lines after them are one change; there may be several.
+    ///
+    /// # Errors
+    /// [`ExtractError::BadAmendments`].
+    pub fn parse(text: &str) -> Result<Self, ExtractError> {
+        let mut amendments = Self::default();
+        // Which text an indented line continues.
+        let mut open: Option<Open> = None;
+        for (index, line) in text.lines().enumerate() {
+            let number = index + 1;
+            let bad = |message: &str| ExtractError::BadAmendments { line: number, message: message.to_owned() };
+            if let Some((sign, rest)) = signed(line) {
+                open = None;
+                let Some(amendment) = amendments.entries.last_mut() else {
+                    return Err(bad("a change before the first `amendment:`"));
+                };
+                amendment.take_signed(sign, rest, number).map_err(bad)?;
+            } else if line.trim().is_empty() || line.starts_with('#') {
+                open = None;
+            } else if line.starts_with(' ') {
+                match (&open, amendments.entries.last_mut()) {
+                    (Some(Open::Source), _) => continue_text(amendments.source.last_mut(), line),
+                    (Some(Open::Reason), Some(amendment)) => continue_text(Some(&mut amendment.reason), line),
+                    _ => return Err(bad("an indented line that continues neither `source:` nor `reason:`")),
+                }
+            } else {
+                open = amendments.take_key(line).map_err(bad)?;
+            }
+        }
+        amendments.check()
+    }
+
+    /// What the amended text is from, a paragraph an entry: for the heading of the result.
+    #[must_use]
+    pub fn source(&self) -> &[String] {
+        &self.source
+    }
+
+    /// The amendments in order.
+    #[must_use]
+    pub fn entries(&self) -> &[Amendment] {
+        &self.entries
+    }
+
+    /// The code with every change made, one after the other.
+    ///
+    /// # Errors
+    /// When what a change looks for is not there exactly once.
+    pub fn apply(&self, code: &str) -> Result<String, ExtractError> {
+        let mut code = code.to_owned();
+        for amendment in &self.entries {
+            for change in &amendment.changes {
+                code = change.apply(&code, &amendment.title)?;
+            }
+        }
+        Ok(code)
+    }
+
+    fn take_key(&mut self, line: &str) -> Result<Option<Open>, &'static str> {
+        const UNKNOWN: &str = "expected `source:`, `amendment:`, `section:`, `reason:`, `- `, `+ ` or `#`";
+        let (key, value) = line.split_once(':').ok_or(UNKNOWN)?;
+        let value = value.trim().to_owned();
+        if value.is_empty() {
+            return Err("nothing after the colon");
+        }
+        match (key, self.entries.last_mut()) {
+            ("source", None) => {
+                self.source.push(value);
+                return Ok(Some(Open::Source));
+            }
+            ("source", Some(_)) => return Err("`source:` after the first amendment"),
+            ("amendment", _) => self.entries.push(Amendment { title: value, ..Amendment::default() }),
+            ("section" | "reason", None) => return Err("before the first `amendment:`"),
+            ("section", Some(amendment)) => amendment.section = Some(value),
+            ("reason", Some(amendment)) if amendment.reason.is_empty() => {
+                amendment.reason = value;
+                return Ok(Some(Open::Reason));
+            }
+            ("reason", Some(_)) => return Err("a second `reason:`; indent the line to continue the first"),
+            _ => return Err(UNKNOWN),
+        }
+        Ok(None)
+    }
+
+    fn check(self) -> Result<Self, ExtractError> {
+        for amendment in &self.entries {
+            let line = amendment.changes.first().map_or(0, |change| change.line);
+            let problem = if amendment.changes.is_empty() {
+                "changes nothing"
+            } else if amendment.reason.is_empty() {
+                "has no `reason:`"
+            } else if amendment.changes.iter().any(|change| change.find_words().next().is_none()) {
+                "has a change without a word to find"
+            } else {
+                continue;
+            };
+            return Err(ExtractError::BadAmendments { line, message: format!("`{}` {problem}", amendment.title) });
+        }
+        Ok(self)
+    }
+}
+
+enum Open {
+    Source,
+    Reason,
+}
+
+fn continue_text(text: Option<&mut String>, line: &str) {
+    if let Some(text) = text {
+        text.push(' ');
+        text.push_str(line.trim());
+    }
+}
+
+/// The sign and the text of a `- ` or `+ ` line.
+fn signed(line: &str) -> Option<(char, &str)> {
+    let sign = line.chars().next().filter(|sign| matches!(sign, '-' | '+'))?;
+    let rest = &line[1..];
+    if rest.is_empty() { Some((sign, "")) } else { rest.strip_prefix(' ').map(|text| (sign, text)) }
+}
+
+impl Amendment {
+    fn take_signed(&mut self, sign: char, text: &str, line: usize) -> Result<(), &'static str> {
+        let text = text.trim_end().to_owned();
+        match (sign, self.changes.last_mut()) {
+            ('-', Some(change)) if change.put.is_empty() && change.line + change.find.len() == line => {
+                change.find.push(text);
+            }
+            ('-', _) => self.changes.push(Change { line, find: vec![text], put: Vec::new() }),
+            (_, Some(change)) if change.line + change.find.len() + change.put.len() == line => change.put.push(text),
+            _ => return Err("a `+` line without `-` lines right before it"),
+        }
+        Ok(())
+    }
+}
+
+impl Change {
+    fn find_words(&self) -> impl Iterator<Item = &str> {
+        self.find.iter().flat_map(|line| line.split_whitespace())
+    }
+
+    fn apply(&self, code: &str, title: &str) -> Result<String, ExtractError> {
+        let wanted: Vec<&str> = self.find_words().collect();
+        let words = words(code);
+        let is_match = |at: &[Range<usize>]| at.iter().zip(&wanted).all(|(range, word)| &code[range.clone()] == *word);
+        let mut places = words.windows(wanted.len().max(1)).filter(|at| is_match(at));
+        let find = || wanted.join(" ");
+        let place = match (places.next(), places.count()) {
+            (None, _) => {
+                return Err(ExtractError::NotFound { title: title.to_owned(), line: self.line, find: find() });
+            }
+            (Some(place), 0) => place,
+            (Some(_), more) => {
+                return Err(ExtractError::Ambiguous {
+                    title: title.to_owned(),
+                    line: self.line,
+                    find: find(),
+                    count: more + 1,
+                });
+            }
+        };
+        let (Some(first), Some(last)) = (place.first(), place.last()) else { return Ok(code.to_owned()) };
+        let (before, after) = (&code[..first.start], &code[last.end..]);
+        Ok(self.put_between(before, after))
+    }
+
+    /// The put lines, indented as the line that they start on.
+    fn put_between(&self, before: &str, after: &str) -> String {
+        let line_start = before.rfind('\n').map_or(0, |at| at + 1);
+        let line = &before[line_start..];
+        let indent = &line[..line.len() - line.trim_start().len()];
+        let mut text = before.to_owned();
+        for (index, put) in self.put.iter().enumerate() {
+            if index > 0 {
+                text.push('\n');
+                if !put.is_empty() {
+                    text.push_str(indent);
+                }
+            }
+            text.push_str(put);
+        }
+        // A line of which nothing is left goes away whole.
+        if self.put.is_empty() && line.trim().is_empty() {
+            text.truncate(line_start);
+            if let Some(rest) = after.strip_prefix('\n') {
+                return text + rest;
+            }
+        }
+        text + after
+    }
+}
+
+/// Where the words of `text` are.
+fn words(text: &str) -> Vec<Range<usize>> {
+    let mut at = 0;
+    let mut found = Vec::new();
+    for piece in text.split_inclusive(char::is_whitespace) {
+        let word = piece.trim_end();
+        if !word.is_empty() {
+            found.push(at..at + word.len());
+        }
+        at += piece.len();
+    }
+    found
+}
