@@ -1,0 +1,168 @@
+//! The arms: each moves the same octets bare and by rpcrdma.
+
+use std::{net::SocketAddr, sync::mpsc, time::Instant};
+
+use bytes::Bytes;
+use cpu_time::ProcessTime;
+use futures_util::{StreamExt, stream::FuturesUnordered};
+use rpcrdma::{
+    client::Channel,
+    server::{Context, Failure, Server},
+};
+use tokio::net::TcpListener;
+
+use crate::{bare, report::Figure};
+
+rpcrdma::xdr! {
+    const MAX_DATA = 1048576;
+
+    struct get_args { unsigned int count; };
+    struct block { @ddp opaque data<MAX_DATA>; };
+
+    program BENCH {
+        version BENCH_V1 {
+            void NULL(void) = 0;
+            block GET(get_args) = 1;
+            void PUT(block) = 2;
+        } = 1;
+    } = 0x20000BEC;
+}
+
+use bench_v1::{BenchV1, BenchV1Client, BenchV1Server};
+
+const BLOCK: usize = 1 << 20;
+const DEPTH: usize = 8;
+
+/// Where the servers listen.
+#[derive(Clone, Debug)]
+pub struct Addresses {
+    echo: SocketAddr,
+    bulk: SocketAddr,
+    rpc: String,
+}
+
+struct Service {
+    block: Bytes,
+}
+
+impl BenchV1 for Service {
+    async fn get(&self, _: &Context, args: GetArgs) -> Result<Block, Failure> {
+        Ok(Block { data: self.block.slice(..(args.count as usize).min(BLOCK)) })
+    }
+
+    async fn put(&self, _: &Context, _args: Block) -> Result<(), Failure> {
+        Ok(())
+    }
+}
+
+/// Runs the servers of both arms on this thread, for as long as the process lives.
+pub async fn serve(addresses: mpsc::Sender<Addresses>) {
+    let echo = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let bulk = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let server = Server::builder()
+        .service(BenchV1Server::new(Service { block: Bytes::from(vec![0x5a; BLOCK]) }))
+        .credits(128)
+        .listen("iwarp://127.0.0.1:0")
+        .bind()
+        .await
+        .expect("the server binds");
+    let rpc = server.urls().first().cloned().expect("one address");
+    let found =
+        Addresses { echo: echo.local_addr().expect("bound"), bulk: bulk.local_addr().expect("bound"), rpc };
+    addresses.send(found).expect("the client waits for it");
+    tokio::join!(bare::echo_server(echo), bare::bulk_server(bulk), async { server.serve().await });
+}
+
+fn quantile(samples: &mut [u64], q: f64) -> f64 {
+    samples.sort_unstable();
+    samples[((samples.len() - 1) as f64 * q) as usize] as f64
+}
+
+/// Runs `rounds` rounds, arms taking turns.
+pub async fn run(addresses: Addresses, rounds: usize, quick: bool) -> Vec<Figure> {
+    let mut echo = bare::Client::connect(addresses.echo).await.expect("connects");
+    let mut bulk = bare::Client::connect(addresses.bulk).await.expect("connects");
+    let channel = Channel::builder().credits(128).connect(&addresses.rpc).await.expect("connects");
+    let client = BenchV1Client::new(channel);
+    let source = Bytes::from(vec![0x5a; BLOCK]);
+
+    let (pings, pipelined, blocks) = if quick { (500, 5_000, 64) } else { (3_000, 40_000, 512) };
+    let mut null = Figure { name: "null call, median", unit: "us", aim: "<= 1.1", ..Figure::default() };
+    let mut null_p99 = Figure { name: "null call, 99th percentile", unit: "us", aim: "", ..Figure::default() };
+    let mut many = Figure { name: "64 small calls in flight", unit: "k/s", aim: ">= 0.5", ..Figure::default() };
+    let mut get = Figure { name: "get 1 MiB, depth 8", unit: "GiB/s", aim: ">= 0.95", ..Figure::default() };
+    let mut get_cpu = Figure { name: "get 1 MiB, processor", unit: "ns/KiB", aim: "<= 1.2", ..Figure::default() };
+    let mut put = Figure { name: "put 1 MiB, depth 8", unit: "GiB/s", aim: ">= 0.95", ..Figure::default() };
+    let mut put_cpu = Figure { name: "put 1 MiB, processor", unit: "ns/KiB", aim: "<= 1.2", ..Figure::default() };
+    let gib = |octets: usize, start: Instant| octets as f64 / start.elapsed().as_secs_f64() / f64::from(1 << 30);
+    let cpu = |octets: usize, start: ProcessTime| start.elapsed().as_nanos() as f64 / (octets >> 10) as f64;
+
+    for round in 0..=rounds {
+        let warm_up = round == 0;
+        let mut keep = |figure: &mut Figure, bare: f64, ours: f64| {
+            if !warm_up {
+                figure.bare.push(bare);
+                figure.ours.push(ours);
+            }
+        };
+
+        let (mut bare_ns, mut ours_ns) = (Vec::with_capacity(pings), Vec::with_capacity(pings));
+        echo.ping(pings, &mut bare_ns).await.expect("echo");
+        for _ in 0..pings {
+            let start = Instant::now();
+            client.null().await.expect("null");
+            ours_ns.push(start.elapsed().as_nanos() as u64);
+        }
+        keep(&mut null, quantile(&mut bare_ns, 0.5) / 1e3, quantile(&mut ours_ns, 0.5) / 1e3);
+        keep(&mut null_p99, quantile(&mut bare_ns, 0.99) / 1e3, quantile(&mut ours_ns, 0.99) / 1e3);
+
+        let rate = |start: Instant| pipelined as f64 / start.elapsed().as_secs_f64() / 1e3;
+        let start = Instant::now();
+        echo.pipeline(pipelined, 64).await.expect("echo");
+        let bare_rate = rate(start);
+        let start = Instant::now();
+        in_flight(pipelined, 64, || client.null()).await;
+        keep(&mut many, bare_rate, rate(start));
+
+        let octets = blocks * BLOCK;
+        let (start, used) = (Instant::now(), ProcessTime::now());
+        bulk.bulk(false, blocks, BLOCK, DEPTH).await.expect("bulk");
+        let (bare_rate, bare_cpu) = (gib(octets, start), cpu(octets, used));
+        let (start, used) = (Instant::now(), ProcessTime::now());
+        let args = GetArgs { count: BLOCK as u32 };
+        in_flight(blocks, DEPTH, || client.get(&args)).await;
+        keep(&mut get, bare_rate, gib(octets, start));
+        keep(&mut get_cpu, bare_cpu, cpu(octets, used));
+
+        let (start, used) = (Instant::now(), ProcessTime::now());
+        bulk.bulk(true, blocks, BLOCK, DEPTH).await.expect("bulk");
+        let (bare_rate, bare_cpu) = (gib(octets, start), cpu(octets, used));
+        let (start, used) = (Instant::now(), ProcessTime::now());
+        let args = Block { data: source.clone() };
+        in_flight(blocks, DEPTH, || client.put(&args)).await;
+        keep(&mut put, bare_rate, gib(octets, start));
+        keep(&mut put_cpu, bare_cpu, cpu(octets, used));
+    }
+    vec![null, null_p99, many, get, get_cpu, put, put_cpu]
+}
+
+/// Keeps `depth` calls in flight until `n` are done.
+async fn in_flight<T, E: std::fmt::Debug, F: Future<Output = Result<T, E>>>(
+    n: usize,
+    depth: usize,
+    call: impl Fn() -> F,
+) {
+    let mut calls = FuturesUnordered::new();
+    let mut begun = 0;
+    while begun < depth.min(n) {
+        calls.push(call());
+        begun += 1;
+    }
+    while let Some(result) = calls.next().await {
+        result.expect("the call succeeds");
+        if begun < n {
+            calls.push(call());
+            begun += 1;
+        }
+    }
+}
