@@ -60,8 +60,10 @@ impl PayloadBuf {
         }
         let mut larger = match &self.pool {
             Some(pool) => pool.alloc(len),
-            None => Self::from(vec![0; len]),
+            // Room to spare: a message grows a few octets at a time.
+            None => Self::from(vec![0; len.checked_next_power_of_two().unwrap_or(len)]),
         };
+        larger.truncate(len);
         larger[..self.len].copy_from_slice(self);
         *self = larger;
     }
