@@ -96,7 +96,8 @@ impl Deref for PayloadBuf {
     fn deref(&self) -> &[u8] {
         match &self.storage {
             Storage::Heap(heap) => &heap[..self.len],
-            Storage::Own(own) => &own.as_slice()[..self.len],
+            // Less than it had is against the trait's contract, but the user's code, not ours: nothing rather than a panic.
+            Storage::Own(own) => own.as_slice().get(..self.len).unwrap_or_default(),
         }
     }
 }
@@ -106,7 +107,7 @@ impl DerefMut for PayloadBuf {
     fn deref_mut(&mut self) -> &mut [u8] {
         match &mut self.storage {
             Storage::Heap(heap) => &mut heap[..self.len],
-            Storage::Own(own) => &mut own.as_mut_slice()[..self.len],
+            Storage::Own(own) => own.as_mut_slice().get_mut(..self.len).unwrap_or_default(),
         }
     }
 }
