@@ -11,3 +11,6 @@ mod pool;
 
 pub use message::{MessageBuf, Output};
 pub use pool::{BufferPool, LandingMemory, PayloadBuf, PoolStats};
+
+#[cfg(test)]
+mod tests;

@@ -60,8 +60,10 @@ impl PayloadBuf {
         }
         let mut larger = match &self.pool {
             Some(pool) => pool.alloc(len),
-            None => Self::from(vec![0; len]),
+            // Room to spare: a message grows a few octets at a time.
+            None => Self::from(vec![0; len.checked_next_power_of_two().unwrap_or(len)]),
         };
+        larger.truncate(len);
         larger[..self.len].copy_from_slice(self);
         *self = larger;
     }
@@ -94,7 +96,8 @@ impl Deref for PayloadBuf {
     fn deref(&self) -> &[u8] {
         match &self.storage {
             Storage::Heap(heap) => &heap[..self.len],
-            Storage::Own(own) => &own.as_slice()[..self.len],
+            // Less than it had is against the trait's contract, but the user's code, not ours: nothing rather than a panic.
+            Storage::Own(own) => own.as_slice().get(..self.len).unwrap_or_default(),
         }
     }
 }
@@ -104,7 +107,7 @@ impl DerefMut for PayloadBuf {
     fn deref_mut(&mut self) -> &mut [u8] {
         match &mut self.storage {
             Storage::Heap(heap) => &mut heap[..self.len],
-            Storage::Own(own) => &mut own.as_mut_slice()[..self.len],
+            Storage::Own(own) => own.as_mut_slice().get_mut(..self.len).unwrap_or_default(),
         }
     }
 }

@@ -274,17 +274,36 @@ impl<'a> Decoder<'a> {
     /// # Errors
     /// When the chunk does not fit the item, or a rule of RFC 8166 §6.1 was broken.
     pub fn take_chunk(&mut self, len: usize) -> Result<Option<Bytes>, DecodeError> {
-        if let [read, rest @ ..] = self.reads
-            && u64::from(read.position) == self.position()
-        {
-            // RFC 8166 §3.4.5.2: a Read chunk may include the round-up padding.
-            if read.data.len() != len && read.data.len() != padded_len(len) {
-                return Err(self.error(DecodeErrorKind::ChunkLength { chunk: read.data.len(), item: len }));
-            }
-            self.reads = rest;
-            self.spliced += padded_len(len) as u64;
-            return Ok(Some(read.data.slice(..len)));
+        if let Some(data) = self.take_read_chunk(len)? {
+            return Ok(Some(data));
         }
+        self.take_write_chunk(len)
+    }
+
+    fn take_read_chunk(&mut self, len: usize) -> Result<Option<Bytes>, DecodeError> {
+        let [read, rest @ ..] = self.reads else { return Ok(None) };
+        let position = u64::from(read.position);
+        if position > self.position() {
+            return Ok(None);
+        }
+        // RFC 8166 §6.1: it stands for what is not eligible, or for nothing; what follows would be read wrongly.
+        if position < self.position() {
+            return Err(self.error(DecodeErrorKind::StrayChunk { position: read.position }));
+        }
+        // An empty item is followed by what may be another eligible item, at the same position.
+        if len == 0 && !read.data.is_empty() {
+            return Ok(None);
+        }
+        // RFC 8166 §3.4.5.2: a Read chunk may include the round-up padding.
+        if read.data.len() != len && read.data.len() != padded_len(len) {
+            return Err(self.error(DecodeErrorKind::ChunkLength { chunk: read.data.len(), item: len }));
+        }
+        self.reads = rest;
+        self.spliced += padded_len(len) as u64;
+        Ok(Some(read.data.slice(..len)))
+    }
+
+    fn take_write_chunk(&mut self, len: usize) -> Result<Option<Bytes>, DecodeError> {
         let Some(write) = self.writes.get(self.next_write) else { return Ok(None) };
         if !write.provided {
             // RFC 8166 §4.3.2.3: an empty Write chunk forces its item inline.
@@ -342,14 +361,28 @@ impl<'a> Decoder<'a> {
         self.depth = self.depth.saturating_sub(1);
     }
 
-    /// A decoder for an eligible item that is not opaque and arrived in a chunk, with what is left of the limits.
-    #[must_use]
-    pub fn nested<'b>(&self, chunk: &'b Bytes) -> Decoder<'b> {
-        let limits = Limits {
-            max_depth: self.limits.max_depth.saturating_sub(self.depth),
-            max_memory: self.limits.max_memory.saturating_sub(self.memory),
+    /// Reads an eligible item that is not opaque from the chunk that stands for it, just taken, within what is left of
+    /// the limits.
+    ///
+    /// # Errors
+    /// As `decode`, and when the item does not fill the chunk.
+    pub fn read_chunk<T>(
+        &mut self,
+        chunk: &Bytes,
+        decode: impl FnOnce(&mut Decoder<'_>) -> Result<T, DecodeError>,
+    ) -> Result<T, DecodeError> {
+        let mut nested = Decoder {
+            // Errors give the position in the unreduced stream, where the chunk was spliced in.
+            spliced: self.position().saturating_sub(padded_len(chunk.len()) as u64),
+            limits: self.limits,
+            depth: self.depth,
+            memory: self.memory,
+            ..Decoder::shared(chunk)
         };
-        Decoder::shared(chunk).with_limits(limits)
+        let value = decode(&mut nested)?;
+        self.memory = nested.memory;
+        nested.finish()?;
+        Ok(value)
     }
 
     /// Ends decoding: nothing may be left, neither in the stream nor in chunks.

@@ -64,3 +64,6 @@ pub trait XdrDecode: XdrType + Sized {
     /// When the octets are not an encoding of this type; the error names the field.
     fn decode(decoder: &mut Decoder<'_>) -> Result<Self, DecodeError>;
 }
+
+#[cfg(test)]
+mod tests;

@@ -283,12 +283,7 @@ pub fn take_ddp_value<T>(
 ) -> Result<T, DecodeError> {
     match decoder.take_chunk(len)? {
         None => decode(decoder),
-        Some(chunk) => {
-            let mut nested = decoder.nested(&chunk);
-            let value = decode(&mut nested)?;
-            nested.finish()?;
-            Ok(value)
-        }
+        Some(chunk) => decoder.read_chunk(&chunk, decode),
     }
 }
 

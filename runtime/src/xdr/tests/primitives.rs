@@ -1,0 +1,119 @@
+//! XDR's own types, octet by octet (RFC 4506 §4).
+
+use super::*;
+
+#[test]
+fn scalars() {
+    assert_eq!(flat(&true), [0, 0, 0, 1]);
+    assert_eq!(flat(&-2i32), [255, 255, 255, 254]);
+    assert_eq!(flat(&0x0102_0304u32), [1, 2, 3, 4]);
+    assert_eq!(flat(&-1i64), [255; 8]);
+    assert_eq!(flat(&0x0102_0304_0506_0708u64), [1, 2, 3, 4, 5, 6, 7, 8]);
+    assert_eq!(flat(&1.0f32), [0x3F, 0x80, 0, 0]);
+    assert_eq!(flat(&-2.0f64), [0xC0, 0, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(flat(&Quadruple([9; 16])), [9; 16]);
+    assert_eq!(flat(&()), []);
+}
+
+#[test]
+fn opaque_and_string() {
+    assert_eq!(flat(&bytes(b"")), [0, 0, 0, 0]);
+    assert_eq!(flat(&bytes(b"abcd")), *b"\0\0\0\x04abcd");
+    assert_eq!(flat(&XdrString::from("sillyprog")), *b"\0\0\0\x09sillyprog\0\0\0");
+    let mut out = Vec::new();
+    put_opaque_fixed(&mut FlatSink::new(&mut out), b"abcde");
+    assert_eq!(out, b"abcde\0\0\0");
+    assert_eq!(take_opaque_fixed::<5>(&mut Decoder::new(&out)), Ok(*b"abcde"));
+}
+
+#[test]
+fn arrays_optionals_and_lists() {
+    assert_eq!(flat(&vec![1u32, 2]), octets(&[2, 1, 2]));
+    assert_eq!(flat(&Some(7u32)), octets(&[1, 7]));
+    assert_eq!(flat(&None::<u32>), octets(&[0]));
+    let mut out = Vec::new();
+    put_list(&mut FlatSink::new(&mut out), &[5u32, 6]).unwrap();
+    assert_eq!(out, octets(&[1, 5, 1, 6, 0]));
+    assert_eq!(out.len(), list_len(&[5u32, 6]));
+    assert_eq!(take_list::<u32>(&mut Decoder::new(&out)), Ok(vec![5, 6]));
+    assert_eq!(take_array_fixed::<u32, 2>(&mut Decoder::new(&octets(&[3, 4]))), Ok([3, 4]));
+}
+
+#[test]
+fn maxima_hold_both_ways() {
+    let mut out = Vec::new();
+    let error = put_opaque(&mut FlatSink::new(&mut out), b"four", 3).unwrap_err().at("t.name").at("outer.t");
+    assert_eq!(error.to_string(), "t.name: length 4 exceeds the declared maximum 3");
+    assert!(out.is_empty());
+    assert!(put_array(&mut FlatSink::new(&mut out), &[1u32, 2], 1).is_err());
+    assert!(put_ddp_opaque(&mut FlatSink::new(&mut out), &bytes(b"four"), 3).is_err());
+    let kind = |result: Result<Bytes, DecodeError>| result.unwrap_err().kind().clone();
+    let wire = octets(&[4, 0]);
+    let too_long = DecodeErrorKind::LengthExceedsMaximum { len: 4, max: 3 };
+    assert_eq!(kind(take_opaque(&mut Decoder::new(&wire), 3)), too_long);
+    assert_eq!(kind(take_ddp_opaque(&mut Decoder::new(&wire), 3)), too_long);
+    assert_eq!(*take_array::<u32>(&mut Decoder::new(&wire), 3).unwrap_err().kind(), too_long);
+    let wrong = Fixed { first: bytes(b"12345"), second: bytes(b"abcd") };
+    assert_eq!(encode_to_bytes(&wrong).unwrap_err().to_string(), "fixed.first: length 5 is not the declared 6");
+}
+
+#[test]
+fn booleans_and_padding_are_checked() {
+    assert_eq!(*decode::<bool>(&octets(&[2])).unwrap_err().kind(), DecodeErrorKind::BadBool { value: 2 });
+    assert!(decode::<Option<u32>>(&octets(&[2, 0])).is_err());
+    assert_eq!(*decode::<Bytes>(b"\0\0\0\x01a\0\0\x01").unwrap_err().kind(), DecodeErrorKind::BadPadding);
+    assert!(decode::<Bytes>(b"\0\0\0\x01a\0\0").is_err());
+}
+
+#[test]
+fn padding_lengths() {
+    assert_eq!([0, 1, 2, 3, 4, 5].map(pad_len), [0, 3, 2, 1, 0, 3]);
+    assert_eq!([0, 1, 4, 5].map(padded_len), [0, 4, 4, 8]);
+    assert_eq!(padded_len(usize::MAX), usize::MAX);
+}
+
+#[test]
+fn bounds_add_up() {
+    assert_eq!((add(Some(1), Some(2)), add(None, Some(2)), add(Some(u64::MAX), Some(1))), (Some(3), None, None));
+    assert_eq!((max(Some(1), Some(2)), max(Some(1), None)), (Some(2), None));
+    assert_eq!(
+        (times(3, Some(2)), times(0, None), times(2, None), times(2, Some(u64::MAX))),
+        (Some(6), Some(0), None, None)
+    );
+}
+
+proptest! {
+    #[test]
+    fn everything_round_trips(
+        words in any::<(bool, i32, u32, i64, u64)>(), floats in any::<(f32, f64)>(),
+        opaque in proptest::collection::vec(any::<u8>(), 0..300), array: Vec<u64>, text: String, optional: Option<i32>,
+    ) {
+        prop_assert_eq!(decode(&flat(&words.0)), Ok(words.0));
+        prop_assert_eq!(decode(&flat(&words.1)), Ok(words.1));
+        prop_assert_eq!(decode(&flat(&words.2)), Ok(words.2));
+        prop_assert_eq!(decode(&flat(&words.3)), Ok(words.3));
+        prop_assert_eq!(decode(&flat(&words.4)), Ok(words.4));
+        // Not a number is kept bit by bit.
+        prop_assert_eq!(decode::<f32>(&flat(&floats.0)).map(f32::to_bits), Ok(floats.0.to_bits()));
+        prop_assert_eq!(decode::<f64>(&flat(&floats.1)).map(f64::to_bits), Ok(floats.1.to_bits()));
+        let opaque = Bytes::from(opaque);
+        prop_assert_eq!(decode::<Bytes>(&flat(&opaque)), Ok(opaque.clone()));
+        // Whether shared with the message or copied out of it.
+        let wire = Bytes::from(flat(&opaque));
+        prop_assert_eq!(Decoder::shared(&wire).read::<Bytes>(), Ok(opaque));
+        prop_assert_eq!(decode(&flat(&array)), Ok(array));
+        prop_assert_eq!(decode(&flat(&optional)), Ok(optional));
+        let text = XdrString::from(text);
+        prop_assert_eq!(decode(&flat(&text)), Ok(text));
+    }
+}
+
+#[test]
+fn large_items_share_the_memory_of_a_message_that_has_its_own() {
+    let wire = Bytes::from(flat(&bytes(&[7; 1000])));
+    let item = Decoder::shared(&wire).read::<Bytes>().unwrap();
+    assert_eq!(item.as_ptr(), wire[4..].as_ptr());
+    let small = Bytes::from(flat(&bytes(&[7; 8])));
+    let item = Decoder::shared(&small).read::<Bytes>().unwrap();
+    assert_ne!(item.as_ptr(), small[4..].as_ptr());
+}

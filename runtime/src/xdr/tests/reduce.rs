@@ -1,0 +1,137 @@
+//! What sinks do with eligible items (RFC 8166 §3.4.4, §3.4.5, §4.3.2).
+
+use super::*;
+
+/// What a call's sink makes of `values`, after `before` octets of header.
+fn for_call<T: XdrEncode>(values: &[T], before: usize, min: usize) -> (Vec<u8>, Vec<(u64, Bytes)>, u64) {
+    let mut out = Vec::new();
+    let mut sink = ReducingSink::for_call(&mut out, min);
+    sink.put(&vec![0; before]);
+    put_elements(&mut sink, values).unwrap();
+    let (reduced, copied) = sink.finish();
+    out.drain(..before);
+    (out, reduced.into_iter().map(|item| (item.position, item.data)).collect(), copied)
+}
+
+/// What a reply's sink makes of `values` given these Write chunks.
+fn for_reply<T: XdrEncode>(values: &[T], chunks: &[bool]) -> (Vec<u8>, Vec<(usize, Bytes)>) {
+    let mut out = Vec::new();
+    let mut sink = ReducingSink::for_reply(&mut out, chunks.iter().copied());
+    put_elements(&mut sink, values).unwrap();
+    let (reduced, _) = sink.finish();
+    (out, reduced.into_iter().map(|item| (item.chunk, item.data)).collect())
+}
+
+fn read(data: &[u8]) -> ReadOk {
+    ReadOk { eof: true, data: bytes(data) }
+}
+
+#[test]
+fn a_flat_sink_copies_everything_and_says_so() {
+    let mut out = Vec::new();
+    let mut sink = FlatSink::new(&mut out);
+    read(b"abcde").encode(&mut sink).unwrap();
+    assert_eq!(sink.copied_eligible(), 5);
+    assert_eq!(out, *b"\0\0\0\x01\0\0\0\x05abcde\0\0\0");
+}
+
+#[test]
+fn a_reduced_item_leaves_its_count_and_takes_its_padding() {
+    let (stream, reduced, copied) = for_call(&[read(b"abcde")], 0, 1);
+    // RFC 8166 §3.4.4.4: the padding goes as well.
+    assert_eq!(stream, octets(&[1, 5]));
+    assert_eq!(reduced, [(8, bytes(b"abcde"))]);
+    assert_eq!(copied, 0);
+}
+
+#[test]
+fn an_item_goes_by_reference() {
+    let value = read(b"abcde");
+    let (_, reduced, _) = for_call(std::slice::from_ref(&value), 0, 1);
+    assert_eq!(reduced[0].1.as_ptr(), value.data.as_ptr());
+}
+
+#[test]
+fn positions_count_the_unreduced_stream() {
+    // RFC 8166 §3.4.5: from the beginning of the stream, earlier items and their padding included.
+    let (_, reduced, _) = for_call(&[read(b"abcde"), read(b"xy"), read(b"1234567")], 40, 1);
+    let positions: Vec<u64> = reduced.iter().map(|item| item.0).collect();
+    assert_eq!(positions, [48, 48 + 8 + 8, 48 + 8 + 8 + 4 + 8]);
+    assert!(positions.iter().all(|position| position % 4 == 0));
+}
+
+#[test]
+fn a_call_keeps_small_items_inline() {
+    let (stream, reduced, copied) = for_call(&[read(b"abc"), read(b"abcd"), read(b"")], 0, 4);
+    assert_eq!(stream, *b"\0\0\0\x01\0\0\0\x03abc\0\0\0\0\x01\0\0\0\x04\0\0\0\x01\0\0\0\0");
+    assert_eq!(reduced, [(12 + 8, bytes(b"abcd"))]);
+    assert_eq!(copied, 3);
+    // An empty chunk would say nothing.
+    assert_eq!(for_call(&[read(b"")], 0, 0).1, []);
+}
+
+#[test]
+fn items_of_fixed_length_and_of_other_types_are_reduced_too() {
+    let fixed = Fixed { first: bytes(b"123456"), second: bytes(b"abcd") };
+    assert_eq!(for_call(std::slice::from_ref(&fixed), 0, 1).1, [(0, fixed.first.clone()), (8, fixed.second)]);
+    let quads = Quads { tag: 9, quad: [1, 2, 3, 4] };
+    let (stream, reduced, _) = for_call(std::slice::from_ref(&quads), 0, 1);
+    assert_eq!(stream, octets(&[9]));
+    assert_eq!(reduced, [(4, bytes(&octets(&[1, 2, 3, 4])))]);
+    assert_eq!(for_call(&[quads], 0, 17).0, octets(&[9, 1, 2, 3, 4]));
+}
+
+#[test]
+fn a_reply_fills_the_chunks_it_was_given_in_order() {
+    let three = [read(b"a"), read(b"bb"), read(b"ccc")];
+    let (_, reduced) = for_reply(&three, &[true, true, true]);
+    assert_eq!(reduced, [(0, bytes(b"a")), (1, bytes(b"bb")), (2, bytes(b"ccc"))]);
+    // With no chunk left, an item stays inline.
+    let (stream, reduced) = for_reply(&three, &[true]);
+    assert_eq!(reduced, [(0, bytes(b"a"))]);
+    assert_eq!(stream, *b"\0\0\0\x01\0\0\0\x01\0\0\0\x01\0\0\0\x02bb\0\0\0\0\0\x01\0\0\0\x03ccc\0");
+    assert_eq!(for_reply(&three, &[]).1, []);
+}
+
+#[test]
+fn an_empty_chunk_forces_its_item_inline() {
+    // RFC 8166 §4.3.2.3
+    let (stream, reduced) = for_reply(&[read(b"a"), read(b"bb")], &[false, true]);
+    assert_eq!(stream, *b"\0\0\0\x01\0\0\0\x01a\0\0\0\0\0\0\x01\0\0\0\x02");
+    assert_eq!(reduced, [(1, bytes(b"bb"))]);
+}
+
+#[test]
+fn an_arm_without_an_eligible_item_leaves_its_chunk_to_the_next() {
+    // RFC 8166 §4.3.2.2
+    let (_, reduced) = for_reply(&[ReadRes::Default(5), ReadRes::Ok(read(b"bb"))], &[true, true]);
+    assert_eq!(reduced, [(0, bytes(b"bb"))]);
+}
+
+#[test]
+fn an_item_of_no_octets_takes_its_chunk() {
+    let (_, reduced) = for_reply(&[read(b""), read(b"bb")], &[true, true]);
+    assert_eq!(reduced, [(0, bytes(b"")), (1, bytes(b"bb"))]);
+}
+
+proptest! {
+    /// What is left in the stream and what was taken out of it make up the flat encoding.
+    #[test]
+    fn a_reduced_stream_is_the_flat_one_with_pieces_cut_out(values in any_results(), min in 0..20usize) {
+        let (stream, reduced, copied) = for_call(&values, 0, min);
+        let whole = values.iter().flat_map(flat).collect::<Vec<u8>>();
+        let mut rebuilt = Vec::new();
+        let mut rest = stream.as_slice();
+        for (position, data) in &reduced {
+            let inline = *position as usize - rebuilt.len();
+            rebuilt.extend_from_slice(&rest[..inline]);
+            rest = &rest[inline..];
+            rebuilt.extend_from_slice(data);
+            rebuilt.extend(vec![0; pad_len(data.len())]);
+        }
+        rebuilt.extend_from_slice(rest);
+        prop_assert_eq!(rebuilt, whole);
+        let eligible: u64 = values.iter().map(|v| if let ReadRes::Ok(ok) = v { ok.data.len() as u64 } else { 0 }).sum();
+        prop_assert_eq!(copied + reduced.iter().map(|item| item.1.len() as u64).sum::<u64>(), eligible);
+    }
+}

@@ -1,0 +1,232 @@
+//! How a decoder puts reduced items back (RFC 8166 §3.4.5, §3.4.6, §4.3.2, §6.1).
+
+use super::*;
+
+fn read_chunk(position: u32, data: &[u8]) -> ReadChunk {
+    ReadChunk { position, data: bytes(data) }
+}
+
+fn provided(data: &[u8]) -> WriteChunk {
+    WriteChunk { data: bytes(data), provided: true }
+}
+
+fn empty() -> WriteChunk {
+    WriteChunk { data: Bytes::new(), provided: false }
+}
+
+fn with_reads<T: XdrDecode>(stream: &[u8], reads: &[ReadChunk]) -> Result<T, DecodeError> {
+    let mut decoder = Decoder::new(stream).with_read_chunks(reads);
+    let value = decoder.read()?;
+    decoder.finish()?;
+    Ok(value)
+}
+
+/// Two results, one after the other.
+fn with_writes<T: XdrDecode>(stream: &[u8], writes: &[WriteChunk]) -> Result<(T, T), DecodeError> {
+    let mut decoder = Decoder::new(stream).with_write_chunks(writes);
+    let values = (decoder.read()?, decoder.read()?);
+    decoder.finish()?;
+    Ok(values)
+}
+
+fn read(data: &[u8]) -> ReadOk {
+    ReadOk { eof: true, data: bytes(data) }
+}
+
+#[test]
+fn a_read_chunk_goes_in_where_its_position_says() {
+    let chunk = [read_chunk(8, b"abcde")];
+    let value: ReadOk = with_reads(&octets(&[1, 5]), &chunk).unwrap();
+    assert_eq!(value, read(b"abcde"));
+    assert_eq!(value.data.as_ptr(), chunk[0].data.as_ptr(), "not copied");
+}
+
+#[test]
+fn a_read_chunk_may_include_the_padding() {
+    // RFC 8166 §3.4.5.2
+    assert_eq!(with_reads(&octets(&[1, 5]), &[read_chunk(8, b"abcde\0\0\0")]), Ok(read(b"abcde")));
+}
+
+#[test]
+fn a_read_chunk_of_another_length_is_an_error() {
+    for data in [&b"abcd"[..], b"abcdef", b"abcde\0", b"abcde\0\0\0\0", b""] {
+        let error = with_reads::<ReadOk>(&octets(&[1, 5]), &[read_chunk(8, data)]).unwrap_err();
+        assert_eq!(*error.kind(), DecodeErrorKind::ChunkLength { chunk: data.len(), item: 5 });
+        assert!(error.to_string().starts_with("READ4resok.data: "), "{error}");
+    }
+}
+
+#[test]
+fn positions_count_what_was_spliced_before() {
+    let reads = [read_chunk(8, b"abcde"), read_chunk(8 + 8 + 8, b"xy")];
+    let mut decoder = Decoder::new(b"\0\0\0\x01\0\0\0\x05\0\0\0\x01\0\0\0\x02\0\0\0\x07").with_read_chunks(&reads);
+    assert_eq!(decoder.read::<ReadOk>(), Ok(read(b"abcde")));
+    assert_eq!((decoder.consumed(), decoder.position()), (8, 16));
+    assert_eq!(decoder.read::<ReadOk>(), Ok(read(b"xy")));
+    assert_eq!((decoder.consumed(), decoder.position()), (16, 28));
+    assert_eq!(decoder.take_u32(), Ok(7));
+    decoder.finish().unwrap();
+}
+
+#[test]
+fn a_read_chunk_for_anything_else_is_refused() {
+    // RFC 8166 §6.1: before, after, within and far beyond the eligible item; not aligned.
+    let stream = b"\0\0\0\x01\0\0\0\x05abcde\0\0\0";
+    for position in [0, 4, 9, 12, 16, u32::MAX] {
+        let error = with_reads::<ReadOk>(stream, &[read_chunk(position, b"abcde")]).unwrap_err();
+        assert_eq!(*error.kind(), DecodeErrorKind::StrayChunk { position });
+    }
+    // Two for one item.
+    let twice = [read_chunk(8, b"abcde"), read_chunk(8, b"abcde")];
+    let error = with_reads::<ReadOk>(&octets(&[1, 5]), &twice).unwrap_err();
+    assert_eq!(*error.kind(), DecodeErrorKind::StrayChunk { position: 8 });
+}
+
+#[test]
+fn reduced_and_inline_items_mix() {
+    let stream = b"\0\0\0\x01\0\0\0\x03abc\0\0\0\0\x01\0\0\0\x04";
+    let reads = [read_chunk(20, b"wxyz")];
+    let mut decoder = Decoder::new(stream).with_read_chunks(&reads);
+    assert_eq!((decoder.read(), decoder.read()), (Ok(read(b"abc")), Ok(read(b"wxyz"))));
+    decoder.finish().unwrap();
+}
+
+#[test]
+fn an_empty_item_may_have_an_empty_chunk_or_none() {
+    assert_eq!(with_reads(&octets(&[1, 0]), &[read_chunk(8, b"")]), Ok(read(b"")));
+    assert_eq!(with_reads(&octets(&[1, 0]), &[]), Ok(read(b"")));
+}
+
+#[test]
+fn an_empty_item_does_not_take_the_chunk_of_the_next_at_its_position() {
+    let reads = [read_chunk(4, b"abcd")];
+    let mut decoder = Decoder::new(&[0; 4]).with_read_chunks(&reads);
+    assert_eq!(take_ddp_opaque(&mut decoder, UNBOUNDED), Ok(Bytes::new()));
+    assert_eq!(take_ddp_opaque_fixed(&mut decoder, 4), Ok(bytes(b"abcd")));
+    decoder.finish().unwrap();
+}
+
+#[test]
+fn items_of_fixed_length_and_of_other_types() {
+    let fixed = Fixed { first: bytes(b"123456"), second: bytes(b"abcd") };
+    assert_eq!(with_reads(&[], &[read_chunk(0, b"123456"), read_chunk(8, b"abcd")]), Ok(fixed.clone()));
+    assert_eq!(with_reads(b"123456\0\0", &[read_chunk(8, b"abcd")]), Ok(fixed));
+    let quads = Quads { tag: 9, quad: [1, 2, 3, 4] };
+    assert_eq!(with_reads(&octets(&[9]), &[read_chunk(4, &octets(&[1, 2, 3, 4]))]), Ok(quads.clone()));
+    assert_eq!(with_reads(&octets(&[9, 1, 2, 3, 4]), &[]), Ok(quads));
+}
+
+#[test]
+fn an_item_read_from_a_chunk_has_the_limits_and_positions_of_its_message() {
+    let chunk = Bytes::from(octets(&[2, 1, 2]));
+    let limits = Limits { max_memory: 20, ..Limits::default() };
+    let mut decoder = Decoder::new(&[]).with_limits(limits);
+    assert_eq!(decoder.read_chunk(&chunk, |nested| nested.read::<Vec<u32>>()), Ok(vec![1, 2]));
+    assert_eq!(decoder.read_chunk(&chunk, |nested| nested.read::<Vec<u32>>()), Ok(vec![1, 2]));
+    let error = decoder.read_chunk(&chunk, |nested| nested.read::<Vec<u32>>()).unwrap_err();
+    assert_eq!(*error.kind(), DecodeErrorKind::TooMuchMemory { max: 20 }, "what the first two took counts");
+
+    let reads = [read_chunk(8, &octets(&[1, 2, 3, 4]))];
+    let words = octets(&[0, 0]);
+    let mut decoder = Decoder::new(&words).with_read_chunks(&reads);
+    decoder.take_u64().unwrap();
+    let error = take_ddp_value(&mut decoder, 16, |d| {
+        assert_eq!(d.position(), 8);
+        d.take_u32()
+    });
+    assert_eq!(*error.unwrap_err().kind(), DecodeErrorKind::Trailing { remaining: 12 });
+}
+
+#[test]
+fn write_chunks_go_in_in_order() {
+    let stream = octets(&[1, 5, 1, 2]);
+    let writes = [provided(b"abcde"), provided(b"xy")];
+    assert_eq!(with_writes(&stream, &writes), Ok((read(b"abcde"), read(b"xy"))));
+}
+
+#[test]
+fn a_write_chunk_holds_exactly_its_item() {
+    // RFC 8166 §3.4.6.2: not even its padding.
+    for data in [&b"abcd"[..], b"abcde\0\0\0"] {
+        let error = with_writes::<ReadOk>(&octets(&[1, 5, 1, 0]), &[provided(data)]).unwrap_err();
+        assert_eq!(*error.kind(), DecodeErrorKind::ChunkLength { chunk: data.len(), item: 5 });
+    }
+}
+
+#[test]
+fn what_could_have_been_placed_must_have_been() {
+    // RFC 8166 §6.1, third point.
+    let stream = b"\0\0\0\x01\0\0\0\x04abcd\0\0\0\x01\0\0\0\0";
+    let error = with_writes::<ReadOk>(stream, &[provided(b"")]).unwrap_err();
+    assert_eq!(*error.kind(), DecodeErrorKind::NotReduced { item: 4 });
+    assert_eq!(with_writes(stream, &[]), Ok((read(b"abcd"), read(b""))));
+}
+
+#[test]
+fn an_empty_write_chunk_keeps_its_item_inline() {
+    // RFC 8166 §4.3.2.3
+    let stream = b"\0\0\0\x01\0\0\0\x04abcd\0\0\0\x01\0\0\0\x02";
+    assert_eq!(with_writes(stream, &[empty(), provided(b"xy")]), Ok((read(b"abcd"), read(b"xy"))));
+}
+
+#[test]
+fn an_unused_write_chunk_is_no_error() {
+    let none = (ReadRes::Default(5), ReadRes::Default(6));
+    assert_eq!(with_writes(&octets(&[5, 6]), &[provided(b""), provided(b"")]), Ok(none));
+    // RFC 8166 §4.3.2.2: an arm without an eligible item leaves its chunk to the next.
+    let next = (ReadRes::Default(5), ReadRes::Ok(read(b"xy")));
+    assert_eq!(with_writes(&octets(&[5, 0, 1, 2]), &[provided(b"xy"), provided(b"")]), Ok(next));
+}
+
+#[test]
+fn an_empty_result_may_have_taken_a_chunk_or_not() {
+    let both = (read(b""), read(b"xy"));
+    for writes in [[provided(b""), provided(b"xy")], [provided(b"xy"), provided(b"")]] {
+        assert_eq!(with_writes(&octets(&[1, 0, 1, 2]), &writes), Ok(both.clone()));
+    }
+}
+
+#[test]
+fn data_for_no_item_is_refused() {
+    // RFC 8166 §6.1, second point.
+    let error = with_writes::<ReadRes>(&octets(&[5, 6]), &[provided(b""), provided(b"xy")]).unwrap_err();
+    assert_eq!(*error.kind(), DecodeErrorKind::StrayWriteChunk { chunk: 1, len: 2 });
+}
+
+proptest! {
+    /// What a requester reduces, a responder puts back, whether chunks include padding or not.
+    #[test]
+    fn calls_survive_reduction(values in any_results(), header in 0..5usize, min in 0..20usize, pad: Vec<bool>) {
+        let mut stream = Vec::new();
+        let mut sink = ReducingSink::for_call(&mut stream, min);
+        sink.put(&vec![0; 4 * header]);
+        values.encode(&mut sink).unwrap();
+        let reads: Vec<ReadChunk> = sink.finish().0.iter().enumerate().map(|(index, item)| {
+            let mut data = item.data.to_vec();
+            if pad.get(index).copied().unwrap_or(false) {
+                data.resize(padded_len(data.len()), 0xEE);
+            }
+            ReadChunk { position: item.position as u32, data: data.into() }
+        }).collect();
+        let mut decoder = Decoder::new(&stream).with_read_chunks(&reads);
+        decoder.take(4 * header).unwrap();
+        prop_assert_eq!(decoder.read(), Ok(values.clone()));
+        prop_assert_eq!(decoder.position(), (4 * header + values.encoded_len()) as u64);
+        prop_assert_eq!(decoder.finish(), Ok(()));
+    }
+
+    /// What a responder places, a requester puts back, whatever chunks it provided.
+    #[test]
+    fn replies_survive_reduction(values in any_results(), chunks in proptest::collection::vec(any::<bool>(), 0..7)) {
+        let mut stream = Vec::new();
+        let mut sink = ReducingSink::for_reply(&mut stream, chunks.iter().copied());
+        values.encode(&mut sink).unwrap();
+        let mut writes: Vec<_> = chunks.iter().map(|&provided| WriteChunk { data: Bytes::new(), provided }).collect();
+        for item in sink.finish().0 {
+            writes[item.chunk].data = item.data;
+        }
+        let mut decoder = Decoder::new(&stream).with_write_chunks(&writes);
+        prop_assert_eq!(decoder.read(), Ok(values));
+        prop_assert_eq!(decoder.finish(), Ok(()));
+    }
+}
