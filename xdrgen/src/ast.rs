@@ -1,0 +1,301 @@
+//! The syntax tree: what is written, where, and the comments that belong to it. Nothing is resolved yet.
+
+use std::collections::HashSet;
+
+use crate::ir::Span;
+
+/// A name as written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ident {
+    /// Its text.
+    pub text: String,
+    /// Where.
+    pub span: Span,
+}
+
+/// One source file.
+#[derive(Debug, Clone, Default)]
+pub struct File {
+    /// Definitions, in order; those with a syntax error are left out.
+    pub definitions: Vec<Definition>,
+    /// Comment at its head, without comment marks.
+    pub header: Vec<String>,
+    /// Where annotations stand, in order, those of definitions that could not be parsed left out.
+    pub annotations: Vec<Span>,
+    /// `%` lines, without the mark.
+    pub passed_through: Vec<Ident>,
+    /// Words of definitions that could not be parsed: a missing name among them is no second error.
+    pub lost: HashSet<String>,
+}
+
+/// A definition.
+#[derive(Debug, Clone)]
+pub struct Definition {
+    /// Annotations before it.
+    pub annotations: Vec<Annotation>,
+    /// Its comment.
+    pub doc: Vec<String>,
+    /// All of it, annotations and `;` included.
+    pub span: Span,
+    /// What is defined.
+    pub kind: DefinitionKind,
+}
+
+/// What a definition defines.
+#[derive(Debug, Clone)]
+pub enum DefinitionKind {
+    /// `const NAME = value`
+    Const {
+        /// Its name.
+        name: Ident,
+        /// Its value.
+        value: Value,
+    },
+    /// `typedef declaration`
+    Typedef(Declaration),
+    /// `enum name { ... }`
+    Enum(Ident, EnumBody),
+    /// `struct name { ... }`
+    Struct(Ident, StructBody),
+    /// `union name switch (...) { ... }`
+    Union(Ident, UnionBody),
+    /// `program name { ... } = value`
+    Program(Program),
+}
+
+/// A constant, or the name of one.
+#[derive(Debug, Clone)]
+pub struct Value {
+    /// Which.
+    pub kind: ValueKind,
+    /// Where.
+    pub span: Span,
+}
+
+/// What a [`Value`] is written as.
+#[derive(Debug, Clone)]
+pub enum ValueKind {
+    /// A number that fits 128 bits.
+    Int(i128),
+    /// A name.
+    Name(String),
+    /// A string constant.
+    Text(String),
+}
+
+/// `@name(args)`
+#[derive(Debug, Clone)]
+pub struct Annotation {
+    /// Its name, without `@`.
+    pub name: Ident,
+    /// Its arguments, with the name of those that have one.
+    pub args: Vec<(Option<Ident>, Expr)>,
+    /// All of it.
+    pub span: Span,
+}
+
+/// An expression over a call's arguments.
+#[derive(Debug, Clone)]
+pub struct Expr {
+    /// Which.
+    pub kind: ExprKind,
+    /// Where.
+    pub span: Span,
+}
+
+/// What an [`Expr`] is.
+#[derive(Debug, Clone)]
+pub enum ExprKind {
+    /// A number, its suffix applied.
+    Int(u64),
+    /// A constant's name, or `args.field`.
+    Path(Vec<Ident>),
+    /// `min(...)`, `max(...)`, `len(...)`
+    Call(Ident, Vec<Expr>),
+    /// Two operands.
+    Binary(BinaryOp, Box<Expr>, Box<Expr>),
+}
+
+/// An operator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BinaryOp {
+    /// `+`
+    Add,
+    /// `-`
+    Sub,
+    /// `*`
+    Mul,
+    /// `/`
+    Div,
+}
+
+/// A type, a name and how they combine; a parameter's or result's name may be missing.
+#[derive(Debug, Clone)]
+pub struct Declaration {
+    /// Annotations before it.
+    pub annotations: Vec<Annotation>,
+    /// Its comment.
+    pub doc: Vec<String>,
+    /// Type to declarator, without annotations.
+    pub span: Span,
+    /// Its type.
+    pub ty: TypeSpec,
+    /// Its name.
+    pub name: Option<Ident>,
+    /// Array, pointer or neither.
+    pub declarator: Declarator,
+}
+
+/// How a declaration's type and name combine.
+#[derive(Debug, Clone)]
+pub enum Declarator {
+    /// `T x`
+    Plain,
+    /// `T *x`
+    Pointer,
+    /// `T x[n]`
+    Fixed(Value),
+    /// `T x<n>`, `T x<>`
+    Counted(Option<Value>),
+}
+
+/// A type specifier.
+#[derive(Debug, Clone)]
+pub struct TypeSpec {
+    /// Which.
+    pub kind: TypeKind,
+    /// Where.
+    pub span: Span,
+}
+
+/// What a [`TypeSpec`] is.
+#[derive(Debug, Clone)]
+pub enum TypeKind {
+    /// A type of XDR's own.
+    Primitive(Primitive),
+    /// A declared type: `x`, `struct x`, `enum x`, `union x`.
+    Named(Ident),
+    /// `enum { ... }`, perhaps with a name.
+    Enum(Option<Ident>, EnumBody),
+    /// `struct { ... }`, perhaps with a name.
+    Struct(Option<Ident>, StructBody),
+    /// `union switch ... { ... }`, perhaps with a name.
+    Union(Option<Ident>, Box<UnionBody>),
+}
+
+/// XDR's own types.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Primitive {
+    /// `bool`
+    Bool,
+    /// `int`, and C's shorter ones, which travel as one
+    Int,
+    /// `unsigned int`, likewise
+    UInt,
+    /// `hyper`
+    Hyper,
+    /// `unsigned hyper`
+    UHyper,
+    /// `float`
+    Float,
+    /// `double`
+    Double,
+    /// `quadruple`
+    Quadruple,
+    /// `opaque`
+    Opaque,
+    /// `string`
+    String,
+}
+
+/// Body of an enumeration.
+#[derive(Debug, Clone)]
+pub struct EnumBody {
+    /// Its names.
+    pub enumerators: Vec<Enumerator>,
+}
+
+/// A name of an enumeration.
+#[derive(Debug, Clone)]
+pub struct Enumerator {
+    /// Its name.
+    pub name: Ident,
+    /// Its value; without one, the value before plus 1, the first 0.
+    pub value: Option<Value>,
+    /// Its comment.
+    pub doc: Vec<String>,
+}
+
+/// Body of a struct.
+#[derive(Debug, Clone)]
+pub struct StructBody {
+    /// Its fields, without `void` ones.
+    pub fields: Vec<Declaration>,
+}
+
+/// Body of a union.
+#[derive(Debug, Clone)]
+pub struct UnionBody {
+    /// The discriminant.
+    pub discriminant: Declaration,
+    /// The arms.
+    pub arms: Vec<Arm>,
+}
+
+/// An arm of a union.
+#[derive(Debug, Clone)]
+pub struct Arm {
+    /// Values of its `case` labels.
+    pub cases: Vec<Value>,
+    /// Its `default` label.
+    pub default: Option<Span>,
+    /// What it holds; `None` is `void`.
+    pub declaration: Option<Declaration>,
+    /// Annotations before a `void`.
+    pub void_annotations: Vec<Annotation>,
+}
+
+/// A program.
+#[derive(Debug, Clone)]
+pub struct Program {
+    /// Its name.
+    pub name: Ident,
+    /// Its versions.
+    pub versions: Vec<Version>,
+    /// Its number.
+    pub number: Value,
+}
+
+/// A version of a program.
+#[derive(Debug, Clone)]
+pub struct Version {
+    /// Annotations before it.
+    pub annotations: Vec<Annotation>,
+    /// Its comment.
+    pub doc: Vec<String>,
+    /// Its name.
+    pub name: Ident,
+    /// Its procedures.
+    pub procedures: Vec<Procedure>,
+    /// Its number.
+    pub number: Value,
+}
+
+/// A procedure.
+#[derive(Debug, Clone)]
+pub struct Procedure {
+    /// Annotations before it.
+    pub annotations: Vec<Annotation>,
+    /// Its comment.
+    pub doc: Vec<String>,
+    /// All of it, annotations and `;` included.
+    pub span: Span,
+    /// Its name.
+    pub name: Ident,
+    /// Its result; `None` is `void`.
+    pub result: Option<Declaration>,
+    /// Its arguments; none is `void`.
+    pub parameters: Vec<Declaration>,
+    /// Its number.
+    pub number: Value,
+}

@@ -1,0 +1,149 @@
+//! What the compiler has to say about a source: errors and warnings with their places, many per run.
+
+mod code;
+mod render;
+#[cfg(test)]
+mod tests;
+
+pub use code::Code;
+
+use std::{fmt, sync::Arc};
+
+use crate::{ir::Span, source::Sources};
+
+/// How bad it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Severity {
+    /// Output can be used.
+    Warning,
+    /// There is no output.
+    Error,
+}
+
+/// A place, and what is to be said of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Label {
+    /// Where.
+    pub span: Span,
+    /// What; may be empty for the primary label.
+    pub text: String,
+}
+
+/// One error or warning.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Diagnostic {
+    /// Its code: what a search finds, and what a test compares.
+    pub code: Code,
+    /// What is wrong, in a line.
+    pub message: String,
+    /// Where. No place when the trouble is outside of the texts, as a file that cannot be read.
+    pub primary: Option<Label>,
+    /// Other places that have to do with it.
+    pub secondary: Vec<Label>,
+    /// Why: what a specification requires.
+    pub notes: Vec<String>,
+    /// What to do.
+    pub helps: Vec<String>,
+}
+
+impl Diagnostic {
+    /// A diagnostic without a place.
+    #[must_use]
+    pub fn new(code: Code, message: impl Into<String>) -> Self {
+        Self {
+            code,
+            message: message.into(),
+            primary: None,
+            secondary: Vec::new(),
+            notes: Vec::new(),
+            helps: Vec::new(),
+        }
+    }
+
+    /// Sets the place it is about.
+    #[must_use]
+    pub fn at(mut self, span: &Span, text: impl Into<String>) -> Self {
+        self.primary = Some(Label { span: span.clone(), text: text.into() });
+        self
+    }
+
+    /// Adds another place.
+    #[must_use]
+    pub fn also(mut self, span: &Span, text: impl Into<String>) -> Self {
+        self.secondary.push(Label { span: span.clone(), text: text.into() });
+        self
+    }
+
+    /// Adds a reason.
+    #[must_use]
+    pub fn note(mut self, text: impl Into<String>) -> Self {
+        self.notes.push(text.into());
+        self
+    }
+
+    /// Adds a suggestion.
+    #[must_use]
+    pub fn help(mut self, text: impl Into<String>) -> Self {
+        self.helps.push(text.into());
+        self
+    }
+
+    /// Error or warning.
+    #[must_use]
+    pub fn severity(&self) -> Severity {
+        self.code.severity()
+    }
+}
+
+/// All diagnostics of a run, with the texts they are about. Displayed as rustc's are, without colour.
+#[derive(Debug, Clone, Default)]
+pub struct Diagnostics {
+    list: Vec<Diagnostic>,
+    sources: Arc<Sources>,
+}
+
+impl Diagnostics {
+    pub(crate) fn new(mut list: Vec<Diagnostic>, sources: Arc<Sources>) -> Self {
+        let key = |d: &Diagnostic| d.primary.as_ref().map(|l| (l.span.file, l.span.range.start));
+        list.sort_by_key(key);
+        list.dedup();
+        Self { list, sources }
+    }
+
+    /// In order of their places.
+    pub fn iter(&self) -> impl Iterator<Item = &Diagnostic> {
+        self.list.iter()
+    }
+
+    /// The texts that their spans are places of.
+    #[must_use]
+    pub fn sources(&self) -> &Arc<Sources> {
+        &self.sources
+    }
+
+    /// How many errors there are, warnings not counted.
+    #[must_use]
+    pub fn error_count(&self) -> usize {
+        self.list.iter().filter(|d| d.severity() == Severity::Error).count()
+    }
+
+    /// Whether there is nothing to say.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// As text, with the source lines; with colours for a terminal.
+    #[must_use]
+    pub fn render(&self, colour: bool) -> String {
+        render::render(&self.list, &self.sources, colour)
+    }
+}
+
+impl fmt::Display for Diagnostics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.render(false))
+    }
+}
+
+impl std::error::Error for Diagnostics {}

@@ -1,0 +1,113 @@
+//! Diagnostics as text: source line, carets, notes.
+
+use std::ops::Range;
+
+use annotate_snippets::{Annotation, AnnotationKind, Level, Renderer, Snippet};
+
+use super::{Diagnostic, Label, Severity};
+use crate::source::{Source, Sources};
+
+/// Beyond so many, a count is printed instead.
+const SHOWN: usize = 50;
+
+/// Most octets of source shown for one diagnostic. Labels further from the primary one are told by line and column.
+const WINDOW: usize = 64 * 1024;
+
+pub(super) fn render(list: &[Diagnostic], sources: &Sources, colour: bool) -> String {
+    let renderer = if colour { Renderer::styled() } else { Renderer::plain() };
+    let mut out = String::new();
+    for diagnostic in list.iter().take(SHOWN) {
+        out.push_str(&one(diagnostic, sources, &renderer));
+        out.push_str("\n\n");
+    }
+    let errors = list.iter().filter(|d| d.severity() == Severity::Error).count();
+    let warnings = list.len() - errors;
+    if list.len() > SHOWN {
+        out.push_str(&format!("... and {} more\n", list.len() - SHOWN));
+    }
+    let mut counts = Vec::new();
+    for (n, what) in [(errors, "error"), (warnings, "warning")] {
+        if n > 0 {
+            counts.push(format!("{n} {what}{}", if n == 1 { "" } else { "s" }));
+        }
+    }
+    if !counts.is_empty() {
+        out.push_str(&counts.join(", "));
+        out.push('\n');
+    }
+    out
+}
+
+fn one(diagnostic: &Diagnostic, sources: &Sources, renderer: &Renderer) -> String {
+    let level = match diagnostic.severity() {
+        Severity::Error => Level::ERROR,
+        Severity::Warning => Level::WARNING,
+    };
+    let mut group = level
+        .primary_title(diagnostic.message.as_str())
+        .id(diagnostic.code.as_str())
+        .elements(std::iter::empty::<Snippet<'_, Annotation<'_>>>());
+    let mut far = Vec::new();
+    if let Some(primary) = &diagnostic.primary {
+        let labels = || std::iter::once(primary).chain(&diagnostic.secondary);
+        for (index, source) in sources.iter().enumerate() {
+            let here: Vec<(bool, &Label)> =
+                labels().enumerate().filter(|(_, l)| l.span.file == index).map(|(n, l)| (n == 0, l)).collect();
+            if let Some(snippet) = snippet(source, &here, &mut far) {
+                group = group.element(snippet);
+            }
+        }
+    }
+    for note in far.iter().chain(&diagnostic.notes) {
+        group = group.element(Level::NOTE.message(note.as_str()));
+    }
+    for help in &diagnostic.helps {
+        group = group.element(Level::HELP.message(help.as_str()));
+    }
+    renderer.render(&[group])
+}
+
+fn snippet<'a>(
+    source: &'a Source,
+    labels: &[(bool, &'a Label)],
+    far: &mut Vec<String>,
+) -> Option<Snippet<'a, Annotation<'a>>> {
+    let text = source.text();
+    let (_, anchor) = labels.first()?;
+    let anchor = anchor.span.range.start.min(text.len());
+    let near = |label: &Label| label.span.range.start.abs_diff(anchor) <= WINDOW / 2;
+    let (close, distant): (Vec<_>, Vec<_>) = labels.iter().partition(|(_, label)| near(label));
+    for (_, label) in distant {
+        let (line, column) = source.line_column(label.span.range.start);
+        far.push(format!("{}:{line}:{column}: {}", source.name(), label.text));
+    }
+    let first = close.iter().map(|(_, l)| l.span.range.start).min()?.min(text.len());
+    let last = close.iter().map(|(_, l)| l.span.range.start).max()?.min(text.len());
+    let (line, _) = source.line_column(first);
+    let window = line_start(text, first)..line_end(text, last);
+    let shown = text.get(window.clone())?;
+    let mut snippet = Snippet::source(shown).line_start(line).path(source.name()).fold(true);
+    for (is_primary, label) in close {
+        let kind = if is_primary { AnnotationKind::Primary } else { AnnotationKind::Context };
+        let span = clamp(text, &label.span.range, &window);
+        let annotation = kind.span(span);
+        snippet =
+            snippet.annotation(if label.text.is_empty() { annotation } else { annotation.label(label.text.as_str()) });
+    }
+    Some(snippet)
+}
+
+fn line_start(text: &str, at: usize) -> usize {
+    text.get(..at).and_then(|before| before.rfind('\n')).map_or(0, |n| n + 1)
+}
+
+fn line_end(text: &str, at: usize) -> usize {
+    text.get(at..).and_then(|after| after.find('\n')).map_or(text.len(), |n| at + n)
+}
+
+/// A label's octets within the window, cut at the end of its first line: carets under a whole body help nobody.
+fn clamp(text: &str, range: &Range<usize>, window: &Range<usize>) -> Range<usize> {
+    let start = range.start.clamp(window.start, window.end);
+    let end = range.end.clamp(start, line_end(text, start).clamp(start, window.end));
+    start - window.start..end - window.start
+}

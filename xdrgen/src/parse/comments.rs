@@ -1,0 +1,129 @@
+//! Which comment belongs to which declaration.
+
+use crate::scan::{Comment, CommentKind};
+
+/// The comments of a file, to be asked by place.
+pub(super) struct Comments<'a> {
+    text: &'a str,
+    comments: &'a [Comment],
+}
+
+impl<'a> Comments<'a> {
+    pub(super) fn new(text: &'a str, comments: &'a [Comment]) -> Self {
+        Self { text, comments }
+    }
+
+    /// The comment of a declaration from `start` to `end` (with its `;` or `,`): the lines directly above, else what
+    /// follows on its line.
+    pub(super) fn of(&self, start: usize, end: usize) -> Vec<String> {
+        let above = self.above(start);
+        if above.is_empty() { self.beside(end) } else { above }
+    }
+
+    /// Comments on lines of their own that end on the line before `start`.
+    pub(super) fn above(&self, start: usize) -> Vec<String> {
+        let last = self.comments.partition_point(|comment| comment.range.end <= start);
+        let mut first = last;
+        let mut below = start;
+        while let Some(comment) = first.checked_sub(1).and_then(|index| self.comments.get(index)) {
+            let attached = comment.kind == CommentKind::Comment
+                && comment.own_line
+                && self.between(comment.range.end, below).is_some_and(|newlines| newlines <= 1);
+            if !attached {
+                break;
+            }
+            below = comment.range.start;
+            first -= 1;
+        }
+        self.lines(first, last)
+    }
+
+    /// Comments that follow `end` on its line, and those right below that stand in the same column.
+    fn beside(&self, end: usize) -> Vec<String> {
+        let first = self.comments.partition_point(|comment| comment.range.start < end);
+        let mut last = first;
+        let mut before = end;
+        while let Some(comment) = self.comments.get(last) {
+            let attached = comment.kind == CommentKind::Comment
+                && !comment.own_line
+                && self.between(before, comment.range.start) == Some(0);
+            if !attached {
+                break;
+            }
+            before = comment.range.end;
+            last += 1;
+        }
+        self.lines(first, last)
+    }
+
+    /// The comment at the head of the file: the first one, unless it belongs to what follows it.
+    pub(super) fn header(&self) -> Vec<String> {
+        let Some(first) = self.comments.first() else { return Vec::new() };
+        if first.kind != CommentKind::Comment || self.between(0, first.range.start).is_none() {
+            return Vec::new();
+        }
+        let after = self.text.get(first.range.end..).unwrap_or_default();
+        let blank = &after[..after.len() - after.trim_start().len()];
+        if blank.matches('\n').count() >= 2 || after.trim_start().starts_with("/*") {
+            lines_of(self.text.get(first.range.clone()).unwrap_or_default())
+        } else {
+            Vec::new()
+        }
+    }
+
+    /// Line breaks between two places, if there is nothing but blanks and separators.
+    fn between(&self, from: usize, to: usize) -> Option<usize> {
+        let text = self.text.get(from..to)?;
+        text.bytes()
+            .all(|byte| byte.is_ascii_whitespace() || matches!(byte, b';' | b',' | 0x0B | 0x1A))
+            .then(|| text.matches('\n').count())
+    }
+
+    fn lines(&self, first: usize, last: usize) -> Vec<String> {
+        let mut lines: Vec<String> = Vec::new();
+        for comment in self.comments.get(first..last).unwrap_or_default() {
+            lines.extend(lines_of(self.text.get(comment.range.clone()).unwrap_or_default()));
+        }
+        lines
+    }
+}
+
+/// A comment's lines without its marks, empty ones at both ends left out.
+fn lines_of(comment: &str) -> Vec<String> {
+    let body = match comment.strip_prefix("//") {
+        Some(body) => body,
+        None => comment.strip_prefix("/*").and_then(|c| c.strip_suffix("*/")).unwrap_or(comment),
+    };
+    let mut lines: Vec<String> = Vec::new();
+    for (index, line) in body.lines().enumerate() {
+        let line = line.trim_end();
+        let line = if index == 0 { line } else { line.trim_start() };
+        // The rulings and borders that boxes around comments are made of.
+        let line = line.trim_start_matches(['*', '!']).trim_end_matches('*').trim_end();
+        lines.push(line.strip_prefix(' ').unwrap_or(line).to_owned());
+    }
+    if let Some(first) = lines.first_mut() {
+        *first = first.trim_start().to_owned();
+    }
+    let empty = |line: &String| line.trim_matches(['-', '=', ' ']).is_empty();
+    while lines.last().is_some_and(empty) {
+        lines.pop();
+    }
+    let leading = lines.iter().take_while(|line| empty(line)).count();
+    lines.drain(..leading);
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_and_borders_go_and_indentation_within_stays() {
+        assert_eq!(lines_of("/* one */"), ["one"]);
+        assert_eq!(lines_of("// one"), ["one"]);
+        assert_eq!(lines_of("/**\n * one\n *   two\n *\n * three\n */"), ["one", "  two", "", "three"]);
+        assert_eq!(lines_of("/****\n * box *\n ****/"), ["box"]);
+        assert_eq!(lines_of("/**/"), Vec::<String>::new());
+    }
+}

@@ -1,0 +1,213 @@
+//! Text to syntax tree: `xdr.pest` matches, this module builds.
+
+mod annotation;
+mod comments;
+mod program;
+mod syntax_error;
+#[cfg(test)]
+mod tests;
+mod types;
+
+use std::ops::Range;
+
+use pest::{Parser as _, iterators::Pair};
+
+use self::comments::Comments;
+use crate::{
+    ast::{Definition, DefinitionKind, File, Ident, Value, ValueKind},
+    diag::{Code, Diagnostic},
+    ir::Span,
+    scan::{self, CommentKind},
+    source::span,
+};
+
+/// Code that `pest_derive` writes.
+mod grammar {
+    #![allow(missing_docs, unreachable_pub)]
+
+    #[derive(pest_derive::Parser)]
+    #[grammar = "parse/xdr.pest"]
+    pub struct Grammar;
+}
+pub(crate) use grammar::Rule;
+
+/// Parses `text`, which is file number `file` of the run. What cannot be parsed is left out of the tree and said in
+/// `diagnostics`.
+pub(crate) fn parse(file: usize, text: &str, diagnostics: &mut Vec<Diagnostic>) -> File {
+    let scan = scan::scan(file, text);
+    diagnostics.extend(scan.diagnostics);
+    let comments = Comments::new(text, &scan.comments);
+    let mut tree = File { header: comments.header(), ..File::default() };
+    for comment in &scan.comments {
+        let at = span(file, comment.range.clone());
+        let line = text.get(comment.range.clone()).unwrap_or_default();
+        match comment.kind {
+            CommentKind::Comment => {}
+            CommentKind::PassThrough => {
+                tree.passed_through.push(Ident { text: line.trim_start_matches('%').to_owned(), span: at });
+            }
+            CommentKind::Preprocessor => diagnostics.push(
+                Diagnostic::new(Code::Preprocessor, "this line is for a preprocessor: it is left out")
+                    .at(&at, "")
+                    .note("XDR has no preprocessor (RFC 4506 §6)")
+                    .help("pass the file through one first, or write `const NAME = value;`"),
+            ),
+        }
+    }
+    let mut lost = scan.lost;
+    for unit in scan.units {
+        let slice = text.get(unit.clone()).unwrap_or_default();
+        match grammar::Grammar::parse(Rule::unit, slice) {
+            Ok(mut pairs) => {
+                let annotations = &mut tree.annotations;
+                let mut builder = Builder { file, base: unit.start, comments: &comments, annotations, diagnostics };
+                match pairs.next().and_then(|pair| builder.unit(pair)) {
+                    Some(definition) => tree.definitions.push(definition),
+                    None => lost.push(unit),
+                }
+            }
+            Err(error) => {
+                diagnostics.push(syntax_error::describe(file, text, &unit, &error));
+                lost.push(unit);
+            }
+        }
+    }
+    for range in lost {
+        let words = text.get(range).unwrap_or_default().split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        tree.lost.extend(words.filter(|word| !word.is_empty()).map(str::to_owned));
+    }
+    tree
+}
+
+/// Builds tree nodes from the pairs of one unit. A function gives `None` after it has complained.
+struct Builder<'a, 'b> {
+    file: usize,
+    /// Where the unit begins in the file.
+    base: usize,
+    comments: &'a Comments<'a>,
+    annotations: &'b mut Vec<Span>,
+    diagnostics: &'b mut Vec<Diagnostic>,
+}
+
+impl Builder<'_, '_> {
+    fn range(&self, pair: &Pair<'_, Rule>) -> Range<usize> {
+        let at = pair.as_span();
+        self.base + at.start()..self.base + at.end()
+    }
+
+    fn span(&self, pair: &Pair<'_, Rule>) -> Span {
+        span(self.file, self.range(pair))
+    }
+
+    fn ident(&self, pair: &Pair<'_, Rule>) -> Ident {
+        Ident { text: pair.as_str().to_owned(), span: self.span(pair) }
+    }
+
+    fn unit(&mut self, pair: Pair<'_, Rule>) -> Option<Definition> {
+        let span = trimmed(self.span(&pair), pair.as_str());
+        let doc = self.comments.of(span.range.start, span.range.end);
+        let mut annotations = Vec::new();
+        let mut kind = None;
+        for inner in pair.into_inner() {
+            match inner.as_rule() {
+                Rule::annotation => annotations.push(self.annotation(inner)?),
+                Rule::const_def => kind = Some(self.const_def(inner)?),
+                Rule::typedef_def => kind = Some(self.typedef_def(inner)?),
+                Rule::enum_def => {
+                    let (name, body) = self.named(inner, Rule::enum_body)?;
+                    kind = Some(DefinitionKind::Enum(name, self.enum_body(body)?));
+                }
+                Rule::struct_def => {
+                    let (name, body) = self.named(inner, Rule::struct_body)?;
+                    kind = Some(DefinitionKind::Struct(name, self.struct_body(body)?));
+                }
+                Rule::union_def => {
+                    let (name, body) = self.named(inner, Rule::union_body)?;
+                    kind = Some(DefinitionKind::Union(name, self.union_body(body)?));
+                }
+                Rule::program_def => kind = Some(DefinitionKind::Program(self.program(inner)?)),
+                _ => {}
+            }
+        }
+        Some(Definition { annotations, doc, span, kind: kind? })
+    }
+
+    fn named<'p>(&self, pair: Pair<'p, Rule>, body: Rule) -> Option<(Ident, Pair<'p, Rule>)> {
+        let mut name = None;
+        for inner in pair.into_inner() {
+            if inner.as_rule() == Rule::name {
+                name = Some(self.ident(&inner));
+            } else if inner.as_rule() == body {
+                return Some((name?, inner));
+            }
+        }
+        None
+    }
+
+    fn const_def(&mut self, pair: Pair<'_, Rule>) -> Option<DefinitionKind> {
+        let mut name = None;
+        for inner in pair.into_inner() {
+            match inner.as_rule() {
+                Rule::name => name = Some(self.ident(&inner)),
+                Rule::value => return Some(DefinitionKind::Const { name: name?, value: self.value(inner)? }),
+                Rule::text => {
+                    let text = inner.as_str().trim_matches('"').to_owned();
+                    let value = Value { kind: ValueKind::Text(text), span: self.span(&inner) };
+                    return Some(DefinitionKind::Const { name: name?, value });
+                }
+                _ => {}
+            }
+        }
+        None
+    }
+
+    fn typedef_def(&mut self, pair: Pair<'_, Rule>) -> Option<DefinitionKind> {
+        let declaration = pair.into_inner().find(|inner| inner.as_rule() == Rule::declaration)?;
+        let end = self.range(&declaration).end;
+        Some(DefinitionKind::Typedef(self.declaration(declaration, Vec::new(), end)?))
+    }
+
+    fn value(&mut self, pair: Pair<'_, Rule>) -> Option<Value> {
+        let at = self.span(&pair);
+        let inner = pair.into_inner().next()?;
+        let kind = match inner.as_rule() {
+            Rule::number => ValueKind::Int(self.number(inner.as_str(), &at)?),
+            _ => ValueKind::Name(inner.as_str().to_owned()),
+        };
+        Some(Value { kind, span: at })
+    }
+
+    /// Decimal, hexadecimal (`0x`) or octal (leading `0`): RFC 4506 §6.2.
+    fn number(&mut self, text: &str, at: &Span) -> Option<i128> {
+        let (negative, digits) = match text.strip_prefix('-') {
+            Some(digits) => (true, digits),
+            None => (false, text),
+        };
+        let (radix, digits) = match digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X")) {
+            Some(digits) => (16, digits),
+            None if digits.len() > 1 && digits.starts_with('0') => (8, digits),
+            None => (10, digits),
+        };
+        match i128::from_str_radix(digits, radix) {
+            Ok(n) => Some(if negative { -n } else { n }),
+            Err(_) => {
+                let why = if radix == 8 && digits.contains(['8', '9']) {
+                    "a number that begins with 0 is octal"
+                } else {
+                    "numbers have at most 64 bits"
+                };
+                self.diagnostics
+                    .push(Diagnostic::new(Code::OutOfRange, format!("`{text}` is not a number")).at(at, why));
+                None
+            }
+        }
+    }
+}
+
+/// The octets of `span` less blanks at its ends. `unit` matches `SOI` and `EOI` too, and with them what is skipped.
+fn trimmed(at: Span, text: &str) -> Span {
+    let before = text.len() - text.trim_start().len();
+    let after = text.len() - text.trim_end().len();
+    let range = at.range.start + before..at.range.end.saturating_sub(after).max(at.range.start + before);
+    span(at.file, range)
+}

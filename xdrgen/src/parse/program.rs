@@ -1,0 +1,62 @@
+//! Programs, versions and procedures (RFC 5531 §12.2).
+
+use pest::iterators::Pair;
+
+use super::{Builder, Rule};
+use crate::ast::{Procedure, Program, Version};
+
+impl Builder<'_, '_> {
+    pub(super) fn program(&mut self, pair: Pair<'_, Rule>) -> Option<Program> {
+        let (mut name, mut number) = (None, None);
+        let mut versions = Vec::new();
+        for part in pair.into_inner() {
+            match part.as_rule() {
+                Rule::name => name = Some(self.ident(&part)),
+                Rule::value => number = Some(self.value(part)?),
+                Rule::version_def => versions.push(self.version(part)?),
+                _ => {}
+            }
+        }
+        Some(Program { name: name?, versions, number: number? })
+    }
+
+    fn version(&mut self, pair: Pair<'_, Rule>) -> Option<Version> {
+        let doc = self.comments.above(self.range(&pair).start);
+        let (mut name, mut number) = (None, None);
+        let mut annotations = Vec::new();
+        let mut procedures = Vec::new();
+        for part in pair.into_inner() {
+            match part.as_rule() {
+                Rule::annotation => annotations.push(self.annotation(part)?),
+                Rule::name => name = Some(self.ident(&part)),
+                Rule::value => number = Some(self.value(part)?),
+                Rule::procedure => procedures.push(self.procedure(part)?),
+                _ => {}
+            }
+        }
+        Some(Version { annotations, doc, name: name?, procedures, number: number? })
+    }
+
+    fn procedure(&mut self, pair: Pair<'_, Rule>) -> Option<Procedure> {
+        let span = self.span(&pair);
+        let doc = self.comments.of(span.range.start, span.range.end);
+        let (mut name, mut number, mut result) = (None, None, None);
+        let mut annotations = Vec::new();
+        let mut parameters = Vec::new();
+        for part in pair.into_inner() {
+            match part.as_rule() {
+                Rule::annotation => annotations.push(self.annotation(part)?),
+                Rule::result => {
+                    if part.clone().into_inner().any(|inner| inner.as_rule() == Rule::type_spec) {
+                        result = Some(self.bare_declaration(part)?);
+                    }
+                }
+                Rule::name => name = Some(self.ident(&part)),
+                Rule::parameter => parameters.push(self.bare_declaration(part)?),
+                Rule::value => number = Some(self.value(part)?),
+                _ => {}
+            }
+        }
+        Some(Procedure { annotations, doc, span, name: name?, result, parameters, number: number? })
+    }
+}

@@ -1,0 +1,157 @@
+//! A failed match, said in the reader's words.
+
+use std::ops::Range;
+
+use pest::error::{Error, ErrorVariant, InputLocation};
+
+use super::Rule;
+use crate::{
+    diag::{Code, Diagnostic},
+    source::span,
+};
+
+/// Most alternatives listed.
+const LISTED: usize = 6;
+
+pub(crate) fn describe(file: usize, text: &str, unit: &Range<usize>, error: &Error<Rule>) -> Diagnostic {
+    let offset = match error.location {
+        InputLocation::Pos(at) | InputLocation::Span((at, _)) => at,
+    };
+    let at = unit.start + offset;
+    let found = found(text, at, unit.end);
+    let mut expected: Vec<&'static str> = Vec::new();
+    let mut missing_semicolon = false;
+    if let ErrorVariant::ParsingError { positives, .. } = &error.variant {
+        for rule in positives {
+            missing_semicolon |= *rule == Rule::semi;
+            let words = words(*rule);
+            if !words.is_empty() && !expected.contains(&words) {
+                expected.push(words);
+            }
+        }
+    }
+    // A list of all that could stand there helps nobody when one thing is likely.
+    if missing_semicolon && !expected.contains(&"`=`") {
+        expected = vec!["`;`"];
+    }
+    expected.truncate(LISTED);
+    let wanted = match expected.as_slice() {
+        [] => None,
+        [one] => Some((*one).to_owned()),
+        [many @ .., last] => Some(format!("{} or {last}", many.join(", "))),
+    };
+    let message = match &wanted {
+        Some(wanted) => format!("expected {wanted}, found {}", found.1),
+        None => format!("unexpected {}", found.1),
+    };
+    let mut diagnostic = Diagnostic::new(Code::Syntax, message);
+    let before = previous_end(text, unit.start, at);
+    let other_line = text.get(before..at).is_some_and(|between| between.contains('\n'));
+    if expected == ["`;`"] && (other_line || found.0.is_empty()) && before > unit.start {
+        diagnostic = diagnostic.at(&span(file, before - 1..before), "expected `;` after this");
+        if !found.0.is_empty() {
+            diagnostic = diagnostic.also(&span(file, found.0), "unexpected");
+        }
+    } else {
+        let place = if found.0.is_empty() { before.saturating_sub(1)..before } else { found.0 };
+        diagnostic =
+            diagnostic.at(&span(file, place), wanted.map_or("unexpected".to_owned(), |w| format!("expected {w}")));
+    }
+    let word = text.get(at..).unwrap_or_default();
+    let len = word.bytes().take_while(|b| b.is_ascii_alphanumeric() || *b == b'_').count();
+    let word = word.get(..len).unwrap_or_default();
+    if expected.contains(&"a name") && is_reserved(word) {
+        diagnostic = diagnostic.note(format!("`{word}` is a reserved word (RFC 4506 §6.4)"));
+    }
+    diagnostic
+}
+
+/// The token at `at`, and what to call it.
+fn found(text: &str, at: usize, end: usize) -> (Range<usize>, String) {
+    let rest = text.get(at..end).unwrap_or_default();
+    let word = rest.bytes().take_while(|b| b.is_ascii_alphanumeric() || *b == b'_').count();
+    let len = if word > 0 { word } else { rest.chars().next().map_or(0, char::len_utf8) };
+    match rest.get(..len) {
+        Some(token) if !token.is_empty() => (at..at + len, format!("`{token}`")),
+        _ if end >= text.trim_end().len() => (at..at, "the end of the file".to_owned()),
+        _ => (at..at, "the next definition".to_owned()),
+    }
+}
+
+/// End of the last token before `at`. Comments between count as the token's.
+fn previous_end(text: &str, from: usize, at: usize) -> usize {
+    let before = text.get(from..at).unwrap_or_default();
+    let mut code_end = from + before.trim_end().len();
+    // A comment right before: the token stands before it.
+    while let Some(start) = text.get(from..code_end).filter(|t| t.ends_with("*/")).and_then(|t| t.rfind("/*")) {
+        code_end = from + text.get(from..from + start).unwrap_or_default().trim_end().len();
+    }
+    code_end
+}
+
+fn is_reserved(word: &str) -> bool {
+    use pest::Parser as _;
+    super::grammar::Grammar::parse(Rule::reserved, word).is_ok()
+}
+
+/// What a reader calls it; empty for what would only confuse.
+fn words(rule: Rule) -> &'static str {
+    match rule {
+        Rule::at | Rule::annotation | Rule::reserved | Rule::EOI | Rule::digits => "",
+        Rule::colon => "`:`",
+        Rule::comma => "`,`",
+        Rule::dot => "`.`",
+        Rule::equals => "`=`",
+        Rule::langle => "`<`",
+        Rule::lbrace => "`{`",
+        Rule::lbracket => "`[`",
+        Rule::lparen => "`(`",
+        Rule::minus => "`-`",
+        Rule::plus => "`+`",
+        Rule::rangle => "`>`",
+        Rule::rbrace => "`}`",
+        Rule::rbracket => "`]`",
+        Rule::rparen => "`)`",
+        Rule::semi => "`;`",
+        Rule::slash => "`/`",
+        Rule::star => "`*`",
+        Rule::void => "`void`",
+        Rule::kw_case => "`case`",
+        Rule::kw_const => "`const`",
+        Rule::kw_default => "`default`",
+        Rule::kw_enum => "`enum`",
+        Rule::kw_program => "`program`",
+        Rule::kw_struct => "`struct`",
+        Rule::kw_switch => "`switch`",
+        Rule::kw_typedef => "`typedef`",
+        Rule::kw_union => "`union`",
+        Rule::kw_unsigned => "`unsigned`",
+        Rule::kw_version => "`version`",
+        Rule::name | Rule::word => "a name",
+        Rule::number | Rule::size => "a number",
+        Rule::value => "a constant",
+        Rule::text => "a string",
+        Rule::expr | Rule::term | Rule::factor | Rule::call | Rule::path => "an expression",
+        Rule::annotation_arg => "an argument",
+        Rule::unit => "a definition",
+        Rule::const_def => "`const`",
+        Rule::typedef_def => "`typedef`",
+        Rule::enum_def => "`enum`",
+        Rule::struct_def => "`struct`",
+        Rule::union_def => "`union`",
+        Rule::program_def => "`program`",
+        Rule::version_def => "`version`",
+        Rule::procedure => "a procedure",
+        Rule::enum_body | Rule::struct_body => "`{`",
+        Rule::union_body => "`switch`",
+        Rule::enumerator => "a name",
+        Rule::arm | Rule::label => "`case`",
+        Rule::fixed => "`[`",
+        Rule::counted => "`<`",
+        Rule::member | Rule::declaration | Rule::parameter | Rule::result => "a declaration",
+        Rule::type_spec | Rule::const_type | Rule::primitive | Rule::word_type | Rule::unsigned_of => "a type",
+        Rule::enum_type | Rule::struct_type | Rule::union_type => "a type",
+        // What is skipped, and pieces of tokens, are never expected.
+        _ => "",
+    }
+}

@@ -1,0 +1,203 @@
+//! Constants and enumerators: their values, whatever the order of declaration.
+
+use std::collections::{HashMap, HashSet};
+
+use super::names::{Body, Entry, twice};
+use crate::{
+    ast::{Value, ValueKind},
+    diag::{Code, Diagnostic},
+    ir::{Name, Span},
+};
+
+/// How a constant's value comes about.
+enum Origin<'a> {
+    Value(&'a Value),
+    /// An enumerator without a value.
+    After(usize),
+    Zero,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum State {
+    New,
+    /// On the chain at hand.
+    Open,
+    /// Known, or known to be wrong.
+    Done(Option<i128>),
+}
+
+struct Node<'a> {
+    name: Name,
+    origin: Origin<'a>,
+}
+
+/// The values of all constants and enumerators.
+pub(super) struct Constants<'a> {
+    nodes: Vec<Node<'a>>,
+    by_name: HashMap<&'a str, usize>,
+    states: Vec<State>,
+    strings: HashSet<&'a str>,
+    /// Node of the first enumerator of an enumeration, by its item.
+    first_of: HashMap<usize, usize>,
+    /// Words of definitions with syntax errors.
+    lost: &'a HashSet<String>,
+}
+
+impl<'a> Constants<'a> {
+    pub(super) fn collect(entries: &'a [Entry<'a>], lost: &'a HashSet<String>, out: &mut Vec<Diagnostic>) -> Self {
+        let mut constants = Self {
+            nodes: Vec::new(),
+            by_name: HashMap::new(),
+            states: Vec::new(),
+            strings: HashSet::new(),
+            first_of: HashMap::new(),
+            lost,
+        };
+        for (item, entry) in entries.iter().enumerate() {
+            match entry.body {
+                Body::Const(value) => {
+                    if matches!(value.kind, ValueKind::Text(_)) {
+                        constants.strings.insert(&entry.name.text);
+                    }
+                    constants.add(&entry.name.text, entry.name.clone(), Origin::Value(value), out);
+                }
+                Body::Enum(body) => {
+                    constants.first_of.insert(item, constants.nodes.len());
+                    for (index, enumerator) in body.enumerators.iter().enumerate() {
+                        let name = Name { text: enumerator.name.text.clone(), span: enumerator.name.span.clone() };
+                        let origin = match (&enumerator.value, index.checked_sub(1)) {
+                            (Some(value), _) => Origin::Value(value),
+                            (None, Some(_)) => Origin::After(constants.nodes.len() - 1),
+                            (None, None) => Origin::Zero,
+                        };
+                        constants.add(&enumerator.name.text, name, origin, out);
+                    }
+                }
+                _ => {}
+            }
+        }
+        constants.states = vec![State::New; constants.nodes.len()];
+        for node in 0..constants.nodes.len() {
+            constants.compute(node, out);
+        }
+        constants
+    }
+
+    fn add(&mut self, text: &'a str, name: Name, origin: Origin<'a>, out: &mut Vec<Diagnostic>) {
+        if let Some(first) = self.by_name.get(text).and_then(|&first| self.nodes.get(first)) {
+            out.push(twice("constant", text, &first.name.span, &name.span));
+        } else {
+            self.by_name.insert(text, self.nodes.len());
+        }
+        self.nodes.push(Node { name, origin });
+    }
+
+    /// Follows the chain from `node` to what is known, then back. A constant depends on one other at most.
+    fn compute(&mut self, node: usize, out: &mut Vec<Diagnostic>) {
+        let mut chain = Vec::new();
+        let mut at = node;
+        let mut value = loop {
+            match self.states[at] {
+                State::Done(value) => break value,
+                State::Open => {
+                    let name = &self.nodes[at].name;
+                    out.push(
+                        Diagnostic::new(Code::Cycle, format!("constant `{}` is defined by itself", name.text))
+                            .at(&name.span, ""),
+                    );
+                    break None;
+                }
+                State::New => {}
+            }
+            self.states[at] = State::Open;
+            chain.push(at);
+            match &self.nodes[at].origin {
+                Origin::Zero => break Some(-1),
+                Origin::After(previous) => at = *previous,
+                Origin::Value(value) => match &value.kind {
+                    ValueKind::Int(n) => break Some(*n),
+                    ValueKind::Text(_) => break None,
+                    ValueKind::Name(name) => match self.by_name.get(name.as_str()) {
+                        Some(&other) => at = other,
+                        None => break self.foreign(name, &value.span, out),
+                    },
+                },
+            }
+        };
+        while let Some(at) = chain.pop() {
+            if matches!(self.nodes[at].origin, Origin::After(_) | Origin::Zero) {
+                value = value.and_then(|value| value.checked_add(1));
+            }
+            if let (Some(n), Origin::Value(origin)) = (value, &self.nodes[at].origin)
+                && !(i128::from(i64::MIN)..=i128::from(u64::MAX)).contains(&n)
+            {
+                out.push(
+                    Diagnostic::new(Code::OutOfRange, format!("{n} does not fit 64 bits"))
+                        .at(&origin.span, "too large"),
+                );
+                value = None;
+            }
+            self.states[at] = State::Done(value);
+        }
+    }
+
+    /// A name that is no declared constant.
+    fn foreign(&self, name: &str, at: &Span, out: &mut Vec<Diagnostic>) -> Option<i128> {
+        match name {
+            // RFC 4506 §4.4: `enum bool { FALSE = 0, TRUE = 1 }`.
+            "FALSE" => return Some(0),
+            "TRUE" => return Some(1),
+            _ => {}
+        }
+        if !self.lost.contains(name) {
+            let diagnostic =
+                Diagnostic::new(Code::UnknownConstant, format!("no constant is named `{name}`")).at(at, "not declared");
+            out.push(super::did_you_mean(diagnostic, name, self.by_name.keys().copied()));
+        }
+        None
+    }
+
+    /// The number that `value` stands for. `None` after a complaint.
+    pub(super) fn number(&self, value: &Value, out: &mut Vec<Diagnostic>) -> Option<i128> {
+        match &value.kind {
+            ValueKind::Int(n) => Some(*n),
+            ValueKind::Name(name) => match self.by_name.get(name.as_str()) {
+                Some(_) if self.strings.contains(name.as_str()) => {
+                    out.push(
+                        Diagnostic::new(Code::WrongConstant, format!("`{name}` is a string constant"))
+                            .at(&value.span, "a number is needed here"),
+                    );
+                    None
+                }
+                Some(&node) => match self.states[node] {
+                    State::Done(value) => value,
+                    State::New | State::Open => None,
+                },
+                None => self.foreign(name, &value.span, out),
+            },
+            ValueKind::Text(_) => None,
+        }
+    }
+
+    /// The value of the constant or enumerator of that name.
+    pub(super) fn get(&self, name: &str) -> Option<i128> {
+        match self.states.get(*self.by_name.get(name)?) {
+            Some(State::Done(value)) => *value,
+            _ => None,
+        }
+    }
+
+    /// The value of an enumeration's `index`th enumerator.
+    pub(super) fn enumerator(&self, item: usize, index: usize) -> Option<i128> {
+        match self.states.get(self.first_of.get(&item)? + index) {
+            Some(State::Done(value)) => *value,
+            _ => None,
+        }
+    }
+
+    /// All names with their values.
+    pub(super) fn into_values(self) -> HashMap<String, i128> {
+        let value = |(name, _): (&&str, &usize)| Some(((*name).to_owned(), self.get(name)?));
+        self.by_name.iter().filter_map(value).collect()
+    }
+}

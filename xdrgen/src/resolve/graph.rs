@@ -1,0 +1,199 @@
+//! Which types hold which: recursion, types without a finite value, values that need a box, and the depth of nesting.
+
+use super::lists::fields_of;
+use crate::{
+    diag::{Code, Diagnostic},
+    ir::{Base, Field, ItemId, ItemKind, Spec, Type},
+};
+
+/// How deep types may hold one another. Later stages, the generated codecs and the Rust compiler recurse once per level.
+pub(crate) const MAX_TYPE_NESTING: usize = 128;
+
+/// The declared type that `ty` refers to.
+pub(crate) fn target(ty: &Type) -> Option<ItemId> {
+    match ty {
+        Type::Base(Base::Item(id))
+        | Type::ArrayFixed(Base::Item(id), _)
+        | Type::Array(Base::Item(id), _)
+        | Type::Optional(Base::Item(id))
+        | Type::List(id)
+        | Type::NonEmptyList(id) => Some(*id),
+        _ => None,
+    }
+}
+
+/// Whether a value of `ty` cannot be without a value of its target.
+fn requires(ty: &Type) -> bool {
+    matches!(ty, Type::Base(_) | Type::ArrayFixed(..) | Type::NonEmptyList(_))
+}
+
+/// Whether the Rust type of `ty` holds its target's in place, not on the heap.
+fn in_place(ty: &Type) -> bool {
+    requires(ty) || matches!(ty, Type::Optional(_))
+}
+
+/// Checks and marks recursion. Gives the items in an order in which each follows what it holds.
+pub(super) fn check(spec: &mut Spec, out: &mut Vec<Diagnostic>) -> Vec<ItemId> {
+    finite(spec, out);
+    let all = Components::new(spec, |_| true);
+    for id in 0..spec.items.len() {
+        let recursive = all.cyclic(id, spec, |_| true);
+        spec.items[id].recursive = recursive;
+    }
+    depth(spec, &all, out);
+    let held = Components::new(spec, in_place);
+    for id in 0..spec.items.len() {
+        let boxed = |field: &mut Field, choice: bool| {
+            let same = target(&field.ty).is_some_and(|target| held.component[target.0] == held.component[id]);
+            field.boxed = same && (choice || matches!(field.ty, Type::Optional(_))) && in_place(&field.ty);
+        };
+        match &mut spec.items[id].kind {
+            ItemKind::Struct { fields, .. } => fields.iter_mut().for_each(|field| boxed(field, false)),
+            ItemKind::Typedef(field) => boxed(field, false),
+            ItemKind::Union(union) => {
+                let arms = union.arms.iter_mut().filter_map(|arm| arm.field.as_mut());
+                arms.chain(union.default.as_mut().and_then(Option::as_mut)).for_each(|field| boxed(field, true));
+            }
+            ItemKind::Const(_) | ItemKind::Enum(_) => {}
+        }
+    }
+    all.order
+}
+
+/// Complains about types of which no value is finite: `struct a { a x; };`.
+///
+/// A type is finite when what it requires is; a union when one of its arms is. Those proven finite prove others.
+fn finite(spec: &Spec, out: &mut Vec<Diagnostic>) {
+    let n = spec.items.len();
+    let mut open = vec![0_usize; n];
+    let mut holders: Vec<Vec<usize>> = vec![Vec::new(); n];
+    for (id, item) in spec.items.iter().enumerate() {
+        let required = fields_of(item).into_iter().filter(|field| requires(&field.ty));
+        let required: Vec<usize> = required.filter_map(|field| target(&field.ty)).map(|id| id.0).collect();
+        open[id] = match &item.kind {
+            ItemKind::Union(union) => {
+                let arms = union.arms.len() + usize::from(union.default.is_some());
+                // Any arm that requires nothing, or a discriminant that no arm stands for, is a finite value.
+                usize::from(required.len() == arms && arms > 0)
+            }
+            _ => required.len(),
+        };
+        for target in required {
+            holders[target].push(id);
+        }
+    }
+    let mut proven: Vec<usize> = (0..n).filter(|&id| open[id] == 0).collect();
+    while let Some(id) = proven.pop() {
+        for &holder in &holders[id] {
+            if open[holder] > 0 {
+                open[holder] -= 1;
+                if open[holder] == 0 {
+                    proven.push(holder);
+                }
+            }
+        }
+    }
+    for (id, item) in spec.items.iter().enumerate().filter(|(id, _)| open[*id] > 0) {
+        let mut diagnostic = Diagnostic::new(Code::Infinite, format!("type `{}` has no finite value", item.name.text))
+            .at(&item.name.span, "");
+        let endless = |field: &&Field| requires(&field.ty) && target(&field.ty).is_some_and(|to| open[to.0] > 0);
+        if let Some(field) = fields_of(item).into_iter().find(endless) {
+            diagnostic = diagnostic.also(&field.name.span, format!("every `{}` holds another here", item.name.text));
+        }
+        let _ = id;
+        out.push(diagnostic.help("make the inner one optional with `*`"));
+    }
+}
+
+/// Complains about types that nest too deep.
+fn depth(spec: &Spec, components: &Components, out: &mut Vec<Diagnostic>) {
+    let mut depths = vec![0_usize; spec.items.len()];
+    for &id in &components.order {
+        let item = &spec.items[id.0];
+        let held = fields_of(item).into_iter().filter_map(|field| target(&field.ty));
+        let deepest = held.map(|target| depths[target.0]).max().unwrap_or(0) + 1;
+        depths[id.0] = deepest;
+        if deepest == MAX_TYPE_NESTING + 1 {
+            let message = format!("type `{}` holds others more than {MAX_TYPE_NESTING} deep", item.name.text);
+            out.push(Diagnostic::new(Code::TooDeep, message).at(&item.name.span, ""));
+        }
+    }
+}
+
+/// Strongly connected components of the types (Tarjan's algorithm, without recursion).
+struct Components {
+    component: Vec<usize>,
+    /// Size of each component.
+    size: Vec<usize>,
+    order: Vec<ItemId>,
+}
+
+impl Components {
+    fn new(spec: &Spec, edge: impl Fn(&Type) -> bool) -> Self {
+        const UNSEEN: usize = usize::MAX;
+        let n = spec.items.len();
+        let edges: Vec<Vec<usize>> = spec
+            .items
+            .iter()
+            .map(|item| {
+                let fields = fields_of(item).into_iter().filter(|field| edge(&field.ty));
+                fields.filter_map(|field| target(&field.ty)).map(|id| id.0).collect()
+            })
+            .collect();
+        let mut index = vec![UNSEEN; n];
+        let mut low = vec![0; n];
+        let mut on_stack = vec![false; n];
+        let mut stack = Vec::new();
+        let mut next = 0;
+        let mut out = Self { component: vec![0; n], size: Vec::new(), order: Vec::with_capacity(n) };
+        for root in 0..n {
+            if index[root] != UNSEEN {
+                continue;
+            }
+            let mut path = vec![(root, 0)];
+            while let Some((at, edge)) = path.last_mut() {
+                let at = *at;
+                if *edge == 0 {
+                    index[at] = next;
+                    low[at] = next;
+                    next += 1;
+                    stack.push(at);
+                    on_stack[at] = true;
+                }
+                if let Some(&to) = edges[at].get(*edge) {
+                    *edge += 1;
+                    if index[to] == UNSEEN {
+                        path.push((to, 0));
+                    } else if on_stack[to] {
+                        low[at] = low[at].min(index[to]);
+                    }
+                    continue;
+                }
+                path.pop();
+                if let Some(&(above, _)) = path.last() {
+                    low[above] = low[above].min(low[at]);
+                }
+                if low[at] == index[at] {
+                    let component = out.size.len();
+                    let mut size = 0;
+                    while let Some(member) = stack.pop() {
+                        on_stack[member] = false;
+                        out.component[member] = component;
+                        out.order.push(ItemId(member));
+                        size += 1;
+                        if member == at {
+                            break;
+                        }
+                    }
+                    out.size.push(size);
+                }
+            }
+        }
+        out
+    }
+
+    fn cyclic(&self, id: usize, spec: &Spec, edge: impl Fn(&Type) -> bool) -> bool {
+        let to_itself = |field: &Field| edge(&field.ty) && target(&field.ty) == Some(ItemId(id));
+        self.size[self.component[id]] > 1 || fields_of(&spec.items[id]).into_iter().any(to_itself)
+    }
+}

@@ -1,0 +1,177 @@
+//! Linked lists (RFC 4506 §4.19), and typedefs that lead from one name to another.
+
+use crate::{
+    diag::{Code, Diagnostic},
+    ir::{Base, Field, Item, ItemId, ItemKind, Spec, Type},
+};
+
+/// All fields of an item, those of arms and a typedef's included.
+pub(crate) fn fields_of(item: &Item) -> Vec<&Field> {
+    match &item.kind {
+        ItemKind::Const(_) | ItemKind::Enum(_) => Vec::new(),
+        ItemKind::Struct { fields, .. } => fields.iter().collect(),
+        ItemKind::Typedef(field) => vec![field],
+        ItemKind::Union(union) => union
+            .arms
+            .iter()
+            .filter_map(|arm| arm.field.as_ref())
+            .chain(union.default.as_ref().and_then(Option::as_ref))
+            .collect(),
+    }
+}
+
+fn fields_of_mut(item: &mut Item) -> Vec<&mut Field> {
+    match &mut item.kind {
+        ItemKind::Const(_) | ItemKind::Enum(_) => Vec::new(),
+        ItemKind::Struct { fields, .. } => fields.iter_mut().collect(),
+        ItemKind::Typedef(field) => vec![field],
+        ItemKind::Union(union) => union
+            .arms
+            .iter_mut()
+            .filter_map(|arm| arm.field.as_mut())
+            .chain(union.default.as_mut().and_then(Option::as_mut))
+            .collect(),
+    }
+}
+
+/// What a plain typedef stands for.
+fn alias(spec: &Spec, id: ItemId) -> Option<&Type> {
+    match spec.items.get(id.0).map(|item| &item.kind) {
+        Some(ItemKind::Typedef(field)) => Some(&field.ty),
+        _ => None,
+    }
+}
+
+/// Checks that plain typedefs come to an end: `typedef a b; typedef b a;` does not.
+pub(super) fn aliases_end(spec: &Spec, out: &mut Vec<Diagnostic>) -> bool {
+    const NEW: u8 = 0;
+    const OPEN: u8 = 1;
+    const DONE: u8 = 2;
+    let mut states = vec![NEW; spec.items.len()];
+    let mut good = true;
+    for start in 0..spec.items.len() {
+        let mut chain = Vec::new();
+        let mut at = start;
+        while let Some(state) = states.get_mut(at).filter(|state| **state != DONE) {
+            if *state == OPEN {
+                if let Some(item) = spec.items.get(at) {
+                    let message = format!("type `{}` is defined by itself alone", item.name.text);
+                    out.push(Diagnostic::new(Code::Cycle, message).at(&item.name.span, ""));
+                }
+                good = false;
+                break;
+            }
+            *state = OPEN;
+            chain.push(at);
+            match alias(spec, ItemId(at)) {
+                Some(Type::Base(Base::Item(next))) => at = next.0,
+                _ => break,
+            }
+        }
+        for at in chain {
+            states[at] = DONE;
+        }
+    }
+    good
+}
+
+/// What each item is when plain typedefs are looked through.
+struct Ends(Vec<ItemId>);
+
+impl Ends {
+    fn new(spec: &Spec) -> Self {
+        let mut ends: Vec<Option<ItemId>> = vec![None; spec.items.len()];
+        for start in 0..spec.items.len() {
+            let mut chain = Vec::new();
+            let mut at = ItemId(start);
+            let end = loop {
+                if let Some(end) = ends.get(at.0).copied().flatten() {
+                    break end;
+                }
+                chain.push(at);
+                match alias(spec, at) {
+                    Some(Type::Base(Base::Item(next))) => at = *next,
+                    _ => break at,
+                }
+            };
+            for id in chain {
+                ends[id.0] = Some(end);
+            }
+        }
+        Self(ends.into_iter().enumerate().map(|(at, end)| end.unwrap_or(ItemId(at))).collect())
+    }
+
+    fn of(&self, base: Base) -> Option<ItemId> {
+        match base {
+            Base::Item(id) => self.0.get(id.0).copied(),
+            _ => None,
+        }
+    }
+}
+
+/// Finds the nodes of linked lists, takes their `next` away, and makes lists of what refers to them.
+///
+/// A node is a struct whose last field is an optional one of its own kind, be it written `node *next` or by way of a
+/// `typedef node *list`. Only then does the encoding of the whole list come as one node after the other. A struct
+/// that is also the element of an array stays as it is: each element would be a list.
+pub(super) fn find(spec: &mut Spec) {
+    let ends = Ends::new(spec);
+    let mut nodes = vec![false; spec.items.len()];
+    for (id, item) in spec.items.iter().enumerate() {
+        if let ItemKind::Struct { fields, .. } = &item.kind
+            && fields.last().is_some_and(|last| points_to(spec, &ends, &last.ty) == Some(ItemId(id)))
+        {
+            nodes[id] = true;
+        }
+    }
+    let is_node = |nodes: &[bool], base| ends.of(base).filter(|id| nodes.get(id.0) == Some(&true));
+    let procedures = |spec: &Spec| {
+        let versions = spec.programs.iter().flat_map(|program| program.versions.clone());
+        let fields = versions.flat_map(|version| version.procedures).flat_map(|p| p.args.into_iter().chain(p.result));
+        fields.collect::<Vec<_>>()
+    };
+    let declared = spec.items.iter().flat_map(fields_of).map(|field| field.ty.clone());
+    let elements = declared.chain(procedures(spec).into_iter().map(|field| field.ty)).filter_map(|ty| match ty {
+        Type::Array(base, _) | Type::ArrayFixed(base, _) => is_node(&nodes, base),
+        _ => None,
+    });
+    for id in elements.collect::<Vec<_>>() {
+        nodes[id.0] = false;
+    }
+    for (id, item) in spec.items.iter_mut().enumerate() {
+        if let ItemKind::Struct { fields, list_node } = &mut item.kind
+            && nodes[id]
+        {
+            fields.pop();
+            *list_node = true;
+        }
+    }
+    let relist = |field: &mut Field| {
+        let ty = match field.ty {
+            Type::Base(base) => is_node(&nodes, base).map(Type::NonEmptyList),
+            Type::Optional(base) => is_node(&nodes, base).map(Type::List),
+            _ => None,
+        };
+        if let Some(ty) = ty {
+            field.ty = ty;
+        }
+    };
+    spec.items.iter_mut().flat_map(fields_of_mut).for_each(relist);
+    for version in spec.programs.iter_mut().flat_map(|program| &mut program.versions) {
+        for procedure in &mut version.procedures {
+            procedure.args.iter_mut().chain(&mut procedure.result).for_each(relist);
+        }
+    }
+}
+
+/// The struct that `ty` is an optional one of, typedefs looked through.
+fn points_to(spec: &Spec, ends: &Ends, ty: &Type) -> Option<ItemId> {
+    match ty {
+        Type::Optional(base) => ends.of(*base),
+        Type::Base(base) => match alias(spec, ends.of(*base)?)? {
+            Type::Optional(base) => ends.of(*base),
+            _ => None,
+        },
+        _ => None,
+    }
+}

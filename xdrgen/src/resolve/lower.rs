@@ -1,0 +1,225 @@
+//! Definitions to items of the IR.
+
+use std::collections::{HashMap, HashSet};
+
+use super::{
+    Place,
+    constants::Constants,
+    names::{Body, Entry, Names, twice},
+    types::Discriminant,
+};
+use crate::{
+    ast::{Annotation, Declaration, EnumBody, File, UnionBody, Value, ValueKind},
+    diag::{Code, Diagnostic},
+    ir::{Arm, Base, Case, ConstValue, Enumerator, Facts, Field, Item, ItemId, ItemKind, Name, Span, Type, Union},
+    source::Sources,
+    strip,
+};
+
+pub(super) struct Lower<'a> {
+    pub(super) names: &'a Names<'a>,
+    pub(super) constants: &'a Constants<'a>,
+    pub(super) lost: &'a HashSet<String>,
+    pub(super) files: &'a [File],
+    pub(super) sources: &'a Sources,
+    pub(super) out: &'a mut Vec<Diagnostic>,
+    pub(super) marks: Vec<(Place, Annotation)>,
+}
+
+impl<'a> Lower<'a> {
+    pub(super) fn new(
+        names: &'a Names<'a>,
+        constants: &'a Constants<'a>,
+        lost: &'a HashSet<String>,
+        files: &'a [File],
+        sources: &'a Sources,
+        out: &'a mut Vec<Diagnostic>,
+    ) -> Self {
+        Self { names, constants, lost, files, sources, out, marks: Vec::new() }
+    }
+
+    pub(super) fn items(&mut self) -> Vec<Item> {
+        let names = self.names;
+        names.entries.iter().enumerate().map(|(index, entry)| self.item(ItemId(index), entry)).collect()
+    }
+
+    fn item(&mut self, id: ItemId, entry: &Entry<'_>) -> Item {
+        self.mark(Place::Item(id), entry.annotations);
+        let kind = match entry.body {
+            Body::Const(value) => ItemKind::Const(self.constant(value)),
+            Body::Enum(body) => ItemKind::Enum(self.enumerators(id, &entry.name, body)),
+            Body::Struct(body) => {
+                let fields = self.fields(&body.fields, |index| Place::Field(id, index));
+                ItemKind::Struct { fields, list_node: false }
+            }
+            Body::Union(body) => ItemKind::Union(self.union(id, &entry.name, body)),
+            Body::Typedef(declaration) => {
+                self.mark(Place::Typedef(id), &declaration.annotations);
+                ItemKind::Typedef(self.field(declaration, String::new))
+            }
+        };
+        Item {
+            name: entry.name.clone(),
+            doc: entry.doc.to_vec(),
+            text: self.text(&entry.text),
+            kind,
+            facts: Facts::default(),
+            recursive: false,
+        }
+    }
+
+    /// The text at `span` without annotations.
+    pub(super) fn text(&self, span: &Span) -> String {
+        let text = self.sources.get(span.file).map(|source| source.text().as_ref()).unwrap_or_default();
+        let annotations = self.files.get(span.file).map(|file| file.annotations.as_slice()).unwrap_or_default();
+        let start = text.get(..span.range.start).map_or(0, |before| before.rfind('\n').map_or(0, |n| n + 1));
+        let indent = text.get(start..span.range.start).unwrap_or_default();
+        let text = strip::without(text, &span.range, annotations);
+        // What stands before it on its line, if blank, counts as the indentation of its first line.
+        if indent.trim().is_empty() { strip::dedent(&text) } else { text }
+    }
+
+    pub(super) fn mark(&mut self, place: Place, annotations: &[Annotation]) {
+        self.marks.extend(annotations.iter().map(|annotation| (place, annotation.clone())));
+    }
+
+    fn constant(&mut self, value: &Value) -> ConstValue {
+        match &value.kind {
+            ValueKind::Text(text) => ConstValue::Str(text.clone()),
+            // A value that is wrong has been complained about.
+            _ => ConstValue::Int(self.constants.number(value, &mut Vec::new()).unwrap_or_default()),
+        }
+    }
+
+    fn enumerators(&mut self, id: ItemId, name: &Name, body: &EnumBody) -> Vec<Enumerator> {
+        if body.enumerators.is_empty() {
+            self.out.push(
+                Diagnostic::new(Code::WrongType, format!("enum `{}` has no values", name.text))
+                    .at(&name.span, "")
+                    .note("an enumeration lists at least one (RFC 4506 §6.3)"),
+            );
+        }
+        let mut enumerators = Vec::with_capacity(body.enumerators.len());
+        for (index, enumerator) in body.enumerators.iter().enumerate() {
+            let name = Name { text: enumerator.name.text.clone(), span: enumerator.name.span.clone() };
+            let Some(value) = self.constants.enumerator(id.0, index) else { continue };
+            match i32::try_from(value) {
+                Ok(value) => enumerators.push(Enumerator { name, value, doc: enumerator.doc.clone() }),
+                Err(_) => self.out.push(
+                    Diagnostic::new(Code::OutOfRange, format!("the value {value} of `{}` is no `int`", name.text))
+                        .at(enumerator.value.as_ref().map_or(&name.span, |value| &value.span), "")
+                        .note("enumerations are encoded as signed 32-bit integers (RFC 4506 §4.3)"),
+                ),
+            }
+        }
+        enumerators
+    }
+
+    /// Struct fields: each has a name of its own.
+    pub(super) fn fields(&mut self, declarations: &[Declaration], place: impl Fn(usize) -> Place) -> Vec<Field> {
+        let mut seen: HashMap<&str, &Span> = HashMap::new();
+        let mut fields = Vec::with_capacity(declarations.len());
+        for (index, declaration) in declarations.iter().enumerate() {
+            if let Some(name) = &declaration.name
+                && let Some(first) = seen.insert(&name.text, &name.span)
+            {
+                self.out.push(twice("field", &name.text, first, &name.span));
+            }
+            self.mark(place(index), &declaration.annotations);
+            fields.push(self.field(declaration, String::new));
+        }
+        fields
+    }
+
+    /// `made` makes a name where there is none.
+    pub(super) fn field(&mut self, declaration: &Declaration, made: impl FnOnce() -> String) -> Field {
+        let name = match &declaration.name {
+            Some(name) => Name { text: name.text.clone(), span: name.span.clone() },
+            None => Name { text: made(), span: declaration.span.clone() },
+        };
+        // After a complaint any type will do.
+        let ty = self.ty(declaration).unwrap_or(Type::Base(Base::Int));
+        Field { name, doc: declaration.doc.clone(), ty, ddp: None, boxed: false }
+    }
+
+    fn union(&mut self, id: ItemId, name: &Name, body: &UnionBody) -> Union {
+        let discriminant = self.field(&body.discriminant, String::new);
+        let kind = self.discriminant(body);
+        let mut arms = Vec::new();
+        let mut default = None;
+        let mut default_at: Option<&Span> = None;
+        let mut values: HashMap<i64, &Span> = HashMap::new();
+        let mut field_names: HashMap<&str, &Span> = HashMap::new();
+        for arm in &body.arms {
+            let cases =
+                arm.cases.iter().filter_map(|case| self.case(kind.as_ref(), case, &mut values)).collect::<Vec<_>>();
+            if let Some(at) = &arm.default {
+                if let Some(first) = default_at.replace(at) {
+                    self.out.push(twice("arm", "default", first, at));
+                }
+            }
+            if let Some(declared) = arm.declaration.as_ref().and_then(|declaration| declaration.name.as_ref())
+                && let Some(first) = field_names.insert(&declared.text, &declared.span)
+            {
+                self.out.push(twice("arm", &declared.text, first, &declared.span));
+            }
+            let annotations = arm.declaration.as_ref().map_or(&arm.void_annotations, |found| &found.annotations);
+            let field = arm.declaration.as_ref().map(|declaration| self.field(declaration, String::new));
+            if arm.default.is_some() {
+                self.mark(Place::Default(id), annotations);
+                default = Some(field.clone());
+            }
+            if !cases.is_empty() {
+                self.mark(Place::Arm(id, arms.len()), annotations);
+                arms.push(Arm { cases, field });
+            }
+        }
+        if body.arms.is_empty() {
+            self.out.push(
+                Diagnostic::new(Code::WrongType, format!("union `{}` has no arms", name.text))
+                    .at(&name.span, "")
+                    .note("a union has at least one `case` (RFC 4506 §6.3)"),
+            );
+        }
+        Union { discriminant: Box::new(discriminant), arms, default }
+    }
+
+    fn case<'b>(
+        &mut self,
+        kind: Option<&Discriminant<'_>>,
+        case: &'b Value,
+        values: &mut HashMap<i64, &'b Span>,
+    ) -> Option<Case> {
+        let number = self.constants.number(case, self.out)?;
+        let label = match &case.kind {
+            ValueKind::Name(name) => name.clone(),
+            _ => number.to_string(),
+        };
+        // Without a discriminant to compare with there is no more to say.
+        let (fits, what) = match kind? {
+            Discriminant::Int => (i32::try_from(number).is_ok(), "`int`".to_owned()),
+            Discriminant::UInt => (u32::try_from(number).is_ok(), "`unsigned int`".to_owned()),
+            Discriminant::Bool => ((0..=1).contains(&number), "`bool`".to_owned()),
+            Discriminant::Enum(known, name) => (known.contains(&number), format!("`{name}`")),
+        };
+        if !fits {
+            let text = if label == number.to_string() { label } else { format!("{label}` (which is {number})`") };
+            self.out.push(
+                Diagnostic::new(Code::BadCase, format!("`{}` is no value of {what}", text.trim_end_matches('`')))
+                    .at(&case.span, "not a value of the discriminant")
+                    .note("each case is a value of the discriminant's type (RFC 4506 §4.15)"),
+            );
+            return None;
+        }
+        let value = i64::try_from(number).ok()?;
+        if let Some(first) = values.insert(value, &case.span) {
+            self.out.push(
+                Diagnostic::new(Code::Duplicate, format!("the case {label} stands twice"))
+                    .at(&case.span, "again")
+                    .also(first, "first here"),
+            );
+            return None;
+        }
+        Some(Case { label, value })
+    }
+}

@@ -1,0 +1,94 @@
+//! Syntax tree to IR: names, constants, types, lists and recursion. Annotations are carried along for `ulb`, which knows
+//! what they mean; sizes come after it, since eligible items change them.
+
+mod builtin;
+mod constants;
+mod graph;
+mod lists;
+mod lower;
+mod names;
+mod program;
+pub(crate) mod sizes;
+#[cfg(test)]
+mod tests;
+mod types;
+
+use std::collections::{HashMap, HashSet};
+
+use self::{constants::Constants, lower::Lower, names::Names};
+use crate::{
+    ast::{Annotation, File},
+    diag::Diagnostic,
+    ir::{ItemId, Spec},
+    source::Sources,
+};
+
+/// Where an annotation stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Place {
+    /// A whole definition.
+    Item(ItemId),
+    /// A struct's field.
+    Field(ItemId, usize),
+    /// A union's arm.
+    Arm(ItemId, usize),
+    /// A union's default arm.
+    Default(ItemId),
+    /// A typedef's declaration.
+    Typedef(ItemId),
+    /// A program.
+    Program(usize),
+    /// A version: program, version.
+    Version(usize, usize),
+    /// A procedure: program, version, procedure.
+    Procedure(usize, usize, usize),
+    /// An argument: program, version, procedure, argument.
+    Argument(usize, usize, usize, usize),
+}
+
+/// What is resolved.
+#[derive(Debug, Default)]
+pub(crate) struct Resolved {
+    /// Without facts, bounds and eligible items.
+    pub(crate) spec: Spec,
+    /// Annotations, in order of their places in the text.
+    pub(crate) marks: Vec<(Place, Annotation)>,
+    /// Items in an order in which each follows what it holds, as far as recursion lets it; with each, whether it is recursive other
+    /// than as a list.
+    pub(crate) order: Vec<ItemId>,
+    /// Values of constants and enumerators.
+    pub(crate) constants: HashMap<String, i128>,
+}
+
+/// Resolves the files of a run as one specification.
+pub(crate) fn resolve(files: &[File], sources: &Sources, out: &mut Vec<Diagnostic>) -> Resolved {
+    let lost: HashSet<String> = files.iter().flat_map(|file| file.lost.iter().cloned()).collect();
+    let names = Names::collect(files, out);
+    let constants = Constants::collect(&names.entries, &lost, out);
+    let mut lower = Lower::new(&names, &constants, &lost, files, sources, out);
+    let items = lower.items();
+    let programs = lower.programs();
+    let marks = lower.marks;
+    let mut spec = Spec { items, programs, header: files.first().map(|file| file.header.clone()).unwrap_or_default() };
+    let mut order = Vec::new();
+    // With a type missing or without end there is no graph to speak of.
+    if lists::aliases_end(&spec, out) {
+        lists::find(&mut spec);
+        order = graph::check(&mut spec, out);
+    }
+    Resolved { spec, marks, order, constants: constants.into_values() }
+}
+
+/// Adds the name that `name` is likely a slip of.
+fn did_you_mean<'a>(diagnostic: Diagnostic, name: &str, known: impl Iterator<Item = &'a str>) -> Diagnostic {
+    /// Most comparisons, so that a long list of mistakes against a long list of names takes no time.
+    const COMPARED: usize = 10_000;
+    let similar = |other: &&str| other.len().abs_diff(name.len()) <= 2 && *other != name;
+    let scored = known.take(COMPARED).filter(similar).map(|other| (strsim::damerau_levenshtein(name, other), other));
+    match scored.min() {
+        Some((distance, other)) if distance <= 1 + name.len() / 6 => {
+            diagnostic.help(format!("did you mean `{other}`?"))
+        }
+        _ => diagnostic,
+    }
+}

@@ -1,0 +1,226 @@
+//! Every type and constant by its name, whatever the order of declaration; bodies without a name get one.
+
+use std::collections::{HashMap, HashSet};
+
+use super::builtin;
+use crate::{
+    ast::{
+        Annotation, Declaration, Declarator, Definition, DefinitionKind, EnumBody, File, Ident, StructBody, TypeKind,
+        TypeSpec, UnionBody, Value,
+    },
+    diag::{Code, Diagnostic},
+    ir::{ItemId, Name, Span},
+};
+
+/// What will be one item of the specification.
+pub(super) struct Entry<'a> {
+    pub(super) name: Name,
+    pub(super) doc: &'a [String],
+    pub(super) text: Span,
+    pub(super) annotations: &'a [Annotation],
+    pub(super) body: Body<'a>,
+}
+
+/// What an item is made from.
+#[derive(Clone, Copy)]
+pub(super) enum Body<'a> {
+    Const(&'a Value),
+    Enum(&'a EnumBody),
+    Struct(&'a StructBody),
+    Union(&'a UnionBody),
+    Typedef(&'a Declaration),
+}
+
+/// All names.
+#[derive(Default)]
+pub(super) struct Names<'a> {
+    /// In order of declaration; a body within another goes before it.
+    pub(super) entries: Vec<Entry<'a>>,
+    types: HashMap<String, ItemId>,
+    /// Items of the bodies that stand within declarations, by file and octet.
+    nested: HashMap<(usize, usize), ItemId>,
+    taken: HashSet<String>,
+}
+
+impl<'a> Names<'a> {
+    pub(super) fn collect(files: &'a [File], diagnostics: &mut Vec<Diagnostic>) -> Self {
+        let mut names = Self::default();
+        let definitions = || files.iter().flat_map(|file| &file.definitions);
+        for definition in definitions() {
+            if let Some(name) = type_name(definition) {
+                names.taken.insert(name.text.clone());
+            }
+        }
+        let mut to_itself = Vec::new();
+        for definition in definitions() {
+            names.definition(definition, &mut to_itself, diagnostics);
+        }
+        for name in to_itself {
+            if !names.types.contains_key(&name.text) && builtin::primitive(&name.text).is_none() {
+                diagnostics.push(
+                    Diagnostic::new(Code::Cycle, format!("type `{}` is defined by itself alone", name.text))
+                        .at(&name.span, ""),
+                );
+            }
+        }
+        names
+    }
+
+    pub(super) fn get(&self, name: &str) -> Option<ItemId> {
+        self.types.get(name).copied()
+    }
+
+    /// The item of a body at that place.
+    pub(super) fn nested(&self, spec: &TypeSpec) -> Option<ItemId> {
+        self.nested.get(&(spec.span.file, spec.span.range.start)).copied()
+    }
+
+    /// All type names.
+    pub(super) fn all(&self) -> impl Iterator<Item = &str> {
+        self.types.keys().map(String::as_str)
+    }
+
+    fn definition(&mut self, definition: &'a Definition, to_itself: &mut Vec<&'a Ident>, out: &mut Vec<Diagnostic>) {
+        let whole = |body| (definition.doc.as_slice(), &definition.span, definition.annotations.as_slice(), body);
+        match &definition.kind {
+            DefinitionKind::Const { name, value } => {
+                self.push(name, whole(Body::Const(value)), out);
+            }
+            DefinitionKind::Enum(name, body) => {
+                self.push(name, whole(Body::Enum(body)), out);
+            }
+            DefinitionKind::Struct(name, body) => {
+                self.fields(&name.text, &body.fields, out);
+                self.push(name, whole(Body::Struct(body)), out);
+            }
+            DefinitionKind::Union(name, body) => {
+                self.union_fields(&name.text, body, out);
+                self.push(name, whole(Body::Union(body)), out);
+            }
+            DefinitionKind::Typedef(declaration) => {
+                let Some(name) = &declaration.name else { return };
+                let plain = matches!(declaration.declarator, Declarator::Plain);
+                match &declaration.ty.kind {
+                    // `typedef struct { ... } x;` declares as `struct x { ... };` does (RFC 4506 §4.18).
+                    TypeKind::Enum(tag, body) if plain && same(tag, name) => {
+                        self.push(name, whole(Body::Enum(body)), out);
+                    }
+                    TypeKind::Struct(tag, body) if plain && same(tag, name) => {
+                        self.fields(&name.text, &body.fields, out);
+                        self.push(name, whole(Body::Struct(body)), out);
+                    }
+                    TypeKind::Union(tag, body) if plain && same(tag, name) => {
+                        self.union_fields(&name.text, body, out);
+                        self.push(name, whole(Body::Union(body)), out);
+                    }
+                    // `typedef struct x x;` is C's way to drop the word `struct`: nothing is defined.
+                    TypeKind::Named(target) if plain && target.text == name.text => to_itself.push(name),
+                    _ => {
+                        self.nested_body(&declaration.ty, || format!("{}_element", name.text), out);
+                        self.push(name, whole(Body::Typedef(declaration)), out);
+                    }
+                }
+            }
+            DefinitionKind::Program(program) => {
+                for procedure in program.versions.iter().flat_map(|version| &version.procedures) {
+                    let name = &procedure.name.text;
+                    if let Some(result) = &procedure.result {
+                        self.nested_body(&result.ty, || format!("{name}_result"), out);
+                    }
+                    for parameter in &procedure.parameters {
+                        self.nested_body(&parameter.ty, || format!("{name}_argument"), out);
+                    }
+                }
+            }
+        }
+    }
+
+    fn fields(&mut self, of: &str, fields: &'a [Declaration], out: &mut Vec<Diagnostic>) {
+        for field in fields {
+            let name = || format!("{of}_{}", field.name.as_ref().map_or("body", |name| name.text.as_str()));
+            self.nested_body(&field.ty, name, out);
+        }
+    }
+
+    fn union_fields(&mut self, of: &str, body: &'a UnionBody, out: &mut Vec<Diagnostic>) {
+        self.fields(of, std::slice::from_ref(&body.discriminant), out);
+        for declaration in body.arms.iter().filter_map(|arm| arm.declaration.as_ref()) {
+            self.fields(of, std::slice::from_ref(declaration), out);
+        }
+    }
+
+    /// Makes an item of a body within a declaration. Recursion is bounded by the nesting of braces.
+    fn nested_body(&mut self, spec: &'a TypeSpec, made: impl FnOnce() -> String, out: &mut Vec<Diagnostic>) {
+        let (tag, body) = match &spec.kind {
+            TypeKind::Enum(tag, body) => (tag, Body::Enum(body)),
+            TypeKind::Struct(tag, body) => (tag, Body::Struct(body)),
+            TypeKind::Union(tag, body) => (tag, Body::Union(body)),
+            TypeKind::Primitive(_) | TypeKind::Named(_) => return,
+        };
+        let name = match tag {
+            Some(tag) => tag.clone(),
+            None => Ident { text: self.unique(made()), span: spec.span.clone() },
+        };
+        match body {
+            Body::Struct(body) => self.fields(&name.text, &body.fields, out),
+            Body::Union(body) => self.union_fields(&name.text, body, out),
+            _ => {}
+        }
+        let id = self.push(&name, (&[], &spec.span, &[], body), out);
+        self.nested.insert((spec.span.file, spec.span.range.start), id);
+    }
+
+    fn unique(&mut self, wanted: String) -> String {
+        let mut name = wanted.clone();
+        let mut n = 2;
+        while !self.taken.insert(name.clone()) {
+            name = format!("{wanted}_{n}");
+            n += 1;
+        }
+        name
+    }
+
+    fn push(
+        &mut self,
+        name: &Ident,
+        (doc, text, annotations, body): (&'a [String], &Span, &'a [Annotation], Body<'a>),
+        out: &mut Vec<Diagnostic>,
+    ) -> ItemId {
+        let id = ItemId(self.entries.len());
+        let entry = Entry {
+            name: Name { text: name.text.clone(), span: name.span.clone() },
+            doc,
+            text: text.clone(),
+            annotations,
+            body,
+        };
+        if !matches!(body, Body::Const(_)) {
+            if let Some(first) = self.types.get(&name.text).and_then(|first| self.entries.get(first.0)) {
+                out.push(twice("type", &name.text, &first.name.span, &name.span));
+            } else {
+                self.types.insert(name.text.clone(), id);
+            }
+        }
+        self.entries.push(entry);
+        id
+    }
+}
+
+/// The complaint about a second declaration.
+pub(super) fn twice(what: &str, name: &str, first: &Span, second: &Span) -> Diagnostic {
+    Diagnostic::new(Code::Duplicate, format!("{what} `{name}` is declared twice"))
+        .at(second, "declared again")
+        .also(first, "first declared here")
+}
+
+fn same(tag: &Option<Ident>, name: &Ident) -> bool {
+    tag.as_ref().is_none_or(|tag| tag.text == name.text)
+}
+
+fn type_name(definition: &Definition) -> Option<&Ident> {
+    match &definition.kind {
+        DefinitionKind::Enum(name, _) | DefinitionKind::Struct(name, _) | DefinitionKind::Union(name, _) => Some(name),
+        DefinitionKind::Typedef(declaration) => declaration.name.as_ref(),
+        DefinitionKind::Const { .. } | DefinitionKind::Program(_) => None,
+    }
+}

@@ -1,0 +1,131 @@
+//! Programs, versions and procedures (RFC 5531 §12).
+
+use std::collections::HashMap;
+
+use super::{Place, lower::Lower, names::twice};
+use crate::{
+    ast::{self, DefinitionKind, TypeKind, Value},
+    diag::{Code, Diagnostic},
+    ir::{Expr, Name, Procedure, Program, ReplyBounds, Span, Version},
+};
+
+impl Lower<'_> {
+    pub(super) fn programs(&mut self) -> Vec<Program> {
+        let mut programs = Vec::new();
+        let mut names = HashMap::new();
+        for definition in self.files.iter().flat_map(|file| &file.definitions) {
+            let DefinitionKind::Program(program) = &definition.kind else { continue };
+            let at = programs.len();
+            if let Some(first) = names.insert(&program.name.text, &program.name.span) {
+                self.out.push(twice("program", &program.name.text, first, &program.name.span));
+            }
+            self.mark(Place::Program(at), &definition.annotations);
+            let mut seen = Seen::default();
+            let versions = program.versions.iter().enumerate();
+            let versions = versions.map(|(index, version)| self.version((at, index), version, &mut seen)).collect();
+            programs.push(Program {
+                name: name(&program.name),
+                number: self.number(&program.number),
+                doc: definition.doc.clone(),
+                versions,
+                port: None,
+            });
+        }
+        programs
+    }
+
+    fn version<'s>(&mut self, at: (usize, usize), version: &'s ast::Version, seen: &mut Seen<'s>) -> Version {
+        let number = self.number(&version.number);
+        seen.check("version", &version.name, number, self.out);
+        self.mark(Place::Version(at.0, at.1), &version.annotations);
+        let mut seen = Seen::default();
+        let procedures = version.procedures.iter().enumerate();
+        let procedures =
+            procedures.map(|(index, procedure)| self.procedure((at.0, at.1, index), procedure, &mut seen)).collect();
+        Version { name: name(&version.name), number, doc: version.doc.clone(), procedures }
+    }
+
+    fn procedure<'s>(
+        &mut self,
+        at: (usize, usize, usize),
+        procedure: &'s ast::Procedure,
+        seen: &mut Seen<'s>,
+    ) -> Procedure {
+        let number = self.number(&procedure.number);
+        seen.check("procedure", &procedure.name, number, self.out);
+        self.mark(Place::Procedure(at.0, at.1, at.2), &procedure.annotations);
+        let mut used: HashMap<String, Span> = HashMap::new();
+        let mut args = Vec::with_capacity(procedure.parameters.len());
+        for (index, parameter) in procedure.parameters.iter().enumerate() {
+            self.mark(Place::Argument(at.0, at.1, at.2, index), &parameter.annotations);
+            let mut field = self.field(parameter, || made_name(parameter));
+            if let Some(first) = used.get(&field.name.text) {
+                if parameter.name.is_some() {
+                    self.out.push(twice("argument", &field.name.text, first, &field.name.span));
+                }
+                field.name.text = format!("{}{}", field.name.text, index + 1);
+            }
+            used.insert(field.name.text.clone(), field.name.span.clone());
+            args.push(field);
+        }
+        let result = procedure.result.as_ref().map(|result| self.field(result, || "result".to_owned()));
+        Procedure {
+            name: name(&procedure.name),
+            number,
+            doc: procedure.doc.clone(),
+            text: self.text(&procedure.span),
+            args,
+            result,
+            idempotent: false,
+            bounds: ReplyBounds { inline: Expr::Const(0), chunks: Vec::new() },
+        }
+    }
+
+    /// Numbers of programs, versions and procedures are unsigned 32-bit (RFC 5531 §12.3).
+    fn number(&mut self, value: &Value) -> u32 {
+        let Some(n) = self.constants.number(value, self.out) else { return 0 };
+        u32::try_from(n).unwrap_or_else(|_| {
+            self.out.push(
+                Diagnostic::new(Code::OutOfRange, format!("{n} does not fit 32 bits"))
+                    .at(&value.span, "")
+                    .note("numbers of programs, versions and procedures are unsigned 32-bit (RFC 5531 §9)"),
+            );
+            0
+        })
+    }
+}
+
+fn name(ident: &ast::Ident) -> Name {
+    Name { text: ident.text.clone(), span: ident.span.clone() }
+}
+
+/// A name for an argument that has none: its type's.
+fn made_name(parameter: &ast::Declaration) -> String {
+    match &parameter.ty.kind {
+        TypeKind::Named(name) => name.text.clone(),
+        _ => "arg".to_owned(),
+    }
+}
+
+/// Names and numbers that are taken: both are unique in their program or version (RFC 5531 §12.3).
+#[derive(Default)]
+struct Seen<'a> {
+    names: HashMap<&'a str, &'a Span>,
+    numbers: HashMap<u32, &'a ast::Ident>,
+}
+
+impl<'a> Seen<'a> {
+    fn check(&mut self, what: &str, ident: &'a ast::Ident, number: u32, out: &mut Vec<Diagnostic>) {
+        if let Some(first) = self.names.insert(&ident.text, &ident.span) {
+            out.push(twice(what, &ident.text, first, &ident.span));
+        }
+        if let Some(first) = self.numbers.insert(number, ident) {
+            out.push(
+                Diagnostic::new(Code::Duplicate, format!("two {what}s have the number {number}"))
+                    .at(&ident.span, "this one too")
+                    .also(&first.span, "first here")
+                    .note(format!("a {what}'s number is unique (RFC 5531 §12.3)")),
+            );
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! Facts of each type: fewest and most octets, whole and reduced, and how many eligible items.
+
+use super::{graph::target, lists::fields_of};
+use crate::ir::{Base, Facts, Field, ItemId, ItemKind, Spec, Type, Union};
+
+/// What a `bool`, `int` or count takes (RFC 4506 §4).
+const WORD: u64 = 4;
+
+/// Computes the facts of all items. `order` has each item after those it holds, as far as recursion lets it.
+pub(crate) fn compute(spec: &mut Spec, order: &[ItemId]) {
+    let mut rank = vec![usize::MAX; spec.items.len()];
+    for (position, id) in order.iter().enumerate() {
+        rank[id.0] = position;
+    }
+    for (position, &id) in order.iter().enumerate() {
+        let facts = if spec.items[id.0].recursive { recursive(spec, id, &rank, position) } else { item(spec, id) };
+        spec.items[id.0].facts = facts;
+    }
+    // What recursive types hold of each other was not known the first time. Fewest octets only rise towards the true value, so each
+    // round gives a bound that holds; two serve all but contrived types.
+    for _ in 0..2 {
+        for &id in order {
+            if spec.items[id.0].recursive {
+                let min_len = item(spec, id).min_len;
+                let facts = &mut spec.items[id.0].facts;
+                facts.min_len = facts.min_len.max(min_len);
+            }
+        }
+    }
+}
+
+/// A recursive type has no maximum.
+fn recursive(spec: &Spec, id: ItemId, rank: &[usize], position: usize) -> Facts {
+    let facts = item(spec, id);
+    let fields = fields_of(&spec.items[id.0]);
+    // Eligible items anywhere in the circle could come any number of times. A later item of the circle is not computed yet: it counts
+    // for itself, and then this one is asked again by `any_eligible`.
+    let later = fields.iter().any(|f| target(&f.ty).is_some_and(|t| rank[t.0] >= position && any_eligible(spec, t)));
+    let none = facts.max_ddp_items == Some(0) && !later;
+    Facts { max_len: None, max_inline: None, max_ddp_items: none.then_some(0), ..facts }
+}
+
+/// Whether a value of this type can hold an eligible item, recursion followed.
+fn any_eligible(spec: &Spec, from: ItemId) -> bool {
+    let mut seen = vec![false; spec.items.len()];
+    let mut open = vec![from];
+    while let Some(id) = open.pop() {
+        if std::mem::replace(&mut seen[id.0], true) {
+            continue;
+        }
+        for field in fields_of(&spec.items[id.0]) {
+            if field.ddp.is_some() {
+                return true;
+            }
+            open.extend(target(&field.ty));
+        }
+    }
+    false
+}
+
+fn item(spec: &Spec, id: ItemId) -> Facts {
+    match &spec.items[id.0].kind {
+        ItemKind::Const(_) => Facts::default(),
+        ItemKind::Enum(_) => fixed(WORD),
+        ItemKind::Struct { fields, .. } => fields.iter().map(|field| self::field(spec, field)).fold(fixed(0), sequence),
+        ItemKind::Typedef(field) => self::field(spec, field),
+        ItemKind::Union(union) => sequence(fixed(WORD), arms(spec, union)),
+    }
+}
+
+fn arms(spec: &Spec, union: &Union) -> Facts {
+    let arms = union.arms.iter().map(|arm| arm.field.as_ref()).chain(union.default.as_ref().map(Option::as_ref));
+    let arms = arms.map(|arm| arm.map_or(fixed(0), |arm| field(spec, arm)));
+    arms.reduce(|a, b| Facts {
+        min_len: a.min_len.min(b.min_len),
+        max_len: larger(a.max_len, b.max_len),
+        max_inline: larger(a.max_inline, b.max_inline),
+        max_ddp_items: larger(a.max_ddp_items, b.max_ddp_items),
+    })
+    .unwrap_or(fixed(0))
+}
+
+/// Facts of a field, which may be eligible.
+pub(crate) fn field(spec: &Spec, field: &Field) -> Facts {
+    let whole = ty(spec, &field.ty);
+    if field.ddp.is_none() {
+        return whole;
+    }
+    // RFC 8166 §3.4.4: a counted item's count stays in the payload stream; contents and their padding go.
+    let stays = if counted(spec, &field.ty) { WORD } else { 0 };
+    Facts { min_len: stays, max_len: whole.max_len, max_inline: Some(stays), max_ddp_items: Some(1) }
+}
+
+/// Facts of a type.
+pub(crate) fn ty(spec: &Spec, ty: &Type) -> Facts {
+    match ty {
+        Type::Base(base) => self::base(spec, *base),
+        Type::OpaqueFixed(len) => fixed(padded(u64::from(*len))),
+        Type::Opaque(max) | Type::String(max) => {
+            let most = Some(WORD + padded(u64::from(*max)));
+            Facts { min_len: WORD, max_len: most, max_inline: most, max_ddp_items: Some(0) }
+        }
+        Type::ArrayFixed(base, len) => times(self::base(spec, *base), *len),
+        Type::Array(base, max) => {
+            let elements = times(self::base(spec, *base), *max);
+            sequence(fixed(WORD), Facts { min_len: 0, ..elements })
+        }
+        Type::Optional(base) => sequence(fixed(WORD), Facts { min_len: 0, ..self::base(spec, *base) }),
+        Type::List(node) => list(spec, *node, WORD),
+        Type::NonEmptyList(node) => list(spec, *node, WORD + self::base(spec, Base::Item(*node)).min_len),
+    }
+}
+
+/// Any number of nodes.
+fn list(spec: &Spec, node: ItemId, min_len: u64) -> Facts {
+    let none = base(spec, Base::Item(node)).max_ddp_items == Some(0);
+    Facts { min_len, max_len: None, max_inline: None, max_ddp_items: none.then_some(0) }
+}
+
+/// Facts of a type without declarator.
+pub(crate) fn base(spec: &Spec, base: Base) -> Facts {
+    match base {
+        Base::Bool | Base::Int | Base::UInt | Base::Float => fixed(4),
+        Base::Hyper | Base::UHyper | Base::Double => fixed(8),
+        Base::Quadruple => fixed(16),
+        Base::Item(id) => spec.items.get(id.0).map_or(fixed(0), |item| item.facts),
+    }
+}
+
+/// The type that plain typedefs lead to.
+pub(crate) fn through_typedefs<'a>(spec: &'a Spec, mut ty: &'a Type) -> &'a Type {
+    // Each step takes one typedef; `lists` saw to it that they end.
+    while let Type::Base(Base::Item(id)) = ty
+        && let Some(ItemKind::Typedef(field)) = spec.items.get(id.0).map(|item| &item.kind)
+    {
+        ty = &field.ty;
+    }
+    ty
+}
+
+/// Whether the encoding begins with a count, typedefs looked through.
+pub(crate) fn counted(spec: &Spec, ty: &Type) -> bool {
+    matches!(through_typedefs(spec, ty), Type::Opaque(_) | Type::String(_) | Type::Array(..))
+}
+
+/// Padded to a multiple of four (RFC 4506 §3).
+pub(crate) fn padded(len: u64) -> u64 {
+    len.saturating_add(3) & !3
+}
+
+fn fixed(len: u64) -> Facts {
+    Facts { min_len: len, max_len: Some(len), max_inline: Some(len), max_ddp_items: Some(0) }
+}
+
+fn sequence(a: Facts, b: Facts) -> Facts {
+    Facts {
+        min_len: a.min_len.saturating_add(b.min_len),
+        max_len: add(a.max_len, b.max_len),
+        max_inline: add(a.max_inline, b.max_inline),
+        max_ddp_items: a.max_ddp_items.zip(b.max_ddp_items).and_then(|(a, b)| a.checked_add(b)),
+    }
+}
+
+fn times(facts: Facts, n: u32) -> Facts {
+    let most = |max: Option<u64>| if n == 0 { Some(0) } else { max.and_then(|max| max.checked_mul(u64::from(n))) };
+    Facts {
+        min_len: facts.min_len.saturating_mul(u64::from(n)),
+        max_len: most(facts.max_len),
+        max_inline: most(facts.max_inline),
+        max_ddp_items: if n == 0 { Some(0) } else { facts.max_ddp_items.and_then(|items| items.checked_mul(n)) },
+    }
+}
+
+fn add(a: Option<u64>, b: Option<u64>) -> Option<u64> {
+    a.zip(b).and_then(|(a, b)| a.checked_add(b))
+}
+
+/// The larger of two bounds; `None` is none.
+fn larger<T: Ord>(a: Option<T>, b: Option<T>) -> Option<T> {
+    a.zip(b).map(|(a, b)| a.max(b))
+}

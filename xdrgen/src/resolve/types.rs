@@ -1,0 +1,169 @@
+//! Type specifiers and declarators to types of the IR.
+
+use std::collections::HashSet;
+
+use super::{builtin, lower::Lower, names::Body};
+use crate::{
+    ast::{Declaration, Declarator, Ident, Primitive, TypeKind, TypeSpec, UnionBody, Value},
+    diag::{Code, Diagnostic},
+    ir::{Base, Type},
+};
+
+/// What a union may be switched by (RFC 4506 §4.15).
+pub(super) enum Discriminant<'a> {
+    Int,
+    UInt,
+    Bool,
+    /// Its values and its name.
+    Enum(HashSet<i128>, &'a str),
+}
+
+/// A type specifier, resolved.
+enum Specified {
+    Base(Base),
+    Opaque,
+    String,
+}
+
+impl<'a> Lower<'a> {
+    /// The type of a declaration. `None` after a complaint.
+    pub(super) fn ty(&mut self, declaration: &Declaration) -> Option<Type> {
+        let specified = self.specified(&declaration.ty);
+        let declarator = &declaration.declarator;
+        let number = match declarator {
+            Declarator::Fixed(n) | Declarator::Counted(Some(n)) => Some(self.length(n)?),
+            _ => None,
+        };
+        let max = number.unwrap_or(u32::MAX);
+        let wrong =
+            |message: &str, help: &str| Diagnostic::new(Code::WrongType, message).at(&declaration.span, "").help(help);
+        match (specified?, declarator) {
+            (Specified::Base(base), Declarator::Plain) => Some(Type::Base(base)),
+            (Specified::Base(base), Declarator::Pointer) => Some(Type::Optional(base)),
+            (Specified::Base(base), Declarator::Fixed(_)) => Some(Type::ArrayFixed(base, max)),
+            (Specified::Base(base), Declarator::Counted(_)) => Some(Type::Array(base, max)),
+            (Specified::Opaque, Declarator::Fixed(_)) => Some(Type::OpaqueFixed(max)),
+            (Specified::Opaque, Declarator::Counted(_)) => Some(Type::Opaque(max)),
+            (Specified::Opaque, _) => {
+                let help = "write `opaque name[n]` or `opaque name<n>` (RFC 4506 §4.9, §4.10)";
+                self.out.push(wrong("`opaque` needs a length", help));
+                None
+            }
+            // rpcgen takes `string` alone for a string of any length.
+            (Specified::String, Declarator::Counted(_) | Declarator::Plain) => Some(Type::String(max)),
+            (Specified::String, _) => {
+                let help = "write `string name<n>` (RFC 4506 §4.11)";
+                self.out.push(wrong("a string is counted", help));
+                None
+            }
+        }
+    }
+
+    /// A length or maximum: an unsigned 32-bit number (RFC 4506 §6.3).
+    fn length(&mut self, value: &Value) -> Option<u32> {
+        let n = self.constants.number(value, self.out)?;
+        let length = u32::try_from(n).ok();
+        if length.is_none() {
+            self.out.push(
+                Diagnostic::new(Code::OutOfRange, format!("{n} is no length"))
+                    .at(&value.span, "")
+                    .note("lengths are unsigned 32-bit numbers (RFC 4506 §4.10)"),
+            );
+        }
+        length
+    }
+
+    fn specified(&mut self, spec: &TypeSpec) -> Option<Specified> {
+        Some(match &spec.kind {
+            TypeKind::Primitive(primitive) => of_primitive(*primitive),
+            TypeKind::Named(name) => return self.named(name),
+            TypeKind::Enum(..) | TypeKind::Struct(..) | TypeKind::Union(..) => {
+                Specified::Base(Base::Item(self.names.nested(spec)?))
+            }
+        })
+    }
+
+    fn named(&mut self, name: &Ident) -> Option<Specified> {
+        if let Some(id) = self.names.get(&name.text) {
+            return Some(Specified::Base(Base::Item(id)));
+        }
+        if let Some(primitive) = builtin::primitive(&name.text) {
+            return Some(of_primitive(primitive));
+        }
+        if !self.lost.contains(&name.text) {
+            let mut diagnostic = Diagnostic::new(Code::UnknownType, format!("no type is named `{}`", name.text))
+                .at(&name.span, "not declared");
+            if self.constants.get(&name.text).is_some() {
+                diagnostic = diagnostic.note(format!("`{}` is a constant", name.text));
+            }
+            self.out.push(super::did_you_mean(diagnostic, &name.text, self.names.all()));
+        }
+        None
+    }
+
+    /// The type of a union's discriminant, through typedefs. `None` after a complaint.
+    pub(super) fn discriminant(&mut self, body: &UnionBody) -> Option<Discriminant<'a>> {
+        let names = self.names;
+        let declaration = &body.discriminant;
+        let mut spec = &declaration.ty;
+        let mut plain = matches!(declaration.declarator, Declarator::Plain);
+        // Each step takes one typedef; more steps than there are types is a circle, complained about elsewhere.
+        for _ in 0..=names.entries.len() {
+            if !plain {
+                break;
+            }
+            let primitive = match &spec.kind {
+                TypeKind::Primitive(primitive) => Some(*primitive),
+                TypeKind::Named(name) if names.get(&name.text).is_none() => {
+                    // Unknown: said where its type is resolved.
+                    Some(builtin::primitive(&name.text)?)
+                }
+                _ => None,
+            };
+            match primitive {
+                Some(Primitive::Int) => return Some(Discriminant::Int),
+                Some(Primitive::UInt) => return Some(Discriminant::UInt),
+                Some(Primitive::Bool) => return Some(Discriminant::Bool),
+                Some(_) => break,
+                None => {}
+            }
+            let id = match &spec.kind {
+                TypeKind::Named(name) => names.get(&name.text)?,
+                _ => names.nested(spec)?,
+            };
+            let entry = names.entries.get(id.0)?;
+            match entry.body {
+                Body::Enum(body) => {
+                    let values = (0..body.enumerators.len()).filter_map(|n| self.constants.enumerator(id.0, n));
+                    return Some(Discriminant::Enum(values.collect(), &entry.name.text));
+                }
+                Body::Typedef(declaration) => {
+                    spec = &declaration.ty;
+                    plain = matches!(declaration.declarator, Declarator::Plain);
+                }
+                _ => break,
+            }
+        }
+        self.out.push(
+            Diagnostic::new(Code::WrongType, "a union cannot be switched by this type")
+                .at(&declaration.span, "")
+                .note("a discriminant is an `int`, an `unsigned int`, a `bool` or an enumeration (RFC 4506 §4.15)"),
+        );
+        None
+    }
+}
+
+fn of_primitive(primitive: Primitive) -> Specified {
+    Specified::Base(match primitive {
+        Primitive::Bool => Base::Bool,
+        Primitive::Int => Base::Int,
+        Primitive::UInt => Base::UInt,
+        Primitive::Hyper => Base::Hyper,
+        Primitive::UHyper => Base::UHyper,
+        Primitive::Float => Base::Float,
+        Primitive::Double => Base::Double,
+        Primitive::Quadruple => Base::Quadruple,
+        Primitive::Opaque => return Specified::Opaque,
+        Primitive::String => return Specified::String,
+    })
+}

@@ -1,0 +1,48 @@
+//! XDR text without annotations: what RFC 4506 and RFC 5531 alone define, for other tools and for documentation.
+
+use std::ops::Range;
+
+use crate::ir::Span;
+
+/// The octets `range` of `text` less the annotations at `spans`, which are in order. A line that holds nothing but an
+/// annotation goes with it.
+pub(crate) fn without(text: &str, range: &Range<usize>, spans: &[Span]) -> String {
+    let mut out = String::with_capacity(range.len());
+    let mut from = range.start;
+    let first = spans.partition_point(|span| span.range.end <= range.start);
+    for span in spans.iter().skip(first).take_while(|span| span.range.start < range.end) {
+        let (start, end) = (span.range.start.max(from), span.range.end.min(range.end));
+        out.push_str(text.get(from..start).unwrap_or_default());
+        let rest = text.get(end..range.end).unwrap_or_default();
+        let blank = rest.len() - rest.trim_start_matches([' ', '\t', '\r']).len();
+        let alone = rest[blank..].starts_with('\n') && out.trim_end_matches([' ', '\t']).ends_with('\n');
+        from = if alone {
+            out.truncate(out.trim_end_matches([' ', '\t']).len());
+            end + blank + 1
+        } else {
+            end + blank
+        };
+        // Before a definition on the next line there is nothing to keep.
+        if out.is_empty() {
+            let rest = text.get(from..range.end).unwrap_or_default();
+            from += rest.len() - rest.trim_start().len();
+        }
+    }
+    out.push_str(text.get(from..range.end).unwrap_or_default());
+    out
+}
+
+/// `text` with the indentation that all lines but the first share taken off, and no blanks at line ends.
+pub(crate) fn dedent(text: &str) -> String {
+    let indent = |line: &str| line.len() - line.trim_start_matches([' ', '\t']).len();
+    let shared = text.lines().skip(1).filter(|line| !line.trim().is_empty()).map(indent).min().unwrap_or(0);
+    let mut out = String::with_capacity(text.len());
+    for (index, line) in text.lines().enumerate() {
+        if index > 0 {
+            out.push('\n');
+        }
+        let line = if index == 0 { line } else { line.get(shared.min(indent(line))..).unwrap_or_default() };
+        out.push_str(line.trim_end());
+    }
+    out
+}
