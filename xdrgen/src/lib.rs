@@ -1,4 +1,5 @@
 //! The XDR compiler.
 #![forbid(unsafe_code)]
+pub mod emit;
 pub mod extract;
 pub mod ir;
