@@ -39,7 +39,10 @@ pub(crate) enum Wire {
         max: TokenStream,
     },
     /// `[T; N]` as `T x[N]`.
-    Elements,
+    Elements {
+        /// A `u32`.
+        len: TokenStream,
+    },
     /// `Vec<T>` of exactly `len` elements as `T x[len]`.
     ElementsExact {
         /// A `u32`.
@@ -67,7 +70,9 @@ pub(crate) struct Slot {
     pub(crate) wrapper: Option<TokenStream>,
     /// Octets of its encoding, where every value has as many.
     pub(crate) fixed_len: Option<u64>,
-    /// The same of an array's elements.
+    /// The type of an array's elements or a list's nodes.
+    pub(crate) element: TokenStream,
+    /// Octets of an element's encoding, where every value has as many.
     pub(crate) element_len: Option<u64>,
 }
 
@@ -210,8 +215,8 @@ impl Slot {
                 let text = place.receiver(self.depth());
                 (quote!(xdr::put_opaque(sink, #text.as_bytes(), #max)), true, true)
             }
-            (Wire::Elements, false) => (quote!(xdr::put_elements(sink, #value)), true, false),
-            (Wire::Elements, true) => (quote!(xdr::put_ddp_elements(sink, #value)), true, false),
+            (Wire::Elements { .. }, false) => (quote!(xdr::put_elements(sink, #value)), true, false),
+            (Wire::Elements { .. }, true) => (quote!(xdr::put_ddp_elements(sink, #value)), true, false),
             (Wire::ElementsExact { len }, false) => (quote!(xdr::put_array_exact(sink, #value, #len)), true, true),
             (Wire::ElementsExact { len }, true) => (quote!(xdr::put_ddp_array_exact(sink, #value, #len)), true, true),
             (Wire::Array { max }, false) => (quote!(xdr::put_array(sink, #value, #max)), true, true),
@@ -236,8 +241,8 @@ impl Slot {
             (Wire::Text { max }, false) => quote!(xdr::take_string(decoder, #max)),
             (Wire::Text { max }, true) => quote!(xdr::take_ddp_string(decoder, #max)),
             (Wire::Utf8 { max }, _) => quote!(xdr::take_utf8(decoder, #max)),
-            (Wire::Elements, false) => quote!(xdr::take_array_fixed(decoder)),
-            (Wire::Elements, true) => quote!(xdr::take_ddp_array_fixed(decoder)),
+            (Wire::Elements { .. }, false) => quote!(xdr::take_array_fixed(decoder)),
+            (Wire::Elements { .. }, true) => quote!(xdr::take_ddp_array_fixed(decoder)),
             (Wire::ElementsExact { len }, false) => quote!(xdr::take_array_exact(decoder, #len)),
             (Wire::ElementsExact { len }, true) => quote!(xdr::take_ddp_array_exact(decoder, #len)),
             (Wire::Array { max }, false) => quote!(xdr::take_array(decoder, #max)),
@@ -272,7 +277,7 @@ impl Slot {
             Wire::Opaque { .. } | Wire::Octets { .. } | Wire::Text { .. } | Wire::Utf8 { .. } => {
                 (0, quote!(xdr::opaque_len(#receiver.len())))
             }
-            Wire::Elements | Wire::ElementsExact { .. } => (0, quote!(xdr::elements_len(#value))),
+            Wire::Elements { .. } | Wire::ElementsExact { .. } => (0, quote!(xdr::elements_len(#value))),
             Wire::Array { .. } => match self.element_len {
                 Some(octets) => {
                     let octets = number(octets);

@@ -64,18 +64,19 @@ pub(crate) fn alternatives(arms: impl IntoIterator<Item = TokenStream>) -> Token
 
 /// The facts of one value.
 pub(crate) fn of(slot: &Slot) -> TokenStream {
-    let ty = &slot.ty;
-    let facts = match &slot.wire {
-        Wire::Plain => quote!(xdr::Facts::of::<#ty>()),
-        Wire::OpaqueArray => quote!(xdr::Facts::opaque_fixed(size_of::<#ty>() as u64)),
-        Wire::OpaqueExact { len } => quote!(xdr::Facts::opaque_fixed(#len as u64)),
+    let Slot { ty, element, .. } = slot;
+    let (facts, counted) = match &slot.wire {
+        Wire::Plain => (quote!(xdr::Facts::of::<#ty>()), false),
+        Wire::OpaqueArray => (quote!(xdr::Facts::opaque_fixed(size_of::<#ty>() as u32)), false),
+        Wire::OpaqueExact { len } => (quote!(xdr::Facts::opaque_fixed(#len)), false),
         Wire::Opaque { max } | Wire::Octets { max } | Wire::Text { max } | Wire::Utf8 { max } => {
-            quote!(xdr::Facts::opaque(#max))
+            (quote!(xdr::Facts::opaque(#max)), true)
         }
-        Wire::Elements => quote!(xdr::Facts::of_array::<#ty>()),
-        Wire::ElementsExact { len } => quote!(xdr::Facts::of_elements::<#ty>().times(#len as u64)),
-        Wire::Array { max } => quote!(xdr::Facts::of_elements::<#ty>().counted(#max)),
-        Wire::List => quote!(xdr::Facts::of_elements::<#ty>().list()),
+        Wire::Elements { len } | Wire::ElementsExact { len } => {
+            (quote!(xdr::Facts::of::<#element>().times(#len)), false)
+        }
+        Wire::Array { max } => (quote!(xdr::Facts::of::<#element>().counted(#max)), true),
+        Wire::List => (quote!(xdr::Facts::of::<#element>().list()), false),
     };
-    if slot.ddp { quote!(#facts.placed()) } else { facts }
+    if slot.ddp { quote!(#facts.placed(#counted)) } else { facts }
 }

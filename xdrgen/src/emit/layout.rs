@@ -294,6 +294,7 @@ impl<'a> View<'a> {
             ddp: field.ddp.is_some(),
             wrapper: None,
             fixed_len: None,
+            element: TokenStream::new(),
             element_len: None,
         };
         match &field.ty {
@@ -326,6 +327,7 @@ impl<'a> View<'a> {
             }
             Type::ArrayFixed(base, len) => {
                 let ty = self.base(*base);
+                slot.element = ty.clone();
                 slot.element_len = self.layout.fixed_len(*base);
                 slot.fixed_len = slot.element_len.and_then(|element| element.checked_mul(u64::from(*len)));
                 let n = Literal::u32_unsuffixed(*len);
@@ -334,11 +336,12 @@ impl<'a> View<'a> {
                     slot.wire = Wire::ElementsExact { len: quote!(#n) };
                 } else {
                     slot.ty = quote!([#ty; #n]);
-                    slot.wire = Wire::Elements;
+                    slot.wire = Wire::Elements { len: quote!(#n) };
                 }
             }
             Type::Array(base, max) => {
                 let ty = self.base(*base);
+                slot.element = ty.clone();
                 slot.element_len = self.layout.fixed_len(*base);
                 slot.ty = quote!(#vec<#ty>);
                 slot.wire = Wire::Array { max: maximum(*max) };
@@ -350,6 +353,7 @@ impl<'a> View<'a> {
             Type::List(id) => {
                 let ty = self.item(*id);
                 slot.ty = quote!(#vec<#ty>);
+                slot.element = ty;
                 slot.wire = Wire::List;
             }
             Type::NonEmptyList(id) => {
@@ -372,6 +376,7 @@ impl<'a> View<'a> {
             }
             let inner = self.slot(target);
             slot.wire = inner.wire;
+            slot.element = inner.element;
             slot.element_len = inner.element_len;
             slot.wrapper = Some(self.item(id));
         }
