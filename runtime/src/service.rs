@@ -35,3 +35,11 @@ pub struct ReplyBounds {
     /// this call can return nothing may be given as 0.
     pub chunks: SmallVec<[u64; 2]>,
 }
+
+impl ReplyBounds {
+    /// Of a result that keeps at most `inline` octets in the payload stream, and has `chunks` to be placed.
+    #[must_use]
+    pub fn new(inline: u64, chunks: &[u64]) -> Self {
+        Self { inline, chunks: SmallVec::from_slice(chunks) }
+    }
+}

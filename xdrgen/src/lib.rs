@@ -3,6 +3,7 @@
 pub mod ast;
 mod compiler;
 pub mod diag;
+pub mod emit;
 pub mod extract;
 pub mod ir;
 mod parse;

@@ -342,6 +342,13 @@ impl<'a> Decoder<'a> {
         Ok(())
     }
 
+    /// Octets of memory accounted for so far.
+    #[inline]
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        self.memory
+    }
+
     /// Enters one level of a recursive type; [`leave`](Self::leave) undoes it.
     ///
     /// # Errors

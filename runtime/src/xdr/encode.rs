@@ -21,6 +21,10 @@ pub trait Sink {
     /// that is not opaque is encoded aside.
     fn would_reduce(&self, len: usize) -> bool;
 
+    /// Tells that an eligible item of `len` octets stays inline, having been turned down by
+    /// [`would_reduce`](Self::would_reduce): what [`reduce`](Self::reduce) does when it answers `false`.
+    fn keep(&mut self, len: usize);
+
     /// Appends one 32-bit word, most significant octet first.
     #[inline]
     fn put_u32(&mut self, value: u32) {
@@ -75,6 +79,11 @@ impl<O: Output + ?Sized> Sink for FlatSink<'_, O> {
     #[inline]
     fn would_reduce(&self, _len: usize) -> bool {
         false
+    }
+
+    #[inline]
+    fn keep(&mut self, len: usize) {
+        self.copied_eligible += len as u64;
     }
 }
 
@@ -140,18 +149,21 @@ impl<O: Output + ?Sized> Sink for ReducingSink<'_, O> {
     }
 
     fn reduce(&mut self, item: &Bytes) -> bool {
-        let take = self.would_reduce(item.len());
-        let chunk = self.next_chunk;
+        if !self.would_reduce(item.len()) {
+            self.keep(item.len());
+            return false;
+        }
+        self.reduced.push(Reduced { position: self.position, chunk: self.next_chunk, data: item.clone() });
+        self.next_chunk += 1;
+        // Positions count the unreduced stream, padding included (RFC 8166 §3.4.5).
+        self.position += padded_len(item.len()) as u64;
+        true
+    }
+
+    fn keep(&mut self, len: usize) {
         // A Write chunk is consumed by its item even when that item must go inline.
         self.next_chunk += 1;
-        if take {
-            self.reduced.push(Reduced { position: self.position, chunk, data: item.clone() });
-            // Positions count the unreduced stream, padding included (RFC 8166 §3.4.5).
-            self.position += padded_len(item.len()) as u64;
-        } else {
-            self.copied_eligible += item.len() as u64;
-        }
-        take
+        self.copied_eligible += len as u64;
     }
 
     fn would_reduce(&self, len: usize) -> bool {

@@ -26,6 +26,12 @@ pub enum EncodeError {
         /// The declared length.
         expected: usize,
     },
+    /// A union's default arm holds a discriminant that has an arm of its own: it would be read back as that.
+    #[error("{union}: the default arm holds a discriminant that has an arm of its own")]
+    CaseInDefault {
+        /// The XDR name of the union.
+        union: &'static str,
+    },
 }
 
 impl EncodeError {

@@ -1,10 +1,11 @@
 //! Encodings of XDR's own types, and the functions that generated code calls for each declarator.
 
+use arrayvec::ArrayVec;
 use bytes::Bytes;
 
 use super::{
-    DecodeError, DecodeErrorKind, Decoder, EncodeError, FlatSink, PathSegment, Sink, XdrDecode, XdrEncode, XdrType,
-    padded_len,
+    DecodeError, DecodeErrorKind, Decoder, EncodeError, PathSegment, Sink, XdrDecode, XdrEncode, XdrString, XdrType,
+    bounds::add, padded_len,
 };
 
 /// No maximum, as in `opaque data<>`: 2^32 - 1 (RFC 4506 §4.10).
@@ -55,7 +56,7 @@ scalar! {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Quadruple(pub [u8; 16]);
 
-fn check_max(len: usize, max: u32) -> Result<(), EncodeError> {
+pub(super) fn check_max(len: usize, max: u32) -> Result<(), EncodeError> {
     match u32::try_from(len) {
         Ok(n) if n <= max => Ok(()),
         _ => Err(EncodeError::TooLong { item: "", len, max }),
@@ -87,6 +88,25 @@ pub fn take_opaque_fixed<const N: usize>(decoder: &mut Decoder<'_>) -> Result<[u
     Ok(octets)
 }
 
+pub(super) fn check_exact(len: usize, expected: u32) -> Result<(), EncodeError> {
+    // A length beyond 32 bits is no `expected`.
+    if u32::try_from(len) == Ok(expected) {
+        return Ok(());
+    }
+    Err(EncodeError::WrongLength { item: "", len, expected: usize::try_from(expected).unwrap_or(usize::MAX) })
+}
+
+/// Writes `opaque x[len]` that is not kept as an array. [`Decoder::take_opaque`] reads it.
+///
+/// # Errors
+/// When it has another length.
+#[inline]
+pub fn put_opaque_exact<S: Sink + ?Sized>(sink: &mut S, octets: &[u8], len: u32) -> Result<(), EncodeError> {
+    check_exact(octets.len(), len)?;
+    put_opaque_fixed(sink, octets);
+    Ok(())
+}
+
 /// Writes `opaque x<max>` or `string x<max>` (RFC 4506 §4.10, §4.11).
 ///
 /// # Errors
@@ -110,58 +130,49 @@ pub fn take_opaque(decoder: &mut Decoder<'_>, max: u32) -> Result<Bytes, DecodeE
     decoder.take_opaque(len)
 }
 
-/// Writes a DDP-eligible `opaque x<max>` or `string x<max>`. Its count stays in the stream.
+/// Reads `opaque x<max>` into memory of its own.
 ///
 /// # Errors
-/// When it is longer than `max`.
-#[inline]
-pub fn put_ddp_opaque<S: Sink + ?Sized>(sink: &mut S, octets: &Bytes, max: u32) -> Result<(), EncodeError> {
-    check_max(octets.len(), max)?;
-    sink.put_u32(octets.len() as u32);
-    if !sink.reduce(octets) {
-        sink.put(octets);
-        sink.put_padding(octets.len());
-    }
-    Ok(())
-}
-
-/// Reads a DDP-eligible `opaque x<max>`.
-///
-/// # Errors
-/// As [`take_opaque`], and when a chunk does not fit.
-#[inline]
-pub fn take_ddp_opaque(decoder: &mut Decoder<'_>, max: u32) -> Result<Bytes, DecodeError> {
+/// As [`take_opaque`].
+pub fn take_octets(decoder: &mut Decoder<'_>, max: u32) -> Result<Vec<u8>, DecodeError> {
     let len = decoder.take_count(max)?;
-    decoder.take_ddp_opaque(len)
+    let octets = decoder.take_opaque_ref(len)?;
+    decoder.charge(octets.len())?;
+    Ok(octets.to_vec())
 }
 
-/// Writes a DDP-eligible `opaque x[len]`.
+/// Reads `string x<max>`.
 ///
 /// # Errors
-/// When it has another length.
-pub fn put_ddp_opaque_fixed<S: Sink + ?Sized>(sink: &mut S, octets: &Bytes, len: u32) -> Result<(), EncodeError> {
-    if octets.len() != len as usize {
-        return Err(EncodeError::WrongLength { item: "", len: octets.len(), expected: len as usize });
-    }
-    if !sink.reduce(octets) {
-        sink.put(octets);
-        sink.put_padding(octets.len());
-    }
-    Ok(())
+/// As [`take_opaque`].
+#[inline]
+pub fn take_string(decoder: &mut Decoder<'_>, max: u32) -> Result<XdrString, DecodeError> {
+    take_opaque(decoder, max).map(XdrString)
 }
 
-/// Reads a DDP-eligible `opaque x[len]`.
+/// Reads `string x<max>` that has to be UTF-8.
 ///
 /// # Errors
-/// As [`take_ddp_opaque`].
-pub fn take_ddp_opaque_fixed(decoder: &mut Decoder<'_>, len: u32) -> Result<Bytes, DecodeError> {
-    decoder.take_ddp_opaque(len)
+/// As [`take_opaque`], and where it is not UTF-8.
+pub fn take_utf8(decoder: &mut Decoder<'_>, max: u32) -> Result<String, DecodeError> {
+    String::from_utf8(take_octets(decoder, max)?).map_err(|_| decoder.error(DecodeErrorKind::Invalid("not UTF-8")))
 }
 
 /// Encoded length of the elements, without a count.
 #[must_use]
 pub fn elements_len<T: XdrEncode>(elements: &[T]) -> usize {
-    elements.iter().map(XdrEncode::encoded_len).sum()
+    match const { fixed_len::<T>() } {
+        Some(len) => len * elements.len(),
+        None => elements.iter().map(XdrEncode::encoded_len).sum(),
+    }
+}
+
+/// Octets of a type's encoding, where every value has as many and nothing of it can be reduced.
+pub(super) const fn fixed_len<T: XdrType>() -> Option<usize> {
+    match T::MAX_LEN {
+        Some(max) if max == T::MIN_LEN as u64 => Some(T::MIN_LEN),
+        _ => None,
+    }
 }
 
 /// Writes the elements, without a count: `T x[N]` (RFC 4506 §4.12).
@@ -182,7 +193,7 @@ pub fn put_array<T: XdrEncode, S: Sink + ?Sized>(sink: &mut S, elements: &[T], m
     put_elements(sink, elements)
 }
 
-fn take_elements<T: XdrDecode>(decoder: &mut Decoder<'_>, count: u32) -> Result<Vec<T>, DecodeError> {
+pub(super) fn take_elements<T: XdrDecode>(decoder: &mut Decoder<'_>, count: u32) -> Result<Vec<T>, DecodeError> {
     let n = count as usize;
     // Never allocate by a declared length: what is left must be able to hold it.
     if n.saturating_mul(T::MIN_LEN) > decoder.remaining() {
@@ -207,84 +218,38 @@ pub fn take_array<T: XdrDecode>(decoder: &mut Decoder<'_>, max: u32) -> Result<V
     take_elements(decoder, count)
 }
 
+/// Writes `T x[len]` that is not kept as an array.
+///
+/// # Errors
+/// When it has another number of elements, or as the element's.
+pub fn put_array_exact<T: XdrEncode, S: Sink + ?Sized>(
+    sink: &mut S,
+    elements: &[T],
+    len: u32,
+) -> Result<(), EncodeError> {
+    check_exact(elements.len(), len)?;
+    put_elements(sink, elements)
+}
+
+/// Reads `T x[len]` that is not kept as an array.
+///
+/// # Errors
+/// As the element's.
+pub fn take_array_exact<T: XdrDecode>(decoder: &mut Decoder<'_>, len: u32) -> Result<Vec<T>, DecodeError> {
+    take_elements(decoder, len)
+}
+
 /// Reads `T x[N]`.
 ///
 /// # Errors
 /// As the element's.
 pub fn take_array_fixed<T: XdrDecode, const N: usize>(decoder: &mut Decoder<'_>) -> Result<[T; N], DecodeError> {
-    let count = u32::try_from(N).map_err(|_| decoder.error(DecodeErrorKind::Invalid("array too long")))?;
-    let elements = take_elements(decoder, count)?;
-    elements.try_into().map_err(|_| decoder.error(DecodeErrorKind::Invalid("array of another length")))
-}
-
-/// Encoded length of a linked list: a presence flag before each node and one that ends it.
-#[must_use]
-pub fn list_len<T: XdrEncode>(nodes: &[T]) -> usize {
-    4 + 4 * nodes.len() + elements_len(nodes)
-}
-
-/// Writes a linked list, `struct node { ...; node *next; } *x` (RFC 4506 §4.19), kept as a vector of nodes.
-///
-/// # Errors
-/// As the node's.
-pub fn put_list<T: XdrEncode, S: Sink + ?Sized>(sink: &mut S, nodes: &[T]) -> Result<(), EncodeError> {
-    for node in nodes {
-        sink.put_u32(1);
-        node.encode(sink)?;
+    let mut elements = ArrayVec::<T, N>::new();
+    for index in 0..N {
+        let element = T::decode(decoder).map_err(|e| e.at(PathSegment::Index(index)))?;
+        elements.push(element);
     }
-    sink.put_u32(0);
-    Ok(())
-}
-
-/// Reads a linked list in constant stack.
-///
-/// # Errors
-/// As the node's, and when the list takes more memory than the limit.
-pub fn take_list<T: XdrDecode>(decoder: &mut Decoder<'_>) -> Result<Vec<T>, DecodeError> {
-    let mut nodes = Vec::new();
-    while decoder.take_bool()? {
-        decoder.charge(size_of::<T>().max(1))?;
-        let index = nodes.len();
-        nodes.push(T::decode(decoder).map_err(|e| e.at(PathSegment::Index(index)))?);
-    }
-    Ok(nodes)
-}
-
-/// Writes a DDP-eligible item that is not opaque: where the sink takes it, encoded aside.
-///
-/// # Errors
-/// As the item's.
-pub fn put_ddp_value<S: Sink + ?Sized>(
-    sink: &mut S,
-    len: usize,
-    encode: impl Fn(&mut FlatSink<'_, Vec<u8>>) -> Result<(), EncodeError>,
-) -> Result<(), EncodeError> {
-    let mut octets = Vec::with_capacity(len);
-    encode(&mut FlatSink::new(&mut octets))?;
-    let octets = Bytes::from(octets);
-    if !sink.reduce(&octets) {
-        sink.put(&octets);
-        sink.put_padding(octets.len());
-    }
-    Ok(())
-}
-
-/// Reads a DDP-eligible item of any type that is not counted.
-///
-/// `len` is its encoded length, which a fixed-size item alone can tell before it is read; an item whose
-/// length varies can be eligible only where it is counted (opaque, string, array).
-///
-/// # Errors
-/// As the item's, and when a chunk does not fit.
-pub fn take_ddp_value<T>(
-    decoder: &mut Decoder<'_>,
-    len: usize,
-    decode: impl Fn(&mut Decoder<'_>) -> Result<T, DecodeError>,
-) -> Result<T, DecodeError> {
-    match decoder.take_chunk(len)? {
-        None => decode(decoder),
-        Some(chunk) => decoder.read_chunk(&chunk, decode),
-    }
+    elements.into_inner().map_err(|_| decoder.error(DecodeErrorKind::Invalid("array of another length")))
 }
 
 impl<T: XdrType> XdrType for Option<T> {
@@ -384,33 +349,5 @@ impl XdrEncode for Bytes {
 impl XdrDecode for Bytes {
     fn decode(decoder: &mut Decoder<'_>) -> Result<Self, DecodeError> {
         take_opaque(decoder, UNBOUNDED)
-    }
-}
-
-/// Sum of two bounds; `None` is unbounded. For the constants of [`XdrType`].
-#[must_use]
-pub const fn add(a: Option<u64>, b: Option<u64>) -> Option<u64> {
-    match (a, b) {
-        (Some(a), Some(b)) => a.checked_add(b),
-        _ => None,
-    }
-}
-
-/// Larger of two bounds. For the constants of [`XdrType`].
-#[must_use]
-pub const fn max(a: Option<u64>, b: Option<u64>) -> Option<u64> {
-    match (a, b) {
-        (Some(a), Some(b)) => Some(if a > b { a } else { b }),
-        _ => None,
-    }
-}
-
-/// A bound taken `n` times. For the constants of [`XdrType`].
-#[must_use]
-pub const fn times(n: u64, bound: Option<u64>) -> Option<u64> {
-    match bound {
-        Some(bound) => bound.checked_mul(n),
-        None if n == 0 => Some(0),
-        None => None,
     }
 }

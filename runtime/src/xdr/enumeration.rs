@@ -1,0 +1,46 @@
+//! Enumerations and the discriminants of unions (RFC 4506 §4.3, §4.15).
+
+use super::{DecodeError, DecodeErrorKind, Decoder};
+
+/// A number that is none of an enumeration's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{value} is not a value of enum {name}")]
+pub struct UnknownEnumValue {
+    /// The XDR name of the enumeration.
+    pub name: &'static str,
+    /// The number.
+    pub value: i32,
+}
+
+impl From<UnknownEnumValue> for DecodeErrorKind {
+    fn from(UnknownEnumValue { name, value }: UnknownEnumValue) -> Self {
+        Self::UnknownEnumValue { name, value }
+    }
+}
+
+/// Reads an enumeration.
+///
+/// # Errors
+/// [`DecodeErrorKind::UnknownEnumValue`], and when the number is missing.
+#[inline]
+pub fn take_enum<E: TryFrom<i32, Error = UnknownEnumValue>>(decoder: &mut Decoder<'_>) -> Result<E, DecodeError> {
+    let value: i32 = decoder.read()?;
+    E::try_from(value).map_err(|unknown| decoder.error(unknown.into()))
+}
+
+/// Reads an enumeration that selects an arm of `union`.
+///
+/// # Errors
+/// [`DecodeErrorKind::UnknownDiscriminant`], and when the number is missing.
+#[inline]
+pub fn take_discriminant<E: TryFrom<i32>>(decoder: &mut Decoder<'_>, union: &'static str) -> Result<E, DecodeError> {
+    let value: i32 = decoder.read()?;
+    E::try_from(value).map_err(|_| unknown_discriminant(decoder, union, value))
+}
+
+/// The error of a discriminant, just read, that selects no arm of `union`.
+#[must_use]
+#[cold]
+pub fn unknown_discriminant(decoder: &Decoder<'_>, union: &'static str, value: impl Into<i64>) -> DecodeError {
+    decoder.error(DecodeErrorKind::UnknownDiscriminant { name: union, value: value.into() })
+}

@@ -1,0 +1,107 @@
+//! Linked lists, kept as vectors: they are read, written and dropped in constant stack.
+
+use super::{DecodeError, Decoder, EncodeError, PathSegment, Sink, XdrDecode, XdrEncode, XdrType, elements_len};
+
+/// Encoded length of a linked list: a presence flag before each node and one that ends it.
+#[must_use]
+pub fn list_len<T: XdrEncode>(nodes: &[T]) -> usize {
+    4 + 4 * nodes.len() + elements_len(nodes)
+}
+
+/// Writes a linked list, `struct node { ...; node *next; } *x` (RFC 4506 §4.19), kept as a vector of nodes.
+///
+/// # Errors
+/// As the node's.
+pub fn put_list<T: XdrEncode, S: Sink + ?Sized>(sink: &mut S, nodes: &[T]) -> Result<(), EncodeError> {
+    for node in nodes {
+        sink.put_u32(1);
+        node.encode(sink)?;
+    }
+    sink.put_u32(0);
+    Ok(())
+}
+
+/// Reads a linked list in constant stack.
+///
+/// # Errors
+/// As the node's, and when the list takes more memory than the limit.
+pub fn take_list<T: XdrDecode>(decoder: &mut Decoder<'_>) -> Result<Vec<T>, DecodeError> {
+    let mut nodes = Vec::new();
+    take_nodes(decoder, &mut nodes, 0)?;
+    Ok(nodes)
+}
+
+/// Appends the nodes that follow, of which the first is number `from` of its list.
+fn take_nodes<T: XdrDecode>(decoder: &mut Decoder<'_>, nodes: &mut Vec<T>, from: usize) -> Result<(), DecodeError> {
+    while decoder.take_bool()? {
+        decoder.charge(size_of::<T>().max(1))?;
+        let index = from + nodes.len();
+        nodes.push(T::decode(decoder).map_err(|e| e.at(PathSegment::Index(index)))?);
+    }
+    Ok(())
+}
+
+/// A linked list of at least one node: `struct node { ...; node *next; }` that stands by itself, not behind a pointer.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct NonEmpty<T> {
+    /// The first node.
+    pub first: T,
+    /// Those that follow.
+    pub rest: Vec<T>,
+}
+
+impl<T> NonEmpty<T> {
+    /// A list of one node.
+    #[must_use]
+    pub fn new(first: T) -> Self {
+        Self { first, rest: Vec::new() }
+    }
+
+    /// How many nodes it has.
+    #[must_use]
+    #[allow(clippy::len_without_is_empty)]
+    pub fn len(&self) -> usize {
+        self.rest.len().saturating_add(1)
+    }
+
+    /// The nodes in order.
+    pub fn iter(&self) -> impl Iterator<Item = &T> {
+        std::iter::once(&self.first).chain(&self.rest)
+    }
+}
+
+impl<T> From<T> for NonEmpty<T> {
+    fn from(first: T) -> Self {
+        Self::new(first)
+    }
+}
+
+impl<T: XdrType> XdrType for NonEmpty<T> {
+    const MIN_LEN: usize = T::MIN_LEN + 4;
+    const MAX_LEN: Option<u64> = None;
+    const MAX_INLINE: Option<u64> = None;
+    const MAX_DDP_ITEMS: Option<u32> = match T::MAX_DDP_ITEMS {
+        Some(0) => Some(0),
+        _ => None,
+    };
+}
+
+impl<T: XdrEncode> XdrEncode for NonEmpty<T> {
+    fn encoded_len(&self) -> usize {
+        self.first.encoded_len() + list_len(&self.rest)
+    }
+
+    fn encode<S: Sink + ?Sized>(&self, sink: &mut S) -> Result<(), EncodeError> {
+        self.first.encode(sink)?;
+        put_list(sink, &self.rest)
+    }
+}
+
+impl<T: XdrDecode> XdrDecode for NonEmpty<T> {
+    fn decode(decoder: &mut Decoder<'_>) -> Result<Self, DecodeError> {
+        let first = T::decode(decoder).map_err(|e| e.at(PathSegment::Index(0)))?;
+        let mut rest = Vec::new();
+        take_nodes(decoder, &mut rest, 1)?;
+        Ok(Self { first, rest })
+    }
+}

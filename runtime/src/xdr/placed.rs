@@ -1,0 +1,234 @@
+//! DDP-eligible items (RFC 8166 §6.1): what may leave the payload stream and come back.
+
+use bytes::Bytes;
+
+use super::{
+    DecodeError, DecodeErrorKind, Decoder, EncodeError, FlatSink, Sink, XdrDecode, XdrEncode, XdrString,
+    primitive::{check_exact, check_max, fixed_len, take_elements},
+    put_elements, put_opaque_fixed, take_array_fixed, take_opaque_fixed,
+};
+
+/// Writes a DDP-eligible `opaque x<max>` or `string x<max>`. Its count stays in the stream.
+///
+/// # Errors
+/// When it is longer than `max`.
+#[inline]
+pub fn put_ddp_opaque<S: Sink + ?Sized>(sink: &mut S, octets: &Bytes, max: u32) -> Result<(), EncodeError> {
+    check_max(octets.len(), max)?;
+    sink.put_u32(octets.len() as u32);
+    if !sink.reduce(octets) {
+        sink.put(octets);
+        sink.put_padding(octets.len());
+    }
+    Ok(())
+}
+
+/// Reads a DDP-eligible `opaque x<max>`.
+///
+/// # Errors
+/// As [`take_opaque`], and when a chunk does not fit.
+#[inline]
+pub fn take_ddp_opaque(decoder: &mut Decoder<'_>, max: u32) -> Result<Bytes, DecodeError> {
+    let len = decoder.take_count(max)?;
+    decoder.take_ddp_opaque(len)
+}
+
+/// Writes a DDP-eligible `opaque x[len]`.
+///
+/// # Errors
+/// When it has another length.
+pub fn put_ddp_opaque_fixed<S: Sink + ?Sized>(sink: &mut S, octets: &Bytes, len: u32) -> Result<(), EncodeError> {
+    check_exact(octets.len(), len)?;
+    if !sink.reduce(octets) {
+        sink.put(octets);
+        sink.put_padding(octets.len());
+    }
+    Ok(())
+}
+
+/// Reads a DDP-eligible `opaque x[len]`.
+///
+/// # Errors
+/// As [`take_ddp_opaque`].
+pub fn take_ddp_opaque_fixed(decoder: &mut Decoder<'_>, len: u32) -> Result<Bytes, DecodeError> {
+    decoder.take_ddp_opaque(len)
+}
+
+/// Reads a DDP-eligible `string x<max>`.
+///
+/// # Errors
+/// As [`take_ddp_opaque`].
+#[inline]
+pub fn take_ddp_string(decoder: &mut Decoder<'_>, max: u32) -> Result<XdrString, DecodeError> {
+    take_ddp_opaque(decoder, max).map(XdrString)
+}
+
+/// Writes a DDP-eligible item that is not kept as `Bytes`: encoded aside where the sink takes it, else in place.
+fn put_placed<S: Sink + ?Sized, C: Contents + ?Sized>(sink: &mut S, len: usize, item: &C) -> Result<(), EncodeError> {
+    if !sink.would_reduce(len) {
+        sink.keep(len);
+        return item.put(sink);
+    }
+    let mut aside = Vec::with_capacity(len);
+    item.put(&mut FlatSink::new(&mut aside))?;
+    let aside = Bytes::from(aside);
+    if !sink.reduce(&aside) {
+        sink.put(&aside);
+    }
+    // What is encoded here has no padding of its own to leave out: XDR items other than opaque are whole words.
+    Ok(())
+}
+
+/// The contents of an eligible item.
+trait Contents {
+    fn put<S: Sink + ?Sized>(&self, sink: &mut S) -> Result<(), EncodeError>;
+}
+
+struct Value<'a, T>(&'a T);
+
+impl<T: XdrEncode> Contents for Value<'_, T> {
+    fn put<S: Sink + ?Sized>(&self, sink: &mut S) -> Result<(), EncodeError> {
+        self.0.encode(sink)
+    }
+}
+
+struct Elements<'a, T>(&'a [T]);
+
+impl<T: XdrEncode> Contents for Elements<'_, T> {
+    fn put<S: Sink + ?Sized>(&self, sink: &mut S) -> Result<(), EncodeError> {
+        put_elements(sink, self.0)
+    }
+}
+
+/// Octets of an eligible type's encoding. Only one of fixed length, without eligible items of its own, can be
+/// eligible: its length has to be known before it is read (RFC 8166 §6.1 leaves that to the count of counted items).
+const fn placed_len<T: super::XdrType>() -> usize {
+    match fixed_len::<T>() {
+        Some(len) => len,
+        None => panic!("a DDP-eligible item that is not opaque must have a fixed length and no eligible items inside"),
+    }
+}
+
+/// Writes a DDP-eligible item of any type whose encoding has a fixed length.
+///
+/// # Errors
+/// As the item's.
+pub fn put_ddp_value<T: XdrEncode, S: Sink + ?Sized>(sink: &mut S, value: &T) -> Result<(), EncodeError> {
+    put_placed(sink, const { placed_len::<T>() }, &Value(value))
+}
+
+/// Reads a DDP-eligible item of any type whose encoding has a fixed length.
+///
+/// # Errors
+/// As the item's, and when a chunk does not fit.
+pub fn take_ddp_value<T: XdrDecode>(decoder: &mut Decoder<'_>) -> Result<T, DecodeError> {
+    take_placed(decoder, const { placed_len::<T>() }, T::decode)
+}
+
+/// Writes a DDP-eligible `opaque x[N]` that is kept as an array.
+///
+/// # Errors
+/// None: as its siblings.
+pub fn put_ddp_octets<S: Sink + ?Sized>(sink: &mut S, octets: &[u8]) -> Result<(), EncodeError> {
+    if sink.would_reduce(octets.len()) && sink.reduce(&Bytes::copy_from_slice(octets)) {
+        return Ok(());
+    }
+    sink.keep(octets.len());
+    put_opaque_fixed(sink, octets);
+    Ok(())
+}
+
+/// Reads a DDP-eligible `opaque x[N]` into an array.
+///
+/// # Errors
+/// When a chunk does not fit, or octets or padding are missing.
+pub fn take_ddp_octets<const N: usize>(decoder: &mut Decoder<'_>) -> Result<[u8; N], DecodeError> {
+    match decoder.take_chunk(N)? {
+        None => take_opaque_fixed(decoder),
+        Some(chunk) => chunk
+            .first_chunk::<N>()
+            .copied()
+            .ok_or_else(|| decoder.error(DecodeErrorKind::ChunkLength { chunk: chunk.len(), item: N })),
+    }
+}
+
+/// Writes a DDP-eligible `T x<max>` of elements of fixed length. Its count stays in the stream.
+///
+/// # Errors
+/// When there are more than `max` elements, or as the element's.
+pub fn put_ddp_array<T: XdrEncode, S: Sink + ?Sized>(
+    sink: &mut S,
+    elements: &[T],
+    max: u32,
+) -> Result<(), EncodeError> {
+    check_max(elements.len(), max)?;
+    sink.put_u32(elements.len() as u32);
+    put_ddp_elements(sink, elements)
+}
+
+/// Reads a DDP-eligible `T x<max>`.
+///
+/// # Errors
+/// When there are more than `max` elements, a chunk does not fit, or as the element's.
+pub fn take_ddp_array<T: XdrDecode>(decoder: &mut Decoder<'_>, max: u32) -> Result<Vec<T>, DecodeError> {
+    let count = decoder.take_count(max)?;
+    take_ddp_array_exact(decoder, count)
+}
+
+/// Writes a DDP-eligible `T x[len]` that is kept as a vector.
+///
+/// # Errors
+/// When it has another number of elements, or as the element's.
+pub fn put_ddp_array_exact<T: XdrEncode, S: Sink + ?Sized>(
+    sink: &mut S,
+    elements: &[T],
+    len: u32,
+) -> Result<(), EncodeError> {
+    check_exact(elements.len(), len)?;
+    put_ddp_elements(sink, elements)
+}
+
+/// Reads a DDP-eligible `T x[len]` into a vector.
+///
+/// # Errors
+/// When a chunk does not fit, or as the element's.
+pub fn take_ddp_array_exact<T: XdrDecode>(decoder: &mut Decoder<'_>, len: u32) -> Result<Vec<T>, DecodeError> {
+    let octets = elements_octets::<T>(decoder, len as usize)?;
+    take_placed(decoder, octets, |decoder| take_elements(decoder, len))
+}
+
+/// Writes the elements of a DDP-eligible array, without a count.
+///
+/// # Errors
+/// As the element's.
+pub fn put_ddp_elements<T: XdrEncode, S: Sink + ?Sized>(sink: &mut S, elements: &[T]) -> Result<(), EncodeError> {
+    let len = const { placed_len::<T>() }.saturating_mul(elements.len());
+    put_placed(sink, len, &Elements(elements))
+}
+
+/// Reads a DDP-eligible `T x[N]`.
+///
+/// # Errors
+/// When a chunk does not fit, or as the element's.
+pub fn take_ddp_array_fixed<T: XdrDecode, const N: usize>(decoder: &mut Decoder<'_>) -> Result<[T; N], DecodeError> {
+    let octets = elements_octets::<T>(decoder, N)?;
+    take_placed(decoder, octets, take_array_fixed)
+}
+
+/// Octets of `count` elements.
+fn elements_octets<T: XdrDecode>(decoder: &Decoder<'_>, count: usize) -> Result<usize, DecodeError> {
+    let len = const { placed_len::<T>() };
+    len.checked_mul(count).ok_or_else(|| decoder.error(DecodeErrorKind::Invalid("array too long")))
+}
+
+/// Reads an eligible item of `len` octets from the chunk that stands for it, or inline.
+fn take_placed<T>(
+    decoder: &mut Decoder<'_>,
+    len: usize,
+    read: impl Fn(&mut Decoder<'_>) -> Result<T, DecodeError>,
+) -> Result<T, DecodeError> {
+    match decoder.take_chunk(len)? {
+        None => read(decoder),
+        Some(chunk) => decoder.read_chunk(&chunk, read),
+    }
+}

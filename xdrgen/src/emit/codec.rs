@@ -1,0 +1,311 @@
+//! How one value travels: what the generated codec calls for it.
+//!
+//! Everything here is written for a scope in which `xdr` is the runtime's codec module, `sink` the sink and
+//! `decoder` the decoder.
+
+use proc_macro2::{Ident, Literal, TokenStream, TokenTree};
+use quote::quote;
+
+/// How a value travels.
+#[derive(Debug, Clone)]
+pub(crate) enum Wire {
+    /// By its Rust type's own codec.
+    Plain,
+    /// `[u8; N]` as `opaque x[N]`.
+    OpaqueArray,
+    /// `Bytes` of exactly `len` octets as `opaque x[len]`.
+    OpaqueExact {
+        /// A `u32`.
+        len: TokenStream,
+    },
+    /// `Bytes` as `opaque x<max>`.
+    Opaque {
+        /// A `u32`.
+        max: TokenStream,
+    },
+    /// `Vec<u8>` as `opaque x<max>`.
+    Octets {
+        /// A `u32`.
+        max: TokenStream,
+    },
+    /// `XdrString` as `string x<max>`.
+    Text {
+        /// A `u32`.
+        max: TokenStream,
+    },
+    /// `String` as `string x<max>`.
+    Utf8 {
+        /// A `u32`.
+        max: TokenStream,
+    },
+    /// `[T; N]` as `T x[N]`.
+    Elements {
+        /// A `u32`.
+        len: TokenStream,
+    },
+    /// `Vec<T>` of exactly `len` elements as `T x[len]`.
+    ElementsExact {
+        /// A `u32`.
+        len: TokenStream,
+    },
+    /// `Vec<T>` as `T x<max>`.
+    Array {
+        /// A `u32`.
+        max: TokenStream,
+    },
+    /// `Vec<Node>` as `node *x`.
+    List,
+}
+
+/// One value: a field, an arm's contents, a typedef's target.
+#[derive(Debug, Clone)]
+pub(crate) struct Slot {
+    /// Its Rust type.
+    pub(crate) ty: TokenStream,
+    /// How it travels.
+    pub(crate) wire: Wire,
+    /// Whether it is DDP-eligible.
+    pub(crate) ddp: bool,
+    /// The newtype around what `wire` speaks of.
+    pub(crate) wrapper: Option<TokenStream>,
+    /// Octets of its encoding, where every value has as many.
+    pub(crate) fixed_len: Option<u64>,
+    /// The type of an array's elements or a list's nodes.
+    pub(crate) element: TokenStream,
+    /// Octets of an element's encoding, where every value has as many.
+    pub(crate) element_len: Option<u64>,
+}
+
+/// Where a value is, in the generated code.
+#[derive(Debug, Clone)]
+pub(crate) enum Place {
+    /// A place: `self.name`.
+    Field(TokenStream),
+    /// A variable that is a reference to it: `value`.
+    Reference(Ident),
+}
+
+impl Place {
+    /// A reference to what is `inside` newtypes deep within.
+    fn reference(&self, inside: usize) -> TokenStream {
+        let zero = std::iter::repeat_n(Literal::u32_unsuffixed(0), inside);
+        match self {
+            Place::Field(place) => quote!(&#place #(.#zero)*),
+            Place::Reference(name) if inside == 0 => quote!(#name),
+            Place::Reference(name) => quote!(&#name #(.#zero)*),
+        }
+    }
+
+    /// For a method call.
+    fn receiver(&self, inside: usize) -> TokenStream {
+        let zero = std::iter::repeat_n(Literal::u32_unsuffixed(0), inside);
+        match self {
+            Place::Field(place) => quote!(#place #(.#zero)*),
+            Place::Reference(name) => quote!(#name #(.#zero)*),
+        }
+    }
+}
+
+/// The length of an encoding: octets that are always there, and what is added to them.
+#[derive(Debug, Default)]
+pub(crate) struct Len {
+    fixed: u64,
+    terms: Vec<TokenStream>,
+}
+
+impl Len {
+    /// A length known now.
+    pub(crate) fn fixed(octets: u64) -> Self {
+        Self { fixed: octets, terms: Vec::new() }
+    }
+
+    /// Adds another.
+    pub(crate) fn add(&mut self, other: Len) {
+        match self.fixed.checked_add(other.fixed) {
+            Some(sum) => self.fixed = sum,
+            None => self.terms.push(number(other.fixed)),
+        }
+        self.terms.extend(other.terms);
+    }
+
+    /// The octets if they are known now.
+    pub(crate) fn known(&self) -> Option<u64> {
+        self.terms.is_empty().then_some(self.fixed)
+    }
+
+    /// As an expression.
+    pub(crate) fn tokens(&self) -> TokenStream {
+        let fixed = number(self.fixed);
+        match self.terms.as_slice() {
+            [] => fixed,
+            [first, rest @ ..] if self.fixed == 0 => quote!(#first #(+ #rest)*),
+            terms => quote!(#fixed #(+ #terms)*),
+        }
+    }
+}
+
+/// A number without a suffix.
+pub(crate) fn number(value: u64) -> TokenStream {
+    let value = Literal::u64_unsuffixed(value);
+    quote!(#value)
+}
+
+/// The writing of a value.
+#[derive(Debug)]
+pub(crate) struct Writing {
+    /// The expression.
+    pub(crate) call: TokenStream,
+    /// Whether it is a `Result`.
+    pub(crate) fallible: bool,
+    /// Whether an error of it still needs the name of the item.
+    pub(crate) unnamed: bool,
+}
+
+impl Writing {
+    /// As an expression that is a `Result`, the error naming `item`.
+    pub(crate) fn result(&self, item: &str) -> TokenStream {
+        let call = &self.call;
+        match self {
+            Self { fallible: false, .. } => quote!({ #call; Ok(()) }),
+            Self { unnamed: true, .. } => quote!(#call.map_err(|e| e.at(#item))),
+            _ => quote!(#call),
+        }
+    }
+
+    /// As a statement, the error naming `item`.
+    pub(crate) fn statement(&self, item: &str) -> TokenStream {
+        if self.fallible {
+            let result = self.result(item);
+            quote!(#result?;)
+        } else {
+            let call = &self.call;
+            quote!(#call;)
+        }
+    }
+}
+
+impl Slot {
+    /// How many newtypes are around what `wire` speaks of.
+    fn depth(&self) -> usize {
+        usize::from(self.wrapper.is_some())
+    }
+
+    /// The writing of the value in `place`.
+    pub(crate) fn write(&self, place: &Place) -> Writing {
+        let value = place.reference(self.depth());
+        let (call, fallible, unnamed) = match (&self.wire, self.ddp) {
+            (Wire::Plain, false) => {
+                let value = place.receiver(0);
+                (quote!(#value.encode(sink)), true, false)
+            }
+            (Wire::Plain, true) => (quote!(xdr::put_ddp_value(sink, #value)), true, false),
+            (Wire::OpaqueArray, false) => (quote!(xdr::put_opaque_fixed(sink, #value)), false, false),
+            (Wire::OpaqueArray, true) => (quote!(xdr::put_ddp_octets(sink, #value)), false, false),
+            (Wire::OpaqueExact { len }, false) => (quote!(xdr::put_opaque_exact(sink, #value, #len)), true, true),
+            (Wire::OpaqueExact { len }, true) => (quote!(xdr::put_ddp_opaque_fixed(sink, #value, #len)), true, true),
+            (Wire::Opaque { max }, true) => (quote!(xdr::put_ddp_opaque(sink, #value, #max)), true, true),
+            (Wire::Text { max }, true) => {
+                let octets = place.reference(self.depth() + 1);
+                (quote!(xdr::put_ddp_opaque(sink, #octets, #max)), true, true)
+            }
+            (Wire::Opaque { max } | Wire::Text { max } | Wire::Octets { max }, _) => {
+                (quote!(xdr::put_opaque(sink, #value, #max)), true, true)
+            }
+            (Wire::Utf8 { max }, _) => {
+                let text = place.receiver(self.depth());
+                (quote!(xdr::put_opaque(sink, #text.as_bytes(), #max)), true, true)
+            }
+            (Wire::Elements { .. }, false) => (quote!(xdr::put_elements(sink, #value)), true, false),
+            (Wire::Elements { .. }, true) => (quote!(xdr::put_ddp_elements(sink, #value)), true, false),
+            (Wire::ElementsExact { len }, false) => (quote!(xdr::put_array_exact(sink, #value, #len)), true, true),
+            (Wire::ElementsExact { len }, true) => (quote!(xdr::put_ddp_array_exact(sink, #value, #len)), true, true),
+            (Wire::Array { max }, false) => (quote!(xdr::put_array(sink, #value, #max)), true, true),
+            (Wire::Array { max }, true) => (quote!(xdr::put_ddp_array(sink, #value, #max)), true, true),
+            (Wire::List, _) => (quote!(xdr::put_list(sink, #value)), true, false),
+        };
+        Writing { call, fallible, unnamed }
+    }
+
+    /// The reading of a value: an expression that is a `Result`.
+    pub(crate) fn read(&self) -> TokenStream {
+        let call = match (&self.wire, self.ddp) {
+            (Wire::Plain, false) => quote!(decoder.read()),
+            (Wire::Plain, true) => quote!(xdr::take_ddp_value(decoder)),
+            (Wire::OpaqueArray, false) => quote!(xdr::take_opaque_fixed(decoder)),
+            (Wire::OpaqueArray, true) => quote!(xdr::take_ddp_octets(decoder)),
+            (Wire::OpaqueExact { len }, false) => quote!(decoder.take_opaque(#len)),
+            (Wire::OpaqueExact { len }, true) => quote!(xdr::take_ddp_opaque_fixed(decoder, #len)),
+            (Wire::Opaque { max }, false) => quote!(xdr::take_opaque(decoder, #max)),
+            (Wire::Opaque { max }, true) => quote!(xdr::take_ddp_opaque(decoder, #max)),
+            (Wire::Octets { max }, _) => quote!(xdr::take_octets(decoder, #max)),
+            (Wire::Text { max }, false) => quote!(xdr::take_string(decoder, #max)),
+            (Wire::Text { max }, true) => quote!(xdr::take_ddp_string(decoder, #max)),
+            (Wire::Utf8 { max }, _) => quote!(xdr::take_utf8(decoder, #max)),
+            (Wire::Elements { .. }, false) => quote!(xdr::take_array_fixed(decoder)),
+            (Wire::Elements { .. }, true) => quote!(xdr::take_ddp_array_fixed(decoder)),
+            (Wire::ElementsExact { len }, false) => quote!(xdr::take_array_exact(decoder, #len)),
+            (Wire::ElementsExact { len }, true) => quote!(xdr::take_ddp_array_exact(decoder, #len)),
+            (Wire::Array { max }, false) => quote!(xdr::take_array(decoder, #max)),
+            (Wire::Array { max }, true) => quote!(xdr::take_ddp_array(decoder, #max)),
+            (Wire::List, _) => quote!(xdr::take_list(decoder)),
+        };
+        match &self.wrapper {
+            Some(wrapper) => quote!(#call.map(#wrapper)),
+            None => call,
+        }
+    }
+
+    /// The reading of a value: an expression, the error naming the field.
+    pub(crate) fn read_field(&self, ty: &str, field: &str) -> TokenStream {
+        let read = self.read();
+        quote!(#read.map_err(|e| e.in_field(#ty, #field))?)
+    }
+
+    /// The length of the encoding of the value in `place`.
+    pub(crate) fn len(&self, place: &Place) -> Len {
+        if let Some(octets) = self.fixed_len {
+            return Len::fixed(octets);
+        }
+        let value = place.reference(self.depth());
+        let receiver = place.receiver(self.depth());
+        let (fixed, term) = match &self.wire {
+            Wire::Plain => {
+                let value = place.receiver(0);
+                (0, quote!(#value.encoded_len()))
+            }
+            Wire::OpaqueArray | Wire::OpaqueExact { .. } => (0, quote!(xdr::padded_len(#receiver.len()))),
+            Wire::Opaque { .. } | Wire::Octets { .. } | Wire::Text { .. } | Wire::Utf8 { .. } => {
+                (0, quote!(xdr::opaque_len(#receiver.len())))
+            }
+            Wire::Elements { .. } | Wire::ElementsExact { .. } => (0, quote!(xdr::elements_len(#value))),
+            Wire::Array { .. } => match self.element_len {
+                Some(octets) => {
+                    let octets = number(octets);
+                    (4, quote!(#octets * #receiver.len()))
+                }
+                None => (4, quote!(xdr::elements_len(#value))),
+            },
+            Wire::List => (0, quote!(xdr::list_len(#value))),
+        };
+        Len { fixed, terms: vec![term] }
+    }
+}
+
+/// Whether the code calls a method of the runtime's `XdrEncode`, which then has to be in scope.
+pub(crate) fn calls_trait(tokens: &TokenStream) -> bool {
+    let mut tokens = tokens.clone().into_iter().peekable();
+    let mut after_dot = false;
+    while let Some(token) = tokens.next() {
+        match &token {
+            TokenTree::Group(group) if calls_trait(&group.stream()) => return true,
+            TokenTree::Ident(name) if after_dot && (name == "encode" || name == "encoded_len") => {
+                if matches!(tokens.peek(), Some(TokenTree::Group(_))) {
+                    return true;
+                }
+            }
+            _ => {}
+        }
+        after_dot = matches!(&token, TokenTree::Punct(punct) if punct.as_char() == '.');
+    }
+    false
+}

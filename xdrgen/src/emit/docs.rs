@@ -1,0 +1,168 @@
+//! From the comments of a specification to rustdoc: the text stays, nothing of it is taken for markup.
+
+use proc_macro2::TokenStream;
+use quote::quote;
+
+/// One `#[doc]` attribute a line: printed as `///`.
+pub(crate) fn attributes(lines: &[String]) -> TokenStream {
+    let lines = lines.iter().map(|line| if line.is_empty() { String::new() } else { format!(" {line}") });
+    quote!(#(#[doc = #lines])*)
+}
+
+/// Documentation under construction: paragraphs, separated by empty lines.
+#[derive(Debug, Default)]
+pub(crate) struct Docs {
+    lines: Vec<String>,
+}
+
+impl Docs {
+    /// From a comment; where there is none, from `otherwise`, which is Markdown already.
+    pub(crate) fn new(comment: &[String], otherwise: &str) -> Self {
+        let mut docs = Self::default();
+        docs.comment(comment);
+        if docs.lines.is_empty() {
+            docs.paragraph(otherwise);
+        }
+        docs
+    }
+
+    /// Appends a paragraph of Markdown.
+    pub(crate) fn paragraph(&mut self, markdown: &str) -> &mut Self {
+        self.separate();
+        self.lines.extend(markdown.lines().map(str::to_owned));
+        self
+    }
+
+    /// Appends a comment's text.
+    pub(crate) fn comment(&mut self, comment: &[String]) -> &mut Self {
+        // A tab in a doc comment means nothing certain.
+        let comment: Vec<String> = comment.iter().map(|line| expand(line)).collect();
+        for block in comment.split(|line| line.trim().is_empty()).filter(|block| !block.is_empty()) {
+            let margin = block.iter().map(|line| indentation(line)).min().unwrap_or(0);
+            let block: Vec<&str> = block.iter().map(|line| line.get(margin..).unwrap_or(line).trim_end()).collect();
+            if block.iter().any(|line| is_laid_out(line)) {
+                self.fenced("text", &block);
+            } else {
+                self.separate();
+                self.lines.extend(block.iter().map(|line| escape(line)));
+            }
+        }
+        self
+    }
+
+    /// Appends `lines` word for word.
+    pub(crate) fn fenced(&mut self, language: &str, lines: &[&str]) -> &mut Self {
+        self.separate();
+        let longest = lines.iter().map(|line| longest_run(line, '`')).max().unwrap_or(0);
+        let fence = "`".repeat(longest.max(2) + 1);
+        self.lines.push(format!("{fence}{language}"));
+        self.lines.extend(lines.iter().map(|&line| expand(line)));
+        self.lines.push(fence);
+        self
+    }
+
+    /// Appends an XDR declaration.
+    pub(crate) fn xdr(&mut self, text: &str) -> &mut Self {
+        let lines: Vec<&str> = text.lines().map(str::trim_end).skip_while(|line| line.is_empty()).collect();
+        let end = lines.iter().rposition(|line| !line.is_empty()).map_or(0, |last| last + 1);
+        if end > 0 {
+            self.fenced("xdr", &lines[..end]);
+        }
+        self
+    }
+
+    /// The attributes.
+    pub(crate) fn attributes(&self) -> TokenStream {
+        attributes(&self.lines)
+    }
+
+    fn separate(&mut self) {
+        if !self.lines.is_empty() {
+            self.lines.push(String::new());
+        }
+    }
+}
+
+/// `line` without control characters, tabs expanded to multiples of eight columns.
+fn expand(line: &str) -> String {
+    let mut expanded = String::with_capacity(line.len());
+    for c in line.chars() {
+        match c {
+            '\t' => {
+                let column = expanded.chars().count();
+                expanded.extend(std::iter::repeat_n(' ', 8 - column % 8));
+            }
+            // rustc refuses what would make source text read in another order than it compiles.
+            '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => expanded.extend(c.escape_unicode()),
+            c if c.is_control() => {}
+            c => expanded.push(c),
+        }
+    }
+    expanded
+}
+
+fn indentation(line: &str) -> usize {
+    line.len() - line.trim_start_matches(' ').len()
+}
+
+/// Whether the line breaks and columns of a comment carry meaning: tables, diagrams, code.
+fn is_laid_out(line: &str) -> bool {
+    let text = line.trim_start();
+    // Two spaces after a full stop are a typist's habit.
+    let inner = text.replace(".  ", ". ");
+    indentation(line) >= 2 || inner.contains("  ") || longest_run(text, '-') > 3 || longest_run(text, '=') > 2
+}
+
+fn longest_run(line: &str, of: char) -> usize {
+    line.split(|c| c != of).map(|run| run.chars().count()).max().unwrap_or(0)
+}
+
+/// One line of prose with everything that Markdown or rustdoc would act on made literal.
+pub(crate) fn escape(line: &str) -> String {
+    let line = line.trim();
+    let mut escaped = String::with_capacity(line.len() + 8);
+    for (at, word) in line.split(' ').enumerate() {
+        if at > 0 {
+            escaped.push(' ');
+        }
+        escape_word(word, at == 0, &mut escaped);
+    }
+    escaped
+}
+
+fn escape_word(word: &str, first: bool, escaped: &mut String) {
+    // A bare URL becomes a link: rustdoc warns of it otherwise.
+    for scheme in ["http://", "https://"] {
+        if let Some(start) = word.find(scheme) {
+            let url = word[start..].trim_end_matches(|c: char| !c.is_ascii_alphanumeric() && c != '/');
+            if url.len() > scheme.len() && !url.contains(['<', '>', '`', '\\', '"']) {
+                escape_word(&word[..start], first, escaped);
+                escaped.push_str(&format!("<{url}>"));
+                escape_word(&word[start + url.len()..], false, escaped);
+                return;
+            }
+        }
+    }
+    // At the start of a line these make headings, lists, quotes.
+    if first && word.starts_with(['#', '+', '-', '=', '>', ':']) {
+        escaped.push('\\');
+    }
+    let numbered = first && {
+        let digits = word.trim_start_matches(|c: char| c.is_ascii_digit());
+        digits.len() < word.len() && (digits == "." || digits == ")")
+    };
+    let chars: Vec<char> = word.chars().collect();
+    for (i, &c) in chars.iter().enumerate() {
+        let within = i > 0 && chars[i - 1].is_alphanumeric() && chars.get(i + 1).is_some_and(|c| c.is_alphanumeric());
+        let special = match c {
+            '\\' | '`' | '*' | '[' | ']' | '<' | '|' | '~' | '&' => true,
+            '_' => !within,
+            '.' | ')' => numbered && i + 1 == chars.len(),
+            _ => false,
+        };
+        if special {
+            escaped.push('\\');
+        }
+        escaped.push(c);
+    }
+}

@@ -1,0 +1,79 @@
+//! Expressions over a call's arguments as Rust: `u64` arithmetic that saturates.
+
+use proc_macro2::{Literal, TokenStream};
+use quote::quote;
+
+use super::layout::Layout;
+use crate::ir::{ArgPath, Base, Expr, Field, ItemKind, Type};
+
+/// The arguments that an expression speaks of.
+pub(crate) struct Arguments<'a> {
+    /// Everything that is declared.
+    pub(crate) layout: &'a Layout<'a>,
+    /// The declared arguments.
+    pub(crate) args: &'a [Field],
+    /// Where each is in the generated code.
+    pub(crate) places: &'a [TokenStream],
+}
+
+impl Arguments<'_> {
+    /// `expr` as a `u64`.
+    pub(crate) fn emit(&self, expr: &Expr) -> TokenStream {
+        let method = |a: &Expr, b: &Expr, name: TokenStream| {
+            let (a, b) = (self.emit(a), self.emit(b));
+            quote!(#a.#name(#b))
+        };
+        match expr {
+            Expr::Const(value) => {
+                let value = Literal::u64_suffixed(*value);
+                quote!(#value)
+            }
+            Expr::Arg(path) => self.number(path),
+            Expr::Len(path) => {
+                let (place, _) = self.walk(path);
+                quote!((#place.len() as u64))
+            }
+            Expr::Add(a, b) => method(a, b, quote!(saturating_add)),
+            Expr::Sub(a, b) => method(a, b, quote!(saturating_sub)),
+            Expr::Mul(a, b) => method(a, b, quote!(saturating_mul)),
+            Expr::Min(a, b) => method(a, b, quote!(min)),
+            Expr::Max(a, b) => method(a, b, quote!(max)),
+            Expr::Div(a, b) => {
+                let (a, b) = (self.emit(a), self.emit(b));
+                quote!(#a.checked_div(#b).unwrap_or(u64::MAX))
+            }
+        }
+    }
+
+    /// An integer item of the arguments as a `u64`; one below zero counts as zero.
+    fn number(&self, path: &ArgPath) -> TokenStream {
+        let (place, ty) = self.walk(path);
+        let base = match ty {
+            Some(Type::Base(base)) => self.layout.resolve(base),
+            _ => Base::UHyper,
+        };
+        match base {
+            Base::UHyper => place,
+            Base::UInt | Base::Bool => quote!(u64::from(#place)),
+            Base::Item(_) => quote!(u64::try_from(i32::from(#place)).unwrap_or(0)),
+            _ => quote!(u64::try_from(#place).unwrap_or(0)),
+        }
+    }
+
+    /// The place that `path` leads to, and its type.
+    fn walk(&self, path: &ArgPath) -> (TokenStream, Option<Type>) {
+        let place = self.places.get(path.arg).cloned().unwrap_or_default();
+        let mut ty = self.args.get(path.arg).map(|arg| arg.ty.clone());
+        let mut place = place;
+        for &field in &path.fields {
+            let Some(Type::Base(base)) = ty else { break };
+            let Base::Item(id) = self.layout.resolve(base) else { break };
+            let ItemKind::Struct { fields, .. } = &self.layout.item(id).kind else { break };
+            let member = super::types::field_names(fields).nth(field);
+            let Some((member, declared)) = member else { break };
+            place = quote!(#place.#member);
+            ty = Some(declared.ty.clone());
+        }
+        (place, ty)
+    }
+}

@@ -1,0 +1,82 @@
+//! The constants of the runtime's `XdrType`: as numbers where the compiler knows them, and as an expression over
+//! other types' where only rustc does.
+
+use proc_macro2::TokenStream;
+use quote::quote;
+
+use super::{
+    codec::{Slot, Wire, number},
+    names::Std,
+};
+use crate::ir::Facts;
+
+/// Where a type's facts come from.
+#[derive(Debug, Clone)]
+pub(crate) enum Source {
+    /// Computed by the compiler.
+    Known(Facts),
+    /// An expression of the runtime's `xdr::Facts`.
+    Composed(TokenStream),
+}
+
+/// The constants, for the body of an `impl xdr::XdrType`.
+pub(crate) fn constants(source: &Source, std: &Std<'_>) -> TokenStream {
+    let option = std.path("Option");
+    match source {
+        Source::Known(facts) => {
+            let bound = |bound: Option<u64>| match bound.map(number) {
+                Some(octets) => quote!(Some(#octets)),
+                None => quote!(None),
+            };
+            let (min, max, inline) = (number(facts.min_len), bound(facts.max_len), bound(facts.max_inline));
+            let items = bound(facts.max_ddp_items.map(u64::from));
+            quote! {
+                const MIN_LEN: usize = #min;
+                const MAX_LEN: #option<u64> = #max;
+                const MAX_INLINE: #option<u64> = #inline;
+                const MAX_DDP_ITEMS: #option<u32> = #items;
+            }
+        }
+        Source::Composed(facts) => quote! {
+            const MIN_LEN: usize = #facts.min_len;
+            const MAX_LEN: #option<u64> = #facts.max_len;
+            const MAX_INLINE: #option<u64> = #facts.max_inline;
+            const MAX_DDP_ITEMS: #option<u32> = #facts.max_ddp_items;
+        },
+    }
+}
+
+/// One after another.
+pub(crate) fn sequence(parts: impl IntoIterator<Item = TokenStream>) -> TokenStream {
+    let parts = parts.into_iter();
+    quote!(xdr::Facts::EMPTY #(.then(#parts))*)
+}
+
+/// A discriminant, and one of `arms` after it.
+pub(crate) fn alternatives(arms: impl IntoIterator<Item = TokenStream>) -> TokenStream {
+    let mut arms = arms.into_iter();
+    let discriminant = quote!(xdr::Facts::exactly(4));
+    match arms.next() {
+        Some(first) => quote!(#discriminant.then(#first #(.or(#arms))*)),
+        None => discriminant,
+    }
+}
+
+/// The facts of one value.
+pub(crate) fn of(slot: &Slot) -> TokenStream {
+    let Slot { ty, element, .. } = slot;
+    let (facts, counted) = match &slot.wire {
+        Wire::Plain => (quote!(xdr::Facts::of::<#ty>()), false),
+        Wire::OpaqueArray => (quote!(xdr::Facts::opaque_fixed(size_of::<#ty>() as u32)), false),
+        Wire::OpaqueExact { len } => (quote!(xdr::Facts::opaque_fixed(#len)), false),
+        Wire::Opaque { max } | Wire::Octets { max } | Wire::Text { max } | Wire::Utf8 { max } => {
+            (quote!(xdr::Facts::opaque(#max)), true)
+        }
+        Wire::Elements { len } | Wire::ElementsExact { len } => {
+            (quote!(xdr::Facts::of::<#element>().times(#len)), false)
+        }
+        Wire::Array { max } => (quote!(xdr::Facts::of::<#element>().counted(#max)), true),
+        Wire::List => (quote!(xdr::Facts::of::<#element>().list()), false),
+    };
+    if slot.ddp { quote!(#facts.placed(#counted)) } else { facts }
+}

@@ -1,0 +1,57 @@
+//! From tokens to text that is read by people.
+
+use proc_macro2::TokenStream;
+
+use super::EmitError;
+
+/// Prints `tokens` formatted.
+///
+/// # Errors
+/// When they are not Rust, which is a fault of the compiler.
+pub(crate) fn print(tokens: TokenStream) -> Result<String, EmitError> {
+    let file = syn::parse2::<syn::File>(tokens).map_err(EmitError::NotRust)?;
+    Ok(space(&prettyplease::unparse(&file)))
+}
+
+/// Puts an empty line between items: the printer puts none.
+fn space(text: &str) -> String {
+    let mut spaced = String::with_capacity(text.len() + text.len() / 32);
+    let mut previous: Option<&str> = None;
+    for line in text.lines() {
+        if previous.is_some_and(|previous| is_boundary(previous, line)) {
+            spaced.push('\n');
+        }
+        spaced.push_str(line);
+        spaced.push('\n');
+        previous = Some(line);
+    }
+    spaced
+}
+
+/// Whether an item ends with `previous` and one begins with `line`.
+fn is_boundary(previous: &str, line: &str) -> bool {
+    let indentation = |line: &str| line.len() - line.trim_start().len();
+    if indentation(previous) != indentation(line) {
+        return false;
+    }
+    let (previous, line) = (previous.trim_start(), line.trim_start());
+    let begins = |words: &[&str]| words.iter().any(|word| line.starts_with(word));
+    let item = begins(&["///", "#[", "pub ", "impl", "mod ", "fn ", "async fn ", "struct ", "enum ", "trait "]);
+    match previous {
+        "}" | "};" => item || begins(&["const ", "type ", "use "]),
+        _ if previous.ends_with(';') => item && !(previous.starts_with("let ") || previous.starts_with("return ")),
+        _ if previous.ends_with('}') => item,
+        _ => false,
+    }
+}
+
+/// `lines` as a comment at the head of a file.
+pub(crate) fn comment(lines: &[String]) -> String {
+    let mut text = String::new();
+    for line in lines {
+        let line: String = line.chars().filter(|c| !c.is_control()).collect();
+        text.push_str(format!("// {line}").trim_end());
+        text.push('\n');
+    }
+    text
+}

@@ -1,0 +1,467 @@
+//! What each XDR type is in Rust: its type, how it travels, and what can be derived for it.
+
+use proc_macro2::{Literal, TokenStream};
+use quote::quote;
+
+use super::{
+    codec::{Slot, Wire},
+    names::{Case, RustName, Scope, Std},
+};
+use crate::ir::{Base, ConstValue, Facts, Field, Item, ItemId, ItemKind, Spec, Type};
+
+/// A fixed-length array whose value would take more octets than this where it stands is kept on the heap.
+const MAX_IN_PLACE: u64 = 4096;
+
+/// The longest array for which the standard library has `Default`.
+const MAX_DEFAULT_ARRAY: u32 = 32;
+
+/// A specification with a Rust name for each of its items, and what was found out about them.
+pub(crate) struct Layout<'a> {
+    /// The specification.
+    pub(crate) spec: &'a Spec,
+    /// The path of the runtime crate.
+    pub(crate) runtime: TokenStream,
+    /// Whether standard names are spelled out.
+    pub(crate) absolute: bool,
+    /// Every name at the level of the items.
+    pub(crate) scope: Scope,
+    names: Vec<RustName>,
+    sizes: Vec<u64>,
+    floats: Vec<bool>,
+    defaults: Vec<bool>,
+}
+
+/// From where in the generated code an item is named.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct View<'a> {
+    layout: &'a Layout<'a>,
+    /// Whether the items are in the module around.
+    nested: bool,
+    std: Std<'a>,
+}
+
+impl std::fmt::Debug for Layout<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Layout").field("items", &self.names.len()).finish_non_exhaustive()
+    }
+}
+
+impl<'a> Layout<'a> {
+    /// Names every item of `spec`.
+    pub(crate) fn new(spec: &'a Spec, runtime: TokenStream, absolute: bool) -> Self {
+        // As constructors of newtypes these would hide what generated code returns.
+        let mut scope = Scope::reserving(&["Ok", "Err", "Some", "None"]);
+        let names = spec
+            .items
+            .iter()
+            .map(|item| {
+                let case = if matches!(item.kind, ItemKind::Const(_)) { Case::Shouty } else { Case::Camel };
+                scope.claim(&item.name.text, case)
+            })
+            .collect();
+        let count = spec.items.len();
+        let mut layout = Self {
+            spec,
+            runtime,
+            absolute,
+            scope,
+            names,
+            sizes: vec![8; count],
+            floats: vec![false; count],
+            defaults: vec![false; count],
+        };
+        let order = dependency_order(spec);
+        for &id in &order {
+            layout.sizes[id] = layout.item_size(id);
+        }
+        for &id in &order {
+            layout.defaults[id] = layout.item_default(id);
+        }
+        // Items that contain each other need more than one pass.
+        let mut changed = true;
+        while changed {
+            changed = false;
+            for &id in &order {
+                if !layout.floats[id] && fields_of(&spec.items[id]).any(|field| layout.is_float(&field.ty)) {
+                    layout.floats[id] = true;
+                    changed = true;
+                }
+            }
+        }
+        layout
+    }
+
+    /// The item of `id`. The IR's ids are indices of its items.
+    pub(crate) fn item(&self, id: ItemId) -> &'a Item {
+        &self.spec.items[id.0]
+    }
+
+    /// The Rust name of an item.
+    pub(crate) fn name(&self, id: ItemId) -> &RustName {
+        &self.names[id.0]
+    }
+
+    /// Whether values of the item have no float inside, so that `Eq` and `Hash` can be derived.
+    pub(crate) fn is_eq(&self, id: ItemId) -> bool {
+        !self.floats[id.0]
+    }
+
+    /// Whether `Default` can be derived.
+    pub(crate) fn has_default(&self, id: ItemId) -> bool {
+        self.defaults[id.0]
+    }
+
+    /// The view from the level of the items.
+    pub(crate) fn view(&self) -> View<'_> {
+        let std = if self.absolute { Std::Absolute } else { Std::Prelude(&self.scope) };
+        View { layout: self, nested: false, std }
+    }
+
+    /// The view from a module inside, whose own names are `scope`.
+    pub(crate) fn nested_view<'v>(&'v self, scope: &'v Scope) -> View<'v> {
+        let std = if self.absolute { Std::Absolute } else { Std::Prelude(scope) };
+        View { layout: self, nested: true, std }
+    }
+
+    /// Through typedefs that are plain aliases, to what they stand for.
+    pub(crate) fn resolve(&self, mut base: Base) -> Base {
+        // Typedefs that stand for each other are refused earlier; the bound only makes that no matter of trust.
+        for _ in 0..self.spec.items.len() {
+            match base {
+                Base::Item(id) => match &self.item(id).kind {
+                    ItemKind::Typedef(Field { ty: Type::Base(target), ddp: None, boxed: false, .. }) => base = *target,
+                    _ => return base,
+                },
+                _ => return base,
+            }
+        }
+        base
+    }
+
+    /// Octets of the encoding where every value has as many.
+    fn fixed_len(&self, base: Base) -> Option<u64> {
+        match self.resolve(base) {
+            Base::Bool | Base::Int | Base::UInt | Base::Float => Some(4),
+            Base::Hyper | Base::UHyper | Base::Double => Some(8),
+            Base::Quadruple => Some(16),
+            Base::Item(id) => match self.item(id).facts {
+                Facts { min_len, max_len: Some(max_len), .. } if min_len == max_len => Some(min_len),
+                _ => None,
+            },
+        }
+    }
+
+    /// Octets that a value takes where it stands, about.
+    pub(crate) fn size(&self, field: &Field) -> u64 {
+        self.type_size(&field.ty, field.boxed)
+    }
+
+    fn base_size(&self, base: Base) -> u64 {
+        match base {
+            Base::Bool => 1,
+            Base::Int | Base::UInt | Base::Float => 4,
+            Base::Hyper | Base::UHyper | Base::Double => 8,
+            Base::Quadruple => 16,
+            Base::Item(id) => self.sizes[id.0],
+        }
+    }
+
+    fn type_size(&self, ty: &Type, boxed: bool) -> u64 {
+        match ty {
+            _ if boxed => 8,
+            Type::Base(base) => self.base_size(*base),
+            Type::Optional(base) => self.base_size(*base).saturating_add(8),
+            Type::OpaqueFixed(len) if u64::from(*len) <= MAX_IN_PLACE => u64::from(*len),
+            Type::ArrayFixed(base, len) => {
+                let size = self.base_size(*base).saturating_mul(u64::from(*len));
+                if size <= MAX_IN_PLACE { size } else { 24 }
+            }
+            Type::OpaqueFixed(_) | Type::Opaque(_) | Type::String(_) => 32,
+            Type::Array(..) | Type::List(_) => 24,
+            Type::NonEmptyList(id) => self.sizes[id.0].saturating_add(24),
+        }
+    }
+
+    fn item_size(&self, id: usize) -> u64 {
+        let of = |field: &Field| self.type_size(&field.ty, field.boxed);
+        match &self.spec.items[id].kind {
+            ItemKind::Const(_) => 0,
+            ItemKind::Enum(_) => 4,
+            ItemKind::Struct { fields, .. } => fields.iter().fold(0_u64, |sum, field| sum.saturating_add(of(field))),
+            ItemKind::Union(union) => {
+                let arms = union.arms.iter().filter_map(|arm| arm.field.as_ref());
+                let all = arms.chain(union.default.iter().flatten());
+                all.fold(0, |most, field| most.max(of(field))).saturating_add(8)
+            }
+            ItemKind::Typedef(field) => of(field),
+        }
+    }
+
+    fn is_float(&self, ty: &Type) -> bool {
+        match ty {
+            Type::Base(base) | Type::ArrayFixed(base, _) | Type::Array(base, _) | Type::Optional(base) => match base {
+                Base::Float | Base::Double => true,
+                Base::Item(id) => self.floats[id.0],
+                _ => false,
+            },
+            Type::List(id) | Type::NonEmptyList(id) => self.floats[id.0],
+            Type::OpaqueFixed(_) | Type::Opaque(_) | Type::String(_) => false,
+        }
+    }
+
+    fn item_default(&self, id: usize) -> bool {
+        match &self.spec.items[id].kind {
+            ItemKind::Struct { fields, .. } => fields.iter().all(|field| self.field_default(field)),
+            ItemKind::Typedef(field) => self.field_default(field),
+            ItemKind::Const(_) | ItemKind::Enum(_) | ItemKind::Union(_) => false,
+        }
+    }
+
+    fn field_default(&self, field: &Field) -> bool {
+        let base = |base: Base| match base {
+            Base::Item(id) => self.defaults[id.0],
+            _ => true,
+        };
+        match &field.ty {
+            Type::Base(of) => base(*of),
+            Type::ArrayFixed(of, len) => *len <= MAX_DEFAULT_ARRAY && base(*of) && !self.is_exact(field),
+            // An item of fixed length that is kept as `Bytes` or `Vec` has no value of that length by default.
+            Type::OpaqueFixed(len) => *len <= MAX_DEFAULT_ARRAY && !self.is_exact(field),
+            Type::NonEmptyList(_) => false,
+            Type::Opaque(_) | Type::String(_) | Type::Array(..) | Type::Optional(_) | Type::List(_) => true,
+        }
+    }
+
+    /// Whether an item of fixed length is kept in memory of its own.
+    fn is_exact(&self, field: &Field) -> bool {
+        match &field.ty {
+            Type::OpaqueFixed(len) => field.ddp.is_some() || u64::from(*len) > MAX_IN_PLACE,
+            Type::ArrayFixed(base, len) => {
+                let size = self.base_size(*base);
+                field.boxed || size.saturating_mul(u64::from(*len)) > MAX_IN_PLACE
+            }
+            _ => false,
+        }
+    }
+}
+
+impl<'a> View<'a> {
+    /// The layout that is looked at.
+    pub(crate) fn layout(&self) -> &'a Layout<'a> {
+        self.layout
+    }
+
+    /// How standard names are written.
+    pub(crate) fn names(&self) -> Std<'a> {
+        self.std
+    }
+
+    /// The path of a name of the prelude.
+    pub(crate) fn std(&self, name: &str) -> TokenStream {
+        self.std.path(name)
+    }
+
+    /// The path of an item.
+    pub(crate) fn item(&self, id: ItemId) -> TokenStream {
+        let name = &self.layout.name(id).ident;
+        if self.nested { quote!(super::#name) } else { quote!(#name) }
+    }
+
+    /// A type without declarator.
+    pub(crate) fn base(&self, base: Base) -> TokenStream {
+        let runtime = &self.layout.runtime;
+        match base {
+            Base::Bool => quote!(bool),
+            Base::Int => quote!(i32),
+            Base::UInt => quote!(u32),
+            Base::Hyper => quote!(i64),
+            Base::UHyper => quote!(u64),
+            Base::Float => quote!(f32),
+            Base::Double => quote!(f64),
+            Base::Quadruple => quote!(#runtime::xdr::Quadruple),
+            Base::Item(id) => self.item(id),
+        }
+    }
+
+    /// What a field, arm or typedef is in Rust and how it travels.
+    pub(crate) fn slot(&self, field: &Field) -> Slot {
+        let runtime = &self.layout.runtime;
+        let (boxed, vec, option) = (self.std("Box"), self.std("Vec"), self.std("Option"));
+        let exact = self.layout.is_exact(field);
+        let mut slot = Slot {
+            ty: TokenStream::new(),
+            wire: Wire::Plain,
+            ddp: field.ddp.is_some(),
+            wrapper: None,
+            fixed_len: None,
+            element: TokenStream::new(),
+            element_len: None,
+        };
+        match &field.ty {
+            Type::Base(base) => {
+                let ty = self.base(*base);
+                slot.ty = if field.boxed { quote!(#boxed<#ty>) } else { ty };
+                slot.fixed_len = self.layout.fixed_len(*base);
+                if slot.ddp {
+                    self.unwrap_placed(*base, &mut slot);
+                }
+            }
+            Type::OpaqueFixed(len) => {
+                slot.fixed_len = Some(padded(*len));
+                let n = Literal::u32_unsuffixed(*len);
+                if exact {
+                    slot.ty = quote!(#runtime::xdr::Bytes);
+                    slot.wire = Wire::OpaqueExact { len: quote!(#n) };
+                } else {
+                    slot.ty = quote!([u8; #n]);
+                    slot.wire = Wire::OpaqueArray;
+                }
+            }
+            Type::Opaque(max) => {
+                slot.ty = quote!(#runtime::xdr::Bytes);
+                slot.wire = Wire::Opaque { max: maximum(*max) };
+            }
+            Type::String(max) => {
+                slot.ty = quote!(#runtime::xdr::XdrString);
+                slot.wire = Wire::Text { max: maximum(*max) };
+            }
+            Type::ArrayFixed(base, len) => {
+                let ty = self.base(*base);
+                slot.element = ty.clone();
+                slot.element_len = self.layout.fixed_len(*base);
+                slot.fixed_len = slot.element_len.and_then(|element| element.checked_mul(u64::from(*len)));
+                let n = Literal::u32_unsuffixed(*len);
+                if exact {
+                    slot.ty = quote!(#vec<#ty>);
+                    slot.wire = Wire::ElementsExact { len: quote!(#n) };
+                } else {
+                    slot.ty = quote!([#ty; #n]);
+                    slot.wire = Wire::Elements { len: quote!(#n) };
+                }
+            }
+            Type::Array(base, max) => {
+                let ty = self.base(*base);
+                slot.element = ty.clone();
+                slot.element_len = self.layout.fixed_len(*base);
+                slot.ty = quote!(#vec<#ty>);
+                slot.wire = Wire::Array { max: maximum(*max) };
+            }
+            Type::Optional(base) => {
+                let ty = self.base(*base);
+                slot.ty = if field.boxed { quote!(#option<#boxed<#ty>>) } else { quote!(#option<#ty>) };
+            }
+            Type::List(id) => {
+                let ty = self.item(*id);
+                slot.ty = quote!(#vec<#ty>);
+                slot.element = ty;
+                slot.wire = Wire::List;
+            }
+            Type::NonEmptyList(id) => {
+                let ty = self.item(*id);
+                slot.ty = quote!(#runtime::xdr::NonEmpty<#ty>);
+            }
+        }
+        slot
+    }
+
+    /// An eligible item of a named type: what is placed is the contents of the newtype that the name stands for.
+    fn unwrap_placed(&self, base: Base, slot: &mut Slot) {
+        if let Base::Item(id) = self.layout.resolve(base)
+            && let ItemKind::Typedef(target) = &self.layout.item(id).kind
+            && !matches!(target.ty, Type::Base(_))
+        {
+            // The named type itself was not laid out as eligible: `[u8; N]` has no `Bytes` to hand over by reference.
+            if matches!(target.ty, Type::OpaqueFixed(_)) && !self.layout.is_exact(target) {
+                return;
+            }
+            let inner = self.slot(target);
+            slot.wire = inner.wire;
+            slot.element = inner.element;
+            slot.element_len = inner.element_len;
+            slot.wrapper = Some(self.item(id));
+        }
+    }
+
+    /// A constant's type and value.
+    pub(crate) fn constant(&self, value: &ConstValue) -> (TokenStream, TokenStream) {
+        match value {
+            ConstValue::Str(text) => (quote!(&str), quote!(#text)),
+            ConstValue::Int(value) => {
+                let magnitude = Literal::u128_unsuffixed(value.unsigned_abs());
+                let literal = if *value < 0 { quote!(-#magnitude) } else { quote!(#magnitude) };
+                let ty = if u32::try_from(*value).is_ok() {
+                    quote!(u32)
+                } else if i32::try_from(*value).is_ok() {
+                    quote!(i32)
+                } else if u64::try_from(*value).is_ok() {
+                    quote!(u64)
+                } else if i64::try_from(*value).is_ok() {
+                    quote!(i64)
+                } else {
+                    quote!(i128)
+                };
+                (ty, literal)
+            }
+        }
+    }
+}
+
+/// The fields, arms or target of an item.
+pub(crate) fn fields_of(item: &Item) -> impl Iterator<Item = &Field> {
+    let (fields, union, typedef) = match &item.kind {
+        ItemKind::Struct { fields, .. } => (fields.as_slice(), None, None),
+        ItemKind::Union(union) => (&[][..], Some(union), None),
+        ItemKind::Typedef(field) => (&[][..], None, Some(field)),
+        ItemKind::Const(_) | ItemKind::Enum(_) => (&[][..], None, None),
+    };
+    let arms = union.into_iter().flat_map(|union| {
+        let arms = union.arms.iter().filter_map(|arm| arm.field.as_ref());
+        arms.chain(union.default.iter().flatten())
+    });
+    fields.iter().chain(arms).chain(typedef)
+}
+
+/// The maximum of a counted item as generated code writes it.
+fn maximum(max: u32) -> TokenStream {
+    if max == u32::MAX {
+        quote!(xdr::UNBOUNDED)
+    } else {
+        let max = Literal::u32_unsuffixed(max);
+        quote!(#max)
+    }
+}
+
+fn padded(len: u32) -> u64 {
+    u64::from(len).next_multiple_of(4)
+}
+
+/// The items, each after those it is made of as far as they do not contain each other.
+fn dependency_order(spec: &Spec) -> Vec<usize> {
+    let mut order = Vec::with_capacity(spec.items.len());
+    let mut seen = vec![false; spec.items.len()];
+    for root in 0..spec.items.len() {
+        // A stack of its own: types may nest as deep as the specification is long.
+        let mut stack = vec![(root, false)];
+        while let Some((id, done)) = stack.pop() {
+            if done {
+                order.push(id);
+            } else if !std::mem::replace(&mut seen[id], true) {
+                stack.push((id, true));
+                stack.extend(fields_of(&spec.items[id]).filter_map(|field| item_of(&field.ty)).map(|id| (id.0, false)));
+            }
+        }
+    }
+    order
+}
+
+/// The item that a type is made of.
+fn item_of(ty: &Type) -> Option<ItemId> {
+    match ty {
+        Type::Base(base) | Type::ArrayFixed(base, _) | Type::Array(base, _) | Type::Optional(base) => match base {
+            Base::Item(id) => Some(*id),
+            _ => None,
+        },
+        Type::List(id) | Type::NonEmptyList(id) => Some(*id),
+        Type::OpaqueFixed(_) | Type::Opaque(_) | Type::String(_) => None,
+    }
+}

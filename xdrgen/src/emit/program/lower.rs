@@ -1,0 +1,248 @@
+//! From the IR's program versions to modules.
+
+use proc_macro2::{Ident, TokenStream};
+use quote::{format_ident, quote};
+
+use super::{Module, Packing, Param, Procedure};
+use crate::{
+    emit::{
+        codec::Wire,
+        docs::Docs,
+        expr::Arguments,
+        facts::{self, Source},
+        impls::{FieldCodec, Generics, Target},
+        layout::{Layout, View},
+        names::{Case, RustName, Scope, convert, ident},
+        types::note_rename,
+        xdr_text,
+    },
+    ir::{self, Base, Field, ItemKind, Type},
+};
+
+/// Names that a version's module has of its own, and those of the prelude that markers must not hide.
+const RESERVED: [&str; 7] = ["PROGRAM", "VERSION", "PORT", "Ok", "Err", "Some", "None"];
+
+/// The names of a version's module.
+#[derive(Debug)]
+pub(crate) struct Names {
+    scope: Scope,
+    module: RustName,
+    client: Ident,
+    handler: Ident,
+    server: Ident,
+    procedures: Vec<ProcedureNames>,
+}
+
+#[derive(Debug)]
+struct ProcedureNames {
+    marker: RustName,
+    method: RustName,
+    with: Ident,
+}
+
+impl Names {
+    /// Names everything in `version`; its module gets a name of `outer`.
+    pub(crate) fn new(version: &ir::Version, outer: &mut Scope) -> Self {
+        let module = outer.claim(&version.name.text, Case::Snake);
+        let mut scope = Scope::reserving(&RESERVED);
+        let handler = scope.claim_with(&version.name.text, Case::Camel, &["Client", "Server"]).ident;
+        let handler_text = handler.to_string();
+        let mut methods = Scope::reserving(&["new", "channel"]);
+        let procedures = version
+            .procedures
+            .iter()
+            .map(|procedure| {
+                let method = methods.claim_with(&procedure.name.text, Case::Snake, &["_with"]);
+                let text = method
+                    .instead_of
+                    .as_ref()
+                    .map_or_else(|| convert(&procedure.name.text, Case::Snake), |_| method.ident.to_string());
+                let marker = scope.claim_with(&procedure.name.text, Case::Camel, &["Args", "Reply"]);
+                ProcedureNames { marker, method, with: ident(&format!("{text}_with")) }
+            })
+            .collect();
+        Self {
+            scope,
+            module,
+            client: format_ident!("{handler_text}Client"),
+            server: format_ident!("{handler_text}Server"),
+            handler,
+            procedures,
+        }
+    }
+}
+
+/// A version as a module.
+pub(crate) fn lower<'a>(
+    layout: &'a Layout<'a>,
+    program: &ir::Program,
+    version: &ir::Version,
+    names: &'a Names,
+) -> Module<'a> {
+    let view = layout.nested_view(&names.scope);
+    let mut docs =
+        Docs::new(&version.doc, &format!("Program `{}`, version `{}`.", program.name.text, version.name.text));
+    if version.doc.is_empty() {
+        docs.comment(&program.doc);
+    }
+    note_rename(&mut docs, &version.name.text, &names.module);
+    let procedures = version
+        .procedures
+        .iter()
+        .zip(&names.procedures)
+        .map(|(procedure, names)| lower_procedure(&view, procedure, names))
+        .collect();
+    Module {
+        runtime: layout.runtime.clone(),
+        std: view.names(),
+        name: Some(names.module.ident.clone()),
+        docs: docs.attributes(),
+        program: program.name.text.clone(),
+        version: version.name.text.clone(),
+        program_number: program.number,
+        version_number: version.number,
+        port: program.port,
+        client: names.client.clone(),
+        handler: names.handler.clone(),
+        server: names.server.clone(),
+        procedures,
+    }
+}
+
+fn lower_procedure(view: &View<'_>, procedure: &ir::Procedure, names: &ProcedureNames) -> Procedure {
+    let marker = names.marker.ident.clone();
+    let mut docs = Docs::new(&procedure.doc, &format!("The procedure `{}`.", procedure.name.text));
+    note_rename(&mut docs, &procedure.name.text, &names.method);
+    docs.xdr(&procedure.text);
+
+    let mut own = OwnTypes { view, declarations: Vec::new(), codecs: Vec::new() };
+    // Variables of the generated methods.
+    let mut scope = Scope::reserving(&["self", "cx", "options", "args", "call", "handler", "result"]);
+    let single = procedure.args.len() == 1;
+    let params: Vec<Param> = procedure
+        .args
+        .iter()
+        .map(|arg| {
+            let name = if single { ident("args") } else { scope.claim(&arg.name.text, Case::Snake).ident };
+            Param { name, ty: view.slot(arg).ty, small: is_small(view, &arg.ty) }
+        })
+        .collect();
+    let (packing, args) = match procedure.args.as_slice() {
+        [] => (Packing::Void, quote!(())),
+        [arg] if is_plain(view, arg) => (Packing::Single, view.slot(arg).ty),
+        args => {
+            let name = format_ident!("{}Args", convert_marker(&marker));
+            let members: Vec<Ident> = params.iter().map(|param| param.name.clone()).collect();
+            own.declare(&name, &format!("The arguments of `{}`.", procedure.name.text), args, &members);
+            (Packing::Struct, quote!(#name))
+        }
+    };
+    let reply = match &procedure.result {
+        None => quote!(()),
+        Some(result) if is_plain(view, result) => view.slot(result).ty,
+        Some(result) => {
+            let name = format_ident!("{}Reply", convert_marker(&marker));
+            let docs = format!("The result of `{}`.", procedure.name.text);
+            own.declare(&name, &docs, std::slice::from_ref(result), &[ident("value")]);
+            quote!(#name)
+        }
+    };
+
+    let places: Vec<TokenStream> = match packing {
+        Packing::Single if is_scalar(view, &procedure.args[0].ty) => vec![quote!((*args))],
+        Packing::Single => vec![quote!(args)],
+        _ => params.iter().map(|param| &param.name).map(|name| quote!(args.#name)).collect(),
+    };
+    let arguments = Arguments { layout: view.layout(), args: &procedure.args, places: &places };
+    let inline = arguments.emit(&procedure.bounds.inline);
+    let chunks = procedure.bounds.chunks.iter().map(|(_, bound)| arguments.emit(bound)).collect();
+    Procedure {
+        xdr_name: procedure.name.text.clone(),
+        number: procedure.number,
+        marker,
+        method: names.method.ident.clone(),
+        method_with: names.with.clone(),
+        docs: docs.attributes(),
+        idempotent: procedure.idempotent,
+        args,
+        params,
+        packing,
+        reply,
+        declarations: own.declarations,
+        codecs: own.codecs,
+        inline,
+        chunks,
+    }
+}
+
+/// A marker's name without `r#`.
+fn convert_marker(marker: &Ident) -> String {
+    marker.to_string().trim_start_matches("r#").to_owned()
+}
+
+/// Whether the Rust type's own codec is that of the declaration.
+fn is_plain(view: &View<'_>, field: &Field) -> bool {
+    let slot = view.slot(field);
+    let unbounded = matches!(field.ty, Type::Opaque(u32::MAX) | Type::String(u32::MAX) | Type::Array(_, u32::MAX));
+    !slot.ddp && (unbounded || matches!(slot.wire, Wire::Plain))
+}
+
+fn is_scalar(view: &View<'_>, ty: &Type) -> bool {
+    matches!(ty, Type::Base(base) if !matches!(view.layout().resolve(*base), Base::Item(_)) || is_small(view, ty))
+}
+
+/// Whether a value is passed as it is.
+fn is_small(view: &View<'_>, ty: &Type) -> bool {
+    let Type::Base(base) = ty else { return false };
+    match view.layout().resolve(*base) {
+        Base::Item(id) => matches!(view.layout().item(id).kind, ItemKind::Enum(_)),
+        Base::Quadruple => false,
+        _ => true,
+    }
+}
+
+/// Types that a procedure has of its own.
+struct OwnTypes<'a> {
+    view: &'a View<'a>,
+    declarations: Vec<TokenStream>,
+    codecs: Vec<TokenStream>,
+}
+
+impl OwnTypes<'_> {
+    /// A struct whose encoding is that of its fields, one after another.
+    fn declare(&mut self, name: &Ident, docs: &str, fields: &[Field], members: &[Ident]) {
+        let layout = self.view.layout();
+        let codecs: Vec<FieldCodec> = fields
+            .iter()
+            .zip(members)
+            .map(|(field, member)| FieldCodec {
+                member: quote!(#member),
+                name: field.name.text.clone(),
+                slot: self.view.slot(field),
+            })
+            .collect();
+        let declared = fields.iter().zip(&codecs).map(|(field, codec)| {
+            let docs = Docs::new(&field.doc, &format!("`{}`", xdr_text::declaration(layout.spec, field)));
+            let (docs, member, ty) = (docs.attributes(), &codec.member, &codec.slot.ty);
+            quote!(#docs pub #member: #ty)
+        });
+        let docs = Docs::new(&[], docs).attributes();
+        self.declarations.push(quote! {
+            #docs
+            #[derive(Debug, Clone, PartialEq)]
+            pub struct #name { #(#declared),* }
+        });
+        let text = convert(&name.to_string(), Case::Camel);
+        let target = Target {
+            ty: quote!(#name),
+            name: &text,
+            generics: Generics::default(),
+            std: self.view.names(),
+            recursive: false,
+        };
+        let facts = facts::sequence(codecs.iter().map(|codec| facts::of(&codec.slot)));
+        self.codecs.push(target.impl_type(&Source::Composed(facts)));
+        self.codecs.push(target.encode_struct(&codecs));
+        self.codecs.push(target.decode_struct(&codecs, true));
+    }
+}

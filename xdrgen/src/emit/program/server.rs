@@ -1,0 +1,131 @@
+//! The server's side: a trait with a method for each procedure, and the dispatcher over it.
+
+use proc_macro2::{Literal, TokenStream};
+use quote::quote;
+
+use super::{Module, Packing, Procedure};
+
+impl Module<'_> {
+    /// The trait and the dispatcher.
+    pub(super) fn server(&self) -> TokenStream {
+        let handler = self.handler();
+        let dispatcher = self.dispatcher();
+        quote!(#handler #dispatcher)
+    }
+
+    fn handler(&self) -> TokenStream {
+        let (name, server) = (&self.handler, &self.server);
+        let (send, sync) = (self.std.path("Send"), self.std.path("Sync"));
+        let docs = format!(
+            " What a server of `{}`, version `{}`, does. [`{server}`] makes a service of it.",
+            self.program, self.version
+        );
+        let methods = self.procedures.iter().map(|procedure| self.handler_method(procedure));
+        quote! {
+            #[doc = #docs]
+            pub trait #name: #send + #sync + 'static {
+                #(#methods)*
+            }
+        }
+    }
+
+    fn handler_method(&self, procedure: &Procedure) -> TokenStream {
+        let (runtime, result, send) = (&self.runtime, self.std.path("Result"), self.std.path("Send"));
+        let Procedure { method, docs, reply, .. } = procedure;
+        let params = procedure.params.iter().map(|param| {
+            let (name, ty) = (&param.name, &param.ty);
+            quote!(#name: #ty)
+        });
+        // Procedure 0 does nothing by convention (RFC 5531 §12.1).
+        let null = procedure.number == 0 && procedure.packing == Packing::Void && reply.to_string() == "()";
+        let (cx, body) = if null { (quote!(_cx), quote!({ async { Ok(()) } })) } else { (quote!(cx), quote!(;)) };
+        let many = (procedure.params.len() > 5).then(|| quote!(#[allow(clippy::too_many_arguments)]));
+        quote! {
+            #docs
+            #many
+            fn #method(
+                &self,
+                #cx: &#runtime::server::Context
+                #(, #params)*
+            ) -> impl ::core::future::Future<Output = #result<#reply, #runtime::server::Failure>> + #send #body
+        }
+    }
+
+    fn dispatcher(&self) -> TokenStream {
+        let (runtime, name, handler) = (&self.runtime, &self.server, &self.handler);
+        let clone = self.std.path("Clone");
+        let docs = format!(" Makes a service of a [`{handler}`]: what a server is given.");
+        let service = &self.version;
+        let arms = self.procedures.iter().map(|procedure| {
+            let Procedure { marker, method, .. } = procedure;
+            let number = Literal::u32_unsuffixed(procedure.number);
+            let args = match procedure.packing {
+                Packing::Void => TokenStream::new(),
+                Packing::Single => quote!(, args),
+                Packing::Struct => {
+                    let fields = procedure.params.iter().map(|param| &param.name);
+                    quote!(#(, args.#fields)*)
+                }
+            };
+            let pattern = if procedure.packing == Packing::Void { quote!(()) } else { quote!(args) };
+            quote! {
+                #number => match call.decode::<#marker>() {
+                    Ok(#pattern) => {
+                        let result = handler.#method(call.context() #args).await;
+                        call.finish::<#marker>(result)
+                    }
+                    Err(reply) => reply,
+                },
+            }
+        });
+        quote! {
+            #[doc = #docs]
+            #[derive(Debug)]
+            pub struct #name<T>(::std::sync::Arc<T>);
+
+            impl<T> #name<T> {
+                /// A service whose procedures `handler` carries out.
+                #[must_use]
+                pub fn new(handler: T) -> Self {
+                    Self(::std::sync::Arc::new(handler))
+                }
+
+                /// A service over a handler that is shared with others.
+                #[must_use]
+                pub fn from_arc(handler: ::std::sync::Arc<T>) -> Self {
+                    Self(handler)
+                }
+            }
+
+            impl<T> #clone for #name<T> {
+                fn clone(&self) -> Self {
+                    Self(::std::sync::Arc::clone(&self.0))
+                }
+            }
+
+            impl<T: #handler> #runtime::server::Service for #name<T> {
+                fn program(&self) -> u32 {
+                    PROGRAM
+                }
+
+                fn version(&self) -> u32 {
+                    VERSION
+                }
+
+                fn name(&self) -> &'static str {
+                    #service
+                }
+
+                fn dispatch(&self, call: #runtime::server::Call) -> #runtime::server::ReplyFuture {
+                    let handler = ::std::sync::Arc::clone(&self.0);
+                    ::std::boxed::Box::pin(async move {
+                        match call.procedure() {
+                            #(#arms)*
+                            _ => call.procedure_unavailable(),
+                        }
+                    })
+                }
+            }
+        }
+    }
+}
