@@ -95,12 +95,12 @@ impl Exposure {
 
     /// A region is back: nobody but this end can access its memory any more.
     pub(super) fn returned(&mut self, part: u16, memory: Option<Memory>, counters: &mut Counters) {
-        if let Some(exposed) = self.regions.get_mut(usize::from(part)) {
-            if !matches!(exposed.state, State::Returned(_)) {
-                exposed.state = State::Returned(memory);
-                self.out -= 1;
-                counters.exposed = counters.exposed.saturating_sub(1);
-            }
+        if let Some(exposed) = self.regions.get_mut(usize::from(part))
+            && !matches!(exposed.state, State::Returned(_))
+        {
+            exposed.state = State::Returned(memory);
+            self.out -= 1;
+            counters.exposed = counters.exposed.saturating_sub(1);
         }
     }
 

@@ -302,10 +302,10 @@ impl Inner {
         if octets.len() > peer.config.receive_size {
             return self.lose("a Send was larger than the Receive it met");
         }
-        if let Some(handle) = invalidate {
-            if !peer.config.remote_invalidation || !peer.registry.invalidate(handle) {
-                return self.remote_access_error(end, id, format!("{handle:?} cannot be invalidated"));
-            }
+        if let Some(handle) = invalidate
+            && !(peer.config.remote_invalidation && peer.registry.invalidate(handle))
+        {
+            return self.remote_access_error(end, id, format!("{handle:?} cannot be invalidated"));
         }
         peer.receives -= 1;
         let mut memory: PayloadBuf = peer.config.pool.alloc(peer.config.receive_size);

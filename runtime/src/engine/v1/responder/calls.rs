@@ -19,6 +19,7 @@ use crate::{
     xdr::{ReadChunk, padded_len},
 };
 
+#[expect(clippy::large_enum_variant, reason = "most verdicts are Serve, and go straight into a slot")]
 enum Verdict {
     Discard(&'static str),
     Refuse(TransportError, &'static str),
