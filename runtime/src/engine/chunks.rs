@@ -47,6 +47,11 @@ pub(super) struct Walk {
 }
 
 impl Walk {
+    /// Octets walked so far.
+    pub(super) fn at(&self) -> u64 {
+        self.at
+    }
+
     /// The next transfer of at most `max` octets of the chunk's first `len`; `None` at the end.
     pub(super) fn next(&mut self, segments: &[Segment], len: u64, max: u32) -> Option<Transfer> {
         let left = len.checked_sub(self.at).filter(|&left| left > 0)?;

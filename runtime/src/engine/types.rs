@@ -241,7 +241,8 @@ pub struct EngineConfig {
     pub max_segments: u32,
     /// Most chunks of one message that are accepted from a peer. Default 16.
     pub max_chunks: u32,
-    /// Most octets pulled for one call (Read chunks), or provided for its reply. Default 64 MiB.
+    /// Most octets pulled for one call (Read chunks) as a responder, or allocated for its reply as a requester.
+    /// Default 64 MiB.
     pub max_call_len: u64,
     /// Most octets of Read chunks being pulled, or pulled and not yet answered, on the connection. Default 256 MiB.
     pub max_pulled: u64,

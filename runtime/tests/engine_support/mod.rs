@@ -56,7 +56,7 @@ impl Peer {
 }
 
 /// How a pair is set up.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct PairConfig {
     pub client: EngineConfig,
     pub server: EngineConfig,
@@ -88,6 +88,10 @@ pub struct Pair {
     pub calls: HashMap<CallId, u32>,
     pub replies_sent: usize,
     pub arrived: usize,
+    /// Calls that the handler has not answered.
+    pub pending: Vec<IncomingCall>,
+    /// Whether what arrives may differ from what was sent.
+    pub hostile: bool,
 }
 
 fn end_config(config: &EngineConfig, base: &EndConfig) -> EndConfig {
@@ -103,14 +107,12 @@ impl Pair {
     pub fn new(config: PairConfig) -> Self {
         let PairConfig { client, server, mut sim, private_data } = config;
         let configs = [&client, &server];
-        let says: Vec<PrivateData> = (0..2)
-            .map(|n| match private_data[n] {
-                true => PrivateData::new(configs[n], sim.ends[n].remote_invalidation),
-                false => PrivateData::default(),
-            })
-            .collect();
-        for n in 0..2 {
-            sim.ends[n] = end_config(configs[n], &sim.ends[n]);
+        let mut says = [PrivateData::default(); 2];
+        for (n, config) in configs.into_iter().enumerate() {
+            if private_data[n] {
+                says[n] = PrivateData::new(config, sim.ends[n].remote_invalidation);
+            }
+            sim.ends[n] = end_config(config, &sim.ends[n]);
         }
         let seed = sim.seed;
         let (a, b, network) = sim::pair(sim);
@@ -126,6 +128,8 @@ impl Pair {
             calls: HashMap::new(),
             replies_sent: 0,
             arrived: 0,
+            pending: Vec::new(),
+            hostile: false,
         }
     }
 
@@ -144,7 +148,8 @@ impl Pair {
         for _ in 0..1_000_000 {
             let mut busy = self.client.turn(self.now);
             busy |= self.server.turn(self.now);
-            busy |= self.serve();
+            busy |= self.take_calls();
+            busy |= self.answer(0);
             busy |= self.network.step();
             if !busy {
                 return;
@@ -153,24 +158,79 @@ impl Pair {
         panic!("no end of it");
     }
 
-    /// Answers the scripted calls that have arrived.
-    pub fn serve(&mut self) -> bool {
+    /// [`run`](Self::run), in an order that `choose` decides: it is asked for a number below its argument.
+    pub fn run_shuffled(&mut self, mut choose: impl FnMut(usize) -> usize) {
+        let mut idle = 0;
+        for _ in 0..1_000_000 {
+            let busy = match choose(5) {
+                0 => self.client.turn(self.now),
+                1 => self.server.turn(self.now),
+                2 => self.take_calls(),
+                3 => {
+                    let count = self.pending.len();
+                    count > 0 && self.answer(choose(count))
+                }
+                _ => self.network.step(),
+            };
+            idle = if busy { 0 } else { idle + 1 };
+            if idle > 8 {
+                // Chosen at random, something may have been left out.
+                let mut busy = self.client.turn(self.now);
+                busy |= self.server.turn(self.now);
+                busy |= self.take_calls();
+                busy |= self.answer(0);
+                busy |= self.network.step();
+                if !busy {
+                    return;
+                }
+                idle = 0;
+            }
+        }
+        panic!("no end of it");
+    }
+
+    /// Takes the calls that have arrived.
+    pub fn take_calls(&mut self) -> bool {
         let events = std::mem::take(&mut self.server.events);
-        let busy = !events.is_empty();
+        let before = events.len();
         for event in events {
             match event {
                 Event::CallArrived(call) => {
                     self.arrived += 1;
-                    let number = word(call.payload.as_slice(), 2);
-                    *self.served.entry(number).or_default() += 1;
-                    let reply = self.scripts[&number].handle(&call);
-                    self.server.conn.reply(call.token, reply);
+                    if !self.hostile {
+                        let number = word(call.payload.as_slice(), 2);
+                        *self.served.entry(number).or_default() += 1;
+                    }
+                    self.pending.push(call);
                 }
                 Event::ReplySent { .. } => self.replies_sent += 1,
                 other => self.server.events.push(other),
             }
         }
-        busy
+        before > self.server.events.len()
+    }
+
+    /// Answers call `n` of those pending, if there is one.
+    pub fn answer(&mut self, n: usize) -> bool {
+        if n >= self.pending.len() {
+            return false;
+        }
+        let call = self.pending.swap_remove(n);
+        let known = call.payload.as_slice().get(8..12).map(|octets| u32::from_be_bytes(octets.try_into().unwrap()));
+        match known.and_then(|number| self.scripts.get(&number)) {
+            Some(script) => {
+                if !self.hostile {
+                    script.check_call(&call);
+                }
+                let reply = script.reply(call.reply.write_chunks.iter().map(Option::is_some));
+                self.server.conn.reply(call.token, reply);
+            }
+            None => {
+                assert!(self.hostile, "a call that nobody made");
+                self.server.conn.reply_error(call.token);
+            }
+        }
+        true
     }
 
     /// Advances the clock.
@@ -185,7 +245,7 @@ impl Pair {
             match event {
                 Event::CallFinished { id, result } => {
                     let number = self.calls.remove(&id).expect("each call ends once");
-                    if let Ok(reply) = &result {
+                    if let (Ok(reply), false) = (&result, self.hostile) {
                         self.scripts[&number].check(reply);
                     }
                     assert!(outcomes.insert(number, result).is_none());
@@ -297,8 +357,8 @@ impl Script {
         OutgoingCall { message: stream, reduced, reply: ReplyResources { max_inline, chunks }, deadline }
     }
 
-    /// What the handler does: checks the call, makes the reply.
-    pub fn handle(&self, call: &IncomingCall) -> OutgoingReply {
+    /// Checks a call octet by octet.
+    pub fn check_call(&self, call: &IncomingCall) {
         // The unreduced stream, put together again (RFC 8166 §3.4.5).
         let mut stream = Vec::new();
         let mut rest = call.payload.as_slice();
@@ -320,7 +380,6 @@ impl Script {
             put_item(&mut expected, &self.arg(n));
         }
         assert_eq!(stream, &expected[..], "call {} arrived changed", self.number);
-        self.reply(call.reply.write_chunks.iter().map(Option::is_some))
     }
 
     /// The reply, for a call with these Write chunks.

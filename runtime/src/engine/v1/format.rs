@@ -17,6 +17,8 @@ use crate::{
 pub(super) const VERSION: u32 = 1;
 /// Octets of the shortest header: the four fixed words and three absent lists (RFC 8166 §4.5).
 pub(super) const MIN_LEN: usize = 28;
+/// Octets of the shortest RDMA_ERROR: the four fixed words and ERR_CHUNK (RFC 8166 §4.1.2).
+pub(super) const MIN_ERROR_LEN: usize = 20;
 /// `rdma_proc` of an error; fixed for all versions (RFC 8166 §4.2.4).
 pub(super) const PROC_ERROR: u32 = 4;
 /// RPC `msg_type` of a call and of a reply (RFC 5531 §9).
@@ -34,11 +36,13 @@ pub(super) struct Fixed {
 
 impl Fixed {
     /// `None` for a message shorter than the shortest header: not even its XID can be trusted (RFC 8166 §4.5).
+    ///
+    /// The 28 octets that the RFC names count three absent chunk lists, which RDMA_ERROR does not have: with ERR_CHUNK
+    /// it takes 20, and no requester could ever learn of one if it kept to the letter.
     pub(super) fn peek(message: &[u8]) -> Option<Self> {
-        if message.len() < MIN_LEN {
-            return None;
-        }
-        Some(Self { xid: word(message, 0)?, vers: word(message, 1)?, proc: word(message, 3)? })
+        let fixed = Self { xid: word(message, 0)?, vers: word(message, 1)?, proc: word(message, 3)? };
+        let least = if fixed.proc == PROC_ERROR { MIN_ERROR_LEN } else { MIN_LEN };
+        (message.len() >= least).then_some(fixed)
     }
 }
 
@@ -57,8 +61,11 @@ pub(super) fn parse(message: &[u8]) -> Result<(RdmaMsg, usize), DecodeError> {
 /// Octets of a chunk list header with these counts of segments: of the Read list, of each Write chunk, of the
 /// Reply chunk where there is one.
 pub(super) fn header_len(reads: u64, writes: impl Iterator<Item = u64>, reply: Option<u64>) -> u64 {
-    let writes: u64 = writes.map(|segments| 8 + 16 * segments).sum();
-    MIN_LEN as u64 + 24 * reads + writes + reply.map_or(0, |segments| 4 + 16 * segments)
+    // A length that the caller declares may be absurd; the sum then is too, rather than wrong.
+    let array = |segments: u64| segments.saturating_mul(16).saturating_add(8);
+    let writes = writes.fold(0u64, |sum, segments| sum.saturating_add(array(segments)));
+    let reply = reply.map_or(0, |segments| array(segments) - 4);
+    (MIN_LEN as u64).saturating_add(reads.saturating_mul(24)).saturating_add(writes).saturating_add(reply)
 }
 
 /// The Write chunks' counts of segments, for [`header_len`].

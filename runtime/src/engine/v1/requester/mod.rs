@@ -178,6 +178,10 @@ impl Requester {
         check_positions(&call.reduced).map_err(|what| too_large(what.into()))?;
         let offer = Offer::plan(call.max_inline, &call.chunks, shared);
         let max = offer.max_segment;
+        let (takes, may) = (offer.allocation(&call.chunks), shared.config.max_call_len);
+        if takes > may {
+            return Err(too_large(format!("its reply may be of {takes} octets, more than the {may} allowed")));
+        }
         if offer.reply_header_len(&call.chunks) > shared.receive_threshold {
             return Err(too_large("the header of its reply would exceed the inline threshold".into()));
         }

@@ -44,9 +44,16 @@ impl Offer {
         let header = header_len(0, offer.write_segments(chunks), None);
         if header.saturating_add(inline) > shared.receive_threshold {
             // RFC 8166 §3.5.3: a payload stream is a multiple of four octets long.
-            offer.reply_chunk = Some(inline.next_multiple_of(4));
+            offer.reply_chunk = Some(inline.checked_next_multiple_of(4).unwrap_or(u64::MAX));
         }
         offer
+    }
+
+    /// Octets of memory that the engine allocates for it.
+    pub(in crate::engine::v1) fn allocation(self, chunks: &[ResultChunk]) -> u64 {
+        let landings = chunks.iter().take(self.provided).filter(|chunk| chunk.landing.is_none());
+        let landings = landings.fold(0u64, |sum, chunk| sum.saturating_add(chunk.max_len));
+        landings.saturating_add(self.reply_chunk.unwrap_or(0))
     }
 
     /// Counts of segments of the Write chunks, each as long as segments may be.

@@ -122,7 +122,7 @@ impl Responder {
         let Some(max_inline) = shared.send_threshold.checked_sub(reply_header) else {
             return refuse("more segments than fit in the reply's header");
         };
-        let invalidate = first_handle(&reply, &writes, &pulls);
+        let invalidate = only_handle(&reads, &writes, reply.as_ref());
         Verdict::Serve(Call {
             xid: fixed.xid,
             stage: Stage::Waiting,
@@ -152,7 +152,7 @@ impl Responder {
                     // RFC 8166 §4.5.2.
                     None => {
                         drop(pulls);
-                        return self.refuse_call(slot, shared);
+                        return self.refuse_call(slot);
                     }
                     Some(REPLY) => {
                         drop(pulls);
@@ -240,9 +240,11 @@ fn check_positions(pulls: &[Pull], inline: Option<usize>) -> Result<(), &'static
     Ok(())
 }
 
-/// The handle that the reply's Send may invalidate: of what the reply uses, if it can.
-fn first_handle(reply: &Option<XdrWriteChunk>, writes: &[XdrWriteList], pulls: &[Pull]) -> Option<Handle> {
-    let sinks = writes.iter().map(|node| &node.entry).chain(reply);
-    let mut handles = sinks.flat_map(|chunk| &chunk.target).map(|segment| Handle(segment.handle));
-    handles.next().or_else(|| pulls.first()?.first_handle())
+/// The handle that the reply's Send may invalidate: the only one that the call names. Where it names several, one
+/// may be of memory that stays registered: Linux's client lets the padding of Write chunks land there.
+fn only_handle(reads: &[XdrReadList], writes: &[XdrWriteList], reply: Option<&XdrWriteChunk>) -> Option<Handle> {
+    let sinks = writes.iter().map(|node| &node.entry).chain(reply).flat_map(|chunk| &chunk.target);
+    let mut handles = reads.iter().map(|node| &node.entry.target).chain(sinks).map(|segment| segment.handle);
+    let first = handles.next()?;
+    handles.all(|handle| handle == first).then_some(Handle(first))
 }

@@ -53,10 +53,6 @@ impl Pull {
         self.segments.push(segment);
     }
 
-    pub(super) fn first_handle(&self) -> Option<Handle> {
-        self.segments.first().map(|segment| segment.handle)
-    }
-
     pub(super) fn is_registered(&self) -> bool {
         self.sink.is_some()
     }
@@ -120,7 +116,7 @@ impl Responder {
                 pull.take_back(slot, part, &mut shared.out);
             }
             if call.pending == 0 {
-                self.refuse_call(slot, shared);
+                self.refuse_call(slot);
             }
         }
     }
@@ -141,12 +137,10 @@ impl Responder {
             let next = pull.walk.next(&pull.segments, pull.len, shared.max_transfer);
             let (Some(transfer), Some(sink)) = (next, pull.sink) else {
                 pull.all_posted = true;
-                if pull.reads == 0 {
-                    pull.take_back(slot, part, &mut shared.out);
-                }
                 continue;
             };
             pull.reads += 1;
+            pull.all_posted = pull.walk.at() >= pull.len;
             self.reads += 1;
             qp.post(WorkRequest::Read {
                 id: Work::Pull { slot, part: part as u16 }.id(),
@@ -194,7 +188,7 @@ impl Responder {
         }
         match call.stage {
             Stage::Pulling => self.arrived(slot, shared),
-            Stage::Refused => self.refuse_call(slot, shared),
+            Stage::Refused => self.refuse_call(slot),
             Stage::Lost => {
                 self.calls.remove(slot);
             }
@@ -203,7 +197,7 @@ impl Responder {
     }
 
     /// Answers a call that the upper layer has not seen with ERR_CHUNK.
-    pub(super) fn refuse_call(&mut self, slot: u32, _shared: &mut Shared) {
+    pub(super) fn refuse_call(&mut self, slot: u32) {
         if let Some(call) = self.calls.get_mut(slot) {
             call.stage = Stage::Answered(Answer::ChunkError);
             self.outgoing.push_back(Outgoing::Answer(slot));
