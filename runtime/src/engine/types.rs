@@ -241,7 +241,8 @@ pub struct EngineConfig {
     pub max_segments: u32,
     /// Most chunks of one message that are accepted from a peer. Default 16.
     pub max_chunks: u32,
-    /// Most octets pulled for one call (Read chunks), or provided for its reply. Default 64 MiB.
+    /// Most octets pulled for one call (Read chunks) as a responder, or allocated for its reply as a requester.
+    /// Default 64 MiB.
     pub max_call_len: u64,
     /// Most octets of Read chunks being pulled, or pulled and not yet answered, on the connection. Default 256 MiB.
     pub max_pulled: u64,
@@ -300,6 +301,8 @@ pub struct Counters {
     pub credits_granted: u32,
     /// Calls waiting for a credit now.
     pub calls_queued: u32,
+    /// Calls that are over for their callers, cancelled or timed out, and hold a credit until the peer answers.
+    pub calls_abandoned: u32,
     /// Transport errors sent to the peer (RDMA_ERROR).
     pub errors_sent: u64,
     /// Transport errors received from the peer.
