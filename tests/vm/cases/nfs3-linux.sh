@@ -1,0 +1,7 @@
+# about: Linux's NFS 3 client against Linux's server: the reference for nfs3d
+# fabric: rxe siw
+# timeout: 60
+. /suite/guest/nfs-roundtrip.sh
+knfsd_up
+nfs_mount 3 "$SCRATCH/mnt"
+nfs_roundtrip "$SCRATCH/mnt" /srv/nfs

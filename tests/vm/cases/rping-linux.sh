@@ -1,0 +1,12 @@
+# about: rdma-core's rping on both ends, IPv4 and IPv6: the reference for iwping
+# fabric: rxe siw
+# timeout: 40
+ping() { # ping ADDRESS SIZE COUNT
+  start server rping -s -a "$1" -S "$2" -C "$3"
+  eventually 5 listening 7174 || fail "rping's server does not listen on $1"
+  try 15 rping -c -V -a "$1" -S "$2" -C "$3"
+  finish server 5
+}
+ping "$ADDR" 64 5
+ping "$ADDR" 65535 3
+ping "$ADDR6" 64 2
