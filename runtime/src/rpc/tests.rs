@@ -1,1 +1,366 @@
+//! Every form of header, octet by octet, and what becomes of others.
 
+use bytes::Bytes;
+use proptest::prelude::*;
+
+use super::{wire::RpcMsg, *};
+use crate::xdr::{DecodeErrorKind, Decoder, FlatSink, XdrDecode, XdrType, encode_to_bytes};
+
+const NONE: [u32; 2] = [0, 0];
+
+fn octets(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_be_bytes()).collect()
+}
+
+fn encode_call(call: &CallHeader) -> Vec<u8> {
+    let mut out = Vec::new();
+    call.encode(&mut FlatSink::new(&mut out)).unwrap();
+    assert_eq!(out.len(), call.encoded_len());
+    out
+}
+
+fn encode_reply(reply: &ReplyHeader) -> Vec<u8> {
+    let mut out = Vec::new();
+    reply.encode(&mut FlatSink::new(&mut out)).unwrap();
+    assert_eq!(out.len(), reply.encoded_len());
+    out
+}
+
+fn decode_call(octets: &[u8]) -> Result<CallHeader, CallFault> {
+    CallHeader::decode(&mut Decoder::new(octets))
+}
+
+fn decode_reply(octets: &[u8]) -> Result<ReplyHeader, ReplyFault> {
+    ReplyHeader::decode(&mut Decoder::new(octets))
+}
+
+fn opaque(flavor: u32, body: &'static [u8]) -> OpaqueAuth {
+    OpaqueAuth { flavor, body: Bytes::from_static(body) }
+}
+
+#[test]
+fn a_call_octet_by_octet() {
+    let call = CallHeader::new(0xCAFE_0001, 100_003, 3, 6);
+    let wire = octets(&[0xCAFE_0001, 0, 2, 100_003, 3, 6, 0, 0, 0, 0]);
+    assert_eq!(encode_call(&call), wire);
+    assert_eq!(decode_call(&wire), Ok(call));
+}
+
+#[test]
+fn a_call_leaves_the_decoder_at_the_arguments() {
+    let mut wire = encode_call(&CallHeader::new(1, 2, 3, 4));
+    wire.extend(octets(&[0xA11]));
+    let mut decoder = Decoder::new(&wire);
+    CallHeader::decode(&mut decoder).unwrap();
+    assert_eq!((decoder.position(), decoder.take_u32()), (40, Ok(0xA11)));
+    decoder.finish().unwrap();
+}
+
+#[test]
+fn auth_sys_octet_by_octet() {
+    let credential = Credential::sys("krypton", 1000, 100, [4, 24]);
+    let mut call = CallHeader::new(7, 1, 1, 0);
+    call.credential = credential.to_opaque().unwrap();
+    let mut wire = octets(&[7, 0, 2, 1, 1, 0, 1, 36, 0, 7]);
+    wire.extend(b"krypton\0");
+    wire.extend(octets(&[1000, 100, 2, 4, 24]));
+    wire.extend(octets(&NONE));
+    assert_eq!(encode_call(&call), wire);
+    let decoded = decode_call(&wire).unwrap();
+    assert_eq!(Credential::from_opaque(&decoded.credential), Ok(credential));
+}
+
+/// Every reply of RFC 5531 §9, with what it says and its octets.
+fn replies() -> Vec<(ReplyHeader, Vec<u32>)> {
+    let accepted = |error, words: &[u32]| (ReplyHeader::failure(9, error), [&[9, 1, 0, 0, 0], words].concat());
+    let denied = |error, words: &[u32]| (ReplyHeader::failure(9, error), [&[9, 1, 1], words].concat());
+    let mut all = vec![
+        (ReplyHeader::success(9), vec![9, 1, 0, 0, 0, 0]),
+        accepted(RpcError::ProgramUnavailable, &[1]),
+        accepted(RpcError::ProgramMismatch { low: 2, high: 4 }, &[2, 2, 4]),
+        accepted(RpcError::ProcedureUnavailable, &[3]),
+        accepted(RpcError::GarbageArguments, &[4]),
+        accepted(RpcError::SystemError, &[5]),
+        denied(RpcError::RpcMismatch { low: 2, high: 2 }, &[0, 2, 2]),
+    ];
+    // Every auth_stat of RFC 5531, and some that it does not have.
+    for stat in (0..16).chain([390_003, u32::MAX]) {
+        all.push(denied(RpcError::Authentication(AuthFailure(stat)), &[1, stat]));
+    }
+    all
+}
+
+#[test]
+fn every_reply_octet_by_octet() {
+    for (reply, words) in replies() {
+        assert_eq!(encode_reply(&reply), octets(&words), "{reply:?}");
+        assert_eq!(decode_reply(&octets(&words)), Ok(reply));
+    }
+}
+
+#[test]
+fn an_accepted_reply_has_a_verifier() {
+    for (reply, _) in replies().into_iter().filter(|(reply, _)| !reply.outcome.is_err_and(|e| e.is_denied())) {
+        let reply = reply.with_verifier(opaque(2, b"short"));
+        let wire = encode_reply(&reply);
+        assert_eq!(wire[..28], *[octets(&[9, 1, 0, 2, 5]), b"short\0\0\0".to_vec()].concat());
+        assert_eq!(decode_reply(&wire), Ok(reply));
+    }
+}
+
+#[test]
+fn every_truncation_is_an_error() {
+    let mut call = CallHeader::new(7, 1, 1, 0);
+    call.credential = Credential::sys("krypton", 0, 0, []).to_opaque().unwrap();
+    let wire = encode_call(&call);
+    for len in 0..wire.len() {
+        let fault = decode_call(&wire[..len]).unwrap_err();
+        match len {
+            0..8 => assert!(matches!(fault, CallFault::NotACall(_)) && fault.reply().is_none(), "{len}: {fault}"),
+            // Whoever got as far as to be a call is answered.
+            _ => assert_eq!(fault.reply(), Some(ReplyHeader::failure(7, RpcError::GarbageArguments)), "{len}"),
+        }
+    }
+    for (reply, words) in replies() {
+        let wire = octets(&words);
+        for len in 0..wire.len() {
+            assert!(matches!(decode_reply(&wire[..len]), Err(ReplyFault::Malformed(_))), "{reply:?} {len}");
+        }
+    }
+}
+
+#[test]
+fn another_version_of_rpc_is_a_mismatch_whatever_follows() {
+    for tail in [&[][..], &[1, 2, 3, 0, 9999], &[1, 1, 0, 0, 0, 0, 0]] {
+        for rpcvers in [0, 1, 3, u32::MAX] {
+            let fault = decode_call(&octets(&[&[5, 0, rpcvers], tail].concat())).unwrap_err();
+            assert_eq!(fault, CallFault::RpcMismatch { xid: 5, rpcvers });
+            let reply = fault.reply().unwrap();
+            assert_eq!(encode_reply(&reply), octets(&[5, 1, 1, 0, 2, 2]));
+        }
+    }
+}
+
+#[test]
+fn a_credential_or_verifier_over_400_octets_is_refused_as_such() {
+    let of = |cred: u32, verf: u32| {
+        let mut wire = octets(&[5, 0, 2, 1, 1, 0, 9, cred]);
+        wire.extend(vec![0; cred as usize]);
+        wire.extend(octets(&[9, verf]));
+        wire.extend(vec![0; verf as usize]);
+        decode_call(&wire)
+    };
+    assert_eq!(of(400, 400).unwrap().verifier.body.len(), 400);
+    let refusal = |fault: CallFault| fault.reply().unwrap().outcome.unwrap_err();
+    assert_eq!(refusal(of(404, 0).unwrap_err()), RpcError::Authentication(AuthStat::AuthBadcred.into()));
+    assert_eq!(refusal(of(0, 404).unwrap_err()), RpcError::Authentication(AuthStat::AuthBadverf.into()));
+    let fault = of(404, 0).unwrap_err().to_string();
+    assert!(fault.contains("opaque_auth.body") || fault.contains("cred.body"), "{fault}");
+    assert!(fault.contains("length 404 exceeds the declared maximum 400"), "{fault}");
+}
+
+#[test]
+fn a_credential_over_400_octets_is_not_sent() {
+    let mut call = CallHeader::new(1, 1, 1, 1);
+    call.verifier = OpaqueAuth { flavor: 6, body: vec![0; 401].into() };
+    let error = call.encode(&mut FlatSink::new(&mut Vec::new())).unwrap_err();
+    assert_eq!(error.to_string(), "opaque_auth.body: length 401 exceeds the declared maximum 400");
+}
+
+#[test]
+fn declared_lengths_beyond_the_message_are_errors() {
+    let fault = decode_call(&octets(&[5, 0, 2, 1, 1, 0, 0, 400, 0])).unwrap_err();
+    let CallFault::Malformed { xid: 5, error } = fault else { panic!("{fault}") };
+    assert_eq!(*error.kind(), DecodeErrorKind::LengthExceedsRemaining { len: 400, remaining: 4 });
+}
+
+#[test]
+fn each_end_refuses_what_is_meant_for_the_other() {
+    let call = encode_call(&CallHeader::new(1, 2, 3, 4));
+    let reply = encode_reply(&ReplyHeader::success(1));
+    assert_eq!(decode_reply(&call), Err(ReplyFault::NotAReply));
+    assert!(matches!(decode_call(&reply), Err(CallFault::NotACall(_))));
+    // Neither call nor reply.
+    let neither = octets(&[1, 2, 2, 0, 0, 0, 0, 0, 0, 0]);
+    assert!(matches!(decode_call(&neither), Err(CallFault::NotACall(_))));
+    assert!(matches!(decode_reply(&neither), Err(ReplyFault::Malformed(_))));
+}
+
+#[test]
+fn a_reply_of_unknown_status_is_malformed() {
+    for words in [&[9, 1, 2][..], &[9, 1, 0, 0, 0, 6], &[9, 1, 0, 0, 0, u32::MAX], &[9, 1, 1, 2, 0, 0]] {
+        let fault = decode_reply(&octets(words)).unwrap_err();
+        let ReplyFault::Malformed(error) = fault else { panic!("{words:?}: {fault}") };
+        let is_unknown = matches!(
+            error.kind(),
+            DecodeErrorKind::UnknownEnumValue { .. } | DecodeErrorKind::UnknownDiscriminant { .. }
+        );
+        assert!(is_unknown, "{words:?}: {error}");
+    }
+}
+
+#[test]
+fn auth_sys_has_limits() {
+    let name = |len: usize| Credential::sys("x".repeat(len), 0, 0, []).to_opaque();
+    assert_eq!(name(255).unwrap().body.len(), 4 + 4 + 256 + 4 + 4 + 4);
+    assert_eq!(
+        name(256).unwrap_err().to_string(),
+        "authsys_parms.machinename: length 256 exceeds the declared maximum 255"
+    );
+    let gids = |count: u32| Credential::sys("", 0, 0, 0..count).to_opaque();
+    assert_eq!(Credential::from_opaque(&gids(16).unwrap()), Ok(Credential::sys("", 0, 0, 0..16)));
+    assert_eq!(gids(17).unwrap_err().to_string(), "authsys_parms.gids: length 17 exceeds the declared maximum 16");
+    // The longest credential of this flavor fits the header's limit.
+    assert!(AuthsysParms::MAX_LEN.is_some_and(|len| len <= 400));
+}
+
+#[test]
+fn a_malformed_auth_sys_is_a_bad_credential() {
+    let bodies: [Vec<u8>; 5] = [
+        vec![],
+        octets(&[0, 256]),              // name too long
+        octets(&[0, 0, 1, 1, 17]),      // too many groups
+        octets(&[0, 0, 1, 1, 3, 1, 2]), // fewer groups than it says
+        octets(&[0, 0, 1, 1, 0, 0]),    // more than it says
+    ];
+    for body in bodies {
+        let mut call = CallHeader::new(1, 1, 1, 1);
+        call.credential = OpaqueAuth { flavor: 1, body: body.clone().into() };
+        let refusal = StandardAuthenticator.authenticate(&call).unwrap_err();
+        assert_eq!(refusal.stat(), Some(AuthStat::AuthBadcred), "{body:?}");
+    }
+}
+
+#[test]
+fn the_standard_authenticator_knows_two_flavors() {
+    let of = |credential: OpaqueAuth, verifier: OpaqueAuth| {
+        let mut call = CallHeader::new(1, 1, 1, 1);
+        (call.credential, call.verifier) = (credential, verifier);
+        StandardAuthenticator.authenticate(&call).map(|ok| ok.credential).map_err(|e| e.stat())
+    };
+    let none = OpaqueAuth::none;
+    let sys = Credential::sys("m", 1, 2, [3]);
+    assert_eq!(of(none(), none()), Ok(Credential::None));
+    // RFC 5531 §10.1: the body is undefined.
+    assert_eq!(of(opaque(0, b"junk"), none()), Ok(Credential::None));
+    assert_eq!(of(sys.to_opaque().unwrap(), none()), Ok(sys.clone()));
+    assert_eq!(of(sys.to_opaque().unwrap(), opaque(6, b"x")), Err(Some(AuthStat::AuthBadverf)));
+    assert_eq!(of(opaque(2, b"shorthand"), none()), Err(Some(AuthStat::AuthRejectedcred)));
+    for unknown in [3, 6, 7, 390_004, u32::MAX] {
+        assert_eq!(of(opaque(unknown, b""), none()), Err(Some(AuthStat::AuthBadcred)));
+    }
+}
+
+#[test]
+fn which_errors_leave_a_retry_safe() {
+    for (reply, _) in replies() {
+        if let Err(error) = reply.outcome {
+            assert_eq!(error.retry_is_safe(), error != RpcError::SystemError, "{error}");
+        }
+    }
+}
+
+#[test]
+fn every_auth_stat_has_words_for_it() {
+    let said: std::collections::BTreeSet<String> = (0..16).map(|stat| AuthFailure(stat).to_string()).collect();
+    assert_eq!(said.len(), 16);
+    assert!(said.contains("auth_stat 15"));
+    assert_eq!(AuthFailure(u32::MAX).to_string(), "auth_stat 4294967295");
+}
+
+#[test]
+fn no_reply_is_longer_than_its_bound() {
+    for verifier in [&b""[..], b"abc", &[7; 400]] {
+        let verifier = OpaqueAuth { flavor: 2, body: Bytes::copy_from_slice(verifier) };
+        let most = verifier.body.len() as u32;
+        for (reply, _) in replies() {
+            let results = if reply.outcome.is_ok() { 40 } else { 0 };
+            let len = reply.with_verifier(verifier.clone()).encoded_len() as u64;
+            assert!(len + results <= max_reply_len(most, results));
+        }
+        // And the bound is met by a success.
+        let success = ReplyHeader::success(1).with_verifier(verifier).encoded_len() as u64;
+        assert_eq!(max_reply_len(most, 40), success + 40);
+    }
+    assert_eq!(max_reply_len(400, u64::MAX), u64::MAX);
+    assert_eq!(max_reply_verifier(&OpaqueAuth::none()), 0);
+    assert_eq!(max_reply_verifier(&opaque(1, b"")), 400);
+}
+
+#[test]
+fn the_wire_types_know_their_bounds() {
+    assert_eq!((RpcMsg::MIN_LEN, RpcMsg::MAX_LEN, RpcMsg::MAX_DDP_ITEMS), (20, Some(840), Some(0)));
+}
+
+fn any_opaque() -> impl Strategy<Value = OpaqueAuth> {
+    (any::<u32>(), proptest::collection::vec(any::<u8>(), 0..=400))
+        .prop_map(|(flavor, body)| OpaqueAuth { flavor, body: body.into() })
+}
+
+fn any_outcome() -> impl Strategy<Value = Result<(), RpcError>> {
+    prop_oneof![
+        Just(Ok(())),
+        Just(Err(RpcError::ProgramUnavailable)),
+        any::<(u32, u32)>().prop_map(|(low, high)| Err(RpcError::ProgramMismatch { low, high })),
+        Just(Err(RpcError::ProcedureUnavailable)),
+        Just(Err(RpcError::GarbageArguments)),
+        Just(Err(RpcError::SystemError)),
+        any::<(u32, u32)>().prop_map(|(low, high)| Err(RpcError::RpcMismatch { low, high })),
+        any::<u32>().prop_map(|stat| Err(RpcError::Authentication(AuthFailure(stat)))),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn calls_round_trip(ids in any::<[u32; 4]>(), credential in any_opaque(), verifier in any_opaque()) {
+        let [xid, program, version, procedure] = ids;
+        let call = CallHeader { xid, program, version, procedure, credential, verifier };
+        prop_assert_eq!(decode_call(&encode_call(&call)), Ok(call));
+    }
+
+    #[test]
+    fn replies_round_trip(xid: u32, verifier in any_opaque(), outcome in any_outcome()) {
+        let mut reply = ReplyHeader { xid, verifier, outcome };
+        let wire = encode_reply(&reply);
+        if reply.outcome.is_err_and(|error| error.is_denied()) {
+            reply.verifier = OpaqueAuth::none();
+        }
+        prop_assert_eq!(decode_reply(&wire), Ok(reply));
+    }
+
+    #[test]
+    fn credentials_round_trip(name in "[ -~]{0,255}", ids: (u32, u32), gids in proptest::collection::vec(any::<u32>(), 0..=16)) {
+        let credential = Credential::sys(name, ids.0, ids.1, gids);
+        prop_assert_eq!(Credential::from_opaque(&credential.to_opaque().unwrap()), Ok(credential));
+    }
+
+    /// What decodes encodes to the same octets; what does not is an error, not a panic.
+    #[test]
+    fn anything_may_arrive(octets in proptest::collection::vec(any::<u8>(), 0..900)) {
+        anything(&octets);
+    }
+
+    /// The same, with octets that get further.
+    #[test]
+    fn anything_like_a_message_may_arrive(words in proptest::collection::vec(prop_oneof![0..7u32, Just(400), any::<u32>()], 0..40)) {
+        anything(&octets(&words));
+    }
+}
+
+fn anything(octets: &[u8]) {
+    let mut decoder = Decoder::new(octets);
+    if let Ok(message) = RpcMsg::decode(&mut decoder) {
+        assert_eq!(encode_to_bytes(&message).unwrap(), octets[..decoder.consumed()]);
+    }
+    match decode_call(octets) {
+        Ok(call) => {
+            let _ = StandardAuthenticator.authenticate(&call);
+        }
+        Err(fault) => {
+            let _ = (fault.reply(), fault.to_string());
+        }
+    }
+    if let Err(fault) = decode_reply(octets) {
+        let _ = fault.to_string();
+    }
+}
