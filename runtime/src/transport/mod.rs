@@ -1,0 +1,5 @@
+//! Which provider a URL names.
+
+mod url;
+
+pub use url::{Scheme, UrlError, Url};
