@@ -8,6 +8,13 @@
 //! `poll_work`, which posts what is due; then `poll_event` until `None`; then wait for a completion, for the
 //! time `poll_timeout` names, or for a user, and start again.
 
+mod chunks;
+mod credits;
+mod deadlines;
+mod exposure;
+mod slots;
 mod types;
+pub mod v1;
+mod work;
 
 pub use types::*;

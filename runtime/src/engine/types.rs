@@ -300,6 +300,8 @@ pub struct Counters {
     pub credits_granted: u32,
     /// Calls waiting for a credit now.
     pub calls_queued: u32,
+    /// Calls that are over for their callers, cancelled or timed out, and hold a credit until the peer answers.
+    pub calls_abandoned: u32,
     /// Transport errors sent to the peer (RDMA_ERROR).
     pub errors_sent: u64,
     /// Transport errors received from the peer.

@@ -8,6 +8,8 @@
 //! Memory that a provider may write to is owned by the provider from [`QueuePair::register`] until
 //! [`Completion::Invalidated`] hands it back, so no Rust reference to it exists meanwhile.
 
+pub mod sim;
+
 use std::{
     fmt,
     future::Future,

@@ -1,0 +1,60 @@
+//! When calls give up.
+
+use std::{cmp::Reverse, collections::BinaryHeap, time::Instant};
+
+/// Deadlines of calls by key, earliest first. A call that has ended leaves its entry behind until it is due or
+/// such entries outnumber the others.
+#[derive(Debug, Default)]
+pub(super) struct Deadlines {
+    heap: BinaryHeap<Reverse<(Instant, u64)>>,
+}
+
+impl Deadlines {
+    /// Adds one. `live` calls are known in all; `alive` tells whether a key still is.
+    pub(super) fn insert(&mut self, at: Instant, key: u64, live: usize, alive: impl Fn(u64) -> bool) {
+        if self.heap.len() > 2 * live + 64 {
+            self.heap.retain(|Reverse((_, key))| alive(*key));
+        }
+        self.heap.push(Reverse((at, key)));
+    }
+
+    /// Takes the next key whose deadline is not after `now`; it may have ended.
+    pub(super) fn pop_due(&mut self, now: Instant) -> Option<u64> {
+        let Reverse((at, key)) = *self.heap.peek()?;
+        (at <= now).then(|| {
+            self.heap.pop();
+            key
+        })
+    }
+
+    /// The earliest deadline of a key that is alive.
+    pub(super) fn next(&mut self, alive: impl Fn(u64) -> bool) -> Option<Instant> {
+        while let Some(Reverse((at, key))) = self.heap.peek() {
+            if alive(*key) {
+                return Some(*at);
+            }
+            self.heap.pop();
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn earliest_first_and_bounded() {
+        let start = Instant::now();
+        let mut deadlines = Deadlines::default();
+        for key in 0..1000 {
+            deadlines.insert(start + Duration::from_secs(1000 - key), key, 1, |key| key == 999);
+        }
+        assert!(deadlines.heap.len() <= 67);
+        assert_eq!(deadlines.next(|key| key == 999), Some(start + Duration::from_secs(1)));
+        assert_eq!(deadlines.pop_due(start), None);
+        assert_eq!(deadlines.pop_due(start + Duration::from_secs(1)), Some(999));
+    }
+}

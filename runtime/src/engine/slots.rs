@@ -1,0 +1,96 @@
+//! Slots that are reused: one for each call that is known, found by index or by a key that is never reused.
+
+/// A value's place, reused when the value has gone.
+#[derive(Debug)]
+struct Slot<T> {
+    generation: u32,
+    value: Option<T>,
+}
+
+/// Values by index and by key. The key is the index with the slot's generation, so a key kept for too long
+/// finds nothing rather than another value.
+#[derive(Debug)]
+pub(super) struct Slots<T> {
+    slots: Vec<Slot<T>>,
+    free: Vec<u32>,
+}
+
+impl<T> Default for Slots<T> {
+    fn default() -> Self {
+        Self { slots: Vec::new(), free: Vec::new() }
+    }
+}
+
+const fn key_of(generation: u32, index: u32) -> u64 {
+    (generation as u64) << 32 | index as u64
+}
+
+impl<T> Slots<T> {
+    /// Puts a value in; returns its index and key.
+    pub(super) fn insert(&mut self, value: T) -> (u32, u64) {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Slot { generation: 0, value: None });
+            // More than 2^32 calls do not fit in memory.
+            (self.slots.len() - 1) as u32
+        });
+        let slot = &mut self.slots[index as usize];
+        slot.value = Some(value);
+        (index, key_of(slot.generation, index))
+    }
+
+    /// The index a key stands for, if its value is still there.
+    pub(super) fn index(&self, key: u64) -> Option<u32> {
+        let index = key as u32;
+        let slot = self.slots.get(index as usize)?;
+        (slot.value.is_some() && key_of(slot.generation, index) == key).then_some(index)
+    }
+
+    /// The key of the value at `index`.
+    pub(super) fn key(&self, index: u32) -> u64 {
+        key_of(self.slots.get(index as usize).map_or(0, |slot| slot.generation), index)
+    }
+
+    pub(super) fn get(&self, index: u32) -> Option<&T> {
+        self.slots.get(index as usize)?.value.as_ref()
+    }
+
+    pub(super) fn get_mut(&mut self, index: u32) -> Option<&mut T> {
+        self.slots.get_mut(index as usize)?.value.as_mut()
+    }
+
+    pub(super) fn remove(&mut self, index: u32) -> Option<T> {
+        let slot = self.slots.get_mut(index as usize)?;
+        let value = slot.value.take()?;
+        slot.generation = slot.generation.wrapping_add(1);
+        self.free.push(index);
+        Some(value)
+    }
+
+    /// Indices in use, in no particular order.
+    pub(super) fn indices(&self) -> impl Iterator<Item = u32> + '_ {
+        self.slots.iter().enumerate().filter(|(_, slot)| slot.value.is_some()).map(|(index, _)| index as u32)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stale_keys_find_nothing() {
+        let mut slots = Slots::default();
+        let (index, first) = slots.insert('a');
+        assert_eq!(slots.index(first), Some(index));
+        assert_eq!(slots.remove(index), Some('a'));
+        assert_eq!(slots.index(first), None);
+        let (again, second) = slots.insert('b');
+        assert_eq!(again, index);
+        assert_ne!(first, second);
+        assert_eq!(slots.index(first), None);
+        assert_eq!((slots.len(), slots.remove(7)), (1, None));
+    }
+}

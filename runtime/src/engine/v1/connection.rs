@@ -1,0 +1,311 @@
+//! A version 1 connection: where what goes in meets what comes out.
+
+use std::{collections::VecDeque, time::Instant};
+
+use super::{PrivateData, requester::Offer, requester::Requester, responder::Responder, shared::Shared};
+use crate::{
+    engine::{
+        CallId, CloseReason, Counters, EngineConfig, Event, OutgoingCall, OutgoingReply, ReplyResources, ReplyToken,
+        Role, credits::Receives, work::Work,
+    },
+    provider::{Completion, DisconnectReason, QueuePair, SetupParams, WorkError},
+};
+
+/// Octets of room that a Receive has at least, whatever this end says: Linux's server sends replies of up to 4096
+/// octets inline to every client.
+const LEAST_RECEIVE: u32 = 4096;
+
+/// Room in front of a message that takes nearly every header.
+pub const HEADROOM: usize = 192;
+
+/// What both ends said when the connection was set up, and where XIDs start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Setup {
+    /// What this end sent.
+    pub local: PrivateData,
+    /// What the peer sent: [`PrivateData::find_or_default`].
+    pub peer: PrivateData,
+    /// The first XID: random, so that a peer's memory of an earlier connection is not mistaken for this one.
+    pub xid_seed: u32,
+}
+
+#[derive(Debug)]
+enum State {
+    Open,
+    /// To be closed by this end.
+    Closing(CloseReason),
+    /// The queue pair has been told to disconnect.
+    Disconnecting(CloseReason),
+    /// The connection is gone; memory is being taken back.
+    Gone(CloseReason),
+    /// [`Event::Closed`] has been given.
+    Closed(CloseReason),
+}
+
+/// A connection: requester of its own calls if this end connected, responder if it accepted.
+///
+/// Call order: any of [`start_call`](Self::start_call), [`cancel_call`](Self::cancel_call),
+/// [`reply`](Self::reply), [`handle_completion`](Self::handle_completion) and
+/// [`handle_timeout`](Self::handle_timeout); then [`poll_work`](Self::poll_work), which posts what is due; then
+/// [`poll_event`](Self::poll_event) until `None`; then wait for a completion, until
+/// [`poll_timeout`](Self::poll_timeout), or for a user, and start again.
+#[derive(Debug)]
+pub struct Connection {
+    role: Role,
+    state: State,
+    shared: Shared,
+    receives: Receives,
+    requester: Requester,
+    responder: Responder,
+}
+
+impl Connection {
+    /// What to set a connection up with: private data, and Receives. `remote_invalidation`: whether the provider's
+    /// receiver honours Send with Invalidate.
+    #[must_use]
+    pub fn setup_params(config: &EngineConfig, remote_invalidation: bool) -> SetupParams {
+        SetupParams {
+            private_data: PrivateData::new(config, remote_invalidation).encode(),
+            receive_count: Receives::initial(config.credits),
+            receive_size: config.receive_size.max(LEAST_RECEIVE) as usize,
+            pool: config.pool.clone(),
+            ..SetupParams::default()
+        }
+    }
+
+    /// A connection just set up with [`setup_params`](Self::setup_params).
+    #[must_use]
+    pub fn new(role: Role, config: EngineConfig, setup: Setup) -> Self {
+        let Setup { local, peer, xid_seed } = setup;
+        // RFC 8797 §4.1: Send with Invalidate only where both ends have said so.
+        let invalidate = local.remote_invalidation && peer.remote_invalidation;
+        let credits = config.credits;
+        let shared = Shared {
+            config,
+            counters: Counters { credits_granted: 1, ..Counters::default() },
+            events: VecDeque::new(),
+            out: VecDeque::new(),
+            // RFC 8166 §3.3.2, RFC 8797 §4.2: the smaller of what one sends and the other receives.
+            send_threshold: u64::from(local.send_size.min(peer.receive_size)),
+            receive_threshold: u64::from(local.receive_size.min(peer.send_size)),
+            max_transfer: u32::MAX,
+            fault: None,
+        };
+        Self {
+            role,
+            state: State::Open,
+            shared,
+            receives: Receives::new(credits),
+            requester: Requester::new(credits, xid_seed),
+            responder: Responder::new(invalidate),
+        }
+    }
+
+    /// Which end this is.
+    #[must_use]
+    pub fn role(&self) -> Role {
+        self.role
+    }
+
+    /// The configuration.
+    #[must_use]
+    pub fn config(&self) -> &EngineConfig {
+        &self.shared.config
+    }
+
+    /// Most octets of payload stream that a call with these reply resources conveys inline. A call that is no longer
+    /// flat is best sent flat.
+    #[must_use]
+    pub fn inline_room(&self, reply: &ReplyResources) -> u64 {
+        let offer = Offer::plan(reply.max_inline, &reply.chunks, &self.shared);
+        self.shared.send_threshold.saturating_sub(offer.reply_header_len(&reply.chunks))
+    }
+
+    /// What has happened so far.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        Counters { calls_abandoned: self.requester.abandoned() as u32, ..self.shared.counters }
+    }
+
+    /// Counts octets of eligible items that the layer above has copied inline.
+    pub fn count_copied(&mut self, octets: u64) {
+        self.shared.counters.copied_eligible += octets;
+    }
+
+    /// Why the connection is over, once it is; it may still be taking memory back.
+    #[must_use]
+    pub fn close_reason(&self) -> Option<&CloseReason> {
+        match &self.state {
+            State::Open => None,
+            State::Closing(reason) | State::Disconnecting(reason) | State::Gone(reason) | State::Closed(reason) => {
+                Some(reason)
+            }
+        }
+    }
+
+    /// Makes a call. It goes out, in order of making, when there is a credit for it; an [`Event::CallFinished`]
+    /// follows in any case.
+    pub fn start_call(&mut self, call: OutgoingCall) -> CallId {
+        let id = self.requester.start(call, &mut self.shared);
+        if let Some(reason) = self.close_reason().cloned() {
+            self.requester.fail_queued(&reason, &mut self.shared);
+        }
+        id
+    }
+
+    /// Gives a call up: [`CallFailure::Cancelled`], after its memory has been taken back. Nothing happens where its
+    /// outcome is known already.
+    pub fn cancel_call(&mut self, id: CallId) {
+        self.requester.cancel(id, &mut self.shared);
+    }
+
+    /// Replies to a call; an [`Event::ReplySent`] follows. Nothing happens where one has been given already.
+    pub fn reply(&mut self, token: ReplyToken, reply: OutgoingReply) {
+        self.responder.reply(token, reply);
+    }
+
+    /// Refuses a call with RDMA_ERROR and ERR_CHUNK: its chunks stand for items that are not DDP-eligible
+    /// (RFC 8166 §6.1), or it cannot be answered in the chunks it provides (§4.5.3). An [`Event::ReplySent`] follows.
+    pub fn reply_error(&mut self, token: ReplyToken) {
+        self.responder.reply_error(token);
+    }
+
+    /// Closes the connection in order: what has been posted goes out, then all calls fail, then
+    /// [`Event::Closed`] comes.
+    pub fn close(&mut self) {
+        self.close_with(CloseReason::Disconnected(DisconnectReason::Local));
+    }
+
+    /// [`close`](Self::close), for this reason.
+    pub fn close_with(&mut self, reason: CloseReason) {
+        if matches!(self.state, State::Open) {
+            self.requester.fail_queued(&reason, &mut self.shared);
+            self.state = State::Closing(reason);
+        }
+    }
+
+    /// Handles what the queue pair has completed.
+    pub fn handle_completion(&mut self, completion: Completion) {
+        let shared = &mut self.shared;
+        match completion {
+            Completion::Received { message, invalidated } => {
+                self.receives.used();
+                shared.counters.received += message.len() as u64;
+                if shared.fault.is_some() || !matches!(self.state, State::Open) {
+                    return;
+                }
+                match (self.role, invalidated) {
+                    (Role::Client, _) => self.requester.receive(message, invalidated, shared),
+                    // A responder offers no handles.
+                    (Role::Server, Some(handle)) => shared.violation(format!("it invalidated {handle:?}")),
+                    (Role::Server, None) => self.responder.receive(message, shared),
+                }
+            }
+            Completion::Sent { id } => match Work::of(id) {
+                Some(Work::ReplySend { slot }) => self.responder.sent(Some(slot), true, shared),
+                Some(Work::ErrorSend) => self.responder.sent(None, true, shared),
+                _ => {}
+            },
+            Completion::Read { id } => {
+                if let Some(Work::Pull { slot, part }) = Work::of(id) {
+                    self.responder.read_done(slot, part, shared);
+                }
+            }
+            Completion::Written { .. } => {}
+            Completion::Invalidated { id, memory } => match Work::of(id) {
+                Some(Work::CallInvalidate { slot, part }) => self.requester.invalidated(slot, part, memory, shared),
+                Some(Work::PullInvalidate { slot, part }) => {
+                    self.responder.sink_returned(slot, part, Some(memory), shared);
+                }
+                _ => {}
+            },
+            Completion::Failed { id, error } => self.handle_failure(Work::of(id), &error),
+            Completion::Disconnected { reason } => self.handle_disconnect(reason),
+        }
+    }
+
+    fn handle_failure(&mut self, work: Option<Work>, error: &WorkError) {
+        let shared = &mut self.shared;
+        if *error != WorkError::Flushed {
+            tracing::debug!(?work, %error, "work request failed");
+        }
+        match work {
+            Some(Work::ReplySend { slot }) => self.responder.sent(Some(slot), false, shared),
+            Some(Work::ErrorSend) => self.responder.sent(None, false, shared),
+            Some(Work::CallInvalidate { slot, part }) => self.requester.invalidate_failed(slot, part, shared),
+            Some(Work::PullInvalidate { slot, part }) => {
+                shared.fault.get_or_insert_with(|| {
+                    CloseReason::Disconnected(DisconnectReason::Transport("memory could not be invalidated".into()))
+                });
+                self.responder.sink_returned(slot, part, None, shared);
+            }
+            // The connection ends with it; what the call had is taken back then.
+            Some(Work::CallSend { .. } | Work::Pull { .. } | Work::Push { .. }) | None => {}
+        }
+    }
+
+    fn handle_disconnect(&mut self, reason: DisconnectReason) {
+        if matches!(self.state, State::Gone(_) | State::Closed(_)) {
+            return;
+        }
+        let known = self.shared.fault.take().or_else(|| self.close_reason().cloned());
+        let reason = known.unwrap_or(CloseReason::Disconnected(reason));
+        self.requester.disconnected(&reason, &mut self.shared);
+        self.responder.disconnected(&mut self.shared);
+        self.state = State::Gone(reason);
+    }
+
+    /// Gives up the calls whose deadline is not after `now`.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        self.requester.handle_timeout(now, &mut self.shared);
+    }
+
+    /// Posts what is due.
+    pub fn poll_work(&mut self, qp: &mut impl QueuePair, now: Instant) {
+        self.shared.max_transfer = qp.max_transfer().max(1);
+        self.flush(qp);
+        if let Some(fault) = self.shared.fault.take() {
+            self.close_with(fault);
+        }
+        match &self.state {
+            State::Open => {
+                self.receives.top_up(qp, self.responder.held());
+                match self.role {
+                    Role::Client => self.requester.poll_work(qp, now, &mut self.shared),
+                    Role::Server => self.responder.poll_work(qp, &mut self.receives, &mut self.shared),
+                }
+                self.flush(qp);
+            }
+            State::Closing(reason) => {
+                self.state = State::Disconnecting(reason.clone());
+                qp.disconnect();
+            }
+            State::Disconnecting(_) => {}
+            State::Gone(reason) => {
+                // Every call has finished, and no memory is left with the provider.
+                if self.requester.is_idle() && self.responder.is_idle() {
+                    let reason = reason.clone();
+                    self.shared.events.push_back(Event::Closed(reason.clone()));
+                    self.state = State::Closed(reason);
+                }
+            }
+            State::Closed(_) => {}
+        }
+    }
+
+    fn flush(&mut self, qp: &mut impl QueuePair) {
+        for request in self.shared.out.drain(..) {
+            qp.post(request);
+        }
+    }
+
+    /// The next event.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.shared.events.pop_front()
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) is due.
+    pub fn poll_timeout(&mut self) -> Option<Instant> {
+        self.requester.next_deadline()
+    }
+}

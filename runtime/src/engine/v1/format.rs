@@ -1,0 +1,241 @@
+//! The version 1 header: its lengths, and reading and writing it.
+
+use bytes::Bytes;
+
+use super::header::{
+    RdmaBody, RdmaMsg, RpcRdmaError, RpcRdmaErrvers, RpcRdmaHeader, RpcRdmaHeaderNomsg, XdrRdmaSegment, XdrReadChunk,
+    XdrReadList, XdrWriteChunk, XdrWriteList,
+};
+use crate::{
+    engine::chunks::Segment,
+    memory::{BufferPool, MessageBuf, Output},
+    provider::Handle,
+    xdr::{DecodeError, Decoder, FlatSink, XdrDecode, XdrEncode},
+};
+
+/// This version (RFC 8166 §4.2.2).
+pub(super) const VERSION: u32 = 1;
+/// Octets of the shortest header: the four fixed words and three absent lists (RFC 8166 §4.5).
+pub(super) const MIN_LEN: usize = 28;
+/// `rdma_proc` of an error; fixed for all versions (RFC 8166 §4.2.4).
+pub(super) const PROC_ERROR: u32 = 4;
+/// RPC `msg_type` of a call and of a reply (RFC 5531 §9).
+pub(super) const CALL: u32 = 0;
+/// See [`CALL`].
+pub(super) const REPLY: u32 = 1;
+
+/// The words that every version has at the same place (RFC 8166 §4.2).
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Fixed {
+    pub(super) xid: u32,
+    pub(super) vers: u32,
+    pub(super) proc: u32,
+}
+
+impl Fixed {
+    /// `None` for a message shorter than the shortest header: not even its XID can be trusted (RFC 8166 §4.5).
+    pub(super) fn peek(message: &[u8]) -> Option<Self> {
+        if message.len() < MIN_LEN {
+            return None;
+        }
+        Some(Self { xid: word(message, 0)?, vers: word(message, 1)?, proc: word(message, 3)? })
+    }
+}
+
+/// Word `n` of `octets`.
+pub(super) fn word(octets: &[u8], n: usize) -> Option<u32> {
+    octets.get(4 * n..)?.first_chunk().map(|word| u32::from_be_bytes(*word))
+}
+
+/// Reads a header; also returns its length in octets.
+pub(super) fn parse(message: &[u8]) -> Result<(RdmaMsg, usize), DecodeError> {
+    let mut decoder = Decoder::new(message);
+    let header = RdmaMsg::decode(&mut decoder)?;
+    Ok((header, decoder.consumed()))
+}
+
+/// Octets of a chunk list header with these counts of segments: of the Read list, of each Write chunk, of the
+/// Reply chunk where there is one.
+pub(super) fn header_len(reads: u64, writes: impl Iterator<Item = u64>, reply: Option<u64>) -> u64 {
+    let writes: u64 = writes.map(|segments| 8 + 16 * segments).sum();
+    MIN_LEN as u64 + 24 * reads + writes + reply.map_or(0, |segments| 4 + 16 * segments)
+}
+
+/// The Write chunks' counts of segments, for [`header_len`].
+pub(super) fn segment_counts(writes: &[XdrWriteList]) -> impl Iterator<Item = u64> + '_ {
+    writes.iter().map(|node| node.entry.target.len() as u64)
+}
+
+impl From<&XdrRdmaSegment> for Segment {
+    fn from(segment: &XdrRdmaSegment) -> Self {
+        Self { handle: Handle(segment.handle), length: segment.length, offset: segment.offset }
+    }
+}
+
+impl From<Segment> for XdrRdmaSegment {
+    fn from(segment: Segment) -> Self {
+        Self { handle: segment.handle.0, length: segment.length, offset: segment.offset }
+    }
+}
+
+/// Whether the payload stream follows the header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Body {
+    /// RDMA_MSG.
+    Msg,
+    /// RDMA_NOMSG.
+    Nomsg,
+}
+
+/// Writes headers, in memory that is reused.
+#[derive(Debug, Default)]
+pub(super) struct HeaderWriter {
+    reads: Vec<XdrReadList>,
+    writes: Vec<XdrWriteList>,
+    reply: Option<XdrWriteChunk>,
+    spare: Vec<XdrWriteChunk>,
+    octets: Vec<u8>,
+}
+
+impl HeaderWriter {
+    /// Starts a header with chunks of this end's.
+    pub(super) fn clear(&mut self) {
+        self.reads.clear();
+        self.spare.extend(self.writes.drain(..).map(|node| node.entry).chain(self.reply.take()));
+    }
+
+    /// Adds a segment to the Read list.
+    pub(super) fn read_segment(&mut self, position: u32, segment: Segment) {
+        self.reads.push(XdrReadList { entry: XdrReadChunk { position, target: segment.into() } });
+    }
+
+    /// Adds a Write chunk to the Write list.
+    pub(super) fn write_chunk(&mut self, segments: impl Iterator<Item = Segment>) {
+        let entry = self.chunk(segments);
+        self.writes.push(XdrWriteList { entry });
+    }
+
+    /// Sets the Reply chunk.
+    pub(super) fn reply_chunk(&mut self, segments: impl Iterator<Item = Segment>) {
+        self.reply = Some(self.chunk(segments));
+    }
+
+    fn chunk(&mut self, segments: impl Iterator<Item = Segment>) -> XdrWriteChunk {
+        let mut chunk = self.spare.pop().unwrap_or(XdrWriteChunk { target: Vec::new() });
+        chunk.target.clear();
+        chunk.target.extend(segments.map(XdrRdmaSegment::from));
+        chunk
+    }
+
+    /// The header with the chunks added since [`clear`](Self::clear).
+    pub(super) fn finish(&mut self, xid: u32, credit: u32, body: Body) -> &[u8] {
+        let lists = (std::mem::take(&mut self.reads), std::mem::take(&mut self.writes), self.reply.take());
+        (self.reads, self.writes, self.reply) = self.encode_lists(xid, credit, body, lists);
+        &self.octets
+    }
+
+    /// The header with a call's Write list and Reply chunk, lengths as returned.
+    pub(super) fn reply_header(
+        &mut self,
+        xid: u32,
+        credit: u32,
+        body: Body,
+        writes: Vec<XdrWriteList>,
+        reply: Option<XdrWriteChunk>,
+    ) -> &[u8] {
+        // RFC 8166 §4.3.1: responders leave the Read list empty.
+        let (_, mut writes, reply) = self.encode_lists(xid, credit, body, (Vec::new(), writes, reply));
+        if self.spare.len() < 8 {
+            self.spare.extend(writes.drain(..).map(|node| node.entry).chain(reply));
+        }
+        &self.octets
+    }
+
+    /// An RDMA_ERROR header (RFC 8166 §4.5): XID and version of the failing message.
+    pub(super) fn error(&mut self, xid: u32, vers: u32, credit: u32, error: RpcRdmaError) -> &[u8] {
+        self.encode(&RdmaMsg {
+            rdma_xid: xid,
+            rdma_vers: vers,
+            rdma_credit: credit,
+            rdma_body: RdmaBody::RdmaError(error),
+        });
+        &self.octets
+    }
+
+    fn encode_lists(&mut self, xid: u32, credit: u32, body: Body, lists: Lists) -> Lists {
+        let (rdma_reads, rdma_writes, rdma_reply) = lists;
+        let rdma_body = match body {
+            Body::Msg => RdmaBody::RdmaMsg(RpcRdmaHeader { rdma_reads, rdma_writes, rdma_reply }),
+            Body::Nomsg => RdmaBody::RdmaNomsg(RpcRdmaHeaderNomsg { rdma_reads, rdma_writes, rdma_reply }),
+        };
+        // RFC 8166 §4.2.2: the version is one.
+        let header = RdmaMsg { rdma_xid: xid, rdma_vers: VERSION, rdma_credit: credit, rdma_body };
+        self.encode(&header);
+        match header.rdma_body {
+            RdmaBody::RdmaMsg(RpcRdmaHeader { rdma_reads, rdma_writes, rdma_reply })
+            | RdmaBody::RdmaNomsg(RpcRdmaHeaderNomsg { rdma_reads, rdma_writes, rdma_reply }) => {
+                (rdma_reads, rdma_writes, rdma_reply)
+            }
+            _ => (Vec::new(), Vec::new(), None),
+        }
+    }
+
+    fn encode(&mut self, header: &RdmaMsg) {
+        self.octets.clear();
+        // Only an array of 2^32 elements could fail to encode, and no header has room for one.
+        if header.encode(&mut FlatSink::new(&mut self.octets)).is_err() {
+            self.octets.clear();
+        }
+    }
+}
+
+type Lists = (Vec<XdrReadList>, Vec<XdrWriteList>, Option<XdrWriteChunk>);
+
+/// The range of versions supported, for ERR_VERS (RFC 8166 §4.5.1).
+pub(super) const fn versions() -> RpcRdmaErrvers {
+    RpcRdmaErrvers { rdma_vers_low: VERSION, rdma_vers_high: VERSION }
+}
+
+/// Puts `header` in front of `message`: in its headroom, or in other memory where that is too small.
+pub(super) fn attach(header: &[u8], message: MessageBuf, pool: &BufferPool) -> MessageBuf {
+    let mut message = message;
+    if message.prepend(header) {
+        return message;
+    }
+    let mut moved = alone(header, message.len(), pool);
+    moved.append(&message);
+    moved
+}
+
+/// A message that is `header` only, with room for `more` octets.
+pub(super) fn alone(header: &[u8], more: usize, pool: &BufferPool) -> MessageBuf {
+    let mut message = MessageBuf::new(pool.alloc(header.len() + more), 0);
+    message.append(header);
+    message
+}
+
+/// Writes `xid` where an RPC message has it; `false` where the message is too short to have XID and `msg_type`.
+pub(super) fn set_xid(message: &mut MessageBuf, xid: u32) -> bool {
+    if message.len() < 8 {
+        return false;
+    }
+    match message.first_chunk_mut() {
+        Some(word) => {
+            *word = xid.to_be_bytes();
+            true
+        }
+        None => false,
+    }
+}
+
+/// Whether `payload` begins with this XID, and its `msg_type`.
+pub(super) fn message_type(payload: &[u8], xid: u32) -> Option<u32> {
+    // RFC 8166 §4.2.1: the XIDs of header and RPC message are the same.
+    (word(payload, 0)? == xid).then(|| word(payload, 1)).flatten()
+}
+
+/// The first `len` octets of `data`, or all of it.
+pub(super) fn prefix(data: Bytes, len: u64) -> Bytes {
+    let len = usize::try_from(len).unwrap_or(usize::MAX).min(data.len());
+    if len == 0 { Bytes::new() } else { data.slice(..len) }
+}

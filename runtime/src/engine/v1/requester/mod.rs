@@ -1,0 +1,389 @@
+//! The requester: calls from their making to their end.
+
+mod offer;
+mod replies;
+
+use std::{
+    collections::{HashMap, VecDeque},
+    time::Instant,
+};
+
+use smallvec::SmallVec;
+
+pub(super) use offer::Offer;
+use replies::Answer;
+
+use super::{
+    format::{self, Body, HeaderWriter, attach, header_len},
+    shared::Shared,
+};
+use crate::{
+    engine::{
+        CallFailure, CallId, CloseReason, Event, IncomingReply, OutgoingCall, ResultChunk,
+        chunks::{cut, segment_count},
+        credits::Credits,
+        deadlines::Deadlines,
+        exposure::{Exposure, Purpose},
+        slots::Slots,
+        work::Work,
+    },
+    memory::MessageBuf,
+    provider::{DisconnectReason, Memory, QueuePair, WorkRequest},
+    xdr::Reduced,
+};
+
+/// Where a call is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// Waiting for a credit.
+    Queued,
+    /// Sent; its memory is exposed.
+    Sent,
+    /// Its outcome is known; its memory is being taken back.
+    Finishing,
+    /// Over for its caller; its XID and credit are taken until the reply comes (RFC 8166 §3.3.1).
+    Abandoned,
+}
+
+#[derive(Debug)]
+struct Call {
+    phase: Phase,
+    xid: u32,
+    /// Whether any of it may have reached the peer.
+    sent: bool,
+    /// Whether the peer has answered, or never will.
+    answered: bool,
+    message: Option<MessageBuf>,
+    reduced: SmallVec<[Reduced; 2]>,
+    max_inline: u64,
+    chunks: SmallVec<[ResultChunk; 2]>,
+    offer: Offer,
+    deadline: Option<Instant>,
+    exposure: Exposure,
+    outcome: Option<Result<Answer, CallFailure>>,
+}
+
+/// The requester's side of a connection.
+#[derive(Debug)]
+pub(super) struct Requester {
+    calls: Slots<Call>,
+    /// Keys of calls that wait for a credit; those that ended meanwhile find nothing.
+    queue: VecDeque<u64>,
+    /// Calls in flight.
+    xids: HashMap<u32, u32>,
+    next_xid: u32,
+    credits: Credits,
+    deadlines: Deadlines,
+    header: HeaderWriter,
+}
+
+impl Requester {
+    pub(super) fn new(credits: u32, xid_seed: u32) -> Self {
+        Self {
+            calls: Slots::default(),
+            queue: VecDeque::new(),
+            xids: HashMap::new(),
+            next_xid: xid_seed,
+            credits: Credits::new(credits),
+            deadlines: Deadlines::default(),
+            header: HeaderWriter::default(),
+        }
+    }
+
+    /// Whether no call's outcome is outstanding.
+    pub(super) fn is_idle(&self) -> bool {
+        self.calls.len() == 0
+    }
+
+    /// Calls that are over for their callers and hold a credit until the peer answers.
+    pub(super) fn abandoned(&self) -> usize {
+        self.calls.indices().filter(|&slot| self.calls.get(slot).is_some_and(|c| c.phase == Phase::Abandoned)).count()
+    }
+
+    pub(super) fn start(&mut self, call: OutgoingCall, shared: &mut Shared) -> CallId {
+        let deadline = call.deadline;
+        let (_, key) = self.calls.insert(Call {
+            phase: Phase::Queued,
+            xid: 0,
+            sent: false,
+            answered: false,
+            message: Some(call.message),
+            reduced: call.reduced,
+            max_inline: call.reply.max_inline,
+            chunks: call.reply.chunks,
+            offer: Offer::default(),
+            deadline,
+            exposure: Exposure::default(),
+            outcome: None,
+        });
+        self.queue.push_back(key);
+        shared.counters.calls_queued += 1;
+        if let Some(at) = deadline {
+            let calls = &self.calls;
+            self.deadlines.insert(at, key, calls.len(), |key| awaits(calls, key));
+        }
+        CallId(key)
+    }
+
+    pub(super) fn cancel(&mut self, id: CallId, shared: &mut Shared) {
+        self.give_up(id.0, shared, |sent| CallFailure::Cancelled { sent });
+    }
+
+    pub(super) fn handle_timeout(&mut self, now: Instant, shared: &mut Shared) {
+        while let Some(key) = self.deadlines.pop_due(now) {
+            self.give_up(key, shared, |sent| CallFailure::DeadlineExceeded { sent });
+        }
+    }
+
+    pub(super) fn next_deadline(&mut self) -> Option<Instant> {
+        let calls = &self.calls;
+        self.deadlines.next(|key| awaits(calls, key))
+    }
+
+    fn give_up(&mut self, key: u64, shared: &mut Shared, failure: impl FnOnce(bool) -> CallFailure) {
+        let Some(slot) = self.calls.index(key) else { return };
+        let Some(call) = self.calls.get(slot) else { return };
+        if matches!(call.phase, Phase::Queued | Phase::Sent) {
+            let sent = call.sent;
+            self.finish(slot, Err(failure(sent)), shared);
+        }
+    }
+
+    /// Sends calls while there are credits for them.
+    pub(super) fn poll_work(&mut self, qp: &mut impl QueuePair, now: Instant, shared: &mut Shared) {
+        while self.credits.available() {
+            let Some(key) = self.queue.pop_front() else { break };
+            let Some(slot) = self.calls.index(key) else { continue };
+            let Some(call) = self.calls.get(slot).filter(|call| call.phase == Phase::Queued) else { continue };
+            if call.deadline.is_some_and(|at| at <= now) {
+                self.finish(slot, Err(CallFailure::DeadlineExceeded { sent: false }), shared);
+            } else if let Err(failure) = self.send(slot, qp, shared) {
+                // RFC 8166 §4.5.4: the transaction fails at once.
+                self.finish(slot, Err(failure), shared);
+            }
+        }
+    }
+
+    /// Registers the memory of a call that has its credit, and sends it.
+    fn send(&mut self, slot: u32, qp: &mut impl QueuePair, shared: &mut Shared) -> Result<(), CallFailure> {
+        let xid = self.free_xid();
+        let Some(call) = self.calls.get_mut(slot) else { return Ok(()) };
+        let too_large = |what: String| CallFailure::TooLarge(what);
+        let Some(mut message) = call.message.take() else { return Ok(()) };
+        if !format::set_xid(&mut message, xid) {
+            return Err(too_large("its message is too short to be an RPC message".into()));
+        }
+        // A Read chunk without octets conveys nothing, and makes some responders fail.
+        call.reduced.retain(|item| !item.data.is_empty());
+        check_positions(&call.reduced).map_err(|what| too_large(what.into()))?;
+        let offer = Offer::plan(call.max_inline, &call.chunks, shared);
+        let max = offer.max_segment;
+        if offer.reply_header_len(&call.chunks) > shared.receive_threshold {
+            return Err(too_large("the header of its reply would exceed the inline threshold".into()));
+        }
+        let reads: u64 = call.reduced.iter().map(|item| segment_count(item.data.len() as u64, max)).sum();
+        let bare = header_len(reads, offer.write_segments(&call.chunks), offer.reply_segments());
+        // RFC 8166 §3.5.3: what does not fit inline goes as a Long call.
+        let long = bare + message.len() as u64 > shared.send_threshold;
+        let position_zero = if long { segment_count(message.len() as u64, max) } else { 0 };
+        if bare + 24 * position_zero > shared.send_threshold {
+            return Err(too_large("its chunks take more segments than the inline threshold has room for".into()));
+        }
+        call.offer = offer;
+
+        self.header.clear();
+        let pool = shared.config.pool.clone();
+        let counters = &mut shared.counters;
+        let mut expose = |call: &mut Call, memory, purpose| {
+            call.exposure
+                .register(qp, memory, purpose, counters)
+                .map_err(|error| CallFailure::Registration(error.reason))
+        };
+        let mut inline = None;
+        if long {
+            let payload = message.freeze();
+            let len = payload.len() as u64;
+            let region = expose(call, Memory::Source(payload), Purpose::Argument)?;
+            // RFC 8166 §3.5.3: every segment of it has position zero.
+            cut(region, len, max).for_each(|segment| self.header.read_segment(0, segment));
+        } else {
+            inline = Some(message);
+        }
+        for item in std::mem::take(&mut call.reduced) {
+            let len = item.data.len() as u64;
+            let region = expose(call, Memory::Source(item.data), Purpose::Argument)?;
+            // RFC 8166 §3.4.5.2: the chunk is the item alone, without its padding.
+            cut(region, len, max).for_each(|segment| self.header.read_segment(item.position as u32, segment));
+        }
+        for n in 0..offer.provided {
+            let Some(chunk) = call.chunks.get_mut(n) else { break };
+            let len = chunk.max_len;
+            if len == 0 {
+                // RFC 8166 §4.3.2.3: an empty Write chunk, so that later ones keep their places.
+                self.header.write_chunk(std::iter::empty());
+                continue;
+            }
+            let landing = landing_memory(chunk, &pool)?;
+            let region = expose(call, Memory::Sink(landing), Purpose::Result(n))?;
+            self.header.write_chunk(cut(region, len, max));
+        }
+        if let Some(len) = offer.reply_chunk {
+            let landing = pool.alloc(len as usize);
+            let region = expose(call, Memory::Sink(landing), Purpose::Reply)?;
+            self.header.reply_chunk(cut(region, len, max));
+        }
+
+        let body = if long { Body::Nomsg } else { Body::Msg };
+        // RFC 8166 §3.3.1: every call asks for credits.
+        let header = self.header.finish(xid, self.credits.requested(), body);
+        let message = match inline {
+            Some(message) => attach(header, message, &pool),
+            None => format::alone(header, 0, &pool),
+        };
+        call.phase = Phase::Sent;
+        call.xid = xid;
+        call.sent = true;
+        self.credits.take();
+        self.xids.insert(xid, slot);
+        shared.counters.calls_queued = shared.counters.calls_queued.saturating_sub(1);
+        shared.counters.calls_sent += 1;
+        shared.counters.sent += message.len() as u64;
+        qp.post(WorkRequest::Send { id: Work::CallSend { slot }.id(), message, invalidate: None, solicited: false });
+        Ok(())
+    }
+
+    /// An XID that no call in flight has.
+    fn free_xid(&mut self) -> u32 {
+        while self.xids.contains_key(&self.next_xid) {
+            self.next_xid = self.next_xid.wrapping_add(1);
+        }
+        let xid = self.next_xid;
+        self.next_xid = xid.wrapping_add(1);
+        xid
+    }
+
+    /// A call's outcome is known: its memory is taken back, then its caller is told.
+    // RFC 8166 §4.4.1: memory is protected from the responder before the upper layer gets at it, and that of
+    // cancelled calls likewise.
+    fn finish(&mut self, slot: u32, outcome: Result<Answer, CallFailure>, shared: &mut Shared) {
+        let Some(call) = self.calls.get_mut(slot) else { return };
+        if call.phase == Phase::Queued {
+            shared.counters.calls_queued = shared.counters.calls_queued.saturating_sub(1);
+        }
+        call.phase = Phase::Finishing;
+        call.outcome = Some(outcome);
+        call.message = None;
+        call.exposure.take_back(slot, &mut shared.out);
+        self.complete_if_safe(slot, shared);
+    }
+
+    /// Tells the caller once nothing is exposed any more.
+    fn complete_if_safe(&mut self, slot: u32, shared: &mut Shared) {
+        let id = CallId(self.calls.key(slot));
+        let Some(call) = self.calls.get_mut(slot) else { return };
+        if call.phase != Phase::Finishing || !call.exposure.is_over() {
+            return;
+        }
+        let Some(outcome) = call.outcome.take() else { return };
+        let result = outcome.and_then(|answer| answer.into_reply(call));
+        if result.is_ok() {
+            shared.counters.replies_received += 1;
+        }
+        shared.events.push_back(Event::CallFinished { id, result });
+        if call.sent && !call.answered {
+            call.phase = Phase::Abandoned;
+            call.exposure.drop_returned();
+            call.chunks.clear();
+        } else {
+            self.calls.remove(slot);
+        }
+    }
+
+    pub(super) fn invalidated(&mut self, slot: u32, part: u16, memory: Memory, shared: &mut Shared) {
+        if let Some(call) = self.calls.get_mut(slot) {
+            call.exposure.returned(part, Some(memory), &mut shared.counters);
+            self.complete_if_safe(slot, shared);
+        }
+    }
+
+    /// A region could not be invalidated.
+    // RFC 8166 §4.5.4: the connection is closed before the transaction is complete.
+    pub(super) fn invalidate_failed(&mut self, slot: u32, part: u16, shared: &mut Shared) {
+        if let Some(call) = self.calls.get_mut(slot) {
+            call.exposure.stuck(part);
+            let reason = DisconnectReason::Transport("memory could not be invalidated".into());
+            shared.fault.get_or_insert(CloseReason::Disconnected(reason));
+        }
+    }
+
+    /// The connection is closing: calls that were not sent will not be.
+    pub(super) fn fail_queued(&mut self, reason: &CloseReason, shared: &mut Shared) {
+        while let Some(key) = self.queue.pop_front() {
+            self.give_up(key, shared, |sent| CallFailure::Closed { reason: reason.clone(), sent });
+        }
+    }
+
+    /// The connection is gone.
+    pub(super) fn disconnected(&mut self, reason: &CloseReason, shared: &mut Shared) {
+        let slots: Vec<u32> = self.calls.indices().collect();
+        for slot in slots {
+            let Some(call) = self.calls.get_mut(slot) else { continue };
+            call.answered = true;
+            call.exposure.release_stuck(&mut shared.counters);
+            match call.phase {
+                Phase::Queued | Phase::Sent => {
+                    let failure = CallFailure::Closed { reason: reason.clone(), sent: call.sent };
+                    self.finish(slot, Err(failure), shared);
+                }
+                Phase::Finishing => self.complete_if_safe(slot, shared),
+                Phase::Abandoned => {
+                    self.calls.remove(slot);
+                }
+            }
+        }
+        self.queue.clear();
+        self.xids.clear();
+    }
+}
+
+/// Whether a call's deadline still matters.
+fn awaits(calls: &Slots<Call>, key: u64) -> bool {
+    let call = calls.index(key).and_then(|slot| calls.get(slot));
+    call.is_some_and(|call| matches!(call.phase, Phase::Queued | Phase::Sent))
+}
+
+fn landing_memory(
+    chunk: &mut ResultChunk,
+    pool: &crate::memory::BufferPool,
+) -> Result<crate::memory::PayloadBuf, CallFailure> {
+    let len = usize::try_from(chunk.max_len).map_err(|_| CallFailure::TooLarge("a result exceeds memory".into()))?;
+    match chunk.landing.take() {
+        None => Ok(pool.alloc(len)),
+        Some(landing) if landing.len() < len => {
+            Err(CallFailure::TooLarge(format!("a landing buffer of {} octets for a result of {len}", landing.len())))
+        }
+        Some(mut landing) => {
+            // No more is exposed than the result may take.
+            landing.truncate(len);
+            Ok(landing)
+        }
+    }
+}
+
+/// Checks what RFC 8166 §3.4.5 asks of positions: multiples of four, within 32 bits, ascending; and none is zero.
+fn check_positions(reduced: &[Reduced]) -> Result<(), &'static str> {
+    let mut next = 4;
+    for item in reduced {
+        if item.position % 4 != 0 || item.position < next {
+            return Err("its reduced items are not in ascending order at multiples of four");
+        }
+        if item.position > u64::from(u32::MAX) {
+            return Err("a reduced item lies beyond 4 GiB");
+        }
+        next = item.position.saturating_add(item.data.len() as u64);
+    }
+    Ok(())
+}
+
+/// A reply as its caller gets it.
+type Reply = Result<IncomingReply, CallFailure>;

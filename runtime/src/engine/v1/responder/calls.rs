@@ -1,0 +1,248 @@
+//! Calls as they arrive: what is checked before anything is done for them (RFC 8166 §4.5).
+
+use smallvec::SmallVec;
+
+use super::{Call, Outgoing, Pull, Responder, Stage};
+use crate::{
+    engine::{
+        Event, IncomingCall, Payload, ReplyToken,
+        chunks::Segment,
+        v1::{
+            errors::TransportError,
+            format::{self, Fixed, PROC_ERROR, REPLY, VERSION},
+            header::{RdmaBody, XdrReadList, XdrWriteChunk, XdrWriteList},
+            shared::Shared,
+        },
+    },
+    memory::MessageBuf,
+    provider::Handle,
+    xdr::{ReadChunk, padded_len},
+};
+
+#[expect(clippy::large_enum_variant, reason = "most verdicts are Serve, and go straight into a slot")]
+enum Verdict {
+    Discard(&'static str),
+    Refuse(TransportError, &'static str),
+    Serve(Call),
+}
+
+const fn refuse(why: &'static str) -> Verdict {
+    Verdict::Refuse(TransportError::Chunk, why)
+}
+
+impl Responder {
+    /// Handles a message received by a responder.
+    pub(in crate::engine::v1) fn receive(&mut self, message: MessageBuf, shared: &mut Shared) {
+        // RFC 8166 §4.5: a message shorter than a header is silently discarded before any parsing.
+        let Some(fixed) = Fixed::peek(&message) else { return shared.discard("shorter than a header") };
+        match self.judge(fixed, message, shared) {
+            Verdict::Discard(why) => shared.discard(why),
+            Verdict::Refuse(error, why) => {
+                tracing::debug!(xid = fixed.xid, why, "call refused");
+                self.held += 1;
+                self.outgoing.push_back(Outgoing::Error { xid: fixed.xid, vers: fixed.vers, error });
+            }
+            Verdict::Serve(call) => {
+                shared.counters.calls_received += 1;
+                self.held += 1;
+                self.xids.insert(fixed.xid);
+                let pull = call.pulls.iter().any(|pull| pull.len > 0);
+                let (slot, _) = self.calls.insert(call);
+                if pull { self.waiting.push_back(slot) } else { self.arrived(slot, shared) }
+            }
+        }
+    }
+
+    fn judge(&self, fixed: Fixed, mut message: MessageBuf, shared: &Shared) -> Verdict {
+        // RFC 8166 §4.2.4: silently discarded; the procedure's number is the same in all versions.
+        if fixed.proc == PROC_ERROR {
+            return Verdict::Discard("RDMA_ERROR sent to a responder");
+        }
+        // RFC 8166 §4.5.1.
+        if fixed.vers != VERSION {
+            return Verdict::Refuse(TransportError::Version, "version not supported");
+        }
+        // RFC 8166 §4.5.2: what cannot be parsed is answered with ERR_CHUNK.
+        let Ok((header, len)) = format::parse(&message) else { return refuse("malformed header") };
+        message.advance(len);
+        let (body, inline) = match header.rdma_body {
+            RdmaBody::RdmaMsg(body) => ((body.rdma_reads, body.rdma_writes, body.rdma_reply), Some(message)),
+            RdmaBody::RdmaNomsg(body) => ((body.rdma_reads, body.rdma_writes, body.rdma_reply), None),
+            // RFC 8166 §4.6.1.
+            RdmaBody::RdmaMsgp(_) => return refuse("RDMA_MSGP"),
+            // RFC 8166 §4.6.2.
+            RdmaBody::RdmaDone => return Verdict::Discard("RDMA_DONE"),
+            RdmaBody::RdmaError(_) => return Verdict::Discard("RDMA_ERROR sent to a responder"),
+        };
+        let (reads, writes, reply) = body;
+        if let Some(message) = &inline {
+            match format::message_type(message, fixed.xid) {
+                // RFC 8166 §4.5.2: XIDs of header and RPC message differ.
+                None => return refuse("no RPC message with the XID of its header"),
+                // This end makes no calls in the reverse direction (RFC 8167 §6).
+                Some(REPLY) => return Verdict::Discard("reply in the reverse direction"),
+                Some(_) => {}
+            }
+        }
+        // An XID stands for one call at a time: a second one cannot be told from the first by its reply.
+        if self.xids.contains(&fixed.xid) {
+            return Verdict::Discard("a call with its XID is in progress");
+        }
+        let limits = &shared.config;
+        let segments = reads.len() as u64
+            + format::segment_counts(&writes).sum::<u64>()
+            + reply.as_ref().map_or(0, |chunk| chunk.target.len() as u64);
+        if segments > u64::from(limits.max_segments) {
+            return refuse("too many segments");
+        }
+        let pulls = match read_chunks(&reads) {
+            Ok(pulls) => pulls,
+            Err(why) => return refuse(why),
+        };
+        let chunks = pulls.len() + writes.len() + usize::from(reply.is_some());
+        if chunks > limits.max_chunks as usize {
+            return refuse("too many chunks");
+        }
+        if let Err(why) = check_positions(&pulls, inline.as_ref().map(|message| message.len())) {
+            return refuse(why);
+        }
+        let sinks = writes.iter().map(|node| &node.entry).chain(&reply);
+        if sinks.flat_map(|chunk| &chunk.target).any(|segment| overflows(&segment.into())) {
+            return refuse("a segment's end overflows");
+        }
+        // At most `max_segments` lengths of 32 bits: the sum does not overflow.
+        let pull_len = pulls.iter().map(|pull| pull.len).sum();
+        // RFC 8166 §8.1.4: a responder is not obliged to pull what is unreasonably large.
+        if pull_len > limits.max_call_len.min(limits.max_pulled) {
+            return refuse("more to pull than a call may have");
+        }
+        // RFC 8166 §4.3.2.2, §4.3.3: the reply repeats the Write list and the Reply chunk.
+        let reply_segments = reply.as_ref().map(|chunk| chunk.target.len() as u64);
+        let reply_header = format::header_len(0, format::segment_counts(&writes), reply_segments);
+        let Some(max_inline) = shared.send_threshold.checked_sub(reply_header) else {
+            return refuse("more segments than fit in the reply's header");
+        };
+        let invalidate = first_handle(&reply, &writes, &pulls);
+        Verdict::Serve(Call {
+            xid: fixed.xid,
+            stage: Stage::Waiting,
+            inline,
+            pulls,
+            pull_len,
+            pending: 0,
+            writes,
+            reply,
+            max_inline,
+            invalidate,
+            announced: false,
+            delivered: false,
+        })
+    }
+
+    /// All of a call is here: hands it to the upper layer.
+    pub(super) fn arrived(&mut self, slot: u32, shared: &mut Shared) {
+        let token = ReplyToken(self.calls.key(slot));
+        let Some(call) = self.calls.get_mut(slot) else { return };
+        let mut pulls = call.pulls.iter_mut().map(|pull| (pull.position, pull.data.take().unwrap_or_default()));
+        let payload = match call.inline.take() {
+            Some(message) => Payload::Inline(message),
+            None => {
+                let (_, bytes) = pulls.next().unwrap_or_default();
+                match format::message_type(&bytes, call.xid) {
+                    // RFC 8166 §4.5.2.
+                    None => {
+                        drop(pulls);
+                        return self.refuse_call(slot, shared);
+                    }
+                    Some(REPLY) => {
+                        drop(pulls);
+                        shared.discard("reply in the reverse direction");
+                        return self.forget(slot);
+                    }
+                    Some(_) => Payload::Long(bytes),
+                }
+            }
+        };
+        let reads: SmallVec<[ReadChunk; 2]> = pulls.map(|(position, data)| ReadChunk { position, data }).collect();
+        call.stage = Stage::Served;
+        call.announced = true;
+        let xid = call.xid;
+        let Some(call) = self.calls.get(slot) else { return };
+        let reply = self.plan(call);
+        shared.events.push_back(Event::CallArrived(IncomingCall { token, xid, payload, reads, reply }));
+    }
+
+    /// Lets go of a call without an answer.
+    fn forget(&mut self, slot: u32) {
+        if let Some(call) = self.calls.remove(slot) {
+            self.xids.remove(&call.xid);
+            self.pulled = self.pulled.saturating_sub(call.pull_len);
+            self.held = self.held.saturating_sub(1);
+        }
+    }
+}
+
+fn overflows(segment: &Segment) -> bool {
+    segment.offset.checked_add(u64::from(segment.length)).is_none()
+}
+
+/// Groups read segments by position into Read chunks, in ascending order (RFC 8166 §3.4.5, §4.3.1).
+fn read_chunks(reads: &[XdrReadList]) -> Result<SmallVec<[Pull; 2]>, &'static str> {
+    let mut pulls: SmallVec<[Pull; 2]> = SmallVec::new();
+    for node in reads {
+        let position = node.entry.position;
+        let segment = Segment::from(&node.entry.target);
+        // RFC 8166 §3.4.5: the position is a multiple of four.
+        if position % 4 != 0 {
+            return Err("a Read chunk's position is not a multiple of four");
+        }
+        if overflows(&segment) {
+            return Err("a segment's end overflows");
+        }
+        // Segments of one chunk are nearly always together, chunks nearly always in order.
+        match pulls.binary_search_by_key(&position, |pull| pull.position) {
+            Ok(at) => {
+                if let Some(pull) = pulls.get_mut(at) {
+                    pull.push(segment);
+                }
+            }
+            Err(at) => pulls.insert(at, Pull::new(position, segment)),
+        }
+    }
+    Ok(pulls)
+}
+
+/// Checks that the Read chunks fit in the payload stream: of `inline` octets for RDMA_MSG, in a Position-Zero Read
+/// chunk for RDMA_NOMSG.
+fn check_positions(pulls: &[Pull], inline: Option<usize>) -> Result<(), &'static str> {
+    let (stream, chunks) = match (pulls, inline) {
+        // RFC 8166 §3.5.3, §4.5.2: without an inline payload stream there must be a chunk that holds it.
+        ([zero, rest @ ..], None) if zero.position == 0 => (zero.len, rest),
+        (_, None) => return Err("RDMA_NOMSG without a Position-Zero Read chunk"),
+        ([zero, ..], Some(_)) if zero.position == 0 => return Err("RDMA_MSG with a Position-Zero Read chunk"),
+        (chunks, Some(len)) => (len as u64, chunks),
+    };
+    let mut spliced = 0;
+    let mut end = 0;
+    for pull in chunks {
+        let position = u64::from(pull.position);
+        if position < end {
+            return Err("Read chunks overlap");
+        }
+        // RFC 8166 §3.4.5: positions count the stream with all chunks, and their padding, put back in.
+        if position - spliced > stream {
+            return Err("a Read chunk's position is beyond the payload stream");
+        }
+        let padded = usize::try_from(pull.len).map_or(u64::MAX, |len| padded_len(len) as u64);
+        spliced = spliced.saturating_add(padded);
+        end = position.saturating_add(padded);
+    }
+    Ok(())
+}
+
+/// The handle that the reply's Send may invalidate: of what the reply uses, if it can.
+fn first_handle(reply: &Option<XdrWriteChunk>, writes: &[XdrWriteList], pulls: &[Pull]) -> Option<Handle> {
+    let sinks = writes.iter().map(|node| &node.entry).chain(reply);
+    let mut handles = sinks.flat_map(|chunk| &chunk.target).map(|segment| Handle(segment.handle));
+    handles.next().or_else(|| pulls.first()?.first_handle())
+}

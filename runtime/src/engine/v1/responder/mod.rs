@@ -1,0 +1,202 @@
+//! The responder: calls of the peer's from their arrival to their reply.
+
+mod calls;
+mod pulls;
+mod replies;
+
+use std::collections::{HashSet, VecDeque};
+
+use smallvec::SmallVec;
+
+use self::pulls::Pull;
+use super::{
+    format::HeaderWriter,
+    header::{XdrWriteChunk, XdrWriteList},
+    shared::Shared,
+};
+use crate::{
+    engine::{Event, OutgoingReply, ReplyPlan, ReplyToken, credits::Receives, slots::Slots},
+    memory::MessageBuf,
+    provider::{Handle, QueuePair},
+};
+
+/// Where a call of the peer's is.
+#[derive(Debug)]
+enum Stage {
+    /// Its Read chunks are to be pulled when there is room for them.
+    Waiting,
+    /// Its Read chunks are being pulled.
+    Pulling,
+    /// It cannot be served; sinks of its Read chunks are being taken back.
+    Refused,
+    /// The upper layer has it.
+    Served,
+    /// Its reply is to go out.
+    Answered(Answer),
+    /// The last Send for it is under way.
+    Sending,
+    /// The connection is gone; sinks of its Read chunks are being taken back.
+    Lost,
+}
+
+#[derive(Debug)]
+enum Answer {
+    Reply(OutgoingReply),
+    /// RDMA_ERROR with ERR_CHUNK.
+    ChunkError,
+}
+
+#[derive(Debug)]
+struct Call {
+    xid: u32,
+    stage: Stage,
+    /// The payload stream, where it came inline.
+    inline: Option<MessageBuf>,
+    /// Its Read chunks in ascending order of position.
+    pulls: SmallVec<[Pull; 2]>,
+    /// Octets of them.
+    pull_len: u64,
+    /// RDMA Reads and sinks that are not back.
+    pending: u32,
+    writes: Vec<XdrWriteList>,
+    reply: Option<XdrWriteChunk>,
+    /// Most octets of payload stream that fit inline.
+    max_inline: u64,
+    /// A handle of the call's that the reply may invalidate.
+    invalidate: Option<Handle>,
+    /// Whether the upper layer has been told of it.
+    announced: bool,
+    /// Whether what was sent is the reply asked for.
+    delivered: bool,
+}
+
+/// What is to be sent, in order.
+#[derive(Debug)]
+enum Outgoing {
+    /// The answer to the call in this slot.
+    Answer(u32),
+    /// An RDMA_ERROR that refers to no known call.
+    Error { xid: u32, vers: u32, error: super::errors::TransportError },
+}
+
+/// The responder's side of a connection.
+#[derive(Debug)]
+pub(super) struct Responder {
+    calls: Slots<Call>,
+    /// XIDs of calls that have not been answered.
+    xids: HashSet<u32>,
+    /// Calls to be pulled when there is room, in order of arrival.
+    waiting: VecDeque<u32>,
+    /// Calls with RDMA Reads still to be posted.
+    reading: VecDeque<u32>,
+    /// RDMA Reads under way.
+    reads: u32,
+    /// Octets being pulled, or pulled and not answered.
+    pulled: u64,
+    outgoing: VecDeque<Outgoing>,
+    /// Sends under way.
+    sends: usize,
+    /// Messages that hold back their Receives: calls not answered, and errors not sent.
+    held: usize,
+    /// Sinks registered.
+    sinks: u32,
+    /// Whether both ends agreed on Send with Invalidate (RFC 8797 §4.1).
+    invalidate: bool,
+    header: HeaderWriter,
+}
+
+impl Responder {
+    pub(super) fn new(invalidate: bool) -> Self {
+        Self {
+            calls: Slots::default(),
+            xids: HashSet::new(),
+            waiting: VecDeque::new(),
+            reading: VecDeque::new(),
+            reads: 0,
+            pulled: 0,
+            outgoing: VecDeque::new(),
+            sends: 0,
+            held: 0,
+            sinks: 0,
+            invalidate,
+            header: HeaderWriter::default(),
+        }
+    }
+
+    /// Messages that hold back their Receives.
+    pub(super) fn held(&self) -> usize {
+        self.held
+    }
+
+    /// Whether no memory is registered for RDMA Reads.
+    pub(super) fn is_idle(&self) -> bool {
+        self.sinks == 0
+    }
+
+    /// What the requester provided for its reply.
+    fn plan(&self, call: &Call) -> ReplyPlan {
+        let capacity = |chunk: &XdrWriteChunk| chunk.target.iter().map(|segment| u64::from(segment.length)).sum();
+        ReplyPlan {
+            // RFC 8166 §4.3.2.3: an empty Write chunk forces its item inline.
+            write_chunks: call
+                .writes
+                .iter()
+                .map(|node| (!node.entry.target.is_empty()).then(|| capacity(&node.entry)))
+                .collect(),
+            reply_chunk: call.reply.as_ref().map(capacity),
+            max_inline: call.max_inline,
+        }
+    }
+
+    /// The upper layer's reply to a call.
+    pub(super) fn reply(&mut self, token: ReplyToken, reply: OutgoingReply) {
+        self.answer(token, Answer::Reply(reply));
+    }
+
+    /// The upper layer wants the call refused by the transport.
+    pub(super) fn reply_error(&mut self, token: ReplyToken) {
+        self.answer(token, Answer::ChunkError);
+    }
+
+    fn answer(&mut self, token: ReplyToken, answer: Answer) {
+        // A token of a connection that is gone, or used twice, refers to nothing.
+        let Some(slot) = self.calls.index(token.0) else { return };
+        let Some(call) = self.calls.get_mut(slot) else { return };
+        if matches!(call.stage, Stage::Served) {
+            call.stage = Stage::Answered(answer);
+            self.outgoing.push_back(Outgoing::Answer(slot));
+        }
+    }
+
+    /// Posts what is due: RDMA Reads, then replies.
+    pub(super) fn poll_work(&mut self, qp: &mut impl QueuePair, receives: &mut Receives, shared: &mut Shared) {
+        self.admit(qp, shared);
+        self.post_reads(qp, shared);
+        self.post_answers(qp, receives, shared);
+    }
+
+    /// The connection is gone.
+    pub(super) fn disconnected(&mut self, shared: &mut Shared) {
+        let slots: Vec<u32> = self.calls.indices().collect();
+        for slot in slots {
+            let token = ReplyToken(self.calls.key(slot));
+            let Some(call) = self.calls.get_mut(slot) else { continue };
+            if call.announced {
+                shared.events.push_back(Event::ReplySent { token, delivered: false });
+            }
+            call.stage = Stage::Lost;
+            call.inline = None;
+            for (part, pull) in call.pulls.iter_mut().enumerate() {
+                pull.take_back(slot, part, &mut shared.out);
+            }
+            if call.pulls.iter().all(|pull| !pull.is_registered()) {
+                self.calls.remove(slot);
+            }
+        }
+        self.xids.clear();
+        self.waiting.clear();
+        self.reading.clear();
+        self.outgoing.clear();
+        (self.reads, self.pulled, self.sends, self.held) = (0, 0, 0, 0);
+    }
+}

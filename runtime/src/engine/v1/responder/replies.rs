@@ -1,0 +1,186 @@
+//! Replies: results pushed by RDMA Write, then the Send (RFC 8166 §3.4.6, §3.5.3, §4.3).
+
+use smallvec::SmallVec;
+
+use super::{Answer, Call, Outgoing, Responder, Stage};
+use crate::{
+    engine::{
+        Event, OutgoingReply, ReplyToken,
+        chunks::{Segment, Walk},
+        credits::{Receives, SPARE_RECEIVES},
+        v1::{
+            errors::TransportError,
+            format::{self, Body},
+            header::{XdrRdmaSegment, XdrWriteChunk},
+            shared::Shared,
+        },
+        work::Work,
+    },
+    memory::MessageBuf,
+    provider::{QueuePair, WorkRequest},
+};
+
+impl Responder {
+    /// Sends answers in the order they were given.
+    pub(super) fn post_answers(&mut self, qp: &mut impl QueuePair, receives: &mut Receives, shared: &mut Shared) {
+        // A peer that does not read what it is sent gets no more than this: its Receives are not renewed either.
+        let window = shared.config.credits.max(1) as usize + SPARE_RECEIVES;
+        while self.sends < window {
+            let Some(next) = self.outgoing.pop_front() else { break };
+            // RFC 8166 §3.3.1: the Receive that a reply's credit stands for is there before the reply is sent.
+            self.held = self.held.saturating_sub(1);
+            receives.top_up(qp, self.held);
+            self.sends += 1;
+            match next {
+                Outgoing::Error { xid, vers, error } => {
+                    self.post_error(qp, xid, vers, error, Work::ErrorSend, shared);
+                }
+                Outgoing::Answer(slot) => self.post_answer(slot, qp, shared),
+            }
+        }
+    }
+
+    fn post_answer(&mut self, slot: u32, qp: &mut impl QueuePair, shared: &mut Shared) {
+        let Some(call) = self.calls.get_mut(slot) else { return };
+        let Stage::Answered(answer) = std::mem::replace(&mut call.stage, Stage::Sending) else { return };
+        let xid = call.xid;
+        self.xids.remove(&xid);
+        self.pulled = self.pulled.saturating_sub(call.pull_len);
+        let reply = match answer {
+            Answer::Reply(reply) => reply,
+            Answer::ChunkError => {
+                call.delivered = true;
+                return self.post_error(
+                    qp,
+                    xid,
+                    format::VERSION,
+                    TransportError::Chunk,
+                    Work::ReplySend { slot },
+                    shared,
+                );
+            }
+        };
+        let Some(fitted) = Fitted::fit(call, &reply) else {
+            // RFC 8166 §4.5.3: too large for the chunks provided: found out before anything is written.
+            call.delivered = false;
+            return self.post_error(qp, xid, format::VERSION, TransportError::Chunk, Work::ReplySend { slot }, shared);
+        };
+        call.delivered = true;
+        let (mut writes, mut reply_chunk) = (std::mem::take(&mut call.writes), call.reply.take());
+        let invalidate = call.invalidate.filter(|_| self.invalidate && qp.remote_invalidation());
+
+        let max = shared.max_transfer;
+        for (node, data) in writes.iter_mut().zip(fitted.results) {
+            push(&mut node.entry, data.unwrap_or_default(), slot, max, qp, shared);
+        }
+        let mut message = reply.message;
+        // RFC 8166 §4.2.1: the XIDs of header and RPC message are the same.
+        format::set_xid(&mut message, xid);
+        let credits = shared.config.credits.max(1);
+        let pool = shared.config.pool.clone();
+        let message = if fitted.long {
+            if let Some(chunk) = &mut reply_chunk {
+                push(chunk, message.freeze(), slot, max, qp, shared);
+            }
+            let header = self.header.reply_header(xid, credits, Body::Nomsg, writes, reply_chunk);
+            format::alone(header, 0, &pool)
+        } else {
+            if let Some(chunk) = &mut reply_chunk {
+                // RFC 8166 §4.3.3: the Reply chunk is returned even when unused.
+                chunk.target.iter_mut().for_each(|segment| segment.length = 0);
+            }
+            let header = self.header.reply_header(xid, credits, Body::Msg, writes, reply_chunk);
+            format::attach(header, message, &pool)
+        };
+        shared.counters.replies_sent += 1;
+        shared.counters.sent += message.len() as u64;
+        qp.post(WorkRequest::Send { id: Work::ReplySend { slot }.id(), message, invalidate, solicited: false });
+    }
+
+    /// Sends RDMA_ERROR (RFC 8166 §4.5). It invalidates nothing.
+    fn post_error(
+        &mut self,
+        qp: &mut impl QueuePair,
+        xid: u32,
+        vers: u32,
+        error: TransportError,
+        work: Work,
+        shared: &mut Shared,
+    ) {
+        let header = self.header.error(xid, vers, shared.config.credits.max(1), error.into());
+        let message: MessageBuf = format::alone(header, 0, &shared.config.pool);
+        shared.counters.errors_sent += 1;
+        shared.counters.sent += message.len() as u64;
+        qp.post(WorkRequest::Send { id: work.id(), message, invalidate: None, solicited: false });
+    }
+
+    /// A Send is over; `ok` when it was handed to the transport.
+    pub(in crate::engine::v1) fn sent(&mut self, slot: Option<u32>, ok: bool, shared: &mut Shared) {
+        self.sends = self.sends.saturating_sub(1);
+        let Some(slot) = slot else { return };
+        let token = ReplyToken(self.calls.key(slot));
+        if let Some(call) = self.calls.remove(slot)
+            && call.announced
+        {
+            shared.events.push_back(Event::ReplySent { token, delivered: ok && call.delivered });
+        }
+    }
+}
+
+/// A reply, fitted into what the requester provided.
+struct Fitted {
+    /// For each Write chunk, the result that goes into it.
+    results: SmallVec<[Option<bytes::Bytes>; 2]>,
+    /// Whether the payload stream goes into the Reply chunk.
+    long: bool,
+}
+
+impl Fitted {
+    fn fit(call: &Call, reply: &OutgoingReply) -> Option<Self> {
+        let mut results: SmallVec<[Option<bytes::Bytes>; 2]> = call.writes.iter().map(|_| None).collect();
+        for item in &reply.reduced {
+            let capacity = capacity(&call.writes.get(item.chunk)?.entry);
+            let place = results.get_mut(item.chunk)?;
+            // RFC 8166 §3.4.4.4: one item a chunk. §4.3.2.3: none in an empty Write chunk.
+            if place.is_some() || item.data.len() as u64 > capacity {
+                return None;
+            }
+            *place = Some(item.data.clone());
+        }
+        let len = reply.message.len() as u64;
+        // RFC 8166 §3.5.3: the Reply chunk is used when the reduced payload stream does not fit inline.
+        let long = len > call.max_inline;
+        let fits = len >= 8 && (!long || call.reply.as_ref().is_some_and(|chunk| capacity(chunk) >= len));
+        fits.then_some(Self { results, long })
+    }
+}
+
+fn capacity(chunk: &XdrWriteChunk) -> u64 {
+    chunk.target.iter().map(|segment| u64::from(segment.length)).sum()
+}
+
+/// Writes `data`, which fits, into a chunk, and sets the segments' lengths to what was written.
+// RFC 8166 §3.4.6: contiguously, in segment order; the segments are returned with the lengths in use.
+// §3.4.6.2: without padding.
+fn push(
+    chunk: &mut XdrWriteChunk,
+    data: bytes::Bytes,
+    slot: u32,
+    max: u32,
+    qp: &mut impl QueuePair,
+    shared: &mut Shared,
+) {
+    let segments: SmallVec<[Segment; 4]> = chunk.target.iter().map(Segment::from).collect();
+    let mut walk = Walk::default();
+    while let Some(transfer) = walk.next(&segments, data.len() as u64, max) {
+        let start = transfer.at as usize;
+        let source = data.slice(start..start + transfer.len as usize);
+        shared.counters.rdma_written += u64::from(transfer.len);
+        qp.post(WorkRequest::Write { id: Work::Push { slot }.id(), source, remote: transfer.remote });
+    }
+    let mut left = data.len() as u64;
+    for XdrRdmaSegment { length, .. } in &mut chunk.target {
+        *length = u64::from(*length).min(left) as u32;
+        left -= u64::from(*length);
+    }
+}

@@ -1,0 +1,73 @@
+//! Numbers of work requests: what a completion is about.
+
+use crate::provider::WrId;
+
+/// What a work request was posted for. `slot` is the call's; a slot is not reused before its work is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Work {
+    /// The Send of a call.
+    CallSend { slot: u32 },
+    /// Taking back region `part` that was exposed for a call.
+    CallInvalidate { slot: u32, part: u16 },
+    /// An RDMA Read of a served call's Read chunk `part`.
+    Pull { slot: u32, part: u16 },
+    /// Taking back the sink of a served call's Read chunk `part`.
+    PullInvalidate { slot: u32, part: u16 },
+    /// An RDMA Write of a reply.
+    Push { slot: u32 },
+    /// The Send of a reply or of a transport error that refers to a served call.
+    ReplySend { slot: u32 },
+    /// The Send of a transport error that refers to no served call.
+    ErrorSend,
+}
+
+impl Work {
+    pub(super) fn id(self) -> WrId {
+        let (kind, part, slot) = match self {
+            Self::CallSend { slot } => (1, 0, slot),
+            Self::CallInvalidate { slot, part } => (2, part, slot),
+            Self::Pull { slot, part } => (3, part, slot),
+            Self::PullInvalidate { slot, part } => (4, part, slot),
+            Self::Push { slot } => (5, 0, slot),
+            Self::ReplySend { slot } => (6, 0, slot),
+            Self::ErrorSend => (7, 0, 0),
+        };
+        WrId(kind << 48 | u64::from(part) << 32 | u64::from(slot))
+    }
+
+    pub(super) fn of(id: WrId) -> Option<Self> {
+        let (slot, part) = (id.0 as u32, (id.0 >> 32) as u16);
+        Some(match id.0 >> 48 {
+            1 => Self::CallSend { slot },
+            2 => Self::CallInvalidate { slot, part },
+            3 => Self::Pull { slot, part },
+            4 => Self::PullInvalidate { slot, part },
+            5 => Self::Push { slot },
+            6 => Self::ReplySend { slot },
+            7 => Self::ErrorSend,
+            _ => return None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn round_trip() {
+        let (slot, part) = (u32::MAX, u16::MAX);
+        for work in [
+            Work::CallSend { slot },
+            Work::CallInvalidate { slot, part },
+            Work::Pull { slot: 1, part },
+            Work::PullInvalidate { slot, part: 2 },
+            Work::Push { slot },
+            Work::ReplySend { slot: 3 },
+            Work::ErrorSend,
+        ] {
+            assert_eq!(Work::of(work.id()), Some(work));
+        }
+        assert_eq!(Work::of(WrId(0)), None);
+    }
+}

@@ -1,0 +1,369 @@
+//! What lies between two simulated queue pairs, and happens step by step.
+
+use std::{
+    collections::VecDeque,
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::Waker,
+};
+
+use super::{End, EndConfig, Fault, SimConfig, registry::Registry, rng::Rng};
+use crate::{
+    memory::{MessageBuf, PayloadBuf},
+    provider::{
+        Access, Completion, DisconnectReason, Handle, Memory, Region, RegisterError, RemoteMemory, WorkError,
+        WorkRequest, WrId,
+    },
+};
+
+/// An RDMA Read under way.
+#[derive(Debug)]
+struct Reading {
+    id: WrId,
+    sink: Handle,
+    sink_offset: u64,
+    remote: RemoteMemory,
+    len: u32,
+}
+
+#[derive(Debug)]
+struct Side {
+    config: EndConfig,
+    registry: Registry,
+    requests: VecDeque<WorkRequest>,
+    reading: VecDeque<Reading>,
+    receives: usize,
+    completions: VecDeque<Completion>,
+    waker: Option<Waker>,
+    /// To be closed once its requests have gone out.
+    closing: bool,
+    sends: u64,
+    registrations: u64,
+}
+
+#[derive(Debug)]
+struct Inner {
+    sides: [Side; 2],
+    faults: Vec<Fault>,
+    rng: Rng,
+    steps: u64,
+    stepped: bool,
+    up: bool,
+}
+
+/// What can be done next.
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    /// The first work request of this end.
+    Request(End),
+    /// The peer's answer to the first RDMA Read of this end.
+    Response(End),
+    /// This end closes.
+    Close(End),
+}
+
+/// The network between two simulated queue pairs; clones are the same network.
+#[derive(Clone)]
+pub struct Network(Arc<Mutex<Inner>>);
+
+impl fmt::Debug for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let inner = self.lock();
+        f.debug_struct("Network").field("steps", &inner.steps).field("up", &inner.up).finish()
+    }
+}
+
+impl Network {
+    pub(super) fn new(config: SimConfig) -> Self {
+        let mut rng = Rng::new(config.seed);
+        let sides = config.ends.map(|end| Side {
+            receives: end.receives,
+            config: end,
+            registry: Registry::new(rng.next()),
+            requests: VecDeque::new(),
+            reading: VecDeque::new(),
+            completions: VecDeque::new(),
+            waker: None,
+            closing: false,
+            sends: 0,
+            registrations: 0,
+        });
+        let inner = Inner { sides, faults: config.faults, rng, steps: 0, stepped: config.stepped, up: true };
+        Self(Arc::new(Mutex::new(inner)))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does one thing, chosen at random among those that can happen next; `false` when there is none.
+    pub fn step(&self) -> bool {
+        self.lock().step()
+    }
+
+    /// Steps done so far.
+    #[must_use]
+    pub fn steps(&self) -> u64 {
+        self.lock().steps
+    }
+
+    /// Loses the connection now.
+    pub fn cut(&self) {
+        self.lock().lose("cut");
+    }
+
+    /// Regions that this end has registered.
+    #[must_use]
+    pub fn registered(&self, end: End) -> usize {
+        self.lock().sides[end.index()].registry.len()
+    }
+
+    /// Receives that this end has posted and that no message has taken.
+    #[must_use]
+    pub fn receives(&self, end: End) -> usize {
+        self.lock().sides[end.index()].receives
+    }
+
+    pub(super) fn register(&self, end: End, memory: Memory, access: Access) -> Result<Region, RegisterError> {
+        let mut inner = self.lock();
+        let up = inner.up;
+        let side = &mut inner.sides[end.index()];
+        let nth = side.registrations;
+        side.registrations += 1;
+        let refused = inner.faults.contains(&Fault::RefuseRegistration { end, nth });
+        let reason = match Registry::refusal(&memory, access) {
+            Some(reason) => reason,
+            None if !up => "the connection is gone",
+            None if refused => "out of handles",
+            None => return Ok(inner.sides[end.index()].registry.register(memory, access)),
+        };
+        Err(RegisterError { reason: reason.into(), memory })
+    }
+
+    pub(super) fn post(&self, end: End, request: WorkRequest) {
+        let mut inner = self.lock();
+        inner.sides[end.index()].requests.push_back(request);
+        if !inner.up {
+            inner.flush(end);
+        }
+    }
+
+    pub(super) fn post_receives(&self, end: End, count: usize) {
+        self.lock().sides[end.index()].receives += count;
+    }
+
+    /// Appends what has completed; otherwise remembers whom to wake.
+    pub(super) fn poll(&self, end: End, waker: &Waker, completions: &mut Vec<Completion>) -> bool {
+        let mut inner = self.lock();
+        if !inner.stepped {
+            while inner.step() {}
+        }
+        let side = &mut inner.sides[end.index()];
+        if side.completions.is_empty() {
+            side.waker = Some(waker.clone());
+            return false;
+        }
+        completions.extend(side.completions.drain(..));
+        true
+    }
+
+    pub(super) fn disconnect(&self, end: End) {
+        self.lock().sides[end.index()].closing = true;
+    }
+
+    /// The queue pair was dropped.
+    pub(super) fn hang_up(&self, end: End) {
+        let mut inner = self.lock();
+        // Its work requests, and its memory, go with it.
+        inner.sides[end.index()].requests.clear();
+        inner.down(end, DisconnectReason::Local, DisconnectReason::Remote);
+    }
+
+    pub(super) fn with_config<T>(&self, end: End, read: impl FnOnce(&EndConfig) -> T) -> T {
+        read(&self.lock().sides[end.index()].config)
+    }
+}
+
+impl Inner {
+    fn side(&mut self, end: End) -> &mut Side {
+        &mut self.sides[end.index()]
+    }
+
+    fn complete(&mut self, end: End, completion: Completion) {
+        let side = self.side(end);
+        side.completions.push_back(completion);
+        if let Some(waker) = side.waker.take() {
+            waker.wake();
+        }
+    }
+
+    fn possible(&self) -> Vec<Step> {
+        let mut steps = Vec::new();
+        for end in [End::A, End::B] {
+            let side = &self.sides[end.index()];
+            match side.requests.front() {
+                // An RDMA Read too many holds up what follows.
+                Some(WorkRequest::Read { .. }) if side.reading.len() >= side.config.max_reads as usize => {}
+                Some(_) => steps.push(Step::Request(end)),
+                None if side.closing && side.reading.is_empty() => steps.push(Step::Close(end)),
+                None => {}
+            }
+            if !side.reading.is_empty() {
+                steps.push(Step::Response(end));
+            }
+        }
+        steps
+    }
+
+    fn step(&mut self) -> bool {
+        if !self.up {
+            return false;
+        }
+        let steps = self.possible();
+        if steps.is_empty() {
+            return false;
+        }
+        let now = self.steps;
+        self.steps += 1;
+        if self.faults.contains(&Fault::Disconnect(now)) {
+            self.lose("simulated loss");
+            return true;
+        }
+        let chosen = self.rng.below(steps.len());
+        match steps[chosen] {
+            Step::Request(end) => {
+                if let Some(request) = self.side(end).requests.pop_front() {
+                    self.carry_out(end, request);
+                }
+            }
+            Step::Response(end) => {
+                if let Some(reading) = self.side(end).reading.pop_front() {
+                    self.respond(end, reading);
+                }
+            }
+            Step::Close(end) => self.down(end, DisconnectReason::Local, DisconnectReason::Remote),
+        }
+        true
+    }
+
+    fn carry_out(&mut self, end: End, request: WorkRequest) {
+        let max = self.side(end).config.max_transfer;
+        match request {
+            WorkRequest::Invalidate { id, handle } => self.invalidate(end, id, handle),
+            WorkRequest::Send { id, message, invalidate, .. } => self.send(end, id, message, invalidate),
+            WorkRequest::Write { id, source, remote } => {
+                if source.len() > max as usize {
+                    return self.local_error(end, id, "longer than a transfer may be");
+                }
+                match self.side(end.other()).registry.write(remote, &source) {
+                    Ok(()) => self.complete(end, Completion::Written { id }),
+                    Err(what) => self.remote_access_error(end, id, what),
+                }
+            }
+            WorkRequest::Read { id, sink, sink_offset, remote, len } => {
+                if len > max {
+                    return self.local_error(end, id, "longer than a transfer may be");
+                }
+                self.side(end).reading.push_back(Reading { id, sink, sink_offset, remote, len });
+            }
+        }
+    }
+
+    fn respond(&mut self, end: End, reading: Reading) {
+        let data = match self.side(end.other()).registry.read(reading.remote, reading.len) {
+            Ok(data) => data,
+            Err(what) => return self.remote_access_error(end, reading.id, what),
+        };
+        match self.side(end).registry.place(reading.sink, reading.sink_offset, &data) {
+            Ok(()) => self.complete(end, Completion::Read { id: reading.id }),
+            Err(what) => self.local_error(end, reading.id, &what),
+        }
+    }
+
+    fn send(&mut self, end: End, id: WrId, message: MessageBuf, invalidate: Option<Handle>) {
+        let nth = self.side(end).sends;
+        self.side(end).sends += 1;
+        let mut octets = message.to_vec();
+        for fault in &self.faults {
+            match *fault {
+                Fault::Truncate { end: who, nth: n, len } if (who, n) == (end, nth) => octets.truncate(len),
+                Fault::Garble { end: who, nth: n, at, mask } if (who, n) == (end, nth) => {
+                    if let Some(octet) = octets.get_mut(at) {
+                        *octet ^= mask;
+                    }
+                }
+                _ => {}
+            }
+        }
+        let peer = self.side(end.other());
+        if peer.receives == 0 {
+            return self.lose("a Send met no Receive");
+        }
+        if octets.len() > peer.config.receive_size {
+            return self.lose("a Send was larger than the Receive it met");
+        }
+        if let Some(handle) = invalidate
+            && !(peer.config.remote_invalidation && peer.registry.invalidate(handle))
+        {
+            return self.remote_access_error(end, id, format!("{handle:?} cannot be invalidated"));
+        }
+        peer.receives -= 1;
+        let mut memory: PayloadBuf = peer.config.pool.alloc(peer.config.receive_size);
+        memory[..octets.len()].copy_from_slice(&octets);
+        let message = MessageBuf::received(memory, octets.len());
+        self.complete(end.other(), Completion::Received { message, invalidated: invalidate });
+        self.complete(end, Completion::Sent { id });
+    }
+
+    fn invalidate(&mut self, end: End, id: WrId, handle: Handle) {
+        let completion = match self.side(end).registry.remove(handle) {
+            Some(memory) => Completion::Invalidated { id, memory },
+            None => Completion::Failed { id, error: WorkError::Local(format!("{handle:?} names no memory")) },
+        };
+        self.complete(end, completion);
+    }
+
+    fn local_error(&mut self, end: End, id: WrId, what: &str) {
+        self.complete(end, Completion::Failed { id, error: WorkError::Local(what.into()) });
+        self.down(end, DisconnectReason::Transport(what.into()), DisconnectReason::Remote);
+    }
+
+    fn remote_access_error(&mut self, end: End, id: WrId, what: String) {
+        self.complete(end, Completion::Failed { id, error: WorkError::RemoteAccess(what.clone()) });
+        self.down(end, DisconnectReason::ReportedByPeer(what.clone()), DisconnectReason::PeerViolation(what));
+    }
+
+    fn lose(&mut self, why: &str) {
+        let reason = DisconnectReason::Transport(why.into());
+        self.down(End::A, reason.clone(), reason);
+    }
+
+    /// Ends the connection; `end` is told `here`, its peer `there`.
+    fn down(&mut self, end: End, here: DisconnectReason, there: DisconnectReason) {
+        if !self.up {
+            return;
+        }
+        self.up = false;
+        for (end, reason) in [(end, here), (end.other(), there)] {
+            for reading in std::mem::take(&mut self.side(end).reading) {
+                self.complete(end, Completion::Failed { id: reading.id, error: WorkError::Flushed });
+            }
+            self.flush(end);
+            self.complete(end, Completion::Disconnected { reason });
+        }
+    }
+
+    /// Ends what is posted on a connection that is gone; only invalidation goes on working.
+    fn flush(&mut self, end: End) {
+        for request in std::mem::take(&mut self.side(end).requests) {
+            let id = match request {
+                WorkRequest::Invalidate { id, handle } => {
+                    self.invalidate(end, id, handle);
+                    continue;
+                }
+                WorkRequest::Send { id, .. } | WorkRequest::Read { id, .. } | WorkRequest::Write { id, .. } => id,
+            };
+            self.complete(end, Completion::Failed { id, error: WorkError::Flushed });
+        }
+    }
+}

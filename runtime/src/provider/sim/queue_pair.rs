@@ -1,0 +1,70 @@
+//! A simulated queue pair.
+
+use std::task::{Context, Poll};
+
+use super::{End, Network};
+use crate::provider::{Access, Completion, Memory, QueuePair, Region, RegisterError, WorkRequest};
+
+/// One end of a simulated connection. Dropping it ends the connection.
+#[derive(Debug)]
+pub struct SimQueuePair {
+    network: Network,
+    end: End,
+}
+
+impl SimQueuePair {
+    pub(super) fn new(network: Network, end: End) -> Self {
+        Self { network, end }
+    }
+
+    /// The network it is attached to.
+    #[must_use]
+    pub fn network(&self) -> &Network {
+        &self.network
+    }
+}
+
+impl Drop for SimQueuePair {
+    fn drop(&mut self) {
+        self.network.hang_up(self.end);
+    }
+}
+
+impl QueuePair for SimQueuePair {
+    fn register(&mut self, memory: Memory, access: Access) -> Result<Region, RegisterError> {
+        self.network.register(self.end, memory, access)
+    }
+
+    fn post(&mut self, request: WorkRequest) {
+        self.network.post(self.end, request);
+    }
+
+    fn post_receives(&mut self, count: usize) {
+        self.network.post_receives(self.end, count);
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>, completions: &mut Vec<Completion>) -> Poll<()> {
+        if self.network.poll(self.end, cx.waker(), completions) { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    fn disconnect(&mut self) {
+        self.network.disconnect(self.end);
+    }
+
+    fn max_reads(&self) -> u32 {
+        self.network.with_config(self.end, |config| config.max_reads)
+    }
+
+    fn max_transfer(&self) -> u32 {
+        self.network.with_config(self.end, |config| config.max_transfer)
+    }
+
+    fn remote_invalidation(&self) -> bool {
+        self.network.with_config(self.end, |config| config.remote_invalidation)
+    }
+
+    fn copied_payload(&self) -> u64 {
+        // What is copied here is what a network would carry.
+        0
+    }
+}

@@ -1,0 +1,120 @@
+//! Registered memory of one end: handles, access rights, bounds.
+
+use std::collections::{HashMap, HashSet};
+
+use super::rng::Rng;
+use crate::provider::{Access, Handle, Memory, Region, RemoteMemory};
+
+#[derive(Debug)]
+struct Registration {
+    memory: Memory,
+    access: Access,
+    base: u64,
+    /// Whether the peer's Send with Invalidate has ended it.
+    invalid: bool,
+}
+
+/// One end's registrations: its protection domain.
+#[derive(Debug)]
+pub(super) struct Registry {
+    live: HashMap<Handle, Registration>,
+    used: HashSet<Handle>,
+    rng: Rng,
+}
+
+impl Registry {
+    pub(super) fn new(seed: u64) -> Self {
+        Self { live: HashMap::new(), used: HashSet::new(), rng: Rng::new(seed) }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.live.len()
+    }
+
+    /// Why `memory` cannot have `access`, if so.
+    pub(super) fn refusal(memory: &Memory, access: Access) -> Option<&'static str> {
+        match (memory, access) {
+            (memory, _) if memory.is_empty() => Some("no octets"),
+            (Memory::Source(_), Access::RemoteWrite | Access::ReadSink) => Some("shared memory cannot be written to"),
+            _ => None,
+        }
+    }
+
+    pub(super) fn register(&mut self, memory: Memory, access: Access) -> Region {
+        let handle = loop {
+            // Never one that named other memory (RFC 5042 §7.1).
+            let handle = Handle(self.rng.next() as u32);
+            if self.used.insert(handle) {
+                break handle;
+            }
+        };
+        // Any base will do, so that nobody takes offsets for granted.
+        let base = self.rng.next() >> 16;
+        self.live.insert(handle, Registration { memory, access, base, invalid: false });
+        Region { handle, base }
+    }
+
+    /// Takes a registration back.
+    pub(super) fn remove(&mut self, handle: Handle) -> Option<Memory> {
+        self.live.remove(&handle).map(|registration| registration.memory)
+    }
+
+    /// The peer's Send with Invalidate: `false` for a handle that never was.
+    pub(super) fn invalidate(&mut self, handle: Handle) -> bool {
+        if let Some(registration) = self.live.get_mut(&handle) {
+            registration.invalid = true;
+        }
+        self.used.contains(&handle)
+    }
+
+    fn range(&mut self, remote: RemoteMemory, len: u64, access: Access) -> Result<(&mut Memory, usize), String> {
+        let handle = remote.handle;
+        let registration = self.live.get_mut(&handle).filter(|registration| !registration.invalid);
+        let registration = registration.ok_or_else(|| format!("{handle:?} names no memory"))?;
+        if registration.access != access {
+            return Err(format!("{handle:?} does not allow {access:?}"));
+        }
+        let start = remote.offset.checked_sub(registration.base);
+        let end = start.and_then(|start| start.checked_add(len));
+        match (start, end) {
+            (Some(start), Some(end)) if end <= registration.memory.len() as u64 => {
+                Ok((&mut registration.memory, start as usize))
+            }
+            _ => Err(format!("{len} octets at {:#x} are outside {handle:?}", remote.offset)),
+        }
+    }
+
+    /// The peer's RDMA Write.
+    pub(super) fn write(&mut self, remote: RemoteMemory, data: &[u8]) -> Result<(), String> {
+        match self.range(remote, data.len() as u64, Access::RemoteWrite)? {
+            (Memory::Sink(buf), start) => {
+                buf[start..start + data.len()].copy_from_slice(data);
+                Ok(())
+            }
+            (Memory::Source(_), _) => Err("shared memory cannot be written to".into()),
+        }
+    }
+
+    /// The peer's RDMA Read.
+    pub(super) fn read(&mut self, remote: RemoteMemory, len: u32) -> Result<Vec<u8>, String> {
+        let (memory, start) = self.range(remote, u64::from(len), Access::RemoteRead)?;
+        let octets: &[u8] = match memory {
+            Memory::Source(bytes) => bytes,
+            Memory::Sink(buf) => buf,
+        };
+        Ok(octets[start..start + len as usize].to_vec())
+    }
+
+    /// The response to an RDMA Read of this end's.
+    pub(super) fn place(&mut self, sink: Handle, at: u64, data: &[u8]) -> Result<(), String> {
+        let registration = self.live.get(&sink).ok_or_else(|| format!("{sink:?} names no memory"))?;
+        let offset = registration.base.checked_add(at).ok_or("offset overflows")?;
+        match self.range(RemoteMemory { handle: sink, offset }, data.len() as u64, Access::ReadSink)? {
+            (Memory::Sink(buf), start) => {
+                buf[start..start + data.len()].copy_from_slice(data);
+                Ok(())
+            }
+            (Memory::Source(_), _) => Err("shared memory cannot be written to".into()),
+        }
+    }
+}

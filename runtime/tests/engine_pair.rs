@@ -1,0 +1,90 @@
+//! Two engines: every message format, chunk mix and order, end to end over `sim`.
+
+mod engine_support;
+
+use engine_support::{Pair, PairConfig, Script};
+use rpcrdma::engine::Format;
+
+fn one(config: PairConfig, script: Script) -> (Pair, Format) {
+    let mut pair = Pair::new(config);
+    pair.call(script);
+    pair.run();
+    let reply = pair.outcomes().remove(&0).expect("finished").expect("answered");
+    pair.assert_nothing_exposed();
+    (pair, reply.format)
+}
+
+/// RFC 8166 §3.5.1: one Send each way, nothing registered.
+#[test]
+fn short() {
+    let (pair, format) = one(PairConfig::default(), Script { inline: 100, reply_inline: 100, ..Script::default() });
+    assert_eq!(format, Format::Short);
+    let counters = pair.client.conn.counters();
+    assert_eq!((counters.registrations, counters.calls_sent, counters.replies_received), (0, 1, 1));
+    assert_eq!(counters.sent, 28 + 112);
+}
+
+/// RFC 8166 §3.5.2: a Read chunk.
+#[test]
+fn read_chunk() {
+    let script = Script { inline: 40, args: vec![10_001], reduce: true, ..Script::default() };
+    let (pair, format) = one(PairConfig::default(), script);
+    assert_eq!(format, Format::Short);
+    assert_eq!(pair.client.conn.counters().offered_read, 10_001);
+    assert_eq!(pair.server.conn.counters().rdma_read, 10_001);
+}
+
+/// RFC 8166 §3.5.2: several Read chunks of several segments, several Write chunks, all at once.
+#[test]
+fn many_chunks_both_ways() {
+    let mut config = PairConfig::default();
+    config.client.max_segment_len = 1000;
+    let script = Script {
+        inline: 40,
+        args: vec![3001, 2, 4000],
+        reduce: true,
+        reply_inline: 9,
+        results: vec![(5003, 6000), (1, 2000), (0, 4096)],
+        ..Script::default()
+    };
+    let (pair, format) = one(config, script);
+    assert_eq!(format, Format::Chunked);
+    assert_eq!(pair.client.conn.counters().returned_written, 5004);
+    assert_eq!(pair.server.conn.counters().rdma_written, 5004);
+}
+
+/// RFC 8166 §3.5.3: a Long call, and a Long reply.
+#[test]
+fn long_both_ways() {
+    let script = Script { inline: 9000, reply_inline: 20_000, ..Script::default() };
+    let (pair, format) = one(PairConfig::default(), script);
+    assert_eq!(format, Format::Long);
+    assert_eq!(pair.server.conn.counters().rdma_read, 9012);
+}
+
+/// RFC 8166 §3.5.3: a Position-Zero Read chunk beside others, a Reply chunk beside a Write list.
+#[test]
+fn long_and_chunked() {
+    let script = Script {
+        inline: 9001,
+        args: vec![5000, 70_000],
+        reduce: true,
+        reply_inline: 5001,
+        results: vec![(99_999, 100_000)],
+        ..Script::default()
+    };
+    let (_, format) = one(PairConfig::default(), script);
+    assert_eq!(format, Format::Long);
+}
+
+/// RFC 8797 §5.1: without private data both ends keep to 1024 octets.
+#[test]
+fn default_thresholds() {
+    let config = PairConfig { private_data: [true, false], ..PairConfig::default() };
+    let (_, format) = one(config.clone(), Script { inline: 1024 - 28 - 12, ..Script::default() });
+    assert_eq!(format, Format::Short);
+    let (pair, _) = one(config.clone(), Script { inline: 1024 - 28 - 11, ..Script::default() });
+    assert_eq!(pair.client.conn.counters().registrations, 1);
+    let (_, format) = one(config, Script { reply_inline: 1024 - 28 - 11, ..Script::default() });
+    assert_eq!(format, Format::Long);
+}
