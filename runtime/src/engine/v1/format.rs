@@ -17,6 +17,8 @@ use crate::{
 pub(super) const VERSION: u32 = 1;
 /// Octets of the shortest header: the four fixed words and three absent lists (RFC 8166 §4.5).
 pub(super) const MIN_LEN: usize = 28;
+/// Octets of an RDMA_ERROR with ERR_CHUNK: four fixed words and `rdma_err`.
+const MIN_ERROR_LEN: usize = 20;
 /// `rdma_proc` of an error; fixed for all versions (RFC 8166 §4.2.4).
 pub(super) const PROC_ERROR: u32 = 4;
 /// RPC `msg_type` of a call and of a reply (RFC 5531 §9).
@@ -35,7 +37,9 @@ pub(super) struct Fixed {
 impl Fixed {
     /// `None` for a message shorter than the shortest header: not even its XID can be trusted (RFC 8166 §4.5).
     pub(super) fn peek(message: &[u8]) -> Option<Self> {
-        if message.len() < MIN_LEN {
+        // An ERR_CHUNK error is shorter than the shortest header with chunk lists, and is not meant by §4.5.
+        let is_error = word(message, 3) == Some(PROC_ERROR);
+        if message.len() < if is_error { MIN_ERROR_LEN } else { MIN_LEN } {
             return None;
         }
         Some(Self { xid: word(message, 0)?, vers: word(message, 1)?, proc: word(message, 3)? })
