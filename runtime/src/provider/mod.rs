@@ -22,6 +22,10 @@ use bytes::Bytes;
 
 use crate::memory::{BufferPool, MessageBuf, PayloadBuf};
 
+#[cfg(any(test, feature = "conformance"))]
+pub mod conformance;
+pub mod iwarp;
+
 /// A work request's number, chosen by the poster, returned by its completion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct WrId(pub u64);

@@ -1,0 +1,112 @@
+//! A connected queue pair: an [`Endpoint`] on its TCP socket, with the time limits of its end.
+
+use std::{
+    fmt,
+    future::Future,
+    pin::Pin,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use tokio::{
+    net::TcpStream,
+    time::{Instant, Sleep, sleep},
+};
+
+use super::endpoint::{Agreement, Endpoint, Io};
+use crate::provider::{Access, Completion, DisconnectReason, Memory, QueuePair, Region, RegisterError, WorkRequest};
+
+/// How long the end of a connection may take without any octet leaving: then it is cut.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// A queue pair of the iWARP provider.
+///
+/// It belongs to the tokio runtime it was set up in. Dropping it closes the connection without ceremony.
+pub struct IwarpQueuePair {
+    endpoint: Endpoint,
+    link: Option<TcpStream>,
+    /// Runs while the connection is being ended.
+    limit: Option<Pin<Box<Sleep>>>,
+    written: u64,
+}
+
+impl IwarpQueuePair {
+    pub(super) fn new(link: TcpStream, agreement: Agreement) -> Self {
+        Self { endpoint: Endpoint::new(agreement), link: Some(link), limit: None, written: 0 }
+    }
+
+    pub(super) fn endpoint(&mut self) -> &mut Endpoint {
+        &mut self.endpoint
+    }
+
+    /// Cuts the connection if its end takes too long.
+    fn poll_limit(&mut self, cx: &mut Context<'_>) {
+        let limit = self.limit.get_or_insert_with(|| Box::pin(sleep(LINGER)));
+        let written = self.endpoint.written();
+        if written != self.written {
+            self.written = written;
+            limit.as_mut().reset(Instant::now() + LINGER);
+        }
+        if limit.as_mut().poll(cx).is_ready() {
+            self.endpoint.finish(DisconnectReason::Local);
+        }
+    }
+}
+
+impl QueuePair for IwarpQueuePair {
+    fn register(&mut self, memory: Memory, access: Access) -> Result<Region, RegisterError> {
+        self.endpoint.register(memory, access)
+    }
+
+    fn post(&mut self, request: WorkRequest) {
+        self.endpoint.post(request);
+    }
+
+    fn post_receives(&mut self, count: usize) {
+        self.endpoint.post_receives(count);
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>, completions: &mut Vec<Completion>) -> Poll<()> {
+        let mut io = Io::Idle;
+        if let Some(link) = &mut self.link {
+            io = self.endpoint.poll_io(cx, link);
+            if self.endpoint.is_closing() {
+                self.poll_limit(cx);
+            }
+            if self.endpoint.is_closed() {
+                (self.link, self.limit) = (None, None);
+            }
+        }
+        let done = self.endpoint.completions();
+        if !done.is_empty() {
+            completions.append(done);
+            return Poll::Ready(());
+        }
+        if io == Io::Busy {
+            cx.waker().wake_by_ref();
+        }
+        Poll::Pending
+    }
+
+    fn disconnect(&mut self) {
+        self.endpoint.disconnect();
+    }
+
+    fn max_reads(&self) -> u32 {
+        self.endpoint.max_reads()
+    }
+
+    fn remote_invalidation(&self) -> bool {
+        true
+    }
+
+    fn copied_payload(&self) -> u64 {
+        self.endpoint.copied_payload()
+    }
+}
+
+impl fmt::Debug for IwarpQueuePair {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("IwarpQueuePair").field("link", &self.link).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,155 @@
+//! DDP segment headers (RFC 5041 §4), and RDMAP's octets in them (RFC 5040 §4.1).
+
+use super::rdmap::{Opcode, VERSION as RDMAP_VERSION};
+
+/// Octets of a tagged segment's header (RFC 5041 §4.2).
+pub(crate) const TAGGED: usize = 14;
+/// Octets of an untagged segment's header (RFC 5041 §4.3).
+pub(crate) const UNTAGGED: usize = 18;
+/// Version of DDP (RFC 5041 §4.1).
+pub(crate) const VERSION: u8 = 1;
+
+/// The queues of untagged segments that RDMAP uses (RFC 5040 §4.1, figure 4).
+pub(crate) mod queue {
+    /// Sends of all kinds.
+    pub(crate) const SEND: u32 = 0;
+    /// RDMA Read Requests.
+    pub(crate) const READ_REQUEST: u32 = 1;
+    /// Terminate.
+    pub(crate) const TERMINATE: u32 = 2;
+}
+
+const TAGGED_FLAG: u8 = 0x80;
+const LAST_FLAG: u8 = 0x40;
+
+/// Whether a segment whose DDP control octet is this one is tagged.
+pub(crate) const fn is_tagged(ddp_control: u8) -> bool {
+    ddp_control & TAGGED_FLAG != 0
+}
+
+/// Octets of the header that begins with this DDP control octet.
+pub(crate) const fn header_len(ddp_control: u8) -> usize {
+    if is_tagged(ddp_control) { TAGGED } else { UNTAGGED }
+}
+
+/// The two control octets that each header begins with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Control {
+    /// L: the last segment of its message.
+    pub(crate) last: bool,
+    /// DV.
+    pub(crate) ddp_version: u8,
+    /// RV.
+    pub(crate) rdmap_version: u8,
+    /// What kind of RDMA message it is part of, not yet checked.
+    pub(crate) opcode: u8,
+}
+
+/// A segment's header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Header {
+    /// Into memory that an STag names.
+    Tagged { control: Control, stag: u32, offset: u64 },
+    /// Into the next buffer of a queue.
+    Untagged { control: Control, invalidate: u32, queue: u32, msn: u32, mo: u32 },
+}
+
+impl Control {
+    /// What this end sends.
+    pub(crate) fn new(opcode: Opcode, last: bool) -> Self {
+        Self { last, ddp_version: VERSION, rdmap_version: RDMAP_VERSION, opcode: opcode as u8 }
+    }
+
+    fn encode(self, tagged: bool) -> [u8; 2] {
+        let flags = if tagged { TAGGED_FLAG } else { 0 } | if self.last { LAST_FLAG } else { 0 };
+        // RFC 5041 §4.1 and RFC 5040 §4.1: reserved bits are sent as zero, and not checked on reception.
+        [flags | self.ddp_version & 3, self.rdmap_version << 6 | self.opcode & 0xf]
+    }
+
+    fn decode([ddp, rdmap]: [u8; 2]) -> Self {
+        Self { last: ddp & LAST_FLAG != 0, ddp_version: ddp & 3, rdmap_version: rdmap >> 6, opcode: rdmap & 0xf }
+    }
+}
+
+impl Header {
+    /// Writes the header and returns how many octets of `out` it takes.
+    pub(crate) fn encode(&self, out: &mut [u8; UNTAGGED]) -> usize {
+        match *self {
+            Self::Tagged { control, stag, offset } => {
+                out[..2].copy_from_slice(&control.encode(true));
+                out[2..6].copy_from_slice(&stag.to_be_bytes());
+                out[6..14].copy_from_slice(&offset.to_be_bytes());
+                TAGGED
+            }
+            Self::Untagged { control, invalidate, queue, msn, mo } => {
+                out[..2].copy_from_slice(&control.encode(false));
+                for (place, word) in out[2..].chunks_exact_mut(4).zip([invalidate, queue, msn, mo]) {
+                    place.copy_from_slice(&word.to_be_bytes());
+                }
+                UNTAGGED
+            }
+        }
+    }
+
+    /// Reads a header from the front of `octets`; `None` where they are too few.
+    pub(crate) fn decode(octets: &[u8]) -> Option<Self> {
+        let (control_octets, rest) = octets.split_first_chunk::<2>()?;
+        let control = Control::decode(*control_octets);
+        let word = |at: usize| rest.get(at..at + 4).and_then(|o| o.try_into().ok()).map(u32::from_be_bytes);
+        Some(if is_tagged(control_octets[0]) {
+            let offset = rest.get(4..12).and_then(|o| o.try_into().ok()).map(u64::from_be_bytes)?;
+            Self::Tagged { control, stag: word(0)?, offset }
+        } else {
+            Self::Untagged { control, invalidate: word(0)?, queue: word(4)?, msn: word(8)?, mo: word(12)? }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn untagged_header_octet_by_octet() {
+        // RFC 5044 figure 5: a Send, last, MSN 1.
+        let wire = [0x41, 0x43, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0];
+        let header = Header::Untagged {
+            control: Control::new(Opcode::Send, true),
+            invalidate: 0,
+            queue: queue::SEND,
+            msn: 1,
+            mo: 0,
+        };
+        let mut out = [0xff; UNTAGGED];
+        assert_eq!(header.encode(&mut out), UNTAGGED);
+        assert_eq!(out, wire);
+        assert_eq!(Header::decode(&wire), Some(header));
+        assert_eq!(Header::decode(&wire[..17]), None);
+    }
+
+    #[test]
+    fn tagged_header_octet_by_octet() {
+        let wire = [0x81, 0x42, 0xde, 0xad, 0xbe, 0xef, 1, 2, 3, 4, 5, 6, 7, 8];
+        let header = Header::Tagged {
+            control: Control::new(Opcode::ReadResponse, false),
+            stag: 0xdead_beef,
+            offset: 0x0102_0304_0506_0708,
+        };
+        let mut out = [0; UNTAGGED];
+        assert_eq!(header.encode(&mut out), TAGGED);
+        assert_eq!(out[..TAGGED], wire);
+        assert_eq!(Header::decode(&wire), Some(header));
+        assert_eq!(Header::decode(&wire[..13]), None);
+        assert_eq!(Header::decode(&[]), None);
+    }
+
+    #[test]
+    fn reserved_bits_are_ignored() {
+        let Some(Header::Untagged { control, .. }) =
+            Header::decode(&[0x7d, 0x73, 9, 9, 9, 9, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0])
+        else {
+            panic!("untagged");
+        };
+        assert_eq!(control, Control::new(Opcode::Send, true));
+    }
+}

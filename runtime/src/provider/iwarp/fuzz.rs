@@ -1,0 +1,142 @@
+//! A way in for fuzzers: octets of an established connection, without a socket.
+
+use std::{
+    io::{self, IoSlice, IoSliceMut},
+    task::{Context, Poll, Waker},
+};
+
+use bytes::Bytes;
+
+use super::{
+    endpoint::{Agreement, Endpoint, Io},
+    link::Link,
+    mpa::fpdu,
+};
+use crate::{
+    memory::BufferPool,
+    provider::{Access, Completion, Handle, Memory, RemoteMemory, WorkRequest, WrId},
+};
+
+/// A stream that arrives in pieces and takes everything.
+pub(crate) struct Script<'a> {
+    /// What has not arrived yet.
+    pub(crate) incoming: &'a [u8],
+    /// Octets that arrive at a time, in turn; 0 makes one wait.
+    pub(crate) pieces: &'a [u8],
+    turn: usize,
+    /// What was sent.
+    pub(crate) outgoing: Vec<u8>,
+}
+
+impl<'a> Script<'a> {
+    pub(crate) fn new(incoming: &'a [u8], pieces: &'a [u8]) -> Self {
+        Self { incoming, pieces, turn: 0, outgoing: Vec::new() }
+    }
+}
+
+impl Link for Script<'_> {
+    fn poll_read(&mut self, cx: &mut Context<'_>, into: &mut [IoSliceMut<'_>]) -> Poll<io::Result<usize>> {
+        let piece = self.pieces.get(self.turn % self.pieces.len().max(1)).map_or(usize::MAX, |len| usize::from(*len));
+        self.turn += 1;
+        if piece == 0 && self.turn % 2 == 1 {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let mut left = piece.max(1);
+        let mut got = 0;
+        for slice in into {
+            let len = slice.len().min(left).min(self.incoming.len());
+            let (now, later) = self.incoming.split_at(len);
+            slice[..len].copy_from_slice(now);
+            self.incoming = later;
+            left -= len;
+            got += len;
+        }
+        Poll::Ready(Ok(got))
+    }
+
+    fn poll_write(&mut self, _: &mut Context<'_>, from: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        let before = self.outgoing.len();
+        for slice in from {
+            self.outgoing.extend_from_slice(slice);
+        }
+        Poll::Ready(Ok(self.outgoing.len() - before))
+    }
+
+    fn poll_shutdown(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// An end to feed: `use_crc` off lets a fuzzer past the CRC.
+pub(crate) fn endpoint(use_crc: bool) -> Endpoint {
+    Endpoint::new(Agreement {
+        use_crc,
+        markers: false,
+        max_ulpdu: fpdu::MAX_ULPDU,
+        initiator: false,
+        ird: 4,
+        ord: 4,
+        receive_count: 8,
+        receive_size: 256,
+        pool: BufferPool::default(),
+    })
+}
+
+/// Feeds `input` to the receive path of a connection that has memory registered and an RDMA Read under way.
+///
+/// The first octet chooses whether CRCs are checked and in what pieces the rest arrives. Octets `STAG` in the
+/// stream are not replaced: a fuzzer cannot guess the random STags, so for each even chunk the registered STags are
+/// written over octets 4 to 7 of the FPDUs it begins, where the length field says they are.
+///
+/// # Panics
+/// When a promise of the provider's is broken: `Disconnected` not the last completion, or not one.
+pub fn fuzz_mpa_stream(input: &[u8]) {
+    let Some((&mode, stream)) = input.split_first() else { return };
+    let mut endpoint = endpoint(mode & 1 != 0);
+    let source = endpoint.register(Memory::Source(Bytes::from(vec![7; 100])), Access::RemoteRead);
+    let sink = endpoint.register(Memory::Sink(vec![0; 100].into()), Access::RemoteWrite);
+    let landing = endpoint.register(Memory::Sink(vec![0; 100].into()), Access::ReadSink);
+    let (Ok(source), Ok(sink), Ok(landing)) = (source, sink, landing) else { return };
+    let remote = RemoteMemory { handle: Handle(1), offset: 0 };
+    endpoint.post(WorkRequest::Read { id: WrId(1), sink: landing.handle, sink_offset: 0, remote, len: 100 });
+    let mut stream = stream.to_vec();
+    if mode & 2 != 0 {
+        name_stags(&mut stream, &[source.handle.0, sink.handle.0, landing.handle.0]);
+    }
+    let pieces = [mode >> 4, mode >> 2];
+    let mut link = Script::new(&stream, if mode & 4 != 0 { &pieces } else { &[] });
+    let mut cx = Context::from_waker(Waker::noop());
+    let mut completions = Vec::new();
+    // Each poll that is not idle reads at least one octet or ends the connection.
+    for _ in 0..stream.len() * 4 + 64 {
+        let io = endpoint.poll_io(&mut cx, &mut link);
+        completions.append(endpoint.completions());
+        if endpoint.is_closed() && io == Io::Idle {
+            break;
+        }
+    }
+    assert!(endpoint.is_closed(), "the stream has ended, the connection has not");
+    let ends = completions.iter().filter(|c| matches!(c, Completion::Disconnected { .. })).count();
+    assert_eq!(ends, 1);
+    assert!(matches!(completions.last(), Some(Completion::Disconnected { .. })));
+}
+
+/// Puts real STags where FPDUs have them.
+fn name_stags(stream: &mut [u8], stags: &[u32]) {
+    let (mut at, mut turn) = (0, 0);
+    while let Some(&[high, low]) = stream.get(at..).and_then(|rest| rest.first_chunk::<2>()) {
+        let len = usize::from(u16::from_be_bytes([high, low]));
+        // The tagged header's STag, and the source STag of an RDMA Read Request.
+        for place in [at + 4, at + 2 + 18 + 16] {
+            if let (Some(octets), Some(stag)) = (stream.get_mut(place..place + 4), stags.get(turn % stags.len())) {
+                octets.copy_from_slice(&stag.to_be_bytes());
+            }
+        }
+        turn += 1;
+        at += 2 + len + fpdu::trailer(len);
+    }
+}
+
+#[cfg(test)]
+mod tests;

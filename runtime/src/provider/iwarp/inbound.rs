@@ -1,0 +1,503 @@
+//! Incoming segments: checked (RFC 5041 §7.1, RFC 5040 §7.2), placed, delivered.
+//!
+//! A segment's header is checked when it has arrived and its payload is read to where it belongs; whether its CRC is
+//! right shows afterwards. So a segment that was damaged on its way may have changed memory that was open to the
+//! peer before it is refused. RFC 5044 §6 wants the CRC verified first, which would cost a copy of all payload; RFC
+//! 5040 §5.5 (rules 4 to 6) leaves the content of such memory indeterminate until a message is delivered, and after a
+//! wrong CRC none is. Nothing else is done for a segment, and no error told, before its CRC is known to be right.
+
+use std::{
+    io::IoSliceMut,
+    task::{Context, Poll},
+};
+
+use super::{
+    ddp::{self, Control, Header, queue},
+    endpoint::{Arriving, Endpoint, Phase, Response, progress},
+    input::{CONTROL, Parsed, Segment, Target},
+    link::Link,
+    rdmap::{
+        Opcode, READ_REQUEST, ReadRequest, VERSION as RDMAP_VERSION,
+        terminate::{Code, Fault, Offender, Received},
+    },
+    work::Outcome,
+};
+use crate::{
+    memory::MessageBuf,
+    provider::{Completion, DisconnectReason, Handle, WorkError},
+};
+
+/// Reads in one go, before output gets its turn.
+const READS: usize = 16;
+
+impl Endpoint {
+    /// Reads and handles what has arrived. `Ready` when octets have been read or the stream has ended.
+    pub(super) fn receive(&mut self, cx: &mut Context<'_>, link: &mut impl Link) -> Poll<()> {
+        let mut read = false;
+        for _ in 0..READS {
+            match self.read(cx, link) {
+                Poll::Pending => {
+                    if let Some(error) = self.broken.take() {
+                        // Writing failed, and no Terminate is there that says why.
+                        self.finish(DisconnectReason::Transport(error));
+                        return Poll::Ready(());
+                    }
+                    return progress(read);
+                }
+                Poll::Ready(Ok(len)) if len > 0 => {
+                    read = true;
+                    if matches!(self.phase, Phase::Ending { .. }) {
+                        // RFC 5041 §7.1: after an error, what arrives is dropped silently.
+                        self.input.consume(usize::MAX);
+                        continue;
+                    }
+                    if let Err((fault, offender)) = self.process() {
+                        self.fail(&fault, offender.as_ref());
+                    }
+                    if self.is_closed() {
+                        return Poll::Ready(());
+                    }
+                }
+                Poll::Ready(end) => {
+                    self.finish(self.end_of_stream(end.err()));
+                    return Poll::Ready(());
+                }
+            }
+        }
+        progress(read)
+    }
+
+    /// Why the stream ended.
+    fn end_of_stream(&self, error: Option<std::io::Error>) -> DisconnectReason {
+        match (error, &self.segment) {
+            (Some(error), _) => DisconnectReason::Transport(error.to_string()),
+            (None, Some(segment)) => DisconnectReason::Transport(format!(
+                "the peer ended the stream inside an FPDU, after {} of {} octets of payload",
+                segment.placed, segment.len
+            )),
+            (None, None) if !self.input.staged().is_empty() => DisconnectReason::Transport(format!(
+                "the peer ended the stream inside an FPDU's header, after {} octets",
+                self.input.staged().len()
+            )),
+            (None, None) => match &self.broken {
+                Some(error) => DisconnectReason::Transport(error.clone()),
+                None => DisconnectReason::Remote,
+            },
+        }
+    }
+
+    /// One read: the current payload's rest to where it belongs, what follows to the staging buffer.
+    fn read(&mut self, cx: &mut Context<'_>, link: &mut impl Link) -> Poll<std::io::Result<usize>> {
+        let ending = matches!(self.phase, Phase::Ending { .. });
+        let expects_tagged = !ending && self.stags.expects_tagged();
+        let payload: &mut [u8] = match &mut self.segment {
+            Some(segment) => {
+                let (from, rest) = (segment.placed, segment.len.saturating_sub(segment.placed));
+                let place = match segment.target {
+                    Target::Tagged { stag, start } => self.stags.sink(stag, start + from, rest),
+                    Target::Receive { start } => self
+                        .arriving
+                        .as_mut()
+                        .and_then(|arriving| arriving.buf.get_mut(start + from..start + from + rest)),
+                    Target::Control | Target::Discard => Some(&mut [][..]),
+                };
+                place.unwrap_or_else(|| {
+                    revoked(segment);
+                    &mut []
+                })
+            }
+            None => &mut [],
+        };
+        let direct = payload.len();
+        let staged = self.input.space(self.segment.as_ref(), direct, expects_tagged);
+        let result = if direct == 0 {
+            link.poll_read(cx, &mut [staged])
+        } else {
+            link.poll_read(cx, &mut [IoSliceMut::new(payload), staged])
+        };
+        if let Poll::Ready(Ok(len)) = result {
+            let placed = len.min(direct);
+            self.input.filled(len - placed);
+            if placed > 0 {
+                self.placed(placed);
+            }
+        }
+        result
+    }
+
+    /// Payload has been read to its place: takes it into the CRC.
+    fn placed(&mut self, len: usize) {
+        let Some(segment) = &mut self.segment else { return };
+        let octets = match segment.target {
+            Target::Tagged { stag, start } => self.stags.sink(stag, start + segment.placed, len).map(|octets| &*octets),
+            Target::Receive { start } => self
+                .arriving
+                .as_ref()
+                .and_then(|arriving| arriving.buf.get(start + segment.placed..start + segment.placed + len)),
+            Target::Control | Target::Discard => None,
+        };
+        self.input.check(octets.unwrap_or_default());
+        segment.placed += len;
+    }
+
+    /// Handles everything that has been read.
+    fn process(&mut self) -> Result<(), (Fault, Option<Offender>)> {
+        loop {
+            if self.segment.is_none() {
+                let segment = match self.input.parse() {
+                    Parsed::More => return Ok(()),
+                    Parsed::Header { ulpdu_len, header, offender } => self.begin(ulpdu_len, header, offender),
+                    Parsed::TooShort { ulpdu_len } => {
+                        let detail = format!("an FPDU of {ulpdu_len} octets, shorter than its DDP header");
+                        Segment {
+                            header: None,
+                            ulpdu_len,
+                            len: ulpdu_len,
+                            placed: 0,
+                            target: Target::Discard,
+                            fault: Some(Fault::new(Code::STREAM_CATASTROPHIC, detail)),
+                            offender: Offender::default(),
+                            control: [0; CONTROL],
+                        }
+                    }
+                };
+                self.segment = Some(segment);
+            }
+            self.place_staged();
+            let Some(segment) = &self.segment else { return Ok(()) };
+            if segment.placed < segment.len {
+                return Ok(());
+            }
+            let Some(crc_right) = self.input.trailer(segment.ulpdu_len) else { return Ok(()) };
+            let Some(segment) = self.segment.take() else { return Ok(()) };
+            // An FPDU has arrived, so the initiator is in full operation (RFC 5044 §7.1.2 rule 4).
+            self.may_send = true;
+            if !crc_right {
+                // RFC 5044 §8 code 2. RFC 5040 figure 10: no headers, they may be what is damaged.
+                return Err((Fault::new(Code::MPA_CRC, "an FPDU with a wrong CRC"), None));
+            }
+            let result = match segment.fault.clone() {
+                Some(fault) => Err(fault),
+                None => self.deliver(&segment),
+            };
+            if let Err(fault) = result {
+                let mut offender = segment.offender;
+                if let (Some(Header::Untagged { queue: queue::READ_REQUEST, .. }), Target::Control) =
+                    (segment.header, segment.target)
+                {
+                    offender.keep(&segment.control[..READ_REQUEST]);
+                }
+                return Err((fault, Some(offender)));
+            }
+            if !matches!(self.phase, Phase::Open | Phase::Draining) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Moves payload that has been read into the staging buffer to its place.
+    fn place_staged(&mut self) {
+        let Some(segment) = &mut self.segment else { return };
+        let staged = self.input.staged();
+        let len = staged.len().min(segment.len.saturating_sub(segment.placed));
+        let Some(octets) = staged.get(..len).filter(|octets| !octets.is_empty()) else { return };
+        let from = segment.placed;
+        let place = match segment.target {
+            Target::Tagged { stag, start } => {
+                self.copied_payload += len as u64;
+                self.stags.sink(stag, start + from, len)
+            }
+            Target::Receive { start } => {
+                self.arriving.as_mut().and_then(|arriving| arriving.buf.get_mut(start + from..start + from + len))
+            }
+            Target::Control => segment.control.get_mut(from..from + len),
+            Target::Discard => None,
+        };
+        match place {
+            Some(place) => place.copy_from_slice(octets),
+            None if segment.target == Target::Discard => {}
+            None => revoked(segment),
+        }
+        segment.placed += len;
+        self.input.check_staged(len);
+        self.input.consume(len);
+    }
+
+    /// A header has arrived: checks it and decides where its payload goes.
+    fn begin(&mut self, ulpdu_len: usize, header: Header, offender: Offender) -> Segment {
+        let len = ulpdu_len.saturating_sub(offender.len);
+        let (target, fault) = match self.check(&header, len) {
+            Ok(target) => (if len == 0 { Target::Discard } else { target }, None),
+            Err(fault) => (Target::Discard, Some(fault)),
+        };
+        let header = Some(header);
+        Segment { header, ulpdu_len, len, placed: 0, target, fault, offender, control: [0; CONTROL] }
+    }
+
+    fn check(&mut self, header: &Header, len: usize) -> Result<Target, Fault> {
+        match *header {
+            Header::Tagged { control, stag, offset } => {
+                if control.ddp_version != ddp::VERSION {
+                    return Err(Fault::new(Code::TAGGED_DDP_VERSION, "a tagged segment of another DDP version"));
+                }
+                match opcode(control)? {
+                    Opcode::Write => self.check_write(stag, offset, len),
+                    Opcode::ReadResponse => self.check_read_response(stag, offset, len),
+                    _ => Err(unexpected(control, "in a tagged segment")),
+                }
+            }
+            Header::Untagged { control, queue, msn, mo, .. } => {
+                if control.ddp_version != ddp::VERSION {
+                    return Err(Fault::new(Code::UNTAGGED_DDP_VERSION, "an untagged segment of another DDP version"));
+                }
+                match queue {
+                    queue::SEND => self.check_send(control, msn, mo, len),
+                    queue::READ_REQUEST => self.check_read_request(control, msn, mo, len),
+                    queue::TERMINATE => check_terminate(control, msn, mo, len),
+                    _ => Err(Fault::new(Code::INVALID_QN, format!("a segment for queue {queue}"))),
+                }
+            }
+        }
+    }
+
+    fn check_write(&self, stag: u32, offset: u64, len: usize) -> Result<Target, Fault> {
+        // RFC 5041 §5.2: the STag and TO of a zero-length message MUST NOT be checked.
+        if len == 0 {
+            return Ok(Target::Discard);
+        }
+        match self.stags.check_write(stag, offset, len) {
+            Ok(start) => Ok(Target::Tagged { stag, start }),
+            Err(code) => Err(Fault::new(
+                code,
+                format!("an RDMA Write of {len} octets at {offset:#x} of {:?}, which does not allow it", Handle(stag)),
+            )),
+        }
+    }
+
+    /// RFC 5040 §5.2.2: responses arrive in the order of the requests, each into its sink, and from front to back.
+    fn check_read_response(&self, stag: u32, offset: u64, len: usize) -> Result<Target, Fault> {
+        let Some(read) = self.reads.front() else {
+            return Err(Fault::new(Code::UNEXPECTED_OPCODE, "an RDMA Read Response without an RDMA Read"));
+        };
+        if len == 0 {
+            return Ok(Target::Discard);
+        }
+        if stag != read.sink {
+            let detail = format!("an RDMA Read Response for {:?}, and not the oldest RDMA Read's sink", Handle(stag));
+            return Err(Fault::new(Code::TAGGED_INVALID_STAG, detail));
+        }
+        if offset.checked_add(len as u64).is_none() {
+            return Err(Fault::new(Code::TAGGED_TO_WRAP, "an RDMA Read Response whose offset wraps"));
+        }
+        let start = usize::try_from(offset).ok().filter(|_| offset == read.next && len as u64 <= read.left);
+        match start {
+            Some(start) => Ok(Target::Tagged { stag, start }),
+            None => Err(Fault::new(
+                Code::TAGGED_BOUNDS,
+                format!(
+                    "an RDMA Read Response of {len} octets at {offset:#x}, where {} at {:#x} are awaited",
+                    read.left, read.next
+                ),
+            )),
+        }
+    }
+
+    fn check_send(&mut self, control: Control, msn: u32, mo: u32, len: usize) -> Result<Target, Fault> {
+        check_msn(msn, self.expected_send_msn)?;
+        let received = self.arriving.as_ref().map_or(0, |arriving| arriving.received);
+        check_mo(mo, received)?;
+        if self.arriving.is_none() && self.receives == 0 {
+            return Err(Fault::new(Code::NO_BUFFER, "a Send for which no Receive is posted"));
+        }
+        if received.checked_add(len).is_none_or(|len| len > self.receive_size) {
+            let detail = format!("a Send longer than the {} octets of a Receive", self.receive_size);
+            return Err(Fault::new(Code::TOO_LONG, detail));
+        }
+        let opcode = match opcode(control)? {
+            Opcode::Write | Opcode::ReadRequest | Opcode::ReadResponse | Opcode::Terminate => {
+                return Err(unexpected(control, "on queue 0"));
+            }
+            opcode => opcode,
+        };
+        match &self.arriving {
+            Some(arriving) if arriving.opcode != opcode => {
+                return Err(unexpected(control, "in the middle of another message"));
+            }
+            Some(_) => {}
+            None => {
+                self.arriving = Some(Arriving { buf: self.pool.alloc(self.receive_size), received: 0, opcode });
+            }
+        }
+        Ok(Target::Receive { start: received })
+    }
+
+    fn check_read_request(&self, control: Control, msn: u32, mo: u32, len: usize) -> Result<Target, Fault> {
+        check_msn(msn, self.expected_read_msn)?;
+        check_mo(mo, 0)?;
+        // RFC 5040 §5.2.2, §6.1: queue 1 has as many buffers as RDMA Reads were negotiated. One is free again when
+        // its response has left.
+        if self.responses.len() >= self.ird {
+            let detail = format!("more RDMA Reads at a time than the {} negotiated", self.ird);
+            return Err(Fault::new(Code::NO_BUFFER, detail));
+        }
+        if len > READ_REQUEST {
+            return Err(Fault::new(Code::TOO_LONG, format!("an RDMA Read Request of {len} octets")));
+        }
+        if opcode(control)? != Opcode::ReadRequest {
+            return Err(unexpected(control, "on queue 1"));
+        }
+        if len < READ_REQUEST || !control.last {
+            return Err(Fault::new(Code::UNSPECIFIED, format!("an incomplete RDMA Read Request, of {len} octets")));
+        }
+        Ok(Target::Control)
+    }
+
+    /// A segment is there and intact: does what it asks for.
+    fn deliver(&mut self, segment: &Segment) -> Result<(), Fault> {
+        match segment.header {
+            Some(Header::Tagged { control, .. }) if control.opcode == Opcode::ReadResponse as u8 => {
+                self.deliver_read_response(control, segment.len)
+            }
+            // RFC 5040 §5.1: an RDMA Write is placed, and not delivered.
+            Some(Header::Tagged { .. }) | None => Ok(()),
+            Some(Header::Untagged { control, invalidate, queue: queue::SEND, .. }) => {
+                self.deliver_send(control, invalidate, segment.len)
+            }
+            Some(Header::Untagged { queue: queue::READ_REQUEST, .. }) => self.deliver_read_request(segment),
+            Some(Header::Untagged { .. }) => {
+                self.deliver_terminate(segment);
+                Ok(())
+            }
+        }
+    }
+
+    fn deliver_read_response(&mut self, control: Control, len: usize) -> Result<(), Fault> {
+        let Some(read) = self.reads.front_mut() else { return Ok(()) };
+        let len = len as u64;
+        read.next = read.next.saturating_add(len);
+        read.left = read.left.saturating_sub(len);
+        if !control.last {
+            return Ok(());
+        }
+        if read.left > 0 {
+            let detail = format!("an RDMA Read Response that ends {} octets early", read.left);
+            return Err(Fault::new(Code::UNSPECIFIED, detail));
+        }
+        let (work, sink) = (read.work, read.sink);
+        self.reads.pop_front();
+        // The Read completes before an Invalidate that has waited for it.
+        self.work.finish(work, Outcome::Read, &mut self.done);
+        self.end_use(sink);
+        Ok(())
+    }
+
+    fn deliver_send(&mut self, control: Control, invalidate: u32, len: usize) -> Result<(), Fault> {
+        let Some(arriving) = &mut self.arriving else { return Ok(()) };
+        arriving.received += len;
+        if !control.last {
+            return Ok(());
+        }
+        let invalidated = arriving.opcode.invalidates().then_some(Handle(invalidate));
+        // RFC 5040 §5.3: an STag that is not of this stream is answered with "STag cannot be invalidated".
+        if let Some(handle) = invalidated.filter(|handle| !self.stags.invalidate_by_peer(handle.0)) {
+            let detail = format!("a Send with Invalidate of {handle:?}, which the peer may not invalidate");
+            return Err(Fault::new(Code::CANNOT_INVALIDATE, detail));
+        }
+        self.expected_send_msn = self.expected_send_msn.wrapping_add(1);
+        // RFC 5040 §5.3: one Send consumes one Receive.
+        self.receives = self.receives.saturating_sub(1);
+        if let Some(Arriving { buf, received, .. }) = self.arriving.take() {
+            self.done.push(Completion::Received { message: MessageBuf::received(buf, received), invalidated });
+        }
+        Ok(())
+    }
+
+    fn deliver_read_request(&mut self, segment: &Segment) -> Result<(), Fault> {
+        let Some(octets) = segment.control.first_chunk::<READ_REQUEST>() else { return Ok(()) };
+        let request = ReadRequest::decode(octets);
+        self.expected_read_msn = self.expected_read_msn.wrapping_add(1);
+        // RFC 5040 §5.2.1: for a zero-length Read, source STag and TO MUST NOT be validated.
+        let (source, source_stag) = if request.len == 0 {
+            (bytes::Bytes::new(), None)
+        } else {
+            let source =
+                self.stags.begin_response(request.source_stag, request.source_offset, request.len).map_err(|code| {
+                    let ReadRequest { source_stag, source_offset, len, .. } = request;
+                    let handle = Handle(source_stag);
+                    let detail =
+                        format!("an RDMA Read of {len} octets at {source_offset:#x} of {handle:?}, not allowed");
+                    Fault::new(code, detail)
+                })?;
+            (source, Some(request.source_stag))
+        };
+        let ReadRequest { sink_stag, sink_offset, .. } = request;
+        self.responses.push_back(Response { sink_stag, sink_offset, source, source_stag });
+        Ok(())
+    }
+
+    fn deliver_terminate(&mut self, segment: &Segment) {
+        let payload = segment.control.get(..segment.len).unwrap_or_default();
+        let Some(received) = Received::decode(payload) else {
+            self.finish(DisconnectReason::ReportedByPeer("Terminate without a reason".to_owned()));
+            return;
+        };
+        let text = received.describe();
+        if received.is_remote_access() {
+            let refused = match received.sink_stag {
+                Some(sink) => self.reads.iter().find(|read| read.sink == sink),
+                None => self.reads.front(),
+            };
+            if let Some(work) = refused.map(|read| read.work) {
+                let error = WorkError::RemoteAccess(text.clone());
+                self.work.finish(work, Outcome::Failed(error), &mut self.done);
+            }
+        }
+        self.finish(DisconnectReason::ReportedByPeer(text));
+    }
+}
+
+/// The memory was taken back while the segment arrived.
+fn revoked(segment: &mut Segment) {
+    segment.target = Target::Discard;
+    segment.fault = Some(Fault::new(Code::TAGGED_INVALID_STAG, "tagged data for memory that was taken back meanwhile"));
+}
+
+fn opcode(control: Control) -> Result<Opcode, Fault> {
+    // RFC 5040 §4.1, §7.2 check 3.
+    if control.rdmap_version != RDMAP_VERSION {
+        return Err(Fault::new(Code::RDMAP_VERSION, format!("RDMAP version {}", control.rdmap_version)));
+    }
+    Opcode::decode(control.opcode).ok_or_else(|| unexpected(control, "which is reserved"))
+}
+
+fn unexpected(control: Control, place: &str) -> Fault {
+    Fault::new(Code::UNEXPECTED_OPCODE, format!("RDMAP opcode {:#x} {place}", control.opcode))
+}
+
+/// RFC 5041 §7.1 check 5. TCP keeps order, so only the next MSN is legal.
+fn check_msn(msn: u32, expected: u32) -> Result<(), Fault> {
+    if msn == expected {
+        return Ok(());
+    }
+    Err(Fault::new(Code::INVALID_MSN, format!("message sequence number {msn} where {expected} is due")))
+}
+
+/// RFC 5041 §7.1 check 3. TCP keeps order, so segments of a message arrive from front to back.
+fn check_mo(mo: u32, expected: usize) -> Result<(), Fault> {
+    if usize::try_from(mo) == Ok(expected) {
+        return Ok(());
+    }
+    Err(Fault::new(Code::INVALID_MO, format!("message offset {mo} where {expected} is due")))
+}
+
+fn check_terminate(control: Control, msn: u32, mo: u32, len: usize) -> Result<Target, Fault> {
+    check_msn(msn, 1)?;
+    check_mo(mo, 0)?;
+    if len > CONTROL {
+        return Err(Fault::new(Code::TOO_LONG, format!("a Terminate of {len} octets")));
+    }
+    if opcode(control)? != Opcode::Terminate {
+        return Err(unexpected(control, "on queue 2"));
+    }
+    Ok(Target::Control)
+}

