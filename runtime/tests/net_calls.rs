@@ -151,10 +151,7 @@ async fn reply_longer_than_bound(transport: Transport) {
     assert_eq!(call::<Lie>(&channel, &5000).await.unwrap().0, pattern(0, 5000));
     let error = call::<Lie>(&channel, &5001).await.unwrap_err();
     // RFC 8166 §4.5.3: ERR_CHUNK says that no reply is possible.
-    assert!(
-        matches!(error, CallError::Transport { failure: CallFailure::ChunkError, .. }),
-        "{error}"
-    );
+    assert!(matches!(error, CallError::Transport { failure: CallFailure::ChunkError, .. }), "{error}");
     assert!(!error.is_retry_safe());
     call::<Null>(&channel, &()).await.unwrap();
 }

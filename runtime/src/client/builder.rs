@@ -32,11 +32,7 @@ impl Reconnect {
     /// On demand, pausing 100 ms to 10 s between attempts, with up to 3 retries of calls that may be repeated.
     #[must_use]
     pub const fn on_demand() -> Self {
-        Self::OnDemand {
-            min_backoff: Duration::from_millis(100),
-            max_backoff: Duration::from_secs(10),
-            retries: 3,
-        }
+        Self::OnDemand { min_backoff: Duration::from_millis(100), max_backoff: Duration::from_secs(10), retries: 3 }
     }
 
     pub(super) fn retries(self) -> u32 {

@@ -10,7 +10,7 @@ use crate::{
     memory::{MessageBuf, PayloadBuf},
     rpc::{self, CallHeader, OpaqueAuth, ReplyFault, ReplyHeader},
     service::Procedure,
-    xdr::{Decoder, EncodeError, Limits, ReducingSink, Reduced, XdrDecode, XdrEncode},
+    xdr::{Decoder, EncodeError, Limits, Reduced, ReducingSink, XdrDecode, XdrEncode},
 };
 
 /// What may be said about one call.

@@ -2,12 +2,7 @@
 
 use std::{future::Future, net::SocketAddr, pin::Pin, sync::Arc};
 
-use super::{
-    builder::ChannelConfig,
-    channel::ChannelInfo,
-    error::ConnectError,
-    link::Link,
-};
+use super::{builder::ChannelConfig, channel::ChannelInfo, error::ConnectError, link::Link};
 use crate::{
     driver::{self, Core, DriverConfig, NoUpcalls, Port},
     engine::Role,

@@ -161,9 +161,9 @@ impl CallError {
 /// Whether the responder cannot have seen the call, or has refused it unseen.
 pub(super) fn not_sent(failure: &CallFailure) -> bool {
     match failure {
-        CallFailure::Closed { sent, .. }
-        | CallFailure::DeadlineExceeded { sent }
-        | CallFailure::Cancelled { sent } => !sent,
+        CallFailure::Closed { sent, .. } | CallFailure::DeadlineExceeded { sent } | CallFailure::Cancelled { sent } => {
+            !sent
+        }
         CallFailure::VersionMismatch { .. } | CallFailure::Registration(_) | CallFailure::TooLarge(_) => true,
         // ERR_CHUNK is also what a responder says whose reply did not fit what was provided.
         CallFailure::ChunkError | CallFailure::BadReply(_) => false,

@@ -51,7 +51,9 @@ pub(crate) enum Notify {
 
 #[derive(Debug)]
 enum SlotState {
-    Free { next: Option<u32> },
+    Free {
+        next: Option<u32>,
+    },
     /// The caller waits; its waker once it has polled.
     Waiting(Option<Waker>),
     Done(CallResult),
@@ -142,7 +144,8 @@ impl Port {
     /// What has happened on the connection.
     pub(crate) fn counters(&self) -> Counters {
         let mut counters = *self.counters.lock().unwrap_or_else(PoisonError::into_inner);
-        counters.copied_eligible = counters.copied_eligible.saturating_add(self.copied_eligible.load(Ordering::Relaxed));
+        counters.copied_eligible =
+            counters.copied_eligible.saturating_add(self.copied_eligible.load(Ordering::Relaxed));
         counters
     }
 
@@ -167,11 +170,7 @@ impl Port {
     }
 
     /// Queues a call for which there is room.
-    pub(crate) fn start(
-        &self,
-        permit: SemaphorePermit<'_>,
-        call: OutgoingCall,
-    ) -> Result<(Slot, Notify), CallFailure> {
+    pub(crate) fn start(&self, permit: SemaphorePermit<'_>, call: OutgoingCall) -> Result<(Slot, Notify), CallFailure> {
         let mut inner = self.lock();
         if inner.closed.is_some() {
             drop(inner);

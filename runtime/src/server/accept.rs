@@ -59,11 +59,7 @@ impl<L: Listener> Accept for Acceptor<L> {
     }
 }
 
-async fn set_up<I: Incoming>(
-    incoming: I,
-    shared: &Arc<Shared>,
-    room: OwnedSemaphorePermit,
-) -> Result<(), SetupError> {
+async fn set_up<I: Incoming>(incoming: I, shared: &Arc<Shared>, room: OwnedSemaphorePermit) -> Result<(), SetupError> {
     let config = &shared.config;
     let setup = async {
         let request = incoming.request(config.setup_timeout).await?;

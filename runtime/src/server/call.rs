@@ -10,7 +10,7 @@ use crate::{
     memory::{BufferPool, MessageBuf},
     rpc::{AuthFailure, Authenticated, Credential, OpaqueAuth, ReplyHeader, RpcError},
     service::Procedure,
-    xdr::{DecodeError, DecodeErrorKind, Decoder, EncodeError, Limits, ReducingSink, Reduced, XdrDecode, XdrEncode},
+    xdr::{DecodeError, DecodeErrorKind, Decoder, EncodeError, Limits, Reduced, ReducingSink, XdrDecode, XdrEncode},
 };
 
 /// What all calls of a connection have in common.

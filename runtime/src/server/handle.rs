@@ -154,8 +154,7 @@ impl ServerHandle {
     /// The connections there are now.
     #[must_use]
     pub fn connections(&self) -> Vec<ConnectionStats> {
-        let stats =
-            |entry: &Entry| ConnectionStats { peer_addr: entry.peer_addr, counters: entry.port.counters() };
+        let stats = |entry: &Entry| ConnectionStats { peer_addr: entry.peer_addr, counters: entry.port.counters() };
         self.0.connections().values().map(stats).collect()
     }
 }

@@ -188,7 +188,11 @@ impl FromStr for Url {
 impl fmt::Display for Url {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}://", self.scheme.as_str())?;
-        if self.host.contains(':') { write!(f, "[{}]", self.host)? } else { f.write_str(&self.host)? }
+        if self.host.contains(':') {
+            write!(f, "[{}]", self.host)?
+        } else {
+            f.write_str(&self.host)?
+        }
         write!(f, ":{}", self.port)?;
         if !self.crc { f.write_str("?crc=off") } else { Ok(()) }
     }
