@@ -5,11 +5,16 @@
 #[allow(unused_extern_crates)]
 extern crate self as rpcrdma;
 
+pub mod client;
+pub mod config;
+mod driver;
 pub mod engine;
 pub mod memory;
 pub mod provider;
 pub mod rpc;
+pub mod server;
 pub mod service;
+pub mod transport;
 pub mod xdr;
 
 #[doc(hidden)]

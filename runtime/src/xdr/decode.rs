@@ -392,6 +392,14 @@ impl<'a> Decoder<'a> {
         Ok(value)
     }
 
+    /// The error of a Read chunk behind the current position that no eligible item has taken: it stands for what is
+    /// not eligible (RFC 8166 §6.1). Whatever else decoding has stumbled over may be a consequence of it.
+    #[must_use]
+    pub fn stray_chunk(&self) -> Option<DecodeError> {
+        let read = self.reads.first().filter(|read| u64::from(read.position) < self.position())?;
+        Some(self.error(DecodeErrorKind::StrayChunk { position: read.position }))
+    }
+
     /// Ends decoding: nothing may be left, neither in the stream nor in chunks.
     ///
     /// # Errors

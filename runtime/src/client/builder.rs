@@ -1,0 +1,152 @@
+//! How a channel is configured.
+
+use std::{net::SocketAddr, time::Duration};
+
+use super::{
+    channel::Channel,
+    dial::{Dialer, UrlDialer},
+    error::ConnectError,
+};
+use crate::{config::ConnectionConfig, memory::BufferPool, provider::Connector, rpc::OpaqueAuth, transport::Url};
+
+/// What a channel does when its connection is lost. Calls under way fail in any case, and tell whether they may have
+/// been carried out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Reconnect {
+    /// Every later call fails.
+    Never,
+    /// The next call connects anew.
+    OnDemand {
+        /// Pause after a failed attempt; it doubles with each failure in a row. Calls made meanwhile fail at once.
+        min_backoff: Duration,
+        /// Longest pause.
+        max_backoff: Duration,
+        /// How often a call that the loss of the connection ended is made again by itself: if none of it was
+        /// sent, or its procedure is `@idempotent`. Calls with landing buffers of their own never are.
+        retries: u32,
+    },
+}
+
+impl Reconnect {
+    /// On demand, pausing 100 ms to 10 s between attempts, with up to 3 retries of calls that may be repeated.
+    #[must_use]
+    pub const fn on_demand() -> Self {
+        Self::OnDemand { min_backoff: Duration::from_millis(100), max_backoff: Duration::from_secs(10), retries: 3 }
+    }
+
+    pub(super) fn retries(self) -> u32 {
+        match self {
+            Self::Never => 0,
+            Self::OnDemand { retries, .. } => retries,
+        }
+    }
+}
+
+/// What a channel is configured with besides its connection.
+#[derive(Debug, Clone)]
+pub(super) struct ChannelConfig {
+    pub(super) connection: ConnectionConfig,
+    pub(super) max_calls: usize,
+    pub(super) call_timeout: Option<Duration>,
+    pub(super) reconnect: Reconnect,
+    pub(super) credential: OpaqueAuth,
+}
+
+/// Configures and connects a [`Channel`].
+#[derive(Debug, Clone)]
+#[must_use]
+pub struct ChannelBuilder {
+    config: ChannelConfig,
+}
+
+impl Default for ChannelBuilder {
+    fn default() -> Self {
+        Self {
+            config: ChannelConfig {
+                connection: ConnectionConfig::default(),
+                max_calls: 4096,
+                call_timeout: None,
+                reconnect: Reconnect::Never,
+                credential: OpaqueAuth::none(),
+            },
+        }
+    }
+}
+
+impl ChannelBuilder {
+    /// Everything about the connection, in place of the defaults and of what was set before.
+    pub fn connection(mut self, config: ConnectionConfig) -> Self {
+        self.config.connection = config;
+        self
+    }
+
+    /// Most calls under way at a time that this end asks the server to allow. Default 32.
+    pub fn credits(mut self, credits: u32) -> Self {
+        self.config.connection.engine.credits = credits.max(1);
+        self
+    }
+
+    /// Inline thresholds in octets, rounded down to whole KiB: the longest message sent, and received, without RDMA
+    /// (RFC 8166 §3.3.2, RFC 8797). Default 4096; the smaller of both ends' counts.
+    pub fn inline_size(mut self, octets: u32) -> Self {
+        self.config.connection.engine.send_size = octets;
+        self.config.connection.engine.receive_size = octets;
+        self
+    }
+
+    /// Where message buffers and landing memory come from.
+    pub fn pool(mut self, pool: BufferPool) -> Self {
+        self.config.connection.engine.pool = pool;
+        self
+    }
+
+    /// How long connecting may take. Default 10 s.
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.config.connection.setup_timeout = timeout;
+        self
+    }
+
+    /// How long a call may take that has no deadline of its own. Default: any time.
+    pub fn call_timeout(mut self, timeout: Duration) -> Self {
+        self.config.call_timeout = Some(timeout);
+        self
+    }
+
+    /// Most calls that may be under way or waiting for a credit; later ones wait their turn before they take memory.
+    /// Default 4096.
+    pub fn max_calls(mut self, calls: usize) -> Self {
+        self.config.max_calls = calls.max(1);
+        self
+    }
+
+    /// What happens when the connection is lost. Default [`Reconnect::Never`].
+    pub fn reconnect(mut self, reconnect: Reconnect) -> Self {
+        self.config.reconnect = reconnect;
+        self
+    }
+
+    /// Who the calls are made for, unless one says otherwise; from
+    /// [`Credential::to_opaque`](crate::rpc::Credential::to_opaque). Default AUTH_NONE.
+    pub fn credential(mut self, credential: OpaqueAuth) -> Self {
+        self.config.credential = credential;
+        self
+    }
+
+    /// Connects to `scheme://host:port`; see [`Url`].
+    ///
+    /// # Errors
+    /// When the URL cannot be used, or none of the host's addresses answers as it should.
+    pub async fn connect(self, url: &str) -> Result<Channel, ConnectError> {
+        let url: Url = url.parse()?;
+        Channel::open(Box::new(UrlDialer { url }), self.config).await
+    }
+
+    /// Connects to `addr` by a provider of the caller's.
+    ///
+    /// # Errors
+    /// When the peer does not answer as it should.
+    pub async fn connect_with<C: Connector>(self, connector: C, addr: SocketAddr) -> Result<Channel, ConnectError> {
+        Channel::open(Box::new(Dialer { connector, addr }), self.config).await
+    }
+}

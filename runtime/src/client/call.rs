@@ -1,0 +1,143 @@
+//! One call: its options, its message, its result.
+
+use std::time::{Duration, Instant};
+
+use smallvec::SmallVec;
+
+use super::{builder::ChannelConfig, error::CallError, link::Link};
+use crate::{
+    engine::{CallFailure, IncomingReply, OutgoingCall, Payload, ReplyResources, ResultChunk, v1::HEADROOM},
+    memory::{MessageBuf, PayloadBuf},
+    rpc::{self, CallHeader, OpaqueAuth, ReplyFault, ReplyHeader},
+    service::Procedure,
+    xdr::{Decoder, EncodeError, Limits, Reduced, ReducingSink, XdrDecode, XdrEncode},
+};
+
+/// What may be said about one call.
+#[derive(Debug, Default)]
+#[must_use]
+pub struct CallOptions {
+    pub(super) deadline: Option<Instant>,
+    pub(super) landing: SmallVec<[Option<PayloadBuf>; 2]>,
+    pub(super) credential: Option<OpaqueAuth>,
+}
+
+impl CallOptions {
+    /// Nothing said: the channel's defaults hold.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// When to give up. The call then fails and what it exposed is invalidated; the server may still carry it out.
+    pub fn deadline(mut self, deadline: Instant) -> Self {
+        self.deadline = Some(deadline);
+        self
+    }
+
+    /// How long it may take from now on.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.deadline = tokio::time::Instant::now().into_std().checked_add(timeout);
+        self
+    }
+
+    /// Memory for the next eligible result, in the order of the reply's encoding: the server's RDMA Write lands in it,
+    /// and the result's `Bytes` are a view of it. It must be as long as the result may be.
+    pub fn landing(mut self, memory: PayloadBuf) -> Self {
+        self.landing.push(Some(memory));
+        self
+    }
+
+    /// No memory for the next eligible result: it lands in the channel's pool.
+    pub fn landing_pooled(mut self) -> Self {
+        self.landing.push(None);
+        self
+    }
+
+    /// Who this call is made for; from [`Credential::to_opaque`](crate::rpc::Credential::to_opaque).
+    pub fn credential(mut self, credential: OpaqueAuth) -> Self {
+        self.credential = Some(credential);
+        self
+    }
+}
+
+/// Whether a call of `len` octets of payload stream fits inline after its transport header, a segment a chunk.
+fn fits_inline(len: usize, reads: usize, writes: usize, threshold: usize) -> bool {
+    // RFC 8166 §4.2, §4.3: fixed words and three list ends, Read segments, Write chunks, a Reply chunk.
+    28 + 24 * reads + 24 * writes + 20 + len <= threshold
+}
+
+/// Encodes one call; memory is taken from the connection's pool.
+pub(super) fn encode<P: Procedure>(
+    link: &Link,
+    config: &ChannelConfig,
+    args: &P::Args,
+    options: &mut CallOptions,
+    deadline: Option<Instant>,
+) -> Result<OutgoingCall, CallError> {
+    let procedure = P::NAME;
+    let bounds = P::reply_bounds(args);
+    if let Some(index) = options.landing.iter().skip(bounds.chunks.len()).position(Option::is_some) {
+        let index = index + bounds.chunks.len();
+        let len = options.landing.get(index).and_then(Option::as_ref).map_or(0, |memory| memory.len());
+        return Err(CallError::Landing { procedure, index, len, needed: 0 });
+    }
+    let mut chunks = SmallVec::new();
+    for (index, &max_len) in bounds.chunks.iter().enumerate() {
+        let landing = options.landing.get_mut(index).and_then(Option::take);
+        if let Some(memory) = &landing {
+            if (memory.len() as u64) < max_len {
+                return Err(CallError::Landing { procedure, index, len: memory.len(), needed: max_len });
+            }
+        }
+        chunks.push(ResultChunk { max_len, landing });
+    }
+
+    let threshold = link.info.send_threshold as usize;
+    let credential = options.credential.as_ref().unwrap_or(&config.credential);
+    // The engine assigns the XID.
+    let header = CallHeader { credential: credential.clone(), ..CallHeader::new(0, P::PROGRAM, P::VERSION, P::NUMBER) };
+    let engine = &config.connection.engine;
+    let message = |min_reduce| -> Result<_, EncodeError> {
+        // One buffer for transport header and message, as long as may be sent inline; it grows where that is too little.
+        let mut message = MessageBuf::new(engine.pool.alloc(threshold), HEADROOM);
+        let mut sink = ReducingSink::for_call(&mut message, min_reduce);
+        header.encode(&mut sink)?;
+        args.encode(&mut sink)?;
+        let (reduced, copied): (SmallVec<[Reduced; 2]>, u64) = sink.finish();
+        Ok((message, reduced, copied))
+    };
+    let encoded = message(engine.min_reduce).and_then(|encoded| {
+        let (octets, reduced, copied) = &encoded;
+        // Short eligible items stay inline where they fit.
+        if *copied > 0 && !fits_inline(octets.len(), reduced.len(), bounds.chunks.len(), threshold) {
+            return message(1);
+        }
+        Ok(encoded)
+    });
+    let (message, reduced, copied) = encoded.map_err(|source| CallError::Encode { procedure, source })?;
+    link.port.add_copied_eligible(copied);
+    let max_inline = rpc::max_reply_len(rpc::max_reply_verifier(credential), bounds.inline);
+    let reply = ReplyResources { max_inline, chunks };
+    Ok(OutgoingCall { message, reduced, reply, deadline })
+}
+
+/// Decodes one reply.
+pub(super) fn decode<P: Procedure>(reply: &IncomingReply, limits: Limits) -> Result<P::Reply, CallError> {
+    let procedure = P::NAME;
+    let decoder = match &reply.payload {
+        Payload::Inline(message) => Decoder::new(message),
+        Payload::Long(bytes) => Decoder::shared(bytes),
+    };
+    let mut decoder = decoder.with_write_chunks(&reply.writes).with_limits(limits);
+    match ReplyHeader::decode(&mut decoder) {
+        Ok(header) => header.outcome.map_err(|source| CallError::Rpc { procedure, source })?,
+        Err(ReplyFault::Malformed(source)) => return Err(CallError::from_decode(procedure, source)),
+        Err(fault) => {
+            let failure = CallFailure::BadReply(fault.to_string());
+            return Err(CallError::Transport { procedure, failure });
+        }
+    }
+    let result = P::Reply::decode(&mut decoder).map_err(|source| CallError::from_decode(procedure, source))?;
+    decoder.finish().map_err(|source| CallError::from_decode(procedure, source))?;
+    Ok(result)
+}

@@ -1,0 +1,311 @@
+//! A channel: calls go in, results come out, connections come and go.
+
+use std::{
+    fmt,
+    future::{Future, poll_fn},
+    net::SocketAddr,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use tracing::Instrument as _;
+
+use super::{
+    builder::{ChannelBuilder, ChannelConfig, Reconnect},
+    call::{self, CallOptions},
+    dial::Dial,
+    error::{CallError, ConnectError, not_sent},
+    link::Link,
+};
+use crate::{
+    driver::Command,
+    engine::{CallFailure, CloseReason, Counters},
+    memory::BufferPool,
+    provider::{Connector, DisconnectReason},
+    service::Procedure,
+};
+
+/// What was agreed when the connection was set up.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct ChannelInfo {
+    /// The server's address.
+    pub peer_addr: SocketAddr,
+    /// This end's address.
+    pub local_addr: SocketAddr,
+    /// The server's private data (RFC 8797, and whatever else it sent).
+    pub private_data: Bytes,
+    /// Longest message, transport header included, that this end sends inline, in octets.
+    pub send_threshold: u32,
+    /// Longest message, transport header included, that this end receives inline, in octets.
+    pub receive_threshold: u32,
+    /// Whether both ends have agreed to Send with Invalidate.
+    pub remote_invalidation: bool,
+}
+
+/// A server that can be called. Clones share the connection, which is closed when the last of them is dropped.
+#[derive(Clone)]
+pub struct Channel(Arc<Inner>);
+
+struct Inner {
+    dial: Box<dyn Dial>,
+    config: ChannelConfig,
+    current: Mutex<Current>,
+    /// Held by whoever connects anew; others wait for what comes of it.
+    redial: tokio::sync::Mutex<Backoff>,
+}
+
+struct Current {
+    link: Arc<Link>,
+    /// By [`Channel::close`].
+    closed: bool,
+}
+
+/// The pause between attempts to connect.
+#[derive(Default)]
+struct Backoff {
+    /// When the next attempt may be made, how long the pause was, and what the last attempt failed with.
+    failed: Option<(tokio::time::Instant, Duration, String)>,
+}
+
+impl Channel {
+    /// Connects to `scheme://host:port`, with all defaults; see [`Url`](crate::transport::Url).
+    ///
+    /// # Errors
+    /// When the URL cannot be used, or none of the host's addresses answers as it should.
+    pub async fn connect(url: &str) -> Result<Self, ConnectError> {
+        Self::builder().connect(url).await
+    }
+
+    /// Connects to `addr` by a provider of the caller's.
+    ///
+    /// # Errors
+    /// When the peer does not answer as it should.
+    pub async fn connect_with<C: Connector>(connector: C, addr: SocketAddr) -> Result<Self, ConnectError> {
+        Self::builder().connect_with(connector, addr).await
+    }
+
+    /// For anything but the defaults.
+    pub fn builder() -> ChannelBuilder {
+        ChannelBuilder::default()
+    }
+
+    pub(super) async fn open(dial: Box<dyn Dial>, config: ChannelConfig) -> Result<Self, ConnectError> {
+        let link = dial.dial(&config).await?;
+        Ok(Self(Arc::new(Inner {
+            dial,
+            config,
+            current: Mutex::new(Current { link, closed: false }),
+            redial: tokio::sync::Mutex::default(),
+        })))
+    }
+
+    fn current(&self) -> Arc<Link> {
+        Arc::clone(&self.0.current.lock().unwrap_or_else(PoisonError::into_inner).link)
+    }
+
+    /// What was agreed when the present connection was set up.
+    #[must_use]
+    pub fn info(&self) -> ChannelInfo {
+        self.current().info.clone()
+    }
+
+    /// What has happened on the present connection. A call's share is in it when the call returns.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        self.current().port.counters()
+    }
+
+    /// Where message buffers and landing memory come from. Arguments allocated here, `pool().alloc(len)` filled and
+    /// frozen, are sent from where they lie, as any `Bytes` are.
+    #[must_use]
+    pub fn pool(&self) -> &BufferPool {
+        &self.0.config.connection.engine.pool
+    }
+
+    /// Why the present connection is over, if it is.
+    #[must_use]
+    pub fn closed(&self) -> Option<CloseReason> {
+        self.current().port.closed()
+    }
+
+    /// Closes the channel in order: later calls fail, calls under way finish, then the connection is closed.
+    ///
+    /// Waits as long as the calls take; the deadlines they have bound it.
+    pub async fn close(&self) {
+        let link = {
+            let mut current = self.0.current.lock().unwrap_or_else(PoisonError::into_inner);
+            current.closed = true;
+            Arc::clone(&current.link)
+        };
+        link.port.send(Command::Drain);
+        poll_fn(|cx| link.port.poll_closed(cx)).await;
+    }
+
+    /// Calls procedure `P`.
+    ///
+    /// The call is made when the future is first polled, and cancelled when it is dropped: what it exposed is
+    /// invalidated, whether or not the server carries it out.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub fn call<'a, P: Procedure>(
+        &'a self,
+        args: &'a P::Args,
+        options: CallOptions,
+    ) -> impl Future<Output = Result<P::Reply, CallError>> + Send + 'a
+    where
+        P::Args: Sync,
+    {
+        let span = tracing::debug_span!(
+            target: "rpcrdma::call",
+            "call",
+            procedure = P::NAME,
+            xid = tracing::field::Empty,
+            format = tracing::field::Empty,
+        );
+        self.attempts::<P>(args, options).instrument(span)
+    }
+
+    async fn attempts<P: Procedure>(&self, args: &P::Args, mut options: CallOptions) -> Result<P::Reply, CallError>
+    where
+        P::Args: Sync,
+    {
+        let config = &self.0.config;
+        let deadline = options.deadline.or_else(|| {
+            let timeout = config.call_timeout?;
+            tokio::time::Instant::now().into_std().checked_add(timeout)
+        });
+        let mut retries = if options.landing.is_empty() { config.reconnect.retries() } else { 0 };
+        loop {
+            let failure = match self.attempt::<P>(args, &mut options, deadline).await? {
+                Ok(reply) => return Ok(reply),
+                Err(failure) => failure,
+            };
+            let lost = matches!(failure, CallFailure::Closed { .. });
+            if retries == 0 || !lost || !(P::IDEMPOTENT || not_sent(&failure)) {
+                tracing::debug!(target: "rpcrdma::call", error = %failure, "call failed");
+                return Err(CallError::Transport { procedure: P::NAME, failure });
+            }
+            tracing::debug!(target: "rpcrdma::call", error = %failure, "call is made again");
+            retries -= 1;
+        }
+    }
+
+    /// Makes a call once. The inner error is one after which it may be made again.
+    async fn attempt<P: Procedure>(
+        &self,
+        args: &P::Args,
+        options: &mut CallOptions,
+        deadline: Option<Instant>,
+    ) -> Result<Result<P::Reply, CallFailure>, CallError>
+    where
+        P::Args: Sync,
+    {
+        let config = &self.0.config;
+        let link = match self.live() {
+            Some(link) => link,
+            None => match within(deadline, self.reconnect()).await {
+                Some(Ok(link)) => link,
+                Some(Err(Unconnected::Closed(failure))) => return Ok(Err(failure)),
+                Some(Err(Unconnected::Failed(source))) => {
+                    return Err(CallError::Connect { procedure: P::NAME, source });
+                }
+                None => return Ok(Err(CallFailure::DeadlineExceeded { sent: false })),
+            },
+        };
+        let permit = match link.port.try_reserve() {
+            Some(permit) => permit,
+            None => match within(deadline, link.port.reserve()).await {
+                Some(Ok(permit)) => permit,
+                Some(Err(failure)) => return Ok(Err(failure)),
+                None => return Ok(Err(CallFailure::DeadlineExceeded { sent: false })),
+            },
+        };
+        let outgoing = call::encode::<P>(&link, config, args, options, deadline)?;
+        let reply = match link.call(permit, outgoing).await {
+            Ok(reply) => reply,
+            Err(failure) => return Ok(Err(failure)),
+        };
+        let span = tracing::Span::current();
+        if !span.is_disabled() {
+            let xid = reply.payload.as_slice().first_chunk().copied().map_or(0, u32::from_be_bytes);
+            span.record("xid", xid).record("format", tracing::field::debug(reply.format));
+        }
+        call::decode::<P>(&reply, config.connection.decode_limits).map(Ok)
+    }
+
+    /// The connection, if it is alive.
+    fn live(&self) -> Option<Arc<Link>> {
+        let current = self.0.current.lock().unwrap_or_else(PoisonError::into_inner);
+        (!current.closed && !current.link.port.is_closed()).then(|| Arc::clone(&current.link))
+    }
+
+    async fn reconnect(&self) -> Result<Arc<Link>, Unconnected> {
+        let Reconnect::OnDemand { min_backoff, max_backoff, .. } = self.0.config.reconnect else {
+            return Err(self.failure());
+        };
+        let mut backoff = self.0.redial.lock().await;
+        if let Some(link) = self.live() {
+            return Ok(link);
+        }
+        if self.0.current.lock().unwrap_or_else(PoisonError::into_inner).closed {
+            return Err(self.failure());
+        }
+        let mut pause = min_backoff;
+        if let Some((next, last_pause, last)) = &backoff.failed {
+            let retry_in = next.saturating_duration_since(tokio::time::Instant::now());
+            if !retry_in.is_zero() {
+                return Err(Unconnected::Failed(ConnectError::BackingOff { retry_in, last: last.clone() }));
+            }
+            pause = last_pause.saturating_mul(2).min(max_backoff);
+        }
+        match self.0.dial.dial(&self.0.config).await {
+            Ok(link) => {
+                backoff.failed = None;
+                tracing::info!(target: "rpcrdma", peer = %link.info.peer_addr, "connected anew");
+                let mut current = self.0.current.lock().unwrap_or_else(PoisonError::into_inner);
+                if current.closed {
+                    drop(current);
+                    return Err(self.failure());
+                }
+                let old = std::mem::replace(&mut current.link, Arc::clone(&link));
+                drop(current);
+                drop(old);
+                Ok(link)
+            }
+            Err(error) => {
+                tracing::info!(target: "rpcrdma", %error, ?pause, "cannot connect anew");
+                backoff.failed = Some((tokio::time::Instant::now() + pause, pause, error.to_string()));
+                Err(Unconnected::Failed(error))
+            }
+        }
+    }
+
+    fn failure(&self) -> Unconnected {
+        let reason = self.closed().unwrap_or(CloseReason::Disconnected(DisconnectReason::Local));
+        Unconnected::Closed(CallFailure::Closed { reason, sent: false })
+    }
+}
+
+/// Why there is no connection.
+enum Unconnected {
+    Closed(CallFailure),
+    Failed(ConnectError),
+}
+
+/// `future`'s output, or `None` when `deadline` comes first.
+async fn within<F: Future>(deadline: Option<Instant>, future: F) -> Option<F::Output> {
+    match deadline {
+        Some(deadline) => tokio::time::timeout_at(deadline.into(), future).await.ok(),
+        None => Some(future.await),
+    }
+}
+
+impl fmt::Debug for Channel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let link = self.current();
+        f.debug_struct("Channel").field("peer", &link.info.peer_addr).field("closed", &link.port.closed()).finish()
+    }
+}

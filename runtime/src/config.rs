@@ -1,0 +1,86 @@
+//! What connections are configured with.
+
+use std::{
+    hash::{BuildHasher as _, Hasher as _, RandomState},
+    time::Duration,
+};
+
+use crate::{
+    engine::{
+        EngineConfig, Role,
+        v1::{Connection, PrivateData, Setup},
+    },
+    provider::SetupParams,
+    xdr::Limits,
+};
+
+/// What both ends of a connection are configured with. Every field has a default that suits most uses.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct ConnectionConfig {
+    /// Credits, inline sizes, limits on what a peer may ask for, and the pool that memory comes from.
+    pub engine: EngineConfig,
+    /// How long setting a connection up may take. Default 10 s.
+    pub setup_timeout: Duration,
+    /// A connection with no call under way for so long is closed. Default: never.
+    pub idle_timeout: Option<Duration>,
+    /// Most RDMA Reads this end has under way (ORD). Default 16.
+    pub initiator_depth: u32,
+    /// Most RDMA Reads of the peer's that are served at a time (IRD). Default 16.
+    pub responder_resources: u32,
+    /// Whether the peer is told that it may invalidate handles by Send with Invalidate (the R flag of RFC 8797 §4),
+    /// where the provider honours it. Default true.
+    pub remote_invalidation: bool,
+    /// What decoding one message may cost.
+    pub decode_limits: Limits,
+}
+
+impl Default for ConnectionConfig {
+    fn default() -> Self {
+        Self {
+            engine: EngineConfig::default(),
+            setup_timeout: Duration::from_secs(10),
+            idle_timeout: None,
+            initiator_depth: 16,
+            responder_resources: 16,
+            remote_invalidation: true,
+            decode_limits: Limits::default(),
+        }
+    }
+}
+
+/// What both ends' private data come to (RFC 8797 §4, RFC 8166 §3.3.2).
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Agreed {
+    /// Longest message that this end sends inline, in octets.
+    pub(crate) send_threshold: u32,
+    /// Longest message that this end receives inline, in octets.
+    pub(crate) receive_threshold: u32,
+    /// Whether both ends take part in Send with Invalidate.
+    pub(crate) remote_invalidation: bool,
+}
+
+impl ConnectionConfig {
+    /// What this end says when it sets a connection up.
+    pub(crate) fn setup_params(&self) -> SetupParams {
+        let mut params = Connection::setup_params(&self.engine, self.remote_invalidation);
+        params.initiator_depth = self.initiator_depth;
+        params.responder_resources = self.responder_resources;
+        params.timeout = self.setup_timeout;
+        params
+    }
+
+    /// The engine of a connection just set up.
+    pub(crate) fn engine(&self, role: Role, private_data: &[u8]) -> (Connection, Agreed) {
+        let local = PrivateData::new(&self.engine, self.remote_invalidation);
+        let peer = PrivateData::find_or_default(private_data);
+        // The standard library's hash keys are random, and differ from one to the next.
+        let xid_seed = RandomState::new().build_hasher().finish() as u32;
+        let agreed = Agreed {
+            send_threshold: local.send_size.min(peer.receive_size),
+            receive_threshold: local.receive_size.min(peer.send_size),
+            remote_invalidation: local.remote_invalidation && peer.remote_invalidation,
+        };
+        (Connection::new(role, self.engine.clone(), Setup { local, peer, xid_seed }), agreed)
+    }
+}

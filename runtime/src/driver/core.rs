@@ -1,0 +1,310 @@
+//! Engine, queue pair and completions of one connection, and the loop over them.
+
+use std::{
+    collections::HashMap,
+    sync::Arc,
+    task::{Context, Poll, Waker},
+    time::{Duration, Instant},
+};
+
+use super::{
+    port::{CallResult, Command, Port, Slot},
+    timer::Timer,
+};
+use crate::{
+    engine::{CallId, CloseReason, Event, IncomingCall, OutgoingCall, OutgoingReply, ReplyToken, v1::Connection},
+    provider::{Completion, DisconnectReason, QueuePair},
+};
+
+/// Rounds of the loop before other tasks get their turn.
+const MAX_ROUNDS: usize = 32;
+/// How long a peer may take to close its side once this end has closed its own.
+const LINGER: Duration = Duration::from_secs(5);
+
+/// What answers a call.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    /// An RPC reply.
+    Reply(OutgoingReply),
+    /// RDMA_ERROR with ERR_CHUNK: the call breaks direct data placement (RFC 8166 §4.5.2, §6.1).
+    ChunkError,
+}
+
+/// Who is told of what the peer asks for.
+pub(crate) trait Upcalls: Send + 'static {
+    /// A call has arrived. An answer that is there at once goes out with the next Sends; one that comes later comes by
+    /// [`Command::Reply`].
+    fn call(&mut self, call: IncomingCall, port: &Arc<Port>) -> Option<Answer>;
+
+    /// The answer to a call has been sent, or could not be.
+    fn replied(&mut self, token: ReplyToken, delivered: bool);
+
+    /// The connection is over.
+    fn closed(&mut self, reason: &CloseReason);
+}
+
+/// An end that answers no calls.
+#[derive(Debug)]
+pub(crate) struct NoUpcalls;
+
+impl Upcalls for NoUpcalls {
+    // RFC 8166 §4.5: the engine of a client without a reverse direction yields no calls.
+    fn call(&mut self, _call: IncomingCall, _port: &Arc<Port>) -> Option<Answer> {
+        Some(Answer::ChunkError)
+    }
+
+    fn replied(&mut self, _token: ReplyToken, _delivered: bool) {}
+
+    fn closed(&mut self, _reason: &CloseReason) {}
+}
+
+/// What a driver is configured with.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct DriverConfig {
+    /// A connection with nothing under way for so long is closed.
+    pub(crate) idle_timeout: Option<Duration>,
+}
+
+/// Why this end is about to close the connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Closing {
+    No,
+    /// When the answers under way have been sent.
+    Draining,
+    /// Disconnected, the provider's word on it is awaited until then.
+    Disconnected(Instant),
+}
+
+/// Which call is in which slot, and the other way round.
+#[derive(Debug, Default)]
+struct Calls {
+    slots: HashMap<CallId, Slot>,
+    ids: Vec<Option<CallId>>,
+}
+
+impl Calls {
+    fn insert(&mut self, id: CallId, slot: Slot) {
+        let index = slot.0 as usize;
+        if self.ids.len() <= index {
+            self.ids.resize(index + 1, None);
+        }
+        self.ids[index] = Some(id);
+        self.slots.insert(id, slot);
+    }
+
+    fn id(&self, slot: Slot) -> Option<CallId> {
+        self.ids.get(slot.0 as usize).copied().flatten()
+    }
+
+    fn remove(&mut self, id: CallId) -> Option<Slot> {
+        let slot = self.slots.remove(&id)?;
+        if let Some(id) = self.ids.get_mut(slot.0 as usize) {
+            *id = None;
+        }
+        Some(slot)
+    }
+}
+
+/// Engine, queue pair and completions of one connection.
+pub(crate) struct Core<Q: QueuePair, U: Upcalls> {
+    engine: Connection,
+    queue_pair: Q,
+    upcalls: U,
+    port: Arc<Port>,
+    config: DriverConfig,
+    calls: Calls,
+    /// Calls of the peer's whose answers have not been sent.
+    answering: usize,
+    closing: Closing,
+    last_active: Instant,
+    timer: Timer,
+    // Empty between rounds; kept for their memory.
+    commands: Vec<Command>,
+    completions: Vec<Completion>,
+    wakers: Vec<Waker>,
+}
+
+impl<Q: QueuePair, U: Upcalls> Core<Q, U> {
+    pub(crate) fn new(engine: Connection, queue_pair: Q, upcalls: U, port: Arc<Port>, config: DriverConfig) -> Self {
+        Self {
+            engine,
+            queue_pair,
+            upcalls,
+            port,
+            config,
+            calls: Calls::default(),
+            answering: 0,
+            closing: Closing::No,
+            last_active: Timer::now(),
+            timer: Timer::default(),
+            commands: Vec::new(),
+            completions: Vec::new(),
+            wakers: Vec::new(),
+        }
+    }
+
+    pub(crate) fn port(&self) -> &Arc<Port> {
+        &self.port
+    }
+
+    /// Does all that can be done without waiting. Ready when the connection is over.
+    pub(crate) fn drive(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut now = Timer::now();
+        for _ in 0..MAX_ROUNDS {
+            self.take_commands(now);
+            if self.engine.poll_timeout().is_some_and(|due| due <= now) {
+                self.engine.handle_timeout(now);
+            }
+            self.engine.poll_work(&mut self.queue_pair, now);
+            if let Some(reason) = self.take_events() {
+                self.finish(&reason);
+                return Poll::Ready(());
+            }
+            // Answers that were there at once, and memory that finished calls gave back.
+            self.engine.poll_work(&mut self.queue_pair, now);
+            self.port.publish_counters(self.engine.counters());
+            self.wake_callers();
+            self.check_closing(now);
+            if self.queue_pair.poll(cx, &mut self.completions).is_pending() {
+                self.arm(now, cx);
+                return Poll::Pending;
+            }
+            now = Timer::now();
+            self.last_active = now;
+            for completion in self.completions.drain(..) {
+                self.engine.handle_completion(completion);
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    fn take_commands(&mut self, now: Instant) {
+        self.port.take(&mut self.commands);
+        let mut commands = std::mem::take(&mut self.commands);
+        if !commands.is_empty() {
+            self.last_active = now;
+        }
+        for command in commands.drain(..) {
+            match command {
+                Command::Start { slot, call } => self.start(slot, call),
+                Command::Cancel { slot } => {
+                    if let Some(id) = self.calls.id(slot) {
+                        self.engine.cancel_call(id);
+                    }
+                }
+                Command::Reply { token, answer } => self.answer(token, answer),
+                Command::Drain => {
+                    if self.closing == Closing::No {
+                        self.closing = Closing::Draining;
+                    }
+                }
+                Command::Disconnect => self.close(CloseReason::Disconnected(DisconnectReason::Local), now),
+            }
+        }
+        self.commands = commands;
+    }
+
+    fn start(&mut self, slot: Slot, call: OutgoingCall) {
+        let id = self.engine.start_call(call);
+        self.calls.insert(id, slot);
+    }
+
+    fn answer(&mut self, token: ReplyToken, answer: Answer) {
+        match answer {
+            Answer::Reply(reply) => self.engine.reply(token, reply),
+            Answer::ChunkError => self.engine.reply_error(token),
+        }
+    }
+
+    fn take_events(&mut self) -> Option<CloseReason> {
+        while let Some(event) = self.engine.poll_event() {
+            match event {
+                Event::CallFinished { id, result } => self.deliver(id, result),
+                Event::CallArrived(call) => {
+                    if self.closing != Closing::No {
+                        // Nothing new is begun; the peer learns from the close that its call was not answered.
+                        continue;
+                    }
+                    let token = call.token;
+                    self.answering += 1;
+                    if let Some(answer) = self.upcalls.call(call, &self.port) {
+                        self.answer(token, answer);
+                    }
+                }
+                Event::ReplySent { token, delivered } => {
+                    self.answering = self.answering.saturating_sub(1);
+                    self.upcalls.replied(token, delivered);
+                }
+                Event::Closed(reason) => return Some(reason),
+            }
+        }
+        None
+    }
+
+    fn deliver(&mut self, id: CallId, result: CallResult) {
+        if let Some(slot) = self.calls.remove(id) {
+            self.port.deliver(slot, result, &mut self.wakers);
+        }
+    }
+
+    fn wake_callers(&mut self) {
+        self.wakers.drain(..).for_each(Waker::wake);
+    }
+
+    fn close(&mut self, reason: CloseReason, now: Instant) {
+        if !matches!(self.closing, Closing::Disconnected(_)) {
+            self.closing = Closing::Disconnected(now + LINGER);
+            self.engine.close_with(reason);
+        }
+    }
+
+    /// Whether no call is under way in either direction.
+    fn is_idle(&self) -> bool {
+        self.answering == 0 && self.calls.slots.is_empty()
+    }
+
+    /// When the connection will have been idle for too long.
+    fn idle_at(&self) -> Option<Instant> {
+        let idle = self.is_idle() && self.closing == Closing::No;
+        self.config.idle_timeout.filter(|_| idle).and_then(|timeout| self.last_active.checked_add(timeout))
+    }
+
+    fn check_closing(&mut self, now: Instant) {
+        if let Some(timeout) = self.config.idle_timeout {
+            if self.idle_at().is_some_and(|at| at <= now) {
+                self.close(CloseReason::Idle(timeout), now);
+            }
+        }
+        match self.closing {
+            Closing::Draining if self.is_idle() => {
+                self.close(CloseReason::Disconnected(DisconnectReason::Local), now);
+            }
+            Closing::Disconnected(until) if until <= now => {
+                let reason = DisconnectReason::Transport("the peer did not close its side".into());
+                self.engine.handle_completion(Completion::Disconnected { reason });
+            }
+            _ => {}
+        }
+        // What closing asks of the queue pair.
+        if self.closing != Closing::No {
+            self.engine.poll_work(&mut self.queue_pair, now);
+        }
+    }
+
+    fn arm(&mut self, now: Instant, cx: &mut Context<'_>) {
+        let linger = match self.closing {
+            Closing::Disconnected(until) => Some(until),
+            _ => None,
+        };
+        let due = [self.engine.poll_timeout(), self.idle_at(), linger].into_iter().flatten().min();
+        self.timer.arm(due, now, cx);
+    }
+
+    fn finish(&mut self, reason: &CloseReason) {
+        self.port.publish_counters(self.engine.counters());
+        self.wake_callers();
+        self.upcalls.closed(reason);
+        self.port.close(reason);
+    }
+}

@@ -1,0 +1,243 @@
+//! How a server is configured, and the server itself.
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use tokio::task::JoinSet;
+
+use super::{
+    Service,
+    accept::{Accept, Acceptor},
+    dispatch::Registry,
+    handle::{Phase, ServerHandle, Shared},
+};
+use crate::{
+    config::ConnectionConfig,
+    provider::Listener,
+    rpc::{Authenticator, StandardAuthenticator},
+    transport::{Scheme, Url, UrlError},
+};
+
+/// Why a server cannot be started.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BindError {
+    /// A URL cannot be used.
+    #[error(transparent)]
+    Url(#[from] UrlError),
+    /// It cannot listen there.
+    #[error("cannot listen on {url}: {source}")]
+    Listen {
+        /// Where.
+        url: String,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// It has nowhere to listen.
+    #[error("a server needs a listener: ServerBuilder::listen")]
+    NoListener,
+    /// Two services are for the same version of the same program.
+    #[error("two services for program {program:#010x} version {version}")]
+    Twice {
+        /// The program.
+        program: u32,
+        /// The version.
+        version: u32,
+    },
+}
+
+/// Configures a [`Server`].
+#[must_use]
+pub struct ServerBuilder {
+    services: Vec<Arc<dyn Service>>,
+    urls: Vec<String>,
+    acceptors: Vec<Box<dyn Accept>>,
+    authenticator: Arc<dyn Authenticator>,
+    config: ConnectionConfig,
+    max_connections: usize,
+    grace: Duration,
+}
+
+impl Default for ServerBuilder {
+    fn default() -> Self {
+        Self {
+            services: Vec::new(),
+            urls: Vec::new(),
+            acceptors: Vec::new(),
+            authenticator: Arc::new(StandardAuthenticator),
+            config: ConnectionConfig::default(),
+            max_connections: 1024,
+            grace: Duration::from_secs(30),
+        }
+    }
+}
+
+impl ServerBuilder {
+    /// Adds one version of a program.
+    pub fn service(mut self, service: impl Service) -> Self {
+        self.services.push(Arc::new(service));
+        self
+    }
+
+    /// Adds a place to listen: `scheme://address:port`, port 0 for any that is free; see [`Url`]. A name that has
+    /// several addresses is listened on at each.
+    pub fn listen(mut self, url: impl Into<String>) -> Self {
+        self.urls.push(url.into());
+        self
+    }
+
+    /// Adds a listener of a provider of the caller's.
+    pub fn listen_with(mut self, listener: impl Listener) -> Self {
+        self.acceptors.push(Box::new(Acceptor(Arc::new(listener))));
+        self
+    }
+
+    /// Decides who may call. Default: [`StandardAuthenticator`], AUTH_NONE and AUTH_SYS.
+    pub fn authenticator(mut self, authenticator: impl Authenticator) -> Self {
+        self.authenticator = Arc::new(authenticator);
+        self
+    }
+
+    /// Everything about each connection, in place of the defaults and of what was set before.
+    pub fn connection(mut self, config: ConnectionConfig) -> Self {
+        self.config = config;
+        self
+    }
+
+    /// Credits: how many calls of a connection are under way at a time. Default 32.
+    pub fn credits(mut self, credits: u32) -> Self {
+        self.config.engine.credits = credits.max(1);
+        self
+    }
+
+    /// Inline thresholds in octets, rounded down to whole KiB: the longest message sent, and received, without RDMA
+    /// (RFC 8166 §3.3.2, RFC 8797). Default 4096; the smaller of both ends' counts.
+    pub fn inline_size(mut self, octets: u32) -> Self {
+        self.config.engine.send_size = octets;
+        self.config.engine.receive_size = octets;
+        self
+    }
+
+    /// Most connections at a time; more are turned away. Default 1024.
+    pub fn max_connections(mut self, connections: usize) -> Self {
+        self.max_connections = connections;
+        self
+    }
+
+    /// Most octets that one connection's calls hold in arguments pulled by RDMA Read. Default 256 MiB. Calls that do
+    /// not fit wait.
+    ///
+    /// With [`max_connections`](Self::max_connections) it bounds the memory of the whole server: what one client takes
+    /// is never another's.
+    pub fn max_pulled(mut self, octets: u64) -> Self {
+        self.config.engine.max_pulled = octets;
+        self
+    }
+
+    /// How long setting a connection up may take. Default 10 s.
+    pub fn setup_timeout(mut self, timeout: Duration) -> Self {
+        self.config.setup_timeout = timeout;
+        self
+    }
+
+    /// A connection with no call under way for so long is closed. Default: never.
+    pub fn idle_timeout(mut self, timeout: Duration) -> Self {
+        self.config.idle_timeout = Some(timeout);
+        self
+    }
+
+    /// How long calls under way may take once the server is told to end. Default 30 s.
+    pub fn grace(mut self, grace: Duration) -> Self {
+        self.grace = grace;
+        self
+    }
+
+    /// Starts listening. Connections wait until [`Server::serve`] takes them.
+    ///
+    /// # Errors
+    /// When it cannot listen where it is told to, or two services collide.
+    pub async fn bind(mut self) -> Result<Server, BindError> {
+        for text in &self.urls {
+            let url: Url = text.parse()?;
+            let listen = |source| BindError::Listen { url: text.clone(), source };
+            for addr in url.resolve().await.map_err(listen)? {
+                self.acceptors.push(match url.scheme() {
+                    Scheme::Iwarp => {
+                        let listener = crate::transport::iwarp_listener(&url, addr).await.map_err(listen)?;
+                        Box::new(Acceptor(Arc::new(listener)))
+                    }
+                });
+            }
+        }
+        if self.acceptors.is_empty() {
+            return Err(BindError::NoListener);
+        }
+        let registry = Registry::new(self.services, self.authenticator)
+            .map_err(|(program, version)| BindError::Twice { program, version })?;
+        let shared = Arc::new(Shared::new(registry, self.config, self.max_connections, self.grace));
+        Ok(Server { acceptors: self.acceptors, shared })
+    }
+}
+
+impl std::fmt::Debug for ServerBuilder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let services: Vec<_> = self.services.iter().map(|service| service.name()).collect();
+        f.debug_struct("ServerBuilder").field("services", &services).field("urls", &self.urls).finish_non_exhaustive()
+    }
+}
+
+/// A server that listens.
+#[must_use = "a server does nothing until it serves"]
+pub struct Server {
+    acceptors: Vec<Box<dyn Accept>>,
+    shared: Arc<Shared>,
+}
+
+impl Server {
+    /// For what a server is made of.
+    pub fn builder() -> ServerBuilder {
+        ServerBuilder::default()
+    }
+
+    /// The addresses listened on, those of [`ServerBuilder::listen_with`] first, then in the order of
+    /// [`ServerBuilder::listen`].
+    #[must_use]
+    pub fn local_addrs(&self) -> Vec<SocketAddr> {
+        self.acceptors.iter().map(|acceptor| acceptor.local_addr()).collect()
+    }
+
+    /// To look at it and to end it.
+    #[must_use]
+    pub fn handle(&self) -> ServerHandle {
+        ServerHandle(Arc::clone(&self.shared))
+    }
+
+    /// Serves until [`ServerHandle::shutdown`]. When it returns every connection has been closed.
+    ///
+    /// Dropping the future stops listening; connections that there are live on until their clients go or
+    /// [`ServerHandle::shutdown`] is called.
+    pub async fn serve(self) {
+        let mut phase = self.shared.phase.subscribe();
+        let mut acceptors = JoinSet::new();
+        for acceptor in self.acceptors {
+            tracing::info!(target: "rpcrdma", addr = %acceptor.local_addr(), services = ?self.shared.registry, "listening");
+            acceptors.spawn(acceptor.run(Arc::clone(&self.shared)));
+        }
+        let ending = phase.wait_for(|phase| *phase != Phase::Serving).await.map(|phase| *phase);
+        // Stops listening, and ends set-ups under way.
+        acceptors.shutdown().await;
+        let grace = match ending {
+            Ok(Phase::Ending(grace)) => grace,
+            _ => self.shared.grace,
+        };
+        self.shared.end(grace).await;
+    }
+}
+
+impl std::fmt::Debug for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Server")
+            .field("local_addrs", &self.local_addrs())
+            .field("services", &self.shared.registry)
+            .finish()
+    }
+}

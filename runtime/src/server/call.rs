@@ -1,0 +1,253 @@
+//! A call as a service sees it, and its answer.
+
+use std::{fmt, net::SocketAddr, sync::Arc};
+
+use smallvec::SmallVec;
+
+use crate::{
+    driver::{Answer, Port},
+    engine::{Counters, IncomingCall, OutgoingReply, Payload, v1::HEADROOM},
+    memory::{BufferPool, MessageBuf},
+    rpc::{AuthFailure, Authenticated, Credential, OpaqueAuth, ReplyHeader, RpcError},
+    service::Procedure,
+    xdr::{DecodeError, DecodeErrorKind, Decoder, EncodeError, Limits, Reduced, ReducingSink, XdrDecode, XdrEncode},
+};
+
+/// What all calls of a connection have in common.
+pub(super) struct Connection {
+    pub(super) peer_addr: SocketAddr,
+    pub(super) local_addr: SocketAddr,
+    pub(super) pool: BufferPool,
+    pub(super) limits: Limits,
+    pub(super) send_threshold: usize,
+    pub(super) port: Arc<Port>,
+}
+
+/// Where a call comes from, and who makes it.
+#[derive(Clone)]
+pub struct Context {
+    connection: Arc<Connection>,
+    xid: u32,
+    credential: Credential,
+}
+
+impl Context {
+    /// The client's address.
+    #[must_use]
+    pub fn peer_addr(&self) -> SocketAddr {
+        self.connection.peer_addr
+    }
+
+    /// The address that the client connected to.
+    #[must_use]
+    pub fn local_addr(&self) -> SocketAddr {
+        self.connection.local_addr
+    }
+
+    /// The call's XID.
+    #[must_use]
+    pub fn xid(&self) -> u32 {
+        self.xid
+    }
+
+    /// Who makes the call, as it says and as the server's authenticator has let it pass.
+    #[must_use]
+    pub fn credential(&self) -> &Credential {
+        &self.credential
+    }
+
+    /// Where eligible results are best allocated: `pool().alloc(len)`, filled, then frozen. It is reused once sent.
+    #[must_use]
+    pub fn pool(&self) -> &BufferPool {
+        &self.connection.pool
+    }
+
+    /// What has happened on the call's connection.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        self.connection.port.counters()
+    }
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context")
+            .field("peer_addr", &self.peer_addr())
+            .field("xid", &self.xid)
+            .field("credential", &self.credential)
+            .finish()
+    }
+}
+
+/// Why a handler has no result: what the client is told. What a handler fails with otherwise (`?`) becomes SYSTEM_ERR.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Failure {
+    /// SYSTEM_ERR; the reason is traced here, and not sent.
+    System(Box<dyn std::error::Error + Send + Sync>),
+    /// GARBAGE_ARGS: the arguments make no sense.
+    GarbageArguments,
+    /// PROC_UNAVAIL: the procedure is not implemented.
+    ProcedureUnavailable,
+    /// AUTH_ERROR: this caller may not.
+    Denied(AuthFailure),
+}
+
+impl Failure {
+    /// SYSTEM_ERR with a reason for this end's traces.
+    pub fn system(reason: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self::System(reason.into())
+    }
+}
+
+impl<E: std::error::Error + Send + Sync + 'static> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self::System(Box::new(error))
+    }
+}
+
+/// An answer, encoded.
+#[derive(Debug)]
+#[must_use]
+pub struct Reply(pub(super) Answer);
+
+/// A call that has arrived, its eligible arguments pulled.
+pub struct Call {
+    incoming: IncomingCall,
+    procedure: u32,
+    /// Octets of the RPC header.
+    arguments_at: usize,
+    verifier: OpaqueAuth,
+    context: Context,
+}
+
+impl Call {
+    pub(super) fn new(
+        incoming: IncomingCall,
+        procedure: u32,
+        arguments_at: usize,
+        authenticated: Authenticated,
+        connection: Arc<Connection>,
+    ) -> Self {
+        let context = Context { connection, xid: incoming.xid, credential: authenticated.credential };
+        Self { incoming, procedure, arguments_at, verifier: authenticated.verifier, context }
+    }
+
+    /// The number of the procedure called.
+    #[must_use]
+    pub fn procedure(&self) -> u32 {
+        self.procedure
+    }
+
+    /// Where the call comes from.
+    #[must_use]
+    pub fn context(&self) -> &Context {
+        &self.context
+    }
+
+    /// The arguments.
+    ///
+    /// # Errors
+    /// The answer that malformed ones get: GARBAGE_ARGS (RFC 8166 §4.5.2), or ERR_CHUNK where a Read chunk stands for
+    /// what is not eligible (RFC 8166 §6.1).
+    pub fn decode<P: Procedure>(&self) -> Result<P::Args, Reply> {
+        self.try_decode::<P>().map_err(|error| {
+            tracing::info!(
+                target: "rpcrdma::call", procedure = P::NAME, xid = self.incoming.xid, %error,
+                "arguments cannot be decoded"
+            );
+            // RFC 8166 §6.1: a call in which an argument is reduced that is not DDP-eligible MUST NOT be
+            // processed, and is reported as in §4.5.2.
+            if matches!(error.kind(), DecodeErrorKind::StrayChunk { .. }) {
+                return Reply(Answer::ChunkError);
+            }
+            self.refuse(RpcError::GarbageArguments)
+        })
+    }
+
+    fn try_decode<P: Procedure>(&self) -> Result<P::Args, DecodeError> {
+        let decoder = match &self.incoming.payload {
+            Payload::Inline(message) => Decoder::new(message),
+            Payload::Long(bytes) => Decoder::shared(bytes),
+        };
+        let limits = self.context.connection.limits;
+        let mut decoder = decoder.with_read_chunks(&self.incoming.reads).with_limits(limits);
+        decoder.take(self.arguments_at)?;
+        // A chunk that no item takes is at fault before the items that it displaced are.
+        let arguments = P::Args::decode(&mut decoder).map_err(|error| decoder.stray_chunk().unwrap_or(error))?;
+        decoder.finish()?;
+        Ok(arguments)
+    }
+
+    /// The answer to the call, from what its handler returned.
+    pub fn finish<P: Procedure>(self, result: Result<P::Reply, Failure>) -> Reply {
+        let xid = self.incoming.xid;
+        let error = match result {
+            Ok(result) => match self.encode(&result) {
+                Ok(reply) => {
+                    tracing::debug!(
+                        target: "rpcrdma::call", procedure = P::NAME, xid,
+                        octets = reply.message.len(), reduced = reply.reduced.len(), "answered"
+                    );
+                    return Reply(Answer::Reply(reply));
+                }
+                Err(error) => {
+                    tracing::error!(
+                        target: "rpcrdma::call", procedure = P::NAME, xid, %error, "the result cannot be encoded"
+                    );
+                    RpcError::SystemError
+                }
+            },
+            Err(Failure::System(error)) => {
+                tracing::warn!(target: "rpcrdma::call", procedure = P::NAME, xid, %error, "handler failed");
+                RpcError::SystemError
+            }
+            Err(Failure::GarbageArguments) => RpcError::GarbageArguments,
+            Err(Failure::ProcedureUnavailable) => RpcError::ProcedureUnavailable,
+            Err(Failure::Denied(failure)) => RpcError::Authentication(failure),
+        };
+        self.refuse(error)
+    }
+
+    /// PROC_UNAVAIL.
+    pub fn procedure_unavailable(self) -> Reply {
+        self.refuse(RpcError::ProcedureUnavailable)
+    }
+
+    fn encode<T: XdrEncode>(&self, result: &T) -> Result<OutgoingReply, EncodeError> {
+        let connection = &self.context.connection;
+        let header = ReplyHeader::success(self.incoming.xid).with_verifier(self.verifier.clone());
+        let mut message = MessageBuf::new(connection.pool.alloc(connection.send_threshold), HEADROOM);
+        let chunks = self.incoming.reply.write_chunks.iter().map(Option::is_some);
+        let mut sink = ReducingSink::for_reply(&mut message, chunks);
+        header.encode(&mut sink)?;
+        result.encode(&mut sink)?;
+        let (reduced, copied): (SmallVec<[Reduced; 2]>, u64) = sink.finish();
+        connection.port.add_copied_eligible(copied);
+        Ok(OutgoingReply { message, reduced })
+    }
+
+    fn refuse(&self, error: RpcError) -> Reply {
+        let header = ReplyHeader::failure(self.incoming.xid, error).with_verifier(self.verifier.clone());
+        Reply(refusal(&header, &self.context.connection.pool))
+    }
+}
+
+impl fmt::Debug for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Call").field("procedure", &self.procedure).field("context", &self.context).finish()
+    }
+}
+
+/// A reply without results.
+pub(super) fn refusal(header: &ReplyHeader, pool: &BufferPool) -> Answer {
+    let mut message = MessageBuf::new(pool.alloc(HEADROOM + 512), HEADROOM);
+    match header.encode(&mut crate::xdr::FlatSink::new(&mut message)) {
+        Ok(()) => Answer::Reply(OutgoingReply { message, reduced: SmallVec::new() }),
+        // An authenticator's verifier of more than 400 octets.
+        Err(error) => {
+            tracing::error!(target: "rpcrdma::call", %error, "a reply's header cannot be encoded");
+            Answer::ChunkError
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! One connection's handlers.
+
+use std::{
+    future::Future,
+    panic::{AssertUnwindSafe, catch_unwind},
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, Waker},
+};
+
+use tokio::task::JoinSet;
+
+use super::{
+    Reply, ReplyFuture, Service,
+    call::{self, Call, Connection},
+    dispatch::Route,
+    handle::Shared,
+};
+use crate::{
+    driver::{Answer, Command, Port, Upcalls},
+    engine::{CloseReason, IncomingCall, ReplyToken},
+    rpc::{ReplyHeader, RpcError},
+};
+
+/// Answers the calls of one connection.
+pub(super) struct Handlers {
+    pub(super) id: u64,
+    pub(super) shared: Arc<Shared>,
+    pub(super) connection: Arc<Connection>,
+    /// Handlers that wait for something.
+    pub(super) waiting: JoinSet<()>,
+}
+
+impl Upcalls for Handlers {
+    fn call(&mut self, incoming: IncomingCall, port: &Arc<Port>) -> Option<Answer> {
+        let (token, xid) = (incoming.token, incoming.xid);
+        let (service, call) = match self.shared.registry.route(incoming, &self.connection) {
+            Route::To(service, call) => (service, call),
+            Route::Answered(answer) => return Some(answer),
+        };
+        let mut handler = match Handler::begin(service, call, xid, Arc::clone(&self.connection)) {
+            Ok(handler) => handler,
+            Err(answer) => return Some(answer),
+        };
+        // A handler that does not wait is done here and now. One that does is polled again, by a task with a waker of
+        // its own, so this waker need not do anything.
+        if let Poll::Ready(answer) = Pin::new(&mut handler).poll(&mut Context::from_waker(Waker::noop())) {
+            return Some(answer);
+        }
+        while self.waiting.try_join_next().is_some() {}
+        let port = Arc::clone(port);
+        self.waiting.spawn(async move {
+            let answer = handler.await;
+            port.send(Command::Reply { token, answer });
+        });
+        None
+    }
+
+    fn replied(&mut self, _token: ReplyToken, delivered: bool) {
+        if !delivered {
+            tracing::info!(target: "rpcrdma::call", peer = %self.connection.peer_addr, "a reply could not be delivered");
+        }
+    }
+
+    fn closed(&mut self, reason: &CloseReason) {
+        tracing::info!(target: "rpcrdma", %reason, "connection closed");
+        if !self.shared.is_aborting() {
+            // The client has gone; what its calls began is finished.
+            self.waiting.detach_all();
+        }
+    }
+}
+
+impl Drop for Handlers {
+    fn drop(&mut self) {
+        self.shared.remove(self.id);
+    }
+}
+
+/// A handler under way; a panic of its becomes SYSTEM_ERR.
+struct Handler {
+    future: ReplyFuture,
+    service: Arc<dyn Service>,
+    xid: u32,
+    connection: Arc<Connection>,
+}
+
+impl Handler {
+    fn begin(service: Arc<dyn Service>, call: Call, xid: u32, connection: Arc<Connection>) -> Result<Self, Answer> {
+        match catch_unwind(AssertUnwindSafe(|| service.dispatch(call))) {
+            Ok(future) => Ok(Self { future, service, xid, connection }),
+            Err(panic) => Err(panicked(&*service, xid, &connection, &*panic)),
+        }
+    }
+}
+
+impl Future for Handler {
+    type Output = Answer;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Answer> {
+        // Unwind safety: after a panic the future is not polled again, and what handlers share is theirs to guard.
+        match catch_unwind(AssertUnwindSafe(|| self.future.as_mut().poll(cx))) {
+            Ok(polled) => polled.map(|Reply(answer)| answer),
+            Err(panic) => Poll::Ready(panicked(&*self.service, self.xid, &self.connection, &*panic)),
+        }
+    }
+}
+
+fn panicked(service: &dyn Service, xid: u32, connection: &Connection, panic: &(dyn std::any::Any + Send)) -> Answer {
+    let said = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    tracing::error!(target: "rpcrdma::call", service = service.name(), xid, panic = said, "handler panicked");
+    call::refusal(&ReplyHeader::failure(xid, RpcError::SystemError), &connection.pool)
+}

@@ -1,0 +1,99 @@
+//! From a call's header to the service that answers it.
+
+use std::{fmt, sync::Arc};
+
+use super::{
+    Service,
+    call::{self, Call, Connection},
+};
+use crate::{
+    driver::Answer,
+    engine::IncomingCall,
+    rpc::{Authenticator, CallHeader, ReplyHeader, RpcError},
+    xdr::Decoder,
+};
+
+/// The services of a server, and who may call them.
+pub(super) struct Registry {
+    /// In ascending order of program and version.
+    services: Vec<Arc<dyn Service>>,
+    authenticator: Arc<dyn Authenticator>,
+}
+
+/// What a call's header leads to.
+pub(super) enum Route {
+    /// Its service.
+    To(Arc<dyn Service>, Call),
+    /// An answer that needs no service.
+    Answered(Answer),
+}
+
+impl Registry {
+    /// Two services with the same program and version: the later one is an error, given back.
+    pub(super) fn new(
+        mut services: Vec<Arc<dyn Service>>,
+        authenticator: Arc<dyn Authenticator>,
+    ) -> Result<Self, (u32, u32)> {
+        services.sort_by_key(|service| (service.program(), service.version()));
+        let twice = services.windows(2).find_map(|pair| match pair {
+            [a, b] if (a.program(), a.version()) == (b.program(), b.version()) => Some((a.program(), a.version())),
+            _ => None,
+        });
+        twice.map_or(Ok(Self { services, authenticator }), Err)
+    }
+
+    /// The service for a program and version, or what a call for it is answered.
+    fn find(&self, program: u32, version: u32) -> Result<&Arc<dyn Service>, RpcError> {
+        let mut versions = self.services.iter().filter(|service| service.program() == program).peekable();
+        let low = versions.peek().ok_or(RpcError::ProgramUnavailable)?.version();
+        let mut high = low;
+        for service in versions {
+            if service.version() == version {
+                return Ok(service);
+            }
+            high = service.version();
+        }
+        // RFC 5531 §9: PROG_MISMATCH tells the lowest and the highest version supported.
+        Err(RpcError::ProgramMismatch { low, high })
+    }
+
+    pub(super) fn route(&self, incoming: IncomingCall, connection: &Arc<Connection>) -> Route {
+        let mut decoder = Decoder::new(incoming.payload.as_slice()).with_limits(connection.limits);
+        let header = match CallHeader::decode(&mut decoder) {
+            Ok(header) => header,
+            Err(fault) => {
+                tracing::info!(target: "rpcrdma::call", peer = %connection.peer_addr, %fault, "bad RPC header");
+                return Route::Answered(match fault.reply() {
+                    Some(reply) => call::refusal(&reply, &connection.pool),
+                    // RFC 8166 §4.5.2: what is not an RPC call is reported as a parsing error.
+                    None => Answer::ChunkError,
+                });
+            }
+        };
+        let arguments_at = decoder.consumed();
+        let refuse = |error: RpcError| {
+            tracing::info!(
+                target: "rpcrdma::call", peer = %connection.peer_addr, xid = header.xid, program = header.program,
+                version = header.version, procedure = header.procedure, %error, "call refused"
+            );
+            Route::Answered(call::refusal(&ReplyHeader::failure(header.xid, error), &connection.pool))
+        };
+        let authenticated = match self.authenticator.authenticate(&header) {
+            Ok(authenticated) => authenticated,
+            Err(failure) => return refuse(failure.into()),
+        };
+        match self.find(header.program, header.version) {
+            Ok(service) => {
+                let call = Call::new(incoming, header.procedure, arguments_at, authenticated, Arc::clone(connection));
+                Route::To(Arc::clone(service), call)
+            }
+            Err(error) => refuse(error),
+        }
+    }
+}
+
+impl fmt::Debug for Registry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.services.iter().map(|service| service.name())).finish()
+    }
+}

@@ -1,0 +1,166 @@
+//! What a server's parts share, and the handle that ends it.
+
+use std::{
+    collections::HashMap,
+    net::SocketAddr,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::sync::{Notify, Semaphore, watch};
+
+use super::dispatch::Registry;
+use crate::{
+    config::ConnectionConfig,
+    driver::{Command, Port},
+    engine::Counters,
+};
+
+/// How far a server has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    Serving,
+    /// Told to end, with so much time for calls under way.
+    Ending(Duration),
+}
+
+/// What the parts of a server share.
+pub(super) struct Shared {
+    pub(super) registry: Registry,
+    pub(super) config: ConnectionConfig,
+    pub(super) grace: Duration,
+    /// One permit for each connection that may still come.
+    pub(super) room: Arc<Semaphore>,
+    pub(super) phase: watch::Sender<Phase>,
+    next_id: AtomicU64,
+    connections: Mutex<HashMap<u64, Entry>>,
+    /// The last connection has gone.
+    empty: Notify,
+    /// Grace is over: waiting handlers are aborted.
+    aborting: AtomicBool,
+}
+
+struct Entry {
+    peer_addr: SocketAddr,
+    port: Arc<Port>,
+    /// Given back when the connection has gone.
+    _room: tokio::sync::OwnedSemaphorePermit,
+}
+
+impl Shared {
+    pub(super) fn new(registry: Registry, config: ConnectionConfig, max_connections: usize, grace: Duration) -> Self {
+        Self {
+            registry,
+            config,
+            grace,
+            room: Arc::new(Semaphore::new(max_connections.min(Semaphore::MAX_PERMITS))),
+            phase: watch::Sender::new(Phase::Serving),
+            next_id: AtomicU64::new(0),
+            connections: Mutex::default(),
+            empty: Notify::new(),
+            aborting: AtomicBool::new(false),
+        }
+    }
+
+    fn connections(&self) -> MutexGuard<'_, HashMap<u64, Entry>> {
+        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn add(&self, peer_addr: SocketAddr, port: Arc<Port>, room: tokio::sync::OwnedSemaphorePermit) -> u64 {
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let mut connections = self.connections();
+        connections.insert(id, Entry { peer_addr, port: Arc::clone(&port), _room: room });
+        // Set up while the server was told to end: `drain` may have passed already.
+        if *self.phase.borrow() != Phase::Serving {
+            port.send(Command::Drain);
+        }
+        id
+    }
+
+    pub(super) fn remove(&self, id: u64) {
+        let mut connections = self.connections();
+        let entry = connections.remove(&id);
+        if connections.is_empty() {
+            self.empty.notify_waiters();
+        }
+        drop(connections);
+        drop(entry);
+    }
+
+    pub(super) fn is_aborting(&self) -> bool {
+        self.aborting.load(Ordering::Acquire)
+    }
+
+    fn send_all(&self, command: impl Fn() -> Command) {
+        let ports: Vec<_> = self.connections().values().map(|entry| Arc::clone(&entry.port)).collect();
+        for port in ports {
+            port.send(command());
+        }
+    }
+
+    /// Waits until the last connection has gone.
+    async fn emptied(&self) {
+        loop {
+            let notified = self.empty.notified();
+            if self.connections().is_empty() {
+                return;
+            }
+            notified.await;
+        }
+    }
+
+    /// Ends all connections: in order as far as `grace` allows, then at once.
+    pub(super) async fn end(&self, grace: Duration) {
+        self.send_all(|| Command::Drain);
+        if tokio::time::timeout(grace, self.emptied()).await.is_err() {
+            tracing::warn!(target: "rpcrdma", connections = self.connections().len(), "grace is over, calls are aborted");
+            self.aborting.store(true, Ordering::Release);
+            self.send_all(|| Command::Disconnect);
+            self.emptied().await;
+        }
+    }
+}
+
+/// One connection of a server's.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub struct ConnectionStats {
+    /// The client's address.
+    pub peer_addr: SocketAddr,
+    /// What has happened on it.
+    pub counters: Counters,
+}
+
+/// Looks at a running server, and ends it. Clones are the same handle.
+#[derive(Clone)]
+pub struct ServerHandle(pub(super) Arc<Shared>);
+
+impl ServerHandle {
+    /// Ends the server in order: it stops listening, calls under way are finished and answered, calls that arrive
+    /// from now on are not begun; then connections are closed. What takes longer than the grace period it was built
+    /// with is cut off. [`Server::serve`](super::Server::serve) returns when all is done.
+    pub fn shutdown(&self) {
+        self.shutdown_within(self.0.grace);
+    }
+
+    /// The same, with another grace period.
+    pub fn shutdown_within(&self, grace: Duration) {
+        self.0.phase.send_replace(Phase::Ending(grace));
+    }
+
+    /// The connections there are now.
+    #[must_use]
+    pub fn connections(&self) -> Vec<ConnectionStats> {
+        let stats = |entry: &Entry| ConnectionStats { peer_addr: entry.peer_addr, counters: entry.port.counters() };
+        self.0.connections().values().map(stats).collect()
+    }
+}
+
+impl std::fmt::Debug for ServerHandle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ServerHandle").field("connections", &self.0.connections().len()).finish()
+    }
+}

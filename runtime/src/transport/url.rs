@@ -1,0 +1,238 @@
+//! Transport URLs: `iwarp://host:port`, `iwarp://[::1]:20049?crc=off`.
+
+use std::{fmt, net::SocketAddr, str::FromStr};
+
+/// A provider that can be named in a URL.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Scheme {
+    /// `iwarp`: iWARP in user space over TCP.
+    Iwarp,
+}
+
+impl Scheme {
+    /// The schemes built into this library, for messages.
+    pub const BUILT_IN: &'static [&'static str] = &["iwarp"];
+
+    /// As in a URL.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Iwarp => "iwarp",
+        }
+    }
+}
+
+/// Where a server is, or is to listen: `scheme://host:port[?option=value[&option=value]]`.
+///
+/// `host` is a name, an IPv4 address, or an IPv6 address in brackets. Options of `iwarp`: `crc=on|off`, whether this
+/// end wants the CRC of RFC 5044 (default `on`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Url {
+    scheme: Scheme,
+    host: String,
+    port: u16,
+    crc: bool,
+}
+
+/// What is wrong with a transport URL.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum UrlError {
+    /// There is no `://`.
+    #[error("`{url}` is no transport URL: expected scheme://host:port")]
+    NoScheme {
+        /// The text.
+        url: String,
+    },
+    /// No provider of this name is built in.
+    #[error("`{scheme}` in `{url}` is not a transport that is built in: {}{hint}", Scheme::BUILT_IN.join(", "))]
+    UnknownScheme {
+        /// The text.
+        url: String,
+        /// The scheme.
+        scheme: String,
+        /// What may help.
+        hint: &'static str,
+    },
+    /// The host is missing or malformed.
+    #[error("`{url}`: no host; an IPv6 address goes in brackets, as in iwarp://[::1]:20049")]
+    BadHost {
+        /// The text.
+        url: String,
+    },
+    /// The port is missing or not a number up to 65535.
+    #[error("`{url}`: no port number after the host")]
+    BadPort {
+        /// The text.
+        url: String,
+    },
+    /// Something follows the port that is not a query.
+    #[error("`{url}`: a transport URL has no path")]
+    Path {
+        /// The text.
+        url: String,
+    },
+    /// An option that the scheme does not have, or a value that the option does not have.
+    #[error("`{url}`: unknown option `{option}`; there is crc=on|off")]
+    UnknownOption {
+        /// The text.
+        url: String,
+        /// The option and its value.
+        option: String,
+    },
+}
+
+impl Url {
+    /// The URL of `addr` on `scheme`, without options.
+    #[must_use]
+    pub fn new(scheme: Scheme, addr: SocketAddr) -> Self {
+        Self { scheme, host: addr.ip().to_string(), port: addr.port(), crc: true }
+    }
+
+    /// The provider.
+    #[must_use]
+    pub fn scheme(&self) -> Scheme {
+        self.scheme
+    }
+
+    /// The host, an IPv6 address without its brackets.
+    #[must_use]
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// The port.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Whether this end wants MPA's CRC (`crc=off` turns it off).
+    #[must_use]
+    pub fn crc(&self) -> bool {
+        self.crc
+    }
+
+    /// The addresses that the host has, of the system's resolver.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub async fn resolve(&self) -> std::io::Result<Vec<SocketAddr>> {
+        let addrs: Vec<_> = tokio::net::lookup_host((self.host.as_str(), self.port)).await?.collect();
+        if addrs.is_empty() {
+            return Err(std::io::Error::new(std::io::ErrorKind::NotFound, format!("{} has no address", self.host)));
+        }
+        Ok(addrs)
+    }
+}
+
+impl FromStr for Url {
+    type Err = UrlError;
+
+    fn from_str(text: &str) -> Result<Self, UrlError> {
+        let url = || text.to_owned();
+        let (scheme, rest) = text.split_once("://").ok_or_else(|| UrlError::NoScheme { url: url() })?;
+        let scheme = match scheme {
+            "iwarp" => Scheme::Iwarp,
+            other => {
+                let hint = match other {
+                    "rdma" => "; verbs are not part of this build",
+                    "tcp" => "; for RDMA over TCP without special hardware use iwarp://",
+                    _ => "",
+                };
+                return Err(UrlError::UnknownScheme { url: url(), scheme: other.to_owned(), hint });
+            }
+        };
+        let (authority, query) = match rest.split_once('?') {
+            Some((authority, query)) => (authority, Some(query)),
+            None => (rest, None),
+        };
+        let authority = authority.strip_suffix('/').unwrap_or(authority);
+        if authority.contains('/') {
+            return Err(UrlError::Path { url: url() });
+        }
+        let (host, port) = match authority.strip_prefix('[') {
+            Some(rest) => {
+                let (host, port) = rest.split_once(']').ok_or_else(|| UrlError::BadHost { url: url() })?;
+                if host.parse::<std::net::Ipv6Addr>().is_err() {
+                    return Err(UrlError::BadHost { url: url() });
+                }
+                (host, port.strip_prefix(':'))
+            }
+            None => match authority.split_once(':') {
+                Some((host, port)) => (host, Some(port)),
+                None => (authority, None),
+            },
+        };
+        // A second colon: an IPv6 address that lacks its brackets.
+        if host.is_empty() || port.is_some_and(|port| port.contains(':')) {
+            return Err(UrlError::BadHost { url: url() });
+        }
+        let port = port
+            .filter(|port| port.bytes().all(|octet| octet.is_ascii_digit()))
+            .and_then(|port| port.parse().ok())
+            .ok_or_else(|| UrlError::BadPort { url: url() })?;
+        let mut parsed = Self { scheme, host: host.to_owned(), port, crc: true };
+        for option in query.into_iter().flat_map(|query| query.split('&')).filter(|option| !option.is_empty()) {
+            parsed.crc = match option {
+                "crc=on" => true,
+                "crc=off" => false,
+                _ => return Err(UrlError::UnknownOption { url: url(), option: option.to_owned() }),
+            };
+        }
+        Ok(parsed)
+    }
+}
+
+impl fmt::Display for Url {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}://", self.scheme.as_str())?;
+        if self.host.contains(':') {
+            write!(f, "[{}]", self.host)?
+        } else {
+            f.write_str(&self.host)?
+        }
+        write!(f, ":{}", self.port)?;
+        if !self.crc { f.write_str("?crc=off") } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn good() {
+        for (text, host, port, crc) in [
+            ("iwarp://localhost:20100", "localhost", 20100, true),
+            ("iwarp://127.0.0.1:0", "127.0.0.1", 0, true),
+            ("iwarp://[::1]:20049?crc=off", "::1", 20049, false),
+        ] {
+            let url: Url = text.parse().unwrap();
+            assert_eq!((url.host(), url.port(), url.crc()), (host, port, crc), "{text}");
+            assert_eq!(url.to_string(), text);
+        }
+    }
+
+    #[test]
+    fn bad() {
+        for (text, said) in [
+            ("localhost:20100", "scheme://host:port"),
+            ("rdma://host:1", "verbs are not part of this build"),
+            ("quic://host:1", "built in: iwarp"),
+            ("iwarp://:1", "no host"),
+            ("iwarp://::1:1", "brackets"),
+            ("iwarp://[::1:1", "brackets"),
+            ("iwarp://[no]:1", "brackets"),
+            ("iwarp://host", "no port"),
+            ("iwarp://host:65536", "no port"),
+            ("iwarp://host:+1", "no port"),
+            ("iwarp://host:1/export", "no path"),
+            ("iwarp://host:1?crc=maybe", "crc=on|off"),
+        ] {
+            let error = text.parse::<Url>().unwrap_err().to_string();
+            assert!(error.contains(said), "{text}: {error}");
+        }
+    }
+}

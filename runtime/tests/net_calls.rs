@@ -1,0 +1,280 @@
+//! Calls from channel to service and back, over every transport that needs no hardware.
+#![allow(missing_docs)]
+
+mod net_support;
+
+use std::{
+    sync::atomic::Ordering,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use net_support::*;
+use rpcrdma::{
+    client::{CallError, CallOptions, Channel, Reconnect},
+    engine::CallFailure,
+    rpc::RpcError,
+    server::Server,
+};
+
+async fn null_and_echo(transport: Transport) {
+    let (_running, _state, channel) = start(transport).await;
+    call::<Null>(&channel, &()).await.unwrap();
+    for len in [0, 1, 3, 4, 1000, 3000, 5000, 100_000] {
+        let sent = Bytes::from(pattern(9, len));
+        assert_eq!(call::<Echo>(&channel, &sent).await.unwrap(), sent, "{len} octets");
+    }
+    let counters = channel.counters();
+    assert_eq!((counters.calls_sent, counters.replies_received, counters.calls_queued), (9, 9, 0));
+    assert_eq!(counters.exposed, 0);
+}
+
+/// Eligible items of many sizes, so that each way of conveying them is taken.
+async fn put_and_get(transport: Transport) {
+    let (_running, state, channel) = start(transport).await;
+    for len in [0, 1, 5, 100, 1023, 1024, 4000, 4096, 70_001, 1 << 20] {
+        let sent = Bytes::from(pattern(3, len));
+        call::<Put>(&channel, &Data(sent.clone())).await.unwrap();
+        assert_eq!(*state.last_put.lock().unwrap(), sent, "put of {len}");
+        let got = call::<Get>(&channel, &Range(5, len)).await.unwrap();
+        assert_eq!(got.0, pattern(5, len), "get of {len}");
+        let both = call::<Both>(&channel, &Range(1, len)).await.unwrap();
+        assert_eq!(both, Two(pattern(1, len).into(), 7, pattern(2, len / 2).into()), "two of {len}");
+    }
+    let counters = channel.counters();
+    assert_eq!(counters.exposed, 0);
+    assert!(counters.returned_written > 1 << 20 && counters.offered_read > 1 << 20, "{counters:?}");
+}
+
+/// The result is a view of the caller's own memory, and the server pulls from where the arguments lie.
+async fn own_memory(transport: Transport) {
+    let (_running, state, channel) = start(transport).await;
+    let len = 1 << 20;
+    let landing = channel.pool().alloc(len);
+    let at = landing.as_ptr();
+    let options = CallOptions::new().landing(landing);
+    let got = channel.call::<Get>(&Range(8, len as u32), options).await.unwrap().0;
+    assert_eq!(got, pattern(8, len as u32));
+    assert_eq!(got.as_ptr(), at, "it landed elsewhere");
+
+    let (first, second) = (channel.pool().alloc(4096), channel.pool().alloc(4096));
+    let at = (first.as_ptr(), second.as_ptr());
+    let options = CallOptions::new().landing(first).landing(second);
+    let two = channel.call::<Both>(&Range(8, 4096), options).await.unwrap();
+    assert_eq!((two.0.as_ptr(), two.2.as_ptr()), at);
+    assert_eq!((two.0.len(), two.2.len()), (4096, 2048));
+
+    let mut source = channel.pool().alloc(len);
+    source.copy_from_slice(&pattern(4, len as u32));
+    call::<Put>(&channel, &Data(source.freeze())).await.unwrap();
+    assert_eq!(*state.last_put.lock().unwrap(), pattern(4, len as u32));
+    assert_eq!(channel.counters().copied_eligible, 0);
+}
+
+async fn landing_too_short(transport: Transport) {
+    let (_running, _state, channel) = start(transport).await;
+    let options = CallOptions::new().landing(vec![0; 10].into());
+    let error = channel.call::<Get>(&Range(0, 11), options).await.unwrap_err();
+    assert!(matches!(error, CallError::Landing { index: 0, len: 10, needed: 11, .. }), "{error}");
+    assert!(error.is_retry_safe());
+    let options = CallOptions::new().landing_pooled().landing(vec![0; 10].into());
+    let error = channel.call::<Get>(&Range(0, 11), options).await.unwrap_err();
+    assert!(matches!(error, CallError::Landing { index: 1, len: 10, needed: 0, .. }), "{error}");
+    assert_eq!(channel.counters().calls_sent, 0);
+}
+
+/// As many handlers run as there are credits; more calls wait, and each gets its own answer, in whatever order they come.
+async fn more_calls_than_credits(transport: Transport) {
+    let service = TestService::default();
+    let state = std::sync::Arc::clone(&service.0);
+    let running = transport.serve(Server::builder().service(service).credits(8)).await;
+    let channel = running.connect(Channel::builder().max_calls(60)).await;
+    // The first reply grants the rest of the credits.
+    call::<Null>(&channel, &()).await.unwrap();
+    let mut calls = tokio::task::JoinSet::new();
+    for n in 0..100_u32 {
+        let channel = channel.clone();
+        calls.spawn(async move { (n, call::<Gate>(&channel, &n).await.unwrap()) });
+    }
+    state.wait_begun(8).await;
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    assert_eq!(state.begun.load(Ordering::SeqCst), 8, "no more than the credits");
+    state.gate.add_permits(100);
+    while let Some(done) = calls.join_next().await {
+        let (n, result) = done.unwrap();
+        assert_eq!(n, result);
+    }
+    assert_eq!(state.most.load(Ordering::SeqCst), 8);
+}
+
+async fn replies_out_of_order(transport: Transport) {
+    let (_running, _state, channel) = start(transport).await;
+    call::<Null>(&channel, &()).await.unwrap();
+    let slow = channel.call::<Sleep>(&300, CallOptions::default());
+    let fast = channel.call::<Sleep>(&1, CallOptions::default());
+    tokio::pin!(slow, fast);
+    tokio::select! {
+        biased;
+        _ = &mut slow => panic!("the slow call was first"),
+        fast = &mut fast => assert_eq!(fast.unwrap(), 1),
+    }
+    assert_eq!(slow.await.unwrap(), 300);
+}
+
+async fn statuses(transport: Transport) {
+    let (running, _state, channel) = start(transport).await;
+    let rpc_error = |error: CallError| match error {
+        CallError::Rpc { source, .. } => source,
+        other => panic!("{other}"),
+    };
+    assert_eq!(rpc_error(call::<Missing>(&channel, &()).await.unwrap_err()), RpcError::ProcedureUnavailable);
+    assert_eq!(rpc_error(call::<Short>(&channel, &1).await.unwrap_err()), RpcError::GarbageArguments);
+    for (n, expected) in [
+        (0, RpcError::SystemError),
+        (1, RpcError::GarbageArguments),
+        (2, RpcError::ProcedureUnavailable),
+        (3, RpcError::Authentication(rpcrdma::rpc::AuthStat::AuthTooweak.into())),
+    ] {
+        assert_eq!(rpc_error(call::<Fail>(&channel, &n).await.unwrap_err()), expected);
+    }
+    // At once, and after a wait: both kinds of handler.
+    for n in [0, 5] {
+        assert_eq!(rpc_error(call::<Panic>(&channel, &n).await.unwrap_err()), RpcError::SystemError);
+    }
+    call::<Null>(&channel, &()).await.expect("the connection lives on");
+    assert_eq!(running.handle.connections().len(), 1);
+}
+
+/// What a reply breaks, its call reports, and the connection goes on where the protocol lets it.
+async fn reply_longer_than_bound(transport: Transport) {
+    let (_running, _state, channel) = start(transport).await;
+    assert_eq!(call::<Lie>(&channel, &5000).await.unwrap().0, pattern(0, 5000));
+    let error = call::<Lie>(&channel, &5001).await.unwrap_err();
+    // RFC 8166 §4.5.3: ERR_CHUNK says that no reply is possible.
+    assert!(matches!(error, CallError::Transport { failure: CallFailure::ChunkError, .. }), "{error}");
+    assert!(!error.is_retry_safe());
+    call::<Null>(&channel, &()).await.unwrap();
+}
+
+async fn deadlines(transport: Transport) {
+    let (_running, state, channel) = start(transport).await;
+    call::<Null>(&channel, &()).await.unwrap();
+    let begin = Instant::now();
+    let options = CallOptions::new().timeout(Duration::from_millis(50));
+    let error = channel.call::<Gate>(&1, options).await.unwrap_err();
+    assert!(
+        matches!(error, CallError::Transport { failure: CallFailure::DeadlineExceeded { sent: true }, .. }),
+        "{error}"
+    );
+    assert!(begin.elapsed() >= Duration::from_millis(50) && begin.elapsed() < Duration::from_secs(5));
+    assert_eq!(channel.counters().exposed, 0);
+    // One that has passed already is not sent.
+    let options = CallOptions::new().deadline(Instant::now() - Duration::from_millis(1));
+    let error = channel.call::<Gate>(&1, options).await.unwrap_err();
+    assert!(error.is_retry_safe(), "{error}");
+    // The late answer disturbs nobody.
+    state.gate.add_permits(1);
+    call::<Null>(&channel, &()).await.unwrap();
+}
+
+/// A channel that lives on when a dropped call costs its connection: an RDMA Write that finds its chunk invalidated ends
+/// a connection (RFC 8166 §8.1.4).
+async fn start_lasting(transport: Transport) -> (Running, std::sync::Arc<State>, Channel) {
+    let service = TestService::default();
+    let state = std::sync::Arc::clone(&service.0);
+    let running = transport.serve(Server::builder().service(service)).await;
+    let channel = running.connect(Channel::builder().reconnect(Reconnect::on_demand())).await;
+    call::<Null>(&channel, &()).await.unwrap();
+    (running, state, channel)
+}
+
+/// A call that is dropped leaves nothing exposed, wherever it was.
+async fn dropped_calls(transport: Transport) {
+    let (_running, state, channel) = start_lasting(transport).await;
+    let data = Data(Bytes::from(pattern(1, 100_000)));
+    for delay in 0..30 {
+        let put = channel.call::<Put>(&data, CallOptions::default());
+        let get = channel.call::<Get>(&Range(1, 100_000), CallOptions::default());
+        let all = async { tokio::join!(put, get) };
+        let _ = tokio::time::timeout(Duration::from_micros(delay * 50), all).await;
+        eventually(|| channel.counters().exposed == 0).await;
+    }
+    state.gate.add_permits(1000);
+    let gate = channel.call::<Gate>(&1, CallOptions::default());
+    let _ = tokio::time::timeout(Duration::from_micros(300), gate).await;
+    assert_eq!(call::<Get>(&channel, &Range(3, 5000)).await.unwrap().0, pattern(3, 5000));
+    assert_eq!((channel.counters().calls_queued, channel.counters().exposed), (0, 0));
+}
+
+/// Polled once, twice, ... then dropped.
+async fn dropped_after_polls(transport: Transport) {
+    let (_running, _state, channel) = start_lasting(transport).await;
+    for polls in 0..12 {
+        let mut call = Box::pin(channel.call::<Get>(&Range(1, 50_000), CallOptions::default()));
+        for _ in 0..polls {
+            let polled = std::future::poll_fn(|cx| std::task::Poll::Ready(call.as_mut().poll(cx))).await;
+            if polled.is_ready() {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+        drop(call);
+        eventually(|| channel.counters().exposed == 0).await;
+    }
+    assert_eq!(call::<Get>(&channel, &Range(2, 50_000)).await.unwrap().0, pattern(2, 50_000));
+}
+
+async fn close_in_order(transport: Transport) {
+    let (running, state, channel) = start(transport).await;
+    let task = tokio::spawn({
+        let channel = channel.clone();
+        async move { call::<Gate>(&channel, &5).await }
+    });
+    state.wait_begun(1).await;
+    let closing = tokio::spawn({
+        let channel = channel.clone();
+        async move { channel.close().await }
+    });
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    assert!(!closing.is_finished(), "a call is under way");
+    let error = call::<Null>(&channel, &()).await.unwrap_err();
+    assert!(error.is_retry_safe(), "{error}");
+    state.gate.add_permits(1);
+    assert_eq!(task.await.unwrap().unwrap(), 5);
+    closing.await.unwrap();
+    assert!(channel.closed().is_some());
+    eventually(|| running.handle.connections().is_empty()).await;
+}
+
+async fn last_channel_dropped(transport: Transport) {
+    let (running, _state, channel) = start(transport).await;
+    let second = channel.clone();
+    call::<Null>(&second, &()).await.unwrap();
+    drop(channel);
+    call::<Null>(&second, &()).await.unwrap();
+    assert_eq!(running.handle.connections().len(), 1);
+    drop(second);
+    eventually(|| running.handle.connections().is_empty()).await;
+}
+
+macro_rules! over {
+    ($($name:ident)*) => {
+        mod sim {
+            $(#[tokio::test]
+            async fn $name() {
+                super::timed(super::$name(super::Transport::sim())).await;
+            })*
+        }
+        mod iwarp {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() {
+                super::timed(super::$name(super::Transport::Iwarp)).await;
+            })*
+        }
+    };
+}
+
+over! {
+    null_and_echo put_and_get own_memory landing_too_short more_calls_than_credits replies_out_of_order statuses
+    reply_longer_than_bound deadlines dropped_calls dropped_after_polls close_in_order last_channel_dropped
+}

@@ -1,0 +1,343 @@
+//! A service written by hand, as the compiler would write it, and servers and channels for it.
+#![allow(dead_code, missing_docs, unreachable_pub)]
+
+use std::{
+    future::Future,
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use rpcrdma::{
+    client::{CallError, CallOptions, Channel, ChannelBuilder, ConnectError},
+    provider::sim::{Fabric, SimConfig},
+    server::{Call, Context, Failure, Reply, ReplyFuture, Server, ServerBuilder, ServerHandle, Service},
+    service::{Procedure, ReplyBounds},
+    xdr::{
+        DecodeError, Decoder, EncodeError, Sink, UNBOUNDED, XdrDecode, XdrEncode, XdrType, opaque_len, put_ddp_opaque,
+        take_ddp_opaque,
+    },
+};
+use tokio::sync::Semaphore;
+
+pub const PROGRAM: u32 = 0x2000_0777;
+pub const VERSION: u32 = 2;
+
+/// `struct data { @ddp opaque data<>; }`
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Data(pub Bytes);
+
+/// `struct two { @ddp opaque a<>; unsigned int mid; @ddp opaque b<>; }`
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Two(pub Bytes, pub u32, pub Bytes);
+
+/// `struct range { unsigned int seed; unsigned int count; }`
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Range(pub u32, pub u32);
+
+macro_rules! bounds {
+    ($ty:ty, $min:expr, $items:expr) => {
+        impl XdrType for $ty {
+            const MIN_LEN: usize = $min;
+            const MAX_LEN: Option<u64> = None;
+            const MAX_INLINE: Option<u64> = Some($min);
+            const MAX_DDP_ITEMS: Option<u32> = Some($items);
+        }
+    };
+}
+bounds!(Data, 4, 1);
+bounds!(Two, 12, 2);
+bounds!(Range, 8, 0);
+
+impl XdrEncode for Data {
+    fn encoded_len(&self) -> usize {
+        opaque_len(self.0.len())
+    }
+    fn encode<S: Sink + ?Sized>(&self, sink: &mut S) -> Result<(), EncodeError> {
+        put_ddp_opaque(sink, &self.0, UNBOUNDED)
+    }
+}
+impl XdrDecode for Data {
+    fn decode(decoder: &mut Decoder<'_>) -> Result<Self, DecodeError> {
+        take_ddp_opaque(decoder, UNBOUNDED).map(Self)
+    }
+}
+impl XdrEncode for Two {
+    fn encoded_len(&self) -> usize {
+        opaque_len(self.0.len()) + 4 + opaque_len(self.2.len())
+    }
+    fn encode<S: Sink + ?Sized>(&self, sink: &mut S) -> Result<(), EncodeError> {
+        put_ddp_opaque(sink, &self.0, UNBOUNDED)?;
+        self.1.encode(sink)?;
+        put_ddp_opaque(sink, &self.2, UNBOUNDED)
+    }
+}
+impl XdrDecode for Two {
+    fn decode(decoder: &mut Decoder<'_>) -> Result<Self, DecodeError> {
+        Ok(Self(take_ddp_opaque(decoder, UNBOUNDED)?, decoder.read()?, take_ddp_opaque(decoder, UNBOUNDED)?))
+    }
+}
+impl XdrEncode for Range {
+    fn encoded_len(&self) -> usize {
+        8
+    }
+    fn encode<S: Sink + ?Sized>(&self, sink: &mut S) -> Result<(), EncodeError> {
+        sink.put_u32(self.0);
+        sink.put_u32(self.1);
+        Ok(())
+    }
+}
+impl XdrDecode for Range {
+    fn decode(decoder: &mut Decoder<'_>) -> Result<Self, DecodeError> {
+        Ok(Self(decoder.read()?, decoder.read()?))
+    }
+}
+
+macro_rules! procedures {
+    ($($(#[$doc:meta])* $name:ident = $number:literal, $args:ty => $reply:ty, $idempotent:literal, |$a:ident| $bounds:expr;)*) => {$(
+        $(#[$doc])*
+        #[derive(Debug)]
+        pub struct $name;
+        impl Procedure for $name {
+            const PROGRAM: u32 = PROGRAM;
+            const VERSION: u32 = VERSION;
+            const NUMBER: u32 = $number;
+            const NAME: &'static str = concat!("TEST_V2.", stringify!($name));
+            const IDEMPOTENT: bool = $idempotent;
+            type Args = $args;
+            type Reply = $reply;
+            fn reply_bounds($a: &$args) -> ReplyBounds {
+                let (inline, chunks) = $bounds;
+                ReplyBounds { inline, chunks: Vec::into(chunks) }
+            }
+        }
+    )*};
+}
+
+procedures! {
+    Null = 0, () => (), true, |_a| (0, vec![]);
+    Echo = 1, Bytes => Bytes, true, |a| (opaque_len(a.len()) as u64, vec![]);
+    Put = 2, Data => u64, false, |_a| (8, vec![]);
+    Get = 3, Range => Data, true, |a| (4, vec![u64::from(a.1)]);
+    Both = 4, Range => Two, true, |a| (12, vec![u64::from(a.1), u64::from(a.1)]);
+    /// Waits for a permit of the service's gate, then counts.
+    Gate = 5, u32 => u32, false, |_a| (4, vec![]);
+    Panic = 6, u32 => (), false, |_a| (0, vec![]);
+    Fail = 7, u32 => (), false, |_a| (0, vec![]);
+    /// Returns more than its bounds say.
+    Lie = 8, u32 => Data, false, |_a| (4, vec![5000]);
+    /// Not implemented by the service.
+    Missing = 9, () => (), false, |_a| (0, vec![]);
+    /// Arguments that the service reads as something longer.
+    Short = 10, u32 => (), false, |_a| (0, vec![]);
+    /// How large a call's put was, after a wait of so many milliseconds.
+    Sleep = 11, u32 => u32, true, |_a| (4, vec![]);
+}
+
+/// What the server side shows to a test.
+#[derive(Debug)]
+pub struct State {
+    pub gate: Semaphore,
+    pub begun: AtomicUsize,
+    pub finished: AtomicUsize,
+    pub most: AtomicUsize,
+    pub put_octets: AtomicU64,
+    pub last_put: std::sync::Mutex<Bytes>,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self {
+            gate: Semaphore::new(0),
+            begun: AtomicUsize::new(0),
+            finished: AtomicUsize::new(0),
+            most: AtomicUsize::new(0),
+            put_octets: AtomicU64::new(0),
+            last_put: std::sync::Mutex::default(),
+        }
+    }
+}
+
+impl State {
+    pub async fn wait_begun(&self, n: usize) {
+        eventually(|| self.begun.load(Ordering::SeqCst) >= n).await;
+    }
+}
+
+/// Waits for something that becomes true soon.
+pub async fn eventually(condition: impl Fn() -> bool) {
+    for _ in 0..10_000 {
+        if condition() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    panic!("it did not come true in time");
+}
+
+/// The octets that Get and Both return.
+pub fn pattern(seed: u32, count: u32) -> Vec<u8> {
+    (0..count).map(|i| (i.wrapping_mul(31).wrapping_add(i >> 8).wrapping_add(seed)) as u8).collect()
+}
+
+#[derive(Debug, Clone, Default)]
+pub struct TestService(pub Arc<State>);
+
+impl TestService {
+    async fn gate(&self, n: u32) -> u32 {
+        let begun = self.0.begun.fetch_add(1, Ordering::SeqCst) + 1;
+        let now = begun - self.0.finished.load(Ordering::SeqCst);
+        self.0.most.fetch_max(now, Ordering::SeqCst);
+        self.0.gate.acquire().await.unwrap().forget();
+        self.0.finished.fetch_add(1, Ordering::SeqCst);
+        n
+    }
+}
+
+async fn answer<P: Procedure, F: Future<Output = Result<P::Reply, Failure>>>(
+    call: Call,
+    handler: impl FnOnce(Context, P::Args) -> F,
+) -> Reply {
+    let args = match call.decode::<P>() {
+        Ok(args) => args,
+        Err(reply) => return reply,
+    };
+    let result = handler(call.context().clone(), args).await;
+    call.finish::<P>(result)
+}
+
+fn filled(cx: &Context, range: Range) -> Bytes {
+    let mut memory = cx.pool().alloc(range.1 as usize);
+    memory.copy_from_slice(&pattern(range.0, range.1));
+    memory.freeze()
+}
+
+impl Service for TestService {
+    fn program(&self) -> u32 {
+        PROGRAM
+    }
+    fn version(&self) -> u32 {
+        VERSION
+    }
+    fn name(&self) -> &'static str {
+        "TEST_V2"
+    }
+    fn dispatch(&self, call: Call) -> ReplyFuture {
+        let this = self.clone();
+        match call.procedure() {
+            0 => Box::pin(answer::<Null, _>(call, |_, ()| async { Ok(()) })),
+            1 => Box::pin(answer::<Echo, _>(call, |_, args| async { Ok(args) })),
+            2 => Box::pin(answer::<Put, _>(call, |_, args| async move {
+                let sum = args.0.iter().fold(0_u64, |sum, &octet| sum.wrapping_mul(31).wrapping_add(octet.into()));
+                this.0.put_octets.fetch_add(args.0.len() as u64, Ordering::SeqCst);
+                *this.0.last_put.lock().unwrap() = args.0;
+                Ok(sum)
+            })),
+            3 => Box::pin(answer::<Get, _>(call, |cx, range| async move { Ok(Data(filled(&cx, range))) })),
+            4 => Box::pin(answer::<Both, _>(call, |cx, range| async move {
+                Ok(Two(filled(&cx, range), 7, filled(&cx, Range(range.0 + 1, range.1 / 2))))
+            })),
+            5 => Box::pin(answer::<Gate, _>(call, |_, n| async move { Ok(this.gate(n).await) })),
+            6 => Box::pin(answer::<Panic, _>(call, |_, n| async move {
+                if n > 0 {
+                    tokio::time::sleep(Duration::from_millis(n.into())).await;
+                }
+                panic!("the test's handler panics");
+            })),
+            7 => Box::pin(answer::<Fail, _>(call, |_, n| async move {
+                match n {
+                    0 => Err(std::io::Error::other("disk gone"))?,
+                    1 => Err(Failure::GarbageArguments),
+                    2 => Err(Failure::ProcedureUnavailable),
+                    _ => Err(Failure::Denied(rpcrdma::rpc::AuthStat::AuthTooweak.into())),
+                }
+            })),
+            8 => Box::pin(answer::<Lie, _>(call, |cx, n| async move { Ok(Data(filled(&cx, Range(0, n)))) })),
+            10 => Box::pin(async move {
+                match call.decode::<Get>() {
+                    Err(reply) => reply,
+                    Ok(_) => call.procedure_unavailable(),
+                }
+            }),
+            11 => Box::pin(answer::<Sleep, _>(call, |_, n| async move {
+                this.0.begun.fetch_add(1, Ordering::SeqCst);
+                tokio::time::sleep(Duration::from_millis(n.into())).await;
+                Ok(n)
+            })),
+            _ => Box::pin(async move { call.procedure_unavailable() }),
+        }
+    }
+}
+
+/// Over what a test runs.
+#[derive(Debug, Clone)]
+pub enum Transport {
+    Sim(Fabric),
+    Iwarp,
+}
+
+impl Transport {
+    pub fn sim() -> Self {
+        Self::Sim(Fabric::new(SimConfig::default()))
+    }
+
+    /// Binds `server` on any port and serves.
+    pub async fn serve(&self, server: ServerBuilder) -> Running {
+        let server = match self {
+            Self::Sim(fabric) => server.listen_with(fabric.listen(0).unwrap()),
+            Self::Iwarp => server.listen("iwarp://127.0.0.1:0"),
+        };
+        let server = server.bind().await.unwrap();
+        let addr = server.local_addrs()[0];
+        let handle = server.handle();
+        Running { addr, handle, transport: self.clone(), task: tokio::spawn(server.serve()) }
+    }
+}
+
+/// A server that runs.
+#[derive(Debug)]
+pub struct Running {
+    pub addr: SocketAddr,
+    pub handle: ServerHandle,
+    pub transport: Transport,
+    pub task: tokio::task::JoinHandle<()>,
+}
+
+impl Running {
+    pub async fn try_connect(&self, builder: ChannelBuilder) -> Result<Channel, ConnectError> {
+        match &self.transport {
+            Transport::Sim(fabric) => builder.connect_with(fabric.connector(), self.addr).await,
+            Transport::Iwarp => builder.connect(&format!("iwarp://{}", self.addr)).await,
+        }
+    }
+
+    pub async fn connect(&self, builder: ChannelBuilder) -> Channel {
+        self.try_connect(builder).await.unwrap()
+    }
+}
+
+/// A server of the test's service with defaults, its state, and a channel to it.
+pub async fn start(transport: Transport) -> (Running, Arc<State>, Channel) {
+    let service = TestService::default();
+    let state = Arc::clone(&service.0);
+    let running = transport.serve(Server::builder().service(service)).await;
+    let channel = running.connect(Channel::builder()).await;
+    (running, state, channel)
+}
+
+/// Calls with default options.
+pub async fn call<P: Procedure>(channel: &Channel, args: &P::Args) -> Result<P::Reply, CallError>
+where
+    P::Args: Sync,
+{
+    channel.call::<P>(args, CallOptions::default()).await
+}
+
+/// Runs a test's body with a time limit.
+pub async fn timed<T>(body: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(30), body).await.expect("the test took too long")
+}
