@@ -79,6 +79,15 @@ impl Default for StoreOptions {
     }
 }
 
+impl StoreOptions {
+    /// With this as the size of the largest blob, in octets.
+    #[must_use]
+    pub fn with_max_blob(mut self, octets: u64) -> Self {
+        self.max_blob = octets;
+        self
+    }
+}
+
 /// Why the store did not do what it was asked.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
