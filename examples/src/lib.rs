@@ -1,1 +1,7 @@
-//! rpcrdma: examples.
+//! Programs over [`rpcrdma`] to copy from.
+//!
+//! [`blobstore`]: a store of named blobs, from its protocol in annotated XDR (`xdr/blobstore.x`) to a command that
+//! serves, stores, fetches and measures (`src/bin/blobstore`).
+#![forbid(unsafe_code)]
+
+pub mod blobstore;

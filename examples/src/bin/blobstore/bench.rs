@@ -1,0 +1,231 @@
+//! `blobstore bench`: latency and throughput, one measurement after the other over one connection.
+
+use std::{
+    cell::RefCell,
+    future::Future,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, bail};
+use futures_util::future::try_join_all;
+use hdrhistogram::Histogram;
+use rpcrdma_examples::blobstore::{
+    Name,
+    protocol::{
+        BLOB_DATA_MAX, BeginArgs, BeginRes, BlobDigest, BlobName, BlobStatus, GetArgs, GetRes, PutArgs, StatRes, WriteArgs,
+        blobstore_v1::BlobstoreV1Client,
+    },
+    transfer::{Refusal, TransferError},
+};
+use serde::Serialize;
+
+use crate::{
+    cli::{BenchArgs, Moving},
+    connect::{Connection, explain},
+    show,
+};
+
+/// Small calls under way at a time in the measurement of their rate.
+const MANY: u16 = 64;
+
+/// What `--json` prints.
+#[derive(Debug, Serialize)]
+struct Report {
+    url: String,
+    measurements: Vec<Measurement>,
+}
+
+/// One measurement.
+#[derive(Debug, Serialize)]
+struct Measurement {
+    /// What was called.
+    name: &'static str,
+    /// Calls under way at a time.
+    depth: u16,
+    /// Octets of data in one call.
+    octets: u64,
+    calls: u64,
+    seconds: f64,
+    calls_per_second: f64,
+    octets_per_second: f64,
+    /// From the call to its result, in microseconds.
+    latency_us: Latency,
+}
+
+#[derive(Debug, Serialize)]
+struct Latency {
+    min: f64,
+    p50: f64,
+    p90: f64,
+    p99: f64,
+    p999: f64,
+    max: f64,
+}
+
+/// `blobstore bench`
+pub(crate) async fn run(args: BenchArgs) -> anyhow::Result<()> {
+    if args.size == 0 || args.size > u64::from(BLOB_DATA_MAX) {
+        bail!("--size must be from 1 octet to {}, the most that one call carries", show::octets(BLOB_DATA_MAX.into()));
+    }
+    let moving = Moving { range: args.size, depth: args.depth.max(MANY) };
+    let connection = Connection::open(&args.url, moving).await?;
+    let measured = measure_all(&connection, &args).await;
+    let measurements = measured.map_err(|error| explain(error, &args.url)).context("the benchmark did not finish")?;
+    let report = Report { url: args.url, measurements };
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&report)?);
+    } else {
+        print(&report);
+    }
+    Ok(())
+}
+
+async fn measure_all(connection: &Connection, args: &BenchArgs) -> Result<Vec<Measurement>, TransferError> {
+    let rpc = connection.blobs().rpc();
+    let time = Duration::from_secs_f64(args.seconds);
+    let data = {
+        let mut memory = connection.channel().pool().alloc(usize::try_from(args.size).unwrap_or(0));
+        blake3::Hasher::new().finalize_xof().fill(&mut memory);
+        memory.freeze()
+    };
+    let null = |rpc: BlobstoreV1Client| async move { Ok(rpc.null().await?) };
+    let mut measured = vec![
+        measure(rpc, ("null", 1, 0), time, null).await?,
+        measure(rpc, ("null", MANY, 0), time, null).await?,
+    ];
+
+    let name = temporary_name();
+    let put = PutArgs {
+        name: name.clone(),
+        digest: BlobDigest(*blake3::hash(&data).as_bytes()),
+        attachment: Default::default(),
+        data: data.clone(),
+    };
+    if let StatRes::Default(status) = rpc.put(&put).await? {
+        return Err(status.into());
+    }
+    let get = GetArgs { name: name.clone(), offset: 0, count: u32::try_from(args.size).unwrap_or(u32::MAX), expect: 0 };
+    let get = |rpc: BlobstoreV1Client| {
+        let get = get.clone();
+        async move {
+            match rpc.get(&get).await? {
+                GetRes::BlobOk(ok) if ok.data.len() == get.count as usize => Ok(()),
+                GetRes::BlobOk(ok) => Err(TransferError::Protocol(format!("GET returned {} octets", ok.data.len()))),
+                GetRes::Default(status) => Err(status.into()),
+            }
+        }
+    };
+    let gets = async {
+        Ok::<_, TransferError>([
+            measure(rpc, ("get", 1, args.size), time, &get).await?,
+            measure(rpc, ("get", args.depth, args.size), time, &get).await?,
+        ])
+    };
+    let gets = gets.await;
+    let deleted = rpc.delete(&name).await;
+    measured.extend(gets?);
+    if deleted? != BlobStatus::BlobOk {
+        return Err(TransferError::Protocol("the blob of the benchmark was gone in the end".into()));
+    }
+
+    // Ranges of an upload that is dropped in the end: what a disk does when it syncs is not measured.
+    let begin = BeginArgs { name, size: args.size, attachment: Default::default() };
+    let upload = match rpc.begin(&begin).await? {
+        BeginRes::BlobOk(upload) => upload,
+        BeginRes::Default(status) => return Err(status.into()),
+    };
+    let write = |rpc: BlobstoreV1Client| {
+        let write = WriteArgs { upload, offset: 0, data: data.clone() };
+        async move { ok(rpc.write(&write).await?) }
+    };
+    let writes = async {
+        Ok::<_, TransferError>([
+            measure(rpc, ("write", 1, args.size), time, &write).await?,
+            measure(rpc, ("write", args.depth, args.size), time, &write).await?,
+        ])
+    };
+    let writes = writes.await;
+    let aborted = rpc.abort(upload).await;
+    measured.extend(writes?);
+    ok(aborted?)?;
+    Ok(measured)
+}
+
+fn ok(status: BlobStatus) -> Result<(), TransferError> {
+    match status {
+        BlobStatus::BlobOk => Ok(()),
+        status => Err(TransferError::Refused(Refusal(status))),
+    }
+}
+
+fn temporary_name() -> BlobName {
+    // Random, so that two benchmarks do not meet; without randomness they would only disturb each other.
+    let name = format!("bench/{:016x}", getrandom::u64().unwrap_or_default());
+    debug_assert!(name.parse::<Name>().is_ok());
+    BlobName(name.into())
+}
+
+/// Calls `op` for `time` with `depth` calls under way.
+async fn measure<F, Fut>(
+    rpc: &BlobstoreV1Client,
+    (name, depth, octets): (&'static str, u16, u64),
+    time: Duration,
+    op: F,
+) -> Result<Measurement, TransferError>
+where
+    F: Fn(BlobstoreV1Client) -> Fut,
+    Fut: Future<Output = Result<(), TransferError>>,
+{
+    // Memory and connection are warm before the clock starts.
+    try_join_all((0..depth).map(|_| op(rpc.clone()))).await?;
+    // All loops run in this task, so a plain cell will do. Nanoseconds; three digits are kept.
+    let latencies = RefCell::new(Histogram::<u64>::new(3).map_err(std::io::Error::other)?);
+    let start = Instant::now();
+    let calls = || async {
+        loop {
+            let called = Instant::now();
+            if called.duration_since(start) >= time {
+                return Ok::<_, TransferError>(());
+            }
+            op(rpc.clone()).await?;
+            let latency = u64::try_from(called.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            latencies.borrow_mut().saturating_record(latency);
+        }
+    };
+    try_join_all((0..depth).map(|_| calls())).await?;
+    let elapsed = start.elapsed();
+    let latencies = latencies.into_inner();
+    let calls = latencies.len();
+    let us = |nanoseconds: u64| nanoseconds as f64 / 1e3;
+    let quantile = |q| us(latencies.value_at_quantile(q));
+    Ok(Measurement {
+        name,
+        depth,
+        octets,
+        calls,
+        seconds: elapsed.as_secs_f64(),
+        calls_per_second: show::per_second(calls, elapsed),
+        octets_per_second: show::per_second(calls.saturating_mul(octets), elapsed),
+        latency_us: Latency {
+            min: us(latencies.min()),
+            p50: quantile(0.5),
+            p90: quantile(0.9),
+            p99: quantile(0.99),
+            p999: quantile(0.999),
+            max: us(latencies.max()),
+        },
+    })
+}
+
+fn print(report: &Report) {
+    println!("{:>7} {:>6} {:>12} {:>12} {:>14}   latency in µs", "call", "depth", "octets", "calls/s", "data");
+    println!("{:56} {:>9} {:>9} {:>9} {:>9}", "", "p50", "p90", "p99", "max");
+    for m in &report.measurements {
+        let data = if m.octets == 0 { "-".into() } else { format!("{}/s", show::octets(m.octets_per_second as u64)) };
+        let Latency { p50, p90, p99, max, .. } = m.latency_us;
+        println!(
+            "{:>7} {:>6} {:>12} {:>12.0} {data:>14}   {p50:>9.1} {p90:>9.1} {p99:>9.1} {max:>9.1}",
+            m.name, m.depth, m.octets, m.calls_per_second
+        );
+    }
+}

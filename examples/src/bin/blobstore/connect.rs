@@ -1,0 +1,80 @@
+//! Connecting, and saying in plain words why something failed.
+
+use std::{io, time::Duration};
+
+use anyhow::anyhow;
+use rpcrdma::{
+    client::{CallError, Channel, ConnectError},
+    provider::SetupError,
+    rpc::RpcError,
+};
+use rpcrdma_examples::blobstore::{
+    protocol::blobstore_v1::BlobstoreV1Client,
+    transfer::{BlobClient, TransferError, TransferOptions},
+};
+
+use crate::cli::Moving;
+
+/// Longest that a call may take: a COMMIT of a very large blob reads all of it once more.
+const CALL_TIMEOUT: Duration = Duration::from_secs(600);
+
+/// A connected client.
+pub(crate) struct Connection {
+    blobs: BlobClient,
+}
+
+impl Connection {
+    /// Connects to `url`.
+    pub(crate) async fn open(url: &str, moving: Moving) -> anyhow::Result<Self> {
+        let depth = usize::from(moving.depth);
+        let channel = Channel::builder()
+            .credits(u32::from(moving.depth).max(32))
+            .call_timeout(CALL_TIMEOUT)
+            .connect(url)
+            .await
+            .map_err(|error| explain_connect(error, url))?;
+        let pool = channel.pool().clone();
+        let options = TransferOptions::default().with_range(moving.range).with_depth(depth);
+        Ok(Self { blobs: BlobClient::new(BlobstoreV1Client::new(channel), pool, options) })
+    }
+
+    /// Transfers.
+    pub(crate) fn blobs(&self) -> &BlobClient {
+        &self.blobs
+    }
+
+    /// The connection's counters and facts.
+    pub(crate) fn channel(&self) -> &Channel {
+        self.blobs.rpc().channel()
+    }
+}
+
+fn explain_connect(error: ConnectError, url: &str) -> anyhow::Error {
+    match &error {
+        ConnectError::Setup { peer, source: SetupError::Io(source) }
+            if source.kind() == io::ErrorKind::ConnectionRefused =>
+        {
+            anyhow!("no server at {url}: nothing listens on {peer} (`blobstore serve` starts one)")
+        }
+        ConnectError::Setup { peer, source: SetupError::NotOurProtocol { expected, detail } } => {
+            anyhow!("no blobstore at {url}: something else answers on {peer}, not a server of {expected} ({detail})")
+        }
+        _ => error.into(),
+    }
+}
+
+/// What went wrong, in words for who typed the command.
+pub(crate) fn explain(error: TransferError, url: &str) -> anyhow::Error {
+    match &error {
+        TransferError::Call(CallError::Rpc { source, .. }) => match source {
+            RpcError::ProgramUnavailable => {
+                anyhow!("no blobstore at {url}: an RPC server answers there, but it does not serve blobs")
+            }
+            RpcError::ProgramMismatch { low, high } => anyhow!(
+                "the server at {url} speaks another version of the blobstore protocol ({low} to {high}, this is 1)"
+            ),
+            _ => error.into(),
+        },
+        _ => error.into(),
+    }
+}

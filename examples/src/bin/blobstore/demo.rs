@@ -1,0 +1,293 @@
+//! `blobstore demo`: a server process, a client process, real files, and what moved them.
+
+use std::{
+    cell::Cell,
+    fs::{self, File},
+    io::Write as _,
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, bail, ensure};
+use bytes::Bytes;
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use indicatif::ProgressBar;
+use rpcrdma::engine::Counters;
+use rpcrdma_examples::blobstore::Name;
+use tokio::{
+    io::{AsyncBufReadExt as _, BufReader},
+    process::{Child, ChildStdin, Command},
+    task::spawn_blocking,
+    time::timeout,
+};
+
+use crate::{
+    cli::DemoArgs,
+    connect::{Connection, explain},
+    show,
+};
+
+/// Longest wait for the server process to start, and to stop.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Files moved at a time.
+const FILES_AT_A_TIME: usize = 8;
+/// Most of the repository's files, should it have grown.
+const MAX_SOURCES: usize = 2000;
+
+/// `blobstore demo`
+pub(crate) async fn run(args: DemoArgs) -> anyhow::Result<()> {
+    tokio::select! {
+        outcome = demo(args) => outcome,
+        // Dropping the demo stops the server and removes the files.
+        _ = tokio::signal::ctrl_c() => bail!("interrupted"),
+    }
+}
+
+async fn demo(args: DemoArgs) -> anyhow::Result<()> {
+    println!("blobstore demo: one process serves, one stores and fetches, over RPC-over-RDMA version 1 on loopback\n");
+    let work = tempfile::Builder::new().prefix("blobstore-demo-").tempdir().context("cannot make a directory to work in")?;
+    let mut server = ServerProcess::start(&work.path().join("store")).await?;
+    println!("server    process {}, {}", server.id, server.url);
+    let connection = Connection::open(&server.url, args.moving).await?;
+    println!("client    process {}\n", std::process::id());
+
+    let groups = [
+        Group { title: "this repository's files", files: repository_files()? },
+        Group { title: "this program's binary", files: vec![this_binary()?] },
+        Group { title: "a file made for the demo", files: vec![make_file(work.path().join("made"), args.size).await?] },
+    ];
+    println!("{:26} {:>6} {:>12}   {:>24}   {:>24}", "", "files", "octets", "stored in", "fetched in");
+    let mut moved = Moved::default();
+    for group in &groups {
+        run_group(&connection, &server.url, group, &work.path().join("fetched"), &mut moved).await?;
+    }
+    println!("\ndigests   {} of {} files came back as they went", moved.files, moved.files);
+    print_counters(&moved);
+    drop(connection);
+    server.stop().await?;
+    work.close().context("cannot remove the demo's files")?;
+    println!("\nAll is well; the server has stopped and the demo's files are removed.");
+    Ok(())
+}
+
+/// Files that are moved and timed together.
+struct Group {
+    title: &'static str,
+    files: Vec<Source>,
+}
+
+/// A file and the name of its blob.
+struct Source {
+    name: Name,
+    path: PathBuf,
+}
+
+/// What has been moved, and the client's counters over it.
+#[derive(Default)]
+struct Moved {
+    files: usize,
+    store: Share,
+    fetch: Share,
+}
+
+/// What went by which operation, as the client counts it.
+#[derive(Default, Clone, Copy)]
+struct Share {
+    payload: u64,
+    calls: u64,
+    sends: u64,
+    read: u64,
+    written: u64,
+}
+
+impl Share {
+    fn add(&mut self, payload: u64, before: &Counters, after: &Counters) {
+        self.payload += payload;
+        self.calls += after.calls_sent - before.calls_sent;
+        self.sends += (after.sent - before.sent) + (after.received - before.received);
+        self.read += after.offered_read - before.offered_read;
+        self.written += after.returned_written - before.returned_written;
+    }
+}
+
+/// Stores the files of a group, fetches them, and compares them.
+async fn run_group(
+    connection: &Connection,
+    url: &str,
+    group: &Group,
+    fetched: &Path,
+    moved: &mut Moved,
+) -> anyhow::Result<()> {
+    let mut payload = 0;
+    for file in &group.files {
+        payload += fs::metadata(&file.path).with_context(|| file.path.display().to_string())?.len();
+    }
+    let bar = show::progress_bar(group.title, payload * 2);
+
+    let (counters, start) = (connection.channel().counters(), Instant::now());
+    let store = |file| store(connection, url, file, &bar);
+    stream::iter(&group.files).map(store).buffer_unordered(FILES_AT_A_TIME).try_collect::<()>().await?;
+    let stored_in = start.elapsed();
+    moved.store.add(payload, &counters, &connection.channel().counters());
+
+    fs::create_dir_all(fetched)?;
+    let (counters, start) = (connection.channel().counters(), Instant::now());
+    let fetch = |(index, file): (usize, _)| fetch(connection, url, file, fetched.join(index.to_string()), &bar);
+    let copies = stream::iter(group.files.iter().enumerate()).map(fetch).buffered(FILES_AT_A_TIME);
+    let copies: Vec<PathBuf> = copies.try_collect().await?;
+    let fetched_in = start.elapsed();
+    moved.fetch.add(payload, &counters, &connection.channel().counters());
+    bar.finish_and_clear();
+
+    for (file, copy) in group.files.iter().zip(copies) {
+        let (original, returned) = (digest_of(file.path.clone()).await?, digest_of(copy.clone()).await?);
+        ensure!(original == returned, "{} came back changed: {original} was stored, {returned} fetched", file.name);
+        fs::remove_file(copy)?;
+        moved.files += 1;
+    }
+    let timing = |time| format!("{:>9}  {:>13}", show::duration(time), show::rate(payload, time));
+    let (stored_in, fetched_in) = (timing(stored_in), timing(fetched_in));
+    println!("{:26} {:>6} {payload:>12}   {stored_in:>24}   {fetched_in:>24}", group.title, group.files.len());
+    Ok(())
+}
+
+async fn store(connection: &Connection, url: &str, file: &Source, bar: &ProgressBar) -> anyhow::Result<()> {
+    let source = File::open(&file.path).with_context(|| file.path.display().to_string())?;
+    let size = source.metadata()?.len();
+    let stored = connection.blobs().upload(&file.name, source, size, Bytes::new(), |len| bar.inc(len)).await;
+    stored.map_err(|error| explain(error, url)).with_context(|| format!("{} not stored", file.name))?;
+    Ok(())
+}
+
+async fn fetch(
+    connection: &Connection,
+    url: &str,
+    file: &Source,
+    target: PathBuf,
+    bar: &ProgressBar,
+) -> anyhow::Result<PathBuf> {
+    let sink = File::create_new(&target).with_context(|| target.display().to_string())?;
+    let seen = Cell::new(0);
+    let progress = |_, done| bar.inc(done - seen.replace(done));
+    let fetched = connection.blobs().download(&file.name, sink, progress).await;
+    fetched.map_err(|error| explain(error, url)).with_context(|| format!("{} not fetched", file.name))?;
+    Ok(target)
+}
+
+fn print_counters(moved: &Moved) {
+    println!("\nwhat moved the data {:>8} {:>16} {:>16} {:>16} {:>16}", "calls", "payload", "Send", "RDMA Read", "RDMA Write");
+    for (title, share) in [("storing", moved.store), ("fetching", moved.fetch)] {
+        let Share { payload, calls, sends, read, written } = share;
+        println!("  {title:17} {calls:>8} {payload:>16} {sends:>16} {read:>16} {written:>16}");
+    }
+    println!("  Octets. Send: messages of both directions. RDMA Read: the server pulled what was stored out of the client's");
+    println!("  memory. RDMA Write: the server pushed what was fetched into it. Short files travel in the messages.");
+}
+
+/// The process that serves. It ends when its standard input does, so it does not outlive this one.
+struct ServerProcess {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    id: u32,
+    url: String,
+}
+
+impl ServerProcess {
+    async fn start(root: &Path) -> anyhow::Result<Self> {
+        let program = std::env::current_exe().context("cannot find this program's binary")?;
+        let mut child = Command::new(program)
+            .arg("demo-server")
+            .arg("--root")
+            .arg(root)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .context("cannot start the server process")?;
+        let id = child.id().unwrap_or_default();
+        let stdin = child.stdin.take();
+        let stdout = child.stdout.take().context("the server process has no output")?;
+        let mut lines = BufReader::new(stdout).lines();
+        let line = timeout(PATIENCE, lines.next_line()).await.context("the server process does not start")??;
+        let Some(url) = line else { bail!("the server process ended: {}", child.wait().await?) };
+        Ok(Self { child, stdin, id, url })
+    }
+
+    async fn stop(&mut self) -> anyhow::Result<()> {
+        drop(self.stdin.take());
+        let status = timeout(PATIENCE, self.child.wait()).await.context("the server process does not stop")??;
+        ensure!(status.success(), "the server process failed: {status}");
+        Ok(())
+    }
+}
+
+/// The files of the repository that this program was built in; where it is not at hand, those of the directory this
+/// was started in.
+fn repository_files() -> anyhow::Result<Vec<Source>> {
+    let built_in = Path::new(env!("CARGO_MANIFEST_DIR")).parent().filter(|root| root.join("Cargo.toml").is_file());
+    let root = match built_in {
+        Some(root) => root.to_owned(),
+        None => std::env::current_dir()?,
+    };
+    let mut files = Vec::new();
+    collect(&root, &root, &mut files).with_context(|| format!("cannot read {}", root.display()))?;
+    Ok(files)
+}
+
+/// Files under `dir`, without build output and what is hidden.
+fn collect(root: &Path, dir: &Path, files: &mut Vec<Source>) -> anyhow::Result<()> {
+    let mut entries = fs::read_dir(dir)?.collect::<Result<Vec<_>, _>>()?;
+    entries.sort_by_key(fs::DirEntry::file_name);
+    for entry in entries {
+        let (path, kind) = (entry.path(), entry.file_type()?);
+        let hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
+        if files.len() >= MAX_SOURCES || hidden || path.join("CACHEDIR.TAG").exists() {
+            continue;
+        }
+        if kind.is_dir() {
+            collect(root, &path, files)?;
+        } else if kind.is_file() {
+            let relative = path.strip_prefix(root)?.components().map(|c| c.as_os_str().to_string_lossy());
+            // A file whose name a blob cannot have is not what the demo is about.
+            if let Ok(name) = relative.collect::<Vec<_>>().join("/").parse() {
+                files.push(Source { name, path });
+            }
+        }
+    }
+    Ok(())
+}
+
+fn this_binary() -> anyhow::Result<Source> {
+    let path = std::env::current_exe().context("cannot find this program's binary")?;
+    Ok(Source { name: "demo/blobstore".parse()?, path })
+}
+
+/// Makes a file that does not compress: the output of BLAKE3 as long as need be.
+async fn make_file(path: PathBuf, size: u64) -> anyhow::Result<Source> {
+    let name = "demo/made".parse()?;
+    let make = move || {
+        let mut file = File::create_new(&path)?;
+        let mut source = blake3::Hasher::new().finalize_xof();
+        let mut left = size;
+        let mut step = vec![0; 1 << 20];
+        while left > 0 {
+            let len = usize::try_from(left).unwrap_or(usize::MAX).min(step.len());
+            source.fill(&mut step[..len]);
+            file.write_all(&step[..len])?;
+            left -= len as u64;
+        }
+        Ok::<_, std::io::Error>(path)
+    };
+    let path = spawn_blocking(make).await?.context("cannot make the demo's file")?;
+    Ok(Source { name, path })
+}
+
+async fn digest_of(path: PathBuf) -> anyhow::Result<blake3::Hash> {
+    let digest = move || {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update_reader(File::open(&path).with_context(|| path.display().to_string())?)?;
+        Ok(hasher.finalize())
+    };
+    spawn_blocking(digest).await?
+}

@@ -1,0 +1,175 @@
+//! `put`, `get`, `ls`, `stat`, `rm`.
+
+use std::{
+    fs::{self, File},
+    io::{self, Write as _},
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context as _, bail};
+use rpcrdma_examples::blobstore::protocol::{BLOB_ATTACHMENT_MAX, BlobStat};
+use tempfile::NamedTempFile;
+
+use crate::{
+    cli::{BlobArgs, GetArgs, LsArgs, Moving, PutArgs},
+    connect::{Connection, explain},
+    show,
+};
+
+impl Default for Moving {
+    fn default() -> Self {
+        Self { range: 1 << 20, depth: 8 }
+    }
+}
+
+/// `blobstore put`
+pub(crate) async fn put(args: PutArgs) -> anyhow::Result<()> {
+    let name = &args.blob.name;
+    let path = args.file.unwrap_or_else(|| PathBuf::from(name.as_str()));
+    let source = open_source(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    let size = source.metadata().with_context(|| format!("cannot read {}", path.display()))?.len();
+    let attachment = match &args.attach {
+        Some(path) => read_attachment(path).with_context(|| format!("cannot read {}", path.display()))?,
+        None => Vec::new(),
+    };
+
+    let connection = Connection::open(&args.blob.url, args.moving).await?;
+    let bar = show::progress_bar(name.as_str(), size);
+    let stored = connection.blobs().upload(name, source, size, attachment.into(), |len| bar.inc(len)).await;
+    bar.finish_and_clear();
+    let stat = stored.map_err(|error| explain(error, &args.blob.url)).with_context(|| format!("{name} not stored"))?;
+    println!("{}  {}", show::digest(&stat.digest.0), name);
+    Ok(())
+}
+
+/// `blobstore get`
+pub(crate) async fn get(args: GetArgs) -> anyhow::Result<()> {
+    let name = &args.blob.name;
+    let path = args.file.unwrap_or_else(|| PathBuf::from(name.last_part()));
+    let connection = Connection::open(&args.blob.url, args.moving).await?;
+    let bar = show::progress_bar(name.as_str(), 0);
+    let progress = |total, done| {
+        bar.set_length(total);
+        bar.set_position(done);
+    };
+    let failed = |error| explain(error, &args.blob.url).context(format!("{name} not fetched"));
+    let (stat, attachment) = if path == Path::new("-") {
+        let got = connection.blobs().download(name, io::stdout(), progress).await;
+        bar.finish_and_clear();
+        let (_, stat, attachment) = got.map_err(failed)?;
+        (stat, attachment)
+    } else {
+        let cannot_write = || format!("cannot write {}", path.display());
+        // Beside the target, so that it can be renamed there once it is complete.
+        let partial = NamedTempFile::new_in(parent(&path)).with_context(cannot_write)?;
+        let got = connection.blobs().download(name, partial, progress).await;
+        bar.finish_and_clear();
+        let (partial, stat, attachment) = got.map_err(failed)?;
+        keep(partial, &path).with_context(cannot_write)?;
+        println!("{}  {}", show::digest(&stat.digest.0), path.display());
+        (stat, attachment)
+    };
+    if let Some(path) = args.attachment {
+        fs::write(&path, &attachment).with_context(|| format!("cannot write {}", path.display()))?;
+    } else if stat.attachment_len > 0 && path != Path::new("-") {
+        println!("There is an attachment of {}: --attachment FILE writes it.", show::octets(stat.attachment_len.into()));
+    }
+    Ok(())
+}
+
+/// `blobstore ls`
+pub(crate) async fn ls(args: LsArgs) -> anyhow::Result<()> {
+    let connection = Connection::open(&args.url, Moving::default()).await?;
+    // The names before the prefix need not be fetched: every name that begins with it comes after it, except itself.
+    let mut cookie = Some(String::new());
+    let mut out = io::stdout().lock();
+    while let Some(at) = cookie {
+        let (entries, next) = connection.blobs().list(&at).await.map_err(|error| explain(error, &args.url))?;
+        for entry in entries {
+            let name = entry.name.0.to_string();
+            if !name.starts_with(&args.prefix) {
+                continue;
+            }
+            let BlobStat { size, modified, digest, .. } = &entry.stat;
+            let line = if args.long {
+                format!("{}  {size:>14}  {}  {name}", &show::digest(&digest.0)[..16], show::time(*modified))
+            } else {
+                name
+            };
+            match writeln!(out, "{line}") {
+                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
+                written => written?,
+            }
+        }
+        cookie = next;
+    }
+    Ok(())
+}
+
+/// `blobstore stat`
+pub(crate) async fn stat(args: BlobArgs) -> anyhow::Result<()> {
+    let connection = Connection::open(&args.url, Moving::default()).await?;
+    let found = connection.blobs().stat(&args.name).await;
+    let stat = found.map_err(|error| explain(error, &args.url)).with_context(|| args.name.to_string())?;
+    println!("name        {}", args.name);
+    println!("size        {} ({})", stat.size, show::octets(stat.size));
+    println!("attachment  {} ({})", stat.attachment_len, show::octets(stat.attachment_len.into()));
+    println!("stored      {}", show::time(stat.modified));
+    println!("BLAKE3      {}", show::digest(&stat.digest.0));
+    Ok(())
+}
+
+/// `blobstore rm`
+pub(crate) async fn rm(args: BlobArgs) -> anyhow::Result<()> {
+    let connection = Connection::open(&args.url, Moving::default()).await?;
+    let deleted = connection.blobs().delete(&args.name).await;
+    deleted.map_err(|error| explain(error, &args.url)).with_context(|| format!("{} not deleted", args.name))
+}
+
+/// Opens a file to be stored. What has no size beforehand is copied to a temporary file.
+fn open_source(path: &Path) -> anyhow::Result<File> {
+    if path == Path::new("-") {
+        return spool(&mut io::stdin().lock());
+    }
+    let mut file = File::open(path)?;
+    let meta = file.metadata()?;
+    if meta.is_dir() {
+        bail!("it is a directory");
+    }
+    if meta.is_file() { Ok(file) } else { spool(&mut file) }
+}
+
+fn spool(source: &mut dyn io::Read) -> anyhow::Result<File> {
+    let mut file = tempfile::tempfile()?;
+    io::copy(source, &mut file)?;
+    io::Seek::rewind(&mut file)?;
+    Ok(file)
+}
+
+fn read_attachment(path: &Path) -> anyhow::Result<Vec<u8>> {
+    let limit = u64::from(BLOB_ATTACHMENT_MAX);
+    let mut octets = Vec::new();
+    io::Read::read_to_end(&mut io::Read::take(File::open(path)?, limit + 1), &mut octets)?;
+    if octets.len() as u64 > limit {
+        bail!("an attachment has at most {}", show::octets(limit));
+    }
+    Ok(octets)
+}
+
+fn parent(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Makes a complete file appear at `path`, with the permissions that a new file gets.
+fn keep(partial: NamedTempFile, path: &Path) -> anyhow::Result<()> {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt as _;
+        // Made like any new file, beside the target, for the sake of the permissions that the umask gives it.
+        let probe = tempfile::Builder::new().permissions(fs::Permissions::from_mode(0o666)).tempfile_in(parent(path))?;
+        partial.as_file().set_permissions(probe.as_file().metadata()?.permissions())?;
+    }
+    partial.as_file().sync_all()?;
+    partial.persist(path)?;
+    Ok(())
+}

@@ -1,0 +1,58 @@
+//! `blobstore`: serves, stores, fetches and measures. `blobstore --help` tells how.
+#![forbid(unsafe_code)]
+
+// mod bench;
+mod cli;
+// mod connect;
+// mod demo;
+// mod files;
+// mod serve;
+mod show;
+
+use std::{
+    io::{IsTerminal as _, Write as _},
+    process::ExitCode,
+};
+
+use clap::Parser as _;
+use tracing_subscriber::EnvFilter;
+
+use crate::cli::{Cli, Command};
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    log_to_stderr(cli.verbose);
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return failure(&anyhow::Error::new(error).context("cannot start")),
+    };
+    let outcome = runtime.block_on(run(cli.command));
+    // A read from standard input cannot be interrupted, and is not worth waiting for.
+    runtime.shutdown_background();
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => failure(&error),
+    }
+}
+
+async fn run(command: Command) -> anyhow::Result<()> { anyhow::bail!("not linked with the network parts yet: {command:?}") }
+fn failure(error: &anyhow::Error) -> ExitCode {
+    // Who reads standard error may have gone, which is no reason to panic.
+    let _ = writeln!(std::io::stderr(), "blobstore: {error:#}");
+    ExitCode::FAILURE
+}
+
+fn log_to_stderr(verbose: u8) {
+    let level = match verbose {
+        0 => "warn",
+        1 => "info",
+        2 => "debug",
+        _ => "trace",
+    };
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .init();
+}

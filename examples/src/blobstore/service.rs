@@ -1,0 +1,198 @@
+//! The server side: the protocol's procedures in terms of the store.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use rpcrdma::{
+    memory::BufferPool,
+    server::{Context, Failure},
+};
+
+use super::{
+    Name,
+    protocol::{
+        BLOB_DATA_MAX, BLOB_LIST_MAX, BeginArgs, BeginRes, BlobDigest, BlobName, BlobStat, BlobStatus, CommitArgs,
+        FetchArgs, FetchOk, FetchRes, GetArgs, GetOk, GetRes, ListArgs, ListEntry, ListOk, ListRes, PutArgs, StatRes,
+        WriteArgs, blobstore_v1::BlobstoreV1,
+    },
+    store::{Blob, Stat, Store, StoreError},
+};
+
+/// Serves one [`Store`].
+///
+/// Files are read and written on tokio's blocking threads. Data goes from the page cache into memory of the
+/// connection's pool, and from there to the wire; what a caller sent is written to the file from the memory it was
+/// pulled into.
+#[derive(Debug, Clone)]
+pub struct BlobService {
+    store: Arc<Store>,
+}
+
+/// What a procedure comes to: its result, or the status that says why there is none.
+type Outcome<T> = Result<T, BlobStatus>;
+
+impl BlobService {
+    /// Serves `store`.
+    #[must_use]
+    pub fn new(store: Arc<Store>) -> Self {
+        Self { store }
+    }
+
+    /// Runs `work` on a blocking thread. A panic in it becomes SYSTEM_ERR.
+    async fn blocking<T, F>(&self, work: F) -> Result<Outcome<T>, Failure>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Store) -> Result<T, Refusal> + Send + 'static,
+    {
+        let store = Arc::clone(&self.store);
+        let outcome = tokio::task::spawn_blocking(move || work(&store)).await?;
+        Ok(outcome.map_err(|refusal| refusal.0))
+    }
+}
+
+impl BlobstoreV1 for BlobService {
+    async fn stat(&self, _cx: &Context, name: BlobName) -> Result<StatRes, Failure> {
+        // The store answers this from memory.
+        let outcome = parse(&name).and_then(|name| Ok(self.store.stat(&name)?));
+        Ok(stat_res(outcome.map_err(|refusal| refusal.0)))
+    }
+
+    async fn put(&self, _cx: &Context, args: PutArgs) -> Result<StatRes, Failure> {
+        let work = move |store: &Store| {
+            let name = parse(&args.name)?;
+            Ok(store.put(name, &args.data, &args.attachment, &args.digest.0)?)
+        };
+        Ok(stat_res(self.blocking(work).await?))
+    }
+
+    async fn begin(&self, _cx: &Context, args: BeginArgs) -> Result<BeginRes, Failure> {
+        let work = move |store: &Store| Ok(store.begin(parse(&args.name)?, args.size, &args.attachment)?);
+        Ok(self.blocking(work).await?.map_or_else(BeginRes::Default, BeginRes::BlobOk))
+    }
+
+    async fn write(&self, _cx: &Context, args: WriteArgs) -> Result<BlobStatus, Failure> {
+        let work = move |store: &Store| Ok(store.write(args.upload, args.offset, &args.data)?);
+        Ok(done(self.blocking(work).await?))
+    }
+
+    async fn commit(&self, _cx: &Context, args: CommitArgs) -> Result<StatRes, Failure> {
+        let work = move |store: &Store| Ok(store.commit(args.upload, &args.digest.0)?);
+        Ok(stat_res(self.blocking(work).await?))
+    }
+
+    async fn abort(&self, _cx: &Context, upload: u64) -> Result<BlobStatus, Failure> {
+        let work = move |store: &Store| Ok(store.abort(upload)?);
+        Ok(done(self.blocking(work).await?))
+    }
+
+    async fn get(&self, cx: &Context, args: GetArgs) -> Result<GetRes, Failure> {
+        let pool = cx.pool().clone();
+        let work = move |store: &Store| {
+            let blob = store.get(&parse(&args.name)?)?;
+            if args.expect != 0 && args.expect != blob.stat().modified {
+                return Err(Refusal(BlobStatus::BlobChanged));
+            }
+            let data = read_data(&pool, &blob, args.offset, args.count)?;
+            Ok(GetOk { eof: args.offset.saturating_add(data.len() as u64) >= blob.stat().size, data })
+        };
+        Ok(self.blocking(work).await?.map_or_else(GetRes::Default, GetRes::BlobOk))
+    }
+
+    async fn fetch(&self, cx: &Context, args: FetchArgs) -> Result<FetchRes, Failure> {
+        let pool = cx.pool().clone();
+        let work = move |store: &Store| {
+            let blob = store.get(&parse(&args.name)?)?;
+            let attachment_len = blob.stat().attachment_len.min(args.attachment_count);
+            Ok(FetchOk {
+                stat: wire_stat(blob.stat()),
+                attachment: fill(&pool, attachment_len.into(), |memory| blob.read_attachment(memory))?,
+                data: read_data(&pool, &blob, 0, args.count)?,
+            })
+        };
+        Ok(self.blocking(work).await?.map_or_else(FetchRes::Default, FetchRes::BlobOk))
+    }
+
+    async fn list(&self, _cx: &Context, args: ListArgs) -> Result<ListRes, Failure> {
+        let Ok(after) = args.cookie.to_str() else { return Ok(ListRes::Default(BlobStatus::BlobBadName)) };
+        let page = self.store.list(after, args.count.min(BLOB_LIST_MAX) as usize);
+        let entry = |(name, stat): &(Name, Stat)| ListEntry { name: wire_name(name), stat: wire_stat(stat) };
+        Ok(ListRes::BlobOk(ListOk { entries: page.entries.iter().map(entry).collect(), end: page.end }))
+    }
+
+    async fn delete(&self, _cx: &Context, name: BlobName) -> Result<BlobStatus, Failure> {
+        let work = move |store: &Store| Ok(store.remove(&parse(&name)?)?);
+        Ok(done(self.blocking(work).await?))
+    }
+}
+
+/// Memory for `len` octets of a result, filled by `read`, which says how many there were.
+fn fill(
+    pool: &BufferPool,
+    len: u64,
+    read: impl FnOnce(&mut [u8]) -> std::io::Result<usize>,
+) -> Result<Bytes, Refusal> {
+    let len = usize::try_from(len).unwrap_or(usize::MAX).min(BLOB_DATA_MAX as usize);
+    if len == 0 {
+        return Ok(Bytes::new());
+    }
+    let mut memory = pool.alloc(len);
+    let read = read(&mut memory).map_err(StoreError::Io)?;
+    memory.truncate(read);
+    Ok(memory.freeze())
+}
+
+fn read_data(pool: &BufferPool, blob: &Blob, offset: u64, count: u32) -> Result<Bytes, Refusal> {
+    let len = blob.stat().size.saturating_sub(offset).min(u64::from(count));
+    fill(pool, len, |memory| blob.read_at(memory, offset))
+}
+
+/// A status other than `BLOB_OK`.
+struct Refusal(BlobStatus);
+
+impl From<StoreError> for Refusal {
+    fn from(error: StoreError) -> Self {
+        use std::io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+        Self(match error {
+            StoreError::NoSuchBlob => BlobStatus::BlobNoSuchBlob,
+            StoreError::NoSuchUpload => BlobStatus::BlobNoSuchUpload,
+            StoreError::BadDigest => BlobStatus::BlobBadDigest,
+            StoreError::BadRange { .. } => BlobStatus::BlobBadRange,
+            StoreError::TooLarge { .. } => BlobStatus::BlobTooLarge,
+            StoreError::Busy => BlobStatus::BlobBusy,
+            StoreError::Io(error) if matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge) => {
+                tracing::warn!(%error, "no space for a blob");
+                BlobStatus::BlobNoSpace
+            }
+            // The caller learns that it is the store's fault, the log what it is.
+            StoreError::Io(_) | StoreError::InUse(_) => {
+                tracing::error!(%error, "the store failed");
+                BlobStatus::BlobIoError
+            }
+        })
+    }
+}
+
+fn parse(name: &BlobName) -> Result<Name, Refusal> {
+    Name::parse(name.0.as_bytes()).map_err(|_| Refusal(BlobStatus::BlobBadName))
+}
+
+fn stat_res(outcome: Outcome<Stat>) -> StatRes {
+    outcome.map_or_else(StatRes::Default, |stat| StatRes::BlobOk(wire_stat(&stat)))
+}
+
+fn done(outcome: Outcome<()>) -> BlobStatus {
+    outcome.err().unwrap_or(BlobStatus::BlobOk)
+}
+
+fn wire_name(name: &Name) -> BlobName {
+    BlobName(name.as_str().into())
+}
+
+fn wire_stat(stat: &Stat) -> BlobStat {
+    BlobStat {
+        size: stat.size,
+        attachment_len: stat.attachment_len,
+        modified: stat.modified,
+        digest: BlobDigest(stat.digest),
+    }
+}

@@ -1,0 +1,62 @@
+//! Positioned reads and writes, and making directories durable: where operating systems differ.
+
+use std::{fs::File, io, path::Path};
+
+/// Fills `buf` from `offset` on; says how much there was.
+pub(super) fn read_full_at(file: &File, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+    let mut done = 0;
+    while let Some(rest) = buf.get_mut(done..).filter(|rest| !rest.is_empty()) {
+        match read_at(file, rest, offset.saturating_add(done as u64)) {
+            Ok(0) => break,
+            Ok(len) => done += len,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(done)
+}
+
+#[cfg(unix)]
+fn read_at(file: &File, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+    std::os::unix::fs::FileExt::read_at(file, buf, offset)
+}
+
+#[cfg(windows)]
+fn read_at(file: &File, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+    std::os::windows::fs::FileExt::seek_read(file, buf, offset)
+}
+
+/// Writes all of `data` at `offset`.
+#[cfg(unix)]
+pub(super) fn write_all_at(file: &File, data: &[u8], offset: u64) -> io::Result<()> {
+    std::os::unix::fs::FileExt::write_all_at(file, data, offset)
+}
+
+/// Writes all of `data` at `offset`.
+#[cfg(windows)]
+pub(super) fn write_all_at(file: &File, mut data: &[u8], mut offset: u64) -> io::Result<()> {
+    while !data.is_empty() {
+        match std::os::windows::fs::FileExt::seek_write(file, data, offset) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(len) => {
+                data = data.get(len..).unwrap_or_default();
+                offset = offset.saturating_add(len as u64);
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Makes what has been created, renamed and removed in a directory survive a power failure.
+#[cfg(unix)]
+pub(super) fn sync_dir(path: &Path) -> io::Result<()> {
+    File::open(path)?.sync_all()
+}
+
+/// Windows journals directory entries itself and has no such call.
+#[cfg(windows)]
+pub(super) fn sync_dir(_path: &Path) -> io::Result<()> {
+    Ok(())
+}

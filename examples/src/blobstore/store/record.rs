@@ -1,0 +1,72 @@
+//! The record at the end of every blob file, which makes the file describe itself.
+//!
+//! A file is: data, attachment, record. Data starts at octet 0, so a range of a blob is the same range of its file.
+
+use super::Stat;
+use crate::blobstore::Name;
+
+/// Length of a record in octets.
+pub(super) const RECORD_LEN: usize = 512;
+const MAGIC: &[u8; 8] = b"rrblob01";
+const SEAL_AT: usize = RECORD_LEN - 32;
+const NAME_AT: usize = 72;
+
+/// The record of `name` and `stat`: numbers big-endian, unused octets zero, sealed by a digest of all before it.
+pub(super) fn encode(name: &Name, stat: &Stat) -> [u8; RECORD_LEN] {
+    let mut record = [0; RECORD_LEN];
+    let name = name.as_str().as_bytes();
+    let parts: [&[u8]; 7] = [
+        MAGIC,
+        &stat.size.to_be_bytes(),
+        &u64::from(stat.attachment_len).to_be_bytes(),
+        &stat.modified.to_be_bytes(),
+        &stat.digest,
+        &(name.len() as u64).to_be_bytes(),
+        name,
+    ];
+    let mut at = 0;
+    for part in parts {
+        record[at..at + part.len()].copy_from_slice(part);
+        at += part.len();
+    }
+    let seal = blake3::hash(&record[..SEAL_AT]);
+    record[SEAL_AT..].copy_from_slice(seal.as_bytes());
+    record
+}
+
+/// Reads a record back; `None` if it is not one, or does not fit a file of `file_len` octets.
+pub(super) fn decode(record: &[u8; RECORD_LEN], file_len: u64) -> Option<(Name, Stat)> {
+    let number = |at: usize| record.get(at..at + 8).and_then(|b| b.try_into().ok()).map(u64::from_be_bytes);
+    let sealed = blake3::hash(&record[..SEAL_AT]).as_bytes() == &record[SEAL_AT..];
+    if !sealed || !record.starts_with(MAGIC) {
+        return None;
+    }
+    let stat = Stat {
+        size: number(8)?,
+        attachment_len: u32::try_from(number(16)?).ok()?,
+        modified: number(24)?,
+        digest: record.get(32..64)?.try_into().ok()?,
+    };
+    let name_len = usize::try_from(number(64)?).ok()?;
+    let name = Name::parse(record[NAME_AT..SEAL_AT].get(..name_len)?).ok()?;
+    (stat.file_len()? == file_len).then_some((name, stat))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_survives_and_a_damaged_one_does_not() {
+        let name = Name::parse("x/".repeat(127).trim_end_matches('/').as_bytes()).unwrap();
+        let stat = Stat { size: 7, attachment_len: 5, modified: u64::MAX, digest: [3; 32] };
+        let record = encode(&name, &stat);
+        assert_eq!(decode(&record, 524), Some((name, stat)));
+        assert_eq!(decode(&record, 525), None, "a file cut short or grown");
+        for at in 0..RECORD_LEN {
+            let mut damaged = record;
+            damaged[at] ^= 1;
+            assert_eq!(decode(&damaged, 524), None, "octet {at}");
+        }
+    }
+}

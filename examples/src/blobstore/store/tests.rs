@@ -1,0 +1,181 @@
+use std::thread;
+
+use super::*;
+
+fn open(root: &Path) -> Store {
+    Store::open(root, StoreOptions::default()).unwrap()
+}
+
+fn name(text: &str) -> Name {
+    text.parse().unwrap()
+}
+
+fn digest(data: &[u8]) -> Digest {
+    *blake3::hash(data).as_bytes()
+}
+
+fn content(store: &Store, blob: &str) -> (Vec<u8>, Vec<u8>) {
+    let blob = store.get(&name(blob)).unwrap();
+    let (mut data, mut attachment) = (vec![0; 10_000], vec![0; 10_000]);
+    let (d, a) = (blob.read_at(&mut data, 0).unwrap(), blob.read_attachment(&mut attachment).unwrap());
+    data.truncate(d);
+    attachment.truncate(a);
+    (data, attachment)
+}
+
+fn files_in(dir: &Path) -> usize {
+    fs::read_dir(dir).unwrap().count()
+}
+
+#[test]
+fn put_get_replace_and_remove_across_restarts() {
+    let root = tempfile::tempdir().unwrap();
+    let store = open(root.path());
+    let first = store.put(name("a/b"), b"hello", b"note", &digest(b"hello")).unwrap();
+    let old = store.get(&name("a/b")).unwrap();
+    let second = store.put(name("a/b"), b"other", b"", &digest(b"other")).unwrap();
+    assert!(second.modified > first.modified);
+    drop(store);
+
+    let store = open(root.path());
+    assert_eq!(store.stat(&name("a/b")).unwrap(), second);
+    assert_eq!(content(&store, "a/b"), (b"other".to_vec(), vec![]));
+    let mut buf = [0; 9];
+    assert_eq!(old.read_at(&mut buf, 1).unwrap(), 4, "who holds the old content can go on reading it");
+    assert_eq!(&buf[..4], b"ello");
+    assert_eq!(old.read_at(&mut buf, u64::MAX).unwrap(), 0, "nothing beyond the end, in particular no attachment");
+    store.remove(&name("a/b")).unwrap();
+    assert!(matches!(store.get(&name("a/b")), Err(StoreError::NoSuchBlob)));
+    assert!(matches!(store.remove(&name("a/b")), Err(StoreError::NoSuchBlob)));
+    drop(store);
+    assert!(open(root.path()).list("", 10).entries.is_empty());
+}
+
+#[test]
+fn an_upload_is_seen_only_when_committed() {
+    let root = tempfile::tempdir().unwrap();
+    let store = open(root.path());
+    let id = store.begin(name("x"), 6, b"att").unwrap();
+    store.write(id, 3, b"def").unwrap();
+    assert!(matches!(store.stat(&name("x")), Err(StoreError::NoSuchBlob)));
+    store.write(id, 0, b"abc").unwrap();
+    assert!(matches!(store.write(id, 4, b"xyz"), Err(StoreError::BadRange { offset: 4, len: 3, size: 6 })));
+    assert!(matches!(store.write(id, u64::MAX, b"xyz"), Err(StoreError::BadRange { .. })));
+    store.commit(id, &digest(b"abcdef")).unwrap();
+    assert_eq!(content(&store, "x"), (b"abcdef".to_vec(), b"att".to_vec()));
+    assert!(matches!(store.write(id, 0, b"q"), Err(StoreError::NoSuchUpload)));
+    assert!(matches!(store.commit(id, &digest(b"abcdef")), Err(StoreError::NoSuchUpload)));
+    assert_eq!(files_in(&root.path().join("uploads")), 0);
+}
+
+#[test]
+fn a_missing_range_or_a_wrong_digest_stores_nothing() {
+    let root = tempfile::tempdir().unwrap();
+    let store = open(root.path());
+    store.put(name("x"), b"old", b"", &digest(b"old")).unwrap();
+    let id = store.begin(name("x"), 6, b"").unwrap();
+    store.write(id, 3, b"def").unwrap();
+    assert!(matches!(store.commit(id, &digest(b"abcdef")), Err(StoreError::BadDigest)));
+    assert!(matches!(store.put(name("x"), b"abc", b"", &digest(b"abd")), Err(StoreError::BadDigest)));
+    assert_eq!(content(&store, "x").0, b"old");
+    assert_eq!(files_in(&root.path().join("uploads")), 0);
+    assert_eq!(files_in(&root.path().join("blobs")), 1);
+}
+
+#[test]
+fn what_a_dead_server_left_is_removed_and_what_is_no_blob_is_left_alone() {
+    let root = tempfile::tempdir().unwrap();
+    let store = open(root.path());
+    store.put(name("kept"), b"abc", b"", &digest(b"abc")).unwrap();
+    let id = store.begin(name("x"), 3, b"").unwrap();
+    store.write(id, 0, b"ab").unwrap();
+    // As after kill -9: the lock goes, the destructors of the uploads do not run.
+    std::mem::forget(std::mem::take(&mut *lock(&store.under_way)));
+    drop(store);
+    assert_eq!(files_in(&root.path().join("uploads")), 1);
+    let blobs = root.path().join("blobs");
+    fs::write(blobs.join("README"), b"not a blob").unwrap();
+    let whole = fs::read(blobs.join(file_name(&name("kept")))).unwrap();
+    fs::write(blobs.join(file_name(&name("cut"))), &whole[..whole.len() - 1]).unwrap();
+    fs::write(blobs.join(file_name(&name("alias"))), &whole).unwrap();
+
+    let store = open(root.path());
+    assert_eq!(files_in(&root.path().join("uploads")), 0);
+    let names: Vec<_> = store.list("", 10).entries.into_iter().map(|(name, _)| name.to_string()).collect();
+    assert_eq!(names, ["kept"]);
+    assert_eq!(files_in(&blobs), 4);
+}
+
+#[test]
+fn two_stores_do_not_share_a_directory() {
+    let root = tempfile::tempdir().unwrap();
+    let _store = open(root.path());
+    assert!(matches!(Store::open(root.path(), StoreOptions::default()), Err(StoreError::InUse(_))));
+}
+
+#[test]
+fn limits() {
+    let root = tempfile::tempdir().unwrap();
+    let mut options =
+        StoreOptions { max_blob: 4, max_attachment: 2, max_uploads: 2, upload_idle: Duration::MAX, ..Default::default() };
+    let store = Store::open(root.path(), options.clone()).unwrap();
+    assert!(matches!(store.begin(name("x"), 5, b""), Err(StoreError::TooLarge { limit: 4 })));
+    assert!(matches!(store.put(name("x"), b"12345", b"", &[0; 32]), Err(StoreError::TooLarge { limit: 4 })));
+    assert!(matches!(store.begin(name("x"), 4, b"123"), Err(StoreError::TooLarge { limit: 2 })));
+    let first = store.begin(name("x"), 4, b"").unwrap();
+    store.begin(name("x"), 4, b"").unwrap();
+    assert!(matches!(store.begin(name("x"), 4, b""), Err(StoreError::Busy)));
+    store.abort(first).unwrap();
+    assert!(matches!(store.abort(first), Err(StoreError::NoSuchUpload)));
+    store.begin(name("x"), 4, b"").unwrap();
+    assert_eq!(files_in(&root.path().join("uploads")), 2);
+    drop(store);
+
+    options.upload_idle = Duration::ZERO;
+    let store = Store::open(root.path(), options).unwrap();
+    let ids: Vec<_> = (0..5).map(|_| store.begin(name("x"), 4, b"").unwrap()).collect();
+    assert!(matches!(store.write(ids[0], 0, b"a"), Err(StoreError::NoSuchUpload)), "idle uploads gave way");
+    assert!(files_in(&root.path().join("uploads")) <= 2);
+}
+
+#[test]
+fn pages_hold_while_blobs_come_and_go() {
+    let root = tempfile::tempdir().unwrap();
+    let store = open(root.path());
+    for blob in ["b", "d", "a", "c/1", "c"] {
+        store.put(name(blob), b"", b"", &digest(b"")).unwrap();
+    }
+    let names = |page: &Page| page.entries.iter().map(|(name, _)| name.to_string()).collect::<Vec<_>>();
+    let first = store.list("", 2);
+    assert_eq!((names(&first), first.end), (vec!["a".into(), "b".into()], false));
+    store.remove(&name("b")).unwrap();
+    store.put(name("aa"), b"", b"", &digest(b"")).unwrap();
+    let second = store.list("b", 3);
+    assert_eq!((names(&second), second.end), (vec!["c".into(), "c/1".into(), "d".into()], true));
+    assert_eq!(names(&store.list("d", 3)), Vec::<String>::new());
+    assert_eq!((names(&store.list("", 0)), store.list("", 0).end), (vec![], false));
+}
+
+#[test]
+fn concurrent_uploads_to_one_name_do_not_mix() {
+    let root = tempfile::tempdir().unwrap();
+    let store = open(root.path());
+    thread::scope(|scope| {
+        for letter in b'a'..b'g' {
+            let store = &store;
+            scope.spawn(move || {
+                let data = [letter; 4096];
+                let id = store.begin(name("x"), 4096, &[letter]).unwrap();
+                for at in (0..4096).step_by(512) {
+                    store.write(id, at as u64, &data[at..at + 512]).unwrap();
+                }
+                store.commit(id, &digest(&data)).unwrap();
+                let (data, attachment) = content(store, "x");
+                assert_eq!(data.len(), 4096);
+                assert!(data.iter().all(|&octet| octet == attachment[0]));
+            });
+        }
+    });
+    assert_eq!(files_in(&root.path().join("blobs")), 1);
+    assert_eq!(files_in(&root.path().join("uploads")), 0);
+}

@@ -1,0 +1,93 @@
+//! Uploads under way.
+
+use std::{
+    fs::File,
+    io,
+    path::PathBuf,
+    sync::{
+        PoisonError, RwLock,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Instant,
+};
+
+use super::{StoreError, file::write_all_at};
+use crate::blobstore::Name;
+
+/// A file that is being filled. Dropping it removes the file, unless it has become a blob.
+#[derive(Debug)]
+pub(super) struct Upload {
+    pub(super) name: Name,
+    pub(super) size: u64,
+    pub(super) attachment_len: u32,
+    pub(super) file: File,
+    pub(super) path: PathBuf,
+    /// Writers hold it shared; who seals the upload holds it alone, so that no write is under way while the digest is
+    /// taken, and none comes after.
+    sealed: RwLock<bool>,
+    started: Instant,
+    last_used: AtomicU64,
+}
+
+impl Upload {
+    /// Creates the file. `path` must not exist.
+    pub(super) fn create(path: PathBuf, name: Name, size: u64, attachment: &[u8]) -> Result<Self, StoreError> {
+        let file = File::options().read(true).write(true).create_new(true).open(&path)?;
+        let attachment_len =
+            u32::try_from(attachment.len()).map_err(|_| StoreError::TooLarge { limit: u64::from(u32::MAX) })?;
+        let upload = Self {
+            name,
+            size,
+            attachment_len,
+            file,
+            path,
+            sealed: RwLock::new(false),
+            started: Instant::now(),
+            last_used: AtomicU64::new(0),
+        };
+        // From here on the file goes when `upload` does.
+        upload.file.set_len(size)?;
+        write_all_at(&upload.file, attachment, size)?;
+        Ok(upload)
+    }
+
+    /// Writes a range of the data.
+    pub(super) fn write(&self, offset: u64, data: &[u8]) -> Result<(), StoreError> {
+        if offset.checked_add(data.len() as u64).is_none_or(|end| end > self.size) {
+            return Err(StoreError::BadRange { offset, len: data.len(), size: self.size });
+        }
+        let sealed = self.sealed.read().unwrap_or_else(PoisonError::into_inner);
+        if *sealed {
+            return Err(StoreError::NoSuchUpload);
+        }
+        self.touch();
+        write_all_at(&self.file, data, offset)?;
+        Ok(())
+    }
+
+    /// Waits for writes under way and lets none begin.
+    pub(super) fn seal(&self) {
+        *self.sealed.write().unwrap_or_else(PoisonError::into_inner) = true;
+    }
+
+    fn touch(&self) {
+        self.last_used.store(self.started.elapsed().as_secs(), Ordering::Relaxed);
+    }
+
+    /// Seconds since the last write.
+    pub(super) fn idle_secs(&self) -> u64 {
+        self.started.elapsed().as_secs().saturating_sub(self.last_used.load(Ordering::Relaxed))
+    }
+}
+
+impl Drop for Upload {
+    fn drop(&mut self) {
+        match std::fs::remove_file(&self.path) {
+            // Gone because it has become a blob.
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                tracing::warn!(path = %self.path.display(), %error, "cannot remove an abandoned upload");
+            }
+            _ => {}
+        }
+    }
+}

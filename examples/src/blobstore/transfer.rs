@@ -1,0 +1,348 @@
+//! The client side: files to blobs and blobs to files, in ranges, as many at a time as pay.
+
+use std::{
+    fs::File,
+    io::{self, Read as _, Write},
+};
+
+use bytes::Bytes;
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use rpcrdma::{client::CallError, memory::BufferPool};
+use tokio::{sync::mpsc, task::spawn_blocking};
+
+use super::{
+    Name,
+    protocol::{
+        BLOB_ATTACHMENT_MAX, BLOB_DATA_MAX, BLOB_LIST_MAX, BeginArgs, BeginRes, BlobDigest, BlobName, BlobStat,
+        BlobStatus, CommitArgs, FetchArgs, FetchRes, GetArgs, GetRes, ListArgs, ListEntry, ListRes, PutArgs, StatRes,
+        WriteArgs, blobstore_v1::BlobstoreV1Client,
+    },
+};
+
+/// How blobs are moved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TransferOptions {
+    /// Octets in one call, at most `BLOB_DATA_MAX`. Default 1 MiB.
+    pub range: u32,
+    /// Calls under way at a time; the credits that the server grants limit it further. Default 8.
+    pub depth: usize,
+}
+
+impl Default for TransferOptions {
+    fn default() -> Self {
+        Self { range: 1 << 20, depth: 8 }
+    }
+}
+
+impl TransferOptions {
+    /// With this many octets in one call, at least 1 and at most `BLOB_DATA_MAX`.
+    #[must_use]
+    pub fn with_range(mut self, range: u64) -> Self {
+        self.range = u32::try_from(range).unwrap_or(u32::MAX).clamp(1, BLOB_DATA_MAX);
+        self
+    }
+
+    /// With this many calls under way, at least 1.
+    #[must_use]
+    pub fn with_depth(mut self, depth: usize) -> Self {
+        self.depth = depth.max(1);
+        self
+    }
+}
+
+/// Why a blob was not moved.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TransferError {
+    /// The store said no.
+    #[error("{0}")]
+    Refused(Refusal),
+    /// The call failed.
+    #[error(transparent)]
+    Call(#[from] CallError),
+    /// The file on this side.
+    #[error("{0}")]
+    Local(#[from] io::Error),
+    /// The file became shorter while it was being stored.
+    #[error("the file is being changed: it has fewer than the {0} octets it had")]
+    SourceChanged(u64),
+    /// What arrived is not what was stored.
+    #[error("the data that arrived does not have the blob's digest")]
+    BadDigest,
+    /// The server broke the blobstore protocol.
+    #[error("the server answered against the protocol: {0}")]
+    Protocol(String),
+}
+
+/// A status other than `BLOB_OK`, in words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{}", refusal_text(.0))]
+pub struct Refusal(pub BlobStatus);
+
+fn refusal_text(status: &BlobStatus) -> &'static str {
+    match status {
+        BlobStatus::BlobOk => "the server reported success as a failure",
+        BlobStatus::BlobNoSuchBlob => "no such blob",
+        BlobStatus::BlobBadName => "a blob cannot have this name",
+        BlobStatus::BlobChanged => "the blob was replaced meanwhile",
+        BlobStatus::BlobNoSuchUpload => "the server no longer knows the upload; it was idle for too long or the server restarted",
+        BlobStatus::BlobBadDigest => "the data that arrived at the server does not have the right digest; nothing was stored",
+        BlobStatus::BlobBadRange => "the server did not expect data at this offset",
+        BlobStatus::BlobTooLarge => "larger than the server takes",
+        BlobStatus::BlobNoSpace => "the server's disk is full; nothing was stored",
+        BlobStatus::BlobBusy => "too many uploads are under way at the server",
+        BlobStatus::BlobIoError => "the server's disk failed; its log says how",
+    }
+}
+
+impl From<BlobStatus> for TransferError {
+    fn from(status: BlobStatus) -> Self {
+        Self::Refused(Refusal(status))
+    }
+}
+
+/// Moves files and blobs over one connection.
+#[derive(Debug, Clone)]
+pub struct BlobClient {
+    rpc: BlobstoreV1Client,
+    pool: BufferPool,
+    options: TransferOptions,
+}
+
+impl BlobClient {
+    /// Over `rpc`, with memory from `pool`.
+    #[must_use]
+    pub fn new(rpc: BlobstoreV1Client, pool: BufferPool, options: TransferOptions) -> Self {
+        Self { rpc, pool, options: options.with_range(options.range.into()).with_depth(options.depth) }
+    }
+
+    /// The plain calls.
+    #[must_use]
+    pub fn rpc(&self) -> &BlobstoreV1Client {
+        &self.rpc
+    }
+
+    /// Stores `source` from its present position to its end, `size` octets, as `name`. `progress` is told of
+    /// octets as they are stored.
+    ///
+    /// # Errors
+    /// Nothing has been stored then; except that after a lost connection the blob may have been.
+    pub async fn upload(
+        &self,
+        name: &Name,
+        source: File,
+        size: u64,
+        attachment: Bytes,
+        progress: impl Fn(u64),
+    ) -> Result<BlobStat, TransferError> {
+        if size <= u64::from(self.options.range) {
+            let (data, digest) = self.read_whole(source, size).await?;
+            let args = PutArgs { name: wire_name(name), digest, attachment, data };
+            let stat = stat_of(self.rpc.put(&args).await?)?;
+            progress(size);
+            return Ok(stat);
+        }
+        let args = BeginArgs { name: wire_name(name), size, attachment };
+        let upload = match self.rpc.begin(&args).await? {
+            BeginRes::BlobOk(upload) => upload,
+            BeginRes::Default(status) => return Err(status.into()),
+        };
+        match self.write_ranges(upload, source, size, progress).await {
+            Ok(digest) => {
+                stat_of(self.rpc.commit(&CommitArgs { upload, digest }).await?)
+            }
+            Err(error) => {
+                // Why it failed is worth telling; whether this works is not, as the server drops idle uploads anyway.
+                let _ = self.rpc.abort(upload).await;
+                Err(error)
+            }
+        }
+    }
+
+    async fn read_whole(&self, mut source: File, size: u64) -> Result<(Bytes, BlobDigest), TransferError> {
+        let pool = self.pool.clone();
+        let read = move || {
+            let data = read_range(&mut source, &pool, size, size)?;
+            let digest = BlobDigest(*blake3::hash(&data).as_bytes());
+            Ok((data, digest))
+        };
+        spawn_blocking(read).await.map_err(io::Error::other)?
+    }
+
+    /// One thread reads ahead and takes the digest, while the ranges before are on their way.
+    async fn write_ranges(
+        &self,
+        upload: u64,
+        mut source: File,
+        size: u64,
+        progress: impl Fn(u64),
+    ) -> Result<BlobDigest, TransferError> {
+        let (ready, ranges) = mpsc::channel(self.options.depth.div_ceil(2));
+        let (pool, range) = (self.pool.clone(), u64::from(self.options.range));
+        let reader = spawn_blocking(move || {
+            let mut hasher = blake3::Hasher::new();
+            let mut offset = 0;
+            while offset < size {
+                let data = read_range(&mut source, &pool, range.min(size - offset), size)?;
+                hasher.update(&data);
+                let len = data.len() as u64;
+                if ready.blocking_send((offset, data)).is_err() {
+                    break; // The writer gave up, and has the reason.
+                }
+                offset += len;
+            }
+            Ok::<_, TransferError>(BlobDigest(*hasher.finalize().as_bytes()))
+        });
+        let progress = &progress;
+        let written = stream::unfold(ranges, |mut ranges| async { Some((ranges.recv().await?, ranges)) })
+            .map(Ok)
+            .try_for_each_concurrent(self.options.depth, |(offset, data): (u64, Bytes)| async move {
+                let len = data.len() as u64;
+                match self.rpc.write(&WriteArgs { upload, offset, data }).await? {
+                    BlobStatus::BlobOk => progress(len),
+                    status => return Err(status.into()),
+                }
+                Ok::<_, TransferError>(())
+            })
+            .await;
+        let digest = reader.await.map_err(io::Error::other)?;
+        written.and(digest)
+    }
+
+    /// Writes the data of `name` to `sink`, in order, and gives back what is known about the blob, and its attachment.
+    /// `progress` is told the blob's size and of octets as they arrive.
+    ///
+    /// # Errors
+    /// What has been written to `sink` by then is to be thrown away.
+    pub async fn download<W: Write + Send + 'static>(
+        &self,
+        name: &Name,
+        mut sink: W,
+        progress: impl Fn(u64, u64),
+    ) -> Result<(W, BlobStat, Bytes), TransferError> {
+        let range = self.options.range;
+        let args = FetchArgs { name: wire_name(name), attachment_count: BLOB_ATTACHMENT_MAX, count: range };
+        let first = match self.rpc.fetch(&args).await? {
+            FetchRes::BlobOk(ok) => ok,
+            FetchRes::Default(status) => return Err(status.into()),
+        };
+        let stat = first.stat;
+        check_len("FETCH", first.data.len(), stat.size.min(range.into()))?;
+        check_len("FETCH", first.attachment.len(), stat.attachment_len.into())?;
+
+        let (arrived, mut in_order) = mpsc::channel::<Bytes>(self.options.depth);
+        let writer = spawn_blocking(move || {
+            let mut hasher = blake3::Hasher::new();
+            while let Some(data) = in_order.blocking_recv() {
+                hasher.update(&data);
+                sink.write_all(&data)?;
+            }
+            sink.flush()?;
+            Ok::<_, io::Error>((sink, *hasher.finalize().as_bytes()))
+        });
+        let read = async {
+            let mut done = first.data.len() as u64;
+            progress(stat.size, done);
+            // An error of the receiver is the writer's, which is looked at below.
+            let mut receiving = arrived.send(first.data).await.is_ok();
+            let offsets = (done..stat.size).step_by(range as usize);
+            let mut ranges = stream::iter(offsets.map(|at| self.get_range(name, &stat, at))).buffered(self.options.depth);
+            while let Some(data) = ranges.try_next().await? {
+                if !receiving {
+                    break;
+                }
+                done += data.len() as u64;
+                progress(stat.size, done);
+                receiving = arrived.send(data).await.is_ok();
+            }
+            Ok::<_, TransferError>(())
+        };
+        let read = read.await;
+        drop(arrived);
+        let written = writer.await.map_err(io::Error::other)?;
+        read?;
+        let (sink, digest) = written?;
+        if digest != stat.digest.0 {
+            return Err(TransferError::BadDigest);
+        }
+        Ok((sink, stat, first.attachment))
+    }
+
+    async fn get_range(&self, name: &Name, stat: &BlobStat, offset: u64) -> Result<Bytes, TransferError> {
+        let args = GetArgs { name: wire_name(name), offset, count: self.options.range, expect: stat.modified };
+        match self.rpc.get(&args).await? {
+            GetRes::BlobOk(ok) => {
+                check_len("GET", ok.data.len(), (stat.size - offset).min(self.options.range.into()))?;
+                Ok(ok.data)
+            }
+            GetRes::Default(status) => Err(status.into()),
+        }
+    }
+
+    /// What is known about a blob.
+    ///
+    /// # Errors
+    /// As the server says, or the call's.
+    pub async fn stat(&self, name: &Name) -> Result<BlobStat, TransferError> {
+        stat_of(self.rpc.stat(&wire_name(name)).await?)
+    }
+
+    /// Deletes a blob.
+    ///
+    /// # Errors
+    /// As the server says, or the call's.
+    pub async fn delete(&self, name: &Name) -> Result<(), TransferError> {
+        match self.rpc.delete(&wire_name(name)).await? {
+            BlobStatus::BlobOk => Ok(()),
+            status => Err(status.into()),
+        }
+    }
+
+    /// The page of names after `cookie`; `""` for the first. The next page's cookie is the last name, and there is none
+    /// when the page is the last.
+    ///
+    /// # Errors
+    /// As the server says, or the call's.
+    pub async fn list(&self, cookie: &str) -> Result<(Vec<ListEntry>, Option<String>), TransferError> {
+        let args = ListArgs { cookie: cookie.into(), count: BLOB_LIST_MAX };
+        let page = match self.rpc.list(&args).await? {
+            ListRes::BlobOk(page) => page,
+            ListRes::Default(status) => return Err(status.into()),
+        };
+        let next = match page.entries.last() {
+            _ if page.end => None,
+            Some(last) => Some(last.name.0.to_string()),
+            None => return Err(TransferError::Protocol("LIST: an empty page that is not the last".into())),
+        };
+        Ok((page.entries, next))
+    }
+}
+
+fn stat_of(result: StatRes) -> Result<BlobStat, TransferError> {
+    match result {
+        StatRes::BlobOk(stat) => Ok(stat),
+        StatRes::Default(status) => Err(status.into()),
+    }
+}
+
+fn check_len(procedure: &str, is: usize, should: u64) -> Result<(), TransferError> {
+    if is as u64 == should {
+        return Ok(());
+    }
+    Err(TransferError::Protocol(format!("{procedure} returned {is} octets where there are {should}")))
+}
+
+fn read_range(source: &mut File, pool: &BufferPool, len: u64, size: u64) -> Result<Bytes, TransferError> {
+    let len = usize::try_from(len).map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
+    let mut memory = pool.alloc(len);
+    source.read_exact(&mut memory).map_err(|error| match error.kind() {
+        io::ErrorKind::UnexpectedEof => TransferError::SourceChanged(size),
+        _ => TransferError::Local(error),
+    })?;
+    Ok(memory.freeze())
+}
+
+fn wire_name(name: &Name) -> BlobName {
+    BlobName(name.as_str().into())
+}
