@@ -94,6 +94,30 @@ pub struct Annotation {
     pub span: Span,
 }
 
+/// A statement of a `.ulb` file: `keyword [procedure:] path, ... [name] [= expr]`.
+#[derive(Debug, Clone)]
+pub struct Statement {
+    /// What is stated.
+    pub keyword: Ident,
+    /// The procedure that it is stated for, of an item that several share.
+    pub procedure: Option<Path>,
+    /// Of what.
+    pub paths: Vec<Path>,
+    /// The value, and the name before it.
+    pub setting: Option<(Option<Ident>, Expr)>,
+    /// All of it.
+    pub span: Span,
+}
+
+/// Names with dots between, at least one.
+#[derive(Debug, Clone)]
+pub struct Path {
+    /// The names.
+    pub parts: Vec<Ident>,
+    /// All of it.
+    pub span: Span,
+}
+
 /// An expression over a call's arguments.
 #[derive(Debug, Clone)]
 pub struct Expr {

@@ -1,6 +1,7 @@
 //! Text to syntax tree: `xdr.pest` matches, this module builds.
 
 mod annotation;
+mod binding;
 mod comments;
 mod program;
 mod syntax_error;
@@ -26,10 +27,14 @@ mod grammar {
     #![allow(missing_docs, unreachable_pub)]
 
     #[derive(pest_derive::Parser)]
+    #[grammar = "parse/lexical.pest"]
     #[grammar = "parse/xdr.pest"]
+    #[grammar = "parse/ulb.pest"]
     pub struct Grammar;
 }
-pub(crate) use grammar::Rule;
+use grammar::Rule;
+
+pub(crate) use binding::parse as parse_binding;
 
 /// Parses `text`, which is file number `file` of the run. What cannot be parsed is left out of the tree and said in
 /// `diagnostics`.

@@ -134,6 +134,8 @@ fn words(rule: Rule) -> &'static str {
         Rule::expr | Rule::term | Rule::factor | Rule::call | Rule::path => "an expression",
         Rule::annotation_arg => "an argument",
         Rule::unit => "a definition",
+        Rule::binding | Rule::statement => "a statement",
+        Rule::setting => "`=`",
         Rule::const_def => "`const`",
         Rule::typedef_def => "`typedef`",
         Rule::enum_def => "`enum`",

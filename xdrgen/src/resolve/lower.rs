@@ -53,10 +53,7 @@ impl<'a> Lower<'a> {
                 ItemKind::Struct { fields, list_node: false }
             }
             Body::Union(body) => ItemKind::Union(self.union(id, &entry.name, body)),
-            Body::Typedef(declaration) => {
-                self.mark(Place::Typedef(id), &declaration.annotations);
-                ItemKind::Typedef(self.field(declaration, String::new))
-            }
+            Body::Typedef(declaration) => ItemKind::Typedef(self.field(declaration, String::new)),
         };
         Item {
             name: entry.name.clone(),

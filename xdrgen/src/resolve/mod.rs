@@ -13,6 +13,8 @@ pub(crate) mod sizes;
 mod tests;
 mod types;
 
+pub(crate) use graph::{MAX_TYPE_NESTING, target as graph_target};
+
 use std::collections::{HashMap, HashSet};
 
 use self::{constants::Constants, lower::Lower, names::Names};
@@ -26,7 +28,7 @@ use crate::{
 /// Where an annotation stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Place {
-    /// A whole definition.
+    /// A whole definition; of a typedef, what it declares.
     Item(ItemId),
     /// A struct's field.
     Field(ItemId, usize),
@@ -34,13 +36,11 @@ pub(crate) enum Place {
     Arm(ItemId, usize),
     /// A union's default arm.
     Default(ItemId),
-    /// A typedef's declaration.
-    Typedef(ItemId),
     /// A program.
     Program(usize),
     /// A version: program, version.
     Version(usize, usize),
-    /// A procedure: program, version, procedure.
+    /// A procedure, or its result: program, version, procedure.
     Procedure(usize, usize, usize),
     /// An argument: program, version, procedure, argument.
     Argument(usize, usize, usize, usize),

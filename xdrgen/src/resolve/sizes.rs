@@ -8,12 +8,16 @@ const WORD: u64 = 4;
 
 /// Computes the facts of all items. `order` has each item after those it holds, as far as recursion lets it.
 pub(crate) fn compute(spec: &mut Spec, order: &[ItemId]) {
-    let mut rank = vec![usize::MAX; spec.items.len()];
-    for (position, id) in order.iter().enumerate() {
-        rank[id.0] = position;
-    }
-    for (position, &id) in order.iter().enumerate() {
-        let facts = if spec.items[id.0].recursive { recursive(spec, id, &rank, position) } else { item(spec, id) };
+    let eligible = hold_eligible(spec);
+    for &id in order {
+        let facts = item(spec, id);
+        let facts = if spec.items[id.0].recursive {
+            // It has no maximum, and eligible items anywhere in the circle can come any number of times.
+            let items = (!eligible[id.0]).then_some(0);
+            Facts { max_len: None, max_inline: None, max_ddp_items: items, ..facts }
+        } else {
+            facts
+        };
         spec.items[id.0].facts = facts;
     }
     // What recursive types hold of each other was not known the first time. Fewest octets only rise towards the true value, so each
@@ -29,33 +33,27 @@ pub(crate) fn compute(spec: &mut Spec, order: &[ItemId]) {
     }
 }
 
-/// A recursive type has no maximum.
-fn recursive(spec: &Spec, id: ItemId, rank: &[usize], position: usize) -> Facts {
-    let facts = item(spec, id);
-    let fields = fields_of(&spec.items[id.0]);
-    // Eligible items anywhere in the circle could come any number of times. A later item of the circle is not computed yet: it counts
-    // for itself, and then this one is asked again by `any_eligible`.
-    let later = fields.iter().any(|f| target(&f.ty).is_some_and(|t| rank[t.0] >= position && any_eligible(spec, t)));
-    let none = facts.max_ddp_items == Some(0) && !later;
-    Facts { max_len: None, max_inline: None, max_ddp_items: none.then_some(0), ..facts }
-}
-
-/// Whether a value of this type can hold an eligible item, recursion followed.
-fn any_eligible(spec: &Spec, from: ItemId) -> bool {
-    let mut seen = vec![false; spec.items.len()];
-    let mut open = vec![from];
-    while let Some(id) = open.pop() {
-        if std::mem::replace(&mut seen[id.0], true) {
-            continue;
-        }
-        for field in fields_of(&spec.items[id.0]) {
+/// Which items hold eligible ones, at any depth.
+fn hold_eligible(spec: &Spec) -> Vec<bool> {
+    let mut holders: Vec<Vec<usize>> = vec![Vec::new(); spec.items.len()];
+    let mut open = Vec::new();
+    for (id, item) in spec.items.iter().enumerate() {
+        for field in fields_of(item) {
             if field.ddp.is_some() {
-                return true;
+                open.push(id);
             }
-            open.extend(target(&field.ty));
+            if let Some(target) = target(&field.ty) {
+                holders[target.0].push(id);
+            }
         }
     }
-    false
+    let mut found = vec![false; spec.items.len()];
+    while let Some(id) = open.pop() {
+        if !std::mem::replace(&mut found[id], true) {
+            open.extend(&holders[id]);
+        }
+    }
+    found
 }
 
 fn item(spec: &Spec, id: ItemId) -> Facts {
@@ -86,7 +84,7 @@ pub(crate) fn field(spec: &Spec, field: &Field) -> Facts {
     if field.ddp.is_none() {
         return whole;
     }
-    // RFC 8166 §3.4.4: a counted item's count stays in the payload stream; contents and their padding go.
+    // RFC 8166 §3.4.4.1, §3.4.4.4: a counted item's count stays in the payload stream; contents and their padding go.
     let stays = if counted(spec, &field.ty) { WORD } else { 0 };
     Facts { min_len: stays, max_len: whole.max_len, max_inline: Some(stays), max_ddp_items: Some(1) }
 }

@@ -1,0 +1,63 @@
+//! `.ulb` files to statements.
+
+use pest::{Parser as _, iterators::Pair};
+
+use super::{Builder, Rule, comments::Comments, grammar::Grammar, syntax_error};
+use crate::{
+    ast::{Path, Statement},
+    diag::Diagnostic,
+    scan,
+};
+
+/// Parses `text`, which is file number `file` of the run.
+pub(crate) fn parse(file: usize, text: &str, diagnostics: &mut Vec<Diagnostic>) -> Vec<Statement> {
+    let scan = scan::scan(file, text);
+    diagnostics.extend(scan.diagnostics);
+    let comments = Comments::new(text, &scan.comments);
+    let mut statements = Vec::new();
+    for unit in scan.units {
+        match Grammar::parse(Rule::binding, text.get(unit.clone()).unwrap_or_default()) {
+            Ok(mut pairs) => {
+                let annotations = &mut Vec::new();
+                let mut builder = Builder { file, base: unit.start, comments: &comments, annotations, diagnostics };
+                let statement = pairs.next().and_then(|pair| pair.into_inner().next());
+                statements.extend(statement.and_then(|pair| builder.statement(pair)));
+            }
+            Err(error) => diagnostics.push(syntax_error::describe(file, text, &unit, &error)),
+        }
+    }
+    statements
+}
+
+impl Builder<'_, '_> {
+    fn statement(&mut self, pair: Pair<'_, Rule>) -> Option<Statement> {
+        let span = self.span(&pair);
+        let (mut keyword, mut procedure, mut setting) = (None, None, None);
+        let mut paths = Vec::new();
+        for part in pair.into_inner() {
+            match part.as_rule() {
+                Rule::word => keyword = Some(self.ident(&part)),
+                Rule::path => paths.push(self.path(part)),
+                Rule::colon => procedure = paths.pop(),
+                Rule::setting => {
+                    let mut name = None;
+                    for inner in part.into_inner() {
+                        match inner.as_rule() {
+                            Rule::word => name = Some(self.ident(&inner)),
+                            Rule::expr => setting = Some((name.take(), self.expr(inner)?)),
+                            _ => {}
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+        Some(Statement { keyword: keyword?, procedure, paths, setting, span })
+    }
+
+    pub(super) fn path(&self, pair: Pair<'_, Rule>) -> Path {
+        let span = self.span(&pair);
+        let parts = pair.into_inner().filter(|inner| inner.as_rule() == Rule::word);
+        Path { parts: parts.map(|inner| self.ident(&inner)).collect(), span }
+    }
+}

@@ -1,0 +1,136 @@
+//! Annotations to facts: which there are, what they take, and where they may stand.
+
+use std::collections::HashMap;
+
+use super::{Fact, FactKind, expr};
+use crate::{
+    ast::{Annotation, Expr, Ident},
+    diag::{Code, Diagnostic},
+    ir::{ItemKind, Span, Spec},
+    resolve::Place,
+};
+
+pub(super) fn facts(
+    spec: &Spec,
+    marks: &[(Place, Annotation)],
+    constants: &HashMap<String, i128>,
+    out: &mut Vec<Diagnostic>,
+) -> Vec<Fact> {
+    let fact = |(place, annotation): &(Place, Annotation)| {
+        let kind = kind(spec, *place, annotation, constants).map_err(|diagnostic| out.push(*diagnostic)).ok()?;
+        Some(Fact { kind, place: *place, span: annotation.span.clone() })
+    };
+    marks.iter().filter_map(fact).collect()
+}
+
+/// Boxed: a diagnostic is large, and this is the rare way out.
+type Outcome<T> = Result<T, Box<Diagnostic>>;
+
+fn kind(spec: &Spec, place: Place, annotation: &Annotation, constants: &HashMap<String, i128>) -> Outcome<FactKind> {
+    let is_procedure = matches!(place, Place::Procedure(..));
+    let (allowed, before) = match annotation.name.text.as_str() {
+        "ddp" => (super::field(spec, place).is_some(), "a field, an arm, a typedef, an argument or a result"),
+        "reply_max" | "idempotent" => (is_procedure, "a procedure"),
+        "port" => (matches!(place, Place::Program(_)), "a program"),
+        "limit" => {
+            let allowed = is_procedure || matches!(place, Place::Version(..) | Place::Program(_));
+            (allowed, "a procedure, a version or a program")
+        }
+        name => {
+            return Err(Box::new(
+                Diagnostic::new(Code::BadAnnotation, format!("there is no annotation `@{name}`"))
+                    .at(&annotation.name.span, "unknown")
+                    .note("annotations are @ddp, @reply_max, @port, @idempotent and @limit"),
+            ));
+        }
+    };
+    if !allowed {
+        return Err(Box::new(misplaced(spec, place, annotation, before)));
+    }
+    Ok(match annotation.name.text.as_str() {
+        "ddp" => FactKind::Ddp(argument(annotation, &["max"], false)?.cloned()),
+        "reply_max" => FactKind::ReplyMax(required(annotation, &["max"])?.clone()),
+        "port" => FactKind::Port(port(required(annotation, &[])?, constants)?),
+        "limit" => FactKind::Limit(limit(required(annotation, &["chunks"])?, constants)?),
+        _ => {
+            if let Some((_, first)) = annotation.args.first() {
+                return Err(Box::new(bad(&first.span, "`@idempotent` takes no argument")));
+            }
+            FactKind::Idempotent
+        }
+    })
+}
+
+fn misplaced(spec: &Spec, place: Place, annotation: &Annotation, before: &str) -> Diagnostic {
+    let name = &annotation.name.text;
+    let item = match place {
+        Place::Item(id) => spec.items.get(id.0),
+        _ => None,
+    };
+    match item {
+        Some(item) if name == "ddp" && matches!(item.kind, ItemKind::Union(_)) => {
+            super::eligible::union(&item.name.text, &annotation.span)
+        }
+        Some(item) if name == "ddp" && matches!(item.kind, ItemKind::Struct { .. }) => {
+            Diagnostic::new(Code::BadAnnotation, "a whole struct is not marked where it is declared")
+                .at(&annotation.span, "")
+                .help("mark the field of it that holds the bulk of the data, or the field that holds the struct")
+        }
+        _ => Diagnostic::new(Code::BadAnnotation, format!("`@{name}` cannot stand here"))
+            .at(&annotation.span, "")
+            .note(format!("`@{name}` stands before {before}")),
+    }
+}
+
+fn bad(span: &Span, message: impl Into<String>) -> Diagnostic {
+    Diagnostic::new(Code::BadArguments, message).at(span, "")
+}
+
+/// The one argument of an annotation, which may be written with one of these names, and must if `bare` is not allowed.
+fn argument<'a>(annotation: &'a Annotation, names: &[&str], bare: bool) -> Outcome<Option<&'a Expr>> {
+    let name = &annotation.name.text;
+    let mut args = annotation.args.iter();
+    let Some((key, value)) = args.next() else { return Ok(None) };
+    if let Some((_, second)) = args.next() {
+        return Err(Box::new(bad(&second.span, format!("`@{name}` takes one argument"))));
+    }
+    match key {
+        Some(Ident { text, .. }) if names.contains(&text.as_str()) => Ok(Some(value)),
+        None if bare => Ok(Some(value)),
+        _ => {
+            let span = key.as_ref().map_or(&value.span, |key| &key.span);
+            let form = match (names.first(), bare) {
+                (Some(known), false) => format!("`@{name}({known} = ...)`"),
+                _ => format!("`@{name}(...)`"),
+            };
+            Err(Box::new(bad(span, format!("`@{name}` does not take this")).help(format!("write {form}"))))
+        }
+    }
+}
+
+fn required<'a>(annotation: &'a Annotation, names: &[&str]) -> Outcome<&'a Expr> {
+    argument(annotation, names, true)?.ok_or_else(|| {
+        let name = &annotation.name.text;
+        Box::new(bad(&annotation.span, format!("`@{name}` needs a number")).help(format!("write `@{name}(...)`")))
+    })
+}
+
+/// A TCP or UDP port.
+pub(super) fn port(value: &Expr, constants: &HashMap<String, i128>) -> Outcome<u16> {
+    let n = expr::number(value, constants)?;
+    u16::try_from(n)
+        .ok()
+        .filter(|port| *port > 0)
+        .ok_or_else(|| Box::new(bad(&value.span, format!("{n} is no port: ports are 1 to 65535"))))
+}
+
+/// A number of chunks.
+pub(super) fn limit(value: &Expr, constants: &HashMap<String, i128>) -> Outcome<u32> {
+    /// Of a list this long the header alone takes more than a page.
+    const MOST: u32 = 255;
+    let n = expr::number(value, constants)?;
+    u32::try_from(n)
+        .ok()
+        .filter(|limit| *limit <= MOST)
+        .ok_or_else(|| Box::new(bad(&value.span, format!("at most {MOST} chunks can be allowed"))))
+}

@@ -1,0 +1,66 @@
+//! Facts to the specification. The same stated twice is an error, wherever the two stand.
+
+use std::{collections::HashMap, mem::Discriminant};
+
+use super::{Fact, FactKind, Stated, field_mut, procedure_mut};
+use crate::{
+    diag::{Code, Diagnostic},
+    ir::{Ddp, Span, Spec},
+    resolve::Place,
+};
+
+pub(super) fn apply(spec: &mut Spec, facts: Vec<Fact>, out: &mut Vec<Diagnostic>) -> Stated {
+    let mut stated = Stated::default();
+    let mut seen: HashMap<(Place, Discriminant<FactKind>, Option<super::ProcedureId>), Span> = HashMap::new();
+    for Fact { kind, place, span } in facts {
+        let procedure = match &kind {
+            FactKind::DdpFor(procedure, _) => Some(*procedure),
+            _ => None,
+        };
+        if let Some(first) = seen.insert((place, std::mem::discriminant(&kind), procedure), span.clone()) {
+            out.push(
+                Diagnostic::new(Code::StatedTwice, "this is stated twice")
+                    .at(&span, "again")
+                    .also(&first, "first here")
+                    .help("take one of them away, even if both say the same: they would part one day"),
+            );
+            continue;
+        }
+        match kind {
+            FactKind::Ddp(max) => {
+                if let Some(field) = field_mut(spec, place) {
+                    field.ddp = Some(Ddp { max: None, span });
+                }
+                if let Some(max) = max {
+                    stated.max.insert(place, max);
+                }
+            }
+            FactKind::DdpFor(procedure, max) => {
+                stated.max_for.insert((procedure, place), max);
+            }
+            FactKind::ReplyMax(max) => {
+                if let Place::Procedure(p, v, q) = place {
+                    stated.reply_max.insert((p, v, q), (max, span));
+                }
+            }
+            FactKind::Port(port) => {
+                if let Place::Program(index) = place
+                    && let Some(program) = spec.programs.get_mut(index)
+                {
+                    program.port = Some(port);
+                }
+            }
+            FactKind::Idempotent => {
+                if let Place::Procedure(p, v, q) = place
+                    && let Some(procedure) = procedure_mut(spec, (p, v, q))
+                {
+                    procedure.idempotent = true;
+                }
+            }
+            FactKind::Limit(limit) => {
+                stated.limits.insert(place, (limit, span));
+            }
+        }
+    }
+    stated
+}

@@ -1,0 +1,359 @@
+//! Most that each reply takes (RFC 8166 §6.2), and how many items of a call or reply can be eligible.
+
+use std::collections::{HashMap, HashSet};
+
+use super::{
+    DEFAULT_LIMIT, Options, ProcedureId, Stated,
+    expr::{self, Scope},
+    procedure, procedure_mut, procedure_name, procedures,
+    walk::{MOST, contents, culprit, eligible_items, fields_with_places, may_hold, parts},
+};
+use crate::{
+    diag::{Code, Diagnostic},
+    ir::{Base, Expr, Field, ItemId, ItemKind, ReplyBounds, Spec, Type},
+    resolve::{Place, sizes},
+};
+
+/// Largest expression, in operands and operators: it is printed in generated code.
+const MAX_EXPRESSION: usize = 1000;
+
+pub(super) fn compute(
+    spec: &mut Spec,
+    stated: &Stated,
+    constants: &HashMap<String, i128>,
+    options: Options,
+    out: &mut Vec<Diagnostic>,
+) {
+    let mut reached = Reached::default();
+    for id in procedures(spec) {
+        let scope = Scope { spec, procedure: id, constants };
+        let mut bounder = Bounder { scope, stated, options, out, reached: &mut reached, known: HashMap::new() };
+        let bounds = bounder.procedure();
+        if let (Some(bounds), Some(procedure)) = (bounds, procedure_mut(spec, id)) {
+            procedure.bounds = bounds;
+        }
+    }
+    for ((id, place), max) in &stated.max_for {
+        if !reached.results.contains_key(&(*id, *place)) {
+            let name = procedure_name(spec, *id);
+            out.push(
+                Diagnostic::new(Code::UnknownItem, format!("no result of `{name}` holds this item as an eligible one"))
+                    .at(&max.span, ""),
+            );
+        }
+    }
+    let maxima = reached.maxima();
+    for (place, max) in maxima {
+        if let Some(ddp) = super::field_mut(spec, place).and_then(|field| field.ddp.as_mut()) {
+            ddp.max = Some(max);
+        }
+    }
+    without_effect(spec, stated, &reached, out);
+}
+
+/// Places that procedures reach.
+#[derive(Default)]
+struct Reached {
+    arguments: HashSet<Place>,
+    /// With the maximum stated.
+    results: HashMap<(ProcedureId, Place), Option<Expr>>,
+}
+
+impl Reached {
+    /// Stated maxima on which all procedures agree.
+    fn maxima(&self) -> Vec<(Place, Expr)> {
+        let mut agreed: HashMap<Place, Option<&Expr>> = HashMap::new();
+        for ((_, place), max) in &self.results {
+            let known = agreed.entry(*place).or_insert(max.as_ref());
+            if *known != max.as_ref() {
+                *known = None;
+            }
+        }
+        agreed.into_iter().filter_map(|(place, max)| Some((place, max?.clone()))).collect()
+    }
+}
+
+/// Warns of what is stated in vain.
+fn without_effect(spec: &Spec, stated: &Stated, reached: &Reached, out: &mut Vec<Diagnostic>) {
+    if spec.programs.is_empty() {
+        return;
+    }
+    let results: HashSet<Place> = reached.results.keys().map(|(_, place)| *place).collect();
+    for (place, _, field) in fields_with_places(spec) {
+        let Some(ddp) = &field.ddp else { continue };
+        let name = &field.name.text;
+        if !results.contains(&place) && !reached.arguments.contains(&place) {
+            out.push(
+                Diagnostic::new(Code::NoEffect, format!("no procedure takes or returns the eligible item `{name}`"))
+                    .at(&ddp.span, ""),
+            );
+        } else if let Some(max) = stated.max.get(&place).filter(|_| !results.contains(&place)) {
+            out.push(
+                Diagnostic::new(Code::NoEffect, format!("no result holds `{name}`: its maximum is not used"))
+                    .at(&max.span, "")
+                    .note("the requester knows the length of an argument"),
+            );
+        }
+    }
+}
+
+/// Eligible items of a type: at most these, at least so many.
+#[derive(Debug, Clone, Default)]
+struct Items {
+    /// Maximum of the first, the second and so on.
+    chunks: Vec<(String, Expr)>,
+    least: usize,
+}
+
+impl Items {
+    /// What comes when `other` follows. If some of the first can be missing, those that follow move up.
+    fn then(self, other: Self) -> Self {
+        let most = self.chunks.len();
+        let mut chunks: Vec<Option<(String, Expr)>> = self.chunks.into_iter().map(Some).collect();
+        chunks.resize(most + other.chunks.len(), None);
+        for first in self.least..=most {
+            for (slot, chunk) in chunks.iter_mut().skip(first).zip(&other.chunks) {
+                merge(slot, chunk.clone());
+            }
+        }
+        Self { chunks: chunks.into_iter().flatten().collect(), least: self.least + other.least }
+    }
+
+    /// What comes when either does.
+    fn or(self, other: Self) -> Self {
+        let mut chunks: Vec<Option<(String, Expr)>> = self.chunks.into_iter().map(Some).collect();
+        chunks.resize(chunks.len().max(other.chunks.len()), None);
+        for (slot, chunk) in chunks.iter_mut().zip(other.chunks) {
+            merge(slot, chunk);
+        }
+        Self { chunks: chunks.into_iter().flatten().collect(), least: self.least.min(other.least) }
+    }
+}
+
+fn merge(slot: &mut Option<(String, Expr)>, (path, max): (String, Expr)) {
+    *slot = Some(match slot.take() {
+        None => (path, max),
+        Some((known, most)) => {
+            let repeated = known.split(" or ").any(|one| one == path);
+            (if repeated { known } else { format!("{known} or {path}") }, expr::max(most, max))
+        }
+    });
+}
+
+struct Bounder<'a> {
+    scope: Scope<'a>,
+    stated: &'a Stated,
+    options: Options,
+    out: &'a mut Vec<Diagnostic>,
+    reached: &'a mut Reached,
+    /// Items of types seen before, `None` after a complaint.
+    known: HashMap<ItemId, Option<Items>>,
+}
+
+impl<'a> Bounder<'a> {
+    fn procedure(&mut self) -> Option<ReplyBounds> {
+        let id = self.scope.procedure;
+        let spec = self.scope.spec;
+        let procedure = procedure(spec, id)?;
+        for (index, argument) in procedure.args.iter().enumerate() {
+            let place = Place::Argument(id.0, id.1, id.2, index);
+            let items = eligible_items(spec, place, argument, usize::from(u8::MAX));
+            self.reached.arguments.extend(items.into_iter().map(|item| item.place));
+        }
+        let items = |fields: &[Field]| {
+            let sum = |sum: Option<u32>, field| sum?.checked_add(sizes::field(spec, field).max_ddp_items?);
+            fields.iter().fold(Some(0), sum)
+        };
+        let result = procedure.result.as_ref();
+        let returned = Place::Procedure(id.0, id.1, id.2);
+        let arguments = procedure.args.iter().enumerate();
+        let arguments = arguments.map(|(index, field)| (Place::Argument(id.0, id.1, id.2, index), field));
+        let arguments_fit = self.limit("arguments", items(&procedure.args), arguments);
+        let results = result.into_iter().map(|field| (returned, field));
+        let results_fit = self.limit("result", items(procedure.result.as_slice()), results);
+        if !arguments_fit || !results_fit {
+            return None;
+        }
+        let items = match result {
+            Some(result) => self.field(returned, result, &result.name.text),
+            None => Some(Items::default()),
+        };
+        let inline = self.inline(result);
+        let bounds = ReplyBounds { inline: inline?, chunks: items?.chunks };
+        let all = bounds.chunks.iter().map(|(_, max)| max).chain([&bounds.inline]);
+        if all.map(|max| expr::size(max, MAX_EXPRESSION)).any(|size| size >= MAX_EXPRESSION) {
+            self.out.push(
+                Diagnostic::new(Code::TooDeep, "the maximum of this procedure's reply is too long a formula")
+                    .at(&procedure.name.span, "")
+                    .help("state simpler maxima"),
+            );
+            return None;
+        }
+        Some(bounds)
+    }
+
+    /// Checks the number of eligible items against the limit that is closest.
+    fn limit(&mut self, what: &str, items: Option<u32>, mut fields: impl Iterator<Item = (Place, &'a Field)>) -> bool {
+        let (p, v, q) = self.scope.procedure;
+        let places = [Place::Procedure(p, v, q), Place::Version(p, v), Place::Program(p)];
+        let stated = places.iter().find_map(|place| self.stated.limits.get(place));
+        let limit = stated.map_or(DEFAULT_LIMIT, |(limit, _)| *limit);
+        if items.is_some_and(|items| items <= limit) {
+            return true;
+        }
+        let Some(procedure) = procedure(self.scope.spec, self.scope.procedure) else { return false };
+        let name = procedure_name(self.scope.spec, self.scope.procedure);
+        let count = items.map_or("any number of".to_owned(), |items| format!("up to {items}"));
+        let message = format!("`{name}`: the {what} can hold {count} eligible items, the limit is {limit}");
+        let mut diagnostic = Diagnostic::new(Code::TooManyItems, message).at(&procedure.name.span, "");
+        let spec = self.scope.spec;
+        let found = fields.find_map(|(place, field)| eligible_items(spec, place, field, 1).into_iter().next());
+        if let Some(field) = found.and_then(|item| super::field(self.scope.spec, item.place)) {
+            diagnostic = diagnostic.also(&field.name.span, "this is one");
+        }
+        diagnostic = match stated {
+            Some((_, span)) => diagnostic.also(span, "stated here"),
+            None => diagnostic.help("bound the array they are in, or state another limit: `@limit(chunks = ...)`"),
+        };
+        self.out.push(
+            diagnostic
+                .note("a binding may limit the chunks of a call (RFC 8166 §6.1); each costs header octets and memory"),
+        );
+        false
+    }
+
+    /// Most octets that stay in the payload stream.
+    fn inline(&mut self, result: Option<&'a Field>) -> Option<Expr> {
+        let known = result.map_or(Some(0), |result| sizes::field(self.scope.spec, result).max_inline);
+        let known = known.filter(|most| *most <= MOST);
+        let id = self.scope.procedure;
+        if let Some((max, _)) = self.stated.reply_max.get(&id) {
+            return match (self.scope.resolve(max), known) {
+                (Ok(max), Some(known)) => Some(expr::min(max, Expr::Const(known))),
+                (Ok(max), None) => Some(max),
+                (Err(diagnostic), _) => {
+                    self.out.push(*diagnostic);
+                    None
+                }
+            };
+        }
+        if let Some(known) = known.or(self.options.default_reply_max) {
+            return Some(Expr::Const(known));
+        }
+        let procedure = procedure(self.scope.spec, id)?;
+        let culprit = culprit(self.scope.spec, result?);
+        let name = procedure_name(self.scope.spec, id);
+        self.out.push(
+            Diagnostic::new(
+                Code::UnboundedReply,
+                format!("the reply of `{name}` has no maximum: see `{}`", culprit.path),
+            )
+            .at(&culprit.field.name.span, culprit.why)
+            .also(&procedure.name.span, "returned by this procedure")
+            .note("a requester provides for the largest reply before it calls (RFC 8166 §6.2)")
+            .help(format!("bound its type, or state `@reply_max(...)` before `{}`", procedure.name.text)),
+        );
+        None
+    }
+
+    fn field(&mut self, place: Place, field: &Field, path: &str) -> Option<Items> {
+        if field.ddp.is_some() {
+            let max = self.maximum(place, field, path)?;
+            return Some(Items { chunks: vec![(path.to_owned(), max)], least: 1 });
+        }
+        match &field.ty {
+            Type::Base(base) => self.base(*base),
+            Type::Optional(base) => Some(Items { least: 0, ..self.base(*base)? }),
+            Type::ArrayFixed(base, count) => self.repeated(*base, *count),
+            Type::Array(base, count) => Some(Items { least: 0, ..self.repeated(*base, *count)? }),
+            // The node of a list that holds eligible items holds any number: the limit said so.
+            Type::List(_) | Type::NonEmptyList(_) => Some(Items::default()),
+            Type::OpaqueFixed(_) | Type::Opaque(_) | Type::String(_) => Some(Items::default()),
+        }
+    }
+
+    fn repeated(&mut self, base: Base, count: u32) -> Option<Items> {
+        if !may_hold(self.scope.spec, base) {
+            return Some(Items::default());
+        }
+        // No more than the limit, since each holds one or more.
+        let one = self.base(base)?;
+        Some((0..count).fold(Items::default(), |all, _| all.then(one.clone())))
+    }
+
+    fn base(&mut self, base: Base) -> Option<Items> {
+        let Base::Item(id) = base else { return Some(Items::default()) };
+        if !may_hold(self.scope.spec, base) {
+            return Some(Items::default());
+        }
+        if let Some(known) = self.known.get(&id) {
+            return known.clone();
+        }
+        // Recursion ends: types that hold themselves hold any number of items, and the limit has been checked.
+        let items = self.item(id);
+        self.known.insert(id, items.clone());
+        items
+    }
+
+    fn item(&mut self, id: ItemId) -> Option<Items> {
+        let spec = self.scope.spec;
+        let item = spec.items.get(id.0)?;
+        let inner: Vec<Option<Items>> = parts(spec, id)
+            .into_iter()
+            .map(|(place, field)| {
+                let path = match item.kind {
+                    ItemKind::Typedef(_) => item.name.text.clone(),
+                    _ => format!("{}.{}", item.name.text, field.name.text),
+                };
+                self.field(place, field, &path)
+            })
+            .collect();
+        let inner: Vec<Items> = inner.into_iter().collect::<Option<_>>()?;
+        Some(match &item.kind {
+            ItemKind::Union(union) => {
+                // Some arm is void, or some discriminant has none: then there may be no item at all.
+                let all = union.arms.iter().map(|arm| &arm.field).chain(&union.default);
+                let void = all.into_iter().any(Option::is_none);
+                let either = inner.into_iter().reduce(Items::or).unwrap_or_default();
+                Items { least: if void { 0 } else { either.least }, ..either }
+            }
+            _ => inner.into_iter().fold(Items::default(), Items::then),
+        })
+    }
+
+    /// Most octets of an eligible result's contents.
+    fn maximum(&mut self, place: Place, field: &Field, path: &str) -> Option<Expr> {
+        let spec = self.scope.spec;
+        let id = self.scope.procedure;
+        let stated = self.stated.max_for.get(&(id, place)).or_else(|| self.stated.max.get(&place));
+        let by_type = contents(spec, &field.ty);
+        let stated = match stated.map(|max| self.scope.resolve(max)) {
+            Some(Ok(max)) => Some(max),
+            Some(Err(diagnostic)) => {
+                self.reached.results.insert((id, place), None);
+                self.out.push(*diagnostic);
+                return None;
+            }
+            None => None,
+        };
+        self.reached.results.insert((id, place), stated.clone());
+        match (stated, by_type) {
+            (Some(max), Some(most)) => Some(expr::min(max, Expr::Const(most))),
+            (Some(max), None) => Some(max),
+            (None, Some(most)) => Some(Expr::Const(most)),
+            (None, None) => {
+                let name = procedure_name(spec, id);
+                let procedure = procedure(spec, id)?;
+                let message = format!("the eligible item `{path}` has no maximum in the result of `{name}`");
+                self.out.push(
+                    Diagnostic::new(Code::UnboundedResult, message)
+                        .at(&field.name.span, "it can have any length")
+                        .also(&procedure.name.span, "returned by this procedure")
+                        .note("the requester provides the memory for an eligible result before it calls, so it must be able to compute how much (RFC 8166 §6.1)")
+                        .help("state it from the arguments, as `@ddp(max = args.count)`, or bound the type"),
+                );
+                None
+            }
+        }
+    }
+}

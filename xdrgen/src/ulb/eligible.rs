@@ -1,0 +1,87 @@
+//! What may be eligible (RFC 8166 §6.1, appendix A.1 of the version 2 draft).
+
+use super::walk::fields_with_places;
+use crate::{
+    diag::{Code, Diagnostic},
+    ir::{Base, Ddp, Facts, Field, ItemKind, Span, Spec, Type},
+    resolve::sizes::{self, through_typedefs},
+};
+
+/// The complaint about an eligible union: RFC 8166 §3.4.4.3 rules it out.
+pub(super) fn union(name: &str, at: &Span) -> Diagnostic {
+    Diagnostic::new(Code::NotEligible, format!("union `{name}` cannot be eligible for direct data placement"))
+        .at(at, "")
+        .note("a union is never eligible, its arms may be (RFC 8166 §3.4.4.3)")
+        .help("mark what its arms hold")
+}
+
+/// Checks every item that is marked.
+pub(super) fn check(spec: &Spec, out: &mut Vec<Diagnostic>) {
+    for (_, owner, field) in fields_with_places(spec) {
+        if let Some(ddp) = &field.ddp
+            && let Some(diagnostic) = fault(spec, field, ddp)
+        {
+            let name = match owner {
+                Some(owner) => format!("{owner}.{}", field.name.text),
+                None => field.name.text.clone(),
+            };
+            let diagnostic = match diagnostic {
+                Fault::Union(name) => union(&name, &ddp.span),
+                Fault::NotEligible(why, help) => {
+                    Diagnostic::new(Code::NotEligible, format!("`{name}` cannot be eligible for direct data placement"))
+                        .at(&ddp.span, "")
+                        .note(why)
+                        .help(help)
+                }
+                Fault::Nested => Diagnostic::new(Code::NestedEligible, format!("`{name}` holds eligible items itself"))
+                    .at(&ddp.span, "")
+                    .note("an eligible item does not contain eligible items (RFC 8166 §6.1)")
+                    .help("mark either the whole or its parts"),
+            };
+            let diagnostic = if ddp.span.file == field.name.span.file && ddp.span != field.name.span {
+                diagnostic.also(&field.name.span, "marked item")
+            } else {
+                diagnostic
+            };
+            out.push(diagnostic);
+        }
+    }
+}
+
+enum Fault {
+    Union(String),
+    NotEligible(&'static str, &'static str),
+    Nested,
+}
+
+fn fault(spec: &Spec, field: &Field, _ddp: &Ddp) -> Option<Fault> {
+    // Typedefs may be marked themselves: what they stand for is looked at without looking through them.
+    let facts = sizes::ty(spec, &field.ty);
+    if facts.max_ddp_items != Some(0) {
+        return Some(Fault::Nested);
+    }
+    match through_typedefs(spec, &field.ty) {
+        // What is counted tells its length before its contents: the chunk's length can be checked before it is read.
+        Type::Opaque(_) | Type::String(_) | Type::Array(..) | Type::OpaqueFixed(_) => None,
+        Type::Optional(_) => Some(Fault::NotEligible(
+            "of an optional item only what it holds can move, its flag stays in the payload stream (RFC 8166 §3.4.4.2)",
+            "mark what it is an option of, within its type",
+        )),
+        Type::List(_) | Type::NonEmptyList(_) => Some(Fault::NotEligible(
+            "a linked list has no count that could stay in the payload stream",
+            "make it an array",
+        )),
+        Type::Base(Base::Item(id)) if matches!(spec.items.get(id.0)?.kind, ItemKind::Union(_)) => {
+            Some(Fault::Union(spec.items.get(id.0)?.name.text.clone()))
+        }
+        Type::Base(_) | Type::ArrayFixed(..) if !fixed(&facts) => Some(Fault::NotEligible(
+            "its length is only known when it has been decoded: an item whose length varies is eligible only where it is counted",
+            "mark the opaque item, string or array in it that holds the bulk of the data",
+        )),
+        Type::Base(_) | Type::ArrayFixed(..) => None,
+    }
+}
+
+fn fixed(facts: &Facts) -> bool {
+    facts.max_len == Some(facts.min_len)
+}

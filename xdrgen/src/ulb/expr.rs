@@ -1,0 +1,303 @@
+//! Expressions over a call's arguments: resolved, type checked, simplified, and shown.
+
+use std::{collections::HashMap, sync::Arc};
+
+use super::{ProcedureId, procedure, procedure_name};
+use crate::{
+    ast::{self, BinaryOp, ExprKind, Ident},
+    diag::{Code, Diagnostic},
+    ir::{ArgPath, Base, Expr, Field, ItemId, ItemKind, Procedure, Span, Spec, Type},
+    resolve::sizes::through_typedefs,
+};
+
+/// Boxed: a diagnostic is large, and this is the rare way out.
+type Outcome<T> = Result<T, Box<Diagnostic>>;
+
+fn bad(span: &Span, message: impl Into<String>) -> Diagnostic {
+    Diagnostic::new(Code::BadExpression, message).at(span, "")
+}
+
+/// What an expression is computed from.
+pub(super) struct Scope<'a> {
+    pub(super) spec: &'a Spec,
+    pub(super) procedure: ProcedureId,
+    pub(super) constants: &'a HashMap<String, i128>,
+}
+
+impl Scope<'_> {
+    /// Resolves the expression for this procedure.
+    pub(super) fn resolve(&self, expr: &ast::Expr) -> Outcome<Expr> {
+        match &expr.kind {
+            ExprKind::Int(n) => Ok(Expr::Const(*n)),
+            ExprKind::Path(parts) => match parts.as_slice() {
+                [first, rest @ ..] if first.text == "args" => Ok(Expr::Arg(self.path(rest, expr, Wanted::Integer)?)),
+                [name] => constant(name, self.constants).map(Expr::Const),
+                _ => Err(Box::new(
+                    bad(&expr.span, "only the call's arguments have parts")
+                        .help(format!("write `args.{}`", dotted(parts))),
+                )),
+            },
+            ExprKind::Call(name, arguments) => self.call(name, arguments, expr),
+            ExprKind::Binary(op, left, right) => {
+                let right_span = &right.span;
+                let (left, right) = (self.resolve(left)?, self.resolve(right)?);
+                if *op == BinaryOp::Div && right == Expr::Const(0) {
+                    return Err(Box::new(bad(right_span, "division by zero")));
+                }
+                Ok(binary(*op, left, right))
+            }
+        }
+    }
+
+    fn call(&self, name: &Ident, arguments: &[ast::Expr], whole: &ast::Expr) -> Outcome<Expr> {
+        match (name.text.as_str(), arguments) {
+            ("len", [ast::Expr { kind: ExprKind::Path(parts), span }]) => match parts.as_slice() {
+                [first, rest @ ..] if first.text == "args" => Ok(Expr::Len(self.path(rest, whole, Wanted::Counted)?)),
+                _ => Err(Box::new(bad(span, "`len` is of an item of the arguments").help("write `len(args.name)`"))),
+            },
+            ("min" | "max", [first, rest @ ..]) if !rest.is_empty() => {
+                let join = if name.text == "min" { min } else { max };
+                let first = self.resolve(first)?;
+                rest.iter().try_fold(first, |left, right| Ok(join(left, self.resolve(right)?)))
+            }
+            ("min" | "max", _) => Err(Box::new(bad(&whole.span, format!("`{}` takes two or more", name.text)))),
+            ("len", _) => Err(Box::new(bad(&whole.span, "`len` takes one item of the arguments"))),
+            _ => Err(Box::new(
+                bad(&name.span, format!("there is no function `{}`", name.text))
+                    .note("functions are min(a, b), max(a, b) and len(args.name)"),
+            )),
+        }
+    }
+
+    /// The way to an item of the arguments, through structs only: what lies behind an arm, an option or in an array need
+    /// not be there.
+    fn path(&self, parts: &[Ident], whole: &ast::Expr, wanted: Wanted) -> Outcome<ArgPath> {
+        let name = procedure_name(self.spec, self.procedure);
+        let Some(procedure) = procedure(self.spec, self.procedure) else {
+            return Err(Box::new(bad(&whole.span, "no such procedure")));
+        };
+        let note = |diagnostic: Diagnostic| {
+            Box::new(diagnostic.note(format!("computed for `{name}`")).also(&procedure.name.span, "called here"))
+        };
+        let (arg, mut parts) = self.argument(procedure, parts).map_err(|message| note(bad(&whole.span, message)))?;
+        let Some(mut field) = procedure.args.get(arg) else {
+            return Err(note(bad(&whole.span, "no such argument")));
+        };
+        let mut fields = Vec::new();
+        while let [next, rest @ ..] = parts {
+            let Some((id, found)) = structure(self.spec, &field.ty) else {
+                let message =
+                    format!("`{}` has no field `{}` to compute from: it is no struct", field.name.text, next.text);
+                return Err(note(bad(&next.span, message)));
+            };
+            let Some(index) = found.iter().position(|field| field.name.text == next.text) else {
+                let owner = self.spec.items.get(id.0).map_or("", |item| item.name.text.as_str());
+                return Err(note(bad(&next.span, format!("`{owner}` has no field `{}`", next.text))));
+            };
+            fields.push(index);
+            field = &found[index];
+            parts = rest;
+        }
+        let ty = through_typedefs(self.spec, &field.ty);
+        let fits = match wanted {
+            Wanted::Integer => matches!(ty, Type::Base(Base::Int | Base::UInt | Base::Hyper | Base::UHyper)),
+            Wanted::Counted => matches!(ty, Type::Opaque(_) | Type::String(_) | Type::Array(..)),
+        };
+        if !fits {
+            let what = match wanted {
+                Wanted::Integer => "is no integer",
+                Wanted::Counted => "has no count",
+            };
+            let mut diagnostic = bad(&whole.span, format!("`{}` {what}", field.name.text));
+            if matches!(wanted, Wanted::Integer) && matches!(ty, Type::Opaque(_) | Type::String(_) | Type::Array(..)) {
+                diagnostic = diagnostic.help(format!("its count is `len(args.{})`", field.name.text));
+            }
+            return Err(note(diagnostic));
+        }
+        Ok(ArgPath { arg, fields })
+    }
+
+    /// Which argument is meant, and what of the path remains: of a single one its fields, of several one by its name.
+    fn argument<'p>(&self, procedure: &Procedure, parts: &'p [Ident]) -> Result<(usize, &'p [Ident]), String> {
+        let by_name = |name: &Ident| procedure.args.iter().position(|arg| arg.name.text == name.text);
+        match (procedure.args.as_slice(), parts) {
+            ([], _) => Err("the procedure has no arguments".to_owned()),
+            ([_], []) => Ok((0, parts)),
+            ([only], [first, rest @ ..]) => {
+                let known = structure(self.spec, &only.ty)
+                    .is_some_and(|(_, fields)| fields.iter().any(|field| field.name.text == first.text));
+                Ok(if !known && by_name(first).is_some() { (0, rest) } else { (0, parts) })
+            }
+            (_, [first, rest @ ..]) => by_name(first)
+                .map(|index| (index, rest))
+                .ok_or_else(|| format!("there is no argument `{}`", first.text)),
+            (_, []) => Err("there are several arguments: name one".to_owned()),
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Wanted {
+    Integer,
+    Counted,
+}
+
+/// The struct that a type is, typedefs looked through.
+fn structure<'a>(spec: &'a Spec, ty: &'a Type) -> Option<(ItemId, &'a [Field])> {
+    match through_typedefs(spec, ty) {
+        Type::Base(Base::Item(id)) => match &spec.items.get(id.0)?.kind {
+            ItemKind::Struct { fields, .. } => Some((*id, fields)),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+fn dotted(parts: &[Ident]) -> String {
+    parts.iter().map(|part| part.text.as_str()).collect::<Vec<_>>().join(".")
+}
+
+fn constant(name: &Ident, constants: &HashMap<String, i128>) -> Outcome<u64> {
+    match constants.get(&name.text) {
+        Some(&value) => u64::try_from(value)
+            .map_err(|_| Box::new(bad(&name.span, format!("`{}` is {value}: a size is not negative", name.text)))),
+        None => Err(Box::new(
+            Diagnostic::new(Code::UnknownConstant, format!("no constant is named `{}`", name.text))
+                .at(&name.span, "not declared")
+                .help(format!("an item of the arguments is written `args.{}`", name.text)),
+        )),
+    }
+}
+
+/// The value of an expression that does not depend on a call.
+pub(super) fn number(expr: &ast::Expr, constants: &HashMap<String, i128>) -> Outcome<u64> {
+    match &expr.kind {
+        ExprKind::Int(n) => Ok(*n),
+        ExprKind::Path(parts) => match parts.as_slice() {
+            [name] if name.text != "args" => constant(name, constants),
+            _ => Err(Box::new(bad(&expr.span, "this cannot depend on a call's arguments"))),
+        },
+        ExprKind::Call(name, arguments) if matches!(name.text.as_str(), "min" | "max") => {
+            let mut values = arguments.iter().map(|argument| number(argument, constants));
+            let first = values.next().unwrap_or_else(|| Err(Box::new(bad(&expr.span, "of what?"))))?;
+            values.try_fold(first, |a, b| b.map(|b| if name.text == "min" { a.min(b) } else { a.max(b) }))
+        }
+        ExprKind::Call(..) => Err(Box::new(bad(&expr.span, "this cannot depend on a call's arguments"))),
+        ExprKind::Binary(op, left, right) => {
+            match binary(*op, Expr::Const(number(left, constants)?), Expr::Const(number(right, constants)?)) {
+                Expr::Const(n) => Ok(n),
+                _ => Err(Box::new(bad(&expr.span, "this has no value"))),
+            }
+        }
+    }
+}
+
+fn binary(op: BinaryOp, left: Expr, right: Expr) -> Expr {
+    match op {
+        BinaryOp::Add => add(left, right),
+        BinaryOp::Sub => match (&left, &right) {
+            (Expr::Const(a), Expr::Const(b)) => Expr::Const(a.saturating_sub(*b)),
+            _ => Expr::Sub(Arc::new(left), Arc::new(right)),
+        },
+        BinaryOp::Mul => match (&left, &right) {
+            (Expr::Const(a), Expr::Const(b)) => Expr::Const(a.saturating_mul(*b)),
+            _ => Expr::Mul(Arc::new(left), Arc::new(right)),
+        },
+        BinaryOp::Div => match (&left, &right) {
+            (Expr::Const(a), Expr::Const(b)) => Expr::Const(a.checked_div(*b).unwrap_or(u64::MAX)),
+            _ => Expr::Div(Arc::new(left), Arc::new(right)),
+        },
+    }
+}
+
+pub(super) fn add(left: Expr, right: Expr) -> Expr {
+    match (&left, &right) {
+        (Expr::Const(a), Expr::Const(b)) => Expr::Const(a.saturating_add(*b)),
+        (Expr::Const(0), _) => right,
+        (_, Expr::Const(0)) => left,
+        _ => Expr::Add(Arc::new(left), Arc::new(right)),
+    }
+}
+
+pub(super) fn min(left: Expr, right: Expr) -> Expr {
+    match (&left, &right) {
+        (Expr::Const(a), Expr::Const(b)) => Expr::Const(*a.min(b)),
+        (a, b) if a == b => left,
+        _ => Expr::Min(Arc::new(left), Arc::new(right)),
+    }
+}
+
+pub(super) fn max(left: Expr, right: Expr) -> Expr {
+    match (&left, &right) {
+        (Expr::Const(a), Expr::Const(b)) => Expr::Const(*a.max(b)),
+        (Expr::Const(0), _) => right,
+        (_, Expr::Const(0)) => left,
+        (a, b) if a == b => left,
+        _ => Expr::Max(Arc::new(left), Arc::new(right)),
+    }
+}
+
+/// Operators and operands, shared parts counted each time they stand: what the expression takes when it is printed. Stops
+/// counting at `limit`.
+pub(super) fn size(expr: &Expr, limit: usize) -> usize {
+    let mut count = 0;
+    let mut open = vec![expr];
+    while let Some(expr) = open.pop() {
+        count += 1;
+        if count >= limit {
+            break;
+        }
+        match expr {
+            Expr::Const(_) | Expr::Arg(_) | Expr::Len(_) => {}
+            Expr::Add(a, b)
+            | Expr::Sub(a, b)
+            | Expr::Mul(a, b)
+            | Expr::Div(a, b)
+            | Expr::Min(a, b)
+            | Expr::Max(a, b) => open.extend([&**a, &**b]),
+        }
+    }
+    count
+}
+
+/// An expression of `procedure` as it would be written.
+#[must_use]
+pub fn show(spec: &Spec, procedure: &Procedure, expr: &Expr) -> String {
+    let binary = |op: &str, a: &Expr, b: &Expr| {
+        let side = |side: &Expr| {
+            let text = show(spec, procedure, side);
+            let compound = matches!(side, Expr::Add(..) | Expr::Sub(..) | Expr::Mul(..) | Expr::Div(..));
+            // Products and quotients of plain operands read well without parentheses.
+            let tight = op == "+" && matches!(side, Expr::Add(..) | Expr::Mul(..));
+            if compound && !tight { format!("({text})") } else { text }
+        };
+        format!("{} {op} {}", side(a), side(b))
+    };
+    let function =
+        |name: &str, a: &Expr, b: &Expr| format!("{name}({}, {})", show(spec, procedure, a), show(spec, procedure, b));
+    match expr {
+        Expr::Const(n) => n.to_string(),
+        Expr::Arg(path) => show_path(spec, procedure, path),
+        Expr::Len(path) => format!("len({})", show_path(spec, procedure, path)),
+        Expr::Add(a, b) => binary("+", a, b),
+        Expr::Sub(a, b) => binary("-", a, b),
+        Expr::Mul(a, b) => binary("*", a, b),
+        Expr::Div(a, b) => binary("/", a, b),
+        Expr::Min(a, b) => function("min", a, b),
+        Expr::Max(a, b) => function("max", a, b),
+    }
+}
+
+fn show_path(spec: &Spec, procedure: &Procedure, path: &ArgPath) -> String {
+    let mut out = "args".to_owned();
+    let Some(mut field) = procedure.args.get(path.arg) else { return out };
+    if procedure.args.len() > 1 {
+        out = format!("{out}.{}", field.name.text);
+    }
+    for &index in &path.fields {
+        let Some(next) = structure(spec, &field.ty).and_then(|(_, fields)| fields.get(index)) else { break };
+        out = format!("{out}.{}", next.name.text);
+        field = next;
+    }
+    out
+}

@@ -1,0 +1,284 @@
+//! Statements of a `.ulb` file to facts.
+//!
+//! ```text
+//! ddp get_ok.data max = args.count;              // an item, by way of its type and fields or arms
+//! ddp BLOBSTORE_V1.GET: get_ok.data max = 64K;   // its maximum for one of the procedures that return it
+//! reply_max BLOBSTORE_V1.LIST = args.count * 312 + 12;
+//! port BLOBSTORE = 20100;
+//! idempotent BLOBSTORE_V1.GET, BLOBSTORE_V1.LIST;
+//! limit BLOBSTORE_V1.GET chunks = 1;
+//! ```
+//!
+//! A procedure is named `VERSION.PROCEDURE` or `PROGRAM.VERSION.PROCEDURE`; its result and arguments, where they are
+//! themselves eligible, `VERSION.PROCEDURE.result` and `VERSION.PROCEDURE.args.NAME`.
+
+use std::collections::HashMap;
+
+use super::{Fact, FactKind, ProcedureId, annotation, procedure};
+use crate::{
+    ast::{Expr, Ident, Path, Statement},
+    diag::{Code, Diagnostic},
+    ir::{Field, ItemId, ItemKind, Spec},
+    resolve::{Place, graph_target},
+};
+
+type Outcome<T> = Result<T, Box<Diagnostic>>;
+
+pub(super) fn facts(
+    spec: &Spec,
+    statements: &[Statement],
+    constants: &HashMap<String, i128>,
+    out: &mut Vec<Diagnostic>,
+) -> Vec<Fact> {
+    let binder = Binder::new(spec, constants);
+    let mut facts = Vec::new();
+    for statement in statements {
+        match binder.statement(statement) {
+            Ok(found) => facts.extend(found),
+            Err(diagnostic) => out.push(*diagnostic),
+        }
+    }
+    facts
+}
+
+struct Binder<'a> {
+    spec: &'a Spec,
+    constants: &'a HashMap<String, i128>,
+    items: HashMap<&'a str, ItemId>,
+}
+
+impl<'a> Binder<'a> {
+    fn new(spec: &'a Spec, constants: &'a HashMap<String, i128>) -> Self {
+        let types = spec.items.iter().enumerate().filter(|(_, item)| !matches!(item.kind, ItemKind::Const(_)));
+        Self { spec, constants, items: types.map(|(id, item)| (item.name.text.as_str(), ItemId(id))).collect() }
+    }
+
+    fn statement(&self, statement: &Statement) -> Outcome<Vec<Fact>> {
+        let keyword = statement.keyword.text.as_str();
+        let setting = |name: Option<&str>| setting(statement, name);
+        if let Some(procedure) = statement.procedure.as_ref().filter(|_| keyword != "ddp") {
+            let message = format!("`{keyword}` is stated of a procedure itself");
+            return Err(Box::new(Diagnostic::new(Code::BadArguments, message).at(&procedure.span, "")));
+        }
+        let fact = |place, kind| Fact { kind, place, span: statement.span.clone() };
+        let each = |place: &dyn Fn(&Path) -> Outcome<Place>, kind: FactKind| {
+            statement.paths.iter().map(|path| Ok(fact(place(path)?, kind.clone()))).collect()
+        };
+        match keyword {
+            "ddp" => {
+                let max = if statement.setting.is_some() { Some(setting(Some("max"))?.clone()) } else { None };
+                let kind = match (&statement.procedure, max) {
+                    (Some(path), Some(max)) => FactKind::DdpFor(self.procedure(path)?, max),
+                    (Some(path), None) => {
+                        return Err(Box::new(
+                            Diagnostic::new(Code::BadArguments, "an item's maximum for one procedure is missing")
+                                .at(&path.span, "")
+                                .help("write `ddp VERSION.PROCEDURE: type.field max = ...;`"),
+                        ));
+                    }
+                    (None, max) => FactKind::Ddp(max),
+                };
+                each(&|path| self.item(path), kind)
+            }
+            "reply_max" => each(&|path| self.procedure_place(path), FactKind::ReplyMax(setting(None)?.clone())),
+            "port" => {
+                each(&|path| self.program(path), FactKind::Port(annotation::port(setting(None)?, self.constants)?))
+            }
+            "limit" => {
+                let limit = annotation::limit(setting(Some("chunks"))?, self.constants)?;
+                each(&|path| self.calls(path), FactKind::Limit(limit))
+            }
+            "idempotent" => {
+                if let Some((_, value)) = &statement.setting {
+                    let message = "`idempotent` takes no value";
+                    return Err(Box::new(Diagnostic::new(Code::BadArguments, message).at(&value.span, "")));
+                }
+                each(&|path| self.procedure_place(path), FactKind::Idempotent)
+            }
+            _ => Err(Box::new(
+                Diagnostic::new(Code::BadAnnotation, format!("there is no statement `{keyword}`"))
+                    .at(&statement.keyword.span, "unknown")
+                    .note("statements are ddp, reply_max, port, idempotent and limit"),
+            )),
+        }
+    }
+
+    /// An item: `type`, `type.field`, `type.field.field`, `VERSION.PROCEDURE.result`, `VERSION.PROCEDURE.args.NAME`.
+    fn item(&self, path: &Path) -> Outcome<Place> {
+        let (first, rest) = split(path)?;
+        let Some(&id) = self.items.get(first.text.as_str()) else {
+            return self.signature_item(path);
+        };
+        if rest.is_empty() {
+            return match self.spec.items.get(id.0).map(|item| &item.kind) {
+                Some(ItemKind::Typedef(_)) => Ok(Place::Item(id)),
+                Some(ItemKind::Union(_)) => Err(Box::new(super::eligible::union(&first.text, &path.span))),
+                _ => Err(Box::new(
+                    unknown(path, format!("`{}` is a type: name a field of it", first.text))
+                        .help(format!("write `ddp {}.FIELD;`", first.text)),
+                )),
+            };
+        }
+        self.member(id, rest)
+    }
+
+    /// The last of `parts`, each a field or arm of the type before it.
+    fn member(&self, mut id: ItemId, parts: &[Ident]) -> Outcome<Place> {
+        let mut place = Place::Item(id);
+        for (index, part) in parts.iter().enumerate() {
+            if index > 0 {
+                let field = super::field(self.spec, place);
+                id = field
+                    .and_then(|field| graph_target(&field.ty))
+                    .ok_or_else(|| unknown_part(part, "a type without fields"))?;
+            }
+            id = self.through(id);
+            place = self.child(id, part)?;
+        }
+        Ok(place)
+    }
+
+    /// What a typedef leads to.
+    fn through(&self, mut id: ItemId) -> ItemId {
+        // Each step takes one typedef, of which there are so many.
+        for _ in 0..self.spec.items.len() {
+            match self.spec.items.get(id.0).map(|item| &item.kind) {
+                Some(ItemKind::Typedef(field)) => match graph_target(&field.ty) {
+                    Some(next) => id = next,
+                    None => break,
+                },
+                _ => break,
+            }
+        }
+        id
+    }
+
+    fn child(&self, id: ItemId, part: &Ident) -> Outcome<Place> {
+        let Some(item) = self.spec.items.get(id.0) else { return Err(unknown_part(part, "nothing")) };
+        let named = |field: &Field| field.name.text == part.text;
+        let place = match &item.kind {
+            ItemKind::Struct { fields, .. } => fields.iter().position(named).map(|index| Place::Field(id, index)),
+            ItemKind::Union(union) => {
+                let arm = union.arms.iter().position(|arm| arm.field.as_ref().is_some_and(named));
+                let default = union.default.as_ref().and_then(Option::as_ref).is_some_and(named);
+                arm.map(|index| Place::Arm(id, index)).or(default.then_some(Place::Default(id)))
+            }
+            _ => None,
+        };
+        place.ok_or_else(|| {
+            let diagnostic = unknown_part(part, &format!("`{}`", item.name.text));
+            Box::new(diagnostic.also(&item.name.span, "declared here"))
+        })
+    }
+
+    fn signature_item(&self, path: &Path) -> Outcome<Place> {
+        let at = |name: &str| path.parts.iter().position(|part| part.text == name);
+        let (cut, is_result) = match (at("result"), at("args")) {
+            (Some(cut), None) => (cut, true),
+            (_, Some(cut)) => (cut, false),
+            (None, None) => {
+                let first = path.parts.first().map_or("", |part| part.text.as_str());
+                return Err(Box::new(unknown(path, format!("no type is named `{first}`"))));
+            }
+        };
+        let parts: Vec<Ident> = path.parts.iter().take(cut).cloned().collect();
+        let id = self.procedure(&Path { parts, span: path.span.clone() })?;
+        let procedure = procedure(self.spec, id);
+        let rest = path.parts.get(cut + 1..).unwrap_or_default();
+        let (place, rest) = match (is_result, rest) {
+            (true, rest) => (Place::Procedure(id.0, id.1, id.2), rest),
+            (false, [name, rest @ ..]) => {
+                let position = procedure.and_then(|p| p.args.iter().position(|arg| arg.name.text == name.text));
+                let index = position.ok_or_else(|| unknown_part(name, "the procedure's arguments"))?;
+                (Place::Argument(id.0, id.1, id.2, index), rest)
+            }
+            (false, []) => (Place::Argument(id.0, id.1, id.2, 0), rest),
+        };
+        let Some(field) = super::field(self.spec, place) else {
+            return Err(Box::new(unknown(path, "the procedure has none")));
+        };
+        match (rest, graph_target(&field.ty)) {
+            ([], _) => Ok(place),
+            (rest, Some(id)) => self.member(id, rest),
+            ([part, ..], None) => Err(unknown_part(part, "a type without fields")),
+        }
+    }
+
+    fn program(&self, path: &Path) -> Outcome<Place> {
+        let found = match path.parts.as_slice() {
+            [name] => self.spec.programs.iter().position(|program| program.name.text == name.text),
+            _ => None,
+        };
+        found.map(Place::Program).ok_or_else(|| Box::new(unknown(path, "no program has this name")))
+    }
+
+    fn procedure_place(&self, path: &Path) -> Outcome<Place> {
+        self.procedure(path).map(|id| Place::Procedure(id.0, id.1, id.2))
+    }
+
+    /// A procedure, a version or a program: what a limit can be stated of.
+    fn calls(&self, path: &Path) -> Outcome<Place> {
+        if let Ok(program) = self.program(path) {
+            return Ok(program);
+        }
+        let names: Vec<&str> = path.parts.iter().map(|part| part.text.as_str()).collect();
+        for (p, program) in self.spec.programs.iter().enumerate() {
+            for (v, version) in program.versions.iter().enumerate() {
+                if names == [version.name.text.as_str()] || names == [&program.name.text, &version.name.text] {
+                    return Ok(Place::Version(p, v));
+                }
+            }
+        }
+        self.procedure_place(path)
+    }
+
+    fn procedure(&self, path: &Path) -> Outcome<ProcedureId> {
+        let names: Vec<&str> = path.parts.iter().map(|part| part.text.as_str()).collect();
+        for (p, program) in self.spec.programs.iter().enumerate() {
+            for (v, version) in program.versions.iter().enumerate() {
+                let name = match names.as_slice() {
+                    [first, second, third] if *first == program.name.text && *second == version.name.text => third,
+                    [first, second] if *first == version.name.text => second,
+                    _ => continue,
+                };
+                if let Some(q) = version.procedures.iter().position(|procedure| procedure.name.text == *name) {
+                    return Ok((p, v, q));
+                }
+            }
+        }
+        Err(Box::new(
+            unknown(path, "no procedure has this name")
+                .help("a procedure is named VERSION.PROCEDURE or PROGRAM.VERSION.PROCEDURE"),
+        ))
+    }
+}
+
+fn split(path: &Path) -> Outcome<(&Ident, &[Ident])> {
+    path.parts.split_first().ok_or_else(|| Box::new(unknown(path, "a name is missing")))
+}
+
+/// The value that a statement sets, with that name before `=`.
+fn setting<'s>(statement: &'s Statement, name: Option<&str>) -> Outcome<&'s Expr> {
+    let keyword = &statement.keyword.text;
+    let form = match name {
+        Some(name) => format!("`{keyword} PATH {name} = ...;`"),
+        None => format!("`{keyword} PATH = ...;`"),
+    };
+    let bad = |span, message: String| {
+        Box::new(Diagnostic::new(Code::BadArguments, message).at(span, "").help(format!("write {form}")))
+    };
+    match &statement.setting {
+        None => Err(bad(&statement.span, format!("`{keyword}` needs a value"))),
+        Some((found, value)) if found.as_ref().map(|ident| ident.text.as_str()) == name => Ok(value),
+        Some((Some(found), _)) => Err(bad(&found.span, format!("`{keyword}` has no `{}`", found.text))),
+        Some((None, value)) => Err(bad(&value.span, format!("`{keyword}` has no value of its own"))),
+    }
+}
+
+fn unknown(path: &Path, message: impl Into<String>) -> Diagnostic {
+    Diagnostic::new(Code::UnknownItem, message).at(&path.span, "")
+}
+
+fn unknown_part(part: &Ident, of: &str) -> Box<Diagnostic> {
+    Box::new(Diagnostic::new(Code::UnknownItem, format!("{of} has no `{}`", part.text)).at(&part.span, ""))
+}
