@@ -1,8 +1,30 @@
 //! XDR text without annotations: what RFC 4506 and RFC 5531 alone define, for other tools and for documentation.
 
-use std::ops::Range;
+use std::{ops::Range, sync::Arc};
 
-use crate::ir::Span;
+use crate::{
+    diag::{Diagnostics, Severity},
+    ir::Span,
+    parse,
+    source::Sources,
+};
+
+/// The text of a specification without its annotations, comments and layout kept. `name` stands for its path in messages.
+///
+/// # Errors
+/// When it has syntax errors: where an annotation ends is then not known.
+pub fn strip(name: impl Into<String>, text: impl Into<Arc<str>>) -> Result<String, Diagnostics> {
+    let text = text.into();
+    let mut sources = Sources::default();
+    let mut out = Vec::new();
+    let file = sources.add(name, Arc::clone(&text));
+    let tree = parse::parse(file, &text, &mut out);
+    out.retain(|diagnostic| diagnostic.severity() == Severity::Error);
+    if !out.is_empty() {
+        return Err(Diagnostics::new(out, Arc::new(sources)));
+    }
+    Ok(without(&text, &(0..text.len()), &tree.annotations))
+}
 
 /// The octets `range` of `text` less the annotations at `spans`, which are in order. A line that holds nothing but an
 /// annotation goes with it.

@@ -261,8 +261,8 @@ pub(super) fn size(expr: &Expr, limit: usize) -> usize {
 }
 
 /// An expression of `procedure` as it would be written.
-#[must_use]
-pub fn show(spec: &Spec, procedure: &Procedure, expr: &Expr) -> String {
+#[cfg(feature = "cli")]
+pub(crate) fn show(spec: &Spec, procedure: &Procedure, expr: &Expr) -> String {
     let binary = |op: &str, a: &Expr, b: &Expr| {
         let side = |side: &Expr| {
             let text = show(spec, procedure, side);
@@ -288,6 +288,7 @@ pub fn show(spec: &Spec, procedure: &Procedure, expr: &Expr) -> String {
     }
 }
 
+#[cfg(feature = "cli")]
 fn show_path(spec: &Spec, procedure: &Procedure, path: &ArgPath) -> String {
     let mut out = "args".to_owned();
     let Some(mut field) = procedure.args.get(path.arg) else { return out };

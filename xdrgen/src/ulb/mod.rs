@@ -21,8 +21,10 @@ use crate::{
     resolve::{Place, Resolved, sizes},
 };
 
-pub use expr::show;
-pub(crate) use walk::{Eligible, eligible_items};
+#[cfg(feature = "cli")]
+pub(crate) use expr::show;
+#[cfg(feature = "cli")]
+pub(crate) use walk::eligible_items;
 
 /// Most eligible items of one call's arguments, and of its result, where `@limit` says nothing else.
 ///

@@ -1,0 +1,160 @@
+//! What can be asked for.
+
+use std::{
+    io::{IsTerminal as _, stderr},
+    path::PathBuf,
+};
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+const EXAMPLES: &str = "\
+Examples:
+  xdrgen check blobstore.x                      is it right?
+  xdrgen gen blobstore.x -o src/blobstore.rs    types, codecs, client and server in Rust
+  xdrgen ulb blobstore.x                        what travels by RDMA, and how large messages get
+  xdrgen strip blobstore.x > plain.x            for tools that know RFC 4506 only
+  xdrgen gen nfs3.x --ulb nfs3.ulb              the binding in a file of its own
+  xdrgen extract rfc8166.txt -o rpcrdma1.x      the XDR of a specification's text
+
+Exit codes:
+  0  done; there may be warnings
+  1  the input is wrong: diagnostics say how
+  2  wrong usage
+  3  a file cannot be read or written";
+
+/// Compiler for XDR (RFC 4506) with RPC programs (RFC 5531) and upper-layer bindings for RPC-over-RDMA (RFC 8166).
+#[derive(Debug, Parser)]
+#[command(name = "xdrgen", version, after_help = EXAMPLES)]
+pub(crate) struct Cli {
+    /// Colours in diagnostics.
+    #[arg(long, global = true, value_enum, default_value_t = Color::Auto)]
+    pub(crate) color: Color,
+
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum Color {
+    /// On a terminal.
+    Auto,
+    Always,
+    Never,
+}
+
+impl Color {
+    pub(crate) fn on_stderr(self) -> bool {
+        match self {
+            // https://no-color.org
+            Self::Auto => stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
+            Self::Always => true,
+            Self::Never => false,
+        }
+    }
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Checks specifications; prints nothing but what is wrong.
+    Check(Check),
+    /// Generates Rust.
+    Gen(Gen),
+    /// Extracts XDR from the text of an RFC or draft.
+    Extract(Extract),
+    /// Prints a specification without annotations: plain RFC 4506 and RFC 5531, comments kept.
+    Strip(Strip),
+    /// Prints the binding: per procedure, what is eligible for direct data placement, and sizes.
+    Ulb(Ulb),
+}
+
+/// What is compiled.
+#[derive(Debug, Args)]
+pub(crate) struct Input {
+    /// XDR files.
+    #[arg(required = true, value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+
+    /// A binding for them: `.ulb`. May be given several times.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) ulb: Vec<PathBuf>,
+
+    /// Take OCTETS as the maximum of each reply that has none, instead of reporting it.
+    #[arg(long, value_name = "OCTETS")]
+    pub(crate) default_reply_max: Option<u64>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  xdrgen check *.x")]
+pub(crate) struct Check {
+    #[command(flatten)]
+    pub(crate) input: Input,
+
+    /// The files make one specification: names of one may be used in another. Otherwise each is checked by itself.
+    #[arg(long)]
+    pub(crate) together: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Several files make one specification.\n\n\
+    Example:\n  xdrgen gen blobstore.x -o src/blobstore.rs")]
+pub(crate) struct Gen {
+    #[command(flatten)]
+    pub(crate) input: Input,
+
+    /// Where to write to; default standard output.
+    #[arg(short, long, value_name = "OUT.rs")]
+    pub(crate) output: Option<PathBuf>,
+
+    /// Types and codecs only: neither clients nor servers.
+    #[arg(long)]
+    pub(crate) types_only: bool,
+
+    /// A trait that every type is to derive, as `serde::Serialize`. May be given several times.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) derive: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Lines marked `///` are taken, or <CODE BEGINS> blocks where there are none.\n\n\
+    Example:\n  xdrgen extract rfc8166.txt --amend rpcrdma1.amend -o rpcrdma1.x")]
+pub(crate) struct Extract {
+    /// The specification's text.
+    #[arg(value_name = "SPEC.txt")]
+    pub(crate) text: PathBuf,
+
+    /// Changes to make, with the reason of each. May be given several times.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) amend: Vec<PathBuf>,
+
+    /// The text went through a scanner: repair marks that it damaged.
+    #[arg(long)]
+    pub(crate) scanned: bool,
+
+    /// Where to write to; default standard output.
+    #[arg(short, long, value_name = "OUT.x", conflicts_with = "split")]
+    pub(crate) output: Option<PathBuf>,
+
+    /// Write the files that the text divides it into (`FILE ENDS`) to this directory.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) split: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  xdrgen strip blobstore.x | rpcgen -h /dev/stdin")]
+pub(crate) struct Strip {
+    /// The XDR file.
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+
+    /// Where to write to; default standard output.
+    #[arg(short, long, value_name = "OUT.x")]
+    pub(crate) output: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Several files make one specification.\n\n\
+    Example:\n  xdrgen ulb nfs3.x --ulb nfs3.ulb")]
+pub(crate) struct Ulb {
+    #[command(flatten)]
+    pub(crate) input: Input,
+}

@@ -1,0 +1,130 @@
+//! The subcommands: thin, as the library does the work.
+
+use std::path::PathBuf;
+
+use rpcrdma_xdrgen::{
+    Compiled, Compiler,
+    diag::{Code, Diagnostics},
+    emit::{EmitOptions, emit},
+    extract::{Amendments, Options, extract_with},
+    table,
+};
+
+use super::{
+    Failure, NO_FILE, WRONG_INPUT,
+    args::{Check, Extract, Gen, Input, Strip, Ulb},
+    output,
+};
+
+/// Width of tables where it cannot be told.
+const WIDTH: u16 = 120;
+
+fn compiler(files: &[PathBuf], input: &Input) -> Compiler {
+    let compiler = files.iter().fold(Compiler::new(), Compiler::file);
+    let compiler = input.ulb.iter().fold(compiler, Compiler::ulb);
+    match input.default_reply_max {
+        Some(octets) => compiler.default_reply_max(octets),
+        None => compiler,
+    }
+}
+
+fn failed(diagnostics: &Diagnostics, colour: bool) -> Failure {
+    let unreadable = diagnostics.iter().any(|diagnostic| diagnostic.code == Code::Unreadable);
+    Failure { message: diagnostics.render(colour), code: if unreadable { NO_FILE } else { WRONG_INPUT } }
+}
+
+fn compile(files: &[PathBuf], input: &Input, colour: bool) -> Result<Compiled, Failure> {
+    let compiled = compiler(files, input).compile().map_err(|diagnostics| failed(&diagnostics, colour))?;
+    eprint!("{}", compiled.warnings.render(colour));
+    Ok(compiled)
+}
+
+pub(super) fn check(check: &Check, colour: bool) -> Result<(), Failure> {
+    let files = &check.input.files;
+    if check.together {
+        return compile(files, &check.input, colour).map(drop);
+    }
+    if files.len() > 1 && !check.input.ulb.is_empty() {
+        let message = "error: to which file does the binding belong? Use --together, or check one file\n".to_owned();
+        return Err(Failure { message, code: 2 });
+    }
+    // Each file's faults are told, then it fails with the gravest code.
+    let outcomes = files.iter().map(|file| compile(std::slice::from_ref(file), &check.input, colour));
+    let failures: Vec<Failure> = outcomes.filter_map(Result::err).collect();
+    let code = failures.iter().map(|failure| failure.code).max();
+    let message = failures.into_iter().map(|failure| failure.message).collect::<Vec<_>>().join("\n");
+    code.map_or(Ok(()), |code| Err(Failure { message, code }))
+}
+
+pub(super) fn generate(generate: &Gen, colour: bool) -> Result<(), Failure> {
+    let compiled = compile(&generate.input.files, &generate.input, colour)?;
+    let mut options = EmitOptions::default();
+    if generate.types_only {
+        options = options.types_only();
+    }
+    for path in &generate.derive {
+        let path = syn::parse_str(path).map_err(|_| Failure {
+            message: format!("error: `{path}` is no path of a trait, as `serde::Serialize` is\n"),
+            code: 2,
+        })?;
+        options.derives.push(path);
+    }
+    let first = generate.input.files.first().and_then(|path| path.file_name());
+    options.source = first.map(|name| name.to_string_lossy().into_owned());
+    let text = emit(&compiled.spec, &options)
+        .map_err(|error| Failure { message: format!("error: {error}\n"), code: WRONG_INPUT })?;
+    output::write(generate.output.as_deref(), &text)
+}
+
+pub(super) fn extract(extract: &Extract) -> Result<(), Failure> {
+    let wrong = |error| Failure { message: format!("error: {}: {error}\n", extract.text.display()), code: WRONG_INPUT };
+    let document = output::read(&extract.text)?;
+    let mut sets = Vec::new();
+    for path in &extract.amend {
+        let text = output::read(path)?;
+        sets.push(Amendments::parse(&text).map_err(|error| Failure {
+            message: format!("error: {}: {error}\n", path.display()),
+            code: WRONG_INPUT,
+        })?);
+    }
+    let options = if extract.scanned { Options::default().scanned() } else { Options::default() };
+    let extraction = extract_with(&document, &sets, options).map_err(wrong)?;
+    for repair in &extraction.repairs {
+        eprintln!("note: {}:{}: repaired ({:?})", extract.text.display(), repair.line, repair.kind);
+    }
+    let Some(directory) = &extract.split else {
+        return output::write(extract.output.as_deref(), &extraction.text);
+    };
+    std::fs::create_dir_all(directory).map_err(|error| Failure {
+        message: format!("error: cannot make {}: {error}\n", directory.display()),
+        code: NO_FILE,
+    })?;
+    let stem = extract.text.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    for (index, file) in extraction.files.iter().enumerate() {
+        // The rest after the last `FILE ENDS` has no name.
+        let name = file.name.clone().unwrap_or_else(|| format!("{stem}-{}.x", index + 1));
+        output::write(Some(&directory.join(name)), &file.text)?;
+    }
+    if extraction.files.is_empty() {
+        output::write(Some(&directory.join(format!("{stem}.x"))), &extraction.text)?;
+    }
+    Ok(())
+}
+
+pub(super) fn strip(strip: &Strip) -> Result<(), Failure> {
+    let text = output::read(&strip.file)?;
+    let plain = rpcrdma_xdrgen::strip(strip.file.display().to_string(), text)
+        .map_err(|diagnostics| failed(&diagnostics, false))?;
+    output::write(strip.output.as_deref(), &plain)
+}
+
+pub(super) fn ulb(ulb: &Ulb, colour: bool) -> Result<(), Failure> {
+    let compiled = compile(&ulb.input.files, &ulb.input, colour)?;
+    // comfy-table asks the terminal for its width by itself; a pipe has none.
+    output::write(None, &table(&compiled.spec, Some(terminal_width().unwrap_or(WIDTH))))
+}
+
+/// What the shell says, where it does.
+fn terminal_width() -> Option<u16> {
+    std::env::var("COLUMNS").ok()?.parse().ok().filter(|columns| *columns >= 40)
+}

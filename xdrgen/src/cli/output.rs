@@ -1,0 +1,32 @@
+//! Where results go.
+
+use std::{
+    fs,
+    io::{ErrorKind, Write as _, stdout},
+    path::Path,
+};
+
+use super::{Failure, NO_FILE};
+
+/// Writes to a file, or to standard output.
+pub(super) fn write(path: Option<&Path>, text: &str) -> Result<(), Failure> {
+    let failed = |what: &dyn std::fmt::Display, error| Failure {
+        message: format!("error: cannot write {what}: {error}\n"),
+        code: NO_FILE,
+    };
+    match path {
+        Some(path) => fs::write(path, text).map_err(|error| failed(&path.display(), error)),
+        None => match stdout().lock().write_all(text.as_bytes()) {
+            // Who reads has had enough, as `head` does.
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+            done => done.map_err(|error| failed(&"to standard output", error)),
+        },
+    }
+}
+
+/// Reads a file as text; what is no UTF-8 is shown as such.
+pub(super) fn read(path: &Path) -> Result<String, Failure> {
+    let unreadable =
+        |error| Failure { message: format!("error: cannot read {}: {error}\n", path.display()), code: NO_FILE };
+    Ok(String::from_utf8_lossy(&fs::read(path).map_err(unreadable)?).into_owned())
+}

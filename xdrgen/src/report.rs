@@ -1,0 +1,118 @@
+//! The binding as a table that a person reads: what each procedure may move by RDMA, and how large its messages get.
+
+use std::fmt::Write as _;
+
+use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
+
+use crate::{
+    ir::{Expr, Procedure, Spec},
+    resolve::{Place, sizes},
+    ulb::{eligible_items, show},
+};
+
+/// Most eligible items listed for one procedure.
+const LISTED: usize = 64;
+
+/// The binding of every program of `spec`, `width` characters wide at most.
+#[must_use]
+pub fn table(spec: &Spec, width: Option<u16>) -> String {
+    let mut out = String::new();
+    for (p, program) in spec.programs.iter().enumerate() {
+        for (v, version) in program.versions.iter().enumerate() {
+            let port = program.port.map_or("no port assigned".to_owned(), |port| format!("port {port}"));
+            let _ = writeln!(
+                out,
+                "{} ({:#x}), {} (version {}), {port}",
+                program.name.text, program.number, version.name.text, version.number
+            );
+            let mut table = Table::new();
+            table.load_style(presets::UTF8_FULL);
+            match width {
+                Some(width) => table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width),
+                None => table.set_content_arrangement(ContentArrangement::Disabled),
+            };
+            table.set_header(["no.", "procedure", "eligible arguments", "eligible results", "call", "reply"]);
+            for (q, procedure) in version.procedures.iter().enumerate() {
+                table.add_row([
+                    Cell::new(procedure.number).set_alignment(CellAlignment::Right),
+                    Cell::new(match procedure.idempotent {
+                        true => format!("{}\nidempotent", procedure.name.text),
+                        false => procedure.name.text.clone(),
+                    }),
+                    Cell::new(arguments(spec, (p, v, q), procedure)),
+                    Cell::new(results(spec, procedure)),
+                    Cell::new(call(spec, procedure)),
+                    Cell::new(reply(spec, procedure)),
+                ]);
+            }
+            let _ = writeln!(out, "{table}\n");
+        }
+    }
+    if out.is_empty() {
+        out.push_str("no program\n");
+    } else {
+        out.push_str(
+            "Octets of arguments and results at most; RPC and transport headers are not counted. `inline` is what stays in the\n\
+             message when every eligible item travels in a chunk, `whole` is with the items in it.\n",
+        );
+    }
+    out
+}
+
+fn arguments(spec: &Spec, (p, v, q): (usize, usize, usize), procedure: &Procedure) -> String {
+    let mut lines = Vec::new();
+    for (index, argument) in procedure.args.iter().enumerate() {
+        for item in eligible_items(spec, Place::Argument(p, v, q, index), argument, LISTED) {
+            lines.push(match item.max {
+                Some(max) => format!("{}\n  at most {}", item.path, octets(max)),
+                None => format!("{}\n  any length", item.path),
+            });
+        }
+    }
+    lines.join("\n")
+}
+
+fn results(spec: &Spec, procedure: &Procedure) -> String {
+    let chunk = |(path, max): &(String, Expr)| format!("{path}\n  at most {}", formula(spec, procedure, max));
+    procedure.bounds.chunks.iter().map(chunk).collect::<Vec<_>>().join("\n")
+}
+
+fn formula(spec: &Spec, procedure: &Procedure, expr: &Expr) -> String {
+    match expr {
+        Expr::Const(n) => octets(*n),
+        other => show(spec, procedure, other),
+    }
+}
+
+fn call(spec: &Spec, procedure: &Procedure) -> String {
+    let mut inline = Some(0_u64);
+    let mut whole = Some(0_u64);
+    for argument in &procedure.args {
+        let facts = sizes::field(spec, argument);
+        let add = |sum: Option<u64>, most: Option<u64>| sum.zip(most).and_then(|(a, b)| a.checked_add(b));
+        inline = add(inline, facts.max_inline);
+        whole = add(whole, facts.max_len);
+    }
+    if inline == whole { limited(whole) } else { format!("inline {}\nwhole {}", limited(inline), limited(whole)) }
+}
+
+fn reply(spec: &Spec, procedure: &Procedure) -> String {
+    let inline = formula(spec, procedure, &procedure.bounds.inline);
+    let whole = procedure.result.as_ref().map_or(Some(0), |result| sizes::field(spec, result).max_len);
+    if procedure.bounds.chunks.is_empty() { inline } else { format!("inline {inline}\nwhole {}", limited(whole)) }
+}
+
+/// A bound that may be none, or so large that it is as good as none.
+fn limited(most: Option<u64>) -> String {
+    most.filter(|most| *most <= u64::from(u32::MAX)).map_or("any length".to_owned(), octets)
+}
+
+/// A number of octets; round ones also in larger units.
+fn octets(n: u64) -> String {
+    for (shift, unit) in [(30, "GiB"), (20, "MiB"), (10, "KiB")] {
+        if n >= 1 << shift && n.trailing_zeros() >= shift {
+            return format!("{n} ({} {unit})", n >> shift);
+        }
+    }
+    n.to_string()
+}
