@@ -1,6 +1,7 @@
 //! The codec by itself, with types written here in the shape of generated ones.
 
 mod hostile;
+mod placed;
 mod primitives;
 mod reduce;
 mod splice;
