@@ -9,6 +9,8 @@ pub mod client;
 pub mod config;
 mod driver;
 pub mod engine;
+#[cfg(any(feature = "fuzzing", test))]
+pub mod fuzzing;
 pub mod memory;
 pub mod provider;
 pub mod rpc;

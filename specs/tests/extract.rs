@@ -4,7 +4,10 @@
 
 use std::{env, fs, path::PathBuf};
 
-use rpcrdma_xdrgen::extract::{Amendments, Extraction, extract};
+use rpcrdma_xdrgen::{
+    Compiler,
+    extract::{Amendments, Extraction, Options, extract, extract_with},
+};
 
 const DRAFT: &str = "draft-ietf-nfsv4-rpcrdma-version-two-01.txt";
 
@@ -49,4 +52,117 @@ fn rpcrdma2_is_as_extracted() {
     let extraction = extract(&document, &amendments("rpcrdma2.amend")).unwrap();
     assert_eq!(extraction.sections, ["8.1", "8.3", "8.4"]);
     compare(&extraction, "rpcrdma2.x");
+}
+
+#[test]
+fn rpcrdma2_divides_into_the_two_files_of_the_draft() {
+    let Some(document) = spec_text(DRAFT) else { return };
+    let extraction = extract(&document, &amendments("rpcrdma2.amend")).unwrap();
+    let names: Vec<_> = extraction.files.iter().map(|file| file.name.as_deref().unwrap()).collect();
+    // Section 8.2.
+    assert_eq!(names, ["common.x", "baseops.x"]);
+    let [common, baseops] = &extraction.files[..] else { panic!("two files") };
+    assert!(common.text.contains("struct rpcrdma2_segment {") && common.text.contains("WARRANTIES"));
+    assert!(
+        baseops.text.contains("union rpcrdma2_error switch") && !baseops.text.contains("struct rpcrdma2_segment {")
+    );
+    let both = declarations(&common.text) + &declarations(&baseops.text);
+    assert_eq!(both, declarations(&extraction.text));
+}
+
+#[test]
+fn a_scanned_copy_of_the_draft_declares_the_same() {
+    let Some(document) = spec_text("004_9cf09b66098ebfd9.txt") else { return };
+    let sets = [amendments("rpcrdma2-scanned.amend"), amendments("rpcrdma2.amend")];
+    let extraction = extract_with(&document, &sets, Options::default().scanned()).unwrap();
+    assert!(!extraction.repairs.is_empty());
+    assert_eq!(declarations(&extraction.text), declarations(&ours("rpcrdma2.x")));
+    assert_eq!(extraction.sections, ["8.1", "8.3", "8.4"]);
+}
+
+/// The words of XDR, comments left out.
+fn declarations(text: &str) -> String {
+    let mut words = String::new();
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once("/*") {
+        words.push_str(before);
+        rest = after.split_once("*/").expect("a comment has an end").1;
+    }
+    words.push_str(rest);
+    words.split_whitespace().map(|word| word.to_owned() + " ").collect()
+}
+
+#[test]
+fn every_file_says_where_it_comes_from() {
+    for (name, source) in [("rpc.x", "RFC 5531"), ("rpcrdma1.x", "RFC 8166"), ("rpcrdma2.x", "version-two-01")] {
+        let text = ours(name);
+        let header = text.split_once("*/").expect("a comment comes first").0;
+        assert!(header.contains(source), "{name}");
+        // The licence that the code components come with stays with them.
+        assert!(text.contains("IETF Trust and the persons"), "{name}");
+    }
+}
+
+#[test]
+fn the_amendments_are_listed_with_their_reasons() {
+    for (name, list) in [("rpcrdma1.x", "rpcrdma1.amend"), ("rpcrdma2.x", "rpcrdma2.amend")] {
+        // The header is broken into lines.
+        let unwrapped = ours(name).replace("\n * ", " ").split_whitespace().collect::<Vec<_>>().join(" ");
+        for amendment in amendments(list).entries() {
+            assert!(
+                unwrapped.contains(&amendment.title) && unwrapped.contains(&amendment.reason),
+                "{name}: {amendment:?}"
+            );
+        }
+    }
+}
+
+/// Whether the text that `document` gives with these amendments compiles.
+fn compiles(document: &str, text: &str) -> bool {
+    let extraction = extract(document, &Amendments::parse(text).unwrap()).unwrap();
+    Compiler::new().source("extracted.x", extraction.text).compile().is_ok()
+}
+
+/// Faults that our compiler puts up with; the amendments are for tools that hold to RFC 4506.
+const TOLERATED: [&str; 2] = ["uint32 and uint64 are not declared", "`struct` stands before the name of a type"];
+
+#[test]
+fn no_amendment_is_superfluous() {
+    for (document, name) in [("rfc8166.txt", "rpcrdma1.amend"), (DRAFT, "rpcrdma2.amend")] {
+        let Some(document) = spec_text(document) else { return };
+        let text = ours(name);
+        assert!(compiles(&document, &text), "{name}");
+        let starts: Vec<usize> = text.match_indices("amendment: ").map(|(at, _)| at).chain([text.len()]).collect();
+        for pair in starts.windows(2) {
+            let one = &text[pair[0]..pair[1]];
+            let title = one.lines().next().unwrap_or_default().trim_start_matches("amendment: ");
+            let is_legal = title.starts_with("RDMA2_RVRSDIR_CONT has the value of");
+            // What this one puts is what that one finds.
+            let is_needed_by_another = title == "Constants with a type";
+            if !is_legal && !is_needed_by_another && !TOLERATED.contains(&title) {
+                let without = [&text[..pair[0]], &text[pair[1]..]].concat();
+                assert!(!compiles(&document, &without), "{name} compiles without `{title}`");
+            }
+        }
+    }
+}
+
+#[test]
+fn other_tools_can_read_them() {
+    for name in ["rpc.x", "rpcrdma1.x", "rpcrdma2.x"] {
+        let text = declarations(&ours(name));
+        let words: Vec<&str> = text.split_whitespace().collect();
+        for three in words.windows(3) {
+            match three {
+                // RFC 4506 section 6.3: a body, or a declaration's name and a body.
+                ["struct" | "enum", _, after] => assert_eq!(*after, "{", "{name}: {three:?}"),
+                ["union", _, after] => assert_eq!(*after, "switch", "{name}: {three:?}"),
+                ["const", _, after] => assert_eq!(*after, "=", "{name}: {three:?}"),
+                _ => {}
+            }
+        }
+        if words.iter().any(|word| word.starts_with("uint32")) {
+            assert!(text.contains("typedef unsigned int uint32;"), "{name}");
+        }
+    }
 }

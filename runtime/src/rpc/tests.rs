@@ -364,3 +364,17 @@ fn anything(octets: &[u8]) {
         let _ = fault.to_string();
     }
 }
+
+#[test]
+fn headers_without_authentication_take_no_memory() {
+    let (call, reply) = (CallHeader::new(1, 2, 3, 4), ReplyHeader::success(1));
+    let mut out = Vec::with_capacity(100);
+    let taken = allocation_counter::measure(|| {
+        call.encode(&mut FlatSink::new(&mut out)).unwrap();
+        assert!(decode_call(&out).is_ok());
+        out.clear();
+        reply.encode(&mut FlatSink::new(&mut out)).unwrap();
+        assert!(decode_reply(&out).is_ok());
+    });
+    assert_eq!(taken.count_total, 0);
+}

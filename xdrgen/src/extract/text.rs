@@ -201,23 +201,25 @@ fn trim_blank<'a, 'b>(lines: &'a [&'b str]) -> &'a [&'b str] {
 /// around them.
 fn without_page_breaks(document: &str) -> Vec<(usize, &str)> {
     let mut kept: Vec<(usize, &str)> = Vec::new();
-    let mut after_foot = false;
+    // Between a page's foot and the first line of the next: whether the head is still to come.
+    let mut between: Option<bool> = None;
     for (index, line) in document.lines().enumerate() {
         if is_page_foot(line) {
             while kept.last().is_some_and(|(_, line)| line.trim().is_empty()) {
                 kept.pop();
             }
-            after_foot = true;
+            between = Some(true);
             continue;
         }
-        if after_foot {
+        if let Some(head_to_come) = between {
             if line.trim().is_empty() {
                 continue;
             }
-            if is_page_head(line) {
+            if head_to_come && is_page_head(line) {
+                between = Some(false);
                 continue;
             }
-            after_foot = false;
+            between = None;
             // Where a page ends, a blank line does no harm and a missing one might.
             kept.push((index, ""));
         }

@@ -1,6 +1,7 @@
 //! The codec by itself, with types written here in the shape of generated ones.
 
 mod hostile;
+mod placed;
 mod primitives;
 mod reduce;
 mod splice;
@@ -109,11 +110,11 @@ sample! { Quads: 4, Some(20), Some(4), Some(1);
     len(_v) 20;
     put(v, sink) {
         v.tag.encode(sink)?;
-        put_ddp_value(sink, 16, |aside| put_elements(aside, &v.quad))
+        put_ddp_elements(sink, &v.quad)
     };
     take(decoder) Ok(Self {
         tag: decoder.read()?,
-        quad: take_ddp_value(decoder, 16, take_array_fixed::<u32, 4>)?,
+        quad: take_ddp_array_fixed::<u32, 4>(decoder)?,
     })
 }
 

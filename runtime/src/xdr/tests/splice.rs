@@ -130,11 +130,13 @@ fn an_item_read_from_a_chunk_has_the_limits_and_positions_of_its_message() {
     let words = octets(&[0, 0]);
     let mut decoder = Decoder::new(&words).with_read_chunks(&reads);
     decoder.take_u64().unwrap();
-    let error = take_ddp_value(&mut decoder, 16, |d| {
-        assert_eq!(d.position(), 8);
-        d.take_u32()
+    let item = decoder.take_chunk(16).unwrap().unwrap();
+    let error = decoder.read_chunk(&item, |nested| {
+        assert_eq!(nested.position(), 8);
+        nested.take_u32()
     });
-    assert_eq!(*error.unwrap_err().kind(), DecodeErrorKind::Trailing { remaining: 12 });
+    let error = error.unwrap_err();
+    assert_eq!((error.kind(), error.offset()), (&DecodeErrorKind::Trailing { remaining: 12 }, 12));
 }
 
 #[test]

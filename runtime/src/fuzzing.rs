@@ -1,0 +1,141 @@
+//! Ways in for fuzzers to the decoders of RPC messages and XDR: each takes octets as a peer may send them, and panics
+//! where a rule is broken.
+
+use bytes::Bytes;
+
+use crate::{
+    rpc::{Authenticator, CallHeader, ReplyHeader, StandardAuthenticator, wire::RpcMsg},
+    xdr::{self, DecodeError, Decoder, FlatSink, ReadChunk, WriteChunk, XdrDecode, XdrString, encode_to_bytes},
+};
+
+/// An RPC message, as it reaches a server and as it reaches a client.
+pub fn rpc_message(octets: &[u8]) {
+    reencodes::<RpcMsg>(octets);
+
+    let mut decoder = Decoder::new(octets);
+    match CallHeader::decode(&mut decoder) {
+        Ok(call) => {
+            assert_eq!(encoded(|out| call.encode(&mut FlatSink::new(out))), octets[..decoder.consumed()]);
+            let _ = StandardAuthenticator.authenticate(&call);
+        }
+        Err(fault) => {
+            // What is refused is refused with a reply that says what was meant.
+            if let Some(reply) = fault.reply() {
+                let wire = encoded(|out| reply.encode(&mut FlatSink::new(out)));
+                assert_eq!(ReplyHeader::decode(&mut Decoder::new(&wire)).as_ref(), Ok(&reply), "{fault}");
+                assert_eq!(octets.first_chunk(), Some(&reply.xid.to_be_bytes()));
+            }
+        }
+    }
+
+    let mut decoder = Decoder::new(octets);
+    if let Ok(reply) = ReplyHeader::decode(&mut decoder) {
+        assert_eq!(encoded(|out| reply.encode(&mut FlatSink::new(out))), octets[..decoder.consumed()]);
+    }
+}
+
+/// A payload stream of all kinds of items, with chunks to splice in.
+///
+/// The first octet says how many steps to take and how many chunks there are; for each step an octet follows that
+/// says what to read, for each chunk two that say where it goes and how long it is. The rest is the stream.
+pub fn payload_stream(octets: &[u8]) {
+    let Some((&counts, rest)) = octets.split_first() else { return };
+    let Some((steps, rest)) = rest.split_at_checked(usize::from(counts & 0x1F)) else { return };
+    let Some((chunks, stream)) = rest.split_at_checked(usize::from(counts >> 5) * 2) else { return };
+    let chunks: Vec<(u32, Bytes)> = chunks
+        .chunks_exact(2)
+        .map(|chunk| (u32::from(chunk[0]) * 4, Bytes::from(vec![chunk[0]; usize::from(chunk[1])])))
+        .collect();
+    let mut reads: Vec<_> =
+        chunks.iter().map(|(position, data)| ReadChunk { position: *position, data: data.clone() }).collect();
+    reads.sort_by_key(|chunk| chunk.position);
+    let writes: Vec<_> =
+        chunks.iter().map(|(position, data)| WriteChunk { data: data.clone(), provided: position % 8 == 0 }).collect();
+    let shared = Bytes::copy_from_slice(stream);
+    for decoder in [
+        Decoder::new(stream),
+        Decoder::shared(&shared),
+        Decoder::new(stream).with_read_chunks(&reads),
+        Decoder::new(stream).with_write_chunks(&writes),
+    ] {
+        walk(decoder, steps, stream.len());
+    }
+}
+
+fn walk(mut decoder: Decoder<'_>, steps: &[u8], len: usize) {
+    for &step in steps {
+        let before = (decoder.consumed(), decoder.position());
+        if read_one(&mut decoder, step).is_err() {
+            return;
+        }
+        let after = (decoder.consumed(), decoder.position());
+        assert!(after.0 >= before.0 && after.0 <= len, "a decoder stays within its stream");
+        assert!(after.1 - before.1 >= (after.0 - before.0) as u64, "positions count what was spliced in, too");
+        assert_eq!(after.1 % 4, 0, "items are whole words");
+    }
+    let (consumed, result) = (decoder.consumed(), decoder.finish());
+    assert!(result.is_err() || consumed == len, "all of the stream is read, or it is an error");
+}
+
+fn read_one(decoder: &mut Decoder<'_>, step: u8) -> Result<(), DecodeError> {
+    let max = u32::from(step >> 4) * 64;
+    match step & 0x0F {
+        0 => decoder.take_u32().map(drop),
+        1 => decoder.take_u64().map(drop),
+        2 => decoder.take_bool().map(drop),
+        3 => xdr::take_opaque(decoder, max).map(drop),
+        4 => xdr::take_opaque_fixed::<5>(decoder).map(drop),
+        5 => xdr::take_ddp_opaque(decoder, xdr::UNBOUNDED).map(drop),
+        6 => xdr::take_ddp_opaque_fixed(decoder, max).map(drop),
+        7 => xdr::take_array::<Option<u64>>(decoder, max).map(drop),
+        8 => xdr::take_list::<XdrString>(decoder).map(drop),
+        9 => xdr::take_ddp_array::<u32>(decoder, max).map(drop),
+        10 => xdr::take_array::<()>(decoder, xdr::UNBOUNDED).map(drop),
+        11 => decoder.read::<Vec<Vec<Bytes>>>().map(drop),
+        12 => decoder.read::<RpcMsg>().map(drop),
+        13 => xdr::take_array_fixed::<f64, 3>(decoder).map(drop),
+        14 => decoder.read::<xdr::NonEmpty<i32>>().map(drop),
+        _ => xdr::take_utf8(decoder, max).map(drop),
+    }
+}
+
+/// What decodes encodes to the same octets.
+fn reencodes<T: XdrDecode + xdr::XdrEncode>(octets: &[u8]) {
+    let mut decoder = Decoder::new(octets);
+    if let Ok(value) = decoder.read::<T>() {
+        assert_eq!(encode_to_bytes(&value).as_deref(), Ok(&octets[..decoder.consumed()]));
+        assert_eq!(value.encoded_len(), decoder.consumed());
+    }
+}
+
+fn encoded(encode: impl FnOnce(&mut Vec<u8>) -> Result<(), xdr::EncodeError>) -> Vec<u8> {
+    let mut out = Vec::new();
+    assert_eq!(encode(&mut out), Ok(()), "what was decoded is within its bounds");
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn octets() -> impl Strategy<Value = Vec<u8>> {
+        let words = proptest::collection::vec(prop_oneof![0..8u32, any::<u32>()], 0..64)
+            .prop_map(|words| words.iter().flat_map(|word| word.to_be_bytes()).collect());
+        prop_oneof![words, proptest::collection::vec(any::<u8>(), 0..300)]
+    }
+
+    proptest! {
+        #[test]
+        fn rpc_messages(octets in octets()) {
+            rpc_message(&octets);
+        }
+
+        #[test]
+        fn payload_streams(counts: u8, script in proptest::collection::vec(any::<u8>(), 45), octets in octets()) {
+            let script = &script[..usize::from(counts & 0x1F) + usize::from(counts >> 5) * 2];
+            payload_stream(&[&[counts], script, &octets].concat());
+        }
+    }
+}

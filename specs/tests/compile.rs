@@ -1,0 +1,87 @@
+//! What `specs/xdr` holds compiles as it stands, and says what its documents say.
+
+use std::path::PathBuf;
+
+use rpcrdma_xdrgen::{
+    Compiled, Compiler,
+    ir::{ConstValue, Facts, Item, ItemKind},
+};
+
+fn compile(name: &str) -> Compiled {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("xdr").join(name);
+    let compiled = Compiler::new().file(path).compile().unwrap_or_else(|errors| panic!("{name}:\n{errors}"));
+    assert_eq!(compiled.warnings.to_string(), "", "{name}");
+    compiled
+}
+
+fn item<'a>(compiled: &'a Compiled, name: &str) -> &'a Item {
+    let found = compiled.spec.items.iter().find(|item| item.name.text == name);
+    found.unwrap_or_else(|| panic!("{name} is not declared"))
+}
+
+/// Fewest and most octets of a type.
+fn lengths(compiled: &Compiled, name: &str) -> (u64, Option<u64>) {
+    let Facts { min_len, max_len, max_ddp_items, .. } = item(compiled, name).facts;
+    assert_eq!(max_ddp_items, Some(0), "{name}: a header has nothing that is placed directly");
+    (min_len, max_len)
+}
+
+fn constant(compiled: &Compiled, name: &str) -> i128 {
+    match item(compiled, name).kind {
+        ItemKind::Const(ConstValue::Int(value)) => value,
+        ref other => panic!("{name}: {other:?}"),
+    }
+}
+
+fn enumeration(compiled: &Compiled, name: &str) -> Vec<(String, i32)> {
+    match &item(compiled, name).kind {
+        ItemKind::Enum(values) => values.iter().map(|value| (value.name.text.clone(), value.value)).collect(),
+        other => panic!("{name}: {other:?}"),
+    }
+}
+
+#[test]
+fn rpc_has_the_sizes_and_values_of_rfc_5531() {
+    let rpc = compile("rpc.x");
+    assert_eq!(lengths(&rpc, "opaque_auth"), (8, Some(8 + 400)));
+    assert_eq!(lengths(&rpc, "call_body"), (32, Some(16 + 2 * 408)));
+    assert_eq!(lengths(&rpc, "rpc_msg"), (20, Some(8 + 832)));
+    assert_eq!(lengths(&rpc, "authsys_parms"), (20, Some(20 + 256 + 64)));
+    let auth_stat = enumeration(&rpc, "auth_stat");
+    assert_eq!(auth_stat.len(), 15);
+    assert!(auth_stat.iter().enumerate().all(|(index, (_, value))| *value == index as i32));
+    let accept_stat: Vec<_> = enumeration(&rpc, "accept_stat").into_iter().map(|(name, _)| name).collect();
+    assert_eq!(accept_stat, ["SUCCESS", "PROG_UNAVAIL", "PROG_MISMATCH", "PROC_UNAVAIL", "GARBAGE_ARGS", "SYSTEM_ERR"]);
+    assert_eq!(enumeration(&rpc, "auth_flavor").last(), Some(&("RPCSEC_GSS".to_owned(), 6)));
+    assert_eq!(constant(&rpc, "RPC_VERS"), 2);
+}
+
+#[test]
+fn rpcrdma1_has_the_sizes_and_values_of_rfc_8166() {
+    let v1 = compile("rpcrdma1.x");
+    assert_eq!(lengths(&v1, "xdr_rdma_segment"), (16, Some(16)));
+    // xid, vers, credit, proc, three empty lists; RDMA_DONE has none.
+    assert_eq!(lengths(&v1, "rpc_rdma_header"), (12, None));
+    assert_eq!(lengths(&v1, "rdma_msg"), (16, None));
+    assert_eq!(lengths(&v1, "rpc_rdma_error"), (4, Some(12)));
+    let proc: Vec<_> = enumeration(&v1, "rdma_proc").into_iter().map(|(_, value)| value).collect();
+    assert_eq!(proc, [0, 1, 2, 3, 4]);
+    for node in ["xdr_read_list", "xdr_write_list"] {
+        assert!(matches!(item(&v1, node).kind, ItemKind::Struct { list_node: true, .. }), "{node} is a list");
+    }
+}
+
+#[test]
+fn rpcrdma2_has_the_sizes_and_values_of_the_draft() {
+    let v2 = compile("rpcrdma2.x");
+    assert_eq!(lengths(&v2, "rpcrdma2_hdr_prefix"), (20, Some(20)));
+    assert_eq!(lengths(&v2, "rpcrdma2_chunk_lists"), (16, None));
+    assert_eq!(lengths(&v2, "rpcrdma2_error"), (4, Some(12)));
+    let levels = ["NONE", "SIMPLE", "CONT", "GENL"].map(|level| constant(&v2, &format!("RDMA2_RVRSDIR_{level}")));
+    assert_eq!(levels, [0, 1, 2, 3], "section 5.2.5");
+    let flags = ["RESPONSE", "MORE", "TPMORE"].map(|flag| constant(&v2, &format!("RDMA2_F_{flag}")));
+    assert_eq!(flags, [1, 2, 4]);
+    let ItemKind::Union(error) = &item(&v2, "rpcrdma2_error").kind else { panic!("a union") };
+    assert_eq!(error.arms.iter().map(|arm| arm.cases.len()).sum::<usize>(), 6);
+    assert!(matches!(error.default, Some(None)), "codes that are not known here are void");
+}
