@@ -95,7 +95,8 @@ fn chooser(seed: u64) -> impl FnMut(usize) -> usize {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 192, ..ProptestConfig::default() })]
+    // Half of what PROPTEST_CASES says, or of 256.
+    #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases / 2, ..ProptestConfig::default() })]
 
     /// Every call is carried out exactly once, and its call and reply arrive as they were sent.
     #[test]
@@ -189,7 +190,10 @@ proptest! {
         prop_assert_eq!(pair.replies_sent, pair.arrived);
         pair.assert_nothing_exposed();
         if Pair::closed(&pair.client.events).is_none() {
-            // Still alive: it serves on.
+            // Still alive: it serves on, unless it is to be lost later.
+            if lost.is_some() {
+                return Ok(());
+            }
             pair.call(Script { number: 1000, deadline: Some(Duration::from_secs(1)), ..Script::default() });
             pair.run();
             prop_assert!(pair.outcomes().remove(&1000).is_some_and(|result| result.is_ok()));

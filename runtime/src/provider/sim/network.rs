@@ -37,6 +37,7 @@ struct Side {
     waker: Option<Waker>,
     /// To be closed once its requests have gone out.
     closing: bool,
+    stalled: bool,
     sends: u64,
     registrations: u64,
 }
@@ -85,6 +86,7 @@ impl Network {
             completions: VecDeque::new(),
             waker: None,
             closing: false,
+            stalled: false,
             sends: 0,
             registrations: 0,
         });
@@ -110,6 +112,11 @@ impl Network {
     /// Loses the connection now.
     pub fn cut(&self) {
         self.lock().lose("cut");
+    }
+
+    /// Carries out no more work requests of this end's, as if its peer had stopped reading; or goes on.
+    pub fn stall(&self, end: End, stalled: bool) {
+        self.lock().sides[end.index()].stalled = stalled;
     }
 
     /// Regions that this end has registered.
@@ -202,6 +209,7 @@ impl Inner {
         for end in [End::A, End::B] {
             let side = &self.sides[end.index()];
             match side.requests.front() {
+                _ if side.stalled => {}
                 // An RDMA Read too many holds up what follows.
                 Some(WorkRequest::Read { .. }) if side.reading.len() >= side.config.max_reads as usize => {}
                 Some(_) => steps.push(Step::Request(end)),

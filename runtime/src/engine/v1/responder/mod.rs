@@ -168,10 +168,12 @@ impl Responder {
         }
     }
 
-    /// Posts what is due: RDMA Reads, then replies.
+    /// Posts what is due: replies, and RDMA Reads for what they made room for.
     pub(super) fn poll_work(&mut self, qp: &mut impl QueuePair, receives: &mut Receives, shared: &mut Shared) {
+        self.post_answers(qp, receives, shared);
         self.admit(qp, shared);
         self.post_reads(qp, shared);
+        // Calls that could not be admitted.
         self.post_answers(qp, receives, shared);
     }
 

@@ -1,0 +1,475 @@
+//! A requester that faces responders of every kind.
+
+mod engine_support;
+
+use std::time::Duration;
+
+use engine_support::{Facing, Script, join, plain, split, take_finished};
+use rpcrdma::{
+    engine::{CallFailure, CloseReason, EngineConfig, Event, Format, IncomingReply, Role},
+    memory::{LandingMemory, PayloadBuf},
+    provider::{Handle, sim::End},
+};
+
+const XID: u32 = 0x1000;
+
+fn client() -> Facing {
+    Facing::new(Role::Client, EngineConfig::default(), true)
+}
+
+fn finished(facing: &mut Facing) -> Option<Result<IncomingReply, CallFailure>> {
+    facing.run();
+    take_finished(&mut facing.engine).map(|(_, result)| result)
+}
+
+fn exposed(facing: &Facing) -> usize {
+    facing.network.registered(End::A)
+}
+
+/// A call that offers one Write chunk (words 6..11 of its header) of 5000 octets, and a Reply chunk (words 13..17).
+fn with_sinks() -> (Facing, Vec<u32>) {
+    let mut facing = client();
+    facing.call(&Script { reply_inline: 5000, results: vec![(0, 5000)], ..Script::default() });
+    facing.run();
+    let call = facing.raw.next().expect("sent");
+    // Fixed words, no Read list, Write list of one chunk of one segment, Reply chunk of one segment.
+    assert_eq!((&call[..4], call[4]), (&[XID, 1, 32, 0][..], 0));
+    assert_eq!((call[5], call[6], call[8], call[11]), (1, 1, 5000, 0));
+    assert_eq!((call[12], call[13], call[15]), (1, 1, 5016));
+    assert_eq!(&call[18..], &[XID, 0, 0]);
+    assert_eq!(exposed(&facing), 2);
+    (facing, call)
+}
+
+/// RFC 8166 §4.5, §4.6, §4.2.1, RFC 8167 §6: silently discarded, and the Receive is posted again.
+#[test]
+fn discards() {
+    let bad: &[&[u32]] = &[
+        &[],
+        &[XID],
+        &[XID, 1, 32, 0, 0, 0],                       // 24 octets
+        &[XID, 1, 32, 5, 0, 0, 0],                    // unknown procedure
+        &[XID, 1, 32, 0, 7, 0, 0],                    // bad presence flag
+        &[XID, 1, 32, 0, 0, 1, 0xffff_ffff, 0, 0],    // more segments than octets
+        &[XID, 2, 32, 0, 0, 0, 0, XID, 1, 0],         // another version
+        &[XID, 1, 32, 2, 0, 0, 0, 0, 0, XID, 1, 0],   // RDMA_MSGP
+        &[XID, 1, 32, 3, 0, 0, 0],                    // RDMA_DONE
+        &[XID, 1, 32, 4, 9],                          // an error that does not decode
+        &[XID, 1, 32, 4, 1, 1],                       // the same, cut short
+        &[XID + 1, 1, 32, 4, 2],                      // an error for no call
+        &[XID + 1, 1, 32, 0, 0, 0, 0, XID + 1, 1],    // unknown XID
+        &[XID, 1, 32, 0, 0, 0, 0, XID + 1, 1],        // XIDs differ
+        &[XID, 1, 32, 0, 0, 0, 0],                    // no RPC message
+        &[XID, 1, 32, 0, 0, 0, 0, XID],               // half of one
+        &[XID, 1, 32, 0, 0, 0, 0, XID, 0, 0],         // a call in the reverse direction with an XID of ours
+        &[XID, 1, 32, 0, 0, 0, 0, XID, 2, 0],         // neither call nor reply
+        &[XID, 1, 32, 1, 1, 0, 7, 64, 0, 0, 0, 0, 0], // a Long call in the reverse direction
+        &[XID + 1, 1, 32, 1, 0, 0, 0],                // RDMA_NOMSG, unknown XID
+    ];
+    let mut facing = client();
+    facing.call(&Script::default());
+    facing.run();
+    let receives = facing.network.receives(End::A);
+    // Many times over: no such message costs a Receive.
+    for _ in 0..10 {
+        for words in bad {
+            facing.raw.send(words, &[]);
+            facing.run();
+        }
+    }
+    assert_eq!(facing.engine.conn.counters().discarded, 10 * bad.len() as u64);
+    assert_eq!(facing.network.receives(End::A), receives);
+    // Nothing was said in answer, and the credit values were no grants.
+    facing.raw.next();
+    assert_eq!(facing.raw.next(), None);
+    assert_eq!(facing.engine.conn.counters().credits_granted, 1);
+    facing.raw.send(&plain(XID, 8, 1, 0), &[0; 4]);
+    assert!(finished(&mut facing).is_some_and(|result| result.is_ok()));
+}
+
+/// RFC 8166 §4.5.1, §4.5.2: RDMA_ERROR ends the call.
+#[test]
+fn transport_errors() {
+    let errors = [
+        (vec![XID, 1, 7, 4, 1, 2, 3], CallFailure::VersionMismatch { low: 2, high: 3 }),
+        (vec![XID, 1, 7, 4, 2], CallFailure::ChunkError),
+    ];
+    for (words, failure) in errors {
+        let (mut facing, _) = with_sinks();
+        facing.raw.send(&words, &[]);
+        assert_eq!(finished(&mut facing).unwrap().unwrap_err(), failure);
+        assert_eq!(exposed(&facing), 0);
+        let counters = facing.engine.conn.counters();
+        assert_eq!((counters.errors_received, counters.credits_granted), (1, 7));
+    }
+}
+
+/// RFC 8166 §3.3.1, §3.3.3: one credit at first; then as granted, a grant of zero as one, one of 2^32 - 1 as asked for.
+#[test]
+fn credits() {
+    let mut facing = client();
+    for _ in 0..100 {
+        facing.call(&Script::default());
+    }
+    let mut xid = XID;
+    let mut in_flight = 0;
+    for (grant, allowed) in [(3, 1), (0, 3), (1, 1), (u32::MAX, 1), (2, 32), (2, 31)] {
+        facing.run();
+        while let Some(call) = facing.raw.next() {
+            assert_eq!(call[2], 32, "every call asks for credits");
+            in_flight += 1;
+        }
+        assert_eq!(in_flight, allowed, "before the grant of {grant}");
+        // RFC 8166 §3.3.1: a lower grant does not recall calls in flight.
+        let answers = if grant == 0 { 3 } else { 1 };
+        for n in 0..answers {
+            facing.raw.send(&plain(xid, grant, 1, 0), &[]);
+            xid += 1;
+            in_flight -= 1;
+            if n + 1 < answers {
+                facing.run();
+                assert!(facing.raw.next().is_none(), "one in flight too many");
+            }
+        }
+    }
+    assert_eq!(facing.engine.conn.counters().credits_granted, 2);
+}
+
+/// Replies match their calls by XID, in any order; a second reply to a call is none.
+#[test]
+fn replies_in_any_order() {
+    let mut facing = client();
+    let first = facing.call(&Script::default());
+    facing.run();
+    facing.raw.send(&plain(XID, 32, 1, 0), &[]);
+    facing.run();
+    assert_eq!(take_finished(&mut facing.engine).unwrap().0, first);
+    let ids: Vec<_> = (0..3).map(|_| facing.call(&Script::default())).collect();
+    facing.run();
+    for n in [2, 0, 0, 1] {
+        facing.raw.send(&plain(XID + 1 + n, 32, 1, 0), &[]);
+    }
+    facing.run();
+    let order: Vec<_> = std::iter::from_fn(|| take_finished(&mut facing.engine)).map(|(id, _)| id).collect();
+    assert_eq!(order, [ids[2], ids[0], ids[1]]);
+    assert_eq!(facing.engine.conn.counters().discarded, 1);
+}
+
+/// RFC 8166 §3.4.6, §4.3.2.2, §4.3.3: all the shapes in which a responder may return the chunks.
+#[test]
+fn returned_chunks() {
+    type Edit = fn(&[u32]) -> Vec<u32>;
+    let with = |call: &[u32], write: u32, reply: Option<u32>| {
+        let mut words = vec![XID, 1, 4, u32::from(reply.is_some_and(|len| len > 0)), 0];
+        words.extend([1, 1, call[7], write, call[9], call[10], 0]);
+        words.extend(reply.map_or(vec![0], |len| vec![1, 1, call[14], len, call[16], call[17]]));
+        words
+    };
+    let inline = [XID, 1, 0];
+    for (write, reply) in [(0, Some(0)), (0, None), (5000, Some(0)), (3, None), (7, Some(24)), (0, Some(5016))] {
+        let (mut facing, call) = with_sinks();
+        facing.raw.write(call[7], join(call[9], call[10]), &vec![7; write as usize]);
+        let mut words = with(&call, write, reply);
+        match reply {
+            Some(1..) => {
+                let payload: Vec<u8> = [XID, 1, 0, 1, 2, 3].iter().flat_map(|word: &u32| word.to_be_bytes()).collect();
+                facing.raw.write(call[14], join(call[16], call[17]), &payload);
+            }
+            _ => words.extend(inline),
+        }
+        facing.raw.send(&words, &[]);
+        let answer = finished(&mut facing).unwrap().unwrap();
+        assert_eq!(answer.writes[0].data, vec![7; write as usize]);
+        assert!(answer.writes[0].provided);
+        assert_eq!(&answer.payload.as_slice()[..8], &[0, 0, 0x10, 0, 0, 0, 0, 1]);
+        if let Some(len @ 1..) = reply {
+            assert_eq!((answer.format, answer.payload.as_slice().len()), (Format::Long, len as usize));
+        }
+        assert_eq!(exposed(&facing), 0);
+    }
+    // A responder that leaves the Write list out has used none of it.
+    let (mut facing, _) = with_sinks();
+    facing.raw.send(&[&[XID, 1, 4, 0, 0, 0, 0][..], &inline].concat(), &[]);
+    assert!(finished(&mut facing).unwrap().unwrap().writes[0].data.is_empty());
+
+    let bad: &[(&str, Edit)] = &[
+        ("a Read list", |c| [&[XID, 1, 4, 0, 1, 0, 9, 9, 0, 9, 0], &c[5..12], &[0, XID, 1, 0]].concat()),
+        ("two chunks", |c| [&[XID, 1, 4, 0, 0], &c[5..11], &c[5..12], &[0, XID, 1, 0]].concat()),
+        ("an empty chunk", |_| vec![XID, 1, 4, 0, 0, 1, 0, 0, 0, XID, 1, 0]),
+        ("two segments", |c| [&[XID, 1, 4, 0, 0, 1, 2], &c[7..11], &c[7..11], &[0, 0, XID, 1, 0]].concat()),
+        ("longer than provided", |c| [&[XID, 1, 4, 0, 0, 1, 1, c[7], 5001], &c[9..11], &[0, 0, XID, 1, 0]].concat()),
+        ("a length near 2^32", |c| [&[XID, 1, 4, 0, 0, 1, 1, c[7], u32::MAX], &c[9..11], &[0, 0, XID, 1, 0]].concat()),
+        ("another handle", |c| [&[XID, 1, 4, 0, 0, 1, 1, !c[7], 1], &c[9..11], &[0, 0, XID, 1, 0]].concat()),
+        ("another offset", |c| [&[XID, 1, 4, 0, 0, 1, 1, c[7], 1, !c[9], c[10]][..], &[0, 0, XID, 1, 0]].concat()),
+        ("a Reply chunk in use, RDMA_MSG", |c| [&[XID, 1, 4, 0, 0, 0], &c[12..18], &[XID, 1, 0]].concat()),
+        ("a Reply chunk of two segments", |c| [&[XID, 1, 4, 1, 0, 0, 1, 2], &c[14..18], &c[14..18]].concat()),
+        ("a Reply chunk too long", |c| [&[XID, 1, 4, 1, 0, 0, 1, 1, c[14], 5017], &c[16..18]].concat()),
+        ("RDMA_NOMSG without a Reply chunk", |_| vec![XID, 1, 4, 1, 0, 0, 0]),
+        ("RDMA_NOMSG with an unused one", |c| [&[XID, 1, 4, 1, 0, 0, 1, 1, c[14], 0], &c[16..18]].concat()),
+        // Nothing was written: the memory holds no reply to this call.
+        ("a Reply chunk without a reply", |c| [&[XID, 1, 4, 1, 0, 0], &c[12..18]].concat()),
+    ];
+    for (what, edit) in bad {
+        let (mut facing, call) = with_sinks();
+        facing.raw.send(&edit(&call), &[]);
+        let failure = finished(&mut facing).expect(what).expect_err(what);
+        assert!(matches!(failure, CallFailure::BadReply(_)), "{what}: {failure}");
+        assert_eq!(exposed(&facing), 0, "{what}");
+        assert!(facing.engine.conn.close_reason().is_none(), "{what}");
+    }
+}
+
+/// RFC 8166 §3.4.6: segments are filled one after the other.
+#[test]
+fn segments_in_order() {
+    for (lengths, ok) in [([1000, 1000, 500], true), ([1000, 7, 0], true), ([7, 1, 0], false), ([0, 1000, 0], false)] {
+        let mut config = EngineConfig::default();
+        config.max_segment_len = 1000;
+        let mut facing = Facing::new(Role::Client, config, true);
+        facing.call(&Script { results: vec![(0, 2500)], ..Script::default() });
+        facing.run();
+        let call = facing.raw.next().unwrap();
+        assert_eq!((call[6], call[8], call[12], call[16]), (3, 1000, 1000, 500));
+        let mut words = vec![XID, 1, 4, 0, 0];
+        words.extend(&call[5..19]);
+        for (n, length) in lengths.into_iter().enumerate() {
+            words[8 + 4 * n] = length;
+        }
+        words.extend([0, 0, XID, 1, 0]);
+        words.truncate(5 + 14 + 5);
+        words[19..].copy_from_slice(&[0, 0, XID, 1, 0]);
+        facing.raw.send(&words, &[]);
+        let result = finished(&mut facing).unwrap();
+        assert_eq!(result.is_ok(), ok, "{lengths:?}: {result:?}");
+        if let Ok(reply) = result {
+            assert_eq!(reply.writes[0].data.len() as u32, lengths.iter().sum::<u32>());
+        }
+    }
+}
+
+/// RFC 8797 §4.1: Send with Invalidate names a handle of the call that it answers, or the connection ends.
+#[test]
+fn remote_invalidation() {
+    let (mut facing, call) = with_sinks();
+    let mut reply = vec![XID, 1, 4, 0, 0, 0, 0, XID, 1, 0];
+    facing.raw.send_invalidating(&reply, &[], Some(Handle(call[7])));
+    assert!(finished(&mut facing).unwrap().is_ok());
+    assert_eq!((exposed(&facing), facing.engine.conn.counters().remote_invalidations), (0, 1));
+
+    // A handle of another call.
+    facing.call(&Script { results: vec![(0, 5000)], ..Script::default() });
+    facing.call(&Script { results: vec![(0, 5000)], ..Script::default() });
+    facing.run();
+    let (one, _two) = (facing.raw.next().unwrap(), facing.raw.next().unwrap());
+    reply[0] = XID + 2;
+    reply[7] = XID + 2;
+    facing.raw.send_invalidating(&reply, &[], Some(Handle(one[7])));
+    for _ in 0..2 {
+        let failure = finished(&mut facing).unwrap().unwrap_err();
+        let CallFailure::Closed { reason: CloseReason::PeerViolation(_), sent: true } = failure else {
+            panic!("{failure}")
+        };
+    }
+    assert!(facing.raw.disconnected());
+    assert!(matches!(facing.engine.events[..], [Event::Closed(CloseReason::PeerViolation(_))]));
+    assert_eq!(exposed(&facing), 0);
+}
+
+/// A cancelled call's memory is taken back at once; its XID and its credit are taken until the reply comes.
+#[test]
+fn cancellation() {
+    let (mut facing, call) = with_sinks();
+    let id = rpcrdma::engine::CallId(0);
+    facing.engine.conn.cancel_call(id);
+    assert!(matches!(finished(&mut facing), Some(Err(CallFailure::Cancelled { sent: true }))));
+    assert_eq!(exposed(&facing), 0);
+    assert_eq!(facing.engine.conn.counters().calls_abandoned, 1);
+    // A second time, nothing happens.
+    facing.engine.conn.cancel_call(id);
+    facing.call(&Script::default());
+    assert!(finished(&mut facing).is_none());
+    assert!(facing.raw.next().is_none(), "no credit");
+    // The reply comes late, invalidating what has been taken back already.
+    facing.raw.send_invalidating(&[XID, 1, 4, 0, 0, 0, 0, XID, 1, 0], &[], Some(Handle(call[7])));
+    facing.run();
+    assert_eq!(facing.engine.conn.counters().calls_abandoned, 0);
+    assert_eq!(facing.raw.next().expect("sent")[0], XID + 1);
+    assert!(facing.engine.conn.close_reason().is_none());
+
+    // Before it was sent.
+    let id = facing.call(&Script { inline: 9000, ..Script::default() });
+    facing.engine.conn.cancel_call(id);
+    assert!(matches!(finished(&mut facing), Some(Err(CallFailure::Cancelled { sent: false }))));
+    assert!(facing.raw.next().is_none());
+}
+
+/// Deadlines, of calls that wait for a credit and of calls in flight.
+#[test]
+fn deadlines() {
+    let mut facing = client();
+    let deadline = |secs| Some(Duration::from_secs(secs));
+    let sent = facing.call(&Script { reply_inline: 9000, deadline: deadline(3), ..Script::default() });
+    let queued = facing.call(&Script { inline: 9000, deadline: deadline(2), ..Script::default() });
+    facing.run();
+    assert_eq!(facing.engine.conn.poll_timeout(), Some(facing.now + Duration::from_secs(2)));
+    facing.now += Duration::from_secs(2);
+    facing.run();
+    let (id, result) = take_finished(&mut facing.engine).unwrap();
+    assert!(id == queued && matches!(result, Err(CallFailure::DeadlineExceeded { sent: false })));
+    facing.now += Duration::from_secs(1);
+    facing.run();
+    let (id, result) = take_finished(&mut facing.engine).unwrap();
+    assert!(id == sent && matches!(result, Err(CallFailure::DeadlineExceeded { sent: true })));
+    assert_eq!(exposed(&facing), 0);
+    assert_eq!(facing.engine.conn.poll_timeout(), None);
+}
+
+/// A lost connection ends every call, with what is known of it, after its memory is safe.
+#[test]
+fn loss() {
+    let (mut facing, _) = with_sinks();
+    facing.call(&Script { inline: 9000, ..Script::default() });
+    facing.network.cut();
+    let mut sent = [0, 1].map(|_| match finished(&mut facing).unwrap().unwrap_err() {
+        CallFailure::Closed { sent, .. } => sent,
+        other => panic!("{other}"),
+    });
+    sent.sort();
+    assert_eq!(sent, [false, true]);
+    assert!(matches!(facing.engine.events[..], [Event::Closed(CloseReason::Disconnected(_))]));
+    assert_eq!(exposed(&facing), 0);
+    // Later calls fail at once.
+    facing.call(&Script::default());
+    assert!(matches!(finished(&mut facing), Some(Err(CallFailure::Closed { sent: false, .. }))));
+}
+
+/// What cannot be sent fails by itself; the connection goes on.
+#[test]
+fn calls_that_cannot_be_sent() {
+    let mut config = EngineConfig::default();
+    config.max_segment_len = 64;
+    config.max_call_len = 1 << 20;
+    let mut facing = Facing::new(Role::Client, config, true);
+    let conn = &facing.engine.conn;
+    let now = facing.now;
+    let base = Script { args: vec![100, 100], reduce: true, results: vec![(0, 5000)], ..Script::default() };
+    let call = || base.outgoing(conn, now);
+    let mut bad = Vec::new();
+    bad.extend([("segments of a Read chunk", Script { args: vec![30_000], ..base.clone() }.outgoing(conn, now))]);
+    bad.extend([("segments of the reply", Script { results: vec![(0, 30_000)], ..base.clone() }.outgoing(conn, now))]);
+    bad.extend([("a reply of 2 MiB", Script { results: vec![(0, 2 << 20)], ..base.clone() }.outgoing(conn, now))]);
+    let mut odd = call();
+    odd.reduced[1].position += 1;
+    bad.push(("position", odd));
+    let mut beyond = call();
+    beyond.reduced[1].position = 1 << 32;
+    bad.push(("position", beyond));
+    let mut swapped = call();
+    swapped.reduced.swap(0, 1);
+    bad.push(("order", swapped));
+    let mut short = call();
+    short.message = rpcrdma::memory::MessageBuf::received(vec![0; 7].into(), 7);
+    bad.push(("no RPC message", short));
+    let mut landing = call();
+    landing.reply.chunks[0].landing = Some(vec![0; 4999].into());
+    bad.push(("landing buffer", landing));
+    for max_inline in [u64::MAX, u64::MAX - 3, 1 << 40] {
+        let mut unbounded = call();
+        unbounded.reply.max_inline = max_inline;
+        bad.push(("unbounded reply", unbounded));
+    }
+    let mut unbounded = call();
+    unbounded.reply.chunks[0].max_len = u64::MAX;
+    bad.push(("unbounded result", unbounded));
+    for (what, call) in bad {
+        facing.engine.conn.start_call(call);
+        let failure = finished(&mut facing).expect(what).expect_err(what);
+        assert!(matches!(failure, CallFailure::TooLarge(_)), "{what}: {failure}");
+        assert_eq!(exposed(&facing), 0);
+    }
+    assert_eq!(facing.engine.conn.counters().calls_queued, 0);
+    facing.call(&Script::default());
+    facing.run();
+    assert!(facing.raw.next().is_some());
+}
+
+/// A result lands in the caller's own memory; an argument is read from where it lies.
+#[test]
+fn no_copies() {
+    struct Own(Vec<u8>);
+    impl LandingMemory for Own {
+        fn as_slice(&self) -> &[u8] {
+            &self.0
+        }
+        fn as_mut_slice(&mut self) -> &mut [u8] {
+            &mut self.0
+        }
+    }
+    let mut facing = client();
+    let own = Own(vec![0; 10_000]);
+    let at = own.0.as_ptr();
+    let mut call = Script { results: vec![(0, 8000)], ..Script::default() }.outgoing(&facing.engine.conn, facing.now);
+    call.reply.chunks[0].landing = Some(PayloadBuf::from_memory(Box::new(own)));
+    facing.engine.conn.start_call(call);
+    facing.run();
+    let call = facing.raw.next().unwrap();
+    assert_eq!(call[8], 8000, "no more is exposed than the result may take");
+    facing.raw.write(call[7], join(call[9], call[10]), &[5; 6000]);
+    let [high, low] = split(join(call[9], call[10]));
+    facing.raw.send(&[XID, 1, 4, 0, 0, 1, 1, call[7], 6000, high, low, 0, 0, XID, 1, 0], &[]);
+    let reply = finished(&mut facing).unwrap().unwrap();
+    assert_eq!((reply.writes[0].data.as_ptr(), reply.writes[0].data.len()), (at, 6000));
+}
+
+/// RFC 8166 §4.3.2.3: small results come inline where they fit; an item of no octets gets no chunk.
+#[test]
+fn write_list_of_what_pays() {
+    let cases: [(&[u64], usize, &[u32]); 6] = [
+        (&[100], 0, &[]),
+        (&[0], 0, &[]),
+        (&[5000, 100, 0], 0, &[1]),
+        (&[0, 5000], 0, &[0, 1]),
+        (&[100, 5000], 0, &[1, 1]),
+        (&[1023], 4000, &[1]),
+    ];
+    for (maxima, reply_inline, segments) in cases {
+        let mut facing = client();
+        let results = maxima.iter().map(|&max| (0, max)).collect();
+        facing.call(&Script { results, reply_inline, ..Script::default() });
+        facing.run();
+        let call = facing.raw.next().unwrap();
+        let (mut at, mut counts) = (5, Vec::new());
+        while call[at] == 1 {
+            counts.push(call[at + 1]);
+            at += 2 + 4 * call[at + 1] as usize;
+        }
+        assert_eq!(counts, segments, "{maxima:?}");
+        assert_eq!(call[at + 1], 0, "no Reply chunk");
+    }
+}
+
+/// RFC 8166 §4.2.1: XIDs of calls in flight are not used again.
+#[test]
+fn xids_do_not_collide() {
+    let mut facing = client();
+    // The first call is never answered...
+    facing.call(&Script::default());
+    facing.run();
+    facing.raw.send(&plain(XID, 32, 1, 0), &[]);
+    facing.run();
+    let stuck = facing.call(&Script::default());
+    facing.run();
+    // ...while others come and go.
+    let mut seen = std::collections::HashSet::new();
+    for n in 0..100 {
+        facing.call(&Script::default());
+        facing.run();
+        while let Some(call) = facing.raw.next() {
+            assert!(seen.insert(call[0]), "XID used twice");
+            assert_eq!(call[7], call[0]);
+        }
+        facing.raw.send(&plain(XID + 2 + n, 32, 1, 0), &[]);
+        facing.run();
+        assert_ne!(take_finished(&mut facing.engine).map(|(id, _)| id), Some(stuck));
+    }
+}
