@@ -84,10 +84,10 @@ pub(super) fn encode<P: Procedure>(
     let mut chunks = SmallVec::new();
     for (index, &max_len) in bounds.chunks.iter().enumerate() {
         let landing = options.landing.get_mut(index).and_then(Option::take);
-        if let Some(memory) = &landing {
-            if (memory.len() as u64) < max_len {
-                return Err(CallError::Landing { procedure, index, len: memory.len(), needed: max_len });
-            }
+        if let Some(memory) = &landing
+            && (memory.len() as u64) < max_len
+        {
+            return Err(CallError::Landing { procedure, index, len: memory.len(), needed: max_len });
         }
         chunks.push(ResultChunk { max_len, landing });
     }

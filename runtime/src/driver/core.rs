@@ -271,10 +271,10 @@ impl<Q: QueuePair, U: Upcalls> Core<Q, U> {
     }
 
     fn check_closing(&mut self, now: Instant) {
-        if let Some(timeout) = self.config.idle_timeout {
-            if self.idle_at().is_some_and(|at| at <= now) {
-                self.close(CloseReason::Idle(timeout), now);
-            }
+        if let Some(timeout) = self.config.idle_timeout
+            && self.idle_at().is_some_and(|at| at <= now)
+        {
+            self.close(CloseReason::Idle(timeout), now);
         }
         match self.closing {
             Closing::Draining if self.is_idle() => {

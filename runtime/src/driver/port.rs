@@ -298,10 +298,10 @@ impl Port {
         let mut wakers = std::mem::take(&mut inner.closed_wakers);
         let mut unsent = vec![false; inner.slots.len()];
         for command in &commands {
-            if let Command::Start { slot, .. } = command {
-                if let Some(unsent) = unsent.get_mut(slot.0 as usize) {
-                    *unsent = true;
-                }
+            if let Command::Start { slot, .. } = command
+                && let Some(unsent) = unsent.get_mut(slot.0 as usize)
+            {
+                *unsent = true;
             }
         }
         for (state, unsent) in inner.slots.iter_mut().zip(unsent) {

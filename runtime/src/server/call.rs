@@ -150,6 +150,8 @@ impl Call {
     /// # Errors
     /// The answer that malformed ones get: GARBAGE_ARGS (RFC 8166 §4.5.2), or ERR_CHUNK where a Read chunk stands for
     /// what is not eligible (RFC 8166 §6.1).
+    // An answer is moved once, and rarely; boxed, every answer would be allocated.
+    #[allow(clippy::result_large_err)]
     pub fn decode<P: Procedure>(&self) -> Result<P::Args, Reply> {
         self.try_decode::<P>().map_err(|error| {
             tracing::info!(

@@ -86,6 +86,8 @@ struct Handler {
 }
 
 impl Handler {
+    // As `Call::decode`.
+    #[allow(clippy::result_large_err)]
     fn begin(service: Arc<dyn Service>, call: Call, xid: u32, connection: Arc<Connection>) -> Result<Self, Answer> {
         match catch_unwind(AssertUnwindSafe(|| service.dispatch(call))) {
             Ok(future) => Ok(Self { future, service, xid, connection }),

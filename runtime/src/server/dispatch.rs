@@ -21,6 +21,8 @@ pub(super) struct Registry {
 }
 
 /// What a call's header leads to.
+// Taken apart where it is returned: never stored.
+#[allow(clippy::large_enum_variant)]
 pub(super) enum Route {
     /// Its service.
     To(Arc<dyn Service>, Call),

@@ -9,9 +9,7 @@ pub use url::{Scheme, Url, UrlError};
 use crate::provider::iwarp::{IwarpConfig, IwarpConnector, IwarpListener};
 
 fn iwarp_config(url: &Url) -> IwarpConfig {
-    let mut config = IwarpConfig::default();
-    config.crc = url.crc();
-    config
+    IwarpConfig { crc: url.crc(), ..IwarpConfig::default() }
 }
 
 /// The connector that an `iwarp://` URL asks for.

@@ -1,0 +1,455 @@
+//! Servers: programs and versions, limits, ends; and clients that lose theirs.
+#![allow(missing_docs)]
+
+mod net_support;
+
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use net_support::*;
+use rpcrdma::{
+    client::{CallError, CallOptions, Channel, ConnectError, Reconnect},
+    config::ConnectionConfig,
+    engine::{CallFailure, CloseReason},
+    rpc::{AuthFailure, AuthStat, Authenticated, Authenticator, CallHeader, Credential, OpaqueAuth, RpcError},
+    server::{BindError, Call, ReplyFuture, Server, Service},
+    service::{Procedure, ReplyBounds},
+};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+/// Procedure 0 of any program and version.
+macro_rules! null_of {
+    ($name:ident, $program:expr, $version:expr) => {
+        #[derive(Debug)]
+        struct $name;
+        impl Procedure for $name {
+            const PROGRAM: u32 = $program;
+            const VERSION: u32 = $version;
+            const NUMBER: u32 = 0;
+            const NAME: &'static str = stringify!($name);
+            type Args = ();
+            type Reply = ();
+            fn reply_bounds(_args: &()) -> ReplyBounds {
+                ReplyBounds::default()
+            }
+        }
+    };
+}
+null_of!(OtherProgram, PROGRAM + 1, 1);
+null_of!(LowVersion, PROGRAM, 1);
+null_of!(HighVersion, PROGRAM, 4);
+
+/// Version 4 of the test's program, and version 1 of the next: procedure 0 only.
+struct Small(u32, u32);
+
+impl Service for Small {
+    fn program(&self) -> u32 {
+        self.0
+    }
+    fn version(&self) -> u32 {
+        self.1
+    }
+    fn name(&self) -> &'static str {
+        "SMALL"
+    }
+    fn dispatch(&self, call: Call) -> ReplyFuture {
+        Box::pin(async move {
+            match call.decode::<Null>() {
+                Ok(()) => call.finish::<Null>(Ok(())),
+                Err(reply) => reply,
+            }
+        })
+    }
+}
+
+fn rpc_error(error: CallError) -> RpcError {
+    match error {
+        CallError::Rpc { source, .. } => source,
+        other => panic!("{other}"),
+    }
+}
+
+async fn programs_and_versions(transport: Transport) {
+    let server = Server::builder().service(Small(PROGRAM, 4)).service(TestService::default());
+    let running = transport.serve(server).await;
+    let channel = running.connect(Channel::builder()).await;
+    call::<Null>(&channel, &()).await.unwrap();
+    call::<HighVersion>(&channel, &()).await.unwrap();
+    let error = call::<OtherProgram>(&channel, &()).await.unwrap_err();
+    assert!(error.is_retry_safe());
+    assert_eq!(rpc_error(error), RpcError::ProgramUnavailable);
+    let error = call::<LowVersion>(&channel, &()).await.unwrap_err();
+    assert_eq!(rpc_error(error), RpcError::ProgramMismatch { low: VERSION, high: 4 });
+
+    let twice = Server::builder().service(Small(1, 1)).service(Small(1, 1)).listen("iwarp://127.0.0.1:0");
+    assert!(matches!(twice.bind().await, Err(BindError::Twice { program: 1, version: 1 })));
+    assert!(matches!(Server::builder().service(Small(1, 1)).bind().await, Err(BindError::NoListener)));
+    let unknown = Server::builder().listen("rdma://127.0.0.1:0").bind().await.unwrap_err().to_string();
+    assert!(unknown.contains("built in: iwarp"), "{unknown}");
+}
+
+/// Lets in user 7 only.
+#[derive(Debug)]
+struct UserSeven;
+
+impl Authenticator for UserSeven {
+    fn authenticate(&self, call: &CallHeader) -> Result<Authenticated, AuthFailure> {
+        match Credential::from_opaque(&call.credential)? {
+            credential @ Credential::Sys(_) => {
+                let Credential::Sys(parms) = &credential else { unreachable!() };
+                match parms.uid {
+                    7 => Ok(Authenticated { credential, verifier: OpaqueAuth::none() }),
+                    _ => Err(AuthStat::AuthRejectedcred.into()),
+                }
+            }
+            _ => Err(AuthStat::AuthTooweak.into()),
+        }
+    }
+}
+
+async fn credentials(transport: Transport) {
+    let running = transport.serve(Server::builder().service(TestService::default()).authenticator(UserSeven)).await;
+    let user = |uid| Credential::sys("client", uid, 1, [2, 3]).to_opaque().unwrap();
+    let channel = running.connect(Channel::builder().credential(user(7))).await;
+    call::<Null>(&channel, &()).await.unwrap();
+    let as_other = CallOptions::new().credential(user(8));
+    let error = channel.call::<Null>(&(), as_other).await.unwrap_err();
+    assert_eq!(rpc_error(error), RpcError::Authentication(AuthStat::AuthRejectedcred.into()));
+    let nobody = CallOptions::new().credential(OpaqueAuth::none());
+    let error = channel.call::<Null>(&(), nobody).await.unwrap_err();
+    assert_eq!(rpc_error(error), RpcError::Authentication(AuthStat::AuthTooweak.into()));
+}
+
+/// Calls under way are finished and answered, later ones are not begun.
+async fn shutdown_with_calls_under_way(transport: Transport) {
+    let (running, state, channel) = start(transport).await;
+    call::<Null>(&channel, &()).await.unwrap();
+    let idle = running.connect(Channel::builder()).await;
+    let under_way = tokio::spawn({
+        let channel = channel.clone();
+        async move { call::<Gate>(&channel, &3).await }
+    });
+    state.wait_begun(1).await;
+    running.handle.shutdown();
+    eventually(|| idle.closed().is_some()).await;
+    assert!(running.try_connect(Channel::builder().connect_timeout(Duration::from_millis(500))).await.is_err());
+    assert!(!running.task.is_finished());
+    let late = tokio::spawn({
+        let channel = channel.clone();
+        async move { call::<Gate>(&channel, &4).await }
+    });
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    state.gate.add_permits(10);
+    assert_eq!(under_way.await.unwrap().unwrap(), 3);
+    assert!(late.await.unwrap().unwrap_err().is_connection_loss());
+    running.task.await.unwrap();
+    assert_eq!(state.begun.load(Ordering::SeqCst), 1);
+}
+
+/// What takes longer than the grace period is cut off.
+async fn shutdown_out_of_grace(transport: Transport) {
+    let (running, state, channel) = start(transport).await;
+    let under_way = tokio::spawn({
+        let channel = channel.clone();
+        async move { call::<Gate>(&channel, &3).await }
+    });
+    state.wait_begun(1).await;
+    let begin = Instant::now();
+    running.handle.shutdown_within(Duration::from_millis(50));
+    running.task.await.unwrap();
+    assert!(begin.elapsed() >= Duration::from_millis(50) && begin.elapsed() < Duration::from_secs(10));
+    let error = under_way.await.unwrap().unwrap_err();
+    assert!(matches!(error, CallError::Transport { failure: CallFailure::Closed { sent: true, .. }, .. }), "{error}");
+    // Nobody waits at the gate any more.
+    state.gate.add_permits(1);
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    assert_eq!(state.finished.load(Ordering::SeqCst), 0);
+}
+
+/// A client goes away in the middle of a call: its handler ends as if it had not.
+async fn client_gone(transport: Transport) {
+    let (running, state, channel) = start(transport).await;
+    let under_way = tokio::spawn({
+        let channel = channel.clone();
+        async move { call::<Gate>(&channel, &3).await }
+    });
+    state.wait_begun(1).await;
+    under_way.abort();
+    let _ = under_way.await;
+    drop(channel);
+    eventually(|| running.handle.connections().is_empty()).await;
+    assert_eq!(state.finished.load(Ordering::SeqCst), 0);
+    state.gate.add_permits(1);
+    eventually(|| state.finished.load(Ordering::SeqCst) == 1).await;
+    let second = running.connect(Channel::builder()).await;
+    call::<Null>(&second, &()).await.unwrap();
+}
+
+/// The server goes away: every call under way says so, and whether it was sent; with `on_demand` the next one connects
+/// anew, and idempotent ones are made again by themselves.
+async fn server_gone(transport: Transport) {
+    let service = TestService::default();
+    let state = Arc::clone(&service.0);
+    let running = transport.serve(Server::builder().service(service.clone())).await;
+    let reconnect = Reconnect::OnDemand {
+        min_backoff: Duration::from_millis(1),
+        max_backoff: Duration::from_millis(20),
+        retries: 200,
+    };
+    let channel = running.connect(Channel::builder().reconnect(reconnect)).await;
+    call::<Null>(&channel, &()).await.unwrap();
+    let gated = tokio::spawn({
+        let channel = channel.clone();
+        async move { call::<Gate>(&channel, &3).await }
+    });
+    let slept = tokio::spawn({
+        let channel = channel.clone();
+        async move { call::<Sleep>(&channel, &200).await }
+    });
+    state.wait_begun(2).await;
+    running.handle.shutdown_within(Duration::ZERO);
+    running.task.await.unwrap();
+    // Not idempotent, and sent: its caller has to decide.
+    let error = gated.await.unwrap().unwrap_err();
+    assert!(error.is_connection_loss() && !error.is_retry_safe(), "{error}");
+    // Idempotent, and made again; but nobody is there yet.
+    let error = slept.await.unwrap().unwrap_err();
+    assert!(matches!(error, CallError::Connect { .. }), "{error}");
+    assert!(error.is_retry_safe());
+
+    let server = Server::builder().service(service);
+    let server = match &running.transport {
+        Transport::Sim(fabric) => server.listen_with(fabric.listen(running.addr.port()).unwrap()),
+        Transport::Iwarp => server.listen(format!("iwarp://{}", running.addr)),
+    };
+    let server = server.bind().await.unwrap();
+    tokio::spawn(server.serve());
+    // Its back-off may not be over.
+    tokio::time::sleep(Duration::from_millis(30)).await;
+    call::<Null>(&channel, &()).await.unwrap();
+    assert_eq!(channel.closed(), None);
+}
+
+async fn no_reconnect(transport: Transport) {
+    let (running, _state, channel) = start(transport).await;
+    call::<Null>(&channel, &()).await.unwrap();
+    running.handle.shutdown();
+    running.task.await.unwrap();
+    eventually(|| channel.closed().is_some()).await;
+    let error = call::<Null>(&channel, &()).await.unwrap_err();
+    assert!(error.is_connection_loss() && error.is_retry_safe(), "{error}");
+}
+
+async fn most_connections(transport: Transport) {
+    let running = transport.serve(Server::builder().service(TestService::default()).max_connections(2)).await;
+    let first = running.connect(Channel::builder()).await;
+    let second = running.connect(Channel::builder()).await;
+    call::<Null>(&first, &()).await.unwrap();
+    call::<Null>(&second, &()).await.unwrap();
+    let third = running.try_connect(Channel::builder().connect_timeout(Duration::from_secs(1))).await;
+    assert!(matches!(third, Err(ConnectError::Setup { .. })), "{third:?}");
+    drop(first);
+    eventually(|| running.handle.connections().len() == 1).await;
+    let fourth = running.connect(Channel::builder()).await;
+    call::<Null>(&fourth, &()).await.unwrap();
+}
+
+async fn many_connections(transport: Transport) {
+    let running = transport.serve(Server::builder().service(TestService::default())).await;
+    let running = Arc::new(running);
+    let mut clients = tokio::task::JoinSet::new();
+    for n in 0..40_u32 {
+        let running = Arc::clone(&running);
+        clients.spawn(async move {
+            let channel = running.connect(Channel::builder()).await;
+            for m in 0..5 {
+                let got = call::<Get>(&channel, &Range(n + m, 10_000)).await.unwrap();
+                assert_eq!(got.0, pattern(n + m, 10_000));
+            }
+            channel.close().await;
+        });
+    }
+    while let Some(client) = clients.join_next().await {
+        client.unwrap();
+    }
+    eventually(|| running.handle.connections().is_empty()).await;
+}
+
+async fn idle_connections(transport: Transport) {
+    let service = TestService::default();
+    let state = Arc::clone(&service.0);
+    let server = Server::builder().service(service).idle_timeout(Duration::from_millis(100));
+    let running = transport.serve(server).await;
+    let channel = running.connect(Channel::builder()).await;
+    let under_way = tokio::spawn({
+        let channel = channel.clone();
+        async move { call::<Gate>(&channel, &3).await }
+    });
+    state.wait_begun(1).await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert_eq!(channel.closed(), None, "a call is under way");
+    state.gate.add_permits(1);
+    under_way.await.unwrap().unwrap();
+    eventually(|| channel.closed().is_some()).await;
+    eventually(|| running.handle.connections().is_empty()).await;
+
+    let mut config = ConnectionConfig::default();
+    config.idle_timeout = Some(Duration::from_millis(50));
+    let running = running.transport.serve(Server::builder().service(TestService::default())).await;
+    let channel = running.connect(Channel::builder().connection(config)).await;
+    call::<Null>(&channel, &()).await.unwrap();
+    eventually(|| channel.closed() == Some(CloseReason::Idle(Duration::from_millis(50)))).await;
+}
+
+/// What one client's calls hold is bounded; they all get through all the same.
+async fn pulled_memory(transport: Transport) {
+    let service = TestService::default();
+    let running = transport.serve(Server::builder().service(service).max_pulled(300_000)).await;
+    let channel = running.connect(Channel::builder()).await;
+    call::<Null>(&channel, &()).await.unwrap();
+    let data = Data(Bytes::from(pattern(1, 100_000)));
+    let mut calls = tokio::task::JoinSet::new();
+    for _ in 0..20 {
+        let (channel, data) = (channel.clone(), data.clone());
+        calls.spawn(async move { call::<Put>(&channel, &data).await.unwrap() });
+    }
+    let results = calls.join_all().await;
+    assert!(results.windows(2).all(|pair| pair[0] == pair[1]) && results.len() == 20);
+}
+
+/// Room for calls is bounded, and waiting for it ends with the deadline.
+async fn deadline_before_there_is_room(transport: Transport) {
+    let (running, state, _) = start(transport).await;
+    let channel = running.connect(Channel::builder().max_calls(1)).await;
+    let first = tokio::spawn({
+        let channel = channel.clone();
+        async move { call::<Gate>(&channel, &1).await }
+    });
+    state.wait_begun(1).await;
+    let options = CallOptions::new().timeout(Duration::from_millis(30));
+    let error = channel.call::<Null>(&(), options).await.unwrap_err();
+    assert!(
+        matches!(error, CallError::Transport { failure: CallFailure::DeadlineExceeded { sent: false }, .. }),
+        "{error}"
+    );
+    state.gate.add_permits(1);
+    first.await.unwrap().unwrap();
+    call::<Null>(&channel, &()).await.unwrap();
+}
+
+macro_rules! over {
+    ($($name:ident)*) => {
+        mod sim {
+            $(#[tokio::test]
+            async fn $name() {
+                super::timed(super::$name(super::Transport::sim())).await;
+            })*
+        }
+        mod iwarp {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() {
+                super::timed(super::$name(super::Transport::Iwarp)).await;
+            })*
+        }
+    };
+}
+
+over! {
+    programs_and_versions credentials shutdown_with_calls_under_way shutdown_out_of_grace client_gone server_gone
+    no_reconnect most_connections many_connections idle_connections pulled_memory deadline_before_there_is_room
+}
+
+#[tokio::test]
+async fn nobody_there() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap();
+    drop(listener);
+    let error = Channel::connect(&format!("iwarp://{addr}")).await.unwrap_err();
+    assert!(matches!(error, ConnectError::Setup { peer, .. } if peer == addr), "{error}");
+    assert!(matches!(Channel::connect("nonsense").await, Err(ConnectError::Url(_))));
+    assert!(matches!(Channel::connect("iwarp://no.such.host.invalid:1").await, Err(ConnectError::Resolve { .. })));
+}
+
+/// Something else answers: a server of another protocol, one that says nothing, one that hangs up.
+#[tokio::test]
+async fn something_else_answers() {
+    for greeting in [Some(&b"SSH-2.0-OpenSSH_9.2 and some more text than a frame has\r\n"[..]), Some(&[]), None] {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("iwarp://{}", listener.local_addr().unwrap());
+        let other = tokio::spawn(async move {
+            loop {
+                let (mut socket, _) = listener.accept().await.unwrap();
+                if let Some(greeting) = greeting {
+                    socket.write_all(greeting).await.unwrap();
+                    let mut sink = Vec::new();
+                    let _ = socket.read_to_end(&mut sink).await;
+                }
+            }
+        });
+        let builder = Channel::builder().connect_timeout(Duration::from_millis(300));
+        let error = timed(builder.connect(&url)).await.unwrap_err();
+        assert!(matches!(error, ConnectError::Setup { .. }), "{error}");
+        other.abort();
+    }
+}
+
+/// A client that connects and says nothing does not keep a place for ever.
+#[tokio::test]
+async fn silent_client() {
+    let server =
+        Server::builder().service(TestService::default()).max_connections(1).setup_timeout(Duration::from_millis(50));
+    let running = Transport::Iwarp.serve(server).await;
+    let mut silent = tokio::net::TcpStream::connect(running.addr).await.unwrap();
+    let mut sink = Vec::new();
+    timed(silent.read_to_end(&mut sink)).await.ok();
+    let channel = timed(async {
+        loop {
+            match running.try_connect(Channel::builder()).await {
+                Ok(channel) => return channel,
+                Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+            }
+        }
+    })
+    .await;
+    call::<Null>(&channel, &()).await.unwrap();
+}
+
+/// Garbage on an established TCP connection ends that connection and no other.
+#[tokio::test]
+async fn garbage_client() {
+    let running = Transport::Iwarp.serve(Server::builder().service(TestService::default())).await;
+    let channel = running.connect(Channel::builder()).await;
+    let mut client = tokio::net::TcpStream::connect(running.addr).await.unwrap();
+    let _ = client.write_all(&[0xa5; 4096]).await;
+    let mut sink = Vec::new();
+    timed(client.read_to_end(&mut sink)).await.ok();
+    call::<Null>(&channel, &()).await.unwrap();
+    assert_eq!(running.handle.connections().len(), 1);
+}
+
+/// IPv6, a name, options in URLs.
+#[tokio::test]
+async fn urls() {
+    let server = Server::builder()
+        .service(TestService::default())
+        .listen("iwarp://[::1]:0?crc=off")
+        .listen("iwarp://127.0.0.1:0")
+        .bind()
+        .await
+        .unwrap();
+    let addrs = server.local_addrs();
+    tokio::spawn(server.serve());
+    for url in [
+        format!("iwarp://{}", addrs[0]),
+        format!("iwarp://{}?crc=off", addrs[0]),
+        format!("iwarp://localhost:{}", addrs[1].port()),
+    ] {
+        let channel = Channel::connect(&url).await.unwrap_or_else(|error| panic!("{url}: {error}"));
+        assert_eq!(call::<Get>(&channel, &Range(1, 9000)).await.unwrap().0, pattern(1, 9000));
+        let info = channel.info();
+        assert!(info.remote_invalidation && info.send_threshold == 4096 && info.receive_threshold == 4096, "{info:?}");
+    }
+}
