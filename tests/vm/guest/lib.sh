@@ -48,7 +48,7 @@ stop() {
   eventually 5 ended_process "$pid" || kill -9 "$pid" 2>/dev/null || true
   wait "$pid" 2>/dev/null || true
 }
-ended_process() { [ ! -e "/proc/$1/status" ] || grep -q '^State:.Z' "/proc/$1/status"; }
+ended_process() { [ ! -e "/proc/$1/status" ] || grep -qs '^State:.Z' "/proc/$1/status"; }
 last_words() { grep -v '^$' "$SCRATCH/$1.out" | tail -n 1; }
 
 # eventually SECONDS COMMAND..: until it succeeds
@@ -74,7 +74,7 @@ try() {
 
 # capture NAME: packets between the guest's own addresses to NAME.pcap beside the case's log
 capture() {
-  start tcpdump tcpdump -i lo -s 0 -U --immediate-mode -w "$SCRATCH/$1.pcap"
+  start tcpdump tcpdump -Z root -i lo -s 0 -U --immediate-mode -w "$SCRATCH/$1.pcap"
   CAPTURE=$1
   eventually 10 grep -q 'listening on' "$SCRATCH/tcpdump.out"
 }
