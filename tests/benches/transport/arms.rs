@@ -66,7 +66,7 @@ pub async fn serve(addresses: mpsc::Sender<Addresses>) {
         .bind()
         .await
         .expect("the server binds");
-    let rpc = server.urls().first().cloned().expect("one address");
+    let rpc = format!("iwarp://{}", server.local_addrs()[0]);
     let found =
         Addresses { echo: echo.local_addr().expect("bound"), bulk: bulk.local_addr().expect("bound"), rpc };
     addresses.send(found).expect("the client waits for it");
