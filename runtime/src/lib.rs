@@ -19,6 +19,8 @@ pub mod service;
 pub mod transport;
 pub mod xdr;
 
+pub use rpcrdma_macros::{XdrDecode, XdrEncode, include_xdr, service, xdr};
+
 #[doc(hidden)]
 pub mod __private {
     //! What generated code needs of other crates, so that its users need not depend on them.

@@ -3,6 +3,7 @@
 pub mod ast;
 mod build_script;
 mod compiler;
+pub mod derive;
 pub mod diag;
 pub mod emit;
 pub mod extract;

@@ -131,6 +131,22 @@ impl Facts {
         }
     }
 
+    /// Whether an item of the type `T` that is not counted can be eligible: it is no union (RFC 8166 §6.1), holds no
+    /// eligible item, and has a fixed length, without which its reader would not know what a chunk has to hold.
+    #[must_use]
+    pub const fn can_be_placed<T: XdrType + ?Sized>() -> bool {
+        !T::IS_UNION && Self::has_fixed_len::<T>()
+    }
+
+    /// Whether every value of the type `T` takes as many octets, and none of them can be reduced.
+    #[must_use]
+    pub const fn has_fixed_len<T: XdrType + ?Sized>() -> bool {
+        match T::MAX_LEN {
+            Some(most) => matches!(T::MAX_DDP_ITEMS, Some(0)) && most == T::MIN_LEN as u64,
+            None => false,
+        }
+    }
+
     /// Of this item, marked as eligible for direct data placement: all but the count of a `counted` one can leave the
     /// payload stream.
     #[must_use]

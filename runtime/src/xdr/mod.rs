@@ -51,6 +51,8 @@ pub trait XdrType {
     const MAX_INLINE: Option<u64>;
     /// Most DDP-eligible items in one value; `None` when unbounded.
     const MAX_DDP_ITEMS: Option<u32>;
+    /// Whether it is a discriminated union, optional data included: never eligible itself (RFC 8166 §6.1).
+    const IS_UNION: bool = false;
 }
 
 /// A type that can be written as XDR.

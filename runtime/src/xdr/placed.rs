@@ -3,7 +3,8 @@
 use bytes::Bytes;
 
 use super::{
-    DecodeError, DecodeErrorKind, Decoder, EncodeError, FlatSink, Sink, XdrDecode, XdrEncode, XdrString,
+    DecodeError, DecodeErrorKind, Decoder, EncodeError, Facts, FlatSink, Sink, XdrDecode, XdrEncode, XdrString,
+    XdrType,
     primitive::{check_exact, check_max, fixed_len, take_elements},
     put_elements, put_opaque_fixed, take_array_fixed, take_opaque_fixed,
 };
@@ -100,12 +101,20 @@ impl<T: XdrEncode> Contents for Elements<'_, T> {
     }
 }
 
-/// Octets of an eligible type's encoding. Only one of fixed length, without eligible items of its own, can be
-/// eligible: its length has to be known before it is read (RFC 8166 §6.1 leaves that to the count of counted items).
-const fn placed_len<T: super::XdrType>() -> usize {
+/// Octets of an eligible item. The compiler refuses types that cannot be eligible.
+const fn value_len<T: XdrType>() -> usize {
+    assert!(
+        Facts::can_be_placed::<T>(),
+        "a DDP-eligible item that is not opaque must have a fixed length, be no union and hold no eligible items"
+    );
+    T::MIN_LEN
+}
+
+/// Octets of an element of an eligible array.
+const fn element_len<T: XdrType>() -> usize {
     match fixed_len::<T>() {
         Some(len) => len,
-        None => panic!("a DDP-eligible item that is not opaque must have a fixed length and no eligible items inside"),
+        None => panic!("the elements of a DDP-eligible array must have a fixed length and hold no eligible items"),
     }
 }
 
@@ -114,7 +123,7 @@ const fn placed_len<T: super::XdrType>() -> usize {
 /// # Errors
 /// As the item's.
 pub fn put_ddp_value<T: XdrEncode, S: Sink + ?Sized>(sink: &mut S, value: &T) -> Result<(), EncodeError> {
-    put_placed(sink, const { placed_len::<T>() }, &Value(value))
+    put_placed(sink, const { value_len::<T>() }, &Value(value))
 }
 
 /// Reads a DDP-eligible item of any type whose encoding has a fixed length.
@@ -122,20 +131,17 @@ pub fn put_ddp_value<T: XdrEncode, S: Sink + ?Sized>(sink: &mut S, value: &T) ->
 /// # Errors
 /// As the item's, and when a chunk does not fit.
 pub fn take_ddp_value<T: XdrDecode>(decoder: &mut Decoder<'_>) -> Result<T, DecodeError> {
-    take_placed(decoder, const { placed_len::<T>() }, T::decode)
+    take_placed(decoder, const { value_len::<T>() }, T::decode)
 }
 
-/// Writes a DDP-eligible `opaque x[N]` that is kept as an array.
-///
-/// # Errors
-/// None: as its siblings.
-pub fn put_ddp_octets<S: Sink + ?Sized>(sink: &mut S, octets: &[u8]) -> Result<(), EncodeError> {
-    if sink.would_reduce(octets.len()) && sink.reduce(&Bytes::copy_from_slice(octets)) {
-        return Ok(());
+/// Writes a DDP-eligible `opaque x[N]` that is kept as an array: copied where the sink takes it.
+pub fn put_ddp_octets<S: Sink + ?Sized>(sink: &mut S, octets: &[u8]) {
+    if !sink.would_reduce(octets.len()) {
+        sink.keep(octets.len());
+        put_opaque_fixed(sink, octets);
+    } else if !sink.reduce(&Bytes::copy_from_slice(octets)) {
+        put_opaque_fixed(sink, octets);
     }
-    sink.keep(octets.len());
-    put_opaque_fixed(sink, octets);
-    Ok(())
 }
 
 /// Reads a DDP-eligible `opaque x[N]` into an array.
@@ -202,7 +208,7 @@ pub fn take_ddp_array_exact<T: XdrDecode>(decoder: &mut Decoder<'_>, len: u32) -
 /// # Errors
 /// As the element's.
 pub fn put_ddp_elements<T: XdrEncode, S: Sink + ?Sized>(sink: &mut S, elements: &[T]) -> Result<(), EncodeError> {
-    let len = const { placed_len::<T>() }.saturating_mul(elements.len());
+    let len = const { element_len::<T>() }.saturating_mul(elements.len());
     put_placed(sink, len, &Elements(elements))
 }
 
@@ -217,7 +223,7 @@ pub fn take_ddp_array_fixed<T: XdrDecode, const N: usize>(decoder: &mut Decoder<
 
 /// Octets of `count` elements.
 fn elements_octets<T: XdrDecode>(decoder: &Decoder<'_>, count: usize) -> Result<usize, DecodeError> {
-    let len = const { placed_len::<T>() };
+    let len = const { element_len::<T>() };
     len.checked_mul(count).ok_or_else(|| decoder.error(DecodeErrorKind::Invalid("array too long")))
 }
 

@@ -4,8 +4,8 @@ use arrayvec::ArrayVec;
 use bytes::Bytes;
 
 use super::{
-    DecodeError, DecodeErrorKind, Decoder, EncodeError, PathSegment, Sink, XdrDecode, XdrEncode, XdrString, XdrType,
-    bounds::add, padded_len,
+    DecodeError, DecodeErrorKind, Decoder, EncodeError, Facts, PathSegment, Sink, XdrDecode, XdrEncode, XdrString,
+    XdrType, bounds::add, padded_len,
 };
 
 /// No maximum, as in `opaque data<>`: 2^32 - 1 (RFC 4506 §4.10).
@@ -257,6 +257,7 @@ impl<T: XdrType> XdrType for Option<T> {
     const MAX_LEN: Option<u64> = add(Some(4), T::MAX_LEN);
     const MAX_INLINE: Option<u64> = add(Some(4), T::MAX_INLINE);
     const MAX_DDP_ITEMS: Option<u32> = T::MAX_DDP_ITEMS;
+    const IS_UNION: bool = true;
 }
 
 impl<T: XdrEncode> XdrEncode for Option<T> {
@@ -284,6 +285,7 @@ impl<T: XdrType> XdrType for Box<T> {
     const MAX_LEN: Option<u64> = T::MAX_LEN;
     const MAX_INLINE: Option<u64> = T::MAX_INLINE;
     const MAX_DDP_ITEMS: Option<u32> = T::MAX_DDP_ITEMS;
+    const IS_UNION: bool = T::IS_UNION;
 }
 
 impl<T: XdrEncode> XdrEncode for Box<T> {
@@ -302,6 +304,43 @@ impl<T: XdrDecode> XdrDecode for Box<T> {
         T::decode(decoder).map(Box::new)
     }
 }
+
+macro_rules! tuple {
+    ($($name:ident $index:tt),*) => {
+        /// Several arguments of a procedure travel as their concatenation.
+        impl<$($name: XdrType),*> XdrType for ($($name,)*) {
+            const MIN_LEN: usize = Facts::EMPTY$(.then(Facts::of::<$name>()))*.min_len;
+            const MAX_LEN: Option<u64> = Facts::EMPTY$(.then(Facts::of::<$name>()))*.max_len;
+            const MAX_INLINE: Option<u64> = Facts::EMPTY$(.then(Facts::of::<$name>()))*.max_inline;
+            const MAX_DDP_ITEMS: Option<u32> = Facts::EMPTY$(.then(Facts::of::<$name>()))*.max_ddp_items;
+        }
+
+        impl<$($name: XdrEncode),*> XdrEncode for ($($name,)*) {
+            fn encoded_len(&self) -> usize {
+                0 $(+ self.$index.encoded_len())*
+            }
+
+            fn encode<Out: Sink + ?Sized>(&self, sink: &mut Out) -> Result<(), EncodeError> {
+                $(self.$index.encode(sink)?;)*
+                Ok(())
+            }
+        }
+
+        impl<$($name: XdrDecode),*> XdrDecode for ($($name,)*) {
+            fn decode(decoder: &mut Decoder<'_>) -> Result<Self, DecodeError> {
+                Ok(($(decoder.read::<$name>()?,)*))
+            }
+        }
+    };
+}
+
+tuple!(A 0, B 1);
+tuple!(A 0, B 1, C 2);
+tuple!(A 0, B 1, C 2, D 3);
+tuple!(A 0, B 1, C 2, D 3, E 4);
+tuple!(A 0, B 1, C 2, D 3, E 4, F 5);
+tuple!(A 0, B 1, C 2, D 3, E 4, F 5, G 6);
+tuple!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7);
 
 impl<T: XdrType> XdrType for Vec<T> {
     const MIN_LEN: usize = 4;

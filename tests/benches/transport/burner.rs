@@ -21,7 +21,9 @@ pub fn start() -> Burners {
     let spawn = |launcher: &[&str]| {
         Command::new(launcher[0]).args(&launcher[1..]).arg(&exe).arg("--burn").stdin(Stdio::piped()).spawn().ok()
     };
-    Burners((0..count).filter_map(|_| spawn(&["chrt", "--idle", "0"]).or_else(|| spawn(&["nice", "-n", "19"]))).collect())
+    Burners(
+        (0..count).filter_map(|_| spawn(&["chrt", "--idle", "0"]).or_else(|| spawn(&["nice", "-n", "19"]))).collect(),
+    )
 }
 
 /// Spins until the parent is gone (its end of the pipe closes) or ten minutes have passed.

@@ -291,21 +291,11 @@ impl Slot {
     }
 }
 
-/// Whether the code calls a method of the runtime's `XdrEncode`, which then has to be in scope.
-pub(crate) fn calls_trait(tokens: &TokenStream) -> bool {
-    let mut tokens = tokens.clone().into_iter().peekable();
-    let mut after_dot = false;
-    while let Some(token) = tokens.next() {
-        match &token {
-            TokenTree::Group(group) if calls_trait(&group.stream()) => return true,
-            TokenTree::Ident(name) if after_dot && (name == "encode" || name == "encoded_len") => {
-                if matches!(tokens.peek(), Some(TokenTree::Group(_))) {
-                    return true;
-                }
-            }
-            _ => {}
-        }
-        after_dot = matches!(&token, TokenTree::Punct(punct) if punct.as_char() == '.');
-    }
-    false
+/// Whether `name` stands anywhere in the code.
+pub(crate) fn mentions(tokens: &TokenStream, name: &str) -> bool {
+    tokens.clone().into_iter().any(|token| match token {
+        TokenTree::Group(group) => mentions(&group.stream(), name),
+        TokenTree::Ident(ident) => ident == name,
+        _ => false,
+    })
 }

@@ -3,7 +3,7 @@
 use proc_macro2::{Literal, TokenStream};
 use quote::quote;
 
-use super::layout::Layout;
+use super::{codec::number, layout::Layout};
 use crate::ir::{ArgPath, Base, Expr, Field, ItemKind, Type};
 
 /// The arguments that an expression speaks of.
@@ -17,10 +17,18 @@ pub(crate) struct Arguments<'a> {
 }
 
 impl Arguments<'_> {
-    /// `expr` as a `u64`.
+    /// `expr` as a `u64`, where one is expected.
     pub(crate) fn emit(&self, expr: &Expr) -> TokenStream {
+        match expr {
+            Expr::Const(value) => number(*value),
+            _ => self.operand(expr),
+        }
+    }
+
+    /// `expr` as a `u64` that methods can be called on.
+    fn operand(&self, expr: &Expr) -> TokenStream {
         let method = |a: &Expr, b: &Expr, name: TokenStream| {
-            let (a, b) = (self.emit(a), self.emit(b));
+            let (a, b) = (self.operand(a), self.emit(b));
             quote!(#a.#name(#b))
         };
         match expr {
@@ -39,7 +47,7 @@ impl Arguments<'_> {
             Expr::Min(a, b) => method(a, b, quote!(min)),
             Expr::Max(a, b) => method(a, b, quote!(max)),
             Expr::Div(a, b) => {
-                let (a, b) = (self.emit(a), self.emit(b));
+                let (a, b) = (self.operand(a), self.emit(b));
                 quote!(#a.checked_div(#b).unwrap_or(u64::MAX))
             }
         }

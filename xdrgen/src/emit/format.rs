@@ -38,6 +38,8 @@ fn is_boundary(previous: &str, line: &str) -> bool {
     let begins = |words: &[&str]| words.iter().any(|word| line.starts_with(word));
     let item = begins(&["///", "#[", "pub ", "impl", "mod ", "fn ", "async fn ", "struct ", "enum ", "trait "]);
     match previous {
+        _ if previous.starts_with("//") => false,
+        _ if line.starts_with("const _:") => true,
         "}" | "};" => item || begins(&["const ", "type ", "use "]),
         _ if previous.ends_with(';') => item && !(previous.starts_with("let ") || previous.starts_with("return ")),
         _ if previous.ends_with('}') => item,

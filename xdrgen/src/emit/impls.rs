@@ -4,7 +4,7 @@ use proc_macro2::{Ident, TokenStream};
 use quote::{format_ident, quote};
 
 use super::{
-    codec::{Len, Place, Slot, number},
+    codec::{Len, Place, Slot, Writing, mentions, number},
     facts::{self, Source},
     names::Std,
 };
@@ -22,6 +22,8 @@ pub(crate) struct Target<'a> {
     pub(crate) std: Std<'a>,
     /// Whether it contains itself, so that its decoder counts levels.
     pub(crate) recursive: bool,
+    /// Whether it is a discriminated union, which is never eligible (RFC 8166 §6.1).
+    pub(crate) union: bool,
 }
 
 /// Generic parameters as the implementations need them.
@@ -57,8 +59,8 @@ pub(crate) struct UnionCodec {
     pub(crate) discriminant: Discriminant,
     /// One variant for each case.
     pub(crate) arms: Vec<ArmCodec>,
-    /// The discriminant of `self`, as an expression.
-    pub(crate) value: TokenStream,
+    /// The writing of the discriminant: an expression that is a `Result`.
+    pub(crate) write: TokenStream,
     /// The variant of the default arm.
     pub(crate) default: Option<DefaultCodec>,
     /// Whether the cases are all the values that the discriminant's type has.
@@ -101,18 +103,24 @@ impl Target<'_> {
     pub(crate) fn impl_type(&self, source: &Source) -> TokenStream {
         let Generics { params, where_type, .. } = &self.generics;
         let (ty, constants) = (&self.ty, facts::constants(source, &self.std));
+        let union = self.union.then(|| {
+            quote!(
+                const IS_UNION: bool = true;
+            )
+        });
         quote! {
             impl #params xdr::XdrType for #ty #where_type {
                 #constants
+                #union
             }
         }
     }
 
     /// `impl XdrEncode`, of these two bodies.
-    fn impl_encode(&self, len: TokenStream, encode: TokenStream, unused_sink: bool) -> TokenStream {
+    fn impl_encode(&self, len: TokenStream, encode: TokenStream) -> TokenStream {
         let Generics { params, where_encode, .. } = &self.generics;
         let (ty, result) = (&self.ty, self.std.path("Result"));
-        let sink = if unused_sink { quote!(_sink) } else { quote!(sink) };
+        let sink = if mentions(&encode, "sink") { quote!(sink) } else { quote!(_sink) };
         quote! {
             impl #params xdr::XdrEncode for #ty #where_encode {
                 #[inline]
@@ -128,22 +136,11 @@ impl Target<'_> {
         }
     }
 
-    /// `impl XdrDecode`, of this body, which is a `Result`, and of statements before it.
-    fn impl_decode(&self, before: TokenStream, value: TokenStream, unused_decoder: bool) -> TokenStream {
+    /// `impl XdrDecode`, of this body.
+    fn impl_decode(&self, body: TokenStream) -> TokenStream {
         let Generics { params, where_decode, .. } = &self.generics;
         let (ty, result) = (&self.ty, self.std.path("Result"));
-        let decoder = if unused_decoder && !self.recursive { quote!(_decoder) } else { quote!(decoder) };
-        let body = if self.recursive {
-            quote! {
-                decoder.enter()?;
-                #before
-                let value = #value;
-                decoder.leave();
-                Ok(value)
-            }
-        } else {
-            quote!(#before Ok(#value))
-        };
+        let decoder = if mentions(&body, "decoder") { quote!(decoder) } else { quote!(_decoder) };
         quote! {
             impl #params xdr::XdrDecode for #ty #where_decode {
                 #[inline]
@@ -154,6 +151,20 @@ impl Target<'_> {
         }
     }
 
+    /// `impl XdrDecode` of a type whose value is this expression.
+    fn impl_decode_value(&self, value: TokenStream) -> TokenStream {
+        self.impl_decode(if self.recursive {
+            quote! {
+                decoder.enter()?;
+                let value = #value;
+                decoder.leave();
+                Ok(value)
+            }
+        } else {
+            quote!(Ok(#value))
+        })
+    }
+
     /// The name of a field for encode errors.
     fn path(&self, field: &str) -> String {
         format!("{}.{field}", self.name)
@@ -162,73 +173,46 @@ impl Target<'_> {
     /// `XdrEncode` of a struct.
     pub(crate) fn encode_struct(&self, fields: &[FieldCodec]) -> TokenStream {
         let mut len = Len::default();
-        let mut statements = Vec::new();
+        let mut writings = Vec::new();
         for field in fields {
             let member = &field.member;
             let place = Place::Field(quote!(self.#member));
             len.add(field.slot.len(&place));
-            statements.push(field.slot.write(&place).statement(&self.path(&field.name)));
+            writings.push((field.slot.write(&place), self.path(&field.name)));
         }
-        self.impl_encode(len.tokens(), quote!(#(#statements)* Ok(())), fields.is_empty())
+        self.impl_encode(len.tokens(), write_all(&writings))
     }
 
     /// `XdrDecode` of a struct; `braced` where its fields have names.
     pub(crate) fn decode_struct(&self, fields: &[FieldCodec], braced: bool) -> TokenStream {
-        let value = construct(&quote!(Self), self.name, fields, braced);
-        self.impl_decode(TokenStream::new(), value, fields.is_empty())
+        self.impl_decode_value(construct(&quote!(Self), self.name, fields, braced))
     }
 
     /// `XdrEncode` of a newtype, whose errors name the type alone.
     pub(crate) fn encode_newtype(&self, slot: &Slot) -> TokenStream {
         let place = Place::Field(quote!(self.0));
-        let result = slot.write(&place).result(self.name);
-        let result = match slot.write(&place).fallible {
-            true => result,
-            false => {
-                let statement = slot.write(&place).statement(self.name);
-                quote!(#statement Ok(()))
-            }
-        };
-        self.impl_encode(slot.len(&place).tokens(), result, false)
+        let body = write_all(&[(slot.write(&place), self.name.to_owned())]);
+        self.impl_encode(slot.len(&place).tokens(), body)
     }
 
     /// `XdrDecode` of a newtype.
     pub(crate) fn decode_newtype(&self, slot: &Slot) -> TokenStream {
         let read = slot.read();
-        let result = self.std.path("Result");
         if self.recursive {
-            self.impl_decode(TokenStream::new(), quote!(#read.map(Self)?), false)
+            self.impl_decode_value(quote!(#read.map(Self)?))
         } else {
-            let Generics { params, where_decode, .. } = &self.generics;
-            let ty = &self.ty;
-            quote! {
-                impl #params xdr::XdrDecode for #ty #where_decode {
-                    #[inline]
-                    fn decode(decoder: &mut xdr::Decoder<'_>) -> #result<Self, xdr::DecodeError> {
-                        #read.map(Self)
-                    }
-                }
-            }
+            self.impl_decode(quote!(#read.map(Self)))
         }
     }
 
     /// `XdrEncode` of an enumeration; `value` is its number as an `i32`.
     pub(crate) fn encode_enum(&self, value: &TokenStream) -> TokenStream {
-        self.impl_encode(number(4), quote!(#value.encode(sink)), false)
+        self.impl_encode(number(4), quote!(#value.encode(sink)))
     }
 
     /// `XdrDecode` of an enumeration that has `TryFrom<i32>`.
     pub(crate) fn decode_enum(&self) -> TokenStream {
-        let ty = &self.ty;
-        let result = self.std.path("Result");
-        quote! {
-            impl xdr::XdrDecode for #ty {
-                #[inline]
-                fn decode(decoder: &mut xdr::Decoder<'_>) -> #result<Self, xdr::DecodeError> {
-                    xdr::take_enum(decoder)
-                }
-            }
-        }
+        self.impl_decode(quote!(xdr::take_enum(decoder)))
     }
 
     /// `XdrEncode` of a union.
@@ -272,35 +256,29 @@ impl Target<'_> {
             }
         }
         let empty = (!empty.is_empty()).then(|| quote!(#(#empty)|* => Ok(()),));
-        let value = &union.value;
+        let write = &union.write;
         let body = if writes.is_empty() {
-            quote!(#value.encode(sink))
+            quote!(#write)
         } else {
             quote! {
-                #value.encode(sink)?;
+                #write?;
                 match self {
                     #(#writes)*
                     #empty
                 }
             }
         };
-        self.impl_encode(len.tokens(), body, false)
+        self.impl_encode(len.tokens(), body)
     }
 
     fn write_arm(&self, pattern: &TokenStream, fields: &[FieldCodec], bindings: &[Ident]) -> TokenStream {
-        let writing = |field: &FieldCodec, binding: &Ident| {
-            (field.slot.write(&Place::Reference(binding.clone())), self.path(&field.name))
-        };
-        if let ([field], [binding]) = (fields, bindings) {
-            let (writing, path) = writing(field, binding);
-            let result = writing.result(&path);
-            return if writing.fallible { quote!(#pattern => #result,) } else { quote!(#pattern => #result) };
-        }
-        let statements = fields.iter().zip(bindings).map(|(field, binding)| {
-            let (writing, path) = writing(field, binding);
-            writing.statement(&path)
-        });
-        quote!(#pattern => { #(#statements)* Ok(()) })
+        let writings: Vec<(Writing, String)> = fields
+            .iter()
+            .zip(bindings)
+            .map(|(field, name)| (field.slot.write(&Place::Reference(name.clone())), self.path(&field.name)))
+            .collect();
+        let body = write_all(&writings);
+        quote!(#pattern => { #body })
     }
 
     /// `XdrDecode` of a union.
@@ -310,12 +288,17 @@ impl Target<'_> {
             Discriminant::Scalar(ty) => quote!(decoder.read::<#ty>()),
             Discriminant::Enum(ty) => quote!(xdr::take_discriminant::<#ty>(decoder, #name)),
         };
+        // A recursive union still has to leave its level after an arm was read.
+        let ok = |value: TokenStream| if self.recursive { value } else { quote!(Ok(#value)) };
         let arms = union.arms.iter().map(|arm| {
             let (variant, case) = (&arm.variant, &arm.case);
             let value = if arm.fields.is_empty() {
-                quote!(Self::#variant)
+                ok(quote!(Self::#variant))
+            } else if let ([only], false, false) = (arm.fields.as_slice(), arm.braced, self.recursive) {
+                let (read, field) = (only.slot.read(), &only.name);
+                quote!(#read.map(Self::#variant).map_err(|e| e.in_field(#name, #field)))
             } else {
-                construct(&quote!(Self::#variant), name, &arm.fields, arm.braced)
+                ok(construct(&quote!(Self::#variant), name, &arm.fields, arm.braced))
             };
             quote!(#case => #value,)
         });
@@ -324,18 +307,31 @@ impl Target<'_> {
             (Some(default), _) => {
                 let variant = &default.variant;
                 let reads = default.fields.iter().map(|field| field.slot.read_field(name, &field.name));
-                quote!(discriminant => Self::#variant(discriminant #(, #reads)*),)
+                let value = ok(quote!(Self::#variant(discriminant #(, #reads)*)));
+                quote!(discriminant => #value,)
             }
             (None, _) => {
                 let value = match &union.discriminant {
                     Discriminant::Scalar(_) => quote!(other),
                     Discriminant::Enum(_) => quote!(i32::from(other)),
                 };
-                quote!(other => return Err(xdr::unknown_discriminant(decoder, #name, #value)),)
+                let error = quote!(Err(xdr::unknown_discriminant(decoder, #name, #value)));
+                if self.recursive { quote!(other => return #error,) } else { quote!(other => #error,) }
             }
         };
         let before = quote!(let discriminant = #read.map_err(|e| e.in_field(#name, #field))?;);
-        self.impl_decode(before, quote!(match discriminant { #(#arms)* #other }), false)
+        let choice = quote!(match discriminant { #(#arms)* #other });
+        if self.recursive {
+            self.impl_decode(quote! {
+                decoder.enter()?;
+                #before
+                let value = #choice;
+                decoder.leave();
+                Ok(value)
+            })
+        } else {
+            self.impl_decode(quote!(#before #choice))
+        }
     }
 }
 
@@ -351,6 +347,21 @@ impl ArmCodec {
             quote!(Self::#variant { #(#members: #bindings),* })
         } else {
             quote!(Self::#variant(#(#bindings),*))
+        }
+    }
+}
+
+/// One after another, as a body that is a `Result`; each with the name of its item.
+fn write_all(writings: &[(Writing, String)]) -> TokenStream {
+    match writings.split_last() {
+        Some(((last, item), rest)) if last.fallible => {
+            let rest = rest.iter().map(|(writing, item)| writing.statement(item));
+            let last = last.result(item);
+            quote!(#(#rest)* #last)
+        }
+        _ => {
+            let all = writings.iter().map(|(writing, item)| writing.statement(item));
+            quote!(#(#all)* Ok(()))
         }
     }
 }
@@ -403,6 +414,9 @@ impl LenArms {
         });
         let empty = &self.empty;
         let empty = (!empty.is_empty()).then(|| quote!(#(#empty)|* => 0,));
-        quote!(4 + match self { #(#arms)* #empty })
+        quote! {
+            let arm = match self { #(#arms)* #empty };
+            4 + arm
+        }
     }
 }

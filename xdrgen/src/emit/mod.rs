@@ -130,14 +130,9 @@ pub(crate) fn codec_block(runtime: &TokenStream, codecs: &[&TokenStream]) -> Tok
     if codecs.is_empty() {
         return TokenStream::new();
     }
-    let uses = if codecs.iter().any(|codec| codec::calls_trait(codec)) {
-        quote!(use #runtime::xdr::{self, XdrEncode as _};)
-    } else {
-        quote!(use #runtime::xdr;)
-    };
     quote! {
         const _: () = {
-            #uses
+            use #runtime::xdr;
             #(#codecs)*
         };
     }

@@ -78,6 +78,7 @@ impl Emitter<'_> {
             generics: Generics::default(),
             std,
             recursive: self.item.recursive,
+            union: matches!(self.item.kind, ItemKind::Union(_)),
         }
     }
 
@@ -126,7 +127,7 @@ impl Emitter<'_> {
                 None => {
                     let value = int(i64::from(enumerator.value));
                     variants.push(quote!(#docs #variant = #value));
-                    reads.push(quote!(#value => Self::#variant));
+                    reads.push(quote!(#value => Ok(Self::#variant)));
                 }
                 Some(original) => aliases.push(quote!(#docs pub const #variant: Self = Self::#original;)),
             }
@@ -135,7 +136,6 @@ impl Emitter<'_> {
             #docs
             #derive
             #[repr(i32)]
-            // The names are the specification's.
             #[allow(clippy::enum_variant_names)]
             pub enum #name { #(#variants),* }
         }];
@@ -156,10 +156,10 @@ impl Emitter<'_> {
 
                 #[inline]
                 fn try_from(value: i32) -> #result<Self, #runtime::xdr::UnknownEnumValue> {
-                    Ok(match value {
+                    match value {
                         #(#reads,)*
-                        _ => return Err(#runtime::xdr::UnknownEnumValue { name: #xdr_name, value }),
-                    })
+                        _ => Err(#runtime::xdr::UnknownEnumValue { name: #xdr_name, value }),
+                    }
                 }
             }
         });
@@ -361,7 +361,7 @@ impl Emitter<'_> {
                 Discriminant::Scalar(cases.ty.clone())
             },
             arms,
-            value: quote!(self.discriminant()),
+            write: quote!(self.discriminant().encode(sink)),
             default,
             exhaustive,
         };
@@ -412,7 +412,7 @@ struct Cases {
     ty: TokenStream,
     base: Base,
     /// Each value's variant, where it is an enumeration.
-    enumerators: Option<Vec<(i32, Ident)>>,
+    enumerators: Option<HashMap<i64, Ident>>,
 }
 
 impl Cases {
@@ -428,7 +428,7 @@ impl Cases {
                         .iter()
                         .zip(EnumNames::new(enumerators).0)
                         .filter(|(_, named)| named.alias_of.is_none())
-                        .map(|(enumerator, named)| (enumerator.value, named.name.ident))
+                        .map(|(enumerator, named)| (i64::from(enumerator.value), named.name.ident))
                         .collect(),
                 ),
                 _ => None,
@@ -455,8 +455,7 @@ impl Cases {
             return if value == 0 { quote!(false) } else { quote!(true) };
         }
         let ty = &self.ty;
-        let variant =
-            self.enumerators.iter().flatten().find(|(of, _)| i64::from(*of) == value).map(|(_, variant)| variant);
+        let variant = self.enumerators.as_ref().and_then(|enumerators| enumerators.get(&value));
         match variant {
             Some(variant) => quote!(#ty::#variant),
             None => int(value),
@@ -466,7 +465,7 @@ impl Cases {
     /// Whether `listed` is every value that the discriminant can have.
     fn are_all(&self, listed: &HashSet<i64>) -> bool {
         match &self.enumerators {
-            Some(enumerators) => enumerators.iter().all(|(value, _)| listed.contains(&i64::from(*value))),
+            Some(enumerators) => enumerators.keys().all(|value| listed.contains(value)),
             None => self.base == Base::Bool && listed.contains(&0) && listed.contains(&1),
         }
     }

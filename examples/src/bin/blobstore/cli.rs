@@ -53,8 +53,10 @@ pub(crate) enum Command {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "Ctrl-C ends it when the calls under way are answered; a second Ctrl-C at once.\n\nExample:\n  \
-                        blobstore serve --root /srv/blobs --listen iwarp://127.0.0.1:20100 --listen iwarp://[::1]:20100")]
+#[command(
+    after_help = "Ctrl-C ends it when the calls under way are answered; a second Ctrl-C at once.\n\nExample:\n  \
+                        blobstore serve --root /srv/blobs --listen iwarp://127.0.0.1:20100 --listen iwarp://[::1]:20100"
+)]
 pub(crate) struct ServeArgs {
     /// Directory that holds the blobs; created if need be
     #[arg(long, value_name = "DIR")]

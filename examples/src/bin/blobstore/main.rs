@@ -35,7 +35,9 @@ fn main() -> ExitCode {
     }
 }
 
-async fn run(command: Command) -> anyhow::Result<()> { anyhow::bail!("not linked with the network parts yet: {command:?}") }
+async fn run(command: Command) -> anyhow::Result<()> {
+    anyhow::bail!("not linked with the network parts yet: {command:?}")
+}
 fn failure(error: &anyhow::Error) -> ExitCode {
     // Who reads standard error may have gone, which is no reason to panic.
     let _ = writeln!(std::io::stderr(), "blobstore: {error:#}");

@@ -7,7 +7,8 @@ use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 /// A progress bar of octets on standard error; on none that is a terminal, nothing is drawn.
 pub(crate) fn progress_bar(what: &str, total: u64) -> ProgressBar {
     let bar = ProgressBar::new(total).with_message(what.to_owned());
-    let style = "{msg:24!} [{bar:30}] {binary_bytes:>11} of {binary_total_bytes:<11} {binary_bytes_per_sec:>13} {eta:>4}";
+    let style =
+        "{msg:24!} [{bar:30}] {binary_bytes:>11} of {binary_total_bytes:<11} {binary_bytes_per_sec:>13} {eta:>4}";
     // The template is a constant; a mistake in it would cost the look, not the transfer.
     bar.set_style(ProgressStyle::with_template(style).unwrap_or_else(|_| ProgressStyle::default_bar()));
     bar

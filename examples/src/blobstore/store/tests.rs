@@ -116,8 +116,13 @@ fn two_stores_do_not_share_a_directory() {
 #[test]
 fn limits() {
     let root = tempfile::tempdir().unwrap();
-    let mut options =
-        StoreOptions { max_blob: 4, max_attachment: 2, max_uploads: 2, upload_idle: Duration::MAX, ..Default::default() };
+    let mut options = StoreOptions {
+        max_blob: 4,
+        max_attachment: 2,
+        max_uploads: 2,
+        upload_idle: Duration::MAX,
+        ..Default::default()
+    };
     let store = Store::open(root.path(), options.clone()).unwrap();
     assert!(matches!(store.begin(name("x"), 5, b""), Err(StoreError::TooLarge { limit: 4 })));
     assert!(matches!(store.put(name("x"), b"12345", b"", &[0; 32]), Err(StoreError::TooLarge { limit: 4 })));

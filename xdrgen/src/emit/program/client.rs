@@ -8,13 +8,13 @@ use super::{Module, Packing, Procedure};
 impl Module<'_> {
     /// The client's type and methods.
     pub(super) fn client(&self) -> TokenStream {
-        let (runtime, name) = (&self.runtime, &self.client);
-        let docs = format!(" A client of `{}`, version `{}`: calls over one channel.", self.program, self.version);
+        let (runtime, name, visibility) = (&self.runtime, &self.client, &self.visibility);
+        let docs = format!(" A client of `{}`: calls over one channel.", self.version);
         let methods = self.procedures.iter().map(|procedure| self.methods(procedure));
         quote! {
             #[doc = #docs]
             #[derive(Debug, Clone)]
-            pub struct #name {
+            #visibility struct #name {
                 channel: #runtime::client::Channel,
             }
 
@@ -38,12 +38,13 @@ impl Module<'_> {
 
     fn methods(&self, procedure: &Procedure) -> TokenStream {
         let (runtime, result) = (&self.runtime, self.std.path("Result"));
-        let Procedure { marker, method, method_with, docs, reply, args: args_ty, params, .. } = procedure;
+        let Procedure { method, method_with, client_docs: docs, reply, args: args_ty, params, .. } = procedure;
+        let marker = self.path(&procedure.marker);
         let declared: Vec<TokenStream> = params
             .iter()
             .map(|param| {
                 let (name, ty) = (&param.name, &param.ty);
-                if procedure.packing == Packing::Struct || param.small {
+                if matches!(procedure.packing, Packing::Struct | Packing::Tuple) || param.small {
                     quote!(#name: #ty)
                 } else {
                     quote!(#name: &#ty)
@@ -56,12 +57,15 @@ impl Module<'_> {
                 let name = &param.name;
                 if param.small { quote!(&#name) } else { quote!(#name) }
             }
+            (Packing::Tuple, _) => quote!(&(#(#names),*)),
             (Packing::Struct, _) => quote!(&#args_ty { #(#names),* }),
             _ => quote!(&()),
         };
         let many = (declared.len() > 5).then(|| quote!(#[allow(clippy::too_many_arguments)]));
-        let with_docs =
-            format!(" As [`{0}`](Self::{0}), with a deadline, landing buffers or credentials.", plain(method));
+        // rustdoc does not resolve links to raw identifiers.
+        let plain = method.to_string();
+        let plain = if plain.starts_with("r#") { format!("`{plain}`") } else { format!("[`{plain}`](Self::{plain})") };
+        let with_docs = format!(" As {plain}, with a deadline, landing buffers or credentials.");
         quote! {
             #docs
             ///
@@ -86,9 +90,4 @@ impl Module<'_> {
             }
         }
     }
-}
-
-/// An identifier as a link names it.
-fn plain(ident: &proc_macro2::Ident) -> String {
-    ident.to_string()
 }

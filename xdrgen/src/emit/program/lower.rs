@@ -95,7 +95,10 @@ pub(crate) fn lower<'a>(
     Module {
         runtime: layout.runtime.clone(),
         std: view.names(),
-        name: Some(names.module.ident.clone()),
+        name: names.module.ident.clone(),
+        outside: false,
+        visibility: quote!(pub),
+        inner_visibility: quote!(pub),
         docs: docs.attributes(),
         program: program.name.text.clone(),
         version: version.name.text.clone(),
@@ -104,6 +107,7 @@ pub(crate) fn lower<'a>(
         port: program.port,
         client: names.client.clone(),
         handler: names.handler.clone(),
+        handler_docs: None,
         server: names.server.clone(),
         procedures,
     }
@@ -113,6 +117,7 @@ fn lower_procedure(view: &View<'_>, procedure: &ir::Procedure, names: &Procedure
     let marker = names.marker.ident.clone();
     let mut docs = Docs::new(&procedure.doc, &format!("The procedure `{}`.", procedure.name.text));
     note_rename(&mut docs, &procedure.name.text, &names.method);
+    let docs_short = docs.attributes();
     docs.xdr(&procedure.text);
 
     let mut own = OwnTypes { view, declarations: Vec::new(), codecs: Vec::new() };
@@ -155,14 +160,18 @@ fn lower_procedure(view: &View<'_>, procedure: &ir::Procedure, names: &Procedure
     };
     let arguments = Arguments { layout: view.layout(), args: &procedure.args, places: &places };
     let inline = arguments.emit(&procedure.bounds.inline);
-    let chunks = procedure.bounds.chunks.iter().map(|(_, bound)| arguments.emit(bound)).collect();
+    let chunks = procedure.bounds.chunks.iter().map(|(_, bound)| arguments.emit(bound));
+    let runtime = &view.layout().runtime;
+    let bounds = quote!(#runtime::service::ReplyBounds::new(#inline, &[#(#chunks),*]));
     Procedure {
         xdr_name: procedure.name.text.clone(),
         number: procedure.number,
         marker,
         method: names.method.ident.clone(),
         method_with: names.with.clone(),
-        docs: docs.attributes(),
+        docs: docs_short.clone(),
+        handler_docs: docs_short,
+        client_docs: docs.attributes(),
         idempotent: procedure.idempotent,
         args,
         params,
@@ -170,8 +179,8 @@ fn lower_procedure(view: &View<'_>, procedure: &ir::Procedure, names: &Procedure
         reply,
         declarations: own.declarations,
         codecs: own.codecs,
-        inline,
-        chunks,
+        bounds,
+        signature: None,
     }
 }
 
@@ -239,6 +248,7 @@ impl OwnTypes<'_> {
             generics: Generics::default(),
             std: self.view.names(),
             recursive: false,
+            union: false,
         };
         let facts = facts::sequence(codecs.iter().map(|codec| facts::of(&codec.slot)));
         self.codecs.push(target.impl_type(&Source::Composed(facts)));

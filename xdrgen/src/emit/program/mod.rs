@@ -19,8 +19,14 @@ pub(crate) struct Module<'a> {
     pub(crate) runtime: TokenStream,
     /// How standard names are written.
     pub(crate) std: Std<'a>,
-    /// The module's visibility and name; `None` where everything goes into the scope around.
-    pub(crate) name: Option<Ident>,
+    /// The module's name.
+    pub(crate) name: Ident,
+    /// Whether only numbers and markers are in the module, and all that names types beside it.
+    pub(crate) outside: bool,
+    /// Visibility of what is beside the module, and of the module.
+    pub(crate) visibility: TokenStream,
+    /// The same visibility as what is in the module has to write it.
+    pub(crate) inner_visibility: TokenStream,
     /// Documentation of the module.
     pub(crate) docs: TokenStream,
     /// The program's name in the specification.
@@ -37,6 +43,8 @@ pub(crate) struct Module<'a> {
     pub(crate) client: Ident,
     /// The server trait's name.
     pub(crate) handler: Ident,
+    /// Documentation of the server trait, where it has its own.
+    pub(crate) handler_docs: Option<TokenStream>,
     /// The name of what makes a service of a handler.
     pub(crate) server: Ident,
     /// The procedures.
@@ -56,8 +64,12 @@ pub(crate) struct Procedure {
     pub(crate) method: Ident,
     /// The client's method that takes options.
     pub(crate) method_with: Ident,
-    /// Documentation of the marker and the methods.
+    /// Documentation of the marker.
     pub(crate) docs: TokenStream,
+    /// Documentation of the handler's method.
+    pub(crate) handler_docs: TokenStream,
+    /// Documentation of the client's method.
+    pub(crate) client_docs: TokenStream,
     /// `@idempotent`
     pub(crate) idempotent: bool,
     /// The arguments as one type.
@@ -72,10 +84,10 @@ pub(crate) struct Procedure {
     pub(crate) declarations: Vec<TokenStream>,
     /// Codecs of these.
     pub(crate) codecs: Vec<TokenStream>,
-    /// `inline` and `chunks` of the reply's bounds.
-    pub(crate) inline: TokenStream,
-    /// Each eligible result's bound.
-    pub(crate) chunks: Vec<TokenStream>,
+    /// The reply's bounds from `args`: the body of a function.
+    pub(crate) bounds: TokenStream,
+    /// The handler's method up to and including its body or semicolon, where it was written out.
+    pub(crate) signature: Option<TokenStream>,
 }
 
 /// A parameter.
@@ -98,6 +110,8 @@ pub(crate) enum Packing {
     Single,
     /// They are fields of a struct.
     Struct,
+    /// They are a tuple.
+    Tuple,
 }
 
 /// Which stubs to write.
@@ -112,40 +126,73 @@ pub(crate) struct Stubs {
 impl Module<'_> {
     /// Writes the module out.
     pub(crate) fn emit(&self, stubs: Stubs) -> TokenStream {
-        let items = self.items(stubs);
-        let docs = &self.docs;
-        match &self.name {
-            Some(name) => quote!(#docs pub mod #name { #items }),
-            None => items,
+        let (name, docs, visibility) = (&self.name, &self.docs, &self.visibility);
+        let numbers = self.numbers();
+        let own = self.procedures.iter().map(|procedure| &procedure.declarations);
+        let own = quote!(#(#(#own)*)*);
+        let markers = self.procedures.iter().map(|procedure| self.marker(procedure));
+        let client = stubs.client.then(|| self.client());
+        let server = stubs.server.then(|| self.server());
+        let implementations = self.procedures.iter().map(|procedure| self.procedure(procedure));
+        let codecs: Vec<&TokenStream> = self.procedures.iter().flat_map(|procedure| &procedure.codecs).collect();
+        let codecs = super::codec_block(&self.runtime, &codecs);
+        if self.outside {
+            quote! {
+                #docs
+                #visibility mod #name { #numbers #(#markers)* }
+                #(#implementations)*
+                #client
+                #server
+            }
+        } else {
+            quote! {
+                #docs
+                #visibility mod #name {
+                    #numbers
+                    #own
+                    #(#markers #implementations)*
+                    #client
+                    #server
+                    #codecs
+                }
+            }
         }
     }
 
-    /// What is in the module.
-    fn items(&self, stubs: Stubs) -> TokenStream {
-        let of = format!(" of `{}`, version `{}`.", self.program, self.version);
+    /// What is in the module, from where the stubs are.
+    fn path(&self, name: &Ident) -> TokenStream {
+        let module = &self.name;
+        if self.outside { quote!(#module::#name) } else { quote!(#name) }
+    }
+
+    /// The constants.
+    fn numbers(&self) -> TokenStream {
+        let visibility = &self.inner_visibility;
+        let of = if self.program == self.version {
+            format!(" of `{}`.", self.program)
+        } else {
+            format!(" of `{}`, version `{}`.", self.program, self.version)
+        };
         let (program_docs, version_docs) = (format!(" The program number{of}"), format!(" The version number{of}"));
-        let (program, version) = (Literal::u32_unsuffixed(self.program_number), self.version_number);
-        let version = Literal::u32_unsuffixed(version);
+        let (program, version) = (hex(self.program_number), Literal::u32_unsuffixed(self.version_number));
         let port = self.port.map(|port| {
             let docs = format!(" The port that is assigned to `{}` on RDMA (RFC 8166 §6).", self.program);
             let port = Literal::u16_unsuffixed(port);
-            quote!(#[doc = #docs] pub const PORT: u16 = #port;)
+            quote!(#[doc = #docs] #visibility const PORT: u16 = #port;)
         });
-        let procedures = self.procedures.iter().map(|procedure| self.procedure(procedure));
-        let client = stubs.client.then(|| self.client());
-        let server = stubs.server.then(|| self.server());
-        let codecs: Vec<&TokenStream> = self.procedures.iter().flat_map(|procedure| &procedure.codecs).collect();
-        let codecs = super::codec_block(&self.runtime, &codecs);
         quote! {
             #[doc = #program_docs]
-            pub const PROGRAM: u32 = #program;
+            #visibility const PROGRAM: u32 = #program;
             #[doc = #version_docs]
-            pub const VERSION: u32 = #version;
+            #visibility const VERSION: u32 = #version;
             #port
-            #(#procedures)*
-            #client
-            #server
-            #codecs
         }
     }
+}
+
+/// A program number as specifications write them.
+fn hex(number: u32) -> TokenStream {
+    let text =
+        if number > 0xffff { format!("0x{:X}_{:04X}", number >> 16, number & 0xffff) } else { number.to_string() };
+    text.parse().unwrap_or_default()
 }

@@ -1,6 +1,6 @@
 //! The server's side: a trait with a method for each procedure, and the dispatcher over it.
 
-use proc_macro2::{Literal, TokenStream};
+use proc_macro2::{Ident, Literal, Span, TokenStream};
 use quote::quote;
 
 use super::{Module, Packing, Procedure};
@@ -16,14 +16,13 @@ impl Module<'_> {
     fn handler(&self) -> TokenStream {
         let (name, server) = (&self.handler, &self.server);
         let (send, sync) = (self.std.path("Send"), self.std.path("Sync"));
-        let docs = format!(
-            " What a server of `{}`, version `{}`, does. [`{server}`] makes a service of it.",
-            self.program, self.version
-        );
+        let visibility = &self.visibility;
+        let docs = format!(" What a server of `{}` does. [`{server}`] makes a service of it.", self.version);
+        let docs = self.handler_docs.clone().unwrap_or_else(|| quote!(#[doc = #docs]));
         let methods = self.procedures.iter().map(|procedure| self.handler_method(procedure));
         quote! {
-            #[doc = #docs]
-            pub trait #name: #send + #sync + 'static {
+            #docs
+            #visibility trait #name: #send + #sync + 'static {
                 #(#methods)*
             }
         }
@@ -31,7 +30,10 @@ impl Module<'_> {
 
     fn handler_method(&self, procedure: &Procedure) -> TokenStream {
         let (runtime, result, send) = (&self.runtime, self.std.path("Result"), self.std.path("Send"));
-        let Procedure { method, docs, reply, .. } = procedure;
+        let Procedure { method, handler_docs: docs, reply, .. } = procedure;
+        if let Some(signature) = &procedure.signature {
+            return quote!(#docs #signature);
+        }
         let params = procedure.params.iter().map(|param| {
             let (name, ty) = (&param.name, &param.ty);
             quote!(#name: #ty)
@@ -56,12 +58,20 @@ impl Module<'_> {
         let clone = self.std.path("Clone");
         let docs = format!(" Makes a service of a [`{handler}`]: what a server is given.");
         let service = &self.version;
+        let visibility = &self.visibility;
+        let constant = |name: &str| self.path(&Ident::new(name, Span::call_site()));
+        let (program, version) = (constant("PROGRAM"), constant("VERSION"));
         let arms = self.procedures.iter().map(|procedure| {
-            let Procedure { marker, method, .. } = procedure;
+            let method = &procedure.method;
+            let marker = self.path(&procedure.marker);
             let number = Literal::u32_unsuffixed(procedure.number);
             let args = match procedure.packing {
                 Packing::Void => TokenStream::new(),
                 Packing::Single => quote!(, args),
+                Packing::Tuple => {
+                    let indices = (0..procedure.params.len()).map(Literal::usize_unsuffixed);
+                    quote!(#(, args.#indices)*)
+                }
                 Packing::Struct => {
                     let fields = procedure.params.iter().map(|param| &param.name);
                     quote!(#(, args.#fields)*)
@@ -81,7 +91,7 @@ impl Module<'_> {
         quote! {
             #[doc = #docs]
             #[derive(Debug)]
-            pub struct #name<T>(::std::sync::Arc<T>);
+            #visibility struct #name<T>(::std::sync::Arc<T>);
 
             impl<T> #name<T> {
                 /// A service whose procedures `handler` carries out.
@@ -105,11 +115,11 @@ impl Module<'_> {
 
             impl<T: #handler> #runtime::server::Service for #name<T> {
                 fn program(&self) -> u32 {
-                    PROGRAM
+                    #program
                 }
 
                 fn version(&self) -> u32 {
-                    VERSION
+                    #version
                 }
 
                 fn name(&self) -> &'static str {

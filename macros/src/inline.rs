@@ -1,0 +1,184 @@
+//! `xdr!`: the text of the macro's input, and the way back from places in it to tokens.
+
+use std::ops::Range;
+
+use proc_macro::{Delimiter, Spacing, Span, TokenStream, TokenTree};
+use rpcrdma_xdrgen::{
+    Compiler,
+    diag::{Diagnostics, Severity},
+};
+use syn::{
+    Token,
+    parse::{Parse, ParseStream, Parser},
+};
+
+use crate::{options::Options, output};
+
+/// XDR text made of tokens.
+struct Text {
+    text: String,
+    /// Each token's place in the text, in order.
+    tokens: Vec<(Range<usize>, Span)>,
+    /// Where the text was last written to, in the source.
+    line: usize,
+    column: usize,
+}
+
+pub(crate) fn expand(input: TokenStream) -> TokenStream {
+    let (attributes, body) = split(input);
+    let options = match Options::parse_attributes.parse(attributes) {
+        Ok(options) => options,
+        Err(error) => return error.into_compile_error().into(),
+    };
+    let mut text = Text::new();
+    text.push_all(body);
+    let mut compiler = Compiler::new().source("xdr!", text.text.as_str());
+    for ulb in &options.ulb {
+        compiler = compiler.ulb(output::resolve(&ulb.value()));
+    }
+    match compiler.compile() {
+        Ok(compiled) => output::expand(&compiled, &options).into(),
+        Err(diagnostics) => text.errors(&diagnostics),
+    }
+}
+
+/// Inner attributes at the head, and the rest.
+fn split(input: TokenStream) -> (TokenStream, TokenStream) {
+    let tokens: Vec<TokenTree> = input.into_iter().collect();
+    let mut at = 0;
+    while let [TokenTree::Punct(hash), TokenTree::Punct(bang), TokenTree::Group(group), ..] = &tokens[at..] {
+        if hash.as_char() != '#' || bang.as_char() != '!' || group.delimiter() != Delimiter::Bracket {
+            break;
+        }
+        at += 3;
+    }
+    let rest = tokens.iter().skip(at).cloned().collect();
+    (tokens.into_iter().take(at).collect(), rest)
+}
+
+impl Options {
+    /// `#![name = value] ...`
+    fn parse_attributes(input: ParseStream<'_>) -> syn::Result<Self> {
+        struct One(proc_macro2::TokenStream);
+        impl Parse for One {
+            fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
+                input.parse::<Token![#]>()?;
+                input.parse::<Token![!]>()?;
+                let content;
+                syn::bracketed!(content in input);
+                content.parse().map(Self)
+            }
+        }
+        let mut options = Self::default();
+        while !input.is_empty() {
+            let One(option) = input.parse()?;
+            Parser::parse2(|input: ParseStream<'_>| options.parse_one(input), option)?;
+        }
+        Ok(options)
+    }
+}
+
+impl Text {
+    fn new() -> Self {
+        Self { text: String::new(), tokens: Vec::new(), line: 0, column: 0 }
+    }
+
+    fn push_all(&mut self, tokens: TokenStream) {
+        let mut tokens = tokens.into_iter().peekable();
+        while let Some(token) = tokens.next() {
+            // Rust has made attributes of `///` and `/** */`.
+            if let (TokenTree::Punct(hash), Some(TokenTree::Group(group))) = (&token, tokens.peek())
+                && hash.as_char() == '#'
+                && let Some(comment) = doc_comment(group)
+            {
+                self.push(&format!("/* {comment} */"), hash.span());
+                tokens.next();
+                continue;
+            }
+            match token {
+                TokenTree::Group(group) => {
+                    let (open, close) = match group.delimiter() {
+                        Delimiter::Parenthesis => ("(", ")"),
+                        Delimiter::Brace => ("{", "}"),
+                        Delimiter::Bracket => ("[", "]"),
+                        Delimiter::None => ("", ""),
+                    };
+                    self.push(open, group.span_open());
+                    self.push_all(group.stream());
+                    self.push(close, group.span_close());
+                }
+                TokenTree::Punct(punct) => {
+                    self.push(punct.as_char().encode_utf8(&mut [0; 4]), punct.span());
+                    if punct.spacing() == Spacing::Joint && matches!(tokens.peek(), Some(TokenTree::Punct(_))) {
+                        continue;
+                    }
+                }
+                TokenTree::Ident(ident) => self.push(&ident.to_string(), ident.span()),
+                TokenTree::Literal(literal) => self.push(&literal.to_string(), literal.span()),
+            }
+        }
+    }
+
+    /// Appends a token, as far from the one before as it is in the source.
+    fn push(&mut self, token: &str, span: Span) {
+        let start = span.start();
+        let (line, column) = (start.line(), start.column());
+        if self.line != 0 && line > self.line {
+            // Empty lines are kept up to a few, so that messages show what was written.
+            let lines = (line - self.line).min(8);
+            self.text.extend(std::iter::repeat_n('\n', lines));
+            self.text.extend(std::iter::repeat_n(' ', column.saturating_sub(1).min(100)));
+        } else if self.line == line && column > self.column {
+            self.text.extend(std::iter::repeat_n(' ', (column - self.column).min(100)));
+        } else if line != self.line || column < self.column {
+            // A token out of another macro, whose place says nothing.
+            self.text.push(' ');
+        }
+        let from = self.text.len();
+        self.text.push_str(token);
+        self.tokens.push((from..self.text.len(), span));
+        let end = span.end();
+        (self.line, self.column) = (end.line(), end.column());
+    }
+
+    /// The token at or after a place in the text.
+    fn span_at(&self, at: usize) -> Span {
+        let next = self.tokens.partition_point(|(range, _)| range.end <= at);
+        self.tokens.get(next).or(self.tokens.last()).map_or_else(Span::call_site, |(_, span)| *span)
+    }
+
+    /// An error for each of the compiler's, where it belongs.
+    fn errors(&self, diagnostics: &Diagnostics) -> TokenStream {
+        let mut errors = proc_macro2::TokenStream::new();
+        for diagnostic in diagnostics.iter().filter(|diagnostic| diagnostic.severity() == Severity::Error) {
+            let mut message = diagnostic.message.clone();
+            let mut span = Span::call_site();
+            if let Some(primary) = &diagnostic.primary {
+                span = self.span_at(primary.span.range.start);
+                if !primary.text.is_empty() && primary.text != diagnostic.message {
+                    message.push_str(&format!(": {}", primary.text));
+                }
+            }
+            for note in &diagnostic.notes {
+                message.push_str(&format!("\nnote: {note}"));
+            }
+            for help in &diagnostic.helps {
+                message.push_str(&format!("\nhelp: {help}"));
+            }
+            errors.extend(syn::Error::new(span.into(), message).into_compile_error());
+        }
+        errors.into()
+    }
+}
+
+/// The text of `[doc = "..."]`.
+fn doc_comment(group: &proc_macro::Group) -> Option<String> {
+    let attribute: proc_macro2::TokenStream = group.stream().into();
+    let meta: syn::MetaNameValue = syn::parse2(attribute).ok()?;
+    match meta.value {
+        syn::Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(text), .. }) if meta.path.is_ident("doc") => {
+            Some(text.value().replace("*/", "* /"))
+        }
+        _ => None,
+    }
+}

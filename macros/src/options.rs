@@ -1,0 +1,67 @@
+//! Options that `include_xdr!` and `xdr!` share.
+
+use rpcrdma_xdrgen::emit::EmitOptions;
+use syn::{
+    Ident, LitBool, LitStr, Path, Token,
+    ext::IdentExt,
+    parse::{Parse, ParseStream},
+    punctuated::Punctuated,
+};
+
+/// What was asked for.
+#[derive(Default)]
+pub(crate) struct Options {
+    /// Files of upper-layer bindings.
+    pub(crate) ulb: Vec<LitStr>,
+    derives: Vec<Path>,
+    client: Option<LitBool>,
+    server: Option<LitBool>,
+    runtime: Option<Path>,
+}
+
+impl Options {
+    /// Reads one option: `name = value` or `name(values)`.
+    pub(crate) fn parse_one(&mut self, input: ParseStream<'_>) -> syn::Result<()> {
+        let name = input.call(Ident::parse_any)?;
+        let repeated = || syn::Error::new(name.span(), format!("`{name}` is given twice"));
+        match name.to_string().as_str() {
+            "derive" => {
+                let content;
+                syn::parenthesized!(content in input);
+                self.derives.extend(Punctuated::<Path, Token![,]>::parse_terminated(&content)?);
+            }
+            "ulb" => self.ulb.push(value(input)?),
+            "client" if self.client.is_none() => self.client = Some(value(input)?),
+            "server" if self.server.is_none() => self.server = Some(value(input)?),
+            "crate" if self.runtime.is_none() => {
+                input.parse::<Token![=]>()?;
+                self.runtime = Some(input.call(Path::parse_mod_style)?);
+            }
+            "client" | "server" | "crate" => return Err(repeated()),
+            _ => {
+                let message =
+                    format!("unknown option `{name}`: there are `ulb`, `derive`, `client`, `server`, `crate`");
+                return Err(syn::Error::new(name.span(), message));
+            }
+        }
+        Ok(())
+    }
+
+    /// For the compiler.
+    pub(crate) fn emit(&self) -> EmitOptions {
+        let mut emit = EmitOptions::default();
+        emit.absolute_paths = true;
+        emit.derives.clone_from(&self.derives);
+        emit.client = self.client.as_ref().is_none_or(LitBool::value);
+        emit.server = self.server.as_ref().is_none_or(LitBool::value);
+        if let Some(runtime) = &self.runtime {
+            emit.runtime = runtime.clone();
+        }
+        emit
+    }
+}
+
+fn value<T: Parse>(input: ParseStream<'_>) -> syn::Result<T> {
+    input.parse::<Token![=]>()?;
+    input.parse()
+}

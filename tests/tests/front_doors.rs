@@ -1,0 +1,85 @@
+//! The three ways to write a protocol, an XDR file, XDR in Rust, and Rust alone, give the same octets.
+#![deny(warnings, missing_docs)]
+
+mod front_doors {
+    pub(crate) mod derived;
+    pub(crate) mod generic;
+    pub(crate) mod included;
+    pub(crate) mod inline;
+    pub(crate) mod service;
+}
+
+use front_doors::{derived, included, inline};
+use rpcrdma::xdr::{Bytes, Decoder, ReducingSink, XdrDecode, XdrEncode, encode_to_bytes};
+
+fn reduced<T: XdrEncode>(value: &T) -> (Vec<u8>, Vec<(u64, Bytes)>) {
+    let mut inline = Vec::new();
+    let mut sink = ReducingSink::for_call(&mut inline, 1);
+    value.encode(&mut sink).unwrap();
+    let (items, _) = sink.finish();
+    (inline, items.into_iter().map(|item| (item.position, item.data)).collect())
+}
+
+/// The same value of the same type by each front door, and what is known of the type.
+#[track_caller]
+fn same<A, B, C>(a: &A, b: &B, c: &C)
+where
+    A: XdrEncode + XdrDecode + PartialEq + std::fmt::Debug,
+    B: XdrEncode + XdrDecode + PartialEq + std::fmt::Debug,
+    C: XdrEncode + XdrDecode + PartialEq + std::fmt::Debug,
+{
+    let octets = encode_to_bytes(a).unwrap();
+    assert_eq!(encode_to_bytes(b).unwrap(), octets);
+    assert_eq!(encode_to_bytes(c).unwrap(), octets);
+    assert_eq!((a.encoded_len(), b.encoded_len(), c.encoded_len()), (octets.len(), octets.len(), octets.len()));
+    assert_eq!(A::decode(&mut Decoder::shared(&octets)).unwrap(), *a);
+    assert_eq!(B::decode(&mut Decoder::shared(&octets)).unwrap(), *b);
+    assert_eq!(C::decode(&mut Decoder::shared(&octets)).unwrap(), *c);
+    assert_eq!(reduced(a), reduced(b));
+    assert_eq!(reduced(a), reduced(c));
+    let facts = |min, max, inline, items, union| (min, max, inline, items, union);
+    let of_a = facts(A::MIN_LEN, A::MAX_LEN, A::MAX_INLINE, A::MAX_DDP_ITEMS, A::IS_UNION);
+    assert_eq!(facts(B::MIN_LEN, B::MAX_LEN, B::MAX_INLINE, B::MAX_DDP_ITEMS, B::IS_UNION), of_a);
+    assert_eq!(facts(C::MIN_LEN, C::MAX_LEN, C::MAX_INLINE, C::MAX_DDP_ITEMS, C::IS_UNION), of_a);
+}
+
+#[test]
+fn structs() {
+    same(
+        &included::GetArgs { name: "n".into(), offset: 1, count: 2 },
+        &inline::GetArgs { name: "n".into(), offset: 1, count: 2 },
+        &derived::GetArgs { name: "n".into(), offset: 1, count: 2 },
+    );
+}
+
+#[test]
+fn unions_and_eligible_items() {
+    let data = Bytes::from_static(b"12345");
+    same(
+        &included::GetRes::BlobOk(included::GetOk { eof: true, data: data.clone() }),
+        &inline::GetRes::BlobOk(inline::GetOk { eof: true, data: data.clone() }),
+        &derived::GetRes::Ok(derived::GetOk { eof: true, data }),
+    );
+    same(
+        &included::GetRes::Default(included::BlobStatus::BlobNoent),
+        &inline::GetRes::Default(inline::BlobStatus::BlobNoent),
+        &derived::GetRes::Other(derived::BlobStatus::Noent),
+    );
+}
+
+#[test]
+fn stubs() {
+    use rpcrdma::service::{Procedure, ReplyBounds};
+    let get = included::GetArgs { name: "n".into(), offset: 1, count: 1000 };
+    let bounds = included::blobstore_v1::Get::reply_bounds(&get);
+    assert_eq!(bounds, ReplyBounds::new(12, &[1000]));
+    let get = inline::GetArgs { name: "n".into(), offset: 1, count: 1000 };
+    assert_eq!(inline::blobstore_v1::Get::reply_bounds(&get), bounds);
+    let get = derived::GetArgs { name: "n".into(), offset: 1, count: 1000 };
+    assert_eq!(front_doors::service::blobstore::Get::reply_bounds(&get), bounds);
+    assert!(included::blobstore_v1::Get::IDEMPOTENT && front_doors::service::blobstore::Get::IDEMPOTENT);
+    assert_eq!(included::blobstore_v1::PROGRAM, front_doors::service::blobstore::PROGRAM);
+    assert_eq!(included::blobstore_v1::PORT, front_doors::service::blobstore::PORT);
+    assert_eq!(included::blobstore_v1::Get::NAME, "BLOBSTORE_V1.GET");
+    assert_eq!(front_doors::service::blobstore::Get::NAME, "BLOBSTORE_V1.get");
+}

@@ -1,0 +1,3 @@
+//! By a file.
+
+rpcrdma::include_xdr!("../xdrgen/tests/golden/blobstore.x");

@@ -1,0 +1,44 @@
+//! What generated code does.
+
+mod eligible;
+mod hostile;
+mod round_trip;
+mod wire;
+
+use std::fmt::Debug;
+
+use rpcrdma::xdr::{Bytes, DecodeError, Decoder, XdrDecode, XdrEncode, encode_to_bytes};
+
+/// The encoding of `value`, whose length is what it says and within what its type says.
+pub(crate) fn encode<T: XdrEncode>(value: &T) -> Bytes {
+    let octets = encode_to_bytes(value).unwrap();
+    assert_eq!(octets.len(), value.encoded_len());
+    assert_eq!(octets.len() % 4, 0);
+    if let Some(most) = T::MAX_LEN {
+        assert!(octets.len() as u64 <= most, "{} octets, at most {most} by the type", octets.len());
+    }
+    octets
+}
+
+/// The value that all of `octets` are.
+pub(crate) fn decode<T: XdrDecode>(octets: &Bytes) -> Result<T, DecodeError> {
+    let mut decoder = Decoder::shared(octets);
+    let value = T::decode(&mut decoder)?;
+    decoder.finish()?;
+    Ok(value)
+}
+
+/// `value` is written as `words`, and read from them.
+#[track_caller]
+pub(crate) fn wire<T: XdrEncode + XdrDecode + PartialEq + Debug>(value: &T, words: &[u32]) {
+    let expected: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
+    let octets = encode(value);
+    assert_eq!(octets, expected);
+    assert_eq!(decode::<T>(&octets).unwrap(), *value);
+}
+
+/// `value` is read as it was written.
+#[track_caller]
+pub(crate) fn round_trip<T: XdrEncode + XdrDecode + PartialEq + Debug>(value: &T) {
+    assert_eq!(decode::<T>(&encode(value)).unwrap(), *value);
+}

@@ -1,0 +1,143 @@
+//! `#[xdr(...)]` on types, fields and variants.
+
+use proc_macro2::Span;
+use syn::{Attribute, Expr, Path, Type, meta::ParseNestedMeta, spanned::Spanned};
+
+/// On a type.
+#[derive(Debug, Default)]
+pub(super) struct Container {
+    /// `crate = PATH`: the runtime under another name.
+    pub(super) runtime: Option<Path>,
+    /// `discriminant = TYPE`
+    pub(super) discriminant: Option<Type>,
+}
+
+/// On a field.
+#[derive(Debug, Default)]
+pub(super) struct Field {
+    /// `ddp`
+    pub(super) ddp: Option<Span>,
+    /// `max = N`
+    pub(super) max: Option<Expr>,
+    /// `len = N`
+    pub(super) len: Option<Expr>,
+    /// `string`
+    pub(super) string: Option<Span>,
+    /// `opaque`
+    pub(super) opaque: Option<Span>,
+    /// `list`
+    pub(super) list: Option<Span>,
+    /// `recursive`
+    pub(super) recursive: Option<Span>,
+}
+
+/// On a variant of a union.
+#[derive(Debug, Default)]
+pub(super) struct Variant {
+    /// `case = N`
+    pub(super) case: Option<Expr>,
+    /// `default`
+    pub(super) default: Option<Span>,
+}
+
+/// Calls `option` for each thing in the `#[xdr(...)]` attributes.
+fn each(
+    attrs: &[Attribute],
+    known: &str,
+    mut option: impl FnMut(&str, &ParseNestedMeta<'_>) -> syn::Result<bool>,
+) -> syn::Result<()> {
+    for attr in attrs.iter().filter(|attr| attr.path().is_ident("xdr")) {
+        attr.parse_nested_meta(|meta| {
+            let name = meta.path.get_ident().map(ToString::to_string).unwrap_or_default();
+            if option(&name, &meta)? { Ok(()) } else { Err(meta.error(format!("unknown option: here go {known}"))) }
+        })?;
+    }
+    Ok(())
+}
+
+/// Sets an option that may be given once.
+fn once<T>(place: &mut Option<T>, value: T, meta: &ParseNestedMeta<'_>) -> syn::Result<bool> {
+    if place.replace(value).is_some() {
+        return Err(meta.error("given twice"));
+    }
+    Ok(true)
+}
+
+impl Container {
+    pub(super) fn parse(attrs: &[Attribute]) -> syn::Result<Self> {
+        let mut this = Self::default();
+        each(attrs, "`crate = PATH` and `discriminant = TYPE`", |name, meta| match name {
+            "crate" => {
+                let path = meta.value()?.call(Path::parse_mod_style)?;
+                once(&mut this.runtime, path, meta)
+            }
+            "discriminant" => {
+                let ty = meta.value()?.parse()?;
+                once(&mut this.discriminant, ty, meta)
+            }
+            _ => Ok(false),
+        })?;
+        Ok(this)
+    }
+
+    /// An error where a discriminant is given that does not apply.
+    pub(super) fn refuse_discriminant(&self, why: &str) -> syn::Result<()> {
+        match &self.discriminant {
+            Some(ty) => Err(syn::Error::new(ty.span(), format!("`discriminant` is for enums with data: {why}"))),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Field {
+    pub(super) fn parse(attrs: &[Attribute]) -> syn::Result<Self> {
+        let mut this = Self::default();
+        let known = "`ddp`, `max = N`, `len = N`, `string`, `opaque`, `list` and `recursive`";
+        each(attrs, known, |name, meta| {
+            let span = meta.path.span();
+            match name {
+                "ddp" => once(&mut this.ddp, span, meta),
+                "string" => once(&mut this.string, span, meta),
+                "opaque" => once(&mut this.opaque, span, meta),
+                "list" => once(&mut this.list, span, meta),
+                "recursive" => once(&mut this.recursive, span, meta),
+                "max" => {
+                    let value = meta.value()?.parse()?;
+                    once(&mut this.max, value, meta)
+                }
+                "len" => {
+                    let value = meta.value()?.parse()?;
+                    once(&mut this.len, value, meta)
+                }
+                _ => Ok(false),
+            }
+        })?;
+        if let (Some(_), Some(len)) = (&this.max, &this.len) {
+            return Err(syn::Error::new(len.span(), "an item has either a maximum or a fixed length"));
+        }
+        Ok(this)
+    }
+}
+
+impl Variant {
+    pub(super) fn parse(attrs: &[Attribute]) -> syn::Result<Self> {
+        let mut this = Self::default();
+        each(attrs, "`case = VALUE` and `default`", |name, meta| match name {
+            "case" => {
+                let value = meta.value()?.parse()?;
+                once(&mut this.case, value, meta)
+            }
+            "default" => once(&mut this.default, meta.path.span(), meta),
+            _ => Ok(false),
+        })?;
+        if let (Some(_), Some(span)) = (&this.case, this.default) {
+            return Err(syn::Error::new(span, "a variant is either a case or the default arm"));
+        }
+        Ok(this)
+    }
+
+    /// Whether there is anything for a union on a variant.
+    pub(super) fn marked(attrs: &[Attribute]) -> bool {
+        attrs.iter().any(|attr| attr.path().is_ident("xdr"))
+    }
+}

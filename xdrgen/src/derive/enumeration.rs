@@ -1,0 +1,68 @@
+//! Derives for enums without data: enumerations.
+
+use proc_macro2::TokenStream;
+use quote::quote;
+use syn::{DataEnum, DeriveInput, spanned::Spanned};
+
+use super::{Derive, error};
+use crate::{
+    emit::{facts::Source, impls::Target},
+    ir::Facts,
+};
+
+pub(super) fn derive(
+    target: &Target<'_>,
+    input: &DeriveInput,
+    data: &DataEnum,
+    what: Derive,
+) -> syn::Result<TokenStream> {
+    if let Some(parameter) = input.generics.params.first() {
+        return error(parameter.span(), "an enumeration has no parameters");
+    }
+    let (ident, name) = (&input.ident, target.name);
+    let variants: Vec<_> = data.variants.iter().map(|variant| &variant.ident).collect();
+    Ok(match what {
+        Derive::Encode => {
+            let word = Facts { min_len: 4, max_len: Some(4), max_inline: Some(4), max_ddp_items: Some(0) };
+            let ty = target.impl_type(&Source::Known(word));
+            let encode = target.encode_enum(&quote!(match self { #(Self::#variants => Self::#variants as i32),* }));
+            // A value beyond 32 bits would be cut off in silence.
+            let checks = variants.iter().map(|variant| {
+                quote! {
+                    const _: () = assert!(
+                        #ident::#variant as i128 == #ident::#variant as i32 as i128,
+                        "a value of an XDR enumeration has 32 bits (RFC 4506 §4.3)"
+                    );
+                }
+            });
+            quote! {
+                #(#checks)*
+                impl ::core::convert::From<#ident> for i32 {
+                    #[inline]
+                    fn from(value: #ident) -> Self {
+                        match value { #(#ident::#variants => #ident::#variants as i32),* }
+                    }
+                }
+                #ty
+                #encode
+            }
+        }
+        Derive::Decode => {
+            let decode = target.decode_enum();
+            quote! {
+                impl ::core::convert::TryFrom<i32> for #ident {
+                    type Error = xdr::UnknownEnumValue;
+
+                    #[inline]
+                    fn try_from(value: i32) -> ::core::result::Result<Self, xdr::UnknownEnumValue> {
+                        match value {
+                            #(_ if value == Self::#variants as i32 => Ok(Self::#variants),)*
+                            _ => Err(xdr::UnknownEnumValue { name: #name, value }),
+                        }
+                    }
+                }
+                #decode
+            }
+        }
+    })
+}

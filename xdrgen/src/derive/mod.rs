@@ -1,0 +1,96 @@
+//! Protocols written in Rust: the derives of the codec traits, and services written as traits.
+//!
+//! What a type or trait says is lowered to the same parts that the back end makes generated code of.
+
+mod attr;
+mod bounds;
+mod enumeration;
+mod fields;
+mod service;
+mod structure;
+mod union;
+
+pub use service::service;
+
+use proc_macro2::{Span, TokenStream};
+use quote::quote;
+use syn::{Data, DeriveInput, Fields};
+
+use crate::emit::{impls::Target, names::Std};
+
+/// What is derived.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Derive {
+    /// `XdrType` and `XdrEncode`.
+    Encode,
+    /// `XdrDecode`.
+    Decode,
+}
+
+/// Derives `XdrType` and `XdrEncode`.
+///
+/// # Errors
+/// With the place of what is wrong.
+pub fn encode(input: &DeriveInput) -> syn::Result<TokenStream> {
+    derive(input, Derive::Encode)
+}
+
+/// Derives `XdrDecode`.
+///
+/// # Errors
+/// With the place of what is wrong.
+pub fn decode(input: &DeriveInput) -> syn::Result<TokenStream> {
+    derive(input, Derive::Decode)
+}
+
+fn derive(input: &DeriveInput, what: Derive) -> syn::Result<TokenStream> {
+    let container = attr::Container::parse(&input.attrs)?;
+    let runtime = container.runtime.clone().unwrap_or_else(|| syn::parse_quote!(::rpcrdma));
+    let name = input.ident.to_string();
+    let (_, type_arguments, _) = input.generics.split_for_impl();
+    let ident = &input.ident;
+    let mut target = Target {
+        ty: quote!(#ident #type_arguments),
+        name: &name,
+        generics: bounds::generics(&input.generics),
+        std: Std::Absolute,
+        recursive: false,
+        union: false,
+    };
+    let body = match &input.data {
+        Data::Struct(data) => {
+            container.refuse_discriminant("a struct has none")?;
+            structure::derive(&mut target, &input.ident, &data.fields, what)?
+        }
+        Data::Enum(data) => {
+            let plain = data.variants.iter().all(|variant| matches!(variant.fields, Fields::Unit));
+            let cases = data.variants.iter().any(|variant| attr::Variant::marked(&variant.attrs));
+            if data.variants.is_empty() {
+                return Err(syn::Error::new(input.ident.span(), "an XDR enumeration or union has at least one value"));
+            }
+            if plain && !cases && container.discriminant.is_none() {
+                enumeration::derive(&target, input, data, what)?
+            } else {
+                union::derive(&mut target, input, data, &container, what)?
+            }
+        }
+        Data::Union(data) => {
+            let message = "a union of Rust has no discriminant: write an enum with #[xdr(case = ..)] on its variants";
+            return Err(syn::Error::new(data.union_token.span, message));
+        }
+    };
+    Ok(quote! {
+        // Whether a default or error arm can be reached is seen only once the discriminant's type is known.
+        #[allow(unreachable_patterns, clippy::unnecessary_cast)]
+        #[automatically_derived]
+        const _: () = {
+            use #runtime::xdr;
+            #body
+        };
+    })
+}
+
+/// An error at `span`.
+fn error<T>(span: Span, message: &str) -> syn::Result<T> {
+    Err(syn::Error::new(span, message))
+}

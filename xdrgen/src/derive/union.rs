@@ -1,0 +1,146 @@
+//! Derives for enums with data: discriminated unions.
+
+use proc_macro2::TokenStream;
+use quote::quote;
+use syn::{DataEnum, DeriveInput, Expr, ExprLit, ExprUnary, Fields, Lit, Type, UnOp, spanned::Spanned};
+
+use super::{
+    Derive,
+    attr::{Container, Variant},
+    error, fields,
+};
+use crate::emit::{
+    facts::{self, Source},
+    impls::{ArmCodec, DefaultCodec, Discriminant, FieldCodec, Target, UnionCodec},
+};
+
+pub(super) fn derive(
+    target: &mut Target<'_>,
+    input: &DeriveInput,
+    data: &DataEnum,
+    container: &Container,
+    what: Derive,
+) -> syn::Result<TokenStream> {
+    let discriminant = Kind::of(container.discriminant.as_ref());
+    let (mut arms, mut default, mut checks, mut all_facts) = (Vec::new(), None, TokenStream::new(), Vec::new());
+    let mut booleans = [false; 2];
+    for variant in &data.variants {
+        let attr = Variant::parse(&variant.attrs)?;
+        if let Some((_, value)) = &variant.discriminant {
+            return error(value.span(), "a variant of a union is selected by `#[xdr(case = ..)]`");
+        }
+        let mut lowered = fields::lower(&input.ident, &variant.fields)?;
+        target.recursive |= lowered.iter().any(|field| field.recursive);
+        if let Some(span) = attr.default {
+            if default.is_some() {
+                return error(span, "a union has one default arm at most");
+            }
+            if !matches!(variant.fields, Fields::Unnamed(_)) || lowered.is_empty() {
+                return error(span, "the default arm is a tuple variant whose first field is the discriminant");
+            }
+            lowered.remove(0);
+        }
+        all_facts.push(facts::sequence(lowered.iter().map(|field| field.facts.clone())));
+        checks.extend(lowered.iter().map(|field| field.checks.clone()));
+        let fields: Vec<FieldCodec> = lowered.into_iter().map(|field| field.codec).collect();
+        let name = variant.ident.clone();
+        match (&attr.case, attr.default) {
+            (Some(case), _) => {
+                discriminant.check(case, &mut booleans)?;
+                let case = quote!(#case);
+                let braced = matches!(variant.fields, Fields::Named(_));
+                arms.push(ArmCodec { variant: name, case, fields, braced });
+            }
+            (None, Some(_)) => default = Some(DefaultCodec { variant: name, fields }),
+            (None, None) => {
+                return error(
+                    variant.ident.span(),
+                    "a variant of a union needs `#[xdr(case = ..)]` or `#[xdr(default)]`",
+                );
+            }
+        }
+    }
+    target.union = true;
+    let ty = &discriminant.ty;
+    let values = arms.iter().map(|arm| {
+        let (variant, case) = (&arm.variant, &arm.case);
+        // A literal takes the type that the annotation gives it.
+        quote! {
+            Self::#variant { .. } => {
+                let discriminant: #ty = #case;
+                xdr::XdrEncode::encode(&discriminant, sink)
+            }
+        }
+    });
+    let other = default.as_ref().map(|default| {
+        let variant = &default.variant;
+        quote!(Self::#variant(discriminant, ..) => xdr::XdrEncode::encode(discriminant, sink),)
+    });
+    let codec = UnionCodec {
+        discriminant_name: "discriminant".to_owned(),
+        discriminant: if discriminant.is_enum {
+            Discriminant::Enum(ty.clone())
+        } else {
+            Discriminant::Scalar(ty.clone())
+        },
+        write: quote!((match self { #(#values)* #other })),
+        arms,
+        default,
+        exhaustive: booleans == [true; 2],
+    };
+    Ok(match what {
+        Derive::Encode => {
+            let ty = target.impl_type(&Source::Composed(facts::alternatives(all_facts)));
+            let encode = target.encode_union(&codec);
+            quote!(#checks #ty #encode)
+        }
+        Derive::Decode => target.decode_union(&codec),
+    })
+}
+
+/// The type of a discriminant.
+struct Kind {
+    ty: TokenStream,
+    is_enum: bool,
+    is_bool: bool,
+}
+
+impl Kind {
+    fn of(ty: Option<&Type>) -> Self {
+        let name = match ty {
+            None => return Self { ty: quote!(i32), is_enum: false, is_bool: false },
+            Some(Type::Path(path)) => path.path.get_ident().map(ToString::to_string).unwrap_or_default(),
+            Some(_) => String::new(),
+        };
+        let is_enum = !matches!(name.as_str(), "i32" | "u32" | "bool");
+        Self { ty: quote!(#ty), is_enum, is_bool: name == "bool" }
+    }
+
+    /// A case has to be a constant that is a pattern too.
+    fn check(&self, case: &Expr, booleans: &mut [bool; 2]) -> syn::Result<()> {
+        let literal = match case {
+            Expr::Lit(ExprLit { lit, .. }) => Some((lit, false)),
+            Expr::Unary(ExprUnary { op: UnOp::Neg(_), expr, .. }) => match &**expr {
+                Expr::Lit(ExprLit { lit, .. }) => Some((lit, true)),
+                _ => return error(case.span(), "a case is a literal or the path of a constant"),
+            },
+            Expr::Path(_) => None,
+            _ => return error(case.span(), "a case is a literal or the path of a constant"),
+        };
+        match literal {
+            Some((Lit::Bool(value), false)) if self.is_bool => {
+                let seen = &mut booleans[usize::from(value.value)];
+                if std::mem::replace(seen, true) {
+                    return error(case.span(), "this case has an arm already");
+                }
+                Ok(())
+            }
+            Some((Lit::Int(_), _)) if !self.is_bool && !self.is_enum => Ok(()),
+            None => Ok(()),
+            Some(_) => {
+                let ty = &self.ty;
+                Err(syn::Error::new(case.span(), format!("a case of this union is a `{}`", quote!(#ty))))
+            }
+        }
+    }
+}
