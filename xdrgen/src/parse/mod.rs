@@ -5,8 +5,6 @@ mod binding;
 mod comments;
 mod program;
 mod syntax_error;
-#[cfg(test)]
-mod tests;
 mod types;
 
 use std::ops::Range;

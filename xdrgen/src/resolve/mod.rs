@@ -9,8 +9,6 @@ mod lower;
 mod names;
 mod program;
 pub(crate) mod sizes;
-#[cfg(test)]
-mod tests;
 mod types;
 
 pub(crate) use graph::{MAX_TYPE_NESTING, target as graph_target};
