@@ -26,6 +26,8 @@ pub struct File {
     pub passed_through: Vec<Ident>,
     /// Words of definitions that could not be parsed: a missing name among them is no second error.
     pub lost: HashSet<String>,
+    /// Whether the rest was not parsed, there being too many syntax errors: what is missing then says nothing.
+    pub given_up: bool,
 }
 
 /// A definition.

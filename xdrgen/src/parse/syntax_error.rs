@@ -30,8 +30,10 @@ pub(crate) fn describe(file: usize, text: &str, unit: &Range<usize>, error: &Err
             }
         }
     }
+    let before = previous_end(text, unit.start, at);
+    let other_line = text.get(before..at).is_some_and(|between| between.contains('\n'));
     // A list of all that could stand there helps nobody when one thing is likely.
-    if missing_semicolon && !expected.contains(&"`=`") {
+    if missing_semicolon && (other_line || !expected.contains(&"`=`")) {
         expected = vec!["`;`"];
     }
     expected.truncate(LISTED);
@@ -45,8 +47,6 @@ pub(crate) fn describe(file: usize, text: &str, unit: &Range<usize>, error: &Err
         None => format!("unexpected {}", found.1),
     };
     let mut diagnostic = Diagnostic::new(Code::Syntax, message);
-    let before = previous_end(text, unit.start, at);
-    let other_line = text.get(before..at).is_some_and(|between| between.contains('\n'));
     if expected == ["`;`"] && (other_line || found.0.is_empty()) && before > unit.start {
         diagnostic = diagnostic.at(&span(file, before - 1..before), "expected `;` after this");
         if !found.0.is_empty() {
@@ -136,6 +136,7 @@ fn words(rule: Rule) -> &'static str {
         Rule::unit => "a definition",
         Rule::binding | Rule::statement => "a statement",
         Rule::setting => "`=`",
+        Rule::setting_name => "`max` or `chunks`",
         Rule::const_def => "`const`",
         Rule::typedef_def => "`typedef`",
         Rule::enum_def => "`enum`",

@@ -152,7 +152,8 @@ impl<'a> Constants<'a> {
         if !self.lost.contains(name) {
             let diagnostic =
                 Diagnostic::new(Code::UnknownConstant, format!("no constant is named `{name}`")).at(at, "not declared");
-            out.push(super::did_you_mean(diagnostic, name, self.by_name.keys().copied()));
+            let diagnostic = super::did_you_mean(diagnostic, name, self.by_name.keys().copied(), out);
+            out.push(diagnostic);
         }
         None
     }

@@ -200,9 +200,9 @@ impl<'a> Lower<'a> {
             Discriminant::Enum(known, name) => (known.contains(&number), format!("`{name}`")),
         };
         if !fits {
-            let text = if label == number.to_string() { label } else { format!("{label}` (which is {number})`") };
+            let which = if label == number.to_string() { String::new() } else { format!(" (which is {number})") };
             self.out.push(
-                Diagnostic::new(Code::BadCase, format!("`{}` is no value of {what}", text.trim_end_matches('`')))
+                Diagnostic::new(Code::BadCase, format!("`{label}`{which} is no value of {what}"))
                     .at(&case.span, "not a value of the discriminant")
                     .note("each case is a value of the discriminant's type (RFC 4506 §4.15)"),
             );

@@ -9,8 +9,6 @@ mod lower;
 mod names;
 mod program;
 pub(crate) mod sizes;
-#[cfg(test)]
-mod tests;
 mod types;
 
 pub(crate) use graph::{MAX_TYPE_NESTING, target as graph_target};
@@ -80,13 +78,24 @@ pub(crate) fn resolve(files: &[File], sources: &Sources, out: &mut Vec<Diagnosti
 }
 
 /// Adds the name that `name` is likely a slip of.
-fn did_you_mean<'a>(diagnostic: Diagnostic, name: &str, known: impl Iterator<Item = &'a str>) -> Diagnostic {
-    /// Most comparisons, so that a long list of mistakes against a long list of names takes no time.
-    const COMPARED: usize = 10_000;
+fn did_you_mean<'a>(
+    diagnostic: Diagnostic,
+    name: &str,
+    known: impl Iterator<Item = &'a str>,
+    said: &[Diagnostic],
+) -> Diagnostic {
+    /// Diagnostics that get a suggestion: more are not read, and each takes a look at every name.
+    const SUGGESTIONS: usize = 50;
+    /// Longest name looked at.
+    const LONGEST: usize = 64;
+    if said.len() > SUGGESTIONS || name.len() > LONGEST {
+        return diagnostic;
+    }
     let similar = |other: &&str| other.len().abs_diff(name.len()) <= 2 && *other != name;
-    let scored = known.take(COMPARED).filter(similar).map(|other| (strsim::damerau_levenshtein(name, other), other));
+    let scored = known.filter(similar).map(|other| (strsim::damerau_levenshtein(name, other), other));
     match scored.min() {
-        Some((distance, other)) if distance <= 1 + name.len() / 6 => {
+        // One slip in short words, more in long ones; of a word of two letters every other is one slip away.
+        Some((distance, other)) if distance <= name.len().div_ceil(6) && name.len() > 2 => {
             diagnostic.help(format!("did you mean `{other}`?"))
         }
         _ => diagnostic,

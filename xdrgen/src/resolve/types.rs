@@ -96,7 +96,8 @@ impl<'a> Lower<'a> {
             if self.constants.get(&name.text).is_some() {
                 diagnostic = diagnostic.note(format!("`{}` is a constant", name.text));
             }
-            self.out.push(super::did_you_mean(diagnostic, &name.text, self.names.all()));
+            let diagnostic = super::did_you_mean(diagnostic, &name.text, self.names.all(), self.out);
+            self.out.push(diagnostic);
         }
         None
     }

@@ -203,7 +203,9 @@ impl<'a> Bounder<'a> {
         }
         let Some(procedure) = procedure(self.scope.spec, self.scope.procedure) else { return false };
         let name = procedure_name(self.scope.spec, self.scope.procedure);
-        let count = items.map_or("any number of".to_owned(), |items| format!("up to {items}"));
+        let count = items
+            .filter(|items| *items < u32::MAX)
+            .map_or("any number of".to_owned(), |items| format!("up to {items}"));
         let message = format!("`{name}`: the {what} can hold {count} eligible items, the limit is {limit}");
         let mut diagnostic = Diagnostic::new(Code::TooManyItems, message).at(&procedure.name.span, "");
         let spec = self.scope.spec;

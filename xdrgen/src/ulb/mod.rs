@@ -8,8 +8,6 @@ mod bounds;
 mod eligible;
 mod expr;
 mod sidecar;
-#[cfg(test)]
-mod tests;
 mod walk;
 
 use std::collections::HashMap;

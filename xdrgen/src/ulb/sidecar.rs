@@ -189,7 +189,7 @@ impl<'a> Binder<'a> {
             (true, rest) => (Place::Procedure(id.0, id.1, id.2), rest),
             (false, [name, rest @ ..]) => {
                 let position = procedure.and_then(|p| p.args.iter().position(|arg| arg.name.text == name.text));
-                let index = position.ok_or_else(|| unknown_part(name, "the procedure's arguments"))?;
+                let index = position.ok_or_else(|| unknown_argument(name))?;
                 (Place::Argument(id.0, id.1, id.2, index), rest)
             }
             (false, []) => (Place::Argument(id.0, id.1, id.2, 0), rest),
@@ -281,4 +281,9 @@ fn unknown(path: &Path, message: impl Into<String>) -> Diagnostic {
 
 fn unknown_part(part: &Ident, of: &str) -> Box<Diagnostic> {
     Box::new(Diagnostic::new(Code::UnknownItem, format!("{of} has no `{}`", part.text)).at(&part.span, ""))
+}
+
+fn unknown_argument(name: &Ident) -> Box<Diagnostic> {
+    let message = format!("the procedure has no argument `{}`", name.text);
+    Box::new(Diagnostic::new(Code::UnknownItem, message).at(&name.span, ""))
 }

@@ -1,0 +1,54 @@
+//! The library as build scripts use it.
+
+use std::fs;
+
+use rpcrdma_xdrgen::{Build, BuildError};
+
+#[test]
+fn writes_next_to_what_is_named_and_only_what_changed() {
+    let place = tempfile::tempdir().unwrap();
+    let input = place.path().join("point.x");
+    fs::write(&input, "struct point { int x; int y; };").unwrap();
+    let build = Build::new().file(&input).out_dir(place.path());
+    let output = build.run().unwrap();
+    assert_eq!(output, place.path().join("point.rs"));
+    let first = fs::read_to_string(&output).unwrap();
+    assert!(first.contains("pub struct Point"), "{first}");
+    let written = fs::metadata(&output).unwrap().modified().unwrap();
+    build.run().unwrap();
+    assert_eq!(fs::metadata(&output).unwrap().modified().unwrap(), written);
+    fs::write(&input, "struct point { int x; int y; int z; };").unwrap();
+    build.run().unwrap();
+    assert!(fs::read_to_string(&output).unwrap().contains("pub z: i32"));
+    assert!(build.output("other.rs").run().unwrap().ends_with("other.rs"));
+}
+
+#[test]
+fn bindings_apply() {
+    let place = tempfile::tempdir().unwrap();
+    let input = place.path().join("p.x");
+    let text = "struct a { unsigned int n; }; struct ok { opaque data<>; };
+        program P { version V { ok GET(a) = 1; } = 1; } = 1;";
+    fs::write(&input, text).unwrap();
+    let build = Build::new().file(&input).out_dir(place.path());
+    assert!(matches!(build.run(), Err(BuildError::Specification(_))));
+    build.clone().default_reply_max(4096).run().unwrap();
+    build.clone().ulb_source("p.ulb", "ddp ok.data max = args.n;").run().unwrap();
+    let binding = place.path().join("p.ulb");
+    fs::write(&binding, "ddp ok.data max = args.n;").unwrap();
+    build.ulb(&binding).run().unwrap();
+}
+
+#[test]
+fn errors_read_well_also_when_main_returns_them() {
+    let place = tempfile::tempdir().unwrap();
+    let input = place.path().join("bad.x");
+    fs::write(&input, "struct a { nothing x; };").unwrap();
+    let error = Build::new().file(&input).out_dir(place.path()).run().unwrap_err();
+    assert_eq!(format!("{error:?}"), error.to_string());
+    assert!(error.to_string().contains("error[E0101]: no type is named `nothing`"), "{error}");
+    assert!(matches!(Build::new().out_dir(place.path()).run(), Err(BuildError::NoInput)));
+    fs::write(&input, "struct a { int x; };").unwrap();
+    let error = Build::new().file(&input).out_dir(place.path().join("none")).run().unwrap_err();
+    assert!(matches!(error, BuildError::Output { .. }));
+}

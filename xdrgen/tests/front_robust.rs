@@ -1,0 +1,246 @@
+//! No input makes the compiler panic, hang or overflow its stack, and what it says points into the text. Tests run on threads with 2 MiB
+//! of stack, as build scripts and macros may.
+
+use std::{
+    fmt::Write as _,
+    fs,
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+use proptest::prelude::*;
+use rpcrdma_xdrgen::{Compiler, diag::Diagnostics, strip};
+
+/// Compiles; gives the number of errors. Panics if a label is no place in its text.
+fn compile(text: &str, binding: &str) -> usize {
+    let checked = |diagnostics: &Diagnostics| {
+        for diagnostic in diagnostics.iter() {
+            for label in diagnostic.primary.iter().chain(&diagnostic.secondary) {
+                let source = diagnostics.sources().get(label.span.file).expect("no such file");
+                assert!(source.text().get(label.span.range.clone()).is_some(), "{label:?} is no place in the text");
+            }
+        }
+        let _ = diagnostics.render(true);
+        diagnostics.error_count()
+    };
+    let _ = strip("t.x", text);
+    match Compiler::new().source("t.x", text).ulb_source("t.ulb", binding).compile() {
+        Ok(compiled) => checked(&compiled.warnings),
+        Err(diagnostics) => {
+            let errors = checked(&diagnostics);
+            assert!(errors > 0, "failed without an error");
+            errors
+        }
+    }
+}
+
+/// What the language is made of, for texts that get past the first token.
+const WORDS: &[&str] = &[
+    "struct",
+    "union",
+    "enum",
+    "typedef",
+    "const",
+    "program",
+    "version",
+    "switch",
+    "case",
+    "default",
+    "void",
+    "int",
+    "unsigned",
+    "hyper",
+    "opaque",
+    "string",
+    "bool",
+    "quadruple",
+    "a",
+    "b",
+    "c",
+    "a_b",
+    "args",
+    "max",
+    "len",
+    "min",
+    "ddp",
+    "reply_max",
+    "limit",
+    "port",
+    "idempotent",
+    "@ddp",
+    "@ddp(max = args.a)",
+    "@reply_max(",
+    "@limit(3)",
+    "@port(1)",
+    "{",
+    "}",
+    "(",
+    ")",
+    "[",
+    "]",
+    "<",
+    ">",
+    ";",
+    ";",
+    ";",
+    ":",
+    ",",
+    ".",
+    "=",
+    "*",
+    "+",
+    "-",
+    "/",
+    "0",
+    "1",
+    "7",
+    "0x10",
+    "010",
+    "-1",
+    "99999999999999999999",
+    "64K",
+    "\"text\"",
+    "\"",
+    "/*",
+    "*/",
+    "// x\n",
+    "\n",
+    "\n%y\n",
+    "#z\n",
+    "struct a { int b; };",
+    "struct b { a *next; };",
+    "typedef b c<4>;",
+    "\u{e9}",
+    "\u{2028}",
+];
+
+fn soup() -> impl Strategy<Value = String> {
+    prop::collection::vec(prop::sample::select(WORDS), 0..120).prop_map(|words| words.join(" "))
+}
+
+fn samples() -> Vec<String> {
+    let directory = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/front_bad");
+    let files = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    let mut files: Vec<PathBuf> =
+        files.filter(|path| path.extension().is_some_and(|x| x == "x" || x == "ulb")).collect();
+    files.sort();
+    files.into_iter().map(|path| fs::read_to_string(path).unwrap()).collect()
+}
+
+/// A sample with some places replaced.
+fn mutated() -> impl Strategy<Value = String> {
+    let change = (any::<prop::sample::Index>(), 0..40_usize, prop::sample::select(WORDS));
+    let changes = prop::collection::vec(change, 1..6);
+    (prop::sample::select(samples()), changes).prop_map(|(mut text, changes)| {
+        for (at, len, word) in changes {
+            let boundary = |mut at: usize| {
+                while !text.is_char_boundary(at) {
+                    at -= 1;
+                }
+                at
+            };
+            let start = boundary(at.index(text.len() + 1));
+            let end = boundary((start + len).min(text.len())).max(start);
+            text.replace_range(start..end, word);
+        }
+        text
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_text(text in ".{0,200}", binding in ".{0,60}") {
+        compile(&text, &binding);
+    }
+
+    #[test]
+    fn any_words(text in soup(), binding in soup()) {
+        compile(&text, &binding);
+    }
+
+    #[test]
+    fn any_change(text in mutated(), binding in mutated()) {
+        compile(&text, &binding);
+    }
+
+    #[test]
+    fn stripping_twice_is_stripping_once(text in mutated()) {
+        if let Ok(plain) = strip("t.x", text.as_str()) {
+            prop_assert_eq!(strip("t.x", plain.as_str()).unwrap(), plain);
+        }
+    }
+}
+
+/// Compiles a hostile text, within a time that only a hang or a quadratic step exceeds.
+fn hostile(text: &str) -> usize {
+    let start = Instant::now();
+    let errors = compile(text, "");
+    assert!(start.elapsed() < Duration::from_secs(60), "{:?} for {} octets", start.elapsed(), text.len());
+    errors
+}
+
+#[test]
+fn deep_nesting() {
+    let n = 100_000;
+    assert!(hostile(&format!("struct a {}", "{".repeat(n))) > 0);
+    assert!(hostile(&format!("struct a {}int x;{}", "{ struct ".repeat(n), "} y;".repeat(n))) > 0);
+    assert!(hostile(&format!("struct a {{ @ddp(max = {}1{}) opaque d<>; }};", "(".repeat(n), ")".repeat(n))) > 0);
+    assert!(hostile(&format!("struct a {{ @ddp(max = 1{}) opaque d<>; }};", " + 1".repeat(n))) > 0);
+    assert!(hostile(&"[".repeat(n)) > 0);
+    // As deep as it may be.
+    assert_eq!(hostile(&format!("struct a {{ {}int x;{} }};", "struct {".repeat(47), "} y;".repeat(47))), 0);
+    assert_eq!(hostile(&format!("struct a {{ @ddp(max = {}1{}) opaque d<>; }};", "(".repeat(46), ")".repeat(46))), 0);
+}
+
+#[test]
+fn long_chains_and_circles() {
+    let n = 5_000;
+    let chain = |first: &str, link: &dyn Fn(usize, usize) -> String| {
+        (0..n).fold(first.to_owned(), |text, i| text + &link(i, (i + 1) % n) + "\n")
+    };
+    assert_eq!(hostile(&chain("", &|i, next| format!("const c{i} = c{next};"))), 1);
+    assert_eq!(
+        hostile(&chain("const c = 1;", &|i, _| match i {
+            0 => "const c0 = c;".to_owned(),
+            _ => format!("const c{i} = c{};", i - 1),
+        })),
+        0
+    );
+    assert_eq!(hostile(&chain("", &|i, next| format!("typedef t{i} t{next};"))), 1);
+    assert!(
+        hostile(&chain("typedef int t;", &|i, _| match i {
+            0 => "typedef t t0;".to_owned(),
+            _ => format!("typedef t{} t{i};", i - 1),
+        })) > 0
+    );
+    assert!(hostile(&chain("", &|i, next| format!("struct s{i} {{ s{next} x; }};"))) > 0);
+    assert!(hostile(&chain("", &|i, next| format!("struct s{i} {{ s{next} *x; int y; }};"))) > 0);
+}
+
+#[test]
+fn sizes_that_double() {
+    let mut text = "struct s0 { opaque d<10>; };".to_owned();
+    for i in 0..120 {
+        let _ = write!(text, "struct s{} {{ s{i} a; s{i} b; s{i} c[4294967295]; s{i} d<4294967295>; }};", i + 1);
+    }
+    text += "program P { version V { s120 A(s120) = 1; } = 1; } = 1;";
+    assert_eq!(hostile(&text), 1);
+}
+
+#[test]
+fn a_megabyte() {
+    let repeated = |n: usize, one: &dyn Fn(usize) -> String| (0..n).map(one).collect::<String>();
+    assert_eq!(hostile(&repeated(6_000, &|i| format!("/* one */\nstruct s{i} {{ int x; /* two */ }};\n"))), 0);
+    assert_eq!(hostile(&format!("struct s {{ {} }};", repeated(50_000, &|i| format!("int field{i}; ")))), 0);
+    assert_eq!(hostile(&format!("enum e {{ {} }};", repeated(20_000, &|i| format!("E{i} = {i}, ")))), 0);
+    assert_eq!(hostile(&repeated(5_000, &|i| format!("struct s{i} {{ missing{i} x; }};\n"))), 5_000);
+    assert!(hostile(&";".repeat(1_000_000)) > 0);
+    assert!(hostile(&"{};\n".repeat(250_000)) > 0);
+    assert!(hostile(&"\"".repeat(500_000)) > 0);
+    assert!(hostile(&format!("/*{}", " /*".repeat(300_000))) > 0);
+    assert!(hostile(&format!("struct s {{ bad x; }};{}", " ".repeat(1_000_000))) > 0);
+    assert!(hostile(&"case 1: ".repeat(100_000)) > 0);
+    assert!(hostile(&format!("union u switch (int a) {{ {} void; }};", "case 1: ".repeat(20_000))) > 0);
+}

@@ -1,0 +1,238 @@
+//! Bindings: what they come to for each procedure, in annotations or in a file of their own.
+
+use rpcrdma_xdrgen::{
+    Compiled, Compiler,
+    diag::Code,
+    ir::{ArgPath, Expr, ItemKind, Procedure},
+};
+
+const STORE: &str = "
+    const MAX = 4096;
+    struct range { unsigned hyper offset; unsigned int count; };
+    struct get_args { string name<255>; range where_; opaque token<64>; };
+    struct get_ok { bool eof; opaque data<>; };
+    union get_res switch (int status) { case 0: get_ok ok; default: void; };
+    struct put_args { string name<255>; opaque data<>; };
+    program STORE { version STORE_V1 {
+        void NULL(void) = 0;
+        get_res GET(get_args) = 1;
+        get_res LAST(unsigned int) = 2;
+        int PUT(put_args) = 3;
+    } = 1; } = 0x20000001;";
+
+const BINDING: &str = "
+    # Comments are as in XDR, and this.
+    port STORE = 20100;
+    ddp put_args.data;
+    ddp get_ok.data max = min(args.where_.count, 64K);   // the usual way
+    ddp STORE_V1.LAST: get_res.ok.data max = args;       /* its argument is the count */
+    idempotent STORE_V1.GET, STORE.STORE_V1.LAST;
+    limit STORE chunks = 1;
+    reply_max STORE_V1.PUT = MAX / 2 + len(args.name) * 2;";
+
+fn compile(text: &str, binding: &str) -> Compiled {
+    let compiler = Compiler::new().source("t.x", text).ulb_source("t.ulb", binding);
+    compiler.compile().unwrap_or_else(|diagnostics| panic!("{diagnostics}"))
+}
+
+fn procedure<'a>(compiled: &'a Compiled, name: &str) -> &'a Procedure {
+    let versions = compiled.spec.programs.iter().flat_map(|program| &program.versions);
+    versions.flat_map(|version| &version.procedures).find(|procedure| procedure.name.text == name).unwrap()
+}
+
+fn codes(text: &str) -> Vec<Code> {
+    match Compiler::new().source("t.x", text).compile() {
+        Ok(compiled) => compiled.warnings.iter().map(|diagnostic| diagnostic.code).collect(),
+        Err(diagnostics) => diagnostics.iter().map(|diagnostic| diagnostic.code).collect(),
+    }
+}
+
+fn arg(fields: &[usize]) -> Expr {
+    Expr::Arg(ArgPath { arg: 0, fields: fields.to_vec() })
+}
+
+fn maxima(procedure: &Procedure) -> Vec<Expr> {
+    procedure.bounds.chunks.iter().map(|(_, max)| max.clone()).collect()
+}
+
+#[test]
+fn a_binding_beside_the_specification() {
+    let compiled = compile(STORE, BINDING);
+    assert_eq!(compiled.spec.programs[0].port, Some(20100));
+    let get = procedure(&compiled, "GET");
+    assert!(get.idempotent && procedure(&compiled, "LAST").idempotent && !procedure(&compiled, "PUT").idempotent);
+    assert_eq!(get.bounds.inline, Expr::Const(4 + 4 + 4));
+    assert_eq!(maxima(get), [Expr::Min(arg(&[1, 1]).into(), Expr::Const(65536).into())]);
+    assert_eq!(get.bounds.chunks[0].0, "get_ok.data");
+    assert_eq!(maxima(procedure(&compiled, "LAST")), [arg(&[])]);
+    // Never more than the type allows, whatever is stated.
+    let len = Expr::Len(ArgPath { arg: 0, fields: vec![0] });
+    let twice = Expr::Mul(len.into(), Expr::Const(2).into());
+    let stated = Expr::Add(Expr::Const(2048).into(), twice.into());
+    assert_eq!(procedure(&compiled, "PUT").bounds.inline, Expr::Min(stated.into(), Expr::Const(4).into()));
+    assert_eq!(procedure(&compiled, "NULL").bounds.inline, Expr::Const(0));
+    assert!(compiled.warnings.is_empty(), "{}", compiled.warnings);
+}
+
+#[test]
+fn annotations_say_the_same_as_statements() {
+    let annotated = STORE
+        .replace("program STORE", "@port(20100) @limit(1) program STORE")
+        .replace("struct put_args { string name<255>;", "struct put_args { string name<255>; @ddp")
+        .replace("bool eof;", "bool eof; @ddp(max = min(args.where_.count, 64K))")
+        .replace("get_res GET", "@idempotent get_res GET")
+        .replace("get_res LAST", "@idempotent get_res LAST")
+        .replace("int PUT", "@reply_max(MAX / 2 + len(args.name) * 2) int PUT");
+    // An item that procedures bound differently is left to the binding.
+    let one = compile(&annotated, "ddp STORE_V1.LAST: get_ok.data max = args;");
+    let other = compile(STORE, BINDING);
+    for name in ["NULL", "GET", "LAST", "PUT"] {
+        let (one, other) = (procedure(&one, name), procedure(&other, name));
+        assert_eq!(one.bounds.inline, other.bounds.inline, "{name}");
+        assert_eq!(one.bounds.chunks, other.bounds.chunks, "{name}");
+        assert_eq!(one.idempotent, other.idempotent, "{name}");
+        assert_eq!(one.text, other.text, "{name}");
+    }
+    assert_eq!(one.spec.programs[0].port, other.spec.programs[0].port);
+    let facts = |compiled: &Compiled| compiled.spec.items.iter().map(|item| item.facts).collect::<Vec<_>>();
+    assert_eq!(facts(&one), facts(&other));
+}
+
+#[test]
+fn a_maximum_on_which_all_procedures_agree_is_the_items_own() {
+    let max = |compiled: &Compiled| {
+        let item = compiled.spec.items.iter().find(|item| item.name.text == "get_ok").unwrap();
+        let ItemKind::Struct { fields, .. } = &item.kind else { panic!() };
+        fields[1].ddp.clone().unwrap().max
+    };
+    let shared = "struct a { unsigned int n; };
+        struct get_ok { bool eof; @ddp(max = args.n) opaque data<>; };
+        program P { version V { get_ok A(a) = 1; get_ok B(a) = 2; } = 1; } = 1;";
+    assert_eq!(max(&compile(shared, "")), Some(arg(&[0])));
+    assert_eq!(max(&compile(shared, "ddp V.B: get_ok.data max = 3;")), None);
+}
+
+#[test]
+fn items_that_may_be_missing_let_others_move_up() {
+    let compiled = compile(
+        "struct small { @ddp opaque a<10>; };
+         union perhaps switch (int d) { case 0: small s; default: void; };
+         struct sure { small first; @ddp opaque b<20>; };
+         struct unsure { perhaps first; @ddp opaque b<20>; small last; };
+         struct array { small many<2>; @ddp opaque b<20>; };
+         struct fixed { small many[2]; @ddp opaque b<20>; };
+         struct option { small *maybe; @ddp opaque b<20>; };
+         union either switch (int d) { case 0: small s; case 1: sure both; };
+         program P { version V {
+             sure SURE(void) = 1; unsure UNSURE(void) = 2; array ARRAY(void) = 3; fixed FIXED(void) = 4;
+             option OPTION(void) = 5; either EITHER(void) = 6;
+         } = 1; } = 1;",
+        "",
+    );
+    let maxima = |name: &str| -> Vec<u64> {
+        let constant = |expr| if let Expr::Const(n) = expr { n } else { panic!("{expr:?}") };
+        maxima(procedure(&compiled, name)).into_iter().map(constant).collect()
+    };
+    assert_eq!(maxima("SURE"), [10, 20]);
+    // Without the first, `b` is the first and `last` the second.
+    assert_eq!(maxima("UNSURE"), [20, 20, 10]);
+    assert_eq!(maxima("ARRAY"), [20, 20, 20]);
+    assert_eq!(maxima("FIXED"), [10, 10, 20]);
+    assert_eq!(maxima("OPTION"), [20, 20]);
+    assert_eq!(maxima("EITHER"), [10, 20]);
+    assert_eq!(procedure(&compiled, "UNSURE").bounds.chunks[0].0, "small.a or unsure.b");
+}
+
+#[test]
+fn eligible_kinds() {
+    let good = "struct fixed { int a; opaque b[8]; };
+        typedef opaque blob<4096>; typedef blob alias;
+        struct args {
+            @ddp opaque a<>; @ddp string b<>; @ddp opaque c[4096]; @ddp fixed d<100>; @ddp fixed e; @ddp int f[1024]; @ddp alias g;
+            @ddp string names<>;
+        };
+        struct ok { @ddp fixed d<100>; @ddp fixed e; @ddp int f[1024]; @ddp alias g; };
+        program P { version V { ok A(args) = 1; @ddp alias B(@ddp blob, @ddp alias b) = 2; } = 1; } = 1;";
+    let compiled = compile(good, "");
+    let maxima_of = |name| maxima(procedure(&compiled, name));
+    // Contents, without a count.
+    assert_eq!(maxima_of("A"), [1200, 12, 4096, 4096].map(Expr::Const));
+    assert_eq!(maxima_of("B"), [Expr::Const(4096)]);
+    assert_eq!(procedure(&compiled, "B").bounds.inline, Expr::Const(4));
+    assert!(procedure(&compiled, "B").args.iter().all(|arg| arg.ddp.is_some()));
+}
+
+#[test]
+fn a_typedef_marks_all_its_uses() {
+    let compiled = compile(
+        "@ddp typedef opaque page<4096>;
+         struct two { page a; page b; };
+         program P { version V { two GET(void) = 1; void PUT(two) = 2; } = 1; } = 1;",
+        "",
+    );
+    let get = procedure(&compiled, "GET");
+    assert_eq!(maxima(get), [Expr::Const(4096), Expr::Const(4096)]);
+    assert_eq!(get.bounds.inline, Expr::Const(8));
+}
+
+#[test]
+fn several_arguments_are_told_apart_by_name() {
+    let compiled = compile(
+        "struct a { unsigned int n; }; struct ok { opaque data<>; };
+         program P { version V { ok GET(a first, a second, unsigned int) = 1; } = 1; } = 1;",
+        "ddp V.GET.result.data max = args.second.n + args.arg;",
+    );
+    let path = |arg, fields: &[usize]| Expr::Arg(ArgPath { arg, fields: fields.to_vec() });
+    let sum = Expr::Add(path(1, &[0]).into(), path(2, &[]).into());
+    assert_eq!(maxima(procedure(&compiled, "GET")), [sum]);
+}
+
+#[test]
+fn arithmetic_on_constants_is_done_and_saturates() {
+    let inline = |expr: &str| {
+        let text =
+            format!("const C = 7; program P {{ version V {{ @reply_max({expr}) opaque<> A(void) = 1; }} = 1; }} = 1;");
+        procedure(&compile(&text, ""), "A").bounds.inline.clone()
+    };
+    assert_eq!(inline("2 + 3 * 4 - 10 / 3"), Expr::Const(11));
+    assert_eq!(inline("(2 + 3) * C"), Expr::Const(35));
+    assert_eq!(inline("1 - 2"), Expr::Const(0));
+    assert_eq!(inline("16G * 16G * 16G"), Expr::Const(u64::MAX));
+    assert_eq!(inline("min(5, max(1, 3, 2), 4)"), Expr::Const(3));
+    assert_eq!(inline("010 + 0x10 + 1K"), Expr::Const(8 + 16 + 1024));
+}
+
+#[test]
+fn replies_without_a_maximum() {
+    let text = "typedef string text<>; program P { version V { text A(void) = 1; } = 1; } = 1;";
+    assert_eq!(codes(text), [Code::UnboundedReply]);
+    let compiled = Compiler::new().source("t.x", text).default_reply_max(1000).compile().unwrap();
+    assert_eq!(procedure(&compiled, "A").bounds.inline, Expr::Const(1000));
+    assert_eq!(codes("typedef opaque x<>; struct unused { x y; };"), []);
+}
+
+#[test]
+fn the_limit_that_is_closest_holds() {
+    let text = |program: &str, version: &str, procedure: &str| {
+        format!(
+            "struct page {{ @ddp opaque data[4096]; }};
+             {program} program P {{ {version} version V {{ {procedure} void PUT(page, page, page) = 1; }} = 1; }} = 1;"
+        )
+    };
+    assert_eq!(codes(&text("", "", "")), []);
+    assert_eq!(codes(&text("@limit(2)", "", "")), [Code::TooManyItems]);
+    assert_eq!(codes(&text("@limit(2)", "@limit(3)", "")), []);
+    assert_eq!(codes(&text("@limit(2)", "@limit(3)", "@limit(chunks = 2)")), [Code::TooManyItems]);
+    let seventeen = text("", "", "").replace("page, page, page", &vec!["page"; 17].join(", "));
+    assert_eq!(codes(&seventeen), [Code::TooManyItems]);
+}
+
+#[test]
+fn a_union_of_unions_takes_no_time() {
+    let mut text = "union u0 switch (int a) { case 0: @ddp(max = args.n) opaque d<>; };".to_owned();
+    for n in 0..100 {
+        text += &format!("union u{} switch (int a) {{ case 0: u{n} a; case 1: u{n} b; }};", n + 1);
+    }
+    text += "struct args { unsigned int n; }; program P { version V { u100 A(args) = 1; } = 1; } = 1;";
+    assert_eq!(maxima(procedure(&compile(&text, ""), "A")), [arg(&[0])]);
+}
