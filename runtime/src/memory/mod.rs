@@ -1,7 +1,7 @@
 //! Memory that RDMA reads from and writes to, and the pools that it comes from and returns to.
 //!
 //! - [`PayloadBuf`]: memory with one owner, writable: a landing buffer, the sink of an RDMA Read, a source being
-//!   filled. [`PayloadBuf::freeze`] makes it a [`Bytes`], which returns it to its pool when the last view is dropped.
+//!   filled. [`PayloadBuf::freeze`] makes it a [`Bytes`](bytes::Bytes), which returns it to its pool when the last view is dropped.
 //! - [`MessageBuf`]: a small one, for a message sent or received whole.
 //!
 //! Nothing here is unsafe: while a provider may write to a `PayloadBuf`, the provider owns it.

@@ -1,11 +1,10 @@
 //! Pools of payload memory.
 
 use std::{
-    collections::BTreeMap,
     fmt,
     ops::{Deref, DerefMut},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
 };
@@ -144,7 +143,8 @@ pub struct PoolStats {
 pub struct BufferPool(Arc<PoolInner>);
 
 struct PoolInner {
-    free: Mutex<BTreeMap<usize, Vec<Vec<u8>>>>,
+    /// Those of 2^n octets at `n`, each with its own lock: threads wait for each other only over buffers of one size.
+    free: [Mutex<Vec<Vec<u8>>>; usize::BITS as usize],
     kept: AtomicUsize,
     max_kept: usize,
     outstanding: AtomicUsize,
@@ -154,7 +154,7 @@ struct PoolInner {
 impl Default for PoolInner {
     fn default() -> Self {
         Self {
-            free: Mutex::default(),
+            free: std::array::from_fn(|_| Mutex::default()),
             kept: AtomicUsize::new(0),
             max_kept: BufferPool::DEFAULT_MAX_KEPT,
             outstanding: AtomicUsize::new(0),
@@ -178,7 +178,7 @@ impl BufferPool {
     #[must_use]
     pub fn alloc(&self, len: usize) -> PayloadBuf {
         let class = len.max(Self::SMALLEST).checked_next_power_of_two().unwrap_or(len);
-        let reused = self.0.free.lock().unwrap_or_else(PoisonError::into_inner).get_mut(&class).and_then(Vec::pop);
+        let reused = self.free(class).and_then(|mut free| free.pop());
         let heap = match reused {
             Some(heap) => {
                 self.0.kept.fetch_sub(class, Ordering::Relaxed);
@@ -210,7 +210,15 @@ impl BufferPool {
             self.0.kept.fetch_sub(class, Ordering::Relaxed);
             return;
         }
-        self.0.free.lock().unwrap_or_else(PoisonError::into_inner).entry(class).or_default().push(heap);
+        if let Some(mut free) = self.free(class) {
+            free.push(heap);
+        }
+    }
+
+    /// The buffers of `class` octets, a power of two, that are free.
+    fn free(&self, class: usize) -> Option<MutexGuard<'_, Vec<Vec<u8>>>> {
+        let free = self.0.free.get(class.trailing_zeros() as usize)?;
+        Some(free.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 

@@ -8,8 +8,11 @@ mod auth;
 mod call;
 mod error;
 mod reply;
-#[path = "standin.rs"]
-pub mod wire;
+
+pub mod wire {
+    //! The messages of RFC 5531, up to where arguments and results start: generated from `specs/xdr/rpc.x`.
+    crate::include_xdr!("xdr/rpc.x");
+}
 
 pub use auth::{Authenticated, Authenticator, Credential, StandardAuthenticator};
 pub use call::{CallFault, CallHeader};

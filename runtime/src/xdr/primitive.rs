@@ -193,6 +193,9 @@ pub fn put_array<T: XdrEncode, S: Sink + ?Sized>(sink: &mut S, elements: &[T], m
     put_elements(sink, elements)
 }
 
+/// Octets of the memory limit that an element takes up that may have none on the wire: a million of them by default.
+const FREE_ELEMENT_COST: usize = 64;
+
 pub(super) fn take_elements<T: XdrDecode>(decoder: &mut Decoder<'_>, count: u32) -> Result<Vec<T>, DecodeError> {
     let n = count as usize;
     // Never allocate by a declared length: what is left must be able to hold it.
@@ -201,7 +204,9 @@ pub(super) fn take_elements<T: XdrDecode>(decoder: &mut Decoder<'_>, count: u32)
             decoder.error(DecodeErrorKind::LengthExceedsRemaining { len: count, remaining: decoder.remaining() })
         );
     }
-    decoder.charge(n.saturating_mul(size_of::<T>().max(1)))?;
+    // Elements that may take no octets of the stream are not bounded by it: they are made dear, for the time they take.
+    let least = if T::MIN_LEN == 0 { FREE_ELEMENT_COST } else { 1 };
+    decoder.charge(n.saturating_mul(size_of::<T>().max(least)))?;
     let mut elements = Vec::with_capacity(n);
     for index in 0..n {
         elements.push(T::decode(decoder).map_err(|e| e.at(PathSegment::Index(index)))?);

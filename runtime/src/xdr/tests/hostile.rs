@@ -86,6 +86,9 @@ fn elements_that_take_no_octets_are_bounded_all_the_same() {
     let max = Limits::default().max_memory;
     assert_eq!(kind::<Vec<()>>(&wire), DecodeErrorKind::TooMuchMemory { max });
     assert_eq!(kind::<Vec<Fixed>>(&wire), DecodeErrorKind::TooMuchMemory { max });
+    // And not by memory alone: they would take time.
+    assert_eq!(decode::<Vec<()>>(&octets(&[1 << 20])).map(|v| v.len()), Ok(1 << 20));
+    assert_eq!(kind::<Vec<()>>(&octets(&[(1 << 20) + 1])), DecodeErrorKind::TooMuchMemory { max });
 }
 
 #[test]

@@ -1,0 +1,111 @@
+//! The generated types, octet by octet, both ways.
+
+use rpcrdma::xdr::{Decoder, XdrDecode, XdrEncode, encode_to_bytes};
+use rpcrdma_specs::{rpc, rpcrdma1 as v1, rpcrdma2 as v2};
+
+/// `value` is these words, and these words are `value`.
+fn both_ways<T: XdrEncode + XdrDecode + PartialEq + std::fmt::Debug>(value: &T, words: &[u32]) {
+    let octets: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
+    assert_eq!(encode_to_bytes(value).as_deref(), Ok(octets.as_slice()), "{value:?}");
+    assert_eq!(value.encoded_len(), octets.len());
+    let mut decoder = Decoder::new(&octets);
+    assert_eq!(decoder.read::<T>().as_ref(), Ok(value));
+    assert_eq!(decoder.finish(), Ok(()));
+    for len in 0..octets.len() {
+        let mut decoder = Decoder::new(&octets[..len]);
+        assert!(decoder.read::<T>().is_err(), "{len} octets of {value:?}");
+    }
+}
+
+/// H, L and OO of RFC 8166 section 4.7.
+fn segment(n: u32) -> v1::XdrRdmaSegment {
+    v1::XdrRdmaSegment { handle: n, length: n + 1, offset: (u64::from(n + 2) << 32) | u64::from(n + 3) }
+}
+
+fn hloo(n: u32) -> [u32; 4] {
+    [n, n + 1, n + 2, n + 3]
+}
+
+fn read_segment(position: u32, n: u32) -> v1::XdrReadList {
+    v1::XdrReadList { entry: v1::XdrReadChunk { position, target: segment(n) } }
+}
+
+fn chunk<const N: usize>(segments: [u32; N]) -> v1::XdrWriteChunk {
+    v1::XdrWriteChunk { target: segments.map(segment).to_vec() }
+}
+
+#[test]
+fn the_examples_of_rfc_8166_section_4_7() {
+    both_ways(&segment(10), &hloo(10));
+    both_ways(&v1::XdrReadChunk { position: 64, target: segment(10) }, &[&[64], &hloo(10)[..]].concat());
+    both_ways(&chunk([10, 20, 30]), &[&[3], &hloo(10)[..], &hloo(20), &hloo(30)].concat());
+    let none = v1::RpcRdmaHeader { rdma_reads: vec![], rdma_writes: vec![], rdma_reply: None };
+    both_ways(&none, &[0, 0, 0]);
+    // A Read chunk of two segments and one of one; a Write chunk of three segments and one of two; a Reply chunk.
+    let all = v1::RpcRdmaHeader {
+        rdma_reads: vec![read_segment(64, 10), read_segment(64, 20), read_segment(96, 30)],
+        rdma_writes: vec![v1::XdrWriteList { entry: chunk([40, 50, 60]) }, v1::XdrWriteList { entry: chunk([70, 80]) }],
+        rdma_reply: Some(chunk([90, 100])),
+    };
+    let words = [
+        &[1, 64],
+        &hloo(10)[..],
+        &[1, 64],
+        &hloo(20),
+        &[1, 96],
+        &hloo(30),
+        &[0],
+        &[1, 3],
+        &hloo(40),
+        &hloo(50),
+        &hloo(60),
+        &[1, 2],
+        &hloo(70),
+        &hloo(80),
+        &[0],
+        &[1, 2],
+        &hloo(90),
+        &hloo(100),
+    ]
+    .concat();
+    both_ways(&all, &words);
+    let message = |rdma_body| v1::RdmaMsg { rdma_xid: 7, rdma_vers: 1, rdma_credit: 32, rdma_body };
+    both_ways(&message(v1::RdmaBody::RdmaMsg(all)), &[&[7, 1, 32, 0], &words[..]].concat());
+    both_ways(&message(v1::RdmaBody::RdmaMsg(none)), &[7, 1, 32, 0, 0, 0, 0]);
+}
+
+#[test]
+fn errors_of_version_1() {
+    let message =
+        |error| v1::RdmaMsg { rdma_xid: 7, rdma_vers: 1, rdma_credit: 9, rdma_body: v1::RdmaBody::RdmaError(error) };
+    let range = v1::RpcRdmaErrvers { rdma_vers_low: 1, rdma_vers_high: 2 };
+    both_ways(&message(v1::RpcRdmaError::ErrVers(range)), &[7, 1, 9, 4, 1, 1, 2]);
+    both_ways(&message(v1::RpcRdmaError::ErrChunk), &[7, 1, 9, 4, 2]);
+}
+
+#[test]
+fn headers_of_version_2() {
+    let start = v2::RpcrdmaCommon { rdma_xid: 7, rdma_vers: 2, rdma_credit: 9, rdma_htype: v2::RDMA2_ERROR };
+    let prefix = v2::Rpcrdma2HdrPrefix { rdma_start: start, rdma_flags: v2::RDMA2_F_RESPONSE };
+    both_ways(&prefix, &[7, 2, 9, 4, 1]);
+    let lists = v2::Rpcrdma2ChunkLists {
+        rdma_inv_handle: 5,
+        rdma_reads: vec![],
+        rdma_writes: vec![],
+        rdma_reply: Some(v2::Rpcrdma2WriteChunk { rdma_target: vec![] }),
+    };
+    both_ways(&lists, &[5, 0, 0, 1, 0]);
+    // Two codes share an arm, and codes that are not known are void.
+    both_ways(&v2::Rpcrdma2Error::Rdma2ErrReadChunks(3), &[6, 3]);
+    both_ways(&v2::Rpcrdma2Error::Rdma2ErrWriteChunks(3), &[7, 3]);
+    both_ways(&v2::Rpcrdma2Error::Default(v2::RDMA2_ERR_SYSTEM), &[100]);
+    both_ways(&v2::Rpcrdma2Error::Default(4711), &[4711]);
+}
+
+#[test]
+fn messages_of_rpc() {
+    let verf = rpc::OpaqueAuth { flavor: 0, body: Default::default() };
+    let mismatch = rpc::AcceptedReplyData::ProgMismatch(rpc::MismatchInfo { low: 2, high: 4 });
+    let reply = rpc::ReplyBody::MsgAccepted(rpc::AcceptedReply { verf, reply_data: mismatch });
+    both_ways(&rpc::RpcMsg { xid: 9, body: rpc::RpcMsgBody::Reply(reply) }, &[9, 1, 0, 0, 0, 2, 2, 4]);
+}
