@@ -134,8 +134,7 @@ async fn peer_to_peer_requests() {
 #[tokio::test]
 async fn ready_to_receive_by_read_and_by_write() {
     for ready in [tagged(WRITE, 0, 0, &[]), read_request(1, (0, 0), 0, (0, 0))] {
-        let (mut raw, mut queue_pair) =
-            accepted_from(&mpa(REQUEST, 0x50, 2, b"\x80\x05\xc0\x03"), params(b"")).await;
+        let (mut raw, mut queue_pair) = accepted_from(&mpa(REQUEST, 0x50, 2, b"\x80\x05\xc0\x03"), params(b"")).await;
         let message = rpcrdma::provider::conformance::message(b"first from the responder");
         let id = rpcrdma::provider::WrId(1);
         queue_pair.post(rpcrdma::provider::WorkRequest::Send { id, message, invalidate: None, solicited: false });
@@ -164,11 +163,9 @@ async fn ready_to_receive_by_read_and_by_write() {
 async fn crc_is_used_if_either_end_asks() {
     let mut without = IwarpConfig::default();
     without.crc = false;
-    for (theirs, config, used) in [
-        (0x10, IwarpConfig::default(), true),
-        (0x50, without.clone(), true),
-        (0x10, without, false),
-    ] {
+    for (theirs, config, used) in
+        [(0x10, IwarpConfig::default(), true), (0x50, without.clone(), true), (0x10, without, false)]
+    {
         let (mut raw, request) = requested(&mpa(REQUEST, theirs, 2, &[0, 1, 0, 1]), config).await;
         let mut queue_pair = request.expect("request").accept(params(b"")).await.expect("accepted").queue_pair;
         let (flags, ..) = raw.frame(REPLY).await;

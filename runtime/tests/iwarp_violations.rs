@@ -34,10 +34,7 @@ struct Stags {
 }
 
 /// What the peer sends, and what it is told.
-async fn violation(
-    build: impl FnOnce(Stags) -> (Vec<Vec<u8>>, Vec<u8>),
-    words: &str,
-) -> Vec<Completion> {
+async fn violation(build: impl FnOnce(Stags) -> (Vec<Vec<u8>>, Vec<u8>), words: &str) -> Vec<Completion> {
     let (mut raw, mut queue_pair) = accepted(params()).await;
     let sink = queue_pair.register(Memory::Sink(vec![0xee; 32].into()), Access::RemoteWrite).unwrap().handle;
     let source = queue_pair.register(Memory::Source(vec![1; 32].into()), Access::RemoteRead).unwrap().handle;
@@ -220,11 +217,8 @@ async fn no_receive_posted() {
 async fn reads_beyond_the_depth() {
     let build = |_: Stags| {
         let third = read_request(3, (1, 0), 0, (0, 0));
-        let octets = vec![
-            fpdu(&read_request(1, (1, 0), 0, (0, 0))),
-            fpdu(&read_request(2, (1, 0), 0, (0, 0))),
-            fpdu(&third),
-        ];
+        let octets =
+            vec![fpdu(&read_request(1, (1, 0), 0, (0, 0))), fpdu(&read_request(2, (1, 0), 0, (0, 0))), fpdu(&third)];
         (octets, told(0x12, 0x02, &third, false))
     };
     violation(build, "than the 2 negotiated").await;
@@ -299,7 +293,10 @@ async fn wrong_read_responses() {
         };
         let ((), (completions, reason)) = tokio::join!(peer, until_end(&mut queue_pair));
         assert!(matches!(reason, DisconnectReason::PeerViolation(_)), "{reason:?}");
-        assert!(matches!(&completions[..], [Completion::Received { .. }, Completion::Failed { .. }]), "{completions:?}");
+        assert!(
+            matches!(&completions[..], [Completion::Received { .. }, Completion::Failed { .. }]),
+            "{completions:?}"
+        );
         assert_eq!(queue_pair.copied_payload(), 0);
     }
 }
@@ -320,6 +317,9 @@ async fn messages_of_no_octets_are_not_checked() {
         drop(raw);
     };
     let ((), (completions, reason)) = tokio::join!(peer, until_end(&mut queue_pair));
-    assert!(matches!(&completions[..], [Completion::Received { message, .. }] if message.is_empty()), "{completions:?}");
+    assert!(
+        matches!(&completions[..], [Completion::Received { message, .. }] if message.is_empty()),
+        "{completions:?}"
+    );
     assert_eq!(reason, DisconnectReason::Remote);
 }
