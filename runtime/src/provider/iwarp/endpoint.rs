@@ -340,6 +340,3 @@ impl Endpoint {
 pub(super) fn progress(done: bool) -> Poll<()> {
     if done { Poll::Ready(()) } else { Poll::Pending }
 }
-
-#[cfg(test)]
-mod tests;

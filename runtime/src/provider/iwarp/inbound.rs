@@ -14,7 +14,7 @@ use std::{
 use super::{
     ddp::{self, Control, Header, queue},
     endpoint::{Arriving, Endpoint, Phase, Response, progress},
-    input::{CONTROL, Parsed, Segment, Target},
+    input::{CONTROL, Input, Parsed, Segment, Target},
     link::Link,
     rdmap::{
         Opcode, READ_REQUEST, ReadRequest, VERSION as RDMAP_VERSION,
@@ -146,7 +146,7 @@ impl Endpoint {
             if self.segment.is_none() {
                 let segment = match self.input.parse() {
                     Parsed::More => return Ok(()),
-                    Parsed::Header { ulpdu_len, header, offender } => self.begin(ulpdu_len, header, offender),
+                    Parsed::Header { ulpdu_len, header } => self.begin(ulpdu_len, header),
                     Parsed::TooShort { ulpdu_len } => {
                         let detail = format!("an FPDU of {ulpdu_len} octets, shorter than its DDP header");
                         Segment {
@@ -156,8 +156,6 @@ impl Endpoint {
                             placed: 0,
                             target: Target::Discard,
                             fault: Some(Fault::new(Code::STREAM_CATASTROPHIC, detail)),
-                            offender: Offender::default(),
-                            control: [0; CONTROL],
                         }
                     }
                 };
@@ -176,18 +174,18 @@ impl Endpoint {
                 // RFC 5044 §8 code 2. RFC 5040 figure 10: no headers, they may be what is damaged.
                 return Err((Fault::new(Code::MPA_CRC, "an FPDU with a wrong CRC"), None));
             }
-            let result = match segment.fault.clone() {
-                Some(fault) => Err(fault),
+            let result = match &segment.fault {
+                Some(fault) => Err(fault.clone()),
                 None => self.deliver(&segment),
             };
             if let Err(fault) = result {
-                let mut offender = segment.offender;
+                let Input { offender, control, .. } = &mut self.input;
                 if let (Some(Header::Untagged { queue: queue::READ_REQUEST, .. }), Target::Control) =
                     (segment.header, segment.target)
                 {
-                    offender.keep(&segment.control[..READ_REQUEST]);
+                    offender.keep(&control[..READ_REQUEST]);
                 }
-                return Err((fault, Some(offender)));
+                return Err((fault, Some(*offender)));
             }
             if !matches!(self.phase, Phase::Open | Phase::Draining) {
                 return Ok(());
@@ -198,10 +196,12 @@ impl Endpoint {
     /// Moves payload that has been read into the staging buffer to its place.
     fn place_staged(&mut self) {
         let Some(segment) = &mut self.segment else { return };
-        let staged = self.input.staged();
-        let len = staged.len().min(segment.len.saturating_sub(segment.placed));
-        let Some(octets) = staged.get(..len).filter(|octets| !octets.is_empty()) else { return };
         let from = segment.placed;
+        let len = self.input.staged().len().min(segment.len.saturating_sub(from));
+        if len == 0 {
+            return;
+        }
+        let octets = self.input.staged().get(..len).unwrap_or_default();
         let place = match segment.target {
             Target::Tagged { stag, start } => {
                 self.copied_payload += len as u64;
@@ -210,13 +210,13 @@ impl Endpoint {
             Target::Receive { start } => {
                 self.arriving.as_mut().and_then(|arriving| arriving.buf.get_mut(start + from..start + from + len))
             }
-            Target::Control => segment.control.get_mut(from..from + len),
-            Target::Discard => None,
+            Target::Control | Target::Discard => None,
         };
-        match place {
-            Some(place) => place.copy_from_slice(octets),
-            None if segment.target == Target::Discard => {}
-            None => revoked(segment),
+        match (place, segment.target) {
+            (Some(place), _) => place.copy_from_slice(octets),
+            (None, Target::Control) => self.input.keep_control(from, len),
+            (None, Target::Discard) => {}
+            (None, Target::Tagged { .. } | Target::Receive { .. }) => revoked(segment),
         }
         segment.placed += len;
         self.input.check_staged(len);
@@ -224,14 +224,13 @@ impl Endpoint {
     }
 
     /// A header has arrived: checks it and decides where its payload goes.
-    fn begin(&mut self, ulpdu_len: usize, header: Header, offender: Offender) -> Segment {
-        let len = ulpdu_len.saturating_sub(offender.len);
+    fn begin(&mut self, ulpdu_len: usize, header: Header) -> Segment {
+        let len = ulpdu_len.saturating_sub(self.input.offender.len);
         let (target, fault) = match self.check(&header, len) {
             Ok(target) => (if len == 0 { Target::Discard } else { target }, None),
             Err(fault) => (Target::Discard, Some(fault)),
         };
-        let header = Some(header);
-        Segment { header, ulpdu_len, len, placed: 0, target, fault, offender, control: [0; CONTROL] }
+        Segment { header: Some(header), ulpdu_len, len, placed: 0, target, fault }
     }
 
     fn check(&mut self, header: &Header, len: usize) -> Result<Target, Fault> {
@@ -363,7 +362,7 @@ impl Endpoint {
             Some(Header::Untagged { control, invalidate, queue: queue::SEND, .. }) => {
                 self.deliver_send(control, invalidate, segment.len)
             }
-            Some(Header::Untagged { queue: queue::READ_REQUEST, .. }) => self.deliver_read_request(segment),
+            Some(Header::Untagged { queue: queue::READ_REQUEST, .. }) => self.deliver_read_request(),
             Some(Header::Untagged { .. }) => {
                 self.deliver_terminate(segment);
                 Ok(())
@@ -412,8 +411,8 @@ impl Endpoint {
         Ok(())
     }
 
-    fn deliver_read_request(&mut self, segment: &Segment) -> Result<(), Fault> {
-        let Some(octets) = segment.control.first_chunk::<READ_REQUEST>() else { return Ok(()) };
+    fn deliver_read_request(&mut self) -> Result<(), Fault> {
+        let Some(octets) = self.input.control.first_chunk::<READ_REQUEST>() else { return Ok(()) };
         let request = ReadRequest::decode(octets);
         self.expected_read_msn = self.expected_read_msn.wrapping_add(1);
         // RFC 5040 §5.2.1: for a zero-length Read, source STag and TO MUST NOT be validated.
@@ -436,7 +435,7 @@ impl Endpoint {
     }
 
     fn deliver_terminate(&mut self, segment: &Segment) {
-        let payload = segment.control.get(..segment.len).unwrap_or_default();
+        let payload = self.input.control.get(..segment.len).unwrap_or_default();
         let Some(received) = Received::decode(payload) else {
             self.finish(DisconnectReason::ReportedByPeer("Terminate without a reason".to_owned()));
             return;
