@@ -159,21 +159,25 @@ impl Input {
         };
         let ulpdu_len = usize::from(ulpdu_len);
         let covered = fpdu::LENGTH + ulpdu_len + fpdu::pad(ulpdu_len);
-        self.verdict = None;
-        if self.use_crc {
-            match (staged.get(..covered), staged.get(covered..covered + fpdu::CRC)) {
-                (Some(covered), Some(crc)) => self.verdict = Some(crc::of(covered) == crc),
-                _ => {
-                    self.crc.reset();
-                    self.crc.update(octets);
-                }
-            }
+        self.verdict = match (staged.get(..covered), staged.get(covered..covered + fpdu::CRC)) {
+            // RFC 5044 §7.1.1: not used, the CRC is valid whatever it contains.
+            (Some(covered), Some(crc)) => Some(!self.use_crc || crc::of(covered) == crc),
+            _ => None,
+        };
+        if self.use_crc && self.verdict.is_none() {
+            self.crc.reset();
+            self.crc.update(octets);
         }
         self.consume(taken);
         match header {
             Some(header) => Parsed::Header { ulpdu_len, header },
             None => Parsed::TooShort { ulpdu_len },
         }
+    }
+
+    /// The payload of the segment that has just begun, if all of its FPDU is there and its CRC is right.
+    pub(crate) fn intact(&self, len: usize) -> Option<&[u8]> {
+        self.stage.get(self.head..self.tail)?.get(..len).filter(|_| self.verdict == Some(true))
     }
 
     /// Whether pad and CRC are there; then consumes them and says whether the CRC is right.

@@ -158,6 +158,30 @@ impl Output {
         self.stage(&crc);
     }
 
+    /// Frames a whole FPDU by copying: DDP header and payload of its ULPDU.
+    pub(crate) fn put_fpdu(&mut self, header: &[u8], payload: &[u8]) {
+        let ulpdu_len = header.len() + payload.len();
+        if self.clock.is_some() {
+            self.begin(ulpdu_len);
+            self.put(header);
+            self.put(payload);
+            self.end();
+            return;
+        }
+        // The same with one look at the staging buffer: this is the path of small messages.
+        const ZEROS: [u8; 4] = [0; 4];
+        let start = self.staged.len();
+        self.staged.reserve(fpdu::LENGTH + ulpdu_len + fpdu::MAX_TRAILER);
+        self.staged.extend_from_slice(&u16::try_from(ulpdu_len).unwrap_or(u16::MAX).to_be_bytes());
+        self.staged.extend_from_slice(header);
+        self.staged.extend_from_slice(payload);
+        self.staged.extend_from_slice(&ZEROS[..fpdu::pad(ulpdu_len)]);
+        let crc = if self.use_crc { crc::of(self.staged.get(start..).unwrap_or_default()) } else { ZEROS };
+        self.staged.extend_from_slice(&crc);
+        self.staged_from(start);
+        self.framed += (self.staged.len() - start) as u64;
+    }
+
     /// Everything framed so far must have left for `mark` to be reached.
     pub(crate) fn mark(&mut self, mark: Mark) {
         self.marks.push_back((self.framed, mark));
@@ -231,6 +255,11 @@ impl Output {
     fn stage_uncounted(&mut self, octets: &[u8]) {
         let start = self.staged.len();
         self.staged.extend_from_slice(octets);
+        self.staged_from(start);
+    }
+
+    /// What is staged from here on is part of the batch.
+    fn staged_from(&mut self, start: usize) {
         let end = self.staged.len();
         match self.pieces.back_mut() {
             Some(piece) if piece.place == Place::Staged && piece.end == start => piece.end = end,
