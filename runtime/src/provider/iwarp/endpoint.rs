@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{
     memory::{BufferPool, PayloadBuf},
-    provider::{Access, Completion, DisconnectReason, Memory, Region, RegisterError, WorkError, WorkRequest},
+    provider::{Access, Completion, DisconnectReason, Memory, Region, RegisterError, WorkError, WorkRequest, WrId},
 };
 
 /// What set-up agreed on.
@@ -197,46 +197,48 @@ impl Endpoint {
     }
 
     pub(crate) fn post(&mut self, request: WorkRequest) {
-        let (id, op) = match request {
-            WorkRequest::Invalidate { id, handle } => {
-                match self.stags.invalidate(id, handle) {
-                    Invalidated::Now(memory) => self.done.push(Completion::Invalidated { id, memory }),
-                    Invalidated::Later => {}
-                    Invalidated::Unknown => {
-                        let error = WorkError::Local(format!("{handle:?} is not registered"));
-                        self.done.push(Completion::Failed { id, error });
-                    }
+        let open = self.phase == Phase::Open;
+        match request {
+            WorkRequest::Invalidate { id, handle } => match self.stags.invalidate(id, handle) {
+                Invalidated::Now(memory) => self.done.push(Completion::Invalidated { id, memory }),
+                Invalidated::Later => {}
+                Invalidated::Unknown => {
+                    let error = WorkError::Local(format!("{handle:?} is not registered"));
+                    self.done.push(Completion::Failed { id, error });
                 }
-                return;
+            },
+            WorkRequest::Send { id, .. } | WorkRequest::Read { id, .. } | WorkRequest::Write { id, .. } if !open => {
+                self.work.push(id, Op::Done(Outcome::Failed(WorkError::Flushed)));
+                self.work.complete(&mut self.done);
             }
             WorkRequest::Send { id, message, invalidate, solicited } => {
-                (id, Op::Send { message, invalidate, solicited })
+                // RFC 5041 §5.2: messages are shorter than 2^32 octets.
+                if u32::try_from(message.len()).is_err() {
+                    return self.refuse(id, format!("a Send of {} octets", message.len()));
+                }
+                self.work.push(id, Op::Send { message, invalidate, solicited });
+            }
+            WorkRequest::Write { id, source, remote } => {
+                if u32::try_from(source.len()).is_err() {
+                    return self.refuse(id, format!("an RDMA Write of {} octets", source.len()));
+                }
+                self.work.push(id, Op::Write { source, remote });
             }
             WorkRequest::Read { id, sink, sink_offset, remote, len } => {
-                (id, Op::Read { sink, sink_offset, remote, len })
-            }
-            WorkRequest::Write { id, source, remote } => (id, Op::Write { source, remote }),
-        };
-        if self.phase != Phase::Open {
-            self.work.push(id, Op::Done(Outcome::Failed(WorkError::Flushed)));
-            return self.work.complete(&mut self.done);
-        }
-        let checked = match &op {
-            Op::Read { sink, sink_offset, len, .. } => self.stags.begin_read(*sink, *sink_offset, *len),
-            // RFC 5041 §5.2: messages are shorter than 2^32 octets.
-            Op::Send { message, .. } if u32::try_from(message.len()).is_err() => Err("message too long".to_owned()),
-            Op::Write { source, .. } if u32::try_from(source.len()).is_err() => Err("RDMA Write too long".to_owned()),
-            _ => Ok(()),
-        };
-        match checked {
-            Ok(()) => self.work.push(id, op),
-            Err(error) => {
-                self.work.push(id, Op::Done(Outcome::Failed(WorkError::Local(error))));
-                self.work.complete(&mut self.done);
-                // RFC 5040 §7.1 case 1: an error in creating a message is told with a Terminate in its stead.
-                self.end_with(Code::LOCAL_CATASTROPHIC, None, DisconnectReason::Local);
+                match self.stags.begin_read(sink, sink_offset, len) {
+                    Ok(()) => self.work.push(id, Op::Read { sink, sink_offset, remote, len }),
+                    Err(error) => self.refuse(id, error),
+                }
             }
         }
+    }
+
+    /// A work request was wrong: that ends the connection.
+    fn refuse(&mut self, id: WrId, error: String) {
+        self.work.push(id, Op::Done(Outcome::Failed(WorkError::Local(error))));
+        self.work.complete(&mut self.done);
+        // RFC 5040 §7.1 case 1: an error in creating a message is told with a Terminate in its stead.
+        self.end_with(Code::LOCAL_CATASTROPHIC, None, DisconnectReason::Local);
     }
 
     pub(crate) fn post_receives(&mut self, count: usize) {
@@ -340,6 +342,3 @@ impl Endpoint {
 pub(super) fn progress(done: bool) -> Poll<()> {
     if done { Poll::Ready(()) } else { Poll::Pending }
 }
-
-#[cfg(test)]
-mod tests;

@@ -16,7 +16,10 @@ use std::io::IoSliceMut;
 
 use super::{
     ddp::{self, Header},
-    mpa::{crc::Crc32c, fpdu},
+    mpa::{
+        crc::{self, Crc32c},
+        fpdu,
+    },
     rdmap::terminate::{Fault, Offender},
 };
 
@@ -55,8 +58,6 @@ pub(crate) struct Segment {
     pub(crate) target: Target,
     /// What is wrong with it. Told when its CRC has shown that it was sent like this.
     pub(crate) fault: Option<Fault>,
-    pub(crate) offender: Offender,
-    pub(crate) control: [u8; CONTROL],
 }
 
 /// What the staging buffer holds at the front.
@@ -64,7 +65,7 @@ pub(crate) enum Parsed {
     /// Too little to tell.
     More,
     /// A header; its octets have been consumed.
-    Header { ulpdu_len: usize, header: Header, offender: Offender },
+    Header { ulpdu_len: usize, header: Header },
     /// A length that leaves no room for a header; its octets have been consumed.
     TooShort { ulpdu_len: usize },
 }
@@ -73,6 +74,12 @@ pub(crate) enum Parsed {
 pub(crate) struct Input {
     use_crc: bool,
     crc: Crc32c,
+    /// Whether the current FPDU's CRC is right, where all of the FPDU was there when it began.
+    verdict: Option<bool>,
+    /// The header of the current segment.
+    pub(crate) offender: Offender,
+    /// The payload of the current segment, on queues 1 and 2.
+    pub(crate) control: [u8; CONTROL],
     stage: Box<[u8]>,
     head: usize,
     tail: usize,
@@ -81,7 +88,16 @@ pub(crate) struct Input {
 impl Input {
     /// Nothing received yet.
     pub(crate) fn new(use_crc: bool) -> Self {
-        Self { use_crc, crc: Crc32c::default(), stage: vec![0; STAGE].into_boxed_slice(), head: 0, tail: 0 }
+        Self {
+            use_crc,
+            crc: Crc32c::default(),
+            verdict: None,
+            offender: Offender::default(),
+            control: [0; CONTROL],
+            stage: vec![0; STAGE].into_boxed_slice(),
+            head: 0,
+            tail: 0,
+        }
     }
 
     /// Octets that have been read and not consumed.
@@ -91,15 +107,23 @@ impl Input {
 
     /// Takes octets into the CRC.
     pub(crate) fn check(&mut self, octets: &[u8]) {
-        if self.use_crc {
+        if self.use_crc && self.verdict.is_none() {
             self.crc.update(octets);
         }
     }
 
     /// Takes octets at the front into the CRC.
     pub(crate) fn check_staged(&mut self, len: usize) {
-        if self.use_crc {
+        if self.use_crc && self.verdict.is_none() {
             self.crc.update(self.stage.get(self.head..self.tail).and_then(|s| s.get(..len)).unwrap_or_default());
+        }
+    }
+
+    /// Copies octets at the front to `control`, at this octet of it.
+    pub(crate) fn keep_control(&mut self, at: usize, len: usize) {
+        let octets = self.stage.get(self.head..self.tail).and_then(|staged| staged.get(..len));
+        if let (Some(octets), Some(place)) = (octets, self.control.get_mut(at..at + len)) {
+            place.copy_from_slice(octets);
         }
     }
 
@@ -125,24 +149,35 @@ impl Input {
         };
         let taken = fpdu::LENGTH + needed.unwrap_or(0);
         let Some(octets) = staged.get(..taken) else { return Parsed::More };
-        let mut offender = Offender { ulpdu_len, ..Offender::default() };
+        self.offender.begin(ulpdu_len);
         let header = match (Header::decode(octets.get(fpdu::LENGTH..).unwrap_or_default()), needed) {
             (Some(header), Some(len)) => {
-                offender.keep(&octets[fpdu::LENGTH..fpdu::LENGTH + len]);
+                self.offender.keep(&octets[fpdu::LENGTH..fpdu::LENGTH + len]);
                 Some(header)
             }
             _ => None,
         };
-        if self.use_crc {
+        let ulpdu_len = usize::from(ulpdu_len);
+        let covered = fpdu::LENGTH + ulpdu_len + fpdu::pad(ulpdu_len);
+        self.verdict = match (staged.get(..covered), staged.get(covered..covered + fpdu::CRC)) {
+            // RFC 5044 §7.1.1: not used, the CRC is valid whatever it contains.
+            (Some(covered), Some(crc)) => Some(!self.use_crc || crc::of(covered) == crc),
+            _ => None,
+        };
+        if self.use_crc && self.verdict.is_none() {
             self.crc.reset();
             self.crc.update(octets);
         }
         self.consume(taken);
-        let ulpdu_len = usize::from(ulpdu_len);
         match header {
-            Some(header) => Parsed::Header { ulpdu_len, header, offender },
+            Some(header) => Parsed::Header { ulpdu_len, header },
             None => Parsed::TooShort { ulpdu_len },
         }
+    }
+
+    /// The payload of the segment that has just begun, if all of its FPDU is there and its CRC is right.
+    pub(crate) fn intact(&self, len: usize) -> Option<&[u8]> {
+        self.stage.get(self.head..self.tail)?.get(..len).filter(|_| self.verdict == Some(true))
     }
 
     /// Whether pad and CRC are there; then consumes them and says whether the CRC is right.
@@ -150,7 +185,9 @@ impl Input {
         let pad = fpdu::pad(ulpdu_len);
         let octets = self.stage.get(self.head..self.tail)?.get(..pad + fpdu::CRC)?;
         let (padding, crc) = octets.split_at(pad);
-        let right = if self.use_crc {
+        let right = if let Some(verdict) = self.verdict {
+            verdict
+        } else if self.use_crc {
             // RFC 5044 §4.1: the pad's value is ignored, except in the CRC.
             self.crc.update(padding);
             self.crc.octets() == crc

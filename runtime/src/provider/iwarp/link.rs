@@ -31,7 +31,12 @@ impl Link for TcpStream {
             ready!(self.poll_read_ready(cx))?;
             let mut short = None;
             let result = self.try_io(Interest::READABLE, || {
-                let got = (&*SockRef::from(&*self)).read_vectored(into)?;
+                let socket = SockRef::from(&*self);
+                // The system call for one place is cheaper than that for several.
+                let got = match &mut *into {
+                    [only] => (&*socket).read(only)?,
+                    several => (&*socket).read_vectored(several)?,
+                };
                 // With edge-triggered readiness a short read has drained the socket. Saying so inside `try_io`,
                 // which remembers which readiness it has seen, saves the system call that would find out.
                 if cfg!(target_os = "linux") && 0 < got && got < wanted {
@@ -50,7 +55,10 @@ impl Link for TcpStream {
     }
 
     fn poll_write(&mut self, cx: &mut Context<'_>, from: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
-        Pin::new(self).poll_write_vectored(cx, from)
+        match from {
+            [only] => Pin::new(self).poll_write(cx, only),
+            several => Pin::new(self).poll_write_vectored(cx, several),
+        }
     }
 
     fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -109,9 +109,7 @@ impl Endpoint {
                     // RFC 5040 §5.4: the one message on the Terminate queue, and the last of all.
                     let control = Control::new(Opcode::Terminate, true);
                     let header = Header::Untagged { control, invalidate: 0, queue: queue::TERMINATE, msn: 1, mo: 0 };
-                    begin(&mut self.output, &header, terminate.len());
-                    self.output.put(&terminate);
-                    self.output.end();
+                    copy(&mut self.output, &header, &terminate);
                 }
             }
             _ => {}
@@ -186,14 +184,14 @@ impl Endpoint {
                     // Checked when posted: messages are shorter than 2^32 octets.
                     mo: u32::try_from(range.start).unwrap_or(u32::MAX),
                 };
-                begin(&mut self.output, &header, range.len());
                 let payload = message.get(range.clone()).unwrap_or_default();
                 if message.len() <= COPIED_SEND {
-                    self.output.put(payload);
+                    copy(&mut self.output, &header, payload);
                 } else {
+                    begin(&mut self.output, &header, range.len());
                     self.output.put_by_reference(Place::Work(seq), range.start, payload);
+                    self.output.end();
                 }
-                self.output.end();
                 if last {
                     // RFC 5041 §4.3: the MSN grows by one with each message, modulo 2^32.
                     self.send_msn = self.send_msn.wrapping_add(1);
@@ -229,10 +227,7 @@ impl Endpoint {
                     source_stag: remote.handle.0,
                     source_offset: remote.offset,
                 };
-                let request_octets = request.encode();
-                begin(&mut self.output, &header, request_octets.len());
-                self.output.put(&request_octets);
-                self.output.end();
+                copy(&mut self.output, &header, &request.encode());
                 self.read_msn = self.read_msn.wrapping_add(1);
                 self.reads.push_back(Read { work: seq, sink: sink.0, next: *sink_offset, left: u64::from(*len) });
                 (0, true)
@@ -246,6 +241,13 @@ impl Endpoint {
         }
         true
     }
+}
+
+/// Frames an FPDU with this DDP header and this payload, copied.
+fn copy(output: &mut Output, header: &Header, payload: &[u8]) {
+    let mut octets = [0; ddp::UNTAGGED];
+    let len = header.encode(&mut octets);
+    output.put_fpdu(&octets[..len], payload);
 }
 
 /// Begins an FPDU with this DDP header and `payload_len` octets behind it.

@@ -6,7 +6,11 @@
 
 use std::{collections::VecDeque, io::IoSlice};
 
-use super::mpa::{crc::Crc32c, fpdu, markers::MarkerClock};
+use super::mpa::{
+    crc::{self, Crc32c},
+    fpdu,
+    markers::MarkerClock,
+};
 
 /// Octets after which a batch is closed: within the second-level cache, so the CRC and the kernel's copy read memory once.
 const BATCH: usize = 256 << 10;
@@ -46,7 +50,12 @@ struct Piece {
 pub(crate) struct Output {
     use_crc: bool,
     clock: Option<MarkerClock>,
+    /// Of what of the current FPDU has been put by reference, and what was staged before that.
     crc: Crc32c,
+    /// Whether that is anything.
+    crc_begun: bool,
+    /// Where the staged octets begin that the CRC has not taken in: they are taken in at one go.
+    unchecked: usize,
     staged: Vec<u8>,
     pieces: VecDeque<Piece>,
     marks: VecDeque<(u64, Mark)>,
@@ -62,6 +71,8 @@ impl Output {
             use_crc,
             clock: markers.then(MarkerClock::default),
             crc: Crc32c::default(),
+            crc_begun: false,
+            unchecked: 0,
             staged: Vec::new(),
             pieces: VecDeque::new(),
             marks: VecDeque::new(),
@@ -89,7 +100,11 @@ impl Output {
     /// Begins an FPDU whose ULPDU has `ulpdu_len` octets; that many must be put before [`end`](Self::end).
     pub(crate) fn begin(&mut self, ulpdu_len: usize) {
         self.ulpdu_len = ulpdu_len;
-        self.crc.reset();
+        self.unchecked = self.staged.len();
+        if self.crc_begun {
+            self.crc.reset();
+            self.crc_begun = false;
+        }
         if let Some(clock) = &mut self.clock {
             clock.begin_fpdu();
         }
@@ -111,7 +126,10 @@ impl Output {
         while !payload.is_empty() {
             let (now, later) = payload.split_at(payload.len().min(self.room()));
             if self.use_crc {
+                self.crc.update(self.staged.get(self.unchecked..).unwrap_or_default());
                 self.crc.update(now);
+                self.crc_begun = true;
+                self.unchecked = self.staged.len();
             }
             self.pieces.push_back(Piece { place, start, end: start + now.len() });
             self.count(now.len());
@@ -128,8 +146,40 @@ impl Output {
         // RFC 5044 §4.4: a marker right behind the pad is part of the CRC.
         self.room();
         // RFC 5044 §4.1: the field is there even when CRCs are not used; what it then contains is not checked.
-        let crc = if self.use_crc { self.crc.octets() } else { ZEROS };
+        let unchecked = self.staged.get(self.unchecked..).unwrap_or_default();
+        let crc = match (self.use_crc, self.crc_begun) {
+            (false, _) => ZEROS,
+            (true, false) => crc::of(unchecked),
+            (true, true) => {
+                self.crc.update(unchecked);
+                self.crc.octets()
+            }
+        };
         self.stage(&crc);
+    }
+
+    /// Frames a whole FPDU by copying: DDP header and payload of its ULPDU.
+    pub(crate) fn put_fpdu(&mut self, header: &[u8], payload: &[u8]) {
+        let ulpdu_len = header.len() + payload.len();
+        if self.clock.is_some() {
+            self.begin(ulpdu_len);
+            self.put(header);
+            self.put(payload);
+            self.end();
+            return;
+        }
+        // The same with one look at the staging buffer: this is the path of small messages.
+        const ZEROS: [u8; 4] = [0; 4];
+        let start = self.staged.len();
+        self.staged.reserve(fpdu::LENGTH + ulpdu_len + fpdu::MAX_TRAILER);
+        self.staged.extend_from_slice(&u16::try_from(ulpdu_len).unwrap_or(u16::MAX).to_be_bytes());
+        self.staged.extend_from_slice(header);
+        self.staged.extend_from_slice(payload);
+        self.staged.extend_from_slice(&ZEROS[..fpdu::pad(ulpdu_len)]);
+        let crc = if self.use_crc { crc::of(self.staged.get(start..).unwrap_or_default()) } else { ZEROS };
+        self.staged.extend_from_slice(&crc);
+        self.staged_from(start);
+        self.framed += (self.staged.len() - start) as u64;
     }
 
     /// Everything framed so far must have left for `mark` to be reached.
@@ -165,6 +215,7 @@ impl Output {
             self.pieces.pop_front();
         }
         self.staged.clear();
+        self.unchecked = 0;
     }
 
     /// The next mark that has been reached.
@@ -179,6 +230,7 @@ impl Output {
         self.pieces.clear();
         self.marks.clear();
         self.staged.clear();
+        self.unchecked = 0;
         self.framed = self.written;
     }
 
@@ -188,9 +240,6 @@ impl Output {
         if let Some(marker) = clock.due() {
             clock.put();
             let room = clock.room();
-            if self.use_crc {
-                self.crc.update(&marker);
-            }
             self.stage_uncounted(&marker);
             self.framed += marker.len() as u64;
             return room;
@@ -199,9 +248,6 @@ impl Output {
     }
 
     fn stage(&mut self, octets: &[u8]) {
-        if self.use_crc {
-            self.crc.update(octets);
-        }
         self.stage_uncounted(octets);
         self.count(octets.len());
     }
@@ -209,6 +255,11 @@ impl Output {
     fn stage_uncounted(&mut self, octets: &[u8]) {
         let start = self.staged.len();
         self.staged.extend_from_slice(octets);
+        self.staged_from(start);
+    }
+
+    /// What is staged from here on is part of the batch.
+    fn staged_from(&mut self, start: usize) {
         let end = self.staged.len();
         match self.pieces.back_mut() {
             Some(piece) if piece.place == Place::Staged && piece.end == start => piece.end = end,

@@ -116,16 +116,20 @@ impl WorkQueue {
     }
 
     fn pop(&mut self, completions: &mut Vec<Completion>) {
-        let Some(Work { id, op }) = self.queue.pop_front() else { return };
-        self.first += 1;
-        self.next = self.next.max(self.first);
+        let Some(Work { id, op }) = self.queue.front_mut() else { return };
+        let id = *id;
         completions.push(match op {
             Op::Done(Outcome::Sent) => Completion::Sent { id },
             Op::Done(Outcome::Read) => Completion::Read { id },
             Op::Done(Outcome::Written) => Completion::Written { id },
-            Op::Done(Outcome::Failed(error)) => Completion::Failed { id, error },
+            Op::Done(Outcome::Failed(error)) => {
+                Completion::Failed { id, error: std::mem::replace(error, WorkError::Flushed) }
+            }
             _ => Completion::Failed { id, error: WorkError::Flushed },
         });
+        self.queue.pop_front();
+        self.first += 1;
+        self.next = self.next.max(self.first);
     }
 
     fn get(&self, seq: u64) -> Option<&Work> {

@@ -1,1 +1,120 @@
+use proptest::prelude::*;
 
+use super::*;
+use crate::provider::iwarp::{
+    ddp::{Control, Header, UNTAGGED, queue},
+    output::{IOVECS, Output, Place},
+    rdmap::Opcode,
+};
+
+/// The octets of some Sends, as this end frames them, each in segments of at most `max` octets of payload.
+fn sends(messages: &[Vec<u8>], max: usize) -> Vec<u8> {
+    let mut out = Vec::new();
+    for (message, msn) in messages.iter().zip(1..) {
+        let mut from = 0;
+        loop {
+            let end = message.len().min(from + max);
+            let control = Control::new(Opcode::Send, end == message.len());
+            let header = Header::Untagged { control, invalidate: 0, queue: queue::SEND, msn, mo: from as u32 };
+            let mut octets = [0; UNTAGGED];
+            header.encode(&mut octets);
+            let mut output = Output::new(true, false);
+            output.begin(UNTAGGED + end - from);
+            output.put(&octets);
+            output.put_by_reference(Place::Work(0), from, &message[from..end]);
+            output.end();
+            let mut iovecs = [IoSlice::new(&[]); IOVECS];
+            let count = output.gather(|_| message, &mut iovecs);
+            out.extend(iovecs[..count].iter().flat_map(|iovec| iovec.to_vec()));
+            from = end;
+            if from == message.len() {
+                break;
+            }
+        }
+    }
+    out
+}
+
+/// What arrives of a stream that is cut into these pieces, while tagged data is awaited or not.
+fn received(stream: &[u8], pieces: &[u8], expects_tagged: bool) -> Vec<Completion> {
+    let mut endpoint = endpoint(true);
+    if expects_tagged {
+        endpoint.register(Memory::Sink(vec![0; 8].into()), Access::RemoteWrite).unwrap();
+    }
+    let mut link = Script::new(stream, pieces);
+    let mut cx = Context::from_waker(Waker::noop());
+    let mut completions = Vec::new();
+    while !endpoint.is_closed() {
+        endpoint.poll_io(&mut cx, &mut link);
+        completions.append(endpoint.completions());
+    }
+    completions
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    /// FPDUs are found however the stream is cut.
+    #[test]
+    fn any_split_delivers_the_same(
+        messages in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..256), 1..8),
+        max in 1_usize..300,
+        pieces in proptest::collection::vec(0_u8..255, 0..6),
+        expects_tagged: bool,
+    ) {
+        let completions = received(&sends(&messages, max), &pieces, expects_tagged);
+        prop_assert_eq!(completions.len(), messages.len() + 1);
+        for (completion, expected) in completions.iter().zip(&messages) {
+            match completion {
+                Completion::Received { message, invalidated: None } => prop_assert_eq!(&message[..], &expected[..]),
+                other => prop_assert!(false, "{:?}", other),
+            }
+        }
+    }
+
+    /// A flipped bit anywhere is noticed, and nothing behind it is delivered.
+    #[test]
+    fn any_flipped_bit_is_noticed(
+        messages in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 1..100), 1..5),
+        at: proptest::sample::Index,
+        bit in 0_u8..8,
+    ) {
+        let mut stream = sends(&messages, 1000);
+        let at = at.index(stream.len());
+        stream[at] ^= 1_u8 << bit;
+        let completions = received(&stream, &[], false);
+        let intact = completions.iter().take_while(|c| matches!(c, Completion::Received { .. })).count();
+        prop_assert!(intact < messages.len());
+        for (completion, expected) in completions.iter().take(intact).zip(&messages) {
+            let Completion::Received { message, .. } = completion else { unreachable!() };
+            prop_assert_eq!(&message[..], &expected[..]);
+        }
+        prop_assert_eq!(completions.len(), intact + 1);
+    }
+
+    /// Octets of any kind end in one `Disconnected`, and in no panic.
+    #[test]
+    fn any_octets(octets in proptest::collection::vec(any::<u8>(), 0..600)) {
+        fuzz_mpa_stream(&octets);
+    }
+
+    /// The same for headers that are nearly right.
+    #[test]
+    fn nearly_right_headers(
+        mode: u8,
+        segments in proptest::collection::vec(
+            (0_u16..120, prop_oneof![Just(0x41_u8), Just(0x01), Just(0xc1), Just(0x81), any::<u8>()], 0x40_u8..0x48,
+             proptest::collection::vec(prop_oneof![Just(0_u8), Just(1_u8), 0..5_u8], 140)),
+            1..12,
+        ),
+    ) {
+        let mut stream = vec![mode];
+        for (len, ddp, rdmap, rest) in segments {
+            stream.extend_from_slice(&len.to_be_bytes());
+            let len = usize::from(len);
+            let ulpdu = [ddp, rdmap].into_iter().chain(rest).take(len + fpdu::trailer(len));
+            stream.extend(ulpdu);
+        }
+        fuzz_mpa_stream(&stream);
+    }
+}

@@ -3,7 +3,13 @@
 //! By `crc-fast`, which folds with VPCLMULQDQ or PMULL where the processor has it. Measured here against `crc32c`
 //! (the SSE 4.2 instruction, interleaved): 58 to 26 GB/s at 64 KiB, 44 to 22 at 4 KiB, the same at 20 octets.
 
-use crc_fast::{CrcAlgorithm, Digest};
+use crc_fast::{CrcAlgorithm, Digest, crc32_iscsi};
+
+/// The octets of the CRC field over one slice. Cheaper than a [`Crc32c`] for short ones.
+#[inline]
+pub(crate) fn of(octets: &[u8]) -> [u8; 4] {
+    crc32_iscsi(octets).to_le_bytes()
+}
 
 /// A CRC32c under way.
 #[derive(Clone, Copy)]
@@ -52,5 +58,6 @@ mod tests {
             crc.update(part);
         }
         assert_eq!(crc.octets(), 0xe306_9283_u32.to_le_bytes());
+        assert_eq!(of(b"123456789"), crc.octets());
     }
 }

@@ -6,6 +6,8 @@ use super::markers;
 pub(crate) const LENGTH: usize = 2;
 /// Octets of the CRC field, which is there whether CRCs are used or not (RFC 5044 §4.1).
 pub(crate) const CRC: usize = 4;
+/// Most octets of pad and CRC together.
+pub(crate) const MAX_TRAILER: usize = 3 + CRC;
 /// Largest ULPDU that may be sent. RFC 5044 §3: DDP MUST NOT post a larger one, although the field could count
 /// to 65535, so that an FPDU with its markers fits an IP datagram.
 pub(crate) const MAX_ULPDU: usize = 64768;

@@ -1,1 +1,131 @@
+use proptest::prelude::*;
 
+use super::*;
+
+/// Writes everything, in steps of these sizes.
+fn written(output: &mut Output, payload: &[u8], steps: &[usize]) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut turn = 0;
+    while !output.is_empty() {
+        let mut iovecs = [IoSlice::new(&[]); IOVECS];
+        let count = output.gather(|_| payload, &mut iovecs);
+        let octets: Vec<u8> = iovecs[..count].iter().flat_map(|iovec| iovec.to_vec()).collect();
+        let step = steps.get(turn % steps.len().max(1)).map_or(octets.len(), |step| octets.len().min(*step));
+        turn += 1;
+        out.extend_from_slice(&octets[..step]);
+        output.advance(step);
+    }
+    out
+}
+
+/// The ULPDU of RFC 5044's examples: a Send of 24 zeros.
+fn example(msn: u8) -> [u8; 42] {
+    let mut ulpdu = [0; 42];
+    ulpdu[..2].copy_from_slice(&[0x41, 0x43]);
+    ulpdu[13] = msn;
+    ulpdu
+}
+
+#[test]
+fn rfc_5044_figures_5_and_6() {
+    let mut output = Output::new(true, true);
+    output.begin(42);
+    output.put(&example(1));
+    output.end();
+    let first = written(&mut output, &[], &[]);
+    let mut expected = vec![0, 0, 0, 0, 0, 0x2a];
+    expected.extend_from_slice(&example(1));
+    expected.extend_from_slice(&[0x52, 0x23, 0x99, 0x83]);
+    assert_eq!(first, expected, "figure 5");
+
+    // Figure 6 follows on an FPDU that ends at octet 492: with its marker, a ULPDU of 482.
+    let mut output = Output::new(true, true);
+    output.begin(482);
+    output.put(&[0; 482]);
+    output.end();
+    assert_eq!(written(&mut output, &[], &[]).len(), 0x1ec);
+    output.begin(42);
+    let ulpdu = example(2);
+    output.put(&ulpdu[..18]);
+    output.put_by_reference(Place::Work(0), 18, &ulpdu[18..]);
+    output.end();
+    let second = written(&mut output, &ulpdu, &[]);
+    let mut expected = vec![0, 0x2a];
+    expected.extend_from_slice(&ulpdu[..18]);
+    expected.extend_from_slice(&[0, 0, 0, 0x14]);
+    expected.extend_from_slice(&ulpdu[18..]);
+    expected.extend_from_slice(&[0x84, 0x92, 0x58, 0x98]);
+    assert_eq!(second, expected, "figure 6");
+}
+
+#[test]
+fn without_crc_the_field_is_zero() {
+    let mut output = Output::new(false, false);
+    output.begin(3);
+    output.put(b"abc");
+    output.end();
+    assert_eq!(written(&mut output, &[], &[]), b"\0\x03abc\0\0\0\0\0\0\0");
+}
+
+#[test]
+fn neighbours_share_a_piece() {
+    let mut output = Output::new(true, false);
+    for seq in 0..10 {
+        output.begin(20);
+        output.put(&[1; 20]);
+        output.end();
+        output.mark(Mark::Work(seq));
+    }
+    let mut iovecs = [IoSlice::new(&[]); IOVECS];
+    assert_eq!(output.gather(|_| &[], &mut iovecs), 1);
+    assert_eq!(output.reached(), None);
+    output.advance(28 + 27);
+    assert_eq!((output.reached(), output.reached()), (Some(Mark::Work(0)), None));
+    output.advance(1);
+    assert_eq!((output.reached(), output.reached()), (Some(Mark::Work(1)), None));
+    assert_eq!(output.written(), 56);
+}
+
+#[test]
+fn batches_are_bounded() {
+    let mut output = Output::new(true, false);
+    let payload = vec![0; 60_000];
+    let mut fpdus = 0;
+    while !output.is_full() {
+        output.begin(60_000);
+        output.put_by_reference(Place::Work(0), 0, &payload);
+        output.end();
+        fpdus += 1;
+    }
+    assert_eq!(fpdus, 5);
+    output.clear();
+    assert!(output.is_empty() && !output.is_full());
+}
+
+proptest! {
+    /// What is written does not depend on how it is put, or on how much the socket takes at a time.
+    #[test]
+    fn steps_and_places_do_not_matter(
+        lens in proptest::collection::vec(0_usize..1500, 1..8),
+        steps in proptest::collection::vec(1_usize..700, 1..5),
+        markers: bool,
+    ) {
+        let payload: Vec<u8> = (0..1500_usize).map(|i| (i % 253) as u8).collect();
+        let (mut copied, mut referred) = (Output::new(true, markers), Output::new(true, markers));
+        let (mut one, mut other) = (Vec::new(), Vec::new());
+        for len in lens {
+            copied.begin(len);
+            copied.put(&payload[..len]);
+            copied.end();
+            one.extend(written(&mut copied, &[], &[]));
+            referred.begin(len);
+            let head = len / 3;
+            referred.put(&payload[..head]);
+            referred.put_by_reference(Place::Response(0), head, &payload[head..len]);
+            referred.end();
+            other.extend(written(&mut referred, &payload, &steps));
+        }
+        prop_assert_eq!(one.len() as u64, copied.written());
+        prop_assert_eq!(one, other);
+    }
+}

@@ -132,6 +132,11 @@ impl Default for Offender {
 }
 
 impl Offender {
+    /// Another segment, nothing of it kept yet.
+    pub(crate) fn begin(&mut self, ulpdu_len: u16) {
+        (self.ulpdu_len, self.len) = (ulpdu_len, 0);
+    }
+
     /// Keeps more octets of the segment, as far as there is room.
     pub(crate) fn keep(&mut self, octets: &[u8]) {
         let room = self.octets.get_mut(self.len..).unwrap_or_default();

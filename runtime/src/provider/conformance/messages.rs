@@ -1,0 +1,106 @@
+//! Set-up and messages.
+
+use super::*;
+
+/// Each end gets the private data of the other, and the addresses are right.
+pub async fn private_data_goes_both_ways<C: Connector, L: Listener>(connector: C, listener: L) {
+    let client = SetupParams { private_data: Bytes::from(vec![1; 196]), ..params() };
+    let server = SetupParams { private_data: Bytes::from_static(b"hello"), ..params() };
+    let (client, server) = connect(&connector, &listener, client, server).await;
+    assert_eq!(client.private_data, b"hello"[..]);
+    assert_eq!(server.private_data, [1; 196][..]);
+    assert_eq!(client.peer_addr, listener.local_addr());
+    assert_eq!(client.local_addr, server.peer_addr);
+}
+
+/// A rejected connection is told apart from a failed one, and brings the responder's private data.
+pub async fn rejection_carries_private_data<C: Connector, L: Listener>(connector: C, listener: L) {
+    let reject = async {
+        let request = listener.accept().await.expect("accept").request(LIMIT).await.expect("request");
+        assert_eq!(request.private_data(), b"let me in");
+        request.reject(Bytes::from_static(b"no room")).await.expect("reject");
+    };
+    let client = SetupParams { private_data: Bytes::from_static(b"let me in"), ..params() };
+    let (result, ()) = tokio::join!(connector.connect(listener.local_addr(), client), reject);
+    match result {
+        Err(SetupError::Rejected { private_data }) => assert_eq!(private_data, b"no room"[..]),
+        other => panic!("rejection was due, {:?} came", other.map(|_| ())),
+    }
+}
+
+/// Sends of many sizes arrive in order, each in one Receive, and complete in order.
+pub async fn sends_arrive_in_order<C: Connector, L: Listener>(connector: C, listener: L) {
+    let mut pair = pair(connector, listener).await;
+    for round in 0..8 {
+        let ids: Vec<_> = (0..32).map(|i| pair.client.send(&pattern(i * 40, round), None)).collect();
+        for i in 0..32 {
+            assert_eq!(pair.server_received().await, pattern(i * 40, round));
+        }
+        for id in ids {
+            assert!(matches!(pair.client().await, Completion::Sent { id: got } if got == id));
+        }
+        pair.server.qp().post_receives(32);
+        let id = pair.server.send(b"more", None);
+        assert_eq!(pair.client_received().await, b"more");
+        assert!(matches!(pair.server().await, Completion::Sent { id: got } if got == id));
+        pair.client.qp().post_receives(1);
+    }
+}
+
+/// A message may have no octets, and as many as a Receive has.
+pub async fn empty_and_full_messages<C: Connector, L: Listener>(connector: C, listener: L) {
+    let server = SetupParams { receive_size: 300_000, receive_count: 4, ..params() };
+    let mut pair = pair_with(connector, listener, params(), server).await;
+    for len in [0, 1, 299_999, 300_000] {
+        pair.client.send(&pattern(len, 1), None);
+        assert!(matches!(pair.client().await, Completion::Sent { .. }));
+        assert_eq!(pair.server_received().await, pattern(len, 1));
+    }
+}
+
+/// A solicited event changes nothing in what is delivered.
+pub async fn solicited_sends<C: Connector, L: Listener>(connector: C, listener: L) {
+    let mut pair = pair(connector, listener).await;
+    let region = pair.server.sink(8, Access::RemoteWrite);
+    for invalidate in [None, Some(region.handle)] {
+        let request = WorkRequest::Send { id: WrId(900), message: message(b"wake up"), invalidate, solicited: true };
+        pair.client.qp().post(request);
+        match pair.server().await {
+            Completion::Received { message, invalidated } => {
+                assert_eq!(*message, b"wake up"[..]);
+                assert_eq!(invalidated, invalidate);
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// Send with Invalidate invalidates before it is delivered, and only once.
+pub async fn send_with_invalidate<C: Connector, L: Listener>(connector: C, listener: L) {
+    let mut pair = pair(connector, listener).await;
+    if !pair.client.qp().remote_invalidation() {
+        return;
+    }
+    let region = pair.client.sink(100, Access::RemoteWrite);
+    pair.client.send(b"write here", None);
+    assert_eq!(pair.server_received().await, b"write here");
+    assert!(matches!(pair.client().await, Completion::Sent { .. }));
+    pair.server.write(vec![5; 100], region, 0);
+    pair.server.send(b"done", Some(region.handle));
+    match pair.client().await {
+        Completion::Received { message, invalidated } => {
+            assert_eq!(*message, b"done"[..]);
+            assert_eq!(invalidated, Some(region.handle));
+        }
+        other => panic!("{other:?}"),
+    }
+    let id = pair.client.invalidate(region.handle);
+    assert_eq!(sink_of(pair.client().await, id), vec![5; 100]);
+    // A second invalidation names nothing any more.
+    for _ in 0..2 {
+        assert!(matches!(pair.server().await, Completion::Written { .. } | Completion::Sent { .. }));
+    }
+    pair.server.send(b"again", Some(region.handle));
+    let (client, _) = pair.both_end().await;
+    assert!(matches!(client, DisconnectReason::PeerViolation(_)), "{client:?}");
+}

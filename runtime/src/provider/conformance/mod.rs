@@ -1,0 +1,251 @@
+//! What every provider must do: one suite, run over each (feature `conformance`).
+//!
+//! In a test file: `rpcrdma::provider_conformance!(make())`, where `make()` is a future of a connector and a listener
+//! that the connector reaches at the listener's address. Each case panics with what went wrong.
+#![allow(clippy::missing_panics_doc)]
+
+mod ending;
+mod messages;
+mod rdma;
+mod refusals;
+
+use std::{collections::VecDeque, future::poll_fn, task::Poll, time::Duration};
+
+use bytes::Bytes;
+
+use super::{
+    Access, Completion, ConnectRequest, Connected, Connector, DisconnectReason, Handle, Incoming, Listener, Memory,
+    QueuePair, Region, RemoteMemory, SetupError, SetupParams, WorkError, WorkRequest, WrId,
+};
+use crate::memory::{MessageBuf, Output, PayloadBuf};
+
+pub use ending::*;
+pub use messages::*;
+pub use rdma::*;
+pub use refusals::*;
+
+/// How long anything may take.
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// Makes one `#[tokio::test]` of each case of the suite. `$make` is evaluated anew for each.
+#[macro_export]
+macro_rules! provider_conformance {
+    ($make:expr) => {
+        $crate::provider_conformance!(@cases $make;
+            private_data_goes_both_ways, rejection_carries_private_data, sends_arrive_in_order,
+            empty_and_full_messages, solicited_sends, send_with_invalidate, write_is_there_before_the_send,
+            write_of_no_octets_to_nowhere, writes_at_every_offset, read_large, more_reads_than_depth, read_of_no_octets,
+            completions_keep_order, both_directions_at_once, write_out_of_bounds, write_that_wraps, write_to_source,
+            write_to_unknown, write_to_read_sink, write_after_invalidate, read_out_of_bounds, read_of_sink,
+            read_of_unknown, invalidate_of_unknown, invalidate_of_read_sink, send_without_receive,
+            send_longer_than_receive, local_error_in_read, memory_must_suit_access, disconnect_in_order,
+            after_disconnect, peer_dropped, handles_are_unpredictable, invalidate_waits_for_reads
+        );
+    };
+    (@cases $make:expr; $($case:ident),*) => {$(
+        #[tokio::test]
+        async fn $case() {
+            let (connector, listener) = $make.await;
+            $crate::provider::conformance::$case(connector, listener).await;
+        }
+    )*};
+}
+
+/// One end, and the completions that have not been looked at.
+pub struct End<Q> {
+    /// Until it is dropped.
+    pub queue_pair: Option<Q>,
+    /// In order.
+    pub completions: VecDeque<Completion>,
+    next_id: u64,
+}
+
+impl<Q: QueuePair> End<Q> {
+    fn new(queue_pair: Q) -> Self {
+        Self { queue_pair: Some(queue_pair), completions: VecDeque::new(), next_id: 1 }
+    }
+
+    fn qp(&mut self) -> &mut Q {
+        self.queue_pair.as_mut().expect("the queue pair was dropped")
+    }
+
+    fn id(&mut self) -> WrId {
+        self.next_id += 1;
+        WrId(self.next_id)
+    }
+
+    /// Registers memory full of 0xee.
+    pub fn sink(&mut self, len: usize, access: Access) -> Region {
+        self.qp().register(Memory::Sink(vec![0xee; len].into()), access).expect("register a sink")
+    }
+
+    /// Registers octets that the peer may read.
+    pub fn source(&mut self, octets: impl Into<Bytes>) -> Region {
+        self.qp().register(Memory::Source(octets.into()), Access::RemoteRead).expect("register a source")
+    }
+
+    /// Posts a Send.
+    pub fn send(&mut self, octets: &[u8], invalidate: Option<Handle>) -> WrId {
+        let (id, message) = (self.id(), message(octets));
+        self.qp().post(WorkRequest::Send { id, message, invalidate, solicited: false });
+        id
+    }
+
+    /// Posts an RDMA Write to a region, this far from its start.
+    pub fn write(&mut self, octets: impl Into<Bytes>, region: Region, at: u64) -> WrId {
+        let (id, source) = (self.id(), octets.into());
+        self.qp().post(WorkRequest::Write { id, source, remote: remote(region, at) });
+        id
+    }
+
+    /// Posts an RDMA Read from a region, this far from its start.
+    pub fn read(&mut self, sink: Region, sink_offset: u64, from: Region, at: u64, len: u32) -> WrId {
+        let id = self.id();
+        self.qp().post(WorkRequest::Read { id, sink: sink.handle, sink_offset, remote: remote(from, at), len });
+        id
+    }
+
+    /// Posts an Invalidate.
+    pub fn invalidate(&mut self, handle: Handle) -> WrId {
+        let id = self.id();
+        self.qp().post(WorkRequest::Invalidate { id, handle });
+        id
+    }
+
+    fn poll(&mut self, cx: &mut std::task::Context<'_>) {
+        let Some(queue_pair) = &mut self.queue_pair else { return };
+        let mut completions = Vec::new();
+        while queue_pair.poll(cx, &mut completions).is_ready() {
+            assert!(!completions.is_empty(), "Ready without a completion");
+            self.completions.extend(completions.drain(..));
+        }
+        assert!(completions.is_empty(), "Pending with a completion");
+    }
+}
+
+/// The peer's memory, `at` octets from a region's start.
+#[must_use]
+pub fn remote(region: Region, at: u64) -> RemoteMemory {
+    RemoteMemory { handle: region.handle, offset: region.base.wrapping_add(at) }
+}
+
+/// A message with these octets.
+#[must_use]
+pub fn message(octets: &[u8]) -> MessageBuf {
+    let mut message = MessageBuf::new(PayloadBuf::from(vec![0; octets.len()]), 0);
+    message.append(octets);
+    message
+}
+
+/// Octets that tell where they come from.
+#[must_use]
+pub fn pattern(len: usize, seed: usize) -> Vec<u8> {
+    (0..len).map(|i| ((i * 31 + i / 251 + seed * 7) % 256) as u8).collect()
+}
+
+/// Both ends of a connection, driven together.
+pub struct Pair<A, B> {
+    /// Who connected.
+    pub client: End<A>,
+    /// Who accepted.
+    pub server: End<B>,
+}
+
+impl<A: QueuePair, B: QueuePair> Pair<A, B> {
+    /// The client's next completion.
+    pub async fn client(&mut self) -> Completion {
+        self.next(|pair| &mut pair.client.completions).await
+    }
+
+    /// The server's next completion.
+    pub async fn server(&mut self) -> Completion {
+        self.next(|pair| &mut pair.server.completions).await
+    }
+
+    async fn next(&mut self, queue: impl Fn(&mut Self) -> &mut VecDeque<Completion>) -> Completion {
+        let next = poll_fn(|cx| {
+            self.client.poll(cx);
+            self.server.poll(cx);
+            queue(self).pop_front().map_or(Poll::Pending, Poll::Ready)
+        });
+        tokio::time::timeout(LIMIT, next).await.expect("a completion in time")
+    }
+
+    async fn client_received(&mut self) -> Vec<u8> {
+        match self.client().await {
+            Completion::Received { message, .. } => message.to_vec(),
+            other => panic!("a message was due at the client, {other:?} came"),
+        }
+    }
+
+    async fn server_received(&mut self) -> Vec<u8> {
+        match self.server().await {
+            Completion::Received { message, .. } => message.to_vec(),
+            other => panic!("a message was due at the server, {other:?} came"),
+        }
+    }
+
+    /// The connection ends at both ends; what each says. Anything but failures in between is a fault.
+    async fn both_end(&mut self) -> (DisconnectReason, DisconnectReason) {
+        let mut reasons = Vec::new();
+        for at_client in [true, false] {
+            reasons.push(loop {
+                match if at_client { self.client().await } else { self.server().await } {
+                    Completion::Disconnected { reason } => break reason,
+                    Completion::Failed { .. } | Completion::Sent { .. } | Completion::Written { .. } => {}
+                    other => panic!("the end was due, {other:?} came"),
+                }
+            });
+        }
+        let server = reasons.pop().unwrap();
+        (reasons.pop().unwrap(), server)
+    }
+
+    /// The server refuses what the client did.
+    async fn server_refuses(&mut self) {
+        let (client, server) = self.both_end().await;
+        assert!(matches!(server, DisconnectReason::PeerViolation(_)), "the server says: {server:?}");
+        let told = matches!(client, DisconnectReason::ReportedByPeer(_) | DisconnectReason::Transport(_));
+        assert!(told || client == DisconnectReason::Remote, "the client says: {client:?}");
+    }
+}
+
+fn params() -> SetupParams {
+    SetupParams { timeout: LIMIT, ..SetupParams::default() }
+}
+
+/// Connects and accepts.
+pub async fn connect<C: Connector, L: Listener>(
+    connector: &C,
+    listener: &L,
+    client: SetupParams,
+    server: SetupParams,
+) -> (Connected<C::QueuePair>, Connected<L::QueuePair>) {
+    let accept = async {
+        let incoming = listener.accept().await.expect("accept");
+        incoming.request(LIMIT).await.expect("request").accept(server).await.expect("accepted")
+    };
+    let (client, server) = tokio::join!(connector.connect(listener.local_addr(), client), accept);
+    (client.expect("connect"), server)
+}
+
+async fn pair<C: Connector, L: Listener>(connector: C, listener: L) -> Pair<C::QueuePair, L::QueuePair> {
+    pair_with(connector, listener, params(), params()).await
+}
+
+async fn pair_with<C: Connector, L: Listener>(
+    connector: C,
+    listener: L,
+    client: SetupParams,
+    server: SetupParams,
+) -> Pair<C::QueuePair, L::QueuePair> {
+    let (client, server) = connect(&connector, &listener, client, server).await;
+    Pair { client: End::new(client.queue_pair), server: End::new(server.queue_pair) }
+}
+
+fn sink_of(completion: Completion, id: WrId) -> Vec<u8> {
+    match completion {
+        Completion::Invalidated { id: got, memory: Memory::Sink(sink) } if got == id => sink.to_vec(),
+        other => panic!("the sink of {id:?} was due back, {other:?} came"),
+    }
+}

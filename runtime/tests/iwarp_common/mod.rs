@@ -1,0 +1,188 @@
+//! A peer that is written octet by octet, and knows nothing of the provider's code.
+#![allow(dead_code, unreachable_pub)]
+
+use std::{future::poll_fn, net::SocketAddr, time::Duration};
+
+use rpcrdma::provider::{
+    Completion, ConnectRequest, DisconnectReason, Incoming, Listener, QueuePair, SetupParams,
+    iwarp::{IwarpConfig, IwarpListener, IwarpQueuePair},
+};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    time::timeout,
+};
+
+pub const LIMIT: Duration = Duration::from_secs(10);
+
+/// CRC32c bit by bit, as the polynomial is defined.
+pub fn crc32c(octets: &[u8]) -> u32 {
+    let mut crc = !0_u32;
+    for octet in octets {
+        crc ^= u32::from(*octet);
+        for _ in 0..8 {
+            crc = if crc & 1 == 1 { crc >> 1 ^ 0x82f6_3b78 } else { crc >> 1 };
+        }
+    }
+    !crc
+}
+
+/// An FPDU around a ULPDU.
+pub fn fpdu(ulpdu: &[u8]) -> Vec<u8> {
+    let mut out = u16::try_from(ulpdu.len()).unwrap().to_be_bytes().to_vec();
+    out.extend_from_slice(ulpdu);
+    while out.len() % 4 != 0 {
+        out.push(0);
+    }
+    let crc = crc32c(&out);
+    out.extend_from_slice(&crc.to_le_bytes());
+    out
+}
+
+/// An untagged segment.
+pub fn untagged(control: [u8; 2], invalidate: u32, queue: u32, msn: u32, mo: u32, payload: &[u8]) -> Vec<u8> {
+    let mut out = control.to_vec();
+    for word in [invalidate, queue, msn, mo] {
+        out.extend_from_slice(&word.to_be_bytes());
+    }
+    out.extend_from_slice(payload);
+    out
+}
+
+/// A tagged segment.
+pub fn tagged(control: [u8; 2], stag: u32, offset: u64, payload: &[u8]) -> Vec<u8> {
+    let mut out = control.to_vec();
+    out.extend_from_slice(&stag.to_be_bytes());
+    out.extend_from_slice(&offset.to_be_bytes());
+    out.extend_from_slice(payload);
+    out
+}
+
+pub const SEND: [u8; 2] = [0x41, 0x43];
+pub const WRITE: [u8; 2] = [0xc1, 0x40];
+pub const READ_REQUEST: [u8; 2] = [0x41, 0x41];
+pub const READ_RESPONSE: [u8; 2] = [0xc1, 0x42];
+pub const TERMINATE: [u8; 2] = [0x41, 0x47];
+
+/// A Send of one segment.
+pub fn send(msn: u32, payload: &[u8]) -> Vec<u8> {
+    untagged(SEND, 0, 0, msn, 0, payload)
+}
+
+/// An RDMA Read Request.
+pub fn read_request(msn: u32, sink: (u32, u64), len: u32, source: (u32, u64)) -> Vec<u8> {
+    let mut payload = sink.0.to_be_bytes().to_vec();
+    payload.extend_from_slice(&sink.1.to_be_bytes());
+    payload.extend_from_slice(&len.to_be_bytes());
+    payload.extend_from_slice(&source.0.to_be_bytes());
+    payload.extend_from_slice(&source.1.to_be_bytes());
+    untagged(READ_REQUEST, 0, 1, msn, 0, &payload)
+}
+
+/// An MPA frame. `flags`: M 0x80, C 0x40, R 0x20, S 0x10.
+pub fn mpa(key: &[u8; 16], flags: u8, revision: u8, private_data: &[u8]) -> Vec<u8> {
+    let mut out = key.to_vec();
+    out.extend_from_slice(&[flags, revision]);
+    out.extend_from_slice(&u16::try_from(private_data.len()).unwrap().to_be_bytes());
+    out.extend_from_slice(private_data);
+    out
+}
+
+pub const REQUEST: &[u8; 16] = b"MPA ID Req Frame";
+pub const REPLY: &[u8; 16] = b"MPA ID Rep Frame";
+
+/// The peer.
+pub struct Raw(pub TcpStream);
+
+impl Raw {
+    pub async fn connect(to: SocketAddr) -> Self {
+        let stream = TcpStream::connect(to).await.expect("connect");
+        stream.set_nodelay(true).expect("nodelay");
+        Self(stream)
+    }
+
+    pub async fn write(&mut self, octets: &[u8]) {
+        self.0.write_all(octets).await.expect("write");
+    }
+
+    /// Sends ULPDUs in one write.
+    pub async fn fpdus(&mut self, ulpdus: &[&[u8]]) {
+        let octets: Vec<u8> = ulpdus.iter().flat_map(|ulpdu| fpdu(ulpdu)).collect();
+        self.write(&octets).await;
+    }
+
+    pub async fn read(&mut self, len: usize) -> Vec<u8> {
+        let mut out = vec![0; len];
+        timeout(LIMIT, self.0.read_exact(&mut out)).await.expect("octets in time").expect("octets");
+        out
+    }
+
+    /// An MPA frame: flags, revision, private data.
+    pub async fn frame(&mut self, key: &[u8; 16]) -> (u8, u8, Vec<u8>) {
+        let head = self.read(20).await;
+        assert_eq!(&head[..16], key);
+        let len = u16::from_be_bytes([head[18], head[19]]);
+        (head[16], head[17], self.read(len.into()).await)
+    }
+
+    /// A ULPDU, its CRC checked.
+    pub async fn ulpdu(&mut self) -> Vec<u8> {
+        let mut octets = self.read(2).await;
+        let len = usize::from(u16::from_be_bytes([octets[0], octets[1]]));
+        let padded = (len + 2).next_multiple_of(4) - 2;
+        octets.extend(self.read(padded).await);
+        let crc = self.read(4).await;
+        assert_eq!(crc, crc32c(&octets).to_le_bytes(), "CRC");
+        assert!(octets[2 + len..].iter().all(|pad| *pad == 0), "pad");
+        octets[2..2 + len].to_vec()
+    }
+
+    /// Nothing more comes.
+    pub async fn end(&mut self) {
+        let mut rest = Vec::new();
+        timeout(LIMIT, self.0.read_to_end(&mut rest)).await.expect("the end in time").expect("the end");
+        assert_eq!(rest, b"", "octets after the last");
+    }
+}
+
+/// A queue pair that accepted a [`Raw`] peer in enhanced set-up, IRD and ORD 16, CRC on.
+pub async fn accepted(params: SetupParams) -> (Raw, IwarpQueuePair) {
+    accepted_from(&mpa(REQUEST, 0x50, 2, &[0, 16, 0, 16]), params).await
+}
+
+/// The same after another MPA request. The reply is read.
+pub async fn accepted_from(request: &[u8], params: SetupParams) -> (Raw, IwarpQueuePair) {
+    let listener = IwarpListener::bind("127.0.0.1:0".parse().unwrap(), IwarpConfig::default()).await.expect("bind");
+    let peer = async {
+        let mut raw = Raw::connect(listener.local_addr()).await;
+        raw.write(request).await;
+        raw.frame(REPLY).await;
+        raw
+    };
+    let accept = async {
+        let request = listener.accept().await.expect("accept").request(LIMIT).await.expect("request");
+        request.accept(params).await.expect("accepted").queue_pair
+    };
+    tokio::join!(peer, accept)
+}
+
+/// The next completions.
+pub async fn completions(queue_pair: &mut IwarpQueuePair) -> Vec<Completion> {
+    let mut completions = Vec::new();
+    let poll = poll_fn(|cx| queue_pair.poll(cx, &mut completions));
+    timeout(LIMIT, poll).await.expect("a completion in time");
+    completions
+}
+
+/// All completions up to the end, and why it came.
+pub async fn until_end(queue_pair: &mut IwarpQueuePair) -> (Vec<Completion>, DisconnectReason) {
+    let mut all = Vec::new();
+    loop {
+        for completion in completions(queue_pair).await {
+            match completion {
+                Completion::Disconnected { reason } => return (all, reason),
+                other => all.push(other),
+            }
+        }
+    }
+}

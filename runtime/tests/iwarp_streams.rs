@@ -1,0 +1,394 @@
+//! Connections in full operation against peers written octet by octet: how octets arrive, markers, how it ends.
+
+mod iwarp_common;
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use iwarp_common::*;
+use rpcrdma::provider::{
+    Access, Completion, DisconnectReason, Handle, Memory, QueuePair, RemoteMemory, SetupParams, WorkError, WorkRequest,
+    WrId,
+    conformance::{message, pattern},
+};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+fn params() -> SetupParams {
+    let mut params = SetupParams::default();
+    (params.receive_count, params.receive_size) = (64, 4096);
+    params
+}
+
+fn send_request(id: u64, octets: &[u8]) -> WorkRequest {
+    WorkRequest::Send { id: WrId(id), message: message(octets), invalidate: None, solicited: false }
+}
+
+fn read_work(id: u64, sink: Handle, len: u32) -> WorkRequest {
+    let remote = RemoteMemory { handle: Handle(0x77), offset: 0 };
+    WorkRequest::Read { id: WrId(id), sink, sink_offset: 0, remote, len }
+}
+
+/// Everything tagged lands without a copy, however TCP cuts the stream.
+#[tokio::test]
+async fn delivery_in_pieces() {
+    for piece in [1, 2, 3, 5, 15, 16, 17, 20, 23, 64, 509, 70_000] {
+        let (mut raw, mut queue_pair) = accepted(params()).await;
+        let sink = queue_pair.register(Memory::Sink(vec![0; 700].into()), Access::RemoteWrite).unwrap().handle;
+        let landing = queue_pair.register(Memory::Sink(vec![0; 700].into()), Access::ReadSink).unwrap().handle;
+        queue_pair.post(read_work(1, landing, 501));
+        let data = pattern(700, piece);
+        let response = pattern(501, piece + 1);
+        let stream = [
+            send(1, b"first"),
+            tagged([0x81, 0x40], sink.0, 0, &data[..333]),
+            tagged(WRITE, sink.0, 333, &data[333..]),
+            send(2, &[]),
+            tagged([0x81, 0x42], landing.0, 0, &response[..500]),
+            tagged(READ_RESPONSE, landing.0, 500, &response[500..]),
+            untagged([0x01, 0x43], 0, 0, 3, 0, &data[..50]),
+            untagged([0x01, 0x43], 0, 0, 3, 50, &[]),
+            untagged(SEND, 0, 0, 3, 50, &data[50..100]),
+        ];
+        let peer = async {
+            raw.fpdus(&[&stream[0]]).await;
+            assert_eq!(raw.ulpdu().await, read_request(1, (landing.0, 0), 501, (0x77, 0)));
+            let octets: Vec<u8> = stream[1..].iter().flat_map(|ulpdu| fpdu(ulpdu)).collect();
+            for piece in octets.chunks(piece) {
+                raw.write(piece).await;
+                tokio::task::yield_now().await;
+            }
+            raw.0.shutdown().await.unwrap();
+        };
+        let ((), (completions, reason)) = tokio::join!(peer, until_end(&mut queue_pair));
+        assert_eq!(reason, DisconnectReason::Remote);
+        let received: Vec<&[u8]> = completions
+            .iter()
+            .filter_map(|completion| match completion {
+                Completion::Received { message, .. } => Some(&**message),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(received, [b"first", &[][..], &data[..100]]);
+        assert!(completions.iter().any(|completion| matches!(completion, Completion::Read { id: WrId(1) })));
+        assert_eq!(queue_pair.copied_payload(), 0, "in pieces of {piece}");
+        for (handle, expected) in [(sink, &data[..]), (landing, &response)] {
+            queue_pair.post(WorkRequest::Invalidate { id: WrId(9), handle });
+            match completions_of(&mut queue_pair).await {
+                Completion::Invalidated { memory: Memory::Sink(memory), .. } => {
+                    assert_eq!(&memory[..expected.len()], expected);
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+}
+
+async fn completions_of(queue_pair: &mut rpcrdma::provider::iwarp::IwarpQueuePair) -> Completion {
+    completions(queue_pair).await.pop().expect("a completion")
+}
+
+/// Many small messages come in few reads, and go out in few writes.
+#[tokio::test]
+async fn small_messages_are_packed() {
+    let (mut raw, mut queue_pair) = accepted(params()).await;
+    let messages: Vec<_> = (1..=50).map(|msn| send(msn, &pattern(60, msn as usize))).collect();
+    raw.fpdus(&messages.iter().map(|m| &m[..]).collect::<Vec<_>>()).await;
+    let mut received = Vec::new();
+    let mut polls = 0;
+    while received.len() < 50 {
+        polls += 1;
+        for completion in completions(&mut queue_pair).await {
+            match completion {
+                Completion::Received { message, .. } => received.push(message.to_vec()),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+    assert!(polls <= 2, "{polls} polls for 50 messages that were there");
+    for (octets, id) in received.iter().zip(0..) {
+        queue_pair.post(send_request(id, octets));
+    }
+    let sent = completions(&mut queue_pair).await;
+    assert_eq!(sent.len(), 50, "all went out together");
+    for message in &messages {
+        assert_eq!(&raw.ulpdu().await, message);
+    }
+}
+
+/// A long message is cut into segments; message offsets and the last flag are right.
+#[tokio::test]
+async fn segments_octet_by_octet() {
+    let (mut raw, mut queue_pair) = accepted(params()).await;
+    let data = pattern(64_750 + 100, 1);
+    queue_pair.post(send_request(1, &data));
+    let remote = RemoteMemory { handle: Handle(0x0a0b_0c0d), offset: 1 << 40 };
+    queue_pair.post(WorkRequest::Write { id: WrId(2), source: Bytes::from(data.clone()), remote });
+    let remote = Some(Handle(0x0102_0304));
+    queue_pair.post(WorkRequest::Send { id: WrId(3), message: message(b"x"), invalidate: remote, solicited: false });
+    queue_pair.post(WorkRequest::Send { id: WrId(4), message: message(b"y"), invalidate: remote, solicited: true });
+    queue_pair.post(WorkRequest::Send { id: WrId(5), message: message(b""), invalidate: None, solicited: true });
+    let peer = async {
+        raw.fpdus(&[&send(1, b"go")]).await;
+        for expected in [
+            untagged([0x01, 0x43], 0, 0, 1, 0, &data[..64_750]),
+            untagged([0x41, 0x43], 0, 0, 1, 64_750, &data[64_750..]),
+            tagged([0x81, 0x40], 0x0a0b_0c0d, 1 << 40, &data[..64_754]),
+            tagged([0xc1, 0x40], 0x0a0b_0c0d, (1 << 40) + 64_754, &data[64_754..]),
+            untagged([0x41, 0x44], 0x0102_0304, 0, 2, 0, b"x"),
+            untagged([0x41, 0x46], 0x0102_0304, 0, 3, 0, b"y"),
+            untagged([0x41, 0x45], 0, 0, 4, 0, b""),
+        ] {
+            assert!(raw.ulpdu().await == expected, "{:02x?}...", &expected[..18]);
+        }
+        drop(raw);
+    };
+    let ((), (completions, _)) = tokio::join!(peer, until_end(&mut queue_pair));
+    let done = completions.iter().filter(|c| matches!(c, Completion::Sent { .. } | Completion::Written { .. })).count();
+    assert_eq!(done, 5);
+}
+
+/// RFC 5044 §4.3: markers, where the peer requires them, every 512 octets from the first FPDU on.
+#[tokio::test]
+async fn markers_when_asked_for() {
+    let (mut raw, mut queue_pair) = accepted_from(&mpa(REQUEST, 0xd0, 2, &[0, 1, 0, 1]), params()).await;
+    let data = pattern(100_000, 3);
+    let mut expected = Vec::new();
+    for (id, len) in (1..).zip([0, 1, 2, 3, 470, 486, 487, 488, 2047, 2049, 5000]) {
+        queue_pair.post(send_request(id, &data[..len]));
+        expected.push(send(u32::try_from(id).unwrap(), &data[..len]));
+    }
+    let remote = RemoteMemory { handle: Handle(7), offset: 0 };
+    queue_pair.post(WorkRequest::Write { id: WrId(99), source: Bytes::from(data.clone()), remote });
+    expected.push(tagged([0x81, 0x40], 7, 0, &data[..64_754]));
+    expected.push(tagged(WRITE, 7, 64_754, &data[64_754..]));
+    let peer = async {
+        raw.fpdus(&[&send(1, b"go")]).await;
+        let mut position = 0;
+        for expected in &expected {
+            let start = position;
+            let mut octets = Vec::new();
+            // The FPDU without markers, and the octets that its CRC covers.
+            let mut plain = Vec::new();
+            let wanted = (2 + expected.len()).next_multiple_of(4);
+            let mut fpdu_start = None;
+            while plain.len() < wanted || position % 512 == 0 {
+                if position % 512 == 0 {
+                    let marker = raw.read(4).await;
+                    let pointer = fpdu_start.map_or(0, |start| position - start);
+                    assert_eq!(marker, [0, 0, (pointer >> 8) as u8, pointer as u8], "marker at {position}");
+                    octets.extend(marker);
+                    position += 4;
+                    continue;
+                }
+                fpdu_start.get_or_insert(position);
+                let word = raw.read(4).await;
+                octets.extend_from_slice(&word);
+                plain.extend(word);
+                position += 4;
+            }
+            assert!(plain[..2] == u16::try_from(expected.len()).unwrap().to_be_bytes(), "length at {start}");
+            assert!(plain[2..2 + expected.len()] == expected[..], "ULPDU at {start}");
+            assert_eq!(raw.read(4).await, crc32c(&octets).to_le_bytes(), "CRC of the FPDU at {start}");
+            position += 4;
+        }
+        drop(raw);
+    };
+    let ((), (completions, _)) = tokio::join!(peer, until_end(&mut queue_pair));
+    assert!(completions.iter().any(|c| matches!(c, Completion::Written { id: WrId(99) })));
+}
+
+/// How the user learns of an end that was not in order.
+async fn end_after(octets: &[u8], words: &str) {
+    let (mut raw, mut queue_pair) = accepted(params()).await;
+    let sink = queue_pair.register(Memory::Sink(vec![0; 100].into()), Access::ReadSink).unwrap().handle;
+    queue_pair.post(read_work(1, sink, 10));
+    queue_pair.post(send_request(2, b"never"));
+    queue_pair.post(WorkRequest::Invalidate { id: WrId(3), handle: sink });
+    let peer = async {
+        raw.write(octets).await;
+        drop(raw);
+    };
+    let ((), (completions, reason)) = tokio::join!(peer, until_end(&mut queue_pair));
+    match reason {
+        DisconnectReason::Transport(text) => assert!(text.contains(words), "{text:?} does not say {words:?}"),
+        other => panic!("{other:?}"),
+    }
+    // What was posted is flushed in order; the Invalidate waited for the Read.
+    assert!(
+        matches!(
+            &completions[..],
+            [
+                Completion::Failed { id: WrId(1), error: WorkError::Flushed },
+                Completion::Failed { id: WrId(2), error: WorkError::Flushed },
+                Completion::Invalidated { id: WrId(3), .. }
+            ]
+        ),
+        "{completions:?}"
+    );
+}
+
+#[tokio::test]
+async fn ends_in_the_middle() {
+    let octets = fpdu(&send(1, b"0123456789"));
+    end_after(&octets[..1], "inside an FPDU's header, after 1 octets").await;
+    end_after(&octets[..19], "inside an FPDU's header, after 19 octets").await;
+    end_after(&octets[..25], "inside an FPDU, after 5 of 10 octets").await;
+    end_after(&octets[..octets.len() - 1], "inside an FPDU, after 10 of 10 octets").await;
+}
+
+#[tokio::test]
+async fn reset_by_the_peer() {
+    let (raw, mut queue_pair) = accepted(params()).await;
+    raw.0.set_zero_linger().expect("linger");
+    drop(raw);
+    let (_, reason) = until_end(&mut queue_pair).await;
+    assert!(matches!(reason, DisconnectReason::Transport(_)), "{reason:?}");
+}
+
+#[tokio::test]
+async fn terminates_that_arrive() {
+    for (header, words) in [
+        (&[0x12, 0x02, 0, 0][..], "DDP: untagged buffer error, no buffer available"),
+        (&[0x20, 0x02, 0, 0], "MPA: CRC error"),
+        // siw swaps layer and type on little-endian machines.
+        (&[0x21, 0x02, 0, 0], "DDP: untagged buffer error, no buffer available (layer and type swapped, as siw does)"),
+        (&[0x10, 0x01, 0, 0], "RDMAP: remote protection error, base or bounds violation (layer and type swapped"),
+        (
+            &[0x20, 0x06, 0, 0],
+            "MPA: insufficient IRD resources (or, from siw, RDMAP: remote operation error, unexpected",
+        ),
+        (&[0xff, 0xff, 0, 0], "not in the specifications"),
+        (&[0x12, 0x02], "without a reason"),
+    ] {
+        let (mut raw, mut queue_pair) = accepted(params()).await;
+        let peer = async {
+            raw.fpdus(&[&untagged(TERMINATE, 0, 2, 1, 0, header)]).await;
+            // This end closes, without a Terminate of its own.
+            raw.end().await;
+        };
+        let ((), (_, reason)) = tokio::join!(peer, until_end(&mut queue_pair));
+        match reason {
+            DisconnectReason::ReportedByPeer(text) => assert!(text.contains(words), "{text:?} does not say {words:?}"),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// The Read that a Terminate is about fails with remote access, the others are flushed.
+#[tokio::test]
+async fn terminate_names_the_read() {
+    for swapped in [false, true] {
+        let (mut raw, mut queue_pair) = accepted(params()).await;
+        let sinks: Vec<_> = (0..2)
+            .map(|_| queue_pair.register(Memory::Sink(vec![0; 8].into()), Access::ReadSink).unwrap().handle)
+            .collect();
+        queue_pair.post(read_work(1, sinks[0], 8));
+        queue_pair.post(read_work(2, sinks[1], 8));
+        let peer = async {
+            raw.fpdus(&[&send(1, b"")]).await;
+            raw.ulpdu().await;
+            let second = raw.ulpdu().await;
+            let mut header = vec![if swapped { 0x10 } else { 0x01 }, 0x02, 0xe0, 0];
+            header.extend_from_slice(&u16::try_from(second.len()).unwrap().to_be_bytes());
+            header.extend_from_slice(&second);
+            raw.fpdus(&[&untagged(TERMINATE, 0, 2, 1, 0, &header)]).await;
+            raw.end().await;
+        };
+        let ((), (completions, _)) = tokio::join!(peer, until_end(&mut queue_pair));
+        assert!(
+            matches!(
+                &completions[1..],
+                [
+                    Completion::Failed { id: WrId(1), error: WorkError::Flushed },
+                    Completion::Failed { id: WrId(2), error: WorkError::RemoteAccess(_) }
+                ]
+            ),
+            "{completions:?}"
+        );
+    }
+}
+
+/// A peer that does not read holds back what goes out, and nothing else; and it cannot delay the end for ever.
+#[tokio::test]
+async fn peer_that_stops_reading() {
+    let (mut raw, mut queue_pair) = accepted(params()).await;
+    let source = Bytes::from(vec![1; 8 << 20]);
+    for id in 0..8 {
+        let remote = RemoteMemory { handle: Handle(7), offset: 0 };
+        queue_pair.post(WorkRequest::Write { id: WrId(id), source: source.clone(), remote });
+    }
+    let served = queue_pair.register(Memory::Source(Bytes::from(vec![2; 4096])), Access::RemoteRead).unwrap().handle;
+    let mut written = 0;
+    for msn in 1..=20 {
+        raw.fpdus(&[&send(msn, b"still talking")]).await;
+        loop {
+            let all = completions(&mut queue_pair).await;
+            written += all.iter().filter(|c| matches!(c, Completion::Written { .. })).count();
+            if all.iter().any(|c| matches!(c, Completion::Received { .. })) {
+                break;
+            }
+        }
+    }
+    assert!(written < 8, "the socket took 64 MiB from a peer that does not read");
+    // What the peer asks for meanwhile waits; an Invalidate of it waits too, until the end.
+    raw.fpdus(&[&read_request(1, (1, 0), 4096, (served.0, 0)), &send(21, b"")]).await;
+    assert!(matches!(completions_of(&mut queue_pair).await, Completion::Received { .. }));
+    queue_pair.post(WorkRequest::Invalidate { id: WrId(100), handle: served });
+    let early = tokio::time::timeout(Duration::from_millis(50), completions(&mut queue_pair)).await;
+    assert!(early.is_err(), "{early:?}");
+    queue_pair.disconnect();
+    let (completions, reason) = until_end(&mut queue_pair).await;
+    assert_eq!(reason, DisconnectReason::Local);
+    assert!(matches!(completions.last(), Some(Completion::Invalidated { id: WrId(100), .. })), "{completions:?}");
+    drop(raw);
+}
+
+/// Memory that is served is given back when it is out, not before.
+#[tokio::test]
+async fn invalidate_waits_for_the_response() {
+    let (mut raw, mut queue_pair) = accepted(params()).await;
+    let data = Bytes::from(pattern(16 << 20, 5));
+    let served = queue_pair.register(Memory::Source(data.clone()), Access::RemoteRead).unwrap().handle;
+    raw.fpdus(&[&read_request(1, (9, 0), data.len() as u32, (served.0, 0)), &send(1, b"")]).await;
+    assert!(matches!(completions_of(&mut queue_pair).await, Completion::Received { .. }));
+    queue_pair.post(WorkRequest::Invalidate { id: WrId(1), handle: served });
+    let early = tokio::time::timeout(Duration::from_millis(30), completions(&mut queue_pair)).await;
+    assert!(early.is_err(), "{early:?}");
+    // No further Read of it is accepted.
+    raw.fpdus(&[&read_request(2, (9, 0), 4, (served.0, 0))]).await;
+    let peer = async {
+        let mut got = Vec::new();
+        raw.0.read_to_end(&mut got).await.unwrap();
+        got
+    };
+    let (got, (completions, reason)) = tokio::join!(peer, until_end(&mut queue_pair));
+    assert!(matches!(reason, DisconnectReason::PeerViolation(_)), "{reason:?}");
+    assert!(matches!(&completions[..], [Completion::Invalidated { id: WrId(1), .. }]), "{completions:?}");
+    // The last FPDU is the Terminate, whole.
+    let second = read_request(2, (9, 0), 4, (served.0, 0));
+    let mut header = vec![0x01, 0x00, 0xe0, 0, 0, 46];
+    header.extend_from_slice(&second);
+    assert!(got.ends_with(&fpdu(&untagged(TERMINATE, 0, 2, 1, 0, &header))));
+}
+
+/// RDMA Reads and Sends take turns, message by message.
+#[tokio::test]
+async fn responses_and_sends_take_turns() {
+    let (mut raw, mut queue_pair) = accepted(params()).await;
+    let served = queue_pair.register(Memory::Source(Bytes::from(vec![2; 100])), Access::RemoteRead).unwrap().handle;
+    for id in 0..4 {
+        queue_pair.post(send_request(id, b"send"));
+    }
+    let peer = async {
+        let requests: Vec<_> = (1..=4).map(|msn| read_request(msn, (msn, 0), 10, (served.0, 0))).collect();
+        raw.fpdus(&requests.iter().map(|r| &r[..]).collect::<Vec<_>>()).await;
+        let mut kinds = Vec::new();
+        for _ in 0..8 {
+            kinds.push(raw.ulpdu().await[1]);
+        }
+        drop(raw);
+        kinds
+    };
+    let (kinds, _) = tokio::join!(peer, until_end(&mut queue_pair));
+    assert_eq!(kinds, [0x43, 0x42, 0x43, 0x42, 0x43, 0x42, 0x43, 0x42]);
+}
