@@ -171,7 +171,7 @@ impl Connection {
     }
 
     /// Closes the connection in order: what has been posted goes out, then all calls fail, then
-    /// [`Event::Closed`] comes.
+    /// [`Event::Closed`] comes. A server that wants its replies delivered closes after their [`Event::ReplySent`].
     pub fn close(&mut self) {
         self.close_with(CloseReason::Disconnected(DisconnectReason::Local));
     }
