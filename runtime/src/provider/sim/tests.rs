@@ -205,7 +205,8 @@ mod fabric {
             assert_eq!(request.private_data(), b"hello");
             request.accept(SetupParams { responder_resources: 3, ..params(b"welcome") }).await.unwrap()
         };
-        let (near, far) = tokio::join!(fabric.connector().connect(at, params(b"hello")), accept);
+        let connector = fabric.connector();
+        let (near, far) = tokio::join!(connector.connect(at, params(b"hello")), accept);
         let mut near = near.unwrap();
         let mut far = far;
         assert_eq!((&near.private_data[..], &far.private_data[..]), (&b"welcome"[..], &b"hello"[..]));
@@ -236,14 +237,15 @@ mod fabric {
             let request = listener.accept().await.unwrap().request(Duration::from_secs(1)).await.unwrap();
             request.reject(Bytes::from_static(b"no")).await.unwrap();
         };
-        let (refused, ()) = tokio::join!(fabric.connector().connect(at, params(b"")), reject);
+        let connector = fabric.connector();
+        let (refused, ()) = tokio::join!(connector.connect(at, params(b"")), reject);
         assert!(matches!(refused, Err(SetupError::Rejected { private_data }) if private_data == b"no"[..]));
 
         let hurried = SetupParams { timeout: Duration::from_millis(1), ..params(b"") };
-        assert!(matches!(fabric.connector().connect(at, hurried).await, Err(SetupError::TimedOut(_))));
+        assert!(matches!(connector.connect(at, hurried).await, Err(SetupError::TimedOut(_))));
 
         drop(listener);
-        let nobody = fabric.connector().connect(at, params(b"")).await;
+        let nobody = connector.connect(at, params(b"")).await;
         assert!(matches!(nobody, Err(SetupError::Io(error)) if error.kind() == io::ErrorKind::ConnectionRefused));
         fabric.listen(7).unwrap();
     }
