@@ -124,7 +124,7 @@ impl Connection {
     /// What has happened so far.
     #[must_use]
     pub fn counters(&self) -> Counters {
-        Counters { calls_abandoned: self.requester.abandoned() as u32, ..self.shared.counters }
+        Counters { calls_abandoned: self.requester.abandoned(), ..self.shared.counters }
     }
 
     /// Counts octets of eligible items that the layer above has copied inline.

@@ -69,6 +69,8 @@ pub(super) struct Requester {
     calls: Slots<Call>,
     /// Keys of calls that wait for a credit; those that ended meanwhile find nothing.
     queue: VecDeque<u64>,
+    /// Calls in [`Phase::Abandoned`].
+    abandoned: u32,
     /// Calls in flight.
     xids: HashMap<u32, u32>,
     next_xid: u32,
@@ -82,6 +84,7 @@ impl Requester {
         Self {
             calls: Slots::default(),
             queue: VecDeque::new(),
+            abandoned: 0,
             xids: HashMap::new(),
             next_xid: xid_seed,
             credits: Credits::new(credits),
@@ -96,8 +99,8 @@ impl Requester {
     }
 
     /// Calls that are over for their callers and hold a credit until the peer answers.
-    pub(super) fn abandoned(&self) -> usize {
-        self.calls.indices().filter(|&slot| self.calls.get(slot).is_some_and(|c| c.phase == Phase::Abandoned)).count()
+    pub(super) fn abandoned(&self) -> u32 {
+        self.abandoned
     }
 
     pub(super) fn start(&mut self, call: OutgoingCall, shared: &mut Shared) -> CallId {
@@ -296,11 +299,18 @@ impl Requester {
         shared.events.push_back(Event::CallFinished { id, result });
         if call.sent && !call.answered {
             call.phase = Phase::Abandoned;
+            self.abandoned += 1;
             call.exposure.drop_returned();
             call.chunks.clear();
         } else {
             self.calls.remove(slot);
         }
+    }
+
+    /// An abandoned call has been answered, or never will be.
+    fn forget(&mut self, slot: u32) {
+        self.calls.remove(slot);
+        self.abandoned -= 1;
     }
 
     pub(super) fn invalidated(&mut self, slot: u32, part: u16, memory: Memory, shared: &mut Shared) {
@@ -340,9 +350,7 @@ impl Requester {
                     self.finish(slot, Err(failure), shared);
                 }
                 Phase::Finishing => self.complete_if_safe(slot, shared),
-                Phase::Abandoned => {
-                    self.calls.remove(slot);
-                }
+                Phase::Abandoned => self.forget(slot),
             }
         }
         self.queue.clear();

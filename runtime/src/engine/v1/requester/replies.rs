@@ -174,9 +174,7 @@ impl Requester {
                 self.finish(slot, outcome, shared);
             }
             // Too late for its caller.
-            Phase::Abandoned => {
-                self.calls.remove(slot);
-            }
+            Phase::Abandoned => self.forget(slot),
             Phase::Finishing | Phase::Queued => {}
         }
     }

@@ -1,10 +1,8 @@
 //! A requester that faces responders of every kind.
 
-mod engine_support;
-
 use std::time::Duration;
 
-use engine_support::{Facing, Script, join, plain, split, take_finished};
+use crate::support::{Facing, Script, join, plain, split, take_finished};
 use rpcrdma::{
     engine::{CallFailure, CloseReason, EngineConfig, Event, Format, IncomingReply, Role},
     memory::{LandingMemory, PayloadBuf},

@@ -1,10 +1,8 @@
 //! Properties of a pair of engines: whatever the sizes, thresholds, chunks, credits, orders and faults.
 
-mod engine_support;
-
 use std::time::Duration;
 
-use engine_support::{Facing, Pair, PairConfig, Script, take_call};
+use crate::support::{Facing, Pair, PairConfig, Script, take_call};
 use proptest::{collection::vec, prelude::*};
 use rpcrdma::{
     engine::{CallFailure, EngineConfig, Role},
