@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::support::{Facing, Script, join, plain, split, take_finished};
+use crate::support::{Facing, NO_CHUNKS, Script, join, plain, split, take_finished};
 use rpcrdma::{
     engine::{CallFailure, CloseReason, EngineConfig, Event, Format, IncomingReply, Role},
     memory::{LandingMemory, PayloadBuf},
@@ -422,6 +422,14 @@ fn no_copies() {
 /// RFC 8166 §4.3.2.3: small results come inline where they fit; an item of no octets gets no chunk.
 #[test]
 fn write_list_of_what_pays() {
+    // Memory of the caller's own makes no chunk of nothing.
+    let mut facing = client();
+    let mut call = Script { results: vec![(0, 0)], ..Script::default() }.outgoing(&facing.engine.conn, facing.now);
+    call.reply.chunks[0].landing = Some(vec![0; 64].into());
+    facing.engine.conn.start_call(call);
+    facing.run();
+    assert_eq!(facing.raw.next().unwrap()[4..7], NO_CHUNKS);
+
     let cases: [(&[u64], usize, &[u32]); 6] = [
         (&[100], 0, &[]),
         (&[0], 0, &[]),
