@@ -9,7 +9,7 @@ use rpcrdma::{
     memory::{MessageBuf, Output},
     provider::{
         Handle,
-        sim::{End, SimConfig},
+        sim::{End, Fault, SimConfig},
     },
 };
 
@@ -315,6 +315,37 @@ fn read_chunk_out_of_bounds() {
     assert!(facing.raw.disconnected());
     assert!(matches!(facing.engine.events[..], [Event::Closed(CloseReason::Disconnected(_))]));
     assert_eq!(facing.network.registered(End::B), 0);
+}
+
+/// A sink that cannot be taken back ends the connection; the call is not handed over.
+#[test]
+fn invalidation_fails() {
+    let config = EngineConfig::default();
+    let local = PrivateData::new(&config, true);
+    let mut sim = SimConfig::default();
+    sim.faults.push(Fault::RefuseInvalidation { end: End::B, nth: 0 });
+    let mut facing = Facing::with(Role::Server, config, Setup { local, peer: local, xid_seed: 0 }, sim);
+    let (handle, base) = facing.raw.source(&[1; 64]);
+    let [high, low] = split(base);
+    let words = [&[XID, 1, 8, 0, 1, 8, handle, 64, high, low][..], &NO_CHUNKS, &[XID, 0]].concat();
+    assert!(arrive(&mut facing, &words).is_none());
+    assert!(facing.raw.disconnected());
+    assert!(matches!(facing.engine.events[..], [Event::Closed(CloseReason::Disconnected(_))]));
+    assert_eq!(facing.network.registered(End::B), 0);
+}
+
+/// RFC 8166 §3.3.1: a grant is never zero.
+#[test]
+fn grants_at_least_one() {
+    let mut config = EngineConfig::default();
+    config.credits = 0;
+    let mut facing = Facing::new(Role::Server, config, true);
+    facing.raw.send(&[XID, 2, 8, 0, 0, 0, 0], &[]);
+    let call = arrive(&mut facing, &plain(XID, 8, 0, 0)).unwrap();
+    facing.engine.conn.reply(call.token, reply(&[]));
+    for _ in 0..2 {
+        assert_eq!(answer(&mut facing).unwrap()[2], 1);
+    }
 }
 
 /// A provider that may have no RDMA Reads under way pulls nothing.

@@ -76,6 +76,7 @@ impl Responder {
         let mut message = reply.message;
         // RFC 8166 §4.2.1: the XIDs of header and RPC message are the same.
         format::set_xid(&mut message, xid);
+        // RFC 8166 §3.3.1: a grant is never zero.
         let credits = shared.config.credits.max(1);
         let pool = shared.config.pool.clone();
         let message = if fitted.long {
