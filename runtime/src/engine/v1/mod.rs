@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`connection`](Connection) | what goes in and comes out; set-up, close |
 //! | `requester` | calls: credits, XIDs, deadlines, exposed memory (RFC 8166 §3.3.1, §4.4) |
+//! | `requester/calls` | Read chunks, Long calls; memory registered (§3.4.5, §3.5.3, §8.1.3) |
 //! | `requester/offer` | Write list and Reply chunk of a call (§4.3.2, §4.3.3, §6.2) |
 //! | `requester/replies` | replies: checks, discards (§4.5), what the caller gets |
 //! | `responder` | calls of the peer's |
