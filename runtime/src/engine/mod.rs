@@ -7,6 +7,15 @@
 //! Call order: any of `start_call`, `cancel_call`, `reply`, `handle_completion`, `handle_timeout`; then
 //! `poll_work`, which posts what is due; then `poll_event` until `None`; then wait for a completion, for the
 //! time `poll_timeout` names, or for a user, and start again.
+//!
+//! | where | what |
+//! | --- | --- |
+//! | [`v1`] | the rules and the header of version 1; how it goes beyond the letter of the RFC |
+//! | `types` | what goes in and comes out, whatever the version |
+//! | `chunks` | segments: cutting this end's memory, walking the peer's |
+//! | `credits` | credits in flight, Receives posted |
+//! | `exposure` | memory exposed for a call, and taken back |
+//! | `deadlines`, `slots`, `work` | when calls give up; where they are kept; numbers of work requests |
 
 mod chunks;
 mod credits;

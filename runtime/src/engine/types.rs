@@ -233,7 +233,7 @@ pub struct EngineConfig {
     pub send_size: u32,
     /// Size of this end's Receives. Default 4096.
     pub receive_size: u32,
-    /// Eligible arguments shorter than this stay inline where they fit. Default 1024.
+    /// Eligible arguments shorter than this, and results whose maximum is, stay inline where they fit. Default 1024.
     pub min_reduce: usize,
     /// Longest segment this end makes; a chunk has as many as it needs. Default 1 GiB.
     pub max_segment_len: u32,

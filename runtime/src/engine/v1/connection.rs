@@ -49,6 +49,49 @@ enum State {
 /// [`handle_timeout`](Self::handle_timeout); then [`poll_work`](Self::poll_work), which posts what is due; then
 /// [`poll_event`](Self::poll_event) until `None`; then wait for a completion, until
 /// [`poll_timeout`](Self::poll_timeout), or for a user, and start again.
+///
+/// # Examples
+/// Two of them, over queue pairs in memory:
+///
+/// ```
+/// use std::{task::{Context, Waker}, time::Instant};
+/// use rpcrdma::{
+///     engine::{EngineConfig, Event, OutgoingCall, OutgoingReply, ReplyResources, Role, v1::{Connection, HEADROOM, Setup}},
+///     memory::{MessageBuf, Output},
+///     provider::{QueuePair, sim},
+/// };
+///
+/// fn turn(engine: &mut Connection, qp: &mut impl QueuePair) -> Option<Event> {
+///     let mut completions = Vec::new();
+///     let _ = qp.poll(&mut Context::from_waker(Waker::noop()), &mut completions);
+///     completions.into_iter().for_each(|completion| engine.handle_completion(completion));
+///     engine.poll_work(qp, Instant::now());
+///     engine.poll_event()
+/// }
+///
+/// // An RPC message: its XID, which the engine writes, a call or a reply, and what follows.
+/// let message = |msg_type: u32| {
+///     let mut message = MessageBuf::new(EngineConfig::default().pool.alloc(HEADROOM), HEADROOM);
+///     [0, msg_type, 42].iter().for_each(|word| message.append(&word.to_be_bytes()));
+///     message
+/// };
+/// let (mut near, mut far, _) = sim::pair(sim::SimConfig::default());
+/// let mut client = Connection::new(Role::Client, EngineConfig::default(), Setup::default());
+/// let mut server = Connection::new(Role::Server, EngineConfig::default(), Setup::default());
+///
+/// let reply = ReplyResources { max_inline: 12, ..ReplyResources::default() };
+/// let id = client.start_call(OutgoingCall { message: message(0), reduced: Default::default(), reply, deadline: None });
+/// let finished = loop {
+///     if let Some(Event::CallFinished { id, result }) = turn(&mut client, &mut near) {
+///         break (id, result.expect("answered"));
+///     }
+///     if let Some(Event::CallArrived(call)) = turn(&mut server, &mut far) {
+///         server.reply(call.token, OutgoingReply { message: message(1), reduced: Default::default() });
+///     }
+/// };
+/// assert_eq!(finished.0, id);
+/// assert_eq!(finished.1.payload.as_slice()[4..], [0, 0, 0, 1, 0, 0, 0, 42]);
+/// ```
 #[derive(Debug)]
 pub struct Connection {
     role: Role,
@@ -113,8 +156,8 @@ impl Connection {
         &self.shared.config
     }
 
-    /// Most octets of payload stream that a call with these reply resources conveys inline. A call that is no longer
-    /// flat is best sent flat.
+    /// Most octets of payload stream that a call with these reply resources conveys inline. A call whose whole encoding
+    /// is no longer than that is best sent flat, nothing reduced.
     #[must_use]
     pub fn inline_room(&self, reply: &ReplyResources) -> u64 {
         let offer = Offer::plan(reply.max_inline, &reply.chunks, &self.shared);
@@ -124,7 +167,7 @@ impl Connection {
     /// What has happened so far.
     #[must_use]
     pub fn counters(&self) -> Counters {
-        Counters { calls_abandoned: self.requester.abandoned() as u32, ..self.shared.counters }
+        Counters { calls_abandoned: self.requester.abandoned(), ..self.shared.counters }
     }
 
     /// Counts octets of eligible items that the layer above has copied inline.
@@ -171,7 +214,7 @@ impl Connection {
     }
 
     /// Closes the connection in order: what has been posted goes out, then all calls fail, then
-    /// [`Event::Closed`] comes.
+    /// [`Event::Closed`] comes. A server that wants its replies delivered closes after their [`Event::ReplySent`].
     pub fn close(&mut self) {
         self.close_with(CloseReason::Disconnected(DisconnectReason::Local));
     }

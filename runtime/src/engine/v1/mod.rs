@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`connection`](Connection) | what goes in and comes out; set-up, close |
 //! | `requester` | calls: credits, XIDs, deadlines, exposed memory (RFC 8166 §3.3.1, §4.4) |
+//! | `requester/calls` | Read chunks, Long calls; memory registered (§3.4.5, §3.5.3, §8.1.3) |
 //! | `requester/offer` | Write list and Reply chunk of a call (§4.3.2, §4.3.3, §6.2) |
 //! | `requester/replies` | replies: checks, discards (§4.5), what the caller gets |
 //! | `responder` | calls of the peer's |
@@ -15,6 +16,20 @@
 //! | `private_data` | RFC 8797 |
 //!
 //! What later versions share is in the parent module: segments, credits, exposed memory, slots, deadlines.
+//!
+//! # Where it goes beyond the letter
+//!
+//! | RFC | letter | here | why |
+//! | --- | --- | --- | --- |
+//! | 8166 §4.5 | a message of less than 28 octets is discarded | RDMA_ERROR from 20 octets on is read | ERR_CHUNK takes 20; by the letter no requester would ever learn of it |
+//! | 8166 §4.5 | a reply with a bad header is discarded | so it is; where the header can be parsed and matches a call, that call fails with `BadReply` | no other reply will come; the caller would wait for ever |
+//! | 8166 §3.4.6 | Write chunks are copied into the reply | a reply without a Write list has used none | seen of older responders |
+//! | 8166 §4.3.3 | the Reply chunk is copied into the reply | an RDMA_MSG reply may leave it out | Linux's client accepts it as well |
+//! | 8166 §3.3.1 | a grant of zero is not allowed | counts as one | the alternative is deadlock |
+//! | 8166 §4.2.1 | XIDs identify transactions | a call with the XID of one in progress is discarded | its reply could not be told from the other's |
+//! | 8797 §4.1 | any handle of the call may be invalidated | only where the call names no other | Linux's client also offers one of memory that stays registered |
+//! | 8797 §3.1 | Receives are as large as this end says | at least 4096 octets | Linux's server sends 4096 octets to everyone |
+//! | 8167 §6 | an endpoint may lack the reverse direction | its messages are discarded, and their Receives posted again | the connection outlives them |
 
 mod connection;
 mod errors;

@@ -79,6 +79,14 @@ pub enum Fault {
         /// Which of its registrations.
         nth: u64,
     },
+    /// This end's invalidation number `nth`, counted from 0, fails; the memory stays registered while the connection
+    /// lasts.
+    RefuseInvalidation {
+        /// Who invalidates.
+        end: End,
+        /// Which of its invalidations.
+        nth: u64,
+    },
 }
 
 /// How one end of a simulated connection behaves.

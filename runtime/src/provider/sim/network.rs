@@ -40,6 +40,7 @@ struct Side {
     stalled: bool,
     sends: u64,
     registrations: u64,
+    invalidations: u64,
 }
 
 #[derive(Debug)]
@@ -89,6 +90,7 @@ impl Network {
             stalled: false,
             sends: 0,
             registrations: 0,
+            invalidations: 0,
         });
         let inner = Inner { sides, faults: config.faults, rng, steps: 0, stepped: config.stepped, up: true };
         Self(Arc::new(Mutex::new(inner)))
@@ -324,6 +326,13 @@ impl Inner {
     }
 
     fn invalidate(&mut self, end: End, id: WrId, handle: Handle) {
+        let nth = self.side(end).invalidations;
+        self.side(end).invalidations += 1;
+        if self.faults.contains(&Fault::RefuseInvalidation { end, nth }) {
+            self.complete(end, Completion::Failed { id, error: WorkError::Local("cannot be invalidated".into()) });
+            self.side(end).registry.strand(handle);
+            return;
+        }
         let completion = match self.side(end).registry.remove(handle) {
             Some(memory) => Completion::Invalidated { id, memory },
             None => Completion::Failed { id, error: WorkError::Local(format!("{handle:?} names no memory")) },
@@ -357,6 +366,7 @@ impl Inner {
                 self.complete(end, Completion::Failed { id: reading.id, error: WorkError::Flushed });
             }
             self.flush(end);
+            self.side(end).registry.drop_stranded();
             self.complete(end, Completion::Disconnected { reason });
         }
     }

@@ -19,12 +19,14 @@ struct Registration {
 pub(super) struct Registry {
     live: HashMap<Handle, Registration>,
     used: HashSet<Handle>,
+    /// Regions that cannot be taken back while the connection lasts.
+    stranded: Vec<Handle>,
     rng: Rng,
 }
 
 impl Registry {
     pub(super) fn new(seed: u64) -> Self {
-        Self { live: HashMap::new(), used: HashSet::new(), rng: Rng::new(seed) }
+        Self { live: HashMap::new(), used: HashSet::new(), stranded: Vec::new(), rng: Rng::new(seed) }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -57,6 +59,18 @@ impl Registry {
     /// Takes a registration back.
     pub(super) fn remove(&mut self, handle: Handle) -> Option<Memory> {
         self.live.remove(&handle).map(|registration| registration.memory)
+    }
+
+    /// Taking it back failed.
+    pub(super) fn strand(&mut self, handle: Handle) {
+        self.stranded.push(handle);
+    }
+
+    /// The connection is gone, and what could not be taken back with it.
+    pub(super) fn drop_stranded(&mut self) {
+        for handle in std::mem::take(&mut self.stranded) {
+            self.live.remove(&handle);
+        }
     }
 
     /// The peer's Send with Invalidate: `false` for a handle that never was.

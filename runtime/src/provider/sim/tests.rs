@@ -181,3 +181,72 @@ fn read_depth() {
     let ids: Vec<_> = poll(&mut b).into_iter().map(|c| matches!(c, Completion::Read { .. })).collect();
     assert_eq!(ids, [true; 3]);
 }
+
+mod fabric {
+    use std::{io, time::Duration};
+
+    use super::super::Fabric;
+    use crate::provider::{ConnectRequest, Connector, Incoming, Listener, QueuePair, SetupError, SetupParams};
+    use bytes::Bytes;
+
+    fn params(data: &'static [u8]) -> SetupParams {
+        SetupParams { private_data: Bytes::from_static(data), ..SetupParams::default() }
+    }
+
+    /// Both ends get the other's private data, addresses, and a queue pair that works.
+    #[tokio::test]
+    async fn connect() {
+        let fabric = Fabric::default();
+        let listener = fabric.listen(0).unwrap();
+        let at = listener.local_addr();
+        let accept = async {
+            let incoming = listener.accept().await.unwrap();
+            let request = incoming.request(Duration::from_secs(1)).await.unwrap();
+            assert_eq!(request.private_data(), b"hello");
+            request.accept(SetupParams { responder_resources: 3, ..params(b"welcome") }).await.unwrap()
+        };
+        let connector = fabric.connector();
+        let (near, far) = tokio::join!(connector.connect(at, params(b"hello")), accept);
+        let mut near = near.unwrap();
+        let mut far = far;
+        assert_eq!((&near.private_data[..], &far.private_data[..]), (&b"welcome"[..], &b"hello"[..]));
+        assert_eq!((near.peer_addr, far.local_addr, near.local_addr), (at, at, far.peer_addr));
+        assert_eq!(near.queue_pair.max_reads(), 3);
+        // Whoever waits is woken.
+        let waiting = async {
+            let mut completions = Vec::new();
+            std::future::poll_fn(|cx| far.queue_pair.poll(cx, &mut completions)).await;
+            completions
+        };
+        let sending = async {
+            tokio::task::yield_now().await;
+            super::send(&mut near.queue_pair, b"ping", None);
+            super::poll(&mut near.queue_pair).len()
+        };
+        let (received, sent) = tokio::join!(waiting, sending);
+        assert_eq!((received.len(), sent), (1, 1));
+    }
+
+    #[tokio::test]
+    async fn refusals() {
+        let fabric = Fabric::default();
+        let listener = fabric.listen(7).unwrap();
+        assert_eq!(fabric.listen(7).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        let at = listener.local_addr();
+        let reject = async {
+            let request = listener.accept().await.unwrap().request(Duration::from_secs(1)).await.unwrap();
+            request.reject(Bytes::from_static(b"no")).await.unwrap();
+        };
+        let connector = fabric.connector();
+        let (refused, ()) = tokio::join!(connector.connect(at, params(b"")), reject);
+        assert!(matches!(refused, Err(SetupError::Rejected { private_data }) if private_data == b"no"[..]));
+
+        let hurried = SetupParams { timeout: Duration::from_millis(1), ..params(b"") };
+        assert!(matches!(connector.connect(at, hurried).await, Err(SetupError::TimedOut(_))));
+
+        drop(listener);
+        let nobody = connector.connect(at, params(b"")).await;
+        assert!(matches!(nobody, Err(SetupError::Io(error)) if error.kind() == io::ErrorKind::ConnectionRefused));
+        fabric.listen(7).unwrap();
+    }
+}

@@ -1,5 +1,6 @@
 //! The requester: calls from their making to their end.
 
+mod calls;
 mod offer;
 mod replies;
 
@@ -14,18 +15,13 @@ pub(super) use offer::Offer;
 use replies::Answer;
 
 use super::{
-    format::{self, Body, HeaderWriter, attach, header_len},
+    format::{self, Body, HeaderWriter},
     shared::Shared,
 };
 use crate::{
     engine::{
-        CallFailure, CallId, CloseReason, Event, IncomingReply, OutgoingCall, ResultChunk,
-        chunks::{cut, segment_count},
-        credits::Credits,
-        deadlines::Deadlines,
-        exposure::{Exposure, Purpose},
-        slots::Slots,
-        work::Work,
+        CallFailure, CallId, CloseReason, Event, IncomingReply, OutgoingCall, ResultChunk, credits::Credits,
+        deadlines::Deadlines, exposure::Exposure, slots::Slots, work::Work,
     },
     memory::MessageBuf,
     provider::{DisconnectReason, Memory, QueuePair, WorkRequest},
@@ -69,6 +65,8 @@ pub(super) struct Requester {
     calls: Slots<Call>,
     /// Keys of calls that wait for a credit; those that ended meanwhile find nothing.
     queue: VecDeque<u64>,
+    /// Calls in [`Phase::Abandoned`].
+    abandoned: u32,
     /// Calls in flight.
     xids: HashMap<u32, u32>,
     next_xid: u32,
@@ -82,6 +80,7 @@ impl Requester {
         Self {
             calls: Slots::default(),
             queue: VecDeque::new(),
+            abandoned: 0,
             xids: HashMap::new(),
             next_xid: xid_seed,
             credits: Credits::new(credits),
@@ -96,8 +95,8 @@ impl Requester {
     }
 
     /// Calls that are over for their callers and hold a credit until the peer answers.
-    pub(super) fn abandoned(&self) -> usize {
-        self.calls.indices().filter(|&slot| self.calls.get(slot).is_some_and(|c| c.phase == Phase::Abandoned)).count()
+    pub(super) fn abandoned(&self) -> u32 {
+        self.abandoned
     }
 
     pub(super) fn start(&mut self, call: OutgoingCall, shared: &mut Shared) -> CallId {
@@ -116,10 +115,14 @@ impl Requester {
             exposure: Exposure::default(),
             outcome: None,
         });
+        let calls = &self.calls;
+        if self.queue.len() > 2 * calls.len() + 64 {
+            // Calls that were given up while they waited.
+            self.queue.retain(|&key| calls.index(key).is_some());
+        }
         self.queue.push_back(key);
         shared.counters.calls_queued += 1;
         if let Some(at) = deadline {
-            let calls = &self.calls;
             self.deadlines.insert(at, key, calls.len(), |key| awaits(calls, key));
         }
         CallId(key)
@@ -168,81 +171,20 @@ impl Requester {
     fn send(&mut self, slot: u32, qp: &mut impl QueuePair, shared: &mut Shared) -> Result<(), CallFailure> {
         let xid = self.free_xid();
         let Some(call) = self.calls.get_mut(slot) else { return Ok(()) };
-        let too_large = |what: String| CallFailure::TooLarge(what);
         let Some(mut message) = call.message.take() else { return Ok(()) };
         if !format::set_xid(&mut message, xid) {
-            return Err(too_large("its message is too short to be an RPC message".into()));
+            return Err(CallFailure::TooLarge("its message is too short to be an RPC message".into()));
         }
-        // A Read chunk without octets conveys nothing, and makes some responders fail.
-        call.reduced.retain(|item| !item.data.is_empty());
-        check_positions(&call.reduced).map_err(|what| too_large(what.into()))?;
-        let offer = Offer::plan(call.max_inline, &call.chunks, shared);
-        let max = offer.max_segment;
-        let (takes, may) = (offer.allocation(&call.chunks), shared.config.max_call_len);
-        if takes > may {
-            return Err(too_large(format!("its reply may be of {takes} octets, more than the {may} allowed")));
-        }
-        if offer.reply_header_len(&call.chunks) > shared.receive_threshold {
-            return Err(too_large("the header of its reply would exceed the inline threshold".into()));
-        }
-        let reads: u64 = call.reduced.iter().map(|item| segment_count(item.data.len() as u64, max)).sum();
-        let bare = header_len(reads, offer.write_segments(&call.chunks), offer.reply_segments());
-        // RFC 8166 §3.5.3: what does not fit inline goes as a Long call.
-        let long = bare + message.len() as u64 > shared.send_threshold;
-        let position_zero = if long { segment_count(message.len() as u64, max) } else { 0 };
-        if bare + 24 * position_zero > shared.send_threshold {
-            return Err(too_large("its chunks take more segments than the inline threshold has room for".into()));
-        }
-        call.offer = offer;
-
+        let long = call.plan(message.len() as u64, shared)?;
         self.header.clear();
-        let pool = shared.config.pool.clone();
-        let counters = &mut shared.counters;
-        let mut expose = |call: &mut Call, memory, purpose| {
-            call.exposure
-                .register(qp, memory, purpose, counters)
-                .map_err(|error| CallFailure::Registration(error.reason))
-        };
-        let mut inline = None;
-        if long {
-            let payload = message.freeze();
-            let len = payload.len() as u64;
-            let region = expose(call, Memory::Source(payload), Purpose::Argument)?;
-            // RFC 8166 §3.5.3: every segment of it has position zero.
-            cut(region, len, max).for_each(|segment| self.header.read_segment(0, segment));
-        } else {
-            inline = Some(message);
-        }
-        for item in std::mem::take(&mut call.reduced) {
-            let len = item.data.len() as u64;
-            let region = expose(call, Memory::Source(item.data), Purpose::Argument)?;
-            // RFC 8166 §3.4.5.2: the chunk is the item alone, without its padding.
-            cut(region, len, max).for_each(|segment| self.header.read_segment(item.position as u32, segment));
-        }
-        for n in 0..offer.provided {
-            let Some(chunk) = call.chunks.get_mut(n) else { break };
-            let len = chunk.max_len;
-            if len == 0 {
-                // RFC 8166 §4.3.2.3: an empty Write chunk, so that later ones keep their places.
-                self.header.write_chunk(std::iter::empty());
-                continue;
-            }
-            let landing = landing_memory(chunk, &pool)?;
-            let region = expose(call, Memory::Sink(landing), Purpose::Result(n))?;
-            self.header.write_chunk(cut(region, len, max));
-        }
-        if let Some(len) = offer.reply_chunk {
-            let landing = pool.alloc(len as usize);
-            let region = expose(call, Memory::Sink(landing), Purpose::Reply)?;
-            self.header.reply_chunk(cut(region, len, max));
-        }
-
-        let body = if long { Body::Nomsg } else { Body::Msg };
         // RFC 8166 §3.3.1: every call asks for credits.
-        let header = self.header.finish(xid, self.credits.requested(), body);
-        let message = match inline {
-            Some(message) => attach(header, message, &pool),
-            None => format::alone(header, 0, &pool),
+        let credit = self.credits.requested();
+        let message = if long {
+            call.expose(Some(message.freeze()), qp, &mut self.header, shared)?;
+            format::alone(self.header.finish(xid, credit, Body::Nomsg), 0, &shared.config.pool)
+        } else {
+            call.expose(None, qp, &mut self.header, shared)?;
+            format::attach(self.header.finish(xid, credit, Body::Msg), message, &shared.config.pool)
         };
         call.phase = Phase::Sent;
         call.xid = xid;
@@ -296,11 +238,18 @@ impl Requester {
         shared.events.push_back(Event::CallFinished { id, result });
         if call.sent && !call.answered {
             call.phase = Phase::Abandoned;
+            self.abandoned += 1;
             call.exposure.drop_returned();
             call.chunks.clear();
         } else {
             self.calls.remove(slot);
         }
+    }
+
+    /// An abandoned call has been answered, or never will be.
+    fn forget(&mut self, slot: u32) {
+        self.calls.remove(slot);
+        self.abandoned -= 1;
     }
 
     pub(super) fn invalidated(&mut self, slot: u32, part: u16, memory: Memory, shared: &mut Shared) {
@@ -340,9 +289,7 @@ impl Requester {
                     self.finish(slot, Err(failure), shared);
                 }
                 Phase::Finishing => self.complete_if_safe(slot, shared),
-                Phase::Abandoned => {
-                    self.calls.remove(slot);
-                }
+                Phase::Abandoned => self.forget(slot),
             }
         }
         self.queue.clear();
@@ -354,39 +301,6 @@ impl Requester {
 fn awaits(calls: &Slots<Call>, key: u64) -> bool {
     let call = calls.index(key).and_then(|slot| calls.get(slot));
     call.is_some_and(|call| matches!(call.phase, Phase::Queued | Phase::Sent))
-}
-
-fn landing_memory(
-    chunk: &mut ResultChunk,
-    pool: &crate::memory::BufferPool,
-) -> Result<crate::memory::PayloadBuf, CallFailure> {
-    let len = usize::try_from(chunk.max_len).map_err(|_| CallFailure::TooLarge("a result exceeds memory".into()))?;
-    match chunk.landing.take() {
-        None => Ok(pool.alloc(len)),
-        Some(landing) if landing.len() < len => {
-            Err(CallFailure::TooLarge(format!("a landing buffer of {} octets for a result of {len}", landing.len())))
-        }
-        Some(mut landing) => {
-            // No more is exposed than the result may take.
-            landing.truncate(len);
-            Ok(landing)
-        }
-    }
-}
-
-/// Checks what RFC 8166 §3.4.5 asks of positions: multiples of four, within 32 bits, ascending; and none is zero.
-fn check_positions(reduced: &[Reduced]) -> Result<(), &'static str> {
-    let mut next = 4;
-    for item in reduced {
-        if item.position % 4 != 0 || item.position < next {
-            return Err("its reduced items are not in ascending order at multiples of four");
-        }
-        if item.position > u64::from(u32::MAX) {
-            return Err("a reduced item lies beyond 4 GiB");
-        }
-        next = item.position.saturating_add(item.data.len() as u64);
-    }
-    Ok(())
 }
 
 /// A reply as its caller gets it.

@@ -34,7 +34,7 @@ impl Offer {
             };
             let small = chunk.max_len < shared.config.min_reduce as u64 && fits();
             // RFC 8166 §4.3.2.3: nothing provided, or no chunk in that place, means inline.
-            if chunk.landing.is_some() || !(chunk.max_len == 0 || small) {
+            if chunk.max_len > 0 && (chunk.landing.is_some() || !small) {
                 break;
             }
             inline = inline.saturating_add(len);

@@ -111,7 +111,7 @@ impl Requester {
         }
         let Ok((header, len)) = format::parse(&message) else { return Verdict::Discard("malformed header") };
         message.advance(len);
-        let (reads, writes, reply) = match header.rdma_body {
+        let (inline, reads, writes, reply) = match header.rdma_body {
             // RFC 8166 §4.6.1, §4.6.2: silently discarded.
             RdmaBody::RdmaMsgp(_) => return Verdict::Discard("RDMA_MSGP"),
             RdmaBody::RdmaDone => return Verdict::Discard("RDMA_DONE"),
@@ -121,33 +121,21 @@ impl Requester {
                     None => Verdict::Discard("RDMA_ERROR for no call in flight"),
                 };
             }
-            RdmaBody::RdmaMsg(body) => {
+            RdmaBody::RdmaMsg(body) => match format::message_type(&message, fixed.xid) {
+                Some(REPLY) => (Some(message), body.rdma_reads, body.rdma_writes, body.rdma_reply),
                 // RFC 8167 §4.1, §6: XIDs of the reverse direction are not ours, nor is its credit value a grant.
-                match format::message_type(&message, fixed.xid) {
-                    Some(REPLY) => {}
-                    Some(CALL) => return Verdict::Discard("call in the reverse direction"),
-                    _ => return Verdict::Discard("no RPC message with the XID of its header"),
-                }
-                (body.rdma_reads, body.rdma_writes, body.rdma_reply)
+                Some(CALL) => return Verdict::Discard("call in the reverse direction"),
+                _ => return Verdict::Discard("no RPC message with the XID of its header"),
+            },
+            // Only a call has a Read list (RFC 8166 §4.3.1), and without a payload nothing else tells the direction.
+            RdmaBody::RdmaNomsg(body) if !body.rdma_reads.is_empty() => {
+                return Verdict::Discard("call in the reverse direction");
             }
-            RdmaBody::RdmaNomsg(body) => {
-                if !body.rdma_reads.is_empty() {
-                    // Only a call has a Read list (RFC 8166 §4.3.1).
-                    return Verdict::Discard("call in the reverse direction");
-                }
-                message.advance(message.len());
-                return match self.xids.get(&fixed.xid).and_then(|&slot| Some((slot, self.calls.get(slot)?))) {
-                    Some((slot, call)) => {
-                        let answer = call.check(None, &[], &body.rdma_writes, body.rdma_reply.as_ref());
-                        Verdict::Answered(slot, header.rdma_credit, answer)
-                    }
-                    None => Verdict::Discard("no call in flight has its XID"),
-                };
-            }
+            RdmaBody::RdmaNomsg(body) => (None, body.rdma_reads, body.rdma_writes, body.rdma_reply),
         };
         match self.xids.get(&fixed.xid).and_then(|&slot| Some((slot, self.calls.get(slot)?))) {
             Some((slot, call)) => {
-                let answer = call.check(Some(message), &reads, &writes, reply.as_ref());
+                let answer = call.check(inline, &reads, &writes, reply.as_ref());
                 Verdict::Answered(slot, header.rdma_credit, answer)
             }
             None => Verdict::Discard("no call in flight has its XID"),
@@ -174,9 +162,7 @@ impl Requester {
                 self.finish(slot, outcome, shared);
             }
             // Too late for its caller.
-            Phase::Abandoned => {
-                self.calls.remove(slot);
-            }
+            Phase::Abandoned => self.forget(slot),
             Phase::Finishing | Phase::Queued => {}
         }
     }

@@ -165,7 +165,7 @@ impl Responder {
         }
     }
 
-    /// A sink is back; nothing can write to it any more.
+    /// A sink is back, and nothing can write to it any more; or it is lost, and so is the connection.
     pub(in crate::engine::v1) fn sink_returned(
         &mut self,
         slot: u32,
@@ -180,8 +180,10 @@ impl Responder {
         }
         self.sinks = self.sinks.saturating_sub(1);
         call.pending = call.pending.saturating_sub(1);
-        if let Some(Memory::Sink(buf)) = memory {
-            pull.data = Some(buf.freeze());
+        match memory {
+            Some(Memory::Sink(buf)) => pull.data = Some(buf.freeze()),
+            // The connection ends; the call is not handed over.
+            _ => call.stage = Stage::Lost,
         }
         if call.pending > 0 {
             return;

@@ -46,7 +46,7 @@ impl Responder {
         let xid = call.xid;
         self.xids.remove(&xid);
         self.pulled = self.pulled.saturating_sub(call.pull_len);
-        let reply = match answer {
+        let mut reply = match answer {
             Answer::Reply(reply) => reply,
             Answer::ChunkError => {
                 call.delivered = true;
@@ -60,7 +60,7 @@ impl Responder {
                 );
             }
         };
-        let Some(fitted) = Fitted::fit(call, &reply) else {
+        let Some(fitted) = Fitted::fit(call, &mut reply) else {
             // RFC 8166 §4.5.3: too large for the chunks provided: found out before anything is written.
             call.delivered = false;
             return self.post_error(qp, xid, format::VERSION, TransportError::Chunk, Work::ReplySend { slot }, shared);
@@ -76,6 +76,7 @@ impl Responder {
         let mut message = reply.message;
         // RFC 8166 §4.2.1: the XIDs of header and RPC message are the same.
         format::set_xid(&mut message, xid);
+        // RFC 8166 §3.3.1: a grant is never zero.
         let credits = shared.config.credits.max(1);
         let pool = shared.config.pool.clone();
         let message = if fitted.long {
@@ -136,16 +137,16 @@ struct Fitted {
 }
 
 impl Fitted {
-    fn fit(call: &Call, reply: &OutgoingReply) -> Option<Self> {
+    fn fit(call: &Call, reply: &mut OutgoingReply) -> Option<Self> {
         let mut results: SmallVec<[Option<bytes::Bytes>; 2]> = call.writes.iter().map(|_| None).collect();
-        for item in &reply.reduced {
+        for item in reply.reduced.drain(..) {
             let capacity = capacity(&call.writes.get(item.chunk)?.entry);
             let place = results.get_mut(item.chunk)?;
             // RFC 8166 §3.4.4.4: one item a chunk. §4.3.2.3: none in an empty Write chunk.
             if place.is_some() || item.data.len() as u64 > capacity {
                 return None;
             }
-            *place = Some(item.data.clone());
+            *place = Some(item.data);
         }
         let len = reply.message.len() as u64;
         // RFC 8166 §3.5.3: the Reply chunk is used when the reduced payload stream does not fit inline.

@@ -1,8 +1,6 @@
 //! A responder that faces requesters of every kind.
 
-mod engine_support;
-
-use engine_support::{Facing, NO_CHUNKS, join, plain, split, take_call, take_reply_sent};
+use crate::support::{Facing, NO_CHUNKS, plain, split, take_call, take_reply_sent};
 use rpcrdma::{
     engine::{
         CloseReason, EngineConfig, Event, IncomingCall, OutgoingReply, Payload, Role,
@@ -10,10 +8,9 @@ use rpcrdma::{
     },
     memory::{MessageBuf, Output},
     provider::{
-        Completion, Handle, QueuePair,
-        sim::{End, SimConfig},
+        Handle,
+        sim::{End, Fault, SimConfig},
     },
-    xdr::Reduced,
 };
 
 const XID: u32 = 0xabcd_0001;
@@ -34,10 +31,6 @@ fn reply(words: &[u32]) -> OutgoingReply {
     let mut message = MessageBuf::new(Vec::new().into(), 0);
     [0, 1].iter().chain(words).for_each(|word| message.append(&word.to_be_bytes()));
     OutgoingReply { message, reduced: Default::default() }
-}
-
-fn reduced(chunk: usize, data: &[u8]) -> Reduced {
-    Reduced { position: 8, chunk, data: data.to_vec().into() }
 }
 
 /// The next message to the requester.
@@ -228,184 +221,6 @@ fn long_call() {
     }
 }
 
-/// A Write list of a chunk of two segments, an empty one, and one of a segment; and a Reply chunk.
-struct Sinks {
-    facing: Facing,
-    handles: [u32; 3],
-    lists: Vec<u32>,
-}
-
-fn with_sinks() -> Sinks {
-    let mut facing = server();
-    let sinks = [facing.raw.sink(30), facing.raw.sink(10), facing.raw.sink(5000)];
-    let [first, third, last] = sinks.map(|(handle, base)| (handle, split(base), split(base + 20)));
-    let lists = [
-        &[1, 2, first.0, 20][..],
-        &first.1,
-        &[first.0, 10],
-        &first.2,
-        &[1, 0],
-        &[1, 1, third.0, 10],
-        &third.1,
-        &[0],
-        &[1, 1, last.0, 5000],
-        &last.1,
-    ]
-    .concat();
-    Sinks { facing, handles: sinks.map(|sink| sink.0), lists }
-}
-
-impl Sinks {
-    fn call(&mut self, xid: u32) -> IncomingCall {
-        let words = [&[xid, 1, 8, 0, 0][..], &self.lists, &[xid, 0, 0]].concat();
-        arrive(&mut self.facing, &words).expect("arrived")
-    }
-
-    /// The lists with these lengths.
-    fn with_lengths(&self, lengths: [u32; 4]) -> Vec<u32> {
-        let mut lists = self.lists.clone();
-        for ((at, provided), length) in [(3, 20), (7, 10), (15, 10), (22, 5000)].into_iter().zip(lengths) {
-            assert_eq!(lists[at], provided);
-            lists[at] = length;
-        }
-        lists
-    }
-}
-
-/// RFC 8166 §3.4.6, §4.3.2.2, §4.3.2.3, §4.3.3: chunks come back with the lengths in use: filled in order, unused,
-/// empty; the Reply chunk unused, or with a Long reply.
-#[test]
-fn returned_chunks() {
-    let mut sinks = with_sinks();
-    // Nothing used.
-    let call = sinks.call(XID);
-    assert_eq!(&call.reply.write_chunks[..], &[Some(30), None, Some(10)]);
-    assert_eq!((call.reply.reply_chunk, call.reply.max_inline), (Some(5000), 4096 - 4 * (5 + 25)));
-    sinks.facing.engine.conn.reply(call.token, reply(&[7]));
-    let words = answer(&mut sinks.facing).unwrap();
-    let expected = [&[XID, 1, 32, 0, 0][..], &sinks.with_lengths([0, 0, 0, 0]), &[XID, 1, 7]].concat();
-    assert_eq!(words, expected);
-    assert!(matches!(take_reply_sent(&mut sinks.facing.engine), Some((token, true)) if token == call.token));
-
-    // The first and the third, the first in part of its second segment.
-    let call = sinks.call(XID + 1);
-    let mut both = reply(&[7]);
-    both.reduced = [reduced(0, &[1; 23]), reduced(2, &[2; 10])].into_iter().collect();
-    sinks.facing.engine.conn.reply(call.token, both);
-    let words = answer(&mut sinks.facing).unwrap();
-    let expected = [&[XID + 1, 1, 32, 0, 0][..], &sinks.with_lengths([20, 3, 10, 0]), &[XID + 1, 1, 7]].concat();
-    assert_eq!(words, expected);
-
-    // Long: just one octet more than fits.
-    let call = sinks.call(XID + 2);
-    let mut long = reply(&[]);
-    long.message.append(&vec![9; call.reply.max_inline as usize - 8 + 4]);
-    let len = long.message.len() as u32;
-    long.reduced = [reduced(0, &[3; 1])].into_iter().collect();
-    sinks.facing.engine.conn.reply(call.token, long);
-    let words = answer(&mut sinks.facing).unwrap();
-    assert_eq!(words, [&[XID + 2, 1, 32, 1, 0][..], &sinks.with_lengths([1, 0, 0, len])].concat());
-
-    let [first, third, last] = sinks.handles.map(|handle| sinks.facing.raw.take_back(handle));
-    assert_eq!((first[0], &first[1..23], &first[23..]), (3, &[1; 22][..], &[0; 7][..]));
-    assert_eq!(third, [2; 10]);
-    assert_eq!(last[..8], [&(XID + 2).to_be_bytes()[..], &1u32.to_be_bytes()].concat());
-    assert_eq!(last[8..len as usize], vec![9; len as usize - 8]);
-    let counters = sinks.facing.engine.conn.counters();
-    assert_eq!((counters.rdma_written, counters.replies_sent), (23 + 10 + 1 + u64::from(len), 3));
-}
-
-/// A reply that just fits inline goes inline (RFC 8166 §4.3.3).
-#[test]
-fn longest_inline_reply() {
-    let mut sinks = with_sinks();
-    let call = sinks.call(XID);
-    let mut fits = reply(&[]);
-    fits.message.append(&vec![9; call.reply.max_inline as usize - 8]);
-    sinks.facing.engine.conn.reply(call.token, fits);
-    sinks.facing.run();
-    let (octets, _) = sinks.facing.raw.received.pop_front().unwrap();
-    assert_eq!((octets.len(), octets[15]), (4096, 0));
-}
-
-/// RFC 8166 §4.5.3, §6.1: a reply that the chunks cannot take, and one that the upper layer refuses, end in ERR_CHUNK,
-/// before anything is written; no handle is invalidated.
-#[test]
-fn replies_that_do_not_fit() {
-    type Edit = fn(&mut OutgoingReply);
-    let cases: [(&str, Edit); 8] = [
-        ("a result longer than its chunk", |r| r.reduced.push(reduced(0, &[0; 31]))),
-        ("a result for an empty chunk", |r| r.reduced.push(reduced(1, &[0; 1]))),
-        ("a result for no chunk", |r| r.reduced.push(reduced(3, &[0; 1]))),
-        ("two results for one chunk", |r| r.reduced.extend([reduced(0, &[0; 1]), reduced(0, &[0; 1])])),
-        ("the second of two too long", |r| r.reduced.extend([reduced(0, &[0; 1]), reduced(2, &[0; 11])])),
-        ("a payload stream longer than the Reply chunk", |r| r.message.append(&[0; 5000])),
-        ("both", |r| {
-            r.message.append(&[0; 5000]);
-            r.reduced.push(reduced(0, &[0; 1]));
-        }),
-        ("no RPC message", |r| r.message.advance(8)),
-    ];
-    for (what, edit) in cases {
-        let mut sinks = with_sinks();
-        let call = sinks.call(XID);
-        let mut reply = reply(&[]);
-        edit(&mut reply);
-        sinks.facing.engine.conn.reply(call.token, reply);
-        sinks.facing.run();
-        let (octets, invalidated) = sinks.facing.raw.received.pop_front().expect(what);
-        assert_eq!((&octets[..4], &octets[12..]), (&XID.to_be_bytes()[..], &[0, 0, 0, 4, 0, 0, 0, 2][..]), "{what}");
-        assert_eq!(invalidated, None);
-        assert!(matches!(take_reply_sent(&mut sinks.facing.engine), Some((_, false))), "{what}");
-        assert_eq!(sinks.facing.engine.conn.counters().rdma_written, 0, "{what}");
-    }
-    let mut facing = server();
-    let call = arrive(&mut facing, &plain(XID, 8, 0, 0)).unwrap();
-    facing.engine.conn.reply_error(call.token);
-    // Once is enough.
-    facing.engine.conn.reply(call.token, reply(&[]));
-    assert_eq!(answer(&mut facing).unwrap(), [XID, 1, 32, 4, 2]);
-    assert!(matches!(take_reply_sent(&mut facing.engine), Some((_, true))));
-    assert!(facing.raw.next().is_none() && facing.engine.events.is_empty());
-}
-
-/// Without a Reply chunk a reply that is too long for inline cannot be sent.
-#[test]
-fn no_reply_chunk() {
-    let mut facing = server();
-    let call = arrive(&mut facing, &plain(XID, 8, 0, 0)).unwrap();
-    assert_eq!((call.reply.reply_chunk, call.reply.max_inline), (None, 4096 - 28));
-    let mut long = reply(&[]);
-    long.message.append(&[0; 4096 - 28 - 8 + 1]);
-    facing.engine.conn.reply(call.token, long);
-    assert_eq!(answer(&mut facing).unwrap(), [XID, 1, 32, 4, 2]);
-}
-
-/// RFC 8797 §4.1: Send with Invalidate only where both ends set R, and for a handle of that call. Where a call names
-/// several handles, none: Linux's client offers one of memory that stays registered.
-#[test]
-fn remote_invalidation() {
-    for (local, peer) in [(true, true), (true, false), (false, true)] {
-        let config = EngineConfig::default();
-        let says = |remote_invalidation| PrivateData { remote_invalidation, ..PrivateData::new(&config, false) };
-        let setup = Setup { local: says(local), peer: says(peer), xid_seed: 0 };
-        let mut facing = Facing::with(Role::Server, config, setup, SimConfig::default());
-        let (handle, base) = facing.raw.sink(64);
-        let [high, low] = split(base);
-        let two = [handle, 32, high, low, handle, 32, high, low];
-        let call = arrive(&mut facing, &[&[XID, 1, 8, 0, 0, 1, 2][..], &two, &[0, 0, XID, 0, 0]].concat()).unwrap();
-        facing.engine.conn.reply(call.token, reply(&[]));
-        facing.run();
-        let expected = (local && peer).then_some(Handle(handle));
-        assert_eq!(facing.raw.received.pop_front().unwrap().1, expected);
-    }
-    let mut sinks = with_sinks();
-    let call = sinks.call(XID);
-    sinks.facing.engine.conn.reply(call.token, reply(&[]));
-    sinks.facing.run();
-    assert_eq!(sinks.facing.raw.received.pop_front().unwrap().1, None);
-}
-
 /// A requester that invalidates what it cannot know of is cut off.
 #[test]
 fn invalidation_by_a_requester() {
@@ -456,32 +271,6 @@ fn credits_exceeded() {
     assert!(matches!(facing.engine.events[..], [Event::Closed(CloseReason::Disconnected(_))]));
 }
 
-/// RFC 8166 §3.3.1: the Receive for the next call is posted before the reply that frees its credit arrives; but a peer
-/// that does not read its replies ties up no more than a window of them.
-#[test]
-fn receives_come_before_replies() {
-    let mut config = EngineConfig::default();
-    config.credits = 4;
-    let mut facing = Facing::new(Role::Server, config, true);
-    facing.raw.qp.post_receives(6);
-    facing.network.stall(End::B, true);
-    let mut xid = XID;
-    for receives in [6, 0] {
-        for _ in 0..6 {
-            let call = arrive(&mut facing, &plain(xid, 8, 0, 0)).unwrap();
-            facing.engine.conn.reply(call.token, reply(&[]));
-            xid += 1;
-        }
-        facing.run();
-        assert_eq!(facing.network.receives(End::B), receives);
-        assert!(facing.raw.received.is_empty());
-    }
-    assert_eq!(facing.engine.conn.counters().replies_sent, 6);
-    facing.network.stall(End::B, false);
-    facing.run();
-    assert_eq!((facing.raw.received.len(), facing.network.receives(End::B)), (12, 6));
-}
-
 /// What is pulled and not answered is bounded: calls beyond that wait their turn, and none is lost.
 #[test]
 fn pulls_are_bounded() {
@@ -528,6 +317,37 @@ fn read_chunk_out_of_bounds() {
     assert_eq!(facing.network.registered(End::B), 0);
 }
 
+/// A sink that cannot be taken back ends the connection; the call is not handed over.
+#[test]
+fn invalidation_fails() {
+    let config = EngineConfig::default();
+    let local = PrivateData::new(&config, true);
+    let mut sim = SimConfig::default();
+    sim.faults.push(Fault::RefuseInvalidation { end: End::B, nth: 0 });
+    let mut facing = Facing::with(Role::Server, config, Setup { local, peer: local, xid_seed: 0 }, sim);
+    let (handle, base) = facing.raw.source(&[1; 64]);
+    let [high, low] = split(base);
+    let words = [&[XID, 1, 8, 0, 1, 8, handle, 64, high, low][..], &NO_CHUNKS, &[XID, 0]].concat();
+    assert!(arrive(&mut facing, &words).is_none());
+    assert!(facing.raw.disconnected());
+    assert!(matches!(facing.engine.events[..], [Event::Closed(CloseReason::Disconnected(_))]));
+    assert_eq!(facing.network.registered(End::B), 0);
+}
+
+/// RFC 8166 §3.3.1: a grant is never zero.
+#[test]
+fn grants_at_least_one() {
+    let mut config = EngineConfig::default();
+    config.credits = 0;
+    let mut facing = Facing::new(Role::Server, config, true);
+    facing.raw.send(&[XID, 2, 8, 0, 0, 0, 0], &[]);
+    let call = arrive(&mut facing, &plain(XID, 8, 0, 0)).unwrap();
+    facing.engine.conn.reply(call.token, reply(&[]));
+    for _ in 0..2 {
+        assert_eq!(answer(&mut facing).unwrap()[2], 1);
+    }
+}
+
 /// A provider that may have no RDMA Reads under way pulls nothing.
 #[test]
 fn no_reads_allowed() {
@@ -539,51 +359,4 @@ fn no_reads_allowed() {
     let words = [&[XID, 1, 8, 0, 1, 8, 7, 64, 0, 0][..], &NO_CHUNKS, &[XID, 0]].concat();
     assert!(arrive(&mut facing, &words).is_none());
     assert_eq!(answer(&mut facing).unwrap(), [XID, 1, 32, 4, 2]);
-}
-
-/// Results go out from where they lie, cut as the provider's transfers and the segments demand.
-#[test]
-fn transfers_are_cut() {
-    let config = EngineConfig::default();
-    let local = PrivateData::new(&config, false);
-    let mut sim = SimConfig::default();
-    sim.ends[1].max_transfer = 1000;
-    let mut facing = Facing::with(Role::Server, config, Setup { local, peer: local, xid_seed: 0 }, sim);
-    let (handle, base) = facing.raw.sink(5000);
-    let [high, low] = split(base);
-    let call = arrive(&mut facing, &[XID, 1, 8, 0, 0, 1, 1, handle, 5000, high, low, 0, 0, XID, 0, 0]).unwrap();
-    let data = engine_support::pattern(1, 4001);
-    let mut long = reply(&[]);
-    long.reduced.push(Reduced { position: 8, chunk: 0, data: data.clone() });
-    facing.engine.conn.reply(call.token, long);
-    let words = answer(&mut facing).unwrap();
-    assert_eq!((words[8], join(words[9], words[10])), (4001, base));
-    assert_eq!(&facing.raw.take_back(handle)[..4001], &data[..]);
-}
-
-/// Calls that were handed over are told of when the connection ends; replies after that go nowhere.
-#[test]
-fn loss() {
-    let mut facing = server();
-    let call = arrive(&mut facing, &plain(XID, 8, 0, 0)).unwrap();
-    facing.network.cut();
-    facing.run();
-    assert!(matches!(take_reply_sent(&mut facing.engine), Some((token, false)) if token == call.token));
-    facing.engine.conn.reply(call.token, reply(&[]));
-    facing.run();
-    assert!(matches!(facing.engine.events[..], [Event::Closed(_)]));
-    assert!(facing.raw.completed.iter().any(|c| matches!(c, Completion::Disconnected { .. })));
-}
-
-/// The engine closes in order: what it has sent arrives.
-#[test]
-fn close() {
-    let mut facing = server();
-    let call = arrive(&mut facing, &plain(XID, 8, 0, 0)).unwrap();
-    facing.engine.conn.reply(call.token, reply(&[]));
-    facing.engine.turn(facing.now);
-    facing.engine.conn.close();
-    facing.run();
-    assert_eq!(facing.raw.next().unwrap(), plain(XID, 32, 1, 0)[..9]);
-    assert!(facing.raw.disconnected());
 }

@@ -1,14 +1,18 @@
 //! A requester that faces responders of every kind.
 
-mod engine_support;
-
 use std::time::Duration;
 
-use engine_support::{Facing, Script, join, plain, split, take_finished};
+use crate::support::{Facing, NO_CHUNKS, Script, join, plain, split, take_finished};
 use rpcrdma::{
-    engine::{CallFailure, CloseReason, EngineConfig, Event, Format, IncomingReply, Role},
+    engine::{
+        CallFailure, CloseReason, EngineConfig, Event, Format, IncomingReply, Role,
+        v1::{PrivateData, Setup},
+    },
     memory::{LandingMemory, PayloadBuf},
-    provider::{Handle, sim::End},
+    provider::{
+        Handle,
+        sim::{End, Fault, SimConfig},
+    },
 };
 
 const XID: u32 = 0x1000;
@@ -343,6 +347,28 @@ fn loss() {
     assert!(matches!(finished(&mut facing), Some(Err(CallFailure::Closed { sent: false, .. }))));
 }
 
+/// RFC 8166 §4.5.4: where memory cannot be invalidated, the connection is closed before the call is over.
+#[test]
+fn invalidation_fails() {
+    let config = EngineConfig::default();
+    let says = PrivateData::new(&config, false);
+    let mut sim = SimConfig::default();
+    sim.faults.push(Fault::RefuseInvalidation { end: End::A, nth: 1 });
+    let setup = Setup { local: says, peer: says, xid_seed: XID };
+    let mut facing = Facing::with(Role::Client, config, setup, sim);
+    facing.call(&Script { args: vec![5000, 5000], reduce: true, ..Script::default() });
+    facing.run();
+    facing.raw.send(&plain(XID, 8, 1, 0), &[]);
+    facing.run();
+    // The reply itself was in order; it is handed over once the peer can no longer get at the memory.
+    assert!(facing.raw.disconnected());
+    let [Event::CallFinished { result: Ok(_), .. }, Event::Closed(_)] = &facing.engine.events[..] else {
+        panic!("{:?}", facing.engine.events)
+    };
+    assert_eq!(exposed(&facing), 0);
+    assert_eq!(facing.engine.conn.counters().exposed, 0);
+}
+
 /// What cannot be sent fails by itself; the connection goes on.
 #[test]
 fn calls_that_cannot_be_sent() {
@@ -424,6 +450,14 @@ fn no_copies() {
 /// RFC 8166 §4.3.2.3: small results come inline where they fit; an item of no octets gets no chunk.
 #[test]
 fn write_list_of_what_pays() {
+    // Memory of the caller's own makes no chunk of nothing.
+    let mut facing = client();
+    let mut call = Script { results: vec![(0, 0)], ..Script::default() }.outgoing(&facing.engine.conn, facing.now);
+    call.reply.chunks[0].landing = Some(vec![0; 64].into());
+    facing.engine.conn.start_call(call);
+    facing.run();
+    assert_eq!(facing.raw.next().unwrap()[4..7], NO_CHUNKS);
+
     let cases: [(&[u64], usize, &[u32]); 6] = [
         (&[100], 0, &[]),
         (&[0], 0, &[]),

@@ -1,8 +1,6 @@
 //! Two engines: every message format, chunk mix and order, end to end over `sim`.
 
-mod engine_support;
-
-use engine_support::{Pair, PairConfig, Script};
+use crate::support::{Pair, PairConfig, Script};
 use rpcrdma::engine::Format;
 
 fn one(config: PairConfig, script: Script) -> (Pair, Format) {

@@ -1,0 +1,9 @@
+//! The engine: two of them against each other, and one against peers of every kind, over `sim`.
+
+mod pair;
+mod props;
+mod replies;
+mod requester;
+mod responder;
+mod support;
+mod wire;

@@ -1,0 +1,302 @@
+//! Two engines over `sim`, a virtual clock, and calls whose every octet is known beforehand.
+
+mod raw;
+mod script;
+
+use std::{
+    collections::HashMap,
+    task::{Context, Waker},
+    time::{Duration, Instant},
+};
+
+use rpcrdma::{
+    engine::{
+        CallFailure, CallId, CloseReason, EngineConfig, Event, IncomingCall, IncomingReply, ReplyToken, Role,
+        v1::{Connection, PrivateData, Setup},
+    },
+    provider::{
+        Completion, QueuePair,
+        sim::{self, End, EndConfig, Network, SimConfig, SimQueuePair},
+    },
+};
+
+pub(crate) use self::{
+    raw::{Facing, NO_CHUNKS, join, plain, split},
+    script::{Script, pattern, word},
+};
+
+/// One engine on its queue pair.
+pub(crate) struct Peer {
+    pub(crate) conn: Connection,
+    pub(crate) qp: SimQueuePair,
+    pub(crate) events: Vec<Event>,
+    completions: Vec<Completion>,
+}
+
+impl Peer {
+    pub(crate) fn new(role: Role, config: EngineConfig, setup: Setup, qp: SimQueuePair) -> Self {
+        Self { conn: Connection::new(role, config, setup), qp, events: Vec::new(), completions: Vec::new() }
+    }
+
+    /// One turn of the loop that drives an engine; whether anything happened.
+    pub(crate) fn turn(&mut self, now: Instant) -> bool {
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut busy = self.qp.poll(&mut cx, &mut self.completions).is_ready();
+        for completion in self.completions.drain(..) {
+            self.conn.handle_completion(completion);
+        }
+        if self.conn.poll_timeout().is_some_and(|at| at <= now) {
+            self.conn.handle_timeout(now);
+            busy = true;
+        }
+        self.conn.poll_work(&mut self.qp, now);
+        while let Some(event) = self.conn.poll_event() {
+            self.events.push(event);
+            busy = true;
+        }
+        busy
+    }
+}
+
+/// How a pair is set up.
+#[derive(Debug, Clone)]
+pub(crate) struct PairConfig {
+    pub(crate) client: EngineConfig,
+    pub(crate) server: EngineConfig,
+    pub(crate) sim: SimConfig,
+    /// Whether each end sends private data.
+    pub(crate) private_data: [bool; 2],
+}
+
+impl Default for PairConfig {
+    fn default() -> Self {
+        let (client, server) = (EngineConfig::default(), EngineConfig::default());
+        let mut sim = SimConfig::default();
+        sim.stepped = true;
+        Self { client, server, sim, private_data: [true, true] }
+    }
+}
+
+/// A client and a server.
+pub(crate) struct Pair {
+    pub(crate) client: Peer,
+    pub(crate) server: Peer,
+    pub(crate) network: Network,
+    pub(crate) now: Instant,
+    /// Calls of [`Script`]s by number.
+    pub(crate) scripts: HashMap<u32, Script>,
+    /// Calls that reached the handler, by number.
+    pub(crate) served: HashMap<u32, u32>,
+    /// Calls given to [`Pair::call`], by id.
+    pub(crate) calls: HashMap<CallId, u32>,
+    pub(crate) replies_sent: usize,
+    pub(crate) arrived: usize,
+    /// Calls that the handler has not answered.
+    pub(crate) pending: Vec<IncomingCall>,
+    /// Whether what arrives may differ from what was sent.
+    pub(crate) hostile: bool,
+}
+
+fn end_config(config: &EngineConfig, base: &EndConfig) -> EndConfig {
+    let params = Connection::setup_params(config, base.remote_invalidation);
+    let mut end = base.clone();
+    end.receives = params.receive_count;
+    end.receive_size = params.receive_size;
+    end.pool = params.pool;
+    end
+}
+
+impl Pair {
+    pub(crate) fn new(config: PairConfig) -> Self {
+        let PairConfig { client, server, mut sim, private_data } = config;
+        let configs = [&client, &server];
+        let mut says = [PrivateData::default(); 2];
+        for (n, config) in configs.into_iter().enumerate() {
+            if private_data[n] {
+                says[n] = PrivateData::new(config, sim.ends[n].remote_invalidation);
+            }
+            sim.ends[n] = end_config(config, &sim.ends[n]);
+        }
+        let seed = sim.seed;
+        let (a, b, network) = sim::pair(sim);
+        // An XID space that wraps within the test.
+        let setup = |local, peer| Setup { local, peer, xid_seed: u32::MAX - (seed % 8) as u32 };
+        Self {
+            client: Peer::new(Role::Client, client, setup(says[0], says[1]), a),
+            server: Peer::new(Role::Server, server, setup(says[1], says[0]), b),
+            network,
+            now: Instant::now(),
+            scripts: HashMap::new(),
+            served: HashMap::new(),
+            calls: HashMap::new(),
+            replies_sent: 0,
+            arrived: 0,
+            pending: Vec::new(),
+            hostile: false,
+        }
+    }
+
+    /// Starts a scripted call.
+    pub(crate) fn call(&mut self, script: Script) -> CallId {
+        let number = script.number;
+        let call = script.outgoing(&self.client.conn, self.now);
+        self.scripts.insert(number, script);
+        let id = self.client.conn.start_call(call);
+        self.calls.insert(id, number);
+        id
+    }
+
+    /// Runs until nothing more happens; the server answers scripted calls.
+    pub(crate) fn run(&mut self) {
+        for _ in 0..1_000_000 {
+            let mut busy = self.client.turn(self.now);
+            busy |= self.server.turn(self.now);
+            busy |= self.take_calls();
+            busy |= self.answer(0);
+            busy |= self.network.step();
+            if !busy {
+                return;
+            }
+        }
+        panic!("no end of it");
+    }
+
+    /// [`run`](Self::run), in an order that `choose` decides: it is asked for a number below its argument.
+    pub(crate) fn run_shuffled(&mut self, mut choose: impl FnMut(usize) -> usize) {
+        let mut idle = 0;
+        for _ in 0..1_000_000 {
+            let busy = match choose(5) {
+                0 => self.client.turn(self.now),
+                1 => self.server.turn(self.now),
+                2 => self.take_calls(),
+                3 => {
+                    let count = self.pending.len();
+                    count > 0 && self.answer(choose(count))
+                }
+                _ => self.network.step(),
+            };
+            idle = if busy { 0 } else { idle + 1 };
+            if idle > 8 {
+                // Chosen at random, something may have been left out.
+                let mut busy = self.client.turn(self.now);
+                busy |= self.server.turn(self.now);
+                busy |= self.take_calls();
+                busy |= self.answer(0);
+                busy |= self.network.step();
+                if !busy {
+                    return;
+                }
+                idle = 0;
+            }
+        }
+        panic!("no end of it");
+    }
+
+    /// Takes the calls that have arrived.
+    pub(crate) fn take_calls(&mut self) -> bool {
+        let events = std::mem::take(&mut self.server.events);
+        let before = events.len();
+        for event in events {
+            match event {
+                Event::CallArrived(call) => {
+                    self.arrived += 1;
+                    if !self.hostile {
+                        let number = word(call.payload.as_slice(), 2);
+                        *self.served.entry(number).or_default() += 1;
+                    }
+                    self.pending.push(call);
+                }
+                Event::ReplySent { .. } => self.replies_sent += 1,
+                other => self.server.events.push(other),
+            }
+        }
+        before > self.server.events.len()
+    }
+
+    /// Answers call `n` of those pending, if there is one.
+    pub(crate) fn answer(&mut self, n: usize) -> bool {
+        if n >= self.pending.len() {
+            return false;
+        }
+        let call = self.pending.swap_remove(n);
+        let known = call.payload.as_slice().get(8..12).map(|octets| u32::from_be_bytes(octets.try_into().unwrap()));
+        match known.and_then(|number| self.scripts.get(&number)) {
+            Some(script) => {
+                if !self.hostile {
+                    script.check_call(&call);
+                }
+                let reply = script.reply(call.reply.write_chunks.iter().map(Option::is_some));
+                self.server.conn.reply(call.token, reply);
+            }
+            None => {
+                assert!(self.hostile, "a call that nobody made");
+                self.server.conn.reply_error(call.token);
+            }
+        }
+        true
+    }
+
+    /// Advances the clock.
+    pub(crate) fn advance(&mut self, by: Duration) {
+        self.now += by;
+    }
+
+    /// What came of each call that is over, checked against its script.
+    pub(crate) fn outcomes(&mut self) -> HashMap<u32, Result<IncomingReply, CallFailure>> {
+        let mut outcomes = HashMap::new();
+        for event in std::mem::take(&mut self.client.events) {
+            match event {
+                Event::CallFinished { id, result } => {
+                    let number = self.calls.remove(&id).expect("each call ends once");
+                    if let (Ok(reply), false) = (&result, self.hostile) {
+                        self.scripts[&number].check(reply);
+                    }
+                    assert!(outcomes.insert(number, result).is_none());
+                }
+                other => self.client.events.push(other),
+            }
+        }
+        outcomes
+    }
+
+    /// The reason in a `Closed` event.
+    pub(crate) fn closed(events: &[Event]) -> Option<&CloseReason> {
+        events.iter().find_map(|event| match event {
+            Event::Closed(reason) => Some(reason),
+            _ => None,
+        })
+    }
+
+    /// Nothing is registered at either end.
+    pub(crate) fn assert_nothing_exposed(&self) {
+        assert_eq!((self.network.registered(End::A), self.network.registered(End::B)), (0, 0));
+        assert_eq!(self.client.conn.counters().exposed, 0);
+    }
+}
+
+/// The token in a `CallArrived` event, taken out.
+pub(crate) fn take_call(peer: &mut Peer) -> Option<IncomingCall> {
+    let at = peer.events.iter().position(|event| matches!(event, Event::CallArrived(_)))?;
+    match peer.events.remove(at) {
+        Event::CallArrived(call) => Some(call),
+        _ => None,
+    }
+}
+
+/// The result in a `CallFinished` event, taken out.
+pub(crate) fn take_finished(peer: &mut Peer) -> Option<(CallId, Result<IncomingReply, CallFailure>)> {
+    let at = peer.events.iter().position(|event| matches!(event, Event::CallFinished { .. }))?;
+    match peer.events.remove(at) {
+        Event::CallFinished { id, result } => Some((id, result)),
+        _ => None,
+    }
+}
+
+/// Whether a `ReplySent` event is there, and says so.
+pub(crate) fn take_reply_sent(peer: &mut Peer) -> Option<(ReplyToken, bool)> {
+    let at = peer.events.iter().position(|event| matches!(event, Event::ReplySent { .. }))?;
+    match peer.events.remove(at) {
+        Event::ReplySent { token, delivered } => Some((token, delivered)),
+        _ => None,
+    }
+}

@@ -1,0 +1,168 @@
+//! Peers without an engine, for what no engine would send.
+
+use std::{
+    collections::VecDeque,
+    task::{Context, Waker},
+    time::Instant,
+};
+
+use bytes::Bytes;
+use rpcrdma::{
+    engine::{
+        CallId, EngineConfig, Role,
+        v1::{PrivateData, Setup},
+    },
+    memory::{MessageBuf, Output},
+    provider::{
+        Access, Completion, Handle, Memory, QueuePair, RemoteMemory, WorkRequest, WrId,
+        sim::{self, EndConfig, Network, SimConfig, SimQueuePair},
+    },
+};
+
+use super::{Peer, Script, end_config, script::word};
+
+/// A peer without an engine: what a test sends, it sends.
+pub(crate) struct Raw {
+    pub(crate) qp: SimQueuePair,
+    /// Messages that arrived, and the handle that each invalidated.
+    pub(crate) received: VecDeque<(Vec<u8>, Option<Handle>)>,
+    /// Everything else that completed.
+    pub(crate) completed: Vec<Completion>,
+}
+
+impl Raw {
+    pub(crate) fn new(qp: SimQueuePair) -> Self {
+        Self { qp, received: Default::default(), completed: Vec::new() }
+    }
+
+    pub(crate) fn turn(&mut self) -> bool {
+        let mut completions = Vec::new();
+        let busy = self.qp.poll(&mut Context::from_waker(Waker::noop()), &mut completions).is_ready();
+        for completion in completions {
+            match completion {
+                Completion::Received { message, invalidated } => {
+                    self.received.push_back((message.to_vec(), invalidated));
+                    self.qp.post_receives(1);
+                }
+                other => self.completed.push(other),
+            }
+        }
+        busy
+    }
+
+    /// Sends words, and octets after them.
+    pub(crate) fn send(&mut self, words: &[u32], octets: &[u8]) {
+        self.send_invalidating(words, octets, None);
+    }
+
+    pub(crate) fn send_invalidating(&mut self, words: &[u32], octets: &[u8], invalidate: Option<Handle>) {
+        let mut message = MessageBuf::new(Vec::new().into(), 0);
+        for word in words {
+            message.append(&word.to_be_bytes());
+        }
+        message.append(octets);
+        self.qp.post(WorkRequest::Send { id: WrId(0), message, invalidate, solicited: false });
+    }
+
+    pub(crate) fn write(&mut self, handle: u32, offset: u64, data: &[u8]) {
+        let remote = RemoteMemory { handle: Handle(handle), offset };
+        self.qp.post(WorkRequest::Write { id: WrId(0), source: Bytes::copy_from_slice(data), remote });
+    }
+
+    /// Memory of this end's that the peer may read.
+    pub(crate) fn source(&mut self, data: &[u8]) -> (u32, u64) {
+        let region = self.qp.register(Memory::Source(Bytes::copy_from_slice(data)), Access::RemoteRead).unwrap();
+        (region.handle.0, region.base)
+    }
+
+    /// Memory of this end's that the peer may write.
+    pub(crate) fn sink(&mut self, len: usize) -> (u32, u64) {
+        let region = self.qp.register(Memory::Sink(vec![0; len].into()), Access::RemoteWrite).unwrap();
+        (region.handle.0, region.base)
+    }
+
+    /// Takes memory back.
+    pub(crate) fn take_back(&mut self, handle: u32) -> Vec<u8> {
+        self.qp.post(WorkRequest::Invalidate { id: WrId(77), handle: Handle(handle) });
+        while self.turn() {}
+        let at = self.completed.iter().position(|c| matches!(c, Completion::Invalidated { id: WrId(77), .. }));
+        match self.completed.swap_remove(at.expect("returned")) {
+            Completion::Invalidated { memory: Memory::Sink(buf), .. } => buf.to_vec(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The words of the next message.
+    pub(crate) fn next(&mut self) -> Option<Vec<u32>> {
+        let (octets, _) = self.received.pop_front()?;
+        Some((0..octets.len() / 4).map(|n| word(&octets, n)).collect())
+    }
+
+    pub(crate) fn disconnected(&self) -> bool {
+        self.completed.iter().any(|completion| matches!(completion, Completion::Disconnected { .. }))
+    }
+}
+
+/// An engine that faces a peer without one.
+pub(crate) struct Facing {
+    pub(crate) engine: Peer,
+    pub(crate) raw: Raw,
+    pub(crate) network: Network,
+    pub(crate) now: Instant,
+}
+
+impl Facing {
+    /// `role` is the engine's; both ends say what `EngineConfig` and R flag imply.
+    pub(crate) fn new(role: Role, config: EngineConfig, remote_invalidation: bool) -> Self {
+        let mut sim = SimConfig::default();
+        let base = EndConfig::default();
+        sim.ends = [end_config(&config, &base), end_config(&config, &base)];
+        let says = PrivateData::new(&config, remote_invalidation);
+        Self::with(role, config, Setup { local: says, peer: says, xid_seed: 0x1000 }, sim)
+    }
+
+    pub(crate) fn with(role: Role, config: EngineConfig, setup: Setup, sim: SimConfig) -> Self {
+        let (a, b, network) = sim::pair(sim);
+        let (engine, raw) = if role == Role::Client { (a, b) } else { (b, a) };
+        Self { engine: Peer::new(role, config, setup, engine), raw: Raw::new(raw), network, now: Instant::now() }
+    }
+
+    /// Runs until nothing more happens.
+    pub(crate) fn run(&mut self) {
+        let mut idle = 0;
+        for _ in 0..10_000 {
+            let mut busy = self.engine.turn(self.now);
+            busy |= self.raw.turn();
+            busy |= self.network.step();
+            // What one end posts last, the other's poll carries out.
+            idle = if busy { 0 } else { idle + 1 };
+            if idle == 2 {
+                return;
+            }
+        }
+        panic!("no end of it");
+    }
+
+    /// Makes a call of this many octets beyond its header; returns its id.
+    pub(crate) fn call(&mut self, script: &Script) -> CallId {
+        let call = script.outgoing(&self.engine.conn, self.now);
+        self.engine.conn.start_call(call)
+    }
+}
+
+/// The three absent chunk lists.
+pub(crate) const NO_CHUNKS: [u32; 3] = [0, 0, 0];
+
+/// A whole RDMA_MSG without chunks.
+pub(crate) fn plain(xid: u32, credit: u32, msg_type: u32, number: u32) -> Vec<u32> {
+    vec![xid, 1, credit, 0, 0, 0, 0, xid, msg_type, number]
+}
+
+/// The two words of an offset.
+pub(crate) fn split(offset: u64) -> [u32; 2] {
+    [(offset >> 32) as u32, offset as u32]
+}
+
+pub(crate) fn join(high: u32, low: u32) -> u64 {
+    u64::from(high) << 32 | u64::from(low)
+}

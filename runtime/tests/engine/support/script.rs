@@ -1,0 +1,162 @@
+//! Calls and replies whose every octet is known beforehand.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use rpcrdma::{
+    engine::{
+        IncomingCall, IncomingReply, OutgoingCall, OutgoingReply, ReplyResources, ResultChunk,
+        v1::{Connection, HEADROOM},
+    },
+    memory::{BufferPool, MessageBuf, Output},
+    xdr::{Reduced, pad_len, padded_len},
+};
+
+/// A call, and its reply, made of known octets.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Script {
+    pub(crate) number: u32,
+    /// Octets of the call that are not eligible, besides the 12 of its header; rounded up to a multiple of four.
+    pub(crate) inline: usize,
+    /// Lengths of eligible arguments, which follow.
+    pub(crate) args: Vec<usize>,
+    /// Whether the arguments leave the payload stream.
+    pub(crate) reduce: bool,
+    /// Octets of the reply that are not eligible, besides the 12 of its header.
+    pub(crate) reply_inline: usize,
+    /// Lengths of eligible results, and their declared maxima.
+    pub(crate) results: Vec<(usize, u64)>,
+    pub(crate) deadline: Option<Duration>,
+}
+
+/// `len` octets that no other place has.
+pub(crate) fn pattern(seed: u64, len: usize) -> Bytes {
+    let mut x = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let octets = (0..len).map(|_| {
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        x as u8
+    });
+    octets.collect::<Vec<u8>>().into()
+}
+
+pub(crate) fn word(octets: &[u8], n: usize) -> u32 {
+    u32::from_be_bytes(octets[4 * n..4 * n + 4].try_into().unwrap())
+}
+
+fn message(pool: &BufferPool, msg_type: u32, number: u32, inline: &[u8]) -> MessageBuf {
+    let mut message = MessageBuf::new(pool.alloc(HEADROOM + 12), HEADROOM);
+    for word in [0xdead_beef, msg_type, number] {
+        message.append(&word.to_be_bytes());
+    }
+    message.append(inline);
+    message.append(&vec![0; pad_len(inline.len())]);
+    message
+}
+
+fn put_item(message: &mut MessageBuf, item: &[u8]) {
+    message.append(item);
+    message.append(&vec![0; pad_len(item.len())]);
+}
+
+impl Script {
+    fn seed(&self, what: u64) -> u64 {
+        u64::from(self.number) << 16 | what
+    }
+
+    pub(crate) fn arg(&self, n: usize) -> Bytes {
+        pattern(self.seed(100 + n as u64), self.args[n])
+    }
+
+    pub(crate) fn result(&self, n: usize) -> Bytes {
+        pattern(self.seed(200 + n as u64), self.results[n].0)
+    }
+
+    /// The call as the layer above hands it to the engine.
+    pub(crate) fn outgoing(&self, conn: &Connection, now: Instant) -> OutgoingCall {
+        let pool = &conn.config().pool;
+        let mut stream = message(pool, 0, self.number, &pattern(self.seed(1), self.inline));
+        let mut reduced = smallvec::SmallVec::new();
+        let mut position = stream.len() as u64;
+        for n in 0..self.args.len() {
+            let data = self.arg(n);
+            // Its count stays in the stream (RFC 8166 §3.4.4.1).
+            stream.append(&(data.len() as u32).to_be_bytes());
+            position += 4;
+            let len = padded_len(data.len()) as u64;
+            if self.reduce {
+                reduced.push(Reduced { position, chunk: n, data });
+            } else {
+                put_item(&mut stream, &data);
+            }
+            position += len;
+        }
+        let chunks = self.results.iter().map(|&(_, max_len)| ResultChunk { max_len, landing: None }).collect();
+        let max_inline = (12 + padded_len(self.reply_inline) + 4 * self.results.len()) as u64;
+        let deadline = self.deadline.map(|after| now + after);
+        OutgoingCall { message: stream, reduced, reply: ReplyResources { max_inline, chunks }, deadline }
+    }
+
+    /// Checks a call octet by octet.
+    pub(crate) fn check_call(&self, call: &IncomingCall) {
+        // The unreduced stream, put together again (RFC 8166 §3.4.5).
+        let mut stream = Vec::new();
+        let mut rest = call.payload.as_slice();
+        for read in &call.reads {
+            let (before, after) = rest.split_at(read.position as usize - stream.len());
+            stream.extend_from_slice(before);
+            stream.extend_from_slice(&read.data);
+            stream.resize(stream.len() + pad_len(read.data.len()), 0);
+            rest = after;
+        }
+        stream.extend_from_slice(rest);
+        let mut expected = MessageBuf::new(Vec::new().into(), 0);
+        for word in [call.xid, 0, self.number] {
+            expected.append(&word.to_be_bytes());
+        }
+        put_item(&mut expected, &pattern(self.seed(1), self.inline));
+        for n in 0..self.args.len() {
+            expected.append(&(self.args[n] as u32).to_be_bytes());
+            put_item(&mut expected, &self.arg(n));
+        }
+        assert_eq!(stream, &expected[..], "call {} arrived changed", self.number);
+    }
+
+    /// The reply, for a call with these Write chunks.
+    pub(crate) fn reply(&self, chunks: impl Iterator<Item = bool>) -> OutgoingReply {
+        let chunks: Vec<bool> = chunks.collect();
+        let pool = BufferPool::default();
+        let mut stream = message(&pool, 1, self.number, &pattern(self.seed(2), self.reply_inline));
+        let mut reduced = smallvec::SmallVec::new();
+        for n in 0..self.results.len() {
+            let data = self.result(n);
+            stream.append(&(data.len() as u32).to_be_bytes());
+            if chunks.get(n).copied().unwrap_or(false) {
+                reduced.push(Reduced { position: stream.len() as u64, chunk: n, data });
+            } else {
+                put_item(&mut stream, &data);
+            }
+        }
+        OutgoingReply { message: stream, reduced }
+    }
+
+    /// Checks a reply octet by octet.
+    pub(crate) fn check(&self, reply: &IncomingReply) {
+        assert_eq!(reply.writes.len(), self.results.len());
+        let mut expected = MessageBuf::new(Vec::new().into(), 0);
+        expected.append(&1u32.to_be_bytes());
+        expected.append(&self.number.to_be_bytes());
+        put_item(&mut expected, &pattern(self.seed(2), self.reply_inline));
+        for n in 0..self.results.len() {
+            let item = self.result(n);
+            expected.append(&(item.len() as u32).to_be_bytes());
+            if reply.writes[n].provided {
+                assert_eq!(reply.writes[n].data, item, "result {n} of call {}", self.number);
+            } else {
+                put_item(&mut expected, &item);
+            }
+        }
+        assert_eq!(&reply.payload.as_slice()[4..], &expected[..], "reply to call {}", self.number);
+    }
+}
