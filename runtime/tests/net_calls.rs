@@ -156,6 +156,22 @@ async fn reply_longer_than_bound(transport: Transport) {
     call::<Null>(&channel, &()).await.unwrap();
 }
 
+/// RFC 8166 §6.1, both ways round: what one end takes for eligible the other does not.
+async fn placement_violations(transport: Transport) {
+    let (_running, _state, channel) = start(transport).await;
+    // A result that was to go to its Write chunk comes inline: a permanent error for the caller.
+    let error = call::<Unreduced>(&channel, &Range(1, 6000)).await.unwrap_err();
+    assert!(matches!(error, CallError::DirectPlacement { .. }), "{error}");
+    assert!(!error.is_retry_safe() && error.to_string().contains("TEST_V2.Unreduced"), "{error}");
+    // An argument is reduced that is not eligible: the call is not carried out, and refused with ERR_CHUNK.
+    let error = call::<EchoReduced>(&channel, &Data(pattern(1, 5000).into())).await.unwrap_err();
+    assert!(matches!(error, CallError::Transport { failure: CallFailure::ChunkError, .. }), "{error}");
+    assert_eq!(channel.counters().errors_received, 1);
+    // The same inline is no violation.
+    assert_eq!(call::<EchoReduced>(&channel, &Data(pattern(1, 50).into())).await.unwrap(), pattern(1, 50));
+    assert_eq!(channel.counters().exposed, 0);
+}
+
 async fn deadlines(transport: Transport) {
     let (_running, state, channel) = start(transport).await;
     call::<Null>(&channel, &()).await.unwrap();
@@ -276,5 +292,5 @@ macro_rules! over {
 
 over! {
     null_and_echo put_and_get own_memory landing_too_short more_calls_than_credits replies_out_of_order statuses
-    reply_longer_than_bound deadlines dropped_calls dropped_after_polls close_in_order last_channel_dropped
+    reply_longer_than_bound placement_violations deadlines dropped_calls dropped_after_polls close_in_order last_channel_dropped
 }

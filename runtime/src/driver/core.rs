@@ -1,7 +1,8 @@
 //! Engine, queue pair and completions of one connection, and the loop over them.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, VecDeque},
+    hash::{BuildHasherDefault, Hasher},
     sync::Arc,
     task::{Context, Poll, Waker},
     time::{Duration, Instant},
@@ -16,6 +17,9 @@ use crate::{
     provider::{Completion, DisconnectReason, QueuePair},
 };
 
+/// Commands and completions handled before what has come of them goes out. More would leave the peer idle meanwhile, fewer
+/// would cost more system calls.
+pub(super) const BATCH: usize = 32;
 /// Rounds of the loop before other tasks get their turn.
 const MAX_ROUNDS: usize = 32;
 /// How long a peer may take to close its side once this end has closed its own.
@@ -75,10 +79,29 @@ enum Closing {
     Disconnected(Instant),
 }
 
+/// Hashes numbers that this process assigned, in order: nobody can choose them to collide.
+#[derive(Debug, Default)]
+struct NumberHasher(u64);
+
+impl Hasher for NumberHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, octets: &[u8]) {
+        octets.iter().for_each(|&octet| self.write_u64(octet.into()));
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        // Spreads the low bits, in which numbers differ, over those the table looks at, the lowest and the highest.
+        self.0 = (self.0 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(32);
+    }
+}
+
 /// Which call is in which slot, and the other way round.
 #[derive(Debug, Default)]
 struct Calls {
-    slots: HashMap<CallId, Slot>,
+    slots: HashMap<CallId, Slot, BuildHasherDefault<NumberHasher>>,
     ids: Vec<Option<CallId>>,
 }
 
@@ -118,8 +141,11 @@ pub(crate) struct Core<Q: QueuePair, U: Upcalls> {
     closing: Closing,
     last_active: Instant,
     timer: Timer,
+    /// Taken from the port, not yet carried out.
+    commands: VecDeque<Command>,
+    /// Not yet handled.
+    completed: VecDeque<Completion>,
     // Empty between rounds; kept for their memory.
-    commands: Vec<Command>,
     completions: Vec<Completion>,
     wakers: Vec<Waker>,
 }
@@ -137,7 +163,8 @@ impl<Q: QueuePair, U: Upcalls> Core<Q, U> {
             closing: Closing::No,
             last_active: Timer::now(),
             timer: Timer::default(),
-            commands: Vec::new(),
+            commands: VecDeque::new(),
+            completed: VecDeque::new(),
             completions: Vec::new(),
             wakers: Vec::new(),
         }
@@ -155,23 +182,23 @@ impl<Q: QueuePair, U: Upcalls> Core<Q, U> {
             if self.engine.poll_timeout().is_some_and(|due| due <= now) {
                 self.engine.handle_timeout(now);
             }
-            self.engine.poll_work(&mut self.queue_pair, now);
-            if let Some(reason) = self.take_events() {
+            if let Some(reason) = self.settle(now) {
                 self.finish(&reason);
                 return Poll::Ready(());
             }
-            // Answers that were there at once, and memory that finished calls gave back.
-            self.engine.poll_work(&mut self.queue_pair, now);
             self.port.publish_counters(self.engine.counters());
-            self.wake_callers();
+            self.wakers.drain(..).for_each(Waker::wake);
             self.check_closing(now);
-            if self.queue_pair.poll(cx, &mut self.completions).is_pending() {
+            let polled = self.queue_pair.poll(cx, &mut self.completions);
+            self.completed.extend(self.completions.drain(..));
+            if polled.is_pending() && self.completed.is_empty() && self.commands.is_empty() {
                 self.arm(now, cx);
                 return Poll::Pending;
             }
             now = Timer::now();
             self.last_active = now;
-            for completion in self.completions.drain(..) {
+            let count = self.completed.len().min(BATCH);
+            for completion in self.completed.drain(..count) {
                 self.engine.handle_completion(completion);
             }
         }
@@ -179,13 +206,34 @@ impl<Q: QueuePair, U: Upcalls> Core<Q, U> {
         Poll::Pending
     }
 
+    /// Lets the engine post and tell until it has nothing more of either.
+    fn settle(&mut self, now: Instant) -> Option<CloseReason> {
+        loop {
+            self.engine.poll_work(&mut self.queue_pair, now);
+            let mut idle = true;
+            while let Some(event) = self.engine.poll_event() {
+                idle = false;
+                if let Some(reason) = self.handle_event(event) {
+                    return Some(reason);
+                }
+            }
+            if idle {
+                return None;
+            }
+        }
+    }
+
     fn take_commands(&mut self, now: Instant) {
-        self.port.take(&mut self.commands);
-        let mut commands = std::mem::take(&mut self.commands);
-        if !commands.is_empty() {
+        if self.commands.is_empty() {
+            self.port.take(&mut self.commands);
+            if self.commands.is_empty() {
+                return;
+            }
             self.last_active = now;
         }
-        for command in commands.drain(..) {
+        let count = self.commands.len().min(BATCH);
+        for _ in 0..count {
+            let Some(command) = self.commands.pop_front() else { break };
             match command {
                 Command::Start { slot, call } => self.start(slot, call),
                 Command::Cancel { slot } => {
@@ -202,7 +250,6 @@ impl<Q: QueuePair, U: Upcalls> Core<Q, U> {
                 Command::Disconnect => self.close(CloseReason::Disconnected(DisconnectReason::Local), now),
             }
         }
-        self.commands = commands;
     }
 
     fn start(&mut self, slot: Slot, call: OutgoingCall) {
@@ -217,27 +264,23 @@ impl<Q: QueuePair, U: Upcalls> Core<Q, U> {
         }
     }
 
-    fn take_events(&mut self) -> Option<CloseReason> {
-        while let Some(event) = self.engine.poll_event() {
-            match event {
-                Event::CallFinished { id, result } => self.deliver(id, result),
-                Event::CallArrived(call) => {
-                    if self.closing != Closing::No {
-                        // Nothing new is begun; the peer learns from the close that its call was not answered.
-                        continue;
-                    }
-                    let token = call.token;
-                    self.answering += 1;
-                    if let Some(answer) = self.upcalls.call(call, &self.port) {
-                        self.answer(token, answer);
-                    }
+    fn handle_event(&mut self, event: Event) -> Option<CloseReason> {
+        match event {
+            Event::CallFinished { id, result } => self.deliver(id, result),
+            // Nothing new is begun; the peer learns from the close that its call was not answered.
+            Event::CallArrived(_) if self.closing != Closing::No => {}
+            Event::CallArrived(call) => {
+                let token = call.token;
+                self.answering += 1;
+                if let Some(answer) = self.upcalls.call(call, &self.port) {
+                    self.answer(token, answer);
                 }
-                Event::ReplySent { token, delivered } => {
-                    self.answering = self.answering.saturating_sub(1);
-                    self.upcalls.replied(token, delivered);
-                }
-                Event::Closed(reason) => return Some(reason),
             }
+            Event::ReplySent { token, delivered } => {
+                self.answering = self.answering.saturating_sub(1);
+                self.upcalls.replied(token, delivered);
+            }
+            Event::Closed(reason) => return Some(reason),
         }
         None
     }
@@ -246,10 +289,6 @@ impl<Q: QueuePair, U: Upcalls> Core<Q, U> {
         if let Some(slot) = self.calls.remove(id) {
             self.port.deliver(slot, result, &mut self.wakers);
         }
-    }
-
-    fn wake_callers(&mut self) {
-        self.wakers.drain(..).for_each(Waker::wake);
     }
 
     fn close(&mut self, reason: CloseReason, now: Instant) {
@@ -303,7 +342,7 @@ impl<Q: QueuePair, U: Upcalls> Core<Q, U> {
 
     fn finish(&mut self, reason: &CloseReason) {
         self.port.publish_counters(self.engine.counters());
-        self.wake_callers();
+        self.wakers.drain(..).for_each(Waker::wake);
         self.upcalls.closed(reason);
         self.port.close(reason);
     }

@@ -1,16 +1,17 @@
 //! What a connection's driver and its users share: the queue of commands, and the slots for results.
 
 use std::{
+    collections::VecDeque,
     sync::{
         Mutex, MutexGuard, OnceLock, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     task::{Context, Poll, Waker},
 };
 
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use super::core::Answer;
+use super::core::{Answer, BATCH};
 use crate::engine::{CallFailure, CloseReason, Counters, IncomingReply, OutgoingCall, ReplyToken};
 
 /// What came of a call.
@@ -41,7 +42,7 @@ pub(crate) enum Command {
 /// How the driver gets to know of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Notify {
-    /// Nothing else is under way: send it from here.
+    /// Send what is queued from here, if the driver is not at it.
     Drive,
     /// Wake the driver's task.
     Wake,
@@ -63,7 +64,7 @@ enum SlotState {
 
 #[derive(Debug, Default)]
 struct Inner {
-    commands: Vec<Command>,
+    commands: VecDeque<Command>,
     slots: Vec<SlotState>,
     free: Option<u32>,
     /// Calls in slots that are not over.
@@ -91,6 +92,8 @@ impl Inner {
 #[derive(Debug)]
 pub(crate) struct Port {
     inner: Mutex<Inner>,
+    /// Whether `inner` says so, without its lock.
+    closed: AtomicBool,
     /// One permit for each slot that is free; closed with the connection.
     permits: Semaphore,
     /// The driver task's waker, the same for its whole life.
@@ -107,6 +110,7 @@ impl Port {
         let max_calls = max_calls.clamp(1, Semaphore::MAX_PERMITS.min(u32::MAX as usize));
         Self {
             inner: Mutex::default(),
+            closed: AtomicBool::new(false),
             permits: Semaphore::new(max_calls),
             task: OnceLock::new(),
             counters: Mutex::default(),
@@ -195,9 +199,11 @@ impl Port {
         };
         let alone = inner.under_way == 0;
         inner.under_way += 1;
-        inner.commands.push(Command::Start { slot, call });
+        inner.commands.push_back(Command::Start { slot, call });
         let notify = inner.notify();
-        Ok((slot, if alone && notify == Notify::Wake { Notify::Drive } else { notify }))
+        // The first of what may be many goes out at once, and a batch as soon as it is full.
+        let drive = alone || inner.commands.len() >= BATCH;
+        Ok((slot, if drive { Notify::Drive } else { notify }))
     }
 
     /// Queues any other command and wakes the driver.
@@ -206,7 +212,7 @@ impl Port {
         if inner.closed.is_some() {
             return;
         }
-        inner.commands.push(command);
+        inner.commands.push_back(command);
         let notify = inner.notify();
         drop(inner);
         if notify == Notify::Wake {
@@ -215,7 +221,7 @@ impl Port {
     }
 
     /// Exchanges what is queued for the empty `commands`.
-    pub(crate) fn take(&self, commands: &mut Vec<Command>) {
+    pub(crate) fn take(&self, commands: &mut VecDeque<Command>) {
         let mut inner = self.lock();
         inner.notified = false;
         std::mem::swap(&mut inner.commands, commands);
@@ -294,6 +300,7 @@ impl Port {
             return;
         }
         inner.closed = Some(reason.clone());
+        self.closed.store(true, Ordering::Release);
         let commands = std::mem::take(&mut inner.commands);
         let mut wakers = std::mem::take(&mut inner.closed_wakers);
         let mut unsent = vec![false; inner.slots.len()];
@@ -324,7 +331,7 @@ impl Port {
 
     /// Whether the connection is over.
     pub(crate) fn is_closed(&self) -> bool {
-        self.lock().closed.is_some()
+        self.closed.load(Ordering::Acquire)
     }
 
     /// Waits for the connection to be over.

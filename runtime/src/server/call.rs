@@ -175,8 +175,12 @@ impl Call {
         let limits = self.context.connection.limits;
         let mut decoder = decoder.with_read_chunks(&self.incoming.reads).with_limits(limits);
         decoder.take(self.arguments_at)?;
-        // A chunk that no item takes is at fault before the items that it displaced are.
-        let arguments = P::Args::decode(&mut decoder).map_err(|error| decoder.stray_chunk().unwrap_or(error))?;
+        let arguments = P::Args::decode(&mut decoder).map_err(|error| match error.kind() {
+            // It stands for an eligible item, and is of the wrong length.
+            DecodeErrorKind::ChunkLength { .. } => error,
+            // A chunk that no item takes is at fault before the items that it displaced are.
+            _ => decoder.stray_chunk().unwrap_or(error),
+        })?;
         decoder.finish()?;
         Ok(arguments)
     }

@@ -392,11 +392,11 @@ impl<'a> Decoder<'a> {
         Ok(value)
     }
 
-    /// The error of a Read chunk behind the current position that no eligible item has taken: it stands for what is
-    /// not eligible (RFC 8166 §6.1). Whatever else decoding has stumbled over may be a consequence of it.
+    /// The error of a Read chunk that decoding has come to or past and that no eligible item has taken: it stands for
+    /// what is not eligible (RFC 8166 §6.1). Whatever else decoding has stumbled over may be a consequence of it.
     #[must_use]
     pub fn stray_chunk(&self) -> Option<DecodeError> {
-        let read = self.reads.first().filter(|read| u64::from(read.position) < self.position())?;
+        let read = self.reads.first().filter(|read| u64::from(read.position) <= self.position())?;
         Some(self.error(DecodeErrorKind::StrayChunk { position: read.position }))
     }
 

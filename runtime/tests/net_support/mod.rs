@@ -111,31 +111,37 @@ macro_rules! procedures {
             type Args = $args;
             type Reply = $reply;
             fn reply_bounds($a: &$args) -> ReplyBounds {
-                let (inline, chunks) = $bounds;
-                ReplyBounds { inline, chunks: Vec::into(chunks) }
+                let (inline, chunks): (u64, &[u64]) = $bounds;
+                ReplyBounds { inline, chunks: chunks.into() }
             }
         }
     )*};
 }
 
 procedures! {
-    Null = 0, () => (), true, |_a| (0, vec![]);
-    Echo = 1, Bytes => Bytes, true, |a| (opaque_len(a.len()) as u64, vec![]);
-    Put = 2, Data => u64, false, |_a| (8, vec![]);
-    Get = 3, Range => Data, true, |a| (4, vec![u64::from(a.1)]);
-    Both = 4, Range => Two, true, |a| (12, vec![u64::from(a.1), u64::from(a.1)]);
+    Null = 0, () => (), true, |_a| (0, &[]);
+    Echo = 1, Bytes => Bytes, true, |a| (opaque_len(a.len()) as u64, &[]);
+    Put = 2, Data => u64, false, |_a| (8, &[]);
+    Get = 3, Range => Data, true, |a| (4, &[u64::from(a.1)]);
+    Both = 4, Range => Two, true, |a| (12, &[u64::from(a.1), u64::from(a.1)]);
     /// Waits for a permit of the service's gate, then counts.
-    Gate = 5, u32 => u32, false, |_a| (4, vec![]);
-    Panic = 6, u32 => (), false, |_a| (0, vec![]);
-    Fail = 7, u32 => (), false, |_a| (0, vec![]);
+    Gate = 5, u32 => u32, false, |_a| (4, &[]);
+    Panic = 6, u32 => (), false, |_a| (0, &[]);
+    Fail = 7, u32 => (), false, |_a| (0, &[]);
     /// Returns more than its bounds say.
-    Lie = 8, u32 => Data, false, |_a| (4, vec![5000]);
+    Lie = 8, u32 => Data, false, |_a| (4, &[5000]);
     /// Not implemented by the service.
-    Missing = 9, () => (), false, |_a| (0, vec![]);
+    Missing = 9, () => (), false, |_a| (0, &[]);
     /// Arguments that the service reads as something longer.
-    Short = 10, u32 => (), false, |_a| (0, vec![]);
-    /// How large a call's put was, after a wait of so many milliseconds.
-    Sleep = 11, u32 => u32, true, |_a| (4, vec![]);
+    Short = 10, u32 => (), false, |_a| (0, &[]);
+    /// Answers with its result inline, whatever chunk there is for it.
+    Unreduced = 12, Range => Data, false, |a| (4, &[u64::from(a.1)]);
+    /// What the service knows as Unreduced.
+    Flat = 12, Range => Bytes, false, |a| (opaque_len(a.1 as usize) as u64, &[]);
+    /// What the service knows as Echo, with arguments that are not eligible there.
+    EchoReduced = 1, Data => Bytes, false, |a| (opaque_len(a.0.len()) as u64, &[]);
+    /// Answers after so many milliseconds.
+    Sleep = 11, u32 => u32, true, |_a| (4, &[]);
 }
 
 /// What the server side shows to a test.
@@ -179,9 +185,14 @@ pub async fn eventually(condition: impl Fn() -> bool) {
     panic!("it did not come true in time");
 }
 
+/// Octet `i` of what Get and Both return.
+fn octet(seed: u32, i: u32) -> u8 {
+    i.wrapping_mul(31).wrapping_add(i >> 8).wrapping_add(seed) as u8
+}
+
 /// The octets that Get and Both return.
 pub fn pattern(seed: u32, count: u32) -> Vec<u8> {
-    (0..count).map(|i| (i.wrapping_mul(31).wrapping_add(i >> 8).wrapping_add(seed)) as u8).collect()
+    (0..count).map(|i| octet(seed, i)).collect()
 }
 
 #[derive(Debug, Clone, Default)]
@@ -212,7 +223,7 @@ async fn answer<P: Procedure, F: Future<Output = Result<P::Reply, Failure>>>(
 
 fn filled(cx: &Context, range: Range) -> Bytes {
     let mut memory = cx.pool().alloc(range.1 as usize);
-    memory.copy_from_slice(&pattern(range.0, range.1));
+    (0..).zip(memory.iter_mut()).for_each(|(i, at)| *at = octet(range.0, i));
     memory.freeze()
 }
 
@@ -263,6 +274,8 @@ impl Service for TestService {
                     Ok(_) => call.procedure_unavailable(),
                 }
             }),
+            // Half of what the caller provides for.
+            12 => Box::pin(answer::<Flat, _>(call, |_, range| async move { Ok(pattern(range.0, range.1 / 2).into()) })),
             11 => Box::pin(answer::<Sleep, _>(call, |_, n| async move {
                 this.0.begun.fetch_add(1, Ordering::SeqCst);
                 tokio::time::sleep(Duration::from_millis(n.into())).await;
