@@ -10,7 +10,7 @@ ping() { # ping ADDRESS SIZE COUNT [OPTIONS..]: of rping's client, to iwping's s
   port=$((port + 1))
   start iwping "$BIN/iwping" server "$address:$port" --connections 1 "$@"
   eventually 5 grep -q listening "$SCRATCH/iwping.out" || fail "iwping does not listen: $(last_words iwping)"
-  try 15 rping -c -V -a "$host" -p $port -S "$size" -C "$count"
+  rping_client 15 "$count" -a "$host" -p $port -S "$size"
   finish iwping 5
   grep -q "$count pings" "$SCRATCH/iwping.out" || fail "iwping did not see $count pings: $(last_words iwping)"
 }
@@ -25,5 +25,5 @@ stop tcpdump
 log "many connections to one server"
 start iwping "$BIN/iwping" server "$ADDR:7199" --connections 20
 eventually 5 grep -q listening "$SCRATCH/iwping.out"
-for _ in {1..20}; do try 10 rping -c -V -a "$ADDR" -p 7199 -S 4096 -C 3; done
+for _ in {1..20}; do rping_client 10 3 -a "$ADDR" -p 7199 -S 4096; done
 finish iwping 5

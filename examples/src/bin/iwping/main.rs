@@ -139,12 +139,7 @@ async fn client(server: SocketAddr, pings: Pings, common: &Common) -> anyhow::Re
     Ok(())
 }
 
-async fn serve(
-    listen: SocketAddr,
-    max_size: u32,
-    connections: Option<u32>,
-    common: &Common,
-) -> anyhow::Result<()> {
+async fn serve(listen: SocketAddr, max_size: u32, connections: Option<u32>, common: &Common) -> anyhow::Result<()> {
     let listener =
         IwarpListener::bind(listen, common.config()).await.with_context(|| format!("cannot listen on {listen}"))?;
     println!("listening on {}", listener.local_addr());
