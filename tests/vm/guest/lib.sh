@@ -119,10 +119,10 @@ knfsd_up() {
   eventually 10 rpcinfo -p localhost >/dev/null
   echo '/srv/nfs *(rw,fsid=0,no_root_squash,insecure,no_subtree_check)' >/etc/exports
   exportfs -ra
-  # No grace period: there is nobody from before to reclaim anything.
-  echo 10 >/proc/fs/nfsd/nfsv4gracetime
   rpc.mountd
   rpc.nfsd --no-udp 4
+  # NFS 4's grace period: there is nobody from before to reclaim anything.
+  echo Y >/proc/fs/nfsd/v4_end_grace
   echo 'rdma 20049' >/proc/fs/nfsd/portlist
 }
 
