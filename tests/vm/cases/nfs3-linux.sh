@@ -1,6 +1,6 @@
 # about: Linux's NFS 3 client against Linux's server: the reference for nfs3d
 # fabric: rxe siw
-# timeout: 60
+# timeout: 120
 . /suite/guest/nfs-roundtrip.sh
 knfsd_up
 nfs_mount 3 "$SCRATCH/mnt"

@@ -1,6 +1,6 @@
 # about: Linux's NFS 4.1 client against Linux's server: the reference, with callbacks on the same connection
 # fabric: rxe siw
-# timeout: 60
+# timeout: 120
 . /suite/guest/nfs-roundtrip.sh
 knfsd_up
 nfs_mount 4.1 "$SCRATCH/mnt"

@@ -4,7 +4,7 @@
 ping() { # ping ADDRESS SIZE COUNT
   start server rping -s -a "$1" -S "$2" -C "$3"
   eventually 5 listening 7174 || fail "rping's server does not listen on $1"
-  try 15 rping -c -V -a "$1" -S "$2" -C "$3"
+  rping_client 15 "$3" -a "$1" -S "$2"
   finish server 5
 }
 ping "$ADDR" 64 5

@@ -72,6 +72,32 @@ try() {
   [ $code -eq 0 ] || fail "$*: exit code $code; last words: $(last_words try)"
 }
 
+# refuse SECONDS PATTERN COMMAND..: it must fail within that time, and say something that matches PATTERN
+refuse() {
+  local limit=$1 pattern=$2 code=0
+  shift 2
+  log "refuse: $*"
+  timeout --kill-after=2 "$limit" "$@" >"$SCRATCH/try.out" 2>&1 || code=$?
+  cat "$SCRATCH/try.out"
+  [ $code -ne 0 ] || fail "$*: succeeded, and should have failed"
+  [ $code -ne 124 ] && [ $code -ne 137 ] || fail "$*: not done after $limit s; last words: $(last_words try)"
+  [ $code -lt 128 ] && [ $code -ne 101 ] || fail "$*: crashed with code $code; last words: $(last_words try)"
+  grep -qE "$pattern" "$SCRATCH/try.out" || fail "$*: failed, but does not say $pattern; last words: $(last_words try)"
+}
+
+# rping_client SECONDS COUNT ARGUMENTS..: COUNT pings, all of which must come back right. (rping ends with code 0 also
+# if the server disconnects early.)
+rping_client() {
+  local limit=$1 count=$2 code=0 came
+  shift 2
+  log "try: rping -c -v -V -C $count $*"
+  timeout --kill-after=2 "$limit" rping -c -v -V -C "$count" "$@" >"$SCRATCH/rping.out" 2>&1 || code=$?
+  cut -c 1-100 "$SCRATCH/rping.out"
+  [ $code -eq 0 ] || fail "rping $*: exit code $code; last words: $(last_words rping | cut -c 1-200)"
+  came=$(grep -c '^ping data: rdma-ping-' "$SCRATCH/rping.out") || true
+  [ "$came" -eq "$count" ] || fail "rping $*: $came of $count pings came back"
+}
+
 # capture NAME: packets between the guest's own addresses to NAME.pcap beside the case's log
 capture() {
   start tcpdump tcpdump -Z root -i lo -s 0 -U --immediate-mode -w "$SCRATCH/$1.pcap"
@@ -93,10 +119,10 @@ knfsd_up() {
   eventually 10 rpcinfo -p localhost >/dev/null
   echo '/srv/nfs *(rw,fsid=0,no_root_squash,insecure,no_subtree_check)' >/etc/exports
   exportfs -ra
-  # No grace period: there is nobody from before to reclaim anything.
-  echo 10 >/proc/fs/nfsd/nfsv4gracetime
   rpc.mountd
   rpc.nfsd --no-udp 4
+  # NFS 4's grace period: there is nobody from before to reclaim anything.
+  echo Y >/proc/fs/nfsd/v4_end_grace
   echo 'rdma 20049' >/proc/fs/nfsd/portlist
 }
 

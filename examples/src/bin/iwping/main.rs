@@ -1,0 +1,190 @@
+//! `iwping`: the ping of rdma-core's `rping`, client and server, on the userspace iWARP provider.
+//!
+//! It speaks to `rping` on a kernel's iWARP device as it speaks to itself, and shows the provider's traits in use
+//! without RPC on top: set-up, Send and Receive, RDMA Read and Write, registration and invalidation.
+//!
+//! ```text
+//! iwping server 192.0.2.1:7174          rping -c -V -a 192.0.2.1 -C 10
+//! iwping client 192.0.2.2:7174 -n 10    rping -s -a 192.0.2.2
+//! ```
+
+mod ping;
+mod queue;
+
+use std::{net::SocketAddr, time::Duration};
+
+use anyhow::{Context, bail};
+use clap::{Args, Parser, Subcommand};
+use rpcrdma::provider::{
+    ConnectRequest, Connector, Incoming, Listener, SetupParams,
+    iwarp::{FpduSize, IwarpConfig, IwarpConnector, IwarpIncoming, IwarpListener},
+};
+use tokio::task::JoinSet;
+
+use crate::{
+    ping::{Pings, Report},
+    queue::Queue,
+};
+
+/// An rping over userspace iWARP.
+#[derive(Debug, Parser)]
+#[command(name = "iwping", version)]
+struct Cli {
+    #[command(subcommand)]
+    role: Role,
+}
+
+#[derive(Debug, Subcommand)]
+enum Role {
+    /// Send pings and check what comes back.
+    Client {
+        /// The server's address; rping listens on port 7174.
+        server: SocketAddr,
+        /// How many pings, on each connection.
+        #[arg(short = 'n', long, default_value_t = 10)]
+        count: u32,
+        /// Octets of each ping. rping takes 28 to 65535, and no more than its server's -S.
+        #[arg(short, long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(28..=(1 << 30)))]
+        size: u32,
+        /// Connections, one after the other.
+        #[arg(short, long, default_value_t = 1)]
+        connections: u32,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// Answer pings.
+    Server {
+        /// The address to listen on; port 0 takes a free one and prints it.
+        listen: SocketAddr,
+        /// Octets of the longest ping to answer.
+        #[arg(long, default_value_t = 1 << 20)]
+        max_size: u32,
+        /// End after so many connections; without it, go on.
+        #[arg(short, long)]
+        connections: Option<u32>,
+        #[command(flatten)]
+        common: Common,
+    },
+}
+
+#[derive(Debug, Args, Clone)]
+struct Common {
+    /// Do not ask for CRCs; they are used all the same if the peer does.
+    #[arg(long)]
+    no_crc: bool,
+    /// Octets of the ULPDU of each FPDU, or `segment`: as fits a TCP segment. Without it, as large as can be.
+    #[arg(long, value_parser = parse_fpdu_size)]
+    fpdu: Option<FpduSize>,
+    /// Seconds that each step may take.
+    #[arg(long, default_value_t = 5)]
+    timeout: u64,
+    /// Print each ping.
+    #[arg(short, long)]
+    verbose: bool,
+}
+
+fn parse_fpdu_size(text: &str) -> Result<FpduSize, String> {
+    match text {
+        "segment" => Ok(FpduSize::Segment),
+        _ => text.parse().map(FpduSize::Ulpdu).map_err(|error| format!("neither `segment` nor a size: {error}")),
+    }
+}
+
+impl Common {
+    fn config(&self) -> IwarpConfig {
+        let mut config = IwarpConfig::default();
+        config.crc = !self.no_crc;
+        config.fpdu_size = self.fpdu.unwrap_or_default();
+        config
+    }
+
+    /// rping takes one message at a time and sends no private data.
+    fn params(&self) -> SetupParams {
+        let mut params = SetupParams::default();
+        params.receive_count = 2;
+        params.receive_size = ping::INFO_LEN;
+        params.initiator_depth = 1;
+        params.responder_resources = 1;
+        params.timeout = self.limit();
+        params
+    }
+
+    fn limit(&self) -> Duration {
+        Duration::from_secs(self.timeout)
+    }
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    match Cli::parse().role {
+        Role::Client { server, count, size, connections, common } => {
+            for _ in 0..connections {
+                client(server, Pings { count, size }, &common).await?;
+            }
+            Ok(())
+        }
+        Role::Server { listen, max_size, connections, common } => serve(listen, max_size, connections, &common).await,
+    }
+}
+
+async fn client(server: SocketAddr, pings: Pings, common: &Common) -> anyhow::Result<()> {
+    let connected = IwarpConnector::new(common.config())
+        .connect(server, common.params())
+        .await
+        .with_context(|| format!("cannot connect to {server}"))?;
+    let mut queue = Queue::new(connected.queue_pair, common.limit());
+    let report = ping::send_pings(&mut queue, pings, common.verbose).await?;
+    queue.close().await?;
+    println!("{server}: {report}");
+    Ok(())
+}
+
+async fn serve(listen: SocketAddr, max_size: u32, connections: Option<u32>, common: &Common) -> anyhow::Result<()> {
+    let listener =
+        IwarpListener::bind(listen, common.config()).await.with_context(|| format!("cannot listen on {listen}"))?;
+    println!("listening on {}", listener.local_addr());
+    let mut running = JoinSet::new();
+    let mut failed = 0;
+    let mut accepted = 0;
+    while connections.is_none_or(|limit| accepted < limit) {
+        tokio::select! {
+            incoming = listener.accept() => {
+                accepted += 1;
+                let (incoming, common) = (incoming?, common.clone());
+                running.spawn(async move { answer(incoming, max_size, &common).await });
+            }
+            Some(ended) = running.join_next() => failed += u32::from(!tell(ended?)),
+        }
+    }
+    while let Some(ended) = running.join_next().await {
+        failed += u32::from(!tell(ended?));
+    }
+    if failed > 0 {
+        bail!("{failed} of {accepted} connections failed");
+    }
+    Ok(())
+}
+
+/// One connection, from the peer's request to its end.
+async fn answer(incoming: IwarpIncoming, max_size: u32, common: &Common) -> (SocketAddr, anyhow::Result<Report>) {
+    let peer = incoming.peer_addr();
+    let pings = async {
+        let request = incoming.request(common.limit()).await?;
+        let connected = request.accept(common.params()).await?;
+        let mut queue = Queue::new(connected.queue_pair, common.limit());
+        ping::answer_pings(&mut queue, max_size, common.verbose).await
+    };
+    (peer, pings.await)
+}
+
+/// Prints how a connection went; whether it went well.
+fn tell((peer, result): (SocketAddr, anyhow::Result<Report>)) -> bool {
+    match result {
+        Ok(report) => println!("{peer}: {report}"),
+        Err(error) => {
+            eprintln!("{peer}: {error:#}");
+            return false;
+        }
+    }
+    true
+}

@@ -1,0 +1,202 @@
+//! rping's protocol: for each ping, four messages of 16 octets, an RDMA Read and an RDMA Write.
+//!
+//! ```text
+//! client                                   server
+//!    ── where the ping is ──────────────────▶
+//!    ◀══════════════ RDMA Read of the ping ══
+//!    ◀──────────────────────────── go ahead ──
+//!    ── where the pong shall be ────────────▶
+//!    ◀═════════════ RDMA Write of the pong ══
+//!    ◀──────────────────────────── go ahead ──
+//! ```
+
+use std::{
+    fmt,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, bail, ensure};
+use bytes::Bytes;
+use rpcrdma::{
+    memory::PayloadBuf,
+    provider::{Access, Handle, Memory, QueuePair, RemoteMemory},
+};
+
+use crate::queue::Queue;
+
+/// Octets of every message.
+pub(crate) const INFO_LEN: usize = 16;
+
+/// Where a client's buffer is: offset, handle and size, big-endian. What a server's go-ahead contains means nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Info {
+    memory: RemoteMemory,
+    size: u32,
+}
+
+impl Info {
+    fn encode(self) -> [u8; INFO_LEN] {
+        let mut octets = [0; INFO_LEN];
+        octets[..8].copy_from_slice(&self.memory.offset.to_be_bytes());
+        octets[8..12].copy_from_slice(&self.memory.handle.0.to_be_bytes());
+        octets[12..].copy_from_slice(&self.size.to_be_bytes());
+        octets
+    }
+
+    fn decode(message: &[u8]) -> anyhow::Result<Self> {
+        let (Some((offset, rest)), INFO_LEN) = (message.split_first_chunk(), message.len()) else {
+            bail!("a message of {} octets instead of {INFO_LEN}", message.len());
+        };
+        let (handle, size) = rest.split_at(4);
+        let memory = RemoteMemory {
+            offset: u64::from_be_bytes(*offset),
+            handle: Handle(u32::from_be_bytes(handle.try_into()?)),
+        };
+        Ok(Self { memory, size: u32::from_be_bytes(size.try_into()?) })
+    }
+}
+
+/// What a client does on a connection.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Pings {
+    pub(crate) count: u32,
+    pub(crate) size: u32,
+}
+
+/// How a connection went.
+#[derive(Debug, Default)]
+pub(crate) struct Report {
+    pings: u32,
+    octets: u64,
+    took: Duration,
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let each = self.took.checked_div(self.pings).unwrap_or_default();
+        write!(f, "{} pings, {} octets each way, {each:.1?} each", self.pings, self.octets)
+    }
+}
+
+/// The client's part: every ping must come back as it was.
+pub(crate) async fn send_pings<Q: QueuePair>(
+    queue: &mut Queue<Q>,
+    pings: Pings,
+    verbose: bool,
+) -> anyhow::Result<Report> {
+    let begin = Instant::now();
+    for number in 0..pings.count {
+        let ping = text(number, pings.size);
+        let pong = exchange(queue, ping.clone()).await.with_context(|| format!("ping {number}"))?;
+        if let Some(at) = ping.iter().zip(pong.iter()).position(|(sent, returned)| sent != returned) {
+            bail!("ping {number} came back different from octet {at} on");
+        }
+        if verbose {
+            println!("ping data: {}", printable(&pong));
+        }
+    }
+    let octets = u64::from(pings.size) * u64::from(pings.count);
+    Ok(Report { pings: pings.count, octets, took: begin.elapsed() })
+}
+
+async fn exchange<Q: QueuePair>(queue: &mut Queue<Q>, ping: Bytes) -> anyhow::Result<PayloadBuf> {
+    let size = u32::try_from(ping.len())?;
+    let source = queue.register(Memory::Source(ping), Access::RemoteRead)?;
+    queue.send(&Info { memory: RemoteMemory { handle: source.handle, offset: source.base }, size }.encode());
+    go_ahead(queue).await.context("the server's go-ahead after its RDMA Read")?;
+    queue.invalidate(source.handle).await?;
+
+    let pong = PayloadBuf::from(vec![0; usize::try_from(size)?]);
+    let sink = queue.register(Memory::Sink(pong), Access::RemoteWrite)?;
+    queue.send(&Info { memory: RemoteMemory { handle: sink.handle, offset: sink.base }, size }.encode());
+    go_ahead(queue).await.context("the server's go-ahead after its RDMA Write")?;
+    match queue.invalidate(sink.handle).await? {
+        Memory::Sink(pong) => Ok(pong),
+        Memory::Source(_) => bail!("a sink was registered, and a source returned"),
+    }
+}
+
+async fn go_ahead<Q: QueuePair>(queue: &mut Queue<Q>) -> anyhow::Result<()> {
+    let message = queue.receive().await?.context("the server ended the connection")?;
+    ensure!(message.len() == INFO_LEN, "a message of {} octets instead of {INFO_LEN}", message.len());
+    Ok(())
+}
+
+/// The server's part, until the client ends the connection. Pings longer than `max_size` are refused.
+pub(crate) async fn answer_pings<Q: QueuePair>(
+    queue: &mut Queue<Q>,
+    max_size: u32,
+    verbose: bool,
+) -> anyhow::Result<Report> {
+    let mut report = Report::default();
+    let begin = Instant::now();
+    while let Some(message) = queue.receive().await? {
+        let source = Info::decode(&message)?;
+        ensure!(source.size <= max_size, "a ping of {} octets; at most {max_size} are answered", source.size);
+        let ping = queue.read(source.memory, source.size).await?;
+        if verbose {
+            println!("server ping data: {}", printable(&ping));
+        }
+        queue.send(&[0; INFO_LEN]);
+
+        let message = queue.receive().await?.context("the client ended the connection inside a ping")?;
+        let sink = Info::decode(&message)?;
+        // As rping does: the text with its final NUL.
+        let len = ping.iter().position(|octet| *octet == 0).map_or(ping.len(), |nul| nul + 1);
+        ensure!(len <= usize::try_from(sink.size)?, "{len} octets do not fit into the client's {}", sink.size);
+        queue.write(ping.freeze().slice(..len), sink.memory).await?;
+        queue.send(&[0; INFO_LEN]);
+        report.pings += 1;
+        report.octets += u64::from(source.size);
+        report.took = begin.elapsed();
+    }
+    Ok(report)
+}
+
+/// The ping of this number: its name, then the alphabet from another place each time, then NUL.
+fn text(number: u32, size: u32) -> Bytes {
+    let alphabet = (b'A'..=b'z').cycle().skip(usize::try_from(number % 58).unwrap_or(0));
+    let mut text: Vec<u8> = format!("rdma-ping-{number}: ").into_bytes();
+    let room = usize::try_from(size).unwrap_or(usize::MAX).saturating_sub(1);
+    text.truncate(room);
+    text.extend(alphabet.take(room - text.len()));
+    text.push(0);
+    text.into()
+}
+
+/// The text before the NUL, shortened to a line.
+fn printable(octets: &[u8]) -> String {
+    octets.iter().take_while(|octet| **octet != 0).take(100).map(|octet| octet.escape_ascii().to_string()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn info_is_offset_handle_and_size_big_endian() {
+        let memory = RemoteMemory { offset: 0x0102_0304_0506_0708, handle: Handle(0x1112_1314) };
+        let info = Info { memory, size: 0x2122_2324 };
+        let octets = [1, 2, 3, 4, 5, 6, 7, 8, 0x11, 0x12, 0x13, 0x14, 0x21, 0x22, 0x23, 0x24];
+        assert_eq!(info.encode(), octets);
+        assert_eq!(Info::decode(&octets).unwrap(), info);
+    }
+
+    #[test]
+    fn messages_of_other_sizes_are_refused() {
+        for len in [0, 7, 15, 17] {
+            assert!(Info::decode(&vec![0; len]).is_err(), "{len} octets");
+        }
+    }
+
+    #[test]
+    fn a_ping_has_its_size_and_one_nul_at_the_end() {
+        for (number, size) in [(0, 28), (7, 64), (59, 65535), (u32::MAX, 28)] {
+            let text = text(number, size);
+            assert_eq!(text.len(), usize::try_from(size).unwrap());
+            assert_eq!(text.iter().position(|octet| *octet == 0), Some(text.len() - 1));
+            assert!(text.starts_with(format!("rdma-ping-{number}: ").as_bytes()));
+        }
+        assert_ne!(text(0, 64)[20..], text(1, 64)[20..]);
+    }
+}

@@ -1,0 +1,8 @@
+# about: starts a process and a mount, and leaves them behind
+# fabric: rxe
+# timeout: 20
+start left sleep 1000
+mkdir -p /mnt/left
+mount -t tmpfs left /mnt/left
+try 5 true
+unset "PID[left]"

@@ -1,0 +1,5 @@
+# about: does not end, nor on SIGTERM
+# fabric: rxe
+# timeout: 2
+trap '' TERM
+while :; do sleep 1000; done

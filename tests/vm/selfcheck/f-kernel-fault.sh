@@ -1,0 +1,4 @@
+# about: all commands succeed, but the kernel has warned
+# fabric: rxe
+# timeout: 20
+echo "WARNING: CPU: 0 PID: 1 at a/file.c:1" >/dev/kmsg
