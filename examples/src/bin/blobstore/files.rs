@@ -7,7 +7,11 @@ use std::{
 };
 
 use anyhow::{Context as _, bail};
-use rpcrdma_examples::blobstore::protocol::{BLOB_ATTACHMENT_MAX, BlobStat};
+use rpcrdma_examples::blobstore::{
+    Name,
+    protocol::{BLOB_ATTACHMENT_MAX, BlobStatus},
+    transfer::{Refusal, TransferError},
+};
 use tempfile::NamedTempFile;
 
 use crate::{
@@ -80,30 +84,41 @@ pub(crate) async fn get(args: GetArgs) -> anyhow::Result<()> {
 /// `blobstore ls`
 pub(crate) async fn ls(args: LsArgs) -> anyhow::Result<()> {
     let connection = Connection::open(&args.url, Moving::default()).await?;
-    // The names before the prefix need not be fetched: every name that begins with it comes after it, except itself.
-    let mut cookie = Some(String::new());
+    let failed = |error| explain(error, &args.url);
+    // Names come in the order of their octets, so those that begin with the prefix follow it in one piece. The blob
+    // that is called like the prefix itself is not among what comes after it.
+    let mut page = Vec::new();
+    if let Ok(name) = args.prefix.parse::<Name>() {
+        match connection.blobs().stat(&name).await {
+            Ok(stat) => page.push((name.to_string(), stat)),
+            Err(TransferError::Refused(Refusal(BlobStatus::BlobNoSuchBlob))) => {}
+            Err(error) => return Err(failed(error)),
+        }
+    }
+    let mut cookie = Some(args.prefix.clone());
     let mut out = io::stdout().lock();
-    while let Some(at) = cookie {
-        let (entries, next) = connection.blobs().list(&at).await.map_err(|error| explain(error, &args.url))?;
-        for entry in entries {
-            let name = entry.name.0.to_string();
+    loop {
+        for (name, stat) in page.drain(..) {
             if !name.starts_with(&args.prefix) {
-                continue;
+                return Ok(());
             }
-            let BlobStat { size, modified, digest, .. } = &entry.stat;
             let line = if args.long {
-                format!("{}  {size:>14}  {}  {name}", &show::digest(&digest.0)[..16], show::time(*modified))
+                let (digest, time) = (show::digest(&stat.digest.0), show::time(stat.modified));
+                format!("{digest:.16}  {:>14}  {time}  {name}", stat.size)
             } else {
                 name
             };
             match writeln!(out, "{line}") {
+                // Who reads has seen enough, as `head` has.
                 Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
                 written => written?,
             }
         }
+        let Some(at) = cookie else { return Ok(()) };
+        let (entries, next) = connection.blobs().list(&at).await.map_err(failed)?;
+        page.extend(entries.into_iter().map(|entry| (entry.name.0.to_string(), entry.stat)));
         cookie = next;
     }
-    Ok(())
 }
 
 /// `blobstore stat`

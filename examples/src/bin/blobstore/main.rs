@@ -1,12 +1,12 @@
 //! `blobstore`: serves, stores, fetches and measures. `blobstore --help` tells how.
 #![forbid(unsafe_code)]
 
-// mod bench;
+mod bench;
 mod cli;
-// mod connect;
-// mod demo;
-// mod files;
-// mod serve;
+mod connect;
+mod demo;
+mod files;
+mod serve;
 mod show;
 
 use std::{
@@ -36,8 +36,19 @@ fn main() -> ExitCode {
 }
 
 async fn run(command: Command) -> anyhow::Result<()> {
-    anyhow::bail!("not linked with the network parts yet: {command:?}")
+    match command {
+        Command::Serve(args) => serve::run(args).await,
+        Command::Put(args) => files::put(args).await,
+        Command::Get(args) => files::get(args).await,
+        Command::Ls(args) => files::ls(args).await,
+        Command::Stat(args) => files::stat(args).await,
+        Command::Rm(args) => files::rm(args).await,
+        Command::Bench(args) => bench::run(args).await,
+        Command::Demo(args) => demo::run(args).await,
+        Command::DemoServer(args) => serve::run_for_demo(args).await,
+    }
 }
+
 fn failure(error: &anyhow::Error) -> ExitCode {
     // Who reads standard error may have gone, which is no reason to panic.
     let _ = writeln!(std::io::stderr(), "blobstore: {error:#}");

@@ -3,7 +3,10 @@
 use std::{future::Future, io::Write as _, path::Path, sync::Arc};
 
 use anyhow::Context as _;
-use rpcrdma::server::{BindError, Server};
+use rpcrdma::{
+    server::Server,
+    transport::{Scheme, Url},
+};
 use rpcrdma_examples::blobstore::{
     protocol::blobstore_v1::BlobstoreV1Server,
     service::BlobService,
@@ -54,12 +57,12 @@ impl Running {
         for url in listen {
             builder = builder.listen(url);
         }
-        let server = builder.bind().await.map_err(|error: BindError| anyhow::Error::new(error))?;
+        let server = builder.bind().await?;
         Ok(Self { server })
     }
 
     fn urls(&self) -> Vec<String> {
-        self.server.urls().iter().map(ToString::to_string).collect()
+        self.server.local_addrs().into_iter().map(|addr| Url::new(Scheme::Iwarp, addr).to_string()).collect()
     }
 
     /// Serves until `stop`, then finishes the calls under way.
