@@ -196,3 +196,19 @@ fn wire_stat(stat: &Stat) -> BlobStat {
         digest: BlobDigest(stat.digest),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    #[test]
+    fn a_full_disk_is_told_from_a_broken_one() {
+        let status = |kind: io::ErrorKind| Refusal::from(StoreError::Io(kind.into())).0;
+        assert_eq!(status(io::ErrorKind::StorageFull), BlobStatus::BlobNoSpace);
+        assert_eq!(status(io::ErrorKind::QuotaExceeded), BlobStatus::BlobNoSpace);
+        assert_eq!(status(io::ErrorKind::UnexpectedEof), BlobStatus::BlobIoError);
+        assert_eq!(Refusal::from(StoreError::Busy).0, BlobStatus::BlobBusy);
+    }
+}

@@ -20,14 +20,14 @@ use rpcrdma_examples::blobstore::{
 use tempfile::TempDir;
 
 /// A server with a store of its own. It ends with the test's runtime.
-pub struct Fixture {
-    pub root: TempDir,
-    pub url: String,
-    pub handle: ServerHandle,
+pub(crate) struct Fixture {
+    pub(crate) root: TempDir,
+    pub(crate) url: String,
+    pub(crate) handle: ServerHandle,
 }
 
 impl Fixture {
-    pub async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         let root = tempfile::tempdir().unwrap();
         let store = Store::open(root.path(), StoreOptions::default()).unwrap();
         let service = BlobstoreV1Server::new(BlobService::new(Arc::new(store)));
@@ -38,46 +38,46 @@ impl Fixture {
         Self { root, url, handle }
     }
 
-    pub async fn rpc(&self) -> BlobstoreV1Client {
+    pub(crate) async fn rpc(&self) -> BlobstoreV1Client {
         rpc(&self.url).await
     }
 
-    pub async fn client(&self, options: TransferOptions) -> BlobClient {
+    pub(crate) async fn client(&self, options: TransferOptions) -> BlobClient {
         client(&self.url, options).await
     }
 
     /// Files in a directory of the store.
-    pub fn files_in(&self, dir: &str) -> usize {
+    pub(crate) fn files_in(&self, dir: &str) -> usize {
         std::fs::read_dir(self.root.path().join(dir)).unwrap().count()
     }
 }
 
-pub async fn rpc(url: &str) -> BlobstoreV1Client {
+pub(crate) async fn rpc(url: &str) -> BlobstoreV1Client {
     let channel = Channel::builder().call_timeout(Duration::from_secs(30)).connect(url).await.unwrap();
     BlobstoreV1Client::new(channel)
 }
 
-pub async fn client(url: &str, options: TransferOptions) -> BlobClient {
+pub(crate) async fn client(url: &str, options: TransferOptions) -> BlobClient {
     let rpc = rpc(url).await;
     let pool = rpc.channel().pool().clone();
     BlobClient::new(rpc, pool, options)
 }
 
-pub fn name(text: &str) -> Name {
+pub(crate) fn name(text: &str) -> Name {
     text.parse().unwrap()
 }
 
 /// A name as it is sent, whether or not a blob may have it.
-pub fn wire_name(octets: &[u8]) -> BlobName {
+pub(crate) fn wire_name(octets: &[u8]) -> BlobName {
     BlobName(bytes::Bytes::copy_from_slice(octets).into())
 }
 
-pub fn digest(data: &[u8]) -> BlobDigest {
+pub(crate) fn digest(data: &[u8]) -> BlobDigest {
     BlobDigest(*blake3::hash(data).as_bytes())
 }
 
 /// Octets that differ from place to place and from seed to seed.
-pub fn noise(len: usize, seed: u64) -> Vec<u8> {
+pub(crate) fn noise(len: usize, seed: u64) -> Vec<u8> {
     let mut noise = vec![0; len];
     blake3::Hasher::new().update(&seed.to_be_bytes()).finalize_xof().fill(&mut noise);
     noise

@@ -178,8 +178,9 @@ where
 {
     // Memory and connection are warm before the clock starts.
     try_join_all((0..depth).map(|_| op(rpc.clone()))).await?;
-    // All loops run in this task, so a plain cell will do. Nanoseconds; three digits are kept.
-    let latencies = RefCell::new(Histogram::<u64>::new(3).map_err(std::io::Error::other)?);
+    // All loops run in this task, so a plain cell will do. Nanoseconds, up to an hour; three digits are kept.
+    let latencies = Histogram::<u64>::new_with_bounds(1, 3_600_000_000_000, 3).map_err(std::io::Error::other)?;
+    let latencies = RefCell::new(latencies);
     let start = Instant::now();
     let calls = || async {
         loop {
