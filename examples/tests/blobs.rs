@@ -17,9 +17,8 @@ use rpcrdma_examples::blobstore::{
 };
 
 /// Around the multiples of four (padding), the inline threshold, the page, and one and several ranges.
-const SIZES: [usize; 17] = [
-    0, 1, 2, 3, 4, 5, 1023, 1024, 1025, 4095, 4096, 4097, (1 << 20) - 1, 1 << 20, (1 << 20) + 1, 3 << 20, 5 << 20,
-];
+const SIZES: [usize; 17] =
+    [0, 1, 2, 3, 4, 5, 1023, 1024, 1025, 4095, 4096, 4097, (1 << 20) - 1, 1 << 20, (1 << 20) + 1, 3 << 20, 5 << 20];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn files_of_all_sizes_come_back_as_they_went() {
@@ -99,7 +98,8 @@ async fn names_that_no_blob_may_have_are_refused_everywhere() {
     let fixture = Fixture::start().await;
     let rpc = fixture.rpc().await;
     let bad = BlobStatus::BlobBadName;
-    for octets in [&b""[..], b"..", b"../x", b"a/../../x", b"/etc/passwd", b"a//b", b"a/", b"a\0b", b"\x1b[2J", b"\xff"] {
+    for octets in [&b""[..], b"..", b"../x", b"a/../../x", b"/etc/passwd", b"a//b", b"a/", b"a\0b", b"\x1b[2J", b"\xff"]
+    {
         let name = wire_name(octets);
         let (digest, none) = (digest(b""), Bytes::new());
         let put = PutArgs { name: name.clone(), digest, attachment: none.clone(), data: none.clone() };
@@ -194,6 +194,41 @@ async fn a_file_that_shrinks_while_it_is_stored_is_noticed() {
         assert!(matches!(error, TransferError::SourceChanged(len) if len == said), "{error}");
     }
     assert_eq!((fixture.files_in("blobs"), fixture.files_in("uploads")), (0, 0));
+}
+
+/// A disk that is full after some octets.
+#[derive(Debug)]
+struct Full(usize);
+
+impl std::io::Write for Full {
+    fn write(&mut self, buf: &[u8]) -> std::io::Result<usize> {
+        self.0 = self.0.checked_sub(buf.len()).ok_or(std::io::ErrorKind::StorageFull)?;
+        Ok(buf.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn a_transfer_that_fails_half_way_leaves_the_connection_usable() {
+    let fixture = Fixture::start().await;
+    let client = fixture.client(TransferOptions::default().with_range(50_000).with_depth(8)).await;
+    let mut source = tempfile::tempfile().unwrap();
+    source.write_all(&noise(3_000_000, 0)).unwrap();
+    std::io::Seek::rewind(&mut source).unwrap();
+    client.upload(&name("x"), source, 3_000_000, Bytes::new(), |_| {}).await.unwrap();
+    for room in [0, 60_000, 1_000_000, 2_999_999] {
+        let error = client.download(&name("x"), Full(room), |_, _| {}).await.unwrap_err();
+        assert!(
+            matches!(&error, TransferError::Local(error) if error.kind() == std::io::ErrorKind::StorageFull),
+            "{error}"
+        );
+        client.rpc().null().await.unwrap();
+    }
+    client.download(&name("x"), Full(3_000_000), |_, _| {}).await.map(|_| ()).unwrap();
+    assert_eq!(client.rpc().channel().counters().exposed, 0);
 }
 
 #[tokio::test]

@@ -206,7 +206,8 @@ fn a_benchmark_reports_every_measurement() {
     let serve = Serve::start(dir.path());
     let json = printed(&["bench", &serve.url, "--seconds", "0.05", "--size", "64KiB", "--depth", "4", "--json"]);
     let report: serde_json::Value = serde_json::from_str(&json).unwrap();
-    let measured: Vec<_> = report["measurements"].as_array().unwrap().iter().map(|m| m["name"].as_str().unwrap()).collect();
+    let measured: Vec<_> =
+        report["measurements"].as_array().unwrap().iter().map(|m| m["name"].as_str().unwrap()).collect();
     assert_eq!(measured, ["null", "null", "get", "get", "write", "write"]);
     for m in report["measurements"].as_array().unwrap() {
         assert!(m["calls"].as_u64().unwrap() > 0, "{m}");

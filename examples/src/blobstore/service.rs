@@ -126,11 +126,7 @@ impl BlobstoreV1 for BlobService {
 }
 
 /// Memory for `len` octets of a result, filled by `read`, which says how many there were.
-fn fill(
-    pool: &BufferPool,
-    len: u64,
-    read: impl FnOnce(&mut [u8]) -> std::io::Result<usize>,
-) -> Result<Bytes, Refusal> {
+fn fill(pool: &BufferPool, len: u64, read: impl FnOnce(&mut [u8]) -> std::io::Result<usize>) -> Result<Bytes, Refusal> {
     let len = usize::try_from(len).unwrap_or(usize::MAX).min(BLOB_DATA_MAX as usize);
     if len == 0 {
         return Ok(Bytes::new());

@@ -12,8 +12,8 @@ use hdrhistogram::Histogram;
 use rpcrdma_examples::blobstore::{
     Name,
     protocol::{
-        BLOB_DATA_MAX, BeginArgs, BeginRes, BlobDigest, BlobName, BlobStatus, GetArgs, GetRes, PutArgs, StatRes, WriteArgs,
-        blobstore_v1::BlobstoreV1Client,
+        BLOB_DATA_MAX, BeginArgs, BeginRes, BlobDigest, BlobName, BlobStatus, GetArgs, GetRes, PutArgs, StatRes,
+        WriteArgs, blobstore_v1::BlobstoreV1Client,
     },
     transfer::{Refusal, TransferError},
 };
@@ -89,10 +89,8 @@ async fn measure_all(connection: &Connection, args: &BenchArgs) -> Result<Vec<Me
         memory.freeze()
     };
     let null = |rpc: BlobstoreV1Client| async move { Ok(rpc.null().await?) };
-    let mut measured = vec![
-        measure(rpc, ("null", 1, 0), time, null).await?,
-        measure(rpc, ("null", MANY, 0), time, null).await?,
-    ];
+    let mut measured =
+        vec![measure(rpc, ("null", 1, 0), time, null).await?, measure(rpc, ("null", MANY, 0), time, null).await?];
 
     let name = temporary_name();
     let put = PutArgs {

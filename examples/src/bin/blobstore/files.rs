@@ -76,7 +76,10 @@ pub(crate) async fn get(args: GetArgs) -> anyhow::Result<()> {
     if let Some(path) = args.attachment {
         fs::write(&path, &attachment).with_context(|| format!("cannot write {}", path.display()))?;
     } else if stat.attachment_len > 0 && path != Path::new("-") {
-        println!("There is an attachment of {}: --attachment FILE writes it.", show::octets(stat.attachment_len.into()));
+        println!(
+            "There is an attachment of {}: --attachment FILE writes it.",
+            show::octets(stat.attachment_len.into())
+        );
     }
     Ok(())
 }
@@ -181,7 +184,8 @@ fn keep(partial: NamedTempFile, path: &Path) -> anyhow::Result<()> {
     {
         use std::os::unix::fs::PermissionsExt as _;
         // Made like any new file, beside the target, for the sake of the permissions that the umask gives it.
-        let probe = tempfile::Builder::new().permissions(fs::Permissions::from_mode(0o666)).tempfile_in(parent(path))?;
+        let probe =
+            tempfile::Builder::new().permissions(fs::Permissions::from_mode(0o666)).tempfile_in(parent(path))?;
         partial.as_file().set_permissions(probe.as_file().metadata()?.permissions())?;
     }
     partial.as_file().sync_all()?;
