@@ -51,8 +51,21 @@ async fn run(command: Command) -> anyhow::Result<()> {
 
 fn failure(error: &anyhow::Error) -> ExitCode {
     // Who reads standard error may have gone, which is no reason to panic.
-    let _ = writeln!(std::io::stderr(), "blobstore: {error:#}");
+    let _ = writeln!(std::io::stderr(), "blobstore: {}", in_one_line(error));
     ExitCode::FAILURE
+}
+
+/// An error and its causes, without those that an error before has told already.
+fn in_one_line(error: &anyhow::Error) -> String {
+    let mut told = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if told.is_empty() {
+            told = cause;
+        } else if !told.ends_with(&cause) {
+            told = format!("{told}: {cause}");
+        }
+    }
+    told
 }
 
 fn log_to_stderr(verbose: u8) {
@@ -68,4 +81,19 @@ fn log_to_stderr(verbose: u8) {
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
         .init();
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::anyhow;
+
+    #[test]
+    fn causes_are_told_once() {
+        let cause = || std::io::Error::other("the disk is gone");
+        let error = anyhow::Error::new(cause()).context("cannot write a: the disk is gone").context("not stored");
+        assert_eq!(super::in_one_line(&error), "not stored: cannot write a: the disk is gone");
+        let error = anyhow::Error::new(cause()).context("not stored");
+        assert_eq!(super::in_one_line(&error), "not stored: the disk is gone");
+        assert_eq!(super::in_one_line(&anyhow!("alone")), "alone");
+    }
 }
