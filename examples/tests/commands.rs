@@ -62,22 +62,27 @@ impl Serve {
         let url = line.trim().strip_prefix("listening on ").expect(&line).to_owned();
         Self { child, url }
     }
+}
 
-    fn signal(&self, signal: &str) {
-        let status = Command::new("kill").args([signal, &self.child.id().to_string()]).status().unwrap();
-        assert!(status.success());
-    }
+fn signal(child: &Child, signal: &str) {
+    assert!(Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap().success());
+}
 
-    /// Waits for its end, but not for ever.
-    fn wait(&mut self) -> Option<i32> {
-        let start = Instant::now();
-        while start.elapsed() < Duration::from_secs(20) {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                return status.code();
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        panic!("the server does not end");
+/// Waits for a process to end, but not for ever.
+fn exit_code(child: &mut Child) -> Option<i32> {
+    let mut status = None;
+    wait_until("the process ends", || {
+        status = child.try_wait().unwrap();
+        status.is_some()
+    });
+    status.and_then(|status| status.code())
+}
+
+fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < Duration::from_secs(20), "it takes too long until {what}");
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
 
@@ -114,7 +119,9 @@ fn put_get_ls_stat_rm() {
     assert_eq!(fs::read(path("note2")).unwrap(), b"a note");
     assert!(run(&["get", url, "a/big", "-"]).stdout == data);
 
-    let mut piped = blobstore().args(["put", url, "piped", "-"]).stdin(Stdio::piped()).spawn().unwrap();
+    let mut piped = blobstore();
+    piped.args(["put", url, "piped", "-"]).stdin(Stdio::piped()).stdout(Stdio::null());
+    let mut piped = piped.spawn().unwrap();
     piped.stdin.take().unwrap().write_all(b"from a pipe").unwrap();
     assert!(piped.wait().unwrap().success());
     assert_eq!(printed(&["get", url, "piped", "-"]), "from a pipe");
@@ -147,7 +154,7 @@ fn a_server_killed_in_the_middle_of_an_upload_leaves_no_part_of_it() {
         }
     });
     assert_eq!(fs::read_dir(dir.path().join("uploads")).unwrap().count(), 2);
-    serve.signal("-KILL");
+    signal(&serve.child, "-KILL");
     drop(serve);
 
     let serve = Serve::start(dir.path());
@@ -158,12 +165,41 @@ fn a_server_killed_in_the_middle_of_an_upload_leaves_no_part_of_it() {
 
 #[test]
 fn a_server_asked_to_end_does_so_in_order() {
-    for signal in ["-INT", "-TERM"] {
+    for name in ["-INT", "-TERM"] {
         let dir = tempfile::tempdir().unwrap();
         let mut serve = Serve::start(dir.path());
-        serve.signal(signal);
-        assert_eq!(serve.wait(), Some(0), "{signal}");
+        signal(&serve.child, name);
+        assert_eq!(exit_code(&mut serve.child), Some(0), "{name}");
     }
+}
+
+#[test]
+fn an_interrupted_client_leaves_nothing_behind() {
+    let dir = tempfile::tempdir().unwrap();
+    let serve = Serve::start(&dir.path().join("store"));
+    let (source, target) = (dir.path().join("in"), dir.path().join("target"));
+    fs::write(&source, noise(16 << 20, 0)).unwrap();
+    fs::create_dir(&target).unwrap();
+    printed(&["put", &serve.url, "x", source.to_str().unwrap()]);
+
+    // In ranges this short it takes a while.
+    let mut get = blobstore();
+    get.args(["get", &serve.url, "x", "--range", "256", "--depth", "1"]).arg(target.join("out")).stderr(Stdio::null());
+    let mut get = get.spawn().unwrap();
+    wait_until("the download begins", || fs::read_dir(&target).unwrap().count() == 1);
+    signal(&get, "-INT");
+    assert_eq!(exit_code(&mut get), Some(1));
+    assert_eq!(fs::read_dir(&target).unwrap().count(), 0);
+
+    // Standard input that does not end.
+    let mut put = blobstore();
+    put.args(["put", &serve.url, "y", "-"]).stdin(Stdio::piped()).stderr(Stdio::null());
+    let mut put = put.spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    signal(&put, "-INT");
+    // Where the signal came before it was awaited, the process died of it.
+    assert!(matches!(exit_code(&mut put), Some(1) | None));
+    assert_eq!(printed(&["ls", &serve.url]), "x\n");
 }
 
 #[test]

@@ -37,14 +37,6 @@ const MAX_SOURCES: usize = 2000;
 
 /// `blobstore demo`
 pub(crate) async fn run(args: DemoArgs) -> anyhow::Result<()> {
-    tokio::select! {
-        outcome = demo(args) => outcome,
-        // Dropping the demo stops the server and removes the files.
-        _ = tokio::signal::ctrl_c() => bail!("interrupted"),
-    }
-}
-
-async fn demo(args: DemoArgs) -> anyhow::Result<()> {
     println!("blobstore demo: one process serves, one stores and fetches, over RPC-over-RDMA version 1 on loopback\n");
     let work =
         tempfile::Builder::new().prefix("blobstore-demo-").tempdir().context("cannot make a directory to work in")?;

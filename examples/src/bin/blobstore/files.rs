@@ -13,6 +13,7 @@ use rpcrdma_examples::blobstore::{
     transfer::{Refusal, TransferError},
 };
 use tempfile::NamedTempFile;
+use tokio::task::spawn_blocking;
 
 use crate::{
     cli::{BlobArgs, GetArgs, LsArgs, Moving, PutArgs},
@@ -30,12 +31,17 @@ impl Default for Moving {
 pub(crate) async fn put(args: PutArgs) -> anyhow::Result<()> {
     let name = &args.blob.name;
     let path = args.file.unwrap_or_else(|| PathBuf::from(name.as_str()));
-    let source = open_source(&path).with_context(|| format!("cannot read {}", path.display()))?;
-    let size = source.metadata().with_context(|| format!("cannot read {}", path.display()))?.len();
-    let attachment = match &args.attach {
-        Some(path) => read_attachment(path).with_context(|| format!("cannot read {}", path.display()))?,
-        None => Vec::new(),
+    let attach = args.attach;
+    // On another thread, as a pipe may take its time.
+    let read = move || {
+        let source = open_source(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        let attachment = match &attach {
+            Some(path) => read_attachment(path).with_context(|| format!("cannot read {}", path.display()))?,
+            None => Vec::new(),
+        };
+        Ok::<_, anyhow::Error>((source, attachment))
     };
+    let ((source, size), attachment) = spawn_blocking(read).await??;
 
     let connection = Connection::open(&args.blob.url, args.moving).await?;
     let bar = show::progress_bar(name.as_str(), size);
@@ -144,8 +150,8 @@ pub(crate) async fn rm(args: BlobArgs) -> anyhow::Result<()> {
     deleted.map_err(|error| explain(error, &args.url)).with_context(|| format!("{} not deleted", args.name))
 }
 
-/// Opens a file to be stored. What has no size beforehand is copied to a temporary file.
-fn open_source(path: &Path) -> anyhow::Result<File> {
+/// Opens a file to be stored, and says how long it is. What has no length beforehand is copied to a temporary file.
+fn open_source(path: &Path) -> anyhow::Result<(File, u64)> {
     if path == Path::new("-") {
         return spool(&mut io::stdin().lock());
     }
@@ -154,14 +160,14 @@ fn open_source(path: &Path) -> anyhow::Result<File> {
     if meta.is_dir() {
         bail!("it is a directory");
     }
-    if meta.is_file() { Ok(file) } else { spool(&mut file) }
+    if meta.is_file() { Ok((file, meta.len())) } else { spool(&mut file) }
 }
 
-fn spool(source: &mut dyn io::Read) -> anyhow::Result<File> {
+fn spool(source: &mut dyn io::Read) -> anyhow::Result<(File, u64)> {
     let mut file = tempfile::tempfile()?;
-    io::copy(source, &mut file)?;
+    let len = io::copy(source, &mut file)?;
     io::Seek::rewind(&mut file)?;
-    Ok(file)
+    Ok((file, len))
 }
 
 fn read_attachment(path: &Path) -> anyhow::Result<Vec<u8>> {

@@ -12,9 +12,11 @@ mod show;
 use std::{
     io::{IsTerminal as _, Write as _},
     process::ExitCode,
+    time::Duration,
 };
 
 use clap::Parser as _;
+use tokio::signal;
 use tracing_subscriber::EnvFilter;
 
 use crate::cli::{Cli, Command};
@@ -27,8 +29,9 @@ fn main() -> ExitCode {
         Err(error) => return failure(&anyhow::Error::new(error).context("cannot start")),
     };
     let outcome = runtime.block_on(run(cli.command));
-    // A read from standard input cannot be interrupted, and is not worth waiting for.
-    runtime.shutdown_background();
+    // Files that were being written are removed by the threads that write them. A read from standard input may never
+    // end, and is not waited for.
+    runtime.shutdown_timeout(Duration::from_secs(2));
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => failure(&error),
@@ -37,15 +40,24 @@ fn main() -> ExitCode {
 
 async fn run(command: Command) -> anyhow::Result<()> {
     match command {
+        // What serves ends in its own way.
         Command::Serve(args) => serve::run(args).await,
-        Command::Put(args) => files::put(args).await,
-        Command::Get(args) => files::get(args).await,
-        Command::Ls(args) => files::ls(args).await,
-        Command::Stat(args) => files::stat(args).await,
-        Command::Rm(args) => files::rm(args).await,
-        Command::Bench(args) => bench::run(args).await,
-        Command::Demo(args) => demo::run(args).await,
         Command::DemoServer(args) => serve::run_for_demo(args).await,
+        Command::Put(args) => unless_interrupted(files::put(args)).await,
+        Command::Get(args) => unless_interrupted(files::get(args)).await,
+        Command::Ls(args) => unless_interrupted(files::ls(args)).await,
+        Command::Stat(args) => unless_interrupted(files::stat(args)).await,
+        Command::Rm(args) => unless_interrupted(files::rm(args)).await,
+        Command::Bench(args) => unless_interrupted(bench::run(args)).await,
+        Command::Demo(args) => unless_interrupted(demo::run(args)).await,
+    }
+}
+
+/// Drops `work` on Ctrl-C, and with it what it has begun: temporary files, the demo's server.
+async fn unless_interrupted(work: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
+    tokio::select! {
+        outcome = work => outcome,
+        Ok(()) = signal::ctrl_c() => anyhow::bail!("interrupted"),
     }
 }
 
