@@ -258,6 +258,9 @@ async fn a_full_list_takes_a_reply_chunk_and_pages_are_complete() {
         }
         assert_eq!((&seen, asked), (&names, pages), "{count} at a time");
     }
+    // No result of LIST is eligible: what was written came in Reply chunks, as the pages are longer than a message.
+    let written = rpc.channel().counters().returned_written;
+    assert!(written > 300 * 60 * 2, "{written}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -15,6 +15,7 @@ use std::{
 
 use bytes::Bytes;
 use common::{digest, noise, wire_name};
+use rpcrdma::server::{Server, ServerBuilder};
 use rpcrdma_examples::blobstore::protocol::{BeginArgs, BeginRes, BlobStatus, PutArgs, StatRes, WriteArgs};
 
 fn blobstore() -> Command {
@@ -51,9 +52,14 @@ struct Serve {
 
 impl Serve {
     fn start(root: &Path) -> Self {
+        Self::start_with(root, &[])
+    }
+
+    fn start_with(root: &Path, options: &[&str]) -> Self {
         let mut child = blobstore()
             .args(["serve", "--listen", "iwarp://127.0.0.1:0", "--root"])
             .arg(root)
+            .args(options)
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
@@ -229,11 +235,58 @@ fn mistakes_are_explained() {
     assert!(said.contains("something else answers"), "{said}");
     answering.join().unwrap();
 
+    // An RPC server answers, but not one of blobs, or one of another version.
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let url = runtime.block_on(serve_in_process(Server::builder().service(other::other_v1::OtherV1Server::new(Other))));
+    let said = complaint(&["ls", &url]);
+    assert!(said.contains("it does not serve blobs"), "{said}");
+    let newer = newer::blobstore_v2::BlobstoreV2Server::new(Other);
+    let url = runtime.block_on(serve_in_process(Server::builder().service(newer)));
+    let said = complaint(&["ls", &url]);
+    assert!(said.contains("another version of the blobstore protocol (2 to 2, this is 1)"), "{said}");
+
     let said = complaint(&["ls", "http://localhost:80"]);
     assert!(said.contains("http") && said.contains("iwarp"), "{said}");
     let usage = run(&["rm", "iwarp://127.0.0.1:1", "../x"]);
     assert_eq!(usage.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&usage.stderr).contains("no part of a blob's name"));
+}
+
+mod other {
+    rpcrdma::xdr! {
+        program OTHER { version OTHER_V1 { void NULL(void) = 0; } = 1; } = 0x20000001;
+    }
+}
+
+mod newer {
+    rpcrdma::xdr! {
+        program BLOBSTORE { version BLOBSTORE_V2 { void NULL(void) = 0; } = 2; } = 0x20100B10;
+    }
+}
+
+struct Other;
+impl other::other_v1::OtherV1 for Other {}
+impl newer::blobstore_v2::BlobstoreV2 for Other {}
+
+/// Serves on a free port until the runtime ends.
+async fn serve_in_process(builder: ServerBuilder) -> String {
+    let server = builder.listen("iwarp://127.0.0.1:0").bind().await.unwrap();
+    let url = format!("iwarp://{}", server.local_addrs()[0]);
+    tokio::spawn(server.serve());
+    url
+}
+
+#[test]
+fn a_blob_that_is_too_large_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("in");
+    fs::write(&file, noise(5000, 0)).unwrap();
+    let serve = Serve::start_with(&dir.path().join("store"), &["--max-blob", "4KiB"]);
+    for range in ["1KiB", "1MiB"] {
+        let said = complaint(&["put", &serve.url, "x", file.to_str().unwrap(), "--range", range]);
+        assert!(said.contains("x not stored: larger than the server takes"), "{said}");
+    }
+    assert_eq!(printed(&["ls", &serve.url]), "");
 }
 
 #[test]
