@@ -8,6 +8,7 @@ use std::{fs, io::Write as _};
 use bytes::Bytes;
 use common::{Fixture, digest, name, noise, wire_name};
 use futures_util::future::join_all;
+use rpcrdma::server::{Context, Failure, Server};
 use rpcrdma_examples::blobstore::{
     protocol::{
         BLOB_ATTACHMENT_MAX, BLOB_LIST_MAX, BeginArgs, BeginRes, BlobStatus, CommitArgs, FetchArgs, FetchRes, GetArgs,
@@ -261,6 +262,47 @@ async fn a_full_list_takes_a_reply_chunk_and_pages_are_complete() {
     // No result of LIST is eligible: what was written came in Reply chunks, as the pages are longer than a message.
     let written = rpc.channel().counters().returned_written;
     assert!(written > 300 * 60 * 2, "{written}");
+}
+
+/// As much of the protocol as a server needs that lies in its lists.
+mod liar {
+    rpcrdma::xdr! {
+        struct stat { unsigned hyper size; unsigned int attachment_len; unsigned hyper modified; opaque digest[32]; };
+        struct entry { string name<255>; stat about; };
+        struct list { entry entries<9>; bool end; };
+        union list_res switch (int status) { case 0: list page; default: void; };
+        struct list_args { string cookie<>; unsigned int count; };
+        program BLOBSTORE { version BLOBSTORE_V1 { list_res LIST(list_args) = 9; } = 1; } = 0x20100B10;
+    }
+}
+
+struct Liar;
+
+impl liar::blobstore_v1::BlobstoreV1 for Liar {
+    /// The cookie's letters are names, `.` is an escape sequence; what ends in `!` is not the last page.
+    async fn list(&self, _cx: &Context, args: liar::ListArgs) -> Result<liar::ListRes, Failure> {
+        let (letters, end) = match args.cookie.strip_suffix(b"!") {
+            Some(letters) => (letters, false),
+            None => (args.cookie.as_ref(), true),
+        };
+        let name = |&letter: &u8| if letter == b'.' { "z\x1b[2J".into() } else { Bytes::from(vec![letter]).into() };
+        let entry = |letter| liar::Entry { name: name(letter), about: liar::Stat::default() };
+        Ok(liar::ListRes::Case0(liar::List { entries: letters.iter().map(entry).collect(), end }))
+    }
+}
+
+#[tokio::test]
+async fn a_list_that_makes_no_sense_is_not_believed() {
+    let service = liar::blobstore_v1::BlobstoreV1Server::new(Liar);
+    let server = Server::builder().service(service).listen("iwarp://127.0.0.1:0").bind().await.unwrap();
+    let url = format!("iwarp://{}", server.local_addrs()[0]);
+    tokio::spawn(server.serve());
+    let client = common::client(&url, TransferOptions::default()).await;
+    for (cookie, said) in [("Zba", "\"Z\" comes after \"Zba\""), ("!", "not the last"), (".", "control characters")] {
+        let error = client.list(cookie).await.unwrap_err();
+        assert!(matches!(&error, TransferError::Protocol(what) if what.contains(said)), "{cookie}: {error}");
+    }
+    assert_eq!(client.list("").await.unwrap(), (vec![], None));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -17,8 +17,8 @@ use super::{
     Name,
     protocol::{
         BLOB_ATTACHMENT_MAX, BLOB_DATA_MAX, BLOB_LIST_MAX, BeginArgs, BeginRes, BlobDigest, BlobName, BlobStat,
-        BlobStatus, CommitArgs, FetchArgs, FetchRes, GetArgs, GetRes, ListArgs, ListEntry, ListRes, PutArgs, StatRes,
-        WriteArgs, blobstore_v1::BlobstoreV1Client,
+        BlobStatus, CommitArgs, FetchArgs, FetchRes, GetArgs, GetRes, ListArgs, ListRes, PutArgs, StatRes, WriteArgs,
+        blobstore_v1::BlobstoreV1Client,
     },
 };
 
@@ -338,23 +338,32 @@ impl BlobClient {
         }
     }
 
-    /// The page of names after `cookie`; `""` for the first. The next page's cookie is the last name, and there is none
-    /// when the page is the last.
+    /// The page of blobs after `cookie`, which is `""` for the first page, and the next page's cookie, if there is one.
     ///
     /// # Errors
-    /// As the server says, or the call's.
-    pub async fn list(&self, cookie: &str) -> Result<(Vec<ListEntry>, Option<String>), TransferError> {
+    /// As the server says, or the call's; and [`TransferError::Protocol`] for names that no blob may have, which would not
+    /// be safe to print, and for a page that does not go on from the cookie, which might never end.
+    pub async fn list(&self, cookie: &str) -> Result<(Vec<(Name, BlobStat)>, Option<String>), TransferError> {
         let args = ListArgs { cookie: cookie.into(), count: BLOB_LIST_MAX };
         let page = match self.rpc.list(&args).await? {
             ListRes::BlobOk(page) => page,
             ListRes::Default(status) => return Err(status.into()),
         };
-        let next = match page.entries.last() {
-            _ if page.end => None,
-            Some(last) => Some(last.name.0.to_string()),
-            None => return Err(TransferError::Protocol("LIST: an empty page that is not the last".into())),
-        };
-        Ok((page.entries, next))
+        let broken = |what: String| TransferError::Protocol(format!("LIST: {what}"));
+        let mut last = cookie.to_owned();
+        let mut entries = Vec::with_capacity(page.entries.len());
+        for entry in page.entries {
+            let name = Name::parse(entry.name.0.as_bytes()).map_err(|error| broken(error.to_string()))?;
+            if *name.as_str() <= *last {
+                return Err(broken(format!("{:?} comes after {last:?}", name.as_str())));
+            }
+            name.as_str().clone_into(&mut last);
+            entries.push((name, entry.stat));
+        }
+        if entries.is_empty() && !page.end {
+            return Err(broken("a page without entries is not the last".into()));
+        }
+        Ok((entries, (!page.end).then_some(last)))
     }
 }
 

@@ -99,7 +99,7 @@ pub(crate) async fn ls(args: LsArgs) -> anyhow::Result<()> {
     let mut page = Vec::new();
     if let Ok(name) = args.prefix.parse::<Name>() {
         match connection.blobs().stat(&name).await {
-            Ok(stat) => page.push((name.to_string(), stat)),
+            Ok(stat) => page.push((name, stat)),
             Err(TransferError::Refused(Refusal(BlobStatus::BlobNoSuchBlob))) => {}
             Err(error) => return Err(failed(error)),
         }
@@ -107,15 +107,15 @@ pub(crate) async fn ls(args: LsArgs) -> anyhow::Result<()> {
     let mut cookie = Some(args.prefix.clone());
     let mut out = io::stdout().lock();
     loop {
-        for (name, stat) in page.drain(..) {
-            if !name.starts_with(&args.prefix) {
+        for (name, stat) in page {
+            if !name.as_str().starts_with(&args.prefix) {
                 return Ok(());
             }
             let line = if args.long {
                 let (digest, time) = (show::digest(&stat.digest.0), show::time(stat.modified));
                 format!("{digest:.16}  {:>14}  {time}  {name}", stat.size)
             } else {
-                name
+                name.to_string()
             };
             match writeln!(out, "{line}") {
                 // Who reads has seen enough, as `head` has.
@@ -125,7 +125,7 @@ pub(crate) async fn ls(args: LsArgs) -> anyhow::Result<()> {
         }
         let Some(at) = cookie else { return Ok(()) };
         let (entries, next) = connection.blobs().list(&at).await.map_err(failed)?;
-        page.extend(entries.into_iter().map(|entry| (entry.name.0.to_string(), entry.stat)));
+        page = entries;
         cookie = next;
     }
 }
