@@ -5,3 +5,8 @@
 #![forbid(unsafe_code)]
 
 pub mod blobstore;
+
+/// The code in the README compiles and runs.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;

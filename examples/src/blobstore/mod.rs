@@ -2,18 +2,20 @@
 //!
 //! | module | |
 //! | --- | --- |
-//! | [`protocol`] | what the compiler makes of `xdr/blobstore.x` |
+//! | [`protocol`] | what the compiler makes of `xdr/blobstore.x`: types, codecs, client, server |
 //! | [`store`] | the blobs on disk; knows nothing of the network |
+//! | [`service`] | the server side: the protocol's procedures in terms of the store |
+//! | [`transfer`] | the client side: files to blobs and back, several ranges at a time |
 
 mod name;
+pub mod service;
 pub mod store;
+pub mod transfer;
 
 pub use name::{Name, NameError};
 
-/// Types, client and server of `xdr/blobstore.x`.
 pub mod protocol {
-    /// Longest name.
-    pub const BLOB_NAME_MAX: u32 = 255;
-    /// Longest attachment.
-    pub const BLOB_ATTACHMENT_MAX: u32 = 1 << 20;
+    //! Types, client and server, generated from `xdr/blobstore.x`.
+    #![allow(missing_docs, reason = "fields without a comment in the XDR have none here")]
+    rpcrdma::include_xdr!("xdr/blobstore.x");
 }

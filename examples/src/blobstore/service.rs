@@ -126,11 +126,7 @@ impl BlobstoreV1 for BlobService {
 }
 
 /// Memory for `len` octets of a result, filled by `read`, which says how many there were.
-fn fill(
-    pool: &BufferPool,
-    len: u64,
-    read: impl FnOnce(&mut [u8]) -> std::io::Result<usize>,
-) -> Result<Bytes, Refusal> {
+fn fill(pool: &BufferPool, len: u64, read: impl FnOnce(&mut [u8]) -> std::io::Result<usize>) -> Result<Bytes, Refusal> {
     let len = usize::try_from(len).unwrap_or(usize::MAX).min(BLOB_DATA_MAX as usize);
     if len == 0 {
         return Ok(Bytes::new());
@@ -194,5 +190,21 @@ fn wire_stat(stat: &Stat) -> BlobStat {
         attachment_len: stat.attachment_len,
         modified: stat.modified,
         digest: BlobDigest(stat.digest),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    #[test]
+    fn a_full_disk_is_told_from_a_broken_one() {
+        let status = |kind: io::ErrorKind| Refusal::from(StoreError::Io(kind.into())).0;
+        assert_eq!(status(io::ErrorKind::StorageFull), BlobStatus::BlobNoSpace);
+        assert_eq!(status(io::ErrorKind::QuotaExceeded), BlobStatus::BlobNoSpace);
+        assert_eq!(status(io::ErrorKind::UnexpectedEof), BlobStatus::BlobIoError);
+        assert_eq!(Refusal::from(StoreError::Busy).0, BlobStatus::BlobBusy);
     }
 }

@@ -6,7 +6,10 @@ use std::{
 };
 
 use bytes::Bytes;
-use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use futures_util::{
+    StreamExt as _,
+    stream::{FuturesOrdered, FuturesUnordered},
+};
 use rpcrdma::{client::CallError, memory::BufferPool};
 use tokio::{sync::mpsc, task::spawn_blocking};
 
@@ -14,8 +17,8 @@ use super::{
     Name,
     protocol::{
         BLOB_ATTACHMENT_MAX, BLOB_DATA_MAX, BLOB_LIST_MAX, BeginArgs, BeginRes, BlobDigest, BlobName, BlobStat,
-        BlobStatus, CommitArgs, FetchArgs, FetchRes, GetArgs, GetRes, ListArgs, ListEntry, ListRes, PutArgs, StatRes,
-        WriteArgs, blobstore_v1::BlobstoreV1Client,
+        BlobStatus, CommitArgs, FetchArgs, FetchRes, GetArgs, GetRes, ListArgs, ListRes, PutArgs, StatRes, WriteArgs,
+        blobstore_v1::BlobstoreV1Client,
     },
 };
 
@@ -86,8 +89,12 @@ fn refusal_text(status: &BlobStatus) -> &'static str {
         BlobStatus::BlobNoSuchBlob => "no such blob",
         BlobStatus::BlobBadName => "a blob cannot have this name",
         BlobStatus::BlobChanged => "the blob was replaced meanwhile",
-        BlobStatus::BlobNoSuchUpload => "the server no longer knows the upload; it was idle for too long or the server restarted",
-        BlobStatus::BlobBadDigest => "the data that arrived at the server does not have the right digest; nothing was stored",
+        BlobStatus::BlobNoSuchUpload => {
+            "the server no longer knows the upload; it was idle for too long or the server restarted"
+        }
+        BlobStatus::BlobBadDigest => {
+            "the data that arrived at the server does not have the right digest; nothing was stored"
+        }
         BlobStatus::BlobBadRange => "the server did not expect data at this offset",
         BlobStatus::BlobTooLarge => "larger than the server takes",
         BlobStatus::BlobNoSpace => "the server's disk is full; nothing was stored",
@@ -149,9 +156,7 @@ impl BlobClient {
             BeginRes::Default(status) => return Err(status.into()),
         };
         match self.write_ranges(upload, source, size, progress).await {
-            Ok(digest) => {
-                stat_of(self.rpc.commit(&CommitArgs { upload, digest }).await?)
-            }
+            Ok(digest) => stat_of(self.rpc.commit(&CommitArgs { upload, digest }).await?),
             Err(error) => {
                 // Why it failed is worth telling; whether this works is not, as the server drops idle uploads anyway.
                 let _ = self.rpc.abort(upload).await;
@@ -178,7 +183,7 @@ impl BlobClient {
         size: u64,
         progress: impl Fn(u64),
     ) -> Result<BlobDigest, TransferError> {
-        let (ready, ranges) = mpsc::channel(self.options.depth.div_ceil(2));
+        let (ready, mut ranges) = mpsc::channel(self.options.depth.div_ceil(2));
         let (pool, range) = (self.pool.clone(), u64::from(self.options.range));
         let reader = spawn_blocking(move || {
             let mut hasher = blake3::Hasher::new();
@@ -194,20 +199,33 @@ impl BlobClient {
             }
             Ok::<_, TransferError>(BlobDigest(*hasher.finalize().as_bytes()))
         });
-        let progress = &progress;
-        let written = stream::unfold(ranges, |mut ranges| async { Some((ranges.recv().await?, ranges)) })
-            .map(Ok)
-            .try_for_each_concurrent(self.options.depth, |(offset, data): (u64, Bytes)| async move {
-                let len = data.len() as u64;
-                match self.rpc.write(&WriteArgs { upload, offset, data }).await? {
-                    BlobStatus::BlobOk => progress(len),
-                    status => return Err(status.into()),
+        let mut under_way = FuturesUnordered::new();
+        let mut written = Ok(());
+        loop {
+            let room = under_way.len() < self.options.depth && written.is_ok();
+            tokio::select! {
+                Some((offset, data)) = ranges.recv(), if room => {
+                    under_way.push(self.write_range(WriteArgs { upload, offset, data }));
                 }
-                Ok::<_, TransferError>(())
-            })
-            .await;
+                Some(result) = under_way.next() => match result {
+                    Ok(len) => progress(len),
+                    // No more are begun, but those under way are waited for: a call that is dropped takes its memory
+                    // back at once, and a server that is just reading it loses the connection over that.
+                    Err(error) => written = written.and(Err(error)),
+                },
+                else => break,
+            }
+        }
+        drop(ranges);
         let digest = reader.await.map_err(io::Error::other)?;
         written.and(digest)
+    }
+
+    async fn write_range(&self, args: WriteArgs) -> Result<u64, TransferError> {
+        match self.rpc.write(&args).await? {
+            BlobStatus::BlobOk => Ok(args.data.len() as u64),
+            status => Err(status.into()),
+        }
     }
 
     /// Writes the data of `name` to `sink`, in order, and gives back what is known about the blob, and its attachment.
@@ -241,25 +259,7 @@ impl BlobClient {
             sink.flush()?;
             Ok::<_, io::Error>((sink, *hasher.finalize().as_bytes()))
         });
-        let read = async {
-            let mut done = first.data.len() as u64;
-            progress(stat.size, done);
-            // An error of the receiver is the writer's, which is looked at below.
-            let mut receiving = arrived.send(first.data).await.is_ok();
-            let offsets = (done..stat.size).step_by(range as usize);
-            let mut ranges = stream::iter(offsets.map(|at| self.get_range(name, &stat, at))).buffered(self.options.depth);
-            while let Some(data) = ranges.try_next().await? {
-                if !receiving {
-                    break;
-                }
-                done += data.len() as u64;
-                progress(stat.size, done);
-                receiving = arrived.send(data).await.is_ok();
-            }
-            Ok::<_, TransferError>(())
-        };
-        let read = read.await;
-        drop(arrived);
+        let read = self.get_ranges(name, &stat, first.data, arrived, progress).await;
         let written = writer.await.map_err(io::Error::other)?;
         read?;
         let (sink, digest) = written?;
@@ -267,6 +267,45 @@ impl BlobClient {
             return Err(TransferError::BadDigest);
         }
         Ok((sink, stat, first.attachment))
+    }
+
+    /// Hands the data to the writer in order, `first` and the ranges after it.
+    async fn get_ranges(
+        &self,
+        name: &Name,
+        stat: &BlobStat,
+        first: Bytes,
+        writer: mpsc::Sender<Bytes>,
+        progress: impl Fn(u64, u64),
+    ) -> Result<(), TransferError> {
+        let mut done = first.len() as u64;
+        progress(stat.size, done);
+        // When the writer is gone, it has the reason.
+        let mut go_on = writer.send(first).await.is_ok();
+        let mut next = done;
+        let mut under_way = FuturesOrdered::new();
+        let mut read = Ok(());
+        loop {
+            while go_on && next < stat.size && under_way.len() < self.options.depth {
+                under_way.push_back(self.get_range(name, stat, next));
+                next = next.saturating_add(self.options.range.into());
+            }
+            // As in `write_ranges`, those under way are waited for even after a failure.
+            match under_way.next().await {
+                None => break,
+                Some(Ok(data)) if go_on => {
+                    done += data.len() as u64;
+                    progress(stat.size, done);
+                    go_on = writer.send(data).await.is_ok();
+                }
+                Some(Ok(_)) => {}
+                Some(Err(error)) => {
+                    go_on = false;
+                    read = read.and(Err(error));
+                }
+            }
+        }
+        read
     }
 
     async fn get_range(&self, name: &Name, stat: &BlobStat, offset: u64) -> Result<Bytes, TransferError> {
@@ -299,23 +338,32 @@ impl BlobClient {
         }
     }
 
-    /// The page of names after `cookie`; `""` for the first. The next page's cookie is the last name, and there is none
-    /// when the page is the last.
+    /// The page of blobs after `cookie`, which is `""` for the first page, and the next page's cookie, if there is one.
     ///
     /// # Errors
-    /// As the server says, or the call's.
-    pub async fn list(&self, cookie: &str) -> Result<(Vec<ListEntry>, Option<String>), TransferError> {
+    /// As the server says, or the call's; and [`TransferError::Protocol`] for names that no blob may have, which would not
+    /// be safe to print, and for a page that does not go on from the cookie, which might never end.
+    pub async fn list(&self, cookie: &str) -> Result<(Vec<(Name, BlobStat)>, Option<String>), TransferError> {
         let args = ListArgs { cookie: cookie.into(), count: BLOB_LIST_MAX };
         let page = match self.rpc.list(&args).await? {
             ListRes::BlobOk(page) => page,
             ListRes::Default(status) => return Err(status.into()),
         };
-        let next = match page.entries.last() {
-            _ if page.end => None,
-            Some(last) => Some(last.name.0.to_string()),
-            None => return Err(TransferError::Protocol("LIST: an empty page that is not the last".into())),
-        };
-        Ok((page.entries, next))
+        let broken = |what: String| TransferError::Protocol(format!("LIST: {what}"));
+        let mut last = cookie.to_owned();
+        let mut entries = Vec::with_capacity(page.entries.len());
+        for entry in page.entries {
+            let name = Name::parse(entry.name.0.as_bytes()).map_err(|error| broken(error.to_string()))?;
+            if *name.as_str() <= *last {
+                return Err(broken(format!("{:?} comes after {last:?}", name.as_str())));
+            }
+            name.as_str().clone_into(&mut last);
+            entries.push((name, entry.stat));
+        }
+        if entries.is_empty() && !page.end {
+            return Err(broken("a page without entries is not the last".into()));
+        }
+        Ok((entries, (!page.end).then_some(last)))
     }
 }
 

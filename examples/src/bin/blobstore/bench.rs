@@ -12,8 +12,8 @@ use hdrhistogram::Histogram;
 use rpcrdma_examples::blobstore::{
     Name,
     protocol::{
-        BLOB_DATA_MAX, BeginArgs, BeginRes, BlobDigest, BlobName, BlobStatus, GetArgs, GetRes, PutArgs, StatRes, WriteArgs,
-        blobstore_v1::BlobstoreV1Client,
+        BLOB_DATA_MAX, BeginArgs, BeginRes, BlobDigest, BlobName, BlobStatus, GetArgs, GetRes, PutArgs, StatRes,
+        WriteArgs, blobstore_v1::BlobstoreV1Client,
     },
     transfer::{Refusal, TransferError},
 };
@@ -89,10 +89,8 @@ async fn measure_all(connection: &Connection, args: &BenchArgs) -> Result<Vec<Me
         memory.freeze()
     };
     let null = |rpc: BlobstoreV1Client| async move { Ok(rpc.null().await?) };
-    let mut measured = vec![
-        measure(rpc, ("null", 1, 0), time, null).await?,
-        measure(rpc, ("null", MANY, 0), time, null).await?,
-    ];
+    let mut measured =
+        vec![measure(rpc, ("null", 1, 0), time, null).await?, measure(rpc, ("null", MANY, 0), time, null).await?];
 
     let name = temporary_name();
     let put = PutArgs {
@@ -178,8 +176,9 @@ where
 {
     // Memory and connection are warm before the clock starts.
     try_join_all((0..depth).map(|_| op(rpc.clone()))).await?;
-    // All loops run in this task, so a plain cell will do. Nanoseconds; three digits are kept.
-    let latencies = RefCell::new(Histogram::<u64>::new(3).map_err(std::io::Error::other)?);
+    // All loops run in this task, so a plain cell will do. Nanoseconds, up to an hour; three digits are kept.
+    let latencies = Histogram::<u64>::new_with_bounds(1, 3_600_000_000_000, 3).map_err(std::io::Error::other)?;
+    let latencies = RefCell::new(latencies);
     let start = Instant::now();
     let calls = || async {
         loop {

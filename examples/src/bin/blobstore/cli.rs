@@ -25,8 +25,9 @@ Examples:
   blobstore ls iwarp://localhost:20100
   blobstore bench iwarp://localhost:20100 --json
 
-URLs name a provider, a host and a port: iwarp://HOST:PORT is iWARP over TCP in user space, which needs no RDMA
-hardware. IPv6 addresses stand in brackets: iwarp://[::1]:20100.";
+URLs name a provider, a host and a port. iwarp://HOST:PORT is iWARP over TCP in
+user space, which needs no RDMA hardware. IPv6 addresses stand in brackets:
+iwarp://[::1]:20100.";
 
 /// What to do.
 #[derive(Debug, Subcommand)]
@@ -55,7 +56,7 @@ pub(crate) enum Command {
 #[derive(Debug, Args)]
 #[command(
     after_help = "Ctrl-C ends it when the calls under way are answered; a second Ctrl-C at once.\n\nExample:\n  \
-                        blobstore serve --root /srv/blobs --listen iwarp://127.0.0.1:20100 --listen iwarp://[::1]:20100"
+                        blobstore serve --root /srv/blobs --listen iwarp://127.0.0.1:20100"
 )]
 pub(crate) struct ServeArgs {
     /// Directory that holds the blobs; created if need be

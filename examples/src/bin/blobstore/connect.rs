@@ -57,7 +57,7 @@ fn explain_connect(error: ConnectError, url: &str) -> anyhow::Error {
             anyhow!("no server at {url}: nothing listens on {peer} (`blobstore serve` starts one)")
         }
         ConnectError::Setup { peer, source: SetupError::NotOurProtocol { expected, detail } } => {
-            anyhow!("no blobstore at {url}: something else answers on {peer}, not a server of {expected} ({detail})")
+            anyhow!("no blobstore at {url}: something else answers on {peer}; it does not speak {expected}: {detail}")
         }
         _ => error.into(),
     }

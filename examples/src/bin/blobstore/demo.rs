@@ -37,16 +37,9 @@ const MAX_SOURCES: usize = 2000;
 
 /// `blobstore demo`
 pub(crate) async fn run(args: DemoArgs) -> anyhow::Result<()> {
-    tokio::select! {
-        outcome = demo(args) => outcome,
-        // Dropping the demo stops the server and removes the files.
-        _ = tokio::signal::ctrl_c() => bail!("interrupted"),
-    }
-}
-
-async fn demo(args: DemoArgs) -> anyhow::Result<()> {
     println!("blobstore demo: one process serves, one stores and fetches, over RPC-over-RDMA version 1 on loopback\n");
-    let work = tempfile::Builder::new().prefix("blobstore-demo-").tempdir().context("cannot make a directory to work in")?;
+    let work =
+        tempfile::Builder::new().prefix("blobstore-demo-").tempdir().context("cannot make a directory to work in")?;
     let mut server = ServerProcess::start(&work.path().join("store")).await?;
     println!("server    process {}, {}", server.id, server.url);
     let connection = Connection::open(&server.url, args.moving).await?;
@@ -176,12 +169,17 @@ async fn fetch(
 }
 
 fn print_counters(moved: &Moved) {
-    println!("\nwhat moved the data {:>8} {:>16} {:>16} {:>16} {:>16}", "calls", "payload", "Send", "RDMA Read", "RDMA Write");
+    println!(
+        "\nwhat moved the data {:>8} {:>16} {:>16} {:>16} {:>16}",
+        "calls", "payload", "Send", "RDMA Read", "RDMA Write"
+    );
     for (title, share) in [("storing", moved.store), ("fetching", moved.fetch)] {
         let Share { payload, calls, sends, read, written } = share;
         println!("  {title:17} {calls:>8} {payload:>16} {sends:>16} {read:>16} {written:>16}");
     }
-    println!("  Octets. Send: messages of both directions. RDMA Read: the server pulled what was stored out of the client's");
+    println!(
+        "  Octets. Send: messages of both directions. RDMA Read: the server pulled what was stored out of the client's"
+    );
     println!("  memory. RDMA Write: the server pushed what was fetched into it. Short files travel in the messages.");
 }
 

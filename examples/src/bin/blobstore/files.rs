@@ -7,8 +7,13 @@ use std::{
 };
 
 use anyhow::{Context as _, bail};
-use rpcrdma_examples::blobstore::protocol::{BLOB_ATTACHMENT_MAX, BlobStat};
+use rpcrdma_examples::blobstore::{
+    Name,
+    protocol::{BLOB_ATTACHMENT_MAX, BlobStatus},
+    transfer::{Refusal, TransferError},
+};
 use tempfile::NamedTempFile;
+use tokio::task::spawn_blocking;
 
 use crate::{
     cli::{BlobArgs, GetArgs, LsArgs, Moving, PutArgs},
@@ -26,12 +31,17 @@ impl Default for Moving {
 pub(crate) async fn put(args: PutArgs) -> anyhow::Result<()> {
     let name = &args.blob.name;
     let path = args.file.unwrap_or_else(|| PathBuf::from(name.as_str()));
-    let source = open_source(&path).with_context(|| format!("cannot read {}", path.display()))?;
-    let size = source.metadata().with_context(|| format!("cannot read {}", path.display()))?.len();
-    let attachment = match &args.attach {
-        Some(path) => read_attachment(path).with_context(|| format!("cannot read {}", path.display()))?,
-        None => Vec::new(),
+    let attach = args.attach;
+    // On another thread, as a pipe may take its time.
+    let read = move || {
+        let source = open_source(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        let attachment = match &attach {
+            Some(path) => read_attachment(path).with_context(|| format!("cannot read {}", path.display()))?,
+            None => Vec::new(),
+        };
+        Ok::<_, anyhow::Error>((source, attachment))
     };
+    let ((source, size), attachment) = spawn_blocking(read).await??;
 
     let connection = Connection::open(&args.blob.url, args.moving).await?;
     let bar = show::progress_bar(name.as_str(), size);
@@ -72,7 +82,10 @@ pub(crate) async fn get(args: GetArgs) -> anyhow::Result<()> {
     if let Some(path) = args.attachment {
         fs::write(&path, &attachment).with_context(|| format!("cannot write {}", path.display()))?;
     } else if stat.attachment_len > 0 && path != Path::new("-") {
-        println!("There is an attachment of {}: --attachment FILE writes it.", show::octets(stat.attachment_len.into()));
+        println!(
+            "There is an attachment of {}: --attachment FILE writes it.",
+            show::octets(stat.attachment_len.into())
+        );
     }
     Ok(())
 }
@@ -80,30 +93,41 @@ pub(crate) async fn get(args: GetArgs) -> anyhow::Result<()> {
 /// `blobstore ls`
 pub(crate) async fn ls(args: LsArgs) -> anyhow::Result<()> {
     let connection = Connection::open(&args.url, Moving::default()).await?;
-    // The names before the prefix need not be fetched: every name that begins with it comes after it, except itself.
-    let mut cookie = Some(String::new());
+    let failed = |error| explain(error, &args.url);
+    // Names come in the order of their octets, so those that begin with the prefix follow it in one piece. The blob
+    // that is called like the prefix itself is not among what comes after it.
+    let mut page = Vec::new();
+    if let Ok(name) = args.prefix.parse::<Name>() {
+        match connection.blobs().stat(&name).await {
+            Ok(stat) => page.push((name, stat)),
+            Err(TransferError::Refused(Refusal(BlobStatus::BlobNoSuchBlob))) => {}
+            Err(error) => return Err(failed(error)),
+        }
+    }
+    let mut cookie = Some(args.prefix.clone());
     let mut out = io::stdout().lock();
-    while let Some(at) = cookie {
-        let (entries, next) = connection.blobs().list(&at).await.map_err(|error| explain(error, &args.url))?;
-        for entry in entries {
-            let name = entry.name.0.to_string();
-            if !name.starts_with(&args.prefix) {
-                continue;
+    loop {
+        for (name, stat) in page {
+            if !name.as_str().starts_with(&args.prefix) {
+                return Ok(());
             }
-            let BlobStat { size, modified, digest, .. } = &entry.stat;
             let line = if args.long {
-                format!("{}  {size:>14}  {}  {name}", &show::digest(&digest.0)[..16], show::time(*modified))
+                let (digest, time) = (show::digest(&stat.digest.0), show::time(stat.modified));
+                format!("{digest:.16}  {:>14}  {time}  {name}", stat.size)
             } else {
-                name
+                name.to_string()
             };
             match writeln!(out, "{line}") {
+                // Who reads has seen enough, as `head` has.
                 Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
                 written => written?,
             }
         }
+        let Some(at) = cookie else { return Ok(()) };
+        let (entries, next) = connection.blobs().list(&at).await.map_err(failed)?;
+        page = entries;
         cookie = next;
     }
-    Ok(())
 }
 
 /// `blobstore stat`
@@ -126,8 +150,8 @@ pub(crate) async fn rm(args: BlobArgs) -> anyhow::Result<()> {
     deleted.map_err(|error| explain(error, &args.url)).with_context(|| format!("{} not deleted", args.name))
 }
 
-/// Opens a file to be stored. What has no size beforehand is copied to a temporary file.
-fn open_source(path: &Path) -> anyhow::Result<File> {
+/// Opens a file to be stored, and says how long it is. What has no length beforehand is copied to a temporary file.
+fn open_source(path: &Path) -> anyhow::Result<(File, u64)> {
     if path == Path::new("-") {
         return spool(&mut io::stdin().lock());
     }
@@ -136,14 +160,14 @@ fn open_source(path: &Path) -> anyhow::Result<File> {
     if meta.is_dir() {
         bail!("it is a directory");
     }
-    if meta.is_file() { Ok(file) } else { spool(&mut file) }
+    if meta.is_file() { Ok((file, meta.len())) } else { spool(&mut file) }
 }
 
-fn spool(source: &mut dyn io::Read) -> anyhow::Result<File> {
+fn spool(source: &mut dyn io::Read) -> anyhow::Result<(File, u64)> {
     let mut file = tempfile::tempfile()?;
-    io::copy(source, &mut file)?;
+    let len = io::copy(source, &mut file)?;
     io::Seek::rewind(&mut file)?;
-    Ok(file)
+    Ok((file, len))
 }
 
 fn read_attachment(path: &Path) -> anyhow::Result<Vec<u8>> {
@@ -166,7 +190,8 @@ fn keep(partial: NamedTempFile, path: &Path) -> anyhow::Result<()> {
     {
         use std::os::unix::fs::PermissionsExt as _;
         // Made like any new file, beside the target, for the sake of the permissions that the umask gives it.
-        let probe = tempfile::Builder::new().permissions(fs::Permissions::from_mode(0o666)).tempfile_in(parent(path))?;
+        let probe =
+            tempfile::Builder::new().permissions(fs::Permissions::from_mode(0o666)).tempfile_in(parent(path))?;
         partial.as_file().set_permissions(probe.as_file().metadata()?.permissions())?;
     }
     partial.as_file().sync_all()?;

@@ -1,20 +1,22 @@
 //! `blobstore`: serves, stores, fetches and measures. `blobstore --help` tells how.
 #![forbid(unsafe_code)]
 
-// mod bench;
+mod bench;
 mod cli;
-// mod connect;
-// mod demo;
-// mod files;
-// mod serve;
+mod connect;
+mod demo;
+mod files;
+mod serve;
 mod show;
 
 use std::{
     io::{IsTerminal as _, Write as _},
     process::ExitCode,
+    time::Duration,
 };
 
 use clap::Parser as _;
+use tokio::signal;
 use tracing_subscriber::EnvFilter;
 
 use crate::cli::{Cli, Command};
@@ -27,8 +29,9 @@ fn main() -> ExitCode {
         Err(error) => return failure(&anyhow::Error::new(error).context("cannot start")),
     };
     let outcome = runtime.block_on(run(cli.command));
-    // A read from standard input cannot be interrupted, and is not worth waiting for.
-    runtime.shutdown_background();
+    // Files that were being written are removed by the threads that write them. A read from standard input may never
+    // end, and is not waited for.
+    runtime.shutdown_timeout(Duration::from_secs(2));
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => failure(&error),
@@ -36,12 +39,45 @@ fn main() -> ExitCode {
 }
 
 async fn run(command: Command) -> anyhow::Result<()> {
-    anyhow::bail!("not linked with the network parts yet: {command:?}")
+    match command {
+        // What serves ends in its own way.
+        Command::Serve(args) => serve::run(args).await,
+        Command::DemoServer(args) => serve::run_for_demo(args).await,
+        Command::Put(args) => unless_interrupted(files::put(args)).await,
+        Command::Get(args) => unless_interrupted(files::get(args)).await,
+        Command::Ls(args) => unless_interrupted(files::ls(args)).await,
+        Command::Stat(args) => unless_interrupted(files::stat(args)).await,
+        Command::Rm(args) => unless_interrupted(files::rm(args)).await,
+        Command::Bench(args) => unless_interrupted(bench::run(args)).await,
+        Command::Demo(args) => unless_interrupted(demo::run(args)).await,
+    }
 }
+
+/// Drops `work` on Ctrl-C, and with it what it has begun: temporary files, the demo's server.
+async fn unless_interrupted(work: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
+    tokio::select! {
+        outcome = work => outcome,
+        Ok(()) = signal::ctrl_c() => anyhow::bail!("interrupted"),
+    }
+}
+
 fn failure(error: &anyhow::Error) -> ExitCode {
     // Who reads standard error may have gone, which is no reason to panic.
-    let _ = writeln!(std::io::stderr(), "blobstore: {error:#}");
+    let _ = writeln!(std::io::stderr(), "blobstore: {}", in_one_line(error));
     ExitCode::FAILURE
+}
+
+/// An error and its causes, without those that an error before has told already.
+fn in_one_line(error: &anyhow::Error) -> String {
+    let mut told = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if told.is_empty() {
+            told = cause;
+        } else if !told.ends_with(&cause) {
+            told = format!("{told}: {cause}");
+        }
+    }
+    told
 }
 
 fn log_to_stderr(verbose: u8) {
@@ -57,4 +93,19 @@ fn log_to_stderr(verbose: u8) {
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
         .init();
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::anyhow;
+
+    #[test]
+    fn causes_are_told_once() {
+        let cause = || std::io::Error::other("the disk is gone");
+        let error = anyhow::Error::new(cause()).context("cannot write a: the disk is gone").context("not stored");
+        assert_eq!(super::in_one_line(&error), "not stored: cannot write a: the disk is gone");
+        let error = anyhow::Error::new(cause()).context("not stored");
+        assert_eq!(super::in_one_line(&error), "not stored: the disk is gone");
+        assert_eq!(super::in_one_line(&anyhow!("alone")), "alone");
+    }
 }

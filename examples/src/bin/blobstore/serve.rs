@@ -1,100 +1,121 @@
 //! `blobstore serve`, and the server process of `blobstore demo`.
 
-use std::{future::Future, io::Write as _, path::Path, sync::Arc};
+use std::{
+    io::{self, Write as _},
+    path::Path,
+    sync::Arc,
+};
 
 use anyhow::Context as _;
-use rpcrdma::server::{BindError, Server};
+use rpcrdma::{
+    server::Server,
+    transport::{Scheme, Url},
+};
 use rpcrdma_examples::blobstore::{
     protocol::blobstore_v1::BlobstoreV1Server,
     service::BlobService,
     store::{Store, StoreOptions},
 };
-use tokio::{io::AsyncReadExt as _, signal};
+use tokio::{io::AsyncReadExt as _, signal, task::spawn_blocking};
 
 use crate::cli::{DemoServerArgs, ServeArgs};
 
 /// `blobstore serve`
 pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
-    let server = Running::start(&args.root, StoreOptions::default().with_max_blob(args.max_blob), &args.listen).await?;
-    for url in server.urls() {
+    let server = start(&args.root, StoreOptions::default().with_max_blob(args.max_blob), &args.listen).await?;
+    // Before anybody is told that there is a server to be stopped.
+    let mut stop = StopSignals::new().context("cannot catch signals")?;
+    for url in urls(&server) {
         println!("listening on {url}");
     }
-    server.until(stop_signal()).await
+    let (handle, serving) = (server.handle(), server.serve());
+    tokio::pin!(serving);
+    tokio::select! {
+        () = &mut serving => return Ok(()),
+        () = stop.next() => handle.shutdown(),
+    }
+    tracing::info!("finishing the calls under way");
+    tokio::select! {
+        () = &mut serving => {}
+        () = stop.next() => tracing::warn!("the calls under way are cut off"),
+    }
+    Ok(())
 }
 
 /// What `blobstore demo` starts: prints its URL, and ends when its standard input does, as the pipe to the parent breaks
 /// however the parent ends.
 pub(crate) async fn run_for_demo(args: DemoServerArgs) -> anyhow::Result<()> {
-    let server = Running::start(&args.root, StoreOptions::default(), &["iwarp://127.0.0.1:0".to_owned()]).await?;
-    for url in server.urls() {
+    let server = start(&args.root, StoreOptions::default(), &["iwarp://127.0.0.1:0".to_owned()]).await?;
+    for url in urls(&server) {
         println!("{url}");
     }
-    std::io::stdout().flush()?;
+    io::stdout().flush()?;
     let parent_gone = async {
         let mut octet = [0];
         while matches!(tokio::io::stdin().read(&mut octet).await, Ok(1..)) {}
     };
-    server.until(parent_gone).await
+    let (handle, serving) = (server.handle(), server.serve());
+    tokio::pin!(serving);
+    tokio::select! {
+        () = &mut serving => {}
+        () = parent_gone => {
+            handle.shutdown();
+            serving.await;
+        }
+    }
+    Ok(())
 }
 
-struct Running {
-    server: Server,
+/// Opens the store in `root` and listens.
+async fn start(root: &Path, options: StoreOptions, listen: &[String]) -> anyhow::Result<Server> {
+    let open = {
+        let root = root.to_owned();
+        move || Store::open(&root, options)
+    };
+    let store = spawn_blocking(open).await?;
+    let store = store.with_context(|| format!("cannot open the store in {}", root.display()))?;
+    let mut builder = Server::builder().service(BlobstoreV1Server::new(BlobService::new(Arc::new(store))));
+    for url in listen {
+        builder = builder.listen(url);
+    }
+    Ok(builder.bind().await?)
 }
 
-impl Running {
-    async fn start(root: &Path, options: StoreOptions, listen: &[String]) -> anyhow::Result<Self> {
-        let open = {
-            let root = root.to_owned();
-            move || Store::open(&root, options)
-        };
-        let store = tokio::task::spawn_blocking(open).await?;
-        let store = store.with_context(|| format!("cannot open the store in {}", root.display()))?;
-        let service = BlobstoreV1Server::new(BlobService::new(Arc::new(store)));
-        let mut builder = Server::builder().service(service);
-        for url in listen {
-            builder = builder.listen(url);
-        }
-        let server = builder.bind().await.map_err(|error: BindError| anyhow::Error::new(error))?;
-        Ok(Self { server })
-    }
-
-    fn urls(&self) -> Vec<String> {
-        self.server.urls().iter().map(ToString::to_string).collect()
-    }
-
-    /// Serves until `stop`, then finishes the calls under way.
-    async fn until(self, stop: impl Future<Output = ()>) -> anyhow::Result<()> {
-        let handle = self.server.handle();
-        let serving = self.server.serve();
-        tokio::pin!(serving);
-        tokio::select! {
-            () = &mut serving => return Ok(()),
-            () = stop => handle.shutdown(),
-        }
-        tracing::info!("shutting down");
-        tokio::select! {
-            () = &mut serving => {}
-            () = stop_signal() => tracing::warn!("calls under way are cut off"),
-        }
-        Ok(())
-    }
+/// Where it listens, free ports filled in.
+fn urls(server: &Server) -> impl Iterator<Item = Url> {
+    server.local_addrs().into_iter().map(|addr| Url::new(Scheme::Iwarp, addr))
 }
 
-/// Ctrl-C, or on Unix the signal by which service managers ask a process to end.
-async fn stop_signal() {
+/// Requests to end: Ctrl-C, and on Unix the signal by which service managers ask. Caught from `new` on.
+struct StopSignals {
     #[cfg(unix)]
-    {
+    interrupt: signal::unix::Signal,
+    #[cfg(unix)]
+    terminate: signal::unix::Signal,
+    #[cfg(windows)]
+    ctrl_c: signal::windows::CtrlC,
+}
+
+impl StopSignals {
+    #[cfg(unix)]
+    fn new() -> io::Result<Self> {
         use signal::unix::{SignalKind, signal};
-        if let Ok(mut terminate) = signal(SignalKind::terminate()) {
-            tokio::select! {
-                _ = signal::ctrl_c() => {}
-                _ = terminate.recv() => {}
-            }
-            return;
-        }
+        Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
     }
-    // Where no signal can be awaited, the server runs until it is killed: the store is made for that.
-    if signal::ctrl_c().await.is_err() {
-        std::future::pending().await
+
+    #[cfg(windows)]
+    fn new() -> io::Result<Self> {
+        Ok(Self { ctrl_c: signal::windows::ctrl_c()? })
+    }
+
+    /// Waits for the next one.
+    async fn next(&mut self) {
+        #[cfg(unix)]
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+        #[cfg(windows)]
+        self.ctrl_c.recv().await;
     }
 }

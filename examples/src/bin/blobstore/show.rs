@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 
+const BAR: &str =
+    "{msg:24!} {wide_bar} {binary_bytes:>10} of {binary_total_bytes:<10} {binary_bytes_per_sec:>12} {eta:>4}";
+
 /// A progress bar of octets on standard error; on none that is a terminal, nothing is drawn.
 pub(crate) fn progress_bar(what: &str, total: u64) -> ProgressBar {
     let bar = ProgressBar::new(total).with_message(what.to_owned());
-    let style =
-        "{msg:24!} [{bar:30}] {binary_bytes:>11} of {binary_total_bytes:<11} {binary_bytes_per_sec:>13} {eta:>4}";
     // The template is a constant; a mistake in it would cost the look, not the transfer.
-    bar.set_style(ProgressStyle::with_template(style).unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar.set_style(ProgressStyle::with_template(BAR).unwrap_or_else(|_| ProgressStyle::default_bar()));
     bar
 }
 
@@ -79,6 +80,11 @@ mod tests {
         assert_eq!(days(2023, 2, 29), None);
         assert_eq!(time(1_000_000_000_123_456_789), "2001-09-09 01:46:40 UTC");
         assert_eq!(time(u64::MAX), "2554-07-21 23:34:33 UTC");
+    }
+
+    #[test]
+    fn the_progress_bar_is_drawn_as_told() {
+        assert!(ProgressStyle::with_template(BAR).is_ok());
     }
 
     #[test]

@@ -20,7 +20,7 @@ mod tests;
 
 use std::{
     collections::{BTreeMap, HashMap},
-    fs::{self, File},
+    fs::{self, File, TryLockError},
     io,
     num::NonZeroUsize,
     ops::Bound,
@@ -32,7 +32,6 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use fs4::{FileExt, TryLockError};
 use lru::LruCache;
 
 use self::{
@@ -224,7 +223,7 @@ impl Store {
         fs::create_dir_all(&uploads)?;
         sync_dir(root)?;
         let lock = File::create(root.join("lock"))?;
-        FileExt::try_lock(&lock).map_err(|error| match error {
+        lock.try_lock().map_err(|error| match error {
             TryLockError::WouldBlock => StoreError::InUse(root.to_owned()),
             TryLockError::Error(error) => StoreError::Io(error),
         })?;

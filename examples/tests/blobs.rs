@@ -1,0 +1,341 @@
+//! The service over iWARP on loopback.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::{fs, io::Write as _};
+
+use bytes::Bytes;
+use common::{Fixture, digest, name, noise, wire_name};
+use futures_util::future::join_all;
+use rpcrdma::server::{Context, Failure, Server};
+use rpcrdma_examples::blobstore::{
+    protocol::{
+        BLOB_ATTACHMENT_MAX, BLOB_LIST_MAX, BeginArgs, BeginRes, BlobStatus, CommitArgs, FetchArgs, FetchRes, GetArgs,
+        GetOk, GetRes, ListArgs, ListRes, PutArgs, StatRes, WriteArgs,
+    },
+    transfer::{Refusal, TransferError, TransferOptions},
+};
+
+/// Around the multiples of four (padding), the inline threshold, the page, and one and several ranges.
+const SIZES: [usize; 17] =
+    [0, 1, 2, 3, 4, 5, 1023, 1024, 1025, 4095, 4096, 4097, (1 << 20) - 1, 1 << 20, (1 << 20) + 1, 3 << 20, 5 << 20];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn files_of_all_sizes_come_back_as_they_went() {
+    let fixture = Fixture::start().await;
+    for (range, sizes) in [(1 << 20, &SIZES[..]), (4096, &SIZES[..13]), (777, &SIZES[..12])] {
+        let client = fixture.client(TransferOptions::default().with_range(range).with_depth(5)).await;
+        for &size in sizes {
+            let (data, blob) = (noise(size, range), name(&format!("{range}/{size}")));
+            let mut source = tempfile::tempfile().unwrap();
+            source.write_all(&data).unwrap();
+            std::io::Seek::rewind(&mut source).unwrap();
+            let attachment = Bytes::from(noise(size.min(BLOB_ATTACHMENT_MAX as usize) / 3, 1));
+            let told = std::cell::Cell::new(0);
+            let progress = |len| told.set(told.get() + len);
+            let stored = client.upload(&blob, source, size as u64, attachment.clone(), progress).await.unwrap();
+            assert_eq!((stored.size, &stored.digest, told.get()), (size as u64, &digest(&data), size as u64));
+
+            let (fetched, stat, got) = client.download(&blob, Vec::new(), |_, _| {}).await.unwrap();
+            assert!(fetched == data, "{size} octets in ranges of {range} came back changed");
+            assert_eq!((stat, got), (stored, attachment));
+        }
+        assert_eq!(client.rpc().channel().counters().exposed, 0, "no memory is exposed between calls");
+    }
+    assert_eq!(fixture.files_in("uploads"), 0);
+}
+
+#[tokio::test]
+async fn a_range_of_a_blob() {
+    let fixture = Fixture::start().await;
+    let rpc = fixture.rpc().await;
+    let data = Bytes::from(noise(10_000, 0));
+    let put = PutArgs {
+        name: wire_name(b"x"),
+        digest: digest(&data),
+        attachment: Bytes::from_static(b"must not be seen behind the data"),
+        data: data.clone(),
+    };
+    let StatRes::BlobOk(stat) = rpc.put(&put).await.unwrap() else { panic!("PUT failed") };
+    let get = |offset, count, expect| GetArgs { name: wire_name(b"x"), offset, count, expect };
+    for (offset, count) in [(0, 0), (0, 1), (1, 3), (4095, 4097), (0, 10_000), (0, 10_001), (9_999, 9), (10_000, 5)] {
+        let range = offset.min(10_000)..(offset + count).min(10_000);
+        let ok = GetOk { eof: range.end == 10_000, data: data.slice(range) };
+        let got = rpc.get(&get(offset as u64, count as u32, 0)).await.unwrap();
+        assert_eq!(got, GetRes::BlobOk(ok), "{count} at {offset}");
+    }
+    let beyond = GetRes::BlobOk(GetOk { eof: true, data: Bytes::new() });
+    assert_eq!(rpc.get(&get(u64::MAX, 100, stat.modified)).await.unwrap(), beyond);
+    assert_eq!(rpc.get(&get(0, 1, stat.modified + 1)).await.unwrap(), GetRes::Default(BlobStatus::BlobChanged));
+}
+
+#[tokio::test]
+async fn two_eligible_results_land_each_in_its_own_place() {
+    let fixture = Fixture::start().await;
+    let rpc = fixture.rpc().await;
+    let (data, attachment) = (Bytes::from(noise(70_001, 0)), Bytes::from(noise(9_999, 1)));
+    let name = wire_name(b"x");
+    let put = PutArgs { name: name.clone(), digest: digest(&data), attachment: attachment.clone(), data: data.clone() };
+    let StatRes::BlobOk(stat) = rpc.put(&put).await.unwrap() else { panic!("PUT failed") };
+    let before = rpc.channel().counters();
+    assert!(before.offered_read >= 80_000, "both eligible arguments went by RDMA Read: {before:?}");
+
+    // Room for both, for either, for neither, and for a part of each.
+    for (attachment_count, count) in [(10_000, 80_000), (0, 80_000), (10_000, 0), (0, 0), (5_003, 33_333), (1, 2)] {
+        let fetch = FetchArgs { name: name.clone(), attachment_count, count };
+        let FetchRes::BlobOk(got) = rpc.fetch(&fetch).await.unwrap() else { panic!("FETCH failed") };
+        assert_eq!(got.stat, stat);
+        assert!(got.attachment == attachment[..attachment.len().min(attachment_count as usize)]);
+        assert!(got.data == data[..data.len().min(count as usize)]);
+    }
+    let after = rpc.channel().counters();
+    assert!(after.returned_written - before.returned_written >= 80_000 + 70_000, "by RDMA Write: {after:?}");
+    assert_eq!(after.exposed, 0);
+}
+
+#[tokio::test]
+async fn names_that_no_blob_may_have_are_refused_everywhere() {
+    let fixture = Fixture::start().await;
+    let rpc = fixture.rpc().await;
+    let bad = BlobStatus::BlobBadName;
+    for octets in [&b""[..], b"..", b"../x", b"a/../../x", b"/etc/passwd", b"a//b", b"a/", b"a\0b", b"\x1b[2J", b"\xff"]
+    {
+        let name = wire_name(octets);
+        let (digest, none) = (digest(b""), Bytes::new());
+        let put = PutArgs { name: name.clone(), digest, attachment: none.clone(), data: none.clone() };
+        assert_eq!(rpc.put(&put).await.unwrap(), StatRes::Default(bad), "{octets:?}");
+        let begin = BeginArgs { name: name.clone(), size: 1, attachment: none };
+        assert_eq!(rpc.begin(&begin).await.unwrap(), BeginRes::Default(bad));
+        assert_eq!(rpc.stat(&name).await.unwrap(), StatRes::Default(bad));
+        let get = GetArgs { name: name.clone(), offset: 0, count: 9, expect: 0 };
+        assert_eq!(rpc.get(&get).await.unwrap(), GetRes::Default(bad));
+        let fetch = FetchArgs { name: name.clone(), attachment_count: 9, count: 9 };
+        assert_eq!(rpc.fetch(&fetch).await.unwrap(), FetchRes::Default(bad));
+        assert_eq!(rpc.delete(&name).await.unwrap(), bad);
+    }
+    // What the XDR itself forbids is refused before it is sent.
+    let error = rpc.stat(&wire_name(&[b'x'; 256])).await.unwrap_err().to_string();
+    assert!(error.contains("STAT") && error.contains("blob_name"), "{error}");
+    assert_eq!((fixture.files_in("blobs"), fixture.files_in("uploads")), (0, 0));
+}
+
+#[tokio::test]
+async fn an_upload_must_be_whole_and_have_its_digest() {
+    let fixture = Fixture::start().await;
+    let rpc = fixture.rpc().await;
+    let data = noise(100_000, 0);
+    let begin = BeginArgs { name: wire_name(b"x"), size: 100_000, attachment: Bytes::new() };
+    let begin = async || match rpc.begin(&begin).await.unwrap() {
+        BeginRes::BlobOk(upload) => upload,
+        BeginRes::Default(status) => panic!("BEGIN: {status:?}"),
+    };
+    let write = async |upload, range: std::ops::Range<usize>| {
+        let data = Bytes::copy_from_slice(&data[range.clone()]);
+        rpc.write(&WriteArgs { upload, offset: range.start as u64, data }).await.unwrap()
+    };
+    let commit = async |upload, data: &[u8]| rpc.commit(&CommitArgs { upload, digest: digest(data) }).await.unwrap();
+
+    let missing_a_range = begin().await;
+    assert_eq!(write(missing_a_range, 50_000..100_000).await, BlobStatus::BlobOk);
+    assert_eq!(commit(missing_a_range, &data).await, StatRes::Default(BlobStatus::BlobBadDigest));
+    assert_eq!(write(missing_a_range, 0..50_000).await, BlobStatus::BlobNoSuchUpload);
+
+    let too_long = begin().await;
+    let beyond = WriteArgs { upload: too_long, offset: 99_999, data: Bytes::from_static(b"ab") };
+    assert_eq!(rpc.write(&beyond).await.unwrap(), BlobStatus::BlobBadRange);
+    assert_eq!(rpc.abort(too_long).await.unwrap(), BlobStatus::BlobOk);
+    assert_eq!(rpc.abort(too_long).await.unwrap(), BlobStatus::BlobNoSuchUpload);
+
+    assert_eq!(rpc.stat(&wire_name(b"x")).await.unwrap(), StatRes::Default(BlobStatus::BlobNoSuchBlob));
+    assert_eq!((fixture.files_in("blobs"), fixture.files_in("uploads")), (0, 0));
+
+    let whole = begin().await;
+    let (first, second) = tokio::join!(write(whole, 30_000..100_000), write(whole, 0..30_000));
+    assert_eq!((first, second), (BlobStatus::BlobOk, BlobStatus::BlobOk));
+    assert!(matches!(commit(whole, &data).await, StatRes::BlobOk(_)));
+}
+
+#[tokio::test]
+async fn a_download_of_what_is_damaged_or_replaced_fails() {
+    let fixture = Fixture::start().await;
+    let client = fixture.client(TransferOptions::default().with_range(1000)).await;
+    let upload = async |seed| {
+        let data = noise(5000, seed);
+        let mut source = tempfile::tempfile().unwrap();
+        source.write_all(&data).unwrap();
+        std::io::Seek::rewind(&mut source).unwrap();
+        client.upload(&name("x"), source, 5000, Bytes::new(), |_| {}).await.unwrap()
+    };
+    let old = upload(0).await;
+    upload(1).await;
+    let get = GetArgs { name: wire_name(b"x"), offset: 1000, count: 1000, expect: old.modified };
+    assert_eq!(client.rpc().get(&get).await.unwrap(), GetRes::Default(BlobStatus::BlobChanged));
+
+    // A bit of the disk flips behind the store's back.
+    let blob = fs::read_dir(fixture.root.path().join("blobs")).unwrap().next().unwrap().unwrap().path();
+    let mut octets = fs::read(&blob).unwrap();
+    octets[4500] ^= 1;
+    fs::write(&blob, octets).unwrap();
+    let error = client.download(&name("x"), Vec::new(), |_, _| {}).await.unwrap_err();
+    assert!(matches!(error, TransferError::BadDigest), "{error}");
+    let error = client.download(&name("y"), Vec::new(), |_, _| {}).await.unwrap_err();
+    assert!(matches!(error, TransferError::Refused(Refusal(BlobStatus::BlobNoSuchBlob))), "{error}");
+}
+
+#[tokio::test]
+async fn a_file_that_shrinks_while_it_is_stored_is_noticed() {
+    let fixture = Fixture::start().await;
+    let client = fixture.client(TransferOptions::default().with_range(1000)).await;
+    for (is, said) in [(4500, 5000), (500, 700)] {
+        let mut source = tempfile::tempfile().unwrap();
+        source.write_all(&noise(is, 0)).unwrap();
+        std::io::Seek::rewind(&mut source).unwrap();
+        let error = client.upload(&name("x"), source, said, Bytes::new(), |_| {}).await.unwrap_err();
+        assert!(matches!(error, TransferError::SourceChanged(len) if len == said), "{error}");
+    }
+    assert_eq!((fixture.files_in("blobs"), fixture.files_in("uploads")), (0, 0));
+}
+
+/// A disk that is full after some octets.
+#[derive(Debug)]
+struct Full(usize);
+
+impl std::io::Write for Full {
+    fn write(&mut self, buf: &[u8]) -> std::io::Result<usize> {
+        self.0 = self.0.checked_sub(buf.len()).ok_or(std::io::ErrorKind::StorageFull)?;
+        Ok(buf.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn a_transfer_that_fails_half_way_leaves_the_connection_usable() {
+    let fixture = Fixture::start().await;
+    let client = fixture.client(TransferOptions::default().with_range(50_000).with_depth(8)).await;
+    let mut source = tempfile::tempfile().unwrap();
+    source.write_all(&noise(3_000_000, 0)).unwrap();
+    std::io::Seek::rewind(&mut source).unwrap();
+    client.upload(&name("x"), source, 3_000_000, Bytes::new(), |_| {}).await.unwrap();
+    for room in [0, 60_000, 1_000_000, 2_999_999] {
+        let error = client.download(&name("x"), Full(room), |_, _| {}).await.unwrap_err();
+        assert!(
+            matches!(&error, TransferError::Local(error) if error.kind() == std::io::ErrorKind::StorageFull),
+            "{error}"
+        );
+        client.rpc().null().await.unwrap();
+    }
+    client.download(&name("x"), Full(3_000_000), |_, _| {}).await.map(|_| ()).unwrap();
+    assert_eq!(client.rpc().channel().counters().exposed, 0);
+}
+
+#[tokio::test]
+async fn a_full_list_takes_a_reply_chunk_and_pages_are_complete() {
+    let fixture = Fixture::start().await;
+    let rpc = fixture.rpc().await;
+    let mut names: Vec<String> = (0..300).map(|n| format!("{n:03}-{}", "n".repeat(n % 200))).collect();
+    for name in &names {
+        let none = Bytes::new();
+        let put =
+            PutArgs { name: wire_name(name.as_bytes()), digest: digest(b""), attachment: none.clone(), data: none };
+        assert!(matches!(rpc.put(&put).await.unwrap(), StatRes::BlobOk(_)));
+    }
+    names.sort();
+    for (count, pages) in [(7, 43), (100, 3), (u32::MAX / 1000, 2)] {
+        let (mut cookie, mut seen, mut asked) = (String::new(), Vec::new(), 0);
+        loop {
+            let args = ListArgs { cookie: cookie.as_str().into(), count };
+            let ListRes::BlobOk(page) = rpc.list(&args).await.unwrap() else { panic!("LIST failed") };
+            asked += 1;
+            assert!(page.entries.len() <= (count.min(BLOB_LIST_MAX)) as usize);
+            seen.extend(page.entries.iter().map(|entry| entry.name.0.to_string()));
+            if page.end {
+                break;
+            }
+            cookie = seen.last().unwrap().clone();
+        }
+        assert_eq!((&seen, asked), (&names, pages), "{count} at a time");
+    }
+    // No result of LIST is eligible: what was written came in Reply chunks, as the pages are longer than a message.
+    let written = rpc.channel().counters().returned_written;
+    assert!(written > 300 * 60 * 2, "{written}");
+}
+
+/// As much of the protocol as a server needs that lies in its lists.
+mod liar {
+    rpcrdma::xdr! {
+        struct stat { unsigned hyper size; unsigned int attachment_len; unsigned hyper modified; opaque digest[32]; };
+        struct entry { string name<255>; stat about; };
+        struct list { entry entries<9>; bool end; };
+        union list_res switch (int status) { case 0: list page; default: void; };
+        struct list_args { string cookie<>; unsigned int count; };
+        program BLOBSTORE { version BLOBSTORE_V1 { list_res LIST(list_args) = 9; } = 1; } = 0x20100B10;
+    }
+}
+
+struct Liar;
+
+impl liar::blobstore_v1::BlobstoreV1 for Liar {
+    /// The cookie's letters are names, `.` is an escape sequence; what ends in `!` is not the last page.
+    async fn list(&self, _cx: &Context, args: liar::ListArgs) -> Result<liar::ListRes, Failure> {
+        let (letters, end) = match args.cookie.strip_suffix(b"!") {
+            Some(letters) => (letters, false),
+            None => (args.cookie.as_ref(), true),
+        };
+        let name = |&letter: &u8| if letter == b'.' { "z\x1b[2J".into() } else { Bytes::from(vec![letter]).into() };
+        let entry = |letter| liar::Entry { name: name(letter), about: liar::Stat::default() };
+        Ok(liar::ListRes::Case0(liar::List { entries: letters.iter().map(entry).collect(), end }))
+    }
+}
+
+#[tokio::test]
+async fn a_list_that_makes_no_sense_is_not_believed() {
+    let service = liar::blobstore_v1::BlobstoreV1Server::new(Liar);
+    let server = Server::builder().service(service).listen("iwarp://127.0.0.1:0").bind().await.unwrap();
+    let url = format!("iwarp://{}", server.local_addrs()[0]);
+    tokio::spawn(server.serve());
+    let client = common::client(&url, TransferOptions::default()).await;
+    for (cookie, said) in [("Zba", "\"Z\" comes after \"Zba\""), ("!", "not the last"), (".", "control characters")] {
+        let error = client.list(cookie).await.unwrap_err();
+        assert!(matches!(&error, TransferError::Protocol(what) if what.contains(said)), "{cookie}: {error}");
+    }
+    assert_eq!(client.list("").await.unwrap(), (vec![], None));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_clients_at_a_time() {
+    let fixture = Fixture::start().await;
+    let work = (0..6).map(|number: u64| {
+        let url = fixture.url.clone();
+        tokio::spawn(async move {
+            let client = common::client(&url, TransferOptions::default().with_range(10_000).with_depth(4)).await;
+            for round in 0..4 {
+                // One name of its own and one that all fight for.
+                for blob in [format!("own/{number}"), "shared".to_owned()] {
+                    let data = noise(25_000 + number as usize, number * 100 + round);
+                    let mut source = tempfile::tempfile().unwrap();
+                    source.write_all(&data).unwrap();
+                    std::io::Seek::rewind(&mut source).unwrap();
+                    let size = data.len() as u64;
+                    client.upload(&name(&blob), source, size, Bytes::new(), |_| {}).await.unwrap();
+                    match client.download(&name(&blob), Vec::new(), |_, _| {}).await {
+                        Ok((fetched, stat, _)) => {
+                            assert_eq!(digest(&fetched), stat.digest);
+                            assert!(blob == "shared" || fetched == data);
+                        }
+                        // Replaced between two ranges, and noticed.
+                        Err(TransferError::Refused(Refusal(BlobStatus::BlobChanged))) if blob == "shared" => {}
+                        Err(error) => panic!("{blob}: {error}"),
+                    }
+                }
+            }
+        })
+    });
+    for outcome in join_all(work).await {
+        outcome.unwrap();
+    }
+    assert_eq!((fixture.files_in("blobs"), fixture.files_in("uploads")), (7, 0));
+}

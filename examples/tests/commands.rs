@@ -1,0 +1,322 @@
+//! The `blobstore` command: processes, files, exit codes and what they say.
+#![cfg(unix)]
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::{
+    fs,
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    net::TcpListener,
+    path::Path,
+    process::{Child, Command, Output, Stdio},
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use common::{digest, noise, wire_name};
+use rpcrdma::server::{Server, ServerBuilder};
+use rpcrdma_examples::blobstore::protocol::{BeginArgs, BeginRes, BlobStatus, PutArgs, StatRes, WriteArgs};
+
+fn blobstore() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_blobstore"));
+    command.env_remove("RUST_LOG").stdin(Stdio::null());
+    command
+}
+
+/// Runs a command that ends by itself.
+fn run(args: &[&str]) -> Output {
+    blobstore().args(args).output().unwrap()
+}
+
+/// What it printed; it must have succeeded.
+fn printed(args: &[&str]) -> String {
+    let output = run(args);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{args:?}: {errors}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// What it complained about; it must have failed, and not by a panic.
+fn complaint(args: &[&str]) -> String {
+    let output = run(args);
+    assert_eq!(output.status.code(), Some(1), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stderr).unwrap()
+}
+
+/// `blobstore serve`, killed when dropped.
+struct Serve {
+    child: Child,
+    url: String,
+}
+
+impl Serve {
+    fn start(root: &Path) -> Self {
+        Self::start_with(root, &[])
+    }
+
+    fn start_with(root: &Path, options: &[&str]) -> Self {
+        let mut child = blobstore()
+            .args(["serve", "--listen", "iwarp://127.0.0.1:0", "--root"])
+            .arg(root)
+            .args(options)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let url = line.trim().strip_prefix("listening on ").expect(&line).to_owned();
+        Self { child, url }
+    }
+}
+
+fn signal(child: &Child, signal: &str) {
+    assert!(Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap().success());
+}
+
+/// Waits for a process to end, but not for ever.
+fn exit_code(child: &mut Child) -> Option<i32> {
+    let mut status = None;
+    wait_until("the process ends", || {
+        status = child.try_wait().unwrap();
+        status.is_some()
+    });
+    status.and_then(|status| status.code())
+}
+
+fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < Duration::from_secs(20), "it takes too long until {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+impl Drop for Serve {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn put_get_ls_stat_rm() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let serve = Serve::start(&dir.path().join("store"));
+    let url = serve.url.as_str();
+    let data = noise(3_000_001, 0);
+    fs::write(path("in"), &data).unwrap();
+    fs::write(path("note"), b"a note").unwrap();
+
+    let hex = blake3::hash(&data).to_hex().to_string();
+    assert_eq!(printed(&["put", url, "a/big", &path("in"), "--attach", &path("note")]), format!("{hex}  a/big\n"));
+    printed(&["put", url, "a", &path("note")]);
+    printed(&["put", url, "b", &path("note")]);
+    assert_eq!(printed(&["ls", url]), "a\na/big\nb\n");
+    assert_eq!(printed(&["ls", url, "a"]), "a\na/big\n");
+    assert_eq!(printed(&["ls", url, "a/"]), "a/big\n");
+    assert!(printed(&["ls", "-l", url]).lines().nth(1).unwrap().contains("3000001"));
+    let stat = printed(&["stat", url, "a/big"]);
+    assert!(stat.contains("3000001 (2.86 MiB)") && stat.contains(&hex), "{stat}");
+
+    printed(&["get", url, "a/big", &path("out"), "--attachment", &path("note2"), "--range", "100KiB", "--depth", "3"]);
+    assert!(fs::read(path("out")).unwrap() == data);
+    assert_eq!(fs::read(path("note2")).unwrap(), b"a note");
+    assert!(run(&["get", url, "a/big", "-"]).stdout == data);
+
+    let mut piped = blobstore();
+    piped.args(["put", url, "piped", "-"]).stdin(Stdio::piped()).stdout(Stdio::null());
+    let mut piped = piped.spawn().unwrap();
+    piped.stdin.take().unwrap().write_all(b"from a pipe").unwrap();
+    assert!(piped.wait().unwrap().success());
+    assert_eq!(printed(&["get", url, "piped", "-"]), "from a pipe");
+
+    printed(&["rm", url, "a/big"]);
+    assert!(complaint(&["rm", url, "a/big"]).contains("no such blob"));
+    let before = fs::read_dir(dir.path()).unwrap().count();
+    assert!(complaint(&["get", url, "a/big", &path("out2")]).contains("a/big not fetched: no such blob"));
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), before, "no partial file is left");
+    assert!(complaint(&["put", url, "x", &path("missing")]).contains("cannot read"));
+    assert!(complaint(&["put", url, "x", dir.path().to_str().unwrap()]).contains("it is a directory"));
+}
+
+#[test]
+fn a_server_killed_in_the_middle_of_an_upload_leaves_no_part_of_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let serve = Serve::start(dir.path());
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let old = Bytes::from_static(b"what was there before");
+    runtime.block_on(async {
+        let rpc = common::rpc(&serve.url).await;
+        let (name, none) = (wire_name(b"x"), Bytes::new());
+        let put = PutArgs { name: name.clone(), digest: digest(&old), attachment: none.clone(), data: old.clone() };
+        assert!(matches!(rpc.put(&put).await.unwrap(), StatRes::BlobOk(_)));
+        for name in [name, wire_name(b"new")] {
+            let begin = BeginArgs { name, size: 2 << 20, attachment: none.clone() };
+            let BeginRes::BlobOk(upload) = rpc.begin(&begin).await.unwrap() else { panic!("BEGIN failed") };
+            let write = WriteArgs { upload, offset: 0, data: noise(1 << 20, 0).into() };
+            assert_eq!(rpc.write(&write).await.unwrap(), BlobStatus::BlobOk);
+        }
+    });
+    assert_eq!(fs::read_dir(dir.path().join("uploads")).unwrap().count(), 2);
+    signal(&serve.child, "-KILL");
+    drop(serve);
+
+    let serve = Serve::start(dir.path());
+    assert_eq!(fs::read_dir(dir.path().join("uploads")).unwrap().count(), 0);
+    assert_eq!(printed(&["ls", &serve.url]), "x\n");
+    assert!(run(&["get", &serve.url, "x", "-"]).stdout == old);
+}
+
+#[test]
+fn a_server_asked_to_end_does_so_in_order() {
+    for name in ["-INT", "-TERM"] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut serve = Serve::start(dir.path());
+        signal(&serve.child, name);
+        assert_eq!(exit_code(&mut serve.child), Some(0), "{name}");
+    }
+}
+
+#[test]
+fn an_interrupted_client_leaves_nothing_behind() {
+    let dir = tempfile::tempdir().unwrap();
+    let serve = Serve::start(&dir.path().join("store"));
+    let (source, target) = (dir.path().join("in"), dir.path().join("target"));
+    fs::write(&source, noise(16 << 20, 0)).unwrap();
+    fs::create_dir(&target).unwrap();
+    printed(&["put", &serve.url, "x", source.to_str().unwrap()]);
+
+    // In ranges this short it takes a while.
+    let mut get = blobstore();
+    get.args(["get", &serve.url, "x", "--range", "256", "--depth", "1"]).arg(target.join("out")).stderr(Stdio::null());
+    let mut get = get.spawn().unwrap();
+    wait_until("the download begins", || fs::read_dir(&target).unwrap().count() == 1);
+    signal(&get, "-INT");
+    assert_eq!(exit_code(&mut get), Some(1));
+    assert_eq!(fs::read_dir(&target).unwrap().count(), 0);
+
+    // Standard input that does not end.
+    let mut put = blobstore();
+    put.args(["put", &serve.url, "y", "-"]).stdin(Stdio::piped()).stderr(Stdio::null());
+    let mut put = put.spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    signal(&put, "-INT");
+    // Where the signal came before it was awaited, the process died of it.
+    assert!(matches!(exit_code(&mut put), Some(1) | None));
+    assert_eq!(printed(&["ls", &serve.url]), "x\n");
+}
+
+#[test]
+fn two_servers_do_not_share_a_store() {
+    let dir = tempfile::tempdir().unwrap();
+    let _serve = Serve::start(dir.path());
+    let root = dir.path().to_str().unwrap();
+    assert!(complaint(&["serve", "--root", root, "--listen", "iwarp://127.0.0.1:0"]).contains("in use by another"));
+}
+
+#[test]
+fn mistakes_are_explained() {
+    // A port that was free a moment ago.
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let said = complaint(&["ls", &format!("iwarp://{free}")]);
+    assert!(said.contains("no server at iwarp://127.0.0.1:") && said.contains("blobstore serve"), "{said}");
+
+    // Something else answers: it sends its own greeting whatever it is told.
+    let other = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("iwarp://{}", other.local_addr().unwrap());
+    let answering = std::thread::spawn(move || {
+        let (mut socket, _) = other.accept().unwrap();
+        socket.write_all(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n<html>no</html>").unwrap();
+        let _ = socket.read(&mut [0; 64]);
+    });
+    let said = complaint(&["ls", &url]);
+    assert!(said.contains("something else answers"), "{said}");
+    answering.join().unwrap();
+
+    // An RPC server answers, but not one of blobs, or one of another version.
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let url = runtime.block_on(serve_in_process(Server::builder().service(other::other_v1::OtherV1Server::new(Other))));
+    let said = complaint(&["ls", &url]);
+    assert!(said.contains("it does not serve blobs"), "{said}");
+    let newer = newer::blobstore_v2::BlobstoreV2Server::new(Other);
+    let url = runtime.block_on(serve_in_process(Server::builder().service(newer)));
+    let said = complaint(&["ls", &url]);
+    assert!(said.contains("another version of the blobstore protocol (2 to 2, this is 1)"), "{said}");
+
+    let said = complaint(&["ls", "http://localhost:80"]);
+    assert!(said.contains("http") && said.contains("iwarp"), "{said}");
+    let usage = run(&["rm", "iwarp://127.0.0.1:1", "../x"]);
+    assert_eq!(usage.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&usage.stderr).contains("no part of a blob's name"));
+}
+
+mod other {
+    rpcrdma::xdr! {
+        program OTHER { version OTHER_V1 { void NULL(void) = 0; } = 1; } = 0x20000001;
+    }
+}
+
+mod newer {
+    rpcrdma::xdr! {
+        program BLOBSTORE { version BLOBSTORE_V2 { void NULL(void) = 0; } = 2; } = 0x20100B10;
+    }
+}
+
+struct Other;
+impl other::other_v1::OtherV1 for Other {}
+impl newer::blobstore_v2::BlobstoreV2 for Other {}
+
+/// Serves on a free port until the runtime ends.
+async fn serve_in_process(builder: ServerBuilder) -> String {
+    let server = builder.listen("iwarp://127.0.0.1:0").bind().await.unwrap();
+    let url = format!("iwarp://{}", server.local_addrs()[0]);
+    tokio::spawn(server.serve());
+    url
+}
+
+#[test]
+fn a_blob_that_is_too_large_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("in");
+    fs::write(&file, noise(5000, 0)).unwrap();
+    let serve = Serve::start_with(&dir.path().join("store"), &["--max-blob", "4KiB"]);
+    for range in ["1KiB", "1MiB"] {
+        let said = complaint(&["put", &serve.url, "x", file.to_str().unwrap(), "--range", range]);
+        assert!(said.contains("x not stored: larger than the server takes"), "{said}");
+    }
+    assert_eq!(printed(&["ls", &serve.url]), "");
+}
+
+#[test]
+fn a_benchmark_reports_every_measurement() {
+    let dir = tempfile::tempdir().unwrap();
+    let serve = Serve::start(dir.path());
+    let json = printed(&["bench", &serve.url, "--seconds", "0.05", "--size", "64KiB", "--depth", "4", "--json"]);
+    let report: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let measured: Vec<_> =
+        report["measurements"].as_array().unwrap().iter().map(|m| m["name"].as_str().unwrap()).collect();
+    assert_eq!(measured, ["null", "null", "get", "get", "write", "write"]);
+    for m in report["measurements"].as_array().unwrap() {
+        assert!(m["calls"].as_u64().unwrap() > 0, "{m}");
+        let latency = |key: &str| m["latency_us"][key].as_f64().unwrap();
+        assert!(latency("min") > 1.0 && latency("min") <= latency("p50") && latency("p50") <= latency("max"), "{m}");
+        // Little's law: what is under way is the rate times the mean, which is not far above the highest latency.
+        let busy = m["calls_per_second"].as_f64().unwrap() * latency("max") / 1e6;
+        assert!(busy >= 0.5 * m["depth"].as_f64().unwrap(), "{m}");
+    }
+    assert_eq!(printed(&["ls", &serve.url]), "", "it cleans up");
+    assert_eq!(fs::read_dir(dir.path().join("uploads")).unwrap().count(), 0);
+}
+
+#[test]
+fn the_demo_runs_and_cleans_up() {
+    let temp = tempfile::tempdir().unwrap();
+    let output = blobstore().args(["demo", "--size", "5MiB"]).env("TMPDIR", temp.path()).output().unwrap();
+    let (out, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{out}{errors}");
+    assert!(out.contains("a file made for the demo") && out.contains("5242880"), "{out}");
+    assert!(out.contains("RDMA Read") && out.contains("RDMA Write"), "{out}");
+    assert_eq!(fs::read_dir(temp.path()).unwrap().count(), 0, "nothing is left behind");
+}

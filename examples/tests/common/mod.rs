@@ -1,0 +1,84 @@
+//! A server in this process, on a port of its own, and clients of it.
+#![allow(dead_code, reason = "each test binary uses its part")]
+
+use std::{sync::Arc, time::Duration};
+
+use rpcrdma::{
+    client::Channel,
+    server::{Server, ServerHandle},
+};
+use rpcrdma_examples::blobstore::{
+    Name,
+    protocol::{
+        BlobDigest, BlobName,
+        blobstore_v1::{BlobstoreV1Client, BlobstoreV1Server},
+    },
+    service::BlobService,
+    store::{Store, StoreOptions},
+    transfer::{BlobClient, TransferOptions},
+};
+use tempfile::TempDir;
+
+/// A server with a store of its own. It ends with the test's runtime.
+pub(crate) struct Fixture {
+    pub(crate) root: TempDir,
+    pub(crate) url: String,
+    pub(crate) handle: ServerHandle,
+}
+
+impl Fixture {
+    pub(crate) async fn start() -> Self {
+        let root = tempfile::tempdir().unwrap();
+        let store = Store::open(root.path(), StoreOptions::default()).unwrap();
+        let service = BlobstoreV1Server::new(BlobService::new(Arc::new(store)));
+        let server = Server::builder().service(service).listen("iwarp://127.0.0.1:0").bind().await.unwrap();
+        let url = format!("iwarp://{}", server.local_addrs()[0]);
+        let handle = server.handle();
+        tokio::spawn(server.serve());
+        Self { root, url, handle }
+    }
+
+    pub(crate) async fn rpc(&self) -> BlobstoreV1Client {
+        rpc(&self.url).await
+    }
+
+    pub(crate) async fn client(&self, options: TransferOptions) -> BlobClient {
+        client(&self.url, options).await
+    }
+
+    /// Files in a directory of the store.
+    pub(crate) fn files_in(&self, dir: &str) -> usize {
+        std::fs::read_dir(self.root.path().join(dir)).unwrap().count()
+    }
+}
+
+pub(crate) async fn rpc(url: &str) -> BlobstoreV1Client {
+    let channel = Channel::builder().call_timeout(Duration::from_secs(30)).connect(url).await.unwrap();
+    BlobstoreV1Client::new(channel)
+}
+
+pub(crate) async fn client(url: &str, options: TransferOptions) -> BlobClient {
+    let rpc = rpc(url).await;
+    let pool = rpc.channel().pool().clone();
+    BlobClient::new(rpc, pool, options)
+}
+
+pub(crate) fn name(text: &str) -> Name {
+    text.parse().unwrap()
+}
+
+/// A name as it is sent, whether or not a blob may have it.
+pub(crate) fn wire_name(octets: &[u8]) -> BlobName {
+    BlobName(bytes::Bytes::copy_from_slice(octets).into())
+}
+
+pub(crate) fn digest(data: &[u8]) -> BlobDigest {
+    BlobDigest(*blake3::hash(data).as_bytes())
+}
+
+/// Octets that differ from place to place and from seed to seed.
+pub(crate) fn noise(len: usize, seed: u64) -> Vec<u8> {
+    let mut noise = vec![0; len];
+    blake3::Hasher::new().update(&seed.to_be_bytes()).finalize_xof().fill(&mut noise);
+    noise
+}
