@@ -52,9 +52,9 @@ impl BlobService {
 
 impl BlobstoreV1 for BlobService {
     async fn stat(&self, _cx: &Context, name: BlobName) -> Result<StatRes, Failure> {
-        // The store answers this from memory.
-        let outcome = parse(&name).and_then(|name| Ok(self.store.stat(&name)?));
-        Ok(stat_res(outcome.map_err(|refusal| refusal.0)))
+        // Answered from memory, but under a lock that others hold while they wait for the disk.
+        let work = move |store: &Store| Ok(store.stat(&parse(&name)?)?);
+        Ok(stat_res(self.blocking(work).await?))
     }
 
     async fn put(&self, _cx: &Context, args: PutArgs) -> Result<StatRes, Failure> {
@@ -113,10 +113,13 @@ impl BlobstoreV1 for BlobService {
     }
 
     async fn list(&self, _cx: &Context, args: ListArgs) -> Result<ListRes, Failure> {
-        let Ok(after) = args.cookie.to_str() else { return Ok(ListRes::Default(BlobStatus::BlobBadName)) };
-        let page = self.store.list(after, args.count.min(BLOB_LIST_MAX) as usize);
-        let entry = |(name, stat): &(Name, Stat)| ListEntry { name: wire_name(name), stat: wire_stat(stat) };
-        Ok(ListRes::BlobOk(ListOk { entries: page.entries.iter().map(entry).collect(), end: page.end }))
+        let work = move |store: &Store| {
+            let after = args.cookie.to_str().map_err(|_| Refusal(BlobStatus::BlobBadName))?;
+            let page = store.list(after, args.count.min(BLOB_LIST_MAX) as usize);
+            let entry = |(name, stat): &(Name, Stat)| ListEntry { name: wire_name(name), stat: wire_stat(stat) };
+            Ok(ListOk { entries: page.entries.iter().map(entry).collect(), end: page.end })
+        };
+        Ok(self.blocking(work).await?.map_or_else(ListRes::Default, ListRes::BlobOk))
     }
 
     async fn delete(&self, _cx: &Context, name: BlobName) -> Result<BlobStatus, Failure> {
