@@ -77,7 +77,7 @@ fn stubs() {
     assert_eq!(inline::blobstore_v1::Get::reply_bounds(&get), bounds);
     let get = derived::GetArgs { name: "n".into(), offset: 1, count: 1000 };
     assert_eq!(front_doors::service::blobstore::Get::reply_bounds(&get), bounds);
-    assert!(included::blobstore_v1::Get::IDEMPOTENT && front_doors::service::blobstore::Get::IDEMPOTENT);
+    const { assert!(included::blobstore_v1::Get::IDEMPOTENT && front_doors::service::blobstore::Get::IDEMPOTENT) };
     assert_eq!(included::blobstore_v1::PROGRAM, front_doors::service::blobstore::PROGRAM);
     assert_eq!(included::blobstore_v1::PORT, front_doors::service::blobstore::PORT);
     assert_eq!(included::blobstore_v1::Get::NAME, "BLOBSTORE_V1.GET");

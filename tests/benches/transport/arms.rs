@@ -35,7 +35,7 @@ const DEPTH: usize = 8;
 
 /// Where the servers listen.
 #[derive(Clone, Debug)]
-pub struct Addresses {
+pub(crate) struct Addresses {
     echo: SocketAddr,
     bulk: SocketAddr,
     rpc: String,
@@ -56,7 +56,7 @@ impl BenchV1 for Service {
 }
 
 /// Runs the servers of both arms on this thread, for as long as the process lives.
-pub async fn serve(addresses: mpsc::Sender<Addresses>) {
+pub(crate) async fn serve(addresses: mpsc::Sender<Addresses>) {
     let echo = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let bulk = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let server = Server::builder()
@@ -79,7 +79,7 @@ fn quantile(samples: &mut [u64], q: f64) -> f64 {
 }
 
 /// Runs `rounds` rounds, arms taking turns.
-pub async fn run(addresses: Addresses, rounds: usize, quick: bool) -> Vec<Figure> {
+pub(crate) async fn run(addresses: Addresses, rounds: usize, quick: bool) -> Vec<Figure> {
     let mut echo = bare::Client::connect(addresses.echo).await.expect("connects");
     let mut bulk = bare::Client::connect(addresses.bulk).await.expect("connects");
     let channel = Channel::builder().credits(128).connect(&addresses.rpc).await.expect("connects");
@@ -99,7 +99,7 @@ pub async fn run(addresses: Addresses, rounds: usize, quick: bool) -> Vec<Figure
 
     for round in 0..=rounds {
         let warm_up = round == 0;
-        let mut keep = |figure: &mut Figure, bare: f64, ours: f64| {
+        let keep = |figure: &mut Figure, bare: f64, ours: f64| {
             if !warm_up {
                 figure.bare.push(bare);
                 figure.ours.push(ours);

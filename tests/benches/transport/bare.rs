@@ -8,10 +8,10 @@ use tokio::{
 };
 
 /// Octets of a small message: what a null call and its reply take on the wire, about.
-pub const SMALL: usize = 96;
+pub(crate) const SMALL: usize = 96;
 
 /// Sends back whatever comes, as it comes.
-pub async fn echo_server(listener: TcpListener) {
+pub(crate) async fn echo_server(listener: TcpListener) {
     while let Ok((stream, _)) = listener.accept().await {
         tokio::spawn(async move {
             let _ = echo(stream).await;
@@ -32,7 +32,7 @@ async fn echo(mut stream: TcpStream) -> io::Result<()> {
 }
 
 /// For each 8-octet request `(direction, len)`: sends `len` octets (0) or takes them and answers with one octet (1).
-pub async fn bulk_server(listener: TcpListener) {
+pub(crate) async fn bulk_server(listener: TcpListener) {
     while let Ok((stream, _)) = listener.accept().await {
         tokio::spawn(async move {
             let _ = bulk(stream).await;
@@ -56,21 +56,21 @@ async fn bulk(mut stream: TcpStream) -> io::Result<()> {
 }
 
 /// A client of both.
-pub struct Client {
+pub(crate) struct Client {
     stream: TcpStream,
     buf: Vec<u8>,
 }
 
 impl Client {
     /// Connects.
-    pub async fn connect(addr: SocketAddr) -> io::Result<Self> {
+    pub(crate) async fn connect(addr: SocketAddr) -> io::Result<Self> {
         let stream = TcpStream::connect(addr).await?;
         stream.set_nodelay(true)?;
         Ok(Self { stream, buf: vec![0x5a; 1 << 20] })
     }
 
     /// `n` small echoes, one after the other: the time of each in nanoseconds.
-    pub async fn ping(&mut self, n: usize, samples: &mut Vec<u64>) -> io::Result<()> {
+    pub(crate) async fn ping(&mut self, n: usize, samples: &mut Vec<u64>) -> io::Result<()> {
         for _ in 0..n {
             let start = Instant::now();
             self.stream.write_all(&self.buf[..SMALL]).await?;
@@ -81,7 +81,7 @@ impl Client {
     }
 
     /// `n` small echoes, `depth` in flight: one write each, replies taken as they come.
-    pub async fn pipeline(&mut self, n: usize, depth: usize) -> io::Result<()> {
+    pub(crate) async fn pipeline(&mut self, n: usize, depth: usize) -> io::Result<()> {
         let (mut reader, mut writer) = self.stream.split();
         let (mut sent, mut received) = (0, 0);
         let out = vec![0x5a; SMALL * depth];
@@ -98,7 +98,7 @@ impl Client {
     }
 
     /// Moves `n` blocks of `len` octets here (`put == false`) or there, `depth` requested ahead.
-    pub async fn bulk(&mut self, put: bool, n: usize, len: usize, depth: usize) -> io::Result<()> {
+    pub(crate) async fn bulk(&mut self, put: bool, n: usize, len: usize, depth: usize) -> io::Result<()> {
         let mut request = [0; 8];
         request[..4].copy_from_slice(&u32::from(put).to_be_bytes());
         request[4..].copy_from_slice(&(len as u32).to_be_bytes());

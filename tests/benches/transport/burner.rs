@@ -3,7 +3,7 @@
 use std::process::{Child, Command, Stdio};
 
 /// Ends them when the benchmark does.
-pub struct Burners(Vec<Child>);
+pub(crate) struct Burners(Vec<Child>);
 
 impl Drop for Burners {
     fn drop(&mut self) {
@@ -15,7 +15,7 @@ impl Drop for Burners {
 }
 
 /// Starts one for each core, under the idle scheduling class where `chrt` is there, else at the lowest priority.
-pub fn start() -> Burners {
+pub(crate) fn start() -> Burners {
     let Ok(exe) = std::env::current_exe() else { return Burners(Vec::new()) };
     let count = std::thread::available_parallelism().map_or(2, usize::from).min(2);
     let spawn = |launcher: &[&str]| {
@@ -27,7 +27,7 @@ pub fn start() -> Burners {
 }
 
 /// Spins until the parent is gone (its end of the pipe closes) or ten minutes have passed.
-pub fn burn() -> ! {
+pub(crate) fn burn() -> ! {
     std::thread::spawn(|| {
         let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
         std::process::exit(0);

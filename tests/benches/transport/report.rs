@@ -2,17 +2,17 @@
 
 /// The samples of one figure: one value a round for each arm.
 #[derive(Default)]
-pub struct Figure {
+pub(crate) struct Figure {
     /// What is measured.
-    pub name: &'static str,
+    pub(crate) name: &'static str,
     /// Unit of the values.
-    pub unit: &'static str,
+    pub(crate) unit: &'static str,
     /// What the project aims at for the ratio, as text.
-    pub aim: &'static str,
+    pub(crate) aim: &'static str,
     /// The bare arm.
-    pub bare: Vec<f64>,
+    pub(crate) bare: Vec<f64>,
     /// Ours.
-    pub ours: Vec<f64>,
+    pub(crate) ours: Vec<f64>,
 }
 
 fn median(values: &[f64]) -> f64 {
@@ -27,13 +27,13 @@ fn range(values: &[f64]) -> (f64, f64) {
 
 impl Figure {
     /// Ours over bare, the median of the rounds' ratios: what happens to a round happens to both arms.
-    pub fn ratio(&self) -> f64 {
+    pub(crate) fn ratio(&self) -> f64 {
         median(&self.ours.iter().zip(&self.bare).map(|(ours, bare)| ours / bare).collect::<Vec<_>>())
     }
 }
 
 /// A table for people.
-pub fn table(figures: &[Figure]) {
+pub(crate) fn table(figures: &[Figure]) {
     println!("{:<38} {:>26} {:>26} {:>7}  aim", "", "bare TCP", "rpcrdma", "ratio");
     for figure in figures {
         let cell = |values: &[f64]| {
@@ -52,7 +52,7 @@ pub fn table(figures: &[Figure]) {
 }
 
 /// One JSON array.
-pub fn json(figures: &[Figure]) -> String {
+pub(crate) fn json(figures: &[Figure]) -> String {
     let rows: Vec<String> = figures
         .iter()
         .map(|figure| {
