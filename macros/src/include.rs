@@ -1,14 +1,13 @@
 //! `include_xdr!`
 
 use proc_macro::TokenStream;
-use rpcrdma_xdrgen::Compiler;
 use syn::{
     LitStr, Token,
     parse::{Parse, ParseStream},
     parse_macro_input,
 };
 
-use crate::{options::Options, output};
+use crate::{options::Options, output::Inputs};
 
 struct Input {
     file: LitStr,
@@ -31,12 +30,12 @@ impl Parse for Input {
 
 pub(crate) fn expand(input: TokenStream) -> TokenStream {
     let Input { file, options } = parse_macro_input!(input as Input);
-    let mut compiler = Compiler::new().file(output::resolve(&file.value()));
-    for ulb in &options.ulb {
-        compiler = compiler.ulb(output::resolve(&ulb.value()));
+    let mut inputs = Inputs::default();
+    if let Err(error) = inputs.file(&file).and_then(|()| inputs.ulb(&options.ulb)) {
+        return error.into_compile_error().into();
     }
-    match compiler.compile() {
-        Ok(compiled) => output::expand(&compiled, &options),
+    match inputs.compiler.compile() {
+        Ok(compiled) => inputs.expand(&compiled, &options),
         // The places are in another file: rustc can only be pointed to its name, and shown the rest.
         Err(diagnostics) => syn::Error::new(file.span(), format!("in XDR\n{diagnostics}")).into_compile_error(),
     }

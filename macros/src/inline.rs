@@ -12,11 +12,13 @@ use syn::{
     parse::{Parse, ParseStream, Parser},
 };
 
-use crate::{options::Options, output};
+use crate::{options::Options, output::Inputs};
 
 /// XDR text made of tokens.
 struct Text {
     text: String,
+    /// The invocation as it was written, where that can be seen: it has the comments, which are no tokens.
+    source: Option<Source>,
     /// Each token's place in the text, in order.
     tokens: Vec<(Range<usize>, Span)>,
     /// Where the text was last written to, in the source.
@@ -32,12 +34,12 @@ pub(crate) fn expand(input: TokenStream) -> TokenStream {
     };
     let mut text = Text::new();
     text.push_all(body);
-    let mut compiler = Compiler::new().source("xdr!", text.text.as_str());
-    for ulb in &options.ulb {
-        compiler = compiler.ulb(output::resolve(&ulb.value()));
+    let mut inputs = Inputs::of(Compiler::new().source("xdr!", text.text.as_str()));
+    if let Err(error) = inputs.ulb(&options.ulb) {
+        return error.into_compile_error().into();
     }
-    match compiler.compile() {
-        Ok(compiled) => output::expand(&compiled, &options).into(),
+    match inputs.compiler.compile() {
+        Ok(compiled) => inputs.expand(&compiled, &options).into(),
         Err(diagnostics) => text.errors(&diagnostics),
     }
 }
@@ -80,7 +82,7 @@ impl Options {
 
 impl Text {
     fn new() -> Self {
-        Self { text: String::new(), tokens: Vec::new(), line: 0, column: 0 }
+        Self { text: String::new(), source: Source::of(Span::call_site()), tokens: Vec::new(), line: 0, column: 0 }
     }
 
     fn push_all(&mut self, tokens: TokenStream) {
@@ -123,7 +125,10 @@ impl Text {
     fn push(&mut self, token: &str, span: Span) {
         let start = span.start();
         let (line, column) = (start.line(), start.column());
-        if self.line != 0 && line > self.line {
+        let gap = self.source.as_ref().and_then(|source| source.comments((self.line, self.column), (line, column)));
+        if let Some(gap) = gap {
+            self.text.push_str(&gap);
+        } else if self.line != 0 && line > self.line {
             // Empty lines are kept up to a few, so that messages show what was written.
             let lines = (line - self.line).min(8);
             self.text.extend(std::iter::repeat_n('\n', lines));
@@ -155,7 +160,7 @@ impl Text {
             let mut span = Span::call_site();
             if let Some(primary) = &diagnostic.primary {
                 span = self.span_at(primary.span.range.start);
-                if !primary.text.is_empty() && primary.text != diagnostic.message {
+                if !primary.text.is_empty() && !diagnostic.message.starts_with(&primary.text) {
                     message.push_str(&format!(": {}", primary.text));
                 }
             }
@@ -168,6 +173,42 @@ impl Text {
             errors.extend(syn::Error::new(span.into(), message).into_compile_error());
         }
         errors.into()
+    }
+}
+
+/// The text of an invocation, by its lines.
+struct Source {
+    lines: Vec<String>,
+    /// Where it begins.
+    line: usize,
+    column: usize,
+}
+
+impl Source {
+    fn of(span: Span) -> Option<Self> {
+        let start = span.start();
+        let lines = span.source_text()?.split('\n').map(str::to_owned).collect();
+        Some(Self { lines, line: start.line(), column: start.column() })
+    }
+
+    /// What is between two places, lines and columns from 1, if there are comments in it.
+    fn comments(&self, from: (usize, usize), to: (usize, usize)) -> Option<String> {
+        if from.0 < self.line || to < from {
+            return None;
+        }
+        let mut between = String::new();
+        for line in from.0..=to.0 {
+            let text = self.lines.get(line - self.line)?;
+            let first = if line == self.line { self.column } else { 1 };
+            let begin = if line == from.0 { from.1.checked_sub(first)? } else { 0 };
+            let end = if line == to.0 { to.1.checked_sub(first)? } else { usize::MAX };
+            between.extend(text.chars().take(end).skip(begin));
+            if line != to.0 {
+                between.push('\n');
+            }
+        }
+        // Anything else is a token whose place says nothing.
+        between.trim_start().starts_with('/').then_some(between)
     }
 }
 

@@ -1,41 +1,83 @@
 //! What both macros do with the compiler's answer.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use proc_macro2::{Span, TokenStream};
 use quote::quote;
-use rpcrdma_xdrgen::{Compiled, emit::emit_tokens};
+use rpcrdma_xdrgen::{Compiled, Compiler, emit::emit_tokens};
+use syn::LitStr;
 
 use crate::options::Options;
 
-/// The generated code, and what makes the build watch the files it came from.
-pub(crate) fn expand(compiled: &Compiled, options: &Options) -> TokenStream {
-    let code = emit_tokens(&compiled.spec, &options.emit());
-    let watched = compiled.files.iter().filter_map(|path| {
-        let path = path.canonicalize().ok()?;
-        let path = path.to_str()?.to_owned();
-        Some(quote!(
-            const _: &[u8] = ::core::include_bytes!(#path);
-        ))
-    });
-    // A protocol has parts that one side does not use, and goes where its names need not be reachable.
-    match syn::parse2::<syn::File>(code) {
-        Ok(file) => {
-            let items = file.items;
-            quote!(#(#[allow(dead_code, unreachable_pub)] #items)* #(#watched)*)
-        }
-        Err(error) => {
-            let message = format!("the generated code is not Rust, which is a fault of rpcrdma-xdrgen: {error}");
-            syn::Error::new(Span::call_site(), message).into_compile_error()
-        }
-    }
+/// A compiler, and the files that it was given.
+#[derive(Default)]
+pub(crate) struct Inputs {
+    pub(crate) compiler: Compiler,
+    files: Vec<PathBuf>,
 }
 
-/// `path`, which is relative to the folder of the crate's manifest.
-pub(crate) fn resolve(path: &str) -> PathBuf {
-    let path = Path::new(path);
-    match std::env::var_os("CARGO_MANIFEST_DIR") {
-        Some(dir) => Path::new(&dir).join(path),
-        None => path.to_owned(),
+impl Inputs {
+    /// With what `compiler` was given already.
+    pub(crate) fn of(compiler: Compiler) -> Self {
+        Self { compiler, files: Vec::new() }
+    }
+
+    /// Adds a specification.
+    pub(crate) fn file(&mut self, path: &LitStr) -> syn::Result<()> {
+        let text = self.read(path)?;
+        self.compiler = std::mem::take(&mut self.compiler).source(path.value(), text);
+        Ok(())
+    }
+
+    /// Adds upper-layer bindings.
+    pub(crate) fn ulb(&mut self, paths: &[LitStr]) -> syn::Result<()> {
+        for path in paths {
+            let text = self.read(path)?;
+            self.compiler = std::mem::take(&mut self.compiler).ulb_source(path.value(), text);
+        }
+        Ok(())
+    }
+
+    /// Reads a file whose path is relative to the folder of the crate's manifest. Messages name it as it was written.
+    fn read(&mut self, path: &LitStr) -> syn::Result<String> {
+        let dir = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from).unwrap_or_default();
+        let file = dir.join(path.value());
+        match std::fs::read(&file) {
+            Ok(octets) => {
+                self.files.push(file);
+                // Old specifications have comments in other encodings.
+                Ok(String::from_utf8_lossy(&octets).into_owned())
+            }
+            Err(error) => {
+                let message = format!(
+                    "cannot read {}: {error}; paths are relative to the folder of the crate's Cargo.toml",
+                    path.value()
+                );
+                Err(syn::Error::new(path.span(), message))
+            }
+        }
+    }
+
+    /// The generated code, and what makes the build watch the files it came from.
+    pub(crate) fn expand(&self, compiled: &Compiled, options: &Options) -> TokenStream {
+        let code = emit_tokens(&compiled.spec, &options.emit());
+        let watched = self.files.iter().filter_map(|path| {
+            let path = path.canonicalize().ok()?;
+            let path = path.to_str()?.to_owned();
+            Some(quote!(
+                const _: &[u8] = ::core::include_bytes!(#path);
+            ))
+        });
+        // A protocol has parts that one side does not use, and goes where its names need not be reachable.
+        match syn::parse2::<syn::File>(code) {
+            Ok(file) => {
+                let items = file.items;
+                quote!(#(#[allow(dead_code, unreachable_pub)] #items)* #(#watched)*)
+            }
+            Err(error) => {
+                let message = format!("the generated code is not Rust, which is a fault of rpcrdma-xdrgen: {error}");
+                syn::Error::new(Span::call_site(), message).into_compile_error()
+            }
+        }
     }
 }

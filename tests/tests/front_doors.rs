@@ -83,3 +83,17 @@ fn stubs() {
     assert_eq!(included::blobstore_v1::Get::NAME, "BLOBSTORE_V1.GET");
     assert_eq!(front_doors::service::blobstore::Get::NAME, "BLOBSTORE_V1.get");
 }
+
+#[test]
+fn comments_of_inline_xdr_are_documentation() {
+    // What rustdoc would show is not visible here; that comments reach the compiler is, by what they may hold.
+    mod commented {
+        rpcrdma::xdr! {
+            /* A comment with a declaration: const HIDDEN = 1; */
+            const SHOWN = 1; // and another: const HIDDEN = 2;
+            /// Rust's own
+            const ALSO_SHOWN = 2;
+        }
+    }
+    assert_eq!((commented::SHOWN, commented::ALSO_SHOWN), (1, 2));
+}

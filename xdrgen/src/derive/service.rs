@@ -311,50 +311,40 @@ fn signature_of(function: &TraitItemFn, context: &syn::PatType) -> TokenStream {
 /// The body of `reply_bounds`, and what rustc checks of it.
 fn bounds(runtime: &Path, method: &str, reply: &Type, marks: &Marks, params: &[Param]) -> TokenStream {
     let span = reply.span();
-    let inline = match &marks.inline {
-        Some(inline) => quote!(#inline),
+    // Constants, which rustc evaluates whether or not the function is used.
+    let (known, inline) = match &marks.inline {
+        Some(inline) => (TokenStream::new(), quote!(#inline)),
         None => {
             let message = format!(
                 "the result of `{method}` has no maximum: it needs #[reply_max(inline = OCTETS)] (RFC 8166 §6.2)"
             );
-            quote_spanned! {span=>
-                const {
-                    match <#reply as #runtime::xdr::XdrType>::MAX_INLINE {
-                        ::core::option::Option::Some(octets) => octets,
-                        ::core::option::Option::None => ::core::panic!(#message),
-                    }
-                }
-            }
+            let known = quote_spanned! {span=>
+                const INLINE: u64 = match <#reply as #runtime::xdr::XdrType>::MAX_INLINE {
+                    ::core::option::Option::Some(octets) => octets,
+                    ::core::option::Option::None => ::core::panic!(#message),
+                };
+            };
+            (known, quote!(INLINE))
         }
     };
     let chunks = marks.chunks.clone().unwrap_or_default();
     let count = u32::try_from(chunks.len()).unwrap_or(u32::MAX);
-    let check = if marks.chunks.is_some() {
-        let message = format!("more chunks are given than the result of `{method}` has eligible items");
-        quote_spanned! {span=>
-            const {
-                match <#reply as #runtime::xdr::XdrType>::MAX_DDP_ITEMS {
-                    ::core::option::Option::Some(items) => ::core::assert!(#count <= items, #message),
-                    ::core::option::Option::None => {}
-                }
-            }
-        }
+    let (condition, message) = if marks.chunks.is_some() {
+        let condition = quote!(::core::option::Option::None => true, ::core::option::Option::Some(n) => #count <= n);
+        (condition, format!("more chunks are given than the result of `{method}` has eligible items"))
     } else {
+        let condition = quote!(::core::option::Option::Some(0) => true, _ => false);
         let message = format!(
             "the result of `{method}` holds DDP-eligible items: it needs #[reply_max(chunks = [OCTETS, ..])], a maximum \
              for each of them (RFC 8166 §6.2)"
         );
-        quote_spanned! {span=>
-            const {
-                ::core::assert!(
-                    ::core::matches!(
-                        <#reply as #runtime::xdr::XdrType>::MAX_DDP_ITEMS,
-                        ::core::option::Option::Some(0)
-                    ),
-                    #message
-                );
-            }
-        }
+        (condition, message)
+    };
+    let check = quote_spanned! {span=>
+        const _: () = ::core::assert!(
+            match <#reply as #runtime::xdr::XdrType>::MAX_DDP_ITEMS { #condition },
+            #message
+        );
     };
     // The expressions see each argument by its name: numbers as they are, others as references.
     let names: Vec<&Ident> = params.iter().map(|param| &param.name).collect();
@@ -371,7 +361,8 @@ fn bounds(runtime: &Path, method: &str, reply: &Type, marks: &Marks, params: &[P
         },
     };
     quote! {
-        #check;
+        #check
+        #known
         #bind
         #runtime::service::ReplyBounds::new(#inline, &[#(#chunks),*])
     }

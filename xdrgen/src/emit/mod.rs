@@ -14,6 +14,8 @@ pub(crate) mod impls;
 pub(crate) mod layout;
 pub(crate) mod names;
 pub(crate) mod program;
+#[cfg(test)]
+mod tests;
 pub(crate) mod types;
 mod xdr_text;
 

@@ -1,0 +1,36 @@
+//! Traits that are no services.
+
+use rpcrdma::server::{Context, Failure};
+
+#[rpcrdma::service(program = 0x2000_0000, version = 1)]
+trait Wrong {
+    async fn no_number(&self, cx: &Context) -> Result<(), Failure>;
+
+    #[procedure(1)]
+    fn not_async(&self, cx: &Context) -> Result<(), Failure>;
+
+    #[procedure(2)]
+    async fn no_receiver(cx: &Context) -> Result<(), Failure>;
+
+    #[procedure(3)]
+    async fn no_context(&self) -> Result<(), Failure>;
+
+    #[procedure(4)]
+    async fn no_result(&self, cx: &Context) -> u32;
+
+    #[procedure(5)]
+    async fn five(&self, cx: &Context) -> Result<(), Failure>;
+
+    #[procedure(5)]
+    async fn five_again(&self, cx: &Context) -> Result<(), Failure>;
+
+    const NOT_A_PROCEDURE: u32;
+}
+
+#[rpcrdma::service(program = 0x2000_0000)]
+trait NoVersion {}
+
+#[rpcrdma::service(program = 0x2000_0000, version = 1, colour = 3)]
+trait UnknownOption {}
+
+fn main() {}
