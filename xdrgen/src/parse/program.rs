@@ -46,10 +46,9 @@ impl Builder<'_, '_> {
         for part in pair.into_inner() {
             match part.as_rule() {
                 Rule::annotation => annotations.push(self.annotation(part)?),
-                Rule::result => {
-                    if part.clone().into_inner().any(|inner| inner.as_rule() == Rule::type_spec) {
-                        result = Some(self.bare_declaration(part)?);
-                    }
+                // `void` has no type.
+                Rule::result if part.clone().into_inner().any(|inner| inner.as_rule() == Rule::type_spec) => {
+                    result = Some(self.bare_declaration(part)?);
                 }
                 Rule::name => name = Some(self.ident(&part)),
                 Rule::parameter => parameters.push(self.bare_declaration(part)?),

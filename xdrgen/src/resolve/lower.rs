@@ -150,10 +150,10 @@ impl<'a> Lower<'a> {
         for arm in &body.arms {
             let cases =
                 arm.cases.iter().filter_map(|case| self.case(kind.as_ref(), case, &mut values)).collect::<Vec<_>>();
-            if let Some(at) = &arm.default {
-                if let Some(first) = default_at.replace(at) {
-                    self.out.push(twice("arm", "default", first, at));
-                }
+            if let Some(at) = &arm.default
+                && let Some(first) = default_at.replace(at)
+            {
+                self.out.push(twice("arm", "default", first, at));
             }
             if let Some(declared) = arm.declaration.as_ref().and_then(|declaration| declaration.name.as_ref())
                 && let Some(first) = field_names.insert(&declared.text, &declared.span)
