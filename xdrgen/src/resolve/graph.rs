@@ -6,7 +6,8 @@ use crate::{
     ir::{Base, Field, ItemId, ItemKind, Spec, Type},
 };
 
-/// How deep types may hold one another. Later stages, the generated codecs and the Rust compiler recurse once per level.
+/// How deep types may hold one another. Later stages, the generated codecs and the Rust compiler recurse once per
+/// level.
 pub(crate) const MAX_TYPE_NESTING: usize = 128;
 
 /// The declared type that `ty` refers to.

@@ -75,7 +75,7 @@ fn fault(spec: &Spec, field: &Field) -> Option<Fault> {
             Some(Fault::Union(spec.items.get(id.0)?.name.text.clone()))
         }
         Type::Base(_) | Type::ArrayFixed(..) if !fixed(&facts) => Some(Fault::NotEligible(
-            "its length is only known when it has been decoded: an item whose length varies is eligible only where it is counted",
+            "its length is only known when it has been decoded: only what is counted or of fixed size can be eligible",
             "mark the opaque item, string or array in it that holds the bulk of the data",
         )),
         Type::Base(_) | Type::ArrayFixed(..) => None,
