@@ -139,8 +139,8 @@ impl Build {
         self
     }
 
-    /// Generates; gives the path of the output. Tells cargo which files to watch, and passes warnings on. An output that is already as
-    /// it should be is not written again.
+    /// Generates; gives the path of the output. Tells cargo which files to watch, and passes warnings on. An output
+    /// that is already as it should be is not written again.
     ///
     /// # Errors
     /// When the specification is wrong or the output cannot be written.

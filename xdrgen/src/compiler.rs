@@ -86,8 +86,9 @@ impl Compiler {
         self
     }
 
-    /// Takes `octets` as the maximum of each reply that has none. Without it such a reply is an error (RFC 8166 §6.2): with it, a
-    /// specification that has no binding compiles, and a reply that turns out longer fails its call.
+    /// Takes `octets` as the maximum of each reply that has none. Without it such a reply is an error (RFC 8166
+    /// §6.2): with it, a specification that has no binding compiles, and a reply that turns out longer fails its
+    /// call.
     #[must_use]
     pub fn default_reply_max(mut self, octets: u64) -> Self {
         self.options.default_reply_max = Some(octets);

@@ -14,8 +14,8 @@
 //! | bind | `ulb` | annotations, `.ulb` files | eligible items, checks, maximum replies |
 //! | emit | [`mod@emit`] | [`ir`] | Rust |
 //!
-//! What is wrong is said by [`diag`], many errors per run, each with a code that `ERRORS.md` explains. No input makes the
-//! compiler panic, hang or overflow its stack: `tests/front_robust.rs`.
+//! What is wrong is said by [`diag`], many errors per run, each with a code that `ERRORS.md` explains. No input makes
+//! the compiler panic, hang or overflow its stack: `tests/front_robust.rs`.
 //!
 //! # Annotations
 //!
@@ -25,13 +25,14 @@
 //! | --- | --- | --- |
 //! | `@ddp` | a field, arm, typedef, argument, or procedure (for its result) | eligible for direct data placement |
 //! | `@ddp(max = EXPR)` | the same | and, as a result, at most so many octets of contents |
-//! | `@reply_max(EXPR)` | a procedure | most octets of the whole result that stay in the message, where types have no bound |
+//! | `@reply_max(EXPR)` | a procedure | most octets of the result that stay in the message |
 //! | `@port(N)` | a program | its port on RDMA |
 //! | `@idempotent` | a procedure | twice is as good as once |
-//! | `@limit(chunks = N)` | a procedure, version or program | most eligible items of a call and of a reply; else [`DEFAULT_LIMIT`] |
+//! | `@limit(chunks = N)` | a procedure, version or program | most eligible items each way, else [`DEFAULT_LIMIT`] |
 //!
 //! `EXPR` is computed from the call's arguments: `args.count` is field `count` of the only argument (of several,
-//! `args.name.count`), `len(args.names)` a count; further numbers (`64K`), constants, `+ - * /`, `min`, `max`, parentheses.
+//! `args.name.count`), `len(args.names)` a count; further numbers (`64K`), constants, `+ - * /`, `min`, `max`,
+//! parentheses.
 //!
 //! A `.ulb` file says the same of a specification that is to stay as it is:
 //!

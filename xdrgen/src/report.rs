@@ -52,8 +52,8 @@ pub fn table(spec: &Spec, width: Option<u16>) -> String {
         out.push_str("no program\n");
     } else {
         out.push_str(
-            "Octets of arguments and results at most; RPC and transport headers are not counted. `inline` is what stays in the\n\
-             message when every eligible item travels in a chunk, `whole` is with the items in it.\n",
+            "Octets of arguments and results at most; RPC and transport headers are not counted. `inline` is what stays\n\
+             in the message when every eligible item travels in a chunk, `whole` is with the items in it.\n",
         );
     }
     out

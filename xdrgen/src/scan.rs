@@ -1,5 +1,5 @@
-//! One pass over the characters before the grammar sees them: finds comments and lines that are not XDR, bounds the nesting, and cuts
-//! the text into definitions so that each is parsed by itself.
+//! One pass over the characters before the grammar sees them: finds comments and lines that are not XDR, bounds the
+//! nesting, and cuts the text into definitions so that each is parsed by itself.
 
 use std::ops::Range;
 
@@ -213,7 +213,8 @@ impl Scanner<'_> {
         self.after_typedef = word_is_typedef;
     }
 
-    /// A definition ends where the next one certainly begins, whatever is missing between. That keeps an error to its definition.
+    /// A definition ends where the next one certainly begins, whatever is missing between. That keeps an error to its
+    /// definition.
     fn defining_word(&mut self, word: &str, len: usize) {
         let begins = match word {
             // Reserved, and never within another definition.

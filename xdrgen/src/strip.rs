@@ -9,7 +9,8 @@ use crate::{
     source::Sources,
 };
 
-/// The text of a specification without its annotations, comments and layout kept. `name` stands for its path in messages.
+/// The text of a specification without its annotations, comments and layout kept. `name` stands for its path in
+/// messages.
 ///
 /// # Errors
 /// When it has syntax errors: where an annotation ends is then not known.

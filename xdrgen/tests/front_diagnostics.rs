@@ -1,4 +1,5 @@
-//! Every diagnostic, as a user sees it: `front_bad/CODE_what.x` (with a `.ulb` beside it, perhaps) and what is said of it in
+//! Every diagnostic, as a user sees it: `front_bad/CODE_what.x` (with a `.ulb` beside it, perhaps) and what is said
+//! of it in
 //! `front_bad/CODE_what.txt`. `BLESS=1` writes the texts anew.
 
 use std::{collections::BTreeSet, env, fs, path::PathBuf};

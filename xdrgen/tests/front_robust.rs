@@ -1,5 +1,5 @@
-//! No input makes the compiler panic, hang or overflow its stack, and what it says points into the text. Tests run on threads with 2 MiB
-//! of stack, as build scripts and macros may.
+//! No input makes the compiler panic, hang or overflow its stack, and what it says points into the text. Tests run on
+//! threads with 2 MiB of stack, as build scripts and macros may.
 
 use std::{
     fmt::Write as _,

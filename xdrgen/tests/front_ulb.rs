@@ -236,3 +236,17 @@ fn a_union_of_unions_takes_no_time() {
     text += "struct args { unsigned int n; }; program P { version V { u100 A(args) = 1; } = 1; } = 1;";
     assert_eq!(maxima(procedure(&compile(&text, ""), "A")), [arg(&[0])]);
 }
+
+#[test]
+fn stripped_text_declares_the_same_without_the_binding() {
+    let annotated = "struct a { unsigned int n; };
+        struct ok { bool eof; @ddp(max = args.n) opaque data<4096>; };
+        @port(20100) program P { version V { @idempotent @reply_max(4) ok GET(a) = 1; } = 1; } = 1;";
+    let plain = rpcrdma_xdrgen::strip("t.x", annotated).unwrap();
+    assert!(!plain.contains('@'), "{plain}");
+    let (one, other) = (compile(annotated, ""), compile(&plain, ""));
+    let texts = |compiled: &Compiled| compiled.spec.items.iter().map(|item| item.text.clone()).collect::<Vec<_>>();
+    assert_eq!(texts(&one), texts(&other));
+    assert_eq!(procedure(&one, "GET").text, procedure(&other, "GET").text);
+    assert!(procedure(&other, "GET").bounds.chunks.is_empty() && !procedure(&other, "GET").idempotent);
+}

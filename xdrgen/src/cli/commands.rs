@@ -16,8 +16,10 @@ use super::{
     output,
 };
 
-/// Width of tables where it cannot be told.
+/// Width of tables where there is no terminal.
 const WIDTH: u16 = 120;
+/// Narrower ones cannot be read.
+const NARROWEST: u16 = 60;
 
 fn compiler(files: &[PathBuf], input: &Input) -> Compiler {
     let compiler = files.iter().fold(Compiler::new(), Compiler::file);
@@ -120,11 +122,6 @@ pub(super) fn strip(strip: &Strip) -> Result<(), Failure> {
 
 pub(super) fn ulb(ulb: &Ulb, colour: bool) -> Result<(), Failure> {
     let compiled = compile(&ulb.input.files, &ulb.input, colour)?;
-    // comfy-table asks the terminal for its width by itself; a pipe has none.
-    output::write(None, &table(&compiled.spec, Some(terminal_width().unwrap_or(WIDTH))))
-}
-
-/// What the shell says, where it does.
-fn terminal_width() -> Option<u16> {
-    std::env::var("COLUMNS").ok()?.parse().ok().filter(|columns| *columns >= 40)
+    let width = terminal_size::terminal_size().map_or(WIDTH, |(width, _)| width.0.max(NARROWEST));
+    output::write(None, &table(&compiled.spec, Some(width)))
 }

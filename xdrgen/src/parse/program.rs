@@ -46,7 +46,7 @@ impl Builder<'_, '_> {
         for part in pair.into_inner() {
             match part.as_rule() {
                 Rule::annotation => annotations.push(self.annotation(part)?),
-                // A result without a type is `void`.
+                // `void` has no type.
                 Rule::result if part.clone().into_inner().any(|inner| inner.as_rule() == Rule::type_spec) => {
                     result = Some(self.bare_declaration(part)?);
                 }

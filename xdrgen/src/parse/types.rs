@@ -159,7 +159,8 @@ impl Builder<'_, '_> {
     }
 }
 
-/// A type of XDR's own. `unsigned` stands for `unsigned int`; C's shorter integers travel as `int`, and so does rpcgen's `long`.
+/// A type of XDR's own. `unsigned` stands for `unsigned int`; C's shorter integers travel as `int`, and so does
+/// rpcgen's `long`.
 fn primitive(text: &str) -> Option<Primitive> {
     let mut words = text.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
     let first = words.next()?;

@@ -6,7 +6,8 @@ use crate::{
     ir::{Base, Field, ItemId, ItemKind, Spec, Type},
 };
 
-/// How deep types may hold one another. Later stages, the generated codecs and the Rust compiler recurse once per level.
+/// How deep types may hold one another. Later stages, the generated codecs and the Rust compiler recurse once per
+/// level.
 pub(crate) const MAX_TYPE_NESTING: usize = 128;
 
 /// The declared type that `ty` refers to.
@@ -37,7 +38,7 @@ pub(super) fn check(spec: &mut Spec, out: &mut Vec<Diagnostic>) -> Vec<ItemId> {
     finite(spec, out);
     let all = Components::new(spec, |_| true);
     for id in 0..spec.items.len() {
-        let recursive = all.cyclic(id, spec, |_| true);
+        let recursive = all.cyclic(id, spec);
         spec.items[id].recursive = recursive;
     }
     depth(spec, &all, out);
@@ -93,14 +94,13 @@ fn finite(spec: &Spec, out: &mut Vec<Diagnostic>) {
             }
         }
     }
-    for (id, item) in spec.items.iter().enumerate().filter(|(id, _)| open[*id] > 0) {
+    for (_, item) in spec.items.iter().enumerate().filter(|(id, _)| open[*id] > 0) {
         let mut diagnostic = Diagnostic::new(Code::Infinite, format!("type `{}` has no finite value", item.name.text))
             .at(&item.name.span, "");
         let endless = |field: &&Field| requires(&field.ty) && target(&field.ty).is_some_and(|to| open[to.0] > 0);
         if let Some(field) = fields_of(item).into_iter().find(endless) {
             diagnostic = diagnostic.also(&field.name.span, format!("every `{}` holds another here", item.name.text));
         }
-        let _ = id;
         out.push(diagnostic.help("make the inner one optional with `*`"));
     }
 }
@@ -192,8 +192,9 @@ impl Components {
         out
     }
 
-    fn cyclic(&self, id: usize, spec: &Spec, edge: impl Fn(&Type) -> bool) -> bool {
-        let to_itself = |field: &Field| edge(&field.ty) && target(&field.ty) == Some(ItemId(id));
+    /// Whether an item leads back to itself, all references counted.
+    fn cyclic(&self, id: usize, spec: &Spec) -> bool {
+        let to_itself = |field: &Field| target(&field.ty) == Some(ItemId(id));
         self.size[self.component[id]] > 1 || fields_of(&spec.items[id]).into_iter().any(to_itself)
     }
 }

@@ -1,5 +1,5 @@
-//! Syntax tree to IR: names, constants, types, lists and recursion. Annotations are carried along for `ulb`, which knows
-//! what they mean; sizes come after it, since eligible items change them.
+//! Syntax tree to IR: names, constants, types, lists and recursion. Annotations are carried along for `ulb`, which
+//! knows what they mean; sizes come after it, since eligible items change them.
 
 mod builtin;
 mod constants;
@@ -51,8 +51,8 @@ pub(crate) struct Resolved {
     pub(crate) spec: Spec,
     /// Annotations, in order of their places in the text.
     pub(crate) marks: Vec<(Place, Annotation)>,
-    /// Items in an order in which each follows what it holds, as far as recursion lets it; with each, whether it is recursive other
-    /// than as a list.
+    /// Items in an order in which each follows what it holds, as far as recursion lets it; with each, whether it is
+    /// recursive other than as a list.
     pub(crate) order: Vec<ItemId>,
     /// Values of constants and enumerators.
     pub(crate) constants: HashMap<String, i128>,

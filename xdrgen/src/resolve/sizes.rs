@@ -20,8 +20,8 @@ pub(crate) fn compute(spec: &mut Spec, order: &[ItemId]) {
         };
         spec.items[id.0].facts = facts;
     }
-    // What recursive types hold of each other was not known the first time. Fewest octets only rise towards the true value, so each
-    // round gives a bound that holds; two serve all but contrived types.
+    // What recursive types hold of each other was not known the first time. Fewest octets only rise towards the true
+    // value, so each round gives a bound that holds; two serve all but contrived types.
     for _ in 0..2 {
         for &id in order {
             if spec.items[id.0].recursive {

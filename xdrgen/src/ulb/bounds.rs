@@ -351,7 +351,7 @@ impl<'a> Bounder<'a> {
                     Diagnostic::new(Code::UnboundedResult, message)
                         .at(&field.name.span, "it can have any length")
                         .also(&procedure.name.span, "returned by this procedure")
-                        .note("the requester provides the memory for an eligible result before it calls, so it must be able to compute how much (RFC 8166 §6.1)")
+                        .note("the requester provides memory for it before it calls (RFC 8166 §6.1)")
                         .help("state it from the arguments, as `@ddp(max = args.count)`, or bound the type"),
                 );
                 None

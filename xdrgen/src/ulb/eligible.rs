@@ -3,7 +3,7 @@
 use super::walk::fields_with_places;
 use crate::{
     diag::{Code, Diagnostic},
-    ir::{Base, Ddp, Facts, Field, ItemKind, Span, Spec, Type},
+    ir::{Base, Facts, Field, ItemKind, Span, Spec, Type},
     resolve::sizes::{self, through_typedefs},
 };
 
@@ -19,7 +19,7 @@ pub(super) fn union(name: &str, at: &Span) -> Diagnostic {
 pub(super) fn check(spec: &Spec, out: &mut Vec<Diagnostic>) {
     for (_, owner, field) in fields_with_places(spec) {
         if let Some(ddp) = &field.ddp
-            && let Some(diagnostic) = fault(spec, field, ddp)
+            && let Some(diagnostic) = fault(spec, field)
         {
             let name = match owner {
                 Some(owner) => format!("{owner}.{}", field.name.text),
@@ -54,7 +54,7 @@ enum Fault {
     Nested,
 }
 
-fn fault(spec: &Spec, field: &Field, _ddp: &Ddp) -> Option<Fault> {
+fn fault(spec: &Spec, field: &Field) -> Option<Fault> {
     // Typedefs may be marked themselves: what they stand for is looked at without looking through them.
     let facts = sizes::ty(spec, &field.ty);
     if facts.max_ddp_items != Some(0) {
@@ -75,7 +75,7 @@ fn fault(spec: &Spec, field: &Field, _ddp: &Ddp) -> Option<Fault> {
             Some(Fault::Union(spec.items.get(id.0)?.name.text.clone()))
         }
         Type::Base(_) | Type::ArrayFixed(..) if !fixed(&facts) => Some(Fault::NotEligible(
-            "its length is only known when it has been decoded: an item whose length varies is eligible only where it is counted",
+            "its length is only known when it has been decoded: only what is counted or of fixed size can be eligible",
             "mark the opaque item, string or array in it that holds the bulk of the data",
         )),
         Type::Base(_) | Type::ArrayFixed(..) => None,

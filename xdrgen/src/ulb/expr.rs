@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use super::{ProcedureId, procedure, procedure_name};
+use super::{ProcedureId, procedure};
 use crate::{
     ast::{self, BinaryOp, ExprKind, Ident},
     diag::{Code, Diagnostic},
@@ -69,16 +69,13 @@ impl Scope<'_> {
         }
     }
 
-    /// The way to an item of the arguments, through structs only: what lies behind an arm, an option or in an array need
-    /// not be there.
+    /// The way to an item of the arguments, through structs only: what lies behind an arm, an option or in an array
+    /// need not be there.
     fn path(&self, parts: &[Ident], whole: &ast::Expr, wanted: Wanted) -> Outcome<ArgPath> {
-        let name = procedure_name(self.spec, self.procedure);
         let Some(procedure) = procedure(self.spec, self.procedure) else {
             return Err(Box::new(bad(&whole.span, "no such procedure")));
         };
-        let note = |diagnostic: Diagnostic| {
-            Box::new(diagnostic.note(format!("computed for `{name}`")).also(&procedure.name.span, "called here"))
-        };
+        let note = |diagnostic: Diagnostic| Box::new(diagnostic.also(&procedure.name.span, "of this procedure's call"));
         let (arg, mut parts) = self.argument(procedure, parts).map_err(|message| note(bad(&whole.span, message)))?;
         let Some(mut field) = procedure.args.get(arg) else {
             return Err(note(bad(&whole.span, "no such argument")));
@@ -237,8 +234,8 @@ pub(super) fn max(left: Expr, right: Expr) -> Expr {
     }
 }
 
-/// Operators and operands, shared parts counted each time they stand: what the expression takes when it is printed. Stops
-/// counting at `limit`.
+/// Operators and operands, shared parts counted each time they stand: what the expression takes when it is printed.
+/// Stops counting at `limit`.
 pub(super) fn size(expr: &Expr, limit: usize) -> usize {
     let mut count = 0;
     let mut open = vec![expr];

@@ -1,6 +1,6 @@
 //! The upper-layer binding (ULB, RFC 8166 §6): which items are eligible for direct data placement, how large replies
-//! get, on which port a program is found. It comes as annotations in the XDR or as a `.ulb` file beside it; either is turned
-//! into [`Fact`]s, which are applied to the specification, checked, and turned into bounds.
+//! get, on which port a program is found. It comes as annotations in the XDR or as a `.ulb` file beside it; either is
+//! turned into [`Fact`]s, which are applied to the specification, checked, and turned into bounds.
 
 mod annotation;
 mod apply;
@@ -26,8 +26,8 @@ pub(crate) use walk::eligible_items;
 
 /// Most eligible items of one call's arguments, and of its result, where `@limit` says nothing else.
 ///
-/// RFC 8166 §6.1 lets a binding limit chunks and names no number. Chunks cost header octets on every call: 16 of one segment each take
-/// 400 of the 1024 octets that every peer receives inline.
+/// RFC 8166 §6.1 lets a binding limit chunks and names no number. Chunks cost header octets on every call: 16 of one
+/// segment each take 400 of the 1024 octets that every peer receives inline.
 pub const DEFAULT_LIMIT: u32 = 16;
 
 /// Choices of a run.

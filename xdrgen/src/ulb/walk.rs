@@ -8,8 +8,8 @@ use crate::{
     },
 };
 
-/// Most octets of a reply's inline body that count as a maximum: a message's length is a 32-bit number (RFC 8166 §3.4.3),
-/// and what is declared without bound comes to more.
+/// Most octets of a reply's inline body that count as a maximum: a message's length is a 32-bit number (RFC 8166
+/// §3.4.3), and what is declared without bound comes to more.
 pub(super) const MOST: u64 = u32::MAX as u64;
 
 /// Fields that are part of an item, with their places.
@@ -29,8 +29,8 @@ pub(super) fn parts(spec: &Spec, id: ItemId) -> Vec<(Place, &Field)> {
     }
 }
 
-/// Every field of the specification with its place and the name of the type that it is part of; of a procedure's arguments and
-/// result, of the procedure.
+/// Every field of the specification with its place and the name of the type that it is part of; of a procedure's
+/// arguments and result, of the procedure.
 pub(super) fn fields_with_places(spec: &Spec) -> Vec<(Place, Option<&str>, &Field)> {
     let mut all = Vec::new();
     for (id, item) in spec.items.iter().enumerate() {
