@@ -16,7 +16,7 @@ use tokio::{
 use super::endpoint::{Agreement, Endpoint, Io};
 use crate::provider::{Access, Completion, DisconnectReason, Memory, QueuePair, Region, RegisterError, WorkRequest};
 
-/// How long the end of a connection may take without any octet leaving: then it is cut.
+/// How long the end of a connection may go without progress: then it is cut.
 const LINGER: Duration = Duration::from_secs(2);
 
 /// A queue pair of the iWARP provider.
@@ -27,12 +27,13 @@ pub struct IwarpQueuePair {
     link: Option<TcpStream>,
     /// Runs while the connection is being ended.
     limit: Option<Pin<Box<Sleep>>>,
-    written: u64,
+    /// Of the end of the connection, when it was looked at last.
+    progress: u64,
 }
 
 impl IwarpQueuePair {
     pub(super) fn new(link: TcpStream, agreement: Agreement) -> Self {
-        Self { endpoint: Endpoint::new(agreement), link: Some(link), limit: None, written: 0 }
+        Self { endpoint: Endpoint::new(agreement), link: Some(link), limit: None, progress: 0 }
     }
 
     pub(super) fn endpoint(&mut self) -> &mut Endpoint {
@@ -42,9 +43,9 @@ impl IwarpQueuePair {
     /// Cuts the connection if its end takes too long.
     fn poll_limit(&mut self, cx: &mut Context<'_>) {
         let limit = self.limit.get_or_insert_with(|| Box::pin(sleep(LINGER)));
-        let written = self.endpoint.written();
-        if written != self.written {
-            self.written = written;
+        let progress = self.endpoint.progress();
+        if progress != self.progress {
+            self.progress = progress;
             limit.as_mut().reset(Instant::now() + LINGER);
         }
         if limit.as_mut().poll(cx).is_ready() {

@@ -136,6 +136,8 @@ pub(crate) struct Endpoint {
     pub(super) expected_send_msn: u32,
     pub(super) expected_read_msn: u32,
     pub(super) copied_payload: u64,
+    /// Octets read, ever.
+    pub(super) received: u64,
 }
 
 /// Whether there is more to do without waiting.
@@ -183,6 +185,7 @@ impl Endpoint {
             expected_send_msn: 1,
             expected_read_msn: 1,
             copied_payload: 0,
+            received: 0,
         }
     }
 
@@ -268,9 +271,11 @@ impl Endpoint {
         matches!(self.phase, Phase::Draining | Phase::Ending { .. })
     }
 
-    /// Octets written, ever: that it grows shows that the peer still reads.
-    pub(crate) fn written(&self) -> u64 {
-        self.output.written()
+    /// A number that grows as long as the end of the connection makes progress: octets that the peer takes, and while
+    /// what was posted goes out, those that it sends (the responses to RDMA Reads).
+    pub(crate) fn progress(&self) -> u64 {
+        let received = if self.phase == Phase::Draining { self.received } else { 0 };
+        self.output.written().wrapping_add(received)
     }
 
     /// Completions to be told.
@@ -305,6 +310,7 @@ impl Endpoint {
     /// Ends the connection with a Terminate. RFC 5040 §7.1 rule 4: the first error is the one that is told.
     pub(super) fn end_with(&mut self, code: Code, offender: Option<&Offender>, reason: DisconnectReason) {
         if matches!(self.phase, Phase::Open | Phase::Draining) {
+            tracing::debug!(?code, %reason, "ending the connection with a Terminate");
             self.terminate = Some(terminate::encode(code, offender));
             self.phase = Phase::Ending { reason, end_sent: false };
             self.segment = None;

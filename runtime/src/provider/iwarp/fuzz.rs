@@ -85,9 +85,9 @@ pub(crate) fn endpoint(use_crc: bool) -> Endpoint {
 
 /// Feeds `input` to the receive path of a connection that has memory registered and an RDMA Read under way.
 ///
-/// The first octet chooses whether CRCs are checked and in what pieces the rest arrives. Octets `STAG` in the
-/// stream are not replaced: a fuzzer cannot guess the random STags, so for each even chunk the registered STags are
-/// written over octets 4 to 7 of the FPDUs it begins, where the length field says they are.
+/// The first octet chooses: whether CRCs are checked (bit 0); whether the STags of that memory are written, in turn,
+/// where the FPDUs of the rest have an STag, because they are random and no fuzzer guesses them (bit 1); whether the rest
+/// arrives in pieces (bit 2), and in which (the other bits).
 ///
 /// # Panics
 /// When a promise of the provider's is broken: `Disconnected` not the last completion, or not one.

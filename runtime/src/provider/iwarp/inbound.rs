@@ -117,6 +117,7 @@ impl Endpoint {
             link.poll_read(cx, &mut [IoSliceMut::new(payload), staged])
         };
         if let Poll::Ready(Ok(len)) = result {
+            self.received = self.received.wrapping_add(len as u64);
             let placed = len.min(direct);
             self.input.filled(len - placed);
             if placed > 0 {

@@ -17,12 +17,20 @@
 //! exceptions; `input` says how they are avoided). Sends are copied where that is cheaper than a place of their own
 //! in a vectored system call.
 //!
+//! # Peers with narrow receivers
+//!
+//! Linux's `siw` takes a CRC whose four octets arrive in two TCP segments as wrong. All FPDUs are multiples of four
+//! octets long and are written whole, so that cannot happen where the TCP segment size is a multiple of four, as it is
+//! on Ethernet with MTU 1500 or 9000. Where it is not (Linux's loopback: 65483), [`FpduSize::Segment`] makes it rare.
+//!
 //! # Where this differs from the RFCs
 //!
 //! - Payload is placed before the CRC of its FPDU is known; it is delivered after (RFC 5044 §6; see `inbound`).
 //! - FPDUs are as large as RFC 5044 §3 allows, not as a TCP segment, unless [`FpduSize::Segment`] is asked for. §5.1
 //!   recommends the latter for receivers that handle segments out of order, which neither this end nor `siw` does;
 //!   a large FPDU costs one header, one CRC and one system call per 63 KiB.
+//! - A peer that ends its half of the TCP stream ends the connection; the half-closed state of RFC 5041 §6.2.1 is not
+//!   kept up, since nothing above could use it.
 //! - As responder to a peer-to-peer request (RFC 6581 §9.2), a zero-length Send is not offered as ready-to-receive
 //!   indication, because it would consume a Receive; RDMA Write and RDMA Read are.
 

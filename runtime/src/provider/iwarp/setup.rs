@@ -9,6 +9,7 @@ use std::{
 };
 
 use bytes::Bytes;
+#[cfg(unix)]
 use socket2::SockRef;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -309,15 +310,21 @@ fn depth(reads: u32) -> u16 {
     u16::try_from(reads).unwrap_or(u16::MAX).min(UNNEGOTIATED - 1)
 }
 
+/// Octets of a TCP segment (RFC 5044 §5.1): what TCP tells, or what is likely.
+fn emss(stream: &TcpStream) -> usize {
+    const LIKELY: usize = 1448;
+    #[cfg(unix)]
+    let told = SockRef::from(stream).tcp_mss().ok().and_then(|emss| usize::try_from(emss).ok());
+    #[cfg(not(unix))]
+    let told = None;
+    told.unwrap_or(LIKELY)
+}
+
 /// Largest ULPDU to send.
 fn max_ulpdu(size: FpduSize, stream: &TcpStream, markers: bool) -> usize {
     match size {
         FpduSize::Largest => fpdu::MAX_ULPDU,
-        // RFC 5044 §5.1: the EMSS where TCP tells it, otherwise one that is likely.
-        FpduSize::Segment => {
-            let emss = SockRef::from(stream).tcp_mss().unwrap_or(1448);
-            fpdu::mulpdu(emss.try_into().unwrap_or(1448), markers)
-        }
+        FpduSize::Segment => fpdu::mulpdu(emss(stream), markers),
         FpduSize::Ulpdu(len) => usize::from(len).clamp(fpdu::MIN_MULPDU, fpdu::MAX_ULPDU),
     }
 }
