@@ -1,8 +1,8 @@
 //! The RPC-over-RDMA protocol without I/O.
 //!
 //! A connection here is a state machine. Into it go calls made, replies made, completions of its work
-//! requests, and the time; out of it come work requests, posted straight to the [`QueuePair`] that is passed
-//! in, and [`Event`]s. It owns no socket, no clock and no thread.
+//! requests, and the time; out of it come work requests, posted straight to the
+//! [`QueuePair`](crate::provider::QueuePair) that is passed in, and [`Event`]s. It owns no socket, no clock and no thread.
 //!
 //! Call order: any of `start_call`, `cancel_call`, `reply`, `handle_completion`, `handle_timeout`; then
 //! `poll_work`, which posts what is due; then `poll_event` until `None`; then wait for a completion, for the

@@ -1,7 +1,7 @@
 //! Two engines: every message format, chunk mix and order, end to end over `sim`.
 
 use crate::support::{Pair, PairConfig, Script};
-use rpcrdma::engine::Format;
+use rpcrdma::engine::{EngineConfig, Format, v1::Connection};
 
 fn one(config: PairConfig, script: Script) -> (Pair, Format) {
     let mut pair = Pair::new(config);
@@ -85,4 +85,35 @@ fn default_thresholds() {
     assert_eq!(pair.client.conn.counters().registrations, 1);
     let (_, format) = one(config, Script { reply_inline: 1024 - 28 - 11, ..Script::default() });
     assert_eq!(format, Format::Long);
+}
+
+/// What an end asks of its provider: private data of RFC 8797, a Receive for each credit (RFC 8166 §3.3.1), none
+/// smaller than what Linux's server sends to everyone.
+#[test]
+fn setup_params() {
+    let mut config = EngineConfig::default();
+    config.credits = 5;
+    config.receive_size = 2048;
+    let params = Connection::setup_params(&config, true);
+    assert_eq!(&params.private_data[..], &[0xf6, 0xab, 0x0e, 0x18, 1, 1, 3, 1]);
+    assert!(params.receive_count >= 5);
+    assert_eq!(params.receive_size, 4096);
+    config.receive_size = 65536;
+    assert_eq!(Connection::setup_params(&config, false).receive_size, 65536);
+}
+
+/// RFC 8166 §3.3.2: the threshold of each direction is the smaller of what one end sends and the other receives.
+#[test]
+fn thresholds_by_direction() {
+    let mut config = PairConfig::default();
+    (config.client.send_size, config.client.receive_size) = (2048, 8192);
+    (config.server.send_size, config.server.receive_size) = (3072, 8192);
+    let format = |inline, reply_inline| {
+        let script = Script { inline, reply_inline, ..Script::default() };
+        let (pair, format) = one(config.clone(), script);
+        (pair.server.conn.counters().rdma_read > 0, format)
+    };
+    assert_eq!(format(2048 - 40, 3072 - 40), (false, Format::Short));
+    assert_eq!(format(2048 - 36, 3072 - 40), (true, Format::Short));
+    assert_eq!(format(0, 3072 - 36), (false, Format::Long));
 }

@@ -1,6 +1,8 @@
 //! Headers octet by octet, both ways: the examples of RFC 8166 §4.7, and every procedure of §4.2.4.
 
+use proptest::{collection::vec, prelude::*};
 use rpcrdma::{
+    engine::v1::PrivateData,
     engine::v1::header::{
         RdmaBody, RdmaMsg, RpcRdmaError, RpcRdmaErrvers, RpcRdmaHeader, RpcRdmaHeaderNomsg, RpcRdmaHeaderPadded,
         XdrRdmaSegment, XdrReadChunk, XdrReadList, XdrWriteChunk, XdrWriteList,
@@ -150,5 +152,33 @@ fn not_a_header() {
         let octets = octets(&words(&[body]));
         let error = RdmaMsg::decode(&mut Decoder::new(&octets)).expect_err("no header");
         assert!(error.to_string().contains("rdma_body"), "{error}");
+    }
+}
+
+proptest! {
+    /// What decodes as a header encodes to the same octets again, and says so beforehand.
+    #[test]
+    fn headers_reencode(words in vec(prop_oneof![6 => 0u32..6, 1 => any::<u32>()], 4..60)) {
+        let octets = octets(&words);
+        let mut decoder = Decoder::new(&octets);
+        if let Ok(header) = RdmaMsg::decode(&mut decoder) {
+            prop_assert_eq!(&encode_to_bytes(&header).unwrap()[..], &octets[..decoder.consumed()]);
+            prop_assert_eq!(header.encoded_len(), decoder.consumed());
+        }
+    }
+
+    /// Private data is found behind anything, and nothing else is taken for it.
+    #[test]
+    fn private_data(before in vec(any::<u8>(), 0..40), flag in any::<bool>(), sizes in any::<[u8; 2]>()) {
+        prop_assert_eq!(PrivateData::find(&before), None);
+        let size = |encoded: u8| (u32::from(encoded) + 1) * 1024;
+        let said = PrivateData {
+            remote_invalidation: flag,
+            send_size: size(sizes[0]),
+            receive_size: size(sizes[1]),
+        };
+        let received = [&before[..], &said.encode()].concat();
+        prop_assert_eq!(PrivateData::find(&received), Some(said));
+        prop_assert_eq!(PrivateData::find(&received[..received.len() - 1]), None);
     }
 }

@@ -196,7 +196,7 @@ impl Connection {
         id
     }
 
-    /// Gives a call up: [`CallFailure::Cancelled`], after its memory has been taken back. Nothing happens where its
+    /// Gives a call up: [`CallFailure::Cancelled`](crate::engine::CallFailure::Cancelled), after its memory has been taken back. Nothing happens where its
     /// outcome is known already.
     pub fn cancel_call(&mut self, id: CallId) {
         self.requester.cancel(id, &mut self.shared);
