@@ -18,7 +18,7 @@ use std::{
 use anyhow::{Context, bail, ensure};
 use bytes::Bytes;
 use rpcrdma::{
-    memory::PayloadBuf,
+    memory::{MessageBuf, PayloadBuf},
     provider::{Access, Handle, Memory, QueuePair, RemoteMemory},
 };
 
@@ -87,7 +87,7 @@ pub(crate) async fn send_pings<Q: QueuePair>(
     let begin = Instant::now();
     for number in 0..pings.count {
         let ping = text(number, pings.size);
-        let pong = exchange(queue, ping.clone()).await.with_context(|| format!("ping {number}"))?;
+        let pong = exchange(queue, ping.clone(), number == 0).await.with_context(|| format!("ping {number}"))?;
         if let Some(at) = ping.iter().zip(pong.iter()).position(|(sent, returned)| sent != returned) {
             bail!("ping {number} came back different from octet {at} on");
         }
@@ -99,25 +99,26 @@ pub(crate) async fn send_pings<Q: QueuePair>(
     Ok(Report { pings: pings.count, octets, took: begin.elapsed() })
 }
 
-async fn exchange<Q: QueuePair>(queue: &mut Queue<Q>, ping: Bytes) -> anyhow::Result<PayloadBuf> {
+async fn exchange<Q: QueuePair>(queue: &mut Queue<Q>, ping: Bytes, first: bool) -> anyhow::Result<PayloadBuf> {
     let size = u32::try_from(ping.len())?;
     let source = queue.register(Memory::Source(ping), Access::RemoteRead)?;
     queue.send(&Info { memory: RemoteMemory { handle: source.handle, offset: source.base }, size }.encode());
-    go_ahead(queue).await.context("the server's go-ahead after its RDMA Read")?;
+    let answer = if first { queue.receive_first().await } else { queue.receive().await };
+    go_ahead(answer?).context("instead of the server's go-ahead after its RDMA Read")?;
     queue.invalidate(source.handle).await?;
 
     let pong = PayloadBuf::from(vec![0; usize::try_from(size)?]);
     let sink = queue.register(Memory::Sink(pong), Access::RemoteWrite)?;
     queue.send(&Info { memory: RemoteMemory { handle: sink.handle, offset: sink.base }, size }.encode());
-    go_ahead(queue).await.context("the server's go-ahead after its RDMA Write")?;
+    go_ahead(queue.receive().await?).context("instead of the server's go-ahead after its RDMA Write")?;
     match queue.invalidate(sink.handle).await? {
         Memory::Sink(pong) => Ok(pong),
         Memory::Source(_) => bail!("a sink was registered, and a source returned"),
     }
 }
 
-async fn go_ahead<Q: QueuePair>(queue: &mut Queue<Q>) -> anyhow::Result<()> {
-    let message = queue.receive().await?.context("the server ended the connection")?;
+fn go_ahead(answer: Option<MessageBuf>) -> anyhow::Result<()> {
+    let message = answer.context("the server ended the connection")?;
     ensure!(message.len() == INFO_LEN, "a message of {} octets instead of {INFO_LEN}", message.len());
     Ok(())
 }

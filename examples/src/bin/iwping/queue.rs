@@ -12,18 +12,23 @@ use rpcrdma::{
 };
 use tokio::time::timeout;
 
+/// How long the first answer on a connection may take before [`Queue::receive_first`] does something about it.
+const SILENCE: Duration = Duration::from_secs(1);
+
 /// A queue pair whose user waits for each request before the next, as a ping does.
 pub(crate) struct Queue<Q> {
     queue_pair: Q,
     completions: VecDeque<Completion>,
     next_id: u64,
+    /// An RDMA Write that nobody waits for.
+    reminder: Option<WrId>,
     limit: Duration,
 }
 
 impl<Q: QueuePair> Queue<Q> {
     /// With at most `limit` for each step.
     pub(crate) fn new(queue_pair: Q, limit: Duration) -> Self {
-        Self { queue_pair, completions: VecDeque::new(), next_id: 0, limit }
+        Self { queue_pair, completions: VecDeque::new(), next_id: 0, reminder: None, limit }
     }
 
     pub(crate) fn register(&mut self, memory: Memory, access: Access) -> anyhow::Result<Region> {
@@ -48,6 +53,22 @@ impl<Q: QueuePair> Queue<Q> {
             Completion::Disconnected { reason: DisconnectReason::Remote } => Ok(None),
             other => bail!("instead of a message: {}", describe(&other)),
         }
+    }
+
+    /// As [`receive`](Self::receive), for the answer to the first message on a connection: after a silence an RDMA Write
+    /// of no octets follows the message. In some connections Linux's siw notices the first FPDU only when a second
+    /// arrives. Such a Write touches no memory, whatever it names (RFC 5041 §5.2).
+    pub(crate) async fn receive_first(&mut self) -> anyhow::Result<Option<MessageBuf>> {
+        match timeout(SILENCE, self.next_unbounded()).await {
+            Ok(completion) => self.completions.push_front(completion),
+            Err(_) => {
+                let id = self.id();
+                self.reminder = Some(id);
+                let remote = RemoteMemory { handle: Handle(0), offset: 0 };
+                self.queue_pair.post(WorkRequest::Write { id, source: Bytes::new(), remote });
+            }
+        }
+        self.receive().await
     }
 
     /// RDMA Reads `len` octets from the peer's memory.
@@ -100,7 +121,7 @@ impl<Q: QueuePair> Queue<Q> {
         WrId(self.next_id)
     }
 
-    /// The next completion but for those of Sends, which nobody waits for.
+    /// The next completion but for those that nobody waits for: of Sends and of the reminder.
     async fn next(&mut self) -> anyhow::Result<Completion> {
         let limit = self.limit;
         timeout(limit, self.next_unbounded()).await.map_err(|_| anyhow!("nothing for {limit:?}"))
@@ -110,6 +131,7 @@ impl<Q: QueuePair> Queue<Q> {
         loop {
             match self.completions.pop_front() {
                 Some(Completion::Sent { .. }) => {}
+                Some(Completion::Written { id }) if Some(id) == self.reminder => {}
                 Some(completion) => return completion,
                 None => {
                     let mut batch = Vec::new();
