@@ -238,7 +238,7 @@ impl<Q: QueuePair, U: Upcalls> Core<Q, U> {
                 Command::Start { slot, call } => self.start(slot, call),
                 Command::Cancel { slot } => {
                     if let Some(id) = self.calls.id(slot) {
-                        self.engine.cancel_call(id);
+                        self.engine.cancel_call(id, now);
                     }
                 }
                 Command::Reply { token, answer } => self.answer(token, answer),

@@ -246,6 +246,10 @@ pub struct EngineConfig {
     pub max_call_len: u64,
     /// Most octets of Read chunks being pulled, or pulled and not yet answered, on the connection. Default 256 MiB.
     pub max_pulled: u64,
+    /// How long the memory of a call that was given up (cancelled, deadline passed) stays registered, and out of
+    /// everybody's reach but the peer's, for the peer's reply to it. Taking it away while the peer is using it costs the
+    /// connection, so zero, at once, is for those who prefer that. Default 5 seconds.
+    pub abandon_grace: Duration,
     /// Where message buffers and landing memory come from.
     pub pool: BufferPool,
 }
@@ -262,6 +266,7 @@ impl Default for EngineConfig {
             max_chunks: 16,
             max_call_len: 64 << 20,
             max_pulled: 256 << 20,
+            abandon_grace: Duration::from_secs(5),
             pool: BufferPool::default(),
         }
     }

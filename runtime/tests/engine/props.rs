@@ -156,7 +156,7 @@ proptest! {
         for turn in 0..300u64 {
             for &(number, at) in &cancel {
                 if at == turn && let Some(&id) = ids.get(number as usize) {
-                    pair.client.conn.cancel_call(id);
+                    pair.client.conn.cancel_call(id, pair.now);
                 }
             }
             if close_at == Some(turn) {

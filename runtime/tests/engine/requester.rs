@@ -279,32 +279,55 @@ fn remote_invalidation() {
     assert_eq!(exposed(&facing), 0);
 }
 
-/// A cancelled call's memory is taken back at once; its XID and its credit are taken until the reply comes.
+/// A cancelled call's caller knows at once. Its memory, its XID and its credit are taken until the reply comes, so that a
+/// responder in the middle of it does not lose the connection.
 #[test]
 fn cancellation() {
     let (mut facing, call) = with_sinks();
     let id = rpcrdma::engine::CallId(0);
-    facing.engine.conn.cancel_call(id);
+    facing.engine.conn.cancel_call(id, facing.now);
+    let before = exposed(&facing);
     assert!(matches!(finished(&mut facing), Some(Err(CallFailure::Cancelled { sent: true }))));
-    assert_eq!(exposed(&facing), 0);
+    assert!(before > 0 && exposed(&facing) == before);
     assert_eq!(facing.engine.conn.counters().calls_abandoned, 1);
     // A second time, nothing happens.
-    facing.engine.conn.cancel_call(id);
+    facing.engine.conn.cancel_call(id, facing.now);
     facing.call(&Script::default());
     assert!(finished(&mut facing).is_none());
     assert!(facing.raw.next().is_none(), "no credit");
-    // The reply comes late, invalidating what has been taken back already.
+    // The reply comes late, and invalidates what it may.
     facing.raw.send_invalidating(&[XID, 1, 4, 0, 0, 0, 0, XID, 1, 0], &[], Some(Handle(call[7])));
     facing.run();
+    assert_eq!(exposed(&facing), 0);
     assert_eq!(facing.engine.conn.counters().calls_abandoned, 0);
     assert_eq!(facing.raw.next().expect("sent")[0], XID + 1);
     assert!(facing.engine.conn.close_reason().is_none());
 
     // Before it was sent.
     let id = facing.call(&Script { inline: 9000, ..Script::default() });
-    facing.engine.conn.cancel_call(id);
+    facing.engine.conn.cancel_call(id, facing.now);
     assert!(matches!(finished(&mut facing), Some(Err(CallFailure::Cancelled { sent: false }))));
     assert!(facing.raw.next().is_none());
+}
+
+/// Memory of a call that was given up does not stay registered for longer than its grace.
+#[test]
+fn grace_of_a_cancelled_call() {
+    let (mut facing, _) = with_sinks();
+    let grace = EngineConfig::default().abandon_grace;
+    facing.engine.conn.cancel_call(rpcrdma::engine::CallId(0), facing.now);
+    assert!(matches!(finished(&mut facing), Some(Err(CallFailure::Cancelled { sent: true }))));
+    assert_eq!(facing.engine.conn.poll_timeout(), Some(facing.now + grace));
+    facing.now += grace;
+    facing.run();
+    assert_eq!(exposed(&facing), 0);
+    // XID and credit are still taken.
+    assert_eq!(facing.engine.conn.counters().calls_abandoned, 1);
+    assert_eq!(facing.engine.conn.poll_timeout(), None);
+    facing.raw.send(&[XID, 1, 4, 0, 0, 0, 0, XID, 1, 0], &[]);
+    facing.run();
+    assert_eq!(facing.engine.conn.counters().calls_abandoned, 0);
+    assert!(finished(&mut facing).is_none());
 }
 
 /// Deadlines, of calls that wait for a credit and of calls in flight.
@@ -324,6 +347,11 @@ fn deadlines() {
     facing.run();
     let (id, result) = take_finished(&mut facing.engine).unwrap();
     assert!(id == sent && matches!(result, Err(CallFailure::DeadlineExceeded { sent: true })));
+    // Its memory has its grace.
+    let grace = EngineConfig::default().abandon_grace;
+    assert_eq!(facing.engine.conn.poll_timeout(), Some(facing.now + grace));
+    facing.now += grace;
+    facing.run();
     assert_eq!(exposed(&facing), 0);
     assert_eq!(facing.engine.conn.poll_timeout(), None);
 }

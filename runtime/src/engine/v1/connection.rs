@@ -196,10 +196,11 @@ impl Connection {
         id
     }
 
-    /// Gives a call up: [`CallFailure::Cancelled`](crate::engine::CallFailure::Cancelled), after its memory has been taken back. Nothing happens where its
+    /// Gives a call up: [`CallFailure::Cancelled`](crate::engine::CallFailure::Cancelled). Its memory is the engine's,
+    /// and registered, until the reply comes or [`EngineConfig::abandon_grace`] is over. Nothing happens where its
     /// outcome is known already.
-    pub fn cancel_call(&mut self, id: CallId) {
-        self.requester.cancel(id, &mut self.shared);
+    pub fn cancel_call(&mut self, id: CallId, now: Instant) {
+        self.requester.cancel(id, now, &mut self.shared);
     }
 
     /// Replies to a call; an [`Event::ReplySent`] follows. Nothing happens where one has been given already.

@@ -37,6 +37,9 @@ enum Phase {
     Sent,
     /// Its outcome is known; its memory is being taken back.
     Finishing,
+    /// Given up by its caller while the peer may be using its memory, which stays registered, and this engine's,
+    /// until the reply comes or the grace for that is over.
+    Lingering,
     /// Over for its caller; its XID and credit are taken until the reply comes (RFC 8166 §3.3.1).
     Abandoned,
 }
@@ -65,7 +68,7 @@ pub(super) struct Requester {
     calls: Slots<Call>,
     /// Keys of calls that wait for a credit; those that ended meanwhile find nothing.
     queue: VecDeque<u64>,
-    /// Calls in [`Phase::Abandoned`].
+    /// Calls in [`Phase::Lingering`] and [`Phase::Abandoned`].
     abandoned: u32,
     /// Calls in flight.
     xids: HashMap<u32, u32>,
@@ -128,13 +131,22 @@ impl Requester {
         CallId(key)
     }
 
-    pub(super) fn cancel(&mut self, id: CallId, shared: &mut Shared) {
-        self.give_up(id.0, shared, |sent| CallFailure::Cancelled { sent });
+    pub(super) fn cancel(&mut self, id: CallId, now: Instant, shared: &mut Shared) {
+        self.give_up(id.0, now, shared, |sent| CallFailure::Cancelled { sent });
     }
 
     pub(super) fn handle_timeout(&mut self, now: Instant, shared: &mut Shared) {
         while let Some(key) = self.deadlines.pop_due(now) {
-            self.give_up(key, shared, |sent| CallFailure::DeadlineExceeded { sent });
+            let Some(slot) = self.calls.index(key) else { continue };
+            match self.calls.get(slot) {
+                // Its deadline as a call may be due before its grace is over.
+                Some(call) if call.phase == Phase::Lingering => {
+                    if call.deadline.is_some_and(|at| at <= now) {
+                        self.take_back(slot, shared);
+                    }
+                }
+                _ => self.give_up(key, now, shared, |sent| CallFailure::DeadlineExceeded { sent }),
+            }
         }
     }
 
@@ -143,12 +155,37 @@ impl Requester {
         self.deadlines.next(|key| awaits(calls, key))
     }
 
-    fn give_up(&mut self, key: u64, shared: &mut Shared, failure: impl FnOnce(bool) -> CallFailure) {
+    fn give_up(&mut self, key: u64, now: Instant, shared: &mut Shared, failure: impl FnOnce(bool) -> CallFailure) {
         let Some(slot) = self.calls.index(key) else { return };
-        let Some(call) = self.calls.get(slot) else { return };
-        if matches!(call.phase, Phase::Queued | Phase::Sent) {
-            let sent = call.sent;
-            self.finish(slot, Err(failure(sent)), shared);
+        let Some(call) = self.calls.get_mut(slot) else { return };
+        let grace_over = now.checked_add(shared.config.abandon_grace).filter(|&at| at > now);
+        match (call.phase, grace_over) {
+            // RFC 8166 §4.4.1: the responder cannot know that nobody waits, and goes on to use the memory. To take it
+            // away under its hands would cost the connection, and with it every other call's outcome. The caller gets
+            // nothing of it back: it is the engine's until it has been invalidated.
+            (Phase::Sent, Some(grace_over)) if !call.exposure.is_over() => {
+                call.phase = Phase::Lingering;
+                call.deadline = Some(grace_over);
+                self.abandoned += 1;
+                shared.events.push_back(Event::CallFinished { id: CallId(key), result: Err(failure(true)) });
+                let calls = &self.calls;
+                self.deadlines.insert(grace_over, key, calls.len(), |key| awaits(calls, key));
+            }
+            (Phase::Queued | Phase::Sent, _) => {
+                let sent = call.sent;
+                self.finish(slot, Err(failure(sent)), shared);
+            }
+            _ => {}
+        }
+    }
+
+    /// Takes the memory of a lingering call back.
+    fn take_back(&mut self, slot: u32, shared: &mut Shared) {
+        if let Some(call) = self.calls.get_mut(slot) {
+            call.phase = Phase::Finishing;
+            self.abandoned -= 1;
+            call.exposure.take_back(slot, &mut shared.out);
+            self.complete_if_safe(slot, shared);
         }
     }
 
@@ -230,12 +267,14 @@ impl Requester {
         if call.phase != Phase::Finishing || !call.exposure.is_over() {
             return;
         }
-        let Some(outcome) = call.outcome.take() else { return };
-        let result = outcome.and_then(|answer| answer.into_reply(call));
-        if result.is_ok() {
-            shared.counters.replies_received += 1;
+        // The caller of a call that lingered knows already.
+        if let Some(outcome) = call.outcome.take() {
+            let result = outcome.and_then(|answer| answer.into_reply(call));
+            if result.is_ok() {
+                shared.counters.replies_received += 1;
+            }
+            shared.events.push_back(Event::CallFinished { id, result });
         }
-        shared.events.push_back(Event::CallFinished { id, result });
         if call.sent && !call.answered {
             call.phase = Phase::Abandoned;
             self.abandoned += 1;
@@ -272,7 +311,10 @@ impl Requester {
     /// The connection is closing: calls that were not sent will not be.
     pub(super) fn fail_queued(&mut self, reason: &CloseReason, shared: &mut Shared) {
         while let Some(key) = self.queue.pop_front() {
-            self.give_up(key, shared, |sent| CallFailure::Closed { reason: reason.clone(), sent });
+            let Some(slot) = self.calls.index(key) else { continue };
+            if self.calls.get(slot).is_some_and(|call| call.phase == Phase::Queued) {
+                self.finish(slot, Err(CallFailure::Closed { reason: reason.clone(), sent: false }), shared);
+            }
         }
     }
 
@@ -288,6 +330,7 @@ impl Requester {
                     let failure = CallFailure::Closed { reason: reason.clone(), sent: call.sent };
                     self.finish(slot, Err(failure), shared);
                 }
+                Phase::Lingering => self.take_back(slot, shared),
                 Phase::Finishing => self.complete_if_safe(slot, shared),
                 Phase::Abandoned => self.forget(slot),
             }
@@ -297,10 +340,10 @@ impl Requester {
     }
 }
 
-/// Whether a call's deadline still matters.
+/// Whether a call's deadline, or the end of its grace, still matters.
 fn awaits(calls: &Slots<Call>, key: u64) -> bool {
     let call = calls.index(key).and_then(|slot| calls.get(slot));
-    call.is_some_and(|call| matches!(call.phase, Phase::Queued | Phase::Sent))
+    call.is_some_and(|call| matches!(call.phase, Phase::Queued | Phase::Sent | Phase::Lingering))
 }
 
 /// A reply as its caller gets it.

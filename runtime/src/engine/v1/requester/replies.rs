@@ -162,6 +162,7 @@ impl Requester {
                 self.finish(slot, outcome, shared);
             }
             // Too late for its caller.
+            Phase::Lingering => self.take_back(slot, shared),
             Phase::Abandoned => self.forget(slot),
             Phase::Finishing | Phase::Queued => {}
         }
