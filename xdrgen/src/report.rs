@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
 
 use crate::{
-    ir::{Expr, Procedure, Spec},
-    resolve::{Place, sizes},
-    ulb::{eligible_items, show},
+    ir::{Expr, Field, ItemKind, Procedure, Spec, Type},
+    resolve::{graph_target, sizes},
+    ulb::{contents, parts, show},
 };
 
 /// Most eligible items listed for one procedure.
@@ -17,8 +17,8 @@ const LISTED: usize = 64;
 #[must_use]
 pub fn table(spec: &Spec, width: Option<u16>) -> String {
     let mut out = String::new();
-    for (p, program) in spec.programs.iter().enumerate() {
-        for (v, version) in program.versions.iter().enumerate() {
+    for program in &spec.programs {
+        for version in &program.versions {
             let port = program.port.map_or("no port assigned".to_owned(), |port| format!("port {port}"));
             let _ = writeln!(
                 out,
@@ -32,14 +32,14 @@ pub fn table(spec: &Spec, width: Option<u16>) -> String {
                 None => table.set_content_arrangement(ContentArrangement::Disabled),
             };
             table.set_header(["no.", "procedure", "eligible arguments", "eligible results", "call", "reply"]);
-            for (q, procedure) in version.procedures.iter().enumerate() {
+            for procedure in &version.procedures {
                 table.add_row([
                     Cell::new(procedure.number).set_alignment(CellAlignment::Right),
                     Cell::new(match procedure.idempotent {
                         true => format!("{}\nidempotent", procedure.name.text),
                         false => procedure.name.text.clone(),
                     }),
-                    Cell::new(arguments(spec, (p, v, q), procedure)),
+                    Cell::new(arguments(spec, procedure)),
                     Cell::new(results(spec, procedure)),
                     Cell::new(call(spec, procedure)),
                     Cell::new(reply(spec, procedure)),
@@ -59,10 +59,10 @@ pub fn table(spec: &Spec, width: Option<u16>) -> String {
     out
 }
 
-fn arguments(spec: &Spec, (p, v, q): (usize, usize, usize), procedure: &Procedure) -> String {
+fn arguments(spec: &Spec, procedure: &Procedure) -> String {
     let mut lines = Vec::new();
-    for (index, argument) in procedure.args.iter().enumerate() {
-        for item in eligible_items(spec, Place::Argument(p, v, q, index), argument, LISTED) {
+    for argument in &procedure.args {
+        for item in eligible_items(spec, argument) {
             lines.push(match item.max {
                 Some(max) => format!("{}\n  at most {}", item.path, octets(max)),
                 None => format!("{}\n  any length", item.path),
@@ -115,4 +115,54 @@ fn octets(n: u64) -> String {
         }
     }
     n.to_string()
+}
+
+/// An eligible item within a type.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Eligible {
+    /// The way to it: `ok.data`, `entries[].blob`.
+    path: String,
+    /// Most octets of its contents that its type allows.
+    max: Option<u64>,
+}
+
+/// The eligible items within `field`, in order, at most [`LISTED`] of them. An item of an array stands once.
+fn eligible_items(spec: &Spec, field: &Field) -> Vec<Eligible> {
+    let mut found = Vec::new();
+    let mut open = vec![Step { field, path: field.name.text.clone() }];
+    while let Some(step) = open.pop() {
+        if found.len() >= LISTED {
+            break;
+        }
+        if step.field.ddp.is_some() {
+            found.push(Eligible { path: step.path, max: contents(spec, &step.field.ty) });
+            continue;
+        }
+        let Some(id) = graph_target(&step.field.ty) else { continue };
+        // Types that hold themselves and eligible items do not get here: their number has no limit.
+        if sizes::ty(spec, &step.field.ty).max_ddp_items == Some(0) {
+            continue;
+        }
+        let mark = match step.field.ty {
+            Type::Array(..) | Type::ArrayFixed(..) | Type::List(_) | Type::NonEmptyList(_) => "[]",
+            _ => "",
+        };
+        let typedef = matches!(spec.items.get(id.0).map(|item| &item.kind), Some(ItemKind::Typedef(_)));
+        let inner = parts(spec, id).into_iter().rev().map(|(_, field)| {
+            // A typedef adds no step that a value has.
+            let path = if typedef {
+                format!("{}{mark}", step.path)
+            } else {
+                format!("{}{mark}.{}", step.path, field.name.text)
+            };
+            Step { field, path }
+        });
+        open.extend(inner);
+    }
+    found
+}
+
+struct Step<'a> {
+    field: &'a Field,
+    path: String,
 }

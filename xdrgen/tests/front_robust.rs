@@ -230,6 +230,28 @@ fn sizes_that_double() {
 }
 
 #[test]
+fn formulas_that_grow() {
+    let product = vec!["1"; 60].join(" * ");
+    let nested = (0..46).fold("1".to_owned(), |inner, _| format!("({inner}) + {product}"));
+    assert!(hostile(&format!("struct a {{ @ddp(max = {nested}) opaque d<>; }};")) > 0);
+    let n = 5_000;
+    let arms: String = (0..n).map(|i| format!("case {i}: @ddp(max = args.f{i}) opaque d{i}<>;\n")).collect();
+    let fields: String = (0..n).map(|i| format!("int f{i};\n")).collect();
+    let program = "program P { version V { u A(args) = 1; } = 1; } = 1;";
+    let text = format!("union u switch (int x) {{ {arms} }}; struct args {{ {fields} }}; {program}");
+    assert_eq!(hostile(&text), 1);
+}
+
+#[test]
+fn circles_with_eligible_items() {
+    let n = 100;
+    let mut text: String = (0..n).map(|i| format!("struct t{i} {{ t{} *x; t{} *y; }};\n", i + 1, i + 1)).collect();
+    text += "struct t100 { t0 *x; t0 *y; @ddp opaque d<>; };";
+    text += "program P { version V { t0 A(t0) = 1; } = 1; } = 1;";
+    assert_eq!(hostile(&text), 2);
+}
+
+#[test]
 fn a_megabyte() {
     let repeated = |n: usize, one: &dyn Fn(usize) -> String| (0..n).map(one).collect::<String>();
     assert_eq!(hostile(&repeated(6_000, &|i| format!("/* one */\nstruct s{i} {{ int x; /* two */ }};\n"))), 0);

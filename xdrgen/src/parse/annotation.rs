@@ -10,13 +10,14 @@ use crate::{
     source::join,
 };
 
-/// Most operands of one sum or product: the tree leans left, and it is walked and dropped recursively.
-const MAX_OPERANDS: usize = 64;
+/// Most operators of one annotation or statement: trees of them are walked and dropped recursively.
+const MAX_OPERATORS: usize = 64;
 
 impl Builder<'_, '_> {
     pub(super) fn annotation(&mut self, pair: Pair<'_, Rule>) -> Option<Annotation> {
         let span = self.span(&pair);
         self.annotations.push(span.clone());
+        self.operators = 0;
         let mut name = None;
         let mut args = Vec::new();
         for part in pair.into_inner() {
@@ -43,7 +44,6 @@ impl Builder<'_, '_> {
         let at = self.span(&pair);
         let mut left: Option<Expr> = None;
         let mut op = BinaryOp::Add;
-        let mut operands = 0;
         for part in pair.into_inner() {
             let right = match part.as_rule() {
                 Rule::plus => {
@@ -66,10 +66,10 @@ impl Builder<'_, '_> {
                 Rule::factor => self.factor(part)?,
                 _ => continue,
             };
-            operands += 1;
-            if operands > MAX_OPERANDS {
+            self.operators += usize::from(left.is_some());
+            if self.operators > MAX_OPERATORS {
                 self.diagnostics.push(
-                    Diagnostic::new(Code::TooDeep, format!("an expression of more than {MAX_OPERANDS} operands"))
+                    Diagnostic::new(Code::TooDeep, format!("an expression of more than {MAX_OPERATORS} operators"))
                         .at(&at, ""),
                 );
                 return None;

@@ -67,7 +67,8 @@ pub(crate) fn parse(file: usize, text: &str, diagnostics: &mut Vec<Diagnostic>) 
         match grammar::Grammar::parse(Rule::unit, slice) {
             Ok(mut pairs) => {
                 let annotations = &mut tree.annotations;
-                let mut builder = Builder { file, base: unit.start, comments: &comments, annotations, diagnostics };
+                let mut builder =
+                    Builder { file, base: unit.start, comments: &comments, annotations, operators: 0, diagnostics };
                 match pairs.next().and_then(|pair| builder.unit(pair)) {
                     Some(definition) => tree.definitions.push(definition),
                     None => lost.push(unit),
@@ -98,6 +99,8 @@ struct Builder<'a, 'b> {
     base: usize,
     comments: &'a Comments<'a>,
     annotations: &'b mut Vec<Span>,
+    /// Operators of the annotation or statement at hand.
+    operators: usize,
     diagnostics: &'b mut Vec<Diagnostic>,
 }
 

@@ -8,7 +8,7 @@ use crate::{
 
 /// How deep types may hold one another. Later stages, the generated codecs and the Rust compiler recurse once per
 /// level.
-pub(crate) const MAX_TYPE_NESTING: usize = 128;
+const MAX_TYPE_NESTING: usize = 128;
 
 /// The declared type that `ty` refers to.
 pub(crate) fn target(ty: &Type) -> Option<ItemId> {

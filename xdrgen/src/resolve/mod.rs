@@ -11,7 +11,7 @@ mod program;
 pub(crate) mod sizes;
 mod types;
 
-pub(crate) use graph::{MAX_TYPE_NESTING, target as graph_target};
+pub(crate) use graph::target as graph_target;
 
 use std::collections::{HashMap, HashSet};
 

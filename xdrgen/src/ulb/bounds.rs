@@ -6,7 +6,7 @@ use super::{
     DEFAULT_LIMIT, Options, ProcedureId, Stated,
     expr::{self, Scope},
     procedure, procedure_mut, procedure_name, procedures,
-    walk::{MOST, contents, culprit, eligible_items, fields_with_places, may_hold, parts},
+    walk::{MOST, contents, culprit, eligible_places, fields_with_places, may_hold, parts},
 };
 use crate::{
     diag::{Code, Diagnostic},
@@ -15,7 +15,10 @@ use crate::{
 };
 
 /// Largest expression, in operands and operators: it is printed in generated code.
-const MAX_EXPRESSION: usize = 1000;
+const MAX_EXPRESSION: usize = 200;
+
+/// Stands for a formula that is longer.
+const TOO_LONG: Expr = Expr::Const(u64::MAX);
 
 pub(super) fn compute(
     spec: &mut Spec,
@@ -131,11 +134,16 @@ impl Items {
 }
 
 fn merge(slot: &mut Option<(String, Expr)>, (path, max): (String, Expr)) {
+    /// Longest list of paths: it is for messages.
+    const LISTED: usize = 200;
     *slot = Some(match slot.take() {
         None => (path, max),
         Some((known, most)) => {
-            let repeated = known.split(" or ").any(|one| one == path);
-            (if repeated { known } else { format!("{known} or {path}") }, expr::max(most, max))
+            let listed = known.len() > LISTED || known.split(" or ").any(|one| one == path);
+            let joined = expr::max(most, max);
+            // Formulas are walked recursively: this one would only grow. `procedure` complains about it.
+            let joined = if expr::size(&joined, MAX_EXPRESSION) < MAX_EXPRESSION { joined } else { TOO_LONG };
+            (if listed { known } else { format!("{known} or {path}") }, joined)
         }
     });
 }
@@ -157,8 +165,7 @@ impl<'a> Bounder<'a> {
         let procedure = procedure(spec, id)?;
         for (index, argument) in procedure.args.iter().enumerate() {
             let place = Place::Argument(id.0, id.1, id.2, index);
-            let items = eligible_items(spec, place, argument, usize::from(u8::MAX));
-            self.reached.arguments.extend(items.into_iter().map(|item| item.place));
+            self.reached.arguments.extend(eligible_places(spec, place, argument));
         }
         let items = |fields: &[Field]| {
             let sum = |sum: Option<u32>, field| sum?.checked_add(sizes::field(spec, field).max_ddp_items?);
@@ -181,7 +188,9 @@ impl<'a> Bounder<'a> {
         let inline = self.inline(result);
         let bounds = ReplyBounds { inline: inline?, chunks: items?.chunks };
         let all = bounds.chunks.iter().map(|(_, max)| max).chain([&bounds.inline]);
-        if all.map(|max| expr::size(max, MAX_EXPRESSION)).any(|size| size >= MAX_EXPRESSION) {
+        // A reply body stated as 2^64 - 1 is no merged formula.
+        let merged = bounds.chunks.iter().any(|(_, max)| *max == TOO_LONG);
+        if merged || all.into_iter().any(|max| expr::size(max, MAX_EXPRESSION) >= MAX_EXPRESSION) {
             self.out.push(
                 Diagnostic::new(Code::TooDeep, "the maximum of this procedure's reply is too long a formula")
                     .at(&procedure.name.span, "")
@@ -209,8 +218,8 @@ impl<'a> Bounder<'a> {
         let message = format!("`{name}`: the {what} can hold {count} eligible items, the limit is {limit}");
         let mut diagnostic = Diagnostic::new(Code::TooManyItems, message).at(&procedure.name.span, "");
         let spec = self.scope.spec;
-        let found = fields.find_map(|(place, field)| eligible_items(spec, place, field, 1).into_iter().next());
-        if let Some(field) = found.and_then(|item| super::field(self.scope.spec, item.place)) {
+        let found = fields.find_map(|(place, field)| eligible_places(spec, place, field).into_iter().next());
+        if let Some(field) = found.and_then(|place| super::field(spec, place)) {
             diagnostic = diagnostic.also(&field.name.span, "this is one");
         }
         diagnostic = match stated {

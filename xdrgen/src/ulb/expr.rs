@@ -227,6 +227,7 @@ pub(super) fn min(left: Expr, right: Expr) -> Expr {
 pub(super) fn max(left: Expr, right: Expr) -> Expr {
     match (&left, &right) {
         (Expr::Const(a), Expr::Const(b)) => Expr::Const(*a.max(b)),
+        (Expr::Const(u64::MAX), _) | (_, Expr::Const(u64::MAX)) => Expr::Const(u64::MAX),
         (Expr::Const(0), _) => right,
         (_, Expr::Const(0)) => left,
         (a, b) if a == b => left,

@@ -22,7 +22,7 @@ use crate::{
 #[cfg(feature = "cli")]
 pub(crate) use expr::show;
 #[cfg(feature = "cli")]
-pub(crate) use walk::eligible_items;
+pub(crate) use walk::{contents, parts};
 
 /// Most eligible items of one call's arguments, and of its result, where `@limit` says nothing else.
 ///

@@ -13,7 +13,7 @@ use crate::{
 pub(super) const MOST: u64 = u32::MAX as u64;
 
 /// Fields that are part of an item, with their places.
-pub(super) fn parts(spec: &Spec, id: ItemId) -> Vec<(Place, &Field)> {
+pub(crate) fn parts(spec: &Spec, id: ItemId) -> Vec<(Place, &Field)> {
     match spec.items.get(id.0).map(|item| &item.kind) {
         Some(ItemKind::Struct { fields, .. }) => {
             fields.iter().enumerate().map(|(index, field)| (Place::Field(id, index), field)).collect()
@@ -48,7 +48,7 @@ pub(super) fn fields_with_places(spec: &Spec) -> Vec<(Place, Option<&str>, &Fiel
 }
 
 /// Most octets of an item's contents that its type allows, without count and padding. `None` when it allows any length.
-pub(super) fn contents(spec: &Spec, ty: &Type) -> Option<u64> {
+pub(crate) fn contents(spec: &Spec, ty: &Type) -> Option<u64> {
     match through_typedefs(spec, ty) {
         Type::Opaque(u32::MAX) | Type::String(u32::MAX) | Type::Array(_, u32::MAX) => None,
         Type::Opaque(max) | Type::String(max) => Some(u64::from(*max)),
@@ -61,58 +61,22 @@ pub(super) fn contents(spec: &Spec, ty: &Type) -> Option<u64> {
     }
 }
 
-/// An eligible item within a type.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Eligible {
-    /// The way to it: `ok.data`, `entries[].blob`.
-    pub(crate) path: String,
-    /// Most octets of its contents that its type allows.
-    pub(crate) max: Option<u64>,
-    /// Where it is declared.
-    pub(crate) place: Place,
-}
-
-/// The eligible items within `field`, in order, at most `limit` of them. An item of an array stands once.
-pub(crate) fn eligible_items(spec: &Spec, place: Place, field: &Field, limit: usize) -> Vec<Eligible> {
+/// Places of the eligible items within `field`, each once.
+pub(super) fn eligible_places(spec: &Spec, place: Place, field: &Field) -> Vec<Place> {
     let mut found = Vec::new();
-    let mut open = vec![Step { place, field, path: field.name.text.clone(), depth: 0 }];
-    while let Some(step) = open.pop() {
-        if found.len() >= limit {
-            break;
+    let mut seen = vec![false; spec.items.len()];
+    let mut open = vec![(place, field)];
+    while let Some((place, field)) = open.pop() {
+        if field.ddp.is_some() {
+            found.push(place);
+        } else if let Some(id) = graph_target(&field.ty)
+            && sizes::base(spec, Base::Item(id)).max_ddp_items != Some(0)
+            && !std::mem::replace(&mut seen[id.0], true)
+        {
+            open.extend(parts(spec, id).into_iter().rev());
         }
-        if step.field.ddp.is_some() {
-            found.push(Eligible { path: step.path, max: contents(spec, &step.field.ty), place: step.place });
-            continue;
-        }
-        let Some(id) = graph_target(&step.field.ty) else { continue };
-        // A recursive type would go on for ever; its items are found on the first round.
-        if step.depth > crate::resolve::MAX_TYPE_NESTING || sizes::ty(spec, &step.field.ty).max_ddp_items == Some(0) {
-            continue;
-        }
-        let mark = match step.field.ty {
-            Type::Array(..) | Type::ArrayFixed(..) | Type::List(_) | Type::NonEmptyList(_) => "[]",
-            _ => "",
-        };
-        let typedef = matches!(spec.items.get(id.0).map(|item| &item.kind), Some(ItemKind::Typedef(_)));
-        let inner = parts(spec, id).into_iter().rev().map(|(place, field)| {
-            // A typedef adds no step that a value has.
-            let path = if typedef {
-                format!("{}{mark}", step.path)
-            } else {
-                format!("{}{mark}.{}", step.path, field.name.text)
-            };
-            Step { place, field, path, depth: step.depth + 1 }
-        });
-        open.extend(inner);
     }
     found
-}
-
-struct Step<'a> {
-    place: Place,
-    field: &'a Field,
-    path: String,
-    depth: usize,
 }
 
 /// Why a type's inline part has no maximum: the item that is to blame.
