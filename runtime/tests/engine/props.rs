@@ -176,6 +176,9 @@ proptest! {
         pair.run_shuffled(chooser(order));
         pair.advance(Duration::from_secs(10));
         pair.run();
+        // The grace of calls that were given up just then.
+        pair.advance(EngineConfig::default().abandon_grace);
+        pair.run();
         for (number, result) in pair.outcomes() {
             let served = pair.served.get(&number).copied().unwrap_or(0);
             prop_assert!(served <= 1);
@@ -226,6 +229,9 @@ proptest! {
         }
         pair.run_shuffled(chooser(order));
         pair.advance(Duration::from_secs(10));
+        pair.run();
+        // The grace of calls that were given up just then.
+        pair.advance(EngineConfig::default().abandon_grace);
         pair.run();
         pair.outcomes();
         prop_assert!(pair.calls.is_empty());
