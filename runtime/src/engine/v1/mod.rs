@@ -28,14 +28,17 @@
 //! | 8166 §3.3.1 | a grant of zero is not allowed | counts as one | the alternative is deadlock |
 //! | 8166 §4.2.1 | XIDs identify transactions | a call with the XID of one in progress is discarded | its reply could not be told from the other's |
 //! | 8797 §4.1 | any handle of the call may be invalidated | only where the call names no other | Linux's client also offers one of memory that stays registered |
+//! | 8166 §4.4.1 | memory of cancelled calls is protected from the responder | it stays registered, and the engine's own, until the reply comes or [`EngineConfig::abandon_grace`](super::EngineConfig::abandon_grace) is over | nobody gets it meanwhile; to take it away while the responder uses it would cost the connection |
 //! | 8797 §3.1 | Receives are as large as this end says | at least 4096 octets | Linux's server sends 4096 octets to everyone |
 //! | 8167 §6 | an endpoint may lack the reverse direction | its messages are discarded, and their Receives posted again | the connection outlives them |
 
 mod connection;
 mod errors;
 mod format;
-#[path = "header_standin.rs"]
-pub mod header;
+pub mod header {
+    //! The header of RFC 8166 §4.1.2: generated from `specs/xdr/rpcrdma1.x`.
+    crate::include_xdr!("xdr/rpcrdma1.x");
+}
 mod private_data;
 mod requester;
 mod responder;
