@@ -28,11 +28,13 @@ struct Text {
 
 pub(crate) fn expand(input: TokenStream) -> TokenStream {
     let (attributes, body) = split(input);
+    let head_end = attributes.clone().into_iter().last().map(|token| token.span().end());
     let options = match Options::parse_attributes.parse(attributes) {
         Ok(options) => options,
         Err(error) => return error.into_compile_error().into(),
     };
     let mut text = Text::new();
+    text.start(head_end);
     text.push_all(body);
     let mut inputs = Inputs::of(Compiler::new().source("xdr!", text.text.as_str()));
     if let Err(error) = inputs.ulb(&options.ulb) {
@@ -83,6 +85,16 @@ impl Options {
 impl Text {
     fn new() -> Self {
         Self { text: String::new(), source: Source::of(Span::call_site()), tokens: Vec::new(), line: 0, column: 0 }
+    }
+
+    /// The text starts after the options at the head, or where the invocation opens.
+    fn start(&mut self, head_end: Option<Span>) {
+        let start = match (head_end, &self.source) {
+            (Some(end), _) => Some((end.line(), end.column())),
+            (None, Some(source)) => source.open(),
+            (None, None) => None,
+        };
+        (self.line, self.column) = start.unwrap_or_default();
     }
 
     fn push_all(&mut self, tokens: TokenStream) {
@@ -189,6 +201,21 @@ impl Source {
         let start = span.start();
         let lines = span.source_text()?.split('\n').map(str::to_owned).collect();
         Some(Self { lines, line: start.line(), column: start.column() })
+    }
+
+    /// The place after the delimiter that opens the invocation.
+    fn open(&self) -> Option<(usize, usize)> {
+        let mut name_ended = false;
+        for (at, text) in self.lines.iter().enumerate() {
+            for (column, c) in text.chars().enumerate() {
+                if name_ended && matches!(c, '{' | '(' | '[') {
+                    let first = if at == 0 { self.column } else { 1 };
+                    return Some((self.line + at, first + column + 1));
+                }
+                name_ended |= c == '!';
+            }
+        }
+        None
     }
 
     /// What is between two places, lines and columns from 1, if there are comments in it.

@@ -78,6 +78,7 @@ fn stubs() {
     let get = derived::GetArgs { name: "n".into(), offset: 1, count: 1000 };
     assert_eq!(front_doors::service::blobstore::Get::reply_bounds(&get), bounds);
     const { assert!(included::blobstore_v1::Get::IDEMPOTENT && front_doors::service::blobstore::Get::IDEMPOTENT) };
+    const { assert!(!included::blobstore_v1::Put::IDEMPOTENT && !front_doors::service::blobstore::Put::IDEMPOTENT) };
     assert_eq!(included::blobstore_v1::PROGRAM, front_doors::service::blobstore::PROGRAM);
     assert_eq!(included::blobstore_v1::PORT, front_doors::service::blobstore::PORT);
     assert_eq!(included::blobstore_v1::Get::NAME, "BLOBSTORE_V1.GET");
@@ -96,4 +97,17 @@ fn comments_of_inline_xdr_are_documentation() {
         }
     }
     assert_eq!((commented::SHOWN, commented::ALSO_SHOWN), (1, 2));
+}
+
+/// Calls can be made from any task: their futures go from thread to thread.
+#[allow(dead_code)]
+fn futures_are_send(
+    included: &included::blobstore_v1::BlobstoreV1Client,
+    service: &front_doors::service::BlobstoreClient,
+    args: (&included::GetArgs, &derived::GetArgs),
+) {
+    fn is_send<T: Send>(_: T) {}
+    is_send(included.get(args.0));
+    is_send(service.get(args.1));
+    is_send(service.several(1, 2));
 }

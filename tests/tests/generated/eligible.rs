@@ -107,7 +107,7 @@ fn a_chunk_of_another_length_is_an_error() {
     let mut sink = ReducingSink::for_call(&mut inline, 1);
     many().encode(&mut sink).unwrap();
     let (reduced, _) = sink.finish();
-    for broken in 0..reduced.len() {
+    for (broken, size) in SIZES.into_iter().enumerate() {
         let reads: Vec<ReadChunk> = reduced
             .iter()
             .enumerate()
@@ -117,6 +117,6 @@ fn a_chunk_of_another_length_is_an_error() {
             })
             .collect();
         let error = ManyArgs::decode(&mut Decoder::new(&inline).with_read_chunks(&reads)).unwrap_err();
-        assert_eq!(*error.kind(), DecodeErrorKind::ChunkLength { chunk: 9999, item: SIZES[broken] });
+        assert_eq!(*error.kind(), DecodeErrorKind::ChunkLength { chunk: 9999, item: size });
     }
 }
