@@ -174,8 +174,20 @@ impl<Q: QueuePair, U: Upcalls> Core<Q, U> {
         &self.port
     }
 
+    /// To be called in the driver's task before anything else.
+    pub(crate) fn prepare(&mut self) {
+        self.timer.prepare();
+    }
+
+    /// Whether time asks for something to be done.
+    pub(crate) fn is_due(&self) -> bool {
+        self.timer.is_due()
+    }
+
     /// Does all that can be done without waiting. Ready when the connection is over.
-    pub(crate) fn drive(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    ///
+    /// What the queue pair does next wakes `cx`; the time, `task`.
+    pub(crate) fn drive(&mut self, cx: &mut Context<'_>, task: &Waker) -> Poll<()> {
         let mut now = Timer::now();
         for _ in 0..MAX_ROUNDS {
             self.take_commands(now);
@@ -192,7 +204,7 @@ impl<Q: QueuePair, U: Upcalls> Core<Q, U> {
             let polled = self.queue_pair.poll(cx, &mut self.completions);
             self.completed.extend(self.completions.drain(..));
             if polled.is_pending() && self.completed.is_empty() && self.commands.is_empty() {
-                self.arm(now, cx);
+                self.arm(now, task);
                 return Poll::Pending;
             }
             now = Timer::now();
@@ -331,13 +343,13 @@ impl<Q: QueuePair, U: Upcalls> Core<Q, U> {
         }
     }
 
-    fn arm(&mut self, now: Instant, cx: &mut Context<'_>) {
+    fn arm(&mut self, now: Instant, task: &Waker) {
         let linger = match self.closing {
             Closing::Disconnected(until) => Some(until),
             _ => None,
         };
         let due = [self.engine.poll_timeout(), self.idle_at(), linger].into_iter().flatten().min();
-        self.timer.arm(due, now, cx);
+        self.timer.arm(due, now, task);
     }
 
     fn finish(&mut self, reason: &CloseReason) {
