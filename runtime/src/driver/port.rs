@@ -362,3 +362,6 @@ impl Port {
         Poll::Pending
     }
 }
+
+#[cfg(test)]
+mod tests;
