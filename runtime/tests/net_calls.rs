@@ -193,6 +193,24 @@ async fn deadlines(transport: Transport) {
     call::<Null>(&channel, &()).await.unwrap();
 }
 
+/// A caller that has begun a call and does not look at it: its deadline holds all the same, and others get through.
+async fn call_that_is_not_polled(transport: Transport) {
+    let (_running, state, channel) = start(transport).await;
+    call::<Null>(&channel, &()).await.unwrap();
+    let options = CallOptions::new().timeout(Duration::from_millis(50));
+    let mut held = Box::pin(channel.call::<Gate>(&1, options));
+    let polled = std::future::poll_fn(|cx| std::task::Poll::Ready(held.as_mut().poll(cx))).await;
+    assert!(polled.is_pending());
+    state.wait_begun(1).await;
+    call::<Null>(&channel, &()).await.unwrap();
+    eventually(|| channel.counters().calls_abandoned == 1).await;
+    let error = held.await.unwrap_err();
+    assert!(
+        matches!(error, CallError::Transport { failure: CallFailure::DeadlineExceeded { sent: true }, .. }),
+        "{error}"
+    );
+}
+
 /// A channel that lives on when a dropped call costs its connection: an RDMA Write that finds its chunk invalidated ends
 /// a connection (RFC 8166 §8.1.4).
 async fn start_lasting(transport: Transport) -> (Running, std::sync::Arc<State>, Channel) {
@@ -292,5 +310,6 @@ macro_rules! over {
 
 over! {
     null_and_echo put_and_get own_memory landing_too_short more_calls_than_credits replies_out_of_order statuses
-    reply_longer_than_bound placement_violations deadlines dropped_calls dropped_after_polls close_in_order last_channel_dropped
+    reply_longer_than_bound placement_violations deadlines call_that_is_not_polled
+    dropped_calls dropped_after_polls close_in_order last_channel_dropped
 }

@@ -441,6 +441,7 @@ async fn urls() {
         .await
         .unwrap();
     let addrs = server.local_addrs();
+    assert_eq!(server.urls(), [format!("iwarp://{}?crc=off", addrs[0]), format!("iwarp://{}", addrs[1])]);
     tokio::spawn(server.serve());
     for url in [
         format!("iwarp://{}", addrs[0]),

@@ -4,7 +4,7 @@ use std::{
     future::Future,
     pin::Pin,
     sync::Arc,
-    task::{Context, Poll},
+    task::{Context, Poll, Waker},
 };
 
 use tokio::sync::SemaphorePermit;
@@ -26,13 +26,7 @@ impl Link {
     /// Makes a call for which `permit` is the room.
     pub(super) async fn call(&self, permit: SemaphorePermit<'_>, call: OutgoingCall) -> CallResult {
         let (slot, notify) = self.port.start(permit, call)?;
-        let waiting = Waiting { port: &self.port, slot: Some(slot) };
-        match notify {
-            Notify::Drive if self.drive.try_drive() => {}
-            Notify::Drive | Notify::Wake => self.port.wake(),
-            Notify::Nothing => {}
-        }
-        waiting.await
+        Waiting { link: self, slot: Some(slot), notify, leads: false }.await
     }
 }
 
@@ -44,8 +38,36 @@ impl Drop for Link {
 
 /// Waits for the result in a slot. Dropped before, it cancels the call.
 struct Waiting<'a> {
-    port: &'a Port,
+    link: &'a Link,
     slot: Option<Slot>,
+    /// What the driver is still to be told.
+    notify: Notify,
+    /// This task is woken by the connection and has to drive it.
+    leads: bool,
+}
+
+impl Waiting<'_> {
+    /// Gets the call on its way, or the connection further, if that is this task's to do.
+    fn drive(&mut self, slot: Slot, waker: &Waker) {
+        let Link { drive, port, .. } = self.link;
+        let notify = std::mem::replace(&mut self.notify, Notify::Nothing);
+        if (self.leads || notify == Notify::Drive) && port.is_alone(slot) {
+            self.leads = drive.try_lead(waker);
+            if !self.leads {
+                port.wake();
+            }
+            return;
+        }
+        if self.leads {
+            self.leads = false;
+            drive.stop_leading();
+        }
+        match notify {
+            Notify::Drive if drive.try_drive() => {}
+            Notify::Drive | Notify::Wake => port.wake(),
+            Notify::Nothing => {}
+        }
+    }
 }
 
 impl Future for Waiting<'_> {
@@ -53,7 +75,10 @@ impl Future for Waiting<'_> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<CallResult> {
         let Some(slot) = self.slot else { return Poll::Pending };
-        let polled = self.port.poll_result(slot, cx);
+        if self.leads || self.notify != Notify::Nothing {
+            self.drive(slot, cx.waker());
+        }
+        let polled = self.link.port.poll_result(slot, cx);
         if polled.is_ready() {
             self.slot = None;
         }
@@ -64,7 +89,10 @@ impl Future for Waiting<'_> {
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         if let Some(slot) = self.slot.take() {
-            self.port.abandon(slot);
+            self.link.port.abandon(slot);
+        }
+        if self.leads {
+            self.link.drive.stop_leading();
         }
     }
 }

@@ -77,6 +77,8 @@ enum Closing {
     Draining,
     /// Disconnected, the provider's word on it is awaited until then.
     Disconnected(Instant),
+    /// It did not come in time.
+    Over,
 }
 
 /// Hashes numbers that this process assigned, in order: nobody can choose them to collide.
@@ -139,6 +141,8 @@ pub(crate) struct Core<Q: QueuePair, U: Upcalls> {
     /// Calls of the peer's whose answers have not been sent.
     answering: usize,
     closing: Closing,
+    /// The engine has been told nothing since it had its say.
+    settled: bool,
     last_active: Instant,
     timer: Timer,
     /// Taken from the port, not yet carried out.
@@ -161,6 +165,7 @@ impl<Q: QueuePair, U: Upcalls> Core<Q, U> {
             calls: Calls::default(),
             answering: 0,
             closing: Closing::No,
+            settled: false,
             last_active: Timer::now(),
             timer: Timer::default(),
             commands: VecDeque::new(),
@@ -174,31 +179,50 @@ impl<Q: QueuePair, U: Upcalls> Core<Q, U> {
         &self.port
     }
 
+    /// To be called in the driver's task before anything else.
+    pub(crate) fn prepare(&mut self) {
+        self.timer.prepare();
+    }
+
+    /// Whether time asks for something to be done.
+    pub(crate) fn is_due(&self) -> bool {
+        self.timer.is_due()
+    }
+
     /// Does all that can be done without waiting. Ready when the connection is over.
-    pub(crate) fn drive(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let mut now = Timer::now();
+    ///
+    /// What the queue pair does next wakes `cx`; the time, `task`.
+    pub(crate) fn drive(&mut self, cx: &mut Context<'_>, task: &Waker) -> Poll<()> {
+        let now = Timer::now();
         for _ in 0..MAX_ROUNDS {
             self.take_commands(now);
             if self.engine.poll_timeout().is_some_and(|due| due <= now) {
                 self.engine.handle_timeout(now);
+                self.settled = false;
             }
-            if let Some(reason) = self.settle(now) {
-                self.finish(&reason);
-                return Poll::Ready(());
-            }
-            self.port.publish_counters(self.engine.counters());
-            self.wakers.drain(..).for_each(Waker::wake);
             self.check_closing(now);
+            while !self.settled {
+                if let Some(reason) = self.settle(now) {
+                    self.finish(&reason);
+                    return Poll::Ready(());
+                }
+                self.check_closing(now);
+            }
+            if !self.wakers.is_empty() {
+                self.port.publish_counters(self.engine.counters());
+                self.wakers.drain(..).for_each(Waker::wake);
+            }
             let polled = self.queue_pair.poll(cx, &mut self.completions);
             self.completed.extend(self.completions.drain(..));
             if polled.is_pending() && self.completed.is_empty() && self.commands.is_empty() {
-                self.arm(now, cx);
+                self.port.publish_counters(self.engine.counters());
+                self.arm(now, task);
                 return Poll::Pending;
             }
-            now = Timer::now();
             self.last_active = now;
-            let count = self.completed.len().min(BATCH);
-            for completion in self.completed.drain(..count) {
+            self.settled = false;
+            for _ in 0..BATCH {
+                let Some(completion) = self.completed.pop_front() else { break };
                 self.engine.handle_completion(completion);
             }
         }
@@ -208,18 +232,41 @@ impl<Q: QueuePair, U: Upcalls> Core<Q, U> {
 
     /// Lets the engine post and tell until it has nothing more of either.
     fn settle(&mut self, now: Instant) -> Option<CloseReason> {
+        self.settled = true;
         loop {
             self.engine.poll_work(&mut self.queue_pair, now);
-            let mut idle = true;
+            let mut told = false;
             while let Some(event) = self.engine.poll_event() {
-                idle = false;
-                if let Some(reason) = self.handle_event(event) {
-                    return Some(reason);
+                match event {
+                    Event::CallFinished { id, result } => self.deliver(id, result),
+                    Event::CallArrived(call) => {
+                        self.handle_call(call);
+                        told = true;
+                    }
+                    Event::ReplySent { token, delivered } => {
+                        self.answering = self.answering.saturating_sub(1);
+                        self.upcalls.replied(token, delivered);
+                    }
+                    Event::Closed(reason) => return Some(reason),
                 }
+                // Its end comes when its last call has ended.
+                told |= self.engine.close_reason().is_some();
             }
-            if idle {
+            if !told {
                 return None;
             }
+        }
+    }
+
+    fn handle_call(&mut self, call: IncomingCall) {
+        if self.closing != Closing::No {
+            // Nothing new is begun; the peer learns from the close that its call was not answered.
+            return;
+        }
+        let token = call.token;
+        self.answering += 1;
+        if let Some(answer) = self.upcalls.call(call, &self.port) {
+            self.answer(token, answer);
         }
     }
 
@@ -231,8 +278,8 @@ impl<Q: QueuePair, U: Upcalls> Core<Q, U> {
             }
             self.last_active = now;
         }
-        let count = self.commands.len().min(BATCH);
-        for _ in 0..count {
+        self.settled = false;
+        for _ in 0..BATCH {
             let Some(command) = self.commands.pop_front() else { break };
             match command {
                 Command::Start { slot, call } => self.start(slot, call),
@@ -264,27 +311,6 @@ impl<Q: QueuePair, U: Upcalls> Core<Q, U> {
         }
     }
 
-    fn handle_event(&mut self, event: Event) -> Option<CloseReason> {
-        match event {
-            Event::CallFinished { id, result } => self.deliver(id, result),
-            // Nothing new is begun; the peer learns from the close that its call was not answered.
-            Event::CallArrived(_) if self.closing != Closing::No => {}
-            Event::CallArrived(call) => {
-                let token = call.token;
-                self.answering += 1;
-                if let Some(answer) = self.upcalls.call(call, &self.port) {
-                    self.answer(token, answer);
-                }
-            }
-            Event::ReplySent { token, delivered } => {
-                self.answering = self.answering.saturating_sub(1);
-                self.upcalls.replied(token, delivered);
-            }
-            Event::Closed(reason) => return Some(reason),
-        }
-        None
-    }
-
     fn deliver(&mut self, id: CallId, result: CallResult) {
         if let Some(slot) = self.calls.remove(id) {
             self.port.deliver(slot, result, &mut self.wakers);
@@ -292,9 +318,10 @@ impl<Q: QueuePair, U: Upcalls> Core<Q, U> {
     }
 
     fn close(&mut self, reason: CloseReason, now: Instant) {
-        if !matches!(self.closing, Closing::Disconnected(_)) {
+        if matches!(self.closing, Closing::No | Closing::Draining) {
             self.closing = Closing::Disconnected(now + LINGER);
             self.engine.close_with(reason);
+            self.settled = false;
         }
     }
 
@@ -322,22 +349,20 @@ impl<Q: QueuePair, U: Upcalls> Core<Q, U> {
             Closing::Disconnected(until) if until <= now => {
                 let reason = DisconnectReason::Transport("the peer did not close its side".into());
                 self.engine.handle_completion(Completion::Disconnected { reason });
+                self.closing = Closing::Over;
+                self.settled = false;
             }
             _ => {}
         }
-        // What closing asks of the queue pair.
-        if self.closing != Closing::No {
-            self.engine.poll_work(&mut self.queue_pair, now);
-        }
     }
 
-    fn arm(&mut self, now: Instant, cx: &mut Context<'_>) {
+    fn arm(&mut self, now: Instant, task: &Waker) {
         let linger = match self.closing {
             Closing::Disconnected(until) => Some(until),
             _ => None,
         };
         let due = [self.engine.poll_timeout(), self.idle_at(), linger].into_iter().flatten().min();
-        self.timer.arm(due, now, cx);
+        self.timer.arm(due, now, task);
     }
 
     fn finish(&mut self, reason: &CloseReason) {

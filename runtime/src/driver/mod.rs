@@ -4,9 +4,9 @@
 //! queue ([`Port`]), and a caller's result comes back in a slot that is used again. The task posts everything that is
 //! ready before it waits for anything.
 //!
-//! A caller that finds its connection idle does not wake the task to send: it takes the core's lock and sends in its
-//! own task, so a lone call costs one task switch (the reply's) instead of two. While other calls are under way,
-//! calls are queued and the task is woken once for all of them, so they share system calls.
+//! A caller that finds its connection idle does not wake the task: it takes the core's lock, sends in its own task, and has
+//! the connection's next event wake itself, so that a lone call switches tasks no more than a bare socket would. While
+//! other calls are under way, calls are queued and the task is woken once for all of them, so they share system calls.
 
 mod core;
 mod port;
@@ -14,8 +14,11 @@ mod timer;
 
 use std::{
     future::poll_fn,
-    sync::{Arc, Mutex, PoisonError},
-    task::{Context, Poll},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::{Context, Poll, Waker},
 };
 
 use tracing::Instrument as _;
@@ -31,14 +34,23 @@ use crate::{
 
 /// A connection's driver as its users see it, whatever the provider.
 pub(crate) trait Drive: Send + Sync {
-    /// Does in this task all that can be done without waiting. `false` when the driver's task is at it, or has not
-    /// begun: then it is to be woken.
+    /// Does in this task all that can be done without waiting. `false` when somebody else is at it, or the driver's task
+    /// has not begun: then it is to be woken.
     fn try_drive(&self) -> bool;
+
+    /// The same, and what the connection does next wakes `waker` instead of the driver's task: for a caller whose call is
+    /// the only one. It has to drive whenever it is woken, and to say [`stop_leading`](Self::stop_leading) when it leaves.
+    fn try_lead(&self, waker: &Waker) -> bool;
+
+    /// Hands the connection back to the driver's task.
+    fn stop_leading(&self);
 }
 
 struct Shared<Q: QueuePair, U: Upcalls> {
     core: Mutex<Option<Core<Q, U>>>,
     port: Arc<Port>,
+    /// A caller has the connection wake it. Set with the core's lock held.
+    led: AtomicBool,
 }
 
 impl<Q: QueuePair, U: Upcalls> Shared<Q, U> {
@@ -46,25 +58,46 @@ impl<Q: QueuePair, U: Upcalls> Shared<Q, U> {
         self.port.set_task(cx.waker());
         let mut guard = self.core.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(core) = guard.as_mut() else { return Poll::Ready(()) };
-        if core.drive(cx).is_ready() {
+        // A caller that leads does all there is to do, unless others want something or time is up.
+        if self.led.load(Ordering::Relaxed) && !self.port.is_notified() && !core.is_due() {
+            return Poll::Pending;
+        }
+        self.led.store(false, Ordering::Relaxed);
+        core.prepare();
+        if core.drive(cx, cx.waker()).is_ready() {
             *guard = None;
             return Poll::Ready(());
         }
         Poll::Pending
     }
-}
 
-impl<Q: QueuePair, U: Upcalls> Drive for Shared<Q, U> {
-    fn try_drive(&self) -> bool {
+    fn drive_from(&self, waker: Option<&Waker>) -> bool {
         let Some(task) = self.port.task() else { return false };
         let Ok(mut guard) = self.core.try_lock() else { return false };
         let Some(core) = guard.as_mut() else { return true };
-        // Readiness and timers go on waking the driver's task, whoever polls.
-        if core.drive(&mut Context::from_waker(task)).is_ready() {
+        self.led.store(waker.is_some(), Ordering::Relaxed);
+        // Timers go on waking the driver's task, whoever polls.
+        if core.drive(&mut Context::from_waker(waker.unwrap_or(task)), task).is_ready() {
             *guard = None;
             task.wake_by_ref();
         }
         true
+    }
+}
+
+impl<Q: QueuePair, U: Upcalls> Drive for Shared<Q, U> {
+    fn try_drive(&self) -> bool {
+        self.drive_from(None)
+    }
+
+    fn try_lead(&self, waker: &Waker) -> bool {
+        self.drive_from(Some(waker))
+    }
+
+    fn stop_leading(&self) {
+        if self.led.swap(false, Ordering::Relaxed) {
+            self.port.wake();
+        }
     }
 }
 
@@ -81,7 +114,7 @@ impl<Q: QueuePair, U: Upcalls> Drop for CloseOnDrop<Q, U> {
 /// Starts the task that runs `core`.
 pub(crate) fn spawn<Q: QueuePair, U: Upcalls>(core: Core<Q, U>, span: tracing::Span) -> Arc<dyn Drive> {
     let port = Arc::clone(core.port());
-    let shared = Arc::new(Shared { core: Mutex::new(Some(core)), port });
+    let shared = Arc::new(Shared { core: Mutex::new(Some(core)), port, led: AtomicBool::new(false) });
     let guard = CloseOnDrop(Arc::clone(&shared));
     tokio::spawn(
         async move {

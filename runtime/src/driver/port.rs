@@ -220,6 +220,22 @@ impl Port {
         }
     }
 
+    /// Whether the driver has been told of something and has not looked yet.
+    pub(super) fn is_notified(&self) -> bool {
+        self.lock().notified
+    }
+
+    /// Whether the call in `slot` is the only one under way. Its caller, who is about to drive, need not be woken by what
+    /// it finds, so its waker is forgotten.
+    pub(crate) fn is_alone(&self, slot: Slot) -> bool {
+        let mut inner = self.lock();
+        match inner.slots.get_mut(slot.0 as usize) {
+            Some(SlotState::Waiting(waker)) => *waker = None,
+            _ => return false,
+        }
+        inner.under_way == 1
+    }
+
     /// Exchanges what is queued for the empty `commands`.
     pub(crate) fn take(&self, commands: &mut VecDeque<Command>) {
         let mut inner = self.lock();
@@ -346,3 +362,6 @@ impl Port {
         Poll::Pending
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,8 +3,8 @@
 use std::{
     future::Future,
     pin::Pin,
-    task::{Context, Poll},
-    time::Instant,
+    task::{Context, Waker},
+    time::{Duration, Instant},
 };
 
 use tokio::time::Sleep;
@@ -25,25 +25,28 @@ impl Timer {
         tokio::time::Instant::now().into_std()
     }
 
-    /// Sees to it that `cx` is woken at `due` or before.
-    pub(crate) fn arm(&mut self, due: Option<Instant>, now: Instant, cx: &mut Context<'_>) {
-        let Some(due) = due else { return };
+    /// Must be called within the runtime, before [`arm`](Self::arm) may be called anywhere.
+    pub(crate) fn prepare(&mut self) {
+        self.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep(Duration::ZERO)));
+    }
+
+    /// Whether the time it is set to has come.
+    pub(crate) fn is_due(&self) -> bool {
+        self.armed.is_some_and(|armed| armed <= Self::now())
+    }
+
+    /// Sees to it that `task`, the same each time, is woken at `due` or before.
+    pub(crate) fn arm(&mut self, due: Option<Instant>, now: Instant, task: &Waker) {
+        let (Some(due), Some(sleep)) = (due, &mut self.sleep) else { return };
         // Still set to the right side, and not yet fired.
         if self.armed.is_some_and(|armed| armed <= due && armed > now) {
             return;
         }
-        let at = tokio::time::Instant::from_std(due);
-        let sleep = match &mut self.sleep {
-            Some(sleep) => {
-                sleep.as_mut().reset(at);
-                sleep
-            }
-            None => self.sleep.insert(Box::pin(tokio::time::sleep_until(at))),
-        };
+        sleep.as_mut().reset(due.into());
         self.armed = Some(due);
-        if let Poll::Ready(()) = sleep.as_mut().poll(cx) {
+        if sleep.as_mut().poll(&mut Context::from_waker(task)).is_ready() {
             self.armed = None;
-            cx.waker().wake_by_ref();
+            task.wake_by_ref();
         }
     }
 }

@@ -156,16 +156,19 @@ impl ServerBuilder {
     /// # Errors
     /// When it cannot listen where it is told to, or two services collide.
     pub async fn bind(mut self) -> Result<Server, BindError> {
+        let mut urls = Vec::new();
         for text in &self.urls {
             let url: Url = text.parse()?;
             let listen = |source| BindError::Listen { url: text.clone(), source };
             for addr in url.resolve().await.map_err(listen)? {
-                self.acceptors.push(match url.scheme() {
+                let acceptor = match url.scheme() {
                     Scheme::Iwarp => {
                         let listener = crate::transport::iwarp_listener(&url, addr).await.map_err(listen)?;
                         Box::new(Acceptor(Arc::new(listener)))
                     }
-                });
+                };
+                urls.push(url.at(acceptor.local_addr()).to_string());
+                self.acceptors.push(acceptor);
             }
         }
         if self.acceptors.is_empty() {
@@ -174,7 +177,7 @@ impl ServerBuilder {
         let registry = Registry::new(self.services, self.authenticator)
             .map_err(|(program, version)| BindError::Twice { program, version })?;
         let shared = Arc::new(Shared::new(registry, self.config, self.max_connections, self.grace));
-        Ok(Server { acceptors: self.acceptors, shared })
+        Ok(Server { acceptors: self.acceptors, urls, shared })
     }
 }
 
@@ -189,6 +192,7 @@ impl std::fmt::Debug for ServerBuilder {
 #[must_use = "a server does nothing until it serves"]
 pub struct Server {
     acceptors: Vec<Box<dyn Accept>>,
+    urls: Vec<String>,
     shared: Arc<Shared>,
 }
 
@@ -203,6 +207,13 @@ impl Server {
     #[must_use]
     pub fn local_addrs(&self) -> Vec<SocketAddr> {
         self.acceptors.iter().map(|acceptor| acceptor.local_addr()).collect()
+    }
+
+    /// The URLs listened on, with the ports that were free where they said 0: what a client connects to, unless the address
+    /// is that of all interfaces.
+    #[must_use]
+    pub fn urls(&self) -> &[String] {
+        &self.urls
     }
 
     /// To look at it and to end it.

@@ -90,6 +90,11 @@ impl Url {
         Self { scheme, host: addr.ip().to_string(), port: addr.port(), crc: true }
     }
 
+    /// The same at another address.
+    pub(crate) fn at(&self, addr: SocketAddr) -> Self {
+        Self { host: addr.ip().to_string(), port: addr.port(), ..self.clone() }
+    }
+
     /// The provider.
     #[must_use]
     pub fn scheme(&self) -> Scheme {
