@@ -40,7 +40,9 @@ pub struct ChannelInfo {
     pub send_threshold: u32,
     /// Longest message, transport header included, that this end receives inline, in octets.
     pub receive_threshold: u32,
-    /// Whether both ends have agreed to Send with Invalidate.
+    /// Whether both ends say that they support Send with Invalidate (RFC 8797 §4.1). A responder needs only this end's word:
+    /// Linux's server does not give its own and uses it all the same
+    /// ([`Counters::remote_invalidations`](crate::engine::Counters::remote_invalidations)).
     pub remote_invalidation: bool,
 }
 

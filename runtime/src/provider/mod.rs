@@ -336,7 +336,7 @@ pub struct Connected<Q> {
 #[non_exhaustive]
 pub enum SetupError {
     /// The operating system said no: nothing listens there, no route, address in use.
-    #[error("{0}")]
+    #[error(transparent)]
     Io(#[from] std::io::Error),
     /// The peer refused, with its private data.
     #[error("the peer rejected the connection")]
