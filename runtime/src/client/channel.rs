@@ -147,9 +147,9 @@ impl Channel {
 
     /// Calls procedure `P`.
     ///
-    /// The call is made when the future is first polled, and cancelled when it is dropped: what it exposed is
-    /// invalidated, whether or not the server carries it out. Over a real network that can cost the connection: a server
-    /// whose RDMA Write finds its chunk invalidated loses it (RFC 8166 §8.1.4), and other calls under way with it.
+    /// The call is made when the future is first polled, and cancelled when it is dropped, whether or not the server carries
+    /// it out. What it exposed is then out of everybody's reach but the server's until the reply comes, or for
+    /// [`EngineConfig::abandon_grace`](crate::engine::EngineConfig::abandon_grace), and is invalidated.
     ///
     /// Any executor may poll it; a wait for room, for a deadline before the call is sent, or for a new connection needs a
     /// tokio runtime.

@@ -12,8 +12,7 @@
 //! ```
 //!
 //! Calls run concurrently, up to the credits that the server grants; more wait in order. A call is a future that may
-//! be dropped at any time: what it exposed to the server is invalidated, and its memory returns to its pool when no
-//! access is possible any more.
+//! be dropped at any time: its memory returns to its pool when no access by the server is possible any more.
 
 mod builder;
 mod call;
