@@ -1,0 +1,50 @@
+//! What is on the wire, as another implementation reads it: loopback traffic of blobstore, dissected by `tshark`, and
+//! compared with what the calls should make of it and with what the connections counted.
+//!
+//! Where `tshark` is not installed or may not capture, the test says so and passes. `CAPTURE_TO=FILE` keeps the capture.
+#![allow(clippy::unwrap_used)]
+
+mod check;
+mod live;
+mod traffic;
+mod wire;
+
+use live::{Capture, dissect};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn blobstore_on_the_wire() {
+    let directory = tempfile::tempdir().unwrap();
+    let served = traffic::Served::start().await;
+    let port = served.port;
+    let capture = match Capture::start(port, &directory.path().join("lo.pcapng")) {
+        Ok(capture) => capture,
+        Err(why) => {
+            eprintln!("SKIPPED, nothing is captured: {why}");
+            return;
+        }
+    };
+    let whole = traffic::calls(&served, traffic::defaults()).await;
+    let cut = traffic::calls(&served, traffic::segments()).await;
+    served.end().await;
+    capture.settled().await;
+    let file = capture.stop();
+    if let Some(to) = std::env::var_os("CAPTURE_TO") {
+        std::fs::copy(&file, to).unwrap();
+    }
+
+    let conversations = wire::conversations(&dissect(&file), port);
+    assert_eq!(conversations.keys().copied().collect::<Vec<_>>(), {
+        let mut ports = [whole.port, cut.port];
+        ports.sort();
+        ports
+    });
+    for (account, expected) in [(&whole, check::Expected::defaults()), (&cut, check::Expected::segments())] {
+        let conversation = &conversations[&account.port];
+        check::setup(conversation, &expected);
+        check::fpdus(conversation);
+        check::messages(conversation, &expected);
+        check::transfers(conversation);
+        check::counted(conversation, account);
+    }
+    check::rpc(&conversations[&whole.port]);
+}

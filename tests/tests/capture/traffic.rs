@@ -1,0 +1,149 @@
+//! What is captured: blobstore's service, and one of the test's own for the messages that blobstore has no use for.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use rpcrdma::{
+    client::{Channel, ChannelBuilder},
+    config::ConnectionConfig,
+    engine::Counters,
+    server::{Context, Failure, Server, ServerHandle},
+};
+use rpcrdma_examples::blobstore::{
+    protocol::{
+        BlobDigest, BlobName, FetchArgs, FetchRes, GetArgs, GetOk, GetRes, ListArgs, ListRes, PutArgs, StatRes,
+        blobstore_v1::{BlobstoreV1Client, BlobstoreV1Server},
+    },
+    service::BlobService,
+    store::{Store, StoreOptions},
+};
+use tempfile::TempDir;
+
+pub(crate) mod long {
+    //! Arguments and results that are not eligible, and too long for a Send.
+    rpcrdma::xdr! {
+        /* Stays in the payload stream. */
+        typedef opaque text<65536>;
+
+        program LONG {
+            version LONG_V1 {
+                /* What it is given. */
+                @reply_max(7 + len(args)) text ECHO(text) = 1;
+            } = 1;
+        } = 0x20100C01;
+    }
+}
+use long::{Text, long_v1};
+
+struct Echo;
+
+impl long_v1::LongV1 for Echo {
+    async fn echo(&self, _cx: &Context, args: Text) -> Result<Text, Failure> {
+        Ok(args)
+    }
+}
+
+/// Lengths that are no multiples of four, so that every chunk has padding that must not be on the wire.
+pub(crate) const DATA: usize = 70_001;
+pub(crate) const ATTACHMENT: usize = 5_003;
+/// What goes in Long messages; with it, the words around it, the messages are not multiples of segments either.
+pub(crate) const TEXT: usize = 20_000;
+/// The names that LIST has room for.
+pub(crate) const LISTED: u32 = 200;
+
+/// A server.
+pub(crate) struct Served {
+    pub(crate) port: u16,
+    pub(crate) handle: ServerHandle,
+    task: tokio::task::JoinHandle<()>,
+    _root: TempDir,
+}
+
+impl Served {
+    pub(crate) async fn start() -> Self {
+        let root = tempfile::tempdir().unwrap();
+        let store = Store::open(root.path(), StoreOptions::default()).unwrap();
+        let server = Server::builder()
+            .service(BlobstoreV1Server::new(BlobService::new(Arc::new(store))))
+            .service(long_v1::LongV1Server::new(Echo))
+            .listen("iwarp://127.0.0.1:0")
+            .bind()
+            .await
+            .unwrap();
+        let port = server.local_addrs()[0].port();
+        let handle = server.handle();
+        Self { port, handle, task: tokio::spawn(server.serve()), _root: root }
+    }
+
+    /// Returns when every connection has been closed.
+    pub(crate) async fn end(self) {
+        self.handle.shutdown();
+        self.task.await.unwrap();
+    }
+
+    pub(crate) async fn connect(&self, builder: ChannelBuilder) -> Channel {
+        builder.connect(&format!("iwarp://127.0.0.1:{}", self.port)).await.unwrap()
+    }
+}
+
+/// The channel that everything has its default on.
+pub(crate) fn defaults() -> ChannelBuilder {
+    Channel::builder()
+}
+
+/// A channel of short messages and short segments.
+pub(crate) fn segments() -> ChannelBuilder {
+    let mut config = ConnectionConfig::default();
+    config.engine.max_segment_len = 16_384;
+    config.engine.send_size = 1024;
+    config.engine.receive_size = 1024;
+    Channel::builder().connection(config)
+}
+
+/// What a connection did, by its own account.
+pub(crate) struct Account {
+    /// The client's port.
+    pub(crate) port: u16,
+    pub(crate) client: Counters,
+    pub(crate) server: Counters,
+}
+
+/// Octets that differ from place to place.
+pub(crate) fn octets(len: usize, seed: u8) -> Bytes {
+    (0..len).map(|i| (i.wrapping_mul(31) ^ i >> 8) as u8 ^ seed).collect()
+}
+
+/// One call of each kind, one after the other.
+pub(crate) async fn calls(served: &Served, builder: ChannelBuilder) -> Account {
+    let channel = served.connect(builder).await;
+    let blobs = BlobstoreV1Client::new(channel.clone());
+    let name = BlobName(Bytes::from_static(b"blob").into());
+    let (data, attachment) = (octets(DATA, 1), octets(ATTACHMENT, 2));
+
+    blobs.null().await.unwrap();
+    let digest = BlobDigest(*blake3::hash(&data).as_bytes());
+    let put = PutArgs { name: name.clone(), digest, attachment: attachment.clone(), data: data.clone() };
+    let StatRes::BlobOk(stat) = blobs.put(&put).await.unwrap() else { panic!("PUT") };
+
+    // Room for more than there is.
+    let get = GetArgs { name: name.clone(), offset: 1, count: DATA as u32 + 999, expect: 0 };
+    let expected = GetRes::BlobOk(GetOk { eof: true, data: data.slice(1..) });
+    assert!(blobs.get(&get).await.unwrap() == expected, "GET");
+
+    let fetch = FetchArgs { name: name.clone(), attachment_count: ATTACHMENT as u32, count: DATA as u32 };
+    let FetchRes::BlobOk(got) = blobs.fetch(&fetch).await.unwrap() else { panic!("FETCH") };
+    assert!((got.stat, got.attachment, got.data) == (stat, attachment, data), "FETCH");
+
+    let list = ListArgs { cookie: Bytes::new().into(), count: LISTED };
+    let ListRes::BlobOk(page) = blobs.list(&list).await.unwrap() else { panic!("LIST") };
+    assert_eq!((page.entries.len(), page.end), (1, true));
+
+    let text = Text(octets(TEXT, 3));
+    assert!(long_v1::LongV1Client::new(channel.clone()).echo(&text).await.unwrap() == text, "ECHO");
+
+    let local = channel.info().local_addr;
+    let server = served.handle.connections().into_iter().find(|connection| connection.peer_addr == local);
+    let account = Account { port: local.port(), client: channel.counters(), server: server.unwrap().counters };
+    channel.close().await;
+    account
+}
