@@ -23,7 +23,10 @@ use super::{
 };
 use crate::{
     memory::{BufferPool, PayloadBuf},
-    provider::{Access, Completion, DisconnectReason, Memory, Region, RegisterError, WorkError, WorkRequest, WrId},
+    provider::{
+        Access, Completion, DisconnectReason, Handle, Memory, Region, RegisterError, RemoteMemory, WorkError,
+        WorkRequest, WrId,
+    },
 };
 
 /// What set-up agreed on.
@@ -233,6 +236,24 @@ impl Endpoint {
                     Err(error) => self.refuse(id, error),
                 }
             }
+        }
+    }
+
+    /// Whether anything has been received from the peer since set-up.
+    pub(crate) fn has_received(&self) -> bool {
+        self.received > 0
+    }
+
+    /// Whether everything posted has been written, and there was something.
+    pub(crate) fn has_sent(&self) -> bool {
+        self.send_msn > 1 && self.work.is_empty()
+    }
+
+    /// Sends one more FPDU that changes nothing: an RDMA Write of no octets, whose STag is not looked at (RFC 5040 §5.1, RFC 5041 §5.2).
+    pub(crate) fn remind(&mut self) {
+        if self.phase == Phase::Open {
+            let remote = RemoteMemory { handle: Handle(0), offset: 0 };
+            self.work.push(None, Op::Write { source: Bytes::new(), remote });
         }
     }
 

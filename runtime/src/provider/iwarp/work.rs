@@ -39,7 +39,8 @@ pub(crate) enum Outcome {
 }
 
 struct Work {
-    id: WrId,
+    /// `None` for one of the provider's own, whose completion nobody waits for.
+    id: Option<WrId>,
     op: Op,
 }
 
@@ -55,8 +56,8 @@ pub(crate) struct WorkQueue {
 
 impl WorkQueue {
     /// Queues a work request.
-    pub(crate) fn push(&mut self, id: WrId, op: Op) {
-        self.queue.push_back(Work { id, op });
+    pub(crate) fn push(&mut self, id: impl Into<Option<WrId>>, op: Op) {
+        self.queue.push_back(Work { id: id.into(), op });
     }
 
     /// Whether nothing is queued or under way.
@@ -117,16 +118,17 @@ impl WorkQueue {
 
     fn pop(&mut self, completions: &mut Vec<Completion>) {
         let Some(Work { id, op }) = self.queue.front_mut() else { return };
-        let id = *id;
-        completions.push(match op {
-            Op::Done(Outcome::Sent) => Completion::Sent { id },
-            Op::Done(Outcome::Read) => Completion::Read { id },
-            Op::Done(Outcome::Written) => Completion::Written { id },
-            Op::Done(Outcome::Failed(error)) => {
-                Completion::Failed { id, error: std::mem::replace(error, WorkError::Flushed) }
-            }
-            _ => Completion::Failed { id, error: WorkError::Flushed },
-        });
+        if let Some(id) = *id {
+            completions.push(match op {
+                Op::Done(Outcome::Sent) => Completion::Sent { id },
+                Op::Done(Outcome::Read) => Completion::Read { id },
+                Op::Done(Outcome::Written) => Completion::Written { id },
+                Op::Done(Outcome::Failed(error)) => {
+                    Completion::Failed { id, error: std::mem::replace(error, WorkError::Flushed) }
+                }
+                _ => Completion::Failed { id, error: WorkError::Flushed },
+            });
+        }
         self.queue.pop_front();
         self.first += 1;
         self.next = self.next.max(self.first);
