@@ -218,6 +218,9 @@ pub enum CloseReason {
     /// The peer broke a rule of RPC-over-RDMA.
     #[error("the peer broke RPC-over-RDMA: {0}")]
     PeerViolation(String),
+    /// Every credit is held by a call that the peer has not answered, not even for so long after it was given up.
+    #[error("the peer answers no calls, not even {0:?} after they were given up")]
+    Unresponsive(Duration),
     /// The peer was silent for too long.
     #[error("idle for {0:?}")]
     Idle(Duration),

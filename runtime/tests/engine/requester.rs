@@ -314,8 +314,15 @@ fn cancellation() {
 #[test]
 fn grace_of_a_cancelled_call() {
     let (mut facing, _) = with_sinks();
+    // A second credit: the connection is still good for calls.
+    facing.raw.send(&[XID, 1, 4, 0, 0, 0, 0, XID, 1, 0], &[]);
+    facing.run();
+    assert!(finished(&mut facing).is_some_and(|result| result.is_ok()));
+    let id = facing.call(&Script { results: vec![(0, 5000)], reply_inline: 5000, ..Script::default() });
+    facing.run();
+    assert!(exposed(&facing) > 0);
     let grace = EngineConfig::default().abandon_grace;
-    facing.engine.conn.cancel_call(rpcrdma::engine::CallId(0), facing.now);
+    facing.engine.conn.cancel_call(id, facing.now);
     assert!(matches!(finished(&mut facing), Some(Err(CallFailure::Cancelled { sent: true }))));
     assert_eq!(facing.engine.conn.poll_timeout(), Some(facing.now + grace));
     facing.now += grace;
@@ -324,10 +331,30 @@ fn grace_of_a_cancelled_call() {
     // XID and credit are still taken.
     assert_eq!(facing.engine.conn.counters().calls_abandoned, 1);
     assert_eq!(facing.engine.conn.poll_timeout(), None);
-    facing.raw.send(&[XID, 1, 4, 0, 0, 0, 0, XID, 1, 0], &[]);
+    facing.raw.send(&[XID + 1, 1, 4, 0, 0, 0, 0, XID + 1, 1, 0], &[]);
     facing.run();
     assert_eq!(facing.engine.conn.counters().calls_abandoned, 0);
+    assert!(facing.engine.conn.close_reason().is_none());
     assert!(finished(&mut facing).is_none());
+}
+
+/// A peer that answers nothing does not hold later calls up for ever: when all credits are held by calls that were given up
+/// long ago, the connection ends, and what waited learns that it was not sent.
+#[test]
+fn a_peer_that_never_answers() {
+    let (mut facing, _) = with_sinks();
+    facing.call(&Script::default());
+    facing.engine.conn.cancel_call(rpcrdma::engine::CallId(0), facing.now);
+    assert!(matches!(finished(&mut facing), Some(Err(CallFailure::Cancelled { sent: true }))));
+    facing.now += EngineConfig::default().abandon_grace;
+    facing.run();
+    let Some(Err(CallFailure::Closed { reason: CloseReason::Unresponsive(_), sent: false })) = finished(&mut facing)
+    else {
+        panic!("{:?}", facing.engine.events)
+    };
+    facing.run();
+    assert_eq!(exposed(&facing), 0);
+    assert!(matches!(facing.engine.events[..], [Event::Closed(CloseReason::Unresponsive(_))]));
 }
 
 /// Deadlines, of calls that wait for a credit and of calls in flight.

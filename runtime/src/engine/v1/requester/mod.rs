@@ -143,6 +143,7 @@ impl Requester {
                 Some(call) if call.phase == Phase::Lingering => {
                     if call.deadline.is_some_and(|at| at <= now) {
                         self.take_back(slot, shared);
+                        self.check_responsive(shared);
                     }
                 }
                 _ => self.give_up(key, now, shared, |sent| CallFailure::DeadlineExceeded { sent }),
@@ -163,7 +164,7 @@ impl Requester {
             // RFC 8166 §4.4.1: the responder cannot know that nobody waits, and goes on to use the memory. To take it
             // away under its hands would cost the connection, and with it every other call's outcome. The caller gets
             // nothing of it back: it is the engine's until it has been invalidated.
-            (Phase::Sent, Some(grace_over)) if !call.exposure.is_over() => {
+            (Phase::Sent, Some(grace_over)) => {
                 call.phase = Phase::Lingering;
                 call.deadline = Some(grace_over);
                 self.abandoned += 1;
@@ -176,6 +177,19 @@ impl Requester {
                 self.finish(slot, Err(failure(sent)), shared);
             }
             _ => {}
+        }
+    }
+
+    /// Ends a connection on which no call can be made any more: every credit is held by a call that was given up, and whose
+    /// grace is over, while others wait. They get to know that they were not sent, and may go elsewhere.
+    fn check_responsive(&self, shared: &mut Shared) {
+        let silent = self.calls.indices().all(|slot| {
+            self.calls
+                .get(slot)
+                .is_none_or(|call| matches!(call.phase, Phase::Queued | Phase::Finishing | Phase::Abandoned))
+        });
+        if silent && !self.credits.available() {
+            shared.fault.get_or_insert(CloseReason::Unresponsive(shared.config.abandon_grace));
         }
     }
 
