@@ -1,8 +1,7 @@
 //! Engine, queue pair and completions of one connection, and the loop over them.
 
 use std::{
-    collections::{HashMap, VecDeque},
-    hash::{BuildHasherDefault, Hasher},
+    collections::VecDeque,
     sync::Arc,
     task::{Context, Poll, Waker},
     time::{Duration, Instant},
@@ -14,6 +13,7 @@ use super::{
 };
 use crate::{
     engine::{CallId, CloseReason, Event, IncomingCall, OutgoingCall, OutgoingReply, ReplyToken, v1::Connection},
+    hash::NumberMap,
     provider::{Completion, DisconnectReason, QueuePair},
 };
 
@@ -81,29 +81,10 @@ enum Closing {
     Over,
 }
 
-/// Hashes numbers that this process assigned, in order: nobody can choose them to collide.
-#[derive(Debug, Default)]
-struct NumberHasher(u64);
-
-impl Hasher for NumberHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, octets: &[u8]) {
-        octets.iter().for_each(|&octet| self.write_u64(octet.into()));
-    }
-
-    fn write_u64(&mut self, number: u64) {
-        // Spreads the low bits, in which numbers differ, over those the table looks at, the lowest and the highest.
-        self.0 = (self.0 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(32);
-    }
-}
-
 /// Which call is in which slot, and the other way round.
 #[derive(Debug, Default)]
 struct Calls {
-    slots: HashMap<CallId, Slot, BuildHasherDefault<NumberHasher>>,
+    slots: NumberMap<CallId, Slot>,
     ids: Vec<Option<CallId>>,
 }
 
