@@ -129,9 +129,8 @@ pub(crate) struct Core<Q: QueuePair, U: Upcalls> {
     /// Taken from the port, not yet carried out.
     commands: VecDeque<Command>,
     /// Not yet handled.
-    completed: VecDeque<Completion>,
-    // Empty between rounds; kept for their memory.
-    completions: Vec<Completion>,
+    completed: Vec<Completion>,
+    // Empty between rounds; kept for its memory.
     wakers: Vec<Waker>,
 }
 
@@ -150,8 +149,7 @@ impl<Q: QueuePair, U: Upcalls> Core<Q, U> {
             last_active: Timer::now(),
             timer: Timer::default(),
             commands: VecDeque::new(),
-            completed: VecDeque::new(),
-            completions: Vec::new(),
+            completed: Vec::new(),
             wakers: Vec::new(),
         }
     }
@@ -193,8 +191,7 @@ impl<Q: QueuePair, U: Upcalls> Core<Q, U> {
                 self.port.publish_counters(self.engine.counters());
                 self.wakers.drain(..).for_each(Waker::wake);
             }
-            let polled = self.queue_pair.poll(cx, &mut self.completions);
-            self.completed.extend(self.completions.drain(..));
+            let polled = self.queue_pair.poll(cx, &mut self.completed);
             if polled.is_pending() && self.completed.is_empty() && self.commands.is_empty() {
                 self.port.publish_counters(self.engine.counters());
                 self.arm(now, task);
@@ -202,10 +199,8 @@ impl<Q: QueuePair, U: Upcalls> Core<Q, U> {
             }
             self.last_active = now;
             self.settled = false;
-            for _ in 0..BATCH {
-                let Some(completion) = self.completed.pop_front() else { break };
-                self.engine.handle_completion(completion);
-            }
+            let batch = self.completed.len().min(BATCH);
+            self.completed.drain(..batch).for_each(|completion| self.engine.handle_completion(completion));
         }
         cx.waker().wake_by_ref();
         Poll::Pending

@@ -115,8 +115,11 @@ pub fn put_opaque_exact<S: Sink + ?Sized>(sink: &mut S, octets: &[u8], len: u32)
 pub fn put_opaque<S: Sink + ?Sized>(sink: &mut S, octets: &[u8], max: u32) -> Result<(), EncodeError> {
     check_max(octets.len(), max)?;
     sink.put_u32(octets.len() as u32);
-    sink.put(octets);
-    sink.put_padding(octets.len());
+    // The bodies of AUTH_NONE are: nothing is nothing to call anybody for.
+    if !octets.is_empty() {
+        sink.put(octets);
+        sink.put_padding(octets.len());
+    }
     Ok(())
 }
 
