@@ -11,6 +11,7 @@ mod driver;
 pub mod engine;
 #[cfg(any(feature = "fuzzing", test))]
 pub mod fuzzing;
+mod hash;
 pub mod memory;
 pub mod provider;
 pub mod rpc;

@@ -1,4 +1,5 @@
 //! What a call costs beside plain TCP, in one run: `cargo bench -p rpcrdma-tests --bench transport [-- --json] [-- --quick]`.
+//! `-- --profile null|small|get|put N` makes N calls of that kind and nothing else, for a profiler to count.
 //!
 //! Every figure is a ratio to a bare tokio TCP program that moves the same octets between the same two threads.
 //! Those are pinned to a core each; the arms take turns, round after round, so that a noisy neighbour hits
@@ -25,7 +26,11 @@ fn main() {
     }
     let quick = args.iter().any(|arg| arg == "--quick" || arg == "--test");
     let json = args.iter().any(|arg| arg == "--json");
-    let _burners = burner::start();
+    let profile = args.iter().position(|arg| arg == "--profile").map(|at| {
+        let count = args.get(at + 2).and_then(|count| count.parse().ok()).expect("--profile KIND COUNT");
+        (args[at + 1].clone(), count)
+    });
+    let _burners = profile.is_none().then(burner::start);
 
     let cores = core_affinity::get_core_ids().unwrap_or_default();
     let (server_core, client_core) = (cores.first().copied(), cores.last().copied());
@@ -39,6 +44,9 @@ fn main() {
     let addresses = addresses.recv().expect("the server thread starts");
     if let Some(core) = client_core {
         core_affinity::set_for_current(core);
+    }
+    if let Some((kind, count)) = profile {
+        return runtime().block_on(arms::profile(addresses, &kind, count));
     }
     let rounds = if quick { 3 } else { 15 };
     let results = runtime().block_on(arms::run(addresses, rounds, quick));

@@ -171,10 +171,11 @@ impl Channel {
             xid = tracing::field::Empty,
             format = tracing::field::Empty,
         );
-        self.attempts::<P>(args, options).instrument(span)
+        let mut options = options;
+        async move { self.attempts::<P>(args, &mut options).await }.instrument(span)
     }
 
-    async fn attempts<P: Procedure>(&self, args: &P::Args, mut options: CallOptions) -> Result<P::Reply, CallError>
+    async fn attempts<P: Procedure>(&self, args: &P::Args, options: &mut CallOptions) -> Result<P::Reply, CallError>
     where
         P::Args: Sync,
     {
@@ -185,7 +186,7 @@ impl Channel {
         });
         let mut retries = if options.landing.is_empty() { config.reconnect.retries() } else { 0 };
         loop {
-            let failure = match self.attempt::<P>(args, &mut options, deadline).await? {
+            let failure = match self.attempt::<P>(args, options, deadline).await? {
                 Ok(reply) => return Ok(reply),
                 Err(failure) => failure,
             };
@@ -212,7 +213,8 @@ impl Channel {
         let config = &self.0.config;
         let link = match self.live() {
             Some(link) => link,
-            None => match within(deadline, self.reconnect()).await {
+            // Boxed, because it is rare, and every call would have to be as large.
+            None => match Box::pin(within(deadline, self.reconnect())).await {
                 Some(Ok(link)) => link,
                 Some(Err(Unconnected::Closed(failure))) => return Ok(Err(failure)),
                 Some(Err(Unconnected::Failed(source))) => {
@@ -229,8 +231,15 @@ impl Channel {
                 None => return Ok(Err(CallFailure::DeadlineExceeded { sent: false })),
             },
         };
-        let outgoing = call::encode::<P>(&link, config, args, options, deadline)?;
-        let reply = match link.call(permit, outgoing).await {
+        let waiting = {
+            let outgoing = call::encode::<P>(&link, config, args, options, deadline)?;
+            link.call(permit, outgoing)
+        };
+        let reply = match waiting {
+            Ok(waiting) => waiting.await,
+            Err(failure) => Err(failure),
+        };
+        let reply = match reply {
             Ok(reply) => reply,
             Err(failure) => return Ok(Err(failure)),
         };

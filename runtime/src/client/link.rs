@@ -12,7 +12,7 @@ use tokio::sync::SemaphorePermit;
 use super::channel::ChannelInfo;
 use crate::{
     driver::{CallResult, Command, Drive, Notify, Port, Slot},
-    engine::OutgoingCall,
+    engine::{CallFailure, OutgoingCall},
 };
 
 /// One connection of a channel's; it is closed when the last holder lets go.
@@ -23,10 +23,10 @@ pub(super) struct Link {
 }
 
 impl Link {
-    /// Makes a call for which `permit` is the room.
-    pub(super) async fn call(&self, permit: SemaphorePermit<'_>, call: OutgoingCall) -> CallResult {
+    /// Makes a call for which `permit` is the room; what is returned waits for its result.
+    pub(super) fn call(&self, permit: SemaphorePermit<'_>, call: OutgoingCall) -> Result<Waiting<'_>, CallFailure> {
         let (slot, notify) = self.port.start(permit, call)?;
-        Waiting { link: self, slot: Some(slot), notify, leads: false }.await
+        Ok(Waiting { link: self, slot: Some(slot), notify, leads: false })
     }
 }
 
@@ -37,7 +37,7 @@ impl Drop for Link {
 }
 
 /// Waits for the result in a slot. Dropped before, it cancels the call.
-struct Waiting<'a> {
+pub(super) struct Waiting<'a> {
     link: &'a Link,
     slot: Option<Slot>,
     /// What the driver is still to be told.

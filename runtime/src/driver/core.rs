@@ -1,8 +1,7 @@
 //! Engine, queue pair and completions of one connection, and the loop over them.
 
 use std::{
-    collections::{HashMap, VecDeque},
-    hash::{BuildHasherDefault, Hasher},
+    collections::VecDeque,
     sync::Arc,
     task::{Context, Poll, Waker},
     time::{Duration, Instant},
@@ -14,6 +13,7 @@ use super::{
 };
 use crate::{
     engine::{CallId, CloseReason, Event, IncomingCall, OutgoingCall, OutgoingReply, ReplyToken, v1::Connection},
+    hash::NumberMap,
     provider::{Completion, DisconnectReason, QueuePair},
 };
 
@@ -81,29 +81,10 @@ enum Closing {
     Over,
 }
 
-/// Hashes numbers that this process assigned, in order: nobody can choose them to collide.
-#[derive(Debug, Default)]
-struct NumberHasher(u64);
-
-impl Hasher for NumberHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, octets: &[u8]) {
-        octets.iter().for_each(|&octet| self.write_u64(octet.into()));
-    }
-
-    fn write_u64(&mut self, number: u64) {
-        // Spreads the low bits, in which numbers differ, over those the table looks at, the lowest and the highest.
-        self.0 = (self.0 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(32);
-    }
-}
-
 /// Which call is in which slot, and the other way round.
 #[derive(Debug, Default)]
 struct Calls {
-    slots: HashMap<CallId, Slot, BuildHasherDefault<NumberHasher>>,
+    slots: NumberMap<CallId, Slot>,
     ids: Vec<Option<CallId>>,
 }
 
@@ -148,9 +129,8 @@ pub(crate) struct Core<Q: QueuePair, U: Upcalls> {
     /// Taken from the port, not yet carried out.
     commands: VecDeque<Command>,
     /// Not yet handled.
-    completed: VecDeque<Completion>,
-    // Empty between rounds; kept for their memory.
-    completions: Vec<Completion>,
+    completed: Vec<Completion>,
+    // Empty between rounds; kept for its memory.
     wakers: Vec<Waker>,
 }
 
@@ -169,8 +149,7 @@ impl<Q: QueuePair, U: Upcalls> Core<Q, U> {
             last_active: Timer::now(),
             timer: Timer::default(),
             commands: VecDeque::new(),
-            completed: VecDeque::new(),
-            completions: Vec::new(),
+            completed: Vec::new(),
             wakers: Vec::new(),
         }
     }
@@ -212,8 +191,7 @@ impl<Q: QueuePair, U: Upcalls> Core<Q, U> {
                 self.port.publish_counters(self.engine.counters());
                 self.wakers.drain(..).for_each(Waker::wake);
             }
-            let polled = self.queue_pair.poll(cx, &mut self.completions);
-            self.completed.extend(self.completions.drain(..));
+            let polled = self.queue_pair.poll(cx, &mut self.completed);
             if polled.is_pending() && self.completed.is_empty() && self.commands.is_empty() {
                 self.port.publish_counters(self.engine.counters());
                 self.arm(now, task);
@@ -221,10 +199,8 @@ impl<Q: QueuePair, U: Upcalls> Core<Q, U> {
             }
             self.last_active = now;
             self.settled = false;
-            for _ in 0..BATCH {
-                let Some(completion) = self.completed.pop_front() else { break };
-                self.engine.handle_completion(completion);
-            }
+            let batch = self.completed.len().min(BATCH);
+            self.completed.drain(..batch).for_each(|completion| self.engine.handle_completion(completion));
         }
         cx.waker().wake_by_ref();
         Poll::Pending

@@ -8,6 +8,18 @@ use super::PayloadBuf;
 pub trait Output {
     /// Appends octets.
     fn append(&mut self, octets: &[u8]);
+
+    /// Appends one 32-bit word, most significant octet first: what XDR mostly consists of.
+    #[inline]
+    fn append_u32(&mut self, word: u32) {
+        self.append(&word.to_be_bytes());
+    }
+
+    /// Appends one 64-bit word, most significant octet first.
+    #[inline]
+    fn append_u64(&mut self, word: u64) {
+        self.append(&word.to_be_bytes());
+    }
 }
 
 impl Output for Vec<u8> {
@@ -64,6 +76,18 @@ impl MessageBuf {
         self.memory.grow(end);
     }
 
+    /// [`append`](Output::append), with a count that the compiler knows: a store, and no call.
+    #[inline]
+    fn append_array<const N: usize>(&mut self, octets: [u8; N]) {
+        match self.memory.get_mut(self.end..).and_then(<[u8]>::first_chunk_mut) {
+            Some(place) => {
+                *place = octets;
+                self.end += N;
+            }
+            None => self.append(&octets),
+        }
+    }
+
     /// Removes `len` octets, at most all, from the front: a transport header that has been read.
     pub fn advance(&mut self, len: usize) {
         self.start += len.min(self.end - self.start);
@@ -93,6 +117,16 @@ impl Output for MessageBuf {
         }
         self.memory[self.end..end].copy_from_slice(octets);
         self.end = end;
+    }
+
+    #[inline]
+    fn append_u32(&mut self, word: u32) {
+        self.append_array(word.to_be_bytes());
+    }
+
+    #[inline]
+    fn append_u64(&mut self, word: u64) {
+        self.append_array(word.to_be_bytes());
     }
 }
 

@@ -246,6 +246,9 @@ impl<'a> Decoder<'a> {
     /// # Errors
     /// When they exceed what remains, or the memory limit.
     pub fn take_opaque(&mut self, len: u32) -> Result<Bytes, DecodeError> {
+        if len == 0 {
+            return Ok(Bytes::new());
+        }
         let start = self.at;
         let octets = self.take_opaque_ref(len)?;
         match self.shared {

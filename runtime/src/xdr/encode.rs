@@ -40,7 +40,10 @@ pub trait Sink {
     /// Appends the padding that follows `len` octets (RFC 4506 §3).
     #[inline]
     fn put_padding(&mut self, len: usize) {
-        self.put(&[0; 3][..pad_len(len)]);
+        let pad = pad_len(len);
+        if pad > 0 {
+            self.put(&[0; 3][..pad]);
+        }
     }
 }
 
@@ -68,6 +71,16 @@ impl<O: Output + ?Sized> Sink for FlatSink<'_, O> {
     #[inline]
     fn put(&mut self, octets: &[u8]) {
         self.out.append(octets);
+    }
+
+    #[inline]
+    fn put_u32(&mut self, value: u32) {
+        self.out.append_u32(value);
+    }
+
+    #[inline]
+    fn put_u64(&mut self, value: u64) {
+        self.out.append_u64(value);
     }
 
     #[inline]
@@ -146,6 +159,18 @@ impl<O: Output + ?Sized> Sink for ReducingSink<'_, O> {
     fn put(&mut self, octets: &[u8]) {
         self.position += octets.len() as u64;
         self.out.append(octets);
+    }
+
+    #[inline]
+    fn put_u32(&mut self, value: u32) {
+        self.position += 4;
+        self.out.append_u32(value);
+    }
+
+    #[inline]
+    fn put_u64(&mut self, value: u64) {
+        self.position += 8;
+        self.out.append_u64(value);
     }
 
     fn reduce(&mut self, item: &Bytes) -> bool {

@@ -12,7 +12,7 @@ use super::{
 pub const UNBOUNDED: u32 = u32::MAX;
 
 macro_rules! scalar {
-    ($($(#[$doc:meta])* $ty:ty: $len:literal, $value:ident => $put:expr, $decoder:ident => $take:expr;)*) => {$(
+    ($($(#[$doc:meta])* $ty:ty: $len:literal, $value:ident, $sink:ident => $put:expr, $decoder:ident => $take:expr;)*) => {$(
         impl XdrType for $ty {
             const MIN_LEN: usize = $len;
             const MAX_LEN: Option<u64> = Some($len);
@@ -25,9 +25,9 @@ macro_rules! scalar {
                 $len
             }
             #[inline]
-            fn encode<S: Sink + ?Sized>(&self, sink: &mut S) -> Result<(), EncodeError> {
+            fn encode<S: Sink + ?Sized>(&self, $sink: &mut S) -> Result<(), EncodeError> {
                 let $value = *self;
-                sink.put(&$put);
+                $put;
                 Ok(())
             }
         }
@@ -41,15 +41,15 @@ macro_rules! scalar {
 }
 
 scalar! {
-    (): 0, _value => [], _decoder => Ok(());
-    bool: 4, value => u32::from(value).to_be_bytes(), decoder => decoder.take_bool();
-    i32: 4, value => value.to_be_bytes(), decoder => decoder.take_array().map(i32::from_be_bytes);
-    u32: 4, value => value.to_be_bytes(), decoder => decoder.take_u32();
-    i64: 8, value => value.to_be_bytes(), decoder => decoder.take_array().map(i64::from_be_bytes);
-    u64: 8, value => value.to_be_bytes(), decoder => decoder.take_u64();
-    f32: 4, value => value.to_be_bytes(), decoder => decoder.take_array().map(f32::from_be_bytes);
-    f64: 8, value => value.to_be_bytes(), decoder => decoder.take_array().map(f64::from_be_bytes);
-    Quadruple: 16, value => value.0, decoder => decoder.take_array().map(Quadruple);
+    (): 0, _value, _sink => (), _decoder => Ok(());
+    bool: 4, value, sink => sink.put_u32(value.into()), decoder => decoder.take_bool();
+    i32: 4, value, sink => sink.put_u32(value.cast_unsigned()), decoder => decoder.take_array().map(i32::from_be_bytes);
+    u32: 4, value, sink => sink.put_u32(value), decoder => decoder.take_u32();
+    i64: 8, value, sink => sink.put_u64(value.cast_unsigned()), decoder => decoder.take_array().map(i64::from_be_bytes);
+    u64: 8, value, sink => sink.put_u64(value), decoder => decoder.take_u64();
+    f32: 4, value, sink => sink.put_u32(value.to_bits()), decoder => decoder.take_array().map(f32::from_be_bytes);
+    f64: 8, value, sink => sink.put_u64(value.to_bits()), decoder => decoder.take_array().map(f64::from_be_bytes);
+    Quadruple: 16, value, sink => sink.put(&value.0), decoder => decoder.take_array().map(Quadruple);
 }
 
 /// A quadruple-precision floating-point number, as its octets on the wire (RFC 4506 §4.8). Rust has no such type.
@@ -115,8 +115,11 @@ pub fn put_opaque_exact<S: Sink + ?Sized>(sink: &mut S, octets: &[u8], len: u32)
 pub fn put_opaque<S: Sink + ?Sized>(sink: &mut S, octets: &[u8], max: u32) -> Result<(), EncodeError> {
     check_max(octets.len(), max)?;
     sink.put_u32(octets.len() as u32);
-    sink.put(octets);
-    sink.put_padding(octets.len());
+    // The bodies of AUTH_NONE are: nothing is nothing to call anybody for.
+    if !octets.is_empty() {
+        sink.put(octets);
+        sink.put_padding(octets.len());
+    }
     Ok(())
 }
 

@@ -1,6 +1,6 @@
 //! The arms: each moves the same octets bare and by rpcrdma.
 
-use std::{net::SocketAddr, sync::mpsc, time::Instant};
+use std::{cell::Cell, net::SocketAddr, sync::mpsc, time::Instant};
 
 use bytes::Bytes;
 use cpu_time::ProcessTime;
@@ -145,23 +145,37 @@ pub(crate) async fn run(addresses: Addresses, rounds: usize, quick: bool) -> Vec
     vec![null, null_p99, many, get, get_cpu, put, put_cpu]
 }
 
-/// Keeps `depth` calls in flight until `n` are done.
+/// Makes `n` calls of one kind.
+pub(crate) async fn profile(addresses: Addresses, kind: &str, n: usize) {
+    let channel = Channel::builder().credits(128).connect(&addresses.rpc).await.expect("connects");
+    let client = BenchV1Client::new(channel);
+    match kind {
+        "null" => in_flight(n, 1, || client.null()).await,
+        "small" => in_flight(n, 64, || client.null()).await,
+        "get" => {
+            let args = GetArgs { count: BLOCK as u32 };
+            in_flight(n, DEPTH, || client.get(&args)).await;
+        }
+        "put" => {
+            let args = Block { data: Bytes::from(vec![0x5a; BLOCK]) };
+            in_flight(n, DEPTH, || client.put(&args)).await;
+        }
+        other => panic!("{other:?} is none of null, small, get, put"),
+    }
+}
+
+/// Makes `n` calls by `depth` callers, each with one in flight.
 async fn in_flight<T, E: std::fmt::Debug, F: Future<Output = Result<T, E>>>(
     n: usize,
     depth: usize,
     call: impl Fn() -> F,
 ) {
-    let mut calls = FuturesUnordered::new();
-    let mut begun = 0;
-    while begun < depth.min(n) {
-        calls.push(call());
-        begun += 1;
-    }
-    while let Some(result) = calls.next().await {
-        result.expect("the call succeeds");
-        if begun < n {
-            calls.push(call());
-            begun += 1;
+    let begun = Cell::new(0);
+    let caller = || async {
+        while begun.replace(begun.get() + 1) < n {
+            call().await.expect("the call succeeds");
         }
-    }
+    };
+    let mut callers: FuturesUnordered<_> = (0..depth).map(|_| caller()).collect();
+    while callers.next().await.is_some() {}
 }

@@ -108,6 +108,9 @@ impl HeaderWriter {
     /// Starts a header with chunks of this end's.
     pub(super) fn clear(&mut self) {
         self.reads.clear();
+        if self.writes.is_empty() && self.reply.is_none() {
+            return;
+        }
         self.spare.extend(self.writes.drain(..).map(|node| node.entry).chain(self.reply.take()));
     }
 
@@ -152,7 +155,7 @@ impl HeaderWriter {
     ) -> &[u8] {
         // RFC 8166 §4.3.1: responders leave the Read list empty.
         let (_, mut writes, reply) = self.encode_lists(xid, credit, body, (Vec::new(), writes, reply));
-        if self.spare.len() < 8 {
+        if self.spare.len() < 8 && (!writes.is_empty() || reply.is_some()) {
             self.spare.extend(writes.drain(..).map(|node| node.entry).chain(reply));
         }
         &self.octets

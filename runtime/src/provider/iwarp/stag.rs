@@ -3,41 +3,17 @@
 //! A table belongs to one connection, so an STag of another connection is simply unknown (RFC 5042 §6.1.1), and
 //! every access is checked against bounds and access rights (RFC 5042 §6.2.1, §6.3.1).
 
-use std::{
-    collections::HashMap,
-    hash::{BuildHasherDefault, Hasher},
-};
-
 use bytes::Bytes;
 
 use super::rdmap::terminate::Code;
 use crate::{
+    hash::NumberMap,
     memory::PayloadBuf,
     provider::{Access, Handle, Memory, WrId},
 };
 
 /// Handles that are not given out again so soon (RFC 5042 §6.3.3, and what [`Region`](crate::provider::Region) promises).
 const RECENT: usize = 64;
-
-/// Spreads the bits of an STag. The keys are random and never of the peer's choosing, so it need not resist attack.
-#[derive(Default)]
-struct StagHasher(u64);
-
-impl Hasher for StagHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, octets: &[u8]) {
-        for octet in octets {
-            self.write_u32(u32::from(*octet));
-        }
-    }
-
-    fn write_u32(&mut self, word: u32) {
-        self.0 = (self.0.rotate_left(32) ^ u64::from(word)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    }
-}
 
 /// Random words, fetched from the operating system several at a time.
 struct Random {
@@ -90,7 +66,7 @@ pub(crate) enum Invalidated {
 
 /// One connection's registered memory.
 pub(crate) struct StagTable {
-    entries: HashMap<u32, Entry, BuildHasherDefault<StagHasher>>,
+    entries: NumberMap<u32, Entry>,
     /// Entries that tagged data may arrive for.
     writable: usize,
     recent: [u32; RECENT],
@@ -101,7 +77,7 @@ pub(crate) struct StagTable {
 impl Default for StagTable {
     fn default() -> Self {
         Self {
-            entries: HashMap::default(),
+            entries: NumberMap::default(),
             writable: 0,
             recent: [0; RECENT],
             next_recent: 0,

@@ -4,10 +4,7 @@ mod calls;
 mod offer;
 mod replies;
 
-use std::{
-    collections::{HashMap, VecDeque},
-    time::Instant,
-};
+use std::{collections::VecDeque, time::Instant};
 
 use smallvec::SmallVec;
 
@@ -23,6 +20,7 @@ use crate::{
         CallFailure, CallId, CloseReason, Event, IncomingReply, OutgoingCall, ResultChunk, credits::Credits,
         deadlines::Deadlines, exposure::Exposure, slots::Slots, work::Work,
     },
+    hash::NumberMap,
     memory::MessageBuf,
     provider::{DisconnectReason, Memory, QueuePair, WorkRequest},
     xdr::Reduced,
@@ -71,7 +69,7 @@ pub(super) struct Requester {
     /// Calls in [`Phase::Lingering`] and [`Phase::Abandoned`].
     abandoned: u32,
     /// Calls in flight.
-    xids: HashMap<u32, u32>,
+    xids: NumberMap<u32, u32>,
     next_xid: u32,
     credits: Credits,
     deadlines: Deadlines,
@@ -84,7 +82,7 @@ impl Requester {
             calls: Slots::default(),
             queue: VecDeque::new(),
             abandoned: 0,
-            xids: HashMap::new(),
+            xids: NumberMap::default(),
             next_xid: xid_seed,
             credits: Credits::new(credits),
             deadlines: Deadlines::default(),
@@ -268,21 +266,29 @@ impl Requester {
             shared.counters.calls_queued = shared.counters.calls_queued.saturating_sub(1);
         }
         call.phase = Phase::Finishing;
-        call.outcome = Some(outcome);
         call.message = None;
         call.exposure.take_back(slot, &mut shared.out);
-        self.complete_if_safe(slot, shared);
+        if call.exposure.is_over() {
+            self.complete(slot, Some(outcome), shared);
+        } else {
+            call.outcome = Some(outcome);
+        }
     }
 
     /// Tells the caller once nothing is exposed any more.
     fn complete_if_safe(&mut self, slot: u32, shared: &mut Shared) {
+        let Some(call) = self.calls.get_mut(slot) else { return };
+        if call.phase == Phase::Finishing && call.exposure.is_over() {
+            let outcome = call.outcome.take();
+            self.complete(slot, outcome, shared);
+        }
+    }
+
+    fn complete(&mut self, slot: u32, outcome: Option<Result<Answer, CallFailure>>, shared: &mut Shared) {
         let id = CallId(self.calls.key(slot));
         let Some(call) = self.calls.get_mut(slot) else { return };
-        if call.phase != Phase::Finishing || !call.exposure.is_over() {
-            return;
-        }
         // The caller of a call that lingered knows already.
-        if let Some(outcome) = call.outcome.take() {
+        if let Some(outcome) = outcome {
             let result = outcome.and_then(|answer| answer.into_reply(call));
             if result.is_ok() {
                 shared.counters.replies_received += 1;

@@ -174,10 +174,11 @@ impl Responder {
 
     /// Lets go of a call without an answer.
     fn forget(&mut self, slot: u32) {
-        if let Some(call) = self.calls.remove(slot) {
+        if let Some(call) = self.calls.get(slot) {
             self.xids.remove(&call.xid);
             self.pulled = self.pulled.saturating_sub(call.pull_len);
             self.held = self.held.saturating_sub(1);
+            self.calls.remove(slot);
         }
     }
 }

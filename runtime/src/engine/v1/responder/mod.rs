@@ -4,7 +4,7 @@ mod calls;
 mod pulls;
 mod replies;
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 
 use smallvec::SmallVec;
 
@@ -16,6 +16,7 @@ use super::{
 };
 use crate::{
     engine::{Event, OutgoingReply, ReplyPlan, ReplyToken, credits::Receives, slots::Slots},
+    hash::NumberSet,
     memory::MessageBuf,
     provider::{Handle, QueuePair},
 };
@@ -83,8 +84,8 @@ enum Outgoing {
 #[derive(Debug)]
 pub(super) struct Responder {
     calls: Slots<Call>,
-    /// XIDs of calls that have not been answered.
-    xids: HashSet<u32>,
+    /// XIDs of calls that have not been answered. They are the peer's choice, and no more than there are Receives.
+    xids: NumberSet<u32>,
     /// Calls to be pulled when there is room, in order of arrival.
     waiting: VecDeque<u32>,
     /// Calls with RDMA Reads still to be posted.
@@ -109,7 +110,7 @@ impl Responder {
     pub(super) fn new(invalidate: bool) -> Self {
         Self {
             calls: Slots::default(),
-            xids: HashSet::new(),
+            xids: NumberSet::default(),
             waiting: VecDeque::new(),
             reading: VecDeque::new(),
             reads: 0,

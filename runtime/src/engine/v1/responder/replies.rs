@@ -120,11 +120,10 @@ impl Responder {
         self.sends = self.sends.saturating_sub(1);
         let Some(slot) = slot else { return };
         let token = ReplyToken(self.calls.key(slot));
-        if let Some(call) = self.calls.remove(slot)
-            && call.announced
-        {
+        if let Some(call) = self.calls.get(slot).filter(|call| call.announced) {
             shared.events.push_back(Event::ReplySent { token, delivered: ok && call.delivered });
         }
+        self.calls.remove(slot);
     }
 }
 
