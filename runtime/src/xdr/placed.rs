@@ -27,7 +27,7 @@ pub fn put_ddp_opaque<S: Sink + ?Sized>(sink: &mut S, octets: &Bytes, max: u32) 
 /// Reads a DDP-eligible `opaque x<max>`.
 ///
 /// # Errors
-/// As [`take_opaque`], and when a chunk does not fit.
+/// As [`take_opaque`](super::take_opaque), and when a chunk does not fit.
 #[inline]
 pub fn take_ddp_opaque(decoder: &mut Decoder<'_>, max: u32) -> Result<Bytes, DecodeError> {
     let len = decoder.take_count(max)?;
