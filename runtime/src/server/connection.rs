@@ -13,7 +13,6 @@ use tokio::task::JoinSet;
 use super::{
     Reply, ReplyFuture, Service,
     call::{self, Call, Connection},
-    dispatch::Route,
     handle::Shared,
 };
 use crate::{
@@ -34,11 +33,10 @@ pub(super) struct Handlers {
 impl Upcalls for Handlers {
     fn call(&mut self, incoming: IncomingCall, port: &Arc<Port>) -> Option<Answer> {
         let (token, xid) = (incoming.token, incoming.xid);
-        let (service, call) = match self.shared.registry.route(incoming, &self.connection) {
-            Route::To(service, call) => (service, call),
-            Route::Answered(answer) => return Some(answer),
-        };
-        let mut handler = match Handler::begin(service, call, xid, Arc::clone(&self.connection)) {
+        let begun = self.shared.registry.route(incoming, &self.connection, |service, call| {
+            Handler::begin(Arc::clone(service), call, xid, Arc::clone(&self.connection))
+        });
+        let mut handler = match begun {
             Ok(handler) => handler,
             Err(answer) => return Some(answer),
         };
@@ -101,8 +99,13 @@ impl Future for Handler {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Answer> {
         // Unwind safety: after a panic the future is not polled again, and what handlers share is theirs to guard.
-        match catch_unwind(AssertUnwindSafe(|| self.future.as_mut().poll(cx))) {
-            Ok(polled) => polled.map(|Reply(answer)| answer),
+        let mut polled = Poll::Pending;
+        let caught = catch_unwind(AssertUnwindSafe(|| {
+            // Put outside of what may unwind: an answer is not little, and is moved once less.
+            polled = self.future.as_mut().poll(cx).map(|Reply(answer)| answer);
+        }));
+        match caught {
+            Ok(()) => polled,
             Err(panic) => Poll::Ready(panicked(&*self.service, self.xid, &self.connection, &*panic)),
         }
     }

@@ -20,16 +20,6 @@ pub(super) struct Registry {
     authenticator: Arc<dyn Authenticator>,
 }
 
-/// What a call's header leads to.
-// Taken apart where it is returned: never stored.
-#[allow(clippy::large_enum_variant)]
-pub(super) enum Route {
-    /// Its service.
-    To(Arc<dyn Service>, Call),
-    /// An answer that needs no service.
-    Answered(Answer),
-}
-
 impl Registry {
     /// Two services with the same program and version: the later one is an error, given back.
     pub(super) fn new(
@@ -59,13 +49,21 @@ impl Registry {
         Err(RpcError::ProgramMismatch { low, high })
     }
 
-    pub(super) fn route(&self, incoming: IncomingCall, connection: &Arc<Connection>) -> Route {
+    /// Hands a call to its service by `serve`, or says what answer it gets without one.
+    // An answer is moved once, and rarely; boxed, every answer would be allocated.
+    #[allow(clippy::result_large_err)]
+    pub(super) fn route<T>(
+        &self,
+        incoming: IncomingCall,
+        connection: &Arc<Connection>,
+        serve: impl FnOnce(&Arc<dyn Service>, Call) -> Result<T, Answer>,
+    ) -> Result<T, Answer> {
         let mut decoder = Decoder::new(incoming.payload.as_slice()).with_limits(connection.limits);
         let header = match CallHeader::decode(&mut decoder) {
             Ok(header) => header,
             Err(fault) => {
                 tracing::info!(target: "rpcrdma::call", peer = %connection.peer_addr, %fault, "bad RPC header");
-                return Route::Answered(match fault.reply() {
+                return Err(match fault.reply() {
                     Some(reply) => call::refusal(&reply, &connection.pool),
                     // RFC 8166 §4.5.2: what is not an RPC call is reported as a parsing error.
                     None => Answer::ChunkError,
@@ -78,7 +76,7 @@ impl Registry {
                 target: "rpcrdma::call", peer = %connection.peer_addr, xid = header.xid, program = header.program,
                 version = header.version, procedure = header.procedure, %error, "call refused"
             );
-            Route::Answered(call::refusal(&ReplyHeader::failure(header.xid, error), &connection.pool))
+            Err(call::refusal(&ReplyHeader::failure(header.xid, error), &connection.pool))
         };
         let authenticated = match self.authenticator.authenticate(&header) {
             Ok(authenticated) => authenticated,
@@ -86,8 +84,8 @@ impl Registry {
         };
         match self.find(header.program, header.version) {
             Ok(service) => {
-                let call = Call::new(incoming, header.procedure, arguments_at, authenticated, Arc::clone(connection));
-                Route::To(Arc::clone(service), call)
+                let connection = Arc::clone(connection);
+                serve(service, Call::new(incoming, header.procedure, arguments_at, authenticated, connection))
             }
             Err(error) => refuse(error),
         }

@@ -19,11 +19,14 @@ use crate::{
     xdr::{ReadChunk, padded_len},
 };
 
-#[expect(clippy::large_enum_variant, reason = "most verdicts are Serve, and go straight into a slot")]
 enum Verdict {
     Discard(&'static str),
     Refuse(TransportError, &'static str),
-    Serve(Call),
+    /// The call is in this slot.
+    Serve {
+        slot: u32,
+        pull: bool,
+    },
 }
 
 const fn refuse(why: &'static str) -> Verdict {
@@ -42,18 +45,16 @@ impl Responder {
                 self.held += 1;
                 self.outgoing.push_back(Outgoing::Error { xid: fixed.xid, vers: fixed.vers, error });
             }
-            Verdict::Serve(call) => {
+            Verdict::Serve { slot, pull } => {
                 shared.counters.calls_received += 1;
                 self.held += 1;
                 self.xids.insert(fixed.xid);
-                let pull = call.pulls.iter().any(|pull| pull.len > 0);
-                let (slot, _) = self.calls.insert(call);
                 if pull { self.waiting.push_back(slot) } else { self.arrived(slot, shared) }
             }
         }
     }
 
-    fn judge(&self, fixed: Fixed, mut message: MessageBuf, shared: &Shared) -> Verdict {
+    fn judge(&mut self, fixed: Fixed, mut message: MessageBuf, shared: &Shared) -> Verdict {
         // RFC 8166 §4.2.4: silently discarded; the procedure's number is the same in all versions.
         if fixed.proc == PROC_ERROR {
             return Verdict::Discard("RDMA_ERROR sent to a responder");
@@ -123,7 +124,8 @@ impl Responder {
             return refuse("more segments than fit in the reply's header");
         };
         let invalidate = only_handle(&reads, &writes, reply.as_ref());
-        Verdict::Serve(Call {
+        let pull = pulls.iter().any(|pull| pull.len > 0);
+        let (slot, _) = self.calls.insert(Call {
             xid: fixed.xid,
             stage: Stage::Waiting,
             inline,
@@ -136,7 +138,8 @@ impl Responder {
             invalidate,
             announced: false,
             delivered: false,
-        })
+        });
+        Verdict::Serve { slot, pull }
     }
 
     /// All of a call is here: hands it to the upper layer.
