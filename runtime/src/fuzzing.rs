@@ -165,11 +165,12 @@ mod tests {
             1 => (0..4u32).prop_map(|n| 0x1000 + n),
             1 => any::<u32>(),
         ];
-        let message = (0x1000..0x1004u32, 0..3u32, proptest::collection::vec(word, 0..24)).prop_map(|(xid, proc, rest)| {
-            let words = [&[xid, 1, 4, proc], &rest[..]].concat();
-            let octets = words.iter().flat_map(|word| word.to_be_bytes());
-            [0, words.len() as u8].into_iter().chain(octets).collect()
-        });
+        let message =
+            (0x1000..0x1004u32, 0..3u32, proptest::collection::vec(word, 0..24)).prop_map(|(xid, proc, rest)| {
+                let words = [&[xid, 1, 4, proc], &rest[..]].concat();
+                let octets = words.iter().flat_map(|word| word.to_be_bytes());
+                [0, words.len() as u8].into_iter().chain(octets).collect()
+            });
         prop_oneof![message, proptest::collection::vec(any::<u8>(), 1..7)]
     }
 
