@@ -1,9 +1,26 @@
-//! Ways in for fuzzers to the decoders of RPC messages and XDR: each takes octets as a peer may send them, and panics
-//! where a rule is broken.
+//! Ways in for fuzzers to all that decodes what a peer sends: each takes octets, and panics where a rule is broken.
+//!
+//! | function | what |
+//! | --- | --- |
+//! | [`mpa_stream`] | MPA, DDP, RDMAP: an established iWARP connection's octets |
+//! | [`mpa_frames`] | MPA request and reply frames |
+//! | [`private_data`] | RFC 8797 |
+//! | [`rpcrdma_header`] | the header of RPC-over-RDMA version 1 |
+//! | [`engine`] | messages and completions in any order, at either end |
+//! | [`rpc_message`] | RPC headers, credentials |
+//! | [`payload_stream`] | XDR with chunks to splice in |
+//!
+//! Each has a target in `tests/fuzz`, and a property test here.
+
+mod engine;
 
 use bytes::Bytes;
 
+pub use engine::engine;
+
+pub use crate::provider::iwarp::fuzz::{fuzz_mpa_stream as mpa_stream, mpa_frames};
 use crate::{
+    engine::v1::{PrivateData, header::RdmaMsg},
     rpc::{Authenticator, CallHeader, ReplyHeader, StandardAuthenticator, wire::RpcMsg},
     xdr::{self, DecodeError, Decoder, FlatSink, ReadChunk, WriteChunk, XdrDecode, XdrString, encode_to_bytes},
 };
@@ -31,6 +48,20 @@ pub fn rpc_message(octets: &[u8]) {
     let mut decoder = Decoder::new(octets);
     if let Ok(reply) = ReplyHeader::decode(&mut decoder) {
         assert_eq!(encoded(|out| reply.encode(&mut FlatSink::new(out))), octets[..decoder.consumed()]);
+    }
+}
+
+/// A header of RPC-over-RDMA version 1 (RFC 8166 §4.1.2).
+pub fn rpcrdma_header(octets: &[u8]) {
+    reencodes::<RdmaMsg>(octets);
+}
+
+/// Private data of a connection request or reply (RFC 8797).
+pub fn private_data(octets: &[u8]) {
+    if let Some(said) = PrivateData::find(octets) {
+        assert!(octets.len() >= PrivateData::LEN);
+        assert_eq!(PrivateData::find(&said.encode()), Some(said));
+        assert!(said.send_size >= 1024 && said.receive_size >= 1024);
     }
 }
 
@@ -126,7 +157,47 @@ mod tests {
         prop_oneof![words, proptest::collection::vec(any::<u8>(), 0..300)]
     }
 
+    /// Something that happens to an engine; messages are likely to be some.
+    fn step() -> impl Strategy<Value = Vec<u8>> {
+        let word = prop_oneof![
+            6 => 0..3u32,
+            1 => (1..10u32).prop_map(|n| 4 * n),
+            1 => (0..4u32).prop_map(|n| 0x1000 + n),
+            1 => any::<u32>(),
+        ];
+        let message =
+            (0x1000..0x1004u32, 0..3u32, proptest::collection::vec(word, 0..24)).prop_map(|(xid, proc, rest)| {
+                let words = [&[xid, 1, 4, proc], &rest[..]].concat();
+                let octets = words.iter().flat_map(|word| word.to_be_bytes());
+                [0, words.len() as u8].into_iter().chain(octets).collect()
+            });
+        prop_oneof![message, proptest::collection::vec(any::<u8>(), 1..7)]
+    }
+
     proptest! {
+        #[test]
+        fn headers(octets in octets()) {
+            rpcrdma_header(&octets);
+        }
+
+        #[test]
+        fn private_data_anywhere(before in proptest::collection::vec(any::<u8>(), 0..9), after: [u8; 4]) {
+            private_data(&[&before[..], &[0xf6, 0xab, 0x0e, 0x18, 1], &after].concat());
+            private_data(&before);
+        }
+
+        #[test]
+        fn set_up(flags: u8, revision in 0u8..4, len in 0u8..9, rest in proptest::collection::vec(any::<u8>(), 0..9)) {
+            for key in [b"MPA ID Req Frame", b"MPA ID Rep Frame"] {
+                mpa_frames(&[&key[..], &[flags, revision, 0, len], &rest].concat());
+            }
+        }
+
+        #[test]
+        fn engines(mode: u8, steps in proptest::collection::vec(step(), 0..40)) {
+            engine(&[&[mode][..], &steps.concat()].concat());
+        }
+
         #[test]
         fn rpc_messages(octets in octets()) {
             rpc_message(&octets);

@@ -305,6 +305,8 @@ pub struct Counters {
     pub remote_invalidations: u64,
     /// Octets of eligible items that went inline, copied.
     pub copied_eligible: u64,
+    /// Octets of payload that the provider has copied between buffers of its own and registered memory.
+    pub copied_payload: u64,
     /// Credits granted by the peer last.
     pub credits_granted: u32,
     /// Calls waiting for a credit now.

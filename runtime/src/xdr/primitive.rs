@@ -27,7 +27,7 @@ macro_rules! scalar {
             #[inline]
             fn encode<S: Sink + ?Sized>(&self, $sink: &mut S) -> Result<(), EncodeError> {
                 let $value = *self;
-                $put;
+                let () = $put;
                 Ok(())
             }
         }

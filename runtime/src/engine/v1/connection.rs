@@ -307,6 +307,7 @@ impl Connection {
     /// Posts what is due.
     pub fn poll_work(&mut self, qp: &mut impl QueuePair, now: Instant) {
         self.shared.max_transfer = qp.max_transfer().max(1);
+        self.shared.counters.copied_payload = qp.copied_payload();
         self.flush(qp);
         if let Some(fault) = self.shared.fault.take() {
             self.close_with(fault);

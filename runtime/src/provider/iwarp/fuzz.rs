@@ -10,7 +10,10 @@ use bytes::Bytes;
 use super::{
     endpoint::{Agreement, Endpoint, Io},
     link::Link,
-    mpa::fpdu,
+    mpa::{
+        fpdu,
+        frames::{HEADER, Head, Kind, MAX_PRIVATE_DATA},
+    },
 };
 use crate::{
     memory::BufferPool,
@@ -120,6 +123,29 @@ pub fn fuzz_mpa_stream(input: &[u8]) {
     let ends = completions.iter().filter(|c| matches!(c, Completion::Disconnected { .. })).count();
     assert_eq!(ends, 1);
     assert!(matches!(completions.last(), Some(Completion::Disconnected { .. })));
+}
+
+/// Reads `octets` as an MPA request frame and as a reply frame (RFC 5044 §7.1.1, RFC 6581 §9).
+///
+/// # Panics
+/// When a frame that is accepted does not encode to what it was read from, but for what receivers do not check.
+pub fn mpa_frames(octets: &[u8]) {
+    let Some((head, rest)) = octets.split_first_chunk::<HEADER>() else {
+        let _ = Head::check_key(Kind::Request, octets);
+        let _ = Head::check_key(Kind::Reply, octets);
+        return;
+    };
+    for kind in [Kind::Request, Kind::Reply] {
+        let Ok(decoded) = Head::decode(kind, head) else { continue };
+        let len = decoded.private_data_len();
+        assert!(len <= MAX_PRIVATE_DATA);
+        let Some(private_data) = rest.get(..len) else { continue };
+        let (frame, private_data) = decoded.with_private_data(private_data);
+        let encoded = frame.encode(&private_data).expect("as long as what was read");
+        let (again, rest) = encoded.split_first_chunk::<HEADER>().expect("a whole frame");
+        let again = Head::decode(kind, again).expect("what was written can be read");
+        assert_eq!(again.with_private_data(rest), (frame, private_data));
+    }
 }
 
 /// Puts real STags where FPDUs have them.

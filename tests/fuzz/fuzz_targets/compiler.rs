@@ -1,0 +1,26 @@
+//! The compiler on any text: diagnostics or Rust, and neither panics, overflowing stacks nor endless work.
+#![no_main]
+
+use rpcrdma_xdrgen::{Compiler, emit, extract, strip};
+
+libfuzzer_sys::fuzz_target!(|text: &str| {
+    // A specification; where there is a line of dashes, what follows is its binding.
+    let (text, binding) = text.split_once("\n---\n").map_or((text, None), |(text, binding)| (text, Some(binding)));
+    let mut compiler = Compiler::new().source("fuzz.x", text);
+    if let Some(binding) = binding {
+        compiler = compiler.ulb_source("fuzz.ulb", binding);
+    }
+    match compiler.compile() {
+        Ok(compiled) => {
+            let rust = emit::emit(&compiled.spec, &emit::EmitOptions::default());
+            assert!(rust.is_ok(), "what is accepted becomes Rust: {:?}", rust.err());
+        }
+        // Showing them looks up the text they are about.
+        Err(diagnostics) => drop(diagnostics.to_string()),
+    }
+    let _ = strip("fuzz.x", text);
+    if let Ok(amendments) = extract::Amendments::parse(text) {
+        let _ = extract::extract(text, &amendments);
+    }
+    let _ = extract::extract(text, &extract::Amendments::default());
+});

@@ -1,0 +1,200 @@
+//! A whole client, and servers that are none.
+
+use std::future::Future;
+
+use rpcrdma::{
+    client::{CallError, Channel, ConnectError},
+    engine::{CallFailure, CloseReason},
+    provider::{DisconnectReason, SetupError},
+};
+use tokio::{io::AsyncWriteExt as _, net::TcpListener};
+
+use super::{
+    connect, limited, octets, payload,
+    protocol::bad_v1::BadV1Client,
+    raw::{REPLY, REQUEST, Raw, TERMINATE, WRITE, fpdu, mpa, send, tagged},
+    words,
+};
+
+/// A channel to a server of the test's making.
+async fn served<S: Future<Output = ()> + Send + 'static>(
+    server: impl FnOnce(Raw) -> S + Send + 'static,
+) -> (BadV1Client, tokio::task::JoinHandle<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = listener.local_addr().unwrap();
+    let task = tokio::spawn(async move {
+        let mut raw = Raw(listener.accept().await.unwrap().0);
+        raw.frame(REQUEST).await;
+        let private_data = [0, 16, 0, 16, 0xf6, 0xab, 0x0e, 0x18, 1, 0, 3, 3];
+        raw.write(&mpa(REPLY, 0x50, 2, &private_data)).await;
+        server(raw).await;
+    });
+    (BadV1Client::new(connect(addr).await.unwrap()), task)
+}
+
+/// The words of the next call.
+async fn call(raw: &mut Raw) -> Vec<u32> {
+    words(payload(&limited(raw.ulpdu()).await))
+}
+
+/// A reply without chunks: status SUCCESS and what follows.
+fn reply(xid: u32, result: &[u32]) -> Vec<u8> {
+    octets(&[&[xid, 1, 8, 0, 0, 0, 0, xid, 1, 0, 0, 0, 0], result].concat())
+}
+
+/// Why the connection ended, as the caller is told.
+#[track_caller]
+fn disconnected(error: &CallError) -> &DisconnectReason {
+    match error {
+        CallError::Transport {
+            failure: CallFailure::Closed { reason: CloseReason::Disconnected(reason), sent: true },
+            ..
+        } => reason,
+        other => panic!("{other}"),
+    }
+}
+
+#[tokio::test]
+async fn replies_that_belong_to_nothing() {
+    let (client, server) = served(|mut raw| async move {
+        let xid = call(&mut raw).await[0];
+        let right = reply(xid, &[5]);
+        // To an unknown XID, too short, of another version, with lists that cannot be parsed; then the right one, twice.
+        let bad = [
+            reply(xid.wrapping_add(77), &[4]),
+            right[..20].to_vec(),
+            octets(&[xid.wrapping_add(1), 2, 8, 0, 0, 0, 0]),
+            octets(&[xid.wrapping_add(1), 1, 8, 0, 9, 0, 0]),
+            right.clone(),
+            right,
+        ];
+        for (msn, message) in (1..).zip(bad) {
+            raw.fpdus(&[&send(msn, &message)]).await;
+        }
+        let xid = call(&mut raw).await[0];
+        raw.fpdus(&[&send(7, &reply(xid, &[]))]).await;
+    })
+    .await;
+    assert_eq!(limited(client.wait(1)).await.unwrap(), 5, "the reply that is the call's");
+    limited(client.null()).await.unwrap();
+    assert_eq!(client.channel().counters().discarded, 5);
+    server.await.unwrap();
+}
+
+#[tokio::test]
+async fn transport_errors() {
+    let (client, server) = served(|mut raw| async move {
+        let xid = call(&mut raw).await[0];
+        raw.fpdus(&[&send(1, &octets(&[xid, 1, 8, 4, 2]))]).await;
+        let xid = call(&mut raw).await[0];
+        raw.fpdus(&[&send(2, &octets(&[xid, 1, 8, 4, 1, 2, 3]))]).await;
+    })
+    .await;
+    let error = limited(client.get(100_000)).await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "BAD_V1.GET: the responder reported ERR_CHUNK (RFC 8166 section 4.5): it could not use the header or its chunks"
+    );
+    let error = limited(client.null()).await.unwrap_err();
+    assert_eq!(error.to_string(), "BAD_V1.NULL: the responder supports RPC-over-RDMA versions 2 to 3 only");
+    assert_eq!(client.channel().counters().exposed, 0);
+    server.await.unwrap();
+}
+
+#[tokio::test]
+async fn more_returned_than_provided() {
+    let (client, server) = served(|mut raw| async move {
+        // xid 1 credit 0, no reads, one Write chunk of one segment.
+        let call = call(&mut raw).await;
+        let (xid, chunk) = (call[0], &call[5..11]);
+        assert_eq!(chunk[..2], [1, 1]);
+        let chunks = [0, 1, 1, chunk[2], chunk[3] + 4, chunk[4], chunk[5], 0, 0];
+        let reply = [&[xid, 1, 8, 0][..], &chunks, &[xid, 1, 0, 0, 0, 0, chunk[3]]].concat();
+        raw.fpdus(&[&send(1, &octets(&reply))]).await;
+    })
+    .await;
+    let error = limited(client.get(100_000)).await.unwrap_err();
+    assert!(error.to_string().starts_with("BAD_V1.GET: bad reply: "), "{error}");
+    assert_eq!(client.channel().counters().exposed, 0, "memory is taken back on every path");
+    server.await.unwrap();
+}
+
+#[tokio::test]
+async fn write_beyond_the_chunk() {
+    let (client, server) = served(|mut raw| async move {
+        let call = call(&mut raw).await;
+        let (handle, length) = (call[7], call[8]);
+        raw.fpdus(&[&tagged(WRITE, handle, u64::from(length) - 4, b"twelve octet")]).await;
+        // RFC 5041 §8.2: layer 1, tagged buffer, base or bounds violation.
+        let terminate = raw.ulpdu().await;
+        assert_eq!((&terminate[..2], &payload(&terminate)[..2]), (&TERMINATE[..], &[0x11, 1][..]));
+        raw.end().await;
+    })
+    .await;
+    let error = limited(client.get(100_000)).await.unwrap_err();
+    assert!(matches!(disconnected(&error), DisconnectReason::PeerViolation(_)), "{error}");
+    server.await.unwrap();
+    assert_eq!(client.channel().counters().exposed, 0);
+}
+
+#[tokio::test]
+async fn bad_crc() {
+    let (client, server) = served(|mut raw| async move {
+        let xid = call(&mut raw).await[0];
+        let mut frame = fpdu(&send(1, &reply(xid, &[])));
+        *frame.last_mut().unwrap() ^= 0x80;
+        raw.write(&frame).await;
+        assert_eq!(raw.ulpdu().await[..2], TERMINATE);
+    })
+    .await;
+    let error = limited(client.null()).await.unwrap_err();
+    let reason = disconnected(&error);
+    assert!(matches!(reason, DisconnectReason::PeerViolation(_)) && reason.to_string().contains("CRC"), "{error}");
+    server.await.unwrap();
+}
+
+#[tokio::test]
+async fn results_that_are_none() {
+    let (client, server) = served(|mut raw| async move {
+        for (msn, result) in (1..).zip([&[][..], &[1, 2], &[u32::MAX]]) {
+            let xid = call(&mut raw).await[0];
+            raw.fpdus(&[&send(msn, &reply(xid, result))]).await;
+        }
+    })
+    .await;
+    // No result, more than a result, a length beyond the message.
+    assert!(matches!(limited(client.wait(1)).await, Err(CallError::Decode { .. })));
+    assert!(matches!(limited(client.wait(1)).await, Err(CallError::Decode { .. })));
+    let echo = super::Text(bytes::Bytes::from_static(b"echo"));
+    let error = limited(client.echo(&echo)).await.unwrap_err();
+    assert!(error.to_string().contains("4294967295"), "{error}");
+    server.await.unwrap();
+}
+
+/// Something else listens there: the error says what was expected and what was seen.
+#[tokio::test]
+async fn something_else_answers() {
+    for (greeting, seen) in [
+        (&b"SSH-2.0-OpenSSH_9.2p1 Debian-2\r\n"[..], "SSH-2.0-OpenSSH_"),
+        (b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n", "HTTP/1.1 400 Bad"),
+        (b"", "closed"),
+    ] {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = listener.local_addr().unwrap();
+        let server = tokio::spawn(async move {
+            // A client of MPA revision 2 may try revision 1 as well.
+            while let Ok((mut socket, _)) = listener.accept().await {
+                let mut request = [0; 20];
+                let _ = tokio::io::AsyncReadExt::read_exact(&mut socket, &mut request).await;
+                socket.write_all(greeting).await.unwrap();
+            }
+        });
+        let error = limited(Channel::connect(&format!("iwarp://{addr}"))).await.unwrap_err();
+        assert!(error.to_string().contains(seen), "{error}");
+        match error {
+            ConnectError::Setup { peer, source: SetupError::NotOurProtocol { .. } } => assert_eq!(peer, addr),
+            other => panic!("{other}"),
+        }
+        server.abort();
+    }
+}

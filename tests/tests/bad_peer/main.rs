@@ -1,0 +1,137 @@
+//! Peers that break the protocol, octet by octet over iWARP, against a whole server and a whole client: what they are told,
+//! what the user is told, and that nobody else loses anything.
+//!
+//! The layers' own rules are tested where they are kept: `runtime/tests/iwarp_violations.rs`, `runtime/tests/engine`.
+#![allow(clippy::unwrap_used)]
+
+mod client;
+#[path = "../../../runtime/tests/iwarp_common/mod.rs"]
+mod raw;
+mod server;
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use rpcrdma::{
+    client::Channel,
+    config::ConnectionConfig,
+    server::{Context, Failure, Server, ServerHandle},
+};
+use tokio::sync::Semaphore;
+
+pub(crate) mod protocol {
+    rpcrdma::xdr! {
+        typedef opaque text<8192>;
+        struct range { @ddp(max = args) opaque data<>; };
+        struct put_args { @ddp opaque data<>; };
+
+        program BAD {
+            version BAD_V1 {
+                void NULL(void) = 0;
+                /* As many octets as it is told. */
+                range GET(unsigned int) = 1;
+                /* How many octets it is given. */
+                unsigned int PUT(put_args) = 2;
+                /* Waits until the test lets it go. */
+                unsigned int WAIT(unsigned int) = 3;
+                /* What it is given. */
+                @reply_max(7 + len(args)) text ECHO(text) = 4;
+            } = 1;
+        } = 0x20100BAD;
+    }
+}
+use protocol::{
+    PutArgs, Range, Text,
+    bad_v1::{BadV1, BadV1Client, BadV1Server},
+};
+
+pub(crate) const PROGRAM: u32 = 0x2010_0BAD;
+
+/// The service, with a gate.
+#[derive(Clone)]
+struct Service(Arc<Semaphore>);
+
+impl BadV1 for Service {
+    async fn null(&self, _cx: &Context) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    async fn get(&self, _cx: &Context, args: u32) -> Result<Range, Failure> {
+        Ok(Range { data: vec![7; args as usize].into() })
+    }
+
+    async fn put(&self, _cx: &Context, args: PutArgs) -> Result<u32, Failure> {
+        Ok(args.data.len() as u32)
+    }
+
+    async fn wait(&self, _cx: &Context, args: u32) -> Result<u32, Failure> {
+        self.0.acquire().await.map_err(std::io::Error::other)?.forget();
+        Ok(args)
+    }
+
+    async fn echo(&self, _cx: &Context, args: Text) -> Result<Text, Failure> {
+        Ok(args)
+    }
+}
+
+/// A server with a well-behaved client that has a call under way.
+pub(crate) struct Served {
+    pub(crate) addr: SocketAddr,
+    pub(crate) handle: ServerHandle,
+    gate: Arc<Semaphore>,
+    neighbour: BadV1Client,
+    waiting: tokio::task::JoinHandle<u32>,
+}
+
+impl Served {
+    pub(crate) async fn start(config: ConnectionConfig) -> Self {
+        let gate = Arc::new(Semaphore::new(0));
+        let service = BadV1Server::new(Service(Arc::clone(&gate)));
+        let server = Server::builder().connection(config).service(service).listen("iwarp://127.0.0.1:0");
+        let server = server.bind().await.unwrap();
+        let (addr, handle) = (server.local_addrs()[0], server.handle());
+        tokio::spawn(server.serve());
+        let neighbour = BadV1Client::new(connect(addr).await.unwrap());
+        // The first reply grants the credits for more calls than one.
+        neighbour.null().await.unwrap();
+        let waits = neighbour.clone();
+        let waiting = tokio::spawn(async move { waits.wait(42).await.unwrap() });
+        Self { addr, handle, gate, neighbour, waiting }
+    }
+
+    /// The neighbour has lost nothing: its connection, its call under way, and later ones by RDMA.
+    pub(crate) async fn unharmed(self) {
+        let put = PutArgs { data: Bytes::from(vec![1; 100_000]) };
+        assert_eq!(limited(self.neighbour.put(&put)).await.unwrap(), 100_000);
+        assert_eq!(limited(self.neighbour.get(50_000)).await.unwrap().data, vec![7; 50_000]);
+        self.gate.add_permits(1);
+        assert_eq!(limited(self.waiting).await.unwrap(), 42);
+        let counters = self.neighbour.channel().counters();
+        assert_eq!((counters.errors_received, counters.discarded, counters.exposed), (0, 0, 0));
+        // And newcomers are served.
+        BadV1Client::new(connect(self.addr).await.unwrap()).null().await.unwrap();
+    }
+}
+
+pub(crate) async fn connect(addr: SocketAddr) -> Result<Channel, rpcrdma::client::ConnectError> {
+    let builder = Channel::builder().call_timeout(Duration::from_secs(10)).connect_timeout(Duration::from_secs(5));
+    builder.connect(&format!("iwarp://{addr}")).await
+}
+
+pub(crate) async fn limited<F: Future>(future: F) -> F::Output {
+    tokio::time::timeout(Duration::from_secs(20), future).await.expect("it takes too long")
+}
+
+/// Words in the order of the network.
+pub(crate) fn octets(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_be_bytes()).collect()
+}
+
+pub(crate) fn words(octets: &[u8]) -> Vec<u32> {
+    octets.chunks_exact(4).map(|word| u32::from_be_bytes([word[0], word[1], word[2], word[3]])).collect()
+}
+
+/// The payload of an untagged segment.
+pub(crate) fn payload(ulpdu: &[u8]) -> &[u8] {
+    &ulpdu[18..]
+}

@@ -1,0 +1,202 @@
+//! A whole server, and clients that are none.
+
+use rpcrdma::config::ConnectionConfig;
+
+use super::{
+    PROGRAM, Served, limited, octets, payload,
+    raw::{READ_REQUEST, REPLY, REQUEST, Raw, TERMINATE, WRITE, fpdu, mpa, read_request, send, tagged, untagged},
+    words,
+};
+
+const NO_CHUNKS: [u32; 3] = [0, 0, 0];
+
+/// A connection that has been set up as it should be.
+async fn client(served: &Served) -> Raw {
+    let mut raw = Raw::connect(served.addr).await;
+    // IRD and ORD 16; RFC 8797: 4096 octets each way.
+    let private_data = [0, 16, 0, 16, 0xf6, 0xab, 0x0e, 0x18, 1, 0, 3, 3];
+    raw.write(&mpa(REQUEST, 0x50, 2, &private_data)).await;
+    let (flags, revision, _) = raw.frame(REPLY).await;
+    assert_eq!((flags, revision), (0x50, 2));
+    raw
+}
+
+/// A call: its header's chunk lists, its procedure, its arguments.
+fn call(xid: u32, chunks: &[u32], procedure: u32, args: &[u32]) -> Vec<u8> {
+    octets(&[&[xid, 1, 8, 0], chunks, &[xid, 0, 2, PROGRAM, 1, procedure, 0, 0, 0, 0], args].concat())
+}
+
+/// A call that is as it should be is answered: the connection works.
+async fn works(raw: &mut Raw, msn: u32) {
+    raw.fpdus(&[&send(msn, &call(0x600d, &NO_CHUNKS, 0, &[]))]).await;
+    let reply = raw.ulpdu().await;
+    assert_eq!(words(payload(&reply))[..9], [0x600d, 1, 32, 0, 0, 0, 0, 0x600d, 1]);
+}
+
+/// The server's Terminate (RFC 5040 §4.8) has this layer, type and code, and is the last it sends.
+async fn terminated(mut raw: Raw, layer_type: u8, code: u8) {
+    let ulpdu = raw.ulpdu().await;
+    assert_eq!(ulpdu[..2], TERMINATE);
+    assert_eq!(payload(&ulpdu)[..2], [layer_type, code], "{ulpdu:02x?}");
+    raw.end().await;
+}
+
+#[tokio::test]
+async fn truncated_header() {
+    let served = Served::start(ConnectionConfig::default()).await;
+    let mut raw = client(&served).await;
+    let whole = call(0xbad, &NO_CHUNKS, 0, &[]);
+    // RFC 8166 §4.5: shorter than the shortest header, discarded without a word.
+    raw.fpdus(&[&send(1, &[]), &send(2, &whole[..3]), &send(3, &whole[..24])]).await;
+    works(&mut raw, 4).await;
+    // §4.5.2: one whose chunk lists cannot be parsed is refused. It says that a Read segment follows.
+    raw.fpdus(&[&send(5, &octets(&[0xbad, 1, 8, 0, 1, 44, 0x1234]))]).await;
+    assert_eq!(words(payload(&raw.ulpdu().await)), [0xbad, 1, 32, 4, 2]);
+    works(&mut raw, 6).await;
+    served.unharmed().await;
+}
+
+#[tokio::test]
+async fn another_version() {
+    let served = Served::start(ConnectionConfig::default()).await;
+    let mut raw = client(&served).await;
+    raw.fpdus(&[&send(1, &octets(&[0xbad, 2, 8, 0, 0, 0, 0]))]).await;
+    // RFC 8166 §4.5: the version of the request; §4.5.1: ERR_VERS, and what is supported.
+    assert_eq!(words(payload(&raw.ulpdu().await)), [0xbad, 2, 32, 4, 1, 1, 1]);
+    works(&mut raw, 2).await;
+    served.unharmed().await;
+}
+
+#[tokio::test]
+async fn bad_crc() {
+    let served = Served::start(ConnectionConfig::default()).await;
+    let mut raw = client(&served).await;
+    works(&mut raw, 1).await;
+    let mut frame = fpdu(&send(2, &call(0xbad, &NO_CHUNKS, 0, &[])));
+    *frame.last_mut().unwrap() ^= 1;
+    raw.write(&frame).await;
+    // RFC 5044 §8, RFC 5040 §4.8: layer 2, the LLP; MPA's error 2.
+    terminated(raw, 0x20, 2).await;
+    served.unharmed().await;
+}
+
+#[tokio::test]
+async fn wrong_stag() {
+    let served = Served::start(ConnectionConfig::default()).await;
+    let mut raw = client(&served).await;
+    raw.fpdus(&[&tagged(WRITE, 0x1234_5678, 0, b"where it does not belong")]).await;
+    // RFC 5041 §8.2: layer 1, tagged buffer, invalid STag.
+    terminated(raw, 0x11, 0).await;
+
+    // To be read from, as well: layer 0, remote protection, invalid STag.
+    let mut raw = client(&served).await;
+    raw.fpdus(&[&read_request(1, (1, 0), 100, (0x1234_5678, 0))]).await;
+    terminated(raw, 0x01, 0).await;
+    served.unharmed().await;
+}
+
+#[tokio::test]
+async fn chunk_with_a_wrong_stag() {
+    let served = Served::start(ConnectionConfig::default()).await;
+    let mut raw = client(&served).await;
+    // PUT of 100 octets behind a handle of no memory of this end's.
+    let chunks = [1, 44, 0xdead, 100, 0, 0, 0, 0, 0];
+    raw.fpdus(&[&send(1, &call(0xbad, &chunks, 2, &[100]))]).await;
+    let request = raw.ulpdu().await;
+    assert_eq!(request[..2], READ_REQUEST);
+    assert_eq!(words(payload(&request))[3..], [100, 0xdead, 0, 0], "what the chunk says");
+    // What an adapter answers: remote protection error, invalid STag, with the header it is about.
+    let about = [&[0x01, 0x00, 0xc0, 0x00, 0, request.len() as u8][..], &request].concat();
+    raw.fpdus(&[&untagged(TERMINATE, 0, 2, 1, 0, &about)]).await;
+    raw.end().await;
+    served.unharmed().await;
+}
+
+#[tokio::test]
+async fn chunks_out_of_bounds() {
+    let served = Served::start(ConnectionConfig::default()).await;
+    let mut raw = client(&served).await;
+    let mut msn = 0;
+    for (what, chunks) in [
+        ("a Read chunk of 4 GiB", vec![1, 44, 1, u32::MAX, 0, 0, 0, 0, 0]),
+        (
+            "lengths whose sum overflows",
+            [vec![1, 44, 1, u32::MAX, 0, 0], vec![1, 44, 1, u32::MAX, 0, 0], vec![0; 3]].concat(),
+        ),
+        ("a position that is no multiple of four", vec![1, 45, 1, 100, 0, 0, 0, 0, 0]),
+        ("a position behind the message", vec![1, 4000, 1, 100, 0, 0, 0, 0, 0]),
+        ("two chunks that overlap", [vec![1, 44, 1, 100, 0, 0], vec![1, 48, 1, 100, 0, 0], vec![0; 3]].concat()),
+    ] {
+        msn += 1;
+        raw.fpdus(&[&send(msn, &call(0xbad, &chunks, 2, &[100]))]).await;
+        let answer = raw.ulpdu().await;
+        assert_eq!(words(payload(&answer)), [0xbad, 1, 32, 4, 2], "{what}");
+    }
+    works(&mut raw, msn + 1).await;
+    served.unharmed().await;
+}
+
+#[tokio::test]
+async fn too_many_segments() {
+    let mut config = ConnectionConfig::default();
+    config.engine.max_segments = 16;
+    let served = Served::start(config).await;
+    let mut raw = client(&served).await;
+    let segments = |count| [[1, 44, 1, 4, 0, 0].repeat(count), vec![0; 3]].concat();
+    raw.fpdus(&[&send(1, &call(0xbad, &segments(17), 2, &[68]))]).await;
+    assert_eq!(words(payload(&raw.ulpdu().await)), [0xbad, 1, 32, 4, 2]);
+    // Nor may a count be believed: a Write chunk that says it has 2^30 segments.
+    raw.fpdus(&[&send(2, &call(0xbad, &[0, 1, 1 << 30, 1, 4, 0, 0], 1, &[4]))]).await;
+    assert_eq!(words(payload(&raw.ulpdu().await)), [0xbad, 1, 32, 4, 2]);
+    // As many as are allowed are read.
+    raw.fpdus(&[&send(3, &call(0x600d, &segments(16), 2, &[64]))]).await;
+    for _ in 0..16 {
+        assert_eq!(raw.ulpdu().await[..2], READ_REQUEST);
+    }
+    drop(raw);
+    served.unharmed().await;
+}
+
+#[tokio::test]
+async fn calls_beyond_the_credits() {
+    let mut config = ConnectionConfig::default();
+    config.engine.credits = 2;
+    let served = Served::start(config).await;
+    let raw = client(&served).await;
+    // WAIT is not answered, so the Receives run out: RFC 8166 §3.3.1 allows no more calls than were granted.
+    for msn in 1..=200 {
+        if raw.0.try_write(&fpdu(&send(msn, &call(msn, &NO_CHUNKS, 3, &[0])))).is_err() {
+            break;
+        }
+    }
+    let ended = limited(async {
+        while served.handle.connections().len() > 1 {
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+    });
+    ended.await;
+    served.unharmed().await;
+}
+
+#[tokio::test]
+async fn arguments_that_are_none() {
+    let served = Served::start(ConnectionConfig::default()).await;
+    let mut raw = client(&served).await;
+    // GET without its count.
+    raw.fpdus(&[&send(1, &call(0xbad, &NO_CHUNKS, 1, &[]))]).await;
+    let reply = words(payload(&raw.ulpdu().await));
+    assert_eq!(reply[7..], [0xbad, 1, 0, 0, 0, 4], "GARBAGE_ARGS");
+    works(&mut raw, 2).await;
+    served.unharmed().await;
+}
+
+#[tokio::test]
+async fn a_peer_that_leaves_in_the_middle() {
+    let served = Served::start(ConnectionConfig::default()).await;
+    let whole = fpdu(&send(1, &call(0xbad, &NO_CHUNKS, 0, &[])));
+    for len in [1, 2, 19, whole.len() - 1] {
+        let mut raw = client(&served).await;
+        raw.write(&whole[..len]).await;
+    }
+    served.unharmed().await;
+}

@@ -1,0 +1,34 @@
+//! What the fuzzers begin with passes, without a fuzzer: the seeds are also the place for inputs that once failed.
+#![allow(clippy::unwrap_used)]
+
+use std::path::Path;
+
+use rpcrdma::fuzzing;
+
+#[test]
+fn seeds() {
+    type Target = fn(&[u8]);
+    let targets: [(&str, Target); 7] = [
+        ("engine", fuzzing::engine),
+        ("mpa_frames", fuzzing::mpa_frames),
+        ("mpa_stream", fuzzing::mpa_stream),
+        ("payload_stream", fuzzing::payload_stream),
+        ("private_data", fuzzing::private_data),
+        ("rpc_message", fuzzing::rpc_message),
+        ("rpcrdma_header", fuzzing::rpcrdma_header),
+    ];
+    let seeds = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/seeds");
+    for (target, run) in targets {
+        let mut count = 0;
+        for seed in std::fs::read_dir(seeds.join(target)).unwrap() {
+            let path = seed.unwrap().path();
+            eprintln!("{}", path.display());
+            let octets = std::fs::read(path).unwrap();
+            run(&octets);
+            // Cut anywhere, as well.
+            (0..octets.len()).step_by(7).for_each(|len| run(&octets[..len]));
+            count += 1;
+        }
+        assert!(count > 0, "{target} has no seeds");
+    }
+}
