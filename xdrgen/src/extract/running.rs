@@ -88,7 +88,10 @@ fn starts_code(line: &str) -> bool {
         "const" => is_named && next.starts_with('='),
         "enum" | "struct" | "program" => is_named && next.starts_with('{'),
         "union" => is_named && next.starts_with("switch"),
-        "typedef" => is_named && (rest.contains(';') || rest.ends_with('{')),
+        "typedef" => {
+            let code = rest.split("/*").next().unwrap_or_default().trim_end();
+            is_named && code.ends_with([';', '{'])
+        }
         _ => false,
     }
 }
