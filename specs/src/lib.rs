@@ -1,7 +1,8 @@
-//! The XDR of ONC RPC and of RPC-over-RDMA: as files with their provenance, and as the types generated from them.
+//! The XDR of ONC RPC, of RPC-over-RDMA, and of protocols that travel over them: as files with their provenance, and as
+//! the types, codecs, clients and servers generated from them.
 //!
-//! The runtime generates the same types for itself; these are for tools and tests that look at the wire without it.
-//! [`source`] has the files as text. How they come about is told in this crate's README, and in the head of each file.
+//! Of the headers the runtime generates the same types for itself; these are for tools and tests that look at the wire
+//! without it. [`source`] has the files as text, [`binding`] the upper-layer bindings of the programs. How they come about is told in this crate's README, and in the head of each file.
 #![forbid(unsafe_code)]
 
 /// The files of `xdr/`.
@@ -12,6 +13,22 @@ pub mod source {
     pub const RPCRDMA1: &str = include_str!("../xdr/rpcrdma1.x");
     /// `rpcrdma2.x`: the headers of RPC-over-RDMA version 2 (draft-ietf-nfsv4-rpcrdma-version-two-01).
     pub const RPCRDMA2: &str = include_str!("../xdr/rpcrdma2.x");
+    /// `rpcbind.x`: rpcbind versions 3 and 4, and version 2, the port mapper (RFC 1833).
+    pub const RPCBIND: &str = include_str!("../xdr/rpcbind.x");
+    /// `mount3.x`: MOUNT version 3 (RFC 1813, appendix I).
+    pub const MOUNT3: &str = include_str!("../xdr/mount3.x");
+    /// `nfs3.x`: NFS version 3 (RFC 1813).
+    pub const NFS3: &str = include_str!("../xdr/nfs3.x");
+}
+
+/// The upper-layer bindings: `.ulb` files of `xdr/`.
+pub mod binding {
+    /// `rpcbind.ulb`: no document binds rpcbind; sizes of replies.
+    pub const RPCBIND: &str = include_str!("../xdr/rpcbind.ulb");
+    /// `mount3.ulb`: RFC 8267 section 5.1; sizes of replies.
+    pub const MOUNT3: &str = include_str!("../xdr/mount3.ulb");
+    /// `nfs3.ulb`: RFC 8267 section 4.
+    pub const NFS3: &str = include_str!("../xdr/nfs3.ulb");
 }
 
 /// ONC RPC version 2 (RFC 5531): generated from [`source::RPC`].
@@ -28,4 +45,21 @@ pub mod rpcrdma1 {
 /// [`source::RPCRDMA2`].
 pub mod rpcrdma2 {
     rpcrdma::include_xdr!("xdr/rpcrdma2.x");
+}
+
+/// rpcbind versions 3 and 4, and version 2, the port mapper (RFC 1833): generated from [`source::RPCBIND`] and
+/// [`binding::RPCBIND`].
+pub mod rpcbind {
+    rpcrdma::include_xdr!("xdr/rpcbind.x", ulb = "xdr/rpcbind.ulb");
+}
+
+/// MOUNT version 3 (RFC 1813, appendix I): generated from [`source::MOUNT3`] and [`binding::MOUNT3`].
+pub mod mount3 {
+    rpcrdma::include_xdr!("xdr/mount3.x", ulb = "xdr/mount3.ulb");
+}
+
+/// NFS version 3 (RFC 1813) with its upper-layer binding (RFC 8267): generated from [`source::NFS3`] and
+/// [`binding::NFS3`].
+pub mod nfs3 {
+    rpcrdma::include_xdr!("xdr/nfs3.x", ulb = "xdr/nfs3.ulb");
 }

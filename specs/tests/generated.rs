@@ -1,21 +1,9 @@
-//! The generated types, octet by octet, both ways.
+//! The generated headers, octet by octet, both ways.
 
-use rpcrdma::xdr::{Decoder, XdrDecode, XdrEncode, encode_to_bytes};
+mod samples;
+
 use rpcrdma_specs::{rpc, rpcrdma1 as v1, rpcrdma2 as v2};
-
-/// `value` is these words, and these words are `value`.
-fn both_ways<T: XdrEncode + XdrDecode + PartialEq + std::fmt::Debug>(value: &T, words: &[u32]) {
-    let octets: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
-    assert_eq!(encode_to_bytes(value).as_deref(), Ok(octets.as_slice()), "{value:?}");
-    assert_eq!(value.encoded_len(), octets.len());
-    let mut decoder = Decoder::new(&octets);
-    assert_eq!(decoder.read::<T>().as_ref(), Ok(value));
-    assert_eq!(decoder.finish(), Ok(()));
-    for len in 0..octets.len() {
-        let mut decoder = Decoder::new(&octets[..len]);
-        assert!(decoder.read::<T>().is_err(), "{len} octets of {value:?}");
-    }
-}
+use samples::both_ways;
 
 /// H, L and OO of RFC 8166 section 4.7.
 fn segment(n: u32) -> v1::XdrRdmaSegment {

@@ -8,6 +8,7 @@ use super::ExtractError;
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Amendments {
     source: Vec<String>,
+    sections: Vec<String>,
     entries: Vec<Amendment>,
 }
 
@@ -42,6 +43,7 @@ impl Amendments {
     /// ```text
     /// # A comment.
     /// source: RFC 9999, Frobnication.
+    /// sections: 4.2, 5
     ///
     /// amendment: The constant has no `=`
     /// section: 4.2
@@ -51,6 +53,9 @@ impl Amendments {
     /// - const FROBS 7;
     /// + const FROBS = 7;
     /// ```
+    ///
+    /// `sections:` is for a document that marks no code: the declarations are those in the running text of these
+    /// sections and of what is below them.
     ///
     /// Under an amendment, `-` lines and the `+` lines after them are one change; there may be several.
     ///
@@ -90,6 +95,12 @@ impl Amendments {
         &self.source
     }
 
+    /// The sections whose running text has the declarations; none for a document that marks its code.
+    #[must_use]
+    pub fn sections(&self) -> &[String] {
+        &self.sections
+    }
+
     /// The amendments in order.
     #[must_use]
     pub fn entries(&self) -> &[Amendment] {
@@ -111,7 +122,7 @@ impl Amendments {
     }
 
     fn take_key(&mut self, line: &str) -> Result<Option<Open>, &'static str> {
-        const UNKNOWN: &str = "expected `source:`, `amendment:`, `section:`, `reason:`, `- `, `+ ` or `#`";
+        const UNKNOWN: &str = "expected `source:`, `sections:`, `amendment:`, `section:`, `reason:`, `- `, `+ ` or `#`";
         let (key, value) = line.split_once(':').ok_or(UNKNOWN)?;
         let value = value.trim().to_owned();
         if value.is_empty() {
@@ -122,6 +133,15 @@ impl Amendments {
                 self.source.push(value);
                 return Ok(Some(Open::Source));
             }
+            ("sections", None) => {
+                let numbers = value.split(',').map(|number| number.trim().to_owned());
+                let is_number = |n: &String| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+                self.sections.extend(numbers);
+                if !self.sections.iter().all(is_number) {
+                    return Err("`sections:` takes numbers of sections, with commas between them");
+                }
+            }
+            ("sections", Some(_)) => return Err("`sections:` after the first amendment"),
             ("source", Some(_)) => return Err("`source:` after the first amendment"),
             ("amendment", _) => self.entries.push(Amendment { title: value, ..Amendment::default() }),
             ("section" | "reason", None) => return Err("before the first `amendment:`"),

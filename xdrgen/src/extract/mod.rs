@@ -5,9 +5,11 @@
 //! so: it takes the marked lines, whatever pages they are spread over, applies the [`Amendments`] that make them a
 //! valid description, each found exactly once, and divides the result where the document says `FILE ENDS`.
 //!
-//! A document without any `///` is read by its `<CODE BEGINS>` blocks, page headers and footers dropped.
+//! A document without any `///` is read by its `<CODE BEGINS>` blocks, page headers and footers dropped. Of one without
+//! either, the amendments name the sections whose declarations are taken out of the running text.
 
 mod amend;
+mod running;
 mod split;
 mod text;
 
@@ -64,6 +66,18 @@ pub enum ExtractError {
         /// Of the document, from 1.
         line: usize,
     },
+    /// A declaration in running text that has no end.
+    #[error("line {line}: a declaration starts here and does not end")]
+    UnclosedDeclaration {
+        /// Of the document, from 1.
+        line: usize,
+    },
+    /// A section that the amendments name has no declaration, or is not there.
+    #[error("section {section}: no declaration was found in it")]
+    EmptySection {
+        /// As the amendments have it.
+        section: String,
+    },
     /// An amendments file that is not in the format of [`Amendments::parse`].
     #[error("amendments, line {line}: {message}")]
     BadAmendments {
@@ -117,7 +131,11 @@ pub fn extract(document: &str, amendments: &Amendments) -> Result<Extraction, Ex
 /// # Errors
 /// As [`extract`].
 pub fn extract_with(document: &str, sets: &[Amendments], options: Options) -> Result<Extraction, ExtractError> {
-    let found = text::find(document, options)?;
+    let sections: Vec<String> = sets.iter().flat_map(Amendments::sections).cloned().collect();
+    let found = match sections.as_slice() {
+        [] => text::find(document, options)?,
+        sections => running::find(document, sections)?,
+    };
     let mut code = found.code;
     for set in sets {
         code = set.apply(&code)?;

@@ -300,6 +300,9 @@ fn a_malformed_amendments_file_is_refused_with_its_line() {
         ("amendment: t\nreason: r\nreason: s", 3, "a second `reason:`"),
         ("amendment: t\nsource: s", 2, "`source:` after the first amendment"),
         ("amendment: t\n  more", 2, "an indented line that continues neither"),
+        ("sections: 2.1, b", 1, "`sections:` takes numbers"),
+        ("sections: 2.1,", 1, "`sections:` takes numbers"),
+        ("amendment: t\nsections: 2", 2, "`sections:` after the first amendment"),
         ("hello", 1, "expected `source:`"),
         ("amendment: t\nreason: r\n-a", 3, "expected `source:`"),
         ("title: t", 1, "expected `source:`"),
@@ -316,6 +319,81 @@ fn a_malformed_amendments_file_is_refused_with_its_line() {
             other => panic!("{text:?}: {other:?}"),
         }
     }
+}
+
+const RUNNING: &str = "\
+1. Introduction
+   const NOT_ASKED_FOR = 1;
+
+2.1 Types
+
+   A struct is what follows. The
+   struct that follows is a list, an enum {
+
+      struct node {   /* } ; */
+         int value;
+
+Author, el al             Informational                     [Page 14]
+\u{c}
+RFC 9999                 Frobnication                June 1995
+
+
+         node *next;
+      };
+   typedef is a word that prose has, too; and const = is
+      typedef node *list;  /* a comment
+                              of two lines; */
+  /* A comment
+     by itself. */
+      union u switch (int n) {
+      default: void;
+      };
+
+2.10 Programs
+   program P { version V { void NULL(void) = 0; } = 1; } = 2;
+
+21 Other
+   const NOT_ASKED_FOR = 2;
+";
+
+fn running(sections: &str) -> Result<super::Extraction, ExtractError> {
+    extract(RUNNING, &Amendments::parse(&format!("sections: {sections}\n")).unwrap())
+}
+
+#[test]
+fn declarations_are_taken_out_of_running_text() {
+    let extraction = running("2").unwrap();
+    assert_eq!(extraction.sections, ["2.1", "2.10"]);
+    let code = extraction.text.split_once("*/\n\n").unwrap().1;
+    let expected = "\
+struct node {   /* } ; */
+   int value;
+
+   node *next;
+};
+
+typedef node *list;  /* a comment
+                        of two lines; */
+/* A comment
+   by itself. */
+union u switch (int n) {
+default: void;
+};
+
+program P { version V { void NULL(void) = 0; } = 1; } = 2;
+";
+    assert_eq!(code, expected);
+    // A section is not another that starts with the same digits.
+    assert_eq!(running("2.1").unwrap().sections, ["2.1"]);
+    assert_eq!(running("2.10").unwrap().sections, ["2.10"]);
+}
+
+#[test]
+fn a_section_without_declarations_is_an_error() {
+    assert_eq!(running("2.1, 3").unwrap_err(), ExtractError::EmptySection { section: "3".to_owned() });
+    let text = "2.1 Types\n\n   struct node {\n      int value;\n";
+    let error = extract(text, &Amendments::parse("sections: 2").unwrap()).unwrap_err();
+    assert_eq!(error, ExtractError::UnclosedDeclaration { line: 3 });
 }
 
 #[test]
@@ -362,7 +440,7 @@ proptest! {
     /// Whatever the text and whatever the amendments, there is no panic.
     #[test]
     fn any_text_may_come(
-        lines in proptest::collection::vec("(///|111|<CODE BEGINS>|<CODE ENDS>|4\\.2\\.  T|FILE ENDS: |[Page 3]|- a|\\+ b|amendment: t|reason: r| |[a-é]*){0,4}", 0..20),
+        lines in proptest::collection::vec("(///|111|<CODE BEGINS>|<CODE ENDS>|4\\.2\\.  T|FILE ENDS: |[Page 3]|- a|\\+ b|amendment: t|reason: r|sections: 4|struct a \\{|\\};| |[a-é]*){0,4}", 0..20),
         scanned: bool,
     ) {
         let text = lines.join("\n");

@@ -66,6 +66,14 @@ fn section_of(line: &str) -> Option<&str> {
     (is_number && !title.trim().is_empty() && !line.contains(". .") && !line.contains("...")).then_some(number)
 }
 
+/// As [`section_of`], where the number may stand without its last dot: `5.1.4 Sizes`, as older RFCs have it.
+pub(super) fn heading_number(line: &str) -> Option<&str> {
+    let (number, title) = line.split_once(' ')?;
+    let number = number.strip_suffix('.').unwrap_or(number);
+    let is_number = number.split('.').all(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()));
+    (is_number && !title.trim().is_empty() && !title.contains("...")).then_some(number)
+}
+
 #[derive(Default)]
 struct Finder {
     found: String,
@@ -186,7 +194,7 @@ impl Finder {
     }
 }
 
-fn indent_of(line: &str) -> usize {
+pub(super) fn indent_of(line: &str) -> usize {
     line.len() - line.trim_start_matches(' ').len()
 }
 
@@ -199,7 +207,7 @@ fn trim_blank<'a, 'b>(lines: &'a [&'b str]) -> &'a [&'b str] {
 
 /// The numbered lines of a document, without the foot of each page, the head of the next, and the blank lines
 /// around them.
-fn without_page_breaks(document: &str) -> Vec<(usize, &str)> {
+pub(super) fn without_page_breaks(document: &str) -> Vec<(usize, &str)> {
     let mut kept: Vec<(usize, &str)> = Vec::new();
     // Between a page's foot and the first line of the next: whether the head is still to come.
     let mut between: Option<bool> = None;

@@ -1,0 +1,149 @@
+//! Finds declarations in the running text of a document that marks no code: RFCs of before the `///` convention have
+//! their XDR between paragraphs.
+//!
+//! A declaration starts at a line that begins as one does (`struct name {`, `const name =`), within one of the sections
+//! that are asked for, and goes on to its `;`, over page breaks. Comments at the start of a line are code too. All else is
+//! prose.
+
+use super::{
+    ExtractError,
+    text::{Found, heading_number, indent_of, without_page_breaks},
+};
+
+/// The declarations in `sections` and in what is below them.
+pub(super) fn find(document: &str, sections: &[String]) -> Result<Found, ExtractError> {
+    let mut found = Found { code: String::new(), sections: Vec::new(), repairs: Vec::new() };
+    let mut here: Option<&str> = None;
+    let mut open: Option<Open> = None;
+    // Whether a blank line is due before the next line of code.
+    let mut gap = false;
+    for (number, line) in without_page_breaks(document) {
+        if open.is_none()
+            && let Some(section) = heading_number(line)
+        {
+            here = Some(section);
+            continue;
+        }
+        let Some(section) = here.filter(|here| sections.iter().any(|wanted| is_within(here, wanted))) else { continue };
+        if line.trim().is_empty() {
+            gap = true;
+            continue;
+        }
+        let current = match open.take() {
+            Some(open) => open,
+            None if starts_code(line) => Open { line: number, indent: indent_of(line), state: State::default() },
+            None => {
+                gap = true;
+                continue;
+            }
+        };
+        if gap && !found.code.is_empty() {
+            found.code.push('\n');
+        }
+        gap = false;
+        // A line that is indented less than the first is all code.
+        let cut = current.indent.min(indent_of(line));
+        found.code.push_str(line.get(cut..).unwrap_or_default().trim_end());
+        found.code.push('\n');
+        if !found.sections.iter().any(|known| known == section) {
+            found.sections.push(section.to_owned());
+        }
+        let state = current.state.after(line);
+        open = (!state.is_complete()).then_some(Open { state, ..current });
+    }
+    if let Some(Open { line, .. }) = open {
+        return Err(ExtractError::UnclosedDeclaration { line });
+    }
+    match sections.iter().find(|wanted| !found.sections.iter().any(|section| is_within(section, wanted))) {
+        Some(empty) => Err(ExtractError::EmptySection { section: empty.clone() }),
+        None => Ok(found),
+    }
+}
+
+struct Open {
+    /// Where it started, from 1.
+    line: usize,
+    indent: usize,
+    state: State,
+}
+
+/// Whether section `number` is `wanted` or below it.
+fn is_within(number: &str, wanted: &str) -> bool {
+    number.strip_prefix(wanted).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+}
+
+/// Whether a declaration or comment starts with this line. The first word alone does not tell: prose has it too.
+fn starts_code(line: &str) -> bool {
+    let text = line.trim_start();
+    if text.starts_with("/*") {
+        return true;
+    }
+    let Some((keyword, rest)) = text.split_once(' ') else { return false };
+    // RFC 1833 §3.1 has `struct *name {`.
+    let rest = rest.trim_start().trim_start_matches('*');
+    let after = rest.trim_start_matches(|c: char| c.is_ascii_alphanumeric() || c == '_');
+    let is_named = after.len() < rest.len();
+    let next = after.trim_start();
+    match keyword {
+        "const" => is_named && next.starts_with('='),
+        "enum" | "struct" | "program" => is_named && next.starts_with('{'),
+        "union" => is_named && next.starts_with("switch"),
+        "typedef" => {
+            let code = rest.split("/*").next().unwrap_or_default().trim_end();
+            is_named && code.ends_with([';', '{'])
+        }
+        _ => false,
+    }
+}
+
+/// How far a declaration has come.
+#[derive(Default, Clone, Copy)]
+struct State {
+    /// Braces that are open.
+    depth: u32,
+    in_comment: bool,
+    /// Anything but comments.
+    has_code: bool,
+    /// The `;` outside all braces was there.
+    is_closed: bool,
+}
+
+impl State {
+    fn after(mut self, line: &str) -> Self {
+        let mut rest = line.trim();
+        while let Some(c) = rest.chars().next() {
+            let step = match (self.in_comment, c) {
+                (true, '*') if rest.starts_with("*/") => {
+                    self.in_comment = false;
+                    2
+                }
+                (true, _) => c.len_utf8(),
+                (false, '/') if rest.starts_with("/*") => {
+                    self.in_comment = true;
+                    2
+                }
+                (false, _) => {
+                    self.code(c);
+                    c.len_utf8()
+                }
+            };
+            rest = rest.get(step..).unwrap_or_default();
+        }
+        self
+    }
+
+    fn code(&mut self, c: char) {
+        match c {
+            '{' => self.depth += 1,
+            '}' => self.depth = self.depth.saturating_sub(1),
+            ';' => self.is_closed |= self.depth == 0,
+            _ => {}
+        }
+        self.has_code |= !c.is_whitespace();
+    }
+
+    /// A comment by itself is complete at its end.
+    fn is_complete(self) -> bool {
+        !self.in_comment && (self.is_closed || !self.has_code)
+    }
+}
