@@ -1,1 +1,13 @@
-//! rpcrdma: tests.
+//! What crosses rpcrdma's crates.
+//!
+//! | where | what |
+//! | --- | --- |
+//! | `tests/capture` | loopback traffic of blobstore, dissected by `tshark`, field by field |
+//! | `tests/bad_peer` | peers that break the protocol, against whole servers and clients |
+//! | `tests/zero_copy` | eligible payload is not copied |
+//! | `tests/golden`, `tests/generated` | generated code compiles as its users compile it, and does what XDR says |
+//! | `tests/front_doors`, `tests/ui` | the macros, and what they say to wrong input |
+//! | `tests/specifications` | what the compiler makes of `specs`, octet by octet |
+//! | `fuzz`, `tests/fuzz_seeds` | fuzz targets of all that decodes what a peer sends, and of the compiler |
+//! | `benches` | codec; transport beside plain TCP |
+//! | `vm` | Linux's NFS client and server, `siw` and `rxe` in a guest |

@@ -198,3 +198,21 @@ async fn something_else_answers() {
         server.abort();
     }
 }
+
+/// RFC 8166 §3.3.1: a grant of zero is not allowed; one of 2^32 - 1 is no promise to be relied on.
+#[tokio::test]
+async fn strange_grants() {
+    let (client, server) = served(|mut raw| async move {
+        for (msn, grant) in (1..).zip([0, u32::MAX, 0, 1, 8]) {
+            let xid = call(&mut raw).await[0];
+            let mut reply = reply(xid, &[]);
+            reply[8..12].copy_from_slice(&u32::to_be_bytes(grant));
+            raw.fpdus(&[&send(msn, &reply)]).await;
+        }
+    })
+    .await;
+    for _ in 0..5 {
+        limited(client.null()).await.unwrap();
+    }
+    server.await.unwrap();
+}

@@ -200,3 +200,28 @@ async fn a_peer_that_leaves_in_the_middle() {
     }
     served.unharmed().await;
 }
+
+/// Results of 1 MiB each for a client that takes none of them.
+#[tokio::test]
+async fn a_peer_that_stops_reading() {
+    let served = Served::start(ConnectionConfig::default()).await;
+    let mut raw = client(&served).await;
+    let chunks = [0, 1, 1, 1, 1 << 20, 0, 0, 0, 0];
+    for msn in 1..=24 {
+        raw.fpdus(&[&send(msn, &call(msn, &chunks, 1, &[1 << 20]))]).await;
+    }
+    served.unharmed().await;
+    drop(raw);
+}
+
+#[tokio::test]
+async fn replayed_xid() {
+    let served = Served::start(ConnectionConfig::default()).await;
+    let mut raw = client(&served).await;
+    // WAIT is under way; its XID again, for another procedure.
+    raw.fpdus(&[&send(1, &call(0xbad, &NO_CHUNKS, 3, &[7])), &send(2, &call(0xbad, &NO_CHUNKS, 0, &[]))]).await;
+    // The second has no answer, and the connection goes on.
+    works(&mut raw, 3).await;
+    drop(raw);
+    served.unharmed().await;
+}
