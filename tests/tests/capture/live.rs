@@ -4,9 +4,9 @@ use std::{
     io::{BufRead as _, BufReader},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    sync::mpsc,
+    sync::mpsc::{self, RecvTimeoutError},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// How long `tshark` may take to begin, and to end.
@@ -40,17 +40,27 @@ impl Capture {
                 let _ = say.send(line);
             }
         });
-        let mut capture = Self { child, file: file.to_owned(), said };
-        let mut lines = Vec::new();
-        while let Ok(line) = capture.said.recv_timeout(LIMIT) {
-            // "Capturing on 'Loopback: lo'" comes before the capture has begun.
-            if line.contains("Capture started") {
-                return Ok(capture);
+        let capture = Self { child, file: file.to_owned(), said };
+        let (mut lines, begun) = (Vec::new(), Instant::now());
+        while begun.elapsed() < LIMIT {
+            match capture.said.recv_timeout(Duration::from_millis(100)) {
+                // "Capturing on 'Loopback: lo'" comes before the capture has begun.
+                Ok(line) if line.contains("Capture started") => return Ok(capture),
+                Ok(line) => lines.push(line),
+                // Versions that say nothing have begun when they have written the file's header.
+                Err(RecvTimeoutError::Timeout) if capture.written() > 0 => return Ok(capture),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
             }
-            lines.push(line);
         }
-        let _ = capture.child.kill();
+        // What follows the first lines is advice.
+        lines.truncate(2);
         Err(format!("tshark does not capture: {}", lines.join("; ")))
+    }
+
+    /// Octets in the file.
+    fn written(&self) -> u64 {
+        std::fs::metadata(&self.file).map_or(0, |file| file.len())
     }
 
     /// Waits until the file has stopped growing: what is captured reaches it a little later.
@@ -58,7 +68,7 @@ impl Capture {
         let (mut len, mut since) = (0, 0);
         for _ in 0..100 {
             tokio::time::sleep(Duration::from_millis(100)).await;
-            let now = std::fs::metadata(&self.file).map_or(0, |file| file.len());
+            let now = self.written();
             since = if now == len { since + 1 } else { 0 };
             len = now;
             if since == 8 {
