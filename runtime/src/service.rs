@@ -25,6 +25,13 @@ pub trait Procedure: Send + Sync + 'static {
     fn reply_bounds(args: &Self::Args) -> ReplyBounds;
 }
 
+/// Arguments that tell what their reply takes at most: of procedures whose binding says `reply_max = computed`, since
+/// no formula over named arguments does. Those of NFS version 4's COMPOUND are the model: each operation adds its own.
+pub trait BoundsReply {
+    /// What the reply to these arguments takes at most (RFC 8166 §6.2).
+    fn reply_bounds(&self) -> ReplyBounds;
+}
+
 /// Most that a procedure's result takes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ReplyBounds {

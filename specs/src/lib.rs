@@ -5,6 +5,8 @@
 //! without it. [`source`] has the files as text, [`binding`] the upper-layer bindings of the programs. How they come about is told in this crate's README, and in the head of each file.
 #![forbid(unsafe_code)]
 
+pub mod nfs4;
+
 /// The files of `xdr/`.
 pub mod source {
     /// `rpc.x`: ONC RPC version 2 (RFC 5531).
@@ -19,6 +21,8 @@ pub mod source {
     pub const MOUNT3: &str = include_str!("../xdr/mount3.x");
     /// `nfs3.x`: NFS version 3 (RFC 1813).
     pub const NFS3: &str = include_str!("../xdr/nfs3.x");
+    /// `nfs4.x`: NFS version 4, minor versions 0 to 2, and its callbacks (RFC 7863).
+    pub const NFS4: &str = include_str!("../xdr/nfs4.x");
 }
 
 /// The upper-layer bindings: `.ulb` files of `xdr/`.
@@ -29,6 +33,8 @@ pub mod binding {
     pub const MOUNT3: &str = include_str!("../xdr/mount3.ulb");
     /// `nfs3.ulb`: RFC 8267 section 4.
     pub const NFS3: &str = include_str!("../xdr/nfs3.ulb");
+    /// `nfs4.ulb`: RFC 8267 section 6.
+    pub const NFS4: &str = include_str!("../xdr/nfs4.ulb");
 }
 
 /// ONC RPC version 2 (RFC 5531): generated from [`source::RPC`].

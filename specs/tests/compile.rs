@@ -2,14 +2,18 @@
 
 use std::path::PathBuf;
 
+use rpcrdma_specs::source;
 use rpcrdma_xdrgen::{
     Compiled, Compiler,
-    ir::{ConstValue, Facts, Item, ItemKind},
+    ir::{ConstValue, Facts, Field, Item, ItemKind},
 };
 
 fn compile(name: &str) -> Compiled {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("xdr").join(name);
-    let compiled = Compiler::new().file(path).compile().unwrap_or_else(|errors| panic!("{name}:\n{errors}"));
+    let binding = path.with_extension("ulb");
+    let compiler = Compiler::new().file(path);
+    let compiler = if binding.exists() { compiler.ulb(binding) } else { compiler };
+    let compiled = compiler.compile().unwrap_or_else(|errors| panic!("{name}:\n{errors}"));
     assert_eq!(compiled.warnings.to_string(), "", "{name}");
     compiled
 }
@@ -84,4 +88,83 @@ fn rpcrdma2_has_the_sizes_and_values_of_the_draft() {
     let ItemKind::Union(error) = &item(&v2, "rpcrdma2_error").kind else { panic!("a union") };
     assert_eq!(error.arms.iter().map(|arm| arm.cases.len()).sum::<usize>(), 6);
     assert!(matches!(error.default, Some(None)), "codes that are not known here are void");
+}
+
+/// Every type of `compiled` that holds eligible items by itself: the item's type, its field and the bound of its contents.
+fn eligible(compiled: &Compiled) -> Vec<String> {
+    let mut found = Vec::new();
+    for item in &compiled.spec.items {
+        let fields: Vec<&Field> = match &item.kind {
+            ItemKind::Struct { fields, .. } => fields.iter().collect(),
+            ItemKind::Union(union) => union.arms.iter().filter_map(|arm| arm.field.as_ref()).collect(),
+            _ => Vec::new(),
+        };
+        let placed = fields.into_iter().filter(|field| field.ddp.is_some());
+        found.extend(placed.map(|field| format!("{}.{}", item.name.text, field.name.text)));
+    }
+    found
+}
+
+#[test]
+fn nfs_binds_the_items_of_rfc_8267_and_no_others() {
+    let nfs3 = compile("nfs3.x");
+    let items = ["READLINK3resok.data", "READ3resok.data", "WRITE3args.data", "symlinkdata3.symlink_data"];
+    assert_eq!(eligible(&nfs3), items, "section 4");
+    let nfs4 = compile("nfs4.x");
+    let items = ["createtype4.linkdata", "READ4resok.data", "READLINK4resok.link", "WRITE4args.data"];
+    assert_eq!(eligible(&nfs4), items, "section 6.1");
+    for program in [&nfs3.spec.programs[0], &nfs4.spec.programs[0]] {
+        assert_eq!(program.port, Some(20049), "section 9");
+    }
+    for name in ["mount3.x", "rpcbind.x"] {
+        let none = compile(name);
+        assert!(eligible(&none).is_empty() && none.spec.programs.iter().all(|program| program.port.is_none()));
+    }
+}
+
+#[test]
+fn programs_have_the_procedures_of_their_documents() {
+    let numbers = |name: &str, program: usize, version: usize| -> Vec<u32> {
+        let spec = compile(name).spec;
+        spec.programs[program].versions[version].procedures.iter().map(|procedure| procedure.number).collect()
+    };
+    assert_eq!(numbers("nfs3.x", 0, 0), (0..=21).collect::<Vec<_>>());
+    assert_eq!(numbers("mount3.x", 0, 0), (0..=5).collect::<Vec<_>>());
+    assert_eq!(numbers("rpcbind.x", 0, 0), (1..=8).collect::<Vec<_>>());
+    assert_eq!(numbers("rpcbind.x", 0, 1), (1..=12).collect::<Vec<_>>());
+    assert_eq!(numbers("rpcbind.x", 1, 0), (0..=5).collect::<Vec<_>>());
+    assert_eq!(numbers("nfs4.x", 0, 0), [0, 1]);
+    assert_eq!(numbers("nfs4.x", 1, 0), [0, 1]);
+}
+
+#[test]
+fn nfs_has_the_sizes_of_its_documents() {
+    let nfs3 = compile("nfs3.x");
+    let sizes = |compiled: &Compiled, name: &str| {
+        let Facts { min_len, max_len, .. } = item(compiled, name).facts;
+        (min_len, max_len)
+    };
+    assert_eq!(sizes(&nfs3, "fattr3"), (84, Some(84)));
+    assert_eq!(sizes(&nfs3, "nfs_fh3"), (4, Some(4 + 64)));
+    assert_eq!(sizes(&nfs3, "wcc_data"), (8, Some(4 + 24 + 4 + 84)));
+    let nfs4 = compile("nfs4.x");
+    assert_eq!(sizes(&nfs4, "stateid4"), (16, Some(16)));
+    assert_eq!(sizes(&nfs4, "nfs_fh4"), (4, Some(4 + 128)));
+    // Operations 3 to 71, and OP_ILLEGAL.
+    assert_eq!(enumeration(&nfs4, "nfs_opnum4").len(), 70);
+    let ItemKind::Union(operations) = &item(&nfs4, "nfs_argop4").kind else { panic!("a union") };
+    assert_eq!(operations.arms.iter().map(|arm| arm.cases.len()).sum::<usize>(), 70);
+}
+
+/// What `strip` leaves is the same specification.
+#[test]
+fn stripping_changes_nothing() {
+    for (name, text) in [("nfs3.x", source::NFS3), ("nfs4.x", source::NFS4)] {
+        let plain = rpcrdma_xdrgen::strip(name, text).unwrap();
+        let generate = |text: &str| {
+            let compiled = Compiler::new().source(name, text).default_reply_max(4096).compile().unwrap();
+            compiled.spec.items.iter().map(|item| format!("{:?} {:?}", item.name.text, item.facts)).collect::<Vec<_>>()
+        };
+        assert_eq!(generate(&plain), generate(text), "{name}");
+    }
 }

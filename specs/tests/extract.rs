@@ -83,6 +83,14 @@ fn nfs3_is_as_extracted() {
 }
 
 #[test]
+fn nfs4_is_as_extracted() {
+    let Some(document) = spec_text("rfc7863.txt") else { return };
+    let extraction = extract(&document, &amendments("nfs4.amend")).unwrap();
+    assert_eq!(extraction.sections, ["2"]);
+    compare(&extraction, "nfs4.x");
+}
+
+#[test]
 fn rpcrdma2_divides_into_the_two_files_of_the_draft() {
     let Some(document) = spec_text(DRAFT) else { return };
     let extraction = extract(&document, &amendments("rpcrdma2.amend")).unwrap();
@@ -122,7 +130,8 @@ fn declarations(text: &str) -> String {
 
 #[test]
 fn every_file_says_where_it_comes_from() {
-    let licensed = [("rpc.x", "RFC 5531"), ("rpcrdma1.x", "RFC 8166"), ("rpcrdma2.x", "version-two-01")];
+    let licensed =
+        [("rpc.x", "RFC 5531"), ("rpcrdma1.x", "RFC 8166"), ("rpcrdma2.x", "version-two-01"), ("nfs4.x", "RFC 7863")];
     // Of before the IETF's terms for code components, which is to be said.
     let older = [("rpcbind.x", "RFC 1833"), ("mount3.x", "RFC 1813"), ("nfs3.x", "RFC 1813")];
     for (name, source) in licensed.into_iter().chain(older) {
@@ -140,7 +149,7 @@ fn every_file_says_where_it_comes_from() {
 
 #[test]
 fn the_amendments_are_listed_with_their_reasons() {
-    for stem in ["rpcrdma1", "rpcrdma2", "rpcbind", "mount3", "nfs3"] {
+    for stem in ["rpcrdma1", "rpcrdma2", "rpcbind", "mount3", "nfs3", "nfs4"] {
         let (name, list) = (format!("{stem}.x"), &format!("{stem}.amend"));
         // The header is broken into lines.
         let unwrapped = ours(&name).replace("\n * ", " ").split_whitespace().collect::<Vec<_>>().join(" ");
@@ -181,6 +190,7 @@ fn no_amendment_is_superfluous() {
         ("rfc1833.txt", "rpcbind", Some(binding::RPCBIND)),
         ("rfc1813.txt", "mount3", Some(binding::MOUNT3)),
         ("rfc1813.txt", "nfs3", Some(binding::NFS3)),
+        ("rfc7863.txt", "nfs4", Some(binding::NFS4)),
     ];
     for (document, name, binding) in all {
         let Some(document) = spec_text(document) else { return };

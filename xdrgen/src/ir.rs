@@ -257,6 +257,9 @@ pub struct Procedure {
 /// Most that a procedure's result takes, from its arguments (RFC 8166 §6.2).
 #[derive(Debug, Clone)]
 pub struct ReplyBounds {
+    /// `@reply_max(computed)`: code of the arguments' own computes it from their values, call by call; then nothing else
+    /// is stated here.
+    pub computed: bool,
     /// Octets that stay in the payload stream when every eligible item is reduced.
     pub inline: Expr,
     /// Octets of the contents of each eligible item, in the order of the encoding, with its path for messages.

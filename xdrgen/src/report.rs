@@ -73,6 +73,10 @@ fn arguments(spec: &Spec, procedure: &Procedure) -> String {
 }
 
 fn results(spec: &Spec, procedure: &Procedure) -> String {
+    if procedure.bounds.computed {
+        let items = procedure.result.iter().flat_map(|result| eligible_items(spec, result));
+        return items.map(|item| format!("{}\n  computed for each call", item.path)).collect::<Vec<_>>().join("\n");
+    }
     let chunk = |(path, max): &(String, Expr)| format!("{path}\n  at most {}", formula(spec, procedure, max));
     procedure.bounds.chunks.iter().map(chunk).collect::<Vec<_>>().join("\n")
 }
@@ -97,6 +101,9 @@ fn call(spec: &Spec, procedure: &Procedure) -> String {
 }
 
 fn reply(spec: &Spec, procedure: &Procedure) -> String {
+    if procedure.bounds.computed {
+        return "computed for each call".to_owned();
+    }
     let inline = formula(spec, procedure, &procedure.bounds.inline);
     let whole = procedure.result.as_ref().map_or(Some(0), |result| sizes::field(spec, result).max_len);
     if procedure.bounds.chunks.is_empty() { inline } else { format!("inline {inline}\nwhole {}", limited(whole)) }

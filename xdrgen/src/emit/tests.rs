@@ -183,6 +183,23 @@ fn long_chains_of_types_need_no_stack() {
 }
 
 #[test]
+fn bounds_may_be_computed_by_code() {
+    // Any number of eligible items, none with a maximum.
+    let text = generated(
+        "struct op { int code; @ddp opaque data<>; };
+         struct compound { op ops<>; };
+         program P { version V { @reply_max(computed) compound DO(compound) = 1; } = 1; } = 0x20000000;",
+    );
+    assert!(text.contains("::rpcrdma::service::BoundsReply::reply_bounds(args)"), "{text}");
+    // A constant of that name is a number.
+    let text = generated(
+        "const computed = 100; struct res { opaque data<>; };
+         program P { version V { @reply_max(computed) res DO(int) = 1; } = 1; } = 0x20000000;",
+    );
+    assert!(text.contains("ReplyBounds::new(100, &[])"), "{text}");
+}
+
+#[test]
 fn bounds_saturate() {
     let text = generated(
         "struct args { unsigned hyper offset; unsigned int count; };

@@ -77,7 +77,7 @@ impl Lower<'_> {
             args,
             result,
             idempotent: false,
-            bounds: ReplyBounds { inline: Expr::Const(0), chunks: Vec::new() },
+            bounds: ReplyBounds { computed: false, inline: Expr::Const(0), chunks: Vec::new() },
         }
     }
 

@@ -9,13 +9,17 @@ use super::{
     walk::{MOST, contents, culprit, eligible_places, fields_with_places, may_hold, parts},
 };
 use crate::{
+    ast,
     diag::{Code, Diagnostic},
-    ir::{Base, Expr, Field, ItemId, ItemKind, ReplyBounds, Spec, Type},
+    ir::{Base, Expr, Field, ItemId, ItemKind, Procedure, ReplyBounds, Spec, Type},
     resolve::{Place, sizes},
 };
 
 /// Largest expression, in operands and operators: it is printed in generated code.
 const MAX_EXPRESSION: usize = 200;
+
+/// `@reply_max(computed)`: what the reply takes is computed by code (`service::BoundsReply` of the runtime).
+const COMPUTED: &str = "computed";
 
 /// Stands for a formula that is longer.
 const TOO_LONG: Expr = Expr::Const(u64::MAX);
@@ -173,6 +177,11 @@ impl<'a> Bounder<'a> {
         };
         let result = procedure.result.as_ref();
         let returned = Place::Procedure(id.0, id.1, id.2);
+        if let Some((max, _)) = self.stated.reply_max.get(&id)
+            && self.is_computed(max)
+        {
+            return self.computed(procedure, max);
+        }
         let arguments = procedure.args.iter().enumerate();
         let arguments = arguments.map(|(index, field)| (Place::Argument(id.0, id.1, id.2, index), field));
         let arguments_fit = self.limit("arguments", items(&procedure.args), arguments);
@@ -186,7 +195,7 @@ impl<'a> Bounder<'a> {
             None => Some(Items::default()),
         };
         let inline = self.inline(result);
-        let bounds = ReplyBounds { inline: inline?, chunks: items?.chunks };
+        let bounds = ReplyBounds { computed: false, inline: inline?, chunks: items?.chunks };
         let all = bounds.chunks.iter().map(|(_, max)| max).chain([&bounds.inline]);
         // A reply body stated as 2^64 - 1 is no merged formula.
         let merged = bounds.chunks.iter().any(|(_, max)| *max == TOO_LONG);
@@ -199,6 +208,30 @@ impl<'a> Bounder<'a> {
             return None;
         }
         Some(bounds)
+    }
+
+    /// Whether code computes the reply's maximum: a constant of that name is a number like any other.
+    fn is_computed(&self, max: &ast::Expr) -> bool {
+        matches!(&max.kind, ast::ExprKind::Path(parts) if matches!(parts.as_slice(), [name] if name.text == COMPUTED))
+            && !self.scope.constants.contains_key(COMPUTED)
+    }
+
+    /// How many items there are, and how large, is known when a call is: a COMPOUND of NFS version 4 holds operations
+    /// in any number (RFC 8267 §6.4). So neither a limit nor a maximum is asked for here.
+    fn computed(&mut self, procedure: &'a Procedure, max: &ast::Expr) -> Option<ReplyBounds> {
+        let id = self.scope.procedure;
+        if procedure.args.is_empty() {
+            self.out.push(
+                Diagnostic::new(Code::BadExpression, "there is nothing to compute the reply's maximum from")
+                    .at(&max.span, "")
+                    .also(&procedure.name.span, "this procedure has no arguments"),
+            );
+            return None;
+        }
+        let returned = Place::Procedure(id.0, id.1, id.2);
+        let places = procedure.result.iter().flat_map(|result| eligible_places(self.scope.spec, returned, result));
+        self.reached.results.extend(places.map(|place| ((id, place), None)));
+        Some(ReplyBounds { computed: true, inline: Expr::Const(0), chunks: Vec::new() })
     }
 
     /// Checks the number of eligible items against the limit that is closest.

@@ -159,10 +159,14 @@ fn lower_procedure(view: &View<'_>, procedure: &ir::Procedure, names: &Procedure
         _ => params.iter().map(|param| &param.name).map(|name| quote!(args.#name)).collect(),
     };
     let arguments = Arguments { layout: view.layout(), args: &procedure.args, places: &places };
-    let inline = arguments.emit(&procedure.bounds.inline);
-    let chunks = procedure.bounds.chunks.iter().map(|(_, bound)| arguments.emit(bound));
     let runtime = &view.layout().runtime;
-    let bounds = quote!(#runtime::service::ReplyBounds::new(#inline, &[#(#chunks),*]));
+    let bounds = if procedure.bounds.computed {
+        quote!(#runtime::service::BoundsReply::reply_bounds(args))
+    } else {
+        let inline = arguments.emit(&procedure.bounds.inline);
+        let chunks = procedure.bounds.chunks.iter().map(|(_, bound)| arguments.emit(bound));
+        quote!(#runtime::service::ReplyBounds::new(#inline, &[#(#chunks),*]))
+    };
     Procedure {
         xdr_name: procedure.name.text.clone(),
         number: procedure.number,

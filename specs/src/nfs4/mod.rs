@@ -1,0 +1,11 @@
+//! NFS version 4, minor versions 0 to 2, and its callbacks (RFC 7863) with its upper-layer binding (RFC 8267): generated
+//! from [`source::NFS4`](crate::source::NFS4) and [`binding::NFS4`](crate::binding::NFS4).
+//!
+//! A COMPOUND has a Write chunk for each READ and READLINK in it. A client that does not know its server's limits sends
+//! at most one of them in a call, and one WRITE or CREATE of a link (RFC 8267 §6.4.2).
+
+mod bounds;
+
+pub use bounds::{LINK, UNKNOWN};
+
+rpcrdma::include_xdr!("xdr/nfs4.x", ulb = "xdr/nfs4.ulb");

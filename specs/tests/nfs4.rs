@@ -1,0 +1,174 @@
+//! COMPOUNDs of NFS version 4, word by word as RFC 7863 says, and the bounds of their replies (RFC 8267 §6).
+
+mod samples;
+
+use rpcrdma::{
+    service::{Procedure, ReplyBounds},
+    xdr::{Bytes, XdrEncode, XdrType},
+};
+use rpcrdma_specs::nfs4::{
+    self as nfs, CbCompound4args, Compound4args, Compound4res, NfsArgop4 as Op, NfsCbArgop4 as CbOp, NfsResop4 as Res,
+    nfs_cb::CbCompound, nfs_v4, nfs_v4::Nfsproc4Compound,
+};
+use samples::{HANDLE, both_ways, counted};
+
+const STATEID: [u32; 4] = [7, 0x0001_0203, 0x0405_0607, 0x0809_0a0b];
+
+fn stateid() -> nfs::Stateid4 {
+    nfs::Stateid4 { seqid: 7, other: [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11] }
+}
+
+fn text(text: &'static str) -> nfs::Utf8string {
+    nfs::Utf8string(Bytes::from_static(text.as_bytes()))
+}
+
+fn putfh() -> Op {
+    Op::OpPutfh(nfs::Putfh4args { object: nfs::NfsFh4(Bytes::from_static(HANDLE)) })
+}
+
+fn lookup(name: &'static str) -> Op {
+    Op::OpLookup(nfs::Lookup4args { objname: text(name) })
+}
+
+fn read(count: u32) -> Op {
+    Op::OpRead(nfs::Read4args { stateid: stateid(), offset: 1, count })
+}
+
+fn compound(argarray: Vec<Op>) -> Compound4args {
+    Compound4args { tag: text("test"), minorversion: 2, argarray }
+}
+
+fn bounds(argarray: Vec<Op>) -> ReplyBounds {
+    Nfsproc4Compound::reply_bounds(&compound(argarray))
+}
+
+#[test]
+fn a_compound_call_and_its_reply() {
+    let words = [
+        counted(b"test").as_slice(),
+        &[2, 3],
+        &[22],
+        &counted(HANDLE),
+        &[15],
+        &counted(b"file"),
+        &[25],
+        &STATEID,
+        &[0, 1, 4096],
+    ]
+    .concat();
+    both_ways(&compound(vec![putfh(), lookup("file"), read(4096)]), &words);
+
+    let data = nfs::Read4resok { eof: true, data: Bytes::from_static(b"hello") };
+    let reply = Compound4res {
+        status: nfs::Nfsstat4::Nfs4Ok,
+        tag: text("test"),
+        resarray: vec![
+            Res::OpPutfh(nfs::Putfh4res { status: nfs::Nfsstat4::Nfs4Ok }),
+            Res::OpLookup(nfs::Lookup4res { status: nfs::Nfsstat4::Nfs4Ok }),
+            Res::OpRead(nfs::Read4res::Nfs4Ok(data)),
+        ],
+    };
+    let words = [&[0], counted(b"test").as_slice(), &[3, 22, 0, 15, 0, 25, 0, 1], &counted(b"hello")].concat();
+    both_ways(&reply, &words);
+}
+
+#[test]
+fn writes_and_links_are_eligible_in_calls() {
+    let data = Bytes::from_static(b"hello");
+    let write =
+        Op::OpWrite(nfs::Write4args { stateid: stateid(), offset: 9, stable: nfs::StableHow4::FileSync4, data });
+    let words = [&[0, 1, 1, 38], &STATEID[..], &[0, 9, 2], &counted(b"hello")].concat();
+    let call = Compound4args { tag: text(""), minorversion: 1, argarray: vec![write] };
+    both_ways(&call, &words);
+    // Any number of operations, so any number of items.
+    assert_eq!(Compound4args::MAX_DDP_ITEMS, Some(u32::MAX));
+    assert_eq!(nfs::Write4args::MAX_DDP_ITEMS, Some(1));
+    assert_eq!(nfs::Createtype4::MAX_DDP_ITEMS, Some(1));
+    let nothing_in_callbacks = CbCompound4args::MAX_DDP_ITEMS;
+    assert_eq!(nothing_in_callbacks, Some(0), "RFC 8267 section 6.5");
+}
+
+/// RFC 8267 §6.4.3: the example's three Write chunks.
+#[test]
+fn each_read_and_readlink_gets_a_chunk() {
+    let operations =
+        vec![putfh(), lookup("a"), read(8192), putfh(), lookup("b"), Op::OpReadlink, putfh(), lookup("c"), read(100)];
+    let bounds = bounds(operations);
+    assert_eq!(bounds.chunks.as_slice(), [8192, nfs::LINK, 100]);
+    // Status, tag, count; three times PUTFH and LOOKUP; READ without its data; READLINK without its link.
+    assert_eq!(bounds.inline, (4 + 8 + 4) + 6 * 8 + 2 * (4 + 4 + 4 + 4) + (4 + 4 + 4));
+}
+
+#[test]
+fn other_operations_add_what_their_arguments_ask_for() {
+    let alone = |operation| {
+        let bounds = bounds(vec![operation]);
+        assert!(bounds.chunks.is_empty());
+        bounds.inline - bounds_of_nothing()
+    };
+    let list = |maxcount| nfs::Readdir4args {
+        cookie: 0,
+        cookieverf: nfs::Verifier4([0; 8]),
+        dircount: 0,
+        maxcount,
+        attr_request: nfs::Bitmap4(vec![]),
+    };
+    assert_eq!(alone(Op::OpReaddir(list(32768))), 4 + 4 + 32768);
+    assert_eq!(alone(Op::OpReaddir(list(u32::MAX))), 8 + u64::from(u32::MAX));
+    let attributes = nfs::Getattr4args { attr_request: nfs::Bitmap4(vec![1]) };
+    assert_eq!(alone(Op::OpGetattr(attributes)), 4 + nfs::UNKNOWN);
+    // A file handle is 128 octets at most.
+    assert_eq!(alone(Op::OpGetfh), 4 + 4 + 4 + 128);
+    assert_eq!(alone(Op::OpIllegal), 4 + 4);
+}
+
+fn bounds_of_nothing() -> u64 {
+    bounds(vec![]).inline
+}
+
+#[test]
+fn any_number_of_operations_has_bounds() {
+    let many = bounds(vec![read(u32::MAX); 1000]);
+    assert_eq!(many.chunks.len(), 1000);
+    assert!(many.chunks.iter().all(|octets| *octets == u64::from(u32::MAX)));
+}
+
+#[test]
+fn the_reply_that_is_provided_for_fits() {
+    let tag = text("tag");
+    let call =
+        Compound4args { tag: tag.clone(), minorversion: 0, argarray: vec![putfh(), Op::OpGetfh, Op::OpRestorefh] };
+    let handle = nfs::NfsFh4(vec![1; nfs::NFS4_FHSIZE as usize].into());
+    let status = nfs::Nfsstat4::Nfs4Ok;
+    let reply = Compound4res {
+        status,
+        tag,
+        resarray: vec![
+            Res::OpPutfh(nfs::Putfh4res { status }),
+            Res::OpGetfh(nfs::Getfh4res::Nfs4Ok(nfs::Getfh4resok { object: handle })),
+            Res::OpRestorefh(nfs::Restorefh4res { status }),
+        ],
+    };
+    assert_eq!(Nfsproc4Compound::reply_bounds(&call).inline, reply.encoded_len() as u64);
+}
+
+#[test]
+fn callbacks_have_bounds_and_no_chunks() {
+    let recall =
+        nfs::CbRecall4args { stateid: stateid(), truncate: false, fh: nfs::NfsFh4(Bytes::from_static(HANDLE)) };
+    let getattr =
+        nfs::CbGetattr4args { fh: nfs::NfsFh4(Bytes::from_static(HANDLE)), attr_request: nfs::Bitmap4(vec![0x10]) };
+    let call = |argarray| CbCompound4args { tag: text(""), minorversion: 0, callback_ident: 1, argarray };
+    let small = CbCompound::reply_bounds(&call(vec![CbOp::OpCbRecall(recall)]));
+    // CB_RECALL's reply is small and fixed in size (RFC 8267 §6.5.1).
+    assert_eq!((small.inline, small.chunks.len()), (12 + 4 + 4, 0));
+    let large = CbCompound::reply_bounds(&call(vec![CbOp::OpCbGetattr(getattr)]));
+    assert_eq!((large.inline, large.chunks.len()), (12 + 4 + nfs::UNKNOWN, 0));
+}
+
+#[test]
+fn numbers_are_those_of_the_documents() {
+    assert_eq!((nfs_v4::PROGRAM, nfs_v4::VERSION, nfs_v4::PORT), (100_003, 4, 20049));
+    assert_eq!(Nfsproc4Compound::NUMBER, 1);
+    assert_eq!((CbCompound::PROGRAM, CbCompound::VERSION, CbCompound::NUMBER), (0x4000_0000, 1, 1));
+}
