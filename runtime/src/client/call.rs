@@ -10,6 +10,7 @@ use crate::{
     memory::{MessageBuf, PayloadBuf},
     rpc::{self, CallHeader, OpaqueAuth, ReplyFault, ReplyHeader},
     service::Procedure,
+    transport::Transport,
     xdr::{Decoder, EncodeError, Limits, Reduced, ReducingSink, XdrDecode, XdrEncode},
 };
 
@@ -41,7 +42,8 @@ impl CallOptions {
     }
 
     /// Memory for the next eligible result, in the order of the reply's encoding: the server's RDMA Write lands in it,
-    /// and the result's `Bytes` are a view of it. It must be as long as the result may be.
+    /// and the result's `Bytes` are a view of it. It must be as long as the result may be. Over TCP nothing is placed:
+    /// the memory is let go, and the `Bytes` are a view of the reply.
     pub fn landing(mut self, memory: PayloadBuf) -> Self {
         self.landing.push(Some(memory));
         self
@@ -92,11 +94,15 @@ pub(super) fn encode<P: Procedure>(
         chunks.push(ResultChunk { max_len, landing });
     }
 
-    let threshold = link.info.send_threshold as usize;
+    let engine = &config.connection.engine;
+    let (threshold, inline_only) = match link.info.transport {
+        Transport::Rdma => (link.info.send_threshold as usize, false),
+        // What is eligible stands in the record, long or short.
+        Transport::Tcp => (engine.send_size as usize, true),
+    };
     let credential = options.credential.as_ref().unwrap_or(&config.credential);
     // The engine assigns the XID.
     let header = CallHeader { credential: credential.clone(), ..CallHeader::new(0, P::PROGRAM, P::VERSION, P::NUMBER) };
-    let engine = &config.connection.engine;
     let message = |min_reduce| -> Result<_, EncodeError> {
         // One buffer for transport header and message, as long as may be sent inline; it grows where that is too little.
         let mut message = MessageBuf::new(engine.pool.alloc(threshold), HEADROOM);
@@ -109,7 +115,7 @@ pub(super) fn encode<P: Procedure>(
     let encoded = message(engine.min_reduce).and_then(|encoded| {
         let (octets, reduced, copied) = &encoded;
         // Short eligible items stay inline where they fit.
-        if *copied > 0 && !fits_inline(octets.len(), reduced.len(), bounds.chunks.len(), threshold) {
+        if *copied > 0 && !inline_only && !fits_inline(octets.len(), reduced.len(), bounds.chunks.len(), threshold) {
             return message(1);
         }
         Ok(encoded)

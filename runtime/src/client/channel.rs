@@ -24,19 +24,23 @@ use crate::{
     memory::BufferPool,
     provider::{Connector, DisconnectReason},
     service::Procedure,
+    transport::Transport,
 };
 
 /// What was agreed when the connection was set up.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ChannelInfo {
+    /// How messages are carried.
+    pub transport: Transport,
     /// The server's address.
     pub peer_addr: SocketAddr,
     /// This end's address.
     pub local_addr: SocketAddr,
     /// The server's private data (RFC 8797, and whatever else it sent).
     pub private_data: Bytes,
-    /// Longest message, transport header included, that this end sends inline, in octets.
+    /// Longest message, transport header included, that this end sends inline, in octets. Over TCP, where there is no such
+    /// thing, 0, as the other one.
     pub send_threshold: u32,
     /// Longest message, transport header included, that this end receives inline, in octets.
     pub receive_threshold: u32,
