@@ -7,7 +7,10 @@ use super::{
     dial::{Dialer, UrlDialer},
     error::ConnectError,
 };
-use crate::{config::ConnectionConfig, engine::stream::StreamConfig, memory::BufferPool, provider::Connector, rpc::OpaqueAuth, transport::Url};
+use crate::{
+    config::ConnectionConfig, engine::stream::StreamConfig, memory::BufferPool, provider::Connector, rpc::OpaqueAuth,
+    transport::Url,
+};
 
 /// What a channel does when its connection is lost. Calls under way fail in any case, and tell whether they may have
 /// been carried out.

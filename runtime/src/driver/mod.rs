@@ -31,10 +31,7 @@ pub(crate) use self::{
     port::{CallResult, Command, Notify, Port, Slot},
     tcp::Tcp,
 };
-use crate::{
-    engine::CloseReason,
-    provider::DisconnectReason,
-};
+use crate::{engine::CloseReason, provider::DisconnectReason};
 
 /// A connection's driver as its users see it, whatever the provider.
 pub(crate) trait Drive: Send + Sync {

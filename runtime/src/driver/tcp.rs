@@ -11,9 +11,7 @@ use tokio::{io::AsyncWrite as _, net::TcpStream};
 
 use super::Carrier;
 use crate::{
-    engine::{
-        CallId, CloseReason, Counters, Event, OutgoingCall, OutgoingReply, ReplyToken, stream::StreamConnection,
-    },
+    engine::{CallId, CloseReason, Counters, Event, OutgoingCall, OutgoingReply, ReplyToken, stream::StreamConnection},
     provider::DisconnectReason,
 };
 

@@ -373,7 +373,13 @@ impl StreamConnection {
         self.held.insert(token.0, record.len());
         self.held_octets += record.len() as u64;
         let (payload, reads) = (self.payload(record), SmallVec::new());
-        self.events.push_back(Event::CallArrived(IncomingCall { token, xid, payload, reads, reply: ReplyPlan::default() }));
+        self.events.push_back(Event::CallArrived(IncomingCall {
+            token,
+            xid,
+            payload,
+            reads,
+            reply: ReplyPlan::default(),
+        }));
     }
 
     fn handle_reply(&mut self, xid: u32, record: Bytes) {

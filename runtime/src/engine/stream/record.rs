@@ -107,8 +107,10 @@ impl Assembler {
     /// When the peer exceeds a limit. There is no way on from that: where the next record starts is not known.
     pub fn next_record(&mut self) -> Result<Option<Bytes>, StreamError> {
         loop {
-            let Some(fragment) = self.fragment.or(self.take_marker()?) else { return Ok(None) };
-            self.fragment = Some(fragment);
+            if self.fragment.is_none() {
+                self.fragment = self.take_marker()?;
+            }
+            let Some(fragment) = self.fragment else { return Ok(None) };
             if self.input.len() < fragment.len {
                 return Ok(None);
             }
