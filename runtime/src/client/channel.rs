@@ -177,7 +177,8 @@ impl Channel {
             format = tracing::field::Empty,
         );
         let mut options = options;
-        async move { self.attempts(Callee::of::<P>(), &P::reply_bounds(args), args, &mut options).await }.instrument(span)
+        async move { self.attempts(Callee::of::<P>(), &P::reply_bounds(args), args, &mut options).await }
+            .instrument(span)
     }
 
     /// Calls procedure 0, which takes and returns nothing, of any program and version: whether that is served, and how
