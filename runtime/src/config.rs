@@ -8,6 +8,7 @@ use std::{
 use crate::{
     engine::{
         EngineConfig, Role,
+        stream::{StreamConfig, StreamConnection},
         v1::{Connection, PrivateData, Setup},
     },
     provider::SetupParams,
@@ -20,6 +21,8 @@ use crate::{
 pub struct ConnectionConfig {
     /// Credits, inline sizes, limits on what a peer may ask for, and the pool that memory comes from.
     pub engine: EngineConfig,
+    /// Limits of connections that are no RDMA but a byte stream (`tcp://`).
+    pub stream: StreamConfig,
     /// How long setting a connection up may take. Default 10 s.
     pub setup_timeout: Duration,
     /// A connection with no call under way for so long is closed. Default: never.
@@ -39,6 +42,7 @@ impl Default for ConnectionConfig {
     fn default() -> Self {
         Self {
             engine: EngineConfig::default(),
+            stream: StreamConfig::default(),
             setup_timeout: Duration::from_secs(10),
             idle_timeout: None,
             initiator_depth: 16,
@@ -74,13 +78,21 @@ impl ConnectionConfig {
     pub(crate) fn engine(&self, role: Role, private_data: &[u8]) -> (Connection, Agreed) {
         let local = PrivateData::new(&self.engine, self.remote_invalidation);
         let peer = PrivateData::find_or_default(private_data);
-        // The standard library's hash keys are random, and differ from one to the next.
-        let xid_seed = RandomState::new().build_hasher().finish() as u32;
         let agreed = Agreed {
             send_threshold: local.send_size.min(peer.receive_size),
             receive_threshold: local.receive_size.min(peer.send_size),
             remote_invalidation: local.remote_invalidation && peer.remote_invalidation,
         };
-        (Connection::new(role, self.engine.clone(), Setup { local, peer, xid_seed }), agreed)
+        (Connection::new(role, self.engine.clone(), Setup { local, peer, xid_seed: xid_seed() }), agreed)
     }
+
+    /// The engine of a byte stream just connected.
+    pub(crate) fn stream_engine(&self, role: Role) -> StreamConnection {
+        StreamConnection::new(role, self.engine.clone(), self.stream, xid_seed())
+    }
+}
+
+fn xid_seed() -> u32 {
+    // The standard library's hash keys are random, and differ from one to the next.
+    RandomState::new().build_hasher().finish() as u32
 }

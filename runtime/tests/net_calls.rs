@@ -301,24 +301,39 @@ async fn last_channel_dropped(transport: Transport) {
 }
 
 macro_rules! over {
-    ($($name:ident)*) => {
+    (rdma: $($rdma:ident)*; all: $($all:ident)*;) => {
         mod sim {
             $(#[tokio::test]
-            async fn $name() {
-                super::timed(super::$name(super::Transport::sim())).await;
+            async fn $rdma() {
+                super::timed(super::$rdma(super::Transport::sim())).await;
+            })*
+            $(#[tokio::test]
+            async fn $all() {
+                super::timed(super::$all(super::Transport::sim())).await;
             })*
         }
         mod iwarp {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $name() {
-                super::timed(super::$name(super::Transport::Iwarp)).await;
+            async fn $rdma() {
+                super::timed(super::$rdma(super::Transport::Iwarp)).await;
+            })*
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $all() {
+                super::timed(super::$all(super::Transport::Iwarp)).await;
+            })*
+        }
+        mod tcp {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $all() {
+                super::timed(super::$all(super::Transport::Tcp)).await;
             })*
         }
     };
 }
 
 over! {
-    null_and_echo put_and_get own_memory landing_too_short more_calls_than_credits replies_out_of_order statuses
-    reply_longer_than_bound placement_violations deadlines call_that_is_not_polled
-    dropped_calls dropped_calls_invalidated_at_once dropped_after_polls close_in_order last_channel_dropped
+    // What is about memory placed directly.
+    rdma: put_and_get own_memory reply_longer_than_bound placement_violations dropped_calls_invalidated_at_once;
+    all: null_and_echo landing_too_short more_calls_than_credits replies_out_of_order statuses deadlines
+        call_that_is_not_polled dropped_calls dropped_after_polls close_in_order last_channel_dropped;
 }

@@ -224,6 +224,7 @@ async fn server_gone(transport: Transport) {
     let server = match &running.transport {
         Transport::Sim(fabric) => server.listen_with(fabric.listen(running.addr.port()).unwrap()),
         Transport::Iwarp => server.listen(format!("iwarp://{}", running.addr)),
+        Transport::Tcp => server.listen(format!("tcp://{}", running.addr)),
     };
     let server = server.bind().await.unwrap();
     tokio::spawn(server.serve());
@@ -341,25 +342,41 @@ async fn deadline_before_there_is_room(transport: Transport) {
 }
 
 macro_rules! over {
-    ($($name:ident)*) => {
+    (rdma: $($rdma:ident)*; all: $($all:ident)*;) => {
         mod sim {
             $(#[tokio::test]
-            async fn $name() {
-                super::timed(super::$name(super::Transport::sim())).await;
+            async fn $rdma() {
+                super::timed(super::$rdma(super::Transport::sim())).await;
+            })*
+            $(#[tokio::test]
+            async fn $all() {
+                super::timed(super::$all(super::Transport::sim())).await;
             })*
         }
         mod iwarp {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $name() {
-                super::timed(super::$name(super::Transport::Iwarp)).await;
+            async fn $rdma() {
+                super::timed(super::$rdma(super::Transport::Iwarp)).await;
+            })*
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $all() {
+                super::timed(super::$all(super::Transport::Iwarp)).await;
+            })*
+        }
+        mod tcp {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $all() {
+                super::timed(super::$all(super::Transport::Tcp)).await;
             })*
         }
     };
 }
 
 over! {
-    programs_and_versions credentials shutdown_with_calls_under_way shutdown_out_of_grace client_gone server_gone
-    no_reconnect most_connections many_connections idle_connections pulled_memory deadline_before_there_is_room
+    // A client learns that it was turned away when it connects; by TCP, with its first call (`net_tcp.rs`).
+    rdma: most_connections;
+    all: programs_and_versions credentials shutdown_with_calls_under_way shutdown_out_of_grace client_gone server_gone
+        no_reconnect many_connections idle_connections pulled_memory deadline_before_there_is_room;
 }
 
 #[tokio::test]

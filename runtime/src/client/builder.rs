@@ -7,7 +7,10 @@ use super::{
     dial::{Dialer, UrlDialer},
     error::ConnectError,
 };
-use crate::{config::ConnectionConfig, memory::BufferPool, provider::Connector, rpc::OpaqueAuth, transport::Url};
+use crate::{
+    config::ConnectionConfig, engine::stream::StreamConfig, memory::BufferPool, provider::Connector, rpc::OpaqueAuth,
+    transport::Url,
+};
 
 /// What a channel does when its connection is lost. Calls under way fail in any case, and tell whether they may have
 /// been carried out.
@@ -98,6 +101,12 @@ impl ChannelBuilder {
     /// Where message buffers and landing memory come from.
     pub fn pool(mut self, pool: BufferPool) -> Self {
         self.config.connection.engine.pool = pool;
+        self
+    }
+
+    /// Limits of a connection by TCP: records, fragments, the time that a record may take.
+    pub fn stream(mut self, config: StreamConfig) -> Self {
+        self.config.connection.stream = config;
         self
     }
 

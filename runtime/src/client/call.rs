@@ -9,7 +9,8 @@ use crate::{
     engine::{CallFailure, IncomingReply, OutgoingCall, Payload, ReplyResources, ResultChunk, v1::HEADROOM},
     memory::{MessageBuf, PayloadBuf},
     rpc::{self, CallHeader, OpaqueAuth, ReplyFault, ReplyHeader},
-    service::Procedure,
+    service::{Procedure, ReplyBounds},
+    transport::Transport,
     xdr::{Decoder, EncodeError, Limits, Reduced, ReducingSink, XdrDecode, XdrEncode},
 };
 
@@ -41,7 +42,8 @@ impl CallOptions {
     }
 
     /// Memory for the next eligible result, in the order of the reply's encoding: the server's RDMA Write lands in it,
-    /// and the result's `Bytes` are a view of it. It must be as long as the result may be.
+    /// and the result's `Bytes` are a view of it. It must be as long as the result may be. Over TCP nothing is placed:
+    /// the memory is let go, and the `Bytes` are a view of the reply.
     pub fn landing(mut self, memory: PayloadBuf) -> Self {
         self.landing.push(Some(memory));
         self
@@ -60,6 +62,24 @@ impl CallOptions {
     }
 }
 
+/// Which procedure is called.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Callee {
+    pub(super) program: u32,
+    pub(super) version: u32,
+    pub(super) number: u32,
+    /// For messages and traces.
+    pub(super) name: &'static str,
+    pub(super) idempotent: bool,
+}
+
+impl Callee {
+    pub(super) const fn of<P: Procedure>() -> Self {
+        let (program, version, number) = (P::PROGRAM, P::VERSION, P::NUMBER);
+        Self { program, version, number, name: P::NAME, idempotent: P::IDEMPOTENT }
+    }
+}
+
 /// Whether a call of `len` octets of payload stream fits inline after its transport header, a segment a chunk.
 fn fits_inline(len: usize, reads: usize, writes: usize, threshold: usize) -> bool {
     // RFC 8166 §4.2, §4.3: fixed words and three list ends, Read segments, Write chunks, a Reply chunk.
@@ -67,15 +87,16 @@ fn fits_inline(len: usize, reads: usize, writes: usize, threshold: usize) -> boo
 }
 
 /// Encodes one call; memory is taken from the connection's pool.
-pub(super) fn encode<P: Procedure>(
+pub(super) fn encode<A: XdrEncode>(
     link: &Link,
     config: &ChannelConfig,
-    args: &P::Args,
+    callee: Callee,
+    bounds: &ReplyBounds,
+    args: &A,
     options: &mut CallOptions,
     deadline: Option<Instant>,
 ) -> Result<OutgoingCall, CallError> {
-    let procedure = P::NAME;
-    let bounds = P::reply_bounds(args);
+    let procedure = callee.name;
     if let Some(index) = options.landing.iter().skip(bounds.chunks.len()).position(Option::is_some) {
         let index = index + bounds.chunks.len();
         let len = options.landing.get(index).and_then(Option::as_ref).map_or(0, |memory| memory.len());
@@ -92,11 +113,18 @@ pub(super) fn encode<P: Procedure>(
         chunks.push(ResultChunk { max_len, landing });
     }
 
-    let threshold = link.info.send_threshold as usize;
+    let engine = &config.connection.engine;
+    let (threshold, inline_only) = match link.info.transport {
+        Transport::Rdma => (link.info.send_threshold as usize, false),
+        // What is eligible stands in the record, long or short.
+        Transport::Tcp => (engine.send_size as usize, true),
+    };
     let credential = options.credential.as_ref().unwrap_or(&config.credential);
     // The engine assigns the XID.
-    let header = CallHeader { credential: credential.clone(), ..CallHeader::new(0, P::PROGRAM, P::VERSION, P::NUMBER) };
-    let engine = &config.connection.engine;
+    let header = CallHeader {
+        credential: credential.clone(),
+        ..CallHeader::new(0, callee.program, callee.version, callee.number)
+    };
     let message = |min_reduce| -> Result<_, EncodeError> {
         // One buffer for transport header and message, as long as may be sent inline; it grows where that is too little.
         let mut message = MessageBuf::new(engine.pool.alloc(threshold), HEADROOM);
@@ -109,7 +137,7 @@ pub(super) fn encode<P: Procedure>(
     let encoded = message(engine.min_reduce).and_then(|encoded| {
         let (octets, reduced, copied) = &encoded;
         // Short eligible items stay inline where they fit.
-        if *copied > 0 && !fits_inline(octets.len(), reduced.len(), bounds.chunks.len(), threshold) {
+        if *copied > 0 && !inline_only && !fits_inline(octets.len(), reduced.len(), bounds.chunks.len(), threshold) {
             return message(1);
         }
         Ok(encoded)
@@ -122,8 +150,11 @@ pub(super) fn encode<P: Procedure>(
 }
 
 /// Decodes one reply.
-pub(super) fn decode<P: Procedure>(reply: &IncomingReply, limits: Limits) -> Result<P::Reply, CallError> {
-    let procedure = P::NAME;
+pub(super) fn decode<R: XdrDecode>(
+    procedure: &'static str,
+    reply: &IncomingReply,
+    limits: Limits,
+) -> Result<R, CallError> {
     let decoder = match &reply.payload {
         Payload::Inline(message) => Decoder::new(message),
         Payload::Long(bytes) => Decoder::shared(bytes),
@@ -137,7 +168,7 @@ pub(super) fn decode<P: Procedure>(reply: &IncomingReply, limits: Limits) -> Res
             return Err(CallError::Transport { procedure, failure });
         }
     }
-    let result = P::Reply::decode(&mut decoder).map_err(|source| CallError::from_decode(procedure, source))?;
+    let result = R::decode(&mut decoder).map_err(|source| CallError::from_decode(procedure, source))?;
     decoder.finish().map_err(|source| CallError::from_decode(procedure, source))?;
     Ok(result)
 }

@@ -13,7 +13,7 @@ use tracing::Instrument as _;
 
 use super::{
     builder::{ChannelBuilder, ChannelConfig, Reconnect},
-    call::{self, CallOptions},
+    call::{self, CallOptions, Callee},
     dial::Dial,
     error::{CallError, ConnectError, not_sent},
     link::Link,
@@ -23,20 +23,25 @@ use crate::{
     engine::{CallFailure, CloseReason, Counters},
     memory::BufferPool,
     provider::{Connector, DisconnectReason},
-    service::Procedure,
+    service::{Procedure, ReplyBounds},
+    transport::Transport,
+    xdr::{XdrDecode, XdrEncode},
 };
 
 /// What was agreed when the connection was set up.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ChannelInfo {
+    /// How messages are carried.
+    pub transport: Transport,
     /// The server's address.
     pub peer_addr: SocketAddr,
     /// This end's address.
     pub local_addr: SocketAddr,
     /// The server's private data (RFC 8797, and whatever else it sent).
     pub private_data: Bytes,
-    /// Longest message, transport header included, that this end sends inline, in octets.
+    /// Longest message, transport header included, that this end sends inline, in octets. Over TCP, where there is no such
+    /// thing, 0, as the other one.
     pub send_threshold: u32,
     /// Longest message, transport header included, that this end receives inline, in octets.
     pub receive_threshold: u32,
@@ -172,13 +177,27 @@ impl Channel {
             format = tracing::field::Empty,
         );
         let mut options = options;
-        async move { self.attempts::<P>(args, &mut options).await }.instrument(span)
+        async move { self.attempts(Callee::of::<P>(), &P::reply_bounds(args), args, &mut options).await }
+            .instrument(span)
     }
 
-    async fn attempts<P: Procedure>(&self, args: &P::Args, options: &mut CallOptions) -> Result<P::Reply, CallError>
-    where
-        P::Args: Sync,
-    {
+    /// Calls procedure 0, which takes and returns nothing, of any program and version: whether that is served, and how
+    /// long it takes (RFC 5531 §12.1).
+    ///
+    /// # Errors
+    /// See [`CallError`]; it calls the procedure `NULL`.
+    pub async fn call_null(&self, program: u32, version: u32, mut options: CallOptions) -> Result<(), CallError> {
+        let callee = Callee { program, version, number: 0, name: "NULL", idempotent: true };
+        self.attempts(callee, &ReplyBounds::default(), &(), &mut options).await
+    }
+
+    async fn attempts<A: XdrEncode + Sync, R: XdrDecode>(
+        &self,
+        callee: Callee,
+        bounds: &ReplyBounds,
+        args: &A,
+        options: &mut CallOptions,
+    ) -> Result<R, CallError> {
         let config = &self.0.config;
         let deadline = options.deadline.or_else(|| {
             let timeout = config.call_timeout?;
@@ -186,14 +205,14 @@ impl Channel {
         });
         let mut retries = if options.landing.is_empty() { config.reconnect.retries() } else { 0 };
         loop {
-            let failure = match self.attempt::<P>(args, options, deadline).await? {
+            let failure = match self.attempt(callee, bounds, args, options, deadline).await? {
                 Ok(reply) => return Ok(reply),
                 Err(failure) => failure,
             };
             let lost = matches!(failure, CallFailure::Closed { .. });
-            if retries == 0 || !lost || !(P::IDEMPOTENT || not_sent(&failure)) {
+            if retries == 0 || !lost || !(callee.idempotent || not_sent(&failure)) {
                 tracing::debug!(target: "rpcrdma::call", error = %failure, "call failed");
-                return Err(CallError::Transport { procedure: P::NAME, failure });
+                return Err(CallError::Transport { procedure: callee.name, failure });
             }
             tracing::debug!(target: "rpcrdma::call", error = %failure, "call is made again");
             retries -= 1;
@@ -201,15 +220,14 @@ impl Channel {
     }
 
     /// Makes a call once. The inner error is one after which it may be made again.
-    async fn attempt<P: Procedure>(
+    async fn attempt<A: XdrEncode + Sync, R: XdrDecode>(
         &self,
-        args: &P::Args,
+        callee: Callee,
+        bounds: &ReplyBounds,
+        args: &A,
         options: &mut CallOptions,
         deadline: Option<Instant>,
-    ) -> Result<Result<P::Reply, CallFailure>, CallError>
-    where
-        P::Args: Sync,
-    {
+    ) -> Result<Result<R, CallFailure>, CallError> {
         let config = &self.0.config;
         let link = match self.live() {
             Some(link) => link,
@@ -218,7 +236,7 @@ impl Channel {
                 Some(Ok(link)) => link,
                 Some(Err(Unconnected::Closed(failure))) => return Ok(Err(failure)),
                 Some(Err(Unconnected::Failed(source))) => {
-                    return Err(CallError::Connect { procedure: P::NAME, source });
+                    return Err(CallError::Connect { procedure: callee.name, source });
                 }
                 None => return Ok(Err(CallFailure::DeadlineExceeded { sent: false })),
             },
@@ -232,7 +250,7 @@ impl Channel {
             },
         };
         let waiting = {
-            let outgoing = call::encode::<P>(&link, config, args, options, deadline)?;
+            let outgoing = call::encode(&link, config, callee, bounds, args, options, deadline)?;
             link.call(permit, outgoing)
         };
         let reply = match waiting {
@@ -248,7 +266,7 @@ impl Channel {
             let xid = reply.payload.as_slice().first_chunk().copied().map_or(0, u32::from_be_bytes);
             span.record("xid", xid).record("format", tracing::field::debug(reply.format));
         }
-        call::decode::<P>(&reply, config.connection.decode_limits).map(Ok)
+        call::decode(callee.name, &reply, config.connection.decode_limits).map(Ok)
     }
 
     /// The connection, if it is alive.

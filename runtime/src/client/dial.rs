@@ -2,12 +2,15 @@
 
 use std::{future::Future, net::SocketAddr, pin::Pin, sync::Arc};
 
+use bytes::Bytes;
+use tokio::net::TcpStream;
+
 use super::{builder::ChannelConfig, channel::ChannelInfo, error::ConnectError, link::Link};
 use crate::{
-    driver::{self, Core, DriverConfig, NoUpcalls, Port},
+    driver::{self, Carrier, Core, DriverConfig, NoUpcalls, Port, Rdma, Tcp},
     engine::Role,
     provider::{Connector, SetupError},
-    transport::{Scheme, Url},
+    transport::{Scheme, Transport, Url},
 };
 
 pub(super) type Dialing<'a> = Pin<Box<dyn Future<Output = Result<Arc<Link>, ConnectError>> + Send + 'a>>;
@@ -46,6 +49,7 @@ impl Dial for UrlDialer {
             for peer in self.url.resolve().await.map_err(unresolved)? {
                 let connected = match self.url.scheme() {
                     Scheme::Iwarp => connect(&crate::transport::iwarp_connector(&self.url), peer, config).await,
+                    Scheme::Tcp => connect_tcp(peer, config).await,
                 };
                 match connected {
                     Ok(link) => return Ok(link),
@@ -73,6 +77,7 @@ async fn connect<C: Connector>(
         .map_err(|_| SetupError::TimedOut(connection.setup_timeout))??;
     let (engine, agreed) = connection.engine(Role::Client, &connected.private_data);
     let info = ChannelInfo {
+        transport: Transport::Rdma,
         peer_addr: connected.peer_addr,
         local_addr: connected.local_addr,
         private_data: connected.private_data,
@@ -80,9 +85,32 @@ async fn connect<C: Connector>(
         receive_threshold: agreed.receive_threshold,
         remote_invalidation: agreed.remote_invalidation,
     };
+    Ok(link(Rdma::new(engine, connected.queue_pair), info, config))
+}
+
+/// RFC 5531 §11: there is nothing to agree on; what answers shows with its first reply.
+async fn connect_tcp(peer: SocketAddr, config: &ChannelConfig) -> Result<Arc<Link>, SetupError> {
+    let connection = &config.connection;
+    let stream = tokio::time::timeout(connection.setup_timeout, TcpStream::connect(peer))
+        .await
+        .map_err(|_| SetupError::TimedOut(connection.setup_timeout))??;
+    stream.set_nodelay(true)?;
+    let info = ChannelInfo {
+        transport: Transport::Tcp,
+        peer_addr: stream.peer_addr()?,
+        local_addr: stream.local_addr()?,
+        private_data: Bytes::new(),
+        send_threshold: 0,
+        receive_threshold: 0,
+        remote_invalidation: false,
+    };
+    Ok(link(Tcp::new(connection.stream_engine(Role::Client), stream), info, config))
+}
+
+fn link(carrier: impl Carrier, info: ChannelInfo, config: &ChannelConfig) -> Arc<Link> {
     let span = tracing::info_span!(target: "rpcrdma", "connection", role = "client", peer = %info.peer_addr);
     let port = Arc::new(Port::new(config.max_calls));
-    let driver = DriverConfig { idle_timeout: connection.idle_timeout };
-    let core = Core::new(engine, connected.queue_pair, NoUpcalls, Arc::clone(&port), driver);
-    Ok(Arc::new(Link { drive: driver::spawn(core, span), port, info }))
+    let driver = DriverConfig { idle_timeout: config.connection.idle_timeout };
+    let core = Core::new(carrier, NoUpcalls, Arc::clone(&port), driver);
+    Arc::new(Link { drive: driver::spawn(core, span), port, info })
 }

@@ -1,4 +1,4 @@
-//! Engine, queue pair and completions of one connection, and the loop over them.
+//! One connection's carrier, and the loop over it.
 
 use std::{
     collections::VecDeque,
@@ -8,13 +8,14 @@ use std::{
 };
 
 use super::{
+    carrier::Carrier,
     port::{CallResult, Command, Port, Slot},
     timer::Timer,
 };
 use crate::{
-    engine::{CallId, CloseReason, Event, IncomingCall, OutgoingCall, OutgoingReply, ReplyToken, v1::Connection},
+    engine::{CallId, CloseReason, Event, IncomingCall, OutgoingCall, OutgoingReply, ReplyToken},
     hash::NumberMap,
-    provider::{Completion, DisconnectReason, QueuePair},
+    provider::DisconnectReason,
 };
 
 /// Commands and completions handled before what has come of them goes out. More would leave the peer idle meanwhile, fewer
@@ -111,10 +112,9 @@ impl Calls {
     }
 }
 
-/// Engine, queue pair and completions of one connection.
-pub(crate) struct Core<Q: QueuePair, U: Upcalls> {
-    engine: Connection,
-    queue_pair: Q,
+/// The carrier of one connection, and what its users want of it.
+pub(crate) struct Core<C: Carrier, U: Upcalls> {
+    engine: C,
     upcalls: U,
     port: Arc<Port>,
     config: DriverConfig,
@@ -128,17 +128,14 @@ pub(crate) struct Core<Q: QueuePair, U: Upcalls> {
     timer: Timer,
     /// Taken from the port, not yet carried out.
     commands: VecDeque<Command>,
-    /// Not yet handled.
-    completed: Vec<Completion>,
     // Empty between rounds; kept for its memory.
     wakers: Vec<Waker>,
 }
 
-impl<Q: QueuePair, U: Upcalls> Core<Q, U> {
-    pub(crate) fn new(engine: Connection, queue_pair: Q, upcalls: U, port: Arc<Port>, config: DriverConfig) -> Self {
+impl<C: Carrier, U: Upcalls> Core<C, U> {
+    pub(crate) fn new(engine: C, upcalls: U, port: Arc<Port>, config: DriverConfig) -> Self {
         Self {
             engine,
-            queue_pair,
             upcalls,
             port,
             config,
@@ -149,7 +146,6 @@ impl<Q: QueuePair, U: Upcalls> Core<Q, U> {
             last_active: Timer::now(),
             timer: Timer::default(),
             commands: VecDeque::new(),
-            completed: Vec::new(),
             wakers: Vec::new(),
         }
     }
@@ -170,7 +166,7 @@ impl<Q: QueuePair, U: Upcalls> Core<Q, U> {
 
     /// Does all that can be done without waiting. Ready when the connection is over.
     ///
-    /// What the queue pair does next wakes `cx`; the time, `task`.
+    /// What the carrier does next wakes `cx`; the time, `task`.
     pub(crate) fn drive(&mut self, cx: &mut Context<'_>, task: &Waker) -> Poll<()> {
         let now = Timer::now();
         for _ in 0..MAX_ROUNDS {
@@ -191,16 +187,15 @@ impl<Q: QueuePair, U: Upcalls> Core<Q, U> {
                 self.port.publish_counters(self.engine.counters());
                 self.wakers.drain(..).for_each(Waker::wake);
             }
-            let polled = self.queue_pair.poll(cx, &mut self.completed);
-            if polled.is_pending() && self.completed.is_empty() && self.commands.is_empty() {
+            let polled = self.engine.poll_io(cx);
+            if polled.is_pending() && !self.engine.has_input() && self.commands.is_empty() {
                 self.port.publish_counters(self.engine.counters());
                 self.arm(now, task);
                 return Poll::Pending;
             }
             self.last_active = now;
             self.settled = false;
-            let batch = self.completed.len().min(BATCH);
-            self.completed.drain(..batch).for_each(|completion| self.engine.handle_completion(completion));
+            self.engine.handle_input(BATCH);
         }
         cx.waker().wake_by_ref();
         Poll::Pending
@@ -210,7 +205,7 @@ impl<Q: QueuePair, U: Upcalls> Core<Q, U> {
     fn settle(&mut self, now: Instant) -> Option<CloseReason> {
         self.settled = true;
         loop {
-            self.engine.poll_work(&mut self.queue_pair, now);
+            self.engine.poll_work(now);
             let mut told = false;
             while let Some(event) = self.engine.poll_event() {
                 match event {
@@ -283,7 +278,7 @@ impl<Q: QueuePair, U: Upcalls> Core<Q, U> {
     fn answer(&mut self, token: ReplyToken, answer: Answer) {
         match answer {
             Answer::Reply(reply) => self.engine.reply(token, reply),
-            Answer::ChunkError => self.engine.reply_error(token),
+            Answer::ChunkError => self.engine.refuse(token),
         }
     }
 
@@ -324,7 +319,7 @@ impl<Q: QueuePair, U: Upcalls> Core<Q, U> {
             }
             Closing::Disconnected(until) if until <= now => {
                 let reason = DisconnectReason::Transport("the peer did not close its side".into());
-                self.engine.handle_completion(Completion::Disconnected { reason });
+                self.engine.lost(reason);
                 self.closing = Closing::Over;
                 self.settled = false;
             }

@@ -1,6 +1,6 @@
 //! The task that runs a connection.
 //!
-//! One task owns engine, queue pair and completions of one connection ([`Core`]). Others reach it through one
+//! One task owns a connection ([`Core`]): its engine, and what the engine does its I/O on ([`Carrier`]). Others reach it through one
 //! queue ([`Port`]), and a caller's result comes back in a slot that is used again. The task posts everything that is
 //! ready before it waits for anything.
 //!
@@ -8,8 +8,10 @@
 //! the connection's next event wake itself, so that a lone call switches tasks no more than a bare socket would. While
 //! other calls are under way, calls are queued and the task is woken once for all of them, so they share system calls.
 
+mod carrier;
 mod core;
 mod port;
+mod tcp;
 mod timer;
 
 use std::{
@@ -24,13 +26,12 @@ use std::{
 use tracing::Instrument as _;
 
 pub(crate) use self::{
+    carrier::{Carrier, Rdma},
     core::{Answer, Core, DriverConfig, NoUpcalls, Upcalls},
     port::{CallResult, Command, Notify, Port, Slot},
+    tcp::Tcp,
 };
-use crate::{
-    engine::CloseReason,
-    provider::{DisconnectReason, QueuePair},
-};
+use crate::{engine::CloseReason, provider::DisconnectReason};
 
 /// A connection's driver as its users see it, whatever the provider.
 pub(crate) trait Drive: Send + Sync {
@@ -46,14 +47,14 @@ pub(crate) trait Drive: Send + Sync {
     fn stop_leading(&self);
 }
 
-struct Shared<Q: QueuePair, U: Upcalls> {
-    core: Mutex<Option<Core<Q, U>>>,
+struct Shared<C: Carrier, U: Upcalls> {
+    core: Mutex<Option<Core<C, U>>>,
     port: Arc<Port>,
     /// A caller has the connection wake it. Set with the core's lock held.
     led: AtomicBool,
 }
 
-impl<Q: QueuePair, U: Upcalls> Shared<Q, U> {
+impl<C: Carrier, U: Upcalls> Shared<C, U> {
     fn poll(&self, cx: &mut Context<'_>) -> Poll<()> {
         self.port.set_task(cx.waker());
         let mut guard = self.core.lock().unwrap_or_else(PoisonError::into_inner);
@@ -85,7 +86,7 @@ impl<Q: QueuePair, U: Upcalls> Shared<Q, U> {
     }
 }
 
-impl<Q: QueuePair, U: Upcalls> Drive for Shared<Q, U> {
+impl<C: Carrier, U: Upcalls> Drive for Shared<C, U> {
     fn try_drive(&self) -> bool {
         self.drive_from(None)
     }
@@ -102,9 +103,9 @@ impl<Q: QueuePair, U: Upcalls> Drive for Shared<Q, U> {
 }
 
 /// Closes the port when the driver's task goes away for whatever reason: its runtime shut down, or it panicked.
-struct CloseOnDrop<Q: QueuePair, U: Upcalls>(Arc<Shared<Q, U>>);
+struct CloseOnDrop<C: Carrier, U: Upcalls>(Arc<Shared<C, U>>);
 
-impl<Q: QueuePair, U: Upcalls> Drop for CloseOnDrop<Q, U> {
+impl<C: Carrier, U: Upcalls> Drop for CloseOnDrop<C, U> {
     fn drop(&mut self) {
         self.0.core.lock().unwrap_or_else(PoisonError::into_inner).take();
         self.0.port.close(&CloseReason::Disconnected(DisconnectReason::Local));
@@ -112,7 +113,7 @@ impl<Q: QueuePair, U: Upcalls> Drop for CloseOnDrop<Q, U> {
 }
 
 /// Starts the task that runs `core`.
-pub(crate) fn spawn<Q: QueuePair, U: Upcalls>(core: Core<Q, U>, span: tracing::Span) -> Arc<dyn Drive> {
+pub(crate) fn spawn<C: Carrier, U: Upcalls>(core: Core<C, U>, span: tracing::Span) -> Arc<dyn Drive> {
     let port = Arc::clone(core.port());
     let shared = Arc::new(Shared { core: Mutex::new(Some(core)), port, led: AtomicBool::new(false) });
     let guard = CloseOnDrop(Arc::clone(&shared));

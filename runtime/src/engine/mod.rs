@@ -1,4 +1,4 @@
-//! The RPC-over-RDMA protocol without I/O.
+//! The RPC-over-RDMA protocol without I/O, and record marking.
 //!
 //! A connection here is a state machine. Into it go calls made, replies made, completions of its work
 //! requests, and the time; out of it come work requests, posted straight to the
@@ -11,6 +11,7 @@
 //! | where | what |
 //! | --- | --- |
 //! | [`v1`] | the rules and the header of version 1; how it goes beyond the letter of the RFC |
+//! | [`stream`] | the same calls over a byte stream: record marking (RFC 5531 §11) |
 //! | `types` | what goes in and comes out, whatever the version |
 //! | `chunks` | segments: cutting this end's memory, walking the peer's |
 //! | `credits` | credits in flight, Receives posted |
@@ -22,6 +23,7 @@ mod credits;
 mod deadlines;
 mod exposure;
 mod slots;
+pub mod stream;
 mod types;
 pub mod v1;
 mod work;

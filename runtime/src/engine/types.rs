@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use smallvec::SmallVec;
 
+use super::stream::StreamError;
 use crate::{
     memory::{BufferPool, MessageBuf, PayloadBuf},
     provider::DisconnectReason,
@@ -89,6 +90,8 @@ pub enum Format {
     Chunked,
     /// The payload stream itself in a chunk.
     Long,
+    /// In a record of a byte stream (RFC 5531 §11).
+    Record,
 }
 
 /// A reply that has arrived. All memory that was exposed for its call is invalid by now.
@@ -221,6 +224,9 @@ pub enum CloseReason {
     /// Every credit is held by a call that the peer has not answered, not even for so long after it was given up.
     #[error("the peer answers no calls, not even {0:?} after they were given up")]
     Unresponsive(Duration),
+    /// The peer broke record marking.
+    #[error("the peer broke RPC over a byte stream (RFC 5531 section 11): {0}")]
+    Stream(#[from] StreamError),
     /// The peer was silent for too long.
     #[error("idle for {0:?}")]
     Idle(Duration),
@@ -287,9 +293,9 @@ pub struct Counters {
     pub replies_sent: u64,
     /// Replies received.
     pub replies_received: u64,
-    /// Octets sent by Send.
+    /// Octets sent by Send, or over a byte stream.
     pub sent: u64,
-    /// Octets received by Send.
+    /// Octets received by Send, or over a byte stream.
     pub received: u64,
     /// Octets this end pulled by RDMA Read.
     pub rdma_read: u64,

@@ -6,12 +6,13 @@ use tokio::task::JoinSet;
 
 use super::{
     Service,
-    accept::{Accept, Acceptor},
+    accept::{Accept, Acceptor, RdmaSource, TcpSource},
     dispatch::Registry,
     handle::{Phase, ServerHandle, Shared},
 };
 use crate::{
     config::ConnectionConfig,
+    engine::stream::StreamConfig,
     provider::Listener,
     rpc::{Authenticator, StandardAuthenticator},
     transport::{Scheme, Url, UrlError},
@@ -79,7 +80,7 @@ impl ServerBuilder {
     }
 
     /// Adds a place to listen: `scheme://address:port`, port 0 for any that is free; see [`Url`]. A name that has
-    /// several addresses is listened on at each.
+    /// several addresses is listened on at each. Listeners of several schemes serve the same services.
     pub fn listen(mut self, url: impl Into<String>) -> Self {
         self.urls.push(url.into());
         self
@@ -87,7 +88,7 @@ impl ServerBuilder {
 
     /// Adds a listener of a provider of the caller's.
     pub fn listen_with(mut self, listener: impl Listener) -> Self {
-        self.acceptors.push(Box::new(Acceptor(Arc::new(listener))));
+        self.acceptors.push(Box::new(Acceptor(Arc::new(RdmaSource(listener)))));
         self
     }
 
@@ -123,13 +124,19 @@ impl ServerBuilder {
         self
     }
 
-    /// Most octets that one connection's calls hold in arguments pulled by RDMA Read. Default 256 MiB. Calls that do
+    /// Most octets that one connection's calls hold in arguments pulled by RDMA Read, or come by TCP. Default 256 MiB. Calls that do
     /// not fit wait.
     ///
     /// With [`max_connections`](Self::max_connections) it bounds the memory of the whole server: what one client takes
     /// is never another's.
     pub fn max_pulled(mut self, octets: u64) -> Self {
         self.config.engine.max_pulled = octets;
+        self
+    }
+
+    /// Limits of connections by TCP: records, fragments, the time that a record may take.
+    pub fn stream(mut self, config: StreamConfig) -> Self {
+        self.config.stream = config;
         self
     }
 
@@ -161,10 +168,14 @@ impl ServerBuilder {
             let url: Url = text.parse()?;
             let listen = |source| BindError::Listen { url: text.clone(), source };
             for addr in url.resolve().await.map_err(listen)? {
-                let acceptor = match url.scheme() {
+                let acceptor: Box<dyn Accept> = match url.scheme() {
                     Scheme::Iwarp => {
                         let listener = crate::transport::iwarp_listener(&url, addr).await.map_err(listen)?;
-                        Box::new(Acceptor(Arc::new(listener)))
+                        Box::new(Acceptor(Arc::new(RdmaSource(listener))))
+                    }
+                    Scheme::Tcp => {
+                        let source = TcpSource::bind(addr).await.map_err(listen)?;
+                        Box::new(Acceptor(Arc::new(source)))
                     }
                 };
                 urls.push(url.at(acceptor.local_addr()).to_string());

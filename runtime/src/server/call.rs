@@ -10,6 +10,7 @@ use crate::{
     memory::{BufferPool, MessageBuf},
     rpc::{AuthFailure, Authenticated, Credential, OpaqueAuth, ReplyHeader, RpcError},
     service::Procedure,
+    transport::Transport,
     xdr::{DecodeError, DecodeErrorKind, Decoder, EncodeError, Limits, Reduced, ReducingSink, XdrDecode, XdrEncode},
 };
 
@@ -19,7 +20,11 @@ pub(super) struct Connection {
     pub(super) local_addr: SocketAddr,
     pub(super) pool: BufferPool,
     pub(super) limits: Limits,
-    pub(super) send_threshold: usize,
+    pub(super) transport: Transport,
+    /// Octets that the first buffer of a reply has room for.
+    pub(super) message_size: usize,
+    /// Eligible items of fewer octets than that are copied into a message that nothing is placed from.
+    pub(super) min_reduce: usize,
     pub(super) port: Arc<Port>,
 }
 
@@ -42,6 +47,12 @@ impl Context {
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
         self.connection.local_addr
+    }
+
+    /// How the call was carried.
+    #[must_use]
+    pub fn transport(&self) -> Transport {
+        self.connection.transport
     }
 
     /// The call's XID.
@@ -223,9 +234,13 @@ impl Call {
     fn encode<T: XdrEncode>(&self, result: &T) -> Result<OutgoingReply, EncodeError> {
         let connection = &self.context.connection;
         let header = ReplyHeader::success(self.incoming.xid).with_verifier(self.verifier.clone());
-        let mut message = MessageBuf::new(connection.pool.alloc(connection.send_threshold), HEADROOM);
+        let mut message = MessageBuf::new(connection.pool.alloc(connection.message_size), HEADROOM);
         let chunks = self.incoming.reply.write_chunks.iter().map(Option::is_some);
-        let mut sink = ReducingSink::for_reply(&mut message, chunks);
+        let mut sink = match connection.transport {
+            Transport::Rdma => ReducingSink::for_reply(&mut message, chunks),
+            // Sent from where they lie, in their places in the record.
+            Transport::Tcp => ReducingSink::for_call(&mut message, connection.min_reduce),
+        };
         header.encode(&mut sink)?;
         result.encode(&mut sink)?;
         let (reduced, copied): (SmallVec<[Reduced; 2]>, u64) = sink.finish();

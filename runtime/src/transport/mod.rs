@@ -1,12 +1,31 @@
-//! Which provider a URL names.
+//! Which provider, or other transport, a URL names.
 
 mod url;
 
-use std::{io, net::SocketAddr};
+use std::{fmt, io, net::SocketAddr};
 
 pub use url::{Scheme, Url, UrlError};
 
 use crate::provider::iwarp::{IwarpConfig, IwarpConnector, IwarpListener};
+
+/// How RPC messages are carried on a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Transport {
+    /// RPC-over-RDMA version 1 (RFC 8166), on whatever provider.
+    Rdma,
+    /// Records on TCP (RFC 5531 §11): nothing is placed directly, there are no credits and no private data.
+    Tcp,
+}
+
+impl fmt::Display for Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Rdma => "RPC-over-RDMA version 1",
+            Self::Tcp => "TCP with record marking",
+        })
+    }
+}
 
 fn iwarp_config(url: &Url) -> IwarpConfig {
     IwarpConfig { crc: url.crc(), ..IwarpConfig::default() }

@@ -1,24 +1,27 @@
-//! Transport URLs: `iwarp://host:port`, `iwarp://[::1]:20049?crc=off`.
+//! Transport URLs: `iwarp://host:port`, `iwarp://[::1]:20049?crc=off`, `tcp://host:port`.
 
 use std::{fmt, net::SocketAddr, str::FromStr};
 
-/// A provider that can be named in a URL.
+/// A provider, or another transport, that can be named in a URL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Scheme {
     /// `iwarp`: iWARP in user space over TCP.
     Iwarp,
+    /// `tcp`: no RDMA, but ONC RPC over TCP with record marking (RFC 5531 §11).
+    Tcp,
 }
 
 impl Scheme {
     /// The schemes built into this library, for messages.
-    pub const BUILT_IN: &'static [&'static str] = &["iwarp"];
+    pub const BUILT_IN: &'static [&'static str] = &["iwarp", "tcp"];
 
     /// As in a URL.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Iwarp => "iwarp",
+            Self::Tcp => "tcp",
         }
     }
 }
@@ -26,7 +29,7 @@ impl Scheme {
 /// Where a server is, or is to listen: `scheme://host:port[?option=value[&option=value]]`.
 ///
 /// `host` is a name, an IPv4 address, or an IPv6 address in brackets. Options of `iwarp`: `crc=on|off`, whether this
-/// end wants the CRC of RFC 5044 (default `on`).
+/// end wants the CRC of RFC 5044 (default `on`). `tcp` has none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Url {
     scheme: Scheme,
@@ -74,7 +77,7 @@ pub enum UrlError {
         url: String,
     },
     /// An option that the scheme does not have, or a value that the option does not have.
-    #[error("`{url}`: unknown option `{option}`; there is crc=on|off")]
+    #[error("`{url}`: unknown option `{option}`; there is crc=on|off of iwarp")]
     UnknownOption {
         /// The text.
         url: String,
@@ -140,10 +143,10 @@ impl FromStr for Url {
         let (scheme, rest) = text.split_once("://").ok_or_else(|| UrlError::NoScheme { url: url() })?;
         let scheme = match scheme {
             "iwarp" => Scheme::Iwarp,
+            "tcp" => Scheme::Tcp,
             other => {
                 let hint = match other {
                     "rdma" => "; verbs are not part of this build",
-                    "tcp" => "; for RDMA over TCP without special hardware use iwarp://",
                     _ => "",
                 };
                 return Err(UrlError::UnknownScheme { url: url(), scheme: other.to_owned(), hint });
@@ -180,9 +183,9 @@ impl FromStr for Url {
             .ok_or_else(|| UrlError::BadPort { url: url() })?;
         let mut parsed = Self { scheme, host: host.to_owned(), port, crc: true };
         for option in query.into_iter().flat_map(|query| query.split('&')).filter(|option| !option.is_empty()) {
-            parsed.crc = match option {
-                "crc=on" => true,
-                "crc=off" => false,
+            parsed.crc = match (scheme, option) {
+                (Scheme::Iwarp, "crc=on") => true,
+                (Scheme::Iwarp, "crc=off") => false,
                 _ => return Err(UrlError::UnknownOption { url: url(), option: option.to_owned() }),
             };
         }
@@ -213,6 +216,7 @@ mod tests {
             ("iwarp://localhost:20100", "localhost", 20100, true),
             ("iwarp://127.0.0.1:0", "127.0.0.1", 0, true),
             ("iwarp://[::1]:20049?crc=off", "::1", 20049, false),
+            ("tcp://[::1]:111", "::1", 111, true),
         ] {
             let url: Url = text.parse().unwrap();
             assert_eq!((url.host(), url.port(), url.crc()), (host, port, crc), "{text}");
@@ -234,6 +238,7 @@ mod tests {
             ("iwarp://host:65536", "no port"),
             ("iwarp://host:+1", "no port"),
             ("iwarp://host:1/export", "no path"),
+            ("tcp://host:1?crc=off", "crc=on|off of iwarp"),
             ("iwarp://host:1?crc=maybe", "crc=on|off"),
         ] {
             let error = text.parse::<Url>().unwrap_err().to_string();

@@ -291,6 +291,8 @@ impl Service for TestService {
 pub enum Transport {
     Sim(Fabric),
     Iwarp,
+    /// No RDMA: records on TCP.
+    Tcp,
 }
 
 impl Transport {
@@ -303,6 +305,7 @@ impl Transport {
         let server = match self {
             Self::Sim(fabric) => server.listen_with(fabric.listen(0).unwrap()),
             Self::Iwarp => server.listen("iwarp://127.0.0.1:0"),
+            Self::Tcp => server.listen("tcp://127.0.0.1:0"),
         };
         let server = server.bind().await.unwrap();
         let addr = server.local_addrs()[0];
@@ -325,6 +328,7 @@ impl Running {
         match &self.transport {
             Transport::Sim(fabric) => builder.connect_with(fabric.connector(), self.addr).await,
             Transport::Iwarp => builder.connect(&format!("iwarp://{}", self.addr)).await,
+            Transport::Tcp => builder.connect(&format!("tcp://{}", self.addr)).await,
         }
     }
 

@@ -1,0 +1,111 @@
+//! The command line.
+
+use std::time::Duration;
+
+use clap::{Parser, builder::ValueParser};
+
+/// Call procedure 0 of an RPC service, and show what was negotiated and how long it takes.
+#[derive(Debug, Parser)]
+#[command(disable_version_flag = true, after_help = EXAMPLES)]
+pub(crate) struct Cli {
+    /// Where it is, e.g. iwarp://localhost:20049 or tcp://localhost:111
+    pub(crate) url: String,
+    /// Program: a number, 0x and hexadecimal digits, or one of portmapper, nfs, mount, nlm, status, nfsacl
+    #[arg(short, long, value_name = "P", value_parser = ValueParser::new(parse_program))]
+    pub(crate) program: u32,
+    /// Version of the program
+    #[arg(short = 'V', long = "version", id = "program-version", value_name = "V")]
+    pub(crate) version: u32,
+    /// Calls to make
+    #[arg(short, long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) count: u32,
+    /// Seconds between calls
+    #[arg(short, long, value_name = "S", default_value = "0.2", value_parser = ValueParser::new(parse_seconds))]
+    pub(crate) interval: Duration,
+    /// Seconds that connecting, and each call, may take
+    #[arg(short, long, value_name = "S", default_value = "5", value_parser = ValueParser::new(parse_seconds))]
+    pub(crate) timeout: Duration,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Print the summary only
+    #[arg(short, long, conflicts_with = "json")]
+    pub(crate) quiet: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  rpcping tcp://localhost:111 --program portmapper --version 2
+  rpcping iwarp://server:20049 --program nfs --version 3 -c 100 -i 0
+  rpcping iwarp://localhost:20100 --program 0x20004e42 --version 1 --json
+
+Exit code: 0 every call was answered; 1 the server answered, but does not serve
+that program or version, or refused; 2 the command line is wrong; 3 nothing
+answers: no address, nobody listening, no reply in time; 4 something answers
+that does not speak RPC over this transport.";
+
+/// Programs that have a name here (RFC 5531 and the registry of IANA).
+const PROGRAMS: &[(&str, u32)] = &[
+    ("portmapper", 100_000),
+    ("rpcbind", 100_000),
+    ("nfs", 100_003),
+    ("mount", 100_005),
+    ("nlm", 100_021),
+    ("status", 100_024),
+    ("nfsacl", 100_227),
+];
+
+/// What a program is called, where it has a name.
+pub(crate) fn program_name(program: u32) -> Option<&'static str> {
+    PROGRAMS.iter().find(|(_, number)| *number == program).map(|(name, _)| *name)
+}
+
+fn parse_program(text: &str) -> Result<u32, String> {
+    if let Some((_, number)) = PROGRAMS.iter().find(|(name, _)| *name == text) {
+        return Ok(*number);
+    }
+    let number = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+        Some(digits) => u32::from_str_radix(digits, 16),
+        None => text.parse(),
+    };
+    number.map_err(|_| "a number up to 4294967295, 0x and hexadecimal digits, or a name as in --help".to_owned())
+}
+
+fn parse_seconds(text: &str) -> Result<Duration, String> {
+    match text.parse() {
+        Ok(seconds) if (0.0..=86_400.0).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
+        _ => Err("a number from 0 to 86400".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn programs() {
+        assert_eq!(parse_program("nfs"), Ok(100_003));
+        assert_eq!(parse_program("100005"), Ok(100_005));
+        assert_eq!(parse_program("0x20000001"), Ok(0x2000_0001));
+        for bad in ["", "0x", "-1", "4294967296", "NFS4"] {
+            assert!(parse_program(bad).is_err(), "{bad}");
+        }
+        assert_eq!(program_name(100_000), Some("portmapper"));
+        assert_eq!(program_name(1), None);
+    }
+
+    #[test]
+    fn seconds() {
+        assert_eq!(parse_seconds("0.5"), Ok(Duration::from_millis(500)));
+        for bad in ["", "-1", "NaN", "inf", "86401"] {
+            assert!(parse_seconds(bad).is_err(), "{bad}");
+        }
+    }
+}

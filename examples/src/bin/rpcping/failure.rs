@@ -1,0 +1,109 @@
+//! What went wrong, in words for who typed the command, and as an exit code.
+
+use std::io::ErrorKind;
+
+use rpcrdma::{
+    client::{CallError, ConnectError},
+    engine::{CallFailure, CloseReason},
+    provider::{DisconnectReason, SetupError},
+    rpc::RpcError,
+};
+
+use crate::cli::Cli;
+
+/// Why there is no answer, or none that is wanted. The numbers are exit codes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Kind {
+    /// An RPC server answered, otherwise than with success.
+    Refused = 1,
+    /// The URL cannot be used.
+    Usage = 2,
+    /// Nothing answers.
+    Silence = 3,
+    /// Something answers that does not speak RPC over this transport.
+    NotRpc = 4,
+}
+
+impl Kind {
+    /// For programs that read the output.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Refused => "refused",
+            Self::Usage => "usage",
+            Self::Silence => "no-answer",
+            Self::NotRpc => "not-rpc",
+        }
+    }
+}
+
+/// A failure.
+#[derive(Debug, Clone)]
+pub(crate) struct Failure {
+    pub(crate) kind: Kind,
+    pub(crate) message: String,
+}
+
+/// Why there is no connection.
+pub(crate) fn of_connecting(error: &ConnectError, cli: &Cli) -> Failure {
+    let url = &cli.url;
+    let (kind, message) = match error {
+        ConnectError::Url(error) => (Kind::Usage, error.to_string()),
+        ConnectError::Setup { peer, source: SetupError::Io(source) }
+            if source.kind() == ErrorKind::ConnectionRefused =>
+        {
+            (Kind::Silence, format!("nothing listens on {peer} ({url})"))
+        }
+        ConnectError::Setup { peer, source: SetupError::NotOurProtocol { expected, detail } } => {
+            (Kind::NotRpc, format!("something else answers on {peer}: it does not speak {expected}: {detail}"))
+        }
+        ConnectError::Setup { peer, source: SetupError::Io(source) }
+            if matches!(source.kind(), ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset) =>
+        {
+            (
+                Kind::NotRpc,
+                format!("{peer} closes the connection during set-up: is it another transport's port? ({source})"),
+            )
+        }
+        ConnectError::Setup { source: SetupError::Rejected { .. }, .. } => (Kind::NotRpc, error.to_string()),
+        _ => (Kind::Silence, error.to_string()),
+    };
+    Failure { kind, message }
+}
+
+/// Why a call has no result.
+pub(crate) fn of_call(error: &CallError, cli: &Cli) -> Failure {
+    let Cli { url, program, version, .. } = cli;
+    let (kind, message) = match error {
+        CallError::Rpc { source, .. } => {
+            let message = match source {
+                RpcError::ProgramUnavailable => {
+                    format!("an RPC server answers at {url}, but it does not have program {program} (PROG_UNAVAIL)")
+                }
+                RpcError::ProgramMismatch { low, high } => format!(
+                    "the server at {url} has program {program}, but not version {version}: it has versions {low} to \
+                     {high} (PROG_MISMATCH)"
+                ),
+                _ => format!("the server at {url} answers: {source}"),
+            };
+            (Kind::Refused, message)
+        }
+        CallError::Transport { failure: CallFailure::DeadlineExceeded { .. }, .. } => {
+            (Kind::Silence, format!("no reply from {url} within {:?}", cli.timeout))
+        }
+        CallError::Transport { failure: CallFailure::Closed { reason, .. }, .. } => match reason {
+            CloseReason::Stream(_)
+            | CloseReason::PeerViolation(_)
+            | CloseReason::Disconnected(DisconnectReason::PeerViolation(_)) => {
+                (Kind::NotRpc, format!("something else answers at {url}: {reason}"))
+            }
+            _ => (
+                Kind::NotRpc,
+                format!("no reply from {url}: {reason}; it may speak another transport, or no RPC at all"),
+            ),
+        },
+        CallError::Connect { source, .. } => return of_connecting(source, cli),
+        _ => (Kind::NotRpc, format!("what answers at {url} does not speak RPC as it should: {error}")),
+    };
+    Failure { kind, message }
+}

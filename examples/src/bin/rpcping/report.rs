@@ -1,0 +1,135 @@
+//! What was found out, for people and for programs.
+
+use std::{
+    io::{self, Write as _},
+    time::Duration,
+};
+
+use rpcrdma::{
+    client::{Channel, ChannelInfo},
+    engine::Counters,
+    transport::Transport,
+};
+use serde_json::{Value, json};
+
+use crate::{
+    cli::{Cli, program_name},
+    failure::Failure,
+};
+
+/// What was found out.
+#[derive(Debug, Default)]
+pub(crate) struct Report {
+    /// How long connecting took, and what was agreed.
+    connected: Option<(Duration, ChannelInfo)>,
+    counters: Counters,
+    /// Calls made.
+    pub(crate) calls: u32,
+    /// Of those that were answered well.
+    pub(crate) latencies: Vec<Duration>,
+    /// What went wrong last.
+    pub(crate) failure: Option<Failure>,
+}
+
+fn milliseconds(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e3
+}
+
+fn hex(octets: &[u8]) -> String {
+    octets.iter().map(|octet| format!("{octet:02x}")).collect()
+}
+
+/// One line about one call.
+pub(crate) fn print_call(sequence: u32, result: Result<Duration, &Failure>) -> io::Result<()> {
+    match result {
+        Ok(took) => writeln!(io::stdout(), "reply {sequence}: {:.3} ms", milliseconds(took)),
+        Err(_) => writeln!(io::stdout(), "call {sequence}: failed"),
+    }
+}
+
+impl Report {
+    pub(crate) fn connected(&mut self, took: Duration, channel: &Channel) {
+        self.connected = Some((took, channel.info()));
+    }
+
+    pub(crate) fn counted(&mut self, channel: &Channel) {
+        self.counters = channel.counters();
+    }
+
+    /// Shortest, median, longest.
+    fn latency(&self) -> Option<[Duration; 3]> {
+        let mut sorted = self.latencies.clone();
+        sorted.sort_unstable();
+        Some([*sorted.first()?, *sorted.get(sorted.len() / 2)?, *sorted.last()?])
+    }
+
+    /// After the first call: the credits came with its reply.
+    pub(crate) fn print_negotiated(&self, cli: &Cli) -> io::Result<()> {
+        let Some((took, info)) = &self.connected else { return Ok(()) };
+        let mut out = io::stdout().lock();
+        let name = program_name(cli.program).map(|name| format!(" ({name})")).unwrap_or_default();
+        writeln!(out, "RPCPING {}: program {}{name} version {}", cli.url, cli.program, cli.version)?;
+        writeln!(
+            out,
+            "  peer          {}, connected from {} in {:.3} ms",
+            info.peer_addr,
+            info.local_addr,
+            milliseconds(*took)
+        )?;
+        writeln!(out, "  transport     {}", info.transport)?;
+        if info.transport == Transport::Rdma {
+            let invalidation =
+                if info.remote_invalidation { "Send with Invalidate, agreed" } else { "by each end itself" };
+            let private_data = if info.private_data.is_empty() { "none".to_owned() } else { hex(&info.private_data) };
+            writeln!(out, "  credits       {} granted", self.counters.credits_granted)?;
+            writeln!(out, "  inline        {} octets sent, {} received", info.send_threshold, info.receive_threshold)?;
+            writeln!(out, "  invalidation  {invalidation}")?;
+            writeln!(out, "  private data  {private_data}")?;
+        }
+        out.flush()
+    }
+
+    pub(crate) fn print_summary(&self, cli: &Cli) -> io::Result<()> {
+        if self.calls == 0 {
+            return Ok(());
+        }
+        let mut out = io::stdout().lock();
+        writeln!(out, "--- {}: {} calls, {} answered", cli.url, self.calls, self.latencies.len())?;
+        if let Some([min, median, max]) = self.latency().map(|latency| latency.map(milliseconds)) {
+            writeln!(out, "latency min/median/max = {min:.3}/{median:.3}/{max:.3} ms")?;
+        }
+        out.flush()
+    }
+
+    pub(crate) fn print_json(&self, cli: &Cli) -> io::Result<()> {
+        let negotiated = self.connected.as_ref().map(|(took, info)| {
+            let rdma = info.transport == Transport::Rdma;
+            let if_rdma = |value: Value| if rdma { value } else { Value::Null };
+            json!({
+                "peer": info.peer_addr.to_string(),
+                "local": info.local_addr.to_string(),
+                "connect_ms": milliseconds(*took),
+                "transport": if rdma { "rdma" } else { "tcp" },
+                "credits": if_rdma(self.counters.credits_granted.into()),
+                "inline_send": if_rdma(info.send_threshold.into()),
+                "inline_receive": if_rdma(info.receive_threshold.into()),
+                "remote_invalidation": if_rdma(info.remote_invalidation.into()),
+                "private_data": if_rdma(hex(&info.private_data).into()),
+            })
+        });
+        let latency = self.latency().map(|latency| latency.map(milliseconds));
+        let report = json!({
+            "url": cli.url,
+            "program": cli.program,
+            "version": cli.version,
+            "calls": self.calls,
+            "answered": self.latencies.len(),
+            "connection": negotiated,
+            "latency_ms": latency.map(|[min, median, max]| json!({ "min": min, "median": median, "max": max })),
+            "error": self.failure.as_ref().map(|Failure { kind, message }| {
+                json!({ "kind": kind.as_str(), "message": message })
+            }),
+        });
+        writeln!(io::stdout(), "{report:#}")
+    }
+}

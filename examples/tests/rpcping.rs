@@ -1,0 +1,153 @@
+//! The `rpcping` command: what it shows, what it complains about, exit codes.
+#![allow(clippy::unwrap_used)]
+
+use std::{
+    io::{Read as _, Write as _},
+    net::TcpListener,
+    process::{Command, Output, Stdio},
+    time::Duration,
+};
+
+use rpcrdma::server::{Context, Failure, Server};
+
+mod protocol {
+    rpcrdma::xdr! {
+        program PINGED {
+            version PINGED_V3 {
+                void NULL(void) = 0;
+                unsigned int TWICE(unsigned int) = 1;
+            } = 3;
+        } = 0x20004e42;
+    }
+}
+use protocol::pinged_v3::{PingedV3, PingedV3Server};
+
+struct Pinged;
+
+impl PingedV3 for Pinged {
+    async fn twice(&self, _cx: &Context, n: u32) -> Result<u32, Failure> {
+        Ok(n.wrapping_mul(2))
+    }
+}
+
+/// A server on both transports: the URLs for `iwarp` and `tcp`.
+fn serve() -> [String; 2] {
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        tokio::runtime::Runtime::new().unwrap().block_on(async {
+            let server = Server::builder().service(PingedV3Server::new(Pinged));
+            let server = server.listen("iwarp://127.0.0.1:0").listen("tcp://127.0.0.1:0").bind().await.unwrap();
+            tell.send(server.urls().to_vec()).unwrap();
+            server.serve().await;
+        });
+    });
+    told.recv().unwrap().try_into().unwrap()
+}
+
+fn rpcping(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_rpcping")).args(args).stdin(Stdio::null()).output().unwrap()
+}
+
+/// What it printed; it must have succeeded.
+fn printed(args: &[&str]) -> String {
+    let output = rpcping(args);
+    assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// What it complained about, having ended with `code`.
+fn complaint(code: i32, args: &[&str]) -> String {
+    let output = rpcping(args);
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(code), "{args:?}: {errors}");
+    errors
+}
+
+#[test]
+fn what_it_shows() {
+    let [iwarp, tcp] = serve();
+    let shown = printed(&[&iwarp, "--program", "0x20004e42", "--version", "3", "-c", "4", "-i", "0"]);
+    for said in [
+        "RPC-over-RDMA version 1",
+        "credits       32 granted",
+        "inline        4096 octets sent, 4096 received",
+        "private data  f6ab0e18",
+        "reply 4: ",
+        "4 calls, 4 answered",
+        "latency min/median/max = ",
+    ] {
+        assert!(shown.contains(said), "`{said}` in {shown}");
+    }
+    let shown = printed(&[&tcp, "-p", "536890946", "-V", "3", "-c", "2", "-i", "0", "--quiet"]);
+    assert!(shown.contains("TCP with record marking") && !shown.contains("credits"), "{shown}");
+    assert!(!shown.contains("reply 1") && shown.contains("2 calls, 2 answered"), "{shown}");
+}
+
+#[test]
+fn json() {
+    let [iwarp, tcp] = serve();
+    for (url, transport) in [(&iwarp, "rdma"), (&tcp, "tcp")] {
+        let shown = printed(&[url, "--program", "0x20004e42", "--version", "3", "-c", "3", "-i", "0", "--json"]);
+        let report: serde_json::Value = serde_json::from_str(&shown).unwrap();
+        assert_eq!(report["connection"]["transport"], transport);
+        assert_eq!(report["connection"]["credits"].is_null(), transport == "tcp", "{shown}");
+        assert_eq!((report["answered"].as_u64(), report["error"].is_null()), (Some(3), true));
+        let latency = |which: &str| report["latency_ms"][which].as_f64().unwrap();
+        assert!(0.0 < latency("min") && latency("min") <= latency("median") && latency("median") <= latency("max"));
+    }
+    let output = rpcping(&[&tcp, "--program", "1", "--version", "3", "--json"]);
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((output.status.code(), &report["error"]["kind"]), (Some(1), &"refused".into()));
+    assert!(report["latency_ms"].is_null());
+}
+
+#[test]
+fn refusals() {
+    for url in &serve() {
+        let said = complaint(1, &[url, "--program", "100003", "--version", "3"]);
+        assert!(said.contains("does not have program 100003"), "{said}");
+        let said = complaint(1, &[url, "--program", "0x20004e42", "--version", "4"]);
+        assert!(said.contains("not version 4: it has versions 3 to 3"), "{said}");
+    }
+}
+
+#[test]
+fn nothing_there() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap();
+    // Accepts, by the system, and says nothing.
+    let said = complaint(3, &[&format!("tcp://{addr}"), "-p", "nfs", "-V", "3", "-t", "0.2"]);
+    assert!(said.contains("no reply"), "{said}");
+    drop(listener);
+    for scheme in ["tcp", "iwarp"] {
+        let said = complaint(3, &[&format!("{scheme}://{addr}"), "-p", "nfs", "-V", "3"]);
+        assert!(said.contains("nothing listens on 127.0.0.1:"), "{said}");
+    }
+    complaint(3, &["tcp://no.such.host.invalid:1", "-p", "nfs", "-V", "3"]);
+    let said = complaint(2, &["quic://localhost:1", "-p", "nfs", "-V", "3"]);
+    assert!(said.contains("iwarp, tcp"), "{said}");
+    complaint(2, &["tcp://localhost:1", "-p", "everything", "-V", "3"]);
+    complaint(2, &["tcp://localhost:1"]);
+}
+
+#[test]
+fn something_else() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let _ = stream.read(&mut [0; 16]);
+            let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    });
+    let said = complaint(4, &[&format!("tcp://{addr}"), "-p", "nfs", "-V", "3"]);
+    assert!(said.contains("something else answers") && said.contains("the text `HTTP`"), "{said}");
+    let said = complaint(4, &[&format!("iwarp://{addr}"), "-p", "nfs", "-V", "3"]);
+    assert!(said.contains("something else answers"), "{said}");
+    // Each transport's client on the other's port.
+    let [iwarp, tcp] = serve();
+    complaint(4, &[&iwarp.replace("iwarp", "tcp"), "-p", "0x20004e42", "-V", "3", "-t", "2"]);
+    complaint(4, &[&tcp.replace("tcp", "iwarp"), "-p", "0x20004e42", "-V", "3", "-t", "2"]);
+}

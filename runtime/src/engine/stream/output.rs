@@ -1,0 +1,164 @@
+//! Records that go out.
+
+use std::{collections::VecDeque, io::IoSlice};
+
+use bytes::Bytes;
+use smallvec::SmallVec;
+
+use super::record::{LAST, MAX_FRAGMENT};
+use crate::{
+    engine::ReplyToken,
+    memory::MessageBuf,
+    xdr::{Reduced, pad_len},
+};
+
+/// Pieces handed to one system call.
+const GATHER: usize = 64;
+
+static PADDING: [u8; 3] = [0; 3];
+
+#[derive(Debug)]
+enum Octets {
+    Message(MessageBuf),
+    Shared(Bytes),
+}
+
+impl Octets {
+    fn as_slice(&self) -> &[u8] {
+        match self {
+            Self::Message(message) => message,
+            Self::Shared(bytes) => bytes,
+        }
+    }
+
+    fn len(&self) -> usize {
+        self.as_slice().len()
+    }
+}
+
+#[derive(Debug)]
+struct Piece {
+    octets: Octets,
+    /// It ends a record.
+    last: bool,
+    /// The record is the reply to this call.
+    reply_to: Option<ReplyToken>,
+}
+
+/// Records that go out, in pieces that lie where they were made.
+#[derive(Debug, Default)]
+pub(super) struct Output {
+    pieces: VecDeque<Piece>,
+    /// Octets of the first piece that have gone out.
+    written: usize,
+    /// Octets that have not gone out.
+    queued: usize,
+    /// Records that have gone out whole.
+    complete: u64,
+}
+
+impl Output {
+    pub(super) fn is_empty(&self) -> bool {
+        self.pieces.is_empty()
+    }
+
+    /// Octets that have not gone out.
+    pub(super) fn queued(&self) -> usize {
+        self.queued
+    }
+
+    pub(super) fn complete(&self) -> u64 {
+        self.complete
+    }
+
+    pub(super) fn clear(&mut self) {
+        *self = Self { complete: self.complete, ..Self::default() };
+    }
+
+    /// Adds a record: the message with the items that were removed from it back in their places, in fragments of at most
+    /// `fragment_size` octets.
+    pub(super) fn push(
+        &mut self,
+        mut message: MessageBuf,
+        reduced: &[Reduced],
+        reply_to: Option<ReplyToken>,
+        fragment_size: u32,
+    ) {
+        let fragment_size = fragment_size.clamp(1, MAX_FRAGMENT);
+        // Nearly every message: one piece, its marker in front of it.
+        if let Ok(len) = u32::try_from(message.len())
+            && reduced.is_empty()
+            && len <= fragment_size
+            && message.prepend(&(LAST | len).to_be_bytes())
+        {
+            self.add(Octets::Message(message), true, reply_to);
+            return;
+        }
+        let pieces = whole(message, reduced);
+        let mut left: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
+        let mut room = 0_u64;
+        for mut piece in pieces {
+            while !piece.is_empty() {
+                if room == 0 {
+                    room = left.min(fragment_size.into());
+                    let last = if room == left { LAST } else { 0 };
+                    self.add(Octets::Shared(Bytes::copy_from_slice(&(last | room as u32).to_be_bytes())), false, None);
+                }
+                let part = piece.split_to(piece.len().min(usize::try_from(room).unwrap_or(usize::MAX)));
+                left -= part.len() as u64;
+                room -= part.len() as u64;
+                self.add(Octets::Shared(part), left == 0, if left == 0 { reply_to } else { None });
+            }
+        }
+    }
+
+    fn add(&mut self, octets: Octets, last: bool, reply_to: Option<ReplyToken>) {
+        self.queued += octets.len();
+        self.pieces.push_back(Piece { octets, last, reply_to });
+    }
+
+    /// What is to go out next.
+    pub(super) fn slices(&self) -> SmallVec<[IoSlice<'_>; GATHER]> {
+        let mut skip = self.written;
+        self.pieces
+            .iter()
+            .take(GATHER)
+            .map(|piece| IoSlice::new(piece.octets.as_slice().get(std::mem::take(&mut skip)..).unwrap_or_default()))
+            .collect()
+    }
+
+    /// `len` octets have gone out; `replied` is told of the replies that they complete.
+    pub(super) fn advance(&mut self, len: usize, mut replied: impl FnMut(ReplyToken)) {
+        self.queued = self.queued.saturating_sub(len);
+        self.written += len;
+        while let Some(piece) = self.pieces.front() {
+            let Some(rest) = self.written.checked_sub(piece.octets.len()) else { return };
+            self.written = rest;
+            self.complete += u64::from(piece.last);
+            if let Some(token) = piece.reply_to {
+                replied(token);
+            }
+            self.pieces.pop_front();
+        }
+        self.written = 0;
+    }
+}
+
+/// The whole stream of octets of a message, items removed from it in their places.
+fn whole(message: MessageBuf, reduced: &[Reduced]) -> SmallVec<[Bytes; 8]> {
+    let mut message = message.freeze();
+    let mut pieces = SmallVec::new();
+    // Positions count the whole stream (RFC 8166 §3.4.5).
+    let mut at = 0;
+    for item in reduced {
+        let before = usize::try_from(item.position.saturating_sub(at)).unwrap_or(usize::MAX);
+        let before = message.split_to(before.min(message.len()));
+        let padding = pad_len(item.data.len());
+        at = item.position + (item.data.len() + padding) as u64;
+        pieces.push(before);
+        pieces.push(item.data.clone());
+        pieces.push(Bytes::from_static(PADDING.get(..padding).unwrap_or_default()));
+    }
+    pieces.push(message);
+    pieces
+}

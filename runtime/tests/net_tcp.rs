@@ -1,0 +1,413 @@
+//! `tcp://`: records of RFC 5531 §11, seen from both ends and octet by octet.
+#![allow(missing_docs)]
+
+mod net_support;
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use net_support::*;
+use rpcrdma::{
+    client::{CallError, CallOptions, Channel},
+    engine::{
+        CallFailure, CloseReason,
+        stream::{StreamConfig, StreamError},
+    },
+    rpc::RpcError,
+    server::{Server, ServerBuilder},
+    transport::Transport as Carried,
+};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream},
+};
+
+const LAST: u32 = 1 << 31;
+
+fn limits(change: impl FnOnce(&mut StreamConfig)) -> StreamConfig {
+    let mut config = StreamConfig::default();
+    change(&mut config);
+    config
+}
+
+fn server() -> ServerBuilder {
+    Server::builder().service(TestService::default())
+}
+
+async fn serve(server: ServerBuilder) -> (Running, TcpStream) {
+    let running = Transport::Tcp.serve(server).await;
+    let stream = TcpStream::connect(running.addr).await.unwrap();
+    (running, stream)
+}
+
+/// A call of procedure `procedure` of the test's program with AUTH_NONE (RFC 5531 §9).
+fn call_message(xid: u32, procedure: u32, arguments: &[u8]) -> Vec<u8> {
+    let words = [xid, 0, 2, PROGRAM, VERSION, procedure, 0, 0, 0, 0];
+    let mut message: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
+    message.extend_from_slice(arguments);
+    message
+}
+
+/// A successful reply.
+fn reply_message(xid: u32, results: &[u8]) -> Vec<u8> {
+    let mut message: Vec<u8> = [xid, 1, 0, 0, 0, 0].iter().flat_map(|word: &u32| word.to_be_bytes()).collect();
+    message.extend_from_slice(results);
+    message
+}
+
+fn fragment(octets: &[u8], last: bool) -> Vec<u8> {
+    let marker = octets.len() as u32 | if last { LAST } else { 0 };
+    [&marker.to_be_bytes(), octets].concat()
+}
+
+fn record(message: &[u8]) -> Vec<u8> {
+    fragment(message, true)
+}
+
+async fn read_record(stream: &mut TcpStream) -> Vec<u8> {
+    let mut message = Vec::new();
+    loop {
+        let marker = stream.read_u32().await.unwrap();
+        let at = message.len();
+        message.resize(at + (marker & !LAST) as usize, 0);
+        stream.read_exact(&mut message[at..]).await.unwrap();
+        if marker & LAST != 0 {
+            return message;
+        }
+    }
+}
+
+/// Reads until the server closes, which has to be soon; what it sent before.
+async fn closed(mut stream: TcpStream) -> Vec<u8> {
+    let mut rest = Vec::new();
+    // A reset closes as well.
+    let _ = tokio::time::timeout(Duration::from_secs(10), stream.read_to_end(&mut rest)).await.expect("it closes");
+    rest
+}
+
+#[tokio::test]
+async fn what_is_placed_by_rdma_stands_in_the_record() {
+    timed(async {
+        let (running, state, channel) = start(Transport::Tcp).await;
+        assert_eq!(channel.info().transport, Carried::Tcp);
+        assert_eq!(channel.info().peer_addr, running.addr);
+        for len in [0, 1, 5, 1023, 1024, 4096, 70_001, 1 << 20, 9 << 20] {
+            let sent = Bytes::from(pattern(3, len));
+            call::<Put>(&channel, &Data(sent.clone())).await.unwrap();
+            assert_eq!(*state.last_put.lock().unwrap(), sent, "put of {len}");
+            assert_eq!(call::<Get>(&channel, &Range(5, len)).await.unwrap().0, pattern(5, len), "get of {len}");
+            let both = call::<Both>(&channel, &Range(1, len)).await.unwrap();
+            assert_eq!(both, Two(pattern(1, len).into(), 7, pattern(2, len / 2).into()), "two of {len}");
+        }
+        let counters = channel.counters();
+        assert_eq!((counters.calls_sent, counters.replies_received), (27, 27));
+        assert_eq!((counters.rdma_read, counters.offered_read, counters.registrations, counters.exposed), (0, 0, 0, 0));
+        assert!(counters.sent > 10 << 20 && counters.received > 20 << 20, "{counters:?}");
+        let theirs = running.handle.connections()[0].counters;
+        assert_eq!((theirs.received, theirs.sent), (counters.sent, counters.received));
+        assert_eq!((theirs.calls_received, theirs.replies_sent), (27, 27));
+    })
+    .await;
+}
+
+/// One server, the same services on both transports.
+#[tokio::test]
+async fn several_transports_at_once() {
+    timed(async {
+        let server = server().listen("tcp://127.0.0.1:0").listen("iwarp://127.0.0.1:0").bind().await.unwrap();
+        let (urls, handle) = (server.urls().to_vec(), server.handle());
+        let task = tokio::spawn(server.serve());
+        let tcp = Channel::connect(&urls[0]).await.unwrap();
+        let iwarp = Channel::connect(&urls[1]).await.unwrap();
+        assert_eq!((tcp.info().transport, iwarp.info().transport), (Carried::Tcp, Carried::Rdma));
+        for channel in [&tcp, &iwarp] {
+            assert_eq!(call::<Get>(channel, &Range(1, 10_000)).await.unwrap().0, pattern(1, 10_000));
+        }
+        assert_eq!(handle.connections().len(), 2);
+        handle.shutdown();
+        task.await.unwrap();
+        eventually(|| tcp.closed().is_some() && iwarp.closed().is_some()).await;
+    })
+    .await;
+}
+
+/// RFC 5531 §11: a record is a call or a reply, in any number of fragments.
+#[tokio::test]
+async fn raw_calls() {
+    timed(async {
+        let (_running, mut stream) = serve(server()).await;
+        let echo = |xid| call_message(xid, 1, &[0, 0, 0, 5, b'h', b'e', b'l', b'l', b'o', 0, 0, 0]);
+        let expected = |xid| reply_message(xid, &[0, 0, 0, 5, b'h', b'e', b'l', b'l', b'o', 0, 0, 0]);
+        stream.write_all(&record(&echo(7))).await.unwrap();
+        assert_eq!(read_record(&mut stream).await, expected(7));
+
+        // In fragments of every length, empty ones among them, the last one empty as well.
+        for len in 1..=echo(0).len() {
+            let mut octets: Vec<u8> = echo(len as u32).chunks(len).flat_map(|part| fragment(part, false)).collect();
+            octets.extend(fragment(&[], false));
+            octets.extend(fragment(&[], true));
+            stream.write_all(&octets).await.unwrap();
+            assert_eq!(read_record(&mut stream).await, expected(len as u32), "fragments of {len}");
+        }
+
+        // Octet by octet.
+        for octet in record(&echo(100)) {
+            stream.write_all(&[octet]).await.unwrap();
+            stream.flush().await.unwrap();
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        assert_eq!(read_record(&mut stream).await, expected(100));
+
+        // Many at once: as many replies.
+        let many: Vec<u8> = (0..500).flat_map(|xid| record(&echo(xid))).collect();
+        stream.write_all(&many).await.unwrap();
+        let mut xids = Vec::new();
+        for _ in 0..500 {
+            xids.push(u32::from_be_bytes(*read_record(&mut stream).await.first_chunk().unwrap()));
+        }
+        xids.sort_unstable();
+        assert_eq!(xids, (0..500).collect::<Vec<_>>());
+
+        // A reply where a call should be is nobody's, and a bad call is answered; the connection goes on.
+        stream.write_all(&record(&reply_message(1, &[]))).await.unwrap();
+        stream.write_all(&record(&call_message(8, 1, &[0, 0, 0, 9]))).await.unwrap();
+        let garbage_args = read_record(&mut stream).await;
+        assert_eq!(garbage_args[garbage_args.len() - 4..], [0, 0, 0, 4]);
+    })
+    .await;
+}
+
+/// What ends a connection, and leaves the server and other connections alone.
+#[tokio::test]
+async fn violations() {
+    timed(async {
+        let stream_limits = limits(|limits| (limits.max_record, limits.max_fragments) = (10_000, 10));
+        let running = Transport::Tcp.serve(server().stream(stream_limits)).await;
+        let channel = running.connect(Channel::builder()).await;
+        let bad: [(&str, Vec<u8>); 8] = [
+            ("longer than allowed", 0xffff_ffff_u32.to_be_bytes().to_vec()),
+            ("by one octet", (LAST | 10_001).to_be_bytes().to_vec()),
+            ("in two fragments", [fragment(&[0; 9000], false), 1001_u32.to_be_bytes().to_vec()].concat()),
+            ("empty fragments", fragment(&[], false).repeat(11)),
+            ("an empty record", record(&[])),
+            ("a short record", record(&[0; 7])),
+            ("neither call nor reply", record(&[0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 2])),
+            ("another protocol", b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n".to_vec()),
+        ];
+        for (what, octets) in bad {
+            let mut stream = TcpStream::connect(running.addr).await.unwrap();
+            stream.write_all(&octets).await.unwrap();
+            assert_eq!(closed(stream).await, [], "{what}");
+        }
+        // Exactly as long as allowed.
+        let mut stream = TcpStream::connect(running.addr).await.unwrap();
+        let mut message = call_message(3, 1, &9956_u32.to_be_bytes());
+        message.resize(10_000, 1);
+        stream.write_all(&record(&message)).await.unwrap();
+        assert_eq!(read_record(&mut stream).await.len(), 24 + 4 + 9956);
+        // The peer goes away within a record, and within a marker.
+        for octets in [&[0x80, 0, 1][..], &record(&message)[..500]] {
+            let mut stream = TcpStream::connect(running.addr).await.unwrap();
+            stream.write_all(octets).await.unwrap();
+        }
+        call::<Null>(&channel, &()).await.unwrap();
+        drop(stream);
+        eventually(|| running.handle.connections().len() == 1).await;
+    })
+    .await;
+}
+
+/// A record that takes too long costs its sender the connection, however busily it sends; so does a reply that is not taken.
+#[tokio::test]
+async fn slow_peers() {
+    timed(async {
+        let stream_limits = limits(|limits| limits.record_timeout = Duration::from_millis(300));
+        let (running, mut stream) = serve(server().stream(stream_limits)).await;
+        let message = record(&call_message(1, 1, &[0, 0, 0, 0]));
+        let mut sent = 0;
+        for octet in message.iter().cycle() {
+            if stream.write_all(&[*octet]).await.is_err() || running.handle.connections().is_empty() {
+                break;
+            }
+            sent += 1;
+            assert!(sent < message.len(), "it had its time for the whole record");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        drop(stream);
+        let mut stream = TcpStream::connect(running.addr).await.unwrap();
+        // 8 MiB that nobody reads, which is more than sockets hold.
+        let arguments = [0, 0, 0, 1, 0, 128, 0, 0];
+        stream.write_all(&record(&call_message(1, 3, &arguments))).await.unwrap();
+        eventually(|| running.handle.connections().len() == 1).await;
+        eventually(|| running.handle.connections().is_empty()).await;
+    })
+    .await;
+}
+
+/// There is no set-up in which a client could be turned away: its first call finds the connection closed.
+#[tokio::test]
+async fn most_connections() {
+    timed(async {
+        let running = Transport::Tcp.serve(server().max_connections(1)).await;
+        let first = running.connect(Channel::builder()).await;
+        call::<Null>(&first, &()).await.unwrap();
+        let error = call::<Null>(&running.connect(Channel::builder()).await, &()).await.unwrap_err();
+        assert!(error.is_connection_loss(), "{error}");
+        drop(first);
+        eventually(|| running.handle.connections().is_empty()).await;
+        call::<Null>(&running.connect(Channel::builder()).await, &()).await.unwrap();
+    })
+    .await;
+}
+
+/// Procedure 0 of a program of which there are no stubs.
+#[tokio::test]
+async fn null_of_any_program() {
+    timed(async {
+        let (_running, _state, channel) = start(Transport::Tcp).await;
+        channel.call_null(PROGRAM, VERSION, CallOptions::new()).await.unwrap();
+        let error = channel.call_null(PROGRAM + 1, VERSION, CallOptions::new()).await.unwrap_err();
+        assert!(matches!(error, CallError::Rpc { source: RpcError::ProgramUnavailable, .. }), "{error}");
+        assert_eq!(error.procedure(), "NULL");
+        let error = channel.call_null(PROGRAM, VERSION + 1, CallOptions::new()).await.unwrap_err();
+        let mismatch = RpcError::ProgramMismatch { low: VERSION, high: VERSION };
+        assert!(matches!(error, CallError::Rpc { source, .. } if source == mismatch), "{error}");
+    })
+    .await;
+}
+
+/// A client that sends calls without end, and reads nothing: the server begins no more than it grants credits for.
+#[tokio::test]
+async fn calls_unanswered_are_limited() {
+    timed(async {
+        let service = TestService::default();
+        let state = Arc::clone(&service.0);
+        let (_running, mut stream) = serve(Server::builder().service(service).credits(4)).await;
+        for xid in 0..20_u32 {
+            stream.write_all(&record(&call_message(xid, 5, &xid.to_be_bytes()))).await.unwrap();
+        }
+        state.wait_begun(4).await;
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        assert_eq!(state.begun.load(std::sync::atomic::Ordering::SeqCst), 4);
+        state.gate.add_permits(20);
+        for _ in 0..20 {
+            read_record(&mut stream).await;
+        }
+    })
+    .await;
+}
+
+/// A server that the test plays: what it does with its one connection.
+async fn play<F: Future<Output = ()> + Send + 'static>(
+    script: impl FnOnce(TcpStream) -> F + Send + 'static,
+) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = listener.local_addr().unwrap();
+    tokio::spawn(async move { script(listener.accept().await.unwrap().0).await });
+    addr
+}
+
+async fn connect(addr: SocketAddr) -> Channel {
+    let stream = limits(|limits| limits.max_record = 100_000);
+    Channel::builder().stream(stream).connect(&format!("tcp://{addr}")).await.unwrap()
+}
+
+fn xid(message: &[u8]) -> u32 {
+    u32::from_be_bytes(*message.first_chunk().unwrap())
+}
+
+#[tokio::test]
+async fn replies_in_any_order_and_for_nobody() {
+    timed(async {
+        let addr = play(|mut stream| async move {
+            let mut calls = Vec::new();
+            for _ in 0..3 {
+                calls.push(read_record(&mut stream).await);
+            }
+            // Nobody's: of a call that was never made; and a call, which this client does not serve.
+            stream.write_all(&record(&reply_message(xid(&calls[0]).wrapping_sub(1), &[]))).await.unwrap();
+            stream.write_all(&record(&reply_message(xid(&calls[0]).wrapping_add(1000), &[]))).await.unwrap();
+            stream.write_all(&record(&call_message(1, 0, &[]))).await.unwrap();
+            for call in calls.iter().rev() {
+                stream.write_all(&record(&reply_message(xid(call), &call[40..44]))).await.unwrap();
+                // Twice: the second is nobody's.
+                stream.write_all(&record(&reply_message(xid(call), &call[40..44]))).await.unwrap();
+            }
+            let last = read_record(&mut stream).await;
+            stream.write_all(&record(&reply_message(xid(&last), &[]))).await.unwrap();
+            let _ = stream.read(&mut [0]).await;
+        })
+        .await;
+        let channel = connect(addr).await;
+        let (a, b, c) =
+            tokio::join!(call::<Gate>(&channel, &1), call::<Gate>(&channel, &2), call::<Gate>(&channel, &3));
+        assert_eq!((a.unwrap(), b.unwrap(), c.unwrap()), (1, 2, 3));
+        call::<Null>(&channel, &()).await.unwrap();
+        assert_eq!(channel.counters().discarded, 6);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn servers_that_break_the_rules() {
+    timed(async {
+        let http = b"HTTP/1.1 400 Bad Request\r\n\r\n";
+        let expected: [(Vec<u8>, StreamError); 4] = [
+            (http.to_vec(), StreamError::RecordTooLong { len: 0x4854_5450, max: 100_000, marker: *b"HTTP" }),
+            (record(&[1; 4]), StreamError::NotAMessage { len: 4 }),
+            (record(&[0, 0, 0, 1, 0, 0, 0, 9]), StreamError::NotAMessage { len: 8 }),
+            (fragment(&[0; 10], true)[..9].to_vec(), StreamError::EndedInRecord { received: 5 }),
+        ];
+        for (octets, expected) in expected {
+            let addr = play(|mut stream| async move {
+                read_record(&mut stream).await;
+                stream.write_all(&octets).await.unwrap();
+            })
+            .await;
+            let error = call::<Null>(&connect(addr).await, &()).await.unwrap_err();
+            let CallError::Transport { failure: CallFailure::Closed { reason, sent: true }, .. } = &error else {
+                panic!("{error}")
+            };
+            assert_eq!(*reason, CloseReason::Stream(expected), "{error}");
+            assert!(!error.is_retry_safe() && error.is_connection_loss());
+        }
+    })
+    .await;
+}
+
+/// A call that is given up takes its place until the server answers; its late reply disturbs nobody.
+#[tokio::test]
+async fn late_replies() {
+    timed(async {
+        let (_running, state, channel) = start(Transport::Tcp).await;
+        let options = CallOptions::new().timeout(Duration::from_millis(30));
+        let error = channel.call::<Gate>(&1, options).await.unwrap_err();
+        assert!(
+            matches!(error, CallError::Transport { failure: CallFailure::DeadlineExceeded { sent: true }, .. }),
+            "{error}"
+        );
+        drop(tokio::time::timeout(Duration::from_millis(30), call::<Gate>(&channel, &2)).await);
+        eventually(|| channel.counters().calls_abandoned == 2).await;
+        state.gate.add_permits(2);
+        eventually(|| channel.counters().calls_abandoned == 0).await;
+        call::<Null>(&channel, &()).await.unwrap();
+        assert_eq!(channel.counters().discarded, 0);
+    })
+    .await;
+}
+
+/// Fragments both ways, and a record longer than one read.
+#[tokio::test]
+async fn fragments_both_ways() {
+    timed(async {
+        let small = limits(|limits| limits.fragment_size = 1000);
+        let running = Transport::Tcp.serve(server().stream(small)).await;
+        let channel = running.connect(Channel::builder().stream(small)).await;
+        for len in [0, 955, 956, 957, 1000, 5000, 1 << 20] {
+            let both = call::<Both>(&channel, &Range(1, len)).await.unwrap();
+            assert_eq!(both, Two(pattern(1, len).into(), 7, pattern(2, len / 2).into()), "two of {len}");
+            call::<Put>(&channel, &Data(pattern(3, len).into())).await.unwrap();
+        }
+    })
+    .await;
+}
