@@ -26,6 +26,10 @@ impl Inputs {
     pub(crate) fn file(&mut self, path: &LitStr) -> syn::Result<()> {
         let text = self.read(path)?;
         self.compiler = std::mem::take(&mut self.compiler).source(path.value(), text);
+        // What it includes is looked for beside it.
+        if let Some(directory) = self.files.last().and_then(|file| file.parent()) {
+            self.compiler = std::mem::take(&mut self.compiler).include_dir(directory);
+        }
         Ok(())
     }
 
@@ -61,7 +65,7 @@ impl Inputs {
     /// The generated code, and what makes the build watch the files it came from.
     pub(crate) fn expand(&self, compiled: &Compiled, options: &Options) -> TokenStream {
         let code = emit_tokens(&compiled.spec, &options.emit());
-        let watched = self.files.iter().filter_map(|path| {
+        let watched = self.files.iter().chain(&compiled.files).filter_map(|path| {
             let path = path.canonicalize().ok()?;
             let path = path.to_str()?.to_owned();
             Some(quote!(

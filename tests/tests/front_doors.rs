@@ -2,6 +2,7 @@
 #![deny(warnings, missing_docs)]
 
 mod front_doors {
+    pub(crate) mod bound;
     pub(crate) mod derived;
     pub(crate) mod generic;
     pub(crate) mod included;
@@ -110,4 +111,23 @@ fn futures_are_send(
     is_send(included.get(args.0));
     is_send(service.get(args.1));
     is_send(service.several(1, 2));
+}
+
+/// A binding in a file of its own says what annotations would have, through either macro.
+#[test]
+fn bindings_beside_a_specification() {
+    use front_doors::bound::{included, inline};
+    use rpcrdma::service::Procedure;
+
+    assert_eq!(
+        <included::PlainOk as rpcrdma::xdr::XdrType>::MAX_DDP_ITEMS,
+        <inline::PlainOk as rpcrdma::xdr::XdrType>::MAX_DDP_ITEMS
+    );
+    let (label, data) = (Bytes::from_static(b"ab"), Bytes::from_static(b"data"));
+    let first = reduced(&included::PlainOk { label: label.clone(), data: data.clone() });
+    assert_eq!(first, (vec![0, 0, 0, 2, b'a', b'b', 0, 0, 0, 0, 0, 4], vec![(12, data.clone())]));
+    assert_eq!(reduced(&inline::PlainOk { label, data }), first);
+    let bounds = included::plain_v1::Get::reply_bounds(&1000);
+    assert_eq!((bounds.inline, bounds.chunks.as_slice()), (4 + 64 + 4, &[1000][..]));
+    assert_eq!(inline::plain_v1::Get::reply_bounds(&1000).chunks, bounds.chunks);
 }

@@ -26,8 +26,27 @@ pub struct File {
     pub passed_through: Vec<Ident>,
     /// Words of definitions that could not be parsed: a missing name among them is no second error.
     pub lost: HashSet<String>,
+    /// What RFC 4506 and RFC 5531 do not have: accepted, and told to who asks for it.
+    pub dialects: Vec<Dialect>,
     /// Whether the rest was not parsed, there being too many syntax errors: what is missing then says nothing.
     pub given_up: bool,
+}
+
+/// Something that other XDR compilers take but the RFCs do not define.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Dialect {
+    /// Where.
+    pub span: Span,
+    /// What, in a few words.
+    pub what: &'static str,
+    /// The section that says otherwise.
+    pub rule: &'static str,
+}
+
+impl Dialect {
+    pub(crate) fn new(span: &Span, what: &'static str, rule: &'static str) -> Self {
+        Self { span: span.clone(), what, rule }
+    }
 }
 
 /// A definition.

@@ -111,6 +111,34 @@ impl Build {
         self
     }
 
+    /// See [`Compiler::include_dir`].
+    #[must_use]
+    pub fn include_dir(mut self, path: impl AsRef<Path>) -> Self {
+        self.compiler = self.compiler.include_dir(path);
+        self
+    }
+
+    /// See [`Compiler::define`].
+    #[must_use]
+    pub fn define(mut self, name: impl Into<String>, value: Option<&str>) -> Self {
+        self.compiler = self.compiler.define(name, value);
+        self
+    }
+
+    /// See [`Compiler::extern_type`].
+    #[must_use]
+    pub fn extern_type(mut self, name: impl Into<String>, path: &syn::Path) -> Self {
+        self.compiler = self.compiler.extern_type(name, path);
+        self
+    }
+
+    /// See [`Compiler::strict`].
+    #[must_use]
+    pub fn strict(mut self) -> Self {
+        self.compiler = self.compiler.strict();
+        self
+    }
+
     /// See [`Compiler::default_reply_max`].
     #[must_use]
     pub fn default_reply_max(mut self, octets: u64) -> Self {
@@ -159,6 +187,9 @@ impl Build {
             None => PathBuf::from(first.with_extension("rs").file_name().ok_or(BuildError::NoInput)?),
         };
         let compiled = self.compiler.compile().map_err(BuildError::Specification)?;
+        for path in compiled.files.iter().filter(|path| !self.inputs.contains(path)) {
+            println!("cargo:rerun-if-changed={}", path.display());
+        }
         for warning in compiled.warnings.iter().filter(|d| d.severity() == Severity::Warning) {
             let place = warning.primary.as_ref().and_then(|label| {
                 let source = compiled.sources.get(label.span.file)?;

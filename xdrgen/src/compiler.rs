@@ -5,22 +5,18 @@ use std::{
     sync::Arc,
 };
 
+use quote::ToTokens as _;
+
 use crate::{
-    ast,
+    ast::Dialect,
     diag::{Code, Diagnostic, Diagnostics, Severity},
     ir::Spec,
+    load::{Input, Loader},
     parse,
     resolve::resolve,
     source::Sources,
     ulb,
 };
-
-/// Where a text comes from.
-#[derive(Debug, Clone)]
-enum Input {
-    Path(PathBuf),
-    Text(String, Arc<str>),
-}
 
 /// Compiles XDR to the IR. Several files make one specification.
 ///
@@ -36,6 +32,10 @@ pub struct Compiler {
     inputs: Vec<Input>,
     bindings: Vec<Input>,
     options: ulb::Options,
+    include_dirs: Vec<PathBuf>,
+    defines: Vec<(String, Option<String>)>,
+    externs: Vec<(String, String)>,
+    strict: bool,
 }
 
 /// What comes out.
@@ -95,30 +95,68 @@ impl Compiler {
         self
     }
 
+    /// Adds a directory in which files that others include (`#include "types.x"`) are looked for, after that of the
+    /// file that includes them.
+    #[must_use]
+    pub fn include_dir(mut self, path: impl AsRef<Path>) -> Self {
+        self.include_dirs.push(path.as_ref().to_owned());
+        self
+    }
+
+    /// Defines a name for `#if` and `#ifdef`. One with a value is a constant too, if no file declares it.
+    #[must_use]
+    pub fn define(mut self, name: impl Into<String>, value: Option<&str>) -> Self {
+        self.defines.push((name.into(), value.map(str::to_owned)));
+        self
+    }
+
+    /// Takes the type `name` to be `path` in Rust, as one that another module has; a declaration of that name is not
+    /// looked at. It must implement the codec traits of the runtime, hold nothing that is eligible for direct data
+    /// placement (the generated code has that checked), and be `Debug`, `Clone` and `PartialEq`.
+    ///
+    /// How long it gets is not known here: see [`Self::default_reply_max`].
+    #[must_use]
+    pub fn extern_type(mut self, name: impl Into<String>, path: &syn::Path) -> Self {
+        self.externs.push((name.into(), path.to_token_stream().to_string()));
+        self
+    }
+
+    /// Refuses what other compilers take but RFC 4506 and RFC 5531 do not define. Annotations are no matter of it.
+    #[must_use]
+    pub fn strict(mut self) -> Self {
+        self.strict = true;
+        self
+    }
+
     /// Compiles.
     ///
     /// # Errors
     /// All that is wrong with the input, as far as one fault does not hide another.
     pub fn compile(&self) -> Result<Compiled, Diagnostics> {
         let mut out = Vec::new();
-        let mut sources = Sources::default();
-        let mut files = Vec::new();
-        let mut trees: Vec<ast::File> = Vec::new();
+        let mut loader = Loader::new(&self.include_dirs, self.strict);
+        loader
+            .defines
+            .extend(self.defines.iter().map(|(name, value)| (name.clone(), value.clone().unwrap_or("1".into()))));
         for input in &self.inputs {
-            if let Some((file, text)) = read(input, &mut sources, &mut files, &mut out) {
-                trees.push(parse::parse(file, &text, &mut out));
-            }
+            loader.load(input, &mut out);
         }
+        let given = self.defines.iter().filter_map(|(name, value)| Some((name.clone(), value.clone()?)));
+        loader.declare(&given.collect::<Vec<_>>());
         let mut statements = Vec::new();
         for input in &self.bindings {
-            if let Some((file, text)) = read(input, &mut sources, &mut files, &mut out) {
+            if let Some((file, text)) = loader.read(input, &mut out) {
                 statements.extend(parse::parse_binding(file, &text, &mut out));
             }
         }
+        let Loader { trees, sources, files, .. } = loader;
         if trees.iter().any(|tree| tree.given_up) {
             return Err(Diagnostics::new(out, Arc::new(sources)));
         }
-        let resolved = resolve(&trees, &sources, &mut out);
+        let resolved = resolve(&trees, &self.externs, &sources, &mut out);
+        if self.strict {
+            out.extend(trees.iter().flat_map(|tree| &tree.dialects).chain(&resolved.dialects).map(refused));
+        }
         let sources = Arc::new(sources);
         if out.iter().any(|diagnostic| diagnostic.severity() == Severity::Error) {
             return Err(Diagnostics::new(out, sources));
@@ -132,27 +170,9 @@ impl Compiler {
     }
 }
 
-/// Takes an input among the sources; gives its index and its text. `None` after a complaint.
-fn read(
-    input: &Input,
-    sources: &mut Sources,
-    files: &mut Vec<PathBuf>,
-    out: &mut Vec<Diagnostic>,
-) -> Option<(usize, Arc<str>)> {
-    let (name, text) = match input {
-        Input::Text(name, text) => (name.clone(), Arc::clone(text)),
-        Input::Path(path) => match std::fs::read(path) {
-            // Old specifications have comments in other encodings: what is no UTF-8 is shown as such.
-            Ok(octets) => {
-                files.push(path.clone());
-                (path.display().to_string(), Arc::from(String::from_utf8_lossy(&octets)))
-            }
-            Err(error) => {
-                let message = format!("cannot read {}: {error}", path.display());
-                out.push(Diagnostic::new(Code::Unreadable, message));
-                return None;
-            }
-        },
-    };
-    Some((sources.add(name, Arc::clone(&text)), text))
+/// What is said of a dialect where none is to be.
+fn refused(dialect: &Dialect) -> Diagnostic {
+    Diagnostic::new(Code::Dialect, format!("{}: a dialect", dialect.what))
+        .at(&dialect.span, "")
+        .note(format!("not in {}", dialect.rule))
 }

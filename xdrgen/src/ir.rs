@@ -84,6 +84,9 @@ pub enum ItemKind {
     Union(Union),
     /// `typedef`
     Typedef(Field),
+    /// A type of the user's, by its path in Rust. Nothing is known of its encoding, save that no item of it is eligible
+    /// for direct data placement.
+    Extern(String),
 }
 
 /// A constant's value.

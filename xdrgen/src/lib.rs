@@ -8,6 +8,7 @@
 //!
 //! | stage | module | from | to |
 //! | --- | --- | --- | --- |
+//! | preprocess | `preprocess` | text | text without what conditions leave out; constants; included files |
 //! | scan | `scan` | text | definitions apart, comments, nesting bounded |
 //! | parse | `parse`, its grammars `parse/*.pest` | definitions | [`ast`] |
 //! | resolve | `resolve` | [`ast`] | [`ir`]: names, constants, lists, recursion |
@@ -55,7 +56,9 @@ pub mod diag;
 pub mod emit;
 pub mod extract;
 pub mod ir;
+mod load;
 mod parse;
+mod preprocess;
 #[cfg(feature = "cli")]
 mod report;
 mod resolve;

@@ -4,6 +4,7 @@
 use std::ops::Range;
 
 use crate::{
+    ast::Dialect,
     diag::{Code, Diagnostic},
     source::span,
 };
@@ -40,6 +41,8 @@ pub(crate) struct Scan {
     pub(crate) units: Vec<Range<usize>>,
     /// Text that is not to be parsed, since it has been complained about.
     pub(crate) lost: Vec<Range<usize>>,
+    /// Tokens that the RFCs do not have.
+    pub(crate) dialects: Vec<Dialect>,
     pub(crate) diagnostics: Vec<Diagnostic>,
 }
 
@@ -63,6 +66,8 @@ struct Scanner<'a> {
     /// How many of them are braces.
     braces: usize,
     line_is_blank: bool,
+    /// Where each open namespace begins.
+    namespaces: Vec<usize>,
     out: Scan,
 }
 
@@ -80,6 +85,7 @@ pub(crate) fn scan(file: usize, text: &str) -> Scan {
         open: Vec::new(),
         braces: 0,
         line_is_blank: true,
+        namespaces: Vec::new(),
         out: Scan::default(),
     };
     scanner.run();
@@ -102,7 +108,16 @@ impl Scanner<'_> {
                 b'#' => self.line(CommentKind::Preprocessor),
                 b'"' => self.string(),
                 b'{' | b'(' | b'[' => self.opening(byte),
+                b'}' if self.start.is_none() && !self.namespaces.is_empty() => {
+                    self.namespaces.pop();
+                    self.at += 1;
+                    self.line_is_blank = false;
+                }
                 b'}' | b')' | b']' => self.closing(byte),
+                b';' if self.start.is_none() => {
+                    self.dialect(1, "a `;` with nothing before it", "RFC 4506 §6.3");
+                    self.at += 1;
+                }
                 b';' => {
                     self.token(1);
                     if self.braces == 0 {
@@ -117,6 +132,14 @@ impl Scanner<'_> {
             self.unclosed(at, "this brace is never closed");
         }
         self.finish();
+        if let Some(at) = self.namespaces.pop() {
+            self.unclosed(at, "this namespace is never closed");
+        }
+    }
+
+    fn dialect(&mut self, len: usize, what: &'static str, rule: &'static str) {
+        let place = span(self.file, self.at..self.at + len);
+        self.out.dialects.push(Dialect::new(&place, what, rule));
     }
 
     fn rest(&self) -> &[u8] {
@@ -204,6 +227,9 @@ impl Scanner<'_> {
     fn word(&mut self) {
         let len = self.rest().iter().take_while(|b| b.is_ascii_alphanumeric() || **b == b'_').count();
         let word = self.text.get(self.at..self.at + len).unwrap_or_default();
+        if word == "namespace" && self.start.is_none() && self.namespace(len) {
+            return;
+        }
         let annotation = self.start.is_some() && self.end > 0 && self.byte(self.end - 1) == Some(b'@');
         if DEFINING.contains(&word) && !annotation {
             self.defining_word(word, len);
@@ -211,6 +237,22 @@ impl Scanner<'_> {
         let word_is_typedef = self.text.get(self.at..self.at + len) == Some("typedef");
         self.token(len);
         self.after_typedef = word_is_typedef;
+    }
+
+    /// `namespace a::b {`, as xdrpp has it: what is inside is as if it stood outside. Whether this is one.
+    fn namespace(&mut self, len: usize) -> bool {
+        let after = self.text.get(self.at + len..).unwrap_or_default();
+        let name = after.trim_start();
+        let brace = name.trim_start_matches(|c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | ':')).trim_start();
+        if name.starts_with(':') || name.len() == brace.len() || !brace.starts_with('{') {
+            return false;
+        }
+        self.dialect(len, "a namespace", "RFC 4506 §6.3");
+        self.at = self.text.len() - brace.len();
+        self.namespaces.push(self.at);
+        self.at += 1;
+        self.line_is_blank = false;
+        true
     }
 
     /// A definition ends where the next one certainly begins, whatever is missing between. That keeps an error to its
@@ -222,7 +264,12 @@ impl Scanner<'_> {
             // May be a field's name: a program has a name and a body.
             "program" => self.text.get(self.at + len..).is_some_and(looks_like_program),
             // Within a body they are types.
-            _ => self.open.is_empty() && !self.after_typedef,
+            _ => {
+                let rest = self.text.get(self.at + len..).unwrap_or_default().trim_start();
+                // A body without a tag defines nothing: `typedef point struct { ... };`.
+                let tagged = !rest.starts_with('{') && !rest.starts_with("switch");
+                self.open.is_empty() && !self.after_typedef && (tagged || !self.defining)
+            }
         };
         if !begins {
             return;
@@ -238,6 +285,12 @@ impl Scanner<'_> {
 
     fn line(&mut self, kind: CommentKind) {
         let start = self.at;
+        match kind {
+            CommentKind::Comment => self.dialect(2, "a comment that ends with its line", "RFC 4506 §6.2"),
+            CommentKind::PassThrough => self.dialect(1, "a line for a compiler of C", "RFC 4506 §6"),
+            // Whoever makes something of it tells.
+            CommentKind::Preprocessor => {}
+        }
         self.at += self.rest().iter().take_while(|b| **b != b'\n').count();
         self.out.comments.push(Comment { kind, range: start..self.at, own_line: self.line_is_blank });
     }

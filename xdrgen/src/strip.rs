@@ -19,7 +19,7 @@ pub fn strip(name: impl Into<String>, text: impl Into<Arc<str>>) -> Result<Strin
     let mut sources = Sources::default();
     let mut out = Vec::new();
     let file = sources.add(name, Arc::clone(&text));
-    let tree = parse::parse(file, &text, &mut out);
+    let tree = parse::parse(file, &text, false, &mut out);
     out.retain(|diagnostic| diagnostic.severity() == Severity::Error);
     if !out.is_empty() {
         return Err(Diagnostics::new(out, Arc::new(sources)));

@@ -107,6 +107,25 @@ fn gen_writes_rust() {
 }
 
 #[test]
+fn what_a_file_needs_of_others_is_given_by_flags() {
+    let main = "#include \"types.x\"\n#ifdef WIDE\nstruct a { id x; handle y; string z<LEN>; };\n#endif\n";
+    let place = Place::new(&[("main.x", main)]);
+    fs::create_dir(place.path("sub")).unwrap();
+    fs::write(place.path("sub/types.x"), "typedef opaque id[4];\n").unwrap();
+    let flags = ["main.x", "-I", "sub", "-D", "WIDE", "-DLEN=9", "--extern", "handle=crate::Handle"];
+    let output = place.run(&[&["gen"][..], &flags].concat());
+    assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), String::new()));
+    let rust = text(&output.stdout);
+    for part in ["pub type Handle = crate::Handle;", "pub struct Id(", "pub const LEN", "pub struct A"] {
+        assert!(rust.contains(part), "no {part} in\n{rust}");
+    }
+    assert_eq!(place.run(&["gen", "main.x", "--extern", "handle=not a path"]).status.code(), Some(2));
+    let strict = place.run(&[&["check", "--strict"][..], &flags].concat());
+    assert_eq!(strict.status.code(), Some(1));
+    assert!(text(&strict.stderr).contains("error[E0006]"));
+}
+
+#[test]
 fn strip_leaves_plain_xdr() {
     let place = Place::new(&[("store.x", STORE)]);
     let output = place.run(&["strip", "store.x"]);

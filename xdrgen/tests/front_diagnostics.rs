@@ -23,6 +23,9 @@ fn cases() -> Vec<String> {
 fn diagnose(case: &str) -> Diagnostics {
     let read = |extension: &str| fs::read_to_string(directory().join(format!("{case}.{extension}")));
     let mut compiler = Compiler::new().source(format!("{case}.x"), read("x").unwrap());
+    if case.starts_with("E0006") {
+        compiler = compiler.strict();
+    }
     if let Ok(binding) = read("ulb") {
         compiler = compiler.ulb_source(format!("{case}.ulb"), binding);
     }

@@ -182,7 +182,7 @@ fn lists_are_found_however_they_are_written() {
          typedef struct group *groups;
          struct group { string name<9>; groups rest; };
          struct first { first *next; int x; };
-         struct tree { tree *left; tree *right; };
+         struct tree { int v; tree *left; tree *right; };
          struct user { direct *all; direct some; groups by_name; group *other; };
          struct in_array { int x; in_array *next; };
          struct holder { in_array many<>; };",
@@ -206,8 +206,12 @@ fn lists_are_found_however_they_are_written() {
             Type::List(group)
         ]
     );
-    // The last pointer makes a list of siblings, the other one still recurses.
-    assert!(is_node("tree") && item(&spec, "tree").recursive);
+    // Two pointers make a tree, of which neither is the list.
+    let tree = id(&spec, "tree");
+    assert!(!is_node("tree") && item(&spec, "tree").recursive);
+    let leaf = Type::Optional(Base::Item(tree));
+    assert_eq!(types(item(&spec, "tree")), [Type::Base(Base::Int), leaf.clone(), leaf]);
+    assert!(fields(item(&spec, "tree"))[1..].iter().all(|field| field.boxed));
     assert!(!item(&spec, "direct").recursive && !item(&spec, "group").recursive);
 }
 

@@ -258,7 +258,8 @@ fn a_megabyte() {
     assert_eq!(hostile(&format!("struct s {{ {} }};", repeated(50_000, &|i| format!("int field{i}; ")))), 0);
     assert_eq!(hostile(&format!("enum e {{ {} }};", repeated(20_000, &|i| format!("E{i} = {i}, ")))), 0);
     assert_eq!(hostile(&repeated(5_000, &|i| format!("struct s{i} {{ missing{i} x; }};\n"))), 5_000);
-    assert!(hostile(&";".repeat(1_000_000)) > 0);
+    // A dialect.
+    assert_eq!(hostile(&";".repeat(1_000_000)), 0);
     assert!(hostile(&"{};\n".repeat(250_000)) > 0);
     assert!(hostile(&"\"".repeat(500_000)) > 0);
     assert!(hostile(&format!("/*{}", " /*".repeat(300_000))) > 0);

@@ -78,6 +78,22 @@ pub(crate) struct Input {
     #[arg(long, value_name = "FILE")]
     pub(crate) ulb: Vec<PathBuf>,
 
+    /// Where to look for files that others include. May be given several times.
+    #[arg(short = 'I', long = "include", value_name = "DIR")]
+    pub(crate) include: Vec<PathBuf>,
+
+    /// Define a name for `#if` and `#ifdef`; with a value, it is a constant where no file declares it.
+    #[arg(short = 'D', long = "define", value_name = "NAME[=VALUE]")]
+    pub(crate) define: Vec<String>,
+
+    /// Take type NAME to be PATH in Rust, which implements the codec traits. May be given several times.
+    #[arg(long = "extern", value_name = "NAME=PATH", value_parser = foreign)]
+    pub(crate) foreign: Vec<(String, String)>,
+
+    /// Refuse what RFC 4506 and RFC 5531 do not define, though other compilers take it.
+    #[arg(long)]
+    pub(crate) strict: bool,
+
     /// Take OCTETS as the maximum of each reply that has none, instead of reporting it.
     #[arg(long, value_name = "OCTETS")]
     pub(crate) default_reply_max: Option<u64>,
@@ -157,4 +173,11 @@ pub(crate) struct Strip {
 pub(crate) struct Ulb {
     #[command(flatten)]
     pub(crate) input: Input,
+}
+
+/// `NAME=PATH`
+fn foreign(text: &str) -> Result<(String, String), String> {
+    let (name, path) = text.split_once('=').ok_or("there is no `=`")?;
+    syn::parse_str::<syn::Path>(path).map_err(|_| format!("`{path}` is no path of a type, as `crate::nfs::Fh` is"))?;
+    Ok((name.trim().to_owned(), path.to_owned()))
 }

@@ -24,6 +24,20 @@ const NARROWEST: u16 = 60;
 fn compiler(files: &[PathBuf], input: &Input) -> Compiler {
     let compiler = files.iter().fold(Compiler::new(), Compiler::file);
     let compiler = input.ulb.iter().fold(compiler, Compiler::ulb);
+    let mut compiler = input.include.iter().fold(compiler, Compiler::include_dir);
+    for define in &input.define {
+        let (name, value) = define.split_once('=').map_or((define.as_str(), None), |(name, value)| (name, Some(value)));
+        compiler = compiler.define(name, value);
+    }
+    for (name, path) in &input.foreign {
+        // Looked at when the arguments were read.
+        if let Ok(path) = syn::parse_str(path) {
+            compiler = compiler.extern_type(name, &path);
+        }
+    }
+    if input.strict {
+        compiler = compiler.strict();
+    }
     match input.default_reply_max {
         Some(octets) => compiler.default_reply_max(octets),
         None => compiler,

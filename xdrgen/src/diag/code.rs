@@ -39,6 +39,8 @@ codes! {
     TooDeep = "E0004";
     /// A number does not fit where it stands.
     OutOfRange = "E0005";
+    /// Other compilers take it, the RFCs do not: only where strictness is asked for.
+    Dialect = "E0006";
     /// No type has this name.
     UnknownType = "E0101";
     /// No constant has this name.

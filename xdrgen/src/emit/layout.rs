@@ -67,7 +67,8 @@ impl<'a> Layout<'a> {
             scope,
             names,
             sizes: vec![8; count],
-            floats: vec![false; count],
+            // A type of the user's may well have no `Eq`.
+            floats: spec.items.iter().map(|item| matches!(item.kind, ItemKind::Extern(_))).collect(),
             defaults: vec![false; count],
         };
         let order = dependency_order(spec);
@@ -186,6 +187,8 @@ impl<'a> Layout<'a> {
         let of = |field: &Field| self.type_size(&field.ty, field.boxed);
         match &self.spec.items[id].kind {
             ItemKind::Const(_) => 0,
+            // Not known: what matters is that it is no reason for a box.
+            ItemKind::Extern(_) => 8,
             ItemKind::Enum(_) => 4,
             ItemKind::Struct { fields, .. } => fields.iter().fold(0_u64, |sum, field| sum.saturating_add(of(field))),
             ItemKind::Union(union) => {
@@ -213,7 +216,7 @@ impl<'a> Layout<'a> {
         match &self.spec.items[id].kind {
             ItemKind::Struct { fields, .. } => fields.iter().all(|field| self.field_default(field)),
             ItemKind::Typedef(field) => self.field_default(field),
-            ItemKind::Const(_) | ItemKind::Enum(_) | ItemKind::Union(_) => false,
+            ItemKind::Const(_) | ItemKind::Enum(_) | ItemKind::Union(_) | ItemKind::Extern(_) => false,
         }
     }
 
@@ -412,7 +415,7 @@ pub(crate) fn fields_of(item: &Item) -> impl Iterator<Item = &Field> {
         ItemKind::Struct { fields, .. } => (fields.as_slice(), None, None),
         ItemKind::Union(union) => (&[][..], Some(union), None),
         ItemKind::Typedef(field) => (&[][..], None, Some(field)),
-        ItemKind::Const(_) | ItemKind::Enum(_) => (&[][..], None, None),
+        ItemKind::Const(_) | ItemKind::Enum(_) | ItemKind::Extern(_) => (&[][..], None, None),
     };
     let arms = union.into_iter().flat_map(|union| {
         let arms = union.arms.iter().filter_map(|arm| arm.field.as_ref());

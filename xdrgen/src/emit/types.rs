@@ -41,6 +41,7 @@ pub(crate) fn emit(layout: &Layout<'_>, id: ItemId, derives: &[syn::Path]) -> Em
         ItemKind::Struct { fields, .. } => emitter.structure(fields),
         ItemKind::Union(union) => emitter.union(union),
         ItemKind::Typedef(field) => emitter.typedef(field),
+        ItemKind::Extern(path) => emitter.foreign(path),
     }
 }
 
@@ -167,6 +168,22 @@ impl Emitter<'_> {
         let codec =
             vec![target.impl_type(&self.source()), target.encode_enum(&quote!(i32::from(*self))), target.decode_enum()];
         Emitted { declaration, codec }
+    }
+
+    /// A type of the user's: a name for it here, and the check of what the front end took for granted.
+    fn foreign(&self, path: &str) -> Emitted {
+        let docs = self.docs("type").to_owned();
+        let (name, path) = (&self.name.ident, path.parse::<TokenStream>().unwrap_or_default());
+        let why = format!("`{}` holds items that are eligible for direct data placement", self.item.name.text);
+        Emitted {
+            declaration: vec![quote!(#docs pub type #name = #path;)],
+            codec: vec![quote! {
+                const _: () = ::core::assert!(
+                    ::core::matches!(<#name as xdr::XdrType>::MAX_DDP_ITEMS, ::core::option::Option::Some(0)),
+                    #why
+                );
+            }],
+        }
     }
 
     fn structure(&self, fields: &[Field]) -> Emitted {

@@ -4,6 +4,7 @@ mod annotation;
 mod binding;
 mod comments;
 mod program;
+mod strict;
 mod syntax_error;
 mod types;
 
@@ -38,26 +39,23 @@ pub(crate) use binding::parse as parse_binding;
 const MAX_SYNTAX_ERRORS: usize = 100;
 
 /// Parses `text`, which is file number `file` of the run. What cannot be parsed is left out of the tree and said in
-/// `diagnostics`.
-pub(crate) fn parse(file: usize, text: &str, diagnostics: &mut Vec<Diagnostic>) -> File {
+/// `diagnostics`; dialects are looked for if `strict`. Preprocessor lines are passed over.
+pub(crate) fn parse(file: usize, text: &str, strict: bool, diagnostics: &mut Vec<Diagnostic>) -> File {
     let scan = scan::scan(file, text);
     diagnostics.extend(scan.diagnostics);
     let comments = Comments::new(text, &scan.comments);
     let mut tree = File { header: comments.header(), ..File::default() };
+    if strict {
+        tree.dialects = scan.dialects;
+    }
     for comment in &scan.comments {
         let at = span(file, comment.range.clone());
         let line = text.get(comment.range.clone()).unwrap_or_default();
         match comment.kind {
-            CommentKind::Comment => {}
+            CommentKind::Comment | CommentKind::Preprocessor => {}
             CommentKind::PassThrough => {
                 tree.passed_through.push(Ident { text: line.trim_start_matches('%').to_owned(), span: at });
             }
-            CommentKind::Preprocessor => diagnostics.push(
-                Diagnostic::new(Code::Preprocessor, "this line is for a preprocessor: it is left out")
-                    .at(&at, "")
-                    .note("XDR has no preprocessor (RFC 4506 §6)")
-                    .help("pass the file through one first, or write `const NAME = value;`"),
-            ),
         }
     }
     let mut lost = scan.lost;
@@ -69,7 +67,11 @@ pub(crate) fn parse(file: usize, text: &str, diagnostics: &mut Vec<Diagnostic>) 
                 let annotations = &mut tree.annotations;
                 let mut builder =
                     Builder { file, base: unit.start, comments: &comments, annotations, operators: 0, diagnostics };
-                match pairs.next().and_then(|pair| builder.unit(pair)) {
+                let pair = pairs.next();
+                if let Some(pair) = pair.clone().filter(|_| strict) {
+                    strict::unit(file, unit.start, pair, &mut tree.dialects);
+                }
+                match pair.and_then(|pair| builder.unit(pair)) {
                     Some(definition) => tree.definitions.push(definition),
                     None => lost.push(unit),
                 }
@@ -177,7 +179,8 @@ impl Builder<'_, '_> {
     }
 
     fn typedef_def(&mut self, pair: Pair<'_, Rule>) -> Option<DefinitionKind> {
-        let declaration = pair.into_inner().find(|inner| inner.as_rule() == Rule::declaration)?;
+        let is = |inner: &Pair<'_, Rule>| matches!(inner.as_rule(), Rule::declaration | Rule::inverted);
+        let declaration = pair.into_inner().find(is)?;
         let end = self.range(&declaration).end;
         Some(DefinitionKind::Typedef(self.declaration(declaration, Vec::new(), end)?))
     }

@@ -152,7 +152,9 @@ fn words(rule: Rule) -> &'static str {
         Rule::fixed => "`[`",
         Rule::counted => "`<`",
         Rule::member | Rule::declaration | Rule::parameter | Rule::result => "a declaration",
-        Rule::type_spec | Rule::const_type | Rule::primitive | Rule::word_type | Rule::unsigned_of => "a type",
+        Rule::inverted | Rule::type_spec | Rule::const_type | Rule::primitive | Rule::word_type | Rule::unsigned_of => {
+            "a type"
+        }
         Rule::enum_type | Rule::struct_type | Rule::union_type => "a type",
         // What is skipped, and pieces of tokens, are never expected.
         _ => "",

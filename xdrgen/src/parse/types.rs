@@ -102,6 +102,10 @@ impl Builder<'_, '_> {
         for part in pair.into_inner() {
             match part.as_rule() {
                 Rule::type_spec => ty = Some(self.type_spec(part)?),
+                // Of a typedef with its name first.
+                Rule::primitive | Rule::enum_type | Rule::struct_type | Rule::union_type => {
+                    ty = Some(TypeSpec { span: self.span(&part), kind: self.type_kind(part)? });
+                }
                 Rule::star => declarator = Declarator::Pointer,
                 Rule::name => name = Some(self.ident(&part)),
                 Rule::fixed | Rule::counted => {
@@ -133,8 +137,12 @@ impl Builder<'_, '_> {
 
     fn type_spec(&mut self, pair: Pair<'_, Rule>) -> Option<TypeSpec> {
         let span = self.span(&pair);
-        let inner = pair.into_inner().next()?;
-        let kind = match inner.as_rule() {
+        let kind = self.type_kind(pair.into_inner().next()?)?;
+        Some(TypeSpec { kind, span })
+    }
+
+    fn type_kind(&mut self, inner: Pair<'_, Rule>) -> Option<TypeKind> {
+        Some(match inner.as_rule() {
             Rule::primitive => TypeKind::Primitive(primitive(inner.as_str())?),
             Rule::name => TypeKind::Named(self.ident(&inner)),
             rule => {
@@ -154,8 +162,7 @@ impl Builder<'_, '_> {
                     (_, Some(body)) => TypeKind::Union(name, Box::new(self.union_body(body)?)),
                 }
             }
-        };
-        Some(TypeSpec { kind, span })
+        })
     }
 }
 

@@ -55,7 +55,7 @@ pub(super) fn check(spec: &mut Spec, out: &mut Vec<Diagnostic>) -> Vec<ItemId> {
                 let arms = union.arms.iter_mut().filter_map(|arm| arm.field.as_mut());
                 arms.chain(union.default.as_mut().and_then(Option::as_mut)).for_each(|field| boxed(field, true));
             }
-            ItemKind::Const(_) | ItemKind::Enum(_) => {}
+            ItemKind::Const(_) | ItemKind::Enum(_) | ItemKind::Extern(_) => {}
         }
     }
     all.order

@@ -8,7 +8,7 @@ use crate::{
 /// All fields of an item, those of arms and a typedef's included.
 pub(crate) fn fields_of(item: &Item) -> Vec<&Field> {
     match &item.kind {
-        ItemKind::Const(_) | ItemKind::Enum(_) => Vec::new(),
+        ItemKind::Const(_) | ItemKind::Enum(_) | ItemKind::Extern(_) => Vec::new(),
         ItemKind::Struct { fields, .. } => fields.iter().collect(),
         ItemKind::Typedef(field) => vec![field],
         ItemKind::Union(union) => union
@@ -22,7 +22,7 @@ pub(crate) fn fields_of(item: &Item) -> Vec<&Field> {
 
 fn fields_of_mut(item: &mut Item) -> Vec<&mut Field> {
     match &mut item.kind {
-        ItemKind::Const(_) | ItemKind::Enum(_) => Vec::new(),
+        ItemKind::Const(_) | ItemKind::Enum(_) | ItemKind::Extern(_) => Vec::new(),
         ItemKind::Struct { fields, .. } => fields.iter_mut().collect(),
         ItemKind::Typedef(field) => vec![field],
         ItemKind::Union(union) => union
@@ -113,15 +113,15 @@ impl Ends {
 ///
 /// A node is a struct whose last field is an optional one of its own kind, be it written `node *next` or by way of a
 /// `typedef node *list`. Only then does the encoding of the whole list come as one node after the other. A struct
-/// that is also the element of an array stays as it is: each element would be a list.
+/// that is also the element of an array stays as it is: each element would be a list. So does one with two such
+/// fields: it is a tree, and which of them were the siblings nobody could tell.
 pub(super) fn find(spec: &mut Spec) {
     let ends = Ends::new(spec);
     let mut nodes = vec![false; spec.items.len()];
     for (id, item) in spec.items.iter().enumerate() {
-        if let ItemKind::Struct { fields, .. } = &item.kind
-            && fields.last().is_some_and(|last| points_to(spec, &ends, &last.ty) == Some(ItemId(id)))
-        {
-            nodes[id] = true;
+        if let ItemKind::Struct { fields, .. } = &item.kind {
+            let next = |field: &Field| points_to(spec, &ends, &field.ty) == Some(ItemId(id));
+            nodes[id] = fields.last().is_some_and(next) && fields.iter().filter(|field| next(field)).count() == 1;
         }
     }
     let is_node = |nodes: &[bool], base| ends.of(base).filter(|id| nodes.get(id.0) == Some(&true));

@@ -9,7 +9,7 @@ use super::{
     types::Discriminant,
 };
 use crate::{
-    ast::{Annotation, Declaration, EnumBody, File, UnionBody, Value, ValueKind},
+    ast::{Annotation, Declaration, Dialect, EnumBody, File, UnionBody, Value, ValueKind},
     diag::{Code, Diagnostic},
     ir::{Arm, Base, Case, ConstValue, Enumerator, Facts, Field, Item, ItemId, ItemKind, Name, Span, Type, Union},
     source::Sources,
@@ -24,6 +24,8 @@ pub(super) struct Lower<'a> {
     pub(super) sources: &'a Sources,
     pub(super) out: &'a mut Vec<Diagnostic>,
     pub(super) marks: Vec<(Place, Annotation)>,
+    /// Types that are not declared, and are taken to be what C means by them.
+    pub(super) dialects: Vec<Dialect>,
 }
 
 impl<'a> Lower<'a> {
@@ -35,7 +37,7 @@ impl<'a> Lower<'a> {
         sources: &'a Sources,
         out: &'a mut Vec<Diagnostic>,
     ) -> Self {
-        Self { names, constants, lost, files, sources, out, marks: Vec::new() }
+        Self { names, constants, lost, files, sources, out, marks: Vec::new(), dialects: Vec::new() }
     }
 
     pub(super) fn items(&mut self) -> Vec<Item> {
@@ -53,6 +55,7 @@ impl<'a> Lower<'a> {
                 ItemKind::Struct { fields, list_node: false }
             }
             Body::Union(body) => ItemKind::Union(self.union(id, &entry.name, body)),
+            Body::Extern(path) => ItemKind::Extern(path.to_owned()),
             Body::Typedef(declaration) => ItemKind::Typedef(self.field(declaration, String::new)),
         };
         Item {

@@ -17,7 +17,7 @@ use std::collections::{HashMap, HashSet};
 
 use self::{constants::Constants, lower::Lower, names::Names};
 use crate::{
-    ast::{Annotation, File},
+    ast::{Annotation, Dialect, File},
     diag::Diagnostic,
     ir::{ItemId, Spec},
     source::Sources,
@@ -56,17 +56,24 @@ pub(crate) struct Resolved {
     pub(crate) order: Vec<ItemId>,
     /// Values of constants and enumerators.
     pub(crate) constants: HashMap<String, i128>,
+    /// Types that go without a declaration.
+    pub(crate) dialects: Vec<Dialect>,
 }
 
-/// Resolves the files of a run as one specification.
-pub(crate) fn resolve(files: &[File], sources: &Sources, out: &mut Vec<Diagnostic>) -> Resolved {
+/// Resolves the files of a run as one specification; `externs` are the user's own types with their paths in Rust.
+pub(crate) fn resolve(
+    files: &[File],
+    externs: &[(String, String)],
+    sources: &Sources,
+    out: &mut Vec<Diagnostic>,
+) -> Resolved {
     let lost: HashSet<String> = files.iter().flat_map(|file| file.lost.iter().cloned()).collect();
-    let names = Names::collect(files, out);
+    let names = Names::collect(files, externs, out);
     let constants = Constants::collect(&names.entries, &lost, out);
     let mut lower = Lower::new(&names, &constants, &lost, files, sources, out);
     let items = lower.items();
     let programs = lower.programs();
-    let marks = lower.marks;
+    let (marks, dialects) = (lower.marks, lower.dialects);
     let mut spec = Spec { items, programs, header: files.first().map(|file| file.header.clone()).unwrap_or_default() };
     let mut order = Vec::new();
     // With a type missing or without end there is no graph to speak of.
@@ -74,7 +81,7 @@ pub(crate) fn resolve(files: &[File], sources: &Sources, out: &mut Vec<Diagnosti
         lists::find(&mut spec);
         order = graph::check(&mut spec, out);
     }
-    Resolved { spec, marks, order, constants: constants.into_values() }
+    Resolved { spec, marks, order, constants: constants.into_values(), dialects }
 }
 
 /// Adds the name that `name` is likely a slip of.

@@ -10,6 +10,7 @@ use crate::{
     },
     diag::{Code, Diagnostic},
     ir::{ItemId, Name, Span},
+    source::span,
 };
 
 /// What will be one item of the specification.
@@ -29,11 +30,15 @@ pub(super) enum Body<'a> {
     Struct(&'a StructBody),
     Union(&'a UnionBody),
     Typedef(&'a Declaration),
+    /// A type of the user's: its path in Rust.
+    Extern(&'a str),
 }
 
 /// All names.
 #[derive(Default)]
 pub(super) struct Names<'a> {
+    /// Types of the user's, with their paths in Rust.
+    externs: HashMap<&'a str, &'a str>,
     /// In order of declaration; a body within another goes before it.
     pub(super) entries: Vec<Entry<'a>>,
     types: HashMap<String, ItemId>,
@@ -43,8 +48,13 @@ pub(super) struct Names<'a> {
 }
 
 impl<'a> Names<'a> {
-    pub(super) fn collect(files: &'a [File], diagnostics: &mut Vec<Diagnostic>) -> Self {
-        let mut names = Self::default();
+    pub(super) fn collect(
+        files: &'a [File],
+        externs: &'a [(String, String)],
+        diagnostics: &mut Vec<Diagnostic>,
+    ) -> Self {
+        let externs = externs.iter().map(|(name, path)| (name.as_str(), path.as_str())).collect();
+        let mut names = Self { externs, ..Self::default() };
         let definitions = || files.iter().flat_map(|file| &file.definitions);
         for definition in definitions() {
             if let Some(name) = type_name(definition) {
@@ -54,6 +64,14 @@ impl<'a> Names<'a> {
         let mut to_itself = Vec::new();
         for definition in definitions() {
             names.definition(definition, &mut to_itself, diagnostics);
+        }
+        let mut foreign: Vec<&str> = names.externs.keys().copied().collect();
+        foreign.sort_unstable();
+        for name in foreign.into_iter().filter(|name| !names.types.contains_key(*name)).collect::<Vec<_>>() {
+            // It stands in none of the texts.
+            let nowhere = span(usize::MAX, 0..0);
+            let ident = Ident { text: name.to_owned(), span: nowhere.clone() };
+            names.push(&ident, (&[], &nowhere, &[], Body::Extern("")), diagnostics);
         }
         for name in to_itself {
             if !names.types.contains_key(&name.text) && builtin::primitive(&name.text).is_none() {
@@ -187,6 +205,10 @@ impl<'a> Names<'a> {
         out: &mut Vec<Diagnostic>,
     ) -> ItemId {
         let id = ItemId(self.entries.len());
+        let body = match self.externs.get(name.text.as_str()) {
+            Some(path) if !matches!(body, Body::Const(_)) => Body::Extern(path),
+            _ => body,
+        };
         let entry = Entry {
             name: Name { text: name.text.clone(), span: name.span.clone() },
             doc,

@@ -60,6 +60,7 @@ fn item(spec: &Spec, id: ItemId) -> Facts {
     match &spec.items[id.0].kind {
         ItemKind::Const(_) => Facts::default(),
         ItemKind::Enum(_) => fixed(WORD),
+        ItemKind::Extern(_) => Facts { min_len: 0, max_len: None, max_inline: None, max_ddp_items: Some(0) },
         ItemKind::Struct { fields, .. } => fields.iter().map(|field| self::field(spec, field)).fold(fixed(0), sequence),
         ItemKind::Typedef(field) => self::field(spec, field),
         ItemKind::Union(union) => sequence(fixed(WORD), arms(spec, union)),

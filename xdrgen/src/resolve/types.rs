@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use super::{builtin, lower::Lower, names::Body};
 use crate::{
-    ast::{Declaration, Declarator, Ident, Primitive, TypeKind, TypeSpec, UnionBody, Value},
+    ast::{Declaration, Declarator, Dialect, Ident, Primitive, TypeKind, TypeSpec, UnionBody, Value},
     diag::{Code, Diagnostic},
     ir::{Base, Type},
 };
@@ -88,6 +88,7 @@ impl<'a> Lower<'a> {
             return Some(Specified::Base(Base::Item(id)));
         }
         if let Some(primitive) = builtin::primitive(&name.text) {
+            self.dialects.push(Dialect::new(&name.span, "a type that is not declared", "RFC 4506 §6.3"));
             return Some(of_primitive(primitive));
         }
         if !self.lost.contains(&name.text) {

@@ -76,7 +76,7 @@ struct Stated {
 
 /// Binds annotations and statements to a resolved specification, checks them and computes what follows.
 pub(crate) fn bind(resolved: Resolved, statements: &[Statement], options: Options, out: &mut Vec<Diagnostic>) -> Spec {
-    let Resolved { mut spec, marks, order, constants } = resolved;
+    let Resolved { mut spec, marks, order, constants, .. } = resolved;
     let before = out.len();
     let mut facts = annotation::facts(&spec, &marks, &constants, out);
     facts.extend(sidecar::facts(&spec, statements, &constants, out));

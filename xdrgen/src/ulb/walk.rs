@@ -25,7 +25,7 @@ pub(crate) fn parts(spec: &Spec, id: ItemId) -> Vec<(Place, &Field)> {
             arms.chain(default).collect()
         }
         Some(ItemKind::Typedef(field)) => vec![(Place::Item(id), field)],
-        Some(ItemKind::Const(_) | ItemKind::Enum(_)) | None => Vec::new(),
+        Some(ItemKind::Const(_) | ItemKind::Enum(_) | ItemKind::Extern(_)) | None => Vec::new(),
     }
 }
 

@@ -106,6 +106,25 @@ pub struct Tree {
     pub value: i32,
 }
 
+/// Nor where its pointers come last.
+///
+/// ```xdr
+/// struct fork {
+///         int value;
+///         fork *left;
+///         fork *right;
+/// };
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct Fork {
+    /// `int value`
+    pub value: i32,
+    /// `fork *left`
+    pub left: Option<Box<Fork>>,
+    /// `fork *right`
+    pub right: Option<Box<Fork>>,
+}
+
 /// The union `expression`.
 ///
 /// ```xdr
@@ -348,6 +367,44 @@ const _: () = {
                 left: decoder.read().map_err(|e| e.in_field("tree", "left"))?,
                 right: decoder.read().map_err(|e| e.in_field("tree", "right"))?,
                 value: decoder.read().map_err(|e| e.in_field("tree", "value"))?,
+            };
+            decoder.leave();
+            Ok(value)
+        }
+    }
+
+    impl xdr::XdrType for Fork {
+        const MIN_LEN: usize = 12;
+        const MAX_LEN: Option<u64> = None;
+        const MAX_INLINE: Option<u64> = None;
+        const MAX_DDP_ITEMS: Option<u32> = Some(0);
+    }
+
+    impl xdr::XdrEncode for Fork {
+        #[inline]
+        fn encoded_len(&self) -> usize {
+            4 + self.left.encoded_len() + self.right.encoded_len()
+        }
+
+        #[inline]
+        fn encode<S: xdr::Sink + ?Sized>(
+            &self,
+            sink: &mut S,
+        ) -> Result<(), xdr::EncodeError> {
+            self.value.encode(sink)?;
+            self.left.encode(sink)?;
+            self.right.encode(sink)
+        }
+    }
+
+    impl xdr::XdrDecode for Fork {
+        #[inline]
+        fn decode(decoder: &mut xdr::Decoder<'_>) -> Result<Self, xdr::DecodeError> {
+            decoder.enter()?;
+            let value = Self {
+                value: decoder.read().map_err(|e| e.in_field("fork", "value"))?,
+                left: decoder.read().map_err(|e| e.in_field("fork", "left"))?,
+                right: decoder.read().map_err(|e| e.in_field("fork", "right"))?,
             };
             decoder.leave();
             Ok(value)

@@ -1,0 +1,26 @@
+//! A specification that stays as it is, and its binding beside it.
+
+/// By a file.
+pub(crate) mod included {
+    rpcrdma::include_xdr!("tests/front_doors/plain.x", ulb = "tests/front_doors/plain.ulb");
+}
+
+/// In place.
+pub(crate) mod inline {
+    rpcrdma::xdr! {
+        #![ulb = "tests/front_doors/plain.ulb"]
+
+        const PLAIN_MAX = 64;
+
+        struct plain_ok {
+            opaque label<PLAIN_MAX>;
+            opaque data<>;
+        };
+
+        program PLAIN {
+            version PLAIN_V1 {
+                plain_ok GET(unsigned int) = 1;
+            } = 1;
+        } = 0x20000ABD;
+    }
+}

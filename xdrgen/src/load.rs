@@ -1,0 +1,150 @@
+//! Texts to syntax trees: files are read, what they include is read with them, and each is parsed.
+
+use std::{
+    collections::HashSet,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use crate::{
+    ast::{self, Definition, DefinitionKind, Ident, Value},
+    diag::{Code, Diagnostic},
+    parse,
+    preprocess::{self, Defines},
+    source::{Sources, span},
+};
+
+/// Where a text comes from.
+#[derive(Debug, Clone)]
+pub(crate) enum Input {
+    Path(PathBuf),
+    Text(String, Arc<str>),
+}
+
+/// How deep files may include others.
+const MAX_INCLUDES: usize = 32;
+
+/// What is read, and how.
+#[derive(Debug, Default)]
+pub(crate) struct Loader {
+    /// Where included files are looked for, after the directory of the file that includes them.
+    include_dirs: Vec<PathBuf>,
+    /// Whether dialects are looked for.
+    strict: bool,
+    pub(crate) defines: Defines,
+    pub(crate) sources: Sources,
+    /// Files that were read.
+    pub(crate) files: Vec<PathBuf>,
+    /// A file's own comes after those of the files that it includes.
+    pub(crate) trees: Vec<ast::File>,
+    /// Files that were begun: each is read once.
+    seen: HashSet<PathBuf>,
+    depth: usize,
+}
+
+impl Loader {
+    /// A loader that looks for included files in `include_dirs`, and for dialects if `strict`.
+    pub(crate) fn new(include_dirs: &[PathBuf], strict: bool) -> Self {
+        Self { include_dirs: include_dirs.to_vec(), strict, ..Self::default() }
+    }
+
+    /// Reads and parses an input.
+    pub(crate) fn load(&mut self, input: &Input, out: &mut Vec<Diagnostic>) {
+        if let Input::Path(path) = input
+            && !self.begin(path)
+        {
+            return;
+        }
+        let Some((file, text)) = self.read(input, out) else { return };
+        let base = match input {
+            Input::Path(path) => path.parent().map(Path::to_owned),
+            // Its name need be no path.
+            Input::Text(..) => None,
+        };
+        let mut defines = std::mem::take(&mut self.defines);
+        let mut include = |name: &str, defines: &mut Defines, out: &mut Vec<Diagnostic>| {
+            std::mem::swap(&mut self.defines, defines);
+            let found = self.include(base.as_deref(), name, out);
+            std::mem::swap(&mut self.defines, defines);
+            found
+        };
+        let done = preprocess::run(file, &text, &mut defines, &mut include, out);
+        self.defines = defines;
+        let mut tree = parse::parse(file, &done.text, self.strict, out);
+        tree.definitions.extend(done.constants);
+        tree.definitions.sort_by_key(|definition| definition.span.range.start);
+        if self.strict {
+            tree.dialects.extend(done.dialects);
+        }
+        self.trees.push(tree);
+    }
+
+    /// Takes an input among the sources; gives its index and its text. `None` after a complaint.
+    pub(crate) fn read(&mut self, input: &Input, out: &mut Vec<Diagnostic>) -> Option<(usize, Arc<str>)> {
+        let (name, text) = match input {
+            Input::Text(name, text) => (name.clone(), Arc::clone(text)),
+            Input::Path(path) => match std::fs::read(path) {
+                // Old specifications have comments in other encodings: what is no UTF-8 is shown as such.
+                Ok(octets) => {
+                    self.files.push(path.clone());
+                    (path.display().to_string(), Arc::from(String::from_utf8_lossy(&octets)))
+                }
+                Err(error) => {
+                    let message = format!("cannot read {}: {error}", path.display());
+                    out.push(Diagnostic::new(Code::Unreadable, message));
+                    return None;
+                }
+            },
+        };
+        // Lines may end as they did on old Macs.
+        let text = if text.contains('\r') && !text.contains('\n') { Arc::from(text.replace('\r', "\n")) } else { text };
+        Some((self.sources.add(name, Arc::clone(&text)), text))
+    }
+
+    /// Whether a file has not been read before.
+    fn begin(&mut self, path: &Path) -> bool {
+        self.seen.insert(path.canonicalize().unwrap_or_else(|_| path.to_owned()))
+    }
+
+    /// Reads a file that another names, whose directory is `base`. Gives whether there is one.
+    fn include(&mut self, base: Option<&Path>, name: &str, out: &mut Vec<Diagnostic>) -> bool {
+        if self.depth >= MAX_INCLUDES {
+            return false;
+        }
+        let directories = base.into_iter().chain(self.include_dirs.iter().map(PathBuf::as_path));
+        let Some(path) = directories.map(|directory| directory.join(name)).find(|path| path.is_file()) else {
+            return false;
+        };
+        self.depth += 1;
+        self.load(&Input::Path(path), out);
+        self.depth -= 1;
+        true
+    }
+
+    /// Declares those of the user's definitions that have a value and are declared nowhere: what a header of C would
+    /// have given.
+    pub(crate) fn declare(&mut self, given: &[(String, String)]) {
+        let mut declared = HashSet::new();
+        for definition in self.trees.iter().flat_map(|tree| &tree.definitions) {
+            if let DefinitionKind::Const { name, .. } = &definition.kind {
+                declared.insert(name.text.clone());
+            }
+        }
+        let mut tree = ast::File::default();
+        for (name, text) in given.iter().filter(|(name, _)| !declared.contains(name)) {
+            let Some(kind) = preprocess::constant(text, &self.defines) else { continue };
+            let file = self.sources.add("a definition given", format!("{name} = {text}"));
+            let at = span(file, 0..name.len());
+            tree.definitions.push(Definition {
+                annotations: Vec::new(),
+                doc: Vec::new(),
+                span: span(file, 0..name.len() + 3 + text.len()),
+                kind: DefinitionKind::Const {
+                    name: Ident { text: name.clone(), span: at.clone() },
+                    value: Value { kind, span: at },
+                },
+            });
+        }
+        self.trees.push(tree);
+    }
+}

@@ -1,0 +1,87 @@
+use super::*;
+
+fn preprocess(text: &str, given: &[(&str, &str)]) -> (String, Vec<String>, Vec<Code>) {
+    let mut defines: Defines = given.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    let mut out = Vec::new();
+    let done = run(0, text, &mut defines, &mut |name, _, _| name == "there.x", &mut out);
+    assert_eq!(done.text.len(), text.len());
+    let constants = done.constants.iter().map(|definition| match &definition.kind {
+        DefinitionKind::Const { name, value } => format!("{} {:?} {}", name.text, value.kind, definition.doc.join("|")),
+        other => panic!("{other:?}"),
+    });
+    (done.text.replace(' ', ""), constants.collect(), out.iter().map(|diagnostic| diagnostic.code).collect())
+}
+
+#[test]
+fn branches_that_do_not_hold_are_blank() {
+    let text = "#ifdef A\none\n#elif B > 1 && !defined(C)\ntwo\n#else\n/* \u{e9}\n#endif */\nthree\n#endif\nlast\n";
+    let kept = |given: &[(&str, &str)]| {
+        let (text, _, codes) = preprocess(text, given);
+        assert!(codes.is_empty());
+        text.lines().filter(|line| !line.starts_with('#') && !line.is_empty()).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(kept(&[("A", "")]), "one last");
+    assert_eq!(kept(&[("B", "2")]), "two last");
+    // A directive within a comment is none.
+    assert_eq!(kept(&[("B", "2"), ("C", "")]), "/*\u{e9} three last");
+    assert_eq!(kept(&[("A", ""), ("B", "2")]), "one last");
+}
+
+#[test]
+fn constants_of_every_kind() {
+    let text = "#define A 0x10\n # define B (A << 2) /* four A */\n#define C \"text\"\n#define D other // why\n\
+                #define E 010UL\n#define FLAG\n#define F -1\n#define LONG \\\n 7\n#define A 0x10\n#undef A\n#define A 3 /* goes\non */\n";
+    let (_, constants, codes) = preprocess(text, &[]);
+    let expected = [
+        "A Int(16) ",
+        "B Int(64) four A",
+        "C Text(\"text\") ",
+        "D Name(\"other\") why",
+        "E Int(8) ",
+        "F Int(-1) ",
+        "LONG Int(7) ",
+        "A Int(3) goes",
+    ];
+    assert_eq!(constants, expected);
+    assert!(codes.is_empty());
+}
+
+#[test]
+fn what_is_no_constant_is_reported() {
+    let text = "#define MAX(a, b) a\n#define T unsigned int\n#pragma once\n#include <a.h>\n#include \"there.x\"\n\
+                #include \"gone.x\"\n#if 1 +\n#endif\n# 1 \"file\"\n";
+    assert_eq!(preprocess(text, &[]).2, [Code::Preprocessor; 7]);
+}
+
+#[test]
+fn conditions_match_or_are_errors() {
+    assert_eq!(preprocess("#if 1\n", &[]).2, [Code::Unclosed]);
+    assert_eq!(preprocess("#endif\n#else\n", &[]).2, [Code::Syntax; 2]);
+    assert_eq!(preprocess("#if 0\n#else\n#else\n#endif\n", &[]).2, [Code::Syntax]);
+}
+
+#[test]
+fn conditions_are_cs_expressions() {
+    let holds = |text: &str| {
+        condition::holds(text, &Defines::from([("V".into(), "(4)".into()), ("LOOP".into(), "LOOP".into())]))
+    };
+    for (text, expected) in [
+        ("V >= 4 && V < 5", Some(true)),
+        ("1 + 2 * 3 == 7", Some(true)),
+        ("(1 + 2) * 3 == 7", Some(false)),
+        ("10 - 4 - 3 == 3", Some(true)),
+        ("1 << 4 == 0x10 || nothing", Some(true)),
+        ("defined V && !defined(W)", Some(true)),
+        ("~0 & 6 ^ 6 | 0", Some(false)),
+        ("7 / 0", None),
+        ("LOOP", None),
+        ("1 2", None),
+        ("", None),
+        ("1 << 100", None),
+    ] {
+        assert_eq!(holds(text), expected, "{text}");
+    }
+    assert_eq!(holds(&"(".repeat(100_000)), None);
+    assert_eq!(holds(&"!".repeat(100_000)), None);
+    assert_eq!(holds(&"1 + ".repeat(1000)), None);
+}

@@ -1,0 +1,186 @@
+//! What is in public use beside RFC 4506 and RFC 5531: accepted, and refused by whoever is strict.
+
+use std::fs;
+
+use rpcrdma_xdrgen::{
+    Compiler,
+    diag::{Code, Diagnostics},
+    emit::{EmitOptions, emit},
+    ir::{Base, ConstValue, ItemId, ItemKind, Spec, Type},
+};
+
+fn compiler(text: &str) -> Compiler {
+    Compiler::new().source("t.x", text).default_reply_max(1 << 20)
+}
+
+fn spec(compiler: &Compiler) -> Spec {
+    let compiled = compiler.compile().unwrap_or_else(|diagnostics| panic!("{diagnostics}"));
+    assert_eq!(compiled.warnings.to_string(), "");
+    compiled.spec
+}
+
+fn kind<'a>(spec: &'a Spec, name: &str) -> &'a ItemKind {
+    let found = spec.items.iter().find(|item| item.name.text == name);
+    &found.unwrap_or_else(|| panic!("no item {name}")).kind
+}
+
+fn types(spec: &Spec, name: &str) -> Vec<Type> {
+    match kind(spec, name) {
+        ItemKind::Struct { fields, .. } => fields.iter().map(|field| field.ty.clone()).collect(),
+        ItemKind::Typedef(field) => vec![field.ty.clone()],
+        other => panic!("{name} is {other:?}"),
+    }
+}
+
+fn codes(diagnostics: &Diagnostics) -> Vec<Code> {
+    diagnostics.iter().map(|diagnostic| diagnostic.code).collect()
+}
+
+/// One dialect each: text that is accepted, and refused once by `strict`.
+const DIALECTS: &[(&str, &str)] = &[
+    ("pass-through", "%#include <rpc/rpc.h>\nconst A = 1;"),
+    ("indented pass-through", "struct a {\n    %/* C only */\n    int x;\n};"),
+    ("line comment", "const A = 1; // one"),
+    ("define", "#define A 1\n"),
+    ("stray semicolon", "const A = 1;;"),
+    ("stray semicolon in a struct", "struct a { int x;; };"),
+    ("stray semicolon in a union", "union a switch (int d) { case 0: void;; };"),
+    ("stray semicolon in a program", "program P { version V { void N(void) = 0; } = 1;; } = 2;"),
+    ("stray semicolon in a version", "program P { version V {; void N(void) = 0; } = 1; } = 2;"),
+    ("namespace", "namespace a::b { const A = 1; }"),
+    ("bare unsigned", "struct a { unsigned x; };"),
+    ("unsigned char", "struct a { unsigned char x; };"),
+    ("char", "struct a { char x; };"),
+    ("quad_t", "struct a { quad_t x; };"),
+    ("tag", "struct a { struct b x; }; struct b { int y; };"),
+    ("string alone", "struct a { string x; };"),
+    ("inverted typedef", "typedef u unsigned hyper;"),
+    ("typed constant", "const unsigned int A = 1;"),
+    ("string constant", "const A = \"text\";"),
+    ("constant of a name", "const A = 1; const B = A;"),
+    ("enumerator without a value", "enum a { B };"),
+    ("last comma", "enum a { B = 1, };"),
+    ("default first", "union a switch (int d) { default: int x; case 0: void; };"),
+    ("default and case", "union a switch (int d) { case 0: default: int x; };"),
+    ("named argument", "program P { version V { void N(int x) = 0; } = 1; } = 2;"),
+    ("string argument", "program P { version V { void N(string) = 0; } = 1; } = 2;"),
+    ("no argument", "program P { version V { void N() = 0; } = 1; } = 2;"),
+    ("named number", "const TWO = 2; program P { version V { void N(void) = TWO; } = 1; } = 2;"),
+];
+
+#[test]
+fn each_is_accepted_and_refused_where_strict() {
+    for (what, text) in DIALECTS {
+        spec(&compiler(text));
+        let refused = compiler(text).strict().compile().expect_err(what);
+        assert_eq!(codes(&refused), [Code::Dialect], "{what}:\n{refused}");
+    }
+}
+
+#[test]
+fn the_rfcs_language_is_not_refused() {
+    let text = "/* c */ const A = 0x10; const B = -010;
+        enum e { X = 1, Y = A };
+        struct s { int a; unsigned int b; unsigned hyper c; opaque d[4]; opaque e<>; string f<A>; s *next; };
+        union u switch (e d) { case X: case Y: s both; default: void; };
+        typedef struct { enum { Z = 1 } inner; } t;
+        program P { version V { void N(void) = 0; u GET(s, int) = 1; } = 1; } = 2;";
+    spec(&compiler(text).strict());
+}
+
+#[test]
+fn conditions_and_definitions() {
+    let text = "#define SIZE 0x10 /* octets */\n#define NAME \"n\"\n#define TWICE (SIZE * 2)\n#define OTHER SIZE\n\
+        #ifdef WIDE\ntypedef hyper number;\n#else\ntypedef int number;\n#endif\n\
+        struct a {\n#if LEVEL >= 2\n    opaque fixed[SIZE];\n#endif\n    string text<GIVEN>;\n};\n";
+    let narrow = spec(&compiler(text).define("GIVEN", Some("9")));
+    assert_eq!(types(&narrow, "number"), [Type::Base(Base::Int)]);
+    assert_eq!(types(&narrow, "a"), [Type::String(9)]);
+    for (name, value) in [("SIZE", 16), ("TWICE", 32), ("OTHER", 16), ("GIVEN", 9)] {
+        assert!(matches!(kind(&narrow, name), ItemKind::Const(ConstValue::Int(n)) if *n == value), "{name}");
+    }
+    assert!(matches!(kind(&narrow, "NAME"), ItemKind::Const(ConstValue::Str(text)) if text == "n"));
+    let size = narrow.items.iter().find(|item| item.name.text == "SIZE").unwrap();
+    assert_eq!((size.doc.join(" ").as_str(), size.text.as_str()), ("octets", "#define SIZE 0x10 /* octets */"));
+    let wide = compiler(text).define("WIDE", None).define("LEVEL", Some("2")).define("GIVEN", Some("9"));
+    let wide = spec(&wide);
+    assert_eq!(types(&wide, "number"), [Type::Base(Base::Hyper)]);
+    assert_eq!(types(&wide, "a"), [Type::OpaqueFixed(16), Type::String(9)]);
+}
+
+#[test]
+fn included_files_are_read_once_and_found_where_told() {
+    let place = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| fs::write(place.path().join(name), text).unwrap();
+    fs::create_dir(place.path().join("sub")).unwrap();
+    write("sub/base.x", "#ifndef N\n#define N 3\n#endif\n#include \"again.x\"\ntypedef opaque id[N];\n");
+    write("sub/again.x", "#include \"base.x\"\ntypedef id *maybe;\n");
+    write("main.x", "#include <base.x>\n#include \"sub/base.x\"\nstruct a { id x; maybe y; opaque z<N>; };\n");
+    let main = place.path().join("main.x");
+    let compiled = Compiler::new().file(&main).include_dir(place.path().join("sub")).compile().unwrap();
+    assert_eq!((compiled.warnings.to_string(), compiled.files.len()), (String::new(), 3));
+    let names: Vec<&str> = compiled.spec.items.iter().map(|item| item.name.text.as_str()).collect();
+    assert_eq!(names, ["maybe", "N", "id", "a"]);
+    write("lost.x", "#include \"base.x\"\nconst A = 1;\n");
+    let lost = Compiler::new().file(place.path().join("lost.x")).compile().unwrap();
+    assert_eq!(codes(&lost.warnings), [Code::Preprocessor]);
+}
+
+#[test]
+fn typedefs_with_their_names_first() {
+    let spec = spec(&compiler(
+        "typedef u32 unsigned int; typedef id opaque[8]; typedef label string<9>; typedef point struct { int x; };
+         typedef kind enum { A, B }; typedef point *where; typedef struct { int y; } plain;",
+    ));
+    assert_eq!(types(&spec, "u32"), [Type::Base(Base::UInt)]);
+    assert_eq!(types(&spec, "id"), [Type::OpaqueFixed(8)]);
+    assert_eq!(types(&spec, "label"), [Type::String(9)]);
+    assert_eq!(types(&spec, "point"), [Type::Base(Base::Int)]);
+    assert!(matches!(kind(&spec, "kind"), ItemKind::Enum(names) if names.len() == 2));
+    assert!(matches!(types(&spec, "where")[..], [Type::Optional(_)]));
+}
+
+#[test]
+fn namespaces_are_looked_through() {
+    let text = "namespace a { namespace b::c {\nstruct s { int namespace; };\n}\nconst A = 1;\n};\nconst B = 2;\n";
+    assert_eq!(spec(&compiler(text)).items.len(), 3);
+    let open = compiler("namespace a {\nconst A = 1;\n").compile().unwrap_err();
+    assert_eq!(codes(&open), [Code::Unclosed]);
+}
+
+#[test]
+fn line_ends_of_every_kind_and_other_encodings() {
+    let text = "// first\rconst A = 1;\r%skipped\rconst B = 2; // b\r";
+    assert_eq!(spec(&compiler(text)).items.len(), 2);
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("latin1.x");
+    fs::write(&path, b"/* caf\xe9 */\nconst A = 1;\n").unwrap();
+    let compiled = Compiler::new().file(&path).compile().unwrap();
+    assert_eq!(compiled.spec.items[0].doc, ["caf\u{fffd}"]);
+}
+
+#[test]
+fn types_of_the_users_own() {
+    let path = syn::parse_str("crate::types::Handle").unwrap();
+    let text =
+        "struct a { handle x; handle *y; handle z<4>; }; struct replaced { int gone; }; struct b { replaced r; };
+        program P { version V { handle GET(handle) = 1; } = 1; } = 2;";
+    let compiler = compiler(text).extern_type("handle", &path).extern_type("replaced", &syn::parse_quote!(Other));
+    let spec = spec(&compiler);
+    assert!(matches!(kind(&spec, "handle"), ItemKind::Extern(path) if path.replace(' ', "") == "crate::types::Handle"));
+    assert!(matches!(kind(&spec, "replaced"), ItemKind::Extern(path) if path == "Other"));
+    let handle = Base::Item(ItemId(spec.items.iter().position(|item| item.name.text == "handle").unwrap()));
+    assert_eq!(types(&spec, "a"), [Type::Base(handle), Type::Optional(handle), Type::Array(handle, 4)]);
+    let rust = emit(&spec, &EmitOptions::default()).unwrap();
+    assert!(
+        rust.contains("pub type Handle = crate::types::Handle;") && !rust.contains("pub struct Replaced"),
+        "{rust}"
+    );
+}
+
+#[test]
+fn a_type_of_the_users_has_no_maximum_that_is_known() {
+    let text = "program P { version V { handle GET(void) = 1; } = 1; } = 2;";
+    let compiler = Compiler::new().source("t.x", text).extern_type("handle", &syn::parse_quote!(Handle));
+    assert_eq!(codes(&compiler.compile().unwrap_err()), [Code::UnboundedReply]);
+}
