@@ -31,6 +31,8 @@ pub(super) struct Handlers {
 }
 
 impl Upcalls for Handlers {
+    // As in `Registry::route`: an answer is moved once, boxed it would be allocated.
+    #[allow(clippy::result_large_err)]
     fn call(&mut self, incoming: IncomingCall, port: &Arc<Port>) -> Option<Answer> {
         let (token, xid) = (incoming.token, incoming.xid);
         let begun = self.shared.registry.route(incoming, &self.connection, |service, call| {
