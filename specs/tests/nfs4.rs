@@ -10,24 +10,16 @@ use rpcrdma_specs::nfs4::{
     self as nfs, CbCompound4args, Compound4args, Compound4res, NfsArgop4 as Op, NfsCbArgop4 as CbOp, NfsResop4 as Res,
     nfs_cb::CbCompound, nfs_v4, nfs_v4::Nfsproc4Compound,
 };
-use samples::{HANDLE, both_ways, counted};
+use samples::{HANDLE, both_ways, counted, stateid, utf8};
 
 const STATEID: [u32; 4] = [7, 0x0001_0203, 0x0405_0607, 0x0809_0a0b];
-
-fn stateid() -> nfs::Stateid4 {
-    nfs::Stateid4 { seqid: 7, other: [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11] }
-}
-
-fn text(text: &'static str) -> nfs::Utf8string {
-    nfs::Utf8string(Bytes::from_static(text.as_bytes()))
-}
 
 fn putfh() -> Op {
     Op::OpPutfh(nfs::Putfh4args { object: nfs::NfsFh4(Bytes::from_static(HANDLE)) })
 }
 
 fn lookup(name: &'static str) -> Op {
-    Op::OpLookup(nfs::Lookup4args { objname: text(name) })
+    Op::OpLookup(nfs::Lookup4args { objname: utf8(name) })
 }
 
 fn read(count: u32) -> Op {
@@ -35,7 +27,7 @@ fn read(count: u32) -> Op {
 }
 
 fn compound(argarray: Vec<Op>) -> Compound4args {
-    Compound4args { tag: text("test"), minorversion: 2, argarray }
+    Compound4args { tag: utf8("test"), minorversion: 2, argarray }
 }
 
 fn bounds(argarray: Vec<Op>) -> ReplyBounds {
@@ -56,20 +48,10 @@ fn a_compound_call_and_its_reply() {
         &[0, 1, 4096],
     ]
     .concat();
-    both_ways(&compound(vec![putfh(), lookup("file"), read(4096)]), &words);
+    both_ways(&samples::compound_call(), &words);
 
-    let data = nfs::Read4resok { eof: true, data: Bytes::from_static(b"hello") };
-    let reply = Compound4res {
-        status: nfs::Nfsstat4::Nfs4Ok,
-        tag: text("test"),
-        resarray: vec![
-            Res::OpPutfh(nfs::Putfh4res { status: nfs::Nfsstat4::Nfs4Ok }),
-            Res::OpLookup(nfs::Lookup4res { status: nfs::Nfsstat4::Nfs4Ok }),
-            Res::OpRead(nfs::Read4res::Nfs4Ok(data)),
-        ],
-    };
     let words = [&[0], counted(b"test").as_slice(), &[3, 22, 0, 15, 0, 25, 0, 1], &counted(b"hello")].concat();
-    both_ways(&reply, &words);
+    both_ways(&samples::compound_reply(), &words);
 }
 
 #[test]
@@ -78,7 +60,7 @@ fn writes_and_links_are_eligible_in_calls() {
     let write =
         Op::OpWrite(nfs::Write4args { stateid: stateid(), offset: 9, stable: nfs::StableHow4::FileSync4, data });
     let words = [&[0, 1, 1, 38], &STATEID[..], &[0, 9, 2], &counted(b"hello")].concat();
-    let call = Compound4args { tag: text(""), minorversion: 1, argarray: vec![write] };
+    let call = Compound4args { tag: utf8(""), minorversion: 1, argarray: vec![write] };
     both_ways(&call, &words);
     // Any number of operations, so any number of items.
     assert_eq!(Compound4args::MAX_DDP_ITEMS, Some(u32::MAX));
@@ -135,7 +117,7 @@ fn any_number_of_operations_has_bounds() {
 
 #[test]
 fn the_reply_that_is_provided_for_fits() {
-    let tag = text("tag");
+    let tag = utf8("tag");
     let call =
         Compound4args { tag: tag.clone(), minorversion: 0, argarray: vec![putfh(), Op::OpGetfh, Op::OpRestorefh] };
     let handle = nfs::NfsFh4(vec![1; nfs::NFS4_FHSIZE as usize].into());
@@ -158,7 +140,7 @@ fn callbacks_have_bounds_and_no_chunks() {
         nfs::CbRecall4args { stateid: stateid(), truncate: false, fh: nfs::NfsFh4(Bytes::from_static(HANDLE)) };
     let getattr =
         nfs::CbGetattr4args { fh: nfs::NfsFh4(Bytes::from_static(HANDLE)), attr_request: nfs::Bitmap4(vec![0x10]) };
-    let call = |argarray| CbCompound4args { tag: text(""), minorversion: 0, callback_ident: 1, argarray };
+    let call = |argarray| CbCompound4args { tag: utf8(""), minorversion: 0, callback_ident: 1, argarray };
     let small = CbCompound::reply_bounds(&call(vec![CbOp::OpCbRecall(recall)]));
     // CB_RECALL's reply is small and fixed in size (RFC 8267 §6.5.1).
     assert_eq!((small.inline, small.chunks.len()), (12 + 4 + 4, 0));

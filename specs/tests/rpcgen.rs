@@ -22,7 +22,9 @@ impl Samples {
         if wants_rpcgen {
             // rpcgen names what it includes after its input.
             let file = format!("{protocol}.x");
-            fs::copy(manifest.join("xdr").join(&file), folder.join(&file)).unwrap();
+            let text = fs::read_to_string(manifest.join("xdr").join(&file)).unwrap();
+            // libtirpc's headers have a type of this name.
+            fs::write(folder.join(&file), text.replace("authsys_parms", "nfs_authsys_parms")).unwrap();
             for (flag, output) in [("-h", format!("{protocol}.h")), ("-c", format!("{protocol}_xdr.c"))] {
                 let mut rpcgen = Command::new("rpcgen");
                 fs::write(folder.join(&output), run(rpcgen.current_dir(&folder).args([flag, &file]))?).unwrap();
@@ -78,6 +80,14 @@ fn nfs3() {
     c.check("write_reply", &samples::write_reply());
     c.check("readdirplus_call", &samples::readdirplus_call());
     c.check("readdirplus_reply", &samples::readdirplus_reply());
+    c.finish();
+}
+
+#[test]
+fn nfs4() {
+    let Some(mut c) = Samples::of("nfs4", true) else { return };
+    c.check("compound_call", &samples::compound_call());
+    c.check("compound_reply", &samples::compound_reply());
     c.finish();
 }
 

@@ -77,6 +77,27 @@ int main(void) {
 }
 #endif
 
+#ifdef NFS4
+int main(void) {
+    nfs_argop4 operations[] = {{.argop = OP_PUTFH}, {.argop = OP_LOOKUP}, {.argop = OP_READ}};
+    operations[0].nfs_argop4_u.opputfh.object = (nfs_fh4){sizeof handle, handle};
+    operations[1].nfs_argop4_u.oplookup.objname = (component4){4, "file"};
+    READ4args *read = &operations[2].nfs_argop4_u.opread;
+    *read = (READ4args){.stateid = {.seqid = 7}, .offset = 1, .count = 4096};
+    for (int i = 0; i < NFS4_OTHER_SIZE; i++)
+        read->stateid.other[i] = i;
+    COMPOUND4args call = {{4, "test"}, 2, {3, operations}};
+    PRINT("compound_call", COMPOUND4args, &call);
+
+    nfs_resop4 results[] = {{.resop = OP_PUTFH}, {.resop = OP_LOOKUP}, {.resop = OP_READ}};
+    READ4res *data = &results[2].nfs_resop4_u.opread;
+    data->READ4res_u.resok4 = (READ4resok){TRUE, {5, "hello"}};
+    COMPOUND4res reply = {NFS4_OK, {4, "test"}, {3, results}};
+    PRINT("compound_reply", COMPOUND4res, &reply);
+    return 0;
+}
+#endif
+
 #ifdef MOUNT3
 int main(void) {
     dirpath path = "/export";

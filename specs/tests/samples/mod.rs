@@ -2,7 +2,7 @@
 #![allow(dead_code)] // Each test takes what it needs.
 
 use rpcrdma::xdr::{Bytes, Decoder, XdrDecode, XdrEncode, encode_to_bytes};
-use rpcrdma_specs::{mount3, nfs3, rpcbind};
+use rpcrdma_specs::{mount3, nfs3, nfs4, rpcbind};
 
 /// `value` is these words, and these words are `value`.
 pub(crate) fn both_ways<T: XdrEncode + XdrDecode + PartialEq + std::fmt::Debug>(value: &T, words: &[u32]) {
@@ -183,4 +183,35 @@ pub(crate) fn portmap() -> rpcbind::Pmaplist {
         node(rpcbind::Mapping { port: 2049, ..getport_call() }),
         node(rpcbind::Mapping { prog: 100_000, vers: 2, prot: rpcbind::IPPROTO_UDP, port: 111 }),
     ])
+}
+
+pub(crate) fn utf8(text: &'static str) -> nfs4::Utf8string {
+    nfs4::Utf8string(Bytes::from_static(text.as_bytes()))
+}
+
+pub(crate) fn stateid() -> nfs4::Stateid4 {
+    nfs4::Stateid4 { seqid: 7, other: [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11] }
+}
+
+/// PUTFH LOOKUP READ.
+pub(crate) fn compound_call() -> nfs4::Compound4args {
+    use nfs4::NfsArgop4 as Op;
+    let argarray = vec![
+        Op::OpPutfh(nfs4::Putfh4args { object: nfs4::NfsFh4(Bytes::from_static(HANDLE)) }),
+        Op::OpLookup(nfs4::Lookup4args { objname: utf8("file") }),
+        Op::OpRead(nfs4::Read4args { stateid: stateid(), offset: 1, count: 4096 }),
+    ];
+    nfs4::Compound4args { tag: utf8("test"), minorversion: 2, argarray }
+}
+
+pub(crate) fn compound_reply() -> nfs4::Compound4res {
+    use nfs4::NfsResop4 as Res;
+    let status = nfs4::Nfsstat4::Nfs4Ok;
+    let data = nfs4::Read4resok { eof: true, data: Bytes::from_static(b"hello") };
+    let resarray = vec![
+        Res::OpPutfh(nfs4::Putfh4res { status }),
+        Res::OpLookup(nfs4::Lookup4res { status }),
+        Res::OpRead(nfs4::Read4res::Nfs4Ok(data)),
+    ];
+    nfs4::Compound4res { status, tag: utf8("test"), resarray }
 }
