@@ -151,3 +151,31 @@ fn something_else() {
     complaint(4, &[&iwarp.replace("iwarp", "tcp"), "-p", "0x20004e42", "-V", "3", "-t", "2"]);
     complaint(4, &[&tcp.replace("tcp", "iwarp"), "-p", "0x20004e42", "-V", "3", "-t", "2"]);
 }
+
+/// Where Debian's rpcbind is installed and a network namespace of the test's own can be made: somebody else's server, which
+/// listens on its well-known port there and nowhere else. Skipped elsewhere.
+#[test]
+#[cfg(target_os = "linux")]
+fn rpcbind() {
+    // Runs the command until something listens; a server that could not start, for another's lock, is no failure.
+    let script = "ip link set lo up && command -v rpcbind >&2 || exit 77\n\
+        rpcbind -f & server=$!\n\
+        for n in 1 2 3 4 5 6 7 8 9; do\n\
+        \"$0\" tcp://127.0.0.1:111 -p portmapper -V 2 -c 1 >/dev/null 2>&1\n\
+        [ $? = 3 ] || break; sleep 0.2; done\n\
+        kill -0 $server || exit 77\n\
+        \"$0\" tcp://127.0.0.1:111 -p portmapper -V 2 -c 3 -i 0\n\
+        echo \"exit $?\"\n\
+        \"$0\" tcp://127.0.0.1:111 -p portmapper -V 9 2>&1\n\
+        \"$0\" tcp://127.0.0.1:111 -p nfs -V 3 2>&1\n\
+        kill $server";
+    let ran = Command::new("unshare").args(["-n", "sh", "-c", script, env!("CARGO_BIN_EXE_rpcping")]).output();
+    let Ok(ran) = ran else { return eprintln!("skipped: there is no unshare") };
+    let shown = String::from_utf8_lossy(&ran.stdout);
+    if ran.status.code() == Some(77) || shown.is_empty() {
+        return eprintln!("skipped: {}", String::from_utf8_lossy(&ran.stderr));
+    }
+    for said in ["3 calls, 3 answered", "exit 0", "it has versions 2 to 4", "does not have program 100003"] {
+        assert!(shown.contains(said), "`{said}` in {shown}");
+    }
+}

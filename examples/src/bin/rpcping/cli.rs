@@ -37,7 +37,7 @@ const EXAMPLES: &str = "\
 Examples:
   rpcping tcp://localhost:111 --program portmapper --version 2
   rpcping iwarp://server:20049 --program nfs --version 3 -c 100 -i 0
-  rpcping iwarp://localhost:20100 --program 0x20004e42 --version 1 --json
+  rpcping iwarp://localhost:20100 --program 0x20100b10 --version 1 --json
 
 Exit code: 0 every call was answered; 1 the server answered, but does not serve
 that program or version, or refused; 2 the command line is wrong; 3 nothing

@@ -45,6 +45,14 @@ struct Sent {
     abandoned_until: Option<Instant>,
 }
 
+/// A call of the peer's whose reply has not gone out.
+#[derive(Debug, Clone, Copy)]
+struct Held {
+    octets: usize,
+    /// The reply is on its way out.
+    answered: bool,
+}
+
 /// A record under way, and since when: to see to it that it does not take for ever.
 #[derive(Debug, Clone, Copy)]
 struct UnderWay {
@@ -130,8 +138,8 @@ pub struct StreamConnection {
 
     // Of a server.
     next_token: u64,
-    /// Calls whose replies have not gone out, and the octets of each.
-    held: HashMap<u64, usize>,
+    /// Calls whose replies have not gone out.
+    held: HashMap<u64, Held>,
     held_octets: u64,
 }
 
@@ -236,9 +244,8 @@ impl StreamConnection {
 
     /// Replies to a call; an [`Event::ReplySent`] follows. Nothing happens where one has been given already.
     pub fn reply(&mut self, token: ReplyToken, reply: OutgoingReply) {
-        if !self.held.contains_key(&token.0) {
-            return;
-        }
+        let Some(held) = self.held.get_mut(&token.0).filter(|held| !held.answered) else { return };
+        held.answered = true;
         if !matches!(self.state, State::Open) {
             self.release(token, false);
             return;
@@ -249,12 +256,14 @@ impl StreamConnection {
 
     /// Does not reply to a call: a byte stream has no RDMA_ERROR. An [`Event::ReplySent`] follows.
     pub fn refuse(&mut self, token: ReplyToken) {
-        self.release(token, false);
+        if self.held.get(&token.0).is_some_and(|held| !held.answered) {
+            self.release(token, false);
+        }
     }
 
     fn release(&mut self, token: ReplyToken, delivered: bool) {
-        if let Some(octets) = self.held.remove(&token.0) {
-            self.held_octets = self.held_octets.saturating_sub(octets as u64);
+        if let Some(held) = self.held.remove(&token.0) {
+            self.held_octets = self.held_octets.saturating_sub(held.octets as u64);
             self.events.push_back(Event::ReplySent { token, delivered });
         }
     }
@@ -370,7 +379,7 @@ impl StreamConnection {
         let token = ReplyToken(self.next_token);
         self.next_token += 1;
         self.counters.calls_received += 1;
-        self.held.insert(token.0, record.len());
+        self.held.insert(token.0, Held { octets: record.len(), answered: false });
         self.held_octets += record.len() as u64;
         let (payload, reads) = (self.payload(record), SmallVec::new());
         self.events.push_back(Event::CallArrived(IncomingCall {
