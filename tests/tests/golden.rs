@@ -12,6 +12,6 @@ macro_rules! golden {
     )*};
 }
 
-golden!(blobstore, comments, declarators, eligible, lists, names, programs, scalars, unions);
+golden!(blobstore, comments, declarators, dialects, eligible, lists, names, programs, scalars, unions);
 
 mod generated;

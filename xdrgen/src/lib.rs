@@ -46,6 +46,26 @@
 //! idempotent STORE_V1.GET, STORE_V1.LIST;
 //! limit STORE_V1.GET chunks = 1;
 //! ```
+//!
+//! # Dialects
+//!
+//! What other compilers take is accepted in silence; [`Compiler::strict`] and `--strict` refuse it, with the section of
+//! RFC 4506 or RFC 5531 that says otherwise.
+//!
+//! | dialect | example |
+//! | --- | --- |
+//! | lines for C | `%#include <rpc/rpc.h>` |
+//! | constants, files, conditions | `#define N 3`, `#include "types.x"` ([`Compiler::include_dir`]), `#ifdef A` ([`Compiler::define`]) |
+//! | comments to the line's end | `// so` |
+//! | C's types | `unsigned`, `char`, `short`, `long`, `u_int`, `uint32_t`, `quad_t`, `struct node *next` |
+//! | strings without a maximum | `string name` |
+//! | typedefs of every order | `typedef struct { int x; } point`, `typedef number unsigned int` |
+//! | namespaces, which are looked through | `namespace a::b { ... }` |
+//! | constants | `const uint32 A = 1`, `const S = "text"`, `const B = A`, enumerators without a value |
+//! | procedures | `void P()`, `int P(string name<9>, int count) = LAST`; their names as constants |
+//! | punctuation | `;` once more, a `,` after the last enumerator |
+//!
+//! Types of other files are given with those files, or by [`Compiler::extern_type`].
 #![forbid(unsafe_code)]
 
 pub mod ast;

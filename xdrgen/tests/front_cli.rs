@@ -167,3 +167,22 @@ fn extract_finds_marked_lines() {
     assert!(read(place.path("files/spec.x")).contains("const A = 1;"));
     assert_eq!(place.run(&["extract", "empty.txt"]).status.code(), Some(1));
 }
+
+#[test]
+fn json_for_editors() {
+    let place =
+        Place::new(&[("a.x", "struct a {\n    bb c;\n    int c;\n};\n"), ("b.x", "#pragma once\nconst A = 1;\n")]);
+    let output = place.run(&["check", "--format", "json", "a.x", "b.x"]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output.stderr);
+    let objects: Vec<serde_json::Value> = said.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let told = |code: &str| objects.iter().find(|object| object["code"] == code).unwrap_or_else(|| panic!("{said}"));
+    assert_eq!(objects.len(), 3, "{said}");
+    let unknown = told("E0101");
+    assert_eq!(unknown["severity"], "error");
+    let place_of_it =
+        ["file", "line", "column", "end_line", "end_column"].map(|key| unknown["primary"][key].to_string());
+    assert_eq!(place_of_it, ["\"a.x\"", "2", "5", "2", "7"]);
+    assert_eq!(told("E0103")["secondary"][0]["line"], 2);
+    assert_eq!(told("W0001")["severity"], "warning");
+}

@@ -184,3 +184,16 @@ fn a_type_of_the_users_has_no_maximum_that_is_known() {
     let compiler = Compiler::new().source("t.x", text).extern_type("handle", &syn::parse_quote!(Handle));
     assert_eq!(codes(&compiler.compile().unwrap_err()), [Code::UnboundedReply]);
 }
+
+#[test]
+fn names_of_procedures_are_numbers_too() {
+    let text = "const LAST = GET; const G = V; program P { version V { void GET(void) = 7; } = 2;
+        version W { void GET(void) = 8; void PUT(void) = LATER; } = P2; } = 3; const P2 = 9; const LATER = 4;";
+    let spec = spec(&compiler(text));
+    for (name, value) in [("LAST", 7), ("G", 2)] {
+        assert!(matches!(kind(&spec, name), ItemKind::Const(ConstValue::Int(n)) if *n == value), "{name}");
+    }
+    assert_eq!(spec.programs[0].versions[1].number, 9);
+    let circle = compiler("const A = GET; program P { version V { void GET(void) = A; } = 1; } = 1;");
+    assert_eq!(codes(&circle.compile().unwrap_err()), [Code::Cycle]);
+}

@@ -30,6 +30,10 @@ pub(crate) struct Cli {
     #[arg(long, global = true, value_enum, default_value_t = Color::Auto)]
     pub(crate) color: Color,
 
+    /// How diagnostics are written.
+    #[arg(long, global = true, value_enum, default_value_t = Format::Human)]
+    pub(crate) format: Format,
+
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -40,6 +44,14 @@ pub(crate) enum Color {
     Auto,
     Always,
     Never,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum Format {
+    /// With the lines they are about.
+    Human,
+    /// One JSON object a line, for editors.
+    Json,
 }
 
 impl Color {

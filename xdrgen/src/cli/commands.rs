@@ -11,7 +11,7 @@ use rpcrdma_xdrgen::{
 };
 
 use super::{
-    Failure, NO_FILE, WRONG_INPUT,
+    Failure, Form, NO_FILE, WRONG_INPUT,
     args::{Check, Extract, Gen, Input, Strip, Ulb},
     output,
 };
@@ -44,36 +44,37 @@ fn compiler(files: &[PathBuf], input: &Input) -> Compiler {
     }
 }
 
-fn failed(diagnostics: &Diagnostics, colour: bool) -> Failure {
+fn failed(diagnostics: &Diagnostics, form: Form) -> Failure {
     let unreadable = diagnostics.iter().any(|diagnostic| diagnostic.code == Code::Unreadable);
-    Failure { message: diagnostics.render(colour), code: if unreadable { NO_FILE } else { WRONG_INPUT } }
+    Failure { message: form.render(diagnostics), code: if unreadable { NO_FILE } else { WRONG_INPUT } }
 }
 
-fn compile(files: &[PathBuf], input: &Input, colour: bool) -> Result<Compiled, Failure> {
-    let compiled = compiler(files, input).compile().map_err(|diagnostics| failed(&diagnostics, colour))?;
-    eprint!("{}", compiled.warnings.render(colour));
+fn compile(files: &[PathBuf], input: &Input, form: Form) -> Result<Compiled, Failure> {
+    let compiled = compiler(files, input).compile().map_err(|diagnostics| failed(&diagnostics, form))?;
+    eprint!("{}", form.render(&compiled.warnings));
     Ok(compiled)
 }
 
-pub(super) fn check(check: &Check, colour: bool) -> Result<(), Failure> {
+pub(super) fn check(check: &Check, form: Form) -> Result<(), Failure> {
     let files = &check.input.files;
     if check.together {
-        return compile(files, &check.input, colour).map(drop);
+        return compile(files, &check.input, form).map(drop);
     }
     if files.len() > 1 && !check.input.ulb.is_empty() {
         let message = "error: to which file does the binding belong? Use --together, or check one file\n".to_owned();
         return Err(Failure { message, code: 2 });
     }
     // Each file's faults are told, then it fails with the gravest code.
-    let outcomes = files.iter().map(|file| compile(std::slice::from_ref(file), &check.input, colour));
+    let outcomes = files.iter().map(|file| compile(std::slice::from_ref(file), &check.input, form));
     let failures: Vec<Failure> = outcomes.filter_map(Result::err).collect();
     let code = failures.iter().map(|failure| failure.code).max();
-    let message = failures.into_iter().map(|failure| failure.message).collect::<Vec<_>>().join("\n");
+    let message = failures.into_iter().map(|failure| failure.message).collect::<Vec<_>>();
+    let message = message.join(if matches!(form, Form::Json) { "" } else { "\n" });
     code.map_or(Ok(()), |code| Err(Failure { message, code }))
 }
 
-pub(super) fn generate(generate: &Gen, colour: bool) -> Result<(), Failure> {
-    let compiled = compile(&generate.input.files, &generate.input, colour)?;
+pub(super) fn generate(generate: &Gen, form: Form) -> Result<(), Failure> {
+    let compiled = compile(&generate.input.files, &generate.input, form)?;
     let mut options = EmitOptions::default();
     if generate.types_only {
         options = options.types_only();
@@ -127,15 +128,15 @@ pub(super) fn extract(extract: &Extract) -> Result<(), Failure> {
     Ok(())
 }
 
-pub(super) fn strip(strip: &Strip) -> Result<(), Failure> {
+pub(super) fn strip(strip: &Strip, form: Form) -> Result<(), Failure> {
     let text = output::read(&strip.file)?;
     let plain = rpcrdma_xdrgen::strip(strip.file.display().to_string(), text)
-        .map_err(|diagnostics| failed(&diagnostics, false))?;
+        .map_err(|diagnostics| failed(&diagnostics, form))?;
     output::write(strip.output.as_deref(), &plain)
 }
 
-pub(super) fn ulb(ulb: &Ulb, colour: bool) -> Result<(), Failure> {
-    let compiled = compile(&ulb.input.files, &ulb.input, colour)?;
+pub(super) fn ulb(ulb: &Ulb, form: Form) -> Result<(), Failure> {
+    let compiled = compile(&ulb.input.files, &ulb.input, form)?;
     let width = terminal_size::terminal_size().map_or(WIDTH, |(width, _)| width.0.max(NARROWEST));
     output::write(None, &table(&compiled.spec, Some(width)))
 }

@@ -2,13 +2,16 @@
 
 mod args;
 mod commands;
+mod json;
 mod output;
 
 use std::process::ExitCode;
 
 use clap::Parser as _;
 
-use self::args::{Cli, Command};
+use rpcrdma_xdrgen::diag::Diagnostics;
+
+use self::args::{Cli, Command, Format};
 
 /// Everything is as it should be.
 const GOOD: u8 = 0;
@@ -24,15 +27,39 @@ struct Failure {
     code: u8,
 }
 
+/// In which form diagnostics are written.
+#[derive(Debug, Clone, Copy)]
+enum Form {
+    /// For people.
+    Text {
+        /// Whether the terminal has colours.
+        colour: bool,
+    },
+    /// For editors.
+    Json,
+}
+
+impl Form {
+    fn render(self, diagnostics: &Diagnostics) -> String {
+        match self {
+            Self::Text { colour } => diagnostics.render(colour),
+            Self::Json => json::render(diagnostics),
+        }
+    }
+}
+
 pub(crate) fn run() -> ExitCode {
     let cli = Cli::parse();
-    let colour = cli.color.on_stderr();
+    let form = match cli.format {
+        Format::Human => Form::Text { colour: cli.color.on_stderr() },
+        Format::Json => Form::Json,
+    };
     let outcome = match &cli.command {
-        Command::Check(check) => commands::check(check, colour),
-        Command::Gen(generate) => commands::generate(generate, colour),
+        Command::Check(check) => commands::check(check, form),
+        Command::Gen(generate) => commands::generate(generate, form),
         Command::Extract(extract) => commands::extract(extract),
-        Command::Strip(strip) => commands::strip(strip),
-        Command::Ulb(ulb) => commands::ulb(ulb, colour),
+        Command::Strip(strip) => commands::strip(strip, form),
+        Command::Ulb(ulb) => commands::ulb(ulb, form),
     };
     match outcome {
         Ok(()) => ExitCode::from(GOOD),

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::names::{Body, Entry, twice};
 use crate::{
-    ast::{Value, ValueKind},
+    ast::{DefinitionKind, File, Ident, Value, ValueKind},
     diag::{Code, Diagnostic},
     ir::{Name, Span},
 };
@@ -44,7 +44,12 @@ pub(super) struct Constants<'a> {
 }
 
 impl<'a> Constants<'a> {
-    pub(super) fn collect(entries: &'a [Entry<'a>], lost: &'a HashSet<String>, out: &mut Vec<Diagnostic>) -> Self {
+    pub(super) fn collect(
+        entries: &'a [Entry<'a>],
+        files: &'a [File],
+        lost: &'a HashSet<String>,
+        out: &mut Vec<Diagnostic>,
+    ) -> Self {
         let mut constants = Self {
             nodes: Vec::new(),
             by_name: HashMap::new(),
@@ -76,6 +81,7 @@ impl<'a> Constants<'a> {
                 _ => {}
             }
         }
+        constants.numbers_of_programs(files);
         constants.states = vec![State::New; constants.nodes.len()];
         for node in 0..constants.nodes.len() {
             constants.compute(node, out);
@@ -90,6 +96,27 @@ impl<'a> Constants<'a> {
             self.by_name.insert(text, self.nodes.len());
         }
         self.nodes.push(Node { name, origin });
+    }
+
+    /// rpcgen makes constants of the names of programs, versions and procedures too, and files use them so. What is
+    /// declared as a constant goes before, and of two procedures of a name the first.
+    fn numbers_of_programs(&mut self, files: &'a [File]) {
+        for definition in files.iter().flat_map(|file| &file.definitions) {
+            let DefinitionKind::Program(program) = &definition.kind else { continue };
+            self.number_of(&program.name, &program.number);
+            for version in &program.versions {
+                self.number_of(&version.name, &version.number);
+                version.procedures.iter().for_each(|procedure| self.number_of(&procedure.name, &procedure.number));
+            }
+        }
+    }
+
+    fn number_of(&mut self, name: &'a Ident, number: &'a Value) {
+        if !self.by_name.contains_key(name.text.as_str()) {
+            self.by_name.insert(&name.text, self.nodes.len());
+            let name = Name { text: name.text.clone(), span: name.span.clone() };
+            self.nodes.push(Node { name, origin: Origin::Value(number) });
+        }
     }
 
     /// Follows the chain from `node` to what is known, then back. A constant depends on one other at most.

@@ -69,7 +69,7 @@ pub(crate) fn resolve(
 ) -> Resolved {
     let lost: HashSet<String> = files.iter().flat_map(|file| file.lost.iter().cloned()).collect();
     let names = Names::collect(files, externs, out);
-    let constants = Constants::collect(&names.entries, &lost, out);
+    let constants = Constants::collect(&names.entries, files, &lost, out);
     let mut lower = Lower::new(&names, &constants, &lost, files, sources, out);
     let items = lower.items();
     let programs = lower.programs();

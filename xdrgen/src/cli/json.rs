@@ -1,0 +1,48 @@
+//! Diagnostics for editors: one JSON object a line.
+//!
+//! ```json
+//! {"severity":"error","code":"E0101","message":"no type is named `b`","primary":{"file":"a.x","line":1,"column":12,
+//!  "end_line":1,"end_column":13,"text":"not declared"},"secondary":[],"notes":[],"helps":[]}
+//! ```
+//!
+//! Lines and columns count from 1, columns characters; an end is the place after the last character. `primary` is null
+//! where the trouble is outside of the texts.
+
+use rpcrdma_xdrgen::diag::{Diagnostics, Label, Severity};
+use serde_json::{Value, json};
+
+/// All of `diagnostics`, a line each.
+pub(super) fn render(diagnostics: &Diagnostics) -> String {
+    let label = |label: &Label| -> Value {
+        let source = diagnostics.sources().get(label.span.file);
+        let place = |at: usize| source.map_or((0, 0), |source| source.line_column(at));
+        let ((line, column), (end_line, end_column)) = (place(label.span.range.start), place(label.span.range.end));
+        json!({
+            "file": source.map(|source| source.name()),
+            "line": line,
+            "column": column,
+            "end_line": end_line,
+            "end_column": end_column,
+            "text": label.text,
+        })
+    };
+    let mut out = String::new();
+    for diagnostic in diagnostics.iter() {
+        let severity = match diagnostic.severity() {
+            Severity::Warning => "warning",
+            Severity::Error => "error",
+        };
+        let object = json!({
+            "severity": severity,
+            "code": diagnostic.code.as_str(),
+            "message": diagnostic.message,
+            "primary": diagnostic.primary.as_ref().map(label),
+            "secondary": diagnostic.secondary.iter().map(label).collect::<Vec<_>>(),
+            "notes": diagnostic.notes,
+            "helps": diagnostic.helps,
+        });
+        out.push_str(&object.to_string());
+        out.push('\n');
+    }
+    out
+}
