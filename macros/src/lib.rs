@@ -13,9 +13,11 @@ use syn::{DeriveInput, parse_macro_input};
 
 /// Compiles an XDR file into types, codecs and stubs, in place.
 ///
-/// ```ignore
-/// rpcrdma::include_xdr!("protocol/blobstore.x");
-/// rpcrdma::include_xdr!("nfs3.x", ulb = "nfs3.ulb", derive(serde::Serialize), client = true, server = false);
+/// ```
+/// mod nfs3 {
+///     rpcrdma::include_xdr!("../specs/xdr/nfs3.x", ulb = "../specs/xdr/nfs3.ulb", derive(PartialOrd), server = false);
+/// }
+/// assert_eq!(nfs3::nfs_v3::PORT, 20049);
 /// ```
 ///
 /// Paths are relative to the folder of the crate's `Cargo.toml`. The file is watched: a change of it rebuilds.
@@ -32,13 +34,16 @@ pub fn include_xdr(input: TokenStream) -> TokenStream {
 
 /// Compiles XDR that is written here.
 ///
-/// ```ignore
-/// rpcrdma::xdr! {
-///     #![derive(serde::Serialize)]
+/// ```
+/// mod plane {
+///     rpcrdma::xdr! {
+///         #![derive(PartialOrd)]
 ///
-///     /* A point in the plane. */
-///     struct point { int x; int y; };
+///         /* A point in the plane. */
+///         struct point { int x; int y; };
+///     }
 /// }
+/// assert!(plane::Point { x: 1, y: 2 } < plane::Point { x: 1, y: 3 });
 /// ```
 ///
 /// The language is that of XDR files, annotations included. The options of [`include_xdr!`] are inner attributes at
@@ -77,7 +82,22 @@ pub fn derive_xdr_decode(input: TokenStream) -> TokenStream {
 
 /// Makes a program of a trait: what a version of a program in an XDR file becomes, without the file.
 ///
-/// ```ignore
+/// ```
+/// use bytes::Bytes;
+/// use rpcrdma::{XdrDecode, XdrEncode, server::{Context, Failure}};
+///
+/// #[derive(Debug, Clone, XdrEncode, XdrDecode)]
+/// pub struct GetArgs {
+///     offset: u64,
+///     count: u32,
+/// }
+///
+/// #[derive(Debug, Clone, XdrEncode, XdrDecode)]
+/// pub struct GetRes {
+///     #[xdr(ddp)]
+///     data: Bytes,
+/// }
+///
 /// #[rpcrdma::service(program = 0x2000_0ABC, version = 1, name = "BLOBSTORE_V1", port = 20100)]
 /// pub trait Blobstore {
 ///     #[procedure(1)]
@@ -85,6 +105,7 @@ pub fn derive_xdr_decode(input: TokenStream) -> TokenStream {
 ///     #[reply_max(chunks = [u64::from(args.count)])]
 ///     async fn get(&self, cx: &Context, args: GetArgs) -> Result<GetRes, Failure>;
 /// }
+/// assert_eq!(blobstore::PORT, 20100);
 /// ```
 ///
 /// The trait is what a server implements. Beside it there are `BlobstoreClient`, `BlobstoreServer`, and a module
