@@ -47,6 +47,19 @@ async fn put_and_get(transport: Transport) {
     assert!(counters.returned_written > 1 << 20 && counters.offered_read > 1 << 20, "{counters:?}");
 }
 
+/// One call after the other from a task that drives the connection itself, while the driver's task looks in on it: what wakes
+/// the caller when the driver has the connection is not lost.
+async fn lone_calls(transport: Transport) {
+    let (_running, _state, channel) = start(transport).await;
+    let caller = async {
+        for _ in 0..1500 {
+            let got = call::<Get>(&channel, &Range(5, 40_000)).await.unwrap();
+            assert_eq!(got.0.len(), 40_000);
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), caller).await.expect("a call's reply was never looked at");
+}
+
 /// The result is a view of the caller's own memory, and the server pulls from where the arguments lie.
 async fn own_memory(transport: Transport) {
     let (_running, state, channel) = start(transport).await;
@@ -333,7 +346,7 @@ macro_rules! over {
 
 over! {
     // What is about memory placed directly.
-    rdma: put_and_get own_memory reply_longer_than_bound placement_violations dropped_calls_invalidated_at_once;
+    rdma: put_and_get lone_calls own_memory reply_longer_than_bound placement_violations dropped_calls_invalidated_at_once;
     all: null_and_echo landing_too_short more_calls_than_credits replies_out_of_order statuses deadlines
         call_that_is_not_polled dropped_calls dropped_after_polls close_in_order last_channel_dropped;
 }

@@ -54,6 +54,9 @@ impl Waiting<'_> {
         if (self.leads || notify == Notify::Drive) && port.is_alone(slot) {
             self.leads = drive.try_lead(waker);
             if !self.leads {
+                // The driver's task has the connection just now, perhaps only to see that somebody leads. It has to be
+                // told that nobody does any more: else what woke this task would be lost.
+                drive.stop_leading();
                 port.wake();
             }
             return;
@@ -96,3 +99,6 @@ impl Drop for Waiting<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
