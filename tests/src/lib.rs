@@ -3,6 +3,7 @@
 //! | where | what |
 //! | --- | --- |
 //! | `tests/capture` | loopback traffic of blobstore, dissected by `tshark`, field by field |
+//! | `tests/conformance`, `conformance` | each MUST of the specifications, its code and its test: `CONFORMANCE.md` |
 //! | `tests/bad_peer` | peers that break the protocol, against whole servers and clients |
 //! | `tests/zero_copy` | eligible payload is not copied |
 //! | `tests/golden`, `tests/generated` | generated code compiles as its users compile it, and does what XDR says |

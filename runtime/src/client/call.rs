@@ -103,6 +103,7 @@ pub(super) fn encode<A: XdrEncode>(
         return Err(CallError::Landing { procedure, index, len, needed: 0 });
     }
     let mut chunks = SmallVec::new();
+    // RFC 8166 §4.3.2.2: each chunk takes the largest item that may come to it, as the bounds tell.
     for (index, &max_len) in bounds.chunks.iter().enumerate() {
         let landing = options.landing.get_mut(index).and_then(Option::take);
         if let Some(memory) = &landing

@@ -45,7 +45,9 @@ impl Credential {
         Self::Sys(AuthsysParms { stamp: 0, machinename, uid, gid, gids })
     }
 
-    /// As it goes into a call. To be made once and used for many calls: cloning it copies no octet.
+    /// As it goes into a call. Nothing in it is DDP-eligible (RFC 8166 §8.2.2).
+    ///
+    /// To be made once and used for many calls: cloning it copies no octet.
     ///
     /// # Errors
     /// When the machine name is longer than 255 octets or there are more than 16 groups.

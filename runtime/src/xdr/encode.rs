@@ -121,7 +121,8 @@ enum Policy {
     Chunks(SmallVec<[bool; 4]>),
 }
 
-/// Removes eligible items from the stream, by reference, and remembers where they were.
+/// Removes eligible items from the stream, by reference, and remembers where they were. Nothing else ever leaves the
+/// stream (RFC 8166 §3.4.2): generated code offers a sink only what the Upper-Layer Binding names.
 #[derive(Debug)]
 pub struct ReducingSink<'a, O: Output + ?Sized> {
     out: &'a mut O,
@@ -180,7 +181,7 @@ impl<O: Output + ?Sized> Sink for ReducingSink<'_, O> {
         }
         self.reduced.push(Reduced { position: self.position, chunk: self.next_chunk, data: item.clone() });
         self.next_chunk += 1;
-        // Positions count the unreduced stream, padding included (RFC 8166 §3.4.5).
+        // RFC 8166 §3.4.4.4: the padding leaves the stream with its item. §3.4.5: positions count the unreduced stream.
         self.position += padded_len(item.len()) as u64;
         true
     }
@@ -194,6 +195,7 @@ impl<O: Output + ?Sized> Sink for ReducingSink<'_, O> {
     fn would_reduce(&self, len: usize) -> bool {
         match &self.policy {
             Policy::AtLeast(min) => len >= *min,
+            // RFC 8166 §4.3.2, §4.3.2.2: whatever eligible item comes next goes to the next chunk not yet consumed.
             Policy::Chunks(chunks) => chunks.get(self.next_chunk).copied().unwrap_or(false),
         }
     }

@@ -45,6 +45,20 @@ fn with_sinks() -> (Facing, Vec<u32>) {
     (facing, call)
 }
 
+/// RFC 8166 §3.5.3: a chunk that holds a payload stream has room for its padding.
+#[test]
+fn reply_chunks_have_room_for_padding() {
+    for (max_inline, provided) in [(5000, 5000), (5001, 5004), (5003, 5004)] {
+        let mut facing = client();
+        let mut call = Script::default().outgoing(&facing.engine.conn, facing.now);
+        call.reply.max_inline = max_inline;
+        facing.engine.conn.start_call(call);
+        facing.run();
+        let call = facing.raw.next().expect("sent");
+        assert_eq!((&call[4..8], call[9]), (&[0, 0, 1, 1][..], provided));
+    }
+}
+
 /// RFC 8166 §4.5, §4.6, §4.2.1, RFC 8167 §6: silently discarded, and the Receive is posted again.
 #[test]
 fn discards() {

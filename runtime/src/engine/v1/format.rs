@@ -85,7 +85,8 @@ impl From<Segment> for XdrRdmaSegment {
     }
 }
 
-/// Whether the payload stream follows the header.
+/// Whether the payload stream follows the header. There is nothing else to send: neither RDMA_MSGP (RFC 8166 §4.6.1) nor
+/// RDMA_DONE (RFC 8166 §4.6.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Body {
     /// RDMA_MSG.

@@ -36,7 +36,7 @@ mod connection;
 mod errors;
 mod format;
 pub mod header {
-    //! The header of RFC 8166 §4.1.2: generated from `specs/xdr/rpcrdma1.x`.
+    //! The header, XDR as RFC 8166 §4 says, of §4.1.2: generated from `specs/xdr/rpcrdma1.x`.
     crate::include_xdr!("xdr/rpcrdma1.x");
 }
 mod private_data;

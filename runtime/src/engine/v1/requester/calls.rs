@@ -67,6 +67,7 @@ impl Call {
             let region = self.register(Memory::Source(data), Purpose::Argument, qp, shared)?;
             cut(region, len, max).for_each(|segment| header.read_segment(position, segment));
         }
+        // RFC 8166 §3.4.6.2: room for the longest result, none for its padding.
         for n in 0..self.offer.provided {
             let Some(chunk) = self.chunks.get_mut(n) else { break };
             let len = chunk.max_len;

@@ -1,4 +1,5 @@
-//! The requester: calls from their making to their end.
+//! The requester: calls from their making to their end. It sends RDMA_MSG and RDMA_NOMSG, never RDMA_ERROR
+//! (RFC 8166 §4.2.4).
 
 mod calls;
 mod offer;

@@ -46,6 +46,7 @@ impl Responder {
         let xid = call.xid;
         self.xids.remove(&xid);
         self.pulled = self.pulled.saturating_sub(call.pull_len);
+        // RFC 8166 §4.5.4: whatever comes of it, something is sent, or the connection is gone.
         let mut reply = match answer {
             Answer::Reply(reply) => reply,
             Answer::ChunkError => {
@@ -161,7 +162,7 @@ fn capacity(chunk: &XdrWriteChunk) -> u64 {
 
 /// Writes `data`, which fits, into a chunk, and sets the segments' lengths to what was written.
 // RFC 8166 §3.4.6: contiguously, in segment order; the segments are returned with the lengths in use.
-// §3.4.6.2: without padding.
+// RFC 8166 §3.4.6.2: without padding.
 fn push(
     chunk: &mut XdrWriteChunk,
     data: bytes::Bytes,

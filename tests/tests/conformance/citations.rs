@@ -1,0 +1,58 @@
+//! What code cites, and which tests a file has.
+
+/// Whether `text` cites this section: `RFC 8166 §4.5`, or as one of several, `RFC 8166 §3.4.6, §4.5`, across lines of
+/// comment too.
+pub(crate) fn cites(text: &str, specification: &str, section: &str) -> bool {
+    let text = flat(text);
+    text.match_indices(specification).any(|(at, _)| {
+        let mut rest = &text[at + specification.len()..];
+        loop {
+            rest = rest.trim_start_matches([' ', ',', ';']);
+            rest = rest.strip_prefix("and ").or_else(|| rest.strip_prefix("to ")).unwrap_or(rest);
+            let Some(cited) = rest.strip_prefix('§') else { return false };
+            let end = cited.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(cited.len());
+            if cited[..end].trim_end_matches('.') == section {
+                return true;
+            }
+            rest = &cited[end..];
+        }
+    })
+}
+
+/// Comments joined to running text.
+fn flat(text: &str) -> String {
+    let line = |line: &str| line.trim_start().trim_start_matches(['/', '!']).trim_start().to_owned() + " ";
+    text.lines().map(line).collect()
+}
+
+/// Whether `text` has a test of this name.
+pub(crate) fn has_test(text: &str, name: &str) -> bool {
+    let is_attribute = |line: &str| line.starts_with("#[") || line.starts_with("///") || line.is_empty();
+    let lines: Vec<&str> = text.lines().map(str::trim).collect();
+    lines.iter().enumerate().any(|(n, line)| {
+        let declares = line
+            .strip_prefix("async ")
+            .unwrap_or(line)
+            .strip_prefix("fn ")
+            .and_then(|rest| rest.strip_prefix(name))
+            .is_some_and(|rest| rest.starts_with(['(', '<']));
+        let above = lines[..n].iter().rev().take_while(|line| is_attribute(line));
+        declares && above.into_iter().any(|line| line.starts_with("#[test") || line.starts_with("#[tokio::test"))
+    })
+}
+
+#[test]
+fn citations() {
+    let text = "// RFC 8166 §3.4.6, §4.5 and\n    /// §5: so.\n// RFC 8797 §4.1";
+    for section in ["3.4.6", "4.5", "5"] {
+        assert!(cites(text, "RFC 8166", section), "{section}");
+    }
+    assert!(!cites(text, "RFC 8166", "3.4") && !cites(text, "RFC 8166", "4.1") && cites(text, "RFC 8797", "4.1"));
+}
+
+#[test]
+fn tests_by_name() {
+    let text = "#[test]\nfn one() {}\nfn two() {}\n#[tokio::test(start_paused = true)]\n/// So.\nasync fn three() {}";
+    assert!(has_test(text, "one") && has_test(text, "three"));
+    assert!(!has_test(text, "two") && !has_test(text, "on"));
+}

@@ -1,0 +1,91 @@
+//! The key words of RFC 2119 in a specification's text.
+
+use std::collections::BTreeMap;
+
+/// Key words by section and their number there, counted from one.
+pub(crate) type Keywords = BTreeMap<(String, usize), String>;
+
+const WORDS: [&str; 8] =
+    ["MUST NOT", "MUST", "SHALL NOT", "SHALL", "SHOULD NOT", "SHOULD", "NOT RECOMMENDED", "RECOMMENDED"];
+
+/// The key words in these sections and their subsections. REQUIRED counts as MUST.
+pub(crate) fn of(text: &str, sections: &[String]) -> Keywords {
+    let mut found = Keywords::new();
+    for (section, body) in split(text) {
+        let covered =
+            |of: &String| section == *of || section.strip_prefix(of.as_str()).is_some_and(|r| r.starts_with('.'));
+        if sections.iter().any(covered) {
+            for (n, word) in words(&body).into_iter().enumerate() {
+                found.insert((section.clone(), n + 1), word.to_owned());
+            }
+        }
+    }
+    found
+}
+
+/// The bodies of the sections, page furniture left out. The table of contents names each section first.
+fn split(text: &str) -> BTreeMap<String, String> {
+    let mut sections = BTreeMap::new();
+    let mut current = None;
+    for line in text.lines().map(|line| line.trim_end().trim_start_matches('\u{c}')) {
+        if is_furniture(line) {
+            continue;
+        }
+        if let Some(number) = heading(line) {
+            sections.insert(number.clone(), String::new());
+            current = Some(number);
+        } else if let Some(body) = current.as_ref().and_then(|number| sections.get_mut(number)) {
+            body.push(' ');
+            body.push_str(line.trim());
+        }
+    }
+    sections
+}
+
+/// Running heads and feet.
+fn is_furniture(line: &str) -> bool {
+    let ends_with_year = line.len() > 4 && line[line.len().saturating_sub(4)..].bytes().all(|b| b.is_ascii_digit());
+    (line.ends_with(']') && line.contains("[Page "))
+        || (ends_with_year && (line.starts_with("RFC ") || line.starts_with("Internet-Draft ")))
+}
+
+/// The number of the section that begins on this line.
+fn heading(line: &str) -> Option<String> {
+    let (number, title) = line.split_once("  ")?;
+    let number = number.trim_end_matches('.');
+    let numeric = !number.is_empty() && number.split('.').all(|part| part.parse::<u8>().is_ok());
+    (numeric && !title.trim().is_empty() && !title.contains("...") && !title.contains(". .")).then(|| number.to_owned())
+}
+
+/// Key words in order, the longer of two that begin together.
+fn words(body: &str) -> Vec<&'static str> {
+    let body = body.split_whitespace().collect::<Vec<_>>().join(" ").replace("REQUIRED", "MUST");
+    let mut found = Vec::new();
+    let mut at = 0;
+    while let Some(rest) = body.get(at..) {
+        let boundary = at == 0 || !body[..at].ends_with(|c: char| c.is_alphanumeric());
+        let word = WORDS.into_iter().find(|word| {
+            rest.strip_prefix(*word).is_some_and(|after| boundary && !after.starts_with(|c: char| c.is_alphanumeric()))
+        });
+        match word {
+            Some(word) => {
+                found.push(word);
+                at += word.len();
+            }
+            None => match rest.chars().next() {
+                Some(c) => at += c.len_utf8(),
+                None => break,
+            },
+        }
+    }
+    found
+}
+
+#[test]
+fn key_words_of_a_text() {
+    let text = "1.  Contents ......... 3\n\n1.  First\n\n   It MUST NOT do so.  It\n   SHOULD\n   NOT, and is REQUIRED.\n\
+                \u{c}RFC 1 Title   May 2020\n1.1.  Inner\n   MUST.  MUSTARD\n2.  Other\n   MUST\n";
+    let found = of(text, &["1".into()]);
+    let rows: Vec<_> = found.iter().map(|((section, n), word)| (section.as_str(), *n, word.as_str())).collect();
+    assert_eq!(rows, [("1", 1, "MUST NOT"), ("1", 2, "SHOULD NOT"), ("1", 3, "MUST"), ("1.1", 1, "MUST")]);
+}
