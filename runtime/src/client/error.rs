@@ -164,7 +164,11 @@ pub(super) fn not_sent(failure: &CallFailure) -> bool {
         CallFailure::Closed { sent, .. } | CallFailure::DeadlineExceeded { sent } | CallFailure::Cancelled { sent } => {
             !sent
         }
-        CallFailure::VersionMismatch { .. } | CallFailure::Registration(_) | CallFailure::TooLarge(_) => true,
+        CallFailure::VersionMismatch { .. }
+        | CallFailure::Registration(_)
+        | CallFailure::TooLarge(_)
+        | CallFailure::ReverseTooLong { .. }
+        | CallFailure::NoReverse => true,
         // ERR_CHUNK is also what a responder says whose reply did not fit what was provided.
         CallFailure::ChunkError | CallFailure::BadReply(_) => false,
     }

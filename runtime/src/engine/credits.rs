@@ -3,7 +3,7 @@
 use crate::provider::QueuePair;
 
 /// Receives beyond those that credits account for: for messages that are discarded, such as calls in the
-/// reverse direction that nobody asked for (RFC 8167 §6).
+/// reverse direction where nobody takes them (RFC 8167 §6).
 pub(super) const SPARE_RECEIVES: usize = 2;
 
 /// A requester's view of the credits it may use (RFC 8166 §3.3.1).
@@ -57,13 +57,16 @@ pub(super) struct Receives {
 }
 
 impl Receives {
-    /// Receives that must be posted before the first message can arrive, for this many credits.
-    pub(super) fn initial(credits: u32) -> usize {
-        credits.max(1) as usize + SPARE_RECEIVES
+    /// Receives that must be posted before the first message can arrive, for so many credits of the forward and of the
+    /// reverse direction.
+    // RFC 8167 §4.3.1, §4.3.2: those of the reverse direction come on top: at a client for the calls it grants credits
+    // to, at a server for the replies to the calls it sends.
+    pub(super) fn initial(credits: u32, reverse: u32) -> usize {
+        credits.max(1) as usize + reverse as usize + SPARE_RECEIVES
     }
 
-    pub(super) fn new(credits: u32) -> Self {
-        let most = Self::initial(credits);
+    pub(super) fn new(credits: u32, reverse: u32) -> Self {
+        let most = Self::initial(credits, reverse);
         Self { posted: most, most }
     }
 

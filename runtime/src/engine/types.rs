@@ -209,6 +209,18 @@ pub enum CallFailure {
     /// The call does not fit the protocol's limits: too many chunks or segments, an item of 4 GiB or more.
     #[error("the call cannot be sent: {0}")]
     TooLarge(String),
+    /// A call in the reverse direction does not fit in one Send, which is all there is for it: version 1 has no chunks
+    /// there (RFC 8167 §5.3). Nothing was sent.
+    #[error("a call of {len} octets in the reverse direction, where at most {max} fit inline (RFC 8167 section 5.3)")]
+    ReverseTooLong {
+        /// Octets of the RPC message.
+        len: u64,
+        /// Most octets that fit: the inline threshold less the transport header.
+        max: u64,
+    },
+    /// A call in the reverse direction on a connection that this end has configured without one.
+    #[error("no calls in the reverse direction here (RFC 8167 section 6): EngineConfig::reverse_credits is 0")]
+    NoReverse,
 }
 
 /// Why a connection is over.
@@ -236,8 +248,12 @@ pub enum CloseReason {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct EngineConfig {
-    /// Credits this end grants to the peer's calls (responder), and asks for (requester). Default 32.
+    /// Credits of the forward direction: those a server grants, and those a client asks for. Default 32.
     pub credits: u32,
+    /// Credits of the reverse direction, which are apart (RFC 8167 §4.1): those a client grants to its server's calls, and
+    /// those a server asks for. Each takes a Receive. With 0 there is no reverse direction at this end: a client discards the
+    /// calls of its server (RFC 8167 §6), and a server makes none. Default 8.
+    pub reverse_credits: u32,
     /// Most octets this end sends inline unless the peer takes less. Default 4096.
     pub send_size: u32,
     /// Size of this end's Receives. Default 4096.
@@ -267,6 +283,7 @@ impl Default for EngineConfig {
     fn default() -> Self {
         Self {
             credits: 32,
+            reverse_credits: 8,
             send_size: 4096,
             receive_size: 4096,
             min_reduce: 1024,

@@ -5,5 +5,6 @@ mod props;
 mod replies;
 mod requester;
 mod responder;
+mod reverse;
 mod support;
 mod wire;

@@ -249,7 +249,7 @@ fn segment_for_padding() {
 #[test]
 fn receives_come_before_replies() {
     let mut config = EngineConfig::default();
-    config.credits = 4;
+    (config.credits, config.reverse_credits) = (4, 0);
     let mut facing = Facing::new(Role::Server, config, true);
     facing.raw.qp.post_receives(6);
     facing.network.stall(End::B, true);

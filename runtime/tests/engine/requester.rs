@@ -21,6 +21,13 @@ fn client() -> Facing {
     Facing::new(Role::Client, EngineConfig::default(), true)
 }
 
+/// Without the reverse direction.
+fn one_way_client() -> Facing {
+    let mut config = EngineConfig::default();
+    config.reverse_credits = 0;
+    Facing::new(Role::Client, config, true)
+}
+
 fn finished(facing: &mut Facing) -> Option<Result<IncomingReply, CallFailure>> {
     facing.run();
     take_finished(&mut facing.engine).map(|(_, result)| result)
@@ -84,7 +91,7 @@ fn discards() {
         &[XID, 1, 32, 1, 1, 0, 7, 64, 0, 0, 0, 0, 0], // a Long call in the reverse direction
         &[XID + 1, 1, 32, 1, 0, 0, 0],                // RDMA_NOMSG, unknown XID
     ];
-    let mut facing = client();
+    let mut facing = one_way_client();
     facing.call(&Script::default());
     facing.run();
     let receives = facing.network.receives(End::A);

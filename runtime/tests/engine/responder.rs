@@ -256,7 +256,7 @@ fn replayed_xids() {
 #[test]
 fn credits_exceeded() {
     let mut config = EngineConfig::default();
-    config.credits = 4;
+    (config.credits, config.reverse_credits) = (4, 0);
     let mut facing = Facing::new(Role::Server, config, true);
     for n in 0..6 {
         assert!(arrive(&mut facing, &plain(XID + n, 8, 0, 0)).is_some());

@@ -2,11 +2,16 @@
 
 use std::{collections::VecDeque, time::Instant};
 
-use super::{PrivateData, requester::Offer, requester::Requester, responder::Responder, shared::Shared};
+use super::{
+    PrivateData,
+    requester::{Offer, Requester},
+    responder::Responder,
+    shared::{Direction, Shared},
+};
 use crate::{
     engine::{
-        CallId, CloseReason, Counters, EngineConfig, Event, OutgoingCall, OutgoingReply, ReplyResources, ReplyToken,
-        Role, credits::Receives, work::Work,
+        CallFailure, CallId, CloseReason, Counters, EngineConfig, Event, OutgoingCall, OutgoingReply, ReplyResources,
+        ReplyToken, Role, credits::Receives, work::Work,
     },
     provider::{Completion, DisconnectReason, QueuePair, SetupParams, WorkError},
 };
@@ -42,7 +47,11 @@ enum State {
     Closed(CloseReason),
 }
 
-/// A connection: requester of its own calls if this end connected, responder if it accepted.
+/// A connection: a requester and a responder at each end.
+///
+/// The calls of the end that connected go in the forward direction. Those of the end that accepted go in the reverse
+/// direction (RFC 8167), where they and their replies fit in one Send each, if both ends have
+/// [`EngineConfig::reverse_credits`]; it is for the upper layer to know that its peer has (RFC 8167 §6).
 ///
 /// Call order: any of [`start_call`](Self::start_call), [`cancel_call`](Self::cancel_call),
 /// [`reply`](Self::reply), [`handle_completion`](Self::handle_completion) and
@@ -95,6 +104,8 @@ enum State {
 #[derive(Debug)]
 pub struct Connection {
     role: Role,
+    /// Whether this end takes part in the reverse direction.
+    reverse: bool,
     state: State,
     shared: Shared,
     receives: Receives,
@@ -109,7 +120,7 @@ impl Connection {
     pub fn setup_params(config: &EngineConfig, remote_invalidation: bool) -> SetupParams {
         SetupParams {
             private_data: PrivateData::new(config, remote_invalidation).encode(),
-            receive_count: Receives::initial(config.credits),
+            receive_count: Receives::initial(config.credits, config.reverse_credits),
             receive_size: config.receive_size.max(LEAST_RECEIVE) as usize,
             pool: config.pool.clone(),
             ..SetupParams::default()
@@ -122,7 +133,17 @@ impl Connection {
         let Setup { local, peer, xid_seed } = setup;
         // RFC 8797 §4.1: Send with Invalidate only where both ends have said so.
         let invalidate = local.remote_invalidation && peer.remote_invalidation;
-        let credits = config.credits;
+        let (forward, reverse) = (config.credits, config.reverse_credits);
+        let (requester, responder) = match role {
+            Role::Client => (
+                Requester::new(Direction::Forward, forward, xid_seed),
+                Responder::new(Direction::Reverse, reverse, false),
+            ),
+            Role::Server => (
+                Requester::new(Direction::Reverse, reverse, xid_seed),
+                Responder::new(Direction::Forward, forward, invalidate),
+            ),
+        };
         let shared = Shared {
             config,
             counters: Counters { credits_granted: 1, ..Counters::default() },
@@ -138,9 +159,10 @@ impl Connection {
             role,
             state: State::Open,
             shared,
-            receives: Receives::new(credits),
-            requester: Requester::new(credits, xid_seed),
-            responder: Responder::new(invalidate),
+            reverse: reverse > 0,
+            receives: Receives::new(forward, reverse),
+            requester,
+            responder,
         }
     }
 
@@ -160,7 +182,11 @@ impl Connection {
     /// is no longer than that is best sent flat, nothing reduced.
     #[must_use]
     pub fn inline_room(&self, reply: &ReplyResources) -> u64 {
-        let offer = Offer::plan(reply.max_inline, &reply.chunks, &self.shared);
+        let offer = match self.role {
+            Role::Client => Offer::plan(reply.max_inline, &reply.chunks, &self.shared),
+            // RFC 8167 §5.3: no chunks in the reverse direction.
+            Role::Server => Offer::default(),
+        };
         self.shared.send_threshold.saturating_sub(offer.reply_header_len(&reply.chunks))
     }
 
@@ -186,10 +212,13 @@ impl Connection {
         }
     }
 
-    /// Makes a call. It goes out, in order of making, when there is a credit for it; an [`Event::CallFinished`]
-    /// follows in any case.
+    /// Makes a call, a server's in the reverse direction. It goes out, in order of making, when there is a credit for it; an
+    /// [`Event::CallFinished`] follows in any case.
     pub fn start_call(&mut self, call: OutgoingCall) -> CallId {
         let id = self.requester.start(call, &mut self.shared);
+        if self.role == Role::Server && !self.reverse {
+            self.requester.refuse_queued(&CallFailure::NoReverse, &mut self.shared);
+        }
         if let Some(reason) = self.close_reason().cloned() {
             self.requester.fail_queued(&reason, &mut self.shared);
         }
@@ -238,11 +267,25 @@ impl Connection {
                 if shared.fault.is_some() || !matches!(self.state, State::Open) {
                     return;
                 }
+                // What is of the other direction comes back from whom it was not for.
                 match (self.role, invalidated) {
-                    (Role::Client, _) => self.requester.receive(message, invalidated, shared),
-                    // A responder offers no handles.
+                    (Role::Client, _) => {
+                        if let Some(call) = self.requester.receive(message, invalidated, shared) {
+                            if self.reverse {
+                                self.responder.receive(call, shared);
+                            } else {
+                                // RFC 8167 §6.
+                                shared.discard("call in the reverse direction");
+                            }
+                        }
+                    }
+                    // Neither a responder nor a requester without chunks offers handles.
                     (Role::Server, Some(handle)) => shared.violation(format!("it invalidated {handle:?}")),
-                    (Role::Server, None) => self.responder.receive(message, shared),
+                    (Role::Server, None) => {
+                        if let Some(reply) = self.responder.receive(message, shared) {
+                            self.requester.receive(reply, None, shared);
+                        }
+                    }
                 }
             }
             Completion::Sent { id } => match Work::of(id) {
@@ -315,9 +358,11 @@ impl Connection {
         match &self.state {
             State::Open => {
                 self.receives.top_up(qp, self.responder.held());
-                match self.role {
-                    Role::Client => self.requester.poll_work(qp, now, &mut self.shared),
-                    Role::Server => self.responder.poll_work(qp, &mut self.receives, &mut self.shared),
+                if self.role == Role::Server || self.reverse {
+                    self.responder.poll_work(qp, &mut self.receives, &mut self.shared);
+                }
+                if self.role == Role::Client || self.reverse {
+                    self.requester.poll_work(qp, now, &mut self.shared);
                 }
                 self.flush(qp);
             }

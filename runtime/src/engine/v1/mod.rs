@@ -15,6 +15,19 @@
 //! | `errors` | RDMA_ERROR (§4.5) |
 //! | `private_data` | RFC 8797 |
 //!
+//! The reverse direction (RFC 8167) is the same requester and responder at the other ends:
+//!
+//! | section | where | what |
+//! | --- | --- | --- |
+//! | §2.4 | `requester`, `responder` | XIDs of each direction are apart: two maps |
+//! | §4.1 | `connection`, `requester/replies`, `responder/calls` | credits are apart; `msg_type` tells the direction, and with it whose the credit value is |
+//! | §4.2 | `requester/calls` | the forward direction's thresholds, the other way round |
+//! | §4.3 | `credits`, in the parent module | Receives for both |
+//! | §5.1, §5.2 | `requester`, `responder/replies` | fields of calls and replies |
+//! | §5.3 | `requester/calls`, `responder/calls` | no chunks: what is too long is an error here, chunks of the peer's are answered ERR_CHUNK |
+//! | §5.4 | `requester` | an unanswered call costs the connection nothing |
+//! | §6 | `connection` | without support, calls are discarded |
+//!
 //! What later versions share is in the parent module: segments, credits, exposed memory, slots, deadlines.
 //!
 //! # Where it goes beyond the letter
@@ -30,7 +43,7 @@
 //! | 8797 §4.1 | any handle of the call may be invalidated | only where the call names no other | Linux's client also offers one of memory that stays registered |
 //! | 8166 §4.4.1 | memory of cancelled calls is protected from the responder | it stays registered, and the engine's own, until the reply comes or [`EngineConfig::abandon_grace`](super::EngineConfig::abandon_grace) is over | nobody gets it meanwhile; to take it away while the responder uses it would cost the connection |
 //! | 8797 §3.1 | Receives are as large as this end says | at least 4096 octets | Linux's server sends 4096 octets to everyone |
-//! | 8167 §6 | an endpoint may lack the reverse direction | its messages are discarded, and their Receives posted again | the connection outlives them |
+//! | 8167 §6 | an endpoint may lack the reverse direction | with [`EngineConfig::reverse_credits`](super::EngineConfig::reverse_credits) of 0 its messages are discarded, and their Receives posted again | the connection outlives them |
 
 mod connection;
 mod errors;

@@ -7,6 +7,15 @@ use crate::{
     provider::WorkRequest,
 };
 
+/// Whose calls these are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Direction {
+    /// Those of the end that connected (RFC 8166).
+    Forward,
+    /// Those of the end that accepted: inline, without chunks (RFC 8167 §5.3).
+    Reverse,
+}
+
 /// State of the connection that requester and responder work on.
 #[derive(Debug)]
 pub(super) struct Shared {

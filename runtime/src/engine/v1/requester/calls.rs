@@ -9,13 +9,13 @@ use crate::{
         chunks::{cut, segment_count},
         exposure::Purpose,
         v1::{
-            format::{HeaderWriter, header_len},
+            format::{self, HeaderWriter, header_len},
             shared::Shared,
         },
     },
     memory::{BufferPool, PayloadBuf},
     provider::{Memory, QueuePair, Region},
-    xdr::Reduced,
+    xdr::{Reduced, padded_len},
 };
 
 impl Call {
@@ -45,6 +45,25 @@ impl Call {
         }
         self.offer = offer;
         Ok(long)
+    }
+
+    /// Sees to it that a call in the reverse direction fits in one Send, and so is no Long call.
+    // RFC 8167 §5.3: no chunks: an inline message, and no larger than the threshold. What the reply takes is the
+    // responder's to see: one that does not fit comes as ERR_CHUNK.
+    pub(super) fn plan_inline(&mut self, message_len: u64, shared: &Shared) -> Result<bool, CallFailure> {
+        // RFC 8167 §4.2: the thresholds are those of the forward direction.
+        let max = shared.send_threshold.saturating_sub(format::MIN_LEN as u64);
+        let reduced = self.reduced.iter().map(|item| padded_len(item.data.len()) as u64);
+        let len = reduced.fold(message_len, u64::saturating_add);
+        if len > max {
+            return Err(CallFailure::ReverseTooLong { len, max });
+        }
+        if !self.reduced.is_empty() {
+            return Err(CallFailure::TooLarge("it has reduced items, and goes in the reverse direction".into()));
+        }
+        self.chunks.clear();
+        self.offer = Offer::default();
+        Ok(false)
     }
 
     /// Registers the memory of all chunks, and enters them in the header. `payload` is a Long call's payload stream.

@@ -14,7 +14,7 @@ use replies::Answer;
 
 use super::{
     format::{self, Body, HeaderWriter},
-    shared::Shared,
+    shared::{Direction, Shared},
 };
 use crate::{
     engine::{
@@ -64,6 +64,7 @@ struct Call {
 /// The requester's side of a connection.
 #[derive(Debug)]
 pub(super) struct Requester {
+    direction: Direction,
     calls: Slots<Call>,
     /// Keys of calls that wait for a credit; those that ended meanwhile find nothing.
     queue: VecDeque<u64>,
@@ -78,8 +79,9 @@ pub(super) struct Requester {
 }
 
 impl Requester {
-    pub(super) fn new(credits: u32, xid_seed: u32) -> Self {
+    pub(super) fn new(direction: Direction, credits: u32, xid_seed: u32) -> Self {
         Self {
+            direction,
             calls: Slots::default(),
             queue: VecDeque::new(),
             abandoned: 0,
@@ -182,6 +184,11 @@ impl Requester {
     /// Ends a connection on which no call can be made any more: every credit is held by a call that was given up, and whose
     /// grace is over, while others wait. They get to know that they were not sent, and may go elsewhere.
     fn check_responsive(&self, shared: &mut Shared) {
+        // RFC 8167 §5.4, §6: calls in the reverse direction may be dropped by a peer that is not prepared for them. That
+        // is no reason to end what the peer makes of the connection itself.
+        if self.direction == Direction::Reverse {
+            return;
+        }
         let silent = self.calls.indices().all(|slot| {
             self.calls
                 .get(slot)
@@ -225,9 +232,12 @@ impl Requester {
         if !format::set_xid(&mut message, xid) {
             return Err(CallFailure::TooLarge("its message is too short to be an RPC message".into()));
         }
-        let long = call.plan(message.len() as u64, shared)?;
+        let long = match self.direction {
+            Direction::Forward => call.plan(message.len() as u64, shared)?,
+            Direction::Reverse => call.plan_inline(message.len() as u64, shared)?,
+        };
         self.header.clear();
-        // RFC 8166 §3.3.1: every call asks for credits.
+        // RFC 8166 §3.3.1, RFC 8167 §5.1: every call asks for credits, of its own direction.
         let credit = self.credits.requested();
         let message = if long {
             call.expose(Some(message.freeze()), qp, &mut self.header, shared)?;
@@ -331,10 +341,15 @@ impl Requester {
 
     /// The connection is closing: calls that were not sent will not be.
     pub(super) fn fail_queued(&mut self, reason: &CloseReason, shared: &mut Shared) {
+        self.refuse_queued(&CallFailure::Closed { reason: reason.clone(), sent: false }, shared);
+    }
+
+    /// Calls that were not sent will not be.
+    pub(super) fn refuse_queued(&mut self, failure: &CallFailure, shared: &mut Shared) {
         while let Some(key) = self.queue.pop_front() {
             let Some(slot) = self.calls.index(key) else { continue };
             if self.calls.get(slot).is_some_and(|call| call.phase == Phase::Queued) {
-                self.finish(slot, Err(CallFailure::Closed { reason: reason.clone(), sent: false }), shared);
+                self.finish(slot, Err(failure.clone()), shared);
             }
         }
     }

@@ -71,31 +71,36 @@ impl Answer {
 /// What to make of a message.
 enum Verdict {
     Discard(&'static str),
+    /// A call: not for a requester.
+    Call(MessageBuf),
     /// The call in this slot is answered.
     Answered(u32, u32, Result<Answer, CallFailure>),
 }
 
 impl Requester {
-    /// Handles a message received by a requester.
+    /// Handles a message received by a requester. A call, which is of the other direction, is given back.
     pub(in crate::engine::v1) fn receive(
         &mut self,
         message: MessageBuf,
         invalidated: Option<Handle>,
         shared: &mut Shared,
-    ) {
+    ) -> Option<MessageBuf> {
         if let Some(handle) = invalidated {
             shared.counters.remote_invalidations += 1;
             // RFC 8797 §4.1: only a handle of the call that the message answers may be invalidated.
             let call = Fixed::peek(&message).and_then(|fixed| self.call(fixed.xid));
             if !call.is_some_and(|call| call.exposure.contains(handle)) {
                 shared.violation(format!("it invalidated {handle:?}, which is not of the call it answered"));
-                return;
+                return None;
             }
         }
         match self.judge(message) {
             Verdict::Discard(why) => shared.discard(why),
+            Verdict::Call(_) if invalidated.is_some() => shared.violation("it invalidated a handle by a call"),
+            Verdict::Call(message) => return Some(message),
             Verdict::Answered(slot, grant, outcome) => self.answered(slot, grant, outcome, shared),
         }
+        None
     }
 
     fn call(&self, xid: u32) -> Option<&Call> {
@@ -110,27 +115,29 @@ impl Requester {
             return Verdict::Discard("not version 1");
         }
         let Ok((header, len)) = format::parse(&message) else { return Verdict::Discard("malformed header") };
-        message.advance(len);
+        let msg_type = message.get(len..).and_then(|payload| format::message_type(payload, fixed.xid));
         let (inline, reads, writes, reply) = match header.rdma_body {
             // RFC 8166 §4.6.1, §4.6.2: silently discarded.
             RdmaBody::RdmaMsgp(_) => return Verdict::Discard("RDMA_MSGP"),
             RdmaBody::RdmaDone => return Verdict::Discard("RDMA_DONE"),
+            // RFC 8167 §4.1: only a responder sends it, so its credit value is a grant.
             RdmaBody::RdmaError(error) => {
                 return match self.xids.get(&fixed.xid) {
                     Some(&slot) => Verdict::Answered(slot, header.rdma_credit, Err(error.into())),
                     None => Verdict::Discard("RDMA_ERROR for no call in flight"),
                 };
             }
-            RdmaBody::RdmaMsg(body) => match format::message_type(&message, fixed.xid) {
-                Some(REPLY) => (Some(message), body.rdma_reads, body.rdma_writes, body.rdma_reply),
-                // RFC 8167 §4.1, §6: XIDs of the reverse direction are not ours, nor is its credit value a grant.
-                Some(CALL) => return Verdict::Discard("call in the reverse direction"),
+            RdmaBody::RdmaMsg(body) => match msg_type {
+                Some(REPLY) => {
+                    message.advance(len);
+                    (Some(message), body.rdma_reads, body.rdma_writes, body.rdma_reply)
+                }
+                // RFC 8167 §2.4, §4.1: its XID is the peer's, and its credit value no grant.
+                Some(CALL) => return Verdict::Call(message),
                 _ => return Verdict::Discard("no RPC message with the XID of its header"),
             },
             // Only a call has a Read list (RFC 8166 §4.3.1), and without a payload nothing else tells the direction.
-            RdmaBody::RdmaNomsg(body) if !body.rdma_reads.is_empty() => {
-                return Verdict::Discard("call in the reverse direction");
-            }
+            RdmaBody::RdmaNomsg(body) if !body.rdma_reads.is_empty() => return Verdict::Call(message),
             RdmaBody::RdmaNomsg(body) => (None, body.rdma_reads, body.rdma_writes, body.rdma_reply),
         };
         match self.xids.get(&fixed.xid).and_then(|&slot| Some((slot, self.calls.get(slot)?))) {

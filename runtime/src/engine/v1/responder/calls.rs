@@ -11,7 +11,7 @@ use crate::{
             errors::TransportError,
             format::{self, Fixed, PROC_ERROR, REPLY, VERSION},
             header::{RdmaBody, XdrReadList, XdrWriteChunk, XdrWriteList},
-            shared::Shared,
+            shared::{Direction, Shared},
         },
     },
     memory::MessageBuf,
@@ -21,6 +21,8 @@ use crate::{
 
 enum Verdict {
     Discard(&'static str),
+    /// A reply, or an error in answer to a call: not for a responder.
+    Reply(MessageBuf),
     Refuse(TransportError, &'static str),
     /// The call is in this slot.
     Serve {
@@ -34,12 +36,16 @@ const fn refuse(why: &'static str) -> Verdict {
 }
 
 impl Responder {
-    /// Handles a message received by a responder.
-    pub(in crate::engine::v1) fn receive(&mut self, message: MessageBuf, shared: &mut Shared) {
+    /// Handles a message received by a responder. A reply, which is of the other direction, is given back.
+    pub(in crate::engine::v1) fn receive(&mut self, message: MessageBuf, shared: &mut Shared) -> Option<MessageBuf> {
         // RFC 8166 §4.5: a message shorter than a header is silently discarded before any parsing.
-        let Some(fixed) = Fixed::peek(&message) else { return shared.discard("shorter than a header") };
+        let Some(fixed) = Fixed::peek(&message) else {
+            shared.discard("shorter than a header");
+            return None;
+        };
         match self.judge(fixed, message, shared) {
             Verdict::Discard(why) => shared.discard(why),
+            Verdict::Reply(message) => return Some(message),
             Verdict::Refuse(error, why) => {
                 tracing::debug!(xid = fixed.xid, why, "call refused");
                 self.held += 1;
@@ -52,12 +58,14 @@ impl Responder {
                 if pull { self.waiting.push_back(slot) } else { self.arrived(slot, shared) }
             }
         }
+        None
     }
 
     fn judge(&mut self, fixed: Fixed, mut message: MessageBuf, shared: &Shared) -> Verdict {
-        // RFC 8166 §4.2.4: silently discarded; the procedure's number is the same in all versions.
+        // RFC 8166 §4.2.4: the procedure's number is the same in all versions. Where it answers no call of the other
+        // direction it is silently discarded.
         if fixed.proc == PROC_ERROR {
-            return Verdict::Discard("RDMA_ERROR sent to a responder");
+            return Verdict::Reply(message);
         }
         // RFC 8166 §4.5.1.
         if fixed.vers != VERSION {
@@ -65,25 +73,28 @@ impl Responder {
         }
         // RFC 8166 §4.5.2: what cannot be parsed is answered with ERR_CHUNK.
         let Ok((header, len)) = format::parse(&message) else { return refuse("malformed header") };
-        message.advance(len);
+        let msg_type = message.get(len..).and_then(|payload| format::message_type(payload, fixed.xid));
         let (body, inline) = match header.rdma_body {
-            RdmaBody::RdmaMsg(body) => ((body.rdma_reads, body.rdma_writes, body.rdma_reply), Some(message)),
+            RdmaBody::RdmaMsg(body) => match msg_type {
+                // RFC 8166 §4.5.2: XIDs of header and RPC message differ.
+                None => return refuse("no RPC message with the XID of its header"),
+                Some(REPLY) => return Verdict::Reply(message),
+                Some(_) => {
+                    message.advance(len);
+                    ((body.rdma_reads, body.rdma_writes, body.rdma_reply), Some(message))
+                }
+            },
             RdmaBody::RdmaNomsg(body) => ((body.rdma_reads, body.rdma_writes, body.rdma_reply), None),
             // RFC 8166 §4.6.1.
             RdmaBody::RdmaMsgp(_) => return refuse("RDMA_MSGP"),
             // RFC 8166 §4.6.2.
             RdmaBody::RdmaDone => return Verdict::Discard("RDMA_DONE"),
-            RdmaBody::RdmaError(_) => return Verdict::Discard("RDMA_ERROR sent to a responder"),
+            RdmaBody::RdmaError(_) => return Verdict::Reply(message),
         };
         let (reads, writes, reply) = body;
-        if let Some(message) = &inline {
-            match format::message_type(message, fixed.xid) {
-                // RFC 8166 §4.5.2: XIDs of header and RPC message differ.
-                None => return refuse("no RPC message with the XID of its header"),
-                // This end makes no calls in the reverse direction (RFC 8167 §6).
-                Some(REPLY) => return Verdict::Discard("reply in the reverse direction"),
-                Some(_) => {}
-            }
+        // RFC 8167 §5.3: without support for chunks in the reverse direction, a call that has some is answered ERR_CHUNK.
+        if self.direction == Direction::Reverse && !(reads.is_empty() && writes.is_empty() && reply.is_none()) {
+            return refuse("chunks in the reverse direction");
         }
         // An XID stands for one call at a time: a second one cannot be told from the first by its reply.
         if self.xids.contains(&fixed.xid) {

@@ -12,7 +12,7 @@ use self::pulls::Pull;
 use super::{
     format::HeaderWriter,
     header::{XdrWriteChunk, XdrWriteList},
-    shared::Shared,
+    shared::{Direction, Shared},
 };
 use crate::{
     engine::{Event, OutgoingReply, ReplyPlan, ReplyToken, credits::Receives, slots::Slots},
@@ -83,6 +83,9 @@ enum Outgoing {
 /// The responder's side of a connection.
 #[derive(Debug)]
 pub(super) struct Responder {
+    direction: Direction,
+    /// Granted by every reply.
+    credits: u32,
     calls: Slots<Call>,
     /// XIDs of calls that have not been answered. They are the peer's choice, and no more than there are Receives.
     xids: NumberSet<u32>,
@@ -107,8 +110,11 @@ pub(super) struct Responder {
 }
 
 impl Responder {
-    pub(super) fn new(invalidate: bool) -> Self {
+    pub(super) fn new(direction: Direction, credits: u32, invalidate: bool) -> Self {
         Self {
+            direction,
+            // RFC 8166 §3.3.1: a grant is never zero.
+            credits: credits.max(1),
             calls: Slots::default(),
             xids: NumberSet::default(),
             waiting: VecDeque::new(),

@@ -24,7 +24,7 @@ impl Responder {
     /// Sends answers in the order they were given.
     pub(super) fn post_answers(&mut self, qp: &mut impl QueuePair, receives: &mut Receives, shared: &mut Shared) {
         // A peer that does not read what it is sent gets no more than this: its Receives are not renewed either.
-        let window = shared.config.credits.max(1) as usize + SPARE_RECEIVES;
+        let window = self.credits as usize + SPARE_RECEIVES;
         while self.sends < window {
             let Some(next) = self.outgoing.pop_front() else { break };
             // RFC 8166 §3.3.1: the Receive that a reply's credit stands for is there before the reply is sent.
@@ -77,8 +77,8 @@ impl Responder {
         let mut message = reply.message;
         // RFC 8166 §4.2.1: the XIDs of header and RPC message are the same.
         format::set_xid(&mut message, xid);
-        // RFC 8166 §3.3.1: a grant is never zero.
-        let credits = shared.config.credits.max(1);
+        // RFC 8166 §3.3.1, RFC 8167 §5.2: every reply grants credits, of its own direction.
+        let credits = self.credits;
         let pool = shared.config.pool.clone();
         let message = if fitted.long {
             if let Some(chunk) = &mut reply_chunk {
@@ -109,7 +109,7 @@ impl Responder {
         work: Work,
         shared: &mut Shared,
     ) {
-        let header = self.header.error(xid, vers, shared.config.credits.max(1), error.into());
+        let header = self.header.error(xid, vers, self.credits, error.into());
         let message: MessageBuf = format::alone(header, 0, &shared.config.pool);
         shared.counters.errors_sent += 1;
         shared.counters.sent += message.len() as u64;
