@@ -4,14 +4,54 @@
 
 /// Declares a module of each golden file.
 macro_rules! golden {
-    ($($name:ident),*) => {$(
-        /// Generated.
-        pub mod $name {
-            include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../xdrgen/tests/golden/", stringify!($name), ".rs"));
-        }
-    )*};
+    ($($name:ident),*) => {
+        const NAMES: &[&str] = &[$(stringify!($name)),*];
+
+        $(
+            /// Generated.
+            pub mod $name {
+                include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../xdrgen/tests/golden/", stringify!($name), ".rs"));
+            }
+        )*
+    };
 }
 
-golden!(blobstore, comments, declarators, dialects, eligible, lists, names, programs, scalars, unions);
+golden!(
+    blobstore,
+    c_types,
+    comments,
+    conditions,
+    constants,
+    declarators,
+    defines,
+    dialects,
+    eligible,
+    latin1,
+    line_ends_cr,
+    line_ends_crlf,
+    line_ends_mixed,
+    lists,
+    names,
+    namespaces,
+    nested,
+    procedures,
+    programs,
+    punctuation,
+    scalars,
+    switches,
+    typedefs,
+    unions
+);
 
 mod generated;
+
+#[test]
+fn every_golden_file_is_compiled() {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../xdrgen/tests/golden")).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        found.extend(name.strip_suffix(".rs").map(str::to_owned));
+    }
+    found.sort_unstable();
+    assert_eq!(found, NAMES);
+}

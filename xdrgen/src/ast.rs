@@ -20,8 +20,16 @@ pub struct File {
     pub definitions: Vec<Definition>,
     /// Comment at its head, without comment marks.
     pub header: Vec<String>,
+    /// Which of the run's sources it is. Files that it includes come before it among the trees, after it among those.
+    pub source: usize,
+    /// What conditions leave out, and the lines for a preprocessor, in order.
+    pub left_out: Vec<Span>,
     /// Where annotations stand, in order, those of definitions that could not be parsed left out.
     pub annotations: Vec<Span>,
+    /// `#define` lines, until it is known what each stands for.
+    pub macros: Vec<Macro>,
+    /// Macros that stand for `opaque` or `string`, which are no types without a declarator.
+    pub spellings: Vec<(String, Primitive)>,
     /// `%` lines, without the mark.
     pub passed_through: Vec<Ident>,
     /// Words of definitions that could not be parsed: a missing name among them is no second error.
@@ -49,6 +57,21 @@ impl Dialect {
     }
 }
 
+/// `#define NAME text`: a constant or a type, as its text turns out to be.
+#[derive(Debug, Clone)]
+pub struct Macro {
+    /// Its name.
+    pub name: Ident,
+    /// Its comment.
+    pub doc: Vec<String>,
+    /// The whole line.
+    pub span: Span,
+    /// Its text as a constant, where it can be one.
+    pub value: Option<Value>,
+    /// Its text as a type, where it can be one.
+    pub ty: Option<TypeSpec>,
+}
+
 /// A definition.
 #[derive(Debug, Clone)]
 pub struct Definition {
@@ -69,6 +92,8 @@ pub enum DefinitionKind {
     Const {
         /// Its name.
         name: Ident,
+        /// Its type, where one is written: a dialect, as RFC 4506 §4.17 has none.
+        ty: Option<TypeSpec>,
         /// Its value.
         value: Value,
     },
@@ -102,6 +127,8 @@ pub enum ValueKind {
     Name(String),
     /// A string constant.
     Text(String),
+    /// A computation in C's operators, and the names in it.
+    Computed(String, Vec<Ident>),
 }
 
 /// `@name(args)`

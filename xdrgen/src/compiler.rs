@@ -14,6 +14,7 @@ use crate::{
     load::{Input, Loader},
     parse,
     resolve::resolve,
+    settle::settle,
     source::Sources,
     ulb,
 };
@@ -149,10 +150,11 @@ impl Compiler {
                 statements.extend(parse::parse_binding(file, &text, &mut out));
             }
         }
-        let Loader { trees, sources, files, .. } = loader;
+        let Loader { mut trees, sources, files, .. } = loader;
         if trees.iter().any(|tree| tree.given_up) {
             return Err(Diagnostics::new(out, Arc::new(sources)));
         }
+        settle(&mut trees, &mut out);
         let resolved = resolve(&trees, &self.externs, &sources, &mut out);
         if self.strict {
             out.extend(trees.iter().flat_map(|tree| &tree.dialects).chain(&resolved.dialects).map(refused));

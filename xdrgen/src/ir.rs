@@ -94,6 +94,8 @@ pub enum ItemKind {
 pub enum ConstValue {
     /// A number; beyond the 64-bit range is an error found earlier.
     Int(i128),
+    /// A number with the type that it is declared to have: a boolean or an integer, which it fits.
+    Typed(i128, Base),
     /// A string constant.
     Str(String),
 }

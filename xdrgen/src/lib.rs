@@ -11,6 +11,7 @@
 //! | preprocess | `preprocess` | text | text without what conditions leave out; constants; included files |
 //! | scan | `scan` | text | definitions apart, comments, nesting bounded |
 //! | parse | `parse`, its grammars `parse/*.pest` | definitions | [`ast`] |
+//! | settle | `settle` | [`ast`] of all files | the same, macros being constants or types |
 //! | resolve | `resolve` | [`ast`] | [`ir`]: names, constants, lists, recursion |
 //! | bind | `ulb` | annotations, `.ulb` files | eligible items, checks, maximum replies |
 //! | emit | [`mod@emit`] | [`ir`] | Rust |
@@ -55,13 +56,13 @@
 //! | dialect | example |
 //! | --- | --- |
 //! | lines for C | `%#include <rpc/rpc.h>` |
-//! | constants, files, conditions | `#define N 3`, `#include "types.x"` ([`Compiler::include_dir`]), `#ifdef A` ([`Compiler::define`]) |
+//! | constants, types, files, conditions | `#define N 3`, `#define T unsigned int`, `#include "types.x"` ([`Compiler::include_dir`]), `#if A > 2 && !defined(B)` ([`Compiler::define`]) |
 //! | comments to the line's end | `// so` |
-//! | C's types | `unsigned`, `char`, `short`, `long`, `u_int`, `uint32_t`, `quad_t`, `struct node *next` |
+//! | C's types | `unsigned`, `char`, `short`, `long`, `long long`, `u_int`, `uint32_t`, `quad_t`, `struct node *next` |
 //! | strings without a maximum | `string name` |
-//! | typedefs of every order | `typedef struct { int x; } point`, `typedef number unsigned int` |
+//! | typedefs of every order | `typedef struct { int x; } point`, `typedef number unsigned int`, `typedef new old` |
 //! | namespaces, which are looked through | `namespace a::b { ... }` |
-//! | constants | `const uint32 A = 1`, `const S = "text"`, `const B = A`, enumerators without a value |
+//! | constants | `const uint32 A = 1`, `const S = "text"`, `const B = (A + 1) << 4`, `'c'`, enumerators without a value or with the 32nd bit |
 //! | procedures | `void P()`, `int P(string name<9>, int count) = LAST`; their names as constants |
 //! | punctuation | `;` once more, a `,` after the last enumerator |
 //!
@@ -83,6 +84,7 @@ mod preprocess;
 mod report;
 mod resolve;
 mod scan;
+mod settle;
 pub mod source;
 mod strip;
 mod ulb;

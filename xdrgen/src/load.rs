@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::{
-    ast::{self, Definition, DefinitionKind, Ident, Value},
+    ast::{self, DefinitionKind, Ident, Macro},
     diag::{Code, Diagnostic},
     parse,
     preprocess::{self, Defines},
@@ -71,8 +71,8 @@ impl Loader {
         let done = preprocess::run(file, &text, &mut defines, &mut include, out);
         self.defines = defines;
         let mut tree = parse::parse(file, &done.text, self.strict, out);
-        tree.definitions.extend(done.constants);
-        tree.definitions.sort_by_key(|definition| definition.span.range.start);
+        tree.macros = done.macros;
+        tree.left_out = done.left_out;
         if self.strict {
             tree.dialects.extend(done.dialects);
         }
@@ -96,8 +96,7 @@ impl Loader {
                 }
             },
         };
-        // Lines may end as they did on old Macs.
-        let text = if text.contains('\r') && !text.contains('\n') { Arc::from(text.replace('\r', "\n")) } else { text };
+        let text = unix_lines(text);
         Some((self.sources.add(name, Arc::clone(&text)), text))
     }
 
@@ -130,21 +129,31 @@ impl Loader {
                 declared.insert(name.text.clone());
             }
         }
-        let mut tree = ast::File::default();
+        declared.extend(self.trees.iter().flat_map(|tree| &tree.macros).map(|line| line.name.text.clone()));
         for (name, text) in given.iter().filter(|(name, _)| !declared.contains(name)) {
-            let Some(kind) = preprocess::constant(text, &self.defines) else { continue };
-            let file = self.sources.add("a definition given", format!("{name} = {text}"));
-            let at = span(file, 0..name.len());
-            tree.definitions.push(Definition {
-                annotations: Vec::new(),
-                doc: Vec::new(),
-                span: span(file, 0..name.len() + 3 + text.len()),
-                kind: DefinitionKind::Const {
-                    name: Ident { text: name.clone(), span: at.clone() },
-                    value: Value { kind, span: at },
-                },
-            });
+            let source = self.sources.add("a definition given", format!("{name} = {text}"));
+            let at = span(source, 0..name.len());
+            let (value, ty) = preprocess::meaning(text, &self.defines, &at);
+            // What is neither may be meant for conditions.
+            if value.is_none() && ty.is_none() {
+                continue;
+            }
+            let whole = span(source, 0..name.len() + 3 + text.len());
+            let line = Macro { name: Ident { text: name.clone(), span: at }, doc: Vec::new(), span: whole, value, ty };
+            self.trees.push(ast::File { source, macros: vec![line], ..ast::File::default() });
         }
-        self.trees.push(tree);
     }
+}
+
+/// Lines end as they did on old Macs too, all of them or some: then every octet keeps its place.
+fn unix_lines(text: Arc<str>) -> Arc<str> {
+    let alone = |at: usize| text.as_bytes().get(at + 1) != Some(&b'\n');
+    if !text.match_indices('\r').any(|(at, _)| alone(at)) {
+        return text;
+    }
+    let mut octets = text.as_bytes().to_vec();
+    for (at, _) in text.match_indices('\r').filter(|(at, _)| alone(*at)) {
+        octets[at] = b'\n';
+    }
+    String::from_utf8(octets).map_or(Arc::clone(&text), Arc::from)
 }

@@ -107,6 +107,7 @@ impl Scanner<'_> {
                 b'%' => self.line(CommentKind::PassThrough),
                 b'#' => self.line(CommentKind::Preprocessor),
                 b'"' => self.string(),
+                b'\'' => self.token(character(self.rest()).unwrap_or(1)),
                 b'{' | b'(' | b'[' => self.opening(byte),
                 b'}' if self.start.is_none() && !self.namespaces.is_empty() => {
                     self.namespaces.pop();
@@ -336,6 +337,16 @@ impl Scanner<'_> {
             self.token(len + 1);
         }
     }
+}
+
+/// Octets of the character constant that `rest` begins with: what it quotes may be a brace.
+fn character(rest: &[u8]) -> Option<usize> {
+    let escaped = rest.get(1) == Some(&b'\\');
+    let body = rest.get(if escaped { 3 } else { 2 }..)?;
+    // The longest is an octal escape, `'\377'`.
+    let more = body.iter().take(3).position(|byte| *byte == b'\'')?;
+    let len = rest.len() - body.len() + more + 1;
+    (escaped || more == 0).then_some(len)
 }
 
 fn looks_like_program(rest: &str) -> bool {

@@ -65,6 +65,19 @@ const DIALECTS: &[(&str, &str)] = &[
     ("named argument", "program P { version V { void N(int x) = 0; } = 1; } = 2;"),
     ("string argument", "program P { version V { void N(string) = 0; } = 1; } = 2;"),
     ("no argument", "program P { version V { void N() = 0; } = 1; } = 2;"),
+    ("computed constant", "const A = 1 << 4;"),
+    ("computed length", "const A = 4; struct s { opaque x[A * 2]; };"),
+    ("sign apart", "const A = - 5;"),
+    ("brackets", "const A = (5);"),
+    ("character", "const A = 'a';"),
+    ("long int", "struct a { long int x; };"),
+    ("long long", "struct a { long long x; };"),
+    ("unsigned short int", "struct a { unsigned short int x; };"),
+    ("type macro", "#define T int\nstruct a { T x; };"),
+    ("opaque macro", "#define T opaque\nstruct a { T x[4]; };"),
+    ("inverted typedef of a declared type", "struct old { int x; }; typedef new old;"),
+    ("enumerator of 32 bits", "enum a { B = 0x80000000 };"),
+    ("case of 32 bits", "union a switch (int d) { case 0x80000000: void; };"),
     ("named number", "const TWO = 2; program P { version V { void N(void) = TWO; } = 1; } = 2;"),
 ];
 
@@ -138,6 +151,95 @@ fn typedefs_with_their_names_first() {
     assert_eq!(types(&spec, "point"), [Type::Base(Base::Int)]);
     assert!(matches!(kind(&spec, "kind"), ItemKind::Enum(names) if names.len() == 2));
     assert!(matches!(types(&spec, "where")[..], [Type::Optional(_)]));
+}
+
+#[test]
+fn macros_stand_for_what_they_turn_out_to_be() {
+    let text = "#define LATE (N * 2)\n#define word unsigned int\n#define thing struct s\n#define also thing\n\
+        #define bytes opaque\n#define words string\n#define FIRST N\n#define TITLE NAME\n#define loop_a loop_b\n\
+        #define loop_b loop_a\n#define main run_it\n\
+        const N = 3; const NAME = \"n\"; struct s { word a; bytes b[FIRST]; bytes c<LATE>; words d<4>; also *e; };";
+    let compiled = compiler(text).compile().unwrap();
+    assert_eq!(codes(&compiled.warnings), [Code::Preprocessor; 3], "{}", compiled.warnings);
+    let spec = compiled.spec;
+    assert!(matches!(kind(&spec, "LATE"), ItemKind::Const(ConstValue::Int(6))));
+    assert!(matches!(kind(&spec, "TITLE"), ItemKind::Const(ConstValue::Str(text)) if text == "n"));
+    assert_eq!(types(&spec, "word"), [Type::Base(Base::UInt)]);
+    let fields = types(&spec, "s");
+    assert_eq!(fields[1..4], [Type::OpaqueFixed(3), Type::Opaque(6), Type::String(4)]);
+    assert!(!spec.items.iter().any(|item| item.name.text == "bytes"), "no type by itself");
+    // The user's own type goes before, and what is given counts as if it stood there.
+    let given = compiler("struct s { T x; };").define("T", Some("unsigned hyper"));
+    let given = given.compile().unwrap().spec;
+    assert_eq!(types(&given, "T"), [Type::Base(Base::UHyper)]);
+}
+
+#[test]
+fn computed_constants_have_one_value_or_an_error() {
+    let value = |text: &str| compiler(&format!("const N = 5; const S = \"s\"; const A = {text};")).compile();
+    for (text, expected) in [
+        ("1 + 2 * 3", 7),
+        ("(1 + 2) * 3", 9),
+        ("N - 1 - 1", 3),
+        ("N-1", 4),
+        ("1 << N | 1", 33),
+        ("~0 & 0xFF ^ 1", 0xFE),
+        ("-N", -5),
+        ("- -N", 5),
+        ("+N / 2", 2),
+        ("B", 9),
+        ("B + /* nine */ 1", 10),
+        ("TRUE + 1", 2),
+    ] {
+        let text = format!("const B = C; const C = 9; const N = 5; const A = {text};");
+        let spec = spec(&compiler(&text));
+        let found = kind(&spec, "A");
+        assert!(matches!(found, ItemKind::Const(ConstValue::Int(n)) if *n == expected), "{text}: {found:?}");
+    }
+    for (text, code) in [
+        ("1 / 0", Code::OutOfRange),
+        ("1 << 64", Code::OutOfRange),
+        ("18446744073709551615 + 1", Code::OutOfRange),
+        ("A + 1", Code::Cycle),
+        ("S + 1", Code::WrongConstant),
+        ("NOWHERE + N", Code::UnknownConstant),
+        ("1 +", Code::Syntax),
+        ("1 + (2", Code::Syntax),
+        ("'\\q'", Code::OutOfRange),
+    ] {
+        assert_eq!(codes(&value(text).unwrap_err()), [code], "{text}");
+    }
+}
+
+#[test]
+fn a_constants_type_is_kept() {
+    for (text, expected) in [
+        ("const unsigned hyper A = 1;", ConstValue::Typed(1, Base::UHyper)),
+        ("const t A = 1; typedef u t; typedef hyper u;", ConstValue::Typed(1, Base::Hyper)),
+        ("const bool A = FALSE;", ConstValue::Typed(0, Base::Bool)),
+        ("const nowhere A = 1;", ConstValue::Int(1)),
+        ("const string A = \"a\";", ConstValue::Str("a".into())),
+    ] {
+        let spec = spec(&compiler(text));
+        assert!(matches!(kind(&spec, "A"), ItemKind::Const(value) if *value == expected), "{text}");
+    }
+    let small = compiler("const unsigned int A = -1;").compile().unwrap_err();
+    assert_eq!(codes(&small), [Code::OutOfRange]);
+}
+
+#[test]
+fn what_is_left_out_is_not_documented() {
+    let place = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| fs::write(place.path().join(name), text).unwrap();
+    write("inner.x", "const INNER = 1;\n");
+    write(
+        "main.x",
+        "#include \"inner.x\"\nstruct s {\n    int a;\n#ifdef B\n    int b;\n#endif\n    @ddp opaque data<>;\n};\n",
+    );
+    let compiled = Compiler::new().file(place.path().join("main.x")).compile().unwrap();
+    let item = compiled.spec.items.iter().find(|item| item.name.text == "s").unwrap();
+    // Annotations are those of its file, whichever was read first.
+    assert_eq!(item.text, "struct s {\n    int a;\n    opaque data<>;\n};");
 }
 
 #[test]

@@ -87,7 +87,7 @@ fn constants_in_any_order_and_base() {
     assert_eq!(constant(&spec, "D"), ConstValue::Int(u64::MAX.into()));
     assert_eq!(constant(&spec, "T"), ConstValue::Int(1));
     assert_eq!(constant(&spec, "S"), ConstValue::Str("text".to_owned()));
-    assert_eq!(constant(&spec, "TYPED"), ConstValue::Int(7));
+    assert_eq!(constant(&spec, "TYPED"), ConstValue::Typed(7, Base::UInt));
     assert_eq!(constant(&spec, "FROM_ENUM"), ConstValue::Int(1));
     let ItemKind::Enum(enumerators) = &item(&spec, "color").kind else { panic!() };
     let values: Vec<i32> = enumerators.iter().map(|enumerator| enumerator.value).collect();

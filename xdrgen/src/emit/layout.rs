@@ -389,6 +389,11 @@ impl<'a> View<'a> {
     pub(crate) fn constant(&self, value: &ConstValue) -> (TokenStream, TokenStream) {
         match value {
             ConstValue::Str(text) => (quote!(&str), quote!(#text)),
+            ConstValue::Typed(value, Base::Bool) => {
+                let value = *value != 0;
+                (quote!(bool), quote!(#value))
+            }
+            ConstValue::Typed(value, base) => (self.base(*base), self.constant(&ConstValue::Int(*value)).1),
             ConstValue::Int(value) => {
                 let magnitude = Literal::u128_unsuffixed(value.unsigned_abs());
                 let literal = if *value < 0 { quote!(-#magnitude) } else { quote!(#magnitude) };

@@ -14,9 +14,10 @@ use pest::{Parser as _, iterators::Pair};
 
 use self::comments::Comments;
 use crate::{
-    ast::{Definition, DefinitionKind, File, Ident, Value, ValueKind},
+    ast::{Definition, DefinitionKind, File, Ident, TypeKind, TypeSpec, Value, ValueKind},
     diag::{Code, Diagnostic},
     ir::Span,
+    preprocess,
     scan::{self, CommentKind},
     source::span,
 };
@@ -44,7 +45,7 @@ pub(crate) fn parse(file: usize, text: &str, strict: bool, diagnostics: &mut Vec
     let scan = scan::scan(file, text);
     diagnostics.extend(scan.diagnostics);
     let comments = Comments::new(text, &scan.comments);
-    let mut tree = File { header: comments.header(), ..File::default() };
+    let mut tree = File { header: comments.header(), source: file, ..File::default() };
     if strict {
         tree.dialects = scan.dialects;
     }
@@ -92,6 +93,32 @@ pub(crate) fn parse(file: usize, text: &str, strict: bool, diagnostics: &mut Vec
         tree.lost.extend(words.filter(|word| !word.is_empty()).map(str::to_owned));
     }
     tree
+}
+
+/// What the text of a macro can be: a constant, a type, or either. It stands `at` a line of its own.
+pub(crate) fn macro_text(text: &str, at: &Span) -> (Option<Value>, Option<TypeSpec>) {
+    let nested = text.matches(['(', '{']).count();
+    if nested > scan::MAX_NESTING {
+        return (None, None);
+    }
+    let comments = Comments::new("", &[]);
+    let (annotations, diagnostics) = (&mut Vec::new(), &mut Vec::new());
+    let mut builder = Builder { file: at.file, base: 0, comments: &comments, annotations, operators: 0, diagnostics };
+    let only = |rule: Rule| grammar::Grammar::parse(rule, text).ok()?.next()?.into_inner().next();
+    // Where in the line each word stands is no matter: comments and joints have been taken out of it.
+    let value = only(Rule::macro_value).and_then(|pair| builder.value(pair)).map(|mut value| {
+        if let ValueKind::Computed(_, names) = &mut value.kind {
+            names.iter_mut().for_each(|name| name.span = at.clone());
+        }
+        Value { span: at.clone(), ..value }
+    });
+    let ty = only(Rule::macro_type).and_then(|pair| builder.type_spec(pair)).and_then(|ty| match ty.kind {
+        TypeKind::Named(name) => Some(TypeKind::Named(Ident { span: at.clone(), ..name })),
+        TypeKind::Primitive(_) => Some(ty.kind),
+        // A body would be another type each time.
+        _ => None,
+    });
+    (value, ty.map(|kind| TypeSpec { kind, span: at.clone() }))
 }
 
 /// Builds tree nodes from the pairs of one unit. A function gives `None` after it has complained.
@@ -162,15 +189,16 @@ impl Builder<'_, '_> {
     }
 
     fn const_def(&mut self, pair: Pair<'_, Rule>) -> Option<DefinitionKind> {
-        let mut name = None;
+        let (mut name, mut ty) = (None, None);
         for inner in pair.into_inner() {
             match inner.as_rule() {
+                Rule::const_type => ty = Some(self.type_spec(inner)?),
                 Rule::name => name = Some(self.ident(&inner)),
-                Rule::value => return Some(DefinitionKind::Const { name: name?, value: self.value(inner)? }),
+                Rule::value => return Some(DefinitionKind::Const { name: name?, ty, value: self.value(inner)? }),
                 Rule::text => {
                     let text = inner.as_str().trim_matches('"').to_owned();
                     let value = Value { kind: ValueKind::Text(text), span: self.span(&inner) };
-                    return Some(DefinitionKind::Const { name: name?, value });
+                    return Some(DefinitionKind::Const { name: name?, ty, value });
                 }
                 _ => {}
             }
@@ -187,12 +215,37 @@ impl Builder<'_, '_> {
 
     fn value(&mut self, pair: Pair<'_, Rule>) -> Option<Value> {
         let at = self.span(&pair);
-        let inner = pair.into_inner().next()?;
-        let kind = match inner.as_rule() {
-            Rule::number => ValueKind::Int(self.number(inner.as_str(), &at)?),
-            _ => ValueKind::Name(inner.as_str().to_owned()),
+        let mut parts = pair.clone().into_inner();
+        let kind = match (parts.next()?, parts.next()) {
+            (only, None) => match only.as_rule() {
+                Rule::number => ValueKind::Int(self.number(only.as_str(), &at)?),
+                Rule::character => ValueKind::Int(self.character(only.as_str(), &at)?),
+                _ => ValueKind::Name(only.as_str().to_owned()),
+            },
+            // Comments between are left out.
+            _ => {
+                let leaves = pair.into_inner().flatten().filter(|part| part.as_rule() != Rule::value);
+                let mut names = Vec::new();
+                let mut words = Vec::new();
+                for leaf in leaves {
+                    if leaf.as_rule() == Rule::name {
+                        names.push(self.ident(&leaf));
+                    }
+                    words.push(leaf.as_str());
+                }
+                ValueKind::Computed(words.join(" "), names)
+            }
         };
         Some(Value { kind, span: at })
+    }
+
+    fn character(&mut self, text: &str, at: &Span) -> Option<i128> {
+        let value = preprocess::character(text).map(|(value, _)| value);
+        if value.is_none() {
+            let diagnostic = Diagnostic::new(Code::OutOfRange, format!("{text} is no character of C's"));
+            self.diagnostics.push(diagnostic.at(at, ""));
+        }
+        value
     }
 
     /// Decimal, hexadecimal (`0x`) or octal (leading `0`): RFC 4506 §6.2.

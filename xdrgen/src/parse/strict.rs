@@ -30,6 +30,11 @@ fn dialect(pair: &Pair<'_, Rule>) -> Option<(&'static str, &'static str)> {
         Rule::inverted => ("a typedef with its name first", XDR),
         Rule::const_type => ("a constant with a type", XDR),
         Rule::text => ("a string constant", XDR),
+        Rule::character => ("a character as a constant", XDR),
+        Rule::value if has(Rule::operator) || has(Rule::sign) || has(Rule::open) => {
+            ("a constant that is computed", XDR)
+        }
+        Rule::c_type => ("a type of C's", XDR),
         Rule::const_def if value_is_name(pair) => ("a constant that is another's name", XDR),
         Rule::program_def | Rule::version_def | Rule::procedure if value_is_name(pair) => ("a name as a number", RPC),
         Rule::procedure if !has(Rule::parameter) && !has(Rule::void) => {
@@ -63,7 +68,7 @@ fn unsigned(pair: &Pair<'_, Rule>) -> Option<(&'static str, &'static str)> {
         return None;
     }
     let of = pair.clone().into_inner().find(|inner| inner.as_rule() == Rule::unsigned_of);
-    match of.as_ref().map(Pair::as_str) {
+    match of.as_ref().map(|of| of.as_str().trim_end()) {
         Some("int" | "hyper") => None,
         Some(_) => Some(("a type of C's", XDR)),
         None => Some(("`unsigned` in place of `unsigned int`", XDR)),

@@ -127,9 +127,14 @@ fn words(rule: Rule) -> &'static str {
         Rule::kw_union => "`union`",
         Rule::kw_unsigned => "`unsigned`",
         Rule::kw_version => "`version`",
+        Rule::kw_char => "`char`",
+        Rule::kw_hyper => "`hyper`",
+        Rule::kw_int => "`int`",
+        Rule::kw_long => "`long`",
+        Rule::kw_short => "`short`",
         Rule::name | Rule::word => "a name",
         Rule::number | Rule::size => "a number",
-        Rule::value => "a constant",
+        Rule::value | Rule::character => "a constant",
         Rule::text => "a string",
         Rule::expr | Rule::term | Rule::factor | Rule::call | Rule::path => "an expression",
         Rule::annotation_arg => "an argument",
@@ -152,9 +157,13 @@ fn words(rule: Rule) -> &'static str {
         Rule::fixed => "`[`",
         Rule::counted => "`<`",
         Rule::member | Rule::declaration | Rule::parameter | Rule::result => "a declaration",
-        Rule::inverted | Rule::type_spec | Rule::const_type | Rule::primitive | Rule::word_type | Rule::unsigned_of => {
-            "a type"
-        }
+        Rule::inverted
+        | Rule::type_spec
+        | Rule::const_type
+        | Rule::primitive
+        | Rule::word_type
+        | Rule::c_type
+        | Rule::unsigned_of => "a type",
         Rule::enum_type | Rule::struct_type | Rule::union_type => "a type",
         // What is skipped, and pieces of tokens, are never expected.
         _ => "",

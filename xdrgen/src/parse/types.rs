@@ -135,7 +135,7 @@ impl Builder<'_, '_> {
         );
     }
 
-    fn type_spec(&mut self, pair: Pair<'_, Rule>) -> Option<TypeSpec> {
+    pub(super) fn type_spec(&mut self, pair: Pair<'_, Rule>) -> Option<TypeSpec> {
         let span = self.span(&pair);
         let kind = self.type_kind(pair.into_inner().next()?)?;
         Some(TypeSpec { kind, span })
@@ -143,7 +143,7 @@ impl Builder<'_, '_> {
 
     fn type_kind(&mut self, inner: Pair<'_, Rule>) -> Option<TypeKind> {
         Some(match inner.as_rule() {
-            Rule::primitive => TypeKind::Primitive(primitive(inner.as_str())?),
+            Rule::primitive => TypeKind::Primitive(primitive(&inner)?),
             Rule::name => TypeKind::Named(self.ident(&inner)),
             rule => {
                 let mut name = None;
@@ -167,22 +167,21 @@ impl Builder<'_, '_> {
 }
 
 /// A type of XDR's own. `unsigned` stands for `unsigned int`; C's shorter integers travel as `int`, and so does
-/// rpcgen's `long`.
-fn primitive(text: &str) -> Option<Primitive> {
-    let mut words = text.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
-    let first = words.next()?;
-    // What stands between the two words may be a comment: the last word is the second token.
-    Some(match (first, words.next_back()) {
-        ("unsigned", Some("hyper")) => Primitive::UHyper,
-        ("unsigned", _) => Primitive::UInt,
-        ("int", _) => Primitive::Int,
-        ("hyper", _) => Primitive::Hyper,
-        ("float", _) => Primitive::Float,
-        ("double", _) => Primitive::Double,
-        ("quadruple", _) => Primitive::Quadruple,
-        ("bool", _) => Primitive::Bool,
-        ("opaque", _) => Primitive::Opaque,
-        ("string", _) => Primitive::String,
+/// rpcgen's `long`; `long long`, which rpcgen does not have, is 64 bits to everyone who does.
+fn primitive(pair: &Pair<'_, Rule>) -> Option<Primitive> {
+    let leaves = pair.clone().into_inner().flatten().filter(|inner| inner.clone().into_inner().next().is_none());
+    let words: Vec<&str> = leaves.map(|word| word.as_str()).collect();
+    Some(match words.as_slice() {
+        ["unsigned", "hyper"] | ["unsigned", "long", "long", ..] => Primitive::UHyper,
+        ["unsigned", ..] => Primitive::UInt,
+        ["hyper"] | ["long", "long", ..] => Primitive::Hyper,
+        ["int"] | ["long" | "short", "int"] => Primitive::Int,
+        ["float"] => Primitive::Float,
+        ["double"] => Primitive::Double,
+        ["quadruple"] => Primitive::Quadruple,
+        ["bool"] => Primitive::Bool,
+        ["opaque"] => Primitive::Opaque,
+        ["string"] => Primitive::String,
         _ => return None,
     })
 }

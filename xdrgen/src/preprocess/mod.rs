@@ -8,11 +8,14 @@ mod condition;
 use std::{borrow::Cow, collections::HashMap, ops::Range};
 
 use crate::{
-    ast::{Definition, DefinitionKind, Dialect, Ident, Value, ValueKind},
+    ast::{Dialect, Ident, Macro, TypeSpec, Value, ValueKind},
     diag::{Code, Diagnostic},
     ir::Span,
+    parse,
     source::span,
 };
+
+pub(crate) use condition::{character, computed};
 
 /// Names that are defined, with their values as text: by `#define` or by the user.
 pub(crate) type Defines = HashMap<String, String>;
@@ -24,9 +27,11 @@ pub(crate) type Include<'a> = dyn FnMut(&str, &mut Defines, &mut Vec<Diagnostic>
 pub(crate) struct Preprocessed<'a> {
     /// The text, blanks in place of what is left out.
     pub(crate) text: Cow<'a, str>,
-    /// The constants of `#define` lines.
-    pub(crate) constants: Vec<Definition>,
+    /// What `#define` lines define.
+    pub(crate) macros: Vec<Macro>,
     pub(crate) dialects: Vec<Dialect>,
+    /// The lines themselves and what they leave out, in order, without blanks around.
+    pub(crate) left_out: Vec<Span>,
 }
 
 /// One `#if` that is open.
@@ -49,8 +54,9 @@ struct Lines<'a, 'b> {
     /// Whether the line at hand counts.
     active: bool,
     blank: Vec<Range<usize>>,
-    constants: Vec<Definition>,
+    macros: Vec<Macro>,
     dialects: Vec<Dialect>,
+    left_out: Vec<Span>,
 }
 
 /// Looks at the preprocessor lines of `text`, which is file number `file`. `defines` is what holds at its beginning,
@@ -70,11 +76,13 @@ pub(crate) fn run<'a>(
         open: Vec::new(),
         active: true,
         blank: Vec::new(),
-        constants: Vec::new(),
+        macros: Vec::new(),
         dialects: Vec::new(),
+        left_out: Vec::new(),
     };
     lines.run(include);
-    Preprocessed { text: blanked(text, &lines.blank), constants: lines.constants, dialects: lines.dialects }
+    let Lines { macros, dialects, left_out, blank, .. } = lines;
+    Preprocessed { text: blanked(text, &blank), macros, dialects, left_out }
 }
 
 /// Whether a comment goes on at the end of a line.
@@ -106,6 +114,7 @@ impl Lines<'_, '_> {
                 self.blank.extend((first < end).then_some(first..end));
                 let start = at + line.len() - line.trim_start().len();
                 let directive = self.text.get(start..end).unwrap_or_default();
+                self.left_out.push(span(self.file, start..start + directive.trim_end().len()));
                 let (words, doc, goes_on) = without_comments(directive);
                 self.directive(start..start + directive.trim_end().len(), &words, doc, include);
                 comment = if goes_on { Comment::OfDirective } else { Comment::No };
@@ -113,6 +122,10 @@ impl Lines<'_, '_> {
                 let (left, open) = comment_state(line, comment != Comment::No);
                 if !self.active {
                     self.blank.push(at..end);
+                    let start = at + line.len() - line.trim_start().len();
+                    if start < end {
+                        self.left_out.push(span(self.file, start..at + line.trim_end().len()));
+                    }
                 } else if comment == Comment::OfDirective {
                     self.blank.push(at..at + left);
                 }
@@ -170,11 +183,11 @@ impl Lines<'_, '_> {
             "undef" => drop(self.defines.remove(rest)),
             "include" => self.include(rest, &place, include),
             "" if rest.is_empty() => {}
-            _ => self.left_out(&place, "this line is for a preprocessor: it is left out"),
+            _ => self.report(&place, "this line is for a preprocessor: it is left out"),
         }
     }
 
-    fn left_out(&mut self, at: &Span, message: &str) {
+    fn report(&mut self, at: &Span, message: &str) {
         self.out.push(
             Diagnostic::new(Code::Preprocessor, message).at(at, "").note("XDR has no preprocessor (RFC 4506 §6)"),
         );
@@ -190,7 +203,7 @@ impl Lines<'_, '_> {
             "ifdef" => self.defines.contains_key(rest),
             "ifndef" => !self.defines.contains_key(rest),
             _ => condition::holds(rest, self.defines).unwrap_or_else(|| {
-                self.left_out(at, "this condition is not understood: what depends on it is left out");
+                self.report(at, "this condition is not understood: what depends on it is left out");
                 false
             }),
         }
@@ -200,24 +213,23 @@ impl Lines<'_, '_> {
         let len = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len());
         let (name, value) = rest.split_at(len);
         if name.is_empty() || value.starts_with('(') {
-            return self.left_out(at, "only constants can be defined here: this is left out");
+            return self.report(at, "only constants can be defined here: this is left out");
         }
         let value = value.trim();
         // The same once more changes nothing, as in C.
         if self.defines.insert(name.to_owned(), value.to_owned()).is_some_and(|old| old == value) || value.is_empty() {
             return;
         }
-        let Some(kind) = constant(value, self.defines) else {
-            return self.left_out(at, "this is no constant: it is left out");
-        };
-        self.constants.push(Definition {
-            annotations: Vec::new(),
+        let (constant, ty) = meaning(value, self.defines, at);
+        if constant.is_none() && ty.is_none() {
+            return self.report(at, "this is no constant and no type: it is left out");
+        }
+        self.macros.push(Macro {
+            name: Ident { text: name.to_owned(), span: at.clone() },
             doc: doc.into_iter().collect(),
             span: at.clone(),
-            kind: DefinitionKind::Const {
-                name: Ident { text: name.to_owned(), span: at.clone() },
-                value: Value { kind, span: at.clone() },
-            },
+            value: constant,
+            ty,
         });
     }
 
@@ -232,22 +244,21 @@ impl Lines<'_, '_> {
                     self.out.push(diagnostic.help("`-I DIR` says where to look"));
                 }
             }
-            _ => self.left_out(at, "this file is no XDR: the line is left out"),
+            _ => self.report(at, "this file is no XDR: the line is left out"),
         }
     }
 }
 
-/// What a `#define` stands for, where it is a constant.
-pub(crate) fn constant(value: &str, defines: &Defines) -> Option<ValueKind> {
-    if let Some(text) = value.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
-        return (!text.contains('"')).then(|| ValueKind::Text(text.to_owned()));
+/// What the text of a `#define` may be: a constant, a type, or either.
+pub(crate) fn meaning(text: &str, defines: &Defines, at: &Span) -> (Option<Value>, Option<TypeSpec>) {
+    let constant = |kind| (Some(Value { kind, span: at.clone() }), None);
+    if let Some(quoted) = text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
+        return if quoted.contains('"') { (None, None) } else { constant(ValueKind::Text(quoted.to_owned())) };
     }
-    if let Some(number) = condition::number(value, defines) {
-        return Some(ValueKind::Int(number));
+    match condition::number(text, defines) {
+        Some(number) => constant(ValueKind::Int(number)),
+        None => parse::macro_text(text, at),
     }
-    let name = value.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
-        && value.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
-    name.then(|| ValueKind::Name(value.to_owned()))
 }
 
 /// A directive without its comments and joints, the last comment, and whether that goes on after it.

@@ -5,9 +5,13 @@ fn preprocess(text: &str, given: &[(&str, &str)]) -> (String, Vec<String>, Vec<C
     let mut out = Vec::new();
     let done = run(0, text, &mut defines, &mut |name, _, _| name == "there.x", &mut out);
     assert_eq!(done.text.len(), text.len());
-    let constants = done.constants.iter().map(|definition| match &definition.kind {
-        DefinitionKind::Const { name, value } => format!("{} {:?} {}", name.text, value.kind, definition.doc.join("|")),
-        other => panic!("{other:?}"),
+    let constants = done.macros.iter().map(|line| {
+        let value = match (&line.value, &line.ty) {
+            (Some(Value { kind: ValueKind::Computed(text, names), .. }), _) => format!("{text} of {}", names.len()),
+            (Some(value), _) => format!("{:?}", value.kind),
+            (None, ty) => format!("{:?}", ty.as_ref().map(|ty| &ty.kind)),
+        };
+        format!("{} {value} {}", line.name.text, line.doc.join("|"))
     });
     (done.text.replace(' ', ""), constants.collect(), out.iter().map(|diagnostic| diagnostic.code).collect())
 }
@@ -48,9 +52,20 @@ fn constants_of_every_kind() {
 
 #[test]
 fn what_is_no_constant_is_reported() {
-    let text = "#define MAX(a, b) a\n#define T unsigned int\n#pragma once\n#include <a.h>\n#include \"there.x\"\n\
+    let text = "#define MAX(a, b) a\n#define T extern int x\n#pragma once\n#include <a.h>\n#include \"there.x\"\n\
                 #include \"gone.x\"\n#if 1 +\n#endif\n# 1 \"file\"\n";
     assert_eq!(preprocess(text, &[]).2, [Code::Preprocessor; 7]);
+}
+
+#[test]
+fn types_and_computations() {
+    let text = "#define T unsigned /* of C's */ int\n#define S struct s\n#define N (LATER + 1) * sizeof_it\n#define C 'a'\n\
+                #define DEEP ((((((((((((((((((((((((((((((((((((((((((((((((((1))))))))))))))))))))))))))))))))))))))))))))))))))\n";
+    let (_, macros, codes) = preprocess(text, &[]);
+    assert_eq!(macros[0], "T Some(Primitive(UInt)) of C's");
+    assert!(macros[1].starts_with("S Some(Named("), "{}", macros[1]);
+    assert_eq!(macros[2..], ["N ( LATER + 1 ) * sizeof_it of 2 ", "C Int(97) "]);
+    assert_eq!(codes, [Code::Preprocessor]);
 }
 
 #[test]
@@ -78,10 +93,20 @@ fn conditions_are_cs_expressions() {
         ("1 2", None),
         ("", None),
         ("1 << 100", None),
+        ("defined V ? V == 4 : 1 / 0", Some(true)),
+        ("V > 9 ? 1 : V > 3 ? 2 - 2 : 1", Some(false)),
+        ("1 ? 1", None),
+        ("0 && 1 / 0 || 'a' == 97", Some(true)),
+        ("1 || 1 / 0", Some(true)),
+        ("1 && 1 / 0", None),
+        ("'\\n' == 10 && '\\377' == -1 && '\\'' == 39", Some(true)),
+        ("'ab'", None),
+        ("'\\q'", None),
     ] {
         assert_eq!(holds(text), expected, "{text}");
     }
     assert_eq!(holds(&"(".repeat(100_000)), None);
     assert_eq!(holds(&"!".repeat(100_000)), None);
     assert_eq!(holds(&"1 + ".repeat(1000)), None);
+    assert_eq!(holds(&"1 ? 1 : ".repeat(100_000)), None);
 }

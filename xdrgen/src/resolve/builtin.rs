@@ -7,7 +7,7 @@ use crate::ast::Primitive;
 ///
 /// RFC 8166 §4.1 itself uses `uint32` and `uint64` so. C's `char` and `short` travel as `int` (RFC 4506 §4.1 has
 /// nothing shorter), and so does `long`, which is 32 bits on the wire to rpcgen.
-pub(super) fn primitive(name: &str) -> Option<Primitive> {
+pub(crate) fn primitive(name: &str) -> Option<Primitive> {
     Some(match name {
         "int8" | "int8_t" | "int16" | "int16_t" | "int32" | "int32_t" | "char" | "short" | "long" => Primitive::Int,
         "uint8" | "uint8_t" | "uint16" | "uint16_t" | "uint32" | "uint32_t" | "u_int8_t" | "u_int16_t"

@@ -7,6 +7,7 @@ use crate::{
     ast::{DefinitionKind, File, Ident, Value, ValueKind},
     diag::{Code, Diagnostic},
     ir::{Name, Span},
+    preprocess,
 };
 
 /// How a constant's value comes about.
@@ -17,10 +18,17 @@ enum Origin<'a> {
     Zero,
 }
 
+/// A name that a constant is computed from.
+enum Dependency {
+    Node(usize),
+    /// It is declared nowhere.
+    Elsewhere,
+}
+
 #[derive(Clone, Copy, PartialEq)]
 enum State {
     New,
-    /// On the chain at hand.
+    /// Waiting for what it is computed from.
     Open,
     /// Known, or known to be wrong.
     Done(Option<i128>),
@@ -36,7 +44,8 @@ pub(super) struct Constants<'a> {
     nodes: Vec<Node<'a>>,
     by_name: HashMap<&'a str, usize>,
     states: Vec<State>,
-    strings: HashSet<&'a str>,
+    /// What each is if it is a string.
+    texts: Vec<Option<&'a str>>,
     /// Node of the first enumerator of an enumeration, by its item.
     first_of: HashMap<usize, usize>,
     /// Words of definitions with syntax errors.
@@ -54,16 +63,13 @@ impl<'a> Constants<'a> {
             nodes: Vec::new(),
             by_name: HashMap::new(),
             states: Vec::new(),
-            strings: HashSet::new(),
+            texts: Vec::new(),
             first_of: HashMap::new(),
             lost,
         };
         for (item, entry) in entries.iter().enumerate() {
             match entry.body {
-                Body::Const(value) => {
-                    if matches!(value.kind, ValueKind::Text(_)) {
-                        constants.strings.insert(&entry.name.text);
-                    }
+                Body::Const(_, value) => {
                     constants.add(&entry.name.text, entry.name.clone(), Origin::Value(value), out);
                 }
                 Body::Enum(body) => {
@@ -83,6 +89,7 @@ impl<'a> Constants<'a> {
         }
         constants.numbers_of_programs(files);
         constants.states = vec![State::New; constants.nodes.len()];
+        constants.texts = vec![None; constants.nodes.len()];
         for node in 0..constants.nodes.len() {
             constants.compute(node, out);
         }
@@ -119,53 +126,85 @@ impl<'a> Constants<'a> {
         }
     }
 
-    /// Follows the chain from `node` to what is known, then back. A constant depends on one other at most.
+    /// Computes `node` after what it is computed from, however deep that goes.
     fn compute(&mut self, node: usize, out: &mut Vec<Diagnostic>) {
-        let mut chain = Vec::new();
-        let mut at = node;
-        let mut value = loop {
-            match self.states[at] {
-                State::Done(value) => break value,
-                State::Open => {
-                    let name = &self.nodes[at].name;
-                    out.push(
-                        Diagnostic::new(Code::Cycle, format!("constant `{}` is defined by itself", name.text))
-                            .at(&name.span, ""),
-                    );
-                    break None;
-                }
-                State::New => {}
+        // Each with how many of its names have been looked at.
+        let mut open = vec![(node, 0)];
+        while let Some((at, looked_at)) = open.pop() {
+            if matches!(self.states[at], State::Done(_)) {
+                continue;
             }
             self.states[at] = State::Open;
-            chain.push(at);
-            match &self.nodes[at].origin {
-                Origin::Zero => break Some(-1),
-                Origin::After(previous) => at = *previous,
-                Origin::Value(value) => match &value.kind {
-                    ValueKind::Int(n) => break Some(*n),
-                    ValueKind::Text(_) => break None,
-                    ValueKind::Name(name) => match self.by_name.get(name.as_str()) {
-                        Some(&other) => at = other,
-                        None => break self.foreign(name, &value.span, out),
-                    },
-                },
+            match self.dependency(at, looked_at) {
+                Some(Dependency::Node(other)) => {
+                    open.push((at, looked_at + 1));
+                    match self.states[other] {
+                        State::New => open.push((other, 0)),
+                        State::Open => {
+                            let name = &self.nodes[other].name;
+                            out.push(
+                                Diagnostic::new(Code::Cycle, format!("constant `{}` is defined by itself", name.text))
+                                    .at(&name.span, ""),
+                            );
+                            self.states[other] = State::Done(None);
+                        }
+                        State::Done(_) => {}
+                    }
+                }
+                Some(Dependency::Elsewhere) => open.push((at, looked_at + 1)),
+                None => {
+                    self.texts[at] = self.text_of(at);
+                    let value = if self.texts[at].is_some() { None } else { self.evaluate(at, out) };
+                    self.states[at] = State::Done(value);
+                }
             }
-        };
-        while let Some(at) = chain.pop() {
-            if matches!(self.nodes[at].origin, Origin::After(_) | Origin::Zero) {
-                value = value.and_then(|value| value.checked_add(1));
-            }
-            if let (Some(n), Origin::Value(origin)) = (value, &self.nodes[at].origin)
-                && !(i128::from(i64::MIN)..=i128::from(u64::MAX)).contains(&n)
-            {
-                out.push(
-                    Diagnostic::new(Code::OutOfRange, format!("{n} does not fit 64 bits"))
-                        .at(&origin.span, "too large"),
-                );
-                value = None;
-            }
-            self.states[at] = State::Done(value);
         }
+    }
+
+    /// The `index`th name that a constant is computed from.
+    fn dependency(&self, node: usize, index: usize) -> Option<Dependency> {
+        let name = match &self.nodes[node].origin {
+            Origin::Zero => return None,
+            Origin::After(previous) => return (index == 0).then_some(Dependency::Node(*previous)),
+            Origin::Value(value) => match &value.kind {
+                ValueKind::Int(_) | ValueKind::Text(_) => return None,
+                ValueKind::Name(name) => (index == 0).then_some(name)?,
+                ValueKind::Computed(_, names) => &names.get(index)?.text,
+            },
+        };
+        Some(self.by_name.get(name.as_str()).map_or(Dependency::Elsewhere, |&other| Dependency::Node(other)))
+    }
+
+    /// The string that a constant is, or is another name of.
+    fn text_of(&self, at: usize) -> Option<&'a str> {
+        match &self.nodes[at].origin {
+            Origin::Value(Value { kind: ValueKind::Text(text), .. }) => Some(text),
+            Origin::Value(Value { kind: ValueKind::Name(name), .. }) => self.text(name),
+            _ => None,
+        }
+    }
+
+    /// The string constant of that name.
+    pub(super) fn text(&self, name: &str) -> Option<&'a str> {
+        self.texts.get(*self.by_name.get(name)?).copied().flatten()
+    }
+
+    /// The value of a constant whose names are known.
+    fn evaluate(&self, at: usize, out: &mut Vec<Diagnostic>) -> Option<i128> {
+        let value = match &self.nodes[at].origin {
+            Origin::Zero => return Some(0),
+            Origin::After(previous) => match self.states[*previous] {
+                State::Done(value) => return value.and_then(|value| value.checked_add(1)),
+                State::New | State::Open => return None,
+            },
+            Origin::Value(value) => value,
+        };
+        let n = self.number(value, out)?;
+        if (i128::from(i64::MIN)..=i128::from(u64::MAX)).contains(&n) {
+            return Some(n);
+        }
+        out.push(Diagnostic::new(Code::OutOfRange, format!("{n} does not fit 64 bits")).at(&value.span, "too large"));
+        None
     }
 
     /// A name that is no declared constant.
@@ -189,21 +228,40 @@ impl<'a> Constants<'a> {
     pub(super) fn number(&self, value: &Value, out: &mut Vec<Diagnostic>) -> Option<i128> {
         match &value.kind {
             ValueKind::Int(n) => Some(*n),
-            ValueKind::Name(name) => match self.by_name.get(name.as_str()) {
-                Some(_) if self.strings.contains(name.as_str()) => {
-                    out.push(
-                        Diagnostic::new(Code::WrongConstant, format!("`{name}` is a string constant"))
-                            .at(&value.span, "a number is needed here"),
-                    );
-                    None
-                }
-                Some(&node) => match self.states[node] {
-                    State::Done(value) => value,
-                    State::New | State::Open => None,
-                },
-                None => self.foreign(name, &value.span, out),
-            },
+            ValueKind::Name(name) => self.named(name, &value.span, out),
             ValueKind::Text(_) => None,
+            ValueKind::Computed(text, names) => {
+                let mut known = true;
+                for name in names {
+                    known &= self.named(&name.text, &name.span, out).is_some();
+                }
+                if !known {
+                    return None;
+                }
+                let computed = preprocess::computed(text, &|name| self.named(name, &value.span, &mut Vec::new()));
+                if computed.is_none() {
+                    out.push(
+                        Diagnostic::new(Code::OutOfRange, "this comes to no number")
+                            .at(&value.span, "divided by zero, or too large on the way"),
+                    );
+                }
+                computed
+            }
+        }
+    }
+
+    fn named(&self, name: &str, at: &Span, out: &mut Vec<Diagnostic>) -> Option<i128> {
+        let Some(&node) = self.by_name.get(name) else { return self.foreign(name, at, out) };
+        if self.texts[node].is_some() {
+            out.push(
+                Diagnostic::new(Code::WrongConstant, format!("`{name}` is a string constant"))
+                    .at(at, "a number is needed here"),
+            );
+            return None;
+        }
+        match self.states[node] {
+            State::Done(value) => value,
+            State::New | State::Open => None,
         }
     }
 

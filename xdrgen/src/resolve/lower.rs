@@ -6,10 +6,10 @@ use super::{
     Place,
     constants::Constants,
     names::{Body, Entry, Names, twice},
-    types::Discriminant,
+    types::{Discriminant, word},
 };
 use crate::{
-    ast::{Annotation, Declaration, Dialect, EnumBody, File, UnionBody, Value, ValueKind},
+    ast::{Annotation, Declaration, Dialect, EnumBody, File, TypeSpec, UnionBody, Value, ValueKind},
     diag::{Code, Diagnostic},
     ir::{Arm, Base, Case, ConstValue, Enumerator, Facts, Field, Item, ItemId, ItemKind, Name, Span, Type, Union},
     source::Sources,
@@ -48,7 +48,7 @@ impl<'a> Lower<'a> {
     fn item(&mut self, id: ItemId, entry: &Entry<'_>) -> Item {
         self.mark(Place::Item(id), entry.annotations);
         let kind = match entry.body {
-            Body::Const(value) => ItemKind::Const(self.constant(value)),
+            Body::Const(ty, value) => ItemKind::Const(self.constant(ty, value)),
             Body::Enum(body) => ItemKind::Enum(self.enumerators(id, &entry.name, body)),
             Body::Struct(body) => {
                 let fields = self.fields(&body.fields, |index| Place::Field(id, index));
@@ -71,7 +71,24 @@ impl<'a> Lower<'a> {
     /// The text at `span` without annotations.
     pub(super) fn text(&self, span: &Span) -> String {
         let text = self.sources.get(span.file).map(|source| source.text().as_ref()).unwrap_or_default();
-        let annotations = self.files.get(span.file).map(|file| file.annotations.as_slice()).unwrap_or_default();
+        let file = self.files.iter().find(|file| file.source == span.file);
+        let (annotations, left_out) =
+            file.map(|file| (file.annotations.as_slice(), file.left_out.as_slice())).unwrap_or_default();
+        // A macro is such a line itself.
+        let within = |gone: &&Span| gone.range.start > span.range.start && gone.range.end <= span.range.end;
+        let first = left_out.partition_point(|gone| gone.range.end <= span.range.start);
+        let left_out = left_out.get(first..).unwrap_or_default().iter();
+        let left_out: Vec<&Span> =
+            left_out.take_while(|gone| gone.range.start < span.range.end).filter(within).collect();
+        let merged: Vec<Span>;
+        let annotations = if left_out.is_empty() {
+            annotations
+        } else {
+            let mut both: Vec<Span> = annotations.iter().chain(left_out).cloned().collect();
+            both.sort_by_key(|span| span.range.start);
+            merged = both;
+            &merged
+        };
         let start = text.get(..span.range.start).map_or(0, |before| before.rfind('\n').map_or(0, |n| n + 1));
         let indent = text.get(start..span.range.start).unwrap_or_default();
         let text = strip::without(text, &span.range, annotations);
@@ -83,12 +100,34 @@ impl<'a> Lower<'a> {
         self.marks.extend(annotations.iter().map(|annotation| (place, annotation.clone())));
     }
 
-    fn constant(&mut self, value: &Value) -> ConstValue {
-        match &value.kind {
-            ValueKind::Text(text) => ConstValue::Str(text.clone()),
-            // A value that is wrong has been complained about.
-            _ => ConstValue::Int(self.constants.number(value, &mut Vec::new()).unwrap_or_default()),
+    fn constant(&mut self, ty: Option<&TypeSpec>, value: &Value) -> ConstValue {
+        let text = match &value.kind {
+            ValueKind::Text(text) => Some(text.as_str()),
+            ValueKind::Name(name) => self.constants.text(name),
+            _ => None,
+        };
+        if let Some(text) = text {
+            return ConstValue::Str(text.to_owned());
         }
+        // A value that is wrong has been complained about.
+        let number = self.constants.number(value, &mut Vec::new()).unwrap_or_default();
+        let Some(base) = ty.and_then(|ty| self.constant_type(ty)) else { return ConstValue::Int(number) };
+        let fits = match base {
+            Base::Bool => (0..=1).contains(&number),
+            Base::Int => i32::try_from(number).is_ok(),
+            Base::UInt => u32::try_from(number).is_ok(),
+            Base::Hyper => i64::try_from(number).is_ok(),
+            Base::UHyper => u64::try_from(number).is_ok(),
+            Base::Float | Base::Double | Base::Quadruple | Base::Item(_) => return ConstValue::Int(number),
+        };
+        if !fits {
+            self.out.push(
+                Diagnostic::new(Code::OutOfRange, format!("{number} is not of the constant's type"))
+                    .at(&value.span, "does not fit")
+                    .also(&ty.map(|ty| ty.span.clone()).unwrap_or_default(), "its type"),
+            );
+        }
+        ConstValue::Typed(number, base)
     }
 
     fn enumerators(&mut self, id: ItemId, name: &Name, body: &EnumBody) -> Vec<Enumerator> {
@@ -103,11 +142,15 @@ impl<'a> Lower<'a> {
         for (index, enumerator) in body.enumerators.iter().enumerate() {
             let name = Name { text: enumerator.name.text.clone(), span: enumerator.name.span.clone() };
             let Some(value) = self.constants.enumerator(id.0, index) else { continue };
-            match i32::try_from(value) {
-                Ok(value) => enumerators.push(Enumerator { name, value, doc: enumerator.doc.clone() }),
-                Err(_) => self.out.push(
+            let at = enumerator.value.as_ref().map_or(&name.span, |value| &value.span);
+            if i32::try_from(value).is_err() {
+                self.dialects.push(Dialect::new(at, "a value that needs the 32nd bit", "RFC 4506 §4.3"));
+            }
+            match word(value) {
+                Some(value) => enumerators.push(Enumerator { name, value, doc: enumerator.doc.clone() }),
+                None => self.out.push(
                     Diagnostic::new(Code::OutOfRange, format!("the value {value} of `{}` is no `int`", name.text))
-                        .at(enumerator.value.as_ref().map_or(&name.span, |value| &value.span), "")
+                        .at(at, "")
                         .note("enumerations are encoded as signed 32-bit integers (RFC 4506 §4.3)"),
                 ),
             }
@@ -196,13 +239,15 @@ impl<'a> Lower<'a> {
             _ => number.to_string(),
         };
         // Without a discriminant to compare with there is no more to say.
-        let (fits, what) = match kind? {
-            Discriminant::Int => (i32::try_from(number).is_ok(), "`int`".to_owned()),
-            Discriminant::UInt => (u32::try_from(number).is_ok(), "`unsigned int`".to_owned()),
-            Discriminant::Bool => ((0..=1).contains(&number), "`bool`".to_owned()),
-            Discriminant::Enum(known, name) => (known.contains(&number), format!("`{name}`")),
+        let (fits, what) = match kind.as_ref()? {
+            Discriminant::Int => (word(number).map(i64::from), "`int`".to_owned()),
+            Discriminant::UInt => (u32::try_from(number).ok().map(i64::from), "`unsigned int`".to_owned()),
+            Discriminant::Bool => (i64::try_from(number).ok().filter(|n| (0..=1).contains(n)), "`bool`".to_owned()),
+            Discriminant::Enum(known, name) => {
+                (word(number).filter(|n| known.contains(n)).map(i64::from), format!("`{name}`"))
+            }
         };
-        if !fits {
+        let Some(value) = fits else {
             let which = if label == number.to_string() { String::new() } else { format!(" (which is {number})") };
             self.out.push(
                 Diagnostic::new(Code::BadCase, format!("`{label}`{which} is no value of {what}"))
@@ -210,8 +255,11 @@ impl<'a> Lower<'a> {
                     .note("each case is a value of the discriminant's type (RFC 4506 §4.15)"),
             );
             return None;
+        };
+        // An enumeration's own has been told of.
+        if i128::from(value) != number && !matches!(kind, Some(Discriminant::Enum(..))) {
+            self.dialects.push(Dialect::new(&case.span, "a value that needs the 32nd bit", "RFC 4506 §4.15"));
         }
-        let value = i64::try_from(number).ok()?;
         if let Some(first) = values.insert(value, &case.span) {
             self.out.push(
                 Diagnostic::new(Code::Duplicate, format!("the case {label} stands twice"))

@@ -5,8 +5,8 @@ use std::collections::{HashMap, HashSet};
 use super::builtin;
 use crate::{
     ast::{
-        Annotation, Declaration, Declarator, Definition, DefinitionKind, EnumBody, File, Ident, StructBody, TypeKind,
-        TypeSpec, UnionBody, Value,
+        Annotation, Declaration, Declarator, Definition, DefinitionKind, EnumBody, File, Ident, Primitive, StructBody,
+        TypeKind, TypeSpec, UnionBody, Value,
     },
     diag::{Code, Diagnostic},
     ir::{ItemId, Name, Span},
@@ -25,7 +25,8 @@ pub(super) struct Entry<'a> {
 /// What an item is made from.
 #[derive(Clone, Copy)]
 pub(super) enum Body<'a> {
-    Const(&'a Value),
+    /// With its type, where it has one.
+    Const(Option<&'a TypeSpec>, &'a Value),
     Enum(&'a EnumBody),
     Struct(&'a StructBody),
     Union(&'a UnionBody),
@@ -39,6 +40,8 @@ pub(super) enum Body<'a> {
 pub(super) struct Names<'a> {
     /// Types of the user's, with their paths in Rust.
     externs: HashMap<&'a str, &'a str>,
+    /// Macros that stand for `opaque` or `string`.
+    pub(super) spellings: HashMap<&'a str, Primitive>,
     /// In order of declaration; a body within another goes before it.
     pub(super) entries: Vec<Entry<'a>>,
     types: HashMap<String, ItemId>,
@@ -54,7 +57,8 @@ impl<'a> Names<'a> {
         diagnostics: &mut Vec<Diagnostic>,
     ) -> Self {
         let externs = externs.iter().map(|(name, path)| (name.as_str(), path.as_str())).collect();
-        let mut names = Self { externs, ..Self::default() };
+        let spellings = files.iter().flat_map(|file| &file.spellings).map(|(name, ty)| (name.as_str(), *ty)).collect();
+        let mut names = Self { externs, spellings, ..Self::default() };
         let definitions = || files.iter().flat_map(|file| &file.definitions);
         for definition in definitions() {
             if let Some(name) = type_name(definition) {
@@ -101,8 +105,8 @@ impl<'a> Names<'a> {
     fn definition(&mut self, definition: &'a Definition, to_itself: &mut Vec<&'a Ident>, out: &mut Vec<Diagnostic>) {
         let whole = |body| (definition.doc.as_slice(), &definition.span, definition.annotations.as_slice(), body);
         match &definition.kind {
-            DefinitionKind::Const { name, value } => {
-                self.push(name, whole(Body::Const(value)), out);
+            DefinitionKind::Const { name, ty, value } => {
+                self.push(name, whole(Body::Const(ty.as_ref(), value)), out);
             }
             DefinitionKind::Enum(name, body) => {
                 self.push(name, whole(Body::Enum(body)), out);
@@ -206,7 +210,7 @@ impl<'a> Names<'a> {
     ) -> ItemId {
         let id = ItemId(self.entries.len());
         let body = match self.externs.get(name.text.as_str()) {
-            Some(path) if !matches!(body, Body::Const(_)) => Body::Extern(path),
+            Some(path) if !matches!(body, Body::Const(..)) => Body::Extern(path),
             _ => body,
         };
         let entry = Entry {
@@ -216,7 +220,7 @@ impl<'a> Names<'a> {
             annotations,
             body,
         };
-        if !matches!(body, Body::Const(_)) {
+        if !matches!(body, Body::Const(..)) {
             if let Some(first) = self.types.get(&name.text).and_then(|first| self.entries.get(first.0)) {
                 out.push(twice("type", &name.text, &first.name.span, &name.span));
             } else {

@@ -15,7 +15,7 @@ pub(super) enum Discriminant<'a> {
     UInt,
     Bool,
     /// Its values and its name.
-    Enum(HashSet<i128>, &'a str),
+    Enum(HashSet<i32>, &'a str),
 }
 
 /// A type specifier, resolved.
@@ -87,6 +87,9 @@ impl<'a> Lower<'a> {
         if let Some(id) = self.names.get(&name.text) {
             return Some(Specified::Base(Base::Item(id)));
         }
+        if let Some(primitive) = self.names.spellings.get(name.text.as_str()) {
+            return Some(of_primitive(*primitive));
+        }
         if let Some(primitive) = builtin::primitive(&name.text) {
             self.dialects.push(Dialect::new(&name.span, "a type that is not declared", "RFC 4506 §6.3"));
             return Some(of_primitive(primitive));
@@ -99,6 +102,34 @@ impl<'a> Lower<'a> {
             }
             let diagnostic = super::did_you_mean(diagnostic, &name.text, self.names.all(), self.out);
             self.out.push(diagnostic);
+        }
+        None
+    }
+
+    /// The type that a constant is declared to have, through typedefs. A type that is declared nowhere is no matter: it
+    /// makes no difference on the wire.
+    pub(super) fn constant_type(&self, spec: &TypeSpec) -> Option<Base> {
+        let mut spec = spec;
+        // Each step takes one typedef.
+        for _ in 0..=self.names.entries.len() {
+            let primitive = match &spec.kind {
+                TypeKind::Primitive(primitive) => Some(*primitive),
+                TypeKind::Named(name) => match self.names.get(&name.text).and_then(|id| self.names.entries.get(id.0)) {
+                    None => builtin::primitive(&name.text),
+                    Some(entry) => match entry.body {
+                        Body::Typedef(Declaration { ty, declarator: Declarator::Plain, .. }) => {
+                            spec = ty;
+                            continue;
+                        }
+                        _ => None,
+                    },
+                },
+                _ => None,
+            };
+            return match of_primitive(primitive?) {
+                Specified::Base(base) => Some(base),
+                Specified::Opaque | Specified::String => None,
+            };
         }
         None
     }
@@ -137,7 +168,7 @@ impl<'a> Lower<'a> {
             match entry.body {
                 Body::Enum(body) => {
                     let values = (0..body.enumerators.len()).filter_map(|n| self.constants.enumerator(id.0, n));
-                    return Some(Discriminant::Enum(values.collect(), &entry.name.text));
+                    return Some(Discriminant::Enum(values.filter_map(word).collect(), &entry.name.text));
                 }
                 Body::Typedef(declaration) => {
                     spec = &declaration.ty;
@@ -153,6 +184,11 @@ impl<'a> Lower<'a> {
         );
         None
     }
+}
+
+/// A number in 32 bits with a sign. C takes those that need the 32nd bit for negative ones.
+pub(super) fn word(number: i128) -> Option<i32> {
+    i32::try_from(number).ok().or_else(|| u32::try_from(number).ok().map(u32::cast_signed))
 }
 
 fn of_primitive(primitive: Primitive) -> Specified {

@@ -88,6 +88,19 @@ impl Module<'_> {
                 },
             }
         });
+        let dispatch = if self.procedures.is_empty() {
+            quote!(::std::boxed::Box::pin(async move { call.procedure_unavailable() }))
+        } else {
+            quote! {
+                let handler = ::std::sync::Arc::clone(&self.0);
+                ::std::boxed::Box::pin(async move {
+                    match call.procedure() {
+                        #(#arms)*
+                        _ => call.procedure_unavailable(),
+                    }
+                })
+            }
+        };
         quote! {
             #[doc = #docs]
             #[derive(Debug)]
@@ -127,13 +140,7 @@ impl Module<'_> {
                 }
 
                 fn dispatch(&self, call: #runtime::server::Call) -> #runtime::server::ReplyFuture {
-                    let handler = ::std::sync::Arc::clone(&self.0);
-                    ::std::boxed::Box::pin(async move {
-                        match call.procedure() {
-                            #(#arms)*
-                            _ => call.procedure_unavailable(),
-                        }
-                    })
+                    #dispatch
                 }
             }
         }

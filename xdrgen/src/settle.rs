@@ -1,0 +1,214 @@
+//! What no definition tells by itself, but all of them together do: whether a macro stands for a constant or for a
+//! type, and which of two names a typedef declares.
+
+use std::collections::{HashMap, HashSet};
+
+use crate::{
+    ast::{
+        Declaration, Declarator, Definition, DefinitionKind, Dialect, File, Ident, Macro, Primitive, TypeKind,
+        TypeSpec, Value, ValueKind,
+    },
+    diag::{Code, Diagnostic},
+    resolve::builtin,
+};
+
+/// Turns the macros of `trees` into constants and typedefs, and typedefs the right way around. A macro that is neither
+/// is left out with a warning: it may be for others than the specification.
+pub(crate) fn settle(trees: &mut [File], out: &mut Vec<Diagnostic>) {
+    let known = Known::of(trees);
+    for tree in trees.iter_mut() {
+        tree.definitions.iter_mut().for_each(|definition| turn(definition, &known, &mut tree.dialects));
+    }
+    if trees.iter().all(|tree| tree.macros.is_empty()) {
+        return;
+    }
+    let kinds = Kinds::of(trees, &known);
+    for tree in trees {
+        for line in std::mem::take(&mut tree.macros) {
+            let Some(kind) = kinds.0.get(&line.name.text).copied().flatten() else {
+                let message = format!("`{}` stands for no constant and no type: it is left out", line.name.text);
+                out.push(
+                    Diagnostic::new(Code::Preprocessor, message)
+                        .at(&line.span, "")
+                        .note("XDR has no preprocessor (RFC 4506 §6)"),
+                );
+                continue;
+            };
+            define(tree, line, kind);
+        }
+        tree.definitions.sort_by_key(|definition| definition.span.range.start);
+    }
+}
+
+fn define(tree: &mut File, line: Macro, kind: Kind) {
+    let Macro { name, doc, span, value, ty } = line;
+    let kind = match (kind, value, ty) {
+        (Kind::Constant, Some(value), _) => DefinitionKind::Const { name, ty: None, value },
+        (Kind::Type, _, Some(TypeSpec { kind: TypeKind::Primitive(primitive), .. }))
+            if matches!(primitive, Primitive::Opaque | Primitive::String) =>
+        {
+            tree.spellings.push((name.text, primitive));
+            return;
+        }
+        (Kind::Type, _, Some(ty)) => DefinitionKind::Typedef(Declaration {
+            annotations: Vec::new(),
+            doc: Vec::new(),
+            span: span.clone(),
+            ty,
+            name: Some(name),
+            declarator: Declarator::Plain,
+        }),
+        _ => return,
+    };
+    tree.definitions.push(Definition { annotations: Vec::new(), doc, span, kind });
+}
+
+/// `typedef new old;`: that a type of the second name is declared, and none of the first, shows which is which.
+fn turn(definition: &mut Definition, known: &Known, dialects: &mut Vec<Dialect>) {
+    let DefinitionKind::Typedef(declaration) = &mut definition.kind else { return };
+    let Declaration { name: Some(name), ty: TypeSpec { kind: TypeKind::Named(target), .. }, .. } = declaration else {
+        return;
+    };
+    let is_type = |name: &Ident| known.types.contains_key(&name.text) || builtin::primitive(&name.text).is_some();
+    let declared_elsewhere = known.types.get(&name.text).is_some_and(|times| *times > 1)
+        || (builtin::primitive(&name.text).is_some() && name.text != target.text);
+    if matches!(declaration.declarator, Declarator::Plain) && declared_elsewhere && !is_type(target) {
+        dialects.push(Dialect::new(&definition.span, "a typedef with its name first", "RFC 4506 §6.3"));
+        std::mem::swap(name, target);
+    }
+}
+
+/// What is declared, macros apart.
+struct Known {
+    /// Types, and how many times each.
+    types: HashMap<String, usize>,
+    constants: HashSet<String>,
+}
+
+impl Known {
+    fn of(trees: &[File]) -> Self {
+        let mut known = Self { types: HashMap::new(), constants: HashSet::new() };
+        for name in ["TRUE", "FALSE"] {
+            known.constants.insert(name.to_owned());
+        }
+        for definition in trees.iter().flat_map(|tree| &tree.definitions) {
+            match &definition.kind {
+                DefinitionKind::Const { name, .. } => known.constant(name),
+                DefinitionKind::Typedef(declaration) => {
+                    declaration.name.iter().for_each(|name| known.ty(name));
+                    known.spec(&declaration.ty);
+                }
+                DefinitionKind::Enum(name, body) => {
+                    known.ty(name);
+                    body.enumerators.iter().for_each(|enumerator| known.constant(&enumerator.name));
+                }
+                DefinitionKind::Struct(name, body) => {
+                    known.ty(name);
+                    body.fields.iter().for_each(|field| known.spec(&field.ty));
+                }
+                DefinitionKind::Union(name, body) => {
+                    known.ty(name);
+                    known.spec(&body.discriminant.ty);
+                    body.arms.iter().filter_map(|arm| arm.declaration.as_ref()).for_each(|arm| known.spec(&arm.ty));
+                }
+                DefinitionKind::Program(program) => {
+                    known.constant(&program.name);
+                    for version in &program.versions {
+                        known.constant(&version.name);
+                        version.procedures.iter().for_each(|procedure| known.constant(&procedure.name));
+                    }
+                }
+            }
+        }
+        known
+    }
+
+    fn ty(&mut self, name: &Ident) {
+        *self.types.entry(name.text.clone()).or_default() += 1;
+    }
+
+    fn constant(&mut self, name: &Ident) {
+        self.constants.insert(name.text.clone());
+    }
+
+    /// What is declared within a declaration. Recursion is bounded by the nesting of braces.
+    fn spec(&mut self, spec: &TypeSpec) {
+        match &spec.kind {
+            TypeKind::Primitive(_) | TypeKind::Named(_) => {}
+            TypeKind::Enum(tag, body) => {
+                tag.iter().for_each(|tag| self.ty(tag));
+                body.enumerators.iter().for_each(|enumerator| self.constant(&enumerator.name));
+            }
+            TypeKind::Struct(tag, body) => {
+                tag.iter().for_each(|tag| self.ty(tag));
+                body.fields.iter().for_each(|field| self.spec(&field.ty));
+            }
+            TypeKind::Union(tag, body) => {
+                tag.iter().for_each(|tag| self.ty(tag));
+                self.spec(&body.discriminant.ty);
+                body.arms.iter().filter_map(|arm| arm.declaration.as_ref()).for_each(|arm| self.spec(&arm.ty));
+            }
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    Constant,
+    Type,
+}
+
+/// What each macro stands for, by its name; none for what is neither.
+struct Kinds(HashMap<String, Option<Kind>>);
+
+impl Kinds {
+    fn of(trees: &[File], known: &Known) -> Self {
+        let macros = trees.iter().flat_map(|tree| &tree.macros);
+        let by_name: HashMap<&str, &Macro> = macros.map(|line| (line.name.text.as_str(), line)).collect();
+        let mut kinds = Self(HashMap::with_capacity(by_name.len()));
+        for &start in by_name.keys() {
+            // From one name to the next, as far as macros lead; all on the way are what the last is.
+            let mut chain = Vec::new();
+            let mut at = start;
+            let kind = loop {
+                let Some(line) = by_name.get(at) else { break known.kind(at) };
+                if let Some(kind) = kinds.0.get(at) {
+                    break *kind;
+                }
+                // Until it is known: a circle leads nowhere.
+                kinds.0.insert(at.to_owned(), None);
+                chain.push(at);
+                match (&line.value, &line.ty) {
+                    (Some(Value { kind: ValueKind::Name(name), .. }), _) => at = name,
+                    (Some(Value { kind: ValueKind::Computed(_, names), .. }), _) => {
+                        let constant = |name: &Ident| {
+                            known.constants.contains(&name.text) || by_name.contains_key(name.text.as_str())
+                        };
+                        break names.iter().all(constant).then_some(Kind::Constant);
+                    }
+                    (Some(_), _) => break Some(Kind::Constant),
+                    // `struct name`
+                    (None, Some(TypeSpec { kind: TypeKind::Named(name), .. })) => at = &name.text,
+                    (None, Some(_)) => break Some(Kind::Type),
+                    (None, None) => break None,
+                }
+            };
+            for name in chain {
+                kinds.0.insert(name.to_owned(), kind);
+            }
+        }
+        kinds
+    }
+}
+
+impl Known {
+    fn kind(&self, name: &str) -> Option<Kind> {
+        if self.constants.contains(name) {
+            Some(Kind::Constant)
+        } else if self.types.contains_key(name) || builtin::primitive(name).is_some() {
+            Some(Kind::Type)
+        } else {
+            None
+        }
+    }
+}
