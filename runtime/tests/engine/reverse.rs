@@ -495,7 +495,7 @@ proptest! {
                     prop_assert_eq!(carried_out.get(&number), Some(&1));
                 }
                 Err(CallFailure::ReverseTooLong { len, max }) => {
-                    prop_assert!(len > max && carried_out.get(&number).is_none());
+                    prop_assert!(len > max && !carried_out.contains_key(&number));
                 }
                 Err(CallFailure::ChunkError) => prop_assert!(script.reply_inline + 12 > 4096 - 28 - 4),
                 Err(CallFailure::Closed { .. }) => prop_assert!(cut.is_some()),

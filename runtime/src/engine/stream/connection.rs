@@ -24,6 +24,8 @@ use crate::{
 const SMALL: usize = 4096;
 /// Octets waiting to go out with which no further call is begun: until then it can be cancelled as if never made.
 const OUTPUT_ENOUGH: usize = 256 << 10;
+/// Most calls of the peer's that are put by. A peer that keeps to as many as this end has credits for meets no limit.
+const MOST_PARKED: usize = 1024;
 
 #[derive(Debug)]
 enum State {
@@ -68,7 +70,11 @@ impl UnderWay {
     }
 }
 
-/// One connection over a byte stream: requester of its own calls if this end connected, responder if it accepted.
+/// One connection over a byte stream: requester of its own calls, and responder of its peer's.
+///
+/// The calls of the end that accepted, in the reverse direction, go as those of the other do, if both ends have
+/// [`EngineConfig::reverse_credits`]: a stream is as good one way as the other (RFC 5531 §11), and a record says
+/// whether it is a call. A client without discards them.
 ///
 /// Call order: any of [`start_call`](Self::start_call), [`cancel_call`](Self::cancel_call), [`reply`](Self::reply),
 /// [`receive`](Self::receive), [`handle_timeout`](Self::handle_timeout); then [`poll_work`](Self::poll_work); then
@@ -113,7 +119,6 @@ impl UnderWay {
 /// ```
 #[derive(Debug)]
 pub struct StreamConnection {
-    role: Role,
     config: EngineConfig,
     stream: StreamConfig,
     state: State,
@@ -128,7 +133,9 @@ pub struct StreamConnection {
     output: Output,
     sending: Option<UnderWay>,
 
-    // Of a client.
+    // Calls of this end's.
+    /// Most under way at a time; none with 0.
+    most_calls: usize,
     xid_seed: u32,
     next_id: u64,
     queued: BTreeMap<u64, OutgoingCall>,
@@ -136,36 +143,45 @@ pub struct StreamConnection {
     abandoned: u32,
     deadlines: Deadlines,
 
-    // Of a server.
+    // Calls of the peer's.
+    /// Most that are handed over and not answered; none with 0.
+    most_held: usize,
     next_token: u64,
     /// Calls whose replies have not gone out.
     held: HashMap<u64, Held>,
+    /// Calls that have come ahead of a reply that this end waits for, and wait until others are answered.
+    parked: VecDeque<Bytes>,
+    /// Octets of both.
     held_octets: u64,
 }
 
 impl StreamConnection {
-    /// A connection just made. A client's XIDs start at `xid_seed`, which should be random.
+    /// A connection just made. This end's XIDs start at `xid_seed`, which should be random.
     #[must_use]
     pub fn new(role: Role, config: EngineConfig, stream: StreamConfig, xid_seed: u32) -> Self {
+        let (forward, reverse) = (config.credits.max(1), config.reverse_credits);
+        let (calls, held) = if role == Role::Client { (forward, reverse) } else { (reverse, forward) };
         Self {
-            role,
             state: State::Open,
             fault: None,
-            counters: Counters { credits_granted: config.credits.max(1), ..Counters::default() },
+            counters: Counters { credits_granted: calls, ..Counters::default() },
             events: VecDeque::new(),
             input: Assembler::new(stream),
             unparsed: false,
             receiving: None,
             output: Output::default(),
             sending: None,
+            most_calls: calls as usize,
             xid_seed,
             next_id: 0,
             queued: BTreeMap::new(),
             calls: HashMap::new(),
             abandoned: 0,
             deadlines: Deadlines::default(),
+            most_held: held as usize,
             next_token: 0,
             held: HashMap::new(),
+            parked: VecDeque::new(),
             held_octets: 0,
             config,
             stream,
@@ -189,13 +205,17 @@ impl StreamConnection {
         }
     }
 
-    /// Makes a call. It goes out, in order of making, when fewer than [`EngineConfig::credits`] are under way; an
-    /// [`Event::CallFinished`] follows in any case.
+    /// Makes a call. It goes out, in order of making, when fewer than [`EngineConfig::credits`] are under way, of a server's
+    /// [`EngineConfig::reverse_credits`]; an [`Event::CallFinished`] follows in any case.
     pub fn start_call(&mut self, call: OutgoingCall) -> CallId {
         let id = self.next_id;
         self.next_id += 1;
         if let Some(reason) = self.close_reason().cloned() {
             self.finish(id, Err(CallFailure::Closed { reason, sent: false }));
+            return CallId(id);
+        }
+        if self.most_calls == 0 {
+            self.finish(id, Err(CallFailure::NoReverse));
             return CallId(id);
         }
         if let Some(deadline) = call.deadline {
@@ -265,6 +285,11 @@ impl StreamConnection {
         if let Some(held) = self.held.remove(&token.0) {
             self.held_octets = self.held_octets.saturating_sub(held.octets as u64);
             self.events.push_back(Event::ReplySent { token, delivered });
+            if matches!(self.state, State::Open)
+                && let Some(record) = self.parked.pop_front()
+            {
+                self.hand_over(record);
+            }
         }
     }
 
@@ -291,14 +316,18 @@ impl StreamConnection {
     }
 
     /// Whether octets of the peer's are wanted. Not while as many of its calls are unanswered as are allowed: then the
-    /// stream's flow control holds it back.
+    /// stream's flow control holds it back. While a call of this end's waits for its reply, which may be what they are
+    /// unanswered for, calls that come ahead of it are put by, as long as there is room for them.
     #[must_use]
     pub fn wants_input(&self) -> bool {
         match self.state {
             State::Open => {
-                self.fault.is_none()
-                    && self.held.len() < self.config.credits.max(1) as usize
-                    && (self.held_octets < self.config.max_pulled || self.held.is_empty())
+                let room = if self.calls.is_empty() {
+                    self.parked.is_empty() && self.held.len() < self.most_held.max(1)
+                } else {
+                    self.parked.len() < MOST_PARKED
+                };
+                self.fault.is_none() && room && (self.held_octets < self.config.max_pulled || self.held.is_empty())
             }
             // Until the peer closes its side.
             State::Closing(_) | State::HalfClosed(_) => true,
@@ -365,22 +394,31 @@ impl StreamConnection {
 
     fn handle_record(&mut self, record: Bytes) {
         let word = |at: usize| record.get(at..)?.first_chunk().copied().map(u32::from_be_bytes);
-        // RFC 5531 §9: the XID, then CALL or REPLY.
-        match (self.role, word(0), word(4)) {
-            (Role::Server, Some(xid), Some(0)) => self.handle_call(xid, record),
-            (Role::Client, Some(xid), Some(1)) => self.handle_reply(xid, record),
-            // Calls to a client and replies to a server: somebody's, but there is nobody here to take them.
-            (_, Some(_), Some(0 | 1)) => self.counters.discarded += 1,
+        // RFC 5531 §9: the XID, then CALL or REPLY. XIDs of calls and of replies have nothing to do with each other.
+        match (word(0), word(4)) {
+            (Some(_), Some(0)) if self.most_held > 0 => self.handle_call(record),
+            (Some(xid), Some(1)) if self.most_calls > 0 => self.handle_reply(xid, record),
+            // Calls to an end that takes none, replies to one that makes none.
+            (Some(_), Some(0 | 1)) => self.counters.discarded += 1,
             _ => self.fault = Some(StreamError::NotAMessage { len: record.len() }.into()),
         }
     }
 
-    fn handle_call(&mut self, xid: u32, record: Bytes) {
+    fn handle_call(&mut self, record: Bytes) {
+        self.counters.calls_received += 1;
+        self.held_octets += record.len() as u64;
+        if self.held.len() < self.most_held {
+            self.hand_over(record);
+        } else {
+            self.parked.push_back(record);
+        }
+    }
+
+    fn hand_over(&mut self, record: Bytes) {
         let token = ReplyToken(self.next_token);
         self.next_token += 1;
-        self.counters.calls_received += 1;
         self.held.insert(token.0, Held { octets: record.len(), answered: false });
-        self.held_octets += record.len() as u64;
+        let xid = record.first_chunk().copied().map_or(0, u32::from_be_bytes);
         let (payload, reads) = (self.payload(record), SmallVec::new());
         self.events.push_back(Event::CallArrived(IncomingCall {
             token,
@@ -441,6 +479,7 @@ impl StreamConnection {
         }
         self.abandoned = 0;
         self.held_octets = 0;
+        self.parked.clear();
         for (token, _) in std::mem::take(&mut self.held) {
             self.events.push_back(Event::ReplySent { token: ReplyToken(token), delivered: false });
         }
@@ -483,7 +522,7 @@ impl StreamConnection {
 
     /// Whether one more call may go out.
     fn has_room(&self) -> bool {
-        self.calls.len() < self.config.credits.max(1) as usize && self.output.queued() < OUTPUT_ENOUGH
+        self.calls.len() < self.most_calls && self.output.queued() < OUTPUT_ENOUGH
     }
 
     /// Makes records of what is due.

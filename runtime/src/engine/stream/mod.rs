@@ -12,7 +12,8 @@
 //!
 //! A byte stream has no credits. What RFC 8166 §3.3 does for RDMA is done here by restraint: a client has no more calls
 //! under way than it would ask credits for, and a server with as many calls unanswered as it grants credits stops
-//! reading, so that TCP holds its client back.
+//! reading, so that TCP holds its client back. While it waits for a reply to a call of its own it reads on, and puts calls
+//! by that come ahead of the reply: what keeps its handlers may be that reply.
 
 mod connection;
 mod output;
@@ -23,7 +24,7 @@ use std::{fmt, time::Duration};
 pub use self::{connection::StreamConnection, record::Assembler};
 
 /// What connections over a byte stream are configured with, besides [`EngineConfig`](super::EngineConfig): of that,
-/// `credits`, `min_reduce`, `max_pulled`, `abandon_grace`, `send_size` and `pool` count here.
+/// `credits`, `reverse_credits`, `min_reduce`, `max_pulled`, `abandon_grace`, `send_size` and `pool` count here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StreamConfig {

@@ -226,6 +226,92 @@ fn a_record_has_its_time_and_no_more() {
     assert_eq!(client.poll_timeout(), None);
 }
 
+/// Calls both ways at once, with the same XIDs; each end has its own limits.
+#[test]
+fn both_directions() {
+    let now = Instant::now();
+    let mut client = engine(Role::Client, |config, _| (config.credits, config.reverse_credits) = (3, 2));
+    let mut server = engine(Role::Server, |config, _| (config.credits, config.reverse_credits) = (4, 1));
+    let forward: Vec<_> = (0..4).map(|_| client.start_call(simple(None))).collect();
+    let reverse: Vec<_> = (0..3).map(|_| server.start_call(simple(None))).collect();
+    let (calls, callbacks) = (drain(&mut client, now, usize::MAX), drain(&mut server, now, usize::MAX));
+    assert_eq!((client.counters().calls_sent, server.counters().calls_sent), (3, 1));
+    feed(&mut server, &calls);
+    feed(&mut client, &callbacks);
+    let call = arrived(&mut server);
+    let callback = arrived(&mut client);
+    assert_eq!((call.1, callback.1), (u32::MAX - 1, u32::MAX - 1), "XIDs are each end's own");
+    // A reply does not end the other end's call of the same XID.
+    reply(&mut server, call);
+    feed(&mut client, &drain(&mut server, now, usize::MAX));
+    assert_eq!(finished(client.poll_event()).0, forward[0]);
+    assert!(server.poll_event().is_some_and(|event| !matches!(event, Event::CallFinished { .. })));
+    reply(&mut client, callback);
+    feed(&mut server, &drain(&mut client, now, usize::MAX));
+    let ended = std::iter::from_fn(|| server.poll_event()).find(|event| matches!(event, Event::CallFinished { .. }));
+    assert_eq!(finished(ended).0, reverse[0]);
+    drain(&mut server, now, usize::MAX);
+    assert_eq!(server.counters().calls_sent, 2, "the next one has its turn");
+    // The end of the stream is the end of all of them.
+    server.lost(CloseReason::Disconnected(DisconnectReason::Remote));
+    let failed = std::iter::from_fn(|| server.poll_event()).filter(|event| matches!(event, Event::CallFinished { .. }));
+    assert_eq!(failed.count(), 2);
+}
+
+/// An end that may take no more calls reads on as long as it waits for a reply: it may be what its handlers wait for.
+#[test]
+fn a_reply_behind_calls_is_read() {
+    let now = Instant::now();
+    let mut server = engine(Role::Server, |config, _| (config.credits, config.reverse_credits) = (1, 1));
+    let mut client = engine(Role::Client, |_, _| {});
+    for _ in 0..3 {
+        client.start_call(simple(None));
+    }
+    let calls = drain(&mut client, now, usize::MAX);
+    feed(&mut server, &calls[..16]);
+    let first = arrived(&mut server);
+    assert!(!server.wants_input());
+    let callback = server.start_call(simple(None));
+    feed(&mut client, &drain(&mut server, now, usize::MAX));
+    assert!(server.wants_input());
+    feed(&mut server, &calls[16..]);
+    assert!(server.poll_event().is_none(), "they are put by, one call is all it may have");
+    let arrived_there = arrived(&mut client);
+    reply(&mut client, arrived_there);
+    feed(&mut server, &drain(&mut client, now, usize::MAX));
+    assert_eq!(finished(server.poll_event()).0, callback);
+    assert!(!server.wants_input());
+    // Those put by come in turn.
+    let mut next = first;
+    for xid in [u32::MAX, 0] {
+        reply(&mut server, next);
+        drain(&mut server, now, usize::MAX);
+        assert!(matches!(server.poll_event(), Some(Event::ReplySent { delivered: true, .. })));
+        next = arrived(&mut server);
+        assert_eq!(next.1, xid);
+    }
+    reply(&mut server, next);
+    drain(&mut server, now, usize::MAX);
+    assert!(server.wants_input());
+    assert_eq!(server.counters().calls_received, 3);
+}
+
+/// Without the reverse direction a client discards calls, and a server makes none.
+#[test]
+fn one_way() {
+    let now = Instant::now();
+    let mut client = engine(Role::Client, |config, _| config.reverse_credits = 0);
+    let mut server = engine(Role::Server, |_, _| {});
+    server.start_call(simple(None));
+    feed(&mut client, &drain(&mut server, now, usize::MAX));
+    assert!(client.poll_event().is_none() && client.wants_input());
+    assert_eq!(client.counters().discarded, 1);
+    let mut server = engine(Role::Server, |config, _| config.reverse_credits = 0);
+    let id = server.start_call(simple(None));
+    assert_eq!(failed(server.poll_event()), (id, CallFailure::NoReverse));
+    assert_eq!(drain(&mut server, now, usize::MAX), []);
+}
+
 /// What is queued goes out before this end's side is closed; calls fail when the peer has closed its own.
 #[test]
 fn closing_in_order() {
