@@ -16,6 +16,8 @@
 //! | bind | `ulb` | annotations, `.ulb` files | eligible items, checks, maximum replies |
 //! | emit | [`mod@emit`] | [`ir`] | Rust |
 //!
+//! [`mod@fmt`] and [`strip`] work on the text alone.
+//!
 //! What is wrong is said by [`diag`], many errors per run, each with a code that `ERRORS.md` explains. No input makes
 //! the compiler panic, hang or overflow its stack: `tests/front_robust.rs`.
 //!
@@ -76,6 +78,7 @@ pub mod derive;
 pub mod diag;
 pub mod emit;
 pub mod extract;
+pub mod fmt;
 pub mod ir;
 mod load;
 mod parse;

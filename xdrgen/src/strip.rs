@@ -3,10 +3,10 @@
 use std::{ops::Range, sync::Arc};
 
 use crate::{
-    diag::{Diagnostics, Severity},
+    diag::Diagnostics,
+    fmt::{self, Kind, Token},
     ir::Span,
-    parse,
-    source::Sources,
+    source,
 };
 
 /// The text of a specification without its annotations, comments and layout kept. `name` stands for its path in
@@ -16,15 +16,38 @@ use crate::{
 /// When it has syntax errors: where an annotation ends is then not known.
 pub fn strip(name: impl Into<String>, text: impl Into<Arc<str>>) -> Result<String, Diagnostics> {
     let text = text.into();
-    let mut sources = Sources::default();
-    let mut out = Vec::new();
-    let file = sources.add(name, Arc::clone(&text));
-    let tree = parse::parse(file, &text, false, &mut out);
-    out.retain(|diagnostic| diagnostic.severity() == Severity::Error);
-    if !out.is_empty() {
-        return Err(Diagnostics::new(out, Arc::new(sources)));
+    fmt::check(&name.into(), &text)?;
+    // Of every branch of a condition, whichever counts.
+    Ok(without(&text, &(0..text.len()), &annotations(&fmt::lex(&text))))
+}
+
+/// Where annotations stand, in order.
+fn annotations(tokens: &[Token<'_>]) -> Vec<Span> {
+    let mut code = tokens.iter().filter(|token| token.is_code()).peekable();
+    let mut found = Vec::new();
+    while let Some(token) = code.next() {
+        if token.text != "@" || token.kind != Kind::Punct {
+            continue;
+        }
+        let Some(name) = code.next_if(|next| next.kind == Kind::Word) else { continue };
+        let mut end = name.at + name.text.len();
+        if let Some(open) = code.next_if(|next| next.text == "(") {
+            end = open.at + 1;
+            let mut depth = 1_usize;
+            while depth > 0
+                && let Some(next) = code.next()
+            {
+                depth = match next.text {
+                    "(" => depth + 1,
+                    ")" => depth - 1,
+                    _ => depth,
+                };
+                end = next.at + next.text.len();
+            }
+        }
+        found.push(source::span(0, token.at..end));
     }
-    Ok(without(&text, &(0..text.len()), &tree.annotations))
+    found
 }
 
 /// The octets `range` of `text` less the annotations at `spans`, which are in order. A line that holds nothing but an

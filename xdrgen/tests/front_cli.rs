@@ -2,8 +2,9 @@
 
 use std::{
     fs,
+    io::Write as _,
     path::{Path, PathBuf},
-    process::{Command, Output},
+    process::{Command, Output, Stdio},
 };
 
 use tempfile::TempDir;
@@ -133,6 +134,38 @@ fn strip_leaves_plain_xdr() {
     let expected =
         STORE.replace("@ddp(max = args.count) ", "").replace("@port(20100)\n", "").replace("@idempotent ", "");
     assert_eq!(plain, expected);
+}
+
+#[test]
+fn fmt_writes_in_place_and_checks() {
+    let ugly = "struct a{int x;/* c */};\n";
+    let pretty = "struct a { int x; /* c */ };\n";
+    let place = Place::new(&[("ugly.x", ugly), ("pretty.x", pretty), ("bad.x", "struct a { int };\n")]);
+    let output = place.run(&["fmt", "--check", "ugly.x", "pretty.x"]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output.stdout);
+    assert!(said.contains("-struct a{int x;/* c */};\n+struct a { int x; /* c */ };"), "{said}");
+    assert!(!said.contains("pretty.x") && read(place.path("ugly.x")) == ugly);
+    let time = fs::metadata(place.path("pretty.x")).unwrap().modified().unwrap();
+    // One bad file does not keep the others from being formatted.
+    let output = place.run(&["fmt", "bad.x", "ugly.x", "pretty.x"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("bad.x:1:"));
+    assert_eq!((read(place.path("ugly.x")), read(place.path("pretty.x"))), (pretty.to_owned(), pretty.to_owned()));
+    assert_eq!(fs::metadata(place.path("pretty.x")).unwrap().modified().unwrap(), time);
+    assert_eq!(place.run(&["fmt", "--check", "ugly.x"]).status.code(), Some(0));
+    assert_eq!(place.run(&["fmt", "nothing.x"]).status.code(), Some(3));
+    let narrow = place.run(&["fmt", "--check", "--width", "20", "ugly.x"]);
+    assert!(text(&narrow.stdout).contains("+    int x;  /* c */"), "{}", text(&narrow.stdout));
+}
+
+#[test]
+fn fmt_filters() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_xdrgen"));
+    let mut child = command.args(["fmt", "-"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(b"const  A=1; // \xE9\r\n").unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), output.stdout), (Some(0), b"const A = 1;  // \xE9\n".to_vec()));
 }
 
 #[test]

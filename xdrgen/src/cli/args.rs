@@ -12,6 +12,7 @@ Examples:
   xdrgen check blobstore.x                      is it right?
   xdrgen gen blobstore.x -o src/blobstore.rs    types, codecs, client and server in Rust
   xdrgen ulb blobstore.x                        what travels by RDMA, and how large messages get
+  xdrgen fmt blobstore.x                        one layout, comments kept
   xdrgen strip blobstore.x > plain.x            for tools that know RFC 4506 only
   xdrgen gen nfs3.x --ulb nfs3.ulb              the binding in a file of its own
   xdrgen extract rfc8166.txt -o rpcrdma1.x      the XDR of a specification's text
@@ -75,6 +76,8 @@ pub(crate) enum Command {
     Extract(Extract),
     /// Prints a specification without annotations: plain RFC 4506 and RFC 5531, comments kept.
     Strip(Strip),
+    /// Formats specifications in place, comments and lines for a preprocessor kept.
+    Fmt(Fmt),
     /// Prints the binding: per procedure, what is eligible for direct data placement, and sizes.
     Ulb(Ulb),
 }
@@ -177,6 +180,23 @@ pub(crate) struct Strip {
     /// Where to write to; default standard output.
     #[arg(short, long, value_name = "OUT.x")]
     pub(crate) output: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Without files, or with `-`, standard input is formatted to standard output.\n\n\
+    Examples:\n  xdrgen fmt *.x\n  xdrgen fmt --check *.x")]
+pub(crate) struct Fmt {
+    /// XDR files, or `-`.
+    #[arg(value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+
+    /// Write nothing: show what would change, and exit with 1 if anything would.
+    #[arg(long)]
+    pub(crate) check: bool,
+
+    /// Longest line, where there is a way to break it.
+    #[arg(long, value_name = "COLUMNS", default_value_t = rpcrdma_xdrgen::fmt::DEFAULT_WIDTH)]
+    pub(crate) width: usize,
 }
 
 #[derive(Debug, Args)]

@@ -44,7 +44,7 @@ fn compiler(files: &[PathBuf], input: &Input) -> Compiler {
     }
 }
 
-fn failed(diagnostics: &Diagnostics, form: Form) -> Failure {
+pub(super) fn failed(diagnostics: &Diagnostics, form: Form) -> Failure {
     let unreadable = diagnostics.iter().any(|diagnostic| diagnostic.code == Code::Unreadable);
     Failure { message: form.render(diagnostics), code: if unreadable { NO_FILE } else { WRONG_INPUT } }
 }

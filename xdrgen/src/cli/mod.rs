@@ -2,6 +2,7 @@
 
 mod args;
 mod commands;
+mod format;
 mod json;
 mod output;
 
@@ -59,6 +60,7 @@ pub(crate) fn run() -> ExitCode {
         Command::Gen(generate) => commands::generate(generate, form),
         Command::Extract(extract) => commands::extract(extract),
         Command::Strip(strip) => commands::strip(strip, form),
+        Command::Fmt(fmt) => format::run(fmt, form),
         Command::Ulb(ulb) => commands::ulb(ulb, form),
     };
     match outcome {

@@ -10,13 +10,18 @@ use super::{Failure, NO_FILE};
 
 /// Writes to a file, or to standard output.
 pub(super) fn write(path: Option<&Path>, text: &str) -> Result<(), Failure> {
+    write_octets(path, text.as_bytes())
+}
+
+/// The same with octets.
+pub(super) fn write_octets(path: Option<&Path>, octets: &[u8]) -> Result<(), Failure> {
     let failed = |what: &dyn std::fmt::Display, error| Failure {
         message: format!("error: cannot write {what}: {error}\n"),
         code: NO_FILE,
     };
     match path {
-        Some(path) => fs::write(path, text).map_err(|error| failed(&path.display(), error)),
-        None => match stdout().lock().write_all(text.as_bytes()) {
+        Some(path) => fs::write(path, octets).map_err(|error| failed(&path.display(), error)),
+        None => match stdout().lock().write_all(octets) {
             // Who reads has had enough, as `head` does.
             Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
             done => done.map_err(|error| failed(&"to standard output", error)),

@@ -1,0 +1,63 @@
+//! `xdrgen fmt`
+
+use std::{
+    fs,
+    io::{Read as _, stdin},
+    path::{Path, PathBuf},
+};
+
+use rpcrdma_xdrgen::fmt::{FormatError, FormatOptions, format_octets};
+use similar::{ChangeTag, TextDiff};
+
+use super::{Failure, Form, NO_FILE, WRONG_INPUT, args::Fmt, commands::failed, output};
+
+/// Lines shown around each difference.
+const CONTEXT: usize = 2;
+
+pub(super) fn run(fmt: &Fmt, form: Form) -> Result<(), Failure> {
+    let stdin = vec![PathBuf::from("-")];
+    let files = if fmt.files.is_empty() { &stdin } else { &fmt.files };
+    // Each file's faults are told, then it fails with the gravest code.
+    let failures: Vec<Failure> = files.iter().filter_map(|file| one(file, fmt, form).err()).collect();
+    let code = failures.iter().map(|failure| failure.code).max();
+    let message = failures.into_iter().map(|failure| failure.message).collect();
+    code.map_or(Ok(()), |code| Err(Failure { message, code }))
+}
+
+fn one(file: &Path, fmt: &Fmt, form: Form) -> Result<(), Failure> {
+    let piped = file == Path::new("-");
+    let name = if piped { "standard input".to_owned() } else { file.display().to_string() };
+    let mut old = Vec::new();
+    let read = if piped { stdin().lock().read_to_end(&mut old).map(drop) } else { fs::read(file).map(|all| old = all) };
+    read.map_err(|error| Failure { message: format!("error: cannot read {name}: {error}\n"), code: NO_FILE })?;
+    let mut options = FormatOptions::default();
+    options.width = fmt.width;
+    let new = format_octets(&name, &old, &options).map_err(|error| match error {
+        FormatError::Syntax(diagnostics) => failed(&diagnostics, form),
+        other => Failure { message: format!("error: {name}: {other}\n"), code: WRONG_INPUT },
+    })?;
+    if fmt.check {
+        if new == old {
+            return Ok(());
+        }
+        output::write(None, &differences(&name, &old, &new))?;
+        return Err(Failure { message: String::new(), code: WRONG_INPUT });
+    }
+    if piped {
+        return output::write_octets(None, &new);
+    }
+    // What is as it should be keeps its time.
+    if new == old { Ok(()) } else { output::write_octets(Some(file), &new) }
+}
+
+/// What formatting would change, as a unified difference.
+fn differences(name: &str, old: &[u8], new: &[u8]) -> String {
+    let (old, new) = (String::from_utf8_lossy(old), String::from_utf8_lossy(new));
+    let difference = TextDiff::from_lines(&*old, &*new);
+    let only_ends = difference.iter_all_changes().filter(|change| change.tag() != ChangeTag::Equal).count() > 0
+        && old.lines().eq(new.lines());
+    if only_ends {
+        return format!("{name}: lines end otherwise\n");
+    }
+    difference.unified_diff().context_radius(CONTEXT).header(name, &format!("{name}, formatted")).to_string()
+}

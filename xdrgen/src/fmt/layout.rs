@@ -1,0 +1,293 @@
+//! What goes between two tokens: nothing, a blank, or a line's end with an indentation.
+//!
+//! Where an author has a choice it is kept: a short body or arm on one line, annotations on lines of their own, an
+//! empty line.
+
+use super::{
+    lex::{Kind, Token},
+    state::{Body, State, Want},
+};
+
+/// What goes before a token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Gap {
+    Nothing,
+    Blank,
+    /// A line's end, and an indentation of so many levels.
+    Line(usize),
+    /// The same after an empty line.
+    EmptyLine(usize),
+}
+
+impl Gap {
+    fn lines(newlines: u8, level: usize) -> Self {
+        if newlines > 1 { Self::EmptyLine(level) } else { Self::Line(level) }
+    }
+
+    fn is_line(self) -> bool {
+        matches!(self, Self::Line(_) | Self::EmptyLine(_))
+    }
+}
+
+/// Where a line could end that turns out too long; those to end first come first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Soft {
+    /// Before an arm that stands beside its label.
+    Arm,
+    /// In a body on one line.
+    Body,
+    /// Behind an annotation.
+    Annotation,
+    /// Before an argument.
+    Argument(usize),
+}
+
+/// The layout of a text, for each of its tokens.
+#[derive(Debug, Default)]
+pub(super) struct Plan {
+    /// What goes before it.
+    pub(super) gaps: Vec<Gap>,
+    /// What else could.
+    pub(super) soft: Vec<Option<Soft>>,
+}
+
+/// Most states kept for the other branches of conditions, one within another.
+const MAX_CONDITIONS: usize = 64;
+
+/// Most tokens of an arm beside its label.
+const MAX_ARM: usize = 200;
+
+struct Planner<'a, 'b> {
+    tokens: &'a [Token<'b>],
+    forced: &'a [bool],
+    ahead: Ahead,
+    state: State,
+    /// States at the conditions that are open.
+    saved: Vec<State>,
+    /// Whether nothing but blanks and comments stands on the line so far.
+    blank: bool,
+    /// Whether but separators have come since a comment on a line of its own: it may document what comes.
+    chain: bool,
+    plan: Plan,
+}
+
+/// Lays out `tokens`; `forced` marks those before which a line ends that is too long otherwise.
+pub(super) fn plan(tokens: &[Token<'_>], forced: &[bool]) -> Plan {
+    let mut planner = Planner {
+        tokens,
+        forced,
+        ahead: Ahead::new(tokens),
+        state: State::new(),
+        saved: Vec::new(),
+        blank: true,
+        chain: false,
+        plan: Plan::default(),
+    };
+    for (at, token) in tokens.iter().enumerate() {
+        planner.blank |= token.newlines > 0;
+        let (gap, soft) = match token.kind {
+            Kind::LineComment | Kind::BlockComment => (planner.comment(at, token), None),
+            Kind::Verbatim | Kind::Directive => (planner.verbatim(token), None),
+            _ => planner.code(at, token),
+        };
+        planner.plan.gaps.push(if at == 0 { Gap::Nothing } else { gap });
+        planner.plan.soft.push(soft);
+    }
+    planner.plan
+}
+
+impl Planner<'_, '_> {
+    /// The token before the one at hand.
+    fn before(&self) -> Option<&Token<'_>> {
+        self.plan.gaps.len().checked_sub(1).and_then(|last| self.tokens.get(last))
+    }
+
+    /// As many line ends as there are. No body begins or ends with an empty line.
+    fn kept(&self, token: &Token<'_>, level: usize) -> Gap {
+        let opened = self.before().is_some_and(|before| before.is_code() && before.text == "{");
+        match token.newlines {
+            0 => Gap::Nothing,
+            _ if opened || token.text == "}" => Gap::Line(level),
+            newlines => Gap::lines(newlines, level),
+        }
+    }
+
+    fn comment(&mut self, at: usize, token: &Token<'_>) -> Gap {
+        self.chain = self.blank;
+        let next = self.ahead.code.get(at).copied().flatten().and_then(|next| self.tokens.get(next));
+        // Before the end of a body it is about what stands in it.
+        let next = next.map_or("", |next| next.text);
+        let level = match next {
+            "}" => self.state.inner_indentation(),
+            _ => self.state.indentation(next),
+        };
+        match self.kept(token, level) {
+            Gap::Nothing if self.before().is_some_and(|before| before.text == "(") => Gap::Nothing,
+            Gap::Nothing => Gap::Blank,
+            gap => gap,
+        }
+    }
+
+    fn verbatim(&mut self, token: &Token<'_>) -> Gap {
+        self.chain = false;
+        let gap = match self.kept(token, 0) {
+            Gap::Nothing => Gap::Blank,
+            gap => gap,
+        };
+        if token.kind == Kind::Directive {
+            self.blank = true;
+            self.condition(token.text);
+        }
+        gap
+    }
+
+    /// Each branch of a condition begins where the first one did.
+    fn condition(&mut self, directive: &str) {
+        let words = directive.trim_start_matches('#').trim_start();
+        let len = words.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(words.len());
+        match words.get(..len).unwrap_or_default() {
+            "if" | "ifdef" | "ifndef" if self.saved.len() < MAX_CONDITIONS => self.saved.push(self.state.clone()),
+            "else" | "elif" => {
+                if let Some(state) = self.saved.last() {
+                    self.state = state.clone();
+                }
+            }
+            "endif" => drop(self.saved.pop()),
+            _ => {}
+        }
+    }
+
+    fn code(&mut self, at: usize, token: &Token<'_>) -> (Gap, Option<Soft>) {
+        let level = self.state.indentation(token.text);
+        let outside = self.state.is_outside();
+        let in_one_line = self.state.frame().one_line;
+        let forced = self.forced.get(at).copied().unwrap_or(false);
+        let opened = self.before().is_some_and(|before| before.is_code() && before.text == "{");
+        let want = self.state.take(token, token.text == "{" && self.one_line(at));
+        let (gap, soft) = match want {
+            Want::Statement if in_one_line => (Gap::Blank, opened.then_some(Soft::Body)),
+            Want::Statement if opened => (Gap::Line(level), None),
+            Want::Statement => (Gap::lines(token.newlines, level), None),
+            Want::Arm if token.newlines == 0 && !forced && self.is_short(at) => (Gap::Blank, Some(Soft::Arm)),
+            Want::Marked if (token.newlines == 0 && !forced) || in_one_line => (Gap::Blank, Some(Soft::Annotation)),
+            Want::Arm | Want::Marked => (Gap::Line(level), None),
+            Want::Argument if forced => (Gap::Line(level + 1), None),
+            Want::Argument => (Gap::Blank, Some(Soft::Argument(level + 1))),
+            Want::Close(_) if opened => (Gap::Nothing, None),
+            Want::Close(true) => (Gap::Blank, None),
+            Want::Close(false) => (Gap::Line(level), None),
+            Want::Separator | Want::Stray | Want::Within(false) => (Gap::Nothing, None),
+            Want::Within(true) => (Gap::Blank, None),
+        };
+        let gap = self.beside_comments(at, token, want, gap, level);
+        self.chain &= matches!(want, Want::Separator | Want::Stray);
+        if !(want == Want::Stray && outside) {
+            self.blank = false;
+        }
+        (gap, soft.filter(|_| gap == Gap::Blank))
+    }
+
+    /// A comment documents what it stands above or beside, so near one the ends of lines stay.
+    fn beside_comments(&self, at: usize, token: &Token<'_>, want: Want, gap: Gap, level: usize) -> Gap {
+        let separates = matches!(want, Want::Separator | Want::Stray);
+        let exact = match self.kept(token, level) {
+            Gap::Nothing if separates => Gap::Nothing,
+            Gap::Nothing => Gap::Blank,
+            gap => gap,
+        };
+        let comment_follows = self.tokens.get(at + 1).is_some_and(|next| next.is_comment() && next.newlines == 0);
+        match self.before() {
+            None => gap,
+            Some(before) if before.ends_line() => match gap {
+                _ if self.chain && !matches!(want, Want::Close(_)) => exact,
+                gap if gap.is_line() => gap,
+                _ => Gap::lines(token.newlines, level),
+            },
+            Some(before) if before.is_comment() => match gap {
+                gap if matches!(want, Want::Close(_)) => {
+                    if gap == Gap::Nothing {
+                        Gap::Blank
+                    } else {
+                        gap
+                    }
+                }
+                _ if self.chain => exact,
+                gap if gap.is_line() => gap,
+                _ if separates && token.newlines > 0 && comment_follows => exact,
+                Gap::Nothing if separates || token.text == ")" => Gap::Nothing,
+                _ => Gap::Blank,
+            },
+            Some(_) if self.chain || want == Want::Stray => exact,
+            Some(_) if separates && token.newlines > 0 && comment_follows => exact,
+            Some(_) => gap,
+        }
+    }
+
+    /// Whether the body that the brace at `open` opens stands on one line.
+    fn one_line(&self, open: usize) -> bool {
+        let Some(close) = self.ahead.closing.get(open).copied().flatten() else { return false };
+        let breaks = |at: usize| self.ahead.breaks.get(at).copied().unwrap_or_default();
+        let forced = self.forced.get(open + 1).copied().unwrap_or(false);
+        !forced
+            && breaks(open) == breaks(close)
+            && !matches!(self.state.head(), Some(Body::Union | Body::Program | Body::Namespace))
+    }
+
+    /// Whether the arm that begins at `at` ends on the line.
+    fn is_short(&self, at: usize) -> bool {
+        let mut depth = 0_usize;
+        for token in self.tokens.iter().skip(at).take(MAX_ARM) {
+            match token.text {
+                "{" => depth += 1,
+                "}" => depth = depth.saturating_sub(1),
+                ";" if depth == 0 => return true,
+                "switch" => return false,
+                _ => {}
+            }
+            if token.ends_line() || token.text.contains('\n') {
+                return false;
+            }
+        }
+        false
+    }
+}
+
+/// What can be told of each token from those after it.
+struct Ahead {
+    /// How many tokens up to each one keep a body around them from standing on one line.
+    breaks: Vec<usize>,
+    /// The brace that closes each one.
+    closing: Vec<Option<usize>>,
+    /// The next token of XDR.
+    code: Vec<Option<usize>>,
+}
+
+impl Ahead {
+    fn new(tokens: &[Token<'_>]) -> Self {
+        let mut breaks = Vec::with_capacity(tokens.len());
+        let mut closing = vec![None; tokens.len()];
+        let mut code = vec![None; tokens.len()];
+        let (mut open, mut count, mut next) = (Vec::new(), 0, None);
+        for (at, token) in tokens.iter().enumerate() {
+            let keeps = token.newlines > 0 || token.ends_line() || token.text == "switch" || token.text.contains('\n');
+            count += usize::from(keeps);
+            breaks.push(count);
+            if token.text == "{" {
+                open.push(at);
+            } else if token.text == "}"
+                && let Some(brace) = open.pop().and_then(|brace| closing.get_mut(brace))
+            {
+                *brace = Some(at);
+            }
+        }
+        for (at, token) in tokens.iter().enumerate().rev() {
+            if token.is_code() {
+                next = Some(at);
+            }
+            if let Some(code) = code.get_mut(at) {
+                *code = next;
+            }
+        }
+        Self { breaks, closing, code }
+    }
+}

@@ -1,0 +1,198 @@
+//! Lines from a layout: those that are too long are broken, comments behind them are put into columns.
+
+use std::ops::Range;
+
+use super::{
+    layout::{Gap, Plan, Soft, plan},
+    lex::{Kind, Token, width},
+};
+use crate::scan::MAX_NESTING;
+
+/// Columns of one level of indentation.
+const INDENT: usize = 4;
+
+/// Columns between a line and the comment behind it.
+const BESIDE: usize = 2;
+
+/// A line that is longer has its comment right behind it, whatever those above and below have.
+const ALIGNED: usize = 56;
+
+/// What goes at both ends of a comment's lines.
+const BLANKS: [char; 4] = [' ', '\t', '\r', '\u{0C}'];
+
+/// One line.
+struct Line {
+    empty_before: bool,
+    indent: usize,
+    tokens: Range<usize>,
+    /// Where the comments begin that end it.
+    comments: usize,
+    /// Columns up to there; `None` where there is an end of line in between, as a comment may have.
+    width: Option<usize>,
+    /// Whether it is one line, the comments that end it included.
+    single: bool,
+}
+
+/// The text that `tokens` make, no line longer than `most` columns where there is a way.
+pub(super) fn print(tokens: &[Token<'_>], most: usize) -> String {
+    let mut forced = vec![false; tokens.len()];
+    loop {
+        let plan = plan(tokens, &forced);
+        let lines = lines(tokens, &plan);
+        let mut again = false;
+        for line in lines.iter().filter(|line| line.width.is_some_and(|width| width > most)) {
+            again |= break_line(tokens, &plan, line, most, &mut forced);
+        }
+        if !again {
+            return write(tokens, &plan, &lines);
+        }
+    }
+}
+
+fn lines(tokens: &[Token<'_>], plan: &Plan) -> Vec<Line> {
+    let mut lines: Vec<Line> = Vec::new();
+    for (at, (token, gap)) in tokens.iter().zip(&plan.gaps).enumerate() {
+        let begins = match gap {
+            Gap::Line(level) => Some((false, *level)),
+            Gap::EmptyLine(level) => Some((true, *level)),
+            _ => None,
+        };
+        if at == 0 || begins.is_some() {
+            let (empty_before, level) = begins.unwrap_or_default();
+            // Lines for others begin at the left: rpcgen wants its own there.
+            let at_left = matches!(token.kind, Kind::Verbatim | Kind::Directive);
+            let indent = if at_left { 0 } else { level.min(MAX_NESTING) * INDENT };
+            lines.push(Line { empty_before, indent, tokens: at..at, comments: at, width: None, single: true });
+        }
+        if let Some(line) = lines.last_mut() {
+            line.tokens.end = at + 1;
+            line.single &= !token.text.contains('\n');
+            if !token.is_comment() {
+                line.comments = at + 1;
+            }
+        }
+    }
+    for line in &mut lines {
+        // A line of comments alone has none behind it.
+        if line.comments == line.tokens.start {
+            line.comments = line.tokens.end;
+        }
+        let code = line.tokens.start..line.comments;
+        let single =
+            line.single || tokens.get(code.clone()).is_some_and(|code| code.iter().all(|t| !t.text.contains('\n')));
+        line.width = single.then(|| width_of(tokens, plan, code, line.indent));
+    }
+    lines
+}
+
+fn width_of(tokens: &[Token<'_>], plan: &Plan, range: Range<usize>, mut column: usize) -> usize {
+    for at in range.clone() {
+        column += usize::from(at > range.start && plan.gaps.get(at) == Some(&Gap::Blank));
+        column += tokens.get(at).map_or(0, |token| token.text.chars().count());
+    }
+    column
+}
+
+/// Marks where a line that is too long is to end; gives whether there was a place.
+fn break_line(tokens: &[Token<'_>], plan: &Plan, line: &Line, most: usize, forced: &mut [bool]) -> bool {
+    let soft = |at: usize| plan.soft.get(at).copied().flatten();
+    let first = line.tokens.start + 1;
+    let Some(kind) = (first..line.comments).filter_map(soft).min() else { return false };
+    let mut broken = false;
+    let mut force = |at: usize| {
+        if let Some(mark) = forced.get_mut(at).filter(|mark| !**mark) {
+            *mark = true;
+            broken = true;
+        }
+    };
+    let places = (first..line.comments).filter(|at| soft(*at).is_some());
+    match kind {
+        Soft::Arm | Soft::Body => places.filter(|at| soft(*at) == Some(kind)).take(1).for_each(force),
+        Soft::Annotation => places.filter(|at| soft(*at) == Some(kind)).for_each(force),
+        Soft::Argument(level) => {
+            // As many on each line as there is room for.
+            let (mut start, mut indent) = (line.tokens.start, line.indent);
+            let places: Vec<usize> = places.collect();
+            let ends = places.iter().skip(1).copied().chain([line.comments]);
+            for (place, end) in places.iter().copied().zip(ends) {
+                if width_of(tokens, plan, start..end, indent) > most {
+                    force(place);
+                    (start, indent) = (place, level * INDENT);
+                }
+            }
+        }
+    }
+    broken
+}
+
+fn write(tokens: &[Token<'_>], plan: &Plan, lines: &[Line]) -> String {
+    let mut out = String::new();
+    let columns = columns(tokens, lines);
+    for (line, comments) in lines.iter().zip(columns) {
+        if line.empty_before {
+            out.push('\n');
+        }
+        out.extend(std::iter::repeat_n(' ', line.indent));
+        let mut column = line.indent;
+        for at in line.tokens.clone() {
+            let Some(token) = tokens.get(at) else { continue };
+            let blanks = if at == line.comments {
+                comments.saturating_sub(column).max(BESIDE)
+            } else {
+                usize::from(at > line.tokens.start && plan.gaps.get(at) == Some(&Gap::Blank))
+            };
+            out.extend(std::iter::repeat_n(' ', blanks));
+            column += blanks;
+            let start = out.len();
+            if token.kind == Kind::BlockComment {
+                shifted(token, column, &mut out);
+            } else {
+                out.push_str(token.text);
+            }
+            let written = out.get(start..).unwrap_or_default();
+            column = match written.rsplit_once('\n') {
+                Some((_, last)) => width(last),
+                None => column + written.chars().count(),
+            };
+        }
+        out.push('\n');
+    }
+    out
+}
+
+/// The column of the comments behind each line: the same for lines that follow one another.
+fn columns(tokens: &[Token<'_>], lines: &[Line]) -> Vec<usize> {
+    let own = |line: &Line| line.width.map_or(0, |width| width + BESIDE);
+    let opens = |line: &Line| line.comments.checked_sub(1).and_then(|at| tokens.get(at)).is_some_and(|t| t.text == "{");
+    let alike = |line: &Line| {
+        let narrow = line.width.is_some_and(|width| width <= ALIGNED);
+        line.comments < line.tokens.end && line.single && narrow && !opens(line)
+    };
+    let mut columns = Vec::with_capacity(lines.len());
+    for group in lines.chunk_by(|a, b| alike(a) && alike(b) && !b.empty_before) {
+        let widest = group.iter().map(own).max().unwrap_or_default();
+        columns.extend(group.iter().map(|_| widest));
+    }
+    columns
+}
+
+/// A comment at another column: lines that begin with `*` have it below the first, others keep their distance.
+fn shifted(token: &Token<'_>, column: usize, out: &mut String) {
+    let rest = || token.text.split('\n').skip(1);
+    let starred = rest().all(|line| line.trim().is_empty() || line.trim_start().starts_with('*'));
+    for (index, line) in token.text.split('\n').enumerate() {
+        if index == 0 {
+            out.push_str(line.trim_end_matches(BLANKS));
+            continue;
+        }
+        out.push('\n');
+        let text = line.trim_matches(BLANKS);
+        if text.is_empty() {
+            continue;
+        }
+        let indent = width(line.get(..line.len() - line.trim_start_matches(BLANKS).len()).unwrap_or_default());
+        let indent = if starred { column + 1 } else { (indent + column).saturating_sub(token.column) };
+        out.extend(std::iter::repeat_n(' ', indent));
+        out.push_str(text);
+    }
+}

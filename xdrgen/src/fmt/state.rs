@@ -1,0 +1,313 @@
+//! Where in the language a text is, as far as its layout depends on it: in which body, how far into a statement.
+//!
+//! Brackets and the words in front of them tell, without the grammar: it does not know what conditions leave out.
+
+use super::lex::{Kind, Token};
+
+/// What a bracket opens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Body {
+    /// The file.
+    Top,
+    Struct,
+    Union,
+    Enum,
+    /// Of a program or a version.
+    Program,
+    Namespace,
+    /// The arguments of an annotation.
+    Annotation,
+    /// Any other parenthesis.
+    Round,
+    /// `[` or `<`
+    Length,
+}
+
+impl Body {
+    fn is_braces(self) -> bool {
+        !matches!(self, Self::Annotation | Self::Round | Self::Length)
+    }
+}
+
+/// A bracket that is open.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Frame {
+    pub(super) body: Body,
+    /// Indentation of what stands in it; labels of a union have one less.
+    level: usize,
+    pub(super) one_line: bool,
+    /// Whether expressions stand in it.
+    value: bool,
+}
+
+const TOP: Frame = Frame { body: Body::Top, level: 0, one_line: false, value: false };
+
+/// More open brackets than that only text has that a condition leaves out.
+const MAX_FRAMES: usize = 128;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Annotation {
+    None,
+    At,
+    Name,
+    Ended,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Label {
+    None,
+    Open,
+    Ended,
+}
+
+/// What a token does to the layout.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Want {
+    /// It begins a statement.
+    Statement,
+    /// It begins what stands behind a label.
+    Arm,
+    /// It is what annotations stand before.
+    Marked,
+    /// It begins an argument that is not the first.
+    Argument,
+    /// A `;` or `,`.
+    Separator,
+    /// A `;` with nothing before it.
+    Stray,
+    /// The brace that ends a body, with whether that is on one line.
+    Close(bool),
+    /// It goes on a statement, after a blank or none.
+    Within(bool),
+}
+
+/// See the module.
+#[derive(Debug, Clone)]
+pub(super) struct State {
+    frames: Vec<Frame>,
+    /// Whether a statement begins with the next token.
+    start: bool,
+    /// Whether the statement has more than annotations.
+    begun: bool,
+    /// What a `{` of this statement opens.
+    head: Option<Body>,
+    /// Whether an expression may stand here.
+    value: bool,
+    annotation: Annotation,
+    label: Label,
+    /// Indentation of the statement at hand.
+    level: usize,
+    /// The last token: whether it is a word, its text's first character, and whether what follows goes with it.
+    last: Last,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Last {
+    word: bool,
+    /// `switch` or `case`.
+    keyword: bool,
+    first: u8,
+    joined: bool,
+}
+
+impl State {
+    pub(super) fn new() -> Self {
+        Self {
+            frames: vec![TOP],
+            start: true,
+            begun: false,
+            head: None,
+            value: false,
+            annotation: Annotation::None,
+            label: Label::None,
+            level: 0,
+            last: Last::default(),
+        }
+    }
+
+    pub(super) fn frame(&self) -> Frame {
+        self.frames.last().copied().unwrap_or(TOP)
+    }
+
+    /// Indentation of a line that begins with `text`.
+    pub(super) fn indentation(&self, text: &str) -> usize {
+        let frame = self.frame();
+        if text == "}" {
+            let body = self.frames.iter().rev().find(|frame| frame.body.is_braces());
+            let indented = body.is_some_and(|frame| frame.body != Body::Namespace);
+            return self.inner_indentation().saturating_sub(usize::from(indented));
+        }
+        if self.start {
+            let label = matches!(text, "case" | "default") && frame.body == Body::Union;
+            return frame.level.saturating_sub(usize::from(label));
+        }
+        let marked = frame.body.is_braces() && !self.begun && self.annotation != Annotation::At;
+        self.level + usize::from(!marked)
+    }
+
+    /// Indentation of what stands in the body at hand.
+    pub(super) fn inner_indentation(&self) -> usize {
+        self.frames.iter().rev().find(|frame| frame.body.is_braces()).map_or(0, |frame| frame.level)
+    }
+
+    /// What a `{` would open here.
+    pub(super) fn head(&self) -> Option<Body> {
+        self.head
+    }
+
+    /// Whether what stands here before a statement is outside of every definition.
+    pub(super) fn is_outside(&self) -> bool {
+        matches!(self.frame().body, Body::Top | Body::Namespace)
+    }
+
+    /// Takes a token of XDR. For a `{`, `one_line` is whether its body stands on one line.
+    pub(super) fn take(&mut self, token: &Token<'_>, one_line: bool) -> Want {
+        if self.annotation == Annotation::Name && token.text != "(" {
+            self.annotation = Annotation::Ended;
+        }
+        let frame = self.frame();
+        match token.text {
+            "}" => return self.close_body(),
+            ";" => {
+                let stray = self.start && self.label == Label::None;
+                self.end_statement();
+                return if stray { Want::Stray } else { Want::Separator };
+            }
+            "," => {
+                if frame.body == Body::Enum {
+                    self.end_statement();
+                }
+                self.last = Last { first: b',', ..Last::default() };
+                return Want::Separator;
+            }
+            _ => {}
+        }
+        let want = if self.start {
+            self.level = self.indentation(token.text);
+            let label = matches!(token.text, "case" | "default") && frame.body == Body::Union;
+            if self.label == Label::Ended && !label { Want::Arm } else { Want::Statement }
+        } else if self.annotation == Annotation::Ended && frame.body.is_braces() && !self.begun {
+            Want::Marked
+        } else if self.last.first == b',' && frame.body == Body::Round && !frame.value {
+            Want::Argument
+        } else {
+            Want::Within(self.blank(token))
+        };
+        self.follow(token, one_line, frame);
+        want
+    }
+
+    fn close_body(&mut self) -> Want {
+        while self.frames.len() > 1 && !self.frame().body.is_braces() {
+            self.frames.pop();
+        }
+        let frame = self.frame();
+        self.level = self.indentation("}");
+        if self.frames.len() > 1 {
+            self.frames.pop();
+        }
+        self.end_statement();
+        // A namespace has no `;` behind it.
+        self.start = frame.body == Body::Namespace;
+        self.begun = !self.start;
+        self.last = Last { first: b'}', ..Last::default() };
+        Want::Close(frame.one_line)
+    }
+
+    fn end_statement(&mut self) {
+        while self.frames.len() > 1 && !self.frame().body.is_braces() {
+            self.frames.pop();
+        }
+        self.start = true;
+        self.begun = false;
+        self.head = None;
+        self.value = false;
+        self.annotation = Annotation::None;
+        self.label = Label::None;
+        self.last = Last { first: b';', ..Last::default() };
+    }
+
+    /// What a token that is no separator means for those that follow.
+    fn follow(&mut self, token: &Token<'_>, one_line: bool, frame: Frame) {
+        let value = self.value || frame.value || self.label == Label::Open;
+        let joined = self.is_prefix(token, value) || (token.text == ":" && self.head == Some(Body::Namespace));
+        let first_word = self.start || (!self.begun && self.annotation == Annotation::Ended);
+        self.start = false;
+        let annotation = match (self.annotation, token.text) {
+            (_, "@") => Annotation::At,
+            (Annotation::At, _) if token.kind == Kind::Word => Annotation::Name,
+            (Annotation::Name, "(") => Annotation::None,
+            (_, ")") if frame.body == Body::Annotation => Annotation::Ended,
+            _ => Annotation::None,
+        };
+        let in_annotation = frame.body == Body::Annotation || self.annotation == Annotation::Name;
+        let opens_annotation = self.annotation == Annotation::Name && token.text == "(";
+        self.annotation = annotation;
+        let brackets = self.frames.iter().rev().take_while(|frame| !frame.body.is_braces());
+        if annotation == Annotation::None && !in_annotation && brackets.clone().all(|f| f.body != Body::Annotation) {
+            self.begun = true;
+        }
+        match token.text {
+            "struct" => self.head = Some(Body::Struct),
+            "enum" => self.head = Some(Body::Enum),
+            "union" => self.head = Some(Body::Union),
+            // Names, where they do not begin something.
+            "program" | "version" if first_word => self.head = Some(Body::Program),
+            "namespace" if first_word => self.head = Some(Body::Namespace),
+            "case" | "default" if first_word && frame.body == Body::Union => self.label = Label::Open,
+            ":" if self.label == Label::Open => {
+                self.end_statement();
+                self.label = Label::Ended;
+            }
+            "=" => self.value = true,
+            "{" => {
+                let body = self.head.take().unwrap_or(Body::Struct);
+                // What a namespace holds is as if it stood outside.
+                let level = self.level + usize::from(body != Body::Namespace);
+                self.push(Frame { body, level, one_line, value: false });
+                self.end_statement();
+            }
+            "(" if opens_annotation => self.push(Frame { body: Body::Annotation, value: true, ..frame }),
+            "(" => self.push(Frame { body: Body::Round, value, ..frame }),
+            "[" | "<" => self.push(Frame { body: Body::Length, value: true, ..frame }),
+            ")" if matches!(frame.body, Body::Annotation | Body::Round) => drop(self.frames.pop()),
+            "]" | ">" if frame.body == Body::Length => drop(self.frames.pop()),
+            _ => {}
+        }
+        self.last = Last {
+            word: token.kind == Kind::Word,
+            keyword: matches!(token.text, "switch" | "case"),
+            // Of `<<` too, it would be a bracket's.
+            first: token.text.bytes().next().filter(|_| token.text.len() == 1).unwrap_or_default(),
+            joined,
+        };
+    }
+
+    fn push(&mut self, frame: Frame) {
+        if self.frames.len() < MAX_FRAMES {
+            self.frames.push(frame);
+        }
+    }
+
+    /// Whether an operator goes with what follows it: a sign, or the `*` of an optional type.
+    fn is_prefix(&self, token: &Token<'_>, value: bool) -> bool {
+        match token.text {
+            "*" => !value,
+            "~" | "!" => true,
+            "-" | "+" => !((self.last.word && !self.last.keyword) || matches!(self.last.first, b')' | b']')),
+            _ => false,
+        }
+    }
+
+    /// Whether a blank goes before a token that goes on a statement.
+    fn blank(&self, token: &Token<'_>) -> bool {
+        if self.last.joined || matches!(self.last.first, b'@' | b'.') {
+            return false;
+        }
+        match token.text {
+            ")" | "]" | ">" | "." | "[" | "<" | ":" => false,
+            "(" if self.last.word => self.last.keyword,
+            _ => !matches!(self.last.first, b'(' | b'[' | b'<'),
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! `fmt` and `strip` change how a specification looks, not what it says.
+
+mod layout;
+mod meaning;
+mod random;
+mod strip;
+
+use std::{fs, path::PathBuf};
+
+use rpcrdma_xdrgen::fmt::{FormatError, FormatOptions, format};
+
+/// Formatted; the reason, where it cannot be.
+fn formatted(text: &str) -> Result<String, FormatError> {
+    format("t.x", text, &FormatOptions::default())
+}
+
+/// Every specification of the repository and every construct that has a golden file, with its binding.
+fn specifications() -> Vec<(String, String, String)> {
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut found = Vec::new();
+    for directory in ["specs/xdr", "examples/xdr", "xdrgen/tests/golden", "tests/tests/front_doors"] {
+        for entry in fs::read_dir(root.join(directory)).unwrap() {
+            let path = entry.unwrap().path();
+            if path.extension().is_some_and(|extension| extension == "x") {
+                let binding = fs::read_to_string(path.with_extension("ulb")).unwrap_or_default();
+                let name = path.file_name().unwrap().to_string_lossy().into_owned();
+                found.push((name, fs::read_to_string(path).unwrap(), binding));
+            }
+        }
+    }
+    found.sort();
+    assert!(found.len() >= 20, "{}", found.len());
+    found
+}
