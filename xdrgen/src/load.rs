@@ -146,7 +146,7 @@ impl Loader {
 }
 
 /// Lines end as they did on old Macs too, all of them or some: then every octet keeps its place.
-fn unix_lines(text: Arc<str>) -> Arc<str> {
+pub(crate) fn unix_lines(text: Arc<str>) -> Arc<str> {
     let alone = |at: usize| text.as_bytes().get(at + 1) != Some(&b'\n');
     if !text.match_indices('\r').any(|(at, _)| alone(at)) {
         return text;

@@ -6,6 +6,7 @@ use crate::{
     diag::Diagnostics,
     fmt::{self, Kind, Token},
     ir::Span,
+    load::unix_lines,
     source,
 };
 
@@ -15,7 +16,7 @@ use crate::{
 /// # Errors
 /// When it has syntax errors: where an annotation ends is then not known.
 pub fn strip(name: impl Into<String>, text: impl Into<Arc<str>>) -> Result<String, Diagnostics> {
-    let text = text.into();
+    let text = unix_lines(text.into());
     fmt::check(&name.into(), &text)?;
     // Of every branch of a condition, whichever counts.
     Ok(without(&text, &(0..text.len()), &annotations(&fmt::lex(&text))))

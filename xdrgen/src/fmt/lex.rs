@@ -108,6 +108,10 @@ impl<'a> Lexer<'a> {
                     None => self.push(Kind::Foreign, 1),
                 }
             }
+            (b'\'', _) => match character_len(bytes) {
+                Some(len) => self.push(Kind::Text, len),
+                None => self.push(Kind::Foreign, 1),
+            },
             (b'<', Some(b'<')) | (b'>', Some(b'>')) => self.push(Kind::Punct, 2),
             _ if first == b'_' || first.is_ascii_alphanumeric() => {
                 let len = bytes.iter().take_while(|byte| **byte == b'_' || byte.is_ascii_alphanumeric()).count();
@@ -140,6 +144,20 @@ impl<'a> Lexer<'a> {
 /// Columns that `text`, which begins a line, takes.
 pub(crate) fn width(text: &str) -> usize {
     text.chars().fold(0, |column, c| if c == '\t' { (column / 8 + 1) * 8 } else { column + 1 })
+}
+
+/// Octets of a character constant, `'a'`, `'\\n'` or `'\\012'`, which `text` begins with.
+fn character_len(text: &[u8]) -> Option<usize> {
+    let end = match text.get(1..)? {
+        [b'\\', b'0'..=b'7', rest @ ..] => {
+            3 + rest.iter().take(2).take_while(|byte| matches!(byte, b'0'..=b'7')).count()
+        }
+        [b'\\', escaped, ..] if escaped.is_ascii() => 3,
+        [b'\'' | b'\n', ..] => return None,
+        [plain, ..] if plain.is_ascii() => 2,
+        _ => return None,
+    };
+    (text.get(end) == Some(&b'\'')).then_some(end + 1)
 }
 
 fn line_len(rest: &str) -> usize {

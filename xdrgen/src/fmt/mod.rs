@@ -65,7 +65,7 @@ pub enum FormatError {
 /// # Errors
 /// [`FormatError`].
 pub fn format(name: &str, text: &str, options: &FormatOptions) -> Result<String, FormatError> {
-    let text = newlines(text);
+    let text = text.replace("\r\n", "\n").replace('\r', "\n");
     let text = text.as_str();
     check(name, text).map_err(FormatError::Syntax)?;
     let tokens = lex(text);
@@ -104,12 +104,6 @@ pub fn format_octets(name: &str, octets: &[u8], options: &FormatOptions) -> Resu
         }
     }
     Ok(out)
-}
-
-/// One way to end a line.
-fn newlines(text: &str) -> String {
-    let text = text.replace("\r\n", "\n");
-    if text.contains('\n') { text } else { text.replace('\r', "\n") }
 }
 
 /// The syntax errors of a text; what it includes is not looked at.

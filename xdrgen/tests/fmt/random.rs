@@ -8,6 +8,9 @@ use super::{formatted, meaning, specifications};
 const DEFINITIONS: &[&str] = &[
     "const A = -0x10 ;",
     "const uint32 B = 1 ;",
+    "const SUM = A_1 + 2 * ( 3 - -4 ) << 1 ; const A_1 = ~ 5 & 7 ;",
+    "const QUOTE = '\\'' + '{' + '\\012' ;",
+    "typedef opaque sized < ( 1 << 4 ) >> 2 > ;",
     "const TEXT = \"a  b; /* c */ // d\" ;",
     "typedef opaque data < 1048576 > ;",
     "typedef string word < > ;",
