@@ -2,16 +2,21 @@
 
 use std::{
     hash::{BuildHasher as _, Hasher as _, RandomState},
+    net::SocketAddr,
     time::Duration,
 };
 
+use bytes::Bytes;
+
 use crate::{
+    client::ChannelInfo,
     engine::{
         EngineConfig, Role,
         stream::{StreamConfig, StreamConnection},
         v1::{Connection, PrivateData, Setup},
     },
     provider::SetupParams,
+    transport::Transport,
     xdr::Limits,
 };
 
@@ -25,7 +30,8 @@ pub struct ConnectionConfig {
     pub stream: StreamConfig,
     /// How long setting a connection up may take. Default 10 s.
     pub setup_timeout: Duration,
-    /// A connection with no call under way for so long is closed. Default: never.
+    /// A connection with no call under way for so long is closed, unless it may be needed for calls in the reverse direction
+    /// (RFC 8167 §5.4). Default: never.
     pub idle_timeout: Option<Duration>,
     /// Most RDMA Reads this end has under way (ORD). Default 16.
     pub initiator_depth: u32,
@@ -62,6 +68,21 @@ pub(crate) struct Agreed {
     pub(crate) receive_threshold: u32,
     /// Whether both ends take part in Send with Invalidate.
     pub(crate) remote_invalidation: bool,
+}
+
+impl Agreed {
+    /// Of a connection between these addresses, with this private data of the peer's.
+    pub(crate) fn info(self, peer_addr: SocketAddr, local_addr: SocketAddr, private_data: Bytes) -> ChannelInfo {
+        ChannelInfo {
+            transport: Transport::Rdma,
+            peer_addr,
+            local_addr,
+            private_data,
+            send_threshold: self.send_threshold,
+            receive_threshold: self.receive_threshold,
+            remote_invalidation: self.remote_invalidation,
+        }
+    }
 }
 
 impl ConnectionConfig {

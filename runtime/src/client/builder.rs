@@ -1,6 +1,6 @@
 //! How a channel is configured.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{fmt, net::SocketAddr, sync::Arc, time::Duration};
 
 use super::{
     channel::Channel,
@@ -8,7 +8,12 @@ use super::{
     error::ConnectError,
 };
 use crate::{
-    config::ConnectionConfig, engine::stream::StreamConfig, memory::BufferPool, provider::Connector, rpc::OpaqueAuth,
+    config::ConnectionConfig,
+    engine::stream::StreamConfig,
+    memory::BufferPool,
+    provider::Connector,
+    rpc::{Authenticator, OpaqueAuth, StandardAuthenticator},
+    server::{Registry, Service},
     transport::Url,
 };
 
@@ -48,19 +53,23 @@ impl Reconnect {
 
 /// What a channel is configured with besides its connection.
 #[derive(Debug, Clone)]
-pub(super) struct ChannelConfig {
-    pub(super) connection: ConnectionConfig,
-    pub(super) max_calls: usize,
-    pub(super) call_timeout: Option<Duration>,
-    pub(super) reconnect: Reconnect,
-    pub(super) credential: OpaqueAuth,
+pub(crate) struct ChannelConfig {
+    pub(crate) connection: ConnectionConfig,
+    pub(crate) max_calls: usize,
+    pub(crate) call_timeout: Option<Duration>,
+    pub(crate) reconnect: Reconnect,
+    pub(crate) credential: OpaqueAuth,
+    /// What the server may call.
+    pub(crate) callbacks: Option<Arc<Registry>>,
 }
 
 /// Configures and connects a [`Channel`].
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 #[must_use]
 pub struct ChannelBuilder {
     config: ChannelConfig,
+    services: Vec<Arc<dyn Service>>,
+    authenticator: Arc<dyn Authenticator>,
 }
 
 impl Default for ChannelBuilder {
@@ -72,7 +81,10 @@ impl Default for ChannelBuilder {
                 call_timeout: None,
                 reconnect: Reconnect::Never,
                 credential: OpaqueAuth::none(),
+                callbacks: None,
             },
+            services: Vec::new(),
+            authenticator: Arc::new(StandardAuthenticator),
         }
     }
 }
@@ -142,20 +154,65 @@ impl ChannelBuilder {
         self
     }
 
+    /// Serves one version of a program to the server, which calls it over the channel's connection: callbacks. A server does
+    /// so once it has been told, in a call, that it may (RFC 8167 §6).
+    ///
+    /// Over RDMA calls and replies of the reverse direction are no longer than one inline message, and nothing in them
+    /// is placed directly (RFC 8167 §5.3). Handlers run as a server's do, and end with their connection no sooner: what they
+    /// return then goes nowhere. As long as the channel lives, its connection is not closed for being idle (RFC 8167 §5.4).
+    pub fn serve(mut self, service: impl Service) -> Self {
+        self.services.push(Arc::new(service));
+        self
+    }
+
+    /// Decides whose callbacks are served (RFC 8167 §8). Default: [`StandardAuthenticator`], AUTH_NONE and AUTH_SYS.
+    pub fn authenticator(mut self, authenticator: impl Authenticator) -> Self {
+        self.authenticator = Arc::new(authenticator);
+        self
+    }
+
+    /// Most calls of the server's that are under way at a time. Default 8. Without a [service](Self::serve) there are none.
+    pub fn reverse_credits(mut self, credits: u32) -> Self {
+        self.config.connection.engine.reverse_credits = credits.max(1);
+        self
+    }
+
+    fn config(self) -> Result<ChannelConfig, ConnectError> {
+        let mut config = self.config;
+        if self.services.is_empty() {
+            // RFC 8167 §6: calls of the server's are discarded.
+            config.connection.engine.reverse_credits = 0;
+        } else {
+            // RFC 8167 §5.4: a connection of which calls may come SHOULD be maintained.
+            config.connection.idle_timeout = None;
+            let registry = Registry::new(self.services, self.authenticator);
+            config.callbacks =
+                Some(Arc::new(registry.map_err(|(program, version)| ConnectError::Twice { program, version })?));
+        }
+        Ok(config)
+    }
+
     /// Connects to `scheme://host:port`; see [`Url`].
     ///
     /// # Errors
-    /// When the URL cannot be used, or none of the host's addresses answers as it should.
+    /// When the URL cannot be used, two services collide, or none of the host's addresses answers as it should.
     pub async fn connect(self, url: &str) -> Result<Channel, ConnectError> {
         let url: Url = url.parse()?;
-        Channel::open(Box::new(UrlDialer { url }), self.config).await
+        Channel::open(Box::new(UrlDialer { url }), self.config()?).await
     }
 
     /// Connects to `addr` by a provider of the caller's.
     ///
     /// # Errors
-    /// When the peer does not answer as it should.
+    /// When two services collide, or the peer does not answer as it should.
     pub async fn connect_with<C: Connector>(self, connector: C, addr: SocketAddr) -> Result<Channel, ConnectError> {
-        Channel::open(Box::new(Dialer { connector, addr }), self.config).await
+        Channel::open(Box::new(Dialer { connector, addr }), self.config()?).await
+    }
+}
+
+impl fmt::Debug for ChannelBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let services: Vec<_> = self.services.iter().map(|service| service.name()).collect();
+        f.debug_struct("ChannelBuilder").field("config", &self.config).field("services", &services).finish()
     }
 }

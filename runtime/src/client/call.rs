@@ -4,7 +4,11 @@ use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
 
-use super::{builder::ChannelConfig, error::CallError, link::Link};
+use super::{
+    builder::ChannelConfig,
+    error::CallError,
+    link::{Link, Placement},
+};
 use crate::{
     engine::{CallFailure, IncomingReply, OutgoingCall, Payload, ReplyResources, ResultChunk, v1::HEADROOM},
     memory::{MessageBuf, PayloadBuf},
@@ -115,10 +119,13 @@ pub(super) fn encode<A: XdrEncode>(
     }
 
     let engine = &config.connection.engine;
-    let (threshold, inline_only) = match link.info.transport {
-        Transport::Rdma => (link.info.send_threshold as usize, false),
-        // What is eligible stands in the record, long or short.
-        Transport::Tcp => (engine.send_size as usize, true),
+    let threshold = match link.info.transport {
+        Transport::Rdma => link.info.send_threshold as usize,
+        Transport::Tcp => engine.send_size as usize,
+    };
+    let min_reduce = match link.placement {
+        Placement::Chunks | Placement::Record => engine.min_reduce,
+        Placement::Inline => usize::MAX,
     };
     let credential = options.credential.as_ref().unwrap_or(&config.credential);
     // The engine assigns the XID.
@@ -135,10 +142,13 @@ pub(super) fn encode<A: XdrEncode>(
         let (reduced, copied): (SmallVec<[Reduced; 2]>, u64) = sink.finish();
         Ok((message, reduced, copied))
     };
-    let encoded = message(engine.min_reduce).and_then(|encoded| {
+    let encoded = message(min_reduce).and_then(|encoded| {
         let (octets, reduced, copied) = &encoded;
         // Short eligible items stay inline where they fit.
-        if *copied > 0 && !inline_only && !fits_inline(octets.len(), reduced.len(), bounds.chunks.len(), threshold) {
+        if *copied > 0
+            && link.placement == Placement::Chunks
+            && !fits_inline(octets.len(), reduced.len(), bounds.chunks.len(), threshold)
+        {
             return message(1);
         }
         Ok(encoded)

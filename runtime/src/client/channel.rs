@@ -51,13 +51,29 @@ pub struct ChannelInfo {
     pub remote_invalidation: bool,
 }
 
+impl ChannelInfo {
+    /// Of a connection by TCP, for which nothing is agreed on.
+    pub(crate) fn tcp(peer_addr: SocketAddr, local_addr: SocketAddr) -> Self {
+        Self {
+            transport: Transport::Tcp,
+            peer_addr,
+            local_addr,
+            private_data: Bytes::new(),
+            send_threshold: 0,
+            receive_threshold: 0,
+            remote_invalidation: false,
+        }
+    }
+}
+
 /// A server that can be called. Clones share the connection, which is closed when the last of them is dropped.
 #[derive(Clone)]
 pub struct Channel(Arc<Inner>);
 
 struct Inner {
-    dial: Box<dyn Dial>,
-    config: ChannelConfig,
+    /// `None` for a channel over a connection that is not its own.
+    dial: Option<Box<dyn Dial>>,
+    config: Arc<ChannelConfig>,
     current: Mutex<Current>,
     /// Held by whoever connects anew; others wait for what comes of it.
     redial: tokio::sync::Mutex<Backoff>,
@@ -99,13 +115,18 @@ impl Channel {
     }
 
     pub(super) async fn open(dial: Box<dyn Dial>, config: ChannelConfig) -> Result<Self, ConnectError> {
+        let config = Arc::new(config);
         let link = dial.dial(&config).await?;
-        Ok(Self(Arc::new(Inner {
+        Ok(Self::over(Some(dial), link, config))
+    }
+
+    pub(super) fn over(dial: Option<Box<dyn Dial>>, link: Arc<Link>, config: Arc<ChannelConfig>) -> Self {
+        Self(Arc::new(Inner {
             dial,
             config,
             current: Mutex::new(Current { link, closed: false }),
             redial: tokio::sync::Mutex::default(),
-        })))
+        }))
     }
 
     fn current(&self) -> Arc<Link> {
@@ -137,15 +158,28 @@ impl Channel {
         self.current().port.closed()
     }
 
-    /// Closes the channel in order: later calls fail, calls under way finish, then the connection is closed.
+    /// Waits until the present connection is over, and tells why. With [`Reconnect::OnDemand`] the next call makes another;
+    /// a server that is to call back has to be told again.
+    pub async fn disconnected(&self) -> CloseReason {
+        // Not the link: who waits does not keep the connection.
+        let port = Arc::clone(&self.current().port);
+        poll_fn(|cx| port.poll_closed(cx)).await
+    }
+
+    /// Closes the channel in order: later calls fail, calls under way finish, then the connection is closed. Calls of the
+    /// server's are served as long as there are calls under way.
     ///
-    /// Waits as long as the calls take; the deadlines they have bound it.
+    /// Waits as long as the calls take; the deadlines they have bound it. A channel to the caller of a call
+    /// ([`Context::callback`](crate::server::Context::callback)) is only closed itself: the connection is the caller's.
     pub async fn close(&self) {
         let link = {
             let mut current = self.0.current.lock().unwrap_or_else(PoisonError::into_inner);
             current.closed = true;
             Arc::clone(&current.link)
         };
+        if link.driver.is_none() {
+            return;
+        }
         link.port.send(Command::Drain);
         poll_fn(|cx| link.port.poll_closed(cx)).await;
     }
@@ -276,7 +310,9 @@ impl Channel {
     }
 
     async fn reconnect(&self) -> Result<Arc<Link>, Unconnected> {
-        let Reconnect::OnDemand { min_backoff, max_backoff, .. } = self.0.config.reconnect else {
+        let (Some(dial), Reconnect::OnDemand { min_backoff, max_backoff, .. }) =
+            (&self.0.dial, self.0.config.reconnect)
+        else {
             return Err(self.failure());
         };
         let mut backoff = self.0.redial.lock().await;
@@ -294,7 +330,7 @@ impl Channel {
             }
             pause = last_pause.saturating_mul(2).min(max_backoff);
         }
-        match self.0.dial.dial(&self.0.config).await {
+        match dial.dial(&self.0.config).await {
             Ok(link) => {
                 backoff.failed = None;
                 tracing::info!(target: "rpcrdma", peer = %link.info.peer_addr, "connected anew");

@@ -2,22 +2,27 @@
 
 use std::{future::Future, net::SocketAddr, pin::Pin, sync::Arc};
 
-use bytes::Bytes;
 use tokio::net::TcpStream;
 
-use super::{builder::ChannelConfig, channel::ChannelInfo, error::ConnectError, link::Link};
+use super::{
+    builder::ChannelConfig,
+    channel::ChannelInfo,
+    error::ConnectError,
+    link::{Link, Placement},
+};
 use crate::{
     driver::{self, Carrier, Core, DriverConfig, NoUpcalls, Port, Rdma, Tcp},
     engine::Role,
     provider::{Connector, SetupError},
-    transport::{Scheme, Transport, Url},
+    server::{self, Handlers},
+    transport::{Scheme, Url},
 };
 
 pub(super) type Dialing<'a> = Pin<Box<dyn Future<Output = Result<Arc<Link>, ConnectError>> + Send + 'a>>;
 
 /// Makes connections to one server, whatever the provider.
 pub(super) trait Dial: Send + Sync {
-    fn dial<'a>(&'a self, config: &'a ChannelConfig) -> Dialing<'a>;
+    fn dial<'a>(&'a self, config: &'a Arc<ChannelConfig>) -> Dialing<'a>;
 }
 
 /// By a provider that the caller chose, to one address.
@@ -27,7 +32,7 @@ pub(super) struct Dialer<C> {
 }
 
 impl<C: Connector> Dial for Dialer<C> {
-    fn dial<'a>(&'a self, config: &'a ChannelConfig) -> Dialing<'a> {
+    fn dial<'a>(&'a self, config: &'a Arc<ChannelConfig>) -> Dialing<'a> {
         Box::pin(async move {
             connect(&self.connector, self.addr, config)
                 .await
@@ -42,7 +47,7 @@ pub(super) struct UrlDialer {
 }
 
 impl Dial for UrlDialer {
-    fn dial<'a>(&'a self, config: &'a ChannelConfig) -> Dialing<'a> {
+    fn dial<'a>(&'a self, config: &'a Arc<ChannelConfig>) -> Dialing<'a> {
         Box::pin(async move {
             let unresolved = |source| ConnectError::Resolve { host: self.url.host().to_owned(), source };
             let mut last = None;
@@ -67,7 +72,7 @@ impl Dial for UrlDialer {
 async fn connect<C: Connector>(
     connector: &C,
     peer: SocketAddr,
-    config: &ChannelConfig,
+    config: &Arc<ChannelConfig>,
 ) -> Result<Arc<Link>, SetupError> {
     let connection = &config.connection;
     let params = connection.setup_params();
@@ -76,41 +81,33 @@ async fn connect<C: Connector>(
         .await
         .map_err(|_| SetupError::TimedOut(connection.setup_timeout))??;
     let (engine, agreed) = connection.engine(Role::Client, &connected.private_data);
-    let info = ChannelInfo {
-        transport: Transport::Rdma,
-        peer_addr: connected.peer_addr,
-        local_addr: connected.local_addr,
-        private_data: connected.private_data,
-        send_threshold: agreed.send_threshold,
-        receive_threshold: agreed.receive_threshold,
-        remote_invalidation: agreed.remote_invalidation,
-    };
-    Ok(link(Rdma::new(engine, connected.queue_pair), info, config))
+    let info = agreed.info(connected.peer_addr, connected.local_addr, connected.private_data);
+    Ok(link(Rdma::new(engine, connected.queue_pair), info, Placement::Chunks, config))
 }
 
 /// RFC 5531 §11: there is nothing to agree on; what answers shows with its first reply.
-async fn connect_tcp(peer: SocketAddr, config: &ChannelConfig) -> Result<Arc<Link>, SetupError> {
+async fn connect_tcp(peer: SocketAddr, config: &Arc<ChannelConfig>) -> Result<Arc<Link>, SetupError> {
     let connection = &config.connection;
     let stream = tokio::time::timeout(connection.setup_timeout, TcpStream::connect(peer))
         .await
         .map_err(|_| SetupError::TimedOut(connection.setup_timeout))??;
     stream.set_nodelay(true)?;
-    let info = ChannelInfo {
-        transport: Transport::Tcp,
-        peer_addr: stream.peer_addr()?,
-        local_addr: stream.local_addr()?,
-        private_data: Bytes::new(),
-        send_threshold: 0,
-        receive_threshold: 0,
-        remote_invalidation: false,
-    };
-    Ok(link(Tcp::new(connection.stream_engine(Role::Client), stream), info, config))
+    let info = ChannelInfo::tcp(stream.peer_addr()?, stream.local_addr()?);
+    Ok(link(Tcp::new(connection.stream_engine(Role::Client), stream), info, Placement::Record, config))
 }
 
-fn link(carrier: impl Carrier, info: ChannelInfo, config: &ChannelConfig) -> Arc<Link> {
+fn link(carrier: impl Carrier, info: ChannelInfo, placement: Placement, config: &Arc<ChannelConfig>) -> Arc<Link> {
     let span = tracing::info_span!(target: "rpcrdma", "connection", role = "client", peer = %info.peer_addr);
     let port = Arc::new(Port::new(config.max_calls));
-    let driver = DriverConfig { idle_timeout: config.connection.idle_timeout };
-    let core = Core::new(carrier, NoUpcalls, Arc::clone(&port), driver);
-    Arc::new(Link { drive: driver::spawn(core, span), port, info })
+    // A server may need an answer before it gives its own.
+    let settings = DriverConfig { idle_timeout: config.connection.idle_timeout, serves_to_the_end: true };
+    let driver = match &config.callbacks {
+        None => driver::spawn(Core::new(carrier, NoUpcalls, Arc::clone(&port), settings), span),
+        Some(registry) => {
+            let connection = server::Connection::new(info.clone(), Role::Client, Arc::clone(&port), Arc::clone(config));
+            let handlers = Handlers::new(Arc::clone(registry), Arc::new(connection));
+            driver::spawn(Core::new(carrier, handlers, Arc::clone(&port), settings), span)
+        }
+    };
+    Arc::new(Link { driver: Some(driver), port, info, placement })
 }

@@ -17,6 +17,14 @@ pub enum ConnectError {
     /// The URL cannot be used.
     #[error(transparent)]
     Url(#[from] UrlError),
+    /// Two services for the server's calls are for the same version of the same program.
+    #[error("two services for program {program:#010x} version {version}")]
+    Twice {
+        /// The program.
+        program: u32,
+        /// The version.
+        version: u32,
+    },
     /// The host has no address.
     #[error("cannot resolve {host}: {source}")]
     Resolve {

@@ -15,11 +15,24 @@ use crate::{
     engine::{CallFailure, OutgoingCall},
 };
 
-/// One connection of a channel's; it is closed when the last holder lets go.
+/// What becomes of eligible items.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Placement {
+    /// They are reduced, and travel by RDMA (RFC 8166 §3.4).
+    Chunks,
+    /// They stand in the record, and are sent from where they lie.
+    Record,
+    /// They stand in the message, and are copied there.
+    Inline,
+}
+
+/// One connection of a channel's.
 pub(super) struct Link {
-    pub(super) drive: Arc<dyn Drive>,
+    /// `None` for a connection that is not the channel's own. Its own is closed when the last holder lets go.
+    pub(super) driver: Option<Arc<dyn Drive>>,
     pub(super) port: Arc<Port>,
     pub(super) info: ChannelInfo,
+    pub(super) placement: Placement,
 }
 
 impl Link {
@@ -32,7 +45,10 @@ impl Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        self.port.send(Command::Disconnect);
+        match self.driver {
+            Some(_) => self.port.send(Command::Disconnect),
+            None => self.port.let_go(),
+        }
     }
 }
 
@@ -49,8 +65,14 @@ pub(super) struct Waiting<'a> {
 impl Waiting<'_> {
     /// Gets the call on its way, or the connection further, if that is this task's to do.
     fn drive(&mut self, slot: Slot, waker: &Waker) {
-        let Link { drive, port, .. } = self.link;
+        let Link { driver, port, .. } = self.link;
         let notify = std::mem::replace(&mut self.notify, Notify::Nothing);
+        let Some(drive) = driver else {
+            if notify != Notify::Nothing {
+                port.wake();
+            }
+            return;
+        };
         if (self.leads || notify == Notify::Drive) && port.is_alone(slot) {
             self.leads = drive.try_lead(waker);
             if !self.leads {
@@ -95,7 +117,7 @@ impl Drop for Waiting<'_> {
             self.link.port.abandon(slot);
         }
         if self.leads {
-            self.link.drive.stop_leading();
+            self.link.driver.iter().for_each(|drive| drive.stop_leading());
         }
     }
 }

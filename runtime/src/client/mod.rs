@@ -13,7 +13,16 @@
 //!
 //! Calls run concurrently, up to the credits that the server grants; more wait in order. A call is a future that may
 //! be dropped at any time: its memory returns to its pool when no access by the server is possible any more.
+//!
+//! # Both directions
+//!
+//! A channel may serve programs itself ([`ChannelBuilder::serve`]): the server then calls back, over the connection that
+//! the client has made (RFC 8167, RFC 5531 §11), while calls go the other way. A client tells its server in a call of its own
+//! that it is prepared for that; the server's handler takes a client of its caller from the call's
+//! [`Context`](crate::server::Context::callback). A connection of which calls are expected is to be kept: as long as
+//! the channel lives it is, and [`Channel::disconnected`] tells when it is gone.
 
+mod back;
 mod builder;
 mod call;
 mod channel;
@@ -21,6 +30,7 @@ mod dial;
 mod error;
 mod link;
 
+pub(crate) use self::builder::ChannelConfig;
 pub use self::{
     builder::{ChannelBuilder, Reconnect},
     call::CallOptions,

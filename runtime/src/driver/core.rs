@@ -66,8 +66,11 @@ impl Upcalls for NoUpcalls {
 /// What a driver is configured with.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct DriverConfig {
-    /// A connection with nothing under way for so long is closed.
+    /// A connection with nothing under way for so long is closed, unless somebody holds it open.
     pub(crate) idle_timeout: Option<Duration>,
+    /// Calls of the peer's are begun even when the connection is about to be closed, as long as calls of this end's are
+    /// under way: their answers may depend on them.
+    pub(crate) serves_to_the_end: bool,
 }
 
 /// Why this end is about to close the connection.
@@ -230,7 +233,8 @@ impl<C: Carrier, U: Upcalls> Core<C, U> {
     }
 
     fn handle_call(&mut self, call: IncomingCall) {
-        if self.closing != Closing::No {
+        let needed = self.config.serves_to_the_end && !self.calls.slots.is_empty();
+        if self.closing != Closing::No && !(self.closing == Closing::Draining && needed) {
             // Nothing new is begun; the peer learns from the close that its call was not answered.
             return;
         }
@@ -260,6 +264,8 @@ impl<C: Carrier, U: Upcalls> Core<C, U> {
                     }
                 }
                 Command::Reply { token, answer } => self.answer(token, answer),
+                // It has been counted as activity.
+                Command::LetGo => {}
                 Command::Drain => {
                     if self.closing == Closing::No {
                         self.closing = Closing::Draining;
@@ -303,7 +309,7 @@ impl<C: Carrier, U: Upcalls> Core<C, U> {
 
     /// When the connection will have been idle for too long.
     fn idle_at(&self) -> Option<Instant> {
-        let idle = self.is_idle() && self.closing == Closing::No;
+        let idle = self.is_idle() && self.closing == Closing::No && !self.port.is_held();
         self.config.idle_timeout.filter(|_| idle).and_then(|timeout| self.last_active.checked_add(timeout))
     }
 

@@ -4,7 +4,7 @@ use std::{
     collections::VecDeque,
     sync::{
         Mutex, MutexGuard, OnceLock, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     task::{Context, Poll, Waker},
 };
@@ -33,6 +33,8 @@ pub(crate) enum Command {
     Cancel { slot: Slot },
     /// A handler has finished.
     Reply { token: ReplyToken, answer: Answer },
+    /// Nothing: whoever held the connection open has let go.
+    LetGo,
     /// Finish what is under way, begin nothing more that the peer asks for, and disconnect.
     Drain,
     /// Disconnect now.
@@ -102,6 +104,8 @@ pub(crate) struct Port {
     counters: Mutex<Counters>,
     /// Octets of eligible items that were encoded inline.
     copied_eligible: AtomicU64,
+    /// Channels over a connection that is not theirs: while there are any, it may be needed.
+    holders: AtomicUsize,
 }
 
 impl Port {
@@ -115,7 +119,25 @@ impl Port {
             task: OnceLock::new(),
             counters: Mutex::default(),
             copied_eligible: AtomicU64::new(0),
+            holders: AtomicUsize::new(0),
         }
+    }
+
+    /// A channel over a connection that is not its own: an idle one is kept for it.
+    pub(crate) fn hold(&self) {
+        self.holders.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The channel has gone. Without any, the connection may be idle from now on.
+    pub(crate) fn let_go(&self) {
+        if self.holders.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.send(Command::LetGo);
+        }
+    }
+
+    /// Whether there is such a channel.
+    pub(super) fn is_held(&self) -> bool {
+        self.holders.load(Ordering::Relaxed) > 0
     }
 
     /// The driver's task says how it is woken.

@@ -8,13 +8,17 @@ use tokio::{
     task::JoinSet,
 };
 
-use super::{call, connection::Handlers, handle::Shared};
+use super::{
+    call::Connection,
+    connection::{Handlers, Listed},
+    handle::Shared,
+};
 use crate::{
+    client::ChannelInfo,
     config::ConnectionConfig,
     driver::{self, Carrier, Core, DriverConfig, Port, Rdma, Tcp},
     engine::Role,
     provider::{ConnectRequest as _, Incoming as _, Listener, SetupError},
-    transport::Transport,
 };
 
 /// Pause after an error of the listener's, such as too many open files: it would only repeat.
@@ -50,11 +54,7 @@ pub(super) trait Source: Send + Sync + 'static {
 /// A connection that is set up.
 pub(super) struct SetUp<C> {
     carrier: C,
-    transport: Transport,
-    peer_addr: SocketAddr,
-    local_addr: SocketAddr,
-    /// Octets that the first buffer of a reply has room for.
-    message_size: usize,
+    info: ChannelInfo,
 }
 
 /// RPC-over-RDMA, by a provider's listener.
@@ -78,13 +78,8 @@ impl<L: Listener> Source for RdmaSource<L> {
         let request = incoming.request(config.setup_timeout).await?;
         let connected = request.accept(config.setup_params()).await?;
         let (engine, agreed) = config.engine(Role::Server, &connected.private_data);
-        Ok(SetUp {
-            carrier: Rdma::new(engine, connected.queue_pair),
-            transport: Transport::Rdma,
-            peer_addr: connected.peer_addr,
-            local_addr: connected.local_addr,
-            message_size: agreed.send_threshold as usize,
-        })
+        let info = agreed.info(connected.peer_addr, connected.local_addr, connected.private_data);
+        Ok(SetUp { carrier: Rdma::new(engine, connected.queue_pair), info })
     }
 }
 
@@ -118,10 +113,8 @@ impl Source for TcpSource {
     // There is nothing to say before the first call.
     async fn set_up(stream: TcpStream, config: &ConnectionConfig) -> Result<SetUp<Tcp>, SetupError> {
         stream.set_nodelay(true)?;
-        let (peer_addr, local_addr) = (stream.peer_addr()?, stream.local_addr()?);
-        let carrier = Tcp::new(config.stream_engine(Role::Server), stream);
-        let message_size = config.engine.send_size as usize;
-        Ok(SetUp { carrier, transport: Transport::Tcp, peer_addr, local_addr, message_size })
+        let info = ChannelInfo::tcp(stream.peer_addr()?, stream.local_addr()?);
+        Ok(SetUp { carrier: Tcp::new(config.stream_engine(Role::Server), stream), info })
     }
 }
 
@@ -167,26 +160,17 @@ async fn set_up<S: Source>(
     room: OwnedSemaphorePermit,
 ) -> Result<(), SetupError> {
     let config = &shared.config;
-    let SetUp { carrier, transport, peer_addr, local_addr, message_size } =
-        tokio::time::timeout(config.setup_timeout, S::set_up(incoming, config))
-            .await
-            .map_err(|_| SetupError::TimedOut(config.setup_timeout))??;
-    // The server makes no calls of its own.
-    let port = Arc::new(Port::new(1));
-    let connection = Arc::new(call::Connection {
-        peer_addr,
-        local_addr,
-        pool: config.engine.pool.clone(),
-        limits: config.decode_limits,
-        transport,
-        message_size,
-        min_reduce: config.engine.min_reduce,
-        port: Arc::clone(&port),
-    });
+    let SetUp { carrier, info } = tokio::time::timeout(config.setup_timeout, S::set_up(incoming, config))
+        .await
+        .map_err(|_| SetupError::TimedOut(config.setup_timeout))??;
+    let peer_addr = info.peer_addr;
+    let port = Arc::new(Port::new(shared.callbacks.max_calls));
+    let connection = Connection::new(info, Role::Server, Arc::clone(&port), Arc::clone(&shared.callbacks));
     let span = tracing::info_span!(target: "rpcrdma", "connection", role = "server", peer = %peer_addr);
     let id = shared.add(peer_addr, Arc::clone(&port), room);
-    let handlers = Handlers { id, shared: Arc::clone(shared), connection, waiting: JoinSet::new() };
-    let driver = DriverConfig { idle_timeout: config.idle_timeout };
+    let listed = Listed { id, shared: Arc::clone(shared) };
+    let handlers = Handlers::new(Arc::clone(&shared.registry), Arc::new(connection)).listed(listed);
+    let driver = DriverConfig { idle_timeout: config.idle_timeout, serves_to_the_end: false };
     driver::spawn(Core::new(carrier, handlers, port, driver), span);
     Ok(())
 }

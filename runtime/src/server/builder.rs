@@ -11,12 +11,16 @@ use super::{
     handle::{Phase, ServerHandle, Shared},
 };
 use crate::{
+    client::{ChannelConfig, Reconnect},
     config::ConnectionConfig,
     engine::stream::StreamConfig,
     provider::Listener,
-    rpc::{Authenticator, StandardAuthenticator},
+    rpc::{Authenticator, OpaqueAuth, StandardAuthenticator},
     transport::{Scheme, Url, UrlError},
 };
+
+/// Most calls back to one client that may be under way or waiting for a credit; later ones wait before they take memory.
+const MOST_CALLBACKS: usize = 1024;
 
 /// Why a server cannot be started.
 #[derive(Debug, thiserror::Error)]
@@ -54,6 +58,7 @@ pub struct ServerBuilder {
     acceptors: Vec<Box<dyn Accept>>,
     authenticator: Arc<dyn Authenticator>,
     config: ConnectionConfig,
+    callback_timeout: Duration,
     max_connections: usize,
     grace: Duration,
 }
@@ -66,6 +71,7 @@ impl Default for ServerBuilder {
             acceptors: Vec::new(),
             authenticator: Arc::new(StandardAuthenticator),
             config: ConnectionConfig::default(),
+            callback_timeout: Duration::from_secs(30),
             max_connections: 1024,
             grace: Duration::from_secs(30),
         }
@@ -107,6 +113,20 @@ impl ServerBuilder {
     /// Credits: how many calls of a connection are under way at a time. Default 32.
     pub fn credits(mut self, credits: u32) -> Self {
         self.config.engine.credits = credits.max(1);
+        self
+    }
+
+    /// Most calls back to the client ([`Context::callback`](super::Context::callback)) that are under way on a connection at a
+    /// time; the client may allow fewer. Default 8.
+    pub fn reverse_credits(mut self, credits: u32) -> Self {
+        self.config.engine.reverse_credits = credits;
+        self
+    }
+
+    /// How long a call back to a client may take that has no deadline of its own. Default 30 s: a client need not answer, nor
+    /// even be prepared for such calls (RFC 8167 §5.4, §6).
+    pub fn callback_timeout(mut self, timeout: Duration) -> Self {
+        self.callback_timeout = timeout;
         self
     }
 
@@ -187,7 +207,15 @@ impl ServerBuilder {
         }
         let registry = Registry::new(self.services, self.authenticator)
             .map_err(|(program, version)| BindError::Twice { program, version })?;
-        let shared = Arc::new(Shared::new(registry, self.config, self.max_connections, self.grace));
+        let callbacks = ChannelConfig {
+            connection: self.config,
+            max_calls: MOST_CALLBACKS,
+            call_timeout: Some(self.callback_timeout),
+            reconnect: Reconnect::Never,
+            credential: OpaqueAuth::none(),
+            callbacks: None,
+        };
+        let shared = Arc::new(Shared::new(registry, callbacks, self.max_connections, self.grace));
         Ok(Server { acceptors: self.acceptors, urls, shared })
     }
 }

@@ -5,8 +5,9 @@ use std::{fmt, net::SocketAddr, sync::Arc};
 use smallvec::SmallVec;
 
 use crate::{
+    client::{Channel, ChannelConfig, ChannelInfo},
     driver::{Answer, Port},
-    engine::{Counters, IncomingCall, OutgoingReply, Payload, v1::HEADROOM},
+    engine::{Counters, IncomingCall, OutgoingReply, Payload, Role, v1::HEADROOM},
     memory::{BufferPool, MessageBuf},
     rpc::{AuthFailure, Authenticated, Credential, OpaqueAuth, ReplyHeader, RpcError},
     service::Procedure,
@@ -14,18 +15,40 @@ use crate::{
     xdr::{DecodeError, DecodeErrorKind, Decoder, EncodeError, Limits, Reduced, ReducingSink, XdrDecode, XdrEncode},
 };
 
-/// What all calls of a connection have in common.
-pub(super) struct Connection {
-    pub(super) peer_addr: SocketAddr,
-    pub(super) local_addr: SocketAddr,
+/// What all calls that arrive by a connection have in common.
+pub(crate) struct Connection {
+    pub(super) info: ChannelInfo,
+    role: Role,
     pub(super) pool: BufferPool,
     pub(super) limits: Limits,
-    pub(super) transport: Transport,
     /// Octets that the first buffer of a reply has room for.
-    pub(super) message_size: usize,
+    message_size: usize,
     /// Eligible items of fewer octets than that are copied into a message that nothing is placed from.
-    pub(super) min_reduce: usize,
+    min_reduce: usize,
     pub(super) port: Arc<Port>,
+    /// Of channels to the caller.
+    back: Arc<ChannelConfig>,
+}
+
+impl Connection {
+    /// Of the connection that `port` leads to; `role` is this end's, and `back` is for calls to the peer.
+    pub(crate) fn new(info: ChannelInfo, role: Role, port: Arc<Port>, back: Arc<ChannelConfig>) -> Self {
+        let config = &back.connection;
+        let message_size = match info.transport {
+            Transport::Rdma => info.send_threshold,
+            Transport::Tcp => config.engine.send_size,
+        };
+        Self {
+            info,
+            role,
+            pool: config.engine.pool.clone(),
+            limits: config.decode_limits,
+            message_size: message_size as usize,
+            min_reduce: config.engine.min_reduce,
+            port,
+            back,
+        }
+    }
 }
 
 /// Where a call comes from, and who makes it.
@@ -40,19 +63,19 @@ impl Context {
     /// The client's address.
     #[must_use]
     pub fn peer_addr(&self) -> SocketAddr {
-        self.connection.peer_addr
+        self.connection.info.peer_addr
     }
 
     /// The address that the client connected to.
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
-        self.connection.local_addr
+        self.connection.info.local_addr
     }
 
     /// How the call was carried.
     #[must_use]
     pub fn transport(&self) -> Transport {
-        self.connection.transport
+        self.connection.info.transport
     }
 
     /// The call's XID.
@@ -77,6 +100,27 @@ impl Context {
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.connection.port.counters()
+    }
+
+    /// A client of the caller: its calls go back over the connection that this call came by. `C` is the generated client of
+    /// a program that the caller serves ([`ChannelBuilder::serve`](crate::client::ChannelBuilder::serve)), or a
+    /// [`Channel`].
+    ///
+    /// The caller must have said that it is prepared for them, as by making this call (RFC 8167 §6): one that is not may
+    /// not answer at all. A call from a server has
+    /// [`ServerBuilder::callback_timeout`](super::ServerBuilder::callback_timeout) unless it says otherwise. Over RDMA, calls
+    /// from a server and their replies are no longer than one inline message, and nothing in them is placed directly
+    /// (RFC 8167 §5.3): what is longer fails with
+    /// [`ReverseTooLong`](crate::engine::CallFailure::ReverseTooLong).
+    ///
+    /// What is returned may be kept beyond the call. It does not keep the connection, which is the client's to close, but
+    /// while it is there the connection is not closed for being idle. Once the connection has gone, calls fail with
+    /// [`CallFailure::Closed`](crate::engine::CallFailure::Closed), and stay failing: a client that connects anew has to say
+    /// so by another call.
+    #[must_use]
+    pub fn callback<C: From<Channel>>(&self) -> C {
+        let Connection { info, role, port, back, .. } = &*self.connection;
+        C::from(Channel::back(port, info.clone(), back, *role == Role::Client))
     }
 }
 
@@ -236,7 +280,7 @@ impl Call {
         let header = ReplyHeader::success(self.incoming.xid).with_verifier(self.verifier.clone());
         let mut message = MessageBuf::new(connection.pool.alloc(connection.message_size), HEADROOM);
         let chunks = self.incoming.reply.write_chunks.iter().map(Option::is_some);
-        let mut sink = match connection.transport {
+        let mut sink = match connection.info.transport {
             Transport::Rdma => ReducingSink::for_reply(&mut message, chunks),
             // Sent from where they lie, in their places in the record.
             Transport::Tcp => ReducingSink::for_call(&mut message, connection.min_reduce),

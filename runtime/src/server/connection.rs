@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 use super::{
     Reply, ReplyFuture, Service,
     call::{self, Call, Connection},
+    dispatch::Registry,
     handle::Shared,
 };
 use crate::{
@@ -21,13 +22,36 @@ use crate::{
     rpc::{ReplyHeader, RpcError},
 };
 
-/// Answers the calls of one connection.
-pub(super) struct Handlers {
+/// Answers the calls that arrive by one connection.
+pub(crate) struct Handlers {
+    registry: Arc<Registry>,
+    connection: Arc<Connection>,
+    listed: Option<Listed>,
+    /// Handlers that wait for something.
+    waiting: JoinSet<()>,
+}
+
+/// A place in a server's list of connections.
+pub(super) struct Listed {
     pub(super) id: u64,
     pub(super) shared: Arc<Shared>,
-    pub(super) connection: Arc<Connection>,
-    /// Handlers that wait for something.
-    pub(super) waiting: JoinSet<()>,
+}
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        self.shared.remove(self.id);
+    }
+}
+
+impl Handlers {
+    pub(crate) fn new(registry: Arc<Registry>, connection: Arc<Connection>) -> Self {
+        Self { registry, connection, listed: None, waiting: JoinSet::new() }
+    }
+
+    /// The same, for a connection in a server's list.
+    pub(super) fn listed(self, listed: Listed) -> Self {
+        Self { listed: Some(listed), ..self }
+    }
 }
 
 impl Upcalls for Handlers {
@@ -35,7 +59,7 @@ impl Upcalls for Handlers {
     #[allow(clippy::result_large_err)]
     fn call(&mut self, incoming: IncomingCall, port: &Arc<Port>) -> Option<Answer> {
         let (token, xid) = (incoming.token, incoming.xid);
-        let begun = self.shared.registry.route(incoming, &self.connection, |service, call| {
+        let begun = self.registry.route(incoming, &self.connection, |service, call| {
             Handler::begin(Arc::clone(service), call, xid, Arc::clone(&self.connection))
         });
         let mut handler = match begun {
@@ -58,22 +82,16 @@ impl Upcalls for Handlers {
 
     fn replied(&mut self, _token: ReplyToken, delivered: bool) {
         if !delivered {
-            tracing::info!(target: "rpcrdma::call", peer = %self.connection.peer_addr, "a reply could not be delivered");
+            tracing::info!(target: "rpcrdma::call", peer = %self.connection.info.peer_addr, "a reply could not be delivered");
         }
     }
 
     fn closed(&mut self, reason: &CloseReason) {
         tracing::info!(target: "rpcrdma", %reason, "connection closed");
-        if !self.shared.is_aborting() {
-            // The client has gone; what its calls began is finished.
+        if !self.listed.as_ref().is_some_and(|listed| listed.shared.is_aborting()) {
+            // The caller has gone; what its calls began is finished.
             self.waiting.detach_all();
         }
-    }
-}
-
-impl Drop for Handlers {
-    fn drop(&mut self) {
-        self.shared.remove(self.id);
     }
 }
 

@@ -13,8 +13,8 @@ use crate::{
     xdr::Decoder,
 };
 
-/// The services of a server, and who may call them.
-pub(super) struct Registry {
+/// The services of one end, and who may call them.
+pub(crate) struct Registry {
     /// In ascending order of program and version.
     services: Vec<Arc<dyn Service>>,
     authenticator: Arc<dyn Authenticator>,
@@ -22,7 +22,7 @@ pub(super) struct Registry {
 
 impl Registry {
     /// Two services with the same program and version: the later one is an error, given back.
-    pub(super) fn new(
+    pub(crate) fn new(
         mut services: Vec<Arc<dyn Service>>,
         authenticator: Arc<dyn Authenticator>,
     ) -> Result<Self, (u32, u32)> {
@@ -62,7 +62,7 @@ impl Registry {
         let header = match CallHeader::decode(&mut decoder) {
             Ok(header) => header,
             Err(fault) => {
-                tracing::info!(target: "rpcrdma::call", peer = %connection.peer_addr, %fault, "bad RPC header");
+                tracing::info!(target: "rpcrdma::call", peer = %connection.info.peer_addr, %fault, "bad RPC header");
                 return Err(match fault.reply() {
                     Some(reply) => call::refusal(&reply, &connection.pool),
                     // RFC 8166 §4.5.2: what is not an RPC call is reported as a parsing error.
@@ -73,7 +73,7 @@ impl Registry {
         let arguments_at = decoder.consumed();
         let refuse = |error: RpcError| {
             tracing::info!(
-                target: "rpcrdma::call", peer = %connection.peer_addr, xid = header.xid, program = header.program,
+                target: "rpcrdma::call", peer = %connection.info.peer_addr, xid = header.xid, program = header.program,
                 version = header.version, procedure = header.procedure, %error, "call refused"
             );
             Err(call::refusal(&ReplyHeader::failure(header.xid, error), &connection.pool))

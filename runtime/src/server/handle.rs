@@ -14,6 +14,7 @@ use tokio::sync::{Notify, Semaphore, watch};
 
 use super::dispatch::Registry;
 use crate::{
+    client::ChannelConfig,
     config::ConnectionConfig,
     driver::{Command, Port},
     engine::Counters,
@@ -29,8 +30,10 @@ pub(super) enum Phase {
 
 /// What the parts of a server share.
 pub(super) struct Shared {
-    pub(super) registry: Registry,
+    pub(super) registry: Arc<Registry>,
     pub(super) config: ConnectionConfig,
+    /// Of channels to clients.
+    pub(super) callbacks: Arc<ChannelConfig>,
     pub(super) grace: Duration,
     /// One permit for each connection that may still come.
     pub(super) room: Arc<Semaphore>,
@@ -51,10 +54,11 @@ struct Entry {
 }
 
 impl Shared {
-    pub(super) fn new(registry: Registry, config: ConnectionConfig, max_connections: usize, grace: Duration) -> Self {
+    pub(super) fn new(registry: Registry, callbacks: ChannelConfig, max_connections: usize, grace: Duration) -> Self {
         Self {
-            registry,
-            config,
+            registry: Arc::new(registry),
+            config: callbacks.connection.clone(),
+            callbacks: Arc::new(callbacks),
             grace,
             room: Arc::new(Semaphore::new(max_connections.min(Semaphore::MAX_PERMITS))),
             phase: watch::Sender::new(Phase::Serving),

@@ -17,6 +17,9 @@
 //! One that waits is moved to a task of its own: handlers run concurrently, up to the credits granted. A handler that
 //! computes for long or blocks holds up its connection, and no other; it should use `tokio::task::spawn_blocking`.
 //!
+//! A handler may call its caller back, over the connection that the call came by ([`Context::callback`]), and may keep what it
+//! calls with for later: see there.
+//!
 //! A handler that panics is answered SYSTEM_ERR; its connection lives on. When a client goes away, its handlers run to
 //! their end and their answers are thrown away.
 
@@ -34,6 +37,7 @@ pub use self::{
     call::{Call, Context, Failure, Reply},
     handle::{ConnectionStats, ServerHandle},
 };
+pub(crate) use self::{call::Connection, connection::Handlers, dispatch::Registry};
 
 /// What a service's handler becomes.
 pub type ReplyFuture = Pin<Box<dyn Future<Output = Reply> + Send>>;

@@ -395,7 +395,7 @@ fn lost() {
         let failure = take_finished(&mut pair.server).unwrap().1.unwrap_err();
         assert!(matches!(failure, CallFailure::Closed { sent: was, .. } if was == sent), "{failure}");
     }
-    assert!(matches!(take_call(&mut pair.client), Some(_)));
+    assert!(take_call(&mut pair.client).is_some());
     assert!(matches!(take_reply_sent(&mut pair.client), Some((_, false))));
     for peer in [&pair.client, &pair.server] {
         assert!(peer.events.iter().any(|event| matches!(event, Event::Closed(_))));
@@ -435,9 +435,8 @@ proptest! {
         seed in any::<u64>(),
         cut in proptest::option::of(0u64..400),
     ) {
-        let mut pair_config = PairConfig::default();
-        pair_config.client = config(credits.0, credits.1);
-        pair_config.server = config(credits.2, credits.3);
+        let (client, server) = (config(credits.0, credits.1), config(credits.2, credits.3));
+        let mut pair_config = PairConfig { client, server, ..PairConfig::default() };
         pair_config.sim.seed = seed;
         let mut pair = Pair::new(pair_config);
         let mut callbacks = HashMap::new();

@@ -357,6 +357,12 @@ pub mod blobstore_v1 {
         }
     }
 
+    impl From<::rpcrdma::client::Channel> for BlobstoreV1Client {
+        fn from(channel: ::rpcrdma::client::Channel) -> Self {
+            Self::new(channel)
+        }
+    }
+
     /// What a server of `BLOBSTORE_V1` does. [`BlobstoreV1Server`] makes a service of it.
     pub trait BlobstoreV1: Send + Sync + 'static {
         /// The procedure `NULL`.

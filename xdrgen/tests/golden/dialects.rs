@@ -344,6 +344,12 @@ pub mod dialects_v1 {
         }
     }
 
+    impl From<::rpcrdma::client::Channel> for DialectsV1Client {
+        fn from(channel: ::rpcrdma::client::Channel) -> Self {
+            Self::new(channel)
+        }
+    }
+
     /// What a server of `DIALECTS_V1` does. [`DialectsV1Server`] makes a service of it.
     pub trait DialectsV1: Send + Sync + 'static {
         /// The procedure `NULL`.

@@ -567,6 +567,12 @@ pub mod calc_v1 {
         }
     }
 
+    impl From<::rpcrdma::client::Channel> for CalcV1Client {
+        fn from(channel: ::rpcrdma::client::Channel) -> Self {
+            Self::new(channel)
+        }
+    }
+
     /// What a server of `CALC_V1` does. [`CalcV1Server`] makes a service of it.
     pub trait CalcV1: ::core::marker::Send + Sync + 'static {
         /// The procedure `NULL`.
@@ -985,6 +991,12 @@ pub mod calc_v2 {
         }
     }
 
+    impl From<::rpcrdma::client::Channel> for CalcV2Client {
+        fn from(channel: ::rpcrdma::client::Channel) -> Self {
+            Self::new(channel)
+        }
+    }
+
     /// What a server of `CALC_V2` does. [`CalcV2Server`] makes a service of it.
     pub trait CalcV2: Send + Sync + 'static {
         /// The procedure `ADD`.
@@ -1124,6 +1136,12 @@ pub mod other_v1 {
             options: ::rpcrdma::client::CallOptions,
         ) -> Result<(), ::rpcrdma::client::CallError> {
             self.channel.call::<Null>(&(), options).await
+        }
+    }
+
+    impl From<::rpcrdma::client::Channel> for OtherV1Client {
+        fn from(channel: ::rpcrdma::client::Channel) -> Self {
+            Self::new(channel)
         }
     }
 

@@ -47,7 +47,8 @@ fn a_caller_that_cannot_drive_does_not_lead() {
         receive_threshold: 1024,
         remote_invalidation: false,
     };
-    let link = Link { drive: Arc::clone(&drive) as Arc<dyn Drive>, port: Arc::new(Port::new(1)), info };
+    let driver = Some(Arc::clone(&drive) as Arc<dyn Drive>);
+    let link = Link { driver, port: Arc::new(Port::new(1)), info, placement: Placement::Chunks };
     let mut cx = Context::from_waker(Waker::noop());
     let reserve = std::pin::pin!(link.port.reserve());
     let Poll::Ready(Ok(permit)) = reserve.poll(&mut cx) else { panic!("there is room") };

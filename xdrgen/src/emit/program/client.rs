@@ -11,6 +11,7 @@ impl Module<'_> {
         let (runtime, name, visibility) = (&self.runtime, &self.client, &self.visibility);
         let docs = format!(" A client of `{}`: calls over one channel.", self.version);
         let methods = self.procedures.iter().map(|procedure| self.methods(procedure));
+        let from = self.std.path("From");
         quote! {
             #[doc = #docs]
             #[derive(Debug, Clone)]
@@ -32,6 +33,12 @@ impl Module<'_> {
                 }
 
                 #(#methods)*
+            }
+
+            impl #from<#runtime::client::Channel> for #name {
+                fn from(channel: #runtime::client::Channel) -> Self {
+                    Self::new(channel)
+                }
             }
         }
     }

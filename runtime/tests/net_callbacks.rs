@@ -1,0 +1,527 @@
+//! Calls back to clients, over the connections that they have made (RFC 8167, RFC 5531 §11).
+#![allow(missing_docs)]
+
+mod net_support;
+
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU32, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use net_support::{Running, Transport, eventually, timed};
+use rpcrdma::{
+    client::{CallError, CallOptions, Channel, ChannelBuilder, ConnectError, Reconnect},
+    config::ConnectionConfig,
+    engine::{CallFailure, CloseReason},
+    rpc::{AuthFailure, AuthStat, Authenticated, Authenticator, CallHeader, Credential, RpcError},
+    server::{Context, Failure, Server, ServerBuilder},
+};
+use tokio::sync::Semaphore;
+
+mod board {
+    rpcrdma::xdr! {
+        typedef opaque note<>;
+
+        struct placed { @ddp opaque data<16000>; };
+
+        /* Served by the server. */
+        program BOARD {
+            version BOARD_V1 {
+                void         NULL(void) = 0;
+                /* Calls back before it answers; returns what came of it. */
+                unsigned int ASK(unsigned int) = 1;
+                /* Keeps the caller, to tell it what others post. */
+                void         WATCH(void) = 2;
+                /* Tells those who watch; returns how many took it. */
+                unsigned int POST(note) = 3;
+                /* As ASK, with an item that is eligible. */
+                @reply_max(20000)
+                note         SHOW(note) = 4;
+                /* Calls back and does not wait for it. */
+                void         FORGET(void) = 5;
+                @reply_max(100000)
+                note         LARGE(unsigned int) = 6;
+            } = 1;
+        } = 0x20000501;
+
+        /* Served by the client. */
+        program READER {
+            version READER_V1 {
+                void         NULL(void) = 0;
+                unsigned int ANSWER(unsigned int) = 1;
+                void         NOTE(note) = 2;
+                placed       VIEW(placed) = 3;
+                /* Waits for its gate. */
+                void         GATE(void) = 4;
+                void         PANIC(void) = 5;
+            } = 1;
+        } = 0x20000502;
+    }
+}
+use board::{
+    Note, Placed,
+    board_v1::{BoardV1, BoardV1Client, BoardV1Server},
+    reader_v1::{ReaderV1, ReaderV1Client, ReaderV1Server},
+};
+
+#[derive(Default)]
+struct State {
+    readers: Mutex<Vec<ReaderV1Client>>,
+    /// What came of the last call back that a handler made on purpose.
+    last: Mutex<Option<CallError>>,
+}
+
+impl State {
+    fn last(&self) -> CallError {
+        self.last.lock().unwrap().take().expect("a call back failed")
+    }
+
+    fn readers(&self) -> Vec<ReaderV1Client> {
+        self.readers.lock().unwrap().clone()
+    }
+}
+
+#[derive(Clone, Default)]
+struct Board(Arc<State>);
+
+impl Board {
+    fn noted<T>(&self, result: Result<T, CallError>) -> Result<T, Failure> {
+        result.map_err(|error| {
+            let said = Failure::system(error.to_string());
+            *self.0.last.lock().unwrap() = Some(error);
+            said
+        })
+    }
+}
+
+impl BoardV1 for Board {
+    async fn ask(&self, cx: &Context, n: u32) -> Result<u32, Failure> {
+        let reader: ReaderV1Client = cx.callback();
+        match n {
+            0 => self.noted(reader.gate().await).map(|()| 0),
+            1 => self.noted(reader.panic().await).map(|()| 1),
+            _ => self.noted(reader.answer(n).await),
+        }
+    }
+
+    async fn watch(&self, cx: &Context) -> Result<(), Failure> {
+        self.0.readers.lock().unwrap().push(cx.callback());
+        Ok(())
+    }
+
+    async fn post(&self, _cx: &Context, note: Note) -> Result<u32, Failure> {
+        let mut told = 0;
+        for reader in self.0.readers() {
+            told += u32::from(reader.note(&note).await.is_ok());
+        }
+        Ok(told)
+    }
+
+    async fn show(&self, cx: &Context, note: Note) -> Result<Note, Failure> {
+        let placed = self.noted(cx.callback::<ReaderV1Client>().view(&Placed { data: note.0 }).await)?;
+        Ok(Note(placed.data))
+    }
+
+    async fn forget(&self, cx: &Context) -> Result<(), Failure> {
+        let reader: ReaderV1Client = cx.callback();
+        // Given up as soon as it has gone out.
+        let _ = tokio::time::timeout(Duration::from_millis(20), reader.gate()).await;
+        Ok(())
+    }
+
+    async fn large(&self, _cx: &Context, len: u32) -> Result<Note, Failure> {
+        Ok(Note(vec![1; len as usize].into()))
+    }
+}
+
+struct Reader {
+    notes: Mutex<Vec<Bytes>>,
+    begun: AtomicUsize,
+    gate: Semaphore,
+    /// How often ANSWER calls back in its turn.
+    depth: AtomicU32,
+}
+
+impl Default for Reader {
+    fn default() -> Self {
+        Self { notes: Mutex::default(), begun: AtomicUsize::new(0), gate: Semaphore::new(0), depth: AtomicU32::new(0) }
+    }
+}
+
+struct Reading(Arc<Reader>);
+
+impl ReaderV1 for Reading {
+    async fn answer(&self, cx: &Context, n: u32) -> Result<u32, Failure> {
+        let deeper = self.0.depth.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |depth| depth.checked_sub(1));
+        if deeper.is_ok() {
+            // The caller of a callback is the server: forward again.
+            return Ok(cx.callback::<BoardV1Client>().ask(n + 1).await?);
+        }
+        Ok(2 * n)
+    }
+
+    async fn note(&self, _cx: &Context, note: Note) -> Result<(), Failure> {
+        self.0.notes.lock().unwrap().push(note.0);
+        Ok(())
+    }
+
+    async fn view(&self, _cx: &Context, placed: Placed) -> Result<Placed, Failure> {
+        Ok(Placed { data: placed.data.iter().rev().copied().collect::<Vec<u8>>().into() })
+    }
+
+    async fn gate(&self, _cx: &Context) -> Result<(), Failure> {
+        self.0.begun.fetch_add(1, Ordering::SeqCst);
+        self.0.gate.acquire().await?.forget();
+        Ok(())
+    }
+
+    async fn panic(&self, _cx: &Context) -> Result<(), Failure> {
+        panic!("the test's reader panics");
+    }
+}
+
+struct Both {
+    server: Running,
+    board: Board,
+    client: BoardV1Client,
+    reader: Arc<Reader>,
+}
+
+fn reading(builder: ChannelBuilder) -> (ChannelBuilder, Arc<Reader>) {
+    let reader = Arc::new(Reader::default());
+    (builder.serve(ReaderV1Server::new(Reading(Arc::clone(&reader)))), reader)
+}
+
+async fn both(transport: &Transport, server: ServerBuilder, channel: ChannelBuilder) -> Both {
+    let board = Board::default();
+    let server = transport.serve(server.service(BoardV1Server::new(board.clone()))).await;
+    let (channel, reader) = reading(channel);
+    let client = BoardV1Client::new(server.connect(channel).await);
+    Both { server, board, client, reader }
+}
+
+async fn with_defaults(transport: &Transport) -> Both {
+    both(transport, Server::builder(), Channel::builder()).await
+}
+
+fn note(text: impl Into<Bytes>) -> Note {
+    Note(text.into())
+}
+
+fn failure(error: CallError) -> CallFailure {
+    match error {
+        CallError::Transport { failure, .. } => failure,
+        other => panic!("{other}"),
+    }
+}
+
+/// Runs a test over each transport.
+macro_rules! over_each {
+    ($($(#[$attribute:meta])* $name:ident)*) => {$(
+        $(#[$attribute])*
+        mod $name {
+            use super::*;
+
+            #[tokio::test]
+            async fn sim() {
+                timed(super::$name(Transport::sim())).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn iwarp() {
+                timed(super::$name(Transport::Iwarp)).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn tcp() {
+                timed(super::$name(Transport::Tcp)).await;
+            }
+        }
+    )*};
+}
+
+over_each! {
+    both_ways_at_once kept_for_later nobody_listens refusals given_up idle closing shutting_down deep reconnected sizes
+}
+
+/// Calls of both directions at once, each with a callback before its answer.
+async fn both_ways_at_once(transport: Transport) {
+    let Both { client, reader, server, .. } = with_defaults(&transport).await;
+    assert_eq!(client.ask(21).await.unwrap(), 42);
+    let calls = (100..300).map(|n| {
+        let client = client.clone();
+        tokio::spawn(async move {
+            if n % 3 == 0 {
+                let len = n * 50;
+                assert_eq!(client.large(len).await.unwrap().0.len(), len as usize);
+            }
+            assert_eq!(client.ask(n).await.unwrap(), 2 * n);
+        })
+    });
+    for call in calls.collect::<Vec<_>>() {
+        call.await.unwrap();
+    }
+    let counters = client.channel().counters();
+    assert_eq!((counters.calls_received, counters.replies_sent), (201, 201));
+    let counters = server.handle.connections()[0].counters;
+    assert_eq!((counters.calls_sent, counters.replies_received, counters.calls_queued), (201, 201, 0));
+    assert!(reader.notes.lock().unwrap().is_empty());
+}
+
+/// A server keeps whom to call, and calls when something happens; one that has gone is told by a typed error.
+async fn kept_for_later(transport: Transport) {
+    let Both { client, reader, server, board } = with_defaults(&transport).await;
+    let poster = BoardV1Client::new(server.connect(Channel::builder()).await);
+    let (second, second_reader) = reading(Channel::builder());
+    let second = BoardV1Client::new(server.connect(second).await);
+    assert_eq!(poster.post(&note(b"early".as_slice())).await.unwrap(), 0);
+    client.watch().await.unwrap();
+    second.watch().await.unwrap();
+    for text in ["one", "two"] {
+        assert_eq!(poster.post(&note(text.as_bytes())).await.unwrap(), 2);
+    }
+    assert_eq!(*reader.notes.lock().unwrap(), ["one", "two"]);
+    second.channel().close().await;
+    eventually(|| server.handle.connections().len() == 2).await;
+    assert_eq!(poster.post(&note(b"three".as_slice())).await.unwrap(), 1);
+    assert_eq!((reader.notes.lock().unwrap().len(), second_reader.notes.lock().unwrap().len()), (3, 2));
+    let gone = board.0.readers()[1].null().await.unwrap_err();
+    assert!(gone.is_connection_loss() && gone.is_retry_safe(), "{gone}");
+    assert!(matches!(failure(gone), CallFailure::Closed { sent: false, .. }));
+    assert!(board.0.readers()[1].channel().closed().is_some());
+    // Letting go of it ends nothing.
+    board.0.readers.lock().unwrap().clear();
+    assert_eq!(client.ask(3).await.unwrap(), 6);
+}
+
+/// RFC 8167 §6: a client that serves nothing discards what comes, and is none the worse for it; §5.4: the server gives up.
+async fn nobody_listens(transport: Transport) {
+    let board = Board::default();
+    let builder = Server::builder().callback_timeout(Duration::from_millis(50));
+    let server = transport.serve(builder.service(BoardV1Server::new(board.clone()))).await;
+    let client = BoardV1Client::new(server.connect(Channel::builder()).await);
+    let error = client.ask(3).await.unwrap_err();
+    assert!(matches!(error, CallError::Rpc { source: RpcError::SystemError, .. }), "{error}");
+    assert_eq!(failure(board.0.last()), CallFailure::DeadlineExceeded { sent: true });
+    assert_eq!(client.channel().counters().discarded, 1);
+    client.null().await.unwrap();
+    // A server that makes no such calls says so.
+    let board = Board::default();
+    let server = transport.serve(Server::builder().reverse_credits(0).service(BoardV1Server::new(board.clone()))).await;
+    let (builder, _reader) = reading(Channel::builder());
+    let client = BoardV1Client::new(server.connect(builder).await);
+    client.ask(3).await.unwrap_err();
+    assert_eq!(failure(board.0.last()), CallFailure::NoReverse);
+}
+
+/// What a client answers instead of a result.
+async fn refusals(transport: Transport) {
+    #[derive(Debug)]
+    struct Suspicious;
+    impl Authenticator for Suspicious {
+        fn authenticate(&self, call: &CallHeader) -> Result<Authenticated, AuthFailure> {
+            match Credential::from_opaque(&call.credential)? {
+                Credential::None => Err(AuthStat::AuthTooweak.into()),
+                credential => Ok(Authenticated { credential, verifier: rpcrdma::rpc::OpaqueAuth::none() }),
+            }
+        }
+    }
+    let rpc = |error| match error {
+        CallError::Rpc { source, .. } => source,
+        other => panic!("{other}"),
+    };
+    let Both { client, board, .. } = with_defaults(&transport).await;
+    client.ask(1).await.unwrap_err();
+    assert_eq!(rpc(board.0.last()), RpcError::SystemError);
+    assert_eq!(client.ask(2).await.unwrap(), 4, "a panic is no end");
+    client.watch().await.unwrap();
+    let reader = board.0.readers().remove(0);
+    let options = CallOptions::default;
+    assert_eq!(rpc(reader.channel().call_null(77, 1, options()).await.unwrap_err()), RpcError::ProgramUnavailable);
+    let mismatch = RpcError::ProgramMismatch { low: 1, high: 1 };
+    assert_eq!(rpc(reader.channel().call_null(0x2000_0502, 7, options()).await.unwrap_err()), mismatch);
+
+    // RFC 8167 §8: who may call back is this end's to decide.
+    let Both { client, board, .. } =
+        both(&transport, Server::builder(), Channel::builder().authenticator(Suspicious)).await;
+    client.ask(2).await.unwrap_err();
+    assert_eq!(rpc(board.0.last()), RpcError::Authentication(AuthStat::AuthTooweak.into()));
+    client.watch().await.unwrap();
+    let credential = Credential::sys("server", 0, 0, []).to_opaque().unwrap();
+    board.0.readers()[0].null_with(options().credential(credential)).await.unwrap();
+}
+
+/// Callbacks have deadlines and can be dropped; others go on.
+async fn given_up(transport: Transport) {
+    let Both { client, board, reader, .. } = with_defaults(&transport).await;
+    // Raises the credits: a peer that has answered nothing has one (RFC 8166 §3.3.3).
+    assert_eq!(client.ask(2).await.unwrap(), 4);
+    client.watch().await.unwrap();
+    let back = board.0.readers().remove(0);
+    let options = CallOptions::default().timeout(Duration::from_millis(30));
+    let error = back.gate_with(options).await.unwrap_err();
+    assert_eq!(failure(error), CallFailure::DeadlineExceeded { sent: true });
+    client.forget().await.unwrap();
+    assert_eq!(reader.begun.load(Ordering::SeqCst), 2);
+    assert_eq!(client.ask(4).await.unwrap(), 8);
+    // Their replies come at last, to nobody.
+    reader.gate.add_permits(2);
+    eventually(|| back.channel().counters().calls_abandoned == 0).await;
+    assert_eq!(client.ask(5).await.unwrap(), 10);
+}
+
+/// RFC 8167 §5.4: a connection of which callbacks may come is not closed for being idle, by neither end.
+async fn idle(transport: Transport) {
+    let idle = Duration::from_millis(40);
+    let mut config = ConnectionConfig::default();
+    config.idle_timeout = Some(idle);
+    let channel = Channel::builder().connection(config);
+    let Both { client, board, server, reader } = both(&transport, Server::builder().idle_timeout(idle), channel).await;
+    client.watch().await.unwrap();
+    tokio::time::sleep(4 * idle).await;
+    assert_eq!(client.channel().closed(), None);
+    board.0.readers()[0].note(&note(b"still there".as_slice())).await.unwrap();
+    assert_eq!(reader.notes.lock().unwrap().len(), 1);
+    // The server needs it no more.
+    board.0.readers.lock().unwrap().clear();
+    client.channel().disconnected().await;
+    eventually(|| server.handle.connections().is_empty()).await;
+}
+
+/// A client that closes serves what its own calls depend on.
+async fn closing(transport: Transport) {
+    let Both { client, reader, .. } = with_defaults(&transport).await;
+    // Until the first reply there is one credit.
+    client.null().await.unwrap();
+    let asked = tokio::spawn({
+        let client = client.clone();
+        async move { client.ask(0).await }
+    });
+    eventually(|| reader.begun.load(Ordering::SeqCst) == 1).await;
+    let later = tokio::spawn({
+        let client = client.clone();
+        async move { client.large(80_000).await }
+    });
+    later.await.unwrap().unwrap();
+    let (closing, opening) = tokio::join!(
+        async {
+            client.channel().close().await;
+            client.ask(3).await.unwrap_err()
+        },
+        async {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            reader.gate.add_permits(1);
+            asked.await.unwrap()
+        }
+    );
+    assert_eq!(opening.unwrap(), 0);
+    assert!(matches!(failure(closing), CallFailure::Closed { sent: false, .. }));
+}
+
+/// A server that ends waits for its callbacks as long as its grace is; clients learn that it has gone.
+async fn shutting_down(transport: Transport) {
+    let Both { client, reader, server, .. } = with_defaults(&transport).await;
+    let asked = tokio::spawn({
+        let client = client.clone();
+        async move { client.ask(0).await }
+    });
+    eventually(|| reader.begun.load(Ordering::SeqCst) == 1).await;
+    server.handle.shutdown();
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    assert!(!server.task.is_finished());
+    reader.gate.add_permits(1);
+    assert_eq!(asked.await.unwrap().unwrap(), 0);
+    server.task.await.unwrap();
+    assert!(matches!(client.channel().disconnected().await, CloseReason::Disconnected(_)));
+
+    let Both { client, reader, server, board } = with_defaults(&transport).await;
+    let asked = tokio::spawn(async move { client.ask(0).await });
+    eventually(|| reader.begun.load(Ordering::SeqCst) == 1).await;
+    server.handle.shutdown_within(Duration::from_millis(30));
+    server.task.await.unwrap();
+    assert!(asked.await.unwrap().unwrap_err().is_connection_loss());
+    drop(board);
+}
+
+/// Handlers of both ends that wait for each other, deeper than either has credits at first.
+async fn deep(transport: Transport) {
+    let (server, channel) = (Server::builder().credits(8).reverse_credits(8), Channel::builder().credits(8));
+    let Both { client, reader, .. } = both(&transport, server, channel.reverse_credits(8)).await;
+    // Both ends have granted more than one.
+    assert_eq!(client.ask(2).await.unwrap(), 4);
+    reader.depth.store(5, Ordering::SeqCst);
+    assert_eq!(client.ask(10).await.unwrap(), 2 * 15);
+    // With one credit each, calls that do not wait for each other still take turns.
+    let (server, channel) = (Server::builder().credits(1).reverse_credits(1), Channel::builder().credits(1));
+    let Both { client, .. } = both(&transport, server, channel.reverse_credits(1)).await;
+    let calls: Vec<_> = (10..60)
+        .map(|n| {
+            (
+                n,
+                tokio::spawn({
+                    let client = client.clone();
+                    async move { client.ask(n).await }
+                }),
+            )
+        })
+        .collect();
+    for (n, call) in calls {
+        assert_eq!(call.await.unwrap().unwrap(), 2 * n);
+    }
+}
+
+/// A new connection serves callbacks as the old one did, once the server has been told.
+async fn reconnected(transport: Transport) {
+    let channel = Channel::builder().reconnect(Reconnect::on_demand());
+    let server = Server::builder().idle_timeout(Duration::from_millis(40));
+    let Both { client, board, reader, .. } = both(&transport, server, channel).await;
+    client.watch().await.unwrap();
+    let old = board.0.readers.lock().unwrap().remove(0);
+    old.null().await.unwrap();
+    // A channel that is not its own is closed, and nothing else is.
+    old.channel().close().await;
+    old.null().await.unwrap_err();
+    client.null().await.unwrap();
+    // Nobody needs the connection any more.
+    drop(old);
+    client.channel().disconnected().await;
+    client.watch().await.unwrap();
+    assert_eq!(client.post(&note(b"again".as_slice())).await.unwrap(), 1);
+    assert_eq!(reader.notes.lock().unwrap().len(), 1);
+}
+
+/// RFC 8167 §5.3: over RDMA, no longer than a message; over TCP, as long as a record. Eligible items stay in place.
+async fn sizes(transport: Transport) {
+    let inline = !matches!(transport, Transport::Tcp);
+    let Both { client, board, .. } = with_defaults(&transport).await;
+    for len in [0, 1, 1000, 2000, 3900] {
+        let text = note((0..len).map(|n| n as u8).collect::<Vec<_>>());
+        let shown = client.show(&text).await.unwrap_or_else(|error| panic!("{len}: {error}; {}", board.0.last()));
+        assert!(shown.0.iter().eq(text.0.iter().rev()));
+    }
+    assert_eq!(client.channel().counters().rdma_read, 0);
+    let long = client.show(&note(vec![7; 5000])).await;
+    if inline {
+        long.unwrap_err();
+        let error = board.0.last();
+        assert!(error.is_retry_safe());
+        let len = 40 + 4 + 5000;
+        assert_eq!(failure(error), CallFailure::ReverseTooLong { len, max: 4096 - 28 });
+        // The connection is none the worse for it.
+        assert_eq!(client.ask(2).await.unwrap(), 4);
+    } else {
+        assert_eq!(long.unwrap().0, vec![7; 5000]);
+    }
+}
+
+#[tokio::test]
+async fn services_collide() {
+    let (transport, service) = (Transport::sim(), || ReaderV1Server::new(Reading(Arc::default())));
+    let server = transport.serve(Server::builder().service(BoardV1Server::new(Board::default()))).await;
+    let error = server.try_connect(Channel::builder().serve(service()).serve(service())).await.unwrap_err();
+    assert!(matches!(error, ConnectError::Twice { program: 0x2000_0502, version: 1 }), "{error}");
+}
