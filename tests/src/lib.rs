@@ -7,6 +7,7 @@
 //! | `tests/bad_peer` | peers that break the protocol, against whole servers and clients |
 //! | `tests/zero_copy` | eligible payload is not copied |
 //! | `tests/golden`, `tests/generated` | generated code compiles as its users compile it, and does what XDR says |
+//! | `tests/debian`, `build.rs` | the specifications that Debian installs, each with its flags: generated and compiled |
 //! | `tests/front_doors`, `tests/ui` | the macros, and what they say to wrong input |
 //! | `tests/specifications` | what the compiler makes of `specs`, octet by octet |
 //! | `fuzz`, `tests/fuzz_seeds` | fuzz targets of all that decodes what a peer sends, and of the compiler |

@@ -1,0 +1,112 @@
+//! Generates code from the specifications that Debian installs, as their users would: each with the flags that it needs.
+//! `tests/debian.rs` compiles it. What is not installed is left out, and said there.
+
+use std::{env, fmt::Write as _, fs, path::Path};
+
+use rpcrdma_xdrgen::{
+    Compiler,
+    emit::{EmitOptions, emit},
+};
+
+/// A specification, its package, and what it needs from others.
+struct Installed {
+    package: &'static str,
+    path: &'static str,
+    flags: fn(Compiler) -> Compiler,
+}
+
+/// What C's headers give to those that need no more than `--default-reply-max`.
+fn plain(compiler: Compiler) -> Compiler {
+    compiler
+}
+
+/// `netobj` is a type of `<rpc/xdr.h>`.
+fn netobj(compiler: Compiler) -> Compiler {
+    let path = syn_path("super::Netobj");
+    compiler.extern_type("netobj", &path)
+}
+
+/// Constants that the file defines for C alone.
+fn locks(compiler: Compiler) -> Compiler {
+    netobj(compiler).define("LM_MAXSTRLEN", Some("1024")).define("MAXNAMELEN", Some("(LM_MAXSTRLEN + 1)"))
+}
+
+/// Secure RPC's constants and types.
+fn keys(compiler: Compiler) -> Compiler {
+    netobj(compiler).extern_type("des_block", &syn_path("super::DesBlock")).define("MAXNETNAMELEN", Some("255"))
+}
+
+/// Files that include one another by `<rpcsvc/..>`.
+fn nis(compiler: Compiler) -> Compiler {
+    netobj(compiler).include_dir("/usr/include")
+}
+
+/// The callbacks' types are NIS's own.
+fn nis_callback(compiler: Compiler) -> Compiler {
+    nis(compiler).file("/usr/include/rpcsvc/nis.x")
+}
+
+/// Numbers that have types of their own in C, and an address of TLI.
+fn rpc_types(compiler: Compiler) -> Compiler {
+    let compiler = compiler.extern_type("netbuf", &syn_path("super::Netbuf"));
+    let numbers = ["rpcprog_t", "rpcvers_t", "rpcproc_t"].into_iter();
+    numbers.fold(compiler, |compiler, name| compiler.define(name, Some("unsigned int")))
+}
+
+macro_rules! installed {
+    ($($package:literal: $($path:literal $flags:ident),*;)*) => {
+        &[$($(Installed { package: $package, path: $path, flags: $flags }),*),*]
+    };
+}
+
+const INSTALLED: &[Installed] = installed! {
+    "rpcsvc-proto":
+        "rpcsvc/bootparam_prot.x" plain, "rpcsvc/key_prot.x" keys, "rpcsvc/klm_prot.x" netobj, "rpcsvc/mount.x" plain,
+        "rpcsvc/nfs_prot.x" plain, "rpcsvc/nlm_prot.x" locks, "rpcsvc/rex.x" plain, "rpcsvc/rquota.x" plain,
+        "rpcsvc/rstat.x" plain, "rpcsvc/rusers.x" plain, "rpcsvc/sm_inter.x" plain, "rpcsvc/spray.x" plain;
+    "libtirpc-dev":
+        "tirpc/rpcsvc/crypt.x" plain, "tirpc/rpc/rpcb_prot.x" rpc_types;
+    "libnsl-dev":
+        "rpcsvc/nis.x" nis, "rpcsvc/nis_callback.x" nis_callback, "rpcsvc/nis_object.x" nis, "rpcsvc/yp.x" plain,
+        "rpcsvc/yppasswd.x" plain;
+};
+
+fn syn_path(path: &str) -> syn::Path {
+    syn::parse_str(path).expect("a path")
+}
+
+fn main() {
+    println!("cargo::rerun-if-changed=build.rs");
+    let out = env::var("OUT_DIR").expect("cargo sets it");
+    let (mut modules, mut failed, mut missing) = (String::new(), String::new(), String::new());
+    for Installed { package, path, flags } in INSTALLED {
+        let file = Path::new("/usr/include").join(path);
+        println!("cargo::rerun-if-changed={}", file.display());
+        if !file.exists() {
+            let _ = write!(missing, "({path:?}, {package:?}),");
+            continue;
+        }
+        let name = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        // What a reply's maximum is, no binding says.
+        let compiled = flags(Compiler::new().file(&file).default_reply_max(64 << 10)).compile();
+        let code = compiled.map_err(|diagnostics| diagnostics.to_string()).and_then(|compiled| {
+            let code = emit(&compiled.spec, &EmitOptions::default()).map_err(|error| error.to_string())?;
+            let warnings = compiled.warnings.to_string();
+            if warnings.is_empty() { Ok(code) } else { Err(warnings) }
+        });
+        match code {
+            Ok(code) => {
+                let generated = Path::new(&out).join(format!("{name}.rs"));
+                fs::write(&generated, code).expect("OUT_DIR can be written");
+                let _ = write!(modules, "/// Generated.\npub mod {name} {{ include!({generated:?}); }}\n");
+            }
+            Err(said) => {
+                let _ = write!(failed, "({path:?}, {said:?}),");
+            }
+        }
+    }
+    let lists = format!(
+        "const FAILED: &[(&str, &str)] = &[{failed}];\nconst MISSING: &[(&str, &str)] = &[{missing}];\n{modules}"
+    );
+    fs::write(Path::new(&out).join("debian.rs"), lists).expect("OUT_DIR can be written");
+}
