@@ -4,17 +4,17 @@ use proc_macro2::TokenStream;
 
 use super::EmitError;
 
-/// Prints `tokens` formatted.
+/// Prints `tokens` formatted, without empty lines between items.
 ///
 /// # Errors
 /// When they are not Rust, which is a fault of the compiler.
 pub(crate) fn print(tokens: TokenStream) -> Result<String, EmitError> {
     let file = syn::parse2::<syn::File>(tokens).map_err(EmitError::NotRust)?;
-    Ok(space(&prettyplease::unparse(&file)))
+    Ok(prettyplease::unparse(&file))
 }
 
 /// Puts an empty line between items: the printer puts none.
-fn space(text: &str) -> String {
+pub(super) fn space(text: &str) -> String {
     let mut spaced = String::with_capacity(text.len() + text.len() / 32);
     let mut previous: Option<&str> = None;
     for line in text.lines() {

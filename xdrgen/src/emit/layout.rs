@@ -1,6 +1,8 @@
 //! What each XDR type is in Rust: its type, how it travels, and what can be derived for it.
 
-use proc_macro2::{Literal, TokenStream};
+use std::{cell::OnceCell, collections::HashMap};
+
+use proc_macro2::{Ident, Literal, TokenStream};
 use quote::quote;
 
 use super::{
@@ -29,6 +31,8 @@ pub(crate) struct Layout<'a> {
     sizes: Vec<u64>,
     floats: Vec<bool>,
     defaults: Vec<bool>,
+    /// Variants of enumerations that unions are switched by, once each is asked for.
+    variants: Vec<OnceCell<HashMap<i64, Ident>>>,
 }
 
 /// From where in the generated code an item is named.
@@ -70,6 +74,7 @@ impl<'a> Layout<'a> {
             // A type of the user's may well have no `Eq`.
             floats: spec.items.iter().map(|item| matches!(item.kind, ItemKind::Extern(_))).collect(),
             defaults: vec![false; count],
+            variants: vec![OnceCell::new(); count],
         };
         let order = dependency_order(spec);
         for &id in &order {
@@ -110,6 +115,11 @@ impl<'a> Layout<'a> {
     /// Whether `Default` can be derived.
     pub(crate) fn has_default(&self, id: ItemId) -> bool {
         self.defaults[id.0]
+    }
+
+    /// The variants of an enumeration by their values: many unions may be switched by one of many names.
+    pub(crate) fn variants(&self, id: ItemId, named: impl FnOnce() -> HashMap<i64, Ident>) -> &HashMap<i64, Ident> {
+        self.variants[id.0].get_or_init(named)
     }
 
     /// The view from the level of the items.

@@ -13,6 +13,7 @@ pub(crate) mod format;
 pub(crate) mod impls;
 pub(crate) mod layout;
 pub(crate) mod names;
+mod parts;
 pub(crate) mod program;
 #[cfg(test)]
 mod tests;
@@ -82,7 +83,7 @@ pub enum EmitError {
 /// # Errors
 /// [`EmitError`].
 pub fn emit(spec: &Spec, options: &EmitOptions) -> Result<String, EmitError> {
-    let body = format::print(emit_tokens(spec, options))?;
+    let body = parts::print(spec, options)?;
     let mut text = match &options.source {
         Some(source) => {
             let source: String = source.chars().filter(|c| !c.is_control()).collect();
@@ -102,21 +103,17 @@ pub fn emit(spec: &Spec, options: &EmitOptions) -> Result<String, EmitError> {
 /// The generated code as tokens.
 #[must_use]
 pub fn emit_tokens(spec: &Spec, options: &EmitOptions) -> TokenStream {
-    let runtime = &options.runtime;
-    let mut layout = layout::Layout::new(spec, quote!(#runtime), options.absolute_paths);
-    let versions =
-        || spec.programs.iter().flat_map(|program| program.versions.iter().map(move |version| (program, version)));
-    let names: Vec<program::Names> =
-        versions().map(|(_, version)| program::Names::new(version, &mut layout.scope)).collect();
-
+    let (layout, names) = named(spec, options);
     let items: Vec<types::Emitted> =
         (0..spec.items.len()).map(|id| types::emit(&layout, ItemId(id), &options.derives)).collect();
     let declarations = items.iter().flat_map(|item| &item.declaration);
     let codecs: Vec<&TokenStream> = items.iter().flat_map(|item| &item.codec).collect();
     let codecs = codec_block(&layout.runtime, &codecs);
 
-    let stubs = program::Stubs { client: options.client, server: options.server };
-    let modules = versions()
+    let stubs = stubs(options);
+    let versions =
+        spec.programs.iter().flat_map(|program| program.versions.iter().map(move |version| (program, version)));
+    let modules = versions
         .zip(&names)
         .filter(|_| stubs.client || stubs.server)
         .map(|((program, version), names)| program::lower(&layout, program, version, names).emit(stubs));
@@ -125,6 +122,19 @@ pub fn emit_tokens(spec: &Spec, options: &EmitOptions) -> TokenStream {
         #(#modules)*
         #codecs
     }
+}
+
+/// Everything named: the items, and what stands beside the modules of versions.
+fn named<'a>(spec: &'a Spec, options: &EmitOptions) -> (layout::Layout<'a>, Vec<program::Names>) {
+    let runtime = &options.runtime;
+    let mut layout = layout::Layout::new(spec, quote!(#runtime), options.absolute_paths);
+    let versions = spec.programs.iter().flat_map(|program| &program.versions);
+    let names = versions.map(|version| program::Names::new(version, &mut layout.scope)).collect();
+    (layout, names)
+}
+
+fn stubs(options: &EmitOptions) -> program::Stubs {
+    program::Stubs { client: options.client, server: options.server }
 }
 
 /// A scope for implementations of the codec traits, in which `xdr` is the runtime's codec module.

@@ -423,31 +423,30 @@ impl EnumNames {
     }
 }
 
+/// The variant of each value.
+fn variants(enumerators: &[Enumerator]) -> HashMap<i64, Ident> {
+    let named = enumerators.iter().zip(EnumNames::new(enumerators).0).filter(|(_, named)| named.alias_of.is_none());
+    named.map(|(enumerator, named)| (i64::from(enumerator.value), named.name.ident)).collect()
+}
+
 /// The values of a union's discriminant.
-struct Cases {
+struct Cases<'a> {
     /// Its Rust type.
     ty: TokenStream,
     base: Base,
     /// Each value's variant, where it is an enumeration.
-    enumerators: Option<HashMap<i64, Ident>>,
+    enumerators: Option<&'a HashMap<i64, Ident>>,
 }
 
-impl Cases {
-    fn new(layout: &Layout<'_>, view: &View<'_>, discriminant: &Field) -> Self {
+impl<'a> Cases<'a> {
+    fn new(layout: &'a Layout<'_>, view: &View<'_>, discriminant: &Field) -> Self {
         let base = match discriminant.ty {
             Type::Base(base) => layout.resolve(base),
             _ => Base::Int,
         };
         let enumerators = match base {
             Base::Item(id) => match &layout.item(id).kind {
-                ItemKind::Enum(enumerators) => Some(
-                    enumerators
-                        .iter()
-                        .zip(EnumNames::new(enumerators).0)
-                        .filter(|(_, named)| named.alias_of.is_none())
-                        .map(|(enumerator, named)| (i64::from(enumerator.value), named.name.ident))
-                        .collect(),
-                ),
+                ItemKind::Enum(enumerators) => Some(layout.variants(id, || variants(enumerators))),
                 _ => None,
             },
             _ => None,
@@ -472,7 +471,7 @@ impl Cases {
             return if value == 0 { quote!(false) } else { quote!(true) };
         }
         let ty = &self.ty;
-        let variant = self.enumerators.as_ref().and_then(|enumerators| enumerators.get(&value));
+        let variant = self.enumerators.and_then(|enumerators| enumerators.get(&value));
         match variant {
             Some(variant) => quote!(#ty::#variant),
             None => int(value),

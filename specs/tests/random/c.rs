@@ -1,0 +1,95 @@
+//! The codecs that `rpcgen` generates in C, as another process that decodes and encodes again.
+
+use std::{
+    fs,
+    io::{BufRead as _, BufReader, Write as _},
+    path::Path,
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+};
+
+use rpcrdma_xdrgen::ir::{ItemKind, Spec};
+
+/// What rpcgen's output has to include in place of all of `<rpc/rpc.h>`, some of whose names the specifications have.
+const HEADERS: &str = "#include <rpc/types.h>\n#include <rpc/xdr.h>\ntypedef struct CLIENT CLIENT;\nstruct svc_req;\n\
+    typedef struct SVCXPRT SVCXPRT;\n#define netbuf own_netbuf\n#define xdr_netbuf xdr_own_netbuf";
+
+pub(crate) struct Transcoder {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Transcoder {
+    /// Of the specification `specs/xdr/PROTOCOL.x`. None where `rpcgen`, a C compiler or libtirpc is not installed
+    /// (Debian: rpcsvc-proto, gcc, libtirpc-dev).
+    pub(crate) fn new(protocol: &str, spec: &Spec) -> Option<Self> {
+        if !Path::new("/usr/include/tirpc/rpc/xdr.h").exists() {
+            eprintln!("libtirpc is not installed: {protocol} is not compared with C");
+            return None;
+        }
+        let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("random-{protocol}"));
+        fs::create_dir_all(&folder).unwrap();
+        // rpcgen names what it includes after its input.
+        let file = format!("{protocol}.x");
+        fs::copy(manifest.join("xdr").join(&file), folder.join(&file)).unwrap();
+        for (flag, output) in [("-h", format!("{protocol}.h")), ("-c", format!("{protocol}_xdr.c"))] {
+            let text = run(Command::new("rpcgen").current_dir(&folder).args([flag, &file]))?;
+            let text = String::from_utf8(text).unwrap().replace("#include <rpc/rpc.h>", HEADERS);
+            fs::write(folder.join(output), text).unwrap();
+        }
+        let is_type = |kind: &ItemKind| !matches!(kind, ItemKind::Const(_) | ItemKind::Extern(_));
+        let types = spec.items.iter().filter(|item| is_type(&item.kind));
+        // Bodies without a name have one in the IR alone.
+        let types = types.map(|item| format!("TYPE({})\n", item.name.text)).collect::<String>();
+        fs::write(folder.join("types.h"), types).unwrap();
+        let mut compile = Command::new("cc");
+        compile.current_dir(&folder).args([
+            "-std=gnu11",
+            "-O1",
+            "-w",
+            "-I.",
+            "-I/usr/include/tirpc",
+            "-o",
+            "transcode",
+        ]);
+        compile.args([format!("-DPROTOCOL=\"{protocol}.h\""), "-DTYPES=\"types.h\"".to_owned()]);
+        compile.arg(manifest.join("tests/random/transcode.c")).arg(format!("{protocol}_xdr.c")).arg("-ltirpc");
+        run(&mut compile)?;
+        let mut child = Command::new(folder.join("transcode"));
+        let mut child = child.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        Some(Self { child, input, output: BufReader::new(output) })
+    }
+
+    /// The octets of the value that C takes `octets` for.
+    pub(crate) fn transcode(&mut self, name: &str, octets: &[u8]) -> Result<Vec<u8>, String> {
+        let hex: String = octets.iter().map(|octet| format!("{octet:02x}")).collect();
+        writeln!(self.input, "{name} .{hex}").unwrap();
+        let mut line = String::new();
+        self.output.read_line(&mut line).unwrap();
+        let line = line.trim_end();
+        let octet = |at: usize| u8::from_str_radix(line.get(at..at + 2)?, 16).ok();
+        let back: Option<Vec<u8>> = (0..line.len()).step_by(2).map(octet).collect();
+        back.ok_or_else(|| line.to_owned())
+    }
+}
+
+impl Drop for Transcoder {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What a command prints; none if it is not installed.
+fn run(command: &mut Command) -> Option<Vec<u8>> {
+    match command.output() {
+        Ok(output) if output.status.success() => Some(output.stdout),
+        Ok(output) => panic!("{command:?}: {}", String::from_utf8_lossy(&output.stderr)),
+        Err(error) => {
+            eprintln!("{}: {error}: nothing is compared with C", command.get_program().display());
+            None
+        }
+    }
+}

@@ -1,0 +1,61 @@
+/* Reads lines of a type's name and octets in hexadecimal; prints what the codecs of rpcgen make of them: the octets of
+ * the value that they decode to, or why there is none. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include PROTOCOL
+
+static const struct {
+    const char *name;
+    size_t size;
+    xdrproc_t codec;
+} types[] = {
+#define TYPE(name) {#name, sizeof(name), (xdrproc_t)xdr_##name},
+#include TYPES
+};
+
+static const char *transcode(const char *name, char *octets, unsigned count, char *out, unsigned *written) {
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        if (strcmp(types[i].name, name) != 0)
+            continue;
+        XDR in, back;
+        char *value = calloc(1, types[i].size);
+        const char *wrong = NULL;
+        xdrmem_create(&in, octets, count, XDR_DECODE);
+        xdrmem_create(&back, out, 1 << 20, XDR_ENCODE);
+        if (!types[i].codec(&in, value))
+            wrong = "not decoded";
+        else if (xdr_getpos(&in) != count)
+            wrong = "more octets than the value has";
+        else if (!types[i].codec(&back, value))
+            wrong = "not encoded";
+        *written = xdr_getpos(&back);
+        xdr_free(types[i].codec, value);
+        free(value);
+        return wrong;
+    }
+    return "no such type";
+}
+
+int main(void) {
+    static char name[256], hex[1 << 20], octets[1 << 19], out[1 << 20];
+    while (scanf("%255s %1048575s", name, hex) == 2) {
+        unsigned count = 0, written = 0;
+        /* The first character keeps empty encodings from being none. */
+        for (const char *at = hex + 1; at[0] && at[1]; at += 2) {
+            unsigned octet;
+            sscanf(at, "%2x", &octet);
+            octets[count++] = (char)octet;
+        }
+        const char *wrong = transcode(name, octets, count, out, &written);
+        if (wrong) {
+            printf("%s", wrong);
+        } else {
+            for (unsigned i = 0; i < written; i++)
+                printf("%02x", (unsigned char)out[i]);
+        }
+        printf("\n");
+        fflush(stdout);
+    }
+    return 0;
+}

@@ -1,0 +1,182 @@
+//! Encodings made up from a specification alone, by RFC 4506 section 4: neither the generated codecs nor C's have a part
+//! in it.
+
+use rpcrdma_xdrgen::ir::{Base, Field, ItemId, ItemKind, Spec, Type};
+
+/// Most elements of an array or list, and octets of an opaque: what matters is zero, one, padding, and several.
+const MOST: u32 = 9;
+/// How deep values nest before what is optional stays away.
+const DEEP: u32 = 12;
+
+/// Decisions, taken from what proptest makes up. When they are used up each is the simplest.
+pub(crate) struct Choices<'a>(pub(crate) &'a [u8]);
+
+impl Choices<'_> {
+    fn octet(&mut self) -> u8 {
+        let (first, rest) = self.0.split_first().unwrap_or((&0, &[]));
+        self.0 = rest;
+        *first
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        usize::from(self.octet()) % bound.max(1)
+    }
+
+    fn word(&mut self) -> u32 {
+        // One choice for the usual numbers, five for any.
+        match self.octet() {
+            0xFF => u32::MAX,
+            octet @ 0xF0.. => u32::from_be_bytes([octet, self.octet(), self.octet(), self.octet()]),
+            octet => u32::from(octet),
+        }
+    }
+}
+
+/// An encoding of the type of that name.
+pub(crate) fn encoding(spec: &Spec, name: &str, choices: Choices<'_>) -> Vec<u8> {
+    let id = spec.items.iter().position(|item| item.name.text == name).unwrap_or_else(|| panic!("no type {name}"));
+    let mut writer = Writer { spec, choices, out: Vec::new(), depth: 0 };
+    writer.item(ItemId(id));
+    writer.out
+}
+
+struct Writer<'a> {
+    spec: &'a Spec,
+    choices: Choices<'a>,
+    out: Vec<u8>,
+    depth: u32,
+}
+
+impl Writer<'_> {
+    fn word(&mut self, word: u32) {
+        self.out.extend(word.to_be_bytes());
+    }
+
+    fn count(&mut self, max: u32) -> u32 {
+        if self.depth > DEEP { 0 } else { u32::try_from(self.choices.below(MOST as usize)).unwrap().min(max) }
+    }
+
+    fn item(&mut self, id: ItemId) {
+        self.depth += 1;
+        match &self.spec.items[id.0].kind {
+            ItemKind::Const(_) | ItemKind::Extern(_) => panic!("not a type of the specification's"),
+            ItemKind::Enum(values) => {
+                let value = values[self.choices.below(values.len())].value;
+                self.word(value.cast_unsigned());
+            }
+            ItemKind::Struct { fields, .. } => fields.iter().for_each(|field| self.field(field)),
+            ItemKind::Typedef(field) => self.field(field),
+            ItemKind::Union(union) => {
+                let cases: Vec<(i64, Option<&Field>)> = union
+                    .arms
+                    .iter()
+                    .flat_map(|arm| arm.cases.iter().map(|case| (case.value, arm.field.as_ref())))
+                    .collect();
+                let choice = self.choices.below(cases.len() + usize::from(union.default.is_some()));
+                // What holds most comes first in specifications: nothing is at hand where it is deep.
+                let choice = if self.depth > DEEP { cases.len() - 1 } else { choice };
+                let (value, field) = match (cases.get(choice), &union.default) {
+                    (Some(case), _) => *case,
+                    (None, default) => match self.other(&union.discriminant, &cases) {
+                        Some(value) => (value, default.as_ref().and_then(Option::as_ref)),
+                        None => cases[0],
+                    },
+                };
+                self.word(value as u32);
+                field.into_iter().for_each(|field| self.field(field));
+            }
+        }
+        self.depth -= 1;
+    }
+
+    /// A value of the discriminant's that is no case.
+    fn other(&mut self, discriminant: &Field, cases: &[(i64, Option<&Field>)]) -> Option<i64> {
+        let free = |value: &i64| cases.iter().all(|(case, _)| case != value);
+        let mut base = match discriminant.ty {
+            Type::Base(base) => base,
+            _ => panic!("a discriminant is a base type"),
+        };
+        loop {
+            match base {
+                Base::Bool => return [0, 1].into_iter().find(free),
+                Base::Int => return Some(i64::from(self.choices.word().cast_signed())).filter(free),
+                Base::UInt => return Some(i64::from(self.choices.word())).filter(free),
+                Base::Item(id) => match &self.spec.items[id.0].kind {
+                    ItemKind::Enum(values) => {
+                        let free: Vec<i64> = values.iter().map(|value| i64::from(value.value)).filter(free).collect();
+                        return free.get(self.choices.below(free.len())).copied();
+                    }
+                    ItemKind::Typedef(Field { ty: Type::Base(of), .. }) => base = *of,
+                    other => panic!("{other:?} as a discriminant"),
+                },
+                other => panic!("{other:?} as a discriminant"),
+            }
+        }
+    }
+
+    fn field(&mut self, field: &Field) {
+        match &field.ty {
+            Type::Base(base) => self.base(*base),
+            Type::OpaqueFixed(len) => self.octets(*len, false),
+            Type::Opaque(max) | Type::String(max) => {
+                let len = self.count(*max);
+                self.word(len);
+                // C's strings end with their first zero.
+                self.octets(len, matches!(field.ty, Type::String(_)));
+            }
+            Type::ArrayFixed(base, len) => (0..*len).for_each(|_| self.base(*base)),
+            Type::Array(base, max) => {
+                let len = self.count(*max);
+                self.word(len);
+                (0..len).for_each(|_| self.base(*base));
+            }
+            Type::Optional(base) => {
+                let there = self.count(1);
+                self.word(there);
+                (0..there).for_each(|_| self.base(*base));
+            }
+            Type::List(id) => self.list(*id),
+            Type::NonEmptyList(id) => {
+                self.item(*id);
+                self.list(*id);
+            }
+        }
+    }
+
+    fn list(&mut self, node: ItemId) {
+        for _ in 0..self.count(4) {
+            self.word(1);
+            self.item(node);
+        }
+        self.word(0);
+    }
+
+    fn octets(&mut self, len: u32, text: bool) {
+        for _ in 0..len {
+            let octet = self.choices.octet();
+            self.out.push(if text { octet | 1 } else { octet });
+        }
+        self.out.resize(self.out.len().next_multiple_of(4), 0);
+    }
+
+    fn base(&mut self, base: Base) {
+        match base {
+            Base::Bool => {
+                let value = self.choices.octet() & 1;
+                self.word(u32::from(value));
+            }
+            Base::Int | Base::UInt => {
+                let value = self.choices.word();
+                self.word(value);
+            }
+            Base::Hyper | Base::UHyper => {
+                for _ in 0..2 {
+                    let value = self.choices.word();
+                    self.word(value);
+                }
+            }
+            Base::Float | Base::Double | Base::Quadruple => panic!("none of the specifications has one"),
+            Base::Item(id) => self.item(id),
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! The generated text in parts: each is emitted and printed by itself, on as many threads as there are processors.
+//! What comes out does not depend on how many they are.
+
+use std::{
+    ops::Range,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+};
+
+use quote::{ToTokens as _, quote};
+
+use super::{EmitError, EmitOptions, codec_block, format, layout::Layout, program, types};
+use crate::ir::{ItemId, Program, Spec, Version};
+
+/// Items in a part: enough that what every part begins with is small beside it.
+const ITEMS: usize = 24;
+
+/// Threads that are worth their start.
+const MOST_THREADS: usize = 8;
+
+/// What one part comes to, as text.
+#[derive(Debug, Default)]
+struct Printed {
+    declarations: String,
+    /// What stands within the scope of the codecs.
+    codecs: String,
+}
+
+/// A piece of the work.
+#[derive(Debug, Clone)]
+enum Part {
+    Items(Range<usize>),
+    /// The `n`th version of all.
+    Version(usize),
+}
+
+/// The body of the generated file.
+pub(super) fn print(spec: &Spec, options: &EmitOptions) -> Result<String, EmitError> {
+    let starts = (0..spec.items.len()).step_by(ITEMS);
+    let items = starts.map(|start| Part::Items(start..spec.items.len().min(start + ITEMS)));
+    let modules = if options.client || options.server { versions(spec).count() } else { 0 };
+    let parts: Vec<Part> = items.chain((0..modules).map(Part::Version)).collect();
+
+    let next = AtomicUsize::new(0);
+    let done: Mutex<Vec<(usize, Result<Printed, EmitError>)>> = Mutex::new(Vec::with_capacity(parts.len()));
+    let work = |options: &EmitOptions| {
+        let mut worker = None;
+        while let Some((index, part)) = take(&next, &parts) {
+            let worker = worker.get_or_insert_with(|| Worker::new(spec, options));
+            let printed = worker.print(part);
+            done.lock().unwrap_or_else(PoisonError::into_inner).push((index, printed));
+        }
+    };
+    let threads = thread::available_parallelism().map_or(1, usize::from).min(MOST_THREADS).min(parts.len());
+    let portable = Portable::of(options);
+    thread::scope(|scope| {
+        for _ in 1..threads {
+            // Without another thread this one does it all.
+            let _ = thread::Builder::new().spawn_scoped(scope, || work(&portable.options()));
+        }
+        work(options);
+    });
+
+    let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+    done.sort_unstable_by_key(|(index, _)| *index);
+    let (mut body, mut codecs) = (String::new(), String::new());
+    for (_, printed) in done {
+        let Printed { declarations, codecs: these } = printed?;
+        body.push_str(&declarations);
+        codecs.push_str(&these);
+    }
+    if !codecs.is_empty() {
+        let (head, tail) = scope(options)?;
+        body.push_str(&head);
+        body.push_str(&codecs);
+        body.push_str(&tail);
+    }
+    Ok(format::space(&body))
+}
+
+fn take<'p>(next: &AtomicUsize, parts: &'p [Part]) -> Option<(usize, &'p Part)> {
+    let index = next.fetch_add(1, Ordering::Relaxed);
+    parts.get(index).map(|part| (index, part))
+}
+
+fn versions(spec: &Spec) -> impl Iterator<Item = (&Program, &Version)> {
+    spec.programs.iter().flat_map(|program| program.versions.iter().map(move |version| (program, version)))
+}
+
+/// The options as another thread can have them: tokens cannot leave the one that made them.
+struct Portable {
+    runtime: String,
+    derives: Vec<String>,
+    client: bool,
+    server: bool,
+    absolute_paths: bool,
+}
+
+impl Portable {
+    fn of(options: &EmitOptions) -> Self {
+        // `source` is of the head of the file.
+        let EmitOptions { runtime, derives, client, server, absolute_paths, source: _ } = options;
+        let text = |path: &syn::Path| path.to_token_stream().to_string();
+        Self {
+            runtime: text(runtime),
+            derives: derives.iter().map(text).collect(),
+            client: *client,
+            server: *server,
+            absolute_paths: *absolute_paths,
+        }
+    }
+
+    fn options(&self) -> EmitOptions {
+        let path = |text: &String| syn::parse_str(text).expect("it was a path");
+        EmitOptions {
+            runtime: path(&self.runtime),
+            derives: self.derives.iter().map(path).collect(),
+            client: self.client,
+            server: self.server,
+            absolute_paths: self.absolute_paths,
+            source: None,
+        }
+    }
+}
+
+/// What a thread prints parts with.
+struct Worker<'a> {
+    spec: &'a Spec,
+    options: &'a EmitOptions,
+    layout: Layout<'a>,
+    names: Vec<program::Names>,
+}
+
+impl<'a> Worker<'a> {
+    fn new(spec: &'a Spec, options: &'a EmitOptions) -> Self {
+        let (layout, names) = super::named(spec, options);
+        Self { spec, options, layout, names }
+    }
+
+    fn print(&self, part: &Part) -> Result<Printed, EmitError> {
+        match part {
+            Part::Items(range) => {
+                let items: Vec<types::Emitted> =
+                    range.clone().map(|id| types::emit(&self.layout, ItemId(id), &self.options.derives)).collect();
+                let declarations = items.iter().flat_map(|item| &item.declaration);
+                let codecs: Vec<_> = items.iter().flat_map(|item| &item.codec).collect();
+                Ok(Printed {
+                    declarations: format::print(quote!(#(#declarations)*))?,
+                    codecs: self.codecs(&codecs)?,
+                })
+            }
+            Part::Version(index) => {
+                let found = versions(self.spec).zip(&self.names).nth(*index);
+                let module = found.map(|((program, version), names)| {
+                    let module = program::lower(&self.layout, program, version, names);
+                    module.emit(super::stubs(self.options))
+                });
+                Ok(Printed { declarations: format::print(module.unwrap_or_default())?, codecs: String::new() })
+            }
+        }
+    }
+
+    /// Codecs as they stand within their scope, without what opens and closes it.
+    fn codecs(&self, codecs: &[&proc_macro2::TokenStream]) -> Result<String, EmitError> {
+        if codecs.is_empty() {
+            return Ok(String::new());
+        }
+        let text = format::print(codec_block(&self.layout.runtime, codecs))?;
+        let (head, tail) = scope(self.options)?;
+        let within = text.strip_prefix(&head).and_then(|text| text.strip_suffix(&tail));
+        // Otherwise it is a scope of its own, which means the same.
+        Ok(within.map_or(text.clone(), str::to_owned))
+    }
+}
+
+/// How the scope of the codecs opens and closes.
+fn scope(options: &EmitOptions) -> Result<(String, String), EmitError> {
+    let runtime = &options.runtime;
+    let empty = format::print(quote! { const _: () = { use #runtime::xdr; }; })?;
+    let tail = "};\n";
+    let head = empty.strip_suffix(tail).unwrap_or(&empty).to_owned();
+    Ok((head, tail.to_owned()))
+}
