@@ -102,6 +102,12 @@ pub mod no_procedures {
         }
     }
 
+    impl From<::rpcrdma::client::Channel> for NoProceduresClient {
+        fn from(channel: ::rpcrdma::client::Channel) -> Self {
+            Self::new(channel)
+        }
+    }
+
     /// What a server of `NO_PROCEDURES` does. [`NoProceduresServer`] makes a service of it.
     pub trait NoProcedures: Send + Sync + 'static {}
 
@@ -986,6 +992,12 @@ pub mod signatures_v2 {
             options: ::rpcrdma::client::CallOptions,
         ) -> Result<(), ::rpcrdma::client::CallError> {
             self.channel.call::<SameAsFirst>(&SameAsFirstArgs { a, a_2 }, options).await
+        }
+    }
+
+    impl From<::rpcrdma::client::Channel> for SignaturesV2Client {
+        fn from(channel: ::rpcrdma::client::Channel) -> Self {
+            Self::new(channel)
         }
     }
 

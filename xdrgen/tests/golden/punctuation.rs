@@ -160,6 +160,12 @@ pub mod v {
         }
     }
 
+    impl From<::rpcrdma::client::Channel> for VClient {
+        fn from(channel: ::rpcrdma::client::Channel) -> Self {
+            Self::new(channel)
+        }
+    }
+
     /// What a server of `V` does. [`VServer`] makes a service of it.
     pub trait V: Send + Sync + 'static {
         /// The procedure `NULL`.
