@@ -99,6 +99,60 @@ impl Drop for Serve {
     }
 }
 
+/// `watch` prints what happens and keeps a directory like the store.
+#[test]
+fn watch_follows() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let serve = Serve::start(&dir.path().join("store"));
+    let url = serve.url.as_str();
+    let mirror = dir.path().join("mirror");
+    let mut watch = blobstore()
+        .args(["watch", url, "docs/", "--count", "4", "--into", mirror.to_str().unwrap()])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(watch.stderr.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, format!("watching {url}\n"));
+    fs::write(path("small"), b"a file").unwrap();
+    fs::write(path("large"), noise(3_000_001, 0)).unwrap();
+    printed(&["put", url, "docs/a", &path("small")]);
+    printed(&["put", url, "elsewhere", &path("small")]);
+    printed(&["put", url, "docs/b/c", &path("large")]);
+    printed(&["put", url, "docs/d", &path("small")]);
+    printed(&["rm", url, "docs/d"]);
+    assert_eq!(exit_code(&mut watch), Some(0));
+    let mut told = String::new();
+    watch.stdout.take().unwrap().read_to_string(&mut told).unwrap();
+    let told: Vec<Vec<&str>> = told.lines().map(|line| line.split_whitespace().collect()).collect();
+    let digest = |data: &[u8]| blake3::hash(data).to_hex()[..16].to_owned();
+    let (small, large) = (digest(b"a file"), digest(&noise(3_000_001, 0)));
+    assert_eq!(
+        told,
+        [
+            ["stored", &small, "6", "docs/a"],
+            ["stored", &large, "3000001", "docs/b/c"],
+            ["stored", &small, "6", "docs/d"],
+            ["deleted", "-", "-", "docs/d"],
+        ]
+    );
+    assert_eq!(fs::read(mirror.join("docs/a")).unwrap(), b"a file");
+    assert!(fs::read(mirror.join("docs/b/c")).unwrap() == noise(3_000_001, 0));
+    assert!(!mirror.join("docs/d").exists());
+
+    // A server that goes is told of.
+    let mut watch = blobstore().args(["watch", url]).stderr(Stdio::piped()).spawn().unwrap();
+    let mut errors = BufReader::new(watch.stderr.take().unwrap());
+    errors.read_line(&mut line).unwrap();
+    drop(serve);
+    assert_eq!(exit_code(&mut watch), Some(1));
+    let mut said = String::new();
+    errors.read_to_string(&mut said).unwrap();
+    assert!(said.contains("closed") || said.contains("lost"), "{said}");
+}
+
 #[test]
 fn put_get_ls_stat_rm() {
     let dir = tempfile::tempdir().unwrap();

@@ -49,4 +49,11 @@ impl ReplyBounds {
     pub fn new(inline: u64, chunks: &[u64]) -> Self {
         Self { inline, chunks: SmallVec::from_slice(chunks) }
     }
+
+    /// Most octets of the result's encoding when nothing of it is reduced.
+    #[must_use]
+    pub fn whole(&self) -> u64 {
+        let padded = |len: &u64| len.checked_next_multiple_of(4).unwrap_or(u64::MAX);
+        self.chunks.iter().map(padded).fold(self.inline, u64::saturating_add)
+    }
 }

@@ -1,6 +1,9 @@
 //! The server side: the protocol's procedures in terms of the store.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
 
 use bytes::Bytes;
 use rpcrdma::{
@@ -13,10 +16,14 @@ use super::{
     protocol::{
         BLOB_DATA_MAX, BLOB_LIST_MAX, BeginArgs, BeginRes, BlobDigest, BlobName, BlobStat, BlobStatus, CommitArgs,
         FetchArgs, FetchOk, FetchRes, GetArgs, GetOk, GetRes, ListArgs, ListEntry, ListOk, ListRes, PutArgs, StatRes,
-        WriteArgs, blobstore_v1::BlobstoreV1,
+        WatchArgs, WriteArgs, blobstore_v1::BlobstoreV1,
     },
     store::{Blob, Stat, Store, StoreError},
+    watch,
 };
+
+/// Most watchers at a time.
+const MAX_WATCHERS: usize = 1024;
 
 /// Serves one [`Store`].
 ///
@@ -26,6 +33,7 @@ use super::{
 #[derive(Debug, Clone)]
 pub struct BlobService {
     store: Arc<Store>,
+    watchers: Arc<AtomicUsize>,
 }
 
 /// What a procedure comes to: its result, or the status that says why there is none.
@@ -35,7 +43,7 @@ impl BlobService {
     /// Serves `store`.
     #[must_use]
     pub fn new(store: Arc<Store>) -> Self {
-        Self { store }
+        Self { store, watchers: Arc::default() }
     }
 
     /// Runs `work` on a blocking thread. A panic in it becomes SYSTEM_ERR.
@@ -126,6 +134,37 @@ impl BlobstoreV1 for BlobService {
         let work = move |store: &Store| Ok(store.remove(&parse(&name)?)?);
         Ok(done(self.blocking(work).await?))
     }
+
+    async fn watch(&self, cx: &Context, args: WatchArgs) -> Result<BlobStatus, Failure> {
+        let Ok(prefix) = args.prefix.to_str().map(str::to_owned) else { return Ok(BlobStatus::BlobBadName) };
+        let Some(place) = Place::take(&self.watchers) else { return Ok(BlobStatus::BlobBusy) };
+        let peer = cx.peer_addr();
+        // From here on nothing is missed; the first call back may overtake this call's answer.
+        let (changes, watcher) = (self.store.changes(), cx.callback());
+        tokio::spawn(async move {
+            let end = watch::tell(changes, &prefix, &watcher).await;
+            tracing::info!(%peer, prefix, %end, "watcher gone");
+            drop(place);
+        });
+        Ok(BlobStatus::BlobOk)
+    }
+}
+
+/// A watcher's place among those that there may be.
+struct Place(Arc<AtomicUsize>);
+
+impl Place {
+    fn take(watchers: &Arc<AtomicUsize>) -> Option<Self> {
+        let more = |n: usize| (n < MAX_WATCHERS).then_some(n + 1);
+        watchers.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
+        Some(Self(Arc::clone(watchers)))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// Memory for `len` octets of a result, filled by `read`, which says how many there were.
@@ -183,11 +222,11 @@ fn done(outcome: Outcome<()>) -> BlobStatus {
     outcome.err().unwrap_or(BlobStatus::BlobOk)
 }
 
-fn wire_name(name: &Name) -> BlobName {
+pub(super) fn wire_name(name: &Name) -> BlobName {
     BlobName(name.as_str().into())
 }
 
-fn wire_stat(stat: &Stat) -> BlobStat {
+pub(super) fn wire_stat(stat: &Stat) -> BlobStat {
     BlobStat {
         size: stat.size,
         attachment_len: stat.attachment_len,

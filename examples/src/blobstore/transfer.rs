@@ -17,8 +17,8 @@ use super::{
     Name,
     protocol::{
         BLOB_ATTACHMENT_MAX, BLOB_DATA_MAX, BLOB_LIST_MAX, BeginArgs, BeginRes, BlobDigest, BlobName, BlobStat,
-        BlobStatus, CommitArgs, FetchArgs, FetchRes, GetArgs, GetRes, ListArgs, ListRes, PutArgs, StatRes, WriteArgs,
-        blobstore_v1::BlobstoreV1Client,
+        BlobStatus, CommitArgs, FetchArgs, FetchRes, GetArgs, GetRes, ListArgs, ListRes, PutArgs, StatRes, WatchArgs,
+        WriteArgs, blobstore_v1::BlobstoreV1Client,
     },
 };
 
@@ -98,7 +98,7 @@ fn refusal_text(status: &BlobStatus) -> &'static str {
         BlobStatus::BlobBadRange => "the server did not expect data at this offset",
         BlobStatus::BlobTooLarge => "larger than the server takes",
         BlobStatus::BlobNoSpace => "the server's disk is full; nothing was stored",
-        BlobStatus::BlobBusy => "too many uploads are under way at the server",
+        BlobStatus::BlobBusy => "the server has as many uploads, or watchers, as it allows",
         BlobStatus::BlobIoError => "the server's disk failed; its log says how",
     }
 }
@@ -224,6 +224,18 @@ impl BlobClient {
     async fn write_range(&self, args: WriteArgs) -> Result<u64, TransferError> {
         match self.rpc.write(&args).await? {
             BlobStatus::BlobOk => Ok(args.data.len() as u64),
+            status => Err(status.into()),
+        }
+    }
+
+    /// Has the server call this client back for each change to a blob whose name begins with `prefix`. The channel serves a
+    /// [`Watcher`](super::watch::Watcher).
+    ///
+    /// # Errors
+    /// When the server has as many watchers as it allows, or the call fails.
+    pub async fn watch(&self, prefix: &str) -> Result<(), TransferError> {
+        match self.rpc.watch(&WatchArgs { prefix: prefix.into() }).await? {
+            BlobStatus::BlobOk => Ok(()),
             status => Err(status.into()),
         }
     }

@@ -12,7 +12,7 @@ use crate::{
     engine::stream::StreamConfig,
     memory::BufferPool,
     provider::Connector,
-    rpc::{Authenticator, OpaqueAuth, StandardAuthenticator},
+    rpc::{Authenticator, OpaqueAuth, Security, StandardAuthenticator},
     server::{Registry, Service},
     transport::Url,
 };
@@ -59,6 +59,7 @@ pub(crate) struct ChannelConfig {
     pub(crate) call_timeout: Option<Duration>,
     pub(crate) reconnect: Reconnect,
     pub(crate) credential: OpaqueAuth,
+    pub(crate) security: Option<Arc<dyn Security>>,
     /// What the server may call.
     pub(crate) callbacks: Option<Arc<Registry>>,
 }
@@ -81,6 +82,7 @@ impl Default for ChannelBuilder {
                 call_timeout: None,
                 reconnect: Reconnect::Never,
                 credential: OpaqueAuth::none(),
+                security: None,
                 callbacks: None,
             },
             services: Vec::new(),
@@ -151,6 +153,14 @@ impl ChannelBuilder {
     /// [`Credential::to_opaque`](crate::rpc::Credential::to_opaque). Default AUTH_NONE.
     pub fn credential(mut self, credential: OpaqueAuth) -> Self {
         self.config.credential = credential;
+        self
+    }
+
+    /// What secures the calls, in place of [`credential`](Self::credential) and of what one call says
+    /// ([`CallOptions::credential`](super::CallOptions::credential)). Of calls whose bodies it protects nothing is placed
+    /// directly, and memory of the caller's for results is let go (RFC 8166 §8.2.2.3).
+    pub fn security(mut self, security: impl Security) -> Self {
+        self.config.security = Some(Arc::new(security));
         self
     }
 

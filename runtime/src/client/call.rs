@@ -1,7 +1,11 @@
 //! One call: its options, its message, its result.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
+use bytes::Bytes;
 use smallvec::SmallVec;
 
 use super::{
@@ -11,11 +15,11 @@ use super::{
 };
 use crate::{
     engine::{CallFailure, IncomingReply, OutgoingCall, Payload, ReplyResources, ResultChunk, v1::HEADROOM},
-    memory::{MessageBuf, PayloadBuf},
-    rpc::{self, CallHeader, OpaqueAuth, ReplyFault, ReplyHeader},
+    memory::{MessageBuf, Output as _, PayloadBuf},
+    rpc::{self, CallHeader, OpaqueAuth, Protection, ReplyFault, ReplyHeader},
     service::{Procedure, ReplyBounds},
     transport::Transport,
-    xdr::{Decoder, EncodeError, Limits, Reduced, ReducingSink, XdrDecode, XdrEncode},
+    xdr::{Decoder, EncodeError, FlatSink, Limits, Reduced, ReducingSink, XdrDecode, XdrEncode, encode_to_bytes},
 };
 
 /// What may be said about one call.
@@ -90,7 +94,10 @@ fn fits_inline(len: usize, reads: usize, writes: usize, threshold: usize) -> boo
     28 + 24 * reads + 24 * writes + 20 + len <= threshold
 }
 
-/// Encodes one call; memory is taken from the connection's pool.
+/// What protects the bodies of a call, if anything does.
+type Protected = Option<Arc<dyn Protection>>;
+
+/// Encodes one call; memory is taken from the connection's pool. What protects it is to be handed to [`decode`].
 pub(super) fn encode<A: XdrEncode>(
     link: &Link,
     config: &ChannelConfig,
@@ -99,7 +106,7 @@ pub(super) fn encode<A: XdrEncode>(
     args: &A,
     options: &mut CallOptions,
     deadline: Option<Instant>,
-) -> Result<OutgoingCall, CallError> {
+) -> Result<(OutgoingCall, Protected), CallError> {
     let procedure = callee.name;
     if let Some(index) = options.landing.iter().skip(bounds.chunks.len()).position(Option::is_some) {
         let index = index + bounds.chunks.len();
@@ -127,12 +134,36 @@ pub(super) fn encode<A: XdrEncode>(
         Placement::Chunks | Placement::Record => engine.min_reduce,
         Placement::Inline => usize::MAX,
     };
-    let credential = options.credential.as_ref().unwrap_or(&config.credential);
+    let secured = match &config.security {
+        None => None,
+        Some(security) => {
+            Some(security.secure().map_err(|source| CallError::Security { procedure, sent: false, source })?)
+        }
+    };
+    let credential = match &secured {
+        None => options.credential.as_ref().unwrap_or(&config.credential),
+        Some(secured) => &secured.credential,
+    };
     // The engine assigns the XID.
-    let header = CallHeader {
+    let mut header = CallHeader {
         credential: credential.clone(),
         ..CallHeader::new(0, callee.program, callee.version, callee.number)
     };
+    let max_verifier = rpc::max_reply_verifier(credential);
+    let protection = secured.and_then(|secured| {
+        header.verifier = secured.verifier;
+        secured.protection
+    });
+    if let Some(protection) = protection {
+        let message = MessageBuf::new(engine.pool.alloc(threshold), HEADROOM);
+        let message = protect(message, &header, args, &*protection, procedure)?;
+        // RFC 8166 §8.2.2.3: results come as they are wrapped, none of them in a Write chunk.
+        let reply = ReplyResources {
+            max_inline: rpc::max_reply_len(max_verifier, protection.max_wrapped(bounds.whole())),
+            chunks: SmallVec::new(),
+        };
+        return Ok((OutgoingCall { message, reduced: SmallVec::new(), reply, deadline }, Some(protection)));
+    }
     let message = |min_reduce| -> Result<_, EncodeError> {
         // One buffer for transport header and message, as long as may be sent inline; it grows where that is too little.
         let mut message = MessageBuf::new(engine.pool.alloc(threshold), HEADROOM);
@@ -155,9 +186,26 @@ pub(super) fn encode<A: XdrEncode>(
     });
     let (message, reduced, copied) = encoded.map_err(|source| CallError::Encode { procedure, source })?;
     link.port.add_copied_eligible(copied);
-    let max_inline = rpc::max_reply_len(rpc::max_reply_verifier(credential), bounds.inline);
+    let max_inline = rpc::max_reply_len(max_verifier, bounds.inline);
     let reply = ReplyResources { max_inline, chunks };
-    Ok(OutgoingCall { message, reduced, reply, deadline })
+    Ok((OutgoingCall { message, reduced, reply, deadline }, None))
+}
+
+/// Encodes a call whose arguments are protected: all of them, whatever is eligible (RFC 8166 §8.2.2.3).
+fn protect<A: XdrEncode>(
+    mut message: MessageBuf,
+    header: &CallHeader,
+    args: &A,
+    protection: &dyn Protection,
+    procedure: &'static str,
+) -> Result<MessageBuf, CallError> {
+    let encode = |source| CallError::Encode { procedure, source };
+    header.encode(&mut FlatSink::new(&mut message)).map_err(encode)?;
+    let wrapped = encode_to_bytes(args).map_err(encode).and_then(|body| {
+        protection.wrap(body).map_err(|source| CallError::Security { procedure, sent: false, source })
+    })?;
+    message.append(&wrapped);
+    Ok(message)
 }
 
 /// Decodes one reply.
@@ -165,6 +213,7 @@ pub(super) fn decode<R: XdrDecode>(
     procedure: &'static str,
     reply: &IncomingReply,
     limits: Limits,
+    protected: Protected,
 ) -> Result<R, CallError> {
     let decoder = match &reply.payload {
         Payload::Inline(message) => Decoder::new(message),
@@ -172,13 +221,28 @@ pub(super) fn decode<R: XdrDecode>(
     };
     let mut decoder = decoder.with_write_chunks(&reply.writes).with_limits(limits);
     match ReplyHeader::decode(&mut decoder) {
-        Ok(header) => header.outcome.map_err(|source| CallError::Rpc { procedure, source })?,
+        Ok(header) => {
+            if let Some(protection) = protected {
+                let insecure = |source| CallError::Security { procedure, sent: true, source };
+                protection.verify(&header.verifier).map_err(insecure)?;
+                // RFC 2203 §5.3.3.4: only the results are protected.
+                header.outcome.map_err(|source| CallError::Rpc { procedure, source })?;
+                let body = Bytes::copy_from_slice(decoder.rest());
+                let body = protection.unwrap(body).map_err(insecure)?;
+                return decode_body(procedure, Decoder::shared(&body).with_limits(limits));
+            }
+            header.outcome.map_err(|source| CallError::Rpc { procedure, source })?;
+        }
         Err(ReplyFault::Malformed(source)) => return Err(CallError::from_decode(procedure, source)),
         Err(fault) => {
             let failure = CallFailure::BadReply(fault.to_string());
             return Err(CallError::Transport { procedure, failure });
         }
     }
+    decode_body(procedure, decoder)
+}
+
+fn decode_body<R: XdrDecode>(procedure: &'static str, mut decoder: Decoder<'_>) -> Result<R, CallError> {
     let result = R::decode(&mut decoder).map_err(|source| CallError::from_decode(procedure, source))?;
     decoder.finish().map_err(|source| CallError::from_decode(procedure, source))?;
     Ok(result)

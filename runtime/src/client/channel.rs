@@ -283,9 +283,9 @@ impl Channel {
                 None => return Ok(Err(CallFailure::DeadlineExceeded { sent: false })),
             },
         };
-        let waiting = {
-            let outgoing = call::encode(&link, config, callee, bounds, args, options, deadline)?;
-            link.call(permit, outgoing)
+        let (waiting, protected) = {
+            let (outgoing, protected) = call::encode(&link, config, callee, bounds, args, options, deadline)?;
+            (link.call(permit, outgoing), protected)
         };
         let reply = match waiting {
             Ok(waiting) => waiting.await,
@@ -300,7 +300,7 @@ impl Channel {
             let xid = reply.payload.as_slice().first_chunk().copied().map_or(0, u32::from_be_bytes);
             span.record("xid", xid).record("format", tracing::field::debug(reply.format));
         }
-        call::decode(callee.name, &reply, config.connection.decode_limits).map(Ok)
+        call::decode(callee.name, &reply, config.connection.decode_limits, protected).map(Ok)
     }
 
     /// The connection, if it is alive.

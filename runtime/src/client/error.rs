@@ -5,7 +5,7 @@ use std::{net::SocketAddr, time::Duration};
 use crate::{
     engine::CallFailure,
     provider::SetupError,
-    rpc::RpcError,
+    rpc::{RpcError, SecurityError},
     transport::UrlError,
     xdr::{DecodeError, DecodeErrorKind, EncodeError},
 };
@@ -92,6 +92,16 @@ pub enum CallError {
         /// Octets that the result may have; 0 where there is no such result.
         needed: u64,
     },
+    /// The call could not be secured, or its reply is not what it should be.
+    #[error("{procedure}: security: {source}")]
+    Security {
+        /// The procedure.
+        procedure: &'static str,
+        /// Whether the call was sent: then it may have been carried out.
+        sent: bool,
+        /// What is wrong.
+        source: SecurityError,
+    },
     /// The server answered that it did not carry the call out (RFC 5531 §9).
     #[error("{procedure}: {source}")]
     Rpc {
@@ -139,6 +149,7 @@ impl CallError {
             | Self::Connect { procedure, .. }
             | Self::Encode { procedure, .. }
             | Self::Landing { procedure, .. }
+            | Self::Security { procedure, .. }
             | Self::Rpc { procedure, .. }
             | Self::Decode { procedure, .. }
             | Self::DirectPlacement { procedure, .. } => procedure,
@@ -152,6 +163,7 @@ impl CallError {
     pub fn is_retry_safe(&self) -> bool {
         match self {
             Self::Connect { .. } | Self::Encode { .. } | Self::Landing { .. } => true,
+            Self::Security { sent, .. } => !sent,
             Self::Transport { failure, .. } => not_sent(failure),
             // Every status but SYSTEM_ERR is given before the procedure runs (RFC 5531 §9).
             Self::Rpc { source, .. } => source.retry_is_safe(),

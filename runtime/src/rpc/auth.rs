@@ -1,9 +1,9 @@
 //! Who calls: AUTH_NONE and AUTH_SYS (RFC 5531 §10.1, appendix A), and the hook for other flavors.
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 use super::{
-    AuthFailure, CallHeader,
+    AuthFailure, CallHeader, Protection,
     wire::{AuthFlavor, AuthStat, AuthsysParms, OpaqueAuth},
 };
 use crate::xdr::{Decoder, EncodeError, XdrString, encode_to_bytes};
@@ -94,6 +94,12 @@ pub trait Authenticator: fmt::Debug + Send + Sync + 'static {
     /// What the call is rejected with: AUTH_BADCRED for a flavor that is not known or a credential that is malformed,
     /// AUTH_TOOWEAK for one that does not do here, AUTH_REJECTEDCRED for one that is no longer valid.
     fn authenticate(&self, call: &CallHeader) -> Result<Authenticated, AuthFailure>;
+
+    /// What protects the arguments and results of a call that has been let in. Default: nothing.
+    fn protection(&self, call: &CallHeader) -> Option<Arc<dyn Protection>> {
+        let _ = call;
+        None
+    }
 }
 
 /// Lets in whoever calls with AUTH_NONE or AUTH_SYS, believing what it says.

@@ -8,6 +8,7 @@ mod auth;
 mod call;
 mod error;
 mod reply;
+mod security;
 
 pub mod wire {
     //! The messages of RFC 5531, up to where arguments and results start: generated from `specs/xdr/rpc.x`.
@@ -18,6 +19,7 @@ pub use auth::{Authenticated, Authenticator, Credential, StandardAuthenticator};
 pub use call::{CallFault, CallHeader};
 pub use error::{AuthFailure, RpcError};
 pub use reply::{ReplyFault, ReplyHeader, max_reply_len, max_reply_verifier};
+pub use security::{Protection, Secured, Security, SecurityError};
 pub use wire::{AuthFlavor, AuthStat, AuthsysParms, OpaqueAuth, RPC_VERS};
 
 #[cfg(test)]

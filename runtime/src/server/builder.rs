@@ -213,6 +213,7 @@ impl ServerBuilder {
             call_timeout: Some(self.callback_timeout),
             reconnect: Reconnect::Never,
             credential: OpaqueAuth::none(),
+            security: None,
             callbacks: None,
         };
         let shared = Arc::new(Shared::new(registry, callbacks, self.max_connections, self.grace));

@@ -2,17 +2,21 @@
 
 use std::{fmt, net::SocketAddr, sync::Arc};
 
+use bytes::Bytes;
 use smallvec::SmallVec;
 
 use crate::{
     client::{Channel, ChannelConfig, ChannelInfo},
     driver::{Answer, Port},
     engine::{Counters, IncomingCall, OutgoingReply, Payload, Role, v1::HEADROOM},
-    memory::{BufferPool, MessageBuf},
-    rpc::{AuthFailure, Authenticated, Credential, OpaqueAuth, ReplyHeader, RpcError},
+    memory::{BufferPool, MessageBuf, Output as _},
+    rpc::{AuthFailure, Authenticated, Credential, OpaqueAuth, Protection, ReplyHeader, RpcError, SecurityError},
     service::Procedure,
     transport::Transport,
-    xdr::{DecodeError, DecodeErrorKind, Decoder, EncodeError, Limits, Reduced, ReducingSink, XdrDecode, XdrEncode},
+    xdr::{
+        DecodeError, DecodeErrorKind, Decoder, EncodeError, FlatSink, Limits, Reduced, ReducingSink, XdrDecode,
+        XdrEncode, encode_to_bytes,
+    },
 };
 
 /// What all calls that arrive by a connection have in common.
@@ -173,6 +177,7 @@ pub struct Call {
     /// Octets of the RPC header.
     arguments_at: usize,
     verifier: OpaqueAuth,
+    protection: Option<Arc<dyn Protection>>,
     context: Context,
 }
 
@@ -182,10 +187,11 @@ impl Call {
         procedure: u32,
         arguments_at: usize,
         authenticated: Authenticated,
+        protection: Option<Arc<dyn Protection>>,
         connection: Arc<Connection>,
     ) -> Self {
         let context = Context { connection, xid: incoming.xid, credential: authenticated.credential };
-        Self { incoming, procedure, arguments_at, verifier: authenticated.verifier, context }
+        Self { incoming, procedure, arguments_at, verifier: authenticated.verifier, protection, context }
     }
 
     /// The number of the procedure called.
@@ -208,6 +214,9 @@ impl Call {
     // An answer is moved once, and rarely; boxed, every answer would be allocated.
     #[allow(clippy::result_large_err)]
     pub fn decode<P: Procedure>(&self) -> Result<P::Args, Reply> {
+        if let Some(protection) = &self.protection {
+            return self.decode_protected::<P>(&**protection);
+        }
         self.try_decode::<P>().map_err(|error| {
             tracing::info!(
                 target: "rpcrdma::call", procedure = P::NAME, xid = self.incoming.xid, %error,
@@ -218,6 +227,34 @@ impl Call {
             if matches!(error.kind(), DecodeErrorKind::StrayChunk { .. }) {
                 return Reply(Answer::ChunkError);
             }
+            self.refuse(RpcError::GarbageArguments)
+        })
+    }
+
+    #[allow(clippy::result_large_err)]
+    fn decode_protected<P: Procedure>(&self, protection: &dyn Protection) -> Result<P::Args, Reply> {
+        let refused = |error: &dyn fmt::Display| {
+            tracing::info!(
+                target: "rpcrdma::call", procedure = P::NAME, xid = self.incoming.xid, %error,
+                "protected arguments refused"
+            );
+        };
+        // RFC 8166 §8.2.2.3: nothing is eligible where the body is protected; what is reduced all the same is a violation as
+        // any other (§6.1).
+        if !self.incoming.reads.is_empty() {
+            refused(&"reduced");
+            return Err(Reply(Answer::ChunkError));
+        }
+        let body = self.incoming.payload.as_slice().get(self.arguments_at..).unwrap_or_default();
+        // RFC 2203 §5.3.3.4.2: GARBAGE_ARGS.
+        let body = protection.unwrap(Bytes::copy_from_slice(body)).map_err(|error| {
+            refused(&error);
+            self.refuse(RpcError::GarbageArguments)
+        })?;
+        let mut decoder = Decoder::shared(&body).with_limits(self.context.connection.limits);
+        let decoded = decoder.read::<P::Args>().and_then(|arguments| decoder.finish().map(|()| arguments));
+        decoded.map_err(|error| {
+            refused(&error);
             self.refuse(RpcError::GarbageArguments)
         })
     }
@@ -275,10 +312,16 @@ impl Call {
         self.refuse(RpcError::ProcedureUnavailable)
     }
 
-    fn encode<T: XdrEncode>(&self, result: &T) -> Result<OutgoingReply, EncodeError> {
+    fn encode<T: XdrEncode>(&self, result: &T) -> Result<OutgoingReply, Unencoded> {
         let connection = &self.context.connection;
         let header = ReplyHeader::success(self.incoming.xid).with_verifier(self.verifier.clone());
         let mut message = MessageBuf::new(connection.pool.alloc(connection.message_size), HEADROOM);
+        if let Some(protection) = &self.protection {
+            // RFC 8166 §8.2.2.3: nothing is reduced, whatever chunks there are.
+            header.encode(&mut FlatSink::new(&mut message))?;
+            message.append(&protection.wrap(encode_to_bytes(result)?)?);
+            return Ok(OutgoingReply { message, reduced: SmallVec::new() });
+        }
         let chunks = self.incoming.reply.write_chunks.iter().map(Option::is_some);
         let mut sink = match connection.info.transport {
             Transport::Rdma => ReducingSink::for_reply(&mut message, chunks),
@@ -296,6 +339,15 @@ impl Call {
         let header = ReplyHeader::failure(self.incoming.xid, error).with_verifier(self.verifier.clone());
         Reply(refusal(&header, &self.context.connection.pool))
     }
+}
+
+/// Why a result cannot be sent.
+#[derive(Debug, thiserror::Error)]
+enum Unencoded {
+    #[error(transparent)]
+    Encode(#[from] EncodeError),
+    #[error(transparent)]
+    Security(#[from] SecurityError),
 }
 
 impl fmt::Debug for Call {

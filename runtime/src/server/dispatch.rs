@@ -85,7 +85,9 @@ impl Registry {
         match self.find(header.program, header.version) {
             Ok(service) => {
                 let connection = Arc::clone(connection);
-                serve(service, Call::new(incoming, header.procedure, arguments_at, authenticated, connection))
+                let protection = self.authenticator.protection(&header);
+                let call = Call::new(incoming, header.procedure, arguments_at, authenticated, protection, connection);
+                serve(service, call)
             }
             Err(error) => refuse(error),
         }

@@ -23,6 +23,7 @@ Examples:
   blobstore put iwarp://localhost:20100 docs/README.md README.md
   blobstore get iwarp://localhost:20100 docs/README.md /tmp/copy.md
   blobstore ls iwarp://localhost:20100
+  blobstore watch iwarp://localhost:20100 docs/ --into /tmp/mirror
   blobstore bench iwarp://localhost:20100 --json
 
 URLs name a provider, a host and a port. iwarp://HOST:PORT is iWARP over TCP in
@@ -44,6 +45,8 @@ pub(crate) enum Command {
     Stat(BlobArgs),
     /// Delete a blob
     Rm(BlobArgs),
+    /// Print changes as they happen: the server calls back
+    Watch(WatchArgs),
     /// Measure latency and throughput
     Bench(BenchArgs),
     /// Start a server, store and fetch real files, and show what moved them
@@ -119,6 +122,27 @@ pub(crate) struct LsArgs {
     /// Size, time and digest too
     #[arg(short, long)]
     pub(crate) long: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "The server calls this client back for each change, over the client's own connection (RFC 8167).\n\n\
+                        Example:\n  blobstore watch iwarp://localhost:20100 docs/ --into /tmp/mirror"
+)]
+pub(crate) struct WatchArgs {
+    /// The server, e.g. iwarp://localhost:20100
+    pub(crate) url: String,
+    /// Only names that begin with this
+    #[arg(default_value = "")]
+    pub(crate) prefix: String,
+    /// Directory to keep like the blobs: what is stored is fetched into it, what is deleted is removed from it
+    #[arg(long, value_name = "DIR")]
+    pub(crate) into: Option<PathBuf>,
+    /// End after so many changes
+    #[arg(long, value_name = "N")]
+    pub(crate) count: Option<u64>,
+    #[command(flatten)]
+    pub(crate) moving: Moving,
 }
 
 #[derive(Debug, Args)]

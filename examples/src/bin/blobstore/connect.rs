@@ -4,13 +4,14 @@ use std::{io, time::Duration};
 
 use anyhow::anyhow;
 use rpcrdma::{
-    client::{CallError, Channel, ConnectError},
+    client::{CallError, Channel, ChannelBuilder, ConnectError},
     provider::SetupError,
     rpc::RpcError,
 };
 use rpcrdma_examples::blobstore::{
-    protocol::blobstore_v1::BlobstoreV1Client,
+    protocol::{blob_watcher_v1::BlobWatcherV1Server, blobstore_v1::BlobstoreV1Client},
     transfer::{BlobClient, TransferError, TransferOptions},
+    watch::Watcher,
 };
 
 use crate::cli::Moving;
@@ -26,8 +27,17 @@ pub(crate) struct Connection {
 impl Connection {
     /// Connects to `url`.
     pub(crate) async fn open(url: &str, moving: Moving) -> anyhow::Result<Self> {
+        Self::build(Channel::builder(), url, moving).await
+    }
+
+    /// Connects to `url` with something to be called back.
+    pub(crate) async fn open_watching(url: &str, moving: Moving, watcher: Watcher) -> anyhow::Result<Self> {
+        Self::build(Channel::builder().serve(BlobWatcherV1Server::new(watcher)), url, moving).await
+    }
+
+    async fn build(builder: ChannelBuilder, url: &str, moving: Moving) -> anyhow::Result<Self> {
         let depth = usize::from(moving.depth);
-        let channel = Channel::builder()
+        let channel = builder
             .credits(u32::from(moving.depth).max(32))
             .call_timeout(CALL_TIMEOUT)
             .connect(url)

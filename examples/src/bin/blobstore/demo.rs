@@ -14,10 +14,11 @@ use bytes::Bytes;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use indicatif::ProgressBar;
 use rpcrdma::engine::Counters;
-use rpcrdma_examples::blobstore::Name;
+use rpcrdma_examples::blobstore::{Name, protocol::BlobChange, watch::Watcher};
 use tokio::{
     io::{AsyncBufReadExt as _, BufReader},
     process::{Child, ChildStdin, Command},
+    sync::mpsc,
     task::spawn_blocking,
     time::timeout,
 };
@@ -42,7 +43,9 @@ pub(crate) async fn run(args: DemoArgs) -> anyhow::Result<()> {
         tempfile::Builder::new().prefix("blobstore-demo-").tempdir().context("cannot make a directory to work in")?;
     let mut server = ServerProcess::start(&work.path().join("store")).await?;
     println!("server    process {}, {}", server.id, server.url);
-    let connection = Connection::open(&server.url, args.moving).await?;
+    let (watcher, mut changes) = Watcher::new(MAX_SOURCES);
+    let connection = Connection::open_watching(&server.url, args.moving, watcher).await?;
+    connection.blobs().watch("").await.map_err(|error| explain(error, &server.url)).context("not watching")?;
     println!("client    process {}\n", std::process::id());
 
     let groups = [
@@ -57,6 +60,10 @@ pub(crate) async fn run(args: DemoArgs) -> anyhow::Result<()> {
     }
     println!("\ndigests   {} of {} files came back as they went", moved.files, moved.files);
     print_counters(&moved);
+    let stored: usize = groups.iter().map(|group| group.files.len()).sum();
+    let told =
+        timeout(PATIENCE, told(&mut changes, stored)).await.context("the server does not tell of all changes")?;
+    println!("\nwatch     the server told the client of {told} changes, by calls back over the same connection");
     drop(connection);
     server.stop().await?;
     work.close().context("cannot remove the demo's files")?;
@@ -74,6 +81,17 @@ struct Group {
 struct Source {
     name: Name,
     path: PathBuf,
+}
+
+/// Waits until the server has told of so many changes.
+async fn told(changes: &mut mpsc::Receiver<BlobChange>, wanted: usize) -> u64 {
+    let mut told = 0;
+    while told < wanted as u64
+        && let Some(change) = changes.recv().await
+    {
+        told += 1 + change.missed;
+    }
+    told
 }
 
 /// What has been moved, and the client's counters over it.

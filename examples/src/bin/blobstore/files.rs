@@ -185,7 +185,7 @@ fn parent(path: &Path) -> &Path {
 }
 
 /// Makes a complete file appear at `path`, with the permissions that a new file gets.
-fn keep(partial: NamedTempFile, path: &Path) -> anyhow::Result<()> {
+pub(crate) fn keep(partial: NamedTempFile, path: &Path) -> anyhow::Result<()> {
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt as _;

@@ -8,6 +8,7 @@ mod demo;
 mod files;
 mod serve;
 mod show;
+mod watch;
 
 use std::{
     io::{IsTerminal as _, Write as _},
@@ -48,6 +49,7 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::Ls(args) => unless_interrupted(files::ls(args)).await,
         Command::Stat(args) => unless_interrupted(files::stat(args)).await,
         Command::Rm(args) => unless_interrupted(files::rm(args)).await,
+        Command::Watch(args) => unless_interrupted(watch::run(args)).await,
         Command::Bench(args) => unless_interrupted(bench::run(args)).await,
         Command::Demo(args) => unless_interrupted(demo::run(args)).await,
     }

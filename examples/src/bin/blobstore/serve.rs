@@ -7,10 +7,7 @@ use std::{
 };
 
 use anyhow::Context as _;
-use rpcrdma::{
-    server::Server,
-    transport::{Scheme, Url},
-};
+use rpcrdma::server::Server;
 use rpcrdma_examples::blobstore::{
     protocol::blobstore_v1::BlobstoreV1Server,
     service::BlobService,
@@ -25,7 +22,7 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
     let server = start(&args.root, StoreOptions::default().with_max_blob(args.max_blob), &args.listen).await?;
     // Before anybody is told that there is a server to be stopped.
     let mut stop = StopSignals::new().context("cannot catch signals")?;
-    for url in urls(&server) {
+    for url in server.urls() {
         println!("listening on {url}");
     }
     let (handle, serving) = (server.handle(), server.serve());
@@ -46,7 +43,7 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
 /// however the parent ends.
 pub(crate) async fn run_for_demo(args: DemoServerArgs) -> anyhow::Result<()> {
     let server = start(&args.root, StoreOptions::default(), &["iwarp://127.0.0.1:0".to_owned()]).await?;
-    for url in urls(&server) {
+    for url in server.urls() {
         println!("{url}");
     }
     io::stdout().flush()?;
@@ -79,11 +76,6 @@ async fn start(root: &Path, options: StoreOptions, listen: &[String]) -> anyhow:
         builder = builder.listen(url);
     }
     Ok(builder.bind().await?)
-}
-
-/// Where it listens, free ports filled in.
-fn urls(server: &Server) -> impl Iterator<Item = Url> {
-    server.local_addrs().into_iter().map(|addr| Url::new(Scheme::Iwarp, addr))
 }
 
 /// Requests to end: Ctrl-C, and on Unix the signal by which service managers ask. Caught from `new` on.

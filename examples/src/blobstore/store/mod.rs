@@ -33,6 +33,7 @@ use std::{
 };
 
 use lru::LruCache;
+use tokio::sync::broadcast;
 
 use self::{
     file::{read_full_at, sync_dir, write_all_at},
@@ -64,6 +65,8 @@ pub struct StoreOptions {
     pub upload_idle: Duration,
     /// Blobs whose files are kept open. Default 128.
     pub open_files: NonZeroUsize,
+    /// Changes that are kept for those who are told of them. Default 1024.
+    pub changes_kept: NonZeroUsize,
 }
 
 impl Default for StoreOptions {
@@ -74,6 +77,7 @@ impl Default for StoreOptions {
             max_uploads: 64,
             upload_idle: Duration::from_secs(600),
             open_files: const { NonZeroUsize::new(128).unwrap() },
+            changes_kept: const { NonZeroUsize::new(1024).unwrap() },
         }
     }
 }
@@ -83,6 +87,13 @@ impl StoreOptions {
     #[must_use]
     pub fn with_max_blob(mut self, octets: u64) -> Self {
         self.max_blob = octets;
+        self
+    }
+
+    /// With so many changes kept for those who are told of them.
+    #[must_use]
+    pub fn with_changes_kept(mut self, changes: NonZeroUsize) -> Self {
+        self.changes_kept = changes;
         self
     }
 }
@@ -184,6 +195,15 @@ impl Blob {
     }
 }
 
+/// A change to a blob.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change {
+    /// Which blob.
+    pub name: Name,
+    /// What is known about it now; `None` when it has been deleted.
+    pub stat: Option<Stat>,
+}
+
 /// A page of names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page {
@@ -207,6 +227,8 @@ pub struct Store {
     catalog: Mutex<Catalog>,
     under_way: Mutex<HashMap<UploadId, Arc<Upload>>>,
     last_modified: AtomicU64,
+    /// Sent to while the catalog is locked, so they are in the order in which they happened.
+    changes: broadcast::Sender<Change>,
     _lock: File,
 }
 
@@ -235,6 +257,7 @@ impl Store {
         let index = load_index(&blobs)?;
         let last_modified = index.values().map(|stat| stat.modified).max().unwrap_or(0);
         let open = LruCache::new(options.open_files);
+        let changes = broadcast::Sender::new(options.changes_kept.get());
         Ok(Self {
             blobs,
             uploads,
@@ -242,6 +265,7 @@ impl Store {
             catalog: Mutex::new(Catalog { index, open }),
             under_way: Mutex::default(),
             last_modified: AtomicU64::new(last_modified),
+            changes,
             _lock: lock,
         })
     }
@@ -350,6 +374,12 @@ impl Store {
         Page { entries, end: rest.next().is_none() }
     }
 
+    /// The changes from now on, as they are to be seen. Who takes them too slowly is told how many it has missed.
+    #[must_use]
+    pub fn changes(&self) -> broadcast::Receiver<Change> {
+        self.changes.subscribe()
+    }
+
     /// Deletes a blob.
     ///
     /// # Errors
@@ -365,6 +395,8 @@ impl Store {
         }
         catalog.index.remove(name);
         catalog.open.pop(name);
+        // Nobody may be listening.
+        let _ = self.changes.send(Change { name: name.clone(), stat: None });
         drop(catalog);
         sync_dir(&self.blobs)?;
         Ok(())
@@ -402,6 +434,7 @@ impl Store {
         fs::rename(&upload.path, self.blob_path(&upload.name))?;
         catalog.index.insert(upload.name.clone(), stat);
         catalog.open.put(upload.name.clone(), blob);
+        let _ = self.changes.send(Change { name: upload.name.clone(), stat: Some(stat) });
         drop(catalog);
         sync_dir(&self.blobs)?;
         Ok(stat)

@@ -1,0 +1,272 @@
+//! Calls whose bodies are protected (RFC 8166 §8.2.2.3, RPC-over-RDMA version 2 §11.2.2.3), by a stand-in for RPCSEC_GSS: it
+//! scrambles a body, and puts a checksum and a sequence number in front of it.
+#![allow(missing_docs)]
+
+mod net_support;
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU32, AtomicUsize, Ordering},
+};
+
+use bytes::Bytes;
+use net_support::*;
+use rpcrdma::{
+    client::{CallError, CallOptions, Channel},
+    engine::{CallFailure, Counters},
+    rpc::{
+        AuthFailure, AuthStat, Authenticated, Authenticator, CallHeader, Credential, OpaqueAuth, Protection, RpcError,
+        Secured, Security, SecurityError,
+    },
+    server::Server,
+};
+
+/// Nobody's flavor.
+const FLAVOR: u32 = 300_555;
+/// What wrapping adds.
+const WRAPPING: usize = 8;
+
+/// Protects one call under a key that both ends know.
+#[derive(Debug)]
+struct Scrambled {
+    key: u8,
+    sequence: u32,
+    verifier: OpaqueAuth,
+}
+
+fn checksum(body: &[u8], key: u8) -> u32 {
+    body.iter().fold(u32::from(key), |sum, &octet| sum.rotate_left(5) ^ u32::from(octet).wrapping_mul(0x9e37_79b9))
+}
+
+impl Protection for Scrambled {
+    fn wrap(&self, body: Bytes) -> Result<Bytes, SecurityError> {
+        assert_eq!(body.len() % 4, 0, "XDR");
+        let scrambled: Vec<u8> = body.iter().map(|octet| octet ^ self.key).collect();
+        let (sequence, sum) = (self.sequence.to_be_bytes(), checksum(&scrambled, self.key).to_be_bytes());
+        Ok([&sequence[..], &sum, &scrambled].concat().into())
+    }
+
+    fn unwrap(&self, body: Bytes) -> Result<Bytes, SecurityError> {
+        let bad = |what: &str| SecurityError(what.into());
+        let (head, scrambled) = body.split_at_checked(WRAPPING).ok_or_else(|| bad("too short"))?;
+        if head[..4] != self.sequence.to_be_bytes() {
+            return Err(bad("of another call"));
+        }
+        if head[4..] != checksum(scrambled, self.key).to_be_bytes() {
+            return Err(bad("tampered with"));
+        }
+        Ok(scrambled.iter().map(|octet| octet ^ self.key).collect::<Vec<u8>>().into())
+    }
+
+    fn max_wrapped(&self, len: u64) -> u64 {
+        len.saturating_add(WRAPPING as u64)
+    }
+
+    fn verify(&self, verifier: &OpaqueAuth) -> Result<(), SecurityError> {
+        if *verifier == self.verifier { Ok(()) } else { Err(SecurityError("not the server's verifier".into())) }
+    }
+}
+
+fn opaque(words: &[u32]) -> OpaqueAuth {
+    OpaqueAuth { flavor: FLAVOR, body: words.iter().flat_map(|word| word.to_be_bytes()).collect::<Vec<u8>>().into() }
+}
+
+/// The client's side.
+#[derive(Debug, Default)]
+struct Context {
+    key: u8,
+    /// Only who calls is shown, nothing is protected.
+    authentication_only: bool,
+    sequence: AtomicU32,
+}
+
+impl Security for Context {
+    fn secure(&self) -> Result<Secured, SecurityError> {
+        let sequence = self.sequence.fetch_add(1, Ordering::Relaxed);
+        if sequence == 1000 {
+            return Err(SecurityError("the context has expired".into()));
+        }
+        let verifier = opaque(&[sequence, 7]);
+        let protection = Scrambled { key: self.key, sequence, verifier: verifier.clone() };
+        let protection = (!self.authentication_only).then(|| Arc::new(protection) as Arc<dyn Protection>);
+        Ok(Secured { credential: opaque(&[sequence]), verifier: opaque(&[]), protection })
+    }
+}
+
+/// The server's side.
+#[derive(Debug, Clone, Default)]
+struct Guard {
+    key: u8,
+    /// Bodies are not protected.
+    authentication_only: bool,
+    /// It gives a verifier that is not its own.
+    impostor: bool,
+    let_in: Arc<AtomicUsize>,
+}
+
+fn sequence(call: &CallHeader) -> Option<u32> {
+    let body = call.credential.body.first_chunk().copied().map(u32::from_be_bytes);
+    body.filter(|_| call.credential.flavor == FLAVOR)
+}
+
+impl Authenticator for Guard {
+    fn authenticate(&self, call: &CallHeader) -> Result<Authenticated, AuthFailure> {
+        let sequence = sequence(call).ok_or(AuthFailure::from(AuthStat::AuthTooweak))?;
+        self.let_in.fetch_add(1, Ordering::Relaxed);
+        let verifier = opaque(&[sequence, if self.impostor { 8 } else { 7 }]);
+        Ok(Authenticated { credential: Credential::Other(call.credential.clone()), verifier })
+    }
+
+    fn protection(&self, call: &CallHeader) -> Option<Arc<dyn Protection>> {
+        let sequence = sequence(call).filter(|_| !self.authentication_only)?;
+        Some(Arc::new(Scrambled { key: self.key, sequence, verifier: opaque(&[]) }))
+    }
+}
+
+async fn secured(transport: &Transport, guard: Guard, context: Context) -> (Running, Arc<State>, Channel) {
+    let service = TestService::default();
+    let state = Arc::clone(&service.0);
+    let server = transport.serve(Server::builder().service(service).authenticator(guard)).await;
+    let channel = server.connect(Channel::builder().security(context)).await;
+    (server, state, channel)
+}
+
+fn keyed(key: u8) -> (Guard, Context) {
+    (Guard { key, ..Guard::default() }, Context { key, ..Context::default() })
+}
+
+/// What a call adds to the counters.
+async fn cost<T>(channel: &Channel, call: impl Future<Output = T>) -> (T, Counters) {
+    let before = channel.counters();
+    let result = call.await;
+    let mut after = channel.counters();
+    after.offered_read -= before.offered_read;
+    after.returned_written -= before.returned_written;
+    after.registrations -= before.registrations;
+    after.copied_eligible -= before.copied_eligible;
+    (result, after)
+}
+
+/// Octets of a call's header with its credential and verifier, and of a reply's.
+const CALL_HEADER: u64 = 24 + 8 + 4 + 8;
+const REPLY_HEADER: u64 = 12 + 8 + 8 + 4;
+
+async fn nothing_is_reduced(transport: Transport) {
+    let (guard, context) = keyed(0x5a);
+    let (_server, state, channel) = secured(&transport, guard, context).await;
+    let rdma = !matches!(transport, Transport::Tcp);
+    assert_eq!(call::<Echo>(&channel, &Bytes::from_static(b"short")).await.unwrap(), "short");
+
+    // A Long call: all of the message in the Position-Zero chunk, the eligible item where it stands.
+    let data = Bytes::from(pattern(3, 100_003));
+    let (sum, counters) = cost(&channel, call::<Put>(&channel, &Data(data.clone()))).await;
+    sum.unwrap();
+    assert!(*state.last_put.lock().unwrap() == data);
+    if rdma {
+        assert_eq!(counters.offered_read, CALL_HEADER + WRAPPING as u64 + 4 + 100_004);
+        assert_eq!((counters.registrations, counters.returned_written), (1, 0));
+    }
+
+    // A Long reply: all of it in the Reply chunk, though one result is eligible, or two are.
+    let (got, counters) = cost(&channel, call::<Get>(&channel, &Range(1, 50_001))).await;
+    assert!(got.unwrap().0 == pattern(1, 50_001));
+    if rdma {
+        assert_eq!(counters.returned_written, REPLY_HEADER + WRAPPING as u64 + 4 + 50_004);
+        assert_eq!(counters.registrations, 1);
+    }
+    let both = call::<Both>(&channel, &Range(9, 5000)).await.unwrap();
+    assert!((both.0, both.1, both.2) == (pattern(9, 5000).into(), 7, pattern(10, 2500).into()));
+
+    // Memory of the caller's own is of no use, and no error.
+    let landing = CallOptions::default().landing(channel.pool().alloc(3000));
+    assert!(channel.call::<Get>(&Range(1, 3000), landing).await.unwrap().0 == pattern(1, 3000));
+
+    // What is said of errors is not protected (RFC 2203 §5.3.3.4), and is checked for whose it is.
+    let error = call::<Missing>(&channel, &()).await.unwrap_err();
+    assert!(matches!(error, CallError::Rpc { source: RpcError::ProcedureUnavailable, .. }), "{error}");
+    assert_eq!(channel.counters().exposed, 0);
+}
+
+/// RFC 8166 §8.2.2.2: authentication alone changes nothing about what is eligible, but makes messages larger.
+async fn authentication_only(transport: Transport) {
+    let guard = Guard { authentication_only: true, ..Guard::default() };
+    let context = Context { authentication_only: true, ..Context::default() };
+    let (_server, state, channel) = secured(&transport, guard, context).await;
+    let (sum, counters) = cost(&channel, call::<Put>(&channel, &Data(pattern(3, 100_003).into()))).await;
+    sum.unwrap();
+    assert!(*state.last_put.lock().unwrap() == pattern(3, 100_003));
+    let (got, more) = cost(&channel, call::<Get>(&channel, &Range(1, 50_001))).await;
+    assert!(got.unwrap().0 == pattern(1, 50_001));
+    if !matches!(transport, Transport::Tcp) {
+        assert_eq!((counters.offered_read, more.returned_written), (100_003, 50_001));
+    }
+}
+
+/// Bodies that are not what they should be get no further, at either end.
+async fn tampering(transport: Transport) {
+    let (guard, _) = keyed(1);
+    let calls = Arc::clone(&guard.let_in);
+    let (_server, state, channel) = secured(&transport, guard, keyed(2).1).await;
+    let error = call::<Put>(&channel, &Data(Bytes::from_static(b"four"))).await.unwrap_err();
+    assert!(matches!(error, CallError::Rpc { source: RpcError::GarbageArguments, .. }), "{error}");
+    assert_eq!((calls.load(Ordering::Relaxed), state.put_octets.load(Ordering::SeqCst)), (1, 0));
+
+    // The client protects, the server does not know of it: what it answers is no wrapped result.
+    let guard = Guard { authentication_only: true, ..Guard::default() };
+    let (_server, _state, channel) = secured(&transport, guard, keyed(2).1).await;
+    let error = call::<Null>(&channel, &()).await.unwrap_err();
+    assert!(matches!(error, CallError::Rpc { source: RpcError::GarbageArguments, .. }), "{error}");
+
+    let (guard, context) = keyed(3);
+    let (_server, _state, channel) = secured(&transport, Guard { impostor: true, ..guard }, context).await;
+    let error = call::<Null>(&channel, &()).await.unwrap_err();
+    assert!(matches!(error, CallError::Security { sent: true, .. }) && !error.is_retry_safe(), "{error}");
+    assert!(error.to_string().contains("not the server's"), "{error}");
+
+    let (guard, context) = keyed(3);
+    context.sequence.store(999, Ordering::Relaxed);
+    let (_server, _state, channel) = secured(&transport, guard, context).await;
+    call::<Null>(&channel, &()).await.unwrap();
+    let error = call::<Null>(&channel, &()).await.unwrap_err();
+    assert!(matches!(error, CallError::Security { sent: false, .. }) && error.is_retry_safe(), "{error}");
+}
+
+macro_rules! over_each {
+    ($($name:ident)*) => {$(
+        mod $name {
+            use super::*;
+
+            #[tokio::test]
+            async fn sim() {
+                timed(super::$name(Transport::sim())).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn iwarp() {
+                timed(super::$name(Transport::Iwarp)).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn tcp() {
+                timed(super::$name(Transport::Tcp)).await;
+            }
+        }
+    )*};
+}
+over_each!(nothing_is_reduced authentication_only tampering);
+
+/// A client that reduces what it should have protected is told as one that reduces what is not eligible: ERR_CHUNK
+/// (RFC 8166 §6.1, §8.2.2.3). Nothing of its data gets to the handler.
+#[tokio::test]
+async fn reduced_all_the_same() {
+    timed(async {
+        let (guard, _) = keyed(4);
+        let context = Context { key: 4, authentication_only: true, ..Context::default() };
+        let (_server, state, channel) = secured(&Transport::sim(), guard, context).await;
+        let error = call::<Put>(&channel, &Data(vec![7; 5000].into())).await.unwrap_err();
+        assert!(matches!(error, CallError::Transport { failure: CallFailure::ChunkError, .. }), "{error}");
+        assert_eq!(state.put_octets.load(Ordering::SeqCst), 0);
+        assert_eq!(channel.closed(), None);
+    })
+    .await;
+}
