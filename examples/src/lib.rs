@@ -2,9 +2,14 @@
 //!
 //! [`blobstore`]: a store of named blobs, from its protocol in annotated XDR (`xdr/blobstore.x`) to a command that
 //! serves, stores, fetches and measures (`src/bin/blobstore`).
+//!
+//! [`nfscp`]: a client of NFS 3 that copies files and trees (`src/bin/nfscp`).
 #![forbid(unsafe_code)]
 
 pub mod blobstore;
+#[cfg(unix)]
+pub mod nfscp;
+pub mod units;
 
 /// The code in the README compiles and runs.
 #[cfg(doctest)]

@@ -120,6 +120,11 @@ knfsd_up() {
   echo '/srv/nfs *(rw,fsid=0,no_root_squash,insecure,no_subtree_check)' >/etc/exports
   exportfs -ra
   rpc.mountd
+  knfsd_start
+}
+
+# knfsd_start: with what is exported already; for the first time, or after `rpc.nfsd 0`
+knfsd_start() {
   rpc.nfsd --no-udp 4
   # NFS 4's grace period: there is nobody from before to reclaim anything.
   echo Y >/proc/fs/nfsd/v4_end_grace

@@ -1,0 +1,162 @@
+//! `nfscp`: copies files and trees from and to an NFS 3 export. `nfscp --help` tells how.
+#![forbid(unsafe_code)]
+
+mod cli;
+mod show;
+
+use std::{
+    io::{IsTerminal as _, Write as _},
+    path::PathBuf,
+    process::ExitCode,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, bail};
+use clap::Parser as _;
+use rpcrdma_examples::nfscp::{
+    copy::{CopyOptions, Counts},
+    location::{Location, NfsUrl},
+    session::Session,
+};
+use tracing_subscriber::EnvFilter;
+
+use crate::{
+    cli::Cli,
+    show::{Done, Show},
+};
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    log_to_stderr(cli.verbose);
+    // Before there are threads: it reads the umask.
+    let options = cli.copy_options();
+    let jobs = match jobs(&cli) {
+        Ok(jobs) => jobs,
+        Err(error) => {
+            complain(&error);
+            return ExitCode::from(2);
+        }
+    };
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            complain(&anyhow::Error::new(error).context("cannot start"));
+            return ExitCode::FAILURE;
+        }
+    };
+    let outcome = runtime.block_on(async {
+        tokio::select! {
+            outcome = run(&cli, &jobs, options) => outcome,
+            Ok(()) = tokio::signal::ctrl_c() => Err(anyhow::anyhow!("interrupted")),
+        }
+    });
+    // Files that were being written are removed by the threads that write them.
+    runtime.shutdown_timeout(Duration::from_secs(2));
+    match outcome {
+        Ok(counts) if counts.failed == 0 => ExitCode::SUCCESS,
+        Ok(_) => ExitCode::FAILURE,
+        Err(error) => {
+            complain(&error);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// What the command line asks for.
+enum Jobs {
+    Upload(Vec<PathBuf>, NfsUrl),
+    Download(Vec<NfsUrl>, PathBuf),
+}
+
+impl Jobs {
+    /// Any of the places on the server: they must all be on one.
+    fn url(&self) -> Option<&NfsUrl> {
+        match self {
+            Self::Upload(_, url) => Some(url),
+            Self::Download(urls, _) => urls.first(),
+        }
+    }
+}
+
+fn jobs(cli: &Cli) -> anyhow::Result<Jobs> {
+    let places: Result<Vec<_>, _> = cli.places.iter().cloned().map(Location::parse).collect();
+    let mut places = places?;
+    let target = places.pop().context("nothing to copy")?;
+    let (mut local, mut remote) = (Vec::new(), Vec::new());
+    for place in places {
+        match place {
+            Location::Local(path) => local.push(path),
+            Location::Remote(url) => remote.push(url),
+        }
+    }
+    match target {
+        Location::Remote(url) if remote.is_empty() => Ok(Jobs::Upload(local, url)),
+        Location::Remote(_) => bail!("from server to server is not supported: copy to a local directory first"),
+        Location::Local(path) if local.is_empty() => Ok(Jobs::Download(remote, path)),
+        Location::Local(_) if remote.is_empty() => bail!("nothing here is on a server; `cp` copies local files"),
+        Location::Local(_) => bail!("local sources go to a server"),
+    }
+}
+
+async fn run(cli: &Cli, jobs: &Jobs, options: CopyOptions) -> anyhow::Result<Counts> {
+    let url = jobs.url().context("nothing to copy")?;
+    let (nfs, mount) = cli.options()?;
+    let begin = Instant::now();
+    let mut session = Session::connect(url, nfs, mount, cli.root_handle.clone())
+        .await
+        .with_context(|| format!("cannot use {}", url.transport()))?;
+    let show = Show::new(cli);
+    let copied = match jobs {
+        Jobs::Upload(sources, target) => session.upload(sources, target, options, &show).await,
+        Jobs::Download(sources, target) => session.download(sources, target, options, &show).await,
+    };
+    show.finish();
+    let done = Done {
+        url: url.transport(),
+        took: begin.elapsed(),
+        under_way: session.most_under_way(),
+        counters: session.server().channel().counters(),
+        info: session.server().channel().info(),
+        counts: copied.as_ref().copied().unwrap_or_default(),
+        error: copied.as_ref().err().map(ToString::to_string),
+    };
+    // Who reads standard output may have gone.
+    let _ = if cli.json {
+        done.print_json()
+    } else if cli.quiet || copied.is_err() {
+        Ok(())
+    } else {
+        done.print()
+    };
+    // Waits for nothing: no call is under way any more, and a server that is gone is not missed.
+    let _ = tokio::time::timeout(Duration::from_secs(2), session.close()).await;
+    Ok(copied?)
+}
+
+fn complain(error: &anyhow::Error) {
+    let mut told = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if told.is_empty() {
+            told = cause;
+        } else if !told.ends_with(&cause) {
+            told = format!("{told}: {cause}");
+        }
+    }
+    // Who reads standard error may have gone, which is no reason to panic.
+    let _ = writeln!(std::io::stderr(), "nfscp: {told}");
+}
+
+fn log_to_stderr(verbose: u8) {
+    let level = match verbose {
+        0 => "warn",
+        1 => "info",
+        2 => "debug",
+        _ => "trace",
+    };
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .init();
+}

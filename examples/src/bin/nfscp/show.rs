@@ -1,0 +1,148 @@
+//! What happens, and what has been done, for people and for programs.
+
+use std::{
+    io::{self, Write as _},
+    path::Path,
+    time::Duration,
+};
+
+use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
+use rpcrdma::{client::ChannelInfo, engine::Counters, transport::Transport};
+use rpcrdma_examples::nfscp::{
+    copy::{Counts, Watcher},
+    error::CopyError,
+};
+use serde_json::json;
+
+use crate::cli::Cli;
+
+const BAR: &str =
+    "{msg:24!} {wide_bar} {binary_bytes:>10} of {binary_total_bytes:<10} {binary_bytes_per_sec:>12} {eta:>4}";
+
+/// Progress, and complaints.
+pub(crate) struct Show {
+    bar: ProgressBar,
+    digests: bool,
+}
+
+impl Show {
+    pub(crate) fn new(cli: &Cli) -> Self {
+        let bar = if cli.quiet { ProgressBar::hidden() } else { ProgressBar::new(0) };
+        // The template is a constant; a mistake in it would cost the look, not the transfer.
+        bar.set_style(ProgressStyle::with_template(BAR).unwrap_or_else(|_| ProgressStyle::default_bar()));
+        Self { bar, digests: !cli.json && !cli.quiet }
+    }
+
+    pub(crate) fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
+
+    fn complain(&self, what: std::fmt::Arguments<'_>) {
+        self.bar.suspend(|| {
+            let _ = writeln!(io::stderr(), "nfscp: {what}");
+        });
+    }
+}
+
+impl Watcher for Show {
+    fn found(&self, path: &Path, octets: u64) {
+        self.bar.inc_length(octets);
+        self.bar.set_message(path.file_name().unwrap_or_default().to_string_lossy().into_owned());
+    }
+
+    fn moved(&self, octets: u64) {
+        self.bar.inc(octets);
+    }
+
+    fn verified(&self, path: &Path, digest: &blake3::Hash) {
+        if self.digests {
+            self.bar.suspend(|| {
+                let _ = writeln!(io::stdout(), "{digest}  {}", path.display());
+            });
+        }
+    }
+
+    fn skipped(&self, path: &Path, why: &str) {
+        self.complain(format_args!("{} skipped: {why}", path.display()));
+    }
+
+    fn failed(&self, path: &Path, error: &CopyError) {
+        self.complain(format_args!("{}: {error}", path.display()));
+    }
+}
+
+/// What has been done.
+pub(crate) struct Done {
+    pub(crate) url: String,
+    pub(crate) took: Duration,
+    /// READs and WRITEs at a time.
+    pub(crate) under_way: usize,
+    pub(crate) counters: Counters,
+    pub(crate) info: ChannelInfo,
+    pub(crate) counts: Counts,
+    pub(crate) error: Option<String>,
+}
+
+impl Done {
+    fn per_second(&self) -> f64 {
+        self.counts.octets as f64 / self.took.as_secs_f64().max(1e-9)
+    }
+
+    pub(crate) fn print(&self) -> io::Result<()> {
+        let Counts { files, directories, symlinks, failed, octets, sent_again, .. } = self.counts;
+        let mut out = io::stdout().lock();
+        write!(out, "{files} files")?;
+        for (count, what) in [(directories, "directories"), (symlinks, "symbolic links")] {
+            if count > 0 {
+                write!(out, ", {count} {what}")?;
+            }
+        }
+        let (seconds, rate) = (self.took.as_secs_f64(), HumanBytes(self.per_second() as u64));
+        writeln!(out, ": {} in {seconds:.2} s, {rate}/s", HumanBytes(octets))?;
+        if sent_again > 0 {
+            writeln!(out, "{} were sent again, because the server had lost them", HumanBytes(sent_again))?;
+        }
+        if failed > 0 {
+            writeln!(out, "{failed} could not be copied")?;
+        }
+        out.flush()
+    }
+
+    pub(crate) fn print_json(&self) -> io::Result<()> {
+        let counters = &self.counters;
+        let report = json!({
+            "url": self.url,
+            "copied": self.counts,
+            "seconds": self.took.as_secs_f64(),
+            "octets_per_second": self.per_second(),
+            "most_under_way": self.under_way,
+            "connection": {
+                "transport": if self.info.transport == Transport::Rdma { "rdma" } else { "tcp" },
+                "peer": self.info.peer_addr.to_string(),
+                "credits": counters.credits_granted,
+                "calls": counters.calls_sent,
+                "replies": counters.replies_received,
+                "offered_read": counters.offered_read,
+                "returned_written": counters.returned_written,
+                "copied_eligible": counters.copied_eligible,
+                "registrations": counters.registrations,
+                "remote_invalidations": counters.remote_invalidations,
+                "exposed": counters.exposed,
+                "calls_abandoned": counters.calls_abandoned,
+                "errors_received": counters.errors_received,
+            },
+            "error": self.error,
+        });
+        writeln!(io::stdout(), "{report:#}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_progress_bar_is_drawn_as_told() {
+        assert!(ProgressStyle::with_template(BAR).is_ok());
+    }
+}

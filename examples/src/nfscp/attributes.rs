@@ -1,0 +1,107 @@
+//! Attributes: what NFS says of a file, and what a file system of this machine does.
+
+use std::{
+    fs::Metadata,
+    os::unix::fs::MetadataExt as _,
+    time::{Duration, SystemTime},
+};
+
+use rpcrdma_specs::nfs3::{
+    Fattr3, Nfstime3, Sattr3, SetAtime, SetGid3, SetMode3, SetMtime, SetSize3, SetUid3, TimeHow,
+};
+
+/// What a new file's mode is taken from.
+pub(super) const PERMISSIONS: u32 = 0o777;
+/// What `-p` keeps: set-user-ID, set-group-ID and sticky as well.
+pub(super) const ALL_MODE: u32 = 0o7777;
+
+/// Attributes that leave everything as it is.
+pub(super) fn nothing() -> Sattr3 {
+    Sattr3 {
+        mode: SetMode3::Default(false),
+        uid: SetUid3::Default(false),
+        gid: SetGid3::Default(false),
+        size: SetSize3::Default(false),
+        atime: SetAtime::Default(TimeHow::DontChange),
+        mtime: SetMtime::Default(TimeHow::DontChange),
+    }
+}
+
+/// The mode of something new.
+pub(super) fn mode(mode: u32) -> Sattr3 {
+    Sattr3 { mode: SetMode3::True(mode), ..nothing() }
+}
+
+/// Another size.
+pub(super) fn size(size: u64) -> Sattr3 {
+    Sattr3 { size: SetSize3::True(size), ..nothing() }
+}
+
+/// What lasts of a file besides its data: what `-p` keeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Lasting {
+    pub(super) mode: u32,
+    pub(super) accessed: SystemTime,
+    pub(super) modified: SystemTime,
+}
+
+impl From<&Metadata> for Lasting {
+    fn from(meta: &Metadata) -> Self {
+        let time = |time: std::io::Result<SystemTime>| time.unwrap_or(SystemTime::UNIX_EPOCH);
+        Self { mode: meta.mode() & ALL_MODE, accessed: time(meta.accessed()), modified: time(meta.modified()) }
+    }
+}
+
+impl From<&Fattr3> for Lasting {
+    fn from(attributes: &Fattr3) -> Self {
+        Self {
+            mode: attributes.mode & ALL_MODE,
+            accessed: from_wire(&attributes.atime),
+            modified: from_wire(&attributes.mtime),
+        }
+    }
+}
+
+impl Lasting {
+    /// As SETATTR takes it; a symbolic link's mode means nothing.
+    pub(super) fn to_wire(self, with_mode: bool) -> Sattr3 {
+        Sattr3 {
+            mode: if with_mode { SetMode3::True(self.mode) } else { SetMode3::Default(false) },
+            atime: SetAtime::SetToClientTime(to_wire(self.accessed)),
+            mtime: SetMtime::SetToClientTime(to_wire(self.modified)),
+            ..nothing()
+        }
+    }
+}
+
+fn from_wire(time: &Nfstime3) -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_secs(time.seconds.into()) + Duration::from_nanos(time.nseconds.into())
+}
+
+/// RFC 1813 §2.6: seconds since 1970 without a sign. What is before, or after 2106, becomes the first or last of them.
+fn to_wire(time: SystemTime) -> Nfstime3 {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    match u32::try_from(since.as_secs()) {
+        Ok(seconds) => Nfstime3 { seconds, nseconds: since.subsec_nanos() },
+        Err(_) => Nfstime3 { seconds: u32::MAX, nseconds: 0 },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_go_there_and_back() {
+        for (seconds, nseconds) in [(0, 0), (1, 999_999_999), (u32::MAX, 5)] {
+            let wire = Nfstime3 { seconds, nseconds };
+            assert_eq!(to_wire(from_wire(&wire)), wire);
+        }
+        let before = SystemTime::UNIX_EPOCH - Duration::from_secs(5);
+        assert_eq!(to_wire(before), Nfstime3 { seconds: 0, nseconds: 0 });
+        let after = SystemTime::UNIX_EPOCH + Duration::from_secs(1 << 33);
+        assert_eq!(to_wire(after), Nfstime3 { seconds: u32::MAX, nseconds: 0 });
+        // Nanoseconds that are none: a peer may send them.
+        from_wire(&Nfstime3 { seconds: u32::MAX, nseconds: u32::MAX });
+    }
+}

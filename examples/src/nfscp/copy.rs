@@ -1,0 +1,565 @@
+//! Trees: what is to be done next, what has become of it.
+
+use std::{
+    fs::{self, File, FileTimes, Metadata, Permissions},
+    io,
+    os::unix::{
+        ffi::OsStrExt as _,
+        fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _},
+    },
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use bytes::Bytes;
+use futures_util::{StreamExt as _, stream::FuturesUnordered};
+use rpcrdma_specs::nfs3::{Ftype3, NfsFh3, Nfsstat3};
+use serde::Serialize;
+use tokio::task::spawn_blocking;
+
+use super::{
+    attributes::{Lasting, PERMISSIONS},
+    client::{Cookie, Nfs, Node},
+    error::CopyError,
+    location::os_name,
+    read::{download, local_digest, remote_digest},
+    write::upload,
+};
+
+/// What is copied, and how.
+#[derive(Debug, Clone, Copy, Default)]
+#[non_exhaustive]
+pub struct CopyOptions {
+    /// Directories too, with all below them.
+    pub recursive: bool,
+    /// Modes and times are kept.
+    pub preserve: bool,
+    /// Source and copy are read again, and their digests compared.
+    pub verify: bool,
+    /// Permissions that nothing new on the server gets. (On this machine the system sees to that.)
+    pub umask: u32,
+}
+
+/// Is told of what happens.
+pub trait Watcher: Sync {
+    /// A file of so many octets is to be copied.
+    fn found(&self, _path: &Path, _octets: u64) {}
+    /// So many octets more have arrived.
+    fn moved(&self, _octets: u64) {}
+    /// A copy has its source's digest.
+    fn verified(&self, _path: &Path, _digest: &blake3::Hash) {}
+    /// It is nothing that is copied.
+    fn skipped(&self, _path: &Path, _why: &str) {}
+    /// It has not been copied, or not as it should.
+    fn failed(&self, _path: &Path, _error: &CopyError) {}
+}
+
+/// What has been done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[non_exhaustive]
+pub struct Counts {
+    /// Files copied.
+    pub files: u64,
+    /// Directories, new ones and those that were there.
+    pub directories: u64,
+    /// Symbolic links.
+    pub symlinks: u64,
+    /// Devices, pipes, sockets.
+    pub skipped: u64,
+    /// What could not be copied.
+    pub failed: u64,
+    /// Octets of the files' data.
+    pub octets: u64,
+    /// Octets that a server had lost and that were sent again.
+    pub sent_again: u64,
+}
+
+impl Counts {
+    /// Both together.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            files: self.files + other.files,
+            directories: self.directories + other.directories,
+            symlinks: self.symlinks + other.symlinks,
+            skipped: self.skipped + other.skipped,
+            failed: self.failed + other.failed,
+            octets: self.octets + other.octets,
+            sent_again: self.sent_again + other.sent_again,
+        }
+    }
+}
+
+/// One thing to do.
+#[derive(Debug)]
+pub enum Task {
+    /// Copies what is at a path of this machine, and what is below it, to the server.
+    Upload {
+        /// The path.
+        source: PathBuf,
+        /// Whether it is followed if it is a symbolic link.
+        follow: bool,
+        /// The directory it goes to.
+        dir: NfsFh3,
+        /// The name it gets there.
+        name: Bytes,
+    },
+    /// Copies what is on the server, and what is below it, to a path of this machine.
+    Download {
+        /// The directory it is in.
+        dir: NfsFh3,
+        /// Its name there.
+        name: Bytes,
+        /// What it is, if that is known.
+        node: Option<Node>,
+        /// Its path, for people.
+        shown: PathBuf,
+        /// The path it gets.
+        target: PathBuf,
+    },
+    /// Copies what is in a directory of the server, from one place of its listing on.
+    List {
+        /// The directory.
+        dir: NfsFh3,
+        /// Where its listing goes on.
+        at: Cookie,
+        /// Its path, for people.
+        shown: PathBuf,
+        /// The directory for it.
+        target: PathBuf,
+    },
+}
+
+/// What a directory gets in the end, when nothing is made in it any more.
+#[derive(Debug)]
+enum Later {
+    Remote { path: PathBuf, handle: NfsFh3, lasting: Lasting },
+    Local { path: PathBuf, lasting: Lasting },
+}
+
+/// Copies.
+pub struct Copier<'a> {
+    nfs: &'a Nfs,
+    options: CopyOptions,
+    watcher: &'a dyn Watcher,
+    counts: Mutex<Counts>,
+    later: Mutex<Vec<Later>>,
+    /// The server is out of reach: nothing more is begun.
+    over: AtomicBool,
+}
+
+/// Most files and directories under way at a time.
+const MOST_TASKS: usize = 64;
+
+impl<'a> Copier<'a> {
+    /// To or from one file system of a server.
+    pub fn new(nfs: &'a Nfs, options: CopyOptions, watcher: &'a dyn Watcher) -> Self {
+        Self { nfs, options, watcher, counts: Mutex::default(), later: Mutex::default(), over: AtomicBool::new(false) }
+    }
+
+    /// Does `tasks` and what they lead to. What fails is counted and told, and does not keep the rest from being done,
+    /// unless the server is out of reach.
+    pub async fn run(&self, tasks: Vec<Task>) -> Counts {
+        let mut todo = tasks;
+        todo.reverse();
+        let most = self.nfs.options().jobs.clamp(1, MOST_TASKS);
+        let mut under_way = FuturesUnordered::new();
+        loop {
+            while under_way.len() < most
+                && !self.over.load(Ordering::Relaxed)
+                && let Some(task) = todo.pop()
+            {
+                under_way.push(self.perform(task));
+            }
+            // The last found is done first: a tree is walked down before it is walked on, so little is in wait.
+            match under_way.next().await {
+                Some(mut more) => {
+                    more.reverse();
+                    todo.append(&mut more);
+                }
+                None => break,
+            }
+        }
+        let later = std::mem::take(&mut *lock(&self.later));
+        for last in later.into_iter().rev() {
+            self.finish(last).await;
+        }
+        *lock(&self.counts)
+    }
+
+    async fn perform(&self, task: Task) -> Vec<Task> {
+        let path = match &task {
+            Task::Upload { source, .. } => source.clone(),
+            Task::Download { shown, .. } | Task::List { shown, .. } => shown.clone(),
+        };
+        let result = match task {
+            Task::Upload { source, follow, dir, name } => self.upload(source, follow, dir, name).await,
+            Task::Download { dir, name, node, shown, target } => self.download(&dir, &name, node, shown, target).await,
+            Task::List { dir, at, shown, target } => self.list(dir, at, shown, target).await,
+        };
+        result.unwrap_or_else(|error| {
+            self.failed(&path, &error);
+            Vec::new()
+        })
+    }
+
+    fn failed(&self, path: &Path, error: &CopyError) {
+        self.count(|counts| counts.failed += 1);
+        if error.is_fatal() && self.over.swap(true, Ordering::Relaxed) {
+            // What was under way fails for the same reason, which has been told.
+            return;
+        }
+        self.watcher.failed(path, error);
+    }
+
+    fn count(&self, change: impl FnOnce(&mut Counts)) {
+        change(&mut lock(&self.counts));
+    }
+
+    fn moved(&self, octets: u64) {
+        self.count(|counts| counts.octets += octets);
+        self.watcher.moved(octets);
+    }
+
+    fn skip(&self, path: &Path, why: &str) -> Vec<Task> {
+        self.count(|counts| counts.skipped += 1);
+        self.watcher.skipped(path, why);
+        Vec::new()
+    }
+
+    fn check_recursive(&self) -> Result<(), CopyError> {
+        if self.options.recursive {
+            return Ok(());
+        }
+        Err(CopyError::Unfit("it is a directory; -r copies directories".into()))
+    }
+
+    // ---- to the server ----
+
+    async fn upload(&self, source: PathBuf, follow: bool, dir: NfsFh3, name: Bytes) -> Result<Vec<Task>, CopyError> {
+        let path = source.clone();
+        let meta = blocking(move || if follow { fs::metadata(path) } else { fs::symlink_metadata(path) }).await?;
+        let kind = meta.file_type();
+        if kind.is_dir() {
+            return self.upload_dir(source, &meta, &dir, &name).await;
+        }
+        if kind.is_symlink() {
+            self.upload_symlink(source, &meta, &dir, &name).await?;
+            self.count(|counts| counts.symlinks += 1);
+        } else if kind.is_file() {
+            self.upload_file(source, &dir, &name).await?;
+            self.count(|counts| counts.files += 1);
+        } else {
+            return Ok(self.skip(&source, "it is no file, directory or symbolic link"));
+        }
+        Ok(Vec::new())
+    }
+
+    async fn upload_dir(
+        &self,
+        source: PathBuf,
+        meta: &Metadata,
+        dir: &NfsFh3,
+        name: &[u8],
+    ) -> Result<Vec<Task>, CopyError> {
+        self.check_recursive()?;
+        let path = source.clone();
+        let names = blocking(move || {
+            let names: io::Result<Vec<_>> = fs::read_dir(path)?.map(|entry| Ok(entry?.file_name())).collect();
+            let mut names = names?;
+            names.sort_unstable();
+            Ok(names)
+        });
+        let names = names.await?;
+        let wanted = meta.mode() & PERMISSIONS & !self.options.umask;
+        // Until all is in it, its owner must be able to put something there.
+        let (node, new) = self.nfs.mkdir(dir, name, wanted | 0o700).await?;
+        let lasting = Lasting::from(meta);
+        if self.options.preserve || (new && wanted | 0o700 != wanted) {
+            let mode = if self.options.preserve { lasting.mode } else { wanted };
+            let lasting = Lasting { mode, ..lasting };
+            lock(&self.later).push(Later::Remote { path: source.clone(), handle: node.handle.clone(), lasting });
+        }
+        self.count(|counts| counts.directories += 1);
+        let tasks = names.into_iter().map(|name| Task::Upload {
+            source: source.join(&name),
+            follow: false,
+            dir: node.handle.clone(),
+            name: Bytes::copy_from_slice(name.as_bytes()),
+        });
+        Ok(tasks.collect())
+    }
+
+    async fn upload_symlink(
+        &self,
+        source: PathBuf,
+        meta: &Metadata,
+        dir: &NfsFh3,
+        name: &[u8],
+    ) -> Result<(), CopyError> {
+        let target = blocking(move || fs::read_link(source)).await?;
+        let target = target.as_os_str().as_bytes();
+        match self.nfs.symlink(dir, name, target).await {
+            Err(error) if error.status() == Some(Nfsstat3::Nfs3errExist) => {
+                let there = self.nfs.lookup(dir, name).await?;
+                if there.is_dir() {
+                    return Err(CopyError::Unfit("there is a directory of that name".into()));
+                }
+                let is_link = there.attributes.r#type == Ftype3::Nf3lnk;
+                if !is_link || self.nfs.readlink(&there.handle).await? != target {
+                    self.nfs.remove(dir, name).await?;
+                    self.nfs.symlink(dir, name, target).await?;
+                }
+            }
+            made => made?,
+        }
+        if self.options.preserve {
+            let link = self.nfs.lookup(dir, name).await?;
+            self.nfs.setattr(&link.handle, Lasting::from(meta).to_wire(false)).await?;
+        }
+        Ok(())
+    }
+
+    async fn upload_file(&self, source: PathBuf, dir: &NfsFh3, name: &[u8]) -> Result<(), CopyError> {
+        let path = source.clone();
+        let (file, meta) = blocking(move || {
+            let file = File::open(path)?;
+            let meta = file.metadata()?;
+            Ok((Arc::new(file), meta))
+        })
+        .await?;
+        let size = meta.len();
+        self.watcher.found(&source, size);
+        let mode = meta.mode() & PERMISSIONS & !self.options.umask;
+        let node = self.nfs.create(dir, name, mode).await?;
+        let again = upload(self.nfs, &file, size, &node.handle, |octets| self.moved(octets)).await?;
+        self.count(|counts| counts.sent_again += again);
+        if self.options.verify {
+            let node = self.nfs.getattr(node.handle.clone()).await?;
+            self.compare(&source, &file, size, &node, true).await?;
+        }
+        if self.options.preserve {
+            self.nfs.setattr(&node.handle, Lasting::from(&meta).to_wire(true)).await?;
+        }
+        Ok(())
+    }
+
+    /// Reads both again.
+    async fn compare(
+        &self,
+        path: &Path,
+        file: &Arc<File>,
+        size: u64,
+        node: &Node,
+        local_is_source: bool,
+    ) -> Result<(), CopyError> {
+        let (local, remote) = (local_digest(self.nfs.pool(), file, size), remote_digest(self.nfs, node));
+        let (local, remote) = tokio::join!(local, remote);
+        let (local, remote) = (local?, remote?);
+        if local != remote {
+            let (source_digest, copy) = if local_is_source { (local, remote) } else { (remote, local) };
+            return Err(CopyError::Differs { source_digest, copy });
+        }
+        self.watcher.verified(path, &local);
+        Ok(())
+    }
+
+    // ---- from the server ----
+
+    async fn download(
+        &self,
+        dir: &NfsFh3,
+        name: &[u8],
+        node: Option<Node>,
+        shown: PathBuf,
+        target: PathBuf,
+    ) -> Result<Vec<Task>, CopyError> {
+        let node = match node {
+            Some(node) => node,
+            None => self.nfs.lookup(dir, name).await?,
+        };
+        match node.attributes.r#type {
+            Ftype3::Nf3dir => return self.download_dir(node, shown, target).await,
+            Ftype3::Nf3lnk => {
+                self.download_symlink(&node, target).await?;
+                self.count(|counts| counts.symlinks += 1);
+            }
+            Ftype3::Nf3reg => {
+                self.download_file(&node, &shown, target).await?;
+                self.count(|counts| counts.files += 1);
+            }
+            _ => return Ok(self.skip(&shown, "it is no file, directory or symbolic link")),
+        }
+        Ok(Vec::new())
+    }
+
+    async fn download_dir(&self, node: Node, shown: PathBuf, target: PathBuf) -> Result<Vec<Task>, CopyError> {
+        self.check_recursive()?;
+        let (path, mode) = (target.clone(), node.attributes.mode & PERMISSIONS);
+        let lasting = blocking(move || {
+            let new = match fs::DirBuilder::new().mode(mode | 0o700).create(&path) {
+                Ok(()) => true,
+                // Not through a symbolic link: where it leads is for its owner to say, not for the server.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                    if !fs::symlink_metadata(&path)?.is_dir() {
+                        return Err(io::Error::other(format!("{} is no directory", path.display())));
+                    }
+                    false
+                }
+                Err(error) => return Err(error),
+            };
+            let made = Lasting::from(&fs::metadata(&path)?);
+            // Until all is in it, its owner must be able to put something there.
+            let wanted = Lasting { mode: made.mode & !(0o700 & !mode), ..made };
+            Ok((new && wanted.mode != made.mode).then_some(wanted))
+        });
+        let mut lasting = lasting.await?;
+        if self.options.preserve {
+            lasting = Some(Lasting::from(&node.attributes));
+        }
+        if let Some(lasting) = lasting {
+            lock(&self.later).push(Later::Local { path: target.clone(), lasting });
+        }
+        self.count(|counts| counts.directories += 1);
+        Ok(vec![Task::List { dir: node.handle, at: Cookie::default(), shown, target }])
+    }
+
+    async fn list(&self, dir: NfsFh3, at: Cookie, shown: PathBuf, target: PathBuf) -> Result<Vec<Task>, CopyError> {
+        let (entries, next) = self.nfs.list(&dir, &at).await?;
+        let task = |entry: super::client::Entry| Task::Download {
+            dir: dir.clone(),
+            node: entry.node,
+            shown: shown.join(os_name(&entry.name)),
+            target: target.join(os_name(&entry.name)),
+            name: entry.name,
+        };
+        let mut tasks: Vec<_> = entries.into_iter().map(task).collect();
+        tasks.extend(next.map(|at| Task::List { dir: dir.clone(), at, shown: shown.clone(), target: target.clone() }));
+        Ok(tasks)
+    }
+
+    async fn download_symlink(&self, node: &Node, target: PathBuf) -> Result<(), CopyError> {
+        let text = self.nfs.readlink(&node.handle).await?;
+        let preserve = self.options.preserve.then(|| Lasting::from(&node.attributes));
+        let link = blocking(move || {
+            let make = || std::os::unix::fs::symlink(os_name(&text), &target);
+            match make() {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                    // Of a directory, this fails.
+                    fs::remove_file(&target)?;
+                    make()?;
+                }
+                made => made?,
+            }
+            if let Some(lasting) = preserve {
+                set_link_times(&target, &lasting)?;
+            }
+            Ok(())
+        });
+        Ok(link.await?)
+    }
+
+    /// The file appears under its name when it is complete.
+    async fn download_file(&self, node: &Node, shown: &Path, target: PathBuf) -> Result<(), CopyError> {
+        let attributes = &node.attributes;
+        self.watcher.found(shown, attributes.size);
+        let (path, mode) = (target.clone(), attributes.mode & PERMISSIONS);
+        let (file, partial) = blocking(move || {
+            if let Ok(there) = fs::symlink_metadata(&path)
+                && !there.is_file()
+                && !there.is_symlink()
+            {
+                return Err(io::Error::other(format!("{} is no regular file", path.display())));
+            }
+            let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            // Its owner must be able to write to it; the mode of a new file is what the umask leaves of it.
+            let partial = tempfile::Builder::new()
+                .prefix(".nfscp-")
+                .permissions(Permissions::from_mode(mode | 0o600))
+                .tempfile_in(parent)?;
+            Ok(partial.into_parts())
+        })
+        .await?;
+        let file = Arc::new(file);
+        download(self.nfs, node, &file, |octets| self.moved(octets)).await?;
+        if self.options.verify {
+            self.compare(shown, &file, attributes.size, node, false).await?;
+        }
+        let lasting = self.options.preserve.then(|| Lasting::from(attributes));
+        let keep = blocking(move || {
+            match lasting {
+                Some(lasting) => set_lasting(&file, &lasting)?,
+                None if mode | 0o600 != mode => {
+                    let made = file.metadata()?.mode();
+                    file.set_permissions(Permissions::from_mode(made & !(0o600 & !mode)))?;
+                }
+                None => {}
+            }
+            Ok(partial.persist(target)?)
+        });
+        Ok(keep.await?)
+    }
+
+    // ---- in the end ----
+
+    async fn finish(&self, last: Later) {
+        if self.over.load(Ordering::Relaxed) {
+            return;
+        }
+        let (path, result) = match last {
+            Later::Remote { path, handle, lasting } => {
+                let attributes =
+                    if self.options.preserve { lasting.to_wire(true) } else { super::attributes::mode(lasting.mode) };
+                (path, self.nfs.setattr(&handle, attributes).await)
+            }
+            Later::Local { path, lasting } => {
+                let (at, preserve) = (path.clone(), self.options.preserve);
+                let set = blocking(move || {
+                    let dir = File::open(&at)?;
+                    if preserve {
+                        set_lasting(&dir, &lasting)
+                    } else {
+                        dir.set_permissions(Permissions::from_mode(lasting.mode))
+                    }
+                });
+                (path, set.await.map_err(CopyError::from))
+            }
+        };
+        if let Err(error) = result {
+            self.failed(&path, &error);
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Runs `work`, which waits for the disk, where that holds nobody up.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
+    spawn_blocking(work).await.map_err(io::Error::other)?
+}
+
+fn set_lasting(file: &File, lasting: &Lasting) -> io::Result<()> {
+    file.set_permissions(Permissions::from_mode(lasting.mode))?;
+    file.set_times(FileTimes::new().set_accessed(lasting.accessed).set_modified(lasting.modified))
+}
+
+fn set_link_times(link: &Path, lasting: &Lasting) -> io::Result<()> {
+    use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
+    let time = |time: std::time::SystemTime| {
+        let since = time.duration_since(std::time::SystemTime::UNIX_EPOCH).unwrap_or_default();
+        Timespec { tv_sec: since.as_secs() as i64, tv_nsec: since.subsec_nanos().into() }
+    };
+    let times = Timestamps { last_access: time(lasting.accessed), last_modification: time(lasting.modified) };
+    Ok(utimensat(CWD, link, &times, AtFlags::SYMLINK_NOFOLLOW)?)
+}
+
+/// A watcher that does nothing.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Silent;
+
+impl Watcher for Silent {}

@@ -1,0 +1,228 @@
+//! Where files are: `nfs3+rdma://host:port/export/path`, or a path on this machine.
+
+use std::{
+    ffi::{OsStr, OsString},
+    fmt,
+    os::unix::ffi::{OsStrExt as _, OsStringExt as _},
+    path::PathBuf,
+};
+
+/// One of the places of the command line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Location {
+    /// On this machine.
+    Local(PathBuf),
+    /// On a server.
+    Remote(NfsUrl),
+}
+
+/// `nfs3+TRANSPORT://host[:port]/path[?option]`: TRANSPORT is what [`Channel::connect`](rpcrdma::client::Channel::connect)
+/// knows (`rdma`, `iwarp`, `tcp`), and `option` the transport's. In the path `%` and two hexadecimal digits stand for an
+/// octet (RFC 3986 §2.1); everything else is meant as it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NfsUrl {
+    scheme: String,
+    /// An IPv6 address with its brackets.
+    host: String,
+    port: u16,
+    query: Option<String>,
+    path: Vec<u8>,
+}
+
+/// What is wrong with a URL.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LocationError {
+    /// An `nfs` that is not `nfs3+`.
+    #[error("`{0}`: expected nfs3+rdma://, nfs3+iwarp:// or nfs3+tcp://; a local path of that name is written ./{0}")]
+    Scheme(String),
+    /// No host, or one that is no text.
+    #[error("`{0}`: no host; an IPv6 address goes in brackets, as in nfs3+iwarp://[::1]:20049/export")]
+    Host(String),
+    /// The port is no number.
+    #[error("`{0}`: the port is no number from 1 to 65535")]
+    Port(String),
+    /// No path.
+    #[error("`{0}`: no path; the whole export is e.g. {0}/export")]
+    Path(String),
+    /// A `%` without two hexadecimal digits behind it.
+    #[error("`{0}`: a % in the path needs two hexadecimal digits behind it; the octet itself is %25")]
+    Escape(String),
+}
+
+impl Location {
+    /// Reads an argument of the command line.
+    ///
+    /// # Errors
+    /// When it is a URL, and a wrong one.
+    pub fn parse(argument: OsString) -> Result<Self, LocationError> {
+        let octets = argument.as_bytes();
+        let Some(at) = octets.windows(3).position(|window| window == b"://") else {
+            return Ok(Self::Local(argument.into()));
+        };
+        let (scheme, rest) = (&octets[..at], &octets[at + 3..]);
+        if !scheme.starts_with(b"nfs") || scheme.contains(&b'/') {
+            return Ok(Self::Local(argument.into()));
+        }
+        NfsUrl::parse_parts(scheme, rest, &argument.to_string_lossy()).map(Self::Remote)
+    }
+}
+
+impl NfsUrl {
+    /// NFS over RDMA (RFC 8267 §9) and over TCP (RFC 1813 §2.1).
+    const PORTS: [(&'static str, u16); 3] = [("rdma", 20049), ("iwarp", 20049), ("tcp", 2049)];
+
+    fn parse_parts(scheme: &[u8], rest: &[u8], whole: &str) -> Result<Self, LocationError> {
+        let scheme = scheme.strip_prefix(b"nfs3+").and_then(|scheme| std::str::from_utf8(scheme).ok());
+        let known = scheme.and_then(|scheme| Self::PORTS.iter().find(|(name, _)| *name == scheme));
+        let &(scheme, default_port) = known.ok_or_else(|| LocationError::Scheme(whole.to_owned()))?;
+
+        let slash = rest.iter().position(|octet| *octet == b'/').unwrap_or(rest.len());
+        let (authority, path) = rest.split_at(slash);
+        if path.is_empty() {
+            return Err(LocationError::Path(whole.to_owned()));
+        }
+        let bad_host = || LocationError::Host(whole.to_owned());
+        let authority = std::str::from_utf8(authority).map_err(|_| bad_host())?;
+        // The colon of the port is the last one, and behind the bracket of an IPv6 address.
+        let after_bracket = authority.rfind(']').map_or(0, |at| at + 1);
+        let (host, port) = match authority[after_bracket..].rfind(':') {
+            Some(colon) => {
+                let (host, port) = authority.split_at(after_bracket + colon);
+                let port = port[1..].parse().ok().filter(|port| *port != 0);
+                (host, port.ok_or_else(|| LocationError::Port(whole.to_owned()))?)
+            }
+            None => (authority, default_port),
+        };
+        let bracketed = host.starts_with('[') && host.ends_with(']') && host.len() > 2;
+        if host.is_empty() || (host.contains([':', '[', ']']) && !bracketed) {
+            return Err(bad_host());
+        }
+
+        let (path, query) = match path.iter().position(|octet| *octet == b'?') {
+            Some(at) => (&path[..at], Some(String::from_utf8_lossy(&path[at + 1..]).into_owned())),
+            None => (path, None),
+        };
+        let path = unescape(path).ok_or_else(|| LocationError::Escape(whole.to_owned()))?;
+        Ok(Self { scheme: scheme.to_owned(), host: host.to_owned(), port, query, path })
+    }
+
+    /// `scheme://host:port`, as [`Channel::connect`](rpcrdma::client::Channel::connect) takes it.
+    #[must_use]
+    pub fn transport(&self) -> String {
+        let query = self.query.as_ref().map(|query| format!("?{query}")).unwrap_or_default();
+        format!("{}://{}:{}{query}", self.scheme, self.host, self.port)
+    }
+
+    /// Another service of the host's, over TCP.
+    #[must_use]
+    pub fn tcp(&self, port: u16) -> String {
+        format!("tcp://{}:{port}", self.host)
+    }
+
+    /// The path on the server, from its root.
+    #[must_use]
+    pub fn path(&self) -> &[u8] {
+        &self.path
+    }
+}
+
+impl fmt::Display for NfsUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "nfs3+{}://{}:{}{}", self.scheme, self.host, self.port, String::from_utf8_lossy(&self.path))
+    }
+}
+
+impl fmt::Display for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Local(path) => path.display().fmt(f),
+            Self::Remote(url) => url.fmt(f),
+        }
+    }
+}
+
+fn unescape(path: &[u8]) -> Option<Vec<u8>> {
+    let mut unescaped = Vec::with_capacity(path.len());
+    let mut octets = path.iter();
+    while let Some(&octet) = octets.next() {
+        unescaped.push(match octet {
+            b'%' => {
+                let mut digit = || octets.next().and_then(|digit| char::from(*digit).to_digit(16));
+                u8::try_from(digit()? * 16 + digit()?).ok()?
+            }
+            octet => octet,
+        });
+    }
+    Some(unescaped)
+}
+
+/// A path's last component, if it has one that names something.
+pub(super) fn base_name(path: &[u8]) -> Option<&[u8]> {
+    path.split(|octet| *octet == b'/').rfind(|part| !part.is_empty()).filter(|part| !matches!(*part, b"." | b".."))
+}
+
+pub(super) fn os_name(name: &[u8]) -> &OsStr {
+    OsStr::from_bytes(name)
+}
+
+pub(super) fn os_path(path: &[u8]) -> PathBuf {
+    OsString::from_vec(path.to_vec()).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn remote(text: &str) -> NfsUrl {
+        match Location::parse(text.into()) {
+            Ok(Location::Remote(url)) => url,
+            other => panic!("{text}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn urls() {
+        let url = remote("nfs3+iwarp://server:20050/export/a%20b%25?crc=off");
+        assert_eq!((url.transport(), url.path()), ("iwarp://server:20050?crc=off".into(), &b"/export/a b%"[..]));
+        assert_eq!(url.tcp(111), "tcp://server:111");
+        assert_eq!(remote("nfs3+rdma://server/x").transport(), "rdma://server:20049");
+        let url = remote("nfs3+tcp://[fd09::1]/");
+        assert_eq!((url.transport(), url.path()), ("tcp://[fd09::1]:2049".into(), &b"/"[..]));
+        assert_eq!(url.tcp(111), "tcp://[fd09::1]:111");
+        assert_eq!(remote("nfs3+tcp://[::1]:77/x:y").transport(), "tcp://[::1]:77");
+    }
+
+    #[test]
+    fn what_is_no_url_is_a_path() {
+        for path in ["a", "/a/b", "./nfs3+tcp://x", "http://x/y", "nfs3+tcp:x", "-"] {
+            assert_eq!(Location::parse(path.into()), Ok(Location::Local(path.into())), "{path}");
+        }
+    }
+
+    #[test]
+    fn wrong_urls_are_told() {
+        let error = |text: &str| Location::parse(text.into()).unwrap_err().to_string();
+        assert!(error("nfs://h/x").contains("expected nfs3+rdma://"));
+        assert!(error("nfs3+quic://h/x").contains("expected nfs3+rdma://"));
+        assert!(error("nfs3+tcp://h").contains("no path"));
+        for bad in ["nfs3+tcp:///x", "nfs3+tcp://:20/x", "nfs3+tcp://fd09::1/x", "nfs3+tcp://[]/x", "nfs3+tcp://a]/x"] {
+            assert!(error(bad).contains("no host"), "{bad}");
+        }
+        for bad in ["nfs3+tcp://h:0/x", "nfs3+tcp://h:/x", "nfs3+tcp://h:65536/x", "nfs3+tcp://[::1]:x/x"] {
+            assert!(error(bad).contains("the port"), "{bad}");
+        }
+        for bad in ["nfs3+tcp://h/%", "nfs3+tcp://h/%2", "nfs3+tcp://h/%zz"] {
+            assert!(error(bad).contains("hexadecimal"), "{bad}");
+        }
+    }
+
+    #[test]
+    fn last_components() {
+        assert_eq!(base_name(b"/a/b/"), Some(&b"b"[..]));
+        assert_eq!(base_name(b"x"), Some(&b"x"[..]));
+        for none in [&b"/"[..], b"", b"/a/..", b"."] {
+            assert_eq!(base_name(none), None);
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! An export's root handle: rpcbind and MOUNT version 3, which are on TCP (RFC 8267 §5.1).
+
+use std::time::Duration;
+
+use rpcrdma::{
+    client::{CallError, Channel},
+    rpc::{OpaqueAuth, RpcError},
+};
+use rpcrdma_specs::{
+    mount3::{Dirpath, MNTPATHLEN, Mountres3, Mountstat3, mount_v3, mount_v3::MountV3Client},
+    nfs3::NfsFh3,
+    rpcbind::{IPPROTO_TCP, Mapping, Rpcb, pmap_vers::PmapVersClient, rpcbvers4::Rpcbvers4Client},
+};
+
+use super::{
+    error::{CopyError, MountStatus},
+    location::NfsUrl,
+};
+
+/// Where MOUNT is, and who asks.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct MountOptions {
+    /// MOUNT's TCP port; without it, rpcbind is asked.
+    pub port: Option<u16>,
+    /// rpcbind's TCP port. Default 111.
+    pub rpcbind_port: u16,
+    /// How long connecting, and each call, may take. Default 10 s.
+    pub timeout: Duration,
+    /// Who asks.
+    pub credential: OpaqueAuth,
+}
+
+impl Default for MountOptions {
+    fn default() -> Self {
+        Self { port: None, rpcbind_port: 111, timeout: Duration::from_secs(10), credential: OpaqueAuth::none() }
+    }
+}
+
+/// An export, mounted until [`unmount`](Self::unmount).
+#[derive(Debug)]
+pub struct Mounted {
+    /// Its root's handle.
+    pub root: NfsFh3,
+    /// Its path on the server; the URL's begins with it.
+    pub export: Vec<u8>,
+    /// MOUNT's, if it was asked.
+    url: Option<String>,
+    options: MountOptions,
+}
+
+impl Mounted {
+    /// An export whose root's handle is known, so that MOUNT need not be asked: paths are relative to it.
+    #[must_use]
+    pub fn known(root: NfsFh3) -> Self {
+        Self { root, export: vec![b'/'], url: None, options: MountOptions::default() }
+    }
+
+    /// Mounts the export that `url`'s path is in: the longest in the server's list of them; and if none of the list is, the
+    /// first that MOUNT gives out of the path itself and the directories above it.
+    ///
+    /// # Errors
+    /// When MOUNT is not to be found, or gives nothing out.
+    pub async fn mount(url: &NfsUrl, options: MountOptions) -> Result<Self, CopyError> {
+        let port = match options.port {
+            Some(port) => port,
+            None => mount_port(url, &options).await?,
+        };
+        let mount_url = url.tcp(port);
+        let client = connect(&mount_url, &options).await.map(MountV3Client::new)?;
+        let path = normal(url.path());
+        let listed = match client.mountproc3_export().await {
+            Ok(exports) => exports.0.into_iter().map(|export| normal(export.ex_dir.0.as_bytes())).collect(),
+            // A server may keep its list for itself.
+            Err(CallError::Rpc { .. }) => Vec::new(),
+            Err(error) => return Err(error.into()),
+        };
+        let mut candidates: Vec<_> = listed.into_iter().filter(|export| below(&path, export).is_some()).collect();
+        candidates.sort_by_key(|export| std::cmp::Reverse(export.len()));
+        if candidates.is_empty() {
+            candidates = ancestors(&path);
+        }
+        let mut refused = None;
+        for export in candidates.into_iter().filter(|export| export.len() <= MNTPATHLEN as usize) {
+            let dirpath = Dirpath(bytes::Bytes::copy_from_slice(&export).into());
+            match client.mountproc3_mnt(&dirpath).await? {
+                Mountres3::Mnt3Ok(ok) => {
+                    check_flavor(&ok.auth_flavors, &options.credential)?;
+                    let root = NfsFh3 { data: ok.fhandle.0 };
+                    return Ok(Self { root, export, url: Some(mount_url), options });
+                }
+                // What comes last is about the shortest path. The first says more.
+                Mountres3::Default(status) => refused = refused.or(Some((export, status))),
+            }
+        }
+        let (export, status) = refused.unwrap_or((path, Mountstat3::Mnt3errNametoolong));
+        Err(CopyError::Mount { path: String::from_utf8_lossy(&export).into_owned(), status: MountStatus(status) })
+    }
+
+    /// What of `path` is below the export, if it is in it.
+    #[must_use]
+    pub fn inside(&self, path: &[u8]) -> Option<Vec<u8>> {
+        below(&normal(path), &self.export)
+    }
+
+    /// Tells the server that the mount is over. It only keeps a list of them for people to look at (RFC 1813 §5.2.3), so
+    /// a failure matters to nobody.
+    pub async fn unmount(self) {
+        let Some(url) = self.url else { return };
+        let Ok(channel) = connect(&url, &self.options).await else { return };
+        let dirpath = Dirpath(bytes::Bytes::from(self.export).into());
+        if let Err(error) = MountV3Client::new(channel).mountproc3_umnt(&dirpath).await {
+            tracing::debug!(%error, "UMNT");
+        }
+    }
+}
+
+async fn connect(url: &str, options: &MountOptions) -> Result<Channel, CopyError> {
+    let builder = Channel::builder().connect_timeout(options.timeout).call_timeout(options.timeout);
+    let connecting = builder.credential(options.credential.clone()).connect(url);
+    connecting.await.map_err(|error| CopyError::NoMount(format!("MOUNT, which gives out file handles: {error}")))
+}
+
+/// Asks rpcbind, version 4 (RFC 1833 §2), or the port mapper that it was before.
+async fn mount_port(url: &NfsUrl, options: &MountOptions) -> Result<u16, CopyError> {
+    let builder = Channel::builder().connect_timeout(options.timeout).call_timeout(options.timeout);
+    let rpcbind = builder.connect(&url.tcp(options.rpcbind_port)).await;
+    let channel = rpcbind.map_err(|error| CopyError::NoMount(format!("rpcbind, which knows MOUNT's port: {error}")))?;
+    let peer = channel.info().peer_addr;
+    let question = Rpcb {
+        r_prog: mount_v3::PROGRAM,
+        r_vers: mount_v3::VERSION,
+        // RFC 5665 §5.2.4.2.
+        r_netid: if peer.is_ipv6() { "tcp6" } else { "tcp" }.into(),
+        r_addr: "".into(),
+        r_owner: "".into(),
+    };
+    let port = match Rpcbvers4Client::new(channel.clone()).rpcbproc_getaddr(&question).await {
+        Ok(address) => port_of(address.0.as_bytes()),
+        Err(CallError::Rpc { source: RpcError::ProgramMismatch { .. }, .. }) => {
+            let question = Mapping { prog: mount_v3::PROGRAM, vers: mount_v3::VERSION, prot: IPPROTO_TCP, port: 0 };
+            let port = PmapVersClient::new(channel).pmapproc_getport(&question).await?;
+            u16::try_from(port).ok()
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let unknown = || CopyError::NoMount(format!("rpcbind on {peer} knows no MOUNT version 3 over TCP"));
+    port.filter(|port| *port != 0).ok_or_else(unknown)
+}
+
+/// The port of a universal address: the last two numbers (RFC 5665 §5.2.3.3).
+fn port_of(address: &[u8]) -> Option<u16> {
+    let address = std::str::from_utf8(address).ok()?;
+    let mut parts = address.rsplit('.');
+    let low: u8 = parts.next()?.parse().ok()?;
+    let high: u8 = parts.next()?.parse().ok()?;
+    Some(u16::from_be_bytes([high, low]))
+}
+
+/// RFC 1813 §5.2.1: the flavors that the server takes for calls under this handle.
+fn check_flavor(flavors: &[i32], credential: &OpaqueAuth) -> Result<(), CopyError> {
+    let ours = i32::try_from(credential.flavor).unwrap_or(i32::MAX);
+    if flavors.is_empty() || flavors.contains(&ours) {
+        return Ok(());
+    }
+    Err(CopyError::Unfit(format!(
+        "the server wants RPC authentication flavors {flavors:?} for this export; this program has AUTH_SYS (1)"
+    )))
+}
+
+/// From the root, single slashes, none at the end, `.` left out; `..` is left to the server.
+fn normal(path: &[u8]) -> Vec<u8> {
+    let mut normal = Vec::with_capacity(path.len() + 1);
+    for part in path.split(|octet| *octet == b'/').filter(|part| !matches!(*part, b"" | b".")) {
+        normal.push(b'/');
+        normal.extend_from_slice(part);
+    }
+    if normal.is_empty() { vec![b'/'] } else { normal }
+}
+
+/// What of `path` comes after `dir`, both normal.
+fn below(path: &[u8], dir: &[u8]) -> Option<Vec<u8>> {
+    let dir = dir.strip_suffix(b"/").unwrap_or(dir);
+    let rest = path.strip_prefix(dir)?;
+    (rest.is_empty() || rest.starts_with(b"/")).then(|| rest.to_vec())
+}
+
+/// A normal path, and all above it, longest first.
+fn ancestors(path: &[u8]) -> Vec<Vec<u8>> {
+    let mut all = vec![path.to_vec()];
+    let mut path = path;
+    while let Some(slash) = path.iter().rposition(|octet| *octet == b'/').filter(|slash| *slash > 0) {
+        path = &path[..slash];
+        all.push(path.to_vec());
+    }
+    if all.last().is_some_and(|path| path != b"/") {
+        all.push(vec![b'/']);
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths() {
+        assert_eq!(normal(b"//a/./b//"), b"/a/b");
+        assert_eq!(normal(b"/"), b"/");
+        assert_eq!(below(b"/a/b", b"/a"), Some(b"/b".to_vec()));
+        assert_eq!(below(b"/a", b"/a"), Some(vec![]));
+        assert_eq!(below(b"/a/b", b"/"), Some(b"/a/b".to_vec()));
+        assert_eq!(below(b"/ab", b"/a"), None);
+        assert_eq!(ancestors(b"/a/b"), [&b"/a/b"[..], b"/a", b"/"]);
+        assert_eq!(ancestors(b"/"), [b"/"]);
+    }
+
+    #[test]
+    fn universal_addresses() {
+        assert_eq!(port_of(b"192.0.2.1.78.81"), Some(20049));
+        assert_eq!(port_of(b"::1.8.1"), Some(2049));
+        for bad in [&b""[..], b"1", b"1.2.3.4.256.1", b"a.b", b"\xff.1.1x"] {
+            assert_eq!(port_of(bad), None);
+        }
+    }
+}

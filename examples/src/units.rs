@@ -1,0 +1,36 @@
+//! Amounts on a command line.
+
+/// Reads `4096`, `64KiB`, `1MiB`; also `64K`, `64k`.
+///
+/// # Errors
+/// What is wrong, for who typed it.
+pub fn parse_size(text: &str) -> Result<u64, String> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let shift = match unit.trim_start().to_ascii_lowercase().as_str() {
+        "" | "b" => 0,
+        "k" | "kib" => 10,
+        "m" | "mib" => 20,
+        "g" | "gib" => 30,
+        "t" | "tib" => 40,
+        _ => return Err("a unit is KiB, MiB, GiB or TiB".into()),
+    };
+    let number: u64 = number.parse().map_err(|_| "a size is a number and a unit, e.g. 64KiB".to_owned())?;
+    number.checked_mul(1 << shift).ok_or_else(|| "too large".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes() {
+        assert_eq!(parse_size("0"), Ok(0));
+        assert_eq!(parse_size("64KiB"), Ok(65536));
+        assert_eq!(parse_size("3 m"), Ok(3 << 20));
+        assert_eq!(parse_size("16T"), Ok(16 << 40));
+        for bad in ["", "MiB", "-1", "1.5M", "12 parsecs", "99999999999T", "18446744073709551616"] {
+            assert!(parse_size(bad).is_err(), "{bad}");
+        }
+    }
+}

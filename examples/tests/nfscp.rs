@@ -1,0 +1,482 @@
+//! `nfscp` against a small NFS 3 server: processes, files, exit codes and what they say.
+#![cfg(unix)]
+#![allow(clippy::unwrap_used)]
+
+mod nfs_server;
+
+use std::{
+    fs,
+    os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _, symlink},
+    path::Path,
+    process::{Output, Stdio},
+    sync::atomic::Ordering::SeqCst,
+    time::{Duration, SystemTime},
+};
+
+use nfs_server::{EXPORT, FakeServer, Kind};
+use rpcrdma::server::{Context, Failure, Server};
+use rpcrdma_specs::rpcbind::{
+    CallArgs, CallResult, Mapping, Pmaplist,
+    pmap_vers::{PmapVers, PmapVersServer},
+};
+use tempfile::TempDir;
+use tokio::process::Command;
+
+/// Octets that differ from place to place and from seed to seed.
+fn noise(len: usize, seed: u64) -> Vec<u8> {
+    let mut noise = vec![0; len];
+    blake3::Hasher::new().update(&seed.to_be_bytes()).finalize_xof().fill(&mut noise);
+    noise
+}
+
+fn nfscp(server: &FakeServer) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_nfscp"));
+    command.env_remove("RUST_LOG").stdin(Stdio::null()).kill_on_drop(true);
+    command.args(["--mount-port", &server.mount_port.to_string(), "--retry", "20"]);
+    command
+}
+
+async fn output(command: &mut Command) -> Output {
+    tokio::time::timeout(Duration::from_secs(60), command.output()).await.expect("it ends").unwrap()
+}
+
+/// What it printed; it must have succeeded.
+async fn printed(server: &FakeServer, args: &[&str]) -> String {
+    let output = output(nfscp(server).args(args)).await;
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{args:?}: {errors}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// What it complained about; it must have failed, and not by a panic.
+async fn complaint(server: &FakeServer, args: &[&str]) -> String {
+    let output = output(nfscp(server).args(args)).await;
+    assert_eq!(output.status.code(), Some(1), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stderr).unwrap()
+}
+
+async fn report(server: &FakeServer, args: &[&str]) -> serde_json::Value {
+    serde_json::from_str(&printed(server, &[&["--json"], args].concat()).await).unwrap()
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+/// Around multiples of four (padding), what goes inline, pages, and one and several calls of 64 KiB.
+const SIZES: [usize; 12] = [0, 1, 3, 1023, 1025, 4095, 4096, 65_535, 65_536, 65_537, 200_001, 3 << 20];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn files_of_all_sizes_go_there_and_back() {
+    let server = FakeServer::start().await;
+    let here = TempDir::new().unwrap();
+    let file = |size: usize| here.path().join(size.to_string());
+    for size in SIZES {
+        fs::write(file(size), noise(size, 1)).unwrap();
+    }
+    let sources: Vec<_> = SIZES.iter().map(|size| text(&file(*size)).to_owned()).collect();
+    for transport in ["iwarp", "tcp"] {
+        server.fake.put(transport, Kind::Dir(Default::default()));
+        let there = server.url(transport, &format!("/{transport}/"));
+        let args: Vec<_> = sources.iter().map(String::as_str).chain([there.as_str()]).collect();
+        let put = report(&server, &args).await;
+        assert_eq!(put["copied"]["files"], SIZES.len());
+        assert_eq!(put["copied"]["octets"], SIZES.iter().sum::<usize>());
+        assert_eq!(put["connection"]["exposed"], 0);
+        for size in SIZES {
+            assert!(server.fake.data(&format!("{transport}/{size}")) == noise(size, 1), "{size} by {transport}");
+        }
+        let back = TempDir::new().unwrap();
+        let urls: Vec<_> = SIZES.iter().map(|size| server.url(transport, &format!("/{transport}/{size}"))).collect();
+        let args: Vec<_> = urls.iter().map(String::as_str).chain([text(back.path())]).collect();
+        let got = report(&server, &args).await;
+        for size in SIZES {
+            assert!(fs::read(back.path().join(size.to_string())).unwrap() == noise(size, 1), "{size} by {transport}");
+        }
+        assert_eq!(got["connection"]["exposed"], 0);
+        if transport == "iwarp" {
+            // All but what is short by RDMA Read and RDMA Write, from and to where it is needed.
+            assert!(put["connection"]["offered_read"].as_u64().unwrap() > 3_500_000, "{put}");
+            assert!(put["connection"]["copied_eligible"].as_u64().unwrap() < 4096, "{put}");
+            assert!(got["connection"]["returned_written"].as_u64().unwrap() > 3_500_000, "{got}");
+            assert!(got["most_under_way"].as_u64().unwrap() > 1, "{got}");
+        }
+    }
+    // In one call: stable at once. In several: UNSTABLE, and a COMMIT for each file.
+    assert_eq!(server.fake.commits.load(SeqCst), 2 * 3);
+    assert!(server.fake.unstable.load(SeqCst) >= 2 * (48 + 4 + 2));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_file_gets_the_name_it_is_given() {
+    let server = FakeServer::start().await;
+    let here = TempDir::new().unwrap();
+    let (source, copy) = (here.path().join("source"), here.path().join("copy"));
+    fs::write(&source, "one").unwrap();
+    printed(&server, &[text(&source), &server.url("tcp", "/name%20with%25")]).await;
+    assert_eq!(server.fake.data("name with%"), b"one");
+    // What is there is written over, and as long as the new one only.
+    fs::write(&source, "1").unwrap();
+    printed(&server, &[text(&source), &server.url("tcp", "/name%20with%25")]).await;
+    assert_eq!(server.fake.data("name with%"), b"1");
+    fs::write(&copy, "something longer").unwrap();
+    printed(&server, &[&server.url("tcp", "/name%20with%25"), text(&copy)]).await;
+    assert_eq!(fs::read(&copy).unwrap(), b"1");
+    assert_eq!(fs::read_dir(here.path()).unwrap().count(), 2, "nothing is left over");
+}
+
+fn make_tree(root: &Path) {
+    fs::create_dir_all(root.join("sub/empty")).unwrap();
+    fs::create_dir_all(root.join("many")).unwrap();
+    for number in 0..700 {
+        fs::write(root.join(format!("many/entry-{number:04}-{}", "x".repeat(number % 90))), number.to_string())
+            .unwrap();
+    }
+    fs::write(root.join("sub/näme 'quoted'"), noise(70_000, 2)).unwrap();
+    fs::write(root.join("script"), "#!/bin/sh\n").unwrap();
+    fs::set_permissions(root.join("script"), fs::Permissions::from_mode(0o751)).unwrap();
+    symlink("sub/nothing there", root.join("link")).unwrap();
+    symlink("..", root.join("sub/up")).unwrap();
+    // Nobody may write to it: it can only be filled before it gets its mode.
+    fs::create_dir(root.join("closed")).unwrap();
+    fs::write(root.join("closed/file"), "inside").unwrap();
+    let time = SystemTime::UNIX_EPOCH + Duration::new(1_234_567_890, 5000);
+    let script = fs::File::options().write(true).open(root.join("script")).unwrap();
+    script.set_times(fs::FileTimes::new().set_modified(time).set_accessed(time)).unwrap();
+    fs::set_permissions(root.join("closed"), fs::Permissions::from_mode(0o555)).unwrap();
+}
+
+/// Names, types, modes, contents below a directory, and with `times` when they were changed.
+fn listing(root: &Path, times: bool) -> Vec<String> {
+    let mut todo = vec![root.to_owned()];
+    let mut lines = Vec::new();
+    while let Some(dir) = todo.pop() {
+        for entry in fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            let meta = fs::symlink_metadata(&path).unwrap();
+            let what = if meta.is_dir() {
+                todo.push(path.clone());
+                "directory".to_owned()
+            } else if meta.is_symlink() {
+                format!("to {}", fs::read_link(&path).unwrap().display())
+            } else {
+                blake3::hash(&fs::read(&path).unwrap()).to_string()
+            };
+            let time = if times && !meta.is_dir() { meta.mtime_nsec() + meta.mtime() } else { 0 };
+            let name = path.strip_prefix(root).unwrap().display().to_string();
+            lines.push(format!("{name} {:o} {what} {time}", meta.mode()));
+        }
+    }
+    lines.sort();
+    lines
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tree_goes_there_and_back() {
+    let server = FakeServer::start().await;
+    let here = TempDir::new().unwrap();
+    let tree = here.path().join("tree");
+    make_tree(&tree);
+    assert!(std::process::Command::new("mkfifo").arg(tree.join("pipe")).status().unwrap().success());
+    let url = server.url("iwarp", "");
+    for way in ["plain", "no READDIRPLUS", "again, over what is there"] {
+        server.fake.no_readdirplus.store(way == "no READDIRPLUS", SeqCst);
+        server.fake.taciturn.store(way == "no READDIRPLUS", SeqCst);
+        let put = report(&server, &["-rp", text(&tree), &url]).await;
+        assert_eq!(
+            (&put["copied"]["files"], &put["copied"]["directories"], &put["copied"]["symlinks"]),
+            (&703.into(), &5.into(), &2.into()),
+            "{way}"
+        );
+        assert_eq!((&put["copied"]["skipped"], &put["copied"]["failed"]), (&1.into(), &0.into()));
+        // What is no file is not copied either way.
+        server.fake.put("tree/pipe", Kind::Pipe);
+        let back = here.path().join(way);
+        printed(&server, &["-rp", &server.url("iwarp", "/tree"), text(&back)]).await;
+        fs::rename(tree.join("pipe"), here.path().join("pipe")).unwrap();
+        assert_eq!(listing(&back, true), listing(&tree, true), "{way}");
+        // And over it once more.
+        printed(&server, &["-rp", &server.url("iwarp", "/tree/."), text(&back)]).await;
+        fs::rename(here.path().join("pipe"), tree.join("pipe")).unwrap();
+    }
+    assert!(server.fake.lists_read.load(SeqCst) > 60, "long listings come in pages");
+    let script = server.fake.at("tree/script").unwrap();
+    assert_eq!((script.mode, script.mtime.seconds, script.mtime.nseconds), (0o751, 1_234_567_890, 5000));
+    assert_eq!(server.fake.at("tree/closed").unwrap().mode, 0o555);
+    // A closed directory cannot be removed with what is in it, unless one is root.
+    for closed in ["tree", "plain", "no READDIRPLUS", "again, over what is there"] {
+        fs::set_permissions(here.path().join(closed).join("closed"), fs::Permissions::from_mode(0o755)).unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_the_server_lost_is_sent_again() {
+    let server = FakeServer::start().await;
+    let here = TempDir::new().unwrap();
+    let source = here.path().join("source");
+    fs::write(&source, noise(2_000_000, 3)).unwrap();
+    // It restarts after 20 of 31 WRITEs: those before it are gone.
+    server.fake.restart_after.store(20, SeqCst);
+    let put = report(&server, &["--verify", text(&source), &server.url("iwarp", "/lost")]).await;
+    assert!(put["copied"]["sent_again"].as_u64().unwrap() >= 19 * (64 << 10), "{put}");
+    assert_eq!(put["copied"]["octets"], 2_000_000);
+    assert!(server.fake.data("lost") == noise(2_000_000, 3));
+    assert_eq!(server.fake.commits.load(SeqCst), 2);
+
+    server.fake.always_loses.store(true, SeqCst);
+    let error = complaint(&server, &[text(&source), &server.url("iwarp", "/never")]).await;
+    assert!(error.contains("again and again"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn writes_may_be_short_and_the_server_busy() {
+    let server = FakeServer::start().await;
+    let here = TempDir::new().unwrap();
+    let source = here.path().join("source");
+    fs::write(&source, noise(300_000, 4)).unwrap();
+    server.fake.short.store(10_001, SeqCst);
+    server.fake.jukebox.store(3, SeqCst);
+    let put = report(&server, &[text(&source), &server.url("iwarp", "/short")]).await;
+    assert_eq!(put["copied"]["octets"], 300_000);
+    assert!(server.fake.data("short") == noise(300_000, 4));
+    assert_eq!(server.fake.jukebox.load(SeqCst), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_more_calls_at_a_time_and_no_larger_ones_than_told() {
+    let server = FakeServer::start().await;
+    let here = TempDir::new().unwrap();
+    let source = here.path().join("source");
+    fs::write(&source, noise(500_000, 5)).unwrap();
+    let url = server.url("iwarp", "/x");
+    let put = report(&server, &["-j", "1", "--chunk-size", "10000", text(&source), &url]).await;
+    assert_eq!(put["most_under_way"], 1);
+    assert_eq!(server.fake.unstable.load(SeqCst), 50);
+    let got = report(&server, &["-j", "3", "--chunk-size", "4KiB", &url, text(&here.path().join("y"))]).await;
+    assert!((2..=3).contains(&got["most_under_way"].as_u64().unwrap()), "{got}");
+    // Credits limit it: this server grants 32.
+    let got = report(&server, &["-j", "500", "--chunk-size", "1KiB", &url, text(&here.path().join("y"))]).await;
+    assert!((8..=32).contains(&got["most_under_way"].as_u64().unwrap()), "{got}");
+    assert!(fs::read(here.path().join("y")).unwrap() == noise(500_000, 5));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn holes_are_not_sent_and_not_written() {
+    let server = FakeServer::start().await;
+    let here = TempDir::new().unwrap();
+    let source = here.path().join("source");
+    let file = fs::File::create(&source).unwrap();
+    file.write_all_at(b"in the middle", 5 << 20).unwrap();
+    file.set_len(10 << 20).unwrap();
+    let there = server.url("iwarp", "/sparse");
+    let put = report(&server, &[text(&source), &there]).await;
+    assert!(put["copied"]["octets"].as_u64().unwrap() < 1 << 20, "{put}");
+    assert!(server.fake.data("sparse") == fs::read(&source).unwrap());
+    server.fake.set_used("sparse", 4096);
+    let back = here.path().join("back");
+    printed(&server, &[&there, text(&back)]).await;
+    assert!(fs::read(&back).unwrap() == fs::read(&source).unwrap());
+    assert!(back.metadata().unwrap().blocks() < 1000, "it has holes too");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn copies_are_compared_with_their_sources() {
+    let server = FakeServer::start().await;
+    let here = TempDir::new().unwrap();
+    let (source, back) = (here.path().join("source"), here.path().join("back"));
+    fs::write(&source, noise(300_000, 6)).unwrap();
+    let there = server.url("iwarp", "/verified");
+    let digest = blake3::hash(&noise(300_000, 6)).to_string();
+    let put = printed(&server, &["--verify", text(&source), &there]).await;
+    assert!(put.contains(&format!("{digest}  {}", text(&source))), "{put}");
+    let got = printed(&server, &["--verify", &there, text(&back)]).await;
+    assert!(got.contains(&format!("{digest}  {EXPORT}/verified")), "{got}");
+    fs::remove_file(&back).unwrap();
+
+    server.fake.rotten.store(true, SeqCst);
+    let error = complaint(&server, &["--verify", text(&source), &there]).await;
+    assert!(error.contains("the copy differs") && error.contains(&digest), "{error}");
+    let error = complaint(&server, &["--verify", &there, text(&back)]).await;
+    assert!(error.contains("the copy differs"), "{error}");
+    assert!(!back.exists(), "what differs does not appear");
+    assert_eq!(fs::read_dir(here.path()).unwrap().count(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_lists_what_cannot_be_does_no_harm() {
+    let server = FakeServer::start().await;
+    for (dir, name) in [("a", &b"../escaped"[..]), ("b", b"x/y"), ("c", b""), ("d", b"nul\0")] {
+        let here = TempDir::new().unwrap();
+        server.fake.put(dir, Kind::Dir([(name.to_vec(), 1)].into()));
+        let error = complaint(&server, &["-r", &server.url("tcp", &format!("/{dir}")), text(here.path())]).await;
+        assert!(error.contains("against the protocol") && error.contains("entry named"), "{error}");
+        assert_eq!(fs::read_dir(here.path().join(dir)).unwrap().count(), 0);
+    }
+    // A symbolic link that is there is not followed into: files replace it, directories are refused.
+    let (here, outside) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    server.fake.put("t", Kind::Dir(Default::default()));
+    server.fake.put("t/dir", Kind::Dir(Default::default()));
+    server.fake.put_file("t/dir/file", b"x");
+    server.fake.put_file("t/file", b"new");
+    fs::create_dir(here.path().join("t")).unwrap();
+    symlink(outside.path(), here.path().join("t/dir")).unwrap();
+    fs::write(outside.path().join("kept"), "old").unwrap();
+    symlink(outside.path().join("kept"), here.path().join("t/file")).unwrap();
+    let error = complaint(&server, &["-r", &server.url("tcp", "/t"), text(here.path())]).await;
+    assert!(error.contains("is no directory"), "{error}");
+    assert_eq!(fs::read(outside.path().join("kept")).unwrap(), b"old");
+    assert_eq!(fs::read(here.path().join("t/file")).unwrap(), b"new");
+    assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn links_in_a_path_are_followed_inside_the_export() {
+    let server = FakeServer::start().await;
+    let here = TempDir::new().unwrap();
+    let get = |path: &str| [server.url("tcp", path), text(&here.path().join("got")).to_owned()];
+    server.fake.put("real", Kind::Dir(Default::default()));
+    server.fake.put_file("real/file", b"found");
+    let absolute = format!("{EXPORT}/real");
+    let links: [(&str, &str); 6] = [
+        ("relative", "./real"),
+        ("absolute", &absolute),
+        ("real/back", "../relative/file"),
+        ("loop", "loop"),
+        ("out", "/etc"),
+        ("above", "../../../real/file"),
+    ];
+    for (name, target) in links {
+        server.fake.put(name, Kind::Link(target.as_bytes().to_vec()));
+    }
+    for path in ["/relative/file", "/absolute/file", "/real/back", "/real/../real//file", "/above"] {
+        let [url, target] = get(path);
+        printed(&server, &[&url, &target]).await;
+        assert_eq!(fs::read(here.path().join("got")).unwrap(), b"found", "{path}");
+        fs::remove_file(here.path().join("got")).unwrap();
+    }
+    for (path, why) in [("/loop", "circle"), ("/out/passwd", "not in this export"), ("/x/y", "no directory x")] {
+        let [url, target] = get(path);
+        let error = complaint(&server, &[&url, &target]).await;
+        assert!(error.contains(why), "{path}: {error}");
+    }
+    // To where a link leads.
+    fs::write(here.path().join("new"), "through").unwrap();
+    printed(&server, &[text(&here.path().join("new")), &server.url("tcp", "/real/back")]).await;
+    assert_eq!(server.fake.data("real/file"), b"through");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn failures_are_told_in_words() {
+    let server = FakeServer::start().await;
+    let here = TempDir::new().unwrap();
+    let file = here.path().join("file");
+    fs::write(&file, "x").unwrap();
+    server.fake.put("dir", Kind::Dir(Default::default()));
+    server.fake.put_file("file", b"x");
+    let url = |path: &str| server.url("iwarp", path);
+    let cases: [(Vec<String>, &str); 9] = [
+        (vec![url("/absent"), text(here.path()).into()], "there is no /srv/export/absent"),
+        (vec![url("/dir"), text(here.path()).into()], "-r copies directories"),
+        (vec![text(here.path()).into(), url("/dir")], "-r copies directories"),
+        (vec![text(&file).into(), text(&file).into(), url("/file")], "several sources need a directory"),
+        (vec![text(&here.path().join("no")).into(), url("/dir")], "No such file"),
+        (vec![text(&file).into(), url("/file/below")], "NFS3ERR_NOTDIR (not a directory)"),
+        (vec![text(&file).into(), url("/file").replace("/srv/export", "/elsewhere")], "MNT3ERR_ACCES"),
+        (vec!["--root-handle".into(), "00".into(), url("/file"), text(here.path()).into()], "NFS3ERR_BADHANDLE"),
+        (vec![url("/file"), "/nonexistent/x".into()], "No such file"),
+    ];
+    for (args, why) in cases {
+        let args: Vec<_> = args.iter().map(String::as_str).collect();
+        let mut command = nfscp(&server);
+        if args[0] == "--root-handle" {
+            command = Command::new(env!("CARGO_BIN_EXE_nfscp"));
+        }
+        let output = output(command.args(&args)).await;
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{args:?}: {error}");
+        assert!(error.contains(why), "{args:?}: {error}");
+    }
+    let wrong = [["a", "b"], ["nfs3+tcp://h/x", "nfs3+tcp://h/y"], ["nfs://h/x", "y"]];
+    for args in wrong {
+        assert_eq!(output(nfscp(&server).args(args)).await.status.code(), Some(2), "{args:?}");
+    }
+    // AUTH_SYS is what this server wants; the root's handle does without MOUNT.
+    let mut command = Command::new(env!("CARGO_BIN_EXE_nfscp"));
+    let there = url("/file").replace("/srv/export", "");
+    let args = ["--root-handle", "0000000000000001", &there, text(here.path())];
+    assert!(output(command.args(args)).await.status.success());
+    // Nobody there.
+    server.handle.shutdown();
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let error = complaint(&server, &[&url("/file"), text(here.path())]).await;
+    assert!(error.contains("cannot use iwarp://") && error.contains("refused"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn it_goes_on_with_a_server_that_comes_back() {
+    let server = FakeServer::start().await;
+    let here = TempDir::new().unwrap();
+    let source = here.path().join("source");
+    fs::write(&source, noise(64 << 20, 7)).unwrap();
+    let address = server.iwarp_address();
+    let url = server.url("iwarp", "/x");
+    let mut command = nfscp(&server);
+    command.args(["--json", "--chunk-size", "16KiB", text(&source), &url]).stdout(Stdio::piped());
+    let child = command.spawn().unwrap();
+    while server.fake.unstable.load(SeqCst) < 200 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    server.handle.shutdown_within(Duration::ZERO);
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    // What it had not committed is lost, as when a machine goes down.
+    server.fake.crash();
+    let again = FakeServer::start_on(server.fake.clone(), &address).await;
+    let output = tokio::time::timeout(Duration::from_secs(60), child.wait_with_output()).await.unwrap().unwrap();
+    assert!(output.status.success());
+    let put: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(put["copied"]["sent_again"].as_u64().unwrap() > 0, "{put}");
+    assert_eq!(put["connection"]["exposed"], 0);
+    assert!(again.fake.data("x") == noise(64 << 20, 7));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mount_is_found_by_the_port_mapper() {
+    /// Knows one service.
+    struct Portmapper(u16);
+    impl PmapVers for Portmapper {
+        async fn pmapproc_set(&self, _cx: &Context, _args: Mapping) -> Result<bool, Failure> {
+            Ok(false)
+        }
+        async fn pmapproc_unset(&self, _cx: &Context, _args: Mapping) -> Result<bool, Failure> {
+            Ok(false)
+        }
+        async fn pmapproc_getport(&self, _cx: &Context, args: Mapping) -> Result<u32, Failure> {
+            let known = (args.prog, args.vers, args.prot) == (100_005, 3, 6);
+            Ok(if known { self.0.into() } else { 0 })
+        }
+        async fn pmapproc_dump(&self, _cx: &Context) -> Result<Pmaplist, Failure> {
+            Ok(Pmaplist(Vec::new()))
+        }
+        async fn pmapproc_callit(&self, _cx: &Context, _args: CallArgs) -> Result<CallResult, Failure> {
+            Err(Failure::ProcedureUnavailable)
+        }
+    }
+    let server = FakeServer::start().await;
+    // A server that keeps its exports for itself, too.
+    server.fake.lists.store(false, SeqCst);
+    server.fake.put_file("file", b"found");
+    let here = TempDir::new().unwrap();
+    for (port, works) in [(server.mount_port, true), (0, false)] {
+        let service = PmapVersServer::new(Portmapper(port));
+        let rpcbind = Server::builder().service(service).listen("tcp://127.0.0.1:0").bind().await.unwrap();
+        let rpcbind_port = rpcbind.local_addrs()[0].port().to_string();
+        tokio::spawn(rpcbind.serve());
+        let mut command = Command::new(env!("CARGO_BIN_EXE_nfscp"));
+        command.args(["--rpcbind-port", &rpcbind_port, &server.url("tcp", "/file"), text(here.path())]);
+        let output = output(&mut command).await;
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.success(), works, "{error}");
+        assert!(works || error.contains("knows no MOUNT version 3 over TCP"), "{error}");
+    }
+    assert_eq!(fs::read(here.path().join("file")).unwrap(), b"found");
+}

@@ -1,0 +1,7 @@
+# about: nfscp by userspace iWARP against Linux's NFS server on siw: files and a tree there and back, 8 calls in flight
+# fabric: siw
+# programs: nfscp
+# timeout: 120
+. /suite/guest/nfscp-knfsd.sh
+knfsd_up
+nfscp_knfsd nfs3+iwarp

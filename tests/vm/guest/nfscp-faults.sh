@@ -1,0 +1,80 @@
+# transfer FROM TO: nfscp in the background, in calls so small that there is time for something to happen
+transfer() {
+  start nfscp "$BIN/nfscp" --json -v -j 8 --chunk-size 32KiB --timeout 10 --retry 40 "$1" "$2"
+}
+
+# under_way FILE: until a part of it has arrived, and not all of it, unless nfscp is through with it
+under_way() {
+  local end=$((SECONDS + 20))
+  until [ "$(stat -c %b "$1" 2>/dev/null || echo 0)" -gt 4000 ]; do
+    [ $SECONDS -lt $end ] && ! ended_process "${PID[nfscp]}" || fail "nothing arrives: $(last_words nfscp)"
+  done
+  ended_process "${PID[nfscp]}" && fail "the transfer was over before anything could happen to it"
+  true
+}
+
+# interrupted SECONDS: it must have ended well by then, on another connection, with nothing exposed
+interrupted() {
+  finish nfscp "$1"
+  grep -q 'connected anew' "$SCRATCH/nfscp.out" || fail "the connection was not lost: this shows nothing"
+  grep -q '"exposed": 0' "$SCRATCH/nfscp.out" || fail "regions are exposed in the end"
+  grep -q '"failed": 0' "$SCRATCH/nfscp.out" || fail "$(last_words nfscp)"
+  cut -c 1-200 "$SCRATCH/nfscp.out"
+}
+
+# connections: of the kernel's server with clients
+connections() { rdma resource show qp | grep -c 'state RTS' || true; }
+at_most() { [ "$(connections)" -le "$1" ]; } # at_most CONNECTIONS
+
+# nfscp_faults SCHEME: transfers to and from Linux's server that something happens to
+nfscp_faults() {
+  local url=$1://$ADDR:20049/srv/nfs source=$SCRATCH/source before
+  head -c $((32 << 20)) /dev/urandom >"$source"
+  before=$(connections)
+
+  log "the link goes down for 3 seconds"
+  transfer "$source" "$url/link"
+  under_way /srv/nfs/link
+  ip link set dm0 down
+  sleep 3
+  ip link set dm0 up
+  interrupted 60
+  cmp "$source" /srv/nfs/link
+
+  log "the server is stopped and started again, while it is written to"
+  transfer "$source" "$url/restarted"
+  under_way /srv/nfs/restarted
+  rpc.nfsd 0
+  sleep 1
+  knfsd_start
+  interrupted 60
+  cmp "$source" /srv/nfs/restarted
+
+  log "the same, while it is read from"
+  mkdir back
+  transfer "$url/link" "$SCRATCH/back/x"
+  until compgen -G "$SCRATCH/back/.nfscp-*" >/dev/null; do :; done
+  under_way "$(compgen -G "$SCRATCH/back/.nfscp-*")"
+  rpc.nfsd 0
+  sleep 1
+  knfsd_start
+  interrupted 60
+  cmp "$source" back/x
+
+  log "clients are killed with calls in flight"
+  for _ in 1 2 3; do
+    rm -f /srv/nfs/killed
+    transfer "$source" "$url/killed"
+    under_way /srv/nfs/killed
+    kill -9 "${PID[nfscp]}"
+    wait "${PID[nfscp]}" || true
+  done
+  eventually 20 at_most "$before" || fail "the server keeps connections of clients that are gone: $(connections), $before before"
+  try 30 "$BIN/nfscp" "$url/link" back/y
+  cmp "$source" back/y
+
+  log "the server is gone for good: an error, in time"
+  rpc.nfsd 0
+  refuse 20 'cannot use|connection|refused' "$BIN/nfscp" --retry 3 "$url/link" back/z
+  [ ! -e back/z ] || fail "a file that did not arrive is there"
+}
