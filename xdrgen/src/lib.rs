@@ -77,6 +77,8 @@ mod compiler;
 pub mod derive;
 pub mod diag;
 pub mod emit;
+#[cfg(feature = "cli")]
+mod explain;
 pub mod extract;
 pub mod fmt;
 pub mod ir;
@@ -94,6 +96,8 @@ mod ulb;
 
 pub use build_script::{Build, BuildError};
 pub use compiler::{Compiled, Compiler};
+#[cfg(feature = "cli")]
+pub use explain::explain;
 #[cfg(feature = "cli")]
 pub use report::table;
 pub use strip::strip;

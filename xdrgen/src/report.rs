@@ -81,7 +81,7 @@ fn results(spec: &Spec, procedure: &Procedure) -> String {
     procedure.bounds.chunks.iter().map(chunk).collect::<Vec<_>>().join("\n")
 }
 
-fn formula(spec: &Spec, procedure: &Procedure, expr: &Expr) -> String {
+pub(crate) fn formula(spec: &Spec, procedure: &Procedure, expr: &Expr) -> String {
     match expr {
         Expr::Const(n) => octets(*n),
         other => show(spec, procedure, other),
@@ -110,12 +110,12 @@ fn reply(spec: &Spec, procedure: &Procedure) -> String {
 }
 
 /// A bound that may be none, or so large that it is as good as none.
-fn limited(most: Option<u64>) -> String {
+pub(crate) fn limited(most: Option<u64>) -> String {
     most.filter(|most| *most <= u64::from(u32::MAX)).map_or("any length".to_owned(), octets)
 }
 
 /// A number of octets; round ones also in larger units.
-fn octets(n: u64) -> String {
+pub(crate) fn octets(n: u64) -> String {
     for (shift, unit) in [(30, "GiB"), (20, "MiB"), (10, "KiB")] {
         if n >= 1 << shift && n.trailing_zeros() >= shift {
             return format!("{n} ({} {unit})", n >> shift);
@@ -126,15 +126,15 @@ fn octets(n: u64) -> String {
 
 /// An eligible item within a type.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Eligible {
+pub(crate) struct Eligible {
     /// The way to it: `ok.data`, `entries[].blob`.
-    path: String,
+    pub(crate) path: String,
     /// Most octets of its contents that its type allows.
-    max: Option<u64>,
+    pub(crate) max: Option<u64>,
 }
 
 /// The eligible items within `field`, in order, at most [`LISTED`] of them. An item of an array stands once.
-fn eligible_items(spec: &Spec, field: &Field) -> Vec<Eligible> {
+pub(crate) fn eligible_items(spec: &Spec, field: &Field) -> Vec<Eligible> {
     let mut found = Vec::new();
     let mut open = vec![Step { field, path: field.name.text.clone() }];
     while let Some(step) = open.pop() {

@@ -169,6 +169,17 @@ fn fmt_filters() {
 }
 
 #[test]
+fn explain_writes_a_page() {
+    let place = Place::new(&[("store.x", STORE)]);
+    let output = place.run(&["explain", "store.x", "-o", "store.html"]);
+    assert_eq!((output.status.code(), text(&output.stdout)), (Some(0), String::new()));
+    let page = read(place.path("store.html"));
+    assert!(page.starts_with("<!DOCTYPE html>") && page.contains("<title>store.x</title>"));
+    let titled = text(&place.run(&["explain", "store.x", "--title", "The <store>"]).stdout);
+    assert!(titled.contains("<title>The &lt;store&gt;</title>"));
+}
+
+#[test]
 fn ulb_prints_a_table() {
     let place = Place::new(&[("store.x", STORE)]);
     let table = text(&place.run(&["ulb", "store.x"]).stdout);

@@ -12,6 +12,7 @@ Examples:
   xdrgen check blobstore.x                      is it right?
   xdrgen gen blobstore.x -o src/blobstore.rs    types, codecs, client and server in Rust
   xdrgen ulb blobstore.x                        what travels by RDMA, and how large messages get
+  xdrgen explain blobstore.x -o blobstore.html  a page for people: types, procedures, what travels how
   xdrgen fmt blobstore.x                        one layout, comments kept
   xdrgen strip blobstore.x > plain.x            for tools that know RFC 4506 only
   xdrgen gen nfs3.x --ulb nfs3.ulb              the binding in a file of its own
@@ -76,6 +77,8 @@ pub(crate) enum Command {
     Extract(Extract),
     /// Prints a specification without annotations: plain RFC 4506 and RFC 5531, comments kept.
     Strip(Strip),
+    /// Writes a page that explains a specification: types on the wire, procedures, and which items travel how.
+    Explain(Explain),
     /// Formats specifications in place, comments and lines for a preprocessor kept.
     Fmt(Fmt),
     /// Prints the binding: per procedure, what is eligible for direct data placement, and sizes.
@@ -180,6 +183,22 @@ pub(crate) struct Strip {
     /// Where to write to; default standard output.
     #[arg(short, long, value_name = "OUT.x")]
     pub(crate) output: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "The page is one HTML file that needs nothing else. Several files make one specification.\n\n\
+    Example:\n  xdrgen explain nfs3.x --ulb nfs3.ulb -o nfs3.html")]
+pub(crate) struct Explain {
+    #[command(flatten)]
+    pub(crate) input: Input,
+
+    /// Where to write to; default standard output.
+    #[arg(short, long, value_name = "OUT.html")]
+    pub(crate) output: Option<PathBuf>,
+
+    /// Title of the page; default the names of the files.
+    #[arg(long)]
+    pub(crate) title: Option<String>,
 }
 
 #[derive(Debug, Args)]

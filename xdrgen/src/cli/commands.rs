@@ -12,7 +12,7 @@ use rpcrdma_xdrgen::{
 
 use super::{
     Failure, Form, NO_FILE, WRONG_INPUT,
-    args::{Check, Extract, Gen, Input, Strip, Ulb},
+    args::{Check, Explain, Extract, Gen, Input, Strip, Ulb},
     output,
 };
 
@@ -133,6 +133,13 @@ pub(super) fn strip(strip: &Strip, form: Form) -> Result<(), Failure> {
     let plain = rpcrdma_xdrgen::strip(strip.file.display().to_string(), text)
         .map_err(|diagnostics| failed(&diagnostics, form))?;
     output::write(strip.output.as_deref(), &plain)
+}
+
+pub(super) fn explain(explain: &Explain, form: Form) -> Result<(), Failure> {
+    let compiled = compile(&explain.input.files, &explain.input, form)?;
+    let names = explain.input.files.iter().filter_map(|path| path.file_name()).map(|name| name.to_string_lossy());
+    let title = explain.title.clone().unwrap_or_else(|| names.collect::<Vec<_>>().join(", "));
+    output::write(explain.output.as_deref(), &rpcrdma_xdrgen::explain(&compiled.spec, &title))
 }
 
 pub(super) fn ulb(ulb: &Ulb, form: Form) -> Result<(), Failure> {

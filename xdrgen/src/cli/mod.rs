@@ -60,6 +60,7 @@ pub(crate) fn run() -> ExitCode {
         Command::Gen(generate) => commands::generate(generate, form),
         Command::Extract(extract) => commands::extract(extract),
         Command::Strip(strip) => commands::strip(strip, form),
+        Command::Explain(explain) => commands::explain(explain, form),
         Command::Fmt(fmt) => format::run(fmt, form),
         Command::Ulb(ulb) => commands::ulb(ulb, form),
     };

@@ -20,6 +20,9 @@ mod tests;
 pub(crate) mod types;
 mod xdr_text;
 
+#[cfg(feature = "cli")]
+pub(crate) use xdr_text::declaration as declaration_text;
+
 use proc_macro2::TokenStream;
 use quote::quote;
 

@@ -1,0 +1,79 @@
+//! Declarations as XDR has them: formatted, in colour, with links to what they name.
+
+use super::{html::Html, names::Names};
+use crate::fmt::{FormatOptions, Kind, format, lex};
+
+/// Longest line of a declaration.
+const WIDTH: usize = 84;
+
+const KEYWORDS: [&str; 20] = [
+    "bool",
+    "case",
+    "const",
+    "default",
+    "double",
+    "enum",
+    "float",
+    "hyper",
+    "int",
+    "opaque",
+    "program",
+    "quadruple",
+    "string",
+    "struct",
+    "switch",
+    "typedef",
+    "union",
+    "unsigned",
+    "version",
+    "void",
+];
+
+/// A declaration of `name`.
+pub(super) fn declaration(names: &Names<'_>, name: &str, text: &str, out: &mut Html) {
+    let formatted = format("", text, &options());
+    coloured(names, name, formatted.as_deref().unwrap_or(text).trim_end(), out);
+}
+
+/// The declaration of the procedure `name`, which is no definition by itself.
+pub(super) fn procedure(names: &Names<'_>, name: &str, text: &str, out: &mut Html) {
+    const INDENT: usize = 8;
+    let whole =
+        format("", &format!("program P {{ version V {{ {text} }} = 1; }} = 1;"), &options()).unwrap_or_default();
+    let lines: Vec<&str> = whole.lines().map(|line| line.get(INDENT..).unwrap_or_default()).collect();
+    match lines.as_slice() {
+        [_, _, lines @ .., _, _] if !lines.is_empty() => coloured(names, name, &lines.join("\n"), out),
+        _ => coloured(names, name, text, out),
+    }
+}
+
+fn options() -> FormatOptions {
+    FormatOptions { width: WIDTH }
+}
+
+fn coloured(names: &Names<'_>, name: &str, text: &str, out: &mut Html) {
+    out.raw("<pre class=\"code\">");
+    let mut at = 0;
+    for token in lex(text) {
+        out.text(text.get(at..token.at).unwrap_or_default());
+        at = token.at + token.text.len();
+        match token.kind {
+            Kind::LineComment | Kind::BlockComment => {
+                out.raw("<i>").text(token.text).raw("</i>");
+            }
+            Kind::Word if KEYWORDS.contains(&token.text) => {
+                out.raw("<b>").text(token.text).raw("</b>");
+            }
+            Kind::Word => match names.find(token.text) {
+                Some(id) if token.text != name => names.link(id, token.text, out),
+                _ => {
+                    out.text(token.text);
+                }
+            },
+            _ => {
+                out.text(token.text);
+            }
+        }
+    }
+    out.text(text.get(at..).unwrap_or_default()).raw("</pre>\n");
+}

@@ -1,0 +1,190 @@
+//! The layout of a type, drawn as the RFCs draw it: words of four octets, one below the other.
+
+use super::{
+    html::{Html, cut},
+    names::{Names, item_anchor},
+    wire::{Look, Row},
+};
+
+/// Columns: octets on the left, words, notes.
+const WIDTH: i64 = 860;
+const LEFT: i64 = 64;
+const WORD: i64 = 432;
+const NOTE: i64 = LEFT + WORD + 16;
+
+/// Where the first row begins: below the numbers of the octets.
+const TOP: i64 = 22;
+
+/// Most characters of what stands in a row and beside it.
+const LABEL: usize = 48;
+const BESIDE: usize = 52;
+
+fn height(row: &Row) -> i64 {
+    match (row.look, row.octets) {
+        (Look::Case, _) => 26,
+        (Look::Variable, _) => 46,
+        (Look::Type, _) => 38,
+        (_, Some(16..)) => 72,
+        (_, Some(5..)) => 52,
+        _ => 28,
+    }
+}
+
+/// Draws `rows`, the layout of what is called `name`.
+pub(super) fn draw(names: &Names<'_>, name: &str, rows: &[Row], out: &mut Html) {
+    let bottom = TOP + rows.iter().map(height).sum::<i64>() + 4;
+    out.raw("<svg class=\"wire\" role=\"img\" viewBox=\"0 0 ").number(WIDTH).raw(" ").number(bottom);
+    out.raw("\"><title>").text(name).raw(" on the wire</title>\n");
+    for octet in 0..4_i64 {
+        let x = LEFT + WORD / 8 + octet * WORD / 4;
+        text(
+            "tick",
+            x,
+            TOP - 8,
+            |out| {
+                out.number(octet);
+            },
+            out,
+        );
+    }
+    // The octet at which each row begins, as far as it is known; each case begins where the first one does.
+    let (mut offset, mut first_case) = (Some(0), None);
+    let mut y = TOP;
+    for row in rows {
+        let height = height(row);
+        if row.look == Look::Case {
+            offset = *first_case.get_or_insert(offset);
+        }
+        if let Some(offset) = offset.filter(|_| row.look != Look::Case) {
+            text(
+                "offset",
+                LEFT - 8,
+                y + 18,
+                |out| {
+                    out.show(format_args!("{offset}"));
+                },
+                out,
+            );
+        }
+        draw_row(names, row, y, height, out);
+        offset = offset.zip(row.octets).and_then(|(at, octets)| u64::checked_add(at, octets));
+        y += height;
+    }
+    out.raw("</svg>\n");
+}
+
+fn draw_row(names: &Names<'_>, row: &Row, y: i64, height: i64, out: &mut Html) {
+    let middle = y + height / 2 + 5;
+    if row.look == Look::Case {
+        text(
+            "case",
+            LEFT,
+            y + 18,
+            |out| {
+                out.text(&cut(&row.label, 110));
+            },
+            out,
+        );
+        text(
+            "note",
+            LEFT + 8 + 8 * i64::try_from(row.label.chars().count().min(110)).unwrap_or_default(),
+            y + 18,
+            |out| {
+                out.text(&row.note);
+            },
+            out,
+        );
+        return;
+    }
+    if let Some(id) = row.link {
+        out.raw("<a href=\"#").text(&item_anchor(names.name(id))).raw("\">");
+    }
+    out.raw("<g><title>").show(format_args!("{}: {}", row.label, row.note)).raw("</title>");
+    out.raw("<path class=\"");
+    out.raw(match row.look {
+        _ if row.eligible => "eligible",
+        Look::Control => "control",
+        Look::Type => "type",
+        Look::Variable => "variable",
+        _ => "value",
+    });
+    out.raw("\" d=\"M").number(LEFT).raw(" ").number(y).raw("h").number(WORD).raw("v");
+    if row.octets.is_some() {
+        out.number(height).raw("h-").number(WORD).raw("z\"/>");
+        // Where the word's octets meet, and where words do.
+        for quarter in 1..4_i64 {
+            let x = LEFT + quarter * WORD / 4;
+            out.raw("<path class=\"mark\" d=\"M").number(x).raw(" ").number(y + height - 4).raw("v4\"/>");
+        }
+        if let Some(words @ 2..=4) = row.octets.map(|octets| octets / 4).filter(|_| row.look != Look::Type) {
+            for word in 1..i64::try_from(words).unwrap_or_default() {
+                let at = y + height * word / i64::try_from(words).unwrap_or(1);
+                out.raw("<path class=\"mark\" d=\"M")
+                    .number(LEFT)
+                    .raw(" ")
+                    .number(at)
+                    .raw("h6m")
+                    .number(WORD - 12)
+                    .raw(" 0h6\"/>");
+            }
+        }
+    } else {
+        // Torn off: nobody knows how long it is.
+        out.number(height - 6);
+        for _ in 0..WORD / 12 {
+            out.raw("l-6 4l-6 -4");
+        }
+        out.raw("z\"/>");
+    }
+    text(
+        "label",
+        LEFT + WORD / 2,
+        if row.octets.is_some() { middle } else { middle - 3 },
+        |out| {
+            out.text(&cut(&row.label, LABEL));
+        },
+        out,
+    );
+    out.raw("</g>");
+    if row.link.is_some() {
+        out.raw("</a>");
+    }
+    if row.eligible {
+        text(
+            "note",
+            NOTE,
+            middle - 8,
+            |out| {
+                out.text(&cut(&row.note, BESIDE));
+            },
+            out,
+        );
+        text(
+            "note moves",
+            NOTE,
+            middle + 8,
+            |out| {
+                out.raw("eligible: may leave the message");
+            },
+            out,
+        );
+    } else {
+        text(
+            "note",
+            NOTE,
+            middle,
+            |out| {
+                out.text(&cut(&row.note, BESIDE));
+            },
+            out,
+        );
+    }
+    out.raw("\n");
+}
+
+/// Text at a place, as a class of the style sheet has it.
+pub(super) fn text(class: &'static str, x: i64, y: i64, content: impl FnOnce(&mut Html), out: &mut Html) {
+    out.raw("<text class=\"").raw(class).raw("\" x=\"").number(x).raw("\" y=\"").number(y).raw("\">");
+    content(out);
+    out.raw("</text>");
+}

@@ -1,0 +1,123 @@
+//! A call and its reply, drawn: which octets go by Send, which by RDMA Read and RDMA Write.
+
+use super::{
+    diagram::text,
+    html::{Html, cut},
+};
+
+const WIDTH: i64 = 860;
+/// The two ends' lines.
+const CALLER: i64 = 90;
+const SERVER: i64 = 770;
+const MIDDLE: i64 = (CALLER + SERVER) / 2;
+/// From one arrow to the next.
+const STEP: i64 = 52;
+const TOP: i64 = 40;
+
+/// Most characters above and below an arrow.
+const ABOVE: usize = 84;
+
+/// How octets move.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Means {
+    /// In the call.
+    Call,
+    /// The server takes an argument out of the caller's memory.
+    Read,
+    /// The server puts a result into the caller's memory.
+    Write,
+    /// In the reply.
+    Reply,
+}
+
+/// An arrow.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Arrow {
+    pub(super) means: Means,
+    /// What moves.
+    pub(super) what: String,
+    /// How much of it.
+    pub(super) most: String,
+}
+
+/// Draws the arrows of the procedure `name`, in the order in which they happen.
+pub(super) fn draw(name: &str, arrows: &[Arrow], out: &mut Html) {
+    let to_server = |arrow: &&Arrow| matches!(arrow.means, Means::Call | Means::Read);
+    let handler = arrows.iter().take_while(to_server).count();
+    let steps = i64::try_from(arrows.len()).unwrap_or_default();
+    let bottom = TOP + steps * STEP + 34;
+    out.raw("<svg class=\"flow\" role=\"img\" viewBox=\"0 0 ").number(WIDTH).raw(" ").number(bottom);
+    out.raw("\"><title>How ").text(name).raw(" travels</title>\n");
+    for (x, end) in [(CALLER, "caller"), (SERVER, "server")] {
+        out.raw("<path class=\"lifeline\" d=\"M").number(x).raw(" 30V").number(bottom - 6).raw("\"/>");
+        out.raw("<rect class=\"end\" rx=\"6\" x=\"").number(x - 52).raw("\" y=\"4\" width=\"104\" height=\"26\"/>");
+        text(
+            "label",
+            x,
+            22,
+            |out| {
+                out.raw(end);
+            },
+            out,
+        );
+    }
+    out.raw("\n");
+    let mut y = TOP;
+    for (at, arrow) in arrows.iter().enumerate() {
+        if at == handler {
+            out.raw("<rect class=\"handler\" rx=\"6\" x=\"").number(SERVER - 40).raw("\" y=\"").number(y + 2);
+            out.raw("\" width=\"80\" height=\"24\"/>");
+            text(
+                "label",
+                SERVER,
+                y + 19,
+                |out| {
+                    out.raw("handler");
+                },
+                out,
+            );
+            y += 30;
+        }
+        y += STEP;
+        self::arrow(arrow, y - 18, out);
+    }
+    out.raw("</svg>\n");
+}
+
+fn arrow(arrow: &Arrow, y: i64, out: &mut Html) {
+    let (class, verb) = match arrow.means {
+        Means::Call => ("send", "Send"),
+        Means::Read => ("read", "RDMA Read"),
+        Means::Write => ("write", "RDMA Write"),
+        Means::Reply => ("send", "Send"),
+    };
+    out.raw("<g class=\"")
+        .raw(class)
+        .raw("\"><title>")
+        .show(format_args!("{}: {}", arrow.what, arrow.most))
+        .raw("</title>");
+    let right = matches!(arrow.means, Means::Call | Means::Read);
+    let (from, to, head) = if right { (CALLER + 4, SERVER - 5, -10) } else { (SERVER - 4, CALLER + 5, 10) };
+    out.raw("<path class=\"shaft\" d=\"M").number(from).raw(" ").number(y).raw("H").number(to + head).raw("\"/>");
+    out.raw("<path class=\"head\" d=\"M").number(to).raw(" ").number(y).raw("l").number(head).raw(" -6v12z\"/>");
+    text(
+        "what",
+        MIDDLE,
+        y - 8,
+        |out| {
+            out.raw("<tspan class=\"verb\">").raw(verb).raw("</tspan> ");
+            out.text(&cut(&arrow.what, ABOVE - 12));
+        },
+        out,
+    );
+    text(
+        "most",
+        MIDDLE,
+        y + 17,
+        |out| {
+            out.text(&cut(&arrow.most, ABOVE));
+        },
+        out,
+    );
+    out.raw("</g>\n");
+}

@@ -1,0 +1,75 @@
+//! Text that becomes HTML or SVG. What is known when this is compiled goes in as it is, all else as text.
+
+use std::fmt::{self, Write as _};
+
+/// HTML under construction.
+#[derive(Debug, Default)]
+pub(super) struct Html(String);
+
+impl Html {
+    /// Adds markup. It is part of the program: nothing that is read can get here.
+    pub(super) fn raw(&mut self, markup: &'static str) -> &mut Self {
+        self.0.push_str(markup);
+        self
+    }
+
+    /// Adds text, for an element or for the value of an attribute in quotes.
+    pub(super) fn text(&mut self, text: &str) -> &mut Self {
+        for c in text.chars() {
+            match c {
+                '&' => self.0.push_str("&amp;"),
+                '<' => self.0.push_str("&lt;"),
+                '>' => self.0.push_str("&gt;"),
+                '"' => self.0.push_str("&quot;"),
+                '\'' => self.0.push_str("&#39;"),
+                '\n' | '\t' => self.0.push(c),
+                // HTML has no control characters, and what turns the direction of text around would mislead.
+                c if c.is_control() || matches!(c, '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}') => {
+                    self.0.push('\u{FFFD}');
+                }
+                c => self.0.push(c),
+            }
+        }
+        self
+    }
+
+    /// Adds text made of values.
+    pub(super) fn show(&mut self, values: fmt::Arguments<'_>) -> &mut Self {
+        self.text(&values.to_string())
+    }
+
+    /// Adds a number.
+    pub(super) fn number(&mut self, number: impl Into<i64>) -> &mut Self {
+        let _ = write!(self.0, "{}", number.into());
+        self
+    }
+
+    pub(super) fn finish(self) -> String {
+        self.0
+    }
+}
+
+/// `text`, if it has no more than `most` characters, else its beginning.
+pub(super) fn cut(text: &str, most: usize) -> String {
+    if text.chars().count() <= most {
+        return text.to_owned();
+    }
+    text.chars().take(most.saturating_sub(1)).chain(['…']).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_no_markup() {
+        let mut html = Html::default();
+        html.raw("<b title=\"").text("\"><script>'&\u{202E}\0").raw("\">");
+        assert_eq!(html.finish(), "<b title=\"&quot;&gt;&lt;script&gt;&#39;&amp;\u{FFFD}\u{FFFD}\">");
+    }
+
+    #[test]
+    fn long_text_is_cut_between_characters() {
+        assert_eq!((cut("äöü", 3), cut("äöüß", 3)), ("äöü".to_owned(), "äö…".to_owned()));
+    }
+}

@@ -1,0 +1,106 @@
+//! What refers to what: anchors, and who uses a type.
+
+use std::collections::HashMap;
+
+use super::html::Html;
+use crate::{
+    ir::{ItemId, ItemKind, Procedure, Program, Spec, Version},
+    resolve::graph_target,
+    ulb::parts,
+};
+
+/// The items of a specification by name, and those who use them.
+pub(super) struct Names<'a> {
+    pub(super) spec: &'a Spec,
+    items: HashMap<&'a str, ItemId>,
+    users: Vec<Vec<User<'a>>>,
+}
+
+/// Who uses a type.
+#[derive(Clone, Copy)]
+pub(super) enum User<'a> {
+    Type(ItemId),
+    Procedure(&'a Program, &'a Version, &'a Procedure),
+}
+
+impl User<'_> {
+    fn is(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Type(one), Self::Type(other)) => one == other,
+            (Self::Procedure(.., one), Self::Procedure(.., other)) => std::ptr::eq(*one, *other),
+            _ => false,
+        }
+    }
+}
+
+impl<'a> Names<'a> {
+    pub(super) fn new(spec: &'a Spec) -> Self {
+        let items = spec.items.iter().enumerate().map(|(id, item)| (item.name.text.as_str(), ItemId(id))).collect();
+        let mut users: Vec<Vec<User<'a>>> = vec![Vec::new(); spec.items.len()];
+        let mut uses = |id: Option<ItemId>, user: User<'a>| {
+            if let Some(list) = id.and_then(|id| users.get_mut(id.0))
+                && !list.last().is_some_and(|last| last.is(&user))
+            {
+                list.push(user);
+            }
+        };
+        for (id, item) in spec.items.iter().enumerate() {
+            for (_, field) in parts(spec, ItemId(id)) {
+                uses(graph_target(&field.ty), User::Type(ItemId(id)));
+            }
+            if let ItemKind::Union(union) = &item.kind {
+                uses(graph_target(&union.discriminant.ty), User::Type(ItemId(id)));
+            }
+        }
+        for program in &spec.programs {
+            for version in &program.versions {
+                for procedure in &version.procedures {
+                    for field in procedure.args.iter().chain(&procedure.result) {
+                        uses(graph_target(&field.ty), User::Procedure(program, version, procedure));
+                    }
+                }
+            }
+        }
+        Self { spec, items, users }
+    }
+
+    pub(super) fn find(&self, name: &str) -> Option<ItemId> {
+        self.items.get(name).copied()
+    }
+
+    pub(super) fn users(&self, id: ItemId) -> &[User<'a>] {
+        self.users.get(id.0).map_or(&[], Vec::as_slice)
+    }
+
+    /// The name of an item.
+    pub(super) fn name(&self, id: ItemId) -> &'a str {
+        self.spec.items.get(id.0).map_or("", |item| item.name.text.as_str())
+    }
+
+    /// `text` as a link to an item.
+    pub(super) fn link(&self, id: ItemId, text: &str, out: &mut Html) {
+        out.raw("<a href=\"#").text(&item_anchor(self.name(id))).raw("\">").text(text).raw("</a>");
+    }
+
+    pub(super) fn user(&self, user: User<'_>, out: &mut Html) {
+        match user {
+            User::Type(id) => self.link(id, self.name(id), out),
+            User::Procedure(program, version, procedure) => {
+                let anchor = procedure_anchor(program, version, procedure);
+                out.raw("<a href=\"#").text(&anchor).raw("\">").text(&procedure.name.text).raw("</a>");
+            }
+        }
+    }
+}
+
+pub(super) fn item_anchor(name: &str) -> String {
+    format!("item-{name}")
+}
+
+pub(super) fn version_anchor(program: &Program, version: &Version) -> String {
+    format!("version-{}-{}", program.number, version.number)
+}
+
+pub(super) fn procedure_anchor(program: &Program, version: &Version, procedure: &Procedure) -> String {
+    format!("procedure-{}-{}-{}", program.number, version.number, procedure.number)
+}

@@ -1,0 +1,191 @@
+//! One procedure: its declaration, its comment, and how what it takes and returns travels (RFC 8166 §3.4, §3.5).
+
+use super::{
+    code,
+    flow::{self, Arrow, Means},
+    html::Html,
+    names::{Names, procedure_anchor},
+    prose::prose,
+    wire::grouped,
+};
+use crate::{
+    ir::{Expr, Procedure, Program, Version},
+    report::{eligible_items, formula, limited, octets},
+    resolve::sizes,
+};
+
+/// The smallest inline threshold there is (RFC 8166 §3.3.3).
+const THRESHOLD: u64 = 1024;
+
+/// Octets of headers in front of arguments, with no credentials, and of results: RPC's (RFC 5531 §9) and the
+/// transport's (RFC 8166 §4.1), with chunk lists that are empty.
+const BEFORE_ARGUMENTS: u64 = 40 + 28;
+const BEFORE_RESULTS: u64 = 24 + 28;
+
+/// Octets of a chunk of one segment in the transport's header.
+const CHUNK: u64 = 24;
+
+/// What a procedure moves.
+pub(super) struct Moves {
+    /// Eligible arguments and how much each may be.
+    pub(super) read: Vec<(String, String)>,
+    /// Eligible results and how much each may be.
+    pub(super) write: Vec<(String, String)>,
+    /// Most octets of the arguments and of the result, in the message and altogether.
+    call: (Option<u64>, Option<u64>),
+    reply: (String, Option<u64>),
+    /// Whether call and reply always fit a Send.
+    short: (bool, Option<bool>),
+}
+
+/// What `procedure` moves.
+pub(super) fn moves(names: &Names<'_>, procedure: &Procedure) -> Moves {
+    let spec = names.spec;
+    let arguments = procedure.args.iter().flat_map(|argument| eligible_items(spec, argument));
+    let most = |most: Option<u64>| {
+        most.map_or("any length".to_owned(), |most| format!("at most {}", in_octets(&octets(most))))
+    };
+    let read: Vec<(String, String)> = arguments.map(|item| (item.path, most(item.max))).collect();
+    let bounds = &procedure.bounds;
+    let write: Vec<(String, String)> = if bounds.computed {
+        let items = procedure.result.iter().flat_map(|result| eligible_items(spec, result));
+        items.map(|item| (item.path, "computed for each call".to_owned())).collect()
+    } else {
+        let shown = |max: &Expr| format!("at most {}", in_octets(&formula(spec, procedure, max)));
+        bounds.chunks.iter().map(|(path, max)| (path.clone(), shown(max))).collect()
+    };
+    let (mut inline, mut whole) = (Some(0_u64), Some(0_u64));
+    for argument in &procedure.args {
+        let facts = sizes::field(spec, argument);
+        let add = |sum: Option<u64>, most: Option<u64>| sum.zip(most).and_then(|(a, b)| a.checked_add(b));
+        (inline, whole) = (add(inline, facts.max_inline), add(whole, facts.max_len));
+    }
+    let chunks = |items: usize| CHUNK.saturating_mul(u64::try_from(items).unwrap_or(u64::MAX));
+    let fits = |octets: u64, before: u64, items: usize| {
+        octets.saturating_add(before).saturating_add(chunks(items)) <= THRESHOLD
+    };
+    let reply = match &bounds.inline {
+        _ if bounds.computed => None,
+        Expr::Const(n) => Some(fits(*n, BEFORE_RESULTS, write.len())),
+        _ => None,
+    };
+    let short = (inline.is_some_and(|n| fits(n, BEFORE_ARGUMENTS, read.len())), reply);
+    let inline_reply = match bounds.computed {
+        true => "computed for each call".to_owned(),
+        false => format!("at most {}", in_octets(&formula(spec, procedure, &bounds.inline))),
+    };
+    let whole_reply = procedure.result.as_ref().map_or(Some(0), |result| sizes::field(spec, result).max_len);
+    Moves { read, write, call: (inline, whole), reply: (inline_reply, whole_reply), short }
+}
+
+fn in_octets(amount: &str) -> String {
+    match amount {
+        "0" => "nothing".to_owned(),
+        "1" => "1 octet".to_owned(),
+        amount => match amount.split_once(" (") {
+            Some((n, unit)) => format!("{} octets ({unit}", digits(n)),
+            None => format!("{} octets", digits(amount)),
+        },
+    }
+}
+
+fn digits(amount: &str) -> String {
+    amount.parse().map_or(amount.to_owned(), grouped)
+}
+
+/// The badges that sum a procedure up.
+pub(super) fn badges(procedure: &Procedure, moves: &Moves, out: &mut Html) {
+    if !moves.read.is_empty() {
+        out.raw("<span class=\"badge read\">RDMA Read</span> ");
+    }
+    if !moves.write.is_empty() {
+        out.raw("<span class=\"badge write\">RDMA Write</span> ");
+    }
+    if moves.short.1 != Some(true) {
+        out.raw("<span class=\"badge\" title=\"Its reply may not fit a Send: the call may have to provide a Reply chunk\">Reply chunk</span> ");
+    }
+    if procedure.idempotent {
+        out.raw("<span class=\"badge\" title=\"Twice is as good as once\">idempotent</span> ");
+    }
+}
+
+/// All of a procedure.
+pub(super) fn section(names: &Names<'_>, program: &Program, version: &Version, procedure: &Procedure, out: &mut Html) {
+    let moves = moves(names, procedure);
+    out.raw("<section class=\"entry\" id=\"")
+        .text(&procedure_anchor(program, version, procedure))
+        .raw("\">\n<h3><span class=\"kind\">procedure ");
+    out.show(format_args!("{}", procedure.number)).raw("</span> ").text(&procedure.name.text).raw(" ");
+    badges(procedure, &moves, out);
+    out.raw("</h3>\n");
+    code::procedure(names, &procedure.name.text, &procedure.text, out);
+    prose(names, &procedure.doc, out);
+    let mut arrows = vec![Arrow {
+        means: Means::Call,
+        what: if procedure.args.is_empty() { "call, no arguments".to_owned() } else { "call, arguments".to_owned() },
+        most: limit(moves.call.0),
+    }];
+    let arrow =
+        |means: Means| move |(what, most): &(String, String)| Arrow { means, what: what.clone(), most: most.clone() };
+    arrows.extend(moves.read.iter().map(arrow(Means::Read)));
+    arrows.extend(moves.write.iter().map(arrow(Means::Write)));
+    arrows.push(Arrow {
+        means: Means::Reply,
+        what: if procedure.result.is_none() { "reply, no result".to_owned() } else { "reply, result".to_owned() },
+        most: if procedure.result.is_none() { String::new() } else { moves.reply.0.clone() },
+    });
+    out.raw("<figure>");
+    flow::draw(&procedure.name.text, &arrows, out);
+    out.raw("</figure>\n<ul class=\"facts\">\n");
+    call(&moves, out);
+    reply(procedure, &moves, out);
+    out.raw("</ul>\n</section>\n");
+}
+
+fn limit(most: Option<u64>) -> String {
+    match limited(most).as_str() {
+        "any length" => "of any length".to_owned(),
+        "0" => String::new(),
+        amount => format!("at most {}", in_octets(amount)),
+    }
+}
+
+fn call(moves: &Moves, out: &mut Html) {
+    out.raw("<li><b>Call.</b> ");
+    if !moves.read.is_empty() {
+        out.raw("The server pulls what is eligible out of the caller's memory: a Read chunk for each item. With all of it, the arguments are ");
+        out.text(&limit(moves.call.1)).raw(". ");
+    }
+    out.raw(match moves.short.0 {
+        true => "What stays in the message always fits one Send, unless credentials take the room.",
+        false => {
+            "What stays in the message may be more than a Send takes: then all of the message is a Read chunk at position \
+             zero (RFC 8166 section 3.5.3)."
+        }
+    });
+    out.raw("</li>\n");
+}
+
+fn reply(procedure: &Procedure, moves: &Moves, out: &mut Html) {
+    out.raw("<li><b>Reply.</b> ");
+    if !moves.write.is_empty() {
+        out.raw("The caller provides memory for what is eligible, a Write chunk for each item, and the server pushes it there. With all of it, the result is ");
+        out.text(&limit(moves.reply.1)).raw(". ");
+    }
+    out.raw(match moves.short.1 {
+        Some(true) => "What stays in the message always fits one Send.",
+        Some(false) => {
+            "What stays in the message may be more than a Send takes: where it may, the call provides a Reply chunk \
+             (RFC 8166 section 3.5.3)."
+        }
+        None if procedure.bounds.computed => {
+            "How long it gets is computed from the values of each call's arguments; beyond what a Send takes, the call \
+             provides a Reply chunk (RFC 8166 section 3.5.3)."
+        }
+        None => {
+            "How long it gets depends on the arguments; beyond what a Send takes, the call provides a Reply chunk \
+             (RFC 8166 section 3.5.3)."
+        }
+    });
+    out.raw("</li>\n");
+}

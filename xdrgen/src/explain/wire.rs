@@ -1,0 +1,275 @@
+//! What a type is on the wire (RFC 4506 §4): rows of four octets, of known or unknown number.
+
+use super::names::Names;
+use crate::{
+    ir::{Base, Field, Item, ItemId, ItemKind, Type, Union},
+    resolve::sizes,
+};
+
+/// How a row is drawn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Look {
+    /// A value.
+    Value,
+    /// A count or a discriminant: it says how what follows is to be read.
+    Control,
+    /// A type with a layout of its own.
+    Type,
+    /// Any number of octets or elements, or none.
+    Variable,
+    /// A heading: which case follows.
+    Case,
+}
+
+/// A row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Row {
+    pub(super) look: Look,
+    /// What stands in it.
+    pub(super) label: String,
+    /// What stands beside it.
+    pub(super) note: String,
+    /// What it is a link to.
+    pub(super) link: Option<ItemId>,
+    /// Octets that it takes, if all values take as many.
+    pub(super) octets: Option<u64>,
+    /// Whether it leaves the message when it travels by RDMA.
+    pub(super) eligible: bool,
+}
+
+/// Most arms of a union that are shown in full; of others the rest is counted.
+const MAX_ARMS: usize = 200;
+
+/// The rows of an item; none for what has no layout.
+pub(super) fn item(names: &Names<'_>, item: &Item) -> Vec<Row> {
+    match &item.kind {
+        ItemKind::Struct { fields, .. } => fields.iter().flat_map(|field| rows(names, field)).collect(),
+        ItemKind::Typedef(field) => rows(names, field),
+        ItemKind::Union(union) => self::union(names, union),
+        ItemKind::Enum(_) => vec![row(Look::Value, &item.name.text, "one of the values below", Some(4))],
+        ItemKind::Const(_) | ItemKind::Extern(_) => Vec::new(),
+    }
+}
+
+fn row(look: Look, label: &str, note: &str, octets: Option<u64>) -> Row {
+    Row { look, label: label.to_owned(), note: note.to_owned(), link: None, octets, eligible: false }
+}
+
+fn union(names: &Names<'_>, union: &Union) -> Vec<Row> {
+    let mut rows = self::rows(names, &union.discriminant);
+    rows.iter_mut().for_each(|row| row.look = Look::Control);
+    for arm in union.arms.iter().take(MAX_ARMS) {
+        let cases: Vec<&str> = arm.cases.iter().map(|case| case.label.as_str()).collect();
+        rows.push(row(
+            Look::Case,
+            &format!("case {}", cases.join(", ")),
+            if arm.field.is_none() { "void" } else { "" },
+            Some(0),
+        ));
+        rows.extend(arm.field.iter().flat_map(|field| self::rows(names, field)));
+    }
+    if union.arms.len() > MAX_ARMS {
+        rows.push(row(Look::Case, &format!("{} more cases", union.arms.len() - MAX_ARMS), "", Some(0)));
+    }
+    if let Some(default) = &union.default {
+        rows.push(row(Look::Case, "default", if default.is_none() { "void" } else { "" }, Some(0)));
+        rows.extend(default.iter().flat_map(|field| self::rows(names, field)));
+    }
+    rows
+}
+
+fn rows(names: &Names<'_>, field: &Field) -> Vec<Row> {
+    let spec = names.spec;
+    let name = field.name.text.as_str();
+    let typedef = match &field.ty {
+        Type::Base(Base::Item(id)) => Some(*id),
+        _ => None,
+    };
+    let ty = sizes::through_typedefs(spec, &field.ty);
+    let mut rows = layout(names, name, ty);
+    // What it was called on the way.
+    if let Some(id) = typedef.filter(|id| target(ty) != Some(*id)) {
+        for row in &mut rows {
+            row.link = row.link.or(Some(id));
+        }
+        if let Some(last) = rows.last_mut() {
+            last.note = format!("{} · {}", names.name(id), last.note);
+        }
+    }
+    if field.ddp.is_some() {
+        let counted = sizes::counted(spec, &field.ty);
+        for row in rows.iter_mut().skip(usize::from(counted)) {
+            row.eligible = true;
+        }
+    }
+    rows
+}
+
+fn layout(names: &Names<'_>, name: &str, ty: &Type) -> Vec<Row> {
+    let spec = names.spec;
+    let count = |what: &str| row(Look::Control, &format!("{what} of {name}"), "unsigned int", Some(4));
+    match ty {
+        Type::Base(base) => vec![value(names, name, *base)],
+        Type::OpaqueFixed(len) => {
+            let (len, padded) = (u64::from(*len), sizes::padded(u64::from(*len)));
+            let padding = if padded > len { format!(", {} of padding", padded - len) } else { String::new() };
+            vec![row(Look::Value, name, &format!("opaque, {}{padding}", plural(len, "octet")), Some(padded))]
+        }
+        Type::Opaque(max) | Type::String(max) => {
+            let what = if matches!(ty, Type::String(_)) { "string" } else { "opaque" };
+            let note = format!("{what}, {}, padded to 4", up_to(*max, "octet"));
+            vec![count("length"), row(Look::Variable, name, &note, None)]
+        }
+        Type::ArrayFixed(base, len) => {
+            let each = sizes::base(spec, *base);
+            let octets = (Some(each.min_len) == each.max_len).then(|| each.min_len.saturating_mul(u64::from(*len)));
+            let label = format!("{name}[0] … {name}[{}]", len.saturating_sub(1));
+            let note = format!("{} of {}", plural(u64::from(*len), "element"), self::base(names, *base));
+            let look = if octets.is_some() { Look::Type } else { Look::Variable };
+            vec![Row { link: target(ty), ..row(look, &label, &note, octets) }]
+        }
+        Type::Array(base, max) => {
+            let note = format!("{} of {}", up_to(*max, "element"), self::base(names, *base));
+            vec![count("number"), Row { link: target(ty), ..row(Look::Variable, &format!("{name}[0] …"), &note, None) }]
+        }
+        Type::Optional(base) => {
+            let present = row(Look::Control, &format!("{name} present?"), "bool", Some(4));
+            let note = format!("{}, if TRUE", self::base(names, *base));
+            vec![present, Row { link: target(ty), ..row(Look::Variable, name, &note, None) }]
+        }
+        Type::List(id) | Type::NonEmptyList(id) => {
+            let more = row(Look::Control, "another one?", "bool; FALSE ends the list", Some(4));
+            let element = row(Look::Variable, name, &format!("{}, and again", names.name(*id)), None);
+            let element = Row { link: Some(*id), ..element };
+            if matches!(ty, Type::List(_)) { vec![more, element] } else { vec![element, more] }
+        }
+    }
+}
+
+/// A scalar, an enumeration, or a type with a layout of its own.
+fn value(names: &Names<'_>, name: &str, base: Base) -> Row {
+    let facts = sizes::base(names.spec, base);
+    let octets = (Some(facts.min_len) == facts.max_len).then_some(facts.min_len);
+    let Base::Item(id) = base else { return row(Look::Value, name, &self::base(names, base), octets) };
+    let kind = names.spec.items.get(id.0).map(|item| &item.kind);
+    let (look, what) = match kind {
+        Some(ItemKind::Enum(_)) => (Look::Value, "enum"),
+        Some(ItemKind::Union(_)) => (Look::Type, "union"),
+        Some(ItemKind::Extern(_)) => (Look::Type, "type of another module"),
+        _ => (Look::Type, "struct"),
+    };
+    let size = match (octets, look) {
+        (_, Look::Value) => String::new(),
+        (Some(octets), _) => format!(", {}", plural(octets, "octet")),
+        (None, _) => format!(", {}", size(facts.min_len, facts.max_len)),
+    };
+    Row { link: Some(id), ..row(look, name, &format!("{what} {}{size}", names.name(id)), octets) }
+}
+
+fn base(names: &Names<'_>, base: Base) -> String {
+    match base {
+        Base::Bool => "bool",
+        Base::Int => "int",
+        Base::UInt => "unsigned int",
+        Base::Hyper => "hyper",
+        Base::UHyper => "unsigned hyper",
+        Base::Float => "float",
+        Base::Double => "double",
+        Base::Quadruple => "quadruple",
+        Base::Item(id) => names.name(id),
+    }
+    .to_owned()
+}
+
+fn target(ty: &Type) -> Option<ItemId> {
+    crate::resolve::graph_target(ty)
+}
+
+/// Fewest to most octets.
+pub(super) fn size(least: u64, most: Option<u64>) -> String {
+    // Beyond that it is as good as none.
+    match most.filter(|most| *most <= u64::from(u32::MAX)) {
+        Some(most) if most == least => plural(most, "octet"),
+        Some(most) => format!("{} to {} octets", grouped(least), grouped(most)),
+        None => format!("{} octets or more", grouped(least)),
+    }
+}
+
+fn up_to(max: u32, what: &str) -> String {
+    if max == u32::MAX { format!("any number of {what}s") } else { format!("up to {}", plural(u64::from(max), what)) }
+}
+
+pub(super) fn plural(n: u64, what: &str) -> String {
+    format!("{} {what}{}", grouped(n), if n == 1 { "" } else { "s" })
+}
+
+/// A number with its thousands apart.
+pub(super) fn grouped(n: u64) -> String {
+    let digits = n.to_string();
+    let mut out = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            out.push('\u{202F}');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// Whether the specification has the item: ids come from it.
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Compiler;
+
+    fn rows_of(text: &str, name: &str) -> Vec<String> {
+        let spec = Compiler::new().source("t.x", text).compile().unwrap().spec;
+        let names = Names::new(&spec);
+        let item = &spec.items[names.find(name).unwrap().0];
+        let shown = |row: Row| {
+            let octets = row.octets.map_or("?".to_owned(), |n| n.to_string());
+            format!("{:?} {octets} {}{}", row.look, row.label, if row.eligible { " *" } else { "" })
+        };
+        super::item(&names, item).into_iter().map(shown).collect()
+    }
+
+    #[test]
+    fn every_declarator() {
+        let text = "struct s { bool a; hyper b; opaque c[5]; @ddp opaque d<9>; int e[3]; p f<2>; p *g; };
+                    struct p { int x; int y; };";
+        assert_eq!(
+            rows_of(text, "s"),
+            [
+                "Value 4 a",
+                "Value 8 b",
+                "Value 8 c",
+                "Control 4 length of d",
+                "Variable ? d *",
+                "Type 12 e[0] … e[2]",
+                "Control 4 number of f",
+                "Variable ? f[0] …",
+                "Control 4 g present?",
+                "Variable ? g",
+            ]
+        );
+    }
+
+    #[test]
+    fn unions_and_lists() {
+        let text =
+            "struct n { int x; n *next; }; union u switch (int a) { case 1: n *l; case 2: void; default: n l2; };";
+        assert_eq!(
+            rows_of(text, "u"),
+            [
+                "Control 4 a",
+                "Case 0 case 1",
+                "Control 4 another one?",
+                "Variable ? l",
+                "Case 0 case 2",
+                "Case 0 default",
+                "Variable ? l2",
+                "Control 4 another one?",
+            ]
+        );
+    }
+}
