@@ -23,7 +23,7 @@ mod xdr_text;
 #[cfg(feature = "cli")]
 pub(crate) use xdr_text::declaration as declaration_text;
 
-use proc_macro2::TokenStream;
+use proc_macro2::{Delimiter, Group, Punct, Spacing, TokenStream, TokenTree};
 use quote::quote;
 
 use crate::ir::{ItemId, Spec};
@@ -107,11 +107,8 @@ pub fn emit(spec: &Spec, options: &EmitOptions) -> Result<String, EmitError> {
 #[must_use]
 pub fn emit_tokens(spec: &Spec, options: &EmitOptions) -> TokenStream {
     let (layout, names) = named(spec, options);
-    let items: Vec<types::Emitted> =
-        (0..spec.items.len()).map(|id| types::emit(&layout, ItemId(id), &options.derives)).collect();
-    let declarations = items.iter().flat_map(|item| &item.declaration);
-    let codecs: Vec<&TokenStream> = items.iter().flat_map(|item| &item.codec).collect();
-    let codecs = codec_block(&layout.runtime, &codecs);
+    let ids = (0..spec.items.len()).map(ItemId);
+    let types::Emitted { declaration: mut tokens, codec: codecs } = types(&layout, ids, options);
 
     let stubs = stubs(options);
     let versions =
@@ -120,11 +117,20 @@ pub fn emit_tokens(spec: &Spec, options: &EmitOptions) -> TokenStream {
         .zip(&names)
         .filter(|_| stubs.client || stubs.server)
         .map(|((program, version), names)| program::lower(&layout, program, version, names).emit(stubs));
-    quote! {
-        #(#declarations)*
-        #(#modules)*
-        #codecs
+    tokens.extend(modules);
+    tokens.push(codec_block(&layout.runtime, codecs));
+    tokens.into_iter().collect()
+}
+
+/// Items, one after another.
+fn types(layout: &layout::Layout<'_>, ids: impl Iterator<Item = ItemId>, options: &EmitOptions) -> types::Emitted {
+    let mut all = types::Emitted::default();
+    for id in ids {
+        let types::Emitted { declaration, codec } = types::emit(layout, id, &options.derives);
+        all.declaration.extend(declaration);
+        all.codec.extend(codec);
     }
+    all
 }
 
 /// Everything named: the items, and what stands beside the modules of versions.
@@ -141,14 +147,14 @@ fn stubs(options: &EmitOptions) -> program::Stubs {
 }
 
 /// A scope for implementations of the codec traits, in which `xdr` is the runtime's codec module.
-pub(crate) fn codec_block(runtime: &TokenStream, codecs: &[&TokenStream]) -> TokenStream {
+pub(crate) fn codec_block(runtime: &TokenStream, codecs: Vec<TokenStream>) -> TokenStream {
     if codecs.is_empty() {
         return TokenStream::new();
     }
-    quote! {
-        const _: () = {
-            use #runtime::xdr;
-            #(#codecs)*
-        };
-    }
+    let mut body = quote!(use #runtime::xdr;);
+    // Interpolated, every token of them would be copied.
+    body.extend(codecs);
+    let mut block = quote!(const _: () =);
+    block.extend([TokenTree::from(Group::new(Delimiter::Brace, body)), Punct::new(';', Spacing::Alone).into()]);
+    block
 }

@@ -10,6 +10,7 @@ use std::{
     thread,
 };
 
+use proc_macro2::TokenStream;
 use quote::{ToTokens as _, quote};
 
 use super::{EmitError, EmitOptions, codec_block, format, layout::Layout, program, types};
@@ -143,14 +144,10 @@ impl<'a> Worker<'a> {
     fn print(&self, part: &Part) -> Result<Printed, EmitError> {
         match part {
             Part::Items(range) => {
-                let items: Vec<types::Emitted> =
-                    range.clone().map(|id| types::emit(&self.layout, ItemId(id), &self.options.derives)).collect();
-                let declarations = items.iter().flat_map(|item| &item.declaration);
-                let codecs: Vec<_> = items.iter().flat_map(|item| &item.codec).collect();
-                Ok(Printed {
-                    declarations: format::print(quote!(#(#declarations)*))?,
-                    codecs: self.codecs(&codecs)?,
-                })
+                let types::Emitted { declaration, codec } =
+                    super::types(&self.layout, range.clone().map(ItemId), self.options);
+                let declarations = format::print(declaration.into_iter().collect())?;
+                Ok(Printed { declarations, codecs: self.codecs(codec)? })
             }
             Part::Version(index) => {
                 let found = versions(self.spec).zip(&self.names).nth(*index);
@@ -164,7 +161,7 @@ impl<'a> Worker<'a> {
     }
 
     /// Codecs as they stand within their scope, without what opens and closes it.
-    fn codecs(&self, codecs: &[&proc_macro2::TokenStream]) -> Result<String, EmitError> {
+    fn codecs(&self, codecs: Vec<TokenStream>) -> Result<String, EmitError> {
         if codecs.is_empty() {
             return Ok(String::new());
         }

@@ -134,8 +134,8 @@ impl Module<'_> {
         let client = stubs.client.then(|| self.client());
         let server = stubs.server.then(|| self.server());
         let implementations = self.procedures.iter().map(|procedure| self.procedure(procedure));
-        let codecs: Vec<&TokenStream> = self.procedures.iter().flat_map(|procedure| &procedure.codecs).collect();
-        let codecs = super::codec_block(&self.runtime, &codecs);
+        let codecs = self.procedures.iter().flat_map(|procedure| &procedure.codecs).cloned().collect();
+        let codecs = super::codec_block(&self.runtime, codecs);
         if self.outside {
             quote! {
                 #docs
