@@ -104,6 +104,51 @@ fn other_operations_add_what_their_arguments_ask_for() {
     assert_eq!(alone(Op::OpIllegal), 4 + 4);
 }
 
+/// RFC 8267 §3: what is asked for bounds what comes back.
+#[test]
+fn attributes_add_what_their_types_allow() {
+    let most = |numbers: &[u32]| {
+        let mut mask = vec![0; 3];
+        numbers.iter().for_each(|number| mask[*number as usize / 32] |= 1 << (number % 32));
+        let asked = nfs::Getattr4args { attr_request: nfs::Bitmap4(mask) };
+        bounds(vec![Op::OpGetattr(asked)]).inline - bounds_of_nothing()
+    };
+    // The operation, its status, the mask, and the length of the values.
+    let frame = 4 + 4 + (4 + 3 * 4) + 4;
+    assert_eq!(most(&[]), frame);
+    let fixed = [nfs::FATTR4_TYPE, nfs::FATTR4_CHANGE, nfs::FATTR4_SIZE, nfs::FATTR4_FSID, nfs::FATTR4_MODE];
+    assert_eq!(most(&fixed), frame + 4 + 8 + 8 + 16 + 4);
+    assert_eq!(most(&[nfs::FATTR4_FILEHANDLE, nfs::FATTR4_SPACE_FREED]), frame + (4 + 128) + 8);
+    // Section 6.2 lists what has no bound; of an attribute that is not known nobody knows.
+    for unbounded in [nfs::FATTR4_ACL, nfs::FATTR4_DACL, nfs::FATTR4_FS_LOCATIONS, nfs::FATTR4_LAYOUT_TYPES, 95] {
+        assert_eq!(most(&[nfs::FATTR4_TYPE, unbounded]), 4 + nfs::UNKNOWN, "{unbounded}");
+    }
+    // A mask is as long as its sender likes.
+    let long = nfs::Getattr4args { attr_request: nfs::Bitmap4(vec![u32::MAX; 10_000]) };
+    assert_eq!(bounds(vec![Op::OpGetattr(long)]).inline - bounds_of_nothing(), 4 + nfs::UNKNOWN);
+}
+
+#[test]
+fn results_in_numbers_add_as_many_as_are_asked_for() {
+    let stateids = nfs::TestStateid4args { ts_stateids: vec![stateid(); 5000] };
+    assert_eq!(bounds(vec![Op::OpTestStateid(stateids)]).inline - bounds_of_nothing(), 4 + 4 + 4 + 5000 * 4);
+    let devices = nfs::Getdevicelist4args {
+        gdla_layout_type: nfs::Layouttype4::Layout4Nfsv41Files,
+        gdla_maxdevices: 3,
+        gdla_cookie: 0,
+        gdla_cookieverf: nfs::Verifier4([0; 8]),
+    };
+    let list = nfs::Getdevicelist4resok {
+        gdlr_cookie: 0,
+        gdlr_cookieverf: nfs::Verifier4([0; 8]),
+        gdlr_deviceid_list: vec![nfs::Deviceid4([0; 16]); 3],
+        gdlr_eof: true,
+    };
+    let result = Res::OpGetdevicelist(nfs::Getdevicelist4res::Nfs4Ok(list));
+    let bound = bounds(vec![Op::OpGetdevicelist(devices)]).inline - bounds_of_nothing();
+    assert_eq!(bound, result.encoded_len() as u64);
+}
+
 fn bounds_of_nothing() -> u64 {
     bounds(vec![]).inline
 }
@@ -145,7 +190,7 @@ fn callbacks_have_bounds_and_no_chunks() {
     // CB_RECALL's reply is small and fixed in size (RFC 8267 §6.5.1).
     assert_eq!((small.inline, small.chunks.len()), (12 + 4 + 4, 0));
     let large = CbCompound::reply_bounds(&call(vec![CbOp::OpCbGetattr(getattr)]));
-    assert_eq!((large.inline, large.chunks.len()), (12 + 4 + nfs::UNKNOWN, 0));
+    assert_eq!((large.inline, large.chunks.len()), (12 + 4 + (4 + 4 + 4 + 4 + 8), 0), "the size, as it asks for");
 }
 
 #[test]

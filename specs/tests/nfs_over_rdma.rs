@@ -5,19 +5,25 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use rpcrdma::{
-    client::Channel,
+    client::{CallError, CallOptions, Channel},
+    engine::CallFailure,
     server::{Context, Failure, Server},
+    service::{Procedure, ReplyBounds},
 };
 use rpcrdma_specs::nfs4::{
-    Compound4args, Compound4res, NfsArgop4 as Op, NfsResop4 as Res, Nfsstat4, Read4args, Read4res, Read4resok,
-    Readlink4res, Readlink4resok, StableHow4, Stateid4, Utf8string, Verifier4, Write4args, Write4res, Write4resok,
-    nfs_v4::{NfsV4, NfsV4Client, NfsV4Server},
+    Attrlist4, Bitmap4, Compound4args, Compound4res, FATTR4_ACL, Fattr4, Getattr4args, Getattr4res, Getattr4resok,
+    NfsArgop4 as Op, NfsResop4 as Res, Nfsstat4, Read4args, Read4res, Read4resok, Readlink4res, Readlink4resok,
+    StableHow4, Stateid4, Utf8string, Verifier4, Write4args, Write4res, Write4resok,
+    nfs_v4::{NfsV4, NfsV4Client, NfsV4Server, Nfsproc4Compound},
 };
 
 /// Has a file of which octet `n` is `n` modulo 251, whatever is looked up, and of 100 000 octets.
 struct Files;
 
 const SIZE: u64 = 100_000;
+
+/// Octets of its attributes, more than anybody provides for who does not know.
+const ATTRIBUTES: u64 = 40_000;
 
 fn contents(offset: u64, len: u64) -> Bytes {
     (offset..SIZE.min(offset.saturating_add(len))).map(|n| (n % 251) as u8).collect()
@@ -45,6 +51,12 @@ impl NfsV4 for Files {
                     let count = write.data.len() as u32;
                     let ok = Write4resok { count, committed: StableHow4::FileSync4, writeverf: Verifier4([1; 8]) };
                     (Nfsstat4::Nfs4Ok, Res::OpWrite(Write4res::Nfs4Ok(ok)))
+                }
+                // As with a large access control list.
+                Op::OpGetattr(getattr) => {
+                    let attr_vals = Attrlist4(contents(0, ATTRIBUTES));
+                    let obj_attributes = Fattr4 { attrmask: getattr.attr_request, attr_vals };
+                    (Nfsstat4::Nfs4Ok, Res::OpGetattr(Getattr4res::Nfs4Ok(Getattr4resok { obj_attributes })))
                 }
                 _ => (Nfsstat4::Nfs4errIo, Res::OpWrite(Write4res::Default(Nfsstat4::Nfs4errIo))),
             };
@@ -123,4 +135,76 @@ async fn writes_of_one_compound_are_read_each_from_its_chunk() {
     assert!(data(&reply.resarray[2]) == &contents(5, 6));
     let counters = client.channel().counters();
     assert!(counters.offered_read >= 50_001 + 30_003, "by RDMA Read: {counters:?}");
+}
+
+/// RFC 8267 §3.1, §6.2.1: attributes that nobody can tell the size of do not fit; with more room they do.
+#[tokio::test]
+async fn a_reply_that_did_not_fit_is_asked_for_with_more_room() {
+    let client = client().await;
+    let acl = Op::OpGetattr(Getattr4args { attr_request: Bitmap4(vec![1 << FATTR4_ACL]) });
+    let call = compound(vec![acl]);
+    let error = client.nfsproc4_compound(&call).await.unwrap_err();
+    assert!(matches!(error, CallError::Transport { failure: CallFailure::ChunkError, .. }), "{error}");
+    let more = CallOptions::new().reply_bounds(ReplyBounds::new(64 << 10, &[]));
+    let reply = client.nfsproc4_compound_with(&call, more).await.unwrap();
+    let Res::OpGetattr(Getattr4res::Nfs4Ok(ok)) = &reply.resarray[0] else { panic!("{reply:?}") };
+    assert_eq!(ok.obj_attributes.attr_vals.0.len() as u64, ATTRIBUTES);
+}
+
+/// RFC 8267 §6.2.2: what a session's server returns at most needs no more memory than that.
+#[tokio::test]
+async fn no_more_is_provided_than_a_session_allows() {
+    let client = client().await;
+    let call = compound(vec![read(0, 70_000)]);
+    let short = || CallOptions::new().landing(vec![0; 8192].into());
+    let error = client.nfsproc4_compound_with(&call, short()).await.unwrap_err();
+    assert!(matches!(error, CallError::Landing { len: 8192, needed: 70_000, .. }), "{error}");
+    // A server that kept to the limit would not return so much: this one breaks what was agreed, and the call fails.
+    let limited = || short().reply_limit(8192);
+    assert!(client.nfsproc4_compound_with(&call, limited()).await.is_err());
+    let small = compound(vec![read(SIZE - 5000, 70_000)]);
+    let reply = client.nfsproc4_compound_with(&small, limited()).await.unwrap();
+    assert!(data(&reply.resarray[0]) == &contents(SIZE - 5000, 5000));
+}
+
+/// RFC 8267 §6.4.1, §6.4.3: an empty Write chunk asks for its result inline; the others keep their places.
+#[tokio::test]
+async fn a_result_may_be_asked_for_inline() {
+    let client = client().await;
+    let call = compound(vec![read(0, 9_000), Op::OpReadlink, read(7, 600), read(9, 5_003)]);
+    let mut bounds = Nfsproc4Compound::reply_bounds(&call);
+    assert_eq!(bounds.chunks.len(), 4);
+    for index in [1, 2] {
+        bounds.inline += std::mem::take(&mut bounds.chunks[index]).next_multiple_of(4);
+    }
+    let before = client.channel().counters().returned_written;
+    let reply = client.nfsproc4_compound_with(&call, CallOptions::new().reply_bounds(bounds)).await.unwrap();
+    assert!(data(&reply.resarray[0]) == &contents(0, 9_000));
+    assert!(data(&reply.resarray[2]) == &contents(7, 600));
+    assert!(data(&reply.resarray[3]) == &contents(9, 5_003));
+    let Res::OpReadlink(Readlink4res::Nfs4Ok(link)) = &reply.resarray[1] else { panic!("{:?}", reply.resarray[1]) };
+    assert_eq!(link.link.as_ref(), b"over/there");
+    assert_eq!(client.channel().counters().returned_written - before, 9_000 + 5_003);
+}
+
+/// RFC 8267 §6.4.1: READs beyond the Write chunks return their data inline, all of them where there are none.
+#[tokio::test]
+async fn reads_beyond_the_chunks_return_inline() {
+    let client = client().await;
+    let call = compound(vec![read(0, 9_000), read(7, 600), read(9, 5_003)]);
+    for (chunks, written) in [(2, 9_000 + 600), (1, 9_000), (0, 0)] {
+        let mut bounds = Nfsproc4Compound::reply_bounds(&call);
+        for inline in bounds.chunks.drain(chunks..) {
+            bounds.inline += inline.next_multiple_of(4);
+        }
+        let before = client.channel().counters().returned_written;
+        let reply = client.nfsproc4_compound_with(&call, CallOptions::new().reply_bounds(bounds)).await.unwrap();
+        for (result, (offset, len)) in reply.resarray.iter().zip([(0, 9_000), (7, 600), (9, 5_003)]) {
+            assert!(data(result) == &contents(offset, len), "{chunks} chunks");
+        }
+        // A reply that does not fit inline is written too, without what was placed.
+        let total = client.channel().counters().returned_written - before;
+        let inline = [9_000, 600, 5_003].iter().skip(chunks).sum::<u64>();
+        assert!((written..=written + inline + 200).contains(&total), "{chunks} chunks: {total}");
+    }
 }

@@ -29,6 +29,9 @@ pub struct CallOptions {
     pub(super) deadline: Option<Instant>,
     pub(super) landing: SmallVec<[Option<PayloadBuf>; 2]>,
     pub(super) credential: Option<OpaqueAuth>,
+    /// Boxed, because they are rare, and every call would have to be as large.
+    reply_bounds: Option<Box<ReplyBounds>>,
+    reply_limit: Option<u64>,
 }
 
 impl CallOptions {
@@ -61,6 +64,31 @@ impl CallOptions {
     pub fn landing_pooled(mut self) -> Self {
         self.landing.push(None);
         self
+    }
+
+    /// What the reply takes at most, in place of what the binding of the procedure computes from its arguments: for a
+    /// caller that knows better, as one does that has asked for an object's size, or whose reply did not fit and who asks
+    /// again with room for more (RFC 8267 §3, §3.1).
+    pub fn reply_bounds(mut self, bounds: ReplyBounds) -> Self {
+        self.reply_bounds = Some(Box::new(bounds));
+        self
+    }
+
+    /// The server never returns more than `octets`, as was agreed with it: no more is provided, whether inline or for any
+    /// of the eligible results. That of a session of NFS 4.1 is its `ca_maxresponsesize` (RFC 8267 §6.2.2).
+    pub fn reply_limit(mut self, octets: u64) -> Self {
+        self.reply_limit = Some(octets);
+        self
+    }
+
+    /// What the reply takes at most; `computed` is what the binding says.
+    pub(super) fn bounds(&mut self, computed: impl FnOnce() -> ReplyBounds) -> ReplyBounds {
+        let mut bounds = self.reply_bounds.take().map_or_else(computed, |bounds| *bounds);
+        if let Some(limit) = self.reply_limit {
+            bounds.inline = bounds.inline.min(limit);
+            bounds.chunks.iter_mut().for_each(|chunk| *chunk = (*chunk).min(limit));
+        }
+        bounds
     }
 
     /// Who this call is made for; from [`Credential::to_opaque`](crate::rpc::Credential::to_opaque).

@@ -211,8 +211,11 @@ impl Channel {
             format = tracing::field::Empty,
         );
         let mut options = options;
-        async move { self.attempts(Callee::of::<P>(), &P::reply_bounds(args), args, &mut options).await }
-            .instrument(span)
+        async move {
+            let bounds = options.bounds(|| P::reply_bounds(args));
+            self.attempts(Callee::of::<P>(), &bounds, args, &mut options).await
+        }
+        .instrument(span)
     }
 
     /// Calls procedure 0, which takes and returns nothing, of any program and version: whether that is served, and how

@@ -68,6 +68,11 @@ fn asked(count: u32, rest: u64) -> u64 {
     u64::from(count).saturating_add(rest)
 }
 
+/// A result with the attributes asked for.
+fn attributes(request: &Bitmap4) -> u64 {
+    super::attributes::most(request).map_or(UNKNOWN, |most| most.saturating_add(WORD))
+}
+
 /// Octets that an operation's result keeps inline.
 fn inline(operation: &NfsArgop4) -> u64 {
     use NfsArgop4 as Op;
@@ -89,7 +94,8 @@ fn inline(operation: &NfsArgop4) -> u64 {
         Op::OpCreate(_) => typed::<Create4res>(),
         Op::OpDelegpurge(_) => typed::<Delegpurge4res>(),
         Op::OpDelegreturn(_) => typed::<Delegreturn4res>(),
-        Op::OpGetattr(_) => typed::<Getattr4res>(),
+        // Only what is asked for comes back.
+        Op::OpGetattr(args) => attributes(&args.attr_request),
         Op::OpGetfh => typed::<Getfh4res>(),
         Op::OpLink(_) => typed::<Link4res>(),
         Op::OpLock(_) => typed::<Lock4res>(),
@@ -124,13 +130,15 @@ fn inline(operation: &NfsArgop4) -> u64 {
         Op::OpDestroySession(_) => typed::<DestroySession4res>(),
         Op::OpFreeStateid(_) => typed::<FreeStateid4res>(),
         Op::OpGetDirDelegation(_) => typed::<GetDirDelegation4res>(),
-        Op::OpGetdevicelist(_) => typed::<Getdevicelist4res>(),
+        // RFC 5661 §18.41: so many device IDs at most; a cookie and a verifier, their count, and whether these are all.
+        Op::OpGetdevicelist(args) => u64::from(args.gdla_maxdevices).saturating_mul(16).saturating_add(7 * WORD),
         Op::OpLayoutcommit(_) => typed::<Layoutcommit4res>(),
         Op::OpLayoutreturn(_) => typed::<Layoutreturn4res>(),
         Op::OpSecinfoNoName(_) => typed::<SecinfoNoName4res>(),
         Op::OpSequence(_) => typed::<Sequence4res>(),
         Op::OpSetSsv(_) => typed::<SetSsv4res>(),
-        Op::OpTestStateid(_) => typed::<TestStateid4res>(),
+        // RFC 8881 §18.48: a status for each stateid.
+        Op::OpTestStateid(args) => 2 * WORD + WORD * args.ts_stateids.len() as u64,
         Op::OpWantDelegation(_) => typed::<WantDelegation4res>(),
         Op::OpDestroyClientid(_) => typed::<DestroyClientid4res>(),
         Op::OpReclaimComplete(_) => typed::<ReclaimComplete4res>(),
@@ -154,7 +162,7 @@ fn inline(operation: &NfsArgop4) -> u64 {
 fn callback(operation: &NfsCbArgop4) -> u64 {
     use NfsCbArgop4 as Op;
     match operation {
-        Op::OpCbGetattr(_) => typed::<CbGetattr4res>(),
+        Op::OpCbGetattr(args) => attributes(&args.attr_request),
         Op::OpCbRecall(_) => typed::<CbRecall4res>(),
         Op::OpCbLayoutrecall(_) => typed::<CbLayoutrecall4res>(),
         Op::OpCbNotify(_) => typed::<CbNotify4res>(),

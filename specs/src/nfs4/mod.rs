@@ -3,7 +3,14 @@
 //!
 //! A COMPOUND has a Write chunk for each READ and READLINK in it. A client that does not know its server's limits sends
 //! at most one of them in a call, and one WRITE or CREATE of a link (RFC 8267 §6.4.2).
+//!
+//! What a session's peer returns at most, `ca_maxresponsesize`, is given to a call with
+//! [`CallOptions::reply_limit`](rpcrdma::client::CallOptions::reply_limit) (§6.2.2). A COMPOUND with an ACL or the like
+//! whose reply did not fit may be sent again with more room,
+//! [`CallOptions::reply_bounds`](rpcrdma::client::CallOptions::reply_bounds) (§3.1, §6.2.1): by itself, as nothing tells
+//! whether it has been carried out.
 
+mod attributes;
 mod bounds;
 
 pub use bounds::{LINK, UNKNOWN};
