@@ -2,6 +2,5 @@
 # fabric: siw
 # programs: nfs3d
 # timeout: 150
-. /suite/guest/nfs-roundtrip.sh
 . /suite/guest/nfs3d.sh
 nfs3d_case "iwarp://$ADDR"
