@@ -4,9 +4,13 @@
 //! serves, stores, fetches and measures (`src/bin/blobstore`).
 //!
 //! [`nfscp`]: a client of NFS 3 that copies files and trees (`src/bin/nfscp`).
+//!
+//! `nfs3d`: an NFS 3 server for a directory tree, on Linux (`src/bin/nfs3d`).
 #![forbid(unsafe_code)]
 
 pub mod blobstore;
+#[cfg(target_os = "linux")]
+pub mod nfs3d;
 #[cfg(unix)]
 pub mod nfscp;
 pub mod units;

@@ -1,0 +1,146 @@
+//! Setting the server up, running it, ending it.
+
+use std::{
+    env,
+    io::Write as _,
+    os::unix::ffi::OsStrExt as _,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use anyhow::{Context as _, bail};
+use rpcrdma::{config::ConnectionConfig, server::Server, transport::Url};
+use rpcrdma_examples::nfs3d::{
+    Export,
+    identity::{Identities, Squash},
+    key::Secret,
+    mount::MountService,
+    service::NfsService,
+};
+use rpcrdma_specs::{mount3::mount_v3::MountV3Server, nfs3::nfs_v3::NfsV3Server};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::cli::Cli;
+
+/// Serves until told to end.
+pub(crate) async fn run(cli: Cli) -> anyhow::Result<()> {
+    let export = Arc::new(open(&cli)?);
+    let name = cli.export.clone().map_or_else(|| export.path().as_os_str().as_bytes().to_vec(), String::into_bytes);
+
+    let service = NfsService::new(Arc::clone(&export));
+    let mut config = ConnectionConfig::default();
+    config.engine.credits = cli.credits;
+    let pool = config.engine.pool.clone();
+    let mut nfs = Server::builder().service(NfsV3Server::new(service.clone())).connection(config);
+    for url in &cli.listen {
+        nfs = nfs.listen(url);
+    }
+    let nfs = nfs.bind().await?;
+    let mount = MountService::new(Arc::clone(&export), name.clone());
+    // RFC 8267 §5.1: over TCP.
+    let mount = Server::builder().service(MountV3Server::new(mount)).listen(&cli.mount).bind().await?;
+
+    // Caught before anybody is told that there is a server to be stopped.
+    let mut stop = Stop::new().context("cannot catch signals")?;
+    announce(&export, &name, &nfs, &mount)?;
+
+    let (nfs_handle, mount_handle) = (nfs.handle(), mount.handle());
+    let serving = async { tokio::join!(nfs.serve(), mount.serve()) };
+    tokio::pin!(serving);
+    tokio::select! {
+        _ = &mut serving => {}
+        () = stop.next() => {
+            for connection in nfs_handle.connections() {
+                tracing::info!(peer = %connection.peer_addr, counters = ?connection.counters, "connection");
+            }
+            nfs_handle.shutdown();
+            mount_handle.shutdown();
+            tokio::select! {
+                _ = &mut serving => {}
+                () = stop.next() => {
+                    tracing::warn!("the calls under way are cut off");
+                    return Ok(());
+                }
+            }
+        }
+    }
+    // Whoever started it may have gone.
+    let mut out = std::io::stdout();
+    let _ = writeln!(out, "served: {}", service.counters());
+    let _ = writeln!(out, "memory: {} buffers still held", pool.stats().outstanding);
+    Ok(())
+}
+
+fn open(cli: &Cli) -> anyhow::Result<Export> {
+    let mount: Url = cli.mount.parse().context("--mount")?;
+    if mount.scheme() != rpcrdma::transport::Scheme::Tcp {
+        bail!("--mount {}: clients look for MOUNT on TCP: tcp://ADDRESS:PORT", cli.mount);
+    }
+    let root = cli.root.canonicalize().with_context(|| format!("cannot export {}", cli.root.display()))?;
+    let state = state(cli)?;
+    let secret = Secret::keep_in(&state)
+        .with_context(|| format!("cannot keep the key of the file handles in {} (see --state)", state.display()))?;
+    if state.canonicalize().is_ok_and(|state| state.starts_with(&root)) {
+        bail!("{} is in the export, where clients could read the key (see --state)", state.display());
+    }
+    let squash = match (cli.no_root_squash, cli.all_squash) {
+        (_, true) => Squash::All,
+        (true, _) => Squash::Nobody,
+        _ => Squash::Root,
+    };
+    let identities = Identities::new(squash, cli.anon_uid, cli.anon_gid);
+    if !identities.enforced() && !cli.all_squash {
+        tracing::warn!("not root: only calls of this process's own user are carried out; see --all-squash");
+    }
+    Export::open(&root, &secret, identities).with_context(|| format!("cannot export {}", root.display()))
+}
+
+/// Where the key is.
+fn state(cli: &Cli) -> anyhow::Result<PathBuf> {
+    if let Some(state) = &cli.state {
+        return Ok(state.clone());
+    }
+    let folder = |variable: &str| env::var_os(variable).filter(|path| Path::new(path).is_absolute()).map(PathBuf::from);
+    if let Some(state) = folder("STATE_DIRECTORY") {
+        return Ok(state);
+    }
+    if rustix::process::geteuid().is_root() {
+        return Ok(PathBuf::from("/var/lib/nfs3d"));
+    }
+    let home = || folder("HOME").map(|home| home.join(".local/state"));
+    let folder = folder("XDG_STATE_HOME").or_else(home);
+    Ok(folder.context("no place for the key of the file handles: give --state FOLDER")?.join("nfs3d"))
+}
+
+/// Tells where it listens, and how a client mounts it.
+fn announce(export: &Export, name: &[u8], nfs: &Server, mount: &Server) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "exporting {} as {}", export.path().display(), name.escape_ascii())?;
+    for url in nfs.urls() {
+        writeln!(out, "NFS on {url}")?;
+    }
+    for url in mount.urls() {
+        writeln!(out, "MOUNT on {url}")?;
+    }
+    out.flush()?;
+    Ok(())
+}
+
+/// Requests to end: Ctrl-C, and the signal by which service managers ask.
+struct Stop {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Stop {
+    fn new() -> std::io::Result<Self> {
+        Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}

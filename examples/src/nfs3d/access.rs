@@ -1,0 +1,51 @@
+//! ACCESS (RFC 1813 §3.3.4).
+
+use rpcrdma_specs::nfs3::{
+    ACCESS3_DELETE, ACCESS3_EXECUTE, ACCESS3_EXTEND, ACCESS3_LOOKUP, ACCESS3_MODIFY, ACCESS3_READ, Access3args,
+    Access3res, Access3resfail, Access3resok, PostOpAttr,
+};
+use rustix::fs::{Access, AtFlags};
+
+use super::{export::Export, identity::Identity, object::Object};
+
+/// What each right takes.
+const OF_DIRECTORY: [(u32, Access); 5] = [
+    (ACCESS3_READ, Access::READ_OK),
+    (ACCESS3_LOOKUP, Access::EXEC_OK),
+    (ACCESS3_MODIFY, Access::WRITE_OK.union(Access::EXEC_OK)),
+    (ACCESS3_EXTEND, Access::WRITE_OK.union(Access::EXEC_OK)),
+    (ACCESS3_DELETE, Access::WRITE_OK.union(Access::EXEC_OK)),
+];
+/// DELETE is a matter of the directory that a file is in.
+const OF_OTHERS: [(u32, Access); 4] = [
+    (ACCESS3_READ, Access::READ_OK),
+    (ACCESS3_MODIFY, Access::WRITE_OK),
+    (ACCESS3_EXTEND, Access::WRITE_OK),
+    (ACCESS3_EXECUTE, Access::EXEC_OK),
+];
+
+impl Export {
+    /// ACCESS: of the rights asked for, those that the kernel would grant. They are advice; each procedure is checked
+    /// again.
+    pub fn access(&self, who: &Identity, args: &Access3args) -> Access3res {
+        match self.find(&args.object) {
+            Ok(object) => Access3res::Nfs3Ok(Access3resok {
+                access: self.granted(who, &object, args.access),
+                obj_attributes: PostOpAttr::True(object.stat.attributes(self.fsid)),
+            }),
+            Err(refusal) => Access3res::Default(refusal.0, Access3resfail { obj_attributes: PostOpAttr::False }),
+        }
+    }
+
+    fn granted(&self, who: &Identity, object: &Object, asked: u32) -> u32 {
+        // Nothing for one that cannot be served at all.
+        let Ok(_acting) = self.identities.assume(who) else { return 0 };
+        let (folder, name) = self.descriptors.name(object);
+        let granted = |(_, takes): &&(u32, Access)| {
+            rustix::fs::accessat(folder, name.as_c_str(), *takes, AtFlags::EACCESS).is_ok()
+        };
+        let rights: &[(u32, Access)] = if object.is_directory() { &OF_DIRECTORY } else { &OF_OTHERS };
+        let rights = rights.iter().filter(|(right, _)| asked & right != 0);
+        rights.filter(granted).fold(0, |rights, (right, _)| rights | right)
+    }
+}

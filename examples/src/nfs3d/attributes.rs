@@ -1,0 +1,102 @@
+//! Attributes as they are told: `fattr3`, `post_op_attr`, `wcc_data` (RFC 1813 §2.6), GETATTR (§3.3.1).
+
+use rpcrdma_specs::nfs3::{
+    Fattr3, Ftype3, Getattr3args, Getattr3res, Getattr3resok, Nfstime3, PostOpAttr, PreOpAttr, Specdata3, WccAttr,
+    WccData,
+};
+use rustix::fs::{FileType, StatxTimestamp};
+
+use super::{
+    export::Export,
+    object::{Object, Stat},
+};
+
+impl Stat {
+    /// As `fattr3`, in the file system `fsid`.
+    pub(super) fn attributes(&self, fsid: u64) -> Fattr3 {
+        let Self(stat) = self;
+        Fattr3 {
+            r#type: match self.file_type() {
+                FileType::Directory => Ftype3::Nf3dir,
+                FileType::BlockDevice => Ftype3::Nf3blk,
+                FileType::CharacterDevice => Ftype3::Nf3chr,
+                FileType::Symlink => Ftype3::Nf3lnk,
+                FileType::Socket => Ftype3::Nf3sock,
+                FileType::Fifo => Ftype3::Nf3fifo,
+                _ => Ftype3::Nf3reg,
+            },
+            mode: u32::from(stat.stx_mode) & 0o7777,
+            nlink: stat.stx_nlink,
+            uid: stat.stx_uid,
+            gid: stat.stx_gid,
+            size: stat.stx_size,
+            used: stat.stx_blocks.saturating_mul(512),
+            rdev: Specdata3 { specdata1: stat.stx_rdev_major, specdata2: stat.stx_rdev_minor },
+            fsid,
+            fileid: stat.stx_ino,
+            atime: time(stat.stx_atime),
+            mtime: time(stat.stx_mtime),
+            ctime: time(stat.stx_ctime),
+        }
+    }
+
+    pub(super) fn ctime(&self) -> Nfstime3 {
+        time(self.0.stx_ctime)
+    }
+
+    pub(super) fn mtime(&self) -> Nfstime3 {
+        time(self.0.stx_mtime)
+    }
+
+    pub(super) fn atime(&self) -> Nfstime3 {
+        time(self.0.stx_atime)
+    }
+
+    fn before(&self) -> PreOpAttr {
+        PreOpAttr::True(WccAttr { size: self.0.stx_size, mtime: self.mtime(), ctime: self.ctime() })
+    }
+}
+
+/// Times of before 1970 and after 2106, which `nfstime3` cannot tell, as the nearest that it can.
+fn time(time: StatxTimestamp) -> Nfstime3 {
+    Nfstime3 { seconds: seconds(time.tv_sec), nseconds: time.tv_nsec }
+}
+
+fn seconds(since_1970: i64) -> u32 {
+    since_1970.clamp(0, u32::MAX.into()) as u32
+}
+
+/// Of an object that was not found.
+pub(super) const NO_WCC: WccData = WccData { before: PreOpAttr::False, after: PostOpAttr::False };
+
+impl Export {
+    /// The attributes of an object as it is now, where they can be had.
+    pub(super) fn post_op(&self, object: &Object) -> PostOpAttr {
+        object.stat_now().map_or(PostOpAttr::False, |stat| PostOpAttr::True(stat.attributes(self.fsid)))
+    }
+
+    /// What has become of an object that was locked since `before`.
+    pub(super) fn wcc(&self, before: &Stat, object: &Object) -> WccData {
+        WccData { before: before.before(), after: self.post_op(object) }
+    }
+
+    /// GETATTR. Whoever has a handle may ask, as `stat` needs no permission on the file.
+    pub fn getattr(&self, args: &Getattr3args) -> Getattr3res {
+        match self.find(&args.object) {
+            Ok(object) => Getattr3res::Nfs3Ok(Getattr3resok { obj_attributes: object.stat.attributes(self.fsid) }),
+            Err(refusal) => Getattr3res::Default(refusal.0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_stay_in_their_range() {
+        assert_eq!((seconds(-1), seconds(0)), (0, 0));
+        assert_eq!(seconds(1_700_000_000), 1_700_000_000);
+        assert_eq!((seconds(u32::MAX.into()), seconds(1 << 40)), (u32::MAX, u32::MAX));
+    }
+}

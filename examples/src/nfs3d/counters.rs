@@ -1,0 +1,128 @@
+//! What has been called, and how much data went by.
+
+use std::{
+    fmt,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+/// The procedures that do something, in the order of their numbers, from 1 on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "their names are RFC 1813's")]
+pub enum Procedure {
+    Getattr = 1,
+    Setattr,
+    Lookup,
+    Access,
+    Readlink,
+    Read,
+    Write,
+    Create,
+    Mkdir,
+    Symlink,
+    Mknod,
+    Remove,
+    Rmdir,
+    Rename,
+    Link,
+    Readdir,
+    Readdirplus,
+    Fsstat,
+    Fsinfo,
+    Pathconf,
+    Commit,
+}
+
+const NAMES: [&str; 22] = [
+    "NULL",
+    "GETATTR",
+    "SETATTR",
+    "LOOKUP",
+    "ACCESS",
+    "READLINK",
+    "READ",
+    "WRITE",
+    "CREATE",
+    "MKDIR",
+    "SYMLINK",
+    "MKNOD",
+    "REMOVE",
+    "RMDIR",
+    "RENAME",
+    "LINK",
+    "READDIR",
+    "READDIRPLUS",
+    "FSSTAT",
+    "FSINFO",
+    "PATHCONF",
+    "COMMIT",
+];
+
+/// Counts since the service was made. Displayed, the procedures that were called and the octets of READ and WRITE.
+#[derive(Debug, Default)]
+pub struct Counters {
+    calls: [AtomicU64; NAMES.len()],
+    octets_read: AtomicU64,
+    octets_written: AtomicU64,
+}
+
+impl Counters {
+    pub(super) fn called(&self, procedure: Procedure) {
+        self.calls[procedure as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn read(&self, octets: usize) {
+        self.octets_read.fetch_add(octets as u64, Ordering::Relaxed);
+    }
+
+    pub(super) fn written(&self, octets: usize) {
+        self.octets_written.fetch_add(octets as u64, Ordering::Relaxed);
+    }
+
+    /// How often a procedure was called.
+    #[must_use]
+    pub fn calls(&self, procedure: Procedure) -> u64 {
+        self.calls[procedure as usize].load(Ordering::Relaxed)
+    }
+
+    /// Octets of data that READ has returned.
+    #[must_use]
+    pub fn octets_read(&self) -> u64 {
+        self.octets_read.load(Ordering::Relaxed)
+    }
+
+    /// Octets of data that WRITE has taken.
+    #[must_use]
+    pub fn octets_written(&self) -> u64 {
+        self.octets_written.load(Ordering::Relaxed)
+    }
+}
+
+impl fmt::Display for Counters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} octets read, {} octets written;", self.octets_read(), self.octets_written())?;
+        let calls = self.calls.iter().map(|calls| calls.load(Ordering::Relaxed));
+        let mut none = true;
+        for (name, calls) in NAMES.iter().zip(calls).filter(|(_, calls)| *calls > 0) {
+            write!(f, " {name} {calls}")?;
+            none = false;
+        }
+        if none { f.write_str(" no calls") } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn procedures_have_their_names() {
+        let counters = Counters::default();
+        assert_eq!(counters.to_string(), "0 octets read, 0 octets written; no calls");
+        counters.called(Procedure::Getattr);
+        counters.called(Procedure::Commit);
+        counters.called(Procedure::Commit);
+        counters.written(5);
+        assert_eq!(counters.to_string(), "0 octets read, 5 octets written; GETATTR 1 COMMIT 2");
+        assert_eq!(NAMES[Procedure::Readdirplus as usize], "READDIRPLUS");
+    }
+}

@@ -1,0 +1,237 @@
+//! CREATE (RFC 1813 §3.3.8), MKDIR (§3.3.9), SYMLINK (§3.3.10), MKNOD (§3.3.11).
+
+use std::ffi::CString;
+
+use rpcrdma_specs::nfs3::{
+    Create3args, Create3res, Create3resfail, Create3resok, Createhow3, Createverf3, Devicedata3, Mkdir3args, Mkdir3res,
+    Mkdir3resfail, Mkdir3resok, Mknod3args, Mknod3res, Mknod3resfail, Mknod3resok, Mknoddata3, Nfsstat3, Nfstime3,
+    PostOpAttr, PostOpFh3, Sattr3, SetAtime, SetMode3, SetMtime, SetSize3, Symlink3args, Symlink3res, Symlink3resfail,
+    Symlink3resok,
+};
+use rustix::{
+    fs::{FileType, Mode, OFlags},
+    io::Errno,
+};
+
+use super::{
+    export::Export,
+    identity::Identity,
+    name::{Component, Name},
+    object::{Object, Stat},
+    set_attributes::unset,
+    status::{Outcome, Refusal},
+};
+
+/// Octets of a symbolic link's text at most.
+const LINK_MAX: usize = 4095;
+
+impl Export {
+    /// CREATE.
+    pub fn create(&self, who: &Identity, args: &Create3args) -> Create3res {
+        let (dir_wcc, made) = self.in_directory(&args.r#where.dir, |directory| {
+            // §3.2: `.` and `..` are there.
+            let name = Component::entry(&args.r#where.name, Nfsstat3::Nfs3errExist)?;
+            match &args.how {
+                Createhow3::Unchecked(attributes) => self.create_unchecked(who, directory, &name, attributes),
+                Createhow3::Guarded(attributes) => self.create_new(who, directory, &name, attributes),
+                Createhow3::Exclusive(verifier) => self.create_exclusive(who, directory, &name, verifier),
+            }
+        });
+        match made {
+            Ok(object) => {
+                let (obj, obj_attributes) = self.made(&object);
+                Create3res::Nfs3Ok(Create3resok { obj, obj_attributes, dir_wcc })
+            }
+            Err(refusal) => Create3res::Default(refusal.0, Create3resfail { dir_wcc }),
+        }
+    }
+
+    /// UNCHECKED: a file that is there already will do; of the attributes its size is set.
+    fn create_unchecked(&self, who: &Identity, directory: &Object, name: &Name, new: &Sattr3) -> Outcome<Object> {
+        match self.create_new(who, directory, name, new) {
+            Err(Refusal(Nfsstat3::Nfs3errExist)) => {}
+            made => return made,
+        }
+        let acting = self.identities.assume(who)?;
+        let object = self.tree.enter(directory, name)?;
+        drop(acting);
+        if object.stat.file_type() != FileType::RegularFile {
+            return Err(Refusal(Nfsstat3::Nfs3errExist));
+        }
+        if let SetSize3::True(_) = new.size {
+            let size = Sattr3 { size: new.size.clone(), ..unset() };
+            // A lock on the file is not needed: what is told here is the directory's wcc_data.
+            self.set(who, &object, &size)?;
+            self.sync(&object)?;
+        }
+        Ok(object)
+    }
+
+    /// GUARDED: the file is made, or NFS3ERR_EXIST.
+    fn create_new(&self, who: &Identity, directory: &Object, name: &Name, new: &Sattr3) -> Outcome<Object> {
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let acting = self.identities.assume(who)?;
+        let file = rustix::fs::openat(directory, name.as_c_str(), flags, mode(new, 0o644))?;
+        drop(acting);
+        let object = self.tree.object(file)?;
+        self.tree.note(object.id.ino, directory.id.ino, name.as_bytes());
+        self.keep_writable(&object);
+        let new = Sattr3 { mode: SetMode3::Default(false), ..new.clone() };
+        self.set(who, &object, &new)?;
+        self.sync(&object)?;
+        Ok(object)
+    }
+
+    /// EXCLUSIVE: the file is made, or was made by a call with the same verifier, whose reply was lost. The verifier is kept
+    /// in the file's times until the client sets them (§3.3.8, as the text proposes), so it outlives a restart.
+    fn create_exclusive(
+        &self,
+        who: &Identity,
+        directory: &Object,
+        name: &Name,
+        verifier: &Createverf3,
+    ) -> Outcome<Object> {
+        let (atime, mtime) = verifier_times(verifier);
+        let new = Sattr3 {
+            // Nobody else is to see in before the client has set what it wants.
+            mode: SetMode3::True(0o600),
+            atime: SetAtime::SetToClientTime(atime.clone()),
+            mtime: SetMtime::SetToClientTime(mtime.clone()),
+            ..unset()
+        };
+        match self.create_new(who, directory, name, &new) {
+            Err(Refusal(Nfsstat3::Nfs3errExist)) => {}
+            made => return made,
+        }
+        let acting = self.identities.assume(who)?;
+        let object = self.tree.enter(directory, name)?;
+        drop(acting);
+        let stat: &Stat = &object.stat;
+        let same = stat.file_type() == FileType::RegularFile
+            && stat.0.stx_size == 0
+            && (stat.atime(), stat.mtime()) == (atime, mtime);
+        if same { Ok(object) } else { Err(Refusal(Nfsstat3::Nfs3errExist)) }
+    }
+
+    /// MKDIR.
+    pub fn mkdir(&self, who: &Identity, args: &Mkdir3args) -> Mkdir3res {
+        let (dir_wcc, made) = self.in_directory(&args.r#where.dir, |directory| {
+            let name = Component::entry(&args.r#where.name, Nfsstat3::Nfs3errExist)?;
+            let mode = mode(&args.attributes, 0o755);
+            self.make(who, directory, &name, &args.attributes, || rustix::fs::mkdirat(directory, name.as_c_str(), mode))
+        });
+        match made {
+            Ok(object) => {
+                let (obj, obj_attributes) = self.made(&object);
+                Mkdir3res::Nfs3Ok(Mkdir3resok { obj, obj_attributes, dir_wcc })
+            }
+            Err(refusal) => Mkdir3res::Default(refusal.0, Mkdir3resfail { dir_wcc }),
+        }
+    }
+
+    /// SYMLINK.
+    pub fn symlink(&self, who: &Identity, args: &Symlink3args) -> Symlink3res {
+        let (dir_wcc, made) = self.in_directory(&args.r#where.dir, |directory| {
+            let name = Component::entry(&args.r#where.name, Nfsstat3::Nfs3errExist)?;
+            let text = args.symlink.symlink_data.as_bytes();
+            if text.len() > LINK_MAX {
+                return Err(Refusal(Nfsstat3::Nfs3errNametoolong));
+            }
+            // The system has no links with these.
+            let text = CString::new(text).ok().filter(|text| !text.is_empty());
+            let text = text.ok_or(Refusal(Nfsstat3::Nfs3errInval))?;
+            self.make(who, directory, &name, &args.symlink.symlink_attributes, || {
+                rustix::fs::symlinkat(&text, directory, name.as_c_str())
+            })
+        });
+        match made {
+            Ok(object) => {
+                let (obj, obj_attributes) = self.made(&object);
+                Symlink3res::Nfs3Ok(Symlink3resok { obj, obj_attributes, dir_wcc })
+            }
+            Err(refusal) => Symlink3res::Default(refusal.0, Symlink3resfail { dir_wcc }),
+        }
+    }
+
+    /// MKNOD. Devices take CAP_MKNOD of who calls: the superuser's, not squashed.
+    pub fn mknod(&self, who: &Identity, args: &Mknod3args) -> Mknod3res {
+        let (dir_wcc, made) = self.in_directory(&args.r#where.dir, |directory| {
+            let name = Component::entry(&args.r#where.name, Nfsstat3::Nfs3errExist)?;
+            let device = |data: &Devicedata3| {
+                // A device number has 12 and 20 bits here.
+                let (major, minor) = (data.spec.specdata1, data.spec.specdata2);
+                if major >= 1 << 12 || minor >= 1 << 20 {
+                    return Err(Refusal(Nfsstat3::Nfs3errInval));
+                }
+                Ok(rustix::fs::makedev(major, minor))
+            };
+            let (kind, device, attributes) = match &args.what {
+                Mknoddata3::Nf3chr(data) => (FileType::CharacterDevice, device(data)?, &data.dev_attributes),
+                Mknoddata3::Nf3blk(data) => (FileType::BlockDevice, device(data)?, &data.dev_attributes),
+                Mknoddata3::Nf3sock(attributes) => (FileType::Socket, 0, attributes),
+                Mknoddata3::Nf3fifo(attributes) => (FileType::Fifo, 0, attributes),
+                // §3.3.11: regular files, directories and links have procedures of their own.
+                Mknoddata3::Default(_) => return Err(Refusal(Nfsstat3::Nfs3errBadtype)),
+            };
+            self.make(who, directory, &name, attributes, || {
+                rustix::fs::mknodat(directory, name.as_c_str(), kind, mode(attributes, 0o644), device)
+            })
+        });
+        match made {
+            Ok(object) => {
+                let (obj, obj_attributes) = self.made(&object);
+                Mknod3res::Nfs3Ok(Mknod3resok { obj, obj_attributes, dir_wcc })
+            }
+            Err(refusal) => Mknod3res::Default(refusal.0, Mknod3resfail { dir_wcc }),
+        }
+    }
+
+    /// Makes an object by `make`, with the mode that it is to have, and sets its other attributes.
+    fn make(
+        &self,
+        who: &Identity,
+        directory: &Object,
+        name: &Name,
+        new: &Sattr3,
+        make: impl FnOnce() -> Result<(), Errno>,
+    ) -> Outcome<Object> {
+        let acting = self.identities.assume(who)?;
+        make()?;
+        let object = self.tree.enter(directory, name)?;
+        drop(acting);
+        let mut new = new.clone();
+        // What a size would be of; clients send none.
+        new.size = SetSize3::Default(false);
+        let set_id = matches!(new.mode, SetMode3::True(mode) if mode & 0o7000 != 0);
+        // A directory's mode bits above the permissions are not mkdir's to set, and one that it has inherited stays.
+        if !(object.is_directory() && set_id) {
+            new.mode = SetMode3::Default(false);
+        } else if let SetMode3::True(mode) = &mut new.mode {
+            *mode |= u32::from(object.stat.0.stx_mode) & 0o2000;
+        }
+        self.set(who, &object, &new)?;
+        // The inode of another kind goes to disk with its directory's entry.
+        if object.is_directory() {
+            self.sync(&object)?;
+        }
+        Ok(object)
+    }
+
+    fn made(&self, object: &Object) -> (PostOpFh3, PostOpAttr) {
+        (PostOpFh3::True(self.sealer.seal(object.id)), self.post_op(object))
+    }
+}
+
+fn mode(new: &Sattr3, default: u32) -> Mode {
+    Mode::from_raw_mode(match new.mode {
+        SetMode3::True(mode) => mode & 0o7777,
+        SetMode3::Default(_) => default,
+    })
+}
+
+/// A verifier as times that file systems keep: of 31 bits.
+fn verifier_times(verifier: &Createverf3) -> (Nfstime3, Nfstime3) {
+    let [a, b, c, d, e, f, g, h] = verifier.0;
+    let time = |octets| Nfstime3 { seconds: u32::from_be_bytes(octets) & 0x7fff_ffff, nseconds: 0 };
+    (time([a, b, c, d]), time([e, f, g, h]))
+}

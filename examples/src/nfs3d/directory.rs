@@ -1,0 +1,29 @@
+//! What all changes of a directory have in common.
+
+use rpcrdma_specs::nfs3::{NfsFh3, WccData};
+
+use super::{attributes::NO_WCC, export::Export, object::Object, status::Outcome};
+
+impl Export {
+    /// Changes a directory: finds it, does the change with it locked, syncs it, and tells what has become of it, also where
+    /// the change was refused.
+    pub(super) fn in_directory<T>(
+        &self,
+        handle: &NfsFh3,
+        change: impl FnOnce(&Object) -> Outcome<T>,
+    ) -> (WccData, Outcome<T>) {
+        let directory = match self.find(handle).and_then(Object::directory) {
+            Ok(directory) => directory,
+            Err(refusal) => return (NO_WCC, Err(refusal)),
+        };
+        let locked = self.locks.one(directory.id.ino);
+        let before = match directory.stat_now() {
+            Ok(stat) => stat,
+            Err(refusal) => return (NO_WCC, Err(refusal)),
+        };
+        let changed = change(&directory);
+        let wcc = self.wcc(&before, &directory);
+        drop(locked);
+        (wcc, changed.and_then(|changed| self.sync(&directory).map(|()| changed)))
+    }
+}

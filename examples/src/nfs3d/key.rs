@@ -1,0 +1,97 @@
+//! The server's secret: what makes its handles its own, over restarts.
+
+use std::{
+    fs,
+    io::{self, Read as _, Write as _},
+    path::Path,
+};
+
+/// 32 random octets, kept in a file; [`derive`](Self::derive) makes keys of it.
+#[derive(Clone)]
+pub struct Secret([u8; 32]);
+
+impl Secret {
+    /// Reads the file `key` in `state`, made with the folder if it is not there; nobody else may read it.
+    ///
+    /// # Errors
+    /// When it can be neither read nor made, or is not of 32 octets.
+    pub fn keep_in(state: &Path) -> io::Result<Self> {
+        use std::os::unix::fs::DirBuilderExt as _;
+        let path = state.join("key");
+        if let Some(secret) = Self::read(&path)? {
+            return Ok(secret);
+        }
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(state)?;
+        // Of mode 0600, as temporary files are.
+        let mut file = tempfile::NamedTempFile::new_in(state)?;
+        file.write_all(&Self::random()?.0)?;
+        file.as_file().sync_all()?;
+        if let Err(error) = file.persist_noclobber(&path)
+            && error.error.kind() != io::ErrorKind::AlreadyExists
+        {
+            return Err(error.error);
+        }
+        // Another server may have been quicker, and its key counts.
+        Self::read(&path)?.ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    /// One that nobody will know again: handles of this server end with it.
+    ///
+    /// # Errors
+    /// When the system has no random octets.
+    pub fn random() -> io::Result<Self> {
+        let mut octets = [0; 32];
+        getrandom::fill(&mut octets)?;
+        Ok(Self(octets))
+    }
+
+    fn read(path: &Path) -> io::Result<Option<Self>> {
+        let mut file = match fs::File::open(path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let mut octets = Vec::with_capacity(33);
+        (&mut file).take(33).read_to_end(&mut octets)?;
+        let octets =
+            octets.try_into().map_err(|_| io::Error::other(format!("{} is not of 32 octets", path.display())))?;
+        Ok(Some(Self(octets)))
+    }
+
+    /// A key for one purpose and one export.
+    #[must_use]
+    pub fn derive(&self, purpose: &str, export: &[u8]) -> [u8; 32] {
+        let mut hasher = blake3::Hasher::new_derive_key(purpose);
+        hasher.update(&self.0).update(export);
+        *hasher.finalize().as_bytes()
+    }
+}
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Secret")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn it_is_made_once_and_kept_from_others() {
+        let folder = tempfile::tempdir().unwrap();
+        let state = folder.path().join("a/b");
+        let first = Secret::keep_in(&state).unwrap();
+        assert_eq!(Secret::keep_in(&state).unwrap().0, first.0);
+        let mode = fs::metadata(state.join("key")).unwrap().permissions().mode();
+        assert_eq!(mode & 0o077, 0, "{mode:o}");
+        assert_ne!(first.derive("a", b"x"), first.derive("b", b"x"));
+        assert_ne!(first.derive("a", b"x"), first.derive("a", b"y"));
+        fs::write(state.join("key"), b"short").unwrap();
+        assert!(Secret::keep_in(&state).unwrap_err().to_string().contains("not of 32 octets"));
+    }
+}

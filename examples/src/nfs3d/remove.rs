@@ -1,0 +1,161 @@
+//! REMOVE (RFC 1813 §3.3.12), RMDIR (§3.3.13), RENAME (§3.3.14), LINK (§3.3.15).
+
+use rpcrdma_specs::nfs3::{
+    Link3args, Link3res, Link3resfail, Link3resok, Nfsstat3, PostOpAttr, Remove3args, Remove3res, Remove3resfail,
+    Remove3resok, Rename3args, Rename3res, Rename3resfail, Rename3resok, Rmdir3args, Rmdir3res, Rmdir3resfail,
+    Rmdir3resok, WccData,
+};
+use rustix::{fs::AtFlags, io::Errno};
+
+use super::{
+    attributes::NO_WCC,
+    export::Export,
+    identity::Identity,
+    name::{Component, Name},
+    object::Object,
+    status::{Outcome, Refusal},
+};
+
+impl Export {
+    /// REMOVE.
+    pub fn remove(&self, who: &Identity, args: &Remove3args) -> Remove3res {
+        let (dir_wcc, removed) = self.in_directory(&args.object.dir, |directory| {
+            // Directories, which this procedure removes none of.
+            let name = Component::entry(&args.object.name, Nfsstat3::Nfs3errIsdir)?;
+            self.unlink(who, directory, &name, AtFlags::empty())
+        });
+        match removed {
+            Ok(()) => Remove3res::Nfs3Ok(Remove3resok { dir_wcc }),
+            Err(refusal) => Remove3res::Default(refusal.0, Remove3resfail { dir_wcc }),
+        }
+    }
+
+    /// RMDIR.
+    pub fn rmdir(&self, who: &Identity, args: &Rmdir3args) -> Rmdir3res {
+        let (dir_wcc, removed) = self.in_directory(&args.object.dir, |directory| {
+            // §3.3.13 has these two for `.` and `..`.
+            let special =
+                if args.object.name.as_bytes() == b".." { Nfsstat3::Nfs3errExist } else { Nfsstat3::Nfs3errInval };
+            let name = Component::entry(&args.object.name, special)?;
+            self.unlink(who, directory, &name, AtFlags::REMOVEDIR)
+        });
+        match removed {
+            Ok(()) => Rmdir3res::Nfs3Ok(Rmdir3resok { dir_wcc }),
+            Err(refusal) => Rmdir3res::Default(refusal.0, Rmdir3resfail { dir_wcc }),
+        }
+    }
+
+    fn unlink(&self, who: &Identity, directory: &Object, name: &Name, flags: AtFlags) -> Outcome<()> {
+        let _changing = self.tree.changing();
+        let acting = self.identities.assume(who)?;
+        // Held over the removal: it is known which file it was, and its blocks are freed when no lock is held any more.
+        let object = self.tree.enter(directory, name);
+        rustix::fs::unlinkat(directory, name.as_c_str(), flags).map_err(|error| match error {
+            // POSIX's other word for it, of some file systems.
+            Errno::EXIST => Refusal(Nfsstat3::Nfs3errNotempty),
+            other => other.into(),
+        })?;
+        drop(acting);
+        if let Ok(object) = object {
+            self.unnamed(&object, directory, name);
+        }
+        Ok(())
+    }
+
+    /// A name of an object's is no more.
+    fn unnamed(&self, object: &Object, directory: &Object, name: &Name) {
+        self.tree.strike(object.id.ino, directory.id.ino, name.as_bytes());
+        if object.is_directory() || object.stat_now().is_ok_and(|stat| stat.0.stx_nlink == 0) {
+            self.forget(object.id);
+        }
+    }
+
+    /// RENAME.
+    pub fn rename(&self, who: &Identity, args: &Rename3args) -> Rename3res {
+        let (fromdir_wcc, todir_wcc, renamed) = self.rename_wcc(who, args);
+        match renamed {
+            Ok(()) => Rename3res::Nfs3Ok(Rename3resok { fromdir_wcc, todir_wcc }),
+            Err(refusal) => Rename3res::Default(refusal.0, Rename3resfail { fromdir_wcc, todir_wcc }),
+        }
+    }
+
+    fn rename_wcc(&self, who: &Identity, args: &Rename3args) -> (WccData, WccData, Outcome<()>) {
+        let directories = self.find(&args.from.dir).and_then(Object::directory).and_then(|from| {
+            let to = self.find(&args.to.dir).and_then(Object::directory)?;
+            Ok((from, to))
+        });
+        let (from, to) = match directories {
+            Ok(directories) => directories,
+            Err(refusal) => return (NO_WCC, NO_WCC, Err(refusal)),
+        };
+        let locked = self.locks.two(from.id.ino, to.id.ino);
+        let before = from.stat_now().and_then(|before| Ok((before, to.stat_now()?)));
+        let (from_before, to_before) = match before {
+            Ok(before) => before,
+            Err(refusal) => return (NO_WCC, NO_WCC, Err(refusal)),
+        };
+        let renamed = self.rename_entry(who, (&from, &args.from.name), (&to, &args.to.name));
+        let (from_wcc, to_wcc) = (self.wcc(&from_before, &from), self.wcc(&to_before, &to));
+        drop(locked);
+        let synced = renamed
+            .and_then(|()| self.sync(&to))
+            .and_then(|()| if from.id == to.id { Ok(()) } else { self.sync(&from) });
+        (from_wcc, to_wcc, synced)
+    }
+
+    fn rename_entry(
+        &self,
+        who: &Identity,
+        (from, from_name): (&Object, &rpcrdma_specs::nfs3::Filename3),
+        (to, to_name): (&Object, &rpcrdma_specs::nfs3::Filename3),
+    ) -> Outcome<()> {
+        // §3.3.14.
+        let from_name = Component::entry(from_name, Nfsstat3::Nfs3errInval)?;
+        let to_name = Component::entry(to_name, Nfsstat3::Nfs3errInval)?;
+        let _changing = self.tree.changing();
+        let acting = self.identities.assume(who)?;
+        let moved = self.tree.enter(from, &from_name)?;
+        let replaced = self.tree.enter(to, &to_name);
+        rustix::fs::renameat(from, from_name.as_c_str(), to, to_name.as_c_str()).map_err(|error| match error {
+            // §3.3.14: what is there stays if it is of another kind, or a directory with something in it.
+            Errno::ISDIR | Errno::NOTDIR => Refusal(Nfsstat3::Nfs3errExist),
+            other => other.into(),
+        })?;
+        drop(acting);
+        match replaced {
+            // Two links of one file: nothing has happened.
+            Ok(replaced) if replaced.id == moved.id => return Ok(()),
+            Ok(replaced) => self.unnamed(&replaced, to, &to_name),
+            Err(_) => {}
+        }
+        self.tree.strike(moved.id.ino, from.id.ino, from_name.as_bytes());
+        self.tree.note(moved.id.ino, to.id.ino, to_name.as_bytes());
+        Ok(())
+    }
+
+    /// LINK.
+    pub fn link(&self, who: &Identity, args: &Link3args) -> Link3res {
+        let object = self.find(&args.file);
+        let (linkdir_wcc, linked) = self.in_directory(&args.link.dir, |directory| {
+            let object = object.as_ref().map_err(|refusal| *refusal)?;
+            let name = Component::entry(&args.link.name, Nfsstat3::Nfs3errExist)?;
+            // The system's PERM for it would say that somebody else may.
+            if object.is_directory() {
+                return Err(Refusal(Nfsstat3::Nfs3errInval));
+            }
+            let acting = self.identities.assume(who)?;
+            let (folder, descriptor) = self.descriptors.name(object);
+            rustix::fs::linkat(folder, descriptor.as_c_str(), directory, name.as_c_str(), AtFlags::SYMLINK_FOLLOW)?;
+            drop(acting);
+            self.tree.note(object.id.ino, directory.id.ino, name.as_bytes());
+            Ok(())
+        });
+        let linked =
+            linked.and_then(|()| object.as_ref().map_err(|refusal| *refusal).and_then(|object| self.sync(object)));
+        let file_attributes = object.as_ref().map_or(PostOpAttr::False, |object| self.post_op(object));
+        match linked {
+            Ok(()) => Link3res::Nfs3Ok(Link3resok { file_attributes, linkdir_wcc }),
+            Err(refusal) => Link3res::Default(refusal.0, Link3resfail { file_attributes, linkdir_wcc }),
+        }
+    }
+}

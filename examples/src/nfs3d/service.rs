@@ -1,0 +1,152 @@
+//! NFS version 3 as a service: each procedure on a thread that may wait for the disk, as its caller.
+
+use std::{fmt, sync::Arc};
+
+use rpcrdma::server::{Context, Failure};
+use rpcrdma_specs::nfs3::{
+    Access3args, Access3res, Commit3args, Commit3res, Create3args, Create3res, Fsinfo3args, Fsinfo3res, Fsstat3args,
+    Fsstat3res, Getattr3args, Getattr3res, Link3args, Link3res, Lookup3args, Lookup3res, Mkdir3args, Mkdir3res,
+    Mknod3args, Mknod3res, Pathconf3args, Pathconf3res, Read3args, Read3res, Readdir3args, Readdir3res,
+    Readdirplus3args, Readdirplus3res, Readlink3args, Readlink3res, Remove3args, Remove3res, Rename3args, Rename3res,
+    Rmdir3args, Rmdir3res, Setattr3args, Setattr3res, Symlink3args, Symlink3res, Write3args, Write3res, nfs_v3::NfsV3,
+};
+
+use super::{
+    counters::{Counters, Procedure},
+    export::Export,
+    identity::Identity,
+};
+
+/// Serves one [`Export`]. Clones serve the same.
+#[derive(Clone)]
+pub struct NfsService {
+    export: Arc<Export>,
+    counters: Arc<Counters>,
+}
+
+impl NfsService {
+    /// Serves `export`.
+    #[must_use]
+    pub fn new(export: Arc<Export>) -> Self {
+        Self { export, counters: Arc::default() }
+    }
+
+    /// What has been called so far.
+    #[must_use]
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Carries a call out on a blocking thread. A panic in it becomes SYSTEM_ERR.
+    async fn run<T, F>(&self, cx: &Context, procedure: Procedure, work: F) -> Result<T, Failure>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Export, &Identity) -> T + Send + 'static,
+    {
+        self.counters.called(procedure);
+        let who = self.export.identities().of(cx.credential()).map_err(Failure::Denied)?;
+        let export = Arc::clone(&self.export);
+        Ok(tokio::task::spawn_blocking(move || work(&export, &who)).await?)
+    }
+}
+
+impl fmt::Debug for NfsService {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NfsService").field("root", &self.export.path()).finish_non_exhaustive()
+    }
+}
+
+impl NfsV3 for NfsService {
+    async fn nfsproc3_getattr(&self, cx: &Context, args: Getattr3args) -> Result<Getattr3res, Failure> {
+        self.run(cx, Procedure::Getattr, move |export, _| export.getattr(&args)).await
+    }
+
+    async fn nfsproc3_setattr(&self, cx: &Context, args: Setattr3args) -> Result<Setattr3res, Failure> {
+        self.run(cx, Procedure::Setattr, move |export, who| export.setattr(who, &args)).await
+    }
+
+    async fn nfsproc3_lookup(&self, cx: &Context, args: Lookup3args) -> Result<Lookup3res, Failure> {
+        self.run(cx, Procedure::Lookup, move |export, who| export.lookup(who, &args)).await
+    }
+
+    async fn nfsproc3_access(&self, cx: &Context, args: Access3args) -> Result<Access3res, Failure> {
+        self.run(cx, Procedure::Access, move |export, who| export.access(who, &args)).await
+    }
+
+    async fn nfsproc3_readlink(&self, cx: &Context, args: Readlink3args) -> Result<Readlink3res, Failure> {
+        self.run(cx, Procedure::Readlink, move |export, _| export.readlink(&args)).await
+    }
+
+    async fn nfsproc3_read(&self, cx: &Context, args: Read3args) -> Result<Read3res, Failure> {
+        let pool = cx.pool().clone();
+        let result = self.run(cx, Procedure::Read, move |export, who| export.read(who, &pool, &args)).await?;
+        if let Read3res::Nfs3Ok(ok) = &result {
+            self.counters.read(ok.data.len());
+        }
+        Ok(result)
+    }
+
+    async fn nfsproc3_write(&self, cx: &Context, args: Write3args) -> Result<Write3res, Failure> {
+        let result = self.run(cx, Procedure::Write, move |export, who| export.write(who, &args)).await?;
+        if let Write3res::Nfs3Ok(ok) = &result {
+            self.counters.written(ok.count as usize);
+        }
+        Ok(result)
+    }
+
+    async fn nfsproc3_create(&self, cx: &Context, args: Create3args) -> Result<Create3res, Failure> {
+        self.run(cx, Procedure::Create, move |export, who| export.create(who, &args)).await
+    }
+
+    async fn nfsproc3_mkdir(&self, cx: &Context, args: Mkdir3args) -> Result<Mkdir3res, Failure> {
+        self.run(cx, Procedure::Mkdir, move |export, who| export.mkdir(who, &args)).await
+    }
+
+    async fn nfsproc3_symlink(&self, cx: &Context, args: Symlink3args) -> Result<Symlink3res, Failure> {
+        self.run(cx, Procedure::Symlink, move |export, who| export.symlink(who, &args)).await
+    }
+
+    async fn nfsproc3_mknod(&self, cx: &Context, args: Mknod3args) -> Result<Mknod3res, Failure> {
+        self.run(cx, Procedure::Mknod, move |export, who| export.mknod(who, &args)).await
+    }
+
+    async fn nfsproc3_remove(&self, cx: &Context, args: Remove3args) -> Result<Remove3res, Failure> {
+        self.run(cx, Procedure::Remove, move |export, who| export.remove(who, &args)).await
+    }
+
+    async fn nfsproc3_rmdir(&self, cx: &Context, args: Rmdir3args) -> Result<Rmdir3res, Failure> {
+        self.run(cx, Procedure::Rmdir, move |export, who| export.rmdir(who, &args)).await
+    }
+
+    async fn nfsproc3_rename(&self, cx: &Context, args: Rename3args) -> Result<Rename3res, Failure> {
+        self.run(cx, Procedure::Rename, move |export, who| export.rename(who, &args)).await
+    }
+
+    async fn nfsproc3_link(&self, cx: &Context, args: Link3args) -> Result<Link3res, Failure> {
+        self.run(cx, Procedure::Link, move |export, who| export.link(who, &args)).await
+    }
+
+    async fn nfsproc3_readdir(&self, cx: &Context, args: Readdir3args) -> Result<Readdir3res, Failure> {
+        self.run(cx, Procedure::Readdir, move |export, who| export.readdir(who, &args)).await
+    }
+
+    async fn nfsproc3_readdirplus(&self, cx: &Context, args: Readdirplus3args) -> Result<Readdirplus3res, Failure> {
+        self.run(cx, Procedure::Readdirplus, move |export, who| export.readdirplus(who, &args)).await
+    }
+
+    async fn nfsproc3_fsstat(&self, cx: &Context, args: Fsstat3args) -> Result<Fsstat3res, Failure> {
+        self.run(cx, Procedure::Fsstat, move |export, _| export.fsstat(&args)).await
+    }
+
+    async fn nfsproc3_fsinfo(&self, cx: &Context, args: Fsinfo3args) -> Result<Fsinfo3res, Failure> {
+        self.run(cx, Procedure::Fsinfo, move |export, _| export.fsinfo(&args)).await
+    }
+
+    async fn nfsproc3_pathconf(&self, cx: &Context, args: Pathconf3args) -> Result<Pathconf3res, Failure> {
+        self.run(cx, Procedure::Pathconf, move |export, _| export.pathconf(&args)).await
+    }
+
+    async fn nfsproc3_commit(&self, cx: &Context, args: Commit3args) -> Result<Commit3res, Failure> {
+        self.run(cx, Procedure::Commit, move |export, _| export.commit(&args)).await
+    }
+}

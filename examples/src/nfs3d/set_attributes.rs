@@ -1,0 +1,153 @@
+//! Attributes as they are set: `sattr3` (RFC 1813 §2.6), SETATTR (§3.3.2).
+
+use rpcrdma_specs::nfs3::{
+    Nfsstat3, Nfstime3, Sattr3, Sattrguard3, SetAtime, SetGid3, SetMode3, SetMtime, SetSize3, SetUid3, Setattr3args,
+    Setattr3res, Setattr3resfail, Setattr3resok, TimeHow, WccData,
+};
+use rustix::{
+    fs::{AtFlags, FileType, Gid, Mode, OFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid},
+    io::Errno,
+};
+
+use super::{
+    attributes::NO_WCC,
+    export::Export,
+    identity::Identity,
+    object::Object,
+    status::{Outcome, Refusal},
+};
+
+impl Export {
+    /// SETATTR.
+    pub fn setattr(&self, who: &Identity, args: &Setattr3args) -> Setattr3res {
+        let (obj_wcc, outcome) = self.setattr_wcc(who, args);
+        match outcome {
+            Ok(()) => Setattr3res::Nfs3Ok(Setattr3resok { obj_wcc }),
+            Err(refusal) => Setattr3res::Default(refusal.0, Setattr3resfail { obj_wcc }),
+        }
+    }
+
+    fn setattr_wcc(&self, who: &Identity, args: &Setattr3args) -> (WccData, Outcome<()>) {
+        let object = match self.find(&args.object) {
+            Ok(object) => object,
+            Err(refusal) => return (NO_WCC, Err(refusal)),
+        };
+        let locked = self.locks.one(object.id.ino);
+        let before = match object.stat_now() {
+            Ok(stat) => stat,
+            Err(refusal) => return (NO_WCC, Err(refusal)),
+        };
+        let outcome = match &args.guard {
+            // §3.3.2: the ctime is compared before anything is changed, and nothing else may change it in between.
+            Sattrguard3::True(ctime) if *ctime != before.ctime() => Err(Refusal(Nfsstat3::Nfs3errNotSync)),
+            _ => self.set(who, &object, &args.new_attributes),
+        };
+        let wcc = self.wcc(&before, &object);
+        drop(locked);
+        (wcc, outcome.and_then(|()| self.sync(&object)))
+    }
+
+    /// Sets what `new` says, as `who`. Should one attribute be refused, those before it in this order are set: size,
+    /// owner and group, mode, times (the system takes mode bits away when owner or size change).
+    pub(super) fn set(&self, who: &Identity, object: &Object, new: &Sattr3) -> Outcome<()> {
+        if let SetSize3::True(size) = new.size {
+            self.set_size(who, object, size)?;
+        }
+        let acting = self.identities.assume(who)?;
+        let uid = match new.uid {
+            SetUid3::True(uid) => Some(uid),
+            SetUid3::Default(_) => None,
+        };
+        let gid = match new.gid {
+            SetGid3::True(gid) => Some(gid),
+            SetGid3::Default(_) => None,
+        };
+        if uid.is_some() || gid.is_some() {
+            // To the system -1 means that it stays.
+            if uid == Some(u32::MAX) || gid == Some(u32::MAX) {
+                return Err(Refusal(Nfsstat3::Nfs3errInval));
+            }
+            rustix::fs::chownat(object, c"", uid.map(Uid::from_raw), gid.map(Gid::from_raw), AtFlags::EMPTY_PATH)?;
+        }
+        let (folder, name) = self.descriptors.name(object);
+        if let SetMode3::True(mode) = new.mode
+            // They have none of their own.
+            && object.stat.file_type() != FileType::Symlink
+        {
+            rustix::fs::chmodat(folder, name.as_c_str(), Mode::from_raw_mode(mode & 0o7777), AtFlags::empty())?;
+        }
+        if let Some(times) = times(new)? {
+            rustix::fs::utimensat(folder, name.as_c_str(), &times, AtFlags::empty())?;
+        }
+        drop(acting);
+        Ok(())
+    }
+
+    fn set_size(&self, who: &Identity, object: &Object, size: u64) -> Outcome<()> {
+        if object.stat.file_type() != FileType::RegularFile {
+            return Err(Refusal(Nfsstat3::Nfs3errInval));
+        }
+        let file = self.open_file(who, object, OFlags::WRONLY)?;
+        rustix::fs::ftruncate(&file, size).map_err(|error| match error {
+            // The system's word for a size that the file system cannot have.
+            Errno::INVAL => Refusal(Nfsstat3::Nfs3errFbig),
+            other => other.into(),
+        })
+    }
+}
+
+/// The times to set, if any.
+fn times(new: &Sattr3) -> Outcome<Option<Timestamps>> {
+    let last_access = match &new.atime {
+        SetAtime::SetToClientTime(time) => explicit(time)?,
+        SetAtime::Default(how) => implied(*how),
+    };
+    let last_modification = match &new.mtime {
+        SetMtime::SetToClientTime(time) => explicit(time)?,
+        SetMtime::Default(how) => implied(*how),
+    };
+    let omitted = last_access.tv_nsec == UTIME_OMIT && last_modification.tv_nsec == UTIME_OMIT;
+    Ok((!omitted).then_some(Timestamps { last_access, last_modification }))
+}
+
+fn explicit(time: &Nfstime3) -> Outcome<Timespec> {
+    // Some of the numbers above mean other things to the system.
+    if time.nseconds >= 1_000_000_000 {
+        return Err(Refusal(Nfsstat3::Nfs3errInval));
+    }
+    Ok(Timespec { tv_sec: time.seconds.into(), tv_nsec: time.nseconds.into() })
+}
+
+fn implied(how: TimeHow) -> Timespec {
+    Timespec { tv_sec: 0, tv_nsec: if how == TimeHow::SetToServerTime { UTIME_NOW } else { UTIME_OMIT } }
+}
+
+/// Nothing is set.
+pub(super) fn unset() -> Sattr3 {
+    Sattr3 {
+        mode: SetMode3::Default(false),
+        uid: SetUid3::Default(false),
+        gid: SetGid3::Default(false),
+        size: SetSize3::Default(false),
+        atime: SetAtime::Default(TimeHow::DontChange),
+        mtime: SetMtime::Default(TimeHow::DontChange),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn times_that_mean_something_else_to_the_system_are_refused() {
+        let nseconds =
+            |nseconds| Sattr3 { mtime: SetMtime::SetToClientTime(Nfstime3 { seconds: 1, nseconds }), ..unset() };
+        assert!(times(&unset()).unwrap().is_none());
+        assert_eq!(times(&nseconds(999_999_999)).unwrap().unwrap().last_modification.tv_nsec, 999_999_999);
+        for special in [1_000_000_000, UTIME_NOW as u32, UTIME_OMIT as u32, u32::MAX] {
+            assert_eq!(times(&nseconds(special)).err(), Some(Refusal(Nfsstat3::Nfs3errInval)));
+        }
+    }
+}

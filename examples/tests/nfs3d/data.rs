@@ -1,0 +1,159 @@
+//! READ, WRITE, COMMIT: over iWARP and TCP, at odd places and sizes.
+
+use std::{
+    fs,
+    os::unix::fs::{MetadataExt as _, PermissionsExt as _},
+};
+
+use bytes::Bytes;
+use rpcrdma::rpc::Credential;
+use rpcrdma_specs::nfs3::*;
+
+use crate::support::{Nfs, Served, mode, nothing, own_gid, own_uid, pattern};
+
+async fn both(served: &Served) -> [Nfs; 2] {
+    let own = || Credential::sys("test", own_uid(), own_gid(), []);
+    [served.client_as(own(), &served.iwarp).await, served.client_as(own(), &served.tcp).await]
+}
+
+#[tokio::test]
+async fn what_is_written_is_in_the_file_and_what_is_there_is_read() {
+    let served = Served::new().await;
+    for (nth, nfs) in both(&served).await.into_iter().enumerate() {
+        let path = served.root.join(nth.to_string());
+        let file = nfs.file(&nfs.root, nth.to_string()).await;
+        let mut want = vec![0; 2_000_003];
+        let pieces = [(0, 1), (1, 4095), (5000, 100_003), (1_000_000, 1 << 20), (999_999, 3), (7, 0)];
+        for (seed, (offset, len)) in pieces.into_iter().enumerate() {
+            let data = pattern(len, seed as u8);
+            let stable = [StableHow::Unstable, StableHow::DataSync, StableHow::FileSync][seed % 3];
+            let ok = nfs.write(&file, offset as u64, &data, stable).await.unwrap();
+            assert_eq!((ok.count as usize, ok.committed), (len, stable));
+            let end = offset + len;
+            if end > want.len() {
+                want.resize(end, 0);
+            }
+            want[offset..end].copy_from_slice(&data);
+        }
+        let len = fs::metadata(&path).unwrap().len() as usize;
+        want.truncate(len);
+        assert!(fs::read(&path).unwrap() == want);
+        for (offset, count) in [(0, 1), (3, 5), (4096, 65_537), (1, 1 << 20), (len as u64 - 1, 10), (len as u64, 1)] {
+            let (data, eof) = nfs.read(&file, offset, count).await.unwrap();
+            let there = &want[offset as usize..len.min(offset as usize + count as usize)];
+            assert!(data == there, "{count} at {offset}");
+            assert_eq!(eof, offset as usize + there.len() == len, "{count} at {offset}");
+        }
+        assert_eq!(nfs.read(&file, u64::MAX, 1).await, Ok((Bytes::new(), true)));
+        assert_eq!(nfs.read(&file, 0, 0).await, Ok((Bytes::new(), false)));
+        // More than there is in one READ: as much as FSINFO said.
+        let (data, eof) = nfs.read(&file, 0, 8 << 20).await.unwrap();
+        assert_eq!((data.len(), eof), (1 << 20, false));
+    }
+    let counters = served.service.counters();
+    assert!(counters.octets_written() > 2 << 20 && counters.octets_read() > 4 << 20, "{counters}");
+}
+
+/// The data moves by RDMA, and is copied at neither end.
+#[tokio::test]
+async fn data_is_placed_directly() {
+    let served = Served::new().await;
+    let nfs = served.client().await;
+    let file = nfs.file(&nfs.root, "a").await;
+    nfs.write(&file, 0, &pattern(1 << 20, 1), StableHow::Unstable).await.unwrap();
+    nfs.read(&file, 0, 1 << 20).await.unwrap();
+    let counters = nfs.client.channel().counters();
+    assert!(counters.offered_read >= 1 << 20, "pulled by RDMA Read: {counters:?}");
+    assert!(counters.returned_written >= 1 << 20, "returned by RDMA Write: {counters:?}");
+    assert_eq!((counters.copied_eligible, counters.exposed), (0, 0), "{counters:?}");
+}
+
+/// RFC 1813 §3.3.7, §3.3.21.
+#[tokio::test]
+async fn the_verifier_is_one_for_a_run_of_the_server() {
+    let served = Served::new().await;
+    let nfs = served.client().await;
+    let (a, b) = (nfs.file(&nfs.root, "a").await, nfs.file(&nfs.root, "b").await);
+    let first = nfs.write(&a, 0, b"x", StableHow::Unstable).await.unwrap().verf;
+    assert_eq!(nfs.write(&b, 0, b"y", StableHow::FileSync).await.unwrap().verf, first);
+    assert_eq!(nfs.commit(&a).await, Ok(first.clone()));
+    assert_eq!(nfs.commit(&nfs.root).await, Err(Nfsstat3::Nfs3errIsdir));
+
+    let served = Served::of(served.end(), Default::default()).await;
+    let nfs = served.client().await;
+    let a = nfs.lookup(&nfs.root, "a").await.unwrap();
+    assert_ne!(nfs.commit(&a).await, Ok(first), "what was not committed may be lost");
+}
+
+#[tokio::test]
+async fn writes_that_make_no_sense_are_refused() {
+    let served = Served::new().await;
+    let nfs = served.client().await;
+    let file = nfs.file(&nfs.root, "a").await;
+    let mut args = Write3args {
+        file: file.clone(),
+        offset: 0,
+        count: 5,
+        stable: StableHow::Unstable,
+        data: Bytes::from_static(b"four"),
+    };
+    let status = |result: Write3res| result.discriminant();
+    assert_eq!(status(nfs.client.nfsproc3_write(&args).await.unwrap()), Nfsstat3::Nfs3errInval);
+    args.count = 4;
+    for offset in [u64::MAX, u64::MAX - 3, i64::MAX as u64 - 3] {
+        args.offset = offset;
+        assert_eq!(status(nfs.client.nfsproc3_write(&args).await.unwrap()), Nfsstat3::Nfs3errFbig, "{offset}");
+    }
+    assert_eq!(fs::metadata(served.root.join("a")).unwrap().len(), 0);
+    assert_eq!(nfs.write(&nfs.root, 0, b"x", StableHow::Unstable).await.err(), Some(Nfsstat3::Nfs3errIsdir));
+    assert_eq!(nfs.read(&nfs.root, 0, 1).await, Err(Nfsstat3::Nfs3errIsdir));
+    let (pipe, _) = nfs.mknod(&nfs.root, "pipe", Mknoddata3::Nf3fifo(mode(0o644))).await.unwrap();
+    assert_eq!(nfs.read(&pipe, 0, 1).await, Err(Nfsstat3::Nfs3errInval), "and does not wait for a writer");
+    assert_eq!(nfs.write(&pipe, 0, b"x", StableHow::FileSync).await.err(), Some(Nfsstat3::Nfs3errInval));
+    let link = nfs.symlink(&nfs.root, "link", "a").await.unwrap();
+    assert_eq!(nfs.read(&link, 0, 1).await, Err(Nfsstat3::Nfs3errInval), "a link is not followed");
+}
+
+/// RFC 1813 §4.4: a client that created a file as read-only, or took its own permission away, still has it open.
+#[tokio::test]
+async fn an_owner_reads_and_writes_whatever_the_mode_says() {
+    let served = Served::new().await;
+    let nfs = served.client().await;
+    let how = Createhow3::Guarded(mode(0o444));
+    let (file, attributes) = nfs.create(&nfs.root, "object", how).await.unwrap();
+    assert_eq!(attributes.mode, 0o444);
+    nfs.write(&file, 0, b"content", StableHow::FileSync).await.unwrap();
+    nfs.setattr(&file, Sattr3 { size: SetSize3::True(4), ..nothing() }, Sattrguard3::False).await.unwrap();
+    assert_eq!(nfs.read(&file, 0, 100).await, Ok((Bytes::from_static(b"cont"), true)));
+    nfs.setattr(&file, mode(0), Sattrguard3::False).await.unwrap();
+    nfs.write(&file, 4, b"ract", StableHow::Unstable).await.unwrap();
+    assert_eq!(nfs.read(&file, 0, 100).await, Ok((Bytes::from_static(b"contract"), true)));
+    nfs.commit(&file).await.unwrap();
+    let meta = fs::metadata(served.root.join("object")).unwrap();
+    assert_eq!((meta.permissions().mode() & 0o777, meta.size()), (0, 8));
+}
+
+/// Each call's `wcc_data` tells its own change alone (RFC 1813 §2.6).
+#[tokio::test]
+async fn calls_at_the_same_time_do_not_mix_their_changes() {
+    let served = Served::new().await;
+    let nfs = served.client().await;
+    let file = nfs.file(&nfs.root, "a").await;
+    let writes = (0..24_u64).map(|nth| {
+        let (nfs, file) = (&nfs, &file);
+        async move { nfs.write(file, nth * 1000, &[nth as u8; 1000], StableHow::Unstable).await.unwrap().file_wcc }
+    });
+    let mut sizes: Vec<_> = futures_util::future::join_all(writes)
+        .await
+        .into_iter()
+        .map(|wcc| {
+            let (PreOpAttr::True(before), PostOpAttr::True(after)) = (wcc.before, wcc.after) else { panic!() };
+            (before.size, after.size)
+        })
+        .collect();
+    sizes.sort_unstable();
+    // One begins where another has ended.
+    sizes.retain(|(before, after)| before != after);
+    assert!(sizes.windows(2).all(|pair| pair[0].1 == pair[1].0), "{sizes:?}");
+    assert_eq!((sizes.first().unwrap().0, sizes.last().unwrap().1), (0, 24_000));
+}

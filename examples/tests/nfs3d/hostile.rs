@@ -1,0 +1,137 @@
+//! Names and handles that would lead out of the export, and files that leave it.
+
+use std::{fs, os::unix::fs::symlink};
+
+use rpcrdma_specs::nfs3::*;
+
+use crate::support::{Served, at, mode};
+
+const BAD: [&[u8]; 6] = [b"", b"a/b", b"/etc/passwd", b"../secret", b"a\0b", b"/"];
+
+#[tokio::test]
+async fn names_with_more_than_a_name_in_them_are_refused() {
+    let served = Served::new().await;
+    fs::write(served.folder.path().join("secret"), "secret").unwrap();
+    let nfs = served.client().await;
+    let file = nfs.file(&nfs.root, "file").await;
+    for bad in BAD {
+        let refused = Some(Nfsstat3::Nfs3errAcces);
+        assert_eq!(nfs.lookup(&nfs.root, bad).await.err(), refused, "{bad:?}");
+        assert_eq!(nfs.create(&nfs.root, bad, Createhow3::Unchecked(mode(0o666))).await.err(), refused);
+        assert_eq!(nfs.mkdir(&nfs.root, bad, mode(0o755)).await.err(), refused);
+        assert_eq!(nfs.symlink(&nfs.root, bad, "x").await.err(), refused);
+        assert_eq!(nfs.mknod(&nfs.root, bad, Mknoddata3::Nf3fifo(mode(0o644))).await.err(), refused);
+        assert_eq!(nfs.remove(&nfs.root, bad).await.err(), refused);
+        assert_eq!(nfs.rmdir(&nfs.root, bad).await.err(), refused);
+        assert_eq!(nfs.rename(at(&nfs.root, "file"), at(&nfs.root, bad)).await.err(), refused);
+        assert_eq!(nfs.rename(at(&nfs.root, bad), at(&nfs.root, "file")).await.err(), refused);
+        assert_eq!(nfs.link(&file, at(&nfs.root, bad)).await.err(), refused);
+    }
+    // `.` and `..`, which are there and stay.
+    for special in [".", ".."] {
+        let exists = Some(Nfsstat3::Nfs3errExist);
+        assert_eq!(nfs.create(&nfs.root, special, Createhow3::Unchecked(mode(0o666))).await.err(), exists);
+        assert_eq!(nfs.mkdir(&nfs.root, special, mode(0o755)).await.err(), exists);
+        assert_eq!(nfs.symlink(&nfs.root, special, "x").await.err(), exists);
+        assert_eq!(nfs.link(&file, at(&nfs.root, special)).await.err(), exists);
+        assert_eq!(nfs.remove(&nfs.root, special).await.err(), Some(Nfsstat3::Nfs3errIsdir));
+        let invalid = Some(Nfsstat3::Nfs3errInval);
+        assert_eq!(nfs.rename(at(&nfs.root, special), at(&nfs.root, "x")).await.err(), invalid);
+        assert_eq!(nfs.rename(at(&nfs.root, "file"), at(&nfs.root, special)).await.err(), invalid);
+    }
+    assert_eq!(nfs.rmdir(&nfs.root, ".").await.err(), Some(Nfsstat3::Nfs3errInval));
+    assert_eq!(nfs.rmdir(&nfs.root, "..").await.err(), Some(Nfsstat3::Nfs3errExist));
+    assert_eq!(nfs.lookup(&nfs.root, "..").await.unwrap(), nfs.root, "there is nothing above the root");
+    assert_eq!(fs::read_dir(&served.root).unwrap().count(), 1);
+    assert_eq!(fs::read(served.folder.path().join("secret")).unwrap(), b"secret");
+}
+
+#[tokio::test]
+async fn long_names_work_and_longer_ones_are_refused() {
+    let served = Served::new().await;
+    let nfs = served.client().await;
+    let longest = [b'\xff'; 255];
+    let file = nfs.file(&nfs.root, longest).await;
+    assert_eq!(nfs.lookup(&nfs.root, longest).await.unwrap(), file);
+    let longer = [b'x'; 256];
+    let refused = Some(Nfsstat3::Nfs3errNametoolong);
+    assert_eq!(nfs.lookup(&nfs.root, longer).await.err(), refused);
+    assert_eq!(nfs.create(&nfs.root, longer, Createhow3::Guarded(mode(0o644))).await.err(), refused);
+    assert_eq!(nfs.rename(at(&nfs.root, longest), at(&nfs.root, longer)).await.err(), refused);
+    assert_eq!(nfs.remove(&nfs.root, longer).await.err(), refused);
+    // Far below what the system takes in one path.
+    let mut at = nfs.root.clone();
+    for _ in 0..40 {
+        at = nfs.folder(&at, [b'd'; 200]).await;
+    }
+    let deep = nfs.file(&at, "deep").await;
+    nfs.write(&deep, 0, b"x", StableHow::Unstable).await.unwrap();
+    assert_eq!(nfs.lookup(&at, "deep").await.unwrap(), deep);
+}
+
+#[tokio::test]
+async fn handles_that_were_not_given_out_are_refused() {
+    let served = Served::new().await;
+    let nfs = served.client().await;
+    let good = nfs.file(&nfs.root, "a").await.data;
+    let mut forged = vec![vec![], vec![0; 4], vec![0xff; 36], vec![0; 64]];
+    for octet in [0, 8, 16, 35] {
+        let mut handle = good.to_vec();
+        handle[octet] ^= 0x10;
+        forged.push(handle);
+    }
+    for data in forged {
+        let object = NfsFh3 { data: data.into() };
+        assert_eq!(nfs.getattr(&object).await, Err(Nfsstat3::Nfs3errBadhandle), "{object:?}");
+        assert_eq!(nfs.lookup(&object, "a").await, Err(Nfsstat3::Nfs3errBadhandle));
+        assert_eq!(nfs.read(&object, 0, 1).await, Err(Nfsstat3::Nfs3errBadhandle));
+        assert_eq!(nfs.write(&object, 0, b"x", StableHow::Unstable).await.err(), Some(Nfsstat3::Nfs3errBadhandle));
+        let unchecked = nfs.create(&object, "x", Createhow3::Unchecked(mode(0o644))).await;
+        assert_eq!(unchecked.err(), Some(Nfsstat3::Nfs3errBadhandle));
+    }
+    // Another export's.
+    let other = Served::new().await;
+    let handle = NfsFh3 { data: good };
+    assert_eq!(other.client().await.getattr(&handle).await, Err(Nfsstat3::Nfs3errBadhandle));
+}
+
+#[tokio::test]
+async fn symbolic_links_lead_nowhere_on_the_server() {
+    let served = Served::new().await;
+    let outside = served.folder.path().join("outside");
+    fs::create_dir(&outside).unwrap();
+    fs::write(outside.join("secret"), "secret").unwrap();
+    let nfs = served.client().await;
+    symlink(&outside, served.root.join("way-out")).unwrap();
+    symlink("../outside/secret", served.root.join("file-out")).unwrap();
+    let way_out = nfs.lookup(&nfs.root, "way-out").await.unwrap();
+    assert_eq!(nfs.getattr(&way_out).await.unwrap().r#type, Ftype3::Nf3lnk);
+    assert_eq!(nfs.lookup(&way_out, "secret").await, Err(Nfsstat3::Nfs3errNotdir));
+    let unchecked = nfs.create(&way_out, "x", Createhow3::Unchecked(mode(0o644))).await;
+    assert_eq!(unchecked.err(), Some(Nfsstat3::Nfs3errNotdir));
+    assert_eq!(nfs.readdir(&way_out, 0, Cookieverf3([0; 8]), 4096).await.err(), Some(Nfsstat3::Nfs3errNotdir));
+    let file_out = nfs.lookup(&nfs.root, "file-out").await.unwrap();
+    assert_eq!(nfs.read(&file_out, 0, 10).await, Err(Nfsstat3::Nfs3errInval));
+    // A directory that a client is in is replaced by a link to somewhere else.
+    let d = nfs.folder(&nfs.root, "d").await;
+    let a = nfs.file(&d, "secret").await;
+    fs::rename(served.root.join("d"), served.folder.path().join("moved")).unwrap();
+    symlink(&outside, served.root.join("d")).unwrap();
+    assert_eq!(nfs.lookup(&d, "secret").await, Err(Nfsstat3::Nfs3errStale));
+    assert_eq!(nfs.read(&a, 0, 10).await, Err(Nfsstat3::Nfs3errStale));
+    assert_eq!(fs::read(outside.join("secret")).unwrap(), b"secret");
+}
+
+#[tokio::test]
+async fn what_leaves_the_export_is_out_of_reach() {
+    let served = Served::new().await;
+    let nfs = served.client().await;
+    let d = nfs.folder(&nfs.root, "d").await;
+    let a = nfs.file(&d, "a").await;
+    fs::rename(served.root.join("d"), served.folder.path().join("gone")).unwrap();
+    assert_eq!(nfs.write(&a, 0, b"x", StableHow::Unstable).await.err(), Some(Nfsstat3::Nfs3errStale));
+    assert_eq!(nfs.create(&d, "b", Createhow3::Guarded(mode(0o644))).await.err(), Some(Nfsstat3::Nfs3errStale));
+    assert_eq!(nfs.lookup(&d, "..").await, Err(Nfsstat3::Nfs3errStale));
+    assert_eq!(fs::read_dir(served.folder.path().join("gone")).unwrap().count(), 1);
+    assert_eq!(fs::metadata(served.folder.path().join("gone/a")).unwrap().len(), 0);
+}

@@ -1,0 +1,139 @@
+//! Who a call is carried out as: by the kernel where the server may act as others, else nobody but its own user.
+
+use std::{
+    fs,
+    os::unix::fs::{MetadataExt as _, PermissionsExt as _},
+};
+
+use rpcrdma::rpc::Credential;
+use rpcrdma_examples::nfs3d::identity::{Identities, NOBODY, Squash};
+use rpcrdma_specs::nfs3::*;
+
+use crate::support::{Nfs, Served, at, mode, nothing, own_uid};
+
+/// Whether the tests run as somebody who may act as others.
+fn enforced() -> bool {
+    Identities::new(Squash::Nobody, None, None).enforced()
+}
+
+async fn user(served: &Served, uid: u32, gid: u32, gids: &[u32]) -> Nfs {
+    served.client_as(Credential::sys("test", uid, gid, gids.iter().copied()), &served.iwarp).await
+}
+
+#[tokio::test]
+async fn files_are_made_and_opened_as_the_caller() {
+    let served = Served::new().await;
+    fs::set_permissions(&served.root, fs::Permissions::from_mode(0o777)).unwrap();
+    let uid = own_uid() + 1000;
+    let caller = user(&served, uid, 1001, &[1002]).await;
+    if !enforced() {
+        let refused = caller.create(&caller.root, "a", Createhow3::Guarded(mode(0o600))).await;
+        assert_eq!(refused.err(), Some(Nfsstat3::Nfs3errAcces));
+        assert_eq!(caller.access(&caller.root, ACCESS3_READ).await, Ok(0));
+        assert_eq!(caller.getattr(&caller.root).await.unwrap().mode, 0o777);
+        return;
+    }
+    let (a, attributes) = caller.create(&caller.root, "a", Createhow3::Guarded(mode(0o600))).await.unwrap();
+    assert_eq!((attributes.uid, attributes.gid, attributes.mode), (uid, 1001, 0o600));
+    caller.write(&a, 0, b"mine", StableHow::Unstable).await.unwrap();
+
+    let other = user(&served, uid + 1, 1003, &[]).await;
+    let denied = Nfsstat3::Nfs3errAcces;
+    assert_eq!(other.read(&a, 0, 10).await, Err(denied));
+    assert_eq!(other.write(&a, 0, b"x", StableHow::Unstable).await.err(), Some(denied));
+    assert_eq!(other.access(&a, ACCESS3_READ | ACCESS3_MODIFY).await, Ok(0));
+    let not_owner = Some(Nfsstat3::Nfs3errPerm);
+    assert_eq!(other.setattr(&a, mode(0o777), Sattrguard3::False).await.err(), not_owner);
+    let size = Sattr3 { size: SetSize3::True(0), ..nothing() };
+    assert_eq!(other.setattr(&a, size, Sattrguard3::False).await.err(), Some(denied));
+    let give_away = Sattr3 { uid: SetUid3::True(uid + 1), ..nothing() };
+    assert_eq!(caller.setattr(&a, give_away, Sattrguard3::False).await.err(), not_owner, "chown_restricted");
+    let to_own_group = Sattr3 { gid: SetGid3::True(1002), ..mode(0o640) };
+    caller.setattr(&a, to_own_group, Sattrguard3::False).await.unwrap();
+
+    // By a supplementary group.
+    let member = user(&served, uid + 2, 1004, &[7, 1002]).await;
+    assert_eq!(member.read(&a, 0, 10).await.unwrap().0, "mine");
+    assert_eq!(member.write(&a, 0, b"x", StableHow::Unstable).await.err(), Some(denied));
+    assert_eq!(other.read(&a, 0, 10).await, Err(denied));
+    // Who may execute may read (RFC 1813 §4.4).
+    caller.setattr(&a, mode(0o611), Sattrguard3::False).await.unwrap();
+    assert_eq!(other.read(&a, 0, 10).await.unwrap().0, "mine");
+
+    // Directories: search, change, the sticky bit.
+    let d = caller.mkdir(&caller.root, "d", mode(0o700)).await.unwrap().0;
+    caller.file(&d, "b").await;
+    assert_eq!(other.lookup(&d, "b").await, Err(denied));
+    assert_eq!(other.readdir(&d, 0, Cookieverf3([0; 8]), 4096).await.err(), Some(denied));
+    caller.setattr(&d, mode(0o744), Sattrguard3::False).await.unwrap();
+    let page = other.readdirplus(&d, 0, Cookieverf3([0; 8]), (4096, 4096)).await.unwrap();
+    let b = page.reply.entries.iter().find(|entry| entry.name.as_bytes() == b"b").unwrap();
+    assert_eq!(
+        (&b.name_attributes, &b.name_handle),
+        (&PostOpAttr::False, &PostOpFh3::False),
+        "it may not look them up"
+    );
+    caller.setattr(&d, mode(0o1777), Sattrguard3::False).await.unwrap();
+    other.file(&d, "c").await;
+    assert_eq!(other.remove(&d, "b").await.err(), not_owner);
+    assert_eq!(other.rename(at(&d, "b"), at(&d, "e")).await.err(), not_owner);
+    other.remove(&d, "c").await.unwrap();
+    let device = Devicedata3 { dev_attributes: mode(0o666), spec: Specdata3 { specdata1: 1, specdata2: 3 } };
+    assert_eq!(caller.mknod(&d, "null", Mknoddata3::Nf3chr(device)).await.err(), not_owner);
+}
+
+#[tokio::test]
+async fn root_is_nobody_unless_told_otherwise() {
+    if !enforced() {
+        return squashed_to_the_servers_own_user().await;
+    }
+    let served = Served::with(Squash::Root).await;
+    let root = user(&served, 0, 0, &[0]).await;
+    let denied = Some(Nfsstat3::Nfs3errAcces);
+    assert_eq!(root.create(&root.root, "a", Createhow3::Guarded(mode(0o644))).await.err(), denied);
+    fs::set_permissions(&served.root, fs::Permissions::from_mode(0o1777)).unwrap();
+    let (_, attributes) = root.create(&root.root, "a", Createhow3::Guarded(mode(0o644))).await.unwrap();
+    assert_eq!((attributes.uid, attributes.gid), (NOBODY, NOBODY));
+    let none = served.client_as(Credential::None, &served.tcp).await;
+    let (_, attributes) = none.create(&none.root, "b", Createhow3::Guarded(mode(0o644))).await.unwrap();
+    assert_eq!((attributes.uid, attributes.gid), (NOBODY, NOBODY));
+    // It would mean "stay who you are" to the system.
+    let minus_one = user(&served, u32::MAX, u32::MAX, &[u32::MAX]).await;
+    let (_, attributes) = minus_one.create(&minus_one.root, "c", Createhow3::Guarded(mode(0o644))).await.unwrap();
+    assert_eq!((attributes.uid, attributes.gid), (NOBODY, NOBODY));
+
+    let served = Served::with(Squash::Nobody).await;
+    let root = user(&served, 0, 0, &[]).await;
+    let (_, attributes) = root.create(&root.root, "a", Createhow3::Guarded(mode(0o600))).await.unwrap();
+    assert_eq!((attributes.uid, attributes.gid), (0, 0));
+}
+
+async fn squashed_to_the_servers_own_user() {
+    let served = Served::with(Squash::All).await;
+    let root = user(&served, 0, 0, &[]).await;
+    root.file(&root.root, "a").await;
+    assert_eq!(fs::metadata(served.root.join("a")).unwrap().uid(), own_uid());
+}
+
+/// Users at the same time, on the same threads.
+#[tokio::test]
+async fn identities_do_not_mix() {
+    if !enforced() {
+        return;
+    }
+    let served = Served::new().await;
+    fs::set_permissions(&served.root, fs::Permissions::from_mode(0o777)).unwrap();
+    let users = (1..9).map(|nth| {
+        let served = &served;
+        async move {
+            let caller = user(served, 2000 + nth, 3000 + nth, &[]).await;
+            for file in 0..40 {
+                let how = Createhow3::Guarded(mode(0o600));
+                let (handle, made) = caller.create(&caller.root, format!("{nth}-{file}"), how).await.unwrap();
+                assert_eq!((made.uid, made.gid), (2000 + nth, 3000 + nth));
+                caller.write(&handle, 0, b"x", StableHow::Unstable).await.unwrap();
+            }
+        }
+    });
+    futures_util::future::join_all(users).await;
+}

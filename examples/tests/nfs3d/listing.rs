@@ -1,0 +1,177 @@
+//! READDIR and READDIRPLUS: complete, in pages of any size, while the directory changes, and large.
+
+use std::{collections::BTreeMap, fs, os::unix::fs::MetadataExt as _};
+
+use rpcrdma_specs::nfs3::*;
+
+use crate::support::{Nfs, Served, mode};
+
+/// Name and fileid of all entries, in pages of `count` octets; each must be there once.
+async fn list(nfs: &Nfs, dir: &NfsFh3, count: u32) -> BTreeMap<Vec<u8>, u64> {
+    let (mut entries, mut cookie, mut verifier) = (BTreeMap::new(), 0, Cookieverf3([0; 8]));
+    loop {
+        let page = nfs.readdir(dir, cookie, verifier, count).await.unwrap();
+        for entry in page.reply.entries {
+            assert!(entry.cookie > 0 && entry.cookie <= i64::MAX as u64);
+            let again = entries.insert(entry.name.as_bytes().to_vec(), entry.fileid);
+            assert_eq!(again, None, "{:?} twice", entry.name);
+            cookie = entry.cookie;
+        }
+        verifier = page.cookieverf;
+        if page.reply.eof {
+            return entries;
+        }
+    }
+}
+
+async fn list_plus(nfs: &Nfs, dir: &NfsFh3, counts: (u32, u32)) -> BTreeMap<Vec<u8>, Entryplus3> {
+    let (mut entries, mut cookie, mut verifier) = (BTreeMap::new(), 0, Cookieverf3([0; 8]));
+    loop {
+        let page = nfs.readdirplus(dir, cookie, verifier, counts).await.unwrap();
+        for entry in page.reply.entries {
+            cookie = entry.cookie;
+            assert!(entries.insert(entry.name.as_bytes().to_vec(), entry).is_none());
+        }
+        verifier = page.cookieverf;
+        if page.reply.eof {
+            return entries;
+        }
+    }
+}
+
+fn there(served: &Served, path: &str) -> BTreeMap<Vec<u8>, u64> {
+    let root = served.root.join(path);
+    let entries = fs::read_dir(&root).unwrap().map(|entry| {
+        let entry = entry.unwrap();
+        (entry.file_name().into_encoded_bytes(), entry.metadata().unwrap().ino())
+    });
+    let parent = if path.is_empty() { served.root.clone() } else { root.parent().unwrap().to_owned() };
+    let ino = |path: &std::path::Path| fs::metadata(path).unwrap().ino();
+    entries.chain([(b".".to_vec(), ino(&root)), (b"..".to_vec(), ino(&parent))]).collect()
+}
+
+#[tokio::test]
+async fn every_entry_is_told_once_in_pages_of_any_size() {
+    let served = Served::new().await;
+    let nfs = served.client().await;
+    fs::create_dir(served.root.join("d")).unwrap();
+    for nth in 0..300 {
+        fs::write(served.root.join(format!("d/{}{nth}", "n".repeat(nth % 200))), "").unwrap();
+    }
+    let d = nfs.lookup(&nfs.root, "d").await.unwrap();
+    let want = there(&served, "d");
+    for count in [400, 512, 1000, 4096, 32_768, 1 << 20, 8 << 20] {
+        assert_eq!(list(&nfs, &d, count).await, want, "{count}");
+    }
+    assert_eq!(list(&nfs, &nfs.root, 4096).await, there(&served, ""), "nothing is told of what is above the root");
+    for counts in [(1, 1000), (512, 4096), (8192, 32_768), (1 << 20, 1 << 20)] {
+        let entries = list_plus(&nfs, &d, counts).await;
+        assert_eq!(entries.iter().map(|(name, entry)| (name.clone(), entry.fileid)).collect::<BTreeMap<_, _>>(), want);
+        for entry in entries.into_values().filter(|entry| entry.name.as_bytes() != b"..") {
+            let (PostOpAttr::True(attributes), PostOpFh3::True(handle)) = (entry.name_attributes, entry.name_handle)
+            else {
+                panic!("no attributes: {:?}", entry.name)
+            };
+            assert_eq!(attributes.fileid, entry.fileid);
+            if entry.name.as_bytes() == b"." {
+                assert_eq!(handle, d);
+            }
+        }
+    }
+    let one = b"n".repeat(7).into_iter().chain(*b"7").collect::<Vec<_>>();
+    let entries = list_plus(&nfs, &d, (8192, 32_768)).await;
+    let PostOpFh3::True(handle) = &entries[&one].name_handle else { panic!() };
+    assert_eq!(nfs.lookup(&d, &one).await.unwrap(), *handle);
+}
+
+#[tokio::test]
+async fn replies_fit_what_the_client_has_room_for() {
+    use rpcrdma::xdr::XdrEncode as _;
+    let served = Served::new().await;
+    let nfs = served.client().await;
+    for nth in 0..100 {
+        fs::write(served.root.join(format!("{nth}{}", "n".repeat(nth))), "").unwrap();
+    }
+    for count in (150..1200).step_by(7) {
+        let none = Cookieverf3([0; 8]);
+        match nfs.readdir(&nfs.root, 0, none.clone(), count).await {
+            Ok(page) => assert!(page.encoded_len() <= count as usize, "{count}"),
+            Err(status) => assert_eq!(status, Nfsstat3::Nfs3errToosmall),
+        }
+        match nfs.readdirplus(&nfs.root, 0, none, (count, count)).await {
+            Ok(page) => assert!(page.encoded_len() <= count as usize, "{count}"),
+            Err(status) => assert_eq!(status, Nfsstat3::Nfs3errToosmall),
+        }
+    }
+    for count in [0, 50, 120] {
+        let page = nfs.readdir(&nfs.root, 0, Cookieverf3([0; 8]), count).await;
+        assert_eq!(page.err(), Some(Nfsstat3::Nfs3errToosmall), "{count}");
+    }
+}
+
+/// As `rm -r` does: each page is removed before the next is read. File systems in memory are apt to skip every other page.
+#[tokio::test]
+async fn cookies_stay_valid_while_entries_go_and_come() {
+    let served = Served::new().await;
+    let nfs = served.client().await;
+    let d = nfs.folder(&nfs.root, "d").await;
+    for nth in 0..200 {
+        fs::write(served.root.join(format!("d/{nth}")), "").unwrap();
+    }
+    let (mut cookie, mut verifier, mut told) = (0, Cookieverf3([0; 8]), 0);
+    loop {
+        let page = nfs.readdir(&d, cookie, verifier, 700).await.unwrap();
+        for entry in page.reply.entries {
+            cookie = entry.cookie;
+            let name = entry.name.as_bytes();
+            if !name.starts_with(b".") && !name.starts_with(b"new") {
+                nfs.remove(&d, name).await.unwrap();
+                told += 1;
+            }
+        }
+        fs::write(served.root.join(format!("d/new{told}")), "").unwrap();
+        verifier = page.cookieverf;
+        if page.reply.eof {
+            break;
+        }
+    }
+    assert_eq!(told, 200);
+    assert!(there(&served, "d").keys().all(|name| name.starts_with(b".") || name.starts_with(b"new")));
+}
+
+#[tokio::test]
+async fn cookies_are_of_their_directory_and_outlive_the_server() {
+    let served = Served::new().await;
+    let nfs = served.client().await;
+    let d = nfs.folder(&nfs.root, "d").await;
+    for nth in 0..50 {
+        fs::write(served.root.join(format!("d/{nth}")), "").unwrap();
+    }
+    let first = nfs.readdir(&d, 0, Cookieverf3([0; 8]), 500).await.unwrap();
+    let cookie = first.reply.entries.last().unwrap().cookie;
+    let rest = nfs.readdir(&d, cookie, first.cookieverf.clone(), 1 << 16).await.unwrap();
+    let bad = nfs.readdir(&d, cookie, Cookieverf3([1; 8]), 500).await;
+    assert_eq!(bad.err(), Some(Nfsstat3::Nfs3errBadCookie));
+
+    let served = Served::of(served.end(), rpcrdma_examples::nfs3d::identity::Squash::Nobody).await;
+    let nfs = served.client().await;
+    let again = nfs.readdir(&d, cookie, first.cookieverf, 1 << 16).await.unwrap();
+    assert_eq!(again.reply, rest.reply);
+    assert_eq!(first.reply.entries.len() + again.reply.entries.len(), 52);
+}
+
+#[tokio::test]
+async fn large_directories_work() {
+    let served = Served::new().await;
+    let nfs = served.client().await;
+    fs::create_dir(served.root.join("d")).unwrap();
+    for nth in 0..10_000 {
+        fs::write(served.root.join(format!("d/{nth:0>64}")), "").unwrap();
+    }
+    let d = nfs.lookup(&nfs.root, "d").await.unwrap();
+    assert_eq!(list(&nfs, &d, 65_536).await.len(), 10_002);
+    assert_eq!(list_plus(&nfs, &d, (65_536, 1 << 20)).await.len(), 10_002);
+    assert_eq!(nfs.readdir(&d, 0, Cookieverf3([0; 8]), 4096).await.unwrap().reply.entries[0].name.as_bytes(), b".");
+    nfs.create(&d, "one more", Createhow3::Guarded(mode(0o644))).await.unwrap();
+    assert_eq!(list(&nfs, &d, 1 << 20).await.len(), 10_003);
+}

@@ -1,0 +1,14 @@
+//! The NFS 3 server over userspace iWARP and TCP on loopback, called by the generated client, and compared with the
+//! directory that it serves.
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used)]
+
+mod attributes;
+mod data;
+mod hostile;
+mod identity;
+mod listing;
+mod mount;
+mod names;
+mod restart;
+mod support;

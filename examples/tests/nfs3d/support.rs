@@ -1,0 +1,385 @@
+//! A served directory and its clients.
+
+use std::{fs, os::unix::fs::PermissionsExt as _, path::PathBuf, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use rpcrdma::{
+    client::Channel,
+    rpc::Credential,
+    server::{Server, ServerHandle},
+};
+use rpcrdma_examples::nfs3d::{
+    Export,
+    identity::{Identities, Squash},
+    key::Secret,
+    mount::MountService,
+    service::NfsService,
+};
+use rpcrdma_specs::{
+    mount3::{
+        Dirpath, Mountres3,
+        mount_v3::{MountV3Client, MountV3Server},
+    },
+    nfs3::{nfs_v3::*, *},
+};
+use tempfile::TempDir;
+
+/// A server for a directory of its own, which it shows to whoever runs the tests.
+pub(crate) struct Served {
+    pub(crate) folder: Arc<TempDir>,
+    pub(crate) root: PathBuf,
+    pub(crate) iwarp: String,
+    pub(crate) tcp: String,
+    pub(crate) service: NfsService,
+    handles: [ServerHandle; 2],
+    mount: String,
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        for handle in &self.handles {
+            handle.shutdown_within(Duration::ZERO);
+        }
+    }
+}
+
+pub(crate) fn own_uid() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+pub(crate) fn own_gid() -> u32 {
+    rustix::process::getegid().as_raw()
+}
+
+impl Served {
+    pub(crate) async fn new() -> Self {
+        Self::with(Squash::Nobody).await
+    }
+
+    pub(crate) async fn with(squash: Squash) -> Self {
+        let folder = TempDir::new().unwrap();
+        // Of this mode whatever the process's mask, which a server has set by now or not.
+        fs::create_dir(folder.path().join("root")).unwrap();
+        fs::set_permissions(folder.path().join("root"), fs::Permissions::from_mode(0o755)).unwrap();
+        Self::of(Arc::new(folder), squash).await
+    }
+
+    /// Serves `root` in `folder`, with the key that is there.
+    pub(crate) async fn of(folder: Arc<TempDir>, squash: Squash) -> Self {
+        let root = folder.path().join("root").canonicalize().unwrap();
+        let secret = Secret::keep_in(&folder.path().join("state")).unwrap();
+        let export = Arc::new(Export::open(&root, &secret, Identities::new(squash, None, None)).unwrap());
+        let service = NfsService::new(Arc::clone(&export));
+        let nfs = Server::builder().service(NfsV3Server::new(service.clone()));
+        let nfs = nfs.listen("iwarp://127.0.0.1:0").listen("tcp://127.0.0.1:0").bind().await.unwrap();
+        let mount = Server::builder().service(MountV3Server::new(MountService::new(export, "/data")));
+        let mount = mount.listen("tcp://127.0.0.1:0").bind().await.unwrap();
+        let [iwarp, tcp] = nfs.urls().to_vec().try_into().unwrap();
+        let mount_url = mount.urls()[0].clone();
+        let handles = [nfs.handle(), mount.handle()];
+        tokio::spawn(nfs.serve());
+        tokio::spawn(mount.serve());
+        Self { folder, root, iwarp, tcp, service, handles, mount: mount_url }
+    }
+
+    /// Ends the server, and gives back what it served.
+    pub(crate) fn end(self) -> Arc<TempDir> {
+        Arc::clone(&self.folder)
+    }
+
+    pub(crate) async fn mount(&self, credential: Credential) -> MountV3Client {
+        MountV3Client::new(channel(&self.mount, &credential).await)
+    }
+
+    /// Mounts the export, over iWARP, as the user that runs the tests.
+    pub(crate) async fn client(&self) -> Nfs {
+        self.client_as(Credential::sys("test", own_uid(), own_gid(), []), &self.iwarp).await
+    }
+
+    pub(crate) async fn client_as(&self, credential: Credential, url: &str) -> Nfs {
+        let mount = self.mount(Credential::sys("test", own_uid(), own_gid(), [])).await;
+        let Mountres3::Mnt3Ok(ok) = mount.mountproc3_mnt(&Dirpath("/data".into())).await.unwrap() else {
+            panic!("not mounted")
+        };
+        Nfs { client: NfsV3Client::new(channel(url, &credential).await), root: NfsFh3 { data: ok.fhandle.0 } }
+    }
+}
+
+async fn channel(url: &str, credential: &Credential) -> Channel {
+    let builder = Channel::builder().credential(credential.to_opaque().unwrap()).call_timeout(Duration::from_secs(60));
+    builder.connect(url).await.unwrap()
+}
+
+/// A client with the handle of the export's root. Its calls panic if the transport fails.
+pub(crate) struct Nfs {
+    pub(crate) client: NfsV3Client,
+    pub(crate) root: NfsFh3,
+}
+
+pub(crate) type Result3<T> = Result<T, Nfsstat3>;
+
+pub(crate) fn name(octets: impl AsRef<[u8]>) -> Filename3 {
+    Filename3(Bytes::copy_from_slice(octets.as_ref()).into())
+}
+
+pub(crate) fn at(dir: &NfsFh3, octets: impl AsRef<[u8]>) -> Diropargs3 {
+    Diropargs3 { dir: dir.clone(), name: name(octets) }
+}
+
+pub(crate) fn nothing() -> Sattr3 {
+    Sattr3 {
+        mode: SetMode3::Default(false),
+        uid: SetUid3::Default(false),
+        gid: SetGid3::Default(false),
+        size: SetSize3::Default(false),
+        atime: SetAtime::Default(TimeHow::DontChange),
+        mtime: SetMtime::Default(TimeHow::DontChange),
+    }
+}
+
+pub(crate) fn mode(mode: u32) -> Sattr3 {
+    Sattr3 { mode: SetMode3::True(mode), ..nothing() }
+}
+
+/// The handle and the attributes that are there.
+fn told(obj: PostOpFh3, attributes: PostOpAttr) -> (NfsFh3, Fattr3) {
+    match (obj, attributes) {
+        (PostOpFh3::True(handle), PostOpAttr::True(attributes)) => (handle, attributes),
+        other => panic!("no handle or no attributes: {other:?}"),
+    }
+}
+
+/// Of a directory in which something was changed: both are there, and say so.
+pub(crate) fn changed(wcc: &WccData) {
+    let (PreOpAttr::True(before), PostOpAttr::True(after)) = (&wcc.before, &wcc.after) else { panic!("{wcc:?}") };
+    let stamp = |time: &Nfstime3| (time.seconds, time.nseconds);
+    assert!(stamp(&before.ctime) <= stamp(&after.ctime), "{wcc:?}");
+}
+
+impl Nfs {
+    pub(crate) async fn getattr(&self, object: &NfsFh3) -> Result3<Fattr3> {
+        match self.client.nfsproc3_getattr(&Getattr3args { object: object.clone() }).await.unwrap() {
+            Getattr3res::Nfs3Ok(ok) => Ok(ok.obj_attributes),
+            Getattr3res::Default(status) => Err(status),
+        }
+    }
+
+    pub(crate) async fn lookup(&self, dir: &NfsFh3, octets: impl AsRef<[u8]>) -> Result3<NfsFh3> {
+        match self.client.nfsproc3_lookup(&Lookup3args { what: at(dir, octets) }).await.unwrap() {
+            Lookup3res::Nfs3Ok(ok) => {
+                assert!(matches!(ok.dir_attributes, PostOpAttr::True(_)));
+                Ok(told(PostOpFh3::True(ok.object), ok.obj_attributes).0)
+            }
+            Lookup3res::Default(status, _) => Err(status),
+        }
+    }
+
+    pub(crate) async fn create(
+        &self,
+        dir: &NfsFh3,
+        octets: impl AsRef<[u8]>,
+        how: Createhow3,
+    ) -> Result3<(NfsFh3, Fattr3)> {
+        match self.client.nfsproc3_create(&Create3args { r#where: at(dir, octets), how }).await.unwrap() {
+            Create3res::Nfs3Ok(ok) => {
+                changed(&ok.dir_wcc);
+                Ok(told(ok.obj, ok.obj_attributes))
+            }
+            Create3res::Default(status, _) => Err(status),
+        }
+    }
+
+    /// A new file.
+    pub(crate) async fn file(&self, dir: &NfsFh3, octets: impl AsRef<[u8]>) -> NfsFh3 {
+        self.create(dir, octets, Createhow3::Guarded(mode(0o644))).await.unwrap().0
+    }
+
+    pub(crate) async fn mkdir(
+        &self,
+        dir: &NfsFh3,
+        octets: impl AsRef<[u8]>,
+        attributes: Sattr3,
+    ) -> Result3<(NfsFh3, Fattr3)> {
+        match self.client.nfsproc3_mkdir(&Mkdir3args { r#where: at(dir, octets), attributes }).await.unwrap() {
+            Mkdir3res::Nfs3Ok(ok) => {
+                changed(&ok.dir_wcc);
+                Ok(told(ok.obj, ok.obj_attributes))
+            }
+            Mkdir3res::Default(status, _) => Err(status),
+        }
+    }
+
+    pub(crate) async fn folder(&self, dir: &NfsFh3, octets: impl AsRef<[u8]>) -> NfsFh3 {
+        self.mkdir(dir, octets, mode(0o755)).await.unwrap().0
+    }
+
+    pub(crate) async fn symlink(
+        &self,
+        dir: &NfsFh3,
+        octets: impl AsRef<[u8]>,
+        text: impl AsRef<[u8]>,
+    ) -> Result3<NfsFh3> {
+        let symlink_data = Nfspath3(Bytes::copy_from_slice(text.as_ref()).into());
+        let symlink = Symlinkdata3 { symlink_attributes: mode(0o777), symlink_data };
+        match self.client.nfsproc3_symlink(&Symlink3args { r#where: at(dir, octets), symlink }).await.unwrap() {
+            Symlink3res::Nfs3Ok(ok) => {
+                changed(&ok.dir_wcc);
+                Ok(told(ok.obj, ok.obj_attributes).0)
+            }
+            Symlink3res::Default(status, _) => Err(status),
+        }
+    }
+
+    pub(crate) async fn readlink(&self, link: &NfsFh3) -> Result3<Vec<u8>> {
+        match self.client.nfsproc3_readlink(&Readlink3args { symlink: link.clone() }).await.unwrap() {
+            Readlink3res::Nfs3Ok(ok) => Ok(ok.data.as_bytes().to_vec()),
+            Readlink3res::Default(status, _) => Err(status),
+        }
+    }
+
+    pub(crate) async fn mknod(
+        &self,
+        dir: &NfsFh3,
+        octets: impl AsRef<[u8]>,
+        what: Mknoddata3,
+    ) -> Result3<(NfsFh3, Fattr3)> {
+        match self.client.nfsproc3_mknod(&Mknod3args { r#where: at(dir, octets), what }).await.unwrap() {
+            Mknod3res::Nfs3Ok(ok) => {
+                changed(&ok.dir_wcc);
+                Ok(told(ok.obj, ok.obj_attributes))
+            }
+            Mknod3res::Default(status, _) => Err(status),
+        }
+    }
+
+    pub(crate) async fn remove(&self, dir: &NfsFh3, octets: impl AsRef<[u8]>) -> Result3<()> {
+        match self.client.nfsproc3_remove(&Remove3args { object: at(dir, octets) }).await.unwrap() {
+            Remove3res::Nfs3Ok(ok) => {
+                changed(&ok.dir_wcc);
+                Ok(())
+            }
+            Remove3res::Default(status, _) => Err(status),
+        }
+    }
+
+    pub(crate) async fn rmdir(&self, dir: &NfsFh3, octets: impl AsRef<[u8]>) -> Result3<()> {
+        match self.client.nfsproc3_rmdir(&Rmdir3args { object: at(dir, octets) }).await.unwrap() {
+            Rmdir3res::Nfs3Ok(ok) => {
+                changed(&ok.dir_wcc);
+                Ok(())
+            }
+            Rmdir3res::Default(status, _) => Err(status),
+        }
+    }
+
+    pub(crate) async fn rename(&self, from: Diropargs3, to: Diropargs3) -> Result3<()> {
+        match self.client.nfsproc3_rename(&Rename3args { from, to }).await.unwrap() {
+            Rename3res::Nfs3Ok(ok) => {
+                changed(&ok.fromdir_wcc);
+                changed(&ok.todir_wcc);
+                Ok(())
+            }
+            Rename3res::Default(status, _) => Err(status),
+        }
+    }
+
+    pub(crate) async fn link(&self, file: &NfsFh3, link: Diropargs3) -> Result3<Fattr3> {
+        match self.client.nfsproc3_link(&Link3args { file: file.clone(), link }).await.unwrap() {
+            Link3res::Nfs3Ok(Link3resok { file_attributes: PostOpAttr::True(attributes), linkdir_wcc }) => {
+                changed(&linkdir_wcc);
+                Ok(attributes)
+            }
+            Link3res::Nfs3Ok(other) => panic!("{other:?}"),
+            Link3res::Default(status, _) => Err(status),
+        }
+    }
+
+    pub(crate) async fn setattr(
+        &self,
+        object: &NfsFh3,
+        new_attributes: Sattr3,
+        guard: Sattrguard3,
+    ) -> Result3<WccData> {
+        let args = Setattr3args { object: object.clone(), new_attributes, guard };
+        match self.client.nfsproc3_setattr(&args).await.unwrap() {
+            Setattr3res::Nfs3Ok(ok) => Ok(ok.obj_wcc),
+            Setattr3res::Default(status, _) => Err(status),
+        }
+    }
+
+    pub(crate) async fn access(&self, object: &NfsFh3, access: u32) -> Result3<u32> {
+        match self.client.nfsproc3_access(&Access3args { object: object.clone(), access }).await.unwrap() {
+            Access3res::Nfs3Ok(ok) => Ok(ok.access),
+            Access3res::Default(status, _) => Err(status),
+        }
+    }
+
+    pub(crate) async fn read(&self, file: &NfsFh3, offset: u64, count: u32) -> Result3<(Bytes, bool)> {
+        match self.client.nfsproc3_read(&Read3args { file: file.clone(), offset, count }).await.unwrap() {
+            Read3res::Nfs3Ok(ok) => {
+                assert_eq!(ok.count as usize, ok.data.len());
+                assert!(matches!(ok.file_attributes, PostOpAttr::True(_)));
+                Ok((ok.data, ok.eof))
+            }
+            Read3res::Default(status, _) => Err(status),
+        }
+    }
+
+    pub(crate) async fn write(
+        &self,
+        file: &NfsFh3,
+        offset: u64,
+        data: &[u8],
+        stable: StableHow,
+    ) -> Result3<Write3resok> {
+        let data = Bytes::copy_from_slice(data);
+        let args = Write3args { file: file.clone(), offset, count: data.len() as u32, stable, data };
+        match self.client.nfsproc3_write(&args).await.unwrap() {
+            Write3res::Nfs3Ok(ok) => {
+                changed(&ok.file_wcc);
+                Ok(ok)
+            }
+            Write3res::Default(status, _) => Err(status),
+        }
+    }
+
+    pub(crate) async fn commit(&self, file: &NfsFh3) -> Result3<Writeverf3> {
+        match self.client.nfsproc3_commit(&Commit3args { file: file.clone(), offset: 0, count: 0 }).await.unwrap() {
+            Commit3res::Nfs3Ok(ok) => Ok(ok.verf),
+            Commit3res::Default(status, _) => Err(status),
+        }
+    }
+
+    pub(crate) async fn readdir(
+        &self,
+        dir: &NfsFh3,
+        cookie: u64,
+        cookieverf: Cookieverf3,
+        count: u32,
+    ) -> Result3<Readdir3resok> {
+        let args = Readdir3args { dir: dir.clone(), cookie, cookieverf, count };
+        match self.client.nfsproc3_readdir(&args).await.unwrap() {
+            Readdir3res::Nfs3Ok(ok) => Ok(ok),
+            Readdir3res::Default(status, _) => Err(status),
+        }
+    }
+
+    pub(crate) async fn readdirplus(
+        &self,
+        dir: &NfsFh3,
+        cookie: u64,
+        cookieverf: Cookieverf3,
+        (dircount, maxcount): (u32, u32),
+    ) -> Result3<Readdirplus3resok> {
+        let args = Readdirplus3args { dir: dir.clone(), cookie, cookieverf, dircount, maxcount };
+        match self.client.nfsproc3_readdirplus(&args).await.unwrap() {
+            Readdirplus3res::Nfs3Ok(ok) => Ok(ok),
+            Readdirplus3res::Default(status, _) => Err(status),
+        }
+    }
+}
+
+/// Octets that differ from each other by their place.
+pub(crate) fn pattern(len: usize, seed: u8) -> Vec<u8> {
+    (0..len).map(|n| ((n * 7 + n / 251) as u8).wrapping_add(seed)).collect()
+}

@@ -1,0 +1,227 @@
+# What Linux's NFS client is put through on a mount of nfs3d's.
+
+# nfs3d_up NAME URL MOUNTPORT [OPTIONS]: serves $SCRATCH/export-NAME
+nfs3d_up() {
+  local name=$1 url=$2 port=$3
+  shift 3
+  mkdir -p "$SCRATCH/export-$name"
+  start "nfs3d-$name" "$BIN/nfs3d" --root "$SCRATCH/export-$name" --state "$SCRATCH/state" --export /export \
+    --listen "$url" --mount "tcp://$ADDR:$port" -v "$@"
+  eventually 10 grep -q '^MOUNT on' "$SCRATCH/nfs3d-$name.out" || fail "nfs3d did not start: $(last_words "nfs3d-$name")"
+}
+
+# nfs3d_down NAME: ends it; nothing of the clients' or its own may be left in its hands
+nfs3d_down() {
+  kill "${PID[nfs3d-$1]}"
+  finish "nfs3d-$1" 20
+  grep '^served:' "$SCRATCH/nfs3d-$1.out"
+  grep -q '^memory: 0 buffers still held' "$SCRATCH/nfs3d-$1.out" || fail "nfs3d keeps memory: $(last_words "nfs3d-$1")"
+}
+
+# nfs3d_mount FOLDER PORT MOUNTPORT [OPTIONS]: over RDMA
+nfs3d_mount() {
+  mkdir -p "$1"
+  try 30 mount -t nfs -o "vers=3,proto=rdma,port=$2,mountproto=tcp,mountvers=3,mountport=$3,nolock${4:+,$4}" "$ADDR:/export" "$1"
+  grep -q 'xprt:.*rdma' /proc/self/mountstats || fail "$1 is mounted, but not over RDMA"
+}
+
+forget() { sync && echo 3 >/proc/sys/vm/drop_caches; }
+
+# copied_tree MOUNT EXPORT: in, and out again with nothing cached
+copied_tree() {
+  local tree=$SCRATCH/tree want
+  log "a tree, in and out"
+  make_tree "$tree"
+  # Large files have a test of their own.
+  rm "$tree/$((16 << 20))"
+  want=$(digest "$tree")
+  try 30 cp -r "$tree" "$1/in"
+  forget
+  [ "$(digest "$2/in")" = "$want" ] || fail "what the server has differs from what was copied in"
+  try 30 cp -r "$1/in" "$SCRATCH/out"
+  [ "$(digest "$SCRATCH/out")" = "$want" ] || fail "what was copied out differs from what was copied in"
+  rm -r "$1/in" "$SCRATCH/out" "$tree"
+  [ -z "$(ls -A "$2")" ] || fail "files removed through the mount are still on the server"
+}
+
+# large_files MOUNT EXPORT: 64 MiB by direct I/O, and through the page cache at odd places
+large_files() {
+  local mnt=$1 export=$2 size=$((64 << 20))
+  log "64 MiB, direct"
+  head -c "$size" /dev/urandom >large
+  try 60 dd if=large of="$mnt/direct" bs=1M oflag=direct
+  cmp large "$export/direct" || fail "direct writes arrived differently"
+  try 60 dd if="$mnt/direct" of=back bs=1M iflag=direct
+  cmp large back || fail "direct reads returned something else"
+  rm back
+
+  log "64 MiB through the page cache, at odd offsets and sizes"
+  try 60 dd if=large of="$mnt/direct" bs=1000003 iflag=fullblock conv=notrunc,fsync
+  cp large odd
+  local offset count
+  for offset in 1 4095 65537 1048575 33333333 67108863; do
+    count=$((offset % 100003 + 1))
+    dd if=/dev/urandom of=piece bs="$count" count=1 status=none
+    for copy in odd "$mnt/direct"; do dd if=piece of="$copy" bs=64k oflag=seek_bytes seek="$offset" conv=notrunc status=none; done
+  done
+  forget
+  cmp odd "$export/direct" || fail "cached writes arrived differently"
+  for offset in 0 3 4097 99999 12345678; do
+    count=$((offset / 3 + 70001))
+    cmp -i "$offset" -n "$count" odd "$mnt/direct" || fail "$count octets at $offset were read differently"
+  done
+  cmp odd "$mnt/direct" || fail "cached reads returned something else"
+  rm odd large piece "$mnt/direct"
+}
+
+# verified_mix MOUNT: fio writes at random with checksums in each block, and reads them back
+verified_mix() {
+  log "fio, verified"
+  local common=(--directory="$1" --ioengine=psync --group_reporting --minimal --verify=crc32c --verify_fatal=1 --fallocate=none)
+  try 60 fio --name=cached --rw=randrw --bsrange=512-70k --bs_unaligned=1 --size=4m --numjobs=2 --end_fsync=1 "${common[@]}" >/dev/null
+  try 60 fio --name=direct --rw=randwrite --direct=1 --bs=16k --size=4m --numjobs=2 "${common[@]}" >/dev/null
+  rm "$1"/cached.* "$1"/direct.*
+}
+
+# many_files MOUNT EXPORT: thousands of small files, made and removed through the mount; a directory of 10,000
+many_files() {
+  local mnt=$1 export=$2 nth
+  log "2000 small files"
+  mkdir "$mnt/small"
+  for nth in {1..2000}; do echo "file $nth" >"$mnt/small/$nth"; done
+  [ "$(ls "$export/small" | wc -l)" -eq 2000 ] || fail "not all files are on the server"
+  forget
+  [ "$(cat "$mnt"/small/* | sort | sha256sum)" = "$(cat "$export"/small/* | sort | sha256sum)" ] || fail "small files read differently"
+  try 60 rm -r "$mnt/small"
+  [ ! -e "$export/small" ] || fail "rm -r left something"
+
+  log "a directory of 10000"
+  mkdir "$export/many"
+  (cd "$export/many" && seq -f 'an entry with a name of some length, number %g' 10000 | xargs -d '\n' touch)
+  [ "$(ls -f "$mnt/many" | sort | uniq | wc -l)" -eq 10002 ] || fail "not all of 10000 entries are listed once"
+  [ "$(ls -lf "$mnt/many" | grep -c '^-')" -eq 10000 ] || fail "not all of 10000 entries have attributes"
+  rm -r "$export/many"
+}
+
+# semantics MOUNT EXPORT
+semantics() {
+  local mnt=$1 export=$2 name long
+  log "names, links, modes, sizes"
+  mkdir "$mnt/s" && cd "$mnt/s"
+  echo one >a
+  ln a b
+  [ "$(stat -c %h-%i a)" = "2-$(stat -c %i b)" ] || fail "a hard link is another file"
+  echo two >>b
+  [ "$(cat a)" = "$(printf 'one\ntwo')" ] || fail "what is written by one name is not read by the other"
+  mv a c
+  [ ! -e a ] && [ "$(cat c)" = "$(cat b)" ] || fail "rename"
+  ln -s ../s/c link
+  [ "$(readlink link)" = ../s/c ] && [ "$(cat link)" = "$(cat c)" ] || fail "symbolic link"
+  ln -s /etc/passwd outside
+  cmp outside /etc/passwd || fail "a link out of the export is the client's to follow"
+  long=$(printf 'n%.0s' {1..255})
+  echo long >"$long"
+  [ "$(cat "$export/s/$long")" = long ] || fail "a name of 255 octets"
+  if (: >"x$long") 2>/dev/null; then fail "a name of 256 octets"; fi
+  truncate -s 100000 c && truncate -s 3 c
+  [ "$(cat c)" = one ] || fail "truncate"
+  exec 3<>c
+  mv c ../moved
+  echo four >&3
+  exec 3>&-
+  [ "$(cat "$export/moved")" = four ] || fail "a file that is open is renamed"
+  exec 3<>../moved
+  rm ../moved
+  echo gone >&3
+  [ "$(cat /proc/self/fd/3)" = gone ] || fail "a file that is open is removed"
+  exec 3>&-
+  chmod 4751 b
+  touch -d '2001-02-03 04:05:06.789' b
+  [ "$(stat -c %a-%Y "$export/s/b")" = "4751-$(date -d '2001-02-03 04:05:06' +%s)" ] || fail "mode or time"
+  chown 12:34 b
+  [ "$(stat -c %u:%g "$export/s/b")" = 12:34 ] || fail "owner"
+  mkfifo pipe
+  mknod null c 1 3
+  [ -p "$export/s/pipe" ] && [ -c "$export/s/null" ] || fail "special files"
+  mkdir d && touch d/x
+  if rmdir d 2>/dev/null; then fail "a directory with something in it was removed"; fi
+  mkdir e && mv d e && [ -e e/d/x ] || fail "a directory is renamed"
+  (set -o noclobber; echo exclusive >new)
+  if (set -o noclobber; echo again >new) 2>/dev/null; then fail "an exclusive creation of what is there"; fi
+  cd "$SCRATCH"
+  rm -r "$mnt/s"
+
+  log "permissions"
+  mkdir -m 1777 "$mnt/p" && cd "$mnt/p"
+  as() { setpriv --reuid="$1" --regid="$1" --groups "$2" bash -c "$3"; }
+  as 1000 1000,50 'umask 077; echo secret >a; mkdir -m 700 d; echo x >d/x; echo g >g; chgrp 50 g; chmod 640 g'
+  [ "$(stat -c %u:%g "$export/p/a")" = 1000:1000 ] || fail "a file is not its creator's"
+  for name in 'cat a' 'echo x >a' 'cat d/x' 'ls d' 'rm -f a' 'mv a b' 'chmod 777 a' 'echo x >>g'; do
+    if as 1001 50 "$name" 2>/dev/null >/dev/null; then fail "another user may: $name"; fi
+  done
+  [ "$(as 1001 50 'cat g')" = g ] || fail "a member of the group may not read"
+  if as 1002 51 'cat g' 2>/dev/null; then fail "who is not in the group may read"; fi
+  cd "$SCRATCH"
+  rm -r "$mnt/p"
+}
+
+# several_at_once MOUNT EXPORT
+several_at_once() {
+  local mnt=$1 export=$2 nth
+  log "six processes at once"
+  mkdir "$mnt/together"
+  local pids=()
+  for nth in {1..6}; do
+    (
+      set -e
+      mkdir "$mnt/together/$nth"
+      head -c $((nth * 500009)) /dev/urandom >"$SCRATCH/p$nth"
+      for round in 1 2 3; do
+        cp "$SCRATCH/p$nth" "$mnt/together/$nth/$round"
+        echo "$nth $round" >>"$mnt/together/$nth/list"
+        mv "$mnt/together/$nth/$round" "$mnt/together/$nth-$round"
+        cmp "$SCRATCH/p$nth" "$mnt/together/$nth-$round"
+      done
+    ) &
+    pids+=($!)
+  done
+  for nth in "${pids[@]}"; do wait "$nth" || fail "one of several processes failed"; done
+  forget
+  for nth in {1..6}; do cmp "$SCRATCH/p$nth" "$export/together/$nth-3" || fail "process $nth's file differs"; done
+  rm -r "$mnt/together" "$SCRATCH"/p?
+}
+
+# nfs3d_case URL: everything, on a server at URL (without its port), as root, and what a squashed root may
+nfs3d_case() {
+  local mnt=$SCRATCH/mnt export=$SCRATCH/export-main
+  nfs3d_up main "$1:20049" 20048 --no-root-squash
+  nfs3d_mount "$mnt" 20049 20048
+  copied_tree "$mnt" "$export"
+  large_files "$mnt" "$export"
+  verified_mix "$mnt"
+  many_files "$mnt" "$export"
+  semantics "$mnt" "$export"
+  several_at_once "$mnt" "$export"
+
+  log "the server is started again"
+  echo before >"$mnt/kept"
+  exec 3<"$mnt/kept"
+  nfs3d_down main
+  nfs3d_up main "$1:20049" 20048 --no-root-squash
+  echo after >"$mnt/kept"
+  [ "$(cat "$mnt/kept" <&3)" = after ] || fail "a file that was open before a restart"
+  exec 3<&-
+  rm "$mnt/kept"
+  try 20 umount "$mnt"
+  nfs3d_down main
+
+  log "root is squashed"
+  nfs3d_up squash "$1:20050" 20047
+  nfs3d_mount "$mnt" 20050 20047
+  if (: >"$mnt/a") 2>/dev/null; then fail "the client's root may write where root alone may"; fi
+  chmod 1777 "$SCRATCH/export-squash"
+  eventually 10 eval ": >'$mnt/a'" 2>/dev/null || fail "the client's root may not write where everybody may"
+  [ "$(stat -c %u:%g "$SCRATCH/export-squash/a")" = 65534:65534 ] || fail "the client's root is not nobody"
+  try 20 umount "$mnt"
+  nfs3d_down squash
+}
