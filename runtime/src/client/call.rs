@@ -14,7 +14,9 @@ use super::{
     link::{Link, Placement},
 };
 use crate::{
-    engine::{CallFailure, IncomingReply, OutgoingCall, Payload, ReplyResources, ResultChunk, v1::HEADROOM},
+    engine::{
+        CallFailure, CallPolicy, IncomingReply, OutgoingCall, Payload, ReplyResources, ResultChunk, v1::HEADROOM,
+    },
     memory::{MessageBuf, Output as _, PayloadBuf},
     rpc::{self, CallHeader, OpaqueAuth, Protection, ReplyFault, ReplyHeader},
     service::{Procedure, ReplyBounds},
@@ -190,7 +192,8 @@ pub(super) fn encode<A: XdrEncode>(
             max_inline: rpc::max_reply_len(max_verifier, protection.max_wrapped(bounds.whole())),
             chunks: SmallVec::new(),
         };
-        return Ok((OutgoingCall { message, reduced: SmallVec::new(), reply, deadline }, Some(protection)));
+        let policy = CallPolicy { protected: true, ..CallPolicy::default() };
+        return Ok((OutgoingCall { message, reduced: SmallVec::new(), reply, deadline, policy }, Some(protection)));
     }
     let message = |min_reduce| -> Result<_, EncodeError> {
         // One buffer for transport header and message, as long as may be sent inline; it grows where that is too little.
@@ -216,7 +219,7 @@ pub(super) fn encode<A: XdrEncode>(
     link.port.add_copied_eligible(copied);
     let max_inline = rpc::max_reply_len(max_verifier, bounds.inline);
     let reply = ReplyResources { max_inline, chunks };
-    Ok((OutgoingCall { message, reduced, reply, deadline }, None))
+    Ok((OutgoingCall { message, reduced, reply, deadline, policy: CallPolicy::default() }, None))
 }
 
 /// Encodes a call whose arguments are protected: all of them, whatever is eligible (RFC 8166 §8.2.2.3).

@@ -188,7 +188,9 @@ pub(super) fn not_sent(failure: &CallFailure) -> bool {
         | CallFailure::Registration(_)
         | CallFailure::TooLarge(_)
         | CallFailure::ReverseTooLong { .. }
+        | CallFailure::ReverseNotSupported
         | CallFailure::NoReverse => true,
+        CallFailure::Refused(refusal) => refusal.is_unseen(),
         // ERR_CHUNK is also what a responder says whose reply did not fit what was provided.
         CallFailure::ChunkError | CallFailure::BadReply(_) => false,
     }

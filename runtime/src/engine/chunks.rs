@@ -1,6 +1,10 @@
 //! Segments of chunks: cutting this end's memory into them, and walking the peer's.
 
-use crate::provider::{Handle, Region, RemoteMemory};
+use bytes::Bytes;
+use smallvec::SmallVec;
+
+use super::{shared::Shared, work::Work};
+use crate::provider::{Handle, QueuePair, Region, RemoteMemory, WorkRequest};
 
 /// An RDMA segment (RFC 8166 §3.4.3), whatever the version of the header that carries it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,6 +74,24 @@ impl Walk {
             self.at += u64::from(n);
             return Some(transfer);
         }
+    }
+}
+
+/// Posts the RDMA Writes of `data` into a chunk of the peer's, which has room for it, for the call in `slot`.
+pub(super) fn push(
+    segments: impl Iterator<Item = Segment>,
+    data: Bytes,
+    slot: u32,
+    qp: &mut impl QueuePair,
+    shared: &mut Shared,
+) {
+    let segments: SmallVec<[Segment; 4]> = segments.collect();
+    let mut walk = Walk::default();
+    while let Some(transfer) = walk.next(&segments, data.len() as u64, shared.max_transfer) {
+        let start = transfer.at as usize;
+        let source = data.slice(start..start + transfer.len as usize);
+        shared.counters.rdma_written += u64::from(transfer.len);
+        qp.post(WorkRequest::Write { id: Work::Push { slot }.id(), source, remote: transfer.remote });
     }
 }
 

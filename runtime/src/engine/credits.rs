@@ -70,6 +70,11 @@ impl Receives {
         Self { posted: most, most }
     }
 
+    /// So many are posted.
+    pub(super) fn set_posted(&mut self, posted: usize) {
+        self.posted = posted;
+    }
+
     /// A message has taken one.
     pub(super) fn used(&mut self) {
         self.posted = self.posted.saturating_sub(1);

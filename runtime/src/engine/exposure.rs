@@ -71,6 +71,11 @@ impl Exposure {
         self.regions.iter().any(|exposed| exposed.region.handle == handle)
     }
 
+    /// The first handle registered.
+    pub(super) fn first(&self) -> Option<Handle> {
+        self.regions.first().map(|exposed| exposed.region.handle)
+    }
+
     /// The region exposed for `purpose`, and its length in octets.
     pub(super) fn find(&self, purpose: Purpose) -> Option<(Region, u64)> {
         self.regions.iter().find(|exposed| exposed.purpose == purpose).map(|exposed| (exposed.region, exposed.len))

@@ -10,22 +10,38 @@
 //!
 //! | where | what |
 //! | --- | --- |
+//! | [`Connection`] | which version a connection has |
 //! | [`v1`] | the rules and the header of version 1; how it goes beyond the letter of the RFC |
+//! | [`v2`] | version 2: its rules and headers |
 //! | [`stream`] | the same calls over a byte stream: record marking (RFC 5531 §11) |
 //! | `types` | what goes in and comes out, whatever the version |
+//! | `calls`, `offer`, `expose`, `answer` | this end's calls: from their making to their end; what they provide for replies, and what came back |
+//! | `pulls` | the peer's Read chunks, by RDMA Read |
+//! | `message` | RPC messages, and headers in front of them |
 //! | `chunks` | segments: cutting this end's memory, walking the peer's |
 //! | `credits` | credits in flight, Receives posted |
 //! | `exposure` | memory exposed for a call, and taken back |
 //! | `deadlines`, `slots`, `work` | when calls give up; where they are kept; numbers of work requests |
 
+mod answer;
+mod calls;
 mod chunks;
+mod connection;
 mod credits;
 mod deadlines;
+mod expose;
 mod exposure;
+mod message;
+mod offer;
+mod pulls;
+mod shared;
 mod slots;
+mod state;
 pub mod stream;
 mod types;
 pub mod v1;
+pub mod v2;
 mod work;
 
+pub use connection::Connection;
 pub use types::*;

@@ -1,11 +1,18 @@
 //! What goes into an engine and comes out of it, whatever its version.
 
-use std::time::{Duration, Instant};
+use std::{
+    ops::RangeInclusive,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use bytes::Bytes;
 use smallvec::SmallVec;
 
-use super::stream::StreamError;
+use super::{
+    stream::StreamError,
+    v2::{ExtensionFactory, HostAuth, HostAuthError, Refusal, ReverseDirection},
+};
 use crate::{
     memory::{BufferPool, MessageBuf, PayloadBuf},
     provider::DisconnectReason,
@@ -40,6 +47,19 @@ pub struct OutgoingCall {
     pub reply: ReplyResources,
     /// When to give up.
     pub deadline: Option<Instant>,
+    /// What the transport may do with it.
+    pub policy: CallPolicy,
+}
+
+/// What the transport may do with a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CallPolicy {
+    /// The call may be carried out twice: where the responder found that its reply needs more than the call provided, it is
+    /// sent again, with more (RPC-over-RDMA v2 §6.4, §7.3.4, §7.3.5). Otherwise such a call fails.
+    pub idempotent: bool,
+    /// The call is protected by RPCSEC_GSS integrity or privacy: nothing of it, nor of its reply, is reduced
+    /// (RPC-over-RDMA v2 §11.2.2.3).
+    pub protected: bool,
 }
 
 /// What the reply to a call may need at most (RFC 8166 §6.2).
@@ -80,18 +100,52 @@ impl Payload {
     }
 }
 
-/// How a message was conveyed (RFC 8166 §3.5).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+/// How a message was conveyed (RFC 8166 §3.5, RPC-over-RDMA v2 §4.4).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Format {
-    /// Whole in one Send.
+    /// Whole in one Send. Version 2 calls it Simple.
+    #[default]
     Short,
-    /// In one Send, eligible items in chunks.
+    /// In one Send, eligible items in chunks. Version 2: Simple with chunks.
     Chunked,
-    /// The payload stream itself in a chunk.
+    /// In several Sends, chunks with the last of them. Version 2 only.
+    Continued,
+    /// The payload stream itself in a chunk. Version 2 calls it Special.
     Long,
     /// In a record of a byte stream (RFC 5531 §11).
     Record,
+}
+
+/// Why a message was conveyed as it was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum FormatReason {
+    /// It fits in one Send as it is.
+    #[default]
+    Fits,
+    /// With its eligible items in chunks, it fits in one Send.
+    Reduced,
+    /// It is longer than one Send, and no longer than Message Continuation is worth
+    /// ([`EngineConfig::continued`]); or nothing else was provided for it.
+    Moderate,
+    /// It is longer than one Send, and than Message Continuation is worth; or the version has none.
+    TooLong,
+    /// It is longer than one Send, and the peer takes no chunks for it.
+    NoChunks,
+    /// It is longer than one Send, and the requester provided a Reply chunk (RPC-over-RDMA v2 §4.4.3).
+    ReplyChunk,
+    /// A byte stream has no other.
+    Stream,
+}
+
+/// How a message was conveyed, and why so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Choice {
+    /// How.
+    pub format: Format,
+    /// Why.
+    pub reason: FormatReason,
 }
 
 /// A reply that has arrived. All memory that was exposed for its call is invalid by now.
@@ -103,6 +157,10 @@ pub struct IncomingReply {
     pub writes: SmallVec<[WriteChunk; 2]>,
     /// How the reply was conveyed.
     pub format: Format,
+    /// Why it was conveyed so, as far as its receiver can tell.
+    pub reason: FormatReason,
+    /// How its call was conveyed, the last time it was sent, and why so.
+    pub call: Choice,
 }
 
 /// A call that has arrived, its Read chunks pulled.
@@ -114,6 +172,8 @@ pub struct IncomingCall {
     pub xid: u32,
     /// The RPC message: its payload stream.
     pub payload: Payload,
+    /// How it was conveyed.
+    pub format: Format,
     /// Its Read chunks, the Position-Zero one excepted, in ascending order of position.
     pub reads: SmallVec<[ReadChunk; 2]>,
     /// What the requester provided for the reply.
@@ -210,7 +270,7 @@ pub enum CallFailure {
     #[error("the call cannot be sent: {0}")]
     TooLarge(String),
     /// A call in the reverse direction does not fit in one Send, which is all there is for it: version 1 has no chunks
-    /// there (RFC 8167 §5.3). Nothing was sent.
+    /// there (RFC 8167 §5.3), and a peer of version 2 may say so (RPC-over-RDMA v2 §5.2.5). Nothing was sent.
     #[error("a call of {len} octets in the reverse direction, where at most {max} fit inline (RFC 8167 section 5.3)")]
     ReverseTooLong {
         /// Octets of the RPC message.
@@ -218,6 +278,12 @@ pub enum CallFailure {
         /// Most octets that fit: the inline threshold less the transport header.
         max: u64,
     },
+    /// The responder's transport refused the call with RDMA2_ERROR (RPC-over-RDMA v2 §7).
+    #[error("the responder refused the call: {0}")]
+    Refused(#[from] Refusal),
+    /// The peer has said that it takes no calls in the reverse direction (RPC-over-RDMA v2 §5.2.5). Nothing was sent.
+    #[error("the peer takes no calls in the reverse direction (RPC-over-RDMA v2 section 5.2.5)")]
+    ReverseNotSupported,
     /// A call in the reverse direction on a connection that this end has configured without one.
     #[error("no calls in the reverse direction here (RFC 8167 section 6): EngineConfig::reverse_credits is 0")]
     NoReverse,
@@ -233,6 +299,19 @@ pub enum CloseReason {
     /// The peer broke a rule of RPC-over-RDMA.
     #[error("the peer broke RPC-over-RDMA: {0}")]
     PeerViolation(String),
+    /// The connection ended, or its peer said nothing for too long, before both ends had agreed on a version and on
+    /// properties (RPC-over-RDMA v2 §4.2.3). No call has been sent. A peer that has no version 2 may behave so: a new
+    /// connection may be tried with version 1 only ([`EngineConfig::versions`]).
+    #[error("no version was agreed on ({why}){}", .versions.map_or(String::new(), |(low, high)| format!("; the peer supports {low} to {high}")))]
+    Negotiation {
+        /// What happened.
+        why: String,
+        /// The versions that the peer has said it supports, lowest and highest, if it has.
+        versions: Option<(u32, u32)>,
+    },
+    /// The peer was not let in, or did not let this end in (RPC-over-RDMA v2 §5.2.6).
+    #[error("host authentication: {0}")]
+    HostAuthentication(#[from] HostAuthError),
     /// Every credit is held by a call that the peer has not answered, not even for so long after it was given up.
     #[error("the peer answers no calls, not even {0:?} after they were given up")]
     Unresponsive(Duration),
@@ -271,6 +350,20 @@ pub struct EngineConfig {
     pub max_call_len: u64,
     /// Most octets of Read chunks being pulled, or pulled and not yet answered, on the connection. Default 256 MiB.
     pub max_pulled: u64,
+    /// Version 2: longest payload stream in octets that goes in several Sends (Message Continuation) rather than by RDMA
+    /// (Special Format), and longest reply for which no Reply chunk is provided. Default 64 KiB.
+    pub continued: u32,
+    /// Versions of RPC-over-RDMA that are offered and taken, within 1 to 2. A client begins with the highest. Default both.
+    pub versions: RangeInclusive<u32>,
+    /// How long the exchange of versions and properties may take. Default 10 seconds.
+    pub negotiation_timeout: Duration,
+    /// Version 2: what this end, as a client, takes of the reverse direction, unless `reverse_credits` is 0. Default
+    /// everything.
+    pub reverse_direction: ReverseDirection,
+    /// Version 2: who this end is, and who its peer must be. Default nobody in particular.
+    pub host_auth: Option<Arc<dyn HostAuth>>,
+    /// Version 2: header types, properties and errors of the application's own.
+    pub extensions: Vec<Arc<dyn ExtensionFactory>>,
     /// How long the memory of a call that was given up (cancelled, deadline passed) stays registered, and out of
     /// everybody's reach but the peer's, for the peer's reply to it. Taking it away while the peer is using it costs the
     /// connection, so zero, at once, is for those who prefer that. Default 5 seconds.
@@ -292,6 +385,12 @@ impl Default for EngineConfig {
             max_chunks: 16,
             max_call_len: 64 << 20,
             max_pulled: 256 << 20,
+            continued: 64 << 10,
+            versions: 1..=2,
+            negotiation_timeout: Duration::from_secs(10),
+            reverse_direction: ReverseDirection::default(),
+            host_auth: None,
+            extensions: Vec::new(),
             abandon_grace: Duration::from_secs(5),
             pool: BufferPool::default(),
         }
@@ -344,4 +443,14 @@ pub struct Counters {
     pub discarded: u64,
     /// Regions exposed to the peer now.
     pub exposed: u32,
+    /// Calls sent again because the peer said what they lacked (version 2).
+    pub calls_resent: u64,
+    /// RPC messages sent in more than one Send (version 2).
+    pub continued_sent: u64,
+    /// RPC messages received in more than one (version 2).
+    pub continued_received: u64,
+    /// Messages sent that only grant credits (version 2).
+    pub grants_sent: u64,
+    /// Messages received that only grant credits (version 2).
+    pub grants_received: u64,
 }

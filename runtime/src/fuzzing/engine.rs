@@ -277,6 +277,7 @@ impl World {
             reduced,
             reply: ReplyResources { max_inline: reply as u64 * 64, chunks: (0..shape >> 2 & 3).map(landing).collect() },
             deadline: (shape & 0x10 != 0).then(|| self.now + Duration::from_secs(1)),
+            policy: Default::default(),
         };
         assert!(self.calls.insert(self.engine.start_call(call)), "a call id that is in use");
     }

@@ -60,6 +60,12 @@ impl MessageBuf {
         self.start
     }
 
+    /// Octets that can still be appended without moving to other memory.
+    #[must_use]
+    pub fn tailroom(&self) -> usize {
+        self.memory.len() - self.end
+    }
+
     /// Puts `header` in front of the message; `false`, and nothing done, where there is no room.
     #[must_use]
     pub fn prepend(&mut self, header: &[u8]) -> bool {

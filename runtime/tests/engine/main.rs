@@ -7,4 +7,5 @@ mod requester;
 mod responder;
 mod reverse;
 mod support;
+mod v2;
 mod wire;

@@ -57,6 +57,7 @@ fn a_caller_that_cannot_drive_does_not_lead() {
         reduced: Default::default(),
         reply: ReplyResources::default(),
         deadline: None,
+        policy: Default::default(),
     };
     let mut waiting = link.call(permit, call).expect("open");
     assert!(Pin::new(&mut waiting).poll(&mut cx).is_pending());

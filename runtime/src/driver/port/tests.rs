@@ -28,12 +28,19 @@ fn call() -> OutgoingCall {
         reduced: Default::default(),
         reply: ReplyResources::default(),
         deadline: None,
+        policy: Default::default(),
     }
 }
 
 fn reply() -> CallResult {
     let payload = Payload::Inline(MessageBuf::new(vec![0; 64].into(), 0));
-    Ok(IncomingReply { payload, writes: Default::default(), format: Format::Short })
+    Ok(IncomingReply {
+        payload,
+        writes: Default::default(),
+        format: Format::Short,
+        reason: Default::default(),
+        call: Default::default(),
+    })
 }
 
 fn start(port: &Port) -> (Slot, Notify) {

@@ -12,8 +12,8 @@ use smallvec::SmallVec;
 use super::{Assembler, StreamConfig, StreamError, output::Output};
 use crate::{
     engine::{
-        CallFailure, CallId, CloseReason, Counters, EngineConfig, Event, Format, IncomingCall, IncomingReply,
-        OutgoingCall, OutgoingReply, Payload, ReplyPlan, ReplyToken, Role, deadlines::Deadlines,
+        CallFailure, CallId, Choice, CloseReason, Counters, EngineConfig, Event, Format, FormatReason, IncomingCall,
+        IncomingReply, OutgoingCall, OutgoingReply, Payload, ReplyPlan, ReplyToken, Role, deadlines::Deadlines,
     },
     memory::MessageBuf,
     provider::DisconnectReason,
@@ -109,6 +109,7 @@ impl UnderWay {
 ///
 /// let id = client.start_call(OutgoingCall {
 ///     message: message(0, 0), reduced: Default::default(), reply: Default::default(), deadline: None,
+///     policy: Default::default(),
 /// });
 /// carry(&mut client, &mut server);
 /// let Some(Event::CallArrived(call)) = server.poll_event() else { panic!() };
@@ -424,6 +425,7 @@ impl StreamConnection {
             token,
             xid,
             payload,
+            format: Format::Record,
             reads,
             reply: ReplyPlan::default(),
         }));
@@ -444,7 +446,16 @@ impl StreamConnection {
             return;
         }
         let payload = self.payload(record);
-        self.finish(id, Ok(IncomingReply { payload, writes: SmallVec::new(), format: Format::Record }));
+        self.finish(
+            id,
+            Ok(IncomingReply {
+                payload,
+                writes: SmallVec::new(),
+                format: Format::Record,
+                reason: FormatReason::Stream,
+                call: Choice { format: Format::Record, reason: FormatReason::Stream },
+            }),
+        );
     }
 
     fn payload(&self, record: Bytes) -> Payload {

@@ -23,7 +23,13 @@ fn message(words: &[u32]) -> MessageBuf {
 }
 
 fn call(words: &[u32], reduced: SmallVec<[Reduced; 2]>, deadline: Option<Instant>) -> OutgoingCall {
-    OutgoingCall { message: message(words), reduced, reply: ReplyResources::default(), deadline }
+    OutgoingCall {
+        message: message(words),
+        reduced,
+        reply: ReplyResources::default(),
+        deadline,
+        policy: Default::default(),
+    }
 }
 
 fn simple(deadline: Option<Instant>) -> OutgoingCall {

@@ -1,17 +1,18 @@
 //! A version 1 connection: where what goes in meets what comes out.
 
-use std::{collections::VecDeque, time::Instant};
+use std::time::Instant;
 
-use super::{
-    PrivateData,
-    requester::{Offer, Requester},
-    responder::Responder,
-    shared::{Direction, Shared},
-};
+use super::{PrivateData, requester::Requester, responder::Responder};
 use crate::{
     engine::{
         CallFailure, CallId, CloseReason, Counters, EngineConfig, Event, OutgoingCall, OutgoingReply, ReplyResources,
-        ReplyToken, Role, credits::Receives, work::Work,
+        ReplyToken, Role,
+        calls::Calls,
+        credits::Receives,
+        offer::Offer,
+        shared::{Direction, Rules, Shared},
+        state::State,
+        work::Work,
     },
     provider::{Completion, DisconnectReason, QueuePair, SetupParams, WorkError},
 };
@@ -32,19 +33,6 @@ pub struct Setup {
     pub peer: PrivateData,
     /// The first XID: random, so that a peer's memory of an earlier connection is not mistaken for this one.
     pub xid_seed: u32,
-}
-
-#[derive(Debug)]
-enum State {
-    Open,
-    /// To be closed by this end.
-    Closing(CloseReason),
-    /// The queue pair has been told to disconnect.
-    Disconnecting(CloseReason),
-    /// The connection is gone; memory is being taken back.
-    Gone(CloseReason),
-    /// [`Event::Closed`] has been given.
-    Closed(CloseReason),
 }
 
 /// A connection: a requester and a responder at each end.
@@ -89,7 +77,9 @@ enum State {
 /// let mut server = Connection::new(Role::Server, EngineConfig::default(), Setup::default());
 ///
 /// let reply = ReplyResources { max_inline: 12, ..ReplyResources::default() };
-/// let id = client.start_call(OutgoingCall { message: message(0), reduced: Default::default(), reply, deadline: None });
+/// let id = client.start_call(OutgoingCall {
+///     message: message(0), reduced: Default::default(), reply, deadline: None, policy: Default::default(),
+/// });
 /// let finished = loop {
 ///     if let Some(Event::CallFinished { id, result }) = turn(&mut client, &mut near) {
 ///         break (id, result.expect("answered"));
@@ -130,31 +120,27 @@ impl Connection {
     /// A connection just set up with [`setup_params`](Self::setup_params).
     #[must_use]
     pub fn new(role: Role, config: EngineConfig, setup: Setup) -> Self {
-        let Setup { local, peer, xid_seed } = setup;
+        let direction = if role == Role::Client { Direction::Forward } else { Direction::Reverse };
+        Self::with_calls(role, config, setup, Calls::new(direction, setup.xid_seed))
+    }
+
+    pub(in crate::engine) fn with_calls(role: Role, config: EngineConfig, setup: Setup, calls: Calls) -> Self {
+        let Setup { local, peer, .. } = setup;
         // RFC 8797 §4.1: Send with Invalidate only where both ends have said so.
         let invalidate = local.remote_invalidation && peer.remote_invalidation;
         let (forward, reverse) = (config.credits, config.reverse_credits);
         let (requester, responder) = match role {
-            Role::Client => (
-                Requester::new(Direction::Forward, forward, xid_seed),
-                Responder::new(Direction::Reverse, reverse, false),
-            ),
+            Role::Client => {
+                (Requester::new(Direction::Forward, forward, calls), Responder::new(Direction::Reverse, reverse, false))
+            }
             Role::Server => (
-                Requester::new(Direction::Reverse, reverse, xid_seed),
+                Requester::new(Direction::Reverse, reverse, calls),
                 Responder::new(Direction::Forward, forward, invalidate),
             ),
         };
-        let shared = Shared {
-            config,
-            counters: Counters { credits_granted: 1, ..Counters::default() },
-            events: VecDeque::new(),
-            out: VecDeque::new(),
-            // RFC 8166 §3.3.2, RFC 8797 §4.2: the smaller of what one sends and the other receives.
-            send_threshold: u64::from(local.send_size.min(peer.receive_size)),
-            receive_threshold: u64::from(local.receive_size.min(peer.send_size)),
-            max_transfer: u32::MAX,
-            fault: None,
-        };
+        // RFC 8166 §3.3.2, RFC 8797 §4.2: the smaller of what one sends and the other receives.
+        let (sends, receives) = (local.send_size.min(peer.receive_size), local.receive_size.min(peer.send_size));
+        let shared = Shared::new(config, Rules::VERSION_1, sends, receives);
         Self {
             role,
             state: State::Open,
@@ -164,6 +150,23 @@ impl Connection {
             requester,
             responder,
         }
+    }
+
+    /// A connection that began in another version, and goes on with the calls that were made meanwhile. So many Receives are
+    /// posted.
+    pub(in crate::engine) fn resume(role: Role, before: Shared, setup: Setup, calls: Calls, posted: usize) -> Self {
+        let Shared { config, counters, events, out, max_transfer, fault, .. } = before;
+        let mut connection = Self::with_calls(role, config, setup, calls);
+        let shared = &mut connection.shared;
+        shared.counters = Counters { credits_granted: shared.counters.credits_granted, ..counters };
+        (shared.events, shared.out, shared.max_transfer, shared.fault) = (events, out, max_transfer, fault);
+        connection.receives.set_posted(posted);
+        connection
+    }
+
+    /// Ends the connection for this reason when it is lost.
+    pub(in crate::engine) fn set_fault(&mut self, reason: CloseReason) {
+        self.shared.fault.get_or_insert(reason);
     }
 
     /// Which end this is.
@@ -183,17 +186,17 @@ impl Connection {
     #[must_use]
     pub fn inline_room(&self, reply: &ReplyResources) -> u64 {
         let offer = match self.role {
-            Role::Client => Offer::plan(reply.max_inline, &reply.chunks, &self.shared),
+            Role::Client => Offer::plan(reply.max_inline, &reply.chunks, usize::MAX, &self.shared),
             // RFC 8167 §5.3: no chunks in the reverse direction.
             Role::Server => Offer::default(),
         };
-        self.shared.send_threshold.saturating_sub(offer.reply_header_len(&reply.chunks))
+        self.shared.send_threshold.saturating_sub(offer.reply_header_len(&reply.chunks, &self.shared))
     }
 
     /// What has happened so far.
     #[must_use]
     pub fn counters(&self) -> Counters {
-        Counters { calls_abandoned: self.requester.abandoned(), ..self.shared.counters }
+        Counters { calls_abandoned: self.requester.calls.abandoned(), ..self.shared.counters }
     }
 
     /// Counts octets of eligible items that the layer above has copied inline.
@@ -204,23 +207,18 @@ impl Connection {
     /// Why the connection is over, once it is; it may still be taking memory back.
     #[must_use]
     pub fn close_reason(&self) -> Option<&CloseReason> {
-        match &self.state {
-            State::Open => None,
-            State::Closing(reason) | State::Disconnecting(reason) | State::Gone(reason) | State::Closed(reason) => {
-                Some(reason)
-            }
-        }
+        self.state.reason()
     }
 
     /// Makes a call, a server's in the reverse direction. It goes out, in order of making, when there is a credit for it; an
     /// [`Event::CallFinished`] follows in any case.
     pub fn start_call(&mut self, call: OutgoingCall) -> CallId {
-        let id = self.requester.start(call, &mut self.shared);
+        let id = self.requester.calls.start(call, &mut self.shared);
         if self.role == Role::Server && !self.reverse {
-            self.requester.refuse_queued(&CallFailure::NoReverse, &mut self.shared);
+            self.requester.calls.refuse_queued(&CallFailure::NoReverse, &mut self.shared);
         }
         if let Some(reason) = self.close_reason().cloned() {
-            self.requester.fail_queued(&reason, &mut self.shared);
+            self.requester.calls.fail_queued(&reason, &mut self.shared);
         }
         id
     }
@@ -229,7 +227,7 @@ impl Connection {
     /// and registered, until the reply comes or [`EngineConfig::abandon_grace`] is over. Nothing happens where its
     /// outcome is known already.
     pub fn cancel_call(&mut self, id: CallId, now: Instant) {
-        self.requester.cancel(id, now, &mut self.shared);
+        self.requester.calls.cancel(id, now, &mut self.shared);
     }
 
     /// Replies to a call; an [`Event::ReplySent`] follows. Nothing happens where one has been given already.
@@ -252,7 +250,7 @@ impl Connection {
     /// [`close`](Self::close), for this reason.
     pub fn close_with(&mut self, reason: CloseReason) {
         if matches!(self.state, State::Open) {
-            self.requester.fail_queued(&reason, &mut self.shared);
+            self.requester.calls.fail_queued(&reason, &mut self.shared);
             self.state = State::Closing(reason);
         }
     }
@@ -300,7 +298,9 @@ impl Connection {
             }
             Completion::Written { .. } => {}
             Completion::Invalidated { id, memory } => match Work::of(id) {
-                Some(Work::CallInvalidate { slot, part }) => self.requester.invalidated(slot, part, memory, shared),
+                Some(Work::CallInvalidate { slot, part }) => {
+                    self.requester.calls.invalidated(slot, part, memory, shared)
+                }
                 Some(Work::PullInvalidate { slot, part }) => {
                     self.responder.sink_returned(slot, part, Some(memory), shared);
                 }
@@ -319,7 +319,7 @@ impl Connection {
         match work {
             Some(Work::ReplySend { slot }) => self.responder.sent(Some(slot), false, shared),
             Some(Work::ErrorSend) => self.responder.sent(None, false, shared),
-            Some(Work::CallInvalidate { slot, part }) => self.requester.invalidate_failed(slot, part, shared),
+            Some(Work::CallInvalidate { slot, part }) => self.requester.calls.invalidate_failed(slot, part, shared),
             Some(Work::PullInvalidate { slot, part }) => {
                 shared.fault.get_or_insert_with(|| {
                     CloseReason::Disconnected(DisconnectReason::Transport("memory could not be invalidated".into()))
@@ -337,14 +337,14 @@ impl Connection {
         }
         let known = self.shared.fault.take().or_else(|| self.close_reason().cloned());
         let reason = known.unwrap_or(CloseReason::Disconnected(reason));
-        self.requester.disconnected(&reason, &mut self.shared);
+        self.requester.calls.disconnected(&reason, &mut self.shared);
         self.responder.disconnected(&mut self.shared);
         self.state = State::Gone(reason);
     }
 
     /// Gives up the calls whose deadline is not after `now`.
     pub fn handle_timeout(&mut self, now: Instant) {
-        self.requester.handle_timeout(now, &mut self.shared);
+        self.requester.calls.handle_timeout(now, self.requester.credits.available(), &mut self.shared);
     }
 
     /// Posts what is due.
@@ -373,7 +373,7 @@ impl Connection {
             State::Disconnecting(_) => {}
             State::Gone(reason) => {
                 // Every call has finished, and no memory is left with the provider.
-                if self.requester.is_idle() && self.responder.is_idle() {
+                if self.requester.calls.is_idle() && self.responder.is_idle() {
                     let reason = reason.clone();
                     self.shared.events.push_back(Event::Closed(reason.clone()));
                     self.state = State::Closed(reason);
@@ -396,6 +396,6 @@ impl Connection {
 
     /// When [`handle_timeout`](Self::handle_timeout) is due.
     pub fn poll_timeout(&mut self) -> Option<Instant> {
-        self.requester.next_deadline()
+        self.requester.calls.next_deadline()
     }
 }

@@ -1,14 +1,12 @@
 //! The version 1 header: its lengths, and reading and writing it.
 
-use bytes::Bytes;
-
 use super::header::{
     RdmaBody, RdmaMsg, RpcRdmaError, RpcRdmaErrvers, RpcRdmaHeader, RpcRdmaHeaderNomsg, XdrRdmaSegment, XdrReadChunk,
     XdrReadList, XdrWriteChunk, XdrWriteList,
 };
+pub(super) use crate::engine::message::{CALL, REPLY, alone, attach, message_type, set_xid, word};
 use crate::{
-    engine::chunks::Segment,
-    memory::{BufferPool, MessageBuf, Output},
+    engine::{chunks::Segment, expose::ChunkWriter, message::lists_len, shared::Rules},
     provider::Handle,
     xdr::{DecodeError, Decoder, FlatSink, XdrDecode, XdrEncode},
 };
@@ -21,11 +19,6 @@ pub(super) const MIN_LEN: usize = 28;
 pub(super) const MIN_ERROR_LEN: usize = 20;
 /// `rdma_proc` of an error; fixed for all versions (RFC 8166 §4.2.4).
 pub(super) const PROC_ERROR: u32 = 4;
-/// RPC `msg_type` of a call and of a reply (RFC 5531 §9).
-pub(super) const CALL: u32 = 0;
-/// See [`CALL`].
-pub(super) const REPLY: u32 = 1;
-
 /// The words that every version has at the same place (RFC 8166 §4.2).
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Fixed {
@@ -46,11 +39,6 @@ impl Fixed {
     }
 }
 
-/// Word `n` of `octets`.
-pub(super) fn word(octets: &[u8], n: usize) -> Option<u32> {
-    octets.get(4 * n..)?.first_chunk().map(|word| u32::from_be_bytes(*word))
-}
-
 /// Reads a header; also returns its length in octets.
 pub(super) fn parse(message: &[u8]) -> Result<(RdmaMsg, usize), DecodeError> {
     let mut decoder = Decoder::new(message);
@@ -58,14 +46,9 @@ pub(super) fn parse(message: &[u8]) -> Result<(RdmaMsg, usize), DecodeError> {
     Ok((header, decoder.consumed()))
 }
 
-/// Octets of a chunk list header with these counts of segments: of the Read list, of each Write chunk, of the
-/// Reply chunk where there is one.
+/// Octets of a header with these counts of segments.
 pub(super) fn header_len(reads: u64, writes: impl Iterator<Item = u64>, reply: Option<u64>) -> u64 {
-    // A length that the caller declares may be absurd; the sum then is too, rather than wrong.
-    let array = |segments: u64| segments.saturating_mul(16).saturating_add(8);
-    let writes = writes.fold(0u64, |sum, segments| sum.saturating_add(array(segments)));
-    let reply = reply.map_or(0, |segments| array(segments) - 4);
-    (MIN_LEN as u64).saturating_add(reads.saturating_mul(24)).saturating_add(writes).saturating_add(reply)
+    lists_len(Rules::VERSION_1.prefix, reads, writes, reply)
 }
 
 /// The Write chunks' counts of segments, for [`header_len`].
@@ -113,22 +96,6 @@ impl HeaderWriter {
             return;
         }
         self.spare.extend(self.writes.drain(..).map(|node| node.entry).chain(self.reply.take()));
-    }
-
-    /// Adds a segment to the Read list.
-    pub(super) fn read_segment(&mut self, position: u32, segment: Segment) {
-        self.reads.push(XdrReadList { entry: XdrReadChunk { position, target: segment.into() } });
-    }
-
-    /// Adds a Write chunk to the Write list.
-    pub(super) fn write_chunk(&mut self, segments: impl Iterator<Item = Segment>) {
-        let entry = self.chunk(segments);
-        self.writes.push(XdrWriteList { entry });
-    }
-
-    /// Sets the Reply chunk.
-    pub(super) fn reply_chunk(&mut self, segments: impl Iterator<Item = Segment>) {
-        self.reply = Some(self.chunk(segments));
     }
 
     fn chunk(&mut self, segments: impl Iterator<Item = Segment>) -> XdrWriteChunk {
@@ -200,53 +167,24 @@ impl HeaderWriter {
     }
 }
 
+impl ChunkWriter for HeaderWriter {
+    fn read_segment(&mut self, position: u32, segment: Segment) {
+        self.reads.push(XdrReadList { entry: XdrReadChunk { position, target: segment.into() } });
+    }
+
+    fn write_chunk(&mut self, segments: impl Iterator<Item = Segment>) {
+        let entry = self.chunk(segments);
+        self.writes.push(XdrWriteList { entry });
+    }
+
+    fn reply_chunk(&mut self, segments: impl Iterator<Item = Segment>) {
+        self.reply = Some(self.chunk(segments));
+    }
+}
+
 type Lists = (Vec<XdrReadList>, Vec<XdrWriteList>, Option<XdrWriteChunk>);
 
 /// The range of versions supported, for ERR_VERS (RFC 8166 §4.5.1).
 pub(super) const fn versions() -> RpcRdmaErrvers {
     RpcRdmaErrvers { rdma_vers_low: VERSION, rdma_vers_high: VERSION }
-}
-
-/// Puts `header` in front of `message`: in its headroom, or in other memory where that is too small.
-pub(super) fn attach(header: &[u8], message: MessageBuf, pool: &BufferPool) -> MessageBuf {
-    let mut message = message;
-    if message.prepend(header) {
-        return message;
-    }
-    let mut moved = alone(header, message.len(), pool);
-    moved.append(&message);
-    moved
-}
-
-/// A message that is `header` only, with room for `more` octets.
-pub(super) fn alone(header: &[u8], more: usize, pool: &BufferPool) -> MessageBuf {
-    let mut message = MessageBuf::new(pool.alloc(header.len() + more), 0);
-    message.append(header);
-    message
-}
-
-/// Writes `xid` where an RPC message has it; `false` where the message is too short to have XID and `msg_type`.
-pub(super) fn set_xid(message: &mut MessageBuf, xid: u32) -> bool {
-    if message.len() < 8 {
-        return false;
-    }
-    match message.first_chunk_mut() {
-        Some(word) => {
-            *word = xid.to_be_bytes();
-            true
-        }
-        None => false,
-    }
-}
-
-/// Whether `payload` begins with this XID, and its `msg_type`.
-pub(super) fn message_type(payload: &[u8], xid: u32) -> Option<u32> {
-    // RFC 8166 §4.2.1: the XIDs of header and RPC message are the same.
-    (word(payload, 0)? == xid).then(|| word(payload, 1)).flatten()
-}
-
-/// The first `len` octets of `data`, or all of it.
-pub(super) fn prefix(data: Bytes, len: u64) -> Bytes {
-    let len = usize::try_from(len).unwrap_or(usize::MAX).min(data.len());
-    if len == 0 { Bytes::new() } else { data.slice(..len) }
 }

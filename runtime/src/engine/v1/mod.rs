@@ -52,10 +52,11 @@ pub mod header {
     //! The header, XDR as RFC 8166 §4 says, of §4.1.2: generated from `specs/xdr/rpcrdma1.x`.
     crate::include_xdr!("xdr/rpcrdma1.x");
 }
+mod plan;
 mod private_data;
+mod replies;
 mod requester;
 mod responder;
-mod shared;
 
 pub use connection::{Connection, HEADROOM, Setup};
 pub use private_data::PrivateData;

@@ -11,9 +11,11 @@ use std::{
 
 use rpcrdma::{
     engine::{
-        CallFailure, CallId, CloseReason, EngineConfig, Event, IncomingCall, IncomingReply, ReplyToken, Role,
+        self, CallFailure, CallId, CloseReason, Counters, EngineConfig, Event, IncomingCall, IncomingReply,
+        OutgoingCall, OutgoingReply, ReplyToken, Role,
         v1::{Connection, PrivateData, Setup},
     },
+    memory::BufferPool,
     provider::{
         Completion, QueuePair,
         sim::{self, End, EndConfig, Network, SimConfig, SimQueuePair},
@@ -21,13 +23,61 @@ use rpcrdma::{
 };
 
 pub(crate) use self::{
-    raw::{Facing, NO_CHUNKS, join, plain, split},
+    raw::{Facing, NO_CHUNKS, Raw, join, plain, split},
     script::{Script, pattern, word},
 };
 
+/// What drives an engine, whatever its version.
+pub(crate) trait Engine {
+    fn handle_completion(&mut self, completion: Completion);
+    fn poll_timeout(&mut self) -> Option<Instant>;
+    fn handle_timeout(&mut self, now: Instant);
+    fn poll_work(&mut self, qp: &mut SimQueuePair, now: Instant);
+    fn poll_event(&mut self) -> Option<Event>;
+    fn start_call(&mut self, call: OutgoingCall) -> CallId;
+    fn reply(&mut self, token: ReplyToken, reply: OutgoingReply);
+    fn counters(&self) -> Counters;
+    fn pool(&self) -> BufferPool;
+}
+
+macro_rules! engine {
+    ($($engine:ty),*) => {$(
+        impl Engine for $engine {
+            fn handle_completion(&mut self, completion: Completion) {
+                self.handle_completion(completion);
+            }
+            fn poll_timeout(&mut self) -> Option<Instant> {
+                self.poll_timeout()
+            }
+            fn handle_timeout(&mut self, now: Instant) {
+                self.handle_timeout(now);
+            }
+            fn poll_work(&mut self, qp: &mut SimQueuePair, now: Instant) {
+                self.poll_work(qp, now);
+            }
+            fn poll_event(&mut self) -> Option<Event> {
+                self.poll_event()
+            }
+            fn start_call(&mut self, call: OutgoingCall) -> CallId {
+                self.start_call(call)
+            }
+            fn reply(&mut self, token: ReplyToken, reply: OutgoingReply) {
+                self.reply(token, reply);
+            }
+            fn counters(&self) -> Counters {
+                self.counters()
+            }
+            fn pool(&self) -> BufferPool {
+                self.config().pool.clone()
+            }
+        }
+    )*};
+}
+engine!(Connection, engine::Connection, engine::v2::Connection);
+
 /// One engine on its queue pair.
-pub(crate) struct Peer {
-    pub(crate) conn: Connection,
+pub(crate) struct Peer<E = Connection> {
+    pub(crate) conn: E,
     pub(crate) qp: SimQueuePair,
     pub(crate) events: Vec<Event>,
     completions: Vec<Completion>,
@@ -35,7 +85,13 @@ pub(crate) struct Peer {
 
 impl Peer {
     pub(crate) fn new(role: Role, config: EngineConfig, setup: Setup, qp: SimQueuePair) -> Self {
-        Self { conn: Connection::new(role, config, setup), qp, events: Vec::new(), completions: Vec::new() }
+        Self::with(Connection::new(role, config, setup), qp)
+    }
+}
+
+impl<E: Engine> Peer<E> {
+    pub(crate) fn with(conn: E, qp: SimQueuePair) -> Self {
+        Self { conn, qp, events: Vec::new(), completions: Vec::new() }
     }
 
     /// One turn of the loop that drives an engine; whether anything happened.
@@ -97,7 +153,7 @@ pub(crate) struct Pair {
     pub(crate) hostile: bool,
 }
 
-fn end_config(config: &EngineConfig, base: &EndConfig) -> EndConfig {
+pub(crate) fn end_config(config: &EngineConfig, base: &EndConfig) -> EndConfig {
     let params = Connection::setup_params(config, base.remote_invalidation);
     let mut end = base.clone();
     end.receives = params.receive_count;
@@ -275,7 +331,7 @@ impl Pair {
 }
 
 /// The token in a `CallArrived` event, taken out.
-pub(crate) fn take_call(peer: &mut Peer) -> Option<IncomingCall> {
+pub(crate) fn take_call<E>(peer: &mut Peer<E>) -> Option<IncomingCall> {
     let at = peer.events.iter().position(|event| matches!(event, Event::CallArrived(_)))?;
     match peer.events.remove(at) {
         Event::CallArrived(call) => Some(call),
@@ -284,7 +340,7 @@ pub(crate) fn take_call(peer: &mut Peer) -> Option<IncomingCall> {
 }
 
 /// The result in a `CallFinished` event, taken out.
-pub(crate) fn take_finished(peer: &mut Peer) -> Option<(CallId, Result<IncomingReply, CallFailure>)> {
+pub(crate) fn take_finished<E>(peer: &mut Peer<E>) -> Option<(CallId, Result<IncomingReply, CallFailure>)> {
     let at = peer.events.iter().position(|event| matches!(event, Event::CallFinished { .. }))?;
     match peer.events.remove(at) {
         Event::CallFinished { id, result } => Some((id, result)),
@@ -293,7 +349,7 @@ pub(crate) fn take_finished(peer: &mut Peer) -> Option<(CallId, Result<IncomingR
 }
 
 /// Whether a `ReplySent` event is there, and says so.
-pub(crate) fn take_reply_sent(peer: &mut Peer) -> Option<(ReplyToken, bool)> {
+pub(crate) fn take_reply_sent<E>(peer: &mut Peer<E>) -> Option<(ReplyToken, bool)> {
     let at = peer.events.iter().position(|event| matches!(event, Event::ReplySent { .. }))?;
     match peer.events.remove(at) {
         Event::ReplySent { token, delivered } => Some((token, delivered)),

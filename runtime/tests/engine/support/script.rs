@@ -5,12 +5,13 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use rpcrdma::{
     engine::{
-        IncomingCall, IncomingReply, OutgoingCall, OutgoingReply, ReplyResources, ResultChunk,
-        v1::{Connection, HEADROOM},
+        CallPolicy, IncomingCall, IncomingReply, OutgoingCall, OutgoingReply, ReplyResources, ResultChunk, v1::HEADROOM,
     },
     memory::{BufferPool, MessageBuf, Output},
     xdr::{Reduced, pad_len, padded_len},
 };
+
+use super::Engine;
 
 /// A call, and its reply, made of known octets.
 #[derive(Debug, Clone, Default)]
@@ -27,6 +28,7 @@ pub(crate) struct Script {
     /// Lengths of eligible results, and their declared maxima.
     pub(crate) results: Vec<(usize, u64)>,
     pub(crate) deadline: Option<Duration>,
+    pub(crate) policy: CallPolicy,
 }
 
 /// `len` octets that no other place has.
@@ -74,8 +76,8 @@ impl Script {
     }
 
     /// The call as the layer above hands it to the engine.
-    pub(crate) fn outgoing(&self, conn: &Connection, now: Instant) -> OutgoingCall {
-        let pool = &conn.config().pool;
+    pub(crate) fn outgoing(&self, conn: &impl Engine, now: Instant) -> OutgoingCall {
+        let pool = &conn.pool();
         let mut stream = message(pool, 0, self.number, &pattern(self.seed(1), self.inline));
         let mut reduced = smallvec::SmallVec::new();
         let mut position = stream.len() as u64;
@@ -95,7 +97,8 @@ impl Script {
         let chunks = self.results.iter().map(|&(_, max_len)| ResultChunk { max_len, landing: None }).collect();
         let max_inline = (12 + padded_len(self.reply_inline) + 4 * self.results.len()) as u64;
         let deadline = self.deadline.map(|after| now + after);
-        OutgoingCall { message: stream, reduced, reply: ReplyResources { max_inline, chunks }, deadline }
+        let reply = ReplyResources { max_inline, chunks };
+        OutgoingCall { message: stream, reduced, reply, deadline, policy: self.policy }
     }
 
     /// Checks a call octet by octet.

@@ -2,21 +2,22 @@
 
 use smallvec::SmallVec;
 
-use super::{Call, Outgoing, Pull, Responder, Stage};
+use super::{Call, Outgoing, Responder, Stage};
 use crate::{
     engine::{
-        Event, IncomingCall, Payload, ReplyToken,
+        Event, Format, IncomingCall, Payload, ReplyToken,
         chunks::Segment,
+        pulls::{Pull, Pulls, overflows},
+        shared::{Direction, Shared},
         v1::{
             errors::TransportError,
             format::{self, Fixed, PROC_ERROR, REPLY, VERSION},
             header::{RdmaBody, XdrReadList, XdrWriteChunk, XdrWriteList},
-            shared::{Direction, Shared},
         },
     },
     memory::MessageBuf,
     provider::Handle,
-    xdr::{ReadChunk, padded_len},
+    xdr::ReadChunk,
 };
 
 enum Verdict {
@@ -55,7 +56,7 @@ impl Responder {
                 shared.counters.calls_received += 1;
                 self.held += 1;
                 self.xids.insert(fixed.xid);
-                if pull { self.waiting.push_back(slot) } else { self.arrived(slot, shared) }
+                if pull { self.puller.wait(slot) } else { self.arrived(slot, shared) }
             }
         }
         None
@@ -107,7 +108,8 @@ impl Responder {
         if segments > u64::from(limits.max_segments) {
             return refuse("too many segments");
         }
-        let pulls = match read_chunks(&reads) {
+        let pulls = match Pull::group(reads.iter().map(|node| (node.entry.position, Segment::from(&node.entry.target))))
+        {
             Ok(pulls) => pulls,
             Err(why) => return refuse(why),
         };
@@ -115,17 +117,17 @@ impl Responder {
         if chunks > limits.max_chunks as usize {
             return refuse("too many chunks");
         }
-        if let Err(why) = check_positions(&pulls, inline.as_ref().map(|message| message.len())) {
+        if let Err(why) = Pull::check_positions(&pulls, inline.as_ref().map(|message| message.len())) {
             return refuse(why);
         }
         let sinks = writes.iter().map(|node| &node.entry).chain(&reply);
         if sinks.flat_map(|chunk| &chunk.target).any(|segment| overflows(&segment.into())) {
             return refuse("a segment's end overflows");
         }
-        // At most `max_segments` lengths of 32 bits: the sum does not overflow.
-        let pull_len = pulls.iter().map(|pull| pull.len).sum();
+        let pull = pulls.iter().any(|pull| pull.len > 0);
+        let pulls = Pulls::new(pulls);
         // RFC 8166 §8.1.4: a responder is not obliged to pull what is unreasonably large.
-        if pull_len > limits.max_call_len.min(limits.max_pulled) {
+        if pulls.len() > limits.max_call_len.min(limits.max_pulled) {
             return refuse("more to pull than a call may have");
         }
         // RFC 8166 §4.3.2.2, §4.3.3: the reply repeats the Write list and the Reply chunk.
@@ -135,14 +137,11 @@ impl Responder {
             return refuse("more segments than fit in the reply's header");
         };
         let invalidate = only_handle(&reads, &writes, reply.as_ref());
-        let pull = pulls.iter().any(|pull| pull.len > 0);
         let (slot, _) = self.calls.insert(Call {
             xid: fixed.xid,
-            stage: Stage::Waiting,
+            stage: Stage::Pulling,
             inline,
             pulls,
-            pull_len,
-            pending: 0,
             writes,
             reply,
             max_inline,
@@ -157,7 +156,7 @@ impl Responder {
     pub(super) fn arrived(&mut self, slot: u32, shared: &mut Shared) {
         let token = ReplyToken(self.calls.key(slot));
         let Some(call) = self.calls.get_mut(slot) else { return };
-        let mut pulls = call.pulls.iter_mut().map(|pull| (pull.position, pull.data.take().unwrap_or_default()));
+        let mut pulls = call.pulls.take();
         let payload = match call.inline.take() {
             Some(message) => Payload::Inline(message),
             None => {
@@ -181,78 +180,26 @@ impl Responder {
         call.stage = Stage::Served;
         call.announced = true;
         let xid = call.xid;
+        // RFC 8166 §3.5.
+        let format = match &payload {
+            Payload::Long(_) => Format::Long,
+            Payload::Inline(_) if !reads.is_empty() => Format::Chunked,
+            Payload::Inline(_) => Format::Short,
+        };
         let Some(call) = self.calls.get(slot) else { return };
         let reply = self.plan(call);
-        shared.events.push_back(Event::CallArrived(IncomingCall { token, xid, payload, reads, reply }));
+        shared.events.push_back(Event::CallArrived(IncomingCall { token, xid, payload, format, reads, reply }));
     }
 
     /// Lets go of a call without an answer.
     fn forget(&mut self, slot: u32) {
         if let Some(call) = self.calls.get(slot) {
             self.xids.remove(&call.xid);
-            self.pulled = self.pulled.saturating_sub(call.pull_len);
+            self.puller.release(call.pulls.len());
             self.held = self.held.saturating_sub(1);
             self.calls.remove(slot);
         }
     }
-}
-
-fn overflows(segment: &Segment) -> bool {
-    segment.offset.checked_add(u64::from(segment.length)).is_none()
-}
-
-/// Groups read segments by position into Read chunks, in ascending order (RFC 8166 §3.4.5, §4.3.1).
-fn read_chunks(reads: &[XdrReadList]) -> Result<SmallVec<[Pull; 2]>, &'static str> {
-    let mut pulls: SmallVec<[Pull; 2]> = SmallVec::new();
-    for node in reads {
-        let position = node.entry.position;
-        let segment = Segment::from(&node.entry.target);
-        // RFC 8166 §3.4.5: the position is a multiple of four.
-        if position % 4 != 0 {
-            return Err("a Read chunk's position is not a multiple of four");
-        }
-        if overflows(&segment) {
-            return Err("a segment's end overflows");
-        }
-        // Segments of one chunk are nearly always together, chunks nearly always in order.
-        match pulls.binary_search_by_key(&position, |pull| pull.position) {
-            Ok(at) => {
-                if let Some(pull) = pulls.get_mut(at) {
-                    pull.push(segment);
-                }
-            }
-            Err(at) => pulls.insert(at, Pull::new(position, segment)),
-        }
-    }
-    Ok(pulls)
-}
-
-/// Checks that the Read chunks fit in the payload stream: of `inline` octets for RDMA_MSG, in a Position-Zero Read
-/// chunk for RDMA_NOMSG.
-fn check_positions(pulls: &[Pull], inline: Option<usize>) -> Result<(), &'static str> {
-    let (stream, chunks) = match (pulls, inline) {
-        // RFC 8166 §3.5.3, §4.5.2: without an inline payload stream there must be a chunk that holds it.
-        ([zero, rest @ ..], None) if zero.position == 0 => (zero.len, rest),
-        (_, None) => return Err("RDMA_NOMSG without a Position-Zero Read chunk"),
-        ([zero, ..], Some(_)) if zero.position == 0 => return Err("RDMA_MSG with a Position-Zero Read chunk"),
-        (chunks, Some(len)) => (len as u64, chunks),
-    };
-    let mut spliced = 0;
-    let mut end = 0;
-    for pull in chunks {
-        let position = u64::from(pull.position);
-        if position < end {
-            return Err("Read chunks overlap");
-        }
-        // RFC 8166 §3.4.5: positions count the stream with all chunks, and their padding, put back in.
-        if position - spliced > stream {
-            return Err("a Read chunk's position is beyond the payload stream");
-        }
-        let padded = usize::try_from(pull.len).map_or(u64::MAX, |len| padded_len(len) as u64);
-        spliced = spliced.saturating_add(padded);
-        end = position.saturating_add(padded);
-    }
-    Ok(())
 }
 
 /// The handle that the reply's Send may invalidate: the only one that the call names. Where it names several, one

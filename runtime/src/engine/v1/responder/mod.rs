@@ -1,35 +1,32 @@
 //! The responder: calls of the peer's from their arrival to their reply.
 
 mod calls;
-mod pulls;
 mod replies;
 
 use std::collections::VecDeque;
 
-use smallvec::SmallVec;
-
-use self::pulls::Pull;
 use super::{
     format::HeaderWriter,
     header::{XdrWriteChunk, XdrWriteList},
-    shared::{Direction, Shared},
 };
 use crate::{
-    engine::{Event, OutgoingReply, ReplyPlan, ReplyToken, credits::Receives, slots::Slots},
+    engine::{
+        Event, OutgoingReply, ReplyPlan, ReplyToken,
+        credits::Receives,
+        pulls::{HasPulls, Pulled, Puller, Pulls},
+        shared::{Direction, Shared},
+        slots::Slots,
+    },
     hash::NumberSet,
     memory::MessageBuf,
-    provider::{Handle, QueuePair},
+    provider::{Handle, Memory, QueuePair},
 };
 
 /// Where a call of the peer's is.
 #[derive(Debug)]
 enum Stage {
-    /// Its Read chunks are to be pulled when there is room for them.
-    Waiting,
     /// Its Read chunks are being pulled.
     Pulling,
-    /// It cannot be served; sinks of its Read chunks are being taken back.
-    Refused,
     /// The upper layer has it.
     Served,
     /// Its reply is to go out.
@@ -53,12 +50,7 @@ struct Call {
     stage: Stage,
     /// The payload stream, where it came inline.
     inline: Option<MessageBuf>,
-    /// Its Read chunks in ascending order of position.
-    pulls: SmallVec<[Pull; 2]>,
-    /// Octets of them.
-    pull_len: u64,
-    /// RDMA Reads and sinks that are not back.
-    pending: u32,
+    pulls: Pulls,
     writes: Vec<XdrWriteList>,
     reply: Option<XdrWriteChunk>,
     /// Most octets of payload stream that fit inline.
@@ -69,6 +61,12 @@ struct Call {
     announced: bool,
     /// Whether what was sent is the reply asked for.
     delivered: bool,
+}
+
+impl HasPulls for Call {
+    fn pulls(&mut self) -> &mut Pulls {
+        &mut self.pulls
+    }
 }
 
 /// What is to be sent, in order.
@@ -89,21 +87,12 @@ pub(super) struct Responder {
     calls: Slots<Call>,
     /// XIDs of calls that have not been answered. They are the peer's choice, and no more than there are Receives.
     xids: NumberSet<u32>,
-    /// Calls to be pulled when there is room, in order of arrival.
-    waiting: VecDeque<u32>,
-    /// Calls with RDMA Reads still to be posted.
-    reading: VecDeque<u32>,
-    /// RDMA Reads under way.
-    reads: u32,
-    /// Octets being pulled, or pulled and not answered.
-    pulled: u64,
+    puller: Puller,
     outgoing: VecDeque<Outgoing>,
     /// Sends under way.
     sends: usize,
     /// Messages that hold back their Receives: calls not answered, and errors not sent.
     held: usize,
-    /// Sinks registered.
-    sinks: u32,
     /// Whether both ends agreed on Send with Invalidate (RFC 8797 §4.1).
     invalidate: bool,
     header: HeaderWriter,
@@ -117,14 +106,10 @@ impl Responder {
             credits: credits.max(1),
             calls: Slots::default(),
             xids: NumberSet::default(),
-            waiting: VecDeque::new(),
-            reading: VecDeque::new(),
-            reads: 0,
-            pulled: 0,
+            puller: Puller::default(),
             outgoing: VecDeque::new(),
             sends: 0,
             held: 0,
-            sinks: 0,
             invalidate,
             header: HeaderWriter::default(),
         }
@@ -137,7 +122,7 @@ impl Responder {
 
     /// Whether no memory is registered for RDMA Reads.
     pub(super) fn is_idle(&self) -> bool {
-        self.sinks == 0
+        self.puller.is_idle()
     }
 
     /// What the requester provided for its reply.
@@ -178,8 +163,10 @@ impl Responder {
     /// Posts what is due: replies, and RDMA Reads for what they made room for.
     pub(super) fn poll_work(&mut self, qp: &mut impl QueuePair, receives: &mut Receives, shared: &mut Shared) {
         self.post_answers(qp, receives, shared);
-        self.admit(qp, shared);
-        self.post_reads(qp, shared);
+        while let Some(slot) = self.puller.admit(&mut self.calls, qp, shared) {
+            self.refuse_call(slot);
+        }
+        self.puller.post_reads(&mut self.calls, qp, shared);
         // Calls that could not be admitted.
         self.post_answers(qp, receives, shared);
     }
@@ -195,17 +182,36 @@ impl Responder {
             }
             call.stage = Stage::Lost;
             call.inline = None;
-            for (part, pull) in call.pulls.iter_mut().enumerate() {
-                pull.take_back(slot, part, &mut shared.out);
-            }
-            if call.pulls.iter().all(|pull| !pull.is_registered()) {
+            if call.pulls.lose(slot, &mut shared.out) {
                 self.calls.remove(slot);
             }
         }
         self.xids.clear();
-        self.waiting.clear();
-        self.reading.clear();
+        self.puller.reset();
         self.outgoing.clear();
-        (self.reads, self.pulled, self.sends, self.held) = (0, 0, 0, 0);
+        (self.sends, self.held) = (0, 0);
+    }
+
+    /// An RDMA Read is over, one way or the other.
+    pub(super) fn read_done(&mut self, slot: u32, part: u16, shared: &mut Shared) {
+        self.puller.read_done(&mut self.calls, slot, part, shared);
+    }
+
+    /// A sink is back, or lost with the connection.
+    pub(super) fn sink_returned(&mut self, slot: u32, part: u16, memory: Option<Memory>, shared: &mut Shared) {
+        match self.puller.sink_returned(&mut self.calls, slot, part, memory) {
+            Some(Pulled::All) => self.arrived(slot, shared),
+            Some(Pulled::Refused) => self.refuse_call(slot),
+            Some(Pulled::Lost) => self.calls.remove(slot),
+            None => {}
+        }
+    }
+
+    /// Answers a call that the upper layer has not seen with ERR_CHUNK.
+    fn refuse_call(&mut self, slot: u32) {
+        if let Some(call) = self.calls.get_mut(slot) {
+            call.stage = Stage::Answered(Answer::ChunkError);
+            self.outgoing.push_back(Outgoing::Answer(slot));
+        }
     }
 }

@@ -6,13 +6,13 @@ use super::{Answer, Call, Outgoing, Responder, Stage};
 use crate::{
     engine::{
         Event, OutgoingReply, ReplyToken,
-        chunks::{Segment, Walk},
+        chunks::{Segment, push},
         credits::{Receives, SPARE_RECEIVES},
+        shared::Shared,
         v1::{
             errors::TransportError,
             format::{self, Body},
             header::{XdrRdmaSegment, XdrWriteChunk},
-            shared::Shared,
         },
         work::Work,
     },
@@ -45,7 +45,7 @@ impl Responder {
         let Stage::Answered(answer) = std::mem::replace(&mut call.stage, Stage::Sending) else { return };
         let xid = call.xid;
         self.xids.remove(&xid);
-        self.pulled = self.pulled.saturating_sub(call.pull_len);
+        self.puller.release(call.pulls.len());
         // RFC 8166 §4.5.4: whatever comes of it, something is sent, or the connection is gone.
         let mut reply = match answer {
             Answer::Reply(reply) => reply,
@@ -70,9 +70,8 @@ impl Responder {
         let (mut writes, mut reply_chunk) = (std::mem::take(&mut call.writes), call.reply.take());
         let invalidate = call.invalidate.filter(|_| self.invalidate && qp.remote_invalidation());
 
-        let max = shared.max_transfer;
         for (node, data) in writes.iter_mut().zip(fitted.results) {
-            push(&mut node.entry, data.unwrap_or_default(), slot, max, qp, shared);
+            push_chunk(&mut node.entry, data.unwrap_or_default(), slot, qp, shared);
         }
         let mut message = reply.message;
         // RFC 8166 §4.2.1: the XIDs of header and RPC message are the same.
@@ -82,7 +81,7 @@ impl Responder {
         let pool = shared.config.pool.clone();
         let message = if fitted.long {
             if let Some(chunk) = &mut reply_chunk {
-                push(chunk, message.freeze(), slot, max, qp, shared);
+                push_chunk(chunk, message.freeze(), slot, qp, shared);
             }
             let header = self.header.reply_header(xid, credits, Body::Nomsg, writes, reply_chunk);
             format::alone(header, 0, &pool)
@@ -163,23 +162,9 @@ fn capacity(chunk: &XdrWriteChunk) -> u64 {
 /// Writes `data`, which fits, into a chunk, and sets the segments' lengths to what was written.
 // RFC 8166 §3.4.6: contiguously, in segment order; the segments are returned with the lengths in use.
 // RFC 8166 §3.4.6.2: without padding.
-fn push(
-    chunk: &mut XdrWriteChunk,
-    data: bytes::Bytes,
-    slot: u32,
-    max: u32,
-    qp: &mut impl QueuePair,
-    shared: &mut Shared,
-) {
-    let segments: SmallVec<[Segment; 4]> = chunk.target.iter().map(Segment::from).collect();
-    let mut walk = Walk::default();
-    while let Some(transfer) = walk.next(&segments, data.len() as u64, max) {
-        let start = transfer.at as usize;
-        let source = data.slice(start..start + transfer.len as usize);
-        shared.counters.rdma_written += u64::from(transfer.len);
-        qp.post(WorkRequest::Write { id: Work::Push { slot }.id(), source, remote: transfer.remote });
-    }
+fn push_chunk(chunk: &mut XdrWriteChunk, data: bytes::Bytes, slot: u32, qp: &mut impl QueuePair, shared: &mut Shared) {
     let mut left = data.len() as u64;
+    push(chunk.target.iter().map(Segment::from), data, slot, qp, shared);
     for XdrRdmaSegment { length, .. } in &mut chunk.target {
         *length = u64::from(*length).min(left) as u32;
         left -= u64::from(*length);

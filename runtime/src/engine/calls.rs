@@ -1,35 +1,29 @@
-//! The requester: calls from their making to their end. It sends RDMA_MSG and RDMA_NOMSG, never RDMA_ERROR
-//! (RFC 8166 §4.2.4).
-
-mod calls;
-mod offer;
-mod replies;
+//! This end's calls, from their making to their end, whatever the version that carries them.
 
 use std::{collections::VecDeque, time::Instant};
 
 use smallvec::SmallVec;
 
-pub(super) use offer::Offer;
-use replies::Answer;
-
 use super::{
-    format::{self, Body, HeaderWriter},
+    CallFailure, CallId, CallPolicy, Choice, CloseReason, Event, OutgoingCall, ResultChunk,
+    answer::Answer,
+    deadlines::Deadlines,
+    exposure::{Exposure, Purpose},
+    offer::Offer,
     shared::{Direction, Shared},
+    slots::Slots,
+    v2::Kept,
 };
 use crate::{
-    engine::{
-        CallFailure, CallId, CloseReason, Event, IncomingReply, OutgoingCall, ResultChunk, credits::Credits,
-        deadlines::Deadlines, exposure::Exposure, slots::Slots, work::Work,
-    },
     hash::NumberMap,
     memory::MessageBuf,
-    provider::{DisconnectReason, Memory, QueuePair, WorkRequest},
+    provider::{DisconnectReason, Handle, Memory},
     xdr::Reduced,
 };
 
 /// Where a call is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
+pub(super) enum Phase {
     /// Waiting for a credit.
     Queued,
     /// Sent; its memory is exposed.
@@ -44,58 +38,65 @@ enum Phase {
 }
 
 #[derive(Debug)]
-struct Call {
-    phase: Phase,
-    xid: u32,
+pub(super) struct Call {
+    pub(super) phase: Phase,
+    pub(super) xid: u32,
     /// Whether any of it may have reached the peer.
-    sent: bool,
+    pub(super) sent: bool,
     /// Whether the peer has answered, or never will.
-    answered: bool,
-    message: Option<MessageBuf>,
-    reduced: SmallVec<[Reduced; 2]>,
-    max_inline: u64,
-    chunks: SmallVec<[ResultChunk; 2]>,
-    offer: Offer,
-    deadline: Option<Instant>,
-    exposure: Exposure,
-    outcome: Option<Result<Answer, CallFailure>>,
+    pub(super) answered: bool,
+    pub(super) message: Option<MessageBuf>,
+    pub(super) reduced: SmallVec<[Reduced; 2]>,
+    pub(super) max_inline: u64,
+    pub(super) chunks: SmallVec<[ResultChunk; 2]>,
+    pub(super) offer: Offer,
+    pub(super) deadline: Option<Instant>,
+    pub(super) exposure: Exposure,
+    pub(super) outcome: Option<Result<Answer, CallFailure>>,
+    pub(super) policy: CallPolicy,
+    /// How it was conveyed.
+    pub(super) choice: Choice,
+    /// The handle that its reply may invalidate, where the requester says which.
+    pub(super) invalidates: Option<Handle>,
+    /// What is needed to send it again.
+    pub(super) kept: Option<Kept>,
+    /// How often it has been sent again.
+    pub(super) resends: u8,
+    /// To be sent again once its memory is back.
+    again: bool,
 }
 
-/// The requester's side of a connection.
+/// The calls of this end's on a connection.
 #[derive(Debug)]
-pub(super) struct Requester {
+pub(super) struct Calls {
     direction: Direction,
-    calls: Slots<Call>,
-    /// Keys of calls that wait for a credit; those that ended meanwhile find nothing.
+    slots: Slots<Call>,
+    /// Keys of calls that wait to be sent; those that ended meanwhile find nothing.
     queue: VecDeque<u64>,
     /// Calls in [`Phase::Lingering`] and [`Phase::Abandoned`].
     abandoned: u32,
     /// Calls in flight.
     xids: NumberMap<u32, u32>,
     next_xid: u32,
-    credits: Credits,
     deadlines: Deadlines,
-    header: HeaderWriter,
 }
 
-impl Requester {
-    pub(super) fn new(direction: Direction, credits: u32, xid_seed: u32) -> Self {
+impl Calls {
+    pub(super) fn new(direction: Direction, xid_seed: u32) -> Self {
         Self {
             direction,
-            calls: Slots::default(),
+            slots: Slots::default(),
             queue: VecDeque::new(),
             abandoned: 0,
             xids: NumberMap::default(),
             next_xid: xid_seed,
-            credits: Credits::new(credits),
             deadlines: Deadlines::default(),
-            header: HeaderWriter::default(),
         }
     }
 
     /// Whether no call's outcome is outstanding.
     pub(super) fn is_idle(&self) -> bool {
-        self.calls.len() == 0
+        self.slots.len() == 0
     }
 
     /// Calls that are over for their callers and hold a credit until the peer answers.
@@ -105,7 +106,7 @@ impl Requester {
 
     pub(super) fn start(&mut self, call: OutgoingCall, shared: &mut Shared) -> CallId {
         let deadline = call.deadline;
-        let (_, key) = self.calls.insert(Call {
+        let (_, key) = self.slots.insert(Call {
             phase: Phase::Queued,
             xid: 0,
             sent: false,
@@ -118,8 +119,14 @@ impl Requester {
             deadline,
             exposure: Exposure::default(),
             outcome: None,
+            policy: call.policy,
+            choice: Choice::default(),
+            invalidates: None,
+            kept: None,
+            resends: 0,
+            again: false,
         });
-        let calls = &self.calls;
+        let calls = &self.slots;
         if self.queue.len() > 2 * calls.len() + 64 {
             // Calls that were given up while they waited.
             self.queue.retain(|&key| calls.index(key).is_some());
@@ -136,15 +143,16 @@ impl Requester {
         self.give_up(id.0, now, shared, |sent| CallFailure::Cancelled { sent });
     }
 
-    pub(super) fn handle_timeout(&mut self, now: Instant, shared: &mut Shared) {
+    /// Gives up what is due. `can_send`: whether the peer would take another call.
+    pub(super) fn handle_timeout(&mut self, now: Instant, can_send: bool, shared: &mut Shared) {
         while let Some(key) = self.deadlines.pop_due(now) {
-            let Some(slot) = self.calls.index(key) else { continue };
-            match self.calls.get(slot) {
+            let Some(slot) = self.slots.index(key) else { continue };
+            match self.slots.get(slot) {
                 // Its deadline as a call may be due before its grace is over.
                 Some(call) if call.phase == Phase::Lingering => {
                     if call.deadline.is_some_and(|at| at <= now) {
                         self.take_back(slot, shared);
-                        self.check_responsive(shared);
+                        self.check_responsive(can_send, shared);
                     }
                 }
                 _ => self.give_up(key, now, shared, |sent| CallFailure::DeadlineExceeded { sent }),
@@ -153,13 +161,13 @@ impl Requester {
     }
 
     pub(super) fn next_deadline(&mut self) -> Option<Instant> {
-        let calls = &self.calls;
+        let calls = &self.slots;
         self.deadlines.next(|key| awaits(calls, key))
     }
 
     fn give_up(&mut self, key: u64, now: Instant, shared: &mut Shared, failure: impl FnOnce(bool) -> CallFailure) {
-        let Some(slot) = self.calls.index(key) else { return };
-        let Some(call) = self.calls.get_mut(slot) else { return };
+        let Some(slot) = self.slots.index(key) else { return };
+        let Some(call) = self.slots.get_mut(slot) else { return };
         let grace_over = now.checked_add(shared.config.abandon_grace).filter(|&at| at > now);
         match (call.phase, grace_over) {
             // RFC 8166 §4.4.1: the responder cannot know that nobody waits, and goes on to use the memory. To take it
@@ -170,12 +178,16 @@ impl Requester {
                 call.deadline = Some(grace_over);
                 self.abandoned += 1;
                 shared.events.push_back(Event::CallFinished { id: CallId(key), result: Err(failure(true)) });
-                let calls = &self.calls;
+                let calls = &self.slots;
                 self.deadlines.insert(grace_over, key, calls.len(), |key| awaits(calls, key));
             }
             (Phase::Queued | Phase::Sent, _) => {
                 let sent = call.sent;
                 self.finish(slot, Err(failure(sent)), shared);
+            }
+            (Phase::Finishing, _) if call.again => {
+                call.again = false;
+                call.outcome = Some(Err(failure(call.sent)));
             }
             _ => {}
         }
@@ -183,25 +195,25 @@ impl Requester {
 
     /// Ends a connection on which no call can be made any more: every credit is held by a call that was given up, and whose
     /// grace is over, while others wait. They get to know that they were not sent, and may go elsewhere.
-    fn check_responsive(&self, shared: &mut Shared) {
+    fn check_responsive(&self, can_send: bool, shared: &mut Shared) {
         // RFC 8167 §5.4, §6: calls in the reverse direction may be dropped by a peer that is not prepared for them. That
         // is no reason to end what the peer makes of the connection itself.
         if self.direction == Direction::Reverse {
             return;
         }
-        let silent = self.calls.indices().all(|slot| {
-            self.calls
+        let silent = self.slots.indices().all(|slot| {
+            self.slots
                 .get(slot)
                 .is_none_or(|call| matches!(call.phase, Phase::Queued | Phase::Finishing | Phase::Abandoned))
         });
-        if silent && !self.credits.available() {
+        if silent && !can_send {
             shared.fault.get_or_insert(CloseReason::Unresponsive(shared.config.abandon_grace));
         }
     }
 
     /// Takes the memory of a lingering call back.
     fn take_back(&mut self, slot: u32, shared: &mut Shared) {
-        if let Some(call) = self.calls.get_mut(slot) {
+        if let Some(call) = self.slots.get_mut(slot) {
             call.phase = Phase::Finishing;
             self.abandoned -= 1;
             call.exposure.take_back(slot, &mut shared.out);
@@ -209,57 +221,103 @@ impl Requester {
         }
     }
 
-    /// Sends calls while there are credits for them.
-    pub(super) fn poll_work(&mut self, qp: &mut impl QueuePair, now: Instant, shared: &mut Shared) {
-        while self.credits.available() {
-            let Some(key) = self.queue.pop_front() else { break };
-            let Some(slot) = self.calls.index(key) else { continue };
-            let Some(call) = self.calls.get(slot).filter(|call| call.phase == Phase::Queued) else { continue };
-            if call.deadline.is_some_and(|at| at <= now) {
-                self.finish(slot, Err(CallFailure::DeadlineExceeded { sent: false }), shared);
-            } else if let Err(failure) = self.send(slot, qp, shared) {
-                // RFC 8166 §4.5.4: the transaction fails at once.
-                self.finish(slot, Err(failure), shared);
+    /// The call that is to be sent next. One that is too late for that ends here.
+    pub(super) fn next_queued(&mut self, now: Instant, shared: &mut Shared) -> Option<u32> {
+        while let Some(key) = self.queue.pop_front() {
+            let Some(slot) = self.slots.index(key) else { continue };
+            let Some(call) = self.slots.get(slot).filter(|call| call.phase == Phase::Queued) else { continue };
+            if call.deadline.is_none_or(|at| at > now) {
+                return Some(slot);
             }
+            self.finish(slot, Err(CallFailure::DeadlineExceeded { sent: false }), shared);
+        }
+        None
+    }
+
+    pub(super) fn get(&self, slot: u32) -> Option<&Call> {
+        self.slots.get(slot)
+    }
+
+    pub(super) fn get_mut(&mut self, slot: u32) -> Option<&mut Call> {
+        self.slots.get_mut(slot)
+    }
+
+    /// The slot of the call in flight that has this XID.
+    pub(super) fn by_xid(&self, xid: u32) -> Option<u32> {
+        self.xids.get(&xid).copied()
+    }
+
+    /// Calls in flight: sent and not answered.
+    pub(super) fn in_flight(&self) -> usize {
+        self.xids.len()
+    }
+
+    /// The first of a call's Sends is about to be posted.
+    pub(super) fn sending(&mut self, slot: u32, xid: u32, shared: &mut Shared) {
+        if let Some(call) = self.slots.get_mut(slot) {
+            call.phase = Phase::Sent;
+            call.xid = xid;
+            call.sent = true;
+            call.answered = false;
+            self.xids.insert(xid, slot);
+            shared.counters.calls_queued = shared.counters.calls_queued.saturating_sub(1);
+            shared.counters.calls_sent += 1;
         }
     }
 
-    /// Registers the memory of a call that has its credit, and sends it.
-    fn send(&mut self, slot: u32, qp: &mut impl QueuePair, shared: &mut Shared) -> Result<(), CallFailure> {
-        let xid = self.free_xid();
-        let Some(call) = self.calls.get_mut(slot) else { return Ok(()) };
-        let Some(mut message) = call.message.take() else { return Ok(()) };
-        if !format::set_xid(&mut message, xid) {
-            return Err(CallFailure::TooLarge("its message is too short to be an RPC message".into()));
+    /// A call in flight has been answered, well or badly.
+    pub(super) fn answered(&mut self, slot: u32, outcome: Result<Answer, CallFailure>, shared: &mut Shared) {
+        let Some(call) = self.slots.get_mut(slot) else { return };
+        self.xids.remove(&call.xid);
+        call.answered = true;
+        match call.phase {
+            Phase::Sent => {
+                shared.counters.offered_read += call.exposure.argument_len();
+                if let Ok(answer) = &outcome {
+                    shared.counters.returned_written += answer.long + answer.writes.iter().sum::<u64>();
+                }
+                self.finish(slot, outcome, shared);
+            }
+            // Too late for its caller.
+            Phase::Lingering => self.take_back(slot, shared),
+            Phase::Abandoned => self.forget(slot),
+            Phase::Finishing | Phase::Queued => {}
         }
-        let long = match self.direction {
-            Direction::Forward => call.plan(message.len() as u64, shared)?,
-            Direction::Reverse => call.plan_inline(message.len() as u64, shared)?,
-        };
-        self.header.clear();
-        // RFC 8166 §3.3.1, RFC 8167 §5.1: every call asks for credits, of its own direction.
-        let credit = self.credits.requested();
-        let message = if long {
-            call.expose(Some(message.freeze()), qp, &mut self.header, shared)?;
-            format::alone(self.header.finish(xid, credit, Body::Nomsg), 0, &shared.config.pool)
-        } else {
-            call.expose(None, qp, &mut self.header, shared)?;
-            format::attach(self.header.finish(xid, credit, Body::Msg), message, &shared.config.pool)
-        };
-        call.phase = Phase::Sent;
-        call.xid = xid;
-        call.sent = true;
-        self.credits.take();
-        self.xids.insert(xid, slot);
-        shared.counters.calls_queued = shared.counters.calls_queued.saturating_sub(1);
-        shared.counters.calls_sent += 1;
-        shared.counters.sent += message.len() as u64;
-        qp.post(WorkRequest::Send { id: Work::CallSend { slot }.id(), message, invalidate: None, solicited: false });
-        Ok(())
+    }
+
+    /// A call in flight was refused, and is to be sent again once its memory is back. `executed`: whether the peer
+    /// may have carried it out.
+    pub(super) fn send_again(&mut self, slot: u32, executed: bool, shared: &mut Shared) {
+        let Some(call) = self.slots.get_mut(slot).filter(|call| call.phase == Phase::Sent) else { return };
+        self.xids.remove(&call.xid);
+        call.phase = Phase::Finishing;
+        call.answered = true;
+        call.again = true;
+        call.sent = executed;
+        call.resends += 1;
+        call.exposure.take_back(slot, &mut shared.out);
+        self.complete_if_safe(slot, shared);
+    }
+
+    /// Queues a call again, in front of the others.
+    fn requeue(&mut self, slot: u32, shared: &mut Shared) {
+        let key = self.slots.key(slot);
+        let Some(call) = self.slots.get_mut(slot) else { return };
+        call.again = false;
+        call.phase = Phase::Queued;
+        let mut exposure = std::mem::take(&mut call.exposure);
+        for (n, chunk) in call.chunks.iter_mut().enumerate() {
+            let landing = exposure.take_sink(Purpose::Result(n));
+            chunk.landing = landing.filter(|landing| landing.len() as u64 >= chunk.max_len);
+        }
+        call.restore(&shared.config.pool);
+        shared.counters.calls_queued += 1;
+        shared.counters.calls_resent += 1;
+        self.queue.push_front(key);
     }
 
     /// An XID that no call in flight has.
-    fn free_xid(&mut self) -> u32 {
+    pub(super) fn free_xid(&mut self) -> u32 {
         while self.xids.contains_key(&self.next_xid) {
             self.next_xid = self.next_xid.wrapping_add(1);
         }
@@ -271,8 +329,8 @@ impl Requester {
     /// A call's outcome is known: its memory is taken back, then its caller is told.
     // RFC 8166 §4.4.1: memory is protected from the responder before the upper layer gets at it, and that of
     // cancelled calls likewise.
-    fn finish(&mut self, slot: u32, outcome: Result<Answer, CallFailure>, shared: &mut Shared) {
-        let Some(call) = self.calls.get_mut(slot) else { return };
+    pub(super) fn finish(&mut self, slot: u32, outcome: Result<Answer, CallFailure>, shared: &mut Shared) {
+        let Some(call) = self.slots.get_mut(slot) else { return };
         if call.phase == Phase::Queued {
             shared.counters.calls_queued = shared.counters.calls_queued.saturating_sub(1);
         }
@@ -288,16 +346,19 @@ impl Requester {
 
     /// Tells the caller once nothing is exposed any more.
     fn complete_if_safe(&mut self, slot: u32, shared: &mut Shared) {
-        let Some(call) = self.calls.get_mut(slot) else { return };
+        let Some(call) = self.slots.get_mut(slot) else { return };
         if call.phase == Phase::Finishing && call.exposure.is_over() {
+            if call.again {
+                return self.requeue(slot, shared);
+            }
             let outcome = call.outcome.take();
             self.complete(slot, outcome, shared);
         }
     }
 
     fn complete(&mut self, slot: u32, outcome: Option<Result<Answer, CallFailure>>, shared: &mut Shared) {
-        let id = CallId(self.calls.key(slot));
-        let Some(call) = self.calls.get_mut(slot) else { return };
+        let id = CallId(self.slots.key(slot));
+        let Some(call) = self.slots.get_mut(slot) else { return };
         // The caller of a call that lingered knows already.
         if let Some(outcome) = outcome {
             let result = outcome.and_then(|answer| answer.into_reply(call));
@@ -312,18 +373,18 @@ impl Requester {
             call.exposure.drop_returned();
             call.chunks.clear();
         } else {
-            self.calls.remove(slot);
+            self.slots.remove(slot);
         }
     }
 
     /// An abandoned call has been answered, or never will be.
     fn forget(&mut self, slot: u32) {
-        self.calls.remove(slot);
+        self.slots.remove(slot);
         self.abandoned -= 1;
     }
 
     pub(super) fn invalidated(&mut self, slot: u32, part: u16, memory: Memory, shared: &mut Shared) {
-        if let Some(call) = self.calls.get_mut(slot) {
+        if let Some(call) = self.slots.get_mut(slot) {
             call.exposure.returned(part, Some(memory), &mut shared.counters);
             self.complete_if_safe(slot, shared);
         }
@@ -332,7 +393,7 @@ impl Requester {
     /// A region could not be invalidated.
     // RFC 8166 §4.5.4: the connection is closed before the transaction is complete.
     pub(super) fn invalidate_failed(&mut self, slot: u32, part: u16, shared: &mut Shared) {
-        if let Some(call) = self.calls.get_mut(slot) {
+        if let Some(call) = self.slots.get_mut(slot) {
             call.exposure.stuck(part);
             let reason = DisconnectReason::Transport("memory could not be invalidated".into());
             shared.fault.get_or_insert(CloseReason::Disconnected(reason));
@@ -341,24 +402,29 @@ impl Requester {
 
     /// The connection is closing: calls that were not sent will not be.
     pub(super) fn fail_queued(&mut self, reason: &CloseReason, shared: &mut Shared) {
-        self.refuse_queued(&CallFailure::Closed { reason: reason.clone(), sent: false }, shared);
+        self.end_queued(|call| CallFailure::Closed { reason: reason.clone(), sent: call.sent }, shared);
     }
 
     /// Calls that were not sent will not be.
     pub(super) fn refuse_queued(&mut self, failure: &CallFailure, shared: &mut Shared) {
+        self.end_queued(|_| failure.clone(), shared);
+    }
+
+    fn end_queued(&mut self, failure: impl Fn(&Call) -> CallFailure, shared: &mut Shared) {
         while let Some(key) = self.queue.pop_front() {
-            let Some(slot) = self.calls.index(key) else { continue };
-            if self.calls.get(slot).is_some_and(|call| call.phase == Phase::Queued) {
-                self.finish(slot, Err(failure.clone()), shared);
+            let Some(slot) = self.slots.index(key) else { continue };
+            if let Some(call) = self.slots.get(slot).filter(|call| call.phase == Phase::Queued) {
+                let failure = failure(call);
+                self.finish(slot, Err(failure), shared);
             }
         }
     }
 
     /// The connection is gone.
     pub(super) fn disconnected(&mut self, reason: &CloseReason, shared: &mut Shared) {
-        let slots: Vec<u32> = self.calls.indices().collect();
+        let slots: Vec<u32> = self.slots.indices().collect();
         for slot in slots {
-            let Some(call) = self.calls.get_mut(slot) else { continue };
+            let Some(call) = self.slots.get_mut(slot) else { continue };
             call.answered = true;
             call.exposure.release_stuck(&mut shared.counters);
             match call.phase {
@@ -367,7 +433,13 @@ impl Requester {
                     self.finish(slot, Err(failure), shared);
                 }
                 Phase::Lingering => self.take_back(slot, shared),
-                Phase::Finishing => self.complete_if_safe(slot, shared),
+                Phase::Finishing => {
+                    if std::mem::take(&mut call.again) {
+                        let failure = CallFailure::Closed { reason: reason.clone(), sent: call.sent };
+                        call.outcome = Some(Err(failure));
+                    }
+                    self.complete_if_safe(slot, shared);
+                }
                 Phase::Abandoned => self.forget(slot),
             }
         }
@@ -381,6 +453,3 @@ fn awaits(calls: &Slots<Call>, key: u64) -> bool {
     let call = calls.index(key).and_then(|slot| calls.get(slot));
     call.is_some_and(|call| matches!(call.phase, Phase::Queued | Phase::Sent | Phase::Lingering))
 }
-
-/// A reply as its caller gets it.
-type Reply = Result<IncomingReply, CallFailure>;

@@ -1,25 +1,25 @@
 //! What a requester provides for a reply (RFC 8166 §3.4.6, §4.3.2, §4.3.3, §6.2).
 
-use crate::{
-    engine::{ResultChunk, chunks::segment_count, v1::format::header_len, v1::shared::Shared},
-    xdr::padded_len,
-};
+use super::{ResultChunk, chunks::segment_count, message::lists_len, shared::Shared};
+use crate::xdr::padded_len;
 
 /// The Write list and Reply chunk of a call.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(in crate::engine::v1) struct Offer {
+pub(super) struct Offer {
     /// How many of the results, from the first, get a Write chunk; the others come inline.
-    pub(in crate::engine::v1) provided: usize,
+    pub(super) provided: usize,
     /// Length in octets of the Reply chunk, where there is one.
-    pub(in crate::engine::v1) reply_chunk: Option<u64>,
+    pub(super) reply_chunk: Option<u64>,
     /// Longest segment in octets.
-    pub(in crate::engine::v1) max_segment: u32,
+    pub(super) max_segment: u32,
 }
 
 impl Offer {
-    /// Decides what to provide for a reply of `max_inline` octets besides the results in `chunks`.
-    pub(in crate::engine::v1) fn plan(max_inline: u64, chunks: &[ResultChunk], shared: &Shared) -> Self {
+    /// Decides what to provide for a reply of `max_inline` octets besides the results in `chunks`, at most `most` of which
+    /// may have Write chunks.
+    pub(super) fn plan(max_inline: u64, chunks: &[ResultChunk], most: usize, shared: &Shared) -> Self {
         let max_segment = shared.max_segment();
+        let header_len = |offer: Self| offer.reply_header_len(chunks, shared);
         let mut offer = Self { provided: chunks.len(), reply_chunk: None, max_segment };
         let mut inline = max_inline;
         // Results that can be but little come inline where they fit: an RDMA Write costs more than the copy. Only the
@@ -28,21 +28,20 @@ impl Offer {
             let Some(chunk) = chunks.get(last) else { break };
             let len = usize::try_from(chunk.max_len).map_or(u64::MAX, |len| padded_len(len) as u64);
             let fewer = Self { provided: last, ..offer };
-            let fits = || {
-                let header = header_len(0, fewer.write_segments(chunks), None);
-                header.saturating_add(inline).saturating_add(len) <= shared.receive_threshold
-            };
+            let fits = || header_len(fewer).saturating_add(inline).saturating_add(len) <= shared.receive_threshold;
+            let allowed = offer.provided <= most;
             let small = chunk.max_len < shared.config.min_reduce as u64 && fits();
             // RFC 8166 §4.3.2.3: nothing provided, or no chunk in that place, means inline.
-            if chunk.max_len > 0 && (chunk.landing.is_some() || !small) {
+            if allowed && chunk.max_len > 0 && (chunk.landing.is_some() || !small) {
                 break;
             }
             inline = inline.saturating_add(len);
             offer = fewer;
         }
-        // RFC 8166 §4.3.3: a Reply chunk whenever the longest possible reply exceeds the threshold.
-        let header = header_len(0, offer.write_segments(chunks), None);
-        if header.saturating_add(inline) > shared.receive_threshold {
+        // RFC 8166 §4.3.3: a Reply chunk whenever the longest possible reply exceeds the threshold. RPC-over-RDMA v2 §6.4,
+        // appendix A.2: none where Message Continuation does as well.
+        let long = header_len(offer).saturating_add(inline) > shared.receive_threshold;
+        if long && inline > shared.rules.continued_replies {
             // RFC 8166 §3.5.3: a payload stream is a multiple of four octets long.
             offer.reply_chunk = Some(inline.checked_next_multiple_of(4).unwrap_or(u64::MAX));
         }
@@ -50,24 +49,24 @@ impl Offer {
     }
 
     /// Octets of memory that the engine allocates for it.
-    pub(in crate::engine::v1) fn allocation(self, chunks: &[ResultChunk]) -> u64 {
+    pub(super) fn allocation(self, chunks: &[ResultChunk]) -> u64 {
         let landings = chunks.iter().take(self.provided).filter(|chunk| chunk.landing.is_none());
         let landings = landings.fold(0u64, |sum, chunk| sum.saturating_add(chunk.max_len));
         landings.saturating_add(self.reply_chunk.unwrap_or(0))
     }
 
     /// Counts of segments of the Write chunks, each as long as segments may be.
-    pub(in crate::engine::v1) fn write_segments(self, chunks: &[ResultChunk]) -> impl Iterator<Item = u64> + '_ {
+    pub(super) fn write_segments(self, chunks: &[ResultChunk]) -> impl Iterator<Item = u64> + '_ {
         chunks.iter().take(self.provided).map(move |chunk| segment_count(chunk.max_len, self.max_segment))
     }
 
     /// Count of segments of the Reply chunk.
-    pub(in crate::engine::v1) fn reply_segments(self) -> Option<u64> {
+    pub(super) fn reply_segments(self) -> Option<u64> {
         self.reply_chunk.map(|len| segment_count(len, self.max_segment))
     }
 
     /// Octets of the reply's header, which repeats both (RFC 8166 §3.4.6, §4.3.3).
-    pub(in crate::engine::v1) fn reply_header_len(self, chunks: &[ResultChunk]) -> u64 {
-        header_len(0, self.write_segments(chunks), self.reply_segments())
+    pub(super) fn reply_header_len(self, chunks: &[ResultChunk], shared: &Shared) -> u64 {
+        lists_len(shared.rules.prefix, 0, self.write_segments(chunks), self.reply_segments())
     }
 }

@@ -1,0 +1,159 @@
+//! Replies as far as they do not depend on the version: what a reply's chunks say, compared with those of its call, and
+//! what the caller gets.
+
+use smallvec::SmallVec;
+
+use super::{
+    CallFailure, Choice, Format, FormatReason, IncomingReply, Payload,
+    calls::Call,
+    chunks::{Segment, cut},
+    exposure::Purpose,
+    message::{self, REPLY},
+};
+use crate::{memory::MessageBuf, provider::Region, xdr::WriteChunk};
+
+/// A reply that has been checked, until its memory is back.
+#[derive(Debug)]
+pub(super) struct Answer {
+    /// The payload stream, where it came inline.
+    pub(super) inline: Option<MessageBuf>,
+    /// Whether it came in more than one message.
+    pub(super) continued: bool,
+    /// Octets in the Reply chunk.
+    pub(super) long: u64,
+    /// Octets in each Write chunk.
+    pub(super) writes: SmallVec<[u64; 2]>,
+}
+
+impl Answer {
+    /// How the reply was conveyed, and why, as far as a requester can tell.
+    fn choice(&self) -> Choice {
+        let (format, reason) = match (&self.inline, self.writes.iter().any(|&len| len > 0)) {
+            (None, _) => (Format::Long, FormatReason::ReplyChunk),
+            (Some(_), _) if self.continued => (Format::Continued, FormatReason::Moderate),
+            (Some(_), true) => (Format::Chunked, FormatReason::Reduced),
+            (Some(_), false) => (Format::Short, FormatReason::Fits),
+        };
+        Choice { format, reason }
+    }
+
+    /// Builds what the caller gets; the call's memory is back.
+    pub(super) fn into_reply(self, call: &mut Call) -> Result<IncomingReply, CallFailure> {
+        let Choice { format, reason } = self.choice();
+        let payload = match self.inline {
+            Some(message) => Payload::Inline(message),
+            None => {
+                let landed =
+                    call.exposure.take_sink(Purpose::Reply).map(|buf| message::prefix(buf.freeze(), self.long));
+                let bytes = landed.unwrap_or_default();
+                // RFC 8166 §4.2.1.
+                if message::message_type(&bytes, call.xid) != Some(REPLY) {
+                    return Err(CallFailure::BadReply("its Reply chunk holds no reply to this call".into()));
+                }
+                Payload::Long(bytes)
+            }
+        };
+        let writes = (0..call.chunks.len())
+            .map(|n| match (self.writes.get(n), call.exposure.take_sink(Purpose::Result(n))) {
+                (Some(&len), Some(buf)) => {
+                    // RFC 8166 §4.3.2.2: what lies beyond may have been written to; it is not handed over.
+                    let data = if len == 0 { Default::default() } else { message::prefix(buf.freeze(), len) };
+                    WriteChunk { data, provided: true }
+                }
+                _ => WriteChunk { data: Default::default(), provided: false },
+            })
+            .collect();
+        Ok(IncomingReply { payload, writes, format, reason, call: call.choice })
+    }
+}
+
+/// The chunk lists that came with a reply.
+pub(super) struct Returned<W, R> {
+    pub(super) has_reads: bool,
+    /// The Write list: for each chunk its segments.
+    pub(super) writes: W,
+    /// The Reply chunk's segments.
+    pub(super) reply: Option<R>,
+}
+
+impl Call {
+    /// Compares a reply's chunks with those that the call provided.
+    pub(super) fn check<W, S, R>(
+        &self,
+        inline: Option<MessageBuf>,
+        continued: bool,
+        returned: Returned<W, R>,
+    ) -> Result<Answer, CallFailure>
+    where
+        W: ExactSizeIterator<Item = S>,
+        S: Iterator<Item = Segment>,
+        R: Iterator<Item = Segment>,
+    {
+        let bad = |what: &str| CallFailure::BadReply(what.into());
+        let Returned { has_reads, mut writes, reply } = returned;
+        // RFC 8166 §4.3.1: responders leave the Read list empty.
+        if has_reads {
+            return Err(bad("it has a Read list"));
+        }
+        // RFC 8166 §3.4.6: all chunks come back. Responders that used none have been seen to leave the list out.
+        if writes.len() > 0 && writes.len() != self.offer.provided {
+            return Err(bad("its Write list has another number of chunks than the call's"));
+        }
+        let max = self.offer.max_segment;
+        let mut lens = SmallVec::new();
+        for n in 0..self.offer.provided {
+            let region = self.exposure.find(Purpose::Result(n));
+            lens.push(match writes.next() {
+                Some(segments) => returned_len(region, max, segments).map_err(bad)?,
+                None => 0,
+            });
+        }
+        let region = self.exposure.find(Purpose::Reply);
+        let long = match (reply, region) {
+            (None, _) => 0,
+            (Some(_), None) => return Err(bad("it has a Reply chunk, the call has none")),
+            (Some(segments), _) => returned_len(region, max, segments).map_err(bad)?,
+        };
+        match (&inline, long) {
+            // RFC 8166 §4.2.4: the Reply chunk of a reply without an inline payload holds its payload stream.
+            (None, 0) => Err(bad("nothing inline, and nothing in the Reply chunk")),
+            (Some(_), 1..) => Err(bad("a payload inline, and a Reply chunk in use")),
+            _ => Ok(Answer { inline, continued, long, writes: lens }),
+        }
+    }
+}
+
+/// Octets returned in a chunk, if its segments are those provided, filled one after the other.
+fn returned_len(
+    provided: Option<(Region, u64)>,
+    max: u32,
+    mut returned: impl Iterator<Item = Segment>,
+) -> Result<u64, &'static str> {
+    let Some((region, len)) = provided else {
+        // RFC 8166 §4.3.2.3: an empty Write chunk comes back empty.
+        return if returned.next().is_none() { Ok(0) } else { Err("it has segments in an empty Write chunk") };
+    };
+    let mut total = 0;
+    let mut full = true;
+    for provided in cut(region, len, max) {
+        // RFC 8166 §3.4.6: segment count and segments are the call's, the lengths are what was written.
+        let Some(segment) = returned.next() else { return Err("it has fewer segments in a chunk than the call") };
+        if segment.length == 0 {
+            full = false;
+            continue;
+        }
+        if (segment.handle, segment.offset) != (provided.handle, provided.offset) {
+            return Err("a segment is not the call's");
+        }
+        if segment.length > provided.length {
+            return Err("a segment is longer than the call's");
+        }
+        // RFC 8166 §3.4.6: filled contiguously and in order.
+        if !full {
+            return Err("a segment is in use though one before it was not filled");
+        }
+        full = segment.length == provided.length;
+        total += u64::from(segment.length);
+    }
+    if returned.next().is_some() { Err("it has more segments in a chunk than the call") } else { Ok(total) }
+}

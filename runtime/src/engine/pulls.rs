@@ -1,0 +1,380 @@
+//! The peer's Read chunks: pulled by RDMA Read before their call is handed over (RFC 8166 §3.4.5.1, RPC-over-RDMA v2
+//! §4.3.5.1), whatever the version.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use smallvec::{SmallVec, smallvec};
+
+use super::{
+    chunks::{Segment, Walk},
+    shared::Shared,
+    slots::Slots,
+    work::Work,
+};
+use crate::{
+    provider::{Access, Handle, Memory, QueuePair, WorkRequest},
+    xdr::padded_len,
+};
+
+/// A Read chunk of the peer's.
+#[derive(Debug)]
+pub(super) struct Pull {
+    pub(super) position: u32,
+    /// Octets: the sum of the segments' lengths (RFC 8166 §3.4.4).
+    pub(super) len: u64,
+    segments: SmallVec<[Segment; 2]>,
+    walk: Walk,
+    /// RDMA Reads posted and not completed.
+    reads: u32,
+    all_posted: bool,
+    sink: Option<Handle>,
+    returning: bool,
+    pub(super) data: Option<Bytes>,
+}
+
+impl Pull {
+    pub(super) fn new(position: u32, segment: Segment) -> Self {
+        let mut pull = Self {
+            position,
+            len: 0,
+            segments: smallvec![],
+            walk: Walk::default(),
+            reads: 0,
+            all_posted: false,
+            sink: None,
+            returning: false,
+            data: None,
+        };
+        pull.push(segment);
+        pull
+    }
+
+    pub(super) fn push(&mut self, segment: Segment) {
+        self.len += u64::from(segment.length);
+        self.segments.push(segment);
+    }
+
+    /// Groups read segments by position into Read chunks, in ascending order (RFC 8166 §3.4.5, §4.3.1).
+    pub(super) fn group(reads: impl Iterator<Item = (u32, Segment)>) -> Result<SmallVec<[Pull; 2]>, &'static str> {
+        let mut pulls: SmallVec<[Pull; 2]> = SmallVec::new();
+        for (position, segment) in reads {
+            // RFC 8166 §3.4.5: the position is a multiple of four.
+            if position % 4 != 0 {
+                return Err("a Read chunk's position is not a multiple of four");
+            }
+            if overflows(&segment) {
+                return Err("a segment's end overflows");
+            }
+            // Segments of one chunk are nearly always together, chunks nearly always in order.
+            match pulls.binary_search_by_key(&position, |pull| pull.position) {
+                Ok(at) => {
+                    if let Some(pull) = pulls.get_mut(at) {
+                        pull.push(segment);
+                    }
+                }
+                Err(at) => pulls.insert(at, Pull::new(position, segment)),
+            }
+        }
+        Ok(pulls)
+    }
+
+    /// Checks that the Read chunks fit in the payload stream: of `inline` octets for RDMA_MSG, in a Position-Zero Read
+    /// chunk for RDMA_NOMSG.
+    pub(super) fn check_positions(pulls: &[Pull], inline: Option<usize>) -> Result<(), &'static str> {
+        let (stream, chunks) = match (pulls, inline) {
+            // RFC 8166 §3.5.3, §4.5.2: without an inline payload stream there must be a chunk that holds it.
+            ([zero, rest @ ..], None) if zero.position == 0 => (zero.len, rest),
+            (_, None) => return Err("RDMA_NOMSG without a Position-Zero Read chunk"),
+            ([zero, ..], Some(_)) if zero.position == 0 => return Err("RDMA_MSG with a Position-Zero Read chunk"),
+            (chunks, Some(len)) => (len as u64, chunks),
+        };
+        let mut spliced = 0;
+        let mut end = 0;
+        for pull in chunks {
+            let position = u64::from(pull.position);
+            if position < end {
+                return Err("Read chunks overlap");
+            }
+            // RFC 8166 §3.4.5: positions count the stream with all chunks, and their padding, put back in.
+            if position - spliced > stream {
+                return Err("a Read chunk's position is beyond the payload stream");
+            }
+            let padded = usize::try_from(pull.len).map_or(u64::MAX, |len| padded_len(len) as u64);
+            spliced = spliced.saturating_add(padded);
+            end = position.saturating_add(padded);
+        }
+        Ok(())
+    }
+
+    fn is_registered(&self) -> bool {
+        self.sink.is_some()
+    }
+
+    /// Asks for the sink back, once.
+    fn take_back(&mut self, slot: u32, part: usize, out: &mut VecDeque<WorkRequest>) {
+        if let Some(handle) = self.sink.filter(|_| !self.returning) {
+            self.returning = true;
+            // A message has no more chunks than its segments, which fit in a Receive.
+            let id = Work::PullInvalidate { slot, part: part as u16 }.id();
+            out.push_back(WorkRequest::Invalidate { id, handle });
+        }
+    }
+}
+
+/// Whether a segment ends beyond the last offset there is.
+pub(super) fn overflows(segment: &Segment) -> bool {
+    segment.offset.checked_add(u64::from(segment.length)).is_none()
+}
+
+/// Where the Read chunks of a call are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum State {
+    /// To be pulled when there is room for them.
+    #[default]
+    Waiting,
+    /// Being pulled.
+    Pulling,
+    /// They cannot be pulled; their sinks are being taken back.
+    Refused,
+    /// All here.
+    Done,
+    /// The connection is gone; their sinks are being taken back.
+    Lost,
+}
+
+/// The Read chunks of a call, in ascending order of position.
+#[derive(Debug, Default)]
+pub(super) struct Pulls {
+    chunks: SmallVec<[Pull; 2]>,
+    /// Octets of them.
+    len: u64,
+    /// Sinks that are not back.
+    pending: u32,
+    state: State,
+}
+
+/// What has become of a call's Read chunks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Pulled {
+    /// All of them are here.
+    All,
+    /// They cannot be pulled, and nothing of them is registered any more.
+    Refused,
+    /// The connection is gone, and so is the call: nothing of it is registered any more.
+    Lost,
+}
+
+/// A call that has Read chunks.
+pub(super) trait HasPulls {
+    fn pulls(&mut self) -> &mut Pulls;
+}
+
+impl Pulls {
+    pub(super) fn new(chunks: SmallVec<[Pull; 2]>) -> Self {
+        // As many as fit in a header, of lengths of 32 bits: the sum does not overflow.
+        let len = chunks.iter().map(|pull| pull.len).sum();
+        Self { chunks, len, pending: 0, state: State::Waiting }
+    }
+
+    /// The data of the chunks with their positions, once all of them are here.
+    pub(super) fn take(&mut self) -> impl Iterator<Item = (u32, Bytes)> + '_ {
+        self.chunks.iter_mut().map(|pull| (pull.position, pull.data.take().unwrap_or_default()))
+    }
+
+    /// Octets in all.
+    pub(super) fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn take_back(&mut self, slot: u32, out: &mut VecDeque<WorkRequest>) {
+        for (part, pull) in self.chunks.iter_mut().enumerate() {
+            pull.take_back(slot, part, out);
+        }
+    }
+
+    /// The connection is gone. Whether nothing of it is registered any more.
+    pub(super) fn lose(&mut self, slot: u32, out: &mut VecDeque<WorkRequest>) -> bool {
+        self.state = State::Lost;
+        self.take_back(slot, out);
+        self.chunks.iter().all(|pull| !pull.is_registered())
+    }
+}
+
+/// Pulls Read chunks, no more at a time than there is room for.
+#[derive(Debug, Default)]
+pub(super) struct Puller {
+    /// Calls to be pulled when there is room, in order of arrival.
+    waiting: VecDeque<u32>,
+    /// Calls with RDMA Reads still to be posted.
+    reading: VecDeque<u32>,
+    /// RDMA Reads under way.
+    reads: u32,
+    /// Octets being pulled, or pulled and not answered.
+    pulled: u64,
+    /// Sinks registered.
+    sinks: u32,
+}
+
+impl Puller {
+    /// Whether no memory is registered.
+    pub(super) fn is_idle(&self) -> bool {
+        self.sinks == 0
+    }
+
+    /// A call has Read chunks to be pulled.
+    pub(super) fn wait(&mut self, slot: u32) {
+        self.waiting.push_back(slot);
+    }
+
+    /// A call whose chunks were pulled, of `len` octets, is answered.
+    pub(super) fn release(&mut self, len: u64) {
+        self.pulled = self.pulled.saturating_sub(len);
+    }
+
+    /// The connection is gone.
+    pub(super) fn reset(&mut self) {
+        self.waiting.clear();
+        self.reading.clear();
+        (self.reads, self.pulled) = (0, 0);
+    }
+
+    /// Registers sinks for calls that wait to be pulled, while there is room for them. Returns a call that cannot be,
+    /// after which there may be more to do.
+    pub(super) fn admit<C: HasPulls>(
+        &mut self,
+        calls: &mut Slots<C>,
+        qp: &mut impl QueuePair,
+        shared: &mut Shared,
+    ) -> Option<u32> {
+        while let Some(&slot) = self.waiting.front() {
+            let Some(pulls) = calls.get_mut(slot).map(HasPulls::pulls) else {
+                self.waiting.pop_front();
+                continue;
+            };
+            // A call is never larger than the whole of the room.
+            if self.pulled.saturating_add(pulls.len) > shared.config.max_pulled {
+                break;
+            }
+            self.waiting.pop_front();
+            self.pulled += pulls.len;
+            pulls.state = State::Pulling;
+            let mut failed = qp.max_reads() == 0;
+            for pull in pulls.chunks.iter_mut() {
+                let Some(len) = usize::try_from(pull.len).ok().filter(|_| !failed) else {
+                    failed = true;
+                    break;
+                };
+                if len == 0 {
+                    pull.all_posted = true;
+                    pull.data = Some(Bytes::new());
+                    continue;
+                }
+                match qp.register(Memory::Sink(shared.config.pool.alloc(len)), Access::ReadSink) {
+                    Ok(region) => {
+                        pull.sink = Some(region.handle);
+                        pulls.pending += 1;
+                        self.sinks += 1;
+                        shared.counters.registrations += 1;
+                    }
+                    Err(error) => {
+                        tracing::debug!(%error, "no memory for a Read chunk");
+                        failed = true;
+                    }
+                }
+            }
+            if !failed {
+                self.reading.push_back(slot);
+                continue;
+            }
+            pulls.state = State::Refused;
+            pulls.take_back(slot, &mut shared.out);
+            if pulls.pending == 0 {
+                return Some(slot);
+            }
+        }
+        None
+    }
+
+    /// Posts RDMA Reads, no more at a time than the provider has under way.
+    // RFC 8166 §3.3.1: limits on RDMA Reads in progress are the implementation's to accommodate.
+    pub(super) fn post_reads<C: HasPulls>(
+        &mut self,
+        calls: &mut Slots<C>,
+        qp: &mut impl QueuePair,
+        shared: &mut Shared,
+    ) {
+        while self.reads < qp.max_reads() {
+            let Some(&slot) = self.reading.front() else { break };
+            let pulls = calls.get_mut(slot).map(HasPulls::pulls).filter(|pulls| pulls.state == State::Pulling);
+            let Some(pulls) = pulls else {
+                self.reading.pop_front();
+                continue;
+            };
+            let Some((part, pull)) = pulls.chunks.iter_mut().enumerate().find(|(_, pull)| !pull.all_posted) else {
+                self.reading.pop_front();
+                continue;
+            };
+            let next = pull.walk.next(&pull.segments, pull.len, shared.max_transfer);
+            let (Some(transfer), Some(sink)) = (next, pull.sink) else {
+                pull.all_posted = true;
+                continue;
+            };
+            pull.reads += 1;
+            pull.all_posted = pull.walk.at() >= pull.len;
+            self.reads += 1;
+            qp.post(WorkRequest::Read {
+                id: Work::Pull { slot, part: part as u16 }.id(),
+                sink,
+                sink_offset: transfer.at,
+                remote: transfer.remote,
+                len: transfer.len,
+            });
+            shared.counters.rdma_read += u64::from(transfer.len);
+        }
+    }
+
+    /// An RDMA Read is over, one way or the other.
+    pub(super) fn read_done<C: HasPulls>(&mut self, calls: &mut Slots<C>, slot: u32, part: u16, shared: &mut Shared) {
+        self.reads = self.reads.saturating_sub(1);
+        let Some(pulls) = calls.get_mut(slot).map(HasPulls::pulls) else { return };
+        let Some(pull) = pulls.chunks.get_mut(usize::from(part)) else { return };
+        pull.reads = pull.reads.saturating_sub(1);
+        if pull.reads == 0 && pull.all_posted {
+            pull.take_back(slot, usize::from(part), &mut shared.out);
+        }
+    }
+
+    /// A sink is back, and nothing can write to it any more; or it is lost, and so is the connection. Tells when that
+    /// was the last.
+    pub(super) fn sink_returned<C: HasPulls>(
+        &mut self,
+        calls: &mut Slots<C>,
+        slot: u32,
+        part: u16,
+        memory: Option<Memory>,
+    ) -> Option<Pulled> {
+        let pulls = calls.get_mut(slot)?.pulls();
+        let pull = pulls.chunks.get_mut(usize::from(part))?;
+        pull.sink.take()?;
+        self.sinks = self.sinks.saturating_sub(1);
+        pulls.pending = pulls.pending.saturating_sub(1);
+        match memory {
+            Some(Memory::Sink(buf)) => pull.data = Some(buf.freeze()),
+            // The connection ends; the call is not handed over.
+            _ => pulls.state = State::Lost,
+        }
+        if pulls.pending > 0 {
+            return None;
+        }
+        match pulls.state {
+            State::Pulling => {
+                pulls.state = State::Done;
+                Some(Pulled::All)
+            }
+            State::Refused => Some(Pulled::Refused),
+            State::Lost => Some(Pulled::Lost),
+            State::Waiting | State::Done => None,
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! Where a connection is between its set-up and its end.
+
+use super::CloseReason;
+
+#[derive(Debug)]
+pub(super) enum State {
+    Open,
+    /// To be closed by this end.
+    Closing(CloseReason),
+    /// The queue pair has been told to disconnect.
+    Disconnecting(CloseReason),
+    /// The connection is gone; memory is being taken back.
+    Gone(CloseReason),
+    /// [`Event::Closed`] has been given.
+    Closed(CloseReason),
+}
+
+impl State {
+    /// Why the connection is over, once it is.
+    pub(super) fn reason(&self) -> Option<&CloseReason> {
+        match self {
+            Self::Open => None,
+            Self::Closing(reason) | Self::Disconnecting(reason) | Self::Gone(reason) | Self::Closed(reason) => {
+                Some(reason)
+            }
+        }
+    }
+}

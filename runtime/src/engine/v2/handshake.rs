@@ -1,0 +1,260 @@
+//! The exchange of properties before the first call (RPC-over-RDMA v2 §4.2.3, §6.2.2.3, §6.3.4).
+
+use std::{collections::VecDeque, time::Instant};
+
+use bytes::Bytes;
+
+use super::{
+    extension::{Extension, ExtensionMessage, Handled},
+    format::PREFIX_LEN,
+    header::{RDMA2_CONNPROP, RDMA2_F_MORE, RDMA2_F_TPMORE, Rpcrdma2Propset, Rpcrdma2Propval},
+    host_auth::{HostAuthError, HostAuthStep, HostAuthenticator},
+    outbox::{Fields, Outbox},
+    properties::{BadProperty, Properties, host_auth},
+};
+use crate::{
+    engine::{EngineConfig, Role, message, shared::Shared, work::Work},
+    provider::QueuePair,
+    xdr::{FlatSink, XdrEncode, padded_len},
+};
+
+/// Longest first message of a client in octets: its server may be of version 1 (RPC-over-RDMA v2 §4.2.3).
+const FIRST_MESSAGE: usize = 1024;
+/// Longest message in octets before the peer has said otherwise (RPC-over-RDMA v2 §4.2.2).
+const DEFAULT_MESSAGE: usize = 4096;
+/// Most octets of one continued RDMA2_CONNPROP that are put together.
+pub(super) const MOST: u64 = 256 << 10;
+
+/// What came of a message of the exchange.
+#[derive(Debug)]
+pub(super) enum Step {
+    Go(Vec<ExtensionMessage>),
+    /// RDMA2_ERR_BAD_PROPVAL is the answer (RPC-over-RDMA v2 §7.2.2).
+    Bad,
+    /// The connection is not to be.
+    Refused(HostAuthError),
+}
+
+/// Where the exchange is.
+#[derive(Debug)]
+pub(super) struct Handshake {
+    role: Role,
+    /// XID of this end's messages: what an answer of a server that has no version 2 is known by.
+    xid: u32,
+    /// What this end has still to say.
+    queue: VecDeque<Rpcrdma2Propval>,
+    /// Messages ready to be sent: flags and body.
+    ready: VecDeque<(u32, Bytes)>,
+    /// Whether the authenticator has begun.
+    begun: bool,
+    /// Whether the first message has been made.
+    said: bool,
+    /// Whether this end's last message has been made.
+    finished: bool,
+    /// Whether the peer's last message has arrived.
+    peer_finished: bool,
+    authenticator: Option<Box<dyn HostAuthenticator>>,
+    authenticated: bool,
+    peer: Properties,
+    due: Option<Instant>,
+}
+
+impl Handshake {
+    pub(super) fn new(role: Role, config: &EngineConfig, xid: u32, extensions: &mut [Box<dyn Extension>]) -> Self {
+        let mut queue: VecDeque<_> = Properties::local(role, config).values().into();
+        for property in extensions.iter_mut().flat_map(|extension| extension.properties()) {
+            queue.push_back(Rpcrdma2Propval { rdma_which: property.which, rdma_data: property.value });
+        }
+        let authenticator = config.host_auth.as_ref().map(|host_auth| host_auth.authenticator(role));
+        Self {
+            role,
+            xid,
+            queue,
+            ready: VecDeque::new(),
+            begun: false,
+            said: false,
+            finished: false,
+            peer_finished: false,
+            authenticated: authenticator.is_none(),
+            authenticator,
+            peer: Properties::default(),
+            due: None,
+        }
+    }
+
+    /// Whether both ends have said all they have to say, and calls may begin.
+    // RPC-over-RDMA v2 §6.2.2.3.
+    pub(super) fn is_done(&self) -> bool {
+        self.finished && self.peer_finished && self.ready.is_empty()
+    }
+
+    /// What the peer has said of itself so far.
+    pub(super) fn peer(&self) -> &Properties {
+        &self.peer
+    }
+
+    /// XID of this end's messages.
+    pub(super) fn xid(&self) -> u32 {
+        self.xid
+    }
+
+    /// When it should be over.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.due.filter(|_| !self.is_done())
+    }
+
+    /// Sends what is due. A server begins when its peer has been heard.
+    pub(super) fn poll(
+        &mut self,
+        heard: bool,
+        now: Instant,
+        qp: &mut impl QueuePair,
+        outbox: &mut Outbox,
+        shared: &mut Shared,
+    ) -> Result<(), HostAuthError> {
+        if self.is_done() || (self.role == Role::Server && !heard) {
+            return Ok(());
+        }
+        if self.due.is_none() {
+            self.due = now.checked_add(shared.config.negotiation_timeout);
+        }
+        self.begin()?;
+        self.make_messages(shared);
+        while outbox.is_ready() {
+            let Some((flags, body)) = self.ready.pop_front() else { break };
+            let fields = Fields::new(self.xid, RDMA2_CONNPROP, flags);
+            outbox.send(qp, shared, fields, &body, None, Work::ErrorSend, None);
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self) -> Result<(), HostAuthError> {
+        if self.begun {
+            return Ok(());
+        }
+        self.begun = true;
+        let step = self.authenticator.as_mut().map(|authenticator| authenticator.start()).transpose()?;
+        self.stepped(step);
+        Ok(())
+    }
+
+    fn stepped(&mut self, step: Option<HostAuthStep>) {
+        let Some(HostAuthStep { say, done }) = step else { return };
+        self.queue.extend(say.map(host_auth));
+        self.authenticated |= done;
+    }
+
+    /// Packs what there is to say into messages.
+    fn make_messages(&mut self, shared: &Shared) {
+        let most = DEFAULT_MESSAGE.min(shared.config.send_size.max(FIRST_MESSAGE as u32) as usize) - PREFIX_LEN;
+        let mut first = !self.said;
+        while !self.finished && (first || !self.queue.is_empty() || self.authenticated) {
+            // RPC-over-RDMA v2 §4.2.3: what a server of version 1 has room for.
+            let room = if first { FIRST_MESSAGE - PREFIX_LEN } else { most };
+            let body = self.pack(room, first);
+            first = false;
+            // RPC-over-RDMA v2 §6.2.2.3: clear in the last message only.
+            self.finished = self.queue.is_empty() && self.authenticated;
+            let more = if self.finished { 0 } else { RDMA2_F_TPMORE };
+            // A property too large for a message is continued (RPC-over-RDMA v2 §6.2.2.2, appendix C.5).
+            let mut rest = body;
+            while rest.len() > most {
+                self.ready.push_back((more | RDMA2_F_MORE, rest.split_to(most / 4 * 4)));
+            }
+            self.ready.push_back((more, rest));
+            self.said = true;
+        }
+    }
+
+    /// The next propset that fits in `room` octets; one that never would fit goes alone, but not in the first message.
+    fn pack(&mut self, room: usize, first: bool) -> Bytes {
+        let mut props = Vec::new();
+        let mut len = 4;
+        while let Some(next) = self.queue.front() {
+            let more = 8 + padded_len(next.rdma_data.len());
+            if len + more > room && (first || !props.is_empty()) {
+                break;
+            }
+            len += more;
+            props.extend(self.queue.pop_front());
+        }
+        let mut octets = Vec::with_capacity(len);
+        // An array of 2^32 properties is the only one that could not be encoded.
+        if Rpcrdma2Propset(props).encode(&mut FlatSink::new(&mut octets)).is_err() {
+            octets.clear();
+        }
+        octets.into()
+    }
+
+    /// A message of the peer's exchange: its body, and whether more are to come.
+    pub(super) fn receive(&mut self, body: &[u8], more: bool, extensions: &mut [Box<dyn Extension>]) -> Step {
+        let Ok(received) = self.peer.read(body) else { return Step::Bad };
+        let mut messages = Vec::new();
+        for (which, value) in &received.others {
+            match property(extensions, *which, value) {
+                Ok(made) => messages.extend(made),
+                Err(BadProperty) => return Step::Bad,
+            }
+        }
+        self.peer = received.properties;
+        self.peer_finished = !more;
+        match self.authenticate(received.host_auth) {
+            Ok(()) => Step::Go(messages),
+            Err(error) => Step::Refused(error),
+        }
+    }
+
+    fn authenticate(&mut self, material: Option<Bytes>) -> Result<(), HostAuthError> {
+        self.begin()?;
+        let Some(authenticator) = &mut self.authenticator else { return Ok(()) };
+        let step = match material {
+            Some(material) if !self.authenticated => Some(authenticator.received(&material)?),
+            _ => None,
+        };
+        if self.peer_finished && !self.authenticated && !step.as_ref().is_some_and(|step| step.done) {
+            authenticator.peer_finished()?;
+            self.authenticated = true;
+        }
+        self.stepped(step);
+        Ok(())
+    }
+
+    /// Whether the peer has sent its last message of the exchange.
+    pub(super) fn peer_finished(&self) -> bool {
+        self.peer_finished
+    }
+
+    /// Whether `message` says that the peer has no version 2; if so, which it has.
+    // RPC-over-RDMA v2 §4.2.3.2, §7.1.1, RFC 8166 §4.5.1: ERR_VERS of either version, for the XID of the first message.
+    pub(super) fn other_versions(&self, message: &[u8]) -> Option<(u32, u32)> {
+        const PROC_ERROR: u32 = 4;
+        const ERR_VERS: u32 = 1;
+        let word = |n| message::word(message, n);
+        if word(0)? != self.xid || word(3)? != PROC_ERROR {
+            return None;
+        }
+        // ERR_CHUNK is what version 1 says of headers that it cannot make sense of.
+        if message.len() == 20 && word(4)? != ERR_VERS {
+            return Some((1, 1));
+        }
+        // Version 1 has no word of flags, and is known by its length.
+        let at = if message.len() == 28 { 4 } else { 5 };
+        (word(at)? == ERR_VERS).then_some((word(at + 1)?, word(at + 2)?))
+    }
+}
+
+/// Asks the extensions about a property. RPC-over-RDMA v2 §5.1: what nobody knows is ignored.
+fn property(
+    extensions: &mut [Box<dyn Extension>],
+    which: u32,
+    value: &[u8],
+) -> Result<Vec<ExtensionMessage>, BadProperty> {
+    for extension in extensions {
+        match extension.property(which, value) {
+            Handled::Unknown => {}
+            Handled::Done(messages) => return Ok(messages),
+            Handled::Refused(_) => return Err(BadProperty),
+        }
+    }
+    Ok(Vec::new())
+}

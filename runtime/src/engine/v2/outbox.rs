@@ -1,0 +1,168 @@
+//! Sending: one message at a time takes a credit, and one RPC message at a time is on its way.
+
+use super::{
+    credits::{Budget, Grants},
+    format::{BARE_LEN, ListWriter, PREFIX_LEN, Prefix, VERSION},
+    header::{RDMA2_F_MORE, RDMA2_MSG, RDMA2_NOMSG},
+};
+use crate::{
+    engine::{message::attach, shared::Shared, work::Work},
+    memory::{MessageBuf, Output},
+    provider::{Handle, QueuePair, WorkRequest},
+};
+
+/// What the prefix of a message says, credits apart.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Fields {
+    pub(super) xid: u32,
+    pub(super) vers: u32,
+    pub(super) htype: u32,
+    pub(super) flags: u32,
+}
+
+impl Fields {
+    pub(super) fn new(xid: u32, htype: u32, flags: u32) -> Self {
+        Self { xid, vers: VERSION, htype, flags }
+    }
+}
+
+/// An RPC message of which some has been sent (RPC-over-RDMA v2 §4.4.2).
+#[derive(Debug)]
+struct Sequence {
+    fields: Fields,
+    /// Header of the last message behind the prefix: the chunks.
+    lists: Vec<u8>,
+    /// What has not been sent.
+    payload: MessageBuf,
+    work: Work,
+    invalidate: Option<Handle>,
+}
+
+/// What this end sends, and may send.
+#[derive(Debug)]
+pub(super) struct Outbox {
+    pub(super) budget: Budget,
+    pub(super) grants: Grants,
+    sequence: Option<Sequence>,
+    bare: Vec<u8>,
+}
+
+impl Outbox {
+    pub(super) fn new(budget: Budget, grants: Grants) -> Self {
+        let bare = ListWriter::default().finish().to_vec();
+        Self { budget, grants, sequence: None, bare }
+    }
+
+    /// Whether a message can be sent: there is a credit, and no other is half sent.
+    // RPC-over-RDMA v2 §4.1: payload streams are not interleaved.
+    pub(super) fn is_ready(&self) -> bool {
+        self.sequence.is_none() && self.budget.available()
+    }
+
+    /// Sends a message: its header behind the prefix, and its payload.
+    #[allow(clippy::too_many_arguments)]
+    pub(super) fn send(
+        &mut self,
+        qp: &mut impl QueuePair,
+        shared: &mut Shared,
+        fields: Fields,
+        header: &[u8],
+        payload: Option<MessageBuf>,
+        work: Work,
+        invalidate: Option<Handle>,
+    ) {
+        let pool = &shared.config.pool;
+        let message = match payload {
+            Some(payload) => attach(header, payload, pool),
+            None => {
+                let mut message = MessageBuf::new(pool.alloc(PREFIX_LEN + header.len()), PREFIX_LEN);
+                message.append(header);
+                message
+            }
+        };
+        self.budget.take();
+        self.post(qp, shared, fields, message, work, invalidate);
+    }
+
+    fn post(
+        &mut self,
+        qp: &mut impl QueuePair,
+        shared: &mut Shared,
+        fields: Fields,
+        message: MessageBuf,
+        work: Work,
+        invalidate: Option<Handle>,
+    ) {
+        let Fields { xid, vers, htype, flags } = fields;
+        let credit = self.grants.grant(qp);
+        let prefix = Prefix { xid, vers, credit, htype, flags }.encode();
+        let message = attach(&prefix, message, &shared.config.pool);
+        shared.counters.sent += message.len() as u64;
+        qp.post(WorkRequest::Send { id: work.id(), message, invalidate, solicited: false });
+    }
+
+    /// Sends an RPC message that is too long for one Send, as far as there are credits. `lists` go with the last of its
+    /// messages, and `work` and `invalidate` are that one's.
+    #[allow(clippy::too_many_arguments)]
+    pub(super) fn send_continued(
+        &mut self,
+        qp: &mut impl QueuePair,
+        shared: &mut Shared,
+        (xid, flags): (u32, u32),
+        lists: &[u8],
+        payload: MessageBuf,
+        work: Work,
+        invalidate: Option<Handle>,
+    ) {
+        // RPC-over-RDMA v2 §6.2.2.2: same XID and header type in all of them; chunks in the last only.
+        let fields = Fields::new(xid, RDMA2_MSG, flags);
+        self.sequence = Some(Sequence { fields, lists: lists.to_vec(), payload, work, invalidate });
+        shared.counters.continued_sent += 1;
+        self.go_on(qp, shared);
+    }
+
+    /// Sends more of what has been sent in part.
+    // RPC-over-RDMA v2 §6.2.2.2: without credits, the sender waits for them.
+    pub(super) fn go_on(&mut self, qp: &mut impl QueuePair, shared: &mut Shared) {
+        let threshold = usize::try_from(shared.send_threshold).unwrap_or(usize::MAX);
+        while self.budget.available() {
+            let Some(mut sequence) = self.sequence.take() else { break };
+            let left = sequence.payload.len();
+            if PREFIX_LEN + sequence.lists.len() + left <= threshold {
+                let Sequence { fields, lists, payload, work, invalidate } = sequence;
+                self.send(qp, shared, fields, &lists, Some(payload), work, invalidate);
+                break;
+            }
+            // Something is left for the last one, and boundaries are multiples of four.
+            let len = threshold.saturating_sub(BARE_LEN).min(left.saturating_sub(4)).max(4) & !3;
+            let mut message = MessageBuf::new(shared.config.pool.alloc(BARE_LEN + len), BARE_LEN);
+            message.append(sequence.payload.get(..len).unwrap_or_default());
+            sequence.payload.advance(len);
+            let fields = Fields { flags: sequence.fields.flags | RDMA2_F_MORE, ..sequence.fields };
+            self.sequence = Some(sequence);
+            let bare = std::mem::take(&mut self.bare);
+            self.send(qp, shared, fields, &bare, Some(message), Work::ErrorSend, None);
+            self.bare = bare;
+        }
+    }
+
+    /// Grants credits by a message that takes none, where the peer may be waiting for them.
+    // RPC-over-RDMA v2 §4.2.1.2, §6.3.2: RDMA2_NOMSG without chunks, its XID zero. It may come between the messages of a
+    // sequence, where the other end's is what it lets go on.
+    pub(super) fn refresh(&mut self, qp: &mut impl QueuePair, shared: &mut Shared) {
+        if !self.grants.refresh_due() {
+            return;
+        }
+        self.grants.refresh();
+        let pool = &shared.config.pool;
+        let mut message = MessageBuf::new(pool.alloc(BARE_LEN), PREFIX_LEN);
+        message.append(&self.bare);
+        shared.counters.grants_sent += 1;
+        self.post(qp, shared, Fields::new(0, RDMA2_NOMSG, 0), message, Work::ErrorSend, None);
+    }
+
+    /// The connection is gone.
+    pub(super) fn reset(&mut self) {
+        self.sequence = None;
+    }
+}

@@ -1,0 +1,176 @@
+//! Transport properties: table 1 (RPC-over-RDMA v2 §5.1, §5.2).
+
+use bytes::Bytes;
+
+use super::header::{
+    RDMA2_PROPID_BRS, RDMA2_PROPID_HOSTAUTH, RDMA2_PROPID_RBSIZ, RDMA2_PROPID_RCSIZ, RDMA2_PROPID_RSSIZ,
+    RDMA2_PROPID_SBSIZ, RDMA2_RVRSDIR_CONT, RDMA2_RVRSDIR_GENL, RDMA2_RVRSDIR_NONE, RDMA2_RVRSDIR_SIMPLE,
+    Rpcrdma2PropHostauth, Rpcrdma2Propset, Rpcrdma2Propval,
+};
+use crate::{
+    engine::{EngineConfig, Role},
+    xdr::{Decoder, FlatSink, XdrDecode, XdrEncode},
+};
+
+/// Inline thresholds that every implementation supports (RFC 8166 §3.3.3), as the first message relies on them.
+const LEAST_SIZE: u32 = 1024;
+
+/// What an end takes of the reverse direction, the calls of the end that accepted the connection (RPC-over-RDMA v2 §5.2.5).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[non_exhaustive]
+pub enum ReverseDirection {
+    /// Nothing.
+    None,
+    /// Messages that fit in one Send, without chunks.
+    Simple,
+    /// Those, and continued ones, without chunks.
+    Continued,
+    /// All that there is in the forward direction.
+    #[default]
+    General,
+}
+
+impl ReverseDirection {
+    fn code(self) -> u32 {
+        match self {
+            Self::None => RDMA2_RVRSDIR_NONE,
+            Self::Simple => RDMA2_RVRSDIR_SIMPLE,
+            Self::Continued => RDMA2_RVRSDIR_CONT,
+            Self::General => RDMA2_RVRSDIR_GENL,
+        }
+    }
+
+    /// A level that is not known is one that was added above the others, and so has all of them.
+    fn of(code: u32) -> Self {
+        match code {
+            RDMA2_RVRSDIR_NONE => Self::None,
+            RDMA2_RVRSDIR_SIMPLE => Self::Simple,
+            RDMA2_RVRSDIR_CONT => Self::Continued,
+            _ => Self::General,
+        }
+    }
+}
+
+/// What a peer has said of itself, or what is to be assumed (RPC-over-RDMA v2 §5.2, table 1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Properties {
+    /// Most octets that it sends in one Send.
+    pub send_size: u32,
+    /// Least octets that its Receives have room for.
+    pub receive_size: u32,
+    /// Longest segment in octets that it sends or receives.
+    pub segment_len: u32,
+    /// Most segments that it takes in a header.
+    pub segments: u32,
+    /// What it takes of the reverse direction.
+    pub reverse: ReverseDirection,
+}
+
+impl Default for Properties {
+    // RPC-over-RDMA v2 §5.2, table 1.
+    fn default() -> Self {
+        Self {
+            send_size: 4096,
+            receive_size: 4096,
+            segment_len: 1 << 20,
+            segments: 16,
+            reverse: ReverseDirection::None,
+        }
+    }
+}
+
+/// A property that could not be parsed (RPC-over-RDMA v2 §7.2.2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct BadProperty;
+
+/// What a propset that was received says.
+#[derive(Debug, Default)]
+pub(super) struct Received {
+    pub(super) properties: Properties,
+    /// Host authentication material.
+    pub(super) host_auth: Option<Bytes>,
+    /// Properties that the base does not know.
+    pub(super) others: Vec<(u32, Bytes)>,
+}
+
+impl Properties {
+    /// What this end says of itself.
+    pub(super) fn local(role: Role, config: &EngineConfig) -> Self {
+        // RPC-over-RDMA v2 §5.2.5: a client's readiness; a server's is its being there.
+        let reverse = match role {
+            Role::Client if config.reverse_credits > 0 => config.reverse_direction,
+            _ => ReverseDirection::None,
+        };
+        Self {
+            send_size: config.send_size.max(LEAST_SIZE),
+            receive_size: config.receive_size.max(LEAST_SIZE),
+            segment_len: u32::MAX,
+            segments: config.max_segments,
+            reverse,
+        }
+    }
+
+    /// The values of those that differ from the defaults.
+    pub(super) fn values(&self) -> Vec<Rpcrdma2Propval> {
+        let default = Self::default();
+        let values = [
+            (RDMA2_PROPID_SBSIZ, self.send_size, default.send_size),
+            (RDMA2_PROPID_RBSIZ, self.receive_size, default.receive_size),
+            (RDMA2_PROPID_RSSIZ, self.segment_len, default.segment_len),
+            (RDMA2_PROPID_RCSIZ, self.segments, default.segments),
+            (RDMA2_PROPID_BRS, self.reverse.code(), default.reverse.code()),
+        ];
+        let differ = values.into_iter().filter(|(_, value, default)| value != default);
+        differ.map(|(which, value, _)| propval(which, &value)).collect()
+    }
+
+    /// Reads a propset into what is known already; nothing is applied where any of it is bad.
+    // RPC-over-RDMA v2 §5.1, §7.2.2.
+    pub(super) fn read(&self, body: &[u8]) -> Result<Received, BadProperty> {
+        let mut decoder = Decoder::new(body);
+        let set = Rpcrdma2Propset::decode(&mut decoder).map_err(|_| BadProperty)?;
+        if decoder.consumed() != body.len() {
+            return Err(BadProperty);
+        }
+        let mut received = Received { properties: *self, ..Received::default() };
+        let (known, default) = (&mut received.properties, Self::default());
+        for Rpcrdma2Propval { rdma_which, rdma_data } in set.0 {
+            // RPC-over-RDMA v2 §5.1: without data, the default.
+            let number = |default: u32| if rdma_data.is_empty() { Ok(default) } else { whole::<u32>(&rdma_data) };
+            match rdma_which {
+                RDMA2_PROPID_SBSIZ => known.send_size = number(default.send_size)?.max(LEAST_SIZE),
+                RDMA2_PROPID_RBSIZ => known.receive_size = number(default.receive_size)?.max(LEAST_SIZE),
+                RDMA2_PROPID_RSSIZ => known.segment_len = number(default.segment_len)?,
+                RDMA2_PROPID_RCSIZ => known.segments = number(default.segments)?,
+                RDMA2_PROPID_BRS => known.reverse = ReverseDirection::of(number(default.reverse.code())?),
+                RDMA2_PROPID_HOSTAUTH if rdma_data.is_empty() => {}
+                RDMA2_PROPID_HOSTAUTH => received.host_auth = Some(whole::<Rpcrdma2PropHostauth>(&rdma_data)?.0),
+                which => received.others.push((which, rdma_data)),
+            }
+        }
+        Ok(received)
+    }
+}
+
+/// A property of host authentication material (RPC-over-RDMA v2 §5.2.6).
+pub(super) fn host_auth(material: Bytes) -> Rpcrdma2Propval {
+    propval(RDMA2_PROPID_HOSTAUTH, &Rpcrdma2PropHostauth(material))
+}
+
+fn propval(which: u32, value: &impl XdrEncode) -> Rpcrdma2Propval {
+    let mut octets = Vec::new();
+    // Longer than 4 GiB is the only thing that could be wrong with it.
+    if value.encode(&mut FlatSink::new(&mut octets)).is_err() {
+        octets.clear();
+    }
+    Rpcrdma2Propval { rdma_which: which, rdma_data: octets.into() }
+}
+
+/// All of `data` as one value.
+// RPC-over-RDMA v2 §5.1: data that is too short for its type, or not of it, is BAD_PROPVAL.
+fn whole<T: XdrDecode>(data: &[u8]) -> Result<T, BadProperty> {
+    let mut decoder = Decoder::new(data);
+    let value = T::decode(&mut decoder).map_err(|_| BadProperty)?;
+    if decoder.consumed() == data.len() { Ok(value) } else { Err(BadProperty) }
+}

@@ -1,0 +1,232 @@
+//! Messages as they arrive: whose they are, and whether they may be there (RPC-over-RDMA v2 §6.1, §6.2, §7).
+
+use super::{
+    Connection,
+    errors::Refusal,
+    extension::{ExtensionMessage, Handled},
+    format::{self, PREFIX_LEN, Prefix, VERSION},
+    handshake,
+    header::{
+        RDMA2_CONNPROP, RDMA2_ERROR, RDMA2_F_MORE, RDMA2_F_RESPONSE, RDMA2_F_TPMORE, RDMA2_MSG, RDMA2_NOMSG,
+        Rpcrdma2ChunkLists,
+    },
+    reassembly::Step,
+};
+use crate::{memory::MessageBuf, provider::Handle};
+
+/// Whether a header type is one of the base's (RPC-over-RDMA v2 §6.1, table 2).
+pub(super) fn is_base(htype: u32) -> bool {
+    matches!(htype, RDMA2_MSG | RDMA2_NOMSG | RDMA2_ERROR | RDMA2_CONNPROP)
+}
+
+/// Flags that an extension may set (RPC-over-RDMA v2 appendix B.3).
+pub(super) fn extension_flags(flags: u32) -> u32 {
+    flags & !(RDMA2_F_RESPONSE | RDMA2_F_MORE | RDMA2_F_TPMORE)
+}
+
+impl Connection {
+    /// Handles a message.
+    pub(super) fn receive(&mut self, mut message: MessageBuf, invalidated: Option<Handle>) {
+        // RPC-over-RDMA v2 §7: a message shorter than the prefix is silently discarded.
+        let Some(prefix) = Prefix::peek(&message) else {
+            self.outbox.grants.consumed();
+            return self.shared.discard("shorter than a prefix");
+        };
+        if prefix.vers != VERSION {
+            self.outbox.grants.consumed();
+            // RPC-over-RDMA v2 §7.1.1; an error is not answered by another.
+            if prefix.htype == RDMA2_ERROR {
+                return self.shared.discard("an error of another version");
+            }
+            return self.refuse(&prefix, Refusal::Version { low: VERSION, high: VERSION }, "not version 2");
+        }
+        self.heard = true;
+        self.outbox.budget.add(prefix.credit);
+        if invalidated.is_some() && !(prefix.is_response() && matches!(prefix.htype, RDMA2_MSG | RDMA2_NOMSG)) {
+            return self.shared.violation("it invalidated memory by something else than a reply");
+        }
+        if is_grant(&prefix, &message) {
+            // RPC-over-RDMA v2 §4.2.1.2: it takes no credit, but the Receive that is there for it.
+            self.shared.counters.grants_received += 1;
+            return;
+        }
+        self.outbox.grants.consumed();
+        if prefix.htype == RDMA2_ERROR {
+            return self.receive_error(&prefix, &message);
+        }
+        // RPC-over-RDMA v2 §6.2.2.3.
+        if prefix.has_more_properties() && prefix.htype != RDMA2_CONNPROP {
+            return self.refuse(&prefix, Refusal::HeaderType, "RDMA2_F_TPMORE on no RDMA2_CONNPROP");
+        }
+        // RPC-over-RDMA v2 §6.2.2.2.
+        if prefix.has_more() && !matches!(prefix.htype, RDMA2_MSG | RDMA2_CONNPROP) {
+            return self.broken(&prefix, "RDMA2_F_MORE on a header type that is not continued");
+        }
+        match prefix.htype {
+            RDMA2_CONNPROP => {
+                message.advance(PREFIX_LEN);
+                self.receive_properties(&prefix, message);
+            }
+            RDMA2_MSG | RDMA2_NOMSG => self.receive_rpc(&prefix, message, invalidated),
+            _ => {
+                message.advance(PREFIX_LEN);
+                self.receive_extension(&prefix, message);
+            }
+        }
+    }
+
+    /// A message that breaks a sequence.
+    fn broken(&mut self, prefix: &Prefix, why: &'static str) {
+        let step = self.reassembly.breaks(prefix, why);
+        self.not_whole(prefix, step);
+    }
+
+    /// Deals with what is not the last message of a sequence in order.
+    // RPC-over-RDMA v2 §6.2.2.2: dropped; a responder says so.
+    fn not_whole(&mut self, prefix: &Prefix, step: Step) {
+        match step {
+            Step::Whole(..) | Step::More => {}
+            Step::Ignored => self.shared.discard("the rest of a sequence that was broken"),
+            Step::TooMany => self.shared.violation("too many broken sequences"),
+            Step::Broken(why) if prefix.is_response() => self.requester.spoiled(prefix.xid, why, &mut self.shared),
+            Step::Broken(why) => self.refuse(prefix, Refusal::Continuation, why),
+        }
+    }
+
+    /// RDMA2_CONNPROP (RPC-over-RDMA v2 §6.3.4).
+    fn receive_properties(&mut self, prefix: &Prefix, body: MessageBuf) {
+        // RPC-over-RDMA v2 §6.2.2.3: nothing after the last one.
+        if self.handshake.peer_finished() {
+            return self.refuse(prefix, Refusal::HeaderType, "RDMA2_CONNPROP after the last one");
+        }
+        let body = match self.reassembly.take(prefix, body, handshake::MOST, &self.shared.config.pool) {
+            Step::Whole(body, _) => body,
+            step => return self.not_whole(prefix, step),
+        };
+        match self.handshake.receive(&body, prefix.has_more_properties(), &mut self.extensions) {
+            handshake::Step::Go(messages) => self.extension_messages.extend(messages),
+            // RPC-over-RDMA v2 §7.2.2.
+            handshake::Step::Bad => self.refuse(prefix, Refusal::BadProperty, "malformed properties"),
+            handshake::Step::Refused(error) => {
+                self.shared.fault.get_or_insert(error.into());
+            }
+        }
+    }
+
+    /// RDMA2_MSG and RDMA2_NOMSG (RPC-over-RDMA v2 §6.3.1, §6.3.2).
+    fn receive_rpc(&mut self, prefix: &Prefix, mut message: MessageBuf, invalidated: Option<Handle>) {
+        // RPC-over-RDMA v2 §6.2.2.3: no RPC traffic before both ends have said all of their properties.
+        if !self.handshake.is_done() {
+            return self.refuse(prefix, Refusal::HeaderType, "an RPC message before the last properties");
+        }
+        let Ok((lists, len)) = format::parse_lists(&message) else {
+            return self.bad_xdr(prefix, "malformed chunk lists");
+        };
+        message.advance(len);
+        // RPC-over-RDMA v2 §6.2.2.2: chunks come with the last message of a sequence.
+        if prefix.has_more() && !format::is_empty(&lists) {
+            return self.broken(prefix, "chunks before the last message of a sequence");
+        }
+        if prefix.has_more() && !prefix.is_response() && !self.responder.takes_continued() {
+            return self.broken(prefix, "a continued call in the reverse direction, where none is taken");
+        }
+        let payload = match prefix.htype {
+            // RPC-over-RDMA v2 §6.3.1: the payload's first word is part of the header type.
+            RDMA2_MSG if message.is_empty() => return self.bad_xdr(prefix, "RDMA2_MSG without a payload"),
+            RDMA2_MSG => {
+                let most = self.shared.config.max_call_len;
+                match self.reassembly.take(prefix, message, most, &self.shared.config.pool) {
+                    Step::Whole(message, continued) => Some((message, continued)),
+                    step => return self.not_whole(prefix, step),
+                }
+            }
+            // RPC-over-RDMA v2 §7.2, §6.3.2: without chunks it is a grant of credits only where its XID is zero.
+            _ if format::is_empty(&lists) => return self.bad_xdr(prefix, "RDMA2_NOMSG without chunks"),
+            _ => match self.reassembly.take(prefix, message, 0, &self.shared.config.pool) {
+                Step::Whole(_, false) => None,
+                Step::Whole(_, true) => return self.broken(prefix, "a sequence that ends with RDMA2_NOMSG"),
+                step => return self.not_whole(prefix, step),
+            },
+        };
+        if payload.as_ref().is_some_and(|(_, continued)| *continued) {
+            self.shared.counters.continued_received += 1;
+        }
+        // RPC-over-RDMA v2 §6.2.2.1: whose XID it is.
+        if prefix.is_response() {
+            self.requester.receive(prefix, &lists, payload, invalidated, &mut self.shared);
+        } else {
+            self.responder.receive(prefix, lists, payload, &mut self.shared);
+        }
+    }
+
+    /// A header that cannot be parsed.
+    // RPC-over-RDMA v2 §7.2.1; a requester only drops it.
+    fn bad_xdr(&mut self, prefix: &Prefix, why: &'static str) {
+        if prefix.is_response() {
+            self.requester.spoiled(prefix.xid, why, &mut self.shared);
+        } else {
+            self.refuse(prefix, Refusal::BadXdr, why);
+        }
+    }
+
+    /// RDMA2_ERROR (RPC-over-RDMA v2 §7).
+    fn receive_error(&mut self, prefix: &Prefix, message: &[u8]) {
+        let Some(refusal) = message.get(PREFIX_LEN..).and_then(Refusal::decode) else {
+            return self.shared.discard("malformed RDMA2_ERROR");
+        };
+        // RPC-over-RDMA v2 §7: a code that nobody knows is silently discarded.
+        if let Refusal::Extension(code) = refusal
+            && !self.extensions.iter_mut().any(|extension| extension.error(prefix.xid, code))
+        {
+            return self.shared.discard("RDMA2_ERROR with an unknown code");
+        }
+        self.shared.counters.errors_received += 1;
+        if self.requester.refused(prefix.xid, refusal, &mut self.shared) {
+            return;
+        }
+        if prefix.xid == self.handshake.xid() && !self.handshake.is_done() {
+            let why = format!("the peer refused the exchange of properties: {refusal}");
+            let versions = match refusal {
+                Refusal::Version { low, high } => Some((low, high)),
+                _ => None,
+            };
+            self.shared.fault.get_or_insert(crate::engine::CloseReason::Negotiation { why, versions });
+            return;
+        }
+        tracing::debug!(xid = prefix.xid, %refusal, "error for no call in flight");
+    }
+
+    /// A header type that the base does not know (RPC-over-RDMA v2 §6.1, appendix B.2).
+    fn receive_extension(&mut self, prefix: &Prefix, body: MessageBuf) {
+        let message = ExtensionMessage {
+            header_type: prefix.htype,
+            xid: prefix.xid,
+            flags: extension_flags(prefix.flags),
+            body: body.freeze(),
+        };
+        for extension in &mut self.extensions {
+            match extension.message(&message) {
+                Handled::Unknown => {}
+                Handled::Done(messages) => {
+                    messages.into_iter().for_each(|message| {
+                        if !is_base(message.header_type) {
+                            self.extension_messages.push_back(message);
+                        }
+                    });
+                    return;
+                }
+                Handled::Refused(refusal) => return self.refuse(prefix, refusal, "refused by an extension"),
+            }
+        }
+        self.refuse(prefix, Refusal::HeaderType, "unknown header type");
+    }
+}
+
+/// Whether a message only grants credits (RPC-over-RDMA v2 §6.3.2).
+fn is_grant(prefix: &Prefix, message: &[u8]) -> bool {
+    let empty = |lists: &Rpcrdma2ChunkLists| format::is_empty(lists);
+    prefix.htype == RDMA2_NOMSG
+        && prefix.xid == 0
+        && prefix.flags & (RDMA2_F_MORE | RDMA2_F_TPMORE) == 0
+        && format::parse_lists(message).is_ok_and(|(lists, _)| empty(&lists))
+}

@@ -1,0 +1,103 @@
+//! The requester: when calls are sent, and in which form (RPC-over-RDMA v2 §4.3, §4.4).
+
+use std::time::Instant;
+
+use bytes::Bytes;
+
+use super::{
+    format::ListWriter,
+    header::{RDMA2_MSG, RDMA2_NOMSG},
+    outbox::{Fields, Outbox},
+    properties::ReverseDirection,
+};
+use crate::{
+    engine::{CallFailure, Format, calls::Calls, message, shared::Shared, work::Work},
+    provider::QueuePair,
+};
+
+/// The requester's side of a connection.
+#[derive(Debug)]
+pub(super) struct Requester {
+    pub(super) calls: Calls,
+    /// What may be used for this end's calls: everything in the forward direction, what the peer takes in the other.
+    pub(super) level: ReverseDirection,
+    /// Whether this end asks for Send with Invalidate.
+    invalidate: bool,
+    lists: ListWriter,
+}
+
+impl Requester {
+    pub(super) fn new(calls: Calls, invalidate: bool) -> Self {
+        Self { calls, level: ReverseDirection::General, invalidate, lists: ListWriter::default() }
+    }
+
+    /// Sends calls while there are credits for them.
+    pub(super) fn poll_work(
+        &mut self,
+        qp: &mut impl QueuePair,
+        now: Instant,
+        outbox: &mut Outbox,
+        shared: &mut Shared,
+    ) {
+        while outbox.is_ready() && self.calls.in_flight() < outbox.budget.most() {
+            let Some(slot) = self.calls.next_queued(now, shared) else { break };
+            if let Err(failure) = self.send(slot, qp, outbox, shared) {
+                // RPC-over-RDMA v2 §7.4: the transaction fails at once.
+                self.calls.finish(slot, Err(failure), shared);
+            }
+        }
+    }
+
+    /// Registers the memory of a call, and sends it.
+    // RPC-over-RDMA v2 §11.1.3: memory is registered only now that the call is about to be sent.
+    fn send(
+        &mut self,
+        slot: u32,
+        qp: &mut impl QueuePair,
+        outbox: &mut Outbox,
+        shared: &mut Shared,
+    ) -> Result<(), CallFailure> {
+        // RPC-over-RDMA v2 §6.3.2: zero is no transaction's.
+        let xid = match self.calls.free_xid() {
+            0 => self.calls.free_xid(),
+            xid => xid,
+        };
+        let Some(call) = self.calls.get_mut(slot) else { return Ok(()) };
+        let Some(mut message) = call.message.take() else { return Ok(()) };
+        let format = call.choose(&mut message, self.level, shared)?;
+        // RPC-over-RDMA v2 §4.5.1: the XIDs of header and RPC message are the same.
+        if !message::set_xid(&mut message, xid) {
+            return Err(CallFailure::TooLarge("its message is too short to be an RPC message".into()));
+        }
+        self.lists.clear();
+        let payload = if format == Format::Long {
+            let whole = message.freeze();
+            call.keep(|| whole.clone());
+            call.expose(Some(whole), qp, &mut self.lists, shared)?;
+            None
+        } else {
+            call.keep(|| Bytes::copy_from_slice(&message));
+            call.expose(None, qp, &mut self.lists, shared)?;
+            Some(message)
+        };
+        // RPC-over-RDMA v2 §6.2.4: one of the handles of the header, or zero.
+        call.invalidates = call.exposure.first().filter(|_| self.invalidate && qp.remote_invalidation());
+        if let Some(handle) = call.invalidates {
+            self.lists.invalidate(handle);
+        }
+        self.calls.sending(slot, xid, shared);
+        let work = Work::CallSend { slot };
+        // RPC-over-RDMA v2 §6.2.2.1, §4.5.1: RDMA2_F_RESPONSE is clear in a call, whatever its direction.
+        let lists = self.lists.finish();
+        match (format, payload) {
+            (Format::Continued, Some(payload)) => {
+                outbox.send_continued(qp, shared, (xid, 0), lists, payload, work, None);
+            }
+            (_, payload) => {
+                let htype = if payload.is_some() { RDMA2_MSG } else { RDMA2_NOMSG };
+                outbox.send(qp, shared, Fields::new(xid, htype, 0), lists, payload, work, None);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,228 @@
+//! Two engines, either of which makes calls and answers them.
+
+use std::{
+    collections::HashMap,
+    time::{Duration, Instant},
+};
+
+use rpcrdma::{
+    engine::{
+        CallFailure, CallId, EngineConfig, Event, IncomingCall, IncomingReply, Role, v1::PrivateData, v1::Setup,
+        v2::Connection,
+    },
+    provider::sim::{self, End, Network, SimConfig},
+};
+
+use crate::support::{Engine, Peer, Script, end_config, word};
+
+/// One end: its engine, its calls, and what it answers.
+pub(super) struct Side<E> {
+    pub(super) peer: Peer<E>,
+    /// Calls of this end's by number.
+    pub(super) scripts: HashMap<u32, Script>,
+    /// Calls that are not over.
+    pub(super) calls: HashMap<CallId, u32>,
+    pub(super) outcomes: HashMap<u32, Result<IncomingReply, CallFailure>>,
+    /// Calls of the peer's that are not answered.
+    pub(super) pending: Vec<IncomingCall>,
+    /// How often each call of the peer's was served.
+    pub(super) served: HashMap<u32, u32>,
+    pub(super) arrived: usize,
+    pub(super) replies_sent: usize,
+}
+
+/// A client and a server.
+pub(super) struct Duo<E = Connection> {
+    /// The client first.
+    pub(super) sides: [Side<E>; 2],
+    pub(super) network: Network,
+    pub(super) now: Instant,
+    /// Whether what arrives may differ from what was sent.
+    pub(super) hostile: bool,
+}
+
+pub(super) const CLIENT: usize = 0;
+pub(super) const SERVER: usize = 1;
+
+/// Both configurations and a network of steps.
+pub(super) fn stepped() -> SimConfig {
+    let mut sim = SimConfig::default();
+    sim.stepped = true;
+    sim
+}
+
+impl Duo {
+    pub(super) fn new(client: EngineConfig, server: EngineConfig, sim: SimConfig) -> Self {
+        Self::with(client, server, sim, Connection::new, Connection::new)
+    }
+
+    /// Two ends as they are by default.
+    pub(super) fn plain() -> Self {
+        Self::new(EngineConfig::default(), EngineConfig::default(), stepped())
+    }
+}
+
+impl<E: Engine> Duo<E> {
+    pub(super) fn with(
+        client: EngineConfig,
+        server: EngineConfig,
+        mut sim: SimConfig,
+        new_client: impl Fn(Role, EngineConfig, Setup) -> E,
+        new_server: impl Fn(Role, EngineConfig, Setup) -> E,
+    ) -> Self {
+        let mut says = [PrivateData::default(); 2];
+        for (n, config) in [&client, &server].into_iter().enumerate() {
+            says[n] = PrivateData::new(config, sim.ends[n].remote_invalidation);
+            sim.ends[n] = end_config(config, &sim.ends[n]);
+        }
+        // XID spaces that wrap within a test, and are the same at both ends.
+        let xid_seed = u32::MAX - (sim.seed % 8) as u32;
+        let (a, b, network) = sim::pair(sim);
+        let setup = |local, peer| Setup { local, peer, xid_seed };
+        let side = |conn, qp| Side {
+            peer: Peer::with(conn, qp),
+            scripts: HashMap::new(),
+            calls: HashMap::new(),
+            outcomes: HashMap::new(),
+            pending: Vec::new(),
+            served: HashMap::new(),
+            arrived: 0,
+            replies_sent: 0,
+        };
+        let client = side(new_client(Role::Client, client, setup(says[0], says[1])), a);
+        let server = side(new_server(Role::Server, server, setup(says[1], says[0])), b);
+        Self { sides: [client, server], network, now: Instant::now(), hostile: false }
+    }
+
+    /// Starts a scripted call of this end's.
+    pub(super) fn call(&mut self, end: usize, script: Script) -> CallId {
+        let side = &mut self.sides[end];
+        let number = script.number;
+        let call = script.outgoing(&side.peer.conn, self.now);
+        side.scripts.insert(number, script);
+        let id = side.peer.conn.start_call(call);
+        side.calls.insert(id, number);
+        id
+    }
+
+    /// Makes a call, runs to its end, and returns what came of it.
+    pub(super) fn one(&mut self, end: usize, script: Script) -> Result<IncomingReply, CallFailure> {
+        let number = script.number;
+        self.call(end, script);
+        self.run();
+        self.sides[end].outcomes.remove(&number).expect("finished")
+    }
+
+    /// Takes the events of an end.
+    pub(super) fn take_events(&mut self, end: usize) -> bool {
+        let hostile = self.hostile;
+        let side = &mut self.sides[end];
+        let before = side.peer.events.len();
+        for event in std::mem::take(&mut side.peer.events) {
+            match event {
+                Event::CallArrived(call) => {
+                    side.arrived += 1;
+                    if !hostile {
+                        *side.served.entry(word(call.payload.as_slice(), 2)).or_default() += 1;
+                    }
+                    side.pending.push(call);
+                }
+                Event::ReplySent { .. } => side.replies_sent += 1,
+                Event::CallFinished { id, result } => {
+                    let number = side.calls.remove(&id).expect("each call ends once");
+                    if let (Ok(reply), false) = (&result, hostile) {
+                        side.scripts[&number].check(reply);
+                    }
+                    assert!(side.outcomes.insert(number, result).is_none());
+                }
+                other => side.peer.events.push(other),
+            }
+        }
+        before > side.peer.events.len()
+    }
+
+    /// Answers call `n` of those pending at an end, if there is one.
+    pub(super) fn answer(&mut self, end: usize, n: usize) -> bool {
+        if n >= self.sides[end].pending.len() {
+            return false;
+        }
+        let call = self.sides[end].pending.swap_remove(n);
+        let known = call.payload.as_slice().get(8..12).map(|octets| u32::from_be_bytes(octets.try_into().unwrap()));
+        let script = known.and_then(|number| self.sides[1 - end].scripts.get(&number).cloned());
+        let script = match script {
+            Some(script) => script,
+            None => {
+                assert!(self.hostile, "a call that nobody made");
+                Script::default()
+            }
+        };
+        if !self.hostile {
+            script.check_call(&call);
+        }
+        let reply = script.reply(call.reply.write_chunks.iter().map(Option::is_some));
+        self.sides[end].peer.conn.reply(call.token, reply);
+        true
+    }
+
+    /// One turn of everything; whether anything happened.
+    pub(super) fn turn(&mut self) -> bool {
+        let mut busy = false;
+        for end in [CLIENT, SERVER] {
+            busy |= self.sides[end].peer.turn(self.now);
+            busy |= self.take_events(end);
+            busy |= self.answer(end, 0);
+        }
+        busy | self.network.step()
+    }
+
+    /// Runs until nothing more happens.
+    pub(super) fn run(&mut self) {
+        let mut idle = 0;
+        for _ in 0..1_000_000 {
+            idle = if self.turn() { 0 } else { idle + 1 };
+            if idle == 2 {
+                return;
+            }
+        }
+        panic!("no end of it");
+    }
+
+    /// [`run`](Self::run), in an order that `choose` decides: it is asked for a number below its argument.
+    pub(super) fn run_shuffled(&mut self, mut choose: impl FnMut(usize) -> usize) {
+        let mut idle = 0;
+        for _ in 0..1_000_000 {
+            let end = choose(2);
+            let busy = match choose(4) {
+                0 => self.sides[end].peer.turn(self.now),
+                1 => self.take_events(end),
+                2 => {
+                    let count = self.sides[end].pending.len();
+                    count > 0 && self.answer(end, choose(count))
+                }
+                _ => self.network.step(),
+            };
+            idle = if busy { 0 } else { idle + 1 };
+            if idle > 8 {
+                // Chosen at random, something may have been left out.
+                if !self.turn() && !self.turn() {
+                    return;
+                }
+                idle = 0;
+            }
+        }
+        panic!("no end of it");
+    }
+
+    /// Advances the clock.
+    pub(super) fn advance(&mut self, by: Duration) {
+        self.now += by;
+    }
+
+    /// Nothing is registered at either end.
+    pub(super) fn assert_nothing_exposed(&self) {
+        assert_eq!((self.network.registered(End::A), self.network.registered(End::B)), (0, 0));
+        for side in &self.sides {
+            assert_eq!(side.peer.conn.counters().exposed, 0);
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! Header types, properties and errors of an application's own `.x` (RPC-over-RDMA v2 appendix B).
+
+use std::sync::{Arc, Mutex};
+
+use rpcrdma::{
+    engine::{
+        CallFailure, EngineConfig, Role,
+        v2::{Extension, ExtensionFactory, ExtensionMessage, ExtensionProperty, Handled, Refusal},
+    },
+    xdr::{Decoder, XdrDecode},
+};
+
+use super::{
+    duo::{CLIENT, Duo, SERVER, stepped},
+    facing::{CREDIT, ERROR, Facing, RESPONSE, TPMORE, connprop},
+};
+use crate::support::Script;
+
+mod load {
+    //! Peers tell one another how busy they are: a header type, a property and an error code.
+    rpcrdma::xdr! {
+        const LOAD_REPORT = 1000;
+        const LOAD_PROPID = 2000;
+        const LOAD_ERR_TOO_MUCH = 3000;
+
+        /* How often the sender wants to be told. */
+        struct load_interest { unsigned int interval; };
+
+        struct load_report { unsigned int running; unsigned int waiting<>; };
+    }
+}
+use load::{LOAD_ERR_TOO_MUCH, LOAD_PROPID, LOAD_REPORT, LoadInterest, LoadReport};
+
+#[derive(Debug, Default)]
+struct Seen {
+    interests: Vec<u32>,
+    reports: Vec<LoadReport>,
+    errors: Vec<(u32, u32)>,
+}
+
+/// The extension, and what it has seen at each end.
+#[derive(Debug, Default)]
+struct Load {
+    seen: Arc<Mutex<Seen>>,
+}
+
+impl ExtensionFactory for Load {
+    fn extension(&self, role: Role) -> Box<dyn Extension> {
+        Box::new(LoadEnd { interval: if role == Role::Client { 5 } else { 7 }, seen: Arc::clone(&self.seen) })
+    }
+}
+
+#[derive(Debug)]
+struct LoadEnd {
+    interval: u32,
+    seen: Arc<Mutex<Seen>>,
+}
+
+impl Extension for LoadEnd {
+    fn properties(&mut self) -> Vec<ExtensionProperty> {
+        vec![ExtensionProperty::new(LOAD_PROPID, &LoadInterest { interval: self.interval })]
+    }
+
+    fn property(&mut self, which: u32, value: &[u8]) -> Handled {
+        if which != LOAD_PROPID {
+            return Handled::Unknown;
+        }
+        match LoadInterest::decode(&mut Decoder::new(value)) {
+            Ok(interest) => {
+                self.seen.lock().unwrap().interests.push(interest.interval);
+                Handled::Done(Vec::new())
+            }
+            Err(_) => Handled::Refused(Refusal::BadProperty),
+        }
+    }
+
+    fn message(&mut self, message: &ExtensionMessage) -> Handled {
+        if message.header_type != LOAD_REPORT {
+            return Handled::Unknown;
+        }
+        match LoadReport::decode(&mut Decoder::new(&message.body)) {
+            Ok(report) if report.running > 100 => Handled::Refused(Refusal::Extension(LOAD_ERR_TOO_MUCH)),
+            Ok(report) => {
+                let answer = (report.running > 0).then(|| {
+                    let mine = LoadReport { running: 0, waiting: report.waiting.clone() };
+                    ExtensionMessage::new(LOAD_REPORT, message.xid, &mine)
+                });
+                self.seen.lock().unwrap().reports.push(report);
+                Handled::Done(answer.into_iter().collect())
+            }
+            Err(_) => Handled::Refused(Refusal::BadXdr),
+        }
+    }
+
+    fn error(&mut self, xid: u32, code: u32) -> bool {
+        let known = code == LOAD_ERR_TOO_MUCH;
+        if known {
+            self.seen.lock().unwrap().errors.push((xid, code));
+        }
+        known
+    }
+}
+
+fn with_load() -> (EngineConfig, Arc<Mutex<Seen>>) {
+    let load = Load::default();
+    let seen = Arc::clone(&load.seen);
+    let mut config = EngineConfig::default();
+    config.extensions.push(Arc::new(load));
+    (config, seen)
+}
+
+/// B.2, B.4: both ends have it: its property arrives with the others, its messages go back and forth between calls.
+#[test]
+fn both_have_it() {
+    let ((client, client_seen), (server, server_seen)) = (with_load(), with_load());
+    let mut duo = Duo::new(client, server, stepped());
+    duo.one(CLIENT, Script::default()).unwrap();
+    assert_eq!(
+        (&client_seen.lock().unwrap().interests[..], &server_seen.lock().unwrap().interests[..]),
+        (&[7][..], &[5][..])
+    );
+    let report = LoadReport { running: 3, waiting: vec![1, 2] };
+    assert!(duo.sides[CLIENT].peer.conn.send_extension(ExtensionMessage::new(LOAD_REPORT, 9, &report)));
+    duo.one(SERVER, Script { number: 1, ..Script::default() }).unwrap();
+    assert_eq!(server_seen.lock().unwrap().reports, [report]);
+    assert_eq!(client_seen.lock().unwrap().reports, [LoadReport { running: 0, waiting: vec![1, 2] }]);
+    // B.5: an error code of its own.
+    let report = LoadReport { running: 101, waiting: vec![] };
+    duo.sides[CLIENT].peer.conn.send_extension(ExtensionMessage::new(LOAD_REPORT, 10, &report));
+    duo.run();
+    assert_eq!(client_seen.lock().unwrap().errors, [(10, LOAD_ERR_TOO_MUCH)]);
+}
+
+/// §5.1, §6.1: one end has it: its property is ignored, its messages are refused, and calls go on.
+#[test]
+fn one_has_it() {
+    let (client, _) = with_load();
+    let mut duo = Duo::new(client, EngineConfig::default(), stepped());
+    duo.one(CLIENT, Script::default()).unwrap();
+    duo.sides[CLIENT].peer.conn.send_extension(ExtensionMessage::new(LOAD_REPORT, 9, &LoadReport::default()));
+    duo.one(CLIENT, Script { number: 1, ..Script::default() }).unwrap();
+    assert_eq!(duo.sides[SERVER].peer.conn.counters().errors_sent, 1);
+    assert_eq!(duo.sides[CLIENT].peer.conn.counters().errors_received, 1);
+}
+
+/// §7.2.2: an extension's property that it cannot parse. §7.2.1: a message that it cannot parse. B.5: an error of its own
+/// ends the call that it names.
+#[test]
+fn malformed() {
+    let (config, seen) = with_load();
+    let mut facing = Facing::silent(Role::Server, config.clone());
+    facing.send(&connprop(3, TPMORE, &[]));
+    facing.next().unwrap();
+    facing.send(&connprop(3, 0, &[(LOAD_PROPID, &[])]));
+    assert_eq!(facing.next().unwrap()[3..], [ERROR, RESPONSE, 3]);
+    facing.send(&connprop(3, 0, &[(LOAD_PROPID, &[4])]));
+    facing.send(&[5, 2, CREDIT, LOAD_REPORT, 0, 1, 7]);
+    assert_eq!(facing.next().unwrap()[3..], [ERROR, RESPONSE, 2]);
+    assert!(seen.lock().unwrap().reports.is_empty());
+
+    let mut facing = Facing::new(Role::Client, config);
+    facing.call(&Script::default());
+    let call = facing.next().unwrap();
+    facing.send(&[call[0], 2, CREDIT, ERROR, RESPONSE, LOAD_ERR_TOO_MUCH]);
+    let failure = facing.finished().unwrap().unwrap_err();
+    assert!(matches!(failure, CallFailure::Refused(Refusal::Extension(LOAD_ERR_TOO_MUCH))));
+}
+
+/// The base's header types are the base's.
+#[test]
+fn base_header_types_cannot_be_sent() {
+    let mut duo = Duo::plain();
+    duo.run();
+    for header_type in [0, 1, 4, 5] {
+        let message = ExtensionMessage { header_type, ..ExtensionMessage::default() };
+        assert!(!duo.sides[CLIENT].peer.conn.send_extension(message));
+    }
+}

@@ -1,0 +1,129 @@
+//! An engine that faces a peer without one, which sends words.
+
+use std::time::Instant;
+
+use rpcrdma::{
+    engine::{
+        CallFailure, EngineConfig, IncomingReply, Role,
+        v1::{PrivateData, Setup},
+        v2::Connection,
+    },
+    provider::sim::{self, EndConfig, Network, SimConfig},
+};
+
+use crate::support::{Engine, Peer, Raw, Script, end_config, take_finished};
+
+/// First XID of the engine's.
+pub(super) const XID: u32 = 0x1000;
+/// 16 credits at most, 16 new ones.
+pub(super) const CREDIT: u32 = 16 << 16 | 16;
+/// No new ones.
+pub(super) const NO_NEW: u32 = 16 << 16;
+
+// Header types (§6.1) and flags (§6.2.2), as numbers: what a peer written by somebody else would have.
+pub(super) const MSG: u32 = 0;
+pub(super) const NOMSG: u32 = 1;
+pub(super) const ERROR: u32 = 4;
+pub(super) const CONNPROP: u32 = 5;
+pub(super) const RESPONSE: u32 = 1;
+pub(super) const MORE: u32 = 2;
+pub(super) const TPMORE: u32 = 4;
+
+pub(super) struct Facing<E = Connection> {
+    pub(super) engine: Peer<E>,
+    pub(super) raw: Raw,
+    pub(super) network: Network,
+    pub(super) now: Instant,
+}
+
+impl Facing {
+    /// `role` is the engine's. Nothing has been said.
+    pub(super) fn silent(role: Role, config: EngineConfig) -> Self {
+        Self::with(role, config, Connection::new)
+    }
+
+    /// The exchange of properties is over, the peer has none; its credits are used up where `credit` says so.
+    pub(super) fn new(role: Role, config: EngineConfig) -> Self {
+        Self::said(role, config, &[])
+    }
+
+    /// The same, with these properties of the peer's: number and words.
+    pub(super) fn said(role: Role, config: EngineConfig, properties: &[(u32, &[u32])]) -> Self {
+        let mut facing = Self::silent(role, config);
+        facing.run();
+        facing.raw.send(&connprop(7, 0, properties), &[]);
+        facing.run();
+        facing.raw.received.clear();
+        facing
+    }
+}
+
+/// RDMA2_CONNPROP.
+pub(super) fn connprop(xid: u32, flags: u32, properties: &[(u32, &[u32])]) -> Vec<u32> {
+    let mut words = vec![xid, 2, CREDIT, CONNPROP, flags, properties.len() as u32];
+    for (which, value) in properties {
+        words.extend([*which, 4 * value.len() as u32]);
+        words.extend_from_slice(value);
+    }
+    words
+}
+
+impl<E: Engine> Facing<E> {
+    pub(super) fn with(role: Role, config: EngineConfig, new: impl FnOnce(Role, EngineConfig, Setup) -> E) -> Self {
+        let mut sim = SimConfig::default();
+        let base = EndConfig::default();
+        sim.ends = [end_config(&config, &base), end_config(&config, &base)];
+        let says = PrivateData::new(&config, true);
+        let (a, b, network) = sim::pair(sim);
+        let (engine, raw) = if role == Role::Client { (a, b) } else { (b, a) };
+        let conn = new(role, config, Setup { local: says, peer: says, xid_seed: XID });
+        Self { engine: Peer::with(conn, engine), raw: Raw::new(raw), network, now: Instant::now() }
+    }
+
+    /// Runs until nothing more happens.
+    pub(super) fn run(&mut self) {
+        let mut idle = 0;
+        for _ in 0..10_000 {
+            let mut busy = self.engine.turn(self.now);
+            busy |= self.raw.turn();
+            busy |= self.network.step();
+            idle = if busy { 0 } else { idle + 1 };
+            if idle == 2 {
+                return;
+            }
+        }
+        panic!("no end of it");
+    }
+
+    pub(super) fn call(&mut self, script: &Script) {
+        let call = script.outgoing(&self.engine.conn, self.now);
+        self.engine.conn.start_call(call);
+        self.run();
+    }
+
+    /// What came of the call that is over.
+    pub(super) fn finished(&mut self) -> Option<Result<IncomingReply, CallFailure>> {
+        take_finished(&mut self.engine).map(|(_, result)| result)
+    }
+
+    /// Sends words, and runs.
+    pub(super) fn send(&mut self, words: &[u32]) {
+        self.raw.send(words, &[]);
+        self.run();
+    }
+
+    /// The words of the next message that is no grant of credits.
+    pub(super) fn next(&mut self) -> Option<Vec<u32>> {
+        loop {
+            let words = self.raw.next()?;
+            if !(words[0] == 0 && words[3] == NOMSG) {
+                return Some(words);
+            }
+        }
+    }
+}
+
+/// RDMA2_MSG without chunks.
+pub(super) fn plain(xid: u32, credit: u32, msg_type: u32, number: u32) -> Vec<u32> {
+    vec![xid, 2, credit, MSG, msg_type, 0, 0, 0, 0, xid, msg_type, number]
+}

@@ -1,0 +1,161 @@
+//! Credits (RPC-over-RDMA v2 §4.2.1).
+
+use rpcrdma::{
+    engine::{EngineConfig, Role},
+    provider::sim::End,
+};
+
+use super::{
+    duo::{CLIENT, Duo, SERVER, stepped},
+    facing::{CREDIT, Facing, MORE, MSG, NO_NEW, NOMSG, connprop, plain},
+};
+use crate::support::{Script, take_call};
+
+fn credits(credits: u32, reverse: u32) -> EngineConfig {
+    let mut config = EngineConfig::default();
+    (config.credits, config.reverse_credits) = (credits, reverse);
+    config
+}
+
+/// §4.2.1.1: the most there are in the high half, new ones in the low half. §4.2.1.2: one Receive more than granted, at least.
+#[test]
+fn two_values() {
+    let mut facing = Facing::silent(Role::Server, credits(8, 2));
+    facing.send(&connprop(1, 0, &[]));
+    // The message has used what a client may assume.
+    let first = facing.next().unwrap();
+    assert_eq!(first[2], 10 << 16 | 10);
+    assert!(facing.network.receives(End::B) > 10);
+    // A call that is being worked on keeps its credit; its reply gives it back.
+    facing.send(&plain(5, CREDIT, 0, 1));
+    facing.send(&plain(6, CREDIT, 0, 2));
+    assert!(facing.next().is_none());
+    let call = take_call(&mut facing.engine).unwrap();
+    facing.engine.conn.reply(call.token, Script::default().reply(std::iter::empty()));
+    facing.run();
+    assert_eq!(facing.next().unwrap()[2], 10 << 16 | 1);
+}
+
+/// §4.2.3: one message until the server has granted credits; then as many as it has granted, added up.
+#[test]
+fn waits_for_credits() {
+    let mut facing = Facing::silent(Role::Client, EngineConfig::default());
+    facing.run();
+    assert_eq!(facing.raw.received.len(), 1);
+    let mut properties = connprop(9, 0, &[]);
+    properties[2] = 5 << 16 | 2;
+    facing.send(&properties);
+    facing.raw.received.clear();
+    for number in 0..6 {
+        facing.call(&Script { number, ..Script::default() });
+    }
+    assert_eq!(facing.raw.received.len(), 2);
+    // §4.2.1.2, §6.3.2: an asynchronous grant.
+    facing.send(&[0, 2, 5 << 16 | 2, NOMSG, 0, 0, 0, 0, 0]);
+    assert_eq!(facing.raw.received.len(), 4);
+    // No more calls at a time than the peer ever has Receives for.
+    facing.send(&[0, 2, 5 << 16 | 9, NOMSG, 0, 0, 0, 0, 0]);
+    assert_eq!(facing.raw.received.len(), 5);
+    assert_eq!(facing.engine.conn.counters().grants_received, 2);
+}
+
+/// §6.2.2.2: credits that run out within a sequence are granted again by RDMA2_NOMSG without chunks, its XID zero.
+#[test]
+fn grants_within_a_sequence() {
+    let mut facing = Facing::silent(Role::Server, credits(4, 0));
+    facing.send(&connprop(1, 0, &[]));
+    facing.next().unwrap();
+    let fragment = |flags| [5, 2, NO_NEW, MSG, flags, 0, 0, 0, 0, 5, 0];
+    let mut granted = 4;
+    for _ in 0..20 {
+        assert!(granted > 0, "stuck");
+        facing.send(&fragment(MORE));
+        granted -= 1;
+        while let Some(words) = facing.raw.next() {
+            assert_eq!([words[0], words[1], words[2] >> 16, words[3]], [0, 2, 4, NOMSG]);
+            assert_eq!(words[4..], [0; 5]);
+            assert_ne!(words[2] & 0xffff, 0, "a grant that is sent for its own sake is never zero");
+            granted += words[2] & 0xffff;
+            assert!(facing.network.receives(End::B) as u32 > granted);
+        }
+    }
+    facing.send(&fragment(0));
+    assert_eq!(take_call(&mut facing.engine).unwrap().payload.as_slice().len(), 21 * 8);
+}
+
+/// §4.2.1, §6.2.2.2: continued messages both ways at the same time, with as few credits as there can be: nothing waits for
+/// ever.
+#[test]
+fn no_deadlock() {
+    let mut grants = 0;
+    for (client, server) in [(1, 1), (1, 3), (2, 1), (8, 8)] {
+        let mut duo = Duo::new(credits(client, 1), credits(server, 1), stepped());
+        for end in [CLIENT, SERVER] {
+            for number in 0..6 {
+                duo.call(end, Script { number, inline: 40_000, reply_inline: 40_000, ..Script::default() });
+            }
+        }
+        duo.run();
+        for side in &mut duo.sides {
+            assert_eq!(side.outcomes.len(), 6);
+            side.outcomes.values().for_each(|result| assert!(result.is_ok(), "{result:?}"));
+        }
+        grants += duo.sides.iter().map(|side| side.peer.conn.counters().grants_sent).sum::<u64>();
+        duo.assert_nothing_exposed();
+    }
+    assert!(grants > 0);
+}
+
+/// Simple calls and replies carry what they use: grants for their own sake would double the messages.
+#[test]
+fn no_needless_grants() {
+    let mut duo = Duo::plain();
+    for number in 0..200 {
+        duo.call(CLIENT, Script { number, ..Script::default() });
+        if number % 7 == 0 {
+            duo.run();
+        }
+    }
+    duo.run();
+    assert_eq!(duo.sides[CLIENT].outcomes.len(), 200);
+    let grants = duo.sides.iter().map(|side| side.peer.conn.counters().grants_sent).sum::<u64>();
+    assert!(grants <= 2, "{grants}");
+}
+
+/// §4.2.1.1: credits may be adjusted while the connection is in use.
+#[test]
+fn adjusted() {
+    let mut facing = Facing::silent(Role::Server, credits(2, 0));
+    facing.send(&connprop(1, 0, &[]));
+    facing.next().unwrap();
+    let exchange = |facing: &mut Facing, xid| {
+        facing.send(&plain(xid, CREDIT, 0, 1));
+        let call = take_call(&mut facing.engine).unwrap();
+        facing.engine.conn.reply(call.token, Script::default().reply(std::iter::empty()));
+        facing.run();
+        // The most, and what is new in all.
+        std::iter::from_fn(|| facing.raw.next())
+            .fold((0, 0), |(_, sum), words| (words[2] >> 16, sum + (words[2] & 0xffff)))
+    };
+    assert_eq!(exchange(&mut facing, 1), (2, 1));
+    facing.engine.conn.set_credits(10);
+    assert_eq!(exchange(&mut facing, 2), (10, 9));
+    assert!(facing.network.receives(End::B) > 10);
+    facing.engine.conn.set_credits(8);
+    // Two less than are outstanding: nothing new until they are used.
+    assert_eq!([3, 4, 5].map(|xid| exchange(&mut facing, xid)), [(8, 0), (8, 0), (8, 1)]);
+}
+
+/// A peer that makes more calls at a time than it has credits for is refused, and ties up no more memory.
+#[test]
+fn greedy_peer() {
+    let mut facing = Facing::silent(Role::Server, credits(2, 0));
+    facing.send(&connprop(1, 0, &[]));
+    for xid in 10..40 {
+        facing.send(&plain(xid, CREDIT, 0, xid));
+    }
+    let taken = std::iter::from_fn(|| take_call(&mut facing.engine)).count();
+    assert_eq!(taken, 6);
+    let refused = std::iter::from_fn(|| facing.next()).filter(|words| words[3] == 4 && words[5] == 100).count();
+    assert_eq!(refused, 24);
+}

@@ -1,0 +1,187 @@
+//! Formats, and why each was chosen (RPC-over-RDMA v2 §4.4, §6.4).
+
+use rpcrdma::{
+    engine::{CallPolicy, Choice, EngineConfig, Format, FormatReason},
+    provider::sim::End,
+};
+
+use super::duo::{CLIENT, Duo, SERVER, stepped};
+use crate::support::Script;
+
+/// The formats of a call and of its reply, with their reasons.
+fn formats(duo: &mut Duo, end: usize, script: Script) -> (Choice, Choice) {
+    let reply = duo.one(end, script).expect("answered");
+    duo.assert_nothing_exposed();
+    (reply.call, Choice { format: reply.format, reason: reply.reason })
+}
+
+fn choice(format: Format, reason: FormatReason) -> Choice {
+    Choice { format, reason }
+}
+
+const SIMPLE: Choice = Choice { format: Format::Short, reason: FormatReason::Fits };
+
+/// §4.4.1: one Send each way, nothing registered. A header without chunks takes 36 octets.
+#[test]
+fn simple() {
+    let mut duo = Duo::plain();
+    let script = Script { inline: 4096 - 36 - 12, reply_inline: 4096 - 36 - 12, ..Script::default() };
+    assert_eq!(formats(&mut duo, CLIENT, script), (SIMPLE, SIMPLE));
+    let counters = duo.sides[CLIENT].peer.conn.counters();
+    assert_eq!((counters.registrations, counters.calls_sent, counters.replies_received), (0, 1, 1));
+}
+
+/// §4.4.1.1: Read chunks and Write chunks, of several segments.
+#[test]
+fn simple_with_chunks() {
+    let mut config = EngineConfig::default();
+    config.max_segment_len = 5000;
+    let mut duo = Duo::new(config, EngineConfig::default(), stepped());
+    let script = Script {
+        inline: 40,
+        args: vec![10_001, 2, 4000],
+        reduce: true,
+        results: vec![(5003, 6000), (1, 2000), (0, 4096)],
+        ..Script::default()
+    };
+    let chunked = choice(Format::Chunked, FormatReason::Reduced);
+    assert_eq!(formats(&mut duo, CLIENT, script), (chunked, chunked));
+    assert_eq!(duo.sides[SERVER].peer.conn.counters().rdma_read, 14_003);
+    assert_eq!(duo.sides[SERVER].peer.conn.counters().rdma_written, 5004);
+    assert_eq!(duo.sides[CLIENT].peer.conn.counters().returned_written, 5004);
+}
+
+/// §4.4.2, §6.3.2: a moderate message is continued, and needs no memory registered.
+#[test]
+fn continued() {
+    let mut duo = Duo::plain();
+    let script = Script { inline: 4096 - 36 - 11, reply_inline: 60_000, ..Script::default() };
+    let moderate = choice(Format::Continued, FormatReason::Moderate);
+    assert_eq!(formats(&mut duo, CLIENT, script), (moderate, moderate));
+    let counters = duo.sides[CLIENT].peer.conn.counters();
+    assert_eq!((counters.registrations, counters.continued_sent, counters.continued_received), (0, 1, 1));
+    let script = Script { number: 1, inline: 65_536 - 12, ..Script::default() };
+    assert_eq!(formats(&mut duo, CLIENT, script).0, moderate);
+}
+
+/// §4.4.2.1: chunks go with the last message of a sequence, in a call and in its reply.
+#[test]
+fn continued_with_chunks() {
+    let mut duo = Duo::plain();
+    let script = Script {
+        inline: 9000,
+        args: vec![50_000],
+        reduce: true,
+        reply_inline: 9000,
+        results: vec![(70_000, 70_000)],
+        ..Script::default()
+    };
+    let (call, reply) = formats(&mut duo, CLIENT, script);
+    assert_eq!((call.format, reply.format), (Format::Continued, Format::Continued));
+    assert_eq!(duo.sides[SERVER].peer.conn.counters().rdma_read, 50_000);
+    assert_eq!(duo.sides[SERVER].peer.conn.counters().rdma_written, 70_000);
+}
+
+/// §4.4.3: what is too long to be continued goes by RDMA.
+#[test]
+fn special() {
+    let mut duo = Duo::plain();
+    let script = Script { inline: 65_536 - 8, reply_inline: 70_000, ..Script::default() };
+    let call = choice(Format::Long, FormatReason::TooLong);
+    let reply = choice(Format::Long, FormatReason::ReplyChunk);
+    assert_eq!(formats(&mut duo, CLIENT, script), (call, reply));
+    assert_eq!(duo.sides[SERVER].peer.conn.counters().continued_received, 0);
+}
+
+/// §4.4.3: a Reply chunk that was provided is not used for a reply that fits in one Send. §6.4: and one that does not
+/// need it.
+#[test]
+fn unused_reply_chunk() {
+    let mut duo = Duo::plain();
+    let mut script = Script { reply_inline: 70_000, ..Script::default() };
+    let call = script.outgoing(&duo.sides[CLIENT].peer.conn, duo.now);
+    script.reply_inline = 8;
+    duo.sides[CLIENT].scripts.insert(0, script);
+    let id = rpcrdma::engine::v2::Connection::start_call(&mut duo.sides[CLIENT].peer.conn, call);
+    duo.sides[CLIENT].calls.insert(id, 0);
+    duo.run();
+    let reply = duo.sides[CLIENT].outcomes.remove(&0).unwrap().unwrap();
+    assert_eq!(reply.format, Format::Short);
+    duo.assert_nothing_exposed();
+}
+
+/// §5.2.1, §5.2.2: the threshold of each direction is the smaller of what one end sends and the other receives.
+#[test]
+fn thresholds_by_direction() {
+    let (mut client, mut server) = (EngineConfig::default(), EngineConfig::default());
+    (client.send_size, client.receive_size) = (2048, 8192);
+    (server.send_size, server.receive_size) = (3072, 8192);
+    let mut duo = Duo::new(client, server, stepped());
+    let both = |duo: &mut Duo, number, inline, reply_inline| {
+        let script = Script { number, inline, reply_inline, ..Script::default() };
+        let (call, reply) = formats(duo, CLIENT, script);
+        (call.format, reply.format)
+    };
+    assert_eq!(both(&mut duo, 1, 2048 - 48, 3072 - 48), (Format::Short, Format::Short));
+    assert_eq!(both(&mut duo, 2, 2048 - 44, 3072 - 44), (Format::Continued, Format::Continued));
+}
+
+/// §5.2.3, §5.2.4: segments as long, and as many, as the peer says it takes; more than that goes without chunks.
+#[test]
+fn segments_of_the_peers_choice() {
+    let mut server = EngineConfig::default();
+    server.max_segments = 2;
+    let mut client = EngineConfig::default();
+    client.max_segment_len = 1000;
+    let mut duo = Duo::new(client, server, stepped());
+    let script = |number, len| Script { number, inline: 8, args: vec![len], reduce: true, ..Script::default() };
+    assert_eq!(formats(&mut duo, CLIENT, script(1, 2000)).0.format, Format::Chunked);
+    assert_eq!(formats(&mut duo, CLIENT, script(2, 2001)).0.format, Format::Short);
+    assert_eq!(formats(&mut duo, CLIENT, script(3, 9000)).0.format, Format::Continued);
+    assert_eq!(duo.sides[CLIENT].peer.conn.counters().copied_eligible, 11_001);
+}
+
+/// §11.2.2.3: nothing is reduced of a message that RPCSEC_GSS protects; Special Format remains.
+#[test]
+fn protected() {
+    let mut duo = Duo::plain();
+    let policy = CallPolicy { protected: true, ..CallPolicy::default() };
+    let script = |number, len| Script {
+        number,
+        args: vec![len],
+        reduce: true,
+        results: vec![(len, len as u64)],
+        policy,
+        ..Script::default()
+    };
+    let (call, reply) = formats(&mut duo, CLIENT, script(1, 20_000));
+    assert_eq!((call.format, reply.format), (Format::Continued, Format::Continued));
+    let (call, reply) = formats(&mut duo, CLIENT, script(2, 90_000));
+    assert_eq!((call.format, reply.format), (Format::Long, Format::Long));
+    assert_eq!(duo.network.registered(End::A), 0);
+}
+
+/// §6.2.4: the handle that a call names is invalidated by its reply's last Send, all others here.
+#[test]
+fn remote_invalidation() {
+    let script = |number| Script {
+        number,
+        args: vec![5000],
+        reduce: true,
+        results: vec![(5000, 5000)],
+        reply_inline: 9000,
+        ..Script::default()
+    };
+    let mut duo = Duo::plain();
+    formats(&mut duo, CLIENT, script(0));
+    let counters = duo.sides[CLIENT].peer.conn.counters();
+    assert_eq!((counters.remote_invalidations, counters.registrations), (1, 2));
+    // Where either end's provider does not take part, nothing is invalidated remotely.
+    for end in [0, 1] {
+        let mut sim = stepped();
+        sim.ends[end].remote_invalidation = false;
+        let mut duo = Duo::new(EngineConfig::default(), EngineConfig::default(), sim);
+        formats(&mut duo, CLIENT, script(0));
+        assert_eq!(duo.sides[CLIENT].peer.conn.counters().remote_invalidations, 0);
+    }
+}

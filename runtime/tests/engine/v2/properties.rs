@@ -1,0 +1,209 @@
+//! The exchange of properties, and host authentication (RPC-over-RDMA v2 §5, §6.2.2.3, §6.3.4).
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use rpcrdma::engine::{
+    CloseReason, EngineConfig, Format, Role,
+    v2::{HostAuth, HostAuthError, HostAuthStep, HostAuthenticator, ReverseDirection},
+};
+
+use super::{
+    duo::{CLIENT, Duo, SERVER, stepped},
+    facing::{CONNPROP, CREDIT, Facing, MORE, TPMORE, connprop, plain},
+};
+use crate::support::{Pair, Script, take_call};
+
+/// §5.2, table 1: each property that is not the default is said; the first message begins with them.
+#[test]
+fn each_property_is_said() {
+    let mut config = EngineConfig::default();
+    (config.send_size, config.receive_size, config.max_segments) = (8192, 16_384, 77);
+    config.reverse_direction = ReverseDirection::Continued;
+    let mut facing = Facing::silent(Role::Client, config);
+    facing.run();
+    let words = facing.raw.next().unwrap();
+    assert_eq!(words[3..6], [CONNPROP, 0, 5]);
+    assert_eq!(words[6..], [1, 4, 8192, 2, 4, 16_384, 3, 4, u32::MAX, 4, 4, 77, 5, 4, 2]);
+}
+
+/// §5.2: each property that is received is known, whatever the order; §5.1: what is not known is ignored, no data means the
+/// default.
+#[test]
+fn each_property_is_heard() {
+    let properties: &[(u32, &[u32])] =
+        &[(5, &[3]), (99, &[1, 2, 3]), (1, &[2048]), (4, &[7]), (2, &[65_536]), (3, &[512]), (0, &[]), (6, &[])];
+    let facing = Facing::said(Role::Server, EngineConfig::default(), properties);
+    let peer = facing.engine.conn.peer_properties().unwrap();
+    assert_eq!((peer.send_size, peer.receive_size), (2048, 65_536));
+    assert_eq!((peer.segment_len, peer.segments, peer.reverse), (512, 7, ReverseDirection::General));
+    let facing = Facing::said(Role::Server, EngineConfig::default(), &[(1, &[8192]), (1, &[]), (2, &[]), (5, &[])]);
+    let peer = facing.engine.conn.peer_properties().unwrap();
+    assert_eq!((peer.send_size, peer.receive_size, peer.reverse), (4096, 4096, ReverseDirection::None));
+}
+
+/// §5.2: what is not said is the default: 4096 octets, segments of 1 MiB, 16 of them, no reverse direction.
+#[test]
+fn defaults() {
+    let facing = Facing::new(Role::Server, EngineConfig::default());
+    let peer = facing.engine.conn.peer_properties().unwrap();
+    assert_eq!((peer.send_size, peer.receive_size, peer.segment_len, peer.segments), (4096, 4096, 1 << 20, 16));
+    assert_eq!(peer.reverse, ReverseDirection::None);
+}
+
+/// §6.2.2.3, §6.3.4: no call before both ends have said their last property; RDMA2_F_TPMORE says that there are more.
+#[test]
+fn calls_wait_for_the_last_property() {
+    let mut facing = Facing::silent(Role::Client, EngineConfig::default());
+    facing.call(&Script::default());
+    facing.next().unwrap();
+    facing.send(&connprop(1, TPMORE, &[(2, &[8192])]));
+    facing.send(&connprop(1, TPMORE, &[]));
+    assert!(facing.next().is_none());
+    facing.send(&connprop(1, 0, &[(1, &[2048])]));
+    assert_eq!(facing.next().expect("the call")[3], 0);
+    let peer = facing.engine.conn.peer_properties().unwrap();
+    assert_eq!((peer.send_size, peer.receive_size), (2048, 8192));
+}
+
+/// §6.2.2.2, §6.3.4: RDMA2_CONNPROP may be continued.
+#[test]
+fn continued_properties() {
+    let mut facing = Facing::silent(Role::Server, EngineConfig::default());
+    let whole = connprop(1, 0, &[(99, &[7; 100]), (2, &[8192])]);
+    let (first, second) = whole.split_at(50);
+    let mut first = first.to_vec();
+    first[4] = MORE;
+    facing.send(&first);
+    facing.send(&[&whole[..5], second].concat());
+    assert_eq!(facing.engine.conn.peer_properties().unwrap().receive_size, 8192);
+}
+
+/// An authenticator that speaks as many rounds as it is told, each of so many octets, and takes what it expects.
+#[derive(Debug)]
+struct Rounds {
+    rounds: usize,
+    len: usize,
+    role: Role,
+    said: usize,
+    /// Whom it lets in.
+    expects: u8,
+    says: u8,
+}
+
+#[derive(Debug)]
+struct Maker {
+    rounds: usize,
+    len: usize,
+    expects: u8,
+    says: u8,
+}
+
+impl HostAuth for Maker {
+    fn authenticator(&self, role: Role) -> Box<dyn HostAuthenticator> {
+        let Self { rounds, len, expects, says } = *self;
+        Box::new(Rounds { rounds, len, role, said: 0, expects, says })
+    }
+}
+
+impl Rounds {
+    fn speak(&mut self) -> HostAuthStep {
+        let done = self.said + 1 == self.rounds;
+        self.said += 1;
+        HostAuthStep { say: Some(Bytes::from(vec![self.says; self.len])), done }
+    }
+}
+
+impl HostAuthenticator for Rounds {
+    fn start(&mut self) -> Result<HostAuthStep, HostAuthError> {
+        Ok(if self.role == Role::Client { self.speak() } else { HostAuthStep::default() })
+    }
+
+    fn received(&mut self, material: &[u8]) -> Result<HostAuthStep, HostAuthError> {
+        if material.len() != self.len || material.iter().any(|&octet| octet != self.expects) {
+            return Err(HostAuthError("not the one".into()));
+        }
+        Ok(self.speak())
+    }
+
+    fn peer_finished(&mut self) -> Result<(), HostAuthError> {
+        Err(HostAuthError("it does not say who it is".into()))
+    }
+}
+
+fn who(rounds: usize, len: usize, says: u8, expects: u8) -> EngineConfig {
+    let mut config = EngineConfig::default();
+    config.host_auth = Some(Arc::new(Maker { rounds, len, expects, says }));
+    config
+}
+
+/// §5.2.6: as many challenges and responses as it takes, of whatever size, before any call.
+#[test]
+fn host_authentication() {
+    for (rounds, len) in [(1, 10), (3, 900), (5, 5000), (2, 50_000)] {
+        let mut duo = Duo::new(who(rounds, len, 1, 2), who(rounds, len, 2, 1), stepped());
+        let reply = duo.one(CLIENT, Script { inline: 100, ..Script::default() }).unwrap();
+        assert_eq!(reply.format, Format::Short);
+        duo.one(SERVER, Script { number: 1, ..Script::default() }).unwrap();
+    }
+}
+
+/// §5.2.6: local policy decides about peers that are not who they should be, or do not say who they are.
+#[test]
+fn host_authentication_fails() {
+    for (client, server) in [
+        (who(2, 100, 1, 2), who(2, 100, 2, 3)),
+        (who(2, 100, 1, 3), who(2, 100, 2, 1)),
+        (who(2, 100, 1, 2), EngineConfig::default()),
+        (EngineConfig::default(), who(1, 100, 1, 2)),
+    ] {
+        let mut duo = Duo::new(client, server, stepped());
+        duo.call(CLIENT, Script::default());
+        duo.run();
+        let closed = |end: usize| Pair::closed(&duo.sides[end].peer.events);
+        if matches!(duo.sides[CLIENT].outcomes.get(&0), Some(Ok(_))) {
+            panic!("a call was made");
+        }
+        let refused = |reason: Option<&CloseReason>| matches!(reason, Some(CloseReason::HostAuthentication(_)));
+        assert!(refused(closed(CLIENT)) || refused(closed(SERVER)), "{:?} {:?}", closed(CLIENT), closed(SERVER));
+        assert_eq!(duo.sides[SERVER].arrived, 0);
+    }
+}
+
+/// §4.2.3: the first message is no longer than 1024 octets, however much there is to say.
+#[test]
+fn first_message_is_short() {
+    let mut facing = Facing::silent(Role::Client, who(1, 20_000, 1, 2));
+    facing.run();
+    let (first, _) = facing.raw.received.pop_front().unwrap();
+    assert!(first.len() <= 1024 && facing.raw.received.is_empty());
+    let mut words = connprop(1, TPMORE, &[]);
+    words[2] = 50 << 16 | 50;
+    facing.send(&words);
+    let flags: Vec<u32> = std::iter::from_fn(|| facing.raw.next()).map(|words| words[4]).collect();
+    assert_eq!(flags, [MORE, MORE, MORE, MORE, 0]);
+}
+
+/// A peer that never finishes is given up.
+#[test]
+fn endless_exchange() {
+    let mut facing = Facing::silent(Role::Server, EngineConfig::default());
+    for _ in 0..20 {
+        facing.send(&connprop(1, TPMORE, &[]));
+        facing.now += std::time::Duration::from_secs(1);
+        facing.run();
+    }
+    assert!(matches!(Pair::closed(&facing.engine.events), Some(CloseReason::Negotiation { .. })));
+}
+
+/// A server that has been sent nothing waits: that is for the upper layer's time-outs.
+#[test]
+fn silent_client() {
+    let mut facing = Facing::silent(Role::Server, EngineConfig::default());
+    facing.run();
+    assert_eq!(facing.engine.conn.poll_timeout(), None);
+    facing.send(&connprop(1, 0, &[]));
+    facing.send(&plain(2, CREDIT, 0, 1));
+    assert!(take_call(&mut facing.engine).is_some());
+    assert_eq!(facing.engine.conn.poll_timeout(), None);
+}

@@ -1,0 +1,147 @@
+//! Calls of the end that accepted the connection (RPC-over-RDMA v2 §4.5, §5.2.5).
+
+use rpcrdma::engine::{CallFailure, EngineConfig, Format, Role, v2::Refusal, v2::ReverseDirection};
+
+use super::{
+    duo::{CLIENT, Duo, SERVER, stepped},
+    facing::{CREDIT, ERROR, Facing, MORE, MSG, RESPONSE, plain},
+};
+use crate::support::{Script, take_call};
+
+fn level(level: ReverseDirection) -> EngineConfig {
+    let mut config = EngineConfig::default();
+    config.reverse_direction = level;
+    config
+}
+
+fn duo(reverse: ReverseDirection) -> Duo {
+    Duo::new(level(reverse), EngineConfig::default(), stepped())
+}
+
+/// §4.5.4: at the highest level there is everything: chunks, continued and Special messages.
+#[test]
+fn general() {
+    let mut duo = duo(ReverseDirection::General);
+    for (number, inline) in [(0, 100), (1, 10_000), (2, 100_000)] {
+        let results = vec![(9000, 10_000)];
+        let script = Script {
+            number,
+            inline,
+            args: vec![5000],
+            reduce: true,
+            results,
+            reply_inline: inline,
+            ..Script::default()
+        };
+        let reply = duo.one(SERVER, script).unwrap();
+        let format = [Format::Chunked, Format::Continued, Format::Long][number as usize];
+        assert_eq!((reply.call.format, reply.format), (format, format));
+        duo.assert_nothing_exposed();
+    }
+    assert_eq!(duo.sides[CLIENT].peer.conn.counters().rdma_written, 27_000 + 100_012 + 4);
+}
+
+/// §5.2.5: continued messages, and no chunks.
+#[test]
+fn continued() {
+    let mut duo = duo(ReverseDirection::Continued);
+    let results = vec![(9000, 10_000)];
+    let script = Script { inline: 100_000, args: vec![5000], reduce: true, results, ..Script::default() };
+    let reply = duo.one(SERVER, script).unwrap();
+    assert_eq!((reply.call.format, reply.format), (Format::Continued, Format::Continued));
+    assert_eq!(duo.sides[SERVER].peer.conn.counters().registrations, 0);
+}
+
+/// §5.2.5: one Send each way.
+#[test]
+fn simple() {
+    let mut duo = duo(ReverseDirection::Simple);
+    let reply = duo.one(SERVER, Script { inline: 4048, reply_inline: 4048, ..Script::default() }).unwrap();
+    assert_eq!((reply.call.format, reply.format), (Format::Short, Format::Short));
+    let failure = duo.one(SERVER, Script { number: 1, inline: 4049, ..Script::default() }).unwrap_err();
+    assert!(matches!(failure, CallFailure::ReverseTooLong { len: 4064, max: 4060 }), "{failure}");
+    let failure = duo.one(SERVER, Script { number: 2, reply_inline: 4049, ..Script::default() }).unwrap_err();
+    assert!(matches!(failure, CallFailure::Refused(Refusal::ReplyResource { needed: 4064 })), "{failure}");
+}
+
+/// §4.5.3, §5.2.5: a client that takes none is sent none; its server's calls fail at once, before and after that is known.
+#[test]
+fn none() {
+    let mut no_credits = EngineConfig::default();
+    no_credits.reverse_credits = 0;
+    for config in [level(ReverseDirection::None), no_credits] {
+        let mut duo = Duo::new(config, EngineConfig::default(), stepped());
+        for number in 0..2 {
+            let failure = duo.one(SERVER, Script { number, ..Script::default() }).unwrap_err();
+            assert!(matches!(failure, CallFailure::ReverseNotSupported));
+        }
+        assert_eq!(duo.sides[CLIENT].arrived, 0);
+        duo.one(CLIENT, Script::default()).unwrap();
+    }
+}
+
+/// §4.5.4: a client without chunks in the reverse direction says so with an error of §7.3; one without continuation, with
+/// RDMA2_ERR_INVAL_CONT; one without the reverse direction, with RDMA2_ERR_SYSTEM.
+#[test]
+fn a_server_that_does_not_care() {
+    let answer = |reverse, words: &[u32]| {
+        let mut facing = Facing::new(Role::Client, level(reverse));
+        facing.send(words);
+        assert!(take_call(&mut facing.engine).is_none());
+        facing.next().expect("refused")[3..].to_vec()
+    };
+    let read = [3, 2, CREDIT, MSG, 0, 0, 1, 12, 1, 4, 0, 0, 0, 0, 0, 3, 0, 1];
+    let write = [3, 2, CREDIT, MSG, 0, 0, 0, 1, 0, 0, 0, 3, 0, 1];
+    let reply = [3, 2, CREDIT, MSG, 0, 0, 0, 0, 1, 1, 1, 4, 0, 0, 3, 0, 1];
+    for reverse in [ReverseDirection::Simple, ReverseDirection::Continued] {
+        assert_eq!(answer(reverse, &read), [ERROR, RESPONSE, 6, 0]);
+        assert_eq!(answer(reverse, &write), [ERROR, RESPONSE, 7, 0]);
+        assert_eq!(answer(reverse, &reply), [ERROR, RESPONSE, 8, 0]);
+    }
+    let mut continued = plain(3, CREDIT, 0, 1);
+    continued[4] = MORE;
+    assert_eq!(answer(ReverseDirection::Simple, &continued), [ERROR, RESPONSE, 5]);
+    assert_eq!(answer(ReverseDirection::None, &plain(3, CREDIT, 0, 1)), [ERROR, RESPONSE, 100]);
+}
+
+/// §3.1.3.4, §6.2.2.1: XIDs of the two directions may coincide; RDMA2_F_RESPONSE tells whose they are.
+#[test]
+fn same_xids_both_ways() {
+    let mut facing = Facing::new(Role::Client, EngineConfig::default());
+    facing.call(&Script { number: 1, ..Script::default() });
+    let xid = facing.next().unwrap()[0];
+    facing.send(&plain(xid, CREDIT, 0, 2));
+    let call = take_call(&mut facing.engine).expect("the server's call");
+    assert_eq!(call.xid, xid);
+    assert!(facing.finished().is_none());
+    facing.send(&plain(xid, CREDIT, 1, 1));
+    facing.finished().expect("the reply").unwrap();
+    facing.engine.conn.reply(call.token, Script { number: 2, ..Script::default() }.reply(std::iter::empty()));
+    facing.run();
+    let reply = facing.next().unwrap();
+    assert_eq!([reply[0], reply[4], reply[9], reply[10]], [xid, RESPONSE, xid, 1]);
+}
+
+/// §4.5: both ends make calls at the same time, from the same XIDs on, in every format.
+#[test]
+fn both_ways_at_once() {
+    let mut duo = Duo::plain();
+    for number in 0..30 {
+        for end in [CLIENT, SERVER] {
+            let len = [10, 5000, 70_000][number as usize % 3];
+            let script = Script {
+                number,
+                inline: len,
+                reply_inline: len,
+                results: vec![(len, len as u64)],
+                ..Script::default()
+            };
+            duo.call(end, script);
+        }
+    }
+    duo.run();
+    for side in &duo.sides {
+        assert_eq!(side.outcomes.values().filter(|result| result.is_ok()).count(), 30);
+    }
+    duo.assert_nothing_exposed();
+}
