@@ -19,6 +19,14 @@ pub(crate) fn cites(text: &str, specification: &str, section: &str) -> bool {
     })
 }
 
+/// Whether `text` has `§` and this section, whatever stands before it.
+pub(crate) fn cites_bare(text: &str, section: &str) -> bool {
+    text.split('§').skip(1).any(|cited| {
+        let end = cited.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(cited.len());
+        cited[..end].trim_end_matches('.') == section
+    })
+}
+
 /// Comments joined to running text.
 fn flat(text: &str) -> String {
     let line = |line: &str| line.trim_start().trim_start_matches(['/', '!']).trim_start().to_owned() + " ";
@@ -47,6 +55,7 @@ fn citations() {
     for section in ["3.4.6", "4.5", "5"] {
         assert!(cites(text, "RFC 8166", section), "{section}");
     }
+    assert!(cites_bare(text, "4.1") && !cites_bare(text, "4"));
     assert!(!cites(text, "RFC 8166", "3.4") && !cites(text, "RFC 8166", "4.1") && cites(text, "RFC 8797", "4.1"));
 }
 

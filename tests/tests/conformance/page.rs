@@ -35,6 +35,10 @@ pub(crate) fn write(tables: &[Table]) -> String {
 fn row(rule: &Rule) -> String {
     let numbers: Vec<_> = rule.n.iter().map(ToString::to_string).collect();
     let what = if rule.note.is_empty() { rule.what.clone() } else { format!("{} *{}*", rule.what, rule.note) };
+    let what = match &rule.same_as {
+        Some(same) => format!("{what} As {same}."),
+        None => what,
+    };
     let code: Vec<_> = rule.code.iter().map(|file| link(file, file)).collect();
     let tests: Vec<_> = rule
         .tests

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fs, path::Path};
 
 use serde::Deserialize;
 
-use crate::keywords::Keywords;
+use crate::{citations, keywords::Keywords};
 
 /// One file of `tests/conformance`.
 #[derive(Deserialize)]
@@ -14,6 +14,9 @@ pub(crate) struct Table {
     pub(crate) title: String,
     /// How code cites it: `RFC 8166`.
     pub(crate) cite: String,
+    /// A folder of which all that a citation without a name, `§4.5`, can mean is this.
+    #[serde(default)]
+    pub(crate) home: Option<String>,
     /// File name of its text.
     pub(crate) text: String,
     /// Sections covered, subsections included.
@@ -35,6 +38,9 @@ pub(crate) struct Rule {
     pub(crate) level: String,
     /// In our words.
     pub(crate) what: String,
+    /// The same rule of another specification, which is what the code cites: `RFC 8166 §4.5`.
+    #[serde(default)]
+    pub(crate) same_as: Option<String>,
     /// Files that keep it.
     #[serde(default)]
     pub(crate) code: Vec<String>,
@@ -51,6 +57,18 @@ impl Table {
     pub(crate) fn read(path: &Path) -> Self {
         let text = fs::read_to_string(path).expect("readable");
         toml::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    }
+
+    /// Whether `text`, of `file`, cites a rule.
+    pub(crate) fn is_cited(&self, rule: &Rule, file: &str, text: &str) -> bool {
+        let at_home = self.home.as_ref().is_some_and(|home| file.starts_with(home.as_str()));
+        match rule.same_as.as_ref().and_then(|same| same.split_once(" §")) {
+            Some((cite, section)) => citations::cites(text, cite, section),
+            None => {
+                citations::cites(text, &self.cite, &rule.section)
+                    || (at_home && citations::cites_bare(text, &rule.section))
+            }
+        }
     }
 
     /// What is missing or too much beside the key words of the text.

@@ -1,4 +1,4 @@
-//! Host authentication: material that ends exchange before any call (RPC-over-RDMA v2 §5.2.6, §11.4).
+//! Host authentication: material that ends exchange before any call (RPC-over-RDMA v2 §5.2.6, §11.1.1, §11.4).
 
 use std::fmt;
 
