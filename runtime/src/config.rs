@@ -95,9 +95,9 @@ impl ConnectionConfig {
         params
     }
 
-    /// The engine of a connection just set up.
-    pub(crate) fn engine(&self, role: Role, private_data: &[u8]) -> (Connection, Agreed) {
-        let local = PrivateData::new(&self.engine, self.remote_invalidation);
+    /// The engine of a connection just set up. `honours`: whether the queue pair's receiver honours Send with Invalidate.
+    pub(crate) fn engine(&self, role: Role, private_data: &[u8], honours: bool) -> (Connection, Agreed) {
+        let local = PrivateData::new(&self.engine, self.remote_invalidation && honours);
         let peer = PrivateData::find_or_default(private_data);
         let agreed = Agreed {
             send_threshold: local.send_size.min(peer.receive_size),

@@ -13,7 +13,7 @@ use super::{
 use crate::{
     driver::{self, Carrier, Core, DriverConfig, NoUpcalls, Port, Rdma, Tcp},
     engine::Role,
-    provider::{Connector, SetupError},
+    provider::{Connector, QueuePair as _, SetupError},
     server::{self, Handlers},
     transport::{Scheme, Url},
 };
@@ -54,6 +54,8 @@ impl Dial for UrlDialer {
             for peer in self.url.resolve().await.map_err(unresolved)? {
                 let connected = match self.url.scheme() {
                     Scheme::Iwarp => connect(&crate::transport::iwarp_connector(&self.url), peer, config).await,
+                    #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+                    Scheme::Rdma => connect(&crate::transport::rdma_connector(&self.url), peer, config).await,
                     Scheme::Tcp => connect_tcp(peer, config).await,
                 };
                 match connected {
@@ -80,7 +82,8 @@ async fn connect<C: Connector>(
     let connected = tokio::time::timeout(connection.setup_timeout, connector.connect(peer, params))
         .await
         .map_err(|_| SetupError::TimedOut(connection.setup_timeout))??;
-    let (engine, agreed) = connection.engine(Role::Client, &connected.private_data);
+    let honours = connected.queue_pair.remote_invalidation();
+    let (engine, agreed) = connection.engine(Role::Client, &connected.private_data, honours);
     let info = agreed.info(connected.peer_addr, connected.local_addr, connected.private_data);
     Ok(link(Rdma::new(engine, connected.queue_pair), info, Placement::Chunks, config))
 }

@@ -25,6 +25,8 @@ use crate::memory::{BufferPool, MessageBuf, PayloadBuf};
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
 pub mod iwarp;
+#[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+pub mod verbs;
 
 /// A work request's number, chosen by the poster, returned by its completion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -280,6 +282,12 @@ pub trait QueuePair: Send + Unpin + 'static {
     /// Whether this provider's receiver honours Send with Invalidate.
     fn remote_invalidation(&self) -> bool;
 
+    /// Whether [`DisconnectReason::PeerViolation`] is always told apart from an ordinary end. Some devices refuse what the
+    /// peer may not do, and end the connection, without saying so.
+    fn tells_violations(&self) -> bool {
+        true
+    }
+
     /// Octets of payload this queue pair has copied between buffers of its own and registered memory.
     fn copied_payload(&self) -> u64;
 }
@@ -288,8 +296,12 @@ pub trait QueuePair: Send + Unpin + 'static {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct SetupParams {
-    /// Private data for the peer's upper layer (for RPC-over-RDMA version 1: RFC 8797), at most 196 octets.
+    /// Private data for the peer's upper layer (for RPC-over-RDMA version 1: RFC 8797), at most 196 octets in an answer, and
+    /// [`Connector::max_private_data`] in a request.
     pub private_data: Bytes,
+    /// What to send in place of it where this end's receiver does not honour Send with Invalidate
+    /// ([`QueuePair::remote_invalidation`]); empty: the same.
+    pub private_data_without_invalidation: Bytes,
     /// Most RDMA Reads this end will have under way (ORD, initiator depth).
     pub initiator_depth: u32,
     /// Most RDMA Reads by the peer this end will serve at a time (IRD, responder resources).
@@ -304,10 +316,23 @@ pub struct SetupParams {
     pub timeout: Duration,
 }
 
+impl SetupParams {
+    /// What to send to the peer, by an end whose receiver honours Send with Invalidate or does not.
+    #[must_use]
+    pub fn private_data_for(&self, remote_invalidation: bool) -> &Bytes {
+        if remote_invalidation || self.private_data_without_invalidation.is_empty() {
+            &self.private_data
+        } else {
+            &self.private_data_without_invalidation
+        }
+    }
+}
+
 impl Default for SetupParams {
     fn default() -> Self {
         Self {
             private_data: Bytes::new(),
+            private_data_without_invalidation: Bytes::new(),
             initiator_depth: 16,
             responder_resources: 16,
             receive_count: 32,
@@ -323,7 +348,7 @@ impl Default for SetupParams {
 pub struct Connected<Q> {
     /// The queue pair.
     pub queue_pair: Q,
-    /// The peer's private data.
+    /// The peer's private data. InfiniBand fills it up with zeros to a fixed length.
     pub private_data: Bytes,
     /// This end's address.
     pub local_addr: SocketAddr,
@@ -368,6 +393,11 @@ pub trait Connector: Send + Sync + 'static {
         peer: SocketAddr,
         params: SetupParams,
     ) -> impl Future<Output = Result<Connected<Self::QueuePair>, SetupError>> + Send;
+
+    /// Most octets of private data in a connection request.
+    fn max_private_data(&self) -> usize {
+        196
+    }
 }
 
 /// Takes incoming connections.
@@ -404,7 +434,7 @@ pub trait ConnectRequest: Send + 'static {
     /// The queue pair it becomes.
     type QueuePair: QueuePair;
 
-    /// The peer's private data.
+    /// The peer's private data. InfiniBand fills it up with zeros to a fixed length.
     fn private_data(&self) -> &[u8];
 
     /// Accepts it.

@@ -18,7 +18,7 @@ use crate::{
     config::ConnectionConfig,
     driver::{self, Carrier, Core, DriverConfig, Port, Rdma, Tcp},
     engine::Role,
-    provider::{ConnectRequest as _, Incoming as _, Listener, SetupError},
+    provider::{ConnectRequest as _, Incoming as _, Listener, QueuePair as _, SetupError},
 };
 
 /// Pause after an error of the listener's, such as too many open files: it would only repeat.
@@ -77,7 +77,8 @@ impl<L: Listener> Source for RdmaSource<L> {
     async fn set_up(incoming: L::Incoming, config: &ConnectionConfig) -> Result<SetUp<Self::Carrier>, SetupError> {
         let request = incoming.request(config.setup_timeout).await?;
         let connected = request.accept(config.setup_params()).await?;
-        let (engine, agreed) = config.engine(Role::Server, &connected.private_data);
+        let honours = connected.queue_pair.remote_invalidation();
+        let (engine, agreed) = config.engine(Role::Server, &connected.private_data, honours);
         let info = agreed.info(connected.peer_addr, connected.local_addr, connected.private_data);
         Ok(SetUp { carrier: Rdma::new(engine, connected.queue_pair), info })
     }

@@ -193,6 +193,11 @@ impl ServerBuilder {
                         let listener = crate::transport::iwarp_listener(&url, addr).await.map_err(listen)?;
                         Box::new(Acceptor(Arc::new(RdmaSource(listener))))
                     }
+                    #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+                    Scheme::Rdma => {
+                        let listener = crate::transport::rdma_listener(&url, addr).map_err(listen)?;
+                        Box::new(Acceptor(Arc::new(RdmaSource(listener))))
+                    }
                     Scheme::Tcp => {
                         let source = TcpSource::bind(addr).await.map_err(listen)?;
                         Box::new(Acceptor(Arc::new(source)))

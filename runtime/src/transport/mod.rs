@@ -7,6 +7,8 @@ use std::{fmt, io, net::SocketAddr};
 pub use url::{Scheme, Url, UrlError};
 
 use crate::provider::iwarp::{IwarpConfig, IwarpConnector, IwarpListener};
+#[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+use crate::provider::verbs::{VerbsConfig, VerbsConnector, VerbsListener};
 
 /// How RPC messages are carried on a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -39,4 +41,21 @@ pub(crate) fn iwarp_connector(url: &Url) -> IwarpConnector {
 /// The listener that an `iwarp://` URL asks for.
 pub(crate) async fn iwarp_listener(url: &Url, addr: SocketAddr) -> io::Result<IwarpListener> {
     IwarpListener::bind(addr, iwarp_config(url)).await
+}
+
+#[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+fn verbs_config(url: &Url) -> VerbsConfig {
+    VerbsConfig { busy_poll: url.busy_poll(), ..VerbsConfig::default() }
+}
+
+/// The connector that an `rdma://` URL asks for.
+#[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+pub(crate) fn rdma_connector(url: &Url) -> VerbsConnector {
+    VerbsConnector::new(verbs_config(url))
+}
+
+/// The listener that an `rdma://` URL asks for.
+#[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+pub(crate) fn rdma_listener(url: &Url, addr: SocketAddr) -> io::Result<VerbsListener> {
+    VerbsListener::bind(addr, verbs_config(url))
 }

@@ -1,6 +1,6 @@
-//! Transport URLs: `iwarp://host:port`, `iwarp://[::1]:20049?crc=off`, `tcp://host:port`.
+//! Transport URLs: `iwarp://host:port`, `iwarp://[::1]:20049?crc=off`, `rdma://host:port`, `tcp://host:port`.
 
-use std::{fmt, net::SocketAddr, str::FromStr};
+use std::{fmt, net::SocketAddr, str::FromStr, time::Duration};
 
 /// A provider, or another transport, that can be named in a URL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -8,19 +8,29 @@ use std::{fmt, net::SocketAddr, str::FromStr};
 pub enum Scheme {
     /// `iwarp`: iWARP in user space over TCP.
     Iwarp,
+    /// `rdma`: an RDMA device, by verbs.
+    #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+    Rdma,
     /// `tcp`: no RDMA, but ONC RPC over TCP with record marking (RFC 5531 §11).
     Tcp,
 }
 
 impl Scheme {
     /// The schemes built into this library, for messages.
-    pub const BUILT_IN: &'static [&'static str] = &["iwarp", "tcp"];
+    pub const BUILT_IN: &'static [&'static str] = &[
+        "iwarp",
+        #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+        "rdma",
+        "tcp",
+    ];
 
     /// As in a URL.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Iwarp => "iwarp",
+            #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+            Self::Rdma => "rdma",
             Self::Tcp => "tcp",
         }
     }
@@ -29,13 +39,15 @@ impl Scheme {
 /// Where a server is, or is to listen: `scheme://host:port[?option=value[&option=value]]`.
 ///
 /// `host` is a name, an IPv4 address, or an IPv6 address in brackets. Options of `iwarp`: `crc=on|off`, whether this
-/// end wants the CRC of RFC 5044 (default `on`). `tcp` has none.
+/// end wants the CRC of RFC 5044 (default `on`). Of `rdma`, in builds with the feature `verbs` or `verbs-dlopen`:
+/// `busy=MICROSECONDS`, at most 1000000, how long to look for completions before waiting for an event (default 0). `tcp` has none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Url {
     scheme: Scheme,
     host: String,
     port: u16,
     crc: bool,
+    busy_poll: Duration,
 }
 
 /// What is wrong with a transport URL.
@@ -77,7 +89,7 @@ pub enum UrlError {
         url: String,
     },
     /// An option that the scheme does not have, or a value that the option does not have.
-    #[error("`{url}`: unknown option `{option}`; there is crc=on|off of iwarp")]
+    #[error("`{url}`: unknown option `{option}`; there is crc=on|off of iwarp, busy=MICROSECONDS of rdma")]
     UnknownOption {
         /// The text.
         url: String,
@@ -90,7 +102,7 @@ impl Url {
     /// The URL of `addr` on `scheme`, without options.
     #[must_use]
     pub fn new(scheme: Scheme, addr: SocketAddr) -> Self {
-        Self { scheme, host: addr.ip().to_string(), port: addr.port(), crc: true }
+        Self { scheme, host: addr.ip().to_string(), port: addr.port(), crc: true, busy_poll: Duration::ZERO }
     }
 
     /// The same at another address.
@@ -122,6 +134,12 @@ impl Url {
         self.crc
     }
 
+    /// How long to look for completions before waiting for an event (`busy=MICROSECONDS` of `rdma`).
+    #[must_use]
+    pub fn busy_poll(&self) -> Duration {
+        self.busy_poll
+    }
+
     /// The addresses that the host has, of the system's resolver.
     ///
     /// # Errors
@@ -143,10 +161,12 @@ impl FromStr for Url {
         let (scheme, rest) = text.split_once("://").ok_or_else(|| UrlError::NoScheme { url: url() })?;
         let scheme = match scheme {
             "iwarp" => Scheme::Iwarp,
+            #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+            "rdma" => Scheme::Rdma,
             "tcp" => Scheme::Tcp,
             other => {
                 let hint = match other {
-                    "rdma" => "; verbs are not part of this build",
+                    "rdma" => "; verbs are not part of this build (feature `verbs`)",
                     _ => "",
                 };
                 return Err(UrlError::UnknownScheme { url: url(), scheme: other.to_owned(), hint });
@@ -181,13 +201,24 @@ impl FromStr for Url {
             .filter(|port| port.bytes().all(|octet| octet.is_ascii_digit()))
             .and_then(|port| port.parse().ok())
             .ok_or_else(|| UrlError::BadPort { url: url() })?;
-        let mut parsed = Self { scheme, host: host.to_owned(), port, crc: true };
+        let mut parsed = Self { scheme, host: host.to_owned(), port, crc: true, busy_poll: Duration::ZERO };
         for option in query.into_iter().flat_map(|query| query.split('&')).filter(|option| !option.is_empty()) {
-            parsed.crc = match (scheme, option) {
-                (Scheme::Iwarp, "crc=on") => true,
-                (Scheme::Iwarp, "crc=off") => false,
-                _ => return Err(UrlError::UnknownOption { url: url(), option: option.to_owned() }),
+            let known = match (scheme, option.split_once('=')) {
+                (Scheme::Iwarp, Some(("crc", "on"))) => true,
+                (Scheme::Iwarp, Some(("crc", "off"))) => {
+                    parsed.crc = false;
+                    true
+                }
+                #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+                (Scheme::Rdma, Some(("busy", microseconds))) => {
+                    parsed.busy_poll = Duration::from_micros(microseconds.parse().unwrap_or(u64::MAX));
+                    parsed.busy_poll <= Duration::from_secs(1)
+                }
+                _ => false,
             };
+            if !known {
+                return Err(UrlError::UnknownOption { url: url(), option: option.to_owned() });
+            }
         }
         Ok(parsed)
     }
@@ -202,7 +233,13 @@ impl fmt::Display for Url {
             f.write_str(&self.host)?
         }
         write!(f, ":{}", self.port)?;
-        if !self.crc { f.write_str("?crc=off") } else { Ok(()) }
+        if !self.crc {
+            f.write_str("?crc=off")?;
+        }
+        if !self.busy_poll.is_zero() {
+            write!(f, "?busy={}", self.busy_poll.as_micros())?;
+        }
+        Ok(())
     }
 }
 
@@ -224,11 +261,26 @@ mod tests {
         }
     }
 
+    #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+    #[test]
+    fn rdma() {
+        for (text, microseconds) in [("rdma://10.0.0.1:20049", 0), ("rdma://[fd09::1]:7?busy=50", 50)] {
+            let url: Url = text.parse().unwrap();
+            assert_eq!((url.scheme(), url.busy_poll().as_micros()), (Scheme::Rdma, microseconds));
+            assert_eq!(url.to_string(), text);
+        }
+    }
+
     #[test]
     fn bad() {
         for (text, said) in [
             ("localhost:20100", "scheme://host:port"),
+            #[cfg(not(any(feature = "verbs", feature = "verbs-dlopen")))]
             ("rdma://host:1", "verbs are not part of this build"),
+            #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+            ("rdma://host:1?busy=1000001", "busy=MICROSECONDS"),
+            #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+            ("rdma://host:1?crc=off", "crc=on|off of iwarp"),
             ("quic://host:1", "built in: iwarp"),
             ("iwarp://:1", "no host"),
             ("iwarp://::1:1", "brackets"),

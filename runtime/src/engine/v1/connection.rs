@@ -110,6 +110,7 @@ impl Connection {
     pub fn setup_params(config: &EngineConfig, remote_invalidation: bool) -> SetupParams {
         SetupParams {
             private_data: PrivateData::new(config, remote_invalidation).encode(),
+            private_data_without_invalidation: PrivateData::new(config, false).encode(),
             receive_count: Receives::initial(config.credits, config.reverse_credits),
             receive_size: config.receive_size.max(LEAST_RECEIVE) as usize,
             pool: config.pool.clone(),

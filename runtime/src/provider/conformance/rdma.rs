@@ -70,7 +70,8 @@ pub async fn more_reads_than_depth<C: Connector, L: Listener>(connector: C, list
     let server = SetupParams { responder_resources: 2, ..params() };
     let mut pair = pair_with(connector, listener, client, server).await;
     let depth = pair.client.qp().max_reads();
-    assert!((1..=2).contains(&depth), "{depth} RDMA Reads under way, and the peer serves 2");
+    // 2, unless the peer's device serves as many as are wanted (Linux's `siw` does).
+    assert!((1..=3).contains(&depth), "{depth} RDMA Reads under way, and the peer serves 2");
     let data = pattern(50_000, 2);
     let source = pair.server.source(data.clone());
     let sink = pair.client.sink(data.len(), Access::ReadSink);

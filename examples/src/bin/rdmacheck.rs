@@ -1,0 +1,82 @@
+//! Runs the providers' conformance suite on an RDMA device of this machine: is it fit for rpcrdma?
+
+use std::{
+    net::{IpAddr, SocketAddr},
+    process::ExitCode,
+    time::Instant,
+};
+
+use clap::Parser;
+use rpcrdma::provider::{
+    conformance,
+    verbs::{VerbsConfig, VerbsConnector, VerbsListener, devices},
+};
+
+/// Runs the conformance suite on an RDMA device of this machine, both ends in this process
+#[derive(Parser)]
+#[command(version, after_help = "Example:\n  rdmacheck 192.168.1.7 --case read --case write")]
+struct Args {
+    /// Addresses of RDMA devices' network interfaces, each tested by itself
+    #[arg(required = true)]
+    addresses: Vec<IpAddr>,
+    /// Only cases whose name contains this; may be given several times
+    #[arg(long = "case", value_name = "TEXT")]
+    cases: Vec<String>,
+    /// A case that this device's driver is known to fail: it may
+    #[arg(long, value_name = "CASE")]
+    known: Vec<String>,
+    /// Rounds of all cases
+    #[arg(long, default_value_t = 1)]
+    rounds: u32,
+    /// Look for completions this many microseconds before waiting for an event
+    #[arg(long, default_value_t = 0, value_name = "MICROSECONDS")]
+    busy: u64,
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    tracing_subscriber::fmt().with_env_filter(tracing_subscriber::EnvFilter::from_default_env()).init();
+    let args = Args::parse();
+    match devices() {
+        Ok(devices) => devices.iter().for_each(|device| println!("device {}: {:?}", device.name, device.protocol)),
+        Err(error) => {
+            eprintln!("rdmacheck: {error}");
+            return ExitCode::from(2);
+        }
+    }
+    let mut config = VerbsConfig::default();
+    config.busy_poll = std::time::Duration::from_micros(args.busy);
+    let (mut passed, mut failed, mut excused) = (0, 0, 0);
+    for _ in 0..args.rounds {
+        for address in &args.addresses {
+            for (name, case) in conformance::cases::<VerbsConnector, VerbsListener>() {
+                if !args.cases.is_empty() && !args.cases.iter().any(|part| name.contains(part.as_str())) {
+                    continue;
+                }
+                let listener = match VerbsListener::bind(SocketAddr::new(*address, 0), config.clone()) {
+                    Ok(listener) => listener,
+                    Err(error) => {
+                        eprintln!("rdmacheck: cannot listen on {address}: {error}");
+                        return ExitCode::from(2);
+                    }
+                };
+                let begun = Instant::now();
+                // A case that fails panics, and says why on the way.
+                let ended = tokio::spawn(case(VerbsConnector::new(config.clone()), listener)).await;
+                let verdict = match ended {
+                    Ok(()) => "pass",
+                    Err(_) if args.known.iter().any(|known| known == name) => "known",
+                    Err(_) => "FAIL",
+                };
+                println!("{verdict} {address} {name} ({} ms)", begun.elapsed().as_millis());
+                match verdict {
+                    "pass" => passed += 1,
+                    "FAIL" => failed += 1,
+                    _ => excused += 1,
+                }
+            }
+        }
+    }
+    println!("{passed} passed, {failed} failed, {excused} known to");
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

@@ -1,0 +1,213 @@
+//! Devices: which there are, and what one can do.
+
+use std::{ffi::CStr, io, mem::MaybeUninit, ptr::NonNull};
+
+use super::{
+    error::VerbsError,
+    ffi::{self, ibv_device_cap_flags as cap, ibv_node_type, ibv_transport_type, ibv_wc_flags as wc_flag},
+};
+
+/// Device families whose limits are not as their verbs say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Family {
+    /// Soft RoCE.
+    Rxe,
+    /// Soft iWARP.
+    Siw,
+    Other,
+}
+
+/// What a device and the port in use can do.
+#[derive(Debug, Clone)]
+pub(super) struct Limits {
+    /// By name, as in `rdma link`.
+    pub(super) name: String,
+    family: Family,
+    /// It speaks iWARP: RFC 5040's rules hold.
+    pub(super) iwarp: bool,
+    /// It has memory windows of type 2B.
+    pub(super) windows: bool,
+    /// Most work requests in a queue.
+    pub(super) max_queue: u32,
+    /// Most completions in a completion queue.
+    pub(super) max_completions: u32,
+    /// Most RDMA Reads of a peer's that a queue pair serves at a time.
+    pub(super) max_responses: u8,
+    /// Most RDMA Reads that a queue pair has under way.
+    pub(super) max_reads: u8,
+    /// Longest message, RDMA Read or RDMA Write, in octets.
+    pub(super) max_transfer: u32,
+}
+
+impl Limits {
+    /// Asks the device.
+    pub(super) fn of(context: NonNull<ffi::ibv_context>, port: u8) -> Result<Self, VerbsError> {
+        let mut device = MaybeUninit::<ffi::ibv_device_attr>::zeroed();
+        let mut port_attr = MaybeUninit::<ffi::ibv_port_attr>::zeroed();
+        // SAFETY: the context is an open device's, and both structures writable. They are plain numbers, so zeros, which
+        // stay where an older device's library fills in less, are values of theirs.
+        let (device, port_attr) = unsafe {
+            let code = ffi::ibv_query_device(context.as_ptr(), device.as_mut_ptr());
+            if code != 0 {
+                return Err(VerbsError::os("querying the device", io::Error::from_raw_os_error(code)));
+            }
+            // Where the port is not known, its limits are.
+            if port != 0 {
+                let code = ffi::query_port(context.as_ptr(), port, port_attr.as_mut_ptr());
+                if code != 0 {
+                    return Err(VerbsError::os("querying the device's port", io::Error::from_raw_os_error(code)));
+                }
+            }
+            (device.assume_init(), port_attr.assume_init())
+        };
+        // SAFETY: an open device's context names the device, which lives as long as the process.
+        let (name, transport) = unsafe {
+            let device = (*context.as_ptr()).device;
+            (name_of(device), (*device).transport_type)
+        };
+        Ok(Self::from_attributes(name, transport, &device, port_attr.max_msg_sz))
+    }
+
+    fn from_attributes(
+        name: String,
+        transport: ibv_transport_type::Type,
+        device: &ffi::ibv_device_attr,
+        max_message: u32,
+    ) -> Self {
+        let count = |value: i32| u32::try_from(value).unwrap_or(0);
+        let depth = |value: i32| u8::try_from(value.clamp(0, 255)).unwrap_or(u8::MAX);
+        // Linux: `RXE_VENDOR_ID`, `SIW_VENDOR_ID`.
+        let family = match (device.vendor_id, transport) {
+            (0x00ff_ffff, ibv_transport_type::IBV_TRANSPORT_IB) => Family::Rxe,
+            (0x0062_6d74, ibv_transport_type::IBV_TRANSPORT_IWARP) => Family::Siw,
+            _ => Family::Other,
+        };
+        let windows = device.device_cap_flags & cap::IBV_DEVICE_MEM_WINDOW_TYPE_2B.0 != 0 && device.max_mw > 0;
+        Self {
+            name,
+            family,
+            iwarp: transport == ibv_transport_type::IBV_TRANSPORT_IWARP,
+            windows,
+            max_queue: count(device.max_qp_wr).max(1),
+            max_completions: count(device.max_cqe).max(1),
+            max_responses: depth(device.max_qp_rd_atom),
+            max_reads: depth(device.max_qp_init_rd_atom),
+            max_transfer: if max_message == 0 { 1 << 30 } else { max_message.min(1 << 31) },
+        }
+    }
+
+    /// The flags of a Receive's completion that say that the peer invalidated a handle. Soft RoCE sets Linux's own
+    /// flag (`IB_WC_WITH_INVALIDATE`), which is another bit than the verbs' (up to Linux 6.1 at least).
+    pub(super) fn invalidated_flags(&self) -> u32 {
+        let flag = wc_flag::IBV_WC_WITH_INV.0;
+        if self.family == Family::Rxe { flag | 1 << 2 } else { flag }
+    }
+
+    /// Whether the sink of an RDMA Read must be registered for remote write. Most iWARP adapters want that, since the
+    /// response names the sink as an RDMA Write would; `siw` does not.
+    pub(super) fn read_sink_is_remote(&self) -> bool {
+        self.iwarp && self.family != Family::Siw
+    }
+}
+
+/// # Safety
+/// `device` is a device of libibverbs'.
+unsafe fn name_of(device: *mut ffi::ibv_device) -> String {
+    // SAFETY: the caller's promise; the name is an array that ends with a zero.
+    unsafe { CStr::from_ptr((&raw const (*device).name).cast()) }.to_string_lossy().into_owned()
+}
+
+/// An RDMA device of this machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Device {
+    /// Its name, as in `rdma link`.
+    pub name: String,
+    /// What it speaks.
+    pub protocol: Protocol,
+}
+
+/// What a device speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Protocol {
+    /// InfiniBand or RoCE.
+    InfiniBand,
+    /// iWARP.
+    Iwarp,
+    /// Something else.
+    Other,
+}
+
+/// The RDMA devices of this machine.
+///
+/// # Errors
+/// [`VerbsError`], inside the I/O error, which says what to do: where there is none, or no permission.
+pub fn devices() -> io::Result<Vec<Device>> {
+    let mut count = 0;
+    // SAFETY: `count` is writable.
+    let list = unsafe { ffi::ibv_get_device_list(&raw mut count) };
+    let Some(list) = NonNull::new(list) else {
+        return Err(VerbsError::last("listing RDMA devices").into());
+    };
+    let found = (0..usize::try_from(count).unwrap_or(0))
+        .map(|index| {
+            // SAFETY: the list has `count` entries, each a device until the list is freed.
+            unsafe {
+                let device = *list.as_ptr().add(index);
+                let protocol = match ((*device).transport_type, (*device).node_type) {
+                    (ibv_transport_type::IBV_TRANSPORT_IWARP, _) => Protocol::Iwarp,
+                    (ibv_transport_type::IBV_TRANSPORT_IB, ibv_node_type::IBV_NODE_CA) => Protocol::InfiniBand,
+                    _ => Protocol::Other,
+                };
+                Device { name: name_of(device), protocol }
+            }
+        })
+        .collect::<Vec<_>>();
+    // SAFETY: the list is the library's, and freed once.
+    unsafe { ffi::ibv_free_device_list(list.as_ptr()) };
+    if found.is_empty() { Err(VerbsError::NoDevice.into()) } else { Ok(found) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn attributes() -> ffi::ibv_device_attr {
+        // SAFETY: plain numbers.
+        let mut attributes: ffi::ibv_device_attr = unsafe { std::mem::zeroed() };
+        attributes.max_qp_wr = 1 << 20;
+        attributes.max_cqe = 32767;
+        attributes.max_qp_rd_atom = 128;
+        attributes.max_qp_init_rd_atom = 1000;
+        attributes
+    }
+
+    #[test]
+    fn limits() {
+        let mut rxe = attributes();
+        rxe.vendor_id = 0x00ff_ffff;
+        rxe.max_mw = 1000;
+        rxe.device_cap_flags = cap::IBV_DEVICE_MEM_WINDOW_TYPE_2B.0;
+        let limits = Limits::from_attributes("rxe0".into(), ibv_transport_type::IBV_TRANSPORT_IB, &rxe, 1 << 23);
+        assert_eq!(limits.invalidated_flags(), 0b1100);
+        assert!(limits.windows && !limits.iwarp && !limits.read_sink_is_remote());
+        assert_eq!((limits.max_responses, limits.max_reads, limits.max_transfer), (128, 255, 1 << 23));
+
+        let mut iwarp = attributes();
+        iwarp.max_qp_rd_atom = -1;
+        iwarp.max_qp_wr = 0;
+        let limits = Limits::from_attributes("iw0".into(), ibv_transport_type::IBV_TRANSPORT_IWARP, &iwarp, 0);
+        assert!(!limits.windows && limits.iwarp && limits.read_sink_is_remote());
+        assert_eq!((limits.max_responses, limits.max_queue, limits.max_transfer), (0, 1, 1 << 30));
+    }
+
+    /// A machine without devices says so; one with devices names them.
+    #[test]
+    fn discovery() {
+        match devices() {
+            Ok(devices) => assert!(devices.iter().all(|device| !device.name.is_empty())),
+            Err(error) => assert!(error.to_string().contains("RDMA"), "{error}"),
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! What a device reports outside of completions: that it has failed, that a port is down, that a queue pair has.
+//!
+//! A device has one stream of these for the whole process. Each connection waits on a duplicate of its file descriptor;
+//! whichever wakes first reads, and passes on what is for others.
+
+use std::{
+    collections::HashMap,
+    io,
+    mem::MaybeUninit,
+    os::fd::{BorrowedFd, OwnedFd},
+    ptr::NonNull,
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    task::{Context, Poll, Waker},
+};
+
+use tokio::io::unix::AsyncFd;
+
+use super::{
+    cm::wait_for,
+    error::VerbsError,
+    ffi::{self, ibv_event_type as kind},
+    objects::{Cq, Qp},
+};
+
+/// Something that ends a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum DeviceEvent {
+    /// The device failed.
+    Fatal,
+    /// More completions than the queue holds: a fault of this end's.
+    CompletionsLost,
+    /// The queue pair failed.
+    QueuePairFailed,
+    /// The peer asked for something that it may not have.
+    PeerViolation,
+}
+
+#[derive(Debug, Default)]
+struct Inbox {
+    events: Vec<DeviceEvent>,
+    waker: Option<Waker>,
+}
+
+/// What an event can be about: a device's context, a queue pair, a completion queue; by address.
+type Key = usize;
+
+/// Connections by what concerns them.
+static INBOXES: OnceLock<Mutex<Inboxes>> = OnceLock::new();
+
+type Inboxes = HashMap<Key, Vec<Arc<Mutex<Inbox>>>>;
+
+fn inboxes() -> MutexGuard<'static, Inboxes> {
+    INBOXES.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// One connection's share of its device's events.
+#[derive(Debug)]
+pub(super) struct DeviceEvents {
+    fd: AsyncFd<OwnedFd>,
+    context: NonNull<ffi::ibv_context>,
+    keys: [Key; 3],
+    inbox: Arc<Mutex<Inbox>>,
+}
+
+// SAFETY: libibverbs' calls on a context may be made from any thread.
+unsafe impl Send for DeviceEvents {}
+
+impl DeviceEvents {
+    /// For this queue pair and completion queue of the device's, which both outlive it.
+    pub(super) fn new(context: NonNull<ffi::ibv_context>, qp: &Qp, cq: &Cq) -> Result<Self, VerbsError> {
+        // SAFETY: the context is an open device's; the file descriptor is open as long as that is.
+        let fd = unsafe { BorrowedFd::borrow_raw((*context.as_ptr()).async_fd) };
+        let fd = fd
+            .try_clone_to_owned()
+            // SAFETY: it owns the file descriptor. Whether that blocks is the original's as well.
+            .and_then(|fd| unsafe { wait_for(fd) })
+            .map_err(|source| VerbsError::os("waiting for the device's events", source))?;
+        let keys = [context.as_ptr() as Key, qp.as_ptr() as Key, cq.as_ptr() as Key];
+        let inbox = Arc::new(Mutex::default());
+        let mut all = inboxes();
+        for key in keys {
+            all.entry(key).or_default().push(Arc::clone(&inbox));
+        }
+        drop(all);
+        Ok(Self { fd, context, keys, inbox })
+    }
+
+    /// The next event that concerns this connection.
+    pub(super) fn poll(&self, cx: &mut Context<'_>) -> Poll<DeviceEvent> {
+        while let Poll::Ready(Ok(mut ready)) = self.fd.poll_read_ready(cx) {
+            while self.read() {}
+            ready.clear_ready();
+        }
+        let mut inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
+        if !inbox.events.is_empty() {
+            return Poll::Ready(inbox.events.remove(0));
+        }
+        if !inbox.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+            inbox.waker = Some(cx.waker().clone());
+        }
+        Poll::Pending
+    }
+
+    /// Reads one event and passes it on; `false` when there is none.
+    fn read(&self) -> bool {
+        let mut event = MaybeUninit::<ffi::ibv_async_event>::zeroed();
+        // SAFETY: the context is live and the event writable.
+        if unsafe { ffi::ibv_get_async_event(self.context.as_ptr(), event.as_mut_ptr()) } != 0 {
+            return io::Error::last_os_error().kind() == io::ErrorKind::Interrupted;
+        }
+        // SAFETY: the call succeeded and filled it in. The type is read as a number, since a newer library may have values that
+        // the enumeration does not; and the element as an address, which all its variants but the port's number are.
+        let (number, element) = unsafe {
+            let event = event.as_ptr();
+            ((&raw const (*event).event_type).cast::<u32>().read(), (*event).element.qp as Key)
+        };
+        // SAFETY: fetched above, acknowledged once.
+        unsafe { ffi::ibv_ack_async_event(event.as_mut_ptr()) };
+        let context = self.context.as_ptr() as Key;
+        match classify(number) {
+            Some((event, About::Element)) => deliver(element, event),
+            Some((event, About::Device)) => deliver(context, event),
+            None if number == kind::IBV_EVENT_PORT_ERR as u32 => {
+                // Connections notice by themselves if it stays so.
+                tracing::warn!(target: "rpcrdma", port = element, "the RDMA device's port is down");
+            }
+            None => tracing::debug!(number, "device event"),
+        }
+        true
+    }
+}
+
+impl Drop for DeviceEvents {
+    fn drop(&mut self) {
+        let mut all = inboxes();
+        for key in self.keys {
+            if let Some(entries) = all.get_mut(&key) {
+                entries.retain(|inbox| !Arc::ptr_eq(inbox, &self.inbox));
+                if entries.is_empty() {
+                    all.remove(&key);
+                }
+            }
+        }
+    }
+}
+
+enum About {
+    Device,
+    Element,
+}
+
+/// What an event means for connections.
+fn classify(number: u32) -> Option<(DeviceEvent, About)> {
+    const FATAL: u32 = kind::IBV_EVENT_DEVICE_FATAL as u32;
+    const CQ: u32 = kind::IBV_EVENT_CQ_ERR as u32;
+    const QP: u32 = kind::IBV_EVENT_QP_FATAL as u32;
+    const REQUEST: u32 = kind::IBV_EVENT_QP_REQ_ERR as u32;
+    const ACCESS: u32 = kind::IBV_EVENT_QP_ACCESS_ERR as u32;
+    Some(match number {
+        FATAL => (DeviceEvent::Fatal, About::Device),
+        CQ => (DeviceEvent::CompletionsLost, About::Element),
+        QP => (DeviceEvent::QueuePairFailed, About::Element),
+        REQUEST | ACCESS => (DeviceEvent::PeerViolation, About::Element),
+        _ => return None,
+    })
+}
+
+fn deliver(key: Key, event: DeviceEvent) {
+    let wakers: Vec<_> = {
+        let all = inboxes();
+        let concerned = all.get(&key).into_iter().flatten();
+        concerned
+            .filter_map(|inbox| {
+                let mut inbox = inbox.lock().unwrap_or_else(PoisonError::into_inner);
+                inbox.events.push(event);
+                inbox.waker.take()
+            })
+            .collect()
+    };
+    wakers.into_iter().for_each(Waker::wake);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_reach_whom_they_concern() {
+        let inbox = Arc::new(Mutex::new(Inbox::default()));
+        // No object has this address.
+        inboxes().entry(3).or_default().push(Arc::clone(&inbox));
+        deliver(3, DeviceEvent::Fatal);
+        deliver(5, DeviceEvent::PeerViolation);
+        assert_eq!(inbox.lock().unwrap().events, [DeviceEvent::Fatal]);
+        inboxes().remove(&3);
+    }
+
+    #[test]
+    fn kinds() {
+        assert!(matches!(classify(8), Some((DeviceEvent::Fatal, About::Device))));
+        assert!(matches!(classify(3), Some((DeviceEvent::PeerViolation, About::Element))));
+        assert!(classify(10).is_none() && classify(u32::MAX).is_none());
+    }
+}

@@ -1,0 +1,405 @@
+//! What a queue pair is made of, each freed when dropped. Owners drop in the order: windows, regions, queue pair,
+//! completion queue and its channel, protection domain, identifier.
+
+use std::{
+    io,
+    os::fd::{AsRawFd, RawFd},
+    ptr::{self, NonNull},
+    task::{Context, Poll},
+};
+
+use tokio::io::unix::AsyncFd;
+
+use super::{
+    cm::{CmId, wait_for},
+    error::VerbsError,
+    ffi::{self, ibv_access_flags as access, ibv_wc},
+};
+
+/// A protection domain.
+#[derive(Debug)]
+pub(super) struct Pd(NonNull<ffi::ibv_pd>);
+
+// SAFETY: objects of libibverbs belong to no thread; its calls lock what they share.
+unsafe impl Send for Pd {}
+
+impl Pd {
+    pub(super) fn new(context: NonNull<ffi::ibv_context>) -> Result<Self, VerbsError> {
+        // SAFETY: the context is an open device's.
+        let pd = unsafe { ffi::ibv_alloc_pd(context.as_ptr()) };
+        NonNull::new(pd).map(Self).ok_or_else(|| VerbsError::last("making a protection domain"))
+    }
+
+    pub(super) fn as_ptr(&self) -> *mut ffi::ibv_pd {
+        self.0.as_ptr()
+    }
+
+    /// Registers memory.
+    ///
+    /// # Safety
+    /// The memory stays allocated until the region is dropped. As long as work requests or a peer may write to it by
+    /// means of the region, nothing else accesses it; as long as they may read it, nothing writes to it.
+    pub(super) unsafe fn register(&self, memory: *const u8, len: usize, rights: Rights) -> io::Result<Mr> {
+        let address = memory.cast_mut().cast();
+        // SAFETY: the caller's promise about the memory; the domain is live.
+        let mr = unsafe { ffi::ibv_reg_mr(self.0.as_ptr(), address, len, rights.flags() as i32) };
+        NonNull::new(mr).map(Mr).ok_or_else(|| VerbsError::registration(len, io::Error::last_os_error()).into())
+    }
+
+    /// A memory window of type 2, not bound.
+    pub(super) fn window(&self) -> io::Result<Mw> {
+        // SAFETY: the domain is live.
+        let window = unsafe { ffi::alloc_window(self.0.as_ptr()) };
+        NonNull::new(window).map(Mw).ok_or_else(io::Error::last_os_error)
+    }
+}
+
+impl Drop for Pd {
+    fn drop(&mut self) {
+        // SAFETY: allocated by libibverbs, freed once, after all that is in it.
+        let code = unsafe { ffi::ibv_dealloc_pd(self.0.as_ptr()) };
+        if code != 0 {
+            tracing::warn!(code, "a protection domain could not be freed");
+        }
+    }
+}
+
+/// What a region permits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Rights {
+    /// This end's Sends and RDMA Writes read it.
+    LocalRead,
+    /// This end's Receives and RDMA Reads write it.
+    LocalWrite,
+    /// A window over it lets the peer read.
+    WindowRead,
+    /// A window over it lets the peer write.
+    WindowWrite,
+    /// The peer may read it.
+    RemoteRead,
+    /// The peer may write it.
+    RemoteWrite,
+}
+
+impl Rights {
+    pub(super) fn flags(self) -> u32 {
+        let flags = match self {
+            Self::LocalRead => access(0),
+            Self::LocalWrite => access::IBV_ACCESS_LOCAL_WRITE,
+            Self::WindowRead => access::IBV_ACCESS_MW_BIND,
+            Self::WindowWrite => access::IBV_ACCESS_MW_BIND | access::IBV_ACCESS_LOCAL_WRITE,
+            Self::RemoteRead => access::IBV_ACCESS_REMOTE_READ,
+            // Remote write needs local write (InfiniBand Architecture 11.2.8.2).
+            Self::RemoteWrite => access::IBV_ACCESS_REMOTE_WRITE | access::IBV_ACCESS_LOCAL_WRITE,
+        };
+        flags.0
+    }
+}
+
+/// A memory region.
+#[derive(Debug)]
+pub(super) struct Mr(NonNull<ffi::ibv_mr>);
+
+// SAFETY: as for `Pd`.
+unsafe impl Send for Mr {}
+
+impl Mr {
+    pub(super) fn as_ptr(&self) -> *mut ffi::ibv_mr {
+        self.0.as_ptr()
+    }
+
+    /// The name in work requests of this end's.
+    pub(super) fn lkey(&self) -> u32 {
+        // SAFETY: the region is live.
+        unsafe { (*self.0.as_ptr()).lkey }
+    }
+
+    /// The name that peers use.
+    pub(super) fn rkey(&self) -> u32 {
+        // SAFETY: the region is live.
+        unsafe { (*self.0.as_ptr()).rkey }
+    }
+
+    /// Ends all access by means of it.
+    pub(super) fn deregister(self) -> io::Result<()> {
+        let region = std::mem::ManuallyDrop::new(self);
+        // SAFETY: registered by libibverbs and, as it is not dropped any more, deregistered once.
+        let code = unsafe { ffi::ibv_dereg_mr(region.0.as_ptr()) };
+        if code == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(code.abs())) }
+    }
+}
+
+impl Drop for Mr {
+    fn drop(&mut self) {
+        // SAFETY: registered by libibverbs, deregistered once.
+        let code = unsafe { ffi::ibv_dereg_mr(self.0.as_ptr()) };
+        if code != 0 {
+            tracing::warn!(code, "a memory region could not be deregistered");
+        }
+    }
+}
+
+/// A memory window of type 2.
+#[derive(Debug)]
+pub(super) struct Mw(NonNull<ffi::ibv_mw>);
+
+// SAFETY: as for `Pd`.
+unsafe impl Send for Mw {}
+
+impl Mw {
+    pub(super) fn as_ptr(&self) -> *mut ffi::ibv_mw {
+        self.0.as_ptr()
+    }
+
+    /// The handle it has, or had last.
+    pub(super) fn rkey(&self) -> u32 {
+        // SAFETY: the window is live.
+        unsafe { (*self.0.as_ptr()).rkey }
+    }
+}
+
+impl Drop for Mw {
+    fn drop(&mut self) {
+        // SAFETY: allocated by libibverbs, freed once.
+        let code = unsafe { ffi::ibv_dealloc_mw(self.0.as_ptr()) };
+        if code != 0 {
+            tracing::warn!(code, "a memory window could not be freed");
+        }
+    }
+}
+
+#[derive(Debug)]
+struct CompletionChannel(NonNull<ffi::ibv_comp_channel>);
+
+// SAFETY: as for `Pd`.
+unsafe impl Send for CompletionChannel {}
+// SAFETY: a shared reference gives the file descriptor only.
+unsafe impl Sync for CompletionChannel {}
+
+impl AsRawFd for CompletionChannel {
+    fn as_raw_fd(&self) -> RawFd {
+        // SAFETY: the channel is live, and its file descriptor never changes.
+        unsafe { (*self.0.as_ptr()).fd }
+    }
+}
+
+impl Drop for CompletionChannel {
+    fn drop(&mut self) {
+        // SAFETY: made by libibverbs, freed once, after its completion queue.
+        unsafe {
+            ffi::ibv_destroy_comp_channel(self.0.as_ptr());
+        }
+    }
+}
+
+/// A completion queue with its channel.
+#[derive(Debug)]
+pub(super) struct Cq {
+    cq: NonNull<ffi::ibv_cq>,
+    /// Fetched and not acknowledged.
+    events: u32,
+    /// An event comes with the next completion.
+    armed: bool,
+    // After `drop` has destroyed the queue.
+    channel: AsyncFd<CompletionChannel>,
+}
+
+// SAFETY: as for `Pd`.
+unsafe impl Send for Cq {}
+
+/// What to do after [`Cq::poll_event`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Armed {
+    /// Look at the queue once more.
+    Again,
+    /// Wait: the next completion wakes the task.
+    Wait,
+}
+
+impl Cq {
+    /// Acknowledged in batches, because each takes a lock.
+    const ACKNOWLEDGE: u32 = 64;
+
+    pub(super) fn new(context: NonNull<ffi::ibv_context>, len: u32) -> Result<Self, VerbsError> {
+        const DOING: &str = "making a completion queue";
+        // SAFETY: the context is an open device's.
+        let channel = unsafe { ffi::ibv_create_comp_channel(context.as_ptr()) };
+        let channel = CompletionChannel(NonNull::new(channel).ok_or_else(|| VerbsError::last(DOING))?);
+        // SAFETY: the channel owns its file descriptor.
+        let channel = unsafe { wait_for(channel) }.map_err(|source| VerbsError::os(DOING, source))?;
+        let len = i32::try_from(len).unwrap_or(i32::MAX);
+        let to = channel.get_ref().0.as_ptr();
+        // SAFETY: context and channel are live.
+        let cq = unsafe { ffi::ibv_create_cq(context.as_ptr(), len, ptr::null_mut(), to, 0) };
+        let cq = NonNull::new(cq).ok_or_else(|| VerbsError::last(DOING))?;
+        Ok(Self { cq, events: 0, armed: false, channel })
+    }
+
+    pub(super) fn as_ptr(&self) -> *mut ffi::ibv_cq {
+        self.cq.as_ptr()
+    }
+
+    /// Has the device gather completions before it tells: at most `count`, for at most `microseconds`. Devices that cannot
+    /// are left as they are.
+    pub(super) fn moderate(&mut self, count: u16, microseconds: u16) {
+        let mut attributes = ffi::ibv_modify_cq_attr {
+            attr_mask: ffi::ibv_cq_attr_mask::IBV_CQ_ATTR_MODERATE.0,
+            moderate: ffi::ibv_moderate_cq { cq_count: count, cq_period: microseconds },
+        };
+        // SAFETY: the queue is live, and the attributes readable for the call.
+        let code = unsafe { ffi::ibv_modify_cq(self.cq.as_ptr(), &raw mut attributes) };
+        if code != 0 {
+            tracing::debug!(code, "the device does not moderate completions");
+        }
+    }
+
+    /// Takes completions: as many as `into` has room for, or fewer.
+    pub(super) fn take<'a>(&mut self, into: &'a mut [ibv_wc]) -> io::Result<&'a [ibv_wc]> {
+        let room = i32::try_from(into.len()).unwrap_or(i32::MAX);
+        // SAFETY: the queue is live, and `into` has room for `room` entries.
+        let taken = unsafe { ffi::ibv_poll_cq(self.cq.as_ptr(), room, into.as_mut_ptr()) };
+        let taken = usize::try_from(taken).map_err(|_| io::Error::other("the completion queue cannot be polled"))?;
+        Ok(into.get(..taken).unwrap_or_default())
+    }
+
+    /// Has the next completion wake the task. `Again` until nothing can have come in between.
+    pub(super) fn poll_event(&mut self, cx: &mut Context<'_>) -> io::Result<Armed> {
+        if !self.armed {
+            // SAFETY: the queue is live.
+            let code = unsafe { ffi::ibv_req_notify_cq(self.cq.as_ptr(), 0) };
+            if code != 0 {
+                return Err(io::Error::from_raw_os_error(code.abs()));
+            }
+            self.armed = true;
+            return Ok(Armed::Again);
+        }
+        let mut ready = match self.channel.poll_read_ready(cx) {
+            Poll::Pending => return Ok(Armed::Wait),
+            Poll::Ready(ready) => ready?,
+        };
+        let (mut cq, mut context) = (ptr::null_mut(), ptr::null_mut());
+        // Readiness is told by its edge: everything is fetched before waiting again.
+        loop {
+            let from = self.channel.get_ref().0.as_ptr();
+            // SAFETY: the channel is live, and both pointers writable.
+            if unsafe { ffi::ibv_get_cq_event(from, &raw mut cq, &raw mut context) } != 0 {
+                match io::Error::last_os_error() {
+                    error if error.kind() == io::ErrorKind::WouldBlock => break,
+                    error if error.kind() == io::ErrorKind::Interrupted => {}
+                    error => return Err(error),
+                }
+            } else {
+                self.armed = false;
+                self.events += 1;
+            }
+        }
+        ready.clear_ready();
+        if self.events >= Self::ACKNOWLEDGE {
+            self.acknowledge();
+        }
+        Ok(Armed::Again)
+    }
+
+    fn acknowledge(&mut self) {
+        if self.events > 0 {
+            // SAFETY: the queue is live, and as many events have been fetched.
+            unsafe { ffi::ibv_ack_cq_events(self.cq.as_ptr(), self.events) };
+            self.events = 0;
+        }
+    }
+}
+
+impl Drop for Cq {
+    fn drop(&mut self) {
+        // Destroying it waits until all its events are acknowledged.
+        self.acknowledge();
+        // SAFETY: made by libibverbs, destroyed once, after the queue pair that uses it.
+        let code = unsafe { ffi::ibv_destroy_cq(self.cq.as_ptr()) };
+        if code != 0 {
+            tracing::warn!(code, "a completion queue could not be destroyed");
+        }
+    }
+}
+
+/// A queue pair of an identifier's.
+#[derive(Debug)]
+pub(super) struct Qp {
+    id: *mut ffi::rdma_cm_id,
+    qp: NonNull<ffi::ibv_qp>,
+    /// Octets that fit a work request itself.
+    pub(super) max_inline: u32,
+}
+
+// SAFETY: as for `Pd`.
+unsafe impl Send for Qp {}
+
+impl Qp {
+    /// Inline octets asked for, until the device agrees.
+    const INLINE: [u32; 4] = [256, 128, 64, 0];
+
+    /// Makes one with room for so many work requests. `id` must outlive it.
+    pub(super) fn new(id: &CmId, pd: &Pd, cq: &Cq, sends: u32, receives: u32) -> Result<Self, VerbsError> {
+        let mut refused = None;
+        for inline in Self::INLINE {
+            let mut attributes = ffi::ibv_qp_init_attr {
+                qp_context: ptr::null_mut(),
+                send_cq: cq.as_ptr(),
+                recv_cq: cq.as_ptr(),
+                srq: ptr::null_mut(),
+                cap: ffi::ibv_qp_cap {
+                    max_send_wr: sends,
+                    max_recv_wr: receives,
+                    max_send_sge: 1,
+                    max_recv_sge: 1,
+                    max_inline_data: inline,
+                },
+                qp_type: ffi::ibv_qp_type::IBV_QPT_RC,
+                sq_sig_all: 0,
+            };
+            // SAFETY: identifier, domain and completion queue are live, and of one device; the attributes are writable.
+            let code = unsafe { ffi::rdma_create_qp(id.as_ptr(), pd.as_ptr(), &raw mut attributes) };
+            if code == 0 {
+                // SAFETY: the call has set the identifier's queue pair.
+                let qp = unsafe { (*id.as_ptr()).qp };
+                let qp = NonNull::new(qp).ok_or_else(|| VerbsError::last("making a queue pair"))?;
+                return Ok(Self { id: id.as_ptr(), qp, max_inline: attributes.cap.max_inline_data });
+            }
+            refused = Some(io::Error::last_os_error());
+        }
+        Err(VerbsError::os("making a queue pair", refused.unwrap_or_else(io::Error::last_os_error)))
+    }
+
+    pub(super) fn as_ptr(&self) -> *mut ffi::ibv_qp {
+        self.qp.as_ptr()
+    }
+
+    /// Whether it has failed.
+    pub(super) fn is_in_error(&self) -> bool {
+        // SAFETY: plain numbers, whose zeros are values.
+        let (mut attributes, mut init): (ffi::ibv_qp_attr, ffi::ibv_qp_init_attr) = unsafe { std::mem::zeroed() };
+        let mask = ffi::ibv_qp_attr_mask::IBV_QP_STATE.0 as i32;
+        // SAFETY: the queue pair is live, and both structures are writable.
+        let code = unsafe { ffi::ibv_query_qp(self.as_ptr(), &raw mut attributes, mask, &raw mut init) };
+        code == 0 && attributes.qp_state == ffi::ibv_qp_state::IBV_QPS_ERR
+    }
+
+    /// Moves it to the error state: nothing of the peer's is taken any more, and what is posted is flushed.
+    pub(super) fn fail(&self) {
+        // SAFETY: plain numbers, whose zeros are values.
+        let mut attributes: ffi::ibv_qp_attr = unsafe { std::mem::zeroed() };
+        attributes.qp_state = ffi::ibv_qp_state::IBV_QPS_ERR;
+        let mask = ffi::ibv_qp_attr_mask::IBV_QP_STATE.0 as i32;
+        // SAFETY: the queue pair is live, and the attributes readable.
+        let code = unsafe { ffi::ibv_modify_qp(self.as_ptr(), &raw mut attributes, mask) };
+        if code != 0 {
+            tracing::debug!(code, "the queue pair was not moved to its error state");
+        }
+    }
+}
+
+impl Drop for Qp {
+    fn drop(&mut self) {
+        // SAFETY: made by librdmacm for the identifier, which is live still; destroyed once.
+        unsafe { ffi::rdma_destroy_qp(self.id) }
+    }
+}

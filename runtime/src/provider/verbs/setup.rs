@@ -1,0 +1,290 @@
+//! Connecting and accepting, by the connection manager.
+
+use std::{future::Future, io, net::SocketAddr, time::Duration};
+
+use bytes::Bytes;
+use tokio::time::timeout;
+
+use super::{
+    VerbsConfig, VerbsQueuePair,
+    cm::{CmEvent, CmId, ConnParam, Events},
+    error::VerbsError,
+    ffi::rdma_cm_event_type as cm_event,
+};
+use crate::provider::{
+    ConnectRequest, Connected, Connector, Incoming, Listener, QueuePair as _, SetupError, SetupParams,
+};
+
+/// Octets of private data in a connection request that every fabric has room for: InfiniBand's, less what the
+/// connection manager takes for the addresses.
+pub const MAX_PRIVATE_DATA: usize = 56;
+
+/// Connections waiting to be accepted, at most.
+const BACKLOG: i32 = 128;
+
+/// InfiniBand's reason for a rejection by the consumer, as opposed to its connection manager's.
+const CONSUMER_REJECTED: i32 = 28;
+
+/// InfiniBand's reason for a rejection because nobody listens.
+const NOBODY_LISTENS: i32 = 8;
+
+/// Makes outgoing connections by RDMA devices.
+#[derive(Debug, Clone, Default)]
+pub struct VerbsConnector {
+    config: VerbsConfig,
+}
+
+impl VerbsConnector {
+    /// A connector with this configuration.
+    #[must_use]
+    pub fn new(config: VerbsConfig) -> Self {
+        Self { config }
+    }
+
+    async fn attempt(&self, peer: SocketAddr, params: &SetupParams) -> Result<Connected<VerbsQueuePair>, SetupError> {
+        let milliseconds = i32::try_from(params.timeout.as_millis()).unwrap_or(i32::MAX);
+        let no_route = |source| VerbsError::NoRoute { addr: peer, source };
+        let events = Events::new()?;
+        let id = CmId::new(&events)?;
+        id.resolve_addr(peer, milliseconds).map_err(no_route)?;
+        expect(&events, cm_event::RDMA_CM_EVENT_ADDR_RESOLVED, peer).await?;
+        id.resolve_route(milliseconds).map_err(no_route)?;
+        expect(&events, cm_event::RDMA_CM_EVENT_ROUTE_RESOLVED, peer).await?;
+        let mut queue_pair = VerbsQueuePair::new(id, events, params, &self.config)?;
+        let offered = offer(params, &queue_pair, None);
+        let private_data = params.private_data_for(queue_pair.remote_invalidation());
+        queue_pair.id().connect(&ConnParam { private_data, ..offered })?;
+        let event = expect(queue_pair.events(), cm_event::RDMA_CM_EVENT_ESTABLISHED, peer).await?;
+        // What the peer serves may be less than what was asked for.
+        queue_pair.max_reads = offered.initiator_depth.min(event.initiator_depth).into();
+        let (local_addr, peer_addr) = (queue_pair.id().local_addr()?, queue_pair.id().peer_addr()?);
+        Ok(Connected { queue_pair, private_data: event.private_data, local_addr, peer_addr })
+    }
+}
+
+/// What this end offers: what is wanted, as far as the device and the peer's request go.
+fn offer(params: &SetupParams, queue_pair: &VerbsQueuePair, request: Option<&CmEvent>) -> ConnParam<'static> {
+    let limits = queue_pair.limits();
+    let least = |wanted: u32, device: u8, peer: Option<u8>| {
+        u8::try_from(wanted).unwrap_or(u8::MAX).min(device).min(peer.unwrap_or(u8::MAX))
+    };
+    ConnParam {
+        private_data: &[],
+        responder_resources: least(
+            params.responder_resources,
+            limits.max_responses,
+            request.map(|request| request.responder_resources),
+        ),
+        initiator_depth: least(
+            params.initiator_depth,
+            limits.max_reads,
+            request.map(|request| request.initiator_depth),
+        ),
+    }
+}
+
+/// Waits for the event that comes next if all goes well.
+async fn expect(events: &Events, wanted: cm_event::Type, peer: SocketAddr) -> Result<CmEvent, SetupError> {
+    loop {
+        let event = events.next().await?;
+        if event.kind == wanted {
+            return Ok(event);
+        }
+        if let Some(error) = refusal(event.kind, event.status, event.private_data, peer) {
+            return Err(error);
+        }
+    }
+}
+
+/// What an event says about why a connection cannot be set up; `None` for one that does not matter.
+fn refusal(kind: cm_event::Type, status: i32, private_data: Bytes, peer: SocketAddr) -> Option<SetupError> {
+    let os = || io::Error::from_raw_os_error(status.saturating_abs());
+    Some(match kind {
+        cm_event::RDMA_CM_EVENT_ADDR_ERROR | cm_event::RDMA_CM_EVENT_ROUTE_ERROR => {
+            VerbsError::NoRoute { addr: peer, source: os() }.into()
+        }
+        cm_event::RDMA_CM_EVENT_REJECTED => match status {
+            CONSUMER_REJECTED => SetupError::Rejected { private_data },
+            NOBODY_LISTENS => io::Error::new(io::ErrorKind::ConnectionRefused, "nobody listens there").into(),
+            // iWARP's has no reason but the private data: a TCP connection that is refused has none.
+            status if status < 0 && !private_data.is_empty() => SetupError::Rejected { private_data },
+            status if status < 0 => os().into(),
+            reason => {
+                let what = format!("the fabric's connection manager refused, with reason {reason}");
+                io::Error::new(io::ErrorKind::ConnectionRefused, what).into()
+            }
+        },
+        cm_event::RDMA_CM_EVENT_UNREACHABLE | cm_event::RDMA_CM_EVENT_CONNECT_ERROR if status < 0 => os().into(),
+        cm_event::RDMA_CM_EVENT_UNREACHABLE => {
+            io::Error::new(io::ErrorKind::HostUnreachable, format!("{peer} does not answer")).into()
+        }
+        cm_event::RDMA_CM_EVENT_CONNECT_ERROR => {
+            io::Error::other(format!("cannot connect, with reason {status}")).into()
+        }
+        cm_event::RDMA_CM_EVENT_DISCONNECTED => {
+            io::Error::new(io::ErrorKind::ConnectionReset, "the peer closed the connection at once").into()
+        }
+        cm_event::RDMA_CM_EVENT_DEVICE_REMOVAL => VerbsError::NoDevice.into(),
+        _ => return None,
+    })
+}
+
+impl Connector for VerbsConnector {
+    type QueuePair = VerbsQueuePair;
+
+    async fn connect(&self, peer: SocketAddr, params: SetupParams) -> Result<Connected<Self::QueuePair>, SetupError> {
+        let limit = params.timeout;
+        timeout(limit, self.attempt(peer, &params)).await.map_err(|_| SetupError::TimedOut(limit))?
+    }
+
+    fn max_private_data(&self) -> usize {
+        MAX_PRIVATE_DATA
+    }
+}
+
+/// Takes incoming connections by RDMA devices.
+#[derive(Debug)]
+pub struct VerbsListener {
+    // Before the channel that its events come by.
+    _id: CmId,
+    events: Events,
+    addr: SocketAddr,
+    config: VerbsConfig,
+}
+
+impl VerbsListener {
+    /// Listens on `addr`: an address of an RDMA device's network interface, or that of all interfaces.
+    ///
+    /// # Errors
+    /// [`VerbsError`], inside the I/O error, which says what to do; or the system's, such as an address in use.
+    pub fn bind(addr: SocketAddr, config: VerbsConfig) -> io::Result<Self> {
+        let events = Events::new()?;
+        let id = CmId::new(&events)?;
+        if addr.is_ipv6() {
+            id.only_its_family()?;
+        }
+        id.bind(addr).map_err(|source| match source.raw_os_error() {
+            Some(libc::EADDRINUSE | libc::EACCES) => source,
+            _ => VerbsError::NoRoute { addr, source }.into(),
+        })?;
+        id.listen(BACKLOG)?;
+        let addr = id.local_addr()?;
+        Ok(Self { _id: id, events, addr, config })
+    }
+}
+
+impl Listener for VerbsListener {
+    type QueuePair = VerbsQueuePair;
+    type Incoming = VerbsIncoming;
+
+    async fn accept(&self) -> io::Result<VerbsIncoming> {
+        loop {
+            let mut event = self.events.next().await?;
+            if event.kind == cm_event::RDMA_CM_EVENT_DEVICE_REMOVAL {
+                tracing::warn!(target: "rpcrdma", addr = %self.addr, "an RDMA device listened on was removed");
+            }
+            // Of a connection that ended before it was taken.
+            let Some(id) = event.request.take() else { continue };
+            let events = Events::new()?;
+            id.migrate(&events)?;
+            let peer_addr = id.peer_addr()?;
+            return Ok(VerbsIncoming { id, events, event, peer_addr, config: self.config.clone() });
+        }
+    }
+
+    fn local_addr(&self) -> SocketAddr {
+        self.addr
+    }
+}
+
+/// A connection that a peer has begun; its request is there.
+#[derive(Debug)]
+pub struct VerbsIncoming {
+    id: CmId,
+    events: Events,
+    event: CmEvent,
+    peer_addr: SocketAddr,
+    config: VerbsConfig,
+}
+
+impl Incoming for VerbsIncoming {
+    type QueuePair = VerbsQueuePair;
+    type Request = VerbsRequest;
+
+    fn peer_addr(&self) -> SocketAddr {
+        self.peer_addr
+    }
+
+    fn request(self, _timeout: Duration) -> impl Future<Output = Result<VerbsRequest, SetupError>> + Send {
+        std::future::ready(Ok(VerbsRequest(self)))
+    }
+}
+
+/// A peer's connection request.
+#[derive(Debug)]
+pub struct VerbsRequest(VerbsIncoming);
+
+impl ConnectRequest for VerbsRequest {
+    type QueuePair = VerbsQueuePair;
+
+    fn private_data(&self) -> &[u8] {
+        &self.0.event.private_data
+    }
+
+    async fn accept(self, params: SetupParams) -> Result<Connected<VerbsQueuePair>, SetupError> {
+        let VerbsIncoming { id, events, event, peer_addr, config } = self.0;
+        let mut queue_pair = VerbsQueuePair::new(id, events, &params, &config)?;
+        let offered = offer(&params, &queue_pair, Some(&event));
+        queue_pair.max_reads = offered.initiator_depth.into();
+        let private_data = params.private_data_for(queue_pair.remote_invalidation());
+        queue_pair.id().accept(&ConnParam { private_data, ..offered })?;
+        timeout(params.timeout, expect(queue_pair.events(), cm_event::RDMA_CM_EVENT_ESTABLISHED, peer_addr))
+            .await
+            .map_err(|_| SetupError::TimedOut(params.timeout))??;
+        let local_addr = queue_pair.id().local_addr()?;
+        Ok(Connected { queue_pair, private_data: event.private_data, local_addr, peer_addr })
+    }
+
+    async fn reject(self, private_data: Bytes) -> Result<(), SetupError> {
+        Ok(self.0.id.reject(&private_data)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals() {
+        let peer: SocketAddr = "10.0.0.1:1".parse().unwrap();
+        let of = |kind, status, data: &'static [u8]| refusal(kind, status, Bytes::from_static(data), peer);
+        let rejected = cm_event::RDMA_CM_EVENT_REJECTED;
+        assert!(
+            matches!(of(rejected, 28, b"no"), Some(SetupError::Rejected { private_data }) if private_data == b"no"[..])
+        );
+        assert!(matches!(of(rejected, -libc::ECONNREFUSED, b"no"), Some(SetupError::Rejected { .. })));
+        for error in [of(rejected, 8, b""), of(rejected, -libc::ECONNREFUSED, b""), of(rejected, 5, b"")] {
+            match error {
+                Some(SetupError::Io(error)) => assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused),
+                other => panic!("{other:?}"),
+            }
+        }
+        let error = of(cm_event::RDMA_CM_EVENT_ADDR_ERROR, -libc::ENODEV, b"").unwrap().to_string();
+        assert!(error.contains("no RDMA device leads to 10.0.0.1:1"), "{error}");
+        assert!(of(cm_event::RDMA_CM_EVENT_TIMEWAIT_EXIT, 0, b"").is_none());
+        assert!(of(cm_event::RDMA_CM_EVENT_UNREACHABLE, i32::MIN, b"").is_some());
+    }
+
+    /// Where there is no device, connecting and listening say what to do; where there is one, listening works.
+    #[tokio::test]
+    async fn without_a_device() {
+        let listening = VerbsListener::bind("127.0.0.1:0".parse().unwrap(), VerbsConfig::default());
+        if let Err(error) = listening {
+            let text = error.to_string();
+            assert!(text.contains("RDMA"), "{text}");
+        }
+        let params = SetupParams { timeout: Duration::from_secs(1), ..SetupParams::default() };
+        let connecting = VerbsConnector::default().connect("127.0.0.1:9".parse().unwrap(), params).await;
+        assert!(connecting.is_err());
+    }
+}

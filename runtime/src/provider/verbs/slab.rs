@@ -1,0 +1,149 @@
+//! Memory that is registered once for a connection and used in slots: Receives, and Sends too large to be inline.
+
+use std::{
+    alloc::{self, Layout},
+    io,
+    ptr::NonNull,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use super::objects::{Mr, Pd, Rights};
+use crate::memory::LandingMemory;
+
+/// Slots of one length in one allocation.
+#[derive(Debug)]
+struct Memory {
+    start: NonNull<u8>,
+    layout: Layout,
+    slot_len: usize,
+    /// Numbers of the slots that nobody holds.
+    free: Mutex<Vec<u32>>,
+}
+
+// SAFETY: the allocation is owned. Each slot is accessed by its one holder, and slots change hands through the lock.
+unsafe impl Send for Memory {}
+// SAFETY: as above.
+unsafe impl Sync for Memory {}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this layout, freed once; no slot is left, since each holds the memory.
+        unsafe { alloc::dealloc(self.start.as_ptr(), self.layout) }
+    }
+}
+
+/// Slots, and their registration.
+#[derive(Debug)]
+pub(super) struct Slab {
+    // The region goes before the memory may.
+    mr: Mr,
+    memory: Arc<Memory>,
+}
+
+/// One slot, which returns to its slab when dropped.
+#[derive(Debug)]
+pub(super) struct Slot {
+    memory: Arc<Memory>,
+    index: u32,
+    lkey: u32,
+}
+
+const PAGE: usize = 4096;
+
+impl Slab {
+    /// Allocates and registers `count` slots of `slot_len` octets, all zeros.
+    pub(super) fn new(pd: &Pd, count: u32, slot_len: usize) -> io::Result<Self> {
+        let memory = Memory::new(count, slot_len)?;
+        // SAFETY: the region is dropped before the memory is freed, and has local rights only: a slot is accessed by
+        // work requests of this end's, which hold it, and so do not share it with safe code.
+        let mr = unsafe { pd.register(memory.start.as_ptr(), memory.layout.size(), Rights::LocalWrite) }?;
+        Ok(Self { mr, memory: Arc::new(memory) })
+    }
+
+    /// A slot that nobody holds.
+    pub(super) fn take(&self) -> Option<Slot> {
+        let index = self.memory.free.lock().unwrap_or_else(PoisonError::into_inner).pop()?;
+        Some(Slot { memory: Arc::clone(&self.memory), index, lkey: self.mr.lkey() })
+    }
+
+    /// Octets of each slot.
+    pub(super) fn slot_len(&self) -> usize {
+        self.memory.slot_len
+    }
+}
+
+impl Memory {
+    fn new(count: u32, slot_len: usize) -> io::Result<Self> {
+        let too_much = || io::Error::new(io::ErrorKind::OutOfMemory, "too much memory for messages");
+        let len = slot_len.max(1).checked_mul(count.max(1) as usize).ok_or_else(too_much)?;
+        let layout = Layout::from_size_align(len, PAGE).map_err(|_| too_much())?;
+        // SAFETY: the layout is not empty.
+        let start = NonNull::new(unsafe { alloc::alloc_zeroed(layout) }).ok_or_else(too_much)?;
+        Ok(Self { start, layout, slot_len, free: Mutex::new((0..count).rev().collect()) })
+    }
+}
+
+impl Slot {
+    pub(super) fn address(&self) -> *mut u8 {
+        // SAFETY: slots are numbered below their count, so this is inside the allocation.
+        unsafe { self.memory.start.as_ptr().add(self.index as usize * self.memory.slot_len) }
+    }
+
+    /// Its name in work requests.
+    pub(super) fn lkey(&self) -> u32 {
+        self.lkey
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.memory.free.lock().unwrap_or_else(PoisonError::into_inner).push(self.index);
+    }
+}
+
+impl LandingMemory for Slot {
+    fn as_slice(&self) -> &[u8] {
+        // SAFETY: the slot is inside the allocation, initialized from the start, and this is its one holder. No work request
+        // has it: those own their slots, and hand them over when they are done.
+        unsafe { std::slice::from_raw_parts(self.address(), self.memory.slot_len) }
+    }
+
+    fn as_mut_slice(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and borrowed mutably.
+        unsafe { std::slice::from_raw_parts_mut(self.address(), self.memory.slot_len) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Slots do not overlap, return when dropped, and outlive the slab.
+    #[test]
+    fn slots() {
+        let memory = Arc::new(Memory::new(3, 100).unwrap());
+        let take = || {
+            let index = memory.free.lock().unwrap().pop()?;
+            Some(Slot { memory: Arc::clone(&memory), index, lkey: 7 })
+        };
+        let mut slots: Vec<_> = std::iter::from_fn(take).collect();
+        assert_eq!(slots.len(), 3);
+        for (n, slot) in slots.iter_mut().enumerate() {
+            assert!(slot.as_slice().iter().all(|octet| *octet == 0));
+            slot.as_mut_slice().fill(n as u8 + 1);
+        }
+        for (n, slot) in slots.iter().enumerate() {
+            assert!(slot.as_slice().iter().all(|octet| *octet == n as u8 + 1));
+        }
+        let kept = slots.pop().unwrap();
+        drop(slots);
+        assert_eq!(memory.free.lock().unwrap().len(), 2);
+        drop(memory);
+        assert_eq!(kept.as_slice(), [3; 100]);
+    }
+
+    #[test]
+    fn too_large() {
+        assert!(Memory::new(u32::MAX, usize::MAX / 2).is_err());
+    }
+}

@@ -1,0 +1,100 @@
+//! What the device says of a request that has completed.
+
+use std::ffi::CStr;
+
+use super::ffi::{self, ibv_wc_status as status};
+use crate::provider::{DisconnectReason, WorkError};
+
+/// How a Receive ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Receive {
+    Message,
+    /// The queue pair had failed before.
+    Flushed,
+    /// The peer's message was not as it has to be.
+    Violation(String),
+    /// A fault of this end's.
+    Fault(String),
+}
+
+pub(super) fn of_receive(code: status::Type) -> Receive {
+    match code {
+        status::IBV_WC_SUCCESS => Receive::Message,
+        status::IBV_WC_WR_FLUSH_ERR => Receive::Flushed,
+        // The second is soft RoCE's.
+        status::IBV_WC_LOC_LEN_ERR | status::IBV_WC_LOC_QP_OP_ERR => {
+            Receive::Violation("a message longer than the Receive".into())
+        }
+        status::IBV_WC_REM_INV_REQ_ERR | status::IBV_WC_REM_ACCESS_ERR | status::IBV_WC_REM_OP_ERR => {
+            Receive::Violation(format!("an invalid request ({})", text(code)))
+        }
+        _ => Receive::Fault(format!("a Receive failed: {}", text(code))),
+    }
+}
+
+/// Why a request failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Failure {
+    pub(super) error: WorkError,
+    /// Why the connection ends, unless the request only shares the fate of others.
+    pub(super) reason: Option<DisconnectReason>,
+}
+
+/// How a request of the send queue ended.
+pub(super) fn of_request(code: status::Type) -> Result<(), Failure> {
+    let (error, reason) = match code {
+        status::IBV_WC_SUCCESS => return Ok(()),
+        status::IBV_WC_WR_FLUSH_ERR => (WorkError::Flushed, None),
+        status::IBV_WC_REM_ACCESS_ERR
+        | status::IBV_WC_REM_INV_REQ_ERR
+        | status::IBV_WC_REM_OP_ERR
+        | status::IBV_WC_REM_INV_RD_REQ_ERR
+        | status::IBV_WC_REM_ABORT_ERR => {
+            (WorkError::RemoteAccess(text(code)), Some(DisconnectReason::ReportedByPeer(text(code))))
+        }
+        status::IBV_WC_RNR_RETRY_EXC_ERR => {
+            let reason = DisconnectReason::ReportedByPeer("it has no Receive for a message".into());
+            (WorkError::Flushed, Some(reason))
+        }
+        status::IBV_WC_RETRY_EXC_ERR | status::IBV_WC_RESP_TIMEOUT_ERR => {
+            (WorkError::Flushed, Some(DisconnectReason::Transport("the peer does not answer".into())))
+        }
+        _ => (
+            WorkError::Local(text(code)),
+            Some(DisconnectReason::Transport(format!("a request failed: {}", text(code)))),
+        ),
+    };
+    Err(Failure { error, reason })
+}
+
+fn text(code: status::Type) -> String {
+    // SAFETY: the function takes any number, and returns a constant string.
+    let text = unsafe { CStr::from_ptr(ffi::ibv_wc_status_str(code)) };
+    text.to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn receives() {
+        assert_eq!(of_receive(status::IBV_WC_SUCCESS), Receive::Message);
+        assert_eq!(of_receive(status::IBV_WC_WR_FLUSH_ERR), Receive::Flushed);
+        assert!(matches!(of_receive(status::IBV_WC_LOC_LEN_ERR), Receive::Violation(_)));
+        assert!(matches!(of_receive(status::IBV_WC_REM_INV_REQ_ERR), Receive::Violation(_)));
+        assert!(matches!(of_receive(status::IBV_WC_LOC_PROT_ERR), Receive::Fault(_)));
+        assert!(matches!(of_receive(9999), Receive::Fault(_)));
+    }
+
+    #[test]
+    fn requests() {
+        assert_eq!(of_request(status::IBV_WC_SUCCESS), Ok(()));
+        let of = |code| of_request(code).unwrap_err();
+        assert_eq!(of(status::IBV_WC_WR_FLUSH_ERR), Failure { error: WorkError::Flushed, reason: None });
+        assert!(matches!(of(status::IBV_WC_REM_ACCESS_ERR).error, WorkError::RemoteAccess(_)));
+        assert!(matches!(of(status::IBV_WC_RETRY_EXC_ERR).reason, Some(DisconnectReason::Transport(_))));
+        assert!(matches!(of(status::IBV_WC_RNR_RETRY_EXC_ERR).reason, Some(DisconnectReason::ReportedByPeer(_))));
+        assert!(matches!(of(status::IBV_WC_MW_BIND_ERR).error, WorkError::Local(_)));
+    }
+}
