@@ -1,6 +1,9 @@
 //! NFS 3's procedures as one wants them: failures as errors, calls made again where that may help.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::AtomicBool},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use rpcrdma::{
@@ -100,6 +103,8 @@ pub struct Nfs {
     limits: Limits,
     window: Arc<Window>,
     memory: Arc<Semaphore>,
+    /// Calls are being made again.
+    trouble: Arc<AtomicBool>,
 }
 
 /// What FSINFO said, as far as it matters here.
@@ -154,6 +159,7 @@ impl Nfs {
             limits: Limits::default(),
             window: Arc::new(window),
             memory: Arc::new(memory),
+            trouble: Arc::default(),
         })
     }
 
@@ -223,7 +229,7 @@ impl Nfs {
     where
         F: Future<Output = Result<Result<T, Nfsstat3>, CallError>>,
     {
-        persist(procedure, self.options.patience, call).await
+        persist(procedure, self.options.patience, &self.trouble, call).await
     }
 
     /// A call that carries data: waits for its turn first.

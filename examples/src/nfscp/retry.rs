@@ -1,6 +1,9 @@
 //! Calls made again: after a lost connection, a call that stayed unanswered, and NFS3ERR_JUKEBOX.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    time::{Duration, Instant},
+};
 
 use rpcrdma::{
     client::{CallError, ConnectError},
@@ -28,7 +31,8 @@ pub(super) fn may_pass(error: &CallError) -> bool {
     }
 }
 
-/// Makes `call` until it is answered, for as long as `patience` after the first failure.
+/// Makes `call` until it is answered, for as long as `patience` after the first failure. `trouble` is whether that has been
+/// told.
 ///
 /// That is for calls that may be repeated. All that this program makes are: they change nothing (LOOKUP, READ), or say
 /// what is to be in the end (WRITE at an offset, CREATE UNCHECKED, SETATTR without a guard, COMMIT), or their callers
@@ -36,6 +40,7 @@ pub(super) fn may_pass(error: &CallError) -> bool {
 pub(super) async fn persist<T, F>(
     procedure: &'static str,
     patience: Duration,
+    trouble: &AtomicBool,
     mut call: impl FnMut() -> F,
 ) -> Result<T, CopyError>
 where
@@ -45,7 +50,12 @@ where
     let mut pause = Duration::from_millis(100);
     loop {
         let error = match call().await {
-            Ok(Ok(result)) => return Ok(result),
+            Ok(Ok(result)) => {
+                if first_failure.is_some() && trouble.swap(false, Ordering::Relaxed) {
+                    tracing::warn!("the server answers again");
+                }
+                return Ok(result);
+            }
             Ok(Err(status)) => {
                 let error = CopyError::Nfs { procedure, status: NfsStatus(status) };
                 if status != Nfsstat3::Nfs3errJukebox {
@@ -60,7 +70,10 @@ where
         if since.elapsed() + pause > patience {
             return Err(error);
         }
-        tracing::info!(%error, "tried again in {pause:?}");
+        // Once for all calls that wait for the same.
+        if !trouble.swap(true, Ordering::Relaxed) {
+            tracing::warn!(%error, "tried again for up to {patience:?}");
+        }
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(Duration::from_secs(2));
     }
