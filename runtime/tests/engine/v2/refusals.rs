@@ -76,6 +76,17 @@ fn unknown_header_type() {
     serves(&mut facing);
 }
 
+/// §6.2.2: flags that have no meaning yet are ignored.
+#[test]
+fn reserved_flags() {
+    let mut facing = server();
+    let mut words = plain(3, CREDIT, 0, 1);
+    words[4] |= 0xffff_ff00;
+    facing.send(&words);
+    assert_eq!(take_call(&mut facing.engine).expect("served").xid, 3);
+    serves(&mut facing);
+}
+
 /// §6.2.2.3: RDMA2_ERR_INVAL_HTYPE for RDMA2_F_TPMORE elsewhere, for properties after the last, and for RPC before it.
 #[test]
 fn properties_out_of_place() {
