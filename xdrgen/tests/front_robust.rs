@@ -107,6 +107,21 @@ const WORDS: &[&str] = &[
     "\n",
     "\n%y\n",
     "#z\n",
+    "\n#define a b\n",
+    "\n#define b (a << 1)\n",
+    "\n#define c struct a\n",
+    "\n#if a ? 1 : b\n",
+    "\n#else\n",
+    "\n#endif\n",
+    "'a'",
+    "'",
+    "<<",
+    "~",
+    "|",
+    "long",
+    "char",
+    "\r",
+    "namespace a {",
     "struct a { int b; };",
     "struct b { a *next; };",
     "typedef b c<4>;",
@@ -119,12 +134,13 @@ fn soup() -> impl Strategy<Value = String> {
 }
 
 fn samples() -> Vec<String> {
-    let directory = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/front_bad");
-    let files = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    let tests = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests");
+    let files = ["front_bad", "golden"].map(|name| fs::read_dir(tests.join(name)).unwrap());
+    let files = files.into_iter().flatten().map(|entry| entry.unwrap().path());
     let mut files: Vec<PathBuf> =
         files.filter(|path| path.extension().is_some_and(|x| x == "x" || x == "ulb")).collect();
     files.sort();
-    files.into_iter().map(|path| fs::read_to_string(path).unwrap()).collect()
+    files.into_iter().map(|path| String::from_utf8_lossy(&fs::read(path).unwrap()).into_owned()).collect()
 }
 
 /// A sample with some places replaced.
@@ -189,6 +205,12 @@ fn deep_nesting() {
     assert!(hostile(&format!("struct a {{ @ddp(max = {}1{}) opaque d<>; }};", "(".repeat(n), ")".repeat(n))) > 0);
     assert!(hostile(&format!("struct a {{ @ddp(max = 1{}) opaque d<>; }};", " + 1".repeat(n))) > 0);
     assert!(hostile(&"[".repeat(n)) > 0);
+    assert!(hostile(&format!("const A = {}1{};", "(".repeat(n), ")".repeat(n))) > 0);
+    assert!(hostile(&format!("const A = {}1;", "- ".repeat(n))) > 0);
+    assert!(hostile(&format!("const A = 1{};", " + 1".repeat(n))) > 0);
+    assert!(hostile(&format!("const A = {};", "'{' + ".repeat(n))) > 0);
+    assert_eq!(hostile(&format!("#define A {}1{}\n#if {}1\n#endif\n", "(".repeat(n), ")".repeat(n), "!".repeat(n))), 0);
+    assert_eq!(hostile(&format!("const A = {}1{};", "(".repeat(47), ")".repeat(47))), 0);
     // As deep as it may be.
     assert_eq!(hostile(&format!("struct a {{ {}int x;{} }};", "struct {".repeat(47), "} y;".repeat(47))), 0);
     assert_eq!(hostile(&format!("struct a {{ @ddp(max = {}1{}) opaque d<>; }};", "(".repeat(46), ")".repeat(46))), 0);
@@ -215,6 +237,18 @@ fn long_chains_and_circles() {
             _ => format!("typedef t{} t{i};", i - 1),
         })) > 0
     );
+    // Constants of several others, the last of them last.
+    let sums = chain("", &|i, next| {
+        format!("const c{i} = {};", if next == 0 { "1".into() } else { format!("c{next} - 0 * c{next}") })
+    });
+    assert_eq!(hostile(&sums), 0);
+    assert!(hostile(&chain("", &|i, next| format!("const c{i} = c{next} + c{next};"))) > 0);
+    let names = (0..n).map(|i| format!(" + c{i}")).collect::<String>();
+    assert_eq!(hostile(&chain(&format!("const a = 0{names};"), &|i, _| format!("const c{i} = {i};"))), 0);
+    // Macros that stand for one another are left out.
+    assert_eq!(hostile(&chain("", &|i, next| format!("#define m{i} m{next}"))), 0);
+    // A chain of types is not to be that long.
+    assert_eq!(hostile(&chain("#define m0 int\n", &|i, _| format!("#define m{} m{i}", i + 1))), 1);
     assert!(hostile(&chain("", &|i, next| format!("struct s{i} {{ s{next} x; }};"))) > 0);
     assert!(hostile(&chain("", &|i, next| format!("struct s{i} {{ s{next} *x; int y; }};"))) > 0);
 }

@@ -11,7 +11,8 @@ use rpcrdma_xdrgen::ir::{ItemKind, Spec};
 
 /// What rpcgen's output has to include in place of all of `<rpc/rpc.h>`, some of whose names the specifications have.
 const HEADERS: &str = "#include <rpc/types.h>\n#include <rpc/xdr.h>\ntypedef struct CLIENT CLIENT;\nstruct svc_req;\n\
-    typedef struct SVCXPRT SVCXPRT;\n#define netbuf own_netbuf\n#define xdr_netbuf xdr_own_netbuf";
+    typedef struct SVCXPRT SVCXPRT;\n#define netbuf own_netbuf\n#define xdr_netbuf xdr_own_netbuf\n\
+    typedef quad_t longlong_t;\ntypedef u_quad_t u_longlong_t;";
 
 pub(crate) struct Transcoder {
     child: Child,
@@ -20,9 +21,10 @@ pub(crate) struct Transcoder {
 }
 
 impl Transcoder {
-    /// Of the specification `specs/xdr/PROTOCOL.x`. None where `rpcgen`, a C compiler or libtirpc is not installed
+    /// Of the specification at `path`. None where `rpcgen`, a C compiler or libtirpc is not installed
     /// (Debian: rpcsvc-proto, gcc, libtirpc-dev).
-    pub(crate) fn new(protocol: &str, spec: &Spec) -> Option<Self> {
+    pub(crate) fn new(path: &Path, spec: &Spec) -> Option<Self> {
+        let protocol = path.file_stem().and_then(|stem| stem.to_str()).unwrap();
         if !Path::new("/usr/include/tirpc/rpc/xdr.h").exists() {
             eprintln!("libtirpc is not installed: {protocol} is not compared with C");
             return None;
@@ -32,15 +34,18 @@ impl Transcoder {
         fs::create_dir_all(&folder).unwrap();
         // rpcgen names what it includes after its input.
         let file = format!("{protocol}.x");
-        fs::copy(manifest.join("xdr").join(&file), folder.join(&file)).unwrap();
+        fs::copy(path, folder.join(&file)).unwrap();
+        let mut header = String::new();
         for (flag, output) in [("-h", format!("{protocol}.h")), ("-c", format!("{protocol}_xdr.c"))] {
             let text = run(Command::new("rpcgen").current_dir(&folder).args([flag, &file]))?;
             let text = String::from_utf8(text).unwrap().replace("#include <rpc/rpc.h>", HEADERS);
-            fs::write(folder.join(output), text).unwrap();
+            fs::write(folder.join(output), &text).unwrap();
+            header = if flag == "-h" { text } else { header };
         }
         let is_type = |kind: &ItemKind| !matches!(kind, ItemKind::Const(_) | ItemKind::Extern(_));
-        let types = spec.items.iter().filter(|item| is_type(&item.kind));
-        // Bodies without a name have one in the IR alone.
+        // Macros that stand for types are gone when rpcgen sees them.
+        let is_in_c = |name: &str| header.contains(&format!(" xdr_{name} ("));
+        let types = spec.items.iter().filter(|item| is_type(&item.kind) && is_in_c(&item.name.text));
         let types = types.map(|item| format!("TYPE({})\n", item.name.text)).collect::<String>();
         fs::write(folder.join("types.h"), types).unwrap();
         let mut compile = Command::new("cc");

@@ -23,25 +23,33 @@ use crate::{
 /// Values of each type.
 const CASES: u32 = 64;
 
+/// Dialects that rpcgen takes, as it takes them.
+mod dialect {
+    rpcrdma::include_xdr!("tests/random/dialect.x");
+}
+
 struct Comparison {
     spec: Spec,
+    narrow: bool,
     c: Option<Transcoder>,
 }
 
 impl Comparison {
     fn new(protocol: &str) -> Self {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("xdr").join(format!("{protocol}.x"));
-        let spec = Compiler::new().file(path).default_reply_max(1 << 20).compile().unwrap().spec;
-        let c = Transcoder::new(protocol, &spec);
-        Self { spec, c }
+        let narrow = protocol == "dialect";
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(if narrow { "tests/random" } else { "xdr" });
+        let path = folder.join(format!("{protocol}.x"));
+        let spec = Compiler::new().file(&path).default_reply_max(1 << 20).compile().unwrap().spec;
+        let c = Transcoder::new(&path, &spec);
+        Self { spec, narrow, c }
     }
 
     fn check<T: XdrEncode + XdrDecode + PartialEq + std::fmt::Debug>(&mut self, name: &str) {
-        let Self { spec, c } = self;
+        let Self { spec, narrow, c } = self;
         let c = std::cell::RefCell::new(c.as_mut());
         let config = Config { cases: CASES, failure_persistence: None, ..Config::default() };
         let outcome = TestRunner::new(config).run(&vec(any::<u8>(), 0..400), |choices| {
-            let octets = encoding(spec, name, Choices(&choices));
+            let octets = encoding(spec, name, *narrow, Choices(&choices));
             let wrong = |what: String| TestCaseError::fail(format!("{name}: {what}: {octets:02x?}"));
             let mut decoder = Decoder::new(&octets);
             let value: T = decoder.read().map_err(|error| wrong(error.to_string()))?;
@@ -120,4 +128,10 @@ compare! {
     nfs4:
     COMPOUND4args Compound4args, COMPOUND4res Compound4res, CB_COMPOUND4args CbCompound4args, CB_COMPOUND4res
     CbCompound4res, nfs_argop4 NfsArgop4, nfs_resop4 NfsResop4, nfs_cb_argop4 NfsCbArgop4, nfs_cb_resop4 NfsCbResop4,
+}
+
+compare! {
+    dialect:
+    op Op, unnumbered Unnumbered, thing Thing, c_types CTypes, nodes Nodes, tags Tags, shared Shared, by_letter ByLetter,
+    by_bool ByBool, by_number ByNumber,
 }

@@ -32,10 +32,10 @@ impl Choices<'_> {
     }
 }
 
-/// An encoding of the type of that name.
-pub(crate) fn encoding(spec: &Spec, name: &str, choices: Choices<'_>) -> Vec<u8> {
+/// An encoding of the type of that name. C's shorter types travel as integers: `narrow` keeps those to what they hold.
+pub(crate) fn encoding(spec: &Spec, name: &str, narrow: bool, choices: Choices<'_>) -> Vec<u8> {
     let id = spec.items.iter().position(|item| item.name.text == name).unwrap_or_else(|| panic!("no type {name}"));
-    let mut writer = Writer { spec, choices, out: Vec::new(), depth: 0 };
+    let mut writer = Writer { spec, choices, narrow, out: Vec::new(), depth: 0 };
     writer.item(ItemId(id));
     writer.out
 }
@@ -43,6 +43,7 @@ pub(crate) fn encoding(spec: &Spec, name: &str, choices: Choices<'_>) -> Vec<u8>
 struct Writer<'a> {
     spec: &'a Spec,
     choices: Choices<'a>,
+    narrow: bool,
     out: Vec<u8>,
     depth: u32,
 }
@@ -99,6 +100,7 @@ impl Writer<'_> {
         loop {
             match base {
                 Base::Bool => return [0, 1].into_iter().find(free),
+                Base::Int if self.narrow => return Some(i64::from(self.choices.octet().cast_signed())).filter(free),
                 Base::Int => return Some(i64::from(self.choices.word().cast_signed())).filter(free),
                 Base::UInt => return Some(i64::from(self.choices.word())).filter(free),
                 Base::Item(id) => match &self.spec.items[id.0].kind {
@@ -165,6 +167,14 @@ impl Writer<'_> {
                 let value = self.choices.octet() & 1;
                 self.word(u32::from(value));
             }
+            Base::Int if self.narrow => {
+                let value = i32::from(self.choices.octet().cast_signed());
+                self.word(value.cast_unsigned());
+            }
+            Base::UInt if self.narrow => {
+                let value = self.choices.octet();
+                self.word(u32::from(value));
+            }
             Base::Int | Base::UInt => {
                 let value = self.choices.word();
                 self.word(value);
@@ -175,7 +185,16 @@ impl Writer<'_> {
                     self.word(value);
                 }
             }
-            Base::Float | Base::Double | Base::Quadruple => panic!("none of the specifications has one"),
+            // A number, which compares.
+            Base::Float => {
+                let value = f32::from(self.choices.octet()) / 3.0;
+                self.word(value.to_bits());
+            }
+            Base::Double => {
+                let value = f64::from(self.choices.octet()) / 3.0;
+                self.out.extend(value.to_be_bytes());
+            }
+            Base::Quadruple => panic!("none of the specifications has one"),
             Base::Item(id) => self.item(id),
         }
     }

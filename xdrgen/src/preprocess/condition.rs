@@ -2,8 +2,8 @@
 
 use super::Defines;
 
-/// Deepest nesting of operators and names looked at.
-const MAX_DEPTH: usize = 32;
+/// Deepest nesting of operators and names looked at: what the scanner lets through, and some names.
+const MAX_DEPTH: usize = 64;
 
 /// Most steps: names may stand for one another many times over.
 const MAX_STEPS: usize = 10_000;
