@@ -6,7 +6,9 @@
 //! | [`mpa_frames`] | MPA request and reply frames |
 //! | [`private_data`] | RFC 8797 |
 //! | [`rpcrdma_header`] | the header of RPC-over-RDMA version 1 |
-//! | [`engine`] | messages and completions in any order, at either end |
+//! | [`rpcrdma2_header`] | the headers of RPC-over-RDMA version 2 |
+//! | [`engine`] | messages and completions in any order, at either end, version 1 |
+//! | [`engine_v2`] | the same, whatever version comes of it |
 //! | [`rpc_message`] | RPC headers, credentials |
 //! | [`payload_stream`] | XDR with chunks to splice in |
 //!
@@ -16,11 +18,14 @@ mod engine;
 
 use bytes::Bytes;
 
-pub use engine::engine;
+pub use engine::{engine, engine_v2};
 
 pub use crate::provider::iwarp::fuzz::{fuzz_mpa_stream as mpa_stream, mpa_frames};
 use crate::{
-    engine::v1::{PrivateData, header::RdmaMsg},
+    engine::{
+        v1::{PrivateData, header::RdmaMsg},
+        v2::header::{Rpcrdma2Connprop, Rpcrdma2Error, Rpcrdma2HdrPrefix, Rpcrdma2Msg, Rpcrdma2Nomsg},
+    },
     rpc::{Authenticator, CallHeader, ReplyHeader, StandardAuthenticator, wire::RpcMsg},
     xdr::{self, DecodeError, Decoder, FlatSink, ReadChunk, WriteChunk, XdrDecode, XdrString, encode_to_bytes},
 };
@@ -54,6 +59,16 @@ pub fn rpc_message(octets: &[u8]) {
 /// A header of RPC-over-RDMA version 1 (RFC 8166 §4.1.2).
 pub fn rpcrdma_header(octets: &[u8]) {
     reencodes::<RdmaMsg>(octets);
+}
+
+/// The headers of RPC-over-RDMA version 2 (§6.2.2, §6.3): the prefix, and behind it each of the four.
+pub fn rpcrdma2_header(octets: &[u8]) {
+    reencodes::<Rpcrdma2HdrPrefix>(octets);
+    let rest = octets.get(20..).unwrap_or_default();
+    reencodes::<Rpcrdma2Msg>(rest);
+    reencodes::<Rpcrdma2Nomsg>(rest);
+    reencodes::<Rpcrdma2Error>(rest);
+    reencodes::<Rpcrdma2Connprop>(rest);
 }
 
 /// Private data of a connection request or reply (RFC 8797).
@@ -174,7 +189,39 @@ mod tests {
         prop_oneof![message, proptest::collection::vec(any::<u8>(), 1..7)]
     }
 
+    /// The same in version 2: prefix, and what may follow.
+    fn step_v2() -> impl Strategy<Value = Vec<u8>> {
+        let word = prop_oneof![
+            6 => 0..3u32,
+            1 => (1..10u32).prop_map(|n| 4 * n),
+            1 => (0..4u32).prop_map(|n| 0x1000 + n),
+            1 => any::<u32>(),
+        ];
+        let htype = prop_oneof![4 => Just(0), 2 => Just(1), 1 => Just(4), 3 => Just(5), 1 => any::<u32>()];
+        let flags = prop_oneof![3 => Just(0), 2 => Just(1), 1 => 2..8u32];
+        let message = (0x1000..0x1004u32, htype, flags, proptest::collection::vec(word, 0..24));
+        let message = message.prop_map(|(xid, htype, flags, rest)| {
+            let words = [&[xid, 2, 4 << 16 | 4, htype, flags], &rest[..]].concat();
+            let octets = words.iter().flat_map(|word| word.to_be_bytes());
+            [0, words.len() as u8].into_iter().chain(octets).collect()
+        });
+        // No properties: the exchange is over at once.
+        let connprop = [0x2000, 2, 4 << 16 | 4, 5, 0, 0].iter().flat_map(|word: &u32| word.to_be_bytes());
+        let connprop: Vec<u8> = [0, 6].into_iter().chain(connprop).collect();
+        prop_oneof![4 => message, 1 => Just(connprop), 4 => proptest::collection::vec(any::<u8>(), 1..7)]
+    }
+
     proptest! {
+        #[test]
+        fn headers_v2(octets in octets()) {
+            rpcrdma2_header(&octets);
+        }
+
+        #[test]
+        fn engines_v2(mode: u8, steps in proptest::collection::vec(step_v2(), 0..40)) {
+            engine_v2(&[&[mode][..], &steps.concat()].concat());
+        }
+
         #[test]
         fn headers(octets in octets()) {
             rpcrdma_header(&octets);

@@ -6,6 +6,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
+    ops::RangeInclusive,
     task::{Context, Poll},
     time::{Duration, Instant},
 };
@@ -14,9 +15,9 @@ use bytes::Bytes;
 
 use crate::{
     engine::{
-        CallId, EngineConfig, Event, OutgoingCall, OutgoingReply, ReplyPlan, ReplyResources, ReplyToken, ResultChunk,
-        Role,
-        v1::{Connection, HEADROOM, PrivateData, Setup},
+        CallId, CallPolicy, Connection, EngineConfig, Event, OutgoingCall, OutgoingReply, ReplyPlan, ReplyResources,
+        ReplyToken, ResultChunk, Role,
+        v1::{HEADROOM, PrivateData, Setup},
     },
     memory::{MessageBuf, Output},
     provider::{
@@ -145,6 +146,8 @@ impl<'a> Input<'a> {
 }
 
 struct World {
+    /// Whether both ends make calls.
+    symmetric: bool,
     engine: Connection,
     provider: Provider,
     now: Instant,
@@ -161,10 +164,21 @@ struct World {
 /// When the engine breaks a promise: a call that is not over once and once only, memory that is not taken back, more
 /// memory for a peer's call than is configured, a message longer than the peer takes.
 pub fn engine(octets: &[u8]) {
+    run(octets, 1..=1);
+}
+
+/// [`engine`], for a connection that may come to have version 2, in which both ends make calls.
+pub fn engine_v2(octets: &[u8]) {
+    run(octets, 1..=2);
+}
+
+fn run(octets: &[u8], versions: RangeInclusive<u32>) {
     let mut input = Input(octets);
     let Some(mode) = input.octet() else { return };
     let role = if mode & 1 == 0 { Role::Server } else { Role::Client };
     let mut config = EngineConfig { max_call_len: MAX_PULLED / 2, max_pulled: MAX_PULLED, ..EngineConfig::default() };
+    config.versions = versions;
+    config.continued = 5000;
     config.credits = 1 + u32::from(mode >> 4);
     config.min_reduce = if mode & 2 == 0 { 1 } else { 100 };
     config.max_segment_len = if mode & 4 == 0 { 1 << 30 } else { 64 };
@@ -176,6 +190,7 @@ pub fn engine(octets: &[u8]) {
         ..Provider::default()
     };
     let mut world = World {
+        symmetric: config.versions.contains(&2),
         engine: Connection::new(role, config, setup),
         provider,
         now: Instant::now(),
@@ -208,6 +223,8 @@ impl World {
                 }
             }
             6 => self.disconnect(),
+            7 if self.symmetric => self.call(input),
+            8 if self.symmetric => self.reply(input),
             7 | 8 if self.engine.role() == Role::Client => self.call(input),
             7 | 8 => self.reply(input),
             9 => match (self.calls.first(), self.arrived.pop_front()) {
@@ -277,7 +294,7 @@ impl World {
             reduced,
             reply: ReplyResources { max_inline: reply as u64 * 64, chunks: (0..shape >> 2 & 3).map(landing).collect() },
             deadline: (shape & 0x10 != 0).then(|| self.now + Duration::from_secs(1)),
-            policy: Default::default(),
+            policy: CallPolicy { idempotent: shape & 0x20 != 0, protected: shape & 0x40 != 0 },
         };
         assert!(self.calls.insert(self.engine.start_call(call)), "a call id that is in use");
     }

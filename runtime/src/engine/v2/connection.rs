@@ -21,6 +21,7 @@ use crate::{
         CallFailure, CallId, CloseReason, Counters, EngineConfig, Event, OutgoingCall, OutgoingReply, ReplyResources,
         ReplyToken, Role,
         calls::Calls,
+        credits::Receives,
         message::{self, word},
         offer::Offer,
         shared::{Direction, Rules, Shared},
@@ -86,10 +87,11 @@ impl Connection {
         let handshake = Handshake::new(role, &config, xid, &mut extensions);
         // RPC-over-RDMA v2 §4.2.3: a client may send one message, a server what it is granted by that.
         let (budget, granted) = if role == Role::Client { (1, 0) } else { (0, 1) };
-        let grants = Grants::new(config.credits, config.reverse_credits, granted);
-        let level = match role {
-            Role::Client => Properties::local(role, &config).reverse,
-            Role::Server => ReverseDirection::General,
+        let posted = Receives::initial(config.credits, config.reverse_credits);
+        let grants = Grants::new(config.credits, posted, granted);
+        let (level, most_calls) = match role {
+            Role::Client => (Properties::local(role, &config).reverse, config.credits),
+            Role::Server => (ReverseDirection::General, config.reverse_credits),
         };
         // RPC-over-RDMA v2 §4.2.2: until the properties say otherwise.
         let defaults = Properties::default();
@@ -113,7 +115,7 @@ impl Connection {
             agreed: false,
             heard: false,
             reassembly: Reassembly::default(),
-            requester: Requester::new(calls, setup.local.remote_invalidation),
+            requester: Requester::new(calls, most_calls, setup.local.remote_invalidation),
             responder: Responder::new(level),
             extensions,
             extension_messages: VecDeque::new(),
@@ -161,8 +163,7 @@ impl Connection {
     }
 
     /// From now on the peer may have at most so many messages under way, within 1 to 65535; begins with
-    /// [`EngineConfig::credits`] and [`EngineConfig::reverse_credits`] together. More take effect with the next message, fewer
-    /// as the peer uses what it has.
+    /// [`EngineConfig::credits`]. More take effect with the next message, fewer as the peer uses what it has.
     // RPC-over-RDMA v2 §4.2.1.1: granted credit values may be adjusted.
     pub fn set_credits(&mut self, credits: u32) {
         self.outbox.grants.set_most(credits);
@@ -317,7 +318,7 @@ impl Connection {
 
     /// Gives up the calls whose deadline is not after `now`.
     pub fn handle_timeout(&mut self, now: Instant) {
-        let can_send = !self.agreed || self.requester.calls.in_flight() < self.outbox.budget.most();
+        let can_send = !self.agreed || self.requester.has_room(&self.outbox);
         self.requester.calls.handle_timeout(now, can_send, &mut self.shared);
         if self.handshake.due().is_some_and(|due| due <= now) {
             let why = format!("no answer for {:?}", self.shared.config.negotiation_timeout);

@@ -4,10 +4,7 @@
 //! that it has let its peer send, for each of which a Receive is posted ([`Grants`]). Every header carries what its sender
 //! grants *newly* in its low half, and the most that its sender ever has outstanding in its high half.
 
-use crate::{
-    engine::credits::{Receives, SPARE_RECEIVES},
-    provider::QueuePair,
-};
+use crate::{engine::credits::SPARE_RECEIVES, provider::QueuePair};
 
 /// Credits that the peer always has again once it has used them, however many of its calls are being worked on: it may
 /// need them for something else than calls, such as replies that those calls wait for.
@@ -69,11 +66,9 @@ pub(super) struct Grants {
 }
 
 impl Grants {
-    /// `most` as many as are posted at set-up; `granted` what the peer may assume before it has heard.
-    pub(super) fn new(credits: u32, reverse: u32, granted: u64) -> Self {
-        let posted = Receives::initial(credits, reverse);
-        let most = u32::try_from(posted - SPARE_RECEIVES).unwrap_or(MOST).clamp(1, MOST);
-        Self { most, posted, granted, received: 0, held: 0, refreshed: None }
+    /// At most `credits` outstanding, of which the peer may assume `granted` before it has heard; `posted` Receives.
+    pub(super) fn new(credits: u32, posted: usize, granted: u64) -> Self {
+        Self { most: credits.clamp(1, MOST), posted, granted, received: 0, held: 0, refreshed: None }
     }
 
     /// From now on, at most so many are outstanding.

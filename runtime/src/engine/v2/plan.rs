@@ -118,7 +118,7 @@ impl Call {
     }
 
     /// Keeps what is needed to send the call again, where it may come to that.
-    pub(super) fn keep(&mut self, message: impl FnOnce() -> Bytes) {
+    pub(super) fn keep(&mut self, message: impl FnOnce() -> KeptMessage) {
         self.kept = None;
         let chunks = self.offer.provided > 0 || self.offer.reply_chunk.is_some() || !self.reduced.is_empty();
         if chunks || self.policy.idempotent {
@@ -129,9 +129,10 @@ impl Call {
     /// The call as it was before it was sent.
     pub(in crate::engine) fn restore(&mut self, pool: &BufferPool) {
         let Some(Kept { message, reduced }) = self.kept.take() else { return };
-        let mut restored = MessageBuf::new(pool.alloc(HEADROOM + message.len()), HEADROOM);
-        restored.append(&message);
-        self.message = Some(restored);
+        self.message = Some(match message {
+            KeptMessage::Copy(message) => message,
+            KeptMessage::Whole(whole) => copy(&whole, pool),
+        });
         self.reduced = reduced;
     }
 }
@@ -139,8 +140,24 @@ impl Call {
 /// A call that may be sent again.
 #[derive(Debug)]
 pub(in crate::engine) struct Kept {
-    message: Bytes,
+    message: KeptMessage,
     reduced: SmallVec<[Reduced; 2]>,
+}
+
+/// Its message.
+#[derive(Debug)]
+pub(super) enum KeptMessage {
+    /// In memory from the pool: the message itself is the provider's.
+    Copy(MessageBuf),
+    /// What is exposed, by reference.
+    Whole(Bytes),
+}
+
+/// A copy with room for headers.
+pub(super) fn copy(message: &[u8], pool: &BufferPool) -> MessageBuf {
+    let mut copy = MessageBuf::new(pool.alloc(HEADROOM + message.len()), HEADROOM);
+    copy.append(message);
+    copy
 }
 
 fn too_large(what: &str) -> CallFailure {

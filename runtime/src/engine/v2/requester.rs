@@ -2,12 +2,11 @@
 
 use std::time::Instant;
 
-use bytes::Bytes;
-
 use super::{
     format::ListWriter,
     header::{RDMA2_MSG, RDMA2_NOMSG},
     outbox::{Fields, Outbox},
+    plan::{KeptMessage, copy},
     properties::ReverseDirection,
 };
 use crate::{
@@ -21,14 +20,22 @@ pub(super) struct Requester {
     pub(super) calls: Calls,
     /// What may be used for this end's calls: everything in the forward direction, what the peer takes in the other.
     pub(super) level: ReverseDirection,
+    /// Most calls that this end has in flight.
+    most: usize,
     /// Whether this end asks for Send with Invalidate.
     invalidate: bool,
     lists: ListWriter,
 }
 
 impl Requester {
-    pub(super) fn new(calls: Calls, invalidate: bool) -> Self {
-        Self { calls, level: ReverseDirection::General, invalidate, lists: ListWriter::default() }
+    pub(super) fn new(calls: Calls, most: u32, invalidate: bool) -> Self {
+        let (level, most) = (ReverseDirection::General, most.max(1) as usize);
+        Self { calls, level, most, invalidate, lists: ListWriter::default() }
+    }
+
+    /// Whether another call may be in flight: more than the peer ever has Receives for would only wait there.
+    pub(super) fn has_room(&self, outbox: &Outbox) -> bool {
+        self.calls.in_flight() < self.most.min(outbox.budget.most())
     }
 
     /// Sends calls while there are credits for them.
@@ -39,7 +46,7 @@ impl Requester {
         outbox: &mut Outbox,
         shared: &mut Shared,
     ) {
-        while outbox.is_ready() && self.calls.in_flight() < outbox.budget.most() {
+        while outbox.is_ready() && self.has_room(outbox) {
             let Some(slot) = self.calls.next_queued(now, shared) else { break };
             if let Err(failure) = self.send(slot, qp, outbox, shared) {
                 // RPC-over-RDMA v2 §7.4: the transaction fails at once.
@@ -72,11 +79,11 @@ impl Requester {
         self.lists.clear();
         let payload = if format == Format::Long {
             let whole = message.freeze();
-            call.keep(|| whole.clone());
+            call.keep(|| KeptMessage::Whole(whole.clone()));
             call.expose(Some(whole), qp, &mut self.lists, shared)?;
             None
         } else {
-            call.keep(|| Bytes::copy_from_slice(&message));
+            call.keep(|| KeptMessage::Copy(copy(&message, &shared.config.pool)));
             call.expose(None, qp, &mut self.lists, shared)?;
             Some(message)
         };

@@ -20,7 +20,7 @@ fn credits(credits: u32, reverse: u32) -> EngineConfig {
 /// §4.2.1.1: the most there are in the high half, new ones in the low half. §4.2.1.2: one Receive more than granted, at least.
 #[test]
 fn two_values() {
-    let mut facing = Facing::silent(Role::Server, credits(8, 2));
+    let mut facing = Facing::silent(Role::Server, credits(10, 0));
     facing.send(&connprop(1, 0, &[]));
     // The message has used what a client may assume.
     let first = facing.next().unwrap();

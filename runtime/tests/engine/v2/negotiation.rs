@@ -142,7 +142,7 @@ fn silence() {
 fn server_goes_by_the_first_message() {
     let mut facing = raw(Role::Server);
     facing.send(&[9, 3, 1, 0, 0, 0, 0, 0, 0]);
-    assert_eq!(facing.raw.next().unwrap(), [9, 3, 40, 4, 1, 1, 1, 2]);
+    assert_eq!(facing.raw.next().unwrap(), [9, 3, 32, 4, 1, 1, 1, 2]);
     assert_eq!(facing.engine.conn.version(), None);
     facing.send(&support::plain(5, 1, 0, 1));
     assert_eq!(facing.engine.conn.version(), Some(1));

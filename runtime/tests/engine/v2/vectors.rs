@@ -11,8 +11,8 @@ use super::{
 };
 use crate::support::{Script, join, take_call};
 
-/// 42 Receives for messages: 32 of the forward and 8 of the reverse direction.
-const MOST: u32 = 40 << 16;
+/// No more than 32 credits outstanding.
+const MOST: u32 = 32 << 16;
 
 fn client() -> Facing {
     let mut config = EngineConfig::default();
@@ -25,7 +25,7 @@ fn client() -> Facing {
 fn rdma2_connprop() {
     let mut facing = Facing::silent(Role::Client, EngineConfig::default());
     facing.run();
-    let expected = [XID, 2, MOST | 40, CONNPROP, 0, 3, 3, 4, u32::MAX, 4, 4, 256, 5, 4, 3];
+    let expected = [XID, 2, MOST | 32, CONNPROP, 0, 3, 3, 4, u32::MAX, 4, 4, 256, 5, 4, 3];
     assert_eq!(facing.raw.next().unwrap(), expected);
     assert_eq!(stepped().ends.len(), 2);
 }

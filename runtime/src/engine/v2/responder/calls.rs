@@ -87,7 +87,7 @@ impl Responder {
             return Verdict::Discard("a call with its XID is in progress");
         }
         // A peer that keeps to what it is granted stays far below: other messages than calls have credits of the reserve.
-        if self.held >= 2 * (limits.credits.max(1) as usize + limits.reverse_credits as usize) + 2 {
+        if self.held >= 2 * limits.credits.max(1) as usize + 2 {
             return Verdict::Refuse(Refusal::System, "more calls at a time than there are credits");
         }
         if let Err((refusal, why)) = self.check_counts(&lists, limits.max_chunks, limits.max_segments) {

@@ -1,0 +1,4 @@
+//! The headers of RPC-over-RDMA version 2.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|octets: &[u8]| rpcrdma::fuzzing::rpcrdma2_header(octets));
