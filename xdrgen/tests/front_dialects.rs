@@ -59,6 +59,7 @@ const DIALECTS: &[(&str, &str)] = &[
     ("string constant", "const A = \"text\";"),
     ("constant of a name", "const A = 1; const B = A;"),
     ("enumerator without a value", "enum a { B };"),
+    ("enumeration without a name", "enum { A = 4 };"),
     ("last comma", "enum a { B = 1, };"),
     ("default first", "union a switch (int d) { default: int x; case 0: void; };"),
     ("default and case", "union a switch (int d) { case 0: default: int x; };"),
@@ -209,6 +210,15 @@ fn computed_constants_have_one_value_or_an_error() {
     ] {
         assert_eq!(codes(&value(text).unwrap_err()), [code], "{text}");
     }
+}
+
+#[test]
+fn an_enumeration_without_a_name_is_constants() {
+    let spec = spec(&compiler("enum { A, B, C = 0x10, D }; const E = D; struct s { opaque x[D]; };"));
+    for (name, value) in [("A", 0), ("B", 1), ("C", 16), ("D", 17), ("E", 17)] {
+        assert!(matches!(kind(&spec, name), ItemKind::Const(ConstValue::Int(n)) if *n == value), "{name}");
+    }
+    assert_eq!(types(&spec, "s"), [Type::OpaqueFixed(17)]);
 }
 
 #[test]

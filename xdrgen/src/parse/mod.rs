@@ -14,12 +14,12 @@ use pest::{Parser as _, iterators::Pair};
 
 use self::comments::Comments;
 use crate::{
-    ast::{Definition, DefinitionKind, File, Ident, TypeKind, TypeSpec, Value, ValueKind},
+    ast::{Definition, DefinitionKind, Enumerator, File, Ident, TypeKind, TypeSpec, Value, ValueKind},
     diag::{Code, Diagnostic},
     ir::Span,
     preprocess,
     scan::{self, CommentKind},
-    source::span,
+    source::{join, span},
 };
 
 /// Code that `pest_derive` writes.
@@ -73,7 +73,7 @@ pub(crate) fn parse(file: usize, text: &str, strict: bool, diagnostics: &mut Vec
                     strict::unit(file, unit.start, pair, &mut tree.dialects);
                 }
                 match pair.and_then(|pair| builder.unit(pair)) {
-                    Some(definition) => tree.definitions.push(definition),
+                    Some(definitions) => tree.definitions.extend(definitions),
                     None => lost.push(unit),
                 }
             }
@@ -147,7 +147,8 @@ impl Builder<'_, '_> {
         Ident { text: pair.as_str().to_owned(), span: self.span(pair) }
     }
 
-    fn unit(&mut self, pair: Pair<'_, Rule>) -> Option<Definition> {
+    /// The definitions of one unit: one, save where an enumeration without a name declares constants.
+    fn unit(&mut self, pair: Pair<'_, Rule>) -> Option<Vec<Definition>> {
         let span = trimmed(self.span(&pair), pair.as_str());
         let doc = self.comments.of(span.range.start, span.range.end);
         let mut annotations = Vec::new();
@@ -170,10 +171,31 @@ impl Builder<'_, '_> {
                     kind = Some(DefinitionKind::Union(name, self.union_body(body)?));
                 }
                 Rule::program_def => kind = Some(DefinitionKind::Program(self.program(inner)?)),
+                Rule::constants => return self.constants(inner),
                 _ => {}
             }
         }
-        Some(Definition { annotations, doc, span, kind: kind? })
+        Some(vec![Definition { annotations, doc, span, kind: kind? }])
+    }
+
+    fn constants(&mut self, pair: Pair<'_, Rule>) -> Option<Vec<Definition>> {
+        let body = pair.into_inner().find(|inner| inner.as_rule() == Rule::enum_body)?;
+        let mut previous: Option<Ident> = None;
+        let mut constants = Vec::new();
+        for Enumerator { name, value, doc } in self.enum_body(body)?.enumerators {
+            let span = value.as_ref().map_or_else(|| name.span.clone(), |value| join(&name.span, &value.span));
+            let value = value.unwrap_or_else(|| {
+                let kind = match previous.take() {
+                    Some(before) => ValueKind::Computed(format!("{} + 1", before.text), vec![before]),
+                    None => ValueKind::Int(0),
+                };
+                Value { kind, span: name.span.clone() }
+            });
+            previous = Some(name.clone());
+            let kind = DefinitionKind::Const { name, ty: None, value };
+            constants.push(Definition { annotations: Vec::new(), doc, span, kind });
+        }
+        Some(constants)
     }
 
     fn named<'p>(&self, pair: Pair<'p, Rule>, body: Rule) -> Option<(Ident, Pair<'p, Rule>)> {

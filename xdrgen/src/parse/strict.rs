@@ -28,6 +28,7 @@ fn dialect(pair: &Pair<'_, Rule>) -> Option<(&'static str, &'static str)> {
     Some(match pair.as_rule() {
         Rule::stray => ("a `;` with nothing before it", XDR),
         Rule::inverted => ("a typedef with its name first", XDR),
+        Rule::constants => ("an enumeration without a name", XDR),
         Rule::const_type => ("a constant with a type", XDR),
         Rule::text => ("a string constant", XDR),
         Rule::character => ("a character as a constant", XDR),

@@ -144,7 +144,7 @@ fn words(rule: Rule) -> &'static str {
         Rule::setting_name => "`max` or `chunks`",
         Rule::const_def => "`const`",
         Rule::typedef_def => "`typedef`",
-        Rule::enum_def => "`enum`",
+        Rule::enum_def | Rule::constants => "`enum`",
         Rule::struct_def => "`struct`",
         Rule::union_def => "`union`",
         Rule::program_def => "`program`",

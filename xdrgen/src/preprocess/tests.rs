@@ -59,9 +59,10 @@ fn what_is_no_constant_is_reported() {
 
 #[test]
 fn types_and_computations() {
-    let text = "#define T unsigned /* of C's */ int\n#define S struct s\n#define N (LATER + 1) * sizeof_it\n#define C 'a'\n\
-                #define DEEP ((((((((((((((((((((((((((((((((((((((((((((((((((1))))))))))))))))))))))))))))))))))))))))))))))))))\n";
-    let (_, macros, codes) = preprocess(text, &[]);
+    let mut text = "#define T unsigned /* of C's */ int\n#define S struct s\n".to_owned();
+    text += "#define N (LATER + 1) * sizeof_it\n#define C 'a'\n";
+    text += &format!("#define DEEP {}1{}\n", "(".repeat(70), ")".repeat(70));
+    let (_, macros, codes) = preprocess(&text, &[]);
     assert_eq!(macros[0], "T Some(Primitive(UInt)) of C's");
     assert!(macros[1].starts_with("S Some(Named("), "{}", macros[1]);
     assert_eq!(macros[2..], ["N ( LATER + 1 ) * sizeof_it of 2 ", "C Int(97) "]);

@@ -197,6 +197,27 @@ impl TryFrom<i32> for Last {
     }
 }
 
+/// the first
+///
+/// ```xdr
+/// LOW = 4
+/// ```
+pub const LOW: u32 = 4;
+
+/// The constant `MIDDLE`.
+///
+/// ```xdr
+/// MIDDLE
+/// ```
+pub const MIDDLE: u32 = 5;
+
+/// The constant `TOP`.
+///
+/// ```xdr
+/// TOP = LAST
+/// ```
+pub const TOP: u32 = 122;
+
 /// The structure `buffers`.
 ///
 /// ```xdr
