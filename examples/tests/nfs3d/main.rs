@@ -10,5 +10,6 @@ mod identity;
 mod listing;
 mod mount;
 mod names;
+mod repeated;
 mod restart;
 mod support;
