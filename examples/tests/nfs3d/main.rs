@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod attributes;
+mod command;
 mod data;
 mod hostile;
 mod identity;
