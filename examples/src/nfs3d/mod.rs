@@ -9,6 +9,7 @@
 //! | attributes, and the effect of a change on them | `attributes`, `set_attributes`, `locks` |
 //! | names: LOOKUP, CREATE .., REMOVE .. | [`name`], `lookup`, `directory`, `create`, `remove` |
 //! | READDIR, READDIRPLUS | `listing` |
+//! | calls that are repeated | `replies` |
 //! | READ, WRITE, COMMIT | `io`, `write_verifier` |
 //! | ACCESS; FSSTAT, FSINFO, PATHCONF | `access`; `file_system` |
 //! | errors | [`status`] |
@@ -40,6 +41,7 @@ pub mod mount;
 pub mod name;
 mod object;
 mod remove;
+mod replies;
 mod search;
 pub mod service;
 mod set_attributes;

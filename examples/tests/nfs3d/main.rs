@@ -4,11 +4,13 @@
 #![allow(clippy::unwrap_used)]
 
 mod attributes;
+mod command;
 mod data;
 mod hostile;
 mod identity;
 mod listing;
 mod mount;
 mod names;
+mod repeated;
 mod restart;
 mod support;

@@ -203,15 +203,21 @@ nfs3d_case() {
   semantics "$mnt" "$export"
   several_at_once "$mnt" "$export"
 
-  log "the server is started again"
+  log "the server is killed in the middle of a write, and started again"
   echo before >"$mnt/kept"
   exec 3<"$mnt/kept"
-  nfs3d_down main
+  head -c 8000000 /dev/urandom >large
+  start writer dd if=large of="$mnt/large" bs=100003 iflag=fullblock conv=fsync
+  eventually 10 test -s "$export/large"
+  kill -9 "${PID[nfs3d-main]}"
+  sleep 0.5
   nfs3d_up main "$1:20049" 20048 --no-root-squash
+  finish writer 60
+  cmp large "$export/large" || fail "what was written while the server was killed arrived differently"
   echo after >"$mnt/kept"
   [ "$(cat "$mnt/kept" <&3)" = after ] || fail "a file that was open before a restart"
   exec 3<&-
-  rm "$mnt/kept"
+  rm "$mnt/kept" "$mnt/large"
   try 20 umount "$mnt"
   nfs3d_down main
 

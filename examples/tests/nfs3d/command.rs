@@ -1,0 +1,117 @@
+//! The `nfs3d` command: what it says, what it complains about, how it ends.
+
+use std::{
+    fs,
+    io::{BufRead as _, BufReader, Read as _},
+    process::{Child, Command, Output, Stdio},
+    time::Duration,
+};
+
+use rpcrdma::{client::Channel, rpc::Credential};
+use rpcrdma_specs::{
+    mount3::{Dirpath, Mountres3, mount_v3::MountV3Client},
+    nfs3::{nfs_v3::*, *},
+};
+
+use crate::support::{own_gid, own_uid};
+
+fn nfs3d(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_nfs3d"));
+    command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// Ends the server whatever becomes of the test.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+async fn channel(url: &str) -> Channel {
+    let credential = Credential::sys("test", own_uid(), own_gid(), []).to_opaque().unwrap();
+    Channel::builder().credential(credential).call_timeout(Duration::from_secs(30)).connect(url).await.unwrap()
+}
+
+#[tokio::test]
+async fn it_says_where_it_is_serves_and_ends_when_asked() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("root");
+    let state = folder.path().join("state");
+    fs::create_dir(&root).unwrap();
+    fs::write(root.join("file"), "content").unwrap();
+    let (root, state) = (root.canonicalize().unwrap(), state.to_str().unwrap());
+    let root = root.to_str().unwrap();
+    let args = ["--root", root, "--state", state, "--no-root-squash", "--mount", "tcp://127.0.0.1:0"];
+    let listen = ["--listen", "iwarp://127.0.0.1:0", "--listen", "tcp://127.0.0.1:0"];
+    let mut running = Running(nfs3d(&[args.as_slice(), &listen].concat()).spawn().unwrap());
+    let mut out = BufReader::new(running.0.stdout.take().unwrap());
+    let mut line = || {
+        let mut line = String::new();
+        out.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    };
+    assert_eq!(line(), format!("exporting {root} as {root}"));
+    let [iwarp, tcp] = [line(), line()].map(|line| line.strip_prefix("NFS on ").unwrap().to_owned());
+    let mount = line().strip_prefix("MOUNT on ").unwrap().to_owned();
+
+    let mount = MountV3Client::new(channel(&mount).await);
+    let Mountres3::Mnt3Ok(ok) = mount.mountproc3_mnt(&Dirpath(root.into())).await.unwrap() else { panic!() };
+    let dir = NfsFh3 { data: ok.fhandle.0 };
+    for url in [&iwarp, &tcp] {
+        let nfs = NfsV3Client::new(channel(url).await);
+        let what = Diropargs3 { dir: dir.clone(), name: Filename3("file".into()) };
+        let found = nfs.nfsproc3_lookup(&Lookup3args { what }).await.unwrap();
+        let Lookup3res::Nfs3Ok(ok) = found else { panic!("{url}: {found:?}") };
+        let read = nfs.nfsproc3_read(&Read3args { file: ok.object, offset: 0, count: 65_536 }).await.unwrap();
+        let Read3res::Nfs3Ok(ok) = read else { panic!("{url}: {read:?}") };
+        assert_eq!(ok.data, "content");
+    }
+
+    let pid = rustix::process::Pid::from_child(&running.0);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    let mut rest = String::new();
+    out.read_to_string(&mut rest).unwrap();
+    assert!(running.0.wait().unwrap().success());
+    assert!(rest.contains("served: 14 octets read, 0 octets written; LOOKUP 2 READ 2"), "{rest}");
+    assert!(rest.contains("memory: 0 buffers still held"), "{rest}");
+}
+
+/// What it complained about; it must have failed, and soon.
+fn complaint(args: &[&str]) -> String {
+    let Output { status, stderr, .. } = nfs3d(args).output().unwrap();
+    assert!(matches!(status.code(), Some(1 | 2)), "{status}");
+    String::from_utf8(stderr).unwrap()
+}
+
+#[test]
+fn what_is_wrong_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (root, state, none) = (path("root"), path("state"), path("none"));
+    fs::create_dir(&root).unwrap();
+    fs::write(path("file"), "").unwrap();
+    let run = |root: &str, state: &str, listen: &str, mount: &str| {
+        complaint(&["--root", root, "--state", state, "--listen", listen, "--mount", mount])
+    };
+    let (listen, mount) = ("tcp://127.0.0.1:0", "tcp://127.0.0.1:0");
+    let said = run(&none, &state, listen, mount);
+    assert!(said.contains(&format!("cannot export {none}")) && said.contains("No such file"), "{said}");
+    let said = run(&path("file"), &state, listen, mount);
+    assert!(said.contains("Not a directory"), "{said}");
+    let said = run(&root, &format!("{root}/state"), listen, mount);
+    assert!(said.contains("is in the export") && said.contains("--state"), "{said}");
+    let said = run(&root, &path("file"), listen, mount);
+    assert!(said.contains("--state"), "{said}");
+    let said = run(&root, &state, listen, "iwarp://127.0.0.1:0");
+    assert!(said.contains("--mount") && said.contains("TCP"), "{said}");
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("iwarp://{}", taken.local_addr().unwrap());
+    let said = run(&root, &state, &url, mount);
+    assert!(said.contains(&url) && said.contains("in use"), "{said}");
+    let said = complaint(&["--root", &root]);
+    assert!(said.contains("--listen") && said.contains("--mount"), "{said}");
+}
