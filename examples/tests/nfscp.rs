@@ -210,6 +210,47 @@ async fn a_tree_goes_there_and_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tree_goes_to_nfs3d_and_back() {
+    use tokio::io::{AsyncBufReadExt as _, BufReader};
+    let here = TempDir::new().unwrap();
+    let (tree, export) = (here.path().join("tree"), here.path().join("export"));
+    make_tree(&tree);
+    fs::create_dir(&export).unwrap();
+    let mut server = Command::new(env!("CARGO_BIN_EXE_nfs3d"))
+        .args(["--root", text(&export), "--state", text(&here.path().join("state")), "--export", "/e"])
+        .args(["--listen", "iwarp://127.0.0.1:0", "--listen", "tcp://127.0.0.1:0", "--mount", "tcp://127.0.0.1:0"])
+        .arg("--no-root-squash")
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(server.stdout.take().unwrap()).lines();
+    let mut urls = Vec::new();
+    let mount_port = loop {
+        let line = lines.next_line().await.unwrap().expect("nfs3d says where it listens");
+        if let Some(url) = line.strip_prefix("NFS on ") {
+            urls.push(format!("nfs3+{}/e", url.trim_end_matches('/')));
+        } else if let Some(port) = line.strip_prefix("MOUNT on ").and_then(|url| url.rsplit(':').next()) {
+            break port.trim_end_matches('/').to_owned();
+        }
+    };
+    assert_eq!(urls.len(), 2);
+    for (number, url) in urls.iter().enumerate() {
+        let (there, back) = (format!("{url}/{number}"), here.path().join(number.to_string()));
+        for args in [["-rp", text(&tree), &there], ["-rp", &there, text(&back)]] {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_nfscp"));
+            let output = output(command.args(["--verify", "--mount-port", &mount_port]).args(args)).await;
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        }
+        assert_eq!(listing(&export.join(number.to_string()), true), listing(&tree, true));
+        assert_eq!(listing(&back, true), listing(&tree, true));
+    }
+    for closed in ["tree", "export/0", "export/1", "0", "1"] {
+        fs::set_permissions(here.path().join(closed).join("closed"), fs::Permissions::from_mode(0o755)).unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_the_server_lost_is_sent_again() {
     let server = FakeServer::start().await;
     let here = TempDir::new().unwrap();
