@@ -6,7 +6,7 @@ use super::{
     Setup,
     credits::{Budget, Grants},
     errors::Refusal,
-    extension::{Extension, ExtensionMessage},
+    extension::{Extension, ExtensionMessage, RefusedTypes},
     format::{BEFORE_LISTS, Prefix, VERSION},
     handshake::Handshake,
     header::{RDMA2_ERR_VERS, RDMA2_ERROR, RDMA2_F_RESPONSE},
@@ -34,7 +34,7 @@ use crate::{
 };
 
 /// Most messages of extensions that wait for credits.
-const MOST_EXTENSION_MESSAGES: usize = 1024;
+pub(super) const MOST_EXTENSION_MESSAGES: usize = 1024;
 
 /// A connection of version 2: a requester and a responder at each end.
 ///
@@ -59,6 +59,7 @@ pub struct Connection {
     pub(super) responder: Responder,
     pub(super) extensions: Vec<Box<dyn Extension>>,
     pub(super) extension_messages: VecDeque<ExtensionMessage>,
+    pub(super) refused: RefusedTypes,
     setup: Setup,
 }
 
@@ -119,6 +120,7 @@ impl Connection {
             responder: Responder::new(level),
             extensions,
             extension_messages: VecDeque::new(),
+            refused: RefusedTypes::default(),
             setup,
         }
     }
@@ -212,11 +214,11 @@ impl Connection {
     }
 
     /// Sends a message of an extension's header type, when there is a credit for it and the exchange of properties is over.
-    /// `false`, and nothing done, where the header type is one of the base's, more than a thousand such messages wait already,
-    /// or the connection is over.
+    /// `false`, and nothing done, where the header type is one of the base's, the peer has said that it does not support it,
+    /// more than a thousand such messages wait already, or the connection is over.
     pub fn send_extension(&mut self, message: ExtensionMessage) -> bool {
-        let base = super::receive::is_base(message.header_type);
-        if base || self.extension_messages.len() >= MOST_EXTENSION_MESSAGES || !matches!(self.state, State::Open) {
+        let none = super::receive::is_base(message.header_type) || self.refused.contains(message.header_type);
+        if none || self.extension_messages.len() >= MOST_EXTENSION_MESSAGES || !matches!(self.state, State::Open) {
             return false;
         }
         self.extension_messages.push_back(message);
@@ -373,6 +375,10 @@ impl Connection {
         if self.agreed {
             while outbox.is_ready() {
                 let Some(message) = self.extension_messages.pop_front() else { break };
+                if self.refused.contains(message.header_type) {
+                    continue;
+                }
+                self.refused.sent(message.xid, message.header_type);
                 let flags = super::receive::extension_flags(message.flags);
                 let fields = Fields::new(message.xid, message.header_type, flags);
                 outbox.send(qp, shared, fields, &message.body, None, Work::ErrorSend, None);

@@ -3,9 +3,10 @@
 //! An extension describes them in a `.x` of its own, compiled by [`include_xdr!`](crate::include_xdr) or
 //! [`xdr!`](crate::xdr!); the base stays as it is.
 
-use std::fmt;
+use std::{collections::VecDeque, fmt};
 
 use bytes::Bytes;
+use smallvec::SmallVec;
 
 use super::Refusal;
 use crate::{engine::Role, xdr::XdrEncode};
@@ -98,4 +99,40 @@ pub trait Extension: fmt::Debug + Send {
 pub trait ExtensionFactory: fmt::Debug + Send + Sync {
     /// That of a new connection.
     fn extension(&self, role: Role) -> Box<dyn Extension>;
+}
+
+/// Messages of extensions' that are remembered, so that a refusal is known to be about one of them.
+const REMEMBERED: usize = 32;
+
+/// Header types that the peer does not support.
+#[derive(Debug, Default)]
+pub(super) struct RefusedTypes {
+    /// XID and header type of the last messages sent.
+    sent: VecDeque<(u32, u32)>,
+    refused: SmallVec<[u32; 2]>,
+}
+
+impl RefusedTypes {
+    /// A message is about to be sent.
+    pub(super) fn sent(&mut self, xid: u32, header_type: u32) {
+        if self.sent.len() >= REMEMBERED {
+            self.sent.pop_front();
+        }
+        self.sent.push_back((xid, header_type));
+    }
+
+    /// The peer has answered a message with RDMA2_ERR_INVAL_HTYPE.
+    // RPC-over-RDMA v2 §7.1.2: its header type is not sent again.
+    pub(super) fn refuse(&mut self, xid: u32) {
+        if let Some(&(_, header_type)) = self.sent.iter().find(|(sent, _)| *sent == xid)
+            && !self.contains(header_type)
+        {
+            self.refused.push(header_type);
+        }
+    }
+
+    /// Whether the peer has said that it does not support this one.
+    pub(super) fn contains(&self, header_type: u32) -> bool {
+        self.refused.contains(&header_type)
+    }
 }

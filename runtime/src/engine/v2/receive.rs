@@ -2,6 +2,7 @@
 
 use super::{
     Connection,
+    connection::MOST_EXTENSION_MESSAGES,
     errors::Refusal,
     extension::{ExtensionMessage, Handled},
     format::{self, PREFIX_LEN, Prefix, VERSION},
@@ -104,7 +105,7 @@ impl Connection {
             step => return self.not_whole(prefix, step),
         };
         match self.handshake.receive(&body, prefix.has_more_properties(), &mut self.extensions) {
-            handshake::Step::Go(messages) => self.extension_messages.extend(messages),
+            handshake::Step::Go(messages) => self.queue_extension(messages),
             // RPC-over-RDMA v2 §7.2.2.
             handshake::Step::Bad => self.refuse(prefix, Refusal::BadProperty, "malformed properties"),
             handshake::Step::Refused(error) => {
@@ -193,6 +194,9 @@ impl Connection {
             self.shared.fault.get_or_insert(crate::engine::CloseReason::Negotiation { why, versions });
             return;
         }
+        if refusal == Refusal::HeaderType {
+            self.refused.refuse(prefix.xid);
+        }
         tracing::debug!(xid = prefix.xid, %refusal, "error for no call in flight");
     }
 
@@ -208,17 +212,20 @@ impl Connection {
             match extension.message(&message) {
                 Handled::Unknown => {}
                 Handled::Done(messages) => {
-                    messages.into_iter().for_each(|message| {
-                        if !is_base(message.header_type) {
-                            self.extension_messages.push_back(message);
-                        }
-                    });
-                    return;
+                    return self.queue_extension(messages);
                 }
                 Handled::Refused(refusal) => return self.refuse(prefix, refusal, "refused by an extension"),
             }
         }
         self.refuse(prefix, Refusal::HeaderType, "unknown header type");
+    }
+
+    /// Queues messages of extensions' that the peer's have led to.
+    fn queue_extension(&mut self, messages: Vec<ExtensionMessage>) {
+        self.extension_messages.extend(messages.into_iter().filter(|message| !is_base(message.header_type)));
+        if self.extension_messages.len() > MOST_EXTENSION_MESSAGES {
+            self.shared.violation("more messages of extensions than it reads answers to");
+        }
     }
 }
 

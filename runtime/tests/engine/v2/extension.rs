@@ -141,6 +141,11 @@ fn one_has_it() {
     duo.one(CLIENT, Script { number: 1, ..Script::default() }).unwrap();
     assert_eq!(duo.sides[SERVER].peer.conn.counters().errors_sent, 1);
     assert_eq!(duo.sides[CLIENT].peer.conn.counters().errors_received, 1);
+    // §7.1.2: not sent again.
+    let again = ExtensionMessage::new(LOAD_REPORT, 10, &LoadReport::default());
+    assert!(!duo.sides[CLIENT].peer.conn.send_extension(again));
+    duo.run();
+    assert_eq!(duo.sides[SERVER].peer.conn.counters().errors_sent, 1);
 }
 
 /// §7.2.2: an extension's property that it cannot parse. §7.2.1: a message that it cannot parse. B.5: an error of its own

@@ -146,6 +146,27 @@ fn adjusted() {
     assert_eq!([3, 4, 5].map(|xid| exchange(&mut facing, xid)), [(8, 0), (8, 0), (8, 1)]);
 }
 
+/// A peer that grants no credits for the answers to what it sends is left, before they take much memory.
+#[test]
+fn peer_that_does_not_read() {
+    for call in [true, false] {
+        let mut facing = Facing::silent(Role::Server, credits(4, 0));
+        facing.send(&connprop(1, 0, &[]));
+        let mut sent = 0;
+        while !facing.raw.disconnected() {
+            sent += 1;
+            assert!(sent < 200);
+            let words = if call { plain(sent, NO_NEW, 0, sent) } else { vec![sent, 2, NO_NEW, 99, 0] };
+            facing.raw.send(&words, &[]);
+            facing.run();
+            while let Some(call) = take_call(&mut facing.engine) {
+                facing.engine.conn.reply(call.token, Script::default().reply(std::iter::empty()));
+            }
+        }
+        assert!(sent > 30);
+    }
+}
+
 /// A peer that makes more calls at a time than it has credits for is refused, and ties up no more memory.
 #[test]
 fn greedy_peer() {
