@@ -156,15 +156,33 @@ fn nfs_has_the_sizes_of_its_documents() {
     assert_eq!(operations.arms.iter().map(|arm| arm.cases.len()).sum::<usize>(), 70);
 }
 
-/// What `strip` leaves is the same specification.
+/// What `fmt` and `strip` leave is the same specification: the same code comes of it, comments apart.
 #[test]
-fn stripping_changes_nothing() {
-    for (name, text) in [("nfs3.x", source::NFS3), ("nfs4.x", source::NFS4)] {
-        let plain = rpcrdma_xdrgen::strip(name, text).unwrap();
-        let generate = |text: &str| {
+fn formatting_and_stripping_change_nothing() {
+    use rpcrdma_xdrgen::{
+        emit::{EmitOptions, emit},
+        fmt::{FormatOptions, format},
+        strip,
+    };
+    let all = [
+        ("rpc.x", source::RPC),
+        ("rpcrdma1.x", source::RPCRDMA1),
+        ("rpcrdma2.x", source::RPCRDMA2),
+        ("rpcbind.x", source::RPCBIND),
+        ("mount3.x", source::MOUNT3),
+        ("nfs3.x", source::NFS3),
+        ("nfs4.x", source::NFS4),
+    ];
+    for (name, text) in all {
+        let generate = |text: &str| -> Vec<String> {
             let compiled = Compiler::new().source(name, text).default_reply_max(4096).compile().unwrap();
-            compiled.spec.items.iter().map(|item| format!("{:?} {:?}", item.name.text, item.facts)).collect::<Vec<_>>()
+            let code = emit(&compiled.spec, &EmitOptions::default()).unwrap();
+            code.lines().filter(|line| !line.trim_start().starts_with("//")).map(str::to_owned).collect()
         };
-        assert_eq!(generate(&plain), generate(text), "{name}");
+        let formatted = format(name, text, &FormatOptions::default()).unwrap();
+        let before = generate(text);
+        assert!(before == generate(&formatted), "{name} formatted");
+        assert!(before == generate(&strip(name, text).unwrap()), "{name} stripped");
+        assert!(before == generate(&strip(name, formatted.as_str()).unwrap()), "{name} formatted and stripped");
     }
 }
