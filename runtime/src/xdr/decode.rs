@@ -1,12 +1,19 @@
 //! The decoder: a bounded cursor over a payload stream that splices reduced items back in.
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 
-use super::{DecodeError, DecodeErrorKind, XdrDecode, pad_len, padded_len};
+use super::{DecodeError, DecodeErrorKind, Part, Words, XdrDecode, padded_len};
 
 /// An item at least this long is shared with the message it came in instead of copied, where that message is
 /// memory of its own (a Position-Zero Read chunk or a Reply chunk).
 const SHARE_FROM: usize = 256;
+
+/// Items shorter than [`SHARE_FROM`] that get memory of their own; those after them in the same message share blocks: a
+/// page of a directory costs a few allocations, not one for each name.
+const OWN_MEMORY: u32 = 4;
+
+/// Octets of a block: most that an item keeps alive beside itself.
+const BLOCK: usize = 1024;
 
 /// Bounds on what decoding may cost. They are on by default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,10 +53,12 @@ pub struct WriteChunk {
 /// Reads XDR items from a payload stream, and reduced items from chunks.
 #[derive(Debug)]
 pub struct Decoder<'a> {
-    buf: &'a [u8],
-    at: usize,
-    /// Octets of reduced items, padding included, spliced in before `at`.
-    spliced: u64,
+    /// What is left of the payload stream.
+    rest: &'a [u8],
+    /// Octets of the whole payload stream.
+    len: usize,
+    /// Where `rest` ends in the unreduced stream, as far as it is known: nothing spliced in after what was read.
+    end: u64,
     shared: Option<&'a Bytes>,
     reads: &'a [ReadChunk],
     writes: &'a [WriteChunk],
@@ -57,6 +66,10 @@ pub struct Decoder<'a> {
     limits: Limits,
     depth: u32,
     memory: usize,
+    /// Short items copied so far.
+    short: u32,
+    /// Where the next ones go.
+    block: BytesMut,
 }
 
 impl<'a> Decoder<'a> {
@@ -64,9 +77,9 @@ impl<'a> Decoder<'a> {
     #[must_use]
     pub fn new(buf: &'a [u8]) -> Self {
         Self {
-            buf,
-            at: 0,
-            spliced: 0,
+            rest: buf,
+            len: buf.len(),
+            end: buf.len() as u64,
             shared: None,
             reads: &[],
             writes: &[],
@@ -74,6 +87,8 @@ impl<'a> Decoder<'a> {
             limits: Limits::default(),
             depth: 0,
             memory: 0,
+            short: 0,
+            block: BytesMut::new(),
         }
     }
 
@@ -108,28 +123,28 @@ impl<'a> Decoder<'a> {
     #[inline]
     #[must_use]
     pub fn remaining(&self) -> usize {
-        self.buf.len() - self.at
+        self.rest.len()
     }
 
     /// What is left of the payload stream, to look ahead.
     #[inline]
     #[must_use]
     pub fn rest(&self) -> &'a [u8] {
-        self.buf.get(self.at..).unwrap_or_default()
+        self.rest
     }
 
     /// Octets of the payload stream read so far.
     #[inline]
     #[must_use]
     pub fn consumed(&self) -> usize {
-        self.at
+        self.len - self.rest.len()
     }
 
     /// Offset in the unreduced stream, in octets.
     #[inline]
     #[must_use]
     pub fn position(&self) -> u64 {
-        self.at as u64 + self.spliced
+        self.end - self.rest.len() as u64
     }
 
     /// An error at the current position.
@@ -145,12 +160,12 @@ impl<'a> Decoder<'a> {
     /// [`DecodeErrorKind::Truncated`].
     #[inline]
     pub fn take(&mut self, len: usize) -> Result<&'a [u8], DecodeError> {
-        match self.buf[self.at..].get(..len) {
-            Some(octets) => {
-                self.at += len;
+        match self.rest.split_at_checked(len) {
+            Some((octets, rest)) => {
+                self.rest = rest;
                 Ok(octets)
             }
-            None => Err(self.error(DecodeErrorKind::Truncated { needed: len, remaining: self.remaining() })),
+            None => Err(self.truncated(len)),
         }
     }
 
@@ -160,13 +175,38 @@ impl<'a> Decoder<'a> {
     /// [`DecodeErrorKind::Truncated`].
     #[inline]
     pub fn take_array<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
-        match self.buf[self.at..].first_chunk::<N>() {
-            Some(octets) => {
-                self.at += N;
+        match self.rest.split_first_chunk::<N>() {
+            Some((octets, rest)) => {
+                self.rest = rest;
                 Ok(*octets)
             }
-            None => Err(self.error(DecodeErrorKind::Truncated { needed: N, remaining: self.remaining() })),
+            None => Err(self.truncated(N)),
         }
+    }
+
+    #[cold]
+    fn truncated(&self, needed: usize) -> DecodeError {
+        self.error(DecodeErrorKind::Truncated { needed, remaining: self.remaining() })
+    }
+
+    /// Takes a run of items that are `len` octets together, whatever their values: whether so many are left is looked at
+    /// once. Where they are not, `parts`, which tells what the run consists of, finds the item that is cut short.
+    ///
+    /// # Errors
+    /// [`DecodeErrorKind::Truncated`].
+    #[inline(always)]
+    #[allow(clippy::inline_always)] // See `Words`.
+    pub fn take_words(&mut self, len: usize, parts: &'static [Part]) -> Result<Words<'a>, DecodeError> {
+        let Some((octets, rest)) = self.rest.split_at_checked(len) else { return Err(self.cut_short(len, parts)) };
+        let words = Words::new(octets, self.position());
+        self.rest = rest;
+        Ok(words)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn cut_short(&self, len: usize, parts: &'static [Part]) -> DecodeError {
+        Part::cut_short(parts, len, self.remaining(), self.position())
     }
 
     /// Takes one 32-bit word.
@@ -200,19 +240,6 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// Skips the padding after an item of `len` octets.
-    ///
-    /// # Errors
-    /// When it is missing or not zero.
-    #[inline]
-    pub fn take_padding(&mut self, len: usize) -> Result<(), DecodeError> {
-        let pad = self.take(pad_len(len))?;
-        if pad.iter().any(|&octet| octet != 0) {
-            return Err(self.error(DecodeErrorKind::BadPadding));
-        }
-        Ok(())
-    }
-
     /// Takes a count and compares it with the declared maximum.
     ///
     /// # Errors
@@ -233,12 +260,24 @@ impl<'a> Decoder<'a> {
     #[inline]
     pub fn take_opaque_ref(&mut self, len: u32) -> Result<&'a [u8], DecodeError> {
         let n = len as usize;
-        if n > self.remaining() {
-            return Err(self.error(DecodeErrorKind::LengthExceedsRemaining { len, remaining: self.remaining() }));
+        // RFC 4506 §3 has padding be zero octets; what it is is not looked at (DEVIATIONS.md).
+        match (self.rest.get(..n), self.rest.get(padded_len(n)..)) {
+            (Some(octets), Some(rest)) => {
+                self.rest = rest;
+                Ok(octets)
+            }
+            (octets, _) => Err(self.short_opaque(len, octets.is_some())),
         }
-        let octets = self.take(n)?;
-        self.take_padding(n)?;
-        Ok(octets)
+    }
+
+    #[cold]
+    fn short_opaque(&self, len: u32, only_padding: bool) -> DecodeError {
+        let remaining = self.remaining();
+        self.error(if only_padding {
+            DecodeErrorKind::Truncated { needed: padded_len(len as usize), remaining }
+        } else {
+            DecodeErrorKind::LengthExceedsRemaining { len, remaining }
+        })
     }
 
     /// Takes `len` inline octets and their padding as memory that outlives the message.
@@ -249,15 +288,29 @@ impl<'a> Decoder<'a> {
         if len == 0 {
             return Ok(Bytes::new());
         }
-        let start = self.at;
+        let start = self.consumed();
         let octets = self.take_opaque_ref(len)?;
         match self.shared {
             Some(shared) if octets.len() >= SHARE_FROM => Ok(shared.slice(start..start + octets.len())),
-            _ => {
-                self.charge(octets.len())?;
-                Ok(Bytes::copy_from_slice(octets))
-            }
+            _ => self.copy(octets),
         }
+    }
+
+    /// A copy of `octets`, which were just read.
+    fn copy(&mut self, octets: &[u8]) -> Result<Bytes, DecodeError> {
+        self.short = self.short.saturating_add(1);
+        if self.short <= OWN_MEMORY || octets.len() >= SHARE_FROM {
+            self.charge(octets.len())?;
+            return Ok(Bytes::copy_from_slice(octets));
+        }
+        if self.block.capacity() < octets.len() {
+            // Never more than this item and what is left could need.
+            let len = self.remaining().saturating_add(octets.len()).min(BLOCK);
+            self.charge(len)?;
+            self.block = BytesMut::with_capacity(len);
+        }
+        self.block.extend_from_slice(octets);
+        Ok(self.block.split().freeze())
     }
 
     /// Takes the contents of an eligible item of `len` octets: from the chunk that stands for it, without a
@@ -302,7 +355,7 @@ impl<'a> Decoder<'a> {
             return Err(self.error(DecodeErrorKind::ChunkLength { chunk: read.data.len(), item: len }));
         }
         self.reads = rest;
-        self.spliced += padded_len(len) as u64;
+        self.end += padded_len(len) as u64;
         Ok(Some(read.data.slice(..len)))
     }
 
@@ -326,7 +379,7 @@ impl<'a> Decoder<'a> {
             (chunk, item) if chunk != item => Err(self.error(DecodeErrorKind::ChunkLength { chunk, item })),
             _ => {
                 self.next_write += 1;
-                self.spliced += padded_len(len) as u64;
+                self.end += padded_len(len) as u64;
                 Ok(Some(write.data.clone()))
             }
         }
@@ -381,9 +434,10 @@ impl<'a> Decoder<'a> {
         chunk: &Bytes,
         decode: impl FnOnce(&mut Decoder<'_>) -> Result<T, DecodeError>,
     ) -> Result<T, DecodeError> {
+        // Errors give the position in the unreduced stream, where the chunk was spliced in.
+        let start = self.position().saturating_sub(padded_len(chunk.len()) as u64);
         let mut nested = Decoder {
-            // Errors give the position in the unreduced stream, where the chunk was spliced in.
-            spliced: self.position().saturating_sub(padded_len(chunk.len()) as u64),
+            end: start.saturating_add(chunk.len() as u64),
             limits: self.limits,
             depth: self.depth,
             memory: self.memory,

@@ -13,6 +13,7 @@ mod list;
 mod placed;
 mod primitive;
 mod string;
+mod words;
 
 pub use bounds::{Facts, add, max, times};
 pub use bytes::Bytes;
@@ -24,6 +25,7 @@ pub use list::{NonEmpty, list_len, put_list, take_list};
 pub use placed::*;
 pub use primitive::*;
 pub use string::XdrString;
+pub use words::{Part, Words, WordsMut, XdrFixed, put_fixed, put_run, take_fixed};
 
 /// Octets of zero padding that follow `len` octets so that the next item starts on a multiple of four (RFC 4506 §3).
 #[inline]

@@ -4,8 +4,8 @@ use arrayvec::ArrayVec;
 use bytes::Bytes;
 
 use super::{
-    DecodeError, DecodeErrorKind, Decoder, EncodeError, Facts, PathSegment, Sink, XdrDecode, XdrEncode, XdrString,
-    XdrType, bounds::add, padded_len,
+    DecodeError, DecodeErrorKind, Decoder, EncodeError, Facts, PathSegment, Sink, Words, WordsMut, XdrDecode,
+    XdrEncode, XdrFixed, XdrString, XdrType, bounds::add, padded_len,
 };
 
 /// No maximum, as in `opaque data<>`: 2^32 - 1 (RFC 4506 §4.10).
@@ -38,6 +38,46 @@ macro_rules! scalar {
             }
         }
     )*};
+}
+
+macro_rules! fixed {
+    ($($ty:ty: $octets:ident => $value:expr, $this:ident => $put:expr;)*) => {$(
+        #[allow(clippy::inline_always)]
+        impl XdrFixed for $ty {
+            #[inline(always)]
+            fn read_words(words: &mut Words<'_>) -> Result<Self, DecodeError> {
+                let $octets = words.take_array()?;
+                Ok($value)
+            }
+            #[inline(always)]
+            fn write_words(&self, words: &mut WordsMut<'_>) {
+                let $this = self;
+                words.put_array($put);
+            }
+        }
+    )*};
+}
+
+fixed! {
+    i32: octets => i32::from_be_bytes(octets), this => this.to_be_bytes();
+    u32: octets => u32::from_be_bytes(octets), this => this.to_be_bytes();
+    i64: octets => i64::from_be_bytes(octets), this => this.to_be_bytes();
+    u64: octets => u64::from_be_bytes(octets), this => this.to_be_bytes();
+    f32: octets => f32::from_be_bytes(octets), this => this.to_be_bytes();
+    f64: octets => f64::from_be_bytes(octets), this => this.to_be_bytes();
+    Quadruple: octets => Quadruple(octets), this => this.0;
+}
+
+#[allow(clippy::inline_always)]
+impl XdrFixed for bool {
+    #[inline(always)]
+    fn read_words(words: &mut Words<'_>) -> Result<Self, DecodeError> {
+        words.read_bool()
+    }
+    #[inline(always)]
+    fn write_words(&self, words: &mut WordsMut<'_>) {
+        words.put_array(u32::from(*self).to_be_bytes());
+    }
 }
 
 scalar! {
@@ -83,9 +123,7 @@ pub fn put_opaque_fixed<S: Sink + ?Sized>(sink: &mut S, octets: &[u8]) {
 /// When octets or padding are missing.
 #[inline]
 pub fn take_opaque_fixed<const N: usize>(decoder: &mut Decoder<'_>) -> Result<[u8; N], DecodeError> {
-    let octets = decoder.take_array()?;
-    decoder.take_padding(N)?;
-    Ok(octets)
+    decoder.take_words(const { padded_len(N) }, &[])?.read_opaque()
 }
 
 pub(super) fn check_exact(len: usize, expected: u32) -> Result<(), EncodeError> {

@@ -55,6 +55,7 @@ fn lower_one(owner: &Ident, at: usize, field: &syn::Field) -> syn::Result<Lowere
     let slot = Slot {
         ty: quote!(#ty),
         fixed_len: if matches!(wire, Wire::Plain) && attr.ddp.is_none() { scalar_len(ty) } else { None },
+        words: matches!(wire, Wire::Plain) && attr.ddp.is_none() && scalar_len(ty).is_some(),
         wire,
         ddp: attr.ddp.is_some(),
         wrapper: None,

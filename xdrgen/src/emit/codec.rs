@@ -70,6 +70,8 @@ pub(crate) struct Slot {
     pub(crate) wrapper: Option<TokenStream>,
     /// Octets of its encoding, where every value has as many.
     pub(crate) fixed_len: Option<u64>,
+    /// Whether it is read and written as one of a run: `fixed_len` is known, and the type is `xdr::XdrFixed`.
+    pub(crate) words: bool,
     /// The type of an array's elements or a list's nodes.
     pub(crate) element: TokenStream,
     /// Octets of an element's encoding, where every value has as many.
@@ -252,6 +254,35 @@ impl Slot {
         match &self.wrapper {
             Some(wrapper) => quote!(#call.map(#wrapper)),
             None => call,
+        }
+    }
+
+    /// The reading of one of a run: an expression that is a `Result`.
+    pub(crate) fn read_words(&self) -> TokenStream {
+        match &self.wire {
+            Wire::OpaqueArray => quote!(words.read_opaque()),
+            Wire::Elements { .. } => quote!(words.read_elements()),
+            _ => quote!(words.read()),
+        }
+    }
+
+    /// One of a run, for errors: an expression of the runtime's `xdr::Part`.
+    pub(crate) fn part(&self, ty: &str, field: &str) -> TokenStream {
+        let (value, element) = (&self.ty, &self.element);
+        match &self.wire {
+            Wire::OpaqueArray => quote!(xdr::Part::opaque(#ty, #field, ::core::mem::size_of::<#value>())),
+            Wire::Elements { len } => quote!(xdr::Part::elements::<#element>(#ty, #field, #len)),
+            _ => quote!(xdr::Part::of::<#value>(#ty, #field)),
+        }
+    }
+
+    /// The writing of one of a run: a statement.
+    pub(crate) fn write_words(&self, place: &Place) -> TokenStream {
+        let value = place.reference(self.depth());
+        match &self.wire {
+            Wire::OpaqueArray => quote!(words.put_opaque(#value);),
+            Wire::Elements { .. } => quote!(words.put_elements(#value);),
+            _ => quote!(words.put(#value);),
         }
     }
 

@@ -1,12 +1,13 @@
 //! Implementations of the runtime's codec traits, for each shape of type.
 
-use proc_macro2::{Ident, TokenStream};
+use proc_macro2::{Ident, Literal, TokenStream};
 use quote::{format_ident, quote};
 
 use super::{
     codec::{Len, Place, Slot, Writing, mentions, number},
     facts::{self, Source},
     names::Std,
+    words::{Run, runs},
 };
 
 /// A type that gets a codec.
@@ -117,7 +118,7 @@ impl Target<'_> {
     }
 
     /// `impl XdrEncode`, of these two bodies.
-    fn impl_encode(&self, len: TokenStream, encode: TokenStream) -> TokenStream {
+    pub(super) fn impl_encode(&self, len: TokenStream, encode: TokenStream) -> TokenStream {
         let Generics { params, where_encode, .. } = &self.generics;
         let (ty, result) = (&self.ty, self.std.path("Result"));
         let sink = if mentions(&encode, "sink") { quote!(sink) } else { quote!(_sink) };
@@ -137,7 +138,7 @@ impl Target<'_> {
     }
 
     /// `impl XdrDecode`, of this body.
-    fn impl_decode(&self, body: TokenStream) -> TokenStream {
+    pub(super) fn impl_decode(&self, body: TokenStream) -> TokenStream {
         let Generics { params, where_decode, .. } = &self.generics;
         let (ty, result) = (&self.ty, self.std.path("Result"));
         let decoder = if mentions(&body, "decoder") { quote!(decoder) } else { quote!(_decoder) };
@@ -172,20 +173,72 @@ impl Target<'_> {
 
     /// `XdrEncode` of a struct.
     pub(crate) fn encode_struct(&self, fields: &[FieldCodec]) -> TokenStream {
-        let mut len = Len::default();
-        let mut writings = Vec::new();
-        for field in fields {
+        let place = |field: &FieldCodec| {
             let member = &field.member;
-            let place = Place::Field(quote!(self.#member));
-            len.add(field.slot.len(&place));
-            writings.push((field.slot.write(&place), self.path(&field.name)));
+            Place::Field(quote!(self.#member))
+        };
+        let mut len = Len::default();
+        for field in fields {
+            len.add(field.slot.len(&place(field)));
+        }
+        let mut writings = Vec::new();
+        for run in runs(fields) {
+            match run {
+                Run::One(field) => writings.push((field.slot.write(&place(field)), self.path(&field.name))),
+                Run::Words(octets, fields) => {
+                    let octets = number(octets);
+                    let writes = fields.iter().map(|field| field.slot.write_words(&place(field)));
+                    let call = quote!(xdr::put_run::<#octets, _>(sink, |words| { #(#writes)* }));
+                    writings.push((Writing { call, fallible: false, unnamed: false }, String::new()));
+                }
+            }
         }
         self.impl_encode(len.tokens(), write_all(&writings))
     }
 
     /// `XdrDecode` of a struct; `braced` where its fields have names.
     pub(crate) fn decode_struct(&self, fields: &[FieldCodec], braced: bool) -> TokenStream {
-        self.impl_decode_value(construct(&quote!(Self), self.name, fields, braced))
+        let runs = runs(fields);
+        if !braced || runs.iter().all(|run| matches!(run, Run::One(_))) {
+            return self.impl_decode_value(construct(&quote!(Self), self.name, fields, braced));
+        }
+        // One after another as they stand in the stream; what is read of a run comes as a tuple.
+        let (mut reads, mut members) = (Vec::new(), Vec::new());
+        for (at, run) in runs.iter().enumerate() {
+            let variable = format_ident!("item{at}");
+            match run {
+                Run::One(field) => {
+                    let (member, read) = (&field.member, field.slot.read_field(self.name, &field.name));
+                    reads.push(quote!(let #variable = #read;));
+                    members.push(quote!(#member: #variable));
+                }
+                Run::Words(octets, fields) => {
+                    let octets = number(*octets);
+                    let words = fields.iter().map(|field| self.read_words(field));
+                    let parts = fields.iter().map(|field| field.slot.part(self.name, &field.name));
+                    reads.push(quote! {
+                        let #variable = {
+                            let words = &mut decoder.take_words(#octets, const { &[#(#parts),*] })?;
+                            (#(#words),*)
+                        };
+                    });
+                    for (index, field) in fields.iter().enumerate() {
+                        let (member, index) = (&field.member, Literal::usize_unsuffixed(index));
+                        members.push(quote!(#member: #variable.#index));
+                    }
+                }
+            }
+        }
+        self.impl_decode(if self.recursive {
+            quote! {
+                decoder.enter()?;
+                #(#reads)*
+                decoder.leave();
+                Ok(Self { #(#members),* })
+            }
+        } else {
+            quote!(#(#reads)* Ok(Self { #(#members),* }))
+        })
     }
 
     /// `XdrEncode` of a newtype, whose errors name the type alone.

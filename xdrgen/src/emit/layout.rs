@@ -14,6 +14,9 @@ use crate::ir::{Base, ConstValue, Facts, Field, Item, ItemId, ItemKind, Spec, Ty
 /// A fixed-length array whose value would take more octets than this where it stands is kept on the heap.
 const MAX_IN_PLACE: u64 = 4096;
 
+/// The longest encoding that is read and written in one piece, on the stack, in octets.
+const MAX_WORDS: u64 = 1024;
+
 /// The longest array for which the standard library has `Default`.
 const MAX_DEFAULT_ARRAY: u32 = 32;
 
@@ -33,6 +36,7 @@ pub(crate) struct Layout<'a> {
     defaults: Vec<bool>,
     /// Variants of enumerations that unions are switched by, once each is asked for.
     variants: Vec<OnceCell<HashMap<i64, Ident>>>,
+    words: Vec<Option<u64>>,
 }
 
 /// From where in the generated code an item is named.
@@ -75,10 +79,14 @@ impl<'a> Layout<'a> {
             floats: spec.items.iter().map(|item| matches!(item.kind, ItemKind::Extern(_))).collect(),
             defaults: vec![false; count],
             variants: vec![OnceCell::new(); count],
+            words: vec![None; count],
         };
         let order = dependency_order(spec);
         for &id in &order {
             layout.sizes[id] = layout.item_size(id);
+        }
+        for &id in &order {
+            layout.words[id] = layout.item_words(id);
         }
         for &id in &order {
             layout.defaults[id] = layout.item_default(id);
@@ -160,6 +168,45 @@ impl<'a> Layout<'a> {
                 _ => None,
             },
         }
+    }
+
+    /// Octets of the encoding of an item that is `xdr::XdrFixed`: what can be one of a run.
+    pub(crate) fn words(&self, id: ItemId) -> Option<u64> {
+        self.words[id.0]
+    }
+
+    fn item_words(&self, id: usize) -> Option<u64> {
+        let item = &self.spec.items[id];
+        let words = match &item.kind {
+            ItemKind::Enum(_) => 4,
+            ItemKind::Struct { fields, list_node: false } if !item.recursive => {
+                fields.iter().try_fold(0_u64, |sum, field| sum.checked_add(self.field_words(field)?))?
+            }
+            ItemKind::Typedef(field) if !item.recursive => self.field_words(field)?,
+            // Of a union the discriminant has to be looked at first.
+            _ => return None,
+        };
+        (words <= MAX_WORDS).then_some(words)
+    }
+
+    /// Octets of a field that can be one of a run.
+    fn field_words(&self, field: &Field) -> Option<u64> {
+        let base = |base: Base| match self.resolve(base) {
+            Base::Bool | Base::Int | Base::UInt | Base::Float => Some(4),
+            Base::Hyper | Base::UHyper | Base::Double => Some(8),
+            Base::Quadruple => Some(16),
+            Base::Item(id) => self.words[id.0],
+        };
+        if field.ddp.is_some() || field.boxed || self.is_exact(field) {
+            return None;
+        }
+        match &field.ty {
+            Type::Base(of) => base(*of),
+            Type::OpaqueFixed(len) => Some(padded(*len)),
+            Type::ArrayFixed(of, len) => base(*of)?.checked_mul(u64::from(*len)),
+            _ => None,
+        }
+        .filter(|words| *words <= MAX_WORDS)
     }
 
     /// Octets that a value takes where it stands, about.
@@ -307,6 +354,7 @@ impl<'a> View<'a> {
             ddp: field.ddp.is_some(),
             wrapper: None,
             fixed_len: None,
+            words: self.layout.field_words(field).is_some(),
             element: TokenStream::new(),
             element_len: None,
         };

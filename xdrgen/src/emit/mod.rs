@@ -1,7 +1,7 @@
 //! The Rust back end: the IR in, formatted and documented Rust out.
 //!
 //! One module for each concern: what things are called (`names`), what they are in Rust (`layout`), how a value
-//! travels (`codec`), what is implemented for each shape of type (`impls`), what is known of an encoding
+//! travels (`codec`), what is implemented for each shape of type (`impls`, `words`), what is known of an encoding
 //! (`facts`), declarations (`types`), stubs (`program`), documentation (`docs`) and text (`format`).
 //! The derives and the service attribute, which have no specification, use the same parts.
 
@@ -18,6 +18,7 @@ pub(crate) mod program;
 #[cfg(test)]
 mod tests;
 pub(crate) mod types;
+mod words;
 mod xdr_text;
 
 #[cfg(feature = "cli")]

@@ -165,8 +165,12 @@ impl Emitter<'_> {
             }
         });
         let target = self.target();
-        let codec =
-            vec![target.impl_type(&self.source()), target.encode_enum(&quote!(i32::from(*self))), target.decode_enum()];
+        let codec = vec![
+            target.impl_type(&self.source()),
+            target.encode_enum(&quote!(i32::from(*self))),
+            target.decode_enum(),
+            target.fixed_enum(),
+        ];
         Emitted { declaration, codec }
     }
 
@@ -190,14 +194,12 @@ impl Emitter<'_> {
         let (docs, derive, name) = (self.docs("structure"), self.derive(false), &self.name.ident);
         let (declared, codecs) = self.fields(fields);
         let target = self.target();
-        Emitted {
-            declaration: vec![quote!(#docs #derive pub struct #name { #(#declared),* })],
-            codec: vec![
-                target.impl_type(&self.source()),
-                target.encode_struct(&codecs),
-                target.decode_struct(&codecs, true),
-            ],
+        let mut codec = vec![target.impl_type(&self.source())];
+        match self.layout.words(self.id) {
+            Some(len) if !fields.is_empty() => codec.extend(target.fixed_struct(len, &codecs)),
+            _ => codec.extend([target.encode_struct(&codecs), target.decode_struct(&codecs, true)]),
         }
+        Emitted { declaration: vec![quote!(#docs #derive pub struct #name { #(#declared),* })], codec }
     }
 
     fn fields(&self, fields: &[Field]) -> (Vec<TokenStream>, Vec<FieldCodec>) {
@@ -284,7 +286,11 @@ impl Emitter<'_> {
             });
         }
         let target = self.target();
-        let codec = vec![target.impl_type(&self.source()), target.encode_newtype(&slot), target.decode_newtype(&slot)];
+        let mut codec = vec![target.impl_type(&self.source())];
+        match self.layout.words(self.id) {
+            Some(len) => codec.extend(target.fixed_newtype(len, &slot)),
+            None => codec.extend([target.encode_newtype(&slot), target.decode_newtype(&slot)]),
+        }
         Emitted { declaration, codec }
     }
 

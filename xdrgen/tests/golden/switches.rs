@@ -376,6 +376,18 @@ const _: () = {
         }
     }
 
+    impl xdr::XdrFixed for Op {
+        #[inline(always)]
+        fn read_words(words: &mut xdr::Words<'_>) -> Result<Self, xdr::DecodeError> {
+            words.read_enum()
+        }
+
+        #[inline(always)]
+        fn write_words(&self, words: &mut xdr::WordsMut<'_>) {
+            words.put(&i32::from(*self));
+        }
+    }
+
     impl xdr::XdrType for Shared {
         const MIN_LEN: usize = 4;
         const MAX_LEN: Option<u64> = Some(12);
@@ -635,6 +647,22 @@ const _: () = {
         const MAX_DDP_ITEMS: Option<u32> = Some(0);
     }
 
+    impl xdr::XdrFixed for ByTagBody {
+        const PARTS: &'static [xdr::Part] = &[xdr::Part::of::<i32>("by_tag_body", "x")];
+
+        #[inline(always)]
+        fn read_words(words: &mut xdr::Words<'_>) -> Result<Self, xdr::DecodeError> {
+            Ok(Self {
+                x: words.read().map_err(|e| e.in_field("by_tag_body", "x"))?,
+            })
+        }
+
+        #[inline(always)]
+        fn write_words(&self, words: &mut xdr::WordsMut<'_>) {
+            words.put(&self.x);
+        }
+    }
+
     impl xdr::XdrEncode for ByTagBody {
         #[inline]
         fn encoded_len(&self) -> usize {
@@ -646,16 +674,14 @@ const _: () = {
             &self,
             sink: &mut S,
         ) -> Result<(), xdr::EncodeError> {
-            self.x.encode(sink)
+            xdr::put_fixed::<4, _, _>(sink, self)
         }
     }
 
     impl xdr::XdrDecode for ByTagBody {
         #[inline]
         fn decode(decoder: &mut xdr::Decoder<'_>) -> Result<Self, xdr::DecodeError> {
-            Ok(Self {
-                x: decoder.read().map_err(|e| e.in_field("by_tag_body", "x"))?,
-            })
+            xdr::take_fixed(decoder)
         }
     }
 

@@ -407,6 +407,18 @@ const _: () = {
         }
     }
 
+    impl xdr::XdrFixed for Color {
+        #[inline(always)]
+        fn read_words(words: &mut xdr::Words<'_>) -> Result<Self, xdr::DecodeError> {
+            words.read_enum()
+        }
+
+        #[inline(always)]
+        fn write_words(&self, words: &mut xdr::WordsMut<'_>) {
+            words.put(&i32::from(*self));
+        }
+    }
+
     impl xdr::XdrType for Exhaustive {
         const MIN_LEN: usize = 4;
         const MAX_LEN: Option<u64> = Some(16);
@@ -867,6 +879,24 @@ const _: () = {
         const MAX_DDP_ITEMS: Option<u32> = Some(0);
     }
 
+    impl xdr::XdrFixed for Large {
+        const PARTS: &'static [xdr::Part] = &[
+            xdr::Part::opaque("large", "octets", ::core::mem::size_of::<[u8; 512]>()),
+        ];
+
+        #[inline]
+        fn read_words(words: &mut xdr::Words<'_>) -> Result<Self, xdr::DecodeError> {
+            Ok(Self {
+                octets: words.read_opaque().map_err(|e| e.in_field("large", "octets"))?,
+            })
+        }
+
+        #[inline]
+        fn write_words(&self, words: &mut xdr::WordsMut<'_>) {
+            words.put_opaque(&self.octets);
+        }
+    }
+
     impl xdr::XdrEncode for Large {
         #[inline]
         fn encoded_len(&self) -> usize {
@@ -878,18 +908,14 @@ const _: () = {
             &self,
             sink: &mut S,
         ) -> Result<(), xdr::EncodeError> {
-            xdr::put_opaque_fixed(sink, &self.octets);
-            Ok(())
+            xdr::put_fixed::<512, _, _>(sink, self)
         }
     }
 
     impl xdr::XdrDecode for Large {
         #[inline]
         fn decode(decoder: &mut xdr::Decoder<'_>) -> Result<Self, xdr::DecodeError> {
-            Ok(Self {
-                octets: xdr::take_opaque_fixed(decoder)
-                    .map_err(|e| e.in_field("large", "octets"))?,
-            })
+            xdr::take_fixed(decoder)
         }
     }
 
