@@ -64,7 +64,12 @@ impl Inputs {
 
     /// The generated code, and what makes the build watch the files it came from.
     pub(crate) fn expand(&self, compiled: &Compiled, options: &Options) -> TokenStream {
-        let code = emit_tokens(&compiled.spec, &options.emit());
+        let emit = options.emit();
+        if let Some(name) = emit.borrowed.unknown(&compiled.spec) {
+            let message = format!("there is no type `{name}` to generate a borrowed form of");
+            return quote!(::core::compile_error!(#message););
+        }
+        let code = emit_tokens(&compiled.spec, &emit);
         let watched = self.files.iter().chain(&compiled.files).filter_map(|path| {
             let path = path.canonicalize().ok()?;
             let path = path.to_str()?.to_owned();

@@ -74,6 +74,7 @@ pub struct Decoder<'a> {
 
 impl<'a> Decoder<'a> {
     /// Reads from `buf`; counted opaque items are copied out of it.
+    #[inline]
     #[must_use]
     pub fn new(buf: &'a [u8]) -> Self {
         Self {
@@ -93,12 +94,14 @@ impl<'a> Decoder<'a> {
     }
 
     /// Reads from `bytes`; large counted opaque items share its memory.
+    #[inline]
     #[must_use]
     pub fn shared(bytes: &'a Bytes) -> Self {
         Self { shared: Some(bytes), ..Self::new(bytes) }
     }
 
     /// Splices the Read chunks of a call in, which are in ascending order of position.
+    #[inline]
     #[must_use]
     pub fn with_read_chunks(mut self, reads: &'a [ReadChunk]) -> Self {
         self.reads = reads;
@@ -106,6 +109,7 @@ impl<'a> Decoder<'a> {
     }
 
     /// Splices the Write chunks of a reply in, in order.
+    #[inline]
     #[must_use]
     pub fn with_write_chunks(mut self, writes: &'a [WriteChunk]) -> Self {
         self.writes = writes;
@@ -113,6 +117,7 @@ impl<'a> Decoder<'a> {
     }
 
     /// Replaces the default limits.
+    #[inline]
     #[must_use]
     pub fn with_limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
@@ -330,13 +335,29 @@ impl<'a> Decoder<'a> {
     /// # Errors
     /// When the chunk does not fit the item, or a rule of RFC 8166 §6.1 was broken.
     pub fn take_chunk(&mut self, len: usize) -> Result<Option<Bytes>, DecodeError> {
-        if let Some(data) = self.take_read_chunk(len)? {
-            return Ok(Some(data));
-        }
-        self.take_write_chunk(len)
+        Ok(self.next_chunk(len)?.map(|data| data.slice(..len)))
     }
 
-    fn take_read_chunk(&mut self, len: usize) -> Result<Option<Bytes>, DecodeError> {
+    /// As [`take_ddp_opaque`](Self::take_ddp_opaque), as a view of the chunk or of the message.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn take_ddp_opaque_ref(&mut self, len: u32) -> Result<&'a [u8], DecodeError> {
+        match self.next_chunk(len as usize)? {
+            Some(data) => Ok(data.get(..len as usize).unwrap_or_default()),
+            None => self.take_opaque_ref(len),
+        }
+    }
+
+    /// The chunk that stands for the eligible item of `len` octets that starts here: it has at least as many.
+    fn next_chunk(&mut self, len: usize) -> Result<Option<&'a Bytes>, DecodeError> {
+        if let Some(data) = self.next_read_chunk(len)? {
+            return Ok(Some(data));
+        }
+        self.next_write_chunk(len)
+    }
+
+    fn next_read_chunk(&mut self, len: usize) -> Result<Option<&'a Bytes>, DecodeError> {
         let [read, rest @ ..] = self.reads else { return Ok(None) };
         let position = u64::from(read.position);
         if position > self.position() {
@@ -356,10 +377,11 @@ impl<'a> Decoder<'a> {
         }
         self.reads = rest;
         self.end += padded_len(len) as u64;
-        Ok(Some(read.data.slice(..len)))
+        Ok(Some(&read.data))
     }
 
-    fn take_write_chunk(&mut self, len: usize) -> Result<Option<Bytes>, DecodeError> {
+    fn next_write_chunk(&mut self, len: usize) -> Result<Option<&'a Bytes>, DecodeError> {
+        static EMPTY: Bytes = Bytes::new();
         let Some(write) = self.writes.get(self.next_write) else { return Ok(None) };
         if !write.provided {
             // RFC 8166 §4.3.2.3: an empty Write chunk forces its item inline.
@@ -370,9 +392,9 @@ impl<'a> Decoder<'a> {
             // An empty item: some responders let it consume a Write chunk, others (Linux) do not.
             (0, 0) => {
                 self.next_write += 1;
-                Ok(Some(Bytes::new()))
+                Ok(Some(&EMPTY))
             }
-            (_, 0) => Ok(Some(Bytes::new())),
+            (_, 0) => Ok(Some(&EMPTY)),
             // RFC 8166 §6.1: what could have been placed in a chunk was not.
             (0, item) => Err(self.error(DecodeErrorKind::NotReduced { item })),
             // RFC 8166 §3.4.6.2: a responder never writes the padding.
@@ -380,7 +402,7 @@ impl<'a> Decoder<'a> {
             _ => {
                 self.next_write += 1;
                 self.end += padded_len(len) as u64;
-                Ok(Some(write.data.clone()))
+                Ok(Some(&write.data))
             }
         }
     }
@@ -461,19 +483,26 @@ impl<'a> Decoder<'a> {
     ///
     /// # Errors
     /// Names what is left.
+    #[inline]
     pub fn finish(self) -> Result<(), DecodeError> {
+        if self.rest.is_empty() && self.reads.is_empty() && self.next_write >= self.writes.len() {
+            return Ok(());
+        }
+        self.left_over().map_or(Ok(()), Err)
+    }
+
+    /// The error of what is left.
+    #[inline(never)]
+    fn left_over(&self) -> Option<DecodeError> {
         if let Some(read) = self.reads.first() {
-            return Err(self.error(DecodeErrorKind::StrayChunk { position: read.position }));
+            return Some(self.error(DecodeErrorKind::StrayChunk { position: read.position }));
         }
         for (chunk, write) in self.writes.iter().enumerate().skip(self.next_write) {
             if !write.data.is_empty() {
-                return Err(self.error(DecodeErrorKind::StrayWriteChunk { chunk, len: write.data.len() }));
+                return Some(self.error(DecodeErrorKind::StrayWriteChunk { chunk, len: write.data.len() }));
             }
         }
-        if self.remaining() != 0 {
-            return Err(self.error(DecodeErrorKind::Trailing { remaining: self.remaining() }));
-        }
-        Ok(())
+        (self.remaining() != 0).then(|| self.error(DecodeErrorKind::Trailing { remaining: self.remaining() }))
     }
 
     /// Reads one value.

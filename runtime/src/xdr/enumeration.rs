@@ -32,7 +32,8 @@ pub fn take_enum<E: TryFrom<i32, Error = UnknownEnumValue>>(decoder: &mut Decode
 ///
 /// # Errors
 /// [`DecodeErrorKind::UnknownDiscriminant`], and when the number is missing.
-#[inline]
+#[inline(always)]
+#[allow(clippy::inline_always)] // A union that is known to have few cases makes little of it.
 pub fn take_discriminant<E: TryFrom<i32>>(decoder: &mut Decoder<'_>, union: &'static str) -> Result<E, DecodeError> {
     let value: i32 = decoder.read()?;
     E::try_from(value).map_err(|_| unknown_discriminant(decoder, union, value))

@@ -4,6 +4,7 @@
 //! placement (DDP, RFC 8166 §6.1) have been removed: it asks the [`Sink`] at each eligible item, and
 //! the sink decides. Likewise the [`Decoder`] splices reduced items back in where they belong.
 
+mod borrow;
 mod bounds;
 mod decode;
 mod encode;
@@ -15,6 +16,7 @@ mod primitive;
 mod string;
 mod words;
 
+pub use borrow::*;
 pub use bounds::{Facts, add, max, times};
 pub use bytes::Bytes;
 pub use decode::{Decoder, Limits, ReadChunk, WriteChunk};

@@ -238,6 +238,15 @@ pub fn put_array<T: XdrEncode, S: Sink + ?Sized>(sink: &mut S, elements: &[T], m
 const FREE_ELEMENT_COST: usize = 64;
 
 pub(super) fn take_elements<T: XdrDecode>(decoder: &mut Decoder<'_>, count: u32) -> Result<Vec<T>, DecodeError> {
+    elements(decoder, count, |decoder| T::decode(decoder))
+}
+
+/// Reads `count` elements, each of which `read` reads.
+pub(super) fn elements<'a, T: XdrType>(
+    decoder: &mut Decoder<'a>,
+    count: u32,
+    read: impl Fn(&mut Decoder<'a>) -> Result<T, DecodeError>,
+) -> Result<Vec<T>, DecodeError> {
     let n = count as usize;
     // Never allocate by a declared length: what is left must be able to hold it.
     if n.saturating_mul(T::MIN_LEN) > decoder.remaining() {
@@ -250,7 +259,7 @@ pub(super) fn take_elements<T: XdrDecode>(decoder: &mut Decoder<'_>, count: u32)
     decoder.charge(n.saturating_mul(size_of::<T>().max(least)))?;
     let mut elements = Vec::with_capacity(n);
     for index in 0..n {
-        elements.push(T::decode(decoder).map_err(|e| e.at(PathSegment::Index(index)))?);
+        elements.push(read(decoder).map_err(|e| e.at(PathSegment::Index(index)))?);
     }
     Ok(elements)
 }
@@ -290,9 +299,17 @@ pub fn take_array_exact<T: XdrDecode>(decoder: &mut Decoder<'_>, len: u32) -> Re
 /// # Errors
 /// As the element's.
 pub fn take_array_fixed<T: XdrDecode, const N: usize>(decoder: &mut Decoder<'_>) -> Result<[T; N], DecodeError> {
+    elements_fixed(decoder, |decoder| T::decode(decoder))
+}
+
+/// Reads `N` elements, each of which `read` reads.
+pub(super) fn elements_fixed<'a, T, const N: usize>(
+    decoder: &mut Decoder<'a>,
+    read: impl Fn(&mut Decoder<'a>) -> Result<T, DecodeError>,
+) -> Result<[T; N], DecodeError> {
     let mut elements = ArrayVec::<T, N>::new();
     for index in 0..N {
-        let element = T::decode(decoder).map_err(|e| e.at(PathSegment::Index(index)))?;
+        let element = read(decoder).map_err(|e| e.at(PathSegment::Index(index)))?;
         elements.push(element);
     }
     elements.into_inner().map_err(|_| decoder.error(DecodeErrorKind::Invalid("array of another length")))

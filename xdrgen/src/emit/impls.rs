@@ -25,6 +25,8 @@ pub(crate) struct Target<'a> {
     pub(crate) recursive: bool,
     /// Whether it is a discriminated union, which is never eligible (RFC 8166 §6.1).
     pub(crate) union: bool,
+    /// Where it is the borrowed form, whose lifetime is `'a`: the type that owns what it holds.
+    pub(crate) borrowed_of: Option<TokenStream>,
 }
 
 /// Generic parameters as the implementations need them.
@@ -142,6 +144,18 @@ impl Target<'_> {
         let Generics { params, where_decode, .. } = &self.generics;
         let (ty, result) = (&self.ty, self.std.path("Result"));
         let decoder = if mentions(&body, "decoder") { quote!(decoder) } else { quote!(_decoder) };
+        if let Some(owned) = &self.borrowed_of {
+            return quote! {
+                impl<'a> xdr::XdrDecodeRef<'a> for #ty {
+                    type Owned = #owned;
+
+                    #[inline]
+                    fn decode_ref(#decoder: &mut xdr::Decoder<'a>) -> #result<Self, xdr::DecodeError> {
+                        #body
+                    }
+                }
+            };
+        }
         quote! {
             impl #params xdr::XdrDecode for #ty #where_decode {
                 #[inline]
@@ -349,7 +363,7 @@ impl Target<'_> {
                 ok(quote!(Self::#variant))
             } else if let ([only], false, false) = (arm.fields.as_slice(), arm.braced, self.recursive) {
                 let (read, field) = (only.slot.read(), &only.name);
-                quote!(#read.map(Self::#variant).map_err(|e| e.in_field(#name, #field)))
+                quote!(Ok(Self::#variant(#read.map_err(|e| e.in_field(#name, #field))?)))
             } else {
                 ok(construct(&quote!(Self::#variant), name, &arm.fields, arm.braced))
             };

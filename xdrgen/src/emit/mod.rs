@@ -27,7 +27,7 @@ pub(crate) use xdr_text::declaration as declaration_text;
 use proc_macro2::{Delimiter, Group, Punct, Spacing, TokenStream, TokenTree};
 use quote::quote;
 
-use crate::ir::{ItemId, Spec};
+use crate::ir::{ItemId, ItemKind, Spec};
 
 /// What is generated, and how it names what it uses.
 #[derive(Debug, Clone)]
@@ -46,6 +46,34 @@ pub struct EmitOptions {
     pub absolute_paths: bool,
     /// What the header names as the source, a file's name. Default none.
     pub source: Option<String>,
+    /// Which types get a borrowed form as well. Default none.
+    pub borrowed: Borrow,
+}
+
+/// Which types get a borrowed form beside the one that owns what it holds: named with `Ref`, its opaque items and strings
+/// views of the message. Types that hold neither have the same form for both.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Borrow {
+    /// None.
+    #[default]
+    Nothing,
+    /// Those of these names in the specification, and those that they are made of.
+    Types(Vec<String>),
+    /// All.
+    All,
+}
+
+impl Borrow {
+    /// A name among these that is no type of `spec`.
+    #[must_use]
+    pub fn unknown<'b>(&'b self, spec: &Spec) -> Option<&'b str> {
+        let Self::Types(names) = self else { return None };
+        let is_type = |name: &str| {
+            spec.items.iter().any(|item| item.name.text == name && !matches!(item.kind, ItemKind::Const(_)))
+        };
+        names.iter().map(String::as_str).find(|name| !is_type(name))
+    }
 }
 
 impl Default for EmitOptions {
@@ -57,6 +85,7 @@ impl Default for EmitOptions {
             server: true,
             absolute_paths: false,
             source: None,
+            borrowed: Borrow::Nothing,
         }
     }
 }
@@ -78,6 +107,9 @@ pub enum EmitError {
     /// What was generated is not Rust: a fault of the compiler, not of the specification.
     #[error("the generated code is not Rust, which is a fault of rpcrdma-xdrgen: {0}")]
     NotRust(syn::Error),
+    /// A type that was to get a borrowed form is not there.
+    #[error("there is no type `{0}` to generate a borrowed form of")]
+    NoSuchType(String),
 }
 
 /// The generated code as formatted text, with a header that says where it comes from.
@@ -88,6 +120,10 @@ pub enum EmitError {
 /// [`EmitError`].
 pub fn emit(spec: &Spec, options: &EmitOptions) -> Result<String, EmitError> {
     let body = parts::print(spec, options)?;
+    if let Some(name) = options.borrowed.unknown(spec) {
+        return Err(EmitError::NoSuchType(name.to_owned()));
+    }
+    let body = format::print(emit_tokens(spec, options))?;
     let mut text = match &options.source {
         Some(source) => {
             let source: String = source.chars().filter(|c| !c.is_control()).collect();
@@ -115,6 +151,24 @@ pub fn emit_tokens(spec: &Spec, options: &EmitOptions) -> TokenStream {
     let versions =
         spec.programs.iter().flat_map(|program| program.versions.iter().map(move |version| (program, version)));
     let modules = versions
+        || spec.programs.iter().flat_map(|program| program.versions.iter().map(move |version| (program, version)));
+    let names: Vec<program::Names> =
+        versions().map(|(_, version)| program::Names::new(version, &mut layout.scope)).collect();
+
+    match &options.borrowed {
+        Borrow::Nothing => {}
+        Borrow::Types(names) => layout.borrow(|item| names.contains(&item.name.text)),
+        Borrow::All => layout.borrow(|_| true),
+    }
+
+    let items: Vec<types::Emitted> =
+        (0..spec.items.len()).map(|id| types::emit(&layout, ItemId(id), &options.derives)).collect();
+    let declarations = items.iter().flat_map(|item| &item.declaration);
+    let codecs: Vec<&TokenStream> = items.iter().flat_map(|item| &item.codec).collect();
+    let codecs = codec_block(&layout.runtime, &codecs);
+
+    let stubs = program::Stubs { client: options.client, server: options.server };
+    let modules = versions()
         .zip(&names)
         .filter(|_| stubs.client || stubs.server)
         .map(|((program, version), names)| program::lower(&layout, program, version, names).emit(stubs));

@@ -684,10 +684,11 @@ const _: () = {
                 .map_err(|e| e.in_field("get_res", "status"))?;
             match discriminant {
                 BlobStatus::BlobOk => {
-                    decoder
-                        .read()
-                        .map(Self::BlobOk)
-                        .map_err(|e| e.in_field("get_res", "ok"))
+                    Ok(
+                        Self::BlobOk(
+                            decoder.read().map_err(|e| e.in_field("get_res", "ok"))?,
+                        ),
+                    )
                 }
                 discriminant => Ok(Self::Default(discriminant)),
             }

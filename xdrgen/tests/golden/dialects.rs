@@ -757,16 +757,18 @@ const _: () = {
                 .map_err(|e| e.in_field("choice", "c"))?;
             match discriminant {
                 Color::Red => {
-                    decoder
-                        .read()
-                        .map(Self::Red)
-                        .map_err(|e| e.in_field("choice", "some"))
+                    Ok(
+                        Self::Red(
+                            decoder.read().map_err(|e| e.in_field("choice", "some"))?,
+                        ),
+                    )
                 }
                 Color::Green => {
-                    decoder
-                        .read()
-                        .map(Self::Green)
-                        .map_err(|e| e.in_field("choice", "some"))
+                    Ok(
+                        Self::Green(
+                            decoder.read().map_err(|e| e.in_field("choice", "some"))?,
+                        ),
+                    )
                 }
                 discriminant => {
                     Ok(

@@ -968,16 +968,18 @@ const _: () = {
                 .map_err(|e| e.in_field("Default", "value"))?;
             match discriminant {
                 Error::Error => {
-                    decoder
-                        .read()
-                        .map(Self::Error)
-                        .map_err(|e| e.in_field("Default", "e"))
+                    Ok(
+                        Self::Error(
+                            decoder.read().map_err(|e| e.in_field("Default", "e"))?,
+                        ),
+                    )
                 }
                 Error::Error2 => {
-                    decoder
-                        .read()
-                        .map(Self::Error2)
-                        .map_err(|e| e.in_field("Default", "sink"))
+                    Ok(
+                        Self::Error2(
+                            decoder.read().map_err(|e| e.in_field("Default", "sink"))?,
+                        ),
+                    )
                 }
                 discriminant => {
                     Ok(

@@ -610,10 +610,13 @@ const _: () = {
                 .map_err(|e| e.in_field("outer_choice_rest", "more"))?;
             match discriminant {
                 true => {
-                    decoder
-                        .read()
-                        .map(Self::True)
-                        .map_err(|e| e.in_field("outer_choice_rest", "some"))
+                    Ok(
+                        Self::True(
+                            decoder
+                                .read()
+                                .map_err(|e| e.in_field("outer_choice_rest", "some"))?,
+                        ),
+                    )
                 }
                 false => Ok(Self::False),
             }
@@ -667,10 +670,13 @@ const _: () = {
             match discriminant {
                 0 => Ok(Self::Case0),
                 1 => {
-                    decoder
-                        .read()
-                        .map(Self::Case1)
-                        .map_err(|e| e.in_field("outer_choice", "one"))
+                    Ok(
+                        Self::Case1(
+                            decoder
+                                .read()
+                                .map_err(|e| e.in_field("outer_choice", "one"))?,
+                        ),
+                    )
                 }
                 discriminant => {
                     Ok(
@@ -819,10 +825,11 @@ const _: () = {
                 .map_err(|e| e.in_field("tagged_union", "s"))?;
             match discriminant {
                 Shade::Light => {
-                    decoder
-                        .read()
-                        .map(Self::Light)
-                        .map_err(|e| e.in_field("tagged_union", "l"))
+                    Ok(
+                        Self::Light(
+                            decoder.read().map_err(|e| e.in_field("tagged_union", "l"))?,
+                        ),
+                    )
                 }
                 discriminant => Ok(Self::Default(discriminant)),
             }

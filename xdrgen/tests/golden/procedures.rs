@@ -1878,10 +1878,11 @@ const _: () = {
                 .map_err(|e| e.in_field("reply", "status"))?;
             match discriminant {
                 0 => {
-                    decoder
-                        .read()
-                        .map(Self::Case0)
-                        .map_err(|e| e.in_field("reply", "value"))
+                    Ok(
+                        Self::Case0(
+                            decoder.read().map_err(|e| e.in_field("reply", "value"))?,
+                        ),
+                    )
                 }
                 discriminant => Ok(Self::Default(discriminant)),
             }

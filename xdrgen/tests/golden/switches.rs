@@ -428,16 +428,18 @@ const _: () = {
                 .map_err(|e| e.in_field("shared", "o"))?;
             match discriminant {
                 Op::Read => {
-                    decoder
-                        .read()
-                        .map(Self::Read)
-                        .map_err(|e| e.in_field("shared", "offset"))
+                    Ok(
+                        Self::Read(
+                            decoder.read().map_err(|e| e.in_field("shared", "offset"))?,
+                        ),
+                    )
                 }
                 Op::Write => {
-                    decoder
-                        .read()
-                        .map(Self::Write)
-                        .map_err(|e| e.in_field("shared", "offset"))
+                    Ok(
+                        Self::Write(
+                            decoder.read().map_err(|e| e.in_field("shared", "offset"))?,
+                        ),
+                    )
                 }
                 Op::Seek => Ok(Self::Seek),
                 Op::Stat => Ok(Self::Stat),
@@ -491,10 +493,13 @@ const _: () = {
                 .map_err(|e| e.in_field("default_first", "o"))?;
             match discriminant {
                 Op::Limit => {
-                    decoder
-                        .read()
-                        .map(Self::Limit)
-                        .map_err(|e| e.in_field("default_first", "most"))
+                    Ok(
+                        Self::Limit(
+                            decoder
+                                .read()
+                                .map_err(|e| e.in_field("default_first", "most"))?,
+                        ),
+                    )
                 }
                 discriminant => Ok(Self::Default(discriminant)),
             }
@@ -550,10 +555,13 @@ const _: () = {
                 .map_err(|e| e.in_field("default_amid", "code"))?;
             match discriminant {
                 1 => {
-                    decoder
-                        .read()
-                        .map(Self::Case1)
-                        .map_err(|e| e.in_field("default_amid", "one"))
+                    Ok(
+                        Self::Case1(
+                            decoder
+                                .read()
+                                .map_err(|e| e.in_field("default_amid", "one"))?,
+                        ),
+                    )
                 }
                 -2147483647 => Ok(Self::CaseMinus2147483647),
                 discriminant => {
@@ -615,16 +623,22 @@ const _: () = {
                 .map_err(|e| e.in_field("default_shares", "code"))?;
             match discriminant {
                 1 => {
-                    decoder
-                        .read()
-                        .map(Self::Case1)
-                        .map_err(|e| e.in_field("default_shares", "value"))
+                    Ok(
+                        Self::Case1(
+                            decoder
+                                .read()
+                                .map_err(|e| e.in_field("default_shares", "value"))?,
+                        ),
+                    )
                 }
                 2 => {
-                    decoder
-                        .read()
-                        .map(Self::Case2)
-                        .map_err(|e| e.in_field("default_shares", "value"))
+                    Ok(
+                        Self::Case2(
+                            decoder
+                                .read()
+                                .map_err(|e| e.in_field("default_shares", "value"))?,
+                        ),
+                    )
                 }
                 discriminant => {
                     Ok(
@@ -721,10 +735,11 @@ const _: () = {
                 .map_err(|e| e.in_field("by_tag", "o"))?;
             match discriminant {
                 Op::Read => {
-                    decoder
-                        .read()
-                        .map(Self::Read)
-                        .map_err(|e| e.in_field("by_tag", "body"))
+                    Ok(
+                        Self::Read(
+                            decoder.read().map_err(|e| e.in_field("by_tag", "body"))?,
+                        ),
+                    )
                 }
                 other => {
                     Err(xdr::unknown_discriminant(decoder, "by_tag", i32::from(other)))
@@ -774,17 +789,21 @@ const _: () = {
                 .map_err(|e| e.in_field("by_letter", "c"))?;
             match discriminant {
                 97 => {
-                    decoder
-                        .read()
-                        .map(Self::Case97)
-                        .map_err(|e| e.in_field("by_letter", "letter"))
+                    Ok(
+                        Self::Case97(
+                            decoder
+                                .read()
+                                .map_err(|e| e.in_field("by_letter", "letter"))?,
+                        ),
+                    )
                 }
                 39 => Ok(Self::Case39),
                 49 => {
-                    decoder
-                        .read()
-                        .map(Self::Case49)
-                        .map_err(|e| e.in_field("by_letter", "digit"))
+                    Ok(
+                        Self::Case49(
+                            decoder.read().map_err(|e| e.in_field("by_letter", "digit"))?,
+                        ),
+                    )
                 }
                 other => Err(xdr::unknown_discriminant(decoder, "by_letter", other)),
             }
@@ -831,10 +850,13 @@ const _: () = {
             match discriminant {
                 -1 => Ok(Self::CaseMinus1),
                 -2 => {
-                    decoder
-                        .read()
-                        .map(Self::MinusTwo)
-                        .map_err(|e| e.in_field("by_typedef", "other"))
+                    Ok(
+                        Self::MinusTwo(
+                            decoder
+                                .read()
+                                .map_err(|e| e.in_field("by_typedef", "other"))?,
+                        ),
+                    )
                 }
                 other => Err(xdr::unknown_discriminant(decoder, "by_typedef", other)),
             }
@@ -880,10 +902,11 @@ const _: () = {
                 .map_err(|e| e.in_field("by_bool", "there"))?;
             match discriminant {
                 true => {
-                    decoder
-                        .read()
-                        .map(Self::True)
-                        .map_err(|e| e.in_field("by_bool", "value"))
+                    Ok(
+                        Self::True(
+                            decoder.read().map_err(|e| e.in_field("by_bool", "value"))?,
+                        ),
+                    )
                 }
                 false => Ok(Self::False),
             }

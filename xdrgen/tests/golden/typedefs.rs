@@ -516,10 +516,13 @@ const _: () = {
                 .map_err(|e| e.in_field("maybe_open", "s"))?;
             match discriminant {
                 State::Open => {
-                    decoder
-                        .read()
-                        .map(Self::Open)
-                        .map_err(|e| e.in_field("maybe_open", "where"))
+                    Ok(
+                        Self::Open(
+                            decoder
+                                .read()
+                                .map_err(|e| e.in_field("maybe_open", "where"))?,
+                        ),
+                    )
                 }
                 discriminant => Ok(Self::Default(discriminant)),
             }

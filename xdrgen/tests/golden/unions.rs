@@ -467,20 +467,27 @@ const _: () = {
                 .map_err(|e| e.in_field("exhaustive", "c"))?;
             match discriminant {
                 Color::Red => {
-                    decoder
-                        .read()
-                        .map(Self::Red)
-                        .map_err(|e| e.in_field("exhaustive", "red"))
+                    Ok(
+                        Self::Red(
+                            decoder.read().map_err(|e| e.in_field("exhaustive", "red"))?,
+                        ),
+                    )
                 }
                 Color::Green => {
-                    xdr::take_opaque(decoder, 8)
-                        .map(Self::Green)
-                        .map_err(|e| e.in_field("exhaustive", "green_or_blue"))
+                    Ok(
+                        Self::Green(
+                            xdr::take_opaque(decoder, 8)
+                                .map_err(|e| e.in_field("exhaustive", "green_or_blue"))?,
+                        ),
+                    )
                 }
                 Color::Blue => {
-                    xdr::take_opaque(decoder, 8)
-                        .map(Self::Blue)
-                        .map_err(|e| e.in_field("exhaustive", "green_or_blue"))
+                    Ok(
+                        Self::Blue(
+                            xdr::take_opaque(decoder, 8)
+                                .map_err(|e| e.in_field("exhaustive", "green_or_blue"))?,
+                        ),
+                    )
                 }
                 Color::NegativeOne => Ok(Self::NegativeOne),
             }
@@ -523,10 +530,11 @@ const _: () = {
                 .map_err(|e| e.in_field("partial", "c"))?;
             match discriminant {
                 Color::Red => {
-                    decoder
-                        .read()
-                        .map(Self::Red)
-                        .map_err(|e| e.in_field("partial", "red"))
+                    Ok(
+                        Self::Red(
+                            decoder.read().map_err(|e| e.in_field("partial", "red"))?,
+                        ),
+                    )
                 }
                 other => {
                     Err(xdr::unknown_discriminant(decoder, "partial", i32::from(other)))
@@ -581,10 +589,13 @@ const _: () = {
                 .map_err(|e| e.in_field("with_default", "c"))?;
             match discriminant {
                 Color::Green => {
-                    decoder
-                        .read()
-                        .map(Self::Green)
-                        .map_err(|e| e.in_field("with_default", "green"))
+                    Ok(
+                        Self::Green(
+                            decoder
+                                .read()
+                                .map_err(|e| e.in_field("with_default", "green"))?,
+                        ),
+                    )
                 }
                 discriminant => {
                     Ok(
@@ -638,10 +649,13 @@ const _: () = {
                 .map_err(|e| e.in_field("needless_default", "yes"))?;
             match discriminant {
                 true => {
-                    decoder
-                        .read()
-                        .map(Self::True)
-                        .map_err(|e| e.in_field("needless_default", "value"))
+                    Ok(
+                        Self::True(
+                            decoder
+                                .read()
+                                .map_err(|e| e.in_field("needless_default", "value"))?,
+                        ),
+                    )
                 }
                 false => Ok(Self::False),
             }
@@ -702,15 +716,19 @@ const _: () = {
             match discriminant {
                 0 => Ok(Self::Case0),
                 -3 => {
-                    decoder
-                        .read()
-                        .map(Self::CaseMinus3)
-                        .map_err(|e| e.in_field("by_int", "minus"))
+                    Ok(
+                        Self::CaseMinus3(
+                            decoder.read().map_err(|e| e.in_field("by_int", "minus"))?,
+                        ),
+                    )
                 }
                 16 => {
-                    xdr::take_opaque_fixed(decoder)
-                        .map(Self::Case16)
-                        .map_err(|e| e.in_field("by_int", "fixed"))
+                    Ok(
+                        Self::Case16(
+                            xdr::take_opaque_fixed(decoder)
+                                .map_err(|e| e.in_field("by_int", "fixed"))?,
+                        ),
+                    )
                 }
                 discriminant => {
                     Ok(
@@ -764,10 +782,13 @@ const _: () = {
                 .map_err(|e| e.in_field("by_unsigned", "n"))?;
             match discriminant {
                 9 => {
-                    decoder
-                        .read()
-                        .map(Self::Limit)
-                        .map_err(|e| e.in_field("by_unsigned", "limit"))
+                    Ok(
+                        Self::Limit(
+                            decoder
+                                .read()
+                                .map_err(|e| e.in_field("by_unsigned", "limit"))?,
+                        ),
+                    )
                 }
                 4000000000 => Ok(Self::Case4000000000),
                 other => Err(xdr::unknown_discriminant(decoder, "by_unsigned", other)),
@@ -819,10 +840,11 @@ const _: () = {
                 .map_err(|e| e.in_field("by_bool", "present"))?;
             match discriminant {
                 true => {
-                    decoder
-                        .read()
-                        .map(Self::True)
-                        .map_err(|e| e.in_field("by_bool", "value"))
+                    Ok(
+                        Self::True(
+                            decoder.read().map_err(|e| e.in_field("by_bool", "value"))?,
+                        ),
+                    )
                 }
                 discriminant => Ok(Self::Default(discriminant)),
             }
@@ -958,16 +980,18 @@ const _: () = {
                 .map_err(|e| e.in_field("uneven", "big"))?;
             match discriminant {
                 true => {
-                    decoder
-                        .read()
-                        .map(Self::True)
-                        .map_err(|e| e.in_field("uneven", "big"))
+                    Ok(
+                        Self::True(
+                            decoder.read().map_err(|e| e.in_field("uneven", "big"))?,
+                        ),
+                    )
                 }
                 false => {
-                    decoder
-                        .read()
-                        .map(Self::False)
-                        .map_err(|e| e.in_field("uneven", "small"))
+                    Ok(
+                        Self::False(
+                            decoder.read().map_err(|e| e.in_field("uneven", "small"))?,
+                        ),
+                    )
                 }
             }
         }
