@@ -484,7 +484,7 @@ impl<'a> Decoder<'a> {
     /// # Errors
     /// Names what is left.
     #[inline]
-    pub fn finish(self) -> Result<(), DecodeError> {
+    pub fn finish(&self) -> Result<(), DecodeError> {
         if self.rest.is_empty() && self.reads.is_empty() && self.next_write >= self.writes.len() {
             return Ok(());
         }

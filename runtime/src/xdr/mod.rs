@@ -21,7 +21,7 @@ pub use bounds::{Facts, add, max, times};
 pub use bytes::Bytes;
 pub use decode::{Decoder, Limits, ReadChunk, WriteChunk};
 pub use encode::{FlatSink, Reduced, ReducingSink, Sink, encode_to_bytes};
-pub use enumeration::{UnknownEnumValue, take_discriminant, take_enum, unknown_discriminant};
+pub use enumeration::{UnknownEnumValue, discriminant, take_discriminant, take_enum, unknown_discriminant};
 pub use error::{DecodeError, DecodeErrorKind, EncodeError, PathSegment};
 pub use list::{NonEmpty, list_len, put_list, take_list};
 pub use placed::*;

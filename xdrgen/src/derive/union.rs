@@ -49,7 +49,7 @@ pub(super) fn derive(
                 discriminant.check(case, &mut booleans)?;
                 let case = quote!(#case);
                 let braced = matches!(variant.fields, Fields::Named(_));
-                arms.push(ArmCodec { variant: name, case, fields, braced });
+                arms.push(ArmCodec { variant: name, case, number: None, fields, braced });
             }
             (None, Some(_)) => default = Some(DefaultCodec { variant: name, fields }),
             (None, None) => {

@@ -86,6 +86,8 @@ pub(crate) struct ArmCodec {
     pub(crate) variant: Ident,
     /// The case, as a pattern that is an expression as well.
     pub(crate) case: TokenStream,
+    /// Its number, where it is an enumeration's and known.
+    pub(crate) number: Option<TokenStream>,
     /// What it holds, with the names of the fields for messages.
     pub(crate) fields: Vec<FieldCodec>,
     /// Whether its fields have names: `Variant { a, b }`.
@@ -351,14 +353,19 @@ impl Target<'_> {
     /// `XdrDecode` of a union.
     pub(crate) fn decode_union(&self, union: &UnionCodec) -> TokenStream {
         let (name, field) = (self.name, &union.discriminant_name);
-        let read = match &union.discriminant {
-            Discriminant::Scalar(ty) => quote!(decoder.read::<#ty>()),
-            Discriminant::Enum(ty) => quote!(xdr::take_discriminant::<#ty>(decoder, #name)),
+        // Where the numbers are known they are what is compared: an enumeration is made of them for the default arm alone.
+        let numbers: Option<Vec<&TokenStream>> = union.arms.iter().map(|arm| arm.number.as_ref()).collect();
+        let read = match (&union.discriminant, &numbers) {
+            (Discriminant::Scalar(ty), _) => quote!(decoder.read::<#ty>()),
+            (Discriminant::Enum(_), Some(_)) => quote!(decoder.read::<i32>()),
+            (Discriminant::Enum(ty), None) => quote!(xdr::take_discriminant::<#ty>(decoder, #name)),
         };
+        let by_number = numbers.is_some() && matches!(union.discriminant, Discriminant::Enum(_));
         // A recursive union still has to leave its level after an arm was read.
         let ok = |value: TokenStream| if self.recursive { value } else { quote!(Ok(#value)) };
         let arms = union.arms.iter().map(|arm| {
-            let (variant, case) = (&arm.variant, &arm.case);
+            let variant = &arm.variant;
+            let case = arm.number.as_ref().filter(|_| by_number).unwrap_or(&arm.case);
             let value = if arm.fields.is_empty() {
                 ok(quote!(Self::#variant))
             } else if let ([only], false, false) = (arm.fields.as_slice(), arm.braced, self.recursive) {
@@ -369,20 +376,27 @@ impl Target<'_> {
             };
             quote!(#case => #value,)
         });
-        let other = match (&union.default, union.exhaustive) {
+        let other = match (&union.default, union.exhaustive && !by_number) {
             (_, true) => TokenStream::new(),
             (Some(default), _) => {
                 let variant = &default.variant;
                 let reads = default.fields.iter().map(|field| field.slot.read_field(name, &field.name));
                 let value = ok(quote!(Self::#variant(discriminant #(, #reads)*)));
-                quote!(discriminant => #value,)
+                match &union.discriminant {
+                    Discriminant::Enum(ty) if by_number => quote!(value => {
+                        let discriminant = xdr::discriminant::<#ty>(decoder, #name, value)
+                            .map_err(|e| e.in_field(#name, #field))?;
+                        #value
+                    }),
+                    _ => quote!(discriminant => #value,),
+                }
             }
             (None, _) => {
                 let value = match &union.discriminant {
-                    Discriminant::Scalar(_) => quote!(other),
-                    Discriminant::Enum(_) => quote!(i32::from(other)),
+                    Discriminant::Enum(_) if !by_number => quote!(i32::from(other)),
+                    _ => quote!(other),
                 };
-                let error = quote!(Err(xdr::unknown_discriminant(decoder, #name, #value)));
+                let error = quote!(Err(xdr::unknown_discriminant(decoder, #name, #value).in_field(#name, #field)));
                 if self.recursive { quote!(other => return #error,) } else { quote!(other => #error,) }
             }
         };

@@ -388,7 +388,8 @@ impl Emitter<'_> {
                     variants.push(quote!(#docs #variant(#(#types),*)));
                     values.push(quote!(Self::#variant(_) => #pattern));
                 }
-                arms.push(ArmCodec { variant, case: pattern, fields, braced: false });
+                let number = cases.enumerators.is_some().then(|| int(case.value));
+                arms.push(ArmCodec { variant, case: pattern, number, fields, braced: false });
             }
         }
         let exhaustive = cases.are_all(&listed);

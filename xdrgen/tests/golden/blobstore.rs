@@ -680,17 +680,24 @@ const _: () = {
     impl xdr::XdrDecode for GetRes {
         #[inline]
         fn decode(decoder: &mut xdr::Decoder<'_>) -> Result<Self, xdr::DecodeError> {
-            let discriminant = xdr::take_discriminant::<BlobStatus>(decoder, "get_res")
+            let discriminant = decoder
+                .read::<i32>()
                 .map_err(|e| e.in_field("get_res", "status"))?;
             match discriminant {
-                BlobStatus::BlobOk => {
+                0 => {
                     Ok(
                         Self::BlobOk(
                             decoder.read().map_err(|e| e.in_field("get_res", "ok"))?,
                         ),
                     )
                 }
-                discriminant => Ok(Self::Default(discriminant)),
+                value => {
+                    let discriminant = xdr::discriminant::<
+                        BlobStatus,
+                    >(decoder, "get_res", value)
+                        .map_err(|e| e.in_field("get_res", "status"))?;
+                    Ok(Self::Default(discriminant))
+                }
             }
         }
     }

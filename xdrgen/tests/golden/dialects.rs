@@ -753,24 +753,29 @@ const _: () = {
     impl xdr::XdrDecode for Choice {
         #[inline]
         fn decode(decoder: &mut xdr::Decoder<'_>) -> Result<Self, xdr::DecodeError> {
-            let discriminant = xdr::take_discriminant::<Color>(decoder, "choice")
+            let discriminant = decoder
+                .read::<i32>()
                 .map_err(|e| e.in_field("choice", "c"))?;
             match discriminant {
-                Color::Red => {
+                0 => {
                     Ok(
                         Self::Red(
                             decoder.read().map_err(|e| e.in_field("choice", "some"))?,
                         ),
                     )
                 }
-                Color::Green => {
+                1 => {
                     Ok(
                         Self::Green(
                             decoder.read().map_err(|e| e.in_field("choice", "some"))?,
                         ),
                     )
                 }
-                discriminant => {
+                value => {
+                    let discriminant = xdr::discriminant::<
+                        Color,
+                    >(decoder, "choice", value)
+                        .map_err(|e| e.in_field("choice", "c"))?;
                     Ok(
                         Self::Default(
                             discriminant,

@@ -964,24 +964,29 @@ const _: () = {
         fn decode(
             decoder: &mut xdr::Decoder<'_>,
         ) -> ::core::result::Result<Self, xdr::DecodeError> {
-            let discriminant = xdr::take_discriminant::<Error>(decoder, "Default")
+            let discriminant = decoder
+                .read::<i32>()
                 .map_err(|e| e.in_field("Default", "value"))?;
             match discriminant {
-                Error::Error => {
+                1 => {
                     Ok(
                         Self::Error(
                             decoder.read().map_err(|e| e.in_field("Default", "e"))?,
                         ),
                     )
                 }
-                Error::Error2 => {
+                2 => {
                     Ok(
                         Self::Error2(
                             decoder.read().map_err(|e| e.in_field("Default", "sink"))?,
                         ),
                     )
                 }
-                discriminant => {
+                value => {
+                    let discriminant = xdr::discriminant::<
+                        Error,
+                    >(decoder, "Default", value)
+                        .map_err(|e| e.in_field("Default", "value"))?;
                     Ok(
                         Self::Default(
                             discriminant,

@@ -821,17 +821,24 @@ const _: () = {
     impl xdr::XdrDecode for TaggedUnion {
         #[inline]
         fn decode(decoder: &mut xdr::Decoder<'_>) -> Result<Self, xdr::DecodeError> {
-            let discriminant = xdr::take_discriminant::<Shade>(decoder, "tagged_union")
+            let discriminant = decoder
+                .read::<i32>()
                 .map_err(|e| e.in_field("tagged_union", "s"))?;
             match discriminant {
-                Shade::Light => {
+                0 => {
                     Ok(
                         Self::Light(
                             decoder.read().map_err(|e| e.in_field("tagged_union", "l"))?,
                         ),
                     )
                 }
-                discriminant => Ok(Self::Default(discriminant)),
+                value => {
+                    let discriminant = xdr::discriminant::<
+                        Shade,
+                    >(decoder, "tagged_union", value)
+                        .map_err(|e| e.in_field("tagged_union", "s"))?;
+                    Ok(Self::Default(discriminant))
+                }
             }
         }
     }

@@ -424,27 +424,31 @@ const _: () = {
     impl xdr::XdrDecode for Shared {
         #[inline]
         fn decode(decoder: &mut xdr::Decoder<'_>) -> Result<Self, xdr::DecodeError> {
-            let discriminant = xdr::take_discriminant::<Op>(decoder, "shared")
+            let discriminant = decoder
+                .read::<i32>()
                 .map_err(|e| e.in_field("shared", "o"))?;
             match discriminant {
-                Op::Read => {
+                1 => {
                     Ok(
                         Self::Read(
                             decoder.read().map_err(|e| e.in_field("shared", "offset"))?,
                         ),
                     )
                 }
-                Op::Write => {
+                2 => {
                     Ok(
                         Self::Write(
                             decoder.read().map_err(|e| e.in_field("shared", "offset"))?,
                         ),
                     )
                 }
-                Op::Seek => Ok(Self::Seek),
-                Op::Stat => Ok(Self::Stat),
+                3 => Ok(Self::Seek),
+                -2147483648 => Ok(Self::Stat),
                 other => {
-                    Err(xdr::unknown_discriminant(decoder, "shared", i32::from(other)))
+                    Err(
+                        xdr::unknown_discriminant(decoder, "shared", other)
+                            .in_field("shared", "o"),
+                    )
                 }
             }
         }
@@ -489,10 +493,11 @@ const _: () = {
     impl xdr::XdrDecode for DefaultFirst {
         #[inline]
         fn decode(decoder: &mut xdr::Decoder<'_>) -> Result<Self, xdr::DecodeError> {
-            let discriminant = xdr::take_discriminant::<Op>(decoder, "default_first")
+            let discriminant = decoder
+                .read::<i32>()
                 .map_err(|e| e.in_field("default_first", "o"))?;
             match discriminant {
-                Op::Limit => {
+                -1 => {
                     Ok(
                         Self::Limit(
                             decoder
@@ -501,7 +506,13 @@ const _: () = {
                         ),
                     )
                 }
-                discriminant => Ok(Self::Default(discriminant)),
+                value => {
+                    let discriminant = xdr::discriminant::<
+                        Op,
+                    >(decoder, "default_first", value)
+                        .map_err(|e| e.in_field("default_first", "o"))?;
+                    Ok(Self::Default(discriminant))
+                }
             }
         }
     }
@@ -731,10 +742,11 @@ const _: () = {
     impl xdr::XdrDecode for ByTag {
         #[inline]
         fn decode(decoder: &mut xdr::Decoder<'_>) -> Result<Self, xdr::DecodeError> {
-            let discriminant = xdr::take_discriminant::<Op>(decoder, "by_tag")
+            let discriminant = decoder
+                .read::<i32>()
                 .map_err(|e| e.in_field("by_tag", "o"))?;
             match discriminant {
-                Op::Read => {
+                1 => {
                     Ok(
                         Self::Read(
                             decoder.read().map_err(|e| e.in_field("by_tag", "body"))?,
@@ -742,7 +754,10 @@ const _: () = {
                     )
                 }
                 other => {
-                    Err(xdr::unknown_discriminant(decoder, "by_tag", i32::from(other)))
+                    Err(
+                        xdr::unknown_discriminant(decoder, "by_tag", other)
+                            .in_field("by_tag", "o"),
+                    )
                 }
             }
         }
@@ -805,7 +820,12 @@ const _: () = {
                         ),
                     )
                 }
-                other => Err(xdr::unknown_discriminant(decoder, "by_letter", other)),
+                other => {
+                    Err(
+                        xdr::unknown_discriminant(decoder, "by_letter", other)
+                            .in_field("by_letter", "c"),
+                    )
+                }
             }
         }
     }
@@ -858,7 +878,12 @@ const _: () = {
                         ),
                     )
                 }
-                other => Err(xdr::unknown_discriminant(decoder, "by_typedef", other)),
+                other => {
+                    Err(
+                        xdr::unknown_discriminant(decoder, "by_typedef", other)
+                            .in_field("by_typedef", "c"),
+                    )
+                }
             }
         }
     }

@@ -512,10 +512,11 @@ const _: () = {
     impl xdr::XdrDecode for MaybeOpen {
         #[inline]
         fn decode(decoder: &mut xdr::Decoder<'_>) -> Result<Self, xdr::DecodeError> {
-            let discriminant = xdr::take_discriminant::<State>(decoder, "maybe_open")
+            let discriminant = decoder
+                .read::<i32>()
                 .map_err(|e| e.in_field("maybe_open", "s"))?;
             match discriminant {
-                State::Open => {
+                1 => {
                     Ok(
                         Self::Open(
                             decoder
@@ -524,7 +525,13 @@ const _: () = {
                         ),
                     )
                 }
-                discriminant => Ok(Self::Default(discriminant)),
+                value => {
+                    let discriminant = xdr::discriminant::<
+                        State,
+                    >(decoder, "maybe_open", value)
+                        .map_err(|e| e.in_field("maybe_open", "s"))?;
+                    Ok(Self::Default(discriminant))
+                }
             }
         }
     }

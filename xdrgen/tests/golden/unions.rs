@@ -463,17 +463,18 @@ const _: () = {
     impl xdr::XdrDecode for Exhaustive {
         #[inline]
         fn decode(decoder: &mut xdr::Decoder<'_>) -> Result<Self, xdr::DecodeError> {
-            let discriminant = xdr::take_discriminant::<Color>(decoder, "exhaustive")
+            let discriminant = decoder
+                .read::<i32>()
                 .map_err(|e| e.in_field("exhaustive", "c"))?;
             match discriminant {
-                Color::Red => {
+                0 => {
                     Ok(
                         Self::Red(
                             decoder.read().map_err(|e| e.in_field("exhaustive", "red"))?,
                         ),
                     )
                 }
-                Color::Green => {
+                1 => {
                     Ok(
                         Self::Green(
                             xdr::take_opaque(decoder, 8)
@@ -481,7 +482,7 @@ const _: () = {
                         ),
                     )
                 }
-                Color::Blue => {
+                2 => {
                     Ok(
                         Self::Blue(
                             xdr::take_opaque(decoder, 8)
@@ -489,7 +490,13 @@ const _: () = {
                         ),
                     )
                 }
-                Color::NegativeOne => Ok(Self::NegativeOne),
+                -1 => Ok(Self::NegativeOne),
+                other => {
+                    Err(
+                        xdr::unknown_discriminant(decoder, "exhaustive", other)
+                            .in_field("exhaustive", "c"),
+                    )
+                }
             }
         }
     }
@@ -526,10 +533,11 @@ const _: () = {
     impl xdr::XdrDecode for Partial {
         #[inline]
         fn decode(decoder: &mut xdr::Decoder<'_>) -> Result<Self, xdr::DecodeError> {
-            let discriminant = xdr::take_discriminant::<Color>(decoder, "partial")
+            let discriminant = decoder
+                .read::<i32>()
                 .map_err(|e| e.in_field("partial", "c"))?;
             match discriminant {
-                Color::Red => {
+                0 => {
                     Ok(
                         Self::Red(
                             decoder.read().map_err(|e| e.in_field("partial", "red"))?,
@@ -537,7 +545,10 @@ const _: () = {
                     )
                 }
                 other => {
-                    Err(xdr::unknown_discriminant(decoder, "partial", i32::from(other)))
+                    Err(
+                        xdr::unknown_discriminant(decoder, "partial", other)
+                            .in_field("partial", "c"),
+                    )
                 }
             }
         }
@@ -585,10 +596,11 @@ const _: () = {
     impl xdr::XdrDecode for WithDefault {
         #[inline]
         fn decode(decoder: &mut xdr::Decoder<'_>) -> Result<Self, xdr::DecodeError> {
-            let discriminant = xdr::take_discriminant::<Color>(decoder, "with_default")
+            let discriminant = decoder
+                .read::<i32>()
                 .map_err(|e| e.in_field("with_default", "c"))?;
             match discriminant {
-                Color::Green => {
+                1 => {
                     Ok(
                         Self::Green(
                             decoder
@@ -597,7 +609,11 @@ const _: () = {
                         ),
                     )
                 }
-                discriminant => {
+                value => {
+                    let discriminant = xdr::discriminant::<
+                        Color,
+                    >(decoder, "with_default", value)
+                        .map_err(|e| e.in_field("with_default", "c"))?;
                     Ok(
                         Self::Default(
                             discriminant,
@@ -791,7 +807,12 @@ const _: () = {
                     )
                 }
                 4000000000 => Ok(Self::Case4000000000),
-                other => Err(xdr::unknown_discriminant(decoder, "by_unsigned", other)),
+                other => {
+                    Err(
+                        xdr::unknown_discriminant(decoder, "by_unsigned", other)
+                            .in_field("by_unsigned", "n"),
+                    )
+                }
             }
         }
     }
@@ -885,11 +906,18 @@ const _: () = {
     impl xdr::XdrDecode for Nothing {
         #[inline]
         fn decode(decoder: &mut xdr::Decoder<'_>) -> Result<Self, xdr::DecodeError> {
-            let discriminant = xdr::take_discriminant::<Color>(decoder, "nothing")
+            let discriminant = decoder
+                .read::<i32>()
                 .map_err(|e| e.in_field("nothing", "c"))?;
             match discriminant {
-                Color::Red => Ok(Self::Red),
-                discriminant => Ok(Self::Default(discriminant)),
+                0 => Ok(Self::Red),
+                value => {
+                    let discriminant = xdr::discriminant::<
+                        Color,
+                    >(decoder, "nothing", value)
+                        .map_err(|e| e.in_field("nothing", "c"))?;
+                    Ok(Self::Default(discriminant))
+                }
             }
         }
     }
