@@ -119,11 +119,10 @@ pub enum EmitError {
 /// # Errors
 /// [`EmitError`].
 pub fn emit(spec: &Spec, options: &EmitOptions) -> Result<String, EmitError> {
-    let body = parts::print(spec, options)?;
     if let Some(name) = options.borrowed.unknown(spec) {
         return Err(EmitError::NoSuchType(name.to_owned()));
     }
-    let body = format::print(emit_tokens(spec, options))?;
+    let body = parts::print(spec, options)?;
     let mut text = match &options.source {
         Some(source) => {
             let source: String = source.chars().filter(|c| !c.is_control()).collect();
@@ -151,24 +150,6 @@ pub fn emit_tokens(spec: &Spec, options: &EmitOptions) -> TokenStream {
     let versions =
         spec.programs.iter().flat_map(|program| program.versions.iter().map(move |version| (program, version)));
     let modules = versions
-        || spec.programs.iter().flat_map(|program| program.versions.iter().map(move |version| (program, version)));
-    let names: Vec<program::Names> =
-        versions().map(|(_, version)| program::Names::new(version, &mut layout.scope)).collect();
-
-    match &options.borrowed {
-        Borrow::Nothing => {}
-        Borrow::Types(names) => layout.borrow(|item| names.contains(&item.name.text)),
-        Borrow::All => layout.borrow(|_| true),
-    }
-
-    let items: Vec<types::Emitted> =
-        (0..spec.items.len()).map(|id| types::emit(&layout, ItemId(id), &options.derives)).collect();
-    let declarations = items.iter().flat_map(|item| &item.declaration);
-    let codecs: Vec<&TokenStream> = items.iter().flat_map(|item| &item.codec).collect();
-    let codecs = codec_block(&layout.runtime, &codecs);
-
-    let stubs = program::Stubs { client: options.client, server: options.server };
-    let modules = versions()
         .zip(&names)
         .filter(|_| stubs.client || stubs.server)
         .map(|((program, version), names)| program::lower(&layout, program, version, names).emit(stubs));
@@ -194,6 +175,11 @@ fn named<'a>(spec: &'a Spec, options: &EmitOptions) -> (layout::Layout<'a>, Vec<
     let mut layout = layout::Layout::new(spec, quote!(#runtime), options.absolute_paths);
     let versions = spec.programs.iter().flat_map(|program| &program.versions);
     let names = versions.map(|version| program::Names::new(version, &mut layout.scope)).collect();
+    match &options.borrowed {
+        Borrow::Nothing => {}
+        Borrow::Types(names) => layout.borrow(|item| names.contains(&item.name.text)),
+        Borrow::All => layout.borrow(|_| true),
+    }
     (layout, names)
 }
 
