@@ -18,6 +18,7 @@ pub(crate) struct Options {
     server: Option<LitBool>,
     runtime: Option<Path>,
     borrowed: Option<Borrow>,
+    open: Vec<String>,
 }
 
 impl Options {
@@ -32,15 +33,10 @@ impl Options {
                 self.derives.extend(Punctuated::<Path, Token![,]>::parse_terminated(&content)?);
             }
             "borrowed" if self.borrowed.is_none() => {
-                self.borrowed = Some(if input.peek(syn::token::Paren) {
-                    let content;
-                    syn::parenthesized!(content in input);
-                    let names = Punctuated::<Ident, Token![,]>::parse_terminated_with(&content, Ident::parse_any)?;
-                    Borrow::Types(names.iter().map(|name| name.unraw().to_string()).collect())
-                } else {
-                    Borrow::All
-                });
+                let named = input.peek(syn::token::Paren);
+                self.borrowed = Some(if named { Borrow::Types(names(input)?) } else { Borrow::All });
             }
+            "open" => self.open.extend(names(input)?),
             "ulb" => self.ulb.push(value(input)?),
             "client" if self.client.is_none() => self.client = Some(value(input)?),
             "server" if self.server.is_none() => self.server = Some(value(input)?),
@@ -51,7 +47,7 @@ impl Options {
             "client" | "server" | "crate" | "borrowed" => return Err(repeated()),
             _ => {
                 let message = format!(
-                    "unknown option `{name}`: there are `ulb`, `derive`, `client`, `server`, `borrowed`, `crate`"
+                    "unknown option `{name}`: there are `ulb`, `derive`, `client`, `server`, `borrowed`, `open`, `crate`"
                 );
                 return Err(syn::Error::new(name.span(), message));
             }
@@ -66,6 +62,7 @@ impl Options {
         emit.derives.clone_from(&self.derives);
         emit.client = self.client.as_ref().is_none_or(LitBool::value);
         emit.server = self.server.as_ref().is_none_or(LitBool::value);
+        emit.open.clone_from(&self.open);
         emit.borrowed = self.borrowed.clone().unwrap_or_default();
         if let Some(runtime) = &self.runtime {
             emit.runtime = runtime.clone();
@@ -77,4 +74,12 @@ impl Options {
 fn value<T: Parse>(input: ParseStream<'_>) -> syn::Result<T> {
     input.parse::<Token![=]>()?;
     input.parse()
+}
+
+/// `(name, name)`: names of the specification.
+fn names(input: ParseStream<'_>) -> syn::Result<Vec<String>> {
+    let content;
+    syn::parenthesized!(content in input);
+    let names = Punctuated::<Ident, Token![,]>::parse_terminated_with(&content, Ident::parse_any)?;
+    Ok(names.iter().map(|name| name.unraw().to_string()).collect())
 }

@@ -4,7 +4,10 @@ use std::path::PathBuf;
 
 use proc_macro2::{Span, TokenStream};
 use quote::quote;
-use rpcrdma_xdrgen::{Compiled, Compiler, emit::emit_tokens};
+use rpcrdma_xdrgen::{
+    Compiled, Compiler,
+    emit::{EmitError, emit_tokens},
+};
 use syn::LitStr;
 
 use crate::options::Options;
@@ -65,8 +68,8 @@ impl Inputs {
     /// The generated code, and what makes the build watch the files it came from.
     pub(crate) fn expand(&self, compiled: &Compiled, options: &Options) -> TokenStream {
         let emit = options.emit();
-        if let Some(name) = emit.borrowed.unknown(&compiled.spec) {
-            let message = format!("there is no type `{name}` to generate a borrowed form of");
+        if let Some(name) = emit.unknown_type(&compiled.spec) {
+            let message = EmitError::NoSuchType(name.to_owned()).to_string();
             return quote!(::core::compile_error!(#message););
         }
         let code = emit_tokens(&compiled.spec, &emit);

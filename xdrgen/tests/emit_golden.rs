@@ -22,6 +22,7 @@ fn generate(path: &Path) -> String {
     let mut options = EmitOptions::default();
     if name == "borrowed.x" {
         options.borrowed = Borrow::All;
+        options.open = vec!["operation".to_owned()];
     }
     options.source = Some(name);
     emit(&compiled.spec, &options).unwrap()

@@ -66,6 +66,8 @@ pub struct Decoder<'a> {
     limits: Limits,
     depth: u32,
     memory: usize,
+    /// Nothing that follows can be understood.
+    abandoned: bool,
     /// Short items copied so far.
     short: u32,
     /// Where the next ones go.
@@ -88,6 +90,7 @@ impl<'a> Decoder<'a> {
             limits: Limits::default(),
             depth: 0,
             memory: 0,
+            abandoned: false,
             short: 0,
             block: BytesMut::new(),
         }
@@ -157,6 +160,23 @@ impl<'a> Decoder<'a> {
     #[cold]
     pub fn error(&self, kind: DecodeErrorKind) -> DecodeError {
         DecodeError::new(kind, self.position())
+    }
+
+    /// Gives up all that follows, chunks included: an item was met whose contents are not known, as the arguments of an
+    /// operation of a later minor version. The array or list that it is in ends with it.
+    pub fn abandon(&mut self) {
+        self.end = self.position();
+        self.rest = &[];
+        self.reads = &[];
+        self.next_write = self.writes.len();
+        self.abandoned = true;
+    }
+
+    /// Whether what follows was given up.
+    #[inline]
+    #[must_use]
+    pub fn is_abandoned(&self) -> bool {
+        self.abandoned
     }
 
     /// Takes `len` octets as they are, without padding.

@@ -49,7 +49,7 @@ fn more_nodes<'a, T: XdrType>(
     from: usize,
     read: impl Fn(&mut Decoder<'a>) -> Result<T, DecodeError>,
 ) -> Result<(), DecodeError> {
-    while decoder.take_bool()? {
+    while !decoder.is_abandoned() && decoder.take_bool()? {
         decoder.charge(size_of::<T>().max(1))?;
         let index = from + nodes.len();
         nodes.push(read(decoder).map_err(|e| e.at(PathSegment::Index(index)))?);

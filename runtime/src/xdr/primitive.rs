@@ -260,6 +260,9 @@ pub(super) fn elements<'a, T: XdrType>(
     let mut elements = Vec::with_capacity(n);
     for index in 0..n {
         elements.push(read(decoder).map_err(|e| e.at(PathSegment::Index(index)))?);
+        if decoder.is_abandoned() {
+            break;
+        }
     }
     Ok(elements)
 }

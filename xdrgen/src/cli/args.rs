@@ -151,6 +151,10 @@ pub(crate) struct Gen {
     /// TYPE and what it is made of. May be given several times.
     #[arg(long, value_name = "TYPE", num_args = 0..=1, require_equals = true, default_missing_value = "*")]
     pub(crate) borrowed: Vec<String>,
+
+    /// Let UNION hold a number that selects none of its arms, instead of refusing the message. May be given several times.
+    #[arg(long, value_name = "UNION")]
+    pub(crate) open: Vec<String>,
 }
 
 #[derive(Debug, Args)]

@@ -86,6 +86,7 @@ pub(super) fn generate(generate: &Gen, form: Form) -> Result<(), Failure> {
         })?;
         options.derives.push(path);
     }
+    options.open.clone_from(&generate.open);
     options.borrowed = match generate.borrowed.as_slice() {
         [] => Borrow::Nothing,
         names if names.iter().any(|name| name == "*") => Borrow::All,

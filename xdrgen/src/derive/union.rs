@@ -87,6 +87,7 @@ pub(super) fn derive(
         arms,
         default,
         exhaustive: booleans == [true; 2],
+        unknown: None,
     };
     Ok(match what {
         Derive::Encode => {

@@ -68,6 +68,8 @@ pub(crate) struct UnionCodec {
     pub(crate) default: Option<DefaultCodec>,
     /// Whether the cases are all the values that the discriminant's type has.
     pub(crate) exhaustive: bool,
+    /// The variant of a number that selects no arm, where that is no error. It holds the number alone.
+    pub(crate) unknown: Option<Ident>,
 }
 
 /// What selects an arm.
@@ -324,6 +326,15 @@ impl Target<'_> {
                 len.push(&default.fields, &bindings, pattern);
             }
         }
+        if let Some(unknown) = &union.unknown {
+            let name = self.name;
+            let numbers = union.arms.iter().filter_map(|arm| arm.number.as_ref());
+            writes.push(quote! {
+                Self::#unknown(#(#numbers)|*) => Err(xdr::EncodeError::CaseInDefault { union: #name }),
+            });
+            empty.push(quote!(Self::#unknown(_)));
+            len.empty.push(quote!(Self::#unknown(_)));
+        }
         let empty = (!empty.is_empty()).then(|| quote!(#(#empty)|* => Ok(()),));
         let write = &union.write;
         let body = if writes.is_empty() {
@@ -390,6 +401,14 @@ impl Target<'_> {
                     }),
                     _ => quote!(discriminant => #value,),
                 }
+            }
+            (None, _) if union.unknown.is_some() => {
+                let variant = &union.unknown;
+                let value = ok(quote!(Self::#variant(other)));
+                quote!(other => {
+                    decoder.abandon();
+                    #value
+                })
             }
             (None, _) => {
                 let value = match &union.discriminant {

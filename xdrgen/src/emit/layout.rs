@@ -39,6 +39,8 @@ pub(crate) struct Layout<'a> {
     words: Vec<Option<u64>>,
     /// The name of an item's borrowed form, where it has one.
     refs: Vec<Option<RustName>>,
+    /// Whether a number that selects no arm of a union is no error.
+    open: Vec<bool>,
 }
 
 /// From where in the generated code an item is named.
@@ -85,6 +87,7 @@ impl<'a> Layout<'a> {
             variants: vec![OnceCell::new(); count],
             words: vec![None; count],
             refs: vec![None; count],
+            open: vec![false; count],
         };
         let order = dependency_order(spec);
         for &id in &order {
@@ -209,6 +212,16 @@ impl<'a> Layout<'a> {
             let name = format!("{}_ref", self.spec.items[id].name.text);
             self.refs[id] = Some(self.scope.claim(&name, Case::Camel));
         }
+    }
+
+    /// Lets the unions of these names hold numbers that select none of their arms.
+    pub(crate) fn open(&mut self, names: &[String]) {
+        self.open = self.spec.items.iter().map(|item| names.contains(&item.name.text)).collect();
+    }
+
+    /// Whether a number that selects no arm of a union is no error.
+    pub(crate) fn is_open(&self, id: ItemId) -> bool {
+        self.open[id.0]
     }
 
     /// Whether a field is itself a view in the borrowed form.

@@ -27,7 +27,7 @@ pub(crate) use xdr_text::declaration as declaration_text;
 use proc_macro2::{Delimiter, Group, Punct, Spacing, TokenStream, TokenTree};
 use quote::quote;
 
-use crate::ir::{ItemId, ItemKind, Spec};
+use crate::ir::{Item, ItemId, ItemKind, Spec};
 
 /// What is generated, and how it names what it uses.
 #[derive(Debug, Clone)]
@@ -48,6 +48,21 @@ pub struct EmitOptions {
     pub source: Option<String>,
     /// Which types get a borrowed form as well. Default none.
     pub borrowed: Borrow,
+    /// Unions, by their names in the specification, that hold a number that selects none of their arms: they have a variant
+    /// `Unknown` for it, with which decoding ends. A server of NFS version 4 can so answer an operation that it does not know
+    /// and those before it (RFC 8881 §15.1.3.4). Their discriminants are enumerations, and they have no default arm.
+    /// Default none.
+    pub open: Vec<String>,
+}
+
+impl EmitOptions {
+    /// A name among the options that is no type of `spec`, or no union that can be open.
+    #[must_use]
+    pub fn unknown_type(&self, spec: &Spec) -> Option<&str> {
+        let can_be_open = |item: &&Item| matches!(&item.kind, ItemKind::Union(union) if union.default.is_none());
+        let open = |name: &str| spec.items.iter().filter(can_be_open).any(|item| item.name.text == name);
+        self.borrowed.unknown(spec).or_else(|| self.open.iter().map(String::as_str).find(|name| !open(name)))
+    }
 }
 
 /// Which types get a borrowed form beside the one that owns what it holds: named with `Ref`, its opaque items and strings
@@ -66,8 +81,7 @@ pub enum Borrow {
 
 impl Borrow {
     /// A name among these that is no type of `spec`.
-    #[must_use]
-    pub fn unknown<'b>(&'b self, spec: &Spec) -> Option<&'b str> {
+    fn unknown<'b>(&'b self, spec: &Spec) -> Option<&'b str> {
         let Self::Types(names) = self else { return None };
         let is_type = |name: &str| {
             spec.items.iter().any(|item| item.name.text == name && !matches!(item.kind, ItemKind::Const(_)))
@@ -86,6 +100,7 @@ impl Default for EmitOptions {
             absolute_paths: false,
             source: None,
             borrowed: Borrow::Nothing,
+            open: Vec::new(),
         }
     }
 }
@@ -107,8 +122,8 @@ pub enum EmitError {
     /// What was generated is not Rust: a fault of the compiler, not of the specification.
     #[error("the generated code is not Rust, which is a fault of rpcrdma-xdrgen: {0}")]
     NotRust(syn::Error),
-    /// A type that was to get a borrowed form is not there.
-    #[error("there is no type `{0}` to generate a borrowed form of")]
+    /// A type that was to get a borrowed form is not there, or what was to be open is no union without a default arm.
+    #[error("there is no type `{0}` to be borrowed, or no union without a default arm to be open")]
     NoSuchType(String),
 }
 
@@ -119,7 +134,7 @@ pub enum EmitError {
 /// # Errors
 /// [`EmitError`].
 pub fn emit(spec: &Spec, options: &EmitOptions) -> Result<String, EmitError> {
-    if let Some(name) = options.borrowed.unknown(spec) {
+    if let Some(name) = options.unknown_type(spec) {
         return Err(EmitError::NoSuchType(name.to_owned()));
     }
     let body = parts::print(spec, options)?;
@@ -175,6 +190,7 @@ fn named<'a>(spec: &'a Spec, options: &EmitOptions) -> (layout::Layout<'a>, Vec<
     let mut layout = layout::Layout::new(spec, quote!(#runtime), options.absolute_paths);
     let versions = spec.programs.iter().flat_map(|program| &program.versions);
     let names = versions.map(|version| program::Names::new(version, &mut layout.scope)).collect();
+    layout.open(&options.open);
     match &options.borrowed {
         Borrow::Nothing => {}
         Borrow::Types(names) => layout.borrow(|item| names.contains(&item.name.text)),

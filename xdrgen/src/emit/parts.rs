@@ -99,12 +99,13 @@ struct Portable {
     server: bool,
     absolute_paths: bool,
     borrowed: Borrow,
+    open: Vec<String>,
 }
 
 impl Portable {
     fn of(options: &EmitOptions) -> Self {
         // `source` is of the head of the file.
-        let EmitOptions { runtime, derives, client, server, absolute_paths, source: _, borrowed } = options;
+        let EmitOptions { runtime, derives, client, server, absolute_paths, source: _, borrowed, open } = options;
         let text = |path: &syn::Path| path.to_token_stream().to_string();
         Self {
             runtime: text(runtime),
@@ -113,6 +114,7 @@ impl Portable {
             server: *server,
             absolute_paths: *absolute_paths,
             borrowed: borrowed.clone(),
+            open: open.clone(),
         }
     }
 
@@ -126,6 +128,7 @@ impl Portable {
             absolute_paths: self.absolute_paths,
             source: None,
             borrowed: self.borrowed.clone(),
+            open: self.open.clone(),
         }
     }
 }

@@ -414,6 +414,20 @@ impl Emitter<'_> {
             values.push(quote!(Self::#variant(discriminant #rest) => *discriminant));
             DefaultCodec { variant, fields }
         });
+        // What is open says so by a number: an enumeration has no name for it.
+        let open = default.is_none() && cases.enumerators.is_some() && self.layout.is_open(self.id);
+        let unknown = open.then(|| {
+            let variant = scope.claim("unknown", Case::Camel);
+            let mut docs = Docs::new(
+                &[],
+                "A number that selects no arm. What belongs to it is not known, nor where it ends: it is the last that was \
+                 read of its message.",
+            );
+            note_rename(&mut docs, "unknown", &variant);
+            let (docs, variant) = (docs.attributes(), variant.ident);
+            variants.push(quote!(#docs #variant(i32)));
+            variant
+        });
         sizes.sort_unstable();
         let uneven = matches!(sizes[..], [.., second, most] if most.saturating_sub(second) > UNEVEN)
             .then(|| quote!(#[allow(clippy::large_enum_variant)]));
@@ -422,6 +436,19 @@ impl Emitter<'_> {
             " The discriminant, `{}`, that selects the arm.",
             xdr_text::declaration(self.layout.spec, &union.discriminant)
         );
+        let (ty, select) = match &unknown {
+            None => (quote!(#ty), quote!(match self { #(#values),* })),
+            Some(unknown) => (
+                quote!(i32),
+                quote! {
+                    let known = match self {
+                        #(#values,)*
+                        Self::#unknown(number) => return *number,
+                    };
+                    known.into()
+                },
+            ),
+        };
         let declaration = vec![
             quote! {
                 #docs
@@ -436,7 +463,7 @@ impl Emitter<'_> {
                     #[inline]
                     #[must_use]
                     pub fn discriminant(&self) -> #ty {
-                        match self { #(#values),* }
+                        #select
                     }
                 }
             },
@@ -452,6 +479,7 @@ impl Emitter<'_> {
             write: quote!(self.discriminant().encode(sink)),
             default,
             exhaustive,
+            unknown,
         };
         let target = self.target();
         let codec = vec![target.impl_type(&self.source()), target.encode_union(&codec), target.decode_union(&codec)];
