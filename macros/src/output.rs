@@ -4,7 +4,10 @@ use std::path::PathBuf;
 
 use proc_macro2::{Span, TokenStream};
 use quote::quote;
-use rpcrdma_xdrgen::{Compiled, Compiler, emit::emit_tokens};
+use rpcrdma_xdrgen::{
+    Compiled, Compiler,
+    emit::{EmitError, emit_tokens},
+};
 use syn::LitStr;
 
 use crate::options::Options;
@@ -64,7 +67,12 @@ impl Inputs {
 
     /// The generated code, and what makes the build watch the files it came from.
     pub(crate) fn expand(&self, compiled: &Compiled, options: &Options) -> TokenStream {
-        let code = emit_tokens(&compiled.spec, &options.emit());
+        let emit = options.emit();
+        if let Some(name) = emit.unknown_type(&compiled.spec) {
+            let message = EmitError::NoSuchType(name.to_owned()).to_string();
+            return quote!(::core::compile_error!(#message););
+        }
+        let code = emit_tokens(&compiled.spec, &emit);
         let watched = self.files.iter().chain(&compiled.files).filter_map(|path| {
             let path = path.canonicalize().ok()?;
             let path = path.to_str()?.to_owned();

@@ -65,7 +65,7 @@ pub mod mount3 {
 }
 
 /// NFS version 3 (RFC 1813) with its upper-layer binding (RFC 8267): generated from [`source::NFS3`] and
-/// [`binding::NFS3`].
+/// [`binding::NFS3`], with a borrowed form of each type that holds handles, names or data.
 pub mod nfs3 {
-    rpcrdma::include_xdr!("xdr/nfs3.x", ulb = "xdr/nfs3.ulb");
+    rpcrdma::include_xdr!("xdr/nfs3.x", ulb = "xdr/nfs3.ulb", borrowed);
 }

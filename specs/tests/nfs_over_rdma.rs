@@ -12,8 +12,8 @@ use rpcrdma::{
 };
 use rpcrdma_specs::nfs4::{
     Attrlist4, Bitmap4, Compound4args, Compound4res, FATTR4_ACL, Fattr4, Getattr4args, Getattr4res, Getattr4resok,
-    NfsArgop4 as Op, NfsResop4 as Res, Nfsstat4, Read4args, Read4res, Read4resok, Readlink4res, Readlink4resok,
-    StableHow4, Stateid4, Utf8string, Verifier4, Write4args, Write4res, Write4resok,
+    Illegal4res, NfsArgop4 as Op, NfsResop4 as Res, Nfsstat4, Putrootfh4res, Read4args, Read4res, Read4resok,
+    Readlink4res, Readlink4resok, StableHow4, Stateid4, Utf8string, Verifier4, Write4args, Write4res, Write4resok,
     nfs_v4::{NfsV4, NfsV4Client, NfsV4Server, Nfsproc4Compound},
 };
 
@@ -57,6 +57,12 @@ impl NfsV4 for Files {
                     let attr_vals = Attrlist4(contents(0, ATTRIBUTES));
                     let obj_attributes = Fattr4 { attrmask: getattr.attr_request, attr_vals };
                     (Nfsstat4::Nfs4Ok, Res::OpGetattr(Getattr4res::Nfs4Ok(Getattr4resok { obj_attributes })))
+                }
+                Op::OpPutrootfh => (Nfsstat4::Nfs4Ok, Res::OpPutrootfh(Putrootfh4res { status: Nfsstat4::Nfs4Ok })),
+                // RFC 8881 §15.1.3.4: the opcode of the result is that of OP_ILLEGAL.
+                Op::Unknown(_) => {
+                    let status = Nfsstat4::Nfs4errOpIllegal;
+                    (status, Res::OpIllegal(Illegal4res { status }))
                 }
                 _ => (Nfsstat4::Nfs4errIo, Res::OpWrite(Write4res::Default(Nfsstat4::Nfs4errIo))),
             };
@@ -207,4 +213,23 @@ async fn reads_beyond_the_chunks_return_inline() {
         let inline = [9_000, 600, 5_003].iter().skip(chunks).sum::<u64>();
         assert!((written..=written + inline + 200).contains(&total), "{chunks} chunks: {total}");
     }
+}
+
+/// RFC 8881 §15.1.3.4: those before an operation that is not known are carried out; what follows it cannot be read, be it
+/// by RDMA Read.
+#[tokio::test]
+async fn an_unknown_operation_is_illegal_and_those_before_it_are_carried_out() {
+    let client = client().await;
+    let reply = client.nfsproc4_compound(&compound(vec![Op::OpPutrootfh, Op::Unknown(9999)])).await.unwrap();
+    assert_eq!((reply.status, reply.resarray.len()), (Nfsstat4::Nfs4errOpIllegal, 2));
+    assert_eq!(reply.resarray[0], Res::OpPutrootfh(Putrootfh4res { status: Nfsstat4::Nfs4Ok }));
+    assert_eq!(reply.resarray[1], Res::OpIllegal(Illegal4res { status: Nfsstat4::Nfs4errOpIllegal }));
+
+    let after = compound(vec![Op::OpPutrootfh, Op::Unknown(9999), write(0, 70_000), Op::OpReadlink]);
+    let reply = client.nfsproc4_compound(&after).await.unwrap();
+    assert_eq!((reply.status, reply.resarray.len()), (Nfsstat4::Nfs4errOpIllegal, 2));
+
+    // What the specification has a name for is not unknown: it would be read back as that.
+    let known = client.nfsproc4_compound(&compound(vec![Op::Unknown(9)])).await.unwrap_err();
+    assert!(matches!(known, CallError::Encode { .. }), "{known}");
 }

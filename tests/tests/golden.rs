@@ -18,6 +18,7 @@ macro_rules! golden {
 
 golden!(
     blobstore,
+    borrowed,
     c_types,
     comments,
     conditions,

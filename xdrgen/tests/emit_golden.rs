@@ -5,7 +5,7 @@ use std::{fs, path::Path};
 
 use rpcrdma_xdrgen::{
     Compiler,
-    emit::{EmitOptions, emit},
+    emit::{Borrow, EmitOptions, emit},
 };
 
 fn compiler(path: &Path) -> (String, Compiler) {
@@ -20,6 +20,10 @@ fn generate(path: &Path) -> String {
     let compiled = compiler.compile().unwrap_or_else(|diagnostics| panic!("{diagnostics}"));
     assert_eq!(compiled.warnings.to_string(), "", "{name}");
     let mut options = EmitOptions::default();
+    if name == "borrowed.x" {
+        options.borrowed = Borrow::All;
+        options.open = vec!["operation".to_owned()];
+    }
     options.source = Some(name);
     emit(&compiled.spec, &options).unwrap()
 }

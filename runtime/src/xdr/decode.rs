@@ -1,12 +1,19 @@
 //! The decoder: a bounded cursor over a payload stream that splices reduced items back in.
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 
-use super::{DecodeError, DecodeErrorKind, XdrDecode, pad_len, padded_len};
+use super::{DecodeError, DecodeErrorKind, Part, Words, XdrDecode, padded_len};
 
 /// An item at least this long is shared with the message it came in instead of copied, where that message is
 /// memory of its own (a Position-Zero Read chunk or a Reply chunk).
 const SHARE_FROM: usize = 256;
+
+/// Items shorter than [`SHARE_FROM`] that get memory of their own; those after them in the same message share blocks: a
+/// page of a directory costs a few allocations, not one for each name.
+const OWN_MEMORY: u32 = 4;
+
+/// Octets of a block: most that an item keeps alive beside itself.
+const BLOCK: usize = 1024;
 
 /// Bounds on what decoding may cost. They are on by default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,10 +53,12 @@ pub struct WriteChunk {
 /// Reads XDR items from a payload stream, and reduced items from chunks.
 #[derive(Debug)]
 pub struct Decoder<'a> {
-    buf: &'a [u8],
-    at: usize,
-    /// Octets of reduced items, padding included, spliced in before `at`.
-    spliced: u64,
+    /// What is left of the payload stream.
+    rest: &'a [u8],
+    /// Octets of the whole payload stream.
+    len: usize,
+    /// Where `rest` ends in the unreduced stream, as far as it is known: nothing spliced in after what was read.
+    end: u64,
     shared: Option<&'a Bytes>,
     reads: &'a [ReadChunk],
     writes: &'a [WriteChunk],
@@ -57,16 +66,23 @@ pub struct Decoder<'a> {
     limits: Limits,
     depth: u32,
     memory: usize,
+    /// Nothing that follows can be understood.
+    abandoned: bool,
+    /// Short items copied so far.
+    short: u32,
+    /// Where the next ones go.
+    block: BytesMut,
 }
 
 impl<'a> Decoder<'a> {
     /// Reads from `buf`; counted opaque items are copied out of it.
+    #[inline]
     #[must_use]
     pub fn new(buf: &'a [u8]) -> Self {
         Self {
-            buf,
-            at: 0,
-            spliced: 0,
+            rest: buf,
+            len: buf.len(),
+            end: buf.len() as u64,
             shared: None,
             reads: &[],
             writes: &[],
@@ -74,16 +90,21 @@ impl<'a> Decoder<'a> {
             limits: Limits::default(),
             depth: 0,
             memory: 0,
+            abandoned: false,
+            short: 0,
+            block: BytesMut::new(),
         }
     }
 
     /// Reads from `bytes`; large counted opaque items share its memory.
+    #[inline]
     #[must_use]
     pub fn shared(bytes: &'a Bytes) -> Self {
         Self { shared: Some(bytes), ..Self::new(bytes) }
     }
 
     /// Splices the Read chunks of a call in, which are in ascending order of position.
+    #[inline]
     #[must_use]
     pub fn with_read_chunks(mut self, reads: &'a [ReadChunk]) -> Self {
         self.reads = reads;
@@ -91,6 +112,7 @@ impl<'a> Decoder<'a> {
     }
 
     /// Splices the Write chunks of a reply in, in order.
+    #[inline]
     #[must_use]
     pub fn with_write_chunks(mut self, writes: &'a [WriteChunk]) -> Self {
         self.writes = writes;
@@ -98,6 +120,7 @@ impl<'a> Decoder<'a> {
     }
 
     /// Replaces the default limits.
+    #[inline]
     #[must_use]
     pub fn with_limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
@@ -108,28 +131,28 @@ impl<'a> Decoder<'a> {
     #[inline]
     #[must_use]
     pub fn remaining(&self) -> usize {
-        self.buf.len() - self.at
+        self.rest.len()
     }
 
     /// What is left of the payload stream, to look ahead.
     #[inline]
     #[must_use]
     pub fn rest(&self) -> &'a [u8] {
-        self.buf.get(self.at..).unwrap_or_default()
+        self.rest
     }
 
     /// Octets of the payload stream read so far.
     #[inline]
     #[must_use]
     pub fn consumed(&self) -> usize {
-        self.at
+        self.len - self.rest.len()
     }
 
     /// Offset in the unreduced stream, in octets.
     #[inline]
     #[must_use]
     pub fn position(&self) -> u64 {
-        self.at as u64 + self.spliced
+        self.end - self.rest.len() as u64
     }
 
     /// An error at the current position.
@@ -139,18 +162,35 @@ impl<'a> Decoder<'a> {
         DecodeError::new(kind, self.position())
     }
 
+    /// Gives up all that follows, chunks included: an item was met whose contents are not known, as the arguments of an
+    /// operation of a later minor version. The array or list that it is in ends with it.
+    pub fn abandon(&mut self) {
+        self.end = self.position();
+        self.rest = &[];
+        self.reads = &[];
+        self.next_write = self.writes.len();
+        self.abandoned = true;
+    }
+
+    /// Whether what follows was given up.
+    #[inline]
+    #[must_use]
+    pub fn is_abandoned(&self) -> bool {
+        self.abandoned
+    }
+
     /// Takes `len` octets as they are, without padding.
     ///
     /// # Errors
     /// [`DecodeErrorKind::Truncated`].
     #[inline]
     pub fn take(&mut self, len: usize) -> Result<&'a [u8], DecodeError> {
-        match self.buf[self.at..].get(..len) {
-            Some(octets) => {
-                self.at += len;
+        match self.rest.split_at_checked(len) {
+            Some((octets, rest)) => {
+                self.rest = rest;
                 Ok(octets)
             }
-            None => Err(self.error(DecodeErrorKind::Truncated { needed: len, remaining: self.remaining() })),
+            None => Err(self.truncated(len)),
         }
     }
 
@@ -160,13 +200,38 @@ impl<'a> Decoder<'a> {
     /// [`DecodeErrorKind::Truncated`].
     #[inline]
     pub fn take_array<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
-        match self.buf[self.at..].first_chunk::<N>() {
-            Some(octets) => {
-                self.at += N;
+        match self.rest.split_first_chunk::<N>() {
+            Some((octets, rest)) => {
+                self.rest = rest;
                 Ok(*octets)
             }
-            None => Err(self.error(DecodeErrorKind::Truncated { needed: N, remaining: self.remaining() })),
+            None => Err(self.truncated(N)),
         }
+    }
+
+    #[cold]
+    fn truncated(&self, needed: usize) -> DecodeError {
+        self.error(DecodeErrorKind::Truncated { needed, remaining: self.remaining() })
+    }
+
+    /// Takes a run of items that are `len` octets together, whatever their values: whether so many are left is looked at
+    /// once. Where they are not, `parts`, which tells what the run consists of, finds the item that is cut short.
+    ///
+    /// # Errors
+    /// [`DecodeErrorKind::Truncated`].
+    #[inline(always)]
+    #[allow(clippy::inline_always)] // See `Words`.
+    pub fn take_words(&mut self, len: usize, parts: &'static [Part]) -> Result<Words<'a>, DecodeError> {
+        let Some((octets, rest)) = self.rest.split_at_checked(len) else { return Err(self.cut_short(len, parts)) };
+        let words = Words::new(octets, self.position());
+        self.rest = rest;
+        Ok(words)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn cut_short(&self, len: usize, parts: &'static [Part]) -> DecodeError {
+        Part::cut_short(parts, len, self.remaining(), self.position())
     }
 
     /// Takes one 32-bit word.
@@ -200,19 +265,6 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// Skips the padding after an item of `len` octets.
-    ///
-    /// # Errors
-    /// When it is missing or not zero.
-    #[inline]
-    pub fn take_padding(&mut self, len: usize) -> Result<(), DecodeError> {
-        let pad = self.take(pad_len(len))?;
-        if pad.iter().any(|&octet| octet != 0) {
-            return Err(self.error(DecodeErrorKind::BadPadding));
-        }
-        Ok(())
-    }
-
     /// Takes a count and compares it with the declared maximum.
     ///
     /// # Errors
@@ -233,12 +285,24 @@ impl<'a> Decoder<'a> {
     #[inline]
     pub fn take_opaque_ref(&mut self, len: u32) -> Result<&'a [u8], DecodeError> {
         let n = len as usize;
-        if n > self.remaining() {
-            return Err(self.error(DecodeErrorKind::LengthExceedsRemaining { len, remaining: self.remaining() }));
+        // RFC 4506 §3 has padding be zero octets; what it is is not looked at (DEVIATIONS.md).
+        match (self.rest.get(..n), self.rest.get(padded_len(n)..)) {
+            (Some(octets), Some(rest)) => {
+                self.rest = rest;
+                Ok(octets)
+            }
+            (octets, _) => Err(self.short_opaque(len, octets.is_some())),
         }
-        let octets = self.take(n)?;
-        self.take_padding(n)?;
-        Ok(octets)
+    }
+
+    #[cold]
+    fn short_opaque(&self, len: u32, only_padding: bool) -> DecodeError {
+        let remaining = self.remaining();
+        self.error(if only_padding {
+            DecodeErrorKind::Truncated { needed: padded_len(len as usize), remaining }
+        } else {
+            DecodeErrorKind::LengthExceedsRemaining { len, remaining }
+        })
     }
 
     /// Takes `len` inline octets and their padding as memory that outlives the message.
@@ -249,15 +313,29 @@ impl<'a> Decoder<'a> {
         if len == 0 {
             return Ok(Bytes::new());
         }
-        let start = self.at;
+        let start = self.consumed();
         let octets = self.take_opaque_ref(len)?;
         match self.shared {
             Some(shared) if octets.len() >= SHARE_FROM => Ok(shared.slice(start..start + octets.len())),
-            _ => {
-                self.charge(octets.len())?;
-                Ok(Bytes::copy_from_slice(octets))
-            }
+            _ => self.copy(octets),
         }
+    }
+
+    /// A copy of `octets`, which were just read.
+    fn copy(&mut self, octets: &[u8]) -> Result<Bytes, DecodeError> {
+        self.short = self.short.saturating_add(1);
+        if self.short <= OWN_MEMORY || octets.len() >= SHARE_FROM {
+            self.charge(octets.len())?;
+            return Ok(Bytes::copy_from_slice(octets));
+        }
+        if self.block.capacity() < octets.len() {
+            // Never more than this item and what is left could need.
+            let len = self.remaining().saturating_add(octets.len()).min(BLOCK);
+            self.charge(len)?;
+            self.block = BytesMut::with_capacity(len);
+        }
+        self.block.extend_from_slice(octets);
+        Ok(self.block.split().freeze())
     }
 
     /// Takes the contents of an eligible item of `len` octets: from the chunk that stands for it, without a
@@ -277,13 +355,29 @@ impl<'a> Decoder<'a> {
     /// # Errors
     /// When the chunk does not fit the item, or a rule of RFC 8166 §6.1 was broken.
     pub fn take_chunk(&mut self, len: usize) -> Result<Option<Bytes>, DecodeError> {
-        if let Some(data) = self.take_read_chunk(len)? {
-            return Ok(Some(data));
-        }
-        self.take_write_chunk(len)
+        Ok(self.next_chunk(len)?.map(|data| data.slice(..len)))
     }
 
-    fn take_read_chunk(&mut self, len: usize) -> Result<Option<Bytes>, DecodeError> {
+    /// As [`take_ddp_opaque`](Self::take_ddp_opaque), as a view of the chunk or of the message.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn take_ddp_opaque_ref(&mut self, len: u32) -> Result<&'a [u8], DecodeError> {
+        match self.next_chunk(len as usize)? {
+            Some(data) => Ok(data.get(..len as usize).unwrap_or_default()),
+            None => self.take_opaque_ref(len),
+        }
+    }
+
+    /// The chunk that stands for the eligible item of `len` octets that starts here: it has at least as many.
+    fn next_chunk(&mut self, len: usize) -> Result<Option<&'a Bytes>, DecodeError> {
+        if let Some(data) = self.next_read_chunk(len)? {
+            return Ok(Some(data));
+        }
+        self.next_write_chunk(len)
+    }
+
+    fn next_read_chunk(&mut self, len: usize) -> Result<Option<&'a Bytes>, DecodeError> {
         let [read, rest @ ..] = self.reads else { return Ok(None) };
         let position = u64::from(read.position);
         if position > self.position() {
@@ -302,11 +396,12 @@ impl<'a> Decoder<'a> {
             return Err(self.error(DecodeErrorKind::ChunkLength { chunk: read.data.len(), item: len }));
         }
         self.reads = rest;
-        self.spliced += padded_len(len) as u64;
-        Ok(Some(read.data.slice(..len)))
+        self.end += padded_len(len) as u64;
+        Ok(Some(&read.data))
     }
 
-    fn take_write_chunk(&mut self, len: usize) -> Result<Option<Bytes>, DecodeError> {
+    fn next_write_chunk(&mut self, len: usize) -> Result<Option<&'a Bytes>, DecodeError> {
+        static EMPTY: Bytes = Bytes::new();
         let Some(write) = self.writes.get(self.next_write) else { return Ok(None) };
         if !write.provided {
             // RFC 8166 §4.3.2.3: an empty Write chunk forces its item inline.
@@ -317,17 +412,17 @@ impl<'a> Decoder<'a> {
             // An empty item: some responders let it consume a Write chunk, others (Linux) do not.
             (0, 0) => {
                 self.next_write += 1;
-                Ok(Some(Bytes::new()))
+                Ok(Some(&EMPTY))
             }
-            (_, 0) => Ok(Some(Bytes::new())),
+            (_, 0) => Ok(Some(&EMPTY)),
             // RFC 8166 §6.1: what could have been placed in a chunk was not.
             (0, item) => Err(self.error(DecodeErrorKind::NotReduced { item })),
             // RFC 8166 §3.4.6.2: a responder never writes the padding.
             (chunk, item) if chunk != item => Err(self.error(DecodeErrorKind::ChunkLength { chunk, item })),
             _ => {
                 self.next_write += 1;
-                self.spliced += padded_len(len) as u64;
-                Ok(Some(write.data.clone()))
+                self.end += padded_len(len) as u64;
+                Ok(Some(&write.data))
             }
         }
     }
@@ -381,9 +476,10 @@ impl<'a> Decoder<'a> {
         chunk: &Bytes,
         decode: impl FnOnce(&mut Decoder<'_>) -> Result<T, DecodeError>,
     ) -> Result<T, DecodeError> {
+        // Errors give the position in the unreduced stream, where the chunk was spliced in.
+        let start = self.position().saturating_sub(padded_len(chunk.len()) as u64);
         let mut nested = Decoder {
-            // Errors give the position in the unreduced stream, where the chunk was spliced in.
-            spliced: self.position().saturating_sub(padded_len(chunk.len()) as u64),
+            end: start.saturating_add(chunk.len() as u64),
             limits: self.limits,
             depth: self.depth,
             memory: self.memory,
@@ -407,19 +503,26 @@ impl<'a> Decoder<'a> {
     ///
     /// # Errors
     /// Names what is left.
-    pub fn finish(self) -> Result<(), DecodeError> {
+    #[inline]
+    pub fn finish(&self) -> Result<(), DecodeError> {
+        if self.rest.is_empty() && self.reads.is_empty() && self.next_write >= self.writes.len() {
+            return Ok(());
+        }
+        self.left_over().map_or(Ok(()), Err)
+    }
+
+    /// The error of what is left.
+    #[inline(never)]
+    fn left_over(&self) -> Option<DecodeError> {
         if let Some(read) = self.reads.first() {
-            return Err(self.error(DecodeErrorKind::StrayChunk { position: read.position }));
+            return Some(self.error(DecodeErrorKind::StrayChunk { position: read.position }));
         }
         for (chunk, write) in self.writes.iter().enumerate().skip(self.next_write) {
             if !write.data.is_empty() {
-                return Err(self.error(DecodeErrorKind::StrayWriteChunk { chunk, len: write.data.len() }));
+                return Some(self.error(DecodeErrorKind::StrayWriteChunk { chunk, len: write.data.len() }));
             }
         }
-        if self.remaining() != 0 {
-            return Err(self.error(DecodeErrorKind::Trailing { remaining: self.remaining() }));
-        }
-        Ok(())
+        (self.remaining() != 0).then(|| self.error(DecodeErrorKind::Trailing { remaining: self.remaining() }))
     }
 
     /// Reads one value.

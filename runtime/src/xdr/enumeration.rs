@@ -35,6 +35,15 @@ pub fn take_enum<E: TryFrom<i32, Error = UnknownEnumValue>>(decoder: &mut Decode
 #[inline]
 pub fn take_discriminant<E: TryFrom<i32>>(decoder: &mut Decoder<'_>, union: &'static str) -> Result<E, DecodeError> {
     let value: i32 = decoder.read()?;
+    discriminant(decoder, union, value)
+}
+
+/// The enumeration of `value`, just read, that selects the default arm of `union`.
+///
+/// # Errors
+/// [`DecodeErrorKind::UnknownDiscriminant`].
+#[inline]
+pub fn discriminant<E: TryFrom<i32>>(decoder: &Decoder<'_>, union: &'static str, value: i32) -> Result<E, DecodeError> {
     E::try_from(value).map_err(|_| unknown_discriminant(decoder, union, value))
 }
 

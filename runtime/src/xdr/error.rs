@@ -106,9 +106,6 @@ pub enum DecodeErrorKind {
         /// The value received.
         value: u32,
     },
-    /// Padding that is not zero (RFC 4506 §3).
-    #[error("padding is not zero")]
-    BadPadding,
     /// A Read or Write chunk does not fit the eligible item it stands for.
     #[error("chunk of {chunk} octets stands for an item of {item}")]
     ChunkLength {

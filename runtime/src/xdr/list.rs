@@ -25,20 +25,47 @@ pub fn put_list<T: XdrEncode, S: Sink + ?Sized>(sink: &mut S, nodes: &[T]) -> Re
 ///
 /// # Errors
 /// As the node's, and when the list takes more memory than the limit.
+#[inline]
 pub fn take_list<T: XdrDecode>(decoder: &mut Decoder<'_>) -> Result<Vec<T>, DecodeError> {
+    nodes(decoder, |decoder| T::decode(decoder))
+}
+
+/// Reads a linked list whose nodes `read` reads.
+#[inline]
+pub(super) fn nodes<'a, T: XdrType>(
+    decoder: &mut Decoder<'a>,
+    read: impl Fn(&mut Decoder<'a>) -> Result<T, DecodeError>,
+) -> Result<Vec<T>, DecodeError> {
     let mut nodes = Vec::new();
-    take_nodes(decoder, &mut nodes, 0)?;
+    more_nodes(decoder, &mut nodes, 0, read)?;
     Ok(nodes)
 }
 
 /// Appends the nodes that follow, of which the first is number `from` of its list.
-fn take_nodes<T: XdrDecode>(decoder: &mut Decoder<'_>, nodes: &mut Vec<T>, from: usize) -> Result<(), DecodeError> {
-    while decoder.take_bool()? {
+#[inline]
+fn more_nodes<'a, T: XdrType>(
+    decoder: &mut Decoder<'a>,
+    nodes: &mut Vec<T>,
+    from: usize,
+    read: impl Fn(&mut Decoder<'a>) -> Result<T, DecodeError>,
+) -> Result<(), DecodeError> {
+    while !decoder.is_abandoned() && decoder.take_bool()? {
         decoder.charge(size_of::<T>().max(1))?;
         let index = from + nodes.len();
-        nodes.push(T::decode(decoder).map_err(|e| e.at(PathSegment::Index(index)))?);
+        nodes.push(read(decoder).map_err(|e| e.at(PathSegment::Index(index)))?);
     }
     Ok(())
+}
+
+/// Reads a linked list of at least one node, each of which `read` reads.
+pub(super) fn one_or_more<'a, T: XdrType>(
+    decoder: &mut Decoder<'a>,
+    read: impl Fn(&mut Decoder<'a>) -> Result<T, DecodeError>,
+) -> Result<NonEmpty<T>, DecodeError> {
+    let first = read(decoder).map_err(|e| e.at(PathSegment::Index(0)))?;
+    let mut rest = Vec::new();
+    more_nodes(decoder, &mut rest, 1, read)?;
+    Ok(NonEmpty { first, rest })
 }
 
 /// A linked list of at least one node: `struct node { ...; node *next; }` that stands by itself, not behind a pointer.
@@ -99,9 +126,6 @@ impl<T: XdrEncode> XdrEncode for NonEmpty<T> {
 
 impl<T: XdrDecode> XdrDecode for NonEmpty<T> {
     fn decode(decoder: &mut Decoder<'_>) -> Result<Self, DecodeError> {
-        let first = T::decode(decoder).map_err(|e| e.at(PathSegment::Index(0)))?;
-        let mut rest = Vec::new();
-        take_nodes(decoder, &mut rest, 1)?;
-        Ok(Self { first, rest })
+        one_or_more(decoder, |decoder| T::decode(decoder))
     }
 }

@@ -4,6 +4,7 @@
 //! placement (DDP, RFC 8166 §6.1) have been removed: it asks the [`Sink`] at each eligible item, and
 //! the sink decides. Likewise the [`Decoder`] splices reduced items back in where they belong.
 
+mod borrow;
 mod bounds;
 mod decode;
 mod encode;
@@ -13,17 +14,20 @@ mod list;
 mod placed;
 mod primitive;
 mod string;
+mod words;
 
+pub use borrow::*;
 pub use bounds::{Facts, add, max, times};
 pub use bytes::Bytes;
 pub use decode::{Decoder, Limits, ReadChunk, WriteChunk};
 pub use encode::{FlatSink, Reduced, ReducingSink, Sink, encode_to_bytes};
-pub use enumeration::{UnknownEnumValue, take_discriminant, take_enum, unknown_discriminant};
+pub use enumeration::{UnknownEnumValue, discriminant, take_discriminant, take_enum, unknown_discriminant};
 pub use error::{DecodeError, DecodeErrorKind, EncodeError, PathSegment};
 pub use list::{NonEmpty, list_len, put_list, take_list};
 pub use placed::*;
 pub use primitive::*;
 pub use string::XdrString;
+pub use words::{Part, Words, WordsMut, XdrFixed, put_fixed, put_run, take_fixed};
 
 /// Octets of zero padding that follow `len` octets so that the next item starts on a multiple of four (RFC 4506 §3).
 #[inline]

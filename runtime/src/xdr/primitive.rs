@@ -4,8 +4,8 @@ use arrayvec::ArrayVec;
 use bytes::Bytes;
 
 use super::{
-    DecodeError, DecodeErrorKind, Decoder, EncodeError, Facts, PathSegment, Sink, XdrDecode, XdrEncode, XdrString,
-    XdrType, bounds::add, padded_len,
+    DecodeError, DecodeErrorKind, Decoder, EncodeError, Facts, PathSegment, Sink, Words, WordsMut, XdrDecode,
+    XdrEncode, XdrFixed, XdrString, XdrType, bounds::add, padded_len,
 };
 
 /// No maximum, as in `opaque data<>`: 2^32 - 1 (RFC 4506 §4.10).
@@ -38,6 +38,46 @@ macro_rules! scalar {
             }
         }
     )*};
+}
+
+macro_rules! fixed {
+    ($($ty:ty: $octets:ident => $value:expr, $this:ident => $put:expr;)*) => {$(
+        #[allow(clippy::inline_always)]
+        impl XdrFixed for $ty {
+            #[inline(always)]
+            fn read_words(words: &mut Words<'_>) -> Result<Self, DecodeError> {
+                let $octets = words.take_array()?;
+                Ok($value)
+            }
+            #[inline(always)]
+            fn write_words(&self, words: &mut WordsMut<'_>) {
+                let $this = self;
+                words.put_array($put);
+            }
+        }
+    )*};
+}
+
+fixed! {
+    i32: octets => i32::from_be_bytes(octets), this => this.to_be_bytes();
+    u32: octets => u32::from_be_bytes(octets), this => this.to_be_bytes();
+    i64: octets => i64::from_be_bytes(octets), this => this.to_be_bytes();
+    u64: octets => u64::from_be_bytes(octets), this => this.to_be_bytes();
+    f32: octets => f32::from_be_bytes(octets), this => this.to_be_bytes();
+    f64: octets => f64::from_be_bytes(octets), this => this.to_be_bytes();
+    Quadruple: octets => Quadruple(octets), this => this.0;
+}
+
+#[allow(clippy::inline_always)]
+impl XdrFixed for bool {
+    #[inline(always)]
+    fn read_words(words: &mut Words<'_>) -> Result<Self, DecodeError> {
+        words.read_bool()
+    }
+    #[inline(always)]
+    fn write_words(&self, words: &mut WordsMut<'_>) {
+        words.put_array(u32::from(*self).to_be_bytes());
+    }
 }
 
 scalar! {
@@ -83,9 +123,7 @@ pub fn put_opaque_fixed<S: Sink + ?Sized>(sink: &mut S, octets: &[u8]) {
 /// When octets or padding are missing.
 #[inline]
 pub fn take_opaque_fixed<const N: usize>(decoder: &mut Decoder<'_>) -> Result<[u8; N], DecodeError> {
-    let octets = decoder.take_array()?;
-    decoder.take_padding(N)?;
-    Ok(octets)
+    decoder.take_words(const { padded_len(N) }, &[])?.read_opaque()
 }
 
 pub(super) fn check_exact(len: usize, expected: u32) -> Result<(), EncodeError> {
@@ -200,6 +238,15 @@ pub fn put_array<T: XdrEncode, S: Sink + ?Sized>(sink: &mut S, elements: &[T], m
 const FREE_ELEMENT_COST: usize = 64;
 
 pub(super) fn take_elements<T: XdrDecode>(decoder: &mut Decoder<'_>, count: u32) -> Result<Vec<T>, DecodeError> {
+    elements(decoder, count, |decoder| T::decode(decoder))
+}
+
+/// Reads `count` elements, each of which `read` reads.
+pub(super) fn elements<'a, T: XdrType>(
+    decoder: &mut Decoder<'a>,
+    count: u32,
+    read: impl Fn(&mut Decoder<'a>) -> Result<T, DecodeError>,
+) -> Result<Vec<T>, DecodeError> {
     let n = count as usize;
     // Never allocate by a declared length: what is left must be able to hold it.
     if n.saturating_mul(T::MIN_LEN) > decoder.remaining() {
@@ -212,7 +259,10 @@ pub(super) fn take_elements<T: XdrDecode>(decoder: &mut Decoder<'_>, count: u32)
     decoder.charge(n.saturating_mul(size_of::<T>().max(least)))?;
     let mut elements = Vec::with_capacity(n);
     for index in 0..n {
-        elements.push(T::decode(decoder).map_err(|e| e.at(PathSegment::Index(index)))?);
+        elements.push(read(decoder).map_err(|e| e.at(PathSegment::Index(index)))?);
+        if decoder.is_abandoned() {
+            break;
+        }
     }
     Ok(elements)
 }
@@ -252,9 +302,17 @@ pub fn take_array_exact<T: XdrDecode>(decoder: &mut Decoder<'_>, len: u32) -> Re
 /// # Errors
 /// As the element's.
 pub fn take_array_fixed<T: XdrDecode, const N: usize>(decoder: &mut Decoder<'_>) -> Result<[T; N], DecodeError> {
+    elements_fixed(decoder, |decoder| T::decode(decoder))
+}
+
+/// Reads `N` elements, each of which `read` reads.
+pub(super) fn elements_fixed<'a, T, const N: usize>(
+    decoder: &mut Decoder<'a>,
+    read: impl Fn(&mut Decoder<'a>) -> Result<T, DecodeError>,
+) -> Result<[T; N], DecodeError> {
     let mut elements = ArrayVec::<T, N>::new();
     for index in 0..N {
-        let element = T::decode(decoder).map_err(|e| e.at(PathSegment::Index(index)))?;
+        let element = read(decoder).map_err(|e| e.at(PathSegment::Index(index)))?;
         elements.push(element);
     }
     elements.into_inner().map_err(|_| decoder.error(DecodeErrorKind::Invalid("array of another length")))

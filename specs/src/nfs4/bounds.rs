@@ -154,7 +154,7 @@ fn inline(operation: &NfsArgop4) -> u64 {
         Op::OpSeek(_) => typed::<Seek4res>(),
         Op::OpWriteSame(_) => typed::<WriteSame4res>(),
         Op::OpClone(_) => typed::<Clone4res>(),
-        Op::OpIllegal => typed::<Illegal4res>(),
+        Op::OpIllegal | Op::Unknown(_) => typed::<Illegal4res>(),
     }
 }
 
@@ -175,6 +175,6 @@ fn callback(operation: &NfsCbArgop4) -> u64 {
         Op::OpCbNotifyLock(_) => typed::<CbNotifyLock4res>(),
         Op::OpCbNotifyDeviceid(_) => typed::<CbNotifyDeviceid4res>(),
         Op::OpCbOffload(_) => typed::<CbOffload4res>(),
-        Op::OpCbIllegal => typed::<CbIllegal4res>(),
+        Op::OpCbIllegal | Op::Unknown(_) => typed::<CbIllegal4res>(),
     }
 }

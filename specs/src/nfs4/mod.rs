@@ -9,10 +9,13 @@
 //! whose reply did not fit may be sent again with more room,
 //! [`CallOptions::reply_bounds`](rpcrdma::client::CallOptions::reply_bounds) (§3.1, §6.2.1): by itself, as nothing tells
 //! whether it has been carried out.
+//!
+//! An operation of a number that is not known ends a COMPOUND's arguments, as `NfsArgop4::Unknown`: a server carries out
+//! those before it, and answers with OP_ILLEGAL (RFC 8881 §15.1.3.4).
 
 mod attributes;
 mod bounds;
 
 pub use bounds::{LINK, UNKNOWN};
 
-rpcrdma::include_xdr!("xdr/nfs4.x", ulb = "xdr/nfs4.ulb");
+rpcrdma::include_xdr!("xdr/nfs4.x", ulb = "xdr/nfs4.ulb", open(nfs_argop4, nfs_cb_argop4));

@@ -1,5 +1,6 @@
 //! What generated code does.
 
+mod borrowed;
 mod eligible;
 mod hostile;
 mod round_trip;

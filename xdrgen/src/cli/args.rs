@@ -146,6 +146,15 @@ pub(crate) struct Gen {
     /// A trait that every type is to derive, as `serde::Serialize`. May be given several times.
     #[arg(long, value_name = "PATH")]
     pub(crate) derive: Vec<String>,
+
+    /// Give types a borrowed form as well, whose opaque items and strings are views of the message: all that hold some, or
+    /// TYPE and what it is made of. May be given several times.
+    #[arg(long, value_name = "TYPE", num_args = 0..=1, require_equals = true, default_missing_value = "*")]
+    pub(crate) borrowed: Vec<String>,
+
+    /// Let UNION hold a number that selects none of its arms, instead of refusing the message. May be given several times.
+    #[arg(long, value_name = "UNION")]
+    pub(crate) open: Vec<String>,
 }
 
 #[derive(Debug, Args)]

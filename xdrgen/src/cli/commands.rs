@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use rpcrdma_xdrgen::{
     Compiled, Compiler,
     diag::{Code, Diagnostics},
-    emit::{EmitOptions, emit},
+    emit::{Borrow, EmitOptions, emit},
     extract::{Amendments, Options, extract_with},
     table,
 };
@@ -86,6 +86,12 @@ pub(super) fn generate(generate: &Gen, form: Form) -> Result<(), Failure> {
         })?;
         options.derives.push(path);
     }
+    options.open.clone_from(&generate.open);
+    options.borrowed = match generate.borrowed.as_slice() {
+        [] => Borrow::Nothing,
+        names if names.iter().any(|name| name == "*") => Borrow::All,
+        names => Borrow::Types(names.to_vec()),
+    };
     let first = generate.input.files.first().and_then(|path| path.file_name());
     options.source = first.map(|name| name.to_string_lossy().into_owned());
     let text = emit(&compiled.spec, &options)

@@ -55,11 +55,13 @@ fn lower_one(owner: &Ident, at: usize, field: &syn::Field) -> syn::Result<Lowere
     let slot = Slot {
         ty: quote!(#ty),
         fixed_len: if matches!(wire, Wire::Plain) && attr.ddp.is_none() { scalar_len(ty) } else { None },
+        words: matches!(wire, Wire::Plain) && attr.ddp.is_none() && scalar_len(ty).is_some(),
         wire,
         ddp: attr.ddp.is_some(),
         wrapper: None,
         element: element.map(ToTokens::to_token_stream).unwrap_or_default(),
         element_len: element.and_then(scalar_len),
+        borrowed: None,
     };
     let checks = checks(&slot, &attr, ty, element);
     let recursive = attr.recursive.is_some() || mentions(ty, owner);

@@ -55,6 +55,7 @@ fn derive(input: &DeriveInput, what: Derive) -> syn::Result<TokenStream> {
         generics: bounds::generics(&input.generics),
         std: Std::Absolute,
         recursive: false,
+        borrowed_of: None,
         union: false,
     };
     let body = match &input.data {

@@ -49,7 +49,7 @@ pub(super) fn derive(
                 discriminant.check(case, &mut booleans)?;
                 let case = quote!(#case);
                 let braced = matches!(variant.fields, Fields::Named(_));
-                arms.push(ArmCodec { variant: name, case, fields, braced });
+                arms.push(ArmCodec { variant: name, case, number: None, fields, braced });
             }
             (None, Some(_)) => default = Some(DefaultCodec { variant: name, fields }),
             (None, None) => {
@@ -87,6 +87,7 @@ pub(super) fn derive(
         arms,
         default,
         exhaustive: booleans == [true; 2],
+        unknown: None,
     };
     Ok(match what {
         Derive::Encode => {

@@ -70,10 +70,31 @@ pub(crate) struct Slot {
     pub(crate) wrapper: Option<TokenStream>,
     /// Octets of its encoding, where every value has as many.
     pub(crate) fixed_len: Option<u64>,
+    /// Whether it is read and written as one of a run: `fixed_len` is known, and the type is `xdr::XdrFixed`.
+    pub(crate) words: bool,
     /// The type of an array's elements or a list's nodes.
     pub(crate) element: TokenStream,
     /// Octets of an element's encoding, where every value has as many.
     pub(crate) element_len: Option<u64>,
+    /// How it differs in the borrowed form.
+    pub(crate) borrowed: Option<Borrowed>,
+}
+
+/// How a value is read that is, or holds, a view of the message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Borrowed {
+    /// `&[u8]` or `XdrStr`.
+    View,
+    /// A value, elements or nodes of a type that holds views.
+    Value,
+    /// `Box<T>` of such a type.
+    Boxed,
+    /// `Option<T>`.
+    Optional,
+    /// `Option<Box<T>>`.
+    OptionalBoxed,
+    /// `NonEmpty<T>`.
+    NonEmpty,
 }
 
 /// Where a value is, in the generated code.
@@ -190,8 +211,47 @@ impl Slot {
         usize::from(self.wrapper.is_some())
     }
 
+    /// The writing of a view of octets in `place`.
+    fn write_view(&self, place: &Place) -> Writing {
+        let octets = place.receiver(self.depth() + usize::from(matches!(self.wire, Wire::Text { .. })));
+        let call = match (&self.wire, self.ddp) {
+            (Wire::OpaqueExact { len }, false) => quote!(xdr::put_opaque_exact(sink, #octets, #len)),
+            (Wire::OpaqueExact { len }, true) => quote!(xdr::put_ddp_opaque_exact_ref(sink, #octets, #len)),
+            (Wire::Opaque { max } | Wire::Text { max }, true) => {
+                quote!(xdr::put_ddp_opaque_ref(sink, #octets, #max))
+            }
+            (Wire::Opaque { max } | Wire::Text { max }, false) => quote!(xdr::put_opaque(sink, #octets, #max)),
+            _ => unreachable!("views are of octets"),
+        };
+        Writing { call, fallible: true, unnamed: true }
+    }
+
+    /// The reading of what is, or holds, a view.
+    fn read_borrowed(&self, borrowed: Borrowed) -> TokenStream {
+        match (borrowed, &self.wire, self.ddp) {
+            (_, Wire::OpaqueExact { len }, false) => quote!(decoder.take_opaque_ref(#len)),
+            (_, Wire::OpaqueExact { len }, true) => quote!(decoder.take_ddp_opaque_ref(#len)),
+            (_, Wire::Opaque { max }, false) => quote!(xdr::take_opaque_ref(decoder, #max)),
+            (_, Wire::Opaque { max }, true) => quote!(xdr::take_ddp_opaque_ref(decoder, #max)),
+            (_, Wire::Text { max }, false) => quote!(xdr::take_str(decoder, #max)),
+            (_, Wire::Text { max }, true) => quote!(xdr::take_ddp_str(decoder, #max)),
+            (_, Wire::Elements { .. }, _) => quote!(xdr::take_array_fixed_ref(decoder)),
+            (_, Wire::ElementsExact { len }, _) => quote!(xdr::take_array_exact_ref(decoder, #len)),
+            (_, Wire::Array { max }, _) => quote!(xdr::take_array_ref(decoder, #max)),
+            (_, Wire::List, _) => quote!(xdr::take_list_ref(decoder)),
+            (Borrowed::Boxed, ..) => quote!(xdr::take_boxed_ref(decoder)),
+            (Borrowed::Optional, ..) => quote!(xdr::take_option_ref(decoder)),
+            (Borrowed::OptionalBoxed, ..) => quote!(xdr::take_option_boxed_ref(decoder)),
+            (Borrowed::NonEmpty, ..) => quote!(xdr::take_non_empty_ref(decoder)),
+            _ => quote!(xdr::XdrDecodeRef::decode_ref(decoder)),
+        }
+    }
+
     /// The writing of the value in `place`.
     pub(crate) fn write(&self, place: &Place) -> Writing {
+        if self.borrowed == Some(Borrowed::View) {
+            return self.write_view(place);
+        }
         let value = place.reference(self.depth());
         let (call, fallible, unnamed) = match (&self.wire, self.ddp) {
             (Wire::Plain, false) => {
@@ -228,7 +288,7 @@ impl Slot {
 
     /// The reading of a value: an expression that is a `Result`.
     pub(crate) fn read(&self) -> TokenStream {
-        let call = match (&self.wire, self.ddp) {
+        let owned = || match (&self.wire, self.ddp) {
             (Wire::Plain, false) => quote!(decoder.read()),
             (Wire::Plain, true) => quote!(xdr::take_ddp_value(decoder)),
             (Wire::OpaqueArray, false) => quote!(xdr::take_opaque_fixed(decoder)),
@@ -249,9 +309,39 @@ impl Slot {
             (Wire::Array { max }, true) => quote!(xdr::take_ddp_array(decoder, #max)),
             (Wire::List, _) => quote!(xdr::take_list(decoder)),
         };
+        let call = self.borrowed.map_or_else(owned, |borrowed| self.read_borrowed(borrowed));
         match &self.wrapper {
             Some(wrapper) => quote!(#call.map(#wrapper)),
             None => call,
+        }
+    }
+
+    /// The reading of one of a run: an expression that is a `Result`.
+    pub(crate) fn read_words(&self) -> TokenStream {
+        match &self.wire {
+            Wire::OpaqueArray => quote!(words.read_opaque()),
+            Wire::Elements { .. } => quote!(words.read_elements()),
+            _ => quote!(words.read()),
+        }
+    }
+
+    /// One of a run, for errors: an expression of the runtime's `xdr::Part`.
+    pub(crate) fn part(&self, ty: &str, field: &str) -> TokenStream {
+        let (value, element) = (&self.ty, &self.element);
+        match &self.wire {
+            Wire::OpaqueArray => quote!(xdr::Part::opaque(#ty, #field, ::core::mem::size_of::<#value>())),
+            Wire::Elements { len } => quote!(xdr::Part::elements::<#element>(#ty, #field, #len)),
+            _ => quote!(xdr::Part::of::<#value>(#ty, #field)),
+        }
+    }
+
+    /// The writing of one of a run: a statement.
+    pub(crate) fn write_words(&self, place: &Place) -> TokenStream {
+        let value = place.reference(self.depth());
+        match &self.wire {
+            Wire::OpaqueArray => quote!(words.put_opaque(#value);),
+            Wire::Elements { .. } => quote!(words.put_elements(#value);),
+            _ => quote!(words.put(#value);),
         }
     }
 

@@ -1,12 +1,13 @@
 //! Implementations of the runtime's codec traits, for each shape of type.
 
-use proc_macro2::{Ident, TokenStream};
+use proc_macro2::{Ident, Literal, TokenStream};
 use quote::{format_ident, quote};
 
 use super::{
     codec::{Len, Place, Slot, Writing, mentions, number},
     facts::{self, Source},
     names::Std,
+    words::{Run, runs},
 };
 
 /// A type that gets a codec.
@@ -24,6 +25,8 @@ pub(crate) struct Target<'a> {
     pub(crate) recursive: bool,
     /// Whether it is a discriminated union, which is never eligible (RFC 8166 §6.1).
     pub(crate) union: bool,
+    /// Where it is the borrowed form, whose lifetime is `'a`: the type that owns what it holds.
+    pub(crate) borrowed_of: Option<TokenStream>,
 }
 
 /// Generic parameters as the implementations need them.
@@ -65,6 +68,8 @@ pub(crate) struct UnionCodec {
     pub(crate) default: Option<DefaultCodec>,
     /// Whether the cases are all the values that the discriminant's type has.
     pub(crate) exhaustive: bool,
+    /// The variant of a number that selects no arm, where that is no error. It holds the number alone.
+    pub(crate) unknown: Option<Ident>,
 }
 
 /// What selects an arm.
@@ -83,6 +88,8 @@ pub(crate) struct ArmCodec {
     pub(crate) variant: Ident,
     /// The case, as a pattern that is an expression as well.
     pub(crate) case: TokenStream,
+    /// Its number, where it is an enumeration's and known.
+    pub(crate) number: Option<TokenStream>,
     /// What it holds, with the names of the fields for messages.
     pub(crate) fields: Vec<FieldCodec>,
     /// Whether its fields have names: `Variant { a, b }`.
@@ -117,7 +124,7 @@ impl Target<'_> {
     }
 
     /// `impl XdrEncode`, of these two bodies.
-    fn impl_encode(&self, len: TokenStream, encode: TokenStream) -> TokenStream {
+    pub(super) fn impl_encode(&self, len: TokenStream, encode: TokenStream) -> TokenStream {
         let Generics { params, where_encode, .. } = &self.generics;
         let (ty, result) = (&self.ty, self.std.path("Result"));
         let sink = if mentions(&encode, "sink") { quote!(sink) } else { quote!(_sink) };
@@ -137,10 +144,22 @@ impl Target<'_> {
     }
 
     /// `impl XdrDecode`, of this body.
-    fn impl_decode(&self, body: TokenStream) -> TokenStream {
+    pub(super) fn impl_decode(&self, body: TokenStream) -> TokenStream {
         let Generics { params, where_decode, .. } = &self.generics;
         let (ty, result) = (&self.ty, self.std.path("Result"));
         let decoder = if mentions(&body, "decoder") { quote!(decoder) } else { quote!(_decoder) };
+        if let Some(owned) = &self.borrowed_of {
+            return quote! {
+                impl<'a> xdr::XdrDecodeRef<'a> for #ty {
+                    type Owned = #owned;
+
+                    #[inline]
+                    fn decode_ref(#decoder: &mut xdr::Decoder<'a>) -> #result<Self, xdr::DecodeError> {
+                        #body
+                    }
+                }
+            };
+        }
         quote! {
             impl #params xdr::XdrDecode for #ty #where_decode {
                 #[inline]
@@ -172,20 +191,72 @@ impl Target<'_> {
 
     /// `XdrEncode` of a struct.
     pub(crate) fn encode_struct(&self, fields: &[FieldCodec]) -> TokenStream {
-        let mut len = Len::default();
-        let mut writings = Vec::new();
-        for field in fields {
+        let place = |field: &FieldCodec| {
             let member = &field.member;
-            let place = Place::Field(quote!(self.#member));
-            len.add(field.slot.len(&place));
-            writings.push((field.slot.write(&place), self.path(&field.name)));
+            Place::Field(quote!(self.#member))
+        };
+        let mut len = Len::default();
+        for field in fields {
+            len.add(field.slot.len(&place(field)));
+        }
+        let mut writings = Vec::new();
+        for run in runs(fields) {
+            match run {
+                Run::One(field) => writings.push((field.slot.write(&place(field)), self.path(&field.name))),
+                Run::Words(octets, fields) => {
+                    let octets = number(octets);
+                    let writes = fields.iter().map(|field| field.slot.write_words(&place(field)));
+                    let call = quote!(xdr::put_run::<#octets, _>(sink, |words| { #(#writes)* }));
+                    writings.push((Writing { call, fallible: false, unnamed: false }, String::new()));
+                }
+            }
         }
         self.impl_encode(len.tokens(), write_all(&writings))
     }
 
     /// `XdrDecode` of a struct; `braced` where its fields have names.
     pub(crate) fn decode_struct(&self, fields: &[FieldCodec], braced: bool) -> TokenStream {
-        self.impl_decode_value(construct(&quote!(Self), self.name, fields, braced))
+        let runs = runs(fields);
+        if !braced || runs.iter().all(|run| matches!(run, Run::One(_))) {
+            return self.impl_decode_value(construct(&quote!(Self), self.name, fields, braced));
+        }
+        // One after another as they stand in the stream; what is read of a run comes as a tuple.
+        let (mut reads, mut members) = (Vec::new(), Vec::new());
+        for (at, run) in runs.iter().enumerate() {
+            let variable = format_ident!("item{at}");
+            match run {
+                Run::One(field) => {
+                    let (member, read) = (&field.member, field.slot.read_field(self.name, &field.name));
+                    reads.push(quote!(let #variable = #read;));
+                    members.push(quote!(#member: #variable));
+                }
+                Run::Words(octets, fields) => {
+                    let octets = number(*octets);
+                    let words = fields.iter().map(|field| self.read_words(field));
+                    let parts = fields.iter().map(|field| field.slot.part(self.name, &field.name));
+                    reads.push(quote! {
+                        let #variable = {
+                            let words = &mut decoder.take_words(#octets, const { &[#(#parts),*] })?;
+                            (#(#words),*)
+                        };
+                    });
+                    for (index, field) in fields.iter().enumerate() {
+                        let (member, index) = (&field.member, Literal::usize_unsuffixed(index));
+                        members.push(quote!(#member: #variable.#index));
+                    }
+                }
+            }
+        }
+        self.impl_decode(if self.recursive {
+            quote! {
+                decoder.enter()?;
+                #(#reads)*
+                decoder.leave();
+                Ok(Self { #(#members),* })
+            }
+        } else {
+            quote!(#(#reads)* Ok(Self { #(#members),* }))
+        })
     }
 
     /// `XdrEncode` of a newtype, whose errors name the type alone.
@@ -255,6 +326,15 @@ impl Target<'_> {
                 len.push(&default.fields, &bindings, pattern);
             }
         }
+        if let Some(unknown) = &union.unknown {
+            let name = self.name;
+            let numbers = union.arms.iter().filter_map(|arm| arm.number.as_ref());
+            writes.push(quote! {
+                Self::#unknown(#(#numbers)|*) => Err(xdr::EncodeError::CaseInDefault { union: #name }),
+            });
+            empty.push(quote!(Self::#unknown(_)));
+            len.empty.push(quote!(Self::#unknown(_)));
+        }
         let empty = (!empty.is_empty()).then(|| quote!(#(#empty)|* => Ok(()),));
         let write = &union.write;
         let body = if writes.is_empty() {
@@ -284,38 +364,58 @@ impl Target<'_> {
     /// `XdrDecode` of a union.
     pub(crate) fn decode_union(&self, union: &UnionCodec) -> TokenStream {
         let (name, field) = (self.name, &union.discriminant_name);
-        let read = match &union.discriminant {
-            Discriminant::Scalar(ty) => quote!(decoder.read::<#ty>()),
-            Discriminant::Enum(ty) => quote!(xdr::take_discriminant::<#ty>(decoder, #name)),
+        // Where the numbers are known they are what is compared: an enumeration is made of them for the default arm alone.
+        let numbers: Option<Vec<&TokenStream>> = union.arms.iter().map(|arm| arm.number.as_ref()).collect();
+        let read = match (&union.discriminant, &numbers) {
+            (Discriminant::Scalar(ty), _) => quote!(decoder.read::<#ty>()),
+            (Discriminant::Enum(_), Some(_)) => quote!(decoder.read::<i32>()),
+            (Discriminant::Enum(ty), None) => quote!(xdr::take_discriminant::<#ty>(decoder, #name)),
         };
+        let by_number = numbers.is_some() && matches!(union.discriminant, Discriminant::Enum(_));
         // A recursive union still has to leave its level after an arm was read.
         let ok = |value: TokenStream| if self.recursive { value } else { quote!(Ok(#value)) };
         let arms = union.arms.iter().map(|arm| {
-            let (variant, case) = (&arm.variant, &arm.case);
+            let variant = &arm.variant;
+            let case = arm.number.as_ref().filter(|_| by_number).unwrap_or(&arm.case);
             let value = if arm.fields.is_empty() {
                 ok(quote!(Self::#variant))
             } else if let ([only], false, false) = (arm.fields.as_slice(), arm.braced, self.recursive) {
                 let (read, field) = (only.slot.read(), &only.name);
-                quote!(#read.map(Self::#variant).map_err(|e| e.in_field(#name, #field)))
+                quote!(Ok(Self::#variant(#read.map_err(|e| e.in_field(#name, #field))?)))
             } else {
                 ok(construct(&quote!(Self::#variant), name, &arm.fields, arm.braced))
             };
             quote!(#case => #value,)
         });
-        let other = match (&union.default, union.exhaustive) {
+        let other = match (&union.default, union.exhaustive && !by_number) {
             (_, true) => TokenStream::new(),
             (Some(default), _) => {
                 let variant = &default.variant;
                 let reads = default.fields.iter().map(|field| field.slot.read_field(name, &field.name));
                 let value = ok(quote!(Self::#variant(discriminant #(, #reads)*)));
-                quote!(discriminant => #value,)
+                match &union.discriminant {
+                    Discriminant::Enum(ty) if by_number => quote!(value => {
+                        let discriminant = xdr::discriminant::<#ty>(decoder, #name, value)
+                            .map_err(|e| e.in_field(#name, #field))?;
+                        #value
+                    }),
+                    _ => quote!(discriminant => #value,),
+                }
+            }
+            (None, _) if union.unknown.is_some() => {
+                let variant = &union.unknown;
+                let value = ok(quote!(Self::#variant(other)));
+                quote!(other => {
+                    decoder.abandon();
+                    #value
+                })
             }
             (None, _) => {
                 let value = match &union.discriminant {
-                    Discriminant::Scalar(_) => quote!(other),
-                    Discriminant::Enum(_) => quote!(i32::from(other)),
+                    Discriminant::Enum(_) if !by_number => quote!(i32::from(other)),
+                    _ => quote!(other),
                 };
-                let error = quote!(Err(xdr::unknown_discriminant(decoder, #name, #value)));
+                let error = quote!(Err(xdr::unknown_discriminant(decoder, #name, #value).in_field(#name, #field)));
                 if self.recursive { quote!(other => return #error,) } else { quote!(other => #error,) }
             }
         };

@@ -6,13 +6,16 @@ use proc_macro2::{Ident, Literal, TokenStream};
 use quote::quote;
 
 use super::{
-    codec::{Slot, Wire},
+    codec::{Borrowed, Slot, Wire},
     names::{Case, RustName, Scope, Std},
 };
 use crate::ir::{Base, ConstValue, Facts, Field, Item, ItemId, ItemKind, Spec, Type};
 
 /// A fixed-length array whose value would take more octets than this where it stands is kept on the heap.
 const MAX_IN_PLACE: u64 = 4096;
+
+/// The longest encoding that is read and written in one piece, on the stack, in octets.
+const MAX_WORDS: u64 = 1024;
 
 /// The longest array for which the standard library has `Default`.
 const MAX_DEFAULT_ARRAY: u32 = 32;
@@ -33,6 +36,11 @@ pub(crate) struct Layout<'a> {
     defaults: Vec<bool>,
     /// Variants of enumerations that unions are switched by, once each is asked for.
     variants: Vec<OnceCell<HashMap<i64, Ident>>>,
+    words: Vec<Option<u64>>,
+    /// The name of an item's borrowed form, where it has one.
+    refs: Vec<Option<RustName>>,
+    /// Whether a number that selects no arm of a union is no error.
+    open: Vec<bool>,
 }
 
 /// From where in the generated code an item is named.
@@ -41,6 +49,8 @@ pub(crate) struct View<'a> {
     layout: &'a Layout<'a>,
     /// Whether the items are in the module around.
     nested: bool,
+    /// Whether types are meant in their borrowed form, where they have one.
+    borrowed: bool,
     std: Std<'a>,
 }
 
@@ -75,10 +85,16 @@ impl<'a> Layout<'a> {
             floats: spec.items.iter().map(|item| matches!(item.kind, ItemKind::Extern(_))).collect(),
             defaults: vec![false; count],
             variants: vec![OnceCell::new(); count],
+            words: vec![None; count],
+            refs: vec![None; count],
+            open: vec![false; count],
         };
         let order = dependency_order(spec);
         for &id in &order {
             layout.sizes[id] = layout.item_size(id);
+        }
+        for &id in &order {
+            layout.words[id] = layout.item_words(id);
         }
         for &id in &order {
             layout.defaults[id] = layout.item_default(id);
@@ -125,13 +141,13 @@ impl<'a> Layout<'a> {
     /// The view from the level of the items.
     pub(crate) fn view(&self) -> View<'_> {
         let std = if self.absolute { Std::Absolute } else { Std::Prelude(&self.scope) };
-        View { layout: self, nested: false, std }
+        View { layout: self, nested: false, borrowed: false, std }
     }
 
     /// The view from a module inside, whose own names are `scope`.
     pub(crate) fn nested_view<'v>(&'v self, scope: &'v Scope) -> View<'v> {
         let std = if self.absolute { Std::Absolute } else { Std::Prelude(scope) };
-        View { layout: self, nested: true, std }
+        View { layout: self, nested: true, borrowed: false, std }
     }
 
     /// Through typedefs that are plain aliases, to what they stand for.
@@ -160,6 +176,105 @@ impl<'a> Layout<'a> {
                 _ => None,
             },
         }
+    }
+
+    /// Gives the types that are `wanted`, and those that they are made of, a borrowed form as well, where they hold opaque
+    /// items or strings.
+    pub(crate) fn borrow(&mut self, wanted: impl Fn(&Item) -> bool) {
+        let count = self.spec.items.len();
+        let holds = |holding: &[bool], id: usize| {
+            fields_of(&self.spec.items[id]).any(|field| {
+                self.is_view(field) || item_of(&field.ty).is_some_and(|of| holding.get(of.0).copied().unwrap_or(false))
+            })
+        };
+        let mut holding = vec![false; count];
+        let order = dependency_order(self.spec);
+        let mut changed = true;
+        while changed {
+            changed = false;
+            for &id in &order {
+                if !holding[id] && holds(&holding, id) {
+                    holding[id] = true;
+                    changed = true;
+                }
+            }
+        }
+        let mut chosen: Vec<bool> = (0..count).map(|id| holding[id] && wanted(&self.spec.items[id])).collect();
+        let mut stack: Vec<usize> = (0..count).filter(|&id| chosen[id]).collect();
+        while let Some(id) = stack.pop() {
+            for of in fields_of(&self.spec.items[id]).filter_map(|field| item_of(&field.ty)) {
+                if holding[of.0] && !std::mem::replace(&mut chosen[of.0], true) {
+                    stack.push(of.0);
+                }
+            }
+        }
+        for id in (0..count).filter(|&id| chosen[id]) {
+            let name = format!("{}_ref", self.spec.items[id].name.text);
+            self.refs[id] = Some(self.scope.claim(&name, Case::Camel));
+        }
+    }
+
+    /// Lets the unions of these names hold numbers that select none of their arms.
+    pub(crate) fn open(&mut self, names: &[String]) {
+        self.open = self.spec.items.iter().map(|item| names.contains(&item.name.text)).collect();
+    }
+
+    /// Whether a number that selects no arm of a union is no error.
+    pub(crate) fn is_open(&self, id: ItemId) -> bool {
+        self.open[id.0]
+    }
+
+    /// Whether a field is itself a view in the borrowed form.
+    fn is_view(&self, field: &Field) -> bool {
+        match &field.ty {
+            Type::Opaque(_) | Type::String(_) => true,
+            Type::OpaqueFixed(_) => self.is_exact(field),
+            _ => false,
+        }
+    }
+
+    /// The name of an item's borrowed form.
+    pub(crate) fn ref_name(&self, id: ItemId) -> Option<&RustName> {
+        self.refs[id.0].as_ref()
+    }
+
+    /// Octets of the encoding of an item that is `xdr::XdrFixed`: what can be one of a run.
+    pub(crate) fn words(&self, id: ItemId) -> Option<u64> {
+        self.words[id.0]
+    }
+
+    fn item_words(&self, id: usize) -> Option<u64> {
+        let item = &self.spec.items[id];
+        let words = match &item.kind {
+            ItemKind::Enum(_) => 4,
+            ItemKind::Struct { fields, list_node: false } if !item.recursive => {
+                fields.iter().try_fold(0_u64, |sum, field| sum.checked_add(self.field_words(field)?))?
+            }
+            ItemKind::Typedef(field) if !item.recursive => self.field_words(field)?,
+            // Of a union the discriminant has to be looked at first.
+            _ => return None,
+        };
+        (words <= MAX_WORDS).then_some(words)
+    }
+
+    /// Octets of a field that can be one of a run.
+    fn field_words(&self, field: &Field) -> Option<u64> {
+        let base = |base: Base| match self.resolve(base) {
+            Base::Bool | Base::Int | Base::UInt | Base::Float => Some(4),
+            Base::Hyper | Base::UHyper | Base::Double => Some(8),
+            Base::Quadruple => Some(16),
+            Base::Item(id) => self.words[id.0],
+        };
+        if field.ddp.is_some() || field.boxed || self.is_exact(field) {
+            return None;
+        }
+        match &field.ty {
+            Type::Base(of) => base(*of),
+            Type::OpaqueFixed(len) => Some(padded(*len)),
+            Type::ArrayFixed(of, len) => base(*of)?.checked_mul(u64::from(*len)),
+            _ => None,
+        }
+        .filter(|words| *words <= MAX_WORDS)
     }
 
     /// Octets that a value takes where it stands, about.
@@ -274,10 +389,42 @@ impl<'a> View<'a> {
         self.std.path(name)
     }
 
+    /// The same view of types in their borrowed form, whose lifetime is `'a`.
+    pub(crate) fn borrowed(self) -> Self {
+        Self { borrowed: true, ..self }
+    }
+
     /// The path of an item.
     pub(crate) fn item(&self, id: ItemId) -> TokenStream {
-        let name = &self.layout.name(id).ident;
+        let constructor = self.constructor(id);
+        if self.is_borrowed(id) { quote!(#constructor<'a>) } else { constructor }
+    }
+
+    /// The path of an item without its lifetime.
+    fn constructor(&self, id: ItemId) -> TokenStream {
+        let borrowed = if self.borrowed { self.layout.ref_name(id) } else { None };
+        let name = &borrowed.unwrap_or_else(|| self.layout.name(id)).ident;
         if self.nested { quote!(super::#name) } else { quote!(#name) }
+    }
+
+    /// Whether an item is meant in its borrowed form.
+    fn is_borrowed(&self, id: ItemId) -> bool {
+        self.borrowed && self.layout.ref_name(id).is_some()
+    }
+
+    /// How a field differs in the borrowed form.
+    fn borrows(&self, field: &Field) -> Option<Borrowed> {
+        if self.borrowed && self.layout.is_view(field) {
+            return Some(Borrowed::View);
+        }
+        item_of(&field.ty).filter(|id| self.is_borrowed(*id))?;
+        Some(match (&field.ty, field.boxed) {
+            (Type::Optional(_), true) => Borrowed::OptionalBoxed,
+            (Type::Optional(_), false) => Borrowed::Optional,
+            (Type::NonEmptyList(_), _) => Borrowed::NonEmpty,
+            (Type::Base(_), true) => Borrowed::Boxed,
+            _ => Borrowed::Value,
+        })
     }
 
     /// A type without declarator.
@@ -307,9 +454,12 @@ impl<'a> View<'a> {
             ddp: field.ddp.is_some(),
             wrapper: None,
             fixed_len: None,
+            words: self.layout.field_words(field).is_some(),
             element: TokenStream::new(),
             element_len: None,
+            borrowed: self.borrows(field),
         };
+        let is_view = slot.borrowed == Some(Borrowed::View);
         match &field.ty {
             Type::Base(base) => {
                 let ty = self.base(*base);
@@ -323,7 +473,7 @@ impl<'a> View<'a> {
                 slot.fixed_len = Some(padded(*len));
                 let n = Literal::u32_unsuffixed(*len);
                 if exact {
-                    slot.ty = quote!(#runtime::xdr::Bytes);
+                    slot.ty = if is_view { quote!(&'a [u8]) } else { quote!(#runtime::xdr::Bytes) };
                     slot.wire = Wire::OpaqueExact { len: quote!(#n) };
                 } else {
                     slot.ty = quote!([u8; #n]);
@@ -331,11 +481,11 @@ impl<'a> View<'a> {
                 }
             }
             Type::Opaque(max) => {
-                slot.ty = quote!(#runtime::xdr::Bytes);
+                slot.ty = if is_view { quote!(&'a [u8]) } else { quote!(#runtime::xdr::Bytes) };
                 slot.wire = Wire::Opaque { max: maximum(*max) };
             }
             Type::String(max) => {
-                slot.ty = quote!(#runtime::xdr::XdrString);
+                slot.ty = if is_view { quote!(#runtime::xdr::XdrStr<'a>) } else { quote!(#runtime::xdr::XdrString) };
                 slot.wire = Wire::Text { max: maximum(*max) };
             }
             Type::ArrayFixed(base, len) => {
@@ -391,7 +541,8 @@ impl<'a> View<'a> {
             slot.wire = inner.wire;
             slot.element = inner.element;
             slot.element_len = inner.element_len;
-            slot.wrapper = Some(self.item(id));
+            slot.borrowed = inner.borrowed;
+            slot.wrapper = Some(self.constructor(id));
         }
     }
 

@@ -1,7 +1,7 @@
 //! The Rust back end: the IR in, formatted and documented Rust out.
 //!
 //! One module for each concern: what things are called (`names`), what they are in Rust (`layout`), how a value
-//! travels (`codec`), what is implemented for each shape of type (`impls`), what is known of an encoding
+//! travels (`codec`), what is implemented for each shape of type (`impls`, `words`), what is known of an encoding
 //! (`facts`), declarations (`types`), stubs (`program`), documentation (`docs`) and text (`format`).
 //! The derives and the service attribute, which have no specification, use the same parts.
 
@@ -18,6 +18,7 @@ pub(crate) mod program;
 #[cfg(test)]
 mod tests;
 pub(crate) mod types;
+mod words;
 mod xdr_text;
 
 #[cfg(feature = "cli")]
@@ -26,7 +27,7 @@ pub(crate) use xdr_text::declaration as declaration_text;
 use proc_macro2::{Delimiter, Group, Punct, Spacing, TokenStream, TokenTree};
 use quote::quote;
 
-use crate::ir::{ItemId, Spec};
+use crate::ir::{Item, ItemId, ItemKind, Spec};
 
 /// What is generated, and how it names what it uses.
 #[derive(Debug, Clone)]
@@ -45,6 +46,48 @@ pub struct EmitOptions {
     pub absolute_paths: bool,
     /// What the header names as the source, a file's name. Default none.
     pub source: Option<String>,
+    /// Which types get a borrowed form as well. Default none.
+    pub borrowed: Borrow,
+    /// Unions, by their names in the specification, that hold a number that selects none of their arms: they have a variant
+    /// `Unknown` for it, with which decoding ends. A server of NFS version 4 can so answer an operation that it does not know
+    /// and those before it (RFC 8881 §15.1.3.4). Their discriminants are enumerations, and they have no default arm.
+    /// Default none.
+    pub open: Vec<String>,
+}
+
+impl EmitOptions {
+    /// A name among the options that is no type of `spec`, or no union that can be open.
+    #[must_use]
+    pub fn unknown_type(&self, spec: &Spec) -> Option<&str> {
+        let can_be_open = |item: &&Item| matches!(&item.kind, ItemKind::Union(union) if union.default.is_none());
+        let open = |name: &str| spec.items.iter().filter(can_be_open).any(|item| item.name.text == name);
+        self.borrowed.unknown(spec).or_else(|| self.open.iter().map(String::as_str).find(|name| !open(name)))
+    }
+}
+
+/// Which types get a borrowed form beside the one that owns what it holds: named with `Ref`, its opaque items and strings
+/// views of the message. Types that hold neither have the same form for both.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Borrow {
+    /// None.
+    #[default]
+    Nothing,
+    /// Those of these names in the specification, and those that they are made of.
+    Types(Vec<String>),
+    /// All.
+    All,
+}
+
+impl Borrow {
+    /// A name among these that is no type of `spec`.
+    fn unknown<'b>(&'b self, spec: &Spec) -> Option<&'b str> {
+        let Self::Types(names) = self else { return None };
+        let is_type = |name: &str| {
+            spec.items.iter().any(|item| item.name.text == name && !matches!(item.kind, ItemKind::Const(_)))
+        };
+        names.iter().map(String::as_str).find(|name| !is_type(name))
+    }
 }
 
 impl Default for EmitOptions {
@@ -56,6 +99,8 @@ impl Default for EmitOptions {
             server: true,
             absolute_paths: false,
             source: None,
+            borrowed: Borrow::Nothing,
+            open: Vec::new(),
         }
     }
 }
@@ -77,6 +122,9 @@ pub enum EmitError {
     /// What was generated is not Rust: a fault of the compiler, not of the specification.
     #[error("the generated code is not Rust, which is a fault of rpcrdma-xdrgen: {0}")]
     NotRust(syn::Error),
+    /// A type that was to get a borrowed form is not there, or what was to be open is no union without a default arm.
+    #[error("there is no type `{0}` to be borrowed, or no union without a default arm to be open")]
+    NoSuchType(String),
 }
 
 /// The generated code as formatted text, with a header that says where it comes from.
@@ -86,6 +134,9 @@ pub enum EmitError {
 /// # Errors
 /// [`EmitError`].
 pub fn emit(spec: &Spec, options: &EmitOptions) -> Result<String, EmitError> {
+    if let Some(name) = options.unknown_type(spec) {
+        return Err(EmitError::NoSuchType(name.to_owned()));
+    }
     let body = parts::print(spec, options)?;
     let mut text = match &options.source {
         Some(source) => {
@@ -139,6 +190,12 @@ fn named<'a>(spec: &'a Spec, options: &EmitOptions) -> (layout::Layout<'a>, Vec<
     let mut layout = layout::Layout::new(spec, quote!(#runtime), options.absolute_paths);
     let versions = spec.programs.iter().flat_map(|program| &program.versions);
     let names = versions.map(|version| program::Names::new(version, &mut layout.scope)).collect();
+    layout.open(&options.open);
+    match &options.borrowed {
+        Borrow::Nothing => {}
+        Borrow::Types(names) => layout.borrow(|item| names.contains(&item.name.text)),
+        Borrow::All => layout.borrow(|_| true),
+    }
     (layout, names)
 }
 

@@ -13,7 +13,7 @@ use std::{
 use proc_macro2::TokenStream;
 use quote::{ToTokens as _, quote};
 
-use super::{EmitError, EmitOptions, codec_block, format, layout::Layout, program, types};
+use super::{Borrow, EmitError, EmitOptions, codec_block, format, layout::Layout, program, types};
 use crate::ir::{ItemId, Program, Spec, Version};
 
 /// Items in a part: enough that what every part begins with is small beside it.
@@ -98,12 +98,14 @@ struct Portable {
     client: bool,
     server: bool,
     absolute_paths: bool,
+    borrowed: Borrow,
+    open: Vec<String>,
 }
 
 impl Portable {
     fn of(options: &EmitOptions) -> Self {
         // `source` is of the head of the file.
-        let EmitOptions { runtime, derives, client, server, absolute_paths, source: _ } = options;
+        let EmitOptions { runtime, derives, client, server, absolute_paths, source: _, borrowed, open } = options;
         let text = |path: &syn::Path| path.to_token_stream().to_string();
         Self {
             runtime: text(runtime),
@@ -111,6 +113,8 @@ impl Portable {
             client: *client,
             server: *server,
             absolute_paths: *absolute_paths,
+            borrowed: borrowed.clone(),
+            open: open.clone(),
         }
     }
 
@@ -123,6 +127,8 @@ impl Portable {
             server: self.server,
             absolute_paths: self.absolute_paths,
             source: None,
+            borrowed: self.borrowed.clone(),
+            open: self.open.clone(),
         }
     }
 }

@@ -6,6 +6,7 @@ use proc_macro2::{Ident, Literal, TokenStream};
 use quote::quote;
 
 use super::{
+    codec::Slot,
     docs::Docs,
     facts::Source,
     impls::{ArmCodec, DefaultCodec, Discriminant, FieldCodec, Generics, Target, UnionCodec},
@@ -30,19 +31,16 @@ pub(crate) struct Emitted {
 /// Emits one item; `derives` are added to every type's own.
 pub(crate) fn emit(layout: &Layout<'_>, id: ItemId, derives: &[syn::Path]) -> Emitted {
     let item = layout.item(id);
-    let emitter = Emitter { layout, view: layout.view(), id, item, name: layout.name(id), derives };
-    match &item.kind {
-        ItemKind::Const(value) => {
-            let (ty, value) = emitter.view.constant(value);
-            let (docs, name) = (emitter.docs("constant"), &emitter.name.ident);
-            Emitted { declaration: vec![quote!(#docs pub const #name: #ty = #value;)], codec: Vec::new() }
-        }
-        ItemKind::Enum(enumerators) => emitter.enumeration(enumerators),
-        ItemKind::Struct { fields, .. } => emitter.structure(fields),
-        ItemKind::Union(union) => emitter.union(union),
-        ItemKind::Typedef(field) => emitter.typedef(field),
-        ItemKind::Extern(path) => emitter.foreign(path),
+    let owned = Emitter { layout, view: layout.view(), id, item, name: layout.name(id), derives, borrowed: false };
+    let mut emitted = owned.emit();
+    if let Some(name) = layout.ref_name(id) {
+        // Traits of the user's may well want to own what they are derived for.
+        let view = layout.view().borrowed();
+        let borrowed = Emitter { layout, view, id, item, name, derives: &[], borrowed: true }.emit();
+        emitted.declaration.extend(borrowed.declaration);
+        emitted.codec.extend(borrowed.codec);
     }
+    emitted
 }
 
 struct Emitter<'a> {
@@ -52,6 +50,26 @@ struct Emitter<'a> {
     item: &'a Item,
     name: &'a RustName,
     derives: &'a [syn::Path],
+    /// Whether it is the borrowed form.
+    borrowed: bool,
+}
+
+impl Emitter<'_> {
+    fn emit(&self) -> Emitted {
+        let (emitter, item) = (self, self.item);
+        match &item.kind {
+            ItemKind::Const(value) => {
+                let (ty, value) = emitter.view.constant(value);
+                let (docs, name) = (emitter.docs("constant"), &emitter.name.ident);
+                Emitted { declaration: vec![quote!(#docs pub const #name: #ty = #value;)], codec: Vec::new() }
+            }
+            ItemKind::Enum(enumerators) => emitter.enumeration(enumerators),
+            ItemKind::Struct { fields, .. } => emitter.structure(fields),
+            ItemKind::Union(union) => emitter.union(union),
+            ItemKind::Typedef(field) => emitter.typedef(field),
+            ItemKind::Extern(path) => emitter.foreign(path),
+        }
+    }
 }
 
 /// Says why a name is not what the conversion of case would give.
@@ -64,19 +82,31 @@ pub(crate) fn note_rename(docs: &mut Docs, xdr: &str, name: &RustName) {
 
 impl Emitter<'_> {
     fn docs(&self, kind: &str) -> TokenStream {
+        if self.borrowed {
+            let owned = &self.layout.name(self.id).ident;
+            let docs = format!(" [`{owned}`] as a view of the message that it was read from.");
+            return quote!(#[doc = #docs]);
+        }
         let mut docs = Docs::new(&self.item.doc, &format!("The {kind} `{}`.", self.item.name.text));
         note_rename(&mut docs, &self.item.name.text, self.name);
         docs.xdr(&self.item.text);
         docs.attributes()
     }
 
+    /// `<'a>` of the borrowed form.
+    fn lifetime(&self) -> TokenStream {
+        if self.borrowed { quote!(<'a>) } else { TokenStream::new() }
+    }
+
     fn target(&self) -> Target<'_> {
         let name = &self.name.ident;
         let std = if self.layout.absolute { Std::Absolute } else { Std::Prelude(&self.layout.scope) };
+        let owned = &self.layout.name(self.id).ident;
         Target {
-            ty: quote!(#name),
+            ty: if self.borrowed { quote!(#name<'a>) } else { quote!(#name) },
             name: &self.item.name.text,
-            generics: Generics::default(),
+            generics: Generics { params: self.lifetime(), ..Generics::default() },
+            borrowed_of: self.borrowed.then(|| quote!(#owned)),
             std,
             recursive: self.item.recursive,
             union: matches!(self.item.kind, ItemKind::Union(_)),
@@ -165,8 +195,12 @@ impl Emitter<'_> {
             }
         });
         let target = self.target();
-        let codec =
-            vec![target.impl_type(&self.source()), target.encode_enum(&quote!(i32::from(*self))), target.decode_enum()];
+        let codec = vec![
+            target.impl_type(&self.source()),
+            target.encode_enum(&quote!(i32::from(*self))),
+            target.decode_enum(),
+            target.fixed_enum(),
+        ];
         Emitted { declaration, codec }
     }
 
@@ -189,15 +223,14 @@ impl Emitter<'_> {
     fn structure(&self, fields: &[Field]) -> Emitted {
         let (docs, derive, name) = (self.docs("structure"), self.derive(false), &self.name.ident);
         let (declared, codecs) = self.fields(fields);
+        let lifetime = self.lifetime();
         let target = self.target();
-        Emitted {
-            declaration: vec![quote!(#docs #derive pub struct #name { #(#declared),* })],
-            codec: vec![
-                target.impl_type(&self.source()),
-                target.encode_struct(&codecs),
-                target.decode_struct(&codecs, true),
-            ],
+        let mut codec = vec![target.impl_type(&self.source())];
+        match self.layout.words(self.id) {
+            Some(len) if !fields.is_empty() => codec.extend(target.fixed_struct(len, &codecs)),
+            _ => codec.extend([target.encode_struct(&codecs), target.decode_struct(&codecs, true)]),
         }
+        Emitted { declaration: vec![quote!(#docs #derive pub struct #name #lifetime { #(#declared),* })], codec }
     }
 
     fn fields(&self, fields: &[Field]) -> (Vec<TokenStream>, Vec<FieldCodec>) {
@@ -220,11 +253,15 @@ impl Emitter<'_> {
         let slot = self.view.slot(field);
         let inner = &slot.ty;
         if matches!(field.ty, Type::Base(_) | Type::NonEmptyList(_)) && field.ddp.is_none() && !field.boxed {
-            return Emitted { declaration: vec![quote!(#docs pub type #name = #inner;)], codec: Vec::new() };
+            let lifetime = self.lifetime();
+            return Emitted { declaration: vec![quote!(#docs pub type #name #lifetime = #inner;)], codec: Vec::new() };
         }
         let derive = self.derive(false);
         let from = self.view.std("From");
         let contents = format!(" `{}`", xdr_text::declaration(self.layout.spec, field));
+        if self.borrowed {
+            return self.borrowed_newtype(&docs, &derive, &contents, &slot);
+        }
         let mut declaration = vec![
             quote!(#docs #derive pub struct #name(#[doc = #contents] pub #inner);),
             quote! {
@@ -284,7 +321,40 @@ impl Emitter<'_> {
             });
         }
         let target = self.target();
-        let codec = vec![target.impl_type(&self.source()), target.encode_newtype(&slot), target.decode_newtype(&slot)];
+        let mut codec = vec![target.impl_type(&self.source())];
+        match self.layout.words(self.id) {
+            Some(len) => codec.extend(target.fixed_newtype(len, &slot)),
+            None => codec.extend([target.encode_newtype(&slot), target.decode_newtype(&slot)]),
+        }
+        Emitted { declaration, codec }
+    }
+
+    fn borrowed_newtype(&self, docs: &TokenStream, derive: &TokenStream, contents: &str, slot: &Slot) -> Emitted {
+        let (name, inner) = (&self.name.ident, &slot.ty);
+        let from = self.view.std("From");
+        let declaration = vec![
+            quote!(#docs #derive pub struct #name<'a>(#[doc = #contents] pub #inner);),
+            quote! {
+                impl<'a> ::core::ops::Deref for #name<'a> {
+                    type Target = #inner;
+
+                    #[inline]
+                    fn deref(&self) -> &Self::Target {
+                        &self.0
+                    }
+                }
+            },
+            quote! {
+                impl<'a> #from<#inner> for #name<'a> {
+                    #[inline]
+                    fn from(value: #inner) -> Self {
+                        Self(value)
+                    }
+                }
+            },
+        ];
+        let target = self.target();
+        let codec = vec![target.impl_type(&self.source()), target.encode_newtype(slot), target.decode_newtype(slot)];
         Emitted { declaration, codec }
     }
 
@@ -318,7 +388,8 @@ impl Emitter<'_> {
                     variants.push(quote!(#docs #variant(#(#types),*)));
                     values.push(quote!(Self::#variant(_) => #pattern));
                 }
-                arms.push(ArmCodec { variant, case: pattern, fields, braced: false });
+                let number = cases.enumerators.is_some().then(|| int(case.value));
+                arms.push(ArmCodec { variant, case: pattern, number, fields, braced: false });
             }
         }
         let exhaustive = cases.are_all(&listed);
@@ -343,29 +414,56 @@ impl Emitter<'_> {
             values.push(quote!(Self::#variant(discriminant #rest) => *discriminant));
             DefaultCodec { variant, fields }
         });
+        // What is open says so by a number: an enumeration has no name for it.
+        let open = default.is_none() && cases.enumerators.is_some() && self.layout.is_open(self.id);
+        let unknown = open.then(|| {
+            let variant = scope.claim("unknown", Case::Camel);
+            let mut docs = Docs::new(
+                &[],
+                "A number that selects no arm. What belongs to it is not known, nor where it ends: it is the last that was \
+                 read of its message.",
+            );
+            note_rename(&mut docs, "unknown", &variant);
+            let (docs, variant) = (docs.attributes(), variant.ident);
+            variants.push(quote!(#docs #variant(i32)));
+            variant
+        });
         sizes.sort_unstable();
         let uneven = matches!(sizes[..], [.., second, most] if most.saturating_sub(second) > UNEVEN)
             .then(|| quote!(#[allow(clippy::large_enum_variant)]));
-        let ty = &cases.ty;
+        let (ty, lifetime) = (&cases.ty, self.lifetime());
         let of = format!(
             " The discriminant, `{}`, that selects the arm.",
             xdr_text::declaration(self.layout.spec, &union.discriminant)
         );
+        let (ty, select) = match &unknown {
+            None => (quote!(#ty), quote!(match self { #(#values),* })),
+            Some(unknown) => (
+                quote!(i32),
+                quote! {
+                    let known = match self {
+                        #(#values,)*
+                        Self::#unknown(number) => return *number,
+                    };
+                    known.into()
+                },
+            ),
+        };
         let declaration = vec![
             quote! {
                 #docs
                 #derive
                 #[allow(clippy::enum_variant_names)]
                 #uneven
-                pub enum #name { #(#variants),* }
+                pub enum #name #lifetime { #(#variants),* }
             },
             quote! {
-                impl #name {
+                impl #lifetime #name #lifetime {
                     #[doc = #of]
                     #[inline]
                     #[must_use]
                     pub fn discriminant(&self) -> #ty {
-                        match self { #(#values),* }
+                        #select
                     }
                 }
             },
@@ -381,6 +479,7 @@ impl Emitter<'_> {
             write: quote!(self.discriminant().encode(sink)),
             default,
             exhaustive,
+            unknown,
         };
         let target = self.target();
         let codec = vec![target.impl_type(&self.source()), target.encode_union(&codec), target.decode_union(&codec)];

@@ -533,6 +533,18 @@ const _: () = {
         }
     }
 
+    impl xdr::XdrFixed for BlobStatus {
+        #[inline(always)]
+        fn read_words(words: &mut xdr::Words<'_>) -> Result<Self, xdr::DecodeError> {
+            words.read_enum()
+        }
+
+        #[inline(always)]
+        fn write_words(&self, words: &mut xdr::WordsMut<'_>) {
+            words.put(&i32::from(*self));
+        }
+    }
+
     impl xdr::XdrType for GetArgs {
         const MIN_LEN: usize = 16;
         const MAX_LEN: Option<u64> = Some(272);
@@ -552,18 +564,44 @@ const _: () = {
             sink: &mut S,
         ) -> Result<(), xdr::EncodeError> {
             self.name.encode(sink)?;
-            self.offset.encode(sink)?;
-            self.count.encode(sink)
+            xdr::put_run::<
+                12,
+                _,
+            >(
+                sink,
+                |words| {
+                    words.put(&self.offset);
+                    words.put(&self.count);
+                },
+            );
+            Ok(())
         }
     }
 
     impl xdr::XdrDecode for GetArgs {
         #[inline]
         fn decode(decoder: &mut xdr::Decoder<'_>) -> Result<Self, xdr::DecodeError> {
+            let item0 = decoder.read().map_err(|e| e.in_field("get_args", "name"))?;
+            let item1 = {
+                let words = &mut decoder
+                    .take_words(
+                        12,
+                        const {
+                            &[
+                                xdr::Part::of::<u64>("get_args", "offset"),
+                                xdr::Part::of::<u32>("get_args", "count"),
+                            ]
+                        },
+                    )?;
+                (
+                    words.read().map_err(|e| e.in_field("get_args", "offset"))?,
+                    words.read().map_err(|e| e.in_field("get_args", "count"))?,
+                )
+            };
             Ok(Self {
-                name: decoder.read().map_err(|e| e.in_field("get_args", "name"))?,
-                offset: decoder.read().map_err(|e| e.in_field("get_args", "offset"))?,
-                count: decoder.read().map_err(|e| e.in_field("get_args", "count"))?,
+                name: item0,
+                offset: item1.0,
+                count: item1.1,
             })
         }
     }
@@ -642,16 +680,24 @@ const _: () = {
     impl xdr::XdrDecode for GetRes {
         #[inline]
         fn decode(decoder: &mut xdr::Decoder<'_>) -> Result<Self, xdr::DecodeError> {
-            let discriminant = xdr::take_discriminant::<BlobStatus>(decoder, "get_res")
+            let discriminant = decoder
+                .read::<i32>()
                 .map_err(|e| e.in_field("get_res", "status"))?;
             match discriminant {
-                BlobStatus::BlobOk => {
-                    decoder
-                        .read()
-                        .map(Self::BlobOk)
-                        .map_err(|e| e.in_field("get_res", "ok"))
+                0 => {
+                    Ok(
+                        Self::BlobOk(
+                            decoder.read().map_err(|e| e.in_field("get_res", "ok"))?,
+                        ),
+                    )
                 }
-                discriminant => Ok(Self::Default(discriminant)),
+                value => {
+                    let discriminant = xdr::discriminant::<
+                        BlobStatus,
+                    >(decoder, "get_res", value)
+                        .map_err(|e| e.in_field("get_res", "status"))?;
+                    Ok(Self::Default(discriminant))
+                }
             }
         }
     }

@@ -148,42 +148,66 @@ const _: () = {
             &self,
             sink: &mut S,
         ) -> Result<(), xdr::EncodeError> {
-            self.a.encode(sink)?;
-            self.b.encode(sink)?;
-            self.c.encode(sink)?;
-            self.d.encode(sink)?;
-            self.e.encode(sink)?;
-            self.f.encode(sink)?;
-            self.g.encode(sink)?;
-            self.h.encode(sink)?;
-            self.i.encode(sink)?;
-            self.j.encode(sink)?;
-            self.k.encode(sink)?;
-            self.l.encode(sink)?;
-            self.m.encode(sink)?;
-            self.n.encode(sink)?;
-            self.o.encode(sink)?;
-            self.p.encode(sink)?;
-            self.q.encode(sink)?;
-            self.r.encode(sink)?;
-            self.s.encode(sink)?;
-            self.t.encode(sink)?;
-            self.u.encode(sink)?;
-            self.v.encode(sink)?;
-            self.w.encode(sink)?;
-            self.x.encode(sink)?;
-            self.y.encode(sink)?;
-            self.z.encode(sink)?;
-            self.aa.encode(sink)?;
-            self.bb.encode(sink)?;
-            self.cc.encode(sink)?;
-            self.dd.encode(sink)?;
-            self.ee.encode(sink)?;
-            self.ff.encode(sink)?;
-            self.gg.encode(sink)?;
-            self.hh.encode(sink)?;
-            self.ii.encode(sink)?;
-            self.jj.encode(sink)?;
+            xdr::put_run::<
+                52,
+                _,
+            >(
+                sink,
+                |words| {
+                    words.put(&self.a);
+                    words.put(&self.b);
+                    words.put(&self.c);
+                    words.put(&self.d);
+                    words.put(&self.e);
+                    words.put(&self.f);
+                    words.put(&self.g);
+                    words.put(&self.h);
+                    words.put(&self.i);
+                    words.put(&self.j);
+                    words.put(&self.k);
+                    words.put(&self.l);
+                },
+            );
+            xdr::put_run::<
+                72,
+                _,
+            >(
+                sink,
+                |words| {
+                    words.put(&self.m);
+                    words.put(&self.n);
+                    words.put(&self.o);
+                    words.put(&self.p);
+                    words.put(&self.q);
+                    words.put(&self.r);
+                    words.put(&self.s);
+                    words.put(&self.t);
+                    words.put(&self.u);
+                    words.put(&self.v);
+                    words.put(&self.w);
+                    words.put(&self.x);
+                },
+            );
+            xdr::put_run::<
+                76,
+                _,
+            >(
+                sink,
+                |words| {
+                    words.put(&self.y);
+                    words.put(&self.z);
+                    words.put(&self.aa);
+                    words.put(&self.bb);
+                    words.put(&self.cc);
+                    words.put(&self.dd);
+                    words.put(&self.ee);
+                    words.put(&self.ff);
+                    words.put(&self.gg);
+                    words.put(&self.hh);
+                    words.put(&self.ii);
+                    words.put(&self.jj);
+                },
+            );
             xdr::put_opaque(sink, &self.kk, xdr::UNBOUNDED)
                 .map_err(|e| e.at("c_types.kk"))?;
             xdr::put_elements(sink, &self.ll)?;
@@ -194,49 +218,160 @@ const _: () = {
     impl xdr::XdrDecode for CTypes {
         #[inline]
         fn decode(decoder: &mut xdr::Decoder<'_>) -> Result<Self, xdr::DecodeError> {
+            let item0 = {
+                let words = &mut decoder
+                    .take_words(
+                        52,
+                        const {
+                            &[
+                                xdr::Part::of::<u32>("c_types", "a"),
+                                xdr::Part::of::<i32>("c_types", "b"),
+                                xdr::Part::of::<u32>("c_types", "c"),
+                                xdr::Part::of::<i32>("c_types", "d"),
+                                xdr::Part::of::<i32>("c_types", "e"),
+                                xdr::Part::of::<u32>("c_types", "f"),
+                                xdr::Part::of::<u32>("c_types", "g"),
+                                xdr::Part::of::<i32>("c_types", "h"),
+                                xdr::Part::of::<i32>("c_types", "i"),
+                                xdr::Part::of::<u32>("c_types", "j"),
+                                xdr::Part::of::<u32>("c_types", "k"),
+                                xdr::Part::of::<i64>("c_types", "l"),
+                            ]
+                        },
+                    )?;
+                (
+                    words.read().map_err(|e| e.in_field("c_types", "a"))?,
+                    words.read().map_err(|e| e.in_field("c_types", "b"))?,
+                    words.read().map_err(|e| e.in_field("c_types", "c"))?,
+                    words.read().map_err(|e| e.in_field("c_types", "d"))?,
+                    words.read().map_err(|e| e.in_field("c_types", "e"))?,
+                    words.read().map_err(|e| e.in_field("c_types", "f"))?,
+                    words.read().map_err(|e| e.in_field("c_types", "g"))?,
+                    words.read().map_err(|e| e.in_field("c_types", "h"))?,
+                    words.read().map_err(|e| e.in_field("c_types", "i"))?,
+                    words.read().map_err(|e| e.in_field("c_types", "j"))?,
+                    words.read().map_err(|e| e.in_field("c_types", "k"))?,
+                    words.read().map_err(|e| e.in_field("c_types", "l"))?,
+                )
+            };
+            let item1 = {
+                let words = &mut decoder
+                    .take_words(
+                        72,
+                        const {
+                            &[
+                                xdr::Part::of::<i64>("c_types", "m"),
+                                xdr::Part::of::<u64>("c_types", "n"),
+                                xdr::Part::of::<u32>("c_types", "o"),
+                                xdr::Part::of::<u32>("c_types", "p"),
+                                xdr::Part::of::<u32>("c_types", "q"),
+                                xdr::Part::of::<u32>("c_types", "r"),
+                                xdr::Part::of::<i64>("c_types", "s"),
+                                xdr::Part::of::<u64>("c_types", "t"),
+                                xdr::Part::of::<i64>("c_types", "u"),
+                                xdr::Part::of::<u64>("c_types", "v"),
+                                xdr::Part::of::<i32>("c_types", "w"),
+                                xdr::Part::of::<u32>("c_types", "x"),
+                            ]
+                        },
+                    )?;
+                (
+                    words.read().map_err(|e| e.in_field("c_types", "m"))?,
+                    words.read().map_err(|e| e.in_field("c_types", "n"))?,
+                    words.read().map_err(|e| e.in_field("c_types", "o"))?,
+                    words.read().map_err(|e| e.in_field("c_types", "p"))?,
+                    words.read().map_err(|e| e.in_field("c_types", "q"))?,
+                    words.read().map_err(|e| e.in_field("c_types", "r"))?,
+                    words.read().map_err(|e| e.in_field("c_types", "s"))?,
+                    words.read().map_err(|e| e.in_field("c_types", "t"))?,
+                    words.read().map_err(|e| e.in_field("c_types", "u"))?,
+                    words.read().map_err(|e| e.in_field("c_types", "v"))?,
+                    words.read().map_err(|e| e.in_field("c_types", "w"))?,
+                    words.read().map_err(|e| e.in_field("c_types", "x"))?,
+                )
+            };
+            let item2 = {
+                let words = &mut decoder
+                    .take_words(
+                        76,
+                        const {
+                            &[
+                                xdr::Part::of::<i32>("c_types", "y"),
+                                xdr::Part::of::<u32>("c_types", "z"),
+                                xdr::Part::of::<i32>("c_types", "aa"),
+                                xdr::Part::of::<u32>("c_types", "bb"),
+                                xdr::Part::of::<i64>("c_types", "cc"),
+                                xdr::Part::of::<u64>("c_types", "dd"),
+                                xdr::Part::of::<u32>("c_types", "ee"),
+                                xdr::Part::of::<u64>("c_types", "ff"),
+                                xdr::Part::of::<bool>("c_types", "gg"),
+                                xdr::Part::of::<f32>("c_types", "hh"),
+                                xdr::Part::of::<f64>("c_types", "ii"),
+                                xdr::Part::of::<::rpcrdma::xdr::Quadruple>("c_types", "jj"),
+                            ]
+                        },
+                    )?;
+                (
+                    words.read().map_err(|e| e.in_field("c_types", "y"))?,
+                    words.read().map_err(|e| e.in_field("c_types", "z"))?,
+                    words.read().map_err(|e| e.in_field("c_types", "aa"))?,
+                    words.read().map_err(|e| e.in_field("c_types", "bb"))?,
+                    words.read().map_err(|e| e.in_field("c_types", "cc"))?,
+                    words.read().map_err(|e| e.in_field("c_types", "dd"))?,
+                    words.read().map_err(|e| e.in_field("c_types", "ee"))?,
+                    words.read().map_err(|e| e.in_field("c_types", "ff"))?,
+                    words.read().map_err(|e| e.in_field("c_types", "gg"))?,
+                    words.read().map_err(|e| e.in_field("c_types", "hh"))?,
+                    words.read().map_err(|e| e.in_field("c_types", "ii"))?,
+                    words.read().map_err(|e| e.in_field("c_types", "jj"))?,
+                )
+            };
+            let item3 = xdr::take_string(decoder, xdr::UNBOUNDED)
+                .map_err(|e| e.in_field("c_types", "kk"))?;
+            let item4 = xdr::take_array_fixed(decoder)
+                .map_err(|e| e.in_field("c_types", "ll"))?;
+            let item5 = xdr::take_array(decoder, 16)
+                .map_err(|e| e.in_field("c_types", "mm"))?;
             Ok(Self {
-                a: decoder.read().map_err(|e| e.in_field("c_types", "a"))?,
-                b: decoder.read().map_err(|e| e.in_field("c_types", "b"))?,
-                c: decoder.read().map_err(|e| e.in_field("c_types", "c"))?,
-                d: decoder.read().map_err(|e| e.in_field("c_types", "d"))?,
-                e: decoder.read().map_err(|e| e.in_field("c_types", "e"))?,
-                f: decoder.read().map_err(|e| e.in_field("c_types", "f"))?,
-                g: decoder.read().map_err(|e| e.in_field("c_types", "g"))?,
-                h: decoder.read().map_err(|e| e.in_field("c_types", "h"))?,
-                i: decoder.read().map_err(|e| e.in_field("c_types", "i"))?,
-                j: decoder.read().map_err(|e| e.in_field("c_types", "j"))?,
-                k: decoder.read().map_err(|e| e.in_field("c_types", "k"))?,
-                l: decoder.read().map_err(|e| e.in_field("c_types", "l"))?,
-                m: decoder.read().map_err(|e| e.in_field("c_types", "m"))?,
-                n: decoder.read().map_err(|e| e.in_field("c_types", "n"))?,
-                o: decoder.read().map_err(|e| e.in_field("c_types", "o"))?,
-                p: decoder.read().map_err(|e| e.in_field("c_types", "p"))?,
-                q: decoder.read().map_err(|e| e.in_field("c_types", "q"))?,
-                r: decoder.read().map_err(|e| e.in_field("c_types", "r"))?,
-                s: decoder.read().map_err(|e| e.in_field("c_types", "s"))?,
-                t: decoder.read().map_err(|e| e.in_field("c_types", "t"))?,
-                u: decoder.read().map_err(|e| e.in_field("c_types", "u"))?,
-                v: decoder.read().map_err(|e| e.in_field("c_types", "v"))?,
-                w: decoder.read().map_err(|e| e.in_field("c_types", "w"))?,
-                x: decoder.read().map_err(|e| e.in_field("c_types", "x"))?,
-                y: decoder.read().map_err(|e| e.in_field("c_types", "y"))?,
-                z: decoder.read().map_err(|e| e.in_field("c_types", "z"))?,
-                aa: decoder.read().map_err(|e| e.in_field("c_types", "aa"))?,
-                bb: decoder.read().map_err(|e| e.in_field("c_types", "bb"))?,
-                cc: decoder.read().map_err(|e| e.in_field("c_types", "cc"))?,
-                dd: decoder.read().map_err(|e| e.in_field("c_types", "dd"))?,
-                ee: decoder.read().map_err(|e| e.in_field("c_types", "ee"))?,
-                ff: decoder.read().map_err(|e| e.in_field("c_types", "ff"))?,
-                gg: decoder.read().map_err(|e| e.in_field("c_types", "gg"))?,
-                hh: decoder.read().map_err(|e| e.in_field("c_types", "hh"))?,
-                ii: decoder.read().map_err(|e| e.in_field("c_types", "ii"))?,
-                jj: decoder.read().map_err(|e| e.in_field("c_types", "jj"))?,
-                kk: xdr::take_string(decoder, xdr::UNBOUNDED)
-                    .map_err(|e| e.in_field("c_types", "kk"))?,
-                ll: xdr::take_array_fixed(decoder)
-                    .map_err(|e| e.in_field("c_types", "ll"))?,
-                mm: xdr::take_array(decoder, 16)
-                    .map_err(|e| e.in_field("c_types", "mm"))?,
+                a: item0.0,
+                b: item0.1,
+                c: item0.2,
+                d: item0.3,
+                e: item0.4,
+                f: item0.5,
+                g: item0.6,
+                h: item0.7,
+                i: item0.8,
+                j: item0.9,
+                k: item0.10,
+                l: item0.11,
+                m: item1.0,
+                n: item1.1,
+                o: item1.2,
+                p: item1.3,
+                q: item1.4,
+                r: item1.5,
+                s: item1.6,
+                t: item1.7,
+                u: item1.8,
+                v: item1.9,
+                w: item1.10,
+                x: item1.11,
+                y: item2.0,
+                z: item2.1,
+                aa: item2.2,
+                bb: item2.3,
+                cc: item2.4,
+                dd: item2.5,
+                ee: item2.6,
+                ff: item2.7,
+                gg: item2.8,
+                hh: item2.9,
+                ii: item2.10,
+                jj: item2.11,
+                kk: item3,
+                ll: item4,
+                mm: item5,
             })
         }
     }

@@ -99,6 +99,30 @@ const _: () = {
         const MAX_DDP_ITEMS: Option<u32> = Some(0);
     }
 
+    impl xdr::XdrFixed for Commented {
+        const PARTS: &'static [xdr::Part] = &[
+            xdr::Part::of::<i32>("commented", "plain"),
+            xdr::Part::of::<i32>("commented", "before"),
+            xdr::Part::of::<i32>("commented", "none"),
+        ];
+
+        #[inline(always)]
+        fn read_words(words: &mut xdr::Words<'_>) -> Result<Self, xdr::DecodeError> {
+            Ok(Self {
+                plain: words.read().map_err(|e| e.in_field("commented", "plain"))?,
+                before: words.read().map_err(|e| e.in_field("commented", "before"))?,
+                none: words.read().map_err(|e| e.in_field("commented", "none"))?,
+            })
+        }
+
+        #[inline(always)]
+        fn write_words(&self, words: &mut xdr::WordsMut<'_>) {
+            words.put(&self.plain);
+            words.put(&self.before);
+            words.put(&self.none);
+        }
+    }
+
     impl xdr::XdrEncode for Commented {
         #[inline]
         fn encoded_len(&self) -> usize {
@@ -110,20 +134,14 @@ const _: () = {
             &self,
             sink: &mut S,
         ) -> Result<(), xdr::EncodeError> {
-            self.plain.encode(sink)?;
-            self.before.encode(sink)?;
-            self.none.encode(sink)
+            xdr::put_fixed::<12, _, _>(sink, self)
         }
     }
 
     impl xdr::XdrDecode for Commented {
         #[inline]
         fn decode(decoder: &mut xdr::Decoder<'_>) -> Result<Self, xdr::DecodeError> {
-            Ok(Self {
-                plain: decoder.read().map_err(|e| e.in_field("commented", "plain"))?,
-                before: decoder.read().map_err(|e| e.in_field("commented", "before"))?,
-                none: decoder.read().map_err(|e| e.in_field("commented", "none"))?,
-            })
+            xdr::take_fixed(decoder)
         }
     }
 
@@ -153,6 +171,18 @@ const _: () = {
         #[inline]
         fn decode(decoder: &mut xdr::Decoder<'_>) -> Result<Self, xdr::DecodeError> {
             xdr::take_enum(decoder)
+        }
+    }
+
+    impl xdr::XdrFixed for Comments {
+        #[inline(always)]
+        fn read_words(words: &mut xdr::Words<'_>) -> Result<Self, xdr::DecodeError> {
+            words.read_enum()
+        }
+
+        #[inline(always)]
+        fn write_words(&self, words: &mut xdr::WordsMut<'_>) {
+            words.put(&i32::from(*self));
         }
     }
 };

@@ -98,6 +98,30 @@ const _: () = {
         const MAX_DDP_ITEMS: Option<u32> = Some(0);
     }
 
+    impl xdr::XdrFixed for Partly {
+        const PARTS: &'static [xdr::Part] = &[
+            xdr::Part::of::<i32>("partly", "always"),
+            xdr::Part::of::<i64>("partly", "since_3"),
+            xdr::Part::of::<i32>("partly", "flagged"),
+        ];
+
+        #[inline(always)]
+        fn read_words(words: &mut xdr::Words<'_>) -> Result<Self, xdr::DecodeError> {
+            Ok(Self {
+                always: words.read().map_err(|e| e.in_field("partly", "always"))?,
+                since_3: words.read().map_err(|e| e.in_field("partly", "since_3"))?,
+                flagged: words.read().map_err(|e| e.in_field("partly", "flagged"))?,
+            })
+        }
+
+        #[inline(always)]
+        fn write_words(&self, words: &mut xdr::WordsMut<'_>) {
+            words.put(&self.always);
+            words.put(&self.since_3);
+            words.put(&self.flagged);
+        }
+    }
+
     impl xdr::XdrEncode for Partly {
         #[inline]
         fn encoded_len(&self) -> usize {
@@ -109,20 +133,14 @@ const _: () = {
             &self,
             sink: &mut S,
         ) -> Result<(), xdr::EncodeError> {
-            self.always.encode(sink)?;
-            self.since_3.encode(sink)?;
-            self.flagged.encode(sink)
+            xdr::put_fixed::<16, _, _>(sink, self)
         }
     }
 
     impl xdr::XdrDecode for Partly {
         #[inline]
         fn decode(decoder: &mut xdr::Decoder<'_>) -> Result<Self, xdr::DecodeError> {
-            Ok(Self {
-                always: decoder.read().map_err(|e| e.in_field("partly", "always"))?,
-                since_3: decoder.read().map_err(|e| e.in_field("partly", "since_3"))?,
-                flagged: decoder.read().map_err(|e| e.in_field("partly", "flagged"))?,
-            })
+            xdr::take_fixed(decoder)
         }
     }
 
@@ -152,6 +170,18 @@ const _: () = {
         #[inline]
         fn decode(decoder: &mut xdr::Decoder<'_>) -> Result<Self, xdr::DecodeError> {
             xdr::take_enum(decoder)
+        }
+    }
+
+    impl xdr::XdrFixed for Level {
+        #[inline(always)]
+        fn read_words(words: &mut xdr::Words<'_>) -> Result<Self, xdr::DecodeError> {
+            words.read_enum()
+        }
+
+        #[inline(always)]
+        fn write_words(&self, words: &mut xdr::WordsMut<'_>) {
+            words.put(&i32::from(*self));
         }
     }
 };

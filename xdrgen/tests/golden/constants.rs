@@ -269,6 +269,18 @@ const _: () = {
         }
     }
 
+    impl xdr::XdrFixed for Last {
+        #[inline(always)]
+        fn read_words(words: &mut xdr::Words<'_>) -> Result<Self, xdr::DecodeError> {
+            words.read_enum()
+        }
+
+        #[inline(always)]
+        fn write_words(&self, words: &mut xdr::WordsMut<'_>) {
+            words.put(&i32::from(*self));
+        }
+    }
+
     impl xdr::XdrType for Buffers {
         const MIN_LEN: usize = 16;
         const MAX_LEN: Option<u64> = Some(100);

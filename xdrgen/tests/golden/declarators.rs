@@ -590,6 +590,18 @@ const _: () = {
         const MAX_DDP_ITEMS: Option<u32> = Some(0);
     }
 
+    impl xdr::XdrFixed for Verifier {
+        #[inline(always)]
+        fn read_words(words: &mut xdr::Words<'_>) -> Result<Self, xdr::DecodeError> {
+            words.read_opaque().map(Self)
+        }
+
+        #[inline(always)]
+        fn write_words(&self, words: &mut xdr::WordsMut<'_>) {
+            words.put_opaque(&self.0);
+        }
+    }
+
     impl xdr::XdrEncode for Verifier {
         #[inline]
         fn encoded_len(&self) -> usize {
@@ -601,15 +613,14 @@ const _: () = {
             &self,
             sink: &mut S,
         ) -> Result<(), xdr::EncodeError> {
-            xdr::put_opaque_fixed(sink, &self.0);
-            Ok(())
+            xdr::put_fixed::<8, _, _>(sink, self)
         }
     }
 
     impl xdr::XdrDecode for Verifier {
         #[inline]
         fn decode(decoder: &mut xdr::Decoder<'_>) -> Result<Self, xdr::DecodeError> {
-            xdr::take_opaque_fixed(decoder).map(Self)
+            xdr::take_fixed(decoder)
         }
     }
 
@@ -765,6 +776,18 @@ const _: () = {
         const MAX_DDP_ITEMS: Option<u32> = Some(0);
     }
 
+    impl xdr::XdrFixed for Triple {
+        #[inline(always)]
+        fn read_words(words: &mut xdr::Words<'_>) -> Result<Self, xdr::DecodeError> {
+            words.read_elements().map(Self)
+        }
+
+        #[inline(always)]
+        fn write_words(&self, words: &mut xdr::WordsMut<'_>) {
+            words.put_elements(&self.0);
+        }
+    }
+
     impl xdr::XdrEncode for Triple {
         #[inline]
         fn encoded_len(&self) -> usize {
@@ -776,14 +799,14 @@ const _: () = {
             &self,
             sink: &mut S,
         ) -> Result<(), xdr::EncodeError> {
-            xdr::put_elements(sink, &self.0)
+            xdr::put_fixed::<12, _, _>(sink, self)
         }
     }
 
     impl xdr::XdrDecode for Triple {
         #[inline]
         fn decode(decoder: &mut xdr::Decoder<'_>) -> Result<Self, xdr::DecodeError> {
-            xdr::take_array_fixed(decoder).map(Self)
+            xdr::take_fixed(decoder)
         }
     }
 
@@ -932,8 +955,16 @@ const _: () = {
                 .map_err(|e| e.at("every_declarator.unlimited"))?;
             xdr::put_opaque(sink, &self.name, 255)
                 .map_err(|e| e.at("every_declarator.name"))?;
-            xdr::put_elements(sink, &self.matrix)?;
-            xdr::put_elements(sink, &self.verifiers)?;
+            xdr::put_run::<
+                24,
+                _,
+            >(
+                sink,
+                |words| {
+                    words.put_elements(&self.matrix);
+                    words.put_elements(&self.verifiers);
+                },
+            );
             xdr::put_array(sink, &self.offsets, 4)
                 .map_err(|e| e.at("every_declarator.offsets"))?;
             xdr::put_array(sink, &self.paths, xdr::UNBOUNDED)
@@ -948,33 +979,65 @@ const _: () = {
     impl xdr::XdrDecode for EveryDeclarator {
         #[inline]
         fn decode(decoder: &mut xdr::Decoder<'_>) -> Result<Self, xdr::DecodeError> {
+            let item0 = xdr::take_opaque_fixed(decoder)
+                .map_err(|e| e.in_field("every_declarator", "fixed"))?;
+            let item1 = xdr::take_opaque(decoder, 100)
+                .map_err(|e| e.in_field("every_declarator", "limited"))?;
+            let item2 = xdr::take_opaque(decoder, xdr::UNBOUNDED)
+                .map_err(|e| e.in_field("every_declarator", "unlimited"))?;
+            let item3 = xdr::take_string(decoder, 255)
+                .map_err(|e| e.in_field("every_declarator", "name"))?;
+            let item4 = {
+                let words = &mut decoder
+                    .take_words(
+                        24,
+                        const {
+                            &[
+                                xdr::Part::elements::<i32>("every_declarator", "matrix", 2),
+                                xdr::Part::elements::<
+                                    Verifier,
+                                >("every_declarator", "verifiers", 2),
+                            ]
+                        },
+                    )?;
+                (
+                    words
+                        .read_elements()
+                        .map_err(|e| e.in_field("every_declarator", "matrix"))?,
+                    words
+                        .read_elements()
+                        .map_err(|e| e.in_field("every_declarator", "verifiers"))?,
+                )
+            };
+            let item5 = xdr::take_array(decoder, 4)
+                .map_err(|e| e.in_field("every_declarator", "offsets"))?;
+            let item6 = xdr::take_array(decoder, xdr::UNBOUNDED)
+                .map_err(|e| e.in_field("every_declarator", "paths"))?;
+            let item7 = decoder
+                .read()
+                .map_err(|e| e.in_field("every_declarator", "maybe"))?;
+            let item8 = decoder
+                .read()
+                .map_err(|e| e.in_field("every_declarator", "maybe_handle"))?;
+            let item9 = decoder
+                .read()
+                .map_err(|e| e.in_field("every_declarator", "big"))?;
+            let item10 = decoder
+                .read()
+                .map_err(|e| e.in_field("every_declarator", "other"))?;
             Ok(Self {
-                fixed: xdr::take_opaque_fixed(decoder)
-                    .map_err(|e| e.in_field("every_declarator", "fixed"))?,
-                limited: xdr::take_opaque(decoder, 100)
-                    .map_err(|e| e.in_field("every_declarator", "limited"))?,
-                unlimited: xdr::take_opaque(decoder, xdr::UNBOUNDED)
-                    .map_err(|e| e.in_field("every_declarator", "unlimited"))?,
-                name: xdr::take_string(decoder, 255)
-                    .map_err(|e| e.in_field("every_declarator", "name"))?,
-                matrix: xdr::take_array_fixed(decoder)
-                    .map_err(|e| e.in_field("every_declarator", "matrix"))?,
-                verifiers: xdr::take_array_fixed(decoder)
-                    .map_err(|e| e.in_field("every_declarator", "verifiers"))?,
-                offsets: xdr::take_array(decoder, 4)
-                    .map_err(|e| e.in_field("every_declarator", "offsets"))?,
-                paths: xdr::take_array(decoder, xdr::UNBOUNDED)
-                    .map_err(|e| e.in_field("every_declarator", "paths"))?,
-                maybe: decoder
-                    .read()
-                    .map_err(|e| e.in_field("every_declarator", "maybe"))?,
-                maybe_handle: decoder
-                    .read()
-                    .map_err(|e| e.in_field("every_declarator", "maybe_handle"))?,
-                big: decoder.read().map_err(|e| e.in_field("every_declarator", "big"))?,
-                other: decoder
-                    .read()
-                    .map_err(|e| e.in_field("every_declarator", "other"))?,
+                fixed: item0,
+                limited: item1,
+                unlimited: item2,
+                name: item3,
+                matrix: item4.0,
+                verifiers: item4.1,
+                offsets: item5,
+                paths: item6,
+                maybe: item7,
+                maybe_handle: item8,
+                big: item9,
+                other: item10,
             })
         }
     }
@@ -984,6 +1047,24 @@ const _: () = {
         const MAX_LEN: Option<u64> = Some(4);
         const MAX_INLINE: Option<u64> = Some(4);
         const MAX_DDP_ITEMS: Option<u32> = Some(0);
+    }
+
+    impl xdr::XdrFixed for OneOctet {
+        const PARTS: &'static [xdr::Part] = &[
+            xdr::Part::opaque("one_octet", "octet", ::core::mem::size_of::<[u8; 1]>()),
+        ];
+
+        #[inline(always)]
+        fn read_words(words: &mut xdr::Words<'_>) -> Result<Self, xdr::DecodeError> {
+            Ok(Self {
+                octet: words.read_opaque().map_err(|e| e.in_field("one_octet", "octet"))?,
+            })
+        }
+
+        #[inline(always)]
+        fn write_words(&self, words: &mut xdr::WordsMut<'_>) {
+            words.put_opaque(&self.octet);
+        }
     }
 
     impl xdr::XdrEncode for OneOctet {
@@ -997,18 +1078,14 @@ const _: () = {
             &self,
             sink: &mut S,
         ) -> Result<(), xdr::EncodeError> {
-            xdr::put_opaque_fixed(sink, &self.octet);
-            Ok(())
+            xdr::put_fixed::<4, _, _>(sink, self)
         }
     }
 
     impl xdr::XdrDecode for OneOctet {
         #[inline]
         fn decode(decoder: &mut xdr::Decoder<'_>) -> Result<Self, xdr::DecodeError> {
-            Ok(Self {
-                octet: xdr::take_opaque_fixed(decoder)
-                    .map_err(|e| e.in_field("one_octet", "octet"))?,
-            })
+            xdr::take_fixed(decoder)
         }
     }
 };

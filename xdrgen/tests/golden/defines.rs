@@ -126,6 +126,27 @@ const _: () = {
         const MAX_DDP_ITEMS: Option<u32> = Some(0);
     }
 
+    impl xdr::XdrFixed for Two {
+        const PARTS: &'static [xdr::Part] = &[
+            xdr::Part::of::<Word>("two", "first"),
+            xdr::Part::of::<AlsoWord>("two", "second"),
+        ];
+
+        #[inline(always)]
+        fn read_words(words: &mut xdr::Words<'_>) -> Result<Self, xdr::DecodeError> {
+            Ok(Self {
+                first: words.read().map_err(|e| e.in_field("two", "first"))?,
+                second: words.read().map_err(|e| e.in_field("two", "second"))?,
+            })
+        }
+
+        #[inline(always)]
+        fn write_words(&self, words: &mut xdr::WordsMut<'_>) {
+            words.put(&self.first);
+            words.put(&self.second);
+        }
+    }
+
     impl xdr::XdrEncode for Two {
         #[inline]
         fn encoded_len(&self) -> usize {
@@ -137,18 +158,14 @@ const _: () = {
             &self,
             sink: &mut S,
         ) -> Result<(), xdr::EncodeError> {
-            self.first.encode(sink)?;
-            self.second.encode(sink)
+            xdr::put_fixed::<8, _, _>(sink, self)
         }
     }
 
     impl xdr::XdrDecode for Two {
         #[inline]
         fn decode(decoder: &mut xdr::Decoder<'_>) -> Result<Self, xdr::DecodeError> {
-            Ok(Self {
-                first: decoder.read().map_err(|e| e.in_field("two", "first"))?,
-                second: decoder.read().map_err(|e| e.in_field("two", "second"))?,
-            })
+            xdr::take_fixed(decoder)
         }
     }
 
@@ -171,8 +188,16 @@ const _: () = {
             &self,
             sink: &mut S,
         ) -> Result<(), xdr::EncodeError> {
-            self.both.encode(sink)?;
-            xdr::put_opaque_fixed(sink, &self.data);
+            xdr::put_run::<
+                24,
+                _,
+            >(
+                sink,
+                |words| {
+                    words.put(&self.both);
+                    words.put_opaque(&self.data);
+                },
+            );
             xdr::put_opaque(sink, &self.more, 32).map_err(|e| e.at("uses_macros.more"))?;
             xdr::put_opaque(sink, &self.title, 5)
                 .map_err(|e| e.at("uses_macros.title"))?;
@@ -184,16 +209,38 @@ const _: () = {
     impl xdr::XdrDecode for UsesMacros {
         #[inline]
         fn decode(decoder: &mut xdr::Decoder<'_>) -> Result<Self, xdr::DecodeError> {
+            let item0 = {
+                let words = &mut decoder
+                    .take_words(
+                        24,
+                        const {
+                            &[
+                                xdr::Part::of::<Pair>("uses_macros", "both"),
+                                xdr::Part::opaque(
+                                    "uses_macros",
+                                    "data",
+                                    ::core::mem::size_of::<[u8; 16]>(),
+                                ),
+                            ]
+                        },
+                    )?;
+                (
+                    words.read().map_err(|e| e.in_field("uses_macros", "both"))?,
+                    words.read_opaque().map_err(|e| e.in_field("uses_macros", "data"))?,
+                )
+            };
+            let item1 = xdr::take_opaque(decoder, 32)
+                .map_err(|e| e.in_field("uses_macros", "more"))?;
+            let item2 = xdr::take_string(decoder, 5)
+                .map_err(|e| e.in_field("uses_macros", "title"))?;
+            let item3 = xdr::take_array(decoder, 4)
+                .map_err(|e| e.in_field("uses_macros", "numbers"))?;
             Ok(Self {
-                both: decoder.read().map_err(|e| e.in_field("uses_macros", "both"))?,
-                data: xdr::take_opaque_fixed(decoder)
-                    .map_err(|e| e.in_field("uses_macros", "data"))?,
-                more: xdr::take_opaque(decoder, 32)
-                    .map_err(|e| e.in_field("uses_macros", "more"))?,
-                title: xdr::take_string(decoder, 5)
-                    .map_err(|e| e.in_field("uses_macros", "title"))?,
-                numbers: xdr::take_array(decoder, 4)
-                    .map_err(|e| e.in_field("uses_macros", "numbers"))?,
+                both: item0.0,
+                data: item0.1,
+                more: item1,
+                title: item2,
+                numbers: item3,
             })
         }
     }

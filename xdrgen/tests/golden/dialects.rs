@@ -543,6 +543,18 @@ const _: () = {
         }
     }
 
+    impl xdr::XdrFixed for Color {
+        #[inline(always)]
+        fn read_words(words: &mut xdr::Words<'_>) -> Result<Self, xdr::DecodeError> {
+            words.read_enum()
+        }
+
+        #[inline(always)]
+        fn write_words(&self, words: &mut xdr::WordsMut<'_>) {
+            words.put(&i32::from(*self));
+        }
+    }
+
     impl xdr::XdrType for Entry {
         const MIN_LEN: usize = 36;
         const MAX_LEN: Option<u64> = Some(4294967396);
@@ -562,9 +574,17 @@ const _: () = {
             &self,
             sink: &mut S,
         ) -> Result<(), xdr::EncodeError> {
-            self.count.encode(sink)?;
-            self.level.encode(sink)?;
-            self.when.encode(sink)?;
+            xdr::put_run::<
+                16,
+                _,
+            >(
+                sink,
+                |words| {
+                    words.put(&self.count);
+                    words.put(&self.level);
+                    words.put(&self.when);
+                },
+            );
             xdr::put_opaque(sink, &self.name, xdr::UNBOUNDED)
                 .map_err(|e| e.at("entry.name"))?;
             xdr::put_opaque(sink, &self.label, 32).map_err(|e| e.at("entry.label"))?;
@@ -576,17 +596,39 @@ const _: () = {
     impl xdr::XdrDecode for Entry {
         #[inline]
         fn decode(decoder: &mut xdr::Decoder<'_>) -> Result<Self, xdr::DecodeError> {
+            let item0 = {
+                let words = &mut decoder
+                    .take_words(
+                        16,
+                        const {
+                            &[
+                                xdr::Part::of::<u32>("entry", "count"),
+                                xdr::Part::of::<u32>("entry", "level"),
+                                xdr::Part::of::<i64>("entry", "when"),
+                            ]
+                        },
+                    )?;
+                (
+                    words.read().map_err(|e| e.in_field("entry", "count"))?,
+                    words.read().map_err(|e| e.in_field("entry", "level"))?,
+                    words.read().map_err(|e| e.in_field("entry", "when"))?,
+                )
+            };
+            let item1 = xdr::take_string(decoder, xdr::UNBOUNDED)
+                .map_err(|e| e.in_field("entry", "name"))?;
+            let item2 = xdr::take_string(decoder, 32)
+                .map_err(|e| e.in_field("entry", "label"))?;
+            let item3 = xdr::take_array(decoder, 8)
+                .map_err(|e| e.in_field("entry", "colors"))?;
+            let item4 = decoder.read().map_err(|e| e.in_field("entry", "serial"))?;
             Ok(Self {
-                count: decoder.read().map_err(|e| e.in_field("entry", "count"))?,
-                level: decoder.read().map_err(|e| e.in_field("entry", "level"))?,
-                when: decoder.read().map_err(|e| e.in_field("entry", "when"))?,
-                name: xdr::take_string(decoder, xdr::UNBOUNDED)
-                    .map_err(|e| e.in_field("entry", "name"))?,
-                label: xdr::take_string(decoder, 32)
-                    .map_err(|e| e.in_field("entry", "label"))?,
-                colors: xdr::take_array(decoder, 8)
-                    .map_err(|e| e.in_field("entry", "colors"))?,
-                serial: decoder.read().map_err(|e| e.in_field("entry", "serial"))?,
+                count: item0.0,
+                level: item0.1,
+                when: item0.2,
+                name: item1,
+                label: item2,
+                colors: item3,
+                serial: item4,
             })
         }
     }
@@ -627,6 +669,27 @@ const _: () = {
         const MAX_DDP_ITEMS: Option<u32> = Some(0);
     }
 
+    impl xdr::XdrFixed for ChoiceOther {
+        const PARTS: &'static [xdr::Part] = &[
+            xdr::Part::of::<i32>("choice_other", "x"),
+            xdr::Part::of::<i32>("choice_other", "y"),
+        ];
+
+        #[inline(always)]
+        fn read_words(words: &mut xdr::Words<'_>) -> Result<Self, xdr::DecodeError> {
+            Ok(Self {
+                x: words.read().map_err(|e| e.in_field("choice_other", "x"))?,
+                y: words.read().map_err(|e| e.in_field("choice_other", "y"))?,
+            })
+        }
+
+        #[inline(always)]
+        fn write_words(&self, words: &mut xdr::WordsMut<'_>) {
+            words.put(&self.x);
+            words.put(&self.y);
+        }
+    }
+
     impl xdr::XdrEncode for ChoiceOther {
         #[inline]
         fn encoded_len(&self) -> usize {
@@ -638,18 +701,14 @@ const _: () = {
             &self,
             sink: &mut S,
         ) -> Result<(), xdr::EncodeError> {
-            self.x.encode(sink)?;
-            self.y.encode(sink)
+            xdr::put_fixed::<8, _, _>(sink, self)
         }
     }
 
     impl xdr::XdrDecode for ChoiceOther {
         #[inline]
         fn decode(decoder: &mut xdr::Decoder<'_>) -> Result<Self, xdr::DecodeError> {
-            Ok(Self {
-                x: decoder.read().map_err(|e| e.in_field("choice_other", "x"))?,
-                y: decoder.read().map_err(|e| e.in_field("choice_other", "y"))?,
-            })
+            xdr::take_fixed(decoder)
         }
     }
 
@@ -694,22 +753,29 @@ const _: () = {
     impl xdr::XdrDecode for Choice {
         #[inline]
         fn decode(decoder: &mut xdr::Decoder<'_>) -> Result<Self, xdr::DecodeError> {
-            let discriminant = xdr::take_discriminant::<Color>(decoder, "choice")
+            let discriminant = decoder
+                .read::<i32>()
                 .map_err(|e| e.in_field("choice", "c"))?;
             match discriminant {
-                Color::Red => {
-                    decoder
-                        .read()
-                        .map(Self::Red)
-                        .map_err(|e| e.in_field("choice", "some"))
+                0 => {
+                    Ok(
+                        Self::Red(
+                            decoder.read().map_err(|e| e.in_field("choice", "some"))?,
+                        ),
+                    )
                 }
-                Color::Green => {
-                    decoder
-                        .read()
-                        .map(Self::Green)
-                        .map_err(|e| e.in_field("choice", "some"))
+                1 => {
+                    Ok(
+                        Self::Green(
+                            decoder.read().map_err(|e| e.in_field("choice", "some"))?,
+                        ),
+                    )
                 }
-                discriminant => {
+                value => {
+                    let discriminant = xdr::discriminant::<
+                        Color,
+                    >(decoder, "choice", value)
+                        .map_err(|e| e.in_field("choice", "c"))?;
                     Ok(
                         Self::Default(
                             discriminant,

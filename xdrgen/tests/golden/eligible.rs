@@ -182,6 +182,27 @@ const _: () = {
         const MAX_DDP_ITEMS: Option<u32> = Some(0);
     }
 
+    impl xdr::XdrFixed for Point {
+        const PARTS: &'static [xdr::Part] = &[
+            xdr::Part::of::<i32>("point", "x"),
+            xdr::Part::of::<i32>("point", "y"),
+        ];
+
+        #[inline(always)]
+        fn read_words(words: &mut xdr::Words<'_>) -> Result<Self, xdr::DecodeError> {
+            Ok(Self {
+                x: words.read().map_err(|e| e.in_field("point", "x"))?,
+                y: words.read().map_err(|e| e.in_field("point", "y"))?,
+            })
+        }
+
+        #[inline(always)]
+        fn write_words(&self, words: &mut xdr::WordsMut<'_>) {
+            words.put(&self.x);
+            words.put(&self.y);
+        }
+    }
+
     impl xdr::XdrEncode for Point {
         #[inline]
         fn encoded_len(&self) -> usize {
@@ -193,18 +214,14 @@ const _: () = {
             &self,
             sink: &mut S,
         ) -> Result<(), xdr::EncodeError> {
-            self.x.encode(sink)?;
-            self.y.encode(sink)
+            xdr::put_fixed::<8, _, _>(sink, self)
         }
     }
 
     impl xdr::XdrDecode for Point {
         #[inline]
         fn decode(decoder: &mut xdr::Decoder<'_>) -> Result<Self, xdr::DecodeError> {
-            Ok(Self {
-                x: decoder.read().map_err(|e| e.in_field("point", "x"))?,
-                y: decoder.read().map_err(|e| e.in_field("point", "y"))?,
-            })
+            xdr::take_fixed(decoder)
         }
     }
 
@@ -244,6 +261,18 @@ const _: () = {
         const MAX_DDP_ITEMS: Option<u32> = Some(0);
     }
 
+    impl xdr::XdrFixed for Block {
+        #[inline]
+        fn read_words(words: &mut xdr::Words<'_>) -> Result<Self, xdr::DecodeError> {
+            words.read_opaque().map(Self)
+        }
+
+        #[inline]
+        fn write_words(&self, words: &mut xdr::WordsMut<'_>) {
+            words.put_opaque(&self.0);
+        }
+    }
+
     impl xdr::XdrEncode for Block {
         #[inline]
         fn encoded_len(&self) -> usize {
@@ -255,15 +284,14 @@ const _: () = {
             &self,
             sink: &mut S,
         ) -> Result<(), xdr::EncodeError> {
-            xdr::put_opaque_fixed(sink, &self.0);
-            Ok(())
+            xdr::put_fixed::<512, _, _>(sink, self)
         }
     }
 
     impl xdr::XdrDecode for Block {
         #[inline]
         fn decode(decoder: &mut xdr::Decoder<'_>) -> Result<Self, xdr::DecodeError> {
-            xdr::take_opaque_fixed(decoder).map(Self)
+            xdr::take_fixed(decoder)
         }
     }
 

@@ -42,6 +42,27 @@ const _: () = {
         const MAX_DDP_ITEMS: Option<u32> = Some(0);
     }
 
+    impl xdr::XdrFixed for S {
+        const PARTS: &'static [xdr::Part] = &[
+            xdr::Part::of::<i32>("s", "a"),
+            xdr::Part::of::<i32>("s", "b"),
+        ];
+
+        #[inline(always)]
+        fn read_words(words: &mut xdr::Words<'_>) -> Result<Self, xdr::DecodeError> {
+            Ok(Self {
+                a: words.read().map_err(|e| e.in_field("s", "a"))?,
+                b: words.read().map_err(|e| e.in_field("s", "b"))?,
+            })
+        }
+
+        #[inline(always)]
+        fn write_words(&self, words: &mut xdr::WordsMut<'_>) {
+            words.put(&self.a);
+            words.put(&self.b);
+        }
+    }
+
     impl xdr::XdrEncode for S {
         #[inline]
         fn encoded_len(&self) -> usize {
@@ -53,18 +74,14 @@ const _: () = {
             &self,
             sink: &mut S,
         ) -> Result<(), xdr::EncodeError> {
-            self.a.encode(sink)?;
-            self.b.encode(sink)
+            xdr::put_fixed::<8, _, _>(sink, self)
         }
     }
 
     impl xdr::XdrDecode for S {
         #[inline]
         fn decode(decoder: &mut xdr::Decoder<'_>) -> Result<Self, xdr::DecodeError> {
-            Ok(Self {
-                a: decoder.read().map_err(|e| e.in_field("s", "a"))?,
-                b: decoder.read().map_err(|e| e.in_field("s", "b"))?,
-            })
+            xdr::take_fixed(decoder)
         }
     }
 };

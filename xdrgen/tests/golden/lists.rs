@@ -472,7 +472,10 @@ const _: () = {
                     )
                 }
                 other => {
-                    return Err(xdr::unknown_discriminant(decoder, "expression", other));
+                    return Err(
+                        xdr::unknown_discriminant(decoder, "expression", other)
+                            .in_field("expression", "op"),
+                    );
                 }
             };
             decoder.leave();

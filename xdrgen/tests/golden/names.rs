@@ -408,6 +408,44 @@ const _: () = {
         const MAX_DDP_ITEMS: ::core::option::Option<u32> = Some(0);
     }
 
+    impl xdr::XdrFixed for Self_ {
+        const PARTS: &'static [xdr::Part] = &[
+            xdr::Part::of::<i32>("self", "self"),
+            xdr::Part::of::<i32>("self", "type"),
+            xdr::Part::of::<i32>("self", "fooBar"),
+            xdr::Part::of::<i32>("self", "foo_bar"),
+            xdr::Part::of::<i32>("self", "FOO_BAR"),
+            xdr::Part::of::<i32>("self", "async"),
+            xdr::Part::of::<i32>("self", "crate"),
+        ];
+
+        #[inline(always)]
+        fn read_words(
+            words: &mut xdr::Words<'_>,
+        ) -> ::core::result::Result<Self, xdr::DecodeError> {
+            Ok(Self {
+                self_: words.read().map_err(|e| e.in_field("self", "self"))?,
+                r#type: words.read().map_err(|e| e.in_field("self", "type"))?,
+                foo_bar: words.read().map_err(|e| e.in_field("self", "fooBar"))?,
+                foo_bar2: words.read().map_err(|e| e.in_field("self", "foo_bar"))?,
+                foo_bar3: words.read().map_err(|e| e.in_field("self", "FOO_BAR"))?,
+                r#async: words.read().map_err(|e| e.in_field("self", "async"))?,
+                crate_: words.read().map_err(|e| e.in_field("self", "crate"))?,
+            })
+        }
+
+        #[inline(always)]
+        fn write_words(&self, words: &mut xdr::WordsMut<'_>) {
+            words.put(&self.self_);
+            words.put(&self.r#type);
+            words.put(&self.foo_bar);
+            words.put(&self.foo_bar2);
+            words.put(&self.foo_bar3);
+            words.put(&self.r#async);
+            words.put(&self.crate_);
+        }
+    }
+
     impl xdr::XdrEncode for Self_ {
         #[inline]
         fn encoded_len(&self) -> usize {
@@ -419,13 +457,7 @@ const _: () = {
             &self,
             sink: &mut S,
         ) -> ::core::result::Result<(), xdr::EncodeError> {
-            self.self_.encode(sink)?;
-            self.r#type.encode(sink)?;
-            self.foo_bar.encode(sink)?;
-            self.foo_bar2.encode(sink)?;
-            self.foo_bar3.encode(sink)?;
-            self.r#async.encode(sink)?;
-            self.crate_.encode(sink)
+            xdr::put_fixed::<28, _, _>(sink, self)
         }
     }
 
@@ -434,15 +466,7 @@ const _: () = {
         fn decode(
             decoder: &mut xdr::Decoder<'_>,
         ) -> ::core::result::Result<Self, xdr::DecodeError> {
-            Ok(Self {
-                self_: decoder.read().map_err(|e| e.in_field("self", "self"))?,
-                r#type: decoder.read().map_err(|e| e.in_field("self", "type"))?,
-                foo_bar: decoder.read().map_err(|e| e.in_field("self", "fooBar"))?,
-                foo_bar2: decoder.read().map_err(|e| e.in_field("self", "foo_bar"))?,
-                foo_bar3: decoder.read().map_err(|e| e.in_field("self", "FOO_BAR"))?,
-                r#async: decoder.read().map_err(|e| e.in_field("self", "async"))?,
-                crate_: decoder.read().map_err(|e| e.in_field("self", "crate"))?,
-            })
+            xdr::take_fixed(decoder)
         }
     }
 
@@ -451,6 +475,24 @@ const _: () = {
         const MAX_LEN: ::core::option::Option<u64> = Some(4);
         const MAX_INLINE: ::core::option::Option<u64> = Some(4);
         const MAX_DDP_ITEMS: ::core::option::Option<u32> = Some(0);
+    }
+
+    impl xdr::XdrFixed for Self2 {
+        const PARTS: &'static [xdr::Part] = &[xdr::Part::of::<i32>("Self_", "super")];
+
+        #[inline(always)]
+        fn read_words(
+            words: &mut xdr::Words<'_>,
+        ) -> ::core::result::Result<Self, xdr::DecodeError> {
+            Ok(Self {
+                super_: words.read().map_err(|e| e.in_field("Self_", "super"))?,
+            })
+        }
+
+        #[inline(always)]
+        fn write_words(&self, words: &mut xdr::WordsMut<'_>) {
+            words.put(&self.super_);
+        }
     }
 
     impl xdr::XdrEncode for Self2 {
@@ -464,7 +506,7 @@ const _: () = {
             &self,
             sink: &mut S,
         ) -> ::core::result::Result<(), xdr::EncodeError> {
-            self.super_.encode(sink)
+            xdr::put_fixed::<4, _, _>(sink, self)
         }
     }
 
@@ -473,9 +515,7 @@ const _: () = {
         fn decode(
             decoder: &mut xdr::Decoder<'_>,
         ) -> ::core::result::Result<Self, xdr::DecodeError> {
-            Ok(Self {
-                super_: decoder.read().map_err(|e| e.in_field("Self_", "super"))?,
-            })
+            xdr::take_fixed(decoder)
         }
     }
 
@@ -484,6 +524,24 @@ const _: () = {
         const MAX_LEN: ::core::option::Option<u64> = Some(4);
         const MAX_INLINE: ::core::option::Option<u64> = Some(4);
         const MAX_DDP_ITEMS: ::core::option::Option<u32> = Some(0);
+    }
+
+    impl xdr::XdrFixed for Option {
+        const PARTS: &'static [xdr::Part] = &[xdr::Part::of::<i32>("option", "some")];
+
+        #[inline(always)]
+        fn read_words(
+            words: &mut xdr::Words<'_>,
+        ) -> ::core::result::Result<Self, xdr::DecodeError> {
+            Ok(Self {
+                some: words.read().map_err(|e| e.in_field("option", "some"))?,
+            })
+        }
+
+        #[inline(always)]
+        fn write_words(&self, words: &mut xdr::WordsMut<'_>) {
+            words.put(&self.some);
+        }
     }
 
     impl xdr::XdrEncode for Option {
@@ -497,7 +555,7 @@ const _: () = {
             &self,
             sink: &mut S,
         ) -> ::core::result::Result<(), xdr::EncodeError> {
-            self.some.encode(sink)
+            xdr::put_fixed::<4, _, _>(sink, self)
         }
     }
 
@@ -506,9 +564,7 @@ const _: () = {
         fn decode(
             decoder: &mut xdr::Decoder<'_>,
         ) -> ::core::result::Result<Self, xdr::DecodeError> {
-            Ok(Self {
-                some: decoder.read().map_err(|e| e.in_field("option", "some"))?,
-            })
+            xdr::take_fixed(decoder)
         }
     }
 
@@ -585,6 +641,24 @@ const _: () = {
         const MAX_DDP_ITEMS: ::core::option::Option<u32> = Some(0);
     }
 
+    impl xdr::XdrFixed for Box {
+        const PARTS: &'static [xdr::Part] = &[xdr::Part::of::<i32>("box", "b")];
+
+        #[inline(always)]
+        fn read_words(
+            words: &mut xdr::Words<'_>,
+        ) -> ::core::result::Result<Self, xdr::DecodeError> {
+            Ok(Self {
+                b: words.read().map_err(|e| e.in_field("box", "b"))?,
+            })
+        }
+
+        #[inline(always)]
+        fn write_words(&self, words: &mut xdr::WordsMut<'_>) {
+            words.put(&self.b);
+        }
+    }
+
     impl xdr::XdrEncode for Box {
         #[inline]
         fn encoded_len(&self) -> usize {
@@ -596,7 +670,7 @@ const _: () = {
             &self,
             sink: &mut S,
         ) -> ::core::result::Result<(), xdr::EncodeError> {
-            self.b.encode(sink)
+            xdr::put_fixed::<4, _, _>(sink, self)
         }
     }
 
@@ -605,9 +679,7 @@ const _: () = {
         fn decode(
             decoder: &mut xdr::Decoder<'_>,
         ) -> ::core::result::Result<Self, xdr::DecodeError> {
-            Ok(Self {
-                b: decoder.read().map_err(|e| e.in_field("box", "b"))?,
-            })
+            xdr::take_fixed(decoder)
         }
     }
 
@@ -661,8 +733,17 @@ const _: () = {
             sink: &mut S,
         ) -> ::core::result::Result<(), xdr::EncodeError> {
             xdr::put_opaque(sink, &self.decoder, 4).map_err(|e| e.at("sink.decoder"))?;
-            self.sink.encode(sink)?;
-            self.xdr.encode(sink)
+            xdr::put_run::<
+                8,
+                _,
+            >(
+                sink,
+                |words| {
+                    words.put(&self.sink);
+                    words.put(&self.xdr);
+                },
+            );
+            Ok(())
         }
     }
 
@@ -671,11 +752,28 @@ const _: () = {
         fn decode(
             decoder: &mut xdr::Decoder<'_>,
         ) -> ::core::result::Result<Self, xdr::DecodeError> {
+            let item0 = xdr::take_opaque(decoder, 4)
+                .map_err(|e| e.in_field("sink", "decoder"))?;
+            let item1 = {
+                let words = &mut decoder
+                    .take_words(
+                        8,
+                        const {
+                            &[
+                                xdr::Part::of::<i32>("sink", "sink"),
+                                xdr::Part::of::<i32>("sink", "xdr"),
+                            ]
+                        },
+                    )?;
+                (
+                    words.read().map_err(|e| e.in_field("sink", "sink"))?,
+                    words.read().map_err(|e| e.in_field("sink", "xdr"))?,
+                )
+            };
             Ok(Self {
-                decoder: xdr::take_opaque(decoder, 4)
-                    .map_err(|e| e.in_field("sink", "decoder"))?,
-                sink: decoder.read().map_err(|e| e.in_field("sink", "sink"))?,
-                xdr: decoder.read().map_err(|e| e.in_field("sink", "xdr"))?,
+                decoder: item0,
+                sink: item1.0,
+                xdr: item1.1,
             })
         }
     }
@@ -685,6 +783,24 @@ const _: () = {
         const MAX_LEN: ::core::option::Option<u64> = Some(4);
         const MAX_INLINE: ::core::option::Option<u64> = Some(4);
         const MAX_DDP_ITEMS: ::core::option::Option<u32> = Some(0);
+    }
+
+    impl xdr::XdrFixed for FooBar {
+        const PARTS: &'static [xdr::Part] = &[xdr::Part::of::<i32>("fooBar", "a")];
+
+        #[inline(always)]
+        fn read_words(
+            words: &mut xdr::Words<'_>,
+        ) -> ::core::result::Result<Self, xdr::DecodeError> {
+            Ok(Self {
+                a: words.read().map_err(|e| e.in_field("fooBar", "a"))?,
+            })
+        }
+
+        #[inline(always)]
+        fn write_words(&self, words: &mut xdr::WordsMut<'_>) {
+            words.put(&self.a);
+        }
     }
 
     impl xdr::XdrEncode for FooBar {
@@ -698,7 +814,7 @@ const _: () = {
             &self,
             sink: &mut S,
         ) -> ::core::result::Result<(), xdr::EncodeError> {
-            self.a.encode(sink)
+            xdr::put_fixed::<4, _, _>(sink, self)
         }
     }
 
@@ -707,9 +823,7 @@ const _: () = {
         fn decode(
             decoder: &mut xdr::Decoder<'_>,
         ) -> ::core::result::Result<Self, xdr::DecodeError> {
-            Ok(Self {
-                a: decoder.read().map_err(|e| e.in_field("fooBar", "a"))?,
-            })
+            xdr::take_fixed(decoder)
         }
     }
 
@@ -718,6 +832,24 @@ const _: () = {
         const MAX_LEN: ::core::option::Option<u64> = Some(4);
         const MAX_INLINE: ::core::option::Option<u64> = Some(4);
         const MAX_DDP_ITEMS: ::core::option::Option<u32> = Some(0);
+    }
+
+    impl xdr::XdrFixed for FooBar2 {
+        const PARTS: &'static [xdr::Part] = &[xdr::Part::of::<i32>("foo_bar", "a")];
+
+        #[inline(always)]
+        fn read_words(
+            words: &mut xdr::Words<'_>,
+        ) -> ::core::result::Result<Self, xdr::DecodeError> {
+            Ok(Self {
+                a: words.read().map_err(|e| e.in_field("foo_bar", "a"))?,
+            })
+        }
+
+        #[inline(always)]
+        fn write_words(&self, words: &mut xdr::WordsMut<'_>) {
+            words.put(&self.a);
+        }
     }
 
     impl xdr::XdrEncode for FooBar2 {
@@ -731,7 +863,7 @@ const _: () = {
             &self,
             sink: &mut S,
         ) -> ::core::result::Result<(), xdr::EncodeError> {
-            self.a.encode(sink)
+            xdr::put_fixed::<4, _, _>(sink, self)
         }
     }
 
@@ -740,9 +872,7 @@ const _: () = {
         fn decode(
             decoder: &mut xdr::Decoder<'_>,
         ) -> ::core::result::Result<Self, xdr::DecodeError> {
-            Ok(Self {
-                a: decoder.read().map_err(|e| e.in_field("foo_bar", "a"))?,
-            })
+            xdr::take_fixed(decoder)
         }
     }
 
@@ -774,6 +904,20 @@ const _: () = {
             decoder: &mut xdr::Decoder<'_>,
         ) -> ::core::result::Result<Self, xdr::DecodeError> {
             xdr::take_enum(decoder)
+        }
+    }
+
+    impl xdr::XdrFixed for Error {
+        #[inline(always)]
+        fn read_words(
+            words: &mut xdr::Words<'_>,
+        ) -> ::core::result::Result<Self, xdr::DecodeError> {
+            words.read_enum()
+        }
+
+        #[inline(always)]
+        fn write_words(&self, words: &mut xdr::WordsMut<'_>) {
+            words.put(&i32::from(*self));
         }
     }
 
@@ -820,22 +964,29 @@ const _: () = {
         fn decode(
             decoder: &mut xdr::Decoder<'_>,
         ) -> ::core::result::Result<Self, xdr::DecodeError> {
-            let discriminant = xdr::take_discriminant::<Error>(decoder, "Default")
+            let discriminant = decoder
+                .read::<i32>()
                 .map_err(|e| e.in_field("Default", "value"))?;
             match discriminant {
-                Error::Error => {
-                    decoder
-                        .read()
-                        .map(Self::Error)
-                        .map_err(|e| e.in_field("Default", "e"))
+                1 => {
+                    Ok(
+                        Self::Error(
+                            decoder.read().map_err(|e| e.in_field("Default", "e"))?,
+                        ),
+                    )
                 }
-                Error::Error2 => {
-                    decoder
-                        .read()
-                        .map(Self::Error2)
-                        .map_err(|e| e.in_field("Default", "sink"))
+                2 => {
+                    Ok(
+                        Self::Error2(
+                            decoder.read().map_err(|e| e.in_field("Default", "sink"))?,
+                        ),
+                    )
                 }
-                discriminant => {
+                value => {
+                    let discriminant = xdr::discriminant::<
+                        Error,
+                    >(decoder, "Default", value)
+                        .map_err(|e| e.in_field("Default", "value"))?;
                     Ok(
                         Self::Default(
                             discriminant,
@@ -865,8 +1016,16 @@ const _: () = {
             &self,
             sink: &mut S,
         ) -> ::core::result::Result<(), xdr::EncodeError> {
-            self.encode.encode(sink)?;
-            self.encoded_len.encode(sink)?;
+            xdr::put_run::<
+                8,
+                _,
+            >(
+                sink,
+                |words| {
+                    words.put(&self.encode);
+                    words.put(&self.encoded_len);
+                },
+            );
             xdr::put_opaque(sink, &self.decode, xdr::UNBOUNDED)
                 .map_err(|e| e.at("encode.decode"))
         }
@@ -877,13 +1036,28 @@ const _: () = {
         fn decode(
             decoder: &mut xdr::Decoder<'_>,
         ) -> ::core::result::Result<Self, xdr::DecodeError> {
+            let item0 = {
+                let words = &mut decoder
+                    .take_words(
+                        8,
+                        const {
+                            &[
+                                xdr::Part::of::<i32>("encode", "encode"),
+                                xdr::Part::of::<i32>("encode", "encoded_len"),
+                            ]
+                        },
+                    )?;
+                (
+                    words.read().map_err(|e| e.in_field("encode", "encode"))?,
+                    words.read().map_err(|e| e.in_field("encode", "encoded_len"))?,
+                )
+            };
+            let item1 = xdr::take_opaque(decoder, xdr::UNBOUNDED)
+                .map_err(|e| e.in_field("encode", "decode"))?;
             Ok(Self {
-                encode: decoder.read().map_err(|e| e.in_field("encode", "encode"))?,
-                encoded_len: decoder
-                    .read()
-                    .map_err(|e| e.in_field("encode", "encoded_len"))?,
-                decode: xdr::take_opaque(decoder, xdr::UNBOUNDED)
-                    .map_err(|e| e.in_field("encode", "decode"))?,
+                encode: item0.0,
+                encoded_len: item0.1,
+                decode: item1,
             })
         }
     }

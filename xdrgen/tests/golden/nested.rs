@@ -319,6 +319,24 @@ const _: () = {
         const MAX_DDP_ITEMS: Option<u32> = Some(0);
     }
 
+    impl xdr::XdrFixed for OuterAnonymousDeeper {
+        const PARTS: &'static [xdr::Part] = &[
+            xdr::Part::of::<i32>("outer_anonymous_deeper", "y"),
+        ];
+
+        #[inline(always)]
+        fn read_words(words: &mut xdr::Words<'_>) -> Result<Self, xdr::DecodeError> {
+            Ok(Self {
+                y: words.read().map_err(|e| e.in_field("outer_anonymous_deeper", "y"))?,
+            })
+        }
+
+        #[inline(always)]
+        fn write_words(&self, words: &mut xdr::WordsMut<'_>) {
+            words.put(&self.y);
+        }
+    }
+
     impl xdr::XdrEncode for OuterAnonymousDeeper {
         #[inline]
         fn encoded_len(&self) -> usize {
@@ -330,16 +348,14 @@ const _: () = {
             &self,
             sink: &mut S,
         ) -> Result<(), xdr::EncodeError> {
-            self.y.encode(sink)
+            xdr::put_fixed::<4, _, _>(sink, self)
         }
     }
 
     impl xdr::XdrDecode for OuterAnonymousDeeper {
         #[inline]
         fn decode(decoder: &mut xdr::Decoder<'_>) -> Result<Self, xdr::DecodeError> {
-            Ok(Self {
-                y: decoder.read().map_err(|e| e.in_field("outer_anonymous_deeper", "y"))?,
-            })
+            xdr::take_fixed(decoder)
         }
     }
 
@@ -348,6 +364,29 @@ const _: () = {
         const MAX_LEN: Option<u64> = Some(8);
         const MAX_INLINE: Option<u64> = Some(8);
         const MAX_DDP_ITEMS: Option<u32> = Some(0);
+    }
+
+    impl xdr::XdrFixed for OuterAnonymous {
+        const PARTS: &'static [xdr::Part] = &[
+            xdr::Part::of::<i32>("outer_anonymous", "x"),
+            xdr::Part::of::<OuterAnonymousDeeper>("outer_anonymous", "deeper"),
+        ];
+
+        #[inline(always)]
+        fn read_words(words: &mut xdr::Words<'_>) -> Result<Self, xdr::DecodeError> {
+            Ok(Self {
+                x: words.read().map_err(|e| e.in_field("outer_anonymous", "x"))?,
+                deeper: words
+                    .read()
+                    .map_err(|e| e.in_field("outer_anonymous", "deeper"))?,
+            })
+        }
+
+        #[inline(always)]
+        fn write_words(&self, words: &mut xdr::WordsMut<'_>) {
+            words.put(&self.x);
+            words.put(&self.deeper);
+        }
     }
 
     impl xdr::XdrEncode for OuterAnonymous {
@@ -361,20 +400,14 @@ const _: () = {
             &self,
             sink: &mut S,
         ) -> Result<(), xdr::EncodeError> {
-            self.x.encode(sink)?;
-            self.deeper.encode(sink)
+            xdr::put_fixed::<8, _, _>(sink, self)
         }
     }
 
     impl xdr::XdrDecode for OuterAnonymous {
         #[inline]
         fn decode(decoder: &mut xdr::Decoder<'_>) -> Result<Self, xdr::DecodeError> {
-            Ok(Self {
-                x: decoder.read().map_err(|e| e.in_field("outer_anonymous", "x"))?,
-                deeper: decoder
-                    .read()
-                    .map_err(|e| e.in_field("outer_anonymous", "deeper"))?,
-            })
+            xdr::take_fixed(decoder)
         }
     }
 
@@ -383,6 +416,22 @@ const _: () = {
         const MAX_LEN: Option<u64> = Some(4);
         const MAX_INLINE: Option<u64> = Some(4);
         const MAX_DDP_ITEMS: Option<u32> = Some(0);
+    }
+
+    impl xdr::XdrFixed for Inner {
+        const PARTS: &'static [xdr::Part] = &[xdr::Part::of::<i32>("inner", "z")];
+
+        #[inline(always)]
+        fn read_words(words: &mut xdr::Words<'_>) -> Result<Self, xdr::DecodeError> {
+            Ok(Self {
+                z: words.read().map_err(|e| e.in_field("inner", "z"))?,
+            })
+        }
+
+        #[inline(always)]
+        fn write_words(&self, words: &mut xdr::WordsMut<'_>) {
+            words.put(&self.z);
+        }
     }
 
     impl xdr::XdrEncode for Inner {
@@ -396,16 +445,14 @@ const _: () = {
             &self,
             sink: &mut S,
         ) -> Result<(), xdr::EncodeError> {
-            self.z.encode(sink)
+            xdr::put_fixed::<4, _, _>(sink, self)
         }
     }
 
     impl xdr::XdrDecode for Inner {
         #[inline]
         fn decode(decoder: &mut xdr::Decoder<'_>) -> Result<Self, xdr::DecodeError> {
-            Ok(Self {
-                z: decoder.read().map_err(|e| e.in_field("inner", "z"))?,
-            })
+            xdr::take_fixed(decoder)
         }
     }
 
@@ -438,6 +485,18 @@ const _: () = {
         }
     }
 
+    impl xdr::XdrFixed for OuterColor {
+        #[inline(always)]
+        fn read_words(words: &mut xdr::Words<'_>) -> Result<Self, xdr::DecodeError> {
+            words.read_enum()
+        }
+
+        #[inline(always)]
+        fn write_words(&self, words: &mut xdr::WordsMut<'_>) {
+            words.put(&i32::from(*self));
+        }
+    }
+
     impl xdr::XdrType for Shade {
         const MIN_LEN: usize = 4;
         const MAX_LEN: Option<u64> = Some(4);
@@ -464,6 +523,18 @@ const _: () = {
         #[inline]
         fn decode(decoder: &mut xdr::Decoder<'_>) -> Result<Self, xdr::DecodeError> {
             xdr::take_enum(decoder)
+        }
+    }
+
+    impl xdr::XdrFixed for Shade {
+        #[inline(always)]
+        fn read_words(words: &mut xdr::Words<'_>) -> Result<Self, xdr::DecodeError> {
+            words.read_enum()
+        }
+
+        #[inline(always)]
+        fn write_words(&self, words: &mut xdr::WordsMut<'_>) {
+            words.put(&i32::from(*self));
         }
     }
 
@@ -539,10 +610,13 @@ const _: () = {
                 .map_err(|e| e.in_field("outer_choice_rest", "more"))?;
             match discriminant {
                 true => {
-                    decoder
-                        .read()
-                        .map(Self::True)
-                        .map_err(|e| e.in_field("outer_choice_rest", "some"))
+                    Ok(
+                        Self::True(
+                            decoder
+                                .read()
+                                .map_err(|e| e.in_field("outer_choice_rest", "some"))?,
+                        ),
+                    )
                 }
                 false => Ok(Self::False),
             }
@@ -596,10 +670,13 @@ const _: () = {
             match discriminant {
                 0 => Ok(Self::Case0),
                 1 => {
-                    decoder
-                        .read()
-                        .map(Self::Case1)
-                        .map_err(|e| e.in_field("outer_choice", "one"))
+                    Ok(
+                        Self::Case1(
+                            decoder
+                                .read()
+                                .map_err(|e| e.in_field("outer_choice", "one"))?,
+                        ),
+                    )
                 }
                 discriminant => {
                     Ok(
@@ -622,6 +699,22 @@ const _: () = {
         const MAX_DDP_ITEMS: Option<u32> = Some(0);
     }
 
+    impl xdr::XdrFixed for OuterMany {
+        const PARTS: &'static [xdr::Part] = &[xdr::Part::of::<i32>("outer_many", "a")];
+
+        #[inline(always)]
+        fn read_words(words: &mut xdr::Words<'_>) -> Result<Self, xdr::DecodeError> {
+            Ok(Self {
+                a: words.read().map_err(|e| e.in_field("outer_many", "a"))?,
+            })
+        }
+
+        #[inline(always)]
+        fn write_words(&self, words: &mut xdr::WordsMut<'_>) {
+            words.put(&self.a);
+        }
+    }
+
     impl xdr::XdrEncode for OuterMany {
         #[inline]
         fn encoded_len(&self) -> usize {
@@ -633,16 +726,14 @@ const _: () = {
             &self,
             sink: &mut S,
         ) -> Result<(), xdr::EncodeError> {
-            self.a.encode(sink)
+            xdr::put_fixed::<4, _, _>(sink, self)
         }
     }
 
     impl xdr::XdrDecode for OuterMany {
         #[inline]
         fn decode(decoder: &mut xdr::Decoder<'_>) -> Result<Self, xdr::DecodeError> {
-            Ok(Self {
-                a: decoder.read().map_err(|e| e.in_field("outer_many", "a"))?,
-            })
+            xdr::take_fixed(decoder)
         }
     }
 
@@ -651,6 +742,22 @@ const _: () = {
         const MAX_LEN: Option<u64> = Some(4);
         const MAX_INLINE: Option<u64> = Some(4);
         const MAX_DDP_ITEMS: Option<u32> = Some(0);
+    }
+
+    impl xdr::XdrFixed for OuterPair {
+        const PARTS: &'static [xdr::Part] = &[xdr::Part::of::<i32>("outer_pair", "b")];
+
+        #[inline(always)]
+        fn read_words(words: &mut xdr::Words<'_>) -> Result<Self, xdr::DecodeError> {
+            Ok(Self {
+                b: words.read().map_err(|e| e.in_field("outer_pair", "b"))?,
+            })
+        }
+
+        #[inline(always)]
+        fn write_words(&self, words: &mut xdr::WordsMut<'_>) {
+            words.put(&self.b);
+        }
     }
 
     impl xdr::XdrEncode for OuterPair {
@@ -664,16 +771,14 @@ const _: () = {
             &self,
             sink: &mut S,
         ) -> Result<(), xdr::EncodeError> {
-            self.b.encode(sink)
+            xdr::put_fixed::<4, _, _>(sink, self)
         }
     }
 
     impl xdr::XdrDecode for OuterPair {
         #[inline]
         fn decode(decoder: &mut xdr::Decoder<'_>) -> Result<Self, xdr::DecodeError> {
-            Ok(Self {
-                b: decoder.read().map_err(|e| e.in_field("outer_pair", "b"))?,
-            })
+            xdr::take_fixed(decoder)
         }
     }
 
@@ -716,16 +821,24 @@ const _: () = {
     impl xdr::XdrDecode for TaggedUnion {
         #[inline]
         fn decode(decoder: &mut xdr::Decoder<'_>) -> Result<Self, xdr::DecodeError> {
-            let discriminant = xdr::take_discriminant::<Shade>(decoder, "tagged_union")
+            let discriminant = decoder
+                .read::<i32>()
                 .map_err(|e| e.in_field("tagged_union", "s"))?;
             match discriminant {
-                Shade::Light => {
-                    decoder
-                        .read()
-                        .map(Self::Light)
-                        .map_err(|e| e.in_field("tagged_union", "l"))
+                0 => {
+                    Ok(
+                        Self::Light(
+                            decoder.read().map_err(|e| e.in_field("tagged_union", "l"))?,
+                        ),
+                    )
                 }
-                discriminant => Ok(Self::Default(discriminant)),
+                value => {
+                    let discriminant = xdr::discriminant::<
+                        Shade,
+                    >(decoder, "tagged_union", value)
+                        .map_err(|e| e.in_field("tagged_union", "s"))?;
+                    Ok(Self::Default(discriminant))
+                }
             }
         }
     }
@@ -749,11 +862,19 @@ const _: () = {
             &self,
             sink: &mut S,
         ) -> Result<(), xdr::EncodeError> {
-            self.anonymous.encode(sink)?;
-            self.tagged.encode(sink)?;
-            self.again.encode(sink)?;
-            self.color.encode(sink)?;
-            self.shade.encode(sink)?;
+            xdr::put_run::<
+                24,
+                _,
+            >(
+                sink,
+                |words| {
+                    words.put(&self.anonymous);
+                    words.put(&self.tagged);
+                    words.put(&self.again);
+                    words.put(&self.color);
+                    words.put(&self.shade);
+                },
+            );
             self.choice.encode(sink)?;
             xdr::put_array(sink, &self.many, 4).map_err(|e| e.at("outer.many"))?;
             xdr::put_elements(sink, &self.pair)?;
@@ -764,18 +885,44 @@ const _: () = {
     impl xdr::XdrDecode for Outer {
         #[inline]
         fn decode(decoder: &mut xdr::Decoder<'_>) -> Result<Self, xdr::DecodeError> {
+            let item0 = {
+                let words = &mut decoder
+                    .take_words(
+                        24,
+                        const {
+                            &[
+                                xdr::Part::of::<OuterAnonymous>("outer", "anonymous"),
+                                xdr::Part::of::<Inner>("outer", "tagged"),
+                                xdr::Part::of::<Inner>("outer", "again"),
+                                xdr::Part::of::<OuterColor>("outer", "color"),
+                                xdr::Part::of::<Shade>("outer", "shade"),
+                            ]
+                        },
+                    )?;
+                (
+                    words.read().map_err(|e| e.in_field("outer", "anonymous"))?,
+                    words.read().map_err(|e| e.in_field("outer", "tagged"))?,
+                    words.read().map_err(|e| e.in_field("outer", "again"))?,
+                    words.read().map_err(|e| e.in_field("outer", "color"))?,
+                    words.read().map_err(|e| e.in_field("outer", "shade"))?,
+                )
+            };
+            let item1 = decoder.read().map_err(|e| e.in_field("outer", "choice"))?;
+            let item2 = xdr::take_array(decoder, 4)
+                .map_err(|e| e.in_field("outer", "many"))?;
+            let item3 = xdr::take_array_fixed(decoder)
+                .map_err(|e| e.in_field("outer", "pair"))?;
+            let item4 = decoder.read().map_err(|e| e.in_field("outer", "last"))?;
             Ok(Self {
-                anonymous: decoder.read().map_err(|e| e.in_field("outer", "anonymous"))?,
-                tagged: decoder.read().map_err(|e| e.in_field("outer", "tagged"))?,
-                again: decoder.read().map_err(|e| e.in_field("outer", "again"))?,
-                color: decoder.read().map_err(|e| e.in_field("outer", "color"))?,
-                shade: decoder.read().map_err(|e| e.in_field("outer", "shade"))?,
-                choice: decoder.read().map_err(|e| e.in_field("outer", "choice"))?,
-                many: xdr::take_array(decoder, 4)
-                    .map_err(|e| e.in_field("outer", "many"))?,
-                pair: xdr::take_array_fixed(decoder)
-                    .map_err(|e| e.in_field("outer", "pair"))?,
-                last: decoder.read().map_err(|e| e.in_field("outer", "last"))?,
+                anonymous: item0.0,
+                tagged: item0.1,
+                again: item0.2,
+                color: item0.3,
+                shade: item0.4,
+                choice: item1,
+                many: item2,
+                pair: item3,
+                last: item4,
             })
         }
     }

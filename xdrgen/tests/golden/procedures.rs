@@ -1388,21 +1388,46 @@ pub mod signatures_v2 {
                 &self,
                 sink: &mut S,
             ) -> Result<(), xdr::EncodeError> {
-                self.arg.encode(sink)?;
-                self.args2.encode(sink)?;
-                self.arg3.encode(sink)
+                xdr::put_run::<
+                    12,
+                    _,
+                >(
+                    sink,
+                    |words| {
+                        words.put(&self.arg);
+                        words.put(&self.args2);
+                        words.put(&self.arg3);
+                    },
+                );
+                Ok(())
             }
         }
 
         impl xdr::XdrDecode for SeveralArgs {
             #[inline]
             fn decode(decoder: &mut xdr::Decoder<'_>) -> Result<Self, xdr::DecodeError> {
+                let item0 = {
+                    let words = &mut decoder
+                        .take_words(
+                            12,
+                            const {
+                                &[
+                                    xdr::Part::of::<i32>("SeveralArgs", "arg"),
+                                    xdr::Part::of::<super::Args>("SeveralArgs", "args"),
+                                    xdr::Part::of::<i32>("SeveralArgs", "arg3"),
+                                ]
+                            },
+                        )?;
+                    (
+                        words.read().map_err(|e| e.in_field("SeveralArgs", "arg"))?,
+                        words.read().map_err(|e| e.in_field("SeveralArgs", "args"))?,
+                        words.read().map_err(|e| e.in_field("SeveralArgs", "arg3"))?,
+                    )
+                };
                 Ok(Self {
-                    arg: decoder.read().map_err(|e| e.in_field("SeveralArgs", "arg"))?,
-                    args2: decoder
-                        .read()
-                        .map_err(|e| e.in_field("SeveralArgs", "args"))?,
-                    arg3: decoder.read().map_err(|e| e.in_field("SeveralArgs", "arg3"))?,
+                    arg: item0.0,
+                    args2: item0.1,
+                    arg3: item0.2,
                 })
             }
         }
@@ -1441,25 +1466,52 @@ pub mod signatures_v2 {
                 &self,
                 sink: &mut S,
             ) -> Result<(), xdr::EncodeError> {
-                self.count.encode(sink)?;
-                self.first.encode(sink)?;
-                self.offset.encode(sink)
+                xdr::put_run::<
+                    16,
+                    _,
+                >(
+                    sink,
+                    |words| {
+                        words.put(&self.count);
+                        words.put(&self.first);
+                        words.put(&self.offset);
+                    },
+                );
+                Ok(())
             }
         }
 
         impl xdr::XdrDecode for SeveralNamedArgs {
             #[inline]
             fn decode(decoder: &mut xdr::Decoder<'_>) -> Result<Self, xdr::DecodeError> {
+                let item0 = {
+                    let words = &mut decoder
+                        .take_words(
+                            16,
+                            const {
+                                &[
+                                    xdr::Part::of::<i32>("SeveralNamedArgs", "count"),
+                                    xdr::Part::of::<super::Args>("SeveralNamedArgs", "first"),
+                                    xdr::Part::of::<u64>("SeveralNamedArgs", "offset"),
+                                ]
+                            },
+                        )?;
+                    (
+                        words
+                            .read()
+                            .map_err(|e| e.in_field("SeveralNamedArgs", "count"))?,
+                        words
+                            .read()
+                            .map_err(|e| e.in_field("SeveralNamedArgs", "first"))?,
+                        words
+                            .read()
+                            .map_err(|e| e.in_field("SeveralNamedArgs", "offset"))?,
+                    )
+                };
                 Ok(Self {
-                    count: decoder
-                        .read()
-                        .map_err(|e| e.in_field("SeveralNamedArgs", "count"))?,
-                    first: decoder
-                        .read()
-                        .map_err(|e| e.in_field("SeveralNamedArgs", "first"))?,
-                    offset: decoder
-                        .read()
-                        .map_err(|e| e.in_field("SeveralNamedArgs", "offset"))?,
+                    count: item0.0,
+                    first: item0.1,
+                    offset: item0.2,
                 })
             }
         }
@@ -1621,23 +1673,46 @@ pub mod signatures_v2 {
                 &self,
                 sink: &mut S,
             ) -> Result<(), xdr::EncodeError> {
-                self.self2.encode(sink)?;
-                self.r#type.encode(sink)?;
-                self.r#fn.encode(sink)
+                xdr::put_run::<
+                    12,
+                    _,
+                >(
+                    sink,
+                    |words| {
+                        words.put(&self.self2);
+                        words.put(&self.r#type);
+                        words.put(&self.r#fn);
+                    },
+                );
+                Ok(())
             }
         }
 
         impl xdr::XdrDecode for KeywordsArgs {
             #[inline]
             fn decode(decoder: &mut xdr::Decoder<'_>) -> Result<Self, xdr::DecodeError> {
+                let item0 = {
+                    let words = &mut decoder
+                        .take_words(
+                            12,
+                            const {
+                                &[
+                                    xdr::Part::of::<i32>("KeywordsArgs", "self"),
+                                    xdr::Part::of::<i32>("KeywordsArgs", "type"),
+                                    xdr::Part::of::<i32>("KeywordsArgs", "fn"),
+                                ]
+                            },
+                        )?;
+                    (
+                        words.read().map_err(|e| e.in_field("KeywordsArgs", "self"))?,
+                        words.read().map_err(|e| e.in_field("KeywordsArgs", "type"))?,
+                        words.read().map_err(|e| e.in_field("KeywordsArgs", "fn"))?,
+                    )
+                };
                 Ok(Self {
-                    self2: decoder
-                        .read()
-                        .map_err(|e| e.in_field("KeywordsArgs", "self"))?,
-                    r#type: decoder
-                        .read()
-                        .map_err(|e| e.in_field("KeywordsArgs", "type"))?,
-                    r#fn: decoder.read().map_err(|e| e.in_field("KeywordsArgs", "fn"))?,
+                    self2: item0.0,
+                    r#type: item0.1,
+                    r#fn: item0.2,
                 })
             }
         }
@@ -1672,20 +1747,40 @@ pub mod signatures_v2 {
                 &self,
                 sink: &mut S,
             ) -> Result<(), xdr::EncodeError> {
-                self.a.encode(sink)?;
-                self.a_2.encode(sink)
+                xdr::put_run::<
+                    8,
+                    _,
+                >(
+                    sink,
+                    |words| {
+                        words.put(&self.a);
+                        words.put(&self.a_2);
+                    },
+                );
+                Ok(())
             }
         }
 
         impl xdr::XdrDecode for SameAsFirstArgs {
             #[inline]
             fn decode(decoder: &mut xdr::Decoder<'_>) -> Result<Self, xdr::DecodeError> {
-                Ok(Self {
-                    a: decoder.read().map_err(|e| e.in_field("SameAsFirstArgs", "a"))?,
-                    a_2: decoder
-                        .read()
-                        .map_err(|e| e.in_field("SameAsFirstArgs", "a_2"))?,
-                })
+                let item0 = {
+                    let words = &mut decoder
+                        .take_words(
+                            8,
+                            const {
+                                &[
+                                    xdr::Part::of::<i32>("SameAsFirstArgs", "a"),
+                                    xdr::Part::of::<i32>("SameAsFirstArgs", "a_2"),
+                                ]
+                            },
+                        )?;
+                    (
+                        words.read().map_err(|e| e.in_field("SameAsFirstArgs", "a"))?,
+                        words.read().map_err(|e| e.in_field("SameAsFirstArgs", "a_2"))?,
+                    )
+                };
+                Ok(Self { a: item0.0, a_2: item0.1 })
             }
         }
     };
@@ -1701,6 +1796,22 @@ const _: () = {
         const MAX_DDP_ITEMS: Option<u32> = Some(0);
     }
 
+    impl xdr::XdrFixed for Args {
+        const PARTS: &'static [xdr::Part] = &[xdr::Part::of::<i32>("args", "x")];
+
+        #[inline(always)]
+        fn read_words(words: &mut xdr::Words<'_>) -> Result<Self, xdr::DecodeError> {
+            Ok(Self {
+                x: words.read().map_err(|e| e.in_field("args", "x"))?,
+            })
+        }
+
+        #[inline(always)]
+        fn write_words(&self, words: &mut xdr::WordsMut<'_>) {
+            words.put(&self.x);
+        }
+    }
+
     impl xdr::XdrEncode for Args {
         #[inline]
         fn encoded_len(&self) -> usize {
@@ -1712,16 +1823,14 @@ const _: () = {
             &self,
             sink: &mut S,
         ) -> Result<(), xdr::EncodeError> {
-            self.x.encode(sink)
+            xdr::put_fixed::<4, _, _>(sink, self)
         }
     }
 
     impl xdr::XdrDecode for Args {
         #[inline]
         fn decode(decoder: &mut xdr::Decoder<'_>) -> Result<Self, xdr::DecodeError> {
-            Ok(Self {
-                x: decoder.read().map_err(|e| e.in_field("args", "x"))?,
-            })
+            xdr::take_fixed(decoder)
         }
     }
 
@@ -1769,10 +1878,11 @@ const _: () = {
                 .map_err(|e| e.in_field("reply", "status"))?;
             match discriminant {
                 0 => {
-                    decoder
-                        .read()
-                        .map(Self::Case0)
-                        .map_err(|e| e.in_field("reply", "value"))
+                    Ok(
+                        Self::Case0(
+                            decoder.read().map_err(|e| e.in_field("reply", "value"))?,
+                        ),
+                    )
                 }
                 discriminant => Ok(Self::Default(discriminant)),
             }

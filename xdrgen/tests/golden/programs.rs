@@ -847,17 +847,42 @@ pub mod calc_v1 {
                 &self,
                 sink: &mut S,
             ) -> Result<(), xdr::EncodeError> {
-                self.arg.encode(sink)?;
-                self.arg2.encode(sink)
+                xdr::put_run::<
+                    8,
+                    _,
+                >(
+                    sink,
+                    |words| {
+                        words.put(&self.arg);
+                        words.put(&self.arg2);
+                    },
+                );
+                Ok(())
             }
         }
 
         impl xdr::XdrDecode for AddTwoArgs {
             #[inline]
             fn decode(decoder: &mut xdr::Decoder<'_>) -> Result<Self, xdr::DecodeError> {
+                let item0 = {
+                    let words = &mut decoder
+                        .take_words(
+                            8,
+                            const {
+                                &[
+                                    xdr::Part::of::<i32>("AddTwoArgs", "arg"),
+                                    xdr::Part::of::<i32>("AddTwoArgs", "arg2"),
+                                ]
+                            },
+                        )?;
+                    (
+                        words.read().map_err(|e| e.in_field("AddTwoArgs", "arg"))?,
+                        words.read().map_err(|e| e.in_field("AddTwoArgs", "arg2"))?,
+                    )
+                };
                 Ok(Self {
-                    arg: decoder.read().map_err(|e| e.in_field("AddTwoArgs", "arg"))?,
-                    arg2: decoder.read().map_err(|e| e.in_field("AddTwoArgs", "arg2"))?,
+                    arg: item0.0,
+                    arg2: item0.1,
                 })
             }
         }
@@ -896,19 +921,46 @@ pub mod calc_v1 {
                 &self,
                 sink: &mut S,
             ) -> Result<(), xdr::EncodeError> {
-                self.pair.encode(sink)?;
-                self.kind.encode(sink)?;
-                self.arg.encode(sink)
+                xdr::put_run::<
+                    20,
+                    _,
+                >(
+                    sink,
+                    |words| {
+                        words.put(&self.pair);
+                        words.put(&self.kind);
+                        words.put(&self.arg);
+                    },
+                );
+                Ok(())
             }
         }
 
         impl xdr::XdrDecode for SendArgs {
             #[inline]
             fn decode(decoder: &mut xdr::Decoder<'_>) -> Result<Self, xdr::DecodeError> {
+                let item0 = {
+                    let words = &mut decoder
+                        .take_words(
+                            20,
+                            const {
+                                &[
+                                    xdr::Part::of::<super::Pair>("SendArgs", "pair"),
+                                    xdr::Part::of::<super::Kind>("SendArgs", "kind"),
+                                    xdr::Part::of::<u64>("SendArgs", "arg"),
+                                ]
+                            },
+                        )?;
+                    (
+                        words.read().map_err(|e| e.in_field("SendArgs", "pair"))?,
+                        words.read().map_err(|e| e.in_field("SendArgs", "kind"))?,
+                        words.read().map_err(|e| e.in_field("SendArgs", "arg"))?,
+                    )
+                };
                 Ok(Self {
-                    pair: decoder.read().map_err(|e| e.in_field("SendArgs", "pair"))?,
-                    kind: decoder.read().map_err(|e| e.in_field("SendArgs", "kind"))?,
-                    arg: decoder.read().map_err(|e| e.in_field("SendArgs", "arg"))?,
+                    pair: item0.0,
+                    kind: item0.1,
+                    arg: item0.2,
                 })
             }
         }
@@ -1228,6 +1280,27 @@ const _: () = {
         const MAX_DDP_ITEMS: Option<u32> = Some(0);
     }
 
+    impl xdr::XdrFixed for Pair {
+        const PARTS: &'static [xdr::Part] = &[
+            xdr::Part::of::<i32>("pair", "a"),
+            xdr::Part::of::<i32>("pair", "b"),
+        ];
+
+        #[inline(always)]
+        fn read_words(words: &mut xdr::Words<'_>) -> Result<Self, xdr::DecodeError> {
+            Ok(Self {
+                a: words.read().map_err(|e| e.in_field("pair", "a"))?,
+                b: words.read().map_err(|e| e.in_field("pair", "b"))?,
+            })
+        }
+
+        #[inline(always)]
+        fn write_words(&self, words: &mut xdr::WordsMut<'_>) {
+            words.put(&self.a);
+            words.put(&self.b);
+        }
+    }
+
     impl xdr::XdrEncode for Pair {
         #[inline]
         fn encoded_len(&self) -> usize {
@@ -1239,18 +1312,14 @@ const _: () = {
             &self,
             sink: &mut S,
         ) -> Result<(), xdr::EncodeError> {
-            self.a.encode(sink)?;
-            self.b.encode(sink)
+            xdr::put_fixed::<8, _, _>(sink, self)
         }
     }
 
     impl xdr::XdrDecode for Pair {
         #[inline]
         fn decode(decoder: &mut xdr::Decoder<'_>) -> Result<Self, xdr::DecodeError> {
-            Ok(Self {
-                a: decoder.read().map_err(|e| e.in_field("pair", "a"))?,
-                b: decoder.read().map_err(|e| e.in_field("pair", "b"))?,
-            })
+            xdr::take_fixed(decoder)
         }
     }
 
@@ -1280,6 +1349,18 @@ const _: () = {
         #[inline]
         fn decode(decoder: &mut xdr::Decoder<'_>) -> Result<Self, xdr::DecodeError> {
             xdr::take_enum(decoder)
+        }
+    }
+
+    impl xdr::XdrFixed for Kind {
+        #[inline(always)]
+        fn read_words(words: &mut xdr::Words<'_>) -> Result<Self, xdr::DecodeError> {
+            words.read_enum()
+        }
+
+        #[inline(always)]
+        fn write_words(&self, words: &mut xdr::WordsMut<'_>) {
+            words.put(&i32::from(*self));
         }
     }
 };

@@ -249,6 +249,27 @@ const _: () = {
         const MAX_DDP_ITEMS: Option<u32> = Some(0);
     }
 
+    impl xdr::XdrFixed for A2 {
+        const PARTS: &'static [xdr::Part] = &[
+            xdr::Part::of::<i32>("a", "x"),
+            xdr::Part::of::<i32>("a", "y"),
+        ];
+
+        #[inline(always)]
+        fn read_words(words: &mut xdr::Words<'_>) -> Result<Self, xdr::DecodeError> {
+            Ok(Self {
+                x: words.read().map_err(|e| e.in_field("a", "x"))?,
+                y: words.read().map_err(|e| e.in_field("a", "y"))?,
+            })
+        }
+
+        #[inline(always)]
+        fn write_words(&self, words: &mut xdr::WordsMut<'_>) {
+            words.put(&self.x);
+            words.put(&self.y);
+        }
+    }
+
     impl xdr::XdrEncode for A2 {
         #[inline]
         fn encoded_len(&self) -> usize {
@@ -260,18 +281,14 @@ const _: () = {
             &self,
             sink: &mut S,
         ) -> Result<(), xdr::EncodeError> {
-            self.x.encode(sink)?;
-            self.y.encode(sink)
+            xdr::put_fixed::<8, _, _>(sink, self)
         }
     }
 
     impl xdr::XdrDecode for A2 {
         #[inline]
         fn decode(decoder: &mut xdr::Decoder<'_>) -> Result<Self, xdr::DecodeError> {
-            Ok(Self {
-                x: decoder.read().map_err(|e| e.in_field("a", "x"))?,
-                y: decoder.read().map_err(|e| e.in_field("a", "y"))?,
-            })
+            xdr::take_fixed(decoder)
         }
     }
 
@@ -301,6 +318,18 @@ const _: () = {
         #[inline]
         fn decode(decoder: &mut xdr::Decoder<'_>) -> Result<Self, xdr::DecodeError> {
             xdr::take_enum(decoder)
+        }
+    }
+
+    impl xdr::XdrFixed for B {
+        #[inline(always)]
+        fn read_words(words: &mut xdr::Words<'_>) -> Result<Self, xdr::DecodeError> {
+            words.read_enum()
+        }
+
+        #[inline(always)]
+        fn write_words(&self, words: &mut xdr::WordsMut<'_>) {
+            words.put(&i32::from(*self));
         }
     }
 

@@ -112,6 +112,48 @@ const _: () = {
         const MAX_DDP_ITEMS: Option<u32> = Some(0);
     }
 
+    impl xdr::XdrFixed for AllScalars {
+        const PARTS: &'static [xdr::Part] = &[
+            xdr::Part::of::<i32>("all_scalars", "a"),
+            xdr::Part::of::<u32>("all_scalars", "b"),
+            xdr::Part::of::<i64>("all_scalars", "c"),
+            xdr::Part::of::<u64>("all_scalars", "d"),
+            xdr::Part::of::<f32>("all_scalars", "e"),
+            xdr::Part::of::<f64>("all_scalars", "f"),
+            xdr::Part::of::<::rpcrdma::xdr::Quadruple>("all_scalars", "g"),
+            xdr::Part::of::<bool>("all_scalars", "h"),
+            xdr::Part::of::<CountAgain>("all_scalars", "i"),
+        ];
+
+        #[inline(always)]
+        fn read_words(words: &mut xdr::Words<'_>) -> Result<Self, xdr::DecodeError> {
+            Ok(Self {
+                a: words.read().map_err(|e| e.in_field("all_scalars", "a"))?,
+                b: words.read().map_err(|e| e.in_field("all_scalars", "b"))?,
+                c: words.read().map_err(|e| e.in_field("all_scalars", "c"))?,
+                d: words.read().map_err(|e| e.in_field("all_scalars", "d"))?,
+                e: words.read().map_err(|e| e.in_field("all_scalars", "e"))?,
+                f: words.read().map_err(|e| e.in_field("all_scalars", "f"))?,
+                g: words.read().map_err(|e| e.in_field("all_scalars", "g"))?,
+                h: words.read().map_err(|e| e.in_field("all_scalars", "h"))?,
+                i: words.read().map_err(|e| e.in_field("all_scalars", "i"))?,
+            })
+        }
+
+        #[inline(always)]
+        fn write_words(&self, words: &mut xdr::WordsMut<'_>) {
+            words.put(&self.a);
+            words.put(&self.b);
+            words.put(&self.c);
+            words.put(&self.d);
+            words.put(&self.e);
+            words.put(&self.f);
+            words.put(&self.g);
+            words.put(&self.h);
+            words.put(&self.i);
+        }
+    }
+
     impl xdr::XdrEncode for AllScalars {
         #[inline]
         fn encoded_len(&self) -> usize {
@@ -123,32 +165,14 @@ const _: () = {
             &self,
             sink: &mut S,
         ) -> Result<(), xdr::EncodeError> {
-            self.a.encode(sink)?;
-            self.b.encode(sink)?;
-            self.c.encode(sink)?;
-            self.d.encode(sink)?;
-            self.e.encode(sink)?;
-            self.f.encode(sink)?;
-            self.g.encode(sink)?;
-            self.h.encode(sink)?;
-            self.i.encode(sink)
+            xdr::put_fixed::<60, _, _>(sink, self)
         }
     }
 
     impl xdr::XdrDecode for AllScalars {
         #[inline]
         fn decode(decoder: &mut xdr::Decoder<'_>) -> Result<Self, xdr::DecodeError> {
-            Ok(Self {
-                a: decoder.read().map_err(|e| e.in_field("all_scalars", "a"))?,
-                b: decoder.read().map_err(|e| e.in_field("all_scalars", "b"))?,
-                c: decoder.read().map_err(|e| e.in_field("all_scalars", "c"))?,
-                d: decoder.read().map_err(|e| e.in_field("all_scalars", "d"))?,
-                e: decoder.read().map_err(|e| e.in_field("all_scalars", "e"))?,
-                f: decoder.read().map_err(|e| e.in_field("all_scalars", "f"))?,
-                g: decoder.read().map_err(|e| e.in_field("all_scalars", "g"))?,
-                h: decoder.read().map_err(|e| e.in_field("all_scalars", "h"))?,
-                i: decoder.read().map_err(|e| e.in_field("all_scalars", "i"))?,
-            })
+            xdr::take_fixed(decoder)
         }
     }
 
@@ -157,6 +181,27 @@ const _: () = {
         const MAX_LEN: Option<u64> = Some(64);
         const MAX_INLINE: Option<u64> = Some(64);
         const MAX_DDP_ITEMS: Option<u32> = Some(0);
+    }
+
+    impl xdr::XdrFixed for EmptyOfFloats {
+        const PARTS: &'static [xdr::Part] = &[
+            xdr::Part::of::<i32>("empty_of_floats", "whole"),
+            xdr::Part::of::<AllScalars>("empty_of_floats", "inner"),
+        ];
+
+        #[inline(always)]
+        fn read_words(words: &mut xdr::Words<'_>) -> Result<Self, xdr::DecodeError> {
+            Ok(Self {
+                whole: words.read().map_err(|e| e.in_field("empty_of_floats", "whole"))?,
+                inner: words.read().map_err(|e| e.in_field("empty_of_floats", "inner"))?,
+            })
+        }
+
+        #[inline(always)]
+        fn write_words(&self, words: &mut xdr::WordsMut<'_>) {
+            words.put(&self.whole);
+            words.put(&self.inner);
+        }
     }
 
     impl xdr::XdrEncode for EmptyOfFloats {
@@ -170,22 +215,14 @@ const _: () = {
             &self,
             sink: &mut S,
         ) -> Result<(), xdr::EncodeError> {
-            self.whole.encode(sink)?;
-            self.inner.encode(sink)
+            xdr::put_fixed::<64, _, _>(sink, self)
         }
     }
 
     impl xdr::XdrDecode for EmptyOfFloats {
         #[inline]
         fn decode(decoder: &mut xdr::Decoder<'_>) -> Result<Self, xdr::DecodeError> {
-            Ok(Self {
-                whole: decoder
-                    .read()
-                    .map_err(|e| e.in_field("empty_of_floats", "whole"))?,
-                inner: decoder
-                    .read()
-                    .map_err(|e| e.in_field("empty_of_floats", "inner"))?,
-            })
+            xdr::take_fixed(decoder)
         }
     }
 };

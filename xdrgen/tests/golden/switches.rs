@@ -376,6 +376,18 @@ const _: () = {
         }
     }
 
+    impl xdr::XdrFixed for Op {
+        #[inline(always)]
+        fn read_words(words: &mut xdr::Words<'_>) -> Result<Self, xdr::DecodeError> {
+            words.read_enum()
+        }
+
+        #[inline(always)]
+        fn write_words(&self, words: &mut xdr::WordsMut<'_>) {
+            words.put(&i32::from(*self));
+        }
+    }
+
     impl xdr::XdrType for Shared {
         const MIN_LEN: usize = 4;
         const MAX_LEN: Option<u64> = Some(12);
@@ -412,25 +424,31 @@ const _: () = {
     impl xdr::XdrDecode for Shared {
         #[inline]
         fn decode(decoder: &mut xdr::Decoder<'_>) -> Result<Self, xdr::DecodeError> {
-            let discriminant = xdr::take_discriminant::<Op>(decoder, "shared")
+            let discriminant = decoder
+                .read::<i32>()
                 .map_err(|e| e.in_field("shared", "o"))?;
             match discriminant {
-                Op::Read => {
-                    decoder
-                        .read()
-                        .map(Self::Read)
-                        .map_err(|e| e.in_field("shared", "offset"))
+                1 => {
+                    Ok(
+                        Self::Read(
+                            decoder.read().map_err(|e| e.in_field("shared", "offset"))?,
+                        ),
+                    )
                 }
-                Op::Write => {
-                    decoder
-                        .read()
-                        .map(Self::Write)
-                        .map_err(|e| e.in_field("shared", "offset"))
+                2 => {
+                    Ok(
+                        Self::Write(
+                            decoder.read().map_err(|e| e.in_field("shared", "offset"))?,
+                        ),
+                    )
                 }
-                Op::Seek => Ok(Self::Seek),
-                Op::Stat => Ok(Self::Stat),
+                3 => Ok(Self::Seek),
+                -2147483648 => Ok(Self::Stat),
                 other => {
-                    Err(xdr::unknown_discriminant(decoder, "shared", i32::from(other)))
+                    Err(
+                        xdr::unknown_discriminant(decoder, "shared", other)
+                            .in_field("shared", "o"),
+                    )
                 }
             }
         }
@@ -475,16 +493,26 @@ const _: () = {
     impl xdr::XdrDecode for DefaultFirst {
         #[inline]
         fn decode(decoder: &mut xdr::Decoder<'_>) -> Result<Self, xdr::DecodeError> {
-            let discriminant = xdr::take_discriminant::<Op>(decoder, "default_first")
+            let discriminant = decoder
+                .read::<i32>()
                 .map_err(|e| e.in_field("default_first", "o"))?;
             match discriminant {
-                Op::Limit => {
-                    decoder
-                        .read()
-                        .map(Self::Limit)
-                        .map_err(|e| e.in_field("default_first", "most"))
+                -1 => {
+                    Ok(
+                        Self::Limit(
+                            decoder
+                                .read()
+                                .map_err(|e| e.in_field("default_first", "most"))?,
+                        ),
+                    )
                 }
-                discriminant => Ok(Self::Default(discriminant)),
+                value => {
+                    let discriminant = xdr::discriminant::<
+                        Op,
+                    >(decoder, "default_first", value)
+                        .map_err(|e| e.in_field("default_first", "o"))?;
+                    Ok(Self::Default(discriminant))
+                }
             }
         }
     }
@@ -538,10 +566,13 @@ const _: () = {
                 .map_err(|e| e.in_field("default_amid", "code"))?;
             match discriminant {
                 1 => {
-                    decoder
-                        .read()
-                        .map(Self::Case1)
-                        .map_err(|e| e.in_field("default_amid", "one"))
+                    Ok(
+                        Self::Case1(
+                            decoder
+                                .read()
+                                .map_err(|e| e.in_field("default_amid", "one"))?,
+                        ),
+                    )
                 }
                 -2147483647 => Ok(Self::CaseMinus2147483647),
                 discriminant => {
@@ -603,16 +634,22 @@ const _: () = {
                 .map_err(|e| e.in_field("default_shares", "code"))?;
             match discriminant {
                 1 => {
-                    decoder
-                        .read()
-                        .map(Self::Case1)
-                        .map_err(|e| e.in_field("default_shares", "value"))
+                    Ok(
+                        Self::Case1(
+                            decoder
+                                .read()
+                                .map_err(|e| e.in_field("default_shares", "value"))?,
+                        ),
+                    )
                 }
                 2 => {
-                    decoder
-                        .read()
-                        .map(Self::Case2)
-                        .map_err(|e| e.in_field("default_shares", "value"))
+                    Ok(
+                        Self::Case2(
+                            decoder
+                                .read()
+                                .map_err(|e| e.in_field("default_shares", "value"))?,
+                        ),
+                    )
                 }
                 discriminant => {
                     Ok(
@@ -635,6 +672,22 @@ const _: () = {
         const MAX_DDP_ITEMS: Option<u32> = Some(0);
     }
 
+    impl xdr::XdrFixed for ByTagBody {
+        const PARTS: &'static [xdr::Part] = &[xdr::Part::of::<i32>("by_tag_body", "x")];
+
+        #[inline(always)]
+        fn read_words(words: &mut xdr::Words<'_>) -> Result<Self, xdr::DecodeError> {
+            Ok(Self {
+                x: words.read().map_err(|e| e.in_field("by_tag_body", "x"))?,
+            })
+        }
+
+        #[inline(always)]
+        fn write_words(&self, words: &mut xdr::WordsMut<'_>) {
+            words.put(&self.x);
+        }
+    }
+
     impl xdr::XdrEncode for ByTagBody {
         #[inline]
         fn encoded_len(&self) -> usize {
@@ -646,16 +699,14 @@ const _: () = {
             &self,
             sink: &mut S,
         ) -> Result<(), xdr::EncodeError> {
-            self.x.encode(sink)
+            xdr::put_fixed::<4, _, _>(sink, self)
         }
     }
 
     impl xdr::XdrDecode for ByTagBody {
         #[inline]
         fn decode(decoder: &mut xdr::Decoder<'_>) -> Result<Self, xdr::DecodeError> {
-            Ok(Self {
-                x: decoder.read().map_err(|e| e.in_field("by_tag_body", "x"))?,
-            })
+            xdr::take_fixed(decoder)
         }
     }
 
@@ -691,17 +742,22 @@ const _: () = {
     impl xdr::XdrDecode for ByTag {
         #[inline]
         fn decode(decoder: &mut xdr::Decoder<'_>) -> Result<Self, xdr::DecodeError> {
-            let discriminant = xdr::take_discriminant::<Op>(decoder, "by_tag")
+            let discriminant = decoder
+                .read::<i32>()
                 .map_err(|e| e.in_field("by_tag", "o"))?;
             match discriminant {
-                Op::Read => {
-                    decoder
-                        .read()
-                        .map(Self::Read)
-                        .map_err(|e| e.in_field("by_tag", "body"))
+                1 => {
+                    Ok(
+                        Self::Read(
+                            decoder.read().map_err(|e| e.in_field("by_tag", "body"))?,
+                        ),
+                    )
                 }
                 other => {
-                    Err(xdr::unknown_discriminant(decoder, "by_tag", i32::from(other)))
+                    Err(
+                        xdr::unknown_discriminant(decoder, "by_tag", other)
+                            .in_field("by_tag", "o"),
+                    )
                 }
             }
         }
@@ -748,19 +804,28 @@ const _: () = {
                 .map_err(|e| e.in_field("by_letter", "c"))?;
             match discriminant {
                 97 => {
-                    decoder
-                        .read()
-                        .map(Self::Case97)
-                        .map_err(|e| e.in_field("by_letter", "letter"))
+                    Ok(
+                        Self::Case97(
+                            decoder
+                                .read()
+                                .map_err(|e| e.in_field("by_letter", "letter"))?,
+                        ),
+                    )
                 }
                 39 => Ok(Self::Case39),
                 49 => {
-                    decoder
-                        .read()
-                        .map(Self::Case49)
-                        .map_err(|e| e.in_field("by_letter", "digit"))
+                    Ok(
+                        Self::Case49(
+                            decoder.read().map_err(|e| e.in_field("by_letter", "digit"))?,
+                        ),
+                    )
                 }
-                other => Err(xdr::unknown_discriminant(decoder, "by_letter", other)),
+                other => {
+                    Err(
+                        xdr::unknown_discriminant(decoder, "by_letter", other)
+                            .in_field("by_letter", "c"),
+                    )
+                }
             }
         }
     }
@@ -805,12 +870,20 @@ const _: () = {
             match discriminant {
                 -1 => Ok(Self::CaseMinus1),
                 -2 => {
-                    decoder
-                        .read()
-                        .map(Self::MinusTwo)
-                        .map_err(|e| e.in_field("by_typedef", "other"))
+                    Ok(
+                        Self::MinusTwo(
+                            decoder
+                                .read()
+                                .map_err(|e| e.in_field("by_typedef", "other"))?,
+                        ),
+                    )
                 }
-                other => Err(xdr::unknown_discriminant(decoder, "by_typedef", other)),
+                other => {
+                    Err(
+                        xdr::unknown_discriminant(decoder, "by_typedef", other)
+                            .in_field("by_typedef", "c"),
+                    )
+                }
             }
         }
     }
@@ -854,10 +927,11 @@ const _: () = {
                 .map_err(|e| e.in_field("by_bool", "there"))?;
             match discriminant {
                 true => {
-                    decoder
-                        .read()
-                        .map(Self::True)
-                        .map_err(|e| e.in_field("by_bool", "value"))
+                    Ok(
+                        Self::True(
+                            decoder.read().map_err(|e| e.in_field("by_bool", "value"))?,
+                        ),
+                    )
                 }
                 false => Ok(Self::False),
             }

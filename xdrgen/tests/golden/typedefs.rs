@@ -389,6 +389,27 @@ const _: () = {
         const MAX_DDP_ITEMS: Option<u32> = Some(0);
     }
 
+    impl xdr::XdrFixed for Point {
+        const PARTS: &'static [xdr::Part] = &[
+            xdr::Part::of::<i32>("point", "x"),
+            xdr::Part::of::<i32>("point", "y"),
+        ];
+
+        #[inline(always)]
+        fn read_words(words: &mut xdr::Words<'_>) -> Result<Self, xdr::DecodeError> {
+            Ok(Self {
+                x: words.read().map_err(|e| e.in_field("point", "x"))?,
+                y: words.read().map_err(|e| e.in_field("point", "y"))?,
+            })
+        }
+
+        #[inline(always)]
+        fn write_words(&self, words: &mut xdr::WordsMut<'_>) {
+            words.put(&self.x);
+            words.put(&self.y);
+        }
+    }
+
     impl xdr::XdrEncode for Point {
         #[inline]
         fn encoded_len(&self) -> usize {
@@ -400,18 +421,14 @@ const _: () = {
             &self,
             sink: &mut S,
         ) -> Result<(), xdr::EncodeError> {
-            self.x.encode(sink)?;
-            self.y.encode(sink)
+            xdr::put_fixed::<8, _, _>(sink, self)
         }
     }
 
     impl xdr::XdrDecode for Point {
         #[inline]
         fn decode(decoder: &mut xdr::Decoder<'_>) -> Result<Self, xdr::DecodeError> {
-            Ok(Self {
-                x: decoder.read().map_err(|e| e.in_field("point", "x"))?,
-                y: decoder.read().map_err(|e| e.in_field("point", "y"))?,
-            })
+            xdr::take_fixed(decoder)
         }
     }
 
@@ -441,6 +458,18 @@ const _: () = {
         #[inline]
         fn decode(decoder: &mut xdr::Decoder<'_>) -> Result<Self, xdr::DecodeError> {
             xdr::take_enum(decoder)
+        }
+    }
+
+    impl xdr::XdrFixed for State {
+        #[inline(always)]
+        fn read_words(words: &mut xdr::Words<'_>) -> Result<Self, xdr::DecodeError> {
+            words.read_enum()
+        }
+
+        #[inline(always)]
+        fn write_words(&self, words: &mut xdr::WordsMut<'_>) {
+            words.put(&i32::from(*self));
         }
     }
 
@@ -483,16 +512,26 @@ const _: () = {
     impl xdr::XdrDecode for MaybeOpen {
         #[inline]
         fn decode(decoder: &mut xdr::Decoder<'_>) -> Result<Self, xdr::DecodeError> {
-            let discriminant = xdr::take_discriminant::<State>(decoder, "maybe_open")
+            let discriminant = decoder
+                .read::<i32>()
                 .map_err(|e| e.in_field("maybe_open", "s"))?;
             match discriminant {
-                State::Open => {
-                    decoder
-                        .read()
-                        .map(Self::Open)
-                        .map_err(|e| e.in_field("maybe_open", "where"))
+                1 => {
+                    Ok(
+                        Self::Open(
+                            decoder
+                                .read()
+                                .map_err(|e| e.in_field("maybe_open", "where"))?,
+                        ),
+                    )
                 }
-                discriminant => Ok(Self::Default(discriminant)),
+                value => {
+                    let discriminant = xdr::discriminant::<
+                        State,
+                    >(decoder, "maybe_open", value)
+                        .map_err(|e| e.in_field("maybe_open", "s"))?;
+                    Ok(Self::Default(discriminant))
+                }
             }
         }
     }
@@ -502,6 +541,22 @@ const _: () = {
         const MAX_LEN: Option<u64> = Some(4);
         const MAX_INLINE: Option<u64> = Some(4);
         const MAX_DDP_ITEMS: Option<u32> = Some(0);
+    }
+
+    impl xdr::XdrFixed for Tagged {
+        const PARTS: &'static [xdr::Part] = &[xdr::Part::of::<i32>("tagged", "z")];
+
+        #[inline(always)]
+        fn read_words(words: &mut xdr::Words<'_>) -> Result<Self, xdr::DecodeError> {
+            Ok(Self {
+                z: words.read().map_err(|e| e.in_field("tagged", "z"))?,
+            })
+        }
+
+        #[inline(always)]
+        fn write_words(&self, words: &mut xdr::WordsMut<'_>) {
+            words.put(&self.z);
+        }
     }
 
     impl xdr::XdrEncode for Tagged {
@@ -515,16 +570,14 @@ const _: () = {
             &self,
             sink: &mut S,
         ) -> Result<(), xdr::EncodeError> {
-            self.z.encode(sink)
+            xdr::put_fixed::<4, _, _>(sink, self)
         }
     }
 
     impl xdr::XdrDecode for Tagged {
         #[inline]
         fn decode(decoder: &mut xdr::Decoder<'_>) -> Result<Self, xdr::DecodeError> {
-            Ok(Self {
-                z: decoder.read().map_err(|e| e.in_field("tagged", "z"))?,
-            })
+            xdr::take_fixed(decoder)
         }
     }
 
@@ -653,6 +706,18 @@ const _: () = {
         const MAX_DDP_ITEMS: Option<u32> = Some(0);
     }
 
+    impl xdr::XdrFixed for Digest {
+        #[inline(always)]
+        fn read_words(words: &mut xdr::Words<'_>) -> Result<Self, xdr::DecodeError> {
+            words.read_opaque().map(Self)
+        }
+
+        #[inline(always)]
+        fn write_words(&self, words: &mut xdr::WordsMut<'_>) {
+            words.put_opaque(&self.0);
+        }
+    }
+
     impl xdr::XdrEncode for Digest {
         #[inline]
         fn encoded_len(&self) -> usize {
@@ -664,15 +729,14 @@ const _: () = {
             &self,
             sink: &mut S,
         ) -> Result<(), xdr::EncodeError> {
-            xdr::put_opaque_fixed(sink, &self.0);
-            Ok(())
+            xdr::put_fixed::<20, _, _>(sink, self)
         }
     }
 
     impl xdr::XdrDecode for Digest {
         #[inline]
         fn decode(decoder: &mut xdr::Decoder<'_>) -> Result<Self, xdr::DecodeError> {
-            xdr::take_opaque_fixed(decoder).map(Self)
+            xdr::take_fixed(decoder)
         }
     }
 
@@ -712,6 +776,30 @@ const _: () = {
         const MAX_DDP_ITEMS: Option<u32> = Some(0);
     }
 
+    impl xdr::XdrFixed for Triangle {
+        const PARTS: &'static [xdr::Part] = &[
+            xdr::Part::of::<Point>("triangle", "a"),
+            xdr::Part::of::<Point>("triangle", "b"),
+            xdr::Part::of::<Point>("triangle", "c"),
+        ];
+
+        #[inline(always)]
+        fn read_words(words: &mut xdr::Words<'_>) -> Result<Self, xdr::DecodeError> {
+            Ok(Self {
+                a: words.read().map_err(|e| e.in_field("triangle", "a"))?,
+                b: words.read().map_err(|e| e.in_field("triangle", "b"))?,
+                c: words.read().map_err(|e| e.in_field("triangle", "c"))?,
+            })
+        }
+
+        #[inline(always)]
+        fn write_words(&self, words: &mut xdr::WordsMut<'_>) {
+            words.put(&self.a);
+            words.put(&self.b);
+            words.put(&self.c);
+        }
+    }
+
     impl xdr::XdrEncode for Triangle {
         #[inline]
         fn encoded_len(&self) -> usize {
@@ -723,20 +811,14 @@ const _: () = {
             &self,
             sink: &mut S,
         ) -> Result<(), xdr::EncodeError> {
-            self.a.encode(sink)?;
-            self.b.encode(sink)?;
-            self.c.encode(sink)
+            xdr::put_fixed::<24, _, _>(sink, self)
         }
     }
 
     impl xdr::XdrDecode for Triangle {
         #[inline]
         fn decode(decoder: &mut xdr::Decoder<'_>) -> Result<Self, xdr::DecodeError> {
-            Ok(Self {
-                a: decoder.read().map_err(|e| e.in_field("triangle", "a"))?,
-                b: decoder.read().map_err(|e| e.in_field("triangle", "b"))?,
-                c: decoder.read().map_err(|e| e.in_field("triangle", "c"))?,
-            })
+            xdr::take_fixed(decoder)
         }
     }
 };

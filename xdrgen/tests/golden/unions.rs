@@ -407,6 +407,18 @@ const _: () = {
         }
     }
 
+    impl xdr::XdrFixed for Color {
+        #[inline(always)]
+        fn read_words(words: &mut xdr::Words<'_>) -> Result<Self, xdr::DecodeError> {
+            words.read_enum()
+        }
+
+        #[inline(always)]
+        fn write_words(&self, words: &mut xdr::WordsMut<'_>) {
+            words.put(&i32::from(*self));
+        }
+    }
+
     impl xdr::XdrType for Exhaustive {
         const MIN_LEN: usize = 4;
         const MAX_LEN: Option<u64> = Some(16);
@@ -451,26 +463,40 @@ const _: () = {
     impl xdr::XdrDecode for Exhaustive {
         #[inline]
         fn decode(decoder: &mut xdr::Decoder<'_>) -> Result<Self, xdr::DecodeError> {
-            let discriminant = xdr::take_discriminant::<Color>(decoder, "exhaustive")
+            let discriminant = decoder
+                .read::<i32>()
                 .map_err(|e| e.in_field("exhaustive", "c"))?;
             match discriminant {
-                Color::Red => {
-                    decoder
-                        .read()
-                        .map(Self::Red)
-                        .map_err(|e| e.in_field("exhaustive", "red"))
+                0 => {
+                    Ok(
+                        Self::Red(
+                            decoder.read().map_err(|e| e.in_field("exhaustive", "red"))?,
+                        ),
+                    )
                 }
-                Color::Green => {
-                    xdr::take_opaque(decoder, 8)
-                        .map(Self::Green)
-                        .map_err(|e| e.in_field("exhaustive", "green_or_blue"))
+                1 => {
+                    Ok(
+                        Self::Green(
+                            xdr::take_opaque(decoder, 8)
+                                .map_err(|e| e.in_field("exhaustive", "green_or_blue"))?,
+                        ),
+                    )
                 }
-                Color::Blue => {
-                    xdr::take_opaque(decoder, 8)
-                        .map(Self::Blue)
-                        .map_err(|e| e.in_field("exhaustive", "green_or_blue"))
+                2 => {
+                    Ok(
+                        Self::Blue(
+                            xdr::take_opaque(decoder, 8)
+                                .map_err(|e| e.in_field("exhaustive", "green_or_blue"))?,
+                        ),
+                    )
                 }
-                Color::NegativeOne => Ok(Self::NegativeOne),
+                -1 => Ok(Self::NegativeOne),
+                other => {
+                    Err(
+                        xdr::unknown_discriminant(decoder, "exhaustive", other)
+                            .in_field("exhaustive", "c"),
+                    )
+                }
             }
         }
     }
@@ -507,17 +533,22 @@ const _: () = {
     impl xdr::XdrDecode for Partial {
         #[inline]
         fn decode(decoder: &mut xdr::Decoder<'_>) -> Result<Self, xdr::DecodeError> {
-            let discriminant = xdr::take_discriminant::<Color>(decoder, "partial")
+            let discriminant = decoder
+                .read::<i32>()
                 .map_err(|e| e.in_field("partial", "c"))?;
             match discriminant {
-                Color::Red => {
-                    decoder
-                        .read()
-                        .map(Self::Red)
-                        .map_err(|e| e.in_field("partial", "red"))
+                0 => {
+                    Ok(
+                        Self::Red(
+                            decoder.read().map_err(|e| e.in_field("partial", "red"))?,
+                        ),
+                    )
                 }
                 other => {
-                    Err(xdr::unknown_discriminant(decoder, "partial", i32::from(other)))
+                    Err(
+                        xdr::unknown_discriminant(decoder, "partial", other)
+                            .in_field("partial", "c"),
+                    )
                 }
             }
         }
@@ -565,16 +596,24 @@ const _: () = {
     impl xdr::XdrDecode for WithDefault {
         #[inline]
         fn decode(decoder: &mut xdr::Decoder<'_>) -> Result<Self, xdr::DecodeError> {
-            let discriminant = xdr::take_discriminant::<Color>(decoder, "with_default")
+            let discriminant = decoder
+                .read::<i32>()
                 .map_err(|e| e.in_field("with_default", "c"))?;
             match discriminant {
-                Color::Green => {
-                    decoder
-                        .read()
-                        .map(Self::Green)
-                        .map_err(|e| e.in_field("with_default", "green"))
+                1 => {
+                    Ok(
+                        Self::Green(
+                            decoder
+                                .read()
+                                .map_err(|e| e.in_field("with_default", "green"))?,
+                        ),
+                    )
                 }
-                discriminant => {
+                value => {
+                    let discriminant = xdr::discriminant::<
+                        Color,
+                    >(decoder, "with_default", value)
+                        .map_err(|e| e.in_field("with_default", "c"))?;
                     Ok(
                         Self::Default(
                             discriminant,
@@ -626,10 +665,13 @@ const _: () = {
                 .map_err(|e| e.in_field("needless_default", "yes"))?;
             match discriminant {
                 true => {
-                    decoder
-                        .read()
-                        .map(Self::True)
-                        .map_err(|e| e.in_field("needless_default", "value"))
+                    Ok(
+                        Self::True(
+                            decoder
+                                .read()
+                                .map_err(|e| e.in_field("needless_default", "value"))?,
+                        ),
+                    )
                 }
                 false => Ok(Self::False),
             }
@@ -690,15 +732,19 @@ const _: () = {
             match discriminant {
                 0 => Ok(Self::Case0),
                 -3 => {
-                    decoder
-                        .read()
-                        .map(Self::CaseMinus3)
-                        .map_err(|e| e.in_field("by_int", "minus"))
+                    Ok(
+                        Self::CaseMinus3(
+                            decoder.read().map_err(|e| e.in_field("by_int", "minus"))?,
+                        ),
+                    )
                 }
                 16 => {
-                    xdr::take_opaque_fixed(decoder)
-                        .map(Self::Case16)
-                        .map_err(|e| e.in_field("by_int", "fixed"))
+                    Ok(
+                        Self::Case16(
+                            xdr::take_opaque_fixed(decoder)
+                                .map_err(|e| e.in_field("by_int", "fixed"))?,
+                        ),
+                    )
                 }
                 discriminant => {
                     Ok(
@@ -752,13 +798,21 @@ const _: () = {
                 .map_err(|e| e.in_field("by_unsigned", "n"))?;
             match discriminant {
                 9 => {
-                    decoder
-                        .read()
-                        .map(Self::Limit)
-                        .map_err(|e| e.in_field("by_unsigned", "limit"))
+                    Ok(
+                        Self::Limit(
+                            decoder
+                                .read()
+                                .map_err(|e| e.in_field("by_unsigned", "limit"))?,
+                        ),
+                    )
                 }
                 4000000000 => Ok(Self::Case4000000000),
-                other => Err(xdr::unknown_discriminant(decoder, "by_unsigned", other)),
+                other => {
+                    Err(
+                        xdr::unknown_discriminant(decoder, "by_unsigned", other)
+                            .in_field("by_unsigned", "n"),
+                    )
+                }
             }
         }
     }
@@ -807,10 +861,11 @@ const _: () = {
                 .map_err(|e| e.in_field("by_bool", "present"))?;
             match discriminant {
                 true => {
-                    decoder
-                        .read()
-                        .map(Self::True)
-                        .map_err(|e| e.in_field("by_bool", "value"))
+                    Ok(
+                        Self::True(
+                            decoder.read().map_err(|e| e.in_field("by_bool", "value"))?,
+                        ),
+                    )
                 }
                 discriminant => Ok(Self::Default(discriminant)),
             }
@@ -851,11 +906,18 @@ const _: () = {
     impl xdr::XdrDecode for Nothing {
         #[inline]
         fn decode(decoder: &mut xdr::Decoder<'_>) -> Result<Self, xdr::DecodeError> {
-            let discriminant = xdr::take_discriminant::<Color>(decoder, "nothing")
+            let discriminant = decoder
+                .read::<i32>()
                 .map_err(|e| e.in_field("nothing", "c"))?;
             match discriminant {
-                Color::Red => Ok(Self::Red),
-                discriminant => Ok(Self::Default(discriminant)),
+                0 => Ok(Self::Red),
+                value => {
+                    let discriminant = xdr::discriminant::<
+                        Color,
+                    >(decoder, "nothing", value)
+                        .map_err(|e| e.in_field("nothing", "c"))?;
+                    Ok(Self::Default(discriminant))
+                }
             }
         }
     }
@@ -865,6 +927,24 @@ const _: () = {
         const MAX_LEN: Option<u64> = Some(512);
         const MAX_INLINE: Option<u64> = Some(512);
         const MAX_DDP_ITEMS: Option<u32> = Some(0);
+    }
+
+    impl xdr::XdrFixed for Large {
+        const PARTS: &'static [xdr::Part] = &[
+            xdr::Part::opaque("large", "octets", ::core::mem::size_of::<[u8; 512]>()),
+        ];
+
+        #[inline]
+        fn read_words(words: &mut xdr::Words<'_>) -> Result<Self, xdr::DecodeError> {
+            Ok(Self {
+                octets: words.read_opaque().map_err(|e| e.in_field("large", "octets"))?,
+            })
+        }
+
+        #[inline]
+        fn write_words(&self, words: &mut xdr::WordsMut<'_>) {
+            words.put_opaque(&self.octets);
+        }
     }
 
     impl xdr::XdrEncode for Large {
@@ -878,18 +958,14 @@ const _: () = {
             &self,
             sink: &mut S,
         ) -> Result<(), xdr::EncodeError> {
-            xdr::put_opaque_fixed(sink, &self.octets);
-            Ok(())
+            xdr::put_fixed::<512, _, _>(sink, self)
         }
     }
 
     impl xdr::XdrDecode for Large {
         #[inline]
         fn decode(decoder: &mut xdr::Decoder<'_>) -> Result<Self, xdr::DecodeError> {
-            Ok(Self {
-                octets: xdr::take_opaque_fixed(decoder)
-                    .map_err(|e| e.in_field("large", "octets"))?,
-            })
+            xdr::take_fixed(decoder)
         }
     }
 
@@ -932,16 +1008,18 @@ const _: () = {
                 .map_err(|e| e.in_field("uneven", "big"))?;
             match discriminant {
                 true => {
-                    decoder
-                        .read()
-                        .map(Self::True)
-                        .map_err(|e| e.in_field("uneven", "big"))
+                    Ok(
+                        Self::True(
+                            decoder.read().map_err(|e| e.in_field("uneven", "big"))?,
+                        ),
+                    )
                 }
                 false => {
-                    decoder
-                        .read()
-                        .map(Self::False)
-                        .map_err(|e| e.in_field("uneven", "small"))
+                    Ok(
+                        Self::False(
+                            decoder.read().map_err(|e| e.in_field("uneven", "small"))?,
+                        ),
+                    )
                 }
             }
         }

@@ -20,7 +20,7 @@ mod fast {
 use std::{env, hint::black_box};
 
 use harness::{Arm, Effort, Message, Way};
-use rpcrdma::xdr::{Bytes, Decoder, FlatSink, ReducingSink, WriteChunk, XdrDecode, XdrEncode};
+use rpcrdma::xdr::{Bytes, Decoder, FlatSink, ReducingSink, WriteChunk, XdrDecode, XdrDecodeRef, XdrEncode};
 use rpcrdma_specs::nfs3;
 use stellar_xdr::{Limited, Limits, ReadXdr, WriteXdr};
 
@@ -91,6 +91,21 @@ fn owned<T: XdrEncode + XdrDecode + 'static>(octets: &'static [u8]) -> Arm {
     let message = Bytes::from_static(octets);
     let value: T = decoded(Decoder::new(octets));
     Arm::new("rpcrdma").decode(move || decoded::<T>(Decoder::shared(black_box(&message)))).encode(octets, move |out| {
+        out.clear();
+        black_box(&value).encode(&mut FlatSink::new(out)).expect("within bounds");
+    })
+}
+
+/// Ours: types that are views of the message.
+fn borrowed<T: XdrEncode + XdrDecodeRef<'static> + 'static>(octets: &'static [u8]) -> Arm {
+    let decode = move || {
+        let mut decoder = Decoder::new(black_box(octets));
+        let value = T::decode_ref(&mut decoder).expect("what was encoded");
+        decoder.finish().expect("all of it");
+        value
+    };
+    let value = decode();
+    Arm::new("rpcrdma, borrowed").decode(decode).encode(octets, move |out| {
         out.clear();
         black_box(&value).encode(&mut FlatSink::new(out)).expect("within bounds");
     })
@@ -230,6 +245,7 @@ fn arms(message: Message) -> Vec<Arm> {
                 by_hand::encode_readdirplus(out, value).expect("within bounds");
             }),
             owned::<nfs3::Readdirplus3res>(octets),
+            borrowed::<nfs3::Readdirplus3resRef<'_>>(octets),
             nfs3_types::<nfs3_types::nfs3::READDIRPLUS3res<'static>>(octets),
             onc::<onc::Reply<onc::Readdirplus>>(octets),
             rust_xdr::<rust_xdr::Reply<rust_xdr::Readdirplus>>(octets),
@@ -241,6 +257,7 @@ fn arms(message: Message) -> Vec<Arm> {
                 by_hand::encode_read(out, value).expect("within bounds");
             }),
             owned::<nfs3::Read3res>(octets),
+            borrowed::<nfs3::Read3resRef<'_>>(octets),
             placed(octets),
             nfs3_types::<nfs3_types::nfs3::READ3res<'static>>(octets),
             onc::<onc::Reply<onc::Read>>(octets),

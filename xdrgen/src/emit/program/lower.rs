@@ -252,6 +252,7 @@ impl OwnTypes<'_> {
             generics: Generics::default(),
             std: self.view.names(),
             recursive: false,
+            borrowed_of: None,
             union: false,
         };
         let facts = facts::sequence(codecs.iter().map(|codec| facts::of(&codec.slot)));

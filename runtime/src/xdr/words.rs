@@ -1,0 +1,267 @@
+//! Runs of items whose encodings have a fixed length, which most of XDR consists of: what is left is compared with the
+//! length of the whole run once, and a run is written in one piece.
+
+use arrayvec::ArrayVec;
+use smallvec::SmallVec;
+
+use super::{
+    DecodeError, DecodeErrorKind, Decoder, EncodeError, PathSegment, Sink, UnknownEnumValue, XdrType, pad_len,
+    padded_len,
+};
+
+/// A type each of whose values is encoded in as many octets, [`XdrType::MIN_LEN`], nothing of which is ever reduced.
+///
+/// Generated code implements it for enumerations, and for structs and typedefs of such types.
+pub trait XdrFixed: XdrType + Sized {
+    /// What it consists of, to say which item a stream that is too short ends in; empty for what has no parts.
+    const PARTS: &'static [Part] = &[];
+
+    /// Reads one value.
+    ///
+    /// # Errors
+    /// When the words are no encoding of this type, or too few.
+    fn read_words(words: &mut Words<'_>) -> Result<Self, DecodeError>;
+
+    /// Writes the encoding.
+    fn write_words(&self, words: &mut WordsMut<'_>);
+}
+
+/// An item of a run.
+#[derive(Debug, Clone, Copy)]
+pub struct Part {
+    /// Type and field, for errors.
+    field: (&'static str, &'static str),
+    /// Octets of it, or of each of its elements.
+    len: usize,
+    /// Elements of an array; none where it is no array.
+    elements: Option<usize>,
+    /// What it, or each element, consists of.
+    parts: &'static [Part],
+}
+
+impl Part {
+    /// Field `field` of type `ty`, a value of `T`.
+    #[must_use]
+    pub const fn of<T: XdrFixed>(ty: &'static str, field: &'static str) -> Self {
+        Self { field: (ty, field), len: T::MIN_LEN, elements: None, parts: T::PARTS }
+    }
+
+    /// Field `field` of type `ty`, `opaque x[len]`.
+    #[must_use]
+    pub const fn opaque(ty: &'static str, field: &'static str, len: usize) -> Self {
+        Self { field: (ty, field), len: padded_len(len), elements: None, parts: &[] }
+    }
+
+    /// Field `field` of type `ty`, `T x[len]`.
+    #[must_use]
+    pub const fn elements<T: XdrFixed>(ty: &'static str, field: &'static str, len: usize) -> Self {
+        Self { field: (ty, field), len: T::MIN_LEN, elements: Some(len), parts: T::PARTS }
+    }
+
+    /// The error of a run of `len` octets of which `remaining` are left: it names the innermost item that is not whole.
+    pub(super) fn cut_short(
+        mut parts: &'static [Self],
+        len: usize,
+        mut remaining: usize,
+        position: u64,
+    ) -> DecodeError {
+        let end = position.saturating_add(remaining as u64);
+        let mut path = SmallVec::<[PathSegment; 8]>::new();
+        let mut needed = len;
+        let mut rest = parts.iter();
+        // Types that are part of each other have no fixed length: the descent ends.
+        while let Some(part) = rest.next() {
+            let whole = part.len.saturating_mul(part.elements.unwrap_or(1));
+            if whole <= remaining {
+                remaining -= whole;
+                continue;
+            }
+            path.push(PathSegment::Field(part.field.0, part.field.1));
+            if part.elements.is_some() {
+                path.push(PathSegment::Index(remaining / part.len.max(1)));
+                remaining %= part.len.max(1);
+            }
+            needed = part.len;
+            parts = part.parts;
+            rest = parts.iter();
+        }
+        path.into_iter().rev().fold(truncated(needed, remaining, end), DecodeError::at)
+    }
+}
+
+/// Octets to read a run of items from.
+#[derive(Debug)]
+pub struct Words<'a> {
+    octets: &'a [u8],
+    /// Position of the end in the unreduced stream.
+    end: u64,
+}
+
+// All of this is inlined, whatever the compiler thinks of it: only where the length of the run is in sight do the
+// comparisons with it go away. Errors are made of values, not of `self`, which would have to be in memory for that.
+#[allow(clippy::inline_always)]
+impl<'a> Words<'a> {
+    #[inline(always)]
+    pub(super) fn new(octets: &'a [u8], position: u64) -> Self {
+        Self { octets, end: position.saturating_add(octets.len() as u64) }
+    }
+
+    /// Takes `N` octets.
+    ///
+    /// # Errors
+    /// [`DecodeErrorKind::Truncated`].
+    #[inline(always)]
+    pub fn take_array<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
+        let Some((taken, rest)) = self.octets.split_first_chunk::<N>() else {
+            return Err(truncated(N, self.octets.len(), self.end));
+        };
+        self.octets = rest;
+        Ok(*taken)
+    }
+
+    /// Reads one value.
+    ///
+    /// # Errors
+    /// As the type's.
+    #[inline(always)]
+    pub fn read<T: XdrFixed>(&mut self) -> Result<T, DecodeError> {
+        T::read_words(self)
+    }
+
+    /// Reads a boolean (RFC 4506 §4.4).
+    ///
+    /// # Errors
+    /// Also for any value but 0 and 1.
+    #[inline(always)]
+    pub fn read_bool(&mut self) -> Result<bool, DecodeError> {
+        let value: u32 = self.read()?;
+        let position = self.end - self.octets.len() as u64;
+        match value {
+            0 => Ok(false),
+            1 => Ok(true),
+            value => Err(DecodeError::new(DecodeErrorKind::BadBool { value }, position)),
+        }
+    }
+
+    /// Reads an enumeration.
+    ///
+    /// # Errors
+    /// [`DecodeErrorKind::UnknownEnumValue`], and when the number is missing.
+    #[inline(always)]
+    pub fn read_enum<E: TryFrom<i32, Error = UnknownEnumValue>>(&mut self) -> Result<E, DecodeError> {
+        let value: i32 = self.read()?;
+        let position = self.end - self.octets.len() as u64;
+        E::try_from(value).map_err(|unknown| DecodeError::new(unknown.into(), position))
+    }
+
+    /// Reads `opaque x[N]` (RFC 4506 §4.9).
+    ///
+    /// # Errors
+    /// When octets or padding are missing.
+    #[inline(always)]
+    pub fn read_opaque<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
+        let octets = self.take_array()?;
+        let Some((_, rest)) = self.octets.split_at_checked(const { pad_len(N) }) else {
+            return Err(truncated(const { pad_len(N) }, self.octets.len(), self.end));
+        };
+        self.octets = rest;
+        Ok(octets)
+    }
+
+    /// Reads `T x[N]` (RFC 4506 §4.12).
+    ///
+    /// # Errors
+    /// As the element's.
+    #[inline]
+    pub fn read_elements<T: XdrFixed, const N: usize>(&mut self) -> Result<[T; N], DecodeError> {
+        let mut elements = ArrayVec::<T, N>::new();
+        for index in 0..N {
+            elements.push(T::read_words(self).map_err(|e| e.at(PathSegment::Index(index)))?);
+        }
+        let position = self.end - self.octets.len() as u64;
+        let other = DecodeErrorKind::Invalid("array of another length");
+        elements.into_inner().map_err(|_| DecodeError::new(other, position))
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn truncated(needed: usize, remaining: usize, end: u64) -> DecodeError {
+    DecodeError::new(DecodeErrorKind::Truncated { needed, remaining }, end - remaining as u64)
+}
+
+/// Octets to write a run of items to.
+#[derive(Debug)]
+pub struct WordsMut<'a>(&'a mut [u8]);
+
+#[allow(clippy::inline_always)]
+impl<'a> WordsMut<'a> {
+    /// Over `octets`, whose contents are zero.
+    #[inline(always)]
+    pub fn new(octets: &'a mut [u8]) -> Self {
+        Self(octets)
+    }
+
+    /// Puts octets.
+    ///
+    /// # Panics
+    /// Beyond the end: a type has encoded more than its [`XdrType::MIN_LEN`].
+    #[inline(always)]
+    pub fn put_array<const N: usize>(&mut self, octets: [u8; N]) {
+        let room = std::mem::take(&mut self.0);
+        let (taken, rest) = room.split_first_chunk_mut::<N>().expect("a run as long as its types say");
+        *taken = octets;
+        self.0 = rest;
+    }
+
+    /// Writes one value.
+    #[inline(always)]
+    pub fn put<T: XdrFixed>(&mut self, value: &T) {
+        value.write_words(self);
+    }
+
+    /// Writes `opaque x[N]` (RFC 4506 §4.9).
+    #[inline(always)]
+    pub fn put_opaque<const N: usize>(&mut self, octets: &[u8; N]) {
+        self.put_array(*octets);
+        // What is skipped is zero.
+        let room = std::mem::take(&mut self.0);
+        self.0 = room.get_mut(const { pad_len(N) }..).expect("a run as long as its types say");
+    }
+
+    /// Writes `T x[N]` (RFC 4506 §4.12).
+    #[inline]
+    pub fn put_elements<T: XdrFixed, const N: usize>(&mut self, elements: &[T; N]) {
+        for element in elements {
+            element.write_words(self);
+        }
+    }
+}
+
+/// Writes a run of `N` octets.
+#[inline]
+pub fn put_run<const N: usize, S: Sink + ?Sized>(sink: &mut S, write: impl FnOnce(&mut WordsMut<'_>)) {
+    let mut octets = [0; N];
+    write(&mut WordsMut::new(&mut octets));
+    sink.put(&octets);
+}
+
+/// Writes a value whose encoding takes `N` octets.
+///
+/// # Errors
+/// None: for generated code, which has to return something.
+#[inline]
+pub fn put_fixed<const N: usize, T: XdrFixed, S: Sink + ?Sized>(sink: &mut S, value: &T) -> Result<(), EncodeError> {
+    put_run::<N, S>(sink, |words| value.write_words(words));
+    Ok(())
+}
+
+/// Reads a value whose encoding has a fixed length.
+///
+/// # Errors
+/// As the type's.
+#[inline]
+pub fn take_fixed<T: XdrFixed>(decoder: &mut Decoder<'_>) -> Result<T, DecodeError> {
+    let mut words = decoder.take_words(const { T::MIN_LEN }, T::PARTS)?;
+    T::read_words(&mut words)
+}

@@ -1,0 +1,179 @@
+//! The borrowed form: the same octets, the same errors, and views of the message.
+
+use rpcrdma::xdr::{DecodeErrorKind, Decoder, FlatSink, ReadChunk, ReducingSink, XdrDecode, XdrDecodeRef, XdrEncode};
+
+use crate::borrowed::{
+    Component, Compound, CompoundRef, Corners, CornersRef, Entry, EntryRef, Handle, HandleRef, Operation, OperationRef,
+    Path, Placed, PlacedRef, Result as Outcome, ResultRef, Time, Tree, TreeRef,
+};
+
+fn octets<T: XdrEncode>(value: &T) -> Vec<u8> {
+    let mut out = Vec::new();
+    value.encode(&mut FlatSink::new(&mut out)).unwrap();
+    assert_eq!(out.len(), value.encoded_len());
+    out
+}
+
+fn owned<T: XdrDecode>(octets: &[u8]) -> Result<T, String> {
+    T::decode(&mut Decoder::new(octets)).map_err(|error| error.to_string())
+}
+
+fn view<'a, T: XdrDecodeRef<'a>>(octets: &'a [u8]) -> Result<T, String> {
+    let mut decoder = Decoder::new(octets);
+    let value = T::decode_ref(&mut decoder).map_err(|error| error.to_string())?;
+    assert!(decoder.memory() < 4096, "no memory but that of lists and boxes");
+    Ok(value)
+}
+
+/// Both forms write the octets that the other reads; of fewer, and of any that are damaged, both say the same.
+fn same<'a, T, V>(value: &T, octets: &'a [u8]) -> V
+where
+    T: XdrEncode + XdrDecode + PartialEq + std::fmt::Debug,
+    V: XdrEncode + XdrDecodeRef<'a, Owned = T>,
+{
+    let read: V = view(octets).unwrap();
+    assert_eq!(self::octets(&read), octets);
+    assert_eq!(&owned::<T>(octets).unwrap(), value);
+    read
+}
+
+/// As [`same`]'s second half.
+fn same_errors<T: XdrDecode, V: for<'b> Reads<'b>>(octets: &[u8]) {
+    for len in 0..octets.len() {
+        let cut = &octets[..len];
+        let error = owned::<T>(cut).err().expect("too few octets");
+        assert!(error.contains(": "), "{len} octets: no path in `{error}`");
+        assert_eq!(V::error(cut), Some(error), "{len} octets");
+    }
+    for at in 0..octets.len() {
+        let mut damaged = octets.to_vec();
+        damaged[at] = 0xff;
+        assert_eq!(V::error(&damaged), owned::<T>(&damaged).err(), "octet {at}");
+    }
+}
+
+/// A borrowed form of any lifetime.
+trait Reads<'b> {
+    fn error(octets: &'b [u8]) -> Option<String>;
+}
+
+macro_rules! reads {
+    ($($name:ident: $ty:ident),*) => {$(
+        struct $name;
+        impl<'b> Reads<'b> for $name {
+            fn error(octets: &'b [u8]) -> Option<String> {
+                $ty::decode_ref(&mut Decoder::new(octets)).err().map(|error| error.to_string())
+            }
+        }
+    )*};
+}
+reads!(Results: ResultRef, Trees: TreeRef, AllCorners: CornersRef);
+
+fn entry(id: u64) -> Entry {
+    Entry {
+        id,
+        name: Component(format!("name-{id}").into()),
+        changed: Time { seconds: id, nanoseconds: 7 },
+        object: Some(Handle(vec![id as u8; 5].into())),
+        links: Path(vec![Component("a".into()), Component("bc".into())]),
+        comment: "".into(),
+    }
+}
+
+#[test]
+fn what_is_read_is_a_view_of_the_message() {
+    let page = Outcome::Case0((0..9).map(entry).collect());
+    let octets = octets(&page);
+    let ResultRef::Case0(entries) = same::<_, ResultRef<'_>>(&page, &octets) else { panic!("another arm") };
+    let entry: &EntryRef<'_> = &entries[8];
+    assert_eq!((entry.id, entry.name.to_str(), entry.changed.seconds), (8, Ok("name-8"), 8));
+    assert_eq!(entry.object, Some(HandleRef(&[8; 5])));
+    assert!(octets.as_ptr_range().contains(&entry.name.as_ptr()));
+    assert_eq!(entry.links[1].to_str(), Ok("bc"));
+    same_errors::<Outcome, Results>(&octets);
+}
+
+#[test]
+fn trees_arrays_and_fixed_lengths_are_read_in_both_forms() {
+    let leaf = |label: &'static str| Tree { label: label.as_bytes().into(), left: None, right: None, children: vec![] };
+    let tree = Tree { left: Some(Box::new(leaf("left"))), children: vec![leaf("x"), leaf("yz")], ..leaf("top") };
+    let octets = octets(&tree);
+    let read: TreeRef<'_> = same(&tree, &octets);
+    assert_eq!((read.left.unwrap().label, read.children[1].label), (&b"left"[..], &b"yz"[..]));
+    same_errors::<Tree, Trees>(&octets);
+
+    let corners = Corners {
+        corner: ["a", "b", "c", "d"].map(|name| Component(name.into())),
+        other: Handle(vec![1].into()),
+        whole: crate::borrowed::Block(vec![3; 8192].into()),
+        numbers: vec![1, 2, 3],
+    };
+    let octets = self::octets(&corners);
+    let read: CornersRef<'_> = same(&corners, &octets);
+    assert_eq!((read.corner[3].to_str(), read.whole.len()), (Ok("d"), 8192));
+    same_errors::<Corners, AllCorners>(&octets[..64]);
+}
+
+#[test]
+fn items_are_views_of_the_chunks_that_stand_for_them() {
+    let placed = Placed {
+        first: Handle(vec![1; 60].into()),
+        text: "x".repeat(99).into(),
+        fixed: vec![2; 16].into(),
+        times: vec![Time { seconds: 1, nanoseconds: 2 }; 3],
+    };
+    let mut stream = Vec::new();
+    let mut sink = ReducingSink::for_call(&mut stream, 1);
+    placed.encode(&mut sink).unwrap();
+    let (reduced, _) = sink.finish();
+    let chunk = |item: rpcrdma::xdr::Reduced| ReadChunk { position: item.position as u32, data: item.data };
+    let chunks: Vec<ReadChunk> = reduced.into_iter().map(chunk).collect();
+    assert_eq!(chunks.len(), 4);
+    let mut decoder = Decoder::new(&stream).with_read_chunks(&chunks);
+    let read = PlacedRef::decode_ref(&mut decoder).unwrap();
+    decoder.finish().unwrap();
+    assert!(chunks[0].data.as_ptr_range().contains(&read.first.as_ptr()));
+    assert_eq!((read.text.len(), read.fixed, &read.times), (99, &[2; 16][..], &placed.times));
+    // Sent on, its views are copied into memory that can leave the stream.
+    let mut again = Vec::new();
+    let mut sink = ReducingSink::for_call(&mut again, 1);
+    read.encode(&mut sink).unwrap();
+    let (reduced, _) = sink.finish();
+    assert_eq!(again, stream);
+    assert!(reduced.iter().zip(&chunks).all(|(item, chunk)| item.data == chunk.data));
+}
+
+#[test]
+fn an_open_union_ends_what_it_is_in() {
+    let compound = Compound {
+        operations: vec![Operation::OpLookup(Component("a".into())), Operation::Unknown(9999), Operation::OpStop],
+    };
+    let octets = octets(&compound);
+    let mut decoder = Decoder::new(&octets);
+    let read = Compound::decode(&mut decoder).unwrap();
+    assert_eq!(read.operations, compound.operations[..2]);
+    assert_eq!((read.operations[1].discriminant(), decoder.remaining(), decoder.is_abandoned()), (9999, 0, true));
+    decoder.finish().unwrap();
+    let read: CompoundRef<'_> = view(&octets).unwrap();
+    assert_eq!(read.operations[1], OperationRef::Unknown(9999));
+
+    // An arm's own number is not unknown.
+    let known = Operation::Unknown(7);
+    assert!(known.encode(&mut FlatSink::new(&mut Vec::new())).is_err());
+}
+
+/// RFC 4506 §4.12: each element has its place in the path.
+#[test]
+fn errors_name_the_innermost_item() {
+    let page = Outcome::Case0((0..3).map(entry).collect());
+    let octets = octets(&page);
+    let at = octets.len() - 4 - 4; // The end of the last comment: its count.
+    let mut cut = octets[..at].to_vec();
+    cut.extend(u32::MAX.to_be_bytes());
+    let error = owned::<Outcome>(&cut).unwrap_err();
+    assert_eq!(error, "result.entries[2].comment: length 4294967295 exceeds remaining 0");
+    let mut inside = Decoder::new(&octets[..4 + 4 + 8 + 4 + 8 + 6]);
+    let error = Outcome::decode(&mut inside).unwrap_err();
+    assert_eq!(error.to_string(), "result.entries[0].changed.seconds: 8 octets needed, 6 remain");
+    assert_eq!(*error.kind(), DecodeErrorKind::Truncated { needed: 8, remaining: 6 });
+}

@@ -1,0 +1,131 @@
+//! Items whose encodings have fixed lengths: the runtime's `XdrFixed` of a type of such items, and runs of them among
+//! others.
+
+use proc_macro2::TokenStream;
+use quote::quote;
+
+use super::{
+    codec::{Place, Slot, Wire, number},
+    impls::{FieldCodec, Generics, Target},
+};
+
+/// The longest run that is inlined, in octets.
+const MAX_INLINED: u64 = 256;
+
+/// Most fields of a run.
+const MAX_RUN: usize = 12;
+
+/// What is read or written at once.
+#[derive(Debug)]
+pub(super) enum Run<'a> {
+    /// A field by its own codec.
+    One(&'a FieldCodec),
+    /// Several fields that take so many octets together.
+    Words(u64, &'a [FieldCodec]),
+}
+
+/// The fields, those next to each other taken together whose encodings have fixed lengths.
+pub(super) fn runs(fields: &[FieldCodec]) -> Vec<Run<'_>> {
+    let mut runs = Vec::new();
+    let mut rest = fields;
+    while let Some((first, after)) = rest.split_first() {
+        let mut octets = 0_u64;
+        // A tuple of twelve is the longest that has the standard traits; here it is only for the reader's sake.
+        let count = rest
+            .iter()
+            .take(MAX_RUN)
+            .take_while(|field| {
+                let sum = field.slot.fixed_len.filter(|_| field.slot.words).and_then(|len| len.checked_add(octets));
+                octets = sum.filter(|sum| *sum <= MAX_INLINED).unwrap_or(octets);
+                sum.is_some_and(|sum| sum <= MAX_INLINED)
+            })
+            .count();
+        match rest.split_at_checked(count) {
+            Some((run, others)) if count > 1 => {
+                runs.push(Run::Words(octets, run));
+                rest = others;
+            }
+            _ => {
+                runs.push(Run::One(first));
+                rest = after;
+            }
+        }
+    }
+    runs
+}
+
+impl Target<'_> {
+    /// The reading of a field that is one of a run.
+    pub(super) fn read_words(&self, field: &FieldCodec) -> TokenStream {
+        let (read, ty, name) = (field.slot.read_words(), self.name, &field.name);
+        quote!(#read.map_err(|e| e.in_field(#ty, #name))?)
+    }
+
+    /// `XdrFixed`, `XdrEncode` and `XdrDecode` of a struct whose encoding takes `len` octets.
+    pub(crate) fn fixed_struct(&self, len: u64, fields: &[FieldCodec]) -> [TokenStream; 3] {
+        let reads = fields.iter().map(|field| {
+            let (member, read) = (&field.member, self.read_words(field));
+            quote!(#member: #read)
+        });
+        let writes = fields.iter().map(|field| {
+            let member = &field.member;
+            field.slot.write_words(&Place::Field(quote!(self.#member)))
+        });
+        let parts = fields.iter().map(|field| field.slot.part(self.name, &field.name));
+        let parts = quote! {
+            const PARTS: &'static [xdr::Part] = &[#(#parts),*];
+        };
+        self.fixed(len, &parts, &quote!(Ok(Self { #(#reads),* })), &quote!(#(#writes)*))
+    }
+
+    /// The same of a newtype.
+    pub(crate) fn fixed_newtype(&self, len: u64, slot: &Slot) -> [TokenStream; 3] {
+        let read = slot.read_words();
+        // A newtype has no name of its own in the paths of errors: its parts are those of what it holds.
+        let ty = &slot.ty;
+        let parts = match &slot.wire {
+            Wire::Plain => quote! {
+                const PARTS: &'static [xdr::Part] = <#ty as xdr::XdrFixed>::PARTS;
+            },
+            _ => TokenStream::new(),
+        };
+        self.fixed(len, &parts, &quote!(#read.map(Self)), &slot.write_words(&Place::Field(quote!(self.0))))
+    }
+
+    fn fixed(&self, len: u64, parts: &TokenStream, read: &TokenStream, write: &TokenStream) -> [TokenStream; 3] {
+        let fixed = self.impl_fixed(len, parts, read, write);
+        let len = number(len);
+        [
+            fixed,
+            self.impl_encode(len.clone(), quote!(xdr::put_fixed::<#len, _, _>(sink, self))),
+            self.impl_decode(quote!(xdr::take_fixed(decoder))),
+        ]
+    }
+
+    /// `XdrFixed` of an enumeration that has `TryFrom<i32>`; its number is an `i32`.
+    pub(crate) fn fixed_enum(&self) -> TokenStream {
+        self.impl_fixed(4, &TokenStream::new(), &quote!(words.read_enum()), &quote!(words.put(&i32::from(*self));))
+    }
+
+    fn impl_fixed(&self, len: u64, parts: &TokenStream, read: &TokenStream, write: &TokenStream) -> TokenStream {
+        let Generics { params, where_decode, .. } = &self.generics;
+        let (ty, result) = (&self.ty, self.std.path("Result"));
+        // A run is inlined as a whole, so that its length is seen where its items are read; what is longer is not worth it.
+        let inline = if len <= MAX_INLINED { quote!(#[inline(always)]) } else { quote!(#[inline]) };
+        quote! {
+            impl #params xdr::XdrFixed for #ty #where_decode {
+                #parts
+
+                #inline
+                fn read_words(words: &mut xdr::Words<'_>) -> #result<Self, xdr::DecodeError> {
+                    #read
+                }
+
+                #inline
+                fn write_words(&self, words: &mut xdr::WordsMut<'_>) {
+                    #write
+                }
+            }
+        }
+    }
+}
