@@ -14,6 +14,11 @@ use crate::{
 /// Messages of versions that this end does not have that are answered; a peer that goes on wants none of them.
 const MOST_OTHER_VERSIONS: u32 = 8;
 
+/// Octets of the shortest header of either version.
+const LEAST_HEADER: usize = 20;
+/// `rdma_proc`, or `rdma_htype`, of an error; fixed for all versions (RFC 8166 §4.2.4).
+const PROC_ERROR: u32 = 4;
+
 #[derive(Debug)]
 enum Inner {
     V1(Box<v1::Connection>),
@@ -38,6 +43,53 @@ enum Version {
 /// [`CloseReason::Negotiation`] says that a new one should begin with version 1. A server goes by the first message.
 ///
 /// The order of calls is that of [`v1::Connection`], whose methods these are.
+///
+/// # Examples
+/// A client of both versions and a server of version 1 only. The call is made at once, and goes out when the version is certain:
+///
+/// ```
+/// use std::{task::{Context, Waker}, time::Instant};
+/// use rpcrdma::{
+///     engine::{Connection, EngineConfig, Event, OutgoingCall, OutgoingReply, ReplyResources, Role, v1::{HEADROOM, Setup}},
+///     memory::{MessageBuf, Output},
+///     provider::{QueuePair, sim},
+/// };
+///
+/// fn turn(engine: &mut Connection, qp: &mut impl QueuePair) -> Option<Event> {
+///     let mut completions = Vec::new();
+///     let _ = qp.poll(&mut Context::from_waker(Waker::noop()), &mut completions);
+///     completions.into_iter().for_each(|completion| engine.handle_completion(completion));
+///     engine.poll_work(qp, Instant::now());
+///     engine.poll_event()
+/// }
+///
+/// let message = |msg_type: u32| {
+///     let mut message = MessageBuf::new(EngineConfig::default().pool.alloc(HEADROOM), HEADROOM);
+///     [0, msg_type, 42].iter().for_each(|word| message.append(&word.to_be_bytes()));
+///     message
+/// };
+/// let (mut near, mut far, _) = sim::pair(sim::SimConfig::default());
+/// let mut client = Connection::new(Role::Client, EngineConfig::default(), Setup::default());
+/// let mut old = EngineConfig::default();
+/// old.versions = 1..=1;
+/// let mut server = Connection::new(Role::Server, old, Setup::default());
+///
+/// let reply = ReplyResources { max_inline: 12, ..ReplyResources::default() };
+/// let id = client.start_call(OutgoingCall {
+///     message: message(0), reduced: Default::default(), reply, deadline: None, policy: Default::default(),
+/// });
+/// assert_eq!(client.version(), None);
+/// let finished = loop {
+///     if let Some(Event::CallFinished { id, result }) = turn(&mut client, &mut near) {
+///         break (id, result.expect("answered"));
+///     }
+///     if let Some(Event::CallArrived(call)) = turn(&mut server, &mut far) {
+///         server.reply(call.token, OutgoingReply { message: message(1), reduced: Default::default() });
+///     }
+/// };
+/// assert_eq!(finished.0, id);
+/// assert_eq!(client.version(), Some(1));
+/// ```
 #[derive(Debug)]
 pub struct Connection {
     inner: Inner,
@@ -208,6 +260,12 @@ impl Connection {
         }
         let allowed = connection.config().versions.clone();
         match word(message, 1) {
+            // RPC-over-RDMA v2 §7, RFC 8166 §4.5: too short to be trusted, or an answer to nothing.
+            _ if message.len() < LEAST_HEADER || word(message, 3) == Some(PROC_ERROR) => {
+                connection.take_message(message);
+                connection.discard("no message to begin a connection with");
+                return true;
+            }
             // RPC-over-RDMA v2 §4.2.3.3: the version of the first message is that of the connection.
             Some(2) if connection.is_version_2(message) => self.version = Version::Agreed,
             Some(1) if allowed.contains(&1) => {

@@ -322,7 +322,7 @@ impl Connection {
     pub fn handle_timeout(&mut self, now: Instant) {
         let can_send = !self.agreed || self.requester.has_room(&self.outbox);
         self.requester.calls.handle_timeout(now, can_send, &mut self.shared);
-        if self.handshake.due().is_some_and(|due| due <= now) {
+        if matches!(self.state, State::Open) && self.handshake.due().is_some_and(|due| due <= now) {
             let why = format!("no answer for {:?}", self.shared.config.negotiation_timeout);
             self.shared.fault.get_or_insert(CloseReason::Negotiation { why, versions: None });
         }
@@ -447,6 +447,11 @@ impl Connection {
     pub(in crate::engine) fn take_message(&mut self, message: &[u8]) {
         self.outbox.grants.used();
         self.shared.counters.received += message.len() as u64;
+    }
+
+    /// Counts a message that is discarded.
+    pub(in crate::engine) fn discard(&mut self, why: &str) {
+        self.shared.discard(why);
     }
 
     /// Counts the peer's word that it has no version 2.

@@ -152,6 +152,21 @@ fn server_goes_by_the_first_message() {
     assert_eq!(facing.raw.next().unwrap()[1..], [2, 32, 4, 1, 1, 1]);
 }
 
+/// §7: what is too short to be trusted, or an error, decides nothing, and is not answered.
+#[test]
+fn server_waits_for_a_first_message() {
+    let mut facing = raw(Role::Server);
+    for words in [&[9, 2, 1][..], &[9, 2, 1, 5], &[9, 1], &[], &[9, 3, 1, 4, 1, 1, 1]] {
+        facing.send(words);
+        assert!(facing.raw.next().is_none());
+        assert_eq!(facing.engine.conn.version(), None);
+    }
+    assert_eq!(facing.engine.conn.counters().discarded, 5);
+    facing.send(&super::facing::connprop(3, 0, &[]));
+    assert_eq!(facing.raw.next().unwrap()[3], CONNPROP);
+    assert_eq!(facing.engine.conn.version(), Some(2));
+}
+
 /// Peers that never come to a version are not answered for ever.
 #[test]
 fn no_version_at_all() {
