@@ -1,11 +1,15 @@
 //! For build scripts: `.x` files to Rust in `OUT_DIR`.
 
+mod note;
+
 use std::{
     env, fmt, fs, io,
     path::{Path, PathBuf},
     sync::Arc,
+    time::SystemTime,
 };
 
+use self::note::Note;
 use crate::{
     Compiler,
     diag::{Diagnostics, Severity},
@@ -29,6 +33,8 @@ pub struct Build {
     inputs: Vec<PathBuf>,
     out_dir: Option<PathBuf>,
     output: Option<String>,
+    include_dirs: Vec<PathBuf>,
+    note_dir: Option<PathBuf>,
     options: EmitOptions,
 }
 
@@ -114,6 +120,7 @@ impl Build {
     /// See [`Compiler::include_dir`].
     #[must_use]
     pub fn include_dir(mut self, path: impl AsRef<Path>) -> Self {
+        self.include_dirs.push(path.as_ref().to_owned());
         self.compiler = self.compiler.include_dir(path);
         self
     }
@@ -146,7 +153,28 @@ impl Build {
         self
     }
 
-    /// How the code is generated.
+    /// Has every type derive a trait. See [`EmitOptions::derive`].
+    #[must_use]
+    pub fn derive(mut self, path: syn::Path) -> Self {
+        self.options = self.options.derive(path);
+        self
+    }
+
+    /// Has the type of that name in XDR derive a trait.
+    #[must_use]
+    pub fn derive_for(mut self, name: impl Into<String>, path: syn::Path) -> Self {
+        self.options = self.options.derive_for(name, path);
+        self
+    }
+
+    /// Types and codecs only: neither clients nor servers.
+    #[must_use]
+    pub fn types_only(mut self) -> Self {
+        self.options = self.options.types_only();
+        self
+    }
+
+    /// How the code is generated: all that there is to say about it.
     #[must_use]
     pub fn options(mut self, options: EmitOptions) -> Self {
         self.options = options;
@@ -167,8 +195,24 @@ impl Build {
         self
     }
 
-    /// Generates; gives the path of the output. Tells cargo which files to watch, and passes warnings on. An output
-    /// that is already as it should be is not written again.
+    /// Where to keep a note of what the output was made from; default `OUT_DIR`. Without either none is kept, and each run
+    /// generates.
+    #[must_use]
+    pub fn note_dir(mut self, path: impl AsRef<Path>) -> Self {
+        self.note_dir = Some(path.as_ref().to_owned());
+        self
+    }
+
+    /// Whether the output is there and was made, as a note of an earlier run has it, by this compiler with these options
+    /// from files that are as they were. [`Self::run`] does nothing then but repeat the warnings.
+    #[must_use]
+    pub fn is_current(&self) -> bool {
+        self.place().is_ok_and(|place| self.note(&place).is_some())
+    }
+
+    /// Generates; gives the path of the output. Tells cargo which files to watch, those that are included among them, and
+    /// passes warnings on. Nothing is generated when nothing has changed, and an output that is already as it should be
+    /// is not written again.
     ///
     /// # Errors
     /// When the specification is wrong or the output cannot be written.
@@ -177,39 +221,86 @@ impl Build {
         for path in &self.inputs {
             println!("cargo:rerun-if-changed={}", path.display());
         }
-        let first = self.inputs.first().ok_or(BuildError::NoInput)?;
-        let directory = match &self.out_dir {
-            Some(directory) => directory.clone(),
-            None => PathBuf::from(env::var_os("OUT_DIR").ok_or(BuildError::NoOutDir)?),
-        };
-        let name = match &self.output {
-            Some(name) => PathBuf::from(name),
-            None => PathBuf::from(first.with_extension("rs").file_name().ok_or(BuildError::NoInput)?),
-        };
-        let compiled = self.compiler.compile().map_err(BuildError::Specification)?;
-        for path in compiled.files.iter().filter(|path| !self.inputs.contains(path)) {
+        // A file that comes to be there may be read in place of another.
+        for path in self.include_dirs.iter().filter(|path| path.is_dir()) {
             println!("cargo:rerun-if-changed={}", path.display());
         }
-        for warning in compiled.warnings.iter().filter(|d| d.severity() == Severity::Warning) {
+        let place = self.place()?;
+        if let Some(note) = self.note(&place) {
+            self.tell(&note);
+            return Ok(place.output);
+        }
+        let start = SystemTime::now();
+        let compiled = self.compiler.compile().map_err(BuildError::Specification)?;
+        let warnings = compiled.warnings.iter().filter(|d| d.severity() == Severity::Warning);
+        let warnings = warnings.map(|warning| {
             let place = warning.primary.as_ref().and_then(|label| {
                 let source = compiled.sources.get(label.span.file)?;
                 let (line, column) = source.line_column(label.span.range.start);
                 Some(format!("{}:{line}:{column}: ", source.name()))
             });
-            println!("cargo:warning={}{} [{}]", place.unwrap_or_default(), warning.message, warning.code);
-        }
+            format!("{}{} [{}]", place.unwrap_or_default(), warning.message, warning.code)
+        });
+        let mut note = Note { warnings: warnings.collect(), ..Note::default() };
+        note.files.clone_from(&compiled.files);
+        note.absent.clone_from(&compiled.absent);
+        self.tell(&note);
         let mut options = self.options.clone();
         if options.source.is_none() {
-            options.source = first.file_name().map(|name| name.to_string_lossy().into_owned());
+            let first = self.inputs.first().and_then(|path| path.file_name());
+            options.source = first.map(|name| name.to_string_lossy().into_owned());
         }
         let text = emit(&compiled.spec, &options).map_err(BuildError::Emit)?;
-        let path = directory.join(name);
-        if fs::read(&path).is_ok_and(|old| old == text.as_bytes()) {
-            return Ok(path);
+        let path = place.output;
+        if !fs::read(&path).is_ok_and(|old| old == text.as_bytes()) {
+            fs::write(&path, text).map_err(|error| BuildError::Output { path: path.clone(), error })?;
         }
-        match fs::write(&path, text) {
-            Ok(()) => Ok(path),
-            Err(error) => Err(BuildError::Output { path, error }),
+        if let Some(place) = &place.note {
+            // Without a note the next run generates again, no more.
+            let _ = note.save(place, &self.asked(), &path, start);
+        }
+        Ok(path)
+    }
+
+    fn place(&self) -> Result<Place, BuildError> {
+        let first = self.inputs.first().ok_or(BuildError::NoInput)?;
+        let given = env::var_os("OUT_DIR").map(PathBuf::from);
+        let directory = self.out_dir.clone().or_else(|| given.clone()).ok_or(BuildError::NoOutDir)?;
+        let name = match &self.output {
+            Some(name) => PathBuf::from(name),
+            None => PathBuf::from(first.with_extension("rs").file_name().ok_or(BuildError::NoInput)?),
+        };
+        let note = self.note_dir.clone().or(given).map(|directory| {
+            let mut note = name.file_name().unwrap_or_default().to_owned();
+            note.push(".note");
+            directory.join(note)
+        });
+        Ok(Place { output: directory.join(name), note })
+    }
+
+    /// The note of an earlier run, if all is as it was.
+    fn note(&self, place: &Place) -> Option<Note> {
+        Note::load(place.note.as_deref()?, &self.asked(), &place.output)
+    }
+
+    /// What was asked for, texts that are in no file included.
+    fn asked(&self) -> String {
+        format!("{:?} {:?} {:?}", self.compiler, self.options, self.inputs)
+    }
+
+    /// Passes on to cargo what a run has found out.
+    fn tell(&self, note: &Note) {
+        for path in note.files.iter().filter(|path| !self.inputs.contains(path)) {
+            println!("cargo:rerun-if-changed={}", path.display());
+        }
+        for warning in &note.warnings {
+            println!("cargo:warning={warning}");
         }
     }
+}
+
+/// Where a run writes to.
+struct Place {
+    output: PathBuf,
+    note: Option<PathBuf>,
 }

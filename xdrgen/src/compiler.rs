@@ -48,6 +48,8 @@ pub struct Compiled {
     pub sources: Arc<Sources>,
     /// Files that were read, for build scripts to watch.
     pub files: Vec<PathBuf>,
+    /// Files that would have been read in place of others, or of none, were they there.
+    pub absent: Vec<PathBuf>,
     /// What is suspicious without being wrong.
     pub warnings: Diagnostics,
 }
@@ -150,7 +152,7 @@ impl Compiler {
                 statements.extend(parse::parse_binding(file, &text, &mut out));
             }
         }
-        let Loader { mut trees, sources, files, .. } = loader;
+        let Loader { mut trees, sources, files, absent, .. } = loader;
         if trees.iter().any(|tree| tree.given_up) {
             return Err(Diagnostics::new(out, Arc::new(sources)));
         }
@@ -168,7 +170,7 @@ impl Compiler {
         if diagnostics.error_count() > 0 {
             return Err(diagnostics);
         }
-        Ok(Compiled { spec, sources, files, warnings: diagnostics })
+        Ok(Compiled { spec, sources, files, absent, warnings: diagnostics })
     }
 }
 

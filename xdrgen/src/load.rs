@@ -35,6 +35,8 @@ pub(crate) struct Loader {
     pub(crate) sources: Sources,
     /// Files that were read.
     pub(crate) files: Vec<PathBuf>,
+    /// Files that would have been read, were they there.
+    pub(crate) absent: Vec<PathBuf>,
     /// A file's own comes after those of the files that it includes.
     pub(crate) trees: Vec<ast::File>,
     /// Files that were begun: each is read once.
@@ -111,9 +113,15 @@ impl Loader {
             return false;
         }
         let directories = base.into_iter().chain(self.include_dirs.iter().map(PathBuf::as_path));
-        let Some(path) = directories.map(|directory| directory.join(name)).find(|path| path.is_file()) else {
-            return false;
-        };
+        let mut found = None;
+        for path in directories.map(|directory| directory.join(name)) {
+            if path.is_file() {
+                found = Some(path);
+                break;
+            }
+            self.absent.push(path);
+        }
+        let Some(path) = found else { return false };
         self.depth += 1;
         self.load(&Input::Path(path), out);
         self.depth -= 1;

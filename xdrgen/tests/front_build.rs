@@ -52,3 +52,57 @@ fn errors_read_well_also_when_main_returns_them() {
     let error = Build::new().file(&input).out_dir(place.path().join("none")).run().unwrap_err();
     assert!(matches!(error, BuildError::Output { .. }));
 }
+
+#[test]
+fn generates_only_when_something_has_changed() {
+    let place = tempfile::tempdir().unwrap();
+    let path = |name: &str| place.path().join(name);
+    let write = |name: &str, text: &str| fs::write(path(name), text).unwrap();
+    fs::create_dir_all(path("first")).unwrap();
+    fs::create_dir_all(path("second")).unwrap();
+    write("main.x", "#include \"types.x\"\n#pragma once\nstruct a { number x; };");
+    write("second/types.x", "typedef int number;");
+    let build = Build::new()
+        .file(path("main.x"))
+        .include_dir(path("first"))
+        .include_dir(path("second"))
+        .out_dir(place.path())
+        .note_dir(place.path());
+    assert!(!build.is_current());
+    let output = build.run().unwrap();
+    let first = fs::read_to_string(&output).unwrap();
+    assert!(build.is_current());
+
+    // With other options it is another output.
+    assert!(!build.clone().types_only().is_current() && !build.clone().define("A", None).is_current());
+    assert!(!build.clone().derive(syn::parse_str("a::B").unwrap()).is_current());
+
+    // What is read, an included file as well.
+    write("second/types.x", "typedef hyper number;");
+    assert!(!build.is_current());
+    build.run().unwrap();
+    assert!(build.is_current() && fs::read_to_string(&output).unwrap() != first);
+
+    // What would be read instead.
+    write("first/types.x", "typedef int number;");
+    assert!(!build.is_current());
+    build.run().unwrap();
+    assert_eq!(fs::read_to_string(&output).unwrap(), first);
+
+    // An output that was edited, or is gone.
+    write("main.rs", "edited");
+    assert!(!build.is_current());
+    build.run().unwrap();
+    assert_eq!(fs::read_to_string(&output).unwrap(), first);
+    fs::remove_file(&output).unwrap();
+    assert!(!build.is_current());
+    build.run().unwrap();
+
+    // A note that says nothing is no harm, and a failure leaves none that holds.
+    write("main.rs.note", "file nonsense\n");
+    assert!(!build.is_current());
+    build.run().unwrap();
+    assert!(build.is_current());
+    write("main.x", "struct a { nothing x; };");
+    assert!(build.run().is_err() && !build.is_current());
+}

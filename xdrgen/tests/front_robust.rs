@@ -9,7 +9,12 @@ use std::{
 };
 
 use proptest::prelude::*;
-use rpcrdma_xdrgen::{Compiler, diag::Diagnostics, strip};
+use rpcrdma_xdrgen::{
+    Compiler,
+    diag::Diagnostics,
+    fmt::{FormatError, FormatOptions, format},
+    strip,
+};
 
 /// Compiles; gives the number of errors. Panics if a label is no place in its text.
 fn compile(text: &str, binding: &str) -> usize {
@@ -163,6 +168,44 @@ fn mutated() -> impl Strategy<Value = String> {
     })
 }
 
+/// Preprocessor lines, and what they may stand between.
+const LINES: &[&str] = &[
+    "#if A",
+    "#if !defined(B) || C > 2 && (1 << 3) / 0",
+    "#ifdef A",
+    "#ifndef B",
+    "#elif C == 3",
+    "#else",
+    "#endif",
+    "#define A",
+    "#define B 3 /* b */",
+    "#define C (B * 2)",
+    "#define C D",
+    "#define D C",
+    "#define T unsigned int",
+    "#define F(x) x",
+    "#define L 1 \\\n + 2",
+    "  #  define M /* goes\non */ 4",
+    "#undef A",
+    "#include \"other.x\"",
+    "#pragma once",
+    "%#define G 1",
+    "/*",
+    "*/",
+    "// x",
+    "\\",
+    "don't \"",
+    "struct s { int x; };",
+    "struct s {",
+    "int y[C]; T z;",
+    "};",
+    "const K = B + L;",
+];
+
+fn preprocessed() -> impl Strategy<Value = String> {
+    prop::collection::vec(prop::sample::select(LINES), 0..40).prop_map(|lines| lines.join("\n"))
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
@@ -179,6 +222,22 @@ proptest! {
     #[test]
     fn any_change(text in mutated(), binding in mutated()) {
         compile(&text, &binding);
+    }
+
+    #[test]
+    fn any_preprocessor_lines(text in preprocessed()) {
+        compile(&text, "");
+        if let Ok(once) = format("t.x", &text, &FormatOptions::default()) {
+            prop_assert_eq!(format("t.x", &once, &FormatOptions::default()).unwrap(), once);
+        }
+    }
+
+    #[test]
+    fn formatting_twice_is_formatting_once(text in mutated()) {
+        match format("t.x", &text, &FormatOptions::default()) {
+            Ok(once) => prop_assert_eq!(format("t.x", &once, &FormatOptions::default()).unwrap(), once),
+            Err(error) => prop_assert!(matches!(error, FormatError::Syntax(_)), "{}", error),
+        }
     }
 
     #[test]
@@ -283,6 +342,27 @@ fn circles_with_eligible_items() {
     text += "struct t100 { t0 *x; t0 *y; @ddp opaque d<>; };";
     text += "program P { version V { t0 A(t0) = 1; } = 1; } = 1;";
     assert_eq!(hostile(&text), 2);
+}
+
+#[test]
+fn constants_that_double() {
+    // Each is twice the one before, and then too large.
+    let n = 1_000;
+    let sums = |n: usize| {
+        (0..n).fold("const c0 = 1;\n".to_owned(), |text, i| text + &format!("const c{} = c{i} + c{i};\n", i + 1))
+    };
+    assert_eq!(hostile(&sums(60)), 0);
+    assert!(hostile(&sums(n)) > 0);
+    let defines =
+        (0..n).fold("#define C0 1\n".to_owned(), |text, i| text + &format!("#define C{} (C{i} + C{i})\n", i + 1));
+    hostile(&format!("{defines}#if C{n}\nstruct a {{ int x; }};\n#endif\n"));
+    let parentheses = format!("const A = {}1{};", "(".repeat(20_000), ")".repeat(20_000));
+    assert!(hostile(&parentheses) > 0);
+    assert_eq!(hostile(&format!("const A = 0{};", " + 1".repeat(50))), 0);
+    hostile(&format!("const A = 0{};", " + 1".repeat(20_000)));
+    hostile(&format!("const A = {}1;", "- ".repeat(20_000)));
+    hostile(&format!("#if {}1\n#endif\n", "!".repeat(20_000)));
+    assert_eq!(hostile(&"#if 1\n".repeat(20_000)), 20_000);
 }
 
 #[test]

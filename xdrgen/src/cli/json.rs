@@ -2,30 +2,38 @@
 //!
 //! ```json
 //! {"severity":"error","code":"E0101","message":"no type is named `b`","primary":{"file":"a.x","line":1,"column":12,
-//!  "end_line":1,"end_column":13,"text":"not declared"},"secondary":[],"notes":[],"helps":[]}
+//!  "end_line":1,"end_column":13,"start":11,"end":12,"text":"not declared"},"secondary":[],"notes":[],"helps":[],
+//!  "suggestions":[{"file":"a.x",...,"replacement":"c"}]}
 //! ```
 //!
-//! Lines and columns count from 1, columns characters; an end is the place after the last character. `primary` is null
-//! where the trouble is outside of the texts.
+//! Lines and columns count from 1, columns characters, `start` and `end` octets from 0; an end is the place after the last.
+//! `primary` is null where the trouble is outside of the texts. A suggestion replaces what stands at its place.
 
-use rpcrdma_xdrgen::diag::{Diagnostics, Label, Severity};
+use rpcrdma_xdrgen::{
+    diag::{Diagnostics, Label, Severity, Suggestion},
+    ir::Span,
+};
 use serde_json::{Value, json};
 
 /// All of `diagnostics`, a line each.
 pub(super) fn render(diagnostics: &Diagnostics) -> String {
-    let label = |label: &Label| -> Value {
-        let source = diagnostics.sources().get(label.span.file);
+    let place = |span: &Span, key: &str, text: &str| -> Value {
+        let source = diagnostics.sources().get(span.file);
         let place = |at: usize| source.map_or((0, 0), |source| source.line_column(at));
-        let ((line, column), (end_line, end_column)) = (place(label.span.range.start), place(label.span.range.end));
+        let ((line, column), (end_line, end_column)) = (place(span.range.start), place(span.range.end));
         json!({
             "file": source.map(|source| source.name()),
             "line": line,
             "column": column,
             "end_line": end_line,
             "end_column": end_column,
-            "text": label.text,
+            "start": span.range.start,
+            "end": span.range.end,
+            key: text,
         })
     };
+    let label = |label: &Label| place(&label.span, "text", &label.text);
+    let suggestion = |suggestion: &Suggestion| place(&suggestion.span, "replacement", &suggestion.replacement);
     let mut out = String::new();
     for diagnostic in diagnostics.iter() {
         let severity = match diagnostic.severity() {
@@ -40,6 +48,7 @@ pub(super) fn render(diagnostics: &Diagnostics) -> String {
             "secondary": diagnostic.secondary.iter().map(label).collect::<Vec<_>>(),
             "notes": diagnostic.notes,
             "helps": diagnostic.helps,
+            "suggestions": diagnostic.suggestions.iter().map(suggestion).collect::<Vec<_>>(),
         });
         out.push_str(&object.to_string());
         out.push('\n');

@@ -27,6 +27,15 @@ pub struct Label {
     pub text: String,
 }
 
+/// A change of a text that would make it right, likely.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Suggestion {
+    /// What to replace; empty where something is to be added.
+    pub span: Span,
+    /// By what.
+    pub replacement: String,
+}
+
 /// One error or warning.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Diagnostic {
@@ -42,6 +51,8 @@ pub struct Diagnostic {
     pub notes: Vec<String>,
     /// What to do.
     pub helps: Vec<String>,
+    /// What an editor can offer to do.
+    pub suggestions: Vec<Suggestion>,
 }
 
 impl Diagnostic {
@@ -55,6 +66,7 @@ impl Diagnostic {
             secondary: Vec::new(),
             notes: Vec::new(),
             helps: Vec::new(),
+            suggestions: Vec::new(),
         }
     }
 
@@ -79,10 +91,17 @@ impl Diagnostic {
         self
     }
 
-    /// Adds a suggestion.
+    /// Says what to do.
     #[must_use]
     pub fn help(mut self, text: impl Into<String>) -> Self {
         self.helps.push(text.into());
+        self
+    }
+
+    /// Adds a change that an editor can make.
+    #[must_use]
+    pub fn suggest(mut self, span: &Span, replacement: impl Into<String>) -> Self {
+        self.suggestions.push(Suggestion { span: span.clone(), replacement: replacement.into() });
         self
     }
 

@@ -49,10 +49,14 @@ pub(crate) fn describe(file: usize, text: &str, unit: &Range<usize>, error: &Err
     let mut diagnostic = Diagnostic::new(Code::Syntax, message);
     if expected == ["`;`"] && (other_line || found.0.is_empty()) && before > unit.start {
         diagnostic = diagnostic.at(&span(file, before - 1..before), "expected `;` after this");
+        diagnostic = diagnostic.suggest(&span(file, before..before), ";");
         if !found.0.is_empty() {
             diagnostic = diagnostic.also(&span(file, found.0), "unexpected");
         }
     } else {
+        if expected == ["`;`"] && text.get(found.0.clone()) == Some("}") {
+            diagnostic = diagnostic.suggest(&span(file, before..before), ";");
+        }
         let place = if found.0.is_empty() { before.saturating_sub(1)..before } else { found.0 };
         diagnostic =
             diagnostic.at(&span(file, place), wanted.map_or("unexpected".to_owned(), |w| format!("expected {w}")));

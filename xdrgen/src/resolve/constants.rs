@@ -2,7 +2,10 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::names::{Body, Entry, twice};
+use super::{
+    cycle,
+    names::{Body, Entry, twice},
+};
 use crate::{
     ast::{DefinitionKind, File, Ident, Value, ValueKind},
     diag::{Code, Diagnostic},
@@ -141,10 +144,11 @@ impl<'a> Constants<'a> {
                     match self.states[other] {
                         State::New => open.push((other, 0)),
                         State::Open => {
-                            let name = &self.nodes[other].name;
+                            let circle = open.iter().map(|(node, _)| *node).skip_while(|node| *node != other);
+                            let circle: Vec<&Name> = circle.map(|node| &self.nodes[node].name).collect();
                             out.push(
-                                Diagnostic::new(Code::Cycle, format!("constant `{}` is defined by itself", name.text))
-                                    .at(&name.span, ""),
+                                cycle("constant", "by itself", &circle)
+                                    .note("a constant stands for a number (RFC 4506 §4.17)"),
                             );
                             self.states[other] = State::Done(None);
                         }

@@ -1,8 +1,9 @@
 //! Linked lists (RFC 4506 §4.19), and typedefs that lead from one name to another.
 
+use super::cycle;
 use crate::{
-    diag::{Code, Diagnostic},
-    ir::{Base, Field, Item, ItemId, ItemKind, Spec, Type},
+    diag::Diagnostic,
+    ir::{Base, Field, Item, ItemId, ItemKind, Name, Spec, Type},
 };
 
 /// All fields of an item, those of arms and a typedef's included.
@@ -50,14 +51,14 @@ pub(super) fn aliases_end(spec: &Spec, out: &mut Vec<Diagnostic>) -> bool {
     let mut states = vec![NEW; spec.items.len()];
     let mut good = true;
     for start in 0..spec.items.len() {
-        let mut chain = Vec::new();
+        let mut chain: Vec<usize> = Vec::new();
         let mut at = start;
         while let Some(state) = states.get_mut(at).filter(|state| **state != DONE) {
             if *state == OPEN {
-                if let Some(item) = spec.items.get(at) {
-                    let message = format!("type `{}` is defined by itself alone", item.name.text);
-                    out.push(Diagnostic::new(Code::Cycle, message).at(&item.name.span, ""));
-                }
+                let circle = chain.iter().skip_while(|link| **link != at).filter_map(|link| spec.items.get(*link));
+                let circle: Vec<&Name> = circle.map(|item| &item.name).collect();
+                let note = "a typedef names a type that is declared elsewhere (RFC 4506 §4.18)";
+                out.push(cycle("type", "by itself alone", &circle).note(note));
                 good = false;
                 break;
             }

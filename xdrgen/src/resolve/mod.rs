@@ -18,8 +18,8 @@ use std::collections::{HashMap, HashSet};
 use self::{constants::Constants, lower::Lower, names::Names};
 use crate::{
     ast::{Annotation, Dialect, File},
-    diag::Diagnostic,
-    ir::{ItemId, Spec},
+    diag::{Code, Diagnostic},
+    ir::{ItemId, Name, Spec},
     source::Sources,
 };
 
@@ -84,6 +84,24 @@ pub(crate) fn resolve(
     Resolved { spec, marks, order, constants: constants.into_values(), dialects }
 }
 
+/// What is said of names each of which stands for the next, and the last for the first.
+fn cycle(what: &str, how: &str, circle: &[&Name]) -> Diagnostic {
+    /// Most names that are shown.
+    const SHOWN: usize = 6;
+    let mut names = circle.iter().copied();
+    let Some(first) = names.next() else { return Diagnostic::new(Code::Cycle, format!("a {what} is defined {how}")) };
+    let mut diagnostic = Diagnostic::new(Code::Cycle, format!("{what} `{}` is defined {how}", first.text));
+    let next = |at: usize| circle.get(at + 1).unwrap_or(&first);
+    diagnostic = diagnostic.at(&first.span, format!("stands for `{}`", next(0).text));
+    for (at, name) in names.enumerate().take(SHOWN - 1) {
+        diagnostic = diagnostic.also(&name.span, format!("stands for `{}`", next(at + 1).text));
+    }
+    match circle.len().saturating_sub(SHOWN) {
+        0 => diagnostic,
+        more => diagnostic.note(format!("and {more} more until `{}` again", first.text)),
+    }
+}
+
 /// Adds the name that `name` is likely a slip of.
 fn did_you_mean<'a>(
     diagnostic: Diagnostic,
@@ -103,7 +121,12 @@ fn did_you_mean<'a>(
     match scored.min() {
         // One slip in short words, more in long ones; of a word of two letters every other is one slip away.
         Some((distance, other)) if distance <= name.len().div_ceil(6) && name.len() > 2 => {
-            diagnostic.help(format!("did you mean `{other}`?"))
+            let place = diagnostic.primary.as_ref().map(|label| label.span.clone());
+            let diagnostic = diagnostic.help(format!("did you mean `{other}`?"));
+            match place {
+                Some(place) => diagnostic.suggest(&place, other),
+                None => diagnostic,
+            }
         }
         _ => diagnostic,
     }

@@ -81,7 +81,8 @@ impl<'a> Names<'a> {
             if !names.types.contains_key(&name.text) && builtin::primitive(&name.text).is_none() {
                 diagnostics.push(
                     Diagnostic::new(Code::Cycle, format!("type `{}` is defined by itself alone", name.text))
-                        .at(&name.span, ""),
+                        .at(&name.span, "stands for itself")
+                        .note("a typedef names a type that is declared elsewhere (RFC 4506 §4.18)"),
                 );
             }
         }
@@ -234,9 +235,16 @@ impl<'a> Names<'a> {
 
 /// The complaint about a second declaration.
 pub(super) fn twice(what: &str, name: &str, first: &Span, second: &Span) -> Diagnostic {
+    // RFC 4506 §6.4 (3), (4): the one name space of a specification, and that of each struct and union.
+    let note = match what {
+        "type" | "constant" => "names of constants and types are unique within a specification (RFC 4506 §6.4)",
+        "field" | "arm" => "names are unique within a struct or union (RFC 4506 §6.4)",
+        _ => "names of programs, versions and procedures are unique where they stand (RFC 5531 §12.3)",
+    };
     Diagnostic::new(Code::Duplicate, format!("{what} `{name}` is declared twice"))
         .at(second, "declared again")
         .also(first, "first declared here")
+        .note(note)
 }
 
 fn same(tag: &Option<Ident>, name: &Ident) -> bool {

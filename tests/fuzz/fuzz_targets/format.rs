@@ -1,0 +1,32 @@
+//! The formatter on any text: what it writes says the same, and is written the same again. `strip` likewise.
+#![no_main]
+
+#[path = "../../../xdrgen/tests/fmt/meaning.rs"]
+mod meaning;
+
+use rpcrdma_xdrgen::{
+    fmt::{FormatError, FormatOptions, format},
+    strip,
+};
+
+libfuzzer_sys::fuzz_target!(|text: &str| {
+    let options = FormatOptions::default();
+    let once = match format("fuzz.x", text, &options) {
+        Ok(once) => once,
+        // Showing them looks up the text they are about.
+        Err(FormatError::Syntax(diagnostics)) => return drop(diagnostics.to_string()),
+        Err(other) => panic!("{other}"),
+    };
+    let twice = format("fuzz.x", &once, &options).unwrap_or_else(|error| panic!("{error}\n{once}"));
+    assert!(twice == once, "--- once\n{once}\n--- twice\n{twice}");
+    match (meaning::compile(text, ""), meaning::compile(&once, "")) {
+        (Ok(before), Ok(after)) => meaning::assert_same(&meaning::of(before), &meaning::of(after), &once),
+        (before, after) => assert!(before.is_err() && after.is_err(), "only one of two compiles\n{once}"),
+    }
+    let plain = strip("fuzz.x", text).unwrap_or_else(|error| panic!("{error}"));
+    assert!(strip("fuzz.x", plain.as_str()).is_ok_and(|again| again == plain), "{plain}");
+    if let (Ok(all), Ok(left)) = (meaning::compile(text, ""), meaning::compile(&plain, "")) {
+        let (all, left) = (meaning::without_annotations(all), meaning::without_annotations(left));
+        meaning::assert_same(&all, &left, &plain);
+    }
+});
