@@ -48,7 +48,9 @@ copied_tree() {
 large_files() {
   local mnt=$1 export=$2 size=$((64 << 20))
   log "64 MiB, direct"
-  head -c "$size" /dev/urandom >large
+  # Random by the block, and the blocks no multiple of anything: what lands in a wrong place shows.
+  head -c 1000003 /dev/urandom >block
+  for _ in {1..68}; do cat block; done | head -c "$size" >large
   try 60 dd if=large of="$mnt/direct" bs=1M oflag=direct
   cmp large "$export/direct" || fail "direct writes arrived differently"
   try 60 dd if="$mnt/direct" of=back bs=1M iflag=direct
@@ -71,7 +73,7 @@ large_files() {
     cmp -i "$offset" -n "$count" odd "$mnt/direct" || fail "$count octets at $offset were read differently"
   done
   cmp odd "$mnt/direct" || fail "cached reads returned something else"
-  rm odd large piece "$mnt/direct"
+  rm odd large piece block "$mnt/direct"
 }
 
 # verified_mix MOUNT: fio writes at random with checksums in each block, and reads them back
