@@ -81,8 +81,8 @@ large_files() {
 verified_mix() {
   log "fio, verified"
   local common=(--directory="$1" --ioengine=psync --group_reporting --minimal --verify=crc32c --verify_fatal=1 --fallocate=none)
-  try 60 fio --name=cached --rw=randrw --bsrange=512-70k --bs_unaligned=1 --size=4m --numjobs=2 --end_fsync=1 "${common[@]}" >/dev/null
-  try 60 fio --name=direct --rw=randwrite --direct=1 --bs=16k --size=4m --numjobs=2 "${common[@]}" >/dev/null
+  try 60 fio --name=cached --rw=randrw --bsrange=512-70k --bs_unaligned=1 --size=2m --numjobs=2 --end_fsync=1 "${common[@]}" >/dev/null
+  try 60 fio --name=direct --rw=randwrite --direct=1 --bs=16k --size=2m --numjobs=2 "${common[@]}" >/dev/null
   rm "$1"/cached.* "$1"/direct.*
 }
 
