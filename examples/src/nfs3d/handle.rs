@@ -2,7 +2,7 @@
 //!
 //! A handle names a file, not a way to it: its inode number and, because numbers are used again, when the inode came to
 //! be. So it is the same by whichever link the file was found, stays good over renames and restarts, and goes stale
-//! with the file. Where the file is, is [`Tree`](super::tree::Tree)'s business.
+//! with the file. Where the file is, is the business of `tree`.
 //!
 //! A message authentication code keeps clients from making handles up: a handle that was never given out would pass by
 //! the permissions of the directories above its file.

@@ -7,7 +7,7 @@
 //! | [`client`] | NFS 3's procedures as one wants them: failures as errors, calls made again where that may help |
 //! | [`window`] | how many calls carry data at a time: as many as the server grants credits |
 //! | [`resolve`] | paths below an export, symbolic links included |
-//! | [`read`], [`write`] | a file's data: ranges in parallel, UNSTABLE writes with COMMIT, sparse files |
+//! | [`read`], [`write`](mod@write) | a file's data: ranges in parallel, UNSTABLE writes with COMMIT, sparse files |
 //! | [`copy`] | trees: what is to be done next, what has become of it |
 //! | [`session`] | which server, which export, from where to where |
 //!

@@ -1,4 +1,6 @@
 //! The command line.
+// What stands in brackets is optional, and clap shows it as it is.
+#![allow(rustdoc::broken_intra_doc_links)]
 
 use std::{ffi::OsString, time::Duration};
 

@@ -1,0 +1,7 @@
+# about: Linux's NFS 3 client on nfs3d by verbs
+# fabric: rxe siw
+# programs: nfs3d
+# timeout: 300
+. /suite/guest/nfs3d.sh
+ulimit -l unlimited
+nfs3d_case "rdma://$ADDR"
