@@ -13,7 +13,7 @@ use anyhow::{Context as _, bail};
 use clap::Parser;
 use rpcrdma::{client::Channel, rpc::Credential};
 use rpcrdma_specs::nfs4::{OpenDelegation4, nfs_cb::NfsCbServer};
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::{
     callbacks::{Callbacks, Called, Delegation, SLOTS, Serving},
@@ -32,7 +32,7 @@ struct Cli {
     url: String,
     /// A file in the root of the export
     file: String,
-    /// Seconds to wait for the recall
+    /// Seconds to wait for a delegation, and for its recall
     #[arg(long, value_name = "S", default_value_t = 60)]
     wait: u64,
     /// Most seconds that a call may take
@@ -67,12 +67,20 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
     println!("connected {} by {}", channel.info().peer_addr, channel.info().transport);
 
     let mut session = Session::create(channel.clone(), &callbacks).await?;
-    let opened = session.open(&cli.file).await?;
-    let delegation = match &opened.delegation {
-        OpenDelegation4::OpenDelegateRead(read) => {
-            Delegation { stateid: read.stateid.clone(), handle: opened.handle.clone() }
+    let begun = Instant::now();
+    let (opened, delegation) = loop {
+        let opened = session.open(&cli.file).await?;
+        if let OpenDelegation4::OpenDelegateRead(read) = &opened.delegation {
+            let delegation = Delegation { stateid: read.stateid.clone(), handle: opened.handle.clone() };
+            break (opened, delegation);
         }
-        other => bail!("{} is open, but without a read delegation: {other:?}", cli.file),
+        // A server gives none while it is in its grace period, that of its lock manager included.
+        let refused = format!("{:?}", opened.delegation);
+        session.close(opened).await?;
+        if begun.elapsed() > Duration::from_secs(cli.wait) {
+            bail!("{} can be opened, but without a read delegation: {refused}", cli.file);
+        }
+        sleep(Duration::from_secs(1)).await;
     };
     callbacks.set_delegation(delegation.clone());
     println!("delegated {}", cli.file);
@@ -92,7 +100,8 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
     println!("CB_RECALL");
     session.return_delegation(&delegation).await?;
     println!("returned  {:?} after the recall", recalled.elapsed());
-    session.end(opened).await?;
+    session.close(opened).await?;
+    session.end().await?;
     let counters = channel.counters();
     println!(
         "ended     {} calls made, {} calls taken and {} answered, on one connection",

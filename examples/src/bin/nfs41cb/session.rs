@@ -144,11 +144,16 @@ impl Session {
         Ok(())
     }
 
-    /// CLOSE, DESTROY_SESSION, DESTROY_CLIENTID.
-    pub(crate) async fn end(mut self, opened: Opened) -> anyhow::Result<()> {
+    /// CLOSE.
+    pub(crate) async fn close(&mut self, opened: Opened) -> anyhow::Result<()> {
         let close = nfs::Close4args { seqid: 0, open_stateid: opened.stateid };
         let putfh = nfs::Putfh4args { object: opened.handle };
         self.call(vec![Op::OpPutfh(putfh), Op::OpClose(close)]).await?;
+        Ok(())
+    }
+
+    /// DESTROY_SESSION, DESTROY_CLIENTID.
+    pub(crate) async fn end(self) -> anyhow::Result<()> {
         let destroy = nfs::DestroySession4args { dsa_sessionid: self.id };
         compound(&self.rpc, vec![Op::OpDestroySession(destroy)]).await?;
         let destroy = nfs::DestroyClientid4args { dca_clientid: self.client };
