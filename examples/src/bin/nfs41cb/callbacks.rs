@@ -121,7 +121,7 @@ impl Callbacks {
             // There is nothing to spare.
             CbOp::OpCbRecallAny(_) | CbOp::OpCbRecallSlot(_) => Nfsstat4::Nfs4Ok,
             CbOp::OpCbSequence(_) => Nfsstat4::Nfs4errSequencePos,
-            CbOp::OpCbIllegal => Nfsstat4::Nfs4errOpIllegal,
+            CbOp::OpCbIllegal | CbOp::Unknown(_) => Nfsstat4::Nfs4errOpIllegal,
             _ => Nfsstat4::Nfs4errNotsupp,
         };
         (status, result(&operation, status))
@@ -177,7 +177,7 @@ fn result(operation: &CbOp, status: Nfsstat4) -> CbRes {
         CbOp::OpCbNotifyLock(_) => CbRes::OpCbNotifyLock(nfs::CbNotifyLock4res { cnlr_status: status }),
         CbOp::OpCbNotifyDeviceid(_) => CbRes::OpCbNotifyDeviceid(nfs::CbNotifyDeviceid4res { cndr_status: status }),
         CbOp::OpCbOffload(_) => CbRes::OpCbOffload(nfs::CbOffload4res { cor_status: status }),
-        CbOp::OpCbIllegal => CbRes::OpCbIllegal(nfs::CbIllegal4res { status }),
+        CbOp::OpCbIllegal | CbOp::Unknown(_) => CbRes::OpCbIllegal(nfs::CbIllegal4res { status }),
     }
 }
 
