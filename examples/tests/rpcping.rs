@@ -68,7 +68,9 @@ fn what_it_shows() {
     let [iwarp, tcp] = serve();
     let shown = printed(&[&iwarp, "--program", "0x20004e42", "--version", "3", "-c", "4", "-i", "0"]);
     for said in [
-        "RPC-over-RDMA version 1",
+        "RPC-over-RDMA version 2",
+        "peer sends    4096 octets inline",
+        "formats calls 4 short, replies 4 short",
         "credits       32 granted",
         "inline        4096 octets sent, 4096 received",
         "private data  f6ab0e18",
@@ -78,6 +80,8 @@ fn what_it_shows() {
     ] {
         assert!(shown.contains(said), "`{said}` in {shown}");
     }
+    let shown = printed(&[&iwarp, "-p", "536890946", "-V", "3", "-c", "1", "--rpcrdma-version", "1"]);
+    assert!(shown.contains("RPC-over-RDMA version 1") && !shown.contains("peer sends"), "{shown}");
     let shown = printed(&[&tcp, "-p", "536890946", "-V", "3", "-c", "2", "-i", "0", "--quiet"]);
     assert!(shown.contains("TCP with record marking") && !shown.contains("credits"), "{shown}");
     assert!(!shown.contains("reply 1") && shown.contains("2 calls, 2 answered"), "{shown}");

@@ -3,6 +3,7 @@
 use std::{
     hash::{BuildHasher as _, Hasher as _, RandomState},
     net::SocketAddr,
+    ops::RangeInclusive,
     time::Duration,
 };
 
@@ -11,9 +12,9 @@ use bytes::Bytes;
 use crate::{
     client::ChannelInfo,
     engine::{
-        EngineConfig, Role,
+        Connection, EngineConfig, Role,
         stream::{StreamConfig, StreamConnection},
-        v1::{Connection, PrivateData, Setup},
+        v1::{PrivateData, Setup},
     },
     provider::SetupParams,
     transport::Transport,
@@ -81,6 +82,8 @@ impl Agreed {
             send_threshold: self.send_threshold,
             receive_threshold: self.receive_threshold,
             remote_invalidation: self.remote_invalidation,
+            version: None,
+            properties: None,
         }
     }
 }
@@ -95,8 +98,15 @@ impl ConnectionConfig {
         params
     }
 
-    /// The engine of a connection just set up. `honours`: whether the queue pair's receiver honours Send with Invalidate.
-    pub(crate) fn engine(&self, role: Role, private_data: &[u8], honours: bool) -> (Connection, Agreed) {
+    /// The engine of a connection just set up, with these versions of RPC-over-RDMA. `honours`: whether the queue pair's receiver
+    /// honours Send with Invalidate.
+    pub(crate) fn engine(
+        &self,
+        role: Role,
+        versions: RangeInclusive<u32>,
+        private_data: &[u8],
+        honours: bool,
+    ) -> (Connection, Agreed) {
         let local = PrivateData::new(&self.engine, self.remote_invalidation && honours);
         let peer = PrivateData::find_or_default(private_data);
         let agreed = Agreed {
@@ -104,7 +114,8 @@ impl ConnectionConfig {
             receive_threshold: local.receive_size.min(peer.send_size),
             remote_invalidation: local.remote_invalidation && peer.remote_invalidation,
         };
-        (Connection::new(role, self.engine.clone(), Setup { local, peer, xid_seed: xid_seed() }), agreed)
+        let config = EngineConfig { versions, ..self.engine.clone() };
+        (Connection::new(role, config, Setup { local, peer, xid_seed: xid_seed() }), agreed)
     }
 
     /// The engine of a byte stream just connected.

@@ -22,7 +22,7 @@ where
     const CALLS: u64 = 400;
     // One thread: the counter's allocations are a thread's.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let (running, _state, channel) = runtime.block_on(start(transport));
+    let (running, _state, channel) = runtime.block_on(start_with(transport, Channel::builder().versions(1..=1)));
     let calls = async |channel: &Channel| {
         for _ in 0..CALLS {
             call::<P>(channel, &args).await.unwrap();

@@ -303,12 +303,18 @@ async fn nobody_listens(transport: Transport) {
     let board = Board::default();
     let builder = Server::builder().callback_timeout(Duration::from_millis(50));
     let server = transport.serve(builder.service(BoardV1Server::new(board.clone()))).await;
-    let client = BoardV1Client::new(server.connect(Channel::builder()).await);
+    let client = BoardV1Client::new(server.connect(Channel::builder().versions(1..=1)).await);
     let error = client.ask(3).await.unwrap_err();
     assert!(matches!(error, CallError::Rpc { source: RpcError::SystemError, .. }), "{error}");
     assert_eq!(failure(board.0.last()), CallFailure::DeadlineExceeded { sent: true });
     assert_eq!(client.channel().counters().discarded, 1);
     client.null().await.unwrap();
+    // RPC-over-RDMA v2 §5.2.5: there the client has said so.
+    if !matches!(transport, Transport::Tcp) {
+        let client = BoardV1Client::new(server.connect(Channel::builder()).await);
+        client.ask(3).await.unwrap_err();
+        assert_eq!(failure(board.0.last()), CallFailure::ReverseNotSupported);
+    }
     // A server that makes no such calls says so.
     let board = Board::default();
     let server = transport.serve(Server::builder().reverse_credits(0).service(BoardV1Server::new(board.clone()))).await;
@@ -494,10 +500,28 @@ async fn reconnected(transport: Transport) {
     assert_eq!(reader.notes.lock().unwrap().len(), 1);
 }
 
+/// RPC-over-RDMA v2 §4.5: all that there is in the forward direction.
+#[tokio::test]
+async fn sizes_in_version_2() {
+    timed(async {
+        let Both { client, server, .. } = with_defaults(&Transport::sim()).await;
+        for len in [0, 1000, 2000, 3900, 5000, 15_999] {
+            let text = note((0..len).map(|n| n as u8).collect::<Vec<_>>());
+            assert!(client.show(&text).await.unwrap().0.iter().eq(text.0.iter().rev()));
+        }
+        assert_eq!(client.channel().info().version, Some(2));
+        // The client pulled what was eligible out of the server's memory, and pushed the results into it.
+        let pulled = client.channel().counters();
+        assert!(pulled.rdma_read >= 3900 + 5000 + 15_999 && pulled.rdma_written >= pulled.rdma_read, "{pulled:?}");
+        assert_eq!(server.handle.connections()[0].counters.exposed, 0);
+    })
+    .await;
+}
+
 /// RFC 8167 §5.3: over RDMA, no longer than a message; over TCP, as long as a record. Eligible items stay in place.
 async fn sizes(transport: Transport) {
     let inline = !matches!(transport, Transport::Tcp);
-    let Both { client, board, .. } = with_defaults(&transport).await;
+    let Both { client, board, .. } = both(&transport, Server::builder(), Channel::builder().versions(1..=1)).await;
     for len in [0, 1, 1000, 2000, 3900] {
         let text = note((0..len).map(|n| n as u8).collect::<Vec<_>>());
         let shown = client.show(&text).await.unwrap_or_else(|error| panic!("{len}: {error}; {}", board.0.last()));

@@ -13,7 +13,7 @@ use net_support::*;
 use rpcrdma::{
     client::{CallError, CallOptions, Channel, Reconnect},
     config::ConnectionConfig,
-    engine::CallFailure,
+    engine::{CallFailure, v2::Refusal},
     rpc::RpcError,
     server::Server,
 };
@@ -97,12 +97,19 @@ async fn landing_too_short(transport: Transport) {
     assert_eq!(channel.counters().calls_sent, 0);
 }
 
-/// As many handlers run as there are credits; more calls wait, and each gets its own answer, in whatever order they come.
+fn transport_failure(error: &CallError) -> &CallFailure {
+    match error {
+        CallError::Transport { failure, .. } => failure,
+        other => panic!("{other}"),
+    }
+}
+
+/// As many handlers run as there are credits of version 1; more calls wait, and each gets its own answer, in whatever order they come.
 async fn more_calls_than_credits(transport: Transport) {
     let service = TestService::default();
     let state = std::sync::Arc::clone(&service.0);
     let running = transport.serve(Server::builder().service(service).credits(8)).await;
-    let channel = running.connect(Channel::builder().max_calls(60)).await;
+    let channel = running.connect(Channel::builder().max_calls(60).versions(1..=1)).await;
     // The first reply grants the rest of the credits.
     call::<Null>(&channel, &()).await.unwrap();
     let mut calls = tokio::task::JoinSet::new();
@@ -164,8 +171,12 @@ async fn reply_longer_than_bound(transport: Transport) {
     let (_running, _state, channel) = start(transport).await;
     assert_eq!(call::<Lie>(&channel, &5000).await.unwrap().0, pattern(0, 5000));
     let error = call::<Lie>(&channel, &5001).await.unwrap_err();
-    // RFC 8166 §4.5.3: ERR_CHUNK says that no reply is possible.
-    assert!(matches!(error, CallError::Transport { failure: CallFailure::ChunkError, .. }), "{error}");
+    // RFC 8166 §4.5.3: ERR_CHUNK says that no reply is possible; RPC-over-RDMA v2 §7.3.4 says what was missing.
+    let failure = transport_failure(&error);
+    assert!(
+        matches!(failure, CallFailure::ChunkError | CallFailure::Refused(Refusal::WriteResource { .. })),
+        "{error}"
+    );
     assert!(!error.is_retry_safe());
     call::<Null>(&channel, &()).await.unwrap();
 }
@@ -177,9 +188,10 @@ async fn placement_violations(transport: Transport) {
     let error = call::<Unreduced>(&channel, &Range(1, 6000)).await.unwrap_err();
     assert!(matches!(error, CallError::DirectPlacement { .. }), "{error}");
     assert!(!error.is_retry_safe() && error.to_string().contains("TEST_V2.Unreduced"), "{error}");
-    // An argument is reduced that is not eligible: the call is not carried out, and refused with ERR_CHUNK.
+    // An argument is reduced that is not eligible: the call is not carried out, and refused with ERR_CHUNK, or BAD_XDR.
     let error = call::<EchoReduced>(&channel, &Data(pattern(1, 5000).into())).await.unwrap_err();
-    assert!(matches!(error, CallError::Transport { failure: CallFailure::ChunkError, .. }), "{error}");
+    let failure = transport_failure(&error);
+    assert!(matches!(failure, CallFailure::ChunkError | CallFailure::Refused(Refusal::BadXdr)), "{error}");
     assert_eq!(channel.counters().errors_received, 1);
     // The same inline is no violation.
     assert_eq!(call::<EchoReduced>(&channel, &Data(pattern(1, 50).into())).await.unwrap(), pattern(1, 50));

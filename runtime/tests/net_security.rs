@@ -127,7 +127,8 @@ async fn secured(transport: &Transport, guard: Guard, context: Context) -> (Runn
     let service = TestService::default();
     let state = Arc::clone(&service.0);
     let server = transport.serve(Server::builder().service(service).authenticator(guard)).await;
-    let channel = server.connect(Channel::builder().security(context)).await;
+    // Chunks are what it is about, which version 2 has fewer of.
+    let channel = server.connect(Channel::builder().security(context).versions(1..=1)).await;
     (server, state, channel)
 }
 
@@ -267,6 +268,32 @@ async fn reduced_all_the_same() {
         assert!(matches!(error, CallError::Transport { failure: CallFailure::ChunkError, .. }), "{error}");
         assert_eq!(state.put_octets.load(Ordering::SeqCst), 0);
         assert_eq!(channel.closed(), None);
+    })
+    .await;
+}
+
+/// RPC-over-RDMA v2 §11.2.2.3: there too, whatever format carries it.
+#[tokio::test]
+async fn version_2() {
+    timed(async {
+        let (guard, context) = keyed(9);
+        let service = TestService::default();
+        let transport = Transport::sim();
+        let server = transport.serve(Server::builder().service(service).authenticator(guard)).await;
+        let channel = server.connect(Channel::builder().security(context).versions(2..=2)).await;
+        call::<Put>(&channel, &Data(pattern(3, 20_000).into())).await.unwrap();
+        assert!(call::<Get>(&channel, &Range(1, 20_001)).await.unwrap().0 == pattern(1, 20_001));
+        // Several Sends each, and no memory at all.
+        let formats = channel.formats();
+        assert_eq!((formats.calls.continued, formats.replies.continued, channel.counters().registrations), (1, 1, 0));
+        call::<Put>(&channel, &Data(pattern(3, 200_000).into())).await.unwrap();
+        assert!(call::<Get>(&channel, &Range(1, 200_001)).await.unwrap().0 == pattern(1, 200_001));
+        let formats = channel.formats();
+        assert_eq!((formats.calls.long, formats.replies.long), (1, 1));
+        assert_eq!((formats.calls.chunked, formats.replies.chunked), (0, 0));
+        let counters = channel.counters();
+        assert_eq!(counters.offered_read, CALL_HEADER + WRAPPING as u64 + 4 + 200_000);
+        assert_eq!(counters.returned_written, REPLY_HEADER + WRAPPING as u64 + 4 + 200_004);
     })
     .await;
 }

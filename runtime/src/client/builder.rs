@@ -1,6 +1,6 @@
 //! How a channel is configured.
 
-use std::{fmt, net::SocketAddr, sync::Arc, time::Duration};
+use std::{fmt, net::SocketAddr, ops::RangeInclusive, sync::Arc, time::Duration};
 
 use super::{
     channel::Channel,
@@ -101,6 +101,14 @@ impl ChannelBuilder {
     /// Most calls under way at a time that this end asks the server to allow. Default 32.
     pub fn credits(mut self, credits: u32) -> Self {
         self.config.connection.engine.credits = credits.max(1);
+        self
+    }
+
+    /// Versions of RPC-over-RDMA, within 1 to 2. Default both: the connection begins with version 2, and goes on with version 1
+    /// where the server has no other (RPC-over-RDMA v2 §4.2.3), on the same connection or, if the server ends that over it, on a
+    /// new one; which it was is remembered for a while. With `1..=1` nothing is negotiated. A URL may say it for itself.
+    pub fn versions(mut self, versions: RangeInclusive<u32>) -> Self {
+        self.config.connection.engine.versions = versions;
         self
     }
 
@@ -206,8 +214,11 @@ impl ChannelBuilder {
     ///
     /// # Errors
     /// When the URL cannot be used, two services collide, or none of the host's addresses answers as it should.
-    pub async fn connect(self, url: &str) -> Result<Channel, ConnectError> {
+    pub async fn connect(mut self, url: &str) -> Result<Channel, ConnectError> {
         let url: Url = url.parse()?;
+        if let Some(version) = url.version() {
+            self.config.connection.engine.versions = version..=version;
+        }
         Channel::open(Box::new(UrlDialer { url }), self.config()?).await
     }
 

@@ -31,6 +31,7 @@ pub struct CallOptions {
     pub(super) deadline: Option<Instant>,
     pub(super) landing: SmallVec<[Option<PayloadBuf>; 2]>,
     pub(super) credential: Option<OpaqueAuth>,
+    repeatable: bool,
     /// Boxed, because they are rare, and every call would have to be as large.
     reply_bounds: Option<Box<ReplyBounds>>,
     reply_limit: Option<u64>,
@@ -93,6 +94,13 @@ impl CallOptions {
         bounds
     }
 
+    /// The call may be carried out twice, though its procedure is not declared `@idempotent`. Version 2 of RPC-over-RDMA then
+    /// sends it again, with more room for the reply, where its responder says that there is too little.
+    pub fn repeatable(mut self) -> Self {
+        self.repeatable = true;
+        self
+    }
+
     /// Who this call is made for; from [`Credential::to_opaque`](crate::rpc::Credential::to_opaque).
     pub fn credential(mut self, credential: OpaqueAuth) -> Self {
         self.credential = Some(credential);
@@ -138,6 +146,8 @@ pub(super) fn encode<A: XdrEncode>(
     deadline: Option<Instant>,
 ) -> Result<(OutgoingCall, Protected), CallError> {
     let procedure = callee.name;
+    // RPC-over-RDMA v2 §6.4: whether it may be sent again with more room for its reply.
+    let idempotent = callee.idempotent || options.repeatable;
     if let Some(index) = options.landing.iter().skip(bounds.chunks.len()).position(Option::is_some) {
         let index = index + bounds.chunks.len();
         let len = options.landing.get(index).and_then(Option::as_ref).map_or(0, |memory| memory.len());
@@ -192,7 +202,7 @@ pub(super) fn encode<A: XdrEncode>(
             max_inline: rpc::max_reply_len(max_verifier, protection.max_wrapped(bounds.whole())),
             chunks: SmallVec::new(),
         };
-        let policy = CallPolicy { protected: true, ..CallPolicy::default() };
+        let policy = CallPolicy { idempotent, protected: true };
         return Ok((OutgoingCall { message, reduced: SmallVec::new(), reply, deadline, policy }, Some(protection)));
     }
     let message = |min_reduce| -> Result<_, EncodeError> {
@@ -219,7 +229,8 @@ pub(super) fn encode<A: XdrEncode>(
     link.port.add_copied_eligible(copied);
     let max_inline = rpc::max_reply_len(max_verifier, bounds.inline);
     let reply = ReplyResources { max_inline, chunks };
-    Ok((OutgoingCall { message, reduced, reply, deadline, policy: CallPolicy::default() }, None))
+    let policy = CallPolicy { idempotent, protected: false };
+    Ok((OutgoingCall { message, reduced, reply, deadline, policy }, None))
 }
 
 /// Encodes a call whose arguments are protected: all of them, whatever is eligible (RFC 8166 §8.2.2.3).

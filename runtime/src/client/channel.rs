@@ -4,7 +4,10 @@ use std::{
     fmt,
     future::{Future, poll_fn},
     net::SocketAddr,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -17,10 +20,11 @@ use super::{
     dial::Dial,
     error::{CallError, ConnectError, not_sent},
     link::Link,
+    peers,
 };
 use crate::{
-    driver::Command,
-    engine::{CallFailure, CloseReason, Counters},
+    driver::{Agreement, Command, Formats},
+    engine::{CallFailure, CloseReason, Counters, v2::Properties},
     memory::BufferPool,
     provider::{Connector, DisconnectReason},
     service::{Procedure, ReplyBounds},
@@ -49,6 +53,11 @@ pub struct ChannelInfo {
     /// Linux's server does not give its own and uses it all the same
     /// ([`Counters::remote_invalidations`](crate::engine::Counters::remote_invalidations)).
     pub remote_invalidation: bool,
+    /// The version of RPC-over-RDMA that both ends have agreed on; `None` as long as they have not, and over TCP. It is certain
+    /// when a call has returned.
+    pub version: Option<u32>,
+    /// What the peer has said of itself (RPC-over-RDMA v2 §5.2), in version 2.
+    pub properties: Option<Properties>,
 }
 
 impl ChannelInfo {
@@ -62,6 +71,8 @@ impl ChannelInfo {
             send_threshold: 0,
             receive_threshold: 0,
             remote_invalidation: false,
+            version: None,
+            properties: None,
         }
     }
 }
@@ -77,6 +88,8 @@ struct Inner {
     current: Mutex<Current>,
     /// Held by whoever connects anew; others wait for what comes of it.
     redial: tokio::sync::Mutex<Backoff>,
+    /// The server has turned out to have version 1 of RPC-over-RDMA only.
+    pinned: AtomicBool,
 }
 
 struct Current {
@@ -116,7 +129,7 @@ impl Channel {
 
     pub(super) async fn open(dial: Box<dyn Dial>, config: ChannelConfig) -> Result<Self, ConnectError> {
         let config = Arc::new(config);
-        let link = dial.dial(&config).await?;
+        let link = dial.dial(&config, false).await?;
         Ok(Self::over(Some(dial), link, config))
     }
 
@@ -126,6 +139,7 @@ impl Channel {
             config,
             current: Mutex::new(Current { link, closed: false }),
             redial: tokio::sync::Mutex::default(),
+            pinned: AtomicBool::new(false),
         }))
     }
 
@@ -133,10 +147,18 @@ impl Channel {
         Arc::clone(&self.0.current.lock().unwrap_or_else(PoisonError::into_inner).link)
     }
 
-    /// What was agreed when the present connection was set up.
+    /// What was agreed when the present connection was set up, and since.
     #[must_use]
     pub fn info(&self) -> ChannelInfo {
-        self.current().info.clone()
+        let link = self.current();
+        let Agreement { version, properties } = link.port.agreement();
+        ChannelInfo { version, properties, ..link.info.clone() }
+    }
+
+    /// How the calls of the present connection that were answered, and their replies, were conveyed.
+    #[must_use]
+    pub fn formats(&self) -> Formats {
+        self.current().port.formats()
     }
 
     /// What has happened on the present connection. A call's share is in it when the call returns.
@@ -247,6 +269,10 @@ impl Channel {
                 Err(failure) => failure,
             };
             let lost = matches!(failure, CallFailure::Closed { .. });
+            if self.goes_back(&failure) {
+                tracing::info!(target: "rpcrdma", error = %failure, "beginning again with version 1");
+                continue;
+            }
             if retries == 0 || !lost || !(callee.idempotent || not_sent(&failure)) {
                 tracing::debug!(target: "rpcrdma::call", error = %failure, "call failed");
                 return Err(CallError::Transport { procedure: callee.name, failure });
@@ -303,7 +329,44 @@ impl Channel {
             let xid = reply.payload.as_slice().first_chunk().copied().map_or(0, u32::from_be_bytes);
             span.record("xid", xid).record("format", tracing::field::debug(reply.format));
         }
+        if link.negotiates.load(Ordering::Relaxed) {
+            self.note_version(&link);
+        }
         call::decode(callee.name, &reply, config.connection.decode_limits, protected).map(Ok)
+    }
+
+    /// The first reply has come: with it the version is certain.
+    #[cold]
+    fn note_version(&self, link: &Link) {
+        link.negotiates.store(false, Ordering::Relaxed);
+        // RPC-over-RDMA v2 §4.2.3.2: the next connection need not ask.
+        if link.port.agreement().version == Some(1) {
+            self.remember_version_1(link);
+        }
+    }
+
+    fn remember_version_1(&self, link: &Link) {
+        if self.0.dial.as_ref().is_some_and(|dial| dial.has_common_addresses()) {
+            peers::remember_version_1(link.info.peer_addr);
+        }
+    }
+
+    /// Whether the connection was lost while its version was still being negotiated, so that it is to be made anew, with version
+    /// 1, and the call again, which has not been sent. Once for a channel: no other version is offered after that.
+    // RPC-over-RDMA v2 §4.2.3.2: a server without version 2 may end the connection over it.
+    fn goes_back(&self, failure: &CallFailure) -> bool {
+        let CallFailure::Closed { reason: CloseReason::Negotiation { versions, .. }, sent } = failure else {
+            return false;
+        };
+        let allowed = &self.0.config.connection.engine.versions;
+        let may = allowed.contains(&1) && allowed.contains(&2) && versions.is_none_or(|(low, _)| low <= 1);
+        if !may || self.0.dial.is_none() {
+            return false;
+        }
+        if !self.0.pinned.swap(true, Ordering::Relaxed) {
+            self.remember_version_1(&self.current());
+        }
+        !sent
     }
 
     /// The connection, if it is alive.
@@ -313,11 +376,15 @@ impl Channel {
     }
 
     async fn reconnect(&self) -> Result<Arc<Link>, Unconnected> {
-        let (Some(dial), Reconnect::OnDemand { min_backoff, max_backoff, .. }) =
-            (&self.0.dial, self.0.config.reconnect)
-        else {
-            return Err(self.failure());
+        // To go back to version 1 is part of connecting, whatever is to be done about connections that are lost.
+        let back =
+            self.0.pinned.load(Ordering::Relaxed) && matches!(self.closed(), Some(CloseReason::Negotiation { .. }));
+        let (min_backoff, max_backoff) = match self.0.config.reconnect {
+            Reconnect::OnDemand { min_backoff, max_backoff, .. } => (min_backoff, max_backoff),
+            Reconnect::Never if back => (Duration::ZERO, Duration::ZERO),
+            Reconnect::Never => return Err(self.failure()),
         };
+        let Some(dial) = &self.0.dial else { return Err(self.failure()) };
         let mut backoff = self.0.redial.lock().await;
         if let Some(link) = self.live() {
             return Ok(link);
@@ -333,7 +400,7 @@ impl Channel {
             }
             pause = last_pause.saturating_mul(2).min(max_backoff);
         }
-        match dial.dial(&self.0.config).await {
+        match dial.dial(&self.0.config, self.0.pinned.load(Ordering::Relaxed)).await {
             Ok(link) => {
                 backoff.failed = None;
                 tracing::info!(target: "rpcrdma", peer = %link.info.peer_addr, "connected anew");

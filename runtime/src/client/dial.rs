@@ -1,6 +1,6 @@
 //! Setting a client's connection up.
 
-use std::{future::Future, net::SocketAddr, pin::Pin, sync::Arc};
+use std::{future::Future, net::SocketAddr, ops::RangeInclusive, pin::Pin, sync::Arc};
 
 use tokio::net::TcpStream;
 
@@ -9,6 +9,7 @@ use super::{
     channel::ChannelInfo,
     error::ConnectError,
     link::{Link, Placement},
+    peers,
 };
 use crate::{
     driver::{self, Carrier, Core, DriverConfig, NoUpcalls, Port, Rdma, Tcp},
@@ -22,7 +23,12 @@ pub(super) type Dialing<'a> = Pin<Box<dyn Future<Output = Result<Arc<Link>, Conn
 
 /// Makes connections to one server, whatever the provider.
 pub(super) trait Dial: Send + Sync {
-    fn dial<'a>(&'a self, config: &'a Arc<ChannelConfig>) -> Dialing<'a>;
+    /// Connects; with `pinned`, to a server that is known to have version 1 of RPC-over-RDMA only.
+    fn dial<'a>(&'a self, config: &'a Arc<ChannelConfig>, pinned: bool) -> Dialing<'a>;
+
+    /// Whether an address means the same to every channel, so that what is known of one server is worth remembering. A provider
+    /// of the caller's may have addresses of its own.
+    fn has_common_addresses(&self) -> bool;
 }
 
 /// By a provider that the caller chose, to one address.
@@ -32,12 +38,16 @@ pub(super) struct Dialer<C> {
 }
 
 impl<C: Connector> Dial for Dialer<C> {
-    fn dial<'a>(&'a self, config: &'a Arc<ChannelConfig>) -> Dialing<'a> {
+    fn dial<'a>(&'a self, config: &'a Arc<ChannelConfig>, pinned: bool) -> Dialing<'a> {
         Box::pin(async move {
-            connect(&self.connector, self.addr, config)
+            connect(&self.connector, self.addr, config, pinned)
                 .await
                 .map_err(|source| ConnectError::Setup { peer: self.addr, source })
         })
+    }
+
+    fn has_common_addresses(&self) -> bool {
+        false
     }
 }
 
@@ -47,15 +57,21 @@ pub(super) struct UrlDialer {
 }
 
 impl Dial for UrlDialer {
-    fn dial<'a>(&'a self, config: &'a Arc<ChannelConfig>) -> Dialing<'a> {
+    fn dial<'a>(&'a self, config: &'a Arc<ChannelConfig>, pinned: bool) -> Dialing<'a> {
         Box::pin(async move {
             let unresolved = |source| ConnectError::Resolve { host: self.url.host().to_owned(), source };
             let mut last = None;
             for peer in self.url.resolve().await.map_err(unresolved)? {
                 let connected = match self.url.scheme() {
-                    Scheme::Iwarp => connect(&crate::transport::iwarp_connector(&self.url), peer, config).await,
+                    Scheme::Iwarp => {
+                        let connector = crate::transport::iwarp_connector(&self.url);
+                        connect(&connector, peer, config, pinned || peers::has_version_1_only(peer)).await
+                    }
                     #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
-                    Scheme::Rdma => connect(&crate::transport::rdma_connector(&self.url), peer, config).await,
+                    Scheme::Rdma => {
+                        let connector = crate::transport::rdma_connector(&self.url);
+                        connect(&connector, peer, config, pinned || peers::has_version_1_only(peer)).await
+                    }
                     Scheme::Tcp => connect_tcp(peer, config).await,
                 };
                 match connected {
@@ -69,23 +85,34 @@ impl Dial for UrlDialer {
             Err(last.unwrap_or_else(|| unresolved(std::io::ErrorKind::NotFound.into())))
         })
     }
+
+    fn has_common_addresses(&self) -> bool {
+        true
+    }
 }
 
 async fn connect<C: Connector>(
     connector: &C,
     peer: SocketAddr,
     config: &Arc<ChannelConfig>,
+    pinned: bool,
 ) -> Result<Arc<Link>, SetupError> {
     let connection = &config.connection;
+    let mut versions = connection.engine.versions.clone();
+    // RPC-over-RDMA v2 §4.2.3.2: not again with what the server does not have.
+    if both_versions(&versions) && pinned {
+        versions = 1..=1;
+    }
+    let negotiates = both_versions(&versions);
     let params = connection.setup_params();
     // The provider keeps to the time as well; this holds where one does not.
     let connected = tokio::time::timeout(connection.setup_timeout, connector.connect(peer, params))
         .await
         .map_err(|_| SetupError::TimedOut(connection.setup_timeout))??;
     let honours = connected.queue_pair.remote_invalidation();
-    let (engine, agreed) = connection.engine(Role::Client, &connected.private_data, honours);
+    let (engine, agreed) = connection.engine(Role::Client, versions, &connected.private_data, honours);
     let info = agreed.info(connected.peer_addr, connected.local_addr, connected.private_data);
-    Ok(link(Rdma::new(engine, connected.queue_pair), info, Placement::Chunks, config))
+    Ok(link(Rdma::new(engine, connected.queue_pair), info, (Placement::Chunks, negotiates), config))
 }
 
 /// RFC 5531 §11: there is nothing to agree on; what answers shows with its first reply.
@@ -96,10 +123,15 @@ async fn connect_tcp(peer: SocketAddr, config: &Arc<ChannelConfig>) -> Result<Ar
         .map_err(|_| SetupError::TimedOut(connection.setup_timeout))??;
     stream.set_nodelay(true)?;
     let info = ChannelInfo::tcp(stream.peer_addr()?, stream.local_addr()?);
-    Ok(link(Tcp::new(connection.stream_engine(Role::Client), stream), info, Placement::Record, config))
+    Ok(link(Tcp::new(connection.stream_engine(Role::Client), stream), info, (Placement::Record, false), config))
 }
 
-fn link(carrier: impl Carrier, info: ChannelInfo, placement: Placement, config: &Arc<ChannelConfig>) -> Arc<Link> {
+fn link(
+    carrier: impl Carrier,
+    info: ChannelInfo,
+    (placement, negotiates): (Placement, bool),
+    config: &Arc<ChannelConfig>,
+) -> Arc<Link> {
     let span = tracing::info_span!(target: "rpcrdma", "connection", role = "client", peer = %info.peer_addr);
     let port = Arc::new(Port::new(config.max_calls));
     // A server may need an answer before it gives its own.
@@ -112,5 +144,10 @@ fn link(carrier: impl Carrier, info: ChannelInfo, placement: Placement, config: 
             driver::spawn(Core::new(carrier, handlers, Arc::clone(&port), settings), span)
         }
     };
-    Arc::new(Link { driver: Some(driver), port, info, placement })
+    Arc::new(Link { driver: Some(driver), port, info, placement, negotiates: negotiates.into() })
+}
+
+/// Whether there is something to be negotiated.
+fn both_versions(versions: &RangeInclusive<u32>) -> bool {
+    versions.contains(&1) && versions.contains(&2)
 }

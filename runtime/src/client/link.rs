@@ -3,7 +3,7 @@
 use std::{
     future::Future,
     pin::Pin,
-    sync::Arc,
+    sync::{Arc, atomic::AtomicBool},
     task::{Context, Poll, Waker},
 };
 
@@ -33,6 +33,8 @@ pub(super) struct Link {
     pub(super) port: Arc<Port>,
     pub(super) info: ChannelInfo,
     pub(super) placement: Placement,
+    /// What became of the negotiation of a version is still to be looked at.
+    pub(super) negotiates: AtomicBool,
 }
 
 impl Link {

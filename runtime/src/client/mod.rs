@@ -29,6 +29,7 @@ mod channel;
 mod dial;
 mod error;
 mod link;
+mod peers;
 
 pub(crate) use self::builder::ChannelConfig;
 pub use self::{
@@ -37,3 +38,4 @@ pub use self::{
     channel::{Channel, ChannelInfo},
     error::{CallError, ConnectError},
 };
+pub use crate::driver::{FormatCounts, Formats};

@@ -6,9 +6,31 @@ use std::{
 };
 
 use crate::{
-    engine::{CallId, CloseReason, Counters, Event, OutgoingCall, OutgoingReply, ReplyToken, v1::Connection},
+    engine::{
+        CallId, CloseReason, Connection, Counters, Event, OutgoingCall, OutgoingReply, ReplyToken, v2::Properties,
+    },
     provider::{Completion, DisconnectReason, QueuePair},
 };
+
+/// What both ends of an RDMA connection have agreed on, as far as they have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Agreement {
+    /// The version of RPC-over-RDMA.
+    pub(crate) version: Option<u32>,
+    /// What the peer has said of itself, in version 2.
+    pub(crate) properties: Option<Properties>,
+}
+
+impl Agreement {
+    /// Whether there is nothing more to come.
+    pub(crate) fn is_complete(&self) -> bool {
+        match self.version {
+            None => false,
+            Some(1) => true,
+            Some(_) => self.properties.is_some(),
+        }
+    }
+}
 
 /// An engine and what it does its I/O on, as the driver sees them: RPC-over-RDMA on a queue pair ([`Rdma`]), or
 /// records on a byte stream ([`Tcp`](super::tcp::Tcp)). The methods are the engines', which say more about each.
@@ -38,6 +60,11 @@ pub(crate) trait Carrier: Send + 'static {
     fn poll_event(&mut self) -> Option<Event>;
 
     fn counters(&self) -> Counters;
+
+    /// What has been agreed on. A byte stream agrees on nothing.
+    fn agreement(&mut self) -> Agreement {
+        Agreement::default()
+    }
 
     /// Does the I/O that can be done. Ready when the engine may have something to do in consequence; otherwise what
     /// happens next wakes `cx`.
@@ -111,6 +138,12 @@ impl<Q: QueuePair> Carrier for Rdma<Q> {
 
     fn counters(&self) -> Counters {
         self.engine.counters()
+    }
+
+    fn agreement(&mut self) -> Agreement {
+        let version = self.engine.version();
+        let properties = self.engine.as_v2().and_then(|engine| engine.peer_properties().copied());
+        Agreement { version, properties: properties.filter(|_| version == Some(2)) }
     }
 
     fn poll_io(&mut self, cx: &mut Context<'_>) -> Poll<()> {

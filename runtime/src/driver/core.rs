@@ -8,7 +8,8 @@ use std::{
 };
 
 use super::{
-    carrier::Carrier,
+    carrier::{Agreement, Carrier},
+    formats::Formats,
     port::{CallResult, Command, Port, Slot},
     timer::Timer,
 };
@@ -129,6 +130,9 @@ pub(crate) struct Core<C: Carrier, U: Upcalls> {
     settled: bool,
     last_active: Instant,
     timer: Timer,
+    /// What the port has been told of it.
+    agreement: Agreement,
+    formats: Formats,
     /// Taken from the port, not yet carried out.
     commands: VecDeque<Command>,
     // Empty between rounds; kept for its memory.
@@ -148,6 +152,8 @@ impl<C: Carrier, U: Upcalls> Core<C, U> {
             settled: false,
             last_active: Timer::now(),
             timer: Timer::default(),
+            agreement: Agreement::default(),
+            formats: Formats::default(),
             commands: VecDeque::new(),
             wakers: Vec::new(),
         }
@@ -187,12 +193,12 @@ impl<C: Carrier, U: Upcalls> Core<C, U> {
                 self.check_closing(now);
             }
             if !self.wakers.is_empty() {
-                self.port.publish_counters(self.engine.counters());
+                self.publish();
                 self.wakers.drain(..).for_each(Waker::wake);
             }
             let polled = self.engine.poll_io(cx);
             if polled.is_pending() && !self.engine.has_input() && self.commands.is_empty() {
-                self.port.publish_counters(self.engine.counters());
+                self.publish();
                 self.arm(now, task);
                 return Poll::Pending;
             }
@@ -289,6 +295,10 @@ impl<C: Carrier, U: Upcalls> Core<C, U> {
     }
 
     fn deliver(&mut self, id: CallId, result: CallResult) {
+        if let Ok(reply) = &result {
+            self.formats.calls.count(reply.call.format);
+            self.formats.replies.count(reply.format);
+        }
         if let Some(slot) = self.calls.remove(id) {
             self.port.deliver(slot, result, &mut self.wakers);
         }
@@ -342,8 +352,19 @@ impl<C: Carrier, U: Upcalls> Core<C, U> {
         self.timer.arm(due, now, task);
     }
 
+    fn publish(&mut self) {
+        if !self.agreement.is_complete() {
+            let agreement = self.engine.agreement();
+            if agreement != self.agreement {
+                self.agreement = agreement;
+                self.port.set_agreement(agreement);
+            }
+        }
+        self.port.publish_counters(self.engine.counters(), self.formats);
+    }
+
     fn finish(&mut self, reason: &CloseReason) {
-        self.port.publish_counters(self.engine.counters());
+        self.publish();
         self.wakers.drain(..).for_each(Waker::wake);
         self.upcalls.closed(reason);
         self.port.close(reason);

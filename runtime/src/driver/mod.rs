@@ -10,6 +10,7 @@
 
 mod carrier;
 mod core;
+mod formats;
 mod port;
 mod tcp;
 mod timer;
@@ -25,8 +26,9 @@ use std::{
 
 use tracing::Instrument as _;
 
+pub use self::formats::{FormatCounts, Formats};
 pub(crate) use self::{
-    carrier::{Carrier, Rdma},
+    carrier::{Agreement, Carrier, Rdma},
     core::{Answer, Core, DriverConfig, NoUpcalls, Upcalls},
     port::{CallResult, Command, Notify, Port, Slot},
     tcp::Tcp,

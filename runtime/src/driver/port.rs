@@ -11,7 +11,11 @@ use std::{
 
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use super::core::{Answer, BATCH};
+use super::{
+    carrier::Agreement,
+    core::{Answer, BATCH},
+    formats::Formats,
+};
 use crate::engine::{CallFailure, CloseReason, Counters, IncomingReply, OutgoingCall, ReplyToken};
 
 /// What came of a call.
@@ -101,7 +105,8 @@ pub(crate) struct Port {
     /// The driver task's waker, the same for its whole life.
     task: OnceLock<Waker>,
     /// The engine's counters as the driver saw them last: reading them never waits for the driver.
-    counters: Mutex<Counters>,
+    counters: Mutex<(Counters, Formats)>,
+    agreement: Mutex<Agreement>,
     /// Octets of eligible items that were encoded inline.
     copied_eligible: AtomicU64,
     /// Channels over a connection that is not theirs: while there are any, it may be needed.
@@ -118,6 +123,7 @@ impl Port {
             permits: Semaphore::new(max_calls),
             task: OnceLock::new(),
             counters: Mutex::default(),
+            agreement: Mutex::default(),
             copied_eligible: AtomicU64::new(0),
             holders: AtomicUsize::new(0),
         }
@@ -157,8 +163,22 @@ impl Port {
         }
     }
 
-    pub(super) fn publish_counters(&self, counters: Counters) {
-        *self.counters.lock().unwrap_or_else(PoisonError::into_inner) = counters;
+    pub(super) fn publish_counters(&self, counters: Counters, formats: Formats) {
+        *self.counters.lock().unwrap_or_else(PoisonError::into_inner) = (counters, formats);
+    }
+
+    pub(super) fn set_agreement(&self, agreement: Agreement) {
+        *self.agreement.lock().unwrap_or_else(PoisonError::into_inner) = agreement;
+    }
+
+    /// What both ends have agreed on. What a call's reply shows is in it when the call returns.
+    pub(crate) fn agreement(&self) -> Agreement {
+        *self.agreement.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How the calls that were answered were conveyed.
+    pub(crate) fn formats(&self) -> Formats {
+        self.counters.lock().unwrap_or_else(PoisonError::into_inner).1
     }
 
     pub(crate) fn add_copied_eligible(&self, octets: u64) {
@@ -169,7 +189,7 @@ impl Port {
 
     /// What has happened on the connection.
     pub(crate) fn counters(&self) -> Counters {
-        let mut counters = *self.counters.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counters = self.counters.lock().unwrap_or_else(PoisonError::into_inner).0;
         counters.copied_eligible =
             counters.copied_eligible.saturating_add(self.copied_eligible.load(Ordering::Relaxed));
         counters

@@ -78,7 +78,8 @@ impl<L: Listener> Source for RdmaSource<L> {
         let request = incoming.request(config.setup_timeout).await?;
         let connected = request.accept(config.setup_params()).await?;
         let honours = connected.queue_pair.remote_invalidation();
-        let (engine, agreed) = config.engine(Role::Server, &connected.private_data, honours);
+        let versions = config.engine.versions.clone();
+        let (engine, agreed) = config.engine(Role::Server, versions, &connected.private_data, honours);
         let info = agreed.info(connected.peer_addr, connected.local_addr, connected.private_data);
         Ok(SetUp { carrier: Rdma::new(engine, connected.queue_pair), info })
     }

@@ -116,6 +116,12 @@ impl ServerBuilder {
         self
     }
 
+    /// Versions of RPC-over-RDMA that are served, within 1 to 2. Default both; a connection has the one of its first message.
+    pub fn versions(mut self, versions: std::ops::RangeInclusive<u32>) -> Self {
+        self.config.engine.versions = versions;
+        self
+    }
+
     /// Most calls back to the client ([`Context::callback`](super::Context::callback)) that are under way on a connection at a
     /// time; the client may allow fewer. Default 8.
     pub fn reverse_credits(mut self, credits: u32) -> Self {

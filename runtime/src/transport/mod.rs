@@ -14,7 +14,7 @@ use crate::provider::verbs::{VerbsConfig, VerbsConnector, VerbsListener};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Transport {
-    /// RPC-over-RDMA version 1 (RFC 8166), on whatever provider.
+    /// RPC-over-RDMA, of whatever version and on whatever provider.
     Rdma,
     /// Records on TCP (RFC 5531 §11): nothing is placed directly, there are no credits and no private data.
     Tcp,
@@ -23,7 +23,7 @@ pub enum Transport {
 impl fmt::Display for Transport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Rdma => "RPC-over-RDMA version 1",
+            Self::Rdma => "RPC-over-RDMA",
             Self::Tcp => "TCP with record marking",
         })
     }

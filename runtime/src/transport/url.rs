@@ -40,7 +40,8 @@ impl Scheme {
 ///
 /// `host` is a name, an IPv4 address, or an IPv6 address in brackets. Options of `iwarp`: `crc=on|off`, whether this
 /// end wants the CRC of RFC 5044 (default `on`). Of `rdma`, in builds with the feature `verbs` or `verbs-dlopen`:
-/// `busy=MICROSECONDS`, at most 1000000, how long to look for completions before waiting for an event (default 0). `tcp` has none.
+/// `busy=MICROSECONDS`, at most 1000000, how long to look for completions before waiting for an event (default 0). Of both:
+/// `version=1|2`, the only version of RPC-over-RDMA that a client offers (default: both). `tcp` has none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Url {
     scheme: Scheme,
@@ -48,6 +49,7 @@ pub struct Url {
     port: u16,
     crc: bool,
     busy_poll: Duration,
+    version: Option<u32>,
 }
 
 /// What is wrong with a transport URL.
@@ -89,7 +91,9 @@ pub enum UrlError {
         url: String,
     },
     /// An option that the scheme does not have, or a value that the option does not have.
-    #[error("`{url}`: unknown option `{option}`; there is crc=on|off of iwarp, busy=MICROSECONDS of rdma")]
+    #[error(
+        "`{url}`: unknown option `{option}`; there is crc=on|off of iwarp, busy=MICROSECONDS of rdma, version=1|2 of both"
+    )]
     UnknownOption {
         /// The text.
         url: String,
@@ -102,7 +106,14 @@ impl Url {
     /// The URL of `addr` on `scheme`, without options.
     #[must_use]
     pub fn new(scheme: Scheme, addr: SocketAddr) -> Self {
-        Self { scheme, host: addr.ip().to_string(), port: addr.port(), crc: true, busy_poll: Duration::ZERO }
+        Self {
+            scheme,
+            host: addr.ip().to_string(),
+            port: addr.port(),
+            crc: true,
+            busy_poll: Duration::ZERO,
+            version: None,
+        }
     }
 
     /// The same at another address.
@@ -138,6 +149,12 @@ impl Url {
     #[must_use]
     pub fn busy_poll(&self) -> Duration {
         self.busy_poll
+    }
+
+    /// The only version of RPC-over-RDMA that a client offers there (`version=1`), if it is not both.
+    #[must_use]
+    pub fn version(&self) -> Option<u32> {
+        self.version
     }
 
     /// The addresses that the host has, of the system's resolver.
@@ -201,7 +218,8 @@ impl FromStr for Url {
             .filter(|port| port.bytes().all(|octet| octet.is_ascii_digit()))
             .and_then(|port| port.parse().ok())
             .ok_or_else(|| UrlError::BadPort { url: url() })?;
-        let mut parsed = Self { scheme, host: host.to_owned(), port, crc: true, busy_poll: Duration::ZERO };
+        let mut parsed =
+            Self { scheme, host: host.to_owned(), port, crc: true, busy_poll: Duration::ZERO, version: None };
         for option in query.into_iter().flat_map(|query| query.split('&')).filter(|option| !option.is_empty()) {
             let known = match (scheme, option.split_once('=')) {
                 (Scheme::Iwarp, Some(("crc", "on"))) => true,
@@ -213,6 +231,11 @@ impl FromStr for Url {
                 (Scheme::Rdma, Some(("busy", microseconds))) => {
                     parsed.busy_poll = Duration::from_micros(microseconds.parse().unwrap_or(u64::MAX));
                     parsed.busy_poll <= Duration::from_secs(1)
+                }
+                (Scheme::Tcp, _) => false,
+                (_, Some(("version", version @ ("1" | "2")))) => {
+                    parsed.version = version.parse().ok();
+                    true
                 }
                 _ => false,
             };
@@ -233,19 +256,37 @@ impl fmt::Display for Url {
             f.write_str(&self.host)?
         }
         write!(f, ":{}", self.port)?;
+        let mut mark = '?';
         if !self.crc {
-            f.write_str("?crc=off")?;
+            write!(f, "{mark}crc=off")?;
+            mark = '&';
         }
         if !self.busy_poll.is_zero() {
-            write!(f, "?busy={}", self.busy_poll.as_micros())?;
+            write!(f, "{mark}busy={}", self.busy_poll.as_micros())?;
+            mark = '&';
         }
-        Ok(())
+        match self.version {
+            Some(version) => write!(f, "{mark}version={version}"),
+            None => Ok(()),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn versions() {
+        for (text, version) in [
+            ("iwarp://[::1]:20049", None),
+            ("iwarp://host:1?version=1", Some(1)),
+            ("iwarp://host:1?crc=off&version=2", Some(2)),
+        ] {
+            let url: Url = text.parse().unwrap();
+            assert_eq!((url.version(), url.to_string().as_str()), (version, text));
+        }
+    }
 
     #[test]
     fn good() {
@@ -290,8 +331,9 @@ mod tests {
             ("iwarp://host:65536", "no port"),
             ("iwarp://host:+1", "no port"),
             ("iwarp://host:1/export", "no path"),
-            ("tcp://host:1?crc=off", "crc=on|off of iwarp"),
+            ("tcp://host:1?crc=off", "of iwarp"),
             ("iwarp://host:1?crc=maybe", "crc=on|off"),
+            ("iwarp://host:1?version=3", "version=1|2"),
         ] {
             let error = text.parse::<Url>().unwrap_err().to_string();
             assert!(error.contains(said), "{text}: {error}");

@@ -339,10 +339,15 @@ impl Running {
 
 /// A server of the test's service with defaults, its state, and a channel to it.
 pub async fn start(transport: Transport) -> (Running, Arc<State>, Channel) {
+    start_with(transport, Channel::builder()).await
+}
+
+/// The same with another channel.
+pub async fn start_with(transport: Transport, builder: ChannelBuilder) -> (Running, Arc<State>, Channel) {
     let service = TestService::default();
     let state = Arc::clone(&service.0);
     let running = transport.serve(Server::builder().service(service)).await;
-    let channel = running.connect(Channel::builder()).await;
+    let channel = running.connect(builder).await;
     (running, state, channel)
 }
 

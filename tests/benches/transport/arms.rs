@@ -81,7 +81,7 @@ fn quantile(samples: &mut [u64], q: f64) -> f64 {
 pub(crate) async fn run(addresses: Addresses, rounds: usize, quick: bool) -> Vec<Figure> {
     let mut echo = bare::Client::connect(addresses.echo).await.expect("connects");
     let mut bulk = bare::Client::connect(addresses.bulk).await.expect("connects");
-    let channel = Channel::builder().credits(128).connect(&addresses.rpc).await.expect("connects");
+    let channel = Channel::builder().versions(1..=1).credits(128).connect(&addresses.rpc).await.expect("connects");
     let client = BenchV1Client::new(channel);
     let source = Bytes::from(vec![0x5a; BLOCK]);
 
@@ -147,7 +147,7 @@ pub(crate) async fn run(addresses: Addresses, rounds: usize, quick: bool) -> Vec
 
 /// Makes `n` calls of one kind.
 pub(crate) async fn profile(addresses: Addresses, kind: &str, n: usize) {
-    let channel = Channel::builder().credits(128).connect(&addresses.rpc).await.expect("connects");
+    let channel = Channel::builder().versions(1..=1).credits(128).connect(&addresses.rpc).await.expect("connects");
     let client = BenchV1Client::new(channel);
     match kind {
         "null" => in_flight(n, 1, || client.null()).await,

@@ -114,8 +114,9 @@ impl Served {
 }
 
 pub(crate) async fn connect(addr: SocketAddr) -> Result<Channel, rpcrdma::client::ConnectError> {
-    let builder = Channel::builder().call_timeout(Duration::from_secs(10)).connect_timeout(Duration::from_secs(5));
-    builder.connect(&format!("iwarp://{addr}")).await
+    // The peers that are not right are peers of version 1.
+    let builder = Channel::builder().versions(1..=1).call_timeout(Duration::from_secs(10));
+    builder.connect_timeout(Duration::from_secs(5)).connect(&format!("iwarp://{addr}")).await
 }
 
 pub(crate) async fn limited<F: Future>(future: F) -> F::Output {

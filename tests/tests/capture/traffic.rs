@@ -88,7 +88,8 @@ impl Served {
 
 /// The channel that everything has its default on.
 pub(crate) fn defaults() -> ChannelBuilder {
-    Channel::builder()
+    // Version 2 is not dissected by Wireshark.
+    Channel::builder().versions(1..=1)
 }
 
 /// A channel of short messages and short segments.
@@ -97,7 +98,7 @@ pub(crate) fn segments() -> ChannelBuilder {
     config.engine.max_segment_len = 16_384;
     config.engine.send_size = 1024;
     config.engine.receive_size = 1024;
-    Channel::builder().connection(config)
+    Channel::builder().connection(config).versions(1..=1)
 }
 
 /// What a connection did, by its own account.

@@ -38,7 +38,7 @@ const MAX_SOURCES: usize = 2000;
 
 /// `blobstore demo`
 pub(crate) async fn run(args: DemoArgs) -> anyhow::Result<()> {
-    println!("blobstore demo: one process serves, one stores and fetches, over RPC-over-RDMA version 1 on loopback\n");
+    println!("blobstore demo: one process serves, one stores and fetches, over RPC-over-RDMA on loopback\n");
     let work =
         tempfile::Builder::new().prefix("blobstore-demo-").tempdir().context("cannot make a directory to work in")?;
     let mut server = ServerProcess::start(&work.path().join("store")).await?;

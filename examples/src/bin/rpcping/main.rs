@@ -47,7 +47,8 @@ fn main() -> ExitCode {
 
 async fn run(cli: &Cli, report: &mut Report) {
     let begin = Instant::now();
-    let channel = match Channel::builder().connect_timeout(cli.timeout).connect(&cli.url).await {
+    let versions = cli.rpcrdma_version.map_or(1..=2, |version| version..=version);
+    let channel = match Channel::builder().versions(versions).connect_timeout(cli.timeout).connect(&cli.url).await {
         Ok(channel) => channel,
         Err(error) => {
             report.failure = Some(failure::of_connecting(&error, cli));

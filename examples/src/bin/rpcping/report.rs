@@ -6,8 +6,8 @@ use std::{
 };
 
 use rpcrdma::{
-    client::{Channel, ChannelInfo},
-    engine::Counters,
+    client::{Channel, ChannelInfo, FormatCounts, Formats},
+    engine::{Counters, v2::ReverseDirection},
     transport::Transport,
 };
 use serde_json::{Value, json};
@@ -23,6 +23,7 @@ pub(crate) struct Report {
     /// How long connecting took, and what was agreed.
     connected: Option<(Duration, ChannelInfo)>,
     counters: Counters,
+    formats: Formats,
     /// Calls made.
     pub(crate) calls: u32,
     /// Of those that were answered well.
@@ -37,6 +38,30 @@ fn milliseconds(duration: Duration) -> f64 {
 
 fn hex(octets: &[u8]) -> String {
     octets.iter().map(|octet| format!("{octet:02x}")).collect()
+}
+
+fn reverse(level: ReverseDirection) -> &'static str {
+    match level {
+        ReverseDirection::None => "none",
+        ReverseDirection::Simple => "in one Send",
+        ReverseDirection::Continued => "in several Sends",
+        _ => "in any format",
+    }
+}
+
+/// The formats in use, by name.
+fn named(counts: &FormatCounts) -> [(&'static str, u64); 5] {
+    let FormatCounts { short, chunked, continued, long, record, .. } = *counts;
+    [("short", short), ("chunked", chunked), ("continued", continued), ("long", long), ("record", record)]
+}
+
+fn formats(counts: &FormatCounts) -> String {
+    let used = named(counts).into_iter().filter(|(_, count)| *count > 0);
+    used.map(|(name, count)| format!("{count} {name}")).collect::<Vec<_>>().join(" ")
+}
+
+fn counts(counts: &FormatCounts) -> Value {
+    named(counts).into_iter().map(|(name, count)| (name.to_owned(), Value::from(count))).collect()
 }
 
 /// One line about one call.
@@ -54,6 +79,11 @@ impl Report {
 
     pub(crate) fn counted(&mut self, channel: &Channel) {
         self.counters = channel.counters();
+        self.formats = channel.formats();
+        // The version, and what the peer has said of itself, came with the first reply.
+        if let Some((_, info)) = &mut self.connected {
+            *info = channel.info();
+        }
     }
 
     /// Shortest, median, longest.
@@ -76,7 +106,10 @@ impl Report {
             info.local_addr,
             milliseconds(*took)
         )?;
-        writeln!(out, "  transport     {}", info.transport)?;
+        match info.version {
+            Some(version) => writeln!(out, "  transport     {} version {version}", info.transport)?,
+            None => writeln!(out, "  transport     {}", info.transport)?,
+        }
         if info.transport == Transport::Rdma {
             let invalidation =
                 if info.remote_invalidation { "Send with Invalidate, agreed" } else { "by each end itself" };
@@ -85,6 +118,11 @@ impl Report {
             writeln!(out, "  inline        {} octets sent, {} received", info.send_threshold, info.receive_threshold)?;
             writeln!(out, "  invalidation  {invalidation}")?;
             writeln!(out, "  private data  {private_data}")?;
+        }
+        if let Some(peer) = &info.properties {
+            writeln!(out, "  peer sends    {} octets inline, receives {}", peer.send_size, peer.receive_size)?;
+            writeln!(out, "  peer takes    {} segments of {} octets", peer.segments, peer.segment_len)?;
+            writeln!(out, "  peer answers  calls of the reverse direction: {}", reverse(peer.reverse))?;
         }
         out.flush()
     }
@@ -97,6 +135,12 @@ impl Report {
         writeln!(out, "--- {}: {} calls, {} answered", cli.url, self.calls, self.latencies.len())?;
         if let Some([min, median, max]) = self.latency().map(|latency| latency.map(milliseconds)) {
             writeln!(out, "latency min/median/max = {min:.3}/{median:.3}/{max:.3} ms")?;
+            writeln!(
+                out,
+                "formats calls {}, replies {}",
+                formats(&self.formats.calls),
+                formats(&self.formats.replies)
+            )?;
         }
         out.flush()
     }
@@ -115,6 +159,14 @@ impl Report {
                 "inline_receive": if_rdma(info.receive_threshold.into()),
                 "remote_invalidation": if_rdma(info.remote_invalidation.into()),
                 "private_data": if_rdma(hex(&info.private_data).into()),
+                "rpcrdma_version": info.version,
+                "properties": info.properties.map(|peer| json!({
+                    "send_size": peer.send_size,
+                    "receive_size": peer.receive_size,
+                    "segment_len": peer.segment_len,
+                    "segments": peer.segments,
+                    "reverse_direction": reverse(peer.reverse),
+                })),
             })
         });
         let latency = self.latency().map(|latency| latency.map(milliseconds));
@@ -126,6 +178,7 @@ impl Report {
             "answered": self.latencies.len(),
             "connection": negotiated,
             "latency_ms": latency.map(|[min, median, max]| json!({ "min": min, "median": median, "max": max })),
+            "formats": json!({ "calls": counts(&self.formats.calls), "replies": counts(&self.formats.replies) }),
             "error": self.failure.as_ref().map(|Failure { kind, message }| {
                 json!({ "kind": kind.as_str(), "message": message })
             }),

@@ -191,6 +191,9 @@ impl Connection {
     /// Ends calls that the peer does not take.
     // RPC-over-RDMA v2 §4.5.3, §5.2.5.
     fn refuse_reverse(&mut self) {
+        if self.role == Role::Server && self.shared.config.reverse_credits == 0 {
+            self.requester.calls.refuse_queued(&CallFailure::NoReverse, &mut self.shared);
+        }
         if self.agreed && self.requester.level == ReverseDirection::None {
             self.requester.calls.refuse_queued(&CallFailure::ReverseNotSupported, &mut self.shared);
         }

@@ -1,0 +1,257 @@
+//! What the server calls: NFS version 4.1's callback program (RFC 8881, section 20).
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rpcrdma::server::{Context, Failure};
+use rpcrdma_specs::nfs4::{
+    self as nfs, CbCompound4args, CbCompound4res, CbSequence4args, CbSequence4res, CbSequence4resok,
+    NfsCbArgop4 as CbOp, NfsCbResop4 as CbRes, NfsFh4, Nfsstat4, Sessionid4, Stateid4, nfs_cb::NfsCb,
+};
+use tokio::{sync::mpsc, time::Instant};
+
+/// Slots of the back channel.
+pub(crate) const SLOTS: u32 = 4;
+
+/// What the server has called.
+#[derive(Debug)]
+pub(crate) enum Called {
+    /// CB_NULL.
+    Null,
+    /// CB_RECALL of our delegation, and when.
+    Recall(Instant),
+}
+
+/// A delegation that may be recalled.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Delegation {
+    pub(crate) stateid: Stateid4,
+    pub(crate) handle: NfsFh4,
+}
+
+/// A slot of the back channel: the last request, and what it was answered (RFC 8881 §2.10.6.1).
+#[derive(Debug, Clone, Default)]
+struct Slot {
+    sequence: u32,
+    answer: Option<CbCompound4res>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    session: Option<Sessionid4>,
+    delegation: Option<Delegation>,
+    slots: [Slot; SLOTS as usize],
+}
+
+/// Serves callbacks.
+#[derive(Debug)]
+pub(crate) struct Callbacks {
+    state: Mutex<State>,
+    called: mpsc::UnboundedSender<Called>,
+}
+
+impl Callbacks {
+    /// And where it is told what has been called.
+    pub(crate) fn new() -> (Self, mpsc::UnboundedReceiver<Called>) {
+        let (called, told) = mpsc::unbounded_channel();
+        (Self { state: Mutex::default(), called }, told)
+    }
+
+    /// The session whose back channel this is.
+    pub(crate) fn set_session(&self, session: Sessionid4) {
+        self.state().session = Some(session);
+    }
+
+    /// What the server may recall.
+    pub(crate) fn set_delegation(&self, delegation: Delegation) {
+        self.state().delegation = Some(delegation);
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn answer(&self, args: CbCompound4args) -> CbCompound4res {
+        let failed = |status, resarray| CbCompound4res { status, tag: args.tag.clone(), resarray };
+        if args.minorversion != 1 {
+            return failed(Nfsstat4::Nfs4errMinorVersMismatch, Vec::new());
+        }
+        let mut operations = args.argarray.into_iter();
+        // RFC 8881 §20.9.3: CB_SEQUENCE comes first, and only there.
+        let Some(CbOp::OpCbSequence(sequence)) = operations.next() else {
+            let status = Nfsstat4::Nfs4errOpNotInSession;
+            return failed(status, vec![CbRes::OpCbIllegal(nfs::CbIllegal4res { status })]);
+        };
+        let mut state = self.state();
+        let admitted = match admit(&mut state, &sequence) {
+            Ok(Admitted::New(resok)) => resok,
+            Ok(Admitted::Again(answer)) => return answer,
+            Err(status) => return failed(status, vec![CbRes::OpCbSequence(CbSequence4res::Default(status))]),
+        };
+        let mut resarray = vec![CbRes::OpCbSequence(CbSequence4res::Nfs4Ok(admitted))];
+        let mut status = Nfsstat4::Nfs4Ok;
+        for operation in operations {
+            let result = self.operation(&state, operation);
+            status = result.0;
+            resarray.push(result.1);
+            if status != Nfsstat4::Nfs4Ok {
+                break;
+            }
+        }
+        let answer = CbCompound4res { status, tag: args.tag.clone(), resarray };
+        if let Some(slot) = state.slots.get_mut(sequence.csa_slotid as usize) {
+            slot.answer = Some(answer.clone());
+        }
+        answer
+    }
+
+    fn operation(&self, state: &State, operation: CbOp) -> (Nfsstat4, CbRes) {
+        let status = match &operation {
+            CbOp::OpCbRecall(recall) => match &state.delegation {
+                Some(ours) if ours.handle != recall.fh => Nfsstat4::Nfs4errBadhandle,
+                // The sequence number of a stateid grows while it is in use.
+                Some(ours) if ours.stateid.other != recall.stateid.other => Nfsstat4::Nfs4errBadStateid,
+                Some(_) => {
+                    // Who waits for it may have given up.
+                    let _ = self.called.send(Called::Recall(Instant::now()));
+                    Nfsstat4::Nfs4Ok
+                }
+                // It was given by a reply that has not arrived (RFC 8881 §2.10.6.3).
+                None => Nfsstat4::Nfs4errDelay,
+            },
+            // There is nothing to spare.
+            CbOp::OpCbRecallAny(_) | CbOp::OpCbRecallSlot(_) => Nfsstat4::Nfs4Ok,
+            CbOp::OpCbSequence(_) => Nfsstat4::Nfs4errSequencePos,
+            CbOp::OpCbIllegal | CbOp::Unknown(_) => Nfsstat4::Nfs4errOpIllegal,
+            _ => Nfsstat4::Nfs4errNotsupp,
+        };
+        (status, result(&operation, status))
+    }
+}
+
+/// Whether a request is one to be carried out.
+enum Admitted {
+    New(CbSequence4resok),
+    /// It has been carried out already, and answered so (RFC 8881 §2.10.6.2).
+    Again(CbCompound4res),
+}
+
+fn admit(state: &mut State, args: &CbSequence4args) -> Result<Admitted, Nfsstat4> {
+    if state.session.as_ref() != Some(&args.csa_sessionid) {
+        return Err(Nfsstat4::Nfs4errBadsession);
+    }
+    let slot = state.slots.get_mut(args.csa_slotid as usize).ok_or(Nfsstat4::Nfs4errBadslot)?;
+    if args.csa_sequenceid == slot.sequence
+        && let Some(answer) = &slot.answer
+    {
+        return Ok(Admitted::Again(answer.clone()));
+    }
+    if args.csa_sequenceid != slot.sequence.wrapping_add(1) {
+        return Err(Nfsstat4::Nfs4errSeqMisordered);
+    }
+    slot.sequence = args.csa_sequenceid;
+    println!("CB_SEQUENCE slot {} sequence {}", args.csa_slotid, args.csa_sequenceid);
+    Ok(Admitted::New(CbSequence4resok {
+        csr_sessionid: args.csa_sessionid.clone(),
+        csr_sequenceid: args.csa_sequenceid,
+        csr_slotid: args.csa_slotid,
+        csr_highest_slotid: SLOTS - 1,
+        csr_target_highest_slotid: SLOTS - 1,
+    }))
+}
+
+/// The result of `operation` with this status.
+fn result(operation: &CbOp, status: Nfsstat4) -> CbRes {
+    match operation {
+        CbOp::OpCbGetattr(_) => CbRes::OpCbGetattr(nfs::CbGetattr4res::Default(status)),
+        CbOp::OpCbRecall(_) => CbRes::OpCbRecall(nfs::CbRecall4res { status }),
+        CbOp::OpCbLayoutrecall(_) => CbRes::OpCbLayoutrecall(nfs::CbLayoutrecall4res { clorr_status: status }),
+        CbOp::OpCbNotify(_) => CbRes::OpCbNotify(nfs::CbNotify4res { cnr_status: status }),
+        CbOp::OpCbPushDeleg(_) => CbRes::OpCbPushDeleg(nfs::CbPushDeleg4res { cpdr_status: status }),
+        CbOp::OpCbRecallAny(_) => CbRes::OpCbRecallAny(nfs::CbRecallAny4res { crar_status: status }),
+        CbOp::OpCbRecallableObjAvail(_) => {
+            CbRes::OpCbRecallableObjAvail(nfs::CbRecallableObjAvail4res { croa_status: status })
+        }
+        CbOp::OpCbRecallSlot(_) => CbRes::OpCbRecallSlot(nfs::CbRecallSlot4res { rsr_status: status }),
+        CbOp::OpCbSequence(_) => CbRes::OpCbSequence(CbSequence4res::Default(status)),
+        CbOp::OpCbWantsCancelled(_) => CbRes::OpCbWantsCancelled(nfs::CbWantsCancelled4res { cwcr_status: status }),
+        CbOp::OpCbNotifyLock(_) => CbRes::OpCbNotifyLock(nfs::CbNotifyLock4res { cnlr_status: status }),
+        CbOp::OpCbNotifyDeviceid(_) => CbRes::OpCbNotifyDeviceid(nfs::CbNotifyDeviceid4res { cndr_status: status }),
+        CbOp::OpCbOffload(_) => CbRes::OpCbOffload(nfs::CbOffload4res { cor_status: status }),
+        CbOp::OpCbIllegal | CbOp::Unknown(_) => CbRes::OpCbIllegal(nfs::CbIllegal4res { status }),
+    }
+}
+
+/// Callbacks as the generated code has them served; the session knows them as well.
+#[derive(Debug, Clone)]
+pub(crate) struct Serving(pub(crate) std::sync::Arc<Callbacks>);
+
+impl NfsCb for Serving {
+    async fn cb_null(&self, _cx: &Context) -> Result<(), Failure> {
+        let _ = self.0.called.send(Called::Null);
+        Ok(())
+    }
+
+    async fn cb_compound(&self, _cx: &Context, args: CbCompound4args) -> Result<CbCompound4res, Failure> {
+        Ok(self.0.answer(args))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SESSION: Sessionid4 = Sessionid4([7; 16]);
+
+    fn stateid(seqid: u32) -> Stateid4 {
+        Stateid4 { seqid, other: [3; 12] }
+    }
+
+    fn sequence(slot: u32, sequence: u32) -> CbOp {
+        CbOp::OpCbSequence(CbSequence4args {
+            csa_sessionid: SESSION,
+            csa_sequenceid: sequence,
+            csa_slotid: slot,
+            csa_highest_slotid: slot,
+            csa_cachethis: false,
+            csa_referring_call_lists: Vec::new(),
+        })
+    }
+
+    fn recall(handle: &'static [u8]) -> CbOp {
+        let fh = NfsFh4(bytes::Bytes::from_static(handle));
+        CbOp::OpCbRecall(nfs::CbRecall4args { stateid: stateid(2), truncate: false, fh })
+    }
+
+    fn ask(callbacks: &Callbacks, operations: &[CbOp]) -> (Nfsstat4, usize) {
+        let args = CbCompound4args {
+            tag: nfs::Utf8string(bytes::Bytes::new()),
+            minorversion: 1,
+            callback_ident: 0,
+            argarray: operations.to_vec(),
+        };
+        let answer = callbacks.answer(args);
+        (answer.status, answer.resarray.len())
+    }
+
+    #[test]
+    fn sequences_and_recalls() {
+        let (callbacks, mut called) = Callbacks::new();
+        assert_eq!(ask(&callbacks, &[sequence(0, 1)]), (Nfsstat4::Nfs4errBadsession, 1));
+        callbacks.set_session(SESSION);
+        assert_eq!(ask(&callbacks, &[recall(b"h")]), (Nfsstat4::Nfs4errOpNotInSession, 1));
+        assert_eq!(ask(&callbacks, &[sequence(SLOTS, 1)]), (Nfsstat4::Nfs4errBadslot, 1));
+        assert_eq!(ask(&callbacks, &[sequence(0, 2)]), (Nfsstat4::Nfs4errSeqMisordered, 1));
+        assert_eq!(ask(&callbacks, &[sequence(0, 1), recall(b"h")]), (Nfsstat4::Nfs4errDelay, 2));
+        let handle = NfsFh4(bytes::Bytes::from_static(b"h"));
+        callbacks.set_delegation(Delegation { stateid: stateid(1), handle });
+        assert_eq!(ask(&callbacks, &[sequence(0, 2), recall(b"other")]), (Nfsstat4::Nfs4errBadhandle, 2));
+        assert!(called.try_recv().is_err());
+        assert_eq!(ask(&callbacks, &[sequence(0, 3), recall(b"h")]), (Nfsstat4::Nfs4Ok, 2));
+        assert!(matches!(called.try_recv(), Ok(Called::Recall(_))));
+        // A retransmission is answered as before, and not carried out again.
+        assert_eq!(ask(&callbacks, &[sequence(0, 3), recall(b"h")]), (Nfsstat4::Nfs4Ok, 2));
+        assert!(called.try_recv().is_err());
+        assert_eq!(ask(&callbacks, &[sequence(1, 1), sequence(1, 2)]), (Nfsstat4::Nfs4errSequencePos, 2));
+        assert_eq!(ask(&callbacks, &[sequence(0, 4), CbOp::OpCbIllegal]), (Nfsstat4::Nfs4errOpIllegal, 2));
+    }
+}

@@ -1,0 +1,111 @@
+//! `nfs41cb`: calls in the reverse direction from an NFS version 4.1 server, such as Linux's.
+//!
+//! It creates a session whose back channel is the connection it has made (RFC 8167, RFC 8881 §2.10.3), opens a file with a read
+//! delegation, waits until the server recalls it, because somebody else writes to the file, and gives it back.
+#![forbid(unsafe_code)]
+
+mod callbacks;
+mod session;
+
+use std::{process::ExitCode, sync::Arc, time::Duration};
+
+use anyhow::{Context as _, bail};
+use clap::Parser;
+use rpcrdma::{client::Channel, rpc::Credential};
+use rpcrdma_specs::nfs4::{OpenDelegation4, nfs_cb::NfsCbServer};
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::{
+    callbacks::{Callbacks, Called, Delegation, SLOTS, Serving},
+    session::Session,
+};
+
+/// Opens a file of an NFS 4.1 export with a delegation, and answers its recall over the same connection.
+#[derive(Debug, Parser)]
+#[command(
+    version,
+    after_help = "Example:\n  nfs41cb iwarp://server:20049 file\n\nWhile it waits, a write to the file \
+                                 from elsewhere makes the server recall the delegation."
+)]
+struct Cli {
+    /// The server, e.g. iwarp://server:20049
+    url: String,
+    /// A file in the root of the export
+    file: String,
+    /// Seconds to wait for a delegation, and for its recall
+    #[arg(long, value_name = "S", default_value_t = 60)]
+    wait: u64,
+    /// Most seconds that a call may take
+    #[arg(long, value_name = "S", default_value_t = 20)]
+    call_timeout: u64,
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let filter = tracing_subscriber::EnvFilter::try_from_default_env()
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    match run(Cli::parse()).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("nfs41cb: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(cli: Cli) -> anyhow::Result<()> {
+    let (callbacks, mut called) = Callbacks::new();
+    let callbacks = Arc::new(callbacks);
+    let channel = Channel::builder()
+        .serve(NfsCbServer::new(Serving(Arc::clone(&callbacks))))
+        .reverse_credits(SLOTS)
+        .credential(Credential::sys("nfs41cb", 0, 0, []).to_opaque()?)
+        .call_timeout(Duration::from_secs(cli.call_timeout))
+        .connect(&cli.url)
+        .await?;
+    println!("connected {} by {}", channel.info().peer_addr, channel.info().transport);
+
+    let mut session = Session::create(channel.clone(), &callbacks).await?;
+    let begun = Instant::now();
+    let (opened, delegation) = loop {
+        let opened = session.open(&cli.file).await?;
+        if let OpenDelegation4::OpenDelegateRead(read) = &opened.delegation {
+            let delegation = Delegation { stateid: read.stateid.clone(), handle: opened.handle.clone() };
+            break (opened, delegation);
+        }
+        // A server gives none while it is in its grace period, that of its lock manager included.
+        let refused = format!("{:?}", opened.delegation);
+        session.close(opened).await?;
+        if begun.elapsed() > Duration::from_secs(cli.wait) {
+            bail!("{} can be opened, but without a read delegation: {refused}", cli.file);
+        }
+        sleep(Duration::from_secs(1)).await;
+    };
+    callbacks.set_delegation(delegation.clone());
+    println!("delegated {}", cli.file);
+
+    let wait = Duration::from_secs(cli.wait);
+    let recalled = loop {
+        let next = tokio::select! {
+            next = timeout(wait, called.recv()) => next.context("the delegation was not recalled in time")?,
+            reason = channel.disconnected() => bail!("the connection is lost: {reason}"),
+        };
+        match next {
+            Some(Called::Null) => println!("CB_NULL"),
+            Some(Called::Recall(at)) => break at,
+            None => bail!("no callbacks any more"),
+        }
+    };
+    println!("CB_RECALL");
+    session.return_delegation(&delegation).await?;
+    println!("returned  {:?} after the recall", recalled.elapsed());
+    session.close(opened).await?;
+    session.end().await?;
+    let counters = channel.counters();
+    println!(
+        "ended     {} calls made, {} calls taken and {} answered, on one connection",
+        counters.calls_sent, counters.calls_received, counters.replies_sent
+    );
+    Ok(())
+}

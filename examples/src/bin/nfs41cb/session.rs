@@ -1,0 +1,180 @@
+//! Just enough of an NFS version 4.1 client (RFC 8881): a session with a back channel, one file.
+
+use std::sync::Arc;
+
+use anyhow::{Context as _, bail};
+use rpcrdma::{client::Channel, xdr::Bytes};
+use rpcrdma_specs::nfs4::{
+    self as nfs, ChannelAttrs4, Compound4args, NfsArgop4 as Op, NfsFh4, NfsResop4 as Res, Nfsstat4, Sessionid4,
+    Stateid4, nfs_v4::NfsV4Client,
+};
+
+use crate::callbacks::{Callbacks, Delegation, SLOTS};
+
+/// Longest callback, and longest answer to one: a page, as Linux's client says, of which RPC-over-RDMA carries what fits inline.
+const CALLBACK_SIZE: u32 = 4096;
+
+/// A session.
+pub(crate) struct Session {
+    rpc: NfsV4Client,
+    client: u64,
+    id: Sessionid4,
+    /// Of the last request; all go by slot 0.
+    sequence: u32,
+}
+
+/// A file that is open for reading.
+pub(crate) struct Opened {
+    pub(crate) stateid: Stateid4,
+    pub(crate) handle: NfsFh4,
+    /// What the server said of a delegation.
+    pub(crate) delegation: nfs::OpenDelegation4,
+}
+
+fn text(text: &str) -> nfs::Utf8string {
+    nfs::Utf8string(Bytes::copy_from_slice(text.as_bytes()))
+}
+
+impl Session {
+    /// EXCHANGE_ID, CREATE_SESSION with a back channel on this connection, RECLAIM_COMPLETE.
+    pub(crate) async fn create(channel: Channel, callbacks: &Arc<Callbacks>) -> anyhow::Result<Self> {
+        let rpc = NfsV4Client::new(channel);
+        let owner = nfs::ClientOwner4 {
+            // Different each time this program runs: the server forgets what an earlier one had (RFC 8881 §18.35.4).
+            co_verifier: nfs::Verifier4(getrandom::u64()?.to_be_bytes()),
+            co_ownerid: Bytes::from(format!("nfs41cb {}", std::process::id())),
+        };
+        let exchange = nfs::ExchangeId4args {
+            eia_clientowner: owner,
+            eia_flags: nfs::EXCHGID4_FLAG_USE_NON_PNFS,
+            eia_state_protect: nfs::StateProtect4A::Sp4None,
+            eia_client_impl_id: Vec::new(),
+        };
+        let (client, sequence) = match compound(&rpc, vec![Op::OpExchangeId(exchange)]).await?.pop() {
+            Some(Res::OpExchangeId(nfs::ExchangeId4res::Nfs4Ok(ok))) => (ok.eir_clientid, ok.eir_sequenceid),
+            other => bail!("EXCHANGE_ID: {other:?}"),
+        };
+        println!("client    {client:#x}");
+
+        let fore = ChannelAttrs4 {
+            ca_headerpadsize: 0,
+            ca_maxrequestsize: 64 << 10,
+            ca_maxresponsesize: 64 << 10,
+            ca_maxresponsesize_cached: 4096,
+            ca_maxoperations: 8,
+            ca_maxrequests: 1,
+            ca_rdma_ird: Vec::new(),
+        };
+        let back = ChannelAttrs4 {
+            ca_maxrequestsize: CALLBACK_SIZE,
+            ca_maxresponsesize: CALLBACK_SIZE,
+            ca_maxresponsesize_cached: 0,
+            ca_maxoperations: 2,
+            ca_maxrequests: SLOTS,
+            ..fore.clone()
+        };
+        let credential =
+            nfs::AuthsysParms { stamp: 0, machinename: "nfs41cb".into(), uid: 0, gid: 0, gids: Vec::new() };
+        // RFC 8167 §6: this is how the server learns that calls in the reverse direction are taken here.
+        let create = nfs::CreateSession4args {
+            csa_clientid: client,
+            csa_sequence: sequence,
+            csa_flags: nfs::CREATE_SESSION4_FLAG_CONN_BACK_CHAN,
+            csa_fore_chan_attrs: fore,
+            csa_back_chan_attrs: back,
+            csa_cb_program: nfs::nfs_cb::PROGRAM,
+            csa_sec_parms: vec![nfs::CallbackSecParms4::AuthSys(credential)],
+        };
+        let created = match compound(&rpc, vec![Op::OpCreateSession(create)]).await?.pop() {
+            Some(Res::OpCreateSession(nfs::CreateSession4res::Nfs4Ok(ok))) => ok,
+            other => bail!("CREATE_SESSION: {other:?}"),
+        };
+        if created.csr_flags & nfs::CREATE_SESSION4_FLAG_CONN_BACK_CHAN == 0 {
+            bail!("the server does not call back on this connection (flags {:#x})", created.csr_flags);
+        }
+        callbacks.set_session(created.csr_sessionid.clone());
+        println!("session   its back channel is this connection");
+        let mut session = Self { rpc, client, id: created.csr_sessionid, sequence: 0 };
+        session.call(vec![Op::OpReclaimComplete(nfs::ReclaimComplete4args { rca_one_fs: false })]).await?;
+        Ok(session)
+    }
+
+    /// A COMPOUND of SEQUENCE and these; the results of these.
+    async fn call(&mut self, operations: Vec<Op>) -> anyhow::Result<Vec<Res>> {
+        self.sequence = self.sequence.wrapping_add(1);
+        let sequence = nfs::Sequence4args {
+            sa_sessionid: self.id.clone(),
+            sa_sequenceid: self.sequence,
+            sa_slotid: 0,
+            sa_highest_slotid: 0,
+            sa_cachethis: false,
+        };
+        let mut all = vec![Op::OpSequence(sequence)];
+        all.extend(operations);
+        let mut results = compound(&self.rpc, all).await?;
+        results.remove(0);
+        Ok(results)
+    }
+
+    /// Opens a file of the root for reading, and asks for a delegation.
+    pub(crate) async fn open(&mut self, name: &str) -> anyhow::Result<Opened> {
+        let open = nfs::Open4args {
+            seqid: 0,
+            share_access: nfs::OPEN4_SHARE_ACCESS_READ | nfs::OPEN4_SHARE_ACCESS_WANT_READ_DELEG,
+            share_deny: nfs::OPEN4_SHARE_DENY_NONE,
+            owner: nfs::OpenOwner4 { clientid: self.client, owner: Bytes::from_static(b"nfs41cb") },
+            openhow: nfs::Openflag4::Default(nfs::Opentype4::Open4Nocreate),
+            claim: nfs::OpenClaim4::ClaimNull(text(name)),
+        };
+        let results = self.call(vec![Op::OpPutrootfh, Op::OpOpen(open), Op::OpGetfh]).await?;
+        match <[Res; 3]>::try_from(results) {
+            Ok([_, Res::OpOpen(nfs::Open4res::Nfs4Ok(open)), Res::OpGetfh(nfs::Getfh4res::Nfs4Ok(got))]) => {
+                Ok(Opened { stateid: open.stateid, handle: got.object, delegation: open.delegation })
+            }
+            Ok(other) => bail!("OPEN: {other:?}"),
+            Err(other) => bail!("OPEN: {} results", other.len()),
+        }
+    }
+
+    /// Gives a delegation back.
+    pub(crate) async fn return_delegation(&mut self, delegation: &Delegation) -> anyhow::Result<()> {
+        let object = delegation.handle.clone();
+        let back = nfs::Delegreturn4args { deleg_stateid: delegation.stateid.clone() };
+        self.call(vec![Op::OpPutfh(nfs::Putfh4args { object }), Op::OpDelegreturn(back)]).await?;
+        Ok(())
+    }
+
+    /// CLOSE.
+    pub(crate) async fn close(&mut self, opened: Opened) -> anyhow::Result<()> {
+        let close = nfs::Close4args { seqid: 0, open_stateid: opened.stateid };
+        let putfh = nfs::Putfh4args { object: opened.handle };
+        self.call(vec![Op::OpPutfh(putfh), Op::OpClose(close)]).await?;
+        Ok(())
+    }
+
+    /// DESTROY_SESSION, DESTROY_CLIENTID.
+    pub(crate) async fn end(self) -> anyhow::Result<()> {
+        let destroy = nfs::DestroySession4args { dsa_sessionid: self.id };
+        compound(&self.rpc, vec![Op::OpDestroySession(destroy)]).await?;
+        let destroy = nfs::DestroyClientid4args { dca_clientid: self.client };
+        compound(&self.rpc, vec![Op::OpDestroyClientid(destroy)]).await?;
+        self.rpc.channel().close().await;
+        Ok(())
+    }
+}
+
+/// A COMPOUND all of whose operations must succeed.
+async fn compound(rpc: &NfsV4Client, argarray: Vec<Op>) -> anyhow::Result<Vec<Res>> {
+    let count = argarray.len();
+    let what =
+        argarray.iter().map(|operation| format!("{:?}", operation.discriminant())).collect::<Vec<_>>().join(", ");
+    let args = Compound4args { tag: text("nfs41cb"), minorversion: 1, argarray };
+    let reply = rpc.nfsproc4_compound(&args).await.with_context(|| what.clone())?;
+    if reply.status != Nfsstat4::Nfs4Ok {
+        bail!("{what}: {:?} after {} operations", reply.status, reply.resarray.len());
+    }
+    if reply.resarray.len() != count {
+        bail!("{what}: {} results", reply.resarray.len());
+    }
+    Ok(reply.resarray)
+}

@@ -1,0 +1,67 @@
+//! Servers that have version 1 of RPC-over-RDMA only: remembered, so that the next connection begins with it
+//! (RPC-over-RDMA v2 §4.2.3).
+
+use std::{
+    collections::HashMap,
+    net::SocketAddr,
+    sync::{LazyLock, Mutex, PoisonError},
+};
+
+use tokio::time::{Duration, Instant};
+
+/// How long it is remembered: servers are replaced by newer ones.
+const MEMORY: Duration = Duration::from_secs(600);
+/// Most servers remembered; then the one met longest ago is forgotten.
+const MOST: usize = 1024;
+
+static PEERS: LazyLock<Mutex<Peers>> = LazyLock::new(Mutex::default);
+
+#[derive(Debug, Default)]
+struct Peers(HashMap<SocketAddr, Instant>);
+
+impl Peers {
+    fn remember(&mut self, peer: SocketAddr, now: Instant) {
+        if self.0.len() >= MOST && !self.0.contains_key(&peer) {
+            self.0.retain(|_, since| now.duration_since(*since) < MEMORY);
+            if self.0.len() >= MOST
+                && let Some(oldest) = self.0.iter().min_by_key(|(_, since)| **since).map(|(peer, _)| *peer)
+            {
+                self.0.remove(&oldest);
+            }
+        }
+        self.0.insert(peer, now);
+    }
+
+    fn has_version_1_only(&self, peer: SocketAddr, now: Instant) -> bool {
+        self.0.get(&peer).is_some_and(|since| now.duration_since(*since) < MEMORY)
+    }
+}
+
+/// The server at `peer` has version 1 only.
+pub(super) fn remember_version_1(peer: SocketAddr) {
+    PEERS.lock().unwrap_or_else(PoisonError::into_inner).remember(peer, Instant::now());
+}
+
+/// Whether that is so, as far as is known.
+pub(super) fn has_version_1_only(peer: SocketAddr) -> bool {
+    PEERS.lock().unwrap_or_else(PoisonError::into_inner).has_version_1_only(peer, Instant::now())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounded_in_time_and_number() {
+        let peer = |n: usize| SocketAddr::from(([10, 0, (n >> 8) as u8, n as u8], 1));
+        let mut peers = Peers::default();
+        let start = Instant::now();
+        for n in 0..MOST + 10 {
+            peers.remember(peer(n), start + Duration::from_millis(n as u64));
+        }
+        assert_eq!(peers.0.len(), MOST);
+        let now = start + Duration::from_secs(10);
+        assert!(!peers.has_version_1_only(peer(9), now) && peers.has_version_1_only(peer(10), now));
+        assert!(!peers.has_version_1_only(peer(10), start + 2 * MEMORY));
+    }
+}

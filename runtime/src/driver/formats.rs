@@ -1,0 +1,42 @@
+//! How calls and their replies were conveyed, counted.
+
+use crate::engine::Format;
+
+/// How many messages were conveyed in which way (RFC 8166 §3.5, RPC-over-RDMA v2 §4.4).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct FormatCounts {
+    /// Whole in one Send. Version 2: Simple.
+    pub short: u64,
+    /// In one Send, eligible items in chunks. Version 2: Simple, with chunks.
+    pub chunked: u64,
+    /// In several Sends. Version 2 only.
+    pub continued: u64,
+    /// The payload stream in a chunk. Version 2: Special.
+    pub long: u64,
+    /// In a record of a byte stream.
+    pub record: u64,
+}
+
+impl FormatCounts {
+    pub(super) fn count(&mut self, format: Format) {
+        let count = match format {
+            Format::Short => &mut self.short,
+            Format::Chunked => &mut self.chunked,
+            Format::Continued => &mut self.continued,
+            Format::Long => &mut self.long,
+            Format::Record => &mut self.record,
+        };
+        *count += 1;
+    }
+}
+
+/// How the calls of a connection that were answered, and their replies, were conveyed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Formats {
+    /// This end's calls.
+    pub calls: FormatCounts,
+    /// The replies to them.
+    pub replies: FormatCounts,
+}

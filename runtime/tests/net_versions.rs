@@ -1,0 +1,261 @@
+//! Versions of RPC-over-RDMA: which one a channel and a server come to (RPC-over-RDMA v2 §4.2.3).
+#![allow(missing_docs)]
+
+mod net_support;
+
+use std::{
+    io,
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use net_support::*;
+use rpcrdma::{
+    client::{CallError, Channel, Reconnect},
+    engine::{CallFailure, CloseReason},
+    provider::{
+        Access, Completion, ConnectRequest, Connected, Incoming, Listener, Memory, QueuePair, Region, RegisterError,
+        SetupError, SetupParams, WorkRequest,
+        sim::{Fabric, SimConfig},
+    },
+    server::Server,
+};
+
+/// Ends a connection on which something other than version 1 arrives, without a word: as a server might that has never heard of
+/// more than one version.
+struct Strict<Q>(Q);
+
+impl<Q: QueuePair> QueuePair for Strict<Q> {
+    fn register(&mut self, memory: Memory, access: Access) -> Result<Region, RegisterError> {
+        self.0.register(memory, access)
+    }
+
+    fn post(&mut self, request: WorkRequest) {
+        self.0.post(request);
+    }
+
+    fn post_receives(&mut self, count: usize) {
+        self.0.post_receives(count);
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>, completions: &mut Vec<Completion>) -> Poll<()> {
+        let before = completions.len();
+        let polled = self.0.poll(cx, completions);
+        let is_other = |completion: &Completion| match completion {
+            Completion::Received { message, .. } => message.get(4..8) != Some(&[0, 0, 0, 1]),
+            _ => false,
+        };
+        if completions[before..].iter().any(is_other) {
+            self.0.disconnect();
+            completions.retain(|completion| !is_other(completion));
+        }
+        polled
+    }
+
+    fn disconnect(&mut self) {
+        self.0.disconnect();
+    }
+
+    fn max_reads(&self) -> u32 {
+        self.0.max_reads()
+    }
+
+    fn remote_invalidation(&self) -> bool {
+        self.0.remote_invalidation()
+    }
+
+    fn copied_payload(&self) -> u64 {
+        self.0.copied_payload()
+    }
+}
+
+impl<I: Incoming> Incoming for Strict<I> {
+    type QueuePair = Strict<I::QueuePair>;
+    type Request = Strict<I::Request>;
+
+    fn peer_addr(&self) -> SocketAddr {
+        self.0.peer_addr()
+    }
+
+    async fn request(self, timeout: Duration) -> Result<Self::Request, SetupError> {
+        self.0.request(timeout).await.map(Strict)
+    }
+}
+
+impl<R: ConnectRequest> ConnectRequest for Strict<R> {
+    type QueuePair = Strict<R::QueuePair>;
+
+    fn private_data(&self) -> &[u8] {
+        self.0.private_data()
+    }
+
+    async fn accept(self, params: SetupParams) -> Result<Connected<Self::QueuePair>, SetupError> {
+        let Connected { queue_pair, private_data, local_addr, peer_addr } = self.0.accept(params).await?;
+        Ok(Connected { queue_pair: Strict(queue_pair), private_data, local_addr, peer_addr })
+    }
+
+    async fn reject(self, private_data: Bytes) -> Result<(), SetupError> {
+        self.0.reject(private_data).await
+    }
+}
+
+struct StrictListener<L> {
+    listener: L,
+    accepted: Arc<AtomicUsize>,
+}
+
+impl<L: Listener> Listener for StrictListener<L> {
+    type QueuePair = Strict<L::QueuePair>;
+    type Incoming = Strict<L::Incoming>;
+
+    fn local_addr(&self) -> SocketAddr {
+        self.listener.local_addr()
+    }
+
+    async fn accept(&self) -> io::Result<Self::Incoming> {
+        let incoming = self.listener.accept().await?;
+        self.accepted.fetch_add(1, Ordering::SeqCst);
+        Ok(Strict(incoming))
+    }
+}
+
+async fn versions(
+    transport: Transport,
+    client: std::ops::RangeInclusive<u32>,
+    server: std::ops::RangeInclusive<u32>,
+) -> (Running, Channel) {
+    let running = transport.serve(Server::builder().service(TestService::default()).versions(server)).await;
+    let channel = running.connect(Channel::builder().versions(client)).await;
+    (running, channel)
+}
+
+/// The highest version that both have, on one connection.
+#[tokio::test]
+async fn what_both_have() {
+    timed(async {
+        for transport in [Transport::sim(), Transport::Iwarp] {
+            for (client, server, version) in
+                [(1..=2, 1..=2, 2), (1..=1, 1..=2, 1), (1..=2, 1..=1, 1), (2..=2, 2..=2, 2), (1..=2, 2..=2, 2)]
+            {
+                let both = (client.clone(), server.clone());
+                let (running, channel) = versions(transport.clone(), client, server).await;
+                let data = Data(pattern(1, 100_000).into());
+                let calls = (0..20).map(|_| async { call::<Put>(&channel, &data).await.map(|_| ()) });
+                for result in futures_join(calls).await {
+                    result.unwrap_or_else(|error| panic!("{both:?}: {error}"));
+                }
+                assert!(call::<Get>(&channel, &Range(1, 70_000)).await.unwrap().0 == pattern(1, 70_000));
+                let info = channel.info();
+                assert_eq!((info.version, info.properties.is_some()), (Some(version), version == 2), "{both:?}");
+                let formats = channel.formats();
+                assert_eq!((formats.calls.chunked, formats.calls.short), (20, 1), "{both:?}: {formats:?}");
+                assert_eq!((formats.replies.chunked, formats.replies.short), (1, 20), "{both:?}: {formats:?}");
+                assert_eq!(running.handle.connections().len(), 1);
+                assert_eq!(channel.counters().exposed, 0);
+            }
+        }
+    })
+    .await;
+}
+
+/// Runs these one after the other in one task, all begun before the first is awaited to its end.
+async fn futures_join<F: Future>(calls: impl Iterator<Item = F>) -> Vec<F::Output> {
+    let mut calls: Vec<_> = calls.map(|call| (Box::pin(call), None)).collect();
+    std::future::poll_fn(|cx| {
+        let mut pending = false;
+        for (call, output) in &mut calls {
+            if output.is_none() {
+                match call.as_mut().poll(cx) {
+                    Poll::Ready(ready) => *output = Some(ready),
+                    Poll::Pending => pending = true,
+                }
+            }
+        }
+        if pending { Poll::Pending } else { Poll::Ready(()) }
+    })
+    .await;
+    calls.into_iter().filter_map(|(_, output)| output).collect()
+}
+
+/// RPC-over-RDMA v2 §4.2.3.2: a server that says it has version 1 only is believed, and not asked again by the next channel.
+#[tokio::test]
+async fn a_server_of_version_1_is_remembered() {
+    timed(async {
+        let (running, channel) = versions(Transport::Iwarp, 1..=2, 1..=1).await;
+        call::<Null>(&channel, &()).await.unwrap();
+        assert_eq!((channel.info().version, channel.counters().errors_received), (Some(1), 1));
+        let again = running.connect(Channel::builder()).await;
+        call::<Null>(&again, &()).await.unwrap();
+        assert_eq!((again.info().version, again.counters().errors_received), (Some(1), 0));
+    })
+    .await;
+}
+
+/// Nothing in common: an error that says so, and no loop.
+#[tokio::test]
+async fn nothing_in_common() {
+    timed(async {
+        let (running, channel) = versions(Transport::sim(), 2..=2, 1..=1).await;
+        let error = call::<Null>(&channel, &()).await.unwrap_err();
+        let reason = |error: &CallError| match error {
+            CallError::Transport { failure: CallFailure::Closed { reason, sent: false }, .. } => reason.clone(),
+            other => panic!("{other}"),
+        };
+        assert!(matches!(reason(&error), CloseReason::Negotiation { versions: Some((1, 1)), .. }), "{error}");
+        assert!(error.is_retry_safe());
+        let error = call::<Null>(&channel, &()).await.unwrap_err();
+        assert!(matches!(reason(&error), CloseReason::Negotiation { .. }), "{error}");
+        eventually(|| running.handle.connections().is_empty()).await;
+    })
+    .await;
+}
+
+/// RPC-over-RDMA v2 §4.2.3.2: a server that ends the connection over version 2 is connected to once more, with version 1; callers
+/// do not notice, whatever is to be done about lost connections, and however many there are.
+#[tokio::test]
+async fn a_server_that_hangs_up() {
+    timed(async {
+        for reconnect in [Reconnect::Never, Reconnect::on_demand()] {
+            let fabric = Fabric::new(SimConfig::default());
+            let accepted = Arc::new(AtomicUsize::new(0));
+            let listener = StrictListener { listener: fabric.listen(0).unwrap(), accepted: Arc::clone(&accepted) };
+            let server = Server::builder().service(TestService::default()).listen_with(listener).bind().await.unwrap();
+            let addr = server.local_addrs()[0];
+            let handle = server.handle();
+            tokio::spawn(server.serve());
+            let builder = Channel::builder().reconnect(reconnect);
+            let channel = builder.connect_with(fabric.connector(), addr).await.unwrap();
+            let calls = (0..50).map(|n| {
+                let channel = channel.clone();
+                async move { call::<Get>(&channel, &Range(n, 3000)).await }
+            });
+            for (n, result) in (0..).zip(futures_join(calls).await) {
+                assert!(result.unwrap().0 == pattern(n, 3000));
+            }
+            assert_eq!((channel.info().version, accepted.load(Ordering::SeqCst)), (Some(1), 2));
+            assert_eq!(handle.connections().len(), 1);
+        }
+    })
+    .await;
+}
+
+/// `?version=` in a URL, over what the builder says.
+#[tokio::test]
+async fn by_url() {
+    timed(async {
+        let running = Transport::Iwarp.serve(Server::builder().service(TestService::default())).await;
+        for version in [1, 2] {
+            let url = format!("iwarp://{}?version={version}", running.addr);
+            let channel = Channel::builder().versions(1..=2).connect(&url).await.unwrap();
+            call::<Null>(&channel, &()).await.unwrap();
+            assert_eq!(channel.info().version, Some(version));
+        }
+    })
+    .await;
+}
