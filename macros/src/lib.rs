@@ -25,6 +25,9 @@ use syn::{DeriveInput, parse_macro_input};
 /// version of a program.
 ///
 /// Options, in any order after the file: `ulb = "FILE"`, an upper-layer binding beside the specification;
+/// `borrowed`, a second form of types that hold opaque items or strings, named with `Ref`, in which those are views of the
+/// message: for all types, or with `borrowed(TYPE, ..)` for some and what they are made of; `open(UNION, ..)`, unions with a
+/// variant `Unknown` for numbers that select none of their arms, with which decoding ends;
 /// `derive(TRAIT, ..)`, traits for every type; `client = BOOL` and `server = BOOL`, whether stubs are generated, which
 /// they are; `crate = PATH`, the runtime under another name.
 #[proc_macro]

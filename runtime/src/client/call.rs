@@ -21,7 +21,7 @@ use crate::{
     rpc::{self, CallHeader, OpaqueAuth, Protection, ReplyFault, ReplyHeader},
     service::{Procedure, ReplyBounds},
     transport::Transport,
-    xdr::{Decoder, EncodeError, FlatSink, Limits, Reduced, ReducingSink, XdrDecode, XdrEncode, encode_to_bytes},
+    xdr::{DecodeError, Decoder, EncodeError, FlatSink, Limits, Reduced, ReducingSink, XdrEncode, encode_to_bytes},
 };
 
 /// What may be said about one call.
@@ -250,12 +250,13 @@ fn protect<A: XdrEncode>(
     Ok(message)
 }
 
-/// Decodes one reply.
-pub(super) fn decode<R: XdrDecode>(
+/// Decodes one reply, its result by `read`.
+pub(super) fn decode<R>(
     procedure: &'static str,
     reply: &IncomingReply,
     limits: Limits,
     protected: Protected,
+    read: impl Fn(&mut Decoder<'_>) -> Result<R, DecodeError>,
 ) -> Result<R, CallError> {
     let decoder = match &reply.payload {
         Payload::Inline(message) => Decoder::new(message),
@@ -271,7 +272,7 @@ pub(super) fn decode<R: XdrDecode>(
                 header.outcome.map_err(|source| CallError::Rpc { procedure, source })?;
                 let body = Bytes::copy_from_slice(decoder.rest());
                 let body = protection.unwrap(body).map_err(insecure)?;
-                return decode_body(procedure, Decoder::shared(&body).with_limits(limits));
+                return decode_body(procedure, Decoder::shared(&body).with_limits(limits), read);
             }
             header.outcome.map_err(|source| CallError::Rpc { procedure, source })?;
         }
@@ -281,11 +282,15 @@ pub(super) fn decode<R: XdrDecode>(
             return Err(CallError::Transport { procedure, failure });
         }
     }
-    decode_body(procedure, decoder)
+    decode_body(procedure, decoder, read)
 }
 
-fn decode_body<R: XdrDecode>(procedure: &'static str, mut decoder: Decoder<'_>) -> Result<R, CallError> {
-    let result = R::decode(&mut decoder).map_err(|source| CallError::from_decode(procedure, source))?;
+fn decode_body<R>(
+    procedure: &'static str,
+    mut decoder: Decoder<'_>,
+    read: impl Fn(&mut Decoder<'_>) -> Result<R, DecodeError>,
+) -> Result<R, CallError> {
+    let result = read(&mut decoder).map_err(|source| CallError::from_decode(procedure, source))?;
     decoder.finish().map_err(|source| CallError::from_decode(procedure, source))?;
     Ok(result)
 }

@@ -29,7 +29,7 @@ use crate::{
     provider::{Connector, DisconnectReason},
     service::{Procedure, ReplyBounds},
     transport::Transport,
-    xdr::{XdrDecode, XdrEncode},
+    xdr::{DecodeError, Decoder, XdrDecode, XdrEncode},
 };
 
 /// What was agreed when the connection was set up.
@@ -235,9 +235,28 @@ impl Channel {
         let mut options = options;
         async move {
             let bounds = options.bounds(|| P::reply_bounds(args));
-            self.attempts(Callee::of::<P>(), &bounds, args, &mut options).await
+            self.attempts(Callee::of::<P>(), &bounds, args, &mut options, &|decoder| P::Reply::decode(decoder)).await
         }
         .instrument(span)
+    }
+
+    /// As [`call`](Self::call), but `read` reads the reply where it lies and makes something of it: what a type of the
+    /// borrowed form, read by [`Decoder::read_ref`], is a view of is gone after that.
+    ///
+    /// # Errors
+    /// See [`CallError`]; also `read`'s, and when it leaves part of the reply.
+    pub async fn call_view<P: Procedure, T, F>(
+        &self,
+        args: &P::Args,
+        mut options: CallOptions,
+        read: F,
+    ) -> Result<T, CallError>
+    where
+        P::Args: Sync,
+        F: Fn(&mut Decoder<'_>) -> Result<T, DecodeError> + Sync,
+    {
+        let bounds = options.bounds(|| P::reply_bounds(args));
+        self.attempts(Callee::of::<P>(), &bounds, args, &mut options, &read).await
     }
 
     /// Calls procedure 0, which takes and returns nothing, of any program and version: whether that is served, and how
@@ -247,15 +266,16 @@ impl Channel {
     /// See [`CallError`]; it calls the procedure `NULL`.
     pub async fn call_null(&self, program: u32, version: u32, mut options: CallOptions) -> Result<(), CallError> {
         let callee = Callee { program, version, number: 0, name: "NULL", idempotent: true };
-        self.attempts(callee, &ReplyBounds::default(), &(), &mut options).await
+        self.attempts(callee, &ReplyBounds::default(), &(), &mut options, &|decoder| decoder.read()).await
     }
 
-    async fn attempts<A: XdrEncode + Sync, R: XdrDecode>(
+    async fn attempts<A: XdrEncode + Sync, R>(
         &self,
         callee: Callee,
         bounds: &ReplyBounds,
         args: &A,
         options: &mut CallOptions,
+        read: &(impl Fn(&mut Decoder<'_>) -> Result<R, DecodeError> + Sync),
     ) -> Result<R, CallError> {
         let config = &self.0.config;
         let deadline = options.deadline.or_else(|| {
@@ -264,7 +284,7 @@ impl Channel {
         });
         let mut retries = if options.landing.is_empty() { config.reconnect.retries() } else { 0 };
         loop {
-            let failure = match self.attempt(callee, bounds, args, options, deadline).await? {
+            let failure = match self.attempt(callee, bounds, args, options, deadline, read).await? {
                 Ok(reply) => return Ok(reply),
                 Err(failure) => failure,
             };
@@ -283,13 +303,14 @@ impl Channel {
     }
 
     /// Makes a call once. The inner error is one after which it may be made again.
-    async fn attempt<A: XdrEncode + Sync, R: XdrDecode>(
+    async fn attempt<A: XdrEncode + Sync, R>(
         &self,
         callee: Callee,
         bounds: &ReplyBounds,
         args: &A,
         options: &mut CallOptions,
         deadline: Option<Instant>,
+        read: &(impl Fn(&mut Decoder<'_>) -> Result<R, DecodeError> + Sync),
     ) -> Result<Result<R, CallFailure>, CallError> {
         let config = &self.0.config;
         let link = match self.live() {
@@ -332,7 +353,7 @@ impl Channel {
         if link.negotiates.load(Ordering::Relaxed) {
             self.note_version(&link);
         }
-        call::decode(callee.name, &reply, config.connection.decode_limits, protected).map(Ok)
+        call::decode(callee.name, &reply, config.connection.decode_limits, protected, read).map(Ok)
     }
 
     /// The first reply has come: with it the version is certain.

@@ -2,7 +2,7 @@
 
 use bytes::{Bytes, BytesMut};
 
-use super::{DecodeError, DecodeErrorKind, Part, Words, XdrDecode, padded_len};
+use super::{DecodeError, DecodeErrorKind, Part, Words, XdrDecode, XdrDecodeRef, padded_len};
 
 /// An item at least this long is shared with the message it came in instead of copied, where that message is
 /// memory of its own (a Position-Zero Read chunk or a Reply chunk).
@@ -532,5 +532,13 @@ impl<'a> Decoder<'a> {
     #[inline]
     pub fn read<T: XdrDecode>(&mut self) -> Result<T, DecodeError> {
         T::decode(self)
+    }
+    /// Reads one value, which may be a view of the message.
+    ///
+    /// # Errors
+    /// As the type's [`XdrDecodeRef::decode_ref`].
+    #[inline]
+    pub fn read_ref<T: XdrDecodeRef<'a>>(&mut self) -> Result<T, DecodeError> {
+        T::decode_ref(self)
     }
 }

@@ -2,9 +2,15 @@
 
 use rpcrdma::xdr::{DecodeErrorKind, Decoder, FlatSink, ReadChunk, ReducingSink, XdrDecode, XdrDecodeRef, XdrEncode};
 
+use rpcrdma::{
+    client::{CallError, CallOptions, Channel},
+    server::{Context, Failure, Server},
+};
+
 use crate::borrowed::{
     Component, Compound, CompoundRef, Corners, CornersRef, Entry, EntryRef, Handle, HandleRef, Operation, OperationRef,
-    Path, Placed, PlacedRef, Result as Outcome, ResultRef, Time, Tree, TreeRef,
+    Path, Placed, PlacedRef, ReadArgs, ReadOk, ReadOkRef, Result as Outcome, ResultRef, Time, Tree, TreeRef,
+    files_v1::{self, FilesV1, FilesV1Server},
 };
 
 fn octets<T: XdrEncode>(value: &T) -> Vec<u8> {
@@ -176,4 +182,37 @@ fn errors_name_the_innermost_item() {
     let error = Outcome::decode(&mut inside).unwrap_err();
     assert_eq!(error.to_string(), "result.entries[0].changed.seconds: 8 octets needed, 6 remain");
     assert_eq!(*error.kind(), DecodeErrorKind::Truncated { needed: 8, remaining: 6 });
+}
+
+/// As many octets as were asked for, all of them seven.
+struct Sevens;
+
+impl FilesV1 for Sevens {
+    async fn read(&self, _cx: &Context, args: ReadArgs) -> std::result::Result<ReadOk, Failure> {
+        Ok(ReadOk { eof: args.object.is_empty(), data: vec![7; args.count as usize].into() })
+    }
+
+    async fn write(&self, _cx: &Context, _args: Placed) -> std::result::Result<(), Failure> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn a_reply_is_read_where_it_lies() {
+    let server =
+        Server::builder().service(FilesV1Server::new(Sevens)).listen("iwarp://127.0.0.1:0").bind().await.unwrap();
+    let url = format!("iwarp://{}", server.local_addrs()[0]);
+    tokio::spawn(server.serve());
+    let channel = Channel::connect(&url).await.unwrap();
+    for count in [0, 9, 100_000] {
+        let args = ReadArgs { object: Handle(vec![1].into()), count };
+        let sum = channel.call_view::<files_v1::Read, _, _>(&args, CallOptions::new(), |decoder| {
+            let reply: ReadOkRef<'_> = decoder.read_ref()?;
+            Ok(reply.data.iter().map(|&octet| u64::from(octet)).sum::<u64>())
+        });
+        assert_eq!(sum.await.unwrap(), 7 * u64::from(count));
+    }
+    let args = ReadArgs { object: Handle::default(), count: 1 };
+    let nothing = channel.call_view::<files_v1::Read, (), _>(&args, CallOptions::new(), |_| Ok(()));
+    assert!(matches!(nothing.await, Err(CallError::Decode { .. })), "a reply of which something is left");
 }
