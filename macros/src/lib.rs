@@ -25,7 +25,9 @@ use syn::{DeriveInput, parse_macro_input};
 /// version of a program.
 ///
 /// Options, in any order after the file: `ulb = "FILE"`, an upper-layer binding beside the specification;
-/// `derive(TRAIT, ..)`, traits for every type; `client = BOOL` and `server = BOOL`, whether stubs are generated, which
+/// `derive(TRAIT, ..)`, traits for every type, and `derive(type = TRAIT, ..)`, for one, by its name in XDR; `extern NAME =
+/// PATH`, a type of your own in place of the one that XDR calls so, with the codec traits; `default_reply_max = OCTETS`, the
+/// most that a reply has for which nothing tells; `client = BOOL` and `server = BOOL`, whether stubs are generated, which
 /// they are; `crate = PATH`, the runtime under another name.
 #[proc_macro]
 pub fn include_xdr(input: TokenStream) -> TokenStream {
@@ -47,7 +49,7 @@ pub fn include_xdr(input: TokenStream) -> TokenStream {
 /// ```
 ///
 /// The language is that of XDR files, annotations included. The options of [`include_xdr!`] are inner attributes at
-/// the head: `#![ulb = "FILE"]`, `#![derive(..)]`, `#![client = false]`. Errors point to the place in the text.
+/// the head: `#![ulb = "FILE"]`, `#![derive(..)]`, `#![extern NAME = PATH]`, `#![client = false]`. Errors point to the place in the text.
 #[proc_macro]
 pub fn xdr(input: TokenStream) -> TokenStream {
     inline::expand(input)
