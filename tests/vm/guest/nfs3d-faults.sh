@@ -1,0 +1,57 @@
+# What happens to nfs3d and its clients: it is killed and started again, the link goes down, clients are killed.
+. /suite/guest/nfs3d.sh
+
+# partly FILE NAME: until some of FILE has arrived, and the process NAME is not through with it
+partly() {
+  local end=$((SECONDS + 30))
+  until [ "$(stat -c %b "$1" 2>/dev/null || echo 0)" -gt 4000 ]; do
+    [ $SECONDS -lt $end ] && ! ended_process "${PID[$2]}" || fail "nothing arrives: $(last_words "$2")"
+  done
+  ! ended_process "${PID[$2]}" || fail "$2 was through before anything could happen to it"
+}
+
+open_files() { find "/proc/$1/fd" -mindepth 1 2>/dev/null | wc -l; }
+has_at_most() { [ "$(open_files "$1")" -le "$2" ]; } # has_at_most PID FILES
+
+# nfs3d_faults SCHEME
+nfs3d_faults() {
+  local url=$1://$ADDR:20061 export=$SCRATCH/export-a mnt=$SCRATCH/mnt size=$((32 << 20)) files
+  head -c "$size" /dev/urandom >source
+  nfs3d_up a "$url" 20062 --no-root-squash
+  nfs3d_mount "$mnt" 20061 20062
+
+  log "killed and started again, while Linux writes"
+  start dd dd if=source of="$mnt/written" bs=1M conv=fsync
+  partly "$export/written" dd
+  kill -9 "${PID[nfs3d-a]}"
+  wait "${PID[nfs3d-a]}" || true
+  nfs3d_up a "$url" 20062 --no-root-squash
+  finish dd 60
+  cmp source "$export/written" || fail "what Linux wrote over a restart of the server differs"
+
+  log "the link goes down for 3 seconds, while Linux reads"
+  forget
+  start dd dd if="$mnt/written" of=back bs=64k
+  partly back dd
+  ip link set dm0 down
+  sleep 3
+  ip link set dm0 up
+  finish dd 60
+  cmp source back || fail "what Linux read over a loss of the link differs"
+  try 20 umount "$mnt"
+
+  log "clients are killed with calls in flight"
+  files=$(open_files "${PID[nfs3d-a]}")
+  for _ in 1 2 3; do
+    rm -f "$export/killed"
+    start nfscp "$BIN/nfscp" -j 16 --mount-port 20062 source "nfs3+$url/export/killed"
+    partly "$export/killed" nfscp
+    kill -9 "${PID[nfscp]}"
+    wait "${PID[nfscp]}" || true
+  done
+  eventually 15 has_at_most "${PID[nfs3d-a]}" "$files" ||
+    fail "the server keeps files or connections of clients that are gone: $(open_files "${PID[nfs3d-a]}"), $files before"
+  try 30 "$BIN/nfscp" --mount-port 20062 --verify source "nfs3+$url/export/after"
+  # Every octet of memory that was registered for those calls has come back.
+  nfs3d_down a
+}
