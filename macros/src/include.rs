@@ -31,7 +31,9 @@ impl Parse for Input {
 pub(crate) fn expand(input: TokenStream) -> TokenStream {
     let Input { file, options } = parse_macro_input!(input as Input);
     let mut inputs = Inputs::default();
-    if let Err(error) = inputs.file(&file).and_then(|()| inputs.ulb(&options.ulb)) {
+    if let Err(error) =
+        inputs.file(&file).and_then(|()| inputs.ulb(&options.ulb)).and_then(|()| inputs.options(&options))
+    {
         return error.into_compile_error().into();
     }
     match inputs.compiler.compile() {

@@ -37,7 +37,7 @@ pub(crate) fn expand(input: TokenStream) -> TokenStream {
     text.start(head_end);
     text.push_all(body);
     let mut inputs = Inputs::of(Compiler::new().source("xdr!", text.text.as_str()));
-    if let Err(error) = inputs.ulb(&options.ulb) {
+    if let Err(error) = inputs.ulb(&options.ulb).and_then(|()| inputs.options(&options)) {
         return error.into_compile_error().into();
     }
     match inputs.compiler.compile() {

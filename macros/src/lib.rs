@@ -28,7 +28,9 @@ use syn::{DeriveInput, parse_macro_input};
 /// `borrowed`, a second form of types that hold opaque items or strings, named with `Ref`, in which those are views of the
 /// message: for all types, or with `borrowed(TYPE, ..)` for some and what they are made of; `open(UNION, ..)`, unions with a
 /// variant `Unknown` for numbers that select none of their arms, with which decoding ends;
-/// `derive(TRAIT, ..)`, traits for every type; `client = BOOL` and `server = BOOL`, whether stubs are generated, which
+/// `derive(TRAIT, ..)`, traits for every type, and `derive(type = TRAIT, ..)`, for one, by its name in XDR; `extern NAME =
+/// PATH`, a type of your own in place of the one that XDR calls so, with the codec traits; `default_reply_max = OCTETS`, the
+/// most that a reply has for which nothing tells; `client = BOOL` and `server = BOOL`, whether stubs are generated, which
 /// they are; `crate = PATH`, the runtime under another name.
 #[proc_macro]
 pub fn include_xdr(input: TokenStream) -> TokenStream {
@@ -50,7 +52,7 @@ pub fn include_xdr(input: TokenStream) -> TokenStream {
 /// ```
 ///
 /// The language is that of XDR files, annotations included. The options of [`include_xdr!`] are inner attributes at
-/// the head: `#![ulb = "FILE"]`, `#![derive(..)]`, `#![client = false]`. Errors point to the place in the text.
+/// the head: `#![ulb = "FILE"]`, `#![derive(..)]`, `#![extern NAME = PATH]`, `#![client = false]`. Errors point to the place in the text.
 #[proc_macro]
 pub fn xdr(input: TokenStream) -> TokenStream {
     inline::expand(input)

@@ -1,8 +1,12 @@
 //! Options that `include_xdr!` and `xdr!` share.
 
-use rpcrdma_xdrgen::emit::{Borrow, EmitOptions};
+use proc_macro2::Span;
+use rpcrdma_xdrgen::{
+    Compiler,
+    emit::{Borrow, EmitOptions},
+};
 use syn::{
-    Ident, LitBool, LitStr, Path, Token,
+    Ident, LitBool, LitInt, LitStr, Path, Token,
     ext::IdentExt,
     parse::{Parse, ParseStream},
     punctuated::Punctuated,
@@ -13,7 +17,11 @@ use syn::{
 pub(crate) struct Options {
     /// Files of upper-layer bindings.
     pub(crate) ulb: Vec<LitStr>,
+    /// Types of the user's own.
+    externs: Vec<(Ident, Path)>,
     derives: Vec<Path>,
+    derives_for: Vec<(Ident, Path)>,
+    reply_max: Option<LitInt>,
     client: Option<LitBool>,
     server: Option<LitBool>,
     runtime: Option<Path>,
@@ -22,7 +30,7 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// Reads one option: `name = value` or `name(values)`.
+    /// Reads one option: `name = value`, `name(values)` or `extern name = value`.
     pub(crate) fn parse_one(&mut self, input: ParseStream<'_>) -> syn::Result<()> {
         let name = input.call(Ident::parse_any)?;
         let repeated = || syn::Error::new(name.span(), format!("`{name}` is given twice"));
@@ -30,13 +38,24 @@ impl Options {
             "derive" => {
                 let content;
                 syn::parenthesized!(content in input);
-                self.derives.extend(Punctuated::<Path, Token![,]>::parse_terminated(&content)?);
+                for derive in Punctuated::<Derive, Token![,]>::parse_terminated(&content)? {
+                    match derive.of {
+                        Some(name) => self.derives_for.push((name, derive.path)),
+                        None => self.derives.push(derive.path),
+                    }
+                }
             }
             "borrowed" if self.borrowed.is_none() => {
                 let named = input.peek(syn::token::Paren);
                 self.borrowed = Some(if named { Borrow::Types(names(input)?) } else { Borrow::All });
             }
             "open" => self.open.extend(names(input)?),
+            "extern" => {
+                let name = input.call(Ident::parse_any)?;
+                input.parse::<Token![=]>()?;
+                self.externs.push((name, input.call(Path::parse_mod_style)?));
+            }
+            "default_reply_max" if self.reply_max.is_none() => self.reply_max = Some(value(input)?),
             "ulb" => self.ulb.push(value(input)?),
             "client" if self.client.is_none() => self.client = Some(value(input)?),
             "server" if self.server.is_none() => self.server = Some(value(input)?),
@@ -44,10 +63,11 @@ impl Options {
                 input.parse::<Token![=]>()?;
                 self.runtime = Some(input.call(Path::parse_mod_style)?);
             }
-            "client" | "server" | "crate" | "borrowed" => return Err(repeated()),
+            "client" | "server" | "crate" | "borrowed" | "default_reply_max" => return Err(repeated()),
             _ => {
                 let message = format!(
-                    "unknown option `{name}`: there are `ulb`, `derive`, `client`, `server`, `borrowed`, `open`, `crate`"
+                    "unknown option `{name}`: there are `ulb`, `derive`, `extern`, `default_reply_max`, `client`, `server`, \
+                     `borrowed`, `open`, `crate`"
                 );
                 return Err(syn::Error::new(name.span(), message));
             }
@@ -55,11 +75,29 @@ impl Options {
         Ok(())
     }
 
+    /// What the front end is to know.
+    pub(crate) fn apply(&self, mut compiler: Compiler) -> syn::Result<Compiler> {
+        for (name, path) in &self.externs {
+            compiler = compiler.extern_type(name.unraw().to_string(), path);
+        }
+        match &self.reply_max {
+            Some(octets) => Ok(compiler.default_reply_max(octets.base10_parse()?)),
+            None => Ok(compiler),
+        }
+    }
+
+    /// A name of a type that traits are to be derived for, where it was written.
+    pub(crate) fn place_of(&self, name: &str) -> Option<Span> {
+        self.derives_for.iter().find(|(of, _)| of.unraw() == name).map(|(of, _)| of.span())
+    }
+
     /// For the compiler.
     pub(crate) fn emit(&self) -> EmitOptions {
         let mut emit = EmitOptions::default();
         emit.absolute_paths = true;
         emit.derives.clone_from(&self.derives);
+        emit.derives_for =
+            self.derives_for.iter().map(|(name, path)| (name.unraw().to_string(), path.clone())).collect();
         emit.client = self.client.as_ref().is_none_or(LitBool::value);
         emit.server = self.server.as_ref().is_none_or(LitBool::value);
         emit.open.clone_from(&self.open);
@@ -68,6 +106,26 @@ impl Options {
             emit.runtime = runtime.clone();
         }
         emit
+    }
+}
+
+/// `TRAIT`, or `type = TRAIT`.
+struct Derive {
+    of: Option<Ident>,
+    path: Path,
+}
+
+impl Parse for Derive {
+    fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
+        let of = match input.peek2(Token![=]) {
+            true => {
+                let name = input.call(Ident::parse_any)?;
+                input.parse::<Token![=]>()?;
+                Some(name)
+            }
+            false => None,
+        };
+        Ok(Self { of, path: input.call(Path::parse_mod_style)? })
     }
 }
 

@@ -65,12 +65,21 @@ impl Inputs {
         }
     }
 
+    /// Tells the compiler what the options have for it.
+    pub(crate) fn options(&mut self, options: &Options) -> syn::Result<()> {
+        self.compiler = options.apply(std::mem::take(&mut self.compiler))?;
+        Ok(())
+    }
+
     /// The generated code, and what makes the build watch the files it came from.
     pub(crate) fn expand(&self, compiled: &Compiled, options: &Options) -> TokenStream {
         let emit = options.emit();
-        if let Some(name) = emit.unknown_type(&compiled.spec) {
-            let message = EmitError::NoSuchType(name.to_owned()).to_string();
-            return quote!(::core::compile_error!(#message););
+        if let Err(error) = emit.check(&compiled.spec) {
+            let place = match &error {
+                EmitError::NoTypeToDerive(name) => options.place_of(name),
+                _ => None,
+            };
+            return syn::Error::new(place.unwrap_or_else(Span::call_site), error).into_compile_error();
         }
         let code = emit_tokens(&compiled.spec, &emit);
         let watched = self.files.iter().chain(&compiled.files).filter_map(|path| {

@@ -108,6 +108,19 @@ fn gen_writes_rust() {
 }
 
 #[test]
+fn gen_derives_what_it_is_told_to() {
+    let place = Place::new(&[("store.x", STORE)]);
+    let derives = ["--derive", "*=a::B", "--derive", "c::D", "--derive", "get_ok=e::F", "--derive", "std::hash::Hash"];
+    let output = place.run(&[&["gen", "store.x", "--types-only"][..], &derives].concat());
+    let rust = text(&output.stdout);
+    assert!(rust.contains("Hash, Default, a::B, c::D)]\npub struct GetArgs"), "{rust}");
+    assert!(rust.contains("Hash, Default, a::B, c::D, e::F)]\npub struct GetOk"), "{rust}");
+    let output = place.run(&["gen", "store.x", "--derive", "get=Ord"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("for `get`"), "{}", text(&output.stderr));
+}
+
+#[test]
 fn what_a_file_needs_of_others_is_given_by_flags() {
     let main = "#include \"types.x\"\n#ifdef WIDE\nstruct a { id x; handle y; string z<LEN>; };\n#endif\n";
     let place = Place::new(&[("main.x", main)]);
@@ -229,4 +242,22 @@ fn json_for_editors() {
     assert_eq!(place_of_it, ["\"a.x\"", "2", "5", "2", "7"]);
     assert_eq!(told("E0103")["secondary"][0]["line"], 2);
     assert_eq!(told("W0001")["severity"], "warning");
+}
+
+#[test]
+fn editors_are_told_what_to_change() {
+    let text_of = "/* \u{e9} */ enum color { RED };\nstruct a { colour c; };\nstruct b { int x }\n;";
+    let place = Place::new(&[("a.x", text_of)]);
+    let said = text(&place.run(&["check", "--format", "json", "a.x"]).stderr);
+    let mut fixed = text_of.to_owned();
+    // From the end, so that places stay what they are.
+    for line in said.lines().rev() {
+        let object: serde_json::Value = serde_json::from_str(line).unwrap();
+        let change = &object["suggestions"][0];
+        let at = |key: &str| usize::try_from(change[key].as_u64().unwrap()).unwrap();
+        fixed.replace_range(at("start")..at("end"), change["replacement"].as_str().unwrap());
+    }
+    assert_eq!(fixed, text_of.replace("colour", "color").replace("int x", "int x;"), "{said}");
+    fs::write(place.path("a.x"), fixed).unwrap();
+    assert_eq!(place.run(&["check", "a.x"]).status.code(), Some(0));
 }

@@ -10,6 +10,10 @@ mod decode;
 mod encode;
 mod enumeration;
 mod error;
+#[cfg(feature = "arbitrary")]
+mod interop_arbitrary;
+#[cfg(feature = "serde")]
+mod interop_serde;
 mod list;
 mod placed;
 mod primitive;
@@ -23,6 +27,8 @@ pub use decode::{Decoder, Limits, ReadChunk, WriteChunk};
 pub use encode::{FlatSink, Reduced, ReducingSink, Sink, encode_to_bytes};
 pub use enumeration::{UnknownEnumValue, discriminant, take_discriminant, take_enum, unknown_discriminant};
 pub use error::{DecodeError, DecodeErrorKind, EncodeError, PathSegment};
+#[cfg(feature = "arbitrary")]
+pub use interop_arbitrary::arbitrary_bytes;
 pub use list::{NonEmpty, list_len, put_list, take_list};
 pub use placed::*;
 pub use primitive::*;

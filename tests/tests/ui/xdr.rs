@@ -35,4 +35,11 @@ mod option {
     }
 }
 
+mod derive_for_none {
+    rpcrdma::xdr! {
+        #![derive(none = Ord)]
+        const A = 1;
+    }
+}
+
 fn main() {}

@@ -143,8 +143,8 @@ pub(crate) struct Gen {
     #[arg(long)]
     pub(crate) types_only: bool,
 
-    /// A trait that every type is to derive, as `serde::Serialize`. May be given several times.
-    #[arg(long, value_name = "PATH")]
+    /// A trait that every type is to derive, as `serde::Serialize`, or the type named alone. May be given several times.
+    #[arg(long, value_name = "[TYPE=]PATH")]
     pub(crate) derive: Vec<String>,
 
     /// Give types a borrowed form as well, whose opaque items and strings are views of the message: all that hold some, or

@@ -79,12 +79,21 @@ pub(super) fn generate(generate: &Gen, form: Form) -> Result<(), Failure> {
     if generate.types_only {
         options = options.types_only();
     }
-    for path in &generate.derive {
+    for derive in &generate.derive {
+        // `*` stands for every type.
+        let (name, path) = match derive.split_once('=') {
+            Some(("*", path)) => (None, path),
+            Some((name, path)) => (Some(name), path),
+            None => (None, derive.as_str()),
+        };
         let path = syn::parse_str(path).map_err(|_| Failure {
             message: format!("error: `{path}` is no path of a trait, as `serde::Serialize` is\n"),
             code: 2,
         })?;
-        options.derives.push(path);
+        options = match name {
+            Some(name) => options.derive_for(name, path),
+            None => options.derive(path),
+        };
     }
     options.open.clone_from(&generate.open);
     options.borrowed = match generate.borrowed.as_slice() {

@@ -6,6 +6,7 @@
 //! The derives and the service attribute, which have no specification, use the same parts.
 
 pub(crate) mod codec;
+mod derives;
 pub(crate) mod docs;
 pub(crate) mod expr;
 pub(crate) mod facts;
@@ -37,6 +38,8 @@ pub struct EmitOptions {
     pub runtime: syn::Path,
     /// Traits that every type derives beside those that it can always have.
     pub derives: Vec<syn::Path>,
+    /// Traits that one type derives beside those, by the type's name in XDR.
+    pub derives_for: Vec<(String, syn::Path)>,
     /// Whether each version of a program gets a typed client. Default yes.
     pub client: bool,
     /// Whether each version of a program gets a server's trait and dispatcher. Default yes.
@@ -95,6 +98,7 @@ impl Default for EmitOptions {
         Self {
             runtime: syn::parse_quote!(::rpcrdma),
             derives: Vec::new(),
+            derives_for: Vec::new(),
             client: true,
             server: true,
             absolute_paths: false,
@@ -113,6 +117,41 @@ impl EmitOptions {
         self.server = false;
         self
     }
+
+    /// Has every type derive a trait, as `serde::Serialize`. One that a type has anyway is not derived twice. The types
+    /// of the runtime have those of serde and arbitrary with its features of that name.
+    #[must_use]
+    pub fn derive(mut self, path: syn::Path) -> Self {
+        self.derives.push(path);
+        self
+    }
+
+    /// Has the type of that name in XDR derive a trait.
+    #[must_use]
+    pub fn derive_for(mut self, name: impl Into<String>, path: syn::Path) -> Self {
+        self.derives_for.push((name.into(), path));
+        self
+    }
+
+    /// Whether all types are there that the options name.
+    ///
+    /// # Errors
+    /// [`EmitError::NoSuchType`], [`EmitError::NoTypeToDerive`]
+    pub fn check(&self, spec: &Spec) -> Result<(), EmitError> {
+        let declares = |name: &str| {
+            spec.items.iter().any(|item| {
+                let derives = !matches!(item.kind, ItemKind::Const(_) | ItemKind::Extern(_));
+                item.name.text == name && derives
+            })
+        };
+        if let Some(name) = self.unknown_type(spec) {
+            return Err(EmitError::NoSuchType(name.to_owned()));
+        }
+        match self.derives_for.iter().find(|(name, _)| !declares(name)) {
+            Some((name, _)) => Err(EmitError::NoTypeToDerive(name.clone())),
+            None => Ok(()),
+        }
+    }
 }
 
 /// Why nothing could be generated.
@@ -125,6 +164,9 @@ pub enum EmitError {
     /// A type that was to get a borrowed form is not there, or what was to be open is no union without a default arm.
     #[error("there is no type `{0}` to be borrowed, or no union without a default arm to be open")]
     NoSuchType(String),
+    /// A trait is to be derived for a type that is not there.
+    #[error("a trait is to be derived for `{0}`, but no struct, union, enumeration or typedef has that name")]
+    NoTypeToDerive(String),
 }
 
 /// The generated code as formatted text, with a header that says where it comes from.
@@ -134,9 +176,7 @@ pub enum EmitError {
 /// # Errors
 /// [`EmitError`].
 pub fn emit(spec: &Spec, options: &EmitOptions) -> Result<String, EmitError> {
-    if let Some(name) = options.unknown_type(spec) {
-        return Err(EmitError::NoSuchType(name.to_owned()));
-    }
+    options.check(spec)?;
     let body = parts::print(spec, options)?;
     let mut text = match &options.source {
         Some(source) => {
@@ -177,7 +217,7 @@ pub fn emit_tokens(spec: &Spec, options: &EmitOptions) -> TokenStream {
 fn types(layout: &layout::Layout<'_>, ids: impl Iterator<Item = ItemId>, options: &EmitOptions) -> types::Emitted {
     let mut all = types::Emitted::default();
     for id in ids {
-        let types::Emitted { declaration, codec } = types::emit(layout, id, &options.derives);
+        let types::Emitted { declaration, codec } = types::emit(layout, id, options);
         all.declaration.extend(declaration);
         all.codec.extend(codec);
     }

@@ -95,6 +95,7 @@ fn versions(spec: &Spec) -> impl Iterator<Item = (&Program, &Version)> {
 struct Portable {
     runtime: String,
     derives: Vec<String>,
+    derives_for: Vec<(String, String)>,
     client: bool,
     server: bool,
     absolute_paths: bool,
@@ -105,11 +106,13 @@ struct Portable {
 impl Portable {
     fn of(options: &EmitOptions) -> Self {
         // `source` is of the head of the file.
-        let EmitOptions { runtime, derives, client, server, absolute_paths, source: _, borrowed, open } = options;
+        let EmitOptions { runtime, derives, derives_for, client, server, absolute_paths, source: _, borrowed, open } =
+            options;
         let text = |path: &syn::Path| path.to_token_stream().to_string();
         Self {
             runtime: text(runtime),
             derives: derives.iter().map(text).collect(),
+            derives_for: derives_for.iter().map(|(name, path)| (name.clone(), text(path))).collect(),
             client: *client,
             server: *server,
             absolute_paths: *absolute_paths,
@@ -123,6 +126,7 @@ impl Portable {
         EmitOptions {
             runtime: path(&self.runtime),
             derives: self.derives.iter().map(path).collect(),
+            derives_for: self.derives_for.iter().map(|(name, text)| (name.clone(), path(text))).collect(),
             client: self.client,
             server: self.server,
             absolute_paths: self.absolute_paths,

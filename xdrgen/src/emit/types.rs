@@ -6,7 +6,9 @@ use proc_macro2::{Ident, Literal, TokenStream};
 use quote::quote;
 
 use super::{
+    EmitOptions,
     codec::Slot,
+    derives::Derives,
     docs::Docs,
     facts::Source,
     impls::{ArmCodec, DefaultCodec, Discriminant, FieldCodec, Generics, Target, UnionCodec},
@@ -28,15 +30,16 @@ pub(crate) struct Emitted {
     pub(crate) codec: Vec<TokenStream>,
 }
 
-/// Emits one item; `derives` are added to every type's own.
-pub(crate) fn emit(layout: &Layout<'_>, id: ItemId, derives: &[syn::Path]) -> Emitted {
+/// Emits one item; the derives of `options` are added to a type's own.
+pub(crate) fn emit(layout: &Layout<'_>, id: ItemId, options: &EmitOptions) -> Emitted {
     let item = layout.item(id);
+    let derives = Derives::of(options, &item.name.text);
     let owned = Emitter { layout, view: layout.view(), id, item, name: layout.name(id), derives, borrowed: false };
     let mut emitted = owned.emit();
     if let Some(name) = layout.ref_name(id) {
         // Traits of the user's may well want to own what they are derived for.
         let view = layout.view().borrowed();
-        let borrowed = Emitter { layout, view, id, item, name, derives: &[], borrowed: true }.emit();
+        let borrowed = Emitter { layout, view, id, item, name, derives: Derives::default(), borrowed: true }.emit();
         emitted.declaration.extend(borrowed.declaration);
         emitted.codec.extend(borrowed.codec);
     }
@@ -49,7 +52,7 @@ struct Emitter<'a> {
     id: ItemId,
     item: &'a Item,
     name: &'a RustName,
-    derives: &'a [syn::Path],
+    derives: Derives,
     /// Whether it is the borrowed form.
     borrowed: bool,
 }
@@ -130,7 +133,7 @@ impl Emitter<'_> {
         if self.layout.has_default(self.id) {
             traits.push(quote!(Default));
         }
-        traits.extend(self.derives.iter().map(|path| quote!(#path)));
+        self.derives.add(&mut traits);
         quote!(#[derive(#(#traits),*)])
     }
 
@@ -242,7 +245,8 @@ impl Emitter<'_> {
                 let docs = self.field_docs(field, Some(&name));
                 let slot = self.view.slot(field);
                 let (member, ty) = (&name.ident, &slot.ty);
-                let declared = quote!(#docs pub #member: #ty);
+                let needs = self.derives.of_field(&self.layout.runtime, ty);
+                let declared = quote!(#docs #needs pub #member: #ty);
                 (declared, FieldCodec { member: quote!(#member), name: field.name.text.clone(), slot })
             })
             .unzip()
@@ -257,13 +261,14 @@ impl Emitter<'_> {
             return Emitted { declaration: vec![quote!(#docs pub type #name #lifetime = #inner;)], codec: Vec::new() };
         }
         let derive = self.derive(false);
+        let needs = self.derives.of_field(&self.layout.runtime, inner);
         let from = self.view.std("From");
         let contents = format!(" `{}`", xdr_text::declaration(self.layout.spec, field));
         if self.borrowed {
             return self.borrowed_newtype(&docs, &derive, &contents, &slot);
         }
         let mut declaration = vec![
-            quote!(#docs #derive pub struct #name(#[doc = #contents] pub #inner);),
+            quote!(#docs #derive pub struct #name(#[doc = #contents] #needs pub #inner);),
             quote! {
                 impl ::core::ops::Deref for #name {
                     type Target = #inner;
@@ -380,7 +385,7 @@ impl Emitter<'_> {
                 let (docs, variant) = (docs.attributes(), variant.ident);
                 let fields = self.arm(arm.field.as_ref());
                 sizes.push(arm.field.as_ref().map_or(0, |field| self.layout.size(field)));
-                let types = fields.iter().map(|field| &field.slot.ty);
+                let types = fields.iter().map(|field| self.variant_field(&field.slot.ty));
                 if fields.is_empty() {
                     variants.push(quote!(#docs #variant));
                     values.push(quote!(Self::#variant => #pattern));
@@ -408,7 +413,7 @@ impl Emitter<'_> {
             let (docs, variant, ty) = (docs.attributes(), variant.ident, &cases.ty);
             let fields = self.arm(field.as_ref());
             sizes.push(field.as_ref().map_or(0, |field| self.layout.size(field)));
-            let types = fields.iter().map(|field| &field.slot.ty);
+            let types = fields.iter().map(|field| self.variant_field(&field.slot.ty));
             variants.push(quote!(#docs #variant(#ty #(, #types)*)));
             let rest = (!fields.is_empty()).then(|| quote!(, _));
             values.push(quote!(Self::#variant(discriminant #rest) => *discriminant));
@@ -484,6 +489,11 @@ impl Emitter<'_> {
         let target = self.target();
         let codec = vec![target.impl_type(&self.source()), target.encode_union(&codec), target.decode_union(&codec)];
         Emitted { declaration, codec }
+    }
+
+    fn variant_field(&self, ty: &TokenStream) -> TokenStream {
+        let needs = self.derives.of_field(&self.layout.runtime, ty);
+        quote!(#needs #ty)
     }
 
     fn arm(&self, field: Option<&Field>) -> Vec<FieldCodec> {

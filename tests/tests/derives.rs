@@ -1,0 +1,103 @@
+//! Traits that generated types derive on request, and types of the user's own in their place.
+
+use std::collections::HashSet;
+
+use arbitrary::{Arbitrary, Unstructured};
+use bytes::Bytes;
+use rpcrdma::xdr::{self, Decoder, XdrDecode as _, XdrString};
+
+/// What the specification calls `stamp`.
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Default,
+    arbitrary::Arbitrary,
+    serde::Serialize,
+    serde::Deserialize,
+    rpcrdma::XdrEncode,
+    rpcrdma::XdrDecode,
+)]
+pub struct Seconds {
+    seconds: u64,
+}
+
+mod derived {
+    rpcrdma::xdr! {
+        #![derive(arbitrary::Arbitrary, serde::Serialize, serde::Deserialize, Hash)]
+        #![derive(label = PartialOrd, label = Ord, entry = Default)]
+        // What a type of our own can do is not known.
+        #![derive(entry = Eq, body = Eq)]
+        #![extern stamp = super::Seconds]
+
+        typedef string label<16>;
+        typedef unsigned hyper stamp;
+        enum kind { PLAIN = 1, MARKED = 2 };
+        struct node { int value; node *next; };
+        struct entry {
+            label name;
+            stamp when;
+            opaque id[8];
+            @ddp opaque data<>;
+            string notes<4>;
+            bool *flag;
+            node *list;
+            quadruple wide;
+        };
+        union body switch (kind of) {
+        case PLAIN: opaque octets<8>;
+        case MARKED: entry entries<2>;
+        };
+    }
+}
+use derived::{Body, Entry, Label};
+
+fn sample() -> Body {
+    let entry = Entry {
+        name: Label::from("name"),
+        when: Seconds { seconds: 7 },
+        data: Bytes::from_static(b"data"),
+        notes: XdrString::from("note"),
+        ..Entry::default()
+    };
+    Body::Marked(vec![entry])
+}
+
+#[test]
+fn serde_keeps_every_value() {
+    let json = serde_json::to_string(&sample()).unwrap();
+    assert!(json.contains("\"name\":\"name\"") && json.contains("\"when\":{\"seconds\":7}"), "{json}");
+    assert_eq!(serde_json::from_str::<Body>(&json).unwrap(), sample());
+    // Text that is none stays what it is.
+    let octets = XdrString(Bytes::from_static(&[0xFF, 0x00]));
+    let json = serde_json::to_string(&octets).unwrap();
+    assert_eq!((json.as_str(), serde_json::from_str::<XdrString>(&json).unwrap()), ("[255,0]", octets));
+}
+
+#[test]
+fn arbitrary_values_encode() {
+    let mut kinds = HashSet::new();
+    for seed in 0..200_u8 {
+        let octets: Vec<u8> =
+            (0..512_u32).map(|n| (n.wrapping_mul(37) ^ u32::from(seed).wrapping_mul(n)) as u8).collect();
+        let value = Body::arbitrary(&mut Unstructured::new(&octets)).unwrap();
+        kinds.insert(value.discriminant());
+        // What is too long for its type is refused, all else comes back.
+        if let Ok(encoded) = xdr::encode_to_bytes(&value) {
+            assert_eq!(Body::decode(&mut Decoder::shared(&encoded)).unwrap(), value);
+        }
+    }
+    assert_eq!(kinds.len(), 2);
+}
+
+#[test]
+fn one_type_derives_more_than_others() {
+    assert!(Label::from("a") < Label::from("b"));
+    let all: HashSet<Body> = [sample(), sample()].into();
+    assert_eq!(all.len(), 1);
+}
