@@ -43,8 +43,13 @@ impl Connection {
         }
         self.heard = true;
         self.outbox.budget.add(prefix.credit);
-        if invalidated.is_some() && !(prefix.is_response() && matches!(prefix.htype, RDMA2_MSG | RDMA2_NOMSG)) {
-            return self.shared.violation("it invalidated memory by something else than a reply");
+        if let Some(handle) = invalidated {
+            self.shared.counters.remote_invalidations += 1;
+            // RPC-over-RDMA v2 §6.2.4: by the last Send of a reply, and what its call offered for that.
+            let reply = prefix.is_response() && !prefix.has_more() && matches!(prefix.htype, RDMA2_MSG | RDMA2_NOMSG);
+            if !reply || !self.requester.offers(prefix.xid, handle) {
+                return self.shared.violation(format!("it invalidated {handle:?}, which no call offered for that"));
+            }
         }
         if is_grant(&prefix, &message) {
             // RPC-over-RDMA v2 §4.2.1.2: it takes no credit, but the Receive that is there for it.
@@ -68,7 +73,7 @@ impl Connection {
                 message.advance(PREFIX_LEN);
                 self.receive_properties(&prefix, message);
             }
-            RDMA2_MSG | RDMA2_NOMSG => self.receive_rpc(&prefix, message, invalidated),
+            RDMA2_MSG | RDMA2_NOMSG => self.receive_rpc(&prefix, message),
             _ => {
                 message.advance(PREFIX_LEN);
                 self.receive_extension(&prefix, message);
@@ -115,7 +120,7 @@ impl Connection {
     }
 
     /// RDMA2_MSG and RDMA2_NOMSG (RPC-over-RDMA v2 §6.3.1, §6.3.2).
-    fn receive_rpc(&mut self, prefix: &Prefix, mut message: MessageBuf, invalidated: Option<Handle>) {
+    fn receive_rpc(&mut self, prefix: &Prefix, mut message: MessageBuf) {
         // RPC-over-RDMA v2 §6.2.2.3: no RPC traffic before both ends have said all of their properties.
         if !self.handshake.is_done() {
             return self.refuse(prefix, Refusal::HeaderType, "an RPC message before the last properties");
@@ -154,7 +159,7 @@ impl Connection {
         }
         // RPC-over-RDMA v2 §6.2.2.1: whose XID it is.
         if prefix.is_response() {
-            self.requester.receive(prefix, &lists, payload, invalidated, &mut self.shared);
+            self.requester.receive(prefix, &lists, payload, &mut self.shared);
         } else {
             self.responder.receive(prefix, lists, payload, &mut self.shared);
         }

@@ -26,23 +26,22 @@ enum Recovery {
 }
 
 impl Requester {
+    /// Whether a reply with this XID may invalidate this handle.
+    // RPC-over-RDMA v2 §6.2.4: only the one that the call named for that.
+    pub(super) fn offers(&self, xid: u32, handle: Handle) -> bool {
+        let call = self.calls.by_xid(xid).and_then(|slot| self.calls.get(slot));
+        call.is_some_and(|call| call.invalidates == Some(handle))
+    }
+
     /// Handles a reply: all of its payload, or none for RDMA2_NOMSG, and the chunks of its last message.
     pub(super) fn receive(
         &mut self,
         prefix: &Prefix,
         lists: &Rpcrdma2ChunkLists,
         payload: Option<(MessageBuf, bool)>,
-        invalidated: Option<Handle>,
         shared: &mut Shared,
     ) {
         let found = self.calls.by_xid(prefix.xid).and_then(|slot| Some((slot, self.calls.get(slot)?)));
-        if let Some(handle) = invalidated {
-            shared.counters.remote_invalidations += 1;
-            // RPC-over-RDMA v2 §6.2.4: only the handle that the call named for that may be invalidated.
-            if found.is_none_or(|(_, call)| call.invalidates != Some(handle)) {
-                return shared.violation(format!("it invalidated {handle:?}, which the call did not offer for that"));
-            }
-        }
         let Some((slot, call)) = found else { return shared.discard("no call in flight has its XID") };
         let outcome = match &payload {
             // RPC-over-RDMA v2 §6.2.2.1, §7.2: such a reply is discarded; no other will come for its call.

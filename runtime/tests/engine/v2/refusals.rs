@@ -447,19 +447,28 @@ fn bad_replies() {
     }
 }
 
-/// §6.2.4: memory that the call did not offer for it is invalidated: the connection ends.
+/// §6.2.4: memory is invalidated that the call did not offer for it, or before the last message of its reply, or by no reply:
+/// the connection ends.
 #[test]
 fn wrong_invalidation() {
-    let mut facing = Facing::new(Role::Client, EngineConfig::default());
-    let script = Script { number: 4, args: vec![3000], reduce: true, results: vec![(0, 4000)], ..Script::default() };
-    facing.call(&script);
-    let call = facing.next().unwrap();
-    assert_eq!(call[5], call[8], "the first handle is offered");
-    let other = call[15];
-    facing.raw.send_invalidating(&plain(call[0], CREDIT, 1, 4), &[], Some(rpcrdma::provider::Handle(other)));
-    facing.run();
-    assert!(matches!(Pair::closed(&facing.engine.events), Some(CloseReason::PeerViolation(_))));
-    assert_eq!(facing.network.registered(rpcrdma::provider::sim::End::A), 0);
+    let reply = |xid: u32, flags: u32| [&[xid, 2, CREDIT, MSG, flags, 0, 0, 0, 0], &[xid, 1, 4][..]].concat();
+    for (flags, offered, wrong_xid) in
+        [(RESPONSE, false, 0), (RESPONSE | MORE, true, 0), (0, true, 0), (RESPONSE, true, 1), (RESPONSE, true, 0)]
+    {
+        let mut facing = Facing::new(Role::Client, EngineConfig::default());
+        let script =
+            Script { number: 4, args: vec![3000], reduce: true, results: vec![(0, 4000)], ..Script::default() };
+        facing.call(&script);
+        let call = facing.next().unwrap();
+        assert_eq!(call[5], call[8], "the first handle is offered");
+        let handle = rpcrdma::provider::Handle(if offered { call[8] } else { call[15] });
+        facing.raw.send_invalidating(&reply(call[0] + wrong_xid, flags), &[], Some(handle));
+        facing.run();
+        let right = (flags, offered, wrong_xid) == (RESPONSE, true, 0);
+        let violation = matches!(Pair::closed(&facing.engine.events), Some(CloseReason::PeerViolation(_)));
+        assert_eq!(violation, !right);
+        assert_eq!(facing.network.registered(rpcrdma::provider::sim::End::A), 0);
+    }
 }
 
 /// §7.2.2: RDMA2_ERR_BAD_PROPVAL; nothing of the message is applied, and a good one may follow.
