@@ -6,6 +6,7 @@ use std::{
     future::Future,
     io,
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll},
     time::{Duration, Instant},
 };
@@ -22,6 +23,7 @@ use super::{
     ffi::{self, rdma_cm_event_type as cm_event},
     objects::{Armed, Cq, Pd, Qp, Rights},
     queue::{Hold, Kind, Op, Registered, SendQueue, Source},
+    regions::Regions,
     slab::{Slab, Slot},
     status,
     wr::{Chain, Local, Request},
@@ -79,6 +81,7 @@ pub struct VerbsQueuePair {
     receives: VecDeque<Slot>,
     queue: SendQueue,
     exposures: Exposures,
+    regions: Regions,
     receive_slabs: Vec<Slab>,
     send_slab: Slab,
     cq: Cq,
@@ -145,6 +148,7 @@ impl VerbsQueuePair {
             receives: VecDeque::new(),
             queue: SendQueue::default(),
             exposures: Exposures::new(&limits),
+            regions: Regions::new(params.pool.clone(), config.max_registered, &limits),
             receive_slabs: vec![receive_slab],
             send_slab,
             cq,
@@ -214,7 +218,7 @@ impl VerbsQueuePair {
                     if let Request::Bind { window, rkey, .. } = *request {
                         binds.push((window, rkey));
                     }
-                    (*request, Hold::Nothing, true)
+                    (*request, Hold::Nothing, !self.exposures.awaits_binding())
                 }
                 Op::Read { sink, sink_offset, remote, len } => {
                     match self.exposures.read_place(*sink, *sink_offset, *len) {
@@ -242,7 +246,7 @@ impl VerbsQueuePair {
                         Placed::Registered
                     };
                     let Op::Send { message, .. } = std::mem::replace(op, Op::Nothing) else { continue };
-                    match place(&self.pd, placed, Source::Message(message)) {
+                    match place(&self.pd, &mut self.regions, placed, Source::Message(message)) {
                         Ok((local, hold, done)) => (Request::Send { local, invalidate, solicited }, hold, done),
                         Err(error) => {
                             wrong = Some(error);
@@ -267,7 +271,7 @@ impl VerbsQueuePair {
                         Placed::Registered
                     };
                     let Op::Write { source, .. } = std::mem::replace(op, Op::Nothing) else { continue };
-                    match place(&self.pd, placed, Source::Payload(source)) {
+                    match place(&self.pd, &mut self.regions, placed, Source::Payload(source)) {
                         Ok((local, hold, done)) => (Request::Write { local, remote, rkey }, hold, done),
                         Err(error) => {
                             wrong = Some(error);
@@ -642,7 +646,7 @@ enum Placed {
 }
 
 /// Places them; what holds them; whether their memory is free when the request has been handed over.
-fn place(pd: &Pd, placed: Placed, source: Source) -> io::Result<(Local, Hold, bool)> {
+fn place(pd: &Pd, regions: &mut Regions, placed: Placed, source: Source) -> io::Result<(Local, Hold, bool)> {
     let octets: &[u8] = match &source {
         Source::Message(message) => message,
         Source::Payload(payload) => payload,
@@ -664,8 +668,11 @@ fn place(pd: &Pd, placed: Placed, source: Source) -> io::Result<(Local, Hold, bo
             (local, Hold::Slot(slot), true)
         }
         Placed::Registered => {
-            // SAFETY: the octets are held with the region, which is dropped first; they are only read.
-            let region = unsafe { pd.register(address, octets.len(), Rights::LocalRead) }?;
+            let region = match regions.home(address, octets.len()) {
+                Some(home) => regions.of(pd, home)?,
+                // SAFETY: the octets are held with the region, which is dropped first; they are only read.
+                None => Arc::new(unsafe { pd.register(address, octets.len(), Rights::LocalRead) }?),
+            };
             let local = Local { address: address as u64, len, lkey: region.lkey() };
             (local, Hold::Registered(Registered { _region: region, _memory: source }), false)
         }
@@ -685,8 +692,9 @@ impl QueuePair for VerbsQueuePair {
         if !matches!(self.phase, Phase::Open | Phase::Draining) {
             return Err(RegisterError { reason: "the connection is gone".to_owned(), memory });
         }
-        match self.exposures.register(&self.pd, memory, access) {
-            Ok((region, bind)) => {
+        match self.exposures.register(&self.pd, &mut self.regions, memory, access) {
+            Ok((region, bind, copied)) => {
+                self.copied_payload += copied;
                 if let Some(bind) = bind {
                     self.queue.push(None, Kind::Own, Op::Bind(bind));
                 }
