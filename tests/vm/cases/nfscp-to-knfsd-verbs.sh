@@ -2,7 +2,6 @@
 # fabric: rxe siw
 # programs: nfscp
 # timeout: 120
-ulimit -l unlimited
 . /suite/guest/nfscp-knfsd.sh
 knfsd_up
 nfscp_knfsd nfs3+rdma

@@ -2,7 +2,6 @@
 # fabric: rxe siw
 # programs: blobstore rpcping
 # timeout: 120
-ulimit -l unlimited
 start server "$BIN/blobstore" serve --root "$SCRATCH/store" --listen "rdma://$ADDR:20100" --listen "rdma://[$ADDR6]:20100" \
   --listen "tcp://$ADDR:20101" --listen "iwarp://$ADDR:20102"
 eventually 10 grep -q "iwarp://$ADDR:20102" "$SCRATCH/server.out" || fail "blobstore does not listen: $(last_words server)"

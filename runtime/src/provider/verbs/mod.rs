@@ -8,11 +8,11 @@
 //! | devices and their limits | `device` |
 //! | the connection manager: identifiers, events | `cm`, `setup` |
 //! | protection domain, regions, windows, completion queue, queue pair | `objects` |
-//! | memory for messages, registered once | `slab` |
+//! | memory for messages, registered once; Receives | `slab`, `receives` |
 //! | the pool's buffers, registered once | `regions` |
 //! | memory exposed to the peer, by handle | `exposures` |
 //! | work requests: order, what is signalled; chains | `queue`, `wr`, `status` |
-//! | a connection: posting, completions, its end | `connection` |
+//! | a connection: its parts, completions; posting; its end | `connection`, `posting`, `ending` |
 //! | what devices report by themselves | `device_events` |
 //!
 //! # Memory
@@ -42,11 +42,14 @@ mod cm;
 mod connection;
 mod device;
 mod device_events;
+mod ending;
 mod error;
 mod exposures;
 mod ffi;
 mod objects;
+mod posting;
 mod queue;
+mod receives;
 mod regions;
 mod setup;
 mod slab;
