@@ -11,6 +11,8 @@ use std::{
 
 use bytes::Bytes;
 
+use super::homes::Homes;
+
 /// Memory of the user's own that RDMA may land in: an anonymous or file mapping, a slab, a device's buffer.
 pub trait LandingMemory: Send + Sync + 'static {
     /// The memory, always the same range.
@@ -149,6 +151,7 @@ struct PoolInner {
     max_kept: usize,
     outstanding: AtomicUsize,
     allocated: AtomicU64,
+    homes: Homes,
 }
 
 impl Default for PoolInner {
@@ -159,6 +162,7 @@ impl Default for PoolInner {
             max_kept: BufferPool::DEFAULT_MAX_KEPT,
             outstanding: AtomicUsize::new(0),
             allocated: AtomicU64::new(0),
+            homes: Homes::default(),
         }
     }
 }
@@ -186,7 +190,9 @@ impl BufferPool {
             }
             None => {
                 self.0.allocated.fetch_add(1, Ordering::Relaxed);
-                vec![0; class]
+                let heap = vec![0; class];
+                self.0.homes.add(&heap);
+                heap
             }
         };
         self.0.outstanding.fetch_add(1, Ordering::Relaxed);
@@ -208,11 +214,31 @@ impl BufferPool {
         let class = heap.len();
         if self.0.kept.fetch_add(class, Ordering::Relaxed) + class > self.0.max_kept {
             self.0.kept.fetch_sub(class, Ordering::Relaxed);
+            self.0.homes.remove(&heap);
             return;
         }
-        if let Some(mut free) = self.free(class) {
-            free.push(heap);
+        match self.free(class) {
+            Some(mut free) => free.push(heap),
+            None => self.0.homes.remove(&heap),
         }
+    }
+
+    /// The buffer of this pool's that `len` octets at `address` lie in.
+    #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+    pub(crate) fn home(&self, address: *const u8, len: usize) -> Option<super::Home> {
+        self.0.homes.find(address as usize, len)
+    }
+
+    /// Whether a buffer is still what it was.
+    #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+    pub(crate) fn is_current(&self, home: super::Home) -> bool {
+        self.0.homes.is_current(home)
+    }
+
+    /// How many buffers have been given back to the system, ever.
+    #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+    pub(crate) fn freed(&self) -> u64 {
+        self.0.homes.freed()
     }
 
     /// The buffers of `class` octets, a power of two, that are free.

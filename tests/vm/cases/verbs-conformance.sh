@@ -2,7 +2,6 @@
 # fabric: rxe siw
 # programs: rdmacheck
 # timeout: 150
-ulimit -l unlimited
 known=()
 # Linux's siw does not look at the right to read when it answers an RDMA Read.
 [ "$FABRIC" = rxe ] || known=(--known read_of_sink)

@@ -48,7 +48,8 @@ macro_rules! provider_conformance {
             write_to_unknown, write_to_read_sink, write_after_invalidate, read_out_of_bounds, read_of_sink,
             read_of_unknown, invalidate_of_unknown, invalidate_of_read_sink, send_without_receive,
             send_longer_than_receive, local_error_in_read, memory_must_suit_access, disconnect_in_order,
-            after_disconnect, peer_dropped, handles_are_unpredictable, invalidate_waits_for_reads
+            after_disconnect, peer_dropped, handles_are_unpredictable, invalidate_waits_for_reads,
+            pooled_memory, write_beyond_pooled, read_of_constants
         }
     };
     (@table []; $($case:ident),*) => {
@@ -95,11 +96,16 @@ impl<Q: QueuePair> End<Q> {
         WrId(self.next_id)
     }
 
-    /// Registers memory full of 0xee.
-    pub fn sink(&mut self, len: usize, access: Access) -> Region {
-        let region = self.qp().register(Memory::Sink(vec![0xee; len].into()), access).expect("register a sink");
+    /// Registers memory.
+    pub fn register(&mut self, memory: Memory, access: Access) -> Region {
+        let region = self.qp().register(memory, access).expect("register");
         self.get_out();
         region
+    }
+
+    /// Registers memory full of 0xee.
+    pub fn sink(&mut self, len: usize, access: Access) -> Region {
+        self.register(Memory::Sink(vec![0xee; len].into()), access)
     }
 
     /// What has been posted goes out. Registrations may do so like requests, ahead of any Send that tells the peer of them;
@@ -110,10 +116,7 @@ impl<Q: QueuePair> End<Q> {
 
     /// Registers octets that the peer may read.
     pub fn source(&mut self, octets: impl Into<Bytes>) -> Region {
-        let source = Memory::Source(octets.into());
-        let region = self.qp().register(source, Access::RemoteRead).expect("register a source");
-        self.get_out();
-        region
+        self.register(Memory::Source(octets.into()), Access::RemoteRead)
     }
 
     /// Posts a Send.

@@ -18,6 +18,56 @@ pub async fn write_is_there_before_the_send<C: Connector, L: Listener>(connector
     assert_eq!(pair.server.qp().copied_payload(), 0, "payload copied at the sink");
 }
 
+/// Buffers of the pool's, exposed, written, read and handed back over and over.
+pub async fn pooled_memory<C: Connector, L: Listener>(connector: C, listener: L) {
+    let (client, server) = (params(), params());
+    let (client_pool, server_pool) = (client.pool.clone(), server.pool.clone());
+    let mut pair = pair_with(connector, listener, client, server).await;
+    for round in 0..30_usize {
+        // As long as the pool's buffer, and not.
+        let len = if round % 3 == 0 { 1 << 16 } else { (1 << 16) - 1000 + round };
+        let mut data = client_pool.alloc(len);
+        data.copy_from_slice(&pattern(len, round));
+        let data = data.freeze();
+        let region = pair.server.register(Memory::Sink(server_pool.alloc(len)), Access::RemoteWrite);
+        pair.client.write(data.clone(), region, 0);
+        pair.client.send(b"written", None);
+        assert_eq!(pair.server_received().await, b"written");
+        let id = pair.server.invalidate(region.handle);
+        assert!(sink_of(pair.server().await, id) == data, "the octets written differ");
+        let source = pair.client.register(Memory::Source(data.clone()), Access::RemoteRead);
+        let sink = pair.server.register(Memory::Sink(server_pool.alloc(len)), Access::ReadSink);
+        let read = pair.server.read(sink, 0, source, 0, len as u32);
+        assert!(matches!(pair.server().await, Completion::Read { id } if id == read));
+        let id = pair.server.invalidate(sink.handle);
+        assert!(sink_of(pair.server().await, id) == data, "the octets read differ");
+        let id = pair.client.invalidate(source.handle);
+        loop {
+            match pair.client().await {
+                Completion::Invalidated { id: got, .. } if got == id => break,
+                Completion::Written { .. } | Completion::Sent { .. } => {}
+                other => panic!("{other:?}"),
+            }
+        }
+        pair.server.qp().post_receives(1);
+    }
+    assert_eq!(pair.client.qp().copied_payload() + pair.server.qp().copied_payload(), 0, "payload copied");
+}
+
+/// Constants are exposed like other memory.
+pub async fn read_of_constants<C: Connector, L: Listener>(connector: C, listener: L) {
+    static CONSTANT: [u8; 20_000] = [0x5a; 20_000];
+    let mut pair = pair(connector, listener).await;
+    let source = pair.server.source(Bytes::from_static(&CONSTANT));
+    let sink = pair.client.sink(20_000, Access::ReadSink);
+    let read = pair.client.read(sink, 0, source, 0, 20_000);
+    assert!(matches!(pair.client().await, Completion::Read { id } if id == read));
+    let id = pair.client.invalidate(sink.handle);
+    assert!(sink_of(pair.client().await, id) == CONSTANT, "the octets differ");
+    let id = pair.server.invalidate(source.handle);
+    assert!(matches!(pair.server().await, Completion::Invalidated { id: got, .. } if got == id));
+}
+
 /// An RDMA Write of no octets needs no memory.
 pub async fn write_of_no_octets_to_nowhere<C: Connector, L: Listener>(connector: C, listener: L) {
     let mut pair = pair(connector, listener).await;

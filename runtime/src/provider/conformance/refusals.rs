@@ -19,6 +19,19 @@ pub async fn write_out_of_bounds<C: Connector, L: Listener>(connector: C, listen
     bad_write(pair, region, 13, Some(region)).await;
 }
 
+/// An RDMA Write beyond its memory is refused, also where that is part of a pool's buffer.
+pub async fn write_beyond_pooled<C: Connector, L: Listener>(connector: C, listener: L) {
+    let server = params();
+    let mut sink = server.pool.alloc(2000);
+    sink.fill(0xee);
+    let mut pair = pair_with(connector, listener, params(), server).await;
+    let region = pair.server.register(Memory::Sink(sink), Access::RemoteWrite);
+    pair.client.write(vec![9; 20], region, 1981);
+    pair.server_refuses().await;
+    let id = pair.server.invalidate(region.handle);
+    assert_eq!(sink_of(pair.server().await, id), vec![0xee; 2000], "memory was changed");
+}
+
 /// An RDMA Write whose range wraps is refused.
 pub async fn write_that_wraps<C: Connector, L: Listener>(connector: C, listener: L) {
     let mut pair = pair(connector, listener).await;

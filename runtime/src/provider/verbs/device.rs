@@ -96,6 +96,19 @@ impl Limits {
         }
     }
 
+    /// Whether the bounds of a window are enforced, and not only those of the region it is bound to. Soft RoCE (Linux
+    /// 6.1's `check_rkey`) compares with the region's alone.
+    pub(super) fn windows_have_bounds(&self) -> bool {
+        self.family != Family::Rxe
+    }
+
+    /// Whether a window may be bound again, under another handle, once it has been invalidated. Soft RoCE (Linux 6.1's
+    /// `rxe_invalidate_mw`) takes the kernel down when a window is invalidated that is not bound, by a peer that says it twice,
+    /// or by both ends at once: there, windows are freed, after which their handles name nothing.
+    pub(super) fn windows_are_reusable(&self) -> bool {
+        self.family != Family::Rxe
+    }
+
     /// The flags of a Receive's completion that say that the peer invalidated a handle. Soft RoCE sets Linux's own
     /// flag (`IB_WC_WITH_INVALIDATE`), which is another bit than the verbs' (up to Linux 6.1 at least).
     pub(super) fn invalidated_flags(&self) -> u32 {
@@ -191,7 +204,7 @@ mod tests {
         rxe.device_cap_flags = cap::IBV_DEVICE_MEM_WINDOW_TYPE_2B.0;
         let limits = Limits::from_attributes("rxe0".into(), ibv_transport_type::IBV_TRANSPORT_IB, &rxe, 1 << 23);
         assert_eq!(limits.invalidated_flags(), 0b1100);
-        assert!(limits.windows && !limits.iwarp && !limits.read_sink_is_remote());
+        assert!(limits.windows && !limits.windows_have_bounds() && !limits.iwarp && !limits.read_sink_is_remote());
         assert_eq!((limits.max_responses, limits.max_reads, limits.max_transfer), (128, 255, 1 << 23));
 
         let mut iwarp = attributes();

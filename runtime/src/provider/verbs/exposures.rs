@@ -3,11 +3,12 @@
 //! A connection has its own protection domain and its own windows, so a handle means nothing on another (RFC 5042 §6.1.1,
 //! RFC 8166 §8.1).
 
-use std::io;
+use std::{io, sync::Arc};
 
 use super::{
     device::Limits,
     objects::{Mr, Mw, Pd, Rights},
+    regions::Regions,
     wr::{Local, Request},
 };
 use crate::{
@@ -24,7 +25,9 @@ const CHOICE: usize = 64;
 struct Exposure {
     /// Dropped before the region: a region with a window on it cannot be deregistered.
     window: Option<Mw>,
-    region: Option<Mr>,
+    region: Cover,
+    /// What is exposed in place of memory that is read-only.
+    copy: Option<Vec<u8>>,
     memory: Memory,
     access: Access,
     /// The peer may still use it by means of the window.
@@ -35,6 +38,36 @@ struct Exposure {
     returning: bool,
 }
 
+/// What registers memory.
+enum Cover {
+    /// It has no octets.
+    Nothing,
+    /// A region of its own.
+    Own(Mr),
+    /// That of the pool's buffer it lies in.
+    Pooled(Arc<Mr>),
+}
+
+impl Cover {
+    fn region(&self) -> Option<&Mr> {
+        match self {
+            Self::Nothing => None,
+            Self::Own(region) => Some(region),
+            Self::Pooled(region) => Some(region),
+        }
+    }
+}
+
+/// Memory that has been exposed.
+struct Exposed {
+    handle: u32,
+    base: u64,
+    window: Option<Mw>,
+    region: Cover,
+    copy: Option<Vec<u8>>,
+    bind: Option<Request>,
+}
+
 /// How memory can be taken back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {
@@ -42,7 +75,7 @@ pub(super) enum Way {
     Unknown,
     /// At once.
     Now,
-    /// When what was posted before has completed: RDMA Reads into it are under way.
+    /// When what was posted before has completed: RDMA Reads into it are under way, or its window is being bound.
     InTurn,
     /// By a work request that invalidates its window.
     ByRequest,
@@ -56,6 +89,8 @@ pub(super) struct Exposures {
     recent: [u32; RECENT],
     next_recent: usize,
     use_windows: bool,
+    windows_have_bounds: bool,
+    windows_are_reusable: bool,
     read_sink_is_remote: bool,
 }
 
@@ -67,8 +102,15 @@ impl Exposures {
             recent: [0; RECENT],
             next_recent: 0,
             use_windows: limits.windows,
+            windows_have_bounds: limits.windows_have_bounds(),
+            windows_are_reusable: limits.windows_are_reusable(),
             read_sink_is_remote: limits.read_sink_is_remote(),
         }
+    }
+
+    /// Whether somebody waits for windows to have been bound.
+    pub(super) fn awaits_binding(&self) -> bool {
+        !self.windows_are_reusable
     }
 
     /// Whether the peer may invalidate handles.
@@ -77,12 +119,14 @@ impl Exposures {
     }
 
     /// Registers memory. Where it is exposed by a window, the request that binds it has to be posted before the peer is told.
+    /// Also returned: octets that had to be copied.
     pub(super) fn register(
         &mut self,
         pd: &Pd,
+        regions: &mut Regions,
         mut memory: Memory,
         access: Access,
-    ) -> Result<(Region, Option<Request>), (String, Memory)> {
+    ) -> Result<(Region, Option<Request>, u64), (String, Memory)> {
         let (address, len) = match (&mut memory, access) {
             (Memory::Source(source), Access::RemoteRead) => (source.as_ptr(), source.len()),
             (Memory::Sink(sink), Access::RemoteWrite | Access::ReadSink) => {
@@ -93,28 +137,30 @@ impl Exposures {
                 return Err((format!("{access:?} needs a {needed} memory"), memory));
             }
         };
-        match self.expose(pd, address, len, access) {
-            Ok((handle, window, region, bind)) => {
-                let bound = window.is_some();
-                let exposure = Exposure { window, region, memory, access, bound, users: 0, returning: false };
+        match self.expose(pd, regions, address, len, access) {
+            Ok(Exposed { handle, base, window, region, copy, bind }) => {
+                let (bound, copied) = (window.is_some(), copy.as_ref().map_or(0, Vec::len) as u64);
+                let exposure = Exposure { window, region, copy, memory, access, bound, users: 0, returning: false };
                 self.entries.insert(handle, exposure);
-                Ok((Region { handle: Handle(handle), base: address as u64 }, bind))
+                Ok((Region { handle: Handle(handle), base }, bind, copied))
             }
             Err(error) => Err((error.to_string(), memory)),
         }
     }
 
-    #[allow(clippy::type_complexity)]
     fn expose(
         &mut self,
         pd: &Pd,
+        regions: &mut Regions,
         address: *const u8,
         len: usize,
         access: Access,
-    ) -> io::Result<(u32, Option<Mw>, Option<Mr>, Option<Request>)> {
+    ) -> io::Result<Exposed> {
+        let base = address as u64;
         if len == 0 {
             // There is nothing to access, and neither regions nor windows of no octets.
-            return Ok((self.unused_handle()?, None, None, None));
+            let handle = self.unused_handle()?;
+            return Ok(Exposed { handle, base, window: None, region: Cover::Nothing, copy: None, bind: None });
         }
         let windowed = self.use_windows && access != Access::ReadSink;
         let rights = match access {
@@ -124,34 +170,55 @@ impl Exposures {
             Access::ReadSink if !self.read_sink_is_remote => Rights::LocalWrite,
             Access::RemoteWrite | Access::ReadSink => Rights::RemoteWrite,
         };
-        // SAFETY: the memory is owned by the entry from now on, which drops the region first, and gives the memory away
-        // only after the region is gone. A sink has one owner and nobody looks at it here; a source is shared but
-        // read-only, and is registered without rights to write.
-        let region = match unsafe { pd.register(address, len, rights) } {
-            // Windows need memory that can be written, whatever they permit. A source that is read-only (a constant, a
-            // mapped file) is exposed by its region.
-            Err(error) if rights == Rights::WindowRead && is_fault(&error) => {
-                // SAFETY: as above.
-                let region = unsafe { pd.register(address, len, Rights::RemoteRead) }?;
-                return Ok((region.rkey(), None, Some(region), None));
+        let remote = matches!(rights, Rights::RemoteRead | Rights::RemoteWrite);
+        // A buffer's own registration permits local access. Where the device does not keep the peer inside a window, the
+        // window is as large as the region.
+        let home = regions.home(address, len).filter(|home| {
+            !remote && (!windowed || self.windows_have_bounds || (home.len == len && home.start as u64 == base))
+        });
+        let mut copy = None;
+        let mut exposed_at = base;
+        let region = match home.map(|home| regions.of(pd, home)) {
+            Some(region) => Cover::Pooled(region?),
+            None => {
+                // SAFETY: the memory is owned by the entry from now on, which drops the region first, and gives the memory
+                // away only after the region is gone. A sink has one owner and nobody looks at it here; a source is shared
+                // but read-only, and is registered without rights to write.
+                let registered = match unsafe { pd.register(address, len, rights) } {
+                    // A window can only be bound to memory that can be written, whatever it permits. A source that cannot
+                    // (a constant, a mapped file) is copied: by a region of the peer's, Send with Invalidate would fail.
+                    Err(error) if rights == Rights::WindowRead && is_fault(&error) => {
+                        // SAFETY: the source is live, and `len` octets long.
+                        let octets = unsafe { std::slice::from_raw_parts(address, len) }.to_vec();
+                        exposed_at = octets.as_ptr() as u64;
+                        // SAFETY: as above; the copy is the entry's as well, and stays where it is.
+                        let registered = unsafe { pd.register(octets.as_ptr(), len, rights) };
+                        copy = Some(octets);
+                        registered
+                    }
+                    other => other,
+                };
+                Cover::Own(registered?)
             }
-            other => other?,
         };
-        if !windowed {
+        let Some(names) = region.region().filter(|_| windowed) else {
             // The sink of an RDMA Read is never named to the peer: what its own handle is need not be known.
-            let handle = if access == Access::ReadSink { self.unused_handle()? } else { region.rkey() };
-            return Ok((handle, None, Some(region), None));
-        }
+            let handle = match region.region() {
+                Some(region) if access != Access::ReadSink => region.rkey(),
+                _ => self.unused_handle()?,
+            };
+            return Ok(Exposed { handle, base: exposed_at, window: None, region, copy, bind: None });
+        };
         let (window, handle) = self.take_window(pd)?;
         let bind = Request::Bind {
             window: window.as_ptr(),
             rkey: handle,
-            region: region.as_ptr(),
-            address: address as u64,
+            region: names.as_ptr(),
+            address: exposed_at,
             len: len as u64,
             write: access == Access::RemoteWrite,
         };
-        Ok((handle, Some(window), Some(region), Some(bind)))
+        Ok(Exposed { handle, base: exposed_at, window: Some(window), region, copy, bind: Some(bind) })
     }
 
     /// A free window and a fresh handle for it: which window is chosen at random, and so are the eight bits of a window's
@@ -211,7 +278,7 @@ impl Exposures {
     /// Where an RDMA Read lands that [`begin_read`](Self::begin_read) has checked.
     pub(super) fn read_place(&mut self, sink: Handle, offset: u64, len: u32) -> Option<Local> {
         let entry = self.entries.get_mut(&sink.0)?;
-        let (Memory::Sink(memory), Some(region)) = (&mut entry.memory, &entry.region) else { return None };
+        let (Memory::Sink(memory), Some(region)) = (&mut entry.memory, entry.region.region()) else { return None };
         Some(Local { address: memory.as_mut_ptr() as u64 + offset, len, lkey: region.lkey() })
     }
 
@@ -235,7 +302,9 @@ impl Exposures {
         let Some(entry) = self.entries.get_mut(&handle.0).filter(|entry| !entry.returning) else { return Way::Unknown };
         entry.returning = true;
         match entry {
-            Exposure { bound: true, .. } => Way::ByRequest,
+            Exposure { bound: true, .. } if self.windows_are_reusable => Way::ByRequest,
+            // The window is freed, but not before it has been bound.
+            Exposure { bound: true, .. } => Way::InTurn,
             Exposure { users: 0, .. } => Way::Now,
             _ => Way::InTurn,
         }
@@ -244,18 +313,21 @@ impl Exposures {
     /// Ends all access, and returns the memory. The window has been invalidated, or the queue pair is gone.
     pub(super) fn take(&mut self, handle: Handle) -> Result<Memory, String> {
         let entry = self.entries.remove(&handle.0).ok_or_else(|| format!("{handle:?} is not registered"))?;
-        let Exposure { window, region, memory, bound, .. } = entry;
+        let Exposure { window, region, copy, memory, bound, .. } = entry;
         self.recent[self.next_recent % RECENT] = handle.0;
         self.next_recent = (self.next_recent + 1) % RECENT;
-        // One that is bound still is not used again.
+        // One that is bound still is freed, which unbinds it.
         if let Some(window) = window
             && !bound
+            && self.windows_are_reusable
         {
             self.windows.push(window);
         }
-        if let Some(Err(error)) = region.map(Mr::deregister) {
+        if let Cover::Own(region) = region
+            && let Err(error) = region.deregister()
+        {
             // It may be accessed still: better lost than handed over.
-            std::mem::forget(memory);
+            std::mem::forget((memory, copy));
             return Err(format!("{handle:?} could not be deregistered, its memory is given up: {error}"));
         }
         Ok(memory)

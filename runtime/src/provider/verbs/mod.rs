@@ -8,36 +8,49 @@
 //! | devices and their limits | `device` |
 //! | the connection manager: identifiers, events | `cm`, `setup` |
 //! | protection domain, regions, windows, completion queue, queue pair | `objects` |
-//! | memory for messages, registered once | `slab` |
+//! | memory for messages, registered once; Receives | `slab`, `receives` |
+//! | the pool's buffers, registered once | `regions` |
 //! | memory exposed to the peer, by handle | `exposures` |
 //! | work requests: order, what is signalled; chains | `queue`, `wr`, `status` |
-//! | a connection: posting, completions, its end | `connection` |
+//! | a connection: its parts, completions; posting; its end | `connection`, `posting`, `ending` |
 //! | what devices report by themselves | `device_events` |
 //!
 //! # Memory
 //!
-//! Each connection has a protection domain, so no peer can reach another's memory. Memory that a peer may access is
-//! registered for each call, and no longer than that. Where the device has memory windows of type 2B, the region itself
-//! permits only local access, and a window over it, bound on this queue pair, permits the remote: a fresh handle for each call,
-//! chosen at random among those that the device gives, and invalidated by a work request, or by the peer's Send with
-//! Invalidate. Where it has none, the region is the peer's, and is deregistered before the memory is handed back.
+//! Each connection has a protection domain, so no peer can reach another's memory. What a peer may access it may only from
+//! the call's registration to its invalidation. Where the device has memory windows of type 2B, regions permit only local
+//! access, and a window over one, bound on this queue pair, permits the remote: a fresh handle for each call, chosen at
+//! random among those that the device gives, and invalidated by a work request, or by the peer's Send with Invalidate. Where it
+//! has none, the region is the peer's, and is deregistered before the memory is handed back.
 //!
-//! A window spans exactly the memory that its region does: soft RoCE compares addresses with the region's bounds, and not
-//! with the window's.
+//! Buffers of the connection's pool ([`SetupParams::pool`](super::SetupParams::pool)) are registered once, for local access,
+//! up to [`VerbsConfig::max_registered`]; payload in other memory is registered for each request. Receives, and Sends that do
+//! not fit a work request, lie in memory of the connection's own.
 //!
-//! Receives, and Sends that do not fit a work request, lie in memory that is registered once for the connection. Larger
-//! messages and the sources of RDMA Writes are registered while they are sent.
+//! # What devices do differently
+//!
+//! - Soft RoCE (Linux 6.1) keeps a peer inside the region that a window is bound to, not inside the window: there, a region
+//!   is made that is no larger than the window. It destroys a queue pair only after a wait of 50 s if a window is
+//!   bound on it: windows are freed first. A window that is invalidated twice takes its kernel down: windows are freed
+//!   after each use. It reports the peer's invalidation by a flag of Linux's own.
+//! - Soft iWARP has no windows, takes Send with Invalidate for whatever is registered, and does not report it: peers are told
+//!   not to use it. It lets a peer RDMA Read what is registered for RDMA Write. It does not say why it ended a connection.
+//! - iWARP adapters want the sink of an RDMA Read registered for remote write.
 #![allow(unsafe_code)]
 
 mod cm;
 mod connection;
 mod device;
 mod device_events;
+mod ending;
 mod error;
 mod exposures;
 mod ffi;
 mod objects;
+mod posting;
 mod queue;
+mod receives;
+mod regions;
 mod setup;
 mod slab;
 mod status;
@@ -51,7 +64,7 @@ pub use error::VerbsError;
 pub use setup::{MAX_PRIVATE_DATA, VerbsConnector, VerbsIncoming, VerbsListener, VerbsRequest};
 
 /// How queue pairs of RDMA devices are run.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct VerbsConfig {
     /// How long to look for completions before waiting for an event: lower latency for a processor's time. The thread is
@@ -60,4 +73,12 @@ pub struct VerbsConfig {
     /// Have the device gather completions: at most so many, for at most so many microseconds. Devices that cannot are left
     /// as they are. Default: none.
     pub moderation: Option<(u16, u16)>,
+    /// Octets of the pool's buffers that a connection keeps registered, and so locked in memory. Default: 64 MiB.
+    pub max_registered: usize,
+}
+
+impl Default for VerbsConfig {
+    fn default() -> Self {
+        Self { busy_poll: Duration::ZERO, moderation: None, max_registered: 64 << 20 }
+    }
 }

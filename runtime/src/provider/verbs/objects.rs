@@ -102,6 +102,8 @@ pub(super) struct Mr(NonNull<ffi::ibv_mr>);
 
 // SAFETY: as for `Pd`.
 unsafe impl Send for Mr {}
+// SAFETY: a shared reference gives its names, which never change.
+unsafe impl Sync for Mr {}
 
 impl Mr {
     pub(super) fn as_ptr(&self) -> *mut ffi::ibv_mr {

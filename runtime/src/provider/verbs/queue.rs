@@ -5,7 +5,7 @@
 //! those whose end somebody waits for are signalled, the last of a chain for all before it, and one in
 //! [`SIGNAL_EVERY`] so that the device's queue has room again.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, sync::Arc};
 
 use bytes::Bytes;
 
@@ -79,7 +79,7 @@ pub(super) enum Hold {
 /// Memory registered for one request.
 pub(super) struct Registered {
     // Dropped before what it covers.
-    pub(super) _region: Mr,
+    pub(super) _region: Arc<Mr>,
     pub(super) _memory: Source,
 }
 

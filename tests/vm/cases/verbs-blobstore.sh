@@ -1,0 +1,34 @@
+# about: blobstore and rpcping over rdma:// on a device, IPv4, IPv6 and busy polling; beside it tcp:// and iwarp:// of the same server
+# fabric: rxe siw
+# programs: blobstore rpcping
+# timeout: 120
+start server "$BIN/blobstore" serve --root "$SCRATCH/store" --listen "rdma://$ADDR:20100" --listen "rdma://[$ADDR6]:20100" \
+  --listen "tcp://$ADDR:20101" --listen "iwarp://$ADDR:20102"
+eventually 10 grep -q "iwarp://$ADDR:20102" "$SCRATCH/server.out" || fail "blobstore does not listen: $(last_words server)"
+
+urls=("rdma://$ADDR:20100" "rdma://[$ADDR6]:20100" "rdma://$ADDR:20100?busy=50" "tcp://$ADDR:20101" "iwarp://$ADDR:20102")
+for url in "${urls[@]}"; do try 15 "$BIN/rpcping" "$url" --program 0x20100b10 --version 1 -c 20 -i 0; done
+
+round=0
+for url in "${urls[@]}"; do
+  round=$((round + 1))
+  for size in 0 1 4095 65537 1000003 $((8 << 20)); do
+    head -c "$size" /dev/urandom >"$SCRATCH/in"
+    try 30 "$BIN/blobstore" put "$url" "$round/$size" "$SCRATCH/in"
+    try 30 "$BIN/blobstore" get "${urls[$((round % ${#urls[@]}))]}" "$round/$size" "$SCRATCH/out"
+    cmp "$SCRATCH/in" "$SCRATCH/out" || fail "$url: $size octets came back different"
+  done
+done
+
+log "a client is killed in the middle; the others go on, and nothing is left"
+start victim "$BIN/blobstore" bench "rdma://$ADDR:20100"
+sleep 2
+kill -9 "${PID[victim]}"
+try 15 "$BIN/rpcping" "rdma://$ADDR:20100" --program 0x20100b10 --version 1 -c 5 -i 0
+ended_process "${PID[server]}" && fail "the server ended: $(last_words server)"
+queue_pairs_gone() { ! rdma resource show qp | grep -q 'type RC'; }
+eventually 10 queue_pairs_gone || fail "queue pairs are left: $(rdma resource show qp | grep 'type RC' | head -n 1)"
+stop server
+# The kernel's own names for memory regions of the server's: gone with it.
+regions_gone() { ! rdma resource show mr | grep -q blobstore; }
+eventually 10 regions_gone || fail "memory regions are left"

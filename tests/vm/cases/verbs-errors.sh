@@ -1,0 +1,27 @@
+# about: no RDMA device, no permission, not enough locked memory, nobody there: a message that says what to do
+# fabric: rxe siw
+# programs: rdmacheck rpcping
+# timeout: 90
+ping() { "$BIN/rpcping" "$1" --program 1 --version 1 -c 1 --timeout "${2:-5}"; }
+export -f ping
+export BIN
+
+log "nobody listens"
+refuse 15 'nobody listens|refused|Connection' bash -c "ping rdma://$ADDR:7999"
+
+log "an address that no RDMA device leads to"
+refuse 15 'no RDMA device leads to 192.0.2.1' bash -c 'ping rdma://192.0.2.1:7999'
+
+log "too little memory may be locked"
+refuse 30 'ulimit -l unlimited' bash -c "ulimit -l 64; setpriv --reuid 65534 --clear-groups '$BIN/rdmacheck' $ADDR --case sends_arrive"
+
+log "no permission"
+chmod 600 /dev/infiniband/*
+refuse 15 'no permission to use RDMA.*/dev/infiniband' setpriv --reuid 65534 --clear-groups "$BIN/rpcping" "rdma://$ADDR:7999" --program 1 --version 1 -c 1
+chmod 666 /dev/infiniband/*
+
+log "no device"
+case $FABRIC in rxe) rdma link delete rxe0 ;; siw) rdma link delete siw0 ;; esac
+refuse 15 'rdma link add' "$BIN/rdmacheck" "$ADDR"
+refuse 15 'rdma link add|no RDMA device' bash -c "ping rdma://$ADDR:7999"
+case $FABRIC in rxe) rdma link add rxe0 type rxe netdev dm0 ;; siw) rdma link add siw0 type siw netdev dm0 ;; esac
