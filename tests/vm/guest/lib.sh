@@ -152,6 +152,13 @@ make_tree() {
   for size in {1..40}; do echo "file $size" >"$1/a/$size"; done
 }
 
+# long_file FILE: of so many octets that there is time for something to happen while it is copied
+long_file() {
+  local mebibytes=256
+  ! grep -q 'QEMU TCG' /proc/cpuinfo || mebibytes=16
+  head -c $((mebibytes << 20)) /dev/urandom >"$1"
+}
+
 show_state() { # for the log of a failed case
   local name
   log "state at the failure:"

@@ -13,10 +13,22 @@ partly() {
 open_files() { find "/proc/$1/fd" -mindepth 1 2>/dev/null | wc -l; }
 has_at_most() { [ "$(open_files "$1")" -le "$2" ]; } # has_at_most PID FILES
 
+link_down() {
+  log "the link goes down for 3 seconds, while Linux reads"
+  forget
+  start dd dd if="$mnt/written" of=back bs=64k
+  partly back dd
+  ip link set dm0 down
+  sleep 3
+  ip link set dm0 up
+  finish dd 60
+  cmp source back || fail "what Linux read over a loss of the link differs"
+}
+
 # nfs3d_faults SCHEME
 nfs3d_faults() {
-  local url=$1://$ADDR:20061 export=$SCRATCH/export-a mnt=$SCRATCH/mnt size=$((32 << 20)) files
-  head -c "$size" /dev/urandom >source
+  local url=$1://$ADDR:20061 export=$SCRATCH/export-a mnt=$SCRATCH/mnt files
+  long_file source
   nfs3d_up a "$url" 20062 --no-root-squash
   nfs3d_mount "$mnt" 20061 20062
 
@@ -29,22 +41,14 @@ nfs3d_faults() {
   finish dd 60
   cmp source "$export/written" || fail "what Linux wrote over a restart of the server differs"
 
-  log "the link goes down for 3 seconds, while Linux reads"
-  forget
-  start dd dd if="$mnt/written" of=back bs=64k
-  partly back dd
-  ip link set dm0 down
-  sleep 3
-  ip link set dm0 up
-  finish dd 60
-  cmp source back || fail "what Linux read over a loss of the link differs"
+  case $FABRIC in siw) link_down ;; esac
   try 20 umount "$mnt"
 
   log "clients are killed with calls in flight"
   files=$(open_files "${PID[nfs3d-a]}")
   for _ in 1 2 3; do
     rm -f "$export/killed"
-    start nfscp "$BIN/nfscp" -j 16 --mount-port 20062 source "nfs3+$url/export/killed"
+    start nfscp "$BIN/nfscp" -j 16 --chunk-size 64KiB --mount-port 20062 source "nfs3+$url/export/killed"
     partly "$export/killed" nfscp
     kill -9 "${PID[nfscp]}"
     wait "${PID[nfscp]}" || true

@@ -26,12 +26,7 @@ interrupted() {
 connections() { rdma resource show qp | grep -c 'state RTS' || true; }
 at_most() { [ "$(connections)" -le "$1" ]; } # at_most CONNECTIONS
 
-# nfscp_faults SCHEME: transfers to and from Linux's server that something happens to
-nfscp_faults() {
-  local url=$1://$ADDR:20049/srv/nfs source=$SCRATCH/source before
-  head -c $((32 << 20)) /dev/urandom >"$source"
-  before=$(connections)
-
+link_down() {
   log "the link goes down for 3 seconds"
   transfer "$source" "$url/link"
   under_way /srv/nfs/link
@@ -40,6 +35,15 @@ nfscp_faults() {
   ip link set dm0 up
   interrupted 60
   cmp "$source" /srv/nfs/link
+}
+
+# nfscp_faults SCHEME: transfers to and from Linux's server that something happens to
+nfscp_faults() {
+  local url=$1://$ADDR:20049/srv/nfs source=$SCRATCH/source before
+  long_file "$source"
+  before=$(connections)
+
+  case $FABRIC in siw) link_down ;; *) cp "$source" /srv/nfs/link ;; esac
 
   log "the server is stopped and started again, while it is written to"
   transfer "$source" "$url/restarted"

@@ -1,0 +1,7 @@
+# about: nfscp by verbs, and Linux's server: link down, server stopped and started, clients killed
+# fabric: rxe
+# programs: nfscp
+# timeout: 180
+. /suite/guest/nfscp-faults.sh
+knfsd_up
+nfscp_faults nfs3+rdma
