@@ -110,6 +110,13 @@ async fn changes_are_told_while_gets_run() {
             }
         };
         tokio::join!(stored, reading, told);
+        // They are published some time after what they count.
+        let published = async {
+            while rpc.channel().counters().calls_received < 65 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        let _ = tokio::time::timeout(Duration::from_secs(10), published).await;
         let counters = rpc.channel().counters();
         assert_eq!(counters.calls_received, 65, "{url}");
         assert_eq!(counters.returned_written > 100 << 19, url.starts_with("iwarp"), "{url}");

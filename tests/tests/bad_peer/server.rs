@@ -60,9 +60,9 @@ async fn truncated_header() {
 async fn another_version() {
     let served = Served::start(ConnectionConfig::default()).await;
     let mut raw = client(&served).await;
-    raw.fpdus(&[&send(1, &octets(&[0xbad, 2, 8, 0, 0, 0, 0]))]).await;
+    raw.fpdus(&[&send(1, &octets(&[0xbad, 9, 8, 0, 0, 0, 0]))]).await;
     // RFC 8166 §4.5: the version of the request; §4.5.1: ERR_VERS, and what is supported.
-    assert_eq!(words(payload(&raw.ulpdu().await)), [0xbad, 2, 32, 4, 1, 1, 1]);
+    assert_eq!(words(payload(&raw.ulpdu().await)), [0xbad, 9, 32, 4, 1, 1, 2]);
     works(&mut raw, 2).await;
     served.unharmed().await;
 }
