@@ -86,14 +86,14 @@ verified_mix() {
   rm "$1"/cached.* "$1"/direct.*
 }
 
-# many_files MOUNT EXPORT: thousands of small files, made and removed through the mount; a directory of 10,000
+# many_files MOUNT EXPORT COUNT: so many small files, made and removed through the mount; a directory of 10,000
 many_files() {
-  local mnt=$1 export=$2 nth
-  log "2000 small files"
+  local mnt=$1 export=$2 count=$3 nth
+  log "$count small files"
   mkdir small "$mnt/small"
-  for nth in {1..2000}; do echo "file $nth" >"small/$nth"; done
-  (cd small && ls | xargs -P 4 -n 250 cp -t "$mnt/small")
-  [ "$(ls "$export/small" | wc -l)" -eq 2000 ] || fail "not all files are on the server"
+  for ((nth = 1; nth <= count; nth++)); do echo "file $nth" >"small/$nth"; done
+  (cd small && ls | xargs -P 4 -n 125 cp -t "$mnt/small")
+  [ "$(ls "$export/small" | wc -l)" -eq "$count" ] || fail "not all files are on the server"
   forget
   try 60 diff -r small "$mnt/small"
   try 60 rm -r "$mnt/small"
@@ -196,7 +196,7 @@ several_at_once() {
   rm -r "$mnt/together" "$SCRATCH"/p?
 }
 
-# nfs3d_case URL: everything, on a server at URL (without its port), as root, and what a squashed root may
+# nfs3d_case URL [COUNT]: everything, with COUNT small files (2000), on a server at URL (without its port), as root, and what a squashed root may
 nfs3d_case() {
   local mnt=$SCRATCH/mnt export=$SCRATCH/export-main
   nfs3d_up main "$1:20049" 20048 --no-root-squash
@@ -204,7 +204,7 @@ nfs3d_case() {
   copied_tree "$mnt" "$export"
   large_files "$mnt" "$export"
   verified_mix "$mnt"
-  many_files "$mnt" "$export"
+  many_files "$mnt" "$export" "${2:-2000}"
   semantics "$mnt" "$export"
   several_at_once "$mnt" "$export"
 
@@ -216,7 +216,8 @@ nfs3d_case() {
   eventually 10 test -s "$export/large"
   kill -9 "${PID[nfs3d-main]}"
   sleep 0.5
-  nfs3d_up main "$1:20049" 20048 --no-root-squash
+  # Without the open file, which it would hold for as long as it lives.
+  nfs3d_up main "$1:20049" 20048 --no-root-squash 3<&-
   finish writer 60
   cmp large "$export/large" || fail "what was written while the server was killed arrived differently"
   echo after >"$mnt/kept"
