@@ -57,6 +57,7 @@ nfscp_knfsd() {
 within_bounds() {
   [ "$(number exposed)" = 0 ] || fail "$(number exposed) regions are exposed in the end"
   [ "$(number failed)" = 0 ] || fail "$(number failed) files were not copied"
-  [ "$(number errors_received)" = 0 ] || fail "the server reported $(number errors_received) RDMA_ERRORs"
+  # One: that it has no version 2, which is asked for first.
+  [ "$(number errors_received)" -le 1 ] || fail "the server reported $(number errors_received) RDMA_ERRORs"
   [ "$(number calls)" = "$(number replies)" ] || fail "$(number calls) calls, $(number replies) replies"
 }
