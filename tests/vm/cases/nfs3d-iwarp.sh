@@ -1,6 +1,6 @@
 # about: Linux's NFS 3 client on nfs3d by userspace iWARP
 # fabric: siw
 # programs: nfs3d
-# timeout: 300
+# timeout: 420
 . /suite/guest/nfs3d.sh
 nfs3d_case "iwarp://$ADDR"

@@ -95,8 +95,8 @@ many_files() {
   (cd small && ls | xargs -P 4 -n 125 cp -t "$mnt/small")
   [ "$(ls "$export/small" | wc -l)" -eq "$count" ] || fail "not all files are on the server"
   forget
-  try 60 diff -r small "$mnt/small"
-  try 60 rm -r "$mnt/small"
+  try 150 diff -r small "$mnt/small"
+  try 90 rm -r "$mnt/small"
   [ ! -e "$export/small" ] || fail "rm -r left something"
   rm -r small
 

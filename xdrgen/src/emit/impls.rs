@@ -307,12 +307,12 @@ impl Target<'_> {
         if let Some(default) = &union.default {
             let variant = &default.variant;
             let name = self.name;
-            let cases = union.arms.iter().map(|arm| &arm.case);
+            let cases = alternatives(union.arms.iter().map(|arm| &arm.case));
             // The cases have arms of their own: such a value would be read back as another.
             if !union.arms.is_empty() {
                 let rest = (!default.fields.is_empty()).then(|| quote!(, ..));
                 writes.push(quote! {
-                    Self::#variant(#(#cases)|* #rest) => Err(xdr::EncodeError::CaseInDefault { union: #name }),
+                    Self::#variant(#cases #rest) => Err(xdr::EncodeError::CaseInDefault { union: #name }),
                 });
             }
             if default.fields.is_empty() {
@@ -328,9 +328,9 @@ impl Target<'_> {
         }
         if let Some(unknown) = &union.unknown {
             let name = self.name;
-            let numbers = union.arms.iter().filter_map(|arm| arm.number.as_ref());
+            let numbers = alternatives(union.arms.iter().filter_map(|arm| arm.number.as_ref()));
             writes.push(quote! {
-                Self::#unknown(#(#numbers)|*) => Err(xdr::EncodeError::CaseInDefault { union: #name }),
+                Self::#unknown(#numbers) => Err(xdr::EncodeError::CaseInDefault { union: #name }),
             });
             empty.push(quote!(Self::#unknown(_)));
             len.empty.push(quote!(Self::#unknown(_)));
@@ -483,6 +483,20 @@ fn construct(constructor: &TokenStream, ty: &str, fields: &[FieldCodec], braced:
     } else {
         quote!(#constructor(#(#reads),*))
     }
+}
+
+/// The pattern of any of these; numbers that follow one another as a range, which clippy would ask for.
+fn alternatives<'a>(patterns: impl Iterator<Item = &'a TokenStream>) -> TokenStream {
+    let patterns: Vec<_> = patterns.collect();
+    let numbers = patterns.iter().map(|pattern| pattern.to_string().replace(' ', "").parse::<i64>());
+    let mut numbers = numbers.collect::<Result<Vec<_>, _>>().unwrap_or_default();
+    numbers.sort_unstable();
+    let follow = numbers.len() > 2 && numbers.windows(2).all(|pair| pair[1].checked_sub(pair[0]) == Some(1));
+    if let (true, [first, .., last]) = (follow, &numbers[..]) {
+        let [first, last] = [first, last].map(|number| Literal::i64_unsuffixed(*number));
+        return quote!(#first..=#last);
+    }
+    quote!(#(#patterns)|*)
 }
 
 /// The arms of a union's `encoded_len`.

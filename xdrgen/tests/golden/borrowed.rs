@@ -1527,7 +1527,7 @@ const _: () = {
                         .map_err(|e| e.at("result.reason"))
                 }
                 Self::Case2(value) => value.encode(sink),
-                Self::Default(0 | 1 | 2) => {
+                Self::Default(0..=2) => {
                     Err(xdr::EncodeError::CaseInDefault {
                         union: "result",
                     })
@@ -1607,7 +1607,7 @@ const _: () = {
                         .map_err(|e| e.at("result.reason"))
                 }
                 Self::Case2(value) => value.encode(sink),
-                Self::Default(0 | 1 | 2) => {
+                Self::Default(0..=2) => {
                     Err(xdr::EncodeError::CaseInDefault {
                         union: "result",
                     })
