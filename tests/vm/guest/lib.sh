@@ -108,6 +108,15 @@ capture() {
 # listening PORT: whether a kernel RDMA or TCP listener has the port
 listening() { rdma resource show cm_id 2>/dev/null | grep -q "state LISTEN.*:$1 " || ss -Hltn "sport = :$1" | grep -q .; }
 
+# without_link SECONDS: the link is down for so long
+without_link() {
+  ip link set dm0 down
+  sleep "$1"
+  ip link set dm0 up
+  # IPv6 addresses are lost with the link; later cases want this one.
+  ip address replace "$ADDR6/64" dev dm0 nodad
+}
+
 # knfsd_up: Linux's NFS server, /srv/nfs in memory exported over RDMA on port 20049, and MOUNT over TCP
 knfsd_up() {
   modprobe -a nfsd rpcrdma

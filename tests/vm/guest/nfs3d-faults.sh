@@ -18,9 +18,7 @@ link_down() {
   forget
   start dd dd if="$mnt/written" of=back bs=64k
   partly back dd
-  ip link set dm0 down
-  sleep 3
-  ip link set dm0 up
+  without_link 3
   finish dd 60
   cmp source back || fail "what Linux read over a loss of the link differs"
 }

@@ -30,9 +30,7 @@ link_down() {
   log "the link goes down for 3 seconds"
   transfer "$source" "$url/link"
   under_way /srv/nfs/link
-  ip link set dm0 down
-  sleep 3
-  ip link set dm0 up
+  without_link 3
   interrupted 60
   cmp "$source" /srv/nfs/link
 }

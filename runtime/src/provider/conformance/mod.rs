@@ -264,10 +264,15 @@ pub async fn connect<C: Connector, L: Listener>(
 ) -> (Connected<C::QueuePair>, Connected<L::QueuePair>) {
     let accept = async {
         let incoming = listener.accept().await.expect("accept");
-        incoming.request(LIMIT).await.expect("request").accept(server).await.expect("accepted")
+        let request = incoming.request(LIMIT).await.unwrap_or_else(|error| panic!("no request came: {error}"));
+        request.accept(server).await.unwrap_or_else(|error| panic!("it could not be accepted: {error}"))
     };
-    let (client, server) = tokio::join!(connector.connect(listener.local_addr(), client), accept);
-    (client.expect("connect"), server)
+    // Each fails at once, in words: the other would wait for it.
+    let connect = async {
+        let connected = connector.connect(listener.local_addr(), client).await;
+        connected.unwrap_or_else(|error| panic!("cannot connect: {error}"))
+    };
+    tokio::join!(connect, accept)
 }
 
 async fn pair<C: Connector, L: Listener>(connector: C, listener: L) -> Pair<C::QueuePair, L::QueuePair> {
