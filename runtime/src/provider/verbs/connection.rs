@@ -96,7 +96,7 @@ impl VerbsQueuePair {
         params: &SetupParams,
         config: &VerbsConfig,
     ) -> Result<Self, VerbsError> {
-        let context = id.context().ok_or(VerbsError::NoDevice)?;
+        let context = id.context().ok_or_else(VerbsError::none_found)?;
         let limits = Limits::of(context, id.port())?;
         let receives = u32::try_from(params.receive_count.max(1)).unwrap_or(u32::MAX);
         // Twice as many as asked for: replies need some while calls are worked on.

@@ -179,7 +179,7 @@ pub fn devices() -> io::Result<Vec<Device>> {
         .collect::<Vec<_>>();
     // SAFETY: the list is the library's, and freed once.
     unsafe { ffi::ibv_free_device_list(list.as_ptr()) };
-    if found.is_empty() { Err(VerbsError::NoDevice.into()) } else { Ok(found) }
+    if found.is_empty() { Err(VerbsError::none_found().into()) } else { Ok(found) }
 }
 
 #[cfg(test)]

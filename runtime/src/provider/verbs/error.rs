@@ -56,9 +56,17 @@ impl VerbsError {
     pub(super) fn os(doing: &'static str, source: io::Error) -> Self {
         match source.raw_os_error() {
             // No device at all, no module, no device file.
-            Some(libc::ENODEV | libc::ENOSYS | libc::ENOENT | libc::ENXIO) => Self::NoDevice,
+            Some(libc::ENODEV | libc::ENOSYS | libc::ENOENT | libc::ENXIO) => Self::none_found(),
             Some(libc::EACCES | libc::EPERM) => Self::NoPermission(source),
             _ => Self::Os { doing, source },
+        }
+    }
+
+    /// No device was found. Where the kernel has one, it is this user who may not open its files: the libraries do not tell.
+    pub(super) fn none_found() -> Self {
+        match std::fs::read_dir("/sys/class/infiniband").map(|mut devices| devices.next().is_some()) {
+            Ok(true) => Self::NoPermission(io::ErrorKind::PermissionDenied.into()),
+            _ => Self::NoDevice,
         }
     }
 
