@@ -18,6 +18,7 @@ pub mod provider;
 pub mod rpc;
 pub mod server;
 pub mod service;
+pub mod trace;
 pub mod transport;
 pub mod xdr;
 

@@ -12,7 +12,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use net_support::{Running, Transport, eventually, timed};
+use net_support::{Running, Transport, eventually, over_each, timed};
 use rpcrdma::{
     client::{CallError, CallOptions, Channel, ChannelBuilder, ConnectError, Reconnect},
     config::ConnectionConfig,
@@ -217,31 +217,6 @@ fn failure(error: CallError) -> CallFailure {
         CallError::Transport { failure, .. } => failure,
         other => panic!("{other}"),
     }
-}
-
-/// Runs a test over each transport.
-macro_rules! over_each {
-    ($($(#[$attribute:meta])* $name:ident)*) => {$(
-        $(#[$attribute])*
-        mod $name {
-            use super::*;
-
-            #[tokio::test]
-            async fn sim() {
-                timed(super::$name(Transport::sim())).await;
-            }
-
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn iwarp() {
-                timed(super::$name(Transport::Iwarp)).await;
-            }
-
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn tcp() {
-                timed(super::$name(Transport::Tcp)).await;
-            }
-        }
-    )*};
 }
 
 over_each! {

@@ -325,37 +325,6 @@ async fn last_channel_dropped(transport: Transport) {
     eventually(|| running.handle.connections().is_empty()).await;
 }
 
-macro_rules! over {
-    (rdma: $($rdma:ident)*; all: $($all:ident)*;) => {
-        mod sim {
-            $(#[tokio::test]
-            async fn $rdma() {
-                super::timed(super::$rdma(super::Transport::sim())).await;
-            })*
-            $(#[tokio::test]
-            async fn $all() {
-                super::timed(super::$all(super::Transport::sim())).await;
-            })*
-        }
-        mod iwarp {
-            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $rdma() {
-                super::timed(super::$rdma(super::Transport::Iwarp)).await;
-            })*
-            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $all() {
-                super::timed(super::$all(super::Transport::Iwarp)).await;
-            })*
-        }
-        mod tcp {
-            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $all() {
-                super::timed(super::$all(super::Transport::Tcp)).await;
-            })*
-        }
-    };
-}
-
 over! {
     // What is about memory placed directly.
     rdma: put_and_get lone_calls own_memory reply_longer_than_bound placement_violations dropped_calls_invalidated_at_once;

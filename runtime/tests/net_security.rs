@@ -232,28 +232,6 @@ async fn tampering(transport: Transport) {
     assert!(matches!(error, CallError::Security { sent: false, .. }) && error.is_retry_safe(), "{error}");
 }
 
-macro_rules! over_each {
-    ($($name:ident)*) => {$(
-        mod $name {
-            use super::*;
-
-            #[tokio::test]
-            async fn sim() {
-                timed(super::$name(Transport::sim())).await;
-            }
-
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn iwarp() {
-                timed(super::$name(Transport::Iwarp)).await;
-            }
-
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn tcp() {
-                timed(super::$name(Transport::Tcp)).await;
-            }
-        }
-    )*};
-}
 over_each!(nothing_is_reduced authentication_only tampering);
 
 /// A client that reduces what it should have protected is told as one that reduces what is not eligible: ERR_CHUNK

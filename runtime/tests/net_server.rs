@@ -341,37 +341,6 @@ async fn deadline_before_there_is_room(transport: Transport) {
     call::<Null>(&channel, &()).await.unwrap();
 }
 
-macro_rules! over {
-    (rdma: $($rdma:ident)*; all: $($all:ident)*;) => {
-        mod sim {
-            $(#[tokio::test]
-            async fn $rdma() {
-                super::timed(super::$rdma(super::Transport::sim())).await;
-            })*
-            $(#[tokio::test]
-            async fn $all() {
-                super::timed(super::$all(super::Transport::sim())).await;
-            })*
-        }
-        mod iwarp {
-            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $rdma() {
-                super::timed(super::$rdma(super::Transport::Iwarp)).await;
-            })*
-            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $all() {
-                super::timed(super::$all(super::Transport::Iwarp)).await;
-            })*
-        }
-        mod tcp {
-            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $all() {
-                super::timed(super::$all(super::Transport::Tcp)).await;
-            })*
-        }
-    };
-}
-
 over! {
     // A client learns that it was turned away when it connects; by TCP, with its first call (`net_tcp.rs`).
     rdma: most_connections;

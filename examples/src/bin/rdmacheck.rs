@@ -11,6 +11,7 @@ use rpcrdma::provider::{
     conformance,
     verbs::{VerbsConfig, VerbsConnector, VerbsListener, devices},
 };
+use rpcrdma_examples::command::{self, Logging, unless_stopped};
 
 /// Runs the conformance suite on an RDMA device of this machine, both ends in this process
 #[derive(Parser)]
@@ -31,17 +32,24 @@ struct Args {
     /// Look for completions this many microseconds before waiting for an event
     #[arg(long, default_value_t = 0, value_name = "MICROSECONDS")]
     busy: u64,
+    #[command(flatten)]
+    logging: Logging,
 }
 
-#[tokio::main]
-async fn main() -> ExitCode {
-    tracing_subscriber::fmt().with_env_filter(tracing_subscriber::EnvFilter::from_default_env()).init();
+const NAME: &str = "rdmacheck";
+
+fn main() -> ExitCode {
     let args = Args::parse();
+    args.logging.start();
+    command::run(NAME, unless_stopped(check(args)))
+}
+
+async fn check(args: Args) -> anyhow::Result<ExitCode> {
     match devices() {
         Ok(devices) => devices.iter().for_each(|device| println!("device {}: {:?}", device.name, device.protocol)),
         Err(error) => {
-            eprintln!("rdmacheck: {error}");
-            return ExitCode::from(2);
+            command::complain(NAME, error);
+            return Ok(ExitCode::from(2));
         }
     }
     let mut config = VerbsConfig::default();
@@ -56,8 +64,8 @@ async fn main() -> ExitCode {
                 let listener = match VerbsListener::bind(SocketAddr::new(*address, 0), config.clone()) {
                     Ok(listener) => listener,
                     Err(error) => {
-                        eprintln!("rdmacheck: cannot listen on {address}: {error}");
-                        return ExitCode::from(2);
+                        command::complain(NAME, format_args!("cannot listen on {address}: {error}"));
+                        return Ok(ExitCode::from(2));
                     }
                 };
                 let begun = Instant::now();
@@ -78,5 +86,5 @@ async fn main() -> ExitCode {
         }
     }
     println!("{passed} passed, {failed} failed, {excused} known to");
-    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -10,6 +10,7 @@ use super::{
     export::Export,
     object::{Object, Stat},
 };
+use crate::nfs3;
 
 impl Stat {
     /// As `fattr3`, in the file system `fsid`.
@@ -57,13 +58,8 @@ impl Stat {
     }
 }
 
-/// Times of before 1970 and after 2106, which `nfstime3` cannot tell, as the nearest that it can.
 fn time(time: StatxTimestamp) -> Nfstime3 {
-    Nfstime3 { seconds: seconds(time.tv_sec), nseconds: time.tv_nsec }
-}
-
-fn seconds(since_1970: i64) -> u32 {
-    since_1970.clamp(0, u32::MAX.into()) as u32
+    nfs3::time(time.tv_sec, time.tv_nsec)
 }
 
 /// Of an object that was not found.
@@ -86,17 +82,5 @@ impl Export {
             Ok(object) => Getattr3res::Nfs3Ok(Getattr3resok { obj_attributes: object.stat.attributes(self.fsid) }),
             Err(refusal) => Getattr3res::Default(refusal.0),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_stay_in_their_range() {
-        assert_eq!((seconds(-1), seconds(0)), (0, 0));
-        assert_eq!(seconds(1_700_000_000), 1_700_000_000);
-        assert_eq!((seconds(u32::MAX.into()), seconds(1 << 40)), (u32::MAX, u32::MAX));
     }
 }

@@ -18,9 +18,9 @@ use super::{
     identity::Identity,
     name::{Component, Name},
     object::{Object, Stat},
-    set_attributes::unset,
     status::{Outcome, Refusal},
 };
+use crate::nfs3::unset;
 
 /// Octets of a symbolic link's text at most.
 const LINK_MAX: usize = 4095;

@@ -122,23 +122,12 @@ fn implied(how: TimeHow) -> Timespec {
     Timespec { tv_sec: 0, tv_nsec: if how == TimeHow::SetToServerTime { UTIME_NOW } else { UTIME_OMIT } }
 }
 
-/// Nothing is set.
-pub(super) fn unset() -> Sattr3 {
-    Sattr3 {
-        mode: SetMode3::Default(false),
-        uid: SetUid3::Default(false),
-        gid: SetGid3::Default(false),
-        size: SetSize3::Default(false),
-        atime: SetAtime::Default(TimeHow::DontChange),
-        mtime: SetMtime::Default(TimeHow::DontChange),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
+    use crate::nfs3::unset;
 
     #[test]
     fn times_that_mean_something_else_to_the_system_are_refused() {

@@ -6,35 +6,23 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use rpcrdma_specs::nfs3::{
-    Fattr3, Nfstime3, Sattr3, SetAtime, SetGid3, SetMode3, SetMtime, SetSize3, SetUid3, TimeHow,
-};
+use rpcrdma_specs::nfs3::{Fattr3, Nfstime3, Sattr3, SetAtime, SetMode3, SetMtime, SetSize3};
+
+use crate::nfs3::{self, unset};
 
 /// What a new file's mode is taken from.
 pub(super) const PERMISSIONS: u32 = 0o777;
 /// What `-p` keeps: set-user-ID, set-group-ID and sticky as well.
 pub(super) const ALL_MODE: u32 = 0o7777;
 
-/// Attributes that leave everything as it is.
-pub(super) fn nothing() -> Sattr3 {
-    Sattr3 {
-        mode: SetMode3::Default(false),
-        uid: SetUid3::Default(false),
-        gid: SetGid3::Default(false),
-        size: SetSize3::Default(false),
-        atime: SetAtime::Default(TimeHow::DontChange),
-        mtime: SetMtime::Default(TimeHow::DontChange),
-    }
-}
-
 /// The mode of something new.
 pub(super) fn mode(mode: u32) -> Sattr3 {
-    Sattr3 { mode: SetMode3::True(mode), ..nothing() }
+    Sattr3 { mode: SetMode3::True(mode), ..unset() }
 }
 
 /// Another size.
 pub(super) fn size(size: u64) -> Sattr3 {
-    Sattr3 { size: SetSize3::True(size), ..nothing() }
+    Sattr3 { size: SetSize3::True(size), ..unset() }
 }
 
 /// What lasts of a file besides its data: what `-p` keeps.
@@ -69,7 +57,7 @@ impl Lasting {
             mode: if with_mode { SetMode3::True(self.mode) } else { SetMode3::Default(false) },
             atime: SetAtime::SetToClientTime(to_wire(self.accessed)),
             mtime: SetMtime::SetToClientTime(to_wire(self.modified)),
-            ..nothing()
+            ..unset()
         }
     }
 }
@@ -78,12 +66,10 @@ fn from_wire(time: &Nfstime3) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_secs(time.seconds.into()) + Duration::from_nanos(time.nseconds.into())
 }
 
-/// RFC 1813 §2.6: seconds since 1970 without a sign. What is before, or after 2106, becomes the first or last of them.
 fn to_wire(time: SystemTime) -> Nfstime3 {
-    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    match u32::try_from(since.as_secs()) {
-        Ok(seconds) => Nfstime3 { seconds, nseconds: since.subsec_nanos() },
-        Err(_) => Nfstime3 { seconds: u32::MAX, nseconds: 0 },
+    match time.duration_since(SystemTime::UNIX_EPOCH) {
+        Ok(since) => nfs3::time(i64::try_from(since.as_secs()).unwrap_or(i64::MAX), since.subsec_nanos()),
+        Err(_) => nfs3::time(-1, 0),
     }
 }
 
@@ -100,7 +86,7 @@ mod tests {
         let before = SystemTime::UNIX_EPOCH - Duration::from_secs(5);
         assert_eq!(to_wire(before), Nfstime3 { seconds: 0, nseconds: 0 });
         let after = SystemTime::UNIX_EPOCH + Duration::from_secs(1 << 33);
-        assert_eq!(to_wire(after), Nfstime3 { seconds: u32::MAX, nseconds: 0 });
+        assert_eq!(to_wire(after), Nfstime3 { seconds: u32::MAX, nseconds: 999_999_999 });
         // Nanoseconds that are none: a peer may send them.
         from_wire(&Nfstime3 { seconds: u32::MAX, nseconds: u32::MAX });
     }

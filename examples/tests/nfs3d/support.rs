@@ -24,6 +24,8 @@ use rpcrdma_specs::{
 };
 use tempfile::TempDir;
 
+pub(crate) use rpcrdma_examples::nfs3::unset as nothing;
+
 /// A server for a directory of its own, which it shows to whoever runs the tests.
 pub(crate) struct Served {
     pub(crate) folder: Arc<TempDir>,
@@ -124,17 +126,6 @@ pub(crate) fn name(octets: impl AsRef<[u8]>) -> Filename3 {
 
 pub(crate) fn at(dir: &NfsFh3, octets: impl AsRef<[u8]>) -> Diropargs3 {
     Diropargs3 { dir: dir.clone(), name: name(octets) }
-}
-
-pub(crate) fn nothing() -> Sattr3 {
-    Sattr3 {
-        mode: SetMode3::Default(false),
-        uid: SetUid3::Default(false),
-        gid: SetGid3::Default(false),
-        size: SetSize3::Default(false),
-        atime: SetAtime::Default(TimeHow::DontChange),
-        mtime: SetMtime::Default(TimeHow::DontChange),
-    }
 }
 
 pub(crate) fn mode(mode: u32) -> Sattr3 {

@@ -12,7 +12,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use tracing::Instrument as _;
+use tracing::{Instrument as _, Span};
 
 use super::{
     builder::{ChannelBuilder, ChannelConfig, Reconnect},
@@ -28,6 +28,7 @@ use crate::{
     memory::BufferPool,
     provider::{Connector, DisconnectReason},
     service::{Procedure, ReplyBounds},
+    trace,
     transport::Transport,
     xdr::{DecodeError, Decoder, XdrDecode, XdrEncode},
 };
@@ -225,19 +226,11 @@ impl Channel {
     where
         P::Args: Sync,
     {
-        let span = tracing::debug_span!(
-            target: "rpcrdma::call",
-            "call",
-            procedure = P::NAME,
-            xid = tracing::field::Empty,
-            format = tracing::field::Empty,
-        );
         let mut options = options;
         async move {
             let bounds = options.bounds(|| P::reply_bounds(args));
-            self.attempts(Callee::of::<P>(), &bounds, args, &mut options, &|decoder| P::Reply::decode(decoder)).await
+            self.traced(Callee::of::<P>(), &bounds, args, &mut options, &|decoder| P::Reply::decode(decoder)).await
         }
-        .instrument(span)
     }
 
     /// As [`call`](Self::call), but `read` reads the reply where it lies and makes something of it: what a type of the
@@ -256,7 +249,7 @@ impl Channel {
         F: Fn(&mut Decoder<'_>) -> Result<T, DecodeError> + Sync,
     {
         let bounds = options.bounds(|| P::reply_bounds(args));
-        self.attempts(Callee::of::<P>(), &bounds, args, &mut options, &read).await
+        self.traced(Callee::of::<P>(), &bounds, args, &mut options, &read).await
     }
 
     /// Calls procedure 0, which takes and returns nothing, of any program and version: whether that is served, and how
@@ -266,11 +259,30 @@ impl Channel {
     /// See [`CallError`]; it calls the procedure `NULL`.
     pub async fn call_null(&self, program: u32, version: u32, mut options: CallOptions) -> Result<(), CallError> {
         let callee = Callee { program, version, number: 0, name: "NULL", idempotent: true };
-        self.attempts(callee, &ReplyBounds::default(), &(), &mut options, &|decoder| decoder.read()).await
+        self.traced(callee, &ReplyBounds::default(), &(), &mut options, &|decoder| decoder.read()).await
+    }
+
+    /// Makes a call in a span of its own.
+    fn traced<'a, A: XdrEncode + Sync, R>(
+        &'a self,
+        callee: Callee,
+        bounds: &'a ReplyBounds,
+        args: &'a A,
+        options: &'a mut CallOptions,
+        read: &'a (impl Fn(&mut Decoder<'_>) -> Result<R, DecodeError> + Sync),
+    ) -> impl Future<Output = Result<R, CallError>> {
+        let span = trace::made(callee.program, callee.version, callee.number, callee.name);
+        let within = span.clone();
+        async move {
+            let result = self.attempts(&span, callee, bounds, args, options, read).await;
+            result.inspect_err(|error| trace::failed(&span, error))
+        }
+        .instrument(within)
     }
 
     async fn attempts<A: XdrEncode + Sync, R>(
         &self,
+        span: &Span,
         callee: Callee,
         bounds: &ReplyBounds,
         args: &A,
@@ -284,7 +296,7 @@ impl Channel {
         });
         let mut retries = if options.landing.is_empty() { config.reconnect.retries() } else { 0 };
         loop {
-            let failure = match self.attempt(callee, bounds, args, options, deadline, read).await? {
+            let failure = match self.attempt(span, callee, bounds, args, options, deadline, read).await? {
                 Ok(reply) => return Ok(reply),
                 Err(failure) => failure,
             };
@@ -303,8 +315,10 @@ impl Channel {
     }
 
     /// Makes a call once. The inner error is one after which it may be made again.
+    #[allow(clippy::too_many_arguments)]
     async fn attempt<A: XdrEncode + Sync, R>(
         &self,
+        span: &Span,
         callee: Callee,
         bounds: &ReplyBounds,
         args: &A,
@@ -335,6 +349,8 @@ impl Channel {
         };
         let (waiting, protected) = {
             let (outgoing, protected) = call::encode(&link, config, callee, bounds, args, options, deadline)?;
+            trace::with_peer(span, link.info.peer_addr);
+            trace::sent(span, &outgoing);
             (link.call(permit, outgoing), protected)
         };
         let reply = match waiting {
@@ -345,11 +361,7 @@ impl Channel {
             Ok(reply) => reply,
             Err(failure) => return Ok(Err(failure)),
         };
-        let span = tracing::Span::current();
-        if !span.is_disabled() {
-            let xid = reply.payload.as_slice().first_chunk().copied().map_or(0, u32::from_be_bytes);
-            span.record("xid", xid).record("format", tracing::field::debug(reply.format));
-        }
+        trace::replied(span, &reply);
         if link.negotiates.load(Ordering::Relaxed) {
             self.note_version(&link);
         }

@@ -9,6 +9,7 @@ use crate::{
     engine::{
         CallId, CloseReason, Connection, Counters, Event, OutgoingCall, OutgoingReply, ReplyToken, v2::Properties,
     },
+    memory::Share,
     provider::{Completion, DisconnectReason, QueuePair},
 };
 
@@ -60,6 +61,9 @@ pub(crate) trait Carrier: Send + 'static {
     fn poll_event(&mut self) -> Option<Event>;
 
     fn counters(&self) -> Counters;
+
+    /// What the connection may hold of its server's memory: it may have to wait for some.
+    fn memory(&self) -> &Share;
 
     /// What has been agreed on. A byte stream agrees on nothing.
     fn agreement(&mut self) -> Agreement {
@@ -138,6 +142,10 @@ impl<Q: QueuePair> Carrier for Rdma<Q> {
 
     fn counters(&self) -> Counters {
         self.engine.counters()
+    }
+
+    fn memory(&self) -> &Share {
+        self.engine.memory()
     }
 
     fn agreement(&mut self) -> Agreement {

@@ -175,11 +175,14 @@ impl<C: Carrier, U: Upcalls> Core<C, U> {
 
     /// Does all that can be done without waiting. Ready when the connection is over.
     ///
-    /// What the carrier does next wakes `cx`; the time, `task`.
+    /// What the carrier does next wakes `cx`; the time, and memory that others give back, `task`.
     pub(crate) fn drive(&mut self, cx: &mut Context<'_>, task: &Waker) -> Poll<()> {
         let now = Timer::now();
         for _ in 0..MAX_ROUNDS {
             self.take_commands(now);
+            if self.engine.memory().is_called() {
+                self.settled = false;
+            }
             if self.engine.poll_timeout().is_some_and(|due| due <= now) {
                 self.engine.handle_timeout(now);
                 self.settled = false;
@@ -200,6 +203,7 @@ impl<C: Carrier, U: Upcalls> Core<C, U> {
             if polled.is_pending() && !self.engine.has_input() && self.commands.is_empty() {
                 self.publish();
                 self.arm(now, task);
+                self.engine.memory().wait(task);
                 return Poll::Pending;
             }
             self.last_active = now;

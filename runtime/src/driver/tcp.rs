@@ -12,6 +12,7 @@ use tokio::{io::AsyncWrite as _, net::TcpStream};
 use super::Carrier;
 use crate::{
     engine::{CallId, CloseReason, Counters, Event, OutgoingCall, OutgoingReply, ReplyToken, stream::StreamConnection},
+    memory::Share,
     provider::DisconnectReason,
 };
 
@@ -127,6 +128,10 @@ impl Carrier for Tcp {
 
     fn counters(&self) -> Counters {
         self.engine.counters()
+    }
+
+    fn memory(&self) -> &Share {
+        self.engine.memory()
     }
 
     fn poll_io(&mut self, cx: &mut Context<'_>) -> Poll<()> {

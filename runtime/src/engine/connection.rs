@@ -7,7 +7,7 @@ use super::{
     message::word, v1, v2,
 };
 use crate::{
-    memory::MessageBuf,
+    memory::{MessageBuf, Share},
     provider::{Completion, QueuePair, SetupParams},
 };
 
@@ -301,6 +301,11 @@ impl Connection {
             let why = "the peer has none of this end's versions".to_owned();
             connection.close_with(CloseReason::Negotiation { why, versions: Some((low, high)) });
         }
+    }
+
+    /// Its share of its server's memory.
+    pub(crate) fn memory(&self) -> &Share {
+        either!(self.memory())
     }
 
     /// Gives up the calls whose deadline is not after `now`.

@@ -13,6 +13,7 @@ use super::{
     work::Work,
 };
 use crate::{
+    memory::Charge,
     provider::{Access, Handle, Memory, QueuePair, WorkRequest},
     xdr::padded_len,
 };
@@ -152,6 +153,7 @@ pub(super) struct Pulls {
     /// Sinks that are not back.
     pending: u32,
     state: State,
+    charge: Charge,
 }
 
 /// What has become of a call's Read chunks.
@@ -174,12 +176,17 @@ impl Pulls {
     pub(super) fn new(chunks: SmallVec<[Pull; 2]>) -> Self {
         // As many as fit in a header, of lengths of 32 bits: the sum does not overflow.
         let len = chunks.iter().map(|pull| pull.len).sum();
-        Self { chunks, len, pending: 0, state: State::Waiting }
+        Self { chunks, len, pending: 0, state: State::Waiting, charge: Charge::default() }
     }
 
     /// The data of the chunks with their positions, once all of them are here.
     pub(super) fn take(&mut self) -> impl Iterator<Item = (u32, Bytes)> + '_ {
         self.chunks.iter_mut().map(|pull| (pull.position, pull.data.take().unwrap_or_default()))
+    }
+
+    /// What they hold of the server's memory, for whom they are handed to.
+    pub(super) fn take_charge(&mut self) -> Charge {
+        std::mem::take(&mut self.charge)
     }
 
     /// Octets in all.
@@ -233,7 +240,8 @@ impl Puller {
     }
 
     /// The connection is gone.
-    pub(super) fn reset(&mut self) {
+    pub(super) fn reset(&mut self, shared: &mut Shared) {
+        shared.memory.stop_waiting();
         self.waiting.clear();
         self.reading.clear();
         (self.reads, self.pulled) = (0, 0);
@@ -256,6 +264,9 @@ impl Puller {
             if self.pulled.saturating_add(pulls.len) > shared.config.max_pulled {
                 break;
             }
+            // Nor than what all connections may hold; the driver asks again when there may be room.
+            let Some(charge) = shared.memory.take(pulls.len) else { break };
+            pulls.charge = charge;
             self.waiting.pop_front();
             self.pulled += pulls.len;
             pulls.state = State::Pulling;

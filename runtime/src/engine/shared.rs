@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use super::{CloseReason, Counters, EngineConfig, Event};
-use crate::provider::WorkRequest;
+use crate::{memory::Share, provider::WorkRequest};
 
 /// Whose calls these are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,6 +61,8 @@ pub(super) struct Shared {
     /// The provider's longest transfer in octets.
     pub(super) max_transfer: u32,
     pub(super) rules: Rules,
+    /// What may be pulled of its server's memory.
+    pub(super) memory: Share,
     /// Set when the connection must end.
     pub(super) fault: Option<CloseReason>,
 }
@@ -68,6 +70,7 @@ pub(super) struct Shared {
 impl Shared {
     pub(super) fn new(config: EngineConfig, rules: Rules, send_threshold: u32, receive_threshold: u32) -> Self {
         Self {
+            memory: Share::of(config.budget.clone()),
             config,
             counters: Counters { credits_granted: 1, ..Counters::default() },
             events: VecDeque::new(),

@@ -14,7 +14,7 @@ use super::{
     v2::{ExtensionFactory, HostAuth, HostAuthError, Refusal, ReverseDirection},
 };
 use crate::{
-    memory::{BufferPool, MessageBuf, PayloadBuf},
+    memory::{Budget, BufferPool, Charge, MessageBuf, PayloadBuf},
     provider::DisconnectReason,
     xdr::{ReadChunk, Reduced, WriteChunk},
 };
@@ -178,6 +178,9 @@ pub struct IncomingCall {
     pub reads: SmallVec<[ReadChunk; 2]>,
     /// What the requester provided for the reply.
     pub reply: ReplyPlan,
+    /// What it holds of its server's memory, until it is dropped.
+    #[expect(dead_code, reason = "it is there to be dropped with the call")]
+    pub(crate) charge: Charge,
 }
 
 /// What a requester provided for its reply.
@@ -370,6 +373,8 @@ pub struct EngineConfig {
     pub abandon_grace: Duration,
     /// Where message buffers and landing memory come from.
     pub pool: BufferPool,
+    /// What the connections of one server may hold for calls, all together; without it each has a limit of its own only.
+    pub(crate) budget: Option<Arc<Budget>>,
 }
 
 impl Default for EngineConfig {
@@ -393,6 +398,7 @@ impl Default for EngineConfig {
             extensions: Vec::new(),
             abandon_grace: Duration::from_secs(5),
             pool: BufferPool::default(),
+            budget: None,
         }
     }
 }

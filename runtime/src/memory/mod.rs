@@ -6,10 +6,12 @@
 //!
 //! Nothing here is unsafe: while a provider may write to a `PayloadBuf`, the provider owns it.
 
+mod budget;
 mod homes;
 mod message;
 mod pool;
 
+pub(crate) use budget::{Budget, Charge, Share};
 #[cfg_attr(not(any(feature = "verbs", feature = "verbs-dlopen")), allow(unused_imports))]
 pub(crate) use homes::Home;
 pub use message::{MessageBuf, Output};

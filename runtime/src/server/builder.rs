@@ -14,6 +14,7 @@ use crate::{
     client::{ChannelConfig, Reconnect},
     config::ConnectionConfig,
     engine::stream::StreamConfig,
+    memory::Budget,
     provider::Listener,
     rpc::{Authenticator, OpaqueAuth, StandardAuthenticator},
     transport::{Scheme, Url, UrlError},
@@ -60,6 +61,7 @@ pub struct ServerBuilder {
     config: ConnectionConfig,
     callback_timeout: Duration,
     max_connections: usize,
+    max_memory: u64,
     grace: Duration,
 }
 
@@ -73,6 +75,7 @@ impl Default for ServerBuilder {
             config: ConnectionConfig::default(),
             callback_timeout: Duration::from_secs(30),
             max_connections: 1024,
+            max_memory: 1 << 30,
             grace: Duration::from_secs(30),
         }
     }
@@ -153,10 +156,21 @@ impl ServerBuilder {
     /// Most octets that one connection's calls hold in arguments pulled by RDMA Read, or come by TCP. Default 256 MiB. Calls that do
     /// not fit wait.
     ///
-    /// With [`max_connections`](Self::max_connections) it bounds the memory of the whole server: what one client takes
-    /// is never another's.
+    /// It is a client's part of [`max_memory`](Self::max_memory): less leaves more to the others.
     pub fn max_pulled(mut self, octets: u64) -> Self {
         self.config.engine.max_pulled = octets;
+        self
+    }
+
+    /// Most octets that the calls of all connections hold in such arguments, from when they are pulled until their handlers
+    /// have answered. Default 1 GiB. Beyond it, calls are taken up in the order that their connections have come to wait in:
+    /// what has arrived inline is carried out, RDMA Reads and records of TCP wait. No call and no record may be
+    /// longer than that.
+    ///
+    /// What comes inline is not counted: it lies in each connection's Receives, of [`inline_size`](Self::inline_size) each and
+    /// hardly more than its [`credits`](Self::credits). Nor is what handlers take for their results.
+    pub fn max_memory(mut self, octets: u64) -> Self {
+        self.max_memory = octets;
         self
     }
 
@@ -218,8 +232,13 @@ impl ServerBuilder {
         }
         let registry = Registry::new(self.services, self.authenticator)
             .map_err(|(program, version)| BindError::Twice { program, version })?;
+        let budget = Budget::new(self.max_memory);
+        let mut connection = self.config;
+        connection.engine.budget = Some(Arc::clone(&budget));
+        connection.engine.max_pulled = connection.engine.max_pulled.min(self.max_memory);
+        connection.stream.max_record = connection.stream.max_record.min(self.max_memory);
         let callbacks = ChannelConfig {
-            connection: self.config,
+            connection,
             max_calls: MOST_CALLBACKS,
             call_timeout: Some(self.callback_timeout),
             reconnect: Reconnect::Never,
@@ -227,7 +246,7 @@ impl ServerBuilder {
             security: None,
             callbacks: None,
         };
-        let shared = Arc::new(Shared::new(registry, callbacks, self.max_connections, self.grace));
+        let shared = Arc::new(Shared::new(registry, callbacks, budget, self.max_connections, self.grace));
         Ok(Server { acceptors: self.acceptors, urls, shared })
     }
 }

@@ -4,6 +4,7 @@ use std::{fmt, net::SocketAddr, sync::Arc};
 
 use bytes::Bytes;
 use smallvec::SmallVec;
+use tracing::Span;
 
 use crate::{
     client::{Channel, ChannelConfig, ChannelInfo},
@@ -12,6 +13,7 @@ use crate::{
     memory::{BufferPool, MessageBuf, Output as _},
     rpc::{AuthFailure, Authenticated, Credential, OpaqueAuth, Protection, ReplyHeader, RpcError, SecurityError},
     service::Procedure,
+    trace,
     transport::Transport,
     xdr::{
         DecodeError, DecodeErrorKind, Decoder, EncodeError, FlatSink, Limits, Reduced, ReducingSink, XdrDecode,
@@ -179,6 +181,7 @@ pub struct Call {
     verifier: OpaqueAuth,
     protection: Option<Arc<dyn Protection>>,
     context: Context,
+    span: Span,
 }
 
 impl Call {
@@ -189,9 +192,16 @@ impl Call {
         authenticated: Authenticated,
         protection: Option<Arc<dyn Protection>>,
         connection: Arc<Connection>,
+        span: Span,
     ) -> Self {
+        trace::arrived(&span, &incoming);
         let context = Context { connection, xid: incoming.xid, credential: authenticated.credential };
-        Self { incoming, procedure, arguments_at, verifier: authenticated.verifier, protection, context }
+        Self { incoming, procedure, arguments_at, verifier: authenticated.verifier, protection, context, span }
+    }
+
+    /// What the call is traced by.
+    pub(super) fn span(&self) -> Span {
+        self.span.clone()
     }
 
     /// The number of the procedure called.
@@ -214,6 +224,7 @@ impl Call {
     // An answer is moved once, and rarely; boxed, every answer would be allocated.
     #[allow(clippy::result_large_err)]
     pub fn decode<P: Procedure>(&self) -> Result<P::Args, Reply> {
+        trace::named(&self.span, P::NAME);
         if let Some(protection) = &self.protection {
             return self.decode_protected::<P>(&**protection);
         }

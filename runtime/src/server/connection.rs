@@ -9,6 +9,7 @@ use std::{
 };
 
 use tokio::task::JoinSet;
+use tracing::Span;
 
 use super::{
     Reply, ReplyFuture, Service,
@@ -20,6 +21,7 @@ use crate::{
     driver::{Answer, Command, Port, Upcalls},
     engine::{CloseReason, IncomingCall, ReplyToken},
     rpc::{ReplyHeader, RpcError},
+    trace,
 };
 
 /// Answers the calls that arrive by one connection.
@@ -101,14 +103,16 @@ struct Handler {
     service: Arc<dyn Service>,
     xid: u32,
     connection: Arc<Connection>,
+    span: Span,
 }
 
 impl Handler {
     // As `Call::decode`.
     #[allow(clippy::result_large_err)]
     fn begin(service: Arc<dyn Service>, call: Call, xid: u32, connection: Arc<Connection>) -> Result<Self, Answer> {
-        match catch_unwind(AssertUnwindSafe(|| service.dispatch(call))) {
-            Ok(future) => Ok(Self { future, service, xid, connection }),
+        let span = call.span();
+        match span.in_scope(|| catch_unwind(AssertUnwindSafe(|| service.dispatch(call)))) {
+            Ok(future) => Ok(Self { future, service, xid, connection, span }),
             Err(panic) => Err(panicked(&*service, xid, &connection, &*panic)),
         }
     }
@@ -118,16 +122,21 @@ impl Future for Handler {
     type Output = Answer;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Answer> {
+        let span = self.span.clone();
+        let _within = span.enter();
         // Unwind safety: after a panic the future is not polled again, and what handlers share is theirs to guard.
         let mut polled = Poll::Pending;
         let caught = catch_unwind(AssertUnwindSafe(|| {
             // Put outside of what may unwind: an answer is not little, and is moved once less.
             polled = self.future.as_mut().poll(cx).map(|Reply(answer)| answer);
         }));
-        match caught {
-            Ok(()) => polled,
-            Err(panic) => Poll::Ready(panicked(&*self.service, self.xid, &self.connection, &*panic)),
+        if let Err(panic) = caught {
+            polled = Poll::Ready(panicked(&*self.service, self.xid, &self.connection, &*panic));
         }
+        if let Poll::Ready(answer) = &polled {
+            trace::answered(&span, answer);
+        }
+        polled
     }
 }
 

@@ -10,6 +10,7 @@ use crate::{
     driver::Answer,
     engine::IncomingCall,
     rpc::{Authenticator, CallHeader, ReplyHeader, RpcError},
+    trace,
     xdr::Decoder,
 };
 
@@ -86,7 +87,10 @@ impl Registry {
             Ok(service) => {
                 let connection = Arc::clone(connection);
                 let protection = self.authenticator.protection(&header);
-                let call = Call::new(incoming, header.procedure, arguments_at, authenticated, protection, connection);
+                let peer = connection.info.peer_addr;
+                let span = trace::taken(header.program, header.version, header.procedure, peer);
+                let (procedure, at) = (header.procedure, arguments_at);
+                let call = Call::new(incoming, procedure, at, authenticated, protection, connection, span);
                 serve(service, call)
             }
             Err(error) => refuse(error),

@@ -18,6 +18,7 @@ use crate::{
     config::ConnectionConfig,
     driver::{Command, Port},
     engine::Counters,
+    memory::Budget,
 };
 
 /// How far a server has come.
@@ -34,6 +35,8 @@ pub(super) struct Shared {
     pub(super) config: ConnectionConfig,
     /// Of channels to clients.
     pub(super) callbacks: Arc<ChannelConfig>,
+    /// Of what the calls of all connections hold.
+    budget: Arc<Budget>,
     pub(super) grace: Duration,
     /// One permit for each connection that may still come.
     pub(super) room: Arc<Semaphore>,
@@ -54,8 +57,15 @@ struct Entry {
 }
 
 impl Shared {
-    pub(super) fn new(registry: Registry, callbacks: ChannelConfig, max_connections: usize, grace: Duration) -> Self {
+    pub(super) fn new(
+        registry: Registry,
+        callbacks: ChannelConfig,
+        budget: Arc<Budget>,
+        max_connections: usize,
+        grace: Duration,
+    ) -> Self {
         Self {
+            budget,
             registry: Arc::new(registry),
             config: callbacks.connection.clone(),
             callbacks: Arc::new(callbacks),
@@ -138,6 +148,16 @@ pub struct ConnectionStats {
     pub counters: Counters,
 }
 
+/// What a server's calls hold in arguments ([`ServerBuilder::max_memory`](super::ServerBuilder::max_memory)).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MemoryStats {
+    /// Octets held now.
+    pub held: u64,
+    /// Connections that have a call waiting for memory now.
+    pub waiting: usize,
+}
+
 /// Looks at a running server, and ends it. Clones are the same handle.
 #[derive(Clone)]
 pub struct ServerHandle(pub(super) Arc<Shared>);
@@ -160,6 +180,12 @@ impl ServerHandle {
     pub fn connections(&self) -> Vec<ConnectionStats> {
         let stats = |entry: &Entry| ConnectionStats { peer_addr: entry.peer_addr, counters: entry.port.counters() };
         self.0.connections().values().map(stats).collect()
+    }
+
+    /// What the calls of all connections hold.
+    #[must_use]
+    pub fn memory(&self) -> MemoryStats {
+        MemoryStats { held: self.0.budget.held(), waiting: self.0.budget.waiting() }
     }
 }
 

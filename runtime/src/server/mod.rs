@@ -35,7 +35,7 @@ use std::{future::Future, pin::Pin};
 pub use self::{
     builder::{BindError, Server, ServerBuilder},
     call::{Call, Context, Failure, Reply},
-    handle::{ConnectionStats, ServerHandle},
+    handle::{ConnectionStats, MemoryStats, ServerHandle},
 };
 pub(crate) use self::{call::Connection, connection::Handlers, dispatch::Registry};
 

@@ -140,6 +140,8 @@ procedures! {
     Flat = 12, Range => Bytes, false, |a| (opaque_len(a.1 as usize) as u64, &[]);
     /// What the service knows as Echo, with arguments that are not eligible there.
     EchoReduced = 1, Data => Bytes, false, |a| (opaque_len(a.0.len()) as u64, &[]);
+    /// As Gate, with arguments that are held until then. Returns how many octets.
+    Hold = 13, Data => u64, false, |_a| (8, &[]);
     /// Answers after so many milliseconds.
     Sleep = 11, u32 => u32, true, |_a| (4, &[]);
 }
@@ -281,6 +283,10 @@ impl Service for TestService {
                 tokio::time::sleep(Duration::from_millis(n.into())).await;
                 Ok(n)
             })),
+            13 => Box::pin(answer::<Hold, _>(call, |_, args| async move {
+                this.gate(0).await;
+                Ok(args.0.len() as u64)
+            })),
             _ => Box::pin(async move { call.procedure_unavailable() }),
         }
     }
@@ -363,3 +369,66 @@ where
 pub async fn timed<T>(body: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(30), body).await.expect("the test took too long")
 }
+
+/// Runs tests over the transports that place data directly, and others over all of them.
+#[allow(unused_macros)]
+macro_rules! over {
+    (rdma: $($rdma:ident)*; all: $($all:ident)*;) => {
+        mod sim {
+            $(#[tokio::test]
+            async fn $rdma() {
+                super::timed(super::$rdma(super::Transport::sim())).await;
+            })*
+            $(#[tokio::test]
+            async fn $all() {
+                super::timed(super::$all(super::Transport::sim())).await;
+            })*
+        }
+        mod iwarp {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $rdma() {
+                super::timed(super::$rdma(super::Transport::Iwarp)).await;
+            })*
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $all() {
+                super::timed(super::$all(super::Transport::Iwarp)).await;
+            })*
+        }
+        mod tcp {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $all() {
+                super::timed(super::$all(super::Transport::Tcp)).await;
+            })*
+        }
+    };
+}
+#[allow(unused_imports)]
+pub(crate) use over;
+
+/// Runs a test over each transport.
+#[allow(unused_macros)]
+macro_rules! over_each {
+    ($($(#[$attribute:meta])* $name:ident)*) => {$(
+        $(#[$attribute])*
+        mod $name {
+            use super::*;
+
+            #[tokio::test]
+            async fn sim() {
+                timed(super::$name(Transport::sim())).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn iwarp() {
+                timed(super::$name(Transport::Iwarp)).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn tcp() {
+                timed(super::$name(Transport::Tcp)).await;
+            }
+        }
+    )*};
+}
+#[allow(unused_imports)]
+pub(crate) use over_each;

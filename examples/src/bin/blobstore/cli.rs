@@ -3,15 +3,17 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, builder::ValueParser};
-use rpcrdma_examples::{blobstore::Name, units::parse_size};
+use rpcrdma_examples::{
+    blobstore::Name,
+    command::{Logging, parse_size},
+};
 
 /// A store of named blobs whose data moves by RDMA Read and Write.
 #[derive(Debug, Parser)]
 #[command(version, propagate_version = true, after_help = EXAMPLES)]
 pub(crate) struct Cli {
-    /// Log more: -v what happens, -vv how, -vvv everything. RUST_LOG overrides it.
-    #[arg(short, long, action = clap::ArgAction::Count, global = true)]
-    pub(crate) verbose: u8,
+    #[command(flatten)]
+    pub(crate) logging: Logging,
     #[command(subcommand)]
     pub(crate) command: Command,
 }

@@ -8,12 +8,15 @@ use std::{
 
 use anyhow::Context as _;
 use rpcrdma::server::Server;
-use rpcrdma_examples::blobstore::{
-    protocol::blobstore_v1::BlobstoreV1Server,
-    service::BlobService,
-    store::{Store, StoreOptions},
+use rpcrdma_examples::{
+    blobstore::{
+        protocol::blobstore_v1::BlobstoreV1Server,
+        service::BlobService,
+        store::{Store, StoreOptions},
+    },
+    command::{self, Stop},
 };
-use tokio::{io::AsyncReadExt as _, signal, task::spawn_blocking};
+use tokio::{io::AsyncReadExt as _, task::spawn_blocking};
 
 use crate::cli::{DemoServerArgs, ServeArgs};
 
@@ -21,21 +24,12 @@ use crate::cli::{DemoServerArgs, ServeArgs};
 pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
     let server = start(&args.root, StoreOptions::default().with_max_blob(args.max_blob), &args.listen).await?;
     // Before anybody is told that there is a server to be stopped.
-    let mut stop = StopSignals::new().context("cannot catch signals")?;
+    let stop = Stop::new().context("cannot catch signals")?;
     for url in server.urls() {
         println!("listening on {url}");
     }
-    let (handle, serving) = (server.handle(), server.serve());
-    tokio::pin!(serving);
-    tokio::select! {
-        () = &mut serving => return Ok(()),
-        () = stop.next() => handle.shutdown(),
-    }
-    tracing::info!("finishing the calls under way");
-    tokio::select! {
-        () = &mut serving => {}
-        () = stop.next() => tracing::warn!("the calls under way are cut off"),
-    }
+    let handle = server.handle();
+    command::serve(server.serve(), stop, || handle.shutdown()).await;
     Ok(())
 }
 
@@ -76,38 +70,4 @@ async fn start(root: &Path, options: StoreOptions, listen: &[String]) -> anyhow:
         builder = builder.listen(url);
     }
     Ok(builder.bind().await?)
-}
-
-/// Requests to end: Ctrl-C, and on Unix the signal by which service managers ask. Caught from `new` on.
-struct StopSignals {
-    #[cfg(unix)]
-    interrupt: signal::unix::Signal,
-    #[cfg(unix)]
-    terminate: signal::unix::Signal,
-    #[cfg(windows)]
-    ctrl_c: signal::windows::CtrlC,
-}
-
-impl StopSignals {
-    #[cfg(unix)]
-    fn new() -> io::Result<Self> {
-        use signal::unix::{SignalKind, signal};
-        Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
-    }
-
-    #[cfg(windows)]
-    fn new() -> io::Result<Self> {
-        Ok(Self { ctrl_c: signal::windows::ctrl_c()? })
-    }
-
-    /// Waits for the next one.
-    async fn next(&mut self) {
-        #[cfg(unix)]
-        tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-        }
-        #[cfg(windows)]
-        self.ctrl_c.recv().await;
-    }
 }

@@ -2,23 +2,7 @@
 
 use std::time::Duration;
 
-use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
-
-const BAR: &str =
-    "{msg:24!} {wide_bar} {binary_bytes:>10} of {binary_total_bytes:<10} {binary_bytes_per_sec:>12} {eta:>4}";
-
-/// A progress bar of octets on standard error; on none that is a terminal, nothing is drawn.
-pub(crate) fn progress_bar(what: &str, total: u64) -> ProgressBar {
-    let bar = ProgressBar::new(total).with_message(what.to_owned());
-    // The template is a constant; a mistake in it would cost the look, not the transfer.
-    bar.set_style(ProgressStyle::with_template(BAR).unwrap_or_else(|_| ProgressStyle::default_bar()));
-    bar
-}
-
-/// `1.00 MiB`
-pub(crate) fn octets(count: u64) -> String {
-    HumanBytes(count).to_string()
-}
+pub(crate) use rpcrdma_examples::command::{octets, progress_bar};
 
 /// `512.00 MiB/s`
 pub(crate) fn rate(count: u64, time: Duration) -> String {
@@ -83,13 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn the_progress_bar_is_drawn_as_told() {
-        assert!(ProgressStyle::with_template(BAR).is_ok());
-    }
-
-    #[test]
     fn numbers_for_people() {
-        assert_eq!(octets(1 << 20), "1.00 MiB");
         assert_eq!(rate(1 << 20, Duration::from_millis(500)), "2.00 MiB/s");
         assert_eq!(duration(Duration::from_micros(850)), "850.0 µs");
         assert_eq!(duration(Duration::from_millis(12)), "12.0 ms");

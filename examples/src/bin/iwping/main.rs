@@ -11,7 +11,7 @@
 mod ping;
 mod queue;
 
-use std::{net::SocketAddr, time::Duration};
+use std::{net::SocketAddr, process::ExitCode, time::Duration};
 
 use anyhow::{Context, bail};
 use clap::{Args, Parser, Subcommand};
@@ -19,6 +19,7 @@ use rpcrdma::provider::{
     ConnectRequest, Connector, Incoming, Listener, SetupParams,
     iwarp::{FpduSize, IwarpConfig, IwarpConnector, IwarpIncoming, IwarpListener},
 };
+use rpcrdma_examples::command::{self, Logging, in_one_line, unless_stopped};
 use tokio::task::JoinSet;
 
 use crate::{
@@ -114,9 +115,17 @@ impl Common {
     }
 }
 
-#[tokio::main]
-async fn main() -> anyhow::Result<()> {
-    match Cli::parse().role {
+const NAME: &str = "iwping";
+
+fn main() -> ExitCode {
+    let role = Cli::parse().role;
+    // -v is for the pings here, as it is for rping's; RUST_LOG is for the rest.
+    Logging::default().start();
+    command::run(NAME, unless_stopped(run(role)))
+}
+
+async fn run(role: Role) -> anyhow::Result<()> {
+    match role {
         Role::Client { server, count, size, connections, common } => {
             for _ in 0..connections {
                 client(server, Pings { count, size }, &common).await?;
@@ -182,7 +191,7 @@ fn tell((peer, result): (SocketAddr, anyhow::Result<Report>)) -> bool {
     match result {
         Ok(report) => println!("{peer}: {report}"),
         Err(error) => {
-            eprintln!("{peer}: {error:#}");
+            command::complain(NAME, format_args!("{peer}: {}", in_one_line(&error)));
             return false;
         }
     }

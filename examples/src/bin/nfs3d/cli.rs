@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Parser;
+use rpcrdma_examples::command::Logging;
 
 /// An NFS version 3 server over RDMA and TCP, for one directory tree.
 #[derive(Debug, Parser)]
@@ -39,9 +40,8 @@ pub(crate) struct Cli {
     /// Calls that one client has under way at a time
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) credits: u32,
-    /// Log more: -v what happens, -vv how, -vvv everything. RUST_LOG overrides it
-    #[arg(short, long, action = clap::ArgAction::Count)]
-    pub(crate) verbose: u8,
+    #[command(flatten)]
+    pub(crate) logging: Logging,
 }
 
 const AFTER: &str = "\

@@ -10,15 +10,17 @@ use std::{
 
 use anyhow::{Context as _, bail};
 use rpcrdma::{config::ConnectionConfig, server::Server, transport::Url};
-use rpcrdma_examples::nfs3d::{
-    Export,
-    identity::{Identities, Squash},
-    key::Secret,
-    mount::MountService,
-    service::NfsService,
+use rpcrdma_examples::{
+    command::{self, Stop},
+    nfs3d::{
+        Export,
+        identity::{Identities, Squash},
+        key::Secret,
+        mount::MountService,
+        service::NfsService,
+    },
 };
 use rpcrdma_specs::{mount3::mount_v3::MountV3Server, nfs3::nfs_v3::NfsV3Server};
-use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::cli::Cli;
 
@@ -41,29 +43,21 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<()> {
     let mount = Server::builder().service(MountV3Server::new(mount)).listen(&cli.mount).bind().await?;
 
     // Caught before anybody is told that there is a server to be stopped.
-    let mut stop = Stop::new().context("cannot catch signals")?;
+    let stop = Stop::new().context("cannot catch signals")?;
     announce(&export, &name, &nfs, &mount)?;
 
     let (nfs_handle, mount_handle) = (nfs.handle(), mount.handle());
-    let serving = async { tokio::join!(nfs.serve(), mount.serve()) };
-    tokio::pin!(serving);
-    tokio::select! {
-        _ = &mut serving => {}
-        () = stop.next() => {
-            for connection in nfs_handle.connections() {
-                tracing::info!(peer = %connection.peer_addr, counters = ?connection.counters, "connection");
-            }
-            nfs_handle.shutdown();
-            mount_handle.shutdown();
-            tokio::select! {
-                _ = &mut serving => {}
-                () = stop.next() => {
-                    tracing::warn!("the calls under way are cut off");
-                    return Ok(());
-                }
-            }
+    let serving = async {
+        tokio::join!(nfs.serve(), mount.serve());
+    };
+    let shut_down = || {
+        for connection in nfs_handle.connections() {
+            tracing::info!(peer = %connection.peer_addr, counters = ?connection.counters, "connection");
         }
-    }
+        nfs_handle.shutdown();
+        mount_handle.shutdown();
+    };
+    command::serve(serving, stop, shut_down).await;
     // Whoever started it may have gone.
     let mut out = std::io::stdout();
     let _ = writeln!(out, "served: {}", service.counters());
@@ -124,23 +118,4 @@ fn announce(export: &Export, name: &[u8], nfs: &Server, mount: &Server) -> anyho
     }
     out.flush()?;
     Ok(())
-}
-
-/// Requests to end: Ctrl-C, and the signal by which service managers ask.
-struct Stop {
-    interrupt: Signal,
-    terminate: Signal,
-}
-
-impl Stop {
-    fn new() -> std::io::Result<Self> {
-        Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
-    }
-
-    async fn next(&mut self) {
-        tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-        }
-    }
 }

@@ -12,6 +12,7 @@ use std::{process::ExitCode, sync::Arc, time::Duration};
 use anyhow::{Context as _, bail};
 use clap::Parser;
 use rpcrdma::{client::Channel, rpc::Credential};
+use rpcrdma_examples::command::{self, Logging, unless_stopped};
 use rpcrdma_specs::nfs4::{OpenDelegation4, nfs_cb::NfsCbServer};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -38,20 +39,14 @@ struct Cli {
     /// Most seconds that a call may take
     #[arg(long, value_name = "S", default_value_t = 20)]
     call_timeout: u64,
+    #[command(flatten)]
+    logging: Logging,
 }
 
-#[tokio::main]
-async fn main() -> ExitCode {
-    let filter = tracing_subscriber::EnvFilter::try_from_default_env()
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
-    match run(Cli::parse()).await {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("nfs41cb: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    cli.logging.start();
+    command::run("nfs41cb", unless_stopped(run(cli)))
 }
 
 async fn run(cli: Cli) -> anyhow::Result<()> {

@@ -9,8 +9,8 @@ use bytes::Bytes;
 use clap::{Parser, builder::ValueParser};
 use rpcrdma::rpc::Credential;
 use rpcrdma_examples::{
+    command::{Logging, parse_seconds, parse_size},
     nfscp::{client::Options, copy::CopyOptions, mount::MountOptions},
-    units::parse_size,
 };
 
 /// Copy files and trees from and to an export of NFS version 3, over RDMA or TCP.
@@ -68,9 +68,8 @@ pub(crate) struct Cli {
     /// No progress, no summary
     #[arg(short, long, conflicts_with_all = ["json", "verbose"])]
     pub(crate) quiet: bool,
-    /// Log more: -v what happens, -vv how, -vvv everything. RUST_LOG overrides it
-    #[arg(short, long, action = clap::ArgAction::Count)]
-    pub(crate) verbose: u8,
+    #[command(flatten)]
+    pub(crate) logging: Logging,
 }
 
 const EXAMPLES: &str = "\
@@ -142,13 +141,6 @@ fn parse_chunk(text: &str) -> Result<u32, String> {
     match parse_size(text)? {
         size @ 1..=67_108_864 => u32::try_from(size).map_err(|error| error.to_string()),
         _ => Err("from 1 octet to 64MiB".into()),
-    }
-}
-
-fn parse_seconds(text: &str) -> Result<Duration, String> {
-    match text.parse() {
-        Ok(seconds) if (0.0..=86_400.0).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
-        _ => Err("a number from 0 to 86400".to_owned()),
     }
 }
 

@@ -5,7 +5,6 @@ mod cli;
 mod show;
 
 use std::{
-    io::{IsTerminal as _, Write as _},
     path::PathBuf,
     process::ExitCode,
     time::{Duration, Instant},
@@ -13,53 +12,35 @@ use std::{
 
 use anyhow::{Context as _, bail};
 use clap::Parser as _;
-use rpcrdma_examples::nfscp::{
-    copy::{CopyOptions, Counts},
-    location::{Location, NfsUrl},
-    session::Session,
+use rpcrdma_examples::{
+    command::{self, unless_stopped},
+    nfscp::{
+        copy::CopyOptions,
+        location::{Location, NfsUrl},
+        session::Session,
+    },
 };
-use tracing_subscriber::EnvFilter;
 
 use crate::{
     cli::Cli,
     show::{Done, Show},
 };
 
+const NAME: &str = "nfscp";
+
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    log_to_stderr(cli.verbose);
+    cli.logging.start();
     // Before there are threads: it reads the umask.
     let options = cli.copy_options();
     let jobs = match jobs(&cli) {
         Ok(jobs) => jobs,
         Err(error) => {
-            complain(&error);
+            command::complain(NAME, command::in_one_line(&error));
             return ExitCode::from(2);
         }
     };
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            complain(&anyhow::Error::new(error).context("cannot start"));
-            return ExitCode::FAILURE;
-        }
-    };
-    let outcome = runtime.block_on(async {
-        tokio::select! {
-            outcome = run(&cli, &jobs, options) => outcome,
-            Ok(()) = tokio::signal::ctrl_c() => Err(anyhow::anyhow!("interrupted")),
-        }
-    });
-    // Files that were being written are removed by the threads that write them.
-    runtime.shutdown_timeout(Duration::from_secs(2));
-    match outcome {
-        Ok(counts) if counts.failed == 0 => ExitCode::SUCCESS,
-        Ok(_) => ExitCode::FAILURE,
-        Err(error) => {
-            complain(&error);
-            ExitCode::FAILURE
-        }
-    }
+    command::run(NAME, unless_stopped(run(&cli, &jobs, options)))
 }
 
 /// What the command line asks for.
@@ -98,7 +79,7 @@ fn jobs(cli: &Cli) -> anyhow::Result<Jobs> {
     }
 }
 
-async fn run(cli: &Cli, jobs: &Jobs, options: CopyOptions) -> anyhow::Result<Counts> {
+async fn run(cli: &Cli, jobs: &Jobs, options: CopyOptions) -> anyhow::Result<ExitCode> {
     let url = jobs.url().context("nothing to copy")?;
     let (nfs, mount) = cli.options()?;
     let begin = Instant::now();
@@ -130,33 +111,5 @@ async fn run(cli: &Cli, jobs: &Jobs, options: CopyOptions) -> anyhow::Result<Cou
     };
     // Waits for nothing: no call is under way any more, and a server that is gone is not missed.
     let _ = tokio::time::timeout(Duration::from_secs(2), session.close()).await;
-    Ok(copied?)
-}
-
-fn complain(error: &anyhow::Error) {
-    let mut told = String::new();
-    for cause in error.chain().map(ToString::to_string) {
-        if told.is_empty() {
-            told = cause;
-        } else if !told.ends_with(&cause) {
-            told = format!("{told}: {cause}");
-        }
-    }
-    // Who reads standard error may have gone, which is no reason to panic.
-    let _ = writeln!(std::io::stderr(), "nfscp: {told}");
-}
-
-fn log_to_stderr(verbose: u8) {
-    let level = match verbose {
-        0 => "warn",
-        1 => "info",
-        2 => "debug",
-        _ => "trace",
-    };
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
-        .init();
+    Ok(if copied?.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use clap::{Parser, builder::ValueParser};
+use rpcrdma_examples::command::{Logging, parse_seconds};
 
 /// Call procedure 0 of an RPC service, and show what was negotiated and how long it takes.
 #[derive(Debug, Parser)]
@@ -34,6 +35,8 @@ pub(crate) struct Cli {
     /// Print the summary only
     #[arg(short, long, conflicts_with = "json")]
     pub(crate) quiet: bool,
+    #[command(flatten)]
+    pub(crate) logging: Logging,
 }
 
 const EXAMPLES: &str = "\
@@ -74,13 +77,6 @@ fn parse_program(text: &str) -> Result<u32, String> {
     number.map_err(|_| "a number up to 4294967295, 0x and hexadecimal digits, or a name as in --help".to_owned())
 }
 
-fn parse_seconds(text: &str) -> Result<Duration, String> {
-    match text.parse() {
-        Ok(seconds) if (0.0..=86_400.0).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
-        _ => Err("a number from 0 to 86400".to_owned()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory as _;
@@ -102,13 +98,5 @@ mod tests {
         }
         assert_eq!(program_name(100_000), Some("portmapper"));
         assert_eq!(program_name(1), None);
-    }
-
-    #[test]
-    fn seconds() {
-        assert_eq!(parse_seconds("0.5"), Ok(Duration::from_millis(500)));
-        for bad in ["", "-1", "NaN", "inf", "86401"] {
-            assert!(parse_seconds(bad).is_err(), "{bad}");
-        }
     }
 }

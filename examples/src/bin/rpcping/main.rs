@@ -7,42 +7,44 @@ mod failure;
 mod report;
 
 use std::{
-    io::Write as _,
     process::ExitCode,
     time::{Duration, Instant},
 };
 
+use anyhow::Context as _;
 use clap::Parser as _;
 use rpcrdma::client::{CallOptions, Channel};
+use rpcrdma_examples::command::{self, Stop};
+use tokio::runtime::Builder;
 
 use crate::{cli::Cli, failure::Failure, report::Report};
 
+const NAME: &str = "rpcping";
+
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            let _ = writeln!(std::io::stderr(), "rpcping: cannot start: {error}");
-            return ExitCode::from(failure::Kind::Silence as u8);
-        }
-    };
+    cli.logging.start();
+    // On one thread: a reply need not wake another.
+    command::run_on(&mut Builder::new_current_thread(), NAME, ping(&cli))
+}
+
+async fn ping(cli: &Cli) -> anyhow::Result<ExitCode> {
+    let mut stop = Stop::new().context("cannot catch signals")?;
     let mut report = Report::default();
-    runtime.block_on(async {
-        tokio::select! {
-            () = run(&cli, &mut report) => {}
-            // What has been measured until then is shown.
-            _ = tokio::signal::ctrl_c() => {}
-        }
-    });
+    tokio::select! {
+        () = run(cli, &mut report) => {}
+        // What has been measured until then is shown.
+        () = stop.next() => {}
+    }
     // Who reads standard output may have gone.
-    let _ = if cli.json { report.print_json(&cli) } else { report.print_summary(&cli) };
-    match &report.failure {
+    let _ = if cli.json { report.print_json(cli) } else { report.print_summary(cli) };
+    Ok(match &report.failure {
         None => ExitCode::SUCCESS,
         Some(Failure { kind, message }) => {
-            let _ = writeln!(std::io::stderr(), "rpcping: {message}");
+            command::complain(NAME, message);
             ExitCode::from(*kind as u8)
         }
-    }
+    })
 }
 
 async fn run(cli: &Cli, report: &mut Report) {

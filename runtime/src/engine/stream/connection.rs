@@ -15,7 +15,7 @@ use crate::{
         CallFailure, CallId, Choice, CloseReason, Counters, EngineConfig, Event, Format, FormatReason, IncomingCall,
         IncomingReply, OutgoingCall, OutgoingReply, Payload, ReplyPlan, ReplyToken, Role, deadlines::Deadlines,
     },
-    memory::MessageBuf,
+    memory::{Charge, MessageBuf, Share},
     provider::DisconnectReason,
 };
 
@@ -151,9 +151,12 @@ pub struct StreamConnection {
     /// Calls whose replies have not gone out.
     held: HashMap<u64, Held>,
     /// Calls that have come ahead of a reply that this end waits for, and wait until others are answered.
-    parked: VecDeque<Bytes>,
+    parked: VecDeque<(Bytes, Charge)>,
     /// Octets of both.
     held_octets: u64,
+    /// What they may hold of the server's memory, and what the record under way does.
+    memory: Share,
+    arriving: Charge,
 }
 
 impl StreamConnection {
@@ -184,6 +187,8 @@ impl StreamConnection {
             held: HashMap::new(),
             parked: VecDeque::new(),
             held_octets: 0,
+            memory: Share::of(config.budget.clone()),
+            arriving: Charge::default(),
             config,
             stream,
         }
@@ -193,6 +198,10 @@ impl StreamConnection {
     #[must_use]
     pub fn counters(&self) -> Counters {
         Counters { calls_queued: self.queued.len() as u32, calls_abandoned: self.abandoned, ..self.counters }
+    }
+
+    pub(crate) fn memory(&self) -> &Share {
+        &self.memory
     }
 
     /// Why the connection is over or about to be, if it is.
@@ -287,9 +296,9 @@ impl StreamConnection {
             self.held_octets = self.held_octets.saturating_sub(held.octets as u64);
             self.events.push_back(Event::ReplySent { token, delivered });
             if matches!(self.state, State::Open)
-                && let Some(record) = self.parked.pop_front()
+                && let Some((record, charge)) = self.parked.pop_front()
             {
-                self.hand_over(record);
+                self.hand_over(record, charge);
             }
         }
     }
@@ -299,6 +308,7 @@ impl StreamConnection {
     pub fn close_with(&mut self, reason: CloseReason) {
         if matches!(self.state, State::Open) {
             self.fail_queued(&reason);
+            self.refuse_memory();
             self.state = State::Closing(reason);
         }
     }
@@ -316,15 +326,15 @@ impl StreamConnection {
         }
     }
 
-    /// Whether octets of the peer's are wanted. Not while as many of its calls are unanswered as are allowed: then the
-    /// stream's flow control holds it back. While a call of this end's waits for its reply, which may be what they are
+    /// Whether octets of the peer's are wanted. Not while as many of its calls are unanswered as are allowed, or its server
+    /// has no memory for the next: then the stream's flow control holds it back. While a call of this end's waits for its reply, which may be what they are
     /// unanswered for, calls that come ahead of it are put by, as long as there is room for them.
     #[must_use]
     pub fn wants_input(&self) -> bool {
         match self.state {
             State::Open => {
                 let room = if self.calls.is_empty() {
-                    self.parked.is_empty() && self.held.len() < self.most_held.max(1)
+                    !self.memory.waits() && self.parked.is_empty() && self.held.len() < self.most_held.max(1)
                 } else {
                     self.parked.len() < MOST_PARKED
                 };
@@ -382,8 +392,9 @@ impl StreamConnection {
             if !self.wants_input() {
                 return;
             }
-            match self.input.next_record() {
+            match self.admit().and_then(|admitted| if admitted { self.input.next_record() } else { Ok(None) }) {
                 Ok(Some(record)) => self.handle_record(record),
+                Ok(None) if self.memory.waits() => return,
                 Ok(None) => {
                     self.unparsed = false;
                     return;
@@ -393,11 +404,36 @@ impl StreamConnection {
         }
     }
 
+    /// Takes memory for the record under way, all of it before most has arrived: records half here that wait for each other's
+    /// memory would wait for ever. Whether it may go on.
+    fn admit(&mut self) -> Result<bool, StreamError> {
+        let Some(octets) = self.input.expected()? else { return Ok(true) };
+        // Small ones are what goes inline by RDMA: as many as there are credits for each connection, whatever the others do.
+        if octets <= self.arriving.octets().max(SMALL as u64) {
+            return Ok(true);
+        }
+        if !self.calls.is_empty() {
+            // A reply that this end waits for may be behind it.
+            self.memory.stop_waiting();
+            self.arriving = self.memory.take_anyway(octets);
+            return Ok(true);
+        }
+        Ok(self.memory.take(octets).map(|charge| self.arriving = charge).is_some())
+    }
+
+    /// Nothing more that arrives is kept.
+    fn refuse_memory(&mut self) {
+        self.memory.stop_waiting();
+        self.arriving = Charge::default();
+    }
+
     fn handle_record(&mut self, record: Bytes) {
+        let mut charge = std::mem::take(&mut self.arriving);
+        charge.shrink(record.len() as u64);
         let word = |at: usize| record.get(at..)?.first_chunk().copied().map(u32::from_be_bytes);
         // RFC 5531 §9: the XID, then CALL or REPLY. XIDs of calls and of replies have nothing to do with each other.
         match (word(0), word(4)) {
-            (Some(_), Some(0)) if self.most_held > 0 => self.handle_call(record),
+            (Some(_), Some(0)) if self.most_held > 0 => self.handle_call(record, charge),
             (Some(xid), Some(1)) if self.most_calls > 0 => self.handle_reply(xid, record),
             // Calls to an end that takes none, replies to one that makes none.
             (Some(_), Some(0 | 1)) => self.counters.discarded += 1,
@@ -405,17 +441,17 @@ impl StreamConnection {
         }
     }
 
-    fn handle_call(&mut self, record: Bytes) {
+    fn handle_call(&mut self, record: Bytes, charge: Charge) {
         self.counters.calls_received += 1;
         self.held_octets += record.len() as u64;
         if self.held.len() < self.most_held {
-            self.hand_over(record);
+            self.hand_over(record, charge);
         } else {
-            self.parked.push_back(record);
+            self.parked.push_back((record, charge));
         }
     }
 
-    fn hand_over(&mut self, record: Bytes) {
+    fn hand_over(&mut self, record: Bytes, charge: Charge) {
         let token = ReplyToken(self.next_token);
         self.next_token += 1;
         self.held.insert(token.0, Held { octets: record.len(), answered: false });
@@ -428,6 +464,7 @@ impl StreamConnection {
             format: Format::Record,
             reads,
             reply: ReplyPlan::default(),
+            charge,
         }));
     }
 
@@ -490,6 +527,7 @@ impl StreamConnection {
         }
         self.abandoned = 0;
         self.held_octets = 0;
+        self.refuse_memory();
         self.parked.clear();
         for (token, _) in std::mem::take(&mut self.held) {
             self.events.push_back(Event::ReplySent { token: ReplyToken(token), delivered: false });
@@ -544,6 +582,11 @@ impl StreamConnection {
         }
         match &self.state {
             State::Open => {
+                if self.memory.is_called()
+                    && let Err(error) = self.admit()
+                {
+                    self.fault = Some(error.into());
+                }
                 while self.has_room()
                     && let Some((id, call)) = self.queued.pop_first()
                 {

@@ -74,6 +74,21 @@ impl Assembler {
         (&mut self.input).limit(most)
     }
 
+    /// Octets that the record under way may come to, once its first marker is there: of several fragments, only the last
+    /// one's marker tells.
+    ///
+    /// # Errors
+    /// As for [`next_record`](Self::next_record).
+    pub(super) fn expected(&mut self) -> Result<Option<u64>, StreamError> {
+        if self.fragment.is_none() {
+            self.fragment = self.take_marker()?;
+        }
+        Ok(self.fragment.map(|fragment| match fragment.last {
+            true => (self.record.len() + fragment.len) as u64,
+            false => self.config.max_record,
+        }))
+    }
+
     /// Octets missing of the fragment whose marker has been taken.
     pub(crate) fn missing(&self) -> usize {
         self.fragment.map_or(0, |fragment| fragment.len.saturating_sub(self.input.len()))

@@ -14,6 +14,7 @@ use crate::{
         state::State,
         work::Work,
     },
+    memory::Share,
     provider::{Completion, DisconnectReason, QueuePair, SetupParams, WorkError},
 };
 
@@ -192,6 +193,10 @@ impl Connection {
             Role::Server => Offer::default(),
         };
         self.shared.send_threshold.saturating_sub(offer.reply_header_len(&reply.chunks, &self.shared))
+    }
+
+    pub(crate) fn memory(&self) -> &Share {
+        &self.shared.memory
     }
 
     /// What has happened so far.

@@ -29,7 +29,7 @@ use crate::{
         v1,
         work::Work,
     },
-    memory::Output,
+    memory::{Output, Share},
     provider::{Completion, DisconnectReason, QueuePair, SetupParams, WorkError, WorkRequest},
 };
 
@@ -150,6 +150,10 @@ impl Connection {
         let most = self.shared.rules.write_chunks;
         let offer = Offer::plan(reply.max_inline, &reply.chunks, most, &self.shared);
         self.shared.send_threshold.saturating_sub(offer.reply_header_len(&reply.chunks, &self.shared))
+    }
+
+    pub(crate) fn memory(&self) -> &Share {
+        &self.shared.memory
     }
 
     /// What has happened so far.

@@ -177,6 +177,7 @@ impl Responder {
             }
         };
         let reads: SmallVec<[ReadChunk; 2]> = pulls.map(|(position, data)| ReadChunk { position, data }).collect();
+        let charge = call.pulls.take_charge();
         call.stage = Stage::Served;
         call.announced = true;
         let xid = call.xid;
@@ -188,7 +189,7 @@ impl Responder {
         };
         let Some(call) = self.calls.get(slot) else { return };
         let reply = self.plan(call);
-        shared.events.push_back(Event::CallArrived(IncomingCall { token, xid, payload, format, reads, reply }));
+        shared.events.push_back(Event::CallArrived(IncomingCall { token, xid, payload, format, reads, reply, charge }));
     }
 
     /// Lets go of a call without an answer.

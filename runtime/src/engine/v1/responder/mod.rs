@@ -187,7 +187,7 @@ impl Responder {
             }
         }
         self.xids.clear();
-        self.puller.reset();
+        self.puller.reset(shared);
         self.outgoing.clear();
         (self.sends, self.held) = (0, 0);
     }

@@ -208,12 +208,13 @@ impl Responder {
             }
         };
         let reads: SmallVec<[ReadChunk; 2]> = pulls.map(|(position, data)| ReadChunk { position, data }).collect();
+        let charge = call.pulls.take_charge();
         call.stage = Stage::Served;
         call.announced = true;
         let (xid, format) = (call.xid, call.format);
         let Some(call) = self.calls.get(slot) else { return };
         let reply = self.plan(call);
-        shared.events.push_back(Event::CallArrived(IncomingCall { token, xid, payload, format, reads, reply }));
+        shared.events.push_back(Event::CallArrived(IncomingCall { token, xid, payload, format, reads, reply, charge }));
     }
 }
 

@@ -240,7 +240,7 @@ impl Responder {
             }
         }
         self.xids.clear();
-        self.puller.reset();
+        self.puller.reset(shared);
         self.outgoing.clear();
         self.held = 0;
     }

@@ -1,5 +1,7 @@
 //! Amounts on a command line.
 
+use std::time::Duration;
+
 /// Reads `4096`, `64KiB`, `1MiB`; also `64K`, `64k`.
 ///
 /// # Errors
@@ -19,9 +21,28 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
     number.checked_mul(1 << shift).ok_or_else(|| "too large".into())
 }
 
+/// Reads seconds, `0.5` or `30`, up to a day.
+///
+/// # Errors
+/// What is wrong, for who typed it.
+pub fn parse_seconds(text: &str) -> Result<Duration, String> {
+    match text.parse() {
+        Ok(seconds) if (0.0..=86_400.0).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
+        _ => Err("a number from 0 to 86400".to_owned()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn seconds() {
+        assert_eq!(parse_seconds("0.5"), Ok(Duration::from_millis(500)));
+        for bad in ["", "-1", "NaN", "inf", "86401"] {
+            assert!(parse_seconds(bad).is_err(), "{bad}");
+        }
+    }
 
     #[test]
     fn sizes() {

@@ -1,0 +1,125 @@
+//! What the commands have in common: how they log, what they take on their command lines, how they tell what went wrong,
+//! and how they end.
+
+mod progress;
+mod stop;
+mod units;
+
+use std::{
+    fmt,
+    io::{IsTerminal as _, Write as _},
+    process::{ExitCode, Termination},
+    time::Duration,
+};
+
+use tokio::runtime::Builder;
+use tracing_subscriber::EnvFilter;
+
+pub use self::{
+    progress::{octets, progress_bar},
+    stop::{Stop, serve, unless_stopped},
+    units::{parse_seconds, parse_size},
+};
+
+/// How long what was begun may take to end once the command is over: files half written are removed by the threads that
+/// write them. A read from standard input may never end, and is not waited for.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// `-v`, for a command line.
+#[derive(Debug, Clone, Copy, Default, clap::Args)]
+pub struct Logging {
+    /// Log more: -v what happens, -vv how, -vvv everything. RUST_LOG overrides it
+    #[arg(short, long, action = clap::ArgAction::Count, global = true)]
+    verbose: u8,
+}
+
+impl Logging {
+    /// Logs to standard error from now on. Once in a process.
+    pub fn start(self) {
+        let level = match self.verbose {
+            0 => "warn",
+            1 => "info",
+            2 => "debug",
+            _ => "trace",
+        };
+        let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
+        tracing_subscriber::fmt()
+            .with_env_filter(filter)
+            .with_writer(std::io::stderr)
+            .with_ansi(std::io::stderr().is_terminal())
+            .init();
+    }
+}
+
+/// Does a command's work, on several threads. What it fails with is told, and the process then ends with 1.
+pub fn run<T: Termination>(name: &str, work: impl Future<Output = anyhow::Result<T>>) -> ExitCode {
+    run_on(&mut Builder::new_multi_thread(), name, work)
+}
+
+/// The same, on a runtime of the command's choice.
+pub fn run_on<T: Termination>(
+    runtime: &mut Builder,
+    name: &str,
+    work: impl Future<Output = anyhow::Result<T>>,
+) -> ExitCode {
+    let runtime = match runtime.enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            complain(name, in_one_line(&anyhow::Error::new(error).context("cannot start")));
+            return ExitCode::FAILURE;
+        }
+    };
+    let outcome = runtime.block_on(work);
+    runtime.shutdown_timeout(LINGER);
+    match outcome {
+        Ok(done) => done.report(),
+        Err(error) => {
+            complain(name, in_one_line(&error));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Says on standard error what is wrong, as `NAME: WHAT`.
+pub fn complain(name: &str, what: impl fmt::Display) {
+    // Who reads standard error may have gone, which is no reason to panic.
+    let _ = writeln!(std::io::stderr(), "{name}: {what}");
+}
+
+/// An error and its causes, without those that an error before has told already.
+#[must_use]
+pub fn in_one_line(error: &anyhow::Error) -> String {
+    let mut told = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if told.is_empty() {
+            told = cause;
+        } else if !told.ends_with(&cause) {
+            told = format!("{told}: {cause}");
+        }
+    }
+    told
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::anyhow;
+
+    use super::*;
+
+    #[test]
+    fn causes_are_told_once() {
+        let cause = || std::io::Error::other("the disk is gone");
+        let error = anyhow::Error::new(cause()).context("cannot write a: the disk is gone").context("not stored");
+        assert_eq!(in_one_line(&error), "not stored: cannot write a: the disk is gone");
+        let error = anyhow::Error::new(cause()).context("not stored");
+        assert_eq!(in_one_line(&error), "not stored: the disk is gone");
+        assert_eq!(in_one_line(&anyhow!("alone")), "alone");
+    }
+
+    #[test]
+    fn what_comes_of_the_work_is_the_exit_code() {
+        let code = |outcome: anyhow::Result<ExitCode>| format!("{:?}", run("test", async { outcome }));
+        assert_eq!(code(Ok(ExitCode::from(3))), format!("{:?}", ExitCode::from(3)));
+        assert_eq!(code(Err(anyhow!("on purpose"))), format!("{:?}", ExitCode::FAILURE));
+    }
+}

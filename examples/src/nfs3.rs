@@ -1,0 +1,44 @@
+//! Values of NFS version 3 that its client and its server both make.
+
+use rpcrdma_specs::nfs3::{Nfstime3, Sattr3, SetAtime, SetGid3, SetMode3, SetMtime, SetSize3, SetUid3, TimeHow};
+
+/// Attributes that leave everything as it is.
+#[must_use]
+pub fn unset() -> Sattr3 {
+    Sattr3 {
+        mode: SetMode3::Default(false),
+        uid: SetUid3::Default(false),
+        gid: SetGid3::Default(false),
+        size: SetSize3::Default(false),
+        atime: SetAtime::Default(TimeHow::DontChange),
+        mtime: SetMtime::Default(TimeHow::DontChange),
+    }
+}
+
+/// A time from what the system counts since 1970. `nfstime3` has seconds of 32 bits without a sign (RFC 1813 §2.6): what is
+/// before 1970, or after 2106, becomes the nearest that it can tell.
+#[must_use]
+pub fn time(seconds: i64, nanoseconds: u32) -> Nfstime3 {
+    match u32::try_from(seconds) {
+        Ok(seconds) => Nfstime3 { seconds, nseconds: nanoseconds },
+        Err(_) if seconds < 0 => Nfstime3 { seconds: 0, nseconds: 0 },
+        Err(_) => Nfstime3 { seconds: u32::MAX, nseconds: 999_999_999 },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_stay_in_their_range() {
+        let of = |seconds| {
+            let time = time(seconds, 5);
+            (time.seconds, time.nseconds)
+        };
+        assert_eq!((of(-1), of(i64::MIN)), ((0, 0), (0, 0)));
+        assert_eq!((of(0), of(1_700_000_000)), ((0, 5), (1_700_000_000, 5)));
+        assert_eq!(of(u32::MAX.into()), (u32::MAX, 5));
+        assert_eq!(of(1 << 32), (u32::MAX, 999_999_999));
+    }
+}

@@ -1,0 +1,343 @@
+//! Memory that all connections of a server hold for calls, kept within one limit.
+//!
+//! What is within the limit costs an atomic operation to take and one to give back. Beyond it connections queue up, and the
+//! one that has waited longest takes first, so that a large call is not passed by small ones for ever. A connection that
+//! waits goes on with everything else: its Receives, its replies, the calls that it has begun.
+
+use std::{
+    collections::VecDeque,
+    fmt,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst},
+    },
+    task::Waker,
+};
+
+/// The limit, and what is held of it.
+pub(crate) struct Budget {
+    limit: u64,
+    held: AtomicU64,
+    /// How many are in the queue.
+    waiting: AtomicUsize,
+    queue: Mutex<VecDeque<Arc<Turn>>>,
+}
+
+/// A place in the queue.
+#[derive(Default)]
+struct Turn {
+    /// There may be room: its owner has not looked yet.
+    called: AtomicBool,
+    waker: Mutex<Option<Waker>>,
+}
+
+impl Turn {
+    fn call(&self) {
+        self.called.store(true, SeqCst);
+        let waker = self.waker.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+impl Budget {
+    pub(crate) fn new(limit: u64) -> Arc<Self> {
+        let (held, waiting, queue) = (AtomicU64::new(0), AtomicUsize::new(0), Mutex::default());
+        Arc::new(Self { limit, held, waiting, queue })
+    }
+
+    /// Octets held now.
+    pub(crate) fn held(&self) -> u64 {
+        self.held.load(SeqCst)
+    }
+
+    /// Connections that wait now.
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting.load(SeqCst)
+    }
+
+    fn queue(&self) -> MutexGuard<'_, VecDeque<Arc<Turn>>> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn try_add(&self, octets: u64) -> bool {
+        let within = |held: u64| held.checked_add(octets).filter(|&sum| sum <= self.limit);
+        self.held.fetch_update(SeqCst, SeqCst, within).is_ok()
+    }
+
+    // Whoever has entered the queue looks once more before it waits: either it sees what has been given back here, or
+    // this sees that it is there.
+    fn give_back(&self, octets: u64) {
+        self.held.fetch_sub(octets, SeqCst);
+        if self.waiting.load(SeqCst) > 0
+            && let Some(first) = self.queue().front()
+        {
+            first.call();
+        }
+    }
+
+    /// Changes the queue, and calls whoever comes to its front.
+    fn leave(&self, turn: &Arc<Turn>) {
+        let mut queue = self.queue();
+        queue.retain(|other| !Arc::ptr_eq(other, turn));
+        self.waiting.store(queue.len(), SeqCst);
+        if let Some(first) = queue.front() {
+            first.call();
+        }
+    }
+}
+
+impl fmt::Debug for Budget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Budget").field("limit", &self.limit).field("held", &self.held()).finish_non_exhaustive()
+    }
+}
+
+/// Octets of a budget, until it is dropped.
+#[derive(Debug, Default)]
+pub(crate) struct Charge(Option<(Arc<Budget>, u64)>);
+
+impl Charge {
+    /// Octets; none without a budget.
+    pub(crate) fn octets(&self) -> u64 {
+        self.0.as_ref().map_or(0, |(_, octets)| *octets)
+    }
+
+    /// Gives back what is more than `octets`.
+    pub(crate) fn shrink(&mut self, octets: u64) {
+        if let Some((budget, held)) = &mut self.0
+            && *held > octets
+        {
+            budget.give_back(*held - octets);
+            *held = octets;
+        }
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        if let Some((budget, octets)) = &self.0 {
+            budget.give_back(*octets);
+        }
+    }
+}
+
+/// One connection's access to a budget; without one, nothing is limited.
+#[derive(Default)]
+pub(crate) struct Share {
+    budget: Option<Arc<Budget>>,
+    turn: Arc<Turn>,
+    /// It is in the queue.
+    waits: bool,
+}
+
+impl Share {
+    pub(crate) fn of(budget: Option<Arc<Budget>>) -> Self {
+        Self { budget, turn: Arc::default(), waits: false }
+    }
+
+    /// Takes so many octets, at most the limit. If they are not there, the connection waits, and asks again for as much
+    /// once it [is called](Self::is_called).
+    pub(crate) fn take(&mut self, octets: u64) -> Option<Charge> {
+        let Some(budget) = &self.budget else { return Some(Charge::default()) };
+        if !self.waits {
+            if budget.waiting() == 0 && budget.try_add(octets) {
+                return Some(Charge(Some((Arc::clone(budget), octets))));
+            }
+            let mut queue = budget.queue();
+            queue.push_back(Arc::clone(&self.turn));
+            budget.waiting.store(queue.len(), SeqCst);
+            self.waits = true;
+            tracing::debug!(octets, held = budget.held(), limit = budget.limit, "a call waits for memory");
+        }
+        self.turn.called.store(false, SeqCst);
+        let first = budget.queue().front().is_some_and(|first| Arc::ptr_eq(first, &self.turn));
+        if !(first && budget.try_add(octets)) {
+            return None;
+        }
+        let charge = Charge(Some((Arc::clone(budget), octets)));
+        self.stop_waiting();
+        Some(charge)
+    }
+
+    /// Takes what cannot wait, be it beyond the limit.
+    pub(crate) fn take_anyway(&self, octets: u64) -> Charge {
+        Charge(self.budget.as_ref().map(|budget| {
+            budget.held.fetch_add(octets, SeqCst);
+            (Arc::clone(budget), octets)
+        }))
+    }
+
+    /// What it waited for is not wanted any more.
+    pub(crate) fn stop_waiting(&mut self) {
+        if std::mem::take(&mut self.waits)
+            && let Some(budget) = &self.budget
+        {
+            budget.leave(&self.turn);
+        }
+    }
+
+    /// Whether it waits.
+    pub(crate) fn waits(&self) -> bool {
+        self.waits
+    }
+
+    /// Whether it waits, and there may be room now.
+    pub(crate) fn is_called(&self) -> bool {
+        self.waits && self.turn.called.load(SeqCst)
+    }
+
+    /// Has `waker` woken when it is called, if it waits.
+    pub(crate) fn wait(&self, waker: &Waker) {
+        if !self.waits {
+            return;
+        }
+        *self.turn.waker.lock().unwrap_or_else(PoisonError::into_inner) = Some(waker.clone());
+        // It may have been called before there was anybody to wake.
+        if self.is_called() {
+            waker.wake_by_ref();
+        }
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.stop_waiting();
+    }
+}
+
+impl fmt::Debug for Share {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Share").field("budget", &self.budget).field("waits", &self.waits).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::{
+        sync::atomic::Ordering::Relaxed,
+        task::Wake,
+        thread::{self, Thread},
+        time::Duration,
+    };
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Woken(AtomicUsize);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Relaxed);
+        }
+    }
+
+    #[test]
+    fn without_a_budget_nothing_is_limited() {
+        let mut share = Share::default();
+        assert_eq!(share.take(u64::MAX).unwrap().octets(), 0);
+        assert!(!share.waits());
+    }
+
+    #[test]
+    fn what_is_taken_comes_back() {
+        let budget = Budget::new(100);
+        let mut share = Share::of(Some(Arc::clone(&budget)));
+        let (mut a, b) = (share.take(60).unwrap(), share.take(40).unwrap());
+        assert_eq!((budget.held(), a.octets(), b.octets()), (100, 60, 40));
+        a.shrink(10);
+        a.shrink(30);
+        assert_eq!((budget.held(), a.octets()), (50, 10));
+        let over = share.take_anyway(1000);
+        drop((a, b));
+        assert_eq!(budget.held(), 1000);
+        drop(over);
+        assert_eq!(budget.held(), 0);
+    }
+
+    #[test]
+    fn who_waits_longest_takes_first() {
+        let budget = Budget::new(100);
+        let share = || Share::of(Some(Arc::clone(&budget)));
+        let (mut a, mut b, mut c) = (share(), share(), share());
+        let woken: [Arc<Woken>; 2] = Default::default();
+        let most = a.take(90).unwrap();
+        assert!(b.take(100).is_none() && b.waits());
+        b.wait(&Waker::from(Arc::clone(&woken[0])));
+        // There would be room for it.
+        assert!(c.take(10).is_none());
+        c.wait(&Waker::from(Arc::clone(&woken[1])));
+        assert_eq!(budget.waiting(), 2);
+        let count = || [woken[0].0.load(Relaxed), woken[1].0.load(Relaxed)];
+        assert_eq!(count(), [0, 0]);
+        drop(most);
+        assert_eq!(count(), [1, 0]);
+        assert!(b.is_called() && !c.is_called() && c.take(10).is_none());
+        let all = b.take(100).unwrap();
+        assert!(!b.waits() && c.is_called(), "it is first now");
+        assert_eq!(count(), [1, 1]);
+        assert!(c.take(10).is_none() && !c.is_called());
+        c.wait(&Waker::from(Arc::clone(&woken[1])));
+        drop(all);
+        assert_eq!(count(), [1, 2]);
+        assert_eq!(c.take(10).unwrap().octets(), 10);
+        assert_eq!((budget.held(), budget.waiting()), (0, 0));
+    }
+
+    #[test]
+    fn who_goes_while_it_waits_is_in_nobodys_way() {
+        let budget = Budget::new(100);
+        let share = || Share::of(Some(Arc::clone(&budget)));
+        let (mut a, mut b, mut c) = (share(), share(), share());
+        let most = a.take(90).unwrap();
+        assert!(b.take(50).is_none() && c.take(10).is_none());
+        drop(b);
+        assert!(c.is_called());
+        assert_eq!(c.take(10).unwrap().octets(), 10);
+        drop(most);
+        assert_eq!((budget.held(), budget.waiting()), (0, 0));
+    }
+
+    /// Nobody is forgotten, and the limit holds, whoever comes when.
+    #[test]
+    fn threads_take_turns() {
+        struct Unpark(Thread);
+        impl Wake for Unpark {
+            fn wake(self: Arc<Self>) {
+                self.0.unpark();
+            }
+        }
+        let budget = Budget::new(100);
+        let threads: Vec<_> = (0..4_u64)
+            .map(|nth| {
+                let budget = Arc::clone(&budget);
+                thread::spawn(move || {
+                    let mut share = Share::of(Some(Arc::clone(&budget)));
+                    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+                    for round in 0..5000 {
+                        let octets = (nth * 31 + round * 7) % 101;
+                        let charge = loop {
+                            if let Some(charge) = share.take(octets) {
+                                break charge;
+                            }
+                            share.wait(&waker);
+                            while !share.is_called() {
+                                // Far longer than a turn takes: a call that is missed shows.
+                                let begun = std::time::Instant::now();
+                                thread::park_timeout(Duration::from_secs(20));
+                                assert!(begun.elapsed() < Duration::from_secs(15), "not called");
+                            }
+                        };
+                        assert!(budget.held() <= 100);
+                        drop(charge);
+                    }
+                })
+            })
+            .collect();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        assert_eq!((budget.held(), budget.waiting()), (0, 0));
+    }
+}

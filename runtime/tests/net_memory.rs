@@ -1,0 +1,136 @@
+//! What the calls of all connections of a server hold together: [`ServerBuilder::max_memory`].
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod net_support;
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use net_support::{
+    Data, Echo, Hold, Null, Put, Running, State, TestService, Transport, call, eventually, over_each, pattern, timed,
+};
+use rpcrdma::{
+    client::{CallError, Channel},
+    server::Server,
+};
+use tokio::task::{JoinHandle, JoinSet};
+
+const LIMIT: u64 = 300_000;
+/// Two of them do not fit.
+const LARGE: usize = 200_000;
+
+async fn serve(transport: &Transport) -> (Running, Arc<State>) {
+    let service = TestService::default();
+    let state = Arc::clone(&service.0);
+    (transport.serve(Server::builder().service(service).max_memory(LIMIT)).await, state)
+}
+
+async fn connect(running: &Running) -> Channel {
+    let channel = running.connect(Channel::builder()).await;
+    call::<Null>(&channel, &()).await.unwrap();
+    channel
+}
+
+/// A call that holds so many octets until the gate is opened.
+fn hold(channel: &Channel, octets: usize) -> JoinHandle<Result<u64, CallError>> {
+    let channel = channel.clone();
+    tokio::spawn(async move { call::<Hold>(&channel, &Data(vec![7; octets].into())).await })
+}
+
+async fn all_given_back(running: &Running) {
+    eventually(|| {
+        let memory = running.handle.memory();
+        (memory.held, memory.waiting) == (0, 0)
+    })
+    .await;
+}
+
+/// The second call waits, though its own connection holds nothing; everything small goes on.
+async fn a_call_waits_for_that_of_another_connection(transport: Transport) {
+    let (running, state) = serve(&transport).await;
+    let (a, b, c) = (connect(&running).await, connect(&running).await, connect(&running).await);
+    let first = hold(&a, LARGE);
+    state.wait_begun(1).await;
+    let held = running.handle.memory().held;
+    assert!((LARGE as u64..LARGE as u64 + 200).contains(&held), "{held}");
+    let second = hold(&b, LARGE);
+    eventually(|| running.handle.memory().waiting == 1).await;
+    call::<Null>(&a, &()).await.unwrap();
+    call::<Echo>(&c, &Bytes::from_static(b"short")).await.unwrap();
+    if !matches!(transport, Transport::Tcp) {
+        call::<Null>(&b, &()).await.unwrap();
+    }
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    assert_eq!(running.handle.memory().held, held);
+    assert!(!second.is_finished());
+    state.gate.add_permits(1);
+    assert_eq!(first.await.unwrap().unwrap(), LARGE as u64);
+    // Without anything else that happens on its connection.
+    state.wait_begun(2).await;
+    assert_eq!(running.handle.memory().waiting, 0);
+    state.gate.add_permits(1);
+    assert_eq!(second.await.unwrap().unwrap(), LARGE as u64);
+    all_given_back(&running).await;
+}
+
+/// Neither one that goes while it waits, nor one whose call is under way.
+async fn who_goes_takes_no_memory_along(transport: Transport) {
+    let (running, state) = serve(&transport).await;
+    let (a, b, c) = (connect(&running).await, connect(&running).await, connect(&running).await);
+    let first = hold(&a, LARGE);
+    state.wait_begun(1).await;
+    let (second, third) = (hold(&b, LARGE), hold(&c, LARGE));
+    eventually(|| running.handle.memory().waiting == 2).await;
+    second.abort();
+    drop(b);
+    // By TCP a server that does not read learns of it when it does.
+    let late = usize::from(matches!(transport, Transport::Tcp));
+    eventually(|| running.handle.memory().waiting == 1 + late).await;
+    first.abort();
+    drop(a);
+    eventually(|| running.handle.connections().len() == 1 + late).await;
+    // The handler goes on, and has the arguments.
+    assert!(running.handle.memory().held >= LARGE as u64);
+    assert!(!third.is_finished());
+    // By TCP all of the second call may have been on its way.
+    state.gate.add_permits(2 + late);
+    assert_eq!(third.await.unwrap().unwrap(), LARGE as u64);
+    all_given_back(&running).await;
+}
+
+/// It would wait for ever.
+async fn a_call_larger_than_all_is_refused(transport: Transport) {
+    let (running, _) = serve(&transport).await;
+    let channel = connect(&running).await;
+    let error = call::<Put>(&channel, &Data(vec![7; LIMIT as usize + 1].into())).await.unwrap_err();
+    assert!(matches!(error, CallError::Transport { .. }), "{error}");
+    assert_eq!(running.handle.memory().held, 0);
+    let sum = call::<Put>(&connect(&running).await, &Data(vec![0; LIMIT as usize - 1000].into())).await.unwrap();
+    assert_eq!(sum, 0);
+}
+
+/// Sizes of all kinds from many connections: all are answered, and the limit holds.
+async fn many(transport: Transport) {
+    let (running, _) = serve(&transport).await;
+    let mut calls = JoinSet::new();
+    for nth in 0..8_u32 {
+        let channel = connect(&running).await;
+        for round in 0..12 {
+            let channel = channel.clone();
+            let octets = [150_000, 299_000, 5_000, 100, 60_000, 250_000][(nth + round) as usize % 6];
+            let data = Data(pattern(nth, octets).into());
+            let sum = data.0.iter().fold(0_u64, |sum, &octet| sum.wrapping_mul(31).wrapping_add(octet.into()));
+            calls.spawn(async move { assert_eq!(call::<Put>(&channel, &data).await.unwrap(), sum) });
+        }
+    }
+    while let Some(ended) = calls.join_next().await {
+        ended.unwrap();
+        let held = running.handle.memory().held;
+        assert!(held <= LIMIT, "{held}");
+    }
+    all_given_back(&running).await;
+}
+
+over_each! {
+    a_call_waits_for_that_of_another_connection who_goes_takes_no_memory_along a_call_larger_than_all_is_refused many
+}
