@@ -12,7 +12,9 @@ for url in "${urls[@]}"; do try 15 "$BIN/rpcping" "$url" --program 0x20100b10 --
 round=0
 for url in "${urls[@]}"; do
   round=$((round + 1))
-  for size in 0 1 4095 65537 1000003 $((8 << 20)); do
+  # Every process takes a second of an emulated machine: all sizes once.
+  case $round in 1) sizes="0 1 4095 65537 1000003 $((8 << 20))" ;; *) sizes="1 $((8 << 20))" ;; esac
+  for size in $sizes; do
     head -c "$size" /dev/urandom >"$SCRATCH/in"
     try 30 "$BIN/blobstore" put "$url" "$round/$size" "$SCRATCH/in"
     try 30 "$BIN/blobstore" get "${urls[$((round % ${#urls[@]}))]}" "$round/$size" "$SCRATCH/out"

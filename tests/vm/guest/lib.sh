@@ -119,7 +119,10 @@ without_link() {
 
 # knfsd_up: Linux's NFS server, /srv/nfs in memory exported over RDMA on port 20049, and MOUNT over TCP
 knfsd_up() {
-  modprobe -a nfsd rpcrdma
+  modprobe -a nfsd rpcrdma lockd
+  # The lock manager's grace period, during which nothing is delegated: 3 seconds instead of 50.
+  echo 1 >/proc/sys/fs/nfs/nlm_grace_period
+  echo 3 >/proc/sys/fs/nfs/nlm_timeout
   mountpoint -q /proc/fs/nfsd || mount -t nfsd nfsd /proc/fs/nfsd
   mkdir -p /srv/nfs
   mount -t tmpfs tmpfs /srv/nfs
@@ -192,5 +195,5 @@ cleanup() {
     rpc.nfsd 0
     exportfs -ua
   fi
-  if [ -n "${CAPTURE:-}" ] && [ -e "$SCRATCH/$CAPTURE.pcap" ]; then cp "$SCRATCH/$CAPTURE.pcap" "/out/$FABRIC-$CAPTURE.pcap"; fi
+  if [ -n "${CAPTURE:-}" ] && [ -e "$SCRATCH/$CAPTURE.pcap" ]; then cp "$SCRATCH/$CAPTURE.pcap" "/out/$CAPTURE.pcap"; fi
 }

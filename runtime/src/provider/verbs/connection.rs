@@ -229,7 +229,7 @@ impl VerbsQueuePair {
         self.post_owed();
     }
 
-    /// A request of the send queue has completed, and all before it.
+    /// A request of the send queue has completed.
     fn completed(&mut self, wc: &ffi::ibv_wc) {
         match status::of_request(wc.status) {
             Ok(()) => self.queue.retire(wc.wr_id, Ok(())),

@@ -6,7 +6,7 @@ use super::{
     connection::{Phase, VerbsQueuePair},
     ffi,
     objects::{Pd, Rights},
-    queue::{Hold, Kind, Op, Registered, Source},
+    queue::{Hold, Kind, Op, Registered, Source, Told},
     regions::Regions,
     slab::{Slab, Slot},
     wr::{Local, Request},
@@ -87,7 +87,9 @@ impl VerbsQueuePair {
                 }
             };
             let inline = matches!(hold, Hold::Message(_) | Hold::Payload(_));
-            let number = self.queue.post(hold, done);
+            let by_itself = matches!(request, Request::Read { .. }) || matches!(hold, Hold::Slot(_) | Hold::Registered(_));
+            let told = if self.limits.iwarp && by_itself { Told::Itself } else { Told::Later };
+            let number = self.queue.post(hold, done, told);
             self.chain.push(number, request, inline);
             // The last of the chain is looked at again below.
             if self.queue.signal(false) {

@@ -1,9 +1,14 @@
 //! The send queue: work requests from post to completion.
 //!
-//! Requests complete in the order posted. The device tells of few of them: a Send or RDMA Write whose octets it has copied
-//! is done, for its poster, when it is handed over ([`Completion::Sent`](crate::provider::Completion::Sent)), so only
-//! those whose end somebody waits for are signalled, the last of a chain for all before it, and one in
+//! Posters are told in the order of posting. The device tells of few requests: a Send or RDMA Write whose octets it has
+//! copied is done, for its poster, when it is handed over ([`Completion::Sent`](crate::provider::Completion::Sent)), so
+//! only those whose end somebody waits for are signalled, the last of a chain for all before it, and one in
 //! [`SIGNAL_EVERY`] so that the device's queue has room again.
+//!
+//! That one completion speaks for all before it holds on fabrics. iWARP devices may complete a Send that was posted behind
+//! an RDMA Read while the Read still waits for its Response, and `siw` sends from the memory itself, after it has said that
+//! a request is done, where that request was not signalled. There each request of these is signalled and waited for by
+//! itself ([`Told::Itself`]).
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -97,10 +102,21 @@ struct Work {
     done: Option<Result<(), WorkError>>,
 }
 
+/// Which completion tells that a request is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Told {
+    /// Its own, or that of one posted later.
+    Later,
+    /// Only its own.
+    Itself,
+}
+
 struct Posted {
     /// Number of the work.
     work: u64,
     hold: Hold,
+    told: Told,
+    done: bool,
 }
 
 /// Work requests, by number.
@@ -141,7 +157,7 @@ impl SendQueue {
     }
 
     /// The next has been put into a chain; its number for the device. `done`: its poster need not wait for the device.
-    pub(super) fn post(&mut self, hold: Hold, done: bool) -> u64 {
+    pub(super) fn post(&mut self, hold: Hold, done: bool, told: Told) -> u64 {
         let work = self.next;
         self.next += 1;
         if let Some(work) = self.get(work) {
@@ -150,7 +166,7 @@ impl SendQueue {
         }
         self.awaited |= !done;
         self.unsignalled += 1;
-        self.posted.push_back(Posted { work, hold });
+        self.posted.push_back(Posted { work, hold, told, done: false });
         self.first_posted + self.posted.len() as u64 - 1
     }
 
@@ -164,7 +180,8 @@ impl SendQueue {
 
     /// Whether the request put into the chain last has to be signalled. `last`: nothing follows in the chain.
     pub(super) fn signal(&mut self, last: bool) -> bool {
-        let signal = self.unsignalled >= SIGNAL_EVERY || (last && self.awaited);
+        let alone = !last && self.posted.back().is_some_and(|posted| posted.told == Told::Itself);
+        let signal = alone || self.unsignalled >= SIGNAL_EVERY || (last && self.awaited);
         if signal {
             (self.unsignalled, self.awaited) = (0, false);
         }
@@ -197,16 +214,28 @@ impl SendQueue {
         }
     }
 
-    /// The device is done with request `number`, and so with all before it.
+    /// The device is done with request `number`, and so with all before it that are not told of by themselves.
     pub(super) fn retire(&mut self, number: u64, result: Result<(), WorkError>) {
-        while self.first_posted <= number {
-            let Some(posted) = self.posted.pop_front() else { return };
-            let last = self.first_posted == number;
-            self.first_posted += 1;
-            let Some(work) = self.get(posted.work) else { continue };
-            if work.done.is_none() {
-                work.done = Some(if last { result.clone() } else { Ok(()) });
+        let Some(last) = number.checked_sub(self.first_posted).and_then(|last| usize::try_from(last).ok()) else { return };
+        if last >= self.posted.len() {
+            return;
+        }
+        for n in 0..=last {
+            let posted = &mut self.posted[n];
+            if posted.done || (n < last && posted.told == Told::Itself) {
+                continue;
             }
+            (posted.done, posted.hold) = (true, Hold::Nothing);
+            let work = posted.work;
+            if let Some(work) = self.get(work)
+                && work.done.is_none()
+            {
+                work.done = Some(if n == last { result.clone() } else { Ok(()) });
+            }
+        }
+        while self.posted.front().is_some_and(|posted| posted.done) {
+            self.posted.pop_front();
+            self.first_posted += 1;
         }
     }
 
@@ -270,11 +299,11 @@ mod tests {
         push(&mut queue, 2, Kind::Read(Handle(1)));
         push(&mut queue, 3, Kind::Send);
         assert!(queue.waiting().is_some());
-        assert_eq!(queue.post(Hold::Nothing, true), 0);
+        assert_eq!(queue.post(Hold::Nothing, true, Told::Later), 0);
         assert!(!queue.signal(false));
         assert_eq!(completed(&mut queue), [(1, true)]);
-        assert_eq!(queue.post(Hold::Nothing, false), 1);
-        assert_eq!(queue.post(Hold::Nothing, true), 2);
+        assert_eq!(queue.post(Hold::Nothing, false, Told::Later), 1);
+        assert_eq!(queue.post(Hold::Nothing, true, Told::Later), 2);
         assert!(queue.waiting().is_none());
         // The read is awaited.
         assert!(queue.signal(true));
@@ -284,13 +313,35 @@ mod tests {
         assert_eq!((queue.in_device(), queue.retired()), (0, 3));
     }
 
+    /// A Send may complete before the RDMA Read posted earlier: what it brings is not there yet.
+    #[test]
+    fn told_by_itself() {
+        let mut queue = SendQueue::default();
+        for (id, kind) in [(1, Kind::Write), (2, Kind::Read(Handle(1))), (3, Kind::Read(Handle(1))), (4, Kind::Send)] {
+            push(&mut queue, id, kind);
+            let told = if matches!(kind, Kind::Read(_)) { Told::Itself } else { Told::Later };
+            queue.waiting();
+            queue.post(Hold::Nothing, false, told);
+            assert_eq!(queue.signal(false), told == Told::Itself);
+        }
+        assert!(queue.signal(true));
+        queue.retire(3, Ok(()));
+        assert_eq!(completed(&mut queue), [(1, true)]);
+        assert_eq!(queue.in_device(), 3);
+        queue.retire(2, Ok(()));
+        assert!(completed(&mut queue).is_empty());
+        queue.retire(1, Err(WorkError::Flushed));
+        assert_eq!(completed(&mut queue), [(2, false), (3, true), (4, true)]);
+        assert_eq!(queue.in_device(), 0);
+    }
+
     #[test]
     fn every_so_many_is_signalled() {
         let mut queue = SendQueue::default();
         let mut signalled = 0;
         for n in 0..100 {
             push(&mut queue, n, Kind::Send);
-            queue.post(Hold::Nothing, true);
+            queue.post(Hold::Nothing, true, Told::Later);
             signalled += u32::from(queue.signal(true));
         }
         assert_eq!(signalled, 100 / SIGNAL_EVERY);
@@ -305,7 +356,7 @@ mod tests {
             push(&mut queue, n, Kind::Write);
             queue.waiting();
             if n < 5 {
-                queue.post(Hold::Nothing, false);
+                queue.post(Hold::Nothing, false, Told::Later);
             }
         }
         // Those before one that failed have not.
@@ -324,7 +375,7 @@ mod tests {
         push(&mut queue, 1, Kind::Write);
         push(&mut queue, 2, Kind::Return(Handle(4)));
         queue.waiting();
-        queue.post(Hold::Nothing, false);
+        queue.post(Hold::Nothing, false, Told::Later);
         assert!(!queue.is_posted());
         queue.skip(Ok(()));
         assert!(queue.is_posted() && completed(&mut queue).is_empty());
