@@ -31,7 +31,8 @@ use syn::{DeriveInput, parse_macro_input};
 /// `derive(TRAIT, ..)`, traits for every type, and `derive(type = TRAIT, ..)`, for one, by its name in XDR; `extern NAME =
 /// PATH`, a type of your own in place of the one that XDR calls so, with the codec traits; `default_reply_max = OCTETS`, the
 /// most that a reply has for which nothing tells; `client = BOOL` and `server = BOOL`, whether stubs are generated, which
-/// they are; `crate = PATH`, the runtime under another name.
+/// they are; `types_only`, neither: types, codecs and what is known of procedures, which do without the standard library;
+/// `crate = PATH`, the runtime under another name.
 #[proc_macro]
 pub fn include_xdr(input: TokenStream) -> TokenStream {
     include::expand(input)
@@ -52,7 +53,7 @@ pub fn include_xdr(input: TokenStream) -> TokenStream {
 /// ```
 ///
 /// The language is that of XDR files, annotations included. The options of [`include_xdr!`] are inner attributes at
-/// the head: `#![ulb = "FILE"]`, `#![derive(..)]`, `#![extern NAME = PATH]`, `#![client = false]`. Errors point to the place in the text.
+/// the head: `#![ulb = "FILE"]`, `#![derive(..)]`, `#![extern NAME = PATH]`, `#![types_only]`. Errors point to the place in the text.
 #[proc_macro]
 pub fn xdr(input: TokenStream) -> TokenStream {
     inline::expand(input)

@@ -24,6 +24,7 @@ pub(crate) struct Options {
     reply_max: Option<LitInt>,
     client: Option<LitBool>,
     server: Option<LitBool>,
+    types_only: bool,
     runtime: Option<Path>,
     borrowed: Option<Borrow>,
     open: Vec<String>,
@@ -59,15 +60,16 @@ impl Options {
             "ulb" => self.ulb.push(value(input)?),
             "client" if self.client.is_none() => self.client = Some(value(input)?),
             "server" if self.server.is_none() => self.server = Some(value(input)?),
+            "types_only" if !self.types_only => self.types_only = true,
             "crate" if self.runtime.is_none() => {
                 input.parse::<Token![=]>()?;
                 self.runtime = Some(input.call(Path::parse_mod_style)?);
             }
-            "client" | "server" | "crate" | "borrowed" | "default_reply_max" => return Err(repeated()),
+            "client" | "server" | "types_only" | "crate" | "borrowed" | "default_reply_max" => return Err(repeated()),
             _ => {
                 let message = format!(
                     "unknown option `{name}`: there are `ulb`, `derive`, `extern`, `default_reply_max`, `client`, `server`, \
-                     `borrowed`, `open`, `crate`"
+                     `types_only`, `borrowed`, `open`, `crate`"
                 );
                 return Err(syn::Error::new(name.span(), message));
             }
@@ -98,8 +100,9 @@ impl Options {
         emit.derives.clone_from(&self.derives);
         emit.derives_for =
             self.derives_for.iter().map(|(name, path)| (name.unraw().to_string(), path.clone())).collect();
-        emit.client = self.client.as_ref().is_none_or(LitBool::value);
-        emit.server = self.server.as_ref().is_none_or(LitBool::value);
+        let wanted = |stub: &Option<LitBool>| !self.types_only && stub.as_ref().is_none_or(LitBool::value);
+        emit.client = wanted(&self.client);
+        emit.server = wanted(&self.server);
         emit.open.clone_from(&self.open);
         emit.borrowed = self.borrowed.clone().unwrap_or_default();
         if let Some(runtime) = &self.runtime {

@@ -2,8 +2,20 @@
 //! the types, codecs, clients and servers generated from them.
 //!
 //! Of the headers the runtime generates the same types for itself; these are for tools and tests that look at the wire
-//! without it. [`source`] has the files as text, [`binding`] the upper-layer bindings of the programs. How they come about is told in this crate's README, and in the head of each file.
+//! without it. Without the feature `std`, which is on by default, the crate is `no_std` with `alloc`, and has all but clients and
+//! servers. [`source`] has the files as text, [`binding`] the upper-layer bindings of the programs. How they come about is told in this crate's README, and in the head of each file.
+#![cfg_attr(not(feature = "std"), no_std)]
 #![forbid(unsafe_code)]
+
+/// `include_xdr!`, with clients and servers where there is a standard library for them.
+macro_rules! specification {
+    ($file:literal $($options:tt)*) => {
+        #[cfg(feature = "std")]
+        rpcrdma::include_xdr!($file $($options)*);
+        #[cfg(not(feature = "std"))]
+        rpcrdma::include_xdr!($file $($options)*, types_only);
+    };
+}
 
 pub mod nfs4;
 
@@ -39,33 +51,33 @@ pub mod binding {
 
 /// ONC RPC version 2 (RFC 5531): generated from [`source::RPC`].
 pub mod rpc {
-    rpcrdma::include_xdr!("xdr/rpc.x");
+    specification!("xdr/rpc.x");
 }
 
 /// The header of RPC-over-RDMA version 1 (RFC 8166): generated from [`source::RPCRDMA1`].
 pub mod rpcrdma1 {
-    rpcrdma::include_xdr!("xdr/rpcrdma1.x");
+    specification!("xdr/rpcrdma1.x");
 }
 
 /// The headers of RPC-over-RDMA version 2 (draft-ietf-nfsv4-rpcrdma-version-two-01): generated from
 /// [`source::RPCRDMA2`].
 pub mod rpcrdma2 {
-    rpcrdma::include_xdr!("xdr/rpcrdma2.x");
+    specification!("xdr/rpcrdma2.x");
 }
 
 /// rpcbind versions 3 and 4, and version 2, the port mapper (RFC 1833): generated from [`source::RPCBIND`] and
 /// [`binding::RPCBIND`].
 pub mod rpcbind {
-    rpcrdma::include_xdr!("xdr/rpcbind.x", ulb = "xdr/rpcbind.ulb");
+    specification!("xdr/rpcbind.x", ulb = "xdr/rpcbind.ulb");
 }
 
 /// MOUNT version 3 (RFC 1813, appendix I): generated from [`source::MOUNT3`] and [`binding::MOUNT3`].
 pub mod mount3 {
-    rpcrdma::include_xdr!("xdr/mount3.x", ulb = "xdr/mount3.ulb");
+    specification!("xdr/mount3.x", ulb = "xdr/mount3.ulb");
 }
 
 /// NFS version 3 (RFC 1813) with its upper-layer binding (RFC 8267): generated from [`source::NFS3`] and
 /// [`binding::NFS3`], with a borrowed form of each type that holds handles, names or data.
 pub mod nfs3 {
-    rpcrdma::include_xdr!("xdr/nfs3.x", ulb = "xdr/nfs3.ulb", borrowed);
+    specification!("xdr/nfs3.x", ulb = "xdr/nfs3.ulb", borrowed);
 }

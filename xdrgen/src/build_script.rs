@@ -167,7 +167,7 @@ impl Build {
         self
     }
 
-    /// Types and codecs only: neither clients nor servers.
+    /// Types and codecs only. See [`EmitOptions::types_only`].
     #[must_use]
     pub fn types_only(mut self) -> Self {
         self.options = self.options.types_only();

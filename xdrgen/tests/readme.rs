@@ -66,7 +66,9 @@ fn every_way_builds_and_runs() {
     let mains = find("rust,ignore", "// src/main.rs");
     let [by_macro, by_script] = mains.as_slice() else { panic!("{mains:?}") };
     let script = find("rust,ignore", "// build.rs").remove(0);
-    let dependency = find("toml", "# Cargo.toml").remove(0);
+    let dependencies = find("toml", "# Cargo.toml");
+    let [dependency, without_std] = dependencies.as_slice() else { panic!("{dependencies:?}") };
+    let library = find("rust,ignore", "// src/lib.rs").remove(0);
     let commands = find("sh", "xdrgen ").remove(0);
     let root = root();
     let path = |package: &str| format!("path = {:?}", root.join(package));
@@ -87,6 +89,13 @@ fn every_way_builds_and_runs() {
         write(&package.join("src/main.rs"), &format!("{main}{MAIN}"));
     }
     write(&place.path().join("by-script/build.rs"), &script);
+    assert!(without_std.contains("version = \"0.1\""), "{without_std}");
+    let package = place.path().join("by-macro-no-std");
+    let without_std = without_std.replace("version = \"0.1\"", &path("runtime"));
+    let head = "[package]\nname = \"by-macro-no-std\"\nversion = \"0.1.0\"\nedition = \"2024\"\n";
+    write(&package.join("Cargo.toml"), &format!("{head}\n{without_std}"));
+    write(&package.join("files.x"), &specification);
+    write(&package.join("src/lib.rs"), &library);
     commands.lines().for_each(|line| xdrgen(line, &place.path().join("by-command")));
     let page = fs::read_to_string(place.path().join("by-command/files.html")).unwrap();
     assert!(page.contains("FILES_V1"));
@@ -105,6 +114,8 @@ fn every_way_builds_and_runs() {
         text(&output)
     };
     cargo(&["build"]);
+    // By itself: beside the others the runtime has the features that they ask for.
+    cargo(&["build", "-p", "by-macro-no-std"]);
     for package in ["by-macro", "by-script", "by-command"] {
         // A string of 1 octet and a number.
         assert_eq!(cargo(&["run", "-q", "-p", package]).lines().next(), Some("12"), "{package}");

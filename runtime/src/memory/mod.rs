@@ -14,8 +14,10 @@ mod pool;
 pub(crate) use budget::{Budget, Charge, Share};
 #[cfg_attr(not(any(feature = "verbs", feature = "verbs-dlopen")), allow(unused_imports))]
 pub(crate) use homes::Home;
-pub use message::{MessageBuf, Output};
+pub use message::MessageBuf;
 pub use pool::{BufferPool, LandingMemory, PayloadBuf, PoolStats};
+
+pub use crate::xdr::Output;
 
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,6 @@
 //! What a server can answer other than a result.
 
-use std::fmt;
+use core::fmt;
 
 use super::wire::AuthStat;
 

@@ -5,9 +5,12 @@
 //! client gives success or an [`RpcError`]. Both leave the decoder where the arguments or results start.
 
 mod auth;
+#[cfg(feature = "std")]
+mod authenticator;
 mod call;
 mod error;
 mod reply;
+#[cfg(feature = "std")]
 mod security;
 
 pub mod wire {
@@ -15,10 +18,13 @@ pub mod wire {
     crate::include_xdr!("xdr/rpc.x");
 }
 
-pub use auth::{Authenticated, Authenticator, Credential, StandardAuthenticator};
+pub use auth::Credential;
+#[cfg(feature = "std")]
+pub use authenticator::{Authenticated, Authenticator, StandardAuthenticator};
 pub use call::{CallFault, CallHeader};
 pub use error::{AuthFailure, RpcError};
 pub use reply::{ReplyFault, ReplyHeader, max_reply_len, max_reply_verifier};
+#[cfg(feature = "std")]
 pub use security::{Protection, Secured, Security, SecurityError};
 pub use wire::{AuthFlavor, AuthStat, AuthsysParms, OpaqueAuth, RPC_VERS};
 

@@ -3,7 +3,8 @@
 //! Generated where asked for (`borrowed`): for each type that holds opaque items or strings there is then another, named
 //! with `Ref`, that costs no copy and no memory for them. What has a fixed length is the same in both forms.
 
-use std::{fmt, str::Utf8Error};
+use alloc::{boxed::Box, string::String, vec::Vec};
+use core::{fmt, str::Utf8Error};
 
 use bytes::Bytes;
 
@@ -53,7 +54,7 @@ impl<'a> XdrStr<'a> {
     /// # Errors
     /// Where it is not.
     pub fn to_str(self) -> Result<&'a str, Utf8Error> {
-        std::str::from_utf8(self.0)
+        core::str::from_utf8(self.0)
     }
 }
 
@@ -69,7 +70,7 @@ impl fmt::Debug for XdrStr<'_> {
     }
 }
 
-impl std::ops::Deref for XdrStr<'_> {
+impl core::ops::Deref for XdrStr<'_> {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
         self.0

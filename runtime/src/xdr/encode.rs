@@ -1,10 +1,11 @@
 //! Sinks: where encoded octets go, and who decides which eligible items leave the payload stream.
 
+use alloc::vec::Vec;
+
 use bytes::Bytes;
 use smallvec::SmallVec;
 
-use super::{EncodeError, XdrEncode, pad_len, padded_len};
-use crate::memory::Output;
+use super::{EncodeError, Output, XdrEncode, pad_len, padded_len};
 
 /// What an encoding is written to.
 pub trait Sink {

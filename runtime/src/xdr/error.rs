@@ -1,6 +1,7 @@
 //! What can be wrong with a value or with octets, and where.
 
-use std::fmt;
+use alloc::{boxed::Box, vec::Vec};
+use core::fmt;
 
 /// Why a value could not be encoded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -231,4 +232,4 @@ impl fmt::Display for DecodeError {
     }
 }
 
-impl std::error::Error for DecodeError {}
+impl core::error::Error for DecodeError {}

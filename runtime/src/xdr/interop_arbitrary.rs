@@ -1,5 +1,7 @@
 //! `arbitrary` for what generated types are made of.
 
+use alloc::vec::Vec;
+
 use arbitrary::{Arbitrary, Result, Unstructured};
 use bytes::Bytes;
 

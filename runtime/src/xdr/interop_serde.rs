@@ -1,6 +1,7 @@
 //! `serde` for what generated types are made of. `Bytes` has it by its own feature.
 
-use std::fmt;
+use alloc::vec::Vec;
+use core::fmt;
 
 use bytes::Bytes;
 use serde::{

@@ -1,5 +1,7 @@
 //! Linked lists, kept as vectors: they are read, written and dropped in constant stack.
 
+use alloc::vec::Vec;
+
 use super::{DecodeError, Decoder, EncodeError, PathSegment, Sink, XdrDecode, XdrEncode, XdrType, elements_len};
 
 /// Encoded length of a linked list: a presence flag before each node and one that ends it.
@@ -95,7 +97,7 @@ impl<T> NonEmpty<T> {
 
     /// The nodes in order.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
-        std::iter::once(&self.first).chain(&self.rest)
+        core::iter::once(&self.first).chain(&self.rest)
     }
 }
 

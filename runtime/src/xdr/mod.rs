@@ -15,6 +15,7 @@ mod interop_arbitrary;
 #[cfg(feature = "serde")]
 mod interop_serde;
 mod list;
+mod output;
 mod placed;
 mod primitive;
 mod string;
@@ -30,6 +31,7 @@ pub use error::{DecodeError, DecodeErrorKind, EncodeError, PathSegment};
 #[cfg(feature = "arbitrary")]
 pub use interop_arbitrary::arbitrary_bytes;
 pub use list::{NonEmpty, list_len, put_list, take_list};
+pub use output::Output;
 pub use placed::*;
 pub use primitive::*;
 pub use string::XdrString;

@@ -1,5 +1,7 @@
 //! DDP-eligible items (RFC 8166 §6.1): what may leave the payload stream and come back.
 
+use alloc::vec::Vec;
+
 use bytes::Bytes;
 
 use super::{

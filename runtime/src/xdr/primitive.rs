@@ -1,5 +1,7 @@
 //! Encodings of XDR's own types, and the functions that generated code calls for each declarator.
 
+use alloc::{boxed::Box, string::String, vec::Vec};
+
 use arrayvec::ArrayVec;
 use bytes::Bytes;
 

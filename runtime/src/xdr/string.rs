@@ -1,6 +1,7 @@
 //! XDR strings.
 
-use std::{fmt, str::Utf8Error};
+use alloc::string::String;
+use core::{fmt, str::Utf8Error};
 
 use bytes::Bytes;
 
@@ -26,7 +27,7 @@ impl XdrString {
     /// # Errors
     /// Where it is not.
     pub fn to_str(&self) -> Result<&str, Utf8Error> {
-        std::str::from_utf8(&self.0)
+        core::str::from_utf8(&self.0)
     }
 
     /// Length in octets.
@@ -54,7 +55,7 @@ impl fmt::Debug for XdrString {
     }
 }
 
-impl std::ops::Deref for XdrString {
+impl core::ops::Deref for XdrString {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
         &self.0

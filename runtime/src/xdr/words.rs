@@ -208,7 +208,7 @@ impl<'a> WordsMut<'a> {
     /// Beyond the end: a type has encoded more than its [`XdrType::MIN_LEN`].
     #[inline(always)]
     pub fn put_array<const N: usize>(&mut self, octets: [u8; N]) {
-        let room = std::mem::take(&mut self.0);
+        let room = core::mem::take(&mut self.0);
         let (taken, rest) = room.split_first_chunk_mut::<N>().expect("a run as long as its types say");
         *taken = octets;
         self.0 = rest;
@@ -225,7 +225,7 @@ impl<'a> WordsMut<'a> {
     pub fn put_opaque<const N: usize>(&mut self, octets: &[u8; N]) {
         self.put_array(*octets);
         // What is skipped is zero.
-        let room = std::mem::take(&mut self.0);
+        let room = core::mem::take(&mut self.0);
         self.0 = room.get_mut(const { pad_len(N) }..).expect("a run as long as its types say");
     }
 

@@ -18,4 +18,4 @@ mod bounds;
 
 pub use bounds::{LINK, UNKNOWN};
 
-rpcrdma::include_xdr!("xdr/nfs4.x", ulb = "xdr/nfs4.ulb", open(nfs_argop4, nfs_cb_argop4));
+specification!("xdr/nfs4.x", ulb = "xdr/nfs4.ulb", open(nfs_argop4, nfs_cb_argop4));

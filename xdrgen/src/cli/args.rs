@@ -139,7 +139,8 @@ pub(crate) struct Gen {
     #[arg(short, long, value_name = "OUT.rs")]
     pub(crate) output: Option<PathBuf>,
 
-    /// Types and codecs only: neither clients nor servers.
+    /// Types and codecs only, and what is known of each procedure: neither clients nor servers. For crates without the
+    /// standard library among others.
     #[arg(long)]
     pub(crate) types_only: bool,
 

@@ -446,7 +446,8 @@ impl<'a> View<'a> {
     /// What a field, arm or typedef is in Rust and how it travels.
     pub(crate) fn slot(&self, field: &Field) -> Slot {
         let runtime = &self.layout.runtime;
-        let (boxed, vec, option) = (self.std("Box"), self.std("Vec"), self.std("Option"));
+        let (boxed, vec) = (quote!(#runtime::alloc::boxed::Box), quote!(#runtime::alloc::vec::Vec));
+        let option = self.std("Option");
         let exact = self.layout.is_exact(field);
         let mut slot = Slot {
             ty: TokenStream::new(),

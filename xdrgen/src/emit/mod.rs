@@ -110,7 +110,8 @@ impl Default for EmitOptions {
 }
 
 impl EmitOptions {
-    /// Types and codecs only: neither clients nor servers.
+    /// Types and codecs only, and what is known of each procedure (`Procedure`): neither clients nor servers. That needs of the
+    /// runtime what it has without its feature `std`.
     #[must_use]
     pub fn types_only(mut self) -> Self {
         self.client = false;
@@ -206,7 +207,6 @@ pub fn emit_tokens(spec: &Spec, options: &EmitOptions) -> TokenStream {
         spec.programs.iter().flat_map(|program| program.versions.iter().map(move |version| (program, version)));
     let modules = versions
         .zip(&names)
-        .filter(|_| stubs.client || stubs.server)
         .map(|((program, version), names)| program::lower(&layout, program, version, names).emit(stubs));
     tokens.extend(modules);
     tokens.push(codec_block(&layout.runtime, codecs));

@@ -123,8 +123,6 @@ impl Std<'_> {
             _ => match name {
                 "Option" | "Some" | "None" => quote!(::core::option::Option),
                 "Result" => quote!(::core::result::Result),
-                "Box" => quote!(::std::boxed::Box),
-                "Vec" => quote!(::std::vec::Vec),
                 "From" | "TryFrom" => quote!(::core::convert::#id),
                 "AsRef" => quote!(::core::convert::AsRef),
                 "Default" => quote!(::core::default::Default),

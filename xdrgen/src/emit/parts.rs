@@ -42,8 +42,7 @@ enum Part {
 pub(super) fn print(spec: &Spec, options: &EmitOptions) -> Result<String, EmitError> {
     let starts = (0..spec.items.len()).step_by(ITEMS);
     let items = starts.map(|start| Part::Items(start..spec.items.len().min(start + ITEMS)));
-    let modules = if options.client || options.server { versions(spec).count() } else { 0 };
-    let parts: Vec<Part> = items.chain((0..modules).map(Part::Version)).collect();
+    let parts: Vec<Part> = items.chain((0..versions(spec).count()).map(Part::Version)).collect();
 
     let next = AtomicUsize::new(0);
     let done: Mutex<Vec<(usize, Result<Printed, EmitError>)>> = Mutex::new(Vec::with_capacity(parts.len()));

@@ -182,11 +182,11 @@ impl<'a> From<&'a [u8]> for HandleRef<'a> {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Path(
     /// `component path<>`
-    pub Vec<Component>,
+    pub ::rpcrdma::alloc::vec::Vec<Component>,
 );
 
 impl ::core::ops::Deref for Path {
-    type Target = Vec<Component>;
+    type Target = ::rpcrdma::alloc::vec::Vec<Component>;
 
     #[inline]
     fn deref(&self) -> &Self::Target {
@@ -201,14 +201,14 @@ impl ::core::ops::DerefMut for Path {
     }
 }
 
-impl From<Vec<Component>> for Path {
+impl From<::rpcrdma::alloc::vec::Vec<Component>> for Path {
     #[inline]
-    fn from(value: Vec<Component>) -> Self {
+    fn from(value: ::rpcrdma::alloc::vec::Vec<Component>) -> Self {
         Self(value)
     }
 }
 
-impl From<Path> for Vec<Component> {
+impl From<Path> for ::rpcrdma::alloc::vec::Vec<Component> {
     #[inline]
     fn from(value: Path) -> Self {
         value.0
@@ -219,11 +219,11 @@ impl From<Path> for Vec<Component> {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct PathRef<'a>(
     /// `component path<>`
-    pub Vec<ComponentRef<'a>>,
+    pub ::rpcrdma::alloc::vec::Vec<ComponentRef<'a>>,
 );
 
 impl<'a> ::core::ops::Deref for PathRef<'a> {
-    type Target = Vec<ComponentRef<'a>>;
+    type Target = ::rpcrdma::alloc::vec::Vec<ComponentRef<'a>>;
 
     #[inline]
     fn deref(&self) -> &Self::Target {
@@ -231,9 +231,9 @@ impl<'a> ::core::ops::Deref for PathRef<'a> {
     }
 }
 
-impl<'a> From<Vec<ComponentRef<'a>>> for PathRef<'a> {
+impl<'a> From<::rpcrdma::alloc::vec::Vec<ComponentRef<'a>>> for PathRef<'a> {
     #[inline]
-    fn from(value: Vec<ComponentRef<'a>>) -> Self {
+    fn from(value: ::rpcrdma::alloc::vec::Vec<ComponentRef<'a>>) -> Self {
         Self(value)
     }
 }
@@ -403,7 +403,7 @@ pub struct AtLeastOneRef<'a> {
 #[allow(clippy::enum_variant_names)]
 pub enum Result {
     /// `case 0: entry *entries`
-    Case0(Vec<Entry>),
+    Case0(::rpcrdma::alloc::vec::Vec<Entry>),
     /// `case 1: opaque reason<>`
     Case1(::rpcrdma::xdr::Bytes),
     /// `case 2: time retry`
@@ -433,7 +433,7 @@ impl Result {
 #[allow(clippy::enum_variant_names)]
 pub enum ResultRef<'a> {
     /// `case 0: entry *entries`
-    Case0(Vec<EntryRef<'a>>),
+    Case0(::rpcrdma::alloc::vec::Vec<EntryRef<'a>>),
     /// `case 1: opaque reason<>`
     Case1(&'a [u8]),
     /// `case 2: time retry`
@@ -571,14 +571,14 @@ impl<'a> OperationRef<'a> {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Compound {
     /// `operation operations<>`
-    pub operations: Vec<Operation>,
+    pub operations: ::rpcrdma::alloc::vec::Vec<Operation>,
 }
 
 /// [`Compound`] as a view of the message that it was read from.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct CompoundRef<'a> {
     /// `operation operations<>`
-    pub operations: Vec<OperationRef<'a>>,
+    pub operations: ::rpcrdma::alloc::vec::Vec<OperationRef<'a>>,
 }
 
 /// The structure `tree`.
@@ -596,11 +596,11 @@ pub struct Tree {
     /// `opaque label<>`
     pub label: ::rpcrdma::xdr::Bytes,
     /// `tree *left`
-    pub left: Option<Box<Tree>>,
+    pub left: Option<::rpcrdma::alloc::boxed::Box<Tree>>,
     /// `tree *right`
-    pub right: Option<Box<Tree>>,
+    pub right: Option<::rpcrdma::alloc::boxed::Box<Tree>>,
     /// `tree children<>`
-    pub children: Vec<Tree>,
+    pub children: ::rpcrdma::alloc::vec::Vec<Tree>,
 }
 
 /// [`Tree`] as a view of the message that it was read from.
@@ -609,11 +609,11 @@ pub struct TreeRef<'a> {
     /// `opaque label<>`
     pub label: &'a [u8],
     /// `tree *left`
-    pub left: Option<Box<TreeRef<'a>>>,
+    pub left: Option<::rpcrdma::alloc::boxed::Box<TreeRef<'a>>>,
     /// `tree *right`
-    pub right: Option<Box<TreeRef<'a>>>,
+    pub right: Option<::rpcrdma::alloc::boxed::Box<TreeRef<'a>>>,
     /// `tree children<>`
-    pub children: Vec<TreeRef<'a>>,
+    pub children: ::rpcrdma::alloc::vec::Vec<TreeRef<'a>>,
 }
 
 /// The structure `corners`.
@@ -635,7 +635,7 @@ pub struct Corners {
     /// `block whole`
     pub whole: Block,
     /// `unsigned int numbers<>`
-    pub numbers: Vec<u32>,
+    pub numbers: ::rpcrdma::alloc::vec::Vec<u32>,
 }
 
 /// [`Corners`] as a view of the message that it was read from.
@@ -648,7 +648,7 @@ pub struct CornersRef<'a> {
     /// `block whole`
     pub whole: BlockRef<'a>,
     /// `unsigned int numbers<>`
-    pub numbers: Vec<u32>,
+    pub numbers: ::rpcrdma::alloc::vec::Vec<u32>,
 }
 
 /// The structure `read_ok`.
@@ -695,7 +695,7 @@ pub struct Placed {
     /// `opaque fixed[16]`
     pub fixed: ::rpcrdma::xdr::Bytes,
     /// `time times<10>`
-    pub times: Vec<Time>,
+    pub times: ::rpcrdma::alloc::vec::Vec<Time>,
 }
 
 /// [`Placed`] as a view of the message that it was read from.
@@ -708,7 +708,7 @@ pub struct PlacedRef<'a> {
     /// `opaque fixed[16]`
     pub fixed: &'a [u8],
     /// `time times<10>`
-    pub times: Vec<Time>,
+    pub times: ::rpcrdma::alloc::vec::Vec<Time>,
 }
 
 /// The structure `read_args`.
@@ -937,25 +937,25 @@ pub mod files_v1 {
 
     /// Makes a service of a [`FilesV1`]: what a server is given.
     #[derive(Debug)]
-    pub struct FilesV1Server<T>(::std::sync::Arc<T>);
+    pub struct FilesV1Server<T>(::rpcrdma::alloc::sync::Arc<T>);
 
     impl<T> FilesV1Server<T> {
         /// A service whose procedures `handler` carries out.
         #[must_use]
         pub fn new(handler: T) -> Self {
-            Self(::std::sync::Arc::new(handler))
+            Self(::rpcrdma::alloc::sync::Arc::new(handler))
         }
 
         /// A service over a handler that is shared with others.
         #[must_use]
-        pub fn from_arc(handler: ::std::sync::Arc<T>) -> Self {
+        pub fn from_arc(handler: ::rpcrdma::alloc::sync::Arc<T>) -> Self {
             Self(handler)
         }
     }
 
     impl<T> Clone for FilesV1Server<T> {
         fn clone(&self) -> Self {
-            Self(::std::sync::Arc::clone(&self.0))
+            Self(::rpcrdma::alloc::sync::Arc::clone(&self.0))
         }
     }
 
@@ -976,8 +976,8 @@ pub mod files_v1 {
             &self,
             call: ::rpcrdma::server::Call,
         ) -> ::rpcrdma::server::ReplyFuture {
-            let handler = ::std::sync::Arc::clone(&self.0);
-            ::std::boxed::Box::pin(async move {
+            let handler = ::rpcrdma::alloc::sync::Arc::clone(&self.0);
+            ::rpcrdma::alloc::boxed::Box::pin(async move {
                 match call.procedure() {
                     0 => {
                         match call.decode::<Null>() {

@@ -124,7 +124,7 @@ pub struct CTypes {
     /// `int ll[4]`
     pub ll: [i32; 4],
     /// `unsigned int mm<16>`
-    pub mm: Vec<u32>,
+    pub mm: ::rpcrdma::alloc::vec::Vec<u32>,
 }
 
 const _: () = {

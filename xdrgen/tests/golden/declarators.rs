@@ -269,11 +269,11 @@ impl From<&str> for Text {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Numbers(
     /// `int numbers<16>`
-    pub Vec<i32>,
+    pub ::rpcrdma::alloc::vec::Vec<i32>,
 );
 
 impl ::core::ops::Deref for Numbers {
-    type Target = Vec<i32>;
+    type Target = ::rpcrdma::alloc::vec::Vec<i32>;
 
     #[inline]
     fn deref(&self) -> &Self::Target {
@@ -288,14 +288,14 @@ impl ::core::ops::DerefMut for Numbers {
     }
 }
 
-impl From<Vec<i32>> for Numbers {
+impl From<::rpcrdma::alloc::vec::Vec<i32>> for Numbers {
     #[inline]
-    fn from(value: Vec<i32>) -> Self {
+    fn from(value: ::rpcrdma::alloc::vec::Vec<i32>) -> Self {
         Self(value)
     }
 }
 
-impl From<Numbers> for Vec<i32> {
+impl From<Numbers> for ::rpcrdma::alloc::vec::Vec<i32> {
     #[inline]
     fn from(value: Numbers) -> Self {
         value.0
@@ -351,11 +351,11 @@ impl From<Triple> for [i32; 3] {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Handles(
     /// `handle handles<>`
-    pub Vec<Handle>,
+    pub ::rpcrdma::alloc::vec::Vec<Handle>,
 );
 
 impl ::core::ops::Deref for Handles {
-    type Target = Vec<Handle>;
+    type Target = ::rpcrdma::alloc::vec::Vec<Handle>;
 
     #[inline]
     fn deref(&self) -> &Self::Target {
@@ -370,14 +370,14 @@ impl ::core::ops::DerefMut for Handles {
     }
 }
 
-impl From<Vec<Handle>> for Handles {
+impl From<::rpcrdma::alloc::vec::Vec<Handle>> for Handles {
     #[inline]
-    fn from(value: Vec<Handle>) -> Self {
+    fn from(value: ::rpcrdma::alloc::vec::Vec<Handle>) -> Self {
         Self(value)
     }
 }
 
-impl From<Handles> for Vec<Handle> {
+impl From<Handles> for ::rpcrdma::alloc::vec::Vec<Handle> {
     #[inline]
     fn from(value: Handles) -> Self {
         value.0
@@ -481,11 +481,11 @@ impl AsRef<[u8]> for Page {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Table(
     /// `hyper table[4096]`
-    pub Vec<i64>,
+    pub ::rpcrdma::alloc::vec::Vec<i64>,
 );
 
 impl ::core::ops::Deref for Table {
-    type Target = Vec<i64>;
+    type Target = ::rpcrdma::alloc::vec::Vec<i64>;
 
     #[inline]
     fn deref(&self) -> &Self::Target {
@@ -500,14 +500,14 @@ impl ::core::ops::DerefMut for Table {
     }
 }
 
-impl From<Vec<i64>> for Table {
+impl From<::rpcrdma::alloc::vec::Vec<i64>> for Table {
     #[inline]
-    fn from(value: Vec<i64>) -> Self {
+    fn from(value: ::rpcrdma::alloc::vec::Vec<i64>) -> Self {
         Self(value)
     }
 }
 
-impl From<Table> for Vec<i64> {
+impl From<Table> for ::rpcrdma::alloc::vec::Vec<i64> {
     #[inline]
     fn from(value: Table) -> Self {
         value.0
@@ -554,9 +554,9 @@ pub struct EveryDeclarator {
     /// `verifier verifiers[2]`
     pub verifiers: [Verifier; 2],
     /// `unsigned hyper offsets<4>`
-    pub offsets: Vec<u64>,
+    pub offsets: ::rpcrdma::alloc::vec::Vec<u64>,
     /// `path paths<>`
-    pub paths: Vec<Path>,
+    pub paths: ::rpcrdma::alloc::vec::Vec<Path>,
     /// `int *maybe`
     pub maybe: Option<i32>,
     /// `handle *maybe_handle`

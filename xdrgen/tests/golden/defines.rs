@@ -113,7 +113,7 @@ pub struct UsesMacros {
     /// `string title<5>`
     pub title: ::rpcrdma::xdr::XdrString,
     /// `int numbers<4>`
-    pub numbers: Vec<i32>,
+    pub numbers: ::rpcrdma::alloc::vec::Vec<i32>,
 }
 
 const _: () = {

@@ -90,7 +90,7 @@ pub struct Entry {
     /// `string label<32>`
     pub label: ::rpcrdma::xdr::XdrString,
     /// `color colors<8>`
-    pub colors: Vec<Color>,
+    pub colors: ::rpcrdma::alloc::vec::Vec<Color>,
     /// `number serial`
     pub serial: Number,
 }
@@ -376,25 +376,25 @@ pub mod dialects_v1 {
 
     /// Makes a service of a [`DialectsV1`]: what a server is given.
     #[derive(Debug)]
-    pub struct DialectsV1Server<T>(::std::sync::Arc<T>);
+    pub struct DialectsV1Server<T>(::rpcrdma::alloc::sync::Arc<T>);
 
     impl<T> DialectsV1Server<T> {
         /// A service whose procedures `handler` carries out.
         #[must_use]
         pub fn new(handler: T) -> Self {
-            Self(::std::sync::Arc::new(handler))
+            Self(::rpcrdma::alloc::sync::Arc::new(handler))
         }
 
         /// A service over a handler that is shared with others.
         #[must_use]
-        pub fn from_arc(handler: ::std::sync::Arc<T>) -> Self {
+        pub fn from_arc(handler: ::rpcrdma::alloc::sync::Arc<T>) -> Self {
             Self(handler)
         }
     }
 
     impl<T> Clone for DialectsV1Server<T> {
         fn clone(&self) -> Self {
-            Self(::std::sync::Arc::clone(&self.0))
+            Self(::rpcrdma::alloc::sync::Arc::clone(&self.0))
         }
     }
 
@@ -415,8 +415,8 @@ pub mod dialects_v1 {
             &self,
             call: ::rpcrdma::server::Call,
         ) -> ::rpcrdma::server::ReplyFuture {
-            let handler = ::std::sync::Arc::clone(&self.0);
-            ::std::boxed::Box::pin(async move {
+            let handler = ::rpcrdma::alloc::sync::Arc::clone(&self.0);
+            ::rpcrdma::alloc::boxed::Box::pin(async move {
                 match call.procedure() {
                     0 => {
                         match call.decode::<Null>() {

@@ -157,7 +157,7 @@ pub struct ManyArgs {
     /// `string text<1000>`
     pub text: ::rpcrdma::xdr::XdrString,
     /// `point points<64>`
-    pub points: Vec<Point>,
+    pub points: ::rpcrdma::alloc::vec::Vec<Point>,
     /// `point corners[4]`
     pub corners: [Point; 4],
     /// `opaque fixed[16]`
@@ -169,7 +169,7 @@ pub struct ManyArgs {
     /// `block whole`
     pub whole: Block,
     /// `unsigned hyper offsets<>`
-    pub offsets: Vec<u64>,
+    pub offsets: ::rpcrdma::alloc::vec::Vec<u64>,
 }
 
 const _: () = {

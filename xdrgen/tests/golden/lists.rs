@@ -28,7 +28,7 @@ pub struct Entry {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Listing {
     /// `entry *entries`
-    pub entries: Vec<Entry>,
+    pub entries: ::rpcrdma::alloc::vec::Vec<Entry>,
     /// `bool eof`
     pub eof: bool,
 }
@@ -54,11 +54,11 @@ pub struct AtLeastOne {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct EntryList(
     /// `entry *entry_list`
-    pub Vec<Entry>,
+    pub ::rpcrdma::alloc::vec::Vec<Entry>,
 );
 
 impl ::core::ops::Deref for EntryList {
-    type Target = Vec<Entry>;
+    type Target = ::rpcrdma::alloc::vec::Vec<Entry>;
 
     #[inline]
     fn deref(&self) -> &Self::Target {
@@ -73,14 +73,14 @@ impl ::core::ops::DerefMut for EntryList {
     }
 }
 
-impl From<Vec<Entry>> for EntryList {
+impl From<::rpcrdma::alloc::vec::Vec<Entry>> for EntryList {
     #[inline]
-    fn from(value: Vec<Entry>) -> Self {
+    fn from(value: ::rpcrdma::alloc::vec::Vec<Entry>) -> Self {
         Self(value)
     }
 }
 
-impl From<EntryList> for Vec<Entry> {
+impl From<EntryList> for ::rpcrdma::alloc::vec::Vec<Entry> {
     #[inline]
     fn from(value: EntryList) -> Self {
         value.0
@@ -99,9 +99,9 @@ impl From<EntryList> for Vec<Entry> {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Tree {
     /// `tree *left`
-    pub left: Option<Box<Tree>>,
+    pub left: Option<::rpcrdma::alloc::boxed::Box<Tree>>,
     /// `tree *right`
-    pub right: Option<Box<Tree>>,
+    pub right: Option<::rpcrdma::alloc::boxed::Box<Tree>>,
     /// `int value`
     pub value: i32,
 }
@@ -120,9 +120,9 @@ pub struct Fork {
     /// `int value`
     pub value: i32,
     /// `fork *left`
-    pub left: Option<Box<Fork>>,
+    pub left: Option<::rpcrdma::alloc::boxed::Box<Fork>>,
     /// `fork *right`
-    pub right: Option<Box<Fork>>,
+    pub right: Option<::rpcrdma::alloc::boxed::Box<Fork>>,
 }
 
 /// The union `expression`.
@@ -143,9 +143,9 @@ pub enum Expression {
     /// `case 0: int literal`
     Case0(i32),
     /// `case 1: expression negated`
-    Case1(Box<Expression>),
+    Case1(::rpcrdma::alloc::boxed::Box<Expression>),
     /// `case 2: expression operands<2>`
-    Case2(Vec<Expression>),
+    Case2(::rpcrdma::alloc::vec::Vec<Expression>),
 }
 
 impl Expression {

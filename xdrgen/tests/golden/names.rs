@@ -92,7 +92,7 @@ pub struct Result {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Vec {
     /// `int a<4>`
-    pub a: ::std::vec::Vec<i32>,
+    pub a: ::rpcrdma::alloc::vec::Vec<i32>,
 }
 
 /// The structure `box`.
@@ -365,11 +365,11 @@ impl AsRef<[u8]> for Ok2 {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Some2(
     /// `int some<3>`
-    pub ::std::vec::Vec<i32>,
+    pub ::rpcrdma::alloc::vec::Vec<i32>,
 );
 
 impl ::core::ops::Deref for Some2 {
-    type Target = ::std::vec::Vec<i32>;
+    type Target = ::rpcrdma::alloc::vec::Vec<i32>;
 
     #[inline]
     fn deref(&self) -> &Self::Target {
@@ -384,14 +384,14 @@ impl ::core::ops::DerefMut for Some2 {
     }
 }
 
-impl From<::std::vec::Vec<i32>> for Some2 {
+impl From<::rpcrdma::alloc::vec::Vec<i32>> for Some2 {
     #[inline]
-    fn from(value: ::std::vec::Vec<i32>) -> Self {
+    fn from(value: ::rpcrdma::alloc::vec::Vec<i32>) -> Self {
         Self(value)
     }
 }
 
-impl From<Some2> for ::std::vec::Vec<i32> {
+impl From<Some2> for ::rpcrdma::alloc::vec::Vec<i32> {
     #[inline]
     fn from(value: Some2) -> Self {
         value.0

@@ -15,7 +15,7 @@ pub const LIMIT: u32 = 4;
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Thing {
     /// `int values<4>`
-    pub values: Vec<i32>,
+    pub values: ::rpcrdma::alloc::vec::Vec<i32>,
     /// `int namespace`
     pub namespace: i32,
 }
@@ -28,11 +28,11 @@ pub struct Thing {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Things(
     /// `thing things<4>`
-    pub Vec<Thing>,
+    pub ::rpcrdma::alloc::vec::Vec<Thing>,
 );
 
 impl ::core::ops::Deref for Things {
-    type Target = Vec<Thing>;
+    type Target = ::rpcrdma::alloc::vec::Vec<Thing>;
 
     #[inline]
     fn deref(&self) -> &Self::Target {
@@ -47,14 +47,14 @@ impl ::core::ops::DerefMut for Things {
     }
 }
 
-impl From<Vec<Thing>> for Things {
+impl From<::rpcrdma::alloc::vec::Vec<Thing>> for Things {
     #[inline]
-    fn from(value: Vec<Thing>) -> Self {
+    fn from(value: ::rpcrdma::alloc::vec::Vec<Thing>) -> Self {
         Self(value)
     }
 }
 
-impl From<Things> for Vec<Thing> {
+impl From<Things> for ::rpcrdma::alloc::vec::Vec<Thing> {
     #[inline]
     fn from(value: Things) -> Self {
         value.0

@@ -302,7 +302,7 @@ pub struct Outer {
     /// `outer_choice choice`
     pub choice: OuterChoice,
     /// `outer_many many<4>`
-    pub many: Vec<OuterMany>,
+    pub many: ::rpcrdma::alloc::vec::Vec<OuterMany>,
     /// `outer_pair pair[2]`
     pub pair: [OuterPair; 2],
     /// `tagged_union last`

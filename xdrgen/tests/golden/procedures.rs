@@ -113,25 +113,25 @@ pub mod no_procedures {
 
     /// Makes a service of a [`NoProcedures`]: what a server is given.
     #[derive(Debug)]
-    pub struct NoProceduresServer<T>(::std::sync::Arc<T>);
+    pub struct NoProceduresServer<T>(::rpcrdma::alloc::sync::Arc<T>);
 
     impl<T> NoProceduresServer<T> {
         /// A service whose procedures `handler` carries out.
         #[must_use]
         pub fn new(handler: T) -> Self {
-            Self(::std::sync::Arc::new(handler))
+            Self(::rpcrdma::alloc::sync::Arc::new(handler))
         }
 
         /// A service over a handler that is shared with others.
         #[must_use]
-        pub fn from_arc(handler: ::std::sync::Arc<T>) -> Self {
+        pub fn from_arc(handler: ::rpcrdma::alloc::sync::Arc<T>) -> Self {
             Self(handler)
         }
     }
 
     impl<T> Clone for NoProceduresServer<T> {
         fn clone(&self) -> Self {
-            Self(::std::sync::Arc::clone(&self.0))
+            Self(::rpcrdma::alloc::sync::Arc::clone(&self.0))
         }
     }
 
@@ -152,7 +152,9 @@ pub mod no_procedures {
             &self,
             call: ::rpcrdma::server::Call,
         ) -> ::rpcrdma::server::ReplyFuture {
-            ::std::boxed::Box::pin(async move { call.procedure_unavailable() })
+            ::rpcrdma::alloc::boxed::Box::pin(async move {
+                call.procedure_unavailable()
+            })
         }
     }
 }
@@ -1146,25 +1148,25 @@ pub mod signatures_v2 {
 
     /// Makes a service of a [`SignaturesV2`]: what a server is given.
     #[derive(Debug)]
-    pub struct SignaturesV2Server<T>(::std::sync::Arc<T>);
+    pub struct SignaturesV2Server<T>(::rpcrdma::alloc::sync::Arc<T>);
 
     impl<T> SignaturesV2Server<T> {
         /// A service whose procedures `handler` carries out.
         #[must_use]
         pub fn new(handler: T) -> Self {
-            Self(::std::sync::Arc::new(handler))
+            Self(::rpcrdma::alloc::sync::Arc::new(handler))
         }
 
         /// A service over a handler that is shared with others.
         #[must_use]
-        pub fn from_arc(handler: ::std::sync::Arc<T>) -> Self {
+        pub fn from_arc(handler: ::rpcrdma::alloc::sync::Arc<T>) -> Self {
             Self(handler)
         }
     }
 
     impl<T> Clone for SignaturesV2Server<T> {
         fn clone(&self) -> Self {
-            Self(::std::sync::Arc::clone(&self.0))
+            Self(::rpcrdma::alloc::sync::Arc::clone(&self.0))
         }
     }
 
@@ -1185,8 +1187,8 @@ pub mod signatures_v2 {
             &self,
             call: ::rpcrdma::server::Call,
         ) -> ::rpcrdma::server::ReplyFuture {
-            let handler = ::std::sync::Arc::clone(&self.0);
-            ::std::boxed::Box::pin(async move {
+            let handler = ::rpcrdma::alloc::sync::Arc::clone(&self.0);
+            ::rpcrdma::alloc::boxed::Box::pin(async move {
                 match call.procedure() {
                     0 => {
                         match call.decode::<Nothing>() {

@@ -672,25 +672,25 @@ pub mod calc_v1 {
 
     /// Makes a service of a [`CalcV1`]: what a server is given.
     #[derive(Debug)]
-    pub struct CalcV1Server<T>(::std::sync::Arc<T>);
+    pub struct CalcV1Server<T>(::rpcrdma::alloc::sync::Arc<T>);
 
     impl<T> CalcV1Server<T> {
         /// A service whose procedures `handler` carries out.
         #[must_use]
         pub fn new(handler: T) -> Self {
-            Self(::std::sync::Arc::new(handler))
+            Self(::rpcrdma::alloc::sync::Arc::new(handler))
         }
 
         /// A service over a handler that is shared with others.
         #[must_use]
-        pub fn from_arc(handler: ::std::sync::Arc<T>) -> Self {
+        pub fn from_arc(handler: ::rpcrdma::alloc::sync::Arc<T>) -> Self {
             Self(handler)
         }
     }
 
     impl<T> Clone for CalcV1Server<T> {
         fn clone(&self) -> Self {
-            Self(::std::sync::Arc::clone(&self.0))
+            Self(::rpcrdma::alloc::sync::Arc::clone(&self.0))
         }
     }
 
@@ -711,8 +711,8 @@ pub mod calc_v1 {
             &self,
             call: ::rpcrdma::server::Call,
         ) -> ::rpcrdma::server::ReplyFuture {
-            let handler = ::std::sync::Arc::clone(&self.0);
-            ::std::boxed::Box::pin(async move {
+            let handler = ::rpcrdma::alloc::sync::Arc::clone(&self.0);
+            ::rpcrdma::alloc::boxed::Box::pin(async move {
                 match call.procedure() {
                     0 => {
                         match call.decode::<Null>() {
@@ -1063,25 +1063,25 @@ pub mod calc_v2 {
 
     /// Makes a service of a [`CalcV2`]: what a server is given.
     #[derive(Debug)]
-    pub struct CalcV2Server<T>(::std::sync::Arc<T>);
+    pub struct CalcV2Server<T>(::rpcrdma::alloc::sync::Arc<T>);
 
     impl<T> CalcV2Server<T> {
         /// A service whose procedures `handler` carries out.
         #[must_use]
         pub fn new(handler: T) -> Self {
-            Self(::std::sync::Arc::new(handler))
+            Self(::rpcrdma::alloc::sync::Arc::new(handler))
         }
 
         /// A service over a handler that is shared with others.
         #[must_use]
-        pub fn from_arc(handler: ::std::sync::Arc<T>) -> Self {
+        pub fn from_arc(handler: ::rpcrdma::alloc::sync::Arc<T>) -> Self {
             Self(handler)
         }
     }
 
     impl<T> Clone for CalcV2Server<T> {
         fn clone(&self) -> Self {
-            Self(::std::sync::Arc::clone(&self.0))
+            Self(::rpcrdma::alloc::sync::Arc::clone(&self.0))
         }
     }
 
@@ -1102,8 +1102,8 @@ pub mod calc_v2 {
             &self,
             call: ::rpcrdma::server::Call,
         ) -> ::rpcrdma::server::ReplyFuture {
-            let handler = ::std::sync::Arc::clone(&self.0);
-            ::std::boxed::Box::pin(async move {
+            let handler = ::rpcrdma::alloc::sync::Arc::clone(&self.0);
+            ::rpcrdma::alloc::boxed::Box::pin(async move {
                 match call.procedure() {
                     1 => {
                         match call.decode::<Add>() {
@@ -1212,25 +1212,25 @@ pub mod other_v1 {
 
     /// Makes a service of a [`OtherV1`]: what a server is given.
     #[derive(Debug)]
-    pub struct OtherV1Server<T>(::std::sync::Arc<T>);
+    pub struct OtherV1Server<T>(::rpcrdma::alloc::sync::Arc<T>);
 
     impl<T> OtherV1Server<T> {
         /// A service whose procedures `handler` carries out.
         #[must_use]
         pub fn new(handler: T) -> Self {
-            Self(::std::sync::Arc::new(handler))
+            Self(::rpcrdma::alloc::sync::Arc::new(handler))
         }
 
         /// A service over a handler that is shared with others.
         #[must_use]
-        pub fn from_arc(handler: ::std::sync::Arc<T>) -> Self {
+        pub fn from_arc(handler: ::rpcrdma::alloc::sync::Arc<T>) -> Self {
             Self(handler)
         }
     }
 
     impl<T> Clone for OtherV1Server<T> {
         fn clone(&self) -> Self {
-            Self(::std::sync::Arc::clone(&self.0))
+            Self(::rpcrdma::alloc::sync::Arc::clone(&self.0))
         }
     }
 
@@ -1251,8 +1251,8 @@ pub mod other_v1 {
             &self,
             call: ::rpcrdma::server::Call,
         ) -> ::rpcrdma::server::ReplyFuture {
-            let handler = ::std::sync::Arc::clone(&self.0);
-            ::std::boxed::Box::pin(async move {
+            let handler = ::rpcrdma::alloc::sync::Arc::clone(&self.0);
+            ::rpcrdma::alloc::boxed::Box::pin(async move {
                 match call.procedure() {
                     0 => {
                         match call.decode::<Null>() {

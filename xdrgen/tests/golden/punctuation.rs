@@ -181,25 +181,25 @@ pub mod v {
 
     /// Makes a service of a [`V`]: what a server is given.
     #[derive(Debug)]
-    pub struct VServer<T>(::std::sync::Arc<T>);
+    pub struct VServer<T>(::rpcrdma::alloc::sync::Arc<T>);
 
     impl<T> VServer<T> {
         /// A service whose procedures `handler` carries out.
         #[must_use]
         pub fn new(handler: T) -> Self {
-            Self(::std::sync::Arc::new(handler))
+            Self(::rpcrdma::alloc::sync::Arc::new(handler))
         }
 
         /// A service over a handler that is shared with others.
         #[must_use]
-        pub fn from_arc(handler: ::std::sync::Arc<T>) -> Self {
+        pub fn from_arc(handler: ::rpcrdma::alloc::sync::Arc<T>) -> Self {
             Self(handler)
         }
     }
 
     impl<T> Clone for VServer<T> {
         fn clone(&self) -> Self {
-            Self(::std::sync::Arc::clone(&self.0))
+            Self(::rpcrdma::alloc::sync::Arc::clone(&self.0))
         }
     }
 
@@ -220,8 +220,8 @@ pub mod v {
             &self,
             call: ::rpcrdma::server::Call,
         ) -> ::rpcrdma::server::ReplyFuture {
-            let handler = ::std::sync::Arc::clone(&self.0);
-            ::std::boxed::Box::pin(async move {
+            let handler = ::rpcrdma::alloc::sync::Arc::clone(&self.0);
+            ::rpcrdma::alloc::boxed::Box::pin(async move {
                 match call.procedure() {
                     0 => {
                         match call.decode::<Null>() {

@@ -114,11 +114,11 @@ pub type TaggedAgain = Tagged;
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct NodePtr(
     /// `node *node_ptr`
-    pub Vec<Node>,
+    pub ::rpcrdma::alloc::vec::Vec<Node>,
 );
 
 impl ::core::ops::Deref for NodePtr {
-    type Target = Vec<Node>;
+    type Target = ::rpcrdma::alloc::vec::Vec<Node>;
 
     #[inline]
     fn deref(&self) -> &Self::Target {
@@ -133,14 +133,14 @@ impl ::core::ops::DerefMut for NodePtr {
     }
 }
 
-impl From<Vec<Node>> for NodePtr {
+impl From<::rpcrdma::alloc::vec::Vec<Node>> for NodePtr {
     #[inline]
-    fn from(value: Vec<Node>) -> Self {
+    fn from(value: ::rpcrdma::alloc::vec::Vec<Node>) -> Self {
         Self(value)
     }
 }
 
-impl From<NodePtr> for Vec<Node> {
+impl From<NodePtr> for ::rpcrdma::alloc::vec::Vec<Node> {
     #[inline]
     fn from(value: NodePtr) -> Self {
         value.0
@@ -207,11 +207,11 @@ impl From<PointPtr> for Option<Point> {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Points(
     /// `point points<8>`
-    pub Vec<Point>,
+    pub ::rpcrdma::alloc::vec::Vec<Point>,
 );
 
 impl ::core::ops::Deref for Points {
-    type Target = Vec<Point>;
+    type Target = ::rpcrdma::alloc::vec::Vec<Point>;
 
     #[inline]
     fn deref(&self) -> &Self::Target {
@@ -226,14 +226,14 @@ impl ::core::ops::DerefMut for Points {
     }
 }
 
-impl From<Vec<Point>> for Points {
+impl From<::rpcrdma::alloc::vec::Vec<Point>> for Points {
     #[inline]
-    fn from(value: Vec<Point>) -> Self {
+    fn from(value: ::rpcrdma::alloc::vec::Vec<Point>) -> Self {
         Self(value)
     }
 }
 
-impl From<Points> for Vec<Point> {
+impl From<Points> for ::rpcrdma::alloc::vec::Vec<Point> {
     #[inline]
     fn from(value: Points) -> Self {
         value.0

@@ -209,7 +209,7 @@ pub enum ByInt {
     /// `default: int numbers<4>`
     ///
     /// Holds the discriminant, which is none of the cases above.
-    Default(i32, Vec<i32>),
+    Default(i32, ::rpcrdma::alloc::vec::Vec<i32>),
 }
 
 impl ByInt {

@@ -89,11 +89,11 @@ impl Module<'_> {
             }
         });
         let dispatch = if self.procedures.is_empty() {
-            quote!(::std::boxed::Box::pin(async move { call.procedure_unavailable() }))
+            quote!(#runtime::alloc::boxed::Box::pin(async move { call.procedure_unavailable() }))
         } else {
             quote! {
-                let handler = ::std::sync::Arc::clone(&self.0);
-                ::std::boxed::Box::pin(async move {
+                let handler = #runtime::alloc::sync::Arc::clone(&self.0);
+                #runtime::alloc::boxed::Box::pin(async move {
                     match call.procedure() {
                         #(#arms)*
                         _ => call.procedure_unavailable(),
@@ -104,25 +104,25 @@ impl Module<'_> {
         quote! {
             #[doc = #docs]
             #[derive(Debug)]
-            #visibility struct #name<T>(::std::sync::Arc<T>);
+            #visibility struct #name<T>(#runtime::alloc::sync::Arc<T>);
 
             impl<T> #name<T> {
                 /// A service whose procedures `handler` carries out.
                 #[must_use]
                 pub fn new(handler: T) -> Self {
-                    Self(::std::sync::Arc::new(handler))
+                    Self(#runtime::alloc::sync::Arc::new(handler))
                 }
 
                 /// A service over a handler that is shared with others.
                 #[must_use]
-                pub fn from_arc(handler: ::std::sync::Arc<T>) -> Self {
+                pub fn from_arc(handler: #runtime::alloc::sync::Arc<T>) -> Self {
                     Self(handler)
                 }
             }
 
             impl<T> #clone for #name<T> {
                 fn clone(&self) -> Self {
-                    Self(::std::sync::Arc::clone(&self.0))
+                    Self(#runtime::alloc::sync::Arc::clone(&self.0))
                 }
             }
 
