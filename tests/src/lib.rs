@@ -8,6 +8,7 @@
 //! | `tests/zero_copy` | eligible payload is not copied |
 //! | `tests/golden`, `tests/generated` | generated code compiles as its users compile it, and does what XDR says |
 //! | `tests/debian`, `build.rs` | the specifications that Debian installs, each with its flags: generated and compiled |
+//! | `no_std` | types and codecs in a crate without the standard library, and a library that can only be linked without it |
 //! | `tests/front_doors`, `tests/ui` | the macros, and what they say to wrong input |
 //! | `tests/specifications` | what the compiler makes of `specs`, octet by octet |
 //! | `fuzz`, `tests/fuzz_seeds` | fuzz targets of all that decodes what a peer sends, and of the compiler |
