@@ -117,6 +117,14 @@ without_link() {
   ip address replace "$ADDR6/64" dev dm0 nodad
 }
 
+# device_made, device_gone: the RDMA device. To remove one takes until no process holds it open.
+device_made() { rdma link add "$DEVICE" type "$FABRIC" netdev dm0; }
+device_gone() { # device_gone SECONDS
+  start removal rdma link delete "$DEVICE"
+  eventually "$1" ended_process "${PID[removal]}" || fail "the device cannot be removed: who uses it does not let go"
+  finish removal 1
+}
+
 # knfsd_up: Linux's NFS server, /srv/nfs in memory exported over RDMA on port 20049, and MOUNT over TCP
 knfsd_up() {
   modprobe -a nfsd rpcrdma lockd

@@ -11,16 +11,11 @@ use super::{
     error::VerbsError,
     ffi::rdma_cm_event_type as cm_event,
 };
-use crate::provider::{
-    ConnectRequest, Connected, Connector, Incoming, Listener, QueuePair as _, SetupError, SetupParams,
-};
+use crate::provider::{ConnectRequest, Connected, Connector, Incoming, QueuePair as _, SetupError, SetupParams};
 
 /// Octets of private data in a connection request that every fabric has room for: InfiniBand's, less what the
 /// connection manager takes for the addresses.
 pub const MAX_PRIVATE_DATA: usize = 56;
-
-/// Connections waiting to be accepted, at most.
-const BACKLOG: i32 = 128;
 
 /// InfiniBand's reason for a rejection by the consumer, as opposed to its connection manager's.
 const CONSUMER_REJECTED: i32 = 28;
@@ -142,69 +137,14 @@ impl Connector for VerbsConnector {
     }
 }
 
-/// Takes incoming connections by RDMA devices.
-#[derive(Debug)]
-pub struct VerbsListener {
-    // Before the channel that its events come by.
-    _id: CmId,
-    events: Events,
-    addr: SocketAddr,
-    config: VerbsConfig,
-}
-
-impl VerbsListener {
-    /// Listens on `addr`: an address of an RDMA device's network interface, or that of all interfaces.
-    ///
-    /// # Errors
-    /// [`VerbsError`], inside the I/O error, which says what to do; or the system's, such as an address in use.
-    pub fn bind(addr: SocketAddr, config: VerbsConfig) -> io::Result<Self> {
-        let events = Events::new()?;
-        let id = CmId::new(&events)?;
-        if addr.is_ipv6() {
-            id.only_its_family()?;
-        }
-        id.bind(addr).map_err(|source| match source.raw_os_error() {
-            Some(libc::EADDRINUSE | libc::EACCES) => source,
-            _ => VerbsError::NoRoute { addr, source }.into(),
-        })?;
-        id.listen(BACKLOG)?;
-        let addr = id.local_addr()?;
-        Ok(Self { _id: id, events, addr, config })
-    }
-}
-
-impl Listener for VerbsListener {
-    type QueuePair = VerbsQueuePair;
-    type Incoming = VerbsIncoming;
-
-    async fn accept(&self) -> io::Result<VerbsIncoming> {
-        loop {
-            let mut event = self.events.next().await?;
-            if event.kind == cm_event::RDMA_CM_EVENT_DEVICE_REMOVAL {
-                tracing::warn!(target: "rpcrdma", addr = %self.addr, "an RDMA device listened on was removed");
-            }
-            // Of a connection that ended before it was taken.
-            let Some(id) = event.request.take() else { continue };
-            let events = Events::new()?;
-            id.migrate(&events)?;
-            let peer_addr = id.peer_addr()?;
-            return Ok(VerbsIncoming { id, events, event, peer_addr, config: self.config.clone() });
-        }
-    }
-
-    fn local_addr(&self) -> SocketAddr {
-        self.addr
-    }
-}
-
 /// A connection that a peer has begun; its request is there.
 #[derive(Debug)]
 pub struct VerbsIncoming {
-    id: CmId,
-    events: Events,
-    event: CmEvent,
-    peer_addr: SocketAddr,
-    config: VerbsConfig,
+    pub(super) id: CmId,
+    pub(super) events: Events,
+    pub(super) event: CmEvent,
+    pub(super) peer_addr: SocketAddr,
+    pub(super) config: VerbsConfig,
 }
 
 impl Incoming for VerbsIncoming {
@@ -278,7 +218,7 @@ mod tests {
     /// Where there is no device, connecting and listening say what to do; where there is one, listening works.
     #[tokio::test]
     async fn without_a_device() {
-        let listening = VerbsListener::bind("127.0.0.1:0".parse().unwrap(), VerbsConfig::default());
+        let listening = super::super::VerbsListener::bind("127.0.0.1:0".parse().unwrap(), VerbsConfig::default());
         if let Err(error) = listening {
             let text = error.to_string();
             assert!(text.contains("RDMA"), "{text}");
