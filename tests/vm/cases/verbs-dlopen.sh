@@ -9,7 +9,7 @@ done
 
 known=()
 # As in verbs-conformance.
-[ "$FABRIC" = rxe ] || known=(--known read_of_sink --known both_directions_at_once)
+[ "$FABRIC" = rxe ] || known=(--known read_of_sink)
 try 100 "$rdmacheck" "$ADDR" "${known[@]}"
 
 log "blobs, there and back"

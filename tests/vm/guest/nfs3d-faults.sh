@@ -24,6 +24,7 @@ link_down() {
 link_down_idle() {
   log "the link goes down for 3 seconds, while nothing is under way"
   without_link 3
+  grep -q "the RDMA device's port is down" "$SCRATCH/nfs3d-a.out" || fail "nfs3d does not say that the port was down"
   read_begun
   read_goes_on
 }
@@ -69,9 +70,15 @@ nfs3d_faults() {
   cmp source "$export/written" || fail "what Linux wrote over a restart of the server differs"
 
   case $FABRIC-$1 in
-    rxe-*) link_down_idle && device_replugged ;;
-    siw-rdma) link_down && device_replugged ;;
-    siw-*) link_down ;;
+    rxe-rdma)
+      link_down_idle
+      device_replugged
+      ;;
+    siw-rdma)
+      link_down
+      device_replugged
+      ;;
+    siw-iwarp) link_down ;;
   esac
   try 20 umount "$mnt"
 

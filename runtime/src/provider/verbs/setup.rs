@@ -46,7 +46,7 @@ impl VerbsConnector {
         id.resolve_route(milliseconds).map_err(no_route)?;
         expect(&events, cm_event::RDMA_CM_EVENT_ROUTE_RESOLVED, peer).await?;
         let mut queue_pair = VerbsQueuePair::new(id, events, params, &self.config)?;
-        let offered = offer(params, &queue_pair, None);
+        let offered = offer(params, queue_pair.limits().depths(), None);
         let private_data = params.private_data_for(queue_pair.remote_invalidation());
         queue_pair.id().connect(&ConnParam { private_data, ..offered })?;
         let event = expect(queue_pair.events(), cm_event::RDMA_CM_EVENT_ESTABLISHED, peer).await?;
@@ -57,24 +57,15 @@ impl VerbsConnector {
     }
 }
 
-/// What this end offers: what is wanted, as far as the device and the peer's request go.
-fn offer(params: &SetupParams, queue_pair: &VerbsQueuePair, request: Option<&CmEvent>) -> ConnParam<'static> {
-    let limits = queue_pair.limits();
-    let least = |wanted: u32, device: u8, peer: Option<u8>| {
-        u8::try_from(wanted).unwrap_or(u8::MAX).min(device).min(peer.unwrap_or(u8::MAX))
-    };
+/// What this end offers: as many RDMA Reads served, and under way, as are wanted, the device can do, and the peer's request
+/// has use for. The latter two are pairs of these.
+fn offer(params: &SetupParams, device: (u8, u8), asked: Option<(u8, u8)>) -> ConnParam<'static> {
+    let asked = asked.unwrap_or((u8::MAX, u8::MAX));
+    let least = |wanted: u32, device: u8, asked: u8| u8::try_from(wanted).unwrap_or(u8::MAX).min(device).min(asked);
     ConnParam {
         private_data: &[],
-        responder_resources: least(
-            params.responder_resources,
-            limits.max_responses,
-            request.map(|request| request.responder_resources),
-        ),
-        initiator_depth: least(
-            params.initiator_depth,
-            limits.max_reads,
-            request.map(|request| request.initiator_depth),
-        ),
+        responder_resources: least(params.responder_resources, device.0, asked.0),
+        initiator_depth: least(params.initiator_depth, device.1, asked.1),
     }
 }
 
@@ -174,7 +165,8 @@ impl ConnectRequest for VerbsRequest {
     async fn accept(self, params: SetupParams) -> Result<Connected<VerbsQueuePair>, SetupError> {
         let VerbsIncoming { id, events, event, peer_addr, config } = self.0;
         let mut queue_pair = VerbsQueuePair::new(id, events, &params, &config)?;
-        let offered = offer(&params, &queue_pair, Some(&event));
+        let asked = (event.responder_resources, event.initiator_depth);
+        let offered = offer(&params, queue_pair.limits().depths(), Some(asked));
         queue_pair.max_reads = offered.initiator_depth.into();
         let private_data = params.private_data_for(queue_pair.remote_invalidation());
         queue_pair.id().accept(&ConnParam { private_data, ..offered })?;
@@ -213,6 +205,24 @@ mod tests {
         assert!(error.contains("no RDMA device leads to 10.0.0.1:1"), "{error}");
         assert!(of(cm_event::RDMA_CM_EVENT_TIMEWAIT_EXIT, 0, b"").is_none());
         assert!(of(cm_event::RDMA_CM_EVENT_UNREACHABLE, i32::MIN, b"").is_some());
+    }
+
+    /// Neither end offers more RDMA Reads than it wants, its device can do, or the other has use for.
+    #[test]
+    fn depths() {
+        let params = |responder_resources, initiator_depth| SetupParams {
+            responder_resources,
+            initiator_depth,
+            ..SetupParams::default()
+        };
+        let offered = |params, device, asked| {
+            let offered = offer(&params, device, asked);
+            (offered.responder_resources, offered.initiator_depth)
+        };
+        assert_eq!(offered(params(16, 8), (128, 128), None), (16, 8));
+        assert_eq!(offered(params(1000, 8), (255, 4), None), (255, 4));
+        assert_eq!(offered(params(16, 16), (128, 128), Some((4, 2))), (4, 2));
+        assert_eq!(offered(params(16, 16), (0, 128), Some((4, 0))), (0, 0));
     }
 
     /// Where there is no device, connecting and listening say what to do; where there is one, listening works.
