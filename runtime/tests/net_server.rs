@@ -239,6 +239,8 @@ async fn no_reconnect(transport: Transport) {
     call::<Null>(&channel, &()).await.unwrap();
     running.handle.shutdown();
     running.task.await.unwrap();
+    let stats = running.handle.stats();
+    assert_eq!((stats.accepted, stats.open, stats.ended.by_server), (1, 0, 1), "{stats}");
     eventually(|| channel.closed().is_some()).await;
     let error = call::<Null>(&channel, &()).await.unwrap_err();
     assert!(error.is_connection_loss() && error.is_retry_safe(), "{error}");
@@ -252,6 +254,9 @@ async fn most_connections(transport: Transport) {
     call::<Null>(&second, &()).await.unwrap();
     let third = running.try_connect(Channel::builder().connect_timeout(Duration::from_secs(1))).await;
     assert!(matches!(third, Err(ConnectError::Setup { .. })), "{third:?}");
+    let stats = running.handle.stats();
+    // By some transports the client tries again.
+    assert!((stats.accepted, stats.open) == (2, 2) && stats.not_set_up > 0, "{stats}");
     drop(first);
     eventually(|| running.handle.connections().len() == 1).await;
     let fourth = running.connect(Channel::builder()).await;
@@ -277,6 +282,11 @@ async fn many_connections(transport: Transport) {
         client.unwrap();
     }
     eventually(|| running.handle.connections().is_empty()).await;
+    let stats = running.handle.stats();
+    assert_eq!((stats.accepted, stats.open, stats.not_set_up), (40, 0, 0));
+    assert_eq!((stats.ended.by_client, stats.ended.total()), (40, 40), "{stats}");
+    assert_eq!((stats.counters.calls_received, stats.counters.replies_sent), (200, 200));
+    assert_eq!((stats.counters.exposed, stats.counters.registered), (0, 0));
 }
 
 async fn idle_connections(transport: Transport) {

@@ -77,7 +77,11 @@ async fn it_says_where_it_is_serves_and_ends_when_asked() {
     out.read_to_string(&mut rest).unwrap();
     assert!(running.0.wait().unwrap().success());
     assert!(rest.contains("served: 14 octets read, 0 octets written; LOOKUP 2 READ 2"), "{rest}");
-    assert!(rest.contains("memory: 0 buffers still held"), "{rest}");
+    assert!(
+        rest.contains("memory: 0 buffers still held, 0 regions still exposed, 0 octets still registered"),
+        "{rest}"
+    );
+    assert!(rest.contains("connections: 2 accepted, 0 open, 0 not set up; ended "), "{rest}");
 }
 
 /// What it complained about; it must have failed, and soon.

@@ -63,6 +63,7 @@ impl Exposure {
         self.out += 1;
         counters.registrations += 1;
         counters.exposed += 1;
+        counters.registered += len;
         Ok(region)
     }
 
@@ -106,6 +107,7 @@ impl Exposure {
             exposed.state = State::Returned(memory);
             self.out -= 1;
             counters.exposed = counters.exposed.saturating_sub(1);
+            counters.registered = counters.registered.saturating_sub(exposed.len);
         }
     }
 

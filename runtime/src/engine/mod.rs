@@ -27,6 +27,7 @@ mod answer;
 mod calls;
 mod chunks;
 mod connection;
+mod counters;
 mod credits;
 mod deadlines;
 mod expose;
@@ -44,4 +45,5 @@ pub mod v2;
 mod work;
 
 pub use connection::Connection;
+pub use counters::Counters;
 pub use types::*;

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use smallvec::{SmallVec, smallvec};
 
 use super::{
+    Counters,
     chunks::{Segment, Walk},
     shared::Shared,
     slots::Slots,
@@ -287,6 +288,7 @@ impl Puller {
                         pulls.pending += 1;
                         self.sinks += 1;
                         shared.counters.registrations += 1;
+                        shared.counters.registered += pull.len;
                     }
                     Err(error) => {
                         tracing::debug!(%error, "no memory for a Read chunk");
@@ -364,10 +366,12 @@ impl Puller {
         slot: u32,
         part: u16,
         memory: Option<Memory>,
+        counters: &mut Counters,
     ) -> Option<Pulled> {
         let pulls = calls.get_mut(slot)?.pulls();
         let pull = pulls.chunks.get_mut(usize::from(part))?;
         pull.sink.take()?;
+        counters.registered = counters.registered.saturating_sub(pull.len);
         self.sinks = self.sinks.saturating_sub(1);
         pulls.pending = pulls.pending.saturating_sub(1);
         match memory {

@@ -143,12 +143,14 @@ impl<S: Source> Accept for Acceptor<S> {
                 // Set-ups count: a peer that connects and says nothing takes room until its time is up.
                 let Ok(room) = Arc::clone(&shared.room).try_acquire_owned() else {
                     tracing::warn!(target: "rpcrdma", %peer, "too many connections, one turned away");
+                    shared.not_set_up();
                     continue;
                 };
                 let shared = Arc::clone(&shared);
                 setups.spawn(async move {
                     if let Err(error) = set_up::<S>(incoming, &shared, room).await {
                         tracing::info!(target: "rpcrdma", %peer, %error, "connection set-up failed");
+                        shared.not_set_up();
                     }
                 });
             }
@@ -170,7 +172,7 @@ async fn set_up<S: Source>(
     let connection = Connection::new(info, Role::Server, Arc::clone(&port), Arc::clone(&shared.callbacks));
     let span = tracing::info_span!(target: "rpcrdma", "connection", role = "server", peer = %peer_addr);
     let id = shared.add(peer_addr, Arc::clone(&port), room);
-    let listed = Listed { id, shared: Arc::clone(shared) };
+    let listed = Listed::new(id, Arc::clone(shared));
     let handlers = Handlers::new(Arc::clone(&shared.registry), Arc::new(connection)).listed(listed);
     let driver = DriverConfig { idle_timeout: config.idle_timeout, serves_to_the_end: false };
     driver::spawn(Core::new(carrier, handlers, port, driver), span);

@@ -35,13 +35,21 @@ pub(crate) struct Handlers {
 
 /// A place in a server's list of connections.
 pub(super) struct Listed {
-    pub(super) id: u64,
-    pub(super) shared: Arc<Shared>,
+    id: u64,
+    shared: Arc<Shared>,
+    /// Why the connection has ended, once it has.
+    why: Option<CloseReason>,
+}
+
+impl Listed {
+    pub(super) fn new(id: u64, shared: Arc<Shared>) -> Self {
+        Self { id, shared, why: None }
+    }
 }
 
 impl Drop for Listed {
     fn drop(&mut self) {
-        self.shared.remove(self.id);
+        self.shared.remove(self.id, self.why.as_ref());
     }
 }
 
@@ -90,6 +98,9 @@ impl Upcalls for Handlers {
 
     fn closed(&mut self, reason: &CloseReason) {
         tracing::info!(target: "rpcrdma", %reason, "connection closed");
+        if let Some(listed) = &mut self.listed {
+            listed.why = Some(reason.clone());
+        }
         if !self.listed.as_ref().is_some_and(|listed| listed.shared.is_aborting()) {
             // The caller has gone; what its calls began is finished.
             self.waiting.detach_all();

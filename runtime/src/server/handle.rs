@@ -12,12 +12,15 @@ use std::{
 
 use tokio::sync::{Notify, Semaphore, watch};
 
-use super::dispatch::Registry;
+use super::{
+    dispatch::Registry,
+    stats::{ServerStats, Totals},
+};
 use crate::{
     client::ChannelConfig,
     config::ConnectionConfig,
     driver::{Command, Port},
-    engine::Counters,
+    engine::{CloseReason, Counters},
     memory::Budget,
 };
 
@@ -42,11 +45,18 @@ pub(super) struct Shared {
     pub(super) room: Arc<Semaphore>,
     pub(super) phase: watch::Sender<Phase>,
     next_id: AtomicU64,
-    connections: Mutex<HashMap<u64, Entry>>,
+    connections: Mutex<Connections>,
     /// The last connection has gone.
     empty: Notify,
     /// Grace is over: waiting handlers are aborted.
     aborting: AtomicBool,
+}
+
+/// Those there are, and what has become of all others.
+#[derive(Default)]
+struct Connections {
+    open: HashMap<u64, Entry>,
+    totals: Totals,
 }
 
 struct Entry {
@@ -79,14 +89,15 @@ impl Shared {
         }
     }
 
-    fn connections(&self) -> MutexGuard<'_, HashMap<u64, Entry>> {
+    fn connections(&self) -> MutexGuard<'_, Connections> {
         self.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn add(&self, peer_addr: SocketAddr, port: Arc<Port>, room: tokio::sync::OwnedSemaphorePermit) -> u64 {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let mut connections = self.connections();
-        connections.insert(id, Entry { peer_addr, port: Arc::clone(&port), _room: room });
+        connections.open.insert(id, Entry { peer_addr, port: Arc::clone(&port), _room: room });
+        connections.totals.accepted();
         // Set up while the server was told to end: `drain` may have passed already.
         if *self.phase.borrow() != Phase::Serving {
             port.send(Command::Drain);
@@ -94,14 +105,23 @@ impl Shared {
         id
     }
 
-    pub(super) fn remove(&self, id: u64) {
+    /// The connection has gone: why, if it had the time to say so.
+    pub(super) fn remove(&self, id: u64, why: Option<&CloseReason>) {
         let mut connections = self.connections();
-        let entry = connections.remove(&id);
-        if connections.is_empty() {
+        let entry = connections.open.remove(&id);
+        if let Some(entry) = &entry {
+            connections.totals.ended(why, entry.port.counters());
+        }
+        if connections.open.is_empty() {
             self.empty.notify_waiters();
         }
         drop(connections);
         drop(entry);
+    }
+
+    /// A connection that was never one: its set-up failed, or there was no room for it.
+    pub(super) fn not_set_up(&self) {
+        self.connections().totals.not_set_up();
     }
 
     pub(super) fn is_aborting(&self) -> bool {
@@ -109,7 +129,7 @@ impl Shared {
     }
 
     fn send_all(&self, command: impl Fn() -> Command) {
-        let ports: Vec<_> = self.connections().values().map(|entry| Arc::clone(&entry.port)).collect();
+        let ports: Vec<_> = self.connections().open.values().map(|entry| Arc::clone(&entry.port)).collect();
         for port in ports {
             port.send(command());
         }
@@ -119,7 +139,7 @@ impl Shared {
     async fn emptied(&self) {
         loop {
             let notified = self.empty.notified();
-            if self.connections().is_empty() {
+            if self.connections().open.is_empty() {
                 return;
             }
             notified.await;
@@ -130,7 +150,7 @@ impl Shared {
     pub(super) async fn end(&self, grace: Duration) {
         self.send_all(|| Command::Drain);
         if tokio::time::timeout(grace, self.emptied()).await.is_err() {
-            tracing::warn!(target: "rpcrdma", connections = self.connections().len(), "grace is over, calls are aborted");
+            tracing::warn!(target: "rpcrdma", connections = self.connections().open.len(), "grace is over, calls are aborted");
             self.aborting.store(true, Ordering::Release);
             self.send_all(|| Command::Disconnect);
             self.emptied().await;
@@ -179,7 +199,15 @@ impl ServerHandle {
     #[must_use]
     pub fn connections(&self) -> Vec<ConnectionStats> {
         let stats = |entry: &Entry| ConnectionStats { peer_addr: entry.peer_addr, counters: entry.port.counters() };
-        self.0.connections().values().map(stats).collect()
+        self.0.connections().open.values().map(stats).collect()
+    }
+
+    /// What has become of all connections, those that have ended included. After [`Server::serve`](super::Server::serve) has
+    /// returned none is open, and nothing of theirs is exposed or registered.
+    #[must_use]
+    pub fn stats(&self) -> ServerStats {
+        let connections = self.0.connections();
+        connections.totals.with(connections.open.values().map(|entry| entry.port.counters()))
     }
 
     /// What the calls of all connections hold.
@@ -191,6 +219,6 @@ impl ServerHandle {
 
 impl std::fmt::Debug for ServerHandle {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ServerHandle").field("connections", &self.0.connections().len()).finish()
+        f.debug_struct("ServerHandle").field("connections", &self.0.connections().open.len()).finish()
     }
 }

@@ -29,6 +29,7 @@ mod call;
 mod connection;
 mod dispatch;
 mod handle;
+mod stats;
 
 use std::{future::Future, pin::Pin};
 
@@ -36,6 +37,7 @@ pub use self::{
     builder::{BindError, Server, ServerBuilder},
     call::{Call, Context, Failure, Reply},
     handle::{ConnectionStats, MemoryStats, ServerHandle},
+    stats::{Ended, ServerStats},
 };
 pub(crate) use self::{call::Connection, connection::Handlers, dispatch::Registry};
 

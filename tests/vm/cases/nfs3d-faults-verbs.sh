@@ -1,5 +1,5 @@
-# about: nfs3d by verbs: killed and started again while Linux writes, link down while it reads, clients killed
-# fabric: rxe
+# about: nfs3d by verbs: killed and started again while Linux writes; link down, and the device removed and made anew while Linux reads; clients killed
+# fabric: rxe siw
 # programs: nfs3d nfscp
 # timeout: 150
 . /suite/guest/nfs3d-faults.sh

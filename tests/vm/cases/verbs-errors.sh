@@ -21,7 +21,7 @@ refuse 15 'no permission to use RDMA.*/dev/infiniband' setpriv --reuid 65534 --c
 chmod 666 /dev/infiniband/*
 
 log "no device"
-case $FABRIC in rxe) rdma link delete rxe0 ;; siw) rdma link delete siw0 ;; esac
+device_gone 20
 refuse 15 'rdma link add' "$BIN/rdmacheck" "$ADDR"
 refuse 15 'rdma link add|no RDMA device' bash -c "ping rdma://$ADDR:7999"
-case $FABRIC in rxe) rdma link add rxe0 type rxe netdev dm0 ;; siw) rdma link add siw0 type siw netdev dm0 ;; esac
+device_made

@@ -117,6 +117,18 @@ without_link() {
   ip address replace "$ADDR6/64" dev dm0 nodad
 }
 
+# device_made, device_gone: the RDMA device. To remove one takes until no process holds it open.
+device_made() { rdma link add "$DEVICE" type "$FABRIC" netdev dm0; }
+device_gone() { # device_gone SECONDS
+  local removal
+  log "removing $DEVICE"
+  rdma link delete "$DEVICE" &
+  # Not one of those that are stopped in the end: it ends when the others have.
+  removal=$!
+  eventually "$1" ended_process "$removal" || fail "the device cannot be removed: who uses it does not let go"
+  wait "$removal" || fail "the device could not be removed"
+}
+
 # knfsd_up: Linux's NFS server, /srv/nfs in memory exported over RDMA on port 20049, and MOUNT over TCP
 knfsd_up() {
   modprobe -a nfsd rpcrdma lockd
@@ -195,5 +207,7 @@ cleanup() {
     rpc.nfsd 0
     exportfs -ua
   fi
+  # Where a case has failed in between: the others want it.
+  [ -e "/sys/class/infiniband/$DEVICE" ] || device_made
   if [ -n "${CAPTURE:-}" ] && [ -e "$SCRATCH/$CAPTURE.pcap" ]; then cp "$SCRATCH/$CAPTURE.pcap" "/out/$CAPTURE.pcap"; fi
 }

@@ -15,12 +15,42 @@ has_at_most() { [ "$(open_files "$1")" -le "$2" ]; } # has_at_most PID FILES
 
 link_down() {
   log "the link goes down for 3 seconds, while Linux reads"
+  read_begun
+  without_link 3
+  read_goes_on
+}
+
+# link_down_idle: the connection is not used meanwhile, and goes on afterwards
+link_down_idle() {
+  log "the link goes down for 3 seconds, while nothing is under way"
+  without_link 3
+  grep -q "the RDMA device's port is down" "$SCRATCH/nfs3d-a.out" || fail "nfs3d does not say that the port was down"
+  read_begun
+  read_goes_on
+}
+
+# device_replugged: the device goes and comes back, with nfs3d running. On rxe the link is down first: after that there
+# are no new connections until the device is made anew, nobody's (README.md).
+device_replugged() {
+  log "the device is removed, while Linux reads, and comes back"
+  read_begun
+  case $FABRIC in rxe) without_link 3 ;; esac
+  device_gone 20
+  ended_process "${PID[nfs3d-a]}" && fail "nfs3d ended when its device was removed: $(last_words nfs3d-a)"
+  device_made
+  read_goes_on
+  grep -q 'listening again' "$SCRATCH/nfs3d-a.out" || fail "nfs3d had not noticed: this shows nothing"
+}
+
+read_begun() {
   forget
+  rm -f back
   start dd dd if="$mnt/written" of=back bs=64k
   partly back dd
-  without_link 3
+}
+read_goes_on() {
   finish dd 60
-  cmp source back || fail "what Linux read over a loss of the link differs"
+  cmp source back || fail "what Linux read meanwhile differs"
 }
 
 # nfs3d_faults SCHEME
@@ -39,7 +69,17 @@ nfs3d_faults() {
   finish dd 60
   cmp source "$export/written" || fail "what Linux wrote over a restart of the server differs"
 
-  case $FABRIC in siw) link_down ;; esac
+  case $FABRIC-$1 in
+    rxe-rdma)
+      link_down_idle
+      device_replugged
+      ;;
+    siw-rdma)
+      link_down
+      device_replugged
+      ;;
+    siw-iwarp) link_down ;;
+  esac
   try 20 umount "$mnt"
 
   log "clients are killed with calls in flight"
@@ -56,4 +96,6 @@ nfs3d_faults() {
   try 30 "$BIN/nfscp" --mount-port 20062 --verify source "nfs3+$url/export/after"
   # Every octet of memory that was registered for those calls has come back.
   nfs3d_down a
+  # Of Linux's, and the three that were killed, at least.
+  awk -F '[ :]+' '/^connections:/ { if ($2 < 5 || $4 != 0) exit 1 }' "$SCRATCH/nfs3d-a.out" || fail "nfs3d does not know of all its connections"
 }

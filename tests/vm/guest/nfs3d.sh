@@ -14,8 +14,9 @@ nfs3d_up() {
 nfs3d_down() {
   kill "${PID[nfs3d-$1]}"
   finish "nfs3d-$1" 20
-  grep '^served:' "$SCRATCH/nfs3d-$1.out"
-  grep -q '^memory: 0 buffers still held' "$SCRATCH/nfs3d-$1.out" || fail "nfs3d keeps memory: $(last_words "nfs3d-$1")"
+  grep -E '^(served|connections|memory):' "$SCRATCH/nfs3d-$1.out"
+  grep -qx 'memory: 0 buffers still held, 0 regions still exposed, 0 octets still registered' "$SCRATCH/nfs3d-$1.out" ||
+    fail "nfs3d keeps memory: $(last_words "nfs3d-$1")"
 }
 
 # nfs3d_mount FOLDER PORT MOUNTPORT [OPTIONS]: over RDMA

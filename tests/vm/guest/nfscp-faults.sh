@@ -26,11 +26,18 @@ interrupted() {
 connections() { rdma resource show qp | grep -c 'state RTS' || true; }
 at_most() { [ "$(connections)" -le "$1" ]; } # at_most CONNECTIONS
 
+# link_down: on rxe the device is made anew afterwards, as there are no new connections otherwise (README.md)
 link_down() {
   log "the link goes down for 3 seconds"
   transfer "$source" "$url/link"
   under_way /srv/nfs/link
   without_link 3
+  case $FABRIC in
+    rxe)
+      device_gone 20
+      device_made
+      ;;
+  esac
   interrupted 60
   cmp "$source" /srv/nfs/link
 }
@@ -41,7 +48,7 @@ nfscp_faults() {
   long_file "$source"
   before=$(connections)
 
-  case $FABRIC in siw) link_down ;; *) cp "$source" /srv/nfs/link ;; esac
+  link_down
 
   log "the server is stopped and started again, while it is written to"
   transfer "$source" "$url/restarted"

@@ -9,7 +9,7 @@ use std::{
 };
 
 use anyhow::{Context as _, bail};
-use rpcrdma::{config::ConnectionConfig, server::Server, transport::Url};
+use rpcrdma::{config::ConnectionConfig, engine::Counters, server::Server, transport::Url};
 use rpcrdma_examples::{
     command::{self, Stop},
     nfs3d::{
@@ -61,7 +61,14 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<()> {
     // Whoever started it may have gone.
     let mut out = std::io::stdout();
     let _ = writeln!(out, "served: {}", service.counters());
-    let _ = writeln!(out, "memory: {} buffers still held", pool.stats().outstanding);
+    let stats = nfs_handle.stats();
+    let _ = writeln!(out, "connections: {stats}");
+    let held = pool.stats().outstanding;
+    let Counters { exposed, registered, .. } = stats.counters;
+    let _ = writeln!(
+        out,
+        "memory: {held} buffers still held, {exposed} regions still exposed, {registered} octets still registered"
+    );
     Ok(())
 }
 

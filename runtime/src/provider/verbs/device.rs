@@ -96,6 +96,11 @@ impl Limits {
         }
     }
 
+    /// Most RDMA Reads that a queue pair serves at a time, and has under way.
+    pub(super) fn depths(&self) -> (u8, u8) {
+        (self.max_responses, self.max_reads)
+    }
+
     /// Whether the bounds of a window are enforced, and not only those of the region it is bound to. Soft RoCE (Linux
     /// 6.1's `check_rkey`) compares with the region's alone.
     pub(super) fn windows_have_bounds(&self) -> bool {

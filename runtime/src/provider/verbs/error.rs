@@ -2,6 +2,8 @@
 
 use std::io;
 
+use super::ffi;
+
 /// Why verbs cannot be used, or what they were asked for cannot be done. Inside a [`std::io::Error`].
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -12,6 +14,12 @@ pub enum VerbsError {
          interface: `rdma link add rxe0 type rxe netdev eth0`"
     )]
     NoDevice,
+    /// In builds with `verbs-dlopen`: the libraries are not installed.
+    #[error(
+        "no RDMA: {0} cannot be loaded. Install the libraries of rdma-core: Debian's packages are librdmacm1, libibverbs1 and \
+         ibverbs-providers"
+    )]
+    NoLibrary(&'static str),
     /// The device files may not be opened.
     #[error(
         "no permission to use RDMA: {0}. This user needs read and write access to /dev/infiniband/rdma_cm and \
@@ -50,7 +58,9 @@ pub enum VerbsError {
 impl VerbsError {
     /// From `errno`, after a call of the connection manager's or of a device's failed.
     pub(super) fn last(doing: &'static str) -> Self {
-        Self::os(doing, io::Error::last_os_error())
+        let source = io::Error::last_os_error();
+        // Without its library, a function fails and says nothing.
+        ffi::missing_library().map_or_else(|| Self::os(doing, source), Self::NoLibrary)
     }
 
     pub(super) fn os(doing: &'static str, source: io::Error) -> Self {
@@ -81,7 +91,7 @@ impl VerbsError {
 
     fn kind(&self) -> io::ErrorKind {
         match self {
-            Self::NoDevice => io::ErrorKind::Unsupported,
+            Self::NoDevice | Self::NoLibrary(_) => io::ErrorKind::Unsupported,
             Self::NoPermission(_) => io::ErrorKind::PermissionDenied,
             Self::LockedMemory { .. } => io::ErrorKind::OutOfMemory,
             Self::NoRoute { .. } => io::ErrorKind::HostUnreachable,

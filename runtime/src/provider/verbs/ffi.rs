@@ -39,3 +39,25 @@ pub(super) unsafe fn alloc_window(pd: *mut ibv_pd) -> *mut ibv_mw {
     let window = window.unwrap_or(std::ptr::null_mut());
     window
 }
+
+/// The library that could not be loaded, if one could not: it is linked, or was loaded before `main`.
+#[cfg(feature = "verbs")]
+pub(super) fn missing_library() -> Option<&'static str> {
+    None
+}
+
+/// The library that could not be loaded, if one could not. `rdma-mummy-sys` tries before `main`, keeps it to itself if it
+/// cannot, and then has every function of the library's fail.
+#[cfg(not(feature = "verbs"))]
+pub(super) fn missing_library() -> Option<&'static str> {
+    [c"libibverbs.so.1", c"librdmacm.so.1"].into_iter().find_map(|name| {
+        // SAFETY: the name is a string that ends with a zero; nothing is loaded that is not there already, so nothing runs.
+        let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
+        if library.is_null() {
+            return name.to_str().ok();
+        }
+        // SAFETY: opened above, and closed once: who loaded it holds it as well.
+        unsafe { libc::dlclose(library) };
+        None
+    })
+}

@@ -6,7 +6,7 @@
 //! | --- | --- |
 //! | the C interface, and the one import of it | `ffi` |
 //! | devices and their limits | `device` |
-//! | the connection manager: identifiers, events | `cm`, `setup` |
+//! | the connection manager: identifiers, events; connecting and accepting; listening | `cm`, `setup`, `listener` |
 //! | protection domain, regions, windows, completion queue, queue pair | `objects` |
 //! | memory for messages, registered once; Receives | `slab`, `receives` |
 //! | the pool's buffers, registered once | `regions` |
@@ -27,6 +27,15 @@
 //! up to [`VerbsConfig::max_registered`]; payload in other memory is registered for each request. Receives, and Sends that do
 //! not fit a work request, lie in memory of the connection's own.
 //!
+//! # Sends
+//!
+//! A message is sent from one place. There is nothing to gather: it is encoded behind room for its transport header
+//! ([`MessageBuf::prepend`](crate::memory::MessageBuf::prepend)), so that both are side by side without a copy, and eligible
+//! items that are worth it go by RDMA, not in the Send. Up to what the device takes inside a work request (256 octets are asked
+//! for) no memory is looked at after posting. Up to a Receive's length (4 KiB) the message is copied into a slot that stays
+//! registered: its own memory is free at once, and no completion has to be waited for. What is longer, where the peer takes
+//! it, is sent from where it lies.
+//!
 //! # What devices do differently
 //!
 //! - Soft RoCE (Linux 6.1) keeps a peer inside the region that a window is bound to, not inside the window: there, a region
@@ -35,6 +44,8 @@
 //!   after each use. It reports the peer's invalidation by a flag of Linux's own.
 //! - Soft iWARP has no windows, takes Send with Invalidate for whatever is registered, and does not report it: peers are told
 //!   not to use it. It lets a peer RDMA Read what is registered for RDMA Write. It does not say why it ended a connection.
+//! - Soft RoCE that has to send a message of its connection manager while its network interface is down sends none ever after,
+//!   nobody's: connections that there are go on, new ones cannot be made until the device is made anew (`tests/vm/README.md`).
 //! - iWARP adapters want the sink of an RDMA Read registered for remote write.
 #![allow(unsafe_code)]
 
@@ -46,6 +57,7 @@ mod ending;
 mod error;
 mod exposures;
 mod ffi;
+mod listener;
 mod objects;
 mod posting;
 mod queue;
@@ -61,7 +73,8 @@ use std::time::Duration;
 pub use connection::VerbsQueuePair;
 pub use device::{Device, Protocol, devices};
 pub use error::VerbsError;
-pub use setup::{MAX_PRIVATE_DATA, VerbsConnector, VerbsIncoming, VerbsListener, VerbsRequest};
+pub use listener::VerbsListener;
+pub use setup::{MAX_PRIVATE_DATA, VerbsConnector, VerbsIncoming, VerbsRequest};
 
 /// How queue pairs of RDMA devices are run.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -11,16 +11,11 @@ use super::{
     error::VerbsError,
     ffi::rdma_cm_event_type as cm_event,
 };
-use crate::provider::{
-    ConnectRequest, Connected, Connector, Incoming, Listener, QueuePair as _, SetupError, SetupParams,
-};
+use crate::provider::{ConnectRequest, Connected, Connector, Incoming, QueuePair as _, SetupError, SetupParams};
 
 /// Octets of private data in a connection request that every fabric has room for: InfiniBand's, less what the
 /// connection manager takes for the addresses.
 pub const MAX_PRIVATE_DATA: usize = 56;
-
-/// Connections waiting to be accepted, at most.
-const BACKLOG: i32 = 128;
 
 /// InfiniBand's reason for a rejection by the consumer, as opposed to its connection manager's.
 const CONSUMER_REJECTED: i32 = 28;
@@ -51,7 +46,7 @@ impl VerbsConnector {
         id.resolve_route(milliseconds).map_err(no_route)?;
         expect(&events, cm_event::RDMA_CM_EVENT_ROUTE_RESOLVED, peer).await?;
         let mut queue_pair = VerbsQueuePair::new(id, events, params, &self.config)?;
-        let offered = offer(params, &queue_pair, None);
+        let offered = offer(params, queue_pair.limits().depths(), None);
         let private_data = params.private_data_for(queue_pair.remote_invalidation());
         queue_pair.id().connect(&ConnParam { private_data, ..offered })?;
         let event = expect(queue_pair.events(), cm_event::RDMA_CM_EVENT_ESTABLISHED, peer).await?;
@@ -62,24 +57,15 @@ impl VerbsConnector {
     }
 }
 
-/// What this end offers: what is wanted, as far as the device and the peer's request go.
-fn offer(params: &SetupParams, queue_pair: &VerbsQueuePair, request: Option<&CmEvent>) -> ConnParam<'static> {
-    let limits = queue_pair.limits();
-    let least = |wanted: u32, device: u8, peer: Option<u8>| {
-        u8::try_from(wanted).unwrap_or(u8::MAX).min(device).min(peer.unwrap_or(u8::MAX))
-    };
+/// What this end offers: as many RDMA Reads served, and under way, as are wanted, the device can do, and the peer's request
+/// has use for. The latter two are pairs of these.
+fn offer(params: &SetupParams, device: (u8, u8), asked: Option<(u8, u8)>) -> ConnParam<'static> {
+    let asked = asked.unwrap_or((u8::MAX, u8::MAX));
+    let least = |wanted: u32, device: u8, asked: u8| u8::try_from(wanted).unwrap_or(u8::MAX).min(device).min(asked);
     ConnParam {
         private_data: &[],
-        responder_resources: least(
-            params.responder_resources,
-            limits.max_responses,
-            request.map(|request| request.responder_resources),
-        ),
-        initiator_depth: least(
-            params.initiator_depth,
-            limits.max_reads,
-            request.map(|request| request.initiator_depth),
-        ),
+        responder_resources: least(params.responder_resources, device.0, asked.0),
+        initiator_depth: least(params.initiator_depth, device.1, asked.1),
     }
 }
 
@@ -142,69 +128,14 @@ impl Connector for VerbsConnector {
     }
 }
 
-/// Takes incoming connections by RDMA devices.
-#[derive(Debug)]
-pub struct VerbsListener {
-    // Before the channel that its events come by.
-    _id: CmId,
-    events: Events,
-    addr: SocketAddr,
-    config: VerbsConfig,
-}
-
-impl VerbsListener {
-    /// Listens on `addr`: an address of an RDMA device's network interface, or that of all interfaces.
-    ///
-    /// # Errors
-    /// [`VerbsError`], inside the I/O error, which says what to do; or the system's, such as an address in use.
-    pub fn bind(addr: SocketAddr, config: VerbsConfig) -> io::Result<Self> {
-        let events = Events::new()?;
-        let id = CmId::new(&events)?;
-        if addr.is_ipv6() {
-            id.only_its_family()?;
-        }
-        id.bind(addr).map_err(|source| match source.raw_os_error() {
-            Some(libc::EADDRINUSE | libc::EACCES) => source,
-            _ => VerbsError::NoRoute { addr, source }.into(),
-        })?;
-        id.listen(BACKLOG)?;
-        let addr = id.local_addr()?;
-        Ok(Self { _id: id, events, addr, config })
-    }
-}
-
-impl Listener for VerbsListener {
-    type QueuePair = VerbsQueuePair;
-    type Incoming = VerbsIncoming;
-
-    async fn accept(&self) -> io::Result<VerbsIncoming> {
-        loop {
-            let mut event = self.events.next().await?;
-            if event.kind == cm_event::RDMA_CM_EVENT_DEVICE_REMOVAL {
-                tracing::warn!(target: "rpcrdma", addr = %self.addr, "an RDMA device listened on was removed");
-            }
-            // Of a connection that ended before it was taken.
-            let Some(id) = event.request.take() else { continue };
-            let events = Events::new()?;
-            id.migrate(&events)?;
-            let peer_addr = id.peer_addr()?;
-            return Ok(VerbsIncoming { id, events, event, peer_addr, config: self.config.clone() });
-        }
-    }
-
-    fn local_addr(&self) -> SocketAddr {
-        self.addr
-    }
-}
-
 /// A connection that a peer has begun; its request is there.
 #[derive(Debug)]
 pub struct VerbsIncoming {
-    id: CmId,
-    events: Events,
-    event: CmEvent,
-    peer_addr: SocketAddr,
-    config: VerbsConfig,
+    pub(super) id: CmId,
+    pub(super) events: Events,
+    pub(super) event: CmEvent,
+    pub(super) peer_addr: SocketAddr,
+    pub(super) config: VerbsConfig,
 }
 
 impl Incoming for VerbsIncoming {
@@ -234,7 +165,8 @@ impl ConnectRequest for VerbsRequest {
     async fn accept(self, params: SetupParams) -> Result<Connected<VerbsQueuePair>, SetupError> {
         let VerbsIncoming { id, events, event, peer_addr, config } = self.0;
         let mut queue_pair = VerbsQueuePair::new(id, events, &params, &config)?;
-        let offered = offer(&params, &queue_pair, Some(&event));
+        let asked = (event.responder_resources, event.initiator_depth);
+        let offered = offer(&params, queue_pair.limits().depths(), Some(asked));
         queue_pair.max_reads = offered.initiator_depth.into();
         let private_data = params.private_data_for(queue_pair.remote_invalidation());
         queue_pair.id().accept(&ConnParam { private_data, ..offered })?;
@@ -275,10 +207,28 @@ mod tests {
         assert!(of(cm_event::RDMA_CM_EVENT_UNREACHABLE, i32::MIN, b"").is_some());
     }
 
+    /// Neither end offers more RDMA Reads than it wants, its device can do, or the other has use for.
+    #[test]
+    fn depths() {
+        let params = |responder_resources, initiator_depth| SetupParams {
+            responder_resources,
+            initiator_depth,
+            ..SetupParams::default()
+        };
+        let offered = |params, device, asked| {
+            let offered = offer(&params, device, asked);
+            (offered.responder_resources, offered.initiator_depth)
+        };
+        assert_eq!(offered(params(16, 8), (128, 128), None), (16, 8));
+        assert_eq!(offered(params(1000, 8), (255, 4), None), (255, 4));
+        assert_eq!(offered(params(16, 16), (128, 128), Some((4, 2))), (4, 2));
+        assert_eq!(offered(params(16, 16), (0, 128), Some((4, 0))), (0, 0));
+    }
+
     /// Where there is no device, connecting and listening say what to do; where there is one, listening works.
     #[tokio::test]
     async fn without_a_device() {
-        let listening = VerbsListener::bind("127.0.0.1:0".parse().unwrap(), VerbsConfig::default());
+        let listening = super::super::VerbsListener::bind("127.0.0.1:0".parse().unwrap(), VerbsConfig::default());
         if let Err(error) = listening {
             let text = error.to_string();
             assert!(text.contains("RDMA"), "{text}");

@@ -142,6 +142,39 @@ mod tests {
         assert_eq!(kept.as_slice(), [3; 100]);
     }
 
+    /// A slot's memory is written by one thread and read by another, as a message that is handed on.
+    #[test]
+    fn slots_change_hands() {
+        use crate::memory::{MessageBuf, PayloadBuf};
+
+        let memory = Arc::new(Memory::new(2, 64).unwrap());
+        let (send, receive) = std::sync::mpsc::channel();
+        let reader = std::thread::spawn(move || {
+            let mut octets = 0;
+            for message in receive {
+                let message: MessageBuf = message;
+                let bytes = message.freeze();
+                assert!(bytes.iter().all(|octet| *octet == bytes[0]));
+                octets += bytes.slice(1..).len();
+            }
+            octets
+        });
+        for n in 0..20 {
+            let index = loop {
+                match memory.free.lock().unwrap().pop() {
+                    Some(index) => break index,
+                    None => std::thread::yield_now(),
+                }
+            };
+            let mut slot = Slot { memory: Arc::clone(&memory), index, lkey: 7 };
+            slot.as_mut_slice().fill(n);
+            send.send(MessageBuf::received(PayloadBuf::from_memory(Box::new(slot)), 32)).unwrap();
+        }
+        drop(send);
+        assert_eq!(reader.join().unwrap(), 20 * 31);
+        assert_eq!(memory.free.lock().unwrap().len(), 2);
+    }
+
     #[test]
     fn too_large() {
         assert!(Memory::new(u32::MAX, usize::MAX / 2).is_err());

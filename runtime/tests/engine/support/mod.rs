@@ -326,7 +326,9 @@ impl Pair {
     /// Nothing is registered at either end.
     pub(crate) fn assert_nothing_exposed(&self) {
         assert_eq!((self.network.registered(End::A), self.network.registered(End::B)), (0, 0));
-        assert_eq!(self.client.conn.counters().exposed, 0);
+        for counters in [self.client.conn.counters(), self.server.conn.counters()] {
+            assert_eq!((counters.exposed, counters.registered), (0, 0));
+        }
     }
 }
 

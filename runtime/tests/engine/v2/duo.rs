@@ -222,7 +222,8 @@ impl<E: Engine> Duo<E> {
     pub(super) fn assert_nothing_exposed(&self) {
         assert_eq!((self.network.registered(End::A), self.network.registered(End::B)), (0, 0));
         for side in &self.sides {
-            assert_eq!(side.peer.conn.counters().exposed, 0);
+            let counters = side.peer.conn.counters();
+            assert_eq!((counters.exposed, counters.registered), (0, 0));
         }
     }
 }

@@ -183,7 +183,7 @@ impl Responder {
 
     /// A sink is back, or lost with the connection.
     pub(super) fn sink_returned(&mut self, slot: u32, part: u16, memory: Option<Memory>, shared: &mut Shared) {
-        match self.puller.sink_returned(&mut self.calls, slot, part, memory) {
+        match self.puller.sink_returned(&mut self.calls, slot, part, memory, &mut shared.counters) {
             Some(Pulled::All) => self.arrived(slot, shared),
             // RPC-over-RDMA v2 §11.1.4.
             Some(Pulled::Refused) => self.refuse_call(slot, Refusal::System),

@@ -1,0 +1,198 @@
+//! What has become of a server's connections, all together.
+
+use std::fmt;
+
+use crate::{
+    engine::{CloseReason, Counters},
+    provider::DisconnectReason,
+};
+
+/// What a server has done since it was bound, over all its listeners.
+///
+/// Displayed, it is one line: `5 accepted, 1 open, 0 not set up; ended 2 by the client, 1 lost, 1 idle`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct ServerStats {
+    /// Connections set up.
+    pub accepted: u64,
+    /// Connections there are now.
+    pub open: u64,
+    /// Connections that were begun and not set up: that failed, or there was no room for another.
+    pub not_set_up: u64,
+    /// Connections that have ended.
+    pub ended: Ended,
+    /// What has happened on all connections. [`exposed`](Counters::exposed) and [`registered`](Counters::registered) are what
+    /// open connections have exposed and registered now, and what those that ended left so: nothing, or memory has been
+    /// lost. Credits and calls that wait are those of open connections.
+    pub counters: Counters,
+}
+
+/// Connections that have ended, by why.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Ended {
+    /// The client closed it.
+    pub by_client: u64,
+    /// The server was told to end.
+    pub by_server: u64,
+    /// There was nothing to do for too long ([`CloseReason::Idle`]).
+    pub idle: u64,
+    /// The transport failed, or the client said nothing any more.
+    pub lost: u64,
+    /// The client broke a protocol.
+    pub client_violation: u64,
+    /// The client said that this end had.
+    pub reported_by_client: u64,
+    /// The ends did not agree on a version, or on who they are.
+    pub not_agreed: u64,
+}
+
+impl Ended {
+    /// Connections in all.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.parts().into_iter().map(|(count, _)| count).sum()
+    }
+
+    fn parts(&self) -> [(u64, &'static str); 7] {
+        let Self { by_client, by_server, idle, lost, client_violation, reported_by_client, not_agreed } = *self;
+        [
+            (by_client, "by the client"),
+            (by_server, "by the server"),
+            (idle, "idle"),
+            (lost, "lost"),
+            (client_violation, "for a violation of the client's"),
+            (reported_by_client, "for a fault that the client reported"),
+            (not_agreed, "not agreed"),
+        ]
+    }
+
+    fn count(&mut self, why: Option<&CloseReason>) {
+        use DisconnectReason as Reason;
+        let place = match why {
+            // Its task was ended with the runtime.
+            None | Some(CloseReason::Disconnected(Reason::Local)) => &mut self.by_server,
+            Some(CloseReason::Disconnected(Reason::Remote)) => &mut self.by_client,
+            Some(CloseReason::Disconnected(Reason::Transport(_)) | CloseReason::Unresponsive(_)) => &mut self.lost,
+            Some(
+                CloseReason::Disconnected(Reason::PeerViolation(_))
+                | CloseReason::PeerViolation(_)
+                | CloseReason::Stream(_),
+            ) => &mut self.client_violation,
+            Some(CloseReason::Disconnected(Reason::ReportedByPeer(_))) => &mut self.reported_by_client,
+            Some(CloseReason::Negotiation { .. } | CloseReason::HostAuthentication(_)) => &mut self.not_agreed,
+            Some(CloseReason::Idle(_)) => &mut self.idle,
+        };
+        *place += 1;
+    }
+}
+
+impl fmt::Display for ServerStats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} accepted, {} open, {} not set up; ended", self.accepted, self.open, self.not_set_up)?;
+        let mut separator = " ";
+        for (count, why) in self.ended.parts() {
+            if count > 0 {
+                write!(f, "{separator}{count} {why}")?;
+                separator = ", ";
+            }
+        }
+        if self.ended.total() == 0 { f.write_str(" none") } else { Ok(()) }
+    }
+}
+
+/// What connections that are over, or never were, leave behind.
+#[derive(Debug, Default)]
+pub(super) struct Totals(ServerStats);
+
+impl Totals {
+    /// A connection was set up.
+    pub(super) fn accepted(&mut self) {
+        self.0.accepted += 1;
+    }
+
+    /// A connection was not set up.
+    pub(super) fn not_set_up(&mut self) {
+        self.0.not_set_up += 1;
+    }
+
+    /// A connection is over; `counters` are its last.
+    pub(super) fn ended(&mut self, why: Option<&CloseReason>, counters: Counters) {
+        self.0.ended.count(why);
+        let mut last = Counters { credits_granted: 0, calls_queued: 0, calls_abandoned: 0, ..counters };
+        if why.is_none() {
+            // Its queue pair went with the task, and with that all there was registered on it.
+            (last.exposed, last.registered) = (0, 0);
+        }
+        self.0.counters += last;
+    }
+
+    /// Together with the connections that are open.
+    pub(super) fn with(&self, open: impl Iterator<Item = Counters>) -> ServerStats {
+        let mut stats = self.0;
+        for counters in open {
+            stats.open += 1;
+            stats.counters += counters;
+        }
+        stats
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn ends_are_told_apart() {
+        let mut totals = Totals::default();
+        let reasons = [
+            CloseReason::Disconnected(DisconnectReason::Remote),
+            CloseReason::Disconnected(DisconnectReason::Remote),
+            CloseReason::Disconnected(DisconnectReason::Local),
+            CloseReason::Disconnected(DisconnectReason::Transport("gone".into())),
+            CloseReason::Disconnected(DisconnectReason::PeerViolation("wrong".into())),
+            CloseReason::PeerViolation("wrong".into()),
+            CloseReason::Disconnected(DisconnectReason::ReportedByPeer("wrong".into())),
+            CloseReason::Unresponsive(Duration::from_secs(1)),
+            CloseReason::Negotiation { why: "no".into(), versions: None },
+            CloseReason::Idle(Duration::from_secs(1)),
+        ];
+        assert_eq!(totals.with([].into_iter()).to_string(), "0 accepted, 0 open, 0 not set up; ended none");
+        for reason in &reasons {
+            totals.accepted();
+            totals.ended(Some(reason), Counters::default());
+        }
+        totals.not_set_up();
+        let stats = totals.with([Counters::default()].into_iter());
+        assert_eq!(stats.ended.total(), reasons.len() as u64);
+        assert_eq!(
+            stats.to_string(),
+            "10 accepted, 1 open, 1 not set up; ended 2 by the client, 1 by the server, 1 idle, 2 lost, \
+             2 for a violation of the client's, 1 for a fault that the client reported, 1 not agreed"
+        );
+    }
+
+    /// What has happened adds up; of what is, only memory that was not taken back outlives its connection.
+    #[test]
+    fn counters_add_up() {
+        let mut totals = Totals::default();
+        let one = Counters {
+            calls_received: 3,
+            credits_granted: 32,
+            calls_queued: 1,
+            calls_abandoned: 1,
+            exposed: 2,
+            registered: 100,
+            ..Counters::default()
+        };
+        totals.ended(Some(&CloseReason::Disconnected(DisconnectReason::Remote)), one);
+        totals.ended(None, one);
+        let stats = totals.with([one].into_iter());
+        let Counters { calls_received, credits_granted, calls_queued, calls_abandoned, exposed, registered, .. } =
+            stats.counters;
+        assert_eq!((calls_received, credits_granted, calls_queued, calls_abandoned), (9, 32, 1, 1));
+        assert_eq!((exposed, registered), (4, 200));
+    }
+}
