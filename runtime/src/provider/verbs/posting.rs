@@ -87,7 +87,8 @@ impl VerbsQueuePair {
                 }
             };
             let inline = matches!(hold, Hold::Message(_) | Hold::Payload(_));
-            let by_itself = matches!(request, Request::Read { .. }) || matches!(hold, Hold::Slot(_) | Hold::Registered(_));
+            let by_itself =
+                matches!(request, Request::Read { .. }) || matches!(hold, Hold::Slot(_) | Hold::Registered(_));
             let told = if self.limits.iwarp && by_itself { Told::Itself } else { Told::Later };
             let number = self.queue.post(hold, done, told);
             self.chain.push(number, request, inline);

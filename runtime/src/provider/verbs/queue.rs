@@ -216,7 +216,9 @@ impl SendQueue {
 
     /// The device is done with request `number`, and so with all before it that are not told of by themselves.
     pub(super) fn retire(&mut self, number: u64, result: Result<(), WorkError>) {
-        let Some(last) = number.checked_sub(self.first_posted).and_then(|last| usize::try_from(last).ok()) else { return };
+        let Some(last) = number.checked_sub(self.first_posted).and_then(|last| usize::try_from(last).ok()) else {
+            return;
+        };
         if last >= self.posted.len() {
             return;
         }
