@@ -243,13 +243,15 @@ fn an_interrupted_client_leaves_nothing_behind() {
     printed(&["put", &serve.url, "x", source.to_str().unwrap()]);
 
     // In ranges this short it takes a while.
-    let mut get = blobstore();
-    get.args(["get", &serve.url, "x", "--range", "256", "--depth", "1"]).arg(target.join("out")).stderr(Stdio::null());
-    let mut get = get.spawn().unwrap();
-    wait_until("the download begins", || fs::read_dir(&target).unwrap().count() == 1);
-    signal(&get, "-INT");
-    assert_eq!(exit_code(&mut get), Some(1));
-    assert_eq!(fs::read_dir(&target).unwrap().count(), 0);
+    for by in ["-INT", "-TERM"] {
+        let mut get = blobstore();
+        get.args(["get", &serve.url, "x", "--range", "256", "--depth", "1"]).arg(target.join("out"));
+        let mut get = get.stderr(Stdio::null()).spawn().unwrap();
+        wait_until("the download begins", || fs::read_dir(&target).unwrap().count() == 1);
+        signal(&get, by);
+        assert_eq!(exit_code(&mut get), Some(1), "{by}");
+        assert_eq!(fs::read_dir(&target).unwrap().count(), 0, "{by}");
+    }
 
     // Standard input that does not end.
     let mut put = blobstore();

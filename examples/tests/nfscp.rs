@@ -20,7 +20,7 @@ use rpcrdma_specs::rpcbind::{
     pmap_vers::{PmapVers, PmapVersServer},
 };
 use tempfile::TempDir;
-use tokio::process::Command;
+use tokio::process::{Child, Command};
 
 /// Octets that differ from place to place and from seed to seed.
 fn noise(len: usize, seed: u64) -> Vec<u8> {
@@ -209,17 +209,13 @@ async fn a_tree_goes_there_and_back() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_tree_goes_to_nfs3d_and_back() {
+/// A running nfs3d, the URLs of its export, and the port of its MOUNT.
+async fn nfs3d(export: &Path, state: &Path, options: &[&str]) -> (Child, Vec<String>, String) {
     use tokio::io::{AsyncBufReadExt as _, BufReader};
-    let here = TempDir::new().unwrap();
-    let (tree, export) = (here.path().join("tree"), here.path().join("export"));
-    make_tree(&tree);
-    fs::create_dir(&export).unwrap();
     let mut server = Command::new(env!("CARGO_BIN_EXE_nfs3d"))
-        .args(["--root", text(&export), "--state", text(&here.path().join("state")), "--export", "/e"])
+        .args(["--root", text(export), "--state", text(state), "--export", "/e"])
         .args(["--listen", "iwarp://127.0.0.1:0", "--listen", "tcp://127.0.0.1:0", "--mount", "tcp://127.0.0.1:0"])
-        .arg("--no-root-squash")
+        .args(options)
         .stdout(Stdio::piped())
         .kill_on_drop(true)
         .spawn()
@@ -235,6 +231,16 @@ async fn a_tree_goes_to_nfs3d_and_back() {
         }
     };
     assert_eq!(urls.len(), 2);
+    (server, urls, mount_port)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tree_goes_to_nfs3d_and_back() {
+    let here = TempDir::new().unwrap();
+    let (tree, export) = (here.path().join("tree"), here.path().join("export"));
+    make_tree(&tree);
+    fs::create_dir(&export).unwrap();
+    let (_server, urls, mount_port) = nfs3d(&export, &here.path().join("state"), &["--no-root-squash"]).await;
     for (number, url) in urls.iter().enumerate() {
         let (there, back) = (format!("{url}/{number}"), here.path().join(number.to_string()));
         for args in [["-rp", text(&tree), &there], ["-rp", &there, text(&back)]] {
@@ -446,11 +452,17 @@ async fn failures_are_told_in_words() {
     let there = url("/file").replace("/srv/export", "");
     let args = ["--root-handle", "0000000000000001", &there, text(here.path())];
     assert!(output(command.args(args)).await.status.success());
+    // Another service's port in the place of MOUNT's.
+    let mut command = Command::new(env!("CARGO_BIN_EXE_nfscp"));
+    let port = server.iwarp_address().rsplit(':').next().unwrap().to_owned();
+    let output = output(command.args(["--mount-port", &port, &url("/file"), text(here.path())])).await;
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(error.contains("MOUNT does not answer at tcp://") && error.contains("--mount-port"), "{error}");
     // Nobody there.
     server.handle.shutdown();
     tokio::time::sleep(Duration::from_millis(200)).await;
     let error = complaint(&server, &[&url("/file"), text(here.path())]).await;
-    assert!(error.contains("cannot use iwarp://") && error.contains("refused"), "{error}");
+    assert!(error.contains("cannot use iwarp://") && error.contains("nothing listens on"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -478,6 +490,41 @@ async fn it_goes_on_with_a_server_that_comes_back() {
     assert!(put["copied"]["sent_again"].as_u64().unwrap() > 0, "{put}");
     assert_eq!(put["connection"]["exposed"], 0);
     assert!(again.fake.data("x") == noise(64 << 20, 7));
+
+    // It does not come back.
+    let mut command = Command::new(env!("CARGO_BIN_EXE_nfscp"));
+    command.args(["--mount-port", &again.mount_port.to_string(), "--retry", "1", "--chunk-size", "16KiB"]);
+    command.args([text(&source), &url]).stderr(Stdio::piped()).kill_on_drop(true);
+    let (before, mut child) = (again.fake.unstable.load(SeqCst), command.spawn().unwrap());
+    while again.fake.unstable.load(SeqCst) < before + 100 {
+        assert_eq!(child.try_wait().unwrap(), None, "it has ended");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    again.handle.shutdown_within(Duration::ZERO);
+    let output = tokio::time::timeout(Duration::from_secs(60), child.wait_with_output()).await.unwrap().unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert!(error.contains("the server has been out of reach for 1s: cannot connect to"), "{error}");
+}
+
+/// Who tries it as root learns why it may not.
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn root_is_told_of_squashing() {
+    let here = TempDir::new().unwrap();
+    let (file, export) = (here.path().join("file"), here.path().join("export"));
+    fs::write(&file, "x").unwrap();
+    fs::create_dir(&export).unwrap();
+    fs::set_permissions(&export, fs::Permissions::from_mode(0o755)).unwrap();
+    let (_server, urls, mount_port) = nfs3d(&export, &here.path().join("state"), &[]).await;
+    let mut command = Command::new(env!("CARGO_BIN_EXE_nfscp"));
+    command.args(["--uid", "0", "--gid", "0", "--mount-port", &mount_port, text(&file), &urls[0]]);
+    let output = output(&mut command).await;
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    if rustix::process::geteuid().is_root() {
+        assert!(error.contains("NFS3ERR_ACCES") && error.contains("no_root_squash"), "{error}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

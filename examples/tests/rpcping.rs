@@ -2,13 +2,13 @@
 #![allow(clippy::unwrap_used)]
 
 use std::{
-    io::{Read as _, Write as _},
+    io::{BufRead as _, BufReader, Read as _, Write as _},
     net::TcpListener,
     process::{Command, Output, Stdio},
     time::Duration,
 };
 
-use rpcrdma::server::{Context, Failure, Server};
+use rpcrdma::server::{Context, Failure, Server, ServerHandle};
 
 mod protocol {
     rpcrdma::xdr! {
@@ -32,16 +32,22 @@ impl PingedV3 for Pinged {
 
 /// A server on both transports: the URLs for `iwarp` and `tcp`.
 fn serve() -> [String; 2] {
+    serve_until().0
+}
+
+/// The same, and what ends it.
+fn serve_until() -> ([String; 2], ServerHandle) {
     let (tell, told) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         tokio::runtime::Runtime::new().unwrap().block_on(async {
             let server = Server::builder().service(PingedV3Server::new(Pinged));
             let server = server.listen("iwarp://127.0.0.1:0").listen("tcp://127.0.0.1:0").bind().await.unwrap();
-            tell.send(server.urls().to_vec()).unwrap();
+            tell.send((server.urls().to_vec(), server.handle())).unwrap();
             server.serve().await;
         });
     });
-    told.recv().unwrap().try_into().unwrap()
+    let (urls, handle) = told.recv().unwrap();
+    (urls.try_into().unwrap(), handle)
 }
 
 fn rpcping(args: &[&str]) -> Output {
@@ -111,7 +117,7 @@ fn refusals() {
         let said = complaint(1, &[url, "--program", "100003", "--version", "3"]);
         assert!(said.contains("does not have program 100003"), "{said}");
         let said = complaint(1, &[url, "--program", "0x20004e42", "--version", "4"]);
-        assert!(said.contains("not version 4: it has versions 3 to 3"), "{said}");
+        assert!(said.contains("not version 4: it has version 3"), "{said}");
     }
 }
 
@@ -154,6 +160,26 @@ fn something_else() {
     let [iwarp, tcp] = serve();
     complaint(4, &[&iwarp.replace("iwarp", "tcp"), "-p", "0x20004e42", "-V", "3", "-t", "2"]);
     complaint(4, &[&tcp.replace("tcp", "iwarp"), "-p", "0x20004e42", "-V", "3", "-t", "2"]);
+}
+
+/// Once it has answered, it is no other transport's port.
+#[test]
+fn a_server_that_goes() {
+    for transport in 0..2 {
+        let (urls, handle) = serve_until();
+        let args = [&urls[transport], "-p", "0x20004e42", "-V", "3", "-c", "1000", "-i", "0.01"];
+        let mut command = Command::new(env!("CARGO_BIN_EXE_rpcping"));
+        command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        assert!(lines.any(|line| line.unwrap().starts_with("reply 3")));
+        handle.shutdown_within(Duration::ZERO);
+        assert!(lines.any(|line| line.unwrap().starts_with("latency")), "what was measured is shown");
+        let output = child.wait_with_output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(3), "{said}");
+        assert!(said.contains("has gone after"), "{said}");
+    }
 }
 
 /// Where Debian's rpcbind is installed and a network namespace of the test's own can be made: somebody else's server, which

@@ -7,10 +7,12 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use net_support::{
-    Data, Echo, Hold, Null, Put, Running, State, TestService, Transport, call, eventually, over_each, pattern, timed,
+    Data, Echo, Hold, HoldFlat, Null, Put, Running, State, TestService, Transport, call, eventually, over_each,
+    pattern, timed,
 };
 use rpcrdma::{
     client::{CallError, Channel},
+    config::ConnectionConfig,
     server::Server,
 };
 use tokio::task::{JoinHandle, JoinSet};
@@ -129,6 +131,38 @@ async fn many(transport: Transport) {
         assert!(held <= LIMIT, "{held}");
     }
     all_given_back(&running).await;
+}
+
+/// What comes in several Sends (RPC-over-RDMA v2 §4.4.2) is held as what is pulled is, and counted.
+#[tokio::test]
+async fn continued_calls_count() {
+    timed(async {
+        let service = TestService::default();
+        let state = Arc::clone(&service.0);
+        let server = Server::builder().service(service).max_pulled(LIMIT).max_memory(2 * LIMIT);
+        let running = Transport::sim().serve(server).await;
+        let mut config = ConnectionConfig::default();
+        config.engine.continued = 1 << 20;
+        let channel = running.connect(Channel::builder().connection(config).versions(2..=2)).await;
+        call::<Null>(&channel, &()).await.unwrap();
+        let hold = || {
+            let channel = channel.clone();
+            tokio::spawn(async move { call::<HoldFlat>(&channel, &vec![7; LARGE].into()).await })
+        };
+        let first = hold();
+        state.wait_begun(1).await;
+        assert_eq!(channel.counters().continued_sent, 1);
+        let held = running.handle.memory().held;
+        assert!((LARGE as u64..LARGE as u64 + 200).contains(&held), "{held}");
+        // There is no room for another, and what has been sent cannot wait.
+        let error = hold().await.unwrap().unwrap_err();
+        assert!(matches!(error, CallError::Transport { .. }), "{error}");
+        state.gate.add_permits(2);
+        first.await.unwrap().unwrap();
+        assert_eq!(hold().await.unwrap().unwrap(), LARGE as u64);
+        all_given_back(&running).await;
+    })
+    .await;
 }
 
 over_each! {

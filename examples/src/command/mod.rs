@@ -1,6 +1,7 @@
 //! What the commands have in common: how they log, what they take on their command lines, how they tell what went wrong,
 //! and how they end.
 
+mod connect;
 mod progress;
 mod stop;
 mod units;
@@ -16,6 +17,7 @@ use tokio::runtime::Builder;
 use tracing_subscriber::EnvFilter;
 
 pub use self::{
+    connect::no_connection,
     progress::{octets, progress_bar},
     stop::{Stop, serve, unless_stopped},
     units::{parse_seconds, parse_size},

@@ -1,6 +1,6 @@
 //! What can go wrong, in the words of RFC 1813.
 
-use std::{fmt, io};
+use std::{fmt, io, time::Duration};
 
 use rpcrdma::client::CallError;
 use rpcrdma_specs::{mount3::Mountstat3, nfs3::Nfsstat3};
@@ -31,6 +31,14 @@ pub enum CopyError {
     /// The call got no answer.
     #[error(transparent)]
     Call(#[from] CallError),
+    /// The server was out of reach for all the time that it was given.
+    #[error("the server has been out of reach for {patience:?}: {why}")]
+    Gone {
+        /// The time.
+        patience: Duration,
+        /// What came of the last attempt.
+        why: String,
+    },
     /// No connection.
     #[error(transparent)]
     Connect(#[from] rpcrdma::client::ConnectError),
@@ -72,7 +80,8 @@ impl CopyError {
     /// Whether nothing else can be done either: the server is out of reach.
     #[must_use]
     pub fn is_fatal(&self) -> bool {
-        matches!(self, Self::Connect(_)) || matches!(self, Self::Call(error) if super::retry::may_pass(error))
+        matches!(self, Self::Connect(_) | Self::Gone { .. })
+            || matches!(self, Self::Call(error) if super::retry::may_pass(error))
     }
 }
 

@@ -73,7 +73,7 @@ impl Mounted {
             Ok(exports) => exports.0.into_iter().map(|export| normal(export.ex_dir.0.as_bytes())).collect(),
             // A server may keep its list for itself.
             Err(CallError::Rpc { .. }) => Vec::new(),
-            Err(error) => return Err(error.into()),
+            Err(error) => return Err(silent(&mount_url, &error)),
         };
         let mut candidates: Vec<_> = listed.into_iter().filter(|export| below(&path, export).is_some()).collect();
         candidates.sort_by_key(|export| std::cmp::Reverse(export.len()));
@@ -83,7 +83,11 @@ impl Mounted {
         let mut refused = None;
         for export in candidates.into_iter().filter(|export| export.len() <= MNTPATHLEN as usize) {
             let dirpath = Dirpath(bytes::Bytes::copy_from_slice(&export).into());
-            match client.mountproc3_mnt(&dirpath).await? {
+            let mounted = client.mountproc3_mnt(&dirpath).await.map_err(|error| match error {
+                CallError::Transport { .. } => silent(&mount_url, &error),
+                error => error.into(),
+            });
+            match mounted? {
                 Mountres3::Mnt3Ok(ok) => {
                     check_flavor(&ok.auth_flavors, &options.credential)?;
                     let root = NfsFh3 { data: ok.fhandle.0 };
@@ -113,6 +117,10 @@ impl Mounted {
             tracing::debug!(%error, "UMNT");
         }
     }
+}
+
+fn silent(url: &str, error: &CallError) -> CopyError {
+    CopyError::NoMount(format!("MOUNT does not answer at {url}: {error}"))
 }
 
 async fn connect(url: &str, options: &MountOptions) -> Result<Channel, CopyError> {

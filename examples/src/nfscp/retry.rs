@@ -31,6 +31,20 @@ pub(super) fn may_pass(error: &CallError) -> bool {
     }
 }
 
+/// What is told after `patience`, if there was any.
+fn given_up(error: CopyError, patience: Duration) -> CopyError {
+    match error {
+        CopyError::Call(error) if !patience.is_zero() => {
+            let why = match &error {
+                CallError::Connect { source: ConnectError::BackingOff { last, .. }, .. } => last.clone(),
+                error => error.to_string(),
+            };
+            CopyError::Gone { patience, why }
+        }
+        error => error,
+    }
+}
+
 /// Makes `call` until it is answered, for as long as `patience` after the first failure. `trouble` is whether that has been
 /// told.
 ///
@@ -68,7 +82,7 @@ where
         };
         let since = *first_failure.get_or_insert_with(Instant::now);
         if since.elapsed() + pause > patience {
-            return Err(error);
+            return Err(given_up(error, patience));
         }
         // Once for all calls that wait for the same.
         if !trouble.swap(true, Ordering::Relaxed) {

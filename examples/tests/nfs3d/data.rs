@@ -66,6 +66,12 @@ async fn data_is_placed_directly() {
     assert!(counters.offered_read >= 1 << 20, "pulled by RDMA Read: {counters:?}");
     assert!(counters.returned_written >= 1 << 20, "returned by RDMA Write: {counters:?}");
     assert_eq!((counters.copied_eligible, counters.exposed), (0, 0), "{counters:?}");
+    assert_eq!(counters.copied_payload, 0, "{counters:?}");
+    // Between the file and registered memory at the server's end, too: what is in the way would be counted there.
+    let at_server = served.connections();
+    let [counters] = at_server.as_slice() else { panic!("{at_server:?}") };
+    assert!(counters.rdma_read >= 1 << 20 && counters.rdma_written >= 1 << 20, "{counters:?}");
+    assert_eq!((counters.copied_eligible, counters.copied_payload), (0, 0), "{counters:?}");
 }
 
 /// RFC 1813 §3.3.7, §3.3.21.

@@ -160,6 +160,33 @@ async fn cookies_are_of_their_directory_and_outlive_the_server() {
     assert_eq!(first.reply.entries.len() + again.reply.entries.len(), 52);
 }
 
+/// What no entry has for a cookie is a place between two all the same; and counts that nobody has room for are no reason to
+/// fail.
+#[tokio::test]
+async fn cookies_and_counts_may_be_anything() {
+    let served = Served::new().await;
+    let nfs = served.client().await;
+    for nth in 0..20 {
+        fs::write(served.root.join(nth.to_string()), "").unwrap();
+    }
+    let first = nfs.readdir(&nfs.root, 0, Cookieverf3([0; 8]), u32::MAX).await.unwrap();
+    assert!(first.reply.eof && first.reply.entries.len() == 22);
+    let verifier = first.cookieverf;
+    let middle = first.reply.entries[10].cookie;
+    for (cookie, rest) in [(middle, 11), (middle - 1, 12), (middle + 1, 11), (1 << 63, 0), (u64::MAX, 0)] {
+        let page = nfs.readdir(&nfs.root, cookie, verifier.clone(), u32::MAX).await.unwrap();
+        assert_eq!((page.reply.entries.len(), page.reply.eof), (rest, true), "{cookie}");
+        let counts = (u32::MAX, u32::MAX);
+        let page = nfs.readdirplus(&nfs.root, cookie, verifier.clone(), counts).await.unwrap();
+        assert_eq!((page.reply.entries.len(), page.reply.eof), (rest, true), "{cookie}");
+    }
+    // Where nothing is left, what ends the list fits or not.
+    for (count, fits) in [(0, false), (103, false), (104, true)] {
+        let page = nfs.readdir(&nfs.root, u64::MAX, verifier.clone(), count).await;
+        assert_eq!(page.is_ok(), fits, "{count}: {page:?}");
+    }
+}
+
 #[tokio::test]
 async fn large_directories_work() {
     let served = Served::new().await;

@@ -6,11 +6,14 @@
 mod attributes;
 mod command;
 mod data;
+mod fuzzed;
 mod hostile;
 mod identity;
 mod listing;
 mod mount;
 mod names;
+mod raced;
+mod raw;
 mod repeated;
 mod restart;
 mod support;

@@ -5,6 +5,7 @@ use std::{fs, os::unix::fs::PermissionsExt as _, path::PathBuf, sync::Arc, time:
 use bytes::Bytes;
 use rpcrdma::{
     client::Channel,
+    engine::Counters,
     rpc::Credential,
     server::{Server, ServerHandle},
 };
@@ -87,6 +88,11 @@ impl Served {
     /// Ends the server, and gives back what it served.
     pub(crate) fn end(self) -> Arc<TempDir> {
         Arc::clone(&self.folder)
+    }
+
+    /// The counters of the connections to NFS.
+    pub(crate) fn connections(&self) -> Vec<Counters> {
+        self.handles[0].connections().into_iter().map(|connection| connection.counters).collect()
     }
 
     pub(crate) async fn mount(&self, credential: Credential) -> MountV3Client {

@@ -155,6 +155,8 @@ pub(super) struct Pulls {
     pending: u32,
     state: State,
     charge: Charge,
+    /// Octets of the call's own message that count as if they had been pulled.
+    kept: u64,
 }
 
 /// What has become of a call's Read chunks.
@@ -177,12 +179,17 @@ impl Pulls {
     pub(super) fn new(chunks: SmallVec<[Pull; 2]>) -> Self {
         // As many as fit in a header, of lengths of 32 bits: the sum does not overflow.
         let len = chunks.iter().map(|pull| pull.len).sum();
-        Self { chunks, len, pending: 0, state: State::Waiting, charge: Charge::default() }
+        Self { chunks, len, pending: 0, state: State::Waiting, charge: Charge::default(), kept: 0 }
     }
 
     /// The data of the chunks with their positions, once all of them are here.
     pub(super) fn take(&mut self) -> impl Iterator<Item = (u32, Bytes)> + '_ {
         self.chunks.iter_mut().map(|pull| (pull.position, pull.data.take().unwrap_or_default()))
+    }
+
+    /// Octets in all, the call's own message included where it is long: what is to be released.
+    pub(super) fn held(&self) -> u64 {
+        self.len + self.kept
     }
 
     /// What they hold of the server's memory, for whom they are handed to.
@@ -218,7 +225,7 @@ pub(super) struct Puller {
     reading: VecDeque<u32>,
     /// RDMA Reads under way.
     reads: u32,
-    /// Octets being pulled, or pulled and not answered.
+    /// Octets being pulled, or held by calls that are not answered.
     pulled: u64,
     /// Sinks registered.
     sinks: u32,
@@ -235,7 +242,20 @@ impl Puller {
         self.waiting.push_back(slot);
     }
 
-    /// A call whose chunks were pulled, of `len` octets, is answered.
+    /// Octets being pulled, or held by calls that are not answered.
+    pub(super) fn pulled(&self) -> u64 {
+        self.pulled
+    }
+
+    /// A call's own message came in several Sends and is as long as what others have pulled: it counts like that. Room for it
+    /// cannot be waited for; it is there.
+    pub(super) fn keep(&mut self, pulls: &mut Pulls, octets: u64, shared: &mut Shared) {
+        pulls.kept = octets;
+        pulls.charge = shared.memory.take_anyway(octets);
+        self.pulled = self.pulled.saturating_add(octets);
+    }
+
+    /// A call that holds `len` octets is answered.
     pub(super) fn release(&mut self, len: u64) {
         self.pulled = self.pulled.saturating_sub(len);
     }
@@ -267,7 +287,7 @@ impl Puller {
             }
             // Nor than what all connections may hold; the driver asks again when there may be room.
             let Some(charge) = shared.memory.take(pulls.len) else { break };
-            pulls.charge = charge;
+            pulls.charge.absorb(charge);
             self.waiting.pop_front();
             self.pulled += pulls.len;
             pulls.state = State::Pulling;

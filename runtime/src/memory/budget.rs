@@ -104,6 +104,14 @@ impl Charge {
         self.0.as_ref().map_or(0, |(_, octets)| *octets)
     }
 
+    /// Takes over what another one has, of the same budget.
+    pub(crate) fn absorb(&mut self, mut other: Self) {
+        match (&mut self.0, other.0.take()) {
+            (Some((_, octets)), Some((_, more))) => *octets = octets.saturating_add(more),
+            (none, more) => *none = none.take().or(more),
+        }
+    }
+
     /// Gives back what is more than `octets`.
     pub(crate) fn shrink(&mut self, octets: u64) {
         if let Some((budget, held)) = &mut self.0
@@ -251,7 +259,9 @@ mod tests {
         a.shrink(10);
         a.shrink(30);
         assert_eq!((budget.held(), a.octets()), (50, 10));
-        let over = share.take_anyway(1000);
+        let mut over = share.take_anyway(900);
+        over.absorb(share.take_anyway(100));
+        over.absorb(Charge::default());
         drop((a, b));
         assert_eq!(budget.held(), 1000);
         drop(over);

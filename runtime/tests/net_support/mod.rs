@@ -142,6 +142,8 @@ procedures! {
     EchoReduced = 1, Data => Bytes, false, |a| (opaque_len(a.0.len()) as u64, &[]);
     /// As Gate, with arguments that are held until then. Returns how many octets.
     Hold = 13, Data => u64, false, |_a| (8, &[]);
+    /// The same with arguments that are not eligible.
+    HoldFlat = 14, Bytes => u64, false, |_a| (8, &[]);
     /// Answers after so many milliseconds.
     Sleep = 11, u32 => u32, true, |_a| (4, &[]);
 }
@@ -286,6 +288,10 @@ impl Service for TestService {
             13 => Box::pin(answer::<Hold, _>(call, |_, args| async move {
                 this.gate(0).await;
                 Ok(args.0.len() as u64)
+            })),
+            14 => Box::pin(answer::<HoldFlat, _>(call, |_, args| async move {
+                this.gate(0).await;
+                Ok(args.len() as u64)
             })),
             _ => Box::pin(async move { call.procedure_unavailable() }),
         }

@@ -8,10 +8,13 @@ use rpcrdma::{
     provider::SetupError,
     rpc::RpcError,
 };
-use rpcrdma_examples::blobstore::{
-    protocol::{blob_watcher_v1::BlobWatcherV1Server, blobstore_v1::BlobstoreV1Client},
-    transfer::{BlobClient, TransferError, TransferOptions},
-    watch::Watcher,
+use rpcrdma_examples::{
+    blobstore::{
+        protocol::{blob_watcher_v1::BlobWatcherV1Server, blobstore_v1::BlobstoreV1Client},
+        transfer::{BlobClient, TransferError, TransferOptions},
+        watch::Watcher,
+    },
+    command::no_connection,
 };
 
 use crate::cli::Moving;
@@ -60,15 +63,14 @@ impl Connection {
 }
 
 fn explain_connect(error: ConnectError, url: &str) -> anyhow::Error {
+    let why = no_connection(&error);
     match &error {
-        ConnectError::Setup { peer, source: SetupError::Io(source) }
+        ConnectError::Setup { source: SetupError::Io(source), .. }
             if source.kind() == io::ErrorKind::ConnectionRefused =>
         {
-            anyhow!("no server at {url}: nothing listens on {peer} (`blobstore serve` starts one)")
+            anyhow!("no server at {url}: {why} (`blobstore serve` starts one)")
         }
-        ConnectError::Setup { peer, source: SetupError::NotOurProtocol { expected, detail } } => {
-            anyhow!("no blobstore at {url}: something else answers on {peer}; it does not speak {expected}: {detail}")
-        }
+        ConnectError::Setup { .. } => anyhow!("no blobstore at {url}: {why}"),
         _ => error.into(),
     }
 }

@@ -29,11 +29,17 @@ use crate::{
 
 /// An rping over userspace iWARP.
 #[derive(Debug, Parser)]
-#[command(name = "iwping", version)]
+#[command(name = "iwping", version, after_help = EXAMPLES)]
 struct Cli {
     #[command(subcommand)]
     role: Role,
 }
+
+const EXAMPLES: &str = "\
+Examples:
+  iwping server 192.0.2.1:7174              answers `rping -c -V -a 192.0.2.1 -C 10`
+  iwping client 192.0.2.2:7174 -n 10        asks `rping -s -a 192.0.2.2`
+  iwping client 192.0.2.1:7174 --size 65536 asks another iwping";
 
 #[derive(Debug, Subcommand)]
 enum Role {

@@ -3,7 +3,10 @@
 use std::path::PathBuf;
 
 use clap::Parser;
-use rpcrdma_examples::command::Logging;
+use rpcrdma_examples::{
+    command::{Logging, parse_size},
+    nfs3d::DATA_MAX,
+};
 
 /// An NFS version 3 server over RDMA and TCP, for one directory tree.
 #[derive(Debug, Parser)]
@@ -40,6 +43,9 @@ pub(crate) struct Cli {
     /// Calls that one client has under way at a time
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) credits: u32,
+    /// Octets that the data of all clients' calls takes at most; what comes beyond it waits. E.g. 512MiB
+    #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = memory)]
+    pub(crate) max_memory: u64,
     #[command(flatten)]
     pub(crate) logging: Logging,
 }
@@ -63,6 +69,12 @@ and on the client, for /srv/data of the host `server`:
 
 iwarp:// is iWARP in user space; a Linux client reaches it with an iWARP device,
 such as siw.";
+
+/// At least one call's.
+fn memory(text: &str) -> Result<u64, String> {
+    let least = 2 * u64::from(DATA_MAX);
+    parse_size(text).and_then(|size| if size < least { Err("2MiB or more".to_owned()) } else { Ok(size) })
+}
 
 fn absolute(path: &str) -> Result<String, String> {
     match path {

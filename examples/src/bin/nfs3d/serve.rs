@@ -33,7 +33,8 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<()> {
     let mut config = ConnectionConfig::default();
     config.engine.credits = cli.credits;
     let pool = config.engine.pool.clone();
-    let mut nfs = Server::builder().service(NfsV3Server::new(service.clone())).connection(config);
+    let mut nfs =
+        Server::builder().service(NfsV3Server::new(service.clone())).connection(config).max_memory(cli.max_memory);
     for url in &cli.listen {
         nfs = nfs.listen(url);
     }

@@ -9,10 +9,10 @@ mod session;
 
 use std::{process::ExitCode, sync::Arc, time::Duration};
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
 use clap::Parser;
 use rpcrdma::{client::Channel, rpc::Credential};
-use rpcrdma_examples::command::{self, Logging, unless_stopped};
+use rpcrdma_examples::command::{self, Logging, no_connection, unless_stopped};
 use rpcrdma_specs::nfs4::{OpenDelegation4, nfs_cb::NfsCbServer};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -58,7 +58,8 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
         .credential(Credential::sys("nfs41cb", 0, 0, []).to_opaque()?)
         .call_timeout(Duration::from_secs(cli.call_timeout))
         .connect(&cli.url)
-        .await?;
+        .await
+        .map_err(|error| anyhow!(no_connection(&error)))?;
     println!("connected {} by {}", channel.info().peer_addr, channel.info().transport);
 
     let mut session = Session::create(channel.clone(), &callbacks).await?;

@@ -163,11 +163,16 @@ impl Session {
     }
 }
 
+/// What an operation is called: its variant, without what is in it.
+fn name(operation: &Op) -> String {
+    let text = format!("{operation:?}");
+    text.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default().trim_start_matches("Op").to_uppercase()
+}
+
 /// A COMPOUND all of whose operations must succeed.
 async fn compound(rpc: &NfsV4Client, argarray: Vec<Op>) -> anyhow::Result<Vec<Res>> {
     let count = argarray.len();
-    let what =
-        argarray.iter().map(|operation| format!("{:?}", operation.discriminant())).collect::<Vec<_>>().join(", ");
+    let what = argarray.iter().map(name).collect::<Vec<_>>().join(", ");
     let args = Compound4args { tag: text("nfs41cb"), minorversion: 1, argarray };
     let reply = rpc.nfsproc4_compound(&args).await.with_context(|| what.clone())?;
     if reply.status != Nfsstat4::Nfs4Ok {

@@ -18,7 +18,7 @@ use rpcrdma_examples::{
 /// Either the sources or the destination are on the server. Several sources, and all that is to keep its name, go to a
 /// directory that is there. Symbolic links are copied as such, except those named on the command line.
 #[derive(Debug, Parser)]
-#[command(version, after_help = EXAMPLES)]
+#[command(version, after_help = EXAMPLES, override_usage = "nfscp [OPTIONS] SRC.. DST")]
 pub(crate) struct Cli {
     /// From where.., and to where: nfs3+rdma://HOST[:PORT]/PATH, nfs3+iwarp://.., nfs3+tcp://.., or a local path
     #[arg(value_name = "SRC.. DST", num_args = 2.., required = true)]
@@ -94,6 +94,11 @@ impl Cli {
         options
     }
 
+    /// The user that the calls are made for.
+    pub(crate) fn user(&self) -> u32 {
+        self.uid.unwrap_or_else(|| rustix::process::geteuid().as_raw())
+    }
+
     /// How the server is talked to, and MOUNT.
     pub(crate) fn options(&self) -> anyhow::Result<(Options, MountOptions)> {
         let groups = match &self.groups {
@@ -103,7 +108,7 @@ impl Cli {
             None if self.uid.is_some() || self.gid.is_some() => Vec::new(),
             None => own_groups()?,
         };
-        let uid = self.uid.unwrap_or_else(|| rustix::process::geteuid().as_raw());
+        let uid = self.user();
         let gid = self.gid.unwrap_or_else(|| rustix::process::getegid().as_raw());
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let credential = Credential::sys(host, uid, gid, groups).to_opaque().context("AUTH_SYS")?;

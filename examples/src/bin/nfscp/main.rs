@@ -10,12 +10,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
 use clap::Parser as _;
 use rpcrdma_examples::{
     command::{self, unless_stopped},
     nfscp::{
         copy::CopyOptions,
+        error::CopyError,
         location::{Location, NfsUrl},
         session::Session,
     },
@@ -85,6 +86,10 @@ async fn run(cli: &Cli, jobs: &Jobs, options: CopyOptions) -> anyhow::Result<Exi
     let begin = Instant::now();
     let mut session = Session::connect(url, nfs, mount, cli.root_handle.clone())
         .await
+        .map_err(|error| match &error {
+            CopyError::Connect(error) => anyhow!(command::no_connection(error)),
+            _ => error.into(),
+        })
         .with_context(|| format!("cannot use {}", url.transport()))?;
     let show = Show::new(cli);
     let copied = match jobs {

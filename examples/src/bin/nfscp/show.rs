@@ -3,6 +3,7 @@
 use std::{
     io::{self, Write as _},
     path::Path,
+    sync::atomic::{AtomicBool, Ordering},
     time::Duration,
 };
 
@@ -15,6 +16,7 @@ use rpcrdma_examples::{
         error::CopyError,
     },
 };
+use rpcrdma_specs::nfs3::Nfsstat3;
 use serde_json::json;
 
 use crate::{NAME, cli::Cli};
@@ -23,12 +25,14 @@ use crate::{NAME, cli::Cli};
 pub(crate) struct Show {
     bar: ProgressBar,
     digests: bool,
+    /// The calls are root's, and what that means has not been told yet.
+    root: AtomicBool,
 }
 
 impl Show {
     pub(crate) fn new(cli: &Cli) -> Self {
         let bar = if cli.quiet { ProgressBar::hidden() } else { progress_bar("", 0) };
-        Self { bar, digests: !cli.json && !cli.quiet }
+        Self { bar, digests: !cli.json && !cli.quiet, root: AtomicBool::new(cli.user() == 0) }
     }
 
     pub(crate) fn finish(&self) {
@@ -66,6 +70,12 @@ impl Watcher for Show {
 
     fn failed(&self, path: &Path, error: &CopyError) {
         self.complain(format_args!("{}: {error}", path.display()));
+        let denied = matches!(error.status(), Some(Nfsstat3::Nfs3errAcces | Nfsstat3::Nfs3errPerm));
+        if denied && self.root.swap(false, Ordering::Relaxed) {
+            self.complain(format_args!(
+                "servers take root for nobody unless they are told otherwise (no_root_squash); --uid and --gid say who else to be"
+            ));
+        }
     }
 }
 

@@ -9,6 +9,8 @@ use rpcrdma::{
     rpc::RpcError,
 };
 
+use rpcrdma_examples::command::no_connection;
+
 use crate::cli::Cli;
 
 /// Why there is no answer, or none that is wanted. The numbers are exit codes.
@@ -45,34 +47,24 @@ pub(crate) struct Failure {
 }
 
 /// Why there is no connection.
-pub(crate) fn of_connecting(error: &ConnectError, cli: &Cli) -> Failure {
-    let url = &cli.url;
-    let (kind, message) = match error {
-        ConnectError::Url(error) => (Kind::Usage, error.to_string()),
-        ConnectError::Setup { peer, source: SetupError::Io(source) }
-            if source.kind() == ErrorKind::ConnectionRefused =>
-        {
-            (Kind::Silence, format!("nothing listens on {peer} ({url})"))
+pub(crate) fn of_connecting(error: &ConnectError) -> Failure {
+    let kind = match error {
+        ConnectError::Url(_) => Kind::Usage,
+        ConnectError::Setup { source: SetupError::NotOurProtocol { .. } | SetupError::Rejected { .. }, .. } => {
+            Kind::NotRpc
         }
-        ConnectError::Setup { peer, source: SetupError::NotOurProtocol { expected, detail } } => {
-            (Kind::NotRpc, format!("something else answers on {peer}: it does not speak {expected}: {detail}"))
-        }
-        ConnectError::Setup { peer, source: SetupError::Io(source) }
+        ConnectError::Setup { source: SetupError::Io(source), .. }
             if matches!(source.kind(), ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset) =>
         {
-            (
-                Kind::NotRpc,
-                format!("{peer} closes the connection during set-up: is it another transport's port? ({source})"),
-            )
+            Kind::NotRpc
         }
-        ConnectError::Setup { source: SetupError::Rejected { .. }, .. } => (Kind::NotRpc, error.to_string()),
-        _ => (Kind::Silence, error.to_string()),
+        _ => Kind::Silence,
     };
-    Failure { kind, message }
+    Failure { kind, message: no_connection(error) }
 }
 
-/// Why a call has no result.
-pub(crate) fn of_call(error: &CallError, cli: &Cli) -> Failure {
+/// Why a call has no result; `answered` is how many had one before.
+pub(crate) fn of_call(error: &CallError, answered: usize, cli: &Cli) -> Failure {
     let Cli { url, program, version, .. } = cli;
     let (kind, message) = match error {
         CallError::Rpc { source, .. } => {
@@ -80,10 +72,14 @@ pub(crate) fn of_call(error: &CallError, cli: &Cli) -> Failure {
                 RpcError::ProgramUnavailable => {
                     format!("an RPC server answers at {url}, but it does not have program {program} (PROG_UNAVAIL)")
                 }
-                RpcError::ProgramMismatch { low, high } => format!(
-                    "the server at {url} has program {program}, but not version {version}: it has versions {low} to \
-                     {high} (PROG_MISMATCH)"
-                ),
+                RpcError::ProgramMismatch { low, high } => {
+                    let versions =
+                        if low == high { format!("version {low}") } else { format!("versions {low} to {high}") };
+                    format!(
+                        "the server at {url} has program {program}, but not version {version}: it has {versions} \
+                         (PROG_MISMATCH)"
+                    )
+                }
                 _ => format!("the server at {url} answers: {source}"),
             };
             (Kind::Refused, message)
@@ -97,12 +93,15 @@ pub(crate) fn of_call(error: &CallError, cli: &Cli) -> Failure {
             | CloseReason::Disconnected(DisconnectReason::PeerViolation(_)) => {
                 (Kind::NotRpc, format!("something else answers at {url}: {reason}"))
             }
+            _ if answered > 0 => {
+                (Kind::Silence, format!("the server at {url} has gone after {answered} replies: {reason}"))
+            }
             _ => (
                 Kind::NotRpc,
                 format!("no reply from {url}: {reason}; it may speak another transport, or no RPC at all"),
             ),
         },
-        CallError::Connect { source, .. } => return of_connecting(source, cli),
+        CallError::Connect { source, .. } => return of_connecting(source),
         _ => (Kind::NotRpc, format!("what answers at {url} does not speak RPC as it should: {error}")),
     };
     Failure { kind, message }

@@ -53,7 +53,7 @@ async fn run(cli: &Cli, report: &mut Report) {
     let channel = match Channel::builder().versions(versions).connect_timeout(cli.timeout).connect(&cli.url).await {
         Ok(channel) => channel,
         Err(error) => {
-            report.failure = Some(failure::of_connecting(&error, cli));
+            report.failure = Some(failure::of_connecting(&error));
             return;
         }
     };
@@ -70,7 +70,7 @@ async fn run(cli: &Cli, report: &mut Report) {
         if sequence == 1 && !cli.json {
             let _ = report.print_negotiated(cli);
         }
-        let outcome = result.map_err(|error| failure::of_call(&error, cli));
+        let outcome = result.map_err(|error| failure::of_call(&error, report.latencies.len(), cli));
         if !cli.json && !cli.quiet {
             let _ = report::print_call(sequence, outcome.as_ref().map(|()| took));
         }

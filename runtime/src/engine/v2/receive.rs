@@ -140,7 +140,10 @@ impl Connection {
             // RPC-over-RDMA v2 §6.3.1: the payload's first word is part of the header type.
             RDMA2_MSG if message.is_empty() => return self.bad_xdr(prefix, "RDMA2_MSG without a payload"),
             RDMA2_MSG => {
-                let most = self.shared.config.max_call_len;
+                let config = &self.shared.config;
+                // What calls hold is bounded, however they came.
+                let room = config.max_pulled.saturating_sub(self.responder.pulled());
+                let most = if prefix.is_response() { config.max_call_len } else { config.max_call_len.min(room) };
                 match self.reassembly.take(prefix, message, most, &self.shared.config.pool) {
                     Step::Whole(message, continued) => Some((message, continued)),
                     step => return self.not_whole(prefix, step),

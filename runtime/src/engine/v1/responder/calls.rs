@@ -196,7 +196,7 @@ impl Responder {
     fn forget(&mut self, slot: u32) {
         if let Some(call) = self.calls.get(slot) {
             self.xids.remove(&call.xid);
-            self.puller.release(call.pulls.len());
+            self.puller.release(call.pulls.held());
             self.held = self.held.saturating_sub(1);
             self.calls.remove(slot);
         }

@@ -45,7 +45,7 @@ impl Responder {
         let Stage::Answered(answer) = std::mem::replace(&mut call.stage, Stage::Sending) else { return };
         let xid = call.xid;
         self.xids.remove(&xid);
-        self.puller.release(call.pulls.len());
+        self.puller.release(call.pulls.held());
         // RFC 8166 §4.5.4: whatever comes of it, something is sent, or the connection is gone.
         let mut reply = match answer {
             Answer::Reply(reply) => reply,

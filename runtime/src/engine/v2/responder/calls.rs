@@ -67,7 +67,7 @@ impl Responder {
         prefix: &Prefix,
         lists: Rpcrdma2ChunkLists,
         payload: Option<(MessageBuf, bool)>,
-        shared: &Shared,
+        shared: &mut Shared,
     ) -> Verdict {
         let xid = prefix.xid;
         let limits = &shared.config;
@@ -113,7 +113,7 @@ impl Responder {
             return bad_xdr("a segment's end overflows");
         }
         let pull = pulls.iter().any(|pull| pull.len > 0);
-        let pulls = Pulls::new(pulls);
+        let mut pulls = Pulls::new(pulls);
         // RPC-over-RDMA v2 §11.1.4: a responder is not obliged to pull what is unreasonably large.
         if pulls.len() > limits.max_call_len.min(limits.max_pulled) {
             return Verdict::Refuse(Refusal::System, "more to pull than a call may have");
@@ -137,6 +137,9 @@ impl Responder {
             (_, _, false) => Format::Chunked,
             _ => Format::Short,
         };
+        if let Some(message) = inline.as_ref().filter(|_| continued) {
+            self.puller.keep(&mut pulls, message.len() as u64, shared);
+        }
         let (slot, _) = self.calls.insert(Call {
             xid,
             stage: Stage::Pulling,

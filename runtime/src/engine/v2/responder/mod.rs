@@ -114,6 +114,11 @@ impl Responder {
         self.held
     }
 
+    /// Octets that calls hold beside their Receives.
+    pub(super) fn pulled(&self) -> u64 {
+        self.puller.pulled()
+    }
+
     /// Whether no memory is registered for RDMA Reads.
     pub(super) fn is_idle(&self) -> bool {
         self.puller.is_idle()

@@ -43,7 +43,7 @@ impl Responder {
         let Stage::Answered(answer) = std::mem::replace(&mut call.stage, Stage::Sending) else { return };
         let (xid, work) = (call.xid, Work::ReplySend { slot });
         self.xids.remove(&xid);
-        self.puller.release(call.pulls.len());
+        self.puller.release(call.pulls.held());
         let mut reply = match answer {
             Answer::Reply(reply) => reply,
             Answer::Refusal(refusal) => {
