@@ -11,6 +11,7 @@
 //! | [`engine_v2`] | the same, whatever version comes of it |
 //! | [`rpc_message`] | RPC headers, credentials |
 //! | [`payload_stream`] | XDR with chunks to splice in |
+//! | [`reencodes`] | any type that the compiler generates |
 //!
 //! Each has a target in `tests/fuzz`, and a property test here.
 
@@ -150,15 +151,19 @@ fn read_one(decoder: &mut Decoder<'_>, step: u8) -> Result<(), DecodeError> {
     }
 }
 
-/// What decodes encodes to as many octets, and those to themselves: padding is received whatever it is, and sent as zero.
-fn reencodes<T: XdrDecode + xdr::XdrEncode>(octets: &[u8]) {
+/// What decodes as a `T` encodes to as many octets, and those to themselves: padding is received whatever it is, and sent
+/// as zero. How many they are is within the bounds that are known of the type.
+pub fn reencodes<T: XdrDecode + xdr::XdrEncode>(octets: &[u8]) {
     let mut decoder = Decoder::new(octets);
     if let Ok(value) = decoder.read::<T>() {
-        assert_eq!(value.encoded_len(), decoder.consumed());
+        let read = decoder.consumed();
+        assert_eq!(value.encoded_len(), read);
         let encoded = encode_to_bytes(&value).expect("what was decoded is within its bounds");
-        assert_eq!(encoded.len(), decoder.consumed());
+        assert_eq!(encoded.len(), read);
         let again = Decoder::new(&encoded).read::<T>().expect("what was encoded decodes");
         assert_eq!(encode_to_bytes(&again).as_ref(), Ok(&encoded));
+        assert!(T::MIN_LEN <= read);
+        assert!(T::MAX_LEN.is_none_or(|most| read as u64 <= most));
     }
 }
 

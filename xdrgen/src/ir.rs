@@ -181,6 +181,23 @@ pub enum Base {
     Item(ItemId),
 }
 
+impl Base {
+    /// As XDR writes it.
+    pub(crate) fn text(self, spec: &Spec) -> &str {
+        match self {
+            Self::Bool => "bool",
+            Self::Int => "int",
+            Self::UInt => "unsigned int",
+            Self::Hyper => "hyper",
+            Self::UHyper => "unsigned hyper",
+            Self::Float => "float",
+            Self::Double => "double",
+            Self::Quadruple => "quadruple",
+            Self::Item(id) => spec.items.get(id.0).map_or("", |item| &item.name.text),
+        }
+    }
+}
+
 /// A discriminated union.
 #[derive(Debug, Clone)]
 pub struct Union {

@@ -60,16 +60,25 @@ pub struct Decoder<'a> {
     /// Where `rest` ends in the unreduced stream, as far as it is known: nothing spliced in after what was read.
     end: u64,
     shared: Option<&'a Bytes>,
+    /// Read chunks that nothing was read from yet.
     reads: &'a [ReadChunk],
+    /// Write chunks that nothing was read from yet, and how many there were before them.
     writes: &'a [WriteChunk],
-    next_write: usize,
+    writes_before: usize,
     limits: Limits,
     depth: u32,
     memory: usize,
     /// Nothing that follows can be understood.
     abandoned: bool,
-    /// Short items copied so far.
-    short: u32,
+    /// What was copied, once something was.
+    copies: Option<Copies>,
+}
+
+/// Short items that were copied out of a message.
+#[derive(Debug, Default)]
+struct Copies {
+    /// How many.
+    count: u32,
     /// Where the next ones go.
     block: BytesMut,
 }
@@ -86,13 +95,12 @@ impl<'a> Decoder<'a> {
             shared: None,
             reads: &[],
             writes: &[],
-            next_write: 0,
+            writes_before: 0,
             limits: Limits::default(),
             depth: 0,
             memory: 0,
             abandoned: false,
-            short: 0,
-            block: BytesMut::new(),
+            copies: None,
         }
     }
 
@@ -168,7 +176,7 @@ impl<'a> Decoder<'a> {
         self.end = self.position();
         self.rest = &[];
         self.reads = &[];
-        self.next_write = self.writes.len();
+        self.writes = &[];
         self.abandoned = true;
     }
 
@@ -323,19 +331,21 @@ impl<'a> Decoder<'a> {
 
     /// A copy of `octets`, which were just read.
     fn copy(&mut self, octets: &[u8]) -> Result<Bytes, DecodeError> {
-        self.short = self.short.saturating_add(1);
-        if self.short <= OWN_MEMORY || octets.len() >= SHARE_FROM {
+        let copies = self.copies.get_or_insert_default();
+        copies.count = copies.count.saturating_add(1);
+        if copies.count <= OWN_MEMORY || octets.len() >= SHARE_FROM {
             self.charge(octets.len())?;
             return Ok(Bytes::copy_from_slice(octets));
         }
-        if self.block.capacity() < octets.len() {
+        if copies.block.capacity() < octets.len() {
             // Never more than this item and what is left could need.
             let len = self.remaining().saturating_add(octets.len()).min(BLOCK);
             self.charge(len)?;
-            self.block = BytesMut::with_capacity(len);
+            self.copies.get_or_insert_default().block = BytesMut::with_capacity(len);
         }
-        self.block.extend_from_slice(octets);
-        Ok(self.block.split().freeze())
+        let block = &mut self.copies.get_or_insert_default().block;
+        block.extend_from_slice(octets);
+        Ok(block.split().freeze())
     }
 
     /// Takes the contents of an eligible item of `len` octets: from the chunk that stands for it, without a
@@ -343,7 +353,11 @@ impl<'a> Decoder<'a> {
     ///
     /// # Errors
     /// When the chunk does not fit the item, or as [`take_opaque`](Self::take_opaque).
+    #[inline]
     pub fn take_ddp_opaque(&mut self, len: u32) -> Result<Bytes, DecodeError> {
+        if self.is_inline() {
+            return self.take_opaque(len);
+        }
         match self.take_chunk(len as usize)? {
             Some(data) => Ok(data),
             None => self.take_opaque(len),
@@ -362,14 +376,25 @@ impl<'a> Decoder<'a> {
     ///
     /// # Errors
     /// As there.
+    #[inline]
     pub fn take_ddp_opaque_ref(&mut self, len: u32) -> Result<&'a [u8], DecodeError> {
+        if self.is_inline() {
+            return self.take_opaque_ref(len);
+        }
         match self.next_chunk(len as usize)? {
             Some(data) => Ok(data.get(..len as usize).unwrap_or_default()),
             None => self.take_opaque_ref(len),
         }
     }
 
+    /// Whether no chunk can stand for any item that follows.
+    #[inline]
+    fn is_inline(&self) -> bool {
+        self.reads.is_empty() && self.writes.is_empty()
+    }
+
     /// The chunk that stands for the eligible item of `len` octets that starts here: it has at least as many.
+    #[inline(never)]
     fn next_chunk(&mut self, len: usize) -> Result<Option<&'a Bytes>, DecodeError> {
         if let Some(data) = self.next_read_chunk(len)? {
             return Ok(Some(data));
@@ -402,16 +427,20 @@ impl<'a> Decoder<'a> {
 
     fn next_write_chunk(&mut self, len: usize) -> Result<Option<&'a Bytes>, DecodeError> {
         static EMPTY: Bytes = Bytes::new();
-        let Some(write) = self.writes.get(self.next_write) else { return Ok(None) };
+        let Some((write, rest)) = self.writes.split_first() else { return Ok(None) };
+        let mut taken = || {
+            self.writes = rest;
+            self.writes_before += 1;
+        };
         if !write.provided {
             // RFC 8166 §4.3.2.3: an empty Write chunk forces its item inline.
-            self.next_write += 1;
+            taken();
             return Ok(None);
         }
         match (write.data.len(), len) {
             // An empty item: some responders let it consume a Write chunk, others (Linux) do not.
             (0, 0) => {
-                self.next_write += 1;
+                taken();
                 Ok(Some(&EMPTY))
             }
             (_, 0) => Ok(Some(&EMPTY)),
@@ -420,7 +449,7 @@ impl<'a> Decoder<'a> {
             // RFC 8166 §3.4.6.2: a responder never writes the padding.
             (chunk, item) if chunk != item => Err(self.error(DecodeErrorKind::ChunkLength { chunk, item })),
             _ => {
-                self.next_write += 1;
+                taken();
                 self.end += padded_len(len) as u64;
                 Ok(Some(&write.data))
             }
@@ -505,7 +534,7 @@ impl<'a> Decoder<'a> {
     /// Names what is left.
     #[inline]
     pub fn finish(&self) -> Result<(), DecodeError> {
-        if self.rest.is_empty() && self.reads.is_empty() && self.next_write >= self.writes.len() {
+        if self.rest.is_empty() && self.is_inline() {
             return Ok(());
         }
         self.left_over().map_or(Ok(()), Err)
@@ -517,7 +546,7 @@ impl<'a> Decoder<'a> {
         if let Some(read) = self.reads.first() {
             return Some(self.error(DecodeErrorKind::StrayChunk { position: read.position }));
         }
-        for (chunk, write) in self.writes.iter().enumerate().skip(self.next_write) {
+        for (chunk, write) in (self.writes_before..).zip(self.writes) {
             if !write.data.is_empty() {
                 return Some(self.error(DecodeErrorKind::StrayWriteChunk { chunk, len: write.data.len() }));
             }

@@ -2,6 +2,7 @@
 //! a value and give the same octets back. The encodings come from a third hand, which knows RFC 4506 alone (`wire`).
 
 mod c;
+mod views;
 mod wire;
 
 use std::path::Path;

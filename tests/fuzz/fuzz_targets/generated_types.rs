@@ -2,7 +2,7 @@
 #![no_main]
 #![allow(unused, missing_docs)]
 
-use rpcrdma::xdr::{Decoder, XdrDecode, XdrEncode, encode_to_bytes};
+use rpcrdma::fuzzing::reencodes;
 
 /// Declares a module of each golden file of the compiler's.
 macro_rules! golden {
@@ -13,21 +13,6 @@ macro_rules! golden {
     )*};
 }
 golden!(blobstore, declarators, eligible, lists, scalars, unions);
-
-fn reencodes<T: XdrDecode + XdrEncode>(octets: &[u8]) {
-    let mut decoder = Decoder::new(octets);
-    if let Ok(value) = T::decode(&mut decoder) {
-        let read = decoder.consumed();
-        assert_eq!(value.encoded_len(), read);
-        // Padding is received whatever it is, and sent as zero: what is sent is what it is from then on.
-        let encoded = encode_to_bytes(&value).expect("what was decoded is within its bounds");
-        assert_eq!(encoded.len(), read);
-        let again = T::decode(&mut Decoder::new(&encoded)).expect("what was encoded decodes");
-        assert_eq!(encode_to_bytes(&again).as_ref(), Ok(&encoded));
-        assert!(T::MIN_LEN <= read);
-        assert!(T::MAX_LEN.is_none_or(|most| read as u64 <= most));
-    }
-}
 
 /// The first octet says which type the others are of.
 macro_rules! one_of {

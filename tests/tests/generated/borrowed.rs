@@ -10,7 +10,7 @@ use rpcrdma::{
 use crate::borrowed::{
     Component, Compound, CompoundRef, Corners, CornersRef, Entry, EntryRef, Handle, HandleRef, Operation, OperationRef,
     Path, Placed, PlacedRef, ReadArgs, ReadOk, ReadOkRef, Result as Outcome, ResultRef, Time, Tree, TreeRef,
-    files_v1::{self, FilesV1, FilesV1Server},
+    files_v1::{self, FilesV1, FilesV1Client, FilesV1Server},
 };
 
 fn octets<T: XdrEncode>(value: &T) -> Vec<u8> {
@@ -211,6 +211,12 @@ async fn a_reply_is_read_where_it_lies() {
             Ok(reply.data.iter().map(|&octet| u64::from(octet)).sum::<u64>())
         });
         assert_eq!(sum.await.unwrap(), 7 * u64::from(count));
+        // The generated client's method: a view of the message, or of the memory that an RDMA Write came to.
+        let client = FilesV1Client::new(channel.clone());
+        let ends = client.read_view(&args, CallOptions::new(), |reply: ReadOkRef<'_>| {
+            (reply.eof, reply.data.len(), reply.data.last().copied())
+        });
+        assert_eq!(ends.await.unwrap(), (false, count as usize, (count > 0).then_some(7)));
     }
     let args = ReadArgs { object: Handle::default(), count: 1 };
     let nothing = channel.call_view::<files_v1::Read, (), _>(&args, CallOptions::new(), |_| Ok(()));

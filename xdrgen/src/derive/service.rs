@@ -216,6 +216,7 @@ fn lower(function: &TraitItemFn, service: &str, runtime: &Path) -> syn::Result<P
         marker: ident(&convert(&method_name, Case::Camel)),
         method: signature.ident.clone(),
         method_with: format_ident!("{method_name}_with"),
+        view: None,
         docs: quote!(#[doc = #marker_docs]),
         handler_docs: quote!(#(#others)*),
         client_docs,

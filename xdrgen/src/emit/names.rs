@@ -127,6 +127,7 @@ impl Std<'_> {
                 "AsRef" => quote!(::core::convert::AsRef),
                 "Default" => quote!(::core::default::Default),
                 "Clone" => quote!(::core::clone::Clone),
+                "Fn" => quote!(::core::ops::Fn),
                 _ => quote!(::core::marker::#id),
             },
         }

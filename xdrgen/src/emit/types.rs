@@ -1,6 +1,7 @@
 //! Rust declarations of XDR's types and constants, each with its codec.
 
-use std::collections::{HashMap, HashSet};
+mod enumerations;
+mod unions;
 
 use proc_macro2::{Ident, Literal, TokenStream};
 use quote::quote;
@@ -11,15 +12,12 @@ use super::{
     derives::Derives,
     docs::Docs,
     facts::Source,
-    impls::{ArmCodec, DefaultCodec, Discriminant, FieldCodec, Generics, Target, UnionCodec},
+    impls::{FieldCodec, Generics, Target},
     layout::{Layout, View},
     names::{Case, RustName, Scope, Std},
     xdr_text,
 };
-use crate::ir::{Base, Enumerator, Field, Item, ItemId, ItemKind, Type, Union};
-
-/// A difference in size between variants that clippy remarks on is more than this many octets; our sizes are estimates.
-const UNEVEN: u64 = 128;
+use crate::ir::{Field, Item, ItemId, ItemKind, Type};
 
 /// What an item becomes.
 #[derive(Debug, Default)]
@@ -143,68 +141,6 @@ impl Emitter<'_> {
             note_rename(&mut docs, &field.name.text, name);
         }
         docs.attributes()
-    }
-
-    fn enumeration(&self, enumerators: &[Enumerator]) -> Emitted {
-        let (docs, derive, name) = (self.docs("enumeration"), self.derive(true), &self.name.ident);
-        let (from, try_from, result) = (self.view.std("From"), self.view.std("TryFrom"), self.view.std("Result"));
-        let xdr_name = &self.item.name.text;
-        let runtime = &self.layout.runtime;
-        let names = EnumNames::new(enumerators);
-        let (mut variants, mut aliases, mut reads) = (Vec::new(), Vec::new(), Vec::new());
-        for (enumerator, named) in enumerators.iter().zip(&names.0) {
-            let mut docs = Docs::new(&enumerator.doc, &format!("`{}`", enumerator.name.text));
-            note_rename(&mut docs, &enumerator.name.text, &named.name);
-            let docs = docs.attributes();
-            let variant = &named.name.ident;
-            match &named.alias_of {
-                None => {
-                    let value = int(i64::from(enumerator.value));
-                    variants.push(quote!(#docs #variant = #value));
-                    reads.push(quote!(#value => Ok(Self::#variant)));
-                }
-                Some(original) => aliases.push(quote!(#docs pub const #variant: Self = Self::#original;)),
-            }
-        }
-        let mut declaration = vec![quote! {
-            #docs
-            #derive
-            #[repr(i32)]
-            #[allow(clippy::enum_variant_names)]
-            pub enum #name { #(#variants),* }
-        }];
-        if !aliases.is_empty() {
-            declaration.push(quote!(impl #name { #(#aliases)* }));
-        }
-        declaration.push(quote! {
-            impl #from<#name> for i32 {
-                #[inline]
-                fn from(value: #name) -> Self {
-                    value as Self
-                }
-            }
-        });
-        declaration.push(quote! {
-            impl #try_from<i32> for #name {
-                type Error = #runtime::xdr::UnknownEnumValue;
-
-                #[inline]
-                fn try_from(value: i32) -> #result<Self, #runtime::xdr::UnknownEnumValue> {
-                    match value {
-                        #(#reads,)*
-                        _ => Err(#runtime::xdr::UnknownEnumValue { name: #xdr_name, value }),
-                    }
-                }
-            }
-        });
-        let target = self.target();
-        let codec = vec![
-            target.impl_type(&self.source()),
-            target.encode_enum(&quote!(i32::from(*self))),
-            target.decode_enum(),
-            target.fixed_enum(),
-        ];
-        Emitted { declaration, codec }
     }
 
     /// A type of the user's: a name for it here, and the check of what the front end took for granted.
@@ -361,238 +297,6 @@ impl Emitter<'_> {
         let target = self.target();
         let codec = vec![target.impl_type(&self.source()), target.encode_newtype(slot), target.decode_newtype(slot)];
         Emitted { declaration, codec }
-    }
-
-    fn union(&self, union: &Union) -> Emitted {
-        let (docs, derive, name) = (self.docs("union"), self.derive(false), &self.name.ident);
-        let cases = Cases::new(self.layout, &self.view, &union.discriminant);
-        let mut scope = Scope::default();
-        let (mut variants, mut arms, mut values, mut sizes) = (Vec::new(), Vec::new(), Vec::new(), vec![0, 0]);
-        let mut listed = HashSet::new();
-        for arm in &union.arms {
-            for case in &arm.cases {
-                let variant = scope.claim(&cases.variant(&case.label, case.value), Case::Camel);
-                let pattern = cases.pattern(case.value);
-                listed.insert(case.value);
-                let mut docs = match &arm.field {
-                    Some(field) => {
-                        let declaration = xdr_text::declaration(self.layout.spec, field);
-                        Docs::new(&field.doc, &format!("`case {}: {declaration}`", case.label))
-                    }
-                    None => Docs::new(&[], &format!("`case {}: void`", case.label)),
-                };
-                note_rename(&mut docs, &case.label, &variant);
-                let (docs, variant) = (docs.attributes(), variant.ident);
-                let fields = self.arm(arm.field.as_ref());
-                sizes.push(arm.field.as_ref().map_or(0, |field| self.layout.size(field)));
-                let types = fields.iter().map(|field| self.variant_field(&field.slot.ty));
-                if fields.is_empty() {
-                    variants.push(quote!(#docs #variant));
-                    values.push(quote!(Self::#variant => #pattern));
-                } else {
-                    variants.push(quote!(#docs #variant(#(#types),*)));
-                    values.push(quote!(Self::#variant(_) => #pattern));
-                }
-                let number = cases.enumerators.is_some().then(|| int(case.value));
-                arms.push(ArmCodec { variant, case: pattern, number, fields, braced: false });
-            }
-        }
-        let exhaustive = cases.are_all(&listed);
-        // A default arm that nothing is left for has no variant.
-        let default = union.default.as_ref().filter(|_| !exhaustive).map(|field| {
-            let variant = scope.claim("default", Case::Camel);
-            let mut docs = match field {
-                Some(field) => {
-                    let declaration = xdr_text::declaration(self.layout.spec, field);
-                    Docs::new(&field.doc, &format!("`default: {declaration}`"))
-                }
-                None => Docs::new(&[], "`default: void`"),
-            };
-            docs.paragraph("Holds the discriminant, which is none of the cases above.");
-            note_rename(&mut docs, "default", &variant);
-            let (docs, variant, ty) = (docs.attributes(), variant.ident, &cases.ty);
-            let fields = self.arm(field.as_ref());
-            sizes.push(field.as_ref().map_or(0, |field| self.layout.size(field)));
-            let types = fields.iter().map(|field| self.variant_field(&field.slot.ty));
-            variants.push(quote!(#docs #variant(#ty #(, #types)*)));
-            let rest = (!fields.is_empty()).then(|| quote!(, _));
-            values.push(quote!(Self::#variant(discriminant #rest) => *discriminant));
-            DefaultCodec { variant, fields }
-        });
-        // What is open says so by a number: an enumeration has no name for it.
-        let open = default.is_none() && cases.enumerators.is_some() && self.layout.is_open(self.id);
-        let unknown = open.then(|| {
-            let variant = scope.claim("unknown", Case::Camel);
-            let mut docs = Docs::new(
-                &[],
-                "A number that selects no arm. What belongs to it is not known, nor where it ends: it is the last that was \
-                 read of its message.",
-            );
-            note_rename(&mut docs, "unknown", &variant);
-            let (docs, variant) = (docs.attributes(), variant.ident);
-            variants.push(quote!(#docs #variant(i32)));
-            variant
-        });
-        sizes.sort_unstable();
-        let uneven = matches!(sizes[..], [.., second, most] if most.saturating_sub(second) > UNEVEN)
-            .then(|| quote!(#[allow(clippy::large_enum_variant)]));
-        let (ty, lifetime) = (&cases.ty, self.lifetime());
-        let of = format!(
-            " The discriminant, `{}`, that selects the arm.",
-            xdr_text::declaration(self.layout.spec, &union.discriminant)
-        );
-        let (ty, select) = match &unknown {
-            None => (quote!(#ty), quote!(match self { #(#values),* })),
-            Some(unknown) => (
-                quote!(i32),
-                quote! {
-                    let known = match self {
-                        #(#values,)*
-                        Self::#unknown(number) => return *number,
-                    };
-                    known.into()
-                },
-            ),
-        };
-        let declaration = vec![
-            quote! {
-                #docs
-                #derive
-                #[allow(clippy::enum_variant_names)]
-                #uneven
-                pub enum #name #lifetime { #(#variants),* }
-            },
-            quote! {
-                impl #lifetime #name #lifetime {
-                    #[doc = #of]
-                    #[inline]
-                    #[must_use]
-                    pub fn discriminant(&self) -> #ty {
-                        #select
-                    }
-                }
-            },
-        ];
-        let codec = UnionCodec {
-            discriminant_name: union.discriminant.name.text.clone(),
-            discriminant: if cases.enumerators.is_some() {
-                Discriminant::Enum(cases.ty.clone())
-            } else {
-                Discriminant::Scalar(cases.ty.clone())
-            },
-            arms,
-            write: quote!(self.discriminant().encode(sink)),
-            default,
-            exhaustive,
-            unknown,
-        };
-        let target = self.target();
-        let codec = vec![target.impl_type(&self.source()), target.encode_union(&codec), target.decode_union(&codec)];
-        Emitted { declaration, codec }
-    }
-
-    fn variant_field(&self, ty: &TokenStream) -> TokenStream {
-        let needs = self.derives.of_field(&self.layout.runtime, ty);
-        quote!(#needs #ty)
-    }
-
-    fn arm(&self, field: Option<&Field>) -> Vec<FieldCodec> {
-        let codec = |field: &Field| FieldCodec {
-            member: quote!(0),
-            name: field.name.text.clone(),
-            slot: self.view.slot(field),
-        };
-        field.map(codec).into_iter().collect()
-    }
-}
-
-/// An enumerator's name in Rust.
-struct EnumName {
-    name: RustName,
-    /// The variant of the same value, where one was declared before.
-    alias_of: Option<Ident>,
-}
-
-/// The names of an enumeration's values.
-struct EnumNames(Vec<EnumName>);
-
-impl EnumNames {
-    fn new(enumerators: &[Enumerator]) -> Self {
-        let mut scope = Scope::default();
-        let mut variants: HashMap<i32, Ident> = HashMap::new();
-        let mut names = Vec::new();
-        for enumerator in enumerators {
-            let alias_of = variants.get(&enumerator.value).cloned();
-            let case = if alias_of.is_some() { Case::Shouty } else { Case::Camel };
-            let name = scope.claim(&enumerator.name.text, case);
-            variants.entry(enumerator.value).or_insert_with(|| name.ident.clone());
-            names.push(EnumName { name, alias_of });
-        }
-        Self(names)
-    }
-}
-
-/// The variant of each value.
-fn variants(enumerators: &[Enumerator]) -> HashMap<i64, Ident> {
-    let named = enumerators.iter().zip(EnumNames::new(enumerators).0).filter(|(_, named)| named.alias_of.is_none());
-    named.map(|(enumerator, named)| (i64::from(enumerator.value), named.name.ident)).collect()
-}
-
-/// The values of a union's discriminant.
-struct Cases<'a> {
-    /// Its Rust type.
-    ty: TokenStream,
-    base: Base,
-    /// Each value's variant, where it is an enumeration.
-    enumerators: Option<&'a HashMap<i64, Ident>>,
-}
-
-impl<'a> Cases<'a> {
-    fn new(layout: &'a Layout<'_>, view: &View<'_>, discriminant: &Field) -> Self {
-        let base = match discriminant.ty {
-            Type::Base(base) => layout.resolve(base),
-            _ => Base::Int,
-        };
-        let enumerators = match base {
-            Base::Item(id) => match &layout.item(id).kind {
-                ItemKind::Enum(enumerators) => Some(layout.variants(id, || variants(enumerators))),
-                _ => None,
-            },
-            _ => None,
-        };
-        Self { ty: view.base(base), base, enumerators }
-    }
-
-    /// What the variant of a case is named after.
-    fn variant(&self, label: &str, value: i64) -> String {
-        if self.base == Base::Bool {
-            return if value == 0 { "false" } else { "true" }.to_owned();
-        }
-        if label.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_') {
-            return label.to_owned();
-        }
-        if value < 0 { format!("case_minus_{}", value.unsigned_abs()) } else { format!("case_{value}") }
-    }
-
-    /// A case as a pattern that is an expression as well.
-    fn pattern(&self, value: i64) -> TokenStream {
-        if self.base == Base::Bool {
-            return if value == 0 { quote!(false) } else { quote!(true) };
-        }
-        let ty = &self.ty;
-        let variant = self.enumerators.and_then(|enumerators| enumerators.get(&value));
-        match variant {
-            Some(variant) => quote!(#ty::#variant),
-            None => int(value),
-        }
-    }
-
-    /// Whether `listed` is every value that the discriminant can have.
-    fn are_all(&self, listed: &HashSet<i64>) -> bool {
-        match &self.enumerators {
-            Some(enumerators) => enumerators.keys().all(|value| listed.contains(value)),
-            None => self.base == Base::Bool && listed.contains(&0) && listed.contains(&1),
-        }
     }
 }
 

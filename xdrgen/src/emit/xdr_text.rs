@@ -6,29 +6,15 @@ use crate::ir::{Base, Field, Spec, Type};
 pub(crate) fn declaration(spec: &Spec, field: &Field) -> String {
     let name = &field.name.text;
     match &field.ty {
-        Type::Base(of) => format!("{} {name}", base(spec, *of)),
+        Type::Base(of) => format!("{} {name}", of.text(spec)),
         Type::OpaqueFixed(len) => format!("opaque {name}[{len}]"),
         Type::Opaque(max) => format!("opaque {name}<{}>", maximum(*max)),
         Type::String(max) => format!("string {name}<{}>", maximum(*max)),
-        Type::ArrayFixed(of, len) => format!("{} {name}[{len}]", base(spec, *of)),
-        Type::Array(of, max) => format!("{} {name}<{}>", base(spec, *of), maximum(*max)),
-        Type::Optional(of) => format!("{} *{name}", base(spec, *of)),
-        Type::List(id) => format!("{} *{name}", base(spec, Base::Item(*id))),
-        Type::NonEmptyList(id) => format!("{} {name}", base(spec, Base::Item(*id))),
-    }
-}
-
-fn base(spec: &Spec, base: Base) -> &str {
-    match base {
-        Base::Bool => "bool",
-        Base::Int => "int",
-        Base::UInt => "unsigned int",
-        Base::Hyper => "hyper",
-        Base::UHyper => "unsigned hyper",
-        Base::Float => "float",
-        Base::Double => "double",
-        Base::Quadruple => "quadruple",
-        Base::Item(id) => spec.items.get(id.0).map_or("", |item| &item.name.text),
+        Type::ArrayFixed(of, len) => format!("{} {name}[{len}]", of.text(spec)),
+        Type::Array(of, max) => format!("{} {name}<{}>", of.text(spec), maximum(*max)),
+        Type::Optional(of) => format!("{} *{name}", of.text(spec)),
+        Type::List(id) => format!("{} *{name}", Base::Item(*id).text(spec)),
+        Type::NonEmptyList(id) => format!("{} {name}", Base::Item(*id).text(spec)),
     }
 }
 

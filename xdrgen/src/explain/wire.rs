@@ -124,17 +124,17 @@ fn layout(names: &Names<'_>, name: &str, ty: &Type) -> Vec<Row> {
             let each = sizes::base(spec, *base);
             let octets = (Some(each.min_len) == each.max_len).then(|| each.min_len.saturating_mul(u64::from(*len)));
             let label = format!("{name}[0] … {name}[{}]", len.saturating_sub(1));
-            let note = format!("{} of {}", plural(u64::from(*len), "element"), self::base(names, *base));
+            let note = format!("{} of {}", plural(u64::from(*len), "element"), base.text(spec));
             let look = if octets.is_some() { Look::Type } else { Look::Variable };
             vec![Row { link: target(ty), ..row(look, &label, &note, octets) }]
         }
         Type::Array(base, max) => {
-            let note = format!("{} of {}", up_to(*max, "element"), self::base(names, *base));
+            let note = format!("{} of {}", up_to(*max, "element"), base.text(spec));
             vec![count("number"), Row { link: target(ty), ..row(Look::Variable, &format!("{name}[0] …"), &note, None) }]
         }
         Type::Optional(base) => {
             let present = row(Look::Control, &format!("{name} present?"), "bool", Some(4));
-            let note = format!("{}, if TRUE", self::base(names, *base));
+            let note = format!("{}, if TRUE", base.text(spec));
             vec![present, Row { link: target(ty), ..row(Look::Variable, name, &note, None) }]
         }
         Type::List(id) | Type::NonEmptyList(id) => {
@@ -150,7 +150,7 @@ fn layout(names: &Names<'_>, name: &str, ty: &Type) -> Vec<Row> {
 fn value(names: &Names<'_>, name: &str, base: Base) -> Row {
     let facts = sizes::base(names.spec, base);
     let octets = (Some(facts.min_len) == facts.max_len).then_some(facts.min_len);
-    let Base::Item(id) = base else { return row(Look::Value, name, &self::base(names, base), octets) };
+    let Base::Item(id) = base else { return row(Look::Value, name, base.text(names.spec), octets) };
     let kind = names.spec.items.get(id.0).map(|item| &item.kind);
     let (look, what) = match kind {
         Some(ItemKind::Enum(_)) => (Look::Value, "enum"),
@@ -164,21 +164,6 @@ fn value(names: &Names<'_>, name: &str, base: Base) -> Row {
         (None, _) => format!(", {}", size(facts.min_len, facts.max_len)),
     };
     Row { link: Some(id), ..row(look, name, &format!("{what} {}{size}", names.name(id)), octets) }
-}
-
-fn base(names: &Names<'_>, base: Base) -> String {
-    match base {
-        Base::Bool => "bool",
-        Base::Int => "int",
-        Base::UInt => "unsigned int",
-        Base::Hyper => "hyper",
-        Base::UHyper => "unsigned hyper",
-        Base::Float => "float",
-        Base::Double => "double",
-        Base::Quadruple => "quadruple",
-        Base::Item(id) => names.name(id),
-    }
-    .to_owned()
 }
 
 fn target(ty: &Type) -> Option<ItemId> {

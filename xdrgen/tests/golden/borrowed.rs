@@ -868,6 +868,23 @@ pub mod files_v1 {
             self.channel.call::<Read>(args, options).await
         }
 
+        /// As [`read`](Self::read), but `look` has the result where it lies, in its borrowed form.
+        ///
+        /// # Errors
+        /// As there, and when the options do not fit the call.
+        pub async fn read_view<T>(
+            &self,
+            args: &super::ReadArgs,
+            options: ::rpcrdma::client::CallOptions,
+            look: impl for<'a> Fn(super::ReadOkRef<'a>) -> T + Sync,
+        ) -> Result<T, ::rpcrdma::client::CallError> {
+            let read = |decoder: &mut ::rpcrdma::xdr::Decoder<'_>| {
+                let result = decoder.read_ref()?;
+                Ok(look(result))
+            };
+            self.channel.call_view::<Read, _, _>(args, options, read).await
+        }
+
         /// The procedure `WRITE`.
         ///
         /// ```xdr

@@ -1146,6 +1146,23 @@ pub mod other_v1 {
         }
     }
 
+    /// As generic parameters are called.
+    #[derive(Debug, Clone, Copy)]
+    pub struct T2;
+
+    impl ::rpcrdma::service::Procedure for T2 {
+        const PROGRAM: u32 = PROGRAM;
+        const VERSION: u32 = VERSION;
+        const NUMBER: u32 = 1;
+        const NAME: &'static str = "OTHER_V1.T";
+        type Args = super::Pair;
+        type Reply = super::Kind;
+
+        fn reply_bounds(_args: &Self::Args) -> ::rpcrdma::service::ReplyBounds {
+            ::rpcrdma::service::ReplyBounds::new(4, &[])
+        }
+    }
+
     /// A client of `OTHER_V1`: calls over one channel.
     #[derive(Debug, Clone)]
     pub struct OtherV1Client {
@@ -1189,6 +1206,35 @@ pub mod other_v1 {
         ) -> Result<(), ::rpcrdma::client::CallError> {
             self.channel.call::<Null>(&(), options).await
         }
+
+        /// As generic parameters are called.
+        ///
+        /// ```xdr
+        /// kind T(pair) = 1;
+        /// ```
+        ///
+        /// # Errors
+        /// When the call could not be made or answered, or the server refused it.
+        pub async fn t(
+            &self,
+            args: &super::Pair,
+        ) -> Result<super::Kind, ::rpcrdma::client::CallError> {
+            self.channel
+                .call::<T2>(args, ::rpcrdma::client::CallOptions::default())
+                .await
+        }
+
+        /// As [`t`](Self::t), with a deadline, landing buffers or credentials.
+        ///
+        /// # Errors
+        /// As there, and when the options do not fit the call.
+        pub async fn t_with(
+            &self,
+            args: &super::Pair,
+            options: ::rpcrdma::client::CallOptions,
+        ) -> Result<super::Kind, ::rpcrdma::client::CallError> {
+            self.channel.call::<T2>(args, options).await
+        }
     }
 
     impl From<::rpcrdma::client::Channel> for OtherV1Client {
@@ -1208,6 +1254,15 @@ pub mod other_v1 {
         > + Send {
             async { Ok(()) }
         }
+
+        /// As generic parameters are called.
+        fn t(
+            &self,
+            cx: &::rpcrdma::server::Context,
+            args: super::Pair,
+        ) -> impl ::core::future::Future<
+            Output = Result<super::Kind, ::rpcrdma::server::Failure>,
+        > + Send;
     }
 
     /// Makes a service of a [`OtherV1`]: what a server is given.
@@ -1259,6 +1314,15 @@ pub mod other_v1 {
                             Ok(()) => {
                                 let result = handler.null(call.context()).await;
                                 call.finish::<Null>(result)
+                            }
+                            Err(reply) => reply,
+                        }
+                    }
+                    1 => {
+                        match call.decode::<T2>() {
+                            Ok(args) => {
+                                let result = handler.t(call.context(), args).await;
+                                call.finish::<T2>(result)
                             }
                             Err(reply) => reply,
                         }

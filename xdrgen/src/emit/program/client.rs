@@ -72,6 +72,29 @@ impl Module<'_> {
         // rustdoc does not resolve links to raw identifiers.
         let plain = method.to_string();
         let plain = if plain.starts_with("r#") { format!("`{plain}`") } else { format!("[`{plain}`](Self::{plain})") };
+        let (function, sync) = (self.std.path("Fn"), self.std.path("Sync"));
+        let view = procedure.view.as_ref().map(|(method_view, borrowed)| {
+            let docs = format!(" As {plain}, but `look` has the result where it lies, in its borrowed form.");
+            quote! {
+                #[doc = #docs]
+                ///
+                /// # Errors
+                /// As there, and when the options do not fit the call.
+                #many
+                pub async fn #method_view<T>(
+                    &self
+                    #(, #declared)*,
+                    options: #runtime::client::CallOptions,
+                    look: impl for<'a> #function(#borrowed) -> T + #sync,
+                ) -> #result<T, #runtime::client::CallError> {
+                    let read = |decoder: &mut #runtime::xdr::Decoder<'_>| {
+                        let result = decoder.read_ref()?;
+                        Ok(look(result))
+                    };
+                    self.channel.call_view::<#marker, _, _>(#packed, options, read).await
+                }
+            }
+        });
         let with_docs = format!(" As {plain}, with a deadline, landing buffers or credentials.");
         quote! {
             #docs
@@ -95,6 +118,8 @@ impl Module<'_> {
             ) -> #result<#reply, #runtime::client::CallError> {
                 self.channel.call::<#marker>(#packed, options).await
             }
+
+            #view
         }
     }
 }

@@ -6,7 +6,7 @@ use quote::{format_ident, quote};
 use super::{Module, Packing, Param, Procedure};
 use crate::{
     emit::{
-        codec::Wire,
+        codec::{Borrowed, Wire},
         docs::Docs,
         expr::Arguments,
         facts::{self, Source},
@@ -19,8 +19,9 @@ use crate::{
     ir::{self, Base, Field, ItemKind, Type},
 };
 
-/// Names that a version's module has of its own, and those of the prelude that markers must not hide.
-const RESERVED: [&str; 7] = ["PROGRAM", "VERSION", "PORT", "Ok", "Err", "Some", "None"];
+/// Names that a version's module has of its own, those of the prelude that markers must not hide, and that of generic
+/// parameters, which would hide a marker.
+const RESERVED: [&str; 8] = ["PROGRAM", "VERSION", "PORT", "Ok", "Err", "Some", "None", "T"];
 
 /// The names of a version's module.
 #[derive(Debug)]
@@ -38,6 +39,7 @@ struct ProcedureNames {
     marker: RustName,
     method: RustName,
     with: Ident,
+    view: Ident,
 }
 
 impl Names {
@@ -52,13 +54,14 @@ impl Names {
             .procedures
             .iter()
             .map(|procedure| {
-                let method = methods.claim_with(&procedure.name.text, Case::Snake, &["_with"]);
+                let method = methods.claim_with(&procedure.name.text, Case::Snake, &["_with", "_view"]);
                 let text = method
                     .instead_of
                     .as_ref()
                     .map_or_else(|| convert(&procedure.name.text, Case::Snake), |_| method.ident.to_string());
                 let marker = scope.claim_with(&procedure.name.text, Case::Camel, &["Args", "Reply"]);
-                ProcedureNames { marker, method, with: ident(&format!("{text}_with")) }
+                let [with, view] = ["with", "view"].map(|suffix| ident(&format!("{text}_{suffix}")));
+                ProcedureNames { marker, method, with, view }
             })
             .collect();
         Self {
@@ -122,7 +125,7 @@ fn lower_procedure(view: &View<'_>, procedure: &ir::Procedure, names: &Procedure
 
     let mut own = OwnTypes { view, declarations: Vec::new(), codecs: Vec::new() };
     // Variables of the generated methods.
-    let mut scope = Scope::reserving(&["self", "cx", "options", "args", "call", "handler", "result"]);
+    let mut scope = Scope::reserving(&["self", "cx", "options", "args", "call", "handler", "result", "look"]);
     let single = procedure.args.len() == 1;
     let params: Vec<Param> = procedure
         .args
@@ -153,6 +156,12 @@ fn lower_procedure(view: &View<'_>, procedure: &ir::Procedure, names: &Procedure
         }
     };
 
+    let reply_view = procedure.result.as_ref().filter(|result| is_plain(view, result)).and_then(|result| {
+        let slot = view.borrowed().slot(result);
+        // Of octets alone there is no type with another form.
+        slot.borrowed.filter(|borrowed| *borrowed != Borrowed::View).map(|_| slot.ty)
+    });
+
     let places: Vec<TokenStream> = match packing {
         Packing::Single if is_scalar(view, &procedure.args[0].ty) => vec![quote!((*args))],
         Packing::Single => vec![quote!(args)],
@@ -173,6 +182,7 @@ fn lower_procedure(view: &View<'_>, procedure: &ir::Procedure, names: &Procedure
         marker,
         method: names.method.ident.clone(),
         method_with: names.with.clone(),
+        view: reply_view.map(|ty| (names.view.clone(), ty)),
         docs: docs_short.clone(),
         handler_docs: docs_short,
         client_docs: docs.attributes(),

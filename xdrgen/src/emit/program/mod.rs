@@ -64,6 +64,8 @@ pub(crate) struct Procedure {
     pub(crate) method: Ident,
     /// The client's method that takes options.
     pub(crate) method_with: Ident,
+    /// The client's method that hands the result over in its borrowed form, where it has one, and that form.
+    pub(crate) view: Option<(Ident, TokenStream)>,
     /// Documentation of the marker.
     pub(crate) docs: TokenStream,
     /// Documentation of the handler's method.

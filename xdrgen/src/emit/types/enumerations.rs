@@ -1,0 +1,111 @@
+//! Enumerations: an `enum` of their names, from and to numbers.
+
+use std::collections::HashMap;
+
+use proc_macro2::Ident;
+use quote::quote;
+
+use super::{
+    super::{
+        docs::Docs,
+        names::{Case, RustName, Scope},
+    },
+    Emitted, Emitter, int, note_rename,
+};
+use crate::ir::Enumerator;
+
+impl Emitter<'_> {
+    pub(super) fn enumeration(&self, enumerators: &[Enumerator]) -> Emitted {
+        let (docs, derive, name) = (self.docs("enumeration"), self.derive(true), &self.name.ident);
+        let (from, try_from, result) = (self.view.std("From"), self.view.std("TryFrom"), self.view.std("Result"));
+        let xdr_name = &self.item.name.text;
+        let runtime = &self.layout.runtime;
+        let names = EnumNames::new(enumerators);
+        let (mut variants, mut aliases, mut reads) = (Vec::new(), Vec::new(), Vec::new());
+        for (enumerator, named) in enumerators.iter().zip(&names.0) {
+            let mut docs = Docs::new(&enumerator.doc, &format!("`{}`", enumerator.name.text));
+            note_rename(&mut docs, &enumerator.name.text, &named.name);
+            let docs = docs.attributes();
+            let variant = &named.name.ident;
+            match &named.alias_of {
+                None => {
+                    let value = int(i64::from(enumerator.value));
+                    variants.push(quote!(#docs #variant = #value));
+                    reads.push(quote!(#value => Ok(Self::#variant)));
+                }
+                Some(original) => aliases.push(quote!(#docs pub const #variant: Self = Self::#original;)),
+            }
+        }
+        let mut declaration = vec![quote! {
+            #docs
+            #derive
+            #[repr(i32)]
+            #[allow(clippy::enum_variant_names)]
+            pub enum #name { #(#variants),* }
+        }];
+        if !aliases.is_empty() {
+            declaration.push(quote!(impl #name { #(#aliases)* }));
+        }
+        declaration.push(quote! {
+            impl #from<#name> for i32 {
+                #[inline]
+                fn from(value: #name) -> Self {
+                    value as Self
+                }
+            }
+        });
+        declaration.push(quote! {
+            impl #try_from<i32> for #name {
+                type Error = #runtime::xdr::UnknownEnumValue;
+
+                #[inline]
+                fn try_from(value: i32) -> #result<Self, #runtime::xdr::UnknownEnumValue> {
+                    match value {
+                        #(#reads,)*
+                        _ => Err(#runtime::xdr::UnknownEnumValue { name: #xdr_name, value }),
+                    }
+                }
+            }
+        });
+        let target = self.target();
+        let codec = vec![
+            target.impl_type(&self.source()),
+            target.encode_enum(&quote!(i32::from(*self))),
+            target.decode_enum(),
+            target.fixed_enum(),
+        ];
+        Emitted { declaration, codec }
+    }
+}
+
+/// An enumerator's name in Rust.
+struct EnumName {
+    name: RustName,
+    /// The variant of the same value, where one was declared before.
+    alias_of: Option<Ident>,
+}
+
+/// The names of an enumeration's values.
+struct EnumNames(Vec<EnumName>);
+
+impl EnumNames {
+    fn new(enumerators: &[Enumerator]) -> Self {
+        let mut scope = Scope::default();
+        let mut variants: HashMap<i32, Ident> = HashMap::new();
+        let mut names = Vec::new();
+        for enumerator in enumerators {
+            let alias_of = variants.get(&enumerator.value).cloned();
+            let case = if alias_of.is_some() { Case::Shouty } else { Case::Camel };
+            let name = scope.claim(&enumerator.name.text, case);
+            variants.entry(enumerator.value).or_insert_with(|| name.ident.clone());
+            names.push(EnumName { name, alias_of });
+        }
+        Self(names)
+    }
+}
+
+/// The variant of each value.
+pub(super) fn variants(enumerators: &[Enumerator]) -> HashMap<i64, Ident> {
+    let named = enumerators.iter().zip(EnumNames::new(enumerators).0).filter(|(_, named)| named.alias_of.is_none());
+    named.map(|(enumerator, named)| (i64::from(enumerator.value), named.name.ident)).collect()
+}

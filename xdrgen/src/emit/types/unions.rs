@@ -1,0 +1,223 @@
+//! Discriminated unions: an `enum` with a variant for each case.
+
+use std::collections::{HashMap, HashSet};
+
+use proc_macro2::{Ident, TokenStream};
+use quote::quote;
+
+use super::{
+    super::{
+        docs::Docs,
+        impls::{ArmCodec, DefaultCodec, Discriminant, FieldCodec, UnionCodec},
+        layout::{Layout, View},
+        names::{Case, Scope},
+        xdr_text,
+    },
+    Emitted, Emitter, enumerations, int, note_rename,
+};
+use crate::ir::{Base, Field, ItemKind, Type, Union};
+
+/// A difference in size between variants that clippy remarks on is more than this many octets; our sizes are estimates.
+const UNEVEN: u64 = 128;
+
+impl Emitter<'_> {
+    pub(super) fn union(&self, union: &Union) -> Emitted {
+        let (docs, derive, name) = (self.docs("union"), self.derive(false), &self.name.ident);
+        let cases = Cases::new(self.layout, &self.view, &union.discriminant);
+        let mut scope = Scope::default();
+        let (mut variants, mut arms, mut values, mut sizes) = (Vec::new(), Vec::new(), Vec::new(), vec![0, 0]);
+        let mut listed = HashSet::new();
+        for arm in &union.arms {
+            for case in &arm.cases {
+                let variant = scope.claim(&cases.variant(&case.label, case.value), Case::Camel);
+                let pattern = cases.pattern(case.value);
+                listed.insert(case.value);
+                let mut docs = match &arm.field {
+                    Some(field) => {
+                        let declaration = xdr_text::declaration(self.layout.spec, field);
+                        Docs::new(&field.doc, &format!("`case {}: {declaration}`", case.label))
+                    }
+                    None => Docs::new(&[], &format!("`case {}: void`", case.label)),
+                };
+                note_rename(&mut docs, &case.label, &variant);
+                let (docs, variant) = (docs.attributes(), variant.ident);
+                let fields = self.arm(arm.field.as_ref());
+                sizes.push(arm.field.as_ref().map_or(0, |field| self.layout.size(field)));
+                let types = fields.iter().map(|field| self.variant_field(&field.slot.ty));
+                if fields.is_empty() {
+                    variants.push(quote!(#docs #variant));
+                    values.push(quote!(Self::#variant => #pattern));
+                } else {
+                    variants.push(quote!(#docs #variant(#(#types),*)));
+                    values.push(quote!(Self::#variant(_) => #pattern));
+                }
+                let number = cases.enumerators.is_some().then(|| int(case.value));
+                arms.push(ArmCodec { variant, case: pattern, number, fields, braced: false });
+            }
+        }
+        let exhaustive = cases.are_all(&listed);
+        // A default arm that nothing is left for has no variant.
+        let default = union.default.as_ref().filter(|_| !exhaustive).map(|field| {
+            let variant = scope.claim("default", Case::Camel);
+            let mut docs = match field {
+                Some(field) => {
+                    let declaration = xdr_text::declaration(self.layout.spec, field);
+                    Docs::new(&field.doc, &format!("`default: {declaration}`"))
+                }
+                None => Docs::new(&[], "`default: void`"),
+            };
+            docs.paragraph("Holds the discriminant, which is none of the cases above.");
+            note_rename(&mut docs, "default", &variant);
+            let (docs, variant, ty) = (docs.attributes(), variant.ident, &cases.ty);
+            let fields = self.arm(field.as_ref());
+            sizes.push(field.as_ref().map_or(0, |field| self.layout.size(field)));
+            let types = fields.iter().map(|field| self.variant_field(&field.slot.ty));
+            variants.push(quote!(#docs #variant(#ty #(, #types)*)));
+            let rest = (!fields.is_empty()).then(|| quote!(, _));
+            values.push(quote!(Self::#variant(discriminant #rest) => *discriminant));
+            DefaultCodec { variant, fields }
+        });
+        // What is open says so by a number: an enumeration has no name for it.
+        let open = default.is_none() && cases.enumerators.is_some() && self.layout.is_open(self.id);
+        let unknown = open.then(|| {
+            let variant = scope.claim("unknown", Case::Camel);
+            let mut docs = Docs::new(
+                &[],
+                "A number that selects no arm. What belongs to it is not known, nor where it ends: it is the last that was \
+                 read of its message.",
+            );
+            note_rename(&mut docs, "unknown", &variant);
+            let (docs, variant) = (docs.attributes(), variant.ident);
+            variants.push(quote!(#docs #variant(i32)));
+            variant
+        });
+        sizes.sort_unstable();
+        let uneven = matches!(sizes[..], [.., second, most] if most.saturating_sub(second) > UNEVEN)
+            .then(|| quote!(#[allow(clippy::large_enum_variant)]));
+        let (ty, lifetime) = (&cases.ty, self.lifetime());
+        let of = format!(
+            " The discriminant, `{}`, that selects the arm.",
+            xdr_text::declaration(self.layout.spec, &union.discriminant)
+        );
+        let (ty, select) = match &unknown {
+            None => (quote!(#ty), quote!(match self { #(#values),* })),
+            Some(unknown) => (
+                quote!(i32),
+                quote! {
+                    let known = match self {
+                        #(#values,)*
+                        Self::#unknown(number) => return *number,
+                    };
+                    known.into()
+                },
+            ),
+        };
+        let declaration = vec![
+            quote! {
+                #docs
+                #derive
+                #[allow(clippy::enum_variant_names)]
+                #uneven
+                pub enum #name #lifetime { #(#variants),* }
+            },
+            quote! {
+                impl #lifetime #name #lifetime {
+                    #[doc = #of]
+                    #[inline]
+                    #[must_use]
+                    pub fn discriminant(&self) -> #ty {
+                        #select
+                    }
+                }
+            },
+        ];
+        let codec = UnionCodec {
+            discriminant_name: union.discriminant.name.text.clone(),
+            discriminant: if cases.enumerators.is_some() {
+                Discriminant::Enum(cases.ty.clone())
+            } else {
+                Discriminant::Scalar(cases.ty.clone())
+            },
+            arms,
+            write: quote!(self.discriminant().encode(sink)),
+            default,
+            exhaustive,
+            unknown,
+        };
+        let target = self.target();
+        let codec = vec![target.impl_type(&self.source()), target.encode_union(&codec), target.decode_union(&codec)];
+        Emitted { declaration, codec }
+    }
+
+    fn variant_field(&self, ty: &TokenStream) -> TokenStream {
+        let needs = self.derives.of_field(&self.layout.runtime, ty);
+        quote!(#needs #ty)
+    }
+
+    fn arm(&self, field: Option<&Field>) -> Vec<FieldCodec> {
+        let codec = |field: &Field| FieldCodec {
+            member: quote!(0),
+            name: field.name.text.clone(),
+            slot: self.view.slot(field),
+        };
+        field.map(codec).into_iter().collect()
+    }
+}
+
+/// The values of a union's discriminant.
+struct Cases<'a> {
+    /// Its Rust type.
+    ty: TokenStream,
+    base: Base,
+    /// Each value's variant, where it is an enumeration.
+    enumerators: Option<&'a HashMap<i64, Ident>>,
+}
+
+impl<'a> Cases<'a> {
+    fn new(layout: &'a Layout<'_>, view: &View<'_>, discriminant: &Field) -> Self {
+        let base = match discriminant.ty {
+            Type::Base(base) => layout.resolve(base),
+            _ => Base::Int,
+        };
+        let enumerators = match base {
+            Base::Item(id) => match &layout.item(id).kind {
+                ItemKind::Enum(enumerators) => Some(layout.variants(id, || enumerations::variants(enumerators))),
+                _ => None,
+            },
+            _ => None,
+        };
+        Self { ty: view.base(base), base, enumerators }
+    }
+
+    /// What the variant of a case is named after.
+    fn variant(&self, label: &str, value: i64) -> String {
+        if self.base == Base::Bool {
+            return if value == 0 { "false" } else { "true" }.to_owned();
+        }
+        if label.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_') {
+            return label.to_owned();
+        }
+        if value < 0 { format!("case_minus_{}", value.unsigned_abs()) } else { format!("case_{value}") }
+    }
+
+    /// A case as a pattern that is an expression as well.
+    fn pattern(&self, value: i64) -> TokenStream {
+        if self.base == Base::Bool {
+            return if value == 0 { quote!(false) } else { quote!(true) };
+        }
+        let ty = &self.ty;
+        let variant = self.enumerators.and_then(|enumerators| enumerators.get(&value));
+        match variant {
+            Some(variant) => quote!(#ty::#variant),
+            None => int(value),
+        }
+    }
+
+    /// Whether `listed` is every value that the discriminant can have.
+    fn are_all(&self, listed: &HashSet<i64>) -> bool {
+        match &self.enumerators {
+            Some(enumerators) => enumerators.keys().all(|value| listed.contains(value)),
+            None => self.base == Base::Bool && listed.contains(&0) && listed.contains(&1),
+        }
+    }
+}
