@@ -4,7 +4,7 @@ use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::{
     Attribute, Expr, ExprArray, FnArg, GenericArgument, Ident, ItemTrait, LitInt, LitStr, Pat, Path, PathArguments,
-    ReturnType, Token, TraitItem, TraitItemFn, Type, Visibility,
+    ReceiverKind, ReturnType, Token, TraitItem, TraitItemFn, Type, Visibility,
     ext::IdentExt,
     parse::{Parse, ParseStream},
     spanned::Spanned,
@@ -170,7 +170,7 @@ fn lower(function: &TraitItemFn, service: &str, runtime: &Path) -> syn::Result<P
     }
     let mut inputs = signature.inputs.iter();
     match inputs.next() {
-        Some(FnArg::Receiver(receiver)) if receiver.reference.is_some() && receiver.mutability.is_none() => {}
+        Some(FnArg::Receiver(receiver)) if matches!(receiver.kind, ReceiverKind::Reference(_, _, None)) => {}
         other => {
             let span = other.map_or(signature.paren_token.span.join(), Spanned::span);
             return error(span, "a procedure's first parameter is `&self`");
