@@ -17,14 +17,22 @@ use crate::{
 /// All of NFS version 4 has a borrowed form here, as `xdrgen gen --borrowed` gives it.
 #[allow(dead_code)]
 mod nfs4 {
-    rpcrdma::include_xdr!(
-        "xdr/nfs4.x",
-        ulb = "xdr/nfs4.ulb",
-        borrowed,
-        open(nfs_argop4, nfs_cb_argop4),
-        client = false,
-        server = false
-    );
+    use rpcrdma::service::{BoundsReply, ReplyBounds};
+
+    rpcrdma::include_xdr!("xdr/nfs4.x", ulb = "xdr/nfs4.ulb", borrowed, open(nfs_argop4, nfs_cb_argop4), types_only);
+
+    // Nothing is called here.
+    impl BoundsReply for Compound4args {
+        fn reply_bounds(&self) -> ReplyBounds {
+            ReplyBounds::default()
+        }
+    }
+
+    impl BoundsReply for CbCompound4args {
+        fn reply_bounds(&self) -> ReplyBounds {
+            ReplyBounds::default()
+        }
+    }
 }
 
 /// Octets read as one form: what they were, written again, or what was wrong, and where.
