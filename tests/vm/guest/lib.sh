@@ -117,15 +117,27 @@ without_link() {
   ip address replace "$ADDR6/64" dev dm0 nodad
 }
 
-# device_made, device_gone: the RDMA device. To remove one takes until no process holds it open.
+# device_made, other_device_made: the RDMA device; another, at $OTHER_ADDR
+OTHER_ADDR=10.9.2.1
 device_made() { rdma link add "$DEVICE" type "$FABRIC" netdev dm0; }
-device_gone() { # device_gone SECONDS
-  local removal
+other_device_made() {
+  ip link add dm1 type dummy
+  ip link set dm1 up
+  ip address add "$OTHER_ADDR/24" dev dm1
+  rdma link add "${FABRIC}1" type "$FABRIC" netdev dm1
+}
+
+# device_gone SECONDS [COMMAND..]: removes the RDMA device, which for these drivers takes until no process has it open.
+# librdmacm keeps a device open until it meets another: COMMAND is to see to that.
+device_gone() {
+  local removal limit=$1
+  shift
   log "removing $DEVICE"
   rdma link delete "$DEVICE" &
   # Not one of those that are stopped in the end: it ends when the others have.
   removal=$!
-  eventually "$1" ended_process "$removal" || fail "the device cannot be removed: who uses it does not let go"
+  "$@"
+  eventually "$limit" ended_process "$removal" || fail "the device cannot be removed: who uses it does not let go"
   wait "$removal" || fail "the device could not be removed"
 }
 
@@ -206,6 +218,10 @@ cleanup() {
   if [ -e /proc/fs/nfsd/threads ]; then
     rpc.nfsd 0
     exportfs -ua
+  fi
+  if [ -e /sys/class/net/dm1 ]; then
+    rdma link delete "${FABRIC}1"
+    ip link delete dm1
   fi
   # Where a case has failed in between: the others want it.
   [ -e "/sys/class/infiniband/$DEVICE" ] || device_made

@@ -33,9 +33,10 @@ link_down_idle() {
 # are no new connections until the device is made anew, nobody's (README.md).
 device_replugged() {
   log "the device is removed, while Linux reads, and comes back"
+  other_device_made
   read_begun
   case $FABRIC in rxe) without_link 3 ;; esac
-  device_gone 20
+  device_gone 20 try 15 "$BIN/rpcping" "rdma://$OTHER_ADDR:20063" --program 100003 --version 3 -c 1
   ended_process "${PID[nfs3d-a]}" && fail "nfs3d ended when its device was removed: $(last_words nfs3d-a)"
   device_made
   read_goes_on
@@ -56,8 +57,11 @@ read_goes_on() {
 # nfs3d_faults SCHEME
 nfs3d_faults() {
   local url=$1://$ADDR:20061 export=$SCRATCH/export-a mnt=$SCRATCH/mnt files
+  local options=(--no-root-squash)
+  # On the address of all interfaces: also of a device that comes later.
+  case $1 in rdma) options+=(--listen rdma://0.0.0.0:20063) ;; esac
   long_file source
-  nfs3d_up a "$url" 20062 --no-root-squash
+  nfs3d_up a "$url" 20062 "${options[@]}"
   nfs3d_mount "$mnt" 20061 20062
 
   log "killed and started again, while Linux writes"
@@ -65,7 +69,7 @@ nfs3d_faults() {
   partly "$export/written" dd
   kill -9 "${PID[nfs3d-a]}"
   wait "${PID[nfs3d-a]}" || true
-  nfs3d_up a "$url" 20062 --no-root-squash
+  nfs3d_up a "$url" 20062 "${options[@]}"
   finish dd 60
   cmp source "$export/written" || fail "what Linux wrote over a restart of the server differs"
 

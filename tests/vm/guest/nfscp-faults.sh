@@ -1,6 +1,8 @@
-# transfer FROM TO: nfscp in the background, in calls so small that there is time for something to happen
+# transfer FROM TO [OPTIONS]: nfscp in the background, in calls so small that there is time for something to happen
 transfer() {
-  start nfscp "$BIN/nfscp" --json -v -j 8 --chunk-size 32KiB --timeout 10 --retry 40 "$1" "$2"
+  local from=$1 to=$2
+  shift 2
+  start nfscp "$BIN/nfscp" --json -v -j 8 --chunk-size 32KiB --timeout 10 "${@:---retry=40}" "$from" "$to"
 }
 
 # under_way FILE: until a part of it has arrived, and not all of it, unless nfscp is through with it
@@ -26,19 +28,32 @@ interrupted() {
 connections() { rdma resource show qp | grep -c 'state RTS' || true; }
 at_most() { [ "$(connections)" -le "$1" ]; } # at_most CONNECTIONS
 
-# link_down: on rxe the device is made anew afterwards, as there are no new connections otherwise (README.md)
 link_down() {
   log "the link goes down for 3 seconds"
   transfer "$source" "$url/link"
   under_way /srv/nfs/link
   without_link 3
-  case $FABRIC in
-    rxe)
-      device_gone 20
-      device_made
-      ;;
-  esac
   interrupted 60
+  cmp "$source" /srv/nfs/link
+}
+
+# link_down_for_good: on rxe there are no new connections afterwards, nobody's, until the device is made anew (README.md):
+# an error, in time; and then all is as before
+link_down_for_good() {
+  local code=0
+  log "the link goes down, and no new connection can be made"
+  transfer "$source" "$url/link" --retry=5
+  under_way /srv/nfs/link
+  without_link 3
+  eventually 60 ended_process "${PID[nfscp]}" || fail "nfscp goes on for ever"
+  wait "${PID[nfscp]}" || code=$?
+  [ $code -eq 1 ] || fail "nfscp ended with code $code, with no connection: $(last_words nfscp)"
+  grep -qE 'cannot use|connection|not answer|took longer' "$SCRATCH/nfscp.out" || fail "nfscp does not say why: $(last_words nfscp)"
+  last_words nfscp | cut -c 1-300
+  device_gone 20
+  device_made
+  transfer "$source" "$url/link"
+  finish nfscp 60
   cmp "$source" /srv/nfs/link
 }
 
@@ -48,7 +63,7 @@ nfscp_faults() {
   long_file "$source"
   before=$(connections)
 
-  link_down
+  case $FABRIC in rxe) link_down_for_good ;; siw) link_down ;; esac
 
   log "the server is stopped and started again, while it is written to"
   transfer "$source" "$url/restarted"

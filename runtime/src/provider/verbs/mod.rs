@@ -44,8 +44,8 @@
 //!   after each use. It reports the peer's invalidation by a flag of Linux's own.
 //! - Soft iWARP has no windows, takes Send with Invalidate for whatever is registered, and does not report it: peers are told
 //!   not to use it. It lets a peer RDMA Read what is registered for RDMA Write. It does not say why it ended a connection.
-//! - Soft RoCE that has to send a message of its connection manager while its network interface is down sends none ever after,
-//!   nobody's: connections that there are go on, new ones cannot be made until the device is made anew (`tests/vm/README.md`).
+//! - Soft RoCE sends no connection requests any more, nobody's, once its network interface was down while something was under
+//!   way, until the device is made anew (`tests/vm/README.md` has the experiment).
 //! - iWARP adapters want the sink of an RDMA Read registered for remote write.
 #![allow(unsafe_code)]
 
