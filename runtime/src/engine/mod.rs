@@ -21,6 +21,7 @@
 //! | `chunks` | segments: cutting this end's memory, walking the peer's |
 //! | `credits` | credits in flight, Receives posted |
 //! | `exposure` | memory exposed for a call, and taken back |
+//! | `seal` | XIDs of calls, and verifiers that cover them (RFC 2203 §5.3.1) |
 //! | `deadlines`, `slots`, `work` | when calls give up; where they are kept; numbers of work requests |
 
 mod answer;
@@ -35,6 +36,7 @@ mod exposure;
 mod message;
 mod offer;
 mod pulls;
+mod seal;
 mod shared;
 mod slots;
 mod state;

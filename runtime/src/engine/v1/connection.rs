@@ -79,7 +79,7 @@ pub struct Setup {
 ///
 /// let reply = ReplyResources { max_inline: 12, ..ReplyResources::default() };
 /// let id = client.start_call(OutgoingCall {
-///     message: message(0), reduced: Default::default(), reply, deadline: None, policy: Default::default(),
+///     message: message(0), reduced: Default::default(), reply, deadline: None, policy: Default::default(), seal: None,
 /// });
 /// let finished = loop {
 ///     if let Some(Event::CallFinished { id, result }) = turn(&mut client, &mut near) {

@@ -113,6 +113,7 @@ impl Call {
         } else {
             choose(Format::Continued, FormatReason::NoChunks)
         };
+        self.segments = others + if self.choice.format == Format::Long { long } else { reads };
         self.offer = offer;
         Ok(self.choice.format)
     }
@@ -121,7 +122,8 @@ impl Call {
     pub(super) fn keep(&mut self, message: impl FnOnce() -> KeptMessage) {
         self.kept = None;
         let chunks = self.offer.provided > 0 || self.offer.reply_chunk.is_some() || !self.reduced.is_empty();
-        if chunks || self.policy.idempotent {
+        // RFC 2203 §5.3.3.1: a responder discards a sequence number that it has seen; to secure the call anew is its maker's.
+        if self.seal.is_none() && (chunks || self.policy.idempotent) {
             self.kept = Some(Kept { message: message(), reduced: self.reduced.clone() });
         }
     }
@@ -142,6 +144,13 @@ impl Call {
 pub(in crate::engine) struct Kept {
     message: KeptMessage,
     reduced: SmallVec<[Reduced; 2]>,
+}
+
+impl Kept {
+    /// Read chunks that it had, the Position Zero one excepted.
+    pub(super) fn reads(&self) -> usize {
+        self.reduced.len()
+    }
 }
 
 /// Its message.

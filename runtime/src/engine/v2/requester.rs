@@ -10,7 +10,7 @@ use super::{
     properties::ReverseDirection,
 };
 use crate::{
-    engine::{CallFailure, Format, calls::Calls, message, shared::Shared, work::Work},
+    engine::{CallFailure, Format, calls::Calls, shared::Shared, work::Work},
     provider::QueuePair,
 };
 
@@ -70,12 +70,9 @@ impl Requester {
             xid => xid,
         };
         let Some(call) = self.calls.get_mut(slot) else { return Ok(()) };
-        let Some(mut message) = call.message.take() else { return Ok(()) };
-        let format = call.choose(&mut message, self.level, shared)?;
         // RPC-over-RDMA v2 §4.5.1: the XIDs of header and RPC message are the same.
-        if !message::set_xid(&mut message, xid) {
-            return Err(CallFailure::TooLarge("its message is too short to be an RPC message".into()));
-        }
+        let Some(mut message) = call.take_message(xid, &shared.config.pool)? else { return Ok(()) };
+        let format = call.choose(&mut message, self.level, shared)?;
         self.lists.clear();
         let payload = if format == Format::Long {
             let whole = message.freeze();
