@@ -280,9 +280,11 @@ async fn verifiers_are_over_the_header(transport: Transport) {
             let data = Data(pattern(3, len).into());
             let put = || call::<Put>(&channel, &data);
             let puts = tokio::join!(put(), put(), put(), put());
-            [puts.0, puts.1, puts.2, puts.3].into_iter().for_each(|put| drop(put.unwrap()));
+            for put in [puts.0, puts.1, puts.2, puts.3] {
+                put.unwrap();
+            }
             assert!(*state.last_put.lock().unwrap() == pattern(3, len));
-            assert!(call::<Get>(&channel, &Range(1, len as u32)).await.unwrap().0 == pattern(1, len));
+            assert!(call::<Get>(&channel, &Range(1, len)).await.unwrap().0 == pattern(1, len));
         }
         let (mut sent, mut arrived) = (sealed.lock().unwrap().clone(), seen.lock().unwrap().1.clone());
         sent.sort();

@@ -16,6 +16,8 @@ pub struct FormatCounts {
     pub long: u64,
     /// In a record of a byte stream.
     pub record: u64,
+    /// In messages of extensions'.
+    pub extension: u64,
     /// In the order of [`FormatReason::ALL`].
     reasons: [u64; FormatReason::ALL.len()],
 }
@@ -37,6 +39,7 @@ impl FormatCounts {
             Format::Continued => &mut self.continued,
             Format::Long => &mut self.long,
             Format::Record => &mut self.record,
+            Format::Extension => &mut self.extension,
         };
         *count += 1;
     }

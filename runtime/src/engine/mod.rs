@@ -16,7 +16,8 @@
 //! | [`stream`] | the same calls over a byte stream: record marking (RFC 5531 §11) |
 //! | `types` | what goes in and comes out, whatever the version |
 //! | `calls`, `offer`, `expose`, `answer` | this end's calls: from their making to their end; what they provide for replies, and what came back |
-//! | `pulls` | the peer's Read chunks, by RDMA Read |
+//! | `served`, `pulls`, `sinks` | the peer's calls: from their arrival to their answer; their Read chunks, by RDMA Read; where their results go |
+//! | `completions` | completions that are about memory |
 //! | `message` | RPC messages, and headers in front of them |
 //! | `chunks` | segments: cutting this end's memory, walking the peer's |
 //! | `credits` | credits in flight, Receives posted |
@@ -27,6 +28,7 @@
 mod answer;
 mod calls;
 mod chunks;
+mod completions;
 mod connection;
 mod counters;
 mod credits;
@@ -37,7 +39,9 @@ mod message;
 mod offer;
 mod pulls;
 mod seal;
+mod served;
 mod shared;
+mod sinks;
 mod slots;
 mod state;
 pub mod stream;

@@ -119,6 +119,8 @@ pub enum Format {
     Long,
     /// In a record of a byte stream (RFC 5531 §11).
     Record,
+    /// In a message of an extension's header type (RPC-over-RDMA v2 appendix B.2).
+    Extension,
 }
 
 impl fmt::Display for Format {
@@ -129,6 +131,7 @@ impl fmt::Display for Format {
             Self::Continued => "continued",
             Self::Long => "long",
             Self::Record => "record",
+            Self::Extension => "extension",
         })
     }
 }
@@ -153,12 +156,22 @@ pub enum FormatReason {
     ReplyChunk,
     /// A byte stream has no other.
     Stream,
+    /// An extension conveys it.
+    Extension,
 }
 
 impl FormatReason {
     /// All of them.
-    pub const ALL: [Self; 7] =
-        [Self::Fits, Self::Reduced, Self::Moderate, Self::TooLong, Self::NoChunks, Self::ReplyChunk, Self::Stream];
+    pub const ALL: [Self; 8] = [
+        Self::Fits,
+        Self::Reduced,
+        Self::Moderate,
+        Self::TooLong,
+        Self::NoChunks,
+        Self::ReplyChunk,
+        Self::Stream,
+        Self::Extension,
+    ];
 }
 
 impl fmt::Display for FormatReason {
@@ -171,6 +184,7 @@ impl fmt::Display for FormatReason {
             Self::NoChunks => "longer than one Send, and no chunk is taken for it",
             Self::ReplyChunk => "longer than one Send, and there is a Reply chunk",
             Self::Stream => "a byte stream has no other form",
+            Self::Extension => "an extension conveys it",
         })
     }
 }

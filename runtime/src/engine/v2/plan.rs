@@ -121,9 +121,10 @@ impl Call {
     /// Keeps what is needed to send the call again, where it may come to that.
     pub(super) fn keep(&mut self, message: impl FnOnce() -> KeptMessage) {
         self.kept = None;
-        let chunks = self.offer.provided > 0 || self.offer.reply_chunk.is_some() || !self.reduced.is_empty();
+        let chunks = self.offer.has_chunks() || !self.reduced.is_empty();
+        let conveyed = self.choice.format == Format::Extension;
         // RFC 2203 §5.3.3.1: a responder discards a sequence number that it has seen; to secure the call anew is its maker's.
-        if self.seal.is_none() && (chunks || self.policy.idempotent) {
+        if self.seal.is_none() && (chunks || conveyed || self.policy.idempotent) {
             self.kept = Some(Kept { message: message(), reduced: self.reduced.clone() });
         }
     }

@@ -3,7 +3,7 @@
 use super::{errors::Refusal, format::Prefix, header::Rpcrdma2ChunkLists, plan::Kept, requester::Requester};
 use crate::{
     engine::{
-        CallFailure,
+        CallFailure, Format,
         answer::Returned,
         calls::{Call, Phase},
         chunks::Segment,
@@ -103,6 +103,8 @@ impl Call {
                 (exceeds(self.offer.provided, max as usize, &mut rules.write_chunks), false)
             }
             Refusal::Segments { max } => (exceeds(self.segments, u64::from(max), &mut rules.segments), false),
+            // RPC-over-RDMA v2 §7.1.2: nor if an extension conveyed it. It goes as the base has it, now that this is known.
+            Refusal::HeaderType => (self.choice.format == Format::Extension, false),
             // RPC-over-RDMA v2 §7.3.4, §6.4: it has carried the call out, and might again.
             Refusal::WriteResource { chunk, needed } => {
                 let chunk = (chunk as usize).checked_sub(1).filter(|&n| n < self.offer.provided);
