@@ -28,7 +28,7 @@ pub(super) trait SinkChunk: fmt::Debug {
 
     /// Writes `data`, which fits, and sets the segments' lengths to what was written, for the call in `slot`.
     // RFC 8166 §3.4.6, RPC-over-RDMA v2 §4.3.6: contiguously, in segment order; the segments are returned with the lengths in
-    // use. §3.4.6.2, §4.3.6.2: without padding.
+    // use. RFC 8166 §3.4.6.2, RPC-over-RDMA v2 §4.3.6.2: without padding.
     fn fill(&mut self, data: Bytes, slot: u32, qp: &mut impl QueuePair, shared: &mut Shared) {
         let mut left = data.len() as u64;
         push(self.segments(), data, slot, qp, shared);

@@ -45,11 +45,6 @@ impl Responder {
 
     /// Octets that calls hold beside their Receives.
     pub(super) fn pulled(&self) -> u64 {
-        self.puller.pulled()
-    }
-
-    /// Octets that calls hold beside their Receives.
-    pub(super) fn pulled(&self) -> u64 {
         self.served.pulled()
     }
 
