@@ -99,6 +99,26 @@ impl Drop for Serve {
     }
 }
 
+/// `--rpcrdma-version` pins either end, and two that have nothing in common say so.
+#[test]
+fn either_end_is_pinned_to_a_version() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    fs::write(&file, noise(100_000, 3)).unwrap();
+    let file = file.to_str().unwrap();
+    for version in ["1", "2"] {
+        let root = dir.path().join(version);
+        let serve = Serve::start_with(&root, &["--rpcrdma-version", version]);
+        printed(&["put", &serve.url, "a", file]);
+        printed(&["put", &serve.url, "b", file, "--rpcrdma-version", version]);
+        assert_eq!(printed(&["ls", &serve.url]).lines().count(), 2);
+        let other = if version == "1" { "2" } else { "1" };
+        let said = complaint(&["ls", &serve.url, "--rpcrdma-version", other]);
+        let supports = format!("{version} to {version}");
+        assert!(said.contains(&supports), "{said}");
+    }
+}
+
 /// `watch` prints what happens and keeps a directory like the store.
 #[test]
 fn watch_follows() {
@@ -362,6 +382,13 @@ fn a_benchmark_reports_every_measurement() {
         let busy = m["calls_per_second"].as_f64().unwrap() * latency("max") / 1e6;
         assert!(busy >= 0.5 * m["depth"].as_f64().unwrap(), "{m}");
     }
+    let because = |what: &str, reason: &str| report[what][reason].as_u64().unwrap_or(0);
+    let (fits, reduced) = ("it fits in one Send as it is", "with its eligible items in chunks, it fits in one Send");
+    assert!(because("calls", fits) > 0 && because("calls", reduced) > 0 && because("replies", reduced) > 0, "{report}");
+    assert_eq!(report["rpcrdma_version"], 2);
+    let pinned = ["bench", &serve.url, "--rpcrdma-version", "1", "--seconds", "0.01", "--json"];
+    let report: serde_json::Value = serde_json::from_str(&printed(&pinned)).unwrap();
+    assert_eq!(report["rpcrdma_version"], 1);
     assert_eq!(printed(&["ls", &serve.url]), "", "it cleans up");
     assert_eq!(fs::read_dir(dir.path().join("uploads")).unwrap().count(), 0);
 }

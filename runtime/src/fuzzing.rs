@@ -42,7 +42,7 @@ pub fn rpc_message(octets: &[u8]) {
             let wire = encoded(|out| call.encode(&mut FlatSink::new(out)));
             assert_eq!(wire.len(), decoder.consumed());
             assert_eq!(CallHeader::decode(&mut Decoder::new(&wire)).as_ref(), Ok(&call));
-            let _ = StandardAuthenticator.authenticate(&call);
+            let _ = StandardAuthenticator.authenticate(&call, &[]);
         }
         Err(fault) => {
             // What is refused is refused with a reply that says what was meant.

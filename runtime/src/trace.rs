@@ -16,8 +16,9 @@
 //! | `rpcrdma.call.read_chunks` | both | eligible arguments that the server pulls by RDMA Read |
 //! | `rpcrdma.call.write_chunks` | both | eligible results that memory was provided for |
 //! | `rpcrdma.reply.write_chunks` | both | eligible results returned by RDMA Write |
-//! | `rpcrdma.call.format` | both | how the call was conveyed: `Short`, `Chunked`, `Continued`, `Long`, `Record` |
+//! | `rpcrdma.call.format` | both | how the call was conveyed: `Short`, `Chunked`, `Continued`, `Long`, `Record`, `Extension` |
 //! | `rpcrdma.reply.format` | client | the same of the reply |
+//! | `rpcrdma.call.format.reason`, `rpcrdma.reply.format.reason` | client | why so, in words |
 //! | `error.type`, `otel.status_code` | client | what came of a call that failed, as in `"deadline"`; `ERROR` |
 //!
 //! A call of a server's back to its client has the same, the ends swapped.
@@ -53,10 +54,12 @@ macro_rules! call_span {
             network.peer.port = Empty,
             rpcrdma.xid = Empty,
             rpcrdma.call.format = Empty,
+            rpcrdma.call.format.reason = Empty,
             rpcrdma.call.size = Empty,
             rpcrdma.call.read_chunks = Empty,
             rpcrdma.call.write_chunks = Empty,
             rpcrdma.reply.format = Empty,
+            rpcrdma.reply.format.reason = Empty,
             rpcrdma.reply.size = Empty,
             rpcrdma.reply.write_chunks = Empty,
         )
@@ -134,7 +137,9 @@ pub(crate) fn replied(span: &Span, reply: &IncomingReply) {
         let placed = || reply.writes.iter().filter(|chunk| !chunk.data.is_empty());
         span.record("rpcrdma.xid", xid)
             .record("rpcrdma.call.format", field::debug(reply.call.format))
+            .record("rpcrdma.call.format.reason", field::display(reply.call.reason))
             .record("rpcrdma.reply.format", field::debug(reply.format))
+            .record("rpcrdma.reply.format.reason", field::display(reply.reason))
             .record("rpcrdma.reply.size", sum(message.len(), placed().map(|chunk| chunk.data.len())))
             .record("rpcrdma.reply.write_chunks", placed().count());
     }

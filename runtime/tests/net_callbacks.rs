@@ -304,7 +304,7 @@ async fn refusals(transport: Transport) {
     #[derive(Debug)]
     struct Suspicious;
     impl Authenticator for Suspicious {
-        fn authenticate(&self, call: &CallHeader) -> Result<Authenticated, AuthFailure> {
+        fn authenticate(&self, call: &CallHeader, _: &[u8]) -> Result<Authenticated, AuthFailure> {
             match Credential::from_opaque(&call.credential)? {
                 Credential::None => Err(AuthStat::AuthTooweak.into()),
                 credential => Ok(Authenticated { credential, verifier: rpcrdma::rpc::OpaqueAuth::none() }),

@@ -1,12 +1,17 @@
-//! Calls whose bodies are protected (RFC 8166 §8.2.2.3, RPC-over-RDMA version 2 §11.2.2.3), by a stand-in for RPCSEC_GSS: it
-//! scrambles a body, and puts a checksum and a sequence number in front of it.
+//! Calls that are sealed, and whose bodies are protected (RFC 8166 §8.2.2.3, RPC-over-RDMA version 2 §11.2.2.3), by a
+//! stand-in for RPCSEC_GSS: its verifiers are a keyed hash of what RFC 2203 says they are over; it scrambles a body, and puts a
+//! checksum and a sequence number in front of it.
 #![allow(missing_docs)]
 
 mod net_support;
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU32, AtomicUsize, Ordering},
+use std::{
+    collections::HashSet,
+    hash::{DefaultHasher, Hasher},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU32, AtomicUsize, Ordering},
+    },
 };
 
 use bytes::Bytes;
@@ -16,7 +21,7 @@ use rpcrdma::{
     engine::{CallFailure, Counters},
     rpc::{
         AuthFailure, AuthStat, Authenticated, Authenticator, CallHeader, Credential, OpaqueAuth, Protection, RpcError,
-        Secured, Security, SecurityError,
+        Seal, Secured, Security, SecurityError,
     },
     server::Server,
 };
@@ -31,7 +36,15 @@ const WRAPPING: usize = 8;
 struct Scrambled {
     key: u8,
     sequence: u32,
-    verifier: OpaqueAuth,
+}
+
+/// The code of a message under a key.
+fn mac(key: u8, message: &[u8]) -> [u8; 8] {
+    // SipHash, which is made for this.
+    let mut hasher = DefaultHasher::new();
+    hasher.write(&[key; 16]);
+    hasher.write(message);
+    hasher.finish().to_be_bytes()
 }
 
 fn checksum(body: &[u8], key: u8) -> u32 {
@@ -61,15 +74,42 @@ impl Protection for Scrambled {
     fn max_wrapped(&self, len: u64) -> u64 {
         len.saturating_add(WRAPPING as u64)
     }
+}
 
+fn opaque(octets: &[u8]) -> OpaqueAuth {
+    OpaqueAuth { flavor: FLAVOR, body: Bytes::copy_from_slice(octets) }
+}
+
+/// The verifiers of one call.
+#[derive(Debug)]
+struct Mic {
+    key: u8,
+    sequence: u32,
+    /// What was sealed: each call's header up to the end of its credential.
+    sealed: Arc<Mutex<Vec<Bytes>>>,
+}
+
+impl Seal for Mic {
+    // RFC 2203 §5.3.1.
+    fn seal(&self, header: &[u8]) -> Result<OpaqueAuth, SecurityError> {
+        self.sealed.lock().unwrap().push(Bytes::copy_from_slice(header));
+        if self.sequence == UNSEALED {
+            return Err(SecurityError("the context has been destroyed".into()));
+        }
+        Ok(opaque(&mac(self.key, header)))
+    }
+
+    // RFC 2203 §5.3.3.2.
     fn verify(&self, verifier: &OpaqueAuth) -> Result<(), SecurityError> {
-        if *verifier == self.verifier { Ok(()) } else { Err(SecurityError("not the server's verifier".into())) }
+        let expected = opaque(&mac(self.key, &self.sequence.to_be_bytes()));
+        if *verifier == expected { Ok(()) } else { Err(SecurityError("not the server's verifier".into())) }
     }
 }
 
-fn opaque(words: &[u32]) -> OpaqueAuth {
-    OpaqueAuth { flavor: FLAVOR, body: words.iter().flat_map(|word| word.to_be_bytes()).collect::<Vec<u8>>().into() }
-}
+/// The sequence number of a call that there is no security for.
+const EXPIRED: u32 = 1000;
+/// The sequence number of a call that cannot be sealed.
+const UNSEALED: u32 = 2000;
 
 /// The client's side.
 #[derive(Debug, Default)]
@@ -78,18 +118,19 @@ struct Context {
     /// Only who calls is shown, nothing is protected.
     authentication_only: bool,
     sequence: AtomicU32,
+    sealed: Arc<Mutex<Vec<Bytes>>>,
 }
 
 impl Security for Context {
     fn secure(&self) -> Result<Secured, SecurityError> {
         let sequence = self.sequence.fetch_add(1, Ordering::Relaxed);
-        if sequence == 1000 {
+        if sequence == EXPIRED {
             return Err(SecurityError("the context has expired".into()));
         }
-        let verifier = opaque(&[sequence, 7]);
-        let protection = Scrambled { key: self.key, sequence, verifier: verifier.clone() };
+        let protection = Scrambled { key: self.key, sequence };
         let protection = (!self.authentication_only).then(|| Arc::new(protection) as Arc<dyn Protection>);
-        Ok(Secured { credential: opaque(&[sequence]), verifier: opaque(&[]), protection })
+        let seal = Arc::new(Mic { key: self.key, sequence, sealed: Arc::clone(&self.sealed) });
+        Ok(Secured { credential: opaque(&sequence.to_be_bytes()), seal, protection })
     }
 }
 
@@ -101,7 +142,11 @@ struct Guard {
     authentication_only: bool,
     /// It gives a verifier that is not its own.
     impostor: bool,
+    /// What it takes bodies to be protected by, where that is not `key`.
+    body_key: Option<u8>,
     let_in: Arc<AtomicUsize>,
+    /// Sequence numbers and the headers that came with them.
+    seen: Arc<Mutex<(HashSet<u32>, Vec<Bytes>)>>,
 }
 
 fn sequence(call: &CallHeader) -> Option<u32> {
@@ -110,25 +155,41 @@ fn sequence(call: &CallHeader) -> Option<u32> {
 }
 
 impl Authenticator for Guard {
-    fn authenticate(&self, call: &CallHeader) -> Result<Authenticated, AuthFailure> {
+    fn authenticate(&self, call: &CallHeader, header: &[u8]) -> Result<Authenticated, AuthFailure> {
         let sequence = sequence(call).ok_or(AuthFailure::from(AuthStat::AuthTooweak))?;
+        // RFC 2203 §5.3.3.1: over the header as it came.
+        if call.verifier != opaque(&mac(self.key, header)) {
+            return Err(AuthStat::RpcsecGssCredproblem.into());
+        }
+        let mut seen = self.seen.lock().unwrap();
+        assert!(seen.0.insert(sequence), "a sequence number is good for one call");
+        seen.1.push(Bytes::copy_from_slice(header));
         self.let_in.fetch_add(1, Ordering::Relaxed);
-        let verifier = opaque(&[sequence, if self.impostor { 8 } else { 7 }]);
+        let verifier = opaque(&mac(if self.impostor { !self.key } else { self.key }, &sequence.to_be_bytes()));
         Ok(Authenticated { credential: Credential::Other(call.credential.clone()), verifier })
     }
 
     fn protection(&self, call: &CallHeader) -> Option<Arc<dyn Protection>> {
         let sequence = sequence(call).filter(|_| !self.authentication_only)?;
-        Some(Arc::new(Scrambled { key: self.key, sequence, verifier: opaque(&[]) }))
+        Some(Arc::new(Scrambled { key: self.body_key.unwrap_or(self.key), sequence }))
     }
 }
 
 async fn secured(transport: &Transport, guard: Guard, context: Context) -> (Running, Arc<State>, Channel) {
+    // Chunks are what it is about, which version 2 has fewer of.
+    secured_by(transport, guard, context, 1).await
+}
+
+async fn secured_by(
+    transport: &Transport,
+    guard: Guard,
+    context: Context,
+    version: u32,
+) -> (Running, Arc<State>, Channel) {
     let service = TestService::default();
     let state = Arc::clone(&service.0);
     let server = transport.serve(Server::builder().service(service).authenticator(guard)).await;
-    // Chunks are what it is about, which version 2 has fewer of.
-    let channel = server.connect(Channel::builder().security(context).versions(1..=1)).await;
+    let channel = server.connect(Channel::builder().security(context).versions(version..=version)).await;
     (server, state, channel)
 }
 
@@ -149,7 +210,7 @@ async fn cost<T>(channel: &Channel, call: impl Future<Output = T>) -> (T, Counte
 }
 
 /// Octets of a call's header with its credential and verifier, and of a reply's.
-const CALL_HEADER: u64 = 24 + 8 + 4 + 8;
+const CALL_HEADER: u64 = 24 + 8 + 4 + 8 + 8;
 const REPLY_HEADER: u64 = 12 + 8 + 8 + 4;
 
 async fn nothing_is_reduced(transport: Transport) {
@@ -185,6 +246,8 @@ async fn nothing_is_reduced(transport: Transport) {
     // What is said of errors is not protected (RFC 2203 §5.3.3.4), and is checked for whose it is.
     let error = call::<Missing>(&channel, &()).await.unwrap_err();
     assert!(matches!(error, CallError::Rpc { source: RpcError::ProcedureUnavailable, .. }), "{error}");
+    let error = channel.call_null(1, 1, CallOptions::default()).await.unwrap_err();
+    assert!(matches!(error, CallError::Rpc { source: RpcError::ProgramUnavailable, .. }), "{error}");
     assert_eq!(channel.counters().exposed, 0);
 }
 
@@ -203,20 +266,63 @@ async fn authentication_only(transport: Transport) {
     }
 }
 
+/// RFC 2203 §5.3.1, §5.3.3.1: the verifier is over the header from the XID to the end of the credential, as it goes out and as
+/// it arrives, whatever the transport and the version that number the calls.
+async fn verifiers_are_over_the_header(transport: Transport) {
+    let versions = if matches!(transport, Transport::Tcp) { 1..=1 } else { 1..=2 };
+    for version in versions {
+        let guard = Guard { authentication_only: true, ..Guard::default() };
+        let context = Context { authentication_only: true, ..Context::default() };
+        let (sealed, seen) = (Arc::clone(&context.sealed), Arc::clone(&guard.seen));
+        let (_server, state, channel) = secured_by(&transport, guard, context, version).await;
+        // Inline, by chunks, in several Sends or by one chunk, alone and at a time.
+        for len in [0, 100, 20_000, 300_000] {
+            let data = Data(pattern(3, len).into());
+            let put = || call::<Put>(&channel, &data);
+            let puts = tokio::join!(put(), put(), put(), put());
+            for put in [puts.0, puts.1, puts.2, puts.3] {
+                put.unwrap();
+            }
+            assert!(*state.last_put.lock().unwrap() == pattern(3, len));
+            assert!(call::<Get>(&channel, &Range(1, len)).await.unwrap().0 == pattern(1, len));
+        }
+        let (mut sent, mut arrived) = (sealed.lock().unwrap().clone(), seen.lock().unwrap().1.clone());
+        sent.sort();
+        arrived.sort();
+        assert_eq!((sent.len(), &sent), (20, &arrived));
+        for header in sent {
+            let words: Vec<u32> = header.chunks(4).map(|word| u32::from_be_bytes(word.try_into().unwrap())).collect();
+            // RFC 5531 §9: XID, CALL, RPC version 2, program and version, procedure; flavor, length, sequence number.
+            assert_eq!((words.len(), &words[1..3], &words[6..8]), (9, &[0, 2][..], &[FLAVOR, 4][..]));
+        }
+        let xids: HashSet<&[u8]> = arrived.iter().map(|header| &header[..4]).collect();
+        assert_eq!(xids.len(), 20, "an XID each");
+    }
+}
+
 /// Bodies that are not what they should be get no further, at either end.
 async fn tampering(transport: Transport) {
-    let (guard, _) = keyed(1);
+    let (guard, context) = keyed(2);
     let calls = Arc::clone(&guard.let_in);
-    let (_server, state, channel) = secured(&transport, guard, keyed(2).1).await;
+    let (_server, state, channel) = secured(&transport, Guard { body_key: Some(1), ..guard }, context).await;
     let error = call::<Put>(&channel, &Data(Bytes::from_static(b"four"))).await.unwrap_err();
     assert!(matches!(error, CallError::Rpc { source: RpcError::GarbageArguments, .. }), "{error}");
     assert_eq!((calls.load(Ordering::Relaxed), state.put_octets.load(Ordering::SeqCst)), (1, 0));
 
     // The client protects, the server does not know of it: what it answers is no wrapped result.
-    let guard = Guard { authentication_only: true, ..Guard::default() };
+    let guard = Guard { authentication_only: true, ..keyed(2).0 };
     let (_server, _state, channel) = secured(&transport, guard, keyed(2).1).await;
     let error = call::<Null>(&channel, &()).await.unwrap_err();
     assert!(matches!(error, CallError::Rpc { source: RpcError::GarbageArguments, .. }), "{error}");
+
+    // A verifier that is not the caller's.
+    let (guard, context) = (keyed(1).0, keyed(2).1);
+    let calls = Arc::clone(&guard.let_in);
+    let (_server, _state, channel) = secured(&transport, guard, context).await;
+    let error = call::<Null>(&channel, &()).await.unwrap_err();
+    let denied = RpcError::Authentication(AuthStat::RpcsecGssCredproblem.into());
+    assert!(matches!(error, CallError::Rpc { source, .. } if source == denied) && error.is_retry_safe(), "{error}");
+    assert_eq!(calls.load(Ordering::Relaxed), 0);
 
     let (guard, context) = keyed(3);
     let (_server, _state, channel) = secured(&transport, Guard { impostor: true, ..guard }, context).await;
@@ -225,14 +331,22 @@ async fn tampering(transport: Transport) {
     assert!(error.to_string().contains("not the server's"), "{error}");
 
     let (guard, context) = keyed(3);
-    context.sequence.store(999, Ordering::Relaxed);
+    context.sequence.store(EXPIRED - 1, Ordering::Relaxed);
     let (_server, _state, channel) = secured(&transport, guard, context).await;
     call::<Null>(&channel, &()).await.unwrap();
     let error = call::<Null>(&channel, &()).await.unwrap_err();
     assert!(matches!(error, CallError::Security { sent: false, .. }) && error.is_retry_safe(), "{error}");
+
+    let (guard, context) = keyed(3);
+    context.sequence.store(UNSEALED, Ordering::Relaxed);
+    let (_server, _state, channel) = secured(&transport, guard, context).await;
+    let error = call::<Null>(&channel, &()).await.unwrap_err();
+    assert!(matches!(error, CallError::Security { sent: false, .. }) && error.is_retry_safe(), "{error}");
+    call::<Null>(&channel, &()).await.unwrap();
+    assert_eq!(channel.counters().exposed, 0);
 }
 
-over_each!(nothing_is_reduced authentication_only tampering);
+over_each!(nothing_is_reduced authentication_only verifiers_are_over_the_header tampering);
 
 /// A client that reduces what it should have protected is told as one that reduces what is not eligible: ERR_CHUNK
 /// (RFC 8166 §6.1, §8.2.2.3). Nothing of its data gets to the handler.

@@ -96,7 +96,7 @@ async fn programs_and_versions(transport: Transport) {
 struct UserSeven;
 
 impl Authenticator for UserSeven {
-    fn authenticate(&self, call: &CallHeader) -> Result<Authenticated, AuthFailure> {
+    fn authenticate(&self, call: &CallHeader, _: &[u8]) -> Result<Authenticated, AuthFailure> {
         match Credential::from_opaque(&call.credential)? {
             credential @ Credential::Sys(_) => {
                 let Credential::Sys(parms) = &credential else { unreachable!() };

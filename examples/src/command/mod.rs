@@ -5,6 +5,7 @@ mod connect;
 mod progress;
 mod stop;
 mod units;
+mod version;
 
 use std::{
     fmt,
@@ -21,6 +22,7 @@ pub use self::{
     progress::{octets, progress_bar},
     stop::{Stop, serve, unless_stopped},
     units::{parse_seconds, parse_size},
+    version::RpcRdmaVersion,
 };
 
 /// How long what was begun may take to end once the command is over: files half written are removed by the threads that

@@ -18,7 +18,9 @@ use crate::{
         CallFailure, CallPolicy, IncomingReply, OutgoingCall, Payload, ReplyResources, ResultChunk, v1::HEADROOM,
     },
     memory::{MessageBuf, Output as _, PayloadBuf},
-    rpc::{self, CallHeader, OpaqueAuth, Protection, ReplyFault, ReplyHeader},
+    rpc::{
+        self, CallHeader, OpaqueAuth, Protection, ReplyFault, ReplyHeader, RpcError, Seal, Secured, wire::MAX_AUTH_BODY,
+    },
     service::{Procedure, ReplyBounds},
     transport::Transport,
     xdr::{DecodeError, Decoder, EncodeError, FlatSink, Limits, Reduced, ReducingSink, XdrEncode, encode_to_bytes},
@@ -132,10 +134,13 @@ fn fits_inline(len: usize, reads: usize, writes: usize, threshold: usize) -> boo
     28 + 24 * reads + 24 * writes + 20 + len <= threshold
 }
 
-/// What protects the bodies of a call, if anything does.
-type Protected = Option<Arc<dyn Protection>>;
+/// How a call is secured, if it is.
+pub(super) struct Guard {
+    seal: Arc<dyn Seal>,
+    protection: Option<Arc<dyn Protection>>,
+}
 
-/// Encodes one call; memory is taken from the connection's pool. What protects it is to be handed to [`decode`].
+/// Encodes one call; memory is taken from the connection's pool. What secures it is to be handed to [`decode`].
 pub(super) fn encode<A: XdrEncode>(
     link: &Link,
     config: &ChannelConfig,
@@ -144,7 +149,7 @@ pub(super) fn encode<A: XdrEncode>(
     args: &A,
     options: &mut CallOptions,
     deadline: Option<Instant>,
-) -> Result<(OutgoingCall, Protected), CallError> {
+) -> Result<(OutgoingCall, Option<Guard>), CallError> {
     let procedure = callee.name;
     // RPC-over-RDMA v2 §6.4: whether it may be sent again with more room for its reply.
     let idempotent = callee.idempotent || options.repeatable;
@@ -184,27 +189,27 @@ pub(super) fn encode<A: XdrEncode>(
         None => options.credential.as_ref().unwrap_or(&config.credential),
         Some(secured) => &secured.credential,
     };
-    // The engine assigns the XID.
-    let mut header = CallHeader {
+    // The engine assigns the XID, and has the verifier made over it.
+    let header = CallHeader {
         credential: credential.clone(),
         ..CallHeader::new(0, callee.program, callee.version, callee.number)
     };
     let max_verifier = rpc::max_reply_verifier(credential);
-    let protection = secured.and_then(|secured| {
-        header.verifier = secured.verifier;
-        secured.protection
-    });
-    if let Some(protection) = protection {
+    let guard = secured.map(|Secured { seal, protection, .. }| Guard { seal, protection });
+    let seal = guard.as_ref().map(|guard| Arc::clone(&guard.seal));
+    if let Some(protection) = guard.as_ref().and_then(|guard| guard.protection.as_deref()) {
         let message = MessageBuf::new(engine.pool.alloc(threshold), HEADROOM);
-        let message = protect(message, &header, args, &*protection, procedure)?;
+        let message = protect(message, &header, args, protection, procedure)?;
         // RFC 8166 §8.2.2.3: results come as they are wrapped, none of them in a Write chunk.
         let reply = ReplyResources {
             max_inline: rpc::max_reply_len(max_verifier, protection.max_wrapped(bounds.whole())),
             chunks: SmallVec::new(),
         };
         let policy = CallPolicy { idempotent, protected: true };
-        return Ok((OutgoingCall { message, reduced: SmallVec::new(), reply, deadline, policy }, Some(protection)));
+        return Ok((OutgoingCall { message, reduced: SmallVec::new(), reply, deadline, policy, seal }, guard));
     }
+    // RFC 5531 §8.2: what a verifier that is still to be made may take.
+    let verifier = seal.as_ref().map_or(0, |_| MAX_AUTH_BODY as usize);
     let message = |min_reduce| -> Result<_, EncodeError> {
         // One buffer for transport header and message, as long as may be sent inline; it grows where that is too little.
         let mut message = MessageBuf::new(engine.pool.alloc(threshold), HEADROOM);
@@ -219,7 +224,7 @@ pub(super) fn encode<A: XdrEncode>(
         // Short eligible items stay inline where they fit.
         if *copied > 0
             && link.placement == Placement::Chunks
-            && !fits_inline(octets.len(), reduced.len(), bounds.chunks.len(), threshold)
+            && !fits_inline(octets.len() + verifier, reduced.len(), bounds.chunks.len(), threshold)
         {
             return message(1);
         }
@@ -230,7 +235,7 @@ pub(super) fn encode<A: XdrEncode>(
     let max_inline = rpc::max_reply_len(max_verifier, bounds.inline);
     let reply = ReplyResources { max_inline, chunks };
     let policy = CallPolicy { idempotent, protected: false };
-    Ok((OutgoingCall { message, reduced, reply, deadline, policy }, None))
+    Ok((OutgoingCall { message, reduced, reply, deadline, policy, seal }, guard))
 }
 
 /// Encodes a call whose arguments are protected: all of them, whatever is eligible (RFC 8166 §8.2.2.3).
@@ -255,7 +260,7 @@ pub(super) fn decode<R>(
     procedure: &'static str,
     reply: &IncomingReply,
     limits: Limits,
-    protected: Protected,
+    guard: Option<Guard>,
     read: impl Fn(&mut Decoder<'_>) -> Result<R, DecodeError>,
 ) -> Result<R, CallError> {
     let decoder = match &reply.payload {
@@ -265,16 +270,20 @@ pub(super) fn decode<R>(
     let mut decoder = decoder.with_write_chunks(&reply.writes).with_limits(limits);
     match ReplyHeader::decode(&mut decoder) {
         Ok(header) => {
-            if let Some(protection) = protected {
-                let insecure = |source| CallError::Security { procedure, sent: true, source };
-                protection.verify(&header.verifier).map_err(insecure)?;
-                // RFC 2203 §5.3.3.4: only the results are protected.
-                header.outcome.map_err(|source| CallError::Rpc { procedure, source })?;
+            let insecure = |source| CallError::Security { procedure, sent: true, source };
+            // RFC 2203 §5.3.3.2: what is accepted has a verifier; what is denied has none (RFC 5531 §9).
+            if let Some(guard) = &guard
+                && !header.outcome.as_ref().is_err_and(RpcError::is_denied)
+            {
+                guard.seal.verify(&header.verifier).map_err(insecure)?;
+            }
+            // RFC 2203 §5.3.3.4: only the results are protected.
+            header.outcome.map_err(|source| CallError::Rpc { procedure, source })?;
+            if let Some(protection) = guard.and_then(|guard| guard.protection) {
                 let body = Bytes::copy_from_slice(decoder.rest());
                 let body = protection.unwrap(body).map_err(insecure)?;
                 return decode_body(procedure, Decoder::shared(&body).with_limits(limits), read);
             }
-            header.outcome.map_err(|source| CallError::Rpc { procedure, source })?;
         }
         Err(ReplyFault::Malformed(source)) => return Err(CallError::from_decode(procedure, source)),
         Err(fault) => {

@@ -156,7 +156,8 @@ impl Channel {
         ChannelInfo { version, properties, ..link.info.clone() }
     }
 
-    /// How the calls of the present connection that were answered, and their replies, were conveyed.
+    /// How the calls of the present connection that were answered, and their replies, were conveyed, and why so. Of one call, the
+    /// span `call` of target `rpcrdma::call` tells it.
     #[must_use]
     pub fn formats(&self) -> Formats {
         self.current().port.formats()
@@ -347,11 +348,11 @@ impl Channel {
                 None => return Ok(Err(CallFailure::DeadlineExceeded { sent: false })),
             },
         };
-        let (waiting, protected) = {
-            let (outgoing, protected) = call::encode(&link, config, callee, bounds, args, options, deadline)?;
+        let (waiting, guard) = {
+            let (outgoing, guard) = call::encode(&link, config, callee, bounds, args, options, deadline)?;
             trace::with_peer(span, link.info.peer_addr);
             trace::sent(span, &outgoing);
-            (link.call(permit, outgoing), protected)
+            (link.call(permit, outgoing), guard)
         };
         let reply = match waiting {
             Ok(waiting) => waiting.await,
@@ -359,13 +360,16 @@ impl Channel {
         };
         let reply = match reply {
             Ok(reply) => reply,
+            Err(CallFailure::Security(source)) => {
+                return Err(CallError::Security { procedure: callee.name, sent: false, source });
+            }
             Err(failure) => return Ok(Err(failure)),
         };
         trace::replied(span, &reply);
         if link.negotiates.load(Ordering::Relaxed) {
             self.note_version(&link);
         }
-        call::decode(callee.name, &reply, config.connection.decode_limits, protected, read).map(Ok)
+        call::decode(callee.name, &reply, config.connection.decode_limits, guard, read).map(Ok)
     }
 
     /// The first reply has come: with it the version is certain.

@@ -187,6 +187,7 @@ pub(super) fn not_sent(failure: &CallFailure) -> bool {
         CallFailure::VersionMismatch { .. }
         | CallFailure::Registration(_)
         | CallFailure::TooLarge(_)
+        | CallFailure::Security(_)
         | CallFailure::ReverseTooLong { .. }
         | CallFailure::ReverseNotSupported
         | CallFailure::NoReverse => true,

@@ -14,7 +14,7 @@ use super::{
     timer::Timer,
 };
 use crate::{
-    engine::{CallId, CloseReason, Event, IncomingCall, OutgoingCall, OutgoingReply, ReplyToken},
+    engine::{CallId, Choice, CloseReason, Event, IncomingCall, OutgoingCall, OutgoingReply, ReplyToken},
     hash::NumberMap,
     provider::DisconnectReason,
 };
@@ -300,8 +300,8 @@ impl<C: Carrier, U: Upcalls> Core<C, U> {
 
     fn deliver(&mut self, id: CallId, result: CallResult) {
         if let Ok(reply) = &result {
-            self.formats.calls.count(reply.call.format);
-            self.formats.replies.count(reply.format);
+            self.formats.calls.count(reply.call);
+            self.formats.replies.count(Choice { format: reply.format, reason: reply.reason });
         }
         if let Some(slot) = self.calls.remove(id) {
             self.port.deliver(slot, result, &mut self.wakers);

@@ -1,6 +1,6 @@
 //! How calls and their replies were conveyed, counted.
 
-use crate::engine::Format;
+use crate::engine::{Choice, Format, FormatReason};
 
 /// How many messages were conveyed in which way (RFC 8166 §3.5, RPC-over-RDMA v2 §4.4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -16,16 +16,30 @@ pub struct FormatCounts {
     pub long: u64,
     /// In a record of a byte stream.
     pub record: u64,
+    /// In messages of extensions'.
+    pub extension: u64,
+    /// In the order of [`FormatReason::ALL`].
+    reasons: [u64; FormatReason::ALL.len()],
 }
 
 impl FormatCounts {
-    pub(super) fn count(&mut self, format: Format) {
+    /// How many were conveyed as they were for this reason.
+    #[must_use]
+    pub fn because(&self, reason: FormatReason) -> u64 {
+        self.reasons.get(reason as usize).copied().unwrap_or(0)
+    }
+
+    pub(super) fn count(&mut self, Choice { format, reason }: Choice) {
+        if let Some(count) = self.reasons.get_mut(reason as usize) {
+            *count += 1;
+        }
         let count = match format {
             Format::Short => &mut self.short,
             Format::Chunked => &mut self.chunked,
             Format::Continued => &mut self.continued,
             Format::Long => &mut self.long,
             Format::Record => &mut self.record,
+            Format::Extension => &mut self.extension,
         };
         *count += 1;
     }
@@ -39,4 +53,19 @@ pub struct Formats {
     pub calls: FormatCounts,
     /// The replies to them.
     pub replies: FormatCounts,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_reason_has_its_place() {
+        for (n, reason) in FormatReason::ALL.into_iter().enumerate() {
+            assert_eq!(reason as usize, n);
+            let mut counts = FormatCounts::default();
+            counts.count(Choice { format: Format::Long, reason });
+            assert_eq!((counts.long, counts.because(reason)), (1, 1));
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! This end's calls, from their making to their end, whatever the version that carries them.
 
-use std::{collections::VecDeque, time::Instant};
+use std::{collections::VecDeque, sync::Arc, time::Instant};
 
 use smallvec::SmallVec;
 
@@ -18,6 +18,7 @@ use crate::{
     hash::NumberMap,
     memory::MessageBuf,
     provider::{DisconnectReason, Handle, Memory},
+    rpc::Seal,
     xdr::Reduced,
 };
 
@@ -54,8 +55,11 @@ pub(super) struct Call {
     pub(super) exposure: Exposure,
     pub(super) outcome: Option<Result<Answer, CallFailure>>,
     pub(super) policy: CallPolicy,
+    pub(super) seal: Option<Arc<dyn Seal>>,
     /// How it was conveyed.
     pub(super) choice: Choice,
+    /// Segments in its header.
+    pub(super) segments: u64,
     /// The handle that its reply may invalidate, where the requester says which.
     pub(super) invalidates: Option<Handle>,
     /// What is needed to send it again.
@@ -120,7 +124,9 @@ impl Calls {
             exposure: Exposure::default(),
             outcome: None,
             policy: call.policy,
+            seal: call.seal,
             choice: Choice::default(),
+            segments: 0,
             invalidates: None,
             kept: None,
             resends: 0,

@@ -76,7 +76,7 @@ enum Version {
 ///
 /// let reply = ReplyResources { max_inline: 12, ..ReplyResources::default() };
 /// let id = client.start_call(OutgoingCall {
-///     message: message(0), reduced: Default::default(), reply, deadline: None, policy: Default::default(),
+///     message: message(0), reduced: Default::default(), reply, deadline: None, policy: Default::default(), seal: None,
 /// });
 /// assert_eq!(client.version(), None);
 /// let finished = loop {

@@ -16,16 +16,19 @@
 //! | [`stream`] | the same calls over a byte stream: record marking (RFC 5531 §11) |
 //! | `types` | what goes in and comes out, whatever the version |
 //! | `calls`, `offer`, `expose`, `answer` | this end's calls: from their making to their end; what they provide for replies, and what came back |
-//! | `pulls` | the peer's Read chunks, by RDMA Read |
+//! | `served`, `pulls`, `sinks` | the peer's calls: from their arrival to their answer; their Read chunks, by RDMA Read; where their results go |
+//! | `completions` | completions that are about memory |
 //! | `message` | RPC messages, and headers in front of them |
 //! | `chunks` | segments: cutting this end's memory, walking the peer's |
 //! | `credits` | credits in flight, Receives posted |
 //! | `exposure` | memory exposed for a call, and taken back |
+//! | `seal` | XIDs of calls, and verifiers that cover them (RFC 2203 §5.3.1) |
 //! | `deadlines`, `slots`, `work` | when calls give up; where they are kept; numbers of work requests |
 
 mod answer;
 mod calls;
 mod chunks;
+mod completions;
 mod connection;
 mod counters;
 mod credits;
@@ -35,7 +38,10 @@ mod exposure;
 mod message;
 mod offer;
 mod pulls;
+mod seal;
+mod served;
 mod shared;
+mod sinks;
 mod slots;
 mod state;
 pub mod stream;

@@ -48,6 +48,11 @@ impl Offer {
         offer
     }
 
+    /// Whether anything is provided at all.
+    pub(super) fn has_chunks(self) -> bool {
+        self.provided > 0 || self.reply_chunk.is_some()
+    }
+
     /// Octets of memory that the engine allocates for it.
     pub(super) fn allocation(self, chunks: &[ResultChunk]) -> u64 {
         let landings = chunks.iter().take(self.provided).filter(|chunk| chunk.landing.is_none());

@@ -197,6 +197,16 @@ impl Pulls {
         std::mem::take(&mut self.charge)
     }
 
+    /// How many there are.
+    pub(super) fn count(&self) -> usize {
+        self.chunks.len()
+    }
+
+    /// How many of them are of reduced items: all but the one that holds the payload stream.
+    pub(super) fn reduced(&self) -> usize {
+        self.chunks.iter().filter(|pull| pull.position != 0).count()
+    }
+
     /// Octets in all.
     pub(super) fn len(&self) -> u64 {
         self.len

@@ -1,6 +1,7 @@
 //! What goes into an engine and comes out of it, whatever its version.
 
 use std::{
+    fmt,
     ops::RangeInclusive,
     sync::Arc,
     time::{Duration, Instant},
@@ -16,6 +17,7 @@ use super::{
 use crate::{
     memory::{Budget, BufferPool, Charge, MessageBuf, PayloadBuf},
     provider::DisconnectReason,
+    rpc::{Seal, SecurityError},
     xdr::{ReadChunk, Reduced, WriteChunk},
 };
 
@@ -49,6 +51,8 @@ pub struct OutgoingCall {
     pub deadline: Option<Instant>,
     /// What the transport may do with it.
     pub policy: CallPolicy,
+    /// What gives it its verifier, in the place of that which `message` has, once its XID is known (RFC 2203 §5.3.1).
+    pub seal: Option<Arc<dyn Seal>>,
 }
 
 /// What the transport may do with a call.
@@ -115,6 +119,21 @@ pub enum Format {
     Long,
     /// In a record of a byte stream (RFC 5531 §11).
     Record,
+    /// In a message of an extension's header type (RPC-over-RDMA v2 appendix B.2).
+    Extension,
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Short => "short",
+            Self::Chunked => "chunked",
+            Self::Continued => "continued",
+            Self::Long => "long",
+            Self::Record => "record",
+            Self::Extension => "extension",
+        })
+    }
 }
 
 /// Why a message was conveyed as it was.
@@ -137,6 +156,37 @@ pub enum FormatReason {
     ReplyChunk,
     /// A byte stream has no other.
     Stream,
+    /// An extension conveys it.
+    Extension,
+}
+
+impl FormatReason {
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::Fits,
+        Self::Reduced,
+        Self::Moderate,
+        Self::TooLong,
+        Self::NoChunks,
+        Self::ReplyChunk,
+        Self::Stream,
+        Self::Extension,
+    ];
+}
+
+impl fmt::Display for FormatReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Fits => "it fits in one Send as it is",
+            Self::Reduced => "with its eligible items in chunks, it fits in one Send",
+            Self::Moderate => "longer than one Send, and not too long for several",
+            Self::TooLong => "longer than one Send, and too long for several",
+            Self::NoChunks => "longer than one Send, and no chunk is taken for it",
+            Self::ReplyChunk => "longer than one Send, and there is a Reply chunk",
+            Self::Stream => "a byte stream has no other form",
+            Self::Extension => "an extension conveys it",
+        })
+    }
 }
 
 /// How a message was conveyed, and why so.
@@ -284,6 +334,9 @@ pub enum CallFailure {
     /// The responder's transport refused the call with RDMA2_ERROR (RPC-over-RDMA v2 §7).
     #[error("the responder refused the call: {0}")]
     Refused(#[from] Refusal),
+    /// The call could not be sealed. Nothing was sent.
+    #[error("the call cannot be sealed: {0}")]
+    Security(#[from] SecurityError),
     /// The peer has said that it takes no calls in the reverse direction (RPC-over-RDMA v2 §5.2.5). Nothing was sent.
     #[error("the peer takes no calls in the reverse direction (RPC-over-RDMA v2 section 5.2.5)")]
     ReverseNotSupported,

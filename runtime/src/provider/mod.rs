@@ -25,6 +25,7 @@ use crate::memory::{BufferPool, MessageBuf, PayloadBuf};
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
 pub mod iwarp;
+mod silence;
 #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
 pub mod verbs;
 

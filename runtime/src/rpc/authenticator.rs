@@ -13,18 +13,20 @@ use super::{
 pub struct Authenticated {
     /// Who calls.
     pub credential: Credential,
-    /// The verifier of the reply.
+    /// The verifier of the reply: that of RPCSEC_GSS is over the sequence number in the credential (RFC 2203 §5.3.3.2).
     pub verifier: OpaqueAuth,
 }
 
 /// Decides who may call: the place for flavors that this crate does not have, and for policy.
 pub trait Authenticator: fmt::Debug + Send + Sync + 'static {
-    /// Looks at a call's credential and verifier, before its arguments are looked at.
+    /// Looks at a call's credential and verifier, before its arguments are looked at. `header` is what a verifier of
+    /// RPCSEC_GSS vouches for: the octets of the call's header from the XID to the end of the credential, as they arrived
+    /// (RFC 2203 §5.3.1).
     ///
     /// # Errors
     /// What the call is rejected with: AUTH_BADCRED for a flavor that is not known or a credential that is malformed,
     /// AUTH_TOOWEAK for one that does not do here, AUTH_REJECTEDCRED for one that is no longer valid.
-    fn authenticate(&self, call: &CallHeader) -> Result<Authenticated, AuthFailure>;
+    fn authenticate(&self, call: &CallHeader, header: &[u8]) -> Result<Authenticated, AuthFailure>;
 
     /// What protects the arguments and results of a call that has been let in. Default: nothing.
     fn protection(&self, call: &CallHeader) -> Option<Arc<dyn Protection>> {
@@ -38,7 +40,7 @@ pub trait Authenticator: fmt::Debug + Send + Sync + 'static {
 pub struct StandardAuthenticator;
 
 impl Authenticator for StandardAuthenticator {
-    fn authenticate(&self, call: &CallHeader) -> Result<Authenticated, AuthFailure> {
+    fn authenticate(&self, call: &CallHeader, _header: &[u8]) -> Result<Authenticated, AuthFailure> {
         let credential = match Credential::from_opaque(&call.credential)? {
             // RFC 5531 appendix A: a shorthand that the server does not know (any more) is rejected so, and the
             // caller goes back to AUTH_SYS.

@@ -4,7 +4,7 @@ use super::{
     AuthFailure, ReplyHeader, RpcError,
     wire::{AuthStat, CallBody, MsgType, OpaqueAuth, RPC_VERS, RpcMsg, RpcMsgBody},
 };
-use crate::xdr::{DecodeError, DecodeErrorKind, Decoder, EncodeError, PathSegment, Sink, XdrEncode};
+use crate::xdr::{DecodeError, DecodeErrorKind, Decoder, EncodeError, PathSegment, Sink, XdrEncode, padded_len};
 
 /// The header of a call, up to where its arguments start (RFC 5531 §9).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,6 +55,19 @@ impl CallHeader {
             verf: self.verifier.clone(),
         };
         RpcMsg { xid: self.xid, body: RpcMsgBody::Call(body) }
+    }
+
+    /// The octets of an encoded call from the XID to the end of the credential, and of the verifier behind them; `None` where
+    /// it has no such.
+    pub(crate) fn split_verifier(message: &[u8]) -> Option<(usize, usize)> {
+        // RFC 5531 §9: XID, msg_type, rpcvers, prog, vers, proc, then credential and verifier: flavor, length, body.
+        let auth = |at: usize| {
+            let len = message.get(at.checked_add(4)?..)?.first_chunk().copied().map(u32::from_be_bytes)?;
+            let end = at.checked_add(8)?.checked_add(padded_len(usize::try_from(len).ok()?))?;
+            (end <= message.len()).then_some(end)
+        };
+        let verifier_at = auth(24)?;
+        Some((verifier_at, auth(verifier_at)? - verifier_at))
     }
 
     /// Reads the header of a call at a server. On success the arguments are next.

@@ -25,7 +25,7 @@ pub use call::{CallFault, CallHeader};
 pub use error::{AuthFailure, RpcError};
 pub use reply::{ReplyFault, ReplyHeader, max_reply_len, max_reply_verifier};
 #[cfg(feature = "std")]
-pub use security::{Protection, Secured, Security, SecurityError};
+pub use security::{Protection, Seal, Secured, Security, SecurityError};
 pub use wire::{AuthFlavor, AuthStat, AuthsysParms, OpaqueAuth, RPC_VERS};
 
 #[cfg(test)]

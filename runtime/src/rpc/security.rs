@@ -1,4 +1,8 @@
-//! Protected arguments and results: the place for RPCSEC_GSS (RFC 2203), or whatever else wraps them.
+//! Sealed calls, protected arguments and results: the place for RPCSEC_GSS (RFC 2203), or whatever else does as much.
+//!
+//! A **sealed** call has a verifier over its own header, from the XID to the end of the credential (RFC 2203 §5.3.1), and its
+//! reply one over the call's sequence number (§5.3.3.2). The XID is the engine's to give, when it sends the call: so that is
+//! when it asks a [`Seal`] for the verifier.
 //!
 //! What protects a body works on the whole of its encoding. An item that was taken out of it to travel by itself would not
 //! be protected, and its padding, which is not sent, would be missing when the other end looks. So of a protected
@@ -37,15 +41,26 @@ pub trait Protection: fmt::Debug + Send + Sync + 'static {
 
     /// Most octets that a body of at most `len` octets has when it is wrapped: what a client provides for (RFC 8166 §6.2).
     fn max_wrapped(&self, len: u64) -> u64;
+}
 
-    /// Checks, at a client, the verifier of the reply.
+/// The verifiers of one call, at a client: its own, and that of its reply.
+///
+/// Both methods are called by the task that drives the connection, or by the caller's: they compute, and wait for nothing.
+pub trait Seal: fmt::Debug + Send + Sync + 'static {
+    /// The verifier of the call. `header` is what it vouches for: the encoding of the call's header from the XID to the
+    /// end of the credential, as it goes out (RFC 2203 §5.3.1). A call that creates a context has no other verifier than
+    /// AUTH_NONE (§5.2.2).
+    ///
+    /// # Errors
+    /// When it cannot be made: the call fails, and nothing is sent.
+    fn seal(&self, header: &[u8]) -> Result<OpaqueAuth, SecurityError>;
+
+    /// Checks the verifier of a reply whose call the server has accepted: that of RPCSEC_GSS is over the sequence number
+    /// in the call's credential (RFC 2203 §5.3.3.2). A call that was denied (RFC 5531 §9) has no verifier.
     ///
     /// # Errors
     /// When it is not the server's.
-    fn verify(&self, verifier: &OpaqueAuth) -> Result<(), SecurityError> {
-        let _ = verifier;
-        Ok(())
-    }
+    fn verify(&self, verifier: &OpaqueAuth) -> Result<(), SecurityError>;
 }
 
 /// How one call is secured.
@@ -53,15 +68,16 @@ pub trait Protection: fmt::Debug + Send + Sync + 'static {
 pub struct Secured {
     /// Who calls.
     pub credential: OpaqueAuth,
-    /// What proves it.
-    pub verifier: OpaqueAuth,
+    /// What proves it, and what proves who answers.
+    pub seal: Arc<dyn Seal>,
     /// What protects arguments and results; `None` where they are not protected.
     pub protection: Option<Arc<dyn Protection>>,
 }
 
 /// Secures the calls of a channel.
 pub trait Security: fmt::Debug + Send + Sync + 'static {
-    /// Secures the next call. A call that is made again is secured again.
+    /// Secures the next call. A call that is made again is secured again: a sequence number is good for one call
+    /// (RFC 2203 §5.3.3.1), which is why the engine never sends a sealed call twice.
     ///
     /// # Errors
     /// When there is no security context, and no more can be had: nothing is sent.

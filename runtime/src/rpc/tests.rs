@@ -226,7 +226,7 @@ fn a_malformed_auth_sys_is_a_bad_credential() {
     for body in bodies {
         let mut call = CallHeader::new(1, 1, 1, 1);
         call.credential = OpaqueAuth { flavor: 1, body: body.clone().into() };
-        let refusal = StandardAuthenticator.authenticate(&call).unwrap_err();
+        let refusal = StandardAuthenticator.authenticate(&call, &[]).unwrap_err();
         assert_eq!(refusal.stat(), Some(AuthStat::AuthBadcred), "{body:?}");
     }
 }
@@ -236,7 +236,7 @@ fn the_standard_authenticator_knows_two_flavors() {
     let of = |credential: OpaqueAuth, verifier: OpaqueAuth| {
         let mut call = CallHeader::new(1, 1, 1, 1);
         (call.credential, call.verifier) = (credential, verifier);
-        StandardAuthenticator.authenticate(&call).map(|ok| ok.credential).map_err(|e| e.stat())
+        StandardAuthenticator.authenticate(&call, &[]).map(|ok| ok.credential).map_err(|e| e.stat())
     };
     let none = OpaqueAuth::none;
     let sys = Credential::sys("m", 1, 2, [3]);
@@ -357,7 +357,7 @@ fn anything(octets: &[u8]) {
     }
     match decode_call(octets) {
         Ok(call) => {
-            let _ = StandardAuthenticator.authenticate(&call);
+            let _ = StandardAuthenticator.authenticate(&call, &[]);
         }
         Err(fault) => {
             let _ = (fault.reply(), fault.to_string());

@@ -9,7 +9,7 @@ use super::{
 use crate::{
     driver::Answer,
     engine::IncomingCall,
-    rpc::{Authenticator, CallHeader, ReplyHeader, RpcError},
+    rpc::{Authenticator, CallHeader, OpaqueAuth, ReplyHeader, RpcError},
     trace,
     xdr::Decoder,
 };
@@ -72,16 +72,19 @@ impl Registry {
             }
         };
         let arguments_at = decoder.consumed();
-        let refuse = |error: RpcError| {
+        let refuse = |error: RpcError, verifier: OpaqueAuth| {
             tracing::info!(
                 target: "rpcrdma::call", peer = %connection.info.peer_addr, xid = header.xid, program = header.program,
                 version = header.version, procedure = header.procedure, %error, "call refused"
             );
-            Err(call::refusal(&ReplyHeader::failure(header.xid, error), &connection.pool))
+            let reply = ReplyHeader::failure(header.xid, error).with_verifier(verifier);
+            Err(call::refusal(&reply, &connection.pool))
         };
-        let authenticated = match self.authenticator.authenticate(&header) {
+        let signed = CallHeader::split_verifier(incoming.payload.as_slice()).map_or(0, |(len, _)| len);
+        let signed = incoming.payload.as_slice().get(..signed).unwrap_or_default();
+        let authenticated = match self.authenticator.authenticate(&header, signed) {
             Ok(authenticated) => authenticated,
-            Err(failure) => return refuse(failure.into()),
+            Err(failure) => return refuse(failure.into(), OpaqueAuth::none()),
         };
         match self.find(header.program, header.version) {
             Ok(service) => {
@@ -93,7 +96,8 @@ impl Registry {
                 let call = Call::new(incoming, procedure, at, authenticated, protection, connection, span);
                 serve(service, call)
             }
-            Err(error) => refuse(error),
+            // RFC 2203 §5.3.3.2: the call is accepted, and so has the server's verifier.
+            Err(error) => refuse(error, authenticated.verifier),
         }
     }
 }

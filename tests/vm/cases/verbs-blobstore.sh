@@ -1,4 +1,4 @@
-# about: blobstore and rpcping over rdma:// on a device, IPv4, IPv6 and busy polling; beside it tcp:// and iwarp:// of the same server
+# about: blobstore and rpcping over rdma:// on a device, IPv4, IPv6 and busy polling, either version of RPC-over-RDMA, calls back; beside it tcp:// and iwarp:// of the same server
 # fabric: rxe siw
 # programs: blobstore rpcping
 # timeout: 120
@@ -20,6 +20,24 @@ for url in "${urls[@]}"; do
     try 30 "$BIN/blobstore" get "${urls[$((round % ${#urls[@]}))]}" "$round/$size" "$SCRATCH/out"
     cmp "$SCRATCH/in" "$SCRATCH/out" || fail "$url: $size octets came back different"
   done
+done
+
+log "either version: calls, calls back while files are fetched, lists by every format"
+for version in 1 2; do
+  pinned=("rdma://$ADDR:20100" --rpcrdma-version "$version")
+  try 15 "$BIN/rpcping" "${pinned[@]}" --program 0x20100b10 --version 1 -c 5 -i 0
+  start "watch$version" "$BIN/blobstore" watch "${pinned[@]}" "w$version/" --into "$SCRATCH/mirror$version" --count 3
+  eventually 10 grep -q '^watching' "$SCRATCH/watch$version.out" || fail "not watching: $(last_words "watch$version")"
+  for size in 100 70001 3000001; do
+    head -c "$size" /dev/urandom >"$SCRATCH/in$size"
+    try 30 "$BIN/blobstore" put "${pinned[@]}" "w$version/$size" "$SCRATCH/in$size"
+  done
+  finish "watch$version" 30
+  for size in 100 70001 3000001; do
+    cmp "$SCRATCH/in$size" "$SCRATCH/mirror$version/w$version/$size" || fail "version $version: $size octets were mirrored different"
+  done
+  try 15 "$BIN/blobstore" ls "${pinned[@]}"
+  [ "$(wc -l <"$SCRATCH/try.out")" -ge $((30 + 3 * version)) ] || fail "version $version: names are missing"
 done
 
 log "a client is killed in the middle; the others go on, and nothing is left"

@@ -2,6 +2,7 @@
 
 use std::{
     cell::RefCell,
+    collections::BTreeMap,
     future::Future,
     time::{Duration, Instant},
 };
@@ -9,6 +10,7 @@ use std::{
 use anyhow::{Context as _, bail};
 use futures_util::future::try_join_all;
 use hdrhistogram::Histogram;
+use rpcrdma::{client::FormatCounts, engine::FormatReason};
 use rpcrdma_examples::blobstore::{
     Name,
     protocol::{
@@ -32,6 +34,12 @@ const MANY: u16 = 64;
 #[derive(Debug, Serialize)]
 struct Report {
     url: String,
+    /// Of RPC-over-RDMA; none over TCP.
+    rpcrdma_version: Option<u32>,
+    /// How calls were conveyed: why so, and how many.
+    calls: BTreeMap<String, u64>,
+    /// The same of their replies.
+    replies: BTreeMap<String, u64>,
     measurements: Vec<Measurement>,
 }
 
@@ -68,16 +76,30 @@ pub(crate) async fn run(args: BenchArgs) -> anyhow::Result<()> {
         bail!("--size must be from 1 octet to {}, the most that one call carries", show::octets(BLOB_DATA_MAX.into()));
     }
     let moving = Moving { range: args.size, depth: args.depth.max(MANY) };
-    let connection = Connection::open(&args.url, moving).await?;
+    let connection = Connection::open(&args.server, moving).await?;
     let measured = measure_all(&connection, &args).await;
-    let measurements = measured.map_err(|error| explain(error, &args.url)).context("the benchmark did not finish")?;
-    let report = Report { url: args.url, measurements };
+    let measurements =
+        measured.map_err(|error| explain(error, &args.server.url)).context("the benchmark did not finish")?;
+    let formats = connection.channel().formats();
+    let report = Report {
+        url: args.server.url,
+        rpcrdma_version: connection.channel().info().version,
+        calls: reasons(&formats.calls),
+        replies: reasons(&formats.replies),
+        measurements,
+    };
     if args.json {
         println!("{}", serde_json::to_string_pretty(&report)?);
     } else {
         print(&report);
     }
     Ok(())
+}
+
+/// Why messages were conveyed as they were, and how many for each reason.
+fn reasons(counts: &FormatCounts) -> BTreeMap<String, u64> {
+    let reasons = FormatReason::ALL.into_iter().map(|reason| (reason.to_string(), counts.because(reason)));
+    reasons.filter(|(_, count)| *count > 0).collect()
 }
 
 async fn measure_all(connection: &Connection, args: &BenchArgs) -> Result<Vec<Measurement>, TransferError> {
@@ -226,5 +248,12 @@ fn print(report: &Report) {
             "{:>7} {:>6} {:>12} {:>12.0} {data:>14}   {p50:>9.1} {p90:>9.1} {p99:>9.1} {max:>9.1}",
             m.name, m.depth, m.octets, m.calls_per_second
         );
+    }
+    let version = report.rpcrdma_version.map_or(String::new(), |version| format!(", RPC-over-RDMA version {version}"));
+    println!("\n{}{version}", report.url);
+    for (what, reasons) in [("calls", &report.calls), ("replies", &report.replies)] {
+        for (reason, count) in reasons {
+            println!("{count:>12} {what:7}  {reason}");
+        }
     }
 }

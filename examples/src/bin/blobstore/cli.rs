@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, builder::ValueParser};
 use rpcrdma_examples::{
     blobstore::Name,
-    command::{Logging, parse_size},
+    command::{Logging, RpcRdmaVersion, parse_size},
 };
 
 /// A store of named blobs whose data moves by RDMA Read and Write.
@@ -73,6 +73,8 @@ pub(crate) struct ServeArgs {
     /// Largest blob taken, e.g. 10GiB
     #[arg(long, value_name = "SIZE", default_value = "1TiB", value_parser = size())]
     pub(crate) max_blob: u64,
+    #[command(flatten)]
+    pub(crate) rpcrdma: RpcRdmaVersion,
 }
 
 /// How much at a time.
@@ -84,6 +86,15 @@ pub(crate) struct Moving {
     /// Calls under way at a time; the server's credits limit it further
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) depth: u16,
+}
+
+/// Whom to talk to, and how.
+#[derive(Debug, Args)]
+pub(crate) struct ServerArgs {
+    /// The server, e.g. iwarp://localhost:20100
+    pub(crate) url: String,
+    #[command(flatten)]
+    pub(crate) rpcrdma: RpcRdmaVersion,
 }
 
 #[derive(Debug, Args)]
@@ -116,8 +127,8 @@ pub(crate) struct GetArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct LsArgs {
-    /// The server, e.g. iwarp://localhost:20100
-    pub(crate) url: String,
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
     /// Only names that begin with this
     #[arg(default_value = "")]
     pub(crate) prefix: String,
@@ -132,8 +143,8 @@ pub(crate) struct LsArgs {
                         Example:\n  blobstore watch iwarp://localhost:20100 docs/ --into /tmp/mirror"
 )]
 pub(crate) struct WatchArgs {
-    /// The server, e.g. iwarp://localhost:20100
-    pub(crate) url: String,
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
     /// Only names that begin with this
     #[arg(default_value = "")]
     pub(crate) prefix: String,
@@ -149,8 +160,8 @@ pub(crate) struct WatchArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct BlobArgs {
-    /// The server, e.g. iwarp://localhost:20100
-    pub(crate) url: String,
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
     /// The blob's name: up to 255 octets of UTF-8; parts may be separated by '/'
     pub(crate) name: Name,
 }
@@ -159,8 +170,8 @@ pub(crate) struct BlobArgs {
 #[command(after_help = "It stores one blob under a name of its own, and deletes it in the end.\n\nExample:\n  \
                         blobstore bench iwarp://localhost:20100 --size 64KiB --depth 16 --json")]
 pub(crate) struct BenchArgs {
-    /// The server, e.g. iwarp://localhost:20100
-    pub(crate) url: String,
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
     /// Octets of data in one GET or WRITE, at most 4MiB
     #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = size())]
     pub(crate) size: u64,
@@ -182,6 +193,8 @@ pub(crate) struct DemoArgs {
     pub(crate) size: u64,
     #[command(flatten)]
     pub(crate) moving: Moving,
+    #[command(flatten)]
+    pub(crate) rpcrdma: RpcRdmaVersion,
 }
 
 #[derive(Debug, Args)]

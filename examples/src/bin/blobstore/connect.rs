@@ -17,7 +17,7 @@ use rpcrdma_examples::{
     command::no_connection,
 };
 
-use crate::cli::Moving;
+use crate::cli::{Moving, ServerArgs};
 
 /// Longest that a call may take: a COMMIT of a very large blob reads all of it once more.
 const CALL_TIMEOUT: Duration = Duration::from_secs(600);
@@ -28,19 +28,21 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Connects to `url`.
-    pub(crate) async fn open(url: &str, moving: Moving) -> anyhow::Result<Self> {
-        Self::build(Channel::builder(), url, moving).await
+    /// Connects.
+    pub(crate) async fn open(server: &ServerArgs, moving: Moving) -> anyhow::Result<Self> {
+        Self::build(Channel::builder(), server, moving).await
     }
 
-    /// Connects to `url` with something to be called back.
-    pub(crate) async fn open_watching(url: &str, moving: Moving, watcher: Watcher) -> anyhow::Result<Self> {
-        Self::build(Channel::builder().serve(BlobWatcherV1Server::new(watcher)), url, moving).await
+    /// Connects with something to be called back.
+    pub(crate) async fn open_watching(server: &ServerArgs, moving: Moving, watcher: Watcher) -> anyhow::Result<Self> {
+        Self::build(Channel::builder().serve(BlobWatcherV1Server::new(watcher)), server, moving).await
     }
 
-    async fn build(builder: ChannelBuilder, url: &str, moving: Moving) -> anyhow::Result<Self> {
+    async fn build(builder: ChannelBuilder, server: &ServerArgs, moving: Moving) -> anyhow::Result<Self> {
+        let url = server.url.as_str();
         let depth = usize::from(moving.depth);
         let channel = builder
+            .versions(server.rpcrdma.allowed())
             .credits(u32::from(moving.depth).max(32))
             .call_timeout(CALL_TIMEOUT)
             .connect(url)

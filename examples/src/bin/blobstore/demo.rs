@@ -24,7 +24,7 @@ use tokio::{
 };
 
 use crate::{
-    cli::DemoArgs,
+    cli::{DemoArgs, ServerArgs},
     connect::{Connection, explain},
     show,
 };
@@ -44,7 +44,8 @@ pub(crate) async fn run(args: DemoArgs) -> anyhow::Result<()> {
     let mut server = ServerProcess::start(&work.path().join("store")).await?;
     println!("server    process {}, {}", server.id, server.url);
     let (watcher, mut changes) = Watcher::new(MAX_SOURCES);
-    let connection = Connection::open_watching(&server.url, args.moving, watcher).await?;
+    let whom = ServerArgs { url: server.url.clone(), rpcrdma: args.rpcrdma };
+    let connection = Connection::open_watching(&whom, args.moving, watcher).await?;
     connection.blobs().watch("").await.map_err(|error| explain(error, &server.url)).context("not watching")?;
     println!("client    process {}\n", std::process::id());
 

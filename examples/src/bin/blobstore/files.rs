@@ -43,11 +43,12 @@ pub(crate) async fn put(args: PutArgs) -> anyhow::Result<()> {
     };
     let ((source, size), attachment) = spawn_blocking(read).await??;
 
-    let connection = Connection::open(&args.blob.url, args.moving).await?;
+    let connection = Connection::open(&args.blob.server, args.moving).await?;
     let bar = show::progress_bar(name.as_str(), size);
     let stored = connection.blobs().upload(name, source, size, attachment.into(), |len| bar.inc(len)).await;
     bar.finish_and_clear();
-    let stat = stored.map_err(|error| explain(error, &args.blob.url)).with_context(|| format!("{name} not stored"))?;
+    let stat =
+        stored.map_err(|error| explain(error, &args.blob.server.url)).with_context(|| format!("{name} not stored"))?;
     println!("{}  {}", show::digest(&stat.digest.0), name);
     Ok(())
 }
@@ -56,13 +57,13 @@ pub(crate) async fn put(args: PutArgs) -> anyhow::Result<()> {
 pub(crate) async fn get(args: GetArgs) -> anyhow::Result<()> {
     let name = &args.blob.name;
     let path = args.file.unwrap_or_else(|| PathBuf::from(name.last_part()));
-    let connection = Connection::open(&args.blob.url, args.moving).await?;
+    let connection = Connection::open(&args.blob.server, args.moving).await?;
     let bar = show::progress_bar(name.as_str(), 0);
     let progress = |total, done| {
         bar.set_length(total);
         bar.set_position(done);
     };
-    let failed = |error| explain(error, &args.blob.url).context(format!("{name} not fetched"));
+    let failed = |error| explain(error, &args.blob.server.url).context(format!("{name} not fetched"));
     let (stat, attachment) = if path == Path::new("-") {
         let got = connection.blobs().download(name, io::stdout(), progress).await;
         bar.finish_and_clear();
@@ -92,8 +93,8 @@ pub(crate) async fn get(args: GetArgs) -> anyhow::Result<()> {
 
 /// `blobstore ls`
 pub(crate) async fn ls(args: LsArgs) -> anyhow::Result<()> {
-    let connection = Connection::open(&args.url, Moving::default()).await?;
-    let failed = |error| explain(error, &args.url);
+    let connection = Connection::open(&args.server, Moving::default()).await?;
+    let failed = |error| explain(error, &args.server.url);
     // Names come in the order of their octets, so those that begin with the prefix follow it in one piece. The blob
     // that is called like the prefix itself is not among what comes after it.
     let mut page = Vec::new();
@@ -132,9 +133,9 @@ pub(crate) async fn ls(args: LsArgs) -> anyhow::Result<()> {
 
 /// `blobstore stat`
 pub(crate) async fn stat(args: BlobArgs) -> anyhow::Result<()> {
-    let connection = Connection::open(&args.url, Moving::default()).await?;
+    let connection = Connection::open(&args.server, Moving::default()).await?;
     let found = connection.blobs().stat(&args.name).await;
-    let stat = found.map_err(|error| explain(error, &args.url)).with_context(|| args.name.to_string())?;
+    let stat = found.map_err(|error| explain(error, &args.server.url)).with_context(|| args.name.to_string())?;
     println!("name        {}", args.name);
     println!("size        {} ({})", stat.size, show::octets(stat.size));
     println!("attachment  {} ({})", stat.attachment_len, show::octets(stat.attachment_len.into()));
@@ -145,9 +146,9 @@ pub(crate) async fn stat(args: BlobArgs) -> anyhow::Result<()> {
 
 /// `blobstore rm`
 pub(crate) async fn rm(args: BlobArgs) -> anyhow::Result<()> {
-    let connection = Connection::open(&args.url, Moving::default()).await?;
+    let connection = Connection::open(&args.server, Moving::default()).await?;
     let deleted = connection.blobs().delete(&args.name).await;
-    deleted.map_err(|error| explain(error, &args.url)).with_context(|| format!("{} not deleted", args.name))
+    deleted.map_err(|error| explain(error, &args.server.url)).with_context(|| format!("{} not deleted", args.name))
 }
 
 /// Opens a file to be stored, and says how long it is. What has no length beforehand is copied to a temporary file.

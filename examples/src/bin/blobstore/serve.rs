@@ -14,7 +14,7 @@ use rpcrdma_examples::{
         service::BlobService,
         store::{Store, StoreOptions},
     },
-    command::{self, Stop},
+    command::{self, RpcRdmaVersion, Stop},
 };
 use tokio::{io::AsyncReadExt as _, task::spawn_blocking};
 
@@ -22,7 +22,8 @@ use crate::cli::{DemoServerArgs, ServeArgs};
 
 /// `blobstore serve`
 pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
-    let server = start(&args.root, StoreOptions::default().with_max_blob(args.max_blob), &args.listen).await?;
+    let options = StoreOptions::default().with_max_blob(args.max_blob);
+    let server = start(&args.root, options, &args.listen, args.rpcrdma).await?;
     // Before anybody is told that there is a server to be stopped.
     let stop = Stop::new().context("cannot catch signals")?;
     for url in server.urls() {
@@ -36,7 +37,9 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
 /// What `blobstore demo` starts: prints its URL, and ends when its standard input does, as the pipe to the parent breaks
 /// however the parent ends.
 pub(crate) async fn run_for_demo(args: DemoServerArgs) -> anyhow::Result<()> {
-    let server = start(&args.root, StoreOptions::default(), &["iwarp://127.0.0.1:0".to_owned()]).await?;
+    let server =
+        start(&args.root, StoreOptions::default(), &["iwarp://127.0.0.1:0".to_owned()], RpcRdmaVersion::default())
+            .await?;
     for url in server.urls() {
         println!("{url}");
     }
@@ -58,14 +61,20 @@ pub(crate) async fn run_for_demo(args: DemoServerArgs) -> anyhow::Result<()> {
 }
 
 /// Opens the store in `root` and listens.
-async fn start(root: &Path, options: StoreOptions, listen: &[String]) -> anyhow::Result<Server> {
+async fn start(
+    root: &Path,
+    options: StoreOptions,
+    listen: &[String],
+    rpcrdma: RpcRdmaVersion,
+) -> anyhow::Result<Server> {
     let open = {
         let root = root.to_owned();
         move || Store::open(&root, options)
     };
     let store = spawn_blocking(open).await?;
     let store = store.with_context(|| format!("cannot open the store in {}", root.display()))?;
-    let mut builder = Server::builder().service(BlobstoreV1Server::new(BlobService::new(Arc::new(store))));
+    let service = BlobstoreV1Server::new(BlobService::new(Arc::new(store)));
+    let mut builder = Server::builder().service(service).versions(rpcrdma.allowed());
     for url in listen {
         builder = builder.listen(url);
     }

@@ -31,16 +31,16 @@ pub(crate) async fn run(args: WatchArgs) -> anyhow::Result<()> {
         fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
     }
     let (watcher, mut changes) = Watcher::new(ROOM);
-    let connection = Connection::open_watching(&args.url, args.moving, watcher).await?;
-    let failed = |error| explain(error, &args.url);
+    let connection = Connection::open_watching(&args.server, args.moving, watcher).await?;
+    let failed = |error| explain(error, &args.server.url);
     connection.blobs().watch(&args.prefix).await.map_err(failed).context("not watching")?;
     // For who waits for it; what is told is on standard output.
-    eprintln!("watching {}", args.url);
+    eprintln!("watching {}", args.server.url);
     let mut told = 0;
     while args.count.is_none_or(|count| told < count) {
         let change = tokio::select! {
             change = changes.recv() => change.context("the watcher has ended")?,
-            reason = connection.channel().disconnected() => bail!("{}: {reason}", args.url),
+            reason = connection.channel().disconnected() => bail!("{}: {reason}", args.server.url),
         };
         told += 1;
         let line = line(&change);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::{Parser, builder::ValueParser};
-use rpcrdma_examples::command::{Logging, parse_seconds};
+use rpcrdma_examples::command::{Logging, RpcRdmaVersion, parse_seconds};
 
 /// Call procedure 0 of an RPC service, and show what was negotiated and how long it takes.
 #[derive(Debug, Parser)]
@@ -26,9 +26,8 @@ pub(crate) struct Cli {
     /// Seconds that connecting, and each call, may take
     #[arg(short, long, value_name = "S", default_value = "5", value_parser = ValueParser::new(parse_seconds))]
     pub(crate) timeout: Duration,
-    /// The only version of RPC-over-RDMA to offer; without it, the highest that both ends have
-    #[arg(long, value_name = "1|2", value_parser = clap::value_parser!(u32).range(1..=2))]
-    pub(crate) rpcrdma_version: Option<u32>,
+    #[command(flatten)]
+    pub(crate) rpcrdma: RpcRdmaVersion,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,

@@ -49,8 +49,8 @@ async fn ping(cli: &Cli) -> anyhow::Result<ExitCode> {
 
 async fn run(cli: &Cli, report: &mut Report) {
     let begin = Instant::now();
-    let versions = cli.rpcrdma_version.map_or(1..=2, |version| version..=version);
-    let channel = match Channel::builder().versions(versions).connect_timeout(cli.timeout).connect(&cli.url).await {
+    let builder = Channel::builder().versions(cli.rpcrdma.allowed()).connect_timeout(cli.timeout);
+    let channel = match builder.connect(&cli.url).await {
         Ok(channel) => channel,
         Err(error) => {
             report.failure = Some(failure::of_connecting(&error));

@@ -61,6 +61,7 @@ fn a_caller_that_cannot_drive_does_not_lead() {
         reply: ReplyResources::default(),
         deadline: None,
         policy: Default::default(),
+        seal: None,
     };
     let mut waiting = link.call(permit, call).expect("open");
     assert!(Pin::new(&mut waiting).poll(&mut cx).is_pending());

@@ -29,6 +29,7 @@ fn call() -> OutgoingCall {
         reply: ReplyResources::default(),
         deadline: None,
         policy: Default::default(),
+        seal: None,
     }
 }
 

@@ -13,7 +13,7 @@ use super::{Assembler, StreamConfig, StreamError, output::Output};
 use crate::{
     engine::{
         CallFailure, CallId, Choice, CloseReason, Counters, EngineConfig, Event, Format, FormatReason, IncomingCall,
-        IncomingReply, OutgoingCall, OutgoingReply, Payload, ReplyPlan, ReplyToken, Role, deadlines::Deadlines,
+        IncomingReply, OutgoingCall, OutgoingReply, Payload, ReplyPlan, ReplyToken, Role, deadlines::Deadlines, seal,
     },
     memory::{Charge, MessageBuf, Share},
     provider::DisconnectReason,
@@ -109,7 +109,7 @@ impl UnderWay {
 ///
 /// let id = client.start_call(OutgoingCall {
 ///     message: message(0, 0), reduced: Default::default(), reply: Default::default(), deadline: None,
-///     policy: Default::default(),
+///     policy: Default::default(), seal: None,
 /// });
 /// carry(&mut client, &mut server);
 /// let Some(Event::CallArrived(call)) = server.poll_event() else { panic!() };
@@ -609,7 +609,7 @@ impl StreamConnection {
     }
 
     fn send_call(&mut self, id: u64, call: OutgoingCall, now: Instant) {
-        let OutgoingCall { mut message, reduced, deadline, .. } = call;
+        let OutgoingCall { mut message, mut reduced, deadline, seal, .. } = call;
         if deadline.is_some_and(|deadline| deadline <= now) {
             self.finish(id, Err(CallFailure::DeadlineExceeded { sent: false }));
             return;
@@ -617,6 +617,12 @@ impl StreamConnection {
         let xid = self.xid_seed.wrapping_add(id as u32);
         if let Some(at) = message.first_chunk_mut() {
             *at = xid.to_be_bytes();
+        }
+        if let Some(sealer) = seal {
+            match seal::seal(message, &mut reduced, &*sealer, &self.config.pool) {
+                Ok(sealed) => message = sealed,
+                Err(failure) => return self.finish(id, Err(failure)),
+            }
         }
         self.counters.calls_sent += 1;
         self.calls.insert(id, Sent { abandoned_until: None });

@@ -29,6 +29,7 @@ fn call(words: &[u32], reduced: SmallVec<[Reduced; 2]>, deadline: Option<Instant
         reply: ReplyResources::default(),
         deadline,
         policy: Default::default(),
+        seal: None,
     }
 }
 

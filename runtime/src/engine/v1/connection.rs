@@ -8,14 +8,15 @@ use crate::{
         CallFailure, CallId, CloseReason, Counters, EngineConfig, Event, OutgoingCall, OutgoingReply, ReplyResources,
         ReplyToken, Role,
         calls::Calls,
+        completions::{self, Rest},
         credits::Receives,
         offer::Offer,
         shared::{Direction, Rules, Shared},
         state::State,
         work::Work,
     },
-    memory::Share,
-    provider::{Completion, DisconnectReason, QueuePair, SetupParams, WorkError},
+    memory::{MessageBuf, Share},
+    provider::{Completion, DisconnectReason, Handle, QueuePair, SetupParams},
 };
 
 /// Octets of room that a Receive has at least, whatever this end says: Linux's server sends replies of up to 4096
@@ -79,7 +80,7 @@ pub struct Setup {
 ///
 /// let reply = ReplyResources { max_inline: 12, ..ReplyResources::default() };
 /// let id = client.start_call(OutgoingCall {
-///     message: message(0), reduced: Default::default(), reply, deadline: None, policy: Default::default(),
+///     message: message(0), reduced: Default::default(), reply, deadline: None, policy: Default::default(), seal: None,
 /// });
 /// let finished = loop {
 ///     if let Some(Event::CallFinished { id, result }) = turn(&mut client, &mut near) {
@@ -263,77 +264,44 @@ impl Connection {
 
     /// Handles what the queue pair has completed.
     pub fn handle_completion(&mut self, completion: Completion) {
-        let shared = &mut self.shared;
-        match completion {
-            Completion::Received { message, invalidated } => {
-                self.receives.used();
-                shared.counters.received += message.len() as u64;
-                if shared.fault.is_some() || !matches!(self.state, State::Open) {
-                    return;
-                }
-                // What is of the other direction comes back from whom it was not for.
-                match (self.role, invalidated) {
-                    (Role::Client, _) => {
-                        if let Some(call) = self.requester.receive(message, invalidated, shared) {
-                            if self.reverse {
-                                self.responder.receive(call, shared);
-                            } else {
-                                // RFC 8167 §6.
-                                shared.discard("call in the reverse direction");
-                            }
-                        }
-                    }
-                    // Neither a responder nor a requester without chunks offers handles.
-                    (Role::Server, Some(handle)) => shared.violation(format!("it invalidated {handle:?}")),
-                    (Role::Server, None) => {
-                        if let Some(reply) = self.responder.receive(message, shared) {
-                            self.requester.receive(reply, None, shared);
-                        }
-                    }
-                }
-            }
-            Completion::Sent { id } => match Work::of(id) {
-                Some(Work::ReplySend { slot }) => self.responder.sent(Some(slot), true, shared),
-                Some(Work::ErrorSend) => self.responder.sent(None, true, shared),
-                _ => {}
-            },
-            Completion::Read { id } => {
-                if let Some(Work::Pull { slot, part }) = Work::of(id) {
-                    self.responder.read_done(slot, part, shared);
-                }
-            }
-            Completion::Written { .. } => {}
-            Completion::Invalidated { id, memory } => match Work::of(id) {
-                Some(Work::CallInvalidate { slot, part }) => {
-                    self.requester.calls.invalidated(slot, part, memory, shared)
-                }
-                Some(Work::PullInvalidate { slot, part }) => {
-                    self.responder.sink_returned(slot, part, Some(memory), shared);
-                }
-                _ => {}
-            },
-            Completion::Failed { id, error } => self.handle_failure(Work::of(id), &error),
-            Completion::Disconnected { reason } => self.handle_disconnect(reason),
+        let Self { requester, responder, shared, .. } = self;
+        if let Completion::Received { message, invalidated } = completion {
+            return self.receive(message, invalidated);
+        }
+        match completions::handle(completion, &mut requester.calls, responder, shared) {
+            Rest::Sent(Work::ReplySend { slot }, ok) => responder.sent(Some(slot), ok, shared),
+            Rest::Sent(Work::ErrorSend, ok) => responder.sent(None, ok, shared),
+            Rest::Disconnected(reason) => self.handle_disconnect(reason),
+            Rest::Sent(..) | Rest::Done => {}
         }
     }
 
-    fn handle_failure(&mut self, work: Option<Work>, error: &WorkError) {
+    fn receive(&mut self, message: MessageBuf, invalidated: Option<Handle>) {
         let shared = &mut self.shared;
-        if *error != WorkError::Flushed {
-            tracing::debug!(?work, %error, "work request failed");
+        self.receives.used();
+        shared.counters.received += message.len() as u64;
+        if shared.fault.is_some() || !matches!(self.state, State::Open) {
+            return;
         }
-        match work {
-            Some(Work::ReplySend { slot }) => self.responder.sent(Some(slot), false, shared),
-            Some(Work::ErrorSend) => self.responder.sent(None, false, shared),
-            Some(Work::CallInvalidate { slot, part }) => self.requester.calls.invalidate_failed(slot, part, shared),
-            Some(Work::PullInvalidate { slot, part }) => {
-                shared.fault.get_or_insert_with(|| {
-                    CloseReason::Disconnected(DisconnectReason::Transport("memory could not be invalidated".into()))
-                });
-                self.responder.sink_returned(slot, part, None, shared);
+        // What is of the other direction comes back from whom it was not for.
+        match (self.role, invalidated) {
+            (Role::Client, _) => {
+                if let Some(call) = self.requester.receive(message, invalidated, shared) {
+                    if self.reverse {
+                        self.responder.receive(call, shared);
+                    } else {
+                        // RFC 8167 §6.
+                        shared.discard("call in the reverse direction");
+                    }
+                }
             }
-            // The connection ends with it; what the call had is taken back then.
-            Some(Work::CallSend { .. } | Work::Pull { .. } | Work::Push { .. }) | None => {}
+            // Neither a responder nor a requester without chunks offers handles.
+            (Role::Server, Some(handle)) => shared.violation(format!("it invalidated {handle:?}")),
+            (Role::Server, None) => {
+                if let Some(reply) = self.responder.receive(message, shared) {
+                    self.requester.receive(reply, None, shared);
+                }
+            }
         }
     }
 

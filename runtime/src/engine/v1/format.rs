@@ -6,7 +6,13 @@ use super::header::{
 };
 pub(super) use crate::engine::message::{CALL, REPLY, alone, attach, message_type, set_xid, word};
 use crate::{
-    engine::{chunks::Segment, expose::ChunkWriter, message::lists_len, shared::Rules},
+    engine::{
+        chunks::Segment,
+        expose::ChunkWriter,
+        message::lists_len,
+        shared::Rules,
+        sinks::{SinkChunk, SinkNode},
+    },
     provider::Handle,
     xdr::{DecodeError, Decoder, FlatSink, XdrDecode, XdrEncode},
 };
@@ -51,9 +57,26 @@ pub(super) fn header_len(reads: u64, writes: impl Iterator<Item = u64>, reply: O
     lists_len(Rules::VERSION_1.prefix, reads, writes, reply)
 }
 
-/// The Write chunks' counts of segments, for [`header_len`].
-pub(super) fn segment_counts(writes: &[XdrWriteList]) -> impl Iterator<Item = u64> + '_ {
-    writes.iter().map(|node| node.entry.target.len() as u64)
+impl SinkChunk for XdrWriteChunk {
+    fn segments(&self) -> impl ExactSizeIterator<Item = Segment> + '_ {
+        self.target.iter().map(Segment::from)
+    }
+
+    fn lengths(&mut self) -> impl Iterator<Item = &mut u32> {
+        self.target.iter_mut().map(|segment| &mut segment.length)
+    }
+}
+
+impl SinkNode for XdrWriteList {
+    type Chunk = XdrWriteChunk;
+
+    fn chunk(&self) -> &XdrWriteChunk {
+        &self.entry
+    }
+
+    fn chunk_mut(&mut self) -> &mut XdrWriteChunk {
+        &mut self.entry
+    }
 }
 
 impl From<&XdrRdmaSegment> for Segment {

@@ -44,10 +44,7 @@ impl Requester {
     fn send(&mut self, slot: u32, qp: &mut impl QueuePair, shared: &mut Shared) -> Result<(), CallFailure> {
         let xid = self.calls.free_xid();
         let Some(call) = self.calls.get_mut(slot) else { return Ok(()) };
-        let Some(mut message) = call.message.take() else { return Ok(()) };
-        if !format::set_xid(&mut message, xid) {
-            return Err(CallFailure::TooLarge("its message is too short to be an RPC message".into()));
-        }
+        let Some(message) = call.take_message(xid, &shared.config.pool)? else { return Ok(()) };
         let long = match self.direction {
             Direction::Forward => call.plan(message.len() as u64, shared)?,
             Direction::Reverse => call.plan_inline(message.len() as u64, shared)?,

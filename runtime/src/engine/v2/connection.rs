@@ -6,7 +6,7 @@ use super::{
     Setup,
     credits::{Budget, Grants},
     errors::Refusal,
-    extension::{Extension, ExtensionMessage, RefusedTypes},
+    extension::{ExtensionMessage, Extensions},
     format::{BEFORE_LISTS, Prefix, VERSION},
     handshake::Handshake,
     header::{RDMA2_ERR_VERS, RDMA2_ERROR, RDMA2_F_RESPONSE},
@@ -21,6 +21,7 @@ use crate::{
         CallFailure, CallId, CloseReason, Counters, EngineConfig, Event, OutgoingCall, OutgoingReply, ReplyResources,
         ReplyToken, Role,
         calls::Calls,
+        completions::{self, Rest},
         credits::Receives,
         message::{self, word},
         offer::Offer,
@@ -30,7 +31,7 @@ use crate::{
         work::Work,
     },
     memory::{Output, Share},
-    provider::{Completion, DisconnectReason, QueuePair, SetupParams, WorkError, WorkRequest},
+    provider::{Completion, DisconnectReason, QueuePair, SetupParams, WorkRequest},
 };
 
 /// Most messages of extensions that wait for credits.
@@ -57,9 +58,8 @@ pub struct Connection {
     pub(super) reassembly: Reassembly,
     pub(super) requester: Requester,
     pub(super) responder: Responder,
-    pub(super) extensions: Vec<Box<dyn Extension>>,
+    pub(super) extensions: Extensions,
     pub(super) extension_messages: VecDeque<ExtensionMessage>,
-    pub(super) refused: RefusedTypes,
     setup: Setup,
 }
 
@@ -118,9 +118,8 @@ impl Connection {
             reassembly: Reassembly::default(),
             requester: Requester::new(calls, most_calls, setup.local.remote_invalidation),
             responder: Responder::new(level),
-            extensions,
+            extensions: Extensions { list: extensions, ..Extensions::default() },
             extension_messages: VecDeque::new(),
-            refused: RefusedTypes::default(),
             setup,
         }
     }
@@ -224,7 +223,8 @@ impl Connection {
     /// `false`, and nothing done, where the header type is one of the base's, the peer has said that it does not support it,
     /// more than a thousand such messages wait already, or the connection is over.
     pub fn send_extension(&mut self, message: ExtensionMessage) -> bool {
-        let none = super::receive::is_base(message.header_type) || self.refused.contains(message.header_type);
+        let none =
+            super::receive::is_base(message.header_type) || self.extensions.refused.contains(message.header_type);
         if none || self.extension_messages.len() >= MOST_EXTENSION_MESSAGES || !matches!(self.state, State::Open) {
             return false;
         }
@@ -248,57 +248,19 @@ impl Connection {
 
     /// Handles what the queue pair has completed.
     pub fn handle_completion(&mut self, completion: Completion) {
-        let shared = &mut self.shared;
-        match completion {
-            Completion::Received { message, invalidated } => {
-                self.outbox.grants.used();
-                shared.counters.received += message.len() as u64;
-                if shared.fault.is_none() && matches!(self.state, State::Open) {
-                    self.receive(message, invalidated);
-                }
+        let Self { requester, responder, shared, .. } = self;
+        if let Completion::Received { message, invalidated } = completion {
+            self.outbox.grants.used();
+            shared.counters.received += message.len() as u64;
+            if shared.fault.is_none() && matches!(self.state, State::Open) {
+                self.receive(message, invalidated);
             }
-            Completion::Sent { id } => {
-                if let Some(Work::ReplySend { slot }) = Work::of(id) {
-                    self.responder.sent(slot, true, shared);
-                }
-            }
-            Completion::Read { id } => {
-                if let Some(Work::Pull { slot, part }) = Work::of(id) {
-                    self.responder.read_done(slot, part, shared);
-                }
-            }
-            Completion::Written { .. } => {}
-            Completion::Invalidated { id, memory } => match Work::of(id) {
-                Some(Work::CallInvalidate { slot, part }) => {
-                    self.requester.calls.invalidated(slot, part, memory, shared);
-                }
-                Some(Work::PullInvalidate { slot, part }) => {
-                    self.responder.sink_returned(slot, part, Some(memory), shared);
-                }
-                _ => {}
-            },
-            Completion::Failed { id, error } => self.handle_failure(Work::of(id), &error),
-            Completion::Disconnected { reason } => self.handle_disconnect(reason),
+            return;
         }
-    }
-
-    fn handle_failure(&mut self, work: Option<Work>, error: &WorkError) {
-        let shared = &mut self.shared;
-        if *error != WorkError::Flushed {
-            tracing::debug!(?work, %error, "work request failed");
-        }
-        match work {
-            Some(Work::ReplySend { slot }) => self.responder.sent(slot, false, shared),
-            // RPC-over-RDMA v2 §7.4: the connection is closed before the transaction is complete.
-            Some(Work::CallInvalidate { slot, part }) => self.requester.calls.invalidate_failed(slot, part, shared),
-            Some(Work::PullInvalidate { slot, part }) => {
-                shared.fault.get_or_insert_with(|| {
-                    CloseReason::Disconnected(DisconnectReason::Transport("memory could not be invalidated".into()))
-                });
-                self.responder.sink_returned(slot, part, None, shared);
-            }
-            // The connection ends with it; what the call had is taken back then.
-            Some(Work::CallSend { .. } | Work::Pull { .. } | Work::Push { .. } | Work::ErrorSend) | None => {}
+        match completions::handle(completion, &mut requester.calls, responder, shared) {
+            Rest::Sent(Work::ReplySend { slot }, ok) => responder.sent(slot, ok, shared),
+            Rest::Disconnected(reason) => self.handle_disconnect(reason),
+            Rest::Sent(..) | Rest::Done => {}
         }
     }
 
@@ -375,22 +337,22 @@ impl Connection {
         if !self.agreed && handshake.is_done() {
             self.agree();
         }
-        let Self { outbox, shared, requester, responder, .. } = self;
+        let Self { outbox, shared, requester, responder, extensions, .. } = self;
         outbox.go_on(qp, shared);
         // Errors may be due before the exchange of properties is over; calls and replies are not.
-        responder.poll_work(qp, outbox, shared);
+        responder.poll_work(qp, outbox, extensions, shared);
         if self.agreed {
             while outbox.is_ready() {
                 let Some(message) = self.extension_messages.pop_front() else { break };
-                if self.refused.contains(message.header_type) {
+                if extensions.refused.contains(message.header_type) {
                     continue;
                 }
-                self.refused.sent(message.xid, message.header_type);
+                extensions.refused.sent(message.xid, message.header_type);
                 let flags = super::receive::extension_flags(message.flags);
                 let fields = Fields::new(message.xid, message.header_type, flags);
                 outbox.send(qp, shared, fields, &message.body, None, Work::ErrorSend, None);
             }
-            requester.poll_work(qp, now, outbox, shared);
+            requester.poll_work(qp, now, outbox, extensions, shared);
         }
         outbox.grants.hold(responder.held());
         if self.heard {

@@ -8,7 +8,7 @@ use std::{collections::VecDeque, fmt};
 use bytes::Bytes;
 use smallvec::SmallVec;
 
-use super::Refusal;
+use super::{Refusal, format::PREFIX_LEN, receive::is_base};
 use crate::{engine::Role, xdr::XdrEncode};
 
 /// A message of an extension's header type.
@@ -53,6 +53,17 @@ fn encoded(value: &impl XdrEncode) -> Bytes {
     crate::xdr::encode_to_bytes(value).unwrap_or_default()
 }
 
+/// An RPC message about to be sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RpcMessage<'a> {
+    /// Its XID.
+    pub xid: u32,
+    /// Whether it is a reply.
+    pub is_reply: bool,
+    /// All of it: its payload stream.
+    pub payload: &'a [u8],
+}
+
 /// What an extension makes of something that the base does not know.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Handled {
@@ -60,6 +71,9 @@ pub enum Handled {
     Unknown,
     /// It has been dealt with, and these messages are to be sent in consequence.
     Done(Vec<ExtensionMessage>),
+    /// A message, which conveys this RPC message (appendix B.2): it is taken as if it had come in an RDMA2_MSG without chunks, of the
+    /// same XID and RDMA2_F_RESPONSE.
+    Conveys(Bytes),
     /// It is this extension's, and wrong. A property: RDMA2_ERR_BAD_PROPVAL, whatever stands here.
     Refused(Refusal),
 }
@@ -86,6 +100,17 @@ pub trait Extension: fmt::Debug + Send {
         Handled::Unknown
     }
 
+    /// A message of a header type of its own that conveys an RPC message of this end's, in the place of RDMA2_MSG; `None` leaves
+    /// it as it is. It is asked about messages that fit in one Send and have no chunks. XID and RDMA2_F_RESPONSE are the RPC
+    /// message's, whatever the one returned says; one that does not fit in a Send is not used.
+    ///
+    /// A call is sent again as the base has it where the peer refuses the header type; a reply cannot be. So an extension
+    /// does this when its peer has said that it can read it, best by a property (appendix B.2).
+    fn convey(&mut self, message: RpcMessage<'_>) -> Option<ExtensionMessage> {
+        let _ = message;
+        None
+    }
+
     /// An RDMA2_ERROR of the peer's with a code that the base does not know (appendix B.5). Where it is known, and a call is
     /// in flight with its XID, that call fails with it.
     fn error(&mut self, xid: u32, code: u32) -> bool {
@@ -99,6 +124,26 @@ pub trait Extension: fmt::Debug + Send {
 pub trait ExtensionFactory: fmt::Debug + Send + Sync {
     /// That of a new connection.
     fn extension(&self, role: Role) -> Box<dyn Extension>;
+}
+
+/// The extensions of a connection, and what its peer takes of them.
+#[derive(Debug, Default)]
+pub(super) struct Extensions {
+    pub(super) list: Vec<Box<dyn Extension>>,
+    pub(super) refused: RefusedTypes,
+}
+
+impl Extensions {
+    /// What conveys an RPC message, if one of them does, in at most `threshold` octets.
+    pub(super) fn convey(&mut self, message: RpcMessage<'_>, threshold: u64) -> Option<ExtensionMessage> {
+        let conveyed = self.list.iter_mut().find_map(|extension| extension.convey(message))?;
+        let fits = (PREFIX_LEN + conveyed.body.len()) as u64 <= threshold;
+        if !fits || is_base(conveyed.header_type) || self.refused.contains(conveyed.header_type) {
+            return None;
+        }
+        self.refused.sent(message.xid, conveyed.header_type);
+        Some(conveyed)
+    }
 }
 
 /// Messages of extensions' that are remembered, so that a refusal is known to be about one of them.

@@ -9,6 +9,7 @@ use crate::{
         chunks::Segment,
         expose::ChunkWriter,
         message::{lists_len, word},
+        sinks::{SinkChunk, SinkNode},
     },
     memory::Output,
     provider::Handle,
@@ -98,6 +99,11 @@ pub(super) fn parse_lists(message: &[u8]) -> Result<(Rpcrdma2ChunkLists, usize),
     Ok((lists, PREFIX_LEN + decoder.consumed()))
 }
 
+/// Those of a message without chunks.
+pub(super) fn no_lists() -> Rpcrdma2ChunkLists {
+    Rpcrdma2ChunkLists { rdma_inv_handle: 0, rdma_reads: Vec::new(), rdma_writes: Vec::new(), rdma_reply: None }
+}
+
 /// Whether there is no chunk in them.
 pub(super) fn is_empty(lists: &Rpcrdma2ChunkLists) -> bool {
     lists.rdma_reads.is_empty() && lists.rdma_writes.is_empty() && lists.rdma_reply.is_none()
@@ -108,9 +114,26 @@ pub(super) fn header_len(reads: u64, writes: impl Iterator<Item = u64>, reply: O
     lists_len(BEFORE_LISTS, reads, writes, reply)
 }
 
-/// The Write chunks' counts of segments, for [`header_len`].
-pub(super) fn segment_counts(writes: &[Rpcrdma2WriteList]) -> impl Iterator<Item = u64> + '_ {
-    writes.iter().map(|node| node.rdma_entry.rdma_target.len() as u64)
+impl SinkChunk for Rpcrdma2WriteChunk {
+    fn segments(&self) -> impl ExactSizeIterator<Item = Segment> + '_ {
+        self.rdma_target.iter().map(Segment::from)
+    }
+
+    fn lengths(&mut self) -> impl Iterator<Item = &mut u32> {
+        self.rdma_target.iter_mut().map(|segment| &mut segment.rdma_length)
+    }
+}
+
+impl SinkNode for Rpcrdma2WriteList {
+    type Chunk = Rpcrdma2WriteChunk;
+
+    fn chunk(&self) -> &Rpcrdma2WriteChunk {
+        &self.rdma_entry
+    }
+
+    fn chunk_mut(&mut self) -> &mut Rpcrdma2WriteChunk {
+        &mut self.rdma_entry
+    }
 }
 
 impl From<&Rpcrdma2Segment> for Segment {

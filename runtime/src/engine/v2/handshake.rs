@@ -253,6 +253,7 @@ fn property(
         match extension.property(which, value) {
             Handled::Unknown => {}
             Handled::Done(messages) => return Ok(messages),
+            Handled::Conveys(_) => return Ok(Vec::new()),
             Handled::Refused(_) => return Err(BadProperty),
         }
     }

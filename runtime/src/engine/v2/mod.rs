@@ -45,7 +45,7 @@ mod responder;
 
 pub use connection::Connection;
 pub use errors::Refusal;
-pub use extension::{Extension, ExtensionFactory, ExtensionMessage, ExtensionProperty, Handled};
+pub use extension::{Extension, ExtensionFactory, ExtensionMessage, ExtensionProperty, Handled, RpcMessage};
 pub use host_auth::{HostAuth, HostAuthError, HostAuthStep, HostAuthenticator};
 pub(super) use plan::Kept;
 pub use properties::{Properties, ReverseDirection};

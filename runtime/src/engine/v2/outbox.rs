@@ -2,8 +2,10 @@
 
 use super::{
     credits::{Budget, Grants},
+    extension::ExtensionMessage,
     format::{BARE_LEN, ListWriter, PREFIX_LEN, Prefix, VERSION},
     header::{RDMA2_F_MORE, RDMA2_MSG, RDMA2_NOMSG},
+    receive::extension_flags,
 };
 use crate::{
     engine::{message::attach, shared::Shared, work::Work},
@@ -99,6 +101,19 @@ impl Outbox {
         let message = attach(&prefix, message, &shared.config.pool);
         shared.counters.sent += message.len() as u64;
         qp.post(WorkRequest::Send { id: work.id(), message, invalidate, solicited: false });
+    }
+
+    /// Sends an RPC message in a message of an extension's.
+    pub(super) fn send_conveyed(
+        &mut self,
+        qp: &mut impl QueuePair,
+        shared: &mut Shared,
+        (xid, flags): (u32, u32),
+        message: &ExtensionMessage,
+        work: Work,
+    ) {
+        let flags = flags | extension_flags(message.flags);
+        self.send(qp, shared, Fields::new(xid, message.header_type, flags), &message.body, None, work, None);
     }
 
     /// Sends an RPC message that is too long for one Send, as far as there are credits. `lists` go with the last of its

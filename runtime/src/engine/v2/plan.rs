@@ -113,6 +113,7 @@ impl Call {
         } else {
             choose(Format::Continued, FormatReason::NoChunks)
         };
+        self.segments = others + if self.choice.format == Format::Long { long } else { reads };
         self.offer = offer;
         Ok(self.choice.format)
     }
@@ -120,8 +121,10 @@ impl Call {
     /// Keeps what is needed to send the call again, where it may come to that.
     pub(super) fn keep(&mut self, message: impl FnOnce() -> KeptMessage) {
         self.kept = None;
-        let chunks = self.offer.provided > 0 || self.offer.reply_chunk.is_some() || !self.reduced.is_empty();
-        if chunks || self.policy.idempotent {
+        let chunks = self.offer.has_chunks() || !self.reduced.is_empty();
+        let conveyed = self.choice.format == Format::Extension;
+        // RFC 2203 §5.3.3.1: a responder discards a sequence number that it has seen; to secure the call anew is its maker's.
+        if self.seal.is_none() && (chunks || conveyed || self.policy.idempotent) {
             self.kept = Some(Kept { message: message(), reduced: self.reduced.clone() });
         }
     }
@@ -142,6 +145,13 @@ impl Call {
 pub(in crate::engine) struct Kept {
     message: KeptMessage,
     reduced: SmallVec<[Reduced; 2]>,
+}
+
+impl Kept {
+    /// Read chunks that it had, the Position Zero one excepted.
+    pub(super) fn reads(&self) -> usize {
+        self.reduced.len()
+    }
 }
 
 /// Its message.

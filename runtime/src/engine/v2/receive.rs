@@ -13,7 +13,10 @@ use super::{
     },
     reassembly::Step,
 };
-use crate::{memory::MessageBuf, provider::Handle};
+use crate::{
+    memory::{MessageBuf, Output},
+    provider::Handle,
+};
 
 /// Whether a header type is one of the base's (RPC-over-RDMA v2 §6.1, table 2).
 pub(super) fn is_base(htype: u32) -> bool {
@@ -109,7 +112,7 @@ impl Connection {
             Step::Whole(body, _) => body,
             step => return self.not_whole(prefix, step),
         };
-        match self.handshake.receive(&body, prefix.has_more_properties(), &mut self.extensions) {
+        match self.handshake.receive(&body, prefix.has_more_properties(), &mut self.extensions.list) {
             handshake::Step::Go(messages) => self.queue_extension(messages),
             // RPC-over-RDMA v2 §7.2.2.
             handshake::Step::Bad => self.refuse(prefix, Refusal::BadProperty, "malformed properties"),
@@ -185,11 +188,14 @@ impl Connection {
         };
         // RPC-over-RDMA v2 §7: a code that nobody knows is silently discarded.
         if let Refusal::Extension(code) = refusal
-            && !self.extensions.iter_mut().any(|extension| extension.error(prefix.xid, code))
+            && !self.extensions.list.iter_mut().any(|extension| extension.error(prefix.xid, code))
         {
             return self.shared.discard("RDMA2_ERROR with an unknown code");
         }
         self.shared.counters.errors_received += 1;
+        if refusal == Refusal::HeaderType {
+            self.extensions.refused.refuse(prefix.xid);
+        }
         if self.requester.refused(prefix.xid, refusal, &mut self.shared) {
             return;
         }
@@ -202,9 +208,6 @@ impl Connection {
             self.shared.fault.get_or_insert(crate::engine::CloseReason::Negotiation { why, versions });
             return;
         }
-        if refusal == Refusal::HeaderType {
-            self.refused.refuse(prefix.xid);
-        }
         tracing::debug!(xid = prefix.xid, %refusal, "error for no call in flight");
     }
 
@@ -216,16 +219,31 @@ impl Connection {
             flags: extension_flags(prefix.flags),
             body: body.freeze(),
         };
-        for extension in &mut self.extensions {
+        for extension in &mut self.extensions.list {
             match extension.message(&message) {
                 Handled::Unknown => {}
-                Handled::Done(messages) => {
-                    return self.queue_extension(messages);
-                }
+                Handled::Done(messages) => return self.queue_extension(messages),
+                Handled::Conveys(payload) => return self.receive_conveyed(prefix, &payload),
                 Handled::Refused(refusal) => return self.refuse(prefix, refusal, "refused by an extension"),
             }
         }
         self.refuse(prefix, Refusal::HeaderType, "unknown header type");
+    }
+
+    /// An RPC message in a header type of an extension's (RPC-over-RDMA v2 appendix B.2).
+    fn receive_conveyed(&mut self, prefix: &Prefix, payload: &[u8]) {
+        // RPC-over-RDMA v2 §6.2.2.3, as of the base's.
+        if !self.handshake.is_done() {
+            return self.refuse(prefix, Refusal::HeaderType, "an RPC message before the last properties");
+        }
+        let mut message = MessageBuf::new(self.shared.config.pool.alloc(payload.len()), 0);
+        message.append(payload);
+        let (lists, payload) = (format::no_lists(), Some((message, false)));
+        if prefix.is_response() {
+            self.requester.receive(prefix, &lists, payload, &mut self.shared);
+        } else {
+            self.responder.receive(prefix, lists, payload, &mut self.shared);
+        }
     }
 
     /// Queues messages of extensions' that the peer's have led to.

@@ -1,9 +1,9 @@
 //! Replies and errors: from a received message to the end of its call, or to its being sent again.
 
-use super::{errors::Refusal, format::Prefix, header::Rpcrdma2ChunkLists, requester::Requester};
+use super::{errors::Refusal, format::Prefix, header::Rpcrdma2ChunkLists, plan::Kept, requester::Requester};
 use crate::{
     engine::{
-        CallFailure,
+        CallFailure, Format,
         answer::Returned,
         calls::{Call, Phase},
         chunks::Segment,
@@ -94,13 +94,17 @@ impl Call {
     /// What can be done about a refusal. What the peer has said of its limits holds for later calls too.
     fn recover(&mut self, refusal: Refusal, shared: &mut Shared) -> Recovery {
         let rules = &mut shared.rules;
-        // Calls that were under way when the first refusal came meet the lower limit the next time.
-        let first = self.resends == 0;
+        let reads = self.kept.as_ref().map_or(0, Kept::reads);
         let (again, executed) = match refusal {
-            // RPC-over-RDMA v2 §7.3.1 to §7.3.3: the responder has done nothing.
-            Refusal::ReadChunks { max } => (lower(&mut rules.read_chunks, max as usize) || first, false),
-            Refusal::WriteChunks { max } => (lower(&mut rules.write_chunks, max as usize) || first, false),
-            Refusal::Segments { max } => (lower(&mut rules.segments, u64::from(max)) || first, false),
+            // RPC-over-RDMA v2 §7.3.1 to §7.3.3: the responder has done nothing. A call that has kept to what it says would
+            // be refused again; that others have been told of it meanwhile makes no difference.
+            Refusal::ReadChunks { max } => (exceeds(reads, max as usize, &mut rules.read_chunks), false),
+            Refusal::WriteChunks { max } => {
+                (exceeds(self.offer.provided, max as usize, &mut rules.write_chunks), false)
+            }
+            Refusal::Segments { max } => (exceeds(self.segments, u64::from(max), &mut rules.segments), false),
+            // RPC-over-RDMA v2 §7.1.2: nor if an extension conveyed it. It goes as the base has it, now that this is known.
+            Refusal::HeaderType => (self.choice.format == Format::Extension, false),
             // RPC-over-RDMA v2 §7.3.4, §6.4: it has carried the call out, and might again.
             Refusal::WriteResource { chunk, needed } => {
                 let chunk = (chunk as usize).checked_sub(1).filter(|&n| n < self.offer.provided);
@@ -125,11 +129,8 @@ impl Call {
     }
 }
 
-/// Lowers a limit; whether it is lower than it was.
-fn lower<T: PartialOrd>(limit: &mut T, to: T) -> bool {
-    let lower = to < *limit;
-    if lower {
-        *limit = to;
-    }
-    lower
+/// Whether a call had more than `max` of something; from now on, no call has.
+fn exceeds<T: Ord + Copy>(had: T, max: T, limit: &mut T) -> bool {
+    *limit = max.min(*limit);
+    had > max
 }

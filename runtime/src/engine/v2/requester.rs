@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use super::{
+    extension::{Extensions, RpcMessage},
     format::ListWriter,
     header::{RDMA2_MSG, RDMA2_NOMSG},
     outbox::{Fields, Outbox},
@@ -10,7 +11,7 @@ use super::{
     properties::ReverseDirection,
 };
 use crate::{
-    engine::{CallFailure, Format, calls::Calls, message, shared::Shared, work::Work},
+    engine::{CallFailure, Choice, Format, FormatReason, calls::Calls, shared::Shared, work::Work},
     provider::QueuePair,
 };
 
@@ -44,11 +45,12 @@ impl Requester {
         qp: &mut impl QueuePair,
         now: Instant,
         outbox: &mut Outbox,
+        extensions: &mut Extensions,
         shared: &mut Shared,
     ) {
         while outbox.is_ready() && self.has_room(outbox) {
             let Some(slot) = self.calls.next_queued(now, shared) else { break };
-            if let Err(failure) = self.send(slot, qp, outbox, shared) {
+            if let Err(failure) = self.send(slot, qp, outbox, extensions, shared) {
                 // RPC-over-RDMA v2 §7.4: the transaction fails at once.
                 self.calls.finish(slot, Err(failure), shared);
             }
@@ -62,6 +64,7 @@ impl Requester {
         slot: u32,
         qp: &mut impl QueuePair,
         outbox: &mut Outbox,
+        extensions: &mut Extensions,
         shared: &mut Shared,
     ) -> Result<(), CallFailure> {
         // RPC-over-RDMA v2 §6.3.2: zero is no transaction's.
@@ -70,11 +73,20 @@ impl Requester {
             xid => xid,
         };
         let Some(call) = self.calls.get_mut(slot) else { return Ok(()) };
-        let Some(mut message) = call.message.take() else { return Ok(()) };
-        let format = call.choose(&mut message, self.level, shared)?;
         // RPC-over-RDMA v2 §4.5.1: the XIDs of header and RPC message are the same.
-        if !message::set_xid(&mut message, xid) {
-            return Err(CallFailure::TooLarge("its message is too short to be an RPC message".into()));
+        let Some(mut message) = call.take_message(xid, &shared.config.pool)? else { return Ok(()) };
+        let format = call.choose(&mut message, self.level, shared)?;
+        let work = Work::CallSend { slot };
+        // RPC-over-RDMA v2 appendix B.2.
+        if format == Format::Short && !call.offer.has_chunks() {
+            let rpc = RpcMessage { xid, is_reply: false, payload: &message };
+            if let Some(conveyed) = extensions.convey(rpc, shared.send_threshold) {
+                call.choice = Choice { format: Format::Extension, reason: FormatReason::Extension };
+                call.keep(|| KeptMessage::Copy(message));
+                self.calls.sending(slot, xid, shared);
+                outbox.send_conveyed(qp, shared, (xid, 0), &conveyed, work);
+                return Ok(());
+            }
         }
         self.lists.clear();
         let payload = if format == Format::Long {
@@ -93,7 +105,6 @@ impl Requester {
             self.lists.invalidate(handle);
         }
         self.calls.sending(slot, xid, shared);
-        let work = Work::CallSend { slot };
         // RPC-over-RDMA v2 §6.2.2.1, §4.5.1: RDMA2_F_RESPONSE is clear in a call, whatever its direction.
         let lists = self.lists.finish();
         match (format, payload) {

@@ -14,14 +14,12 @@ use tokio::{
 };
 
 use super::endpoint::{Agreement, Endpoint, Io};
-use crate::provider::{Access, Completion, DisconnectReason, Memory, QueuePair, Region, RegisterError, WorkRequest};
+use crate::provider::{
+    Access, Completion, DisconnectReason, Memory, QueuePair, Region, RegisterError, WorkRequest, silence::Silence,
+};
 
 /// How long the end of a connection may go without progress: then it is cut.
 const LINGER: Duration = Duration::from_secs(2);
-
-/// How long an initiator waits for a peer's first FPDU before it sends one more of its own. In about one connection of
-/// a hundred, Linux's `siw` notices the first FPDU only when a second one arrives.
-const SILENCE: Duration = Duration::from_secs(1);
 
 /// A queue pair of the iWARP provider.
 ///
@@ -33,37 +31,17 @@ pub struct IwarpQueuePair {
     limit: Option<Pin<Box<Sleep>>>,
     /// Of the end of the connection, when it was looked at last.
     progress: u64,
-    /// An initiator that has not heard from its peer.
-    unheard: bool,
-    /// Runs from its first FPDU on.
-    silence: Option<Pin<Box<Sleep>>>,
+    silence: Silence,
 }
 
 impl IwarpQueuePair {
     pub(super) fn new(link: TcpStream, agreement: Agreement) -> Self {
-        let unheard = agreement.initiator;
-        Self { endpoint: Endpoint::new(agreement), link: Some(link), limit: None, progress: 0, unheard, silence: None }
+        let silence = Silence::new(agreement.initiator);
+        Self { endpoint: Endpoint::new(agreement), link: Some(link), limit: None, progress: 0, silence }
     }
 
     pub(super) fn endpoint(&mut self) -> &mut Endpoint {
         &mut self.endpoint
-    }
-
-    /// Reminds a peer that has not answered the first message. `true` if something is to be written now.
-    fn poll_silence(&mut self, cx: &mut Context<'_>) -> bool {
-        let over = match self.endpoint.has_received() {
-            true => true,
-            false if !self.endpoint.has_sent() => return false,
-            false => self.silence.get_or_insert_with(|| Box::pin(sleep(SILENCE))).as_mut().poll(cx).is_ready(),
-        };
-        if over {
-            (self.unheard, self.silence) = (false, None);
-        }
-        let remind = over && !self.endpoint.has_received();
-        if remind {
-            self.endpoint.remind();
-        }
-        remind
     }
 
     /// Cuts the connection if its end takes too long.
@@ -97,7 +75,8 @@ impl QueuePair for IwarpQueuePair {
         let mut io = Io::Idle;
         if let Some(link) = &mut self.link {
             io = self.endpoint.poll_io(cx, link);
-            if self.unheard && self.poll_silence(cx) {
+            if self.silence.poll(cx, self.endpoint.has_sent(), self.endpoint.has_received()) {
+                self.endpoint.remind();
                 io = Io::Busy;
             }
             if self.endpoint.is_closing() {

@@ -29,7 +29,7 @@ use crate::{
     memory::{MessageBuf, PayloadBuf},
     provider::{
         Access, Completion, DisconnectReason, Handle, Memory, QueuePair, Region, RegisterError, SetupParams, WorkError,
-        WorkRequest, WrId,
+        WorkRequest, WrId, silence::Silence,
     },
 };
 
@@ -83,6 +83,10 @@ pub struct VerbsQueuePair {
     pub(super) suspect: bool,
     pub(super) limit: Option<Pin<Box<Sleep>>>,
     pub(super) progress: u64,
+    silence: Silence,
+    /// Whether a message has been posted, and one has come.
+    sent: bool,
+    heard: bool,
     busy_poll: Duration,
     last_active: Instant,
     pub(super) copied_payload: u64,
@@ -139,6 +143,9 @@ impl VerbsQueuePair {
             suspect: false,
             limit: None,
             progress: 0,
+            silence: Silence::new(false),
+            sent: false,
+            heard: false,
             busy_poll: config.busy_poll,
             last_active: Instant::now(),
             copied_payload: 0,
@@ -153,6 +160,11 @@ impl VerbsQueuePair {
 
     pub(super) fn id(&self) -> &CmId {
         &self.id
+    }
+
+    /// This end has connected: it speaks first.
+    pub(super) fn begin(&mut self) {
+        self.silence = Silence::new(self.limits.iwarp);
     }
 
     pub(super) fn events(&self) -> &Events {
@@ -222,6 +234,7 @@ impl VerbsQueuePair {
             // peer, or asked for back at the same time.
             tracing::debug!(handle, "the peer invalidated a handle that is not exposed");
         }
+        self.heard = true;
         // The slot is the message's, and returns to its slab with it.
         let memory = PayloadBuf::from_memory(Box::new(slot));
         let message = MessageBuf::received(memory, len);
@@ -359,6 +372,7 @@ impl QueuePair for VerbsQueuePair {
                 self.refuse(id, Kind::Own, format!("an RDMA Read of {len} octets"));
             }
             WorkRequest::Send { id, message, invalidate, solicited } => {
+                self.sent = true;
                 self.queue.push(Some(id), Kind::Send, Op::Send { message, invalidate, solicited });
             }
             // What has no octets needs no memory, nor the peer.
@@ -390,6 +404,9 @@ impl QueuePair for VerbsQueuePair {
         loop {
             self.poll_events(cx);
             self.drain();
+            if self.phase == Phase::Open && self.silence.poll(cx, self.sent, self.heard) {
+                self.queue.push(None, Kind::Own, Op::Marker);
+            }
             self.flush();
             self.tell();
             let changed = self.advance(cx);

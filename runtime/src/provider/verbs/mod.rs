@@ -44,6 +44,8 @@
 //!   after each use. It reports the peer's invalidation by a flag of Linux's own.
 //! - Soft iWARP has no windows, takes Send with Invalidate for whatever is registered, and does not report it: peers are told
 //!   not to use it. It lets a peer RDMA Read what is registered for RDMA Write. It does not say why it ended a connection.
+//! - Soft iWARP misses the first message of about one connection in a hundred until something more comes: who has connected
+//!   sends an RDMA Write of no octets where a quarter of a second brings no answer.
 //! - Soft RoCE sends no connection requests any more, nobody's, once its network interface was down while something was under
 //!   way, until the device is made anew (`tests/vm/README.md` has the experiment).
 //! - iWARP adapters want the sink of an RDMA Read registered for remote write.

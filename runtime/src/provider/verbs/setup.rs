@@ -52,6 +52,7 @@ impl VerbsConnector {
         let event = expect(queue_pair.events(), cm_event::RDMA_CM_EVENT_ESTABLISHED, peer).await?;
         // What the peer serves may be less than what was asked for.
         queue_pair.max_reads = offered.initiator_depth.min(event.initiator_depth).into();
+        queue_pair.begin();
         let (local_addr, peer_addr) = (queue_pair.id().local_addr()?, queue_pair.id().peer_addr()?);
         Ok(Connected { queue_pair, private_data: event.private_data, local_addr, peer_addr })
     }

@@ -98,7 +98,7 @@ impl Script {
         let max_inline = (12 + padded_len(self.reply_inline) + 4 * self.results.len()) as u64;
         let deadline = self.deadline.map(|after| now + after);
         let reply = ReplyResources { max_inline, chunks };
-        OutgoingCall { message: stream, reduced, reply, deadline, policy: self.policy }
+        OutgoingCall { message: stream, reduced, reply, deadline, policy: self.policy, seal: None }
     }
 
     /// Checks a call octet by octet.

@@ -2,10 +2,11 @@
 
 use std::sync::{Arc, Mutex};
 
+use bytes::Bytes;
 use rpcrdma::{
     engine::{
-        CallFailure, EngineConfig, Role,
-        v2::{Extension, ExtensionFactory, ExtensionMessage, ExtensionProperty, Handled, Refusal},
+        CallFailure, Choice, EngineConfig, Format, FormatReason, Role,
+        v2::{Extension, ExtensionFactory, ExtensionMessage, ExtensionProperty, Handled, Refusal, RpcMessage},
     },
     xdr::{Decoder, XdrDecode},
 };
@@ -180,4 +181,128 @@ fn base_header_types_cannot_be_sent() {
         let message = ExtensionMessage { header_type, ..ExtensionMessage::default() };
         assert!(!duo.sides[CLIENT].peer.conn.send_extension(message));
     }
+}
+
+mod wrapped {
+    //! RPC messages with a checksum: a header type that conveys them, and a property that says that one can read it.
+    rpcrdma::xdr! {
+        const WRAPPED_MSG = 1001;
+        const WRAPPED_PROPID = 2001;
+
+        struct wrapped_msg { unsigned int sum; opaque rpc<>; };
+    }
+}
+use wrapped::{WRAPPED_MSG, WRAPPED_PROPID, WrappedMsg};
+
+/// Conveys RPC messages to peers that have said that they can read it, or, if it is `eager`, to all.
+#[derive(Debug, Clone, Copy)]
+struct Wrap {
+    eager: bool,
+    known: bool,
+}
+
+impl ExtensionFactory for Wrap {
+    fn extension(&self, _: Role) -> Box<dyn Extension> {
+        Box::new(*self)
+    }
+}
+
+fn sum(octets: &[u8]) -> u32 {
+    octets.iter().fold(1, |sum, &octet| u32::rotate_left(sum, 5) ^ u32::from(octet))
+}
+
+impl Extension for Wrap {
+    fn properties(&mut self) -> Vec<ExtensionProperty> {
+        vec![ExtensionProperty::new(WRAPPED_PROPID, &true)]
+    }
+
+    fn property(&mut self, which: u32, _: &[u8]) -> Handled {
+        if which != WRAPPED_PROPID {
+            return Handled::Unknown;
+        }
+        self.known = true;
+        Handled::Done(Vec::new())
+    }
+
+    fn message(&mut self, message: &ExtensionMessage) -> Handled {
+        if message.header_type != WRAPPED_MSG {
+            return Handled::Unknown;
+        }
+        match WrappedMsg::decode(&mut Decoder::new(&message.body)) {
+            Ok(wrapped) if wrapped.sum == sum(&wrapped.rpc) => Handled::Conveys(wrapped.rpc),
+            _ => Handled::Refused(Refusal::BadXdr),
+        }
+    }
+
+    fn convey(&mut self, message: RpcMessage<'_>) -> Option<ExtensionMessage> {
+        let rpc = Bytes::copy_from_slice(message.payload);
+        let wrapped = WrappedMsg { sum: sum(&rpc), rpc };
+        (self.known || self.eager).then(|| ExtensionMessage::new(WRAPPED_MSG, 0, &wrapped))
+    }
+}
+
+fn with_wrap(eager: bool) -> EngineConfig {
+    let mut config = EngineConfig::default();
+    config.extensions.push(Arc::new(Wrap { eager, known: false }));
+    config
+}
+
+/// B.2: a header type may have a payload stream: RPC messages of both directions, calls and replies, go in it as long as they
+/// fit in a Send without chunks; others as the base has it.
+#[test]
+fn header_types_convey_rpc_messages() {
+    let mut duo = Duo::new(with_wrap(false), with_wrap(false), stepped());
+    for end in [CLIENT, SERVER] {
+        let reply = duo.one(end, Script { inline: 100, reply_inline: 200, ..Script::default() }).unwrap();
+        assert_eq!(reply.call, Choice { format: Format::Extension, reason: FormatReason::Extension });
+        let large = Script { number: 1, inline: 9000, reply_inline: 9000, ..Script::default() };
+        assert_eq!(duo.one(end, large).unwrap().call.format, Format::Continued);
+        let reduced = Script { number: 3, args: vec![5000], reduce: true, ..Script::default() };
+        assert_eq!(duo.one(end, reduced).unwrap().call.format, Format::Chunked);
+        let result = Script { number: 4, results: vec![(5000, 5000)], ..Script::default() };
+        assert_eq!(duo.one(end, result).unwrap().call.format, Format::Short);
+    }
+    for side in &duo.sides {
+        let counters = side.peer.conn.counters();
+        assert_eq!((counters.errors_sent, counters.discarded, counters.calls_resent), (0, 0, 0));
+    }
+    duo.assert_nothing_exposed();
+}
+
+/// §7.1.2, B.2: a peer that does not know the header type has not seen the call, which goes as the base has it then, as do those
+/// after it.
+#[test]
+fn conveyed_to_a_peer_that_does_not_know_it() {
+    let mut duo = Duo::new(with_wrap(true), EngineConfig::default(), stepped());
+    for number in 0..3 {
+        let reply = duo.one(CLIENT, Script { number, inline: 100, ..Script::default() }).unwrap();
+        assert_eq!((reply.call.format, duo.sides[SERVER].served[&number]), (Format::Short, 1));
+    }
+    let (client, server) = (duo.sides[CLIENT].peer.conn.counters(), duo.sides[SERVER].peer.conn.counters());
+    assert_eq!((client.calls_resent, server.errors_sent), (1, 1));
+    // Its own calls are not conveyed: nothing was said of that.
+    assert_eq!(duo.one(SERVER, Script::default()).unwrap().call.format, Format::Short);
+}
+
+/// §7.2.1, §6.2.2.3: what a conveyed message holds is checked as what any other does.
+#[test]
+fn conveyed_badly() {
+    let mut facing = Facing::silent(Role::Server, with_wrap(false));
+    let rpc = [9u32, 0, 7].map(u32::to_be_bytes).concat();
+    let words =
+        |xid: u32, flags: u32, sum: u32| [&[xid, 2, CREDIT, WRAPPED_MSG, flags, sum, 12][..], &[9, 0, 7]].concat();
+    let good = sum(&rpc);
+    facing.send(&words(9, 0, good));
+    facing.next().expect("its properties");
+    assert_eq!(facing.next().unwrap()[3..], [ERROR, RESPONSE, 4], "before the last properties");
+    facing.send(&connprop(3, 0, &[]));
+    facing.send(&words(9, 0, good + 1));
+    assert_eq!(facing.next().unwrap()[3..], [ERROR, RESPONSE, 2]);
+    // Of another XID than its header, and of the wrong direction.
+    facing.send(&words(8, 0, good));
+    assert_eq!(facing.next().unwrap()[3..], [ERROR, RESPONSE, 2]);
+    facing.send(&words(9, RESPONSE, good));
+    assert!(facing.next().is_none());
+    facing.send(&words(9, 0, good));
+    assert!(crate::support::take_call(&mut facing.engine).is_some());
 }

@@ -9,5 +9,6 @@ mod negotiation;
 mod properties;
 mod props;
 mod refusals;
+mod resends;
 mod reverse;
 mod vectors;

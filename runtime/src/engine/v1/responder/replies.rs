@@ -1,18 +1,20 @@
 //! Replies: results pushed by RDMA Write, then the Send (RFC 8166 §3.4.6, §3.5.3, §4.3).
 
+use bytes::Bytes;
 use smallvec::SmallVec;
 
-use super::{Answer, Call, Outgoing, Responder, Stage};
+use super::{Answer, Responder};
 use crate::{
     engine::{
-        Event, OutgoingReply, ReplyToken,
-        chunks::{Segment, push},
+        OutgoingReply,
         credits::{Receives, SPARE_RECEIVES},
+        served::{Outgoing, ServedCall},
         shared::Shared,
+        sinks::{self, SinkChunk, SinkNode},
         v1::{
             errors::TransportError,
             format::{self, Body},
-            header::{XdrRdmaSegment, XdrWriteChunk},
+            header::XdrWriteList,
         },
         work::Work,
     },
@@ -20,16 +22,17 @@ use crate::{
     provider::{QueuePair, WorkRequest},
 };
 
+type Call = ServedCall<XdrWriteList, Answer>;
+
 impl Responder {
     /// Sends answers in the order they were given.
     pub(super) fn post_answers(&mut self, qp: &mut impl QueuePair, receives: &mut Receives, shared: &mut Shared) {
         // A peer that does not read what it is sent gets no more than this: its Receives are not renewed either.
         let window = self.credits as usize + SPARE_RECEIVES;
         while self.sends < window {
-            let Some(next) = self.outgoing.pop_front() else { break };
+            let Some(next) = self.served.next() else { break };
             // RFC 8166 §3.3.1: the Receive that a reply's credit stands for is there before the reply is sent.
-            self.held = self.held.saturating_sub(1);
-            receives.top_up(qp, self.held);
+            receives.top_up(qp, self.served.held());
             self.sends += 1;
             match next {
                 Outgoing::Error { xid, vers, error } => {
@@ -41,11 +44,8 @@ impl Responder {
     }
 
     fn post_answer(&mut self, slot: u32, qp: &mut impl QueuePair, shared: &mut Shared) {
-        let Some(call) = self.calls.get_mut(slot) else { return };
-        let Stage::Answered(answer) = std::mem::replace(&mut call.stage, Stage::Sending) else { return };
+        let Some((call, answer)) = self.served.begin_answer(slot) else { return };
         let xid = call.xid;
-        self.xids.remove(&xid);
-        self.puller.release(call.pulls.held());
         // RFC 8166 §4.5.4: whatever comes of it, something is sent, or the connection is gone.
         let mut reply = match answer {
             Answer::Reply(reply) => reply,
@@ -71,7 +71,7 @@ impl Responder {
         let invalidate = call.invalidate.filter(|_| self.invalidate && qp.remote_invalidation());
 
         for (node, data) in writes.iter_mut().zip(fitted.results) {
-            push_chunk(&mut node.entry, data.unwrap_or_default(), slot, qp, shared);
+            node.chunk_mut().fill(data.unwrap_or_default(), slot, qp, shared);
         }
         let mut message = reply.message;
         // RFC 8166 §4.2.1: the XIDs of header and RPC message are the same.
@@ -81,14 +81,13 @@ impl Responder {
         let pool = shared.config.pool.clone();
         let message = if fitted.long {
             if let Some(chunk) = &mut reply_chunk {
-                push_chunk(chunk, message.freeze(), slot, qp, shared);
+                chunk.fill(message.freeze(), slot, qp, shared);
             }
             let header = self.header.reply_header(xid, credits, Body::Nomsg, writes, reply_chunk);
             format::alone(header, 0, &pool)
         } else {
             if let Some(chunk) = &mut reply_chunk {
-                // RFC 8166 §4.3.3: the Reply chunk is returned even when unused.
-                chunk.target.iter_mut().for_each(|segment| segment.length = 0);
+                chunk.leave();
             }
             let header = self.header.reply_header(xid, credits, Body::Msg, writes, reply_chunk);
             format::attach(header, message, &pool)
@@ -118,55 +117,27 @@ impl Responder {
     /// A Send is over; `ok` when it was handed to the transport.
     pub(in crate::engine::v1) fn sent(&mut self, slot: Option<u32>, ok: bool, shared: &mut Shared) {
         self.sends = self.sends.saturating_sub(1);
-        let Some(slot) = slot else { return };
-        let token = ReplyToken(self.calls.key(slot));
-        if let Some(call) = self.calls.get(slot).filter(|call| call.announced) {
-            shared.events.push_back(Event::ReplySent { token, delivered: ok && call.delivered });
+        if let Some(slot) = slot {
+            self.served.sent(slot, ok, shared);
         }
-        self.calls.remove(slot);
     }
 }
 
 /// A reply, fitted into what the requester provided.
 struct Fitted {
     /// For each Write chunk, the result that goes into it.
-    results: SmallVec<[Option<bytes::Bytes>; 2]>,
+    results: SmallVec<[Option<Bytes>; 2]>,
     /// Whether the payload stream goes into the Reply chunk.
     long: bool,
 }
 
 impl Fitted {
     fn fit(call: &Call, reply: &mut OutgoingReply) -> Option<Self> {
-        let mut results: SmallVec<[Option<bytes::Bytes>; 2]> = call.writes.iter().map(|_| None).collect();
-        for item in reply.reduced.drain(..) {
-            let capacity = capacity(&call.writes.get(item.chunk)?.entry);
-            let place = results.get_mut(item.chunk)?;
-            // RFC 8166 §3.4.4.4: one item a chunk. §4.3.2.3: none in an empty Write chunk.
-            if place.is_some() || item.data.len() as u64 > capacity {
-                return None;
-            }
-            *place = Some(item.data);
-        }
+        let results = sinks::place(&call.writes, reply).ok()?;
         let len = reply.message.len() as u64;
         // RFC 8166 §3.5.3: the Reply chunk is used when the reduced payload stream does not fit inline.
         let long = len > call.max_inline;
-        let fits = len >= 8 && (!long || call.reply.as_ref().is_some_and(|chunk| capacity(chunk) >= len));
+        let fits = len >= 8 && (!long || call.reply.as_ref().is_some_and(|chunk| chunk.capacity() >= len));
         fits.then_some(Self { results, long })
-    }
-}
-
-fn capacity(chunk: &XdrWriteChunk) -> u64 {
-    chunk.target.iter().map(|segment| u64::from(segment.length)).sum()
-}
-
-/// Writes `data`, which fits, into a chunk, and sets the segments' lengths to what was written.
-// RFC 8166 §3.4.6: contiguously, in segment order; the segments are returned with the lengths in use.
-// RFC 8166 §3.4.6.2: without padding.
-fn push_chunk(chunk: &mut XdrWriteChunk, data: bytes::Bytes, slot: u32, qp: &mut impl QueuePair, shared: &mut Shared) {
-    let mut left = data.len() as u64;
-    push(chunk.target.iter().map(Segment::from), data, slot, qp, shared);
-    for XdrRdmaSegment { length, .. } in &mut chunk.target {
-        *length = u64::from(*length).min(left) as u32;
-        left -= u64::from(*length);
     }
 }

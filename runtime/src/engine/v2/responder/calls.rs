@@ -1,32 +1,29 @@
 //! Calls as they arrive: what is checked before anything is done for them (RPC-over-RDMA v2 §7).
 
-use smallvec::SmallVec;
-
-use super::{Call, Outgoing, Responder, Stage};
+use super::Responder;
 use crate::{
     engine::{
-        Event, Format, IncomingCall, Payload, ReplyToken,
         chunks::Segment,
         message::{CALL, message_type},
-        pulls::{Pull, Pulls, overflows},
+        served::{Arrival, check_chunks},
         shared::Shared,
+        sinks,
         v2::{
             errors::Refusal,
             format::{self, Prefix},
-            header::{Rpcrdma2ChunkLists, Rpcrdma2ReadList},
+            header::Rpcrdma2ChunkLists,
             properties::ReverseDirection,
         },
     },
     memory::MessageBuf,
     provider::Handle,
-    xdr::ReadChunk,
 };
 
 enum Verdict {
     Discard(&'static str),
     Refuse(Refusal, &'static str),
-    /// The call is in this slot; whether there is something to be pulled.
-    Serve(u32, bool),
+    /// The call is taken; its slot, if all of it is here.
+    Serve(Option<u32>),
 }
 
 const fn bad_xdr(why: &'static str) -> Verdict {
@@ -48,12 +45,8 @@ impl Responder {
                 tracing::debug!(xid = prefix.xid, %refusal, why, "call refused");
                 self.refuse(prefix.xid, prefix.vers, refusal, shared);
             }
-            Verdict::Serve(slot, pull) => {
-                shared.counters.calls_received += 1;
-                self.held += 1;
-                self.xids.insert(prefix.xid);
-                if pull { self.puller.wait(slot) } else { self.arrived(slot, shared) }
-            }
+            Verdict::Serve(Some(slot)) => self.arrived(slot, shared),
+            Verdict::Serve(None) => {}
         }
     }
 
@@ -82,78 +75,48 @@ impl Responder {
         {
             return bad_xdr("no RPC call with the XID of its header");
         }
-        // An XID stands for one call at a time: a second one cannot be told from the first by its reply.
-        if self.xids.contains(&xid) {
+        if self.served.has_xid(xid) {
             return Verdict::Discard("a call with its XID is in progress");
         }
         // A peer that keeps to what it is granted stays far below: other messages than calls have credits of the reserve.
-        if self.held >= 2 * limits.credits.max(1) as usize + 2 {
+        if self.served.held() >= 2 * limits.credits.max(1) as usize + 2 {
             return Verdict::Refuse(Refusal::System, "more calls at a time than there are credits");
         }
         if let Err((refusal, why)) = self.check_counts(&lists, limits.max_chunks, limits.max_segments) {
             return Verdict::Refuse(refusal, why);
         }
-        let pulls = match read_chunks(&lists.rdma_reads) {
+        let Rpcrdma2ChunkLists { rdma_inv_handle, rdma_reads, rdma_writes: writes, rdma_reply: reply } = lists;
+        let (inline, continued) = payload.map_or((None, false), |(message, continued)| (Some(message), continued));
+        let reads =
+            || rdma_reads.iter().map(|node| (node.rdma_entry.rdma_position, (&node.rdma_entry.rdma_target).into()));
+        let sinks = || sinks::segments(&writes, reply.as_ref());
+        let pulls = match check_chunks(reads(), inline.as_ref().map(|message| message.len()), sinks()) {
             Ok(pulls) => pulls,
             Err(why) => return bad_xdr(why),
         };
-        let (inline, continued) = payload.map_or((None, false), |(message, continued)| (Some(message), continued));
-        if let Err(why) = Pull::check_positions(&pulls, inline.as_ref().map(|message| message.len())) {
-            return bad_xdr(why);
-        }
         // The Position Zero Read chunk is none of those that have a limit.
-        let reduced = pulls.iter().filter(|pull| pull.position != 0).count();
-        if reduced > limits.max_chunks as usize {
+        if pulls.reduced() > limits.max_chunks as usize {
             let refusal = Refusal::ReadChunks { max: limits.max_chunks };
             return Verdict::Refuse(refusal, "too many Read chunks");
         }
-        let Rpcrdma2ChunkLists { rdma_inv_handle, rdma_reads, rdma_writes: writes, rdma_reply: reply } = lists;
-        let sinks = writes.iter().map(|node| &node.rdma_entry).chain(&reply);
-        if sinks.flat_map(|chunk| &chunk.rdma_target).any(|segment| overflows(&segment.into())) {
-            return bad_xdr("a segment's end overflows");
-        }
-        let pull = pulls.iter().any(|pull| pull.len > 0);
-        let mut pulls = Pulls::new(pulls);
         // RPC-over-RDMA v2 §11.1.4: a responder is not obliged to pull what is unreasonably large.
         if pulls.len() > limits.max_call_len.min(limits.max_pulled) {
             return Verdict::Refuse(Refusal::System, "more to pull than a call may have");
         }
         // RPC-over-RDMA v2 §4.3.6: the reply repeats the Write list and the Reply chunk.
         let reply_segments = reply.as_ref().map(|chunk| chunk.rdma_target.len() as u64);
-        let reply_header = format::header_len(0, format::segment_counts(&writes), reply_segments);
+        let reply_header = format::header_len(0, sinks::segment_counts(&writes), reply_segments);
         let Some(max_inline) = shared.send_threshold.checked_sub(reply_header).filter(|&left| left >= 4) else {
             // Of 16 octets each, and with room for the rest.
             let max = u32::try_from(shared.send_threshold.saturating_sub(64) / 24).unwrap_or(u32::MAX);
             return Verdict::Refuse(Refusal::Segments { max }, "more segments than fit in the reply's header");
         };
         // RPC-over-RDMA v2 §6.2.4: one of the header's handles, or it is not used.
-        let handles = rdma_reads.iter().map(|node| &node.rdma_entry.rdma_target).map(|segment| segment.rdma_handle);
-        let sinks = writes.iter().map(|node| &node.rdma_entry).chain(&reply).flat_map(|chunk| &chunk.rdma_target);
-        let mut handles = handles.chain(sinks.map(|segment| segment.rdma_handle));
-        let named = rdma_inv_handle != 0 && handles.any(|handle| handle == rdma_inv_handle);
-        let format = match (&inline, continued, rdma_reads.is_empty()) {
-            (None, ..) => Format::Long,
-            (_, true, _) => Format::Continued,
-            (_, _, false) => Format::Chunked,
-            _ => Format::Short,
-        };
-        if let Some(message) = inline.as_ref().filter(|_| continued) {
-            self.puller.keep(&mut pulls, message.len() as u64, shared);
-        }
-        let (slot, _) = self.calls.insert(Call {
-            xid,
-            stage: Stage::Pulling,
-            format,
-            inline,
-            pulls,
-            writes,
-            reply,
-            max_inline,
-            invalidate: named.then_some(Handle(rdma_inv_handle)),
-            announced: false,
-            delivered: false,
-        });
-        Verdict::Serve(slot, pull)
+        let named = |segment: Segment| rdma_inv_handle != 0 && segment.handle.0 == rdma_inv_handle;
+        let invalidate = reads().any(|(_, segment)| named(segment)) || sinks().any(named);
+        let invalidate = invalidate.then_some(Handle(rdma_inv_handle));
+        let arrival = Arrival { xid, inline, continued, pulls, writes, reply, max_inline, invalidate };
+        Verdict::Serve(self.served.take(arrival, shared))
     }
 
     /// Compares the numbers of chunks and segments with what this end takes.
@@ -183,47 +146,11 @@ impl Responder {
         }
         // RPC-over-RDMA v2 §7.3.3, §5.2.4.
         let segments = rdma_reads.len() as u64
-            + format::segment_counts(rdma_writes).sum::<u64>()
+            + sinks::segment_counts(rdma_writes).sum::<u64>()
             + rdma_reply.as_ref().map_or(0, |chunk| chunk.rdma_target.len() as u64);
         if segments > u64::from(max_segments) {
             return Err((Refusal::Segments { max: max_segments }, "too many segments"));
         }
         Ok(())
     }
-
-    /// All of a call is here: hands it to the upper layer.
-    pub(super) fn arrived(&mut self, slot: u32, shared: &mut Shared) {
-        let token = ReplyToken(self.calls.key(slot));
-        let Some(call) = self.calls.get_mut(slot) else { return };
-        let mut pulls = call.pulls.take();
-        let payload = match call.inline.take() {
-            Some(message) => Payload::Inline(message),
-            None => {
-                let (_, bytes) = pulls.next().unwrap_or_default();
-                // RPC-over-RDMA v2 §7.2.
-                if message_type(&bytes, call.xid) != Some(CALL) {
-                    drop(pulls);
-                    call.stage = Stage::Answered(super::Answer::Refusal(Refusal::BadXdr));
-                    self.outgoing.push_back(Outgoing::Answer(slot));
-                    return;
-                }
-                Payload::Long(bytes)
-            }
-        };
-        let reads: SmallVec<[ReadChunk; 2]> = pulls.map(|(position, data)| ReadChunk { position, data }).collect();
-        let charge = call.pulls.take_charge();
-        call.stage = Stage::Served;
-        call.announced = true;
-        let (xid, format) = (call.xid, call.format);
-        let Some(call) = self.calls.get(slot) else { return };
-        let reply = self.plan(call);
-        shared.events.push_back(Event::CallArrived(IncomingCall { token, xid, payload, format, reads, reply, charge }));
-    }
-}
-
-/// Groups read segments by position into Read chunks, in ascending order.
-fn read_chunks(reads: &[Rpcrdma2ReadList]) -> Result<SmallVec<[Pull; 2]>, &'static str> {
-    let segments =
-        reads.iter().map(|node| (node.rdma_entry.rdma_position, Segment::from(&node.rdma_entry.rdma_target)));
-    Pull::group(segments)
 }

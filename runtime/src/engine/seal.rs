@@ -1,0 +1,57 @@
+//! XIDs and verifiers of calls about to be sent (RFC 5531 §9, RFC 2203 §5.3.1).
+
+use super::{
+    CallFailure,
+    calls::Call,
+    message::{attach, set_xid},
+};
+use crate::{
+    memory::{BufferPool, MessageBuf},
+    rpc::{CallHeader, Seal, SecurityError},
+    xdr::{FlatSink, Reduced, XdrEncode},
+};
+
+impl Call {
+    /// The call's message with this XID, and where it is sealed with its verifier; `None` where it has been taken.
+    pub(super) fn take_message(&mut self, xid: u32, pool: &BufferPool) -> Result<Option<MessageBuf>, CallFailure> {
+        let Some(mut message) = self.message.take() else { return Ok(None) };
+        number(&mut message, xid)?;
+        if let Some(sealer) = &self.seal {
+            message = seal(message, &mut self.reduced, &**sealer, pool)?;
+        }
+        Ok(Some(message))
+    }
+}
+
+/// Gives a call its XID.
+pub(super) fn number(message: &mut MessageBuf, xid: u32) -> Result<(), CallFailure> {
+    if set_xid(message, xid) {
+        return Ok(());
+    }
+    Err(CallFailure::TooLarge("its message is too short to be an RPC message".into()))
+}
+
+/// Puts a verifier in the place of the one that a call has.
+// RFC 2203 §5.3.1: it is computed over the header from the XID to the end of the credential.
+pub(super) fn seal(
+    mut message: MessageBuf,
+    reduced: &mut [Reduced],
+    sealer: &dyn Seal,
+    pool: &BufferPool,
+) -> Result<MessageBuf, CallFailure> {
+    let malformed = || SecurityError("the call has no credential and verifier".into());
+    let (header_len, verifier_len) = CallHeader::split_verifier(&message).ok_or_else(malformed)?;
+    let header = message.get(..header_len).unwrap_or_default();
+    let verifier = sealer.seal(header)?;
+    let mut front = Vec::with_capacity(header_len + verifier.encoded_len());
+    front.extend_from_slice(header);
+    // RFC 5531 §8.2: of at most 400 octets.
+    verifier.encode(&mut FlatSink::new(&mut front)).map_err(|error| SecurityError(error.to_string()))?;
+    let before = header_len + verifier_len;
+    for item in reduced {
+        let behind = item.position.checked_sub(before as u64).ok_or_else(malformed)?;
+        item.position = behind.saturating_add(front.len() as u64);
+    }
+    message.advance(before);
+    Ok(attach(&front, message, pool))
+}

@@ -1,0 +1,330 @@
+//! Calls that are refused, and sent again or not (§6.4, §7.3): whatever is refused, when, and in which order.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use proptest::{collection::vec, prelude::*};
+use rpcrdma::{
+    engine::{
+        CallFailure, CallPolicy, EngineConfig, Event, OutgoingCall, ReplyResources, Role, v1::HEADROOM, v2::Refusal,
+    },
+    memory::MessageBuf,
+    provider::sim::{End, Fault},
+    rpc::{CallHeader, OpaqueAuth, Seal, SecurityError},
+    xdr::FlatSink,
+};
+
+use super::{
+    duo::{CLIENT, Duo, SERVER, stepped},
+    facing::{CREDIT, ERROR, Facing, MORE, RESPONSE, plain},
+};
+use crate::support::Script;
+
+/// A call is sent so often at most: once, and three times more.
+const MOST_SENDS: u32 = 4;
+
+/// What a responder does with a call.
+#[derive(Debug, Clone, Copy)]
+enum Move {
+    /// Carries it out, and replies.
+    Reply,
+    /// Refuses it, by the code and with the words that follow it.
+    Refuse(Refusal),
+    /// Is gone.
+    Leave,
+}
+
+/// Code and words of an error (§8: `rpcrdma2_errcode`), as a peer written by somebody else would have them.
+fn words(refusal: Refusal) -> Vec<u32> {
+    match refusal {
+        Refusal::Version { low, high } => vec![1, low, high],
+        Refusal::BadXdr => vec![2],
+        Refusal::BadProperty => vec![3],
+        Refusal::HeaderType => vec![4],
+        Refusal::Continuation => vec![5],
+        Refusal::ReadChunks { max } => vec![6, max],
+        Refusal::WriteChunks { max } => vec![7, max],
+        Refusal::Segments { max } => vec![8, max],
+        Refusal::WriteResource { chunk, needed } => vec![9, chunk, needed],
+        Refusal::ReplyResource { needed } => vec![10, needed],
+        _ => vec![100],
+    }
+}
+
+/// Whether it says that the call may have been carried out: after it (§7.3.4, §7.3.5), or who knows (§7.4.1).
+fn executed(refusal: Refusal) -> bool {
+    matches!(refusal, Refusal::WriteResource { .. } | Refusal::ReplyResource { .. } | Refusal::System)
+}
+
+/// Whether it names a limit or a need that another attempt can meet.
+fn can_be_met(refusal: Refusal) -> bool {
+    executed(refusal) && refusal != Refusal::System
+        || matches!(refusal, Refusal::ReadChunks { .. } | Refusal::WriteChunks { .. } | Refusal::Segments { .. })
+}
+
+fn refusal() -> impl Strategy<Value = Refusal> {
+    prop_oneof![
+        2 => (0u32..4).prop_map(|max| Refusal::ReadChunks { max }),
+        2 => (0u32..3).prop_map(|max| Refusal::WriteChunks { max }),
+        2 => (0u32..12).prop_map(|max| Refusal::Segments { max }),
+        3 => (0u32..4, 0u32..30_000).prop_map(|(chunk, needed)| Refusal::WriteResource { chunk, needed }),
+        3 => (0u32..90_000).prop_map(|needed| Refusal::ReplyResource { needed }),
+        1 => prop_oneof![
+            Just(Refusal::Version { low: 1, high: 3 }),
+            Just(Refusal::BadXdr),
+            Just(Refusal::BadProperty),
+            Just(Refusal::HeaderType),
+            Just(Refusal::Continuation),
+            Just(Refusal::System),
+        ],
+    ]
+}
+
+fn moves() -> impl Strategy<Value = Vec<Move>> {
+    vec(prop_oneof![20 => refusal().prop_map(Move::Refuse), 10 => Just(Move::Reply), 1 => Just(Move::Leave)], 0..20)
+}
+
+fn script() -> impl Strategy<Value = Script> {
+    let results = vec((0usize..9000, 0u64..9000), 0..3);
+    (0usize..9000, vec(0usize..5000, 0..4), 0usize..9000, results, any::<bool>()).prop_map(
+        |(inline, args, reply_inline, results, idempotent)| Script {
+            inline,
+            args,
+            reduce: true,
+            reply_inline,
+            results,
+            policy: CallPolicy { idempotent, ..CallPolicy::default() },
+            ..Script::default()
+        },
+    )
+}
+
+fn scripts() -> impl Strategy<Value = Vec<Script>> {
+    vec(script(), 1..8).prop_map(|mut scripts| {
+        (0..).zip(&mut scripts).for_each(|(number, script)| script.number = number);
+        scripts
+    })
+}
+
+/// What a responder without an engine knows of a call of this number.
+#[derive(Debug, Default)]
+struct Known {
+    sends: u32,
+    executions: u32,
+    last: Option<Refusal>,
+    replied: bool,
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases / 2, ..ProptestConfig::default() })]
+
+    /// A responder that refuses whatever it likes: a call is carried out once at most unless that may be repeated, sent again
+    /// only for what another attempt can meet, each time with an XID of its own, and ends once, with what was said last.
+    #[test]
+    fn any_responder(
+        scripts in scripts(),
+        moves in moves(),
+        order in vec(any::<prop::sample::Index>(), 1..40),
+        cancelled in proptest::option::of((0usize..8, 0usize..20)),
+    ) {
+        let mut facing = Facing::new(Role::Client, EngineConfig::default());
+        let mut ids = Vec::new();
+        for script in &scripts {
+            let call = script.outgoing(&facing.engine.conn, facing.now);
+            ids.push(facing.engine.conn.start_call(call));
+        }
+        facing.run();
+        let mut known: HashMap<u32, Known> = HashMap::new();
+        let (mut xids, mut begun, mut waiting) = (HashMap::new(), HashSet::new(), Vec::new());
+        let (mut moves, mut order) = (moves.into_iter(), order.iter().cycle());
+        for turn in 0.. {
+            while let Some(words) = facing.next() {
+                // The first message of a sequence has the call's number, the last one ends it.
+                let (xid, lists) = (words[0], lists_len(&words[5..]));
+                if begun.insert(xid) {
+                    prop_assert!(xids.insert(xid, words[5 + lists + 2]).is_none(), "an XID is used again");
+                    known.entry(xids[&xid]).or_default().sends += 1;
+                }
+                if words[4] & MORE == 0 {
+                    begun.remove(&xid);
+                    waiting.push(xid);
+                }
+            }
+            if let Some((n, _)) = cancelled.filter(|&(n, at)| at == turn && n < ids.len()) {
+                facing.engine.conn.cancel_call(ids[n], facing.now);
+            }
+            if waiting.is_empty() {
+                break;
+            }
+            let xid = waiting.swap_remove(order.next().unwrap().index(waiting.len()));
+            let call = known.get_mut(&xids[&xid]).unwrap();
+            match moves.next().unwrap_or(Move::Reply) {
+                Move::Reply => {
+                    call.executions += 1;
+                    call.replied = true;
+                    facing.send(&plain(xid, CREDIT, 1, xids[&xid]));
+                }
+                Move::Refuse(refusal) => {
+                    call.executions += u32::from(executed(refusal));
+                    call.last = Some(refusal);
+                    facing.send(&[&[xid, 2, CREDIT, ERROR, RESPONSE], &words(refusal)[..]].concat());
+                }
+                Move::Leave => {
+                    use rpcrdma::provider::QueuePair as _;
+                    facing.raw.qp.disconnect();
+                    facing.run();
+                    waiting.clear();
+                }
+            }
+        }
+        facing.now += EngineConfig::default().abandon_grace;
+        facing.run();
+        let mut finished = HashMap::new();
+        for event in facing.engine.events.drain(..) {
+            if let Event::CallFinished { id, result } = event {
+                prop_assert!(finished.insert(id, result).is_none(), "it ended twice");
+            }
+        }
+        let fresh = Known::default();
+        for (script, id) in scripts.iter().zip(&ids) {
+            let call = known.get(&script.number).unwrap_or(&fresh);
+            prop_assert!(call.sends <= MOST_SENDS);
+            prop_assert!(call.executions <= 1 || script.policy.idempotent, "carried out {} times", call.executions);
+            match finished.remove(id).expect("it ended") {
+                Ok(_) => prop_assert!(call.replied),
+                Err(CallFailure::Refused(last)) => prop_assert_eq!(Some(last), call.last),
+                Err(CallFailure::VersionMismatch { low, high }) => {
+                    prop_assert_eq!(Some(Refusal::Version { low, high }), call.last);
+                }
+                // After the limits that it was refused for, it fits no more.
+                Err(CallFailure::TooLarge(_)) => prop_assert!(known.values().any(|call| call.last.is_some_and(can_be_met))),
+                Err(CallFailure::Cancelled { .. }) => prop_assert_eq!(cancelled.map(|(n, _)| ids[n]), Some(*id)),
+                Err(CallFailure::Closed { sent, .. }) => prop_assert!(sent || call.executions == 0),
+                Err(failure) => prop_assert!(false, "{failure}"),
+            }
+        }
+        prop_assert_eq!((facing.network.registered(End::A), facing.network.registered(End::B)), (0, 0));
+        prop_assert_eq!(facing.engine.conn.counters().exposed, 0);
+    }
+
+    /// Two engines whose bindings are wrong about how large results are, and which take few chunks and segments, in either
+    /// direction, until the connection is lost: the same.
+    #[test]
+    fn wrong_bounds(
+        calls in (scripts(), scripts()),
+        limits in (1u32..4, 3u32..9, 1500u32..6000),
+        order in any::<u64>(),
+        lost in proptest::option::of(0u64..300),
+    ) {
+        let mut config = EngineConfig::default();
+        (config.max_chunks, config.max_segments, config.max_segment_len) = limits;
+        // As large as the bindings say, though there may be more.
+        let mut sim = stepped();
+        sim.faults.extend(lost.map(Fault::Disconnect));
+        let mut duo = Duo::new(config.clone(), config, sim);
+        let mut scripts = [HashMap::new(), HashMap::new()];
+        for (end, calls) in [calls.0, calls.1].into_iter().enumerate() {
+            for script in calls {
+                scripts[end].insert(script.number, script.clone());
+                duo.call(end, script);
+            }
+        }
+        let mut state = order | 1;
+        duo.run_shuffled(|n| {
+            state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+            (state >> 33) as usize % n
+        });
+        duo.advance(Duration::from_secs(10));
+        duo.run();
+        for end in [CLIENT, SERVER] {
+            prop_assert!(duo.sides[end].calls.is_empty(), "calls never ended: {:?}", duo.sides[end].calls);
+            for (number, result) in std::mem::take(&mut duo.sides[end].outcomes) {
+                let script = &scripts[end][&number];
+                let served = duo.sides[1 - end].served.get(&number).copied().unwrap_or(0);
+                let most = if script.policy.idempotent { MOST_SENDS } else { 1 };
+                prop_assert!(served <= most);
+                match result {
+                    Ok(_) => prop_assert!(served >= 1),
+                    Err(CallFailure::Refused(refusal @ Refusal::WriteResource { .. })) => {
+                        let short = |&(len, max): &(usize, u64)| len as u64 > max;
+                        prop_assert!(script.results.iter().any(short) && served >= 1, "{refusal}");
+                        prop_assert!(!script.policy.idempotent || served > 1);
+                    }
+                    Err(CallFailure::TooLarge(_)) => prop_assert!(served == 0 || script.policy.idempotent),
+                    Err(CallFailure::Closed { sent, .. }) => prop_assert!(lost.is_some() && (sent || served == 0)),
+                    Err(failure) => prop_assert!(false, "{failure}"),
+                }
+            }
+            prop_assert_eq!(duo.sides[end].replies_sent, duo.sides[end].arrived);
+        }
+        duo.assert_nothing_exposed();
+    }
+}
+
+/// Words of `rdma_inv_handle` and the chunk lists.
+fn lists_len(words: &[u32]) -> usize {
+    let mut at = 1;
+    while words[at] == 1 {
+        at += 6;
+    }
+    at += 1;
+    while words[at] == 1 {
+        at += 2 + 4 * words[at + 1] as usize;
+    }
+    at += 1;
+    if words[at] == 1 { at + 2 + 4 * words[at + 1] as usize } else { at + 1 }
+}
+
+/// Gives each call the verifier of how many there were before.
+#[derive(Debug, Default)]
+struct Counting(Mutex<Vec<Bytes>>);
+
+impl Seal for Counting {
+    fn seal(&self, header: &[u8]) -> Result<OpaqueAuth, SecurityError> {
+        let mut sealed = self.0.lock().unwrap();
+        sealed.push(Bytes::copy_from_slice(header));
+        Ok(OpaqueAuth { flavor: 6, body: Bytes::copy_from_slice(&[sealed.len() as u8; 5]) })
+    }
+
+    fn verify(&self, _: &OpaqueAuth) -> Result<(), SecurityError> {
+        Ok(())
+    }
+}
+
+/// RFC 2203 §5.3.1: a call is sealed when it has its XID. §5.3.3.1: its sequence number is good for one call, so that it is
+/// not sent again, even where that may be repeated, and where nothing was done.
+#[test]
+fn sealed_calls_are_sent_once() {
+    let mut facing = Facing::new(Role::Client, EngineConfig::default());
+    let seal = Arc::new(Counting::default());
+    for n in 0..2 {
+        let mut message = MessageBuf::new(vec![0; HEADROOM + 64].into(), HEADROOM);
+        CallHeader::new(0, 7, 8, 9).encode(&mut FlatSink::new(&mut message)).unwrap();
+        facing.engine.conn.start_call(OutgoingCall {
+            message,
+            reduced: Default::default(),
+            reply: ReplyResources { max_inline: 9000, ..ReplyResources::default() },
+            deadline: None,
+            policy: CallPolicy { idempotent: true, ..CallPolicy::default() },
+            seal: Some(seal.clone()),
+        });
+        facing.run();
+        let call = facing.next().unwrap();
+        let header = [call[0], 0, 2, 7, 8, 9, 0, 0];
+        assert_eq!(call[9..17], header);
+        // The verifier in the place of the empty one: flavor, length, body with its padding.
+        let octet = (n + 1) * 0x0101_0101;
+        assert_eq!(call[17..], [6, 5, octet, octet & 0xff00_0000]);
+        assert_eq!(seal.0.lock().unwrap()[n as usize], header.map(u32::to_be_bytes).concat());
+        let refusal = [Refusal::Segments { max: 2 }, Refusal::ReplyResource { needed: 9000 }][n as usize];
+        facing.send(&[&[call[0], 2, CREDIT, ERROR, RESPONSE], &words(refusal)[..]].concat());
+        let failure = facing.finished().unwrap().unwrap_err();
+        assert!(matches!(failure, CallFailure::Refused(refused) if refused == refusal), "{failure}");
+        assert!(facing.next().is_none());
+    }
+    assert_eq!(facing.engine.conn.counters().calls_resent, 0);
+}
