@@ -1,11 +1,11 @@
-//! `arbitrary` for what generated types are made of.
+//! `arbitrary` for what generated types are made of. Written out: what its derive writes names `std`.
 
 use alloc::vec::Vec;
 
-use arbitrary::{Arbitrary, Result, Unstructured};
+use arbitrary::{Arbitrary, MaxRecursionReached, Result, Unstructured, size_hint};
 use bytes::Bytes;
 
-use super::XdrString;
+use super::{NonEmpty, Quadruple, XdrString};
 
 /// Any octets: what the fields of generated types that derive `Arbitrary` ask for, as `Bytes` does not implement it.
 ///
@@ -23,5 +23,31 @@ impl<'a> Arbitrary<'a> for XdrString {
 
     fn size_hint(depth: usize) -> (usize, Option<usize>) {
         Vec::<u8>::size_hint(depth)
+    }
+}
+
+impl<'a> Arbitrary<'a> for Quadruple {
+    fn arbitrary(input: &mut Unstructured<'a>) -> Result<Self> {
+        input.arbitrary().map(Self)
+    }
+
+    fn size_hint(depth: usize) -> (usize, Option<usize>) {
+        <[u8; 16]>::size_hint(depth)
+    }
+}
+
+impl<'a, T: Arbitrary<'a>> Arbitrary<'a> for NonEmpty<T> {
+    fn arbitrary(input: &mut Unstructured<'a>) -> Result<Self> {
+        Ok(Self { first: input.arbitrary()?, rest: input.arbitrary()? })
+    }
+
+    fn size_hint(depth: usize) -> (usize, Option<usize>) {
+        Self::try_size_hint(depth).unwrap_or_default()
+    }
+
+    fn try_size_hint(depth: usize) -> Result<(usize, Option<usize>), MaxRecursionReached> {
+        size_hint::try_recursion_guard(depth, |depth| {
+            Ok(size_hint::and(T::try_size_hint(depth)?, Vec::<T>::try_size_hint(depth)?))
+        })
     }
 }

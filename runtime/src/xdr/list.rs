@@ -72,7 +72,6 @@ pub(super) fn one_or_more<'a, T: XdrType>(
 
 /// A linked list of at least one node: `struct node { ...; node *next; }` that stands by itself, not behind a pointer.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
-#[cfg_attr(feature = "arbitrary", derive(arbitrary::Arbitrary))]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct NonEmpty<T> {
     /// The first node.

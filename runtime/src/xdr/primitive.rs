@@ -96,7 +96,6 @@ scalar! {
 
 /// A quadruple-precision floating-point number, as its octets on the wire (RFC 4506 §4.8). Rust has no such type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-#[cfg_attr(feature = "arbitrary", derive(arbitrary::Arbitrary))]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Quadruple(pub [u8; 16]);
 
