@@ -1,7 +1,7 @@
 # about: a table, no verdict: 1 MiB get and put beside ib_read_bw and ib_write_bw, a null call beside ib_send_lat, nfscp beside Linux's client
 # fabric: rxe siw
 # programs: blobstore nfscp
-# timeout: 240
+# timeout: 300
 . /suite/guest/nfscp-knfsd.sh
 report=/out/perf.md
 seconds=1
@@ -57,8 +57,8 @@ row "---" "---" "---" "---" "---"
 log "perftest"
 read_bw=$(raw ib_read_bw 8 40 -s 1048576 -t 8)
 write_bw=$(raw ib_write_bw 8 40 -s 1048576 -t 8)
-pairs=$(raw ib_send_lat 200 4200 -s 100)
-pairs_woken=$(raw ib_send_lat 100 1100 -s 100 -e)
+pairs=$(raw ib_send_lat 100 1600 -s 100)
+pairs_woken=$(raw ib_send_lat 100 700 -s 100 -e)
 log "ib_read_bw $read_bw MiB/s, ib_write_bw $write_bw MiB/s, ib_send_lat $pairs pairs/s, $pairs_woken with events"
 pair() { awk -v n="$1" 'BEGIN { if (n > 0) printf "%.1f", 1e6 / n; else print "-" }'; }
 
