@@ -12,5 +12,5 @@
 //! | `tests/front_doors`, `tests/ui` | the macros, and what they say to wrong input |
 //! | `tests/specifications` | what the compiler makes of `specs`, octet by octet |
 //! | `fuzz`, `tests/fuzz_seeds` | fuzz targets of all that decodes what a peer sends, and of the compiler |
-//! | `benches` | codec; transport beside plain TCP |
+//! | `benches` | codec; transport beside plain TCP; version 2 beside 1 |
 //! | `vm` | Linux's NFS client and server, `siw` and `rxe` in a guest |

@@ -1,0 +1,255 @@
+//! What version 2 of RPC-over-RDMA costs beside version 1, and what Message Continuation saves beside a Reply chunk:
+//! `cargo bench -p rpcrdma-tests --bench versions [-- --test]`.
+//!
+//! First what does not depend on the machine, in a table: messages, RDMA operations, registrations, octets and allocations of
+//! a call, both ends together; beside it the ratio of times, of many short rounds in which the arms take turns. Then the times
+//! themselves, by criterion.
+//!
+//! Client and server are one thread, over the embedded iWARP and loopback: what is measured is work, not how soon a core
+//! wakes. `-- --profile v1|v2|continued|special KIB N` makes N calls of one kind and nothing else, for
+//! `valgrind --tool=callgrind`.
+
+#[path = "versions/counting.rs"]
+mod counting;
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use counting::{Counting, Counts, Tally};
+use criterion::{BenchmarkId, Criterion, Throughput};
+use rpcrdma::{
+    client::Channel,
+    config::ConnectionConfig,
+    provider::iwarp::{IwarpConfig, IwarpConnector, IwarpListener},
+    server::{Context, Failure, Server},
+};
+use tokio::runtime::Runtime;
+
+rpcrdma::xdr! {
+    const MOST = 1048576;
+
+    struct text_args { unsigned int count; };
+    /* Nothing in it is eligible: it stays in the payload stream. */
+    struct text_res { opaque text<MOST>; };
+
+    program VERSIONS {
+        version VERSIONS_V1 {
+            void NULL(void) = 0;
+            @reply_max(args.count + 4) text_res TEXT(text_args) = 1;
+        } = 1;
+    } = 0x20000BED;
+}
+
+use versions_v1::{VersionsV1, VersionsV1Client, VersionsV1Server};
+
+/// Replies, in KiB.
+const SIZES: [u32; 7] = [1, 2, 4, 8, 16, 32, 64];
+/// Calls before anything is counted.
+const WARM_UP: u32 = 50;
+
+struct Service(Bytes);
+
+impl VersionsV1 for Service {
+    async fn text(&self, _: &Context, args: TextArgs) -> Result<TextRes, Failure> {
+        Ok(TextRes { text: self.0.slice(..self.0.len().min(args.count as usize)) })
+    }
+}
+
+/// How a client is configured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Arm {
+    /// Version 1; replies come in a Reply chunk unless they fit in a Send.
+    V1,
+    /// Version 2; replies come in several Sends, however long.
+    Continued,
+    /// Version 2; replies come in a Reply chunk unless they fit in a Send.
+    Special,
+}
+
+/// A server, and a client of each kind.
+struct Clients {
+    runtime: Runtime,
+    tally: Arc<Tally>,
+    clients: Vec<(Arm, VersionsV1Client)>,
+}
+
+impl Clients {
+    fn new() -> Self {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let tally = Arc::new(Tally::default());
+        let clients = runtime.block_on(async {
+            let listener = IwarpListener::bind(([127, 0, 0, 1], 0).into(), IwarpConfig::default());
+            let listener = Counting(listener.await.expect("a port"), Arc::clone(&tally));
+            let service = VersionsV1Server::new(Service(Bytes::from(vec![0x5a; 1 << 20])));
+            let server = Server::builder().service(service).listen_with(listener).bind().await.expect("binds");
+            let addr = server.local_addrs()[0];
+            tokio::spawn(server.serve());
+            let mut clients = Vec::new();
+            for arm in [Arm::V1, Arm::Continued, Arm::Special] {
+                let mut config = ConnectionConfig::default();
+                (config.engine.versions, config.engine.continued) = match arm {
+                    Arm::V1 => (1..=1, 0),
+                    Arm::Continued => (2..=2, 1 << 20),
+                    Arm::Special => (2..=2, 0),
+                };
+                let connector = Counting(IwarpConnector::default(), Arc::clone(&tally));
+                let channel = Channel::builder().connection(config).connect_with(connector, addr).await;
+                clients.push((arm, VersionsV1Client::new(channel.expect("connects"))));
+            }
+            clients
+        });
+        Self { runtime, tally, clients }
+    }
+
+    fn of(&self, arm: Arm) -> &VersionsV1Client {
+        let client = self.clients.iter().find(|(of, _)| *of == arm);
+        &client.expect("there is one of each kind").1
+    }
+
+    /// Makes `n` calls with replies of so many KiB, NULL where that is none; how long it takes.
+    fn call(&self, arm: Arm, kib: u32, n: u64) -> Duration {
+        let client = self.of(arm);
+        self.runtime.block_on(async {
+            let start = Instant::now();
+            for _ in 0..n {
+                if kib == 0 {
+                    client.null().await.expect("answered");
+                } else {
+                    let reply = client.text(&TextArgs { count: kib << 10 }).await.expect("answered");
+                    assert_eq!(reply.text.len(), (kib as usize) << 10);
+                }
+            }
+            start.elapsed()
+        })
+    }
+
+    /// Operations and allocations of one call, in the mean of `n`.
+    fn cost(&self, arm: Arm, kib: u32, n: u64) -> Cost {
+        self.call(arm, kib, WARM_UP.into());
+        let before = self.tally.now();
+        let allocated = allocation_counter::measure(|| {
+            self.call(arm, kib, n);
+        });
+        Cost { n, counts: self.tally.now() - before, allocations: allocated.count_total }
+    }
+
+    /// The ratio of the times of calls of two kinds: the median of many rounds in which they take turns.
+    fn ratio(&self, arms: [(Arm, u32); 2], rounds: usize) -> f64 {
+        let mut ratios: Vec<f64> = (0..rounds)
+            .map(|round| {
+                let time = |(arm, kib)| self.call(arm, kib, 20).as_secs_f64();
+                // Whoever comes second finds caches warm.
+                if round % 2 == 0 {
+                    let first = time(arms[0]);
+                    first / time(arms[1])
+                } else {
+                    let second = time(arms[1]);
+                    time(arms[0]) / second
+                }
+            })
+            .collect();
+        ratios.sort_by(f64::total_cmp);
+        ratios[rounds / 2]
+    }
+}
+
+/// What `n` calls take.
+struct Cost {
+    n: u64,
+    counts: Counts,
+    allocations: u64,
+}
+
+impl Cost {
+    fn print(&self, what: &str, ratio: Option<f64>) {
+        let per_call = |count: u64| count as f64 / self.n as f64;
+        let Counts { sends, sent, writes, written, reads, registrations } = self.counts;
+        println!(
+            "{what:24} {:>9.2} {:>10.0} {:>12.2} {:>10.0} {:>11.2} {:>14.2} {:>12.2} {:>7}",
+            per_call(sends),
+            per_call(sent),
+            per_call(writes),
+            per_call(written),
+            per_call(reads),
+            per_call(registrations),
+            per_call(self.allocations),
+            ratio.map_or(String::new(), |ratio| format!("{ratio:.3}")),
+        );
+    }
+}
+
+/// What each kind of call takes, counted.
+fn table(clients: &Clients, n: u64, rounds: usize) {
+    println!(
+        "{:24} {:>9} {:>10} {:>12} {:>10} {:>11} {:>14} {:>12} {:>7}",
+        "a call, both ends",
+        "messages",
+        "octets",
+        "RDMA Writes",
+        "octets",
+        "RDMA Reads",
+        "registrations",
+        "allocations",
+        "time"
+    );
+    let (one, two) = (clients.cost(Arm::V1, 0, n), clients.cost(Arm::Continued, 0, n));
+    one.print("null, version 1", None);
+    two.print("null, version 2", Some(clients.ratio([(Arm::Continued, 0), (Arm::V1, 0)], rounds)));
+    // A NULL call and its reply, and a credit now and then.
+    assert_eq!((one.counts.registrations, two.counts.registrations), (0, 0));
+    assert!(one.counts.sends == 2 * n && two.counts.sends >= 2 * n && two.counts.sends <= 2 * n + n / 4);
+    for kib in SIZES {
+        let (continued, special) = (clients.cost(Arm::Continued, kib, n), clients.cost(Arm::Special, kib, n));
+        special.print(&format!("{kib} KiB, Special"), None);
+        let ratio = clients.ratio([(Arm::Continued, kib), (Arm::Special, kib)], rounds);
+        continued.print(&format!("{kib} KiB, Continued"), Some(ratio));
+        assert_eq!((continued.counts.writes, continued.counts.registrations), (0, 0), "no chunk");
+        // What may be longer than a Send has a Reply chunk.
+        let chunk = u64::from(kib >= 4);
+        assert_eq!((special.counts.writes, special.counts.registrations), (chunk * n, chunk * n));
+    }
+    println!("time: to the line above\n");
+}
+
+fn times(criterion: &mut Criterion, clients: &Clients) {
+    let mut group = criterion.benchmark_group("null call");
+    for (name, arm) in [("version 1", Arm::V1), ("version 2", Arm::Continued)] {
+        group.bench_function(name, |b| b.iter_custom(|n| clients.call(arm, 0, n)));
+    }
+    group.finish();
+    let mut group = criterion.benchmark_group("reply");
+    for kib in SIZES {
+        group.throughput(Throughput::Bytes(u64::from(kib) << 10));
+        for (name, arm) in [("special", Arm::Special), ("continued", Arm::Continued)] {
+            group.bench_function(BenchmarkId::new(name, format!("{kib} KiB")), |b| {
+                b.iter_custom(|n| clients.call(arm, kib, n));
+            });
+        }
+    }
+    group.finish();
+}
+
+fn main() {
+    let args: Vec<String> = std::env::args().collect();
+    let clients = Clients::new();
+    if let Some(at) = args.iter().position(|arg| arg == "--profile") {
+        let number = |n: usize| args.get(at + n).and_then(|arg| arg.parse().ok());
+        let (kib, n) = number(2).zip(number(3)).expect("--profile v1|v2|continued|special KIB N");
+        let arm = match args[at + 1].as_str() {
+            "v1" => Arm::V1,
+            "v2" | "continued" => Arm::Continued,
+            "special" => Arm::Special,
+            other => panic!("{other:?} is none of v1, v2, continued, special"),
+        };
+        clients.call(arm, kib, n.into());
+        return;
+    }
+    let (n, rounds) = if args.iter().any(|arg| arg == "--test") { (40, 3) } else { (400, 401) };
+    table(&clients, n, rounds);
+    let mut criterion = Criterion::default().configure_from_args();
+    times(&mut criterion, &clients);
+    criterion.final_summary();
+}
