@@ -1,7 +1,7 @@
 //! The peer's Read chunks: pulled by RDMA Read before their call is handed over (RFC 8166 §3.4.5.1, RPC-over-RDMA v2
 //! §4.3.5.1), whatever the version.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, time::Instant};
 
 use bytes::Bytes;
 use smallvec::{SmallVec, smallvec};
@@ -235,6 +235,8 @@ pub(super) struct Puller {
     reading: VecDeque<u32>,
     /// RDMA Reads under way.
     reads: u32,
+    /// When the peer has let them wait for too long.
+    stalled: Option<Instant>,
     /// Octets being pulled, or held by calls that are not answered.
     pulled: u64,
     /// Sinks registered.
@@ -245,6 +247,19 @@ impl Puller {
     /// Whether no memory is registered.
     pub(super) fn is_idle(&self) -> bool {
         self.sinks == 0
+    }
+
+    /// Gives RDMA Reads that are under way the time that one of them may take from now on, where that does not run already.
+    // What they are to bring holds memory, also of what all connections share: no peer may have it for good.
+    pub(super) fn watch(&mut self, now: Instant, shared: &Shared) {
+        if self.reads > 0 && self.stalled.is_none() {
+            self.stalled = now.checked_add(shared.config.pull_timeout);
+        }
+    }
+
+    /// When the peer will have let RDMA Reads wait for too long.
+    pub(super) fn stalled_at(&self) -> Option<Instant> {
+        self.stalled
     }
 
     /// A call has Read chunks to be pulled.
@@ -275,7 +290,7 @@ impl Puller {
         shared.memory.stop_waiting();
         self.waiting.clear();
         self.reading.clear();
-        (self.reads, self.pulled) = (0, 0);
+        (self.reads, self.pulled, self.stalled) = (0, 0, None);
     }
 
     /// Registers sinks for calls that wait to be pulled, while there is room for them. Returns a call that cannot be,
@@ -380,6 +395,7 @@ impl Puller {
     /// An RDMA Read is over, one way or the other.
     pub(super) fn read_done<C: HasPulls>(&mut self, calls: &mut Slots<C>, slot: u32, part: u16, shared: &mut Shared) {
         self.reads = self.reads.saturating_sub(1);
+        self.stalled = None;
         let Some(pulls) = calls.get_mut(slot).map(HasPulls::pulls) else { return };
         let Some(pull) = pulls.chunks.get_mut(usize::from(part)) else { return };
         pull.reads = pull.reads.saturating_sub(1);

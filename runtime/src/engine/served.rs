@@ -1,6 +1,6 @@
 //! The peer's calls, from their arrival to their answers, as far as versions have them alike.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, time::Instant};
 
 use smallvec::SmallVec;
 
@@ -290,6 +290,16 @@ impl<N: SinkNode, A, E> Served<N, A, E> {
             self.refuse(slot, refusal());
         }
         self.puller.post_reads(&mut self.calls, qp, shared);
+    }
+
+    /// Gives RDMA Reads that are under way the time that one of them may take.
+    pub(super) fn watch_pulls(&mut self, now: Instant, shared: &Shared) {
+        self.puller.watch(now, shared);
+    }
+
+    /// When the peer will have let RDMA Reads wait for too long.
+    pub(super) fn stalled_at(&self) -> Option<Instant> {
+        self.puller.stalled_at()
     }
 
     /// An RDMA Read is over, one way or the other.

@@ -371,6 +371,9 @@ pub enum CloseReason {
     /// Every credit is held by a call that the peer has not answered, not even for so long after it was given up.
     #[error("the peer answers no calls, not even {0:?} after they were given up")]
     Unresponsive(Duration),
+    /// RDMA Reads of what the peer's calls offer brought nothing.
+    #[error("the peer let RDMA Reads of its calls' data wait for {0:?}")]
+    Stalled(Duration),
     /// The peer broke record marking.
     #[error("the peer broke RPC over a byte stream (RFC 5531 section 11): {0}")]
     Stream(#[from] StreamError),
@@ -406,6 +409,9 @@ pub struct EngineConfig {
     pub max_call_len: u64,
     /// Most octets of Read chunks being pulled, or pulled and not yet answered, on the connection. Default 256 MiB.
     pub max_pulled: u64,
+    /// How long RDMA Reads of a peer's Read chunks may bring nothing before the connection is closed: they hold memory
+    /// meanwhile. Default 60 seconds.
+    pub pull_timeout: Duration,
     /// Version 2: longest payload stream in octets that goes in several Sends (Message Continuation) rather than by RDMA
     /// (Special Format), and longest reply for which no Reply chunk is provided. Default 64 KiB.
     pub continued: u32,
@@ -443,6 +449,7 @@ impl Default for EngineConfig {
             max_chunks: 16,
             max_call_len: 64 << 20,
             max_pulled: 256 << 20,
+            pull_timeout: Duration::from_secs(60),
             continued: 64 << 10,
             versions: 1..=2,
             negotiation_timeout: Duration::from_secs(10),

@@ -59,6 +59,7 @@ impl CallHeader {
 
     /// The octets of an encoded call from the XID to the end of the credential, and of the verifier behind them; `None` where
     /// it has no such.
+    #[cfg(feature = "std")]
     pub(crate) fn split_verifier(message: &[u8]) -> Option<(usize, usize)> {
         // RFC 5531 §9: XID, msg_type, rpcvers, prog, vers, proc, then credential and verifier: flavor, length, body.
         let auth = |at: usize| {

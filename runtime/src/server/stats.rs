@@ -73,7 +73,11 @@ impl Ended {
             // Its task was ended with the runtime.
             None | Some(CloseReason::Disconnected(Reason::Local)) => &mut self.by_server,
             Some(CloseReason::Disconnected(Reason::Remote)) => &mut self.by_client,
-            Some(CloseReason::Disconnected(Reason::Transport(_)) | CloseReason::Unresponsive(_)) => &mut self.lost,
+            Some(
+                CloseReason::Disconnected(Reason::Transport(_))
+                | CloseReason::Unresponsive(_)
+                | CloseReason::Stalled(_),
+            ) => &mut self.lost,
             Some(
                 CloseReason::Disconnected(Reason::PeerViolation(_))
                 | CloseReason::PeerViolation(_)

@@ -1,5 +1,7 @@
 //! A responder that faces requesters of every kind.
 
+use std::time::Duration;
+
 use crate::support::{Facing, NO_CHUNKS, plain, split, take_call, take_reply_sent};
 use rpcrdma::{
     engine::{
@@ -315,6 +317,52 @@ fn read_chunk_out_of_bounds() {
     assert!(facing.raw.disconnected());
     assert!(matches!(facing.engine.events[..], [Event::Closed(CloseReason::Disconnected(_))]));
     assert_eq!(facing.network.registered(End::B), 0);
+}
+
+/// A peer whose memory cannot be read holds what is to be read into for so long, and no longer.
+#[test]
+fn pulls_stall() {
+    let config = EngineConfig::default();
+    let (local, limit) = (PrivateData::new(&config, true), config.pull_timeout);
+    let mut sim = SimConfig::default();
+    sim.stepped = true;
+    let mut facing = Facing::with(Role::Server, config, Setup { local, peer: local, xid_seed: 0 }, sim);
+    let (handle, base) = facing.raw.source(&[1; 64]);
+    let [high, low] = split(base);
+    let words = [&[XID, 1, 8, 0, 1, 8, handle, 64, high, low][..], &NO_CHUNKS, &[XID, 0]].concat();
+    facing.raw.send(&words, &[]);
+    let posted = |facing: &Facing| facing.engine.conn.counters().rdma_read > 0;
+    for _ in 0..100 {
+        if posted(&facing) {
+            break;
+        }
+        facing.raw.turn();
+        facing.network.step();
+        facing.engine.turn(facing.now);
+    }
+    assert!(posted(&facing) && facing.network.registered(End::B) > 0);
+    assert_eq!(facing.engine.conn.poll_timeout(), Some(facing.now + limit));
+    // It is under way, and goes no further.
+    for (now, closes) in [(facing.now + limit - Duration::from_millis(1), false), (facing.now + limit, true)] {
+        facing.engine.conn.handle_timeout(now);
+        facing.engine.conn.poll_work(&mut facing.engine.qp, now);
+        assert_eq!(facing.engine.conn.close_reason().is_some(), closes);
+    }
+    facing.run();
+    let events = &facing.engine.events;
+    assert!(matches!(events.last(), Some(Event::Closed(CloseReason::Stalled(after))) if *after == limit), "{events:?}");
+    assert_eq!(facing.network.registered(End::B), 0);
+}
+
+/// What is being pulled bit by bit takes as long as it takes.
+#[test]
+fn pulls_go_on() {
+    let mut facing = server();
+    let (handle, base) = facing.raw.source(&[1; 64]);
+    let [high, low] = split(base);
+    let words = [&[XID, 1, 8, 0, 1, 8, handle, 64, high, low][..], &NO_CHUNKS, &[XID, 0]].concat();
+    assert!(arrive(&mut facing, &words).is_some());
+    assert_eq!(facing.engine.conn.poll_timeout(), None);
 }
 
 /// A sink that cannot be taken back ends the connection; the call is not handed over.

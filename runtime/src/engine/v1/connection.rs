@@ -319,6 +319,9 @@ impl Connection {
     /// Gives up the calls whose deadline is not after `now`.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.requester.calls.handle_timeout(now, self.requester.credits.available(), &mut self.shared);
+        if matches!(self.state, State::Open) && self.responder.stalled_at().is_some_and(|at| at <= now) {
+            self.shared.fault.get_or_insert(CloseReason::Stalled(self.shared.config.pull_timeout));
+        }
     }
 
     /// Posts what is due.
@@ -334,6 +337,7 @@ impl Connection {
                 self.receives.top_up(qp, self.responder.held());
                 if self.role == Role::Server || self.reverse {
                     self.responder.poll_work(qp, &mut self.receives, &mut self.shared);
+                    self.responder.watch_pulls(now, &self.shared);
                 }
                 if self.role == Role::Client || self.reverse {
                     self.requester.poll_work(qp, now, &mut self.shared);
@@ -370,6 +374,7 @@ impl Connection {
 
     /// When [`handle_timeout`](Self::handle_timeout) is due.
     pub fn poll_timeout(&mut self) -> Option<Instant> {
-        self.requester.calls.next_deadline()
+        let stalled = self.responder.stalled_at().filter(|_| matches!(self.state, State::Open));
+        [self.requester.calls.next_deadline(), stalled].into_iter().flatten().min()
     }
 }

@@ -295,6 +295,9 @@ impl Connection {
             let why = format!("no answer for {:?}", self.shared.config.negotiation_timeout);
             self.shared.fault.get_or_insert(CloseReason::Negotiation { why, versions: None });
         }
+        if matches!(self.state, State::Open) && self.responder.stalled_at().is_some_and(|at| at <= now) {
+            self.shared.fault.get_or_insert(CloseReason::Stalled(self.shared.config.pull_timeout));
+        }
     }
 
     /// Posts what is due.
@@ -341,6 +344,7 @@ impl Connection {
         outbox.go_on(qp, shared);
         // Errors may be due before the exchange of properties is over; calls and replies are not.
         responder.poll_work(qp, outbox, extensions, shared);
+        responder.watch_pulls(now, shared);
         if self.agreed {
             while outbox.is_ready() {
                 let Some(message) = self.extension_messages.pop_front() else { break };
@@ -389,8 +393,10 @@ impl Connection {
 
     /// When [`handle_timeout`](Self::handle_timeout) is due.
     pub fn poll_timeout(&mut self) -> Option<Instant> {
-        let exchange = self.handshake.due().filter(|_| matches!(self.state, State::Open));
-        [self.requester.calls.next_deadline(), exchange].into_iter().flatten().min()
+        let open = matches!(self.state, State::Open);
+        let exchange = self.handshake.due().filter(|_| open);
+        let stalled = self.responder.stalled_at().filter(|_| open);
+        [self.requester.calls.next_deadline(), exchange, stalled].into_iter().flatten().min()
     }
 
     /// Whether the peer has refused this version, and which it has.

@@ -3,6 +3,8 @@
 mod calls;
 mod replies;
 
+use std::time::Instant;
+
 use super::{
     errors::TransportError,
     format::{HeaderWriter, REPLY},
@@ -80,6 +82,16 @@ impl Responder {
         self.served.pull(qp, shared, || Answer::ChunkError);
         // Calls that could not be admitted.
         self.post_answers(qp, receives, shared);
+    }
+
+    /// Gives RDMA Reads that are under way the time that one of them may take.
+    pub(super) fn watch_pulls(&mut self, now: Instant, shared: &Shared) {
+        self.served.watch_pulls(now, shared);
+    }
+
+    /// When the peer will have let RDMA Reads wait for too long.
+    pub(super) fn stalled_at(&self) -> Option<Instant> {
+        self.served.stalled_at()
     }
 
     /// The connection is gone.

@@ -3,6 +3,8 @@
 mod calls;
 mod replies;
 
+use std::time::Instant;
+
 use super::{
     errors::Refusal,
     extension::Extensions,
@@ -114,6 +116,16 @@ impl Responder {
     /// A call's last Send is over; `ok` when it was handed to the transport.
     pub(super) fn sent(&mut self, slot: u32, ok: bool, shared: &mut Shared) {
         self.served.sent(slot, ok, shared);
+    }
+
+    /// Gives RDMA Reads that are under way the time that one of them may take.
+    pub(super) fn watch_pulls(&mut self, now: Instant, shared: &Shared) {
+        self.served.watch_pulls(now, shared);
+    }
+
+    /// When the peer will have let RDMA Reads wait for too long.
+    pub(super) fn stalled_at(&self) -> Option<Instant> {
+        self.served.stalled_at()
     }
 
     /// The connection is gone.
