@@ -4,7 +4,7 @@ use super::{
     AuthFailure, ReplyHeader, RpcError,
     wire::{AuthStat, CallBody, MsgType, OpaqueAuth, RPC_VERS, RpcMsg, RpcMsgBody},
 };
-use crate::xdr::{DecodeError, DecodeErrorKind, Decoder, EncodeError, PathSegment, Sink, XdrEncode, padded_len};
+use crate::xdr::{DecodeError, DecodeErrorKind, Decoder, EncodeError, PathSegment, Sink, XdrEncode};
 
 /// The header of a call, up to where its arguments start (RFC 5531 §9).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,7 +64,7 @@ impl CallHeader {
         // RFC 5531 §9: XID, msg_type, rpcvers, prog, vers, proc, then credential and verifier: flavor, length, body.
         let auth = |at: usize| {
             let len = message.get(at.checked_add(4)?..)?.first_chunk().copied().map(u32::from_be_bytes)?;
-            let end = at.checked_add(8)?.checked_add(padded_len(usize::try_from(len).ok()?))?;
+            let end = at.checked_add(8)?.checked_add(crate::xdr::padded_len(usize::try_from(len).ok()?))?;
             (end <= message.len()).then_some(end)
         };
         let verifier_at = auth(24)?;
