@@ -17,8 +17,9 @@ pub(crate) fn compile(text: &str, binding: &str) -> Result<Spec, Diagnostics> {
 
 /// All that `spec` says.
 pub(crate) fn of(mut spec: Spec) -> String {
-    // What is shown as the declaration has its line ends, which are not the same.
-    let unspaced = |text: &mut String| text.retain(|c| !c.is_whitespace());
+    // What is shown as the declaration has its blanks, which are not the same: all that the grammar takes for one.
+    let blank = |c: char| c.is_whitespace() || matches!(c, '\u{1a}' | '\u{feff}');
+    let unspaced = |text: &mut String| text.retain(|c| !blank(c));
     spec.items.iter_mut().for_each(|item| unspaced(&mut item.text));
     procedures(&mut spec).for_each(|procedure| unspaced(&mut procedure.text));
     let mut said = String::new();

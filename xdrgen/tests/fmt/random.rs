@@ -125,6 +125,12 @@ fn every_specification() {
     }
 }
 
+/// Found by fuzzing: the end of a file of DOS is a blank, wherever it stands.
+#[test]
+fn blanks_of_every_kind() -> Result<(), TestCaseError> {
+    check("struct\u{c}a {\u{1a} int\u{b}x;\u{feff}\tint y; }\u{1a};\u{1a}", "")
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 600, failure_persistence: None, ..ProptestConfig::default() })]
 
