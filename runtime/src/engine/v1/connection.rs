@@ -319,8 +319,8 @@ impl Connection {
     /// Gives up the calls whose deadline is not after `now`.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.requester.calls.handle_timeout(now, self.requester.credits.available(), &mut self.shared);
-        if matches!(self.state, State::Open) && self.responder.stalled_at().is_some_and(|at| at <= now) {
-            self.shared.fault.get_or_insert(CloseReason::Stalled(self.shared.config.pull_timeout));
+        if matches!(self.state, State::Open) {
+            self.responder.served.check_stalled(now, &mut self.shared);
         }
     }
 
@@ -334,10 +334,10 @@ impl Connection {
         }
         match &self.state {
             State::Open => {
-                self.receives.top_up(qp, self.responder.held());
+                self.receives.top_up(qp, self.responder.served.held());
                 if self.role == Role::Server || self.reverse {
                     self.responder.poll_work(qp, &mut self.receives, &mut self.shared);
-                    self.responder.watch_pulls(now, &self.shared);
+                    self.responder.served.watch_pulls(now, &self.shared);
                 }
                 if self.role == Role::Client || self.reverse {
                     self.requester.poll_work(qp, now, &mut self.shared);
@@ -351,7 +351,7 @@ impl Connection {
             State::Disconnecting(_) => {}
             State::Gone(reason) => {
                 // Every call has finished, and no memory is left with the provider.
-                if self.requester.calls.is_idle() && self.responder.is_idle() {
+                if self.requester.calls.is_idle() && self.responder.served.is_idle() {
                     let reason = reason.clone();
                     self.shared.events.push_back(Event::Closed(reason.clone()));
                     self.state = State::Closed(reason);
@@ -374,7 +374,7 @@ impl Connection {
 
     /// When [`handle_timeout`](Self::handle_timeout) is due.
     pub fn poll_timeout(&mut self) -> Option<Instant> {
-        let stalled = self.responder.stalled_at().filter(|_| matches!(self.state, State::Open));
+        let stalled = self.responder.served.stalled_at().filter(|_| matches!(self.state, State::Open));
         [self.requester.calls.next_deadline(), stalled].into_iter().flatten().min()
     }
 }

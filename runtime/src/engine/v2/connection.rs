@@ -258,7 +258,7 @@ impl Connection {
             return;
         }
         match completions::handle(completion, &mut requester.calls, responder, shared) {
-            Rest::Sent(Work::ReplySend { slot }, ok) => responder.sent(slot, ok, shared),
+            Rest::Sent(Work::ReplySend { slot }, ok) => responder.served.sent(slot, ok, shared),
             Rest::Disconnected(reason) => self.handle_disconnect(reason),
             Rest::Sent(..) | Rest::Done => {}
         }
@@ -273,7 +273,7 @@ impl Connection {
         self.outbox.reset();
         self.extension_messages.clear();
         self.requester.calls.disconnected(&reason, &mut self.shared);
-        self.responder.disconnected(&mut self.shared);
+        self.responder.served.disconnected(&mut self.shared);
         self.state = State::Gone(reason);
     }
 
@@ -295,8 +295,8 @@ impl Connection {
             let why = format!("no answer for {:?}", self.shared.config.negotiation_timeout);
             self.shared.fault.get_or_insert(CloseReason::Negotiation { why, versions: None });
         }
-        if matches!(self.state, State::Open) && self.responder.stalled_at().is_some_and(|at| at <= now) {
-            self.shared.fault.get_or_insert(CloseReason::Stalled(self.shared.config.pull_timeout));
+        if matches!(self.state, State::Open) {
+            self.responder.served.check_stalled(now, &mut self.shared);
         }
     }
 
@@ -320,7 +320,7 @@ impl Connection {
             State::Disconnecting(_) => {}
             State::Gone(reason) => {
                 // Every call has finished, and no memory is left with the provider.
-                if self.requester.calls.is_idle() && self.responder.is_idle() {
+                if self.requester.calls.is_idle() && self.responder.served.is_idle() {
                     let reason = reason.clone();
                     self.shared.events.push_back(Event::Closed(reason.clone()));
                     self.state = State::Closed(reason);
@@ -332,7 +332,7 @@ impl Connection {
 
     fn work(&mut self, qp: &mut impl QueuePair, now: Instant) {
         let Self { outbox, shared, handshake, responder, .. } = self;
-        outbox.grants.hold(responder.held());
+        outbox.grants.hold(responder.served.held());
         outbox.grants.top_up(qp);
         if let Err(error) = handshake.poll(self.heard, now, qp, outbox, shared) {
             shared.fault.get_or_insert(error.into());
@@ -344,7 +344,7 @@ impl Connection {
         outbox.go_on(qp, shared);
         // Errors may be due before the exchange of properties is over; calls and replies are not.
         responder.poll_work(qp, outbox, extensions, shared);
-        responder.watch_pulls(now, shared);
+        responder.served.watch_pulls(now, shared);
         if self.agreed {
             while outbox.is_ready() {
                 let Some(message) = self.extension_messages.pop_front() else { break };
@@ -358,7 +358,7 @@ impl Connection {
             }
             requester.poll_work(qp, now, outbox, extensions, shared);
         }
-        outbox.grants.hold(responder.held());
+        outbox.grants.hold(responder.served.held());
         if self.heard {
             outbox.refresh(qp, shared);
         }
@@ -395,7 +395,7 @@ impl Connection {
     pub fn poll_timeout(&mut self) -> Option<Instant> {
         let open = matches!(self.state, State::Open);
         let exchange = self.handshake.due().filter(|_| open);
-        let stalled = self.responder.stalled_at().filter(|_| open);
+        let stalled = self.responder.served.stalled_at().filter(|_| open);
         [self.requester.calls.next_deadline(), exchange, stalled].into_iter().flatten().min()
     }
 

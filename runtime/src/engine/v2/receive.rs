@@ -145,7 +145,7 @@ impl Connection {
             RDMA2_MSG => {
                 let config = &self.shared.config;
                 // What calls hold is bounded, however they came.
-                let room = config.max_pulled.saturating_sub(self.responder.pulled());
+                let room = config.max_pulled.saturating_sub(self.responder.served.pulled());
                 let most = if prefix.is_response() { config.max_call_len } else { config.max_call_len.min(room) };
                 match self.reassembly.take(prefix, message, most, &self.shared.config.pool) {
                     Step::Whole(message, continued) => Some((message, continued)),

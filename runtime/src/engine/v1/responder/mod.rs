@@ -3,8 +3,6 @@
 mod calls;
 mod replies;
 
-use std::time::Instant;
-
 use super::{
     errors::TransportError,
     format::{HeaderWriter, REPLY},
@@ -22,8 +20,9 @@ use crate::{
     provider::{Memory, QueuePair},
 };
 
+/// How a call is answered.
 #[derive(Debug)]
-enum Answer {
+pub(super) enum Answer {
     Reply(OutgoingReply),
     /// RDMA_ERROR with ERR_CHUNK.
     ChunkError,
@@ -35,7 +34,7 @@ pub(super) struct Responder {
     direction: Direction,
     /// Granted by every reply.
     credits: u32,
-    served: Served<XdrWriteList, Answer, TransportError>,
+    pub(super) served: Served<XdrWriteList, Answer, TransportError>,
     /// Sends under way.
     sends: usize,
     /// Whether both ends agreed on Send with Invalidate (RFC 8797 §4.1).
@@ -56,16 +55,6 @@ impl Responder {
         }
     }
 
-    /// Messages that hold back their Receives.
-    pub(super) fn held(&self) -> usize {
-        self.served.held()
-    }
-
-    /// Whether no memory is registered for RDMA Reads.
-    pub(super) fn is_idle(&self) -> bool {
-        self.served.is_idle()
-    }
-
     /// The upper layer's reply to a call.
     pub(super) fn reply(&mut self, token: ReplyToken, reply: OutgoingReply) {
         self.served.answer(token, Answer::Reply(reply));
@@ -82,16 +71,6 @@ impl Responder {
         self.served.pull(qp, shared, || Answer::ChunkError);
         // Calls that could not be admitted.
         self.post_answers(qp, receives, shared);
-    }
-
-    /// Gives RDMA Reads that are under way the time that one of them may take.
-    pub(super) fn watch_pulls(&mut self, now: Instant, shared: &Shared) {
-        self.served.watch_pulls(now, shared);
-    }
-
-    /// When the peer will have let RDMA Reads wait for too long.
-    pub(super) fn stalled_at(&self) -> Option<Instant> {
-        self.served.stalled_at()
     }
 
     /// The connection is gone.

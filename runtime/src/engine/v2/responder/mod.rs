@@ -3,8 +3,6 @@
 mod calls;
 mod replies;
 
-use std::time::Instant;
-
 use super::{
     errors::Refusal,
     extension::Extensions,
@@ -20,8 +18,9 @@ use crate::{
     provider::{Memory, QueuePair},
 };
 
+/// How a call is answered.
 #[derive(Debug)]
-enum Answer {
+pub(super) enum Answer {
     Reply(OutgoingReply),
     Refusal(Refusal),
 }
@@ -31,28 +30,13 @@ enum Answer {
 pub(super) struct Responder {
     /// What this end takes of calls that are not in the forward direction; everything of those that are.
     level: ReverseDirection,
-    served: Served<Rpcrdma2WriteList, Answer, Refusal>,
+    pub(super) served: Served<Rpcrdma2WriteList, Answer, Refusal>,
     lists: ListWriter,
 }
 
 impl Responder {
     pub(super) fn new(level: ReverseDirection) -> Self {
         Self { level, served: Served::default(), lists: ListWriter::default() }
-    }
-
-    /// Calls that are being worked on, and errors to be sent.
-    pub(super) fn held(&self) -> usize {
-        self.served.held()
-    }
-
-    /// Octets that calls hold beside their Receives.
-    pub(super) fn pulled(&self) -> u64 {
-        self.served.pulled()
-    }
-
-    /// Whether no memory is registered for RDMA Reads.
-    pub(super) fn is_idle(&self) -> bool {
-        self.served.is_idle()
     }
 
     /// The upper layer's reply to a call.
@@ -111,26 +95,6 @@ impl Responder {
         // RPC-over-RDMA v2 §7: XID and version of the message. §6.2.2.1: RDMA2_F_RESPONSE is set.
         let fields = Fields { xid, vers, htype: RDMA2_ERROR, flags: RDMA2_F_RESPONSE };
         outbox.send(qp, shared, fields, &refusal.encode(), None, work, None);
-    }
-
-    /// A call's last Send is over; `ok` when it was handed to the transport.
-    pub(super) fn sent(&mut self, slot: u32, ok: bool, shared: &mut Shared) {
-        self.served.sent(slot, ok, shared);
-    }
-
-    /// Gives RDMA Reads that are under way the time that one of them may take.
-    pub(super) fn watch_pulls(&mut self, now: Instant, shared: &Shared) {
-        self.served.watch_pulls(now, shared);
-    }
-
-    /// When the peer will have let RDMA Reads wait for too long.
-    pub(super) fn stalled_at(&self) -> Option<Instant> {
-        self.served.stalled_at()
-    }
-
-    /// The connection is gone.
-    pub(super) fn disconnected(&mut self, shared: &mut Shared) {
-        self.served.disconnected(shared);
     }
 }
 
