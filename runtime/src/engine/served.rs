@@ -20,6 +20,12 @@ use crate::{
     xdr::ReadChunk,
 };
 
+/// What a version answers.
+pub(super) trait Refuses {
+    /// Refuses a call whose Read chunks cannot be pulled.
+    fn not_pulled() -> Self;
+}
+
 /// Where a call of the peer's is. `A` is what a version answers.
 #[derive(Debug)]
 pub(super) enum Stage<A> {
@@ -137,7 +143,7 @@ pub(super) fn check_chunks(
     Ok(Pulls::new(pulls))
 }
 
-impl<N: SinkNode, A, E> Served<N, A, E> {
+impl<N: SinkNode, A: Refuses, E> Served<N, A, E> {
     /// Messages that hold back their Receives.
     pub(super) fn held(&self) -> usize {
         self.held
@@ -285,9 +291,9 @@ impl<N: SinkNode, A, E> Served<N, A, E> {
     }
 
     /// Posts RDMA Reads of what there is room for. Calls that cannot be pulled are refused.
-    pub(super) fn pull(&mut self, qp: &mut impl QueuePair, shared: &mut Shared, refusal: impl Fn() -> A) {
+    pub(super) fn pull(&mut self, qp: &mut impl QueuePair, shared: &mut Shared) {
         while let Some(slot) = self.puller.admit(&mut self.calls, qp, shared) {
-            self.refuse(slot, refusal());
+            self.refuse(slot, A::not_pulled());
         }
         self.puller.post_reads(&mut self.calls, qp, shared);
     }
@@ -314,20 +320,16 @@ impl<N: SinkNode, A, E> Served<N, A, E> {
         self.puller.read_done(&mut self.calls, slot, part, shared);
     }
 
-    /// A sink is back, or lost with the connection. What has become of its call, where that is still to be acted on.
-    pub(super) fn sink_returned(
-        &mut self,
-        slot: u32,
-        part: u16,
-        memory: Option<Memory>,
-        shared: &mut Shared,
-    ) -> Option<Pulled> {
-        let pulled = self.puller.sink_returned(&mut self.calls, slot, part, memory, &mut shared.counters)?;
-        if pulled == Pulled::Lost {
-            self.calls.remove(slot);
-            return None;
+    /// A sink is back, or lost with the connection. Whether all of its call is here now, which is to be
+    /// [`announce`](Self::announce)d then.
+    pub(super) fn sink_returned(&mut self, slot: u32, part: u16, memory: Option<Memory>, shared: &mut Shared) -> bool {
+        match self.puller.sink_returned(&mut self.calls, slot, part, memory, &mut shared.counters) {
+            Some(Pulled::All) => return true,
+            Some(Pulled::Refused) => self.refuse(slot, A::not_pulled()),
+            Some(Pulled::Lost) => self.calls.remove(slot),
+            None => {}
         }
-        Some(pulled)
+        false
     }
 
     /// The connection is gone.

@@ -268,9 +268,10 @@ impl Connection {
         if let Completion::Received { message, invalidated } = completion {
             return self.receive(message, invalidated);
         }
-        match completions::handle(completion, &mut requester.calls, responder, shared) {
+        match completions::handle(completion, &mut requester.calls, &mut responder.served, shared) {
             Rest::Sent(Work::ReplySend { slot }, ok) => responder.sent(Some(slot), ok, shared),
             Rest::Sent(Work::ErrorSend, ok) => responder.sent(None, ok, shared),
+            Rest::Pulled(slot) => responder.arrived(slot, shared),
             Rest::Disconnected(reason) => self.handle_disconnect(reason),
             Rest::Sent(..) | Rest::Done => {}
         }

@@ -257,8 +257,9 @@ impl Connection {
             }
             return;
         }
-        match completions::handle(completion, &mut requester.calls, responder, shared) {
+        match completions::handle(completion, &mut requester.calls, &mut responder.served, shared) {
             Rest::Sent(Work::ReplySend { slot }, ok) => responder.served.sent(slot, ok, shared),
+            Rest::Pulled(slot) => responder.arrived(slot, shared),
             Rest::Disconnected(reason) => self.handle_disconnect(reason),
             Rest::Sent(..) | Rest::Done => {}
         }

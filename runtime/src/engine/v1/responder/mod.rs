@@ -11,13 +11,11 @@ use super::{
 use crate::{
     engine::{
         OutgoingReply, ReplyToken,
-        completions::Responds,
         credits::Receives,
-        pulls::Pulled,
-        served::Served,
+        served::{Refuses, Served},
         shared::{Direction, Shared},
     },
-    provider::{Memory, QueuePair},
+    provider::QueuePair,
 };
 
 /// How a call is answered.
@@ -26,6 +24,12 @@ pub(super) enum Answer {
     Reply(OutgoingReply),
     /// RDMA_ERROR with ERR_CHUNK.
     ChunkError,
+}
+
+impl Refuses for Answer {
+    fn not_pulled() -> Self {
+        Self::ChunkError
+    }
 }
 
 /// The responder's side of a connection.
@@ -68,7 +72,7 @@ impl Responder {
     /// Posts what is due: replies, and RDMA Reads for what they made room for.
     pub(super) fn poll_work(&mut self, qp: &mut impl QueuePair, receives: &mut Receives, shared: &mut Shared) {
         self.post_answers(qp, receives, shared);
-        self.served.pull(qp, shared, || Answer::ChunkError);
+        self.served.pull(qp, shared);
         // Calls that could not be admitted.
         self.post_answers(qp, receives, shared);
     }
@@ -80,7 +84,7 @@ impl Responder {
     }
 
     /// All of a call is here: hands it to the upper layer.
-    fn arrived(&mut self, slot: u32, shared: &mut Shared) {
+    pub(super) fn arrived(&mut self, slot: u32, shared: &mut Shared) {
         match self.served.announce(slot, shared) {
             Ok(()) => {}
             Err(Some(REPLY)) => {
@@ -89,20 +93,6 @@ impl Responder {
             }
             // RFC 8166 §4.5.2.
             Err(_) => self.served.refuse(slot, Answer::ChunkError),
-        }
-    }
-}
-
-impl Responds for Responder {
-    fn read_done(&mut self, slot: u32, part: u16, shared: &mut Shared) {
-        self.served.read_done(slot, part, shared);
-    }
-
-    fn sink_returned(&mut self, slot: u32, part: u16, memory: Option<Memory>, shared: &mut Shared) {
-        match self.served.sink_returned(slot, part, memory, shared) {
-            Some(Pulled::All) => self.arrived(slot, shared),
-            Some(Pulled::Refused) => self.served.refuse(slot, Answer::ChunkError),
-            Some(Pulled::Lost) | None => {}
         }
     }
 }

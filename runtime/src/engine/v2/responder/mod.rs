@@ -13,9 +13,12 @@ use super::{
 };
 use crate::{
     engine::{
-        OutgoingReply, ReplyToken, completions::Responds, pulls::Pulled, served::Served, shared::Shared, work::Work,
+        OutgoingReply, ReplyToken,
+        served::{Refuses, Served},
+        shared::Shared,
+        work::Work,
     },
-    provider::{Memory, QueuePair},
+    provider::QueuePair,
 };
 
 /// How a call is answered.
@@ -23,6 +26,13 @@ use crate::{
 pub(super) enum Answer {
     Reply(OutgoingReply),
     Refusal(Refusal),
+}
+
+impl Refuses for Answer {
+    // RPC-over-RDMA v2 §11.1.4.
+    fn not_pulled() -> Self {
+        Self::Refusal(Refusal::System)
+    }
 }
 
 /// The responder's side of a connection.
@@ -68,14 +78,13 @@ impl Responder {
         shared: &mut Shared,
     ) {
         self.post_answers(qp, outbox, extensions, shared);
-        // RPC-over-RDMA v2 §11.1.4.
-        self.served.pull(qp, shared, || Answer::Refusal(Refusal::System));
+        self.served.pull(qp, shared);
         // Calls that could not be admitted.
         self.post_answers(qp, outbox, extensions, shared);
     }
 
     /// All of a call is here: hands it to the upper layer.
-    fn arrived(&mut self, slot: u32, shared: &mut Shared) {
+    pub(super) fn arrived(&mut self, slot: u32, shared: &mut Shared) {
         // RPC-over-RDMA v2 §7.2.
         if self.served.announce(slot, shared).is_err() {
             self.served.refuse(slot, Answer::Refusal(Refusal::BadXdr));
@@ -95,20 +104,5 @@ impl Responder {
         // RPC-over-RDMA v2 §7: XID and version of the message. §6.2.2.1: RDMA2_F_RESPONSE is set.
         let fields = Fields { xid, vers, htype: RDMA2_ERROR, flags: RDMA2_F_RESPONSE };
         outbox.send(qp, shared, fields, &refusal.encode(), None, work, None);
-    }
-}
-
-impl Responds for Responder {
-    fn read_done(&mut self, slot: u32, part: u16, shared: &mut Shared) {
-        self.served.read_done(slot, part, shared);
-    }
-
-    fn sink_returned(&mut self, slot: u32, part: u16, memory: Option<Memory>, shared: &mut Shared) {
-        match self.served.sink_returned(slot, part, memory, shared) {
-            Some(Pulled::All) => self.arrived(slot, shared),
-            // RPC-over-RDMA v2 §11.1.4.
-            Some(Pulled::Refused) => self.served.refuse(slot, Answer::Refusal(Refusal::System)),
-            Some(Pulled::Lost) | None => {}
-        }
     }
 }
