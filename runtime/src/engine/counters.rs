@@ -64,62 +64,20 @@ pub struct Counters {
 impl std::ops::AddAssign for Counters {
     /// Counts of several connections, together.
     fn add_assign(&mut self, other: Self) {
-        // All of them: a counter that is added is not forgotten here.
-        let Self {
-            calls_sent,
-            calls_received,
-            replies_sent,
-            replies_received,
-            sent,
-            received,
-            rdma_read,
-            rdma_written,
-            offered_read,
-            returned_written,
-            registrations,
-            remote_invalidations,
-            copied_eligible,
-            copied_payload,
-            credits_granted,
-            calls_queued,
-            calls_abandoned,
-            errors_sent,
-            errors_received,
-            discarded,
-            exposed,
-            registered,
-            calls_resent,
-            continued_sent,
-            continued_received,
-            grants_sent,
-            grants_received,
-        } = other;
-        self.calls_sent = self.calls_sent.saturating_add(calls_sent);
-        self.calls_received = self.calls_received.saturating_add(calls_received);
-        self.replies_sent = self.replies_sent.saturating_add(replies_sent);
-        self.replies_received = self.replies_received.saturating_add(replies_received);
-        self.sent = self.sent.saturating_add(sent);
-        self.received = self.received.saturating_add(received);
-        self.rdma_read = self.rdma_read.saturating_add(rdma_read);
-        self.rdma_written = self.rdma_written.saturating_add(rdma_written);
-        self.offered_read = self.offered_read.saturating_add(offered_read);
-        self.returned_written = self.returned_written.saturating_add(returned_written);
-        self.registrations = self.registrations.saturating_add(registrations);
-        self.remote_invalidations = self.remote_invalidations.saturating_add(remote_invalidations);
-        self.copied_eligible = self.copied_eligible.saturating_add(copied_eligible);
-        self.copied_payload = self.copied_payload.saturating_add(copied_payload);
-        self.credits_granted = self.credits_granted.saturating_add(credits_granted);
-        self.calls_queued = self.calls_queued.saturating_add(calls_queued);
-        self.calls_abandoned = self.calls_abandoned.saturating_add(calls_abandoned);
-        self.errors_sent = self.errors_sent.saturating_add(errors_sent);
-        self.errors_received = self.errors_received.saturating_add(errors_received);
-        self.discarded = self.discarded.saturating_add(discarded);
-        self.exposed = self.exposed.saturating_add(exposed);
-        self.registered = self.registered.saturating_add(registered);
-        self.calls_resent = self.calls_resent.saturating_add(calls_resent);
-        self.continued_sent = self.continued_sent.saturating_add(continued_sent);
-        self.continued_received = self.continued_received.saturating_add(continued_received);
-        self.grants_sent = self.grants_sent.saturating_add(grants_sent);
-        self.grants_received = self.grants_received.saturating_add(grants_received);
+        // All of them, or it does not compile: a counter that is added is not forgotten here.
+        macro_rules! add {
+            ($($counter:ident),* $(,)?) => {
+                let Self { $($counter),* } = other;
+                $(self.$counter = self.$counter.saturating_add($counter);)*
+            };
+        }
+        add! {
+            calls_sent, calls_received, replies_sent, replies_received,
+            sent, received, rdma_read, rdma_written, offered_read, returned_written,
+            registrations, remote_invalidations, copied_eligible, copied_payload,
+            credits_granted, calls_queued, calls_abandoned,
+            errors_sent, errors_received, discarded, exposed, registered,
+            calls_resent, continued_sent, continued_received, grants_sent, grants_received,
+        }
     }
 }
