@@ -9,6 +9,7 @@
 //! | `record` | records from fragments, within limits |
 //! | `output` | records that go out, piece by piece |
 //! | `connection` | calls, replies, XIDs, deadlines, the end |
+//! | `connection/receive` | what arrives: when it is wanted, and whose it is |
 //!
 //! A byte stream has no credits. What RFC 8166 §3.3 does for RDMA is done here by restraint: a client has no more calls
 //! under way than it would ask credits for, and a server with as many calls unanswered as it grants credits stops

@@ -1,31 +1,27 @@
 //! Calls and replies of one connection over a byte stream.
 
+mod receive;
+
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
     io::IoSlice,
     time::Instant,
 };
 
-use bytes::{Bytes, BytesMut, buf::Limit};
+use bytes::Bytes;
 use smallvec::SmallVec;
 
 use super::{Assembler, StreamConfig, StreamError, output::Output};
 use crate::{
     engine::{
-        CallFailure, CallId, Choice, CloseReason, Counters, EngineConfig, Event, Format, FormatReason, IncomingCall,
-        IncomingReply, OutgoingCall, OutgoingReply, Payload, ReplyPlan, ReplyToken, Role, deadlines::Deadlines, seal,
+        CallFailure, CallId, CloseReason, Counters, EngineConfig, Event, IncomingReply, OutgoingCall, OutgoingReply,
+        ReplyToken, Role, deadlines::Deadlines, seal,
     },
-    memory::{Charge, MessageBuf, Share},
-    provider::DisconnectReason,
+    memory::{Charge, Share},
 };
 
-/// Records up to this many octets are copied out of the memory they were received into, so that what is kept of a small
-/// one does not hold it.
-const SMALL: usize = 4096;
 /// Octets waiting to go out with which no further call is begun: until then it can be cancelled as if never made.
 const OUTPUT_ENOUGH: usize = 256 << 10;
-/// Most calls of the peer's that are put by. A peer that keeps to as many as this end has credits for meets no limit.
-const MOST_PARKED: usize = 1024;
 
 #[derive(Debug)]
 enum State {
@@ -326,191 +322,12 @@ impl StreamConnection {
         }
     }
 
-    /// Whether octets of the peer's are wanted. Not while as many of its calls are unanswered as are allowed, or its server
-    /// has no memory for the next: then the stream's flow control holds it back. While a call of this end's waits for its reply, which may be what they are
-    /// unanswered for, calls that come ahead of it are put by, as long as there is room for them.
-    #[must_use]
-    pub fn wants_input(&self) -> bool {
-        match self.state {
-            State::Open => {
-                let room = if self.calls.is_empty() {
-                    !self.memory.waits() && self.parked.is_empty() && self.held.len() < self.most_held.max(1)
-                } else {
-                    self.parked.len() < MOST_PARKED
-                };
-                self.fault.is_none() && room && (self.held_octets < self.config.max_pulled || self.held.is_empty())
-            }
-            // Until the peer closes its side.
-            State::Closing(_) | State::HalfClosed(_) => true,
-            State::Gone(_) | State::Closed(_) => false,
-        }
-    }
-
-    /// Whether [`handle_records`](Self::handle_records) has something to do.
-    pub(crate) fn has_input(&self) -> bool {
-        self.unparsed && self.wants_input()
-    }
-
     /// Whether it will have a step to make without hearing anything.
     pub(crate) fn is_pending(&self) -> bool {
         !self.events.is_empty()
             || self.fault.is_some()
             || matches!(self.state, State::Gone(_))
             || (!self.queued.is_empty() && self.has_room())
-    }
-
-    /// Takes octets that have arrived.
-    pub fn receive(&mut self, octets: &[u8]) {
-        self.input.extend(octets);
-        self.received(octets.len());
-    }
-
-    /// Where octets may be received to; [`received`](Self::received) says how many were.
-    pub(crate) fn room(&mut self) -> Limit<&mut BytesMut> {
-        self.input.room()
-    }
-
-    pub(crate) fn received(&mut self, len: usize) {
-        self.counters.received += len as u64;
-        self.unparsed = true;
-    }
-
-    /// Octets missing of a fragment that has begun to arrive.
-    pub(crate) fn missing(&self) -> usize {
-        self.input.missing()
-    }
-
-    /// Handles at most `most` records that have arrived.
-    pub fn handle_records(&mut self, most: usize) {
-        if !matches!(self.state, State::Open) {
-            // Nothing that arrives now is answered, or waited for.
-            self.input.clear();
-            self.unparsed = false;
-            return;
-        }
-        for _ in 0..most {
-            if !self.wants_input() {
-                return;
-            }
-            match self.admit().and_then(|admitted| if admitted { self.input.next_record() } else { Ok(None) }) {
-                Ok(Some(record)) => self.handle_record(record),
-                Ok(None) if self.memory.waits() => return,
-                Ok(None) => {
-                    self.unparsed = false;
-                    return;
-                }
-                Err(error) => self.fault = Some(error.into()),
-            }
-        }
-    }
-
-    /// Takes memory for the record under way, all of it before most has arrived: records half here that wait for each other's
-    /// memory would wait for ever. Whether it may go on.
-    fn admit(&mut self) -> Result<bool, StreamError> {
-        let Some(octets) = self.input.expected()? else { return Ok(true) };
-        // Small ones are what goes inline by RDMA: as many as there are credits for each connection, whatever the others do.
-        if octets <= self.arriving.octets().max(SMALL as u64) {
-            return Ok(true);
-        }
-        if !self.calls.is_empty() {
-            // A reply that this end waits for may be behind it.
-            self.memory.stop_waiting();
-            self.arriving = self.memory.take_anyway(octets);
-            return Ok(true);
-        }
-        Ok(self.memory.take(octets).map(|charge| self.arriving = charge).is_some())
-    }
-
-    /// Nothing more that arrives is kept.
-    fn refuse_memory(&mut self) {
-        self.memory.stop_waiting();
-        self.arriving = Charge::default();
-    }
-
-    fn handle_record(&mut self, record: Bytes) {
-        let mut charge = std::mem::take(&mut self.arriving);
-        charge.shrink(record.len() as u64);
-        let word = |at: usize| record.get(at..)?.first_chunk().copied().map(u32::from_be_bytes);
-        // RFC 5531 §9: the XID, then CALL or REPLY. XIDs of calls and of replies have nothing to do with each other.
-        match (word(0), word(4)) {
-            (Some(_), Some(0)) if self.most_held > 0 => self.handle_call(record, charge),
-            (Some(xid), Some(1)) if self.most_calls > 0 => self.handle_reply(xid, record),
-            // Calls to an end that takes none, replies to one that makes none.
-            (Some(_), Some(0 | 1)) => self.counters.discarded += 1,
-            _ => self.fault = Some(StreamError::NotAMessage { len: record.len() }.into()),
-        }
-    }
-
-    fn handle_call(&mut self, record: Bytes, charge: Charge) {
-        self.counters.calls_received += 1;
-        self.held_octets += record.len() as u64;
-        if self.held.len() < self.most_held {
-            self.hand_over(record, charge);
-        } else {
-            self.parked.push_back((record, charge));
-        }
-    }
-
-    fn hand_over(&mut self, record: Bytes, charge: Charge) {
-        let token = ReplyToken(self.next_token);
-        self.next_token += 1;
-        self.held.insert(token.0, Held { octets: record.len(), answered: false });
-        let xid = record.first_chunk().copied().map_or(0, u32::from_be_bytes);
-        let (payload, reads) = (self.payload(record), SmallVec::new());
-        self.events.push_back(Event::CallArrived(IncomingCall {
-            token,
-            xid,
-            payload,
-            format: Format::Record,
-            reads,
-            reply: ReplyPlan::default(),
-            charge,
-        }));
-    }
-
-    fn handle_reply(&mut self, xid: u32, record: Bytes) {
-        // Calls under way are among the last 2^32: the XID tells which.
-        let back = (self.next_id as u32).wrapping_add(self.xid_seed).wrapping_sub(xid);
-        let id = self.next_id.checked_sub(u64::from(back));
-        let Some((id, call)) = id.and_then(|id| Some((id, self.calls.remove(&id)?))) else {
-            // Of a call that was given up long ago, or of none.
-            self.counters.discarded += 1;
-            return;
-        };
-        self.counters.replies_received += 1;
-        if call.abandoned_until.is_some() {
-            self.abandoned -= 1;
-            return;
-        }
-        let payload = self.payload(record);
-        self.finish(
-            id,
-            Ok(IncomingReply {
-                payload,
-                writes: SmallVec::new(),
-                format: Format::Record,
-                reason: FormatReason::Stream,
-                call: Choice { format: Format::Record, reason: FormatReason::Stream },
-            }),
-        );
-    }
-
-    fn payload(&self, record: Bytes) -> Payload {
-        if record.len() > SMALL {
-            return Payload::Long(record);
-        }
-        let mut memory = self.config.pool.alloc(record.len());
-        memory.copy_from_slice(&record);
-        Payload::Inline(MessageBuf::received(memory, record.len()))
-    }
-
-    /// The peer has closed its side.
-    pub fn ended(&mut self) {
-        let reason = match self.input.begun() {
-            Some(received) => StreamError::EndedInRecord { received }.into(),
-            None => CloseReason::Disconnected(DisconnectReason::Remote),
-        };
-        self.lost(reason);
     }
 
     /// The stream is over.
