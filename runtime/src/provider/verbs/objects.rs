@@ -280,19 +280,18 @@ impl Cq {
             Poll::Ready(ready) => ready?,
         };
         let (mut cq, mut context) = (ptr::null_mut(), ptr::null_mut());
-        // Readiness is told by its edge: everything is fetched before waiting again.
-        loop {
-            let from = self.channel.get_ref().0.as_ptr();
-            // SAFETY: the channel is live, and both pointers writable.
-            if unsafe { ffi::ibv_get_cq_event(from, &raw mut cq, &raw mut context) } != 0 {
-                match io::Error::last_os_error() {
-                    error if error.kind() == io::ErrorKind::WouldBlock => break,
-                    error if error.kind() == io::ErrorKind::Interrupted => {}
-                    error => return Err(error),
-                }
-            } else {
-                self.armed = false;
-                self.events += 1;
+        // The queue is the channel's only one and tells once for each time it is asked to: nothing can come behind the event
+        // that is fetched here, and its edge can be forgotten without another look.
+        let from = self.channel.get_ref().0.as_ptr();
+        // SAFETY: the channel is live, and both pointers writable.
+        if unsafe { ffi::ibv_get_cq_event(from, &raw mut cq, &raw mut context) } == 0 {
+            self.armed = false;
+            self.events += 1;
+        } else {
+            match io::Error::last_os_error() {
+                error if error.kind() == io::ErrorKind::WouldBlock => {}
+                error if error.kind() == io::ErrorKind::Interrupted => return Ok(Armed::Again),
+                error => return Err(error),
             }
         }
         ready.clear_ready();
