@@ -71,8 +71,8 @@ pub(crate) trait Carrier: Send + 'static {
     }
 
     /// Does the I/O that can be done. Ready when the engine may have something to do in consequence; otherwise what
-    /// happens next wakes `cx`.
-    fn poll_io(&mut self, cx: &mut Context<'_>) -> Poll<()>;
+    /// happens next wakes `cx`. `others`: other tasks have been given something to do, so the thread is not to be kept.
+    fn poll_io(&mut self, cx: &mut Context<'_>, others: bool) -> Poll<()>;
 
     /// Whether something has come in that has not been handled.
     fn has_input(&self) -> bool;
@@ -154,7 +154,8 @@ impl<Q: QueuePair> Carrier for Rdma<Q> {
         Agreement { version, properties: properties.filter(|_| version == Some(2)) }
     }
 
-    fn poll_io(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    fn poll_io(&mut self, cx: &mut Context<'_>, others: bool) -> Poll<()> {
+        self.queue_pair.may_spin(!others);
         self.queue_pair.poll(cx, &mut self.completed)
     }
 

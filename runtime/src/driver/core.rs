@@ -137,6 +137,8 @@ pub(crate) struct Core<C: Carrier, U: Upcalls> {
     commands: VecDeque<Command>,
     // Empty between rounds; kept for its memory.
     wakers: Vec<Waker>,
+    /// Other tasks have been given something to do in this round.
+    others: bool,
 }
 
 impl<C: Carrier, U: Upcalls> Core<C, U> {
@@ -156,6 +158,7 @@ impl<C: Carrier, U: Upcalls> Core<C, U> {
             formats: Formats::default(),
             commands: VecDeque::new(),
             wakers: Vec::new(),
+            others: false,
         }
     }
 
@@ -199,7 +202,8 @@ impl<C: Carrier, U: Upcalls> Core<C, U> {
                 self.publish();
                 self.wakers.drain(..).for_each(Waker::wake);
             }
-            let polled = self.engine.poll_io(cx);
+            let others = std::mem::take(&mut self.others);
+            let polled = self.engine.poll_io(cx, others);
             if polled.is_pending() && !self.engine.has_input() && self.commands.is_empty() {
                 self.publish();
                 self.arm(now, task);
@@ -250,8 +254,9 @@ impl<C: Carrier, U: Upcalls> Core<C, U> {
         }
         let token = call.token;
         self.answering += 1;
-        if let Some(answer) = self.upcalls.call(call, &self.port) {
-            self.answer(token, answer);
+        match self.upcalls.call(call, &self.port) {
+            Some(answer) => self.answer(token, answer),
+            None => self.others = true,
         }
     }
 
@@ -303,6 +308,8 @@ impl<C: Carrier, U: Upcalls> Core<C, U> {
             self.formats.calls.count(reply.call);
             self.formats.replies.count(Choice { format: reply.format, reason: reply.reason });
         }
+        // Its caller comes next, woken or, where it drives this itself, not waiting yet.
+        self.others = true;
         if let Some(slot) = self.calls.remove(id) {
             self.port.deliver(slot, result, &mut self.wakers);
         }

@@ -134,7 +134,7 @@ impl Carrier for Tcp {
         self.engine.memory()
     }
 
-    fn poll_io(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    fn poll_io(&mut self, cx: &mut Context<'_>, _others: bool) -> Poll<()> {
         let before = self.engine.counters();
         self.send(cx);
         self.receive(cx);

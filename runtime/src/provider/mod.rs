@@ -268,6 +268,10 @@ pub trait QueuePair: Send + Unpin + 'static {
     /// After [`Completion::Disconnected`] only completions of later requests appear.
     fn poll(&mut self, cx: &mut Context<'_>, completions: &mut Vec<Completion>) -> Poll<()>;
 
+    /// Whether the polls that follow may keep the thread while nothing has happened, as far as this provider has been told to
+    /// (busy polling): not while other tasks of that thread may have something to do.
+    fn may_spin(&mut self, _may: bool) {}
+
     /// Ends the connection in order after what has been posted has gone out. Completions, and in the end
     /// [`Completion::Disconnected`], still come from [`poll`](Self::poll).
     fn disconnect(&mut self);

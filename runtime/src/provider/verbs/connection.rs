@@ -45,6 +45,9 @@ const BATCH: usize = 32;
 /// Completions handled in one poll.
 const MOST: usize = 512;
 
+/// Looks for completions, when looking for them without a pause, between looks at the time and at everything else.
+const LOOKS: usize = 64;
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Phase {
     Open,
@@ -77,6 +80,8 @@ pub struct VerbsQueuePair {
     pub(super) max_reads: u32,
     pub(super) phase: Phase,
     pub(super) done: Vec<Completion>,
+    /// Where the device's completions are put.
+    batch: Vec<ffi::ibv_wc>,
     pub(super) chain: Chain,
     pub(super) sends: usize,
     /// iWARP: Receives were flushed, and nobody has said why.
@@ -88,6 +93,7 @@ pub struct VerbsQueuePair {
     sent: bool,
     heard: bool,
     busy_poll: Duration,
+    may_spin: bool,
     last_active: Instant,
     pub(super) copied_payload: u64,
 }
@@ -138,6 +144,8 @@ impl VerbsQueuePair {
             max_reads: 0,
             phase: Phase::Open,
             done: Vec::new(),
+            // SAFETY: plain numbers, whose zeros are values.
+            batch: std::iter::repeat_with(|| unsafe { std::mem::zeroed() }).take(BATCH).collect(),
             chain: Chain::default(),
             sends: sends as usize,
             suspect: false,
@@ -147,6 +155,7 @@ impl VerbsQueuePair {
             sent: false,
             heard: false,
             busy_poll: config.busy_poll,
+            may_spin: true,
             last_active: Instant::now(),
             copied_payload: 0,
         };
@@ -175,35 +184,37 @@ impl VerbsQueuePair {
         &self.limits
     }
 
-    /// Takes and handles completions.
-    pub(super) fn drain(&mut self) {
-        // SAFETY: plain numbers, whose zeros are values.
-        let mut batch: [ffi::ibv_wc; BATCH] = unsafe { std::mem::zeroed() };
+    /// Takes and handles completions, if there are any.
+    pub(super) fn drain(&mut self) -> bool {
+        // Not on the stack, where it would be filled with zeros each time.
+        let mut batch = std::mem::take(&mut self.batch);
         let mut handled = 0;
         while handled < MOST && self.qp.is_some() {
             let taken = match self.cq.take(&mut batch) {
-                Ok(taken) => taken.len(),
+                Ok(taken) => taken,
                 Err(error) => {
                     self.end(DisconnectReason::Transport(error.to_string()));
-                    return;
+                    break;
                 }
             };
-            for wc in &batch[..taken] {
+            for wc in taken {
                 if wc.wr_id & RECEIVE != 0 {
                     self.received(wc);
                 } else {
                     self.completed(wc);
                 }
             }
-            handled += taken;
-            if taken > 0 && !self.busy_poll.is_zero() {
-                self.last_active = Instant::now();
-            }
-            if taken < BATCH {
+            handled += taken.len();
+            if taken.len() < BATCH {
                 break;
             }
         }
+        self.batch = batch;
+        if handled > 0 && !self.busy_poll.is_zero() {
+            self.last_active = Instant::now();
+        }
         self.tell();
+        handled > 0
     }
 
     /// A Receive has completed.
@@ -421,7 +432,17 @@ impl QueuePair for VerbsQueuePair {
                 return Poll::Pending;
             }
             if !self.busy_poll.is_zero() && self.last_active.elapsed() < self.busy_poll {
-                std::hint::spin_loop();
+                if !self.may_spin {
+                    // Others first; then it is looked again.
+                    cx.waker().wake_by_ref();
+                    return Poll::Pending;
+                }
+                for _ in 0..LOOKS {
+                    if self.drain() {
+                        break;
+                    }
+                    std::hint::spin_loop();
+                }
                 continue;
             }
             match self.cq.poll_event(cx) {
@@ -430,6 +451,10 @@ impl QueuePair for VerbsQueuePair {
                 Err(error) => self.end(DisconnectReason::Transport(error.to_string())),
             }
         }
+    }
+
+    fn may_spin(&mut self, may: bool) {
+        self.may_spin = may;
     }
 
     fn disconnect(&mut self) {

@@ -82,8 +82,9 @@ pub use setup::{MAX_PRIVATE_DATA, VerbsConnector, VerbsIncoming, VerbsRequest};
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct VerbsConfig {
-    /// How long to look for completions before waiting for an event: lower latency for a processor's time. The thread is
-    /// not free for other tasks meanwhile. Default: zero, not at all.
+    /// How long to look for completions, after the last one, before waiting for an event: lower latency for a processor's
+    /// time. Other tasks of the same thread that this connection gives something to do come first; whatever else becomes
+    /// ready there has to wait meanwhile. Default: zero, not at all.
     pub busy_poll: Duration,
     /// Have the device gather completions: at most so many, for at most so many microseconds. Devices that cannot are left
     /// as they are. Default: none.
