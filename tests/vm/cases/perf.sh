@@ -55,8 +55,8 @@ row "figure" "raw" "rpcrdma" "ratio" "aim"
 row "---" "---" "---" "---" "---"
 
 log "perftest"
-read_bw=$(raw ib_read_bw 8 40 -s 1048576 -t 8)
-write_bw=$(raw ib_write_bw 8 40 -s 1048576 -t 8)
+read_bw=$(raw ib_read_bw 16 144 -s 1048576 -t 8)
+write_bw=$(raw ib_write_bw 16 144 -s 1048576 -t 8)
 pairs=$(raw ib_send_lat 100 1600 -s 100)
 pairs_woken=$(raw ib_send_lat 100 700 -s 100 -e)
 log "ib_read_bw $read_bw MiB/s, ib_write_bw $write_bw MiB/s, ib_send_lat $pairs pairs/s, $pairs_woken with events"
@@ -64,7 +64,7 @@ pair() { awk -v n="$1" 'BEGIN { if (n > 0) printf "%.1f", 1e6 / n; else print "-
 
 for scheme in $schemes; do
   log "blobstore by $scheme"
-  start store "$BIN/blobstore" serve --root "$SCRATCH/blobs" --listen "$scheme://$ADDR:20100"
+  start store "$BIN/blobstore" serve --threads 1 --root "$SCRATCH/blobs" --listen "$scheme://$ADDR:20100"
   eventually 10 grep -q listening "$SCRATCH/store.out" || fail "blobstore does not listen: $(last_words store)"
   try 60 "$BIN/blobstore" bench "$scheme://$ADDR:20100" --seconds $seconds --size 1MiB --depth 8 --json
   get=$(scale "$(measured get 8 octets_per_second)" 9.5367e-7)
@@ -77,7 +77,7 @@ for scheme in $schemes; do
   stop store
 done
 log "blobstore by rdma, busy polling"
-start store "$BIN/blobstore" serve --root "$SCRATCH/blobs" --listen "rdma://$ADDR:20100?busy=1000"
+start store "$BIN/blobstore" serve --threads 1 --root "$SCRATCH/blobs" --listen "rdma://$ADDR:20100?busy=1000"
 eventually 10 grep -q listening "$SCRATCH/store.out" || fail "blobstore does not listen: $(last_words store)"
 try 60 "$BIN/blobstore" bench "rdma://$ADDR:20100?busy=1000" --seconds $seconds --size 1KiB --depth 1 --json
 null=$(measured null 1 p50)
