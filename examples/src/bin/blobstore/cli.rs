@@ -70,6 +70,10 @@ pub(crate) struct ServeArgs {
     /// Where to listen, e.g. iwarp://127.0.0.1:20100; port 0 takes a free one. May be given several times
     #[arg(long, value_name = "URL", required = true)]
     pub(crate) listen: Vec<String>,
+    /// Threads that serve; files are read and written by others. One is quickest to answer a single client, as nothing is
+    /// handed from thread to thread. Default: one for each processor
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) threads: Option<u16>,
     /// Largest blob taken, e.g. 10GiB
     #[arg(long, value_name = "SIZE", default_value = "1TiB", value_parser = size())]
     pub(crate) max_blob: u64,

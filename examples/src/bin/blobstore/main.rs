@@ -14,13 +14,22 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 use rpcrdma_examples::command::{self, unless_stopped};
+use tokio::runtime::Builder;
 
-use crate::cli::{Cli, Command};
+use crate::cli::{Cli, Command, ServeArgs};
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
     cli.logging.start();
-    command::run("blobstore", run(cli.command))
+    let mut runtime = match &cli.command {
+        // Handing results from thread to thread would be part of every latency.
+        Command::Bench(_) => Builder::new_current_thread(),
+        _ => Builder::new_multi_thread(),
+    };
+    if let Command::Serve(ServeArgs { threads: Some(threads), .. }) = &cli.command {
+        runtime.worker_threads(usize::from(*threads));
+    }
+    command::run_on(&mut runtime, "blobstore", run(cli.command))
 }
 
 async fn run(command: Command) -> anyhow::Result<()> {
