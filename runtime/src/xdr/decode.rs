@@ -60,11 +60,8 @@ pub struct Decoder<'a> {
     /// Where `rest` ends in the unreduced stream, as far as it is known: nothing spliced in after what was read.
     end: u64,
     shared: Option<&'a Bytes>,
-    /// Read chunks that nothing was read from yet.
-    reads: &'a [ReadChunk],
-    /// Write chunks that nothing was read from yet, and how many there were before them.
-    writes: &'a [WriteChunk],
-    writes_before: usize,
+    /// None where there never were any: most messages have none, and are as short as a few words.
+    chunks: Option<Chunks<'a>>,
     limits: Limits,
     depth: u32,
     memory: usize,
@@ -72,6 +69,16 @@ pub struct Decoder<'a> {
     abandoned: bool,
     /// What was copied, once something was.
     copies: Option<Copies>,
+}
+
+/// What was reduced.
+#[derive(Debug, Clone, Copy, Default)]
+struct Chunks<'a> {
+    /// Read chunks that nothing was read from yet.
+    reads: &'a [ReadChunk],
+    /// Write chunks that nothing was read from yet, and how many there were before them.
+    writes: &'a [WriteChunk],
+    writes_before: usize,
 }
 
 /// Short items that were copied out of a message.
@@ -93,9 +100,7 @@ impl<'a> Decoder<'a> {
             len: buf.len(),
             end: buf.len() as u64,
             shared: None,
-            reads: &[],
-            writes: &[],
-            writes_before: 0,
+            chunks: None,
             limits: Limits::default(),
             depth: 0,
             memory: 0,
@@ -115,7 +120,9 @@ impl<'a> Decoder<'a> {
     #[inline]
     #[must_use]
     pub fn with_read_chunks(mut self, reads: &'a [ReadChunk]) -> Self {
-        self.reads = reads;
+        if !reads.is_empty() {
+            self.chunks.get_or_insert_default().reads = reads;
+        }
         self
     }
 
@@ -123,7 +130,9 @@ impl<'a> Decoder<'a> {
     #[inline]
     #[must_use]
     pub fn with_write_chunks(mut self, writes: &'a [WriteChunk]) -> Self {
-        self.writes = writes;
+        if !writes.is_empty() {
+            self.chunks.get_or_insert_default().writes = writes;
+        }
         self
     }
 
@@ -175,8 +184,7 @@ impl<'a> Decoder<'a> {
     pub fn abandon(&mut self) {
         self.end = self.position();
         self.rest = &[];
-        self.reads = &[];
-        self.writes = &[];
+        self.chunks = None;
         self.abandoned = true;
     }
 
@@ -390,7 +398,7 @@ impl<'a> Decoder<'a> {
     /// Whether no chunk can stand for any item that follows.
     #[inline]
     fn is_inline(&self) -> bool {
-        self.reads.is_empty() && self.writes.is_empty()
+        self.chunks.is_none()
     }
 
     /// The chunk that stands for the eligible item of `len` octets that starts here: it has at least as many.
@@ -403,7 +411,7 @@ impl<'a> Decoder<'a> {
     }
 
     fn next_read_chunk(&mut self, len: usize) -> Result<Option<&'a Bytes>, DecodeError> {
-        let [read, rest @ ..] = self.reads else { return Ok(None) };
+        let Some(Chunks { reads: [read, rest @ ..], .. }) = self.chunks else { return Ok(None) };
         let position = u64::from(read.position);
         if position > self.position() {
             return Ok(None);
@@ -420,17 +428,18 @@ impl<'a> Decoder<'a> {
         if read.data.len() != len && read.data.len() != padded_len(len) {
             return Err(self.error(DecodeErrorKind::ChunkLength { chunk: read.data.len(), item: len }));
         }
-        self.reads = rest;
+        self.chunks.get_or_insert_default().reads = rest;
         self.end += padded_len(len) as u64;
         Ok(Some(&read.data))
     }
 
     fn next_write_chunk(&mut self, len: usize) -> Result<Option<&'a Bytes>, DecodeError> {
         static EMPTY: Bytes = Bytes::new();
-        let Some((write, rest)) = self.writes.split_first() else { return Ok(None) };
+        let Some(chunks) = &mut self.chunks else { return Ok(None) };
+        let Some((write, rest)) = chunks.writes.split_first() else { return Ok(None) };
         let mut taken = || {
-            self.writes = rest;
-            self.writes_before += 1;
+            chunks.writes = rest;
+            chunks.writes_before += 1;
         };
         if !write.provided {
             // RFC 8166 §4.3.2.3: an empty Write chunk forces its item inline.
@@ -524,7 +533,7 @@ impl<'a> Decoder<'a> {
     /// what is not eligible (RFC 8166 §6.1). Whatever else decoding has stumbled over may be a consequence of it.
     #[must_use]
     pub fn stray_chunk(&self) -> Option<DecodeError> {
-        let read = self.reads.first().filter(|read| u64::from(read.position) <= self.position())?;
+        let read = self.chunks?.reads.first().filter(|read| u64::from(read.position) <= self.position())?;
         Some(self.error(DecodeErrorKind::StrayChunk { position: read.position }))
     }
 
@@ -543,10 +552,11 @@ impl<'a> Decoder<'a> {
     /// The error of what is left.
     #[inline(never)]
     fn left_over(&self) -> Option<DecodeError> {
-        if let Some(read) = self.reads.first() {
+        let Chunks { reads, writes, writes_before } = self.chunks.unwrap_or_default();
+        if let Some(read) = reads.first() {
             return Some(self.error(DecodeErrorKind::StrayChunk { position: read.position }));
         }
-        for (chunk, write) in (self.writes_before..).zip(self.writes) {
+        for (chunk, write) in (writes_before..).zip(writes) {
             if !write.data.is_empty() {
                 return Some(self.error(DecodeErrorKind::StrayWriteChunk { chunk, len: write.data.len() }));
             }
