@@ -16,8 +16,7 @@ use net_support::*;
 use rpcrdma::{
     client::Channel,
     provider::{
-        Access, Completion, Connected, Connector, Memory, QueuePair, Region, RegisterError, SetupError, SetupParams,
-        WorkRequest,
+        Completion, Connected, Connector, QueuePair, SetupError, SetupParams,
         sim::{Fabric, SimConfig},
     },
     server::Server,
@@ -39,17 +38,7 @@ struct Watched<Q> {
 }
 
 impl<Q: QueuePair> QueuePair for Watched<Q> {
-    fn register(&mut self, memory: Memory, access: Access) -> Result<Region, RegisterError> {
-        self.queue_pair.register(memory, access)
-    }
-
-    fn post(&mut self, request: WorkRequest) {
-        self.queue_pair.post(request);
-    }
-
-    fn post_receives(&mut self, count: usize) {
-        self.queue_pair.post_receives(count);
-    }
+    forward_to_queue_pair!(queue_pair);
 
     fn may_spin(&mut self, may: bool) {
         self.may_spin = may;
@@ -64,26 +53,6 @@ impl<Q: QueuePair> QueuePair for Watched<Q> {
         let polled = self.queue_pair.poll(cx, completions);
         self.heard = completions[before..].iter().any(|completion| matches!(completion, Completion::Received { .. }));
         polled
-    }
-
-    fn disconnect(&mut self) {
-        self.queue_pair.disconnect();
-    }
-
-    fn max_reads(&self) -> u32 {
-        self.queue_pair.max_reads()
-    }
-
-    fn max_transfer(&self) -> u32 {
-        self.queue_pair.max_transfer()
-    }
-
-    fn remote_invalidation(&self) -> bool {
-        self.queue_pair.remote_invalidation()
-    }
-
-    fn copied_payload(&self) -> u64 {
-        self.queue_pair.copied_payload()
     }
 }
 

@@ -20,8 +20,7 @@ use rpcrdma::{
     client::{CallError, Channel, Reconnect},
     engine::{CallFailure, CloseReason},
     provider::{
-        Access, Completion, ConnectRequest, Connected, Incoming, Listener, Memory, QueuePair, Region, RegisterError,
-        SetupError, SetupParams, WorkRequest,
+        Completion, ConnectRequest, Connected, Incoming, Listener, QueuePair, SetupError, SetupParams,
         sim::{Fabric, SimConfig},
     },
     server::Server,
@@ -32,17 +31,7 @@ use rpcrdma::{
 struct Strict<Q>(Q);
 
 impl<Q: QueuePair> QueuePair for Strict<Q> {
-    fn register(&mut self, memory: Memory, access: Access) -> Result<Region, RegisterError> {
-        self.0.register(memory, access)
-    }
-
-    fn post(&mut self, request: WorkRequest) {
-        self.0.post(request);
-    }
-
-    fn post_receives(&mut self, count: usize) {
-        self.0.post_receives(count);
-    }
+    forward_to_queue_pair!(0);
 
     fn poll(&mut self, cx: &mut Context<'_>, completions: &mut Vec<Completion>) -> Poll<()> {
         let before = completions.len();
@@ -56,22 +45,6 @@ impl<Q: QueuePair> QueuePair for Strict<Q> {
             completions.retain(|completion| !is_other(completion));
         }
         polled
-    }
-
-    fn disconnect(&mut self) {
-        self.0.disconnect();
-    }
-
-    fn max_reads(&self) -> u32 {
-        self.0.max_reads()
-    }
-
-    fn remote_invalidation(&self) -> bool {
-        self.0.remote_invalidation()
-    }
-
-    fn copied_payload(&self) -> u64 {
-        self.0.copied_payload()
     }
 }
 

@@ -438,3 +438,45 @@ macro_rules! over_each {
 }
 #[allow(unused_imports)]
 pub(crate) use over_each;
+
+/// What a queue pair around another one, in `$inner`, hands to that: all but `poll` and `may_spin`.
+#[macro_export]
+macro_rules! forward_to_queue_pair {
+    ($inner:tt) => {
+        fn register(
+            &mut self,
+            memory: rpcrdma::provider::Memory,
+            access: rpcrdma::provider::Access,
+        ) -> Result<rpcrdma::provider::Region, rpcrdma::provider::RegisterError> {
+            self.$inner.register(memory, access)
+        }
+
+        fn post(&mut self, request: rpcrdma::provider::WorkRequest) {
+            self.$inner.post(request);
+        }
+
+        fn post_receives(&mut self, count: usize) {
+            self.$inner.post_receives(count);
+        }
+
+        fn disconnect(&mut self) {
+            self.$inner.disconnect();
+        }
+
+        fn max_reads(&self) -> u32 {
+            self.$inner.max_reads()
+        }
+
+        fn max_transfer(&self) -> u32 {
+            self.$inner.max_transfer()
+        }
+
+        fn remote_invalidation(&self) -> bool {
+            self.$inner.remote_invalidation()
+        }
+
+        fn copied_payload(&self) -> u64 {
+            self.$inner.copied_payload()
+        }
+    };
+}
