@@ -191,7 +191,7 @@ make_tree() {
 # long_file FILE: of so many octets that there is time for something to happen while it is copied
 long_file() {
   local mebibytes=256
-  ! grep -q 'QEMU TCG' /proc/cpuinfo || mebibytes=16
+  ! grep -q 'QEMU TCG' /proc/cpuinfo || mebibytes=48
   head -c $((mebibytes << 20)) /dev/urandom >"$1"
 }
 
