@@ -60,7 +60,7 @@ pub struct Decoder<'a> {
     /// Where `rest` ends in the unreduced stream, as far as it is known: nothing spliced in after what was read.
     end: u64,
     shared: Option<&'a Bytes>,
-    /// None where there never were any: most messages have none, and are as short as a few words.
+    /// None where there were none, or what follows was given up: most messages have none, and are a few words long.
     chunks: Option<Chunks<'a>>,
     limits: Limits,
     depth: u32,
