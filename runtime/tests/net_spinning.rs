@@ -22,19 +22,23 @@ use rpcrdma::{
     server::Server,
 };
 
-/// Polls that come right after a message.
+/// What a client's queue pair and its callers have seen.
 #[derive(Debug, Default)]
-struct Polls {
-    may_spin: AtomicUsize,
-    may_not: AtomicUsize,
+struct Seen {
+    /// Replies that have come.
+    replies: AtomicUsize,
+    /// Callers that have theirs.
+    returned: AtomicUsize,
+    /// Polls between a reply and the return of its caller.
+    between: AtomicUsize,
+    /// Those of them that might have kept the thread.
+    in_the_way: AtomicUsize,
 }
 
 struct Watched<Q> {
     queue_pair: Q,
-    polls: Arc<Polls>,
+    seen: Arc<Seen>,
     may_spin: bool,
-    /// A message came with the last poll.
-    heard: bool,
 }
 
 impl<Q: QueuePair> QueuePair for Watched<Q> {
@@ -45,25 +49,26 @@ impl<Q: QueuePair> QueuePair for Watched<Q> {
     }
 
     fn poll(&mut self, cx: &mut Context<'_>, completions: &mut Vec<Completion>) -> Poll<()> {
-        if self.heard {
-            let polls = if self.may_spin { &self.polls.may_spin } else { &self.polls.may_not };
-            polls.fetch_add(1, Relaxed);
+        if self.seen.returned.load(Relaxed) < self.seen.replies.load(Relaxed) {
+            self.seen.between.fetch_add(1, Relaxed);
+            self.seen.in_the_way.fetch_add(usize::from(self.may_spin), Relaxed);
         }
         let before = completions.len();
         let polled = self.queue_pair.poll(cx, completions);
-        self.heard = completions[before..].iter().any(|completion| matches!(completion, Completion::Received { .. }));
+        let replies = completions[before..].iter().filter(|one| matches!(one, Completion::Received { .. })).count();
+        self.seen.replies.fetch_add(replies, Relaxed);
         polled
     }
 }
 
-struct Watching<C>(C, Arc<Polls>);
+struct Watching<C>(C, Arc<Seen>);
 
 impl<C: Connector> Connector for Watching<C> {
     type QueuePair = Watched<C::QueuePair>;
 
     async fn connect(&self, peer: SocketAddr, params: SetupParams) -> Result<Connected<Self::QueuePair>, SetupError> {
         let Connected { queue_pair, private_data, local_addr, peer_addr } = self.0.connect(peer, params).await?;
-        let queue_pair = Watched { queue_pair, polls: Arc::clone(&self.1), may_spin: true, heard: false };
+        let queue_pair = Watched { queue_pair, seen: Arc::clone(&self.1), may_spin: true };
         Ok(Connected { queue_pair, private_data, local_addr, peer_addr })
     }
 }
@@ -78,14 +83,30 @@ async fn callers_come_first() {
         let server = Server::builder().service(TestService::default()).listen_with(listener).bind().await.unwrap();
         let addr = server.local_addrs()[0];
         let running = tokio::spawn(server.serve());
-        let polls = Arc::new(Polls::default());
-        let connector = Watching(fabric.connector(), Arc::clone(&polls));
+        let seen = Arc::new(Seen::default());
+        let connector = Watching(fabric.connector(), Arc::clone(&seen));
         // In version 1 all that a client hears are replies.
         let channel = Channel::builder().versions(1..=1).connect_with(connector, addr).await.unwrap();
-        for _ in 0..20 {
-            call::<Null>(&channel, &()).await.unwrap();
-        }
-        assert_eq!((polls.may_spin.load(Relaxed), polls.may_not.load(Relaxed)), (0, 20));
+        let callers = Arc::clone(&seen);
+        // In a task: tokio polls what it blocks on only after many turns of tasks.
+        let all = tokio::spawn(async move {
+            let returns = async || {
+                call::<Null>(&channel, &()).await.unwrap();
+                callers.returned.fetch_add(1, Relaxed);
+            };
+            // The first is made before the driver's task has run.
+            returns().await;
+            let before = callers.between.load(Relaxed);
+            for _ in 0..20 {
+                returns().await;
+            }
+            assert_eq!(callers.between.load(Relaxed), before, "a caller who is alone finds its reply itself, and goes");
+            for _ in 0..20 {
+                tokio::join!(returns(), returns());
+            }
+        });
+        all.await.unwrap();
+        assert_eq!((seen.replies.load(Relaxed), seen.in_the_way.load(Relaxed)), (61, 0));
         running.abort();
     })
     .await;

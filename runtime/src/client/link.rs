@@ -76,7 +76,7 @@ impl Waiting<'_> {
             return;
         };
         if (self.leads || notify == Notify::Drive) && port.is_alone(slot) {
-            self.leads = drive.try_lead(waker);
+            self.leads = drive.try_lead(slot, waker);
             if !self.leads {
                 // The driver's task has the connection just now, perhaps only to see that somebody leads. It has to be
                 // told that nobody does any more: else what woke this task would be lost.

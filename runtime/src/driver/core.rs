@@ -137,8 +137,11 @@ pub(crate) struct Core<C: Carrier, U: Upcalls> {
     commands: VecDeque<Command>,
     // Empty between rounds; kept for its memory.
     wakers: Vec<Waker>,
-    /// Other tasks have been given something to do in this round.
+    /// Other tasks have been given something to do, and get to it when `drive` returns.
     others: bool,
+    /// The caller who drives, and whether its result has been delivered.
+    leader: Option<Slot>,
+    led_home: bool,
 }
 
 impl<C: Carrier, U: Upcalls> Core<C, U> {
@@ -159,6 +162,8 @@ impl<C: Carrier, U: Upcalls> Core<C, U> {
             commands: VecDeque::new(),
             wakers: Vec::new(),
             others: false,
+            leader: None,
+            led_home: false,
         }
     }
 
@@ -179,8 +184,14 @@ impl<C: Carrier, U: Upcalls> Core<C, U> {
     /// Does all that can be done without waiting. Ready when the connection is over.
     ///
     /// What the carrier does next wakes `cx`; the time, and memory that others give back, `task`.
-    pub(crate) fn drive(&mut self, cx: &mut Context<'_>, task: &Waker) -> Poll<()> {
+    ///
+    /// `leader`: the call of the caller who drives. When it has its result, that is all, and what the carrier does next wakes
+    /// nobody until this is called again, in `task` if not before.
+    pub(crate) fn drive(&mut self, cx: &mut Context<'_>, task: &Waker, leader: Option<Slot>) -> Poll<()> {
         let now = Timer::now();
+        (self.leader, self.led_home) = (leader, false);
+        // Those who were woken before have had their turn.
+        self.others = false;
         for _ in 0..MAX_ROUNDS {
             self.take_commands(now);
             if self.engine.memory().is_called() {
@@ -198,12 +209,14 @@ impl<C: Carrier, U: Upcalls> Core<C, U> {
                 }
                 self.check_closing(now);
             }
-            if !self.wakers.is_empty() {
+            if !self.wakers.is_empty() || self.led_home {
                 self.publish();
                 self.wakers.drain(..).for_each(Waker::wake);
             }
-            let others = std::mem::take(&mut self.others);
-            let polled = self.engine.poll_io(cx, others);
+            if self.led_home {
+                return Poll::Pending;
+            }
+            let polled = self.engine.poll_io(cx, self.others);
             if polled.is_pending() && !self.engine.has_input() && self.commands.is_empty() {
                 self.publish();
                 self.arm(now, task);
@@ -311,6 +324,7 @@ impl<C: Carrier, U: Upcalls> Core<C, U> {
         // Its caller comes next, woken or, where it drives this itself, not waiting yet.
         self.others = true;
         if let Some(slot) = self.calls.remove(id) {
+            self.led_home |= self.leader == Some(slot);
             self.port.deliver(slot, result, &mut self.wakers);
         }
     }

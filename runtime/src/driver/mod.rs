@@ -42,8 +42,9 @@ pub(crate) trait Drive: Send + Sync {
     fn try_drive(&self) -> bool;
 
     /// The same, and what the connection does next wakes `waker` instead of the driver's task: for a caller whose call is
-    /// the only one. It has to drive whenever it is woken, and to say [`stop_leading`](Self::stop_leading) when it leaves.
-    fn try_lead(&self, waker: &Waker) -> bool;
+    /// the only one, in `slot`. It has to drive whenever it is woken, and to say [`stop_leading`](Self::stop_leading) when it
+    /// leaves, or has its result.
+    fn try_lead(&self, slot: Slot, waker: &Waker) -> bool;
 
     /// Hands the connection back to the driver's task.
     fn stop_leading(&self);
@@ -67,20 +68,21 @@ impl<C: Carrier, U: Upcalls> Shared<C, U> {
         }
         self.led.store(false, Ordering::Relaxed);
         core.prepare();
-        if core.drive(cx, cx.waker()).is_ready() {
+        if core.drive(cx, cx.waker(), None).is_ready() {
             *guard = None;
             return Poll::Ready(());
         }
         Poll::Pending
     }
 
-    fn drive_from(&self, waker: Option<&Waker>) -> bool {
+    fn drive_from(&self, leader: Option<(Slot, &Waker)>) -> bool {
         let Some(task) = self.port.task() else { return false };
         let Ok(mut guard) = self.core.try_lock() else { return false };
         let Some(core) = guard.as_mut() else { return true };
-        self.led.store(waker.is_some(), Ordering::Relaxed);
+        self.led.store(leader.is_some(), Ordering::Relaxed);
         // Timers go on waking the driver's task, whoever polls.
-        if core.drive(&mut Context::from_waker(waker.unwrap_or(task)), task).is_ready() {
+        let (slot, waker) = leader.map_or((None, task), |(slot, waker)| (Some(slot), waker));
+        if core.drive(&mut Context::from_waker(waker), task, slot).is_ready() {
             *guard = None;
             task.wake_by_ref();
         }
@@ -93,8 +95,8 @@ impl<C: Carrier, U: Upcalls> Drive for Shared<C, U> {
         self.drive_from(None)
     }
 
-    fn try_lead(&self, waker: &Waker) -> bool {
-        self.drive_from(Some(waker))
+    fn try_lead(&self, slot: Slot, waker: &Waker) -> bool {
+        self.drive_from(Some((slot, waker)))
     }
 
     fn stop_leading(&self) {

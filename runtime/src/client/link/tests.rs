@@ -19,7 +19,7 @@ impl Drive for Busy {
         false
     }
 
-    fn try_lead(&self, _waker: &Waker) -> bool {
+    fn try_lead(&self, _slot: Slot, _waker: &Waker) -> bool {
         let first = self.leads.fetch_add(1, Ordering::Relaxed) == 0;
         if first {
             self.led.store(true, Ordering::Relaxed);
