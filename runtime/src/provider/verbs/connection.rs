@@ -17,8 +17,9 @@ use super::{
     error::VerbsError,
     exposures::{Exposures, Way},
     ffi,
-    objects::{Armed, Cq, Pd, Qp},
+    objects::{Cq, Pd, Qp, Waited},
     queue::{Kind, Op, SendQueue},
+    rare::Rare,
     receives::{RECEIVE, Receives},
     regions::Regions,
     slab::Slab,
@@ -74,6 +75,8 @@ pub struct VerbsQueuePair {
     pub(super) pd: Pd,
     pub(super) id: CmId,
     pub(super) events: Events,
+    /// Of the connection manager's events and the device's.
+    pub(super) rare: Rare,
 
     pub(super) limits: Limits,
     /// RDMA Reads under way, at most: as agreed with the peer.
@@ -140,6 +143,7 @@ impl VerbsQueuePair {
             pd,
             id,
             events,
+            rare: Rare::new(),
             limits,
             max_reads: 0,
             phase: Phase::Open,
@@ -314,6 +318,15 @@ impl VerbsQueuePair {
         }
     }
 
+    /// Has the next completion wake the task.
+    fn wait(&mut self, cx: &mut Context<'_>) -> io::Result<Waited> {
+        // What came before it was armed is not told of.
+        if self.cq.arm()? && self.drain() {
+            return Ok(Waited::Again);
+        }
+        self.cq.poll_event(cx)
+    }
+
     /// A work request was wrong: that ends the connection.
     fn refuse(&mut self, id: WrId, kind: Kind, error: String) {
         self.queue.push_done(id, kind, Err(WorkError::Local(error)));
@@ -411,21 +424,20 @@ impl QueuePair for VerbsQueuePair {
     }
 
     fn poll(&mut self, cx: &mut Context<'_>, completions: &mut Vec<Completion>) -> Poll<()> {
-        self.flush();
         loop {
-            self.poll_events(cx);
-            self.drain();
-            if self.phase == Phase::Open && self.silence.poll(cx, self.sent, self.heard) {
-                self.queue.push(None, Kind::Own, Op::Marker);
-            }
             self.flush();
-            self.tell();
-            let changed = self.advance(cx);
+            self.drain();
             if !self.done.is_empty() {
                 completions.append(&mut self.done);
                 return Poll::Ready(());
             }
-            if changed {
+            // Nothing has completed: then everything else is looked at.
+            let mut changed = self.poll_events(cx);
+            if self.phase == Phase::Open && self.silence.poll(cx, self.sent, self.heard) {
+                self.queue.push(None, Kind::Own, Op::Marker);
+                changed = true;
+            }
+            if self.advance(cx) || changed {
                 continue;
             }
             if self.phase == Phase::Closed {
@@ -445,9 +457,9 @@ impl QueuePair for VerbsQueuePair {
                 }
                 continue;
             }
-            match self.cq.poll_event(cx) {
-                Ok(Armed::Again) => {}
-                Ok(Armed::Wait) => return Poll::Pending,
+            match self.wait(cx) {
+                Ok(Waited::Again) => {}
+                Ok(Waited::Registered) => return Poll::Pending,
                 Err(error) => self.end(DisconnectReason::Transport(error.to_string())),
             }
         }

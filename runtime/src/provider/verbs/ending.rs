@@ -61,8 +61,11 @@ impl VerbsQueuePair {
         self.done.push(Completion::Disconnected { reason });
     }
 
-    /// What comes by the connection manager, and from the device.
-    pub(super) fn poll_events(&mut self, cx: &mut Context<'_>) {
+    /// What comes by the connection manager, and from the device. `true` if it has changed something.
+    pub(super) fn poll_events(&mut self, cx: &mut Context<'_>) -> bool {
+        let Some(waker) = self.rare.look(cx) else { return false };
+        let cx = &mut Context::from_waker(&waker);
+        let mut changed = false;
         while let Some(Poll::Ready(event)) = self.device_events.as_ref().map(|events| events.poll(cx)) {
             let reason = match event {
                 DeviceEvent::Fatal => DisconnectReason::Transport(format!("device {} failed", self.limits.name)),
@@ -77,6 +80,7 @@ impl VerbsQueuePair {
             // Messages that came before, and a better reason, if a request's completion has one.
             self.drain();
             self.end(reason);
+            changed = true;
         }
         while let Poll::Ready(event) = self.events.poll(cx) {
             let reason = match event {
@@ -101,7 +105,9 @@ impl VerbsQueuePair {
                 Err(error) => DisconnectReason::Transport(error.to_string()),
             };
             self.end(reason);
+            changed = true;
         }
+        changed
     }
 
     /// What is due in the phase the connection is in. `true` if it has changed something.

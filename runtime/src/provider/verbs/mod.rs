@@ -63,6 +63,7 @@ mod listener;
 mod objects;
 mod posting;
 mod queue;
+mod rare;
 mod receives;
 mod regions;
 mod setup;

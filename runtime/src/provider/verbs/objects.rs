@@ -211,11 +211,11 @@ unsafe impl Send for Cq {}
 
 /// What to do after [`Cq::poll_event`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Armed {
-    /// Look at the queue once more.
+pub(super) enum Waited {
+    /// It has told, or may have: look at the queue once more.
     Again,
-    /// Wait: the next completion wakes the task.
-    Wait,
+    /// What it tells next wakes the task.
+    Registered,
 }
 
 impl Cq {
@@ -264,19 +264,24 @@ impl Cq {
         Ok(into.get(..taken).unwrap_or_default())
     }
 
-    /// Has the next completion wake the task. `Again` until nothing can have come in between.
-    pub(super) fn poll_event(&mut self, cx: &mut Context<'_>) -> io::Result<Armed> {
-        if !self.armed {
-            // SAFETY: the queue is live.
-            let code = unsafe { ffi::ibv_req_notify_cq(self.cq.as_ptr(), 0) };
-            if code != 0 {
-                return Err(io::Error::from_raw_os_error(code.abs()));
-            }
-            self.armed = true;
-            return Ok(Armed::Again);
+    /// Has the next completion tell, where that has not been asked for yet. `true` then: one may have come just before.
+    pub(super) fn arm(&mut self) -> io::Result<bool> {
+        if self.armed {
+            return Ok(false);
         }
+        // SAFETY: the queue is live.
+        let code = unsafe { ffi::ibv_req_notify_cq(self.cq.as_ptr(), 0) };
+        if code != 0 {
+            return Err(io::Error::from_raw_os_error(code.abs()));
+        }
+        self.armed = true;
+        Ok(true)
+    }
+
+    /// Has what an armed queue tells wake the task, if it has not told already.
+    pub(super) fn poll_event(&mut self, cx: &mut Context<'_>) -> io::Result<Waited> {
         let mut ready = match self.channel.poll_read_ready(cx) {
-            Poll::Pending => return Ok(Armed::Wait),
+            Poll::Pending => return Ok(Waited::Registered),
             Poll::Ready(ready) => ready?,
         };
         let (mut cq, mut context) = (ptr::null_mut(), ptr::null_mut());
@@ -290,7 +295,7 @@ impl Cq {
         } else {
             match io::Error::last_os_error() {
                 error if error.kind() == io::ErrorKind::WouldBlock => {}
-                error if error.kind() == io::ErrorKind::Interrupted => return Ok(Armed::Again),
+                error if error.kind() == io::ErrorKind::Interrupted => return Ok(Waited::Again),
                 error => return Err(error),
             }
         }
@@ -298,7 +303,7 @@ impl Cq {
         if self.events >= Self::ACKNOWLEDGE {
             self.acknowledge();
         }
-        Ok(Armed::Again)
+        Ok(Waited::Again)
     }
 
     fn acknowledge(&mut self) {

@@ -20,7 +20,7 @@ impl VerbsQueuePair {
     /// Hands what waits to the device.
     pub(super) fn flush(&mut self) {
         let Some(qp) = &self.qp else { return };
-        if !matches!(self.phase, Phase::Open | Phase::Draining) {
+        if !matches!(self.phase, Phase::Open | Phase::Draining) || self.queue.is_posted() {
             return;
         }
         let max_inline = qp.max_inline as usize;

@@ -2,6 +2,8 @@
 
 use std::{collections::VecDeque, io, ptr};
 
+use smallvec::SmallVec;
+
 use super::{
     ffi,
     objects::{Pd, Qp},
@@ -10,6 +12,9 @@ use super::{
 
 /// Marks the number of a Receive among completions.
 pub(super) const RECEIVE: u64 = 1 << 63;
+
+/// Receives posted at a time for which no memory is allocated.
+const FEW: usize = 4;
 
 /// Receives of one connection.
 pub(super) struct Receives {
@@ -67,9 +72,12 @@ impl Receives {
     /// When the device refuses them: the queue pair is of no use any more.
     pub(super) fn post(&mut self, pd: &Pd, qp: &Qp) -> io::Result<()> {
         let count = self.owed.min(self.room.saturating_sub(self.posted.len()));
+        if count == 0 {
+            return Ok(());
+        }
         let before = self.posted.len();
         let length = u32::try_from(self.size).unwrap_or(u32::MAX);
-        let mut places = Vec::with_capacity(count);
+        let mut places = SmallVec::<[_; FEW]>::new();
         while places.len() < count {
             let Some(slot) = self.slot(pd) else { break };
             places.push(ffi::ibv_sge { addr: slot.address() as u64, length, lkey: slot.lkey() });
@@ -79,7 +87,7 @@ impl Receives {
             return Ok(());
         }
         self.owed -= places.len();
-        let mut requests: Vec<_> = (self.first + before as u64..)
+        let mut requests: SmallVec<[_; FEW]> = (self.first + before as u64..)
             .zip(&mut places)
             .map(|(number, place)| ffi::ibv_recv_wr {
                 wr_id: RECEIVE | number,
