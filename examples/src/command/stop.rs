@@ -3,7 +3,7 @@
 use std::io;
 
 use anyhow::Context as _;
-use tokio::signal;
+use tokio::{signal, sync::oneshot};
 
 /// Requests to end: Ctrl-C, and on Unix the signal by which service managers ask. Caught from [`new`](Self::new) on.
 #[derive(Debug)]
@@ -54,10 +54,19 @@ impl Stop {
 /// Those of `work`; that it was interrupted.
 pub async fn unless_stopped<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     let mut stop = Stop::new().context("cannot catch signals")?;
-    tokio::select! {
+    // By a task of its own: `work` may be polled for every message that comes, and with it what is awaited beside it.
+    let (tell, stopped) = oneshot::channel();
+    let watcher = tokio::spawn(async move {
+        stop.next().await;
+        let _ = tell.send(());
+    });
+    let outcome = tokio::select! {
+        biased;
+        Ok(()) = stopped => Err(anyhow::anyhow!("interrupted")),
         outcome = work => outcome,
-        () = stop.next() => anyhow::bail!("interrupted"),
-    }
+    };
+    watcher.abort();
+    outcome
 }
 
 /// Goes on with `serving` until `stop` asks for its end; `shut_down` then says so to the server, which answers the calls

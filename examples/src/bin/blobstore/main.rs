@@ -23,7 +23,7 @@ fn main() -> ExitCode {
     cli.logging.start();
     let mut runtime = match &cli.command {
         // Handing results from thread to thread would be part of every latency.
-        Command::Bench(_) => Builder::new_current_thread(),
+        Command::Bench(_) | Command::Serve(ServeArgs { threads: Some(1), .. }) => Builder::new_current_thread(),
         _ => Builder::new_multi_thread(),
     };
     if let Command::Serve(ServeArgs { threads: Some(threads), .. }) = &cli.command {
