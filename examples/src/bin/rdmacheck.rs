@@ -12,6 +12,7 @@ use rpcrdma::provider::{
     verbs::{VerbsConfig, VerbsConnector, VerbsListener, devices},
 };
 use rpcrdma_examples::command::{self, Logging, unless_stopped};
+use rpcrdma_examples::say;
 
 /// Runs the conformance suite on an RDMA device of this machine, both ends in this process
 #[derive(Parser)]
@@ -46,7 +47,7 @@ fn main() -> ExitCode {
 
 async fn check(args: Args) -> anyhow::Result<ExitCode> {
     match devices() {
-        Ok(devices) => devices.iter().for_each(|device| println!("device {}: {:?}", device.name, device.protocol)),
+        Ok(devices) => devices.iter().for_each(|device| say!("device {}: {:?}", device.name, device.protocol)),
         Err(error) => {
             command::complain(NAME, error);
             return Ok(ExitCode::from(2));
@@ -76,7 +77,7 @@ async fn check(args: Args) -> anyhow::Result<ExitCode> {
                     Err(_) if args.known.iter().any(|known| known == name) => "known",
                     Err(_) => "FAIL",
                 };
-                println!("{verdict} {address} {name} ({} ms)", begun.elapsed().as_millis());
+                say!("{verdict} {address} {name} ({} ms)", begun.elapsed().as_millis());
                 match verdict {
                     "pass" => passed += 1,
                     "FAIL" => failed += 1,
@@ -85,6 +86,6 @@ async fn check(args: Args) -> anyhow::Result<ExitCode> {
             }
         }
     }
-    println!("{passed} passed, {failed} failed, {excused} known to");
+    say!("{passed} passed, {failed} failed, {excused} known to");
     Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

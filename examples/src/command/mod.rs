@@ -90,6 +90,18 @@ pub fn complain(name: &str, what: impl fmt::Display) {
     let _ = writeln!(std::io::stderr(), "{name}: {what}");
 }
 
+/// Prints a line to standard output, as `println!` does, but where who reads it has gone (`blobstore ls .. | head`) it is no
+/// panic: what is under way goes on, and comes to its own end.
+#[macro_export]
+macro_rules! say {
+    ($($what:tt)*) => { $crate::command::print_line(format_args!($($what)*)) };
+}
+
+#[doc(hidden)]
+pub fn print_line(what: fmt::Arguments<'_>) {
+    let _ = writeln!(std::io::stdout(), "{what}");
+}
+
 /// An error and its causes, without those that an error before has told already.
 #[must_use]
 pub fn in_one_line(error: &anyhow::Error) -> String {

@@ -19,6 +19,7 @@ use rpcrdma_examples::blobstore::{
     },
     transfer::{Refusal, TransferError},
 };
+use rpcrdma_examples::say;
 use serde::Serialize;
 
 use crate::{
@@ -89,7 +90,7 @@ pub(crate) async fn run(args: BenchArgs) -> anyhow::Result<()> {
         measurements,
     };
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&report)?);
+        say!("{}", serde_json::to_string_pretty(&report)?);
     } else {
         print(&report);
     }
@@ -239,21 +240,24 @@ where
 }
 
 fn print(report: &Report) {
-    println!("{:>7} {:>6} {:>12} {:>12} {:>14}   latency in µs", "call", "depth", "octets", "calls/s", "data");
-    println!("{:56} {:>9} {:>9} {:>9} {:>9}", "", "p50", "p90", "p99", "max");
+    say!("{:>7} {:>6} {:>12} {:>12} {:>14}   latency in µs", "call", "depth", "octets", "calls/s", "data");
+    say!("{:56} {:>9} {:>9} {:>9} {:>9}", "", "p50", "p90", "p99", "max");
     for m in &report.measurements {
         let data = if m.octets == 0 { "-".into() } else { format!("{}/s", show::octets(m.octets_per_second as u64)) };
         let Latency { p50, p90, p99, max, .. } = m.latency_us;
-        println!(
+        say!(
             "{:>7} {:>6} {:>12} {:>12.0} {data:>14}   {p50:>9.1} {p90:>9.1} {p99:>9.1} {max:>9.1}",
-            m.name, m.depth, m.octets, m.calls_per_second
+            m.name,
+            m.depth,
+            m.octets,
+            m.calls_per_second
         );
     }
     let version = report.rpcrdma_version.map_or(String::new(), |version| format!(", RPC-over-RDMA version {version}"));
-    println!("\n{}{version}", report.url);
+    say!("\n{}{version}", report.url);
     for (what, reasons) in [("calls", &report.calls), ("replies", &report.replies)] {
         for (reason, count) in reasons {
-            println!("{count:>12} {what:7}  {reason}");
+            say!("{count:>12} {what:7}  {reason}");
         }
     }
 }

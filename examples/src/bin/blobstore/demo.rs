@@ -15,6 +15,7 @@ use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use indicatif::ProgressBar;
 use rpcrdma::engine::Counters;
 use rpcrdma_examples::blobstore::{Name, protocol::BlobChange, watch::Watcher};
+use rpcrdma_examples::say;
 use tokio::{
     io::{AsyncBufReadExt as _, BufReader},
     process::{Child, ChildStdin, Command},
@@ -38,37 +39,37 @@ const MAX_SOURCES: usize = 2000;
 
 /// `blobstore demo`
 pub(crate) async fn run(args: DemoArgs) -> anyhow::Result<()> {
-    println!("blobstore demo: one process serves, one stores and fetches, over RPC-over-RDMA on loopback\n");
+    say!("blobstore demo: one process serves, one stores and fetches, over RPC-over-RDMA on loopback\n");
     let work =
         tempfile::Builder::new().prefix("blobstore-demo-").tempdir().context("cannot make a directory to work in")?;
     let mut server = ServerProcess::start(&work.path().join("store")).await?;
-    println!("server    process {}, {}", server.id, server.url);
+    say!("server    process {}, {}", server.id, server.url);
     let (watcher, mut changes) = Watcher::new(MAX_SOURCES);
     let whom = ServerArgs { url: server.url.clone(), rpcrdma: args.rpcrdma };
     let connection = Connection::open_watching(&whom, args.moving, watcher).await?;
     connection.blobs().watch("").await.map_err(|error| explain(error, &server.url)).context("not watching")?;
-    println!("client    process {}\n", std::process::id());
+    say!("client    process {}\n", std::process::id());
 
     let groups = [
         Group { title: "this repository's files", files: repository_files()? },
         Group { title: "this program's binary", files: vec![this_binary()?] },
         Group { title: "a file made for the demo", files: vec![make_file(work.path().join("made"), args.size).await?] },
     ];
-    println!("{:26} {:>6} {:>12}   {:>24}   {:>24}", "", "files", "octets", "stored in", "fetched in");
+    say!("{:26} {:>6} {:>12}   {:>24}   {:>24}", "", "files", "octets", "stored in", "fetched in");
     let mut moved = Moved::default();
     for group in &groups {
         run_group(&connection, &server.url, group, &work.path().join("fetched"), &mut moved).await?;
     }
-    println!("\ndigests   {} of {} files came back as they went", moved.files, moved.files);
+    say!("\ndigests   {} of {} files came back as they went", moved.files, moved.files);
     print_counters(&moved);
     let stored: usize = groups.iter().map(|group| group.files.len()).sum();
     let told =
         timeout(PATIENCE, told(&mut changes, stored)).await.context("the server does not tell of all changes")?;
-    println!("\nwatch     the server told the client of {told} changes, by calls back over the same connection");
+    say!("\nwatch     the server told the client of {told} changes, by calls back over the same connection");
     drop(connection);
     server.stop().await?;
     work.close().context("cannot remove the demo's files")?;
-    println!("\nAll is well; the server has stopped and the demo's files are removed.");
+    say!("\nAll is well; the server has stopped and the demo's files are removed.");
     Ok(())
 }
 
@@ -160,7 +161,7 @@ async fn run_group(
     }
     let timing = |time| format!("{:>9}  {:>13}", show::duration(time), show::rate(payload, time));
     let (stored_in, fetched_in) = (timing(stored_in), timing(fetched_in));
-    println!("{:26} {:>6} {payload:>12}   {stored_in:>24}   {fetched_in:>24}", group.title, group.files.len());
+    say!("{:26} {:>6} {payload:>12}   {stored_in:>24}   {fetched_in:>24}", group.title, group.files.len());
     Ok(())
 }
 
@@ -188,18 +189,22 @@ async fn fetch(
 }
 
 fn print_counters(moved: &Moved) {
-    println!(
+    say!(
         "\nwhat moved the data {:>8} {:>16} {:>16} {:>16} {:>16}",
-        "calls", "payload", "Send", "RDMA Read", "RDMA Write"
+        "calls",
+        "payload",
+        "Send",
+        "RDMA Read",
+        "RDMA Write"
     );
     for (title, share) in [("storing", moved.store), ("fetching", moved.fetch)] {
         let Share { payload, calls, sends, read, written } = share;
-        println!("  {title:17} {calls:>8} {payload:>16} {sends:>16} {read:>16} {written:>16}");
+        say!("  {title:17} {calls:>8} {payload:>16} {sends:>16} {read:>16} {written:>16}");
     }
-    println!(
+    say!(
         "  Octets. Send: messages of both directions. RDMA Read: the server pulled what was stored out of the client's"
     );
-    println!("  memory. RDMA Write: the server pushed what was fetched into it. Short files travel in the messages.");
+    say!("  memory. RDMA Write: the server pushed what was fetched into it. Short files travel in the messages.");
 }
 
 /// The process that serves. It ends when its standard input does, so it does not outlive this one.

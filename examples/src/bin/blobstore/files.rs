@@ -12,6 +12,7 @@ use rpcrdma_examples::blobstore::{
     protocol::{BLOB_ATTACHMENT_MAX, BlobStatus},
     transfer::{Refusal, TransferError},
 };
+use rpcrdma_examples::say;
 use tempfile::NamedTempFile;
 use tokio::task::spawn_blocking;
 
@@ -49,7 +50,7 @@ pub(crate) async fn put(args: PutArgs) -> anyhow::Result<()> {
     bar.finish_and_clear();
     let stat =
         stored.map_err(|error| explain(error, &args.blob.server.url)).with_context(|| format!("{name} not stored"))?;
-    println!("{}  {}", show::digest(&stat.digest.0), name);
+    say!("{}  {}", show::digest(&stat.digest.0), name);
     Ok(())
 }
 
@@ -77,16 +78,13 @@ pub(crate) async fn get(args: GetArgs) -> anyhow::Result<()> {
         bar.finish_and_clear();
         let (partial, stat, attachment) = got.map_err(failed)?;
         keep(partial, &path).with_context(cannot_write)?;
-        println!("{}  {}", show::digest(&stat.digest.0), path.display());
+        say!("{}  {}", show::digest(&stat.digest.0), path.display());
         (stat, attachment)
     };
     if let Some(path) = args.attachment {
         fs::write(&path, &attachment).with_context(|| format!("cannot write {}", path.display()))?;
     } else if stat.attachment_len > 0 && path != Path::new("-") {
-        println!(
-            "There is an attachment of {}: --attachment FILE writes it.",
-            show::octets(stat.attachment_len.into())
-        );
+        say!("There is an attachment of {}: --attachment FILE writes it.", show::octets(stat.attachment_len.into()));
     }
     Ok(())
 }
@@ -136,11 +134,11 @@ pub(crate) async fn stat(args: BlobArgs) -> anyhow::Result<()> {
     let connection = Connection::open(&args.server, Moving::default()).await?;
     let found = connection.blobs().stat(&args.name).await;
     let stat = found.map_err(|error| explain(error, &args.server.url)).with_context(|| args.name.to_string())?;
-    println!("name        {}", args.name);
-    println!("size        {} ({})", stat.size, show::octets(stat.size));
-    println!("attachment  {} ({})", stat.attachment_len, show::octets(stat.attachment_len.into()));
-    println!("stored      {}", show::time(stat.modified));
-    println!("BLAKE3      {}", show::digest(&stat.digest.0));
+    say!("name        {}", args.name);
+    say!("size        {} ({})", stat.size, show::octets(stat.size));
+    say!("attachment  {} ({})", stat.attachment_len, show::octets(stat.attachment_len.into()));
+    say!("stored      {}", show::time(stat.modified));
+    say!("BLAKE3      {}", show::digest(&stat.digest.0));
     Ok(())
 }
 

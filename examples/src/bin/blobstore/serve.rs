@@ -15,6 +15,7 @@ use rpcrdma_examples::{
         store::{Store, StoreOptions},
     },
     command::{self, RpcRdmaVersion, Stop},
+    say,
 };
 use tokio::{io::AsyncReadExt as _, task::spawn_blocking};
 
@@ -27,7 +28,7 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
     // Before anybody is told that there is a server to be stopped.
     let stop = Stop::new().context("cannot catch signals")?;
     for url in server.urls() {
-        println!("listening on {url}");
+        say!("listening on {url}");
     }
     let handle = server.handle();
     command::serve(server.serve(), stop, || handle.shutdown()).await;
@@ -41,7 +42,7 @@ pub(crate) async fn run_for_demo(args: DemoServerArgs) -> anyhow::Result<()> {
         start(&args.root, StoreOptions::default(), &["iwarp://127.0.0.1:0".to_owned()], RpcRdmaVersion::default())
             .await?;
     for url in server.urls() {
-        println!("{url}");
+        say!("{url}");
     }
     io::stdout().flush()?;
     let parent_gone = async {

@@ -20,6 +20,7 @@ use rpcrdma::provider::{
     iwarp::{FpduSize, IwarpConfig, IwarpConnector, IwarpIncoming, IwarpListener},
 };
 use rpcrdma_examples::command::{self, Logging, in_one_line, unless_stopped};
+use rpcrdma_examples::say;
 use tokio::task::JoinSet;
 
 use crate::{
@@ -150,14 +151,14 @@ async fn client(server: SocketAddr, pings: Pings, common: &Common) -> anyhow::Re
     let mut queue = Queue::new(connected.queue_pair, common.limit());
     let report = ping::send_pings(&mut queue, pings, common.verbose).await?;
     queue.close().await?;
-    println!("{server}: {report}");
+    say!("{server}: {report}");
     Ok(())
 }
 
 async fn serve(listen: SocketAddr, max_size: u32, connections: Option<u32>, common: &Common) -> anyhow::Result<()> {
     let listener =
         IwarpListener::bind(listen, common.config()).await.with_context(|| format!("cannot listen on {listen}"))?;
-    println!("listening on {}", listener.local_addr());
+    say!("listening on {}", listener.local_addr());
     let mut running = JoinSet::new();
     let mut failed = 0;
     let mut accepted = 0;
@@ -195,7 +196,7 @@ async fn answer(incoming: IwarpIncoming, max_size: u32, common: &Common) -> (Soc
 /// Prints how a connection went; whether it went well.
 fn tell((peer, result): (SocketAddr, anyhow::Result<Report>)) -> bool {
     match result {
-        Ok(report) => println!("{peer}: {report}"),
+        Ok(report) => say!("{peer}: {report}"),
         Err(error) => {
             command::complain(NAME, format_args!("{peer}: {}", in_one_line(&error)));
             return false;

@@ -21,6 +21,7 @@ use rpcrdma::{
     memory::{MessageBuf, PayloadBuf},
     provider::{Access, Handle, Memory, QueuePair, RemoteMemory},
 };
+use rpcrdma_examples::say;
 
 use crate::queue::Queue;
 
@@ -92,7 +93,7 @@ pub(crate) async fn send_pings<Q: QueuePair>(
             bail!("ping {number} came back different from octet {at} on");
         }
         if verbose {
-            println!("ping data: {}", printable(&pong));
+            say!("ping data: {}", printable(&pong));
         }
     }
     let octets = u64::from(pings.size) * u64::from(pings.count);
@@ -136,7 +137,7 @@ pub(crate) async fn answer_pings<Q: QueuePair>(
         ensure!(source.size <= max_size, "a ping of {} octets; at most {max_size} are answered", source.size);
         let ping = queue.read(source.memory, source.size).await?;
         if verbose {
-            println!("server ping data: {}", printable(&ping));
+            say!("server ping data: {}", printable(&ping));
         }
         queue.send(&[0; INFO_LEN]);
 

@@ -3,6 +3,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rpcrdma::server::{Context, Failure};
+use rpcrdma_examples::say;
 use rpcrdma_specs::nfs4::{
     self as nfs, CbCompound4args, CbCompound4res, CbSequence4args, CbSequence4res, CbSequence4resok,
     NfsCbArgop4 as CbOp, NfsCbResop4 as CbRes, NfsFh4, Nfsstat4, Sessionid4, Stateid4, nfs_cb::NfsCb,
@@ -149,7 +150,7 @@ fn admit(state: &mut State, args: &CbSequence4args) -> Result<Admitted, Nfsstat4
         return Err(Nfsstat4::Nfs4errSeqMisordered);
     }
     slot.sequence = args.csa_sequenceid;
-    println!("CB_SEQUENCE slot {} sequence {}", args.csa_slotid, args.csa_sequenceid);
+    say!("CB_SEQUENCE slot {} sequence {}", args.csa_slotid, args.csa_sequenceid);
     Ok(Admitted::New(CbSequence4resok {
         csr_sessionid: args.csa_sessionid.clone(),
         csr_sequenceid: args.csa_sequenceid,

@@ -13,6 +13,7 @@ use anyhow::{Context as _, anyhow, bail};
 use clap::Parser;
 use rpcrdma::{client::Channel, rpc::Credential};
 use rpcrdma_examples::command::{self, Logging, no_connection, unless_stopped};
+use rpcrdma_examples::say;
 use rpcrdma_specs::nfs4::{OpenDelegation4, nfs_cb::NfsCbServer};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -60,7 +61,7 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
         .connect(&cli.url)
         .await
         .map_err(|error| anyhow!(no_connection(&error)))?;
-    println!("connected {} by {}", channel.info().peer_addr, channel.info().transport);
+    say!("connected {} by {}", channel.info().peer_addr, channel.info().transport);
 
     let mut session = Session::create(channel.clone(), &callbacks).await?;
     let begun = Instant::now();
@@ -79,7 +80,7 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
         sleep(Duration::from_secs(1)).await;
     };
     callbacks.set_delegation(delegation.clone());
-    println!("delegated {}", cli.file);
+    say!("delegated {}", cli.file);
 
     let wait = Duration::from_secs(cli.wait);
     let recalled = loop {
@@ -88,20 +89,22 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
             reason = channel.disconnected() => bail!("the connection is lost: {reason}"),
         };
         match next {
-            Some(Called::Null) => println!("CB_NULL"),
+            Some(Called::Null) => say!("CB_NULL"),
             Some(Called::Recall(at)) => break at,
             None => bail!("no callbacks any more"),
         }
     };
-    println!("CB_RECALL");
+    say!("CB_RECALL");
     session.return_delegation(&delegation).await?;
-    println!("returned  {:?} after the recall", recalled.elapsed());
+    say!("returned  {:?} after the recall", recalled.elapsed());
     session.close(opened).await?;
     session.end().await?;
     let counters = channel.counters();
-    println!(
+    say!(
         "ended     {} calls made, {} calls taken and {} answered, on one connection",
-        counters.calls_sent, counters.calls_received, counters.replies_sent
+        counters.calls_sent,
+        counters.calls_received,
+        counters.replies_sent
     );
     Ok(())
 }

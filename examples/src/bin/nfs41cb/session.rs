@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
 use rpcrdma::{client::Channel, xdr::Bytes};
+use rpcrdma_examples::say;
 use rpcrdma_specs::nfs4::{
     self as nfs, ChannelAttrs4, Compound4args, NfsArgop4 as Op, NfsFh4, NfsResop4 as Res, Nfsstat4, Sessionid4,
     Stateid4, nfs_v4::NfsV4Client,
@@ -54,7 +55,7 @@ impl Session {
             Some(Res::OpExchangeId(nfs::ExchangeId4res::Nfs4Ok(ok))) => (ok.eir_clientid, ok.eir_sequenceid),
             other => bail!("EXCHANGE_ID: {other:?}"),
         };
-        println!("client    {client:#x}");
+        say!("client    {client:#x}");
 
         let fore = ChannelAttrs4 {
             ca_headerpadsize: 0,
@@ -93,7 +94,7 @@ impl Session {
             bail!("the server does not call back on this connection (flags {:#x})", created.csr_flags);
         }
         callbacks.set_session(created.csr_sessionid.clone());
-        println!("session   its back channel is this connection");
+        say!("session   its back channel is this connection");
         let mut session = Self { rpc, client, id: created.csr_sessionid, sequence: 0 };
         session.call(vec![Op::OpReclaimComplete(nfs::ReclaimComplete4args { rca_one_fs: false })]).await?;
         Ok(session)
