@@ -328,6 +328,22 @@ fn mistakes_are_explained() {
     assert!(String::from_utf8_lossy(&usage.stderr).contains("no part of a blob's name"));
 }
 
+/// `blobstore ls URL | head -0`
+#[test]
+fn a_reader_that_has_gone_is_no_panic() {
+    let root = tempfile::tempdir().unwrap();
+    let server = Serve::start(root.path());
+    let file = root.path().join("file");
+    fs::write(&file, "octets").unwrap();
+    printed(&["put", &server.url, "some", file.to_str().unwrap()]);
+    let mut child =
+        blobstore().args(["ls", &server.url]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let ended = child.wait_with_output().unwrap();
+    assert_eq!(ended.status.code(), Some(0), "{}", String::from_utf8_lossy(&ended.stderr));
+    assert!(ended.stderr.is_empty(), "{}", String::from_utf8_lossy(&ended.stderr));
+}
+
 mod other {
     rpcrdma::xdr! {
         program OTHER { version OTHER_V1 { void NULL(void) = 0; } = 1; } = 0x20000001;

@@ -443,7 +443,9 @@ async fn failures_are_told_in_words() {
         assert_eq!(output.status.code(), Some(1), "{args:?}: {error}");
         assert!(error.contains(why), "{args:?}: {error}");
     }
-    let wrong = [["a", "b"], ["nfs3+tcp://h/x", "nfs3+tcp://h/y"], ["nfs://h/x", "y"]];
+    // An option of the transport's that there is not is found when it is connected.
+    let wrong =
+        [["a", "b"], ["nfs3+tcp://h/x", "nfs3+tcp://h/y"], ["nfs://h/x", "y"], ["nfs3+iwarp://127.0.0.1/x?no=1", "y"]];
     for args in wrong {
         assert_eq!(output(nfscp(&server).args(args)).await.status.code(), Some(2), "{args:?}");
     }

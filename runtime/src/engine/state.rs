@@ -11,7 +11,7 @@ pub(super) enum State {
     Disconnecting(CloseReason),
     /// The connection is gone; memory is being taken back.
     Gone(CloseReason),
-    /// [`Event::Closed`] has been given.
+    /// [`Event::Closed`](super::Event::Closed) has been given.
     Closed(CloseReason),
 }
 

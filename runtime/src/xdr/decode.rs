@@ -428,7 +428,9 @@ impl<'a> Decoder<'a> {
         if read.data.len() != len && read.data.len() != padded_len(len) {
             return Err(self.error(DecodeErrorKind::ChunkLength { chunk: read.data.len(), item: len }));
         }
-        self.chunks.get_or_insert_default().reads = rest;
+        if let Some(chunks) = &mut self.chunks {
+            chunks.reads = rest;
+        }
         self.end += padded_len(len) as u64;
         Ok(Some(&read.data))
     }

@@ -12,6 +12,7 @@ use std::{
 
 use anyhow::{Context as _, anyhow, bail};
 use clap::Parser as _;
+use rpcrdma::client::ConnectError;
 use rpcrdma_examples::{
     command::{self, unless_stopped},
     nfscp::{
@@ -84,8 +85,12 @@ async fn run(cli: &Cli, jobs: &Jobs, options: CopyOptions) -> anyhow::Result<Exi
     let url = jobs.url().context("nothing to copy")?;
     let (nfs, mount) = cli.options()?;
     let begin = Instant::now();
-    let mut session = Session::connect(url, nfs, mount, cli.root_handle.clone())
-        .await
+    let connected = Session::connect(url, nfs, mount, cli.root_handle.clone()).await;
+    if let Err(CopyError::Connect(ConnectError::Url(error))) = &connected {
+        command::complain(NAME, error);
+        return Ok(ExitCode::from(2));
+    }
+    let mut session = connected
         .map_err(|error| match &error {
             CopyError::Connect(error) => anyhow!(command::no_connection(error)),
             _ => error.into(),
