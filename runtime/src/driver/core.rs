@@ -192,12 +192,13 @@ impl<C: Carrier, U: Upcalls> Core<C, U> {
         (self.leader, self.led_home) = (leader, false);
         // Those who were woken before have had their turn.
         self.others = false;
-        for _ in 0..MAX_ROUNDS {
-            self.take_commands(now);
+        for round in 0..MAX_ROUNDS {
+            let told = self.take_commands(now);
             if self.engine.memory().is_called() {
                 self.settled = false;
             }
-            if self.engine.poll_timeout().is_some_and(|due| due <= now) {
+            // It is the same time in all rounds: only what is begun with a deadline in the past is due later than in the first.
+            if (round == 0 || told) && self.engine.poll_timeout().is_some_and(|due| due <= now) {
                 self.engine.handle_timeout(now);
                 self.settled = false;
             }
@@ -273,11 +274,12 @@ impl<C: Carrier, U: Upcalls> Core<C, U> {
         }
     }
 
-    fn take_commands(&mut self, now: Instant) {
+    /// Carries out what users want; `false` if they want nothing.
+    fn take_commands(&mut self, now: Instant) -> bool {
         if self.commands.is_empty() {
             self.port.take(&mut self.commands);
             if self.commands.is_empty() {
-                return;
+                return false;
             }
             self.last_active = now;
         }
@@ -302,6 +304,7 @@ impl<C: Carrier, U: Upcalls> Core<C, U> {
                 Command::Disconnect => self.close(CloseReason::Disconnected(DisconnectReason::Local), now),
             }
         }
+        true
     }
 
     fn start(&mut self, slot: Slot, call: OutgoingCall) {
