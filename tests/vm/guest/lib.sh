@@ -1,6 +1,7 @@
 # What cases are written with. A case ends at the first command that fails; `fail` says why in its own words.
 #
 #   $FABRIC  rxe or siw          $DEVICE  rxe0 or siw0
+#   $CLOCK   real, or counted: by instructions
 #   $ADDR    the device's IPv4 address, $ADDR6 its IPv6 address
 #   $BIN     the project's programs
 #   $SCRATCH a folder in memory, empty at the start

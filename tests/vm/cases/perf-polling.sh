@@ -1,0 +1,19 @@
+# about: a table, no verdict: a null call beside ib_send_lat, both by busy polling, on two processors
+# fabric: rxe siw
+# programs: blobstore
+# timeout: 90
+. /suite/guest/perf.sh
+table "figure" "raw" "rpcrdma" "ratio" "aim"
+raws=() nulls=() ratios=()
+# In turn, so that what else the machine does meets both alike.
+for _ in 1 2 3; do
+  raws+=("$(each "$(raw ib_send_lat 100 900 -s 100)")")
+  bench "rdma://$ADDR:20100?busy=1000" --seconds 0.15 --size 1KiB --depth 1
+  nulls+=("$(measured null 1 p50)")
+  ratios+=("$(ratio "${nulls[-1]}" "${raws[-1]}")")
+done
+log "raw: ${raws[*]}; rpcrdma: ${nulls[*]}; ratios: ${ratios[*]}"
+median() { printf '%s\n' "$@" | sort -n | sed -n "$((($# + 1) / 2))p"; }
+row "null call, busy polling, rdma, median (us)" "$(median "${raws[@]}")" "$(median "${nulls[@]}")" "$(median "${ratios[@]}")" "<= 1.3"
+log "results"
+cat "$REPORT"
