@@ -33,11 +33,11 @@ raw() {
   echo -
 }
 
-# bench URL OPTIONS..: blobstore's server at URL, and its benchmark with OPTIONS; the JSON is in try.out
+# bench URL OPTIONS..: blobstore's server without files at URL, and its benchmark with OPTIONS; the JSON is in try.out
 bench() {
   local url=$1
   shift
-  start store "$BIN/blobstore" serve --threads 1 --root "$SCRATCH/blobs" --listen "$url"
+  start store "$BIN/blobstore" bench-server --listen "$url"
   eventually 10 grep -q listening "$SCRATCH/store.out" || fail "blobstore does not listen: $(last_words store)"
   try 60 "$BIN/blobstore" bench "$url" --json "$@"
   stop store

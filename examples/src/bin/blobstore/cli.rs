@@ -51,6 +51,8 @@ pub(crate) enum Command {
     Watch(WatchArgs),
     /// Measure latency and throughput
     Bench(BenchArgs),
+    /// Serve what `bench` asks for, without files: what the transport can do
+    BenchServer(BenchServerArgs),
     /// Start a server, store and fetch real files, and show what moved them
     Demo(DemoArgs),
     /// What `demo` starts.
@@ -197,6 +199,19 @@ pub(crate) struct DemoArgs {
     pub(crate) size: u64,
     #[command(flatten)]
     pub(crate) moving: Moving,
+    #[command(flatten)]
+    pub(crate) rpcrdma: RpcRdmaVersion,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Every blob exists, of octets in memory; what is stored is forgotten. It serves on one thread.\n\nExample:\n  \
+                        blobstore bench-server --listen iwarp://127.0.0.1:20100"
+)]
+pub(crate) struct BenchServerArgs {
+    /// Where to listen, e.g. iwarp://127.0.0.1:20100; port 0 takes a free one. May be given several times
+    #[arg(long, value_name = "URL", required = true)]
+    pub(crate) listen: Vec<String>,
     #[command(flatten)]
     pub(crate) rpcrdma: RpcRdmaVersion,
 }

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod bench_server;
 mod cli;
 mod connect;
 mod demo;
@@ -23,7 +24,9 @@ fn main() -> ExitCode {
     cli.logging.start();
     let mut runtime = match &cli.command {
         // Handing results from thread to thread would be part of every latency.
-        Command::Bench(_) | Command::Serve(ServeArgs { threads: Some(1), .. }) => Builder::new_current_thread(),
+        Command::Bench(_) | Command::BenchServer(_) | Command::Serve(ServeArgs { threads: Some(1), .. }) => {
+            Builder::new_current_thread()
+        }
         _ => Builder::new_multi_thread(),
     };
     if let Command::Serve(ServeArgs { threads: Some(threads), .. }) = &cli.command {
@@ -36,6 +39,7 @@ async fn run(command: Command) -> anyhow::Result<()> {
     match command {
         // What serves ends in its own way.
         Command::Serve(args) => serve::run(args).await,
+        Command::BenchServer(args) => bench_server::run(args).await,
         Command::DemoServer(args) => serve::run_for_demo(args).await,
         Command::Put(args) => unless_stopped(files::put(args)).await,
         Command::Get(args) => unless_stopped(files::get(args)).await,
