@@ -56,13 +56,11 @@ impl Serve {
     }
 
     fn start_with(root: &Path, options: &[&str]) -> Self {
-        let mut child = blobstore()
-            .args(["serve", "--listen", "iwarp://127.0.0.1:0", "--root"])
-            .arg(root)
-            .args(options)
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+        Self::spawn(blobstore().args(["serve", "--listen", "iwarp://127.0.0.1:0", "--root"]).arg(root).args(options))
+    }
+
+    fn spawn(command: &mut Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let url = line.trim().strip_prefix("listening on ").expect(&line).to_owned();
@@ -326,6 +324,20 @@ fn mistakes_are_explained() {
     let usage = run(&["rm", "iwarp://127.0.0.1:1", "../x"]);
     assert_eq!(usage.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&usage.stderr).contains("no part of a blob's name"));
+}
+
+/// A server without files serves a benchmark, and gives what is asked for.
+#[test]
+fn a_server_for_benchmarks_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Serve::spawn(blobstore().args(["bench-server", "--listen", "iwarp://127.0.0.1:0"]));
+    let json = printed(&["bench", &server.url, "--seconds", "0.02", "--size", "1MiB", "--json"]);
+    let report: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(report["measurements"].as_array().unwrap().len(), 6);
+    assert_eq!(printed(&["ls", &server.url]), "");
+    let copy = dir.path().join("copy");
+    printed(&["get", &server.url, "any", copy.to_str().unwrap(), "--range", "1MiB"]);
+    assert_eq!(fs::metadata(&copy).unwrap().len(), 4 << 20);
 }
 
 /// `blobstore ls URL | head -0`

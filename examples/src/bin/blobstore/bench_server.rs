@@ -7,9 +7,8 @@ use bytes::Bytes;
 use rpcrdma::server::{Context, Failure, Server};
 use rpcrdma_examples::{
     blobstore::protocol::{
-        BLOB_ATTACHMENT_MAX, BLOB_DATA_MAX, BeginArgs, BeginRes, BlobDigest, BlobName, BlobStat, BlobStatus,
-        CommitArgs, FetchArgs, FetchOk, FetchRes, GetArgs, GetOk, GetRes, ListArgs, ListOk, ListRes, PutArgs, StatRes,
-        WatchArgs, WriteArgs,
+        BLOB_DATA_MAX, BeginArgs, BeginRes, BlobDigest, BlobName, BlobStat, BlobStatus, CommitArgs, FetchArgs, FetchOk,
+        FetchRes, GetArgs, GetOk, GetRes, ListArgs, ListOk, ListRes, PutArgs, StatRes, WatchArgs, WriteArgs,
         blobstore_v1::{BlobstoreV1, BlobstoreV1Server},
     },
     command::{self, Stop},
@@ -35,33 +34,42 @@ pub(crate) async fn run(args: BenchServerArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Every blob there may be, as long as anybody wants, of the same octets in memory. What is stored is forgotten.
+/// Every blob there may be, all of the same octets in memory. What is stored is forgotten.
 #[derive(Debug, Default)]
-struct Nothing(OnceLock<Bytes>);
+struct Nothing(OnceLock<(Bytes, BlobStat)>);
 
 impl Nothing {
-    /// The first `count` octets, sent from where they lie.
-    fn data(&self, cx: &Context, count: u32) -> Bytes {
-        let all = self.0.get_or_init(|| {
+    fn all(&self, cx: &Context) -> &(Bytes, BlobStat) {
+        self.0.get_or_init(|| {
             let mut memory = cx.pool().alloc(BLOB_DATA_MAX as usize);
             blake3::Hasher::new().finalize_xof().fill(&mut memory);
-            memory.freeze()
-        });
-        all.slice(..all.len().min(count as usize))
+            let data = memory.freeze();
+            let digest = BlobDigest(*blake3::hash(&data).as_bytes());
+            let stat = BlobStat { size: data.len() as u64, attachment_len: 0, modified: 1, digest };
+            (data, stat)
+        })
     }
-}
 
-fn stat(size: u64) -> BlobStat {
-    BlobStat { size, attachment_len: 0, modified: 1, digest: BlobDigest::default() }
+    fn stat(&self, cx: &Context) -> StatRes {
+        StatRes::BlobOk(self.all(cx).1.clone())
+    }
+
+    /// Octets of it, sent from where they lie; whether they are the last.
+    fn data(&self, cx: &Context, offset: u64, count: u32) -> (Bytes, bool) {
+        let (all, _) = self.all(cx);
+        let begin = usize::try_from(offset).unwrap_or(usize::MAX).min(all.len());
+        let end = begin.saturating_add(count as usize).min(all.len());
+        (all.slice(begin..end), end == all.len())
+    }
 }
 
 impl BlobstoreV1 for Nothing {
-    async fn stat(&self, _cx: &Context, _name: BlobName) -> Result<StatRes, Failure> {
-        Ok(StatRes::BlobOk(stat(BLOB_DATA_MAX.into())))
+    async fn stat(&self, cx: &Context, _name: BlobName) -> Result<StatRes, Failure> {
+        Ok(self.stat(cx))
     }
 
-    async fn put(&self, _cx: &Context, args: PutArgs) -> Result<StatRes, Failure> {
-        Ok(StatRes::BlobOk(stat(args.data.len() as u64)))
+    async fn put(&self, cx: &Context, _args: PutArgs) -> Result<StatRes, Failure> {
+        Ok(self.stat(cx))
     }
 
     async fn begin(&self, _cx: &Context, _args: BeginArgs) -> Result<BeginRes, Failure> {
@@ -72,8 +80,8 @@ impl BlobstoreV1 for Nothing {
         Ok(BlobStatus::BlobOk)
     }
 
-    async fn commit(&self, _cx: &Context, _args: CommitArgs) -> Result<StatRes, Failure> {
-        Ok(StatRes::BlobOk(stat(BLOB_DATA_MAX.into())))
+    async fn commit(&self, cx: &Context, _args: CommitArgs) -> Result<StatRes, Failure> {
+        Ok(self.stat(cx))
     }
 
     async fn abort(&self, _cx: &Context, _upload: u64) -> Result<BlobStatus, Failure> {
@@ -81,13 +89,13 @@ impl BlobstoreV1 for Nothing {
     }
 
     async fn get(&self, cx: &Context, args: GetArgs) -> Result<GetRes, Failure> {
-        Ok(GetRes::BlobOk(GetOk { eof: true, data: self.data(cx, args.count) }))
+        let (data, eof) = self.data(cx, args.offset, args.count);
+        Ok(GetRes::BlobOk(GetOk { eof, data }))
     }
 
     async fn fetch(&self, cx: &Context, args: FetchArgs) -> Result<FetchRes, Failure> {
-        let attachment = self.data(cx, args.attachment_count.min(BLOB_ATTACHMENT_MAX));
-        let data = self.data(cx, args.count);
-        Ok(FetchRes::BlobOk(FetchOk { stat: stat(BLOB_DATA_MAX.into()), attachment, data }))
+        let (data, _) = self.data(cx, 0, args.count);
+        Ok(FetchRes::BlobOk(FetchOk { stat: self.all(cx).1.clone(), attachment: Bytes::new(), data }))
     }
 
     async fn list(&self, _cx: &Context, _args: ListArgs) -> Result<ListRes, Failure> {
