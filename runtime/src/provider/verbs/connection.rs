@@ -426,13 +426,13 @@ impl QueuePair for VerbsQueuePair {
     fn poll(&mut self, cx: &mut Context<'_>, completions: &mut Vec<Completion>) -> Poll<()> {
         loop {
             self.flush();
+            // Before completions: they know best why requests are flushed.
+            let mut changed = self.poll_events(cx);
             self.drain();
             if !self.done.is_empty() {
                 completions.append(&mut self.done);
                 return Poll::Ready(());
             }
-            // Nothing has completed: then everything else is looked at.
-            let mut changed = self.poll_events(cx);
             if self.phase == Phase::Open && self.silence.poll(cx, self.sent, self.heard) {
                 self.queue.push(None, Kind::Own, Op::Marker);
                 changed = true;
