@@ -27,8 +27,7 @@ figure() {
 }
 log "perftest"
 read_bw=$(figure 4 ib_read_bw 48 1048576 -t 8 -e)
-# It has no -e. Each is signalled, as what is sent from memory that is to be used again must be: siw sends others without a copy,
-# and from whatever the memory has become.
+# It has no -e. Each is signalled, as ours are over siw.
 write_bw=$(figure 4 ib_write_bw 48 1048576 -t 8 -Q 1)
 serving=()
 # One way of two, the median.

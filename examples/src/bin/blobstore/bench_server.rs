@@ -2,20 +2,15 @@
 
 use std::sync::OnceLock;
 
-use anyhow::Context as _;
 use bytes::Bytes;
 use rpcrdma::server::{Context, Failure, Server};
-use rpcrdma_examples::{
-    blobstore::protocol::{
-        BLOB_DATA_MAX, BeginArgs, BeginRes, BlobDigest, BlobName, BlobStat, BlobStatus, CommitArgs, FetchArgs, FetchOk,
-        FetchRes, GetArgs, GetOk, GetRes, ListArgs, ListOk, ListRes, PutArgs, StatRes, WatchArgs, WriteArgs,
-        blobstore_v1::{BlobstoreV1, BlobstoreV1Server},
-    },
-    command::{self, Stop},
-    say,
+use rpcrdma_examples::blobstore::protocol::{
+    BLOB_DATA_MAX, BeginArgs, BeginRes, BlobDigest, BlobName, BlobStat, BlobStatus, CommitArgs, FetchArgs, FetchOk,
+    FetchRes, GetArgs, GetOk, GetRes, ListArgs, ListOk, ListRes, PutArgs, StatRes, WatchArgs, WriteArgs,
+    blobstore_v1::{BlobstoreV1, BlobstoreV1Server},
 };
 
-use crate::cli::BenchServerArgs;
+use crate::{cli::BenchServerArgs, serve::until_stopped};
 
 /// `blobstore bench-server`
 pub(crate) async fn run(args: BenchServerArgs) -> anyhow::Result<()> {
@@ -24,14 +19,7 @@ pub(crate) async fn run(args: BenchServerArgs) -> anyhow::Result<()> {
     for url in &args.listen {
         builder = builder.listen(url);
     }
-    let server = builder.bind().await?;
-    let stop = Stop::new().context("cannot catch signals")?;
-    for url in server.urls() {
-        say!("listening on {url}");
-    }
-    let handle = server.handle();
-    command::serve(server.serve(), stop, || handle.shutdown()).await;
-    Ok(())
+    until_stopped(builder.bind().await?).await
 }
 
 /// Every blob there may be, all of the same octets in memory. What is stored is forgotten.

@@ -25,6 +25,11 @@ use crate::cli::{DemoServerArgs, ServeArgs};
 pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
     let options = StoreOptions::default().with_max_blob(args.max_blob);
     let server = start(&args.root, options, &args.listen, args.rpcrdma).await?;
+    until_stopped(server).await
+}
+
+/// Says where it listens, and serves until it is asked to end.
+pub(crate) async fn until_stopped(server: Server) -> anyhow::Result<()> {
     // Before anybody is told that there is a server to be stopped.
     let stop = Stop::new().context("cannot catch signals")?;
     for url in server.urls() {
