@@ -1,6 +1,6 @@
 # about: Linux's NFS 3 client on nfs3d by userspace iWARP
 # fabric: siw
 # programs: nfs3d
-# timeout: 420
+# timeout: 300
 . /suite/guest/nfs3d.sh
-nfs3d_case "iwarp://$ADDR"
+nfs3d_case "iwarp://$ADDR" 400

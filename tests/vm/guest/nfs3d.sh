@@ -205,7 +205,7 @@ several_at_once() {
   rm -r "$mnt/together" "$SCRATCH"/p?
 }
 
-# nfs3d_case URL [COUNT]: everything, with COUNT small files (2000), on a server at URL (without its port), as root, and what a squashed root may
+# nfs3d_case URL COUNT: everything, with COUNT small files, on a server at URL (without its port), as root, and what a squashed root may
 nfs3d_case() {
   local mnt=$SCRATCH/mnt export=$SCRATCH/export-main
   nfs3d_up main "$1:20049" 20048 --no-root-squash
@@ -213,7 +213,7 @@ nfs3d_case() {
   copied_tree "$mnt" "$export"
   large_files "$mnt" "$export"
   verified_mix "$mnt"
-  many_files "$mnt" "$export" "${2:-2000}"
+  many_files "$mnt" "$export" "$2"
   semantics "$mnt" "$export"
   several_at_once "$mnt" "$export"
 
