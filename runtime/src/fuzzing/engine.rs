@@ -66,6 +66,10 @@ impl QueuePair for Provider {
         Ok(Region { handle: Handle(self.last_handle), base: 0 })
     }
 
+    fn is_open(&self) -> bool {
+        !self.gone
+    }
+
     fn post(&mut self, request: WorkRequest) {
         match &request {
             WorkRequest::Send { message, .. } => assert!(message.len() <= self.send_threshold, "too long for the peer"),

@@ -253,8 +253,12 @@ pub trait QueuePair: Send + Unpin + 'static {
     /// Registers memory and takes ownership of it.
     ///
     /// # Errors
-    /// When memory or handles have run out, or the connection is gone.
+    /// When memory or handles have run out, or the connection is ending ([`is_open`](Self::is_open)).
     fn register(&mut self, memory: Memory, access: Access) -> Result<Region, RegisterError>;
+
+    /// Whether requests still go out. Not once the connection is ending, for whatever reason, though
+    /// [`Completion::Disconnected`] may still be to come: what is posted then is flushed, and [`register`](Self::register) may fail.
+    fn is_open(&self) -> bool;
 
     /// Queues a work request. What is wrong with it, its completion tells.
     fn post(&mut self, request: WorkRequest);

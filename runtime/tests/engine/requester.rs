@@ -423,6 +423,20 @@ fn loss() {
     assert!(matches!(finished(&mut facing), Some(Err(CallFailure::Closed { sent: false, .. }))));
 }
 
+/// A call whose turn comes when the connection is ending, and the engine has not been told yet, is lost with it, unsent: that its
+/// memory can no longer be registered is no fault of its own.
+#[test]
+fn loss_not_told_of_yet() {
+    let mut facing = client();
+    facing.network.cut();
+    facing.call(&Script { reply_inline: 9000, ..Script::default() });
+    facing.engine.conn.poll_work(&mut facing.engine.qp, facing.now);
+    let Some(Err(CallFailure::Closed { reason: CloseReason::Disconnected(_), sent: false })) = finished(&mut facing)
+    else {
+        panic!("{:?}", facing.engine.events)
+    };
+}
+
 /// RFC 8166 §4.5.4: where memory cannot be invalidated, the connection is closed before the call is over.
 #[test]
 fn invalidation_fails() {

@@ -451,6 +451,10 @@ macro_rules! forward_to_queue_pair {
             self.$inner.register(memory, access)
         }
 
+        fn is_open(&self) -> bool {
+            self.$inner.is_open()
+        }
+
         fn post(&mut self, request: rpcrdma::provider::WorkRequest) {
             self.$inner.post(request);
         }

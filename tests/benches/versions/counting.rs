@@ -96,6 +96,10 @@ impl<Q: QueuePair> QueuePair for Counting<Q> {
         self.0.register(memory, access)
     }
 
+    fn is_open(&self) -> bool {
+        self.0.is_open()
+    }
+
     fn post(&mut self, request: WorkRequest) {
         self.1.count(&request);
         self.0.post(request);

@@ -31,7 +31,8 @@ impl Requester {
 
     /// Sends calls while there are credits for them.
     pub(super) fn poll_work(&mut self, qp: &mut impl QueuePair, now: Instant, shared: &mut Shared) {
-        while self.credits.available() {
+        // A call whose connection is ending is left to that: it is lost with it, unsent.
+        while self.credits.available() && qp.is_open() {
             let Some(slot) = self.calls.next_queued(now, shared) else { break };
             if let Err(failure) = self.send(slot, qp, shared) {
                 // RFC 8166 §4.5.4: the transaction fails at once.

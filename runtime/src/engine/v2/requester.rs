@@ -48,7 +48,8 @@ impl Requester {
         extensions: &mut Extensions,
         shared: &mut Shared,
     ) {
-        while outbox.is_ready() && self.has_room(outbox) {
+        // A call whose connection is ending is left to that: it is lost with it, unsent.
+        while outbox.is_ready() && self.has_room(outbox) && qp.is_open() {
             let Some(slot) = self.calls.next_queued(now, shared) else { break };
             if let Err(failure) = self.send(slot, qp, outbox, extensions, shared) {
                 // RPC-over-RDMA v2 §7.4: the transaction fails at once.

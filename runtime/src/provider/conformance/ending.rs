@@ -9,6 +9,7 @@ pub async fn disconnect_in_order<C: Connector, L: Listener>(connector: C, listen
     let target = pair.server.sink(data.len(), Access::RemoteWrite);
     let write = pair.client.write(data.clone(), target, 0);
     let send = pair.client.send(b"bye", None);
+    assert!(pair.client.qp().is_open());
     pair.client.qp().disconnect();
     assert!(matches!(pair.client().await, Completion::Written { id } if id == write));
     assert!(matches!(pair.client().await, Completion::Sent { id } if id == send));
@@ -31,6 +32,7 @@ pub async fn after_disconnect<C: Connector, L: Listener>(connector: C, listener:
         Completion::Failed { id, error } => assert_eq!((id, error), (send, WorkError::Flushed)),
         other => panic!("{other:?}"),
     }
+    assert!(!pair.client.qp().is_open());
     assert!(pair.client.qp().register(Memory::Source(Bytes::new()), Access::RemoteRead).is_err());
     let id = pair.client.invalidate(sink.handle);
     assert_eq!(sink_of(pair.client().await, id), vec![0xee; 16]);

@@ -63,6 +63,10 @@ impl QueuePair for IwarpQueuePair {
         self.endpoint.register(memory, access)
     }
 
+    fn is_open(&self) -> bool {
+        self.endpoint.is_open()
+    }
+
     fn post(&mut self, request: WorkRequest) {
         self.endpoint.post(request);
     }

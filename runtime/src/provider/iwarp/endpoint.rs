@@ -283,6 +283,11 @@ impl Endpoint {
         self.copied_payload
     }
 
+    /// Whether what is posted still goes out.
+    pub(crate) fn is_open(&self) -> bool {
+        matches!(self.phase, Phase::Open | Phase::Draining)
+    }
+
     pub(crate) fn is_closed(&self) -> bool {
         self.phase == Phase::Closed
     }

@@ -133,6 +133,10 @@ impl Network {
         self.lock().sides[end.index()].receives
     }
 
+    pub(super) fn is_up(&self) -> bool {
+        self.lock().up
+    }
+
     pub(super) fn register(&self, end: End, memory: Memory, access: Access) -> Result<Region, RegisterError> {
         let mut inner = self.lock();
         let up = inner.up;

@@ -35,6 +35,10 @@ impl QueuePair for SimQueuePair {
         self.network.register(self.end, memory, access)
     }
 
+    fn is_open(&self) -> bool {
+        self.network.is_up()
+    }
+
     fn post(&mut self, request: WorkRequest) {
         self.network.post(self.end, request);
     }

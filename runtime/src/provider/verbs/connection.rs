@@ -345,7 +345,7 @@ impl Drop for VerbsQueuePair {
 
 impl QueuePair for VerbsQueuePair {
     fn register(&mut self, memory: Memory, access: Access) -> Result<Region, RegisterError> {
-        if !matches!(self.phase, Phase::Open | Phase::Draining) {
+        if !self.is_open() {
             return Err(RegisterError { reason: "the connection is gone".to_owned(), memory });
         }
         match self.exposures.register(&self.pd, &mut self.regions, memory, access) {
@@ -358,6 +358,10 @@ impl QueuePair for VerbsQueuePair {
             }
             Err((reason, memory)) => Err(RegisterError { reason, memory }),
         }
+    }
+
+    fn is_open(&self) -> bool {
+        matches!(self.phase, Phase::Open | Phase::Draining)
     }
 
     fn post(&mut self, request: WorkRequest) {

@@ -123,6 +123,22 @@ fn dropped() {
     assert!(expected(failure, Some((1, 1)), false));
 }
 
+/// A call whose turn comes when the connection is ending, and the engine has not been told yet, is lost with it, unsent: that its
+/// memory can no longer be registered is no fault of its own.
+#[test]
+fn dropped_and_not_told_of_yet() {
+    let mut facing = Facing::new(Role::Client, EngineConfig::default());
+    facing.network.cut();
+    let call = Script { reply_inline: 200_000, ..Script::default() }.outgoing(&facing.engine.conn, facing.now);
+    facing.engine.conn.start_call(call);
+    facing.engine.conn.poll_work(&mut facing.engine.qp, facing.now);
+    facing.run();
+    let failure = facing.finished().unwrap().unwrap_err();
+    let CallFailure::Closed { reason: CloseReason::Disconnected(_), sent: false } = failure else {
+        panic!("{failure}");
+    };
+}
+
 /// §4.2.3.2: a server that says nothing is given up.
 #[test]
 fn silence() {
