@@ -318,6 +318,17 @@ impl VerbsQueuePair {
         }
     }
 
+    /// Takes and handles completions that there may be. Without one, whether the next wakes the task already.
+    fn look(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
+        // An armed queue had none, and tells of the next. At its end nothing is left to that.
+        let tells = self.cq.is_armed() && self.phase == Phase::Open && !self.suspect;
+        if tells && self.cq.poll_event(cx)? == Waited::Registered {
+            return Ok(true);
+        }
+        self.drain();
+        Ok(false)
+    }
+
     /// Has the next completion wake the task.
     fn wait(&mut self, cx: &mut Context<'_>) -> io::Result<Waited> {
         // What came before it was armed is not told of.
@@ -432,7 +443,15 @@ impl QueuePair for VerbsQueuePair {
             self.flush();
             // Before completions: they know best why requests are flushed.
             let mut changed = self.poll_events(cx);
-            self.drain();
+            // What was done when it was handed over needs no look at the device.
+            self.tell();
+            let mut registered = false;
+            if self.done.is_empty() {
+                match self.look(cx) {
+                    Ok(tells) => registered = tells,
+                    Err(error) => self.end(DisconnectReason::Transport(error.to_string())),
+                }
+            }
             if !self.done.is_empty() {
                 completions.append(&mut self.done);
                 return Poll::Ready(());
@@ -460,6 +479,9 @@ impl QueuePair for VerbsQueuePair {
                     std::hint::spin_loop();
                 }
                 continue;
+            }
+            if registered {
+                return Poll::Pending;
             }
             match self.wait(cx) {
                 Ok(Waited::Again) => {}

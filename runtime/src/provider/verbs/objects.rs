@@ -264,6 +264,11 @@ impl Cq {
         Ok(into.get(..taken).unwrap_or_default())
     }
 
+    /// Whether the next completion tells, or one has told and that has not been fetched.
+    pub(super) fn is_armed(&self) -> bool {
+        self.armed
+    }
+
     /// Has the next completion tell, where that has not been asked for yet. `true` then: one may have come just before.
     pub(super) fn arm(&mut self) -> io::Result<bool> {
         if self.armed {
@@ -340,8 +345,9 @@ pub(super) struct Qp {
 unsafe impl Send for Qp {}
 
 impl Qp {
-    /// Inline octets asked for, until the device agrees.
-    const INLINE: [u32; 4] = [256, 128, 64, 0];
+    /// Inline octets asked for, until the device agrees. `siw` has 80, which a call without arguments and its reply fit in either
+    /// version.
+    const INLINE: [u32; 5] = [256, 128, 80, 64, 0];
 
     /// Makes one with room for so many work requests. `id` must outlive it.
     pub(super) fn new(id: &CmId, pd: &Pd, cq: &Cq, sends: u32, receives: u32) -> Result<Self, VerbsError> {

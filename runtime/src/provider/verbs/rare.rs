@@ -15,6 +15,8 @@ use std::{
 pub(super) struct Rare {
     woken: Arc<Woken>,
     waker: Waker,
+    /// The `task` of `woken`, which changes here only.
+    task: Waker,
 }
 
 struct Woken {
@@ -26,16 +28,22 @@ struct Woken {
 impl Rare {
     /// One whose sources have not been looked at yet.
     pub(super) fn new() -> Self {
-        let woken = Arc::new(Woken { is: AtomicBool::new(true), task: Mutex::new(Waker::noop().clone()) });
-        Self { waker: Waker::from(Arc::clone(&woken)), woken }
+        let task = Waker::noop().clone();
+        let woken = Arc::new(Woken { is: AtomicBool::new(true), task: Mutex::new(task.clone()) });
+        Self { waker: Waker::from(Arc::clone(&woken)), woken, task }
     }
 
     /// The waker to poll the sources with, all of them until they are pending, if one of them may have something. From now on
     /// they wake `cx`.
-    pub(super) fn look(&self, cx: &Context<'_>) -> Option<Waker> {
-        self.woken.task().clone_from(cx.waker());
-        // After that: what wakes in between wakes the one, or is seen here.
-        self.woken.is.swap(false, Ordering::AcqRel).then(|| self.waker.clone())
+    pub(super) fn look(&mut self, cx: &Context<'_>) -> Option<Waker> {
+        if !self.task.will_wake(cx.waker()) {
+            self.task.clone_from(cx.waker());
+            self.woken.task().clone_from(cx.waker());
+        }
+        // After that: what wakes in between wakes the one, or is seen here. It is mostly not set, and read for less than it is
+        // exchanged for.
+        let woken = self.woken.is.load(Ordering::Acquire) && self.woken.is.swap(false, Ordering::AcqRel);
+        woken.then(|| self.waker.clone())
     }
 }
 
@@ -76,7 +84,7 @@ mod tests {
     fn looked_at_when_woken_and_by_whoever_polls_last() {
         let (first, last) = (Arc::new(Count::default()), Arc::new(Count::default()));
         let (one, other) = (Waker::from(Arc::clone(&first)), Waker::from(Arc::clone(&last)));
-        let rare = Rare::new();
+        let mut rare = Rare::new();
         let source = rare.look(&Context::from_waker(&one)).expect("nobody has looked yet");
         assert!(rare.look(&Context::from_waker(&one)).is_none());
         assert!(rare.look(&Context::from_waker(&other)).is_none());
