@@ -139,9 +139,16 @@ pub(crate) struct Core<C: Carrier, U: Upcalls> {
     wakers: Vec<Waker>,
     /// Other tasks have been given something to do, and get to it when `drive` returns.
     others: bool,
-    /// The caller who drives, and whether its result has been delivered.
-    leader: Option<Slot>,
-    led_home: bool,
+    leader: Leader,
+}
+
+/// The caller who drives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Leader {
+    Nobody,
+    Waits(Slot),
+    /// It has its result.
+    Done,
 }
 
 impl<C: Carrier, U: Upcalls> Core<C, U> {
@@ -162,8 +169,7 @@ impl<C: Carrier, U: Upcalls> Core<C, U> {
             commands: VecDeque::new(),
             wakers: Vec::new(),
             others: false,
-            leader: None,
-            led_home: false,
+            leader: Leader::Nobody,
         }
     }
 
@@ -189,7 +195,7 @@ impl<C: Carrier, U: Upcalls> Core<C, U> {
     /// nobody until this is called again, in `task` if not before.
     pub(crate) fn drive(&mut self, cx: &mut Context<'_>, task: &Waker, leader: Option<Slot>) -> Poll<()> {
         let now = Timer::now();
-        (self.leader, self.led_home) = (leader, false);
+        self.leader = leader.map_or(Leader::Nobody, Leader::Waits);
         // Those who were woken before have had their turn.
         self.others = false;
         for round in 0..MAX_ROUNDS {
@@ -210,11 +216,12 @@ impl<C: Carrier, U: Upcalls> Core<C, U> {
                 }
                 self.check_closing(now);
             }
-            if !self.wakers.is_empty() || self.led_home {
+            let done = self.leader == Leader::Done;
+            if done || !self.wakers.is_empty() {
                 self.publish();
                 self.wakers.drain(..).for_each(Waker::wake);
             }
-            if self.led_home {
+            if done {
                 return Poll::Pending;
             }
             let polled = self.engine.poll_io(cx, self.others);
@@ -327,7 +334,9 @@ impl<C: Carrier, U: Upcalls> Core<C, U> {
         // Its caller comes next, woken or, where it drives this itself, not waiting yet.
         self.others = true;
         if let Some(slot) = self.calls.remove(id) {
-            self.led_home |= self.leader == Some(slot);
+            if self.leader == Leader::Waits(slot) {
+                self.leader = Leader::Done;
+            }
             self.port.deliver(slot, result, &mut self.wakers);
         }
     }
