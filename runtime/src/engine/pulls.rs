@@ -58,8 +58,8 @@ impl Pull {
     }
 
     /// Groups read segments by position into Read chunks, in ascending order (RFC 8166 §3.4.5, §4.3.1).
-    pub(super) fn group(reads: impl Iterator<Item = (u32, Segment)>) -> Result<SmallVec<[Pull; 2]>, &'static str> {
-        let mut pulls: SmallVec<[Pull; 2]> = SmallVec::new();
+    pub(super) fn group(reads: impl Iterator<Item = (u32, Segment)>) -> Result<SmallVec<[Pull; 1]>, &'static str> {
+        let mut pulls: SmallVec<[Pull; 1]> = SmallVec::new();
         for (position, segment) in reads {
             // RFC 8166 §3.4.5: the position is a multiple of four.
             if position % 4 != 0 {
@@ -148,7 +148,7 @@ enum State {
 /// The Read chunks of a call, in ascending order of position.
 #[derive(Debug, Default)]
 pub(super) struct Pulls {
-    chunks: SmallVec<[Pull; 2]>,
+    chunks: SmallVec<[Pull; 1]>,
     /// Octets of them.
     len: u64,
     /// Sinks that are not back.
@@ -176,7 +176,7 @@ pub(super) trait HasPulls {
 }
 
 impl Pulls {
-    pub(super) fn new(chunks: SmallVec<[Pull; 2]>) -> Self {
+    pub(super) fn new(chunks: SmallVec<[Pull; 1]>) -> Self {
         // As many as fit in a header, of lengths of 32 bits: the sum does not overflow.
         let len = chunks.iter().map(|pull| pull.len).sum();
         Self { chunks, len, pending: 0, state: State::Waiting, charge: Charge::default(), kept: 0 }
