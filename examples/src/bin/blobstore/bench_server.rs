@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 
 use bytes::Bytes;
-use rpcrdma::server::{Context, Failure, Server};
+use rpcrdma::server::{Context, Failure, Server, ServerBuilder};
 use rpcrdma_examples::blobstore::protocol::{
     BLOB_DATA_MAX, BeginArgs, BeginRes, BlobDigest, BlobName, BlobStat, BlobStatus, CommitArgs, FetchArgs, FetchOk,
     FetchRes, GetArgs, GetOk, GetRes, ListArgs, ListOk, ListRes, PutArgs, StatRes, WatchArgs, WriteArgs,
@@ -15,11 +15,8 @@ use crate::{cli::BenchServerArgs, serve::until_stopped};
 /// `blobstore bench-server`
 pub(crate) async fn run(args: BenchServerArgs) -> anyhow::Result<()> {
     let service = BlobstoreV1Server::new(Nothing::default());
-    let mut builder = Server::builder().service(service).versions(args.rpcrdma.allowed());
-    for url in &args.listen {
-        builder = builder.listen(url);
-    }
-    until_stopped(builder.bind().await?).await
+    let builder = Server::builder().service(service).versions(args.rpcrdma.allowed());
+    until_stopped(args.listen.iter().fold(builder, ServerBuilder::listen).bind().await?).await
 }
 
 /// Every blob there may be, all of the same octets in memory. What is stored is forgotten.

@@ -7,7 +7,7 @@ use std::{
 };
 
 use anyhow::Context as _;
-use rpcrdma::server::Server;
+use rpcrdma::server::{Server, ServerBuilder};
 use rpcrdma_examples::{
     blobstore::{
         protocol::blobstore_v1::BlobstoreV1Server,
@@ -80,9 +80,6 @@ async fn start(
     let store = spawn_blocking(open).await?;
     let store = store.with_context(|| format!("cannot open the store in {}", root.display()))?;
     let service = BlobstoreV1Server::new(BlobService::new(Arc::new(store)));
-    let mut builder = Server::builder().service(service).versions(rpcrdma.allowed());
-    for url in listen {
-        builder = builder.listen(url);
-    }
-    Ok(builder.bind().await?)
+    let builder = Server::builder().service(service).versions(rpcrdma.allowed());
+    Ok(listen.iter().fold(builder, ServerBuilder::listen).bind().await?)
 }

@@ -9,7 +9,12 @@ use std::{
 };
 
 use anyhow::{Context as _, bail};
-use rpcrdma::{config::ConnectionConfig, engine::Counters, server::Server, transport::Url};
+use rpcrdma::{
+    config::ConnectionConfig,
+    engine::Counters,
+    server::{Server, ServerBuilder},
+    transport::Url,
+};
 use rpcrdma_examples::{
     command::{self, Stop},
     nfs3d::{
@@ -33,12 +38,9 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<()> {
     let mut config = ConnectionConfig::default();
     config.engine.credits = cli.credits;
     let pool = config.engine.pool.clone();
-    let mut nfs =
+    let nfs =
         Server::builder().service(NfsV3Server::new(service.clone())).connection(config).max_memory(cli.max_memory);
-    for url in &cli.listen {
-        nfs = nfs.listen(url);
-    }
-    let nfs = nfs.bind().await?;
+    let nfs = cli.listen.iter().fold(nfs, ServerBuilder::listen).bind().await?;
     let mount = MountService::new(Arc::clone(&export), name.clone());
     // RFC 8267 §5.1: over TCP.
     let mount = Server::builder().service(MountV3Server::new(mount)).listen(&cli.mount).bind().await?;
