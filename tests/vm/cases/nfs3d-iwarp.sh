@@ -3,4 +3,4 @@
 # programs: nfs3d
 # timeout: 300
 . /suite/guest/nfs3d.sh
-nfs3d_case "iwarp://$ADDR" 400
+nfs3d_case "iwarp://$ADDR"
