@@ -1,5 +1,5 @@
 # about: Linux's NFS 4.1 client against Linux's server: the reference, with callbacks on the same connection
-# fabric: rxe siw
+# fabric: rxe
 # timeout: 120
 . /suite/guest/nfs-roundtrip.sh
 knfsd_up
