@@ -85,6 +85,8 @@ pub struct VerbsQueuePair {
     pub(super) done: Vec<Completion>,
     /// Where the device's completions are put.
     batch: Vec<ffi::ibv_wc>,
+    /// The completion queue had no more when it was looked at last.
+    drained: bool,
     pub(super) chain: Chain,
     pub(super) sends: usize,
     /// iWARP: Receives were flushed, and nobody has said why.
@@ -150,6 +152,7 @@ impl VerbsQueuePair {
             done: Vec::new(),
             // SAFETY: plain numbers, whose zeros are values.
             batch: std::iter::repeat_with(|| unsafe { std::mem::zeroed() }).take(BATCH).collect(),
+            drained: false,
             chain: Chain::default(),
             sends: sends as usize,
             suspect: false,
@@ -193,6 +196,7 @@ impl VerbsQueuePair {
         // Not on the stack, where it would be filled with zeros each time.
         let mut batch = std::mem::take(&mut self.batch);
         let mut handled = 0;
+        self.drained = false;
         while handled < MOST && self.qp.is_some() {
             let taken = match self.cq.take(&mut batch) {
                 Ok(taken) => taken,
@@ -210,6 +214,7 @@ impl VerbsQueuePair {
             }
             handled += taken.len();
             if taken.len() < BATCH {
+                self.drained = true;
                 break;
             }
         }
@@ -320,8 +325,8 @@ impl VerbsQueuePair {
 
     /// Takes and handles completions that there may be. Without one, whether the next wakes the task already.
     fn look(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
-        // An armed queue had none, and tells of the next. At its end nothing is left to that.
-        let tells = self.cq.is_armed() && self.phase == Phase::Open && !self.suspect;
+        // A queue that was empty after it was armed tells of the next. At the connection's end nothing is left to that.
+        let tells = self.cq.is_armed() && self.drained && self.phase == Phase::Open && !self.suspect;
         if tells && self.cq.poll_event(cx)? == Waited::Registered {
             return Ok(true);
         }
