@@ -1,6 +1,6 @@
 # about: no RDMA device, no permission, not enough locked memory, nobody there: a message that says what to do
 # fabric: rxe siw
-# programs: rdmacheck rpcping
+# programs: nfs3d rdmacheck rpcping
 # timeout: 90
 ping() { "$BIN/rpcping" "$1" --program 1 --version 1 -c 1 --timeout "${2:-5}"; }
 export -f ping
@@ -19,6 +19,18 @@ log "no permission"
 chmod 600 /dev/infiniband/*
 refuse 15 'no permission to use RDMA.*/dev/infiniband' setpriv --reuid 65534 --clear-groups "$BIN/rpcping" "rdma://$ADDR:7999" --program 1 --version 1 -c 1
 chmod 666 /dev/infiniband/*
+
+log "a third of this end's ports are TCP's"
+read -r first last </proc/sys/net/ipv4/ip_local_port_range
+echo "40000 40059" >/proc/sys/net/ipv4/ip_local_port_range
+listen=(--listen "rdma://$ADDR:20049")
+for port in {40000..40059..3}; do listen+=(--listen "tcp://$ADDR:$port"); done
+mkdir export
+start nfs3d "$BIN/nfs3d" --root export --state state --mount "tcp://$ADDR:20048" "${listen[@]}"
+eventually 10 grep -q '^MOUNT on' "$SCRATCH/nfs3d.out" || fail "nfs3d did not start: $(last_words nfs3d)"
+for _ in {1..12}; do try 10 "$BIN/rpcping" "rdma://$ADDR:20049" --program nfs --version 3 -c 1 -q; done
+stop nfs3d
+echo "$first $last" >/proc/sys/net/ipv4/ip_local_port_range
 
 log "no device"
 device_gone 20

@@ -23,6 +23,10 @@ const CONSUMER_REJECTED: i32 = 28;
 /// InfiniBand's reason for a rejection because nobody listens.
 const NOBODY_LISTENS: i32 = 8;
 
+/// Ports of this end that are tried. The connection manager gives each connection one that no other of its own has, and
+/// `siw` then finds that TCP has it.
+const PORTS: usize = 8;
+
 /// Makes outgoing connections by RDMA devices.
 #[derive(Debug, Clone, Default)]
 pub struct VerbsConnector {
@@ -121,7 +125,18 @@ impl Connector for VerbsConnector {
 
     async fn connect(&self, peer: SocketAddr, params: SetupParams) -> Result<Connected<Self::QueuePair>, SetupError> {
         let limit = params.timeout;
-        timeout(limit, self.attempt(peer, &params)).await.map_err(|_| SetupError::TimedOut(limit))?
+        let connected = async {
+            for _ in 1..PORTS {
+                match self.attempt(peer, &params).await {
+                    Err(SetupError::Io(error)) if error.kind() == io::ErrorKind::AddrInUse => {
+                        tracing::debug!(target: "rpcrdma", %peer, "this end's port is in use; trying another");
+                    }
+                    connected => return connected,
+                }
+            }
+            self.attempt(peer, &params).await
+        };
+        timeout(limit, connected).await.map_err(|_| SetupError::TimedOut(limit))?
     }
 
     fn max_private_data(&self) -> usize {
