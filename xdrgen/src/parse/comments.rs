@@ -56,7 +56,7 @@ impl<'a> Comments<'a> {
         self.lines(first, last)
     }
 
-    /// The comment at the head of the file: the first one, unless it belongs to what follows it.
+    /// The comment at the head of the file: the first one, unless something follows that it belongs to.
     pub(super) fn header(&self) -> Vec<String> {
         let Some(first) = self.comments.first() else { return Vec::new() };
         if first.kind != CommentKind::Comment || self.between(0, first.range.start).is_none() {
@@ -64,7 +64,8 @@ impl<'a> Comments<'a> {
         }
         let after = self.text.get(first.range.end..).unwrap_or_default();
         let blank = &after[..after.len() - after.trim_start().len()];
-        if blank.matches('\n').count() >= 2 || after.trim_start().starts_with("/*") {
+        let alone = self.between(first.range.end, self.text.len()).is_some();
+        if alone || blank.matches('\n').count() >= 2 || after.trim_start().starts_with("/*") {
             lines_of(self.text.get(first.range.clone()).unwrap_or_default())
         } else {
             Vec::new()
@@ -74,8 +75,8 @@ impl<'a> Comments<'a> {
     /// Line breaks between two places, if there is nothing but blanks and separators.
     fn between(&self, from: usize, to: usize) -> Option<usize> {
         let text = self.text.get(from..to)?;
-        text.bytes()
-            .all(|byte| byte.is_ascii_whitespace() || matches!(byte, b';' | b',' | 0x0B | 0x1A))
+        text.chars()
+            .all(|c| c.is_ascii_whitespace() || matches!(c, ';' | ',' | '\u{b}' | '\u{1a}' | '\u{feff}'))
             .then(|| text.matches('\n').count())
     }
 

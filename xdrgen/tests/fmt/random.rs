@@ -131,6 +131,16 @@ fn blanks_of_every_kind() -> Result<(), TestCaseError> {
     check("struct\u{c}a {\u{1a} int\u{b}x;\u{feff}\tint y; }\u{1a};\u{1a}", "")
 }
 
+/// Found by fuzzing: a file that is its header only keeps it, whatever blanks follow.
+#[test]
+fn nothing_but_a_header() -> Result<(), TestCaseError> {
+    for end in ["", "\n", "\n\n", "\n\n\n", "\n\u{1a}", "\n\u{feff}\n", "\n;\n"] {
+        check(&format!("// a licence{end}"), "")?;
+        check(&format!("/* a licence */{end}"), "")?;
+    }
+    Ok(())
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 600, failure_persistence: None, ..ProptestConfig::default() })]
 
