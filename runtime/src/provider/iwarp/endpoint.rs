@@ -335,7 +335,7 @@ impl Endpoint {
 
     /// Ends the connection with a Terminate. RFC 5040 §7.1 rule 4: the first error is the one that is told.
     pub(super) fn end_with(&mut self, code: Code, offender: Option<&Offender>, reason: DisconnectReason) {
-        if matches!(self.phase, Phase::Open | Phase::Draining) {
+        if self.is_open() {
             tracing::debug!(?code, %reason, "ending the connection with a Terminate");
             self.terminate = Some(terminate::encode(code, offender));
             self.phase = Phase::Ending { reason, end_sent: false };

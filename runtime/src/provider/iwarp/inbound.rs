@@ -187,7 +187,7 @@ impl Endpoint {
                 }
                 return Err((fault, Some(*offender)));
             }
-            if !matches!(self.phase, Phase::Open | Phase::Draining) {
+            if !self.is_open() {
                 return Ok(());
             }
         }

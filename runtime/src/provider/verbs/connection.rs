@@ -316,7 +316,7 @@ impl VerbsQueuePair {
     /// Posts the Receives that are owed.
     fn post_owed(&mut self) {
         let Some(qp) = &self.qp else { return };
-        if matches!(self.phase, Phase::Open | Phase::Draining)
+        if self.is_open()
             && let Err(error) = self.receives.post(&self.pd, qp)
         {
             self.end(DisconnectReason::Transport(format!("the device refused Receives: {error}")));

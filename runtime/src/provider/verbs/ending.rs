@@ -14,7 +14,7 @@ use super::{
     ffi::rdma_cm_event_type as cm_event,
     queue::{Kind, Op},
 };
-use crate::provider::{Completion, DisconnectReason};
+use crate::provider::{Completion, DisconnectReason, QueuePair as _};
 
 /// How long what was posted may take to go out without progress, once the connection is to be closed.
 const LINGER: Duration = Duration::from_secs(2);
@@ -28,7 +28,7 @@ const REASON: Duration = Duration::from_millis(200);
 impl VerbsQueuePair {
     /// The connection ends; only the first reason counts.
     pub(super) fn end(&mut self, reason: DisconnectReason) {
-        if !matches!(self.phase, Phase::Open | Phase::Draining) {
+        if !self.is_open() {
             return;
         }
         // What this end was about to close anyway, it closed.

@@ -3,7 +3,7 @@
 use std::{io, sync::Arc};
 
 use super::{
-    connection::{Phase, VerbsQueuePair},
+    connection::VerbsQueuePair,
     ffi,
     objects::{Pd, Rights},
     queue::{Hold, Kind, Op, Registered, Source, Told},
@@ -13,14 +13,14 @@ use super::{
 };
 use crate::{
     memory::LandingMemory as _,
-    provider::{DisconnectReason, WorkError},
+    provider::{DisconnectReason, QueuePair as _, WorkError},
 };
 
 impl VerbsQueuePair {
     /// Hands what waits to the device.
     pub(super) fn flush(&mut self) {
         let Some(qp) = &self.qp else { return };
-        if !matches!(self.phase, Phase::Open | Phase::Draining) || self.queue.is_posted() {
+        if !self.is_open() || self.queue.is_posted() {
             return;
         }
         let max_inline = qp.max_inline as usize;
