@@ -126,15 +126,16 @@ impl Connector for VerbsConnector {
     async fn connect(&self, peer: SocketAddr, params: SetupParams) -> Result<Connected<Self::QueuePair>, SetupError> {
         let limit = params.timeout;
         let connected = async {
-            for _ in 1..PORTS {
+            let mut left = PORTS;
+            loop {
+                left -= 1;
                 match self.attempt(peer, &params).await {
-                    Err(SetupError::Io(error)) if error.kind() == io::ErrorKind::AddrInUse => {
+                    Err(SetupError::Io(error)) if left > 0 && error.kind() == io::ErrorKind::AddrInUse => {
                         tracing::debug!(target: "rpcrdma", %peer, "this end's port is in use; trying another");
                     }
                     connected => return connected,
                 }
             }
-            self.attempt(peer, &params).await
         };
         timeout(limit, connected).await.map_err(|_| SetupError::TimedOut(limit))?
     }
