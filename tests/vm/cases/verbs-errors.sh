@@ -2,6 +2,7 @@
 # fabric: rxe siw
 # programs: nfs3d rdmacheck rpcping
 # timeout: 90
+. /suite/guest/nfs3d.sh
 ping() { "$BIN/rpcping" "$1" --program 1 --version 1 -c 1 --timeout "${2:-5}"; }
 export -f ping
 export BIN
@@ -23,13 +24,11 @@ chmod 666 /dev/infiniband/*
 log "a third of this end's ports are TCP's"
 read -r first last </proc/sys/net/ipv4/ip_local_port_range
 echo "40000 40059" >/proc/sys/net/ipv4/ip_local_port_range
-listen=(--listen "rdma://$ADDR:20049")
+listen=()
 for port in {40000..40059..3}; do listen+=(--listen "tcp://$ADDR:$port"); done
-mkdir export
-start nfs3d "$BIN/nfs3d" --root export --state state --mount "tcp://$ADDR:20048" "${listen[@]}"
-eventually 10 grep -q '^MOUNT on' "$SCRATCH/nfs3d.out" || fail "nfs3d did not start: $(last_words nfs3d)"
+nfs3d_up ports "rdma://$ADDR:20049" 20048 "${listen[@]}"
 for _ in {1..12}; do try 10 "$BIN/rpcping" "rdma://$ADDR:20049" --program nfs --version 3 -c 1 -q; done
-stop nfs3d
+nfs3d_down ports
 echo "$first $last" >/proc/sys/net/ipv4/ip_local_port_range
 
 log "no device"
