@@ -1,7 +1,7 @@
-# about: a table, for a machine that does nothing else and --jobs 1: a null call beside ib_send_lat on two processors, woken and polling
+# about: a table, for a machine that does nothing else and --jobs 1, on two processors: a null call beside ib_send_lat, woken and polling; get and put
 # fabric: rxe siw
 # programs: blobstore
-# timeout: 180
+# timeout: 600
 . /suite/guest/perf.sh
 table "figure" "raw" "rpcrdma" "ratio" "aim"
 
@@ -22,6 +22,25 @@ null() {
   log "$how: raw ${raws[*]}; rpcrdma ${nulls[*]}; ratios ${ratios[*]}"
   row "null call, $how, rdma, median (us)" "$(median "${raws[@]}")" "$(median "${nulls[@]}")" "$(median "${ratios[@]}")" "<= 1.3"
 }
+# transfer WHAT KEY FEW MANY COMMAND OPTIONS..: a row, megabytes beside those of perftest's COMMAND
+transfer() {
+  local what=$1 key=$2 few=$3 many=$4 raws=() ours=() ratios=()
+  shift 4
+  for _ in {1..5}; do
+    # Who polls for the other end's last word is to take what others leave.
+    serving=(nice -n 19)
+    raws+=("$(raw "$1" "$few" "$many" -s 1048576 -t 8 "${@:2}")")
+    serving=()
+    bench "rdma://$ADDR:20100" --seconds 1 --size 1MiB --depth 8
+    ours+=("$(scale "$(measured "$key" 8 octets_per_second)" 9.5367e-7)")
+    ratios+=("$(ratio "${ours[-1]}" "${raws[-1]}")")
+  done
+  log "$what: raw ${raws[*]}; rpcrdma ${ours[*]}; ratios ${ratios[*]}"
+  row "$what 1 MiB, 8 at a time, rdma (MiB/s)" "$(median "${raws[@]}")" "$(median "${ours[@]}")" "$(median "${ratios[@]}")" ">= 0.95"
+}
+case $FABRIC in siw) few=50 many=350 ;; *) few=8 many=40 ;; esac
+transfer get get $few $many ib_write_bw -Q 1
+transfer put write $few $many ib_read_bw -e
 null "woken by events" "rdma://$ADDR:20100" 200 2200 -e
 null "busy polling" "rdma://$ADDR:20100?busy=1000" 1000 9000
 log "results"
