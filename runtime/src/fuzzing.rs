@@ -1,4 +1,4 @@
-//! Ways in for fuzzers to all that decodes what a peer sends: each takes octets, and panics where a rule is broken.
+//! Ways in for fuzzers to what decodes what a peer sends: each takes octets, and panics where a rule is broken.
 //!
 //! | function | what |
 //! | --- | --- |
@@ -9,6 +9,7 @@
 //! | [`rpcrdma2_header`] | the headers of RPC-over-RDMA version 2 |
 //! | [`engine`] | messages and completions in any order, at either end, version 1 |
 //! | [`engine_v2`] | the same, whatever version comes of it |
+//! | [`tcp_stream`] | a stream's octets, and what else happens, at either end of a connection by TCP |
 //! | [`rpc_message`] | RPC headers, credentials |
 //! | [`payload_stream`] | XDR with chunks to splice in |
 //! | [`reencodes`] | any type that the compiler generates |
@@ -16,10 +17,12 @@
 //! Each has a target in `tests/fuzz`, and a property test here.
 
 mod engine;
+mod stream;
 
 use bytes::Bytes;
 
 pub use engine::{engine, engine_v2};
+pub use stream::tcp_stream;
 
 pub use crate::provider::iwarp::fuzz::{fuzz_mpa_stream as mpa_stream, mpa_frames};
 use crate::{
@@ -224,6 +227,17 @@ mod tests {
         prop_oneof![4 => message, 1 => Just(connprop), 4 => proptest::collection::vec(any::<u8>(), 1..7)]
     }
 
+    /// The same over TCP: a fragment, all of it or its beginning.
+    fn step_tcp() -> impl Strategy<Value = Vec<u8>> {
+        let (xid, call) = (0x1000..0x1004u32, prop_oneof![4 => 0..2u32, 1 => any::<u32>()]);
+        let fragment = (any::<bool>(), xid, call, 0..60u32).prop_map(|(last, xid, call, more)| {
+            let words = [(u32::from(last) << 31) | (8 + more), xid, call];
+            let octets: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
+            [&[0, 12][..], &octets, &[0, more as u8], &vec![0; more as usize]].concat()
+        });
+        prop_oneof![4 => fragment, 6 => proptest::collection::vec(any::<u8>(), 1..7)]
+    }
+
     proptest! {
         #[test]
         fn headers_v2(octets in octets()) {
@@ -233,6 +247,11 @@ mod tests {
         #[test]
         fn engines_v2(mode: u8, steps in proptest::collection::vec(step_v2(), 0..40)) {
             engine_v2(&[&[mode][..], &steps.concat()].concat());
+        }
+
+        #[test]
+        fn streams(mode: u8, steps in proptest::collection::vec(step_tcp(), 0..40)) {
+            tcp_stream(&[&[mode][..], &steps.concat()].concat());
         }
 
         #[test]

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use iwarp_common::*;
+use rpcrdma::memory::MessageBuf;
 use rpcrdma::provider::{
     Access, Completion, Connector, DisconnectReason, Handle, Memory, QueuePair, RemoteMemory, SetupParams, WorkError,
     WorkRequest, WrId,
@@ -278,6 +279,30 @@ async fn terminates_that_arrive() {
     }
 }
 
+/// A peer that sends one message, and then a Terminate about the second of those that it receives, of which it repeats so many
+/// octets at most.
+async fn terminates_second(raw: &mut Raw, control: [u8; 4], most: usize) {
+    raw.fpdus(&[&send(1, b"")]).await;
+    raw.ulpdu().await;
+    let second = raw.ulpdu().await;
+    let len = u16::try_from(second.len()).unwrap().to_be_bytes();
+    let repeated = &second[..most.min(second.len())];
+    let terminate = [&control[..], &len, repeated].concat();
+    raw.fpdus(&[&untagged(TERMINATE, 0, 2, 1, 0, &terminate)]).await;
+    raw.end().await;
+}
+
+/// Whether, after that message, the first RDMA Read was flushed and the second refused.
+fn blames_second(completions: &[Completion]) -> bool {
+    matches!(
+        &completions[1..],
+        [
+            Completion::Failed { id: WrId(1), error: WorkError::Flushed },
+            Completion::Failed { id: WrId(2), error: WorkError::RemoteAccess(_) }
+        ]
+    )
+}
+
 /// The Read that a Terminate is about fails with remote access, the others are flushed.
 #[tokio::test]
 async fn terminate_names_the_read() {
@@ -288,27 +313,10 @@ async fn terminate_names_the_read() {
             .collect();
         queue_pair.post(read_work(1, sinks[0], 8));
         queue_pair.post(read_work(2, sinks[1], 8));
-        let peer = async {
-            raw.fpdus(&[&send(1, b"")]).await;
-            raw.ulpdu().await;
-            let second = raw.ulpdu().await;
-            let mut header = vec![if swapped { 0x10 } else { 0x01 }, 0x02, 0xe0, 0];
-            header.extend_from_slice(&u16::try_from(second.len()).unwrap().to_be_bytes());
-            header.extend_from_slice(&second);
-            raw.fpdus(&[&untagged(TERMINATE, 0, 2, 1, 0, &header)]).await;
-            raw.end().await;
-        };
+        let types = if swapped { 0x10 } else { 0x01 };
+        let peer = terminates_second(&mut raw, [types, 0x02, 0xe0, 0], usize::MAX);
         let ((), (completions, _)) = tokio::join!(peer, until_end(&mut queue_pair));
-        assert!(
-            matches!(
-                &completions[1..],
-                [
-                    Completion::Failed { id: WrId(1), error: WorkError::Flushed },
-                    Completion::Failed { id: WrId(2), error: WorkError::RemoteAccess(_) }
-                ]
-            ),
-            "{completions:?}"
-        );
+        assert!(blames_second(&completions), "{completions:?}");
     }
 }
 
@@ -427,4 +435,60 @@ async fn a_silent_peer_is_reminded_once() {
         panic!("{completions:?}")
     };
     assert_eq!(message[..], *b"yes");
+}
+
+/// A Terminate about a Send with Invalidate is not about the Read that is under way.
+#[tokio::test]
+async fn terminate_about_an_invalidation_blames_no_read() {
+    let (mut raw, mut queue_pair) = accepted(params()).await;
+    let sink = queue_pair.register(Memory::Sink(vec![0; 8].into()), Access::ReadSink).unwrap().handle;
+    queue_pair.post(read_work(1, sink, 8));
+    let message = MessageBuf::received(vec![7; 8].into(), 8);
+    queue_pair.post(WorkRequest::Send { id: WrId(2), message, invalidate: Some(Handle(0xbad)), solicited: false });
+    let peer = terminates_second(&mut raw, [0x01, 0x09, 0xc0, 0], 18);
+    let ((), (completions, _)) = tokio::join!(peer, until_end(&mut queue_pair));
+    assert!(
+        matches!(&completions[1..], [Completion::Failed { id: WrId(1), error: WorkError::Flushed }, ..]),
+        "{completions:?}"
+    );
+}
+
+/// Two Reads into one sink: the Terminate is about the second.
+#[tokio::test]
+async fn terminate_names_the_read_of_a_shared_sink() {
+    let (mut raw, mut queue_pair) = accepted(params()).await;
+    let sink = queue_pair.register(Memory::Sink(vec![0; 16].into()), Access::ReadSink).unwrap().handle;
+    for (id, sink_offset) in [(1, 0), (2, 8)] {
+        let remote = RemoteMemory { handle: Handle(7), offset: 0 };
+        queue_pair.post(WorkRequest::Read { id: WrId(id), sink, sink_offset, remote, len: 8 });
+    }
+    let peer = terminates_second(&mut raw, [0x01, 0x02, 0xe0, 0], usize::MAX);
+    let ((), (completions, _)) = tokio::join!(peer, until_end(&mut queue_pair));
+    assert!(blames_second(&completions), "{completions:?}");
+}
+
+/// What is posted after `disconnect` is flushed, so the queue pair is not open.
+#[tokio::test]
+async fn is_open_after_disconnect() {
+    let (_raw, mut queue_pair) = accepted(params()).await;
+    queue_pair.post(send_request(1, b"before"));
+    queue_pair.disconnect();
+    let open = queue_pair.is_open();
+    queue_pair.post(send_request(2, b"after"));
+    let (completions, _) = until_end(&mut queue_pair).await;
+    assert!(completions.iter().any(|c| matches!(c, Completion::Failed { id: WrId(2), error: WorkError::Flushed })));
+    assert!(!open, "is_open said true, and what was posted then was flushed");
+}
+
+/// The peer ends the stream inside a message, after a whole FPDU of it.
+#[tokio::test]
+async fn ends_inside_a_message() {
+    let (mut raw, mut queue_pair) = accepted(params()).await;
+    let peer = async {
+        raw.fpdus(&[&untagged([0x01, 0x43], 0, 0, 1, 0, b"half a mess")]).await;
+        drop(raw);
+    };
+    let ((), (completions, reason)) = tokio::join!(peer, until_end(&mut queue_pair));
+    assert!(completions.is_empty(), "{completions:?}");
+    assert!(matches!(&reason, DisconnectReason::Transport(text) if text.contains("inside a message")), "{reason:?}");
 }

@@ -7,13 +7,14 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use net_support::{
-    Data, Echo, Hold, HoldFlat, Null, Put, Running, State, TestService, Transport, call, eventually, over_each,
-    pattern, timed,
+    Data, Echo, Hold, HoldFlat, Null, PROGRAM, Put, Running, State, TestService, Transport, call, eventually,
+    over_each, pattern, timed,
 };
 use rpcrdma::{
-    client::{CallError, Channel},
+    client::{CallError, CallOptions, Channel},
     config::ConnectionConfig,
-    server::Server,
+    engine::v2::ReverseDirection,
+    server::{Call, Failure, ReplyFuture, Server, Service},
 };
 use tokio::task::{JoinHandle, JoinSet};
 
@@ -160,6 +161,77 @@ async fn continued_calls_count() {
         state.gate.add_permits(2);
         first.await.unwrap().unwrap();
         assert_eq!(hold().await.unwrap().unwrap(), LARGE as u64);
+        all_given_back(&running).await;
+    })
+    .await;
+}
+
+/// A connection whose turn for memory has come, and that has all it may have by itself, keeps it from nobody.
+#[tokio::test]
+async fn a_turn_that_cannot_be_taken() {
+    timed(async {
+        let service = TestService::default();
+        let state = Arc::clone(&service.0);
+        let server = Server::builder().service(service).max_pulled(100_000).max_memory(150_000);
+        let running = Transport::sim().serve(server).await;
+        let (a, b, c) = (connect(&running).await, connect(&running).await, connect(&running).await);
+        let first = hold(&b, 100_000);
+        state.wait_begun(1).await;
+        let waits = hold(&a, 80_000);
+        eventually(|| running.handle.memory().waiting == 1).await;
+        // What is continued does not wait.
+        let continued = tokio::spawn(async move { call::<HoldFlat>(&a, &Bytes::from(vec![1; 60_000])).await });
+        state.wait_begun(2).await;
+        state.gate.add_permits(1);
+        first.await.unwrap().unwrap();
+        call::<Put>(&c, &Data(vec![1; 20_000].into())).await.unwrap();
+        state.gate.add_permits(2);
+        waits.await.unwrap().unwrap();
+        continued.await.unwrap().unwrap();
+        all_given_back(&running).await;
+    })
+    .await;
+}
+
+/// A service whose handler calls its caller, which answers at length.
+#[derive(Default)]
+struct CallsBack;
+
+impl Service for CallsBack {
+    fn program(&self) -> u32 {
+        PROGRAM
+    }
+    fn version(&self) -> u32 {
+        9
+    }
+    fn name(&self) -> &'static str {
+        "CALLS_BACK"
+    }
+    fn dispatch(&self, incoming: Call) -> ReplyFuture {
+        Box::pin(async move {
+            let channel: Channel = incoming.context().callback();
+            let echoed = call::<Echo>(&channel, &Bytes::from(vec![1; 100_000])).await;
+            incoming.finish::<Null>(echoed.map(|_| ()).map_err(Failure::system))
+        })
+    }
+}
+
+/// The reply to a call of the server's waits for no memory: what holds that may be waiting for the reply.
+#[tokio::test]
+async fn replies_to_calls_back_wait_for_nobody() {
+    timed(async {
+        let service = TestService::default();
+        let state = Arc::clone(&service.0);
+        let server = Server::builder().service(service).service(CallsBack).max_memory(100_000);
+        let running = Transport::sim().serve(server).await;
+        let first = hold(&connect(&running).await, 100_000);
+        state.wait_begun(1).await;
+        let mut config = ConnectionConfig::default();
+        config.engine.reverse_direction = ReverseDirection::Continued;
+        let channel = running.connect(Channel::builder().connection(config).serve(TestService::default())).await;
+        channel.call_null(PROGRAM, 9, CallOptions::default()).await.unwrap();
+        state.gate.add_permits(1);
+        first.await.unwrap().unwrap();
         all_given_back(&running).await;
     })
     .await;

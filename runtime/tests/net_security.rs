@@ -346,7 +346,22 @@ async fn tampering(transport: Transport) {
     assert_eq!(channel.counters().exposed, 0);
 }
 
-over_each!(nothing_is_reduced authentication_only verifiers_are_over_the_header tampering);
+/// A handler that panics is the server's failure (RFC 5531 §9), not a reply that somebody has tampered with: its verifier is there
+/// (RFC 2203 §5.3.3.2).
+async fn a_panic_is_answered_with_a_verifier(transport: Transport) {
+    let (guard, context) = keyed(3);
+    let guard = Guard { authentication_only: true, ..guard };
+    let context = Context { authentication_only: true, ..context };
+    let (_server, _state, channel) = secured(&transport, guard, context).await;
+    for later in [0, 1] {
+        let error = call::<Panic>(&channel, &later).await.unwrap_err();
+        assert!(matches!(error, CallError::Rpc { source: RpcError::SystemError, .. }), "{error}");
+    }
+}
+
+over_each!(
+    nothing_is_reduced authentication_only verifiers_are_over_the_header tampering a_panic_is_answered_with_a_verifier
+);
 
 /// A client that reduces what it should have protected is told as one that reduces what is not eligible: ERR_CHUNK
 /// (RFC 8166 §6.1, §8.2.2.3). Nothing of its data gets to the handler.

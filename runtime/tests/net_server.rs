@@ -171,6 +171,25 @@ async fn shutdown_out_of_grace(transport: Transport) {
     assert_eq!(state.finished.load(Ordering::SeqCst), 0);
 }
 
+/// Dropping `serve` stops listening and ends nothing else; the handle still does.
+async fn shutdown_after_serve_was_dropped(transport: Transport) {
+    let (running, state, channel) = start(transport).await;
+    call::<Null>(&channel, &()).await.unwrap();
+    // As by `select! { () = server.serve() => {}, _ = ctrl_c() => {} }`.
+    running.task.abort();
+    assert!(running.task.await.unwrap_err().is_cancelled());
+    call::<Null>(&channel, &()).await.expect("connections live on");
+    let under_way = tokio::spawn({
+        let channel = channel.clone();
+        async move { call::<Gate>(&channel, &3).await }
+    });
+    state.wait_begun(1).await;
+    running.handle.shutdown_within(Duration::from_millis(50));
+    channel.disconnected().await;
+    assert!(under_way.await.unwrap().unwrap_err().is_connection_loss());
+    eventually(|| running.handle.connections().is_empty()).await;
+}
+
 /// A client goes away in the middle of a call: its handler ends as if it had not.
 async fn client_gone(transport: Transport) {
     let (running, state, channel) = start(transport).await;
@@ -219,8 +238,9 @@ async fn server_gone(transport: Transport) {
     assert!(error.is_connection_loss() && !error.is_retry_safe(), "{error}");
     // Idempotent, and made again; but nobody is there yet.
     let error = slept.await.unwrap().unwrap_err();
-    assert!(matches!(error, CallError::Connect { .. }), "{error}");
-    assert!(error.is_retry_safe());
+    // That it was carried out the first time is not undone by that.
+    assert!(matches!(error, CallError::Transport { failure: CallFailure::Closed { sent: true, .. }, .. }), "{error}");
+    assert!(error.is_connection_loss() && !error.is_retry_safe(), "{error}");
 
     let server = Server::builder().service(service);
     let server = match &running.transport {
@@ -353,11 +373,23 @@ async fn deadline_before_there_is_room(transport: Transport) {
     call::<Null>(&channel, &()).await.unwrap();
 }
 
+/// Whoever asks a second time is in more of a hurry.
+async fn shutdown_again_sooner(transport: Transport) {
+    let (running, state, channel) = start(transport).await;
+    let under_way = tokio::spawn(async move { call::<Gate>(&channel, &3).await });
+    state.wait_begun(1).await;
+    running.handle.shutdown_within(Duration::from_secs(3600));
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    running.handle.shutdown_within(Duration::ZERO);
+    running.task.await.unwrap();
+    assert!(under_way.await.unwrap().unwrap_err().is_connection_loss());
+}
+
 over! {
     // A client learns that it was turned away when it connects; by TCP, with its first call (`net_tcp.rs`).
     rdma: most_connections;
-    all: programs_and_versions credentials shutdown_with_calls_under_way shutdown_out_of_grace client_gone server_gone
-        no_reconnect many_connections idle_connections pulled_memory deadline_before_there_is_room;
+    all: programs_and_versions credentials shutdown_with_calls_under_way shutdown_out_of_grace shutdown_again_sooner shutdown_after_serve_was_dropped
+        client_gone server_gone no_reconnect many_connections idle_connections pulled_memory deadline_before_there_is_room;
 }
 
 #[tokio::test]

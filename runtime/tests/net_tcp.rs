@@ -375,6 +375,31 @@ async fn servers_that_break_the_rules() {
     .await;
 }
 
+/// A reply that is longer than the client takes is its call's misfortune: others on the connection go on.
+#[tokio::test]
+async fn a_reply_that_is_too_long() {
+    timed(async {
+        let (small, many) =
+            (limits(|limits| limits.max_record = 100_000), limits(|limits| limits.fragment_size = 1000));
+        for theirs in [StreamConfig::default(), many] {
+            let running = Transport::Tcp.serve(server().stream(theirs)).await;
+            let channel = running.connect(Channel::builder().stream(small)).await;
+            let before = call::<Get>(&channel, &Range(5, 90_000));
+            let (before, error) = tokio::join!(before, call::<Get>(&channel, &Range(5, 20 << 20)));
+            assert_eq!(before.unwrap().0, pattern(5, 90_000));
+            let error = error.unwrap_err();
+            let CallError::Transport { failure: CallFailure::BadReply(why), .. } = &error else { panic!("{error}") };
+            assert!(why.contains("100000 of StreamConfig::max_record"), "{why}");
+            assert!(!error.is_retry_safe() && !error.is_connection_loss());
+            assert_eq!(call::<Get>(&channel, &Range(6, 90_000)).await.unwrap().0, pattern(6, 90_000));
+            // On the same connection, and none of them twice.
+            let connections = running.handle.connections();
+            assert_eq!((connections.len(), connections[0].counters.calls_received), (1, 3));
+        }
+    })
+    .await;
+}
+
 /// A call that is given up takes its place until the server answers; its late reply disturbs nobody.
 #[tokio::test]
 async fn late_replies() {

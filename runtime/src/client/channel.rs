@@ -2,7 +2,7 @@
 
 use std::{
     fmt,
-    future::{Future, poll_fn},
+    future::Future,
     net::SocketAddr,
     sync::{
         Arc, Mutex, PoisonError,
@@ -12,13 +12,14 @@ use std::{
 };
 
 use bytes::Bytes;
+use tokio::{sync::OwnedMutexGuard, task::AbortHandle};
 use tracing::{Instrument as _, Span};
 
 use super::{
     builder::{ChannelBuilder, ChannelConfig, Reconnect},
     call::{self, CallOptions, Callee},
     dial::Dial,
-    error::{CallError, ConnectError, not_sent},
+    error::{CallError, ConnectError},
     link::Link,
     peers,
 };
@@ -84,11 +85,11 @@ pub struct Channel(Arc<Inner>);
 
 struct Inner {
     /// `None` for a channel over a connection that is not its own.
-    dial: Option<Box<dyn Dial>>,
+    dial: Option<Arc<dyn Dial>>,
     config: Arc<ChannelConfig>,
     current: Mutex<Current>,
     /// Held by whoever connects anew; others wait for what comes of it.
-    redial: tokio::sync::Mutex<Backoff>,
+    redial: Arc<tokio::sync::Mutex<Backoff>>,
     /// The server has turned out to have version 1 of RPC-over-RDMA only.
     pinned: AtomicBool,
 }
@@ -97,6 +98,15 @@ struct Current {
     link: Arc<Link>,
     /// By [`Channel::close`].
     closed: bool,
+    /// The task that connects anew, or has.
+    redialing: Option<AbortHandle>,
+}
+
+/// Without a channel there is nobody who wants the connection that is being made.
+impl Drop for Current {
+    fn drop(&mut self) {
+        self.redialing.iter().for_each(AbortHandle::abort);
+    }
 }
 
 /// The pause between attempts to connect.
@@ -104,6 +114,18 @@ struct Current {
 struct Backoff {
     /// When the next attempt may be made, how long the pause was, and what the last attempt failed with.
     failed: Option<(tokio::time::Instant, Duration, String)>,
+}
+
+impl Backoff {
+    /// How long the pause is after an attempt that is made now and fails; an error as long as the last one lasts.
+    fn pause(&self, min: Duration, max: Duration) -> Result<Duration, Unconnected> {
+        let Some((next, last_pause, last)) = &self.failed else { return Ok(min) };
+        let retry_in = next.saturating_duration_since(tokio::time::Instant::now());
+        if !retry_in.is_zero() {
+            return Err(Unconnected::Failed(ConnectError::BackingOff { retry_in, last: last.clone() }));
+        }
+        Ok(last_pause.saturating_mul(2).min(max))
+    }
 }
 
 impl Channel {
@@ -136,10 +158,10 @@ impl Channel {
 
     pub(super) fn over(dial: Option<Box<dyn Dial>>, link: Arc<Link>, config: Arc<ChannelConfig>) -> Self {
         Self(Arc::new(Inner {
-            dial,
+            dial: dial.map(Arc::from),
             config,
-            current: Mutex::new(Current { link, closed: false }),
-            redial: tokio::sync::Mutex::default(),
+            current: Mutex::new(Current { link, closed: false, redialing: None }),
+            redial: Arc::default(),
             pinned: AtomicBool::new(false),
         }))
     }
@@ -187,7 +209,7 @@ impl Channel {
     pub async fn disconnected(&self) -> CloseReason {
         // Not the link: who waits does not keep the connection.
         let port = Arc::clone(&self.current().port);
-        poll_fn(|cx| port.poll_closed(cx)).await
+        port.wait_closed().await
     }
 
     /// Closes the channel in order: later calls fail, calls under way finish, then the connection is closed. Calls of the
@@ -199,13 +221,14 @@ impl Channel {
         let link = {
             let mut current = self.0.current.lock().unwrap_or_else(PoisonError::into_inner);
             current.closed = true;
+            current.redialing.iter().for_each(AbortHandle::abort);
             Arc::clone(&current.link)
         };
         if link.driver.is_none() {
             return;
         }
         link.port.send(Command::Drain);
-        poll_fn(|cx| link.port.poll_closed(cx)).await;
+        link.port.wait_closed().await;
     }
 
     /// Calls procedure `P`.
@@ -296,19 +319,25 @@ impl Channel {
             tokio::time::Instant::now().into_std().checked_add(timeout)
         });
         let mut retries = if options.landing.is_empty() { config.reconnect.retries() } else { 0 };
+        // What ended an attempt that the server may have carried out: whatever ends a later one does not undo it.
+        let mut earlier = None;
         loop {
-            let failure = match self.attempt(span, callee, bounds, args, options, deadline, read).await? {
-                Ok(reply) => return Ok(reply),
-                Err(failure) => failure,
+            let failure = match self.attempt(span, callee, bounds, args, options, deadline, read).await {
+                Ok(Ok(reply)) => return Ok(reply),
+                Ok(Err(failure)) => failure,
+                Err(error) => return Err(after(earlier, error)),
             };
             let lost = matches!(failure, CallFailure::Closed { .. });
             if self.goes_back(&failure) {
                 tracing::info!(target: "rpcrdma", error = %failure, "beginning again with version 1");
                 continue;
             }
-            if retries == 0 || !lost || !(callee.idempotent || not_sent(&failure)) {
+            if retries == 0 || !lost || !(callee.idempotent || failure.is_unseen()) {
                 tracing::debug!(target: "rpcrdma::call", error = %failure, "call failed");
-                return Err(CallError::Transport { procedure: callee.name, failure });
+                return Err(after(earlier, CallError::Transport { procedure: callee.name, failure }));
+            }
+            if !failure.is_unseen() {
+                earlier = Some(failure.clone());
             }
             tracing::debug!(target: "rpcrdma::call", error = %failure, "call is made again");
             retries -= 1;
@@ -422,22 +451,42 @@ impl Channel {
             Reconnect::Never => return Err(self.failure()),
         };
         let Some(dial) = &self.0.dial else { return Err(self.failure()) };
-        let mut backoff = self.0.redial.lock().await;
+        let backoff = Arc::clone(&self.0.redial).lock_owned().await;
         if let Some(link) = self.live() {
             return Ok(link);
         }
-        if self.0.current.lock().unwrap_or_else(PoisonError::into_inner).closed {
-            return Err(self.failure());
-        }
-        let mut pause = min_backoff;
-        if let Some((next, last_pause, last)) = &backoff.failed {
-            let retry_in = next.saturating_duration_since(tokio::time::Instant::now());
-            if !retry_in.is_zero() {
-                return Err(Unconnected::Failed(ConnectError::BackingOff { retry_in, last: last.clone() }));
+        let redialed = {
+            let mut current = self.0.current.lock().unwrap_or_else(PoisonError::into_inner);
+            if current.closed {
+                drop(current);
+                return Err(self.failure());
             }
-            pause = last_pause.saturating_mul(2).min(max_backoff);
-        }
-        match dial.dial(&self.0.config, self.0.pinned.load(Ordering::Relaxed)).await {
+            let pause = backoff.pause(min_backoff, max_backoff)?;
+            let (dial, config, inner) = (Arc::clone(dial), Arc::clone(&self.0.config), Arc::downgrade(&self.0));
+            let pinned = self.0.pinned.load(Ordering::Relaxed);
+            // In a task of its own: who gives up waiting for a connection leaves it, or why there is none, to the next. The
+            // task keeps no channel: it ends with the last of them.
+            let redialed = tokio::spawn(
+                async move {
+                    let dialed = dial.dial(&config, pinned).await;
+                    Some(Self(inner.upgrade()?).redialed(dialed, backoff, pause))
+                }
+                .instrument(Span::none()),
+            );
+            current.redialing = Some(redialed.abort_handle());
+            redialed
+        };
+        redialed.await.ok().flatten().unwrap_or_else(|| Err(self.failure()))
+    }
+
+    /// Notes what has come of connecting anew.
+    fn redialed(
+        &self,
+        dialed: Result<Arc<Link>, ConnectError>,
+        mut backoff: OwnedMutexGuard<Backoff>,
+        pause: Duration,
+    ) -> Result<Arc<Link>, Unconnected> {
+        match dialed {
             Ok(link) => {
                 backoff.failed = None;
                 tracing::info!(target: "rpcrdma", peer = %link.info.peer_addr, "connected anew");
@@ -469,6 +518,29 @@ impl Channel {
 enum Unconnected {
     Closed(CallFailure),
     Failed(ConnectError),
+}
+
+/// What is told of a call that ended with `error`, when `earlier` ended an attempt of it before, which was sent.
+fn after(earlier: Option<CallFailure>, error: CallError) -> CallError {
+    let Some(earlier) = earlier else { return error };
+    match error {
+        CallError::Connect { procedure, .. } | CallError::Security { procedure, sent: false, .. } => {
+            CallError::Transport { procedure, failure: earlier }
+        }
+        // It was not carried out this time.
+        CallError::Rpc { procedure, source } if source.retry_is_safe() => {
+            CallError::Transport { procedure, failure: earlier }
+        }
+        CallError::Transport { procedure, failure } => {
+            let failure = match failure {
+                CallFailure::DeadlineExceeded { .. } => CallFailure::DeadlineExceeded { sent: true },
+                failure if failure.is_unseen() => earlier,
+                failure => failure,
+            };
+            CallError::Transport { procedure, failure }
+        }
+        error => error,
+    }
 }
 
 /// `future`'s output, or `None` when `deadline` comes first.

@@ -14,7 +14,7 @@ use super::{
 use crate::{
     driver::{self, Carrier, Core, DriverConfig, NoUpcalls, Port, Rdma, Tcp},
     engine::Role,
-    provider::{Connector, QueuePair as _, SetupError},
+    provider::{Connector, QueuePair as _, SetupError, socket},
     server::{self, Handlers},
     transport::{Scheme, Url},
 };
@@ -121,7 +121,7 @@ async fn connect_tcp(peer: SocketAddr, config: &Arc<ChannelConfig>) -> Result<Ar
     let stream = tokio::time::timeout(connection.setup_timeout, TcpStream::connect(peer))
         .await
         .map_err(|_| SetupError::TimedOut(connection.setup_timeout))??;
-    stream.set_nodelay(true)?;
+    socket::prepare(&stream)?;
     let info = ChannelInfo::tcp(stream.peer_addr()?, stream.local_addr()?);
     Ok(link(Tcp::new(connection.stream_engine(Role::Client), stream), info, (Placement::Record, false), config))
 }

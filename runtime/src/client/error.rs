@@ -164,7 +164,7 @@ impl CallError {
         match self {
             Self::Connect { .. } | Self::Encode { .. } | Self::Landing { .. } => true,
             Self::Security { sent, .. } => !sent,
-            Self::Transport { failure, .. } => not_sent(failure),
+            Self::Transport { failure, .. } => failure.is_unseen(),
             // Every status but SYSTEM_ERR is given before the procedure runs (RFC 5531 §9).
             Self::Rpc { source, .. } => source.retry_is_safe(),
             Self::Decode { .. } | Self::DirectPlacement { .. } => false,
@@ -175,24 +175,5 @@ impl CallError {
     #[must_use]
     pub fn is_connection_loss(&self) -> bool {
         matches!(self, Self::Connect { .. } | Self::Transport { failure: CallFailure::Closed { .. }, .. })
-    }
-}
-
-/// Whether the responder cannot have seen the call, or has refused it unseen.
-pub(super) fn not_sent(failure: &CallFailure) -> bool {
-    match failure {
-        CallFailure::Closed { sent, .. } | CallFailure::DeadlineExceeded { sent } | CallFailure::Cancelled { sent } => {
-            !sent
-        }
-        CallFailure::VersionMismatch { .. }
-        | CallFailure::Registration(_)
-        | CallFailure::TooLarge(_)
-        | CallFailure::Security(_)
-        | CallFailure::ReverseTooLong { .. }
-        | CallFailure::ReverseNotSupported
-        | CallFailure::NoReverse => true,
-        CallFailure::Refused(refusal) => refusal.is_unseen(),
-        // ERR_CHUNK is also what a responder says whose reply did not fit what was provided.
-        CallFailure::ChunkError | CallFailure::BadReply(_) => false,
     }
 }

@@ -24,6 +24,9 @@ use crate::{
 pub(super) const BATCH: usize = 32;
 /// Rounds of the loop before other tasks get their turn.
 const MAX_ROUNDS: usize = 32;
+/// How long a caller drives before the driver's task looks after it: a caller may be in nobody's poll, such as the arm of
+/// a `select!` that has not been taken, and then what its connection is woken for is lost.
+const LEAD: Duration = Duration::from_millis(10);
 /// How long a peer may take to close its side once this end has closed its own.
 const LINGER: Duration = Duration::from_secs(5);
 
@@ -235,6 +238,8 @@ impl<C: Carrier, U: Upcalls> Core<C, U> {
             self.settled = false;
             self.engine.handle_input(BATCH);
         }
+        // Who leads may not come to it.
+        self.arm(now, task);
         cx.waker().wake_by_ref();
         Poll::Pending
     }
@@ -385,7 +390,8 @@ impl<C: Carrier, U: Upcalls> Core<C, U> {
             Closing::Disconnected(until) => Some(until),
             _ => None,
         };
-        let due = [self.engine.poll_timeout(), self.idle_at(), linger].into_iter().flatten().min();
+        let lead = matches!(self.leader, Leader::Waits(_)).then(|| now + LEAD);
+        let due = [self.engine.poll_timeout(), self.idle_at(), linger, lead].into_iter().flatten().min();
         self.timer.arm(due, now, task);
     }
 
@@ -404,6 +410,7 @@ impl<C: Carrier, U: Upcalls> Core<C, U> {
         self.publish();
         self.wakers.drain(..).for_each(Waker::wake);
         self.upcalls.closed(reason);
+        self.port.give_back(&mut self.commands);
         self.port.close(reason);
     }
 }

@@ -24,6 +24,7 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
+use tokio::runtime::Handle;
 use tracing::Instrument as _;
 
 pub use self::formats::{FormatCounts, Formats};
@@ -55,19 +56,28 @@ struct Shared<C: Carrier, U: Upcalls> {
     port: Arc<Port>,
     /// A caller has the connection wake it. Set with the core's lock held.
     led: AtomicBool,
+    /// The connection's: timers are made in it, and handlers run in it. A caller that drives may be in another one, or in none.
+    runtime: Handle,
 }
 
 impl<C: Carrier, U: Upcalls> Shared<C, U> {
+    /// In the current runtime.
+    fn new(core: Core<C, U>) -> Self {
+        let port = Arc::clone(core.port());
+        Self { core: Mutex::new(Some(core)), port, led: AtomicBool::new(false), runtime: Handle::current() }
+    }
+
     fn poll(&self, cx: &mut Context<'_>) -> Poll<()> {
-        self.port.set_task(cx.waker());
         let mut guard = self.core.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(core) = guard.as_mut() else { return Poll::Ready(()) };
+        // Callers lead once they know this waker. Told before, one might come in between, and without a timer.
+        core.prepare();
+        self.port.set_task(cx.waker());
         // A caller that leads does all there is to do, unless others want something or time is up.
         if self.led.load(Ordering::Relaxed) && !self.port.is_notified() && !core.is_due() {
             return Poll::Pending;
         }
         self.led.store(false, Ordering::Relaxed);
-        core.prepare();
         if core.drive(cx, cx.waker(), None).is_ready() {
             *guard = None;
             return Poll::Ready(());
@@ -79,6 +89,7 @@ impl<C: Carrier, U: Upcalls> Shared<C, U> {
         let Some(task) = self.port.task() else { return false };
         let Ok(mut guard) = self.core.try_lock() else { return false };
         let Some(core) = guard.as_mut() else { return true };
+        let _within = self.runtime.enter();
         self.led.store(leader.is_some(), Ordering::Relaxed);
         // Timers go on waking the driver's task, whoever polls.
         let (slot, waker) = leader.map_or((None, task), |(slot, waker)| (Some(slot), waker));
@@ -118,8 +129,7 @@ impl<C: Carrier, U: Upcalls> Drop for CloseOnDrop<C, U> {
 
 /// Starts the task that runs `core`.
 pub(crate) fn spawn<C: Carrier, U: Upcalls>(core: Core<C, U>, span: tracing::Span) -> Arc<dyn Drive> {
-    let port = Arc::clone(core.port());
-    let shared = Arc::new(Shared { core: Mutex::new(Some(core)), port, led: AtomicBool::new(false) });
+    let shared = Arc::new(Shared::new(core));
     let guard = CloseOnDrop(Arc::clone(&shared));
     tokio::spawn(
         async move {
@@ -129,3 +139,6 @@ pub(crate) fn spawn<C: Carrier, U: Upcalls>(core: Core<C, U>, span: tracing::Spa
     );
     shared
 }
+
+#[cfg(test)]
+mod tests;

@@ -9,7 +9,7 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{Notify as Told, Semaphore, SemaphorePermit};
 
 use super::{
     carrier::Agreement,
@@ -78,8 +78,6 @@ struct Inner {
     /// The driver has been told of commands and has not taken them.
     notified: bool,
     closed: Option<CloseReason>,
-    /// Wakers of those who wait for the end of the connection, or of its calls.
-    closed_wakers: Vec<Waker>,
 }
 
 impl Inner {
@@ -100,6 +98,8 @@ pub(crate) struct Port {
     inner: Mutex<Inner>,
     /// Whether `inner` says so, without its lock.
     closed: AtomicBool,
+    /// Tells those who wait for the end of the connection. Who stops to wait leaves nothing behind.
+    over: Told,
     /// One permit for each slot that is free; closed with the connection.
     permits: Semaphore,
     /// The driver task's waker, the same for its whole life.
@@ -120,6 +120,7 @@ impl Port {
         Self {
             inner: Mutex::default(),
             closed: AtomicBool::new(false),
+            over: Told::new(),
             permits: Semaphore::new(max_calls),
             task: OnceLock::new(),
             counters: Mutex::default(),
@@ -285,6 +286,13 @@ impl Port {
         std::mem::swap(&mut inner.commands, commands);
     }
 
+    /// What was taken and not carried out is queued again, in front: [`close`](Self::close) tells what was never begun.
+    pub(super) fn give_back(&self, commands: &mut VecDeque<Command>) {
+        let mut inner = self.lock();
+        commands.append(&mut inner.commands);
+        std::mem::swap(&mut inner.commands, commands);
+    }
+
     /// Hands the result to the caller in `slot`, whose waker goes to `wakers`.
     pub(crate) fn deliver(&self, slot: Slot, result: CallResult, wakers: &mut Vec<Waker>) {
         let mut inner = self.lock();
@@ -360,7 +368,7 @@ impl Port {
         inner.closed = Some(reason.clone());
         self.closed.store(true, Ordering::Release);
         let commands = std::mem::take(&mut inner.commands);
-        let mut wakers = std::mem::take(&mut inner.closed_wakers);
+        let mut wakers = Vec::new();
         let mut unsent = vec![false; inner.slots.len()];
         for command in &commands {
             if let Command::Start { slot, .. } = command
@@ -380,6 +388,7 @@ impl Port {
         self.permits.close();
         drop(commands);
         wakers.into_iter().for_each(Waker::wake);
+        self.over.notify_waiters();
     }
 
     /// Why the connection is over, if it is.
@@ -393,17 +402,16 @@ impl Port {
     }
 
     /// Waits for the connection to be over.
-    pub(crate) fn poll_closed(&self, cx: &mut Context<'_>) -> Poll<CloseReason> {
-        let mut inner = self.lock();
-        if let Some(reason) = &inner.closed {
-            return Poll::Ready(reason.clone());
+    pub(crate) async fn wait_closed(&self) -> CloseReason {
+        loop {
+            let over = self.over.notified();
+            if let Some(reason) = self.closed() {
+                return reason;
+            }
+            over.await;
         }
-        if !inner.closed_wakers.iter().any(|waker| waker.will_wake(cx.waker())) {
-            inner.closed_wakers.push(cx.waker().clone());
-        }
-        Poll::Pending
     }
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -44,8 +44,9 @@ impl Timer {
         }
         sleep.as_mut().reset(due.into());
         self.armed = Some(due);
-        if sleep.as_mut().poll(&mut Context::from_waker(task)).is_ready() {
-            self.armed = None;
+        // Whatever is left of the budget of the task that polls: without any, the sleep would be set, and wake nobody.
+        let polled = std::pin::pin!(tokio::task::unconstrained(sleep.as_mut()));
+        if polled.poll(&mut Context::from_waker(task)).is_ready() {
             task.wake_by_ref();
         }
     }

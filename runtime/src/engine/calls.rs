@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use super::{
     CallFailure, CallId, CallPolicy, Choice, CloseReason, Event, OutgoingCall, ResultChunk,
     answer::Answer,
-    deadlines::Deadlines,
+    deadlines::{self, Deadlines},
     exposure::{Exposure, Purpose},
     offer::Offer,
     shared::{Direction, Shared},
@@ -68,6 +68,8 @@ pub(super) struct Call {
     pub(super) resends: u8,
     /// To be sent again once its memory is back.
     again: bool,
+    /// What an earlier attempt ended with that may have been carried out.
+    earlier: Option<CallFailure>,
 }
 
 /// The calls of this end's on a connection.
@@ -131,6 +133,7 @@ impl Calls {
             kept: None,
             resends: 0,
             again: false,
+            earlier: None,
         });
         let calls = &self.slots;
         if self.queue.len() > 2 * calls.len() + 64 {
@@ -161,7 +164,13 @@ impl Calls {
                         self.check_responsive(can_send, shared);
                     }
                 }
-                _ => self.give_up(key, now, shared, |sent| CallFailure::DeadlineExceeded { sent }),
+                call => {
+                    let waited = call.is_some_and(|call| call.phase == Phase::Queued);
+                    self.give_up(key, now, shared, |sent| CallFailure::DeadlineExceeded { sent });
+                    if waited {
+                        self.check_responsive(can_send, shared);
+                    }
+                }
             }
         }
     }
@@ -174,7 +183,7 @@ impl Calls {
     fn give_up(&mut self, key: u64, now: Instant, shared: &mut Shared, failure: impl FnOnce(bool) -> CallFailure) {
         let Some(slot) = self.slots.index(key) else { return };
         let Some(call) = self.slots.get_mut(slot) else { return };
-        let grace_over = now.checked_add(shared.config.abandon_grace).filter(|&at| at > now);
+        let grace_over = Some(deadlines::after(now, shared.config.abandon_grace)).filter(|&at| at > now);
         match (call.phase, grace_over) {
             // RFC 8166 §4.4.1: the responder cannot know that nobody waits, and goes on to use the memory. To take it
             // away under its hands would cost the connection, and with it every other call's outcome. The caller gets
@@ -191,9 +200,16 @@ impl Calls {
                 let sent = call.sent;
                 self.finish(slot, Err(failure(sent)), shared);
             }
-            (Phase::Finishing, _) if call.again => {
+            // Answered, or to be sent again, and the peer is still at its memory (RDMA Reads of it that it does not take): the
+            // caller does not wait for that, and gets nothing of the memory. The engine keeps it until it is back.
+            (Phase::Finishing, _) => {
+                let failure = match call.outcome.take() {
+                    Some(outcome) => outcome.err().unwrap_or_else(|| failure(true)),
+                    None if call.again => failure(call.sent),
+                    None => return,
+                };
                 call.again = false;
-                call.outcome = Some(Err(failure(call.sent)));
+                shared.events.push_back(Event::CallFinished { id: CallId(key), result: Err(failure) });
             }
             _ => {}
         }
@@ -235,7 +251,8 @@ impl Calls {
             if call.deadline.is_none_or(|at| at > now) {
                 return Some(slot);
             }
-            self.finish(slot, Err(CallFailure::DeadlineExceeded { sent: false }), shared);
+            let sent = call.sent;
+            self.finish(slot, Err(CallFailure::DeadlineExceeded { sent }), shared);
         }
         None
     }
@@ -251,6 +268,12 @@ impl Calls {
     /// The slot of the call in flight that has this XID.
     pub(super) fn by_xid(&self, xid: u32) -> Option<u32> {
         self.xids.get(&xid).copied()
+    }
+
+    /// Whether the call in flight with this XID is there, its memory as exposed as it was.
+    pub(super) fn is_exposed(&self, xid: u32) -> bool {
+        let call = self.by_xid(xid).and_then(|slot| self.get(slot));
+        call.is_some_and(|call| matches!(call.phase, Phase::Sent | Phase::Lingering))
     }
 
     /// Calls in flight: sent and not answered.
@@ -291,15 +314,16 @@ impl Calls {
         }
     }
 
-    /// A call in flight was refused, and is to be sent again once its memory is back. `executed`: whether the peer
-    /// may have carried it out.
-    pub(super) fn send_again(&mut self, slot: u32, executed: bool, shared: &mut Shared) {
+    /// A call in flight was refused, and is to be sent again once its memory is back. `executed`: how, where the peer may have
+    /// carried it out.
+    pub(super) fn send_again(&mut self, slot: u32, executed: Option<CallFailure>, shared: &mut Shared) {
         let Some(call) = self.slots.get_mut(slot).filter(|call| call.phase == Phase::Sent) else { return };
         self.xids.remove(&call.xid);
         call.phase = Phase::Finishing;
         call.answered = true;
         call.again = true;
-        call.sent = executed;
+        call.earlier = executed.or(call.earlier.take());
+        call.sent = call.earlier.is_some();
         call.resends += 1;
         call.exposure.take_back(slot, &mut shared.out);
         self.complete_if_safe(slot, shared);
@@ -340,6 +364,10 @@ impl Calls {
         if call.phase == Phase::Queued {
             shared.counters.calls_queued = shared.counters.calls_queued.saturating_sub(1);
         }
+        let outcome = match (outcome, call.earlier.take()) {
+            (Err(failure), Some(earlier)) if failure.is_unseen() => Err(earlier),
+            (outcome, _) => outcome,
+        };
         call.phase = Phase::Finishing;
         call.message = None;
         call.exposure.take_back(slot, &mut shared.out);
@@ -457,5 +485,9 @@ impl Calls {
 /// Whether a call's deadline, or the end of its grace, still matters.
 fn awaits(calls: &Slots<Call>, key: u64) -> bool {
     let call = calls.index(key).and_then(|slot| calls.get(slot));
-    call.is_some_and(|call| matches!(call.phase, Phase::Queued | Phase::Sent | Phase::Lingering))
+    call.is_some_and(|call| match call.phase {
+        Phase::Queued | Phase::Sent | Phase::Lingering => true,
+        Phase::Finishing => call.outcome.is_some() || call.again,
+        Phase::Abandoned => false,
+    })
 }

@@ -91,6 +91,7 @@ pub(super) fn push(
         let start = transfer.at as usize;
         let source = data.slice(start..start + transfer.len as usize);
         shared.counters.rdma_written += u64::from(transfer.len);
+        shared.untaken.begin();
         qp.post(WorkRequest::Write { id: Work::Push { slot }.id(), source, remote: transfer.remote });
     }
 }

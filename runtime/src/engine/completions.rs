@@ -30,8 +30,21 @@ pub(super) fn handle<N: SinkNode, A: Refuses, E>(
     shared: &mut Shared,
 ) -> Rest {
     match completion {
-        Completion::Sent { id } => return Work::of(id).map_or(Rest::Done, |work| Rest::Sent(work, true)),
+        Completion::Sent { id } => {
+            let Some(work) = Work::of(id) else { return Rest::Done };
+            if work.is_of_answer() {
+                shared.untaken.done();
+            }
+            return Rest::Sent(work, true);
+        }
+        Completion::Written { id } => {
+            if Work::of(id).is_some_and(Work::is_of_answer) {
+                shared.untaken.done();
+            }
+        }
         Completion::Read { id } => {
+            // Providers tell in order: what was posted behind an RDMA Read waits for it.
+            shared.untaken.go_on();
             if let Some(Work::Pull { slot, part }) = Work::of(id) {
                 served.read_done(slot, part, shared);
             }
@@ -46,7 +59,7 @@ pub(super) fn handle<N: SinkNode, A: Refuses, E>(
         },
         Completion::Failed { id, error } => return handle_failure(Work::of(id), &error, calls, served, shared),
         Completion::Disconnected { reason } => return Rest::Disconnected(reason),
-        Completion::Written { .. } | Completion::Received { .. } => {}
+        Completion::Received { .. } => {}
     }
     Rest::Done
 }
@@ -61,6 +74,9 @@ fn handle_failure<N: SinkNode, A: Refuses, E>(
     if *error != WorkError::Flushed {
         tracing::debug!(?work, %error, "work request failed");
     }
+    if work.is_some_and(Work::is_of_answer) {
+        shared.untaken.done();
+    }
     match work {
         Some(work @ (Work::ReplySend { .. } | Work::ErrorSend)) => return Rest::Sent(work, false),
         // RFC 8166 §4.5.4, RPC-over-RDMA v2 §7.4: the connection is closed before the transaction is complete.
@@ -73,7 +89,7 @@ fn handle_failure<N: SinkNode, A: Refuses, E>(
             served.sink_returned(slot, part, None, shared);
         }
         // The connection ends with it; what the call had is taken back then.
-        Some(Work::CallSend { .. } | Work::Pull { .. } | Work::Push { .. }) | None => {}
+        Some(Work::CallSend { .. } | Work::Pull { .. } | Work::Push { .. } | Work::AsideSend) | None => {}
     }
     Rest::Done
 }

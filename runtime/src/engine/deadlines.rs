@@ -1,6 +1,16 @@
 //! When calls give up.
 
-use std::{cmp::Reverse, collections::BinaryHeap, time::Instant};
+use std::{
+    cmp::Reverse,
+    collections::BinaryHeap,
+    time::{Duration, Instant},
+};
+
+/// So long after `now`, or so late that it is as good as never: an `Instant` does not go as far as a `Duration` may say.
+pub(super) fn after(now: Instant, duration: Duration) -> Instant {
+    const FOREVER: Duration = Duration::from_secs(1 << 30);
+    now + duration.min(FOREVER)
+}
 
 /// Deadlines of calls by key, earliest first. A call that has ended leaves its entry behind until it is due or
 /// such entries outnumber the others.

@@ -22,6 +22,7 @@
 //! | `chunks` | segments: cutting this end's memory, walking the peer's |
 //! | `credits` | credits in flight, Receives posted |
 //! | `exposure` | memory exposed for a call, and taken back |
+//! | `untaken` | answers that the peer does not take |
 //! | `seal` | XIDs of calls, and verifiers that cover them (RFC 2203 §5.3.1) |
 //! | `deadlines`, `slots`, `work` | when calls give up; where they are kept; numbers of work requests |
 
@@ -45,7 +46,10 @@ mod sinks;
 mod slots;
 mod state;
 pub mod stream;
+#[cfg(test)]
+mod tests;
 mod types;
+mod untaken;
 pub mod v1;
 pub mod v2;
 mod work;

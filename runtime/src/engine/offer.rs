@@ -1,6 +1,6 @@
 //! What a requester provides for a reply (RFC 8166 §3.4.6, §4.3.2, §4.3.3, §6.2).
 
-use super::{ResultChunk, chunks::segment_count, message::lists_len, shared::Shared};
+use super::{CallFailure, ResultChunk, chunks::segment_count, message::lists_len, shared::Shared};
 use crate::xdr::padded_len;
 
 /// The Write list and Reply chunk of a call.
@@ -74,4 +74,12 @@ impl Offer {
     pub(super) fn reply_header_len(self, chunks: &[ResultChunk], shared: &Shared) -> u64 {
         lists_len(shared.rules.prefix, 0, self.write_segments(chunks), self.reply_segments())
     }
+}
+
+/// The failure of a call for whose reply the engine would allocate `takes` octets, where it may have `may`.
+pub(super) fn beyond_memory(takes: u64, may: u64) -> CallFailure {
+    CallFailure::TooLarge(format!(
+        "its reply may be of {takes} octets, more than the {may} allowed (EngineConfig::max_call_len; memory of the \
+         caller's to land results in is not counted)"
+    ))
 }

@@ -19,6 +19,9 @@ use crate::{
     xdr::padded_len,
 };
 
+/// Longest RDMA Read in octets: each that completes shows that the peer goes on.
+const MOST_READ: u32 = 8 << 20;
+
 /// A Read chunk of the peer's.
 #[derive(Debug)]
 pub(super) struct Pull {
@@ -239,6 +242,8 @@ pub(super) struct Puller {
     stalled: Option<Instant>,
     /// Octets being pulled, or held by calls that are not answered.
     pulled: u64,
+    /// Octets of the messages of calls that wait to be pulled.
+    waiting_messages: u64,
     /// Sinks registered.
     sinks: u32,
 }
@@ -267,15 +272,20 @@ impl Puller {
         self.waiting.push_back(slot);
     }
 
-    /// Octets being pulled, or held by calls that are not answered.
+    /// Octets being pulled, or held by calls that are not answered, of those that wait to be pulled their messages.
     pub(super) fn pulled(&self) -> u64 {
-        self.pulled
+        self.pulled.saturating_add(self.waiting_messages)
     }
 
     /// A call's own message came in several Sends and is as long as what others have pulled: it counts like that. Room for it
-    /// cannot be waited for; it is there.
+    /// cannot be waited for; it is there. That of a call that waits to be pulled counts with what is pulled: calls that have
+    /// taken room and wait for more might wait for each other.
     pub(super) fn keep(&mut self, pulls: &mut Pulls, octets: u64, shared: &mut Shared) {
         pulls.kept = octets;
+        if pulls.len > 0 {
+            self.waiting_messages = self.waiting_messages.saturating_add(octets);
+            return;
+        }
         pulls.charge = shared.memory.take_anyway(octets);
         self.pulled = self.pulled.saturating_add(octets);
     }
@@ -290,7 +300,7 @@ impl Puller {
         shared.memory.stop_waiting();
         self.waiting.clear();
         self.reading.clear();
-        (self.reads, self.pulled, self.stalled) = (0, 0, None);
+        (self.reads, self.pulled, self.waiting_messages, self.stalled) = (0, 0, 0, None);
     }
 
     /// Registers sinks for calls that wait to be pulled, while there is room for them. Returns a call that cannot be,
@@ -307,14 +317,17 @@ impl Puller {
                 continue;
             };
             // A call is never larger than the whole of the room.
-            if self.pulled.saturating_add(pulls.len) > shared.config.max_pulled {
+            if self.pulled.saturating_add(pulls.held()) > shared.config.max_pulled {
+                // What it may have is taken: it keeps its turn from nobody.
+                shared.memory.stop_waiting();
                 break;
             }
             // Nor than what all connections may hold; the driver asks again when there may be room.
-            let Some(charge) = shared.memory.take(pulls.len) else { break };
-            pulls.charge.absorb(charge);
+            let Some(charge) = shared.memory.take(pulls.held()) else { break };
+            pulls.charge = charge;
             self.waiting.pop_front();
-            self.pulled += pulls.len;
+            self.pulled += pulls.held();
+            self.waiting_messages = self.waiting_messages.saturating_sub(pulls.kept);
             pulls.state = State::Pulling;
             let mut failed = qp.max_reads() == 0;
             for pull in pulls.chunks.iter_mut() {
@@ -373,7 +386,7 @@ impl Puller {
                 self.reading.pop_front();
                 continue;
             };
-            let next = pull.walk.next(&pull.segments, pull.len, shared.max_transfer);
+            let next = pull.walk.next(&pull.segments, pull.len, shared.max_transfer.min(MOST_READ));
             let (Some(transfer), Some(sink)) = (next, pull.sink) else {
                 pull.all_posted = true;
                 continue;

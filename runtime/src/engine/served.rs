@@ -5,7 +5,7 @@ use std::{collections::VecDeque, time::Instant};
 use smallvec::SmallVec;
 
 use super::{
-    CloseReason, Event, Format, IncomingCall, Payload, ReplyPlan, ReplyToken,
+    Event, Format, IncomingCall, Payload, ReplyPlan, ReplyToken,
     chunks::Segment,
     message::{CALL, message_type},
     pulls::{HasPulls, Pull, Pulled, Puller, Pulls, overflows},
@@ -306,13 +306,6 @@ impl<N: SinkNode, A: Refuses, E> Served<N, A, E> {
     /// When the peer will have let RDMA Reads wait for too long.
     pub(super) fn stalled_at(&self) -> Option<Instant> {
         self.puller.stalled_at()
-    }
-
-    /// Ends the connection where the peer has let RDMA Reads wait for too long at `now`.
-    pub(super) fn check_stalled(&self, now: Instant, shared: &mut Shared) {
-        if self.stalled_at().is_some_and(|at| at <= now) {
-            shared.fault.get_or_insert(CloseReason::Stalled(shared.config.pull_timeout));
-        }
     }
 
     /// An RDMA Read is over, one way or the other.

@@ -1,8 +1,8 @@
 //! What both directions of a connection share.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, time::Instant};
 
-use super::{CloseReason, Counters, EngineConfig, Event};
+use super::{CloseReason, Counters, EngineConfig, Event, untaken::Untaken};
 use crate::{memory::Share, provider::WorkRequest};
 
 /// Whose calls these are.
@@ -63,6 +63,8 @@ pub(super) struct Shared {
     pub(super) rules: Rules,
     /// What may be pulled of its server's memory.
     pub(super) memory: Share,
+    /// Whether the peer takes what it is answered.
+    pub(super) untaken: Untaken,
     /// Set when the connection must end.
     pub(super) fault: Option<CloseReason>,
 }
@@ -79,6 +81,7 @@ impl Shared {
             receive_threshold: u64::from(receive_threshold),
             max_transfer: u32::MAX,
             rules,
+            untaken: Untaken::default(),
             fault: None,
         }
     }
@@ -91,6 +94,25 @@ impl Shared {
     /// Ends the connection because the peer broke a rule.
     pub(super) fn violation(&mut self, what: impl Into<String>) {
         self.fault.get_or_insert_with(|| CloseReason::PeerViolation(what.into()));
+    }
+
+    /// Ends the connection where what the peer is to bring, due at one of these times, has not come by `now`: it holds memory.
+    pub(super) fn check_stalled(&mut self, due: impl IntoIterator<Item = Option<Instant>>, now: Instant) {
+        if due.into_iter().flatten().any(|due| due <= now) {
+            self.fault.get_or_insert(CloseReason::Stalled(self.config.pull_timeout));
+        }
+    }
+
+    /// Ends the connection where the peer has taken nothing of its answers for too long. `octets`: how many have left, ever.
+    pub(super) fn check_untaken(&mut self, octets: u64, now: Instant) {
+        if self.untaken.is_over(octets, now) {
+            self.fault.get_or_insert(CloseReason::Untaken(self.config.reply_timeout));
+        }
+    }
+
+    /// Gives answers that are under way, or `waiting` for the peer, the time they may take.
+    pub(super) fn watch_answers(&mut self, waiting: bool, octets: u64, now: Instant) {
+        self.untaken.watch(waiting, octets, now, self.config.reply_timeout);
     }
 
     /// Counts a message that is discarded.

@@ -229,7 +229,7 @@ pub struct IncomingCall {
     /// What the requester provided for the reply.
     pub reply: ReplyPlan,
     /// What it holds of its server's memory, until it is dropped.
-    #[expect(dead_code, reason = "it is there to be dropped with the call")]
+    #[allow(dead_code, reason = "it is there to be dropped with the call")]
     pub(crate) charge: Charge,
 }
 
@@ -345,6 +345,25 @@ pub enum CallFailure {
     NoReverse,
 }
 
+impl CallFailure {
+    /// Whether the responder cannot have seen the call, or has refused it unseen.
+    pub(crate) fn is_unseen(&self) -> bool {
+        match self {
+            Self::Closed { sent, .. } | Self::DeadlineExceeded { sent } | Self::Cancelled { sent } => !sent,
+            Self::VersionMismatch { .. }
+            | Self::Registration(_)
+            | Self::TooLarge(_)
+            | Self::Security(_)
+            | Self::ReverseTooLong { .. }
+            | Self::ReverseNotSupported
+            | Self::NoReverse => true,
+            Self::Refused(refusal) => refusal.is_unseen(),
+            // ERR_CHUNK is also what a responder says whose reply did not fit what was provided.
+            Self::ChunkError | Self::BadReply(_) => false,
+        }
+    }
+}
+
 /// Why a connection is over.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -371,9 +390,14 @@ pub enum CloseReason {
     /// Every credit is held by a call that the peer has not answered, not even for so long after it was given up.
     #[error("the peer answers no calls, not even {0:?} after they were given up")]
     Unresponsive(Duration),
-    /// RDMA Reads of what the peer's calls offer brought nothing.
-    #[error("the peer let RDMA Reads of its calls' data wait for {0:?}")]
+    /// RDMA Reads of what the peer's calls offer brought nothing, or the rest of a message did not come
+    /// ([`EngineConfig::pull_timeout`]).
+    #[error("the peer let RDMA Reads of its calls' data, or the rest of a message, wait for {0:?}")]
     Stalled(Duration),
+    /// The peer took nothing of the answers to its calls, though some were under way, or did not let them go out
+    /// ([`EngineConfig::reply_timeout`]).
+    #[error("the peer took nothing of the answers to its calls for {0:?}")]
+    Untaken(Duration),
     /// The peer broke record marking.
     #[error("the peer broke RPC over a byte stream (RFC 5531 section 11): {0}")]
     Stream(#[from] StreamError),
@@ -402,16 +426,24 @@ pub struct EngineConfig {
     pub max_segment_len: u32,
     /// Most segments of one chunk, and of one message, that are accepted from a peer. Default 256.
     pub max_segments: u32,
-    /// Most chunks of one message that are accepted from a peer. Default 16.
+    /// Most Read chunks of one message that are accepted from a peer, and most Write chunks: of eligible items, one that conveys a
+    /// whole message is not counted. A service with a larger `@limit(chunks = N)` needs as many. Default 16.
     pub max_chunks: u32,
-    /// Most octets pulled for one call (Read chunks) as a responder, or allocated for its reply as a requester.
-    /// Default 64 MiB.
+    /// Most octets pulled for one call (Read chunks) as a responder, or allocated for its reply as a requester. A call whose
+    /// eligible results may be longer, by the maxima of their types or `@ddp(max = ...)`, is refused before it is sent
+    /// ([`CallFailure::TooLarge`]): it needs a larger limit here, or memory of its own to land them in
+    /// ([`ResultChunk::landing`]), which is not counted. Default 64 MiB.
     pub max_call_len: u64,
     /// Most octets of Read chunks being pulled, or pulled and not yet answered, on the connection. Default 256 MiB.
     pub max_pulled: u64,
-    /// How long RDMA Reads of a peer's Read chunks may bring nothing before the connection is closed: they hold memory
-    /// meanwhile. Default 60 seconds.
+    /// How long RDMA Reads of a peer's Read chunks, or in version 2 a message that the peer has sent in part, may bring nothing
+    /// before the connection is closed: they hold memory meanwhile. Default 60 seconds.
     pub pull_timeout: Duration,
+    /// How long a peer may take nothing of the answers to its calls before the connection is closed: they hold their results, and
+    /// the connection its place at a server, meanwhile. What is under way, Sends and RDMA Writes, goes on with each that completes,
+    /// and with octets that leave; after such octets it may take up to twice as long until the end is noticed. In version 2
+    /// the time for which the peer gives no credit counts as well. Default 60 seconds.
+    pub reply_timeout: Duration,
     /// Version 2: longest payload stream in octets that goes in several Sends (Message Continuation) rather than by RDMA
     /// (Special Format), and longest reply for which no Reply chunk is provided. Default 64 KiB.
     pub continued: u32,
@@ -436,6 +468,9 @@ pub struct EngineConfig {
     pub(crate) budget: Option<Arc<Budget>>,
 }
 
+/// [`EngineConfig::continued`], where nothing else is said.
+pub(crate) const DEFAULT_CONTINUED: u32 = 64 << 10;
+
 impl Default for EngineConfig {
     fn default() -> Self {
         Self {
@@ -450,7 +485,8 @@ impl Default for EngineConfig {
             max_call_len: 64 << 20,
             max_pulled: 256 << 20,
             pull_timeout: Duration::from_secs(60),
-            continued: 64 << 10,
+            reply_timeout: Duration::from_secs(60),
+            continued: DEFAULT_CONTINUED,
             versions: 1..=2,
             negotiation_timeout: Duration::from_secs(10),
             reverse_direction: ReverseDirection::default(),

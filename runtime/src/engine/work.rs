@@ -17,8 +17,10 @@ pub(super) enum Work {
     Push { slot: u32 },
     /// The Send of a reply or of a transport error that refers to a served call.
     ReplySend { slot: u32 },
-    /// The Send of a transport error that refers to no served call.
+    /// The Send of a transport error that refers to no served call, or of a part of a reply that is not its last.
     ErrorSend,
+    /// The Send of what is neither an answer nor a call, or of a part of a call that is not its last.
+    AsideSend,
 }
 
 impl Work {
@@ -31,8 +33,14 @@ impl Work {
             Self::Push { slot } => (5, 0, slot),
             Self::ReplySend { slot } => (6, 0, slot),
             Self::ErrorSend => (7, 0, 0),
+            Self::AsideSend => (8, 0, 0),
         };
         WrId(kind << 48 | u64::from(part) << 32 | u64::from(slot))
+    }
+
+    /// Whether it is for the answer to a call, or to what was to be one.
+    pub(super) fn is_of_answer(self) -> bool {
+        matches!(self, Self::Push { .. } | Self::ReplySend { .. } | Self::ErrorSend)
     }
 
     pub(super) fn of(id: WrId) -> Option<Self> {
@@ -45,6 +53,7 @@ impl Work {
             5 => Self::Push { slot },
             6 => Self::ReplySend { slot },
             7 => Self::ErrorSend,
+            8 => Self::AsideSend,
             _ => return None,
         })
     }
@@ -65,6 +74,7 @@ mod tests {
             Work::Push { slot },
             Work::ReplySend { slot: 3 },
             Work::ErrorSend,
+            Work::AsideSend,
         ] {
             assert_eq!(Work::of(work.id()), Some(work));
         }

@@ -133,20 +133,28 @@ impl Provider {
 }
 
 /// Octets to read, one at a time or by the word.
-struct Input<'a>(&'a [u8]);
+pub(super) struct Input<'a>(pub(super) &'a [u8]);
 
 impl<'a> Input<'a> {
-    fn octet(&mut self) -> Option<u8> {
+    pub(super) fn octet(&mut self) -> Option<u8> {
         let (&first, rest) = self.0.split_first()?;
         self.0 = rest;
         Some(first)
     }
 
-    fn take(&mut self, len: usize) -> &'a [u8] {
+    pub(super) fn take(&mut self, len: usize) -> &'a [u8] {
         let (taken, rest) = self.0.split_at(len.min(self.0.len()));
         self.0 = rest;
         taken
     }
+}
+
+/// A message of two words and zeros.
+pub(super) fn message(words: [u32; 2], len: usize) -> MessageBuf {
+    let mut message = MessageBuf::new(vec![0; HEADROOM + 8].into(), HEADROOM);
+    words.iter().for_each(|word| message.append(&word.to_be_bytes()));
+    message.append(&vec![0; len.next_multiple_of(4)]);
+    message
 }
 
 struct World {
@@ -274,13 +282,6 @@ impl World {
         self.engine.handle_completion(Completion::Disconnected { reason: DisconnectReason::Remote });
     }
 
-    fn message(words: [u32; 2], len: usize) -> MessageBuf {
-        let mut message = MessageBuf::new(vec![0; HEADROOM + 8].into(), HEADROOM);
-        words.iter().for_each(|word| message.append(&word.to_be_bytes()));
-        message.append(&vec![0; len.next_multiple_of(4)]);
-        message
-    }
-
     /// A call with up to three eligible arguments and up to three eligible results.
     fn call(&mut self, input: &mut Input<'_>) {
         let [shape, inline, item, result, reply] = [(); 5].map(|()| usize::from(input.octet().unwrap_or_default()));
@@ -294,7 +295,7 @@ impl World {
         let reduced = reduced.collect();
         let landing = |_| ResultChunk { max_len: 16 * result as u64, landing: None };
         let call = OutgoingCall {
-            message: Self::message([0, 0], inline * 32),
+            message: message([0, 0], inline * 32),
             reduced,
             reply: ReplyResources { max_inline: reply as u64 * 64, chunks: (0..shape >> 2 & 3).map(landing).collect() },
             deadline: (shape & 0x10 != 0).then(|| self.now + Duration::from_secs(1)),
@@ -314,7 +315,7 @@ impl World {
             Some(Reduced { position: 8, chunk, data: Bytes::from(vec![7; len]) })
         });
         let reduced = reduced.collect();
-        self.engine.reply(token, OutgoingReply { message: Self::message([XID, 1], inline * 32), reduced });
+        self.engine.reply(token, OutgoingReply { message: message([XID, 1], inline * 32), reduced });
     }
 
     /// Lets the engine do what is due.

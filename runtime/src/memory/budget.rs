@@ -150,8 +150,8 @@ impl Share {
     pub(crate) fn take(&mut self, octets: u64) -> Option<Charge> {
         let Some(budget) = &self.budget else { return Some(Charge::default()) };
         if !self.waits {
-            if budget.waiting() == 0 && budget.try_add(octets) {
-                return Some(Charge(Some((Arc::clone(budget), octets))));
+            if let Some(charge) = self.take_now(octets) {
+                return Some(charge);
             }
             let mut queue = budget.queue();
             queue.push_back(Arc::clone(&self.turn));
@@ -167,6 +167,12 @@ impl Share {
         let charge = Charge(Some((Arc::clone(budget), octets)));
         self.stop_waiting();
         Some(charge)
+    }
+
+    /// Takes so many octets, if they are there and nobody waits for them.
+    pub(crate) fn take_now(&self, octets: u64) -> Option<Charge> {
+        let Some(budget) = &self.budget else { return Some(Charge::default()) };
+        (budget.waiting() == 0 && budget.try_add(octets)).then(|| Charge(Some((Arc::clone(budget), octets))))
     }
 
     /// Takes what cannot wait, be it beyond the limit.

@@ -26,6 +26,7 @@ use crate::memory::{BufferPool, MessageBuf, PayloadBuf};
 pub mod conformance;
 pub mod iwarp;
 mod silence;
+pub(crate) mod socket;
 #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
 pub mod verbs;
 
@@ -295,6 +296,12 @@ pub trait QueuePair: Send + Unpin + 'static {
     /// peer may not do, and end the connection, without saying so.
     fn tells_violations(&self) -> bool {
         true
+    }
+
+    /// Octets that have left for the peer, ever: a number that grows while a long Send or RDMA Write is under way and the peer
+    /// takes it. Where a provider does not know, its requests go on when they complete.
+    fn octets_out(&self) -> u64 {
+        0
     }
 
     /// Octets of payload this queue pair has copied between buffers of its own and registered memory.

@@ -18,7 +18,7 @@ use crate::{
     config::ConnectionConfig,
     driver::{self, Carrier, Core, DriverConfig, Port, Rdma, Tcp},
     engine::Role,
-    provider::{ConnectRequest as _, Incoming as _, Listener, QueuePair as _, SetupError},
+    provider::{ConnectRequest as _, Incoming as _, Listener, QueuePair as _, SetupError, socket},
 };
 
 /// Pause after an error of the listener's, such as too many open files: it would only repeat.
@@ -114,7 +114,7 @@ impl Source for TcpSource {
 
     // There is nothing to say before the first call.
     async fn set_up(stream: TcpStream, config: &ConnectionConfig) -> Result<SetUp<Tcp>, SetupError> {
-        stream.set_nodelay(true)?;
+        socket::prepare(&stream)?;
         let info = ChannelInfo::tcp(stream.peer_addr()?, stream.local_addr()?);
         Ok(SetUp { carrier: Tcp::new(config.stream_engine(Role::Server), stream), info })
     }

@@ -165,10 +165,14 @@ impl ServerBuilder {
     /// Most octets that the calls of all connections hold in such arguments, from when they are pulled until their handlers
     /// have answered. Default 1 GiB. Beyond it, calls are taken up in the order that their connections have come to wait in:
     /// what has arrived inline is carried out, RDMA Reads and records of TCP wait. No call and no record may be
-    /// longer than that.
+    /// longer than that. What version 2 continues in several Sends cannot wait: beyond 64 KiB
+    /// ([`EngineConfig::continued`]) it is refused where there is no room.
     ///
     /// What comes inline is not counted: it lies in each connection's Receives, of [`inline_size`](Self::inline_size) each and
-    /// hardly more than its [`credits`](Self::credits). Nor is what handlers take for their results.
+    /// hardly more than its [`credits`](Self::credits); nor are records of TCP up to 4 KiB. Nor is what handlers take for their
+    /// results.
+    ///
+    /// [`EngineConfig::continued`]: crate::engine::EngineConfig::continued
     pub fn max_memory(mut self, octets: u64) -> Self {
         self.max_memory = octets;
         self
@@ -303,6 +307,14 @@ impl Server {
             tracing::info!(target: "rpcrdma", addr = %acceptor.local_addr(), services = ?self.shared.registry, "listening");
             acceptors.spawn(acceptor.run(Arc::clone(&self.shared)));
         }
+        // Where this future is dropped, the connections that there are can still be told to end.
+        let (mut told, shared) = (self.shared.phase.subscribe(), Arc::downgrade(&self.shared));
+        tokio::spawn(async move {
+            let ending = told.wait_for(|phase| *phase != Phase::Serving).await.map(|phase| *phase);
+            if let (Ok(Phase::Ending(grace)), Some(shared)) = (ending, shared.upgrade()) {
+                shared.end(grace).await;
+            }
+        });
         let ending = phase.wait_for(|phase| *phase != Phase::Serving).await.map(|phase| *phase);
         // Stops listening, and ends set-ups under way.
         acceptors.shutdown().await;

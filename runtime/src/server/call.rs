@@ -199,6 +199,11 @@ impl Call {
         Self { incoming, procedure, arguments_at, verifier: authenticated.verifier, protection, context, span }
     }
 
+    /// The verifier of its reply.
+    pub(super) fn verifier(&self) -> OpaqueAuth {
+        self.verifier.clone()
+    }
+
     /// What the call is traced by.
     pub(super) fn span(&self) -> Span {
         self.span.clone()

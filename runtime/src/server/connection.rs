@@ -20,7 +20,7 @@ use super::{
 use crate::{
     driver::{Answer, Command, Port, Upcalls},
     engine::{CloseReason, IncomingCall, ReplyToken},
-    rpc::{ReplyHeader, RpcError},
+    rpc::{OpaqueAuth, ReplyHeader, RpcError},
     trace,
 };
 
@@ -83,10 +83,11 @@ impl Upcalls for Handlers {
         }
         while self.waiting.try_join_next().is_some() {}
         let port = Arc::clone(port);
-        self.waiting.spawn(async move {
+        let answered = async move {
             let answer = handler.await;
             port.send(Command::Reply { token, answer });
-        });
+        };
+        self.waiting.spawn(answered);
         None
     }
 
@@ -113,6 +114,8 @@ struct Handler {
     future: ReplyFuture,
     service: Arc<dyn Service>,
     xid: u32,
+    /// Of the reply: RFC 2203 §5.3.3.2.
+    verifier: OpaqueAuth,
     connection: Arc<Connection>,
     span: Span,
 }
@@ -121,10 +124,10 @@ impl Handler {
     // As `Call::decode`.
     #[allow(clippy::result_large_err)]
     fn begin(service: Arc<dyn Service>, call: Call, xid: u32, connection: Arc<Connection>) -> Result<Self, Answer> {
-        let span = call.span();
+        let (span, verifier) = (call.span(), call.verifier());
         match span.in_scope(|| catch_unwind(AssertUnwindSafe(|| service.dispatch(call)))) {
-            Ok(future) => Ok(Self { future, service, xid, connection, span }),
-            Err(panic) => Err(panicked(&*service, xid, &connection, &*panic)),
+            Ok(future) => Ok(Self { future, service, xid, verifier, connection, span }),
+            Err(panic) => Err(panicked(&*service, xid, verifier, &connection, &*panic)),
         }
     }
 }
@@ -142,7 +145,7 @@ impl Future for Handler {
             polled = self.future.as_mut().poll(cx).map(|Reply(answer)| answer);
         }));
         if let Err(panic) = caught {
-            polled = Poll::Ready(panicked(&*self.service, self.xid, &self.connection, &*panic));
+            polled = Poll::Ready(panicked(&*self.service, self.xid, self.verifier.clone(), &self.connection, &*panic));
         }
         if let Poll::Ready(answer) = &polled {
             trace::answered(&span, answer);
@@ -151,8 +154,14 @@ impl Future for Handler {
     }
 }
 
-fn panicked(service: &dyn Service, xid: u32, connection: &Connection, panic: &(dyn std::any::Any + Send)) -> Answer {
+fn panicked(
+    service: &dyn Service,
+    xid: u32,
+    verifier: OpaqueAuth,
+    connection: &Connection,
+    panic: &(dyn std::any::Any + Send),
+) -> Answer {
     let said = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     tracing::error!(target: "rpcrdma::call", service = service.name(), xid, panic = said, "handler panicked");
-    call::refusal(&ReplyHeader::failure(xid, RpcError::SystemError), &connection.pool)
+    call::refusal(&ReplyHeader::failure(xid, RpcError::SystemError).with_verifier(verifier), &connection.pool)
 }

@@ -146,12 +146,32 @@ impl Shared {
         }
     }
 
+    /// The same, for so long, or for what it is told meanwhile where that is shorter. Whether the last has gone.
+    async fn emptied_within(&self, mut grace: Duration) -> bool {
+        let (begun, mut phase) = (tokio::time::Instant::now(), self.phase.subscribe());
+        let mut emptied = std::pin::pin!(self.emptied());
+        loop {
+            if let Phase::Ending(told) = *phase.borrow_and_update() {
+                grace = grace.min(begun.elapsed().saturating_add(told));
+            }
+            tokio::select! {
+                biased;
+                () = &mut emptied => return true,
+                () = tokio::time::sleep(grace.saturating_sub(begun.elapsed())) => return false,
+                // There is a sender as long as there is `self`.
+                _ = phase.changed() => {}
+            }
+        }
+    }
+
     /// Ends all connections: in order as far as `grace` allows, then at once.
     pub(super) async fn end(&self, grace: Duration) {
         self.send_all(|| Command::Drain);
-        if tokio::time::timeout(grace, self.emptied()).await.is_err() {
-            tracing::warn!(target: "rpcrdma", connections = self.connections().open.len(), "grace is over, calls are aborted");
-            self.aborting.store(true, Ordering::Release);
+        if !self.emptied_within(grace).await {
+            // Who serves and who looks after what is served both come here.
+            if !self.aborting.swap(true, Ordering::AcqRel) {
+                tracing::warn!(target: "rpcrdma", connections = self.connections().open.len(), "grace is over, calls are aborted");
+            }
             self.send_all(|| Command::Disconnect);
             self.emptied().await;
         }

@@ -76,7 +76,8 @@ impl Ended {
             Some(
                 CloseReason::Disconnected(Reason::Transport(_))
                 | CloseReason::Unresponsive(_)
-                | CloseReason::Stalled(_),
+                | CloseReason::Stalled(_)
+                | CloseReason::Untaken(_),
             ) => &mut self.lost,
             Some(
                 CloseReason::Disconnected(Reason::PeerViolation(_))

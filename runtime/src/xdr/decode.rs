@@ -12,6 +12,10 @@ const SHARE_FROM: usize = 256;
 /// page of a directory costs a few allocations, not one for each name.
 const OWN_MEMORY: u32 = 4;
 
+/// Most octets that the values of nested levels take on the stack together: a thread has 2 MiB, and unoptimized code copies
+/// each several times.
+const MAX_FRAMES: usize = 128 << 10;
+
 /// Octets of a block: most that an item keeps alive beside itself.
 const BLOCK: usize = 1024;
 
@@ -19,7 +23,8 @@ const BLOCK: usize = 1024;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {
-    /// Levels of recursive types. Default 100.
+    /// Levels of recursive types. Default 100. Of types of more than a kilobyte or so, fewer: what is on the stack at a time is
+    /// bounded too.
     pub max_depth: u32,
     /// Octets of memory that the decoded value may take, payload that arrives by reference not counted.
     /// Default 64 MiB.
@@ -64,6 +69,8 @@ pub struct Decoder<'a> {
     chunks: Option<Chunks<'a>>,
     limits: Limits,
     depth: u32,
+    /// Octets that the values of the levels entered take on the stack.
+    frames: usize,
     memory: usize,
     /// Nothing that follows can be understood.
     abandoned: bool,
@@ -103,6 +110,7 @@ impl<'a> Decoder<'a> {
             chunks: None,
             limits: Limits::default(),
             depth: 0,
+            frames: 0,
             memory: 0,
             abandoned: false,
             copies: None,
@@ -487,22 +495,28 @@ impl<'a> Decoder<'a> {
         self.memory
     }
 
-    /// Enters one level of a recursive type; [`leave`](Self::leave) undoes it.
+    /// Enters one level of a recursive type, whose values take `octets` where they stand; [`leave`](Self::leave) undoes it.
     ///
     /// # Errors
-    /// [`DecodeErrorKind::TooDeep`].
+    /// [`DecodeErrorKind::TooDeep`]: more levels than [`Limits::max_depth`], or more on the stack at a time than a thread has
+    /// room for.
     #[inline]
-    pub fn enter(&mut self) -> Result<(), DecodeError> {
+    pub fn enter(&mut self, octets: usize) -> Result<(), DecodeError> {
         if self.depth >= self.limits.max_depth {
             return Err(self.error(DecodeErrorKind::TooDeep { max: self.limits.max_depth }));
+        }
+        self.frames = self.frames.saturating_add(octets);
+        if self.frames > MAX_FRAMES && self.depth > 0 {
+            return Err(self.error(DecodeErrorKind::TooDeep { max: self.depth }));
         }
         self.depth += 1;
         Ok(())
     }
 
-    /// Leaves one level of a recursive type.
+    /// Leaves one level of a recursive type, whose values take `octets` where they stand.
     #[inline]
-    pub fn leave(&mut self) {
+    pub fn leave(&mut self, octets: usize) {
+        self.frames = self.frames.saturating_sub(octets);
         self.depth = self.depth.saturating_sub(1);
     }
 
@@ -522,6 +536,7 @@ impl<'a> Decoder<'a> {
             end: start.saturating_add(chunk.len() as u64),
             limits: self.limits,
             depth: self.depth,
+            frames: self.frames,
             memory: self.memory,
             ..Decoder::shared(chunk)
         };

@@ -1,5 +1,6 @@
 //! The engine: two of them against each other, and one against peers of every kind, over `sim`.
 
+mod deadlines;
 mod pair;
 mod props;
 mod replies;
@@ -7,5 +8,6 @@ mod requester;
 mod responder;
 mod reverse;
 mod support;
+mod untaken;
 mod v2;
 mod wire;

@@ -1,7 +1,5 @@
 //! A requester that faces responders of every kind.
 
-use std::time::Duration;
-
 use crate::support::{Facing, NO_CHUNKS, Script, join, plain, split, take_finished};
 use rpcrdma::{
     engine::{
@@ -376,32 +374,6 @@ fn a_peer_that_never_answers() {
     facing.run();
     assert_eq!(exposed(&facing), 0);
     assert!(matches!(facing.engine.events[..], [Event::Closed(CloseReason::Unresponsive(_))]));
-}
-
-/// Deadlines, of calls that wait for a credit and of calls in flight.
-#[test]
-fn deadlines() {
-    let mut facing = client();
-    let deadline = |secs| Some(Duration::from_secs(secs));
-    let sent = facing.call(&Script { reply_inline: 9000, deadline: deadline(3), ..Script::default() });
-    let queued = facing.call(&Script { inline: 9000, deadline: deadline(2), ..Script::default() });
-    facing.run();
-    assert_eq!(facing.engine.conn.poll_timeout(), Some(facing.now + Duration::from_secs(2)));
-    facing.now += Duration::from_secs(2);
-    facing.run();
-    let (id, result) = take_finished(&mut facing.engine).unwrap();
-    assert!(id == queued && matches!(result, Err(CallFailure::DeadlineExceeded { sent: false })));
-    facing.now += Duration::from_secs(1);
-    facing.run();
-    let (id, result) = take_finished(&mut facing.engine).unwrap();
-    assert!(id == sent && matches!(result, Err(CallFailure::DeadlineExceeded { sent: true })));
-    // Its memory has its grace.
-    let grace = EngineConfig::default().abandon_grace;
-    assert_eq!(facing.engine.conn.poll_timeout(), Some(facing.now + grace));
-    facing.now += grace;
-    facing.run();
-    assert_eq!(exposed(&facing), 0);
-    assert_eq!(facing.engine.conn.poll_timeout(), None);
 }
 
 /// A lost connection ends every call, with what is known of it, after its memory is safe.

@@ -41,6 +41,23 @@ fn answer(facing: &mut Facing) -> Option<Vec<u32>> {
     facing.raw.next()
 }
 
+/// As many eligible results as a binding allows, and a Reply chunk beside them (RFC 8166 §4.3.3).
+#[test]
+fn takes_as_many_write_chunks_as_a_binding_has() {
+    let call = |writes: u32| {
+        let mut words = vec![XID, 1, 8, 0, 0];
+        (0..writes).for_each(|n| words.extend([1, 1, 100 + n, 4096, 0, 0]));
+        words.extend([0, 1, 1, 99, 4096, 0, 0]);
+        words.extend([XID, 0, 2, 7, 1, 1, 0, 0, 0, 0]);
+        words
+    };
+    let most = EngineConfig::default().max_chunks;
+    let arrived = arrive(&mut server(), &call(most)).expect("as many as are allowed");
+    assert_eq!(arrived.reply.write_chunks.len(), most as usize);
+    assert!(arrived.reply.reply_chunk.is_some());
+    assert!(arrive(&mut server(), &call(most + 1)).is_none());
+}
+
 /// RFC 8166 §4.5, §4.2.4, §4.6.2, RFC 8167 §6: silently discarded, and the Receive is posted again.
 #[test]
 fn discards() {

@@ -1,4 +1,5 @@
 use std::{
+    future::Future as _,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -22,7 +23,7 @@ impl Wake for Count {
     }
 }
 
-fn call() -> OutgoingCall {
+pub(crate) fn call() -> OutgoingCall {
     OutgoingCall {
         message: MessageBuf::new(vec![0; 64].into(), 0),
         reduced: Default::default(),
@@ -114,7 +115,8 @@ fn closed() {
     let (sent, _) = start(&port);
     assert_eq!(taken(&port), ["start 0"]);
     let (unsent, _) = start(&port);
-    assert!(port.poll_closed(&mut cx).is_pending());
+    let mut over = Box::pin(port.wait_closed());
+    assert!(over.as_mut().poll(&mut cx).is_pending());
     let reason = CloseReason::Disconnected(DisconnectReason::Remote);
     port.close(&reason);
     port.close(&CloseReason::Disconnected(DisconnectReason::Local));
@@ -125,5 +127,5 @@ fn closed() {
         assert_eq!((why, sent), (reason.clone(), was_sent));
     }
     assert!(port.is_closed() && port.try_reserve().is_none());
-    assert_eq!(port.poll_closed(&mut cx), Poll::Ready(reason));
+    assert_eq!(over.as_mut().poll(&mut cx), Poll::Ready(reason));
 }

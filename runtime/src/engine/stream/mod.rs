@@ -25,12 +25,14 @@ use std::{fmt, time::Duration};
 pub use self::{connection::StreamConnection, record::Assembler};
 
 /// What connections over a byte stream are configured with, besides [`EngineConfig`](super::EngineConfig): of that,
-/// `credits`, `reverse_credits`, `min_reduce`, `max_pulled`, `abandon_grace`, `send_size` and `pool` count here.
+/// `credits`, `reverse_credits`, `min_reduce`, `max_pulled`, `reply_timeout`, `abandon_grace`, `send_size` and `pool` count here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StreamConfig {
     /// Longest record taken from a peer, in octets, all fragments together. Memory is taken as octets arrive, never for
-    /// what a fragment announces. Default 65 MiB: 64 MiB of data, and what is around it.
+    /// what a fragment announces. Default 65 MiB: 64 MiB of data, and what is around it. A longer reply fails its call
+    /// alone ([`CallFailure::BadReply`](super::CallFailure::BadReply)), and is read and dropped; any other record ends the
+    /// connection.
     pub max_record: u64,
     /// Most fragments of one record taken from a peer, empty ones included. Default 16384.
     pub max_fragments: u32,

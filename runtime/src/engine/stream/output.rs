@@ -55,6 +55,8 @@ pub(super) struct Output {
     queued: usize,
     /// Records that have gone out whole.
     complete: u64,
+    /// Replies that have not.
+    replies: usize,
 }
 
 impl Output {
@@ -65,6 +67,11 @@ impl Output {
     /// Octets that have not gone out.
     pub(super) fn queued(&self) -> usize {
         self.queued
+    }
+
+    /// Whether replies are to go out.
+    pub(super) fn has_replies(&self) -> bool {
+        self.replies > 0
     }
 
     pub(super) fn complete(&self) -> u64 {
@@ -114,6 +121,7 @@ impl Output {
 
     fn add(&mut self, octets: Octets, last: bool, reply_to: Option<ReplyToken>) {
         self.queued += octets.len();
+        self.replies += usize::from(reply_to.is_some());
         self.pieces.push_back(Piece { octets, last, reply_to });
     }
 
@@ -136,6 +144,7 @@ impl Output {
             self.written = rest;
             self.complete += u64::from(piece.last);
             if let Some(token) = piece.reply_to {
+                self.replies = self.replies.saturating_sub(1);
                 replied(token);
             }
             self.pieces.pop_front();

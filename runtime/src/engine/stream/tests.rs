@@ -1,6 +1,9 @@
 //! Record marking and the engine, without a socket.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use proptest::prelude::*;
 use smallvec::{SmallVec, smallvec};
@@ -11,7 +14,7 @@ use crate::{
         CallFailure, CallId, CloseReason, EngineConfig, Event, IncomingReply, OutgoingCall, OutgoingReply,
         ReplyResources, ReplyToken, Role,
     },
-    memory::{MessageBuf, Output as _},
+    memory::{Budget, MessageBuf, Output as _, Share},
     provider::DisconnectReason,
     xdr::Reduced,
 };
@@ -233,6 +236,30 @@ fn a_record_has_its_time_and_no_more() {
     assert_eq!(client.poll_timeout(), None);
 }
 
+/// A small record takes nothing of the memory that connections share, in however many fragments it comes; a longer one waits,
+/// before more of it is read, for as much as it may come to.
+#[test]
+fn fragments_of_small_records_wait_for_nobody() {
+    let budget = Budget::new(100_000);
+    let other = Share::of(Some(Arc::clone(&budget))).take_now(96_000).unwrap();
+    let mut server = engine(Role::Server, |config, stream| {
+        config.budget = Some(Arc::clone(&budget));
+        stream.max_record = 50_000;
+    });
+    let fragment = |last: u32, octets: &[u8]| [&(last << 31 | octets.len() as u32).to_be_bytes(), octets].concat();
+    feed(&mut server, &fragment(0, &[0, 0, 0, 1, 0]));
+    feed(&mut server, &fragment(0, &[0; 3]));
+    feed(&mut server, &fragment(1, &[0; 4000]));
+    assert_eq!((arrived(&mut server).1, budget.held()), (1, 96_000));
+    feed(&mut server, &fragment(0, &[0, 0, 0, 2, 0, 0, 0, 0]));
+    feed(&mut server, &fragment(1, &[0; 5000]));
+    assert!(server.poll_event().is_none() && !server.wants_input() && budget.waiting() == 1);
+    drop(other);
+    server.poll_work(Instant::now());
+    server.handle_records(usize::MAX);
+    assert_eq!((budget.held(), budget.waiting(), arrived(&mut server).1), (5008, 0, 2));
+}
+
 /// Calls both ways at once, with the same XIDs; each end has its own limits.
 #[test]
 fn both_directions() {
@@ -346,6 +373,97 @@ fn closing_in_order() {
     assert!(matches!(finished(server.poll_event()), (id, Err(CallFailure::Closed { sent: false, .. })) if id == late));
 }
 
+/// A reply that is longer than is taken costs its call alone, in whatever fragments and pieces it comes.
+#[test]
+fn a_reply_too_long_fails_its_call_alone() {
+    let (now, max) = (Instant::now(), 100);
+    let fragment = |last: bool, octets: &[u8]| {
+        let marker = octets.len() as u32 | if last { 1 << 31 } else { 0 };
+        [&marker.to_be_bytes(), octets].concat()
+    };
+    let head = |xid: u32| [xid.to_be_bytes(), 1_u32.to_be_bytes()].concat();
+    let long = |xid, len: usize| [head(xid), vec![0xff; len - 8]].concat();
+    let (first, second, third) = (u32::MAX - 1, u32::MAX, 0);
+    let whole = fragment(true, &long(first, 30_000));
+    // Too long with the second fragment; with the last of a few octets each, the XID over two of them; 20000 fragments.
+    let two = [fragment(false, &long(first, 90)), fragment(false, &[7; 30]), fragment(true, &[8; 500])].concat();
+    let octets = long(first, 101);
+    let few: Vec<u8> = octets.chunks(3).flat_map(|few| fragment(false, few)).chain(fragment(true, &[])).collect();
+    let many =
+        [vec![fragment(false, &long(first, 101))], vec![fragment(false, &[]); 20_000], vec![fragment(true, &[1])]];
+    let many = many.concat().concat();
+    let apart = [fragment(false, &head(first)[..5]), fragment(true, &long(first, 200)[5..])].concat();
+    for (what, record, len) in [
+        ("whole", whole, "30000 octets"),
+        ("two", two, "at least 120 octets"),
+        ("few", few, "at least 101 octets"),
+        ("many", many, "at least 101 octets"),
+        ("apart", apart, "200 octets"),
+    ] {
+        for piece in [1, 7, usize::MAX] {
+            let mut client = engine(Role::Client, |_, stream| stream.max_record = max);
+            let ids: Vec<_> =
+                [None, None, Some(now + Duration::from_secs(1))].map(|at| client.start_call(simple(at))).into();
+            drain(&mut client, now, usize::MAX);
+            let (most, rest) = record.split_at(record.len() - 1);
+            for piece in most.chunks(piece) {
+                feed(&mut client, piece);
+                assert!(client.input.held() <= 256, "{what}: {} octets are kept", client.input.held());
+            }
+            client.poll_work(now);
+            let (id, failure) = failed(client.poll_event());
+            let text = format!("bad reply: its record is of {len}, more than the 100 of StreamConfig::max_record");
+            assert_eq!((id, failure.to_string()), (ids[0], text), "{what}, {piece} octets at a time");
+            // Others' deadlines pass meanwhile, and nothing else does.
+            client.handle_timeout(now + Duration::from_secs(1));
+            assert_eq!(failed(client.poll_event()), (ids[2], CallFailure::DeadlineExceeded { sent: true }));
+            assert!(client.poll_event().is_none() && client.wants_input() && client.input.begun().is_some());
+            feed(
+                &mut client,
+                &[rest, &fragment(true, &long(third, 300)), &fragment(true, &long(second, 100))].concat(),
+            );
+            let (id, reply) = finished(client.poll_event());
+            assert_eq!((id, reply.unwrap().payload.as_slice().len()), (ids[1], 100), "{what}");
+            // A second answer of that kind to a call that has had its own is nobody's.
+            feed(&mut client, &fragment(true, &long(first, 300)));
+            assert_eq!((client.close_reason(), client.counters().discarded), (None, 3));
+            assert_eq!((client.counters().calls_abandoned, client.input.begun()), (0, None));
+        }
+    }
+}
+
+/// What is too long and no reply to a call of this end's ends the connection: its peer need not speak RPC at all.
+#[test]
+fn other_records_too_long_end_the_connection() {
+    let record = |words: &[u32]| words.iter().flat_map(|word| word.to_be_bytes()).collect::<Vec<u8>>();
+    let marker = 1 << 31 | 200;
+    for (role, words, calls) in [
+        (Role::Client, &[marker, 77, 1][..], 1),
+        (Role::Client, &[marker, u32::MAX, 1], 1),
+        (Role::Client, &[marker, u32::MAX - 1, 0], 1),
+        (Role::Client, &[marker, u32::MAX - 1, 1], 0),
+        (Role::Server, &[marker, 5, 0], 1),
+        (Role::Server, &[marker], 0),
+    ] {
+        let mut engine = engine(role, |_, stream| stream.max_record = 100);
+        for _ in 0..calls {
+            engine.start_call(simple(None));
+        }
+        drain(&mut engine, Instant::now(), usize::MAX);
+        feed(&mut engine, &record(words));
+        let too_long = StreamError::RecordTooLong { len: 200, max: 100, marker: marker.to_be_bytes() };
+        assert_eq!(engine.close_reason(), Some(&CloseReason::Stream(too_long)), "{role:?} {words:?}");
+    }
+    // The stream ends before it is known whose it is.
+    let mut client = engine(Role::Client, |_, stream| stream.max_record = 100);
+    client.start_call(simple(None));
+    drain(&mut client, Instant::now(), usize::MAX);
+    feed(&mut client, &record(&[marker, u32::MAX - 1]));
+    assert_eq!(client.close_reason(), None);
+    client.ended();
+    assert!(matches!(client.close_reason(), Some(CloseReason::Stream(StreamError::RecordTooLong { .. }))));
+}
+
 /// Memory follows what has arrived, not what is announced.
 #[test]
 fn nothing_is_allocated_for_an_announcement() {
@@ -407,4 +525,39 @@ proptest! {
         }
         prop_assert!(closed);
     }
+}
+
+/// Replies that the peer does not take end the connection when no octet has left for so long; an end that only calls has no
+/// such limit.
+#[test]
+fn replies_are_taken_in_time() {
+    let start = Instant::now();
+    let limit = Duration::from_secs(1);
+    let mut server = engine(Role::Server, |config, _| config.reply_timeout = limit);
+    let mut client = engine(Role::Client, |config, stream| {
+        (config.reply_timeout, stream.record_timeout) = (limit, 100 * limit);
+    });
+    client.start_call(simple(None));
+    client.poll_work(start);
+    assert_eq!(client.poll_timeout(), Some(start + 100 * limit));
+    feed(&mut server, &drain(&mut client, start, usize::MAX));
+    let call = arrived(&mut server);
+    server.poll_work(start);
+    assert_eq!(server.poll_timeout(), None, "nothing is to go out");
+    reply(&mut server, call);
+    // Octet by octet, with nearly all of the time for each.
+    let mut now = start;
+    for _ in 0..8 {
+        server.poll_work(now);
+        assert_eq!(server.poll_timeout(), Some(now + limit));
+        now += limit * 9 / 10;
+        server.handle_timeout(now);
+        server.sent(1);
+        assert_eq!(server.close_reason(), None);
+    }
+    server.poll_work(now);
+    server.handle_timeout(now + limit);
+    server.poll_work(now + limit);
+    assert!(matches!(server.poll_event(), Some(Event::ReplySent { delivered: false, .. })));
+    assert!(matches!(server.poll_event(), Some(Event::Closed(why)) if why == CloseReason::Untaken(limit)));
 }

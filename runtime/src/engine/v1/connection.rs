@@ -99,7 +99,7 @@ pub struct Connection {
     /// Whether this end takes part in the reverse direction.
     reverse: bool,
     state: State,
-    shared: Shared,
+    pub(in crate::engine) shared: Shared,
     receives: Receives,
     requester: Requester,
     responder: Responder,
@@ -158,11 +158,12 @@ impl Connection {
     /// A connection that began in another version, and goes on with the calls that were made meanwhile. So many Receives are
     /// posted.
     pub(in crate::engine) fn resume(role: Role, before: Shared, setup: Setup, calls: Calls, posted: usize) -> Self {
-        let Shared { config, counters, events, out, max_transfer, fault, .. } = before;
+        let Shared { config, counters, events, out, max_transfer, untaken, fault, .. } = before;
         let mut connection = Self::with_calls(role, config, setup, calls);
         let shared = &mut connection.shared;
         shared.counters = Counters { credits_granted: shared.counters.credits_granted, ..counters };
         (shared.events, shared.out, shared.max_transfer, shared.fault) = (events, out, max_transfer, fault);
+        shared.untaken = untaken;
         connection.receives.set_posted(posted);
         connection
     }
@@ -258,6 +259,8 @@ impl Connection {
     pub fn close_with(&mut self, reason: CloseReason) {
         if matches!(self.state, State::Open) {
             self.requester.calls.fail_queued(&reason, &mut self.shared);
+            // Nothing more is pulled: others of the server's connections are not to wait behind this one.
+            self.shared.memory.stop_waiting();
             self.state = State::Closing(reason);
         }
     }
@@ -321,7 +324,7 @@ impl Connection {
     pub fn handle_timeout(&mut self, now: Instant) {
         self.requester.calls.handle_timeout(now, self.requester.credits.available(), &mut self.shared);
         if matches!(self.state, State::Open) {
-            self.responder.served.check_stalled(now, &mut self.shared);
+            self.shared.check_stalled([self.responder.served.stalled_at()], now);
         }
     }
 
@@ -330,6 +333,9 @@ impl Connection {
         self.shared.max_transfer = qp.max_transfer().max(1);
         self.shared.counters.copied_payload = qp.copied_payload();
         self.flush(qp);
+        if matches!(self.state, State::Open) {
+            self.shared.check_untaken(qp.octets_out(), now);
+        }
         if let Some(fault) = self.shared.fault.take() {
             self.close_with(fault);
         }
@@ -339,6 +345,8 @@ impl Connection {
                 if self.role == Role::Server || self.reverse {
                     self.responder.poll_work(qp, &mut self.receives, &mut self.shared);
                     self.responder.served.watch_pulls(now, &self.shared);
+                    // What waits does so behind Sends that are under way.
+                    self.shared.watch_answers(false, qp.octets_out(), now);
                 }
                 if self.role == Role::Client || self.reverse {
                     self.requester.poll_work(qp, now, &mut self.shared);
@@ -376,7 +384,8 @@ impl Connection {
 
     /// When [`handle_timeout`](Self::handle_timeout) is due.
     pub fn poll_timeout(&mut self) -> Option<Instant> {
-        let stalled = self.responder.served.stalled_at().filter(|_| matches!(self.state, State::Open));
+        let stalled = [self.responder.served.stalled_at(), self.shared.untaken.due()].into_iter().flatten().min();
+        let stalled = stalled.filter(|_| matches!(self.state, State::Open));
         [self.requester.calls.next_deadline(), stalled].into_iter().flatten().min()
     }
 }

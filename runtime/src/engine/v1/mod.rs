@@ -3,14 +3,12 @@
 //! | where | what |
 //! | --- | --- |
 //! | [`connection`](Connection) | what goes in and comes out; set-up, close |
-//! | `requester` | calls: credits, XIDs, deadlines, exposed memory (RFC 8166 §3.3.1, §4.4) |
-//! | `requester/calls` | Read chunks, Long calls; memory registered (§3.4.5, §3.5.3, §8.1.3) |
-//! | `requester/offer` | Write list and Reply chunk of a call (§4.3.2, §4.3.3, §6.2) |
-//! | `requester/replies` | replies: checks, discards (§4.5), what the caller gets |
+//! | `requester` | calls: credits, XIDs, when they are sent (RFC 8166 §3.3.1) |
+//! | `plan` | which chunks a call has: inline, Read chunks, Long (§3.5.3) |
+//! | `replies` | replies: checks, discards (§4.5), what the caller gets |
 //! | `responder` | calls of the peer's |
-//! | `responder/calls` | checks on arrival (§3.4.5, §4.5.1, §4.5.2), limits (§8.1.4) |
-//! | `responder/pulls` | Read chunks by RDMA Read (§3.4.5.1) |
-//! | `responder/replies` | Write chunks, Reply chunk, Send (§3.4.6, §3.5.3, §4.3.2, §4.3.3, §4.5.3) |
+//! | `responder/calls` | checks on arrival (§4.2.4, §4.5.1, §4.5.2), limits (§8.1.4) |
+//! | `responder/replies` | Write chunks, Reply chunk, Send (§3.4.6, §3.5.3, §4.3, §4.5.3) |
 //! | `format` | header lengths, reading and writing headers (§4.2) |
 //! | `errors` | RDMA_ERROR (§4.5) |
 //! | `private_data` | RFC 8797 |
@@ -19,16 +17,17 @@
 //!
 //! | section | where | what |
 //! | --- | --- | --- |
-//! | §2.4 | `requester`, `responder` | XIDs of each direction are apart: two maps |
-//! | §4.1 | `connection`, `requester/replies`, `responder/calls` | credits are apart; `msg_type` tells the direction, and with it whose the credit value is |
-//! | §4.2 | `requester/calls` | the forward direction's thresholds, the other way round |
+//! | §2.4 | `requester`, `replies`, `responder` | XIDs of each direction are apart: two maps |
+//! | §4.1 | `connection`, `replies`, `responder` | credits are apart; `msg_type` tells the direction, and with it whose the credit value is |
+//! | §4.2 | `plan` | the forward direction's thresholds, the other way round |
 //! | §4.3 | `credits`, in the parent module | Receives for both |
 //! | §5.1, §5.2 | `requester`, `responder/replies` | fields of calls and replies |
-//! | §5.3 | `requester/calls`, `responder/calls` | no chunks: what is too long is an error here, chunks of the peer's are answered ERR_CHUNK |
+//! | §5.3 | `plan`, `responder/calls` | no chunks: what is too long is an error here, chunks of the peer's are answered ERR_CHUNK |
 //! | §5.4 | `requester` | an unanswered call costs the connection nothing |
 //! | §6 | `connection` | without support, calls are discarded |
 //!
-//! What later versions share is in the parent module: segments, credits, exposed memory, slots, deadlines.
+//! What later versions share is in the parent module: what a call provides for its reply (`offer`), the memory behind its chunks
+//! (`expose`), the peer's Read chunks (`pulls`), where results go (`sinks`), segments, credits, slots, deadlines.
 //!
 //! # Where it goes beyond the letter
 //!

@@ -3,8 +3,12 @@
 use super::format::{self, header_len};
 use crate::{
     engine::{
-        CallFailure, Choice, Format, FormatReason, calls::Call, chunks::segment_count, expose::check_positions,
-        offer::Offer, shared::Shared,
+        CallFailure, Choice, Format, FormatReason,
+        calls::Call,
+        chunks::segment_count,
+        expose::check_positions,
+        offer::{Offer, beyond_memory},
+        shared::Shared,
     },
     xdr::padded_len,
 };
@@ -20,8 +24,7 @@ impl Call {
         let max = offer.max_segment;
         let (takes, may) = (offer.allocation(&self.chunks), shared.config.max_call_len);
         if takes > may {
-            let what = format!("its reply may be of {takes} octets, more than the {may} allowed");
-            return Err(CallFailure::TooLarge(what));
+            return Err(beyond_memory(takes, may));
         }
         if offer.reply_header_len(&self.chunks, shared) > shared.receive_threshold {
             return Err(too_large("the header of its reply would exceed the inline threshold"));

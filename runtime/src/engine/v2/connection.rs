@@ -48,7 +48,7 @@ pub(super) const MOST_EXTENSION_MESSAGES: usize = 1024;
 pub struct Connection {
     role: Role,
     state: State,
-    pub(super) shared: Shared,
+    pub(in crate::engine) shared: Shared,
     pub(super) outbox: Outbox,
     pub(super) handshake: Handshake,
     /// Whether calls may go out: the exchange of properties is over.
@@ -242,6 +242,9 @@ impl Connection {
     pub fn close_with(&mut self, reason: CloseReason) {
         if matches!(self.state, State::Open) {
             self.requester.calls.fail_queued(&reason, &mut self.shared);
+            // Nothing more is pulled: others of the server's connections are not to wait behind this one.
+            self.shared.memory.stop_waiting();
+            self.reassembly = Reassembly::default();
             self.state = State::Closing(reason);
         }
     }
@@ -272,6 +275,7 @@ impl Connection {
         let known = self.shared.fault.take().or_else(|| self.close_reason().cloned());
         let reason = known.unwrap_or_else(|| self.lost(reason));
         self.outbox.reset();
+        self.reassembly = Reassembly::default();
         self.extension_messages.clear();
         self.requester.calls.disconnected(&reason, &mut self.shared);
         self.responder.served.disconnected(&mut self.shared);
@@ -290,14 +294,16 @@ impl Connection {
 
     /// Gives up the calls whose deadline is not after `now`.
     pub fn handle_timeout(&mut self, now: Instant) {
-        let can_send = !self.agreed || self.requester.has_room(&self.outbox);
+        // Without credits nothing goes out either, however few calls are in flight: a continued call takes many.
+        let starved = self.outbox.lacks_credit() && self.shared.counters.calls_queued > 0;
+        let can_send = !self.agreed || (self.requester.has_room(&self.outbox) && !starved);
         self.requester.calls.handle_timeout(now, can_send, &mut self.shared);
         if matches!(self.state, State::Open) && self.handshake.due().is_some_and(|due| due <= now) {
             let why = format!("no answer for {:?}", self.shared.config.negotiation_timeout);
             self.shared.fault.get_or_insert(CloseReason::Negotiation { why, versions: None });
         }
         if matches!(self.state, State::Open) {
-            self.responder.served.check_stalled(now, &mut self.shared);
+            self.shared.check_stalled([self.responder.served.stalled_at(), self.reassembly.due()], now);
         }
     }
 
@@ -306,6 +312,9 @@ impl Connection {
         self.shared.max_transfer = qp.max_transfer().max(1);
         self.shared.counters.copied_payload = qp.copied_payload();
         self.flush(qp);
+        if matches!(self.state, State::Open) {
+            self.shared.check_untaken(qp.octets_out(), now);
+        }
         if let Some(fault) = self.shared.fault.take() {
             self.close_with(fault);
         }
@@ -341,11 +350,16 @@ impl Connection {
         if !self.agreed && handshake.is_done() {
             self.agree();
         }
-        let Self { outbox, shared, requester, responder, extensions, .. } = self;
+        let Self { outbox, shared, requester, responder, reassembly, extensions, .. } = self;
+        let half_sent = outbox.half_sent().filter(|(_, flags)| flags & RDMA2_F_RESPONSE == 0);
+        if half_sent.is_some_and(|(xid, _)| !requester.calls.is_exposed(xid)) {
+            outbox.break_off(qp, shared);
+        }
         outbox.go_on(qp, shared);
         // Errors may be due before the exchange of properties is over; calls and replies are not.
         responder.poll_work(qp, outbox, extensions, shared);
         responder.served.watch_pulls(now, shared);
+        reassembly.watch(now, shared.config.pull_timeout);
         if self.agreed {
             while outbox.is_ready() {
                 let Some(message) = self.extension_messages.pop_front() else { break };
@@ -355,7 +369,7 @@ impl Connection {
                 extensions.refused.sent(message.xid, message.header_type);
                 let flags = super::receive::extension_flags(message.flags);
                 let fields = Fields::new(message.xid, message.header_type, flags);
-                outbox.send(qp, shared, fields, &message.body, None, Work::ErrorSend, None);
+                outbox.send(qp, shared, fields, &message.body, None, Work::AsideSend, None);
             }
             requester.poll_work(qp, now, outbox, extensions, shared);
         }
@@ -363,6 +377,9 @@ impl Connection {
         if self.heard {
             outbox.refresh(qp, shared);
         }
+        // RPC-over-RDMA v2 §4.2.1: a reply takes a credit as a call does, and a peer that is gone gives none.
+        let waiting = outbox.lacks_credit() && (responder.served.waiting() > 0 || outbox.is_answering());
+        shared.watch_answers(waiting, qp.octets_out(), now);
     }
 
     /// The exchange of properties is over: what was said holds from now on.
@@ -397,7 +414,8 @@ impl Connection {
     pub fn poll_timeout(&mut self) -> Option<Instant> {
         let open = matches!(self.state, State::Open);
         let exchange = self.handshake.due().filter(|_| open);
-        let stalled = self.responder.served.stalled_at().filter(|_| open);
+        let stalled = [self.responder.served.stalled_at(), self.reassembly.due(), self.shared.untaken.due()];
+        let stalled = stalled.into_iter().flatten().min().filter(|_| open);
         [self.requester.calls.next_deadline(), exchange, stalled].into_iter().flatten().min()
     }
 
@@ -453,6 +471,7 @@ impl Connection {
         self.shared.counters.errors_sent += 1;
         self.shared.counters.sent += message.len() as u64;
         let id = Work::ErrorSend.id();
+        self.shared.untaken.begin();
         self.shared.out.push_back(WorkRequest::Send { id, message, invalidate: None, solicited: false });
     }
 

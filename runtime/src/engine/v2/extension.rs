@@ -16,7 +16,8 @@ use crate::{engine::Role, xdr::XdrEncode};
 pub struct ExtensionMessage {
     /// Header type (`rdma_htype`): none of the base's.
     pub header_type: u32,
-    /// XID: its meaning is the extension's.
+    /// XID: its meaning is the extension's. By it the peer says which message it refuses (§7.1.2): messages of different header
+    /// types should have different ones.
     pub xid: u32,
     /// Flags of the extension's own (appendix B.3); those of the base are masked out.
     pub flags: u32,
@@ -169,7 +170,10 @@ impl RefusedTypes {
     /// The peer has answered a message with RDMA2_ERR_INVAL_HTYPE.
     // RPC-over-RDMA v2 §7.1.2: its header type is not sent again.
     pub(super) fn refuse(&mut self, xid: u32) {
-        if let Some(&(_, header_type)) = self.sent.iter().find(|(sent, _)| *sent == xid)
+        let mut types = self.sent.iter().filter(|(sent, _)| *sent == xid).map(|&(_, header_type)| header_type);
+        // Of several, nobody knows which was meant.
+        if let Some(header_type) = types.next()
+            && types.all(|other| other == header_type)
             && !self.contains(header_type)
         {
             self.refused.push(header_type);

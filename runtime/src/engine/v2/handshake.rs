@@ -123,7 +123,7 @@ impl Handshake {
         while outbox.is_ready() {
             let Some((flags, body)) = self.ready.pop_front() else { break };
             let fields = Fields::new(self.xid, RDMA2_CONNPROP, flags);
-            outbox.send(qp, shared, fields, &body, None, Work::ErrorSend, None);
+            outbox.send(qp, shared, fields, &body, None, Work::AsideSend, None);
         }
         Ok(())
     }
@@ -204,18 +204,17 @@ impl Handshake {
         }
     }
 
-    fn authenticate(&mut self, material: Option<Bytes>) -> Result<(), HostAuthError> {
+    fn authenticate(&mut self, materials: Vec<Bytes>) -> Result<(), HostAuthError> {
         self.begin()?;
-        let Some(authenticator) = &mut self.authenticator else { return Ok(()) };
-        let step = match material {
-            Some(material) if !self.authenticated => Some(authenticator.received(&material)?),
-            _ => None,
-        };
-        if self.peer_finished && !self.authenticated && !step.as_ref().is_some_and(|step| step.done) {
+        for material in materials {
+            let Some(authenticator) = self.authenticator.as_mut().filter(|_| !self.authenticated) else { break };
+            let step = authenticator.received(&material)?;
+            self.stepped(Some(step));
+        }
+        if let Some(authenticator) = self.authenticator.as_mut().filter(|_| self.peer_finished && !self.authenticated) {
             authenticator.peer_finished()?;
             self.authenticated = true;
         }
-        self.stepped(step);
         Ok(())
     }
 

@@ -61,6 +61,16 @@ impl Outbox {
         self.sequence.is_none() && self.budget.available()
     }
 
+    /// Whether nothing goes out before the peer gives a credit.
+    pub(super) fn lacks_credit(&self) -> bool {
+        !self.budget.available()
+    }
+
+    /// Whether an answer has been sent in part.
+    pub(super) fn is_answering(&self) -> bool {
+        self.sequence.as_ref().is_some_and(|sequence| sequence.work.is_of_answer())
+    }
+
     /// Sends a message: its header behind the prefix, and its payload.
     #[allow(clippy::too_many_arguments)]
     pub(super) fn send(
@@ -100,6 +110,9 @@ impl Outbox {
         let prefix = Prefix { xid, vers, credit, htype, flags }.encode();
         let message = attach(&prefix, message, &shared.config.pool);
         shared.counters.sent += message.len() as u64;
+        if work.is_of_answer() {
+            shared.untaken.begin();
+        }
         qp.post(WorkRequest::Send { id: work.id(), message, invalidate, solicited: false });
     }
 
@@ -154,11 +167,33 @@ impl Outbox {
             message.append(sequence.payload.get(..len).unwrap_or_default());
             sequence.payload.advance(len);
             let fields = Fields { flags: sequence.fields.flags | RDMA2_F_MORE, ..sequence.fields };
+            let sequence_work = sequence.work;
             self.sequence = Some(sequence);
             let bare = std::mem::take(&mut self.bare);
-            self.send(qp, shared, fields, &bare, Some(message), Work::ErrorSend, None);
+            // The slot is free when the last of them has gone.
+            let work = if sequence_work.is_of_answer() { Work::ErrorSend } else { Work::AsideSend };
+            self.send(qp, shared, fields, &bare, Some(message), work, None);
             self.bare = bare;
         }
+    }
+
+    /// XID and flags of what has been sent in part.
+    pub(super) fn half_sent(&self) -> Option<(u32, u32)> {
+        self.sequence.as_ref().map(|sequence| (sequence.fields.xid, sequence.fields.flags))
+    }
+
+    /// Ends what has been sent in part without the rest: its chunks are gone, and must not be named any more.
+    // RPC-over-RDMA v2 §6.2.2.2: another header type within a sequence is what makes its receiver drop it, all of it
+    // (§7.1.3).
+    pub(super) fn break_off(&mut self, qp: &mut impl QueuePair, shared: &mut Shared) {
+        if !self.budget.available() {
+            return;
+        }
+        let Some(Sequence { fields, .. }) = self.sequence.take() else { return };
+        let bare = std::mem::take(&mut self.bare);
+        let fields = Fields { htype: RDMA2_NOMSG, ..fields };
+        self.send(qp, shared, fields, &bare, None, Work::AsideSend, None);
+        self.bare = bare;
     }
 
     /// Grants credits by a message that takes none, where the peer may be waiting for them.
@@ -173,7 +208,7 @@ impl Outbox {
         let mut message = MessageBuf::new(pool.alloc(BARE_LEN), PREFIX_LEN);
         message.append(&self.bare);
         shared.counters.grants_sent += 1;
-        self.post(qp, shared, Fields::new(0, RDMA2_NOMSG, 0), message, Work::ErrorSend, None);
+        self.post(qp, shared, Fields::new(0, RDMA2_NOMSG, 0), message, Work::AsideSend, None);
     }
 
     /// The connection is gone.

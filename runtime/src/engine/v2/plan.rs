@@ -9,8 +9,13 @@ use super::{
 };
 use crate::{
     engine::{
-        CallFailure, Choice, Format, FormatReason, calls::Call, chunks::segment_count, expose::check_positions,
-        offer::Offer, shared::Shared, v1::HEADROOM,
+        CallFailure, Choice, Format, FormatReason,
+        calls::Call,
+        chunks::segment_count,
+        expose::check_positions,
+        offer::{Offer, beyond_memory},
+        shared::Shared,
+        v1::HEADROOM,
     },
     memory::{BufferPool, MessageBuf, Output},
     xdr::{Reduced, pad_len, padded_len},
@@ -49,6 +54,9 @@ impl Call {
         let attempts = if shared.rules.segment_len == 0 || shared.rules.segments == 0 {
             [none; 3]
         } else {
+            if chunks.whole {
+                self.check_results(shared)?;
+            }
             [chunks, Chunks { reads: 0, ..chunks }, none]
         };
         let mut last = Ok(Format::Short);
@@ -59,6 +67,16 @@ impl Call {
             }
         }
         last
+    }
+
+    /// Refuses a call whose eligible results take more memory than may be allocated. Without chunks they would come in
+    /// thousands of Sends, or not at all once the responder has carried the call out. It is as in version 1, and nothing
+    /// has been sent.
+    fn check_results(&self, shared: &Shared) -> Result<(), CallFailure> {
+        let results = self.chunks.iter().filter(|chunk| chunk.landing.is_none());
+        let takes = results.fold(0u64, |sum, chunk| sum.saturating_add(chunk.max_len));
+        let may = shared.config.max_call_len;
+        if takes > may { Err(beyond_memory(takes, may)) } else { Ok(()) }
     }
 
     fn choose_among(
@@ -74,12 +92,9 @@ impl Call {
             *message = splice(message, &self.reduced, inline, &shared.config.pool)?;
         }
         let mut offer = Offer::plan(self.max_inline, &self.chunks, chunks.writes, shared);
-        if !chunks.whole {
+        // RPC-over-RDMA v2 §4.4.2: what is around the results needs no Reply chunk, however long its maximum. They keep theirs.
+        if !chunks.whole || offer.allocation(&self.chunks) > shared.config.max_call_len {
             offer.reply_chunk = None;
-        }
-        let (takes, may) = (offer.allocation(&self.chunks), shared.config.max_call_len);
-        if takes > may {
-            return Err(too_large(&format!("its reply may be of {takes} octets, more than the {may} allowed")));
         }
         let max = offer.max_segment;
         let len = message.len() as u64;

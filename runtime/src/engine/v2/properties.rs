@@ -88,8 +88,8 @@ pub(super) struct BadProperty;
 #[derive(Debug, Default)]
 pub(super) struct Received {
     pub(super) properties: Properties,
-    /// Host authentication material.
-    pub(super) host_auth: Option<Bytes>,
+    /// Host authentication material: there may be several in a propset, each to be looked at.
+    pub(super) host_auth: Vec<Bytes>,
     /// Properties that the base does not know.
     pub(super) others: Vec<(u32, Bytes)>,
 }
@@ -145,7 +145,7 @@ impl Properties {
                 RDMA2_PROPID_RCSIZ => known.segments = number(default.segments)?,
                 RDMA2_PROPID_BRS => known.reverse = ReverseDirection::of(number(default.reverse.code())?),
                 RDMA2_PROPID_HOSTAUTH if rdma_data.is_empty() => {}
-                RDMA2_PROPID_HOSTAUTH => received.host_auth = Some(whole::<Rpcrdma2PropHostauth>(&rdma_data)?.0),
+                RDMA2_PROPID_HOSTAUTH => received.host_auth.push(whole::<Rpcrdma2PropHostauth>(&rdma_data)?.0),
                 which => received.others.push((which, rdma_data)),
             }
         }

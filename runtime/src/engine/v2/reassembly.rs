@@ -1,9 +1,14 @@
 //! Putting continued messages together (RPC-over-RDMA v2 §4.4.2, §6.2.2.2).
 
+use std::time::{Duration, Instant};
+
 use smallvec::SmallVec;
 
 use super::format::Prefix;
-use crate::memory::{BufferPool, MessageBuf, Output};
+use crate::{
+    engine::{EngineConfig, shared::Shared, types::DEFAULT_CONTINUED},
+    memory::{BufferPool, Charge, MessageBuf, Output},
+};
 
 /// Broken sequences whose rest is awaited, to be discarded. A peer that breaks more at a time keeps to no rule.
 const MOST_BROKEN: usize = 8;
@@ -15,6 +20,10 @@ struct Partial {
     htype: u32,
     response: bool,
     payload: MessageBuf,
+    /// Of what all connections may hold: what is longer than is taken in any case.
+    charge: Charge,
+    /// When the peer will have let the rest wait for too long.
+    due: Option<Instant>,
 }
 
 /// What a message comes to.
@@ -26,8 +35,10 @@ pub(super) enum Step {
     More,
     /// It does not belong there, and is dropped: RDMA2_ERR_INVAL_CONT where a responder says so.
     Broken(&'static str),
-    /// The rest of a sequence that was broken.
-    Ignored,
+    /// There is no memory for it, and it is dropped.
+    NoRoom(&'static str),
+    /// The rest of a sequence that was broken; whether that was all of it.
+    Ignored(bool),
     /// More broken sequences than anybody would take.
     TooMany,
 }
@@ -39,27 +50,50 @@ pub(super) struct Reassembly {
     broken: SmallVec<[(u32, bool); 2]>,
 }
 
+/// Longest payload in octets that is put together whatever else there is: a sequence cannot wait for room, as what is pulled can.
+/// That is what peers continue by default.
+pub(super) fn always_taken(config: &EngineConfig) -> u64 {
+    u64::from(config.continued.max(DEFAULT_CONTINUED))
+}
+
 impl Reassembly {
+    /// Gives the sequence that is arriving the time that its next message may take from now on, where that does not run already.
+    // What is here of it holds memory: no peer may have that for good. It can go on at any time: however many of its calls are
+    // worked on, it has credits.
+    pub(super) fn watch(&mut self, now: Instant, limit: Duration) {
+        if let Some(partial) = &mut self.current
+            && partial.due.is_none()
+        {
+            partial.due = now.checked_add(limit);
+        }
+    }
+
+    /// When the peer will have let the rest of a sequence wait for too long.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.current.as_ref().and_then(|partial| partial.due)
+    }
+
     /// Takes the payload of a message, at most `most` octets in all.
     // RPC-over-RDMA v2 §6.2.2.2: messages of a sequence have the same XID and header type; what does not is dropped.
     // §7.1.3: and so is all that has its XID.
-    pub(super) fn take(&mut self, prefix: &Prefix, payload: MessageBuf, most: u64, pool: &BufferPool) -> Step {
+    pub(super) fn take(&mut self, prefix: &Prefix, payload: MessageBuf, most: u64, shared: &Shared) -> Step {
         let (key, more) = ((prefix.xid, prefix.is_response()), prefix.has_more());
         if let Some(at) = self.broken.iter().position(|&broken| broken == key) {
             if !more {
                 self.broken.swap_remove(at);
             }
-            return Step::Ignored;
+            return Step::Ignored(!more);
         }
         let Some(mut partial) = self.current.take() else {
             if !more {
                 return Step::Whole(payload, false);
             }
             // What follows is appended in memory that is no Receive's.
-            let mut whole = MessageBuf::new(pool.alloc(2 * payload.len()), 0);
+            let mut whole = MessageBuf::new(shared.config.pool.alloc(2 * payload.len()), 0);
             whole.append(&payload);
             let Prefix { xid, htype, .. } = *prefix;
-            self.current = Some(Partial { xid, htype, response: key.1, payload: whole });
+            let (response, charge) = (key.1, Charge::default());
+            self.current = Some(Partial { xid, htype, response, payload: whole, charge, due: None });
             return Step::More;
         };
         if (partial.xid, partial.response) != key {
@@ -72,12 +106,31 @@ impl Reassembly {
         if partial.payload.len() as u64 + payload.len() as u64 > most {
             return self.breaks(prefix, "a sequence longer than is put together");
         }
-        append(&mut partial.payload, &payload, pool);
+        if !partial.charge(payload.len(), shared) {
+            let why = "a sequence for which there is no memory now";
+            return match self.breaks(prefix, why) {
+                Step::Broken(why) => Step::NoRoom(why),
+                step => step,
+            };
+        }
+        append(&mut partial.payload, &payload, &shared.config.pool);
         if more {
+            partial.due = None;
             self.current = Some(partial);
             return Step::More;
         }
         Step::Whole(partial.payload, true)
+    }
+
+    /// A message that is of no use, and neither is its sequence: what follows with its XID is discarded. [`Step::Broken`] unless
+    /// the sequence was broken before.
+    pub(super) fn spoils(&mut self, prefix: &Prefix, why: &'static str) -> Step {
+        let key = (prefix.xid, prefix.is_response());
+        let Some(at) = self.broken.iter().position(|&broken| broken == key) else { return self.breaks(prefix, why) };
+        if !prefix.has_more() {
+            self.broken.swap_remove(at);
+        }
+        Step::Ignored(!prefix.has_more())
     }
 
     /// A message that breaks its sequence; what follows with its XID is discarded.
@@ -96,6 +149,21 @@ impl Reassembly {
     }
 }
 
+impl Partial {
+    /// Takes memory for so many octets more. Whether there is as much.
+    fn charge(&mut self, more: usize, shared: &Shared) -> bool {
+        let len = (self.payload.len() + more) as u64;
+        let missing = len.saturating_sub(always_taken(&shared.config)).saturating_sub(self.charge.octets());
+        let charge = match missing {
+            0 => Some(Charge::default()),
+            // A call of this end's waits for it, and perhaps what holds the memory for that.
+            _ if self.response => Some(shared.memory.take_anyway(missing)),
+            _ => shared.memory.take_now(missing),
+        };
+        charge.map(|charge| self.charge.absorb(charge)).is_some()
+    }
+}
+
 /// Appends, in memory twice as large where there is no room.
 fn append(whole: &mut MessageBuf, more: &[u8], pool: &BufferPool) {
     if whole.tailroom() < more.len() {
@@ -104,4 +172,68 @@ fn append(whole: &mut MessageBuf, more: &[u8], pool: &BufferPool) {
         *whole = larger;
     }
     whole.append(more);
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::{
+        engine::{
+            shared::Rules,
+            v2::{
+                format::VERSION,
+                header::{RDMA2_F_MORE, RDMA2_MSG},
+            },
+        },
+        memory::{Budget, Share},
+    };
+
+    const PART: usize = 30_000;
+
+    fn prefix(xid: u32, flags: u32) -> Prefix {
+        Prefix { xid, vers: VERSION, credit: 0, htype: RDMA2_MSG, flags }
+    }
+
+    fn part(shared: &Shared) -> MessageBuf {
+        let mut part = MessageBuf::new(shared.config.pool.alloc(PART), 0);
+        part.append(&[7; PART]);
+        part
+    }
+
+    /// What is longer than is taken in any case counts like what is pulled, while the rest of it is on its way; where there is
+    /// no room it is dropped, and nothing else.
+    #[test]
+    fn long_sequences_take_of_what_connections_share() {
+        let budget = Budget::new(100_000);
+        let config = EngineConfig { budget: Some(Arc::clone(&budget)), ..EngineConfig::default() };
+        let shared = Shared::new(config, Rules::VERSION_1, 0, 0);
+        let mut reassembly = Reassembly::default();
+        let mut take = |xid, flags| reassembly.take(&prefix(xid, flags), part(&shared), u64::MAX, &shared);
+        for held in [0, 0, 90_000 - 65_536, 120_000 - 65_536] {
+            assert!(matches!(take(1, RDMA2_F_MORE), Step::More));
+            assert_eq!(budget.held(), held);
+        }
+        let others = Share::of(Some(Arc::clone(&budget))).take_now(100_000 - budget.held()).unwrap();
+        assert!(matches!(take(1, RDMA2_F_MORE), Step::NoRoom(_)));
+        assert_eq!(budget.held(), others.octets());
+        assert!(matches!(take(1, RDMA2_F_MORE), Step::Ignored(false)));
+        assert!(matches!(take(1, 0), Step::Ignored(true)));
+        assert!(matches!(take(2, RDMA2_F_MORE), Step::More));
+        assert!(matches!(take(2, 0), Step::Whole(whole, true) if whole.len() == 2 * PART));
+        drop(others);
+        for _ in 0..3 {
+            assert!(matches!(take(1, RDMA2_F_MORE), Step::More));
+        }
+        assert!(matches!(take(1, 0), Step::Whole(whole, true) if whole.len() == 4 * PART));
+        assert_eq!(budget.held(), 0);
+        // Nor is it taken from who waits for it.
+        let mut waiting = Share::of(Some(Arc::clone(&budget)));
+        assert!(waiting.take(100_001).is_none());
+        (0..2).for_each(|_| assert!(matches!(take(3, RDMA2_F_MORE), Step::More)));
+        assert!(matches!(take(3, RDMA2_F_MORE), Step::NoRoom(_)));
+    }
 }

@@ -11,9 +11,10 @@ use super::{
         RDMA2_CONNPROP, RDMA2_ERROR, RDMA2_F_MORE, RDMA2_F_RESPONSE, RDMA2_F_TPMORE, RDMA2_MSG, RDMA2_NOMSG,
         Rpcrdma2ChunkLists,
     },
-    reassembly::Step,
+    reassembly::{self, Step},
 };
 use crate::{
+    engine::CloseReason,
     memory::{MessageBuf, Output},
     provider::Handle,
 };
@@ -61,11 +62,19 @@ impl Connection {
         }
         self.outbox.grants.consumed();
         if prefix.htype == RDMA2_ERROR {
+            // RPC-over-RDMA v2 §6.2.2.2, §6.2.2.3: dropped; an error is not answered by another.
+            if prefix.has_more() || prefix.has_more_properties() {
+                return self.shared.discard("an error that is to go on");
+            }
             return self.receive_error(&prefix, &message);
         }
         // RPC-over-RDMA v2 §6.2.2.3.
         if prefix.has_more_properties() && prefix.htype != RDMA2_CONNPROP {
-            return self.refuse(&prefix, Refusal::HeaderType, "RDMA2_F_TPMORE on no RDMA2_CONNPROP");
+            let why = "RDMA2_F_TPMORE on no RDMA2_CONNPROP";
+            if !self.spoils(&prefix, why) {
+                return;
+            }
+            return self.refuse(&prefix, Refusal::HeaderType, why);
         }
         // RPC-over-RDMA v2 §6.2.2.2.
         if prefix.has_more() && !matches!(prefix.htype, RDMA2_MSG | RDMA2_CONNPROP) {
@@ -95,10 +104,21 @@ impl Connection {
     fn not_whole(&mut self, prefix: &Prefix, step: Step) {
         match step {
             Step::Whole(..) | Step::More => {}
-            Step::Ignored => self.shared.discard("the rest of a sequence that was broken"),
+            // A reply's last message may invalidate what its call offered for that: the call is over, and its memory taken
+            // back, no earlier.
+            Step::Ignored(true) if prefix.is_response() => {
+                self.requester.spoiled(prefix.xid, "a sequence that was broken", &mut self.shared);
+            }
+            Step::Ignored(_) => self.shared.discard("the rest of a sequence that was broken"),
             Step::TooMany => self.shared.violation("too many broken sequences"),
-            Step::Broken(why) if prefix.is_response() => self.requester.spoiled(prefix.xid, why, &mut self.shared),
+            Step::Broken(why) | Step::NoRoom(why) if prefix.is_response() && prefix.has_more() => {
+                self.shared.discard(why)
+            }
+            Step::Broken(why) | Step::NoRoom(why) if prefix.is_response() => {
+                self.requester.spoiled(prefix.xid, why, &mut self.shared);
+            }
             Step::Broken(why) => self.refuse(prefix, Refusal::Continuation, why),
+            Step::NoRoom(why) => self.refuse(prefix, Refusal::System, why),
         }
     }
 
@@ -108,7 +128,7 @@ impl Connection {
         if self.handshake.peer_finished() {
             return self.refuse(prefix, Refusal::HeaderType, "RDMA2_CONNPROP after the last one");
         }
-        let body = match self.reassembly.take(prefix, body, handshake::MOST, &self.shared.config.pool) {
+        let body = match self.reassembly.take(prefix, body, handshake::MOST, &self.shared) {
             Step::Whole(body, _) => body,
             step => return self.not_whole(prefix, step),
         };
@@ -146,15 +166,16 @@ impl Connection {
                 let config = &self.shared.config;
                 // What calls hold is bounded, however they came.
                 let room = config.max_pulled.saturating_sub(self.responder.served.pulled());
+                let room = room.max(reassembly::always_taken(config));
                 let most = if prefix.is_response() { config.max_call_len } else { config.max_call_len.min(room) };
-                match self.reassembly.take(prefix, message, most, &self.shared.config.pool) {
+                match self.reassembly.take(prefix, message, most, &self.shared) {
                     Step::Whole(message, continued) => Some((message, continued)),
                     step => return self.not_whole(prefix, step),
                 }
             }
             // RPC-over-RDMA v2 §7.2, §6.3.2: without chunks it is a grant of credits only where its XID is zero.
             _ if format::is_empty(&lists) => return self.bad_xdr(prefix, "RDMA2_NOMSG without chunks"),
-            _ => match self.reassembly.take(prefix, message, 0, &self.shared.config.pool) {
+            _ => match self.reassembly.take(prefix, message, 0, &self.shared) {
                 Step::Whole(_, false) => None,
                 Step::Whole(_, true) => return self.broken(prefix, "a sequence that ends with RDMA2_NOMSG"),
                 step => return self.not_whole(prefix, step),
@@ -174,10 +195,23 @@ impl Connection {
     /// A header that cannot be parsed.
     // RPC-over-RDMA v2 §7.2.1; a requester only drops it.
     fn bad_xdr(&mut self, prefix: &Prefix, why: &'static str) {
-        if prefix.is_response() {
-            self.requester.spoiled(prefix.xid, why, &mut self.shared);
-        } else {
-            self.refuse(prefix, Refusal::BadXdr, why);
+        match self.spoils(prefix, why) {
+            true if prefix.is_response() && prefix.has_more() => self.shared.discard(why),
+            true if prefix.is_response() => self.requester.spoiled(prefix.xid, why, &mut self.shared),
+            true => self.refuse(prefix, Refusal::BadXdr, why),
+            false => {}
+        }
+    }
+
+    /// Ends the sequence that a useless message is part of, if it is of any. `false` where there is nothing more to say of it.
+    // RPC-over-RDMA v2 §7.1.3: nothing of it is put together, whatever was wrong with a part of it.
+    fn spoils(&mut self, prefix: &Prefix, why: &'static str) -> bool {
+        match self.reassembly.spoils(prefix, why) {
+            Step::Broken(_) => true,
+            step => {
+                self.not_whole(prefix, step);
+                false
+            }
         }
     }
 
@@ -196,19 +230,24 @@ impl Connection {
         if refusal == Refusal::HeaderType {
             self.extensions.refused.refuse(prefix.xid);
         }
-        if self.requester.refused(prefix.xid, refusal, &mut self.shared) {
-            return;
-        }
-        if prefix.xid == self.handshake.xid() && !self.handshake.is_done() {
-            let why = format!("the peer refused the exchange of properties: {refusal}");
-            let versions = match refusal {
-                Refusal::Version { low, high } => Some((low, high)),
-                _ => None,
-            };
-            self.shared.fault.get_or_insert(crate::engine::CloseReason::Negotiation { why, versions });
-            return;
-        }
-        tracing::debug!(xid = prefix.xid, %refusal, "error for no call in flight");
+        let known = self.requester.refused(prefix.xid, refusal, &mut self.shared);
+        // The peer may have said all of its own properties before: it takes no calls all the same (§6.2.2.3).
+        let of_properties =
+            prefix.xid == self.handshake.xid() && (refusal == Refusal::BadProperty || !self.handshake.is_done());
+        let versions = match refusal {
+            Refusal::Version { low, high } => Some((low, high)),
+            _ => None,
+        };
+        let why = match versions {
+            // RPC-over-RDMA v2 §7.1.1, §4.2.3.3: not used again; and a connection has one version.
+            Some((low, high)) if known && !(low..=high).contains(&VERSION) => {
+                "the peer has given up this version".to_owned()
+            }
+            _ if known => return,
+            _ if of_properties => format!("the peer refused the exchange of properties: {refusal}"),
+            _ => return tracing::debug!(xid = prefix.xid, %refusal, "error for no call in flight"),
+        };
+        self.shared.fault.get_or_insert(CloseReason::Negotiation { why, versions });
     }
 
     /// A header type that the base does not know (RPC-over-RDMA v2 §6.1, appendix B.2).

@@ -1,6 +1,9 @@
 //! Replies and errors: from a received message to the end of its call, or to its being sent again.
 
-use super::{errors::Refusal, format::Prefix, header::Rpcrdma2ChunkLists, plan::Kept, requester::Requester};
+use super::{
+    errors::Refusal, format::Prefix, header::Rpcrdma2ChunkLists, plan::Kept, properties::ReverseDirection,
+    requester::Requester,
+};
 use crate::{
     engine::{
         CallFailure, Format,
@@ -76,8 +79,14 @@ impl Requester {
     pub(super) fn refused(&mut self, xid: u32, refusal: Refusal, shared: &mut Shared) -> bool {
         let Some(slot) = self.calls.by_xid(xid) else { return false };
         let Some(call) = self.calls.get_mut(slot) else { return false };
-        match call.recover(refusal, shared) {
-            Recovery::Again { executed } => self.calls.send_again(slot, executed, shared),
+        // Whether a Reply chunk may be offered at all.
+        let chunks =
+            self.level == ReverseDirection::General && shared.rules.segment_len > 0 && shared.rules.segments > 0;
+        match call.recover(refusal, chunks, shared) {
+            Recovery::Again { executed } => {
+                let executed = executed.then_some(CallFailure::Refused(refusal));
+                self.calls.send_again(slot, executed, shared);
+            }
             Recovery::Over => {
                 let failure = match refusal {
                     Refusal::Version { low, high } => CallFailure::VersionMismatch { low, high },
@@ -92,7 +101,7 @@ impl Requester {
 
 impl Call {
     /// What can be done about a refusal. What the peer has said of its limits holds for later calls too.
-    fn recover(&mut self, refusal: Refusal, shared: &mut Shared) -> Recovery {
+    fn recover(&mut self, refusal: Refusal, chunks: bool, shared: &mut Shared) -> Recovery {
         let rules = &mut shared.rules;
         let reads = self.kept.as_ref().map_or(0, Kept::reads);
         let (again, executed) = match refusal {
@@ -114,7 +123,7 @@ impl Call {
             }
             // RPC-over-RDMA v2 §7.3.5, §6.4: the responder cannot continue messages, or not this one.
             Refusal::ReplyResource { needed } => {
-                let more = u64::from(needed) > self.offer.reply_chunk.unwrap_or(0);
+                let more = chunks && u64::from(needed) > self.offer.reply_chunk.unwrap_or(0);
                 rules.continued_replies = 0;
                 self.max_inline = self.max_inline.max(needed.into());
                 (more, true)

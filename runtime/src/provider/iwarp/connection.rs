@@ -20,6 +20,9 @@ use crate::provider::{
 
 /// How long the end of a connection may go without progress: then it is cut.
 const LINGER: Duration = Duration::from_secs(2);
+/// How long it may take with progress: a peer that gives or takes an octet now and then is not waited for for ever. What memory its
+/// RDMA Reads and Writes have is not given back before.
+const LONGEST: Duration = Duration::from_secs(10);
 
 /// A queue pair of the iWARP provider.
 ///
@@ -29,6 +32,8 @@ pub struct IwarpQueuePair {
     link: Option<TcpStream>,
     /// Runs while the connection is being ended.
     limit: Option<Pin<Box<Sleep>>>,
+    /// When it is cut, whatever its progress.
+    ends: Option<Instant>,
     /// Of the end of the connection, when it was looked at last.
     progress: u64,
     silence: Silence,
@@ -37,7 +42,7 @@ pub struct IwarpQueuePair {
 impl IwarpQueuePair {
     pub(super) fn new(link: TcpStream, agreement: Agreement) -> Self {
         let silence = Silence::new(agreement.initiator);
-        Self { endpoint: Endpoint::new(agreement), link: Some(link), limit: None, progress: 0, silence }
+        Self { endpoint: Endpoint::new(agreement), link: Some(link), limit: None, ends: None, progress: 0, silence }
     }
 
     pub(super) fn endpoint(&mut self) -> &mut Endpoint {
@@ -46,11 +51,13 @@ impl IwarpQueuePair {
 
     /// Cuts the connection if its end takes too long.
     fn poll_limit(&mut self, cx: &mut Context<'_>) {
+        let now = Instant::now();
+        let ends = *self.ends.get_or_insert(now + LONGEST);
         let limit = self.limit.get_or_insert_with(|| Box::pin(sleep(LINGER)));
         let progress = self.endpoint.progress();
         if progress != self.progress {
             self.progress = progress;
-            limit.as_mut().reset(Instant::now() + LINGER);
+            limit.as_mut().reset(ends.min(now + LINGER));
         }
         if limit.as_mut().poll(cx).is_ready() {
             self.endpoint.finish(DisconnectReason::Local);
@@ -64,7 +71,7 @@ impl QueuePair for IwarpQueuePair {
     }
 
     fn is_open(&self) -> bool {
-        self.endpoint.is_open()
+        self.endpoint.takes_work()
     }
 
     fn post(&mut self, request: WorkRequest) {
@@ -111,6 +118,10 @@ impl QueuePair for IwarpQueuePair {
 
     fn remote_invalidation(&self) -> bool {
         true
+    }
+
+    fn octets_out(&self) -> u64 {
+        self.endpoint.octets_out()
     }
 
     fn copied_payload(&self) -> u64 {

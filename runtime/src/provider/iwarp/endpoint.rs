@@ -279,11 +279,20 @@ impl Endpoint {
         self.ord.try_into().unwrap_or(u32::MAX)
     }
 
+    pub(crate) fn octets_out(&self) -> u64 {
+        self.output.written()
+    }
+
     pub(crate) fn copied_payload(&self) -> u64 {
         self.copied_payload
     }
 
-    /// Whether what is posted still goes out.
+    /// Whether what is posted from now on goes out.
+    pub(crate) fn takes_work(&self) -> bool {
+        self.phase == Phase::Open
+    }
+
+    /// Whether what has been posted still goes out.
     pub(crate) fn is_open(&self) -> bool {
         matches!(self.phase, Phase::Open | Phase::Draining)
     }

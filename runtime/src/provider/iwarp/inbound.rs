@@ -19,7 +19,7 @@ use super::{
     mpa::fpdu,
     rdmap::{
         Opcode, READ_REQUEST, ReadRequest, VERSION as RDMAP_VERSION,
-        terminate::{Code, Fault, Offender, Received},
+        terminate::{About, Code, Fault, Offender, Received},
     },
     work::Outcome,
 };
@@ -80,9 +80,13 @@ impl Endpoint {
                 "the peer ended the stream inside an FPDU's header, after {} octets",
                 self.input.staged().len()
             )),
-            (None, None) => match &self.broken {
-                Some(error) => DisconnectReason::Transport(error.clone()),
-                None => DisconnectReason::Remote,
+            (None, None) => match (&self.broken, &self.arriving) {
+                (Some(error), _) => DisconnectReason::Transport(error.clone()),
+                (None, Some(arriving)) => DisconnectReason::Transport(format!(
+                    "the peer ended the stream inside a message, after {} octets of it",
+                    arriving.received
+                )),
+                (None, None) => DisconnectReason::Remote,
             },
         }
     }
@@ -461,9 +465,11 @@ impl Endpoint {
         };
         let text = received.describe();
         if received.is_remote_access() {
-            let refused = match received.sink_stag {
-                Some(sink) => self.reads.iter().find(|read| read.sink == sink),
-                None => self.reads.front(),
+            let oldest = self.read_msn.wrapping_sub(self.reads.len() as u32);
+            let refused = match received.about {
+                About::Read { msn } => self.reads.get(msn.wrapping_sub(oldest) as usize),
+                About::Unsaid => self.reads.front(),
+                About::Other => None,
             };
             if let Some(work) = refused.map(|read| read.work) {
                 let error = WorkError::RemoteAccess(text.clone());

@@ -28,6 +28,7 @@ use super::{
 };
 use crate::provider::{
     ConnectRequest, Connected, Connector, DisconnectReason, Incoming, Listener, QueuePair, SetupError, SetupParams,
+    socket,
 };
 
 /// RDMA Reads under way with a peer that has not said how many it serves: one is the least that any peer does that
@@ -56,7 +57,7 @@ impl IwarpConnector {
         deadline: Instant,
     ) -> Result<Connected<IwarpQueuePair>, Trouble> {
         let mut stream = timeout_at(deadline, TcpStream::connect(peer)).await.map_err(|_| Trouble::TimedOut)??;
-        stream.set_nodelay(true)?;
+        socket::prepare(&stream)?;
         let request = Frame {
             kind: Kind::Request,
             markers: false,
@@ -133,7 +134,9 @@ impl Connector for IwarpConnector {
     type QueuePair = IwarpQueuePair;
 
     async fn connect(&self, peer: SocketAddr, params: SetupParams) -> Result<Connected<Self::QueuePair>, SetupError> {
-        let deadline = Instant::now() + params.timeout;
+        // Longer is as good as for ever, and an `Instant` does not go as far.
+        const LONGEST: Duration = Duration::from_secs(1 << 30);
+        let deadline = Instant::now() + params.timeout.min(LONGEST);
         let mut result = self.attempt(peer, &params, 2, deadline).await;
         // RFC 6581 §10: a responder of revision 1 closes the connection on an enhanced request; the initiator may
         // then try again without.
@@ -175,7 +178,7 @@ impl Listener for IwarpListener {
 
     async fn accept(&self) -> io::Result<Self::Incoming> {
         let (stream, peer_addr) = self.listener.accept().await?;
-        stream.set_nodelay(true)?;
+        socket::prepare(&stream)?;
         Ok(IwarpIncoming { stream, peer_addr, config: self.config.clone() })
     }
 

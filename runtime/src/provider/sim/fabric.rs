@@ -172,7 +172,8 @@ impl ConnectRequest for SimRequest {
     type QueuePair = SimQueuePair;
 
     fn private_data(&self) -> &[u8] {
-        &self.0.dial.params.private_data
+        let end = &self.0.fabric.0.config.ends[0];
+        self.0.dial.params.private_data_for(end.remote_invalidation)
     }
 
     async fn accept(self, params: SetupParams) -> Result<Connected<SimQueuePair>, SetupError> {
@@ -183,12 +184,13 @@ impl ConnectRequest for SimRequest {
         let [a, b] = &mut config.ends;
         agree(a, &dial.params, &params);
         agree(b, &params, &dial.params);
+        let [near_data, far_data] = [(&params, &config.ends[1]), (&dial.params, &config.ends[0])]
+            .map(|(params, end)| params.private_data_for(end.remote_invalidation).clone());
         let (client, server, _) = pair(config);
         let (near, far) = (address(port), dial.from);
-        let theirs =
-            Connected { queue_pair: client, private_data: params.private_data, local_addr: far, peer_addr: near };
+        let theirs = Connected { queue_pair: client, private_data: near_data, local_addr: far, peer_addr: near };
         dial.answer.send(Ok(theirs)).map_err(|_| SetupError::Io(io::ErrorKind::ConnectionReset.into()))?;
-        Ok(Connected { queue_pair: server, private_data: dial.params.private_data, local_addr: near, peer_addr: far })
+        Ok(Connected { queue_pair: server, private_data: far_data, local_addr: near, peer_addr: far })
     }
 
     async fn reject(self, private_data: Bytes) -> Result<(), SetupError> {

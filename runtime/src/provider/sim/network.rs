@@ -216,6 +216,9 @@ impl Inner {
             let side = &self.sides[end.index()];
             match side.requests.front() {
                 _ if side.stalled => {}
+                // What is being read into is not taken back before.
+                Some(WorkRequest::Invalidate { handle, .. })
+                    if side.reading.iter().any(|reading| reading.sink == *handle) => {}
                 // An RDMA Read too many holds up what follows.
                 Some(WorkRequest::Read { .. }) if side.reading.len() >= side.config.max_reads as usize => {}
                 Some(_) => steps.push(Step::Request(end)),

@@ -300,8 +300,9 @@ impl Drop for CmId {
     fn drop(&mut self) {
         // SAFETY: made by the library and destroyed once; its queue pair is gone (owners drop that first), and no event
         // of it is unacknowledged, for which the call would wait.
-        unsafe {
-            ffi::rdma_destroy_id(self.0.as_ptr());
+        let code = unsafe { ffi::rdma_destroy_id(self.0.as_ptr()) };
+        if code != 0 {
+            tracing::warn!(error = %io::Error::last_os_error(), "an identifier could not be destroyed");
         }
     }
 }

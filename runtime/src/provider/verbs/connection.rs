@@ -111,6 +111,9 @@ impl VerbsQueuePair {
         params: &SetupParams,
         config: &VerbsConfig,
     ) -> Result<Self, VerbsError> {
+        // Parameters are dropped last to first, which would free the channel before its identifier: `rdma_destroy_id` writes to
+        // the channel. Locals likewise, so the channel is the first.
+        let (events, id) = (events, id);
         let context = id.context().ok_or_else(VerbsError::none_found)?;
         let limits = Limits::of(context, id.port())?;
         let receives = u32::try_from(params.receive_count.max(1)).unwrap_or(u32::MAX);
@@ -291,7 +294,9 @@ impl VerbsQueuePair {
                     if result.is_ok() {
                         self.exposures.unbound(handle);
                     } else if self.qp.is_some() {
-                        // The queue pair has failed: it is destroyed before the memory is given back.
+                        // The queue pair has failed: it is destroyed before the memory is given back. (iWARP's connection is
+                        // open until the reason is known, which memory does not wait for.)
+                        self.end(DisconnectReason::Transport("the queue pair failed".to_owned()));
                         self.finish();
                     }
                     self.give_back(id, handle)
@@ -323,15 +328,15 @@ impl VerbsQueuePair {
         }
     }
 
-    /// Takes and handles completions that there may be. Without one, whether the next wakes the task already.
-    fn look(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
+    /// Takes and handles completions that there may be, unless the next wakes the task anyway.
+    fn look(&mut self, cx: &mut Context<'_>) -> io::Result<Waited> {
         // A queue that was empty after it was armed tells of the next. At the connection's end nothing is left to that.
         let tells = self.cq.is_armed() && self.drained && self.phase == Phase::Open && !self.suspect;
         if tells && self.cq.poll_event(cx)? == Waited::Registered {
-            return Ok(true);
+            return Ok(Waited::Registered);
         }
         self.drain();
-        Ok(false)
+        Ok(Waited::Again)
     }
 
     /// Has the next completion wake the task.
@@ -450,10 +455,10 @@ impl QueuePair for VerbsQueuePair {
             let mut changed = self.poll_events(cx);
             // What was done when it was handed over needs no look at the device.
             self.tell();
-            let mut registered = false;
+            let mut looked = Waited::Again;
             if self.done.is_empty() {
                 match self.look(cx) {
-                    Ok(tells) => registered = tells,
+                    Ok(waited) => looked = waited,
                     Err(error) => self.end(DisconnectReason::Transport(error.to_string())),
                 }
             }
@@ -485,7 +490,7 @@ impl QueuePair for VerbsQueuePair {
                 }
                 continue;
             }
-            if registered {
+            if looked == Waited::Registered {
                 return Poll::Pending;
             }
             match self.wait(cx) {

@@ -114,8 +114,6 @@ impl DeviceEvents {
             let event = event.as_ptr();
             ((&raw const (*event).event_type).cast::<u32>().read(), (*event).element.qp as Key)
         };
-        // SAFETY: fetched above, acknowledged once.
-        unsafe { ffi::ibv_ack_async_event(event.as_mut_ptr()) };
         let context = self.context.as_ptr() as Key;
         match classify(number) {
             Some((event, About::Element)) => deliver(element, event),
@@ -126,6 +124,9 @@ impl DeviceEvents {
             }
             None => tracing::debug!(number, "device event"),
         }
+        // Not before it is delivered: until then nothing it is about is destroyed, so nothing else has its address.
+        // SAFETY: fetched above, acknowledged once.
+        unsafe { ffi::ibv_ack_async_event(event.as_mut_ptr()) };
         true
     }
 }

@@ -50,7 +50,9 @@ impl VerbsQueuePair {
 
     /// Everything is flushed, or has had the time: the queue pair goes, and nobody can access anything any more.
     pub(super) fn finish(&mut self) {
-        let Phase::Ending(reason) = std::mem::replace(&mut self.phase, Phase::Closed) else { return };
+        let Phase::Ending(reason) = &self.phase else { return };
+        let reason = reason.clone();
+        self.phase = Phase::Closed;
         self.limit = None;
         self.device_events = None;
         self.exposures.free_windows();

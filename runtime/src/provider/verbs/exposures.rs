@@ -22,6 +22,10 @@ const RECENT: usize = 512;
 /// Windows that are free to be chosen from at least, so that their handles cannot be foreseen.
 const CHOICE: usize = 64;
 
+/// Octets of a window, at most: what libmlx5 takes (`set_bind_wr`). A longer one would be refused as it is posted, which ends the
+/// connection.
+const WINDOW: usize = 1 << 31;
+
 struct Exposure {
     /// Dropped before the region: a region with a window on it cannot be deregistered.
     window: Option<Mw>,
@@ -29,6 +33,8 @@ struct Exposure {
     /// What is exposed in place of memory that is read-only.
     copy: Option<Vec<u8>>,
     memory: Memory,
+    /// Of its first octet: while devices write it, not even its owner's code is asked for it again.
+    address: u64,
     access: Access,
     /// The peer may still use it by means of the window.
     bound: bool,
@@ -140,7 +146,17 @@ impl Exposures {
         match self.expose(pd, regions, address, len, access) {
             Ok(Exposed { handle, base, window, region, copy, bind }) => {
                 let (bound, copied) = (window.is_some(), copy.as_ref().map_or(0, Vec::len) as u64);
-                let exposure = Exposure { window, region, copy, memory, access, bound, users: 0, returning: false };
+                let exposure = Exposure {
+                    window,
+                    region,
+                    copy,
+                    memory,
+                    address: address as u64,
+                    access,
+                    bound,
+                    users: 0,
+                    returning: false,
+                };
                 self.entries.insert(handle, exposure);
                 Ok((Region { handle: Handle(handle), base }, bind, copied))
             }
@@ -163,6 +179,12 @@ impl Exposures {
             return Ok(Exposed { handle, base, window: None, region: Cover::Nothing, copy: None, bind: None });
         }
         let windowed = self.use_windows && access != Access::ReadSink;
+        if windowed && len > WINDOW {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("{len} octets: a memory window has at most {WINDOW}"),
+            ));
+        }
         let rights = match access {
             Access::RemoteRead if windowed => Rights::WindowRead,
             Access::RemoteWrite if windowed => Rights::WindowWrite,
@@ -277,9 +299,8 @@ impl Exposures {
 
     /// Where an RDMA Read lands that [`begin_read`](Self::begin_read) has checked.
     pub(super) fn read_place(&mut self, sink: Handle, offset: u64, len: u32) -> Option<Local> {
-        let entry = self.entries.get_mut(&sink.0)?;
-        let (Memory::Sink(memory), Some(region)) = (&mut entry.memory, entry.region.region()) else { return None };
-        Some(Local { address: memory.as_mut_ptr() as u64 + offset, len, lkey: region.lkey() })
+        let entry = self.entries.get(&sink.0)?;
+        Some(Local { address: entry.address + offset, len, lkey: entry.region.region()?.lkey() })
     }
 
     /// An RDMA Read is done.

@@ -51,10 +51,12 @@ impl VerbsListener {
         *self.id.lock().unwrap_or_else(PoisonError::into_inner) = id;
     }
 
-    /// The device is being removed, which takes until nobody uses it: lets go of it, and waits for one to listen on.
+    fn listens(&self) -> bool {
+        self.id.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
+    /// The device is gone: waits for one to listen on.
     async fn again(&self) {
-        tracing::warn!(target: "rpcrdma", addr = %self.addr, "the RDMA device listened on was removed");
-        self.set_id(None);
         let mut said = String::new();
         loop {
             tokio::time::sleep(AGAIN).await;
@@ -95,13 +97,20 @@ impl Listener for VerbsListener {
 
     async fn accept(&self) -> io::Result<VerbsIncoming> {
         loop {
+            // Also where an earlier call was dropped as it waited for one.
+            if !self.listens() {
+                self.again().await;
+            }
             let mut event = self.events.next().await?;
             if event.kind == cm_event::RDMA_CM_EVENT_DEVICE_REMOVAL {
-                self.again().await;
+                tracing::warn!(target: "rpcrdma", addr = %self.addr, "the RDMA device listened on was removed");
+                // Its removal takes until nobody uses it.
+                self.set_id(None);
             }
             // Of a connection that ended before it was taken.
             let Some(id) = event.request.take() else { continue };
-            let events = Events::new()?;
+            // The identifier is dropped before the channel it is moved to.
+            let (events, id) = (Events::new()?, id);
             id.migrate(&events)?;
             let peer_addr = id.peer_addr()?;
             return Ok(VerbsIncoming { id, events, event, peer_addr, config: self.config.clone() });

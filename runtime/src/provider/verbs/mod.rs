@@ -14,6 +14,7 @@
 //! | work requests: order, what is signalled; chains | `queue`, `wr`, `status` |
 //! | a connection: its parts, completions; posting; its end | `connection`, `posting`, `ending` |
 //! | what devices report by themselves | `device_events` |
+//! | sources of events that hardly ever have one | `rare` |
 //!
 //! # Memory
 //!

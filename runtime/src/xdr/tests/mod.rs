@@ -134,13 +134,13 @@ sample! { Tree: 12, None, None, Some(0);
         v.right.encode(sink)
     };
     take(decoder) {
-        decoder.enter()?;
+        decoder.enter(size_of::<Self>())?;
         let tree = Self {
             value: decoder.read()?,
             left: decoder.read().map_err(|e: DecodeError| e.in_field("tree", "left"))?,
             right: decoder.read().map_err(|e: DecodeError| e.in_field("tree", "right"))?,
         };
-        decoder.leave();
+        decoder.leave(size_of::<Self>());
         Ok(tree)
     }
 }

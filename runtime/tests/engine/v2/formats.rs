@@ -1,8 +1,8 @@
 //! Formats, and why each was chosen (RPC-over-RDMA v2 §4.4, §6.4).
 
 use rpcrdma::{
-    engine::{CallPolicy, Choice, EngineConfig, Format, FormatReason},
-    provider::sim::End,
+    engine::{CallFailure, CallPolicy, Choice, CloseReason, EngineConfig, Format, FormatReason},
+    provider::sim::{End, Fault},
 };
 
 use super::duo::{CLIENT, Duo, SERVER, stepped};
@@ -141,6 +141,48 @@ fn segments_of_the_peers_choice() {
     assert_eq!(duo.sides[CLIENT].peer.conn.counters().copied_eligible, 11_001);
 }
 
+/// Results for which more memory than is allowed would be needed: the call is refused unsent, not answered without chunks.
+#[test]
+fn results_beyond_memory() {
+    let mut config = EngineConfig::default();
+    config.max_call_len = 100_000;
+    let mut duo = Duo::new(config, EngineConfig::default(), stepped());
+    let script = |number, results| Script { number, results, ..Script::default() };
+    let protected = CallPolicy { protected: true, ..CallPolicy::default() };
+    for script in [
+        script(1, vec![(9000, 100_001)]),
+        script(2, vec![(9000, u64::MAX)]),
+        script(3, vec![(9000, 50_001), (9000, 50_000)]),
+        Script { policy: protected, ..script(4, vec![(9000, 100_001)]) },
+    ] {
+        let number = script.number;
+        let failure = duo.one(CLIENT, script).map(|reply| reply.format).expect_err("refused");
+        assert!(matches!(&failure, CallFailure::TooLarge(why) if why.contains("max_call_len")), "{number}: {failure}");
+    }
+    assert_eq!(duo.sides[CLIENT].peer.conn.counters().calls_sent, 0);
+    // As much as is allowed has its chunk.
+    let chunked = choice(Format::Chunked, FormatReason::Reduced);
+    assert_eq!(formats(&mut duo, CLIENT, script(5, vec![(9000, 100_000)])).1, chunked);
+    // And keeps it where what is around it would be too much for a Reply chunk.
+    let around = Script { reply_inline: 80_000, ..script(6, vec![(9000, 40_000)]) };
+    assert_eq!(formats(&mut duo, CLIENT, around).1.format, Format::Continued);
+    assert_eq!(duo.sides[SERVER].peer.conn.counters().rdma_written, 18_000);
+}
+
+/// A reply without eligible results is not known to be long, whatever its maximum: the call is sent.
+#[test]
+fn unbounded_reply() {
+    let mut duo = Duo::plain();
+    let mut call = Script::default().outgoing(&duo.sides[CLIENT].peer.conn, duo.now);
+    call.reply.max_inline = u64::MAX;
+    duo.sides[CLIENT].scripts.insert(0, Script::default());
+    let id = rpcrdma::engine::v2::Connection::start_call(&mut duo.sides[CLIENT].peer.conn, call);
+    duo.sides[CLIENT].calls.insert(id, 0);
+    duo.run();
+    let reply = duo.sides[CLIENT].outcomes.remove(&0).unwrap().unwrap();
+    assert_eq!((reply.call.format, reply.format), (Format::Short, Format::Short));
+}
+
 /// §11.2.2.3: nothing is reduced of a message that RPCSEC_GSS protects; Special Format remains.
 #[test]
 fn protected() {
@@ -159,6 +201,22 @@ fn protected() {
     let (call, reply) = formats(&mut duo, CLIENT, script(2, 90_000));
     assert_eq!((call.format, reply.format), (Format::Long, Format::Long));
     assert_eq!(duo.network.registered(End::A), 0);
+}
+
+/// §7.4: where memory cannot be invalidated, the connection is closed before the call is over.
+#[test]
+fn invalidation_fails() {
+    let mut sim = stepped();
+    sim.faults.push(Fault::RefuseInvalidation { end: End::A, nth: 1 });
+    sim.ends.iter_mut().for_each(|end| end.remote_invalidation = false);
+    let mut duo = Duo::new(EngineConfig::default(), EngineConfig::default(), sim);
+    let outcome = duo.one(CLIENT, Script { args: vec![5000, 5000], reduce: true, ..Script::default() });
+    // The reply itself was in order; it is handed over once the peer can no longer get at the memory.
+    assert!(outcome.is_ok(), "{outcome:?}");
+    for end in [CLIENT, SERVER] {
+        assert!(matches!(duo.sides[end].peer.conn.close_reason(), Some(CloseReason::Disconnected(_))));
+    }
+    duo.assert_nothing_exposed();
 }
 
 /// §6.2.4: the handle that a call names is invalidated by its reply's last Send, all others here.

@@ -1,6 +1,8 @@
 //! Peers that break the rules, word by word, and the error that §7 names for each; and what is made of errors received.
 
-use rpcrdma::engine::{CallFailure, CallPolicy, CloseReason, EngineConfig, Format, Role, v2::Refusal};
+use std::time::Duration;
+
+use rpcrdma::engine::{CallFailure, CallPolicy, CloseReason, EngineConfig, Event, Format, Role, v2::Refusal};
 
 use super::{
     duo::{CLIENT, Duo, SERVER, stepped},
@@ -360,6 +362,46 @@ fn sent_again_with_fewer_segments() {
     facing.send(&plain(again[0], CREDIT, 1, 6));
     let reply = facing.finished().unwrap().unwrap();
     assert_eq!(reply.call.format, Format::Short);
+}
+
+/// A call that is sent again has its deadline still, and where its memory does not come back for that, all the same.
+#[test]
+fn deadline_of_a_call_that_is_sent_again() {
+    let deadline = Some(Duration::from_secs(3));
+    let script = Script {
+        number: 6,
+        args: vec![3000, 500],
+        reduce: true,
+        results: vec![(0, 4000)],
+        deadline,
+        ..Script::default()
+    };
+    for returned in [true, false] {
+        let mut facing = Facing::new(Role::Client, EngineConfig::default());
+        facing.call(&script);
+        let call = facing.next().unwrap();
+        facing.raw.send(&[call[0], 2, CREDIT, ERROR, RESPONSE, 8, 2], &[]);
+        while facing.raw.turn() {}
+        // The refusal is taken, and the invalidations are posted.
+        facing.engine.turn(facing.now);
+        assert_eq!(facing.engine.conn.counters().errors_received, 1);
+        if returned {
+            facing.run();
+            facing.next().expect("sent again");
+        }
+        facing.now += Duration::from_secs(3);
+        facing.engine.conn.handle_timeout(facing.now);
+        let Some(Event::CallFinished { result: Err(CallFailure::DeadlineExceeded { sent }), .. }) =
+            facing.engine.conn.poll_event()
+        else {
+            panic!("the deadline does not hold: {returned}")
+        };
+        // RPC-over-RDMA v2 §7.3.3: what was refused so was not carried out.
+        assert_eq!(sent, returned);
+        facing.run();
+        assert!(facing.finished().is_none());
+        assert_eq!(facing.engine.conn.counters().calls_resent, u64::from(returned));
+    }
 }
 
 fn declared_too_small(idempotent: bool) -> Script {

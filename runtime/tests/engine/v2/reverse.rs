@@ -93,9 +93,10 @@ fn a_server_that_does_not_care() {
     let read = [3, 2, CREDIT, MSG, 0, 0, 1, 12, 1, 4, 0, 0, 0, 0, 0, 3, 0, 1];
     let write = [3, 2, CREDIT, MSG, 0, 0, 0, 1, 0, 0, 0, 3, 0, 1];
     let reply = [3, 2, CREDIT, MSG, 0, 0, 0, 0, 1, 1, 1, 4, 0, 0, 3, 0, 1];
-    for reverse in [ReverseDirection::Simple, ReverseDirection::Continued] {
+    // §7.3.2: RDMA2_ERR_REPLY_RESOURCE where there is no continuation either.
+    for (reverse, code) in [(ReverseDirection::Simple, 10), (ReverseDirection::Continued, 7)] {
         assert_eq!(answer(reverse, &read), [ERROR, RESPONSE, 6, 0]);
-        assert_eq!(answer(reverse, &write), [ERROR, RESPONSE, 7, 0]);
+        assert_eq!(answer(reverse, &write), [ERROR, RESPONSE, code, 0]);
         assert_eq!(answer(reverse, &reply), [ERROR, RESPONSE, 8, 0]);
     }
     let mut continued = plain(3, CREDIT, 0, 1);

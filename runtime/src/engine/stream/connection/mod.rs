@@ -15,7 +15,10 @@ use super::{Assembler, StreamConfig, StreamError, output::Output};
 use crate::{
     engine::{
         CallFailure, CallId, CloseReason, Counters, EngineConfig, Event, IncomingReply, OutgoingCall, OutgoingReply,
-        ReplyToken, Role, deadlines::Deadlines, seal,
+        ReplyToken, Role,
+        deadlines::{self, Deadlines},
+        seal,
+        untaken::Untaken,
     },
     memory::{Charge, Share},
 };
@@ -123,12 +126,14 @@ pub struct StreamConnection {
     counters: Counters,
     events: VecDeque<Event>,
 
-    input: Assembler,
+    pub(super) input: Assembler,
     /// Something has arrived that has not been looked at.
     unparsed: bool,
     receiving: Option<UnderWay>,
     output: Output,
     sending: Option<UnderWay>,
+    /// Whether the peer takes its replies.
+    untaken: Untaken,
 
     // Calls of this end's.
     /// Most under way at a time; none with 0.
@@ -171,6 +176,7 @@ impl StreamConnection {
             receiving: None,
             output: Output::default(),
             sending: None,
+            untaken: Untaken::default(),
             most_calls: calls as usize,
             xid_seed,
             next_id: 0,
@@ -247,7 +253,7 @@ impl StreamConnection {
         let Some(call) = self.calls.get_mut(&id) else { return };
         match call.abandoned_until {
             None => {
-                let until = now.checked_add(self.config.abandon_grace).unwrap_or(now);
+                let until = deadlines::after(now, self.config.abandon_grace);
                 call.abandoned_until = Some(until);
                 self.abandoned += 1;
                 self.finish(id, Err(failure(true)));
@@ -372,6 +378,9 @@ impl StreamConnection {
         } else if late(self.sending) {
             self.fault.get_or_insert(StreamError::SendTimedOut { timeout }.into());
         }
+        if self.untaken.is_over(self.counters.sent, now) {
+            self.fault.get_or_insert(CloseReason::Untaken(self.config.reply_timeout));
+        }
     }
 
     /// When [`handle_timeout`](Self::handle_timeout) is due.
@@ -383,7 +392,7 @@ impl StreamConnection {
         let deadline = deadlines.next(|key| calls.contains_key(&key) || queued.contains_key(&key));
         let records = [self.receiving, self.sending].into_iter().flatten();
         let late = records.filter_map(|record| record.since.checked_add(self.stream.record_timeout));
-        late.chain(deadline).min()
+        late.chain(deadline).chain(self.untaken.due()).min()
     }
 
     /// Whether one more call may go out.
@@ -423,6 +432,7 @@ impl StreamConnection {
         self.receiving = UnderWay::follow(self.receiving, receiving, now);
         let sending = (!self.output.is_empty()).then(|| self.output.complete());
         self.sending = UnderWay::follow(self.sending, sending, now);
+        self.untaken.watch(self.output.has_replies(), self.counters.sent, now, self.config.reply_timeout);
     }
 
     fn send_call(&mut self, id: u64, call: OutgoingCall, now: Instant) {
@@ -455,6 +465,9 @@ impl StreamConnection {
     /// So many octets of it have gone out.
     pub fn sent(&mut self, len: usize) {
         self.counters.sent += len as u64;
+        if len > 0 {
+            self.untaken.go_on();
+        }
         let mut replied: SmallVec<[ReplyToken; 8]> = SmallVec::new();
         self.output.advance(len, |token| replied.push(token));
         replied.into_iter().for_each(|token| self.release(token, true));

@@ -6,16 +6,19 @@ use smallvec::SmallVec;
 use super::{Held, State, StreamConnection};
 use crate::{
     engine::{
-        Choice, CloseReason, Event, Format, FormatReason, IncomingCall, IncomingReply, Payload, ReplyPlan, ReplyToken,
-        stream::StreamError,
+        CallFailure, Choice, CloseReason, Event, Format, FormatReason, IncomingCall, IncomingReply, Payload, ReplyPlan,
+        ReplyToken,
+        stream::{
+            StreamError,
+            record::{LAST, SMALL},
+        },
     },
     memory::{Charge, MessageBuf},
     provider::DisconnectReason,
 };
 
-/// Records up to this many octets are copied out of the memory they were received into, so that what is kept of a small
-/// one does not hold it.
-const SMALL: usize = 4096;
+/// XID and message type, which tell whose a record is (RFC 5531 §9).
+const HEAD: u64 = 8;
 /// Most calls of the peer's that are put by. A peer that keeps to as many as this end has credits for meets no limit.
 const MOST_PARKED: usize = 1024;
 
@@ -86,9 +89,53 @@ impl StreamConnection {
                     self.unparsed = false;
                     return;
                 }
-                Err(error) => self.fault = Some(error.into()),
+                Err(error) => match self.skip(error) {
+                    Ok(true) => {}
+                    Ok(false) => {
+                        self.unparsed = false;
+                        return;
+                    }
+                    Err(error) => self.fault = Some(error.into()),
+                },
             }
         }
+    }
+
+    /// Begins to drop a reply that is longer than is taken, at the cost of its call alone: it comes from a server that did
+    /// nothing wrong. `false` where too little of it is here to say whose it is.
+    ///
+    /// # Errors
+    /// The same again where it is no reply to a call of this end's: then nothing tells that the peer speaks RPC at all.
+    fn skip(&mut self, error: StreamError) -> Result<bool, StreamError> {
+        let StreamError::RecordTooLong { len, max, marker } = error else { return Err(error) };
+        if len < HEAD || self.next_id == 0 {
+            return Err(error);
+        }
+        let Some(head) = self.input.head() else { return Ok(false) };
+        let word = |at: usize| head.get(at..)?.first_chunk().copied().map(u32::from_be_bytes);
+        let (Some(xid), Some(1)) = (word(0), word(4)) else { return Err(error) };
+        let Some(id) = self.call_of(xid) else { return Err(error) };
+        self.input.skip();
+        // What was taken for the fragments before.
+        self.refuse_memory();
+        self.counters.discarded += 1;
+        let Some(call) = self.calls.remove(&id) else { return Ok(true) };
+        if call.abandoned_until.is_some() {
+            self.abandoned -= 1;
+        } else {
+            // RFC 5531 §11: more fragments may follow one that is not the last.
+            let least = if u32::from_be_bytes(marker) & LAST == 0 { "at least " } else { "" };
+            let what = format!("its record is of {least}{len} octets, more than the {max} of StreamConfig::max_record");
+            self.finish(id, Err(CallFailure::BadReply(what)));
+        }
+        Ok(true)
+    }
+
+    /// The call that this end gave an XID, whether it is still under way or not.
+    fn call_of(&self, xid: u32) -> Option<u64> {
+        // Calls under way are among the last 2^32: the XID tells which.
+        let back = (self.next_id as u32).wrapping_add(self.xid_seed).wrapping_sub(xid);
+        self.next_id.checked_sub(u64::from(back)).filter(|_| back > 0)
     }
 
     /// Takes memory for the record under way, all of it before most has arrived: records half here that wait for each other's
@@ -156,10 +203,7 @@ impl StreamConnection {
     }
 
     fn handle_reply(&mut self, xid: u32, record: Bytes) {
-        // Calls under way are among the last 2^32: the XID tells which.
-        let back = (self.next_id as u32).wrapping_add(self.xid_seed).wrapping_sub(xid);
-        let id = self.next_id.checked_sub(u64::from(back));
-        let Some((id, call)) = id.and_then(|id| Some((id, self.calls.remove(&id)?))) else {
+        let Some((id, call)) = self.call_of(xid).and_then(|id| Some((id, self.calls.remove(&id)?))) else {
             // Of a call that was given up long ago, or of none.
             self.counters.discarded += 1;
             return;
@@ -186,6 +230,7 @@ impl StreamConnection {
         if record.len() > SMALL {
             return Payload::Long(record);
         }
+        // What is kept of a small one does not hold the memory that it was received into.
         let mut memory = self.config.pool.alloc(record.len());
         memory.copy_from_slice(&record);
         Payload::Inline(MessageBuf::received(memory, record.len()))
@@ -193,9 +238,11 @@ impl StreamConnection {
 
     /// The peer has closed its side.
     pub fn ended(&mut self) {
-        let reason = match self.input.begun() {
-            Some(received) => StreamError::EndedInRecord { received }.into(),
-            None => CloseReason::Disconnected(DisconnectReason::Remote),
+        let reason = match (self.input.expected(), self.input.begun()) {
+            // Of one that is too long, too little had arrived to say whose it is.
+            (Err(error), _) => error.into(),
+            (Ok(_), Some(received)) => StreamError::EndedInRecord { received }.into(),
+            (Ok(_), None) => CloseReason::Disconnected(DisconnectReason::Remote),
         };
         self.lost(reason);
     }

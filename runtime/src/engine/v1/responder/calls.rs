@@ -99,8 +99,8 @@ impl Responder {
             Ok(pulls) => pulls,
             Err(why) => return refuse(why),
         };
-        let chunks = pulls.count() + writes.len() + usize::from(reply.is_some());
-        if chunks > limits.max_chunks as usize {
+        // Of each list, as bindings limit the items of each direction; a whole message's chunk is none of those that have a limit.
+        if pulls.reduced().max(writes.len()) > limits.max_chunks as usize {
             return refuse("too many chunks");
         }
         // RFC 8166 §8.1.4: a responder is not obliged to pull what is unreasonably large.

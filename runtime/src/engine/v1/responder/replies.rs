@@ -34,6 +34,7 @@ impl Responder {
             // RFC 8166 §3.3.1: the Receive that a reply's credit stands for is there before the reply is sent.
             receives.top_up(qp, self.served.held());
             self.sends += 1;
+            shared.untaken.begin();
             match next {
                 Outgoing::Error { xid, vers, error } => {
                     self.post_error(qp, xid, vers, error, Work::ErrorSend, shared);

@@ -13,6 +13,7 @@ use crate::{
             format::{self, Prefix},
             header::Rpcrdma2ChunkLists,
             properties::ReverseDirection,
+            reassembly,
         },
     },
     memory::MessageBuf,
@@ -94,7 +95,7 @@ impl Responder {
             Ok(pulls) => pulls,
             Err(why) => return bad_xdr(why),
         };
-        // The Position Zero Read chunk is none of those that have a limit.
+        // RPC-over-RDMA v2 §7.3.1. The Position Zero Read chunk is none of those that have a limit.
         if pulls.reduced() > limits.max_chunks as usize {
             let refusal = Refusal::ReadChunks { max: limits.max_chunks };
             return Verdict::Refuse(refusal, "too many Read chunks");
@@ -102,6 +103,15 @@ impl Responder {
         // RPC-over-RDMA v2 §11.1.4: a responder is not obliged to pull what is unreasonably large.
         if pulls.len() > limits.max_call_len.min(limits.max_pulled) {
             return Verdict::Refuse(Refusal::System, "more to pull than a call may have");
+        }
+        // Its message takes no room until its chunks do, so it is no longer than what is taken in any case.
+        if continued && let Some(message) = inline.as_ref().filter(|_| pulls.len() > 0) {
+            let octets = message.len() as u64;
+            if octets > reassembly::always_taken(limits)
+                || pulls.len() + octets > limits.max_call_len.min(limits.max_pulled)
+            {
+                return Verdict::Refuse(Refusal::System, "a continued message, and more to pull than a call may have");
+            }
         }
         // RPC-over-RDMA v2 §4.3.6: the reply repeats the Write list and the Reply chunk.
         let reply_segments = reply.as_ref().map(|chunk| chunk.rdma_target.len() as u64);
@@ -134,7 +144,9 @@ impl Responder {
                 return Err((Refusal::ReadChunks { max: 0 }, why));
             }
             if !rdma_writes.is_empty() {
-                return Err((Refusal::WriteChunks { max: 0 }, why));
+                // RPC-over-RDMA v2 §7.3.2: neither Write chunks nor continuation.
+                let none = Refusal::ReplyResource { needed: 0 };
+                return Err((if self.takes_continued() { Refusal::WriteChunks { max: 0 } } else { none }, why));
             }
             if rdma_reply.is_some() {
                 return Err((Refusal::Segments { max: 0 }, why));

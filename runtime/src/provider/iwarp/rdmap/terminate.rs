@@ -170,8 +170,18 @@ pub(crate) fn encode(code: Code, offender: Option<&Offender>) -> Vec<u8> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Received {
     code: Code,
-    /// The sink STag of the RDMA Read Request that it is about, where it says.
-    pub(crate) sink_stag: Option<u32>,
+    pub(crate) about: About,
+}
+
+/// Which message a Terminate is about, as its DDP header says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum About {
+    /// It does not say.
+    Unsaid,
+    /// The RDMA Read Request with this sequence number.
+    Read { msn: u32 },
+    /// Another message.
+    Other,
 }
 
 impl Received {
@@ -179,12 +189,12 @@ impl Received {
     pub(crate) fn decode(payload: &[u8]) -> Option<Self> {
         let (&[types, code, flags, _], rest) = payload.split_first_chunk::<4>()?;
         let code = Code { layer: types >> 4, etype: types & 0xf, code };
-        // With an RDMAP header there is a DDP header: that of an RDMA Read Request, which is untagged.
-        let sink_stag = (flags & 0x60 == 0x60)
-            .then(|| rest.get(2 + ddp::UNTAGGED..)?.first_chunk())
-            .flatten()
-            .map(|stag| u32::from_be_bytes(*stag));
-        Some(Self { code, sink_stag })
+        let about = match (flags & 0x40 != 0).then(|| ddp::Header::decode(rest.get(2..)?)).flatten() {
+            None => About::Unsaid,
+            Some(ddp::Header::Untagged { queue: ddp::queue::READ_REQUEST, msn, .. }) => About::Read { msn },
+            Some(_) => About::Other,
+        };
+        Some(Self { code, about })
     }
 
     /// Whether the peer refused access to its memory.

@@ -38,10 +38,11 @@ fn protection_errors_of_reads_carry_both() {
 
 #[test]
 fn received_is_what_was_sent() {
-    let octets: Vec<u8> = [0x41, 0x41].into_iter().chain([0; 16]).chain([1, 2, 3, 4]).chain([0; 24]).collect();
+    let octets: Vec<u8> =
+        [0x41, 0x41].into_iter().chain([0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 9, 0, 0, 0, 0]).chain([0; 28]).collect();
     let wire = encode(Code::READ_ACCESS, Some(&offender(&octets, 46)));
     let received = Received::decode(&wire).unwrap();
-    assert_eq!(received, Received { code: Code::READ_ACCESS, sink_stag: Some(0x0102_0304) });
+    assert_eq!(received, Received { code: Code::READ_ACCESS, about: About::Read { msn: 9 } });
     assert!(received.is_remote_access());
     for len in 0..wire.len() {
         assert_eq!(Received::decode(&wire[..len]).is_some(), len >= 4);
@@ -53,7 +54,7 @@ fn each_code_has_a_name() {
     for layer in 0..3 {
         for etype in 0..16 {
             for code in 0..=255 {
-                let received = Received { code: Code { layer, etype, code }, sink_stag: None };
+                let received = Received { code: Code { layer, etype, code }, about: About::Unsaid };
                 assert!(received.describe().starts_with("Terminate, "));
             }
         }

@@ -1,0 +1,225 @@
+use std::{
+    sync::atomic::AtomicUsize,
+    task::Wake,
+    time::{Duration, Instant},
+};
+
+use super::{timer::Timer, *};
+use crate::{
+    engine::{CallId, Counters, Event, OutgoingCall, OutgoingReply, ReplyToken},
+    memory::Share,
+};
+
+/// A connection by which something comes in whenever somebody looks, and no call is answered.
+#[derive(Default)]
+struct Flood(Share);
+
+impl Carrier for Flood {
+    fn start_call(&mut self, _call: OutgoingCall) -> CallId {
+        CallId(0)
+    }
+    fn cancel_call(&mut self, _id: CallId, _now: Instant) {}
+    fn reply(&mut self, _token: ReplyToken, _reply: OutgoingReply) {}
+    fn refuse(&mut self, _token: ReplyToken) {}
+    fn close_with(&mut self, _reason: CloseReason) {}
+    fn close_reason(&self) -> Option<&CloseReason> {
+        None
+    }
+    fn lost(&mut self, _reason: DisconnectReason) {}
+    fn poll_timeout(&mut self) -> Option<Instant> {
+        None
+    }
+    fn handle_timeout(&mut self, _now: Instant) {}
+    fn poll_work(&mut self, _now: Instant) {}
+    fn poll_event(&mut self) -> Option<Event> {
+        None
+    }
+    fn counters(&self) -> Counters {
+        Counters::default()
+    }
+    fn memory(&self) -> &Share {
+        &self.0
+    }
+    fn poll_io(&mut self, _cx: &mut Context<'_>, _others: bool) -> Poll<()> {
+        Poll::Ready(())
+    }
+    fn has_input(&self) -> bool {
+        true
+    }
+    fn handle_input(&mut self, _most: usize) {}
+}
+
+#[derive(Default)]
+struct Count(AtomicUsize);
+
+impl Wake for Count {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+fn flooded() -> Core<Flood, NoUpcalls> {
+    Core::new(Flood::default(), NoUpcalls, Arc::new(Port::new(1)), DriverConfig::default())
+}
+
+/// A caller that has driven for as long as it may and is not polled again: the driver's task looks after the connection.
+#[tokio::test]
+async fn who_leads_may_not_come_to_it() {
+    let mut core = flooded();
+    core.prepare();
+    let woken = Arc::new(Count::default());
+    let task = Waker::from(Arc::clone(&woken));
+    assert!(core.drive(&mut Context::from_waker(Waker::noop()), &task, Some(Slot(0))).is_pending());
+    for _ in 0..1000 {
+        if woken.0.load(Ordering::SeqCst) > 0 {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("nobody is woken");
+}
+
+/// Nobody leads before there is the timer that a leader's deadline needs: what a leader has been told of, the driver's task
+/// leaves to it.
+#[tokio::test]
+async fn leads_when_there_is_a_timer() {
+    let core = flooded();
+    let shared = Arc::new(Shared::new(core));
+    let held = shared.core.lock().unwrap();
+    let task = std::thread::spawn({
+        let (shared, runtime) = (Arc::clone(&shared), tokio::runtime::Handle::current());
+        move || {
+            let _within = runtime.enter();
+            shared.poll(&mut Context::from_waker(Waker::noop())).is_pending()
+        }
+    });
+    // It waits for the lock, or will.
+    std::thread::sleep(Duration::from_millis(50));
+    assert!(shared.port.task().is_none());
+    drop(held);
+    assert!(task.join().unwrap());
+    assert!(shared.port.task().is_some());
+}
+
+/// A connection on which nothing comes in, whose engine has a deadline, and whose I/O may take its time.
+#[derive(Default)]
+struct Late {
+    share: Share,
+    state: Arc<Mutex<LateState>>,
+}
+
+#[derive(Default)]
+struct LateState {
+    due: Option<Instant>,
+    slow: Option<Duration>,
+    handled: bool,
+    started: usize,
+    closed: bool,
+}
+
+impl Carrier for Late {
+    fn start_call(&mut self, _call: OutgoingCall) -> CallId {
+        let mut state = self.state.lock().unwrap();
+        state.started += 1;
+        CallId(state.started as u64)
+    }
+    fn cancel_call(&mut self, _id: CallId, _now: Instant) {}
+    fn reply(&mut self, _token: ReplyToken, _reply: OutgoingReply) {}
+    fn refuse(&mut self, _token: ReplyToken) {}
+    fn close_with(&mut self, _reason: CloseReason) {}
+    fn close_reason(&self) -> Option<&CloseReason> {
+        None
+    }
+    fn lost(&mut self, _reason: DisconnectReason) {}
+    fn poll_timeout(&mut self) -> Option<Instant> {
+        self.state.lock().unwrap().due
+    }
+    fn handle_timeout(&mut self, _now: Instant) {
+        let mut state = self.state.lock().unwrap();
+        (state.due, state.handled) = (None, true);
+    }
+    fn poll_work(&mut self, _now: Instant) {}
+    fn poll_event(&mut self) -> Option<Event> {
+        self.state.lock().unwrap().closed.then(|| Event::Closed(CloseReason::Disconnected(DisconnectReason::Remote)))
+    }
+    fn counters(&self) -> Counters {
+        Counters::default()
+    }
+    fn memory(&self) -> &Share {
+        &self.share
+    }
+    fn poll_io(&mut self, _cx: &mut Context<'_>, _others: bool) -> Poll<()> {
+        let slow = self.state.lock().unwrap().slow.take();
+        if let Some(slow) = slow {
+            std::thread::sleep(slow);
+        }
+        Poll::Pending
+    }
+    fn has_input(&self) -> bool {
+        false
+    }
+    fn handle_input(&mut self, _most: usize) {}
+}
+
+/// A deadline that passes while a caller drives is seen to by the driver's task, although that caller leads.
+#[test]
+fn a_deadline_that_passes_while_a_caller_drives() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let state = Arc::new(Mutex::new(LateState::default()));
+    let core = Core::new(
+        Late { share: Share::default(), state: Arc::clone(&state) },
+        NoUpcalls,
+        Arc::new(Port::new(4)),
+        DriverConfig::default(),
+    );
+    runtime.block_on(async {
+        // Other timers of the same runtime, so that its clock goes on.
+        tokio::spawn(async {
+            loop {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        });
+        let port = Arc::clone(core.port());
+        let drive = spawn(core, tracing::Span::none());
+        while port.task().is_none() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        {
+            let mut state = state.lock().unwrap();
+            state.due = Some(Timer::now() + Duration::from_millis(500));
+            state.slow = Some(Duration::from_millis(50));
+        }
+        assert!(drive.try_lead(Slot(0), Waker::noop()));
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        assert!(state.lock().unwrap().handled, "2 s later the deadline has not been seen to");
+    });
+}
+
+/// A call that the driver had taken from the queue, and not given to the engine, was not sent.
+#[tokio::test]
+async fn calls_that_the_engine_never_saw_were_not_sent() {
+    let state = Arc::new(Mutex::new(LateState { closed: true, ..LateState::default() }));
+    let port = Arc::new(Port::new(64));
+    let mut core = Core::new(
+        Late { share: Share::default(), state: Arc::clone(&state) },
+        NoUpcalls,
+        Arc::clone(&port),
+        DriverConfig::default(),
+    );
+    core.prepare();
+    let slots: Vec<Slot> = (0..40)
+        .map(|_| port.start(port.try_reserve().unwrap(), crate::driver::port::tests::call()).unwrap().0)
+        .collect();
+    assert!(core.drive(&mut Context::from_waker(Waker::noop()), Waker::noop(), None).is_ready());
+    drop(core);
+    let started = state.lock().unwrap().started;
+    assert_eq!(started, 32);
+    let mut unsent = 0;
+    for slot in slots {
+        match port.poll_result(slot, &mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(Err(crate::engine::CallFailure::Closed { sent, .. })) => unsent += usize::from(!sent),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(unsent, 40 - started, "calls told to be unsent");
+}

@@ -1,0 +1,102 @@
+//! Deadlines of a requester's calls.
+
+use std::time::Duration;
+
+use crate::support::{Facing, Script, plain, take_finished};
+use rpcrdma::{
+    engine::{CallFailure, CloseReason, EngineConfig, Event, IncomingReply, Role},
+    provider::sim::End,
+};
+
+const XID: u32 = 0x1000;
+
+fn client() -> Facing {
+    Facing::new(Role::Client, EngineConfig::default(), true)
+}
+
+fn finished(facing: &mut Facing) -> Option<Result<IncomingReply, CallFailure>> {
+    facing.run();
+    take_finished(&mut facing.engine).map(|(_, result)| result)
+}
+
+fn exposed(facing: &Facing) -> usize {
+    facing.network.registered(End::A)
+}
+
+/// Deadlines, of calls that wait for a credit and of calls in flight.
+#[test]
+fn queued_and_in_flight() {
+    let mut facing = client();
+    let deadline = |secs| Some(Duration::from_secs(secs));
+    let sent = facing.call(&Script { reply_inline: 9000, deadline: deadline(3), ..Script::default() });
+    let queued = facing.call(&Script { inline: 9000, deadline: deadline(2), ..Script::default() });
+    facing.run();
+    assert_eq!(facing.engine.conn.poll_timeout(), Some(facing.now + Duration::from_secs(2)));
+    facing.now += Duration::from_secs(2);
+    facing.run();
+    let (id, result) = take_finished(&mut facing.engine).unwrap();
+    assert!(id == queued && matches!(result, Err(CallFailure::DeadlineExceeded { sent: false })));
+    facing.now += Duration::from_secs(1);
+    facing.run();
+    let (id, result) = take_finished(&mut facing.engine).unwrap();
+    assert!(id == sent && matches!(result, Err(CallFailure::DeadlineExceeded { sent: true })));
+    // Its memory has its grace.
+    let grace = EngineConfig::default().abandon_grace;
+    assert_eq!(facing.engine.conn.poll_timeout(), Some(facing.now + grace));
+    facing.now += grace;
+    facing.run();
+    assert_eq!(exposed(&facing), 0);
+    assert_eq!(facing.engine.conn.poll_timeout(), None);
+}
+
+/// A call that is answered while its memory is not back yet, as where the peer reads it and does not take what it reads: its
+/// deadline holds, and its memory stays the engine's until it is back.
+#[test]
+fn answered() {
+    let mut facing = client();
+    let deadline = Some(Duration::from_secs(3));
+    let id = facing.call(&Script { args: vec![5000, 5000], reduce: true, deadline, ..Script::default() });
+    facing.run();
+    assert_eq!(exposed(&facing), 2);
+    facing.raw.send(&plain(XID, 8, 1, 0), &[]);
+    while facing.raw.turn() {}
+    // The answer is taken, and the invalidations are posted; nobody carries them out.
+    facing.engine.turn(facing.now);
+    assert_eq!(facing.engine.conn.counters().calls_sent, 1);
+    assert!(facing.engine.events.is_empty() && exposed(&facing) == 2);
+    assert_eq!(facing.engine.conn.poll_timeout(), Some(facing.now + Duration::from_secs(3)));
+    facing.now += Duration::from_secs(3);
+    facing.engine.conn.handle_timeout(facing.now);
+    let Some(Event::CallFinished { id: over, result: Err(CallFailure::DeadlineExceeded { sent: true }) }) =
+        facing.engine.conn.poll_event()
+    else {
+        panic!("the deadline does not hold")
+    };
+    assert!(over == id && exposed(&facing) == 2);
+    // The memory comes back, and nobody is told twice.
+    assert!(finished(&mut facing).is_none() && facing.engine.events.is_empty());
+    assert_eq!((exposed(&facing), facing.engine.conn.poll_timeout()), (0, None));
+    let counters = facing.engine.conn.counters();
+    assert_eq!((counters.exposed, counters.calls_abandoned), (0, 0));
+    // The engine is none the worse for it.
+    facing.call(&Script::default());
+    facing.run();
+    facing.raw.send(&plain(XID + 1, 8, 1, 0), &[]);
+    assert!(finished(&mut facing).is_some_and(|result| result.is_ok()));
+}
+
+/// Without grace no call lingers; a peer that answers none shows all the same.
+#[test]
+fn no_grace_and_a_peer_that_never_answers() {
+    let mut config = EngineConfig::default();
+    config.abandon_grace = Duration::ZERO;
+    let mut facing = Facing::new(Role::Client, config, true);
+    let deadline = Some(Duration::from_secs(1));
+    for n in 0..20 {
+        facing.call(&Script { number: n, deadline, ..Script::default() });
+        facing.run();
+        facing.now += Duration::from_secs(60);
+        finished(&mut facing);
+    }
+    assert!(matches!(facing.engine.conn.close_reason(), Some(CloseReason::Unresponsive(_))));
+}

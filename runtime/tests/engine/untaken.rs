@@ -1,0 +1,124 @@
+//! A requester that takes nothing of what it is answered, or takes its time.
+
+use std::time::Duration;
+
+use rpcrdma::{
+    engine::{CloseReason, EngineConfig, Event, OutgoingReply, Role},
+    memory::{MessageBuf, Output},
+    provider::sim::End,
+    xdr::Reduced,
+};
+
+use crate::support::{Facing, NO_CHUNKS, Script, plain, split, take_call};
+
+const XID: u32 = 0xabcd_0001;
+const MOMENT: Duration = Duration::from_millis(1);
+
+/// A reply whose result goes into the call's only Write chunk.
+fn reply() -> OutgoingReply {
+    let mut message = MessageBuf::new(Vec::new().into(), 0);
+    [0, 1, 7].iter().for_each(|word: &u32| message.append(&word.to_be_bytes()));
+    let data = vec![1; 64].into();
+    OutgoingReply { message, reduced: [Reduced { position: 12, chunk: 0, data }].into_iter().collect() }
+}
+
+/// A call that gives its result a chunk, and is answered.
+fn answer(facing: &mut Facing, xid: u32) {
+    let (handle, base) = facing.raw.sink(64);
+    let [high, low] = split(base);
+    facing.raw.send(&[xid, 1, 8, 0, 0, 1, 1, handle, 64, high, low, 0, 0, xid, 0], &[]);
+    facing.run();
+    let call = take_call(&mut facing.engine).unwrap();
+    facing.engine.conn.reply(call.token, reply());
+    facing.run();
+}
+
+/// A server, the answer to whose first call, an RDMA Write and a Send, does not go out.
+fn stuck() -> (Facing, Duration) {
+    let config = EngineConfig::default();
+    let limit = config.reply_timeout;
+    let mut facing = Facing::new(Role::Server, config, true);
+    facing.network.stall(End::B, true);
+    answer(&mut facing, XID);
+    assert_eq!(facing.engine.conn.poll_timeout(), Some(facing.now + limit));
+    (facing, limit)
+}
+
+/// What no more goes on ends the connection when its time is up, and not before.
+#[test]
+fn ends_the_connection() {
+    let (mut facing, limit) = stuck();
+    facing.now += limit - MOMENT;
+    facing.run();
+    assert_eq!(facing.engine.conn.close_reason(), None);
+    facing.now += MOMENT;
+    facing.run();
+    assert_eq!(facing.engine.conn.close_reason(), Some(&CloseReason::Untaken(limit)));
+    facing.network.stall(End::B, false);
+    facing.run();
+    let events = &facing.engine.events;
+    assert!(matches!(events.last(), Some(Event::Closed(CloseReason::Untaken(after))) if *after == limit), "{events:?}");
+}
+
+/// Answers that are posted meanwhile give those that are stuck no more time.
+#[test]
+fn more_answers_do_not_help() {
+    let (mut facing, limit) = stuck();
+    let begun = facing.now;
+    facing.now += limit / 2;
+    answer(&mut facing, XID + 1);
+    assert_eq!(facing.engine.conn.poll_timeout(), Some(begun + limit));
+    facing.now = begun + limit;
+    facing.run();
+    assert_eq!(facing.engine.conn.close_reason(), Some(&CloseReason::Untaken(limit)));
+}
+
+/// Each that completes, an RDMA Write or a Send, begins the time anew; with nothing under way there is none.
+#[test]
+fn slow_peers_are_kept() {
+    let (mut facing, limit) = stuck();
+    answer(&mut facing, XID + 1);
+    for left in (0..4).rev() {
+        facing.now += limit - MOMENT;
+        facing.network.stall(End::B, false);
+        assert!(facing.network.step());
+        facing.network.stall(End::B, true);
+        facing.run();
+        let due = (left > 0).then_some(facing.now + limit);
+        assert_eq!(facing.engine.conn.poll_timeout(), due, "{left} left");
+        assert_eq!(facing.engine.conn.close_reason(), None);
+    }
+    facing.now += 2 * limit;
+    facing.run();
+    assert_eq!((facing.engine.conn.close_reason(), facing.raw.received.len()), (None, 2));
+}
+
+/// Refusals are answers, too.
+#[test]
+fn refusals_count() {
+    let config = EngineConfig::default();
+    let limit = config.reply_timeout;
+    let mut facing = Facing::new(Role::Server, config, true);
+    facing.network.stall(End::B, true);
+    // A version that nobody has.
+    facing.raw.send(&[&[XID, 9, 8, 0][..], &NO_CHUNKS, &[XID, 0]].concat(), &[]);
+    facing.run();
+    assert_eq!(facing.engine.conn.poll_timeout(), Some(facing.now + limit));
+}
+
+/// A requester's calls have the deadlines that their callers give them.
+#[test]
+fn calls_do_not_count() {
+    let mut facing = Facing::new(Role::Client, EngineConfig::default(), true);
+    facing.network.stall(End::A, true);
+    facing.call(&Script::default());
+    facing.run();
+    assert_eq!((facing.engine.conn.counters().calls_sent, facing.engine.conn.poll_timeout()), (1, None));
+    // In the reverse direction it answers.
+    facing.raw.send(&plain(XID, 8, 0, 1), &[]);
+    facing.run();
+    let call = take_call(&mut facing.engine).unwrap();
+    facing.engine.conn.reply(call.token, Script::default().reply(std::iter::empty()));
+    facing.run();
+    assert!(facing.engine.conn.poll_timeout().is_some());
+}

@@ -1,0 +1,161 @@
+//! What peers refuse, and what comes of it beyond the call: properties, host authentication, versions, header types, levels of the
+//! reverse direction.
+
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use rpcrdma::engine::{
+    CallFailure, CallPolicy, CloseReason, EngineConfig, Role,
+    v2::{
+        Extension, ExtensionFactory, ExtensionMessage, ExtensionProperty, Handled, HostAuth, HostAuthError,
+        HostAuthStep, HostAuthenticator, Refusal, ReverseDirection,
+    },
+};
+
+use super::{
+    duo::{CLIENT, Duo, SERVER, stepped},
+    facing::{CREDIT, ERROR, Facing, MORE, MSG, RESPONSE},
+};
+use crate::support::Script;
+
+#[derive(Debug)]
+struct Picky;
+
+impl ExtensionFactory for Picky {
+    fn extension(&self, role: Role) -> Box<dyn Extension> {
+        Box::new(PickyEnd(role))
+    }
+}
+
+#[derive(Debug)]
+struct PickyEnd(Role);
+
+impl Extension for PickyEnd {
+    fn properties(&mut self) -> Vec<ExtensionProperty> {
+        if self.0 == Role::Client { vec![ExtensionProperty::new(2000, &1u32)] } else { vec![] }
+    }
+    fn property(&mut self, which: u32, _: &[u8]) -> Handled {
+        if which == 2000 { Handled::Refused(Refusal::BadProperty) } else { Handled::Unknown }
+    }
+}
+
+/// §6.2.2.3, §7.2.2: a server that refuses the client's properties after it has said all of its own takes no calls.
+#[test]
+fn properties_refused_late() {
+    let mut config = EngineConfig::default();
+    config.extensions.push(Arc::new(Picky));
+    let mut duo = Duo::new(config.clone(), config, stepped());
+    let outcome = duo.one(CLIENT, Script::default());
+    let second = duo.one(CLIENT, Script { number: 1, ..Script::default() });
+    let reason = duo.sides[CLIENT].peer.conn.close_reason().cloned();
+    assert!(matches!(reason, Some(CloseReason::Negotiation { .. })), "{outcome:?}; {second:?}; closed: {reason:?}");
+}
+
+#[derive(Debug, Clone, Default)]
+struct Talkative(Arc<Mutex<Vec<Bytes>>>);
+
+impl HostAuth for Talkative {
+    fn authenticator(&self, role: Role) -> Box<dyn HostAuthenticator> {
+        Box::new(TalkativeEnd { role, heard: Arc::clone(&self.0) })
+    }
+}
+
+#[derive(Debug)]
+struct TalkativeEnd {
+    role: Role,
+    heard: Arc<Mutex<Vec<Bytes>>>,
+}
+
+impl HostAuthenticator for TalkativeEnd {
+    fn start(&mut self) -> Result<HostAuthStep, HostAuthError> {
+        let say = if self.role == Role::Client { "client hello" } else { "server hello" };
+        Ok(HostAuthStep { say: Some(Bytes::from_static(say.as_bytes())), done: false })
+    }
+    fn received(&mut self, material: &[u8]) -> Result<HostAuthStep, HostAuthError> {
+        let mut heard = self.heard.lock().unwrap();
+        heard.push(Bytes::copy_from_slice(material));
+        Ok(match self.role {
+            Role::Client => HostAuthStep { say: None, done: heard.len() == 2 },
+            Role::Server => HostAuthStep { say: Some(Bytes::from_static(b"server answer")), done: true },
+        })
+    }
+    fn peer_finished(&mut self) -> Result<(), HostAuthError> {
+        Err(HostAuthError("the peer did not say all".into()))
+    }
+}
+
+/// §5.2.6: a server's authenticator says something at its start, and in answer: both come, in one message.
+#[test]
+fn two_materials() {
+    let (of_client, of_server) = (Talkative::default(), Talkative::default());
+    let (mut client, mut server) = (EngineConfig::default(), EngineConfig::default());
+    client.host_auth = Some(Arc::new(of_client.clone()));
+    server.host_auth = Some(Arc::new(of_server));
+    let mut duo = Duo::new(client, server, stepped());
+    let outcome = duo.one(CLIENT, Script::default());
+    let heard = of_client.0.lock().unwrap().clone();
+    assert_eq!(heard, [&b"server hello"[..], b"server answer"], "{:?}", outcome.err());
+    outcome.unwrap();
+}
+
+/// §7.3.2: neither Write chunks nor continuation: RDMA2_ERR_REPLY_RESOURCE.
+#[test]
+fn neither_write_chunks_nor_continuation() {
+    let mut config = EngineConfig::default();
+    config.reverse_direction = ReverseDirection::Simple;
+    let mut facing = Facing::new(Role::Client, config);
+    facing.send(&[3, 2, CREDIT, MSG, 0, 0, 0, 1, 1, 1, 4, 0, 0, 0, 0, 3, 0, 1]);
+    let answer = facing.next().unwrap();
+    assert_eq!(answer[3..6], [ERROR, RESPONSE, 10], "{answer:?}");
+}
+
+/// §6.4: a call whose reply the peer's level cannot convey is not sent again.
+#[test]
+fn not_sent_again_in_vain() {
+    let mut client = EngineConfig::default();
+    client.reverse_direction = ReverseDirection::Simple;
+    let mut duo = Duo::new(client, EngineConfig::default(), stepped());
+    let policy = CallPolicy { idempotent: true, ..CallPolicy::default() };
+    let outcome = duo.one(SERVER, Script { number: 1, reply_inline: 9000, policy, ..Script::default() });
+    assert!(outcome.is_err());
+    assert_eq!(duo.sides[CLIENT].served[&1], 1, "{:?}", outcome.err());
+}
+
+/// §6.2.2.2: RDMA2_ERROR with RDMA2_F_MORE is dropped.
+#[test]
+fn an_error_that_is_to_go_on() {
+    let mut facing = Facing::new(Role::Client, EngineConfig::default());
+    facing.call(&Script { number: 4, ..Script::default() });
+    let call = facing.next().unwrap();
+    facing.send(&[call[0], 2, CREDIT, ERROR, RESPONSE | MORE, 100]);
+    assert!(facing.finished().is_none(), "the error was processed");
+}
+
+/// §7.1.2: two header types by one XID, of which one is refused: nobody knows which.
+#[test]
+fn one_of_two_header_types() {
+    let mut facing = Facing::new(Role::Client, EngineConfig::default());
+    let message = |header_type| ExtensionMessage { header_type, xid: 0, flags: 0, body: Bytes::new() };
+    assert!(facing.engine.conn.send_extension(message(1000)));
+    facing.run();
+    assert!(facing.engine.conn.send_extension(message(1001)));
+    facing.run();
+    facing.raw.received.clear();
+    facing.send(&[0, 2, CREDIT, ERROR, RESPONSE, 4]);
+    let (first, second) =
+        (facing.engine.conn.send_extension(message(1000)), facing.engine.conn.send_extension(message(1001)));
+    assert!(first, "1000 (taken by the peer): {first}; 1001 (refused): {second}");
+}
+
+/// §7.1.1: a version that the peer says it does not support is not used again.
+#[test]
+fn version_refused_later() {
+    let mut facing = Facing::new(Role::Client, EngineConfig::default());
+    facing.call(&Script { number: 4, ..Script::default() });
+    let call = facing.next().unwrap();
+    facing.send(&[call[0], 2, CREDIT, ERROR, RESPONSE, 1, 3, 4]);
+    assert!(matches!(facing.finished(), Some(Err(CallFailure::VersionMismatch { low: 3, high: 4 }))));
+    facing.call(&Script { number: 5, ..Script::default() });
+    let again = facing.next();
+    assert!(again.is_none(), "sent in version 2 again: {again:?}");
+}

@@ -1,0 +1,259 @@
+//! Sequences of continued messages that something is wrong with (RPC-over-RDMA v2 §6.2.2.2, §7.1.3): those that a part spoils, those
+//! that are given up, those for which there is no room.
+
+use std::time::Duration;
+
+use rpcrdma::engine::{CallFailure, CloseReason, EngineConfig, Role};
+
+use super::{
+    duo::{CLIENT, Duo, SERVER, stepped},
+    facing::{CREDIT, ERROR, Facing, MORE, MSG, NOMSG, RESPONSE, TPMORE, plain},
+};
+use crate::support::{Script, take_call};
+
+fn fragment(xid: u32, flags: u32, words: &[u32]) -> Vec<u32> {
+    [&[xid, 2, CREDIT, MSG, flags, 0, 0, 0, 0], words].concat()
+}
+
+#[track_caller]
+fn serves(facing: &mut Facing) {
+    while facing.next().is_some() {}
+    facing.send(&plain(77, CREDIT, 0, 1));
+    let answer = facing.next();
+    let call = take_call(&mut facing.engine);
+    assert!(call.is_some(), "a well-formed call was not served; answered with {answer:?}");
+}
+
+/// A malformed last message ends its sequence; other calls go on.
+#[test]
+fn malformed_last_message() {
+    for bad in [
+        // No payload; chunk lists that are none.
+        fragment(5, 0, &[]),
+        vec![5, 2, CREDIT, MSG, 0, 0, 7, 0, 0, 42],
+        fragment(5, TPMORE, &[42]),
+        vec![5, 2, CREDIT, NOMSG, 0, 0, 0, 0, 0],
+    ] {
+        let mut facing = Facing::new(Role::Server, EngineConfig::default());
+        facing.send(&fragment(5, MORE, &[5, 0]));
+        facing.send(&bad);
+        let answer = facing.next().unwrap();
+        assert_eq!(answer[3], ERROR);
+        serves(&mut facing);
+    }
+}
+
+/// What is put together has no holes: a malformed message in the middle spoils all of it.
+#[test]
+fn malformed_message_in_the_middle() {
+    for bad in
+        [vec![5, 2, CREDIT, MSG, MORE, 0, 7, 0, 0, 1111], fragment(5, MORE | TPMORE, &[1111]), fragment(5, MORE, &[])]
+    {
+        let mut facing = Facing::new(Role::Server, EngineConfig::default());
+        facing.send(&fragment(5, MORE, &[5, 0]));
+        facing.send(&bad);
+        facing.send(&fragment(5, 0, &[42]));
+        let call = take_call(&mut facing.engine);
+        assert!(call.is_none(), "handed up without its middle: {:?}", call.unwrap().payload.as_slice());
+        serves(&mut facing);
+    }
+}
+
+/// The same in a reply: its call fails, others do not.
+#[test]
+fn malformed_last_message_of_a_reply() {
+    let mut facing = Facing::new(Role::Client, EngineConfig::default());
+    facing.call(&Script { number: 4, ..Script::default() });
+    facing.call(&Script { number: 5, ..Script::default() });
+    let (first, second) = (facing.next().unwrap()[0], facing.next().unwrap()[0]);
+    facing.send(&fragment(first, RESPONSE | MORE, &[first, 1]));
+    facing.send(&[first, 2, CREDIT, MSG, RESPONSE, 0, 7, 0, 0, 4]);
+    assert!(matches!(facing.finished(), Some(Err(CallFailure::BadReply(_)))));
+    facing.send(&plain(second, CREDIT, 1, 5));
+    let outcome = facing.finished();
+    assert!(matches!(outcome, Some(Ok(_))), "{outcome:?}");
+}
+
+/// §7.1.3: a part of a sequence that was broken before is discarded, malformed or not, and ends with it.
+#[test]
+fn rest_of_a_broken_sequence() {
+    let mut facing = Facing::new(Role::Server, EngineConfig::default());
+    facing.send(&fragment(5, MORE, &[5, 0]));
+    facing.send(&[6, 2, CREDIT, MSG, MORE, 0, 0, 0, 0, 6, 0]);
+    assert_eq!(facing.next().unwrap()[3..], [ERROR, RESPONSE, 5]);
+    facing.send(&[6, 2, CREDIT, MSG, 0, 0, 7, 0, 0, 42]);
+    assert!(facing.next().is_none(), "answered twice");
+    facing.send(&fragment(5, 0, &[42]));
+    assert!(take_call(&mut facing.engine).is_some());
+    facing.send(&plain(6, CREDIT, 0, 1));
+    assert!(take_call(&mut facing.engine).is_some(), "a new transaction of that XID is swallowed");
+}
+
+/// All goes on for long before the server answers anything.
+fn slow_to_answer(duo: &mut Duo) {
+    for _ in 0..3000 {
+        for end in [CLIENT, SERVER] {
+            duo.sides[end].peer.turn(duo.now);
+            duo.take_events(end);
+        }
+        duo.network.step();
+    }
+    duo.run();
+}
+
+/// A sequence cannot wait for room as RDMA Reads do: what is continued by default is taken in any case.
+#[test]
+fn no_room_beside_what_was_pulled() {
+    let mut server = EngineConfig::default();
+    (server.max_pulled, server.max_call_len) = (100_000, 100_000);
+    let mut duo = Duo::new(EngineConfig::default(), server, stepped());
+    duo.one(CLIENT, Script::default()).unwrap();
+    duo.call(CLIENT, Script { number: 1, args: vec![95_000], reduce: true, ..Script::default() });
+    duo.call(CLIENT, Script { number: 2, inline: 20_000, ..Script::default() });
+    duo.call(CLIENT, Script { number: 3, args: vec![20_000], reduce: true, ..Script::default() });
+    // The server is slow to answer the first.
+    slow_to_answer(&mut duo);
+    for number in [1, 3, 2] {
+        let outcome = &duo.sides[CLIENT].outcomes[&number];
+        assert!(outcome.is_ok(), "call {number}: {:?}", outcome.as_ref().err());
+    }
+}
+
+/// Calls whose messages are long, and that have chunks to be pulled besides: none holds what another waits for.
+#[test]
+fn messages_of_calls_that_wait_to_be_pulled() {
+    let mut server = EngineConfig::default();
+    (server.max_pulled, server.max_call_len) = (100_000, 100_000);
+    let mut duo = Duo::new(EngineConfig::default(), server, stepped());
+    duo.one(CLIENT, Script::default()).unwrap();
+    for number in 1..=4 {
+        let args = vec![50_000];
+        duo.call(CLIENT, Script { number, inline: 40_000, args, reduce: true, ..Script::default() });
+    }
+    // The server is slow to answer: all of their messages are there before the first has been pulled.
+    slow_to_answer(&mut duo);
+    for number in 1..=4 {
+        let outcome = duo.sides[CLIENT].outcomes.get(&number);
+        assert!(matches!(outcome, Some(Ok(_))), "call {number}: {outcome:?}");
+    }
+    // What would never find room is refused.
+    let huge = Script { number: 5, inline: 40_000, args: vec![70_000], reduce: true, ..Script::default() };
+    let outcome = duo.one(CLIENT, huge);
+    assert!(matches!(outcome, Err(CallFailure::Refused(_))), "{outcome:?}");
+    assert!(duo.one(CLIENT, Script { number: 6, ..Script::default() }).is_ok());
+}
+
+/// A message of which some has come holds memory: its rest has its time, which begins again with each part, and no more.
+#[test]
+fn the_rest_does_not_come() {
+    let moment = Duration::from_millis(1);
+    let config = EngineConfig::default();
+    let limit = config.pull_timeout;
+    let mut facing = Facing::new(Role::Server, config);
+    assert_eq!(facing.engine.conn.poll_timeout(), None);
+    facing.send(&fragment(5, MORE, &[5, 0]));
+    for _ in 0..3 {
+        assert_eq!(facing.engine.conn.poll_timeout(), Some(facing.now + limit));
+        facing.now += limit - moment;
+        facing.engine.conn.handle_timeout(facing.now);
+        facing.run();
+        facing.send(&fragment(5, MORE, &[1]));
+    }
+    facing.send(&fragment(5, 0, &[1]));
+    assert_eq!(facing.engine.conn.poll_timeout(), None, "it is there");
+    assert!(take_call(&mut facing.engine).is_some());
+    facing.send(&fragment(6, MORE, &[6, 0]));
+    facing.now += limit;
+    facing.engine.conn.handle_timeout(facing.now);
+    facing.run();
+    assert_eq!(facing.engine.conn.close_reason(), Some(&CloseReason::Stalled(limit)));
+    assert!(facing.raw.disconnected());
+}
+
+/// A call sent in part whose grace is over: its memory is not named any more (RFC 8166 §4.4.1).
+#[test]
+fn given_up_in_part() {
+    let mut server = EngineConfig::default();
+    server.credits = 3;
+    let mut duo = Duo::new(EngineConfig::default(), server, stepped());
+    duo.hostile = true;
+    duo.one(CLIENT, Script::default()).unwrap();
+    let id = duo.call(
+        CLIENT,
+        Script {
+            number: 1,
+            inline: 40_000,
+            args: vec![5000],
+            reduce: true,
+            results: vec![(3000, 5000)],
+            ..Script::default()
+        },
+    );
+    // The server is busy: it does not look at what arrives.
+    for _ in 0..10 {
+        duo.sides[CLIENT].peer.turn(duo.now);
+        duo.take_events(CLIENT);
+        duo.network.step();
+    }
+    duo.sides[CLIENT].peer.conn.cancel_call(id, duo.now);
+    for _ in 0..3 {
+        duo.advance(Duration::from_secs(3));
+        for _ in 0..10 {
+            duo.sides[CLIENT].peer.turn(duo.now);
+            duo.take_events(CLIENT);
+            duo.network.step();
+        }
+    }
+    assert!(matches!(duo.sides[CLIENT].outcomes[&1], Err(CallFailure::Cancelled { sent: true })));
+    // It goes on.
+    let outcome = duo.one(CLIENT, Script { number: 2, ..Script::default() });
+    assert!(outcome.is_ok(), "{:?}; {:?}", outcome.err(), duo.sides[SERVER].peer.conn.close_reason());
+}
+
+/// The same without grace, again and again: nothing stays behind.
+#[test]
+fn given_up_in_part_again_and_again() {
+    let mut server = EngineConfig::default();
+    server.credits = 3;
+    let mut client = EngineConfig::default();
+    client.abandon_grace = Duration::ZERO;
+    let mut duo = Duo::new(client, server, stepped());
+    duo.one(CLIENT, Script::default()).unwrap();
+    for number in 1..20 {
+        let id =
+            duo.call(CLIENT, Script { number, inline: 40_000, args: vec![5000], reduce: true, ..Script::default() });
+        for _ in 0..10 {
+            duo.sides[CLIENT].peer.turn(duo.now);
+            duo.take_events(CLIENT);
+            duo.network.step();
+        }
+        duo.sides[CLIENT].peer.conn.cancel_call(id, duo.now);
+        duo.run();
+    }
+    let outcome =
+        duo.one(CLIENT, Script { number: 20, inline: 40_000, args: vec![5000], reduce: true, ..Script::default() });
+    assert!(outcome.is_ok(), "{:?}; {:?}", outcome.err(), duo.sides[SERVER].peer.conn.close_reason());
+    assert_eq!(duo.sides[CLIENT].peer.conn.counters().calls_abandoned, 0);
+    duo.assert_nothing_exposed();
+}
+/// §6.2.4: a reply that is too long fails its call alone, though its last message invalidates what the call offered for that.
+#[test]
+fn reply_too_long_that_invalidates() {
+    let mut client = EngineConfig::default();
+    client.max_call_len = 20_000;
+    let mut duo = Duo::new(client, EngineConfig::default(), stepped());
+    duo.call(CLIENT, Script { number: 1, reply_inline: 30_000, results: vec![(3000, 5000)], ..Script::default() });
+    duo.call(CLIENT, Script { number: 2, ..Script::default() });
+    duo.call(CLIENT, Script { number: 3, results: vec![(3000, 5000)], ..Script::default() });
+    duo.run();
+    let outcomes = &duo.sides[CLIENT].outcomes;
+    let show = |n| outcomes[&n].as_ref().map(|_| ());
+    assert!(
+        outcomes[&2].is_ok() && outcomes[&3].is_ok(),
+        "{:?}; {:?}; {:?}; closed: {:?}",
+        show(1),
+        show(2),
+        show(3),
+        duo.sides[CLIENT].peer.conn.close_reason()
+    );
+}

@@ -1,0 +1,99 @@
+//! Calls polled by an executor that is not tokio's, in a thread that no runtime knows: `Channel::call` promises that.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod iwarp_common;
+mod net_support;
+
+use std::{
+    future::Future,
+    pin::pin,
+    sync::Arc,
+    task::{Context, Poll, Wake, Waker},
+    thread::{self, Thread},
+    time::Duration,
+};
+
+use iwarp_common::{REPLY, REQUEST, Raw, fpdu, mpa, send};
+use net_support::{Null, Transport, call};
+use rpcrdma::client::{CallError, Channel};
+use tokio::{
+    net::TcpListener,
+    runtime::{Builder, Runtime},
+};
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+fn block_on<F: Future>(future: F) -> F::Output {
+    let mut future = pin!(future);
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => thread::park(),
+        }
+    }
+}
+
+fn runtime() -> Runtime {
+    Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
+}
+
+/// What comes of a call in a thread of its own, whose connection has been at rest: that caller drives it.
+fn call_elsewhere(channel: Channel) -> Result<(), CallError> {
+    thread::sleep(Duration::from_millis(100));
+    thread::spawn(move || block_on(call::<Null>(&channel, &()))).join().expect("the caller does not panic")
+}
+
+fn answered(transport: Transport) {
+    let runtime = runtime();
+    let builder = Channel::builder().versions(1..=1);
+    let (_running, _state, channel) = runtime.block_on(net_support::start_with(transport, builder));
+    for _ in 0..3 {
+        call_elsewhere(channel.clone()).unwrap();
+    }
+}
+
+#[test]
+fn tcp() {
+    answered(Transport::Tcp);
+}
+
+#[test]
+fn sim() {
+    answered(Transport::sim());
+}
+
+#[test]
+fn iwarp() {
+    answered(Transport::Iwarp);
+}
+
+/// The peer breaks the protocol while the caller drives: the connection's end takes timers.
+#[test]
+fn iwarp_ending() {
+    let runtime = runtime();
+    let channel = runtime.block_on(async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("iwarp://{}", listener.local_addr().unwrap());
+        tokio::spawn(async move {
+            let (stream, _) = listener.accept().await.unwrap();
+            let mut raw = Raw(stream);
+            raw.frame(REQUEST).await;
+            raw.write(&mpa(REPLY, 0x50, 2, &[0, 16, 0, 16])).await;
+            raw.ulpdu().await;
+            let mut damaged = fpdu(&send(1, b"damaged"));
+            damaged[22] ^= 1;
+            raw.write(&damaged).await;
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        });
+        Channel::builder().versions(1..=1).connect(&url).await.unwrap()
+    });
+    let error = call_elsewhere(channel).unwrap_err();
+    assert!(matches!(error, CallError::Transport { .. }), "{error}");
+}

@@ -1,0 +1,187 @@
+//! Connecting anew takes as long as it takes, whoever waits for it, and no longer than somebody may want it.
+#![allow(missing_docs)]
+
+mod net_support;
+
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use net_support::*;
+use rpcrdma::{
+    client::{CallError, CallOptions, Channel, Reconnect},
+    engine::CallFailure,
+    server::Server,
+};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream},
+    sync::watch,
+};
+
+/// What connections by the way to a server meet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// It takes a while until the server is reached.
+    Slow,
+    /// Those that there are end.
+    Cut,
+    /// Nobody answers.
+    Silent,
+}
+
+/// How many connections by a way have been opened, and how many ended.
+#[derive(Debug, Default)]
+struct Seen {
+    opened: AtomicUsize,
+    ended: AtomicUsize,
+}
+
+/// A way to the server that takes 150 ms to be opened, and nothing after that.
+async fn way(to: SocketAddr) -> (SocketAddr, watch::Sender<Way>, Arc<Seen>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (addr, seen) = (listener.local_addr().unwrap(), Arc::new(Seen::default()));
+    let (set, is) = watch::channel(Way::Slow);
+    let counts = Arc::clone(&seen);
+    tokio::spawn(async move {
+        loop {
+            let (mut near, _) = listener.accept().await.unwrap();
+            counts.opened.fetch_add(1, Ordering::SeqCst);
+            let (mut now, counts) = (is.clone(), Arc::clone(&counts));
+            tokio::spawn(async move {
+                if *now.borrow_and_update() == Way::Silent {
+                    let _ = near.read_to_end(&mut Vec::new()).await;
+                } else {
+                    tokio::time::sleep(Duration::from_millis(150)).await;
+                    let mut far = TcpStream::connect(to).await.unwrap();
+                    near.set_nodelay(true).unwrap();
+                    far.set_nodelay(true).unwrap();
+                    tokio::select! {
+                        _ = tokio::io::copy_bidirectional(&mut near, &mut far) => {}
+                        _ = now.wait_for(|way| *way == Way::Cut) => {}
+                    }
+                }
+                counts.ended.fetch_add(1, Ordering::SeqCst);
+            });
+        }
+    });
+    (addr, set, seen)
+}
+
+fn within(millis: u64) -> CallOptions {
+    CallOptions::new().timeout(Duration::from_millis(millis))
+}
+
+/// A connection is there, and is lost.
+async fn lost() -> (Running, Channel, watch::Sender<Way>, Arc<Seen>) {
+    let server = Transport::Iwarp.serve(Server::builder().service(TestService::default())).await;
+    let (addr, way, seen) = way(server.addr).await;
+    let builder = Channel::builder().reconnect(Reconnect::on_demand()).connect_timeout(Duration::from_secs(60));
+    let channel = builder.connect(&format!("iwarp://{addr}")).await.unwrap();
+    call::<Null>(&channel, &()).await.unwrap();
+    way.send_replace(Way::Cut);
+    channel.disconnected().await;
+    (server, channel, way, seen)
+}
+
+/// Calls that have less time than connecting takes give up, and leave the connection to those that come after.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn comes_back_whatever_the_deadlines() {
+    timed(async {
+        let (_server, channel, way, seen) = lost().await;
+        way.send_replace(Way::Slow);
+        let error = channel.call::<Null>(&(), within(50)).await.unwrap_err();
+        let failure = CallFailure::DeadlineExceeded { sent: false };
+        assert!(matches!(&error, CallError::Transport { failure: why, .. } if *why == failure), "{error}");
+        // Far more of them than it takes.
+        for _ in 0..100 {
+            if channel.call::<Null>(&(), within(50)).await.is_ok() {
+                break;
+            }
+        }
+        assert_eq!((channel.closed(), seen.opened.load(Ordering::SeqCst)), (None, 2));
+    })
+    .await;
+}
+
+/// When the channel has gone, or has been closed, nobody wants what is being made: it ends then, and not in its own time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ends_with_the_channel() {
+    for closes in [false, true] {
+        timed(async {
+            let (_server, channel, way, seen) = lost().await;
+            way.send_replace(Way::Silent);
+            channel.call::<Null>(&(), within(50)).await.unwrap_err();
+            eventually(|| seen.opened.load(Ordering::SeqCst) == 2).await;
+            let waits = tokio::spawn({
+                let channel = channel.clone();
+                async move { call::<Null>(&channel, &()).await }
+            });
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            assert!(seen.ended.load(Ordering::SeqCst) < 2 && !waits.is_finished());
+            if closes {
+                channel.close().await;
+                assert!(waits.await.unwrap().unwrap_err().is_connection_loss());
+            } else {
+                waits.abort();
+                assert!(waits.await.unwrap_err().is_cancelled());
+                drop(channel);
+            }
+            eventually(|| seen.ended.load(Ordering::SeqCst) == 2).await;
+        })
+        .await;
+    }
+}
+
+/// The runtime that somebody began to connect in goes away: the next to call connects.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn goes_on_after_the_runtime_of_another() {
+    timed(async {
+        let (_server, channel, way, seen) = lost().await;
+        way.send_replace(Way::Silent);
+        let elsewhere = channel.clone();
+        let gone = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(elsewhere.call::<Null>(&(), within(50))).unwrap_err();
+        });
+        tokio::task::spawn_blocking(|| gone.join()).await.unwrap().unwrap();
+        way.send_replace(Way::Slow);
+        call::<Null>(&channel, &()).await.unwrap();
+        assert_eq!((channel.closed(), seen.opened.load(Ordering::SeqCst)), (None, 3));
+    })
+    .await;
+}
+
+/// A server that may have carried a call out, and is gone; the next one denies the caller. That says nothing of the first.
+#[tokio::test]
+async fn denied_when_made_again() {
+    timed(async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = listener.local_addr().unwrap();
+        tokio::spawn(async move {
+            for again in [false, true] {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                // A marker, ten words of header, one of arguments.
+                let mut record = [0; 4 + 44];
+                stream.read_exact(&mut record).await.unwrap();
+                if again {
+                    // REPLY, MSG_DENIED, AUTH_ERROR, AUTH_REJECTEDCRED (RFC 5531 §9).
+                    let rest = [1_u32, 1, 1, 2].iter().flat_map(|word| word.to_be_bytes()).collect::<Vec<u8>>();
+                    let marker = ((1_u32 << 31) | 20).to_be_bytes();
+                    stream.write_all(&[&marker, &record[4..8], &rest].concat()).await.unwrap();
+                    tokio::time::sleep(Duration::from_secs(1)).await;
+                }
+            }
+        });
+        let builder = Channel::builder().reconnect(Reconnect::on_demand());
+        let channel = builder.connect(&format!("tcp://{addr}")).await.unwrap();
+        let error = call::<Sleep>(&channel, &0).await.unwrap_err();
+        assert!(!error.is_retry_safe(), "{error}");
+    })
+    .await;
+}

@@ -1,0 +1,178 @@
+//! Clients that take nothing of what they are answered, and such as take it slowly.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod iwarp_common;
+mod net_support;
+
+use std::{future::Future as _, net::SocketAddr, pin::Pin, sync::mpsc, task::Waker, time::Duration};
+
+use iwarp_common::{REPLY, REQUEST, Raw, fpdu, mpa, send};
+use net_support::{
+    Data, Get, Null, Put, Range, Running, Sleep, TestService, Transport, call, eventually, pattern, timed,
+};
+use rpcrdma::{
+    client::{CallOptions, Channel},
+    config::ConnectionConfig,
+    server::Server,
+};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream},
+};
+
+async fn serve(transport: &Transport, limit: Duration) -> Running {
+    let mut config = ConnectionConfig::default();
+    config.engine.reply_timeout = limit;
+    transport.serve(Server::builder().connection(config).service(TestService::default())).await
+}
+
+fn scheme(transport: &Transport) -> &'static str {
+    if matches!(transport, Transport::Tcp) { "tcp" } else { "iwarp" }
+}
+
+/// A process that stops in the midst of its calls gives its place at the server back, and what their results hold.
+async fn frozen(transport: Transport) {
+    let server = serve(&transport, Duration::from_millis(500)).await;
+    let url = format!("{}://{}", scheme(&transport), server.addr);
+    let (end, ended) = mpsc::channel::<()>();
+    let frozen = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let channel = Channel::connect(&url).await.unwrap();
+            call::<Null>(&channel, &()).await.unwrap();
+            // More than sockets hold.
+            let range = Range(1, 4 << 20);
+            let mut calls: Vec<_> =
+                (0..16).map(|_| Box::pin(channel.call::<Get>(&range, CallOptions::new()))).collect();
+            let mut cx = std::task::Context::from_waker(Waker::noop());
+            for call in &mut calls {
+                assert!(Pin::new(call).poll(&mut cx).is_pending());
+            }
+            // Its driver sends them.
+            for _ in 0..100 {
+                tokio::task::yield_now().await;
+            }
+            // As by SIGSTOP: nothing of it runs any more.
+            let _ = ended.recv();
+        });
+    });
+    // What it held may be gone before it is seen: the results take their time here, and the limit runs.
+    eventually(|| server.handle.stats().ended.lost == 1 && server.handle.connections().is_empty()).await;
+    drop(end);
+    frozen.join().unwrap();
+}
+
+/// Which way octets are slow to pass.
+#[derive(Clone, Copy)]
+enum Slow {
+    Arguments,
+    Results,
+}
+
+/// Passes octets on: those of the slow way no faster than so many in each pause.
+async fn slow_link(server: SocketAddr, slow: Slow, octets: usize, pause: Duration) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        let (client, _) = listener.accept().await.unwrap();
+        let server = TcpStream::connect(server).await.unwrap();
+        let ((from_client, to_client), (from_server, to_server)) = (client.into_split(), server.into_split());
+        let ((mut from, mut to), (mut quick_from, mut quick_to)) = match slow {
+            Slow::Results => ((from_server, to_client), (from_client, to_server)),
+            Slow::Arguments => ((from_client, to_server), (from_server, to_client)),
+        };
+        tokio::spawn(async move { tokio::io::copy(&mut quick_from, &mut quick_to).await });
+        let mut buffer = vec![0; octets];
+        while let Ok(len @ 1..) = from.read(&mut buffer).await {
+            if to.write_all(&buffer[..len]).await.is_err() {
+                break;
+            }
+            tokio::time::sleep(pause).await;
+        }
+    });
+    addr
+}
+
+/// A peer that answers no RDMA Read, and sends something now and then, does not keep a connection that is being closed.
+async fn never_quite_ending() {
+    let mut config = ConnectionConfig::default();
+    config.engine.pull_timeout = Duration::from_millis(200);
+    let server = Transport::Iwarp.serve(Server::builder().connection(config).service(TestService::default())).await;
+    let mut raw = Raw::connect(server.addr).await;
+    raw.write(&mpa(REQUEST, 0x50, 2, &[0, 16, 0, 16])).await;
+    raw.frame(REPLY).await;
+    // A call with a Read chunk behind its header (RFC 8166 §4.2).
+    let header = [7, 1, 8, 0, 1, 40, 99, 4096, 0, 0, 0, 0, 0];
+    let call = [7, 0, 2, 7, 1, 1, 0, 0, 0, 0];
+    let words = |words: &[u32]| words.iter().flat_map(|word| word.to_be_bytes()).collect::<Vec<u8>>();
+    raw.fpdus(&[&send(1, &words(&[&header[..], &call].concat()))]).await;
+    eventually(|| server.handle.memory().held > 0).await;
+    for msn in 2..30 {
+        if server.handle.connections().is_empty() {
+            break;
+        }
+        let _ = raw.0.write_all(&fpdu(&send(msn, &[0; 16]))).await;
+        tokio::time::sleep(Duration::from_millis(700)).await;
+    }
+    assert!(server.handle.connections().is_empty());
+    assert_eq!(server.handle.memory().held, 0);
+}
+
+/// One result that takes longer than the limit is not what the limit is for.
+async fn slow(transport: Transport) {
+    const LEN: u32 = 60 << 20;
+    let server = serve(&transport, Duration::from_secs(2)).await;
+    let addr = slow_link(server.addr, Slow::Results, 256 << 10, Duration::from_millis(20)).await;
+    let channel = Channel::connect(&format!("{}://{addr}", scheme(&transport))).await.unwrap();
+    let data = call::<Get>(&channel, &Range(3, LEN)).await.unwrap();
+    assert!(data.0 == pattern(3, LEN));
+    // What is posted goes out even on a connection that is being closed.
+    call::<Null>(&channel, &()).await.unwrap();
+    assert_eq!((server.handle.stats().accepted, server.handle.stats().open), (1, 1));
+}
+
+/// The other way around: an argument that takes longer than an RDMA Read may bring nothing, and flows all the time. Behind it
+/// comes the acknowledgement of a reply that the client has had long since.
+async fn slow_argument() {
+    let mut config = ConnectionConfig::default();
+    (config.engine.pull_timeout, config.engine.reply_timeout) = (Duration::from_secs(2), Duration::from_secs(2));
+    let server = Transport::Iwarp.serve(Server::builder().connection(config).service(TestService::default())).await;
+    let addr = slow_link(server.addr, Slow::Arguments, 256 << 10, Duration::from_millis(20)).await;
+    let channel = Channel::connect(&format!("iwarp://{addr}")).await.unwrap();
+    call::<Null>(&channel, &()).await.unwrap();
+    let other = channel.clone();
+    let sleep = tokio::spawn(async move { call::<Sleep>(&other, &500).await });
+    let put = call::<Put>(&channel, &Data(pattern(3, 60 << 20).into())).await;
+    assert!(put.is_ok(), "{put:?} {}", server.handle.stats());
+    sleep.await.unwrap().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn slow_argument_over_iwarp() {
+    timed(slow_argument()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn frozen_over_tcp() {
+    timed(frozen(Transport::Tcp)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn frozen_over_iwarp() {
+    timed(frozen(Transport::Iwarp)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn never_quite_ending_over_iwarp() {
+    timed(never_quite_ending()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn slow_over_tcp() {
+    timed(slow(Transport::Tcp)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn slow_over_iwarp() {
+    timed(slow(Transport::Iwarp)).await;
+}

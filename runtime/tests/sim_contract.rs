@@ -1,0 +1,54 @@
+//! The in-memory provider keeps the contract of the traits where no other test looks.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+use std::{future::poll_fn, time::Duration};
+
+use bytes::Bytes;
+use rpcrdma::provider::{
+    Access, Completion, ConnectRequest, Connector, Incoming, Listener, Memory, QueuePair, RemoteMemory, SetupParams,
+    WorkRequest, WrId,
+    sim::{Fabric, SimConfig, pair},
+};
+
+/// An end that does not honour Send with Invalidate says so in its private data.
+#[tokio::test]
+async fn private_data_without_invalidation() {
+    let mut config = SimConfig::default();
+    config.ends[0].remote_invalidation = false;
+    config.ends[1].remote_invalidation = false;
+    let fabric = Fabric::new(config);
+    let listener = fabric.listen(0).unwrap();
+    let mut params = SetupParams::default();
+    params.private_data = Bytes::from_static(b"with");
+    params.private_data_without_invalidation = Bytes::from_static(b"without");
+    let (there, to) = (params.clone(), listener.local_addr());
+    let server = async {
+        let request = listener.accept().await.unwrap().request(Duration::from_secs(1)).await.unwrap();
+        let seen = request.private_data().to_vec();
+        (seen, request.accept(there).await.unwrap())
+    };
+    let connector = fabric.connector();
+    let ((seen, server), client) = tokio::join!(server, connector.connect(to, params));
+    let client = client.unwrap();
+    assert!(!client.queue_pair.remote_invalidation() && !server.queue_pair.remote_invalidation());
+    assert_eq!((&seen[..], &client.private_data[..]), (&b"without"[..], &b"without"[..]));
+}
+
+/// Memory that is being read into is taken back when that is over, as by the other providers.
+#[tokio::test]
+async fn invalidate_behind_a_read() {
+    for seed in 0..20 {
+        let mut config = SimConfig::default();
+        config.seed = seed;
+        let (mut a, mut b, _network) = pair(config);
+        let source = b.register(Memory::Source(Bytes::from_static(b"12345678")), Access::RemoteRead).unwrap();
+        let sink = a.register(Memory::Sink(vec![0; 8].into()), Access::ReadSink).unwrap();
+        let remote = RemoteMemory { handle: source.handle, offset: source.base };
+        a.post(WorkRequest::Read { id: WrId(1), sink: sink.handle, sink_offset: 0, remote, len: 8 });
+        a.post(WorkRequest::Invalidate { id: WrId(2), handle: sink.handle });
+        let mut done = Vec::new();
+        poll_fn(|cx| a.poll(cx, &mut done)).await;
+        let in_order = matches!(done[..], [Completion::Read { .. }, Completion::Invalidated { .. }]);
+        assert!(in_order, "seed {seed}: {done:?}");
+    }
+}

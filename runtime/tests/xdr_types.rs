@@ -1,0 +1,73 @@
+//! Types as the compiler generates them, where they meet the decoder's limits: recursion, and unions that are open.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+use rpcrdma::xdr::{DecodeErrorKind, Decoder, XdrDecode, XdrEncode, XdrType, encode_to_bytes};
+
+mod types {
+    rpcrdma::xdr! {
+        #![types_only]
+        #![open(arg, arg2)]
+        struct tree { opaque key[4096]; tree *left; tree *right; };
+        struct wide { opaque a[4096]; opaque b[4096]; opaque c[4096]; opaque d[4096]; wide *left; wide *right; };
+        struct small { int key; small *left; small *right; };
+
+        enum op { A = 1, B = 2 };
+        union arg switch (op x) { case A: hyper a; case B: hyper b; };
+        struct compound { int tag; arg ops<>; };
+        struct one { int tag; arg a; };
+        union arg2 switch (op x) { case A: opaque a[64]; case B: opaque b[64]; };
+        struct compound2 { arg2 ops<>; };
+    }
+}
+use types::{Arg, Arg2, Compound, Compound2, One, Small, Tree, Wide};
+
+/// So many nodes of so many octets and two links, each the left one of the one before.
+fn nested(octets: usize, nodes: usize) -> Vec<u8> {
+    let mut message = Vec::new();
+    for node in 0..nodes {
+        message.resize(message.len() + octets, 7);
+        message.extend(u32::from(node + 1 < nodes).to_be_bytes());
+    }
+    message.resize(message.len() + 4 * nodes, 0);
+    message
+}
+
+/// What a thread of tokio's, with 2 MiB of stack, makes of it. Dropped there too.
+fn decoded<T: XdrDecode + 'static>(message: Vec<u8>) -> Result<(), DecodeErrorKind> {
+    let thread = std::thread::Builder::new().stack_size(2 << 20);
+    let decode = move || Decoder::new(&message).read::<T>().map(|_| ()).map_err(|error| error.kind().clone());
+    thread.spawn(decode).unwrap().join().unwrap()
+}
+
+/// The depth that is taken depends on how much of the stack a level takes: no message exhausts it.
+#[test]
+fn large_levels_are_fewer() {
+    assert_eq!(decoded::<Small>(nested(4, 100)), Ok(()));
+    assert_eq!(decoded::<Small>(nested(4, 101)), Err(DecodeErrorKind::TooDeep { max: 100 }));
+    assert_eq!(decoded::<Tree>(nested(4096, 30)), Ok(()));
+    assert!(matches!(decoded::<Tree>(nested(4096, 100)), Err(DecodeErrorKind::TooDeep { .. })));
+    assert_eq!(decoded::<Wide>(nested(4 * 4096, 5)), Ok(()));
+    assert!(matches!(decoded::<Wide>(nested(4 * 4096, 100)), Err(DecodeErrorKind::TooDeep { .. })));
+    // One beside the other as often as you like.
+    assert_eq!(decoded::<(Tree, Tree, Tree)>([nested(4096, 30), nested(4096, 30), nested(4096, 30)].concat()), Ok(()));
+}
+
+fn words(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_be_bytes()).collect()
+}
+
+/// Of an operation that a later version has, its number may be all there is, however long all known ones are.
+#[test]
+fn unknown_arms_may_be_short() {
+    assert_eq!(Decoder::new(&words(&[0, 1, 99])).read::<Compound>().unwrap().ops, [Arg::Unknown(99)]);
+    assert_eq!(Decoder::new(&words(&[1, 99])).read::<Compound2>().unwrap().ops, [Arg2::Unknown(99)]);
+    assert_eq!((Arg::MIN_LEN, Arg2::MIN_LEN), (4, 4));
+}
+
+#[test]
+fn unknown_arms_are_as_long_as_they_say() {
+    let compound = Compound { tag: 0, ops: vec![Arg::Unknown(99)] };
+    assert_eq!(encode_to_bytes(&compound).unwrap().len(), compound.encoded_len());
+    let one = One { tag: 0, a: Arg::Unknown(99) };
+    assert_eq!(encode_to_bytes(&one).unwrap().len(), one.encoded_len());
+}
