@@ -117,7 +117,8 @@ pub fn derive_xdr_decode(input: TokenStream) -> TokenStream {
 /// The trait is what a server implements. Beside it there are `BlobstoreClient`, `BlobstoreServer`, and a module
 /// `blobstore` with the numbers and a marker type for each procedure. A result that has no maximum by its type needs
 /// `#[reply_max(inline = N)]`, and one that holds eligible items `#[reply_max(chunks = [N, ..])]`: `u64` expressions
-/// over the arguments (RFC 8166 §6.2).
+/// over the arguments (RFC 8166 §6.2). There are as many chunks as eligible items, 0 for one that does not come; or fewer, and
+/// `inline` has room for those that have none.
 #[proc_macro_attribute]
 pub fn service(arguments: TokenStream, item: TokenStream) -> TokenStream {
     rpcrdma_xdrgen::derive::service(arguments.into(), item.into()).unwrap_or_else(syn::Error::into_compile_error).into()

@@ -207,6 +207,8 @@ pub struct Union {
     pub arms: Vec<Arm>,
     /// `default:`; `Some(None)` is `default: void`.
     pub default: Option<Option<Field>>,
+    /// Whether a number that selects no arm is no error: then it may be all there is.
+    pub open: bool,
 }
 
 /// One arm.

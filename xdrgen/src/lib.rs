@@ -90,6 +90,7 @@ mod report;
 mod resolve;
 mod scan;
 mod settle;
+mod slip;
 pub mod source;
 mod strip;
 mod ulb;

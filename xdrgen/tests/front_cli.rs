@@ -73,6 +73,21 @@ fn check_tells_of_every_file_and_fails() {
     assert_eq!(together.run(&["check", "--together", "a.x", "b.x"]).status.code(), Some(0));
 }
 
+/// As everywhere, `-` is standard output.
+#[test]
+fn a_dash_is_standard_output() {
+    let place = Place::new(&[("store.x", STORE)]);
+    for command in ["gen", "strip", "explain"] {
+        let plain = place.run(&[command, "store.x"]);
+        let output = place.run(&[command, "store.x", "-o", "-"]);
+        assert_eq!(output.status.code(), Some(0), "{command}");
+        assert!(!output.stdout.is_empty() && output.stdout == plain.stdout, "{command}");
+        assert!(!place.path("-").exists(), "{command}");
+        let help = place.run(&[command, "--help"]);
+        assert!(text(&help.stdout).contains("default, and `-`, standard output"), "{command}");
+    }
+}
+
 #[test]
 fn colour_on_request() {
     let place = Place::new(&[("a.x", "struct a { b c; };")]);

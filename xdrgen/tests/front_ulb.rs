@@ -250,3 +250,27 @@ fn stripped_text_declares_the_same_without_the_binding() {
     assert_eq!(procedure(&one, "GET").text, procedure(&other, "GET").text);
     assert!(procedure(&other, "GET").bounds.chunks.is_empty() && !procedure(&other, "GET").idempotent);
 }
+
+/// What a procedure with a fault holds is not looked at to the end: nothing is said to be without effect then.
+#[test]
+fn no_warning_of_what_a_fault_hides() {
+    let text = "struct n { @ddp opaque d<100>; n *next; }; program P { version V { n X(void) = 1; } = 1; } = 1;";
+    assert_eq!(codes(text), [Code::TooManyItems]);
+}
+
+/// RFC 4506 §4.10: a length is a 32-bit number, whether the type states it or the binding.
+#[test]
+fn maxima_beyond_32_bits() {
+    let text = |max: &str, ty: &str| {
+        format!(
+            "struct a {{ unsigned int n; }}; struct ok {{ @ddp(max = {max}) opaque x{ty}; }};
+             program P {{ version V {{ ok GET(a) = 1; }} = 1; }} = 1;"
+        )
+    };
+    assert_eq!(codes(&text("4294967295", "<>")), []);
+    assert_eq!(codes(&text("args.n * 8", "<>")), [], "what it comes to is only known in a call");
+    for max in ["4294967296", "5368709120", "1M * 1M"] {
+        assert_eq!(codes(&text(max, "<>")), [Code::OutOfRange], "{max}");
+        assert_eq!(codes(&text(max, "<100>")), [Code::OutOfRange], "{max}");
+    }
+}

@@ -3,13 +3,27 @@
 use rpcrdma::{
     XdrDecode, XdrEncode,
     server::{Context, Failure},
-    xdr::Bytes,
+    xdr::{Bytes, XdrString},
 };
 
 #[derive(XdrEncode, XdrDecode)]
 struct Data {
     #[xdr(ddp)]
     data: Bytes,
+}
+
+#[derive(XdrEncode, XdrDecode)]
+struct Pair {
+    #[xdr(ddp)]
+    first: Bytes,
+    #[xdr(ddp)]
+    second: Bytes,
+}
+
+#[derive(XdrEncode, XdrDecode)]
+struct Tree {
+    left: Option<Box<Tree>>,
+    right: Option<Box<Tree>>,
 }
 
 #[rpcrdma::service(program = 0x2000_0000, version = 1)]
@@ -23,6 +37,21 @@ trait Unbounded {
     #[procedure(3)]
     #[reply_max(chunks = [1, 2])]
     async fn too_many(&self, cx: &Context) -> Result<Data, Failure>;
+
+    #[procedure(4)]
+    async fn text(&self, cx: &Context) -> Result<XdrString, Failure>;
+
+    #[procedure(5)]
+    #[reply_max(chunks = [8192])]
+    async fn too_few(&self, cx: &Context) -> Result<Pair, Failure>;
+
+    #[procedure(7)]
+    #[reply_max(inline = 1000)]
+    async fn recursive(&self, cx: &Context) -> Result<Tree, Failure>;
+
+    #[procedure(6)]
+    #[reply_max(chunks = [8192], inline = 9000)]
+    async fn second_inline(&self, cx: &Context) -> Result<Pair, Failure>;
 }
 
 fn main() {}

@@ -135,7 +135,7 @@ pub(crate) struct Gen {
     #[command(flatten)]
     pub(crate) input: Input,
 
-    /// Where to write to; default standard output.
+    /// Where to write to; default, and `-`, standard output.
     #[arg(short, long, value_name = "OUT.rs")]
     pub(crate) output: Option<PathBuf>,
 
@@ -174,7 +174,7 @@ pub(crate) struct Extract {
     #[arg(long)]
     pub(crate) scanned: bool,
 
-    /// Where to write to; default standard output.
+    /// Where to write to; default, and `-`, standard output.
     #[arg(short, long, value_name = "OUT.x", conflicts_with = "split")]
     pub(crate) output: Option<PathBuf>,
 
@@ -190,7 +190,7 @@ pub(crate) struct Strip {
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
 
-    /// Where to write to; default standard output.
+    /// Where to write to; default, and `-`, standard output.
     #[arg(short, long, value_name = "OUT.x")]
     pub(crate) output: Option<PathBuf>,
 }
@@ -202,7 +202,7 @@ pub(crate) struct Explain {
     #[command(flatten)]
     pub(crate) input: Input,
 
-    /// Where to write to; default standard output.
+    /// Where to write to; default, and `-`, standard output.
     #[arg(short, long, value_name = "OUT.html")]
     pub(crate) output: Option<PathBuf>,
 

@@ -8,9 +8,9 @@ use std::{
 
 use super::{Failure, NO_FILE};
 
-/// Writes to a file, or to standard output.
+/// Writes to a file, or to standard output, which is `-` as well.
 pub(super) fn write(path: Option<&Path>, text: &str) -> Result<(), Failure> {
-    write_octets(path, text.as_bytes())
+    write_octets(path.filter(|path| *path != Path::new("-")), text.as_bytes())
 }
 
 /// The same with octets.

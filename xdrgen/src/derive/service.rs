@@ -321,8 +321,9 @@ fn bounds(runtime: &Path, method: &str, reply: &Type, marks: &Marks, params: &[P
             );
             let known = quote_spanned! {span=>
                 const INLINE: u64 = match <#reply as #runtime::xdr::XdrType>::MAX_INLINE {
-                    ::core::option::Option::Some(octets) => octets,
-                    ::core::option::Option::None => ::core::panic!(#message),
+                    // What is declared without bound comes to more than a message can hold (RFC 8166 §3.4.3).
+                    ::core::option::Option::Some(octets) if octets <= ::core::primitive::u32::MAX as u64 => octets,
+                    _ => ::core::panic!(#message),
                 };
             };
             (known, quote!(INLINE))
@@ -330,23 +331,42 @@ fn bounds(runtime: &Path, method: &str, reply: &Type, marks: &Marks, params: &[P
     };
     let chunks = marks.chunks.clone().unwrap_or_default();
     let count = u32::try_from(chunks.len()).unwrap_or(u32::MAX);
-    let (condition, message) = if marks.chunks.is_some() {
-        let condition = quote!(::core::option::Option::None => true, ::core::option::Option::Some(n) => #count <= n);
-        (condition, format!("more chunks are given than the result of `{method}` has eligible items"))
+    let checks = if marks.chunks.is_some() {
+        // An item without a chunk comes inline, for which the maximum by the type has no room.
+        let stated = marks.inline.is_some();
+        let condition = quote! {
+            ::core::option::Option::None => true,
+            ::core::option::Option::Some(n) => #count == n || (#stated && #count < n),
+        };
+        let message = format!(
+            "the result of `{method}` has another number of eligible items than chunks are given: 0 is for one that does \
+             not come, and `inline` has to have room for those that have none"
+        );
+        vec![(condition, message)]
     } else {
-        let condition = quote!(::core::option::Option::Some(0) => true, _ => false);
+        let known = quote!(::core::option::Option::None => false, _ => true);
+        let of_itself = format!(
+            "the result of `{method}` is of a type that holds itself, so how many DDP-eligible items it has is not known: \
+             it needs #[reply_max(chunks = [])], where it has none"
+        );
+        let none = quote!(::core::option::Option::Some(1..) => false, _ => true);
         let message = format!(
             "the result of `{method}` holds DDP-eligible items: it needs #[reply_max(chunks = [OCTETS, ..])], a maximum \
              for each of them (RFC 8166 §6.2)"
         );
-        (condition, message)
+        vec![(known, of_itself), (none, message)]
     };
-    let check = quote_spanned! {span=>
-        const _: () = ::core::assert!(
-            match <#reply as #runtime::xdr::XdrType>::MAX_DDP_ITEMS { #condition },
-            #message
-        );
-    };
+    let check: TokenStream = checks
+        .into_iter()
+        .map(|(condition, message)| {
+            quote_spanned! {span=>
+                const _: () = ::core::assert!(
+                    match <#reply as #runtime::xdr::XdrType>::MAX_DDP_ITEMS { #condition },
+                    #message
+                );
+            }
+        })
+        .collect();
     // The expressions see each argument by its name: numbers as they are, others as references.
     let names: Vec<&Ident> = params.iter().map(|param| &param.name).collect();
     let small: Vec<&Ident> = params.iter().filter(|param| param.small).map(|param| &param.name).collect();

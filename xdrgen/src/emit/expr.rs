@@ -1,6 +1,6 @@
 //! Expressions over a call's arguments as Rust: `u64` arithmetic that saturates.
 
-use proc_macro2::{Literal, TokenStream};
+use proc_macro2::{Literal, TokenStream, TokenTree};
 use quote::quote;
 
 use super::{codec::number, layout::Layout};
@@ -21,6 +21,7 @@ impl Arguments<'_> {
     pub(crate) fn emit(&self, expr: &Expr) -> TokenStream {
         match expr {
             Expr::Const(value) => number(*value),
+            Expr::Arg(path) => self.number(path),
             _ => self.operand(expr),
         }
     }
@@ -36,7 +37,13 @@ impl Arguments<'_> {
                 let value = Literal::u64_suffixed(*value);
                 quote!(#value)
             }
-            Expr::Arg(path) => self.number(path),
+            Expr::Arg(path) => {
+                let value = self.number(path);
+                // A scalar argument is behind a reference: `*args` takes parentheses here, and where it is an argument
+                // itself the compiler warns of them.
+                let dereferenced = matches!(value.clone().into_iter().next(), Some(TokenTree::Punct(_)));
+                if dereferenced { quote!((#value)) } else { value }
+            }
             Expr::Len(path) => {
                 let (place, _) = self.walk(path);
                 quote!((#place.len() as u64))

@@ -126,7 +126,7 @@ impl Target<'_> {
     /// `impl XdrEncode`, of these two bodies.
     pub(super) fn impl_encode(&self, len: TokenStream, encode: TokenStream) -> TokenStream {
         let Generics { params, where_encode, .. } = &self.generics;
-        let (ty, result) = (&self.ty, self.std.path("Result"));
+        let (ty, result, sized) = (&self.ty, self.std.path("Result"), self.std.path("Sized"));
         let sink = if mentions(&encode, "sink") { quote!(sink) } else { quote!(_sink) };
         quote! {
             impl #params xdr::XdrEncode for #ty #where_encode {
@@ -136,7 +136,7 @@ impl Target<'_> {
                 }
 
                 #[inline]
-                fn encode<S: xdr::Sink + ?Sized>(&self, #sink: &mut S) -> #result<(), xdr::EncodeError> {
+                fn encode<S: xdr::Sink + ?#sized>(&self, #sink: &mut S) -> #result<(), xdr::EncodeError> {
                     #encode
                 }
             }
@@ -174,9 +174,9 @@ impl Target<'_> {
     fn impl_decode_value(&self, value: TokenStream) -> TokenStream {
         self.impl_decode(if self.recursive {
             quote! {
-                decoder.enter()?;
+                decoder.enter(::core::mem::size_of::<Self>())?;
                 let value = #value;
-                decoder.leave();
+                decoder.leave(::core::mem::size_of::<Self>());
                 Ok(value)
             }
         } else {
@@ -249,9 +249,9 @@ impl Target<'_> {
         }
         self.impl_decode(if self.recursive {
             quote! {
-                decoder.enter()?;
+                decoder.enter(::core::mem::size_of::<Self>())?;
                 #(#reads)*
-                decoder.leave();
+                decoder.leave(::core::mem::size_of::<Self>());
                 Ok(Self { #(#members),* })
             }
         } else {
@@ -423,10 +423,10 @@ impl Target<'_> {
         let choice = quote!(match discriminant { #(#arms)* #other });
         if self.recursive {
             self.impl_decode(quote! {
-                decoder.enter()?;
+                decoder.enter(::core::mem::size_of::<Self>())?;
                 #before
                 let value = #choice;
-                decoder.leave();
+                decoder.leave(::core::mem::size_of::<Self>());
                 Ok(value)
             })
         } else {

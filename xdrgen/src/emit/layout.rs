@@ -382,7 +382,7 @@ fn padded(len: u32) -> u64 {
 }
 
 /// The items, each after those it is made of as far as they do not contain each other.
-fn dependency_order(spec: &Spec) -> Vec<usize> {
+pub(super) fn dependency_order(spec: &Spec) -> Vec<usize> {
     let mut order = Vec::with_capacity(spec.items.len());
     let mut seen = vec![false; spec.items.len()];
     for root in 0..spec.items.len() {

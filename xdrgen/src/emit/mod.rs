@@ -178,6 +178,7 @@ pub enum EmitError {
 /// [`EmitError`].
 pub fn emit(spec: &Spec, options: &EmitOptions) -> Result<String, EmitError> {
     options.check(spec)?;
+    let spec = &*opened(spec, options);
     let body = parts::print(spec, options)?;
     let mut text = match &options.source {
         Some(source) => {
@@ -198,6 +199,7 @@ pub fn emit(spec: &Spec, options: &EmitOptions) -> Result<String, EmitError> {
 /// The generated code as tokens.
 #[must_use]
 pub fn emit_tokens(spec: &Spec, options: &EmitOptions) -> TokenStream {
+    let spec = &*opened(spec, options);
     let (layout, names) = named(spec, options);
     let ids = (0..spec.items.len()).map(ItemId);
     let types::Emitted { declaration: mut tokens, codec: codecs } = types(&layout, ids, options);
@@ -222,6 +224,23 @@ fn types(layout: &layout::Layout<'_>, ids: impl Iterator<Item = ItemId>, options
         all.codec.extend(codec);
     }
     all
+}
+
+/// The specification with its open unions, of which a number may be all there is.
+fn opened<'a>(spec: &'a Spec, options: &EmitOptions) -> std::borrow::Cow<'a, Spec> {
+    if options.open.is_empty() {
+        return std::borrow::Cow::Borrowed(spec);
+    }
+    let mut spec = spec.clone();
+    for item in &mut spec.items {
+        item.facts = crate::ir::Facts::default();
+        if let ItemKind::Union(union) = &mut item.kind {
+            union.open = union.default.is_none() && options.open.contains(&item.name.text);
+        }
+    }
+    let order: Vec<ItemId> = layout::dependency_order(&spec).into_iter().map(ItemId).collect();
+    crate::resolve::sizes::compute(&mut spec, &order);
+    std::borrow::Cow::Owned(spec)
 }
 
 /// Everything named: the items, and what stands beside the modules of versions.

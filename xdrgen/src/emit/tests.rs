@@ -213,3 +213,23 @@ fn bounds_saturate() {
         text.split("fn reply_bounds").nth(1).unwrap().split('}').next().unwrap().split_whitespace().collect();
     assert!(bounds.contains("ReplyBounds::new(4,&[u64::from(args.count).min(1048576)"), "{bounds}");
 }
+
+/// The user's compiler warns of parentheses that nothing needs.
+#[test]
+fn bounds_of_a_scalar_argument_have_no_needless_parentheses() {
+    let bounds = |argument: &str, max: &str| -> String {
+        let text = generated(&format!(
+            "struct res {{ @ddp(max = {max}) opaque data<>; }};
+             program P {{ version V {{ res READ({argument}) = 1; }} = 1; }} = 0x20000000;"
+        ));
+        let bounds = text.split("ReplyBounds::new(4,").nth(1).unwrap().split(']').next().unwrap();
+        bounds.split_whitespace().collect()
+    };
+    assert_eq!(bounds("unsigned int", "args"), "&[u64::from(*args)");
+    assert_eq!(bounds("unsigned int n", "args.n"), "&[u64::from(*args)");
+    assert_eq!(bounds("int", "args"), "&[u64::try_from(*args).unwrap_or(0)");
+    assert_eq!(bounds("unsigned hyper", "args"), "&[*args");
+    // Only where a method is called on it are they needed.
+    assert_eq!(bounds("unsigned hyper", "min(args, 64K)"), "&[(*args).min(65536)");
+    assert_eq!(bounds("unsigned hyper", "64K - args"), "&[65536u64.saturating_sub(*args)");
+}

@@ -88,6 +88,9 @@ impl<'a> Lexer<'a> {
                 self.at += 1;
                 self.line = self.at;
             }
+            (0x1A | 0xEF, _) if (self.at > 0 || first == 0x1A) && hides_directive(rest) => {
+                self.push(Kind::Verbatim, line_len(rest));
+            }
             (b' ' | b'\t' | b'\r' | 0x0B | 0x0C | 0x1A, _) => self.at += 1,
             (0xEF, _) if rest.starts_with('\u{FEFF}') => self.at += 3,
             (b'/', Some(b'*')) => {
@@ -97,7 +100,7 @@ impl<'a> Lexer<'a> {
             (b'/', Some(b'/')) => self.push(Kind::LineComment, line_len(rest)),
             (b'%', _) => self.push(Kind::Verbatim, line_len(rest)),
             // A comment before it on its line, and it is no directive.
-            (b'#', _) if self.text.get(self.line..self.at).is_some_and(|before| before.trim().is_empty()) => {
+            (b'#', _) if self.is_blank_before() => {
                 self.push(Kind::Directive, directive_len(rest));
             }
             (b'#', _) => self.push(Kind::Verbatim, line_len(rest)),
@@ -120,6 +123,13 @@ impl<'a> Lexer<'a> {
             _ if PUNCTUATION.contains(&first) => self.push(Kind::Punct, 1),
             _ => self.push(Kind::Foreign, rest.chars().next().map_or(1, char::len_utf8)),
         }
+    }
+
+    /// Whether nothing stands before this place on its line, but for the mark that a text may begin with.
+    fn is_blank_before(&self) -> bool {
+        let before = self.text.get(self.line..self.at).unwrap_or_default();
+        let mark = if self.line == 0 { '\u{FEFF}' } else { ' ' };
+        before.strip_prefix(mark).unwrap_or(before).trim().is_empty()
     }
 
     fn push(&mut self, kind: Kind, len: usize) {
@@ -162,6 +172,15 @@ fn character_len(text: &[u8]) -> Option<usize> {
 
 fn line_len(rest: &str) -> usize {
     rest.find('\n').unwrap_or(rest.len())
+}
+
+/// Whether `rest` begins with what is a blank to XDR and not to a preprocessor, so that the `#` behind it is no directive.
+fn hides_directive(rest: &str) -> bool {
+    let marks = ['\u{1A}', '\u{FEFF}'];
+    rest.starts_with(marks)
+        && rest
+            .trim_start_matches(|c: char| marks.contains(&c) || c.is_ascii_whitespace() && c != '\n')
+            .starts_with('#')
 }
 
 /// A directive goes on after a backslash at the line's end, and to the end of a comment that begins on it.

@@ -7,6 +7,7 @@ use pest::error::{Error, ErrorVariant, InputLocation};
 use super::Rule;
 use crate::{
     diag::{Code, Diagnostic},
+    slip,
     source::span,
 };
 
@@ -62,18 +63,55 @@ pub(crate) fn describe(file: usize, text: &str, unit: &Range<usize>, error: &Err
             diagnostic.at(&span(file, place), wanted.map_or("unexpected".to_owned(), |w| format!("expected {w}")));
     }
     let word = text.get(at..).unwrap_or_default();
-    let len = word.bytes().take_while(|b| b.is_ascii_alphanumeric() || *b == b'_').count();
+    let len = word_len(word);
     let word = word.get(..len).unwrap_or_default();
     if expected.contains(&"a name") && is_reserved(word) {
         diagnostic = diagnostic.note(format!("`{word}` is a reserved word (RFC 4506 §6.4)"));
     }
+    if found.1 == "`@`" {
+        return diagnostic.help("an annotation stands before what it marks");
+    }
+    if expected == ["`;`"] {
+        return diagnostic;
+    }
+    let first = first_word_before(text, unit.start, before);
+    for place in std::iter::once(at..at + len).chain(first) {
+        let word = text.get(place.clone()).unwrap_or_default();
+        if let Some(keyword) = slip::of(word, KEYWORDS.into_iter()).filter(|_| !is_reserved(word)) {
+            let place = span(file, place);
+            return diagnostic.help(format!("did you mean `{keyword}`?")).suggest(&place, keyword);
+        }
+    }
     diagnostic
 }
+
+/// The word that ends at `end`, where no other is before it: it has been taken for the name of a type, as in `unsinged int`.
+fn first_word_before(text: &str, from: usize, end: usize) -> Option<Range<usize>> {
+    let before = text.get(from..end)?;
+    let rest = before.trim_end_matches(is_of_word);
+    let first = !rest.trim_end().ends_with(is_of_word);
+    first.then(|| from + rest.len()..end)
+}
+
+/// Octets of the word that `text` begins with.
+fn word_len(text: &str) -> usize {
+    text.len() - text.trim_start_matches(is_of_word).len()
+}
+
+fn is_of_word(c: char) -> bool {
+    c.is_ascii_alphanumeric() || c == '_'
+}
+
+/// Words that something begins with, or that stand within a type.
+const KEYWORDS: [&str; 17] = [
+    "case", "const", "default", "enum", "hyper", "int", "long", "opaque", "program", "short", "string", "struct",
+    "switch", "typedef", "union", "unsigned", "version",
+];
 
 /// The token at `at`, and what to call it.
 fn found(text: &str, at: usize, end: usize) -> (Range<usize>, String) {
     let rest = text.get(at..end).unwrap_or_default();
-    let word = rest.bytes().take_while(|b| b.is_ascii_alphanumeric() || *b == b'_').count();
+    let word = word_len(rest);
     let len = if word > 0 { word } else { rest.chars().next().map_or(0, char::len_utf8) };
     match rest.get(..len) {
         Some(token) if !token.is_empty() => (at..at + len, format!("`{token}`")),

@@ -102,7 +102,12 @@ impl Lines<'_, '_> {
             let rest = self.text.get(at..).unwrap_or_default();
             let mut end = at + rest.find('\n').map_or(rest.len(), |n| n + 1);
             let line = self.text.get(at..end).unwrap_or_default();
-            if comment == Comment::No && line.trim_start().starts_with('#') {
+            let code = match line.strip_prefix('\u{FEFF}') {
+                // The mark of the text's encoding, not a part of its first line.
+                Some(marked) if at == 0 => marked.trim_start(),
+                _ => line.trim_start(),
+            };
+            if comment == Comment::No && code.starts_with('#') {
                 // A backslash at its end takes the next line along.
                 let first = end;
                 while self.text.get(at..end).unwrap_or_default().trim_end_matches(['\n', '\r']).ends_with('\\')
@@ -112,7 +117,7 @@ impl Lines<'_, '_> {
                     end += rest.find('\n').map_or(rest.len(), |n| n + 1);
                 }
                 self.blank.extend((first < end).then_some(first..end));
-                let start = at + line.len() - line.trim_start().len();
+                let start = at + line.len() - code.len();
                 let directive = self.text.get(start..end).unwrap_or_default();
                 self.left_out.push(span(self.file, start..start + directive.trim_end().len()));
                 let (words, doc, goes_on) = without_comments(directive);

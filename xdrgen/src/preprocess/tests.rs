@@ -50,6 +50,14 @@ fn constants_of_every_kind() {
     assert!(codes.is_empty());
 }
 
+/// A text may begin with the mark of its encoding, as editors of Windows write it.
+#[test]
+fn a_byte_order_mark() {
+    let (_, constants, codes) = preprocess("\u{feff}#define A 3\n#ifdef A\n#endif\n\u{feff}#define B 4\n", &[]);
+    assert_eq!(constants, ["A Int(3) "]);
+    assert!(codes.is_empty());
+}
+
 #[test]
 fn what_is_no_constant_is_reported() {
     let text = "#define MAX(a, b) a\n#define T extern int x\n#pragma once\n#include <a.h>\n#include \"there.x\"\n\

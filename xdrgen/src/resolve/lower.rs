@@ -224,7 +224,7 @@ impl<'a> Lower<'a> {
                     .note("a union has at least one `case` (RFC 4506 §6.3)"),
             );
         }
-        Union { discriminant: Box::new(discriminant), arms, default }
+        Union { discriminant: Box::new(discriminant), arms, default, open: false }
     }
 
     fn case<'b>(

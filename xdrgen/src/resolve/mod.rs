@@ -20,6 +20,7 @@ use crate::{
     ast::{Annotation, Dialect, File},
     diag::{Code, Diagnostic},
     ir::{ItemId, Name, Spec},
+    slip,
     source::Sources,
 };
 
@@ -111,16 +112,11 @@ fn did_you_mean<'a>(
 ) -> Diagnostic {
     /// Diagnostics that get a suggestion: more are not read, and each takes a look at every name.
     const SUGGESTIONS: usize = 50;
-    /// Longest name looked at.
-    const LONGEST: usize = 64;
-    if said.len() > SUGGESTIONS || name.len() > LONGEST {
+    if said.len() > SUGGESTIONS {
         return diagnostic;
     }
-    let similar = |other: &&str| other.len().abs_diff(name.len()) <= 2 && *other != name;
-    let scored = known.filter(similar).map(|other| (strsim::damerau_levenshtein(name, other), other));
-    match scored.min() {
-        // One slip in short words, more in long ones; of a word of two letters every other is one slip away.
-        Some((distance, other)) if distance <= name.len().div_ceil(6) && name.len() > 2 => {
+    match slip::of(name, known) {
+        Some(other) => {
             let place = diagnostic.primary.as_ref().map(|label| label.span.clone());
             let diagnostic = diagnostic.help(format!("did you mean `{other}`?"));
             match place {
@@ -128,6 +124,6 @@ fn did_you_mean<'a>(
                 None => diagnostic,
             }
         }
-        _ => diagnostic,
+        None => diagnostic,
     }
 }

@@ -63,7 +63,12 @@ fn item(spec: &Spec, id: ItemId) -> Facts {
         ItemKind::Extern(_) => Facts { min_len: 0, max_len: None, max_inline: None, max_ddp_items: Some(0) },
         ItemKind::Struct { fields, .. } => fields.iter().map(|field| self::field(spec, field)).fold(fixed(0), sequence),
         ItemKind::Typedef(field) => self::field(spec, field),
-        ItemKind::Union(union) => sequence(fixed(WORD), arms(spec, union)),
+        ItemKind::Union(union) => {
+            let arms = arms(spec, union);
+            // Of what is not known nothing is read.
+            let min_len = if union.open { 0 } else { arms.min_len };
+            sequence(fixed(WORD), Facts { min_len, ..arms })
+        }
     }
 }
 

@@ -101,7 +101,8 @@ fn argument<'a>(annotation: &'a Annotation, names: &[&str], bare: bool) -> Outco
             let span = key.as_ref().map_or(&value.span, |key| &key.span);
             let form = match (names.first(), bare) {
                 (Some(known), false) => format!("`@{name}({known} = ...)`"),
-                _ => format!("`@{name}(...)`"),
+                (Some(known), true) => format!("`@{name}({known} = ...)` or `@{name}(...)`"),
+                (None, _) => format!("`@{name}(...)`"),
             };
             Err(Box::new(bad(span, format!("`@{name}` does not take this")).help(format!("write {form}"))))
         }

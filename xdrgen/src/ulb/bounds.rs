@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     ast,
-    diag::{Code, Diagnostic},
+    diag::{Code, Diagnostic, Severity},
     ir::{Base, Expr, Field, ItemId, ItemKind, Procedure, ReplyBounds, Spec, Type},
     resolve::{Place, sizes},
 };
@@ -32,6 +32,7 @@ pub(super) fn compute(
     out: &mut Vec<Diagnostic>,
 ) {
     let mut reached = Reached::default();
+    let before = out.len();
     for id in procedures(spec) {
         let scope = Scope { spec, procedure: id, constants };
         let mut bounder = Bounder { scope, stated, options, out, reached: &mut reached, known: HashMap::new() };
@@ -55,7 +56,10 @@ pub(super) fn compute(
             ddp.max = Some(max);
         }
     }
-    without_effect(spec, stated, &reached, out);
+    // Of a procedure with a fault not everything has been looked at: what it reaches is not known to be all.
+    if !out.iter().skip(before).any(|diagnostic| diagnostic.severity() == Severity::Error) {
+        without_effect(spec, stated, &reached, out);
+    }
 }
 
 /// Places that procedures reach.
@@ -371,7 +375,15 @@ impl<'a> Bounder<'a> {
         let id = self.scope.procedure;
         let stated = self.stated.max_for.get(&(id, place)).or_else(|| self.stated.max.get(&place));
         let by_type = contents(spec, &field.ty);
-        let stated = match stated.map(|max| self.scope.resolve(max)) {
+        let resolved = stated.map(|max| match self.scope.resolve(max)? {
+            Expr::Const(n) if n > MOST => Err(Box::new(
+                Diagnostic::new(Code::OutOfRange, format!("{n} is no length"))
+                    .at(&max.span, "0 to 4294967295 are possible")
+                    .note("the length of an item is a 32-bit number (RFC 4506 §4.10)"),
+            )),
+            max => Ok(max),
+        });
+        let stated = match resolved {
             Some(Ok(max)) => Some(max),
             Some(Err(diagnostic)) => {
                 self.reached.results.insert((id, place), None);

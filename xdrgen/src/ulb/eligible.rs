@@ -37,6 +37,13 @@ pub(super) fn check(spec: &Spec, out: &mut Vec<Diagnostic>) {
                     .at(&ddp.span, "")
                     .note("an eligible item does not contain eligible items (RFC 8166 §6.1)")
                     .help("mark either the whole or its parts"),
+                Fault::Twice(typedef) => {
+                    let message = format!("`{name}` is marked twice: here, and where its type is declared");
+                    Diagnostic::new(Code::NestedEligible, message)
+                        .at(&ddp.span, "")
+                        .also(&typedef.name.span, "this type is marked, and so is whatever is of it")
+                        .help("take one of the marks away")
+                }
             };
             let diagnostic = if ddp.span.file == field.name.span.file && ddp.span != field.name.span {
                 diagnostic.also(&field.name.span, "marked item")
@@ -48,17 +55,19 @@ pub(super) fn check(spec: &Spec, out: &mut Vec<Diagnostic>) {
     }
 }
 
-enum Fault {
+enum Fault<'a> {
     Union(String),
     NotEligible(&'static str, &'static str),
     Nested,
+    /// Its type is this one, or stands for it.
+    Twice(&'a Field),
 }
 
-fn fault(spec: &Spec, field: &Field) -> Option<Fault> {
+fn fault<'a>(spec: &'a Spec, field: &'a Field) -> Option<Fault<'a>> {
     // Typedefs may be marked themselves: what they stand for is looked at without looking through them.
     let facts = sizes::ty(spec, &field.ty);
     if facts.max_ddp_items != Some(0) {
-        return Some(Fault::Nested);
+        return Some(marked(spec, &field.ty).map_or(Fault::Nested, Fault::Twice));
     }
     match through_typedefs(spec, &field.ty) {
         // What is counted tells its length before its contents: the chunk's length can be checked before it is read.
@@ -80,6 +89,20 @@ fn fault(spec: &Spec, field: &Field) -> Option<Fault> {
         )),
         Type::Base(_) | Type::ArrayFixed(..) => None,
     }
+}
+
+/// The marked typedef that a type is.
+fn marked<'a>(spec: &'a Spec, mut ty: &'a Type) -> Option<&'a Field> {
+    // Each step takes one typedef, and they end.
+    while let Type::Base(Base::Item(id)) = ty
+        && let Some(ItemKind::Typedef(field)) = spec.items.get(id.0).map(|item| &item.kind)
+    {
+        if field.ddp.is_some() {
+            return Some(field);
+        }
+        ty = &field.ty;
+    }
+    None
 }
 
 fn fixed(facts: &Facts) -> bool {

@@ -32,10 +32,15 @@ impl Scope<'_> {
             ExprKind::Path(parts) => match parts.as_slice() {
                 [first, rest @ ..] if first.text == "args" => Ok(Expr::Arg(self.path(rest, expr, Wanted::Integer)?)),
                 [name] => constant(name, self.constants).map(Expr::Const),
-                _ => Err(Box::new(
-                    bad(&expr.span, "only the call's arguments have parts")
-                        .help(format!("write `args.{}`", dotted(parts))),
-                )),
+                parts => {
+                    // `arguments.count`, or `what.count` where `what` is likely one of the arguments.
+                    let of_args = match parts {
+                        [first, rest @ ..] if first.text.starts_with("arg") => rest,
+                        all => all,
+                    };
+                    let help = format!("write `args.{}`", dotted(of_args));
+                    Err(Box::new(bad(&expr.span, "only the call's arguments have parts").help(help)))
+                }
             },
             ExprKind::Call(name, arguments) => self.call(name, arguments, expr),
             ExprKind::Binary(op, left, right) => {

@@ -131,6 +131,18 @@ fn blanks_of_every_kind() -> Result<(), TestCaseError> {
     check("struct\u{c}a {\u{1a} int\u{b}x;\u{feff}\tint y; }\u{1a};\u{1a}", "")
 }
 
+/// Found by fuzzing: what is a blank to XDR and not to a preprocessor makes a line of its own no directive. In front of the first
+/// line it is the mark of the text's encoding.
+#[test]
+fn no_directives() -> Result<(), TestCaseError> {
+    for blanks in ["\u{feff}", "\u{1a}", "\u{1a} \u{feff}\t"] {
+        for at in ["", "const A = 1;\n", "const A = 1; ", "/* a */ ", "\u{feff}", "% x\n"] {
+            check(&format!("{at}{blanks}#define B 2\nconst C = 3;\n"), "")?;
+        }
+    }
+    Ok(())
+}
+
 /// Found by fuzzing: a file that is its header only keeps it, whatever blanks follow.
 #[test]
 fn nothing_but_a_header() -> Result<(), TestCaseError> {

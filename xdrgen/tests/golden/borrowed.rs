@@ -1948,7 +1948,7 @@ const _: () = {
         fn decode(
             decoder: &mut xdr::Decoder<'_>,
         ) -> ::core::result::Result<Self, xdr::DecodeError> {
-            decoder.enter()?;
+            decoder.enter(::core::mem::size_of::<Self>())?;
             let value = Self {
                 label: xdr::take_opaque(decoder, xdr::UNBOUNDED)
                     .map_err(|e| e.in_field("tree", "label"))?,
@@ -1957,7 +1957,7 @@ const _: () = {
                 children: xdr::take_array(decoder, xdr::UNBOUNDED)
                     .map_err(|e| e.in_field("tree", "children"))?,
             };
-            decoder.leave();
+            decoder.leave(::core::mem::size_of::<Self>());
             Ok(value)
         }
     }
@@ -1997,7 +1997,7 @@ const _: () = {
         fn decode_ref(
             decoder: &mut xdr::Decoder<'a>,
         ) -> ::core::result::Result<Self, xdr::DecodeError> {
-            decoder.enter()?;
+            decoder.enter(::core::mem::size_of::<Self>())?;
             let value = Self {
                 label: xdr::take_opaque_ref(decoder, xdr::UNBOUNDED)
                     .map_err(|e| e.in_field("tree", "label"))?,
@@ -2008,7 +2008,7 @@ const _: () = {
                 children: xdr::take_array_ref(decoder, xdr::UNBOUNDED)
                     .map_err(|e| e.in_field("tree", "children"))?,
             };
-            decoder.leave();
+            decoder.leave(::core::mem::size_of::<Self>());
             Ok(value)
         }
     }

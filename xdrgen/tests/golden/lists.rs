@@ -362,13 +362,13 @@ const _: () = {
     impl xdr::XdrDecode for Tree {
         #[inline]
         fn decode(decoder: &mut xdr::Decoder<'_>) -> Result<Self, xdr::DecodeError> {
-            decoder.enter()?;
+            decoder.enter(::core::mem::size_of::<Self>())?;
             let value = Self {
                 left: decoder.read().map_err(|e| e.in_field("tree", "left"))?,
                 right: decoder.read().map_err(|e| e.in_field("tree", "right"))?,
                 value: decoder.read().map_err(|e| e.in_field("tree", "value"))?,
             };
-            decoder.leave();
+            decoder.leave(::core::mem::size_of::<Self>());
             Ok(value)
         }
     }
@@ -400,13 +400,13 @@ const _: () = {
     impl xdr::XdrDecode for Fork {
         #[inline]
         fn decode(decoder: &mut xdr::Decoder<'_>) -> Result<Self, xdr::DecodeError> {
-            decoder.enter()?;
+            decoder.enter(::core::mem::size_of::<Self>())?;
             let value = Self {
                 value: decoder.read().map_err(|e| e.in_field("fork", "value"))?,
                 left: decoder.read().map_err(|e| e.in_field("fork", "left"))?,
                 right: decoder.read().map_err(|e| e.in_field("fork", "right"))?,
             };
-            decoder.leave();
+            decoder.leave(::core::mem::size_of::<Self>());
             Ok(value)
         }
     }
@@ -450,7 +450,7 @@ const _: () = {
     impl xdr::XdrDecode for Expression {
         #[inline]
         fn decode(decoder: &mut xdr::Decoder<'_>) -> Result<Self, xdr::DecodeError> {
-            decoder.enter()?;
+            decoder.enter(::core::mem::size_of::<Self>())?;
             let discriminant = decoder
                 .read::<i32>()
                 .map_err(|e| e.in_field("expression", "op"))?;
@@ -478,7 +478,7 @@ const _: () = {
                     );
                 }
             };
-            decoder.leave();
+            decoder.leave(::core::mem::size_of::<Self>());
             Ok(value)
         }
     }

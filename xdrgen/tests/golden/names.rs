@@ -398,6 +398,310 @@ impl From<Some2> for ::rpcrdma::alloc::vec::Vec<i32> {
     }
 }
 
+/// A name that a bound of the generated code needs, and procedures named as methods that come before a handler's.
+///
+/// ```xdr
+/// struct sized { int a; };
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct Sized {
+    /// `int a`
+    pub a: i32,
+}
+
+/// Program `METHOD_NAMES`, version `METHOD_NAMES_V1`.
+pub mod method_names_v1 {
+    /// The program number of `METHOD_NAMES`, version `METHOD_NAMES_V1`.
+    pub const PROGRAM: u32 = 0x2000_ABCD;
+
+    /// The version number of `METHOD_NAMES`, version `METHOD_NAMES_V1`.
+    pub const VERSION: u32 = 1;
+
+    /// The procedure `DROP`.
+    ///
+    /// Another name has become `drop` already, so that of `DROP` got a number.
+    #[derive(Debug, Clone, Copy)]
+    pub struct Drop;
+
+    impl ::rpcrdma::service::Procedure for Drop {
+        const PROGRAM: u32 = PROGRAM;
+        const VERSION: u32 = VERSION;
+        const NUMBER: u32 = 1;
+        const NAME: &'static str = "METHOD_NAMES_V1.DROP";
+        type Args = super::Sized;
+        type Reply = ();
+
+        fn reply_bounds(_args: &Self::Args) -> ::rpcrdma::service::ReplyBounds {
+            ::rpcrdma::service::ReplyBounds::new(0, &[])
+        }
+    }
+
+    /// The procedure `CLONE`.
+    ///
+    /// Another name has become `clone` already, so that of `CLONE` got a number.
+    #[derive(Debug, Clone, Copy)]
+    pub struct Clone;
+
+    impl ::rpcrdma::service::Procedure for Clone {
+        const PROGRAM: u32 = PROGRAM;
+        const VERSION: u32 = VERSION;
+        const NUMBER: u32 = 2;
+        const NAME: &'static str = "METHOD_NAMES_V1.CLONE";
+        type Args = ();
+        type Reply = ();
+
+        fn reply_bounds(_args: &Self::Args) -> ::rpcrdma::service::ReplyBounds {
+            ::rpcrdma::service::ReplyBounds::new(0, &[])
+        }
+    }
+
+    /// The procedure `INTO`.
+    ///
+    /// Another name has become `into` already, so that of `INTO` got a number.
+    #[derive(Debug, Clone, Copy)]
+    pub struct Into;
+
+    impl ::rpcrdma::service::Procedure for Into {
+        const PROGRAM: u32 = PROGRAM;
+        const VERSION: u32 = VERSION;
+        const NUMBER: u32 = 3;
+        const NAME: &'static str = "METHOD_NAMES_V1.INTO";
+        type Args = u32;
+        type Reply = u32;
+
+        fn reply_bounds(_args: &Self::Args) -> ::rpcrdma::service::ReplyBounds {
+            ::rpcrdma::service::ReplyBounds::new(4, &[])
+        }
+    }
+
+    /// A client of `METHOD_NAMES_V1`: calls over one channel.
+    #[derive(Debug, Clone)]
+    pub struct MethodNamesV1Client {
+        channel: ::rpcrdma::client::Channel,
+    }
+
+    impl MethodNamesV1Client {
+        /// A client whose calls go over `channel`.
+        #[must_use]
+        pub fn new(channel: ::rpcrdma::client::Channel) -> Self {
+            Self { channel }
+        }
+
+        /// The channel that the calls go over.
+        #[must_use]
+        pub fn channel(&self) -> &::rpcrdma::client::Channel {
+            &self.channel
+        }
+
+        /// The procedure `DROP`.
+        ///
+        /// Another name has become `drop` already, so that of `DROP` got a number.
+        ///
+        /// ```xdr
+        /// void DROP(sized) = 1;
+        /// ```
+        ///
+        /// # Errors
+        /// When the call could not be made or answered, or the server refused it.
+        pub async fn drop2(
+            &self,
+            args: &super::Sized,
+        ) -> Result<(), ::rpcrdma::client::CallError> {
+            self.channel
+                .call::<Drop>(args, ::rpcrdma::client::CallOptions::default())
+                .await
+        }
+
+        /// As [`drop2`](Self::drop2), with a deadline, landing buffers or credentials.
+        ///
+        /// # Errors
+        /// As there, and when the options do not fit the call.
+        pub async fn drop2_with(
+            &self,
+            args: &super::Sized,
+            options: ::rpcrdma::client::CallOptions,
+        ) -> Result<(), ::rpcrdma::client::CallError> {
+            self.channel.call::<Drop>(args, options).await
+        }
+
+        /// The procedure `CLONE`.
+        ///
+        /// Another name has become `clone` already, so that of `CLONE` got a number.
+        ///
+        /// ```xdr
+        /// void CLONE(void) = 2;
+        /// ```
+        ///
+        /// # Errors
+        /// When the call could not be made or answered, or the server refused it.
+        pub async fn clone2(&self) -> Result<(), ::rpcrdma::client::CallError> {
+            self.channel
+                .call::<Clone>(&(), ::rpcrdma::client::CallOptions::default())
+                .await
+        }
+
+        /// As [`clone2`](Self::clone2), with a deadline, landing buffers or credentials.
+        ///
+        /// # Errors
+        /// As there, and when the options do not fit the call.
+        pub async fn clone2_with(
+            &self,
+            options: ::rpcrdma::client::CallOptions,
+        ) -> Result<(), ::rpcrdma::client::CallError> {
+            self.channel.call::<Clone>(&(), options).await
+        }
+
+        /// The procedure `INTO`.
+        ///
+        /// Another name has become `into` already, so that of `INTO` got a number.
+        ///
+        /// ```xdr
+        /// unsigned int INTO(unsigned int) = 3;
+        /// ```
+        ///
+        /// # Errors
+        /// When the call could not be made or answered, or the server refused it.
+        pub async fn into2(
+            &self,
+            args: u32,
+        ) -> Result<u32, ::rpcrdma::client::CallError> {
+            self.channel
+                .call::<Into>(&args, ::rpcrdma::client::CallOptions::default())
+                .await
+        }
+
+        /// As [`into2`](Self::into2), with a deadline, landing buffers or credentials.
+        ///
+        /// # Errors
+        /// As there, and when the options do not fit the call.
+        pub async fn into2_with(
+            &self,
+            args: u32,
+            options: ::rpcrdma::client::CallOptions,
+        ) -> Result<u32, ::rpcrdma::client::CallError> {
+            self.channel.call::<Into>(&args, options).await
+        }
+    }
+
+    impl From<::rpcrdma::client::Channel> for MethodNamesV1Client {
+        fn from(channel: ::rpcrdma::client::Channel) -> Self {
+            Self::new(channel)
+        }
+    }
+
+    /// What a server of `METHOD_NAMES_V1` does. [`MethodNamesV1Server`] makes a service of it.
+    pub trait MethodNamesV1: Send + Sync + 'static {
+        /// The procedure `DROP`.
+        ///
+        /// Another name has become `drop` already, so that of `DROP` got a number.
+        fn drop2(
+            &self,
+            cx: &::rpcrdma::server::Context,
+            args: super::Sized,
+        ) -> impl ::core::future::Future<
+            Output = Result<(), ::rpcrdma::server::Failure>,
+        > + Send;
+
+        /// The procedure `CLONE`.
+        ///
+        /// Another name has become `clone` already, so that of `CLONE` got a number.
+        fn clone2(
+            &self,
+            cx: &::rpcrdma::server::Context,
+        ) -> impl ::core::future::Future<
+            Output = Result<(), ::rpcrdma::server::Failure>,
+        > + Send;
+
+        /// The procedure `INTO`.
+        ///
+        /// Another name has become `into` already, so that of `INTO` got a number.
+        fn into2(
+            &self,
+            cx: &::rpcrdma::server::Context,
+            args: u32,
+        ) -> impl ::core::future::Future<
+            Output = Result<u32, ::rpcrdma::server::Failure>,
+        > + Send;
+    }
+
+    /// Makes a service of a [`MethodNamesV1`]: what a server is given.
+    #[derive(Debug)]
+    pub struct MethodNamesV1Server<T>(::rpcrdma::alloc::sync::Arc<T>);
+
+    impl<T> MethodNamesV1Server<T> {
+        /// A service whose procedures `handler` carries out.
+        #[must_use]
+        pub fn new(handler: T) -> Self {
+            Self(::rpcrdma::alloc::sync::Arc::new(handler))
+        }
+
+        /// A service over a handler that is shared with others.
+        #[must_use]
+        pub fn from_arc(handler: ::rpcrdma::alloc::sync::Arc<T>) -> Self {
+            Self(handler)
+        }
+    }
+
+    impl<T> ::core::clone::Clone for MethodNamesV1Server<T> {
+        fn clone(&self) -> Self {
+            Self(::rpcrdma::alloc::sync::Arc::clone(&self.0))
+        }
+    }
+
+    impl<T: MethodNamesV1> ::rpcrdma::server::Service for MethodNamesV1Server<T> {
+        fn program(&self) -> u32 {
+            PROGRAM
+        }
+
+        fn version(&self) -> u32 {
+            VERSION
+        }
+
+        fn name(&self) -> &'static str {
+            "METHOD_NAMES_V1"
+        }
+
+        fn dispatch(
+            &self,
+            call: ::rpcrdma::server::Call,
+        ) -> ::rpcrdma::server::ReplyFuture {
+            let handler = ::rpcrdma::alloc::sync::Arc::clone(&self.0);
+            ::rpcrdma::alloc::boxed::Box::pin(async move {
+                match call.procedure() {
+                    1 => {
+                        match call.decode::<Drop>() {
+                            Ok(args) => {
+                                let result = handler.drop2(call.context(), args).await;
+                                call.finish::<Drop>(result)
+                            }
+                            Err(reply) => reply,
+                        }
+                    }
+                    2 => {
+                        match call.decode::<Clone>() {
+                            Ok(()) => {
+                                let result = handler.clone2(call.context()).await;
+                                call.finish::<Clone>(result)
+                            }
+                            Err(reply) => reply,
+                        }
+                    }
+                    3 => {
+                        match call.decode::<Into>() {
+                            Ok(args) => {
+                                let result = handler.into2(call.context(), args).await;
+                                call.finish::<Into>(result)
+                            }
+                            Err(reply) => reply,
+                        }
+                    }
+                    _ => call.procedure_unavailable(),
+                }
+            })
+        }
+    }
+}
+
 const _: () = {
     use ::rpcrdma::xdr;
 
@@ -453,7 +757,7 @@ const _: () = {
         }
 
         #[inline]
-        fn encode<S: xdr::Sink + ?Sized>(
+        fn encode<S: xdr::Sink + ?::core::marker::Sized>(
             &self,
             sink: &mut S,
         ) -> ::core::result::Result<(), xdr::EncodeError> {
@@ -502,7 +806,7 @@ const _: () = {
         }
 
         #[inline]
-        fn encode<S: xdr::Sink + ?Sized>(
+        fn encode<S: xdr::Sink + ?::core::marker::Sized>(
             &self,
             sink: &mut S,
         ) -> ::core::result::Result<(), xdr::EncodeError> {
@@ -551,7 +855,7 @@ const _: () = {
         }
 
         #[inline]
-        fn encode<S: xdr::Sink + ?Sized>(
+        fn encode<S: xdr::Sink + ?::core::marker::Sized>(
             &self,
             sink: &mut S,
         ) -> ::core::result::Result<(), xdr::EncodeError> {
@@ -582,7 +886,7 @@ const _: () = {
         }
 
         #[inline]
-        fn encode<S: xdr::Sink + ?Sized>(
+        fn encode<S: xdr::Sink + ?::core::marker::Sized>(
             &self,
             sink: &mut S,
         ) -> ::core::result::Result<(), xdr::EncodeError> {
@@ -615,7 +919,7 @@ const _: () = {
         }
 
         #[inline]
-        fn encode<S: xdr::Sink + ?Sized>(
+        fn encode<S: xdr::Sink + ?::core::marker::Sized>(
             &self,
             sink: &mut S,
         ) -> ::core::result::Result<(), xdr::EncodeError> {
@@ -666,7 +970,7 @@ const _: () = {
         }
 
         #[inline]
-        fn encode<S: xdr::Sink + ?Sized>(
+        fn encode<S: xdr::Sink + ?::core::marker::Sized>(
             &self,
             sink: &mut S,
         ) -> ::core::result::Result<(), xdr::EncodeError> {
@@ -697,7 +1001,7 @@ const _: () = {
         }
 
         #[inline]
-        fn encode<S: xdr::Sink + ?Sized>(
+        fn encode<S: xdr::Sink + ?::core::marker::Sized>(
             &self,
             sink: &mut S,
         ) -> ::core::result::Result<(), xdr::EncodeError> {
@@ -728,7 +1032,7 @@ const _: () = {
         }
 
         #[inline]
-        fn encode<S: xdr::Sink + ?Sized>(
+        fn encode<S: xdr::Sink + ?::core::marker::Sized>(
             &self,
             sink: &mut S,
         ) -> ::core::result::Result<(), xdr::EncodeError> {
@@ -810,7 +1114,7 @@ const _: () = {
         }
 
         #[inline]
-        fn encode<S: xdr::Sink + ?Sized>(
+        fn encode<S: xdr::Sink + ?::core::marker::Sized>(
             &self,
             sink: &mut S,
         ) -> ::core::result::Result<(), xdr::EncodeError> {
@@ -859,7 +1163,7 @@ const _: () = {
         }
 
         #[inline]
-        fn encode<S: xdr::Sink + ?Sized>(
+        fn encode<S: xdr::Sink + ?::core::marker::Sized>(
             &self,
             sink: &mut S,
         ) -> ::core::result::Result<(), xdr::EncodeError> {
@@ -890,7 +1194,7 @@ const _: () = {
         }
 
         #[inline]
-        fn encode<S: xdr::Sink + ?Sized>(
+        fn encode<S: xdr::Sink + ?::core::marker::Sized>(
             &self,
             sink: &mut S,
         ) -> ::core::result::Result<(), xdr::EncodeError> {
@@ -941,7 +1245,7 @@ const _: () = {
         }
 
         #[inline]
-        fn encode<S: xdr::Sink + ?Sized>(
+        fn encode<S: xdr::Sink + ?::core::marker::Sized>(
             &self,
             sink: &mut S,
         ) -> ::core::result::Result<(), xdr::EncodeError> {
@@ -1012,7 +1316,7 @@ const _: () = {
         }
 
         #[inline]
-        fn encode<S: xdr::Sink + ?Sized>(
+        fn encode<S: xdr::Sink + ?::core::marker::Sized>(
             &self,
             sink: &mut S,
         ) -> ::core::result::Result<(), xdr::EncodeError> {
@@ -1076,7 +1380,7 @@ const _: () = {
         }
 
         #[inline]
-        fn encode<S: xdr::Sink + ?Sized>(
+        fn encode<S: xdr::Sink + ?::core::marker::Sized>(
             &self,
             sink: &mut S,
         ) -> ::core::result::Result<(), xdr::EncodeError> {
@@ -1107,7 +1411,7 @@ const _: () = {
         }
 
         #[inline]
-        fn encode<S: xdr::Sink + ?Sized>(
+        fn encode<S: xdr::Sink + ?::core::marker::Sized>(
             &self,
             sink: &mut S,
         ) -> ::core::result::Result<(), xdr::EncodeError> {
@@ -1121,6 +1425,55 @@ const _: () = {
             decoder: &mut xdr::Decoder<'_>,
         ) -> ::core::result::Result<Self, xdr::DecodeError> {
             xdr::take_array(decoder, 3).map(Self)
+        }
+    }
+
+    impl xdr::XdrType for Sized {
+        const MIN_LEN: usize = 4;
+        const MAX_LEN: ::core::option::Option<u64> = Some(4);
+        const MAX_INLINE: ::core::option::Option<u64> = Some(4);
+        const MAX_DDP_ITEMS: ::core::option::Option<u32> = Some(0);
+    }
+
+    impl xdr::XdrFixed for Sized {
+        const PARTS: &'static [xdr::Part] = &[xdr::Part::of::<i32>("sized", "a")];
+
+        #[inline(always)]
+        fn read_words(
+            words: &mut xdr::Words<'_>,
+        ) -> ::core::result::Result<Self, xdr::DecodeError> {
+            Ok(Self {
+                a: words.read().map_err(|e| e.in_field("sized", "a"))?,
+            })
+        }
+
+        #[inline(always)]
+        fn write_words(&self, words: &mut xdr::WordsMut<'_>) {
+            words.put(&self.a);
+        }
+    }
+
+    impl xdr::XdrEncode for Sized {
+        #[inline]
+        fn encoded_len(&self) -> usize {
+            4
+        }
+
+        #[inline]
+        fn encode<S: xdr::Sink + ?::core::marker::Sized>(
+            &self,
+            sink: &mut S,
+        ) -> ::core::result::Result<(), xdr::EncodeError> {
+            xdr::put_fixed::<4, _, _>(sink, self)
+        }
+    }
+
+    impl xdr::XdrDecode for Sized {
+        #[inline]
+        fn decode(
+            decoder: &mut xdr::Decoder<'_>,
+        ) -> ::core::result::Result<Self, xdr::DecodeError> {
+            xdr::take_fixed(decoder)
         }
     }
 };

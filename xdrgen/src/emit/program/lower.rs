@@ -42,6 +42,10 @@ struct ProcedureNames {
     view: Ident,
 }
 
+/// Methods that a client has of its own, and those that the prelude's traits give it, or a handler in its `Arc`: those are found
+/// before a procedure's.
+const METHODS: [&str; 9] = ["new", "channel", "clone", "drop", "into", "try_into", "to_owned", "as_ref", "as_mut"];
+
 impl Names {
     /// Names everything in `version`; its module gets a name of `outer`.
     pub(crate) fn new(version: &ir::Version, outer: &mut Scope) -> Self {
@@ -49,7 +53,7 @@ impl Names {
         let mut scope = Scope::reserving(&RESERVED);
         let handler = scope.claim_with(&version.name.text, Case::Camel, &["Client", "Server"]).ident;
         let handler_text = handler.to_string();
-        let mut methods = Scope::reserving(&["new", "channel"]);
+        let mut methods = Scope::reserving(&METHODS);
         let procedures = version
             .procedures
             .iter()
@@ -163,7 +167,7 @@ fn lower_procedure(view: &View<'_>, procedure: &ir::Procedure, names: &Procedure
     });
 
     let places: Vec<TokenStream> = match packing {
-        Packing::Single if is_scalar(view, &procedure.args[0].ty) => vec![quote!((*args))],
+        Packing::Single if is_scalar(view, &procedure.args[0].ty) => vec![quote!(*args)],
         Packing::Single => vec![quote!(args)],
         _ => params.iter().map(|param| &param.name).map(|name| quote!(args.#name)).collect(),
     };
