@@ -76,8 +76,10 @@ impl Export {
         let object = self.tree.object(file)?;
         self.tree.note(object.id.ino, directory.id.ino, name.as_bytes());
         self.keep_writable(&object);
-        let new = Sattr3 { mode: SetMode3::Default(false), ..new.clone() };
-        self.set(who, &object, &new)?;
+        // It has its mode, but the system takes these bits away with a new size or group.
+        let set_id = matches!(new.mode, SetMode3::True(mode) if mode & 0o6000 != 0);
+        let mode = if set_id { new.mode.clone() } else { SetMode3::Default(false) };
+        self.set(who, &object, &Sattr3 { mode, ..new.clone() })?;
         self.sync(&object)?;
         Ok(object)
     }

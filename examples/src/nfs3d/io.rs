@@ -98,7 +98,14 @@ impl Export {
             Ok(stat) => stat,
             Err(refusal) => return (NO_WCC, Err(refusal)),
         };
-        let written = file.and_then(|file| Ok((write_all(&file, &args.data, args.offset)?, file)));
+        let written = file.and_then(|file| {
+            // As the caller: as root the system would leave set-user-ID and set-group-ID where they are, and give out the
+            // blocks that are root's and those beyond a quota.
+            let acting = self.identities.assume(who)?;
+            let written = write_all(&file, &args.data, args.offset)?;
+            drop(acting);
+            Ok((written, file))
+        });
         let wcc = self.wcc(&before, &object);
         drop(locked);
         let synced = written.and_then(|(written, file)| {

@@ -7,12 +7,13 @@
 //! exactly once. The key keeps clients from making names of one cookie.
 //!
 //! The order takes reading the whole directory. A listing is kept for the pages that follow; it is read anew from the
-//! first page on, and when the directory has changed.
+//! first page on, and when the directory has changed, unless that would take most of the time.
 
 use std::{
     ffi::CString,
     num::NonZeroUsize,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
 };
 
 use lru::LruCache;
@@ -41,6 +42,12 @@ const MOST_LISTINGS: NonZeroUsize = NonZeroUsize::new(64).unwrap();
 /// Most entries of all listings kept, unless one alone has more.
 const MOST_ENTRIES: usize = 1 << 20;
 
+/// What takes longer to read is not read anew for each page of a directory that is always changing ..
+const SLOW: Duration = Duration::from_millis(10);
+/// .. but when it is as many times as old as it took to read. Entries made or removed since the listing began may be told
+/// or not, as ever.
+const KEPT_FOR: u32 = 20;
+
 /// Cookies of `.` and `..`; 0 is where a client begins.
 const CURRENT: u64 = 1;
 const PARENT: u64 = 2;
@@ -62,6 +69,8 @@ struct Kept {
 #[derive(Debug)]
 struct Listing {
     changed: (Nfstime3, Nfstime3),
+    began: Instant,
+    took: Duration,
     /// In the order of their cookies.
     entries: Vec<Entry>,
 }
@@ -96,6 +105,7 @@ impl Listings {
 
     /// All entries of a directory that is open for reading.
     fn read(&self, file: &OwnedFd, stat: &Stat) -> Outcome<Listing> {
+        let began = Instant::now();
         let mut entries = Vec::new();
         for entry in Dir::read_from(file)? {
             let entry = entry?;
@@ -109,7 +119,7 @@ impl Listings {
                 after.cookie = after.cookie.max(before.cookie.saturating_add(1));
             }
         }
-        Ok(Listing { changed: (stat.mtime(), stat.ctime()), entries })
+        Ok(Listing { changed: (stat.mtime(), stat.ctime()), began, took: began.elapsed(), entries })
     }
 
     /// The listing to go on with from `cookie`.
@@ -118,7 +128,7 @@ impl Listings {
         let stat = Stat::of(file)?;
         if cookie != 0
             && let Some(listing) = self.kept().listings.get(&object.id)
-            && listing.changed == (stat.mtime(), stat.ctime())
+            && (listing.changed == (stat.mtime(), stat.ctime()) || listing.will_do(listing.began.elapsed()))
         {
             return Ok(Arc::clone(listing));
         }
@@ -137,6 +147,11 @@ impl Listings {
 }
 
 impl Listing {
+    /// Whether it is good enough at an age, though the directory has changed.
+    fn will_do(&self, age: Duration) -> bool {
+        self.took > SLOW && age < self.took * KEPT_FOR
+    }
+
     /// The entries after a cookie.
     fn after(&self, cookie: u64) -> &[Entry] {
         &self.entries[self.entries.partition_point(|entry| entry.cookie <= cookie)..]
@@ -266,6 +281,7 @@ impl Export {
             name_attributes: PostOpAttr::False,
             name_handle: PostOpFh3::False,
         };
+        let _staying = self.tree.staying();
         let stat = match entry.cookie {
             CURRENT => directory.stat_now().ok(),
             // What is above the root is not told, and what is above others is the client's to look up.
@@ -303,4 +319,22 @@ fn name(entry: &Entry) -> Filename3 {
 /// Not one entry fits into what the client has room for, and there are some.
 fn too_small(too_small: bool) -> Outcome<()> {
     if too_small { Err(Refusal(Nfsstat3::Nfs3errToosmall)) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_slow_to_read_is_not_read_for_each_page() {
+        let of = |took| Listing {
+            changed: (Nfstime3 { seconds: 0, nseconds: 0 }, Nfstime3 { seconds: 0, nseconds: 0 }),
+            began: Instant::now(),
+            took: Duration::from_millis(took),
+            entries: Vec::new(),
+        };
+        assert!(!of(1).will_do(Duration::ZERO), "a small one is always as it is");
+        assert!(of(200).will_do(Duration::from_secs(3)));
+        assert!(!of(200).will_do(Duration::from_secs(5)));
+    }
 }

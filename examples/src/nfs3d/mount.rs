@@ -23,6 +23,7 @@ use tokio::task::spawn_blocking;
 
 use super::{
     export::Export,
+    identity::Identity,
     name::Component,
     object::Object,
     status::{Outcome, Refusal},
@@ -80,14 +81,19 @@ fn text(octets: &[u8]) -> XdrString {
     bytes::Bytes::copy_from_slice(octets).into()
 }
 
-/// Goes down to a directory name by name, following no links.
-fn descend(export: &Export, path: &[u8]) -> Outcome<Object> {
+/// Goes down to a directory name by name, following no links, as `who`: a handle passes by the permissions above it.
+fn descend(export: &Export, who: &Identity, path: &[u8]) -> Outcome<Object> {
     let mut at = export.tree.find(export.tree.root().id)?;
     for name in path.split(|&octet| octet == b'/').filter(|name| !name.is_empty()) {
         at = match Component::parse(&Filename3(text(name)))? {
             Component::Current => at,
             Component::Parent => return Err(Refusal(Nfsstat3::Nfs3errAcces)),
-            Component::Entry(name) => export.tree.enter(&at.directory()?, &name)?,
+            Component::Entry(name) => {
+                let at = at.directory()?;
+                // Where the server can act as nobody else, it is the calls by the handle that are refused.
+                let _acting = if export.identities.enforced() { Some(export.identities.assume(who)?) } else { None };
+                export.tree.enter(&at, &name)?
+            }
         };
     }
     at.directory()
@@ -103,9 +109,10 @@ impl MountV3 for MountService {
             tracing::info!(peer = %cx.peer_addr(), path = %args.as_bytes().escape_ascii(), "not exported");
             return Ok(Mountres3::Default(Mountstat3::Mnt3errAcces));
         };
+        let who = self.export.identities().of(cx.credential()).map_err(Failure::Denied)?;
         let (export, below) = (Arc::clone(&self.export), below.to_vec());
         let found =
-            spawn_blocking(move || descend(&export, &below).map(|object| export.sealer.seal(object.id))).await?;
+            spawn_blocking(move || descend(&export, &who, &below).map(|object| export.sealer.seal(object.id))).await?;
         match found {
             Ok(handle) => {
                 tracing::info!(peer = %cx.peer_addr(), path = %args.as_bytes().escape_ascii(), "mounted");

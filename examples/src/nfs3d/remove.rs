@@ -49,7 +49,7 @@ impl Export {
         let _changing = self.tree.changing();
         let acting = self.identities.assume(who)?;
         // Held over the removal: it is known which file it was, and its blocks are freed when no lock is held any more.
-        let object = self.tree.enter(directory, name);
+        let object = self.tree.enter_while_changing(directory, name);
         rustix::fs::unlinkat(directory, name.as_c_str(), flags).map_err(|error| match error {
             // POSIX's other word for it, of some file systems.
             Errno::EXIST => Refusal(Nfsstat3::Nfs3errNotempty),
@@ -114,8 +114,8 @@ impl Export {
         let to_name = Component::entry(to_name, Nfsstat3::Nfs3errInval)?;
         let _changing = self.tree.changing();
         let acting = self.identities.assume(who)?;
-        let moved = self.tree.enter(from, &from_name)?;
-        let replaced = self.tree.enter(to, &to_name);
+        let moved = self.tree.enter_while_changing(from, &from_name)?;
+        let replaced = self.tree.enter_while_changing(to, &to_name);
         rustix::fs::renameat(from, from_name.as_c_str(), to, to_name.as_c_str()).map_err(|error| match error {
             // §3.3.14: what is there stays if it is of another kind, or a directory with something in it.
             Errno::ISDIR | Errno::NOTDIR => Refusal(Nfsstat3::Nfs3errExist),

@@ -3,14 +3,18 @@
 //!
 //! One thread at most reads all directories, nearest to the root first, and notes what it sees. Calls wait for their
 //! file to be seen, for a while; then they are answered NFS3ERR_JUKEBOX, and the client asks again. A tree that has just
-//! been searched is not searched again for a time: a client that asks for what is gone must not keep the disk busy.
+//! been searched in vain is not searched again for a time: a client that asks for what is gone must not keep the disk
+//! busy. NFS3ERR_STALE, which is for good (RFC 1813 §2.6), is only answered for a file that a search has not seen which began
+//! after it was first asked for.
 
 use std::{
     collections::VecDeque,
+    num::NonZeroUsize,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
+use lru::LruCache;
 use rpcrdma_specs::nfs3::Nfsstat3;
 use rustix::{
     fs::{Dir, FileType, Mode, OFlags},
@@ -18,6 +22,7 @@ use rustix::{
 };
 
 use super::{
+    handle::FileId,
     object::{Object, Stat},
     status::{Outcome, Refusal},
     tree::Tree,
@@ -27,22 +32,57 @@ use super::{
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How often a waiting call looks whether its file has been seen.
 const GLANCE: Duration = Duration::from_millis(10);
-/// Shortest time from the end of one search to the start of the next.
-const PAUSE: Duration = Duration::from_secs(3);
+/// Shortest time from the end of a search in vain to the start of the next.
+const PAUSE: Duration = Duration::from_millis(100);
 /// That time in searches: what part of the time is spent on them at most.
 const PAUSE_IN_SEARCHES: u32 = 10;
+/// Most files remembered that a search is to look for, or has not seen.
+const MOST_WANTED: NonZeroUsize = NonZeroUsize::new(1 << 12).unwrap();
 
 #[derive(Debug, Default)]
 pub(super) struct Search {
     state: Mutex<State>,
-    ended: Condvar,
+    change: Condvar,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
     running: bool,
-    /// When the last one ended, and how long it took.
+    /// How many have ended.
+    ended: u64,
+    /// When the last one ended, and how long it took, unless it found something.
     last: Option<(Instant, Duration)>,
+    /// A file has been found that was looked for since the last one started.
+    found: bool,
+    /// Files that are looked for, each with how many searches must have ended before it is nowhere.
+    wanted: LruCache<FileId, u64>,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self { running: false, ended: 0, last: None, found: false, wanted: LruCache::new(MOST_WANTED) }
+    }
+}
+
+impl State {
+    /// Whether another search may start. One that found something is no waste: the file had been forgotten, or moved.
+    fn rested(&self) -> bool {
+        self.last.is_none_or(|(ended, took)| ended.elapsed() > PAUSE.max(took * PAUSE_IN_SEARCHES))
+    }
+
+    /// How many searches must have ended before `id` is nowhere. Who asks again waits for no more than it did.
+    fn enough(&mut self, id: FileId) -> u64 {
+        let rested = self.rested();
+        match self.wanted.get(&id) {
+            Some(&enough) if self.ended < enough || !rested => enough,
+            _ => {
+                // One that is under way may have passed where the file is by now.
+                let enough = self.ended + if self.running { 2 } else { 1 };
+                self.wanted.put(id, enough);
+                enough
+            }
+        }
+    }
 }
 
 impl Search {
@@ -50,46 +90,46 @@ impl Search {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has the tree searched until `look` finds what it looks for. Not to be called as anybody but the server: the thread
-    /// that searches begins as who starts it.
+    /// Has the tree searched until `look` finds what it looks for, which is `id`. Not to be called as anybody but the
+    /// server: the thread that searches begins as who starts it.
     ///
     /// # Errors
-    /// NFS3ERR_STALE if it is not there, NFS3ERR_JUKEBOX if the search takes longer.
-    pub(super) fn run(tree: &Arc<Tree>, look: impl Fn() -> Outcome<Option<Object>>) -> Outcome<Object> {
+    /// NFS3ERR_STALE if a search that began after the call has not seen it, NFS3ERR_JUKEBOX if there was none as yet.
+    pub(super) fn run(tree: &Arc<Tree>, id: FileId, look: impl Fn() -> Outcome<Option<Object>>) -> Outcome<Object> {
         let (nowhere, not_yet) = (Refusal(Nfsstat3::Nfs3errStale), Refusal(Nfsstat3::Nfs3errJukebox));
         let search = tree.search();
         let deadline = Instant::now() + PATIENCE;
         let mut state = search.state();
-        if !state.running {
-            let rested = |(ended, took): (Instant, Duration)| ended.elapsed() > PAUSE.max(took * PAUSE_IN_SEARCHES);
-            if !state.last.is_none_or(rested) {
-                // Whoever has just waited for the last search looks here once more.
-                drop(state);
-                return look()?.ok_or(nowhere);
-            }
-            let searched = Arc::clone(tree);
-            let spawned =
-                std::thread::Builder::new().name("nfs3d-search".to_owned()).spawn(move || search_all(&searched));
-            if let Err(error) = spawned {
-                tracing::warn!(%error, "no thread to search the tree with");
-                return Err(not_yet);
-            }
-            state.running = true;
-        }
+        let enough = state.enough(id);
         loop {
-            state = search.ended.wait_timeout(state, GLANCE).unwrap_or_else(PoisonError::into_inner).0;
-            let running = state.running;
+            let over = state.ended >= enough;
+            if !over && !state.running && state.rested() {
+                let searched = Arc::clone(tree);
+                let spawned =
+                    std::thread::Builder::new().name("nfs3d-search".to_owned()).spawn(move || search_all(&searched));
+                if let Err(error) = spawned {
+                    tracing::warn!(%error, "no thread to search the tree with");
+                    return Err(not_yet);
+                }
+                (state.running, state.found) = (true, false);
+            }
+            if !over {
+                state = search.change.wait_timeout(state, GLANCE).unwrap_or_else(PoisonError::into_inner).0;
+            }
             drop(state);
-            if let Some(object) = look()? {
+            let object = look()?;
+            state = search.state();
+            if let Some(object) = object {
+                state.wanted.pop(&id);
+                (state.found, state.last) = (true, None);
                 return Ok(object);
             }
-            if !running {
+            if over {
                 return Err(nowhere);
             }
             if Instant::now() > deadline {
                 return Err(not_yet);
             }
-            state = search.state();
         }
     }
 }
@@ -102,8 +142,9 @@ fn search_all(tree: &Tree) {
         fn drop(&mut self) {
             let mut state = self.0.state();
             state.running = false;
-            state.last = Some((Instant::now(), self.1.elapsed()));
-            self.0.ended.notify_all();
+            state.ended += 1;
+            state.last = (!state.found).then(|| (Instant::now(), self.1.elapsed()));
+            self.0.change.notify_all();
         }
     }
     let running = Running(tree.search(), Instant::now());

@@ -88,6 +88,8 @@ impl Export {
             return Err(Refusal(Nfsstat3::Nfs3errInval));
         }
         let file = self.open_file(who, object, OFlags::WRONLY)?;
+        // As for WRITE: root would leave set-user-ID and set-group-ID where they are.
+        let _acting = self.identities.assume(who)?;
         rustix::fs::ftruncate(&file, size).map_err(|error| match error {
             // The system's word for a size that the file system cannot have.
             Errno::INVAL => Refusal(Nfsstat3::Nfs3errFbig),

@@ -14,7 +14,7 @@
 use std::{
     ffi::CString,
     num::NonZeroUsize,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
 };
 
 use lru::LruCache;
@@ -125,7 +125,7 @@ impl Tree {
         if lock(&self.removed).contains(&id) {
             return Err(Refusal(Nfsstat3::Nfs3errStale));
         }
-        Search::run(self, || self.by_notes(id))
+        Search::run(self, id, || self.by_notes(id))
     }
 
     /// The directory that `directory` is in; the root is in itself, as nothing above it is exported.
@@ -150,6 +150,12 @@ impl Tree {
     /// # Errors
     /// The system's; NFS3ERR_ACCES for one that another file system is mounted on, which is not exported.
     pub(super) fn enter(&self, directory: &Object, name: &Name) -> Outcome<Object> {
+        let _staying = self.staying();
+        self.enter_while_changing(directory, name)
+    }
+
+    /// The same for who holds [`changing`](Self::changing).
+    pub(super) fn enter_while_changing(&self, directory: &Object, name: &Name) -> Outcome<Object> {
         let fd = rustix::fs::openat2(directory, name.as_c_str(), HELD, Mode::empty(), CONFINED)
             .map_err(|error| if error == Errno::XDEV { Refusal(Nfsstat3::Nfs3errAcces) } else { error.into() })?;
         let object = self.object(fd)?;
@@ -195,6 +201,12 @@ impl Tree {
     /// To be held from before a name is removed or changed until that is noted.
     pub(super) fn changing(&self) -> RwLockWriteGuard<'_, ()> {
         self.names.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// To be held from before a name is looked at until it is noted: else the note may be of before a rename, and hide
+    /// what the rename has noted.
+    pub(super) fn staying(&self) -> RwLockReadGuard<'_, ()> {
+        self.names.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// By what is noted; of several places the first that is still right.

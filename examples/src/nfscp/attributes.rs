@@ -12,7 +12,7 @@ use crate::nfs3::{self, unset};
 
 /// What a new file's mode is taken from.
 pub(super) const PERMISSIONS: u32 = 0o777;
-/// What `-p` keeps: set-user-ID, set-group-ID and sticky as well.
+/// What `-p` keeps: set-user-ID, set-group-ID and sticky as well, the first two where the copy's owner and group are the same.
 pub(super) const ALL_MODE: u32 = 0o7777;
 
 /// The mode of something new.
@@ -51,6 +51,14 @@ impl From<&Fattr3> for Lasting {
 }
 
 impl Lasting {
+    /// For a copy with this owner and group of a file with those: who runs it is not to become somebody whom its owner never
+    /// meant.
+    pub(super) fn for_copy(self, copy: (u32, u32), of: (u32, u32)) -> Self {
+        let user = if copy.0 == of.0 { 0 } else { 0o4000 };
+        let group = if copy.1 == of.1 { 0 } else { 0o2000 };
+        Self { mode: self.mode & !(user | group), ..self }
+    }
+
     /// As SETATTR takes it; a symbolic link's mode means nothing.
     pub(super) fn to_wire(self, with_mode: bool) -> Sattr3 {
         Sattr3 {
@@ -76,6 +84,15 @@ fn to_wire(time: SystemTime) -> Nfstime3 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn set_user_id_is_of_the_same_user_only() {
+        let of = |copy| {
+            let (accessed, modified) = (SystemTime::UNIX_EPOCH, SystemTime::UNIX_EPOCH);
+            Lasting { mode: 0o7755, accessed, modified }.for_copy(copy, (7, 8)).mode
+        };
+        assert_eq!([of((7, 8)), of((7, 0)), of((0, 8)), of((0, 0))], [0o7755, 0o5755, 0o3755, 0o1755]);
+    }
 
     #[test]
     fn times_go_there_and_back() {

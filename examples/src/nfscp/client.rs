@@ -395,13 +395,13 @@ impl Nfs {
         self.call("COMMIT", call).await
     }
 
-    /// Makes a file, or empties the one there is; its mode is of the new one only.
+    /// Makes a file, unless there is one; its mode is of the new one only.
     ///
     /// # Errors
     /// As CREATE's; and when there is something of that name which is no file.
     pub async fn create(&self, dir: &NfsFh3, name: &[u8], mode: u32) -> Result<Node, CopyError> {
-        let new = Sattr3 { size: attributes::size(0).size, ..attributes::mode(mode) };
-        let args = Create3args { r#where: entry(dir, name), how: Createhow3::Unchecked(new) };
+        let how = Createhow3::Unchecked(attributes::mode(mode));
+        let args = Create3args { r#where: entry(dir, name), how };
         let call = || async {
             Ok(match self.rpc.nfsproc3_create(&args).await? {
                 Create3res::Nfs3Ok(ok) => Ok((ok.obj, ok.obj_attributes)),

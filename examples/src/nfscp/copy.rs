@@ -21,11 +21,12 @@ use serde::Serialize;
 use tokio::task::spawn_blocking;
 
 use super::{
-    attributes::{Lasting, PERMISSIONS},
+    attributes::{self, Lasting, PERMISSIONS},
     client::{Cookie, Nfs, Node},
     error::CopyError,
     location::os_name,
     read::{download, local_digest, remote_digest},
+    same::{Written, is_same},
     write::upload,
 };
 
@@ -149,21 +150,33 @@ pub struct Copier<'a> {
     later: Mutex<Vec<Later>>,
     /// The server is out of reach: nothing more is begun.
     over: AtomicBool,
+    written: Written,
 }
 
 /// Most files and directories under way at a time.
 const MOST_TASKS: usize = 64;
+/// Why a device, a pipe or a socket is not copied.
+const SPECIAL: &str = "it is no file, directory or symbolic link";
 
 impl<'a> Copier<'a> {
     /// To or from one file system of a server.
     pub fn new(nfs: &'a Nfs, options: CopyOptions, watcher: &'a dyn Watcher) -> Self {
-        Self { nfs, options, watcher, counts: Mutex::default(), later: Mutex::default(), over: AtomicBool::new(false) }
+        Self {
+            nfs,
+            options,
+            watcher,
+            counts: Mutex::default(),
+            later: Mutex::default(),
+            over: AtomicBool::new(false),
+            written: Written::default(),
+        }
     }
 
     /// Does `tasks` and what they lead to. What fails is counted and told, and does not keep the rest from being done,
     /// unless the server is out of reach.
     pub async fn run(&self, tasks: Vec<Task>) -> Counts {
         let mut todo = tasks;
+        self.written.expect(todo.len());
         todo.reverse();
         let most = self.nfs.options().jobs.clamp(1, MOST_TASKS);
         let mut under_way = FuturesUnordered::new();
@@ -252,8 +265,11 @@ impl<'a> Copier<'a> {
         } else if kind.is_file() {
             self.upload_file(source, &dir, &name).await?;
             self.count(|counts| counts.files += 1);
+        } else if follow {
+            // It was asked for by its name.
+            return Err(CopyError::Unfit(SPECIAL.into()));
         } else {
-            return Ok(self.skip(&source, "it is no file, directory or symbolic link"));
+            return Ok(self.skip(&source, SPECIAL));
         }
         Ok(Vec::new())
     }
@@ -266,6 +282,7 @@ impl<'a> Copier<'a> {
         name: &[u8],
     ) -> Result<Vec<Task>, CopyError> {
         self.check_recursive()?;
+        self.written.check_source_here(self.nfs, &source, meta.ino()).await?;
         let path = source.clone();
         let names = blocking(move || {
             let names: io::Result<Vec<_>> = fs::read_dir(path)?.map(|entry| Ok(entry?.file_name())).collect();
@@ -277,6 +294,7 @@ impl<'a> Copier<'a> {
         let wanted = meta.mode() & PERMISSIONS & !self.options.umask;
         // Until all is in it, its owner must be able to put something there.
         let (node, new) = self.nfs.mkdir(dir, name, wanted | 0o700).await?;
+        self.written.directory_there(node.attributes.fileid, &node.handle);
         let lasting = Lasting::from(meta);
         if self.options.preserve || (new && wanted | 0o700 != wanted) {
             let mode = if self.options.preserve { lasting.mode } else { wanted };
@@ -335,6 +353,13 @@ impl<'a> Copier<'a> {
         self.watcher.found(&source, size);
         let mode = meta.mode() & PERMISSIONS & !self.options.umask;
         let node = self.nfs.create(dir, name, mode).await?;
+        if is_same(&meta, &node.attributes) {
+            return Err(CopyError::Unfit("it is the very file that it is to be copied to".into()));
+        }
+        self.written.file(&node.handle.data)?;
+        if node.attributes.size > 0 {
+            self.nfs.setattr(&node.handle, attributes::size(0)).await?;
+        }
         let again = upload(self.nfs, &file, size, &node.handle, |octets| self.moved(octets)).await?;
         self.count(|counts| counts.sent_again += again);
         if self.options.verify {
@@ -342,7 +367,9 @@ impl<'a> Copier<'a> {
             self.compare(&source, &file, size, &node, true).await?;
         }
         if self.options.preserve {
-            self.nfs.setattr(&node.handle, Lasting::from(&meta).to_wire(true)).await?;
+            let copy = (node.attributes.uid, node.attributes.gid);
+            let lasting = Lasting::from(&meta).for_copy(copy, (meta.uid(), meta.gid()));
+            self.nfs.setattr(&node.handle, lasting.to_wire(true)).await?;
         }
         Ok(())
     }
@@ -388,16 +415,18 @@ impl<'a> Copier<'a> {
                 self.count(|counts| counts.symlinks += 1);
             }
             Ftype3::Nf3reg => {
+                self.written.file(target.as_os_str().as_bytes())?;
                 self.download_file(&node, &shown, target).await?;
                 self.count(|counts| counts.files += 1);
             }
-            _ => return Ok(self.skip(&shown, "it is no file, directory or symbolic link")),
+            _ => return Ok(self.skip(&shown, SPECIAL)),
         }
         Ok(Vec::new())
     }
 
     async fn download_dir(&self, node: Node, shown: PathBuf, target: PathBuf) -> Result<Vec<Task>, CopyError> {
         self.check_recursive()?;
+        self.written.check_source_there(self.nfs, &node).await?;
         let (path, mode) = (target.clone(), node.attributes.mode & PERMISSIONS);
         let lasting = blocking(move || {
             let new = match fs::DirBuilder::new().mode(mode | 0o700).create(&path) {
@@ -411,12 +440,14 @@ impl<'a> Copier<'a> {
                 }
                 Err(error) => return Err(error),
             };
-            let made = Lasting::from(&fs::metadata(&path)?);
+            let meta = fs::metadata(&path)?;
+            let made = Lasting::from(&meta);
             // Until all is in it, its owner must be able to put something there.
             let wanted = Lasting { mode: made.mode & !(0o700 & !mode), ..made };
-            Ok((new && wanted.mode != made.mode).then_some(wanted))
+            Ok(((new && wanted.mode != made.mode).then_some(wanted), meta.ino()))
         });
-        let mut lasting = lasting.await?;
+        let (mut lasting, number) = lasting.await?;
+        self.written.directory_here(number, &target);
         if self.options.preserve {
             lasting = Some(Lasting::from(&node.attributes));
         }
@@ -489,9 +520,13 @@ impl<'a> Copier<'a> {
             self.compare(shown, &file, attributes.size, node, false).await?;
         }
         let lasting = self.options.preserve.then(|| Lasting::from(attributes));
+        let owner = (attributes.uid, attributes.gid);
         let keep = blocking(move || {
             match lasting {
-                Some(lasting) => set_lasting(&file, &lasting)?,
+                Some(lasting) => {
+                    let meta = file.metadata()?;
+                    set_lasting(&file, &lasting.for_copy((meta.uid(), meta.gid()), owner))?;
+                }
                 None if mode | 0o600 != mode => {
                     let made = file.metadata()?.mode();
                     file.set_permissions(Permissions::from_mode(made & !(0o600 & !mode)))?;
@@ -512,7 +547,7 @@ impl<'a> Copier<'a> {
         let (path, result) = match last {
             Later::Remote { path, handle, lasting } => {
                 let attributes =
-                    if self.options.preserve { lasting.to_wire(true) } else { super::attributes::mode(lasting.mode) };
+                    if self.options.preserve { lasting.to_wire(true) } else { attributes::mode(lasting.mode) };
                 (path, self.nfs.setattr(&handle, attributes).await)
             }
             Later::Local { path, lasting } => {
@@ -539,7 +574,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Runs `work`, which waits for the disk, where that holds nobody up.
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
+pub(super) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
     spawn_blocking(work).await.map_err(io::Error::other)?
 }
 

@@ -44,7 +44,12 @@ pub async fn upload(
     }
     let upload = Upload { nfs, source, size, target };
     let file = Arc::clone(source);
-    let extents = spawn_blocking(move || extents(&file, size)).await.map_err(io::Error::other)?;
+    // If it has become shorter, what is missing would pass for a hole.
+    let looking = spawn_blocking(move || Ok::<_, io::Error>((extents(&file, size), file.metadata()?.len())));
+    let (extents, there) = looking.await.map_err(io::Error::other)??;
+    if there < size {
+        return Err(CopyError::SourceChanged(size));
+    }
     let end = extents.last().map_or(0, |last| last.end);
     let mut todo = extents.into_iter().flat_map(|extent| pieces(extent, nfs.write_size())).peekable();
     let mut again = 0;

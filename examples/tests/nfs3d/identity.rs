@@ -82,6 +82,31 @@ async fn files_are_made_and_opened_as_the_caller() {
     assert_eq!(caller.mknod(&d, "null", Mknoddata3::Nf3chr(device)).await.err(), not_owner);
 }
 
+/// As the system does it for its own users.
+#[tokio::test]
+async fn a_change_by_somebody_else_ends_set_user_id() {
+    if !enforced() {
+        return;
+    }
+    let served = Served::new().await;
+    fs::set_permissions(&served.root, fs::Permissions::from_mode(0o777)).unwrap();
+    let owner = user(&served, 2000, 3000, &[3001]).await;
+    let other = user(&served, 2001, 3002, &[]).await;
+    let new = Sattr3 { size: SetSize3::True(0), gid: SetGid3::True(3001), ..mode(0o6777) };
+    let (a, made) = owner.create(&owner.root, "a", Createhow3::Guarded(new)).await.unwrap();
+    assert_eq!((made.mode, made.gid), (0o6777, 3001), "of what is new, all is set");
+    let now = || fs::metadata(served.root.join("a")).unwrap().mode() & 0o7777;
+    other.write(&a, 0, b"other", StableHow::Unstable).await.unwrap();
+    assert_eq!(now(), 0o777, "WRITE");
+    owner.setattr(&a, mode(0o6777), Sattrguard3::False).await.unwrap();
+    let size = Sattr3 { size: SetSize3::True(1), ..nothing() };
+    other.setattr(&a, size.clone(), Sattrguard3::False).await.unwrap();
+    assert_eq!(now(), 0o777, "SETATTR");
+    owner.setattr(&a, mode(0o6777), Sattrguard3::False).await.unwrap();
+    other.create(&other.root, "a", Createhow3::Unchecked(Sattr3 { size: SetSize3::True(0), ..size })).await.unwrap();
+    assert_eq!(now(), 0o777, "CREATE");
+}
+
 #[tokio::test]
 async fn root_is_nobody_unless_told_otherwise() {
     if !enforced() {

@@ -53,6 +53,24 @@ async fn the_export_and_what_is_below_it_can_be_mounted() {
     assert_eq!(exports.iter().map(|export| export.ex_dir.as_bytes().to_vec()).collect::<Vec<_>>(), [b"/data"]);
 }
 
+/// By a handle, what is above its file is passed by.
+#[tokio::test]
+async fn what_a_caller_may_not_search_it_may_not_mount() {
+    use rpcrdma_examples::nfs3d::identity::{Identities, Squash};
+    use std::os::unix::fs::PermissionsExt as _;
+    if !Identities::new(Squash::Nobody, None, None).enforced() {
+        return;
+    }
+    let served = Served::new().await;
+    fs::create_dir_all(served.root.join("locked/in")).unwrap();
+    fs::set_permissions(served.root.join("locked"), fs::Permissions::from_mode(0o700)).unwrap();
+    let own = served.mount(Credential::sys("test", own_uid(), own_gid(), [])).await;
+    mnt(&own, "/data/locked/in").await.unwrap();
+    let other = served.mount(Credential::sys("test", own_uid() + 1000, 1001, [])).await;
+    mnt(&other, "/data/locked").await.unwrap();
+    assert_eq!(mnt(&other, "/data/locked/in").await, Err(Mountstat3::Mnt3errAcces));
+}
+
 #[tokio::test]
 async fn mounts_are_listed_until_they_end() {
     let served = Served::new().await;

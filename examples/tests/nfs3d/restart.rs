@@ -50,3 +50,21 @@ async fn files_that_others_move_are_found_again() {
     fs::write(served.root.join("e/a2"), "other").unwrap();
     assert_eq!(nfs.read(&a, 0, 100).await, Err(Nfsstat3::Nfs3errStale));
 }
+
+#[tokio::test]
+async fn a_file_that_is_there_is_never_stale() {
+    let served = Served::new().await;
+    let nfs = served.client().await;
+    let mut at = served.root.join("d");
+    let a = nfs.file(&nfs.folder(&nfs.root, "d").await, "a").await;
+    let gone = nfs.file(&nfs.root, "gone").await;
+    fs::remove_file(served.root.join("gone")).unwrap();
+    // Faster than the tree is searched again, and between searches in vain.
+    for nth in 0..5 {
+        let next = served.root.join(format!("d{nth}"));
+        fs::rename(&at, &next).unwrap();
+        at = next;
+        assert_eq!(nfs.getattr(&gone).await, Err(Nfsstat3::Nfs3errStale));
+        nfs.getattr(&a).await.unwrap();
+    }
+}

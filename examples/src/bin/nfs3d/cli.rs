@@ -43,7 +43,8 @@ pub(crate) struct Cli {
     /// Calls that one client has under way at a time
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) credits: u32,
-    /// Octets that the data of all clients' calls takes at most; what comes beyond it waits. E.g. 512MiB
+    /// Octets that the data of all clients' calls, WRITEs above all, takes at most; what comes beyond it waits. What READs
+    /// return comes beside it, a MiB for each under way. E.g. 512MiB
     #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = memory)]
     pub(crate) max_memory: u64,
     #[command(flatten)]

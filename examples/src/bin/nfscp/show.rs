@@ -46,10 +46,15 @@ impl Show {
     }
 }
 
+/// A path as it can be shown: names are the server's, and a terminal obeys some characters.
+fn plain(path: &Path) -> String {
+    path.to_string_lossy().replace(char::is_control, "\u{fffd}")
+}
+
 impl Watcher for Show {
     fn found(&self, path: &Path, octets: u64) {
         self.bar.inc_length(octets);
-        self.bar.set_message(path.file_name().unwrap_or_default().to_string_lossy().into_owned());
+        self.bar.set_message(plain(Path::new(path.file_name().unwrap_or_default())));
     }
 
     fn moved(&self, octets: u64) {
@@ -59,17 +64,17 @@ impl Watcher for Show {
     fn verified(&self, path: &Path, digest: &blake3::Hash) {
         if self.digests {
             self.bar.suspend(|| {
-                let _ = writeln!(io::stdout(), "{digest}  {}", path.display());
+                let _ = writeln!(io::stdout(), "{digest}  {}", plain(path));
             });
         }
     }
 
     fn skipped(&self, path: &Path, why: &str) {
-        self.complain(format_args!("{} skipped: {why}", path.display()));
+        self.complain(format_args!("{} skipped: {why}", plain(path)));
     }
 
     fn failed(&self, path: &Path, error: &CopyError) {
-        self.complain(format_args!("{}: {error}", path.display()));
+        self.complain(format_args!("{}: {error}", plain(path)));
         let denied = matches!(error.status(), Some(Nfsstat3::Nfs3errAcces | Nfsstat3::Nfs3errPerm));
         if denied && self.root.swap(false, Ordering::Relaxed) {
             self.complain(format_args!(
