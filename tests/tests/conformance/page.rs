@@ -5,10 +5,11 @@ use std::fmt::Write as _;
 use crate::table::{Rule, Table};
 
 const INTRODUCTION: &str = "# Conformance\n\n\
-    Each MUST and SHOULD of the specifications, the code that keeps it and the test that shows it. Written from\n\
-    `tests/conformance/*.toml` by `UPDATE_CONFORMANCE=1 cargo test -p rpcrdma-tests --test conformance`; without the variable\n\
-    the same command checks that the code named cites the section, that the tests named exist, and, with `SPEC_TEXTS` naming a\n\
-    directory of the specifications' texts, that no requirement is missing. `#` counts the section's key words.\n\
+    Each MUST and SHOULD of RFC 8166, RFC 8167, RFC 8797 and the draft of version 2, in the sections named, the code that keeps it\n\
+    and the test that shows it. Written from `tests/conformance/*.toml` by\n\
+    `UPDATE_CONFORMANCE=1 cargo test -p rpcrdma-tests --test conformance`; without the variable the same command checks that the\n\
+    code named cites the section, that the tests named exist, and, with `SPEC_TEXTS` naming a directory of the specifications'\n\
+    texts, that no requirement of those sections is missing. `#` counts the section's key words.\n\
     [DEVIATIONS.md](DEVIATIONS.md) has where we differ, and why.\n";
 
 /// Writes the page.
