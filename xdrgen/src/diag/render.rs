@@ -115,7 +115,22 @@ fn line_end(text: &str, at: usize) -> usize {
 
 /// A label's octets within the window, cut at the end of its first line: carets under a whole body help nobody.
 fn clamp(text: &str, range: &Range<usize>, window: &Range<usize>) -> Range<usize> {
-    let start = range.start.clamp(window.start, window.end);
-    let end = range.end.clamp(start, line_end(text, start).clamp(start, window.end));
+    // A place within a character is that character's: the renderer would not have it.
+    let place = |at: usize| (0..=at.min(text.len())).rev().find(|&at| text.is_char_boundary(at)).unwrap_or_default();
+    let start = place(range.start).clamp(window.start, window.end);
+    let end = place(range.end).clamp(start, line_end(text, start).clamp(start, window.end));
     start - window.start..end - window.start
+}
+
+#[cfg(test)]
+mod tests {
+    use super::clamp;
+
+    #[test]
+    fn places_within_characters() {
+        let text = "a\u{FEFF}b\nc";
+        assert_eq!(clamp(text, &(3..5), &(0..5)), 1..5);
+        assert_eq!(clamp(text, &(2..3), &(0..5)), 1..1);
+        assert_eq!(clamp(text, &(9..12), &(0..7)), 7..7);
+    }
 }

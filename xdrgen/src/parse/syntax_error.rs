@@ -31,7 +31,8 @@ pub(crate) fn describe(file: usize, text: &str, unit: &Range<usize>, error: &Err
             }
         }
     }
-    let before = previous_end(text, unit.start, at);
+    let last = last_of_previous(text, unit.start, at);
+    let before = last.end;
     let other_line = text.get(before..at).is_some_and(|between| between.contains('\n'));
     // A list of all that could stand there helps nobody when one thing is likely.
     if missing_semicolon && (other_line || !expected.contains(&"`=`")) {
@@ -49,7 +50,7 @@ pub(crate) fn describe(file: usize, text: &str, unit: &Range<usize>, error: &Err
     };
     let mut diagnostic = Diagnostic::new(Code::Syntax, message);
     if expected == ["`;`"] && (other_line || found.0.is_empty()) && before > unit.start {
-        diagnostic = diagnostic.at(&span(file, before - 1..before), "expected `;` after this");
+        diagnostic = diagnostic.at(&span(file, last), "expected `;` after this");
         diagnostic = diagnostic.suggest(&span(file, before..before), ";");
         if !found.0.is_empty() {
             diagnostic = diagnostic.also(&span(file, found.0), "unexpected");
@@ -58,7 +59,7 @@ pub(crate) fn describe(file: usize, text: &str, unit: &Range<usize>, error: &Err
         if expected == ["`;`"] && text.get(found.0.clone()) == Some("}") {
             diagnostic = diagnostic.suggest(&span(file, before..before), ";");
         }
-        let place = if found.0.is_empty() { before.saturating_sub(1)..before } else { found.0 };
+        let place = if found.0.is_empty() { last } else { found.0 };
         diagnostic =
             diagnostic.at(&span(file, place), wanted.map_or("unexpected".to_owned(), |w| format!("expected {w}")));
     }
@@ -120,15 +121,32 @@ fn found(text: &str, at: usize, end: usize) -> (Range<usize>, String) {
     }
 }
 
-/// End of the last token before `at`. Comments between count as the token's.
-fn previous_end(text: &str, from: usize, at: usize) -> usize {
-    let before = text.get(from..at).unwrap_or_default();
-    let mut code_end = from + before.trim_end().len();
-    // A comment right before: the token stands before it.
-    while let Some(start) = text.get(from..code_end).filter(|t| t.ends_with("*/")).and_then(|t| t.rfind("/*")) {
-        code_end = from + text.get(from..from + start).unwrap_or_default().trim_end().len();
+/// The last character of the last token before `at`, which begins at `from` or after; empty at `from` where there is none.
+// `lexical.pest` says what stands between tokens.
+fn last_of_previous(text: &str, from: usize, at: usize) -> Range<usize> {
+    let mut last = from..from;
+    let mut here = from;
+    while let Some(rest) = text.get(here..at)
+        && let Some(first) = rest.chars().next()
+    {
+        let line = || rest.find('\n').unwrap_or(rest.len());
+        here += match first {
+            '/' if rest.starts_with("/*") => rest.find("*/").map_or(rest.len(), |end| end + 2),
+            '/' if rest.starts_with("//") => line(),
+            '%' | '#' => line(),
+            _ if first.is_ascii_whitespace() || matches!(first, '\u{B}' | '\u{1A}' | '\u{FEFF}') => first.len_utf8(),
+            '"' => {
+                let len = rest.get(1..).and_then(|text| text.find('"')).map_or(1, |end| end + 2);
+                last = here + len - 1..here + len;
+                len
+            }
+            _ => {
+                last = here..here + first.len_utf8();
+                first.len_utf8()
+            }
+        };
     }
-    code_end
+    last
 }
 
 fn is_reserved(word: &str) -> bool {
