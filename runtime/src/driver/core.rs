@@ -27,6 +27,11 @@ const MAX_ROUNDS: usize = 32;
 /// How long a caller drives before the driver's task looks after it: a caller may be in nobody's poll, such as the arm of
 /// a `select!` that has not been taken, and then what its connection is woken for is lost.
 const LEAD: Duration = Duration::from_millis(10);
+/// Something that is due is so for longer than this when this end was away: stopped, or kept from its connections by what
+/// else it does.
+pub(super) const AWAY: Duration = Duration::from_secs(1);
+/// What a runtime that was away may need until it knows what has come in meanwhile.
+pub(super) const CATCH_UP: Duration = Duration::from_millis(100);
 /// How long a peer may take to close its side once this end has closed its own.
 const LINGER: Duration = Duration::from_secs(5);
 
@@ -133,6 +138,8 @@ pub(crate) struct Core<C: Carrier, U: Upcalls> {
     settled: bool,
     last_active: Instant,
     timer: Timer,
+    /// What was due while this end was away is seen to then.
+    caught_up: Option<Instant>,
     /// What the port has been told of it.
     agreement: Agreement,
     formats: Formats,
@@ -167,6 +174,7 @@ impl<C: Carrier, U: Upcalls> Core<C, U> {
             settled: false,
             last_active: Timer::now(),
             timer: Timer::default(),
+            caught_up: None,
             agreement: Agreement::default(),
             formats: Formats::default(),
             commands: VecDeque::new(),
@@ -201,13 +209,16 @@ impl<C: Carrier, U: Upcalls> Core<C, U> {
         self.leader = leader.map_or(Leader::Nobody, Leader::Waits);
         // Those who were woken before have had their turn.
         self.others = false;
+        if self.is_overdue(now) {
+            self.look(cx, now);
+        }
         for round in 0..MAX_ROUNDS {
             let told = self.take_commands(now);
             if self.engine.memory().is_called() {
                 self.settled = false;
             }
             // It is the same time in all rounds: only what is begun with a deadline in the past is due later than in the first.
-            if (round == 0 || told) && self.engine.poll_timeout().is_some_and(|due| due <= now) {
+            if (round == 0 || told) && self.is_overdue(now) && self.has_caught_up(now) {
                 self.engine.handle_timeout(now);
                 self.settled = false;
             }
@@ -242,6 +253,36 @@ impl<C: Carrier, U: Upcalls> Core<C, U> {
         self.arm(now, task);
         cx.waker().wake_by_ref();
         Poll::Pending
+    }
+
+    /// Whether the engine has something that was due by `now`.
+    fn is_overdue(&mut self, now: Instant) -> bool {
+        self.engine.poll_timeout().is_some_and(|due| due <= now)
+    }
+
+    /// Takes what has come in: it is not late because nobody looked.
+    fn look(&mut self, cx: &mut Context<'_>, now: Instant) {
+        for _ in 0..MAX_ROUNDS {
+            if self.engine.poll_io(cx, self.others).is_pending() && !self.engine.has_input() {
+                return;
+            }
+            self.last_active = now;
+            self.settled = false;
+            self.engine.handle_input(BATCH);
+            self.engine.poll_work(now);
+        }
+    }
+
+    /// Whether what is due may be seen to: where this end was away, its runtime has had the time to hear of what came in.
+    // Else a peer that has done all that it could would be told that it has stalled.
+    fn has_caught_up(&mut self, now: Instant) -> bool {
+        let away = self.engine.poll_timeout().is_some_and(|due| now.duration_since(due) > AWAY);
+        let until = *self.caught_up.get_or_insert(if away { now + CATCH_UP } else { now });
+        let over = until <= now;
+        if over {
+            self.caught_up = None;
+        }
+        over
     }
 
     /// Lets the engine post and tell until it has nothing more of either.
@@ -391,7 +432,11 @@ impl<C: Carrier, U: Upcalls> Core<C, U> {
             _ => None,
         };
         let lead = matches!(self.leader, Leader::Waits(_)).then(|| now + LEAD);
-        let due = [self.engine.poll_timeout(), self.idle_at(), linger, lead].into_iter().flatten().min();
+        let overdue = self.is_overdue(now);
+        // Nothing is left to catch up with where something came in.
+        self.caught_up = self.caught_up.filter(|_| overdue);
+        let due = self.caught_up.or_else(|| self.engine.poll_timeout());
+        let due = [due, self.idle_at(), linger, lead].into_iter().flatten().min();
         self.timer.arm(due, now, task);
     }
 

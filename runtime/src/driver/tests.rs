@@ -10,13 +10,45 @@ use crate::{
     memory::Share,
 };
 
-/// A connection by which something comes in whenever somebody looks, and no call is answered.
+/// A connection that does as a test says: by itself nothing comes in, and no call is answered.
 #[derive(Default)]
-struct Flood(Share);
+struct Scripted {
+    share: Share,
+    state: Arc<Mutex<Script>>,
+}
 
-impl Carrier for Flood {
+#[derive(Default)]
+struct Script {
+    /// Something comes in whenever somebody looks.
+    floods: bool,
+    /// What comes in at the next look, once: the engine has no deadline any more.
+    input: bool,
+    taken: bool,
+    /// The engine's deadline, and whether it was handled.
+    due: Option<Instant>,
+    handled: bool,
+    /// How long the next look takes.
+    slow: Option<Duration>,
+    started: usize,
+    closed: bool,
+}
+
+impl Scripted {
+    fn core(state: &Arc<Mutex<Script>>, slots: usize) -> Core<Self, NoUpcalls> {
+        let carrier = Self { share: Share::default(), state: Arc::clone(state) };
+        Core::new(carrier, NoUpcalls, Arc::new(Port::new(slots)), DriverConfig::default())
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, Script> {
+        self.state.lock().unwrap()
+    }
+}
+
+impl Carrier for Scripted {
     fn start_call(&mut self, _call: OutgoingCall) -> CallId {
-        CallId(0)
+        let mut state = self.state();
+        state.started += 1;
+        CallId(state.started as u64)
     }
     fn cancel_call(&mut self, _id: CallId, _now: Instant) {}
     fn reply(&mut self, _token: ReplyToken, _reply: OutgoingReply) {}
@@ -27,26 +59,39 @@ impl Carrier for Flood {
     }
     fn lost(&mut self, _reason: DisconnectReason) {}
     fn poll_timeout(&mut self) -> Option<Instant> {
-        None
+        self.state().due
     }
-    fn handle_timeout(&mut self, _now: Instant) {}
+    fn handle_timeout(&mut self, _now: Instant) {
+        let mut state = self.state();
+        (state.due, state.handled) = (None, true);
+    }
     fn poll_work(&mut self, _now: Instant) {}
     fn poll_event(&mut self) -> Option<Event> {
-        None
+        self.state().closed.then(|| Event::Closed(CloseReason::Disconnected(DisconnectReason::Remote)))
     }
     fn counters(&self) -> Counters {
         Counters::default()
     }
     fn memory(&self) -> &Share {
-        &self.0
+        &self.share
     }
     fn poll_io(&mut self, _cx: &mut Context<'_>, _others: bool) -> Poll<()> {
-        Poll::Ready(())
+        let slow = self.state().slow.take();
+        if let Some(slow) = slow {
+            std::thread::sleep(slow);
+        }
+        if self.has_input() { Poll::Ready(()) } else { Poll::Pending }
     }
     fn has_input(&self) -> bool {
-        true
+        let state = self.state();
+        state.floods || state.input
     }
-    fn handle_input(&mut self, _most: usize) {}
+    fn handle_input(&mut self, _most: usize) {
+        let mut state = self.state();
+        if std::mem::take(&mut state.input) {
+            (state.due, state.taken) = (None, true);
+        }
+    }
 }
 
 #[derive(Default)]
@@ -58,8 +103,8 @@ impl Wake for Count {
     }
 }
 
-fn flooded() -> Core<Flood, NoUpcalls> {
-    Core::new(Flood::default(), NoUpcalls, Arc::new(Port::new(1)), DriverConfig::default())
+fn flooded() -> Core<Scripted, NoUpcalls> {
+    Scripted::core(&Arc::new(Mutex::new(Script { floods: true, ..Script::default() })), 1)
 }
 
 /// A caller that has driven for as long as it may and is not polled again: the driver's task looks after the connection.
@@ -101,77 +146,12 @@ async fn leads_when_there_is_a_timer() {
     assert!(shared.port.task().is_some());
 }
 
-/// A connection on which nothing comes in, whose engine has a deadline, and whose I/O may take its time.
-#[derive(Default)]
-struct Late {
-    share: Share,
-    state: Arc<Mutex<LateState>>,
-}
-
-#[derive(Default)]
-struct LateState {
-    due: Option<Instant>,
-    slow: Option<Duration>,
-    handled: bool,
-    started: usize,
-    closed: bool,
-}
-
-impl Carrier for Late {
-    fn start_call(&mut self, _call: OutgoingCall) -> CallId {
-        let mut state = self.state.lock().unwrap();
-        state.started += 1;
-        CallId(state.started as u64)
-    }
-    fn cancel_call(&mut self, _id: CallId, _now: Instant) {}
-    fn reply(&mut self, _token: ReplyToken, _reply: OutgoingReply) {}
-    fn refuse(&mut self, _token: ReplyToken) {}
-    fn close_with(&mut self, _reason: CloseReason) {}
-    fn close_reason(&self) -> Option<&CloseReason> {
-        None
-    }
-    fn lost(&mut self, _reason: DisconnectReason) {}
-    fn poll_timeout(&mut self) -> Option<Instant> {
-        self.state.lock().unwrap().due
-    }
-    fn handle_timeout(&mut self, _now: Instant) {
-        let mut state = self.state.lock().unwrap();
-        (state.due, state.handled) = (None, true);
-    }
-    fn poll_work(&mut self, _now: Instant) {}
-    fn poll_event(&mut self) -> Option<Event> {
-        self.state.lock().unwrap().closed.then(|| Event::Closed(CloseReason::Disconnected(DisconnectReason::Remote)))
-    }
-    fn counters(&self) -> Counters {
-        Counters::default()
-    }
-    fn memory(&self) -> &Share {
-        &self.share
-    }
-    fn poll_io(&mut self, _cx: &mut Context<'_>, _others: bool) -> Poll<()> {
-        let slow = self.state.lock().unwrap().slow.take();
-        if let Some(slow) = slow {
-            std::thread::sleep(slow);
-        }
-        Poll::Pending
-    }
-    fn has_input(&self) -> bool {
-        false
-    }
-    fn handle_input(&mut self, _most: usize) {}
-}
-
 /// A deadline that passes while a caller drives is seen to by the driver's task, although that caller leads.
 #[test]
 fn a_deadline_that_passes_while_a_caller_drives() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    let state = Arc::new(Mutex::new(LateState::default()));
-    let core = Core::new(
-        Late { share: Share::default(), state: Arc::clone(&state) },
-        NoUpcalls,
-        Arc::new(Port::new(4)),
-        DriverConfig::default(),
-    );
+    let state = Arc::new(Mutex::new(Script::default()));
+    let core = Scripted::core(&state, 4);
     runtime.block_on(async {
         // Other timers of the same runtime, so that its clock goes on.
         tokio::spawn(async {
@@ -198,14 +178,9 @@ fn a_deadline_that_passes_while_a_caller_drives() {
 /// A call that the driver had taken from the queue, and not given to the engine, was not sent.
 #[tokio::test]
 async fn calls_that_the_engine_never_saw_were_not_sent() {
-    let state = Arc::new(Mutex::new(LateState { closed: true, ..LateState::default() }));
-    let port = Arc::new(Port::new(64));
-    let mut core = Core::new(
-        Late { share: Share::default(), state: Arc::clone(&state) },
-        NoUpcalls,
-        Arc::clone(&port),
-        DriverConfig::default(),
-    );
+    let state = Arc::new(Mutex::new(Script { closed: true, ..Script::default() }));
+    let mut core = Scripted::core(&state, 64);
+    let port = Arc::clone(core.port());
     core.prepare();
     let slots: Vec<Slot> = (0..40)
         .map(|_| port.start(port.try_reserve().unwrap(), crate::driver::port::tests::call()).unwrap().0)
@@ -222,4 +197,54 @@ async fn calls_that_the_engine_never_saw_were_not_sent() {
         }
     }
     assert_eq!(unsent, 40 - started, "calls told to be unsent");
+}
+
+/// A connection with something due for so long that this end must have been away, and its core.
+async fn away(input: bool) -> (Arc<Mutex<Script>>, Core<Scripted, NoUpcalls>) {
+    let due = Some(Timer::now());
+    tokio::time::advance(2 * core::AWAY).await;
+    let state = Arc::new(Mutex::new(Script { due, input, ..Script::default() }));
+    let mut core = Scripted::core(&state, 1);
+    core.prepare();
+    (state, core)
+}
+
+fn drive(core: &mut Core<Scripted, NoUpcalls>, task: &Waker) {
+    assert!(core.drive(&mut Context::from_waker(Waker::noop()), task, None).is_pending());
+}
+
+/// What had come in before somebody looked is not late, however late that is.
+#[tokio::test(start_paused = true)]
+async fn what_is_there_is_not_late() {
+    let (state, mut core) = away(true).await;
+    drive(&mut core, Waker::noop());
+    let state = state.lock().unwrap();
+    assert!(state.taken && !state.handled);
+}
+
+/// Nor what the runtime hears of only after this end was polled again.
+#[tokio::test(start_paused = true)]
+async fn what_the_runtime_hears_of_a_little_later_is_not_late() {
+    let (state, mut core) = away(false).await;
+    drive(&mut core, Waker::noop());
+    assert!(!state.lock().unwrap().handled, "as if nothing could come any more");
+    state.lock().unwrap().input = true;
+    drive(&mut core, Waker::noop());
+    tokio::time::advance(core::CATCH_UP).await;
+    drive(&mut core, Waker::noop());
+    assert!(!state.lock().unwrap().handled);
+}
+
+/// A peer that has sent nothing is found out all the same, and the driver's task woken for it.
+#[tokio::test(start_paused = true)]
+async fn what_is_late_is_late_for_an_end_that_was_away() {
+    let (state, mut core) = away(false).await;
+    let woken = Arc::new(Count::default());
+    let task = Waker::from(Arc::clone(&woken));
+    drive(&mut core, &task);
+    assert_eq!(woken.0.load(Ordering::SeqCst), 0);
+    tokio::time::sleep(2 * core::CATCH_UP).await;
+    assert_eq!(woken.0.load(Ordering::SeqCst), 1);
+    drive(&mut core, &task);
+    assert!(state.lock().unwrap().handled);
 }

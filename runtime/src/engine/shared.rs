@@ -104,8 +104,8 @@ impl Shared {
     }
 
     /// Ends the connection where the peer has taken nothing of its answers for too long. `octets`: how many have left, ever.
-    pub(super) fn check_untaken(&mut self, octets: u64, now: Instant) {
-        if self.untaken.is_over(octets, now) {
+    pub(super) fn check_untaken(&mut self, octets: u64) {
+        if self.untaken.is_over(octets) {
             self.fault.get_or_insert(CloseReason::Untaken(self.config.reply_timeout));
         }
     }

@@ -12,6 +12,8 @@ pub(super) struct Untaken {
     under_way: u32,
     /// When the peer will have let them wait for too long.
     due: Option<Instant>,
+    /// That time has come.
+    passed: bool,
     /// Octets that had left when that was set.
     octets: u64,
 }
@@ -52,12 +54,19 @@ impl Untaken {
         self.due
     }
 
-    /// Whether it has at `now`. Where octets have left meanwhile, a long one goes on, and its time begins anew.
-    pub(super) fn is_over(&mut self, octets: u64, now: Instant) -> bool {
-        let over = self.due.is_some_and(|due| due <= now);
-        if over && octets != self.octets {
-            self.due = None;
+    pub(super) fn handle_timeout(&mut self, now: Instant) {
+        self.passed = self.due.is_some_and(|due| due <= now);
+    }
+
+    /// Whether it has, at the last [`handle_timeout`](Self::handle_timeout). Where octets have left meanwhile, a long one goes
+    /// on, and its time begins anew.
+    pub(super) fn is_over(&mut self, octets: u64) -> bool {
+        if !std::mem::take(&mut self.passed) || self.due.is_none() {
             return false;
+        }
+        let over = octets == self.octets;
+        if !over {
+            self.due = None;
         }
         over
     }
@@ -68,6 +77,11 @@ mod tests {
     use super::*;
 
     const LIMIT: Duration = Duration::from_secs(60);
+
+    fn is_over(untaken: &mut Untaken, octets: u64, now: Instant) -> bool {
+        untaken.handle_timeout(now);
+        untaken.is_over(octets)
+    }
 
     /// More that is posted does not help what is stuck; octets that leave do, and so does each completion.
     #[test]
@@ -82,8 +96,9 @@ mod tests {
         untaken.begin();
         untaken.watch(false, 0, at(59), LIMIT);
         assert_eq!(untaken.due(), Some(at(60)));
-        assert!(!untaken.is_over(0, at(59)) && untaken.is_over(0, at(60)));
-        assert!(!untaken.is_over(1, at(60)), "an octet has left");
+        assert!(!is_over(&mut untaken, 0, at(59)) && is_over(&mut untaken, 0, at(60)));
+        assert!(!untaken.is_over(0), "who looks later does not ask for the time");
+        assert!(!is_over(&mut untaken, 1, at(60)), "an octet has left");
         untaken.watch(false, 1, at(60), LIMIT);
         assert_eq!(untaken.due(), Some(at(120)));
         untaken.done();
@@ -105,6 +120,6 @@ mod tests {
         untaken.begin();
         untaken.watch(true, 0, at(50), LIMIT);
         assert_eq!(untaken.due(), Some(at(110)));
-        assert!(untaken.is_over(0, at(110)));
+        assert!(is_over(&mut untaken, 0, at(110)));
     }
 }

@@ -325,6 +325,7 @@ impl Connection {
         self.requester.calls.handle_timeout(now, self.requester.credits.available(), &mut self.shared);
         if matches!(self.state, State::Open) {
             self.shared.check_stalled([self.responder.served.stalled_at()], now);
+            self.shared.untaken.handle_timeout(now);
         }
     }
 
@@ -334,7 +335,7 @@ impl Connection {
         self.shared.counters.copied_payload = qp.copied_payload();
         self.flush(qp);
         if matches!(self.state, State::Open) {
-            self.shared.check_untaken(qp.octets_out(), now);
+            self.shared.check_untaken(qp.octets_out());
         }
         if let Some(fault) = self.shared.fault.take() {
             self.close_with(fault);

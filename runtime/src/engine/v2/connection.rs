@@ -304,6 +304,7 @@ impl Connection {
         }
         if matches!(self.state, State::Open) {
             self.shared.check_stalled([self.responder.served.stalled_at(), self.reassembly.due()], now);
+            self.shared.untaken.handle_timeout(now);
         }
     }
 
@@ -313,7 +314,7 @@ impl Connection {
         self.shared.counters.copied_payload = qp.copied_payload();
         self.flush(qp);
         if matches!(self.state, State::Open) {
-            self.shared.check_untaken(qp.octets_out(), now);
+            self.shared.check_untaken(qp.octets_out());
         }
         if let Some(fault) = self.shared.fault.take() {
             self.close_with(fault);

@@ -378,7 +378,8 @@ impl StreamConnection {
         } else if late(self.sending) {
             self.fault.get_or_insert(StreamError::SendTimedOut { timeout }.into());
         }
-        if self.untaken.is_over(self.counters.sent, now) {
+        self.untaken.handle_timeout(now);
+        if self.untaken.is_over(self.counters.sent) {
             self.fault.get_or_insert(CloseReason::Untaken(self.config.reply_timeout));
         }
     }
