@@ -50,6 +50,13 @@
 //! limit STORE_V1.GET chunks = 1;
 //! ```
 //!
+//! # Lists and trees
+//!
+//! A struct whose last field points to the next of its kind is the node of a list (RFC 4506 §4.19), be the pointer written
+//! `node *next`, by a `typedef node *list`, or as the union of which that is short: a `Vec` of nodes without that field, as
+//! long as memory allows. Any other type that holds itself is a tree, a level at a time in a `Box`, and a decoder takes 100
+//! levels (`rpcrdma::xdr::Limits`): so is a struct with two such pointers, or with one that is not last.
+//!
 //! # Dialects
 //!
 //! What other compilers take is accepted in silence; [`Compiler::strict`] and `--strict` refuse it, with the section of

@@ -73,4 +73,6 @@ libfuzzer_sys::fuzz_target!(|octets: &[u8]| one_of!(octets:
     unions::Partial,
     unions::Uneven,
     unions::WithDefault,
+    lists::Nested,
+    lists::TwoLists,
 ));

@@ -6,7 +6,7 @@ use super::decode;
 use crate::{
     blobstore::{BlobName, BlobStatus, GetArgs, GetOk, GetRes},
     declarators::{Page, Table},
-    lists::{Entry, Listing, Tree},
+    lists::{Entry, Listing, StringList, Tree},
     unions::{ByInt, Color, Exhaustive, Partial, WithDefault},
 };
 
@@ -59,6 +59,8 @@ fn lists_are_bounded_by_memory_and_need_no_stack() {
     let octets: Vec<u32> = (0..nodes).flat_map(|i| [1, 0, i, 0]).chain([0, 1]).collect();
     let octets = words(&octets);
     assert_eq!(decode::<Listing>(&octets).unwrap().entries.len(), nodes as usize);
+    let unions: Vec<u32> = (0..nodes).flat_map(|_| [1, 0]).chain([0]).collect();
+    assert_eq!(decode::<StringList>(&words(&unions)).unwrap().len(), nodes as usize);
     let mut limits = Limits::default();
     limits.max_memory = 1000 * size_of::<Entry>();
     let error = Listing::decode(&mut Decoder::shared(&octets).with_limits(limits)).unwrap_err();

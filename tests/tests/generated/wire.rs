@@ -6,7 +6,7 @@ use super::wire;
 use crate::{
     blobstore::{BlobName, BlobStatus, GetArgs, GetOk, GetRes},
     declarators::{EveryDeclarator, Handle, OneOctet, Page, Path, Table, Triple, Verifier},
-    lists::{AtLeastOne, Entry, EntryList, Expression, Listing, Tree},
+    lists::{AtLeastOne, Entry, EntryList, Expression, Listing, StringList, StringListElement, Tree, TwoLists},
     programs::calc_v1,
     scalars::{AllScalars, HEX, LARGE, NEGATIVE, OCTAL},
     unions::{ByBool, ByInt, ByUnsigned, Color, Exhaustive, NeedlessDefault, Partial, WithDefault},
@@ -133,6 +133,13 @@ fn lists() {
         &[0, 1, 1, 0x6500_0000, 1, 0, 2, 1, 0x6500_0000, 0],
     );
     wire(&EntryList(vec![entry(3)]), &[1, 0, 3, 1, 0x6500_0000, 0]);
+    // RFC 4506 §4.19: as a union, in full.
+    let element = |item: &str| StringListElement { item: item.into() };
+    let some = StringList(vec![element("a"), element("bc")]);
+    wire(
+        &TwoLists { some, others: StringList(vec![element("")]) },
+        &[1, 1, 0x6100_0000, 1, 2, 0x6263_0000, 0, 1, 0, 0],
+    );
 }
 
 #[test]

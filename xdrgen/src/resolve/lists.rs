@@ -1,6 +1,6 @@
 //! Linked lists (RFC 4506 §4.19), and typedefs that lead from one name to another.
 
-use super::cycle;
+use super::{cycle, graph};
 use crate::{
     diag::Diagnostic,
     ir::{Base, Field, Item, ItemId, ItemKind, Name, Spec, Type},
@@ -116,8 +116,18 @@ impl Ends {
 /// `typedef node *list`. Only then does the encoding of the whole list come as one node after the other. A struct
 /// that is also the element of an array stays as it is: each element would be a list. So does one with two such
 /// fields: it is a tree, and which of them were the siblings nobody could tell.
-pub(super) fn find(spec: &mut Spec) {
+///
+/// The union that RFC 4506 §4.19 gives for such a `list` is one, unless its arm is `marked` with an annotation.
+pub(super) fn find(spec: &mut Spec, marked: impl Fn(ItemId) -> bool) {
     let ends = Ends::new(spec);
+    for id in (0..spec.items.len()).map(ItemId) {
+        if let Some(node) = optional_node(spec, &ends, id).filter(|_| !marked(id))
+            && let Some(item) = spec.items.get_mut(id.0)
+        {
+            let (name, doc) = (item.name.clone(), item.doc.clone());
+            item.kind = ItemKind::Typedef(Field { name, doc, ty: Type::Optional(node), ddp: None, boxed: false });
+        }
+    }
     let mut nodes = vec![false; spec.items.len()];
     for (id, item) in spec.items.iter().enumerate() {
         if let ItemKind::Struct { fields, .. } = &item.kind {
@@ -163,6 +173,23 @@ pub(super) fn find(spec: &mut Spec) {
             procedure.args.iter_mut().chain(&mut procedure.result).for_each(relist);
         }
     }
+}
+
+/// Of a union that is void or a struct which holds the union again, at its end and nowhere else: the struct.
+fn optional_node(spec: &Spec, ends: &Ends, id: ItemId) -> Option<Base> {
+    let ItemKind::Union(union) = &spec.items.get(id.0)?.kind else { return None };
+    if union.discriminant.ty != Type::Base(Base::Bool) || union.open {
+        return None;
+    }
+    let arm = |value| match union.arms.iter().find(|arm| arm.cases.iter().any(|case| case.value == value)) {
+        Some(arm) => Some(arm.field.as_ref()),
+        None => union.default.as_ref().map(Option::as_ref),
+    };
+    let (None, Type::Base(node)) = (arm(0)?, &arm(1)??.ty) else { return None };
+    let ItemKind::Struct { fields, .. } = &spec.items.get(ends.of(*node)?.0)?.kind else { return None };
+    let is_union = |field: &Field| graph::target(&field.ty).and_then(|target| ends.of(Base::Item(target))) == Some(id);
+    let last = matches!(fields.last()?.ty, Type::Base(_)) && fields.last().is_some_and(is_union);
+    (last && fields.iter().filter(|field| is_union(field)).count() == 1).then_some(*node)
 }
 
 /// The struct that `ty` is an optional one of, typedefs looked through.

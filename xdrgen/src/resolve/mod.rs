@@ -79,7 +79,7 @@ pub(crate) fn resolve(
     let mut order = Vec::new();
     // With a type missing or without end there is no graph to speak of.
     if lists::aliases_end(&spec, out) {
-        lists::find(&mut spec);
+        lists::find(&mut spec, |id| marks.iter().any(|(place, _)| matches!(place, Place::Arm(of, _) if *of == id)));
         order = graph::check(&mut spec, out);
     }
     Resolved { spec, marks, order, constants: constants.into_values(), dialects }

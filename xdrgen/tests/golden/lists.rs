@@ -202,6 +202,137 @@ impl From<MaybeExpression> for Option<Expression> {
     }
 }
 
+/// The structure `string_list_element`.
+///
+/// ```xdr
+/// struct {
+///         string item<>;
+///         string_list next;
+/// }
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct StringListElement {
+    /// `string item<>`
+    pub item: ::rpcrdma::xdr::XdrString,
+}
+
+/// A list as RFC 4506, section 4.19 spells it out: the same octets as those of \`element \*\`.
+///
+/// ```xdr
+/// union string_list switch (bool opted) {
+/// case TRUE:
+///         struct {
+///                 string item<>;
+///                 string_list next;
+///         } element;
+/// case FALSE:
+///         void;
+/// };
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct StringList(
+    /// `string_list_element *string_list`
+    pub ::rpcrdma::alloc::vec::Vec<StringListElement>,
+);
+
+impl ::core::ops::Deref for StringList {
+    type Target = ::rpcrdma::alloc::vec::Vec<StringListElement>;
+
+    #[inline]
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+impl ::core::ops::DerefMut for StringList {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.0
+    }
+}
+
+impl From<::rpcrdma::alloc::vec::Vec<StringListElement>> for StringList {
+    #[inline]
+    fn from(value: ::rpcrdma::alloc::vec::Vec<StringListElement>) -> Self {
+        Self(value)
+    }
+}
+
+impl From<StringList> for ::rpcrdma::alloc::vec::Vec<StringListElement> {
+    #[inline]
+    fn from(value: StringList) -> Self {
+        value.0
+    }
+}
+
+/// The structure `two_lists`.
+///
+/// ```xdr
+/// struct two_lists {
+///         string_list some;
+///         string_list others;
+/// };
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct TwoLists {
+    /// `string_list some`
+    pub some: StringList,
+    /// `string_list others`
+    pub others: StringList,
+}
+
+/// The structure `nested_element`.
+///
+/// ```xdr
+/// struct {
+///         nested inner;
+///         int value;
+/// }
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct NestedElement {
+    /// `nested inner`
+    pub inner: Nested,
+    /// `int value`
+    pub value: i32,
+}
+
+/// No list: what follows each \`next\` would have to wait for the end.
+///
+/// ```xdr
+/// union nested switch (bool more) {
+/// case TRUE:
+///         struct {
+///                 nested inner;
+///                 int value;
+///         } element;
+/// default:
+///         void;
+/// };
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[allow(clippy::enum_variant_names)]
+pub enum Nested {
+    /// `case TRUE: nested_element element`
+    True(::rpcrdma::alloc::boxed::Box<NestedElement>),
+    /// `default: void`
+    ///
+    /// Holds the discriminant, which is none of the cases above.
+    Default(bool),
+}
+
+impl Nested {
+    /// The discriminant, `bool more`, that selects the arm.
+    #[inline]
+    #[must_use]
+    pub fn discriminant(&self) -> bool {
+        match self {
+            Self::True(_) => true,
+            Self::Default(discriminant) => *discriminant,
+        }
+    }
+}
+
 const _: () = {
     use ::rpcrdma::xdr;
 
@@ -509,6 +640,195 @@ const _: () = {
         #[inline]
         fn decode(decoder: &mut xdr::Decoder<'_>) -> Result<Self, xdr::DecodeError> {
             decoder.read().map(Self)
+        }
+    }
+
+    impl xdr::XdrType for StringListElement {
+        const MIN_LEN: usize = 4;
+        const MAX_LEN: Option<u64> = Some(4294967300);
+        const MAX_INLINE: Option<u64> = Some(4294967300);
+        const MAX_DDP_ITEMS: Option<u32> = Some(0);
+    }
+
+    impl xdr::XdrEncode for StringListElement {
+        #[inline]
+        fn encoded_len(&self) -> usize {
+            xdr::opaque_len(self.item.len())
+        }
+
+        #[inline]
+        fn encode<S: xdr::Sink + ?Sized>(
+            &self,
+            sink: &mut S,
+        ) -> Result<(), xdr::EncodeError> {
+            xdr::put_opaque(sink, &self.item, xdr::UNBOUNDED)
+                .map_err(|e| e.at("string_list_element.item"))
+        }
+    }
+
+    impl xdr::XdrDecode for StringListElement {
+        #[inline]
+        fn decode(decoder: &mut xdr::Decoder<'_>) -> Result<Self, xdr::DecodeError> {
+            Ok(Self {
+                item: xdr::take_string(decoder, xdr::UNBOUNDED)
+                    .map_err(|e| e.in_field("string_list_element", "item"))?,
+            })
+        }
+    }
+
+    impl xdr::XdrType for StringList {
+        const MIN_LEN: usize = 4;
+        const MAX_LEN: Option<u64> = None;
+        const MAX_INLINE: Option<u64> = None;
+        const MAX_DDP_ITEMS: Option<u32> = Some(0);
+    }
+
+    impl xdr::XdrEncode for StringList {
+        #[inline]
+        fn encoded_len(&self) -> usize {
+            xdr::list_len(&self.0)
+        }
+
+        #[inline]
+        fn encode<S: xdr::Sink + ?Sized>(
+            &self,
+            sink: &mut S,
+        ) -> Result<(), xdr::EncodeError> {
+            xdr::put_list(sink, &self.0)
+        }
+    }
+
+    impl xdr::XdrDecode for StringList {
+        #[inline]
+        fn decode(decoder: &mut xdr::Decoder<'_>) -> Result<Self, xdr::DecodeError> {
+            xdr::take_list(decoder).map(Self)
+        }
+    }
+
+    impl xdr::XdrType for TwoLists {
+        const MIN_LEN: usize = 8;
+        const MAX_LEN: Option<u64> = None;
+        const MAX_INLINE: Option<u64> = None;
+        const MAX_DDP_ITEMS: Option<u32> = Some(0);
+    }
+
+    impl xdr::XdrEncode for TwoLists {
+        #[inline]
+        fn encoded_len(&self) -> usize {
+            self.some.encoded_len() + self.others.encoded_len()
+        }
+
+        #[inline]
+        fn encode<S: xdr::Sink + ?Sized>(
+            &self,
+            sink: &mut S,
+        ) -> Result<(), xdr::EncodeError> {
+            self.some.encode(sink)?;
+            self.others.encode(sink)
+        }
+    }
+
+    impl xdr::XdrDecode for TwoLists {
+        #[inline]
+        fn decode(decoder: &mut xdr::Decoder<'_>) -> Result<Self, xdr::DecodeError> {
+            Ok(Self {
+                some: decoder.read().map_err(|e| e.in_field("two_lists", "some"))?,
+                others: decoder.read().map_err(|e| e.in_field("two_lists", "others"))?,
+            })
+        }
+    }
+
+    impl xdr::XdrType for NestedElement {
+        const MIN_LEN: usize = 8;
+        const MAX_LEN: Option<u64> = None;
+        const MAX_INLINE: Option<u64> = None;
+        const MAX_DDP_ITEMS: Option<u32> = Some(0);
+    }
+
+    impl xdr::XdrEncode for NestedElement {
+        #[inline]
+        fn encoded_len(&self) -> usize {
+            4 + self.inner.encoded_len()
+        }
+
+        #[inline]
+        fn encode<S: xdr::Sink + ?Sized>(
+            &self,
+            sink: &mut S,
+        ) -> Result<(), xdr::EncodeError> {
+            self.inner.encode(sink)?;
+            self.value.encode(sink)
+        }
+    }
+
+    impl xdr::XdrDecode for NestedElement {
+        #[inline]
+        fn decode(decoder: &mut xdr::Decoder<'_>) -> Result<Self, xdr::DecodeError> {
+            decoder.enter(::core::mem::size_of::<Self>())?;
+            let value = Self {
+                inner: decoder
+                    .read()
+                    .map_err(|e| e.in_field("nested_element", "inner"))?,
+                value: decoder.read().map_err(|e| e.in_field("nested_element", "value"))?,
+            };
+            decoder.leave(::core::mem::size_of::<Self>());
+            Ok(value)
+        }
+    }
+
+    impl xdr::XdrType for Nested {
+        const MIN_LEN: usize = 4;
+        const MAX_LEN: Option<u64> = None;
+        const MAX_INLINE: Option<u64> = None;
+        const MAX_DDP_ITEMS: Option<u32> = Some(0);
+        const IS_UNION: bool = true;
+    }
+
+    impl xdr::XdrEncode for Nested {
+        #[inline]
+        fn encoded_len(&self) -> usize {
+            let arm = match self {
+                Self::True(value) => value.encoded_len(),
+                Self::Default(_) => 0,
+            };
+            4 + arm
+        }
+
+        #[inline]
+        fn encode<S: xdr::Sink + ?Sized>(
+            &self,
+            sink: &mut S,
+        ) -> Result<(), xdr::EncodeError> {
+            self.discriminant().encode(sink)?;
+            match self {
+                Self::True(value) => value.encode(sink),
+                Self::Default(true) => {
+                    Err(xdr::EncodeError::CaseInDefault {
+                        union: "nested",
+                    })
+                }
+                Self::Default(_) => Ok(()),
+            }
+        }
+    }
+
+    impl xdr::XdrDecode for Nested {
+        #[inline]
+        fn decode(decoder: &mut xdr::Decoder<'_>) -> Result<Self, xdr::DecodeError> {
+            decoder.enter(::core::mem::size_of::<Self>())?;
+            let discriminant = decoder
+                .read::<bool>()
+                .map_err(|e| e.in_field("nested", "more"))?;
+            let value = match discriminant {
+                true => {
+                    Self::True(
+                        decoder.read().map_err(|e| e.in_field("nested", "element"))?,
+                    )
+                }
+                discriminant => Self::Default(discriminant),
+            };
+            decoder.leave(::core::mem::size_of::<Self>());
+            Ok(value)
         }
     }
 };
