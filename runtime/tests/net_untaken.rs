@@ -1,4 +1,4 @@
-//! Clients that take nothing of what they are answered, and such as take it slowly.
+//! Clients that take nothing of what they are answered, such as take it slowly, and a server that was away meanwhile.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod iwarp_common;
@@ -145,6 +145,62 @@ async fn slow_argument() {
     let put = call::<Put>(&channel, &Data(pattern(3, 60 << 20).into())).await;
     assert!(put.is_ok(), "{put:?} {}", server.handle.stats());
     sleep.await.unwrap().unwrap();
+}
+
+/// A server that runs nothing for longer than its peers may take, in the midst of a call, does not find that they were late.
+async fn away(transport: Transport, slow: Slow) {
+    const LEN: u32 = 12 << 20;
+    let limit = Duration::from_millis(300);
+    let (tell, told) = tokio::sync::oneshot::channel();
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let url = scheme(&transport);
+    let server = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let mut config = ConnectionConfig::default();
+            (config.engine.pull_timeout, config.engine.reply_timeout) = (limit, limit);
+            let server = transport.serve(Server::builder().connection(config).service(TestService::default())).await;
+            tell.send(server.addr).unwrap();
+            let busy = async {
+                loop {
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                    // Only where something is under way is somebody waited for.
+                    if server.handle.stats().open > 0 {
+                        std::thread::sleep(Duration::from_millis(1300));
+                    }
+                }
+            };
+            tokio::select! {
+                () = busy => {}
+                _ = stopped => {}
+            }
+            server.handle.stats().ended.lost
+        })
+    });
+    let addr = slow_link(told.await.unwrap(), slow, 256 << 10, Duration::from_millis(5)).await;
+    let channel = Channel::connect(&format!("{url}://{addr}")).await.unwrap();
+    let outcome = match slow {
+        Slow::Arguments => call::<Put>(&channel, &Data(pattern(3, LEN).into())).await.map(|_| ()),
+        Slow::Results => call::<Get>(&channel, &Range(3, LEN)).await.map(|data| assert!(data.0 == pattern(3, LEN))),
+    };
+    let _ = stop.send(());
+    let lost = tokio::task::spawn_blocking(|| server.join().unwrap()).await.unwrap();
+    assert_eq!((outcome.map_err(|error| error.to_string()), lost), (Ok(()), 0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn arguments_come_while_the_server_is_away() {
+    timed(away(Transport::Iwarp, Slow::Arguments)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn results_wait_while_the_server_is_away() {
+    timed(away(Transport::Iwarp, Slow::Results)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn results_by_tcp_wait_while_the_server_is_away() {
+    timed(away(Transport::Tcp, Slow::Results)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

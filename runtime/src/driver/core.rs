@@ -209,26 +209,26 @@ impl<C: Carrier, U: Upcalls> Core<C, U> {
         self.leader = leader.map_or(Leader::Nobody, Leader::Waits);
         // Those who were woken before have had their turn.
         self.others = false;
-        if self.is_overdue(now) {
-            self.look(cx, now);
-        }
+        let late = self.overdue(now).is_some();
+        let seen = self.has_seen(late, cx, now);
         for round in 0..MAX_ROUNDS {
             let told = self.take_commands(now);
             if self.engine.memory().is_called() {
                 self.settled = false;
             }
             // It is the same time in all rounds: only what is begun with a deadline in the past is due later than in the first.
-            if (round == 0 || told) && self.is_overdue(now) && self.has_caught_up(now) {
+            let may_be_due = seen && (told || (late && round == 0));
+            if may_be_due && self.engine.poll_timeout().is_some_and(|due| due <= now) {
                 self.engine.handle_timeout(now);
                 self.settled = false;
             }
-            self.check_closing(now);
+            self.check_closing(now, seen);
             while !self.settled {
                 if let Some(reason) = self.settle(now) {
                     self.finish(&reason);
                     return Poll::Ready(());
                 }
-                self.check_closing(now);
+                self.check_closing(now, seen);
             }
             let done = self.leader == Leader::Done;
             if done || !self.wakers.is_empty() {
@@ -255,12 +255,28 @@ impl<C: Carrier, U: Upcalls> Core<C, U> {
         Poll::Pending
     }
 
-    /// Whether the engine has something that was due by `now`.
-    fn is_overdue(&mut self, now: Instant) -> bool {
-        self.engine.poll_timeout().is_some_and(|due| due <= now)
+    /// What was due by `now`: of the engine's, or the end of an idle connection.
+    fn overdue(&mut self, now: Instant) -> Option<Instant> {
+        [self.engine.poll_timeout(), self.idle_at()].into_iter().flatten().min().filter(|&due| due <= now)
     }
 
-    /// Takes what has come in: it is not late because nobody looked.
+    /// Where something is `late`: whether all that came in before `now` has been taken, so that it may be seen to. Where this end
+    /// was away, its runtime first needs the time to hear of what came in.
+    // Else a peer that has done all that it could would be told that it has stalled, and its call be lost to a connection that
+    // was idle until then.
+    fn has_seen(&mut self, late: bool, cx: &mut Context<'_>, now: Instant) -> bool {
+        if late {
+            self.look(cx, now);
+        }
+        let caught_up = self.caught_up.take();
+        let Some(due) = late.then(|| self.overdue(now)).flatten() else { return true };
+        let away = now.duration_since(due) > AWAY;
+        let until = caught_up.unwrap_or(if away { now + CATCH_UP } else { now });
+        self.caught_up = Some(until).filter(|&until| until > now);
+        self.caught_up.is_none()
+    }
+
+    /// Takes what has come in.
     fn look(&mut self, cx: &mut Context<'_>, now: Instant) {
         for _ in 0..MAX_ROUNDS {
             if self.engine.poll_io(cx, self.others).is_pending() && !self.engine.has_input() {
@@ -270,19 +286,10 @@ impl<C: Carrier, U: Upcalls> Core<C, U> {
             self.settled = false;
             self.engine.handle_input(BATCH);
             self.engine.poll_work(now);
+            if self.engine.close_reason().is_some() {
+                return;
+            }
         }
-    }
-
-    /// Whether what is due may be seen to: where this end was away, its runtime has had the time to hear of what came in.
-    // Else a peer that has done all that it could would be told that it has stalled.
-    fn has_caught_up(&mut self, now: Instant) -> bool {
-        let away = self.engine.poll_timeout().is_some_and(|due| now.duration_since(due) > AWAY);
-        let until = *self.caught_up.get_or_insert(if away { now + CATCH_UP } else { now });
-        let over = until <= now;
-        if over {
-            self.caught_up = None;
-        }
-        over
     }
 
     /// Lets the engine post and tell until it has nothing more of either.
@@ -406,8 +413,9 @@ impl<C: Carrier, U: Upcalls> Core<C, U> {
         self.config.idle_timeout.filter(|_| idle).and_then(|timeout| self.last_active.checked_add(timeout))
     }
 
-    fn check_closing(&mut self, now: Instant) {
-        if let Some(timeout) = self.config.idle_timeout
+    /// `seen`: what had come in by `now` has been taken.
+    fn check_closing(&mut self, now: Instant, seen: bool) {
+        if let Some(timeout) = self.config.idle_timeout.filter(|_| seen)
             && self.idle_at().is_some_and(|at| at <= now)
         {
             self.close(CloseReason::Idle(timeout), now);
@@ -432,11 +440,11 @@ impl<C: Carrier, U: Upcalls> Core<C, U> {
             _ => None,
         };
         let lead = matches!(self.leader, Leader::Waits(_)).then(|| now + LEAD);
-        let overdue = self.is_overdue(now);
-        // Nothing is left to catch up with where something came in.
-        self.caught_up = self.caught_up.filter(|_| overdue);
-        let due = self.caught_up.or_else(|| self.engine.poll_timeout());
-        let due = [due, self.idle_at(), linger, lead].into_iter().flatten().min();
+        let due = match self.caught_up {
+            Some(until) => [Some(until), None],
+            None => [self.engine.poll_timeout(), self.idle_at()],
+        };
+        let due = due.into_iter().chain([linger, lead]).flatten().min();
         self.timer.arm(due, now, task);
     }
 

@@ -30,13 +30,19 @@ struct Script {
     /// How long the next look takes.
     slow: Option<Duration>,
     started: usize,
+    /// This end has closed the connection.
+    closing: bool,
     closed: bool,
 }
 
 impl Scripted {
     fn core(state: &Arc<Mutex<Script>>, slots: usize) -> Core<Self, NoUpcalls> {
+        Self::configured(state, slots, DriverConfig::default())
+    }
+
+    fn configured(state: &Arc<Mutex<Script>>, slots: usize, config: DriverConfig) -> Core<Self, NoUpcalls> {
         let carrier = Self { share: Share::default(), state: Arc::clone(state) };
-        Core::new(carrier, NoUpcalls, Arc::new(Port::new(slots)), DriverConfig::default())
+        Core::new(carrier, NoUpcalls, Arc::new(Port::new(slots)), config)
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, Script> {
@@ -53,7 +59,9 @@ impl Carrier for Scripted {
     fn cancel_call(&mut self, _id: CallId, _now: Instant) {}
     fn reply(&mut self, _token: ReplyToken, _reply: OutgoingReply) {}
     fn refuse(&mut self, _token: ReplyToken) {}
-    fn close_with(&mut self, _reason: CloseReason) {}
+    fn close_with(&mut self, _reason: CloseReason) {
+        self.state().closing = true;
+    }
     fn close_reason(&self) -> Option<&CloseReason> {
         None
     }
@@ -247,4 +255,21 @@ async fn what_is_late_is_late_for_an_end_that_was_away() {
     assert_eq!(woken.0.load(Ordering::SeqCst), 1);
     drive(&mut core, &task);
     assert!(state.lock().unwrap().handled);
+}
+
+/// A connection that was idle while this end was away is closed, but not with a call that has come in meanwhile.
+#[tokio::test(start_paused = true)]
+async fn what_is_there_ends_idleness() {
+    for input in [false, true] {
+        let state = Arc::new(Mutex::new(Script { input, ..Script::default() }));
+        let idle = DriverConfig { idle_timeout: Some(core::AWAY), ..DriverConfig::default() };
+        let mut core = Scripted::configured(&state, 1, idle);
+        core.prepare();
+        tokio::time::advance(3 * core::AWAY).await;
+        drive(&mut core, Waker::noop());
+        assert!(!state.lock().unwrap().closing);
+        tokio::time::advance(core::CATCH_UP).await;
+        drive(&mut core, Waker::noop());
+        assert_eq!(state.lock().unwrap().closing, !input);
+    }
 }
