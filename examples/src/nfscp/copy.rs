@@ -5,7 +5,7 @@ use std::{
     io,
     os::unix::{
         ffi::OsStrExt as _,
-        fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _},
+        fs::{DirBuilderExt as _, FileExt as _, MetadataExt as _, PermissionsExt as _},
     },
     path::{Path, PathBuf},
     sync::{
@@ -157,6 +157,9 @@ pub struct Copier<'a> {
 const MOST_TASKS: usize = 64;
 /// Why a device, a pipe or a socket is not copied.
 const SPECIAL: &str = "it is no file, directory or symbolic link";
+/// Why a file that does not tell its size is not copied: it would seem to be, as one without an octet.
+const UNSIZED: &str =
+    "its size is said to be 0, and there is data in it, as in files of /proc: it is not copied by its size";
 
 impl<'a> Copier<'a> {
     /// To or from one file system of a server.
@@ -346,6 +349,9 @@ impl<'a> Copier<'a> {
         let (file, meta) = blocking(move || {
             let file = File::open(path)?;
             let meta = file.metadata()?;
+            if meta.len() == 0 && file.read_at(&mut [0], 0)? > 0 && file.metadata()?.len() == 0 {
+                return Err(io::Error::other(UNSIZED));
+            }
             Ok((Arc::new(file), meta))
         })
         .await?;

@@ -423,7 +423,7 @@ async fn failures_are_told_in_words() {
     server.fake.put("dir", Kind::Dir(Default::default()));
     server.fake.put_file("file", b"x");
     let url = |path: &str| server.url("iwarp", path);
-    let cases: [(Vec<String>, &str); 10] = [
+    let cases: [(Vec<String>, &str); 11] = [
         (vec![url("/absent"), text(here.path()).into()], "there is no /srv/export/absent"),
         (vec![url("/dir"), text(here.path()).into()], "-r copies directories"),
         (vec![text(here.path()).into(), url("/dir")], "-r copies directories"),
@@ -434,6 +434,7 @@ async fn failures_are_told_in_words() {
         (vec!["--root-handle".into(), "00".into(), url("/file"), text(here.path()).into()], "NFS3ERR_BADHANDLE"),
         (vec![url("/file"), "/nonexistent/x".into()], "No such file"),
         (vec!["/dev/null".into(), url("/dir")], "no file, directory or symbolic link"),
+        (vec!["/proc/version".into(), url("/dir")], "its size is said to be 0"),
     ];
     for (args, why) in cases {
         let args: Vec<_> = args.iter().map(String::as_str).collect();
