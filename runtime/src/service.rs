@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use crate::xdr::{XdrDecode, XdrEncode};
+use crate::xdr::{XdrDecode, XdrEncode, XdrType as _};
 
 /// One procedure of a program version: a marker type that the compiler generates.
 pub trait Procedure: Send + Sync + 'static {
@@ -23,6 +23,12 @@ pub trait Procedure: Send + Sync + 'static {
 
     /// What the reply to these arguments takes at most (RFC 8166 §6.2).
     fn reply_bounds(args: &Self::Args) -> ReplyBounds;
+}
+
+/// Most eligible items of the arguments or of the result of `P`, whichever has more; 0 where their types do not say.
+#[must_use]
+pub fn max_chunks<P: Procedure>() -> u32 {
+    [P::Args::MAX_DDP_ITEMS, P::Reply::MAX_DDP_ITEMS].into_iter().flatten().fold(0, u32::max)
 }
 
 /// Arguments that tell what their reply takes at most: of procedures whose binding says `reply_max = computed`, since

@@ -7,6 +7,7 @@ mod front_doors {
     pub(crate) mod generic;
     pub(crate) mod included;
     pub(crate) mod inline;
+    pub(crate) mod many_chunks;
     pub(crate) mod service;
 }
 

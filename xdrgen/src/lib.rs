@@ -32,7 +32,7 @@
 //! | `@reply_max(EXPR)` | a procedure | most octets of the result that stay in the message |
 //! | `@port(N)` | a program | its port on RDMA |
 //! | `@idempotent` | a procedure | twice is as good as once |
-//! | `@limit(chunks = N)` | a procedure, version or program | most eligible items each way, else [`DEFAULT_LIMIT`] |
+//! | `@limit(chunks = N)` | a procedure, version or program | most eligible items each way, else [`DEFAULT_LIMIT`]; servers accept as many |
 //!
 //! `EXPR` is computed from the call's arguments: `args.count` is field `count` of the only argument (of several,
 //! `args.name.count`), `len(args.names)` a count; further numbers (`64K`), constants, `+ - * /`, `min`, `max`,

@@ -203,9 +203,10 @@ impl ChannelBuilder {
         } else {
             // RFC 8167 §5.4: a connection of which calls may come SHOULD be maintained.
             config.connection.idle_timeout = None;
-            let registry = Registry::new(self.services, self.authenticator);
-            config.callbacks =
-                Some(Arc::new(registry.map_err(|(program, version)| ConnectError::Twice { program, version })?));
+            let registry = Registry::new(self.services, self.authenticator)
+                .map_err(|(program, version)| ConnectError::Twice { program, version })?;
+            registry.provide(&mut config.connection.engine);
+            config.callbacks = Some(Arc::new(registry));
         }
         Ok(config)
     }

@@ -427,7 +427,8 @@ pub struct EngineConfig {
     /// Most segments of one chunk, and of one message, that are accepted from a peer. Default 256.
     pub max_segments: u32,
     /// Most Read chunks of one message that are accepted from a peer, and most Write chunks: of eligible items, one that conveys a
-    /// whole message is not counted. A service with a larger `@limit(chunks = N)` needs as many. Default 16.
+    /// whole message is not counted. Services that need more ([`Service::max_chunks`](crate::server::Service::max_chunks)) get as
+    /// many. Default 16.
     pub max_chunks: u32,
     /// Most octets pulled for one call (Read chunks) as a responder, or allocated for its reply as a requester. A call whose
     /// eligible results may be longer, by the maxima of their types or `@ddp(max = ...)`, is refused before it is sent

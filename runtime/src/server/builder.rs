@@ -238,6 +238,7 @@ impl ServerBuilder {
             .map_err(|(program, version)| BindError::Twice { program, version })?;
         let budget = Budget::new(self.max_memory);
         let mut connection = self.config;
+        registry.provide(&mut connection.engine);
         connection.engine.budget = Some(Arc::clone(&budget));
         connection.engine.max_pulled = connection.engine.max_pulled.min(self.max_memory);
         connection.stream.max_record = connection.stream.max_record.min(self.max_memory);

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     driver::Answer,
-    engine::IncomingCall,
+    engine::{EngineConfig, IncomingCall},
     rpc::{Authenticator, CallHeader, OpaqueAuth, ReplyHeader, RpcError},
     trace,
     xdr::Decoder,
@@ -33,6 +33,11 @@ impl Registry {
             _ => None,
         });
         twice.map_or(Ok(Self { services, authenticator }), Err)
+    }
+
+    /// Raises what is accepted of a peer to what the services need.
+    pub(crate) fn provide(&self, config: &mut EngineConfig) {
+        config.max_chunks = self.services.iter().map(|service| service.max_chunks()).fold(config.max_chunks, u32::max);
     }
 
     /// The service for a program and version, or what a call for it is answered.

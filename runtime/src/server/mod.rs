@@ -55,6 +55,12 @@ pub trait Service: Send + Sync + 'static {
     /// The version's name in XDR, for messages and traces.
     fn name(&self) -> &'static str;
 
+    /// Most chunks of eligible items that a call of one of its procedures needs, each way: its server accepts as many, and
+    /// [`EngineConfig::max_chunks`](crate::engine::EngineConfig::max_chunks) if those are more. Default 0.
+    fn max_chunks(&self) -> u32 {
+        0
+    }
+
     /// Answers one call.
     fn dispatch(&self, call: Call) -> ReplyFuture;
 }

@@ -27,7 +27,7 @@ pub(crate) trait Blobstore {
     async fn several(&self, cx: &Context, first: i32, count: u32) -> Result<Vec<i32>, Failure>;
 }
 
-struct Store;
+pub(super) struct Store;
 
 impl Blobstore for Store {
     async fn get(&self, _cx: &Context, _args: GetArgs) -> Result<GetRes, Failure> {

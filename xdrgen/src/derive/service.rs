@@ -128,6 +128,7 @@ pub fn service(arguments: TokenStream, item: TokenStream) -> syn::Result<TokenSt
         inner_visibility: one_module_in(&item.vis),
         outside: true,
         procedures,
+        many_chunks: true,
     };
     let items = out.emit(Stubs { client: true, server: true });
     let file: syn::File = syn::parse2(items)?;

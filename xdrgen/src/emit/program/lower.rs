@@ -17,6 +17,8 @@ use crate::{
         xdr_text,
     },
     ir::{self, Base, Field, ItemKind, Type},
+    resolve::sizes,
+    ulb::DEFAULT_LIMIT,
 };
 
 /// Names that a version's module has of its own, those of the prelude that markers must not hide, and that of generic
@@ -117,7 +119,15 @@ pub(crate) fn lower<'a>(
         handler_docs: None,
         server: names.server.clone(),
         procedures,
+        many_chunks: version.procedures.iter().any(|procedure| has_many_chunks(layout.spec, procedure)),
     }
+}
+
+fn has_many_chunks(spec: &ir::Spec, procedure: &ir::Procedure) -> bool {
+    let items = |fields: &mut dyn Iterator<Item = &Field>| {
+        fields.filter_map(|field| sizes::field(spec, field).max_ddp_items).fold(0, u32::saturating_add)
+    };
+    items(&mut procedure.args.iter()).max(items(&mut procedure.result.iter())) > DEFAULT_LIMIT
 }
 
 fn lower_procedure(view: &View<'_>, procedure: &ir::Procedure, names: &ProcedureNames) -> Procedure {

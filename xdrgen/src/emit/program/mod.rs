@@ -49,6 +49,8 @@ pub(crate) struct Module<'a> {
     pub(crate) server: Ident,
     /// The procedures.
     pub(crate) procedures: Vec<Procedure>,
+    /// Whether one of them may have more eligible items than servers accept by themselves.
+    pub(crate) many_chunks: bool,
 }
 
 /// A procedure.

@@ -88,6 +88,14 @@ impl Module<'_> {
                 },
             }
         });
+        let max_chunks = (self.many_chunks && !self.procedures.is_empty()).then(|| {
+            let markers = self.procedures.iter().map(|procedure| self.path(&procedure.marker));
+            quote! {
+                fn max_chunks(&self) -> u32 {
+                    [#(#runtime::service::max_chunks::<#markers>()),*].into_iter().fold(0, u32::max)
+                }
+            }
+        });
         let dispatch = if self.procedures.is_empty() {
             quote!(#runtime::alloc::boxed::Box::pin(async move { call.procedure_unavailable() }))
         } else {
@@ -138,6 +146,8 @@ impl Module<'_> {
                 fn name(&self) -> &'static str {
                     #service
                 }
+
+                #max_chunks
 
                 fn dispatch(&self, call: #runtime::server::Call) -> #runtime::server::ReplyFuture {
                     #dispatch
