@@ -26,7 +26,7 @@ pub(crate) fn parse(file: usize, text: &str, diagnostics: &mut Vec<Diagnostic>) 
                 statements.extend(statement.and_then(|pair| builder.statement(pair)));
             }
             Err(error) => {
-                diagnostics.push(syntax_error::describe(file, text, &unit, &error));
+                diagnostics.push(syntax_error::describe(file, text, &comments, &unit, &error));
                 errors += 1;
                 if errors >= super::MAX_SYNTAX_ERRORS {
                     break;

@@ -1,5 +1,7 @@
 //! Which comment belongs to which declaration.
 
+use std::ops::Range;
+
 use crate::scan::{Comment, CommentKind};
 
 /// The comments of a file, to be asked by place.
@@ -75,9 +77,22 @@ impl<'a> Comments<'a> {
     /// Line breaks between two places, if there is nothing but blanks and separators.
     fn between(&self, from: usize, to: usize) -> Option<usize> {
         let text = self.text.get(from..to)?;
-        text.chars()
-            .all(|c| c.is_ascii_whitespace() || matches!(c, ';' | ',' | '\u{b}' | '\u{1a}' | '\u{feff}'))
-            .then(|| text.matches('\n').count())
+        text.chars().all(|c| is_blank(c) || matches!(c, ';' | ',')).then(|| text.matches('\n').count())
+    }
+
+    /// The last character in a range that is neither blank nor a comment's; empty at its start where there is none.
+    pub(super) fn last_of_code(&self, from: usize, to: usize) -> Range<usize> {
+        let mut end = to;
+        loop {
+            let code = self.text.get(from..end).unwrap_or_default().trim_end_matches(is_blank);
+            let Some(last) = code.chars().next_back() else { return from..from };
+            end = from + code.len();
+            let begun = self.comments.partition_point(|comment| comment.range.start < end);
+            match begun.checked_sub(1).and_then(|at| self.comments.get(at)) {
+                Some(comment) if comment.range.end >= end => end = comment.range.start,
+                _ => return end - last.len_utf8()..end,
+            }
+        }
     }
 
     fn lines(&self, first: usize, last: usize) -> Vec<String> {
@@ -87,6 +102,11 @@ impl<'a> Comments<'a> {
         }
         lines
     }
+}
+
+/// What the grammar skips between tokens, comments aside (`lexical.pest`).
+fn is_blank(c: char) -> bool {
+    c.is_ascii_whitespace() || matches!(c, '\u{b}' | '\u{1a}' | '\u{feff}')
 }
 
 /// A comment's lines without its marks, empty ones at both ends left out.

@@ -78,7 +78,7 @@ pub(crate) fn parse(file: usize, text: &str, strict: bool, diagnostics: &mut Vec
                 }
             }
             Err(error) => {
-                diagnostics.push(syntax_error::describe(file, text, &unit, &error));
+                diagnostics.push(syntax_error::describe(file, text, &comments, &unit, &error));
                 lost.push(unit);
                 errors += 1;
                 if errors >= MAX_SYNTAX_ERRORS {

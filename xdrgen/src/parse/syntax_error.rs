@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use pest::error::{Error, ErrorVariant, InputLocation};
 
-use super::Rule;
+use super::{Rule, comments::Comments};
 use crate::{
     diag::{Code, Diagnostic},
     slip,
@@ -14,7 +14,13 @@ use crate::{
 /// Most alternatives listed.
 const LISTED: usize = 6;
 
-pub(crate) fn describe(file: usize, text: &str, unit: &Range<usize>, error: &Error<Rule>) -> Diagnostic {
+pub(super) fn describe(
+    file: usize,
+    text: &str,
+    comments: &Comments<'_>,
+    unit: &Range<usize>,
+    error: &Error<Rule>,
+) -> Diagnostic {
     let offset = match error.location {
         InputLocation::Pos(at) | InputLocation::Span((at, _)) => at,
     };
@@ -31,7 +37,7 @@ pub(crate) fn describe(file: usize, text: &str, unit: &Range<usize>, error: &Err
             }
         }
     }
-    let last = last_of_previous(text, unit.start, at);
+    let last = comments.last_of_code(unit.start, at);
     let before = last.end;
     let other_line = text.get(before..at).is_some_and(|between| between.contains('\n'));
     // A list of all that could stand there helps nobody when one thing is likely.
@@ -119,34 +125,6 @@ fn found(text: &str, at: usize, end: usize) -> (Range<usize>, String) {
         _ if end >= text.trim_end().len() => (at..at, "the end of the file".to_owned()),
         _ => (at..at, "the next definition".to_owned()),
     }
-}
-
-/// The last character of the last token before `at`, which begins at `from` or after; empty at `from` where there is none.
-// `lexical.pest` says what stands between tokens.
-fn last_of_previous(text: &str, from: usize, at: usize) -> Range<usize> {
-    let mut last = from..from;
-    let mut here = from;
-    while let Some(rest) = text.get(here..at)
-        && let Some(first) = rest.chars().next()
-    {
-        let line = || rest.find('\n').unwrap_or(rest.len());
-        here += match first {
-            '/' if rest.starts_with("/*") => rest.find("*/").map_or(rest.len(), |end| end + 2),
-            '/' if rest.starts_with("//") => line(),
-            '%' | '#' => line(),
-            _ if first.is_ascii_whitespace() || matches!(first, '\u{B}' | '\u{1A}' | '\u{FEFF}') => first.len_utf8(),
-            '"' => {
-                let len = rest.get(1..).and_then(|text| text.find('"')).map_or(1, |end| end + 2);
-                last = here + len - 1..here + len;
-                len
-            }
-            _ => {
-                last = here..here + first.len_utf8();
-                first.len_utf8()
-            }
-        };
-    }
-    last
 }
 
 fn is_reserved(word: &str) -> bool {
