@@ -124,10 +124,10 @@ pub(crate) fn lower<'a>(
 }
 
 fn has_many_chunks(spec: &ir::Spec, procedure: &ir::Procedure) -> bool {
-    let items = |fields: &mut dyn Iterator<Item = &Field>| {
-        fields.filter_map(|field| sizes::field(spec, field).max_ddp_items).fold(0, u32::saturating_add)
+    let items = |fields: &[Field]| {
+        fields.iter().filter_map(|field| sizes::field(spec, field).max_ddp_items).fold(0, u32::saturating_add)
     };
-    items(&mut procedure.args.iter()).max(items(&mut procedure.result.iter())) > DEFAULT_LIMIT
+    items(&procedure.args).max(items(procedure.result.as_slice())) > DEFAULT_LIMIT
 }
 
 fn lower_procedure(view: &View<'_>, procedure: &ir::Procedure, names: &ProcedureNames) -> Procedure {
