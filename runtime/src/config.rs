@@ -12,9 +12,8 @@ use bytes::Bytes;
 use crate::{
     client::ChannelInfo,
     engine::{
-        Connection, EngineConfig, Role,
+        Connection, EngineConfig, PrivateData, Role, Setup,
         stream::{StreamConfig, StreamConnection},
-        v1::{PrivateData, Setup},
     },
     provider::SetupParams,
     transport::Transport,

@@ -13,7 +13,7 @@ use net_support::*;
 use rpcrdma::{
     client::{CallError, CallOptions, Channel, Reconnect},
     config::ConnectionConfig,
-    engine::{CallFailure, v2::Refusal},
+    engine::{CallFailure, Refusal},
     rpc::RpcError,
     server::Server,
 };

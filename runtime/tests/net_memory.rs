@@ -13,7 +13,7 @@ use net_support::{
 use rpcrdma::{
     client::{CallError, CallOptions, Channel},
     config::ConnectionConfig,
-    engine::v2::ReverseDirection,
+    engine::ReverseDirection,
     server::{Call, Failure, ReplyFuture, Server, Service},
 };
 use tokio::task::{JoinHandle, JoinSet};

@@ -11,7 +11,8 @@ use rpcrdma::{
     client::{CallError, CallOptions, Channel},
     engine::{
         CallFailure, CloseReason,
-        stream::{StreamConfig, StreamError},
+        StreamError,
+        stream::StreamConfig,
     },
     rpc::RpcError,
     server::{Server, ServerBuilder},

@@ -11,19 +11,16 @@ use smallvec::SmallVec;
 use super::{
     builder::ChannelConfig,
     error::CallError,
-    link::{Link, Placement},
+    link::Link,
 };
 use crate::{
     engine::{
-        CallFailure, CallPolicy, IncomingReply, OutgoingCall, Payload, ReplyResources, ResultChunk, v1::HEADROOM,
+        CallFailure, CallPolicy, IncomingReply, OutgoingCall, Payload, ReplyResources, ResultChunk, message_buf,
     },
     memory::{MessageBuf, Output as _, PayloadBuf},
-    rpc::{
-        self, CallHeader, OpaqueAuth, Protection, ReplyFault, ReplyHeader, RpcError, Seal, Secured, wire::MAX_AUTH_BODY,
-    },
+    rpc::{self, CallHeader, OpaqueAuth, Protection, ReplyFault, ReplyHeader, RpcError, Seal, Secured},
     service::{Procedure, ReplyBounds},
-    transport::Transport,
-    xdr::{DecodeError, Decoder, EncodeError, FlatSink, Limits, Reduced, ReducingSink, XdrEncode, encode_to_bytes},
+    xdr::{DecodeError, Decoder, FlatSink, Limits, Reduced, ReducingSink, XdrEncode, encode_to_bytes},
 };
 
 /// What may be said about one call.
@@ -128,12 +125,6 @@ impl Callee {
     }
 }
 
-/// Whether a call of `len` octets of payload stream fits inline after its transport header, a segment a chunk.
-fn fits_inline(len: usize, reads: usize, writes: usize, threshold: usize) -> bool {
-    // RFC 8166 §4.2, §4.3: fixed words and three list ends, Read segments, Write chunks, a Reply chunk.
-    28 + 24 * reads + 24 * writes + 20 + len <= threshold
-}
-
 /// How a call is secured, if it is.
 pub(super) struct Guard {
     seal: Arc<dyn Seal>,
@@ -171,14 +162,6 @@ pub(super) fn encode<A: XdrEncode>(
     }
 
     let engine = &config.connection.engine;
-    let threshold = match link.info.transport {
-        Transport::Rdma => link.info.send_threshold as usize,
-        Transport::Tcp => engine.send_size as usize,
-    };
-    let min_reduce = match link.placement {
-        Placement::Chunks | Placement::Record => engine.min_reduce,
-        Placement::Inline => usize::MAX,
-    };
     let secured = match &config.security {
         None => None,
         Some(security) => {
@@ -198,7 +181,7 @@ pub(super) fn encode<A: XdrEncode>(
     let guard = secured.map(|Secured { seal, protection, .. }| Guard { seal, protection });
     let seal = guard.as_ref().map(|guard| Arc::clone(&guard.seal));
     if let Some(protection) = guard.as_ref().and_then(|guard| guard.protection.as_deref()) {
-        let message = MessageBuf::new(engine.pool.alloc(threshold), HEADROOM);
+        let message = message_buf(&engine.pool, engine.send_size as usize);
         let message = protect(message, &header, args, protection, procedure)?;
         // RFC 8166 §8.2.2.3: results come as they are wrapped, none of them in a Write chunk.
         let reply = ReplyResources {
@@ -208,29 +191,14 @@ pub(super) fn encode<A: XdrEncode>(
         let policy = CallPolicy { idempotent, protected: true };
         return Ok((OutgoingCall { message, reduced: SmallVec::new(), reply, deadline, policy, seal }, guard));
     }
-    // RFC 5531 §8.2: what a verifier that is still to be made may take.
-    let verifier = seal.as_ref().map_or(0, |_| MAX_AUTH_BODY as usize);
-    let message = |min_reduce| -> Result<_, EncodeError> {
-        // One buffer for transport header and message, as long as may be sent inline; it grows where that is too little.
-        let mut message = MessageBuf::new(engine.pool.alloc(threshold), HEADROOM);
-        let mut sink = ReducingSink::for_call(&mut message, min_reduce);
-        header.encode(&mut sink)?;
-        args.encode(&mut sink)?;
-        let (reduced, copied): (SmallVec<[Reduced; 2]>, u64) = sink.finish();
-        Ok((message, reduced, copied))
-    };
-    let encoded = message(min_reduce).and_then(|encoded| {
-        let (octets, reduced, copied) = &encoded;
-        // Short eligible items stay inline where they fit.
-        if *copied > 0
-            && link.placement == Placement::Chunks
-            && !fits_inline(octets.len() + verifier, reduced.len(), bounds.chunks.len(), threshold)
-        {
-            return message(1);
-        }
-        Ok(encoded)
-    });
-    let (message, reduced, copied) = encoded.map_err(|source| CallError::Encode { procedure, source })?;
+    // As long as may be sent inline; it grows where that is too little. The engine decides what goes inline.
+    let mut message = message_buf(&engine.pool, engine.send_size as usize);
+    let mut sink = ReducingSink::for_engine(&mut message, engine.min_reduce);
+    header
+        .encode(&mut sink)
+        .and_then(|()| args.encode(&mut sink))
+        .map_err(|source| CallError::Encode { procedure, source })?;
+    let (reduced, copied): (SmallVec<[Reduced; 2]>, u64) = sink.finish();
     link.port.add_copied_eligible(copied);
     let max_inline = rpc::max_reply_len(max_verifier, bounds.inline);
     let reply = ReplyResources { max_inline, chunks };

@@ -24,8 +24,8 @@ use super::{
     peers,
 };
 use crate::{
-    driver::{Agreement, Command, Formats},
-    engine::{CallFailure, CloseReason, Counters, v2::Properties},
+    driver::{Command, Formats},
+    engine::{CallFailure, CloseReason, Counters, PeerLimits, Properties},
     memory::BufferPool,
     provider::{Connector, DisconnectReason},
     service::{Procedure, ReplyBounds},
@@ -63,6 +63,12 @@ pub struct ChannelInfo {
 }
 
 impl ChannelInfo {
+    /// Adds the limits that apply to the connection now.
+    pub(crate) fn with(self, limits: PeerLimits) -> Self {
+        let PeerLimits { version, properties, send_threshold, receive_threshold } = limits;
+        Self { version, properties, send_threshold, receive_threshold, ..self }
+    }
+
     /// Of a connection by TCP, for which nothing is agreed on.
     pub(crate) fn tcp(peer_addr: SocketAddr, local_addr: SocketAddr) -> Self {
         Self {
@@ -174,8 +180,7 @@ impl Channel {
     #[must_use]
     pub fn info(&self) -> ChannelInfo {
         let link = self.current();
-        let Agreement { version, properties } = link.port.agreement();
-        ChannelInfo { version, properties, ..link.info.clone() }
+        link.info.clone().with(link.port.limits())
     }
 
     /// How the calls of the present connection that were answered, and their replies, were conveyed, and why so. Of one call, the
@@ -406,7 +411,7 @@ impl Channel {
     fn note_version(&self, link: &Link) {
         link.negotiates.store(false, Ordering::Relaxed);
         // RPC-over-RDMA v2 §4.2.3.2: the next connection need not ask.
-        if link.port.agreement().version == Some(1) {
+        if link.port.limits().version == Some(1) {
             self.remember_version_1(link);
         }
     }

@@ -8,11 +8,11 @@ use super::{
     builder::ChannelConfig,
     channel::ChannelInfo,
     error::ConnectError,
-    link::{Link, Placement},
+    link::Link,
     peers,
 };
 use crate::{
-    driver::{self, Carrier, Core, DriverConfig, NoUpcalls, Port, Rdma, Tcp},
+    driver::{self, Core, DriverConfig, EngineIo, NoUpcalls, Port, RdmaIo, TcpIo},
     engine::Role,
     provider::{Connector, QueuePair as _, SetupError, socket},
     server::{self, Handlers},
@@ -112,7 +112,7 @@ async fn connect<C: Connector>(
     let honours = connected.queue_pair.remote_invalidation();
     let (engine, agreed) = connection.engine(Role::Client, versions, &connected.private_data, honours);
     let info = agreed.info(connected.peer_addr, connected.local_addr, connected.private_data);
-    Ok(link(Rdma::new(engine, connected.queue_pair), info, (Placement::Chunks, negotiates), config))
+    Ok(link(engine, RdmaIo::new(connected.queue_pair), info, negotiates, config))
 }
 
 /// RFC 5531 §11: there is nothing to agree on; what answers shows with its first reply.
@@ -123,13 +123,14 @@ async fn connect_tcp(peer: SocketAddr, config: &Arc<ChannelConfig>) -> Result<Ar
         .map_err(|_| SetupError::TimedOut(connection.setup_timeout))??;
     socket::prepare(&stream)?;
     let info = ChannelInfo::tcp(stream.peer_addr()?, stream.local_addr()?);
-    Ok(link(Tcp::new(connection.stream_engine(Role::Client), stream), info, (Placement::Record, false), config))
+    Ok(link(connection.stream_engine(Role::Client), TcpIo::new(stream), info, false, config))
 }
 
-fn link(
-    carrier: impl Carrier,
+fn link<I: EngineIo>(
+    engine: I::Engine,
+    io: I,
     info: ChannelInfo,
-    (placement, negotiates): (Placement, bool),
+    negotiates: bool,
     config: &Arc<ChannelConfig>,
 ) -> Arc<Link> {
     let span = tracing::info_span!(target: "rpcrdma", "connection", role = "client", peer = %info.peer_addr);
@@ -137,14 +138,14 @@ fn link(
     // A server may need an answer before it gives its own.
     let settings = DriverConfig { idle_timeout: config.connection.idle_timeout, serves_to_the_end: true };
     let driver = match &config.callbacks {
-        None => driver::spawn(Core::new(carrier, NoUpcalls, Arc::clone(&port), settings), span),
+        None => driver::spawn(Core::new(engine, io, NoUpcalls, Arc::clone(&port), settings), span),
         Some(registry) => {
-            let connection = server::Connection::new(info.clone(), Role::Client, Arc::clone(&port), Arc::clone(config));
+            let connection = server::Connection::new(info.clone(), Arc::clone(&port), Arc::clone(config));
             let handlers = Handlers::new(Arc::clone(registry), Arc::new(connection));
-            driver::spawn(Core::new(carrier, handlers, Arc::clone(&port), settings), span)
+            driver::spawn(Core::new(engine, io, handlers, Arc::clone(&port), settings), span)
         }
     };
-    Arc::new(Link { driver: Some(driver), port, info, placement, negotiates: negotiates.into() })
+    Arc::new(Link { driver: Some(driver), port, info, negotiates: negotiates.into() })
 }
 
 /// Whether there is something to be negotiated.

@@ -15,24 +15,12 @@ use crate::{
     engine::{CallFailure, OutgoingCall},
 };
 
-/// What becomes of eligible items.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Placement {
-    /// They are reduced, and travel by RDMA (RFC 8166 §3.4).
-    Chunks,
-    /// They stand in the record, and are sent from where they lie.
-    Record,
-    /// They stand in the message, and are copied there.
-    Inline,
-}
-
 /// One connection of a channel's.
 pub(super) struct Link {
     /// `None` for a connection that is not the channel's own. Its own is closed when the last holder lets go.
     pub(super) driver: Option<Arc<dyn Drive>>,
     pub(super) port: Arc<Port>,
     pub(super) info: ChannelInfo,
-    pub(super) placement: Placement,
     /// What became of the negotiation of a version is still to be looked at.
     pub(super) negotiates: AtomicBool,
 }

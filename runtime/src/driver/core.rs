@@ -8,13 +8,13 @@ use std::{
 };
 
 use super::{
-    carrier::{Agreement, Carrier},
     formats::Formats,
+    io::EngineIo,
     port::{CallResult, Command, Port, Slot},
     timer::Timer,
 };
 use crate::{
-    engine::{CallId, Choice, CloseReason, Event, IncomingCall, OutgoingCall, OutgoingReply, ReplyToken},
+    engine::{CallId, Choice, CloseReason, Engine, Event, IncomingCall, OutgoingCall, OutgoingReply, PeerLimits, ReplyToken},
     hash::NumberMap,
     provider::DisconnectReason,
 };
@@ -124,9 +124,10 @@ impl Calls {
     }
 }
 
-/// The carrier of one connection, and what its users want of it.
-pub(crate) struct Core<C: Carrier, U: Upcalls> {
-    engine: C,
+/// The engine of one connection, its I/O, and what its users want of it.
+pub(crate) struct Core<I: EngineIo, U: Upcalls> {
+    engine: I::Engine,
+    io: I,
     upcalls: U,
     port: Arc<Port>,
     config: DriverConfig,
@@ -141,7 +142,7 @@ pub(crate) struct Core<C: Carrier, U: Upcalls> {
     /// What was due while this end was away is seen to then.
     caught_up: Option<Instant>,
     /// What the port has been told of it.
-    agreement: Agreement,
+    limits: PeerLimits,
     formats: Formats,
     /// Taken from the port, not yet carried out.
     commands: VecDeque<Command>,
@@ -161,10 +162,11 @@ enum Leader {
     Done,
 }
 
-impl<C: Carrier, U: Upcalls> Core<C, U> {
-    pub(crate) fn new(engine: C, upcalls: U, port: Arc<Port>, config: DriverConfig) -> Self {
+impl<I: EngineIo, U: Upcalls> Core<I, U> {
+    pub(crate) fn new(engine: I::Engine, io: I, upcalls: U, port: Arc<Port>, config: DriverConfig) -> Self {
         Self {
             engine,
+            io,
             upcalls,
             port,
             config,
@@ -175,7 +177,7 @@ impl<C: Carrier, U: Upcalls> Core<C, U> {
             last_active: Timer::now(),
             timer: Timer::default(),
             caught_up: None,
-            agreement: Agreement::default(),
+            limits: PeerLimits::default(),
             formats: Formats::default(),
             commands: VecDeque::new(),
             wakers: Vec::new(),
@@ -238,8 +240,8 @@ impl<C: Carrier, U: Upcalls> Core<C, U> {
             if done {
                 return Poll::Pending;
             }
-            let polled = self.engine.poll_io(cx, self.others);
-            if polled.is_pending() && !self.engine.has_input() && self.commands.is_empty() {
+            let polled = self.io.poll(&mut self.engine, cx, self.others);
+            if polled.is_pending() && !self.io.has_input(&self.engine) && self.commands.is_empty() {
                 self.publish();
                 self.arm(now, task);
                 self.engine.memory().wait(task);
@@ -247,7 +249,7 @@ impl<C: Carrier, U: Upcalls> Core<C, U> {
             }
             self.last_active = now;
             self.settled = false;
-            self.engine.handle_input(BATCH);
+            self.io.handle_input(&mut self.engine, BATCH);
         }
         // Who leads may not come to it.
         self.arm(now, task);
@@ -279,13 +281,13 @@ impl<C: Carrier, U: Upcalls> Core<C, U> {
     /// Takes what has come in.
     fn look(&mut self, cx: &mut Context<'_>, now: Instant) {
         for _ in 0..MAX_ROUNDS {
-            if self.engine.poll_io(cx, self.others).is_pending() && !self.engine.has_input() {
+            if self.io.poll(&mut self.engine, cx, self.others).is_pending() && !self.io.has_input(&self.engine) {
                 return;
             }
             self.last_active = now;
             self.settled = false;
-            self.engine.handle_input(BATCH);
-            self.engine.poll_work(now);
+            self.io.handle_input(&mut self.engine, BATCH);
+            self.engine.poll_work(self.io.port(), now);
             if self.engine.close_reason().is_some() {
                 return;
             }
@@ -296,7 +298,7 @@ impl<C: Carrier, U: Upcalls> Core<C, U> {
     fn settle(&mut self, now: Instant) -> Option<CloseReason> {
         self.settled = true;
         loop {
-            self.engine.poll_work(now);
+            self.engine.poll_work(self.io.port(), now);
             let mut told = false;
             while let Some(event) = self.engine.poll_event() {
                 match event {
@@ -375,7 +377,7 @@ impl<C: Carrier, U: Upcalls> Core<C, U> {
     fn answer(&mut self, token: ReplyToken, answer: Answer) {
         match answer {
             Answer::Reply(reply) => self.engine.reply(token, reply),
-            Answer::ChunkError => self.engine.refuse(token),
+            Answer::ChunkError => self.engine.reply_error(token),
         }
     }
 
@@ -449,12 +451,10 @@ impl<C: Carrier, U: Upcalls> Core<C, U> {
     }
 
     fn publish(&mut self) {
-        if !self.agreement.is_complete() {
-            let agreement = self.engine.agreement();
-            if agreement != self.agreement {
-                self.agreement = agreement;
-                self.port.set_agreement(agreement);
-            }
+        let limits = self.engine.peer_limits();
+        if limits != self.limits {
+            self.limits = limits;
+            self.port.set_limits(limits);
         }
         self.port.publish_counters(self.engine.counters(), self.formats);
     }

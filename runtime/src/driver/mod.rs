@@ -1,6 +1,6 @@
 //! The task that runs a connection.
 //!
-//! One task owns a connection ([`Core`]): its engine, and what the engine does its I/O on ([`Carrier`]). Others reach it through one
+//! One task owns a connection ([`Core`]): its engine, and the I/O of that ([`EngineIo`]). Others reach it through one
 //! queue ([`Port`]), and a caller's result comes back in a slot that is used again. The task posts everything that is
 //! ready before it waits for anything.
 //!
@@ -8,9 +8,9 @@
 //! the connection's next event wake itself, so that a lone call switches tasks no more than a bare socket would. While
 //! other calls are under way, calls are queued and the task is woken once for all of them, so they share system calls.
 
-mod carrier;
 mod core;
 mod formats;
+mod io;
 mod port;
 mod tcp;
 mod timer;
@@ -29,10 +29,10 @@ use tracing::Instrument as _;
 
 pub use self::formats::{FormatCounts, Formats};
 pub(crate) use self::{
-    carrier::{Agreement, Carrier, Rdma},
     core::{Answer, Core, DriverConfig, NoUpcalls, Upcalls},
+    io::{EngineIo, RdmaIo},
     port::{CallResult, Command, Notify, Port, Slot},
-    tcp::Tcp,
+    tcp::TcpIo,
 };
 use crate::{engine::CloseReason, provider::DisconnectReason};
 
@@ -51,8 +51,8 @@ pub(crate) trait Drive: Send + Sync {
     fn stop_leading(&self);
 }
 
-struct Shared<C: Carrier, U: Upcalls> {
-    core: Mutex<Option<Core<C, U>>>,
+struct Shared<I: EngineIo, U: Upcalls> {
+    core: Mutex<Option<Core<I, U>>>,
     port: Arc<Port>,
     /// A caller has the connection wake it. Set with the core's lock held.
     led: AtomicBool,
@@ -60,9 +60,9 @@ struct Shared<C: Carrier, U: Upcalls> {
     runtime: Handle,
 }
 
-impl<C: Carrier, U: Upcalls> Shared<C, U> {
+impl<I: EngineIo, U: Upcalls> Shared<I, U> {
     /// In the current runtime.
-    fn new(core: Core<C, U>) -> Self {
+    fn new(core: Core<I, U>) -> Self {
         let port = Arc::clone(core.port());
         Self { core: Mutex::new(Some(core)), port, led: AtomicBool::new(false), runtime: Handle::current() }
     }
@@ -101,7 +101,7 @@ impl<C: Carrier, U: Upcalls> Shared<C, U> {
     }
 }
 
-impl<C: Carrier, U: Upcalls> Drive for Shared<C, U> {
+impl<I: EngineIo, U: Upcalls> Drive for Shared<I, U> {
     fn try_drive(&self) -> bool {
         self.drive_from(None)
     }
@@ -118,9 +118,9 @@ impl<C: Carrier, U: Upcalls> Drive for Shared<C, U> {
 }
 
 /// Closes the port when the driver's task goes away for whatever reason: its runtime shut down, or it panicked.
-struct CloseOnDrop<C: Carrier, U: Upcalls>(Arc<Shared<C, U>>);
+struct CloseOnDrop<I: EngineIo, U: Upcalls>(Arc<Shared<I, U>>);
 
-impl<C: Carrier, U: Upcalls> Drop for CloseOnDrop<C, U> {
+impl<I: EngineIo, U: Upcalls> Drop for CloseOnDrop<I, U> {
     fn drop(&mut self) {
         self.0.core.lock().unwrap_or_else(PoisonError::into_inner).take();
         self.0.port.close(&CloseReason::Disconnected(DisconnectReason::Local));
@@ -128,7 +128,7 @@ impl<C: Carrier, U: Upcalls> Drop for CloseOnDrop<C, U> {
 }
 
 /// Starts the task that runs `core`.
-pub(crate) fn spawn<C: Carrier, U: Upcalls>(core: Core<C, U>, span: tracing::Span) -> Arc<dyn Drive> {
+pub(crate) fn spawn<I: EngineIo, U: Upcalls>(core: Core<I, U>, span: tracing::Span) -> Arc<dyn Drive> {
     let shared = Arc::new(Shared::new(core));
     let guard = CloseOnDrop(Arc::clone(&shared));
     tokio::spawn(

@@ -12,11 +12,10 @@ use std::{
 use tokio::sync::{Notify as Told, Semaphore, SemaphorePermit};
 
 use super::{
-    carrier::Agreement,
     core::{Answer, BATCH},
     formats::Formats,
 };
-use crate::engine::{CallFailure, CloseReason, Counters, IncomingReply, OutgoingCall, ReplyToken};
+use crate::engine::{CallFailure, CloseReason, Counters, IncomingReply, OutgoingCall, PeerLimits, ReplyToken};
 
 /// What came of a call.
 pub(crate) type CallResult = Result<IncomingReply, CallFailure>;
@@ -106,7 +105,7 @@ pub(crate) struct Port {
     task: OnceLock<Waker>,
     /// The engine's counters as the driver saw them last: reading them never waits for the driver.
     counters: Mutex<(Counters, Formats)>,
-    agreement: Mutex<Agreement>,
+    limits: Mutex<PeerLimits>,
     /// Octets of eligible items that were encoded inline.
     copied_eligible: AtomicU64,
     /// Channels over a connection that is not theirs: while there are any, it may be needed.
@@ -124,7 +123,7 @@ impl Port {
             permits: Semaphore::new(max_calls),
             task: OnceLock::new(),
             counters: Mutex::default(),
-            agreement: Mutex::default(),
+            limits: Mutex::default(),
             copied_eligible: AtomicU64::new(0),
             holders: AtomicUsize::new(0),
         }
@@ -168,13 +167,13 @@ impl Port {
         *self.counters.lock().unwrap_or_else(PoisonError::into_inner) = (counters, formats);
     }
 
-    pub(super) fn set_agreement(&self, agreement: Agreement) {
-        *self.agreement.lock().unwrap_or_else(PoisonError::into_inner) = agreement;
+    pub(super) fn set_limits(&self, limits: PeerLimits) {
+        *self.limits.lock().unwrap_or_else(PoisonError::into_inner) = limits;
     }
 
-    /// What both ends have agreed on. What a call's reply shows is in it when the call returns.
-    pub(crate) fn agreement(&self) -> Agreement {
-        *self.agreement.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Returns the limits that apply to the connection. They include what a call's reply shows when the call returns.
+    pub(crate) fn limits(&self) -> PeerLimits {
+        *self.limits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How the calls that were answered were conveyed.

@@ -6,7 +6,7 @@ use std::{
 
 use super::{timer::Timer, *};
 use crate::{
-    engine::{CallId, Counters, Event, OutgoingCall, OutgoingReply, ReplyToken},
+    engine::{CallId, Counters, Engine, Event, OutgoingCall, OutgoingReply, ReplyToken},
     memory::Share,
 };
 
@@ -15,6 +15,11 @@ use crate::{
 struct Scripted {
     share: Share,
     state: Arc<Mutex<Script>>,
+}
+
+/// The I/O of such a connection.
+struct ScriptedIo {
+    port: (),
 }
 
 #[derive(Default)]
@@ -36,13 +41,14 @@ struct Script {
 }
 
 impl Scripted {
-    fn core(state: &Arc<Mutex<Script>>, slots: usize) -> Core<Self, NoUpcalls> {
+    fn core(state: &Arc<Mutex<Script>>, slots: usize) -> Core<ScriptedIo, NoUpcalls> {
         Self::configured(state, slots, DriverConfig::default())
     }
 
-    fn configured(state: &Arc<Mutex<Script>>, slots: usize, config: DriverConfig) -> Core<Self, NoUpcalls> {
-        let carrier = Self { share: Share::default(), state: Arc::clone(state) };
-        Core::new(carrier, NoUpcalls, Arc::new(Port::new(slots)), config)
+    fn configured(state: &Arc<Mutex<Script>>, slots: usize, config: DriverConfig) -> Core<ScriptedIo, NoUpcalls> {
+        let engine = Self { share: Share::default(), state: Arc::clone(state) };
+        let io = ScriptedIo { port: () };
+        Core::new(engine, io, NoUpcalls, Arc::new(Port::new(slots)), config)
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, Script> {
@@ -50,7 +56,9 @@ impl Scripted {
     }
 }
 
-impl Carrier for Scripted {
+impl Engine for Scripted {
+    type Port = ();
+
     fn start_call(&mut self, _call: OutgoingCall) -> CallId {
         let mut state = self.state();
         state.started += 1;
@@ -58,7 +66,7 @@ impl Carrier for Scripted {
     }
     fn cancel_call(&mut self, _id: CallId, _now: Instant) {}
     fn reply(&mut self, _token: ReplyToken, _reply: OutgoingReply) {}
-    fn refuse(&mut self, _token: ReplyToken) {}
+    fn reply_error(&mut self, _token: ReplyToken) {}
     fn close_with(&mut self, _reason: CloseReason) {
         self.state().closing = true;
     }
@@ -73,7 +81,7 @@ impl Carrier for Scripted {
         let mut state = self.state();
         (state.due, state.handled) = (None, true);
     }
-    fn poll_work(&mut self, _now: Instant) {}
+    fn poll_work(&mut self, _port: &mut (), _now: Instant) {}
     fn poll_event(&mut self) -> Option<Event> {
         self.state().closed.then(|| Event::Closed(CloseReason::Disconnected(DisconnectReason::Remote)))
     }
@@ -83,19 +91,27 @@ impl Carrier for Scripted {
     fn memory(&self) -> &Share {
         &self.share
     }
-    fn poll_io(&mut self, _cx: &mut Context<'_>, _others: bool) -> Poll<()> {
-        let slow = self.state().slow.take();
+}
+
+impl EngineIo for ScriptedIo {
+    type Engine = Scripted;
+
+    fn port(&mut self) -> &mut () {
+        &mut self.port
+    }
+    fn poll(&mut self, engine: &mut Scripted, _cx: &mut Context<'_>, _others: bool) -> Poll<()> {
+        let slow = engine.state().slow.take();
         if let Some(slow) = slow {
             std::thread::sleep(slow);
         }
-        if self.has_input() { Poll::Ready(()) } else { Poll::Pending }
+        if self.has_input(engine) { Poll::Ready(()) } else { Poll::Pending }
     }
-    fn has_input(&self) -> bool {
-        let state = self.state();
+    fn has_input(&self, engine: &Scripted) -> bool {
+        let state = engine.state();
         state.floods || state.input
     }
-    fn handle_input(&mut self, _most: usize) {
-        let mut state = self.state();
+    fn handle_input(&mut self, engine: &mut Scripted, _most: usize) {
+        let mut state = engine.state();
         if std::mem::take(&mut state.input) {
             (state.due, state.taken) = (None, true);
         }
@@ -111,7 +127,7 @@ impl Wake for Count {
     }
 }
 
-fn flooded() -> Core<Scripted, NoUpcalls> {
+fn flooded() -> Core<ScriptedIo, NoUpcalls> {
     Scripted::core(&Arc::new(Mutex::new(Script { floods: true, ..Script::default() })), 1)
 }
 
@@ -208,7 +224,7 @@ async fn calls_that_the_engine_never_saw_were_not_sent() {
 }
 
 /// A connection with something due for so long that this end must have been away, and its core.
-async fn away(input: bool) -> (Arc<Mutex<Script>>, Core<Scripted, NoUpcalls>) {
+async fn away(input: bool) -> (Arc<Mutex<Script>>, Core<ScriptedIo, NoUpcalls>) {
     let due = Some(Timer::now());
     tokio::time::advance(2 * core::AWAY).await;
     let state = Arc::new(Mutex::new(Script { due, input, ..Script::default() }));
@@ -217,7 +233,7 @@ async fn away(input: bool) -> (Arc<Mutex<Script>>, Core<Scripted, NoUpcalls>) {
     (state, core)
 }
 
-fn drive(core: &mut Core<Scripted, NoUpcalls>, task: &Waker) {
+fn drive(core: &mut Core<ScriptedIo, NoUpcalls>, task: &Waker) {
     assert!(core.drive(&mut Context::from_waker(Waker::noop()), task, None).is_pending());
 }
 

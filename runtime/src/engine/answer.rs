@@ -8,6 +8,7 @@ use super::{
     calls::Call,
     chunks::{Segment, cut},
     exposure::Purpose,
+    lists::ChunkLists,
     message::{self, REPLY},
 };
 use crate::{memory::MessageBuf, provider::Region, xdr::WriteChunk};
@@ -67,59 +68,43 @@ impl Answer {
     }
 }
 
-/// The chunk lists that came with a reply.
-pub(super) struct Returned<W, R> {
-    pub(super) has_reads: bool,
-    /// The Write list: for each chunk its segments.
-    pub(super) writes: W,
-    /// The Reply chunk's segments.
-    pub(super) reply: Option<R>,
-}
-
-impl Call {
-    /// Compares a reply's chunks with those that the call provided.
-    pub(super) fn check<W, S, R>(
-        &self,
-        inline: Option<MessageBuf>,
-        continued: bool,
-        returned: Returned<W, R>,
-    ) -> Result<Answer, CallFailure>
-    where
-        W: ExactSizeIterator<Item = S>,
-        S: Iterator<Item = Segment>,
-        R: Iterator<Item = Segment>,
-    {
-        let bad = |what: &str| CallFailure::BadReply(what.into());
-        let Returned { has_reads, mut writes, reply } = returned;
-        // RFC 8166 §4.3.1: responders leave the Read list empty.
-        if has_reads {
-            return Err(bad("it has a Read list"));
-        }
-        // RFC 8166 §3.4.6: all chunks come back. Responders that used none have been seen to leave the list out.
-        if writes.len() > 0 && writes.len() != self.offer.provided {
-            return Err(bad("its Write list has another number of chunks than the call's"));
-        }
-        let max = self.offer.max_segment;
-        let mut lens = SmallVec::new();
-        for n in 0..self.offer.provided {
-            let region = self.exposure.find(Purpose::Result(n));
-            lens.push(match writes.next() {
-                Some(segments) => returned_len(region, max, segments).map_err(bad)?,
-                None => 0,
-            });
-        }
-        let region = self.exposure.find(Purpose::Reply);
-        let long = match (reply, region) {
-            (None, _) => 0,
-            (Some(_), None) => return Err(bad("it has a Reply chunk, the call has none")),
-            (Some(segments), _) => returned_len(region, max, segments).map_err(bad)?,
-        };
-        match (&inline, long) {
-            // RFC 8166 §4.2.4: the Reply chunk of a reply without an inline payload holds its payload stream.
-            (None, 0) => Err(bad("nothing inline, and nothing in the Reply chunk")),
-            (Some(_), 1..) => Err(bad("a payload inline, and a Reply chunk in use")),
-            _ => Ok(Answer { inline, continued, long, writes: lens }),
-        }
+/// Compares a reply's chunks with those that the call provided.
+pub(super) fn check_reply(
+    call: &Call,
+    inline: Option<MessageBuf>,
+    continued: bool,
+    returned: &ChunkLists,
+) -> Result<Answer, CallFailure> {
+    let bad = |what: &str| CallFailure::BadReply(what.into());
+    let ChunkLists { reads, writes, reply } = returned;
+    // RFC 8166 §4.3.1: responders leave the Read list empty.
+    if !reads.is_empty() {
+        return Err(bad("it has a Read list"));
+    }
+    // RFC 8166 §3.4.6: all chunks come back. Responders that used none have been seen to leave the list out.
+    if !writes.is_empty() && writes.len() != call.offer.provided {
+        return Err(bad("its Write list has another number of chunks than the call's"));
+    }
+    let max = call.offer.max_segment;
+    let mut lens = SmallVec::new();
+    for n in 0..call.offer.provided {
+        let region = call.exposure.find(Purpose::Result(n));
+        lens.push(match writes.get(n) {
+            Some(segments) => returned_len(region, max, segments).map_err(bad)?,
+            None => 0,
+        });
+    }
+    let region = call.exposure.find(Purpose::Reply);
+    let long = match (reply, region) {
+        (None, _) => 0,
+        (Some(_), None) => return Err(bad("it has a Reply chunk, the call has none")),
+        (Some(segments), _) => returned_len(region, max, segments).map_err(bad)?,
+    };
+    match (&inline, long) {
+        // RFC 8166 §4.2.4: the Reply chunk of a reply without an inline payload holds its payload stream.
+        (None, 0) => Err(bad("nothing inline, and nothing in the Reply chunk")),
+        (Some(_), 1..) => Err(bad("a payload inline, and a Reply chunk in use")),
+        _ => Ok(Answer { inline, continued, long, writes: lens }),
     }
 }
 
@@ -127,8 +112,9 @@ impl Call {
 fn returned_len(
     provided: Option<(Region, u64)>,
     max: u32,
-    mut returned: impl Iterator<Item = Segment>,
+    returned: &[Segment],
 ) -> Result<u64, &'static str> {
+    let mut returned = returned.iter();
     let Some((region, len)) = provided else {
         // RFC 8166 §4.3.2.3: an empty Write chunk comes back empty.
         return if returned.next().is_none() { Ok(0) } else { Err("it has segments in an empty Write chunk") };

@@ -9,14 +9,16 @@ use super::{
     answer::Answer,
     deadlines::{self, Deadlines},
     exposure::{Exposure, Purpose},
+    message::set_xid,
     offer::Offer,
-    shared::{Direction, Shared},
+    plan::Kept,
+    seal::seal,
+    shared::Shared,
     slots::Slots,
-    v2::Kept,
 };
 use crate::{
     hash::NumberMap,
-    memory::MessageBuf,
+    memory::{BufferPool, MessageBuf},
     provider::{DisconnectReason, Handle, Memory},
     rpc::Seal,
     xdr::Reduced,
@@ -72,10 +74,25 @@ pub(super) struct Call {
     earlier: Option<CallFailure>,
 }
 
+impl Call {
+    /// Takes the message, with this XID and the verifier of its seal; `None` if it has been taken.
+    pub(super) fn take_message(&mut self, xid: u32, pool: &BufferPool) -> Result<Option<MessageBuf>, CallFailure> {
+        let Some(mut message) = self.message.take() else { return Ok(None) };
+        if !set_xid(&mut message, xid) {
+            return Err(CallFailure::TooLarge("its message is too short to be an RPC message".into()));
+        }
+        if let Some(sealer) = &self.seal {
+            message = seal(message, &mut self.reduced, &**sealer, pool)?;
+        }
+        Ok(Some(message))
+    }
+}
+
 /// The calls of this end's on a connection.
 #[derive(Debug)]
 pub(super) struct Calls {
-    direction: Direction,
+    /// Whether the calls go in the reverse direction.
+    reverse: bool,
     slots: Slots<Call>,
     /// Keys of calls that wait to be sent; those that ended meanwhile find nothing.
     queue: VecDeque<u64>,
@@ -88,9 +105,9 @@ pub(super) struct Calls {
 }
 
 impl Calls {
-    pub(super) fn new(direction: Direction, xid_seed: u32) -> Self {
+    pub(super) fn new(reverse: bool, xid_seed: u32) -> Self {
         Self {
-            direction,
+            reverse,
             slots: Slots::default(),
             queue: VecDeque::new(),
             abandoned: 0,
@@ -220,7 +237,7 @@ impl Calls {
     fn check_responsive(&self, can_send: bool, shared: &mut Shared) {
         // RFC 8167 §5.4, §6: calls in the reverse direction may be dropped by a peer that is not prepared for them. That
         // is no reason to end what the peer makes of the connection itself.
-        if self.direction == Direction::Reverse {
+        if self.reverse {
             return;
         }
         let silent = self.slots.indices().all(|slot| {
@@ -354,6 +371,14 @@ impl Calls {
         let xid = self.next_xid;
         self.next_xid = xid.wrapping_add(1);
         xid
+    }
+
+    /// An XID other than zero that no call in flight has.
+    pub(super) fn free_nonzero_xid(&mut self) -> u32 {
+        match self.free_xid() {
+            0 => self.free_xid(),
+            xid => xid,
+        }
     }
 
     /// A call's outcome is known: its memory is taken back, then its caller is told.

@@ -1,7 +1,6 @@
 //! Segments of chunks: cutting this end's memory into them, and walking the peer's.
 
 use bytes::Bytes;
-use smallvec::SmallVec;
 
 use super::{shared::Shared, work::Work};
 use crate::provider::{Handle, QueuePair, Region, RemoteMemory, WorkRequest};
@@ -79,15 +78,14 @@ impl Walk {
 
 /// Posts the RDMA Writes of `data` into a chunk of the peer's, which has room for it, for the call in `slot`.
 pub(super) fn push(
-    segments: impl Iterator<Item = Segment>,
+    segments: &[Segment],
     data: Bytes,
     slot: u32,
-    qp: &mut impl QueuePair,
+    qp: &mut dyn QueuePair,
     shared: &mut Shared,
 ) {
-    let segments: SmallVec<[Segment; 4]> = segments.collect();
     let mut walk = Walk::default();
-    while let Some(transfer) = walk.next(&segments, data.len() as u64, shared.max_transfer) {
+    while let Some(transfer) = walk.next(segments, data.len() as u64, shared.max_transfer) {
         let start = transfer.at as usize;
         let source = data.slice(start..start + transfer.len as usize);
         shared.counters.rdma_written += u64::from(transfer.len);

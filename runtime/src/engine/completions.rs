@@ -1,13 +1,6 @@
 //! Completions that are about memory, which all versions handle alike.
 
-use super::{
-    CloseReason,
-    calls::Calls,
-    served::{Refuses, Served},
-    shared::Shared,
-    sinks::SinkNode,
-    work::Work,
-};
+use super::{CloseReason, core::Core, work::Work};
 use crate::provider::{Completion, DisconnectReason, WorkError};
 
 /// What is left for a version to do.
@@ -23,12 +16,8 @@ pub(super) enum Rest {
 }
 
 /// Handles what is not a message.
-pub(super) fn handle<N: SinkNode, A: Refuses, E>(
-    completion: Completion,
-    calls: &mut Calls,
-    served: &mut Served<N, A, E>,
-    shared: &mut Shared,
-) -> Rest {
+pub(super) fn handle(completion: Completion, core: &mut Core) -> Rest {
+    let Core { calls, served, shared, .. } = core;
     match completion {
         Completion::Sent { id } => {
             let Some(work) = Work::of(id) else { return Rest::Done };
@@ -57,20 +46,15 @@ pub(super) fn handle<N: SinkNode, A: Refuses, E>(
             }
             _ => {}
         },
-        Completion::Failed { id, error } => return handle_failure(Work::of(id), &error, calls, served, shared),
+        Completion::Failed { id, error } => return handle_failure(Work::of(id), &error, core),
         Completion::Disconnected { reason } => return Rest::Disconnected(reason),
         Completion::Received { .. } => {}
     }
     Rest::Done
 }
 
-fn handle_failure<N: SinkNode, A: Refuses, E>(
-    work: Option<Work>,
-    error: &WorkError,
-    calls: &mut Calls,
-    served: &mut Served<N, A, E>,
-    shared: &mut Shared,
-) -> Rest {
+fn handle_failure(work: Option<Work>, error: &WorkError, core: &mut Core) -> Rest {
+    let Core { calls, served, shared, .. } = core;
     if *error != WorkError::Flushed {
         tracing::debug!(?work, %error, "work request failed");
     }

@@ -1,48 +1,54 @@
-//! A connection of whatever version both ends have (RPC-over-RDMA v2 §4.2.3, RFC 8166 §4.2.2).
+//! A connection of RPC-over-RDMA: local calls, calls of the peer, timers, memory and the end, whatever the wire version.
 
 use std::time::Instant;
 
 use super::{
-    CallId, CloseReason, Counters, EngineConfig, Event, OutgoingCall, OutgoingReply, ReplyResources, ReplyToken, Role,
-    message::word, v1, v2,
+    CallId, CloseReason, Counters, Engine, EngineConfig, Event, ExtensionMessage, OutgoingCall, OutgoingReply, PeerLimits,
+    PrivateData, Refusal, ReplyToken, Role,
+    calls::Calls,
+    completions::{self, Rest},
+    core::Core,
+    credits::Receives,
+    negotiation::{FirstMessage, Negotiation},
+    served::{Response, Served},
+    shared::{Rules, Shared},
+    state::State,
+    v1::WireV1,
+    v2::WireV2,
+    wire::Wire,
+    work::Work,
 };
 use crate::{
     memory::{MessageBuf, Share},
-    provider::{Completion, QueuePair, SetupParams},
+    provider::{Completion, DisconnectReason, Handle, QueuePair, SetupParams},
 };
 
-/// Messages of versions that this end does not have that are answered; a peer that goes on wants none of them.
-const MOST_OTHER_VERSIONS: u32 = 8;
+/// Least size of a Receive in bytes, whatever is configured: Linux's server sends replies of up to 4096 bytes inline to every
+/// client.
+const LEAST_RECEIVE: u32 = 4096;
 
-/// Octets of the shortest header of either version.
-const LEAST_HEADER: usize = 20;
-/// `rdma_proc`, or `rdma_htype`, of an error; fixed for all versions (RFC 8166 §4.2.4).
-const PROC_ERROR: u32 = 4;
-
-#[derive(Debug)]
-enum Inner {
-    V1(Box<v1::Connection>),
-    V2(Box<v2::Connection>),
+/// The private data that both ends sent when the connection was set up, and the first XID.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Setup {
+    /// Private data that was sent.
+    pub local: PrivateData,
+    /// Private data that the peer sent: [`PrivateData::find_or_default`].
+    pub peer: PrivateData,
+    /// The first XID. It should be random, so that a peer's memory of an earlier connection is not mistaken for this one.
+    pub xid_seed: u32,
 }
 
-/// Whether the version is certain.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Version {
-    /// A client has begun with version 2, a server awaits the first message.
-    Open,
-    /// A client goes on with version 1 and has not been answered: its server has said that it supports these.
-    FellBack(u32, u32),
-    Agreed,
-}
-
-/// A connection that begins with the highest version that [`EngineConfig::versions`] allows and goes on with what its peer
-/// has.
+/// A connection of RPC-over-RDMA.
 ///
-/// A client that allows both begins with version 2. To a server that has version 1 only, which says so, it makes its calls
-/// in version 1, on the same connection: none has gone out before. Where the connection is lost over it,
-/// [`CloseReason::Negotiation`] says that a new one should begin with version 1. A server goes by the first message.
+/// It begins with the highest version that [`EngineConfig::versions`] allows and goes on with the version that its peer
+/// supports. A client that allows both versions begins with version 2. If the server says that it supports version 1 only,
+/// the client makes its calls in version 1 on the same connection: none has gone out before. If the connection is lost
+/// meanwhile, [`CloseReason::Negotiation`] says that a new one should begin with version 1. A server follows the first message.
 ///
-/// The order of calls is that of [`v1::Connection`], whose methods these are.
+/// Both ends may make calls. Those of the end that connected go in the forward direction. Those of the end that accepted go in
+/// the reverse direction (RFC 8167), if both ends have [`EngineConfig::reverse_credits`].
+///
+/// [`Engine`] has the methods and the order in which they are called.
 ///
 /// # Examples
 /// A client of both versions and a server of version 1 only. The call is made at once, and goes out when the version is certain:
@@ -50,8 +56,8 @@ enum Version {
 /// ```
 /// use std::{task::{Context, Waker}, time::Instant};
 /// use rpcrdma::{
-///     engine::{Connection, EngineConfig, Event, OutgoingCall, OutgoingReply, ReplyResources, Role, v1::{HEADROOM, Setup}},
-///     memory::{MessageBuf, Output},
+///     engine::{Connection, Engine, EngineConfig, Event, OutgoingCall, OutgoingReply, ReplyResources, Role, Setup, message_buf},
+///     memory::Output,
 ///     provider::{QueuePair, sim},
 /// };
 ///
@@ -63,8 +69,9 @@ enum Version {
 ///     engine.poll_event()
 /// }
 ///
+/// // An RPC message: its XID, which the engine writes, then a call or a reply, and the rest.
 /// let message = |msg_type: u32| {
-///     let mut message = MessageBuf::new(EngineConfig::default().pool.alloc(HEADROOM), HEADROOM);
+///     let mut message = message_buf(&EngineConfig::default().pool, 12);
 ///     [0, msg_type, 42].iter().for_each(|word| message.append(&word.to_be_bytes()));
 ///     message
 /// };
@@ -88,243 +95,266 @@ enum Version {
 ///     }
 /// };
 /// assert_eq!(finished.0, id);
+/// assert_eq!(finished.1.payload.as_slice()[4..], [0, 0, 0, 1, 0, 0, 0, 42]);
 /// assert_eq!(client.version(), Some(1));
 /// ```
 #[derive(Debug)]
 pub struct Connection {
-    inner: Inner,
-    version: Version,
-    /// Messages answered that were of other versions.
-    others: u32,
-}
-
-/// Calls a method of either version's.
-macro_rules! either {
-    ($self:ident.$method:ident($($argument:expr),*)) => {
-        match &$self.inner {
-            Inner::V1(connection) => connection.$method($($argument),*),
-            Inner::V2(connection) => connection.$method($($argument),*),
-        }
-    };
-    (mut $self:ident.$method:ident($($argument:expr),*)) => {
-        match &mut $self.inner {
-            Inner::V1(connection) => connection.$method($($argument),*),
-            Inner::V2(connection) => connection.$method($($argument),*),
-        }
-    };
+    state: State,
+    pub(super) core: Core,
+    wire: Box<dyn Wire>,
+    negotiation: Negotiation,
+    setup: Setup,
 }
 
 impl Connection {
-    /// What to set a connection up with, whatever version comes of it: [`v1::Connection::setup_params`].
+    /// Returns the parameters to set a connection up with, whatever version it will have: private data and Receives.
+    /// `remote_invalidation` says whether the provider's receiver honours Send with Invalidate.
     #[must_use]
     pub fn setup_params(config: &EngineConfig, remote_invalidation: bool) -> SetupParams {
-        v1::Connection::setup_params(config, remote_invalidation)
-    }
-
-    /// A connection just set up with [`setup_params`](Self::setup_params).
-    #[must_use]
-    pub fn new(role: Role, config: EngineConfig, setup: v1::Setup) -> Self {
-        if config.versions.contains(&2) {
-            let inner = Inner::V2(Box::new(v2::Connection::new(role, config, setup)));
-            return Self { inner, version: Version::Open, others: 0 };
+        SetupParams {
+            private_data: PrivateData::new(config, remote_invalidation).encode(),
+            private_data_without_invalidation: PrivateData::new(config, false).encode(),
+            receive_count: Receives::initial(config.credits, config.reverse_credits),
+            receive_size: config.receive_size.max(LEAST_RECEIVE) as usize,
+            pool: config.pool.clone(),
+            ..SetupParams::default()
         }
-        let inner = Inner::V1(Box::new(v1::Connection::new(role, config, setup)));
-        Self { inner, version: Version::Agreed, others: 0 }
     }
 
-    /// Which end this is.
+    /// Creates the engine of a connection that was just set up with [`setup_params`](Self::setup_params).
+    #[must_use]
+    pub fn new(role: Role, config: EngineConfig, setup: Setup) -> Self {
+        let mut calls = Calls::new(role == Role::Server, setup.xid_seed);
+        let mut shared = Shared::new(config, Rules::version_1(role));
+        let (wire, negotiation): (Box<dyn Wire>, _) = if shared.config.versions.contains(&2) {
+            let xid = calls.free_nonzero_xid();
+            (Box::new(WireV2::new(role, setup, xid, &mut shared)), Negotiation::Open { refused: 0 })
+        } else {
+            let posted = Receives::initial(shared.config.credits, shared.config.reverse_credits);
+            (Box::new(WireV1::new(role, setup, posted, &mut shared)), Negotiation::Agreed)
+        };
+        let core = Core { role, shared, calls, served: Served::default() };
+        Self { state: State::Open, core, wire, negotiation, setup }
+    }
+
+    /// Returns the role of this end.
     #[must_use]
     pub fn role(&self) -> Role {
-        either!(self.role())
+        self.core.role
     }
 
-    /// The version both ends have agreed on; `None` as long as they have not.
+    /// Returns the version that both ends have agreed on; `None` until they have.
     #[must_use]
     pub fn version(&self) -> Option<u32> {
-        match (self.version, &self.inner) {
-            (Version::Open, _) => None,
-            (_, Inner::V1(_)) => Some(1),
-            (_, Inner::V2(_)) => Some(2),
-        }
+        (!matches!(self.negotiation, Negotiation::Open { .. })).then(|| self.wire.version())
     }
 
-    /// The connection in version 2, where that is what it is.
-    #[must_use]
-    pub fn as_v2(&mut self) -> Option<&mut v2::Connection> {
-        match &mut self.inner {
-            Inner::V1(_) => None,
-            Inner::V2(connection) => Some(connection),
-        }
-    }
-
-    /// The configuration.
+    /// Returns the configuration.
     #[must_use]
     pub fn config(&self) -> &EngineConfig {
-        either!(self.config())
+        &self.core.shared.config
     }
 
-    /// Most octets of payload stream that a call with these reply resources conveys in one Send. A call whose whole encoding
-    /// is no longer than that is best sent flat, nothing reduced.
-    #[must_use]
-    pub fn inline_room(&self, reply: &ReplyResources) -> u64 {
-        either!(self.inline_room(reply))
+    /// Limits the messages that the peer may have in flight, from now on, within 1 to 65535; version 2 only. The limit begins as
+    /// [`EngineConfig::credits`]. A higher one takes effect with the next message, a lower one as the peer uses what it has.
+    pub fn set_credits(&mut self, credits: u32) {
+        self.wire.set_credits(credits);
     }
 
-    /// What has happened so far.
-    #[must_use]
-    pub fn counters(&self) -> Counters {
-        either!(self.counters())
+    /// Sends a message of an extension's header type, when there is a credit for it and the exchange of properties is complete.
+    ///
+    /// Returns `false`, and does nothing, if the header type is one of the base's, the peer has said that it does not support it,
+    /// more than a thousand such messages wait already, the version is not 2, or the connection is over.
+    pub fn send_extension(&mut self, message: ExtensionMessage) -> bool {
+        matches!(self.state, State::Open) && self.wire.send_extension(message)
     }
 
-    /// Counts octets of eligible items that the layer above has copied inline.
-    pub fn count_copied(&mut self, octets: u64) {
-        either!(mut self.count_copied(octets));
-    }
-
-    /// Why the connection is over, once it is; it may still be taking memory back.
-    #[must_use]
-    pub fn close_reason(&self) -> Option<&CloseReason> {
-        either!(self.close_reason())
-    }
-
-    /// Makes a call, a server's in the reverse direction. It goes out, in order of making, when the version is certain and
-    /// there is a credit for it; an [`Event::CallFinished`] follows in any case.
-    pub fn start_call(&mut self, call: OutgoingCall) -> CallId {
-        either!(mut self.start_call(call))
-    }
-
-    /// Gives a call up: [`CallFailure::Cancelled`](super::CallFailure::Cancelled). Its memory is the engine's, and registered,
-    /// until the reply comes or [`EngineConfig::abandon_grace`] is over. Nothing happens where its outcome is known already.
-    pub fn cancel_call(&mut self, id: CallId, now: Instant) {
-        either!(mut self.cancel_call(id, now));
-    }
-
-    /// Replies to a call; an [`Event::ReplySent`] follows. Nothing happens where one has been given already.
-    pub fn reply(&mut self, token: ReplyToken, reply: OutgoingReply) {
-        either!(mut self.reply(token, reply));
-    }
-
-    /// Refuses a call by an error of the transport's: its chunks stand for items that are not DDP-eligible. An
-    /// [`Event::ReplySent`] follows.
-    pub fn reply_error(&mut self, token: ReplyToken) {
-        either!(mut self.reply_error(token));
-    }
-
-    /// Closes the connection in order: what has been posted goes out, then all calls fail, then
-    /// [`Event::Closed`] comes. A server that wants its replies delivered closes after their [`Event::ReplySent`].
+    /// Closes the connection in order: everything that has been posted goes out, then all calls fail, then [`Event::Closed`]
+    /// comes. A server that wants its replies delivered closes after their [`Event::ReplySent`].
     pub fn close(&mut self) {
-        either!(mut self.close());
+        self.close_with(CloseReason::Disconnected(DisconnectReason::Local));
     }
 
-    /// [`close`](Self::close), for this reason.
-    pub fn close_with(&mut self, reason: CloseReason) {
-        either!(mut self.close_with(reason));
-    }
-
-    /// Handles what the queue pair has completed.
+    /// Handles a completion of the queue pair.
     pub fn handle_completion(&mut self, completion: Completion) {
-        match &completion {
-            Completion::Received { message, .. } if self.version != Version::Agreed && self.first_message(message) => {
-                return;
-            }
-            // RPC-over-RDMA v2 §4.2.3.2: dropped after it said that it has no version 2.
-            Completion::Disconnected { reason } => {
-                if let (Version::FellBack(low, high), None) = (self.version, self.close_reason()) {
-                    let reason = CloseReason::Negotiation { why: reason.to_string(), versions: Some((low, high)) };
-                    either!(mut self.set_fault(reason));
+        if let Completion::Received { message, invalidated } = completion {
+            return self.receive(message, invalidated);
+        }
+        match completions::handle(completion, &mut self.core) {
+            Rest::Sent(work, ok) => {
+                self.wire.sent(work);
+                if let Work::ReplySend { slot } = work {
+                    self.core.served.sent(slot, ok, &mut self.core.shared);
                 }
             }
-            _ => {}
+            Rest::Pulled(slot) => self.core.arrived(slot),
+            Rest::Disconnected(reason) => self.handle_disconnect(reason),
+            Rest::Done => {}
         }
-        either!(mut self.handle_completion(completion));
     }
 
-    /// Finds out the version by what arrives. Whether nothing more is to be done with it.
-    fn first_message(&mut self, message: &MessageBuf) -> bool {
-        let (version, Inner::V2(connection)) = (self.version, &mut self.inner) else {
-            self.version = Version::Agreed;
-            return false;
-        };
-        if version != Version::Open || connection.close_reason().is_some() {
-            return false;
+    fn receive(&mut self, message: MessageBuf, invalidated: Option<Handle>) {
+        self.wire.receive_used();
+        self.core.shared.counters.received += message.len() as u64;
+        if self.core.shared.fault.is_some() || !matches!(self.state, State::Open) {
+            return;
         }
-        if connection.role() == Role::Client {
-            let Some((low, high)) = connection.other_versions(message) else {
-                if connection.is_version_2(message) {
-                    self.version = Version::Agreed;
+        if self.negotiation == Negotiation::Agreed || self.negotiate(&message) {
+            self.wire.receive(message, invalidated, &mut self.core);
+        }
+    }
+
+    /// Finds out the version by a message. Returns whether the wire version is to handle the message.
+    fn negotiate(&mut self, message: &MessageBuf) -> bool {
+        match self.negotiation.judge(message, &*self.wire, &mut self.core) {
+            FirstMessage::Handled => false,
+            FirstMessage::Accept => true,
+            FirstMessage::UseVersion1 { handled } => {
+                let posted = self.wire.receives_posted();
+                self.wire = Box::new(WireV1::new(self.core.role, self.setup, posted, &mut self.core.shared));
+                !handled
+            }
+            FirstMessage::Close(reason) => {
+                self.close_with(reason);
+                false
+            }
+        }
+    }
+
+    fn handle_disconnect(&mut self, reason: DisconnectReason) {
+        if matches!(self.state, State::Gone(_) | State::Closed(_)) {
+            return;
+        }
+        let known = self.core.shared.fault.take().or_else(|| self.state.reason().cloned());
+        let reason = known.unwrap_or_else(|| self.negotiation.lost(reason, &*self.wire, self.core.role));
+        self.wire.disconnected();
+        let Core { shared, calls, served, .. } = &mut self.core;
+        calls.disconnected(&reason, shared);
+        served.disconnected(shared);
+        self.state = State::Gone(reason);
+    }
+}
+
+impl Engine for Connection {
+    type Port = dyn QueuePair;
+
+    fn start_call(&mut self, call: OutgoingCall) -> CallId {
+        let id = self.core.calls.start(call, &mut self.core.shared);
+        if let Some(failure) = self.wire.refuses_calls(&self.core) {
+            self.core.calls.refuse_queued(&failure, &mut self.core.shared);
+        }
+        if let Some(reason) = self.state.reason() {
+            self.core.calls.fail_queued(reason, &mut self.core.shared);
+        }
+        id
+    }
+
+    fn cancel_call(&mut self, id: CallId, now: Instant) {
+        self.core.calls.cancel(id, now, &mut self.core.shared);
+    }
+
+    fn reply(&mut self, token: ReplyToken, reply: OutgoingReply) {
+        self.core.served.answer(token, Response::Reply(reply));
+    }
+
+    // RFC 8166 §6.1, RPC-over-RDMA v2 appendix A.1, §7.2.1: no other code says that the header contradicts the message.
+    fn reply_error(&mut self, token: ReplyToken) {
+        self.core.served.answer(token, Response::Refusal(Refusal::BadXdr));
+    }
+
+    fn close_with(&mut self, reason: CloseReason) {
+        if matches!(self.state, State::Open) {
+            self.core.calls.fail_queued(&reason, &mut self.core.shared);
+            // Nothing more is pulled, so other connections of the server must not wait behind this one.
+            self.core.shared.memory.stop_waiting();
+            self.wire.drop_partial();
+            self.state = State::Closing(reason);
+        }
+    }
+
+    fn lost(&mut self, reason: DisconnectReason) {
+        self.handle_disconnect(reason);
+    }
+
+    fn close_reason(&self) -> Option<&CloseReason> {
+        self.state.reason()
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        let can_send = self.wire.can_send(&self.core);
+        self.core.calls.handle_timeout(now, can_send, &mut self.core.shared);
+        if matches!(self.state, State::Open) {
+            self.wire.handle_timeout(&mut self.core, now);
+            let Core { shared, served, .. } = &mut self.core;
+            shared.check_stalled([served.stalled_at()], now);
+            shared.untaken.handle_timeout(now);
+        }
+    }
+
+    fn poll_timeout(&mut self) -> Option<Instant> {
+        let deadline = self.core.calls.next_deadline();
+        if !matches!(self.state, State::Open) {
+            return deadline;
+        }
+        let peer = [self.core.served.stalled_at(), self.core.shared.untaken.due(), self.wire.poll_timeout()];
+        peer.into_iter().chain([deadline]).flatten().min()
+    }
+
+    fn poll_work(&mut self, qp: &mut (dyn QueuePair + 'static), now: Instant) {
+        let shared = &mut self.core.shared;
+        shared.max_transfer = qp.max_transfer().max(1);
+        shared.counters.copied_payload = qp.copied_payload();
+        shared.flush(qp);
+        if matches!(self.state, State::Open) {
+            shared.check_untaken(qp.octets_out());
+        }
+        if let Some(fault) = shared.fault.take() {
+            self.close_with(fault);
+        }
+        match &self.state {
+            State::Open => {
+                self.wire.poll_work(&mut self.core, qp, now);
+                self.core.shared.flush(qp);
+            }
+            State::Closing(reason) => {
+                self.state = State::Disconnecting(reason.clone());
+                qp.disconnect();
+            }
+            State::Disconnecting(_) | State::Closed(_) => {}
+            State::Gone(reason) => {
+                // Every call has finished, and no memory is left with the provider.
+                if self.core.calls.is_idle() && self.core.served.is_idle() {
+                    let reason = reason.clone();
+                    self.core.shared.events.push_back(Event::Closed(reason.clone()));
+                    self.state = State::Closed(reason);
                 }
-                return false;
-            };
-            self.fall_back(low, high);
-            return true;
-        }
-        let allowed = connection.config().versions.clone();
-        match word(message, 1) {
-            // RPC-over-RDMA v2 §7, RFC 8166 §4.5: too short to be trusted, or an answer to nothing.
-            _ if message.len() < LEAST_HEADER || word(message, 3) == Some(PROC_ERROR) => {
-                connection.take_message(message);
-                connection.discard("no message to begin a connection with");
-                return true;
             }
-            // RPC-over-RDMA v2 §4.2.3.3: the version of the first message is that of the connection.
-            Some(2) if connection.is_version_2(message) => self.version = Version::Agreed,
-            Some(1) if allowed.contains(&1) => {
-                self.inner = Inner::V1(Box::new(connection.take_version_1()));
-                self.version = Version::Agreed;
-            }
-            Some(_) => {
-                connection.take_message(message);
-                self.others += 1;
-                if self.others > MOST_OTHER_VERSIONS {
-                    let what = "no message of a version that this end has".to_owned();
-                    connection.close_with(CloseReason::PeerViolation(what));
-                } else {
-                    connection.refuse_version(message);
-                }
-                return true;
-            }
-            None => {}
-        }
-        false
-    }
-
-    /// A client's server has said which versions it has.
-    // RPC-over-RDMA v2 §4.2.3.2, §7.1.1: one that both have, and none that the server has not.
-    fn fall_back(&mut self, low: u32, high: u32) {
-        let Inner::V2(connection) = &mut self.inner else { return };
-        if connection.config().versions.contains(&1) && low <= 1 && high >= 1 {
-            tracing::debug!(low, high, "the server has no version 2; going on with version 1");
-            connection.count_refusal();
-            self.inner = Inner::V1(Box::new(connection.take_version_1()));
-            self.version = Version::FellBack(low, high);
-        } else {
-            let why = "the peer has none of this end's versions".to_owned();
-            connection.close_with(CloseReason::Negotiation { why, versions: Some((low, high)) });
         }
     }
 
-    /// Its share of its server's memory.
-    pub(crate) fn memory(&self) -> &Share {
-        either!(self.memory())
+    fn poll_event(&mut self) -> Option<Event> {
+        self.core.shared.events.pop_front()
     }
 
-    /// Gives up the calls whose deadline is not after `now`.
-    pub fn handle_timeout(&mut self, now: Instant) {
-        either!(mut self.handle_timeout(now));
+    fn counters(&self) -> Counters {
+        let Core { shared, calls, .. } = &self.core;
+        let mut counters = Counters { calls_abandoned: calls.abandoned(), ..shared.counters };
+        self.wire.complete_counters(&mut counters);
+        counters
     }
 
-    /// Posts what is due.
-    pub fn poll_work(&mut self, qp: &mut impl QueuePair, now: Instant) {
-        either!(mut self.poll_work(qp, now));
+    fn peer_limits(&self) -> PeerLimits {
+        let shared = &self.core.shared;
+        PeerLimits {
+            version: self.version(),
+            properties: self.wire.peer_properties().filter(|_| self.version() == Some(2)).copied(),
+            send_threshold: u32::try_from(shared.send_threshold).unwrap_or(u32::MAX),
+            receive_threshold: u32::try_from(shared.receive_threshold).unwrap_or(u32::MAX),
+        }
     }
 
-    /// The next event.
-    pub fn poll_event(&mut self) -> Option<Event> {
-        either!(mut self.poll_event())
-    }
-
-    /// When [`handle_timeout`](Self::handle_timeout) is due.
-    pub fn poll_timeout(&mut self) -> Option<Instant> {
-        either!(mut self.poll_timeout())
+    fn memory(&self) -> &Share {
+        &self.core.shared.memory
     }
 }

@@ -65,14 +65,14 @@ impl Receives {
         credits.max(1) as usize + reverse as usize + SPARE_RECEIVES
     }
 
-    pub(super) fn new(credits: u32, reverse: u32) -> Self {
-        let most = Self::initial(credits, reverse);
-        Self { posted: most, most }
+    /// Counts Receives for so many credits, of which `posted` are posted already.
+    pub(super) fn new(credits: u32, reverse: u32, posted: usize) -> Self {
+        Self { posted, most: Self::initial(credits, reverse) }
     }
 
-    /// So many are posted.
-    pub(super) fn set_posted(&mut self, posted: usize) {
-        self.posted = posted;
+    /// Returns the number of Receives that are posted.
+    pub(super) fn posted(&self) -> usize {
+        self.posted
     }
 
     /// A message has taken one.
@@ -82,7 +82,7 @@ impl Receives {
 
     /// Posts what is missing, but for the `held` messages that are still being worked on: a peer that sends more
     /// than it has credits for meets no Receive, and ties up no more memory.
-    pub(super) fn top_up(&mut self, qp: &mut impl QueuePair, held: usize) {
+    pub(super) fn top_up(&mut self, qp: &mut dyn QueuePair, held: usize) {
         let missing = self.most.saturating_sub(held).saturating_sub(self.posted);
         if missing > 0 {
             qp.post_receives(missing);

@@ -51,7 +51,7 @@ impl Exposure {
     /// Registers memory for the call.
     pub(super) fn register(
         &mut self,
-        qp: &mut impl QueuePair,
+        qp: &mut dyn QueuePair,
         memory: Memory,
         purpose: Purpose,
         counters: &mut Counters,

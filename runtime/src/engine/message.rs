@@ -14,14 +14,14 @@ pub(super) fn word(octets: &[u8], n: usize) -> Option<u32> {
     octets.get(4 * n..)?.first_chunk().map(|word| u32::from_be_bytes(*word))
 }
 
-/// Octets of a header that has `prefix` octets in front of its chunk lists, with these counts of segments: of the Read
-/// list, of each Write chunk, of the Reply chunk where there is one.
-pub(super) fn lists_len(prefix: u64, reads: u64, writes: impl Iterator<Item = u64>, reply: Option<u64>) -> u64 {
-    // A length that the caller declares may be absurd; the sum then is too, rather than wrong.
-    let array = |segments: u64| segments.saturating_mul(16).saturating_add(8);
-    let writes = writes.fold(0u64, |sum, segments| sum.saturating_add(array(segments)));
-    let reply = reply.map_or(0, |segments| array(segments) - 4);
-    prefix.saturating_add(12).saturating_add(reads.saturating_mul(24)).saturating_add(writes).saturating_add(reply)
+/// Room in bytes in front of a message: enough for nearly every header.
+const HEADROOM: usize = 192;
+
+/// Returns an empty message buffer from `pool` with room for `len` bytes and, in front of them, for the header that an engine
+/// will add. A longer message moves to larger memory.
+#[must_use]
+pub fn message_buf(pool: &BufferPool, len: usize) -> MessageBuf {
+    MessageBuf::new(pool.alloc(HEADROOM + len), HEADROOM)
 }
 
 /// Puts `header` in front of `message`: in its headroom, or in other memory where that is too small.

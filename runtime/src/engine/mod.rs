@@ -1,59 +1,84 @@
-//! The RPC-over-RDMA protocol without I/O, and record marking.
+//! The protocol without I/O: RPC-over-RDMA in both versions, and RPC over a byte stream.
 //!
-//! A connection here is a state machine. Into it go calls made, replies made, completions of its work
-//! requests, and the time; out of it come work requests, posted straight to the
-//! [`QueuePair`](crate::provider::QueuePair) that is passed in, and [`Event`]s. It owns no socket, no clock and no thread.
+//! An [`Engine`] is a state machine. Calls, replies, input and the time go in; work requests and [`Event`]s come out. It owns
+//! no socket, no clock and no thread. [`Engine`] documents the methods and their order.
 //!
-//! Call order: any of `start_call`, `cancel_call`, `reply`, `handle_completion`, `handle_timeout`; then
-//! `poll_work`, which posts what is due; then `poll_event` until `None`; then wait for a completion, for the
-//! time `poll_timeout` names, or for a user, and start again.
-//!
-//! | where | what |
+//! | module | content |
 //! | --- | --- |
-//! | [`Connection`] | which version a connection has |
-//! | [`v1`] | the rules and the header of version 1; how it goes beyond the letter of the RFC |
-//! | [`v2`] | version 2: its rules and headers |
-//! | [`stream`] | the same calls over a byte stream: record marking (RFC 5531 §11) |
-//! | `types` | what goes in and comes out, whatever the version |
-//! | `calls`, `offer`, `expose`, `answer` | this end's calls: from their making to their end; what they provide for replies, and what came back |
-//! | `served`, `pulls`, `sinks` | the peer's calls: from their arrival to their answer; their Read chunks, by RDMA Read; where their results go |
-//! | `completions` | completions that are about memory |
+//! | `engine` | the interface |
+//! | `connection` | [`Connection`]: RPC-over-RDMA, whatever the version |
+//! | `negotiation` | the choice of the version |
+//! | `wire` | the interface of a version; `v1`, `v2` implement it |
+//! | [`v1`] | version 1: header, credits, errors; how it deviates from the letter of the RFC |
+//! | [`v2`] | version 2: header, credits, exchange of properties, errors |
+//! | [`stream`] | RPC over a byte stream: record marking (RFC 5531 §11) |
+//! | `types`, `properties`, `refusal`, `extension`, `host_auth`, `private_data`, `stream_error` | values of the interface |
+//! | `core`, `shared` | the state that all versions share, and what they work on |
+//! | `calls` | local calls, from their making to their end |
+//! | `plan`, `offer` | the choice between inline and chunk for a call; the chunks for its reply |
+//! | `expose`, `exposure` | memory exposed for a call, and taken back |
+//! | `answer` | replies to local calls: their chunks are checked |
+//! | `served`, `arrivals` | calls of the peer, from their arrival; checks on their chunks |
+//! | `pulls` | Read chunks of the peer's calls, by RDMA Read |
+//! | `responses` | replies to calls of the peer: results by RDMA Write, the format of the rest |
+//! | `lists`, `chunks` | chunk lists of a header; segments |
+//! | `completions`, `work` | completions of work requests; their numbers |
 //! | `message` | RPC messages, and headers in front of them |
-//! | `chunks` | segments: cutting this end's memory, walking the peer's |
-//! | `credits` | credits in flight, Receives posted |
-//! | `exposure` | memory exposed for a call, and taken back |
-//! | `untaken` | answers that the peer does not take |
-//! | `seal` | XIDs of calls, and verifiers that cover them (RFC 2203 §5.3.1) |
-//! | `deadlines`, `slots`, `work` | when calls give up; where they are kept; numbers of work requests |
+//! | `credits` | credits of version 1, posted Receives |
+//! | `untaken` | responses that the peer does not accept in time |
+//! | `seal` | verifiers that cover a call's XID (RFC 2203 §5.3.1) |
+//! | `deadlines`, `slots`, `state` | deadlines of calls; where calls are kept; from set-up to the end |
 
 mod answer;
+mod arrivals;
 mod calls;
 mod chunks;
 mod completions;
 mod connection;
+mod core;
 mod counters;
 mod credits;
 mod deadlines;
+#[allow(clippy::module_inception)]
+mod engine;
 mod expose;
 mod exposure;
+mod extension;
+mod host_auth;
+mod lists;
 mod message;
+mod negotiation;
 mod offer;
+mod plan;
+mod private_data;
+mod properties;
 mod pulls;
+mod refusal;
+mod responses;
 mod seal;
 mod served;
 mod shared;
-mod sinks;
 mod slots;
 mod state;
 pub mod stream;
+mod stream_error;
 #[cfg(test)]
 mod tests;
 mod types;
 mod untaken;
 pub mod v1;
 pub mod v2;
+mod wire;
 mod work;
 
-pub use connection::Connection;
+pub use connection::{Connection, Setup};
 pub use counters::Counters;
+pub use engine::{Engine, PeerLimits};
+pub use extension::{Extension, ExtensionFactory, ExtensionMessage, ExtensionProperty, Handled, RpcMessage};
+pub use host_auth::{HostAuth, HostAuthError, HostAuthStep, HostAuthenticator};
+pub use message::message_buf;
+pub use private_data::PrivateData;
+pub use properties::{Properties, ReverseDirection};
+pub use refusal::Refusal;
+pub use stream_error::StreamError;
 pub use types::*;

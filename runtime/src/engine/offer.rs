@@ -1,6 +1,6 @@
 //! What a requester provides for a reply (RFC 8166 §3.4.6, §4.3.2, §4.3.3, §6.2).
 
-use super::{CallFailure, ResultChunk, chunks::segment_count, message::lists_len, shared::Shared};
+use super::{CallFailure, ResultChunk, chunks::segment_count, lists::encoded_len, shared::Shared};
 use crate::xdr::padded_len;
 
 /// The Write list and Reply chunk of a call.
@@ -72,7 +72,7 @@ impl Offer {
 
     /// Octets of the reply's header, which repeats both (RFC 8166 §3.4.6, §4.3.3).
     pub(super) fn reply_header_len(self, chunks: &[ResultChunk], shared: &Shared) -> u64 {
-        lists_len(shared.rules.prefix, 0, self.write_segments(chunks), self.reply_segments())
+        encoded_len(shared.rules.prefix, 0, self.write_segments(chunks), self.reply_segments())
     }
 }
 

@@ -308,7 +308,7 @@ impl Puller {
     pub(super) fn admit<C: HasPulls>(
         &mut self,
         calls: &mut Slots<C>,
-        qp: &mut impl QueuePair,
+        qp: &mut dyn QueuePair,
         shared: &mut Shared,
     ) -> Option<u32> {
         while let Some(&slot) = self.waiting.front() {
@@ -372,7 +372,7 @@ impl Puller {
     pub(super) fn post_reads<C: HasPulls>(
         &mut self,
         calls: &mut Slots<C>,
-        qp: &mut impl QueuePair,
+        qp: &mut dyn QueuePair,
         shared: &mut Shared,
     ) {
         while self.reads < qp.max_reads() {

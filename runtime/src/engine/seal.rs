@@ -1,35 +1,11 @@
-//! XIDs and verifiers of calls about to be sent (RFC 5531 §9, RFC 2203 §5.3.1).
+//! Verifiers of calls about to be sent (RFC 5531 §9, RFC 2203 §5.3.1).
 
-use super::{
-    CallFailure,
-    calls::Call,
-    message::{attach, set_xid},
-};
+use super::{CallFailure, message::attach};
 use crate::{
     memory::{BufferPool, MessageBuf},
     rpc::{CallHeader, Seal, SecurityError},
     xdr::{FlatSink, Reduced, XdrEncode},
 };
-
-impl Call {
-    /// The call's message with this XID, and where it is sealed with its verifier; `None` where it has been taken.
-    pub(super) fn take_message(&mut self, xid: u32, pool: &BufferPool) -> Result<Option<MessageBuf>, CallFailure> {
-        let Some(mut message) = self.message.take() else { return Ok(None) };
-        number(&mut message, xid)?;
-        if let Some(sealer) = &self.seal {
-            message = seal(message, &mut self.reduced, &**sealer, pool)?;
-        }
-        Ok(Some(message))
-    }
-}
-
-/// Gives a call its XID.
-pub(super) fn number(message: &mut MessageBuf, xid: u32) -> Result<(), CallFailure> {
-    if set_xid(message, xid) {
-        return Ok(());
-    }
-    Err(CallFailure::TooLarge("its message is too short to be an RPC message".into()))
-}
 
 /// Puts a verifier in the place of the one that a call has.
 // RFC 2203 §5.3.1: it is computed over the header from the XID to the end of the credential.

@@ -5,12 +5,11 @@ use std::{collections::VecDeque, time::Instant};
 use smallvec::SmallVec;
 
 use super::{
-    Event, Format, IncomingCall, Payload, ReplyPlan, ReplyToken,
-    chunks::Segment,
+    Event, Format, IncomingCall, OutgoingReply, Payload, Refusal, ReplyPlan, ReplyToken,
+    lists::{SinkChunk, capacity},
     message::{CALL, message_type},
-    pulls::{HasPulls, Pull, Pulled, Puller, Pulls, overflows},
+    pulls::{HasPulls, Pulled, Puller, Pulls},
     shared::Shared,
-    sinks::{SinkChunk, SinkNode},
     slots::Slots,
 };
 use crate::{
@@ -20,38 +19,45 @@ use crate::{
     xdr::ReadChunk,
 };
 
-/// What a version answers.
-pub(super) trait Refuses {
-    /// Refuses a call whose Read chunks cannot be pulled.
-    fn not_pulled() -> Self;
+/// The response to a call of the peer's.
+// Moved once for each call; a box would be an allocation.
+#[allow(clippy::large_enum_variant)]
+#[derive(Debug)]
+pub(super) enum Response {
+    Reply(OutgoingReply),
+    /// An error of the transport's.
+    Refusal(Refusal),
 }
 
-/// Where a call of the peer's is. `A` is what a version answers.
+/// The response to a call whose Read chunks cannot be pulled (RPC-over-RDMA v2 §11.1.4).
+const NOT_PULLED: Response = Response::Refusal(Refusal::System);
+
+/// The stage of a call of the peer's.
 #[derive(Debug)]
-pub(super) enum Stage<A> {
+enum Stage {
     /// Its Read chunks are being pulled.
     Pulling,
     /// The upper layer has it.
     Served,
     /// Its reply is to go out.
-    Answered(A),
+    Answered(Response),
     /// The last Send for it is under way, or to be.
     Sending,
     /// The connection is gone; sinks of its Read chunks are being taken back.
     Lost,
 }
 
-/// A call of the peer's. `N` is a node of its Write list.
+/// A call of the peer's.
 #[derive(Debug)]
-pub(super) struct ServedCall<N: SinkNode, A> {
+pub(super) struct ServedCall {
     pub(super) xid: u32,
-    stage: Stage<A>,
+    stage: Stage,
     format: Format,
     /// The payload stream, where it came inline.
     inline: Option<MessageBuf>,
     pulls: Pulls,
-    pub(super) writes: Vec<N>,
-    pub(super) reply: Option<N::Chunk>,
+    pub(super) writes: Vec<SinkChunk>,
+    pub(super) reply: Option<SinkChunk>,
     /// Most octets of payload stream that fit in one Send.
     pub(super) max_inline: u64,
     /// A handle of the call's that the reply may invalidate.
@@ -62,20 +68,20 @@ pub(super) struct ServedCall<N: SinkNode, A> {
     pub(super) delivered: bool,
 }
 
-impl<N: SinkNode, A> HasPulls for ServedCall<N, A> {
+impl HasPulls for ServedCall {
     fn pulls(&mut self) -> &mut Pulls {
         &mut self.pulls
     }
 }
 
-impl<N: SinkNode, A> ServedCall<N, A> {
+impl ServedCall {
     /// What the requester provided for its reply.
     fn plan(&self) -> ReplyPlan {
         // RFC 8166 §4.3.2.3: an empty Write chunk forces its item inline.
-        let room = |chunk: &N::Chunk| (chunk.segments().len() > 0).then(|| chunk.capacity());
+        let room = |chunk: &SinkChunk| (!chunk.is_empty()).then(|| capacity(chunk));
         ReplyPlan {
-            write_chunks: self.writes.iter().map(|node| room(node.chunk())).collect(),
-            reply_chunk: self.reply.as_ref().map(SinkChunk::capacity),
+            write_chunks: self.writes.iter().map(room).collect(),
+            reply_chunk: self.reply.as_ref().map(capacity),
             max_inline: self.max_inline,
         }
     }
@@ -83,67 +89,40 @@ impl<N: SinkNode, A> ServedCall<N, A> {
 
 /// A call whose header has been checked.
 #[derive(Debug)]
-pub(super) struct Arrival<N: SinkNode> {
+pub(super) struct Arrival {
     pub(super) xid: u32,
     /// The payload stream, where it came inline, and whether in several Sends.
     pub(super) inline: Option<MessageBuf>,
     pub(super) continued: bool,
     pub(super) pulls: Pulls,
-    pub(super) writes: Vec<N>,
-    pub(super) reply: Option<N::Chunk>,
+    pub(super) writes: Vec<SinkChunk>,
+    pub(super) reply: Option<SinkChunk>,
     pub(super) max_inline: u64,
     pub(super) invalidate: Option<Handle>,
 }
 
-/// What is to be sent, in order. `E` is why a version refuses messages.
+/// A message that a responder is to send.
 #[derive(Debug)]
-pub(super) enum Outgoing<E> {
+pub(super) enum Outgoing {
     /// The answer to the call in this slot.
     Answer(u32),
-    /// An error that refers to no known call: XID and version of a message, and why it was refused.
-    Error { xid: u32, vers: u32, error: E },
+    /// An error that refers to no known call: XID and version of the message that is refused.
+    Error { xid: u32, vers: u32, refusal: Refusal },
 }
 
 /// Calls of the peer's that have not been answered, and what is to be sent because of them and of messages that are no calls.
-#[derive(Debug)]
-pub(super) struct Served<N: SinkNode, A, E> {
-    calls: Slots<ServedCall<N, A>>,
-    /// XIDs of calls that have not been answered. They are the peer's choice, and no more than there are Receives.
+#[derive(Debug, Default)]
+pub(super) struct Served {
+    calls: Slots<ServedCall>,
+    /// XIDs of calls that have not been answered. The peer chooses them, and there are no more than Receives.
     xids: NumberSet<u32>,
     puller: Puller,
-    outgoing: VecDeque<Outgoing<E>>,
-    /// Calls not answered, and errors not sent: they hold back their Receives.
+    outgoing: VecDeque<Outgoing>,
+    /// Calls not answered and errors not sent: each holds back its Receive.
     held: usize,
 }
 
-impl<N: SinkNode, A, E> Default for Served<N, A, E> {
-    fn default() -> Self {
-        Self {
-            calls: Slots::default(),
-            xids: NumberSet::default(),
-            puller: Puller::default(),
-            outgoing: VecDeque::new(),
-            held: 0,
-        }
-    }
-}
-
-/// What the Read chunks of a call are, if they and its other chunks are where they may be. `inline`: octets of its inline
-/// payload stream.
-pub(super) fn check_chunks(
-    reads: impl Iterator<Item = (u32, Segment)>,
-    inline: Option<usize>,
-    mut sinks: impl Iterator<Item = Segment>,
-) -> Result<Pulls, &'static str> {
-    let pulls = Pull::group(reads)?;
-    Pull::check_positions(&pulls, inline)?;
-    if sinks.any(|segment| overflows(&segment)) {
-        return Err("a segment's end overflows");
-    }
-    Ok(Pulls::new(pulls))
-}
-
-impl<N: SinkNode, A: Refuses, E> Served<N, A, E> {
+impl Served {
     /// Messages that hold back their Receives.
     pub(super) fn held(&self) -> usize {
         self.held
@@ -166,7 +145,7 @@ impl<N: SinkNode, A: Refuses, E> Served<N, A, E> {
     }
 
     /// Takes a call. What comes back is its slot, if all of it is here: it is to be [`announce`](Self::announce)d.
-    pub(super) fn take(&mut self, arrival: Arrival<N>, shared: &mut Shared) -> Option<u32> {
+    pub(super) fn take(&mut self, arrival: Arrival, shared: &mut Shared) -> Option<u32> {
         let Arrival { xid, inline, continued, mut pulls, writes, reply, max_inline, invalidate } = arrival;
         shared.counters.calls_received += 1;
         self.held += 1;
@@ -228,26 +207,26 @@ impl<N: SinkNode, A: Refuses, E> Served<N, A, E> {
     }
 
     /// The upper layer's answer to a call.
-    pub(super) fn answer(&mut self, token: ReplyToken, answer: A) {
+    pub(super) fn answer(&mut self, token: ReplyToken, response: Response) {
         // A token of a connection that is gone, or used twice, refers to nothing.
         let Some(slot) = self.calls.index(token.0) else { return };
         if self.calls.get(slot).is_some_and(|call| matches!(call.stage, Stage::Served)) {
-            self.refuse(slot, answer);
+            self.respond(slot, response);
         }
     }
 
-    /// Answers a call, whether or not the upper layer has seen it.
-    pub(super) fn refuse(&mut self, slot: u32, answer: A) {
+    /// Sets the response to a call, whether or not the upper layer has seen it.
+    pub(super) fn respond(&mut self, slot: u32, response: Response) {
         if let Some(call) = self.calls.get_mut(slot) {
-            call.stage = Stage::Answered(answer);
+            call.stage = Stage::Answered(response);
             self.outgoing.push_back(Outgoing::Answer(slot));
         }
     }
 
     /// Queues an error that refers to no call.
-    pub(super) fn push_error(&mut self, xid: u32, vers: u32, error: E) {
+    pub(super) fn push_error(&mut self, xid: u32, vers: u32, refusal: Refusal) {
         self.held += 1;
-        self.outgoing.push_back(Outgoing::Error { xid, vers, error });
+        self.outgoing.push_back(Outgoing::Error { xid, vers, refusal });
     }
 
     /// Answers and errors that wait.
@@ -256,19 +235,19 @@ impl<N: SinkNode, A: Refuses, E> Served<N, A, E> {
     }
 
     /// What is to be sent next. It holds back no Receive any more.
-    pub(super) fn next(&mut self) -> Option<Outgoing<E>> {
+    pub(super) fn next(&mut self) -> Option<Outgoing> {
         let next = self.outgoing.pop_front()?;
         self.held = self.held.saturating_sub(1);
         Some(next)
     }
 
     /// A call that is about to be answered, and its answer.
-    pub(super) fn begin_answer(&mut self, slot: u32) -> Option<(&mut ServedCall<N, A>, A)> {
+    pub(super) fn begin_answer(&mut self, slot: u32) -> Option<(&mut ServedCall, Response)> {
         let call = self.calls.get_mut(slot)?;
-        let Stage::Answered(answer) = std::mem::replace(&mut call.stage, Stage::Sending) else { return None };
+        let Stage::Answered(response) = std::mem::replace(&mut call.stage, Stage::Sending) else { return None };
         self.xids.remove(&call.xid);
         self.puller.release(call.pulls.held());
-        Some((call, answer))
+        Some((call, response))
     }
 
     /// Lets go of a call without an answer.
@@ -291,9 +270,9 @@ impl<N: SinkNode, A: Refuses, E> Served<N, A, E> {
     }
 
     /// Posts RDMA Reads of what there is room for. Calls that cannot be pulled are refused.
-    pub(super) fn pull(&mut self, qp: &mut impl QueuePair, shared: &mut Shared) {
+    pub(super) fn pull(&mut self, qp: &mut dyn QueuePair, shared: &mut Shared) {
         while let Some(slot) = self.puller.admit(&mut self.calls, qp, shared) {
-            self.refuse(slot, A::not_pulled());
+            self.respond(slot, NOT_PULLED);
         }
         self.puller.post_reads(&mut self.calls, qp, shared);
     }
@@ -318,7 +297,7 @@ impl<N: SinkNode, A: Refuses, E> Served<N, A, E> {
     pub(super) fn sink_returned(&mut self, slot: u32, part: u16, memory: Option<Memory>, shared: &mut Shared) -> bool {
         match self.puller.sink_returned(&mut self.calls, slot, part, memory, &mut shared.counters) {
             Some(Pulled::All) => return true,
-            Some(Pulled::Refused) => self.refuse(slot, A::not_pulled()),
+            Some(Pulled::Refused) => self.respond(slot, NOT_PULLED),
             Some(Pulled::Lost) => self.calls.remove(slot),
             None => {}
         }

@@ -2,48 +2,65 @@
 
 use std::{collections::VecDeque, time::Instant};
 
-use super::{CloseReason, Counters, EngineConfig, Event, untaken::Untaken};
-use crate::{memory::Share, provider::WorkRequest};
+use super::{CloseReason, Counters, EngineConfig, Event, ReverseDirection, Role, untaken::Untaken};
+use crate::{
+    memory::Share,
+    provider::{QueuePair, WorkRequest},
+};
 
-/// Whose calls these are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Direction {
-    /// Those of the end that connected (RFC 8166).
-    Forward,
-    /// Those of the end that accepted: inline, without chunks (RFC 8167 §5.3).
-    Reverse,
-}
-
-/// What the version allows, and the peer can do.
+/// What the wire version allows, and what both ends support.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rules {
-    /// Octets of a header in front of its chunk lists.
+    /// Bytes of a header in front of its chunk lists.
     pub(super) prefix: u64,
-    /// Longest payload stream in octets of a call that goes in several Sends; 0 where none does.
+    /// Whether a message may go in several Sends, and a call that breaks a limit of the peer's is planned again with fewer
+    /// chunks.
+    pub(super) continuation: bool,
+    /// Whether the header says if a message is a call or a reply. Otherwise its RPC message says so.
+    pub(super) direction_in_header: bool,
+    /// Whether a call's payload stream may go in a Position-Zero Read chunk.
+    pub(super) long_calls: bool,
+    /// Longest payload stream in bytes of a call that goes in several Sends.
     pub(super) continued_calls: u64,
-    /// The same for replies.
+    /// Longest payload stream in bytes of a reply for which no Reply chunk is provided, though it exceeds the threshold.
     pub(super) continued_replies: u64,
-    /// Longest segment in octets that the peer takes.
+    /// Longest segment in bytes that the peer accepts.
     pub(super) segment_len: u32,
-    /// Most segments that the peer takes in a header.
+    /// Most segments in a header that the peer accepts.
     pub(super) segments: u64,
-    /// Most Read chunks that the peer takes.
+    /// Most Read chunks that the peer accepts.
     pub(super) read_chunks: usize,
-    /// Most Write chunks that the peer takes.
+    /// Most Write chunks that the peer accepts.
     pub(super) write_chunks: usize,
+    /// What the peer supports for local calls: everything in the forward direction.
+    pub(super) peer_level: ReverseDirection,
+    /// What is supported locally for the peer's calls: everything in the forward direction.
+    pub(super) local_level: ReverseDirection,
 }
 
 impl Rules {
-    /// Those of version 1: the four fixed words of RFC 8166 §4.2 stand in front; limits show by errors only.
-    pub(super) const VERSION_1: Self = Self {
-        prefix: 16,
-        continued_calls: 0,
-        continued_replies: 0,
-        segment_len: u32::MAX,
-        segments: u64::MAX,
-        read_chunks: usize::MAX,
-        write_chunks: usize::MAX,
-    };
+    /// The rules of version 1: the four fixed words of RFC 8166 §4.2 stand in front of the lists; limits show by errors only.
+    // RFC 8167 §5.3: calls in the reverse direction have no chunks.
+    pub(super) fn version_1(role: Role) -> Self {
+        let (peer_level, local_level) = match role {
+            Role::Client => (ReverseDirection::General, ReverseDirection::Simple),
+            Role::Server => (ReverseDirection::Simple, ReverseDirection::General),
+        };
+        Self {
+            prefix: 16,
+            continuation: false,
+            direction_in_header: false,
+            long_calls: true,
+            continued_calls: 0,
+            continued_replies: 0,
+            segment_len: u32::MAX,
+            segments: u64::MAX,
+            read_chunks: usize::MAX,
+            write_chunks: usize::MAX,
+            peer_level,
+            local_level,
+        }
+    }
 }
 
 /// State of the connection that requester and responder work on.
@@ -70,19 +87,35 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    pub(super) fn new(config: EngineConfig, rules: Rules, send_threshold: u32, receive_threshold: u32) -> Self {
+    pub(super) fn new(config: EngineConfig, rules: Rules) -> Self {
         Self {
             memory: Share::of(config.budget.clone()),
             config,
             counters: Counters { credits_granted: 1, ..Counters::default() },
             events: VecDeque::new(),
             out: VecDeque::new(),
-            send_threshold: u64::from(send_threshold),
-            receive_threshold: u64::from(receive_threshold),
+            send_threshold: 0,
+            receive_threshold: 0,
             max_transfer: u32::MAX,
             rules,
             untaken: Untaken::default(),
             fault: None,
+        }
+    }
+
+    /// Sets the inline thresholds: each is the smaller of what one end sends and the other receives, in bytes.
+    // RFC 8166 §3.3.2, RFC 8797 §4.2, RPC-over-RDMA v2 §5.2.
+    pub(super) fn set_thresholds(&mut self, local: (u32, u32), peer: (u32, u32)) {
+        let ((sends, receives), (peer_sends, peer_receives)) = (local, peer);
+        self.send_threshold = u64::from(sends.min(peer_receives));
+        self.receive_threshold = u64::from(receives.min(peer_sends));
+    }
+
+    /// Posts the work requests that need no more than that.
+    pub(super) fn flush(&mut self, qp: &mut dyn QueuePair) {
+        // The queue is mostly empty; this is cheaper than a drain.
+        while let Some(request) = self.out.pop_front() {
+            qp.post(request);
         }
     }
 

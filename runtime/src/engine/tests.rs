@@ -3,11 +3,8 @@
 
 use std::sync::Arc;
 
-use super::{EngineConfig, Role, v1, v2};
-use crate::{
-    engine::v1::{PrivateData, Setup},
-    memory::{Budget, Share},
-};
+use super::{Connection, Engine as _, EngineConfig, PrivateData, Role, Setup};
+use crate::memory::{Budget, Share};
 
 /// A connection that is being closed, however long its peer takes for that, is not one that others wait behind.
 #[test]
@@ -17,12 +14,11 @@ fn who_closes_leaves_the_queue_for_memory() {
     let config = || EngineConfig { budget: Some(Arc::clone(&budget)), ..EngineConfig::default() };
     let says = PrivateData::new(&config(), true);
     let setup = Setup { local: says, peer: says, xid_seed: 0 };
-    let mut one = v1::Connection::new(Role::Server, config(), setup);
-    let mut two = v2::Connection::new(Role::Server, config(), setup);
-    assert!(one.shared.memory.take(1).is_none() && two.shared.memory.take(1).is_none());
-    assert_eq!(budget.waiting(), 2);
-    one.close();
-    assert_eq!((budget.waiting(), one.close_reason().is_some()), (1, true));
-    two.close();
-    assert_eq!((budget.waiting(), two.close_reason().is_some()), (0, true));
+    for versions in [1..=1, 2..=2] {
+        let mut connection = Connection::new(Role::Server, EngineConfig { versions, ..config() }, setup);
+        assert!(connection.core.shared.memory.take(1).is_none());
+        assert_eq!(budget.waiting(), 1);
+        connection.close();
+        assert_eq!((budget.waiting(), connection.close_reason().is_some()), (0, true));
+    }
 }

@@ -11,8 +11,11 @@ use bytes::Bytes;
 use smallvec::SmallVec;
 
 use super::{
-    stream::StreamError,
-    v2::{ExtensionFactory, HostAuth, HostAuthError, Refusal, ReverseDirection},
+    extension::ExtensionFactory,
+    host_auth::{HostAuth, HostAuthError},
+    properties::ReverseDirection,
+    refusal::Refusal,
+    stream_error::StreamError,
 };
 use crate::{
     memory::{Budget, BufferPool, Charge, MessageBuf, PayloadBuf},

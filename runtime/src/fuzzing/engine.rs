@@ -17,9 +17,9 @@ use crate::{
     engine::{
         CallId, CallPolicy, Connection, EngineConfig, Event, OutgoingCall, OutgoingReply, ReplyPlan, ReplyResources,
         ReplyToken, ResultChunk, Role,
-        v1::{HEADROOM, PrivateData, Setup},
+        Engine, PrivateData, Setup, message_buf,
     },
-    memory::{MessageBuf, Output},
+    memory::{BufferPool, MessageBuf, Output},
     provider::{
         Access, Completion, DisconnectReason, Handle, Memory, QueuePair, Region, RegisterError, WorkError, WorkRequest,
     },
@@ -151,7 +151,7 @@ impl<'a> Input<'a> {
 
 /// A message of two words and zeros.
 pub(super) fn message(words: [u32; 2], len: usize) -> MessageBuf {
-    let mut message = MessageBuf::new(vec![0; HEADROOM + 8].into(), HEADROOM);
+    let mut message = message_buf(&BufferPool::default(), 8);
     words.iter().for_each(|word| message.append(&word.to_be_bytes()));
     message.append(&vec![0; len.next_multiple_of(4)]);
     message

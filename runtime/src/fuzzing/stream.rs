@@ -16,7 +16,7 @@ use smallvec::smallvec;
 use super::engine::{Input, message};
 use crate::{
     engine::{
-        CallId, CallPolicy, CloseReason, EngineConfig, Event, OutgoingCall, OutgoingReply, ReplyResources, ReplyToken,
+        Engine as _, CallId, CallPolicy, CloseReason, EngineConfig, Event, OutgoingCall, OutgoingReply, ReplyResources, ReplyToken,
         Role,
         stream::{StreamConfig, StreamConnection},
     },
@@ -160,13 +160,13 @@ impl World {
         if step & 0x80 == 0 {
             self.engine.reply(token, OutgoingReply { message: message([XID, 1], len), reduced: smallvec![] });
         } else {
-            self.engine.refuse(token);
+            self.engine.reply_error(token);
         }
     }
 
     /// Lets the end do what is due.
     fn settle(&mut self) {
-        self.engine.poll_work(self.now);
+        self.engine.poll_work(&mut (), self.now);
         while let Some(event) = self.engine.poll_event() {
             // A call that is made too late is over at once.
             assert!(!self.closed || matches!(event, Event::CallFinished { .. }), "{event:?} after the end");
@@ -188,7 +188,7 @@ impl World {
 
     /// The stream is over, and everything with it.
     fn end(mut self) {
-        self.engine.lost(CloseReason::Disconnected(DisconnectReason::Remote));
+        self.engine.lost(DisconnectReason::Remote);
         self.settle();
         assert!(self.closed, "the connection has no end: {:?}", self.engine.counters());
         assert!(self.calls.is_empty(), "{:?} are not over", self.calls);

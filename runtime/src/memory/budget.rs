@@ -133,7 +133,7 @@ impl Drop for Charge {
 
 /// One connection's access to a budget; without one, nothing is limited.
 #[derive(Default)]
-pub(crate) struct Share {
+pub struct Share {
     budget: Option<Arc<Budget>>,
     turn: Arc<Turn>,
     /// It is in the queue.

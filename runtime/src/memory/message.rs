@@ -70,6 +70,16 @@ impl MessageBuf {
         }
     }
 
+    /// Appends `len` bytes of zero, in larger memory if need be.
+    pub(crate) fn append_zeros(&mut self, len: usize) {
+        let end = self.end + len;
+        if end > self.memory.len() {
+            self.make_room(end);
+        }
+        self.memory[self.end..end].fill(0);
+        self.end = end;
+    }
+
     /// Removes `len` octets, at most all, from the front: a transport header that has been read.
     pub fn advance(&mut self, len: usize) {
         self.start += len.min(self.end - self.start);

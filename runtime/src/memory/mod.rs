@@ -11,7 +11,9 @@ mod homes;
 mod message;
 mod pool;
 
-pub(crate) use budget::{Budget, Charge, Share};
+#[doc(hidden)]
+pub use budget::Share;
+pub(crate) use budget::{Budget, Charge};
 #[cfg_attr(not(any(feature = "verbs", feature = "verbs-dlopen")), allow(unused_imports))]
 pub(crate) use homes::Home;
 pub use message::MessageBuf;

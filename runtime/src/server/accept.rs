@@ -16,7 +16,7 @@ use super::{
 use crate::{
     client::ChannelInfo,
     config::ConnectionConfig,
-    driver::{self, Carrier, Core, DriverConfig, Port, Rdma, Tcp},
+    driver::{self, Core, DriverConfig, EngineIo, Port, RdmaIo, TcpIo},
     engine::Role,
     provider::{ConnectRequest as _, Incoming as _, Listener, QueuePair as _, SetupError, socket},
 };
@@ -36,8 +36,8 @@ pub(super) trait Accept: Send + Sync {
 pub(super) trait Source: Send + Sync + 'static {
     /// A connection taken, and not set up.
     type Incoming: Send + 'static;
-    /// What becomes of it.
-    type Carrier: Carrier;
+    /// The I/O of a connection that is set up.
+    type Io: EngineIo;
 
     fn local_addr(&self) -> SocketAddr;
 
@@ -48,12 +48,13 @@ pub(super) trait Source: Send + Sync + 'static {
     fn set_up(
         incoming: Self::Incoming,
         config: &ConnectionConfig,
-    ) -> impl Future<Output = Result<SetUp<Self::Carrier>, SetupError>> + Send;
+    ) -> impl Future<Output = Result<SetUp<Self::Io>, SetupError>> + Send;
 }
 
 /// A connection that is set up.
-pub(super) struct SetUp<C> {
-    carrier: C,
+pub(super) struct SetUp<I: EngineIo> {
+    engine: I::Engine,
+    io: I,
     info: ChannelInfo,
 }
 
@@ -62,7 +63,7 @@ pub(super) struct RdmaSource<L>(pub(super) L);
 
 impl<L: Listener> Source for RdmaSource<L> {
     type Incoming = L::Incoming;
-    type Carrier = Rdma<L::QueuePair>;
+    type Io = RdmaIo<L::QueuePair>;
 
     fn local_addr(&self) -> SocketAddr {
         self.0.local_addr()
@@ -74,14 +75,14 @@ impl<L: Listener> Source for RdmaSource<L> {
         Ok((incoming, peer))
     }
 
-    async fn set_up(incoming: L::Incoming, config: &ConnectionConfig) -> Result<SetUp<Self::Carrier>, SetupError> {
+    async fn set_up(incoming: L::Incoming, config: &ConnectionConfig) -> Result<SetUp<Self::Io>, SetupError> {
         let request = incoming.request(config.setup_timeout).await?;
         let connected = request.accept(config.setup_params()).await?;
         let honours = connected.queue_pair.remote_invalidation();
         let versions = config.engine.versions.clone();
         let (engine, agreed) = config.engine(Role::Server, versions, &connected.private_data, honours);
         let info = agreed.info(connected.peer_addr, connected.local_addr, connected.private_data);
-        Ok(SetUp { carrier: Rdma::new(engine, connected.queue_pair), info })
+        Ok(SetUp { engine, io: RdmaIo::new(connected.queue_pair), info })
     }
 }
 
@@ -102,7 +103,7 @@ impl TcpSource {
 
 impl Source for TcpSource {
     type Incoming = TcpStream;
-    type Carrier = Tcp;
+    type Io = TcpIo;
 
     fn local_addr(&self) -> SocketAddr {
         self.local_addr
@@ -113,10 +114,10 @@ impl Source for TcpSource {
     }
 
     // There is nothing to say before the first call.
-    async fn set_up(stream: TcpStream, config: &ConnectionConfig) -> Result<SetUp<Tcp>, SetupError> {
+    async fn set_up(stream: TcpStream, config: &ConnectionConfig) -> Result<SetUp<TcpIo>, SetupError> {
         socket::prepare(&stream)?;
         let info = ChannelInfo::tcp(stream.peer_addr()?, stream.local_addr()?);
-        Ok(SetUp { carrier: Tcp::new(config.stream_engine(Role::Server), stream), info })
+        Ok(SetUp { engine: config.stream_engine(Role::Server), io: TcpIo::new(stream), info })
     }
 }
 
@@ -164,17 +165,17 @@ async fn set_up<S: Source>(
     room: OwnedSemaphorePermit,
 ) -> Result<(), SetupError> {
     let config = &shared.config;
-    let SetUp { carrier, info } = tokio::time::timeout(config.setup_timeout, S::set_up(incoming, config))
+    let SetUp { engine, io, info } = tokio::time::timeout(config.setup_timeout, S::set_up(incoming, config))
         .await
         .map_err(|_| SetupError::TimedOut(config.setup_timeout))??;
     let peer_addr = info.peer_addr;
     let port = Arc::new(Port::new(shared.callbacks.max_calls));
-    let connection = Connection::new(info, Role::Server, Arc::clone(&port), Arc::clone(&shared.callbacks));
+    let connection = Connection::new(info, Arc::clone(&port), Arc::clone(&shared.callbacks));
     let span = tracing::info_span!(target: "rpcrdma", "connection", role = "server", peer = %peer_addr);
     let id = shared.add(peer_addr, Arc::clone(&port), room);
     let listed = Listed::new(id, Arc::clone(shared));
     let handlers = Handlers::new(Arc::clone(&shared.registry), Arc::new(connection)).listed(listed);
     let driver = DriverConfig { idle_timeout: config.idle_timeout, serves_to_the_end: false };
-    driver::spawn(Core::new(carrier, handlers, port, driver), span);
+    driver::spawn(Core::new(engine, io, handlers, port, driver), span);
     Ok(())
 }

@@ -9,8 +9,8 @@ use tracing::Span;
 use crate::{
     client::{Channel, ChannelConfig, ChannelInfo},
     driver::{Answer, Port},
-    engine::{Counters, IncomingCall, OutgoingReply, Payload, Role, v1::HEADROOM},
-    memory::{BufferPool, MessageBuf, Output as _},
+    engine::{Counters, IncomingCall, OutgoingReply, Payload, message_buf},
+    memory::{BufferPool, Output as _},
     rpc::{AuthFailure, Authenticated, Credential, OpaqueAuth, Protection, ReplyHeader, RpcError, SecurityError},
     service::Procedure,
     trace,
@@ -24,7 +24,6 @@ use crate::{
 /// What all calls that arrive by a connection have in common.
 pub(crate) struct Connection {
     pub(super) info: ChannelInfo,
-    role: Role,
     pub(super) pool: BufferPool,
     pub(super) limits: Limits,
     /// Octets that the first buffer of a reply has room for.
@@ -37,8 +36,8 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Of the connection that `port` leads to; `role` is this end's, and `back` is for calls to the peer.
-    pub(crate) fn new(info: ChannelInfo, role: Role, port: Arc<Port>, back: Arc<ChannelConfig>) -> Self {
+    /// The connection that `port` leads to; `back` is for calls to the peer.
+    pub(crate) fn new(info: ChannelInfo, port: Arc<Port>, back: Arc<ChannelConfig>) -> Self {
         let config = &back.connection;
         let message_size = match info.transport {
             Transport::Rdma => info.send_threshold,
@@ -46,7 +45,6 @@ impl Connection {
         };
         Self {
             info,
-            role,
             pool: config.engine.pool.clone(),
             limits: config.decode_limits,
             message_size: message_size as usize,
@@ -125,8 +123,8 @@ impl Context {
     /// so by another call.
     #[must_use]
     pub fn callback<C: From<Channel>>(&self) -> C {
-        let Connection { info, role, port, back, .. } = &*self.connection;
-        C::from(Channel::back(port, info.clone(), back, *role == Role::Client))
+        let Connection { info, port, back, .. } = &*self.connection;
+        C::from(Channel::back(port, info.clone(), back))
     }
 }
 
@@ -331,7 +329,7 @@ impl Call {
     fn encode<T: XdrEncode>(&self, result: &T) -> Result<OutgoingReply, Unencoded> {
         let connection = &self.context.connection;
         let header = ReplyHeader::success(self.incoming.xid).with_verifier(self.verifier.clone());
-        let mut message = MessageBuf::new(connection.pool.alloc(connection.message_size), HEADROOM);
+        let mut message = message_buf(&connection.pool, connection.message_size);
         if let Some(protection) = &self.protection {
             // RFC 8166 §8.2.2.3: nothing is reduced, whatever chunks there are.
             header.encode(&mut FlatSink::new(&mut message))?;
@@ -342,7 +340,7 @@ impl Call {
         let mut sink = match connection.info.transport {
             Transport::Rdma => ReducingSink::for_reply(&mut message, chunks),
             // Sent from where they lie, in their places in the record.
-            Transport::Tcp => ReducingSink::for_call(&mut message, connection.min_reduce),
+            Transport::Tcp => ReducingSink::for_engine(&mut message, connection.min_reduce),
         };
         header.encode(&mut sink)?;
         result.encode(&mut sink)?;
@@ -374,7 +372,7 @@ impl fmt::Debug for Call {
 
 /// A reply without results.
 pub(super) fn refusal(header: &ReplyHeader, pool: &BufferPool) -> Answer {
-    let mut message = MessageBuf::new(pool.alloc(HEADROOM + 512), HEADROOM);
+    let mut message = message_buf(pool, 512);
     match header.encode(&mut crate::xdr::FlatSink::new(&mut message)) {
         Ok(()) => Answer::Reply(OutgoingReply { message, reduced: SmallVec::new() }),
         // An authenticator's verifier of more than 400 octets.

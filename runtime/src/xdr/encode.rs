@@ -117,6 +117,9 @@ pub struct Reduced {
 enum Policy {
     /// A call: every item of at least this many octets becomes a Read chunk.
     AtLeast(usize),
+    /// A message whose engine puts back what goes inline: every item that is kept by reference, and one that has to be copied
+    /// for it if it has at least this many octets.
+    ByReference(usize),
     /// A reply: items go to the Write chunks that the requester provided, in order. `false` marks an empty
     /// Write chunk, which forces its item inline (RFC 8166 §4.3.2.3).
     Chunks(SmallVec<[bool; 4]>),
@@ -138,6 +141,12 @@ impl<'a, O: Output + ?Sized> ReducingSink<'a, O> {
     /// For a call: takes every eligible item of at least `min_len` octets, and of at least one.
     pub fn for_call(out: &'a mut O, min_len: usize) -> Self {
         Self::new(out, Policy::AtLeast(min_len.max(1)))
+    }
+
+    /// For a message whose engine decides what goes inline, and puts that back: takes every eligible item that is kept as
+    /// `Bytes`, whatever its length, and any other of at least `min_len` octets.
+    pub fn for_engine(out: &'a mut O, min_len: usize) -> Self {
+        Self::new(out, Policy::ByReference(min_len.max(1)))
     }
 
     /// For a reply: `chunks` tells, for each Write chunk of the call in order, whether it has segments.
@@ -176,7 +185,11 @@ impl<O: Output + ?Sized> Sink for ReducingSink<'_, O> {
     }
 
     fn reduce(&mut self, item: &Bytes) -> bool {
-        if !self.would_reduce(item.len()) {
+        let takes = match self.policy {
+            Policy::ByReference(_) => !item.is_empty(),
+            _ => self.would_reduce(item.len()),
+        };
+        if !takes {
             self.keep(item.len());
             return false;
         }
@@ -195,7 +208,7 @@ impl<O: Output + ?Sized> Sink for ReducingSink<'_, O> {
 
     fn would_reduce(&self, len: usize) -> bool {
         match &self.policy {
-            Policy::AtLeast(min) => len >= *min,
+            Policy::AtLeast(min) | Policy::ByReference(min) => len >= *min,
             // RFC 8166 §4.3.2, §4.3.2.2: whatever eligible item comes next goes to the next chunk not yet consumed.
             Policy::Chunks(chunks) => chunks.get(self.next_chunk).copied().unwrap_or(false),
         }

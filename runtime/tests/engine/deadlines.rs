@@ -1,5 +1,6 @@
 //! Deadlines of a requester's calls.
 
+use rpcrdma::engine::Engine as _;
 use std::time::Duration;
 
 use crate::support::{Facing, Script, plain, take_finished};

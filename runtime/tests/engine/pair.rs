@@ -1,7 +1,8 @@
 //! Two engines: every message format, chunk mix and order, end to end over `sim`.
 
+use rpcrdma::engine::Engine as _;
 use crate::support::{Pair, PairConfig, Script};
-use rpcrdma::engine::{EngineConfig, Format, v1::Connection};
+use rpcrdma::engine::{Connection, EngineConfig, Format};
 
 fn one(config: PairConfig, script: Script) -> (Pair, Format) {
     let mut pair = Pair::new(config);

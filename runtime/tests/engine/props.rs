@@ -1,5 +1,6 @@
 //! Properties of a pair of engines: whatever the sizes, thresholds, chunks, credits, orders and faults.
 
+use rpcrdma::engine::Engine as _;
 use std::time::Duration;
 
 use crate::support::{Facing, Pair, PairConfig, Script, take_call};

@@ -1,10 +1,11 @@
 //! A responder's replies: what goes where, what comes back, what does not fit.
 
+use rpcrdma::engine::Engine as _;
 use crate::support::{Facing, join, plain, split, take_call, take_reply_sent};
 use rpcrdma::{
     engine::{
         EngineConfig, Event, IncomingCall, OutgoingReply, Role,
-        v1::{PrivateData, Setup},
+        PrivateData, Setup,
     },
     memory::{MessageBuf, Output},
     provider::{

@@ -1,10 +1,11 @@
 //! A requester that faces responders of every kind.
 
+use rpcrdma::engine::Engine as _;
 use crate::support::{Facing, NO_CHUNKS, Script, join, plain, split, take_finished};
 use rpcrdma::{
     engine::{
         CallFailure, CloseReason, EngineConfig, Event, Format, IncomingReply, Role,
-        v1::{PrivateData, Setup},
+        PrivateData, Setup,
     },
     memory::{LandingMemory, PayloadBuf},
     provider::{

@@ -1,12 +1,13 @@
 //! A responder that faces requesters of every kind.
 
+use rpcrdma::engine::Engine as _;
 use std::time::Duration;
 
 use crate::support::{Facing, NO_CHUNKS, plain, split, take_call, take_reply_sent};
 use rpcrdma::{
     engine::{
         CloseReason, EngineConfig, Event, IncomingCall, OutgoingReply, Payload, Role,
-        v1::{PrivateData, Setup},
+        PrivateData, Setup,
     },
     memory::{MessageBuf, Output},
     provider::{

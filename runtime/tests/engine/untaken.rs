@@ -1,5 +1,6 @@
 //! A requester that takes nothing of what it is answered, or takes its time.
 
+use rpcrdma::engine::Engine as _;
 use std::time::Duration;
 
 use rpcrdma::{

@@ -2,7 +2,7 @@
 
 use proptest::{collection::vec, prelude::*};
 use rpcrdma::{
-    engine::v1::PrivateData,
+    engine::PrivateData,
     engine::v1::header::{
         RdmaBody, RdmaMsg, RpcRdmaError, RpcRdmaErrvers, RpcRdmaHeader, RpcRdmaHeaderNomsg, RpcRdmaHeaderPadded,
         XdrRdmaSegment, XdrReadChunk, XdrReadList, XdrWriteChunk, XdrWriteList,

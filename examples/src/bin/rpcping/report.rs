@@ -7,7 +7,7 @@ use std::{
 
 use rpcrdma::{
     client::{Channel, ChannelInfo, FormatCounts, Formats},
-    engine::{Counters, v2::ReverseDirection},
+    engine::{Counters, ReverseDirection},
     transport::Transport,
 };
 use serde_json::{Value, json};

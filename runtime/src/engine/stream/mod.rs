@@ -20,7 +20,7 @@ mod connection;
 mod output;
 mod record;
 
-use std::{fmt, time::Duration};
+use std::time::Duration;
 
 pub use self::{connection::StreamConnection, record::Assembler};
 
@@ -50,68 +50,6 @@ impl Default for StreamConfig {
             max_fragments: 16384,
             record_timeout: Duration::from_secs(120),
             fragment_size: record::MAX_FRAGMENT,
-        }
-    }
-}
-
-/// How a peer broke record marking, or what is in the records.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum StreamError {
-    /// Its fragments announce more octets than are allowed.
-    #[error(
-        "it announces a record of at least {len} octets, {max} are allowed; the fragment's marker is {}",
-        Marker(*.marker)
-    )]
-    RecordTooLong {
-        /// Octets announced so far.
-        len: u64,
-        /// Octets allowed.
-        max: u64,
-        /// The marker of the fragment with which it became too long: text, where something else answers than RPC.
-        marker: [u8; 4],
-    },
-    /// A record comes in more fragments than are allowed.
-    #[error("a record of more than {max} fragments")]
-    TooManyFragments {
-        /// Fragments allowed.
-        max: u32,
-    },
-    /// A record is no RPC message.
-    #[error("a record of {len} octets that is no RPC message")]
-    NotAMessage {
-        /// Its octets.
-        len: usize,
-    },
-    /// The stream ended within a record.
-    #[error("the stream ended within a record, {received} octets of which had arrived")]
-    EndedInRecord {
-        /// Octets that had arrived, markers not counted.
-        received: u64,
-    },
-    /// A record was begun, and not complete in time.
-    #[error("a record was not complete {timeout:?} after its beginning")]
-    ReceiveTimedOut {
-        /// The time allowed.
-        timeout: Duration,
-    },
-    /// The peer did not take a record in time.
-    #[error("a record was not taken within {timeout:?}")]
-    SendTimedOut {
-        /// The time allowed.
-        timeout: Duration,
-    },
-}
-
-/// A fragment's marker, for messages.
-struct Marker([u8; 4]);
-
-impl fmt::Display for Marker {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0.iter().all(|octet| octet.is_ascii_graphic() || octet.is_ascii_whitespace()) {
-            write!(f, "the text `{}`", self.0.escape_ascii())
-        } else {
-            write!(f, "{:#010x}", u32::from_be_bytes(self.0))
         }
     }
 }

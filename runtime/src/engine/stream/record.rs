@@ -5,7 +5,8 @@ use bytes::{
     buf::{BufMut as _, Limit},
 };
 
-use super::{StreamConfig, StreamError};
+use super::StreamConfig;
+use crate::engine::StreamError;
 
 /// The first bit of a marker: the record's last fragment.
 pub(super) const LAST: u32 = 1 << 31;

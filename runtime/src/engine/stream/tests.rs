@@ -12,7 +12,7 @@ use super::*;
 use crate::{
     engine::{
         CallFailure, CallId, CloseReason, EngineConfig, Event, IncomingReply, OutgoingCall, OutgoingReply,
-        ReplyResources, ReplyToken, Role,
+        ReplyResources, ReplyToken, Role, StreamError, Engine as _,
     },
     memory::{Budget, MessageBuf, Output as _, Share},
     provider::DisconnectReason,
@@ -50,7 +50,7 @@ fn engine(role: Role, change: impl FnOnce(&mut EngineConfig, &mut StreamConfig))
 fn drain(engine: &mut StreamConnection, now: Instant, at_once: usize) -> Vec<u8> {
     let mut octets = Vec::new();
     loop {
-        engine.poll_work(now);
+        engine.poll_work(&mut (), now);
         let next: Vec<u8> = engine.output().iter().flat_map(|slice| slice.to_vec()).take(at_once).collect();
         if next.is_empty() {
             return octets;
@@ -168,7 +168,7 @@ fn calls_wait_their_turn_and_can_be_given_up() {
     client.handle_timeout(now + grace);
     assert!(!drain(&mut client, now + grace, usize::MAX).is_empty());
     assert_eq!((client.counters().calls_abandoned, client.counters().calls_sent), (1, 3));
-    client.lost(CloseReason::Disconnected(DisconnectReason::Remote));
+    client.lost(DisconnectReason::Remote);
     let closed = CallFailure::Closed { reason: CloseReason::Disconnected(DisconnectReason::Remote), sent: true };
     assert_eq!(failed(client.poll_event()), (fifth, closed));
 }
@@ -188,7 +188,7 @@ fn a_server_stops_reading_at_its_credits() {
     let (first, _second) = (arrived(&mut server), arrived(&mut server));
     assert!(!server.wants_input() && server.poll_event().is_none());
     // While it does not read, the third record's time does not pass.
-    server.poll_work(now);
+    server.poll_work(&mut (), now);
     server.handle_timeout(now + 10 * timeout);
     assert_eq!(server.close_reason(), None);
     reply(&mut server, first);
@@ -197,11 +197,11 @@ fn a_server_stops_reading_at_its_credits() {
     drain(&mut server, now, usize::MAX);
     assert!(matches!(server.poll_event(), Some(Event::ReplySent { delivered: true, .. })));
     server.handle_records(8);
-    server.poll_work(now);
+    server.poll_work(&mut (), now);
     assert_eq!(server.poll_timeout(), Some(now + timeout));
     feed(&mut server, rest);
     arrived(&mut server);
-    server.poll_work(now);
+    server.poll_work(&mut (), now);
     server.handle_timeout(now + timeout);
     assert_eq!(server.close_reason(), None, "it was complete in time");
 }
@@ -215,19 +215,19 @@ fn a_record_has_its_time_and_no_more() {
     });
     for tenths in 0..10 {
         feed(&mut server, if tenths == 0 { &[0x80] } else { &[1] });
-        server.poll_work(now + tenths * timeout / 10);
+        server.poll_work(&mut (), now + tenths * timeout / 10);
     }
     assert_eq!(server.poll_timeout(), Some(now + timeout));
     server.handle_timeout(now + timeout);
-    server.poll_work(now + timeout);
+    server.poll_work(&mut (), now + timeout);
     let reason = CloseReason::Stream(StreamError::ReceiveTimedOut { timeout });
     assert!(matches!(server.poll_event(), Some(Event::Closed(why)) if why == reason));
 
     let mut client = engine(Role::Client, |_, stream| stream.record_timeout = timeout);
     client.start_call(simple(None));
-    client.poll_work(now);
+    client.poll_work(&mut (), now);
     client.handle_timeout(now + timeout);
-    client.poll_work(now + timeout);
+    client.poll_work(&mut (), now + timeout);
     let reason = CloseReason::Stream(StreamError::SendTimedOut { timeout });
     assert!(
         matches!(finished(client.poll_event()).1, Err(CallFailure::Closed { reason: why, sent: true }) if why == reason)
@@ -255,7 +255,7 @@ fn fragments_of_small_records_wait_for_nobody() {
     feed(&mut server, &fragment(1, &[0; 5000]));
     assert!(server.poll_event().is_none() && !server.wants_input() && budget.waiting() == 1);
     drop(other);
-    server.poll_work(Instant::now());
+    server.poll_work(&mut (), Instant::now());
     server.handle_records(usize::MAX);
     assert_eq!((budget.held(), budget.waiting(), arrived(&mut server).1), (5008, 0, 2));
 }
@@ -287,7 +287,7 @@ fn both_directions() {
     drain(&mut server, now, usize::MAX);
     assert_eq!(server.counters().calls_sent, 2, "the next one has its turn");
     // The end of the stream is the end of all of them.
-    server.lost(CloseReason::Disconnected(DisconnectReason::Remote));
+    server.lost(DisconnectReason::Remote);
     let failed = std::iter::from_fn(|| server.poll_event()).filter(|event| matches!(event, Event::CallFinished { .. }));
     assert_eq!(failed.count(), 2);
 }
@@ -364,7 +364,7 @@ fn closing_in_order() {
     // What the peer still sends is not looked at.
     feed(&mut server, &[0xff; 100]);
     server.ended();
-    server.poll_work(now);
+    server.poll_work(&mut (), now);
     assert!(matches!(server.poll_event(), Some(Event::ReplySent { delivered: true, .. })));
     let local = CloseReason::Disconnected(DisconnectReason::Local);
     assert!(matches!(server.poll_event(), Some(Event::Closed(reason)) if reason == local));
@@ -410,7 +410,7 @@ fn a_reply_too_long_fails_its_call_alone() {
                 feed(&mut client, piece);
                 assert!(client.input.held() <= 256, "{what}: {} octets are kept", client.input.held());
             }
-            client.poll_work(now);
+            client.poll_work(&mut (), now);
             let (id, failure) = failed(client.poll_event());
             let text = format!("bad reply: its record is of {len}, more than the 100 of StreamConfig::max_record");
             assert_eq!((id, failure.to_string()), (ids[0], text), "{what}, {piece} octets at a time");
@@ -515,10 +515,10 @@ proptest! {
     fn any_octets(octets in prop::collection::vec(any::<u8>(), 0..200), server in any::<bool>()) {
         let mut engine = engine(if server { Role::Server } else { Role::Client }, |_, _| {});
         engine.start_call(simple(None));
-        engine.poll_work(Instant::now());
+        engine.poll_work(&mut (), Instant::now());
         feed(&mut engine, &octets);
         engine.ended();
-        engine.poll_work(Instant::now());
+        engine.poll_work(&mut (), Instant::now());
         let mut closed = false;
         while let Some(event) = engine.poll_event() {
             closed |= matches!(event, Event::Closed(_));
@@ -538,26 +538,26 @@ fn replies_are_taken_in_time() {
         (config.reply_timeout, stream.record_timeout) = (limit, 100 * limit);
     });
     client.start_call(simple(None));
-    client.poll_work(start);
+    client.poll_work(&mut (), start);
     assert_eq!(client.poll_timeout(), Some(start + 100 * limit));
     feed(&mut server, &drain(&mut client, start, usize::MAX));
     let call = arrived(&mut server);
-    server.poll_work(start);
+    server.poll_work(&mut (), start);
     assert_eq!(server.poll_timeout(), None, "nothing is to go out");
     reply(&mut server, call);
     // Octet by octet, with nearly all of the time for each.
     let mut now = start;
     for _ in 0..8 {
-        server.poll_work(now);
+        server.poll_work(&mut (), now);
         assert_eq!(server.poll_timeout(), Some(now + limit));
         now += limit * 9 / 10;
         server.handle_timeout(now);
         server.sent(1);
         assert_eq!(server.close_reason(), None);
     }
-    server.poll_work(now);
+    server.poll_work(&mut (), now);
     server.handle_timeout(now + limit);
-    server.poll_work(now + limit);
+    server.poll_work(&mut (), now + limit);
     assert!(matches!(server.poll_event(), Some(Event::ReplySent { delivered: false, .. })));
     assert!(matches!(server.poll_event(), Some(Event::Closed(why)) if why == CloseReason::Untaken(limit)));
 }

@@ -1,20 +1,18 @@
 //! The version 1 header: its lengths, and reading and writing it.
 
 use super::header::{
-    RdmaBody, RdmaMsg, RpcRdmaError, RpcRdmaErrvers, RpcRdmaHeader, RpcRdmaHeaderNomsg, XdrRdmaSegment, XdrReadChunk,
-    XdrReadList, XdrWriteChunk, XdrWriteList,
+    RdmaMsg, RpcRdmaError, RpcRdmaErrvers, RpcRdmaHeader, RpcRdmaHeaderNomsg, XdrRdmaSegment, XdrReadList, XdrWriteChunk,
+    XdrWriteList,
 };
-pub(super) use crate::engine::message::{CALL, REPLY, alone, attach, message_type, set_xid, word};
 use crate::{
     engine::{
+        Refusal,
         chunks::Segment,
-        expose::ChunkWriter,
-        message::lists_len,
-        shared::Rules,
-        sinks::{SinkChunk, SinkNode},
+        lists::{ChunkLists, ReadSegment, SinkChunk},
+        message::word,
     },
     provider::Handle,
-    xdr::{DecodeError, Decoder, FlatSink, XdrDecode, XdrEncode},
+    xdr::{DecodeError, Decoder, FlatSink, Output, XdrDecode, XdrEncode},
 };
 
 /// This version (RFC 8166 §4.2.2).
@@ -25,6 +23,11 @@ pub(super) const MIN_LEN: usize = 28;
 pub(super) const MIN_ERROR_LEN: usize = 20;
 /// `rdma_proc` of an error; fixed for all versions (RFC 8166 §4.2.4).
 pub(super) const PROC_ERROR: u32 = 4;
+/// `rdma_proc` of a message whose payload stream follows the header.
+pub(super) const PROC_MSG: u32 = 0;
+/// `rdma_proc` of a message without an inline payload stream.
+pub(super) const PROC_NOMSG: u32 = 1;
+
 /// The words that every version has at the same place (RFC 8166 §4.2).
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Fixed {
@@ -45,37 +48,54 @@ impl Fixed {
     }
 }
 
-/// Reads a header; also returns its length in octets.
+/// Decodes a header; also returns its length in bytes.
 pub(super) fn parse(message: &[u8]) -> Result<(RdmaMsg, usize), DecodeError> {
     let mut decoder = Decoder::new(message);
     let header = RdmaMsg::decode(&mut decoder)?;
     Ok((header, decoder.consumed()))
 }
 
-/// Octets of a header with these counts of segments.
-pub(super) fn header_len(reads: u64, writes: impl Iterator<Item = u64>, reply: Option<u64>) -> u64 {
-    lists_len(Rules::VERSION_1.prefix, reads, writes, reply)
+/// Writes the header of RDMA_MSG or RDMA_NOMSG. There is nothing else to send: neither RDMA_MSGP (RFC 8166 §4.6.1) nor
+/// RDMA_DONE (RFC 8166 §4.6.2).
+pub(super) fn encode(out: &mut Vec<u8>, xid: u32, credit: u32, proc: u32, lists: &ChunkLists) {
+    out.clear();
+    // RFC 8166 §4.2.2: the version is one.
+    [xid, VERSION, credit, proc].into_iter().for_each(|word| out.append_u32(word));
+    lists.encode(out);
 }
 
-impl SinkChunk for XdrWriteChunk {
-    fn segments(&self) -> impl ExactSizeIterator<Item = Segment> + '_ {
-        self.target.iter().map(Segment::from)
-    }
+/// Writes the header of RDMA_ERROR (RFC 8166 §4.5): XID and version are those of the failing message.
+pub(super) fn encode_error(out: &mut Vec<u8>, (xid, vers): (u32, u32), credit: u32, refusal: Refusal) {
+    out.clear();
+    [xid, vers, credit, PROC_ERROR].into_iter().for_each(|word| out.append_u32(word));
+    let error = match refusal {
+        // RFC 8166 §4.5.1.
+        Refusal::Version { low, high } => {
+            RpcRdmaError::ErrVers(RpcRdmaErrvers { rdma_vers_low: low, rdma_vers_high: high })
+        }
+        // RFC 8166 §4.5.2, §4.5.3, §6.1.
+        _ => RpcRdmaError::ErrChunk,
+    };
+    // Three words at most: nothing can fail.
+    let _ = error.encode(&mut FlatSink::new(out));
+}
 
-    fn lengths(&mut self) -> impl Iterator<Item = &mut u32> {
-        self.target.iter_mut().map(|segment| &mut segment.length)
+impl From<RpcRdmaHeader> for ChunkLists {
+    fn from(header: RpcRdmaHeader) -> Self {
+        let RpcRdmaHeader { rdma_reads, rdma_writes, rdma_reply } = header;
+        Self::from(RpcRdmaHeaderNomsg { rdma_reads, rdma_writes, rdma_reply })
     }
 }
 
-impl SinkNode for XdrWriteList {
-    type Chunk = XdrWriteChunk;
-
-    fn chunk(&self) -> &XdrWriteChunk {
-        &self.entry
-    }
-
-    fn chunk_mut(&mut self) -> &mut XdrWriteChunk {
-        &mut self.entry
+impl From<RpcRdmaHeaderNomsg> for ChunkLists {
+    fn from(header: RpcRdmaHeaderNomsg) -> Self {
+        let chunk = |chunk: XdrWriteChunk| -> SinkChunk { chunk.target.iter().map(Segment::from).collect() };
+        let read = |XdrReadList { entry }| ReadSegment { position: entry.position, segment: (&entry.target).into() };
+        Self {
+            reads: header.rdma_reads.into_iter().map(read).collect(),
+            writes: header.rdma_writes.into_iter().map(|XdrWriteList { entry }| chunk(entry)).collect(),
+            reply: header.rdma_reply.map(chunk),
+        }
     }
 }
 
@@ -83,131 +103,4 @@ impl From<&XdrRdmaSegment> for Segment {
     fn from(segment: &XdrRdmaSegment) -> Self {
         Self { handle: Handle(segment.handle), length: segment.length, offset: segment.offset }
     }
-}
-
-impl From<Segment> for XdrRdmaSegment {
-    fn from(segment: Segment) -> Self {
-        Self { handle: segment.handle.0, length: segment.length, offset: segment.offset }
-    }
-}
-
-/// Whether the payload stream follows the header. There is nothing else to send: neither RDMA_MSGP (RFC 8166 §4.6.1) nor
-/// RDMA_DONE (RFC 8166 §4.6.2).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Body {
-    /// RDMA_MSG.
-    Msg,
-    /// RDMA_NOMSG.
-    Nomsg,
-}
-
-/// Writes headers, in memory that is reused.
-#[derive(Debug, Default)]
-pub(super) struct HeaderWriter {
-    reads: Vec<XdrReadList>,
-    writes: Vec<XdrWriteList>,
-    reply: Option<XdrWriteChunk>,
-    spare: Vec<XdrWriteChunk>,
-    octets: Vec<u8>,
-}
-
-impl HeaderWriter {
-    /// Starts a header with chunks of this end's.
-    pub(super) fn clear(&mut self) {
-        self.reads.clear();
-        if self.writes.is_empty() && self.reply.is_none() {
-            return;
-        }
-        self.spare.extend(self.writes.drain(..).map(|node| node.entry).chain(self.reply.take()));
-    }
-
-    fn chunk(&mut self, segments: impl Iterator<Item = Segment>) -> XdrWriteChunk {
-        let mut chunk = self.spare.pop().unwrap_or(XdrWriteChunk { target: Vec::new() });
-        chunk.target.clear();
-        chunk.target.extend(segments.map(XdrRdmaSegment::from));
-        chunk
-    }
-
-    /// The header with the chunks added since [`clear`](Self::clear).
-    pub(super) fn finish(&mut self, xid: u32, credit: u32, body: Body) -> &[u8] {
-        let lists = (std::mem::take(&mut self.reads), std::mem::take(&mut self.writes), self.reply.take());
-        (self.reads, self.writes, self.reply) = self.encode_lists(xid, credit, body, lists);
-        &self.octets
-    }
-
-    /// The header with a call's Write list and Reply chunk, lengths as returned.
-    pub(super) fn reply_header(
-        &mut self,
-        xid: u32,
-        credit: u32,
-        body: Body,
-        writes: Vec<XdrWriteList>,
-        reply: Option<XdrWriteChunk>,
-    ) -> &[u8] {
-        // RFC 8166 §4.3.1: responders leave the Read list empty.
-        let (_, mut writes, reply) = self.encode_lists(xid, credit, body, (Vec::new(), writes, reply));
-        if self.spare.len() < 8 && (!writes.is_empty() || reply.is_some()) {
-            self.spare.extend(writes.drain(..).map(|node| node.entry).chain(reply));
-        }
-        &self.octets
-    }
-
-    /// An RDMA_ERROR header (RFC 8166 §4.5): XID and version of the failing message.
-    pub(super) fn error(&mut self, xid: u32, vers: u32, credit: u32, error: RpcRdmaError) -> &[u8] {
-        self.encode(&RdmaMsg {
-            rdma_xid: xid,
-            rdma_vers: vers,
-            rdma_credit: credit,
-            rdma_body: RdmaBody::RdmaError(error),
-        });
-        &self.octets
-    }
-
-    fn encode_lists(&mut self, xid: u32, credit: u32, body: Body, lists: Lists) -> Lists {
-        let (rdma_reads, rdma_writes, rdma_reply) = lists;
-        let rdma_body = match body {
-            Body::Msg => RdmaBody::RdmaMsg(RpcRdmaHeader { rdma_reads, rdma_writes, rdma_reply }),
-            Body::Nomsg => RdmaBody::RdmaNomsg(RpcRdmaHeaderNomsg { rdma_reads, rdma_writes, rdma_reply }),
-        };
-        // RFC 8166 §4.2.2: the version is one.
-        let header = RdmaMsg { rdma_xid: xid, rdma_vers: VERSION, rdma_credit: credit, rdma_body };
-        self.encode(&header);
-        match header.rdma_body {
-            RdmaBody::RdmaMsg(RpcRdmaHeader { rdma_reads, rdma_writes, rdma_reply })
-            | RdmaBody::RdmaNomsg(RpcRdmaHeaderNomsg { rdma_reads, rdma_writes, rdma_reply }) => {
-                (rdma_reads, rdma_writes, rdma_reply)
-            }
-            _ => (Vec::new(), Vec::new(), None),
-        }
-    }
-
-    fn encode(&mut self, header: &RdmaMsg) {
-        self.octets.clear();
-        // Only an array of 2^32 elements could fail to encode, and no header has room for one.
-        if header.encode(&mut FlatSink::new(&mut self.octets)).is_err() {
-            self.octets.clear();
-        }
-    }
-}
-
-impl ChunkWriter for HeaderWriter {
-    fn read_segment(&mut self, position: u32, segment: Segment) {
-        self.reads.push(XdrReadList { entry: XdrReadChunk { position, target: segment.into() } });
-    }
-
-    fn write_chunk(&mut self, segments: impl Iterator<Item = Segment>) {
-        let entry = self.chunk(segments);
-        self.writes.push(XdrWriteList { entry });
-    }
-
-    fn reply_chunk(&mut self, segments: impl Iterator<Item = Segment>) {
-        self.reply = Some(self.chunk(segments));
-    }
-}
-
-type Lists = (Vec<XdrReadList>, Vec<XdrWriteList>, Option<XdrWriteChunk>);
-
-/// The range of versions supported, for ERR_VERS (RFC 8166 §4.5.1).
-pub(super) const fn versions() -> RpcRdmaErrvers {
-    RpcRdmaErrvers { rdma_vers_low: VERSION, rdma_vers_high: VERSION }
 }

@@ -2,16 +2,9 @@
 //!
 //! | where | what |
 //! | --- | --- |
-//! | [`connection`](Connection) | what goes in and comes out; set-up, close |
-//! | `requester` | calls: credits, XIDs, when they are sent (RFC 8166 §3.3.1) |
-//! | `plan` | which chunks a call has: inline, Read chunks, Long (§3.5.3) |
-//! | `replies` | replies: checks, discards (§4.5), what the caller gets |
-//! | `responder` | calls of the peer's |
-//! | `responder/calls` | checks on arrival (§4.2.4, §4.5.1, §4.5.2), limits (§8.1.4) |
-//! | `responder/replies` | Write chunks, Reply chunk, Send (§3.4.6, §3.5.3, §4.3, §4.5.3) |
-//! | `format` | header lengths, reading and writing headers (§4.2) |
-//! | `errors` | RDMA_ERROR (§4.5) |
-//! | `private_data` | RFC 8797 |
+//! | `wire` | credits, Receives, what is sent and when (RFC 8166 §3.3.1, §4.2 to §4.5) |
+//! | `receive` | messages: calls, replies and errors told apart, faulty ones answered or discarded (§4.2.4, §4.5) |
+//! | `format` | decoding and writing headers (§4.2) |
 //!
 //! The reverse direction (RFC 8167) is the same requester and responder at the other ends:
 //!
@@ -44,18 +37,12 @@
 //! | 8797 §3.1 | Receives are as large as this end says | at least 4096 octets | Linux's server sends 4096 octets to everyone |
 //! | 8167 §6 | an endpoint may lack the reverse direction | with [`EngineConfig::reverse_credits`](super::EngineConfig::reverse_credits) of 0 its messages are discarded, and their Receives posted again | the connection outlives them |
 
-mod connection;
-mod errors;
 mod format;
 pub mod header {
     //! The header, XDR as RFC 8166 §4 says, of §4.1.2: generated from `specs/xdr/rpcrdma1.x`.
     crate::include_xdr!("xdr/rpcrdma1.x");
 }
-mod plan;
-mod private_data;
-mod replies;
-mod requester;
-mod responder;
+mod receive;
+mod wire;
 
-pub use connection::{Connection, HEADROOM, Setup};
-pub use private_data::PrivateData;
+pub(super) use wire::WireV1;

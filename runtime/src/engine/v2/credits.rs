@@ -34,6 +34,11 @@ impl Budget {
         self.most = (field >> 16).max(1);
     }
 
+    /// Takes a grant of zero for one.
+    pub(super) fn ensure_one(&mut self) {
+        self.left = self.left.max(1);
+    }
+
     /// Whether there is one.
     pub(super) fn available(&self) -> bool {
         self.left > 0
@@ -76,11 +81,6 @@ impl Grants {
         self.most = most.clamp(1, MOST);
     }
 
-    /// The most that are ever outstanding.
-    pub(super) fn most(&self) -> u32 {
-        self.most
-    }
-
     /// A message has taken a Receive.
     pub(super) fn used(&mut self) {
         self.posted = self.posted.saturating_sub(1);
@@ -120,7 +120,7 @@ impl Grants {
 
     /// Posts the Receives that are missing.
     // RPC-over-RDMA v2 §4.2.1.2: always more than granted, for a message that only grants credits.
-    pub(super) fn top_up(&mut self, qp: &mut impl QueuePair) {
+    pub(super) fn top_up(&mut self, qp: &mut dyn QueuePair) {
         let wanted = usize::try_from(self.outstanding()).unwrap_or(usize::MAX).saturating_add(SPARE_RECEIVES);
         if let Some(missing) = wanted.checked_sub(self.posted).filter(|&missing| missing > 0) {
             qp.post_receives(missing);
@@ -129,7 +129,7 @@ impl Grants {
     }
 
     /// What the header of the next message says; the Receives are posted.
-    pub(super) fn grant(&mut self, qp: &mut impl QueuePair) -> u32 {
+    pub(super) fn grant(&mut self, qp: &mut dyn QueuePair) -> u32 {
         let new = self.due();
         self.granted += new;
         self.top_up(qp);

@@ -1,19 +1,17 @@
 //! The version 2 header: its lengths, and reading and writing it (RPC-over-RDMA v2 §6.2, §6.3).
 
 use super::header::{
-    RDMA2_F_MORE, RDMA2_F_RESPONSE, RDMA2_F_TPMORE, Rpcrdma2ChunkLists, Rpcrdma2HdrPrefix, Rpcrdma2ReadList,
-    Rpcrdma2ReadSegment, Rpcrdma2Segment, Rpcrdma2WriteChunk, Rpcrdma2WriteList, RpcrdmaCommon,
+    RDMA2_F_MORE, RDMA2_F_RESPONSE, RDMA2_F_TPMORE, Rpcrdma2ChunkLists, Rpcrdma2ReadList, Rpcrdma2Segment,
+    Rpcrdma2WriteChunk, Rpcrdma2WriteList,
 };
 use crate::{
     engine::{
         chunks::Segment,
-        expose::ChunkWriter,
-        message::{lists_len, word},
-        sinks::{SinkChunk, SinkNode},
+        lists::{ChunkLists, ReadSegment, SinkChunk},
+        message::word,
     },
-    memory::Output,
     provider::Handle,
-    xdr::{DecodeError, Decoder, FlatSink, XdrDecode, XdrEncode},
+    xdr::{DecodeError, Decoder, Output, XdrDecode},
 };
 
 /// This version (RPC-over-RDMA v2 §6.2.1).
@@ -50,6 +48,11 @@ impl Prefix {
         self.flags & RDMA2_F_RESPONSE != 0
     }
 
+    /// Identifies a transaction: its XID, and whose it is.
+    pub(super) fn key(&self) -> (u32, bool) {
+        (self.xid, self.is_response())
+    }
+
     /// Whether its payload goes on in the next message (RPC-over-RDMA v2 §6.2.2.2).
     pub(super) fn has_more(&self) -> bool {
         self.flags & RDMA2_F_MORE != 0
@@ -60,158 +63,50 @@ impl Prefix {
         self.flags & RDMA2_F_TPMORE != 0
     }
 
-    /// Its octets.
+    /// Returns the prefix in XDR (RPC-over-RDMA v2 §8.3).
     pub(super) fn encode(&self) -> [u8; PREFIX_LEN] {
-        let rdma_start = RpcrdmaCommon {
-            rdma_xid: self.xid,
-            rdma_vers: self.vers,
-            rdma_credit: self.credit,
-            rdma_htype: self.htype,
-        };
-        let mut octets = Words::default();
-        let prefix = Rpcrdma2HdrPrefix { rdma_start, rdma_flags: self.flags };
-        // Five words: there is nothing that could fail.
-        let _ = prefix.encode(&mut FlatSink::new(&mut octets));
-        octets.octets
-    }
-}
-
-/// Room for a prefix, without an allocation.
-#[derive(Default)]
-struct Words {
-    octets: [u8; PREFIX_LEN],
-    len: usize,
-}
-
-impl Output for Words {
-    fn append(&mut self, octets: &[u8]) {
-        if let Some(room) = self.octets.get_mut(self.len..self.len + octets.len()) {
-            room.copy_from_slice(octets);
-            self.len += octets.len();
+        let mut bytes = [0; PREFIX_LEN];
+        let words = [self.xid, self.vers, self.credit, self.htype, self.flags];
+        for (place, word) in bytes.chunks_exact_mut(4).zip(words) {
+            place.copy_from_slice(&word.to_be_bytes());
         }
+        bytes
     }
 }
 
-/// Reads the chunk lists behind the prefix; also returns how many octets the header has in all.
-pub(super) fn parse_lists(message: &[u8]) -> Result<(Rpcrdma2ChunkLists, usize), DecodeError> {
+/// Decodes the chunk lists behind the prefix, and the handle that the reply may invalidate. Also returns the length of the
+/// whole header in bytes.
+pub(super) fn parse_lists(message: &[u8]) -> Result<(ChunkLists, Option<Handle>, usize), DecodeError> {
     let mut decoder = Decoder::new(message.get(PREFIX_LEN..).unwrap_or_default());
     let lists = Rpcrdma2ChunkLists::decode(&mut decoder)?;
-    Ok((lists, PREFIX_LEN + decoder.consumed()))
+    let invalidates = Some(Handle(lists.rdma_inv_handle)).filter(|handle| handle.0 != 0);
+    Ok((lists.into(), invalidates, PREFIX_LEN + decoder.consumed()))
 }
 
-/// Those of a message without chunks.
-pub(super) fn no_lists() -> Rpcrdma2ChunkLists {
-    Rpcrdma2ChunkLists { rdma_inv_handle: 0, rdma_reads: Vec::new(), rdma_writes: Vec::new(), rdma_reply: None }
+/// Writes the part of a header that follows the prefix: the handle that the reply may invalidate and the chunk lists.
+pub(super) fn encode_lists(out: &mut Vec<u8>, invalidates: Option<Handle>, lists: &ChunkLists) {
+    out.clear();
+    out.append_u32(invalidates.map_or(0, |handle| handle.0));
+    lists.encode(out);
 }
 
-/// Whether there is no chunk in them.
-pub(super) fn is_empty(lists: &Rpcrdma2ChunkLists) -> bool {
-    lists.rdma_reads.is_empty() && lists.rdma_writes.is_empty() && lists.rdma_reply.is_none()
-}
-
-/// Octets of a header with these counts of segments.
-pub(super) fn header_len(reads: u64, writes: impl Iterator<Item = u64>, reply: Option<u64>) -> u64 {
-    lists_len(BEFORE_LISTS, reads, writes, reply)
-}
-
-impl SinkChunk for Rpcrdma2WriteChunk {
-    fn segments(&self) -> impl ExactSizeIterator<Item = Segment> + '_ {
-        self.rdma_target.iter().map(Segment::from)
-    }
-
-    fn lengths(&mut self) -> impl Iterator<Item = &mut u32> {
-        self.rdma_target.iter_mut().map(|segment| &mut segment.rdma_length)
-    }
-}
-
-impl SinkNode for Rpcrdma2WriteList {
-    type Chunk = Rpcrdma2WriteChunk;
-
-    fn chunk(&self) -> &Rpcrdma2WriteChunk {
-        &self.rdma_entry
-    }
-
-    fn chunk_mut(&mut self) -> &mut Rpcrdma2WriteChunk {
-        &mut self.rdma_entry
+impl From<Rpcrdma2ChunkLists> for ChunkLists {
+    fn from(lists: Rpcrdma2ChunkLists) -> Self {
+        let chunk = |chunk: Rpcrdma2WriteChunk| -> SinkChunk { chunk.rdma_target.iter().map(Segment::from).collect() };
+        let read = |Rpcrdma2ReadList { rdma_entry: read }| ReadSegment {
+            position: read.rdma_position,
+            segment: (&read.rdma_target).into(),
+        };
+        Self {
+            reads: lists.rdma_reads.into_iter().map(read).collect(),
+            writes: lists.rdma_writes.into_iter().map(|Rpcrdma2WriteList { rdma_entry }| chunk(rdma_entry)).collect(),
+            reply: lists.rdma_reply.map(chunk),
+        }
     }
 }
 
 impl From<&Rpcrdma2Segment> for Segment {
     fn from(segment: &Rpcrdma2Segment) -> Self {
         Self { handle: Handle(segment.rdma_handle), length: segment.rdma_length, offset: segment.rdma_offset }
-    }
-}
-
-impl From<Segment> for Rpcrdma2Segment {
-    fn from(segment: Segment) -> Self {
-        Self { rdma_handle: segment.handle.0, rdma_length: segment.length, rdma_offset: segment.offset }
-    }
-}
-
-/// Writes chunk lists, in memory that is reused.
-#[derive(Debug, Default)]
-pub(super) struct ListWriter {
-    lists: Rpcrdma2ChunkLists,
-    spare: Vec<Rpcrdma2WriteChunk>,
-    octets: Vec<u8>,
-}
-
-impl ListWriter {
-    /// Starts again.
-    pub(super) fn clear(&mut self) {
-        self.lists.rdma_inv_handle = 0;
-        self.lists.rdma_reads.clear();
-        let chunks = self.lists.rdma_writes.drain(..).map(|node| node.rdma_entry).chain(self.lists.rdma_reply.take());
-        self.spare.extend(chunks);
-    }
-
-    /// Lets the responder invalidate this handle (RPC-over-RDMA v2 §6.2.4).
-    pub(super) fn invalidate(&mut self, handle: Handle) {
-        self.lists.rdma_inv_handle = handle.0;
-    }
-
-    /// What has been entered since [`clear`](Self::clear).
-    pub(super) fn finish(&mut self) -> &[u8] {
-        encode(&self.lists, &mut self.octets)
-    }
-
-    /// Lists of a call's, lengths as returned.
-    pub(super) fn returned(&mut self, writes: Vec<Rpcrdma2WriteList>, reply: Option<Rpcrdma2WriteChunk>) -> &[u8] {
-        // RPC-over-RDMA v2 §4.4.1.1: replies always carry an empty Read list.
-        let lists =
-            Rpcrdma2ChunkLists { rdma_inv_handle: 0, rdma_reads: Vec::new(), rdma_writes: writes, rdma_reply: reply };
-        encode(&lists, &mut self.octets)
-    }
-
-    fn chunk(&mut self, segments: impl Iterator<Item = Segment>) -> Rpcrdma2WriteChunk {
-        let mut chunk = self.spare.pop().unwrap_or_default();
-        chunk.rdma_target.clear();
-        chunk.rdma_target.extend(segments.map(Rpcrdma2Segment::from));
-        chunk
-    }
-}
-
-fn encode<'a>(lists: &Rpcrdma2ChunkLists, octets: &'a mut Vec<u8>) -> &'a [u8] {
-    octets.clear();
-    // Only an array of 2^32 elements could fail to encode, and no header has room for one.
-    if lists.encode(&mut FlatSink::new(octets)).is_err() {
-        octets.clear();
-    }
-    octets
-}
-
-impl ChunkWriter for ListWriter {
-    fn read_segment(&mut self, position: u32, segment: Segment) {
-        let rdma_entry = Rpcrdma2ReadSegment { rdma_position: position, rdma_target: segment.into() };
-        self.lists.rdma_reads.push(Rpcrdma2ReadList { rdma_entry });
-    }
-
-    fn write_chunk(&mut self, segments: impl Iterator<Item = Segment>) {
-        let rdma_entry = self.chunk(segments);
-        self.lists.rdma_writes.push(Rpcrdma2WriteList { rdma_entry });
-    }
-
-    fn reply_chunk(&mut self, segments: impl Iterator<Item = Segment>) {
-        self.lists.rdma_reply = Some(self.chunk(segments));
     }
 }

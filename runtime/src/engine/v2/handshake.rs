@@ -5,15 +5,16 @@ use std::{collections::VecDeque, time::Instant};
 use bytes::Bytes;
 
 use super::{
-    extension::{Extension, ExtensionMessage, Handled},
     format::PREFIX_LEN,
     header::{RDMA2_CONNPROP, RDMA2_F_MORE, RDMA2_F_TPMORE, Rpcrdma2Propset, Rpcrdma2Propval},
-    host_auth::{HostAuthError, HostAuthStep, HostAuthenticator},
     outbox::{Fields, Outbox},
-    properties::{BadProperty, Properties, host_auth},
+    properties::host_auth,
 };
 use crate::{
-    engine::{EngineConfig, Role, message, shared::Shared, work::Work},
+    engine::{
+        EngineConfig, Extension, ExtensionMessage, Handled, HostAuthError, HostAuthStep, HostAuthenticator, Properties, Role,
+        message, shared::Shared, work::Work,
+    },
     provider::QueuePair,
     xdr::{FlatSink, XdrEncode, padded_len},
 };
@@ -49,6 +50,8 @@ pub(super) struct Handshake {
     begun: bool,
     /// Whether the first message has been made.
     said: bool,
+    /// Whether it has been sent.
+    sent_first: bool,
     /// Whether this end's last message has been made.
     finished: bool,
     /// Whether the peer's last message has arrived.
@@ -73,6 +76,7 @@ impl Handshake {
             ready: VecDeque::new(),
             begun: false,
             said: false,
+            sent_first: false,
             finished: false,
             peer_finished: false,
             authenticated: authenticator.is_none(),
@@ -86,6 +90,11 @@ impl Handshake {
     // RPC-over-RDMA v2 §6.2.2.3.
     pub(super) fn is_done(&self) -> bool {
         self.finished && self.peer_finished && self.ready.is_empty()
+    }
+
+    /// Whether the first message of the exchange has been sent.
+    pub(super) fn has_begun(&self) -> bool {
+        self.sent_first
     }
 
     /// What the peer has said of itself so far.
@@ -108,7 +117,7 @@ impl Handshake {
         &mut self,
         heard: bool,
         now: Instant,
-        qp: &mut impl QueuePair,
+        qp: &mut dyn QueuePair,
         outbox: &mut Outbox,
         shared: &mut Shared,
     ) -> Result<(), HostAuthError> {
@@ -124,6 +133,7 @@ impl Handshake {
             let Some((flags, body)) = self.ready.pop_front() else { break };
             let fields = Fields::new(self.xid, RDMA2_CONNPROP, flags);
             outbox.send(qp, shared, fields, &body, None, Work::AsideSend, None);
+            self.sent_first = true;
         }
         Ok(())
     }
@@ -189,11 +199,16 @@ impl Handshake {
     /// A message of the peer's exchange: its body, and whether more are to come.
     pub(super) fn receive(&mut self, body: &[u8], more: bool, extensions: &mut [Box<dyn Extension>]) -> Step {
         let Ok(received) = self.peer.read(body) else { return Step::Bad };
+        // RPC-over-RDMA v2 §7.2.2: nothing is applied where one property is malformed.
+        let others = &received.others;
+        if !others.iter().all(|(which, value)| extensions.iter().all(|one| one.check_property(*which, value))) {
+            return Step::Bad;
+        }
         let mut messages = Vec::new();
-        for (which, value) in &received.others {
+        for (which, value) in others {
             match property(extensions, *which, value) {
-                Ok(made) => messages.extend(made),
-                Err(BadProperty) => return Step::Bad,
+                Some(made) => messages.extend(made),
+                None => return Step::Bad,
             }
         }
         self.peer = received.properties;
@@ -242,19 +257,15 @@ impl Handshake {
     }
 }
 
-/// Asks the extensions about a property. RPC-over-RDMA v2 §5.1: what nobody knows is ignored.
-fn property(
-    extensions: &mut [Box<dyn Extension>],
-    which: u32,
-    value: &[u8],
-) -> Result<Vec<ExtensionMessage>, BadProperty> {
+/// Hands a property to the extensions; `None` if one refuses it. RPC-over-RDMA v2 §5.1: an unknown one is ignored.
+fn property(extensions: &mut [Box<dyn Extension>], which: u32, value: &[u8]) -> Option<Vec<ExtensionMessage>> {
     for extension in extensions {
         match extension.property(which, value) {
             Handled::Unknown => {}
-            Handled::Done(messages) => return Ok(messages),
-            Handled::Conveys(_) => return Ok(Vec::new()),
-            Handled::Refused(_) => return Err(BadProperty),
+            Handled::Done(messages) => return Some(messages),
+            Handled::Conveys(_) => return Some(Vec::new()),
+            Handled::Refused(_) => return None,
         }
     }
-    Ok(Vec::new())
+    Some(Vec::new())
 }

@@ -23,7 +23,6 @@
 //!
 //! Where the draft contradicts itself, or leaves something open, the project's `DEVIATIONS.md` says what was chosen, and why.
 
-mod connection;
 mod credits;
 mod errors;
 mod extension;
@@ -33,21 +32,13 @@ pub mod header {
     //! The headers of §8: generated from `specs/xdr/rpcrdma2.x`.
     crate::include_xdr!("xdr/rpcrdma2.x");
 }
-mod host_auth;
 mod outbox;
-mod plan;
 mod properties;
 mod reassembly;
 mod receive;
 mod replies;
 mod requester;
 mod responder;
+mod wire;
 
-pub use connection::Connection;
-pub use errors::Refusal;
-pub use extension::{Extension, ExtensionFactory, ExtensionMessage, ExtensionProperty, Handled, RpcMessage};
-pub use host_auth::{HostAuth, HostAuthError, HostAuthStep, HostAuthenticator};
-pub(super) use plan::Kept;
-pub use properties::{Properties, ReverseDirection};
-
-pub use super::v1::{HEADROOM, Setup};
+pub(super) use wire::WireV2;

@@ -2,13 +2,12 @@
 
 use super::{
     credits::{Budget, Grants},
-    extension::ExtensionMessage,
-    format::{BARE_LEN, ListWriter, PREFIX_LEN, Prefix, VERSION},
+    format::{BARE_LEN, PREFIX_LEN, Prefix, VERSION},
     header::{RDMA2_F_MORE, RDMA2_MSG, RDMA2_NOMSG},
     receive::extension_flags,
 };
 use crate::{
-    engine::{message::attach, shared::Shared, work::Work},
+    engine::{ExtensionMessage, message::attach, shared::Shared, work::Work},
     memory::{MessageBuf, Output},
     provider::{Handle, QueuePair, WorkRequest},
 };
@@ -46,13 +45,14 @@ pub(super) struct Outbox {
     pub(super) budget: Budget,
     pub(super) grants: Grants,
     sequence: Option<Sequence>,
-    bare: Vec<u8>,
 }
+
+/// The header of a message without chunks behind its prefix: no handle to invalidate, three absent lists.
+const BARE: [u8; BARE_LEN - PREFIX_LEN] = [0; BARE_LEN - PREFIX_LEN];
 
 impl Outbox {
     pub(super) fn new(budget: Budget, grants: Grants) -> Self {
-        let bare = ListWriter::default().finish().to_vec();
-        Self { budget, grants, sequence: None, bare }
+        Self { budget, grants, sequence: None }
     }
 
     /// Whether a message can be sent: there is a credit, and no other is half sent.
@@ -75,7 +75,7 @@ impl Outbox {
     #[allow(clippy::too_many_arguments)]
     pub(super) fn send(
         &mut self,
-        qp: &mut impl QueuePair,
+        qp: &mut dyn QueuePair,
         shared: &mut Shared,
         fields: Fields,
         header: &[u8],
@@ -98,7 +98,7 @@ impl Outbox {
 
     fn post(
         &mut self,
-        qp: &mut impl QueuePair,
+        qp: &mut dyn QueuePair,
         shared: &mut Shared,
         fields: Fields,
         message: MessageBuf,
@@ -119,7 +119,7 @@ impl Outbox {
     /// Sends an RPC message in a message of an extension's.
     pub(super) fn send_conveyed(
         &mut self,
-        qp: &mut impl QueuePair,
+        qp: &mut dyn QueuePair,
         shared: &mut Shared,
         (xid, flags): (u32, u32),
         message: &ExtensionMessage,
@@ -134,7 +134,7 @@ impl Outbox {
     #[allow(clippy::too_many_arguments)]
     pub(super) fn send_continued(
         &mut self,
-        qp: &mut impl QueuePair,
+        qp: &mut dyn QueuePair,
         shared: &mut Shared,
         (xid, flags): (u32, u32),
         lists: &[u8],
@@ -151,7 +151,7 @@ impl Outbox {
 
     /// Sends more of what has been sent in part.
     // RPC-over-RDMA v2 §6.2.2.2: without credits, the sender waits for them.
-    pub(super) fn go_on(&mut self, qp: &mut impl QueuePair, shared: &mut Shared) {
+    pub(super) fn go_on(&mut self, qp: &mut dyn QueuePair, shared: &mut Shared) {
         let threshold = usize::try_from(shared.send_threshold).unwrap_or(usize::MAX);
         while self.budget.available() {
             let Some(mut sequence) = self.sequence.take() else { break };
@@ -169,11 +169,9 @@ impl Outbox {
             let fields = Fields { flags: sequence.fields.flags | RDMA2_F_MORE, ..sequence.fields };
             let sequence_work = sequence.work;
             self.sequence = Some(sequence);
-            let bare = std::mem::take(&mut self.bare);
             // The slot is free when the last of them has gone.
             let work = if sequence_work.is_of_answer() { Work::ErrorSend } else { Work::AsideSend };
-            self.send(qp, shared, fields, &bare, Some(message), work, None);
-            self.bare = bare;
+            self.send(qp, shared, fields, &BARE, Some(message), work, None);
         }
     }
 
@@ -185,28 +183,26 @@ impl Outbox {
     /// Ends what has been sent in part without the rest: its chunks are gone, and must not be named any more.
     // RPC-over-RDMA v2 §6.2.2.2: another header type within a sequence is what makes its receiver drop it, all of it
     // (§7.1.3).
-    pub(super) fn break_off(&mut self, qp: &mut impl QueuePair, shared: &mut Shared) {
+    pub(super) fn break_off(&mut self, qp: &mut dyn QueuePair, shared: &mut Shared) {
         if !self.budget.available() {
             return;
         }
         let Some(Sequence { fields, .. }) = self.sequence.take() else { return };
-        let bare = std::mem::take(&mut self.bare);
         let fields = Fields { htype: RDMA2_NOMSG, ..fields };
-        self.send(qp, shared, fields, &bare, None, Work::AsideSend, None);
-        self.bare = bare;
+        self.send(qp, shared, fields, &BARE, None, Work::AsideSend, None);
     }
 
     /// Grants credits by a message that takes none, where the peer may be waiting for them.
     // RPC-over-RDMA v2 §4.2.1.2, §6.3.2: RDMA2_NOMSG without chunks, its XID zero. It may come between the messages of a
     // sequence, where the other end's is what it lets go on.
-    pub(super) fn refresh(&mut self, qp: &mut impl QueuePair, shared: &mut Shared) {
+    pub(super) fn refresh(&mut self, qp: &mut dyn QueuePair, shared: &mut Shared) {
         if !self.grants.refresh_due() {
             return;
         }
         self.grants.refresh();
         let pool = &shared.config.pool;
         let mut message = MessageBuf::new(pool.alloc(BARE_LEN), PREFIX_LEN);
-        message.append(&self.bare);
+        message.append(&BARE);
         shared.counters.grants_sent += 1;
         self.post(qp, shared, Fields::new(0, RDMA2_NOMSG, 0), message, Work::AsideSend, None);
     }

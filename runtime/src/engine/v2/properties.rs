@@ -8,30 +8,15 @@ use super::header::{
     Rpcrdma2PropHostauth, Rpcrdma2Propset, Rpcrdma2Propval,
 };
 use crate::{
-    engine::{EngineConfig, Role},
+    engine::{EngineConfig, Properties, ReverseDirection, Role},
     xdr::{Decoder, FlatSink, XdrDecode, XdrEncode},
 };
 
 /// Inline thresholds that every implementation supports (RFC 8166 §3.3.3), as the first message relies on them.
 const LEAST_SIZE: u32 = 1024;
 
-/// What an end takes of the reverse direction, the calls of the end that accepted the connection (RPC-over-RDMA v2 §5.2.5).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-#[non_exhaustive]
-pub enum ReverseDirection {
-    /// Nothing.
-    None,
-    /// Messages that fit in one Send, without chunks.
-    Simple,
-    /// Those, and continued ones, without chunks.
-    Continued,
-    /// All that there is in the forward direction.
-    #[default]
-    General,
-}
-
 impl ReverseDirection {
-    fn code(self) -> u32 {
+    pub(super) fn code(self) -> u32 {
         match self {
             Self::None => RDMA2_RVRSDIR_NONE,
             Self::Simple => RDMA2_RVRSDIR_SIMPLE,
@@ -40,42 +25,13 @@ impl ReverseDirection {
         }
     }
 
-    /// A level that is not known is one that was added above the others, and so has all of them.
+    /// Returns the level for a code. The meaning of an unknown code is not known, so it counts as the lowest.
     fn of(code: u32) -> Self {
         match code {
-            RDMA2_RVRSDIR_NONE => Self::None,
             RDMA2_RVRSDIR_SIMPLE => Self::Simple,
             RDMA2_RVRSDIR_CONT => Self::Continued,
-            _ => Self::General,
-        }
-    }
-}
-
-/// What a peer has said of itself, or what is to be assumed (RPC-over-RDMA v2 §5.2, table 1).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Properties {
-    /// Most octets that it sends in one Send.
-    pub send_size: u32,
-    /// Least octets that its Receives have room for.
-    pub receive_size: u32,
-    /// Longest segment in octets that it sends or receives.
-    pub segment_len: u32,
-    /// Most segments that it takes in a header.
-    pub segments: u32,
-    /// What it takes of the reverse direction.
-    pub reverse: ReverseDirection,
-}
-
-impl Default for Properties {
-    // RPC-over-RDMA v2 §5.2, table 1.
-    fn default() -> Self {
-        Self {
-            send_size: 4096,
-            receive_size: 4096,
-            segment_len: 1 << 20,
-            segments: 16,
-            reverse: ReverseDirection::None,
+            RDMA2_RVRSDIR_GENL => Self::General,
+            _ => Self::None,
         }
     }
 }
@@ -139,8 +95,8 @@ impl Properties {
             // RPC-over-RDMA v2 §5.1: without data, the default.
             let number = |default: u32| if rdma_data.is_empty() { Ok(default) } else { whole::<u32>(&rdma_data) };
             match rdma_which {
-                RDMA2_PROPID_SBSIZ => known.send_size = number(default.send_size)?.max(LEAST_SIZE),
-                RDMA2_PROPID_RBSIZ => known.receive_size = number(default.receive_size)?.max(LEAST_SIZE),
+                RDMA2_PROPID_SBSIZ => known.send_size = size(number(default.send_size)?)?,
+                RDMA2_PROPID_RBSIZ => known.receive_size = size(number(default.receive_size)?)?,
                 RDMA2_PROPID_RSSIZ => known.segment_len = number(default.segment_len)?,
                 RDMA2_PROPID_RCSIZ => known.segments = number(default.segments)?,
                 RDMA2_PROPID_BRS => known.reverse = ReverseDirection::of(number(default.reverse.code())?),
@@ -151,6 +107,11 @@ impl Properties {
         }
         Ok(received)
     }
+}
+
+/// Checks a size: one that is smaller than every implementation supports (RFC 8166 §3.3.3) is not valid.
+fn size(value: u32) -> Result<u32, BadProperty> {
+    if value < LEAST_SIZE { Err(BadProperty) } else { Ok(value) }
 }
 
 /// A property of host authentication material (RPC-over-RDMA v2 §5.2.6).

@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use super::format::Prefix;
 use crate::{
-    engine::{EngineConfig, shared::Shared, types::DEFAULT_CONTINUED},
+    engine::{arrivals::always_accepted, shared::Shared},
     memory::{BufferPool, Charge, MessageBuf, Output},
 };
 
@@ -50,12 +50,6 @@ pub(super) struct Reassembly {
     broken: SmallVec<[(u32, bool); 2]>,
 }
 
-/// Longest payload in octets that is put together whatever else there is: a sequence cannot wait for room, as what is pulled can.
-/// That is what peers continue by default.
-pub(super) fn always_taken(config: &EngineConfig) -> u64 {
-    u64::from(config.continued.max(DEFAULT_CONTINUED))
-}
-
 impl Reassembly {
     /// Gives the sequence that is arriving the time that its next message may take from now on, where that does not run already.
     // What is here of it holds memory: no peer may have that for good. It can go on at any time: however many of its calls are
@@ -73,11 +67,23 @@ impl Reassembly {
         self.current.as_ref().and_then(|partial| partial.due)
     }
 
-    /// Takes the payload of a message, at most `most` octets in all.
-    // RPC-over-RDMA v2 §6.2.2.2: messages of a sequence have the same XID and header type; what does not is dropped.
-    // §7.1.3: and so is all that has its XID.
+    /// Drops the sequence that is arriving if `prefix` is not that of its next message. Returns its XID and RDMA2_F_RESPONSE.
+    // RPC-over-RDMA v2 §6.2.2.2: messages of a sequence follow one another, with the same XID and header type. What follows an
+    // interruption must not be taken for the rest.
+    pub(super) fn interrupted_by(&mut self, prefix: &Prefix) -> Option<(u32, bool)> {
+        let partial = self.current.as_ref()?;
+        let (key, same) = (prefix.key(), (partial.xid, partial.response));
+        if (key == same && partial.htype == prefix.htype) || self.broken.contains(&key) {
+            return None;
+        }
+        self.current = None;
+        Some(same)
+    }
+
+    /// Takes the payload of a message that does not [interrupt](Self::interrupted_by) a sequence, at most `most` bytes in all.
+    // RPC-over-RDMA v2 §7.1.3: all that has the XID of a broken sequence is discarded.
     pub(super) fn take(&mut self, prefix: &Prefix, payload: MessageBuf, most: u64, shared: &Shared) -> Step {
-        let (key, more) = ((prefix.xid, prefix.is_response()), prefix.has_more());
+        let (key, more) = (prefix.key(), prefix.has_more());
         if let Some(at) = self.broken.iter().position(|&broken| broken == key) {
             if !more {
                 self.broken.swap_remove(at);
@@ -96,13 +102,6 @@ impl Reassembly {
             self.current = Some(Partial { xid, htype, response, payload: whole, charge, due: None });
             return Step::More;
         };
-        if (partial.xid, partial.response) != key {
-            self.current = Some(partial);
-            return self.breaks(prefix, "a message of another transaction within a sequence");
-        }
-        if partial.htype != prefix.htype {
-            return self.breaks(prefix, "another header type within a sequence");
-        }
         if partial.payload.len() as u64 + payload.len() as u64 > most {
             return self.breaks(prefix, "a sequence longer than is put together");
         }
@@ -125,7 +124,7 @@ impl Reassembly {
     /// A message that is of no use, and neither is its sequence: what follows with its XID is discarded. [`Step::Broken`] unless
     /// the sequence was broken before.
     pub(super) fn spoils(&mut self, prefix: &Prefix, why: &'static str) -> Step {
-        let key = (prefix.xid, prefix.is_response());
+        let key = prefix.key();
         let Some(at) = self.broken.iter().position(|&broken| broken == key) else { return self.breaks(prefix, why) };
         if !prefix.has_more() {
             self.broken.swap_remove(at);
@@ -135,7 +134,7 @@ impl Reassembly {
 
     /// A message that breaks its sequence; what follows with its XID is discarded.
     pub(super) fn breaks(&mut self, prefix: &Prefix, why: &'static str) -> Step {
-        let key = (prefix.xid, prefix.is_response());
+        let key = prefix.key();
         if self.current.as_ref().is_some_and(|partial| (partial.xid, partial.response) == key) {
             self.current = None;
         }
@@ -153,7 +152,7 @@ impl Partial {
     /// Takes memory for so many octets more. Whether there is as much.
     fn charge(&mut self, more: usize, shared: &Shared) -> bool {
         let len = (self.payload.len() + more) as u64;
-        let missing = len.saturating_sub(always_taken(&shared.config)).saturating_sub(self.charge.octets());
+        let missing = len.saturating_sub(always_accepted(&shared.config)).saturating_sub(self.charge.octets());
         let charge = match missing {
             0 => Some(Charge::default()),
             // A call of this end's waits for it, and perhaps what holds the memory for that.
@@ -183,6 +182,7 @@ mod tests {
     use super::*;
     use crate::{
         engine::{
+            EngineConfig, Role,
             shared::Rules,
             v2::{
                 format::VERSION,
@@ -210,7 +210,7 @@ mod tests {
     fn long_sequences_take_of_what_connections_share() {
         let budget = Budget::new(100_000);
         let config = EngineConfig { budget: Some(Arc::clone(&budget)), ..EngineConfig::default() };
-        let shared = Shared::new(config, Rules::VERSION_1, 0, 0);
+        let shared = Shared::new(config, Rules::version_1(Role::Server));
         let mut reassembly = Reassembly::default();
         let mut take = |xid, flags| reassembly.take(&prefix(xid, flags), part(&shared), u64::MAX, &shared);
         for held in [0, 0, 90_000 - 65_536, 120_000 - 65_536] {

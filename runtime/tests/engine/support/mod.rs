@@ -5,17 +5,16 @@ mod script;
 
 use std::{
     collections::HashMap,
+    ops::RangeInclusive,
     task::{Context, Waker},
     time::{Duration, Instant},
 };
 
 use rpcrdma::{
     engine::{
-        self, CallFailure, CallId, CloseReason, Counters, EngineConfig, Event, IncomingCall, IncomingReply,
-        OutgoingCall, OutgoingReply, ReplyToken, Role,
-        v1::{Connection, PrivateData, Setup},
+        CallFailure, CallId, CloseReason, Connection, Engine as _, EngineConfig, Event, IncomingCall, IncomingReply,
+        PrivateData, ReplyToken, Role, Setup,
     },
-    memory::BufferPool,
     provider::{
         Completion, QueuePair,
         sim::{self, End, EndConfig, Network, SimConfig, SimQueuePair},
@@ -27,70 +26,21 @@ pub(crate) use self::{
     script::{Script, pattern, word},
 };
 
-/// What drives an engine, whatever its version.
-pub(crate) trait Engine {
-    fn handle_completion(&mut self, completion: Completion);
-    fn poll_timeout(&mut self) -> Option<Instant>;
-    fn handle_timeout(&mut self, now: Instant);
-    fn poll_work(&mut self, qp: &mut SimQueuePair, now: Instant);
-    fn poll_event(&mut self) -> Option<Event>;
-    fn start_call(&mut self, call: OutgoingCall) -> CallId;
-    fn reply(&mut self, token: ReplyToken, reply: OutgoingReply);
-    fn counters(&self) -> Counters;
-    fn pool(&self) -> BufferPool;
-}
-
-macro_rules! engine {
-    ($($engine:ty),*) => {$(
-        impl Engine for $engine {
-            fn handle_completion(&mut self, completion: Completion) {
-                self.handle_completion(completion);
-            }
-            fn poll_timeout(&mut self) -> Option<Instant> {
-                self.poll_timeout()
-            }
-            fn handle_timeout(&mut self, now: Instant) {
-                self.handle_timeout(now);
-            }
-            fn poll_work(&mut self, qp: &mut SimQueuePair, now: Instant) {
-                self.poll_work(qp, now);
-            }
-            fn poll_event(&mut self) -> Option<Event> {
-                self.poll_event()
-            }
-            fn start_call(&mut self, call: OutgoingCall) -> CallId {
-                self.start_call(call)
-            }
-            fn reply(&mut self, token: ReplyToken, reply: OutgoingReply) {
-                self.reply(token, reply);
-            }
-            fn counters(&self) -> Counters {
-                self.counters()
-            }
-            fn pool(&self) -> BufferPool {
-                self.config().pool.clone()
-            }
-        }
-    )*};
-}
-engine!(Connection, engine::Connection, engine::v2::Connection);
-
 /// One engine on its queue pair.
-pub(crate) struct Peer<E = Connection> {
-    pub(crate) conn: E,
+pub(crate) struct Peer {
+    pub(crate) conn: Connection,
     pub(crate) qp: SimQueuePair,
     pub(crate) events: Vec<Event>,
     completions: Vec<Completion>,
 }
 
 impl Peer {
+    /// An engine of version 1.
     pub(crate) fn new(role: Role, config: EngineConfig, setup: Setup, qp: SimQueuePair) -> Self {
-        Self::with(Connection::new(role, config, setup), qp)
+        Self::with(Connection::new(role, with_versions(config, 1..=1), setup), qp)
     }
-}
 
-impl<E: Engine> Peer<E> {
-    pub(crate) fn with(conn: E, qp: SimQueuePair) -> Self {
+    pub(crate) fn with(conn: Connection, qp: SimQueuePair) -> Self {
         Self { conn, qp, events: Vec::new(), completions: Vec::new() }
     }
 
@@ -112,6 +62,12 @@ impl<E: Engine> Peer<E> {
         }
         busy
     }
+}
+
+/// A configuration with these versions of RPC-over-RDMA only.
+pub(crate) fn with_versions(mut config: EngineConfig, versions: RangeInclusive<u32>) -> EngineConfig {
+    config.versions = versions;
+    config
 }
 
 /// How a pair is set up.
@@ -333,7 +289,7 @@ impl Pair {
 }
 
 /// The token in a `CallArrived` event, taken out.
-pub(crate) fn take_call<E>(peer: &mut Peer<E>) -> Option<IncomingCall> {
+pub(crate) fn take_call(peer: &mut Peer) -> Option<IncomingCall> {
     let at = peer.events.iter().position(|event| matches!(event, Event::CallArrived(_)))?;
     match peer.events.remove(at) {
         Event::CallArrived(call) => Some(call),
@@ -342,7 +298,7 @@ pub(crate) fn take_call<E>(peer: &mut Peer<E>) -> Option<IncomingCall> {
 }
 
 /// The result in a `CallFinished` event, taken out.
-pub(crate) fn take_finished<E>(peer: &mut Peer<E>) -> Option<(CallId, Result<IncomingReply, CallFailure>)> {
+pub(crate) fn take_finished(peer: &mut Peer) -> Option<(CallId, Result<IncomingReply, CallFailure>)> {
     let at = peer.events.iter().position(|event| matches!(event, Event::CallFinished { .. }))?;
     match peer.events.remove(at) {
         Event::CallFinished { id, result } => Some((id, result)),
@@ -351,7 +307,7 @@ pub(crate) fn take_finished<E>(peer: &mut Peer<E>) -> Option<(CallId, Result<Inc
 }
 
 /// Whether a `ReplySent` event is there, and says so.
-pub(crate) fn take_reply_sent<E>(peer: &mut Peer<E>) -> Option<(ReplyToken, bool)> {
+pub(crate) fn take_reply_sent(peer: &mut Peer) -> Option<(ReplyToken, bool)> {
     let at = peer.events.iter().position(|event| matches!(event, Event::ReplySent { .. }))?;
     match peer.events.remove(at) {
         Event::ReplySent { token, delivered } => Some((token, delivered)),

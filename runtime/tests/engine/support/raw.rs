@@ -1,5 +1,6 @@
 //! Peers without an engine, for what no engine would send.
 
+use rpcrdma::engine::Engine as _;
 use std::{
     collections::VecDeque,
     task::{Context, Waker},
@@ -10,7 +11,7 @@ use bytes::Bytes;
 use rpcrdma::{
     engine::{
         CallId, EngineConfig, Role,
-        v1::{PrivateData, Setup},
+        PrivateData, Setup,
     },
     memory::{MessageBuf, Output},
     provider::{

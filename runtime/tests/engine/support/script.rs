@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use rpcrdma::{
     engine::{
-        CallPolicy, IncomingCall, IncomingReply, OutgoingCall, OutgoingReply, ReplyResources, ResultChunk, v1::HEADROOM,
+        CallPolicy, Connection, IncomingCall, IncomingReply, OutgoingCall, OutgoingReply, ReplyResources, ResultChunk,
+        message_buf,
     },
     memory::{BufferPool, MessageBuf, Output},
     xdr::{Reduced, pad_len, padded_len},
 };
 
-use super::Engine;
 
 /// A call, and its reply, made of known octets.
 #[derive(Debug, Clone, Default)]
@@ -48,7 +48,7 @@ pub(crate) fn word(octets: &[u8], n: usize) -> u32 {
 }
 
 fn message(pool: &BufferPool, msg_type: u32, number: u32, inline: &[u8]) -> MessageBuf {
-    let mut message = MessageBuf::new(pool.alloc(HEADROOM + 12), HEADROOM);
+    let mut message = message_buf(pool, 12);
     for word in [0xdead_beef, msg_type, number] {
         message.append(&word.to_be_bytes());
     }
@@ -76,8 +76,8 @@ impl Script {
     }
 
     /// The call as the layer above hands it to the engine.
-    pub(crate) fn outgoing(&self, conn: &impl Engine, now: Instant) -> OutgoingCall {
-        let pool = &conn.pool();
+    pub(crate) fn outgoing(&self, conn: &Connection, now: Instant) -> OutgoingCall {
+        let pool = &conn.config().pool;
         let mut stream = message(pool, 0, self.number, &pattern(self.seed(1), self.inline));
         let mut reduced = smallvec::SmallVec::new();
         let mut position = stream.len() as u64;

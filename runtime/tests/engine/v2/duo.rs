@@ -7,17 +7,16 @@ use std::{
 
 use rpcrdma::{
     engine::{
-        CallFailure, CallId, EngineConfig, Event, IncomingCall, IncomingReply, Role, v1::PrivateData, v1::Setup,
-        v2::Connection,
+        CallFailure, CallId, Connection, Engine as _, EngineConfig, Event, IncomingCall, IncomingReply, Role, PrivateData, Setup,
     },
     provider::sim::{self, End, Network, SimConfig},
 };
 
-use crate::support::{Engine, Peer, Script, end_config, word};
+use crate::support::{Peer, Script, end_config, with_versions, word};
 
 /// One end: its engine, its calls, and what it answers.
-pub(super) struct Side<E> {
-    pub(super) peer: Peer<E>,
+pub(super) struct Side {
+    pub(super) peer: Peer,
     /// Calls of this end's by number.
     pub(super) scripts: HashMap<u32, Script>,
     /// Calls that are not over.
@@ -32,9 +31,9 @@ pub(super) struct Side<E> {
 }
 
 /// A client and a server.
-pub(super) struct Duo<E = Connection> {
+pub(super) struct Duo {
     /// The client first.
-    pub(super) sides: [Side<E>; 2],
+    pub(super) sides: [Side; 2],
     pub(super) network: Network,
     pub(super) now: Instant,
     /// Whether what arrives may differ from what was sent.
@@ -53,7 +52,7 @@ pub(super) fn stepped() -> SimConfig {
 
 impl Duo {
     pub(super) fn new(client: EngineConfig, server: EngineConfig, sim: SimConfig) -> Self {
-        Self::with(client, server, sim, Connection::new, Connection::new)
+        Self::with(with_versions(client, 2..=2), with_versions(server, 2..=2), sim)
     }
 
     /// Two ends as they are by default.
@@ -62,13 +61,11 @@ impl Duo {
     }
 }
 
-impl<E: Engine> Duo<E> {
+impl Duo {
     pub(super) fn with(
         client: EngineConfig,
         server: EngineConfig,
         mut sim: SimConfig,
-        new_client: impl Fn(Role, EngineConfig, Setup) -> E,
-        new_server: impl Fn(Role, EngineConfig, Setup) -> E,
     ) -> Self {
         let mut says = [PrivateData::default(); 2];
         for (n, config) in [&client, &server].into_iter().enumerate() {
@@ -89,8 +86,8 @@ impl<E: Engine> Duo<E> {
             arrived: 0,
             replies_sent: 0,
         };
-        let client = side(new_client(Role::Client, client, setup(says[0], says[1])), a);
-        let server = side(new_server(Role::Server, server, setup(says[1], says[0])), b);
+        let client = side(Connection::new(Role::Client, client, setup(says[0], says[1])), a);
+        let server = side(Connection::new(Role::Server, server, setup(says[1], says[0])), b);
         Self { sides: [client, server], network, now: Instant::now(), hostile: false }
     }
 

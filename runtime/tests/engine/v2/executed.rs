@@ -1,5 +1,6 @@
 //! What is told of calls that were sent again, and may have been carried out before (§7.3); and a peer that has stopped.
 
+use rpcrdma::engine::Engine as _;
 use std::time::Duration;
 
 use rpcrdma::{

@@ -1,12 +1,13 @@
 //! Header types, properties and errors of an application's own `.x` (RPC-over-RDMA v2 appendix B).
 
+use rpcrdma::engine::Engine as _;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use rpcrdma::{
     engine::{
         CallFailure, Choice, EngineConfig, Format, FormatReason, Role,
-        v2::{Extension, ExtensionFactory, ExtensionMessage, ExtensionProperty, Handled, Refusal, RpcMessage},
+        Extension, ExtensionFactory, ExtensionMessage, ExtensionProperty, Handled, Refusal, RpcMessage,
     },
     xdr::{Decoder, XdrDecode},
 };
@@ -60,6 +61,10 @@ struct LoadEnd {
 impl Extension for LoadEnd {
     fn properties(&mut self) -> Vec<ExtensionProperty> {
         vec![ExtensionProperty::new(LOAD_PROPID, &LoadInterest { interval: self.interval })]
+    }
+
+    fn check_property(&self, which: u32, value: &[u8]) -> bool {
+        which != LOAD_PROPID || LoadInterest::decode(&mut Decoder::new(value)).is_ok()
     }
 
     fn property(&mut self, which: u32, value: &[u8]) -> Handled {
@@ -294,7 +299,7 @@ fn conveyed_badly() {
     let good = sum(&rpc);
     facing.send(&words(9, 0, good));
     facing.next().expect("its properties");
-    assert_eq!(facing.next().unwrap()[3..], [ERROR, RESPONSE, 4], "before the last properties");
+    assert_eq!(facing.next().unwrap()[3..], [ERROR, RESPONSE, 100], "before the last properties");
     facing.send(&connprop(3, 0, &[]));
     facing.send(&words(9, 0, good + 1));
     assert_eq!(facing.next().unwrap()[3..], [ERROR, RESPONSE, 2]);

@@ -4,14 +4,13 @@ use std::time::Instant;
 
 use rpcrdma::{
     engine::{
-        CallFailure, EngineConfig, IncomingReply, Role,
-        v1::{PrivateData, Setup},
-        v2::Connection,
+        CallFailure, Connection, Engine as _, EngineConfig, IncomingReply, Role,
+        PrivateData, Setup,
     },
     provider::sim::{self, EndConfig, Network, SimConfig},
 };
 
-use crate::support::{Engine, Peer, Raw, Script, end_config, take_finished};
+use crate::support::{Peer, Raw, Script, end_config, take_finished, with_versions};
 
 /// First XID of the engine's.
 pub(super) const XID: u32 = 0x1000;
@@ -29,8 +28,8 @@ pub(super) const RESPONSE: u32 = 1;
 pub(super) const MORE: u32 = 2;
 pub(super) const TPMORE: u32 = 4;
 
-pub(super) struct Facing<E = Connection> {
-    pub(super) engine: Peer<E>,
+pub(super) struct Facing {
+    pub(super) engine: Peer,
     pub(super) raw: Raw,
     pub(super) network: Network,
     pub(super) now: Instant,
@@ -39,7 +38,7 @@ pub(super) struct Facing<E = Connection> {
 impl Facing {
     /// `role` is the engine's. Nothing has been said.
     pub(super) fn silent(role: Role, config: EngineConfig) -> Self {
-        Self::with(role, config, Connection::new)
+        Self::with(role, with_versions(config, 2..=2))
     }
 
     /// The exchange of properties is over, the peer has none; its credits are used up where `credit` says so.
@@ -68,15 +67,15 @@ pub(super) fn connprop(xid: u32, flags: u32, properties: &[(u32, &[u32])]) -> Ve
     words
 }
 
-impl<E: Engine> Facing<E> {
-    pub(super) fn with(role: Role, config: EngineConfig, new: impl FnOnce(Role, EngineConfig, Setup) -> E) -> Self {
+impl Facing {
+    pub(super) fn with(role: Role, config: EngineConfig) -> Self {
         let mut sim = SimConfig::default();
         let base = EndConfig::default();
         sim.ends = [end_config(&config, &base), end_config(&config, &base)];
         let says = PrivateData::new(&config, true);
         let (a, b, network) = sim::pair(sim);
         let (engine, raw) = if role == Role::Client { (a, b) } else { (b, a) };
-        let conn = new(role, config, Setup { local: says, peer: says, xid_seed: XID });
+        let conn = Connection::new(role, config, Setup { local: says, peer: says, xid_seed: XID });
         Self { engine: Peer::with(conn, engine), raw: Raw::new(raw), network, now: Instant::now() }
     }
 

@@ -1,5 +1,6 @@
 //! Credits (RPC-over-RDMA v2 §4.2.1).
 
+use rpcrdma::engine::Engine as _;
 use rpcrdma::{
     engine::{EngineConfig, Role},
     provider::sim::End,

@@ -1,8 +1,9 @@
 //! Which version a connection has (RPC-over-RDMA v2 §4.2.3).
 
+use rpcrdma::engine::Engine as _;
 use std::{ops::RangeInclusive, time::Duration};
 
-use rpcrdma::engine::{CallFailure, CloseReason, Connection, EngineConfig, Role, v1};
+use rpcrdma::engine::{CallFailure, CloseReason, Connection, EngineConfig, Role};
 
 use super::{
     duo::{CLIENT, Duo, SERVER, stepped},
@@ -16,8 +17,8 @@ fn allows(versions: RangeInclusive<u32>) -> EngineConfig {
     config
 }
 
-fn duo(client: RangeInclusive<u32>, server: RangeInclusive<u32>) -> Duo<Connection> {
-    Duo::with(allows(client), allows(server), stepped(), Connection::new, Connection::new)
+fn duo(client: RangeInclusive<u32>, server: RangeInclusive<u32>) -> Duo {
+    Duo::with(allows(client), allows(server), stepped())
 }
 
 /// §4.2.3: the highest version that both allow, on the connection there is; calls made at once go out afterwards.
@@ -67,8 +68,8 @@ fn a_version_1_client_of_a_version_2_server() {
     assert!(matches!(failure, CallFailure::VersionMismatch { low: 2, high: 2 }), "{failure}");
 }
 
-fn raw(role: Role) -> Facing<Connection> {
-    Facing::with(role, EngineConfig::default(), Connection::new)
+fn raw(role: Role) -> Facing {
+    Facing::with(role, EngineConfig::default())
 }
 
 /// §4.2.3: one message of version 2, and no more than 1024 octets, before the server is heard; then Linux's answer, which
@@ -197,9 +198,9 @@ fn no_version_at_all() {
 /// A pinned client behaves as version 1 alone.
 #[test]
 fn pinned_to_version_1() {
-    let mut facing = Facing::with(Role::Client, allows(1..=1), Connection::new);
+    let mut facing = Facing::with(Role::Client, allows(1..=1));
     facing.call(&Script::default());
     assert_eq!(facing.raw.next().unwrap()[1], 1);
     let params = Connection::setup_params(&EngineConfig::default(), true);
-    assert_eq!(params.private_data, v1::Connection::setup_params(&EngineConfig::default(), true).private_data);
+    assert_eq!(params.private_data, Connection::setup_params(&EngineConfig::default(), true).private_data);
 }

@@ -1,11 +1,12 @@
 //! The exchange of properties, and host authentication (RPC-over-RDMA v2 §5, §6.2.2.3, §6.3.4).
 
+use rpcrdma::engine::Engine as _;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use rpcrdma::engine::{
     CloseReason, EngineConfig, Format, Role,
-    v2::{HostAuth, HostAuthError, HostAuthStep, HostAuthenticator, ReverseDirection},
+    HostAuth, HostAuthError, HostAuthStep, HostAuthenticator, ReverseDirection,
 };
 
 use super::{
@@ -34,11 +35,11 @@ fn each_property_is_heard() {
     let properties: &[(u32, &[u32])] =
         &[(5, &[3]), (99, &[1, 2, 3]), (1, &[2048]), (4, &[7]), (2, &[65_536]), (3, &[512]), (0, &[]), (6, &[])];
     let facing = Facing::said(Role::Server, EngineConfig::default(), properties);
-    let peer = facing.engine.conn.peer_properties().unwrap();
+    let peer = facing.engine.conn.peer_limits().properties.unwrap();
     assert_eq!((peer.send_size, peer.receive_size), (2048, 65_536));
     assert_eq!((peer.segment_len, peer.segments, peer.reverse), (512, 7, ReverseDirection::General));
     let facing = Facing::said(Role::Server, EngineConfig::default(), &[(1, &[8192]), (1, &[]), (2, &[]), (5, &[])]);
-    let peer = facing.engine.conn.peer_properties().unwrap();
+    let peer = facing.engine.conn.peer_limits().properties.unwrap();
     assert_eq!((peer.send_size, peer.receive_size, peer.reverse), (4096, 4096, ReverseDirection::None));
 }
 
@@ -46,7 +47,7 @@ fn each_property_is_heard() {
 #[test]
 fn defaults() {
     let facing = Facing::new(Role::Server, EngineConfig::default());
-    let peer = facing.engine.conn.peer_properties().unwrap();
+    let peer = facing.engine.conn.peer_limits().properties.unwrap();
     assert_eq!((peer.send_size, peer.receive_size, peer.segment_len, peer.segments), (4096, 4096, 1 << 20, 16));
     assert_eq!(peer.reverse, ReverseDirection::None);
 }
@@ -62,7 +63,7 @@ fn calls_wait_for_the_last_property() {
     assert!(facing.next().is_none());
     facing.send(&connprop(1, 0, &[(1, &[2048])]));
     assert_eq!(facing.next().expect("the call")[3], 0);
-    let peer = facing.engine.conn.peer_properties().unwrap();
+    let peer = facing.engine.conn.peer_limits().properties.unwrap();
     assert_eq!((peer.send_size, peer.receive_size), (2048, 8192));
 }
 
@@ -76,7 +77,7 @@ fn continued_properties() {
     first[4] = MORE;
     facing.send(&first);
     facing.send(&[&whole[..5], second].concat());
-    assert_eq!(facing.engine.conn.peer_properties().unwrap().receive_size, 8192);
+    assert_eq!(facing.engine.conn.peer_limits().properties.unwrap().receive_size, 8192);
 }
 
 /// An authenticator that speaks as many rounds as it is told, each of so many octets, and takes what it expects.

@@ -1,12 +1,13 @@
 //! Properties of a pair of version 2 engines: whatever the properties, credits, sizes, formats, directions, orders and faults.
 
+use rpcrdma::engine::Engine as _;
 use std::time::Duration;
 
 use proptest::{collection::vec, prelude::*};
 use rpcrdma::{
     engine::{
-        CallFailure, CallPolicy, CloseReason, Connection, EngineConfig, Role,
-        v2::{self, ReverseDirection},
+        CallFailure, CallPolicy, CloseReason, EngineConfig, Role,
+        Refusal, ReverseDirection,
     },
     provider::sim::{End, EndConfig, Fault, SimConfig},
 };
@@ -15,7 +16,7 @@ use super::{
     duo::{CLIENT, Duo, SERVER},
     facing::{Facing, connprop},
 };
-use crate::support::{Engine, Pair, Script, take_call};
+use crate::support::{Pair, Script, take_call};
 
 fn engine_config() -> impl Strategy<Value = EngineConfig> {
     let sizes = prop_oneof![Just(1024u32), Just(2048), Just(4096), Just(9000)];
@@ -103,7 +104,7 @@ fn chooser(seed: u64) -> impl FnMut(usize) -> usize {
     }
 }
 
-fn exactly_once<E: Engine>(duo: &mut Duo<E>, calls: [Vec<Script>; 2], order: u64) -> Result<(), TestCaseError> {
+fn exactly_once(duo: &mut Duo, calls: [Vec<Script>; 2], order: u64) -> Result<(), TestCaseError> {
     for (end, scripts) in calls.into_iter().enumerate() {
         for script in scripts {
             duo.call(end, script);
@@ -170,7 +171,7 @@ proptest! {
         (client.max_segments, server.max_segments) = (256, 256);
         (client.max_chunks, server.max_chunks) = (16, 16);
         let common = [(0, 2), (2, 0)].iter().all(|&pair| pair != versions);
-        let mut duo = Duo::with(client, server, sim, Connection::new, Connection::new);
+        let mut duo = Duo::with(client, server, sim);
         let mut calls = calls;
         // Version 1 knows no protection.
         calls.iter_mut().for_each(|script| script.policy = CallPolicy::default());
@@ -252,7 +253,7 @@ proptest! {
                     Err(CallFailure::Closed { sent, .. } | CallFailure::Cancelled { sent }
                         | CallFailure::DeadlineExceeded { sent }) => prop_assert!(sent || served == 0),
                     Err(CallFailure::Registration(_)) => prop_assert!(!refused.is_empty() && served == 0),
-                    Err(CallFailure::Refused(v2::Refusal::System)) => prop_assert!(!refused.is_empty() && served == 0),
+                    Err(CallFailure::Refused(Refusal::System)) => prop_assert!(!refused.is_empty() && served == 0),
                     Err(CallFailure::TooLarge(_)) => prop_assert_eq!(served, 0),
                     Err(failure) => prop_assert!(false, "{failure}"),
                 }

@@ -1,15 +1,13 @@
 //! What peers refuse, and what comes of it beyond the call: properties, host authentication, versions, header types, levels of the
 //! reverse direction.
 
+use rpcrdma::engine::Engine as _;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use rpcrdma::engine::{
-    CallFailure, CallPolicy, CloseReason, EngineConfig, Role,
-    v2::{
-        Extension, ExtensionFactory, ExtensionMessage, ExtensionProperty, Handled, HostAuth, HostAuthError,
-        HostAuthStep, HostAuthenticator, Refusal, ReverseDirection,
-    },
+    CallFailure, CallPolicy, CloseReason, EngineConfig, Extension, ExtensionFactory, ExtensionMessage, ExtensionProperty,
+    Handled, HostAuth, HostAuthError, HostAuthStep, HostAuthenticator, Refusal, ReverseDirection, Role,
 };
 
 use super::{

@@ -1,5 +1,6 @@
 //! Calls that are refused, and sent again or not (§6.4, §7.3): whatever is refused, when, and in which order.
 
+use rpcrdma::engine::Engine as _;
 use std::{
     collections::{HashMap, HashSet},
     sync::{Arc, Mutex},
@@ -10,9 +11,9 @@ use bytes::Bytes;
 use proptest::{collection::vec, prelude::*};
 use rpcrdma::{
     engine::{
-        CallFailure, CallPolicy, EngineConfig, Event, OutgoingCall, ReplyResources, Role, v1::HEADROOM, v2::Refusal,
+        CallFailure, CallPolicy, EngineConfig, Event, OutgoingCall, ReplyResources, Role, message_buf, Refusal,
     },
-    memory::MessageBuf,
+    memory::BufferPool,
     provider::sim::{End, Fault},
     rpc::{CallHeader, OpaqueAuth, Seal, SecurityError},
     xdr::FlatSink,
@@ -302,7 +303,7 @@ fn sealed_calls_are_sent_once() {
     let mut facing = Facing::new(Role::Client, EngineConfig::default());
     let seal = Arc::new(Counting::default());
     for n in 0..2 {
-        let mut message = MessageBuf::new(vec![0; HEADROOM + 64].into(), HEADROOM);
+        let mut message = message_buf(&BufferPool::default(), 64);
         CallHeader::new(0, 7, 8, 9).encode(&mut FlatSink::new(&mut message)).unwrap();
         facing.engine.conn.start_call(OutgoingCall {
             message,

@@ -1,5 +1,6 @@
 //! A requester that takes nothing of what it is answered, or gives no credits for it.
 
+use rpcrdma::engine::Engine as _;
 use std::time::Duration;
 
 use rpcrdma::{

@@ -1,5 +1,6 @@
 //! Wire vectors: a message of each header type, word by word (RPC-over-RDMA v2 §6.2, §6.3), as the engine sends it.
 
+use rpcrdma::engine::Engine as _;
 use rpcrdma::{
     engine::{EngineConfig, Role},
     provider::sim::End,

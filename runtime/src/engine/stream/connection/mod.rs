@@ -11,16 +11,19 @@ use std::{
 use bytes::Bytes;
 use smallvec::SmallVec;
 
-use super::{Assembler, StreamConfig, StreamError, output::Output};
+use super::{Assembler, StreamConfig, output::Output};
 use crate::{
     engine::{
-        CallFailure, CallId, CloseReason, Counters, EngineConfig, Event, IncomingReply, OutgoingCall, OutgoingReply,
-        ReplyToken, Role,
+        CallFailure, CallId, CloseReason, Counters, Engine, EngineConfig, Event, IncomingReply, OutgoingCall, OutgoingReply,
+        ReplyToken, Role, StreamError,
         deadlines::{self, Deadlines},
+        plan::insert,
         seal,
         untaken::Untaken,
     },
-    memory::{Charge, Share},
+    memory::{Charge, MessageBuf, Share},
+    provider::DisconnectReason,
+    xdr::Reduced,
 };
 
 /// Octets waiting to go out with which no further call is begun: until then it can be cancelled as if never made.
@@ -196,55 +199,6 @@ impl StreamConnection {
         }
     }
 
-    /// What has happened so far.
-    #[must_use]
-    pub fn counters(&self) -> Counters {
-        Counters { calls_queued: self.queued.len() as u32, calls_abandoned: self.abandoned, ..self.counters }
-    }
-
-    pub(crate) fn memory(&self) -> &Share {
-        &self.memory
-    }
-
-    /// Why the connection is over or about to be, if it is.
-    #[must_use]
-    pub fn close_reason(&self) -> Option<&CloseReason> {
-        match &self.state {
-            State::Open => self.fault.as_ref(),
-            State::Closing(reason) | State::HalfClosed(reason) | State::Gone(reason) | State::Closed(reason) => {
-                Some(reason)
-            }
-        }
-    }
-
-    /// Makes a call. It goes out, in order of making, when fewer than [`EngineConfig::credits`] are under way, of a server's
-    /// [`EngineConfig::reverse_credits`]; an [`Event::CallFinished`] follows in any case.
-    pub fn start_call(&mut self, call: OutgoingCall) -> CallId {
-        let id = self.next_id;
-        self.next_id += 1;
-        if let Some(reason) = self.close_reason().cloned() {
-            self.finish(id, Err(CallFailure::Closed { reason, sent: false }));
-            return CallId(id);
-        }
-        if self.most_calls == 0 {
-            self.finish(id, Err(CallFailure::NoReverse));
-            return CallId(id);
-        }
-        if let Some(deadline) = call.deadline {
-            let Self { queued, calls, deadlines, .. } = self;
-            let alive = |key| calls.contains_key(&key) || queued.contains_key(&key);
-            deadlines.insert(deadline, id, queued.len() + calls.len(), alive);
-        }
-        self.queued.insert(id, call);
-        CallId(id)
-    }
-
-    /// Gives a call up: [`CallFailure::Cancelled`]. If it has gone out, its place is taken until its reply comes or
-    /// [`EngineConfig::abandon_grace`] is over, so that callers who give up do not overrun the server.
-    pub fn cancel_call(&mut self, id: CallId, now: Instant) {
-        self.give_up(id.0, now, |sent| CallFailure::Cancelled { sent });
-    }
-
     fn give_up(&mut self, id: u64, now: Instant, failure: impl Fn(bool) -> CallFailure) {
         if self.queued.remove(&id).is_some() {
             self.finish(id, Err(failure(false)));
@@ -274,25 +228,6 @@ impl StreamConnection {
         self.events.push_back(Event::CallFinished { id: CallId(id), result });
     }
 
-    /// Replies to a call; an [`Event::ReplySent`] follows. Nothing happens where one has been given already.
-    pub fn reply(&mut self, token: ReplyToken, reply: OutgoingReply) {
-        let Some(held) = self.held.get_mut(&token.0).filter(|held| !held.answered) else { return };
-        held.answered = true;
-        if !matches!(self.state, State::Open) {
-            self.release(token, false);
-            return;
-        }
-        self.counters.replies_sent += 1;
-        self.output.push(reply.message, &reply.reduced, Some(token), self.stream.fragment_size);
-    }
-
-    /// Does not reply to a call: a byte stream has no RDMA_ERROR. An [`Event::ReplySent`] follows.
-    pub fn refuse(&mut self, token: ReplyToken) {
-        if self.held.get(&token.0).is_some_and(|held| !held.answered) {
-            self.release(token, false);
-        }
-    }
-
     fn release(&mut self, token: ReplyToken, delivered: bool) {
         if let Some(held) = self.held.remove(&token.0) {
             self.held_octets = self.held_octets.saturating_sub(held.octets as u64);
@@ -302,16 +237,6 @@ impl StreamConnection {
             {
                 self.hand_over(record, charge);
             }
-        }
-    }
-
-    /// Closes the connection in order: what is queued goes out, then [`wants_shutdown`](Self::wants_shutdown) holds; when
-    /// the peer has closed its side as well, calls fail and [`Event::Closed`] comes.
-    pub fn close_with(&mut self, reason: CloseReason) {
-        if matches!(self.state, State::Open) {
-            self.fail_queued(&reason);
-            self.refuse_memory();
-            self.state = State::Closing(reason);
         }
     }
 
@@ -337,7 +262,7 @@ impl StreamConnection {
     }
 
     /// The stream is over.
-    pub fn lost(&mut self, reason: CloseReason) {
+    pub fn end_with(&mut self, reason: CloseReason) {
         if matches!(self.state, State::Gone(_) | State::Closed(_)) {
             return;
         }
@@ -366,8 +291,138 @@ impl StreamConnection {
         }
     }
 
-    /// Gives up the calls whose deadline is not after `now`, and the connection whose peer takes too long for a record.
-    pub fn handle_timeout(&mut self, now: Instant) {
+    /// Whether one more call may go out.
+    fn has_room(&self) -> bool {
+        self.calls.len() < self.most_calls && self.output.queued() < OUTPUT_ENOUGH
+    }
+
+    /// Puts eligible items shorter than [`EngineConfig::min_reduce`] back into the payload stream: to copy them costs less than a
+    /// piece of the record each.
+    fn put_back_small(
+        &mut self,
+        message: &mut MessageBuf,
+        reduced: &mut SmallVec<[Reduced; 2]>,
+    ) -> Result<(), CallFailure> {
+        if !reduced.is_empty() {
+            let least = self.config.min_reduce;
+            self.counters.copied_eligible += insert(message, reduced, |item| item.data.len() < least)?;
+        }
+        Ok(())
+    }
+
+    fn send_call(&mut self, id: u64, call: OutgoingCall, now: Instant) {
+        let OutgoingCall { mut message, mut reduced, deadline, seal, .. } = call;
+        if deadline.is_some_and(|deadline| deadline <= now) {
+            self.finish(id, Err(CallFailure::DeadlineExceeded { sent: false }));
+            return;
+        }
+        let xid = self.xid_seed.wrapping_add(id as u32);
+        if let Some(at) = message.first_chunk_mut() {
+            *at = xid.to_be_bytes();
+        }
+        if let Some(sealer) = seal {
+            match seal::seal(message, &mut reduced, &*sealer, &self.config.pool) {
+                Ok(sealed) => message = sealed,
+                Err(failure) => return self.finish(id, Err(failure)),
+            }
+        }
+        if let Err(failure) = self.put_back_small(&mut message, &mut reduced) {
+            return self.finish(id, Err(failure));
+        }
+        self.counters.calls_sent += 1;
+        self.calls.insert(id, Sent { abandoned_until: None });
+        self.output.push(message, &reduced, None, self.stream.fragment_size);
+    }
+
+    /// What is to go out next.
+    #[must_use]
+    pub fn output(&self) -> SmallVec<[IoSlice<'_>; 64]> {
+        self.output.slices()
+    }
+
+    /// So many octets of it have gone out.
+    pub fn sent(&mut self, len: usize) {
+        self.counters.sent += len as u64;
+        if len > 0 {
+            self.untaken.go_on();
+        }
+        let mut replied: SmallVec<[ReplyToken; 8]> = SmallVec::new();
+        self.output.advance(len, |token| replied.push(token));
+        replied.into_iter().for_each(|token| self.release(token, true));
+    }
+}
+
+impl Engine for StreamConnection {
+    type Port = ();
+
+    fn start_call(&mut self, call: OutgoingCall) -> CallId {
+        let id = self.next_id;
+        self.next_id += 1;
+        if let Some(reason) = self.close_reason().cloned() {
+            self.finish(id, Err(CallFailure::Closed { reason, sent: false }));
+            return CallId(id);
+        }
+        if self.most_calls == 0 {
+            self.finish(id, Err(CallFailure::NoReverse));
+            return CallId(id);
+        }
+        if let Some(deadline) = call.deadline {
+            let Self { queued, calls, deadlines, .. } = self;
+            let alive = |key| calls.contains_key(&key) || queued.contains_key(&key);
+            deadlines.insert(deadline, id, queued.len() + calls.len(), alive);
+        }
+        self.queued.insert(id, call);
+        CallId(id)
+    }
+
+    fn cancel_call(&mut self, id: CallId, now: Instant) {
+        self.give_up(id.0, now, |sent| CallFailure::Cancelled { sent });
+    }
+
+    fn reply(&mut self, token: ReplyToken, reply: OutgoingReply) {
+        let OutgoingReply { mut message, mut reduced } = reply;
+        let Some(held) = self.held.get_mut(&token.0).filter(|held| !held.answered) else { return };
+        held.answered = true;
+        if !matches!(self.state, State::Open) {
+            self.release(token, false);
+            return;
+        }
+        if self.put_back_small(&mut message, &mut reduced).is_err() {
+            self.release(token, false);
+            return;
+        }
+        self.counters.replies_sent += 1;
+        self.output.push(message, &reduced, Some(token), self.stream.fragment_size);
+    }
+
+    fn reply_error(&mut self, token: ReplyToken) {
+        if self.held.get(&token.0).is_some_and(|held| !held.answered) {
+            self.release(token, false);
+        }
+    }
+
+    fn close_with(&mut self, reason: CloseReason) {
+        if matches!(self.state, State::Open) {
+            self.fail_queued(&reason);
+            self.refuse_memory();
+            self.state = State::Closing(reason);
+        }
+    }
+
+    fn lost(&mut self, reason: DisconnectReason) {
+        self.end_with(CloseReason::Disconnected(reason));
+    }
+
+    fn close_reason(&self) -> Option<&CloseReason> {
+        match &self.state {
+            State::Open => self.fault.as_ref(),
+            State::Closing(reason) | State::HalfClosed(reason) | State::Gone(reason) | State::Closed(reason) => {
+                Some(reason)
+            }
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
         while let Some(id) = self.deadlines.pop_due(now) {
             self.give_up(id, now, |sent| CallFailure::DeadlineExceeded { sent });
         }
@@ -384,8 +439,7 @@ impl StreamConnection {
         }
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) is due.
-    pub fn poll_timeout(&mut self) -> Option<Instant> {
+    fn poll_timeout(&mut self) -> Option<Instant> {
         if matches!(self.state, State::Gone(_) | State::Closed(_)) {
             return None;
         }
@@ -396,15 +450,9 @@ impl StreamConnection {
         late.chain(deadline).chain(self.untaken.due()).min()
     }
 
-    /// Whether one more call may go out.
-    fn has_room(&self) -> bool {
-        self.calls.len() < self.most_calls && self.output.queued() < OUTPUT_ENOUGH
-    }
-
-    /// Makes records of what is due.
-    pub fn poll_work(&mut self, now: Instant) {
+    fn poll_work(&mut self, _port: &mut (), now: Instant) {
         if let Some(fault) = self.fault.clone() {
-            self.lost(fault);
+            self.end_with(fault);
             self.fault = None;
         }
         match &self.state {
@@ -436,46 +484,15 @@ impl StreamConnection {
         self.untaken.watch(self.output.has_replies(), self.counters.sent, now, self.config.reply_timeout);
     }
 
-    fn send_call(&mut self, id: u64, call: OutgoingCall, now: Instant) {
-        let OutgoingCall { mut message, mut reduced, deadline, seal, .. } = call;
-        if deadline.is_some_and(|deadline| deadline <= now) {
-            self.finish(id, Err(CallFailure::DeadlineExceeded { sent: false }));
-            return;
-        }
-        let xid = self.xid_seed.wrapping_add(id as u32);
-        if let Some(at) = message.first_chunk_mut() {
-            *at = xid.to_be_bytes();
-        }
-        if let Some(sealer) = seal {
-            match seal::seal(message, &mut reduced, &*sealer, &self.config.pool) {
-                Ok(sealed) => message = sealed,
-                Err(failure) => return self.finish(id, Err(failure)),
-            }
-        }
-        self.counters.calls_sent += 1;
-        self.calls.insert(id, Sent { abandoned_until: None });
-        self.output.push(message, &reduced, None, self.stream.fragment_size);
-    }
-
-    /// What is to go out next.
-    #[must_use]
-    pub fn output(&self) -> SmallVec<[IoSlice<'_>; 64]> {
-        self.output.slices()
-    }
-
-    /// So many octets of it have gone out.
-    pub fn sent(&mut self, len: usize) {
-        self.counters.sent += len as u64;
-        if len > 0 {
-            self.untaken.go_on();
-        }
-        let mut replied: SmallVec<[ReplyToken; 8]> = SmallVec::new();
-        self.output.advance(len, |token| replied.push(token));
-        replied.into_iter().for_each(|token| self.release(token, true));
-    }
-
-    /// The next event.
-    pub fn poll_event(&mut self) -> Option<Event> {
+    fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
+    }
+
+    fn counters(&self) -> Counters {
+        Counters { calls_queued: self.queued.len() as u32, calls_abandoned: self.abandoned, ..self.counters }
+    }
+
+    fn memory(&self) -> &Share {
+        &self.memory
     }
 }

@@ -7,11 +7,8 @@ use super::{Held, State, StreamConnection};
 use crate::{
     engine::{
         CallFailure, Choice, CloseReason, Event, Format, FormatReason, IncomingCall, IncomingReply, Payload, ReplyPlan,
-        ReplyToken,
-        stream::{
-            StreamError,
-            record::{LAST, SMALL},
-        },
+        ReplyToken, StreamError,
+        stream::record::{LAST, SMALL},
     },
     memory::{Charge, MessageBuf},
     provider::DisconnectReason,
@@ -244,6 +241,6 @@ impl StreamConnection {
             (Ok(_), Some(received)) => StreamError::EndedInRecord { received }.into(),
             (Ok(_), None) => CloseReason::Disconnected(DisconnectReason::Remote),
         };
-        self.lost(reason);
+        self.end_with(reason);
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use bytes::Bytes;
 
-use crate::engine::Role;
+use super::Role;
 
 /// Says who this end is, and finds out who its peer is, while their properties are exchanged.
 ///

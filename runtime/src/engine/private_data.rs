@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::engine::EngineConfig;
+use super::EngineConfig;
 
 /// Format identifier (RFC 8797 §4).
 const MAGIC: u32 = 0xf6ab_0e18;

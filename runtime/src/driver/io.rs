@@ -1,0 +1,64 @@
+//! The I/O of a connection: what moves between its engine and the network.
+
+use std::task::{Context, Poll};
+
+use crate::{
+    engine::{Connection, Engine},
+    provider::{Completion, QueuePair},
+};
+
+/// The I/O of one connection: a queue pair for RPC-over-RDMA ([`RdmaIo`]), a socket for records ([`TcpIo`](super::TcpIo)).
+pub(crate) trait EngineIo: Send + 'static {
+    /// The engine that it serves.
+    type Engine: Engine + Send + 'static;
+
+    /// Returns the port that the engine posts its work to.
+    fn port(&mut self) -> &mut <Self::Engine as Engine>::Port;
+
+    /// Does the I/O that can be done without waiting.
+    ///
+    /// Ready when the engine may have something to do in consequence; otherwise the next event wakes `cx`. `others` says that
+    /// other tasks have been given something to do, so the thread must not be kept.
+    fn poll(&mut self, engine: &mut Self::Engine, cx: &mut Context<'_>, others: bool) -> Poll<()>;
+
+    /// Whether input has arrived that the engine has not handled.
+    fn has_input(&self, engine: &Self::Engine) -> bool;
+
+    /// Has the engine handle at most `most` pieces of input.
+    fn handle_input(&mut self, engine: &mut Self::Engine, most: usize);
+}
+
+/// RPC-over-RDMA on a queue pair.
+pub(crate) struct RdmaIo<Q> {
+    queue_pair: Q,
+    /// Completions that the engine has not handled.
+    completed: Vec<Completion>,
+}
+
+impl<Q: QueuePair> RdmaIo<Q> {
+    pub(crate) fn new(queue_pair: Q) -> Self {
+        Self { queue_pair, completed: Vec::new() }
+    }
+}
+
+impl<Q: QueuePair> EngineIo for RdmaIo<Q> {
+    type Engine = Connection;
+
+    fn port(&mut self) -> &mut (dyn QueuePair + 'static) {
+        &mut self.queue_pair
+    }
+
+    fn poll(&mut self, _engine: &mut Connection, cx: &mut Context<'_>, others: bool) -> Poll<()> {
+        self.queue_pair.may_spin(!others);
+        self.queue_pair.poll(cx, &mut self.completed)
+    }
+
+    fn has_input(&self, _engine: &Connection) -> bool {
+        !self.completed.is_empty()
+    }
+
+    fn handle_input(&mut self, engine: &mut Connection, most: usize) {
+        let batch = self.completed.len().min(most);
+        self.completed.drain(..batch).for_each(|completion| engine.handle_completion(completion));
+    }
+}

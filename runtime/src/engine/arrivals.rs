@@ -1,0 +1,131 @@
+//! Calls as they arrive: the checks on their chunks before anything is done for them (RFC 8166 §4.5, RPC-over-RDMA v2 §7).
+
+use super::{
+    EngineConfig, Refusal, ReverseDirection, Role,
+    core::Core,
+    lists::ChunkLists,
+    pulls::{Pull, Pulls, overflows},
+    served::Arrival,
+    shared::Shared,
+    types::DEFAULT_CONTINUED,
+};
+use crate::{memory::MessageBuf, provider::Handle};
+
+/// A call whose header has been decoded.
+#[derive(Debug)]
+pub(super) struct ArrivingCall {
+    pub(super) xid: u32,
+    /// The payload stream, if it came inline.
+    pub(super) inline: Option<MessageBuf>,
+    /// Whether it came in several Sends.
+    pub(super) continued: bool,
+    pub(super) lists: ChunkLists,
+    /// The handle that the reply may invalidate.
+    pub(super) invalidate: Option<Handle>,
+}
+
+/// The reason why a call is not accepted: an error for its sender and a text for the log.
+pub(super) type Rejection = (Refusal, &'static str);
+
+/// Longest payload stream in bytes that is reassembled however little memory there is: a continued message cannot wait for room,
+/// as RDMA Reads can. Peers continue as much by default.
+pub(super) fn always_accepted(config: &EngineConfig) -> u64 {
+    u64::from(config.continued.max(DEFAULT_CONTINUED))
+}
+
+impl Core {
+    /// Accepts a call, and hands it to the upper layer if all of it is here.
+    pub(super) fn accept(&mut self, call: ArrivingCall) -> Result<(), Rejection> {
+        let ArrivingCall { xid, inline, continued, lists, invalidate } = call;
+        // An XID stands for one call at a time: the replies to two could not be told apart.
+        if self.served.has_xid(xid) {
+            self.shared.discard("a call with its XID is in progress");
+            return Ok(());
+        }
+        check_counts(&lists, &self.shared)?;
+        let pulls = check_chunks(&lists, inline.as_ref().map(|message| message.len()))?;
+        let limits = &self.shared.config;
+        // RPC-over-RDMA v2 §7.3.1. A chunk that holds the whole payload stream does not count.
+        if pulls.reduced() > limits.max_chunks as usize {
+            return Err((Refusal::ReadChunks { max: limits.max_chunks }, "too many Read chunks"));
+        }
+        // RFC 8166 §8.1.4, RPC-over-RDMA v2 §11.1.4: a responder is not obliged to pull what is unreasonably large.
+        let most = limits.max_call_len.min(limits.max_pulled);
+        if pulls.len() > most {
+            return Err((Refusal::System, "more to pull than a call may have"));
+        }
+        // The message occupies memory while its chunks wait for theirs, so it is no longer than is always accepted.
+        if continued && let Some(message) = inline.as_ref().filter(|_| pulls.len() > 0) {
+            let len = message.len() as u64;
+            if len > always_accepted(limits) || pulls.len() + len > most {
+                return Err((Refusal::System, "a continued message, and more to pull than a call may have"));
+            }
+        }
+        // RFC 8166 §4.3.2.2, §4.3.3, RPC-over-RDMA v2 §4.3.6: the reply repeats the Write list and the Reply chunk. The last
+        // message of a continued reply has a payload besides.
+        let rules = &self.shared.rules;
+        let room = self.shared.send_threshold.checked_sub(lists.reply_header_len(rules.prefix));
+        let least = if rules.continuation { 4 } else { 0 };
+        let Some(max_inline) = room.filter(|&room| room >= least) else {
+            // A segment takes 16 bytes, in a chunk of its own 24; 64 are left for the rest of the header.
+            let max = u32::try_from(self.shared.send_threshold.saturating_sub(64) / 24).unwrap_or(u32::MAX);
+            return Err((Refusal::Segments { max }, "more segments than fit in the reply's header"));
+        };
+        let ChunkLists { writes, reply, .. } = lists;
+        let arrival = Arrival { xid, inline, continued, pulls, writes, reply, max_inline, invalidate };
+        if let Some(slot) = self.served.take(arrival, &mut self.shared) {
+            self.arrived(slot);
+        }
+        Ok(())
+    }
+
+    /// Whether the peer's calls may be continued.
+    // RPC-over-RDMA v2 §5.2.5.
+    pub(super) fn accepts_continued(&self) -> bool {
+        self.shared.rules.local_level >= ReverseDirection::Continued
+    }
+
+    /// Whether local calls go in the reverse direction (RFC 8167).
+    pub(super) fn calls_are_reverse(&self) -> bool {
+        self.role == Role::Server
+    }
+}
+
+/// Compares the numbers of chunks and segments with the local limits.
+fn check_counts(lists: &ChunkLists, shared: &Shared) -> Result<(), Rejection> {
+    let (limits, level) = (&shared.config, shared.rules.local_level);
+    // RFC 8167 §5.3, RPC-over-RDMA v2 §4.5.4: without support for chunks in the reverse direction, an error of §7.3 says so.
+    if level < ReverseDirection::General && !lists.is_empty() {
+        let refusal = if !lists.reads.is_empty() {
+            Refusal::ReadChunks { max: 0 }
+        } else if lists.writes.is_empty() {
+            Refusal::Segments { max: 0 }
+        } else if level >= ReverseDirection::Continued {
+            Refusal::WriteChunks { max: 0 }
+        } else {
+            // RPC-over-RDMA v2 §7.3.2: neither Write chunks nor continuation.
+            Refusal::ReplyResource { needed: 0 }
+        };
+        return Err((refusal, "chunks in the reverse direction, which are not supported"));
+    }
+    // RPC-over-RDMA v2 §7.3.2.
+    if lists.writes.len() > limits.max_chunks as usize {
+        return Err((Refusal::WriteChunks { max: limits.max_chunks }, "too many Write chunks"));
+    }
+    // RPC-over-RDMA v2 §7.3.3, §5.2.4.
+    if lists.segment_count() > u64::from(limits.max_segments) {
+        return Err((Refusal::Segments { max: limits.max_segments }, "too many segments"));
+    }
+    Ok(())
+}
+
+/// Groups the Read list into chunks and checks their positions. `inline` is the length of the inline payload stream.
+fn check_chunks(lists: &ChunkLists, inline: Option<usize>) -> Result<Pulls, Rejection> {
+    let bad = |why| (Refusal::BadXdr, why);
+    let pulls = Pull::group(lists.reads.iter().map(|read| (read.position, read.segment))).map_err(bad)?;
+    Pull::check_positions(&pulls, inline).map_err(bad)?;
+    if lists.sink_segments().any(|segment| overflows(&segment)) {
+        return Err(bad("a segment's end overflows"));
+    }
+    Ok(Pulls::new(pulls))
+}

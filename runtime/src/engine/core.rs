@@ -1,0 +1,40 @@
+//! The part of a connection that all wire versions share.
+
+use super::{Refusal, Role, calls::Calls, message::REPLY, served::{Response, Served}, shared::Shared};
+
+/// Calls in both directions, and what they work on.
+#[derive(Debug)]
+pub(super) struct Core {
+    pub(super) role: Role,
+    pub(super) shared: Shared,
+    /// Local calls.
+    pub(super) calls: Calls,
+    /// Calls of the peer.
+    pub(super) served: Served,
+}
+
+impl Core {
+    /// Hands a call of the peer's, which has arrived completely, to the upper layer.
+    pub(super) fn arrived(&mut self, slot: u32) {
+        match self.served.announce(slot, &mut self.shared) {
+            Ok(()) => {}
+            // RFC 8166 §4.5: a reply is not answered.
+            Err(Some(REPLY)) if !self.shared.rules.direction_in_header => {
+                self.shared.discard("reply in the reverse direction");
+                self.served.forget(slot);
+            }
+            // RFC 8166 §4.5.2, RPC-over-RDMA v2 §7.2.
+            Err(_) => self.served.respond(slot, Response::Refusal(Refusal::BadXdr)),
+        }
+    }
+
+    /// Queues an error in answer to a message that belongs to no known call.
+    pub(super) fn refuse(&mut self, (xid, vers): (u32, u32), refusal: Refusal, why: &'static str) {
+        tracing::debug!(xid, %refusal, why, "message refused");
+        // More of them than there are Receives is more than a peer could read the answers to.
+        if self.served.waiting() > 2 * (self.shared.config.credits as usize + 16) {
+            return self.shared.violation("more messages that had to be refused than it reads refusals");
+        }
+        self.served.push_error(xid, vers, refusal);
+    }
+}

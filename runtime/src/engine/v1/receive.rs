@@ -1,0 +1,162 @@
+//! Messages as they arrive: calls, replies and errors told apart, and what each leads to.
+//!
+//! The RPC message says whether a message is a call or a reply (RFC 8167 §4.1). A faulty call is answered with RDMA_ERROR. A
+//! faulty reply is discarded, as RFC 8166 §4.5 demands: not even its XID is certain. If its header can be decoded and matches
+//! a call, that call fails as well, because it can get no other reply.
+
+use super::{
+    WireV1,
+    format::{self, Fixed, PROC_ERROR, VERSION},
+    header::{RdmaBody, RpcRdmaError},
+};
+use crate::{
+    engine::{
+        CallFailure, Refusal, Role,
+        answer::{Answer, check_reply},
+        arrivals::ArrivingCall,
+        core::Core,
+        lists::ChunkLists,
+        message::{CALL, REPLY, word},
+    },
+    memory::MessageBuf,
+    provider::Handle,
+};
+
+/// A message by its header.
+enum Arrived {
+    /// A call or a reply, with the length of its header, or `None` if it has no inline payload.
+    Call(ChunkLists, Option<usize>),
+    Reply(ChunkLists, Option<usize>),
+    Error(RpcRdmaError),
+    /// A faulty call.
+    Faulty(Refusal, &'static str),
+    Discard(&'static str),
+}
+
+impl WireV1 {
+    pub(super) fn handle_message(&mut self, mut message: MessageBuf, invalidated: Option<Handle>, core: &mut Core) {
+        let fixed = Fixed::peek(&message);
+        if let Some(handle) = invalidated {
+            core.shared.counters.remote_invalidations += 1;
+            // RFC 8797 §4.1: only a handle of the call that the message answers may be invalidated. RFC 8167 §5.3: calls in the
+            // reverse direction offer none.
+            let slot = fixed.and_then(|fixed| core.calls.by_xid(fixed.xid));
+            let call = slot.and_then(|slot| core.calls.get(slot));
+            if core.calls_are_reverse() || !call.is_some_and(|call| call.exposure.contains(handle)) {
+                return core.shared.violation(format!("it invalidated {handle:?}, which is not of the call it answered"));
+            }
+        }
+        // RFC 8166 §4.5: a message shorter than a header is silently discarded before any parsing.
+        let Some(fixed) = fixed else { return core.shared.discard("shorter than a header") };
+        let (arrived, credit) = self.classify(fixed, &message, core);
+        match arrived {
+            Arrived::Discard(why) => core.shared.discard(why),
+            Arrived::Call(..) | Arrived::Faulty(..) if invalidated.is_some() => {
+                core.shared.violation("it invalidated a handle by a call");
+            }
+            // RFC 8167 §6.
+            Arrived::Call(..) | Arrived::Faulty(..) if !self.accepts_calls(core) => {
+                core.shared.discard("call in the reverse direction");
+            }
+            Arrived::Faulty(refusal, why) => core.refuse((fixed.xid, fixed.vers), refusal, why),
+            Arrived::Call(lists, header_len) => {
+                let invalidate = lists.only_handle();
+                let inline = header_len.map(|len| {
+                    message.advance(len);
+                    message
+                });
+                let call = ArrivingCall { xid: fixed.xid, inline, continued: false, lists, invalidate };
+                if let Err((refusal, why)) = core.accept(call) {
+                    core.refuse((fixed.xid, fixed.vers), refusal, why);
+                }
+            }
+            Arrived::Reply(lists, header_len) => {
+                let found = core.calls.by_xid(fixed.xid).and_then(|slot| Some((slot, core.calls.get(slot)?)));
+                let Some((slot, call)) = found else { return core.shared.discard("no call in flight has its XID") };
+                let inline = header_len.map(|len| {
+                    message.advance(len);
+                    message
+                });
+                let outcome = check_reply(call, inline, false, &lists);
+                self.answered(slot, credit, outcome, core);
+            }
+            // RFC 8167 §4.1: only a responder sends RDMA_ERROR, so its credit value is a grant.
+            Arrived::Error(error) => match core.calls.by_xid(fixed.xid) {
+                Some(slot) => self.answered(slot, credit, Err(error.into()), core),
+                None => core.shared.discard("RDMA_ERROR for no call in flight"),
+            },
+        }
+    }
+
+    /// Whether calls of the peer are accepted.
+    fn accepts_calls(&self, core: &Core) -> bool {
+        core.role == Role::Server || self.reverse
+    }
+
+    /// Decodes the header. Also returns its credit value.
+    fn classify(&self, fixed: Fixed, message: &[u8], core: &Core) -> (Arrived, u32) {
+        // RFC 8166 §4.5.1. The number of RDMA_ERROR is the same in all versions (§4.2.4), and no error answers an error.
+        if fixed.vers != VERSION {
+            let refusal = Refusal::Version { low: VERSION, high: VERSION };
+            return (self.undecodable(fixed, refusal, "version not supported", core), 0);
+        }
+        // RFC 8166 §4.5.2: a header that cannot be parsed.
+        let Ok((header, len)) = format::parse(message) else {
+            return (self.undecodable(fixed, Refusal::BadXdr, "malformed header", core), 0);
+        };
+        let payload = message.get(len..).unwrap_or_default();
+        let is_same_xid = word(payload, 0) == Some(fixed.xid);
+        let arrived = match header.rdma_body {
+            RdmaBody::RdmaError(error) => Arrived::Error(error),
+            // RFC 8166 §4.6.2.
+            RdmaBody::RdmaDone => Arrived::Discard("RDMA_DONE"),
+            // RFC 8166 §4.6.1.
+            RdmaBody::RdmaMsgp(_) => self.undecodable(fixed, Refusal::BadXdr, "RDMA_MSGP", core),
+            // Only a call has a Read list (RFC 8166 §4.3.1), and no reply in the reverse direction is without an inline payload
+            // (RFC 8167 §5.3).
+            RdmaBody::RdmaNomsg(body) if body.rdma_reads.is_empty() && !core.calls_are_reverse() => {
+                Arrived::Reply(body.into(), None)
+            }
+            RdmaBody::RdmaNomsg(body) => Arrived::Call(body.into(), None),
+            // RFC 8167 §4.1, §2.4: `msg_type` tells the direction, and with it whose the XID and the credit value are. RFC 8166
+            // §4.2.4, §4.5.2: the XIDs of header and RPC message are the same.
+            RdmaBody::RdmaMsg(body) => match word(payload, 1) {
+                Some(REPLY) if is_same_xid => Arrived::Reply(body.into(), Some(len)),
+                Some(REPLY) => Arrived::Discard("a reply whose XID is not that of its header"),
+                Some(CALL) if is_same_xid => Arrived::Call(body.into(), Some(len)),
+                Some(CALL) => Arrived::Faulty(Refusal::BadXdr, "a call whose XID is not that of its header"),
+                _ => self.undecodable(fixed, Refusal::BadXdr, "no RPC message", core),
+            },
+        };
+        (arrived, header.rdma_credit)
+    }
+
+    /// Classifies a message that may be a call or a reply: at a client a reply if a call with its XID is in flight.
+    fn undecodable(&self, fixed: Fixed, refusal: Refusal, why: &'static str, core: &Core) -> Arrived {
+        let is_reply = core.role == Role::Client && (!self.reverse || core.calls.by_xid(fixed.xid).is_some());
+        if fixed.proc == PROC_ERROR || is_reply { Arrived::Discard(why) } else { Arrived::Faulty(refusal, why) }
+    }
+
+    fn answered(&mut self, slot: u32, grant: u32, outcome: Result<Answer, CallFailure>, core: &mut Core) {
+        self.credits.answered(grant);
+        match &outcome {
+            Err(CallFailure::ChunkError | CallFailure::VersionMismatch { .. }) => {
+                core.shared.counters.errors_received += 1;
+            }
+            Err(CallFailure::BadReply(why)) => core.shared.discard(why),
+            _ => {}
+        }
+        core.calls.answered(slot, outcome, &mut core.shared);
+    }
+}
+
+impl From<RpcRdmaError> for CallFailure {
+    fn from(error: RpcRdmaError) -> Self {
+        match error {
+            RpcRdmaError::ErrVers(range) => {
+                Self::VersionMismatch { low: range.rdma_vers_low, high: range.rdma_vers_high }
+            }
+            RpcRdmaError::ErrChunk => Self::ChunkError,
+        }
+    }
+}

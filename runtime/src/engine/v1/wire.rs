@@ -1,0 +1,231 @@
+//! The version 1 part of a connection: credits, Receives, and what is sent.
+
+use std::time::Instant;
+
+use super::format::{self, PROC_MSG, PROC_NOMSG, VERSION};
+use crate::{
+    engine::{
+        CallFailure, Counters, EngineConfig, Format, Refusal, Role, Setup,
+        core::Core,
+        credits::{Credits, Receives, SPARE_RECEIVES},
+        expose::expose,
+        lists::ChunkLists,
+        message::{alone, attach},
+        responses::{ReadyReply, ReadyResponse},
+        served::Outgoing,
+        shared::{Rules, Shared},
+        wire::Wire,
+        work::Work,
+    },
+    memory::MessageBuf,
+    provider::{Handle, QueuePair, WorkRequest},
+};
+
+/// The state of a connection that only version 1 has.
+#[derive(Debug)]
+pub(in crate::engine) struct WireV1 {
+    receives: Receives,
+    /// Whether calls in the reverse direction are supported locally.
+    pub(super) reverse: bool,
+    /// Credits for local calls.
+    pub(super) credits: Credits,
+    /// Credits that every reply grants.
+    grant: u32,
+    /// Sends of replies and errors that have not completed.
+    answers_in_flight: usize,
+    /// Whether both ends agreed on Send with Invalidate (RFC 8797 §4.1).
+    invalidate: bool,
+    /// Chunk lists of the call being sent, and the header being written: memory that is reused.
+    lists: ChunkLists,
+    header: Vec<u8>,
+}
+
+impl WireV1 {
+    /// Starts version 1 on a connection that has `posted` Receives.
+    pub(in crate::engine) fn new(role: Role, setup: Setup, posted: usize, shared: &mut Shared) -> Self {
+        let Setup { local, peer, .. } = setup;
+        shared.rules = Rules::version_1(role);
+        shared.set_thresholds((local.send_size, local.receive_size), (peer.send_size, peer.receive_size));
+        let EngineConfig { credits, reverse_credits, .. } = shared.config;
+        let (requested, grant) = match role {
+            Role::Client => (credits, reverse_credits),
+            Role::Server => (reverse_credits, credits),
+        };
+        Self {
+            receives: Receives::new(credits, reverse_credits, posted),
+            reverse: reverse_credits > 0,
+            credits: Credits::new(requested),
+            // RFC 8166 §3.3.1: a grant is never zero.
+            grant: grant.max(1),
+            answers_in_flight: 0,
+            // RFC 8797 §4.1: only where both ends have said so. A client offers no handles in the reverse direction.
+            invalidate: role == Role::Server && local.remote_invalidation && peer.remote_invalidation,
+            lists: ChunkLists::default(),
+            header: Vec::new(),
+        }
+    }
+
+    /// Sends responses in the order they were given.
+    fn post_responses(&mut self, core: &mut Core, qp: &mut dyn QueuePair) {
+        // A peer that does not read what it is sent gets no more than this: its Receives are not renewed either.
+        let window = self.grant as usize + SPARE_RECEIVES;
+        while self.answers_in_flight < window {
+            let Some(next) = core.served.next() else { break };
+            // RFC 8166 §3.3.1: the Receive that a reply's credit stands for is there before the reply is sent.
+            self.receives.top_up(qp, core.served.held());
+            self.answers_in_flight += 1;
+            core.shared.untaken.begin();
+            match next {
+                Outgoing::Error { xid, vers, refusal } => {
+                    self.post_error((xid, vers), refusal, Work::ErrorSend, qp, &mut core.shared);
+                }
+                Outgoing::Answer(slot) => match core.ready(slot, qp) {
+                    Some(ReadyResponse::Reply(reply)) => self.post_reply(slot, reply, qp, &mut core.shared),
+                    Some(ReadyResponse::Refusal { xid, refusal }) => {
+                        self.post_error((xid, VERSION), refusal, Work::ReplySend { slot }, qp, &mut core.shared);
+                    }
+                    None => {}
+                },
+            }
+        }
+    }
+
+    fn post_reply(&mut self, slot: u32, reply: ReadyReply, qp: &mut dyn QueuePair, shared: &mut Shared) {
+        let ReadyReply { xid, payload, lists, invalidate, .. } = reply;
+        // RFC 8166 §3.3.1, RFC 8167 §5.2: every reply grants credits, of its own direction.
+        let message = self.with_header(xid, self.grant, payload, &lists, shared);
+        let invalidate = invalidate.filter(|_| self.invalidate);
+        send(Work::ReplySend { slot }, message, invalidate, qp, shared);
+    }
+
+    /// Sends RDMA_ERROR (RFC 8166 §4.5). It invalidates nothing.
+    fn post_error(
+        &mut self,
+        message: (u32, u32),
+        refusal: Refusal,
+        work: Work,
+        qp: &mut dyn QueuePair,
+        shared: &mut Shared,
+    ) {
+        format::encode_error(&mut self.header, message, self.grant, refusal);
+        shared.counters.errors_sent += 1;
+        send(work, alone(&self.header, 0, &shared.config.pool), None, qp, shared);
+    }
+
+    fn with_header(
+        &mut self,
+        xid: u32,
+        credit: u32,
+        payload: Option<MessageBuf>,
+        lists: &ChunkLists,
+        shared: &Shared,
+    ) -> MessageBuf {
+        let proc = if payload.is_some() { PROC_MSG } else { PROC_NOMSG };
+        format::encode(&mut self.header, xid, credit, proc, lists);
+        match payload {
+            Some(payload) => attach(&self.header, payload, &shared.config.pool),
+            None => alone(&self.header, 0, &shared.config.pool),
+        }
+    }
+
+    /// Sends calls while there are credits for them.
+    fn post_calls(&mut self, core: &mut Core, qp: &mut dyn QueuePair, now: Instant) {
+        // A call whose connection is ending is lost with it, unsent.
+        while self.credits.available() && qp.is_open() {
+            let Some(slot) = core.calls.next_queued(now, &mut core.shared) else { break };
+            if let Err(failure) = self.post_call(slot, core, qp) {
+                // RFC 8166 §4.5.4: the transaction fails at once.
+                core.calls.finish(slot, Err(failure), &mut core.shared);
+            }
+        }
+    }
+
+    /// Registers the memory of a call that has its credit, and sends it.
+    fn post_call(&mut self, slot: u32, core: &mut Core, qp: &mut dyn QueuePair) -> Result<(), CallFailure> {
+        let Core { calls, shared, .. } = core;
+        let xid = calls.free_xid();
+        let Some(call) = calls.get_mut(slot) else { return Ok(()) };
+        let Some(mut message) = call.take_message(xid, &shared.config.pool)? else { return Ok(()) };
+        let mut lists = std::mem::take(&mut self.lists);
+        let payload = match call.plan(&mut message, shared)? {
+            Format::Long => {
+                expose(call, Some(message.freeze()), qp, &mut lists, shared)?;
+                None
+            }
+            _ => {
+                expose(call, None, qp, &mut lists, shared)?;
+                Some(message)
+            }
+        };
+        // RFC 8166 §3.3.1, RFC 8167 §5.1: every call asks for credits, of its own direction.
+        let message = self.with_header(xid, self.credits.requested(), payload, &lists, shared);
+        self.lists = lists;
+        self.credits.take();
+        calls.sending(slot, xid, shared);
+        send(Work::CallSend { slot }, message, None, qp, shared);
+        Ok(())
+    }
+}
+
+fn send(work: Work, message: MessageBuf, invalidate: Option<Handle>, qp: &mut dyn QueuePair, shared: &mut Shared) {
+    shared.counters.sent += message.len() as u64;
+    qp.post(WorkRequest::Send { id: work.id(), message, invalidate, solicited: false });
+}
+
+impl Wire for WireV1 {
+    fn version(&self) -> u32 {
+        VERSION
+    }
+
+    fn receive_used(&mut self) {
+        self.receives.used();
+    }
+
+    fn receives_posted(&self) -> usize {
+        self.receives.posted()
+    }
+
+    fn receive(&mut self, message: MessageBuf, invalidated: Option<Handle>, core: &mut Core) {
+        self.handle_message(message, invalidated, core);
+    }
+
+    fn sent(&mut self, work: Work) {
+        if matches!(work, Work::ReplySend { .. } | Work::ErrorSend) {
+            self.answers_in_flight = self.answers_in_flight.saturating_sub(1);
+        }
+    }
+
+    fn poll_work(&mut self, core: &mut Core, qp: &mut dyn QueuePair, now: Instant) {
+        self.receives.top_up(qp, core.served.held());
+        if core.role == Role::Server || self.reverse {
+            self.post_responses(core, qp);
+            core.served.pull(qp, &mut core.shared);
+            // Refusals of calls whose chunks cannot be pulled.
+            self.post_responses(core, qp);
+            core.served.watch_pulls(now, &core.shared);
+            // Responses that wait do so behind Sends that are in flight.
+            core.shared.watch_answers(false, qp.octets_out(), now);
+        }
+        if core.role == Role::Client || self.reverse {
+            self.post_calls(core, qp, now);
+        }
+    }
+
+    // RFC 8167 §6.
+    fn refuses_calls(&self, core: &Core) -> Option<CallFailure> {
+        (core.role == Role::Server && !self.reverse).then_some(CallFailure::NoReverse)
+    }
+
+    fn can_send(&self, _core: &Core) -> bool {
+        self.credits.available()
+    }
+
+    fn disconnected(&mut self) {
+        self.answers_in_flight = 0;
+    }
+
+    fn complete_counters(&self, counters: &mut Counters) {
+        counters.credits_granted = self.credits.granted();
+    }
+
+}

@@ -1,0 +1,85 @@
+//! Responses to the peer's calls: the Sends (RPC-over-RDMA v2 §4.3.6, §4.4, §6.4).
+
+use super::{
+    WireV2,
+    format::{VERSION, encode_lists},
+    header::{RDMA2_ERROR, RDMA2_F_RESPONSE, RDMA2_MSG, RDMA2_NOMSG},
+    outbox::Fields,
+};
+use crate::{
+    engine::{
+        Format, Refusal, RpcMessage,
+        core::Core,
+        responses::{ReadyReply, ReadyResponse},
+        served::Outgoing,
+        shared::Shared,
+        work::Work,
+    },
+    provider::QueuePair,
+};
+
+impl WireV2 {
+    /// Sends responses in the order they were given.
+    pub(super) fn post_responses(&mut self, core: &mut Core, qp: &mut dyn QueuePair) {
+        while self.outbox.is_ready() {
+            let Some(next) = core.served.next() else { break };
+            self.outbox.grants.hold(core.served.held());
+            match next {
+                Outgoing::Error { xid, vers, refusal } => {
+                    self.post_error((xid, vers), refusal, Work::ErrorSend, qp, &mut core.shared);
+                }
+                Outgoing::Answer(slot) => match core.ready(slot, qp) {
+                    Some(ReadyResponse::Reply(reply)) => self.post_reply(slot, reply, qp, &mut core.shared),
+                    Some(ReadyResponse::Refusal { xid, refusal }) => {
+                        self.post_error((xid, VERSION), refusal, Work::ReplySend { slot }, qp, &mut core.shared);
+                    }
+                    None => {}
+                },
+            }
+        }
+    }
+
+    fn post_reply(&mut self, slot: u32, reply: ReadyReply, qp: &mut dyn QueuePair, shared: &mut Shared) {
+        // RPC-over-RDMA v2 §6.2.4: the reply invalidates the handle that the call named, or none.
+        let ReadyReply { xid, format, payload, lists, invalidate } = reply;
+        let work = Work::ReplySend { slot };
+        // RPC-over-RDMA v2 §6.2.2.1.
+        let flags = RDMA2_F_RESPONSE;
+        // RPC-over-RDMA v2 appendix B.2.
+        if let Some(payload) = &payload
+            && format == Format::Short
+            && lists.is_empty()
+            && invalidate.is_none()
+        {
+            let rpc = RpcMessage { xid, is_reply: true, payload };
+            if let Some(conveyed) = self.extensions.convey(rpc, shared.send_threshold) {
+                return self.outbox.send_conveyed(qp, shared, (xid, flags), &conveyed, work);
+            }
+        }
+        encode_lists(&mut self.header, None, &lists);
+        match (format, payload) {
+            (Format::Continued, Some(payload)) => {
+                self.outbox.send_continued(qp, shared, (xid, flags), &self.header, payload, work, invalidate);
+            }
+            (_, payload) => {
+                let htype = if payload.is_some() { RDMA2_MSG } else { RDMA2_NOMSG };
+                self.outbox.send(qp, shared, Fields::new(xid, htype, flags), &self.header, payload, work, invalidate);
+            }
+        }
+    }
+
+    /// Sends RDMA2_ERROR (RPC-over-RDMA v2 §7). It invalidates nothing.
+    fn post_error(
+        &mut self,
+        (xid, vers): (u32, u32),
+        refusal: Refusal,
+        work: Work,
+        qp: &mut dyn QueuePair,
+        shared: &mut Shared,
+    ) {
+        shared.counters.errors_sent += 1;
+        // RPC-over-RDMA v2 §7: XID and version of the message. §6.2.2.1: RDMA2_F_RESPONSE is set.
+        let fields = Fields { xid, vers, htype: RDMA2_ERROR, flags: RDMA2_F_RESPONSE };
+        self.outbox.send(qp, shared, fields, &refusal.encode(), None, work, None);
+    }
+}

@@ -1,0 +1,258 @@
+//! The version 2 part of a connection: the order in which things are sent, timers, and the exchange of properties.
+
+use std::{collections::VecDeque, time::Instant};
+
+use super::{
+    credits::{Budget, Grants},
+    extension::Extensions,
+    format::{BEFORE_LISTS, VERSION},
+    handshake::Handshake,
+    header::RDMA2_F_RESPONSE,
+    outbox::{Fields, Outbox},
+    reassembly::Reassembly,
+    receive::{extension_flags, is_base},
+};
+use crate::{
+    engine::{
+        CallFailure, CloseReason, Counters, ExtensionMessage, Properties, ReverseDirection, Role, Setup,
+        core::Core,
+        credits::Receives,
+        lists::ChunkLists,
+        shared::{Rules, Shared},
+        wire::Wire,
+        work::Work,
+    },
+    memory::MessageBuf,
+    provider::{Handle, QueuePair},
+};
+
+/// Most messages of extensions that wait for credits.
+pub(super) const MOST_EXTENSION_MESSAGES: usize = 1024;
+
+/// The state of a connection that only version 2 has.
+///
+/// No call goes out before both ends have exchanged their properties; until then calls wait, as they do for credits.
+#[derive(Debug)]
+pub(in crate::engine) struct WireV2 {
+    pub(super) outbox: Outbox,
+    pub(super) handshake: Handshake,
+    /// Whether calls may go out: the exchange of properties is complete.
+    agreed: bool,
+    /// Whether a message of this version has arrived.
+    pub(super) heard: bool,
+    pub(super) reassembly: Reassembly,
+    pub(super) extensions: Extensions,
+    pub(super) extension_messages: VecDeque<ExtensionMessage>,
+    /// Whether the peer has said that it does not support RDMA2_MSG.
+    pub(super) msg_refused: bool,
+    /// Most local calls in flight.
+    most_calls: usize,
+    /// Whether calls ask for Send with Invalidate.
+    pub(super) invalidate: bool,
+    /// Chunk lists of the call being sent, and the header being written: memory that is reused.
+    pub(super) lists: ChunkLists,
+    pub(super) header: Vec<u8>,
+}
+
+impl WireV2 {
+    /// Starts version 2 on a new connection. `xid` is that of the exchange of properties.
+    pub(in crate::engine) fn new(role: Role, setup: Setup, xid: u32, shared: &mut Shared) -> Self {
+        let config = &shared.config;
+        let mut extensions: Vec<_> = config.extensions.iter().map(|factory| factory.extension(role)).collect();
+        let handshake = Handshake::new(role, config, xid, &mut extensions);
+        // RPC-over-RDMA v2 §4.2.3: a client may send one message, a server what it is granted by that.
+        let (budget, granted) = if role == Role::Client { (1, 0) } else { (0, 1) };
+        let posted = Receives::initial(config.credits, config.reverse_credits);
+        let grants = Grants::new(config.credits, posted, granted);
+        let local = Properties::local(role, config);
+        let (local_level, most_calls) = match role {
+            Role::Client => (local.reverse, config.credits),
+            Role::Server => (ReverseDirection::General, config.reverse_credits),
+        };
+        // RPC-over-RDMA v2 §4.2.2: until the properties say otherwise.
+        let defaults = Properties::default();
+        shared.rules = Rules {
+            prefix: BEFORE_LISTS,
+            continuation: true,
+            direction_in_header: true,
+            continued_calls: u64::from(config.continued),
+            continued_replies: u64::from(config.continued),
+            segment_len: defaults.segment_len,
+            segments: u64::from(defaults.segments),
+            peer_level: ReverseDirection::General,
+            local_level,
+            ..Rules::version_1(role)
+        };
+        shared.set_thresholds((local.send_size, local.receive_size), (defaults.send_size, defaults.receive_size));
+        Self {
+            outbox: Outbox::new(Budget::new(budget), grants),
+            handshake,
+            agreed: false,
+            heard: false,
+            reassembly: Reassembly::default(),
+            extensions: Extensions { list: extensions, ..Extensions::default() },
+            extension_messages: VecDeque::new(),
+            msg_refused: false,
+            most_calls: most_calls.max(1) as usize,
+            invalidate: setup.local.remote_invalidation,
+            lists: ChunkLists::default(),
+            header: Vec::new(),
+        }
+    }
+
+    /// Whether another call may be in flight: more than the peer ever has Receives for would only wait there.
+    pub(super) fn has_room(&self, core: &Core) -> bool {
+        core.calls.in_flight() < self.most_calls.min(self.outbox.budget.most())
+    }
+
+    /// Applies the properties of both ends: the exchange is complete.
+    // RPC-over-RDMA v2 §5.2.
+    fn agree(&mut self, core: &mut Core) {
+        self.agreed = true;
+        let (peer, local) = (*self.handshake.peer(), Properties::local(core.role, &core.shared.config));
+        core.shared.set_thresholds((local.send_size, local.receive_size), (peer.send_size, peer.receive_size));
+        core.shared.rules.segment_len = peer.segment_len;
+        core.shared.rules.segments = u64::from(peer.segments);
+        if core.role == Role::Server {
+            core.shared.rules.peer_level = peer.reverse;
+        }
+        if let Some(failure) = self.refuses_calls(core) {
+            core.calls.refuse_queued(&failure, &mut core.shared);
+        }
+    }
+
+    /// Sends messages of extensions while there are credits for them.
+    fn post_extension_messages(&mut self, core: &mut Core, qp: &mut dyn QueuePair) {
+        while self.outbox.is_ready() {
+            let Some(message) = self.extension_messages.pop_front() else { break };
+            if self.extensions.refused.contains(message.header_type) {
+                continue;
+            }
+            self.extensions.refused.sent(message.xid, message.header_type);
+            let fields = Fields::new(message.xid, message.header_type, extension_flags(message.flags));
+            self.outbox.send(qp, &mut core.shared, fields, &message.body, None, Work::AsideSend, None);
+        }
+    }
+}
+
+impl Wire for WireV2 {
+    fn version(&self) -> u32 {
+        VERSION
+    }
+
+    fn receive_used(&mut self) {
+        self.outbox.grants.used();
+    }
+
+    fn receives_posted(&self) -> usize {
+        self.outbox.grants.posted()
+    }
+
+    fn receive(&mut self, message: MessageBuf, invalidated: Option<Handle>, core: &mut Core) {
+        self.handle_message(message, invalidated, core);
+    }
+
+    fn poll_work(&mut self, core: &mut Core, qp: &mut dyn QueuePair, now: Instant) {
+        self.outbox.grants.hold(core.served.held());
+        self.outbox.grants.top_up(qp);
+        if let Err(error) = self.handshake.poll(self.heard, now, qp, &mut self.outbox, &mut core.shared) {
+            core.shared.fault.get_or_insert(error.into());
+        }
+        if !self.agreed && self.handshake.is_done() {
+            self.agree(core);
+        }
+        let half_sent = self.outbox.half_sent().filter(|(_, flags)| flags & RDMA2_F_RESPONSE == 0);
+        if half_sent.is_some_and(|(xid, _)| !core.calls.is_exposed(xid)) {
+            self.outbox.break_off(qp, &mut core.shared);
+        }
+        self.outbox.go_on(qp, &mut core.shared);
+        // RPC-over-RDMA v2 §4.2.3: the first message of a server is its RDMA2_CONNPROP. Errors may be due before the exchange is
+        // complete; calls and replies are not.
+        if self.handshake.has_begun() {
+            self.post_responses(core, qp);
+            core.served.pull(qp, &mut core.shared);
+            // Refusals of calls whose chunks cannot be pulled.
+            self.post_responses(core, qp);
+        }
+        core.served.watch_pulls(now, &core.shared);
+        self.reassembly.watch(now, core.shared.config.pull_timeout);
+        if self.agreed {
+            self.post_extension_messages(core, qp);
+            self.post_calls(core, qp, now);
+        }
+        self.outbox.grants.hold(core.served.held());
+        if self.heard && self.handshake.has_begun() {
+            self.outbox.refresh(qp, &mut core.shared);
+        }
+        // RPC-over-RDMA v2 §4.2.1: a reply takes a credit as a call does, and a peer that is gone gives none.
+        let waiting = self.outbox.lacks_credit() && (core.served.waiting() > 0 || self.outbox.is_answering());
+        core.shared.watch_answers(waiting, qp.octets_out(), now);
+    }
+
+    // RPC-over-RDMA v2 §4.5.3, §5.2.5.
+    fn refuses_calls(&self, core: &Core) -> Option<CallFailure> {
+        if core.role == Role::Server && core.shared.config.reverse_credits == 0 {
+            return Some(CallFailure::NoReverse);
+        }
+        let refused = self.agreed && core.shared.rules.peer_level == ReverseDirection::None;
+        refused.then_some(CallFailure::ReverseNotSupported)
+    }
+
+    fn can_send(&self, core: &Core) -> bool {
+        // Without credits nothing goes out either, however few calls are in flight: a continued call takes many.
+        let starved = self.outbox.lacks_credit() && core.shared.counters.calls_queued > 0;
+        !self.agreed || (self.has_room(core) && !starved)
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        [self.handshake.due(), self.reassembly.due()].into_iter().flatten().min()
+    }
+
+    fn handle_timeout(&mut self, core: &mut Core, now: Instant) {
+        if self.handshake.due().is_some_and(|due| due <= now) {
+            let why = format!("no answer for {:?}", core.shared.config.negotiation_timeout);
+            core.shared.fault.get_or_insert(CloseReason::Negotiation { why, versions: None });
+        }
+        core.shared.check_stalled([self.reassembly.due()], now);
+    }
+
+    fn drop_partial(&mut self) {
+        self.reassembly = Reassembly::default();
+    }
+
+    fn disconnected(&mut self) {
+        self.outbox.reset();
+        self.drop_partial();
+        self.extension_messages.clear();
+    }
+
+    fn is_heard(&self) -> bool {
+        self.heard
+    }
+
+    fn other_versions(&self, message: &[u8]) -> Option<(u32, u32)> {
+        if self.heard { None } else { self.handshake.other_versions(message) }
+    }
+
+    fn complete_counters(&self, counters: &mut Counters) {
+        counters.credits_granted = u32::try_from(self.outbox.budget.most()).unwrap_or(u32::MAX);
+    }
+
+    // RPC-over-RDMA v2 §4.2.1.1: granted credit values may be adjusted.
+    fn set_credits(&mut self, credits: u32) {
+        self.outbox.grants.set_most(credits);
+    }
+
+    fn peer_properties(&self) -> Option<&Properties> {
+        self.agreed.then(|| self.handshake.peer())
+    }
+
+    fn send_extension(&mut self, message: ExtensionMessage) -> bool {
+        let none = is_base(message.header_type) || self.extensions.refused.contains(message.header_type);
+        if none || self.extension_messages.len() >= MOST_EXTENSION_MESSAGES {
+            return false;
+        }
+        self.extension_messages.push_back(message);
+        true
+    }
+}
