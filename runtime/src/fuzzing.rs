@@ -27,7 +27,8 @@ pub use stream::tcp_stream;
 pub use crate::provider::iwarp::fuzz::{fuzz_mpa_stream as mpa_stream, mpa_frames};
 use crate::{
     engine::{
-        PrivateData, v1::header::RdmaMsg,
+        PrivateData,
+        v1::header::RdmaMsg,
         v2::header::{Rpcrdma2Connprop, Rpcrdma2Error, Rpcrdma2HdrPrefix, Rpcrdma2Msg, Rpcrdma2Nomsg},
     },
     rpc::{Authenticator, CallHeader, ReplyHeader, StandardAuthenticator, wire::RpcMsg},

@@ -9,11 +9,7 @@ use bytes::Bytes;
 use net_support::*;
 use rpcrdma::{
     client::{CallError, CallOptions, Channel},
-    engine::{
-        CallFailure, CloseReason,
-        StreamError,
-        stream::StreamConfig,
-    },
+    engine::{CallFailure, CloseReason, StreamError, stream::StreamConfig},
     rpc::RpcError,
     server::{Server, ServerBuilder},
     transport::Transport as Carried,

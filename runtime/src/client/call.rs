@@ -8,15 +8,9 @@ use std::{
 use bytes::Bytes;
 use smallvec::SmallVec;
 
-use super::{
-    builder::ChannelConfig,
-    error::CallError,
-    link::Link,
-};
+use super::{builder::ChannelConfig, error::CallError, link::Link};
 use crate::{
-    engine::{
-        CallFailure, CallPolicy, IncomingReply, OutgoingCall, Payload, ReplyResources, ResultChunk, message_buf,
-    },
+    engine::{CallFailure, CallPolicy, IncomingReply, OutgoingCall, Payload, ReplyResources, ResultChunk, message_buf},
     memory::{MessageBuf, Output as _, PayloadBuf},
     rpc::{self, CallHeader, OpaqueAuth, Protection, ReplyFault, ReplyHeader, RpcError, Seal, Secured},
     service::{Procedure, ReplyBounds},

@@ -4,13 +4,7 @@ use std::{future::Future, net::SocketAddr, ops::RangeInclusive, pin::Pin, sync::
 
 use tokio::net::TcpStream;
 
-use super::{
-    builder::ChannelConfig,
-    channel::ChannelInfo,
-    error::ConnectError,
-    link::Link,
-    peers,
-};
+use super::{builder::ChannelConfig, channel::ChannelInfo, error::ConnectError, link::Link, peers};
 use crate::{
     driver::{self, Core, DriverConfig, EngineIo, NoUpcalls, Port, RdmaIo, TcpIo},
     engine::Role,

@@ -14,7 +14,9 @@ use super::{
     timer::Timer,
 };
 use crate::{
-    engine::{CallId, Choice, CloseReason, Engine, Event, IncomingCall, OutgoingCall, OutgoingReply, PeerLimits, ReplyToken},
+    engine::{
+        CallId, Choice, CloseReason, Engine, Event, IncomingCall, OutgoingCall, OutgoingReply, PeerLimits, ReplyToken,
+    },
     hash::NumberMap,
     provider::DisconnectReason,
 };

@@ -109,11 +109,7 @@ pub(super) fn check_reply(
 }
 
 /// Octets returned in a chunk, if its segments are those provided, filled one after the other.
-fn returned_len(
-    provided: Option<(Region, u64)>,
-    max: u32,
-    returned: &[Segment],
-) -> Result<u64, &'static str> {
+fn returned_len(provided: Option<(Region, u64)>, max: u32, returned: &[Segment]) -> Result<u64, &'static str> {
     let mut returned = returned.iter();
     let Some((region, len)) = provided else {
         // RFC 8166 §4.3.2.3: an empty Write chunk comes back empty.

@@ -77,13 +77,7 @@ impl Walk {
 }
 
 /// Posts the RDMA Writes of `data` into a chunk of the peer's, which has room for it, for the call in `slot`.
-pub(super) fn push(
-    segments: &[Segment],
-    data: Bytes,
-    slot: u32,
-    qp: &mut dyn QueuePair,
-    shared: &mut Shared,
-) {
+pub(super) fn push(segments: &[Segment], data: Bytes, slot: u32, qp: &mut dyn QueuePair, shared: &mut Shared) {
     let mut walk = Walk::default();
     while let Some(transfer) = walk.next(segments, data.len() as u64, shared.max_transfer) {
         let start = transfer.at as usize;

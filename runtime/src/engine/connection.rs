@@ -3,8 +3,8 @@
 use std::time::Instant;
 
 use super::{
-    CallId, CloseReason, Counters, Engine, EngineConfig, Event, ExtensionMessage, OutgoingCall, OutgoingReply, PeerLimits,
-    PrivateData, Refusal, ReplyToken, Role,
+    CallId, CloseReason, Counters, Engine, EngineConfig, Event, ExtensionMessage, OutgoingCall, OutgoingReply,
+    PeerLimits, PrivateData, Refusal, ReplyToken, Role,
     calls::Calls,
     completions::{self, Rest},
     core::Core,

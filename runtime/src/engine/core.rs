@@ -1,6 +1,12 @@
 //! The part of a connection that all wire versions share.
 
-use super::{Refusal, Role, calls::Calls, message::REPLY, served::{Response, Served}, shared::Shared};
+use super::{
+    Refusal, Role,
+    calls::Calls,
+    message::REPLY,
+    served::{Response, Served},
+    shared::Shared,
+};
 
 /// Calls in both directions, and what they work on.
 #[derive(Debug)]

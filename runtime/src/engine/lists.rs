@@ -63,7 +63,8 @@ impl ChunkLists {
 
     /// Returns the only handle in the lists, or `None` where there is none or more than one.
     pub(super) fn only_handle(&self) -> Option<Handle> {
-        let mut handles = self.reads.iter().map(|read| read.segment.handle).chain(self.sink_segments().map(|s| s.handle));
+        let mut handles =
+            self.reads.iter().map(|read| read.segment.handle).chain(self.sink_segments().map(|s| s.handle));
         let first = handles.next()?;
         handles.all(|handle| handle == first).then_some(first)
     }

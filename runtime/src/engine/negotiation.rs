@@ -1,6 +1,12 @@
 //! The choice of a version: one that both ends support (RPC-over-RDMA v2 §4.2.3, RFC 8166 §4.2.2).
 
-use super::{CloseReason, Role, core::Core, message::{alone, word}, wire::Wire, work::Work};
+use super::{
+    CloseReason, Role,
+    core::Core,
+    message::{alone, word},
+    wire::Wire,
+    work::Work,
+};
 use crate::{
     provider::{DisconnectReason, WorkRequest},
     xdr::Output,
@@ -38,7 +44,9 @@ pub(super) enum FirstMessage {
     /// Nothing more is to be done.
     Handled,
     /// The connection goes on in version 1, which handles the message unless it is `handled`.
-    UseVersion1 { handled: bool },
+    UseVersion1 {
+        handled: bool,
+    },
     Close(CloseReason),
 }
 

@@ -20,7 +20,10 @@ use crate::{
 pub(super) enum ReadyResponse {
     Reply(ReadyReply),
     /// An error of the transport's, instead of a reply.
-    Refusal { xid: u32, refusal: Refusal },
+    Refusal {
+        xid: u32,
+        refusal: Refusal,
+    },
 }
 
 /// A reply that lacks only its header.

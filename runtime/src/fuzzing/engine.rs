@@ -15,9 +15,8 @@ use bytes::Bytes;
 
 use crate::{
     engine::{
-        CallId, CallPolicy, Connection, EngineConfig, Event, OutgoingCall, OutgoingReply, ReplyPlan, ReplyResources,
-        ReplyToken, ResultChunk, Role,
-        Engine, PrivateData, Setup, message_buf,
+        CallId, CallPolicy, Connection, Engine, EngineConfig, Event, OutgoingCall, OutgoingReply, PrivateData,
+        ReplyPlan, ReplyResources, ReplyToken, ResultChunk, Role, Setup, message_buf,
     },
     memory::{BufferPool, MessageBuf, Output},
     provider::{

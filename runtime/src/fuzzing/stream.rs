@@ -16,8 +16,8 @@ use smallvec::smallvec;
 use super::engine::{Input, message};
 use crate::{
     engine::{
-        Engine as _, CallId, CallPolicy, CloseReason, EngineConfig, Event, OutgoingCall, OutgoingReply, ReplyResources, ReplyToken,
-        Role,
+        CallId, CallPolicy, CloseReason, Engine as _, EngineConfig, Event, OutgoingCall, OutgoingReply, ReplyResources,
+        ReplyToken, Role,
         stream::{StreamConfig, StreamConnection},
     },
     memory::{Budget, Charge, Share},

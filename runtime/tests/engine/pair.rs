@@ -1,7 +1,7 @@
 //! Two engines: every message format, chunk mix and order, end to end over `sim`.
 
-use rpcrdma::engine::Engine as _;
 use crate::support::{Pair, PairConfig, Script};
+use rpcrdma::engine::Engine as _;
 use rpcrdma::engine::{Connection, EngineConfig, Format};
 
 fn one(config: PairConfig, script: Script) -> (Pair, Format) {

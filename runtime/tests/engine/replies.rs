@@ -1,12 +1,9 @@
 //! A responder's replies: what goes where, what comes back, what does not fit.
 
-use rpcrdma::engine::Engine as _;
 use crate::support::{Facing, join, plain, split, take_call, take_reply_sent};
+use rpcrdma::engine::Engine as _;
 use rpcrdma::{
-    engine::{
-        EngineConfig, Event, IncomingCall, OutgoingReply, Role,
-        PrivateData, Setup,
-    },
+    engine::{EngineConfig, Event, IncomingCall, OutgoingReply, PrivateData, Role, Setup},
     memory::{MessageBuf, Output},
     provider::{
         Completion, Handle, QueuePair,

@@ -1,12 +1,9 @@
 //! A requester that faces responders of every kind.
 
-use rpcrdma::engine::Engine as _;
 use crate::support::{Facing, NO_CHUNKS, Script, join, plain, split, take_finished};
+use rpcrdma::engine::Engine as _;
 use rpcrdma::{
-    engine::{
-        CallFailure, CloseReason, EngineConfig, Event, Format, IncomingReply, Role,
-        PrivateData, Setup,
-    },
+    engine::{CallFailure, CloseReason, EngineConfig, Event, Format, IncomingReply, PrivateData, Role, Setup},
     memory::{LandingMemory, PayloadBuf},
     provider::{
         Handle,

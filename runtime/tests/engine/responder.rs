@@ -5,10 +5,7 @@ use std::time::Duration;
 
 use crate::support::{Facing, NO_CHUNKS, plain, split, take_call, take_reply_sent};
 use rpcrdma::{
-    engine::{
-        CloseReason, EngineConfig, Event, IncomingCall, OutgoingReply, Payload, Role,
-        PrivateData, Setup,
-    },
+    engine::{CloseReason, EngineConfig, Event, IncomingCall, OutgoingReply, Payload, PrivateData, Role, Setup},
     memory::{MessageBuf, Output},
     provider::{
         Handle,

@@ -9,8 +9,8 @@ use crate::support::{
 use proptest::prelude::*;
 use rpcrdma::{
     engine::{
-        CallFailure, CallId, CloseReason, EngineConfig, Event, Format, IncomingCall, OutgoingReply, Role,
-        Connection, PrivateData, Setup,
+        CallFailure, CallId, CloseReason, Connection, EngineConfig, Event, Format, IncomingCall, OutgoingReply,
+        PrivateData, Role, Setup,
     },
     memory::{MessageBuf, Output},
     provider::{

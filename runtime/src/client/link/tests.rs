@@ -50,8 +50,7 @@ fn a_caller_that_cannot_drive_does_not_lead() {
         properties: None,
     };
     let driver = Some(Arc::clone(&drive) as Arc<dyn Drive>);
-    let link =
-        Link { driver, port: Arc::new(Port::new(1)), info, negotiates: false.into() };
+    let link = Link { driver, port: Arc::new(Port::new(1)), info, negotiates: false.into() };
     let mut cx = Context::from_waker(Waker::noop());
     let reserve = std::pin::pin!(link.port.reserve());
     let Poll::Ready(Ok(permit)) = reserve.poll(&mut cx) else { panic!("there is room") };

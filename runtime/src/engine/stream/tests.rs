@@ -11,8 +11,8 @@ use smallvec::{SmallVec, smallvec};
 use super::*;
 use crate::{
     engine::{
-        CallFailure, CallId, CloseReason, EngineConfig, Event, IncomingReply, OutgoingCall, OutgoingReply,
-        ReplyResources, ReplyToken, Role, StreamError, Engine as _,
+        CallFailure, CallId, CloseReason, Engine as _, EngineConfig, Event, IncomingReply, OutgoingCall, OutgoingReply,
+        ReplyResources, ReplyToken, Role, StreamError,
     },
     memory::{Budget, MessageBuf, Output as _, Share},
     provider::DisconnectReason,

@@ -1,8 +1,8 @@
 //! The version 1 header: its lengths, and reading and writing it.
 
 use super::header::{
-    RdmaMsg, RpcRdmaError, RpcRdmaErrvers, RpcRdmaHeader, RpcRdmaHeaderNomsg, XdrRdmaSegment, XdrReadList, XdrWriteChunk,
-    XdrWriteList,
+    RdmaMsg, RpcRdmaError, RpcRdmaErrvers, RpcRdmaHeader, RpcRdmaHeaderNomsg, XdrRdmaSegment, XdrReadList,
+    XdrWriteChunk, XdrWriteList,
 };
 use crate::{
     engine::{

@@ -43,7 +43,9 @@ impl WireV1 {
             let slot = fixed.and_then(|fixed| core.calls.by_xid(fixed.xid));
             let call = slot.and_then(|slot| core.calls.get(slot));
             if core.calls_are_reverse() || !call.is_some_and(|call| call.exposure.contains(handle)) {
-                return core.shared.violation(format!("it invalidated {handle:?}, which is not of the call it answered"));
+                return core
+                    .shared
+                    .violation(format!("it invalidated {handle:?}, which is not of the call it answered"));
             }
         }
         // RFC 8166 §4.5: a message shorter than a header is silently discarded before any parsing.

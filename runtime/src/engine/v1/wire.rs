@@ -227,5 +227,4 @@ impl Wire for WireV1 {
     fn complete_counters(&self, counters: &mut Counters) {
         counters.credits_granted = self.credits.granted();
     }
-
 }

@@ -12,8 +12,8 @@ use super::{
 };
 use crate::{
     engine::{
-        EngineConfig, Extension, ExtensionMessage, Handled, HostAuthError, HostAuthStep, HostAuthenticator, Properties, Role,
-        message, shared::Shared, work::Work,
+        EngineConfig, Extension, ExtensionMessage, Handled, HostAuthError, HostAuthStep, HostAuthenticator, Properties,
+        Role, message, shared::Shared, work::Work,
     },
     provider::QueuePair,
     xdr::{FlatSink, XdrEncode, padded_len},

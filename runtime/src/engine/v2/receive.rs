@@ -4,9 +4,7 @@ use super::{
     WireV2,
     format::{self, PREFIX_LEN, Prefix, VERSION},
     handshake,
-    header::{
-        RDMA2_CONNPROP, RDMA2_ERROR, RDMA2_F_MORE, RDMA2_F_RESPONSE, RDMA2_F_TPMORE, RDMA2_MSG, RDMA2_NOMSG,
-    },
+    header::{RDMA2_CONNPROP, RDMA2_ERROR, RDMA2_F_MORE, RDMA2_F_RESPONSE, RDMA2_F_TPMORE, RDMA2_MSG, RDMA2_NOMSG},
     reassembly::Step,
     replies::{offers, spoil_reply},
     wire::MOST_EXTENSION_MESSAGES,

@@ -100,42 +100,40 @@ impl WireV2 {
 
 /// Decides what becomes of a call that was refused. Limits that the peer states hold for later calls too.
 fn recover(call: &mut Call, refusal: Refusal, shared: &mut Shared) -> Recovery {
-        let rules = &mut shared.rules;
-        // Whether a Reply chunk may be offered at all.
-        let chunks = rules.peer_level == ReverseDirection::General && rules.segment_len > 0 && rules.segments > 0;
-        let reads = call.kept.as_ref().map_or(0, Kept::reads);
-        let (again, executed) = match refusal {
-            // RPC-over-RDMA v2 §7.3.1 to §7.3.3: the responder has done nothing. A call that has kept to what it says would
-            // be refused again; that others have been told of it meanwhile makes no difference.
-            Refusal::ReadChunks { max } => (exceeds(reads, max as usize, &mut rules.read_chunks), false),
-            Refusal::WriteChunks { max } => {
-                (exceeds(call.offer.provided, max as usize, &mut rules.write_chunks), false)
-            }
-            Refusal::Segments { max } => (exceeds(call.segments, u64::from(max), &mut rules.segments), false),
-            // RPC-over-RDMA v2 §7.1.2: nor did it look at a header type that it does not support. The call goes in another.
-            Refusal::HeaderType => (matches!(call.choice.format, Format::Extension | Format::Long), false),
-            // RPC-over-RDMA v2 §7.3.4, §6.4: it has carried the call out, and might again.
-            Refusal::WriteResource { chunk, needed } => {
-                let chunk = (chunk as usize).checked_sub(1).filter(|&n| n < call.offer.provided);
-                let chunk = chunk.and_then(|n| call.chunks.get_mut(n));
-                let more = chunk.filter(|chunk| u64::from(needed) > chunk.max_len);
-                (more.map(|chunk| chunk.max_len = needed.into()).is_some(), true)
-            }
-            // RPC-over-RDMA v2 §7.3.5, §6.4: the responder cannot continue messages, or not this one.
-            Refusal::ReplyResource { needed } => {
-                let more = chunks && u64::from(needed) > call.offer.reply_chunk.unwrap_or(0);
-                rules.continued_replies = 0;
-                call.max_inline = call.max_inline.max(needed.into());
-                (more, true)
-            }
-            _ => (false, true),
-        };
-        let allowed = call.phase == Phase::Sent
-            && call.kept.is_some()
-            && call.resends < MOST_RESENDS
-            && (!executed || call.policy.idempotent);
-        if again && allowed { Recovery::Again { executed } } else { Recovery::Over }
-    }
+    let rules = &mut shared.rules;
+    // Whether a Reply chunk may be offered at all.
+    let chunks = rules.peer_level == ReverseDirection::General && rules.segment_len > 0 && rules.segments > 0;
+    let reads = call.kept.as_ref().map_or(0, Kept::reads);
+    let (again, executed) = match refusal {
+        // RPC-over-RDMA v2 §7.3.1 to §7.3.3: the responder has done nothing. A call that has kept to what it says would
+        // be refused again; that others have been told of it meanwhile makes no difference.
+        Refusal::ReadChunks { max } => (exceeds(reads, max as usize, &mut rules.read_chunks), false),
+        Refusal::WriteChunks { max } => (exceeds(call.offer.provided, max as usize, &mut rules.write_chunks), false),
+        Refusal::Segments { max } => (exceeds(call.segments, u64::from(max), &mut rules.segments), false),
+        // RPC-over-RDMA v2 §7.1.2: nor did it look at a header type that it does not support. The call goes in another.
+        Refusal::HeaderType => (matches!(call.choice.format, Format::Extension | Format::Long), false),
+        // RPC-over-RDMA v2 §7.3.4, §6.4: it has carried the call out, and might again.
+        Refusal::WriteResource { chunk, needed } => {
+            let chunk = (chunk as usize).checked_sub(1).filter(|&n| n < call.offer.provided);
+            let chunk = chunk.and_then(|n| call.chunks.get_mut(n));
+            let more = chunk.filter(|chunk| u64::from(needed) > chunk.max_len);
+            (more.map(|chunk| chunk.max_len = needed.into()).is_some(), true)
+        }
+        // RPC-over-RDMA v2 §7.3.5, §6.4: the responder cannot continue messages, or not this one.
+        Refusal::ReplyResource { needed } => {
+            let more = chunks && u64::from(needed) > call.offer.reply_chunk.unwrap_or(0);
+            rules.continued_replies = 0;
+            call.max_inline = call.max_inline.max(needed.into());
+            (more, true)
+        }
+        _ => (false, true),
+    };
+    let allowed = call.phase == Phase::Sent
+        && call.kept.is_some()
+        && call.resends < MOST_RESENDS
+        && (!executed || call.policy.idempotent);
+    if again && allowed { Recovery::Again { executed } } else { Recovery::Over }
+}
 
 /// Whether a call had more than `max` of something; from now on, no call has.
 fn exceeds<T: Ord + Copy>(had: T, max: T, limit: &mut T) -> bool {

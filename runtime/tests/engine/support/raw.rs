@@ -9,10 +9,7 @@ use std::{
 
 use bytes::Bytes;
 use rpcrdma::{
-    engine::{
-        CallId, EngineConfig, Role,
-        PrivateData, Setup,
-    },
+    engine::{CallId, EngineConfig, PrivateData, Role, Setup},
     memory::{MessageBuf, Output},
     provider::{
         Access, Completion, Handle, Memory, QueuePair, RemoteMemory, WorkRequest, WrId,

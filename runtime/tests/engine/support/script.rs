@@ -12,7 +12,6 @@ use rpcrdma::{
     xdr::{Reduced, pad_len, padded_len},
 };
 
-
 /// A call, and its reply, made of known octets.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Script {

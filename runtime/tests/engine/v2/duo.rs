@@ -7,7 +7,8 @@ use std::{
 
 use rpcrdma::{
     engine::{
-        CallFailure, CallId, Connection, Engine as _, EngineConfig, Event, IncomingCall, IncomingReply, Role, PrivateData, Setup,
+        CallFailure, CallId, Connection, Engine as _, EngineConfig, Event, IncomingCall, IncomingReply, PrivateData,
+        Role, Setup,
     },
     provider::sim::{self, End, Network, SimConfig},
 };
@@ -62,11 +63,7 @@ impl Duo {
 }
 
 impl Duo {
-    pub(super) fn with(
-        client: EngineConfig,
-        server: EngineConfig,
-        mut sim: SimConfig,
-    ) -> Self {
+    pub(super) fn with(client: EngineConfig, server: EngineConfig, mut sim: SimConfig) -> Self {
         let mut says = [PrivateData::default(); 2];
         for (n, config) in [&client, &server].into_iter().enumerate() {
             says[n] = PrivateData::new(config, sim.ends[n].remote_invalidation);

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use rpcrdma::{
     engine::{
-        CallFailure, Choice, EngineConfig, Format, FormatReason, Role,
-        Extension, ExtensionFactory, ExtensionMessage, ExtensionProperty, Handled, Refusal, RpcMessage,
+        CallFailure, Choice, EngineConfig, Extension, ExtensionFactory, ExtensionMessage, ExtensionProperty, Format,
+        FormatReason, Handled, Refusal, Role, RpcMessage,
     },
     xdr::{Decoder, XdrDecode},
 };

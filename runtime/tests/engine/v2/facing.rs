@@ -3,10 +3,7 @@
 use std::time::Instant;
 
 use rpcrdma::{
-    engine::{
-        CallFailure, Connection, Engine as _, EngineConfig, IncomingReply, Role,
-        PrivateData, Setup,
-    },
+    engine::{CallFailure, Connection, Engine as _, EngineConfig, IncomingReply, PrivateData, Role, Setup},
     provider::sim::{self, EndConfig, Network, SimConfig},
 };
 

@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use rpcrdma::engine::{
-    CloseReason, EngineConfig, Format, Role,
-    HostAuth, HostAuthError, HostAuthStep, HostAuthenticator, ReverseDirection,
+    CloseReason, EngineConfig, Format, HostAuth, HostAuthError, HostAuthStep, HostAuthenticator, ReverseDirection, Role,
 };
 
 use super::{

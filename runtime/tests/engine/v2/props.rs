@@ -5,10 +5,7 @@ use std::time::Duration;
 
 use proptest::{collection::vec, prelude::*};
 use rpcrdma::{
-    engine::{
-        CallFailure, CallPolicy, CloseReason, EngineConfig, Role,
-        Refusal, ReverseDirection,
-    },
+    engine::{CallFailure, CallPolicy, CloseReason, EngineConfig, Refusal, ReverseDirection, Role},
     provider::sim::{End, EndConfig, Fault, SimConfig},
 };
 

@@ -6,8 +6,9 @@ use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use rpcrdma::engine::{
-    CallFailure, CallPolicy, CloseReason, EngineConfig, Extension, ExtensionFactory, ExtensionMessage, ExtensionProperty,
-    Handled, HostAuth, HostAuthError, HostAuthStep, HostAuthenticator, Refusal, ReverseDirection, Role,
+    CallFailure, CallPolicy, CloseReason, EngineConfig, Extension, ExtensionFactory, ExtensionMessage,
+    ExtensionProperty, Handled, HostAuth, HostAuthError, HostAuthStep, HostAuthenticator, Refusal, ReverseDirection,
+    Role,
 };
 
 use super::{

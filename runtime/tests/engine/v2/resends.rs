@@ -10,9 +10,7 @@ use std::{
 use bytes::Bytes;
 use proptest::{collection::vec, prelude::*};
 use rpcrdma::{
-    engine::{
-        CallFailure, CallPolicy, EngineConfig, Event, OutgoingCall, ReplyResources, Role, message_buf, Refusal,
-    },
+    engine::{CallFailure, CallPolicy, EngineConfig, Event, OutgoingCall, Refusal, ReplyResources, Role, message_buf},
     memory::BufferPool,
     provider::sim::{End, Fault},
     rpc::{CallHeader, OpaqueAuth, Seal, SecurityError},
@@ -197,6 +195,10 @@ proptest! {
             prop_assert!(call.executions <= 1 || script.policy.idempotent, "carried out {} times", call.executions);
             match finished.remove(id).expect("it ended") {
                 Ok(_) => prop_assert!(call.replied),
+                // §7.1.2: after one call was refused for its header type, no other is sent in it.
+                Err(CallFailure::Refused(Refusal::HeaderType)) => {
+                    prop_assert!(known.values().any(|call| call.last == Some(Refusal::HeaderType)));
+                }
                 Err(CallFailure::Refused(last)) => prop_assert!(Some(last) == call.last || executed(last) && call.executions > 0),
                 Err(CallFailure::VersionMismatch { low, high }) => {
                     prop_assert_eq!(Some(Refusal::Version { low, high }), call.last);

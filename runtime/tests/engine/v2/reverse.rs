@@ -1,7 +1,7 @@
 //! Calls of the end that accepted the connection (RPC-over-RDMA v2 §4.5, §5.2.5).
 
 use rpcrdma::engine::Engine as _;
-use rpcrdma::engine::{CallFailure, EngineConfig, Format, Role, Refusal, ReverseDirection};
+use rpcrdma::engine::{CallFailure, EngineConfig, Format, Refusal, ReverseDirection, Role};
 
 use super::{
     duo::{CLIENT, Duo, SERVER, stepped},

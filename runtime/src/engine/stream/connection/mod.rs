@@ -14,8 +14,8 @@ use smallvec::SmallVec;
 use super::{Assembler, StreamConfig, output::Output};
 use crate::{
     engine::{
-        CallFailure, CallId, CloseReason, Counters, Engine, EngineConfig, Event, IncomingReply, OutgoingCall, OutgoingReply,
-        ReplyToken, Role, StreamError,
+        CallFailure, CallId, CloseReason, Counters, Engine, EngineConfig, Event, IncomingReply, OutgoingCall,
+        OutgoingReply, ReplyToken, Role, StreamError,
         deadlines::{self, Deadlines},
         plan::insert,
         seal,
@@ -89,7 +89,7 @@ impl UnderWay {
 /// ```
 /// use std::time::Instant;
 /// use rpcrdma::{
-///     engine::{EngineConfig, Event, OutgoingCall, OutgoingReply, Role, stream::{StreamConfig, StreamConnection}},
+///     engine::{Engine, EngineConfig, Event, OutgoingCall, OutgoingReply, Role, stream::{StreamConfig, StreamConnection}},
 ///     memory::{MessageBuf, Output},
 /// };
 ///
@@ -100,7 +100,7 @@ impl UnderWay {
 ///     message
 /// };
 /// let carry = |from: &mut StreamConnection, to: &mut StreamConnection| {
-///     from.poll_work(Instant::now());
+///     from.poll_work(&mut (), Instant::now());
 ///     let octets: Vec<u8> = from.output().iter().flat_map(|slice| slice.to_vec()).collect();
 ///     from.sent(octets.len());
 ///     to.receive(&octets);
