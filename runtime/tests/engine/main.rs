@@ -1,6 +1,7 @@
 //! The engine: two of them against each other, and one against peers of every kind, over `sim`.
 
 mod deadlines;
+mod faulty;
 mod pair;
 mod props;
 mod replies;

@@ -311,3 +311,21 @@ fn conveyed_badly() {
     facing.send(&words(9, 0, good));
     assert!(crate::support::take_call(&mut facing.engine).is_some());
 }
+
+/// §7.2.2: a message with a malformed property applies none of its properties, also those of an extension that precede it.
+#[test]
+fn nothing_is_applied_beside_a_malformed_property() {
+    for malformed in [(LOAD_PROPID, &[][..]), (2, &[1, 2][..])] {
+        let load = Load::default();
+        let seen = Arc::clone(&load.seen);
+        let mut config = EngineConfig::default();
+        config.extensions.push(Arc::new(load));
+        let mut facing = Facing::silent(Role::Server, config);
+        facing.send(&connprop(3, TPMORE, &[(LOAD_PROPID, &[7]), malformed]));
+        facing.next().expect("its properties");
+        assert_eq!(facing.next().unwrap()[3..], [ERROR, RESPONSE, 3]);
+        assert!(seen.lock().unwrap().interests.is_empty(), "applied beside {malformed:?}");
+        facing.send(&connprop(4, 0, &[(LOAD_PROPID, &[8])]));
+        assert_eq!(seen.lock().unwrap().interests, [8]);
+    }
+}

@@ -7,7 +7,7 @@ use rpcrdma::engine::{CallFailure, CloseReason, Connection, EngineConfig, Role};
 
 use super::{
     duo::{CLIENT, Duo, SERVER, stepped},
-    facing::{CONNPROP, Facing, XID},
+    facing::{CONNPROP, CREDIT, Facing, XID, connprop},
 };
 use crate::support::{self, Script, take_call};
 
@@ -203,4 +203,16 @@ fn pinned_to_version_1() {
     assert_eq!(facing.raw.next().unwrap()[1], 1);
     let params = Connection::setup_params(&EngineConfig::default(), true);
     assert_eq!(params.private_data, Connection::setup_params(&EngineConfig::default(), true).private_data);
+}
+
+/// RFC 8166 §4.5: a message that is too short for a header of version 1 is not parsed, and says nothing of the version.
+#[test]
+fn short_message_of_version_1() {
+    for words in [5, 6] {
+        let mut facing = raw(Role::Server);
+        facing.send(&[3, 1, CREDIT, 0, 0, 0][..words]);
+        assert_eq!((facing.engine.conn.version(), facing.raw.next()), (None, None));
+        facing.send(&connprop(7, 0, &[]));
+        assert_eq!(facing.engine.conn.version(), Some(2));
+    }
 }

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use rpcrdma::engine::{
-    CloseReason, EngineConfig, Format, HostAuth, HostAuthError, HostAuthStep, HostAuthenticator, ReverseDirection, Role,
+    CallFailure, CloseReason, EngineConfig, Format, HostAuth, HostAuthError, HostAuthStep, HostAuthenticator, ReverseDirection, Role,
 };
 
 use super::{
     duo::{CLIENT, Duo, SERVER, stepped},
-    facing::{CONNPROP, CREDIT, Facing, MORE, TPMORE, connprop, plain},
+    facing::{CONNPROP, CREDIT, ERROR, Facing, MORE, RESPONSE, TPMORE, connprop, plain},
 };
 use crate::support::{Pair, Script, take_call};
 
@@ -206,4 +206,46 @@ fn silent_client() {
     facing.send(&plain(2, CREDIT, 0, 1));
     assert!(take_call(&mut facing.engine).is_some());
     assert_eq!(facing.engine.conn.poll_timeout(), None);
+}
+
+/// §5.2.1, §5.2.2: a size that is smaller than every implementation supports is refused, and nothing of its message is applied
+/// (§7.2.2).
+#[test]
+fn small_sizes() {
+    for which in [1, 2] {
+        let mut facing = Facing::silent(Role::Server, EngineConfig::default());
+        facing.send(&connprop(7, TPMORE, &[(4, &[7]), (which, &[1023])]));
+        facing.next().expect("its properties");
+        assert_eq!(facing.next().unwrap()[3..], [ERROR, RESPONSE, 3]);
+        facing.send(&connprop(8, 0, &[]));
+        let peer = facing.engine.conn.peer_limits().properties.unwrap();
+        assert_eq!((peer.segments, peer.send_size, peer.receive_size), (16, 4096, 4096));
+    }
+}
+
+/// §5.2.5: an unknown level counts as the lowest. The server makes no calls.
+#[test]
+fn unknown_level() {
+    let mut facing = Facing::said(Role::Server, EngineConfig::default(), &[(5, &[4])]);
+    let peer = facing.engine.conn.peer_limits().properties.unwrap();
+    assert_eq!(peer.reverse, ReverseDirection::None);
+    facing.call(&Script::default());
+    assert_eq!(facing.finished().unwrap().unwrap_err(), CallFailure::ReverseNotSupported);
+}
+
+/// §6.3.4, §4.2.1.1: the first message of a server is its RDMA2_CONNPROP, also when the client has granted no credits.
+#[test]
+fn a_server_begins_with_its_properties() {
+    for granted in [0, 1, 16] {
+        let mut facing = Facing::silent(Role::Server, EngineConfig::default());
+        let mut words = connprop(7, TPMORE, &[]);
+        words[2] = 16 << 16 | granted;
+        facing.send(&words);
+        assert_eq!(facing.raw.next().expect("its properties")[3], CONNPROP, "{granted} credits granted");
+    }
+    // An error does not come before them.
+    let mut facing = Facing::silent(Role::Server, EngineConfig::default());
+    facing.send(&plain(3, CREDIT, 0, 1));
+    assert_eq!(facing.raw.next().unwrap()[3], CONNPROP);
+    assert_eq!(facing.next().unwrap()[3..], [ERROR, RESPONSE, 100]);
 }

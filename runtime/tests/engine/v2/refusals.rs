@@ -539,3 +539,27 @@ fn bad_properties() {
     assert_eq!(facing.engine.conn.peer_limits().properties.unwrap().receive_size, 4096);
     serves(&mut facing);
 }
+
+/// §7.1.2: a header type that the responder does not support is not sent again. Without RDMA2_MSG, only what goes by
+/// RDMA2_NOMSG can be sent; without RDMA2_NOMSG, long calls are continued.
+#[test]
+fn header_types_that_are_refused() {
+    let mut facing = Facing::new(Role::Client, EngineConfig::default());
+    facing.call(&Script::default());
+    let call = facing.next().unwrap();
+    facing.send(&[call[0], 2, CREDIT, ERROR, RESPONSE, 4]);
+    for _ in 0..2 {
+        assert_eq!(facing.finished().unwrap().unwrap_err(), CallFailure::Refused(Refusal::HeaderType));
+        facing.call(&Script { number: 1, ..Script::default() });
+        assert!(facing.next().is_none(), "RDMA2_MSG is sent again");
+    }
+
+    let mut facing = Facing::new(Role::Client, EngineConfig::default());
+    let long = Script { inline: 100_000, ..Script::default() };
+    facing.call(&long);
+    let call = facing.next().unwrap();
+    assert_eq!(call[3], NOMSG);
+    facing.send(&[call[0], 2, CREDIT, ERROR, RESPONSE, 4]);
+    let again = facing.next().expect("sent again");
+    assert_eq!((again[3], again[4] & MORE), (MSG, MORE));
+}

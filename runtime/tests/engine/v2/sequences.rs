@@ -8,7 +8,7 @@ use rpcrdma::engine::{CallFailure, CloseReason, EngineConfig, Role};
 
 use super::{
     duo::{CLIENT, Duo, SERVER, stepped},
-    facing::{CREDIT, ERROR, Facing, MORE, MSG, NOMSG, RESPONSE, TPMORE, plain},
+    facing::{CREDIT, ERROR, Facing, MORE, MSG, NOMSG, RESPONSE, TPMORE, connprop, plain},
 };
 use crate::support::{Script, take_call};
 
@@ -259,4 +259,60 @@ fn reply_too_long_that_invalidates() {
         show(3),
         duo.sides[CLIENT].peer.conn.close_reason()
     );
+}
+
+/// §6.2.2.2, §7.1.3: a message with the XID of a sequence but another header type ends the sequence, whatever the type. What
+/// follows is not put together with what was before, and the call is not carried out.
+#[test]
+fn another_header_type_ends_a_sequence() {
+    for other in [vec![5, 2, CREDIT, 77, 0], connprop(5, 0, &[])] {
+        let mut facing = Facing::new(Role::Server, EngineConfig::default());
+        facing.send(&fragment(5, MORE, &[5, 0]));
+        facing.send(&other);
+        assert_eq!(facing.next().unwrap()[3..], [ERROR, RESPONSE, 5], "after header type {}", other[3]);
+        facing.send(&fragment(5, 0, &[42]));
+        let call = take_call(&mut facing.engine);
+        assert!(call.is_none(), "carried out: {:?}", call.unwrap().payload.as_slice());
+        serves(&mut facing);
+    }
+}
+
+/// §6.2.2.2: a continuation with a wrong XID is refused. The next call on the connection succeeds.
+#[test]
+fn wrong_xid_in_a_sequence() {
+    let mut facing = Facing::new(Role::Server, EngineConfig::default());
+    facing.send(&fragment(5, MORE, &[5, 0]));
+    facing.send(&fragment(6, 0, &[42]));
+    let answer = facing.next().unwrap();
+    assert_eq!((answer[0], &answer[3..]), (6, &[ERROR, RESPONSE, 5][..]));
+    serves(&mut facing);
+}
+
+/// §6.2.2.2: the same at a requester: both calls get no other reply.
+#[test]
+fn wrong_xid_in_the_sequence_of_a_reply() {
+    let mut facing = Facing::new(Role::Client, EngineConfig::default());
+    for number in 4..7 {
+        facing.call(&Script { number, ..Script::default() });
+    }
+    let [first, second, third] = [(); 3].map(|()| facing.next().unwrap()[0]);
+    facing.send(&fragment(first, RESPONSE | MORE, &[first, 1]));
+    facing.send(&plain(second, CREDIT, 1, 5));
+    for _ in 0..2 {
+        assert!(matches!(facing.finished(), Some(Err(CallFailure::BadReply(_)))));
+    }
+    facing.send(&plain(third, CREDIT, 1, 6));
+    assert!(matches!(facing.finished(), Some(Ok(_))));
+}
+
+/// §6.2.2.3: a reply with RDMA2_F_TPMORE is not used, and its call fails, deadline or not.
+#[test]
+fn reply_with_more_properties() {
+    let mut facing = Facing::new(Role::Client, EngineConfig::default());
+    facing.call(&Script { number: 4, ..Script::default() });
+    let xid = facing.next().unwrap()[0];
+    let mut reply = plain(xid, CREDIT, 1, 4);
+    reply[4] |= TPMORE;
+    facing.send(&reply);
+    assert!(matches!(facing.finished(), Some(Err(CallFailure::BadReply(_)))));
 }

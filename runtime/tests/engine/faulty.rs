@@ -1,0 +1,93 @@
+//! Faulty messages of version 1: calls are answered with an error, replies are discarded (RFC 8166 §4.2.4, §4.5).
+
+use rpcrdma::engine::{Engine as _, EngineConfig, Role};
+
+use crate::support::{Facing, Script, plain, take_call, take_finished};
+
+/// The first XID of the engine.
+const XID: u32 = 0x1000;
+/// An XID of the peer that the engine does not use.
+const THEIRS: u32 = 0x2000;
+
+fn facing(role: Role) -> Facing {
+    Facing::new(role, EngineConfig::default(), true)
+}
+
+fn send(facing: &mut Facing, words: &[u32]) -> Option<Vec<u32>> {
+    facing.raw.send(words, &[]);
+    facing.run();
+    facing.raw.next()
+}
+
+/// RFC 8166 §4.2.4, §4.5: a reply whose XID is not that of its header is discarded by a server too. An unrelated call of the
+/// server with the header's XID goes on.
+#[test]
+fn a_server_answers_no_faulty_reply() {
+    let words = [XID, 1, 4, 0, 0, 0, 0, XID + 1, 1, 0];
+    let mut server = facing(Role::Server);
+    assert_eq!(send(&mut server, &words), None);
+    assert_eq!((server.engine.conn.counters().errors_sent, server.engine.conn.counters().discarded), (0, 1));
+
+    let id = server.call(&Script::default());
+    server.run();
+    assert_eq!(server.raw.next().unwrap()[0], XID);
+    assert_eq!(send(&mut server, &words), None);
+    assert!(take_finished(&mut server.engine).is_none(), "the call with that XID has failed");
+    assert_eq!(send(&mut server, &plain(XID, 3, 1, 0)), None);
+    let (finished, result) = take_finished(&mut server.engine).unwrap();
+    assert_eq!((finished, result.is_ok()), (id, true));
+}
+
+/// RFC 8166 §4.5.1, §4.5.2: a client that accepts calls in the reverse direction answers faulty ones.
+#[test]
+fn a_client_answers_faulty_calls() {
+    let grant = EngineConfig::default().reverse_credits;
+    for (words, error) in [
+        // Another version.
+        (vec![THEIRS, 3, 4, 0, 0, 0, 0, THEIRS, 0, 0], vec![1, 1, 1]),
+        // Chunk lists that cannot be parsed.
+        (vec![THEIRS, 1, 4, 0, 7, 0, 0, THEIRS, 0, 0], vec![2]),
+        // An RPC call with another XID.
+        (vec![THEIRS, 1, 4, 0, 0, 0, 0, THEIRS + 1, 0, 0], vec![2]),
+        // RDMA_MSGP.
+        (vec![THEIRS, 1, 4, 2, 0, 0, 0, 0, 0, THEIRS, 0, 0], vec![2]),
+    ] {
+        let mut client = facing(Role::Client);
+        let answer = send(&mut client, &words).unwrap_or_else(|| panic!("{words:?} is not answered"));
+        assert_eq!(answer, [&[THEIRS, words[1], grant, 4], &error[..]].concat());
+        assert!(take_call(&mut client.engine).is_none());
+        // A well-formed call is served.
+        assert_eq!(send(&mut client, &plain(THEIRS, 4, 0, 1)), None);
+        assert!(take_call(&mut client.engine).is_some());
+    }
+}
+
+/// RFC 8166 §4.5: a message that may be the reply to a call in flight is discarded, as are errors.
+#[test]
+fn a_client_answers_no_faulty_replies() {
+    for words in [
+        [XID, 3, 4, 0, 0, 0, 0, XID, 1, 0],
+        [XID, 1, 4, 0, 7, 0, 0, XID, 1, 0],
+        [THEIRS, 1, 4, 0, 0, 0, 0, THEIRS + 1, 1, 0],
+        [THEIRS, 3, 4, 4, 2, 0, 0, 0, 0, 0],
+    ] {
+        let mut client = facing(Role::Client);
+        client.call(&Script::default());
+        client.run();
+        client.raw.next().expect("the call");
+        assert_eq!(send(&mut client, &words), None, "{words:?}");
+        assert_eq!(client.engine.conn.counters().errors_sent, 0);
+    }
+}
+
+/// RFC 8167 §6, RFC 8166 §4.5: a client without a reverse direction answers nothing.
+#[test]
+fn a_client_that_accepts_no_calls_answers_none() {
+    let mut config = EngineConfig::default();
+    config.reverse_credits = 0;
+    let mut client = Facing::new(Role::Client, config, true);
+    for words in [plain(THEIRS, 4, 0, 1), vec![THEIRS, 1, 4, 0, 7, 0, 0, THEIRS, 0, 0]] {
+        assert_eq!(send(&mut client, &words), None, "{words:?}");
+    }
+    assert_eq!(client.engine.conn.counters().discarded, 2);
+}
