@@ -1,14 +1,11 @@
 //! What is found out about the items of a specification before they are emitted: names, sizes, what can be derived, which
 //! have a borrowed form.
 
-mod view;
-
 use std::{cell::OnceCell, collections::HashMap};
 
 use proc_macro2::{Ident, TokenStream};
 
-pub(crate) use self::view::View;
-use super::names::{Case, RustName, Scope, Std};
+use super::names::{Case, RustName, Scope};
 use crate::ir::{Base, Facts, Field, Item, ItemId, ItemKind, Spec, Type};
 
 /// A fixed-length array whose value would take more octets than this where it stands is kept on the heap.
@@ -127,18 +124,6 @@ impl<'a> Layout<'a> {
         self.variants[id.0].get_or_init(named)
     }
 
-    /// The view from the level of the items.
-    pub(crate) fn view(&self) -> View<'_> {
-        let std = if self.absolute { Std::Absolute } else { Std::Prelude(&self.scope) };
-        View { layout: self, nested: false, borrowed: false, std }
-    }
-
-    /// The view from a module inside, whose own names are `scope`.
-    pub(crate) fn nested_view<'v>(&'v self, scope: &'v Scope) -> View<'v> {
-        let std = if self.absolute { Std::Absolute } else { Std::Prelude(scope) };
-        View { layout: self, nested: true, borrowed: false, std }
-    }
-
     /// Through typedefs that are plain aliases, to what they stand for.
     pub(crate) fn resolve(&self, mut base: Base) -> Base {
         // Typedefs that stand for each other are refused earlier; the bound only makes that no matter of trust.
@@ -155,7 +140,7 @@ impl<'a> Layout<'a> {
     }
 
     /// Octets of the encoding where every value has as many.
-    fn fixed_len(&self, base: Base) -> Option<u64> {
+    pub(super) fn fixed_len(&self, base: Base) -> Option<u64> {
         match self.resolve(base) {
             Base::Bool | Base::Int | Base::UInt | Base::Float => Some(4),
             Base::Hyper | Base::UHyper | Base::Double => Some(8),
@@ -214,7 +199,7 @@ impl<'a> Layout<'a> {
     }
 
     /// Whether a field is itself a view in the borrowed form.
-    fn is_view(&self, field: &Field) -> bool {
+    pub(super) fn is_view(&self, field: &Field) -> bool {
         match &field.ty {
             Type::Opaque(_) | Type::String(_) => true,
             Type::OpaqueFixed(_) => self.is_exact(field),
@@ -247,7 +232,7 @@ impl<'a> Layout<'a> {
     }
 
     /// Octets of a field that can be one of a run.
-    fn field_words(&self, field: &Field) -> Option<u64> {
+    pub(super) fn field_words(&self, field: &Field) -> Option<u64> {
         let base = |base: Base| match self.resolve(base) {
             Base::Bool | Base::Int | Base::UInt | Base::Float => Some(4),
             Base::Hyper | Base::UHyper | Base::Double => Some(8),
@@ -350,7 +335,7 @@ impl<'a> Layout<'a> {
     }
 
     /// Whether an item of fixed length is kept in memory of its own.
-    fn is_exact(&self, field: &Field) -> bool {
+    pub(super) fn is_exact(&self, field: &Field) -> bool {
         match &field.ty {
             Type::OpaqueFixed(len) => field.ddp.is_some() || u64::from(*len) > MAX_IN_PLACE,
             Type::ArrayFixed(base, len) => {
@@ -377,7 +362,7 @@ pub(crate) fn fields_of(item: &Item) -> impl Iterator<Item = &Field> {
     fields.iter().chain(arms).chain(typedef)
 }
 
-fn padded(len: u32) -> u64 {
+pub(super) fn padded(len: u32) -> u64 {
     u64::from(len).next_multiple_of(4)
 }
 
@@ -401,7 +386,7 @@ pub(super) fn dependency_order(spec: &Spec) -> Vec<usize> {
 }
 
 /// The item that a type is made of.
-fn item_of(ty: &Type) -> Option<ItemId> {
+pub(super) fn item_of(ty: &Type) -> Option<ItemId> {
     match ty {
         Type::Base(base) | Type::ArrayFixed(base, _) | Type::Array(base, _) | Type::Optional(base) => match base {
             Base::Item(id) => Some(*id),

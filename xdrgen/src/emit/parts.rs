@@ -13,7 +13,14 @@ use std::{
 use proc_macro2::TokenStream;
 use quote::{ToTokens as _, quote};
 
-use super::{Borrow, EmitError, EmitOptions, codec_block, format, layout::Layout, program, types};
+use super::{
+    format,
+    layout::Layout,
+    options::{Borrow, EmitError, EmitOptions},
+    program::{self, Stubs},
+    target::codec_block,
+    types,
+};
 use crate::ir::{ItemId, Program, Spec, Version};
 
 /// Items in a part: enough that what every part begins with is small beside it.
@@ -86,6 +93,21 @@ fn take<'p>(next: &AtomicUsize, parts: &'p [Part]) -> Option<(usize, &'p Part)> 
     parts.get(index).map(|part| (index, part))
 }
 
+/// Everything named: the items, and what stands beside the modules of versions.
+pub(super) fn named<'a>(spec: &'a Spec, options: &EmitOptions) -> (Layout<'a>, Vec<program::Names>) {
+    let runtime = &options.runtime;
+    let mut layout = Layout::new(spec, quote!(#runtime), options.absolute_paths);
+    let versions = spec.programs.iter().flat_map(|program| &program.versions);
+    let names = versions.map(|version| program::Names::new(version, &mut layout.scope)).collect();
+    layout.open(&options.open);
+    match &options.borrowed {
+        Borrow::Nothing => {}
+        Borrow::Types(names) => layout.borrow(|item| names.contains(&item.name.text)),
+        Borrow::All => layout.borrow(|_| true),
+    }
+    (layout, names)
+}
+
 fn versions(spec: &Spec) -> impl Iterator<Item = (&Program, &Version)> {
     spec.programs.iter().flat_map(|program| program.versions.iter().map(move |version| (program, version)))
 }
@@ -146,7 +168,7 @@ struct Worker<'a> {
 
 impl<'a> Worker<'a> {
     fn new(spec: &'a Spec, options: &'a EmitOptions) -> Self {
-        let (layout, names) = super::named(spec, options);
+        let (layout, names) = named(spec, options);
         Self { spec, options, layout, names }
     }
 
@@ -154,7 +176,7 @@ impl<'a> Worker<'a> {
         match part {
             Part::Items(range) => {
                 let types::Emitted { declaration, codec } =
-                    super::types(&self.layout, range.clone().map(ItemId), self.options);
+                    types::emit_all(&self.layout, range.clone().map(ItemId), self.options);
                 let declarations = format::print(declaration.into_iter().collect())?;
                 Ok(Printed { declarations, codecs: self.codecs(codec)? })
             }
@@ -162,7 +184,7 @@ impl<'a> Worker<'a> {
                 let found = versions(self.spec).zip(&self.names).nth(*index);
                 let module = found.map(|((program, version), names)| {
                     let module = program::lower(&self.layout, program, version, names);
-                    module.emit(super::stubs(self.options))
+                    module.emit(Stubs::of(self.options))
                 });
                 Ok(Printed { declarations: format::print(module.unwrap_or_default())?, codecs: String::new() })
             }

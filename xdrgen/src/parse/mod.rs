@@ -15,11 +15,10 @@ use pest::{Parser as _, iterators::Pair};
 use self::comments::Comments;
 use crate::{
     ast::{Definition, DefinitionKind, Enumerator, File, Ident, TypeKind, TypeSpec, Value, ValueKind},
+    const_expr,
     diag::{Code, Diagnostic},
-    ir::Span,
-    preprocess,
     scan::{self, CommentKind},
-    source::{join, span},
+    source::{Span, join, span},
 };
 
 /// Code that `pest_derive` writes.
@@ -262,7 +261,7 @@ impl Builder<'_, '_> {
     }
 
     fn character(&mut self, text: &str, at: &Span) -> Option<i128> {
-        let value = preprocess::character(text).map(|(value, _)| value);
+        let value = const_expr::character(text).map(|(value, _)| value);
         if value.is_none() {
             let diagnostic = Diagnostic::new(Code::OutOfRange, format!("{text} is no character of C's"));
             self.diagnostics.push(diagnostic.at(at, ""));

@@ -3,22 +3,15 @@
 //! XDR has none (RFC 4506 §6), but rpcgen runs C's. What a condition leaves out is blanked, so that every octet that
 //! stays keeps its place.
 
-mod condition;
-
-use std::{borrow::Cow, collections::HashMap, ops::Range};
+use std::{borrow::Cow, ops::Range};
 
 use crate::{
     ast::{Dialect, Ident, Macro, TypeSpec, Value, ValueKind},
+    const_expr::{self, Defines},
     diag::{Code, Diagnostic},
-    ir::Span,
     parse,
-    source::span,
+    source::{Span, span},
 };
-
-pub(crate) use condition::{character, computed};
-
-/// Names that are defined, with their values as text: by `#define` or by the user.
-pub(crate) type Defines = HashMap<String, String>;
 
 /// Reads a file that is included: its name, and the names that are defined so far. Gives whether there is one.
 pub(crate) type Include<'a> = dyn FnMut(&str, &mut Defines, &mut Vec<Diagnostic>) -> bool + 'a;
@@ -207,7 +200,7 @@ impl Lines<'_, '_> {
         match word {
             "ifdef" => self.defines.contains_key(rest),
             "ifndef" => !self.defines.contains_key(rest),
-            _ => condition::holds(rest, self.defines).unwrap_or_else(|| {
+            _ => const_expr::holds(rest, self.defines).unwrap_or_else(|| {
                 self.report(at, "this condition is not understood: what depends on it is left out");
                 false
             }),
@@ -260,7 +253,7 @@ pub(crate) fn meaning(text: &str, defines: &Defines, at: &Span) -> (Option<Value
     if let Some(quoted) = text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
         return if quoted.contains('"') { (None, None) } else { constant(ValueKind::Text(quoted.to_owned())) };
     }
-    match condition::number(text, defines) {
+    match const_expr::number(text, defines) {
         Some(number) => constant(ValueKind::Int(number)),
         None => parse::macro_text(text, at),
     }

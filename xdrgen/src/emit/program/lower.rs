@@ -3,17 +3,17 @@
 use proc_macro2::{Ident, TokenStream};
 use quote::{format_ident, quote};
 
-use super::{Module, Packing, Param, Procedure};
+use super::module::{Module, Packing, Param, Procedure};
 use crate::{
     emit::{
         codec::{Borrowed, Wire},
         docs::Docs,
         expr::Arguments,
         facts::{self, Source},
-        impls::{FieldCodec, Generics, Target},
-        layout::{Layout, View},
+        layout::Layout,
         names::{Case, RustName, Scope, convert, ident},
-        types::note_rename,
+        target::{FieldCodec, Generics, Target},
+        view::View,
         xdr_text,
     },
     ir::{self, Base, Field, ItemKind, Type},
@@ -94,7 +94,7 @@ pub(crate) fn lower<'a>(
     if version.doc.is_empty() {
         docs.comment(&program.doc);
     }
-    note_rename(&mut docs, &version.name.text, &names.module);
+    docs.rename(&version.name.text, &names.module);
     let procedures = version
         .procedures
         .iter()
@@ -133,7 +133,7 @@ fn has_many_chunks(spec: &ir::Spec, procedure: &ir::Procedure) -> bool {
 fn lower_procedure(view: &View<'_>, procedure: &ir::Procedure, names: &ProcedureNames) -> Procedure {
     let marker = names.marker.ident.clone();
     let mut docs = Docs::new(&procedure.doc, &format!("The procedure `{}`.", procedure.name.text));
-    note_rename(&mut docs, &procedure.name.text, &names.method);
+    docs.rename(&procedure.name.text, &names.method);
     let docs_short = docs.attributes();
     docs.xdr(&procedure.text);
 

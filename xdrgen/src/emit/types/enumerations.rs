@@ -10,7 +10,7 @@ use super::{
         docs::Docs,
         names::{Case, RustName, Scope},
     },
-    Emitted, Emitter, int, note_rename,
+    Emitted, Emitter, int,
 };
 use crate::ir::Enumerator;
 
@@ -24,7 +24,7 @@ impl Emitter<'_> {
         let (mut variants, mut aliases, mut reads) = (Vec::new(), Vec::new(), Vec::new());
         for (enumerator, named) in enumerators.iter().zip(&names.0) {
             let mut docs = Docs::new(&enumerator.doc, &format!("`{}`", enumerator.name.text));
-            note_rename(&mut docs, &enumerator.name.text, &named.name);
+            docs.rename(&enumerator.name.text, &named.name);
             let docs = docs.attributes();
             let variant = &named.name.ident;
             match &named.alias_of {

@@ -1,6 +1,9 @@
 //! Conditions of `#if`, and the numbers of `#define`: C's integer expressions (ISO C §6.10.1) of names that are defined.
 
-use super::Defines;
+use std::collections::HashMap;
+
+/// Names that are defined, with their values as text: by `#define` or by the user.
+pub(crate) type Defines = HashMap<String, String>;
 
 /// Deepest nesting of operators and names looked at: what the scanner lets through, and some names.
 const MAX_DEPTH: usize = 64;
@@ -9,13 +12,13 @@ const MAX_DEPTH: usize = 64;
 const MAX_STEPS: usize = 10_000;
 
 /// Whether the condition holds; `None` where it is none. A name that is not defined counts as 0.
-pub(super) fn holds(text: &str, defines: &Defines) -> Option<bool> {
+pub(crate) fn holds(text: &str, defines: &Defines) -> Option<bool> {
     let mut steps = MAX_STEPS;
     evaluate(text, Names::Condition(defines), 0, &mut steps).map(|value| value != 0)
 }
 
 /// The number that `text` stands for, all its names being defined.
-pub(super) fn number(text: &str, defines: &Defines) -> Option<i128> {
+pub(crate) fn number(text: &str, defines: &Defines) -> Option<i128> {
     let mut steps = MAX_STEPS;
     evaluate(text, Names::Macros(defines), 0, &mut steps)
 }

@@ -4,23 +4,35 @@ use proc_macro2::{Literal, TokenStream};
 use quote::quote;
 
 use super::{
-    super::{
-        codec::{Borrowed, Slot, Wire},
-        names::Std,
-    },
-    Layout, item_of, padded,
+    codec::{Borrowed, Slot, Wire},
+    layout::{Layout, item_of, padded},
+    names::{Scope, Std},
 };
 use crate::ir::{Base, ConstValue, Field, ItemId, ItemKind, Type};
 
 /// From where in the generated code an item is named.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct View<'a> {
-    pub(super) layout: &'a Layout<'a>,
+    layout: &'a Layout<'a>,
     /// Whether the items are in the module around.
-    pub(super) nested: bool,
+    nested: bool,
     /// Whether types are meant in their borrowed form, where they have one.
-    pub(super) borrowed: bool,
-    pub(super) std: Std<'a>,
+    borrowed: bool,
+    std: Std<'a>,
+}
+
+impl Layout<'_> {
+    /// The view from the level of the items.
+    pub(crate) fn view(&self) -> View<'_> {
+        let std = if self.absolute { Std::Absolute } else { Std::Prelude(&self.scope) };
+        View { layout: self, nested: false, borrowed: false, std }
+    }
+
+    /// The view from a module inside, whose own names are `scope`.
+    pub(crate) fn nested_view<'v>(&'v self, scope: &'v Scope) -> View<'v> {
+        let std = if self.absolute { Std::Absolute } else { Std::Prelude(scope) };
+        View { layout: self, nested: true, borrowed: false, std }
+    }
 }
 
 impl<'a> View<'a> {
