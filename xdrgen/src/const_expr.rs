@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use crate::lexer::{Kind, Lexer, Token};
+
 /// Names that are defined, with their values as text: by `#define` or by the user.
 pub(crate) type Defines = HashMap<String, String>;
 
@@ -18,7 +20,7 @@ pub(crate) fn holds(text: &str, defines: &Defines) -> Option<bool> {
 }
 
 /// The number that `text` stands for, all its names being defined.
-pub(crate) fn number(text: &str, defines: &Defines) -> Option<i128> {
+pub(crate) fn macro_number(text: &str, defines: &Defines) -> Option<i128> {
     let mut steps = MAX_STEPS;
     evaluate(text, Names::Macros(defines), 0, &mut steps)
 }
@@ -39,12 +41,19 @@ enum Names<'a> {
 }
 
 fn evaluate(text: &str, names: Names<'_>, depth: usize, steps: &mut usize) -> Option<i128> {
-    let mut reader = Reader { rest: text, names, depth, steps, idle: false };
+    let mut lexer = Lexer::within_directive(text);
+    let next = next_token(&mut lexer);
+    let mut reader = Reader { lexer, next, names, depth, steps, idle: false };
     let value = reader.choice()?;
-    reader.rest.trim().is_empty().then_some(value)
+    reader.next.is_none().then_some(value)
 }
 
-/// Operators of two operands with how tightly they bind. A longer one goes before its prefix.
+/// The next token that is not blank. Comments are no part of an expression.
+fn next_token<'a>(lexer: &mut Lexer<'a>) -> Option<Token<'a>> {
+    lexer.find(|token| !matches!(token.kind, Kind::Blank | Kind::LineEnd))
+}
+
+/// Operators of two operands with how tightly they bind.
 const OPERATORS: [(&str, u8); 18] = [
     ("||", 1),
     ("&&", 2),
@@ -67,7 +76,9 @@ const OPERATORS: [(&str, u8); 18] = [
 ];
 
 struct Reader<'a, 'b> {
-    rest: &'a str,
+    lexer: Lexer<'a>,
+    /// The token at hand.
+    next: Option<Token<'a>>,
     names: Names<'b>,
     depth: usize,
     steps: &'b mut usize,
@@ -75,19 +86,19 @@ struct Reader<'a, 'b> {
     idle: bool,
 }
 
-impl Reader<'_, '_> {
-    fn take(&mut self, token: &str) -> bool {
-        let rest = self.rest.trim_start().strip_prefix(token);
-        self.rest = rest.unwrap_or(self.rest);
-        rest.is_some()
+impl<'a> Reader<'a, '_> {
+    /// Takes the token at hand.
+    fn advance(&mut self) -> Option<Token<'a>> {
+        std::mem::replace(&mut self.next, next_token(&mut self.lexer))
     }
 
-    fn word(&mut self) -> &str {
-        let rest = self.rest.trim_start();
-        let len = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len());
-        let (word, after) = rest.split_at(len);
-        self.rest = after;
-        word
+    /// Takes this punctuation, if it is next.
+    fn take(&mut self, punctuation: &str) -> bool {
+        let is_next = self.next.is_some_and(|next| next.text == punctuation);
+        if is_next {
+            self.advance();
+        }
+        is_next
     }
 
     /// `condition ? value : value`, or a value.
@@ -123,8 +134,7 @@ impl Reader<'_, '_> {
     fn binary(&mut self, least: u8) -> Option<i128> {
         let mut left = self.unary()?;
         loop {
-            let rest = self.rest.trim_start();
-            let found = OPERATORS.iter().find(|(token, _)| rest.starts_with(token));
+            let found = self.next.and_then(|next| OPERATORS.iter().find(|(token, _)| next.text == *token));
             let Some(&(token, binds)) = found.filter(|(_, binds)| *binds > least) else { return Some(left) };
             self.take(token);
             let decided = matches!((token, left), ("&&", 0)) || (token == "||" && left != 0);
@@ -161,69 +171,70 @@ impl Reader<'_, '_> {
     }
 
     fn operand(&mut self) -> Option<i128> {
-        if let Some((value, len)) = character(self.rest.trim_start()) {
-            self.rest = self.rest.trim_start().get(len..)?;
-            return Some(value);
-        }
-        let word = self.word().to_owned();
+        let token = self.advance()?;
+        let word = match token.kind {
+            Kind::Word => token.text,
+            Kind::Character => return character(token.text),
+            _ => return None,
+        };
         if word.starts_with(|c: char| c.is_ascii_digit()) {
-            return literal(&word);
+            return literal(word);
         }
         let (defines, otherwise) = match self.names {
-            _ if word.is_empty() => return None,
-            Names::Constants(value) => return value(&word),
+            Names::Constants(value) => return value(word),
             Names::Condition(defines) if word == "defined" => {
                 let bracket = self.take("(");
-                let known = defines.contains_key(self.word());
+                let name = self.next.filter(|next| next.kind == Kind::Word);
+                let known = name.is_some_and(|name| defines.contains_key(name.text));
+                if name.is_some() {
+                    self.advance();
+                }
                 return (!bracket || self.take(")")).then_some(i128::from(known));
             }
             Names::Condition(defines) => (defines, Some(0)),
             Names::Macros(defines) => (defines, None),
         };
-        match defines.get(&word) {
+        match defines.get(word) {
             Some(text) => evaluate(text, self.names, self.depth, self.steps),
             None => otherwise,
         }
     }
 }
 
-/// The character constant that `text` begins with, as C has it: its value, which has a sign, and its length.
-pub(crate) fn character(text: &str) -> Option<(i128, usize)> {
-    let body = text.strip_prefix('\'')?;
-    let (value, len) = match body.strip_prefix('\\') {
-        None => (body.bytes().next().filter(|byte| byte.is_ascii() && !matches!(byte, b'\'' | b'\n'))?, 1),
-        Some(escape) => {
-            let octal = escape.bytes().take(3).take_while(|byte| matches!(byte, b'0'..=b'7')).count();
-            if octal > 0 {
-                (u8::from_str_radix(escape.get(..octal)?, 8).ok()?, 1 + octal)
-            } else {
-                let named = match escape.bytes().next()? {
-                    b'a' => 0x07,
-                    b'b' => 0x08,
-                    b't' => b'\t',
-                    b'n' => b'\n',
-                    b'v' => 0x0B,
-                    b'f' => 0x0C,
-                    b'r' => b'\r',
-                    byte @ (b'\\' | b'\'' | b'"' | b'?') => byte,
-                    _ => return None,
-                };
-                (named, 2)
-            }
-        }
+/// The value of a character constant, as C has it: with a sign. `None` where C does not know the escape.
+pub(crate) fn character(constant: &str) -> Option<i128> {
+    let body = constant.strip_prefix('\'')?.strip_suffix('\'')?;
+    let value = match body.strip_prefix('\\') {
+        None => body.bytes().next()?,
+        Some(octal) if octal.starts_with(|c: char| c.is_digit(8)) => u8::from_str_radix(octal, 8).ok()?,
+        Some(escape) => match escape.bytes().next()? {
+            b'a' => 0x07,
+            b'b' => 0x08,
+            b't' => b'\t',
+            b'n' => b'\n',
+            b'v' => 0x0B,
+            b'f' => 0x0C,
+            b'r' => b'\r',
+            byte @ (b'\\' | b'\'' | b'"' | b'?') => byte,
+            _ => return None,
+        },
     };
-    body.get(len..)?.starts_with('\'').then_some((i128::from(value.cast_signed()), len + 2))
+    Some(i128::from(value.cast_signed()))
 }
 
-/// Decimal, hexadecimal or octal, with C's suffixes.
-fn literal(word: &str) -> Option<i128> {
-    let word = word.trim_end_matches(['u', 'U', 'l', 'L']);
-    let (radix, digits) = match word.strip_prefix("0x").or_else(|| word.strip_prefix("0X")) {
+/// The value of a number without a sign: decimal, hexadecimal (`0x`) or octal (a leading 0), as RFC 4506 §6.2 has them.
+pub(crate) fn number(digits: &str) -> Option<i128> {
+    let (radix, digits) = match digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X")) {
         Some(digits) => (16, digits),
-        None if word.len() > 1 && word.starts_with('0') => (8, word),
-        None => (10, word),
+        None if digits.len() > 1 && digits.starts_with('0') => (8, digits),
+        None => (10, digits),
     };
     i128::from_str_radix(digits, radix).ok()
+}
+
+/// A number with C's suffixes.
+fn literal(word: &str) -> Option<i128> {
+    number(word.trim_end_matches(['u', 'U', 'l', 'L']))
 }
 
 fn apply(token: &str, a: i128, b: i128) -> Option<i128> {

@@ -90,6 +90,7 @@ mod explain;
 pub mod extract;
 pub mod fmt;
 pub mod ir;
+mod lexer;
 mod load;
 mod parse;
 mod preprocess;
