@@ -114,16 +114,14 @@ impl Target<'_> {
         let mut empty = Vec::new();
         for arm in &union.arms {
             let variant = &arm.variant;
-            let bindings = arm.bindings();
             if arm.fields.is_empty() {
                 empty.push(quote!(Self::#variant));
                 len.empty.push(quote!(Self::#variant));
                 continue;
             }
-            let names: Vec<TokenStream> = bindings.iter().map(|binding| quote!(#binding)).collect();
-            let pattern = arm.pattern(&names);
-            writes.push(self.write_arm(&pattern, &arm.fields, &bindings));
-            len.push(&arm.fields, &bindings, |bindings| arm.pattern(bindings));
+            let bindings = bindings(&arm.fields);
+            writes.push(self.write_arm(&bindings, |names| arm.pattern(names)));
+            len.push(&bindings, |names| arm.pattern(names));
         }
         if let Some(default) = &union.default {
             let variant = &default.variant;
@@ -141,10 +139,9 @@ impl Target<'_> {
                 len.empty.push(quote!(Self::#variant(_)));
             } else {
                 let bindings = bindings(&default.fields);
-                let pattern = |bindings: &[TokenStream]| quote!(Self::#variant(_, #(#bindings),*));
-                let names: Vec<TokenStream> = bindings.iter().map(|binding| quote!(#binding)).collect();
-                writes.push(self.write_arm(&pattern(&names), &default.fields, &bindings));
-                len.push(&default.fields, &bindings, pattern);
+                let pattern = |names: &[TokenStream]| quote!(Self::#variant(_, #(#names),*));
+                writes.push(self.write_arm(&bindings, pattern));
+                len.push(&bindings, pattern);
             }
         }
         if let Some(unknown) = &union.unknown {
@@ -172,13 +169,13 @@ impl Target<'_> {
         self.impl_encode(len.tokens(), body)
     }
 
-    fn write_arm(&self, pattern: &TokenStream, fields: &[FieldCodec], bindings: &[Ident]) -> TokenStream {
-        let writings: Vec<(Writing, String)> = fields
-            .iter()
-            .zip(bindings)
-            .map(|(field, name)| (field.slot.write(&Place::Reference(name.clone())), self.path(&field.name)))
-            .collect();
-        let body = write_all(&writings);
+    fn write_arm(&self, bindings: &[Binding<'_>], pattern: impl Fn(&[TokenStream]) -> TokenStream) -> TokenStream {
+        let writing = |Binding { field, name }: &Binding<'_>| {
+            (field.slot.write(&Place::Reference(name.clone())), self.path(&field.name))
+        };
+        let body = write_all(&bindings.iter().map(writing).collect::<Vec<_>>());
+        let names: Vec<TokenStream> = bindings.iter().map(|Binding { name, .. }| quote!(#name)).collect();
+        let pattern = pattern(&names);
         quote!(#pattern => { #body })
     }
 
@@ -257,10 +254,6 @@ impl Target<'_> {
 }
 
 impl ArmCodec {
-    fn bindings(&self) -> Vec<Ident> {
-        bindings(&self.fields)
-    }
-
     fn pattern(&self, bindings: &[TokenStream]) -> TokenStream {
         let variant = &self.variant;
         if self.braced {
@@ -287,11 +280,17 @@ fn write_all(writings: &[(Writing, String)]) -> TokenStream {
     }
 }
 
-/// A variable for each field of a variant.
-fn bindings(fields: &[FieldCodec]) -> Vec<Ident> {
+/// A field of a variant, and the variable that it is bound to.
+struct Binding<'a> {
+    field: &'a FieldCodec,
+    name: Ident,
+}
+
+/// Binds each field of a variant to a variable.
+fn bindings(fields: &[FieldCodec]) -> Vec<Binding<'_>> {
     match fields {
-        [_] => vec![format_ident!("value")],
-        _ => (0..fields.len()).map(|i| format_ident!("value{i}")).collect(),
+        [field] => vec![Binding { field, name: format_ident!("value") }],
+        _ => fields.iter().enumerate().map(|(i, field)| Binding { field, name: format_ident!("value{i}") }).collect(),
     }
 }
 
@@ -328,15 +327,15 @@ struct LenArms {
 }
 
 impl LenArms {
-    fn push(&mut self, fields: &[FieldCodec], names: &[Ident], pattern: impl Fn(&[TokenStream]) -> TokenStream) {
+    fn push(&mut self, bindings: &[Binding<'_>], pattern: impl Fn(&[TokenStream]) -> TokenStream) {
         let mut len = Len::default();
-        let mut bindings = Vec::new();
-        for (field, name) in fields.iter().zip(names) {
+        let mut names = Vec::new();
+        for Binding { field, name } in bindings {
             let of_field = field.slot.len(&Place::Reference(name.clone()));
-            bindings.push(if of_field.known().is_some() { quote!(_) } else { quote!(#name) });
+            names.push(if of_field.known().is_some() { quote!(_) } else { quote!(#name) });
             len.add(of_field);
         }
-        self.arms.push((pattern(&bindings), len));
+        self.arms.push((pattern(&names), len));
     }
 
     fn tokens(&self) -> TokenStream {

@@ -63,16 +63,12 @@ pub fn emit(spec: &Spec, options: &EmitOptions) -> Result<String, EmitError> {
 #[must_use]
 pub fn emit_tokens(spec: &Spec, options: &EmitOptions) -> TokenStream {
     let spec = &*opened(spec, options);
-    let (layout, names) = parts::named(spec, options);
+    let (layout, versions) = parts::named(spec, options);
     let ids = (0..spec.items.len()).map(ItemId);
     let types::Emitted { declaration: mut tokens, codec: codecs } = types::emit_all(&layout, ids, options);
 
     let stubs = program::Stubs::of(options);
-    let versions =
-        spec.programs.iter().flat_map(|program| program.versions.iter().map(move |version| (program, version)));
-    let modules = versions
-        .zip(&names)
-        .map(|((program, version), names)| program::lower(&layout, program, version, names).emit(stubs));
+    let modules = versions.iter().map(|version| program::lower(&layout, version).emit(stubs));
     tokens.extend(modules);
     tokens.push(target::codec_block(&layout.runtime, codecs));
     tokens.into_iter().collect()

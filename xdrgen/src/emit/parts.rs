@@ -17,11 +17,11 @@ use super::{
     format,
     layout::Layout,
     options::{Borrow, EmitError, EmitOptions},
-    program::{self, Stubs},
+    program::{self, Named, Stubs},
     target::codec_block,
     types,
 };
-use crate::ir::{ItemId, Program, Spec, Version};
+use crate::ir::{ItemId, Spec};
 
 /// Items in a part: enough that what every part begins with is small beside it.
 const ITEMS: usize = 24;
@@ -49,7 +49,8 @@ enum Part {
 pub(super) fn print(spec: &Spec, options: &EmitOptions) -> Result<String, EmitError> {
     let starts = (0..spec.items.len()).step_by(ITEMS);
     let items = starts.map(|start| Part::Items(start..spec.items.len().min(start + ITEMS)));
-    let parts: Vec<Part> = items.chain((0..versions(spec).count()).map(Part::Version)).collect();
+    let versions = spec.programs.iter().map(|program| program.versions.len()).sum();
+    let parts: Vec<Part> = items.chain((0..versions).map(Part::Version)).collect();
 
     let next = AtomicUsize::new(0);
     let done: Mutex<Vec<(usize, Result<Printed, EmitError>)>> = Mutex::new(Vec::with_capacity(parts.len()));
@@ -94,22 +95,20 @@ fn take<'p>(next: &AtomicUsize, parts: &'p [Part]) -> Option<(usize, &'p Part)> 
 }
 
 /// Everything named: the items, and what stands beside the modules of versions.
-pub(super) fn named<'a>(spec: &'a Spec, options: &EmitOptions) -> (Layout<'a>, Vec<program::Names>) {
+pub(super) fn named<'a>(spec: &'a Spec, options: &EmitOptions) -> (Layout<'a>, Vec<Named<'a>>) {
     let runtime = &options.runtime;
     let mut layout = Layout::new(spec, quote!(#runtime), options.absolute_paths);
-    let versions = spec.programs.iter().flat_map(|program| &program.versions);
-    let names = versions.map(|version| program::Names::new(version, &mut layout.scope)).collect();
+    let mut versions = Vec::new();
+    for program in &spec.programs {
+        versions.extend(program.versions.iter().map(|version| Named::new(program, version, &mut layout.scope)));
+    }
     layout.open(&options.open);
     match &options.borrowed {
         Borrow::Nothing => {}
         Borrow::Types(names) => layout.borrow(|item| names.contains(&item.name.text)),
         Borrow::All => layout.borrow(|_| true),
     }
-    (layout, names)
-}
-
-fn versions(spec: &Spec) -> impl Iterator<Item = (&Program, &Version)> {
-    spec.programs.iter().flat_map(|program| program.versions.iter().map(move |version| (program, version)))
+    (layout, versions)
 }
 
 /// The options as another thread can have them: tokens cannot leave the one that made them.
@@ -160,16 +159,15 @@ impl Portable {
 
 /// What a thread prints parts with.
 struct Worker<'a> {
-    spec: &'a Spec,
     options: &'a EmitOptions,
     layout: Layout<'a>,
-    names: Vec<program::Names>,
+    versions: Vec<Named<'a>>,
 }
 
 impl<'a> Worker<'a> {
     fn new(spec: &'a Spec, options: &'a EmitOptions) -> Self {
-        let (layout, names) = named(spec, options);
-        Self { spec, options, layout, names }
+        let (layout, versions) = named(spec, options);
+        Self { options, layout, versions }
     }
 
     fn print(&self, part: &Part) -> Result<Printed, EmitError> {
@@ -181,11 +179,8 @@ impl<'a> Worker<'a> {
                 Ok(Printed { declarations, codecs: self.codecs(codec)? })
             }
             Part::Version(index) => {
-                let found = versions(self.spec).zip(&self.names).nth(*index);
-                let module = found.map(|((program, version), names)| {
-                    let module = program::lower(&self.layout, program, version, names);
-                    module.emit(Stubs::of(self.options))
-                });
+                let version = self.versions.get(*index);
+                let module = version.map(|version| program::lower(&self.layout, version).emit(Stubs::of(self.options)));
                 Ok(Printed { declarations: format::print(module.unwrap_or_default())?, codecs: String::new() })
             }
         }

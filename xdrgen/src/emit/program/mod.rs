@@ -10,7 +10,7 @@ use proc_macro2::{Ident, Literal, TokenStream};
 use quote::quote;
 
 pub(crate) use self::{
-    lower::{Names, lower},
+    lower::{Named, lower},
     module::{Module, Packing, Param, Procedure, Stubs},
 };
 use super::target::codec_block;
