@@ -15,32 +15,42 @@ const MAX_STEPS: usize = 10_000;
 
 /// Whether the condition holds; `None` where it is none. A name that is not defined counts as 0.
 pub(crate) fn holds(text: &str, defines: &Defines) -> Option<bool> {
-    let mut steps = MAX_STEPS;
-    evaluate(text, Names::Condition(defines), 0, &mut steps).map(|value| value != 0)
+    let value = |name: &str| defines.get(name).map(|text| Meaning::Text(text));
+    evaluate(text, Names { value: &value, is_condition: true }).map(|value| value != 0)
 }
 
 /// The number that `text` stands for, all its names being defined.
 pub(crate) fn macro_number(text: &str, defines: &Defines) -> Option<i128> {
-    let mut steps = MAX_STEPS;
-    evaluate(text, Names::Macros(defines), 0, &mut steps)
+    let value = |name: &str| defines.get(name).map(|text| Meaning::Text(text));
+    evaluate(text, Names { value: &value, is_condition: false })
 }
 
 /// The value of a computation of constants.
 pub(crate) fn computed(text: &str, constants: &dyn Fn(&str) -> Option<i128>) -> Option<i128> {
-    let mut steps = MAX_STEPS;
-    evaluate(text, Names::Constants(constants), 0, &mut steps)
+    let value = |name: &str| constants(name).map(Meaning::Number);
+    evaluate(text, Names { value: &value, is_condition: false })
 }
 
-/// What names stand for.
+/// What a name stands for.
+enum Meaning<'a> {
+    Number(i128),
+    /// Another expression.
+    Text(&'a str),
+}
+
+/// The names of an expression.
 #[derive(Clone, Copy)]
-enum Names<'a> {
-    /// In `#if`: what is not defined is 0, and `defined` asks for it.
-    Condition(&'a Defines),
-    Macros(&'a Defines),
-    Constants(&'a dyn Fn(&str) -> Option<i128>),
+struct Names<'a> {
+    value: &'a dyn Fn(&str) -> Option<Meaning<'a>>,
+    /// Whether this is an `#if`: a name that is not defined is 0 there, and `defined` asks for it.
+    is_condition: bool,
 }
 
-fn evaluate(text: &str, names: Names<'_>, depth: usize, steps: &mut usize) -> Option<i128> {
+fn evaluate(text: &str, names: Names<'_>) -> Option<i128> {
+    evaluate_within(text, names, 0, &mut { MAX_STEPS })
+}
+
+fn evaluate_within(text: &str, names: Names<'_>, depth: usize, steps: &mut usize) -> Option<i128> {
     let mut lexer = Lexer::within_directive(text);
     let next = next_token(&mut lexer);
     let mut reader = Reader { lexer, next, names, depth, steps, idle: false };
@@ -75,18 +85,18 @@ const OPERATORS: [(&str, u8); 18] = [
     ("%", 10),
 ];
 
-struct Reader<'a, 'b> {
+struct Reader<'a, 'b, 'n> {
     lexer: Lexer<'a>,
     /// The token at hand.
     next: Option<Token<'a>>,
-    names: Names<'b>,
+    names: Names<'n>,
     depth: usize,
     steps: &'b mut usize,
     /// Whether the value does not count, what is left of it having decided: then nothing is wrong with it.
     idle: bool,
 }
 
-impl<'a> Reader<'a, '_> {
+impl<'a> Reader<'a, '_, '_> {
     /// Takes the token at hand.
     fn advance(&mut self) -> Option<Token<'a>> {
         std::mem::replace(&mut self.next, next_token(&mut self.lexer))
@@ -180,23 +190,19 @@ impl<'a> Reader<'a, '_> {
         if word.starts_with(|c: char| c.is_ascii_digit()) {
             return literal(word);
         }
-        let (defines, otherwise) = match self.names {
-            Names::Constants(value) => return value(word),
-            Names::Condition(defines) if word == "defined" => {
-                let bracket = self.take("(");
-                let name = self.next.filter(|next| next.kind == Kind::Word);
-                let known = name.is_some_and(|name| defines.contains_key(name.text));
-                if name.is_some() {
-                    self.advance();
-                }
-                return (!bracket || self.take(")")).then_some(i128::from(known));
+        if word == "defined" && self.names.is_condition {
+            let bracket = self.take("(");
+            let name = self.next.filter(|next| next.kind == Kind::Word);
+            if name.is_some() {
+                self.advance();
             }
-            Names::Condition(defines) => (defines, Some(0)),
-            Names::Macros(defines) => (defines, None),
-        };
-        match defines.get(word) {
-            Some(text) => evaluate(text, self.names, self.depth, self.steps),
-            None => otherwise,
+            let is_defined = name.is_some_and(|name| (self.names.value)(name.text).is_some());
+            return (!bracket || self.take(")")).then_some(i128::from(is_defined));
+        }
+        match (self.names.value)(word) {
+            Some(Meaning::Number(value)) => Some(value),
+            Some(Meaning::Text(text)) => evaluate_within(text, self.names, self.depth, self.steps),
+            None => self.names.is_condition.then_some(0),
         }
     }
 }

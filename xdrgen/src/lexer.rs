@@ -151,9 +151,7 @@ impl<'a> Lexer<'a> {
                 _ => (Kind::Quote, 1),
             },
             (b'\'', _) => character_len(rest).map_or((Kind::Quote, 1), |len| (Kind::Character, len)),
-            (first, _) if is_word_byte(first) => {
-                (Kind::Word, bytes.iter().take_while(|byte| is_word_byte(**byte)).count())
-            }
+            (first, _) if is_of_word(char::from(first)) => (Kind::Word, word_len(rest)),
             (first @ (b'<' | b'>'), Some(second)) if first == *second => (Kind::Punct, 2),
             (first @ (b'|' | b'&' | b'='), Some(second)) if within && first == *second => (Kind::Punct, 2),
             (b'<' | b'>' | b'!', Some(b'=')) if within => (Kind::Punct, 2),
@@ -180,14 +178,14 @@ impl<'a> Iterator for Lexer<'a> {
     }
 }
 
-/// Whether a word can have this byte.
-pub(crate) fn is_word_byte(byte: u8) -> bool {
-    byte == b'_' || byte.is_ascii_alphanumeric()
+/// Whether a word can have this character.
+pub(crate) fn is_of_word(c: char) -> bool {
+    c == '_' || c.is_ascii_alphanumeric()
 }
 
 /// Length of the word that `text` begins with, in bytes.
 pub(crate) fn word_len(text: &str) -> usize {
-    text.bytes().take_while(|byte| is_word_byte(*byte)).count()
+    text.bytes().take_while(|byte| is_of_word(char::from(*byte))).count()
 }
 
 /// Whether the grammar skips this character between tokens, ends of lines included.

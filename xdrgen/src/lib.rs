@@ -16,7 +16,7 @@
 //! | bind | `ulb` | annotations, `.ulb` files | eligible items, checks, maximum replies |
 //! | emit | [`mod@emit`] | [`ir`] | Rust |
 //!
-//! [`mod@fmt`] and [`strip`] work on the text alone.
+//! [`mod@fmt`] and [`strip`] work on the text alone. All of them read it with one `lexer`, which agrees with the grammars.
 //!
 //! What is wrong is said by [`diag`], many errors per run, each with a code that `ERRORS.md` explains. No input makes
 //! the compiler panic, hang or overflow its stack: `tests/front_robust.rs`.

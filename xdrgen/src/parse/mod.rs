@@ -19,6 +19,7 @@ use crate::{
     ast::{Definition, DefinitionKind, Enumerator, File, Ident, TypeKind, TypeSpec, Value, ValueKind},
     const_expr,
     diag::{Code, Diagnostic},
+    lexer::is_of_word,
     scan::{self, CommentKind},
     source::{Span, join, span},
 };
@@ -90,7 +91,7 @@ pub(crate) fn parse(file: usize, text: &str, strict: bool, diagnostics: &mut Vec
         }
     }
     for range in lost {
-        let words = text.get(range).unwrap_or_default().split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        let words = text.get(range).unwrap_or_default().split(|c| !is_of_word(c));
         tree.lost.extend(words.filter(|word| !word.is_empty()).map(str::to_owned));
     }
     tree
