@@ -1,12 +1,23 @@
-//! Generates code from the specifications that Debian installs, as their users would: each with the flags that it needs.
-//! `tests/debian.rs` compiles it. What is not installed is left out, and said there.
+//! Generates the code that the tests compile.
+//!
+//! - `tests/golden.rs` compiles what comes of the compiler's own test constructs, and its golden files.
+//! - `tests/debian.rs` compiles what comes of the specifications that Debian installs, each with the flags that it needs. The
+//!   test reports those that are not installed.
 
-use std::{env, fmt::Write as _, fs, path::Path};
+use std::{
+    env,
+    fmt::Write as _,
+    fs,
+    path::{Path, PathBuf},
+};
 
 use rpcrdma_xdrgen::{
     Compiler,
-    emit::{EmitOptions, emit},
+    emit::{Borrow, EmitOptions, emit},
 };
+
+/// Tests of the compiler, beside this crate.
+const COMPILER_TESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../xdrgen/tests");
 
 /// A specification, its package, and what it needs from others.
 struct Installed {
@@ -75,9 +86,56 @@ fn syn_path(path: &str) -> syn::Path {
     syn::parse_str(path).expect("a path")
 }
 
+/// The files of a directory of [`COMPILER_TESTS`] that have this extension, sorted, with their stems.
+fn compiler_tests(directory: &str, extension: &str) -> Vec<(String, PathBuf)> {
+    let directory = Path::new(COMPILER_TESTS).join(directory);
+    println!("cargo::rerun-if-changed={}", directory.display());
+    let paths =
+        fs::read_dir(directory).expect("a directory of the repository").map(|entry| entry.expect("a file").path());
+    let paths = paths.filter(|path| path.extension().is_some_and(|found| found == extension));
+    let mut found: Vec<(String, PathBuf)> =
+        paths.map(|path| (path.file_stem().unwrap_or_default().to_string_lossy().into_owned(), path)).collect();
+    found.sort();
+    found
+}
+
+/// A module with the code in a file.
+fn module(name: &str, path: &Path) -> String {
+    format!("/// Generated.\npub mod {name} {{ include!({path:?}); }}\n")
+}
+
+/// Writes the modules of the compiler's constructs and of its golden files.
+fn constructs(out: &Path) {
+    let mut modules = String::new();
+    for (name, path) in compiler_tests("constructs", "x") {
+        // One of them has comments that are not UTF-8.
+        let text = String::from_utf8_lossy(&fs::read(&path).expect("a file of the repository")).into_owned();
+        let compiled = Compiler::new().source(name.as_str(), text).compile();
+        let compiled = compiled.unwrap_or_else(|diagnostics| panic!("{diagnostics}"));
+        let mut options = EmitOptions::default();
+        if name == "borrowed" {
+            options.borrowed = Borrow::All;
+            options.open = vec!["operation".to_owned()];
+        }
+        let code = emit(&compiled.spec, &options).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let generated = out.join(format!("construct_{name}.rs"));
+        fs::write(&generated, code).expect("OUT_DIR can be written");
+        modules.push_str(&module(&name, &generated));
+    }
+    fs::write(out.join("constructs.rs"), modules).expect("OUT_DIR can be written");
+    let golden: String = compiler_tests("golden", "rs").iter().map(|(name, path)| module(name, path)).collect();
+    fs::write(out.join("golden.rs"), golden).expect("OUT_DIR can be written");
+}
+
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
-    let out = env::var("OUT_DIR").expect("cargo sets it");
+    let out = PathBuf::from(env::var("OUT_DIR").expect("cargo sets it"));
+    constructs(&out);
+    debian(&out);
+}
+
+/// Writes the modules of the specifications that are installed.
+fn debian(out: &Path) {
     let (mut modules, mut failed, mut missing) = (String::new(), String::new(), String::new());
     for Installed { package, path, flags } in INSTALLED {
         let file = Path::new("/usr/include").join(path);
@@ -96,9 +154,9 @@ fn main() {
         });
         match code {
             Ok(code) => {
-                let generated = Path::new(&out).join(format!("{name}.rs"));
+                let generated = out.join(format!("{name}.rs"));
                 fs::write(&generated, code).expect("OUT_DIR can be written");
-                let _ = write!(modules, "/// Generated.\npub mod {name} {{ include!({generated:?}); }}\n");
+                modules.push_str(&module(&name, &generated));
             }
             Err(said) => {
                 let _ = write!(failed, "({path:?}, {said:?}),");
@@ -108,5 +166,5 @@ fn main() {
     let lists = format!(
         "const FAILED: &[(&str, &str)] = &[{failed}];\nconst MISSING: &[(&str, &str)] = &[{missing}];\n{modules}"
     );
-    fs::write(Path::new(&out).join("debian.rs"), lists).expect("OUT_DIR can be written");
+    fs::write(out.join("debian.rs"), lists).expect("OUT_DIR can be written");
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use crate::ir::Span;
+use crate::source::Span;
 
 /// A name as written.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -278,6 +278,24 @@ pub enum Primitive {
     Opaque,
     /// `string`
     String,
+}
+
+impl Primitive {
+    /// The type that public specifications mean by `name` where no declaration says otherwise: C's names, and rpcgen's.
+    ///
+    /// RFC 8166 §4.1 itself uses `uint32` and `uint64` so. C's `char` and `short` travel as `int` (RFC 4506 §4.1 has
+    /// nothing shorter), and so does `long`, which is 32 bits on the wire to rpcgen.
+    pub(crate) fn predeclared(name: &str) -> Option<Self> {
+        Some(match name {
+            "int8" | "int8_t" | "int16" | "int16_t" | "int32" | "int32_t" | "char" | "short" | "long" => Self::Int,
+            "uint8" | "uint8_t" | "uint16" | "uint16_t" | "uint32" | "uint32_t" | "u_int8_t" | "u_int16_t"
+            | "u_int32_t" | "u_char" | "u_short" | "u_int" | "u_long" | "uint" | "ushort" | "ulong" => Self::UInt,
+            "int64" | "int64_t" | "quad_t" | "longlong_t" => Self::Hyper,
+            "uint64" | "uint64_t" | "u_int64_t" | "u_quad_t" | "u_longlong_t" | "u_hyper" => Self::UHyper,
+            "bool_t" => Self::Bool,
+            _ => return None,
+        })
+    }
 }
 
 /// Body of an enumeration.

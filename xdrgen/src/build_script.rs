@@ -11,7 +11,7 @@ use std::{
 
 use self::note::Note;
 use crate::{
-    Compiler,
+    compiler::Compiler,
     diag::{Diagnostics, Severity},
     emit::{EmitError, EmitOptions, emit},
 };

@@ -1,16 +1,9 @@
 //! The typed intermediate representation: names resolved, constants computed, recursion found, the ULB bound and
 //! checked. What the back end reads, whichever front door the protocol came in by.
 
-use std::{ops::Range, sync::Arc};
+use std::sync::Arc;
 
-/// A place in a source text: an octet range.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Span {
-    /// Index of the source file, as given to the compiler.
-    pub file: usize,
-    /// Octets of it.
-    pub range: Range<usize>,
-}
+pub use crate::source::Span;
 
 /// A name and where it was declared.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -4,7 +4,7 @@
 //! (RFC 8166 §6), and the dialects in public use. It is a command, `xdrgen`; a library for build scripts, [`Build`];
 //! and what the macros of `rpcrdma-macros` call, [`Compiler`].
 //!
-//! One module a stage; a stage knows only the one before:
+//! One module for each stage. `tests/layers.rs` lists all modules in their order and checks that none refers to a later one.
 //!
 //! | stage | module | from | to |
 //! | --- | --- | --- | --- |
@@ -16,7 +16,7 @@
 //! | bind | `ulb` | annotations, `.ulb` files | eligible items, checks, maximum replies |
 //! | emit | [`mod@emit`] | [`ir`] | Rust |
 //!
-//! [`mod@fmt`] and [`strip`] work on the text alone.
+//! [`mod@fmt`] and [`strip`] work on the text alone. All of them read it with one `lexer`, which agrees with the grammars.
 //!
 //! What is wrong is said by [`diag`], many errors per run, each with a code that `ERRORS.md` explains. No input makes
 //! the compiler panic, hang or overflow its stack: `tests/front_robust.rs`.
@@ -81,6 +81,7 @@
 pub mod ast;
 mod build_script;
 mod compiler;
+mod const_expr;
 pub mod derive;
 pub mod diag;
 pub mod emit;
@@ -89,6 +90,7 @@ mod explain;
 pub mod extract;
 pub mod fmt;
 pub mod ir;
+mod lexer;
 mod load;
 mod parse;
 mod preprocess;

@@ -8,10 +8,10 @@ use std::{
 
 use crate::{
     ast::{self, DefinitionKind, Ident, Macro},
+    const_expr::Defines,
     diag::{Code, Diagnostic},
-    parse,
-    preprocess::{self, Defines},
-    source::{Sources, span},
+    parse, preprocess,
+    source::{Sources, span, unix_lines},
 };
 
 /// Where a text comes from.
@@ -151,17 +151,4 @@ impl Loader {
             self.trees.push(ast::File { source, macros: vec![line], ..ast::File::default() });
         }
     }
-}
-
-/// Lines end as they did on old Macs too, all of them or some: then every octet keeps its place.
-pub(crate) fn unix_lines(text: Arc<str>) -> Arc<str> {
-    let alone = |at: usize| text.as_bytes().get(at + 1) != Some(&b'\n');
-    if !text.match_indices('\r').any(|(at, _)| alone(at)) {
-        return text;
-    }
-    let mut octets = text.as_bytes().to_vec();
-    for (at, _) in text.match_indices('\r').filter(|(at, _)| alone(*at)) {
-        octets[at] = b'\n';
-    }
-    String::from_utf8(octets).map_or(Arc::clone(&text), Arc::from)
 }

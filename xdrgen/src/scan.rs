@@ -1,11 +1,12 @@
-//! One pass over the characters before the grammar sees them: finds comments and lines that are not XDR, bounds the
-//! nesting, and cuts the text into definitions so that each is parsed by itself.
+//! One pass over the tokens before the grammar sees the text: finds comments and lines that are not XDR, bounds the nesting, and
+//! cuts the text into definitions so that each is parsed by itself.
 
 use std::ops::Range;
 
 use crate::{
     ast::Dialect,
     diag::{Code, Diagnostic},
+    lexer::{Kind, Lexer, Token},
     source::span,
 };
 
@@ -50,24 +51,25 @@ const DEFINING: [&str; 6] = ["const", "enum", "program", "struct", "typedef", "u
 
 struct Scanner<'a> {
     file: usize,
-    text: &'a str,
-    at: usize,
-    /// Where the definition at hand begins, once it has.
+    lexer: Lexer<'a>,
+    /// Where the current definition begins, once it has.
     start: Option<usize>,
-    /// Its last token's end.
+    /// The end of its last token.
     end: usize,
-    /// Whether its defining word has been seen, and whether the last word was `typedef`.
+    /// Whether its defining word has been seen.
     defining: bool,
-    after_typedef: bool,
-    /// Whether it has been complained about.
+    /// The token before the current one, and the last word.
+    previous: &'a str,
+    last_word: &'a str,
+    /// Whether an error in it has been reported.
     bad: bool,
-    /// Where each open bracket is.
-    open: Vec<usize>,
+    /// The open brackets.
+    open: Vec<Token<'a>>,
     /// How many of them are braces.
     braces: usize,
     line_is_blank: bool,
-    /// Where each open namespace begins.
-    namespaces: Vec<usize>,
+    /// The braces of the open namespaces.
+    namespaces: Vec<Token<'a>>,
     out: Scan,
 }
 
@@ -75,12 +77,12 @@ struct Scanner<'a> {
 pub(crate) fn scan(file: usize, text: &str) -> Scan {
     let mut scanner = Scanner {
         file,
-        text,
-        at: 0,
+        lexer: Lexer::of_grammar(text),
         start: None,
         end: 0,
         defining: false,
-        after_typedef: false,
+        previous: "",
+        last_word: "",
         bad: false,
         open: Vec::new(),
         braces: 0,
@@ -92,85 +94,71 @@ pub(crate) fn scan(file: usize, text: &str) -> Scan {
     scanner.out
 }
 
-impl Scanner<'_> {
+impl<'a> Scanner<'a> {
     fn run(&mut self) {
-        while let Some(byte) = self.peek(0) {
-            match byte {
-                b'\n' => {
-                    self.line_is_blank = true;
-                    self.at += 1;
+        while let Some(token) = self.lexer.next() {
+            match token.kind {
+                Kind::Blank => {}
+                Kind::LineEnd => self.line_is_blank = true,
+                Kind::BlockComment => self.comment(CommentKind::Comment, &token),
+                Kind::LineComment => {
+                    self.dialect(token.at, 2, "a comment that ends with its line", "RFC 4506 §6.2");
+                    self.comment(CommentKind::Comment, &token);
                 }
-                b' ' | b'\t' | b'\r' | 0x0B | 0x0C | 0x1A => self.at += 1,
-                0xEF if self.rest().starts_with(b"\xEF\xBB\xBF") => self.at += 3,
-                b'/' if self.peek(1) == Some(b'*') => self.block_comment(),
-                b'/' if self.peek(1) == Some(b'/') => self.line(CommentKind::Comment),
-                b'%' => self.line(CommentKind::PassThrough),
-                b'#' => self.line(CommentKind::Preprocessor),
-                b'"' => self.string(),
-                b'\'' => self.token(character(self.rest()).unwrap_or(1)),
-                b'{' | b'(' | b'[' => self.opening(byte),
-                b'}' if self.start.is_none() && !self.namespaces.is_empty() => {
-                    self.namespaces.pop();
-                    self.at += 1;
-                    self.line_is_blank = false;
+                Kind::PassThrough => {
+                    self.dialect(token.at, 1, "a line for a compiler of C", "RFC 4506 §6");
+                    self.comment(CommentKind::PassThrough, &token);
                 }
-                b'}' | b')' | b']' => self.closing(byte),
-                b';' if self.start.is_none() => {
-                    self.dialect(1, "a `;` with nothing before it", "RFC 4506 §6.3");
-                    self.at += 1;
-                }
-                b';' => {
-                    self.token(1);
-                    if self.braces == 0 {
-                        self.finish();
-                    }
-                }
-                b'A'..=b'Z' | b'a'..=b'z' | b'_' | b'0'..=b'9' => self.word(),
-                _ => self.token(1),
+                // The preprocessor reports these as dialects.
+                Kind::Directive | Kind::Hash => self.comment(CommentKind::Preprocessor, &token),
+                Kind::OpenComment => self.open_comment(&token),
+                Kind::Quote if token.text == "\"" => self.open_string(&token),
+                Kind::Word => self.word(&token),
+                Kind::Punct => self.punctuation(&token),
+                Kind::Text | Kind::Character | Kind::Quote | Kind::Other => self.token(&token),
             }
         }
-        if let Some(&at) = self.open.iter().find(|&&at| self.byte(at) == Some(b'{')) {
-            self.unclosed(at, "this brace is never closed");
+        if let Some(brace) = self.open_brace() {
+            self.unclosed(&brace, None, "this brace is never closed");
         }
         self.finish();
-        if let Some(at) = self.namespaces.pop() {
-            self.unclosed(at, "this namespace is never closed");
+        if let Some(brace) = self.namespaces.pop() {
+            self.unclosed(&brace, None, "this namespace is never closed");
         }
     }
 
-    fn dialect(&mut self, len: usize, what: &'static str, rule: &'static str) {
-        let place = span(self.file, self.at..self.at + len);
+    fn dialect(&mut self, at: usize, len: usize, what: &'static str, rule: &'static str) {
+        let place = span(self.file, at..at + len);
         self.out.dialects.push(Dialect::new(&place, what, rule));
     }
 
-    fn rest(&self) -> &[u8] {
-        self.text.as_bytes().get(self.at..).unwrap_or_default()
+    fn comment(&mut self, kind: CommentKind, token: &Token<'_>) {
+        self.out.comments.push(Comment { kind, range: token.at..token.end(), own_line: self.line_is_blank });
     }
 
-    fn byte(&self, at: usize) -> Option<u8> {
-        self.text.as_bytes().get(at).copied()
+    /// The code token after the current one, and the lexer behind it.
+    fn ahead(&self) -> (Option<Token<'a>>, Lexer<'a>) {
+        let mut lexer = self.lexer.clone();
+        (next_code(&mut lexer), lexer)
     }
 
-    fn peek(&self, ahead: usize) -> Option<u8> {
-        self.byte(self.at + ahead)
-    }
-
-    /// Takes a token of `len` octets.
-    fn token(&mut self, len: usize) {
-        self.start.get_or_insert(self.at);
-        self.at += len;
-        self.end = self.at;
+    /// Adds a token to the current definition.
+    fn token(&mut self, token: &Token<'a>) {
+        self.start.get_or_insert(token.at);
+        self.end = token.end();
+        self.previous = token.text;
         self.line_is_blank = false;
     }
 
-    /// Ends the definition at hand.
+    /// Ends the current definition.
     fn finish(&mut self) {
         if let Some(start) = self.start.take() {
             let list = if self.bad { &mut self.out.lost } else { &mut self.out.units };
             list.push(start..self.end);
         }
         self.defining = false;
-        self.after_typedef = false;
+        self.previous = "";
+        self.last_word = "";
         self.bad = false;
         self.open.clear();
         self.braces = 0;
@@ -183,174 +171,161 @@ impl Scanner<'_> {
         self.bad = true;
     }
 
-    fn unclosed(&mut self, at: usize, message: &str) {
-        let diagnostic = Diagnostic::new(Code::Unclosed, message).at(&span(self.file, at..at + 1), "opened here");
-        let diagnostic = match self.peek(0) {
-            Some(_) => diagnostic.also(&span(self.file, self.at..self.at + 1), "expected `}` before this"),
+    /// The first open brace.
+    fn open_brace(&self) -> Option<Token<'a>> {
+        self.open.iter().find(|open| open.text == "{").copied()
+    }
+
+    /// Reports a brace that is not closed before `next`, or before the end of the text.
+    fn unclosed(&mut self, brace: &Token<'_>, next: Option<&Token<'_>>, message: &str) {
+        let opened = span(self.file, brace.at..brace.end());
+        let diagnostic = Diagnostic::new(Code::Unclosed, message).at(&opened, "opened here");
+        let diagnostic = match next {
+            Some(next) => diagnostic.also(&span(self.file, next.at..next.at + 1), "expected `}` before this"),
             None => diagnostic,
         };
         self.complain(diagnostic);
     }
 
-    fn opening(&mut self, byte: u8) {
-        self.open.push(self.at);
-        self.braces += usize::from(byte == b'{');
+    fn punctuation(&mut self, token: &Token<'a>) {
+        let is_outside = self.start.is_none();
+        match token.text {
+            "{" | "(" | "[" => self.opening(token),
+            "}" if is_outside && !self.namespaces.is_empty() => {
+                self.namespaces.pop();
+                self.line_is_blank = false;
+            }
+            "}" | ")" | "]" => self.closing(token),
+            ";" if is_outside => self.dialect(token.at, 1, "a `;` with nothing before it", "RFC 4506 §6.3"),
+            ";" => {
+                self.token(token);
+                if self.braces == 0 {
+                    self.finish();
+                }
+            }
+            _ => self.token(token),
+        }
+    }
+
+    fn opening(&mut self, token: &Token<'a>) {
+        self.open.push(*token);
+        self.braces += usize::from(token.text == "{");
         if self.open.len() > MAX_NESTING {
-            let what = if byte == b'{' { "bodies" } else { "brackets" };
+            let what = if token.text == "{" { "bodies" } else { "brackets" };
             self.complain(
                 Diagnostic::new(Code::TooDeep, format!("{what} nest more than {MAX_NESTING} deep"))
-                    .at(&span(self.file, self.at..self.at + 1), "here")
+                    .at(&span(self.file, token.at..token.end()), "here")
                     .help("give inner types names of their own"),
             );
         }
-        self.token(1);
+        self.token(token);
     }
 
-    fn closing(&mut self, byte: u8) {
-        let opener = match byte {
-            b'}' => b'{',
-            b')' => b'(',
-            _ => b'[',
+    fn closing(&mut self, token: &Token<'a>) {
+        let opener = match token.text {
+            "}" => "{",
+            ")" => "(",
+            _ => "[",
         };
         // An unmatched bracket is left to the grammar to complain about, but a brace closes what it encloses.
-        if byte == b'}' && self.braces > 0 {
-            while self.open.last().is_some_and(|&at| self.byte(at) != Some(opener)) {
-                self.open.pop();
-            }
+        if opener == "{" && self.braces > 0 {
+            while self.open.pop_if(|open| open.text != opener).is_some() {}
         }
-        if self.open.last().is_some_and(|&at| self.byte(at) == Some(opener)) {
-            self.open.pop();
-            self.braces = self.braces.saturating_sub(usize::from(byte == b'}'));
+        if self.open.pop_if(|open| open.text == opener).is_some() {
+            self.braces = self.braces.saturating_sub(usize::from(opener == "{"));
         }
-        self.token(1);
+        self.token(token);
     }
 
-    fn word(&mut self) {
-        let len = self.rest().iter().take_while(|b| b.is_ascii_alphanumeric() || **b == b'_').count();
-        let word = self.text.get(self.at..self.at + len).unwrap_or_default();
-        if word == "namespace" && self.start.is_none() && self.namespace(len) {
+    fn word(&mut self, token: &Token<'a>) {
+        if token.text == "namespace" && self.start.is_none() && self.namespace(token) {
             return;
         }
-        let annotation = self.start.is_some() && self.end > 0 && self.byte(self.end - 1) == Some(b'@');
-        if DEFINING.contains(&word) && !annotation {
-            self.defining_word(word, len);
+        let is_annotation = self.previous == "@";
+        if DEFINING.contains(&token.text) && !is_annotation {
+            self.defining_word(token);
         }
-        let word_is_typedef = self.text.get(self.at..self.at + len) == Some("typedef");
-        self.token(len);
-        self.after_typedef = word_is_typedef;
+        self.token(token);
+        self.last_word = token.text;
     }
 
-    /// `namespace a::b {`, as xdrpp has it: what is inside is as if it stood outside. Whether this is one.
-    fn namespace(&mut self, len: usize) -> bool {
-        let after = self.text.get(self.at + len..).unwrap_or_default();
-        let name = after.trim_start();
-        let brace = name.trim_start_matches(|c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | ':')).trim_start();
-        if name.starts_with(':') || name.len() == brace.len() || !brace.starts_with('{') {
-            return false;
+    /// `namespace a::b {`, as xdrpp has it: what is inside is as if it stood outside. Returns whether this is one.
+    fn namespace(&mut self, word: &Token<'_>) -> bool {
+        let (mut next, mut lexer) = self.ahead();
+        let mut name_end = None;
+        while let Some(part) = next.filter(|part| part.kind == Kind::Word || part.text == ":") {
+            // The name has no blanks in it, and it begins with a word.
+            let follows = name_end.map_or(part.kind == Kind::Word, |end| end == part.at);
+            if !follows {
+                return false;
+            }
+            name_end = Some(part.end());
+            next = next_code(&mut lexer);
         }
-        self.dialect(len, "a namespace", "RFC 4506 §6.3");
-        self.at = self.text.len() - brace.len();
-        self.namespaces.push(self.at);
-        self.at += 1;
+        let Some(brace) = next.filter(|brace| brace.text == "{" && name_end.is_some()) else { return false };
+        self.dialect(word.at, word.text.len(), "a namespace", "RFC 4506 §6.3");
+        self.lexer = lexer;
+        self.namespaces.push(brace);
         self.line_is_blank = false;
         true
     }
 
     /// A definition ends where the next one certainly begins, whatever is missing between. That keeps an error to its
     /// definition.
-    fn defining_word(&mut self, word: &str, len: usize) {
-        let begins = match word {
+    fn defining_word(&mut self, word: &Token<'a>) {
+        let begins = match word.text {
             // Reserved, and never within another definition.
             "const" | "typedef" => true,
             // May be a field's name: a program has a name and a body.
-            "program" => self.text.get(self.at + len..).is_some_and(looks_like_program),
+            "program" => {
+                let (name, mut lexer) = self.ahead();
+                let is_named = name.is_some_and(|name| name.kind == Kind::Word);
+                is_named && next_code(&mut lexer).is_some_and(|body| body.text == "{")
+            }
             // Within a body they are types.
             _ => {
-                let rest = self.text.get(self.at + len..).unwrap_or_default().trim_start();
                 // A body without a tag defines nothing: `typedef point struct { ... };`.
-                let tagged = !rest.starts_with('{') && !rest.starts_with("switch");
-                self.open.is_empty() && !self.after_typedef && (tagged || !self.defining)
+                let is_tagged = !self.ahead().0.is_some_and(|next| matches!(next.text, "{" | "switch"));
+                self.open.is_empty() && self.last_word != "typedef" && (is_tagged || !self.defining)
             }
         };
         if !begins {
             return;
         }
         if self.defining {
-            if let Some(&at) = self.open.iter().find(|&&at| self.byte(at) == Some(b'{')) {
-                self.unclosed(at, "this brace is never closed");
+            if let Some(brace) = self.open_brace() {
+                self.unclosed(&brace, Some(word), "this brace is never closed");
             }
             self.finish();
         }
         self.defining = true;
     }
 
-    fn line(&mut self, kind: CommentKind) {
-        let start = self.at;
-        match kind {
-            CommentKind::Comment => self.dialect(2, "a comment that ends with its line", "RFC 4506 §6.2"),
-            CommentKind::PassThrough => self.dialect(1, "a line for a compiler of C", "RFC 4506 §6"),
-            // Whoever makes something of it tells.
-            CommentKind::Preprocessor => {}
-        }
-        self.at += self.rest().iter().take_while(|b| **b != b'\n').count();
-        self.out.comments.push(Comment { kind, range: start..self.at, own_line: self.line_is_blank });
+    /// A comment that is never closed takes the rest of the text with it.
+    fn open_comment(&mut self, token: &Token<'a>) {
+        self.bad = false;
+        self.complain(
+            Diagnostic::new(Code::Unclosed, "this comment is never closed")
+                .at(&span(self.file, token.at..token.at + 2), "opened here"),
+        );
+        self.open.clear();
+        self.braces = 0;
+        self.token(token);
     }
 
-    fn block_comment(&mut self) {
-        let start = self.at;
-        match self.text.get(start + 2..).and_then(|rest| rest.find("*/")) {
-            Some(len) => {
-                self.at = start + 2 + len + 2;
-                self.out.comments.push(Comment {
-                    kind: CommentKind::Comment,
-                    range: start..self.at,
-                    own_line: self.line_is_blank,
-                });
-            }
-            None => {
-                self.at = self.text.len();
-                self.bad = false;
-                self.complain(
-                    Diagnostic::new(Code::Unclosed, "this comment is never closed")
-                        .at(&span(self.file, start..start + 2), "opened here"),
-                );
-                self.open.clear();
-                self.braces = 0;
-                self.start.get_or_insert(start);
-                self.end = self.at;
-            }
-        }
-    }
-
-    fn string(&mut self) {
-        let body = self.rest().get(1..).unwrap_or_default();
-        let len = body.iter().take_while(|b| !matches!(b, b'"' | b'\n')).count();
-        if body.get(len) == Some(&b'"') {
-            self.token(len + 2);
-        } else {
-            let at = self.at;
-            self.complain(
-                Diagnostic::new(Code::Unclosed, "this string is never closed")
-                    .at(&span(self.file, at..at + 1), "opened here")
-                    .note("a string ends on its line"),
-            );
-            self.token(len + 1);
-        }
+    /// A string that is never closed takes the rest of its line with it.
+    fn open_string(&mut self, quote: &Token<'a>) {
+        self.complain(
+            Diagnostic::new(Code::Unclosed, "this string is never closed")
+                .at(&span(self.file, quote.at..quote.end()), "opened here")
+                .note("a string ends on its line"),
+        );
+        self.token(quote);
+        self.end = self.lexer.skip_line();
     }
 }
 
-/// Octets of the character constant that `rest` begins with: what it quotes may be a brace.
-fn character(rest: &[u8]) -> Option<usize> {
-    let escaped = rest.get(1) == Some(&b'\\');
-    let body = rest.get(if escaped { 3 } else { 2 }..)?;
-    // The longest is an octal escape, `'\377'`.
-    let more = body.iter().take(3).position(|byte| *byte == b'\'')?;
-    let len = rest.len() - body.len() + more + 1;
-    (escaped || more == 0).then_some(len)
-}
-
-fn looks_like_program(rest: &str) -> bool {
-    let rest = rest.trim_start();
-    let name = rest.bytes().take_while(|b| b.is_ascii_alphanumeric() || *b == b'_').count();
-    name > 0 && rest.get(name..).is_some_and(|rest| rest.trim_start().starts_with('{'))
+/// The next token that is not trivia.
+fn next_code<'a>(lexer: &mut Lexer<'a>) -> Option<Token<'a>> {
+    lexer.find(|token| !token.kind.is_trivia())
 }

@@ -9,7 +9,6 @@ use crate::{
         TypeSpec, Value, ValueKind,
     },
     diag::{Code, Diagnostic},
-    resolve::builtin,
 };
 
 /// Turns the macros of `trees` into constants and typedefs, and typedefs the right way around. A macro that is neither
@@ -69,9 +68,9 @@ fn turn(definition: &mut Definition, known: &Known, dialects: &mut Vec<Dialect>)
     let Declaration { name: Some(name), ty: TypeSpec { kind: TypeKind::Named(target), .. }, .. } = declaration else {
         return;
     };
-    let is_type = |name: &Ident| known.types.contains_key(&name.text) || builtin::primitive(&name.text).is_some();
+    let is_type = |name: &Ident| known.types.contains_key(&name.text) || Primitive::predeclared(&name.text).is_some();
     let declared_elsewhere = known.types.get(&name.text).is_some_and(|times| *times > 1)
-        || (builtin::primitive(&name.text).is_some() && name.text != target.text);
+        || (Primitive::predeclared(&name.text).is_some() && name.text != target.text);
     if matches!(declaration.declarator, Declarator::Plain) && declared_elsewhere && !is_type(target) {
         dialects.push(Dialect::new(&definition.span, "a typedef with its name first", "RFC 4506 §6.3"));
         std::mem::swap(name, target);
@@ -205,7 +204,7 @@ impl Known {
     fn kind(&self, name: &str) -> Option<Kind> {
         if self.constants.contains(name) {
             Some(Kind::Constant)
-        } else if self.types.contains_key(name) || builtin::primitive(name).is_some() {
+        } else if self.types.contains_key(name) || Primitive::predeclared(name).is_some() {
             Some(Kind::Type)
         } else {
             None

@@ -2,7 +2,14 @@
 
 use std::{ops::Range, sync::Arc};
 
-use crate::ir::Span;
+/// A place in a source text: an octet range.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Span {
+    /// Index of the source file, as given to the compiler.
+    pub file: usize,
+    /// Octets of it.
+    pub range: Range<usize>,
+}
 
 /// One source text.
 #[derive(Debug, Clone)]
@@ -80,6 +87,62 @@ pub(crate) fn span(file: usize, range: Range<usize>) -> Span {
 /// From the beginning of `first` to the end of `last`, which is in the same file.
 pub(crate) fn join(first: &Span, last: &Span) -> Span {
     Span { file: first.file, range: first.range.start..last.range.end.max(first.range.end) }
+}
+
+/// Lines end as they did on old Macs too, all of them or some: then every octet keeps its place.
+pub(crate) fn unix_lines(text: Arc<str>) -> Arc<str> {
+    let alone = |at: usize| text.as_bytes().get(at + 1) != Some(&b'\n');
+    if !text.match_indices('\r').any(|(at, _)| alone(at)) {
+        return text;
+    }
+    let mut octets = text.as_bytes().to_vec();
+    for (at, _) in text.match_indices('\r').filter(|(at, _)| alone(*at)) {
+        octets[at] = b'\n';
+    }
+    String::from_utf8(octets).map_or(Arc::clone(&text), Arc::from)
+}
+
+/// The octets `range` of `text` less the annotations at `spans`, which are in order. A line that holds nothing but an
+/// annotation goes with it.
+pub(crate) fn without(text: &str, range: &Range<usize>, spans: &[Span]) -> String {
+    let mut out = String::with_capacity(range.len());
+    let mut from = range.start;
+    let first = spans.partition_point(|span| span.range.end <= range.start);
+    for span in spans.iter().skip(first).take_while(|span| span.range.start < range.end) {
+        let (start, end) = (span.range.start.max(from), span.range.end.min(range.end));
+        out.push_str(text.get(from..start).unwrap_or_default());
+        let rest = text.get(end..range.end).unwrap_or_default();
+        let blank = rest.len() - rest.trim_start_matches([' ', '\t', '\r']).len();
+        let alone = rest[blank..].starts_with('\n') && out.trim_end_matches([' ', '\t']).ends_with('\n');
+        from = if alone {
+            out.truncate(out.trim_end_matches([' ', '\t']).len());
+            end + blank + 1
+        } else {
+            end + blank
+        };
+        // Before a definition on the next line there is nothing to keep.
+        if out.is_empty() {
+            let rest = text.get(from..range.end).unwrap_or_default();
+            from += rest.len() - rest.trim_start().len();
+        }
+    }
+    out.push_str(text.get(from..range.end).unwrap_or_default());
+    out
+}
+
+/// `text` with the indentation that all lines but the first share taken off, and no blanks at line ends.
+pub(crate) fn dedent(text: &str) -> String {
+    let indent = |line: &str| line.len() - line.trim_start_matches([' ', '\t']).len();
+    let shared = text.lines().skip(1).filter(|line| !line.trim().is_empty()).map(indent).min().unwrap_or(0);
+    let mut out = String::with_capacity(text.len());
+    for (index, line) in text.lines().enumerate() {
+        if index > 0 {
+            out.push('\n');
+        }
+        let line = if index == 0 { line } else { line.get(shared.min(indent(line))..).unwrap_or_default() };
+        out.push_str(line.trim_end());
+    }
+    out
 }
 
 #[cfg(test)]

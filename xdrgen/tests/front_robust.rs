@@ -140,7 +140,7 @@ fn soup() -> impl Strategy<Value = String> {
 
 fn samples() -> Vec<String> {
     let tests = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests");
-    let files = ["front_bad", "golden"].map(|name| fs::read_dir(tests.join(name)).unwrap());
+    let files = ["front_bad", "golden", "constructs"].map(|name| fs::read_dir(tests.join(name)).unwrap());
     let files = files.into_iter().flatten().map(|entry| entry.unwrap().path());
     let mut files: Vec<PathBuf> =
         files.filter(|path| path.extension().is_some_and(|x| x == "x" || x == "ulb")).collect();

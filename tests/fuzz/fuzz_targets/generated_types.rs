@@ -4,15 +4,22 @@
 
 use rpcrdma::fuzzing::reencodes;
 
-/// Declares a module of each golden file of the compiler's.
-macro_rules! golden {
-    ($($name:ident),*) => {$(
+/// Declares a module for each of the compiler's test constructs.
+macro_rules! constructs {
+    ($($name:ident: $path:literal;)*) => {$(
         mod $name {
-            include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../xdrgen/tests/golden/", stringify!($name), ".rs"));
+            rpcrdma::include_xdr!($path);
         }
     )*};
 }
-golden!(blobstore, declarators, eligible, lists, scalars, unions);
+constructs! {
+    blobstore: "../../xdrgen/tests/constructs/blobstore.x";
+    declarators: "../../xdrgen/tests/constructs/declarators.x";
+    eligible: "../../xdrgen/tests/constructs/eligible.x";
+    lists: "../../xdrgen/tests/constructs/lists.x";
+    scalars: "../../xdrgen/tests/constructs/scalars.x";
+    unions: "../../xdrgen/tests/constructs/unions.x";
+}
 
 /// The first octet says which type the others are of.
 macro_rules! one_of {

@@ -1,3 +1,3 @@
 //! By a file.
 
-rpcrdma::include_xdr!("../xdrgen/tests/golden/blobstore.x");
+rpcrdma::include_xdr!("../xdrgen/tests/constructs/blobstore.x");

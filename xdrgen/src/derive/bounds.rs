@@ -4,7 +4,7 @@ use proc_macro2::TokenStream;
 use quote::quote;
 use syn::Ident;
 
-use crate::emit::impls::Generics;
+use crate::emit::target::Generics;
 
 /// Each type parameter has to have the trait that is derived.
 pub(super) fn generics(generics: &syn::Generics) -> Generics {

@@ -6,7 +6,7 @@ use syn::{DataEnum, DeriveInput, spanned::Spanned};
 
 use super::{Derive, error};
 use crate::{
-    emit::{facts::Source, impls::Target},
+    emit::{facts::Source, target::Target},
     ir::Facts,
 };
 

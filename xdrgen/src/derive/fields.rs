@@ -8,7 +8,7 @@ use super::{attr, error};
 use crate::emit::{
     codec::{Slot, Wire},
     facts,
-    impls::FieldCodec,
+    target::FieldCodec,
 };
 
 /// A field, and what goes with it.

@@ -16,7 +16,7 @@ use proc_macro2::{Span, TokenStream};
 use quote::quote;
 use syn::{Data, DeriveInput, Fields};
 
-use crate::emit::{impls::Target, names::Std};
+use crate::emit::{names::Std, target::Target};
 
 /// What is derived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

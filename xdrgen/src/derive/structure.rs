@@ -7,7 +7,7 @@ use syn::{Fields, Ident};
 use super::{Derive, fields};
 use crate::emit::{
     facts::{self, Source},
-    impls::{FieldCodec, Target},
+    target::{FieldCodec, Target},
 };
 
 pub(super) fn derive(target: &mut Target<'_>, name: &Ident, of: &Fields, what: Derive) -> syn::Result<TokenStream> {

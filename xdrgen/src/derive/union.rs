@@ -11,7 +11,7 @@ use super::{
 };
 use crate::emit::{
     facts::{self, Source},
-    impls::{ArmCodec, DefaultCodec, Discriminant, FieldCodec, Target, UnionCodec},
+    target::{ArmCodec, DefaultCodec, Discriminant, FieldCodec, Target, UnionCodec},
 };
 
 pub(super) fn derive(

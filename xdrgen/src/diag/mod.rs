@@ -7,7 +7,7 @@ pub use code::Code;
 
 use std::{fmt, sync::Arc};
 
-use crate::{ir::Span, source::Sources};
+use crate::source::{Sources, Span};
 
 /// How bad it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -3,7 +3,7 @@
 use proc_macro2::{TokenStream, TokenTree};
 use quote::quote;
 
-use super::EmitOptions;
+use super::options::EmitOptions;
 
 /// The traits asked for, for one type.
 #[derive(Debug, Default)]

@@ -3,6 +3,8 @@
 use proc_macro2::TokenStream;
 use quote::quote;
 
+use super::names::RustName;
+
 /// One `#[doc]` attribute a line: printed as `///`.
 pub(crate) fn attributes(lines: &[String]) -> TokenStream {
     let lines = lines.iter().map(|line| if line.is_empty() { String::new() } else { format!(" {line}") });
@@ -69,6 +71,14 @@ impl Docs {
             self.fenced("xdr", &lines[..end]);
         }
         self
+    }
+
+    /// Says why the name of `xdr` is not what the conversion of case would give, where that is so.
+    pub(crate) fn rename(&mut self, xdr: &str, name: &RustName) {
+        if let Some(plain) = &name.instead_of {
+            let xdr = xdr.replace('`', "");
+            self.paragraph(&format!("Another name has become `{plain}` already, so that of `{xdr}` got a number."));
+        }
     }
 
     /// The attributes.

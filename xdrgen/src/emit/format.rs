@@ -2,7 +2,7 @@
 
 use proc_macro2::TokenStream;
 
-use super::EmitError;
+use super::options::EmitError;
 
 /// Prints `tokens` formatted, without empty lines between items.
 ///

@@ -4,191 +4,12 @@ use proc_macro2::{Ident, Literal, TokenStream};
 use quote::{format_ident, quote};
 
 use super::{
-    codec::{Len, Place, Slot, Writing, mentions, number},
-    facts::{self, Source},
-    names::Std,
+    codec::{Len, Place, Slot, Writing, number},
+    target::{ArmCodec, Discriminant, FieldCodec, Target, UnionCodec},
     words::{Run, runs},
 };
 
-/// A type that gets a codec.
-#[derive(Debug)]
-pub(crate) struct Target<'a> {
-    /// Its Rust name, with generic arguments.
-    pub(crate) ty: TokenStream,
-    /// Its name for messages.
-    pub(crate) name: &'a str,
-    /// Generic parameters of the implementations, and their where clauses for writing and reading.
-    pub(crate) generics: Generics,
-    /// How standard names are written.
-    pub(crate) std: Std<'a>,
-    /// Whether it contains itself, so that its decoder counts levels.
-    pub(crate) recursive: bool,
-    /// Whether it is a discriminated union, which is never eligible (RFC 8166 §6.1).
-    pub(crate) union: bool,
-    /// Where it is the borrowed form, whose lifetime is `'a`: the type that owns what it holds.
-    pub(crate) borrowed_of: Option<TokenStream>,
-}
-
-/// Generic parameters as the implementations need them.
-#[derive(Debug, Default)]
-pub(crate) struct Generics {
-    /// `<T>`
-    pub(crate) params: TokenStream,
-    /// `where T: xdr::XdrType`
-    pub(crate) where_type: TokenStream,
-    /// `where T: xdr::XdrEncode`
-    pub(crate) where_encode: TokenStream,
-    /// `where T: xdr::XdrDecode`
-    pub(crate) where_decode: TokenStream,
-}
-
-/// A field of a struct.
-#[derive(Debug)]
-pub(crate) struct FieldCodec {
-    /// `name` or `0`.
-    pub(crate) member: TokenStream,
-    /// Its name for messages.
-    pub(crate) name: String,
-    /// How it travels.
-    pub(crate) slot: Slot,
-}
-
-/// A discriminated union.
-#[derive(Debug)]
-pub(crate) struct UnionCodec {
-    /// The discriminant's name for messages.
-    pub(crate) discriminant_name: String,
-    /// The discriminant's type.
-    pub(crate) discriminant: Discriminant,
-    /// One variant for each case.
-    pub(crate) arms: Vec<ArmCodec>,
-    /// The writing of the discriminant: an expression that is a `Result`.
-    pub(crate) write: TokenStream,
-    /// The variant of the default arm.
-    pub(crate) default: Option<DefaultCodec>,
-    /// Whether the cases are all the values that the discriminant's type has.
-    pub(crate) exhaustive: bool,
-    /// The variant of a number that selects no arm, where that is no error. It holds the number alone.
-    pub(crate) unknown: Option<Ident>,
-}
-
-/// What selects an arm.
-#[derive(Debug, Clone)]
-pub(crate) enum Discriminant {
-    /// `bool`, `i32` or `u32`.
-    Scalar(TokenStream),
-    /// An enumeration.
-    Enum(TokenStream),
-}
-
-/// The variant of a case.
-#[derive(Debug)]
-pub(crate) struct ArmCodec {
-    /// The variant.
-    pub(crate) variant: Ident,
-    /// The case, as a pattern that is an expression as well.
-    pub(crate) case: TokenStream,
-    /// Its number, where it is an enumeration's and known.
-    pub(crate) number: Option<TokenStream>,
-    /// What it holds, with the names of the fields for messages.
-    pub(crate) fields: Vec<FieldCodec>,
-    /// Whether its fields have names: `Variant { a, b }`.
-    pub(crate) braced: bool,
-}
-
-/// The variant of the default arm: a tuple whose first field is the discriminant.
-#[derive(Debug)]
-pub(crate) struct DefaultCodec {
-    /// The variant.
-    pub(crate) variant: Ident,
-    /// What it holds after the discriminant.
-    pub(crate) fields: Vec<FieldCodec>,
-}
-
 impl Target<'_> {
-    /// `impl XdrType`.
-    pub(crate) fn impl_type(&self, source: &Source) -> TokenStream {
-        let Generics { params, where_type, .. } = &self.generics;
-        let (ty, constants) = (&self.ty, facts::constants(source, &self.std));
-        let union = self.union.then(|| {
-            quote!(
-                const IS_UNION: bool = true;
-            )
-        });
-        quote! {
-            impl #params xdr::XdrType for #ty #where_type {
-                #constants
-                #union
-            }
-        }
-    }
-
-    /// `impl XdrEncode`, of these two bodies.
-    pub(super) fn impl_encode(&self, len: TokenStream, encode: TokenStream) -> TokenStream {
-        let Generics { params, where_encode, .. } = &self.generics;
-        let (ty, result, sized) = (&self.ty, self.std.path("Result"), self.std.path("Sized"));
-        let sink = if mentions(&encode, "sink") { quote!(sink) } else { quote!(_sink) };
-        quote! {
-            impl #params xdr::XdrEncode for #ty #where_encode {
-                #[inline]
-                fn encoded_len(&self) -> usize {
-                    #len
-                }
-
-                #[inline]
-                fn encode<S: xdr::Sink + ?#sized>(&self, #sink: &mut S) -> #result<(), xdr::EncodeError> {
-                    #encode
-                }
-            }
-        }
-    }
-
-    /// `impl XdrDecode`, of this body.
-    pub(super) fn impl_decode(&self, body: TokenStream) -> TokenStream {
-        let Generics { params, where_decode, .. } = &self.generics;
-        let (ty, result) = (&self.ty, self.std.path("Result"));
-        let decoder = if mentions(&body, "decoder") { quote!(decoder) } else { quote!(_decoder) };
-        if let Some(owned) = &self.borrowed_of {
-            return quote! {
-                impl<'a> xdr::XdrDecodeRef<'a> for #ty {
-                    type Owned = #owned;
-
-                    #[inline]
-                    fn decode_ref(#decoder: &mut xdr::Decoder<'a>) -> #result<Self, xdr::DecodeError> {
-                        #body
-                    }
-                }
-            };
-        }
-        quote! {
-            impl #params xdr::XdrDecode for #ty #where_decode {
-                #[inline]
-                fn decode(#decoder: &mut xdr::Decoder<'_>) -> #result<Self, xdr::DecodeError> {
-                    #body
-                }
-            }
-        }
-    }
-
-    /// `impl XdrDecode` of a type whose value is this expression.
-    fn impl_decode_value(&self, value: TokenStream) -> TokenStream {
-        self.impl_decode(if self.recursive {
-            quote! {
-                decoder.enter(::core::mem::size_of::<Self>())?;
-                let value = #value;
-                decoder.leave(::core::mem::size_of::<Self>());
-                Ok(value)
-            }
-        } else {
-            quote!(Ok(#value))
-        })
-    }
-
-    /// The name of a field for encode errors.
-    fn path(&self, field: &str) -> String {
-        format!("{}.{field}", self.name)
-    }
-
     /// `XdrEncode` of a struct.
     pub(crate) fn encode_struct(&self, fields: &[FieldCodec]) -> TokenStream {
         let place = |field: &FieldCodec| {
@@ -293,16 +114,14 @@ impl Target<'_> {
         let mut empty = Vec::new();
         for arm in &union.arms {
             let variant = &arm.variant;
-            let bindings = arm.bindings();
             if arm.fields.is_empty() {
                 empty.push(quote!(Self::#variant));
                 len.empty.push(quote!(Self::#variant));
                 continue;
             }
-            let names: Vec<TokenStream> = bindings.iter().map(|binding| quote!(#binding)).collect();
-            let pattern = arm.pattern(&names);
-            writes.push(self.write_arm(&pattern, &arm.fields, &bindings));
-            len.push(&arm.fields, &bindings, |bindings| arm.pattern(bindings));
+            let bindings = bindings(&arm.fields);
+            writes.push(self.write_arm(&bindings, |names| arm.pattern(names)));
+            len.push(&bindings, |names| arm.pattern(names));
         }
         if let Some(default) = &union.default {
             let variant = &default.variant;
@@ -320,10 +139,9 @@ impl Target<'_> {
                 len.empty.push(quote!(Self::#variant(_)));
             } else {
                 let bindings = bindings(&default.fields);
-                let pattern = |bindings: &[TokenStream]| quote!(Self::#variant(_, #(#bindings),*));
-                let names: Vec<TokenStream> = bindings.iter().map(|binding| quote!(#binding)).collect();
-                writes.push(self.write_arm(&pattern(&names), &default.fields, &bindings));
-                len.push(&default.fields, &bindings, pattern);
+                let pattern = |names: &[TokenStream]| quote!(Self::#variant(_, #(#names),*));
+                writes.push(self.write_arm(&bindings, pattern));
+                len.push(&bindings, pattern);
             }
         }
         if let Some(unknown) = &union.unknown {
@@ -351,13 +169,13 @@ impl Target<'_> {
         self.impl_encode(len.tokens(), body)
     }
 
-    fn write_arm(&self, pattern: &TokenStream, fields: &[FieldCodec], bindings: &[Ident]) -> TokenStream {
-        let writings: Vec<(Writing, String)> = fields
-            .iter()
-            .zip(bindings)
-            .map(|(field, name)| (field.slot.write(&Place::Reference(name.clone())), self.path(&field.name)))
-            .collect();
-        let body = write_all(&writings);
+    fn write_arm(&self, bindings: &[Binding<'_>], pattern: impl Fn(&[TokenStream]) -> TokenStream) -> TokenStream {
+        let writing = |Binding { field, name }: &Binding<'_>| {
+            (field.slot.write(&Place::Reference(name.clone())), self.path(&field.name))
+        };
+        let body = write_all(&bindings.iter().map(writing).collect::<Vec<_>>());
+        let names: Vec<TokenStream> = bindings.iter().map(|Binding { name, .. }| quote!(#name)).collect();
+        let pattern = pattern(&names);
         quote!(#pattern => { #body })
     }
 
@@ -436,10 +254,6 @@ impl Target<'_> {
 }
 
 impl ArmCodec {
-    fn bindings(&self) -> Vec<Ident> {
-        bindings(&self.fields)
-    }
-
     fn pattern(&self, bindings: &[TokenStream]) -> TokenStream {
         let variant = &self.variant;
         if self.braced {
@@ -466,11 +280,17 @@ fn write_all(writings: &[(Writing, String)]) -> TokenStream {
     }
 }
 
-/// A variable for each field of a variant.
-fn bindings(fields: &[FieldCodec]) -> Vec<Ident> {
+/// A field of a variant, and the variable that it is bound to.
+struct Binding<'a> {
+    field: &'a FieldCodec,
+    name: Ident,
+}
+
+/// Binds each field of a variant to a variable.
+fn bindings(fields: &[FieldCodec]) -> Vec<Binding<'_>> {
     match fields {
-        [_] => vec![format_ident!("value")],
-        _ => (0..fields.len()).map(|i| format_ident!("value{i}")).collect(),
+        [field] => vec![Binding { field, name: format_ident!("value") }],
+        _ => fields.iter().enumerate().map(|(i, field)| Binding { field, name: format_ident!("value{i}") }).collect(),
     }
 }
 
@@ -507,15 +327,15 @@ struct LenArms {
 }
 
 impl LenArms {
-    fn push(&mut self, fields: &[FieldCodec], names: &[Ident], pattern: impl Fn(&[TokenStream]) -> TokenStream) {
+    fn push(&mut self, bindings: &[Binding<'_>], pattern: impl Fn(&[TokenStream]) -> TokenStream) {
         let mut len = Len::default();
-        let mut bindings = Vec::new();
-        for (field, name) in fields.iter().zip(names) {
+        let mut names = Vec::new();
+        for Binding { field, name } in bindings {
             let of_field = field.slot.len(&Place::Reference(name.clone()));
-            bindings.push(if of_field.known().is_some() { quote!(_) } else { quote!(#name) });
+            names.push(if of_field.known().is_some() { quote!(_) } else { quote!(#name) });
             len.add(of_field);
         }
-        self.arms.push((pattern(&bindings), len));
+        self.arms.push((pattern(&names), len));
     }
 
     fn tokens(&self) -> TokenStream {

@@ -1,14 +1,11 @@
 //! What is found out about the items of a specification before they are emitted: names, sizes, what can be derived, which
 //! have a borrowed form.
 
-mod view;
-
 use std::{cell::OnceCell, collections::HashMap};
 
 use proc_macro2::{Ident, TokenStream};
 
-pub(crate) use self::view::View;
-use super::names::{Case, RustName, Scope, Std};
+use super::names::{Case, RustName, Scope};
 use crate::ir::{Base, Facts, Field, Item, ItemId, ItemKind, Spec, Type};
 
 /// A fixed-length array whose value would take more octets than this where it stands is kept on the heap.
@@ -20,6 +17,23 @@ const MAX_WORDS: u64 = 1024;
 /// The longest array for which the standard library has `Default`.
 const MAX_DEFAULT_ARRAY: u32 = 32;
 
+/// What was found out about one item.
+struct ItemLayout {
+    name: RustName,
+    /// About how many bytes a value takes where it stands.
+    size: u64,
+    has_float: bool,
+    has_default: bool,
+    /// Variants of an enumeration that unions are switched by, once they are asked for.
+    variants: OnceCell<HashMap<i64, Ident>>,
+    /// Length of the encoding in bytes, if it can be one of a run.
+    words: Option<u64>,
+    /// The name of the borrowed form, if there is one.
+    ref_name: Option<RustName>,
+    /// Whether a number that selects no arm of a union is no error.
+    is_open: bool,
+}
+
 /// A specification with a Rust name for each of its items, and what was found out about them.
 pub(crate) struct Layout<'a> {
     /// The specification.
@@ -30,22 +44,12 @@ pub(crate) struct Layout<'a> {
     pub(crate) absolute: bool,
     /// Every name at the level of the items.
     pub(crate) scope: Scope,
-    names: Vec<RustName>,
-    sizes: Vec<u64>,
-    floats: Vec<bool>,
-    defaults: Vec<bool>,
-    /// Variants of enumerations that unions are switched by, once each is asked for.
-    variants: Vec<OnceCell<HashMap<i64, Ident>>>,
-    words: Vec<Option<u64>>,
-    /// The name of an item's borrowed form, where it has one.
-    refs: Vec<Option<RustName>>,
-    /// Whether a number that selects no arm of a union is no error.
-    open: Vec<bool>,
+    items: Vec<ItemLayout>,
 }
 
 impl std::fmt::Debug for Layout<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Layout").field("items", &self.names.len()).finish_non_exhaustive()
+        f.debug_struct("Layout").field("items", &self.items.len()).finish_non_exhaustive()
     }
 }
 
@@ -54,47 +58,42 @@ impl<'a> Layout<'a> {
     pub(crate) fn new(spec: &'a Spec, runtime: TokenStream, absolute: bool) -> Self {
         // As constructors of newtypes these would hide what generated code returns.
         let mut scope = Scope::reserving(&["Ok", "Err", "Some", "None"]);
-        let names = spec
+        let items = spec
             .items
             .iter()
             .map(|item| {
                 let case = if matches!(item.kind, ItemKind::Const(_)) { Case::Shouty } else { Case::Camel };
-                scope.claim(&item.name.text, case)
+                ItemLayout {
+                    name: scope.claim(&item.name.text, case),
+                    size: 8,
+                    // A type of the user's may well have no `Eq`.
+                    has_float: matches!(item.kind, ItemKind::Extern(_)),
+                    has_default: false,
+                    variants: OnceCell::new(),
+                    words: None,
+                    ref_name: None,
+                    is_open: false,
+                }
             })
             .collect();
-        let count = spec.items.len();
-        let mut layout = Self {
-            spec,
-            runtime,
-            absolute,
-            scope,
-            names,
-            sizes: vec![8; count],
-            // A type of the user's may well have no `Eq`.
-            floats: spec.items.iter().map(|item| matches!(item.kind, ItemKind::Extern(_))).collect(),
-            defaults: vec![false; count],
-            variants: vec![OnceCell::new(); count],
-            words: vec![None; count],
-            refs: vec![None; count],
-            open: vec![false; count],
-        };
+        let mut layout = Self { spec, runtime, absolute, scope, items };
         let order = dependency_order(spec);
         for &id in &order {
-            layout.sizes[id] = layout.item_size(id);
+            layout.items[id].size = layout.item_size(id);
         }
         for &id in &order {
-            layout.words[id] = layout.item_words(id);
+            layout.items[id].words = layout.item_words(id);
         }
         for &id in &order {
-            layout.defaults[id] = layout.item_default(id);
+            layout.items[id].has_default = layout.item_default(id);
         }
         // Items that contain each other need more than one pass.
         let mut changed = true;
         while changed {
             changed = false;
             for &id in &order {
-                if !layout.floats[id] && fields_of(&spec.items[id]).any(|field| layout.is_float(&field.ty)) {
-                    layout.floats[id] = true;
+                if !layout.items[id].has_float && fields_of(&spec.items[id]).any(|field| layout.is_float(&field.ty)) {
+                    layout.items[id].has_float = true;
                     changed = true;
                 }
             }
@@ -109,34 +108,22 @@ impl<'a> Layout<'a> {
 
     /// The Rust name of an item.
     pub(crate) fn name(&self, id: ItemId) -> &RustName {
-        &self.names[id.0]
+        &self.items[id.0].name
     }
 
     /// Whether values of the item have no float inside, so that `Eq` and `Hash` can be derived.
     pub(crate) fn is_eq(&self, id: ItemId) -> bool {
-        !self.floats[id.0]
+        !self.items[id.0].has_float
     }
 
     /// Whether `Default` can be derived.
     pub(crate) fn has_default(&self, id: ItemId) -> bool {
-        self.defaults[id.0]
+        self.items[id.0].has_default
     }
 
     /// The variants of an enumeration by their values: many unions may be switched by one of many names.
     pub(crate) fn variants(&self, id: ItemId, named: impl FnOnce() -> HashMap<i64, Ident>) -> &HashMap<i64, Ident> {
-        self.variants[id.0].get_or_init(named)
-    }
-
-    /// The view from the level of the items.
-    pub(crate) fn view(&self) -> View<'_> {
-        let std = if self.absolute { Std::Absolute } else { Std::Prelude(&self.scope) };
-        View { layout: self, nested: false, borrowed: false, std }
-    }
-
-    /// The view from a module inside, whose own names are `scope`.
-    pub(crate) fn nested_view<'v>(&'v self, scope: &'v Scope) -> View<'v> {
-        let std = if self.absolute { Std::Absolute } else { Std::Prelude(scope) };
-        View { layout: self, nested: true, borrowed: false, std }
+        self.items[id.0].variants.get_or_init(named)
     }
 
     /// Through typedefs that are plain aliases, to what they stand for.
@@ -155,7 +142,7 @@ impl<'a> Layout<'a> {
     }
 
     /// Octets of the encoding where every value has as many.
-    fn fixed_len(&self, base: Base) -> Option<u64> {
+    pub(super) fn fixed_len(&self, base: Base) -> Option<u64> {
         match self.resolve(base) {
             Base::Bool | Base::Int | Base::UInt | Base::Float => Some(4),
             Base::Hyper | Base::UHyper | Base::Double => Some(8),
@@ -199,22 +186,24 @@ impl<'a> Layout<'a> {
         }
         for id in (0..count).filter(|&id| chosen[id]) {
             let name = format!("{}_ref", self.spec.items[id].name.text);
-            self.refs[id] = Some(self.scope.claim(&name, Case::Camel));
+            self.items[id].ref_name = Some(self.scope.claim(&name, Case::Camel));
         }
     }
 
     /// Lets the unions of these names hold numbers that select none of their arms.
     pub(crate) fn open(&mut self, names: &[String]) {
-        self.open = self.spec.items.iter().map(|item| names.contains(&item.name.text)).collect();
+        for (item, laid_out) in self.spec.items.iter().zip(&mut self.items) {
+            laid_out.is_open = names.contains(&item.name.text);
+        }
     }
 
     /// Whether a number that selects no arm of a union is no error.
     pub(crate) fn is_open(&self, id: ItemId) -> bool {
-        self.open[id.0]
+        self.items[id.0].is_open
     }
 
     /// Whether a field is itself a view in the borrowed form.
-    fn is_view(&self, field: &Field) -> bool {
+    pub(super) fn is_view(&self, field: &Field) -> bool {
         match &field.ty {
             Type::Opaque(_) | Type::String(_) => true,
             Type::OpaqueFixed(_) => self.is_exact(field),
@@ -224,12 +213,12 @@ impl<'a> Layout<'a> {
 
     /// The name of an item's borrowed form.
     pub(crate) fn ref_name(&self, id: ItemId) -> Option<&RustName> {
-        self.refs[id.0].as_ref()
+        self.items[id.0].ref_name.as_ref()
     }
 
     /// Octets of the encoding of an item that is `xdr::XdrFixed`: what can be one of a run.
     pub(crate) fn words(&self, id: ItemId) -> Option<u64> {
-        self.words[id.0]
+        self.items[id.0].words
     }
 
     fn item_words(&self, id: usize) -> Option<u64> {
@@ -247,12 +236,12 @@ impl<'a> Layout<'a> {
     }
 
     /// Octets of a field that can be one of a run.
-    fn field_words(&self, field: &Field) -> Option<u64> {
+    pub(super) fn field_words(&self, field: &Field) -> Option<u64> {
         let base = |base: Base| match self.resolve(base) {
             Base::Bool | Base::Int | Base::UInt | Base::Float => Some(4),
             Base::Hyper | Base::UHyper | Base::Double => Some(8),
             Base::Quadruple => Some(16),
-            Base::Item(id) => self.words[id.0],
+            Base::Item(id) => self.items[id.0].words,
         };
         if field.ddp.is_some() || field.boxed || self.is_exact(field) {
             return None;
@@ -277,7 +266,7 @@ impl<'a> Layout<'a> {
             Base::Int | Base::UInt | Base::Float => 4,
             Base::Hyper | Base::UHyper | Base::Double => 8,
             Base::Quadruple => 16,
-            Base::Item(id) => self.sizes[id.0],
+            Base::Item(id) => self.items[id.0].size,
         }
     }
 
@@ -293,7 +282,7 @@ impl<'a> Layout<'a> {
             }
             Type::OpaqueFixed(_) | Type::Opaque(_) | Type::String(_) => 32,
             Type::Array(..) | Type::List(_) => 24,
-            Type::NonEmptyList(id) => self.sizes[id.0].saturating_add(24),
+            Type::NonEmptyList(id) => self.items[id.0].size.saturating_add(24),
         }
     }
 
@@ -318,10 +307,10 @@ impl<'a> Layout<'a> {
         match ty {
             Type::Base(base) | Type::ArrayFixed(base, _) | Type::Array(base, _) | Type::Optional(base) => match base {
                 Base::Float | Base::Double => true,
-                Base::Item(id) => self.floats[id.0],
+                Base::Item(id) => self.items[id.0].has_float,
                 _ => false,
             },
-            Type::List(id) | Type::NonEmptyList(id) => self.floats[id.0],
+            Type::List(id) | Type::NonEmptyList(id) => self.items[id.0].has_float,
             Type::OpaqueFixed(_) | Type::Opaque(_) | Type::String(_) => false,
         }
     }
@@ -336,7 +325,7 @@ impl<'a> Layout<'a> {
 
     fn field_default(&self, field: &Field) -> bool {
         let base = |base: Base| match base {
-            Base::Item(id) => self.defaults[id.0],
+            Base::Item(id) => self.items[id.0].has_default,
             _ => true,
         };
         match &field.ty {
@@ -350,7 +339,7 @@ impl<'a> Layout<'a> {
     }
 
     /// Whether an item of fixed length is kept in memory of its own.
-    fn is_exact(&self, field: &Field) -> bool {
+    pub(super) fn is_exact(&self, field: &Field) -> bool {
         match &field.ty {
             Type::OpaqueFixed(len) => field.ddp.is_some() || u64::from(*len) > MAX_IN_PLACE,
             Type::ArrayFixed(base, len) => {
@@ -377,7 +366,7 @@ pub(crate) fn fields_of(item: &Item) -> impl Iterator<Item = &Field> {
     fields.iter().chain(arms).chain(typedef)
 }
 
-fn padded(len: u32) -> u64 {
+pub(super) fn padded(len: u32) -> u64 {
     u64::from(len).next_multiple_of(4)
 }
 
@@ -401,7 +390,7 @@ pub(super) fn dependency_order(spec: &Spec) -> Vec<usize> {
 }
 
 /// The item that a type is made of.
-fn item_of(ty: &Type) -> Option<ItemId> {
+pub(super) fn item_of(ty: &Type) -> Option<ItemId> {
     match ty {
         Type::Base(base) | Type::ArrayFixed(base, _) | Type::Array(base, _) | Type::Optional(base) => match base {
             Base::Item(id) => Some(*id),

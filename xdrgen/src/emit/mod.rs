@@ -1,7 +1,7 @@
 //! The Rust back end: the IR in, formatted and documented Rust out.
 //!
-//! One module for each concern: what things are called (`names`), what they are in Rust (`layout`), how a value
-//! travels (`codec`), what is implemented for each shape of type (`impls`, `words`), what is known of an encoding
+//! One module for each concern: what things are called (`names`), what they are in Rust (`layout`, `view`), how a value
+//! travels (`codec`), which types get a codec (`target`), what is implemented for each shape of type (`impls`, `words`), what is known of an encoding
 //! (`facts`), declarations (`types`), stubs (`program`), documentation (`docs`) and text (`format`).
 //! The derives and the service attribute, which have no specification, use the same parts.
 
@@ -14,161 +14,24 @@ pub(crate) mod format;
 pub(crate) mod impls;
 pub(crate) mod layout;
 pub(crate) mod names;
+mod options;
 mod parts;
 pub(crate) mod program;
+pub(crate) mod target;
 #[cfg(test)]
 mod tests;
-pub(crate) mod types;
+mod types;
+mod view;
 mod words;
 mod xdr_text;
 
 #[cfg(feature = "cli")]
 pub(crate) use xdr_text::declaration as declaration_text;
 
-use proc_macro2::{Delimiter, Group, Punct, Spacing, TokenStream, TokenTree};
-use quote::quote;
+use proc_macro2::TokenStream;
 
-use crate::ir::{Item, ItemId, ItemKind, Spec};
-
-/// What is generated, and how it names what it uses.
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub struct EmitOptions {
-    /// Path of the runtime crate. Default `::rpcrdma`.
-    pub runtime: syn::Path,
-    /// Traits that every type derives beside those that it can always have.
-    pub derives: Vec<syn::Path>,
-    /// Traits that one type derives beside those, by the type's name in XDR.
-    pub derives_for: Vec<(String, syn::Path)>,
-    /// Whether each version of a program gets a typed client. Default yes.
-    pub client: bool,
-    /// Whether each version of a program gets a server's trait and dispatcher. Default yes.
-    pub server: bool,
-    /// Whether names of the standard library are spelled out, for code that lands in a scope where the short ones
-    /// may mean something else. Default no.
-    pub absolute_paths: bool,
-    /// What the header names as the source, a file's name. Default none.
-    pub source: Option<String>,
-    /// Which types get a borrowed form as well. Default none.
-    pub borrowed: Borrow,
-    /// Unions, by their names in the specification, that hold a number that selects none of their arms: they have a variant
-    /// `Unknown` for it, with which decoding ends. A server of NFS version 4 can so answer an operation that it does not know
-    /// and those before it (RFC 8881 §15.1.3.4). Their discriminants are enumerations, and they have no default arm.
-    /// Default none.
-    pub open: Vec<String>,
-}
-
-impl EmitOptions {
-    /// A name among the options that is no type of `spec`, or no union that can be open.
-    #[must_use]
-    pub fn unknown_type(&self, spec: &Spec) -> Option<&str> {
-        let can_be_open = |item: &&Item| matches!(&item.kind, ItemKind::Union(union) if union.default.is_none());
-        let open = |name: &str| spec.items.iter().filter(can_be_open).any(|item| item.name.text == name);
-        self.borrowed.unknown(spec).or_else(|| self.open.iter().map(String::as_str).find(|name| !open(name)))
-    }
-}
-
-/// Which types get a borrowed form beside the one that owns what it holds: named with `Ref`, its opaque items and strings
-/// views of the message. Types that hold neither have the same form for both.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Borrow {
-    /// None.
-    #[default]
-    Nothing,
-    /// Those of these names in the specification, and those that they are made of.
-    Types(Vec<String>),
-    /// All.
-    All,
-}
-
-impl Borrow {
-    /// A name among these that is no type of `spec`.
-    fn unknown<'b>(&'b self, spec: &Spec) -> Option<&'b str> {
-        let Self::Types(names) = self else { return None };
-        let is_type = |name: &str| {
-            spec.items.iter().any(|item| item.name.text == name && !matches!(item.kind, ItemKind::Const(_)))
-        };
-        names.iter().map(String::as_str).find(|name| !is_type(name))
-    }
-}
-
-impl Default for EmitOptions {
-    fn default() -> Self {
-        Self {
-            runtime: syn::parse_quote!(::rpcrdma),
-            derives: Vec::new(),
-            derives_for: Vec::new(),
-            client: true,
-            server: true,
-            absolute_paths: false,
-            source: None,
-            borrowed: Borrow::Nothing,
-            open: Vec::new(),
-        }
-    }
-}
-
-impl EmitOptions {
-    /// Types and codecs only, and what is known of each procedure (`Procedure`): neither clients nor servers. That needs of the
-    /// runtime what it has without its feature `std`.
-    #[must_use]
-    pub fn types_only(mut self) -> Self {
-        self.client = false;
-        self.server = false;
-        self
-    }
-
-    /// Has every type derive a trait, as `serde::Serialize`. One that a type has anyway is not derived twice. The types
-    /// of the runtime have those of serde and arbitrary with its features of that name.
-    #[must_use]
-    pub fn derive(mut self, path: syn::Path) -> Self {
-        self.derives.push(path);
-        self
-    }
-
-    /// Has the type of that name in XDR derive a trait.
-    #[must_use]
-    pub fn derive_for(mut self, name: impl Into<String>, path: syn::Path) -> Self {
-        self.derives_for.push((name.into(), path));
-        self
-    }
-
-    /// Whether all types are there that the options name.
-    ///
-    /// # Errors
-    /// [`EmitError::NoSuchType`], [`EmitError::NoTypeToDerive`]
-    pub fn check(&self, spec: &Spec) -> Result<(), EmitError> {
-        let declares = |name: &str| {
-            spec.items.iter().any(|item| {
-                let derives = !matches!(item.kind, ItemKind::Const(_) | ItemKind::Extern(_));
-                item.name.text == name && derives
-            })
-        };
-        if let Some(name) = self.unknown_type(spec) {
-            return Err(EmitError::NoSuchType(name.to_owned()));
-        }
-        match self.derives_for.iter().find(|(name, _)| !declares(name)) {
-            Some((name, _)) => Err(EmitError::NoTypeToDerive(name.clone())),
-            None => Ok(()),
-        }
-    }
-}
-
-/// Why nothing could be generated.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum EmitError {
-    /// What was generated is not Rust: a fault of the compiler, not of the specification.
-    #[error("the generated code is not Rust, which is a fault of rpcrdma-xdrgen: {0}")]
-    NotRust(syn::Error),
-    /// A type that was to get a borrowed form is not there, or what was to be open is no union without a default arm.
-    #[error("there is no type `{0}` to be borrowed, or no union without a default arm to be open")]
-    NoSuchType(String),
-    /// A trait is to be derived for a type that is not there.
-    #[error("a trait is to be derived for `{0}`, but no struct, union, enumeration or typedef has that name")]
-    NoTypeToDerive(String),
-}
+pub use self::options::{Borrow, EmitError, EmitOptions};
+use crate::ir::{ItemId, ItemKind, Spec};
 
 /// The generated code as formatted text, with a header that says where it comes from.
 ///
@@ -200,30 +63,15 @@ pub fn emit(spec: &Spec, options: &EmitOptions) -> Result<String, EmitError> {
 #[must_use]
 pub fn emit_tokens(spec: &Spec, options: &EmitOptions) -> TokenStream {
     let spec = &*opened(spec, options);
-    let (layout, names) = named(spec, options);
+    let (layout, versions) = parts::named(spec, options);
     let ids = (0..spec.items.len()).map(ItemId);
-    let types::Emitted { declaration: mut tokens, codec: codecs } = types(&layout, ids, options);
+    let types::Emitted { declaration: mut tokens, codec: codecs } = types::emit_all(&layout, ids, options);
 
-    let stubs = stubs(options);
-    let versions =
-        spec.programs.iter().flat_map(|program| program.versions.iter().map(move |version| (program, version)));
-    let modules = versions
-        .zip(&names)
-        .map(|((program, version), names)| program::lower(&layout, program, version, names).emit(stubs));
+    let stubs = program::Stubs::of(options);
+    let modules = versions.iter().map(|version| program::lower(&layout, version).emit(stubs));
     tokens.extend(modules);
-    tokens.push(codec_block(&layout.runtime, codecs));
+    tokens.push(target::codec_block(&layout.runtime, codecs));
     tokens.into_iter().collect()
-}
-
-/// Items, one after another.
-fn types(layout: &layout::Layout<'_>, ids: impl Iterator<Item = ItemId>, options: &EmitOptions) -> types::Emitted {
-    let mut all = types::Emitted::default();
-    for id in ids {
-        let types::Emitted { declaration, codec } = types::emit(layout, id, options);
-        all.declaration.extend(declaration);
-        all.codec.extend(codec);
-    }
-    all
 }
 
 /// The specification with its open unions, of which a number may be all there is.
@@ -241,36 +89,4 @@ fn opened<'a>(spec: &'a Spec, options: &EmitOptions) -> std::borrow::Cow<'a, Spe
     let order: Vec<ItemId> = layout::dependency_order(&spec).into_iter().map(ItemId).collect();
     crate::resolve::sizes::compute(&mut spec, &order);
     std::borrow::Cow::Owned(spec)
-}
-
-/// Everything named: the items, and what stands beside the modules of versions.
-fn named<'a>(spec: &'a Spec, options: &EmitOptions) -> (layout::Layout<'a>, Vec<program::Names>) {
-    let runtime = &options.runtime;
-    let mut layout = layout::Layout::new(spec, quote!(#runtime), options.absolute_paths);
-    let versions = spec.programs.iter().flat_map(|program| &program.versions);
-    let names = versions.map(|version| program::Names::new(version, &mut layout.scope)).collect();
-    layout.open(&options.open);
-    match &options.borrowed {
-        Borrow::Nothing => {}
-        Borrow::Types(names) => layout.borrow(|item| names.contains(&item.name.text)),
-        Borrow::All => layout.borrow(|_| true),
-    }
-    (layout, names)
-}
-
-fn stubs(options: &EmitOptions) -> program::Stubs {
-    program::Stubs { client: options.client, server: options.server }
-}
-
-/// A scope for implementations of the codec traits, in which `xdr` is the runtime's codec module.
-pub(crate) fn codec_block(runtime: &TokenStream, codecs: Vec<TokenStream>) -> TokenStream {
-    if codecs.is_empty() {
-        return TokenStream::new();
-    }
-    let mut body = quote!(use #runtime::xdr;);
-    // Interpolated, every token of them would be copied.
-    body.extend(codecs);
-    let mut block = quote!(const _: () =);
-    block.extend([TokenTree::from(Group::new(Delimiter::Brace, body)), Punct::new(';', Spacing::Alone).into()]);
-    block
 }

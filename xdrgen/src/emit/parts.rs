@@ -13,8 +13,15 @@ use std::{
 use proc_macro2::TokenStream;
 use quote::{ToTokens as _, quote};
 
-use super::{Borrow, EmitError, EmitOptions, codec_block, format, layout::Layout, program, types};
-use crate::ir::{ItemId, Program, Spec, Version};
+use super::{
+    format,
+    layout::Layout,
+    options::{Borrow, EmitError, EmitOptions},
+    program::{self, Named, Stubs},
+    target::codec_block,
+    types,
+};
+use crate::ir::{ItemId, Spec};
 
 /// Items in a part: enough that what every part begins with is small beside it.
 const ITEMS: usize = 24;
@@ -42,7 +49,8 @@ enum Part {
 pub(super) fn print(spec: &Spec, options: &EmitOptions) -> Result<String, EmitError> {
     let starts = (0..spec.items.len()).step_by(ITEMS);
     let items = starts.map(|start| Part::Items(start..spec.items.len().min(start + ITEMS)));
-    let parts: Vec<Part> = items.chain((0..versions(spec).count()).map(Part::Version)).collect();
+    let versions = spec.programs.iter().map(|program| program.versions.len()).sum();
+    let parts: Vec<Part> = items.chain((0..versions).map(Part::Version)).collect();
 
     let next = AtomicUsize::new(0);
     let done: Mutex<Vec<(usize, Result<Printed, EmitError>)>> = Mutex::new(Vec::with_capacity(parts.len()));
@@ -86,8 +94,21 @@ fn take<'p>(next: &AtomicUsize, parts: &'p [Part]) -> Option<(usize, &'p Part)> 
     parts.get(index).map(|part| (index, part))
 }
 
-fn versions(spec: &Spec) -> impl Iterator<Item = (&Program, &Version)> {
-    spec.programs.iter().flat_map(|program| program.versions.iter().map(move |version| (program, version)))
+/// Everything named: the items, and what stands beside the modules of versions.
+pub(super) fn named<'a>(spec: &'a Spec, options: &EmitOptions) -> (Layout<'a>, Vec<Named<'a>>) {
+    let runtime = &options.runtime;
+    let mut layout = Layout::new(spec, quote!(#runtime), options.absolute_paths);
+    let mut versions = Vec::new();
+    for program in &spec.programs {
+        versions.extend(program.versions.iter().map(|version| Named::new(program, version, &mut layout.scope)));
+    }
+    layout.open(&options.open);
+    match &options.borrowed {
+        Borrow::Nothing => {}
+        Borrow::Types(names) => layout.borrow(|item| names.contains(&item.name.text)),
+        Borrow::All => layout.borrow(|_| true),
+    }
+    (layout, versions)
 }
 
 /// The options as another thread can have them: tokens cannot leave the one that made them.
@@ -138,32 +159,28 @@ impl Portable {
 
 /// What a thread prints parts with.
 struct Worker<'a> {
-    spec: &'a Spec,
     options: &'a EmitOptions,
     layout: Layout<'a>,
-    names: Vec<program::Names>,
+    versions: Vec<Named<'a>>,
 }
 
 impl<'a> Worker<'a> {
     fn new(spec: &'a Spec, options: &'a EmitOptions) -> Self {
-        let (layout, names) = super::named(spec, options);
-        Self { spec, options, layout, names }
+        let (layout, versions) = named(spec, options);
+        Self { options, layout, versions }
     }
 
     fn print(&self, part: &Part) -> Result<Printed, EmitError> {
         match part {
             Part::Items(range) => {
                 let types::Emitted { declaration, codec } =
-                    super::types(&self.layout, range.clone().map(ItemId), self.options);
+                    types::emit_all(&self.layout, range.clone().map(ItemId), self.options);
                 let declarations = format::print(declaration.into_iter().collect())?;
                 Ok(Printed { declarations, codecs: self.codecs(codec)? })
             }
             Part::Version(index) => {
-                let found = versions(self.spec).zip(&self.names).nth(*index);
-                let module = found.map(|((program, version), names)| {
-                    let module = program::lower(&self.layout, program, version, names);
-                    module.emit(super::stubs(self.options))
-                });
+                let version = self.versions.get(*index);
+                let module = version.map(|version| program::lower(&self.layout, version).emit(Stubs::of(self.options)));
                 Ok(Printed { declarations: format::print(module.unwrap_or_default())?, codecs: String::new() })
             }
         }

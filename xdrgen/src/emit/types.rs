@@ -7,14 +7,15 @@ use proc_macro2::{Ident, Literal, TokenStream};
 use quote::quote;
 
 use super::{
-    EmitOptions,
     codec::Slot,
     derives::Derives,
     docs::Docs,
     facts::Source,
-    impls::{FieldCodec, Generics, Target},
-    layout::{Layout, View},
+    layout::Layout,
     names::{Case, RustName, Scope, Std},
+    options::EmitOptions,
+    target::{FieldCodec, Generics, Target},
+    view::View,
     xdr_text,
 };
 use crate::ir::{Field, Item, ItemId, ItemKind, Type};
@@ -29,7 +30,7 @@ pub(crate) struct Emitted {
 }
 
 /// Emits one item; the derives of `options` are added to a type's own.
-pub(crate) fn emit(layout: &Layout<'_>, id: ItemId, options: &EmitOptions) -> Emitted {
+fn emit(layout: &Layout<'_>, id: ItemId, options: &EmitOptions) -> Emitted {
     let item = layout.item(id);
     let derives = Derives::of(options, &item.name.text);
     let owned = Emitter { layout, view: layout.view(), id, item, name: layout.name(id), derives, borrowed: false };
@@ -42,6 +43,17 @@ pub(crate) fn emit(layout: &Layout<'_>, id: ItemId, options: &EmitOptions) -> Em
         emitted.codec.extend(borrowed.codec);
     }
     emitted
+}
+
+/// Emits several items, one after another.
+pub(super) fn emit_all(layout: &Layout<'_>, ids: impl Iterator<Item = ItemId>, options: &EmitOptions) -> Emitted {
+    let mut all = Emitted::default();
+    for id in ids {
+        let Emitted { declaration, codec } = emit(layout, id, options);
+        all.declaration.extend(declaration);
+        all.codec.extend(codec);
+    }
+    all
 }
 
 struct Emitter<'a> {
@@ -73,14 +85,6 @@ impl Emitter<'_> {
     }
 }
 
-/// Says why a name is not what the conversion of case would give.
-pub(crate) fn note_rename(docs: &mut Docs, xdr: &str, name: &RustName) {
-    if let Some(plain) = &name.instead_of {
-        let xdr = xdr.replace('`', "");
-        docs.paragraph(&format!("Another name has become `{plain}` already, so that of `{xdr}` got a number."));
-    }
-}
-
 impl Emitter<'_> {
     fn docs(&self, kind: &str) -> TokenStream {
         if self.borrowed {
@@ -89,7 +93,7 @@ impl Emitter<'_> {
             return quote!(#[doc = #docs]);
         }
         let mut docs = Docs::new(&self.item.doc, &format!("The {kind} `{}`.", self.item.name.text));
-        note_rename(&mut docs, &self.item.name.text, self.name);
+        docs.rename(&self.item.name.text, self.name);
         docs.xdr(&self.item.text);
         docs.attributes()
     }
@@ -138,7 +142,7 @@ impl Emitter<'_> {
     fn field_docs(&self, field: &Field, name: Option<&RustName>) -> TokenStream {
         let mut docs = Docs::new(&field.doc, &format!("`{}`", xdr_text::declaration(self.layout.spec, field)));
         if let Some(name) = name {
-            note_rename(&mut docs, &field.name.text, name);
+            docs.rename(&field.name.text, name);
         }
         docs.attributes()
     }

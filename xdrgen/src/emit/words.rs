@@ -6,7 +6,7 @@ use quote::quote;
 
 use super::{
     codec::{Place, Slot, Wire, number},
-    impls::{FieldCodec, Generics, Target},
+    target::{FieldCodec, Generics, Target},
 };
 
 /// The longest run that is inlined, in octets.

@@ -1,6 +1,7 @@
 //! Comments as prose: paragraphs, lists, and what was laid out by hand.
 
 use super::{html::Html, names::Names};
+use crate::lexer::{is_of_word, word_len};
 
 /// What a line of a comment is part of.
 #[derive(Clone, Copy, PartialEq)]
@@ -103,7 +104,7 @@ pub(super) fn inline(names: &Names<'_>, line: &str, out: &mut Html) {
         }
         let mut rest = part;
         while !rest.is_empty() {
-            let word = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len());
+            let word = word_len(rest);
             let (word, after) = rest.split_at(word);
             match names.find(word).filter(|_| code || is_name(word)) {
                 Some(id) => names.link(id, word, out),
@@ -111,7 +112,7 @@ pub(super) fn inline(names: &Names<'_>, line: &str, out: &mut Html) {
                     out.text(word);
                 }
             }
-            let other = after.find(|c: char| c.is_ascii_alphanumeric() || c == '_').unwrap_or(after.len());
+            let other = after.find(is_of_word).unwrap_or(after.len());
             let (other, after) = after.split_at(other);
             out.text(other);
             rest = after;

@@ -9,6 +9,7 @@ use super::{
     ExtractError,
     text::{Found, heading_number, indent_of, without_page_breaks},
 };
+use crate::lexer::{Kind, Lexer, word_len};
 
 /// The declarations in `sections` and in what is below them.
 pub(super) fn find(document: &str, sections: &[String]) -> Result<Found, ExtractError> {
@@ -81,8 +82,8 @@ fn starts_code(line: &str) -> bool {
     let Some((keyword, rest)) = text.split_once(' ') else { return false };
     // RFC 1833 §3.1 has `struct *name {`.
     let rest = rest.trim_start().trim_start_matches('*');
-    let after = rest.trim_start_matches(|c: char| c.is_ascii_alphanumeric() || c == '_');
-    let is_named = after.len() < rest.len();
+    let (name, after) = rest.split_at(word_len(rest));
+    let is_named = !name.is_empty();
     let next = after.trim_start();
     match keyword {
         "const" => is_named && next.starts_with('='),
@@ -110,36 +111,23 @@ struct State {
 
 impl State {
     fn after(mut self, line: &str) -> Self {
-        let mut rest = line.trim();
-        while let Some(c) = rest.chars().next() {
-            let step = match (self.in_comment, c) {
-                (true, '*') if rest.starts_with("*/") => {
-                    self.in_comment = false;
-                    2
-                }
-                (true, _) => c.len_utf8(),
-                (false, '/') if rest.starts_with("/*") => {
-                    self.in_comment = true;
-                    2
-                }
-                (false, _) => {
-                    self.code(c);
-                    c.len_utf8()
-                }
-            };
-            rest = rest.get(step..).unwrap_or_default();
+        let mut code = line;
+        if self.in_comment {
+            let Some((_, after)) = line.split_once("*/") else { return self };
+            self.in_comment = false;
+            code = after;
+        }
+        for token in Lexer::of_grammar(code) {
+            match (token.kind, token.text) {
+                (Kind::OpenComment, _) => self.in_comment = true,
+                (Kind::Punct, "{") => self.depth += 1,
+                (Kind::Punct, "}") => self.depth = self.depth.saturating_sub(1),
+                (Kind::Punct, ";") => self.is_closed |= self.depth == 0,
+                _ => {}
+            }
+            self.has_code |= !token.kind.is_trivia();
         }
         self
-    }
-
-    fn code(&mut self, c: char) {
-        match c {
-            '{' => self.depth += 1,
-            '}' => self.depth = self.depth.saturating_sub(1),
-            ';' => self.is_closed |= self.depth == 0,
-            _ => {}
-        }
-        self.has_code |= !c.is_whitespace();
     }
 
     /// A comment by itself is complete at its end.

@@ -1,7 +1,10 @@
 //! A text as the formatter sees it: every token, comment and line for somebody else, none left out, with how far each
 //! stands from the one before. What conditions leave out is there as well: nobody knows which of it is meant.
 
-use crate::scan::MAX_NESTING;
+use crate::{
+    lexer::{self, Lexer},
+    scan::MAX_NESTING,
+};
 
 /// What a token is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,162 +56,63 @@ impl Token<'_> {
     }
 }
 
-const PUNCTUATION: &[u8] = b"{}()[]<>;:,.=@*+-/|&^~!?";
-
 /// All of `text`, in order.
 pub(crate) fn lex(text: &str) -> Vec<Token<'_>> {
-    let mut lexer = Lexer { text, at: 0, newlines: 0, line: 0, tokens: Vec::new() };
-    while lexer.at < text.len() {
-        lexer.step();
-    }
-    foreign_regions(text, lexer.tokens)
-}
-
-struct Lexer<'a> {
-    text: &'a str,
-    at: usize,
-    newlines: u8,
-    /// Where the line at hand begins.
-    line: usize,
-    tokens: Vec<Token<'a>>,
-}
-
-impl<'a> Lexer<'a> {
-    fn rest(&self) -> &'a str {
-        self.text.get(self.at..).unwrap_or_default()
-    }
-
-    fn step(&mut self) {
-        let rest = self.rest();
-        let bytes = rest.as_bytes();
-        let Some(&first) = bytes.first() else { return };
-        match (first, bytes.get(1)) {
-            (b'\n', _) => {
-                self.newlines = (self.newlines + 1).min(2);
-                self.at += 1;
-                self.line = self.at;
+    let mut tokens = Vec::new();
+    let mut newlines = 0_u8;
+    // Where the current line begins.
+    let mut line = 0;
+    let mut before: Option<lexer::Token<'_>> = None;
+    for token in Lexer::with_directives(text) {
+        let mut at = token.at;
+        let kind = match token.kind {
+            lexer::Kind::Blank => None,
+            lexer::Kind::LineEnd => {
+                newlines = (newlines + 1).min(2);
+                None
             }
-            (0x1A | 0xEF, _) if (self.at > 0 || first == 0x1A) && hides_directive(rest) => {
-                self.push(Kind::Verbatim, line_len(rest));
+            lexer::Kind::BlockComment | lexer::Kind::OpenComment => Some(Kind::BlockComment),
+            lexer::Kind::LineComment => Some(Kind::LineComment),
+            lexer::Kind::PassThrough => Some(Kind::Verbatim),
+            lexer::Kind::Hash => {
+                at = before.and_then(|before| mark_in(&before)).unwrap_or(at);
+                Some(Kind::Verbatim)
             }
-            (b' ' | b'\t' | b'\r' | 0x0B | 0x0C | 0x1A, _) => self.at += 1,
-            (0xEF, _) if rest.starts_with('\u{FEFF}') => self.at += 3,
-            (b'/', Some(b'*')) => {
-                let body = rest.get(2..).unwrap_or_default();
-                self.push(Kind::BlockComment, body.find("*/").map_or(rest.len(), |len| len + 4));
-            }
-            (b'/', Some(b'/')) => self.push(Kind::LineComment, line_len(rest)),
-            (b'%', _) => self.push(Kind::Verbatim, line_len(rest)),
-            // A comment before it on its line, and it is no directive.
-            (b'#', _) if self.is_blank_before() => {
-                self.push(Kind::Directive, directive_len(rest));
-            }
-            (b'#', _) => self.push(Kind::Verbatim, line_len(rest)),
-            (b'"', _) => {
-                let body = rest.get(1..).unwrap_or_default();
-                match body.find(['"', '\n']).filter(|at| body[*at..].starts_with('"')) {
-                    Some(len) => self.push(Kind::Text, len + 2),
-                    None => self.push(Kind::Foreign, 1),
-                }
-            }
-            (b'\'', _) => match character_len(bytes) {
-                Some(len) => self.push(Kind::Text, len),
-                None => self.push(Kind::Foreign, 1),
-            },
-            (b'<', Some(b'<')) | (b'>', Some(b'>')) => self.push(Kind::Punct, 2),
-            _ if first == b'_' || first.is_ascii_alphanumeric() => {
-                let len = bytes.iter().take_while(|byte| **byte == b'_' || byte.is_ascii_alphanumeric()).count();
-                self.push(Kind::Word, len);
-            }
-            _ if PUNCTUATION.contains(&first) => self.push(Kind::Punct, 1),
-            _ => self.push(Kind::Foreign, rest.chars().next().map_or(1, char::len_utf8)),
-        }
-    }
-
-    /// Whether nothing stands before this place on its line, but for the mark that a text may begin with.
-    fn is_blank_before(&self) -> bool {
-        let before = self.text.get(self.line..self.at).unwrap_or_default();
-        let mark = if self.line == 0 { '\u{FEFF}' } else { ' ' };
-        before.strip_prefix(mark).unwrap_or(before).trim().is_empty()
-    }
-
-    fn push(&mut self, kind: Kind, len: usize) {
-        let end = self.at + len;
-        let text = self.text.get(self.at..end).unwrap_or_default();
-        let column = match kind {
-            Kind::BlockComment if text.contains('\n') => width(self.text.get(self.line..self.at).unwrap_or_default()),
-            _ => 0,
+            lexer::Kind::Directive => Some(Kind::Directive),
+            lexer::Kind::Word => Some(Kind::Word),
+            lexer::Kind::Text | lexer::Kind::Character => Some(Kind::Text),
+            lexer::Kind::Punct => Some(Kind::Punct),
+            lexer::Kind::Quote | lexer::Kind::Other => Some(Kind::Foreign),
         };
-        // A blank after the last backslash is no joint of lines; without the blank it would be one.
-        let kept =
-            if self.at + len < self.text.len() && text.trim_end().ends_with('\\') { text } else { text.trim_end() };
-        self.tokens.push(Token { kind, text: kept, at: self.at, newlines: self.newlines, column });
-        self.newlines = 0;
-        if let Some(last) = text.rfind('\n') {
-            self.line = self.at + last + 1;
+        if let Some(kind) = kind {
+            let whole = text.get(at..token.end()).unwrap_or_default();
+            // A blank after the last backslash is no joint of lines; without the blank it would be one.
+            let is_joint = token.end() < text.len() && whole.trim_end().ends_with('\\');
+            let column = match kind {
+                Kind::BlockComment if whole.contains('\n') => width(text.get(line..at).unwrap_or_default()),
+                _ => 0,
+            };
+            let kept = if is_joint { whole } else { whole.trim_end() };
+            tokens.push(Token { kind, text: kept, at, newlines, column });
+            newlines = 0;
         }
-        self.at = end.max(self.at + 1);
+        line = token.text.rfind('\n').map_or(line, |last| token.at + last + 1);
+        before = Some(token);
     }
+    foreign_regions(text, tokens)
+}
+
+/// Where the first mark among blanks is that hides the `#` behind them from a preprocessor. The formatter must not take the mark
+/// away.
+fn mark_in(blanks: &lexer::Token<'_>) -> Option<usize> {
+    let is_hiding = |(at, mark): &(usize, &str)| blanks.at + at > 0 || !mark.starts_with('\u{FEFF}');
+    let found = blanks.text.match_indices(lexer::MARKS).find(is_hiding);
+    found.filter(|_| blanks.kind == lexer::Kind::Blank).map(|(at, _)| blanks.at + at)
 }
 
 /// Columns that `text`, which begins a line, takes.
 pub(crate) fn width(text: &str) -> usize {
     text.chars().fold(0, |column, c| if c == '\t' { (column / 8 + 1) * 8 } else { column + 1 })
-}
-
-/// Octets of a character constant, `'a'`, `'\\n'` or `'\\012'`, which `text` begins with.
-fn character_len(text: &[u8]) -> Option<usize> {
-    let end = match text.get(1..)? {
-        [b'\\', b'0'..=b'7', rest @ ..] => {
-            3 + rest.iter().take(2).take_while(|byte| matches!(byte, b'0'..=b'7')).count()
-        }
-        [b'\\', escaped, ..] if escaped.is_ascii() => 3,
-        [b'\'' | b'\n', ..] => return None,
-        [plain, ..] if plain.is_ascii() => 2,
-        _ => return None,
-    };
-    (text.get(end) == Some(&b'\'')).then_some(end + 1)
-}
-
-fn line_len(rest: &str) -> usize {
-    rest.find('\n').unwrap_or(rest.len())
-}
-
-/// Whether `rest` begins with what is a blank to XDR and not to a preprocessor, so that the `#` behind it is no directive.
-fn hides_directive(rest: &str) -> bool {
-    let marks = ['\u{1A}', '\u{FEFF}'];
-    rest.starts_with(marks)
-        && rest
-            .trim_start_matches(|c: char| marks.contains(&c) || c.is_ascii_whitespace() && c != '\n')
-            .starts_with('#')
-}
-
-/// A directive goes on after a backslash at the line's end, and to the end of a comment that begins on it.
-fn directive_len(rest: &str) -> usize {
-    let mut len = line_len(rest);
-    while len < rest.len() && rest.get(..len).is_some_and(|line| line.trim_end_matches('\r').ends_with('\\')) {
-        len += 1;
-        len += line_len(rest.get(len..).unwrap_or_default());
-    }
-    let comment = |from: usize| {
-        let line = rest.get(from..len)?;
-        [line.find("/*"), line.find("//")].into_iter().flatten().min().map(|next| from + next)
-    };
-    let mut at = 0;
-    while let Some(start) = comment(at) {
-        let text = rest.get(start + 2..).unwrap_or_default();
-        if rest.get(start..).is_some_and(|rest| rest.starts_with("//")) {
-            break;
-        }
-        match text.find("*/") {
-            Some(body) => at = start + body + 4,
-            None => return rest.len(),
-        }
-        if at > len {
-            return at;
-        }
-    }
-    len
 }
 
 /// Whether there is something in it that XDR has no use for, or it nests deeper than the compiler goes.

@@ -6,8 +6,7 @@ use super::{Builder, Rule};
 use crate::{
     ast::{Annotation, BinaryOp, Expr, ExprKind},
     diag::{Code, Diagnostic},
-    ir::Span,
-    source::join,
+    source::{Span, join},
 };
 
 /// Most operators of one annotation or statement: trees of them are walked and dropped recursively.

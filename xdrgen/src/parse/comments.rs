@@ -2,7 +2,10 @@
 
 use std::ops::Range;
 
-use crate::scan::{Comment, CommentKind};
+use crate::{
+    lexer::is_blank,
+    scan::{Comment, CommentKind},
+};
 
 /// The comments of a file, to be asked by place.
 pub(super) struct Comments<'a> {
@@ -102,11 +105,6 @@ impl<'a> Comments<'a> {
         }
         lines
     }
-}
-
-/// What the grammar skips between tokens, comments aside (`lexical.pest`).
-fn is_blank(c: char) -> bool {
-    c.is_ascii_whitespace() || matches!(c, '\u{b}' | '\u{1a}' | '\u{feff}')
 }
 
 /// A comment's lines without its marks, empty ones at both ends left out.

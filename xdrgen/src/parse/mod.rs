@@ -1,5 +1,7 @@
 //! Text to syntax tree: `xdr.pest` matches, this module builds.
 
+#[cfg(test)]
+mod agreement;
 mod annotation;
 mod binding;
 mod comments;
@@ -15,11 +17,11 @@ use pest::{Parser as _, iterators::Pair};
 use self::comments::Comments;
 use crate::{
     ast::{Definition, DefinitionKind, Enumerator, File, Ident, TypeKind, TypeSpec, Value, ValueKind},
+    const_expr,
     diag::{Code, Diagnostic},
-    ir::Span,
-    preprocess,
+    lexer::is_of_word,
     scan::{self, CommentKind},
-    source::{join, span},
+    source::{Span, join, span},
 };
 
 /// Code that `pest_derive` writes.
@@ -89,7 +91,7 @@ pub(crate) fn parse(file: usize, text: &str, strict: bool, diagnostics: &mut Vec
         }
     }
     for range in lost {
-        let words = text.get(range).unwrap_or_default().split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        let words = text.get(range).unwrap_or_default().split(|c| !is_of_word(c));
         tree.lost.extend(words.filter(|word| !word.is_empty()).map(str::to_owned));
     }
     tree
@@ -262,7 +264,7 @@ impl Builder<'_, '_> {
     }
 
     fn character(&mut self, text: &str, at: &Span) -> Option<i128> {
-        let value = preprocess::character(text).map(|(value, _)| value);
+        let value = const_expr::character(text);
         if value.is_none() {
             let diagnostic = Diagnostic::new(Code::OutOfRange, format!("{text} is no character of C's"));
             self.diagnostics.push(diagnostic.at(at, ""));
@@ -272,19 +274,12 @@ impl Builder<'_, '_> {
 
     /// Decimal, hexadecimal (`0x`) or octal (leading `0`): RFC 4506 §6.2.
     fn number(&mut self, text: &str, at: &Span) -> Option<i128> {
-        let (negative, digits) = match text.strip_prefix('-') {
-            Some(digits) => (true, digits),
-            None => (false, text),
-        };
-        let (radix, digits) = match digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X")) {
-            Some(digits) => (16, digits),
-            None if digits.len() > 1 && digits.starts_with('0') => (8, digits),
-            None => (10, digits),
-        };
-        match i128::from_str_radix(digits, radix) {
-            Ok(n) => Some(if negative { -n } else { n }),
-            Err(_) => {
-                let why = if radix == 8 && digits.contains(['8', '9']) {
+        let digits = text.strip_prefix('-').unwrap_or(text);
+        match const_expr::number(digits) {
+            Some(n) => Some(if digits.len() < text.len() { -n } else { n }),
+            None => {
+                let is_octal = digits.starts_with('0') && !digits.starts_with("0x") && !digits.starts_with("0X");
+                let why = if is_octal && digits.contains(['8', '9']) {
                     "a number that begins with 0 is octal"
                 } else {
                     "numbers have at most 64 bits"

@@ -7,6 +7,7 @@ use pest::error::{Error, ErrorVariant, InputLocation};
 use super::{Rule, comments::Comments};
 use crate::{
     diag::{Code, Diagnostic},
+    lexer::{is_of_word, word_len},
     slip,
     source::span,
 };
@@ -98,15 +99,6 @@ fn first_word_before(text: &str, from: usize, end: usize) -> Option<Range<usize>
     let rest = before.trim_end_matches(is_of_word);
     let first = !rest.trim_end().ends_with(is_of_word);
     first.then(|| from + rest.len()..end)
-}
-
-/// Octets of the word that `text` begins with.
-fn word_len(text: &str) -> usize {
-    text.len() - text.trim_start_matches(is_of_word).len()
-}
-
-fn is_of_word(c: char) -> bool {
-    c.is_ascii_alphanumeric() || c == '_'
 }
 
 /// Words that something begins with, or that stand within a type.

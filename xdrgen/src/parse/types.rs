@@ -126,7 +126,7 @@ impl Builder<'_, '_> {
         Some(Declaration { annotations, doc, span, ty: ty?, name, declarator })
     }
 
-    fn pointer_to_array(&mut self, at: &crate::ir::Span) {
+    fn pointer_to_array(&mut self, at: &crate::source::Span) {
         use crate::diag::{Code, Diagnostic};
         self.diagnostics.push(
             Diagnostic::new(Code::Syntax, "a declaration is either optional (`*`) or an array, not both")

@@ -3,22 +3,16 @@
 //! XDR has none (RFC 4506 §6), but rpcgen runs C's. What a condition leaves out is blanked, so that every octet that
 //! stays keeps its place.
 
-mod condition;
-
-use std::{borrow::Cow, collections::HashMap, ops::Range};
+use std::{borrow::Cow, ops::Range};
 
 use crate::{
     ast::{Dialect, Ident, Macro, TypeSpec, Value, ValueKind},
+    const_expr::{self, Defines},
     diag::{Code, Diagnostic},
-    ir::Span,
+    lexer::{Kind, Lexer, directive_lines_len, word_len},
     parse,
-    source::span,
+    source::{Span, span},
 };
-
-pub(crate) use condition::{character, computed};
-
-/// Names that are defined, with their values as text: by `#define` or by the user.
-pub(crate) type Defines = HashMap<String, String>;
 
 /// Reads a file that is included: its name, and the names that are defined so far. Gives whether there is one.
 pub(crate) type Include<'a> = dyn FnMut(&str, &mut Defines, &mut Vec<Diagnostic>) -> bool + 'a;
@@ -85,63 +79,30 @@ pub(crate) fn run<'a>(
     Preprocessed { text: blanked(text, &blank), macros, dialects, left_out }
 }
 
-/// Whether a comment goes on at the end of a line.
-#[derive(Clone, Copy, PartialEq)]
-enum Comment {
-    No,
-    Yes,
-    /// It began on a preprocessor line, which ends with its line for all who come after.
-    OfDirective,
-}
-
 impl Lines<'_, '_> {
     fn run(&mut self, include: &mut Include<'_>) {
-        let mut comment = Comment::No;
         let mut at = 0;
-        while at < self.text.len() {
-            let rest = self.text.get(at..).unwrap_or_default();
-            let mut end = at + rest.find('\n').map_or(rest.len(), |n| n + 1);
-            let line = self.text.get(at..end).unwrap_or_default();
-            let code = match line.strip_prefix('\u{FEFF}') {
-                // The mark of the text's encoding, not a part of its first line.
-                Some(marked) if at == 0 => marked.trim_start(),
-                _ => line.trim_start(),
-            };
-            if comment == Comment::No && code.starts_with('#') {
-                // A backslash at its end takes the next line along.
-                let first = end;
-                while self.text.get(at..end).unwrap_or_default().trim_end_matches(['\n', '\r']).ends_with('\\')
-                    && end < self.text.len()
-                {
-                    let rest = self.text.get(end..).unwrap_or_default();
-                    end += rest.find('\n').map_or(rest.len(), |n| n + 1);
-                }
-                self.blank.extend((first < end).then_some(first..end));
-                let start = at + line.len() - code.len();
-                let directive = self.text.get(start..end).unwrap_or_default();
-                self.left_out.push(span(self.file, start..start + directive.trim_end().len()));
-                let (words, doc, goes_on) = without_comments(directive);
-                self.directive(start..start + directive.trim_end().len(), &words, doc, include);
-                comment = if goes_on { Comment::OfDirective } else { Comment::No };
-            } else {
-                let (left, open) = comment_state(line, comment != Comment::No);
-                if !self.active {
-                    self.blank.push(at..end);
-                    let start = at + line.len() - line.trim_start().len();
-                    if start < end {
-                        self.left_out.push(span(self.file, start..at + line.trim_end().len()));
-                    }
-                } else if comment == Comment::OfDirective {
-                    self.blank.push(at..at + left);
-                }
-                comment = match (open, comment) {
-                    (false, _) => Comment::No,
-                    (true, Comment::OfDirective) if left == line.len() => Comment::OfDirective,
-                    (true, _) => Comment::Yes,
-                };
+        for token in Lexer::with_directives(self.text).filter(|token| token.kind == Kind::Directive) {
+            let before = self.text.get(..token.at).unwrap_or_default();
+            self.region(at..before.rfind('\n').map_or(0, |end| end + 1));
+            let lines = token.text.get(..directive_lines_len(token.text)).unwrap_or_default();
+            let directive = lines.trim_end();
+            let place = token.at..token.at + directive.len();
+            self.left_out.push(span(self.file, place.clone()));
+            at = self.text.len().min(token.at + lines.len() + 1);
+            // The scanner passes over the first line. It would take the others for XDR.
+            let first = token.at + lines.find('\n').map_or(lines.len(), |end| end + 1);
+            if first < at {
+                self.blank.push(first..at);
             }
-            at = end;
+            let (words, doc) = without_comments(directive);
+            self.directive(place, &words, doc, include);
+            // Likewise the rest of a comment that begins on the directive.
+            if self.active && at < token.end() {
+                self.blank.push(at..token.end());
+            }
         }
+        self.region(at..self.text.len());
         for condition in std::mem::take(&mut self.open) {
             self.out.push(
                 Diagnostic::new(Code::Unclosed, "this condition is never closed")
@@ -149,6 +110,23 @@ impl Lines<'_, '_> {
                     .help("write `#endif` after what it is about"),
             );
         }
+    }
+
+    /// Takes the lines between two directives, which are left out if a condition says so.
+    fn region(&mut self, range: Range<usize>) {
+        if self.active || range.is_empty() {
+            return;
+        }
+        let mut at = range.start;
+        for line in self.text.get(range.clone()).unwrap_or_default().split_inclusive('\n') {
+            let code = line.trim();
+            if !code.is_empty() {
+                let start = at + line.len() - line.trim_start().len();
+                self.left_out.push(span(self.file, start..start + code.len()));
+            }
+            at += line.len();
+        }
+        self.blank.push(range);
     }
 
     fn directive(&mut self, at: Range<usize>, text: &str, doc: Option<String>, include: &mut Include<'_>) {
@@ -207,7 +185,7 @@ impl Lines<'_, '_> {
         match word {
             "ifdef" => self.defines.contains_key(rest),
             "ifndef" => !self.defines.contains_key(rest),
-            _ => condition::holds(rest, self.defines).unwrap_or_else(|| {
+            _ => const_expr::holds(rest, self.defines).unwrap_or_else(|| {
                 self.report(at, "this condition is not understood: what depends on it is left out");
                 false
             }),
@@ -215,8 +193,7 @@ impl Lines<'_, '_> {
     }
 
     fn define(&mut self, rest: &str, doc: Option<String>, at: &Span) {
-        let len = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len());
-        let (name, value) = rest.split_at(len);
+        let (name, value) = rest.split_at(word_len(rest));
         if name.is_empty() || value.starts_with('(') {
             return self.report(at, "only constants can be defined here: this is left out");
         }
@@ -260,78 +237,33 @@ pub(crate) fn meaning(text: &str, defines: &Defines, at: &Span) -> (Option<Value
     if let Some(quoted) = text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
         return if quoted.contains('"') { (None, None) } else { constant(ValueKind::Text(quoted.to_owned())) };
     }
-    match condition::number(text, defines) {
+    match const_expr::macro_number(text, defines) {
         Some(number) => constant(ValueKind::Int(number)),
         None => parse::macro_text(text, at),
     }
 }
 
-/// A directive without its comments and joints, the last comment, and whether that goes on after it.
-fn without_comments(directive: &str) -> (String, Option<String>, bool) {
+/// A directive without its comments and joints, and the last comment.
+fn without_comments(directive: &str) -> (String, Option<String>) {
     let mut words = String::with_capacity(directive.len());
     let mut doc = None;
-    let mut rest = directive;
-    loop {
-        let next = [rest.find("/*"), rest.find("//")].into_iter().flatten().min();
-        let Some(at) = next else {
-            words.push_str(rest);
-            break;
+    for token in Lexer::within_directive(directive) {
+        let comment = match token.kind {
+            Kind::BlockComment => token.text.get(2..token.text.len() - 2),
+            Kind::LineComment | Kind::OpenComment => token.text.get(2..),
+            Kind::Blank if token.text.contains('\n') => {
+                words.push(' ');
+                continue;
+            }
+            _ => {
+                words.push_str(token.text);
+                continue;
+            }
         };
-        words.push_str(rest.get(..at).unwrap_or_default());
         words.push(' ');
-        let comment = rest.get(at..).unwrap_or_default();
-        let body = comment.get(2..).unwrap_or_default();
-        let said = |text: &str| Some(text.trim().to_owned()).filter(|text| !text.is_empty());
-        if comment.starts_with("//") {
-            doc = said(body);
-            break;
-        }
-        match body.split_once("*/") {
-            Some((text, after)) => {
-                doc = said(text);
-                rest = after;
-            }
-            None => return (joined(&words), said(body), true),
-        }
+        doc = comment.map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
     }
-    (joined(&words), doc, false)
-}
-
-fn joined(words: &str) -> String {
-    words.replace("\\\r\n", " ").replace("\\\n", " ")
-}
-
-/// Whether a comment is open after `line`, and up to where the one that was open before it goes.
-fn comment_state(line: &str, mut open: bool) -> (usize, bool) {
-    let bytes = line.as_bytes();
-    let mut left = if open { line.len() } else { 0 };
-    let mut first = open;
-    let mut at = 0;
-    while let Some(&byte) = bytes.get(at) {
-        let next = bytes.get(at + 1).copied();
-        match (byte, next) {
-            (b'*', Some(b'/')) if open => {
-                open = false;
-                at += 1;
-                if std::mem::take(&mut first) {
-                    left = at + 1;
-                }
-            }
-            _ if open => {}
-            (b'/', Some(b'*')) => {
-                open = true;
-                at += 1;
-            }
-            (b'/', Some(b'/')) | (b'%' | b'#', _) => break,
-            (b'"', _) => {
-                let body = line.get(at + 1..).unwrap_or_default();
-                at += body.find('"').map_or(0, |len| len + 1);
-            }
-            _ => {}
-        }
-        at += 1;
-    }
-    (left, open)
+    (words, doc)
 }
 
 /// `text` with blanks for every octet of `ranges`, which are in order, save line ends.

@@ -87,7 +87,7 @@ fn conditions_match_or_are_errors() {
 #[test]
 fn conditions_are_cs_expressions() {
     let holds = |text: &str| {
-        condition::holds(text, &Defines::from([("V".into(), "(4)".into()), ("LOOP".into(), "LOOP".into())]))
+        const_expr::holds(text, &Defines::from([("V".into(), "(4)".into()), ("LOOP".into(), "LOOP".into())]))
     };
     for (text, expected) in [
         ("V >= 4 && V < 5", Some(true)),

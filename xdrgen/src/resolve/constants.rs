@@ -8,9 +8,9 @@ use super::{
 };
 use crate::{
     ast::{DefinitionKind, File, Ident, Value, ValueKind},
+    const_expr,
     diag::{Code, Diagnostic},
     ir::{Name, Span},
-    preprocess,
 };
 
 /// How a constant's value comes about.
@@ -242,7 +242,7 @@ impl<'a> Constants<'a> {
                 if !known {
                     return None;
                 }
-                let computed = preprocess::computed(text, &|name| self.named(name, &value.span, &mut Vec::new()));
+                let computed = const_expr::computed(text, &|name| self.named(name, &value.span, &mut Vec::new()));
                 if computed.is_none() {
                     out.push(
                         Diagnostic::new(Code::OutOfRange, "this comes to no number")

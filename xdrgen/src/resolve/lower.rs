@@ -12,8 +12,7 @@ use crate::{
     ast::{Annotation, Declaration, Dialect, EnumBody, File, TypeSpec, UnionBody, Value, ValueKind},
     diag::{Code, Diagnostic},
     ir::{Arm, Base, Case, ConstValue, Enumerator, Facts, Field, Item, ItemId, ItemKind, Name, Span, Type, Union},
-    source::Sources,
-    strip,
+    source::{Sources, dedent, without},
 };
 
 pub(super) struct Lower<'a> {
@@ -91,9 +90,9 @@ impl<'a> Lower<'a> {
         };
         let start = text.get(..span.range.start).map_or(0, |before| before.rfind('\n').map_or(0, |n| n + 1));
         let indent = text.get(start..span.range.start).unwrap_or_default();
-        let text = strip::without(text, &span.range, annotations);
+        let text = without(text, &span.range, annotations);
         // What stands before it on its line, if blank, counts as the indentation of its first line.
-        if indent.trim().is_empty() { strip::dedent(&text) } else { text }
+        if indent.trim().is_empty() { dedent(&text) } else { text }
     }
 
     pub(super) fn mark(&mut self, place: Place, annotations: &[Annotation]) {

@@ -1,7 +1,6 @@
 //! Syntax tree to IR: names, constants, types, lists and recursion. Annotations are carried along for `ulb`, which
 //! knows what they mean; sizes come after it, since eligible items change them.
 
-pub(crate) mod builtin;
 mod constants;
 mod graph;
 mod lists;

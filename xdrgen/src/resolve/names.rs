@@ -2,7 +2,6 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::builtin;
 use crate::{
     ast::{
         Annotation, Declaration, Declarator, Definition, DefinitionKind, EnumBody, File, Ident, Primitive, StructBody,
@@ -78,7 +77,7 @@ impl<'a> Names<'a> {
             names.push(&ident, (&[], &nowhere, &[], Body::Extern("")), diagnostics);
         }
         for name in to_itself {
-            if !names.types.contains_key(&name.text) && builtin::primitive(&name.text).is_none() {
+            if !names.types.contains_key(&name.text) && Primitive::predeclared(&name.text).is_none() {
                 diagnostics.push(
                     Diagnostic::new(Code::Cycle, format!("type `{}` is defined by itself alone", name.text))
                         .at(&name.span, "stands for itself")

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::{builtin, lower::Lower, names::Body};
+use super::{lower::Lower, names::Body};
 use crate::{
     ast::{Declaration, Declarator, Dialect, Ident, Primitive, TypeKind, TypeSpec, UnionBody, Value},
     diag::{Code, Diagnostic},
@@ -90,7 +90,7 @@ impl<'a> Lower<'a> {
         if let Some(primitive) = self.names.spellings.get(name.text.as_str()) {
             return Some(of_primitive(*primitive));
         }
-        if let Some(primitive) = builtin::primitive(&name.text) {
+        if let Some(primitive) = Primitive::predeclared(&name.text) {
             self.dialects.push(Dialect::new(&name.span, "a type that is not declared", "RFC 4506 §6.3"));
             return Some(of_primitive(primitive));
         }
@@ -115,7 +115,7 @@ impl<'a> Lower<'a> {
             let primitive = match &spec.kind {
                 TypeKind::Primitive(primitive) => Some(*primitive),
                 TypeKind::Named(name) => match self.names.get(&name.text).and_then(|id| self.names.entries.get(id.0)) {
-                    None => builtin::primitive(&name.text),
+                    None => Primitive::predeclared(&name.text),
                     Some(entry) => match entry.body {
                         Body::Typedef(Declaration { ty, declarator: Declarator::Plain, .. }) => {
                             spec = ty;
@@ -149,7 +149,7 @@ impl<'a> Lower<'a> {
                 TypeKind::Primitive(primitive) => Some(*primitive),
                 TypeKind::Named(name) if names.get(&name.text).is_none() => {
                     // Unknown: said where its type is resolved.
-                    Some(builtin::primitive(&name.text)?)
+                    Some(Primitive::predeclared(&name.text)?)
                 }
                 _ => None,
             };

@@ -27,51 +27,7 @@ pub(super) struct Scope<'a> {
 impl Scope<'_> {
     /// Resolves the expression for this procedure.
     pub(super) fn resolve(&self, expr: &ast::Expr) -> Outcome<Expr> {
-        match &expr.kind {
-            ExprKind::Int(n) => Ok(Expr::Const(*n)),
-            ExprKind::Path(parts) => match parts.as_slice() {
-                [first, rest @ ..] if first.text == "args" => Ok(Expr::Arg(self.path(rest, expr, Wanted::Integer)?)),
-                [name] => constant(name, self.constants).map(Expr::Const),
-                parts => {
-                    // `arguments.count`, or `what.count` where `what` is likely one of the arguments.
-                    let of_args = match parts {
-                        [first, rest @ ..] if first.text.starts_with("arg") => rest,
-                        all => all,
-                    };
-                    let help = format!("write `args.{}`", dotted(of_args));
-                    Err(Box::new(bad(&expr.span, "only the call's arguments have parts").help(help)))
-                }
-            },
-            ExprKind::Call(name, arguments) => self.call(name, arguments, expr),
-            ExprKind::Binary(op, left, right) => {
-                let right_span = &right.span;
-                let (left, right) = (self.resolve(left)?, self.resolve(right)?);
-                if *op == BinaryOp::Div && right == Expr::Const(0) {
-                    return Err(Box::new(bad(right_span, "division by zero")));
-                }
-                Ok(binary(*op, left, right))
-            }
-        }
-    }
-
-    fn call(&self, name: &Ident, arguments: &[ast::Expr], whole: &ast::Expr) -> Outcome<Expr> {
-        match (name.text.as_str(), arguments) {
-            ("len", [ast::Expr { kind: ExprKind::Path(parts), span }]) => match parts.as_slice() {
-                [first, rest @ ..] if first.text == "args" => Ok(Expr::Len(self.path(rest, whole, Wanted::Counted)?)),
-                _ => Err(Box::new(bad(span, "`len` is of an item of the arguments").help("write `len(args.name)`"))),
-            },
-            ("min" | "max", [first, rest @ ..]) if !rest.is_empty() => {
-                let join = if name.text == "min" { min } else { max };
-                let first = self.resolve(first)?;
-                rest.iter().try_fold(first, |left, right| Ok(join(left, self.resolve(right)?)))
-            }
-            ("min" | "max", _) => Err(Box::new(bad(&whole.span, format!("`{}` takes two or more", name.text)))),
-            ("len", _) => Err(Box::new(bad(&whole.span, "`len` takes one item of the arguments"))),
-            _ => Err(Box::new(
-                bad(&name.span, format!("there is no function `{}`", name.text))
-                    .note("functions are min(a, b), max(a, b) and len(args.name)"),
-            )),
-        }
+        evaluate(expr, self.constants, Some(self))
     }
 
     /// The way to an item of the arguments, through structs only: what lies behind an arm, an option or in an array
@@ -173,23 +129,62 @@ fn constant(name: &Ident, constants: &HashMap<String, i128>) -> Outcome<u64> {
 
 /// The value of an expression that does not depend on a call.
 pub(super) fn number(expr: &ast::Expr, constants: &HashMap<String, i128>) -> Outcome<u64> {
+    match evaluate(expr, constants, None)? {
+        Expr::Const(n) => Ok(n),
+        _ => Err(Box::new(bad(&expr.span, DEPENDS))),
+    }
+}
+
+/// The error of an expression that must be a number.
+const DEPENDS: &str = "this cannot depend on a call's arguments";
+
+/// Evaluates an expression as far as it does not depend on a call, whose arguments are those of `scope`.
+fn evaluate(expr: &ast::Expr, constants: &HashMap<String, i128>, scope: Option<&Scope<'_>>) -> Outcome<Expr> {
+    let scope_needed = || scope.ok_or_else(|| Box::new(bad(&expr.span, DEPENDS)));
     match &expr.kind {
-        ExprKind::Int(n) => Ok(*n),
+        ExprKind::Int(n) => Ok(Expr::Const(*n)),
         ExprKind::Path(parts) => match parts.as_slice() {
-            [name] if name.text != "args" => constant(name, constants),
-            _ => Err(Box::new(bad(&expr.span, "this cannot depend on a call's arguments"))),
-        },
-        ExprKind::Call(name, arguments) if matches!(name.text.as_str(), "min" | "max") => {
-            let mut values = arguments.iter().map(|argument| number(argument, constants));
-            let first = values.next().unwrap_or_else(|| Err(Box::new(bad(&expr.span, "of what?"))))?;
-            values.try_fold(first, |a, b| b.map(|b| if name.text == "min" { a.min(b) } else { a.max(b) }))
-        }
-        ExprKind::Call(..) => Err(Box::new(bad(&expr.span, "this cannot depend on a call's arguments"))),
-        ExprKind::Binary(op, left, right) => {
-            match binary(*op, Expr::Const(number(left, constants)?), Expr::Const(number(right, constants)?)) {
-                Expr::Const(n) => Ok(n),
-                _ => Err(Box::new(bad(&expr.span, "this has no value"))),
+            [first, rest @ ..] if first.text == "args" => {
+                Ok(Expr::Arg(scope_needed()?.path(rest, expr, Wanted::Integer)?))
             }
+            [name] => constant(name, constants).map(Expr::Const),
+            parts => {
+                scope_needed()?;
+                // `arguments.count`, or `what.count` where `what` is likely one of the arguments.
+                let of_args = match parts {
+                    [first, rest @ ..] if first.text.starts_with("arg") => rest,
+                    all => all,
+                };
+                let help = format!("write `args.{}`", dotted(of_args));
+                Err(Box::new(bad(&expr.span, "only the call's arguments have parts").help(help)))
+            }
+        },
+        ExprKind::Call(name, arguments) => match (name.text.as_str(), arguments.as_slice()) {
+            ("min" | "max", [first, rest @ ..]) if !rest.is_empty() => {
+                let join = if name.text == "min" { min } else { max };
+                let first = evaluate(first, constants, scope)?;
+                rest.iter().try_fold(first, |left, right| Ok(join(left, evaluate(right, constants, scope)?)))
+            }
+            ("min" | "max", _) => Err(Box::new(bad(&expr.span, format!("`{}` takes two or more", name.text)))),
+            ("len", [ast::Expr { kind: ExprKind::Path(parts), span }]) => match parts.as_slice() {
+                [first, rest @ ..] if first.text == "args" => {
+                    Ok(Expr::Len(scope_needed()?.path(rest, expr, Wanted::Counted)?))
+                }
+                _ => Err(Box::new(bad(span, "`len` is of an item of the arguments").help("write `len(args.name)`"))),
+            },
+            ("len", _) => Err(Box::new(bad(&expr.span, "`len` takes one item of the arguments"))),
+            _ => Err(Box::new(
+                bad(&name.span, format!("there is no function `{}`", name.text))
+                    .note("functions are min(a, b), max(a, b) and len(args.name)"),
+            )),
+        },
+        ExprKind::Binary(op, left, right) => {
+            let right_span = &right.span;
+            let (left, right) = (evaluate(left, constants, scope)?, evaluate(right, constants, scope)?);
+            if *op == BinaryOp::Div && right == Expr::Const(0) {
+                return Err(Box::new(bad(right_span, "division by zero")));
+            }
+            Ok(binary(*op, left, right))
         }
     }
 }

@@ -14,11 +14,13 @@ fn formatted(text: &str) -> Result<String, FormatError> {
     format("t.x", text, &FormatOptions::default())
 }
 
-/// Every specification of the repository and every construct that has a golden file, with its binding.
+/// Every specification of the repository and every construct of the tests, with its binding.
 fn specifications() -> Vec<(String, String, String)> {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut found = Vec::new();
-    for directory in ["specs/xdr", "examples/xdr", "xdrgen/tests/golden", "tests/tests/front_doors"] {
+    for directory in
+        ["specs/xdr", "examples/xdr", "xdrgen/tests/golden", "xdrgen/tests/constructs", "tests/tests/front_doors"]
+    {
         for entry in fs::read_dir(root.join(directory)).unwrap() {
             let path = entry.unwrap().path();
             if path.extension().is_some_and(|extension| extension == "x") {

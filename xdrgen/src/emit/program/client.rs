@@ -3,7 +3,7 @@
 use proc_macro2::TokenStream;
 use quote::quote;
 
-use super::{Module, Packing, Procedure};
+use super::module::{Module, Packing, Procedure};
 
 impl Module<'_> {
     /// The client's type and methods.

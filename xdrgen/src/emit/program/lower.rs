@@ -3,17 +3,17 @@
 use proc_macro2::{Ident, TokenStream};
 use quote::{format_ident, quote};
 
-use super::{Module, Packing, Param, Procedure};
+use super::module::{Module, Packing, Param, Procedure};
 use crate::{
     emit::{
         codec::{Borrowed, Wire},
         docs::Docs,
         expr::Arguments,
         facts::{self, Source},
-        impls::{FieldCodec, Generics, Target},
-        layout::{Layout, View},
+        layout::Layout,
         names::{Case, RustName, Scope, convert, ident},
-        types::note_rename,
+        target::{FieldCodec, Generics, Target},
+        view::View,
         xdr_text,
     },
     ir::{self, Base, Field, ItemKind, Type},
@@ -25,19 +25,23 @@ use crate::{
 /// parameters, which would hide a marker.
 const RESERVED: [&str; 8] = ["PROGRAM", "VERSION", "PORT", "Ok", "Err", "Some", "None", "T"];
 
-/// The names of a version's module.
+/// A version of a program, and the names of its module.
 #[derive(Debug)]
-pub(crate) struct Names {
+pub(crate) struct Named<'a> {
+    program: &'a ir::Program,
+    version: &'a ir::Version,
     scope: Scope,
     module: RustName,
     client: Ident,
     handler: Ident,
     server: Ident,
-    procedures: Vec<ProcedureNames>,
+    procedures: Vec<NamedProcedure<'a>>,
 }
 
+/// A procedure and its names.
 #[derive(Debug)]
-struct ProcedureNames {
+struct NamedProcedure<'a> {
+    procedure: &'a ir::Procedure,
     marker: RustName,
     method: RustName,
     with: Ident,
@@ -48,9 +52,9 @@ struct ProcedureNames {
 /// before a procedure's.
 const METHODS: [&str; 9] = ["new", "channel", "clone", "drop", "into", "try_into", "to_owned", "as_ref", "as_mut"];
 
-impl Names {
+impl<'a> Named<'a> {
     /// Names everything in `version`; its module gets a name of `outer`.
-    pub(crate) fn new(version: &ir::Version, outer: &mut Scope) -> Self {
+    pub(crate) fn new(program: &'a ir::Program, version: &'a ir::Version, outer: &mut Scope) -> Self {
         let module = outer.claim(&version.name.text, Case::Snake);
         let mut scope = Scope::reserving(&RESERVED);
         let handler = scope.claim_with(&version.name.text, Case::Camel, &["Client", "Server"]).ident;
@@ -67,10 +71,12 @@ impl Names {
                     .map_or_else(|| convert(&procedure.name.text, Case::Snake), |_| method.ident.to_string());
                 let marker = scope.claim_with(&procedure.name.text, Case::Camel, &["Args", "Reply"]);
                 let [with, view] = ["with", "view"].map(|suffix| ident(&format!("{text}_{suffix}")));
-                ProcedureNames { marker, method, with, view }
+                NamedProcedure { procedure, marker, method, with, view }
             })
             .collect();
         Self {
+            program,
+            version,
             scope,
             module,
             client: format_ident!("{handler_text}Client"),
@@ -82,25 +88,16 @@ impl Names {
 }
 
 /// A version as a module.
-pub(crate) fn lower<'a>(
-    layout: &'a Layout<'a>,
-    program: &ir::Program,
-    version: &ir::Version,
-    names: &'a Names,
-) -> Module<'a> {
+pub(crate) fn lower<'a>(layout: &'a Layout<'a>, names: &'a Named<'_>) -> Module<'a> {
+    let Named { program, version, .. } = names;
     let view = layout.nested_view(&names.scope);
     let mut docs =
         Docs::new(&version.doc, &format!("Program `{}`, version `{}`.", program.name.text, version.name.text));
     if version.doc.is_empty() {
         docs.comment(&program.doc);
     }
-    note_rename(&mut docs, &version.name.text, &names.module);
-    let procedures = version
-        .procedures
-        .iter()
-        .zip(&names.procedures)
-        .map(|(procedure, names)| lower_procedure(&view, procedure, names))
-        .collect();
+    docs.rename(&version.name.text, &names.module);
+    let procedures = names.procedures.iter().map(|procedure| lower_procedure(&view, procedure)).collect();
     Module {
         runtime: layout.runtime.clone(),
         std: view.names(),
@@ -130,10 +127,11 @@ fn has_many_chunks(spec: &ir::Spec, procedure: &ir::Procedure) -> bool {
     items(&procedure.args).max(items(procedure.result.as_slice())) > DEFAULT_LIMIT
 }
 
-fn lower_procedure(view: &View<'_>, procedure: &ir::Procedure, names: &ProcedureNames) -> Procedure {
+fn lower_procedure(view: &View<'_>, names: &NamedProcedure<'_>) -> Procedure {
+    let procedure = names.procedure;
     let marker = names.marker.ident.clone();
     let mut docs = Docs::new(&procedure.doc, &format!("The procedure `{}`.", procedure.name.text));
-    note_rename(&mut docs, &procedure.name.text, &names.method);
+    docs.rename(&procedure.name.text, &names.method);
     let docs_short = docs.attributes();
     docs.xdr(&procedure.text);
 
@@ -154,8 +152,8 @@ fn lower_procedure(view: &View<'_>, procedure: &ir::Procedure, names: &Procedure
         [arg] if is_plain(view, arg) => (Packing::Single, view.slot(arg).ty),
         args => {
             let name = format_ident!("{}Args", convert_marker(&marker));
-            let members: Vec<Ident> = params.iter().map(|param| param.name.clone()).collect();
-            own.declare(&name, &format!("The arguments of `{}`.", procedure.name.text), args, &members);
+            let members = args.iter().zip(&params).map(|(field, param)| Member { name: param.name.clone(), field });
+            own.declare(&name, &format!("The arguments of `{}`.", procedure.name.text), members);
             (Packing::Struct, quote!(#name))
         }
     };
@@ -165,7 +163,7 @@ fn lower_procedure(view: &View<'_>, procedure: &ir::Procedure, names: &Procedure
         Some(result) => {
             let name = format_ident!("{}Reply", convert_marker(&marker));
             let docs = format!("The result of `{}`.", procedure.name.text);
-            own.declare(&name, &docs, std::slice::from_ref(result), &[ident("value")]);
+            own.declare(&name, &docs, std::iter::once(Member { name: ident("value"), field: result }));
             quote!(#name)
         }
     };
@@ -238,6 +236,12 @@ fn is_small(view: &View<'_>, ty: &Type) -> bool {
     }
 }
 
+/// A member of such a type: an argument, or the result.
+struct Member<'a> {
+    name: Ident,
+    field: &'a Field,
+}
+
 /// Types that a procedure has of its own.
 struct OwnTypes<'a> {
     view: &'a View<'a>,
@@ -246,23 +250,17 @@ struct OwnTypes<'a> {
 }
 
 impl OwnTypes<'_> {
-    /// A struct whose encoding is that of its fields, one after another.
-    fn declare(&mut self, name: &Ident, docs: &str, fields: &[Field], members: &[Ident]) {
+    /// A struct whose encoding is that of its members, one after another.
+    fn declare<'f>(&mut self, name: &Ident, docs: &str, members: impl Iterator<Item = Member<'f>>) {
         let layout = self.view.layout();
-        let codecs: Vec<FieldCodec> = fields
-            .iter()
-            .zip(members)
-            .map(|(field, member)| FieldCodec {
-                member: quote!(#member),
-                name: field.name.text.clone(),
-                slot: self.view.slot(field),
-            })
-            .collect();
-        let declared = fields.iter().zip(&codecs).map(|(field, codec)| {
-            let docs = Docs::new(&field.doc, &format!("`{}`", xdr_text::declaration(layout.spec, field)));
-            let (docs, member, ty) = (docs.attributes(), &codec.member, &codec.slot.ty);
-            quote!(#docs pub #member: #ty)
-        });
+        let (mut declared, mut codecs) = (Vec::new(), Vec::new());
+        for Member { name, field } in members {
+            let slot = self.view.slot(field);
+            let docs = Docs::new(&field.doc, &format!("`{}`", xdr_text::declaration(layout.spec, field))).attributes();
+            let ty = &slot.ty;
+            declared.push(quote!(#docs pub #name: #ty));
+            codecs.push(FieldCodec { member: quote!(#name), name: field.name.text.clone(), slot });
+        }
         let docs = Docs::new(&[], docs).attributes();
         self.declarations.push(quote! {
             #docs

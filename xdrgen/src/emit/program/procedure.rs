@@ -3,8 +3,8 @@
 use proc_macro2::{Ident, Literal, Span, TokenStream};
 use quote::quote;
 
-use super::{Module, Procedure};
-use crate::emit::codec::mentions;
+use super::super::codec::mentions;
+use super::module::{Module, Procedure};
 
 impl Module<'_> {
     /// The marker type of `procedure`.

@@ -3,7 +3,7 @@
 use proc_macro2::{Ident, Literal, Span, TokenStream};
 use quote::quote;
 
-use super::{Module, Packing, Procedure};
+use super::module::{Module, Packing, Procedure};
 
 impl Module<'_> {
     /// The trait and the dispatcher.

@@ -10,7 +10,7 @@ use super::{
         docs::Docs,
         names::{Case, RustName, Scope},
     },
-    Emitted, Emitter, int, note_rename,
+    Emitted, Emitter, int,
 };
 use crate::ir::Enumerator;
 
@@ -20,11 +20,11 @@ impl Emitter<'_> {
         let (from, try_from, result) = (self.view.std("From"), self.view.std("TryFrom"), self.view.std("Result"));
         let xdr_name = &self.item.name.text;
         let runtime = &self.layout.runtime;
-        let names = EnumNames::new(enumerators);
+        let names = named(enumerators);
         let (mut variants, mut aliases, mut reads) = (Vec::new(), Vec::new(), Vec::new());
-        for (enumerator, named) in enumerators.iter().zip(&names.0) {
+        for named @ EnumName { enumerator, .. } in &names {
             let mut docs = Docs::new(&enumerator.doc, &format!("`{}`", enumerator.name.text));
-            note_rename(&mut docs, &enumerator.name.text, &named.name);
+            docs.rename(&enumerator.name.text, &named.name);
             let docs = docs.attributes();
             let variant = &named.name.ident;
             match &named.alias_of {
@@ -78,34 +78,31 @@ impl Emitter<'_> {
     }
 }
 
-/// An enumerator's name in Rust.
-struct EnumName {
+/// An enumerator and its name in Rust.
+struct EnumName<'a> {
+    enumerator: &'a Enumerator,
     name: RustName,
     /// The variant of the same value, where one was declared before.
     alias_of: Option<Ident>,
 }
 
-/// The names of an enumeration's values.
-struct EnumNames(Vec<EnumName>);
-
-impl EnumNames {
-    fn new(enumerators: &[Enumerator]) -> Self {
-        let mut scope = Scope::default();
-        let mut variants: HashMap<i32, Ident> = HashMap::new();
-        let mut names = Vec::new();
-        for enumerator in enumerators {
-            let alias_of = variants.get(&enumerator.value).cloned();
-            let case = if alias_of.is_some() { Case::Shouty } else { Case::Camel };
-            let name = scope.claim(&enumerator.name.text, case);
-            variants.entry(enumerator.value).or_insert_with(|| name.ident.clone());
-            names.push(EnumName { name, alias_of });
-        }
-        Self(names)
+/// Names the values of an enumeration.
+fn named(enumerators: &[Enumerator]) -> Vec<EnumName<'_>> {
+    let mut scope = Scope::default();
+    let mut variants: HashMap<i32, Ident> = HashMap::new();
+    let mut names = Vec::new();
+    for enumerator in enumerators {
+        let alias_of = variants.get(&enumerator.value).cloned();
+        let case = if alias_of.is_some() { Case::Shouty } else { Case::Camel };
+        let name = scope.claim(&enumerator.name.text, case);
+        variants.entry(enumerator.value).or_insert_with(|| name.ident.clone());
+        names.push(EnumName { enumerator, name, alias_of });
     }
+    names
 }
 
 /// The variant of each value.
 pub(super) fn variants(enumerators: &[Enumerator]) -> HashMap<i64, Ident> {
-    let named = enumerators.iter().zip(EnumNames::new(enumerators).0).filter(|(_, named)| named.alias_of.is_none());
-    named.map(|(enumerator, named)| (i64::from(enumerator.value), named.name.ident)).collect()
+    let variants = named(enumerators).into_iter().filter(|named| named.alias_of.is_none());
+    variants.map(|named| (i64::from(named.enumerator.value), named.name.ident)).collect()
 }

@@ -8,12 +8,13 @@ use quote::quote;
 use super::{
     super::{
         docs::Docs,
-        impls::{ArmCodec, DefaultCodec, Discriminant, FieldCodec, UnionCodec},
-        layout::{Layout, View},
+        layout::Layout,
         names::{Case, Scope},
+        target::{ArmCodec, DefaultCodec, Discriminant, FieldCodec, UnionCodec},
+        view::View,
         xdr_text,
     },
-    Emitted, Emitter, enumerations, int, note_rename,
+    Emitted, Emitter, enumerations, int,
 };
 use crate::ir::{Base, Field, ItemKind, Type, Union};
 
@@ -39,7 +40,7 @@ impl Emitter<'_> {
                     }
                     None => Docs::new(&[], &format!("`case {}: void`", case.label)),
                 };
-                note_rename(&mut docs, &case.label, &variant);
+                docs.rename(&case.label, &variant);
                 let (docs, variant) = (docs.attributes(), variant.ident);
                 let fields = self.arm(arm.field.as_ref());
                 sizes.push(arm.field.as_ref().map_or(0, |field| self.layout.size(field)));
@@ -67,7 +68,7 @@ impl Emitter<'_> {
                 None => Docs::new(&[], "`default: void`"),
             };
             docs.paragraph("Holds the discriminant, which is none of the cases above.");
-            note_rename(&mut docs, "default", &variant);
+            docs.rename("default", &variant);
             let (docs, variant, ty) = (docs.attributes(), variant.ident, &cases.ty);
             let fields = self.arm(field.as_ref());
             sizes.push(field.as_ref().map_or(0, |field| self.layout.size(field)));
@@ -86,7 +87,7 @@ impl Emitter<'_> {
                 "A number that selects no arm. What belongs to it is not known, nor where it ends: it is the last that was \
                  read of its message.",
             );
-            note_rename(&mut docs, "unknown", &variant);
+            docs.rename("unknown", &variant);
             let (docs, variant) = (docs.attributes(), variant.ident);
             variants.push(quote!(#docs #variant(i32)));
             variant

@@ -1,0 +1,268 @@
+//! Conditions of `#if`, and the numbers of `#define`: C's integer expressions (ISO C §6.10.1) of names that are defined.
+
+use std::collections::HashMap;
+
+use crate::lexer::{Kind, Lexer, Token};
+
+/// Names that are defined, with their values as text: by `#define` or by the user.
+pub(crate) type Defines = HashMap<String, String>;
+
+/// Deepest nesting of operators and names looked at: what the scanner lets through, and some names.
+const MAX_DEPTH: usize = 64;
+
+/// Most steps: names may stand for one another many times over.
+const MAX_STEPS: usize = 10_000;
+
+/// Whether the condition holds; `None` where it is none. A name that is not defined counts as 0.
+pub(crate) fn holds(text: &str, defines: &Defines) -> Option<bool> {
+    let value = |name: &str| defines.get(name).map(|text| Meaning::Text(text));
+    evaluate(text, Names { value: &value, is_condition: true }).map(|value| value != 0)
+}
+
+/// The number that `text` stands for, all its names being defined.
+pub(crate) fn macro_number(text: &str, defines: &Defines) -> Option<i128> {
+    let value = |name: &str| defines.get(name).map(|text| Meaning::Text(text));
+    evaluate(text, Names { value: &value, is_condition: false })
+}
+
+/// The value of a computation of constants.
+pub(crate) fn computed(text: &str, constants: &dyn Fn(&str) -> Option<i128>) -> Option<i128> {
+    let value = |name: &str| constants(name).map(Meaning::Number);
+    evaluate(text, Names { value: &value, is_condition: false })
+}
+
+/// What a name stands for.
+enum Meaning<'a> {
+    Number(i128),
+    /// Another expression.
+    Text(&'a str),
+}
+
+/// The names of an expression.
+#[derive(Clone, Copy)]
+struct Names<'a> {
+    value: &'a dyn Fn(&str) -> Option<Meaning<'a>>,
+    /// Whether this is an `#if`: a name that is not defined is 0 there, and `defined` asks for it.
+    is_condition: bool,
+}
+
+fn evaluate(text: &str, names: Names<'_>) -> Option<i128> {
+    evaluate_within(text, names, 0, &mut { MAX_STEPS })
+}
+
+fn evaluate_within(text: &str, names: Names<'_>, depth: usize, steps: &mut usize) -> Option<i128> {
+    let mut lexer = Lexer::within_directive(text);
+    let next = next_token(&mut lexer);
+    let mut reader = Reader { lexer, next, names, depth, steps, idle: false };
+    let value = reader.choice()?;
+    reader.next.is_none().then_some(value)
+}
+
+/// The next token that is not blank. Comments are no part of an expression.
+fn next_token<'a>(lexer: &mut Lexer<'a>) -> Option<Token<'a>> {
+    lexer.find(|token| !matches!(token.kind, Kind::Blank | Kind::LineEnd))
+}
+
+/// Operators of two operands with how tightly they bind.
+const OPERATORS: [(&str, u8); 18] = [
+    ("||", 1),
+    ("&&", 2),
+    ("==", 6),
+    ("!=", 6),
+    ("<<", 8),
+    (">>", 8),
+    ("<=", 7),
+    (">=", 7),
+    ("<", 7),
+    (">", 7),
+    ("|", 3),
+    ("^", 4),
+    ("&", 5),
+    ("+", 9),
+    ("-", 9),
+    ("*", 10),
+    ("/", 10),
+    ("%", 10),
+];
+
+struct Reader<'a, 'b, 'n> {
+    lexer: Lexer<'a>,
+    /// The token at hand.
+    next: Option<Token<'a>>,
+    names: Names<'n>,
+    depth: usize,
+    steps: &'b mut usize,
+    /// Whether the value does not count, what is left of it having decided: then nothing is wrong with it.
+    idle: bool,
+}
+
+impl<'a> Reader<'a, '_, '_> {
+    /// Takes the token at hand.
+    fn advance(&mut self) -> Option<Token<'a>> {
+        std::mem::replace(&mut self.next, next_token(&mut self.lexer))
+    }
+
+    /// Takes this punctuation, if it is next.
+    fn take(&mut self, punctuation: &str) -> bool {
+        let is_next = self.next.is_some_and(|next| next.text == punctuation);
+        if is_next {
+            self.advance();
+        }
+        is_next
+    }
+
+    /// `condition ? value : value`, or a value.
+    fn choice(&mut self) -> Option<i128> {
+        let condition = self.binary(0)?;
+        if !self.take("?") {
+            return Some(condition);
+        }
+        *self.steps = self.steps.checked_sub(1)?;
+        self.depth += 1;
+        if self.depth > MAX_DEPTH {
+            return None;
+        }
+        let yes = self.aside(condition == 0, Self::choice)?;
+        if !self.take(":") {
+            return None;
+        }
+        let no = self.aside(condition != 0, Self::choice)?;
+        self.depth -= 1;
+        Some(if condition != 0 { yes } else { no })
+    }
+
+    /// Reads what does not count where `idle`.
+    fn aside(&mut self, idle: bool, read: impl FnOnce(&mut Self) -> Option<i128>) -> Option<i128> {
+        let around = self.idle;
+        self.idle |= idle;
+        let value = read(self);
+        self.idle = around;
+        value
+    }
+
+    /// Operands with operators that bind tighter than `least`.
+    fn binary(&mut self, least: u8) -> Option<i128> {
+        let mut left = self.unary()?;
+        loop {
+            let found = self.next.and_then(|next| OPERATORS.iter().find(|(token, _)| next.text == *token));
+            let Some(&(token, binds)) = found.filter(|(_, binds)| *binds > least) else { return Some(left) };
+            self.take(token);
+            let decided = matches!((token, left), ("&&", 0)) || (token == "||" && left != 0);
+            let right = self.aside(decided, |reader| reader.binary(binds))?;
+            left = match apply(token, left, right) {
+                None if self.idle => 0,
+                value => value?,
+            };
+        }
+    }
+
+    fn unary(&mut self) -> Option<i128> {
+        *self.steps = self.steps.checked_sub(1)?;
+        self.depth += 1;
+        if self.depth > MAX_DEPTH {
+            return None;
+        }
+        let value = if self.take("(") {
+            let value = self.choice()?;
+            self.take(")").then_some(value)
+        } else if self.take("!") {
+            self.unary().map(|value| i128::from(value == 0))
+        } else if self.take("-") {
+            self.unary()?.checked_neg()
+        } else if self.take("+") {
+            self.unary()
+        } else if self.take("~") {
+            self.unary().map(|value| !value)
+        } else {
+            self.operand()
+        };
+        self.depth -= 1;
+        value
+    }
+
+    fn operand(&mut self) -> Option<i128> {
+        let token = self.advance()?;
+        let word = match token.kind {
+            Kind::Word => token.text,
+            Kind::Character => return character(token.text),
+            _ => return None,
+        };
+        if word.starts_with(|c: char| c.is_ascii_digit()) {
+            return literal(word);
+        }
+        if word == "defined" && self.names.is_condition {
+            let bracket = self.take("(");
+            let name = self.next.filter(|next| next.kind == Kind::Word);
+            if name.is_some() {
+                self.advance();
+            }
+            let is_defined = name.is_some_and(|name| (self.names.value)(name.text).is_some());
+            return (!bracket || self.take(")")).then_some(i128::from(is_defined));
+        }
+        match (self.names.value)(word) {
+            Some(Meaning::Number(value)) => Some(value),
+            Some(Meaning::Text(text)) => evaluate_within(text, self.names, self.depth, self.steps),
+            None => self.names.is_condition.then_some(0),
+        }
+    }
+}
+
+/// The value of a character constant, as C has it: with a sign. `None` where C does not know the escape.
+pub(crate) fn character(constant: &str) -> Option<i128> {
+    let body = constant.strip_prefix('\'')?.strip_suffix('\'')?;
+    let value = match body.strip_prefix('\\') {
+        None => body.bytes().next()?,
+        Some(octal) if octal.starts_with(|c: char| c.is_digit(8)) => u8::from_str_radix(octal, 8).ok()?,
+        Some(escape) => match escape.bytes().next()? {
+            b'a' => 0x07,
+            b'b' => 0x08,
+            b't' => b'\t',
+            b'n' => b'\n',
+            b'v' => 0x0B,
+            b'f' => 0x0C,
+            b'r' => b'\r',
+            byte @ (b'\\' | b'\'' | b'"' | b'?') => byte,
+            _ => return None,
+        },
+    };
+    Some(i128::from(value.cast_signed()))
+}
+
+/// The value of a number without a sign: decimal, hexadecimal (`0x`) or octal (a leading 0), as RFC 4506 §6.2 has them.
+pub(crate) fn number(digits: &str) -> Option<i128> {
+    let (radix, digits) = match digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X")) {
+        Some(digits) => (16, digits),
+        None if digits.len() > 1 && digits.starts_with('0') => (8, digits),
+        None => (10, digits),
+    };
+    i128::from_str_radix(digits, radix).ok()
+}
+
+/// A number with C's suffixes.
+fn literal(word: &str) -> Option<i128> {
+    number(word.trim_end_matches(['u', 'U', 'l', 'L']))
+}
+
+fn apply(token: &str, a: i128, b: i128) -> Option<i128> {
+    let shift = || u32::try_from(b).ok().filter(|&bits| bits < 64);
+    Some(match token {
+        "||" => i128::from(a != 0 || b != 0),
+        "&&" => i128::from(a != 0 && b != 0),
+        "==" => i128::from(a == b),
+        "!=" => i128::from(a != b),
+        "<=" => i128::from(a <= b),
+        ">=" => i128::from(a >= b),
+        "<" => i128::from(a < b),
+        ">" => i128::from(a > b),
+        "|" => a | b,
+        "^" => a ^ b,
+        "&" => a & b,
+        "<<" => a.checked_mul(1_i128 << shift()?)?,
+        ">>" => a >> shift()?,
+        "+" => a.checked_add(b)?,
+        "-" => a.checked_sub(b)?,
+        "*" => a.checked_mul(b)?,
+        "/" => a.checked_div(b)?,
+        _ => a.checked_rem(b)?,
+    })
+}

@@ -1,0 +1,249 @@
+//! What each XDR type is in Rust, seen from somewhere in the generated code: its path, and how it travels.
+
+use proc_macro2::{Literal, TokenStream};
+use quote::quote;
+
+use super::{
+    codec::{Borrowed, Slot, Wire},
+    layout::{Layout, item_of, padded},
+    names::{Scope, Std},
+};
+use crate::ir::{Base, ConstValue, Field, ItemId, ItemKind, Type};
+
+/// From where in the generated code an item is named.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct View<'a> {
+    layout: &'a Layout<'a>,
+    /// Whether the items are in the module around.
+    nested: bool,
+    /// Whether types are meant in their borrowed form, where they have one.
+    borrowed: bool,
+    std: Std<'a>,
+}
+
+impl Layout<'_> {
+    /// The view from the level of the items.
+    pub(crate) fn view(&self) -> View<'_> {
+        let std = if self.absolute { Std::Absolute } else { Std::Prelude(&self.scope) };
+        View { layout: self, nested: false, borrowed: false, std }
+    }
+
+    /// The view from a module inside, whose own names are `scope`.
+    pub(crate) fn nested_view<'v>(&'v self, scope: &'v Scope) -> View<'v> {
+        let std = if self.absolute { Std::Absolute } else { Std::Prelude(scope) };
+        View { layout: self, nested: true, borrowed: false, std }
+    }
+}
+
+impl<'a> View<'a> {
+    /// The layout that is looked at.
+    pub(crate) fn layout(&self) -> &'a Layout<'a> {
+        self.layout
+    }
+
+    /// How standard names are written.
+    pub(crate) fn names(&self) -> Std<'a> {
+        self.std
+    }
+
+    /// The path of a name of the prelude.
+    pub(crate) fn std(&self, name: &str) -> TokenStream {
+        self.std.path(name)
+    }
+
+    /// The same view of types in their borrowed form, whose lifetime is `'a`.
+    pub(crate) fn borrowed(self) -> Self {
+        Self { borrowed: true, ..self }
+    }
+
+    /// The path of an item.
+    pub(crate) fn item(&self, id: ItemId) -> TokenStream {
+        let constructor = self.constructor(id);
+        if self.is_borrowed(id) { quote!(#constructor<'a>) } else { constructor }
+    }
+
+    /// The path of an item without its lifetime.
+    fn constructor(&self, id: ItemId) -> TokenStream {
+        let borrowed = if self.borrowed { self.layout.ref_name(id) } else { None };
+        let name = &borrowed.unwrap_or_else(|| self.layout.name(id)).ident;
+        if self.nested { quote!(super::#name) } else { quote!(#name) }
+    }
+
+    /// Whether an item is meant in its borrowed form.
+    fn is_borrowed(&self, id: ItemId) -> bool {
+        self.borrowed && self.layout.ref_name(id).is_some()
+    }
+
+    /// How a field differs in the borrowed form.
+    fn borrows(&self, field: &Field) -> Option<Borrowed> {
+        if self.borrowed && self.layout.is_view(field) {
+            return Some(Borrowed::View);
+        }
+        item_of(&field.ty).filter(|id| self.is_borrowed(*id))?;
+        Some(match (&field.ty, field.boxed) {
+            (Type::Optional(_), true) => Borrowed::OptionalBoxed,
+            (Type::Optional(_), false) => Borrowed::Optional,
+            (Type::NonEmptyList(_), _) => Borrowed::NonEmpty,
+            (Type::Base(_), true) => Borrowed::Boxed,
+            _ => Borrowed::Value,
+        })
+    }
+
+    /// A type without declarator.
+    pub(crate) fn base(&self, base: Base) -> TokenStream {
+        let runtime = &self.layout.runtime;
+        match base {
+            Base::Bool => quote!(bool),
+            Base::Int => quote!(i32),
+            Base::UInt => quote!(u32),
+            Base::Hyper => quote!(i64),
+            Base::UHyper => quote!(u64),
+            Base::Float => quote!(f32),
+            Base::Double => quote!(f64),
+            Base::Quadruple => quote!(#runtime::xdr::Quadruple),
+            Base::Item(id) => self.item(id),
+        }
+    }
+
+    /// What a field, arm or typedef is in Rust and how it travels.
+    pub(crate) fn slot(&self, field: &Field) -> Slot {
+        let runtime = &self.layout.runtime;
+        let (boxed, vec) = (quote!(#runtime::alloc::boxed::Box), quote!(#runtime::alloc::vec::Vec));
+        let option = self.std("Option");
+        let exact = self.layout.is_exact(field);
+        let mut slot = Slot {
+            ty: TokenStream::new(),
+            wire: Wire::Plain,
+            ddp: field.ddp.is_some(),
+            wrapper: None,
+            fixed_len: None,
+            words: self.layout.field_words(field).is_some(),
+            element: TokenStream::new(),
+            element_len: None,
+            borrowed: self.borrows(field),
+        };
+        let is_view = slot.borrowed == Some(Borrowed::View);
+        match &field.ty {
+            Type::Base(base) => {
+                let ty = self.base(*base);
+                slot.ty = if field.boxed { quote!(#boxed<#ty>) } else { ty };
+                slot.fixed_len = self.layout.fixed_len(*base);
+                if slot.ddp {
+                    self.unwrap_placed(*base, &mut slot);
+                }
+            }
+            Type::OpaqueFixed(len) => {
+                slot.fixed_len = Some(padded(*len));
+                let n = Literal::u32_unsuffixed(*len);
+                if exact {
+                    slot.ty = if is_view { quote!(&'a [u8]) } else { quote!(#runtime::xdr::Bytes) };
+                    slot.wire = Wire::OpaqueExact { len: quote!(#n) };
+                } else {
+                    slot.ty = quote!([u8; #n]);
+                    slot.wire = Wire::OpaqueArray;
+                }
+            }
+            Type::Opaque(max) => {
+                slot.ty = if is_view { quote!(&'a [u8]) } else { quote!(#runtime::xdr::Bytes) };
+                slot.wire = Wire::Opaque { max: maximum(*max) };
+            }
+            Type::String(max) => {
+                slot.ty = if is_view { quote!(#runtime::xdr::XdrStr<'a>) } else { quote!(#runtime::xdr::XdrString) };
+                slot.wire = Wire::Text { max: maximum(*max) };
+            }
+            Type::ArrayFixed(base, len) => {
+                let ty = self.base(*base);
+                slot.element = ty.clone();
+                slot.element_len = self.layout.fixed_len(*base);
+                slot.fixed_len = slot.element_len.and_then(|element| element.checked_mul(u64::from(*len)));
+                let n = Literal::u32_unsuffixed(*len);
+                if exact {
+                    slot.ty = quote!(#vec<#ty>);
+                    slot.wire = Wire::ElementsExact { len: quote!(#n) };
+                } else {
+                    slot.ty = quote!([#ty; #n]);
+                    slot.wire = Wire::Elements { len: quote!(#n) };
+                }
+            }
+            Type::Array(base, max) => {
+                let ty = self.base(*base);
+                slot.element = ty.clone();
+                slot.element_len = self.layout.fixed_len(*base);
+                slot.ty = quote!(#vec<#ty>);
+                slot.wire = Wire::Array { max: maximum(*max) };
+            }
+            Type::Optional(base) => {
+                let ty = self.base(*base);
+                slot.ty = if field.boxed { quote!(#option<#boxed<#ty>>) } else { quote!(#option<#ty>) };
+            }
+            Type::List(id) => {
+                let ty = self.item(*id);
+                slot.ty = quote!(#vec<#ty>);
+                slot.element = ty;
+                slot.wire = Wire::List;
+            }
+            Type::NonEmptyList(id) => {
+                let ty = self.item(*id);
+                slot.ty = quote!(#runtime::xdr::NonEmpty<#ty>);
+            }
+        }
+        slot
+    }
+
+    /// An eligible item of a named type: what is placed is the contents of the newtype that the name stands for.
+    fn unwrap_placed(&self, base: Base, slot: &mut Slot) {
+        if let Base::Item(id) = self.layout.resolve(base)
+            && let ItemKind::Typedef(target) = &self.layout.item(id).kind
+            && !matches!(target.ty, Type::Base(_))
+        {
+            // The named type itself was not laid out as eligible: `[u8; N]` has no `Bytes` to hand over by reference.
+            if matches!(target.ty, Type::OpaqueFixed(_)) && !self.layout.is_exact(target) {
+                return;
+            }
+            let inner = self.slot(target);
+            slot.wire = inner.wire;
+            slot.element = inner.element;
+            slot.element_len = inner.element_len;
+            slot.borrowed = inner.borrowed;
+            slot.wrapper = Some(self.constructor(id));
+        }
+    }
+
+    /// A constant's type and value.
+    pub(crate) fn constant(&self, value: &ConstValue) -> (TokenStream, TokenStream) {
+        match value {
+            ConstValue::Str(text) => (quote!(&str), quote!(#text)),
+            ConstValue::Typed(value, Base::Bool) => {
+                let value = *value != 0;
+                (quote!(bool), quote!(#value))
+            }
+            ConstValue::Typed(value, base) => (self.base(*base), self.constant(&ConstValue::Int(*value)).1),
+            ConstValue::Int(value) => {
+                let magnitude = Literal::u128_unsuffixed(value.unsigned_abs());
+                let literal = if *value < 0 { quote!(-#magnitude) } else { quote!(#magnitude) };
+                let ty = if u32::try_from(*value).is_ok() {
+                    quote!(u32)
+                } else if i32::try_from(*value).is_ok() {
+                    quote!(i32)
+                } else if u64::try_from(*value).is_ok() {
+                    quote!(u64)
+                } else if i64::try_from(*value).is_ok() {
+                    quote!(i64)
+                } else {
+                    quote!(i128)
+                };
+                (ty, literal)
+            }
+        }
+    }
+}
+
+/// The maximum of a counted item as generated code writes it.
+fn maximum(max: u32) -> TokenStream {
+    if max == u32::MAX {
+        quote!(xdr::UNBOUNDED)
+    } else {
+        let max = Literal::u32_unsuffixed(max);
+        quote!(#max)
+    }
+}

@@ -1,0 +1,248 @@
+//! The tokens of XDR's text, with all that stands between them.
+//!
+//! Parser, preprocessor, formatter and constant expressions read text through this lexer. The grammar (`parse/*.pest`)
+//! defines the language. The lexer agrees with it: each token of the grammar is one or more tokens here, and what the grammar
+//! skips is trivia here. `parse/agreement.rs` tests that.
+
+/// What a token is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Blanks within a line.
+    Blank,
+    /// The end of a line.
+    LineEnd,
+    /// `/* */`
+    BlockComment,
+    /// A `/*` without its `*/`, and all text after it.
+    OpenComment,
+    /// `//`, to the end of the line.
+    LineComment,
+    /// `%`, for a compiler of C, to the end of the line.
+    PassThrough,
+    /// A `#` that is the first on its line: a line for the preprocessor.
+    Directive,
+    /// Any other `#`, to the end of the line.
+    Hash,
+    /// A name, a word of the language, or a number.
+    Word,
+    /// A string with its quotes.
+    Text,
+    /// A character constant with its quotes.
+    Character,
+    /// Punctuation: one character, or an operator of two.
+    Punct,
+    /// A quote that is not closed on its line.
+    Quote,
+    /// A character that XDR has no use for.
+    Other,
+}
+
+impl Kind {
+    /// Whether the grammar skips it.
+    pub(crate) fn is_trivia(self) -> bool {
+        !matches!(self, Kind::Word | Kind::Text | Kind::Character | Kind::Punct | Kind::Quote | Kind::Other)
+    }
+}
+
+/// A token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Token<'a> {
+    pub(crate) kind: Kind,
+    /// Offset of its first byte.
+    pub(crate) at: usize,
+    pub(crate) text: &'a str,
+}
+
+impl Token<'_> {
+    /// Offset after its last byte.
+    pub(crate) fn end(&self) -> usize {
+        self.at + self.text.len()
+    }
+}
+
+/// How lines that begin with `#` or `%` are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    /// As the grammar reads them: each ends where its line ends.
+    Grammar,
+    /// A directive includes the lines that continue it, and the rest of a comment that begins on it.
+    Directives,
+    /// The text is within a directive: `#` and `%` are punctuation, a backslash joins lines, and there are C's operators.
+    WithinDirective,
+}
+
+/// An iterator over the tokens of a text. Together they are the whole text.
+#[derive(Debug, Clone)]
+pub(crate) struct Lexer<'a> {
+    text: &'a str,
+    mode: Mode,
+    at: usize,
+    /// Offset at which the current line begins.
+    line: usize,
+}
+
+/// Characters that are tokens of their own.
+const PUNCTUATION: &[u8] = b"{}()[]<>;:,.=@*+-/|&^~!?";
+
+/// The mark of a text's encoding, which is a blank.
+const BYTE_ORDER_MARK: char = '\u{FEFF}';
+
+/// The end-of-file mark of old systems, which is a blank too.
+const END_OF_FILE: char = '\u{1A}';
+
+/// Characters that are blanks to XDR but not to a preprocessor.
+pub(crate) const MARKS: [char; 2] = [BYTE_ORDER_MARK, END_OF_FILE];
+
+impl<'a> Lexer<'a> {
+    fn new(text: &'a str, mode: Mode) -> Self {
+        Self { text, mode, at: 0, line: 0 }
+    }
+
+    /// Reads text as the grammar does: XDR behind the preprocessor, or a binding.
+    pub(crate) fn of_grammar(text: &'a str) -> Self {
+        Self::new(text, Mode::Grammar)
+    }
+
+    /// Reads text in front of the preprocessor.
+    pub(crate) fn with_directives(text: &'a str) -> Self {
+        Self::new(text, Mode::Directives)
+    }
+
+    /// Reads the text of a directive, or an expression in one.
+    pub(crate) fn within_directive(text: &'a str) -> Self {
+        Self::new(text, Mode::WithinDirective)
+    }
+
+    /// Skips the rest of the current line. Returns the offset of its end.
+    pub(crate) fn skip_line(&mut self) -> usize {
+        self.at += line_len(self.text.get(self.at..).unwrap_or_default());
+        self.at
+    }
+
+    /// Whether nothing stands before this place on its line, except for the mark that a text may begin with.
+    fn is_first_on_line(&self) -> bool {
+        let before = self.text.get(self.line..self.at).unwrap_or_default();
+        let before = if self.line == 0 { before.strip_prefix(BYTE_ORDER_MARK).unwrap_or(before) } else { before };
+        before.trim().is_empty()
+    }
+
+    /// The kind and the length of the token that `rest` begins with.
+    fn token(&self, rest: &str) -> (Kind, usize) {
+        let bytes = rest.as_bytes();
+        let within = self.mode == Mode::WithinDirective;
+        let blanks = blanks_len(rest, within);
+        match (bytes[0], bytes.get(1)) {
+            _ if blanks > 0 => (Kind::Blank, blanks),
+            (b'\n', _) => (Kind::LineEnd, 1),
+            (b'/', Some(b'*')) => match rest.get(2..).and_then(|body| body.find("*/")) {
+                Some(len) => (Kind::BlockComment, len + 4),
+                None => (Kind::OpenComment, rest.len()),
+            },
+            // Joints have no end of line.
+            (b'/', Some(b'/')) if within => (Kind::LineComment, rest.len()),
+            (b'/', Some(b'/')) => (Kind::LineComment, line_len(rest)),
+            (b'%' | b'#', _) if within => (Kind::Punct, 1),
+            (b'%', _) => (Kind::PassThrough, line_len(rest)),
+            (b'#', _) if !self.is_first_on_line() => (Kind::Hash, line_len(rest)),
+            (b'#', _) if self.mode == Mode::Directives => (Kind::Directive, directive_len(rest)),
+            (b'#', _) => (Kind::Directive, line_len(rest)),
+            (b'"', _) => match rest.get(1..).and_then(|body| body.find(['"', '\n'])) {
+                Some(len) if bytes.get(len + 1) == Some(&b'"') => (Kind::Text, len + 2),
+                _ => (Kind::Quote, 1),
+            },
+            (b'\'', _) => character_len(rest).map_or((Kind::Quote, 1), |len| (Kind::Character, len)),
+            (first, _) if is_of_word(char::from(first)) => (Kind::Word, word_len(rest)),
+            (first @ (b'<' | b'>'), Some(second)) if first == *second => (Kind::Punct, 2),
+            (first @ (b'|' | b'&' | b'='), Some(second)) if within && first == *second => (Kind::Punct, 2),
+            (b'<' | b'>' | b'!', Some(b'=')) if within => (Kind::Punct, 2),
+            (first, _) if PUNCTUATION.contains(&first) => (Kind::Punct, 1),
+            _ => (Kind::Other, rest.chars().next().map_or(1, char::len_utf8)),
+        }
+    }
+}
+
+impl<'a> Iterator for Lexer<'a> {
+    type Item = Token<'a>;
+
+    fn next(&mut self) -> Option<Token<'a>> {
+        let rest = self.text.get(self.at..).filter(|rest| !rest.is_empty())?;
+        let (kind, len) = self.token(rest);
+        let token = Token { kind, at: self.at, text: rest.get(..len).unwrap_or(rest) };
+        if matches!(kind, Kind::LineEnd | Kind::BlockComment | Kind::Directive)
+            && let Some(last) = token.text.rfind('\n')
+        {
+            self.line = token.at + last + 1;
+        }
+        self.at = token.end();
+        Some(token)
+    }
+}
+
+/// Whether a word can have this character.
+pub(crate) fn is_of_word(c: char) -> bool {
+    c == '_' || c.is_ascii_alphanumeric()
+}
+
+/// Length of the word that `text` begins with, in bytes.
+pub(crate) fn word_len(text: &str) -> usize {
+    text.bytes().take_while(|byte| is_of_word(char::from(*byte))).count()
+}
+
+/// Whether the grammar skips this character between tokens, ends of lines included.
+pub(crate) fn is_blank(c: char) -> bool {
+    matches!(c, ' ' | '\t' | '\r' | '\n' | '\u{B}' | '\u{C}') || MARKS.contains(&c)
+}
+
+/// Length of the blanks that `rest` begins with, without ends of lines unless a backslash joins the lines.
+fn blanks_len(rest: &str, joins: bool) -> usize {
+    let mut len = 0;
+    while let Some(c) = rest.get(len..).and_then(|rest| rest.chars().next()) {
+        let joint = rest.get(len..).filter(|_| joins && c == '\\').and_then(|rest| {
+            [("\\\n", 2), ("\\\r\n", 3)].into_iter().find(|(joint, _)| rest.starts_with(joint)).map(|(_, len)| len)
+        });
+        len += match joint {
+            Some(joint) => joint,
+            None if c != '\n' && is_blank(c) => c.len_utf8(),
+            None => break,
+        };
+    }
+    len
+}
+
+/// Length of a line without its end.
+fn line_len(rest: &str) -> usize {
+    rest.find('\n').unwrap_or(rest.len())
+}
+
+/// Length of a directive's lines: a backslash at the end of a line continues the directive on the next.
+pub(crate) fn directive_lines_len(rest: &str) -> usize {
+    let mut len = line_len(rest);
+    while len < rest.len() && rest.get(..len).is_some_and(|line| line.trim_end_matches('\r').ends_with('\\')) {
+        len += 1;
+        len += line_len(rest.get(len..).unwrap_or_default());
+    }
+    len
+}
+
+/// Length of a directive, which includes the rest of a comment that begins on it.
+fn directive_len(rest: &str) -> usize {
+    let lines = directive_lines_len(rest);
+    let within = Lexer::within_directive(rest.get(..lines).unwrap_or_default());
+    let Some(open) = within.last().filter(|last| last.kind == Kind::OpenComment) else { return lines };
+    let end = rest.get(open.at + 2..).and_then(|body| body.find("*/"));
+    end.map_or(rest.len(), |len| open.at + len + 4)
+}
+
+/// Length of the character constant that `text` begins with: `'a'`, `'\n'` or `'\012'`.
+fn character_len(text: &str) -> Option<usize> {
+    let body = text.get(1..)?;
+    let len = match body.strip_prefix('\\') {
+        Some(escape) => {
+            let octal = escape.bytes().take(3).take_while(|byte| matches!(byte, b'0'..=b'7')).count();
+            let other = escape.chars().next().filter(|c| *c != '\n').map(char::len_utf8);
+            1 + if octal > 0 { octal } else { other? }
+        }
+        None => body.chars().next().filter(|c| c.is_ascii() && !matches!(c, '\'' | '\n')).map(char::len_utf8)?,
+    };
+    body.get(len..)?.starts_with('\'').then_some(len + 2)
+}

@@ -1,0 +1,112 @@
+//! The lexer and the grammar agree on where tokens begin and end.
+
+use std::{fs, path::Path};
+
+use pest::{Parser as _, error::InputLocation, iterators::Pair};
+
+use super::{Rule, grammar::Grammar};
+use crate::{
+    const_expr::Defines,
+    lexer::{Kind, Lexer, Token},
+    scan::scan,
+};
+
+fn files(directory: &Path, found: &mut Vec<std::path::PathBuf>) {
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        if path.is_dir() {
+            if !name.starts_with('.') && !name.starts_with("target") {
+                files(&path, found);
+            }
+        } else if name.ends_with(".x") || name.ends_with(".ulb") {
+            found.push(path);
+        }
+    }
+}
+
+/// The text without what conditions leave out, and without the lines that continue a directive.
+fn preprocessed(text: &str) -> String {
+    // The preprocessor is a layer above this module, which only a test may use.
+    crate::preprocess::run(0, text, &mut Defines::new(), &mut |_, _, _| true, &mut Vec::new()).text.into_owned()
+}
+
+/// Compares the tokens of one definition with the rules that match no other rule.
+fn compare(rule: Rule, unit: &str, name: &str) -> usize {
+    let Ok(pairs) = Grammar::parse(rule, unit) else { return 0 };
+    let is_leaf = |pair: &Pair<'_, Rule>| pair.clone().into_inner().next().is_none() && !pair.as_str().is_empty();
+    let leaves: Vec<Pair<'_, Rule>> = pairs.flatten().filter(is_leaf).collect();
+    let tokens: Vec<Token<'_>> = Lexer::of_grammar(unit).filter(|token| !token.kind.is_trivia()).collect();
+    let mut rest = tokens.as_slice();
+    for leaf in &leaves {
+        let at = leaf.as_span();
+        assert_eq!(rest[0].at, at.start(), "{name}: {:?} `{}`", leaf.as_rule(), leaf.as_str());
+        let count = rest.iter().take_while(|token| token.end() <= at.end()).count();
+        assert!(count > 0, "{name}: {:?} `{}` ends within `{}`", leaf.as_rule(), leaf.as_str(), rest[0].text);
+        assert_eq!(rest[count - 1].end(), at.end(), "{name}: {:?} `{}`", leaf.as_rule(), leaf.as_str());
+        rest = &rest[count..];
+    }
+    assert!(rest.is_empty(), "{name}: the grammar skips {rest:?}");
+    leaves.len()
+}
+
+#[test]
+fn tokens_of_all_specifications_are_those_of_the_grammar() {
+    let mut paths = Vec::new();
+    files(&Path::new(env!("CARGO_MANIFEST_DIR")).join(".."), &mut paths);
+    let (mut units, mut leaves) = (0, 0);
+    for path in &paths {
+        let text = crate::source::unix_lines(String::from_utf8_lossy(&fs::read(path).unwrap()).into());
+        let is_binding = path.extension().is_some_and(|extension| extension == "ulb");
+        let (rule, text) =
+            if is_binding { (Rule::binding, text.to_string()) } else { (Rule::unit, preprocessed(&text)) };
+        assert_eq!(Lexer::of_grammar(&text).map(|token| token.text).collect::<String>(), text);
+        for unit in scan(0, &text).units {
+            leaves += compare(rule, &text[unit], &path.display().to_string());
+            units += 1;
+        }
+    }
+    assert!(units > 500 && leaves > 10_000, "{units} definitions, {leaves} tokens");
+}
+
+/// All short strings of characters that mean something to the lexer.
+fn strings() -> impl Iterator<Item = String> {
+    const CHARACTERS: [char; 15] =
+        ['\'', '"', '\\', '\n', 'n', '0', '7', '8', '_', '\u{e9}', '/', '*', ' ', '#', '\u{feff}'];
+    (1..=4_u32).flat_map(|len| {
+        (0..CHARACTERS.len().pow(len)).map(move |mut number| {
+            let mut text = String::new();
+            for _ in 0..len {
+                text.push(CHARACTERS[number % CHARACTERS.len()]);
+                number /= CHARACTERS.len();
+            }
+            text
+        })
+    })
+}
+
+/// The length of what `rule` matches at the beginning of `text`.
+fn matched(rule: Rule, text: &str) -> Option<usize> {
+    Grammar::parse(rule, text).ok().map(|pairs| pairs.as_str().len())
+}
+
+#[test]
+fn every_short_text_begins_with_the_same_token() {
+    for text in strings() {
+        let mut tokens = Lexer::of_grammar(&text);
+        let first = tokens.clone().next().unwrap();
+        let length = |kind: Kind| (first.kind == kind).then_some(first.text.len());
+        assert_eq!(length(Kind::Character), matched(Rule::character, &text), "{text:?}");
+        assert_eq!(length(Kind::Text), matched(Rule::text, &text), "{text:?}");
+        if let Some(word) = matched(Rule::word, &text) {
+            assert_eq!(length(Kind::Word), Some(word), "{text:?}");
+        }
+        // What the grammar skips before the first token.
+        let skipped = tokens.find(|token| !token.kind.is_trivia() || token.kind == Kind::OpenComment);
+        let skipped = skipped.map_or(text.len(), |token| token.at);
+        // No definition begins so: the error is at the first token.
+        let error = Grammar::parse(Rule::unit, &text).unwrap_err();
+        let (InputLocation::Pos(at) | InputLocation::Span((at, _))) = error.location;
+        assert_eq!(skipped, at, "{text:?}");
+    }
+}

@@ -1,0 +1,208 @@
+//! The modules of the compiler depend on one another in one direction.
+//!
+//! [`LAYERS`] is the order. The test reads the paths that begin with `crate::`, `super::` or `self::` in each file, in imports
+//! and elsewhere, and fails when a module refers to one above it. It also fails when files of different folders refer to each
+//! other in a circle, which the order does not exclude within one module.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::{Path, PathBuf},
+};
+
+use proc_macro2::{Delimiter, Spacing, TokenStream, TokenTree};
+use quote::ToTokens as _;
+
+/// The modules at the top level of the library, from the lowest layer to the highest. Modules of one layer do not refer to
+/// one another.
+const LAYERS: &[&[&str]] = &[
+    &["lexer", "slip", "source"],
+    &["ast", "const_expr", "diag", "ir"],
+    &["scan"],
+    &["parse"],
+    &["preprocess"],
+    &["fmt", "load"],
+    &["settle", "strip"],
+    &["resolve"],
+    &["ulb"],
+    &["compiler", "emit", "report"],
+    &["build_script", "derive", "explain"],
+    &["extract"],
+];
+
+/// A module's path, from the root of the crate.
+type Module = Vec<String>;
+
+/// A source file: where it is, and what it refers to.
+struct File {
+    path: PathBuf,
+    uses: BTreeSet<Module>,
+}
+
+fn source_files(directory: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            source_files(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+/// The module in a file: `emit/types.rs` and `emit/types/mod.rs` are `emit::types`.
+fn module_of(path: &Path, root: &Path) -> Module {
+    let path = path.strip_prefix(root).unwrap().with_extension("");
+    let mut module: Module = path.iter().map(|part| part.to_string_lossy().into_owned()).collect();
+    if module.last().is_some_and(|last| last == "mod") {
+        module.pop();
+    }
+    module
+}
+
+/// Whether an item is compiled for tests alone.
+fn is_test(item: &syn::Item) -> bool {
+    let syn::Item::Mod(module) = item else { return false };
+    module.attrs.iter().any(|attribute| attribute.to_token_stream().to_string().replace(' ', "") == "#[cfg(test)]")
+}
+
+/// The paths in `tokens` that begin with `crate`, `super` or `self`, relative ones resolved from `module`.
+fn paths(tokens: TokenStream, module: &Module, found: &mut BTreeSet<Module>) {
+    let tokens: Vec<TokenTree> = tokens.into_iter().collect();
+    let mut at = 0;
+    while let Some(token) = tokens.get(at) {
+        at += 1;
+        match token {
+            TokenTree::Group(group) => paths(group.stream(), module, found),
+            TokenTree::Ident(word) if is_separator(&tokens, at) => {
+                let base = match word.to_string().as_str() {
+                    "crate" => Module::new(),
+                    "self" => module.clone(),
+                    "super" => module[..module.len().saturating_sub(1)].to_vec(),
+                    _ => continue,
+                };
+                tree(&tokens[at + 2..], base, found);
+            }
+            _ => {}
+        }
+    }
+}
+
+fn is_separator(tokens: &[TokenTree], at: usize) -> bool {
+    let colon = |token: Option<&TokenTree>| matches!(token, Some(TokenTree::Punct(punct)) if punct.as_char() == ':');
+    let is_joint = matches!(tokens.get(at), Some(TokenTree::Punct(punct)) if punct.spacing() == Spacing::Joint);
+    colon(tokens.get(at)) && is_joint && colon(tokens.get(at + 1))
+}
+
+/// The rest of a path after `base::`, which may branch.
+fn tree(tokens: &[TokenTree], mut base: Module, found: &mut BTreeSet<Module>) {
+    match tokens.first() {
+        Some(TokenTree::Group(group)) if group.delimiter() == Delimiter::Brace => {
+            let tokens: Vec<TokenTree> = group.stream().into_iter().collect();
+            let is_comma = |token: &TokenTree| matches!(token, TokenTree::Punct(punct) if punct.as_char() == ',');
+            tokens
+                .split(is_comma)
+                .filter(|branch| !branch.is_empty())
+                .for_each(|branch| tree(branch, base.clone(), found));
+        }
+        Some(TokenTree::Ident(word)) => {
+            match word.to_string().as_str() {
+                "self" => {}
+                "super" => drop(base.pop()),
+                name => base.push(name.to_owned()),
+            }
+            if is_separator(tokens, 1) {
+                tree(&tokens[3..], base, found);
+            } else {
+                found.insert(base);
+            }
+        }
+        // `super::#name` in generated code is no path of the compiler's.
+        _ => {}
+    }
+}
+
+/// The library's files by their modules, with the modules that each refers to.
+fn files() -> BTreeMap<Module, File> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut found = Vec::new();
+    source_files(&root, &mut found);
+    let mut files = BTreeMap::new();
+    for path in found {
+        let module = module_of(&path, &root);
+        // The command uses the library as others do. Tests of a module may use everything.
+        let is_apart = ["main", "cli", "lib"].contains(&module[0].as_str())
+            || ["tests", "agreement"].contains(&module.last().unwrap().as_str());
+        if !is_apart {
+            let syntax = syn::parse_file(&fs::read_to_string(&path).unwrap()).unwrap();
+            let mut uses = BTreeSet::new();
+            for item in syntax.items.iter().filter(|item| !is_test(item)) {
+                paths(item.to_token_stream(), &module, &mut uses);
+            }
+            files.insert(module, File { path, uses });
+        }
+    }
+    // From items to the files that declare them.
+    let modules: BTreeSet<Module> = files.keys().cloned().collect();
+    for (module, file) in &mut files {
+        let owner = |path: &Module| {
+            let prefixes = (1..=path.len()).rev().map(|len| path[..len].to_vec());
+            prefixes.clone().find(|prefix| modules.contains(prefix))
+        };
+        for path in std::mem::take(&mut file.uses) {
+            let owner = owner(&path).unwrap_or_else(|| {
+                panic!("{}: `crate::{}` is not in a module: name the module", file.path.display(), path.join("::"))
+            });
+            if owner != *module {
+                file.uses.insert(owner);
+            }
+        }
+    }
+    files
+}
+
+fn layer_of(module: &str) -> usize {
+    let layer = LAYERS.iter().position(|layer| layer.contains(&module));
+    layer.unwrap_or_else(|| panic!("the module `{module}` is in no layer: add it to LAYERS"))
+}
+
+#[test]
+fn no_module_refers_to_a_higher_one() {
+    let files = files();
+    let mut upward = Vec::new();
+    for (module, file) in &files {
+        for used in file.uses.iter().filter(|used| used[0] != module[0]) {
+            if layer_of(&used[0]) >= layer_of(&module[0]) {
+                upward.push(format!("{}: crate::{}", file.path.display(), used.join("::")));
+            }
+        }
+    }
+    assert!(upward.is_empty(), "these refer to a module of the same layer or of a higher one: {upward:#?}");
+    let found: BTreeSet<&str> = files.keys().map(|module| module[0].as_str()).collect();
+    let listed: BTreeSet<&str> = LAYERS.iter().copied().flatten().copied().collect();
+    assert_eq!(listed, found, "LAYERS lists other modules than there are");
+}
+
+#[test]
+fn no_circle_leads_through_two_folders() {
+    let files = files();
+    // The modules that each can reach.
+    let mut reached: BTreeMap<&Module, BTreeSet<&Module>> = BTreeMap::new();
+    for start in files.keys() {
+        let mut seen = BTreeSet::new();
+        let mut open = vec![start];
+        while let Some(next) = open.pop() {
+            open.extend(files[next].uses.iter().filter(|used| seen.insert(*used)));
+        }
+        reached.insert(start, seen);
+    }
+    let mut circles = Vec::new();
+    for (module, file) in &files {
+        for used in file.uses.iter().filter(|used| reached[used].contains(module)) {
+            if file.path.parent() != files[used].path.parent() {
+                circles.push(format!("{} <-> {}", module.join("::"), used.join("::")));
+            }
+        }
+    }
+    assert!(circles.is_empty(), "these refer to each other: {circles:#?}");
+}
