@@ -30,8 +30,8 @@ impl Tcp {
         Self { engine, stream }
     }
 
-    fn failed(&mut self, error: &std::io::Error) {
-        self.engine.lost(CloseReason::Disconnected(DisconnectReason::Transport(error.to_string())));
+    fn failed(&mut self, error: std::io::Error) {
+        self.engine.lost(CloseReason::Disconnected(DisconnectReason::Transport(error.into())));
     }
 
     /// Sends what can be sent.
@@ -49,14 +49,14 @@ impl Tcp {
             match sent {
                 Ok(len) => self.engine.sent(len),
                 Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
-                Err(error) => return self.failed(&error),
+                Err(error) => return self.failed(error),
             }
         }
         if self.engine.wants_shutdown() {
             match Pin::new(&mut self.stream).poll_shutdown(cx) {
                 Poll::Pending => {}
                 Poll::Ready(Ok(())) => self.engine.shut_down(),
-                Poll::Ready(Err(error)) => self.failed(&error),
+                Poll::Ready(Err(error)) => self.failed(error),
             }
         }
     }
@@ -75,7 +75,7 @@ impl Tcp {
                 Ok(0) => return self.engine.ended(),
                 Ok(len) => self.engine.received(len),
                 Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
-                Err(error) => return self.failed(&error),
+                Err(error) => return self.failed(error),
             }
         }
     }

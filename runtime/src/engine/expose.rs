@@ -10,6 +10,7 @@ use super::{
     shared::Shared,
 };
 use crate::{
+    chain::Chain,
     memory::{BufferPool, PayloadBuf},
     provider::{Memory, QueuePair, Region},
     xdr::Reduced,
@@ -78,7 +79,7 @@ impl Call {
     ) -> Result<Region, CallFailure> {
         self.exposure
             .register(qp, memory, purpose, &mut shared.counters)
-            .map_err(|error| CallFailure::Registration(error.reason))
+            .map_err(|error| CallFailure::Registration(Chain(&error.source).to_string()))
     }
 }
 

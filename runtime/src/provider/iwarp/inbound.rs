@@ -71,19 +71,19 @@ impl Endpoint {
     /// Why the stream ended.
     fn end_of_stream(&self, error: Option<std::io::Error>) -> DisconnectReason {
         match (error, &self.segment) {
-            (Some(error), _) => DisconnectReason::Transport(error.to_string()),
-            (None, Some(segment)) => DisconnectReason::Transport(format!(
-                "the peer ended the stream inside an FPDU, after {} of {} octets of payload",
+            (Some(error), _) => DisconnectReason::Transport(error.into()),
+            (None, Some(segment)) => ended_early(format!(
+                "the peer ended the stream inside an FPDU, after {} of {} bytes of payload",
                 segment.placed, segment.len
             )),
-            (None, None) if !self.input.staged().is_empty() => DisconnectReason::Transport(format!(
-                "the peer ended the stream inside an FPDU's header, after {} octets",
+            (None, None) if !self.input.staged().is_empty() => ended_early(format!(
+                "the peer ended the stream inside an FPDU's header, after {} bytes",
                 self.input.staged().len()
             )),
             (None, None) => match (&self.broken, &self.arriving) {
                 (Some(error), _) => DisconnectReason::Transport(error.clone()),
-                (None, Some(arriving)) => DisconnectReason::Transport(format!(
-                    "the peer ended the stream inside a message, after {} octets of it",
+                (None, Some(arriving)) => ended_early(format!(
+                    "the peer ended the stream inside a message, after {} bytes of it",
                     arriving.received
                 )),
                 (None, None) => DisconnectReason::Remote,
@@ -477,6 +477,10 @@ impl Endpoint {
         }
         self.finish(DisconnectReason::ReportedByPeer(text));
     }
+}
+
+fn ended_early(message: String) -> DisconnectReason {
+    DisconnectReason::Transport(std::io::Error::new(std::io::ErrorKind::UnexpectedEof, message).into())
 }
 
 /// The memory was taken back while the segment arrived.
