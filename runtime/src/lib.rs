@@ -96,6 +96,8 @@ extern crate self as rpcrdma;
 pub extern crate alloc;
 
 #[cfg(feature = "std")]
+mod chain;
+#[cfg(feature = "std")]
 pub mod client;
 #[cfg(feature = "std")]
 pub mod config;

@@ -215,7 +215,9 @@ async fn end_after(octets: &[u8], words: &str) {
     };
     let ((), (completions, reason)) = tokio::join!(peer, until_end(&mut queue_pair));
     match reason {
-        DisconnectReason::Transport(text) => assert!(text.contains(words), "{text:?} does not say {words:?}"),
+        DisconnectReason::Transport(error) => {
+            assert!(error.to_string().contains(words), "{error:?} does not say {words:?}");
+        }
         other => panic!("{other:?}"),
     }
     // What was posted is flushed in order; the Invalidate waited for the Read.
@@ -235,10 +237,10 @@ async fn end_after(octets: &[u8], words: &str) {
 #[tokio::test]
 async fn ends_in_the_middle() {
     let octets = fpdu(&send(1, b"0123456789"));
-    end_after(&octets[..1], "inside an FPDU's header, after 1 octets").await;
-    end_after(&octets[..19], "inside an FPDU's header, after 19 octets").await;
-    end_after(&octets[..25], "inside an FPDU, after 5 of 10 octets").await;
-    end_after(&octets[..octets.len() - 1], "inside an FPDU, after 10 of 10 octets").await;
+    end_after(&octets[..1], "inside an FPDU's header, after 1 bytes").await;
+    end_after(&octets[..19], "inside an FPDU's header, after 19 bytes").await;
+    end_after(&octets[..25], "inside an FPDU, after 5 of 10 bytes").await;
+    end_after(&octets[..octets.len() - 1], "inside an FPDU, after 10 of 10 bytes").await;
 }
 
 #[tokio::test]
@@ -490,5 +492,8 @@ async fn ends_inside_a_message() {
     };
     let ((), (completions, reason)) = tokio::join!(peer, until_end(&mut queue_pair));
     assert!(completions.is_empty(), "{completions:?}");
-    assert!(matches!(&reason, DisconnectReason::Transport(text) if text.contains("inside a message")), "{reason:?}");
+    assert!(
+        matches!(&reason, DisconnectReason::Transport(error) if error.to_string().contains("inside a message")),
+        "{reason:?}"
+    );
 }

@@ -153,6 +153,47 @@ async fn invalid_queue() {
     refused(0x12, 0x01, |_| untagged(SEND, 0, 3, 1, 0, b"x"), "queue 3").await;
 }
 
+/// Checks every opcode on the queues that RDMAP uses and on some that it does not (RFC 5040 §4.1, figure 4). The length
+/// of the message does not change the reason: each message here is also tried longer than any buffer of its queue.
+#[tokio::test]
+async fn each_queue_accepts_its_own_opcodes_only() {
+    const SENDS: [u8; 4] = [3, 4, 5, 6];
+    for queue in [0, 1, 2, 3, 4, u32::MAX] {
+        for opcode in 0..16 {
+            let (types, code, words) = match (queue, opcode) {
+                (0, opcode) if SENDS.contains(&opcode) => continue,
+                (1, 1) | (2, 7) => continue,
+                (0..=2, 0..=7) => (0x02, 0x06, format!("opcode {opcode:#x} on queue {queue}")),
+                (0..=2, _) => (0x02, 0x06, format!("opcode {opcode:#x}, which is reserved")),
+                _ => (0x12, 0x01, format!("queue {queue}")),
+            };
+            for len in [0, 1, 28, 65, 1000] {
+                let segment = untagged([0x41, 0x40 | opcode], 0, queue, 1, 0, &vec![0; len]);
+                refused(types, code, |_| segment, &words).await;
+            }
+        }
+    }
+}
+
+/// An opcode that does not belong on a queue is the reason even where the queue has no buffer for the message.
+#[tokio::test]
+async fn wrong_opcode_on_a_queue_without_buffers() {
+    for (queue, opcode) in [(0, 1), (0, 7), (1, 3), (1, 7)] {
+        let mut params = params();
+        (params.receive_count, params.responder_resources) = (0, 0);
+        let (mut raw, mut queue_pair) = accepted(params).await;
+        let segment = untagged([0x41, 0x40 | opcode], 0, queue, 1, 0, &[0; 28]);
+        let peer = async {
+            raw.fpdus(&[&segment]).await;
+            assert_eq!(raw.ulpdu().await, told(0x02, 0x06, &segment, false), "opcode {opcode} on queue {queue}");
+            raw.end().await;
+            drop(raw);
+        };
+        let ((), (_, reason)) = tokio::join!(peer, until_end(&mut queue_pair));
+        assert!(matches!(reason, DisconnectReason::PeerViolation(_)), "{reason:?}");
+    }
+}
+
 #[tokio::test]
 async fn wrong_sequence_number() {
     for msn in [0, 2, u32::MAX] {

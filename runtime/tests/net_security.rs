@@ -7,6 +7,7 @@ mod net_support;
 
 use std::{
     collections::HashSet,
+    error::Error as _,
     hash::{DefaultHasher, Hasher},
     sync::{
         Arc, Mutex,
@@ -328,7 +329,7 @@ async fn tampering(transport: Transport) {
     let (_server, _state, channel) = secured(&transport, Guard { impostor: true, ..guard }, context).await;
     let error = call::<Null>(&channel, &()).await.unwrap_err();
     assert!(matches!(error, CallError::Security { sent: true, .. }) && !error.is_retry_safe(), "{error}");
-    assert!(error.to_string().contains("not the server's"), "{error}");
+    assert!(error.source().unwrap().to_string().contains("not the server's"), "{error:?}");
 
     let (guard, context) = keyed(3);
     context.sequence.store(EXPIRED - 1, Ordering::Relaxed);

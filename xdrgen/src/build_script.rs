@@ -38,7 +38,7 @@ pub struct Build {
     options: EmitOptions,
 }
 
-/// Why nothing was generated. `Debug` shows what `Display` does, so that a build script may return it from `main`.
+/// Why nothing was generated. `Debug` shows the message and its causes, so that a build script may return it from `main`.
 #[non_exhaustive]
 pub enum BuildError {
     /// The specification is wrong.
@@ -61,26 +61,33 @@ pub enum BuildError {
 impl fmt::Display for BuildError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Specification(diagnostics) => write!(f, "the specification is wrong\n\n{diagnostics}"),
+            Self::Specification(diagnostics) => diagnostics.fmt(f),
             Self::NoInput => f.write_str("no .x file was named"),
             Self::NoOutDir => f.write_str("OUT_DIR is not set: is this a build script?"),
             Self::Emit(error) => error.fmt(f),
-            Self::Output { path, error } => write!(f, "cannot write {}: {error}", path.display()),
+            Self::Output { path, .. } => write!(f, "cannot write {}", path.display()),
         }
     }
 }
 
 impl fmt::Debug for BuildError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
+        fmt::Display::fmt(self, f)?;
+        let mut cause = std::error::Error::source(self);
+        while let Some(error) = cause {
+            write!(f, ": {error}")?;
+            cause = error.source();
+        }
+        Ok(())
     }
 }
 
 impl std::error::Error for BuildError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::Specification(diagnostics) => Some(diagnostics),
-            Self::Emit(error) => Some(error),
+            // These two are displayed as they are.
+            Self::Specification(diagnostics) => diagnostics.source(),
+            Self::Emit(error) => error.source(),
             Self::Output { error, .. } => Some(error),
             Self::NoInput | Self::NoOutDir => None,
         }

@@ -59,13 +59,13 @@ impl TransferOptions {
 #[non_exhaustive]
 pub enum TransferError {
     /// The store said no.
-    #[error("{0}")]
+    #[error(transparent)]
     Refused(Refusal),
     /// The call failed.
     #[error(transparent)]
     Call(#[from] CallError),
     /// The file on this side.
-    #[error("{0}")]
+    #[error(transparent)]
     Local(#[from] io::Error),
     /// The file became shorter while it was being stored.
     #[error("the file is being changed: it has fewer than the {0} octets it had")]

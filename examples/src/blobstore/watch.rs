@@ -17,6 +17,7 @@ use super::{
     service::{wire_name, wire_stat},
     store::Change,
 };
+use crate::command::chain;
 
 /// Why a watcher is told no more.
 #[derive(Debug)]
@@ -32,8 +33,8 @@ pub(super) enum End {
 impl fmt::Display for End {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Gone(reason) => write!(f, "{reason}"),
-            Self::Failed(error) => write!(f, "{error}"),
+            Self::Gone(reason) => f.write_str(&chain(reason)),
+            Self::Failed(error) => f.write_str(&chain(error)),
             Self::Closed => f.write_str("the store is closed"),
         }
     }

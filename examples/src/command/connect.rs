@@ -4,6 +4,8 @@ use std::io::ErrorKind;
 
 use rpcrdma::{client::ConnectError, provider::SetupError};
 
+use super::chain;
+
 /// Why there is no connection, in words for who typed the URL.
 #[must_use]
 pub fn no_connection(error: &ConnectError) -> String {
@@ -13,12 +15,12 @@ pub fn no_connection(error: &ConnectError) -> String {
             ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset => {
                 format!("{peer} closes the connection during set-up: is it another transport's port? ({source})")
             }
-            _ => error.to_string(),
+            _ => chain(error),
         },
         ConnectError::Setup { peer, source: SetupError::NotOurProtocol { expected, detail } } => {
             format!("something else answers on {peer}: it does not speak {expected}: {detail}")
         }
-        _ => error.to_string(),
+        _ => chain(error),
     }
 }
 

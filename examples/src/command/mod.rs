@@ -8,6 +8,7 @@ mod units;
 mod version;
 
 use std::{
+    error::Error,
     fmt,
     io::{IsTerminal as _, Write as _},
     process::{ExitCode, Termination},
@@ -69,7 +70,7 @@ pub fn run_on<T: Termination>(
     let runtime = match runtime.enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
-            complain(name, in_one_line(&anyhow::Error::new(error).context("cannot start")));
+            complain(name, format_args!("cannot start: {}", chain(&error)));
             return ExitCode::FAILURE;
         }
     };
@@ -78,7 +79,7 @@ pub fn run_on<T: Termination>(
     match outcome {
         Ok(done) => done.report(),
         Err(error) => {
-            complain(name, in_one_line(&error));
+            complain(name, format_args!("{error:#}"));
             ExitCode::FAILURE
         }
     }
@@ -102,18 +103,16 @@ pub fn print_line(what: fmt::Arguments<'_>) {
     let _ = writeln!(std::io::stdout(), "{what}");
 }
 
-/// An error and its causes, without those that an error before has told already.
+/// Returns an error's message and those of its causes in one line, as `{:#}` does for [`anyhow::Error`].
 #[must_use]
-pub fn in_one_line(error: &anyhow::Error) -> String {
-    let mut told = String::new();
-    for cause in error.chain().map(ToString::to_string) {
-        if told.is_empty() {
-            told = cause;
-        } else if !told.ends_with(&cause) {
-            told = format!("{told}: {cause}");
-        }
+pub fn chain(error: &(dyn Error + 'static)) -> String {
+    let mut line = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        line = format!("{line}: {error}");
+        cause = error.source();
     }
-    told
+    line
 }
 
 #[cfg(test)]
@@ -123,13 +122,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn causes_are_told_once() {
-        let cause = || std::io::Error::other("the disk is gone");
-        let error = anyhow::Error::new(cause()).context("cannot write a: the disk is gone").context("not stored");
-        assert_eq!(in_one_line(&error), "not stored: cannot write a: the disk is gone");
-        let error = anyhow::Error::new(cause()).context("not stored");
-        assert_eq!(in_one_line(&error), "not stored: the disk is gone");
-        assert_eq!(in_one_line(&anyhow!("alone")), "alone");
+    fn causes_follow_their_error() {
+        let error = anyhow::Error::new(std::io::Error::other("the disk is gone")).context("cannot write a");
+        assert_eq!(chain(error.as_ref()), "cannot write a: the disk is gone");
+        assert_eq!(chain(error.as_ref()), format!("{error:#}"));
+        assert_eq!(chain(anyhow!("alone").as_ref()), "alone");
     }
 
     #[test]

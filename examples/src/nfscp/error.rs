@@ -1,6 +1,6 @@
 //! What can go wrong, in the words of RFC 1813.
 
-use std::{fmt, io, time::Duration};
+use std::{error::Error, fmt, io, time::Duration};
 
 use rpcrdma::client::CallError;
 use rpcrdma_specs::{mount3::Mountstat3, nfs3::Nfsstat3};
@@ -25,25 +25,30 @@ pub enum CopyError {
         /// Its answer.
         status: MountStatus,
     },
-    /// MOUNT's port is not to be found out.
-    #[error("{0}; --mount-port says where MOUNT is")]
-    NoMount(String),
+    /// MOUNT, or rpcbind, which knows the port of MOUNT, cannot be reached or does not help.
+    #[error("{what}; --mount-port says where MOUNT is")]
+    NoMount {
+        /// What failed.
+        what: String,
+        /// Why.
+        source: Option<Box<dyn Error + Send + Sync>>,
+    },
     /// The call got no answer.
     #[error(transparent)]
     Call(#[from] CallError),
     /// The server was out of reach for all the time that it was given.
-    #[error("the server has been out of reach for {patience:?}: {why}")]
+    #[error("the server has been out of reach for {patience:?}")]
     Gone {
         /// The time.
         patience: Duration,
-        /// What came of the last attempt.
-        why: String,
+        /// The error of the last attempt.
+        source: CallError,
     },
     /// No connection.
     #[error(transparent)]
     Connect(#[from] rpcrdma::client::ConnectError),
     /// The file on this side.
-    #[error("{0}")]
+    #[error(transparent)]
     Local(#[from] io::Error),
     /// The source became shorter on the way.
     #[error("it is being changed: it has fewer than the {0} octets it had")]

@@ -16,6 +16,7 @@ use super::{
     error::{CopyError, MountStatus},
     location::NfsUrl,
 };
+use crate::command::chain;
 
 /// Where MOUNT is, and who asks.
 #[derive(Debug, Clone)]
@@ -73,7 +74,7 @@ impl Mounted {
             Ok(exports) => exports.0.into_iter().map(|export| normal(export.ex_dir.0.as_bytes())).collect(),
             // A server may keep its list for itself.
             Err(CallError::Rpc { .. }) => Vec::new(),
-            Err(error) => return Err(silent(&mount_url, &error)),
+            Err(error) => return Err(silent(&mount_url, error)),
         };
         let mut candidates: Vec<_> = listed.into_iter().filter(|export| below(&path, export).is_some()).collect();
         candidates.sort_by_key(|export| std::cmp::Reverse(export.len()));
@@ -84,7 +85,7 @@ impl Mounted {
         for export in candidates.into_iter().filter(|export| export.len() <= MNTPATHLEN as usize) {
             let dirpath = Dirpath(bytes::Bytes::copy_from_slice(&export).into());
             let mounted = client.mountproc3_mnt(&dirpath).await.map_err(|error| match error {
-                CallError::Transport { .. } => silent(&mount_url, &error),
+                CallError::Transport { .. } => silent(&mount_url, error),
                 error => error.into(),
             });
             match mounted? {
@@ -114,26 +115,28 @@ impl Mounted {
         let Ok(channel) = connect(&url, &self.options).await else { return };
         let dirpath = Dirpath(bytes::Bytes::from(self.export).into());
         if let Err(error) = MountV3Client::new(channel).mountproc3_umnt(&dirpath).await {
-            tracing::debug!(%error, "UMNT");
+            tracing::debug!(error = chain(&error), "UMNT");
         }
     }
 }
 
-fn silent(url: &str, error: &CallError) -> CopyError {
-    CopyError::NoMount(format!("MOUNT does not answer at {url}: {error}"))
+fn silent(url: &str, error: CallError) -> CopyError {
+    CopyError::NoMount { what: format!("MOUNT does not answer at {url}"), source: Some(error.into()) }
 }
 
 async fn connect(url: &str, options: &MountOptions) -> Result<Channel, CopyError> {
     let builder = Channel::builder().connect_timeout(options.timeout).call_timeout(options.timeout);
     let connecting = builder.credential(options.credential.clone()).connect(url);
-    connecting.await.map_err(|error| CopyError::NoMount(format!("MOUNT, which gives out file handles: {error}")))
+    let what = "no connection to MOUNT, which gives out file handles";
+    connecting.await.map_err(|error| CopyError::NoMount { what: what.to_owned(), source: Some(error.into()) })
 }
 
 /// Asks rpcbind, version 4 (RFC 1833 §2), or the port mapper that it was before.
 async fn mount_port(url: &NfsUrl, options: &MountOptions) -> Result<u16, CopyError> {
     let builder = Channel::builder().connect_timeout(options.timeout).call_timeout(options.timeout);
     let rpcbind = builder.connect(&url.tcp(options.rpcbind_port)).await;
-    let channel = rpcbind.map_err(|error| CopyError::NoMount(format!("rpcbind, which knows MOUNT's port: {error}")))?;
+    let what = "no connection to rpcbind, which knows MOUNT's port";
+    let channel = rpcbind.map_err(|error| CopyError::NoMount { what: what.to_owned(), source: Some(error.into()) })?;
     let peer = channel.info().peer_addr;
     let question = Rpcb {
         r_prog: mount_v3::PROGRAM,
@@ -152,7 +155,8 @@ async fn mount_port(url: &NfsUrl, options: &MountOptions) -> Result<u16, CopyErr
         }
         Err(error) => return Err(error.into()),
     };
-    let unknown = || CopyError::NoMount(format!("rpcbind on {peer} knows no MOUNT version 3 over TCP"));
+    let unknown =
+        || CopyError::NoMount { what: format!("rpcbind on {peer} knows no MOUNT version 3 over TCP"), source: None };
     port.filter(|port| *port != 0).ok_or_else(unknown)
 }
 

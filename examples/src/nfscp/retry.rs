@@ -13,11 +13,12 @@ use rpcrdma::{
 use rpcrdma_specs::nfs3::Nfsstat3;
 
 use super::error::{CopyError, NfsStatus};
+use crate::command::chain;
 
 /// Whether the server, or the way to it, may come back.
 pub(super) fn may_pass(error: &CallError) -> bool {
     match error {
-        CallError::Connect { source: ConnectError::Setup { source, .. }, .. } => {
+        CallError::Connect { error: ConnectError::Setup { source, .. }, .. } => {
             !matches!(source, SetupError::NotOurProtocol { .. })
         }
         CallError::Transport { failure: CallFailure::DeadlineExceeded { .. }, .. } => true,
@@ -35,11 +36,13 @@ pub(super) fn may_pass(error: &CallError) -> bool {
 fn given_up(error: CopyError, patience: Duration) -> CopyError {
     match error {
         CopyError::Call(error) if !patience.is_zero() => {
-            let why = match &error {
-                CallError::Connect { source: ConnectError::BackingOff { last, .. }, .. } => last.clone(),
-                error => error.to_string(),
+            let source = match error {
+                CallError::Connect { procedure, error: ConnectError::BackingOff { last, .. } } => {
+                    CallError::Connect { procedure, error: *last }
+                }
+                error => error,
             };
-            CopyError::Gone { patience, why }
+            CopyError::Gone { patience, source }
         }
         error => error,
     }
@@ -86,7 +89,7 @@ where
         }
         // Once for all calls that wait for the same.
         if !trouble.swap(true, Ordering::Relaxed) {
-            tracing::warn!(%error, "tried again for up to {patience:?}");
+            tracing::warn!(error = chain(&error), "tried again for up to {patience:?}");
         }
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(Duration::from_secs(2));

@@ -24,6 +24,7 @@ use super::{
     peers,
 };
 use crate::{
+    chain::Chain,
     driver::{Command, Formats},
     engine::{CallFailure, CloseReason, Counters, PeerLimits, Properties},
     memory::BufferPool,
@@ -119,7 +120,7 @@ impl Drop for Current {
 #[derive(Default)]
 struct Backoff {
     /// When the next attempt may be made, how long the pause was, and what the last attempt failed with.
-    failed: Option<(tokio::time::Instant, Duration, String)>,
+    failed: Option<(tokio::time::Instant, Duration, ConnectError)>,
 }
 
 impl Backoff {
@@ -128,7 +129,7 @@ impl Backoff {
         let Some((next, last_pause, last)) = &self.failed else { return Ok(min) };
         let retry_in = next.saturating_duration_since(tokio::time::Instant::now());
         if !retry_in.is_zero() {
-            return Err(Unconnected::Failed(ConnectError::BackingOff { retry_in, last: last.clone() }));
+            return Err(Unconnected::Failed(ConnectError::BackingOff { retry_in, last: Box::new(last.clone()) }));
         }
         Ok(last_pause.saturating_mul(2).min(max))
     }
@@ -334,17 +335,17 @@ impl Channel {
             };
             let lost = matches!(failure, CallFailure::Closed { .. });
             if self.goes_back(&failure) {
-                tracing::info!(target: "rpcrdma", error = %failure, "beginning again with version 1");
+                tracing::info!(target: "rpcrdma", error = %Chain(&failure), "beginning again with version 1");
                 continue;
             }
             if retries == 0 || !lost || !(callee.idempotent || failure.is_unseen()) {
-                tracing::debug!(target: "rpcrdma::call", error = %failure, "call failed");
+                tracing::debug!(target: "rpcrdma::call", error = %Chain(&failure), "call failed");
                 return Err(after(earlier, CallError::Transport { procedure: callee.name, failure }));
             }
             if !failure.is_unseen() {
                 earlier = Some(failure.clone());
             }
-            tracing::debug!(target: "rpcrdma::call", error = %failure, "call is made again");
+            tracing::debug!(target: "rpcrdma::call", error = %Chain(&failure), "call is made again");
             retries -= 1;
         }
     }
@@ -368,8 +369,8 @@ impl Channel {
             None => match Box::pin(within(deadline, self.reconnect())).await {
                 Some(Ok(link)) => link,
                 Some(Err(Unconnected::Closed(failure))) => return Ok(Err(failure)),
-                Some(Err(Unconnected::Failed(source))) => {
-                    return Err(CallError::Connect { procedure: callee.name, source });
+                Some(Err(Unconnected::Failed(error))) => {
+                    return Err(CallError::Connect { procedure: callee.name, error });
                 }
                 None => return Ok(Err(CallFailure::DeadlineExceeded { sent: false })),
             },
@@ -506,8 +507,8 @@ impl Channel {
                 Ok(link)
             }
             Err(error) => {
-                tracing::info!(target: "rpcrdma", %error, ?pause, "cannot connect anew");
-                backoff.failed = Some((tokio::time::Instant::now() + pause, pause, error.to_string()));
+                tracing::info!(target: "rpcrdma", error = %Chain(&error), ?pause, "cannot connect anew");
+                backoff.failed = Some((tokio::time::Instant::now() + pause, pause, error.clone()));
                 Err(Unconnected::Failed(error))
             }
         }

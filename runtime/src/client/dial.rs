@@ -6,9 +6,10 @@ use tokio::net::TcpStream;
 
 use super::{builder::ChannelConfig, channel::ChannelInfo, error::ConnectError, link::Link, peers};
 use crate::{
+    chain::Chain,
     driver::{self, Core, DriverConfig, EngineIo, NoUpcalls, Port, RdmaIo, TcpIo},
     engine::Role,
-    provider::{Connector, QueuePair as _, SetupError, socket},
+    provider::{Connector, IoError, QueuePair as _, SetupError, socket},
     server::{self, Handlers},
     transport::{Scheme, Url},
 };
@@ -53,9 +54,9 @@ pub(super) struct UrlDialer {
 impl Dial for UrlDialer {
     fn dial<'a>(&'a self, config: &'a Arc<ChannelConfig>, pinned: bool) -> Dialing<'a> {
         Box::pin(async move {
-            let unresolved = |source| ConnectError::Resolve { host: self.url.host().to_owned(), source };
+            let unresolved = |source: IoError| ConnectError::Resolve { host: self.url.host().to_owned(), source };
             let mut last = None;
-            for peer in self.url.resolve().await.map_err(unresolved)? {
+            for peer in self.url.resolve().await.map_err(|error| unresolved(error.into()))? {
                 let connected = match self.url.scheme() {
                     Scheme::Iwarp => {
                         let connector = crate::transport::iwarp_connector(&self.url);
@@ -71,7 +72,7 @@ impl Dial for UrlDialer {
                 match connected {
                     Ok(link) => return Ok(link),
                     Err(source) => {
-                        tracing::debug!(%peer, error = %source, "connection attempt failed");
+                        tracing::debug!(%peer, error = %Chain(&source), "connection attempt failed");
                         last = Some(ConnectError::Setup { peer, source });
                     }
                 }

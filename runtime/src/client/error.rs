@@ -1,24 +1,22 @@
 //! What can become of a call, and of connecting.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{error::Error, fmt, net::SocketAddr, time::Duration};
 
 use crate::{
     engine::CallFailure,
-    provider::SetupError,
+    provider::{IoError, SetupError},
     rpc::{RpcError, SecurityError},
     transport::UrlError,
     xdr::{DecodeError, DecodeErrorKind, EncodeError},
 };
 
 /// Why no connection could be made.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum ConnectError {
     /// The URL cannot be used.
-    #[error(transparent)]
-    Url(#[from] UrlError),
+    Url(UrlError),
     /// Two services for the server's calls are for the same version of the same program.
-    #[error("two services for program {program:#010x} version {version}")]
     Twice {
         /// The program.
         program: u32,
@@ -26,15 +24,13 @@ pub enum ConnectError {
         version: u32,
     },
     /// The host has no address.
-    #[error("cannot resolve {host}: {source}")]
     Resolve {
         /// The host.
         host: String,
         /// Why.
-        source: std::io::Error,
+        source: IoError,
     },
-    /// No address answered as it should; this is what came of the last one tried.
-    #[error("cannot connect to {peer}: {source}")]
+    /// No address answered as it should. This is the failure of the last address that was tried.
     Setup {
         /// The address.
         peer: SocketAddr,
@@ -42,21 +38,53 @@ pub enum ConnectError {
         source: SetupError,
     },
     /// The connection was lost, a new one could not be made just now, and it is not time yet to try again.
-    #[error("not connected, next attempt in {retry_in:?}; the last one failed: {last}")]
     BackingOff {
         /// Time left.
         retry_in: Duration,
-        /// What the last attempt failed with.
-        last: String,
+        /// The error of the last attempt. Its source is also the source of this error.
+        last: Box<ConnectError>,
     },
 }
 
+impl fmt::Display for ConnectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Url(error) => error.fmt(f),
+            Self::Twice { program, version } => write!(f, "two services for program {program:#010x} version {version}"),
+            Self::Resolve { host, .. } => write!(f, "cannot resolve {host}"),
+            Self::Setup { peer, .. } => write!(f, "cannot connect to {peer}"),
+            Self::BackingOff { retry_in, last } => write!(f, "{last}, next attempt in {retry_in:?}"),
+        }
+    }
+}
+
+impl Error for ConnectError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Url(error) => error.source(),
+            Self::Twice { .. } => None,
+            Self::Resolve { source, .. } => Some(&**source),
+            Self::Setup { source, .. } => Some(source),
+            // The message is the last attempt's, so the cause is as well.
+            Self::BackingOff { last, .. } => last.source(),
+        }
+    }
+}
+
+impl From<UrlError> for ConnectError {
+    fn from(error: UrlError) -> Self {
+        Self::Url(error)
+    }
+}
+
 /// Why a call yielded no result. Every variant names the procedure.
-#[derive(Debug, thiserror::Error)]
+///
+/// [`Transport`](Self::Transport) and [`Connect`](Self::Connect) have the message of the error that they contain, with the
+/// procedure in front, and the source of that error. All other variants have the error that they contain as their source.
+#[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum CallError {
     /// No RPC reply: the connection closed, the deadline passed, or the transport refused the call.
-    #[error("{procedure}: {failure}")]
     Transport {
         /// The procedure.
         procedure: &'static str,
@@ -64,15 +92,13 @@ pub enum CallError {
         failure: CallFailure,
     },
     /// The connection had been lost, and no new one could be made.
-    #[error("{procedure}: {source}")]
     Connect {
         /// The procedure.
         procedure: &'static str,
         /// Why.
-        source: ConnectError,
+        error: ConnectError,
     },
     /// The arguments exceed a bound of their XDR declaration. Nothing was sent.
-    #[error("{procedure}: cannot encode the arguments: {source}")]
     Encode {
         /// The procedure.
         procedure: &'static str,
@@ -81,7 +107,6 @@ pub enum CallError {
     },
     /// A landing buffer is shorter than the eligible result it is for may be, or there is no such result. Nothing was
     /// sent.
-    #[error("{procedure}: landing buffer {index} has {len} octets, the eligible result it is for may have {needed}")]
     Landing {
         /// The procedure.
         procedure: &'static str,
@@ -93,7 +118,6 @@ pub enum CallError {
         needed: u64,
     },
     /// The call could not be secured, or its reply is not what it should be.
-    #[error("{procedure}: security: {source}")]
     Security {
         /// The procedure.
         procedure: &'static str,
@@ -103,7 +127,6 @@ pub enum CallError {
         source: SecurityError,
     },
     /// The server answered that it did not carry the call out (RFC 5531 §9).
-    #[error("{procedure}: {source}")]
     Rpc {
         /// The procedure.
         procedure: &'static str,
@@ -111,7 +134,6 @@ pub enum CallError {
         source: RpcError,
     },
     /// The reply is no encoding of the result.
-    #[error("{procedure}: cannot decode the reply: {source}")]
     Decode {
         /// The procedure.
         procedure: &'static str,
@@ -120,13 +142,48 @@ pub enum CallError {
     },
     /// The reply breaks the rules of direct data placement (RFC 8166 §6.1). Permanent: the server and this end do not
     /// agree on which results are eligible, or where they go.
-    #[error("{procedure}: the reply breaks direct data placement (RFC 8166 section 6.1): {source}")]
     DirectPlacement {
         /// The procedure.
         procedure: &'static str,
         /// Which item.
         source: DecodeError,
     },
+}
+
+impl fmt::Display for CallError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.procedure())?;
+        match self {
+            Self::Transport { failure, .. } => failure.fmt(f),
+            Self::Connect { error, .. } => error.fmt(f),
+            Self::Encode { .. } => f.write_str("cannot encode the arguments"),
+            Self::Landing { index, len, needed, .. } => {
+                write!(f, "landing buffer {index} has {len} bytes, the eligible result it is for may have {needed}")
+            }
+            Self::Security { sent: false, .. } => f.write_str("cannot secure the call"),
+            Self::Security { sent: true, .. } => f.write_str("the reply failed its security check"),
+            Self::Rpc { .. } => f.write_str("the server answered with an error"),
+            Self::Decode { .. } => f.write_str("cannot decode the reply"),
+            Self::DirectPlacement { .. } => {
+                f.write_str("the reply breaks direct data placement (RFC 8166 section 6.1)")
+            }
+        }
+    }
+}
+
+impl Error for CallError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            // The message is that of the failure, so the cause is as well.
+            Self::Transport { failure, .. } => failure.source(),
+            Self::Connect { error, .. } => error.source(),
+            Self::Landing { .. } => None,
+            Self::Encode { source, .. } => Some(source),
+            Self::Security { source, .. } => Some(source),
+            Self::Rpc { source, .. } => Some(source),
+            Self::Decode { source, .. } | Self::DirectPlacement { source, .. } => Some(source),
+        }
+    }
 }
 
 impl CallError {

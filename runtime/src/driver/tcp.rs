@@ -91,7 +91,7 @@ impl EngineIo for TcpIo {
         let before = engine.counters();
         for done in [self.send(engine, cx), self.receive(engine, cx)] {
             if let Err(error) = done {
-                engine.lost(DisconnectReason::Transport(error.to_string()));
+                engine.lost(DisconnectReason::Transport(error.into()));
             }
         }
         let after = engine.counters();

@@ -11,6 +11,7 @@ use super::{
     shared::Shared,
 };
 use crate::{
+    chain::Chain,
     memory::{BufferPool, PayloadBuf},
     provider::{Memory, QueuePair, Region},
 };
@@ -66,7 +67,7 @@ fn register(
 ) -> Result<Region, CallFailure> {
     call.exposure
         .register(qp, memory, purpose, &mut shared.counters)
-        .map_err(|error| CallFailure::Registration(error.reason))
+        .map_err(|error| CallFailure::Registration(Chain(&error.source).to_string()))
 }
 
 fn memory_len(len: u64) -> Result<usize, CallFailure> {

@@ -42,7 +42,7 @@ pub struct HostAuthStep {
 
 /// Why a peer is not let in.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
+#[error("host authentication failed: {0}")]
 pub struct HostAuthError(pub String);
 
 /// Makes an authenticator for each connection: [`EngineConfig::host_auth`](crate::engine::EngineConfig::host_auth).

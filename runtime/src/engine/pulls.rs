@@ -14,6 +14,7 @@ use super::{
     work::Work,
 };
 use crate::{
+    chain::Chain,
     memory::Charge,
     provider::{Access, Handle, Memory, QueuePair, WorkRequest},
     xdr::padded_len,
@@ -349,7 +350,7 @@ impl Puller {
                         shared.counters.registered += pull.len;
                     }
                     Err(error) => {
-                        tracing::debug!(%error, "no memory for a Read chunk");
+                        tracing::debug!(error = %Chain(&error), "no memory for a Read chunk");
                         failed = true;
                     }
                 }

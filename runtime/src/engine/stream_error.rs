@@ -8,7 +8,7 @@ use std::{fmt, time::Duration};
 pub enum StreamError {
     /// Its fragments announce more octets than are allowed.
     #[error(
-        "it announces a record of at least {len} octets, {max} are allowed; the fragment's marker is {}",
+        "the peer announced an RPC record of at least {len} bytes, {max} are allowed; the fragment's marker is {}",
         Marker(*.marker)
     )]
     RecordTooLong {
@@ -20,31 +20,31 @@ pub enum StreamError {
         marker: [u8; 4],
     },
     /// A record comes in more fragments than are allowed.
-    #[error("a record of more than {max} fragments")]
+    #[error("the peer sent an RPC record of more than {max} fragments")]
     TooManyFragments {
         /// Fragments allowed.
         max: u32,
     },
     /// A record is no RPC message.
-    #[error("a record of {len} octets that is no RPC message")]
+    #[error("the peer sent a record of {len} bytes that is not an RPC message")]
     NotAMessage {
         /// Its octets.
         len: usize,
     },
     /// The stream ended within a record.
-    #[error("the stream ended within a record, {received} octets of which had arrived")]
+    #[error("the peer ended the stream within an RPC record, after {received} bytes of it")]
     EndedInRecord {
         /// Octets that had arrived, markers not counted.
         received: u64,
     },
     /// A record was begun, and not complete in time.
-    #[error("a record was not complete {timeout:?} after its beginning")]
+    #[error("the peer did not complete an RPC record within {timeout:?}")]
     ReceiveTimedOut {
         /// The time allowed.
         timeout: Duration,
     },
     /// The peer did not take a record in time.
-    #[error("a record was not taken within {timeout:?}")]
+    #[error("the peer did not accept an RPC record within {timeout:?}")]
     SendTimedOut {
         /// The time allowed.
         timeout: Duration,

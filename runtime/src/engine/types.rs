@@ -285,9 +285,10 @@ pub enum Event {
 #[non_exhaustive]
 pub enum CallFailure {
     /// The connection ended. Whether the call was carried out is unknown if it was `sent`.
-    #[error("connection closed ({reason}), call {}", if *.sent { "sent, outcome unknown" } else { "not sent" })]
+    #[error("connection closed, call {}", if *.sent { "sent, outcome unknown" } else { "not sent" })]
     Closed {
         /// Why.
+        #[source]
         reason: CloseReason,
         /// Whether any of it may have reached the peer: if not, a retry is safe.
         sent: bool,
@@ -335,10 +336,10 @@ pub enum CallFailure {
         max: u64,
     },
     /// The responder's transport refused the call with RDMA2_ERROR (RPC-over-RDMA v2 §7).
-    #[error("the responder refused the call: {0}")]
+    #[error("the responder refused the call")]
     Refused(#[from] Refusal),
     /// The call could not be sealed. Nothing was sent.
-    #[error("the call cannot be sealed: {0}")]
+    #[error("cannot seal the call")]
     Security(#[from] SecurityError),
     /// The peer has said that it takes no calls in the reverse direction (RPC-over-RDMA v2 §5.2.5). Nothing was sent.
     #[error("the peer takes no calls in the reverse direction (RPC-over-RDMA v2 section 5.2.5)")]
@@ -372,7 +373,7 @@ impl CallFailure {
 #[non_exhaustive]
 pub enum CloseReason {
     /// The provider ended it.
-    #[error("{0}")]
+    #[error(transparent)]
     Disconnected(#[from] DisconnectReason),
     /// The peer broke a rule of RPC-over-RDMA.
     #[error("the peer broke RPC-over-RDMA: {0}")]
@@ -388,7 +389,7 @@ pub enum CloseReason {
         versions: Option<(u32, u32)>,
     },
     /// The peer was not let in, or did not let this end in (RPC-over-RDMA v2 §5.2.6).
-    #[error("host authentication: {0}")]
+    #[error(transparent)]
     HostAuthentication(#[from] HostAuthError),
     /// Every credit is held by a call that the peer has not answered, not even for so long after it was given up.
     #[error("the peer answers no calls, not even {0:?} after they were given up")]
@@ -402,7 +403,7 @@ pub enum CloseReason {
     #[error("the peer took nothing of the answers to its calls for {0:?}")]
     Untaken(Duration),
     /// The peer broke record marking.
-    #[error("the peer broke RPC over a byte stream (RFC 5531 section 11): {0}")]
+    #[error(transparent)]
     Stream(#[from] StreamError),
     /// The peer was silent for too long.
     #[error("idle for {0:?}")]

@@ -55,7 +55,7 @@ impl QueuePair for Provider {
     fn register(&mut self, memory: Memory, access: Access) -> Result<Region, RegisterError> {
         // Handles run out now and then.
         if self.gone || self.registered.len() > 40 {
-            return Err(RegisterError { reason: "no more".into(), memory });
+            return Err(RegisterError { source: "no more".into(), memory });
         }
         self.last_handle += 1;
         self.registered.insert(self.last_handle, Registered { memory, access, invalid: false });

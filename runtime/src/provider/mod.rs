@@ -24,11 +24,14 @@ use crate::memory::{BufferPool, MessageBuf, PayloadBuf};
 
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
+mod io_error;
 pub mod iwarp;
 mod silence;
 pub(crate) mod socket;
 #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
 pub mod verbs;
+
+pub use io_error::IoError;
 
 /// A work request's number, chosen by the poster, returned by its completion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -224,9 +227,9 @@ pub enum DisconnectReason {
     /// The peer closed it in order.
     #[error("closed by the peer")]
     Remote,
-    /// The transport failed under it.
-    #[error("connection lost: {0}")]
-    Transport(String),
+    /// The transport failed under it: an error of the operating system or the device, or a stream that ended too early.
+    #[error(transparent)]
+    Transport(IoError),
     /// The peer broke the RDMA protocol, and was told so where the protocol has a way to.
     #[error("the peer broke the protocol: {0}")]
     PeerViolation(String),
@@ -237,10 +240,10 @@ pub enum DisconnectReason {
 
 /// Why memory could not be registered, and the memory.
 #[derive(Debug, thiserror::Error)]
-#[error("memory registration failed: {reason}")]
+#[error("memory registration failed")]
 pub struct RegisterError {
     /// Why.
-    pub reason: String,
+    pub source: IoError,
     /// Handed back.
     pub memory: Memory,
 }
@@ -373,12 +376,12 @@ pub struct Connected<Q> {
 }
 
 /// Why a connection could not be set up.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum SetupError {
     /// The operating system said no: nothing listens there, no route, address in use.
     #[error(transparent)]
-    Io(#[from] std::io::Error),
+    Io(#[from] IoError),
     /// The peer refused, with its private data.
     #[error("the peer rejected the connection")]
     Rejected {
@@ -396,6 +399,12 @@ pub enum SetupError {
     /// It took longer than allowed.
     #[error("connection set-up took longer than {0:?}")]
     TimedOut(Duration),
+}
+
+impl From<std::io::Error> for SetupError {
+    fn from(error: std::io::Error) -> Self {
+        Self::Io(error.into())
+    }
 }
 
 /// Makes outgoing connections.

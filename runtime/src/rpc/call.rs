@@ -106,8 +106,8 @@ impl CallHeader {
 #[non_exhaustive]
 pub enum CallFault {
     /// It is not a call at all: there is nobody to answer.
-    #[error("not an RPC call: {0}")]
-    NotACall(DecodeError),
+    #[error("not an RPC call")]
+    NotACall(#[source] DecodeError),
     /// It is of another version of ONC RPC.
     #[error("ONC RPC version {rpcvers}, not 2")]
     RpcMismatch {
@@ -117,21 +117,23 @@ pub enum CallFault {
         rpcvers: u32,
     },
     /// Its credential or verifier is too long to be one.
-    #[error("{failure}: {error}")]
+    #[error("{failure}")]
     BadAuth {
         /// Of the call.
         xid: u32,
         /// What to answer.
         failure: AuthFailure,
         /// What is wrong.
+        #[source]
         error: DecodeError,
     },
     /// Its header ends too early.
-    #[error("malformed RPC call: {error}")]
+    #[error("malformed RPC call")]
     Malformed {
         /// Of the call.
         xid: u32,
         /// What is wrong.
+        #[source]
         error: DecodeError,
     },
 }

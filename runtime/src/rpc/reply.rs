@@ -115,8 +115,8 @@ pub enum ReplyFault {
     #[error("an RPC call, not a reply")]
     NotAReply,
     /// It is not a message of RFC 5531.
-    #[error("malformed RPC reply: {0}")]
-    Malformed(DecodeError),
+    #[error("malformed RPC reply")]
+    Malformed(#[source] DecodeError),
 }
 
 /// Most octets that the body of a reply's verifier takes, for a call with this credential.

@@ -154,7 +154,9 @@ fn a_credential_or_verifier_over_400_octets_is_refused_as_such() {
     let refusal = |fault: CallFault| fault.reply().unwrap().outcome.unwrap_err();
     assert_eq!(refusal(of(404, 0).unwrap_err()), RpcError::Authentication(AuthStat::AuthBadcred.into()));
     assert_eq!(refusal(of(0, 404).unwrap_err()), RpcError::Authentication(AuthStat::AuthBadverf.into()));
-    let fault = of(404, 0).unwrap_err().to_string();
+    let fault = of(404, 0).unwrap_err();
+    assert_eq!(fault.to_string(), "bad credential (AUTH_BADCRED)");
+    let fault = core::error::Error::source(&fault).unwrap().to_string();
     assert!(fault.contains("opaque_auth.body") || fault.contains("cred.body"), "{fault}");
     assert!(fault.contains("length 404 exceeds the declared maximum 400"), "{fault}");
 }

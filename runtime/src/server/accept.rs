@@ -14,6 +14,7 @@ use super::{
     handle::Shared,
 };
 use crate::{
+    chain::Chain,
     client::ChannelInfo,
     config::ConnectionConfig,
     driver::{self, Core, DriverConfig, EngineIo, Port, RdmaIo, TcpIo},
@@ -135,7 +136,7 @@ impl<S: Source> Accept for Acceptor<S> {
                 let (incoming, peer) = match self.0.accept().await {
                     Ok(incoming) => incoming,
                     Err(error) => {
-                        tracing::warn!(target: "rpcrdma", %error, "accept failed");
+                        tracing::warn!(target: "rpcrdma", error = %Chain(&error), "accept failed");
                         tokio::time::sleep(ACCEPT_PAUSE).await;
                         continue;
                     }
@@ -150,7 +151,7 @@ impl<S: Source> Accept for Acceptor<S> {
                 let shared = Arc::clone(&shared);
                 setups.spawn(async move {
                     if let Err(error) = set_up::<S>(incoming, &shared, room).await {
-                        tracing::info!(target: "rpcrdma", %peer, %error, "connection set-up failed");
+                        tracing::info!(target: "rpcrdma", %peer, error = %Chain(&error), "connection set-up failed");
                         shared.not_set_up();
                     }
                 });

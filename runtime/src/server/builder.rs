@@ -31,7 +31,7 @@ pub enum BindError {
     #[error(transparent)]
     Url(#[from] UrlError),
     /// It cannot listen there.
-    #[error("cannot listen on {url}: {source}")]
+    #[error("cannot listen on {url}")]
     Listen {
         /// Where.
         url: String,

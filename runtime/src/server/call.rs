@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 use tracing::Span;
 
 use crate::{
+    chain::Chain,
     client::{Channel, ChannelConfig, ChannelInfo},
     driver::{Answer, Port},
     engine::{Counters, IncomingCall, OutgoingReply, Payload, message_buf},
@@ -311,7 +312,7 @@ impl Call {
                 }
             },
             Err(Failure::System(error)) => {
-                tracing::warn!(target: "rpcrdma::call", procedure = P::NAME, xid, %error, "handler failed");
+                tracing::warn!(target: "rpcrdma::call", procedure = P::NAME, xid, error = %Chain(&*error), "handler failed");
                 RpcError::SystemError
             }
             Err(Failure::GarbageArguments) => RpcError::GarbageArguments,

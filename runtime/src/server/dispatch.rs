@@ -7,6 +7,7 @@ use super::{
     call::{self, Call, Connection},
 };
 use crate::{
+    chain::Chain,
     driver::Answer,
     engine::{EngineConfig, IncomingCall},
     rpc::{Authenticator, CallHeader, OpaqueAuth, ReplyHeader, RpcError},
@@ -68,7 +69,7 @@ impl Registry {
         let header = match CallHeader::decode(&mut decoder) {
             Ok(header) => header,
             Err(fault) => {
-                tracing::info!(target: "rpcrdma::call", peer = %connection.info.peer_addr, %fault, "bad RPC header");
+                tracing::info!(target: "rpcrdma::call", peer = %connection.info.peer_addr, fault = %Chain(&fault), "bad RPC header");
                 return Err(match fault.reply() {
                     Some(reply) => call::refusal(&reply, &connection.pool),
                     // RFC 8166 §4.5.2: what is not an RPC call is reported as a parsing error.

@@ -1,6 +1,6 @@
 //! A whole client, and servers that are none.
 
-use std::future::Future;
+use std::{error::Error as _, future::Future};
 
 use rpcrdma::{
     client::{CallError, Channel, ConnectError},
@@ -167,7 +167,7 @@ async fn results_that_are_none() {
     assert!(matches!(limited(client.wait(1)).await, Err(CallError::Decode { .. })));
     let echo = super::Text(bytes::Bytes::from_static(b"echo"));
     let error = limited(client.echo(&echo)).await.unwrap_err();
-    assert!(error.to_string().contains("4294967295"), "{error}");
+    assert!(error.source().unwrap().to_string().contains("4294967295"), "{error:?}");
     server.await.unwrap();
 }
 
@@ -190,7 +190,7 @@ async fn something_else_answers() {
             }
         });
         let error = limited(Channel::connect(&format!("iwarp://{addr}"))).await.unwrap_err();
-        assert!(error.to_string().contains(seen), "{error}");
+        assert!(error.source().unwrap().to_string().contains(seen), "{error:?}");
         match error {
             ConnectError::Setup { peer, source: SetupError::NotOurProtocol { .. } } => assert_eq!(peer, addr),
             other => panic!("{other}"),

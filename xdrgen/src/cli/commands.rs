@@ -1,6 +1,6 @@
 //! The subcommands: thin, as the library does the work.
 
-use std::path::PathBuf;
+use std::{error::Error as _, path::PathBuf};
 
 use rpcrdma_xdrgen::{
     Compiled, Compiler,
@@ -103,8 +103,10 @@ pub(super) fn generate(generate: &Gen, form: Form) -> Result<(), Failure> {
     };
     let first = generate.input.files.first().and_then(|path| path.file_name());
     options.source = first.map(|name| name.to_string_lossy().into_owned());
-    let text = emit(&compiled.spec, &options)
-        .map_err(|error| Failure { message: format!("error: {error}\n"), code: WRONG_INPUT })?;
+    let text = emit(&compiled.spec, &options).map_err(|error| {
+        let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
+        Failure { message: format!("error: {error}{cause}\n"), code: WRONG_INPUT }
+    })?;
     output::write(generate.output.as_deref(), &text)
 }
 

@@ -132,8 +132,8 @@ impl EmitOptions {
 #[non_exhaustive]
 pub enum EmitError {
     /// What was generated is not Rust: a fault of the compiler, not of the specification.
-    #[error("the generated code is not Rust, which is a fault of rpcrdma-xdrgen: {0}")]
-    NotRust(syn::Error),
+    #[error("the generated code is not Rust, which is a fault of rpcrdma-xdrgen")]
+    NotRust(#[source] syn::Error),
     /// A type that was to get a borrowed form is not there, or what was to be open is no union without a default arm.
     #[error("there is no type `{0}` to be borrowed, or no union without a default arm to be open")]
     NoSuchType(String),

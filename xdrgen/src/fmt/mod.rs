@@ -46,7 +46,7 @@ impl Default for FormatOptions {
 #[non_exhaustive]
 pub enum FormatError {
     /// It has syntax errors.
-    #[error("{0}")]
+    #[error(transparent)]
     Syntax(Diagnostics),
     /// The result would not have had the same tokens and comments: a fault of the formatter, not of the text.
     #[error("the text would not stay the same, which is a fault of rpcrdma-xdrgen")]

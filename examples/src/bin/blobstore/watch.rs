@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, Error};
 use rpcrdma_examples::blobstore::{
     Name,
     protocol::{BlobChange, BlobStatus, ChangeDetail},
@@ -40,7 +40,7 @@ pub(crate) async fn run(args: WatchArgs) -> anyhow::Result<()> {
     while args.count.is_none_or(|count| told < count) {
         let change = tokio::select! {
             change = changes.recv() => change.context("the watcher has ended")?,
-            reason = connection.channel().disconnected() => bail!("{}: {reason}", args.server.url),
+            reason = connection.channel().disconnected() => return Err(Error::new(reason).context(args.server.url.clone())),
         };
         told += 1;
         let line = line(&change);

@@ -19,7 +19,7 @@ use rpcrdma::provider::{
     ConnectRequest, Connector, Incoming, Listener, SetupParams,
     iwarp::{FpduSize, IwarpConfig, IwarpConnector, IwarpIncoming, IwarpListener},
 };
-use rpcrdma_examples::command::{self, Logging, in_one_line, unless_stopped};
+use rpcrdma_examples::command::{self, Logging, unless_stopped};
 use rpcrdma_examples::say;
 use tokio::task::JoinSet;
 
@@ -198,7 +198,7 @@ fn tell((peer, result): (SocketAddr, anyhow::Result<Report>)) -> bool {
     match result {
         Ok(report) => say!("{peer}: {report}"),
         Err(error) => {
-            command::complain(NAME, format_args!("{peer}: {}", in_one_line(&error)));
+            command::complain(NAME, format_args!("{peer}: {error:#}"));
             return false;
         }
     }

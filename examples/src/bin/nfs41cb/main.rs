@@ -9,7 +9,7 @@ mod session;
 
 use std::{process::ExitCode, sync::Arc, time::Duration};
 
-use anyhow::{Context as _, anyhow, bail};
+use anyhow::{Context as _, Error, anyhow, bail};
 use clap::Parser;
 use rpcrdma::{client::Channel, rpc::Credential};
 use rpcrdma_examples::command::{self, Logging, no_connection, unless_stopped};
@@ -86,7 +86,7 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
     let recalled = loop {
         let next = tokio::select! {
             next = timeout(wait, called.recv()) => next.context("the delegation was not recalled in time")?,
-            reason = channel.disconnected() => bail!("the connection is lost: {reason}"),
+            reason = channel.disconnected() => return Err(Error::new(reason).context("the connection is lost")),
         };
         match next {
             Some(Called::Null) => say!("CB_NULL"),

@@ -38,7 +38,7 @@ fn main() -> ExitCode {
     let jobs = match jobs(&cli) {
         Ok(jobs) => jobs,
         Err(error) => {
-            command::complain(NAME, command::in_one_line(&error));
+            command::complain(NAME, format_args!("{error:#}"));
             return ExitCode::from(2);
         }
     };
@@ -109,7 +109,7 @@ async fn run(cli: &Cli, jobs: &Jobs, options: CopyOptions) -> anyhow::Result<Exi
         counters: session.server().channel().counters(),
         info: session.server().channel().info(),
         counts: copied.as_ref().copied().unwrap_or_default(),
-        error: copied.as_ref().err().map(ToString::to_string),
+        error: copied.as_ref().err().map(|error| command::chain(error)),
     };
     // Who reads standard output may have gone.
     let _ = if cli.json {

@@ -74,7 +74,7 @@ impl Watcher for Show {
     }
 
     fn failed(&self, path: &Path, error: &CopyError) {
-        self.complain(format_args!("{}: {error}", plain(path)));
+        self.complain(format_args!("{}: {}", plain(path), command::chain(error)));
         let denied = matches!(error.status(), Some(Nfsstat3::Nfs3errAcces | Nfsstat3::Nfs3errPerm));
         if denied && self.root.swap(false, Ordering::Relaxed) {
             self.complain(format_args!(

@@ -9,7 +9,7 @@ use rpcrdma::{
     rpc::RpcError,
 };
 
-use rpcrdma_examples::command::no_connection;
+use rpcrdma_examples::command::{chain, no_connection};
 
 use crate::cli::Cli;
 
@@ -91,18 +91,18 @@ pub(crate) fn of_call(error: &CallError, answered: usize, cli: &Cli) -> Failure 
             CloseReason::Stream(_)
             | CloseReason::PeerViolation(_)
             | CloseReason::Disconnected(DisconnectReason::PeerViolation(_)) => {
-                (Kind::NotRpc, format!("something else answers at {url}: {reason}"))
+                (Kind::NotRpc, format!("something else answers at {url}: {}", chain(reason)))
             }
             _ if answered > 0 => {
-                (Kind::Silence, format!("the server at {url} has gone after {answered} replies: {reason}"))
+                (Kind::Silence, format!("the server at {url} has gone after {answered} replies: {}", chain(reason)))
             }
             _ => (
                 Kind::NotRpc,
-                format!("no reply from {url}: {reason}; it may speak another transport, or no RPC at all"),
+                format!("no reply from {url}: {}; it may speak another transport, or no RPC at all", chain(reason)),
             ),
         },
-        CallError::Connect { source, .. } => return of_connecting(source),
-        _ => (Kind::NotRpc, format!("what answers at {url} does not speak RPC as it should: {error}")),
+        CallError::Connect { error, .. } => return of_connecting(error),
+        _ => (Kind::NotRpc, format!("what answers at {url} does not speak RPC as it should: {}", chain(error))),
     };
     Failure { kind, message }
 }

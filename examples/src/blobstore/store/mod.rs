@@ -134,7 +134,7 @@ pub enum StoreError {
     #[error("{} is in use by another blobstore", .0.display())]
     InUse(PathBuf),
     /// The file system.
-    #[error("{0}")]
+    #[error(transparent)]
     Io(#[from] io::Error),
 }
 

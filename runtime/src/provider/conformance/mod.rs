@@ -23,7 +23,10 @@ use super::{
     Access, Completion, ConnectRequest, Connected, Connector, DisconnectReason, Handle, Incoming, Listener, Memory,
     QueuePair, Region, RemoteMemory, SetupError, SetupParams, WorkError, WorkRequest, WrId,
 };
-use crate::memory::{MessageBuf, Output, PayloadBuf};
+use crate::{
+    chain::Chain,
+    memory::{MessageBuf, Output, PayloadBuf},
+};
 
 pub use ending::*;
 pub use messages::*;
@@ -264,13 +267,14 @@ pub async fn connect<C: Connector, L: Listener>(
 ) -> (Connected<C::QueuePair>, Connected<L::QueuePair>) {
     let accept = async {
         let incoming = listener.accept().await.expect("accept");
-        let request = incoming.request(LIMIT).await.unwrap_or_else(|error| panic!("no request came: {error}"));
-        request.accept(server).await.unwrap_or_else(|error| panic!("it could not be accepted: {error}"))
+        let request =
+            incoming.request(LIMIT).await.unwrap_or_else(|error| panic!("no request came: {}", Chain(&error)));
+        request.accept(server).await.unwrap_or_else(|error| panic!("it could not be accepted: {}", Chain(&error)))
     };
     // Each fails at once, in words: the other would wait for it.
     let connect = async {
         let connected = connector.connect(listener.local_addr(), client).await;
-        connected.unwrap_or_else(|error| panic!("cannot connect: {error}"))
+        connected.unwrap_or_else(|error| panic!("cannot connect: {}", Chain(&error)))
     };
     tokio::join!(connect, accept)
 }

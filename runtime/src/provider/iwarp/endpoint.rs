@@ -24,7 +24,7 @@ use super::{
 use crate::{
     memory::{BufferPool, PayloadBuf},
     provider::{
-        Access, Completion, DisconnectReason, Handle, Memory, Region, RegisterError, RemoteMemory, WorkError,
+        Access, Completion, DisconnectReason, Handle, IoError, Memory, Region, RegisterError, RemoteMemory, WorkError,
         WorkRequest, WrId,
     },
 };
@@ -127,7 +127,7 @@ pub(crate) struct Endpoint {
     /// The Terminate header to be sent.
     pub(super) terminate: Option<Vec<u8>>,
     /// Writing has failed. The peer's Terminate may still be there to be read.
-    pub(super) broken: Option<String>,
+    pub(super) broken: Option<IoError>,
 
     // Incoming.
     pub(super) input: Input,
@@ -194,11 +194,11 @@ impl Endpoint {
 
     pub(crate) fn register(&mut self, memory: Memory, access: Access) -> Result<Region, RegisterError> {
         if self.is_closed() {
-            return Err(RegisterError { reason: "the connection is gone".to_owned(), memory });
+            return Err(RegisterError { source: "the connection is gone".into(), memory });
         }
         match self.stags.register(memory, access) {
             Ok(handle) => Ok(Region { handle, base: 0 }),
-            Err((reason, memory)) => Err(RegisterError { reason, memory }),
+            Err((source, memory)) => Err(RegisterError { source, memory }),
         }
     }
 

@@ -71,19 +71,19 @@ impl Endpoint {
     /// Why the stream ended.
     fn end_of_stream(&self, error: Option<std::io::Error>) -> DisconnectReason {
         match (error, &self.segment) {
-            (Some(error), _) => DisconnectReason::Transport(error.to_string()),
-            (None, Some(segment)) => DisconnectReason::Transport(format!(
-                "the peer ended the stream inside an FPDU, after {} of {} octets of payload",
+            (Some(error), _) => DisconnectReason::Transport(error.into()),
+            (None, Some(segment)) => ended_early(format!(
+                "the peer ended the stream inside an FPDU, after {} of {} bytes of payload",
                 segment.placed, segment.len
             )),
-            (None, None) if !self.input.staged().is_empty() => DisconnectReason::Transport(format!(
-                "the peer ended the stream inside an FPDU's header, after {} octets",
+            (None, None) if !self.input.staged().is_empty() => ended_early(format!(
+                "the peer ended the stream inside an FPDU's header, after {} bytes",
                 self.input.staged().len()
             )),
             (None, None) => match (&self.broken, &self.arriving) {
                 (Some(error), _) => DisconnectReason::Transport(error.clone()),
-                (None, Some(arriving)) => DisconnectReason::Transport(format!(
-                    "the peer ended the stream inside a message, after {} octets of it",
+                (None, Some(arriving)) => ended_early(format!(
+                    "the peer ended the stream inside a message, after {} bytes of it",
                     arriving.received
                 )),
                 (None, None) => DisconnectReason::Remote,
@@ -272,11 +272,21 @@ impl Endpoint {
                 if control.ddp_version != ddp::VERSION {
                     return Err(Fault::new(Code::UNTAGGED_DDP_VERSION, "an untagged segment of another DDP version"));
                 }
-                match queue {
-                    queue::SEND => self.check_send(control, msn, mo, len),
-                    queue::READ_REQUEST => self.check_read_request(control, msn, mo, len),
-                    queue::TERMINATE => check_terminate(control, msn, mo, len),
-                    _ => Err(Fault::new(Code::INVALID_QN, format!("a segment for queue {queue}"))),
+                // RFC 5041 §7.1 check 1 comes first. The opcode is next, before anything that depends on the queue's
+                // buffers: these are for the queue's own messages (RFC 5040 §4.1, figure 4), so the length of another
+                // message says nothing about what the peer did wrong.
+                if !matches!(queue, queue::SEND | queue::READ_REQUEST | queue::TERMINATE) {
+                    return Err(Fault::new(Code::INVALID_QN, format!("a segment for queue {queue}")));
+                }
+                let opcode = opcode(control)?;
+                match (queue, opcode) {
+                    (
+                        queue::SEND,
+                        Opcode::Send | Opcode::SendInvalidate | Opcode::SendSolicited | Opcode::SendSolicitedInvalidate,
+                    ) => self.check_send(control, opcode, msn, mo, len),
+                    (queue::READ_REQUEST, Opcode::ReadRequest) => self.check_read_request(control, msn, mo, len),
+                    (queue::TERMINATE, Opcode::Terminate) => check_terminate(msn, mo, len),
+                    _ => Err(unexpected(control, &format!("on queue {queue}"))),
                 }
             }
         }
@@ -324,10 +334,14 @@ impl Endpoint {
         }
     }
 
-    fn check_send(&mut self, control: Control, msn: u32, mo: u32, len: usize) -> Result<Target, Fault> {
+    /// `opcode` is one of the four Sends.
+    fn check_send(&mut self, control: Control, opcode: Opcode, msn: u32, mo: u32, len: usize) -> Result<Target, Fault> {
         check_msn(msn, self.expected_send_msn)?;
         let received = self.arriving.as_ref().map_or(0, |arriving| arriving.received);
         check_mo(mo, received)?;
+        if self.arriving.as_ref().is_some_and(|arriving| arriving.opcode != opcode) {
+            return Err(unexpected(control, "in the middle of another message"));
+        }
         if self.arriving.is_none() && self.receives == 0 {
             return Err(Fault::new(Code::NO_BUFFER, "a Send for which no Receive is posted"));
         }
@@ -335,20 +349,8 @@ impl Endpoint {
             let detail = format!("a Send longer than the {} octets of a Receive", self.receive_size);
             return Err(Fault::new(Code::TOO_LONG, detail));
         }
-        let opcode = match opcode(control)? {
-            Opcode::Write | Opcode::ReadRequest | Opcode::ReadResponse | Opcode::Terminate => {
-                return Err(unexpected(control, "on queue 0"));
-            }
-            opcode => opcode,
-        };
-        match &self.arriving {
-            Some(arriving) if arriving.opcode != opcode => {
-                return Err(unexpected(control, "in the middle of another message"));
-            }
-            Some(_) => {}
-            None => {
-                self.arriving = Some(Arriving { buf: self.pool.alloc(self.receive_size), received: 0, opcode });
-            }
+        if self.arriving.is_none() {
+            self.arriving = Some(Arriving { buf: self.pool.alloc(self.receive_size), received: 0, opcode });
         }
         Ok(Target::Receive { start: received })
     }
@@ -364,9 +366,6 @@ impl Endpoint {
         }
         if len > READ_REQUEST {
             return Err(Fault::new(Code::TOO_LONG, format!("an RDMA Read Request of {len} octets")));
-        }
-        if opcode(control)? != Opcode::ReadRequest {
-            return Err(unexpected(control, "on queue 1"));
         }
         if len < READ_REQUEST || !control.last {
             return Err(Fault::new(Code::UNSPECIFIED, format!("an incomplete RDMA Read Request, of {len} octets")));
@@ -480,6 +479,10 @@ impl Endpoint {
     }
 }
 
+fn ended_early(message: String) -> DisconnectReason {
+    DisconnectReason::Transport(std::io::Error::new(std::io::ErrorKind::UnexpectedEof, message).into())
+}
+
 /// The memory was taken back while the segment arrived.
 fn revoked(segment: &mut Segment) {
     segment.target = Target::Discard;
@@ -491,7 +494,9 @@ fn opcode(control: Control) -> Result<Opcode, Fault> {
     if control.rdmap_version != RDMAP_VERSION {
         return Err(Fault::new(Code::RDMAP_VERSION, format!("RDMAP version {}", control.rdmap_version)));
     }
-    Opcode::decode(control.opcode).ok_or_else(|| unexpected(control, "which is reserved"))
+    Opcode::decode(control.opcode).ok_or_else(|| {
+        Fault::new(Code::UNEXPECTED_OPCODE, format!("RDMAP opcode {:#x}, which is reserved", control.opcode))
+    })
 }
 
 fn unexpected(control: Control, place: &str) -> Fault {
@@ -514,14 +519,11 @@ fn check_mo(mo: u32, expected: usize) -> Result<(), Fault> {
     Err(Fault::new(Code::INVALID_MO, format!("message offset {mo} where {expected} is due")))
 }
 
-fn check_terminate(control: Control, msn: u32, mo: u32, len: usize) -> Result<Target, Fault> {
+fn check_terminate(msn: u32, mo: u32, len: usize) -> Result<Target, Fault> {
     check_msn(msn, 1)?;
     check_mo(mo, 0)?;
     if len > CONTROL {
         return Err(Fault::new(Code::TOO_LONG, format!("a Terminate of {len} octets")));
-    }
-    if opcode(control)? != Opcode::Terminate {
-        return Err(unexpected(control, "on queue 2"));
     }
     Ok(Target::Control)
 }

@@ -14,7 +14,7 @@ use super::{
     rdmap::{Opcode, ReadRequest},
     work::{Op, Outcome, WorkQueue},
 };
-use crate::provider::DisconnectReason;
+use crate::provider::{DisconnectReason, IoError};
 
 /// Sends up to this length are copied behind their headers, where they share one piece of a vectored write with
 /// their neighbours. Longer ones, and all RDMA Writes and RDMA Read Responses, go out from where they lie.
@@ -47,7 +47,7 @@ impl Endpoint {
                     self.after_output();
                 }
                 Poll::Ready(result) => {
-                    let error = result.err().map_or_else(|| "nothing could be written".to_owned(), |e| e.to_string());
+                    let error = result.err().map_or_else(|| "nothing could be written".into(), IoError::from);
                     self.output.clear();
                     self.broken = Some(error);
                     return Poll::Ready(());

@@ -9,7 +9,7 @@ use super::rdmap::terminate::Code;
 use crate::{
     hash::NumberMap,
     memory::PayloadBuf,
-    provider::{Access, Handle, Memory, WrId},
+    provider::{Access, Handle, IoError, Memory, WrId},
 };
 
 /// Handles that are not given out again so soon (RFC 5042 §6.3.3, and what [`Region`](crate::provider::Region) promises).
@@ -88,14 +88,15 @@ impl Default for StagTable {
 
 impl StagTable {
     /// Gives `memory` an STag: 32 random bits, never 0, not in use and not used recently.
-    pub(crate) fn register(&mut self, memory: Memory, access: Access) -> Result<Handle, (String, Memory)> {
+    pub(crate) fn register(&mut self, memory: Memory, access: Access) -> Result<Handle, (IoError, Memory)> {
         let fits = matches!(
             (&memory, access),
             (Memory::Source(_), Access::RemoteRead) | (Memory::Sink(_), Access::RemoteWrite | Access::ReadSink)
         );
         if !fits {
             return Err((
-                format!("{access:?} needs a {} memory", if access == Access::RemoteRead { "source" } else { "sink" }),
+                format!("{access:?} needs a {} memory", if access == Access::RemoteRead { "source" } else { "sink" })
+                    .into(),
                 memory,
             ));
         }
@@ -104,7 +105,9 @@ impl StagTable {
                 Ok(0) => {}
                 Ok(stag) if self.entries.contains_key(&stag) || self.recent.contains(&stag) => {}
                 Ok(stag) => break stag,
-                Err(error) => return Err((format!("no random numbers from the operating system: {error}"), memory)),
+                Err(error) => {
+                    return Err((format!("no random numbers from the operating system: {error}").into(), memory));
+                }
             }
         };
         let entry = Entry { memory, access, valid: true, users: 0, invalidate: None };

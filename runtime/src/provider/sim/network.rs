@@ -150,7 +150,7 @@ impl Network {
             None if refused => "out of handles",
             None => return Ok(inner.sides[end.index()].registry.register(memory, access)),
         };
-        Err(RegisterError { reason: reason.into(), memory })
+        Err(RegisterError { source: reason.into(), memory })
     }
 
     pub(super) fn post(&self, end: End, request: WorkRequest) {

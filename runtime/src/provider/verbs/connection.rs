@@ -204,7 +204,7 @@ impl VerbsQueuePair {
             let taken = match self.cq.take(&mut batch) {
                 Ok(taken) => taken,
                 Err(error) => {
-                    self.end(DisconnectReason::Transport(error.to_string()));
+                    self.end(DisconnectReason::Transport(error.into()));
                     break;
                 }
             };
@@ -244,7 +244,7 @@ impl VerbsQueuePair {
                 return;
             }
             status::Receive::Violation(what) => return self.end(DisconnectReason::PeerViolation(what)),
-            status::Receive::Fault(what) => return self.end(DisconnectReason::Transport(what)),
+            status::Receive::Fault(what) => return self.end(DisconnectReason::Transport(what.into())),
         }
         let len = (wc.byte_len as usize).min(self.receives.size());
         let invalidated = (wc.wc_flags & self.limits.invalidated_flags() != 0)
@@ -276,7 +276,7 @@ impl VerbsQueuePair {
                 } else if self.limits.iwarp {
                     self.suspect = true;
                 } else {
-                    self.end(DisconnectReason::Transport("the queue pair failed".to_owned()));
+                    self.end(DisconnectReason::Transport("the queue pair failed".into()));
                 }
             }
         }
@@ -296,7 +296,7 @@ impl VerbsQueuePair {
                     } else if self.qp.is_some() {
                         // The queue pair has failed: it is destroyed before the memory is given back. (iWARP's connection is
                         // open until the reason is known, which memory does not wait for.)
-                        self.end(DisconnectReason::Transport("the queue pair failed".to_owned()));
+                        self.end(DisconnectReason::Transport("the queue pair failed".into()));
                         self.finish();
                     }
                     self.give_back(id, handle)
@@ -324,7 +324,7 @@ impl VerbsQueuePair {
         if self.is_open()
             && let Err(error) = self.receives.post(&self.pd, qp)
         {
-            self.end(DisconnectReason::Transport(format!("the device refused Receives: {error}")));
+            self.end(DisconnectReason::Transport(VerbsError::Os { doing: "posting Receives", source: error }.into()));
         }
     }
 
@@ -367,7 +367,7 @@ impl Drop for VerbsQueuePair {
 impl QueuePair for VerbsQueuePair {
     fn register(&mut self, memory: Memory, access: Access) -> Result<Region, RegisterError> {
         if !self.is_open() {
-            return Err(RegisterError { reason: "the connection is gone".to_owned(), memory });
+            return Err(RegisterError { source: "the connection is gone".into(), memory });
         }
         match self.exposures.register(&self.pd, &mut self.regions, memory, access) {
             Ok((region, bind, copied)) => {
@@ -377,7 +377,7 @@ impl QueuePair for VerbsQueuePair {
                 }
                 Ok(region)
             }
-            Err((reason, memory)) => Err(RegisterError { reason, memory }),
+            Err((source, memory)) => Err(RegisterError { source, memory }),
         }
     }
 
@@ -459,7 +459,7 @@ impl QueuePair for VerbsQueuePair {
             if self.done.is_empty() {
                 match self.look(cx) {
                     Ok(waited) => looked = waited,
-                    Err(error) => self.end(DisconnectReason::Transport(error.to_string())),
+                    Err(error) => self.end(DisconnectReason::Transport(error.into())),
                 }
             }
             if !self.done.is_empty() {
@@ -496,7 +496,7 @@ impl QueuePair for VerbsQueuePair {
             match self.wait(cx) {
                 Ok(Waited::Again) => {}
                 Ok(Waited::Registered) => return Poll::Pending,
-                Err(error) => self.end(DisconnectReason::Transport(error.to_string())),
+                Err(error) => self.end(DisconnectReason::Transport(error.into())),
             }
         }
     }

@@ -70,7 +70,7 @@ impl VerbsQueuePair {
         let mut changed = false;
         while let Some(Poll::Ready(event)) = self.device_events.as_ref().map(|events| events.poll(cx)) {
             let reason = match event {
-                DeviceEvent::Fatal => DisconnectReason::Transport(format!("device {} failed", self.limits.name)),
+                DeviceEvent::Fatal => DisconnectReason::Transport(format!("device {} failed", self.limits.name).into()),
                 DeviceEvent::CompletionsLost => DisconnectReason::Transport("completions were lost".into()),
                 DeviceEvent::PeerViolation => DisconnectReason::PeerViolation("the device refused its request".into()),
                 // `siw` says so where the header of what arrives is wrong.
@@ -100,11 +100,11 @@ impl VerbsQueuePair {
                         }
                     }
                     cm_event::RDMA_CM_EVENT_DEVICE_REMOVAL => {
-                        DisconnectReason::Transport(format!("device {} was removed", self.limits.name))
+                        DisconnectReason::Transport(format!("device {} was removed", self.limits.name).into())
                     }
                     _ => continue,
                 },
-                Err(error) => DisconnectReason::Transport(error.to_string()),
+                Err(error) => DisconnectReason::Transport(error.into()),
             };
             self.end(reason);
             changed = true;

@@ -22,10 +22,10 @@ pub enum VerbsError {
     NoLibrary(&'static str),
     /// The device files may not be opened.
     #[error(
-        "no permission to use RDMA: {0}. This user needs read and write access to /dev/infiniband/rdma_cm and \
+        "no permission to use RDMA: this user needs read and write access to /dev/infiniband/rdma_cm and \
          /dev/infiniband/uverbs*"
     )]
-    NoPermission(io::Error),
+    NoPermission(#[source] io::Error),
     /// `RLIMIT_MEMLOCK` is too low: registered memory is locked.
     #[error(
         "cannot register {len} octets: at most {limit} octets of memory may be locked. Raise the limit: `ulimit -l unlimited`, \
@@ -38,7 +38,7 @@ pub enum VerbsError {
         limit: u64,
     },
     /// No RDMA device leads to that address.
-    #[error("no RDMA device leads to {addr}: `rdma link` shows which network interfaces have one ({source})")]
+    #[error("no RDMA device leads to {addr}: `rdma link` shows which network interfaces have one")]
     NoRoute {
         /// The address.
         addr: std::net::SocketAddr,
@@ -46,7 +46,7 @@ pub enum VerbsError {
         source: io::Error,
     },
     /// The system refused something else.
-    #[error("{doing}: {source}")]
+    #[error("{doing} failed")]
     Os {
         /// What was being done.
         doing: &'static str,
@@ -106,6 +106,12 @@ impl From<VerbsError> for io::Error {
     }
 }
 
+impl From<VerbsError> for crate::provider::IoError {
+    fn from(error: VerbsError) -> Self {
+        io::Error::from(error).into()
+    }
+}
+
 impl From<VerbsError> for crate::provider::SetupError {
     fn from(error: VerbsError) -> Self {
         Self::Io(error.into())
@@ -138,7 +144,7 @@ mod tests {
         assert_eq!(kind, io::ErrorKind::PermissionDenied);
         assert!(text.contains("/dev/infiniband/uverbs"), "{text}");
         let (_, text) = said(libc::EADDRINUSE);
-        assert!(text.starts_with("opening: "), "{text}");
+        assert!(text == "opening failed", "{text}");
     }
 
     #[test]

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     hash::NumberMap,
-    provider::{Access, Handle, Memory, Region},
+    provider::{Access, Handle, IoError, Memory, Region},
 };
 
 /// Handles that are not given out again so soon (what [`Region`] promises).
@@ -132,7 +132,7 @@ impl Exposures {
         regions: &mut Regions,
         mut memory: Memory,
         access: Access,
-    ) -> Result<(Region, Option<Request>, u64), (String, Memory)> {
+    ) -> Result<(Region, Option<Request>, u64), (IoError, Memory)> {
         let (address, len) = match (&mut memory, access) {
             (Memory::Source(source), Access::RemoteRead) => (source.as_ptr(), source.len()),
             (Memory::Sink(sink), Access::RemoteWrite | Access::ReadSink) => {
@@ -140,7 +140,7 @@ impl Exposures {
             }
             _ => {
                 let needed = if access == Access::RemoteRead { "source" } else { "sink" };
-                return Err((format!("{access:?} needs a {needed} memory"), memory));
+                return Err((format!("{access:?} needs a {needed} memory").into(), memory));
             }
         };
         match self.expose(pd, regions, address, len, access) {
@@ -160,7 +160,7 @@ impl Exposures {
                 self.entries.insert(handle, exposure);
                 Ok((Region { handle: Handle(handle), base }, bind, copied))
             }
-            Err(error) => Err((error.to_string(), memory)),
+            Err(error) => Err((error.into(), memory)),
         }
     }
 

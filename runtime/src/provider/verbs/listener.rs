@@ -14,6 +14,7 @@ use super::{
     ffi::rdma_cm_event_type as cm_event,
     setup::VerbsIncoming,
 };
+use crate::chain::Chain;
 use crate::provider::Listener;
 
 /// Connections waiting to be accepted, at most.
@@ -67,9 +68,9 @@ impl VerbsListener {
                     return;
                 }
                 Err(error) => {
-                    let says = error.to_string();
+                    let says = Chain(&error).to_string();
                     if says != said {
-                        tracing::warn!(target: "rpcrdma", addr = %self.addr, %error, "cannot listen, trying again");
+                        tracing::warn!(target: "rpcrdma", addr = %self.addr, error = says, "cannot listen, trying again");
                         said = says;
                     }
                 }

@@ -4,6 +4,7 @@ use std::{io, sync::Arc};
 
 use super::{
     connection::VerbsQueuePair,
+    error::VerbsError,
     ffi,
     objects::{Pd, Rights},
     queue::{Hold, Kind, Op, Registered, Source, Told},
@@ -12,6 +13,7 @@ use super::{
     wr::{Local, Request},
 };
 use crate::{
+    chain::Chain,
     memory::LandingMemory as _,
     provider::{DisconnectReason, QueuePair as _, WorkError},
 };
@@ -98,10 +100,9 @@ impl VerbsQueuePair {
             }
         }
         if let Some(error) = wrong {
-            let error = WorkError::Local(error.to_string());
-            tracing::warn!(target: "rpcrdma", %error, "a work request could not be posted");
-            let reason = DisconnectReason::Transport(error.to_string());
-            self.queue.skip(Err(error));
+            tracing::warn!(target: "rpcrdma", error = %Chain(&error), "a work request could not be posted");
+            self.queue.skip(Err(WorkError::Local(Chain(&error).to_string())));
+            let reason = DisconnectReason::Transport(error.into());
             self.submit(&binds);
             self.end(reason);
         } else {
@@ -124,10 +125,11 @@ impl VerbsQueuePair {
         match posted {
             Ok(()) => self.queue.taken(self.chain.len()),
             Err((taken, error)) => {
-                let error = WorkError::Local(format!("the device refused a work request: {error}"));
-                self.queue.refused(self.chain.len() - taken, &error);
+                let failed = WorkError::Local(format!("the device refused a work request: {error}"));
+                self.queue.refused(self.chain.len() - taken, &failed);
                 self.queue.taken(taken);
-                self.end(DisconnectReason::Transport(error.to_string()));
+                let error = VerbsError::Os { doing: "posting a work request", source: error };
+                self.end(DisconnectReason::Transport(error.into()));
             }
         }
         for (window, rkey) in binds {

@@ -9,6 +9,7 @@ use super::{
     objects::{Pd, Qp},
     slab::{Slab, Slot},
 };
+use crate::chain::Chain;
 
 /// Marks the number of a Receive among completions.
 pub(super) const RECEIVE: u64 = 1 << 63;
@@ -121,7 +122,7 @@ impl Receives {
                 slot
             }
             Err(error) => {
-                tracing::warn!(target: "rpcrdma", %error, "no memory for Receives");
+                tracing::warn!(target: "rpcrdma", error = %Chain(&error), "no memory for Receives");
                 None
             }
         }

@@ -61,7 +61,7 @@ pub(super) fn of_request(code: status::Type) -> Result<(), Failure> {
         }
         _ => (
             WorkError::Local(text(code)),
-            Some(DisconnectReason::Transport(format!("a request failed: {}", text(code)))),
+            Some(DisconnectReason::Transport(format!("a request failed: {}", text(code)).into())),
         ),
     };
     Err(Failure { error, reason })

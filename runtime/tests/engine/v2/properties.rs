@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use rpcrdma::engine::{
-    CallFailure, CloseReason, EngineConfig, Format, HostAuth, HostAuthError, HostAuthStep, HostAuthenticator, ReverseDirection, Role,
+    CallFailure, CloseReason, EngineConfig, Format, HostAuth, HostAuthError, HostAuthStep, HostAuthenticator,
+    ReverseDirection, Role,
 };
 
 use super::{

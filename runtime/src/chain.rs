@@ -1,0 +1,18 @@
+//! Errors with their causes, for traces and for errors that keep text only.
+
+use std::{error::Error, fmt};
+
+/// An error and its causes on one line: `cannot connect to 192.0.2.1:20049: Connection refused (os error 111)`.
+pub(crate) struct Chain<'a>(pub(crate) &'a (dyn Error + 'static));
+
+impl fmt::Display for Chain<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)?;
+        let mut cause = self.0.source();
+        while let Some(error) = cause {
+            write!(f, ": {error}")?;
+            cause = error.source();
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,294 @@
+//! Errors and their causes: a chain says each thing once, and is at most two levels deep.
+
+use std::{collections::BTreeSet, error::Error, fs, io, path::Path, time::Duration};
+
+use rpcrdma::{
+    client::{CallError, ConnectError},
+    engine::{CallFailure, CloseReason, HostAuthError, Refusal, StreamError},
+    provider::{DisconnectReason, IoError, Memory, RegisterError, SetupError},
+    rpc::{AuthFailure, CallFault, ReplyFault, RpcError, SecurityError},
+    server::BindError,
+    transport::{Url, UrlError},
+    xdr::{DecodeError, DecodeErrorKind, EncodeError, PathSegment},
+};
+
+/// Most levels of a chain: what failed, and why.
+const LEVELS: usize = 2;
+
+fn url() -> UrlError {
+    "nonsense".parse::<Url>().unwrap_err()
+}
+
+fn encode() -> EncodeError {
+    EncodeError::TooLong { item: "Blob.data", len: 9, max: 8 }
+}
+
+fn decode() -> DecodeError {
+    DecodeError::new(DecodeErrorKind::BadBool { value: 7 }, 12).at(PathSegment::Field("Blob", "last"))
+}
+
+fn refused() -> io::Error {
+    io::Error::from_raw_os_error(111)
+}
+
+/// An I/O error with an error of its own inside, which has a source.
+fn nested() -> io::Error {
+    io::Error::other(BindError::Listen { url: "tcp://[::]:1".into(), source: refused() })
+}
+
+fn disconnect_reasons() -> Vec<(&'static str, DisconnectReason)> {
+    vec![
+        ("DisconnectReason::Local", DisconnectReason::Local),
+        ("DisconnectReason::Remote", DisconnectReason::Remote),
+        ("DisconnectReason::Transport", DisconnectReason::Transport(refused().into())),
+        ("DisconnectReason::PeerViolation", DisconnectReason::PeerViolation("a wrong CRC".into())),
+        ("DisconnectReason::ReportedByPeer", DisconnectReason::ReportedByPeer("an invalid STag".into())),
+    ]
+}
+
+fn close_reasons() -> Vec<(&'static str, CloseReason)> {
+    let mut all: Vec<_> = disconnect_reasons()
+        .into_iter()
+        .map(|(_, reason)| ("CloseReason::Disconnected", CloseReason::Disconnected(reason)))
+        .collect();
+    let second = Duration::from_secs(1);
+    all.extend([
+        ("CloseReason::PeerViolation", CloseReason::PeerViolation("an unknown header".into())),
+        ("CloseReason::Negotiation", CloseReason::Negotiation { why: "silence".into(), versions: Some((1, 1)) }),
+        ("CloseReason::HostAuthentication", HostAuthError("an unknown host".into()).into()),
+        ("CloseReason::Unresponsive", CloseReason::Unresponsive(second)),
+        ("CloseReason::Stalled", CloseReason::Stalled(second)),
+        ("CloseReason::Untaken", CloseReason::Untaken(second)),
+        ("CloseReason::Stream", StreamError::TooManyFragments { max: 5 }.into()),
+        ("CloseReason::Idle", CloseReason::Idle(second)),
+    ]);
+    all
+}
+
+fn call_failures() -> Vec<(&'static str, CallFailure)> {
+    let mut all: Vec<_> = close_reasons()
+        .into_iter()
+        .map(|(_, reason)| ("CallFailure::Closed", CallFailure::Closed { reason, sent: true }))
+        .collect();
+    all.extend([
+        ("CallFailure::Refused", Refusal::BadXdr.into()),
+        ("CallFailure::Security", SecurityError("no context".into()).into()),
+        ("CallFailure::BadReply", CallFailure::BadReply("no chunk".into())),
+        ("CallFailure::Registration", CallFailure::Registration("out of handles".into())),
+    ]);
+    all
+}
+
+fn setup_errors() -> Vec<(&'static str, SetupError)> {
+    vec![
+        ("SetupError::Io", refused().into()),
+        ("SetupError::Rejected", SetupError::Rejected { private_data: bytes::Bytes::new() }),
+        ("SetupError::NotOurProtocol", SetupError::NotOurProtocol { expected: "MPA", detail: "it sent HTTP".into() }),
+        ("SetupError::TimedOut", SetupError::TimedOut(Duration::from_secs(1))),
+    ]
+}
+
+fn connect_errors() -> Vec<(&'static str, ConnectError)> {
+    let peer = "192.0.2.1:20049".parse().unwrap();
+    let mut all: Vec<_> = setup_errors()
+        .into_iter()
+        .map(|(_, source)| ("ConnectError::Setup", ConnectError::Setup { peer, source }))
+        .collect();
+    all.push(("ConnectError::Url", url().into()));
+    all.push(("ConnectError::Resolve", ConnectError::Resolve { host: "host".into(), source: refused().into() }));
+    let retry_in = Duration::from_secs(1);
+    let waiting = all.clone().into_iter().map(|(_, last)| ConnectError::BackingOff { retry_in, last: Box::new(last) });
+    let waiting: Vec<_> = waiting.map(|error| ("ConnectError::BackingOff", error)).collect();
+    all.extend(waiting);
+    all
+}
+
+fn call_errors() -> Vec<(&'static str, CallError)> {
+    let procedure = "BLOB.GET";
+    let mut all: Vec<_> = call_failures()
+        .into_iter()
+        .map(|(_, failure)| ("CallError::Transport", CallError::Transport { procedure, failure }))
+        .collect();
+    let unconnected = connect_errors().into_iter();
+    all.extend(unconnected.map(|(_, error)| ("CallError::Connect", CallError::Connect { procedure, error })));
+    let insecure = |sent| CallError::Security { procedure, sent, source: SecurityError("no context".into()) };
+    let denied = RpcError::Authentication(AuthFailure(1));
+    all.extend([
+        ("CallError::Encode", CallError::Encode { procedure, source: encode() }),
+        ("CallError::Security", insecure(false)),
+        ("CallError::Security", insecure(true)),
+        ("CallError::Rpc", CallError::Rpc { procedure, source: RpcError::SystemError }),
+        ("CallError::Rpc", CallError::Rpc { procedure, source: denied }),
+        ("CallError::Decode", CallError::Decode { procedure, source: decode() }),
+        ("CallError::DirectPlacement", CallError::DirectPlacement { procedure, source: decode() }),
+    ]);
+    all
+}
+
+/// Errors of each kind, every variant that has a source among them, by the names of their variants.
+fn samples() -> Vec<(&'static str, Box<dyn Error>)> {
+    fn boxed<E: Error + 'static>(
+        errors: Vec<(&'static str, E)>,
+    ) -> impl Iterator<Item = (&'static str, Box<dyn Error>)> {
+        errors.into_iter().map(|(name, error)| (name, Box::new(error) as Box<dyn Error>))
+    }
+    let mut all: Vec<_> = boxed(call_errors())
+        .chain(boxed(connect_errors()))
+        .chain(boxed(setup_errors()))
+        .chain(boxed(call_failures()))
+        .chain(boxed(close_reasons()))
+        .chain(boxed(disconnect_reasons()))
+        .collect();
+    let listen = |source| BindError::Listen { url: "tcp://[::]:1".into(), source };
+    let auth = AuthFailure(2);
+    all.extend(boxed(vec![("BindError::Url", BindError::Url(url())), ("BindError::Listen", listen(refused()))]));
+    all.extend(boxed(vec![
+        ("CallFault::NotACall", CallFault::NotACall(decode())),
+        ("CallFault::BadAuth", CallFault::BadAuth { xid: 1, failure: auth, error: decode() }),
+        ("CallFault::Malformed", CallFault::Malformed { xid: 1, error: decode() }),
+    ]));
+    all.extend(boxed(vec![("ReplyFault::Malformed", ReplyFault::Malformed(decode()))]));
+    let memory = Memory::Source(bytes::Bytes::new());
+    all.extend(boxed(vec![("RegisterError", RegisterError { source: "no handle".into(), memory })]));
+    all
+}
+
+/// The messages of an error and its causes.
+fn chain(error: &dyn Error) -> Vec<String> {
+    let mut messages = vec![error.to_string()];
+    messages.extend(error.source().map(chain).unwrap_or_default());
+    messages
+}
+
+#[test]
+fn chains_are_short_and_say_each_thing_once() {
+    for (name, error) in samples() {
+        let levels = chain(&*error);
+        assert!(levels.len() <= LEVELS, "{name} has more than {LEVELS} levels: {levels:#?}");
+        for (at, message) in levels.iter().enumerate() {
+            assert!(!message.is_empty() && !message.ends_with('.'), "{name}: {message:?}");
+            for cause in &levels[at + 1..] {
+                assert!(!message.contains(cause.as_str()), "{name} repeats its cause: {levels:#?}");
+            }
+        }
+    }
+}
+
+/// A call's error has the message of what ended it, and the cause of that as its source.
+#[test]
+fn causes_of_calls_have_types() {
+    let reason = CloseReason::Disconnected(DisconnectReason::Remote);
+    let failure = CallFailure::Closed { reason: reason.clone(), sent: false };
+    let error = CallError::Transport { procedure: "BLOB.GET", failure };
+    assert_eq!(chain(&error), ["BLOB.GET: connection closed, call not sent", "closed by the peer"]);
+    assert_eq!(error.source().and_then(|cause| cause.downcast_ref()), Some(&reason));
+
+    let failed = ConnectError::Setup { peer: "192.0.2.1:20049".parse().unwrap(), source: refused().into() };
+    let error = ConnectError::BackingOff { retry_in: Duration::from_secs(1), last: Box::new(failed) };
+    let error = CallError::Connect { procedure: "BLOB.GET", error };
+    let messages = chain(&error);
+    assert_eq!(messages[0], "BLOB.GET: cannot connect to 192.0.2.1:20049, next attempt in 1s");
+    assert!(messages[1].starts_with("Connection refused"), "{messages:?}");
+    assert!(matches!(error.source().and_then(|cause| cause.downcast_ref()), Some(SetupError::Io(_))));
+
+    let error = CallError::Rpc { procedure: "BLOB.GET", source: RpcError::ProgramUnavailable };
+    assert_eq!(error.source().and_then(|cause| cause.downcast_ref()), Some(&RpcError::ProgramUnavailable));
+}
+
+/// An [`IoError`] stands for the error inside it, without a level of its own.
+#[test]
+fn io_errors_add_no_level() {
+    let error = IoError::from(nested());
+    assert_eq!(chain(&error), chain(&nested()));
+    assert_eq!(error, IoError::from(nested()));
+    assert_eq!(error, error.clone());
+    assert_ne!(error, IoError::from(refused()));
+    assert_eq!(IoError::from(refused()).kind(), io::ErrorKind::ConnectionRefused);
+    assert_eq!(IoError::from("out of handles").to_string(), "out of handles");
+}
+
+/// A variant of an enum of errors, as its source has it: its name, its attributes and its fields.
+struct Variant {
+    name: String,
+    text: String,
+}
+
+impl Variant {
+    fn has_source(&self) -> bool {
+        let is_field = |line: &str| line.trim_start().starts_with("source:");
+        ["#[source]", "#[from]"].iter().any(|attribute| self.text.contains(attribute))
+            || self.text.lines().any(is_field)
+    }
+
+    /// Whether the message contains the source, which must not be returned by `source()` as well.
+    fn displays_source(&self) -> bool {
+        let attribute = self.text.split_once("#[error(").map_or("", |(_, rest)| rest);
+        let message = attribute.split_once(")]").map_or(attribute, |(message, _)| message);
+        ["{source", "{0", "{error", "{reason", ".source", ".0"].iter().any(|field| message.contains(field))
+    }
+}
+
+/// The variants of all public enums of errors in a file.
+fn variants(file: &str) -> Vec<Variant> {
+    let mut all = Vec::new();
+    for rest in file.split("\npub enum ").skip(1) {
+        let (name, body) = rest.split_once(" {\n").unwrap();
+        if !["Error", "Failure", "Reason", "Fault"].iter().any(|end| name.ends_with(end)) {
+            continue;
+        }
+        let body = body.split_once("\n}").map_or(body, |(body, _)| body);
+        let mut text = String::new();
+        let mut variant = None;
+        for line in body.lines() {
+            let code =
+                line.strip_prefix("    ").filter(|code| code.starts_with(|first: char| first.is_ascii_uppercase()));
+            if let Some(code) = code {
+                let end = code.find(|c: char| !c.is_alphanumeric()).unwrap_or(code.len());
+                variant = Some(format!("{name}::{}", &code[..end]));
+            }
+            text += line;
+            text.push('\n');
+            if variant.is_some()
+                && (line.ends_with("),") || line.ends_with("},") || (code.is_some() && line.ends_with(',')))
+            {
+                all.push(Variant { name: variant.take().unwrap(), text: std::mem::take(&mut text) });
+            }
+        }
+    }
+    all
+}
+
+fn sources(folder: &Path, all: &mut Vec<(String, String)>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            sources(&path, all);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            all.push((path.display().to_string(), fs::read_to_string(&path).unwrap()));
+        }
+    }
+}
+
+/// Finds variants that [`samples`] lacks, and messages that repeat a source, in the text of the crate itself.
+#[test]
+fn no_variant_is_forgotten() {
+    let mut files = Vec::new();
+    sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut files);
+    let sampled: BTreeSet<_> = samples().into_iter().map(|(name, _)| name).collect();
+    let mut found = BTreeSet::new();
+    for (path, text) in &files {
+        for variant in variants(text).into_iter().filter(Variant::has_source) {
+            assert!(!variant.displays_source(), "{} in {path} has its source in its message", variant.name);
+            // Without RDMA libraries these are not there.
+            if !variant.name.starts_with("VerbsError::") {
+                assert!(sampled.contains(variant.name.as_str()), "{} in {path} is not in `samples`", variant.name);
+            }
+            found.insert(variant.name);
+        }
+    }
+    for name in
+        ["CallError::Rpc", "ConnectError::Setup", "CallFailure::Refused", "VerbsError::Os", "CallFault::NotACall"]
+    {
+        assert!(found.contains(name), "{name} was not found: {found:?}");
+    }
+}
