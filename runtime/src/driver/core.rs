@@ -453,10 +453,12 @@ impl<I: EngineIo, U: Upcalls> Core<I, U> {
     }
 
     fn publish(&mut self) {
-        let limits = self.engine.peer_limits();
-        if limits != self.limits {
-            self.limits = limits;
-            self.port.set_limits(limits);
+        if !self.limits.is_final() {
+            let limits = self.engine.peer_limits();
+            if limits != self.limits {
+                self.limits = limits;
+                self.port.set_limits(limits);
+            }
         }
         self.port.publish_counters(self.engine.counters(), self.formats);
     }

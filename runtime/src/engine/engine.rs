@@ -19,6 +19,17 @@ pub struct PeerLimits {
     pub receive_threshold: u32,
 }
 
+impl PeerLimits {
+    /// Whether the limits will not change any more.
+    pub(crate) fn is_final(&self) -> bool {
+        match self.version {
+            None => false,
+            Some(1) => true,
+            Some(_) => self.properties.is_some(),
+        }
+    }
+}
+
 /// One connection of a protocol that carries calls: a state machine without a socket, a clock or a thread.
 ///
 /// [`Connection`](super::Connection) implements RPC-over-RDMA,

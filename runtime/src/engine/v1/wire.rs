@@ -128,7 +128,8 @@ impl WireV1 {
         }
     }
 
-    /// Sends calls while there are credits for them.
+    /// Sends calls while there are credits for them: RDMA_MSG and RDMA_NOMSG.
+    // RFC 8166 §4.2.4: a requester sends no RDMA_ERROR.
     fn post_calls(&mut self, core: &mut Core, qp: &mut dyn QueuePair, now: Instant) {
         // A call whose connection is ending is lost with it, unsent.
         while self.credits.available() && qp.is_open() {
