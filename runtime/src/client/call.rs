@@ -9,7 +9,6 @@ use bytes::Bytes;
 use smallvec::SmallVec;
 
 use super::{
-    builder::ChannelConfig,
     error::CallError,
     link::{Link, Placement},
 };
@@ -22,6 +21,7 @@ use crate::{
         self, CallHeader, OpaqueAuth, Protection, ReplyFault, ReplyHeader, RpcError, Seal, Secured, wire::MAX_AUTH_BODY,
     },
     service::{Procedure, ReplyBounds},
+    session::ChannelConfig,
     transport::Transport,
     xdr::{DecodeError, Decoder, EncodeError, FlatSink, Limits, Reduced, ReducingSink, XdrEncode, encode_to_bytes},
 };

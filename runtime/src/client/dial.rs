@@ -5,8 +5,6 @@ use std::{future::Future, net::SocketAddr, ops::RangeInclusive, pin::Pin, sync::
 use tokio::net::TcpStream;
 
 use super::{
-    builder::ChannelConfig,
-    channel::ChannelInfo,
     error::ConnectError,
     link::{Link, Placement},
     peers,
@@ -15,7 +13,7 @@ use crate::{
     driver::{self, Carrier, Core, DriverConfig, NoUpcalls, Port, Rdma, Tcp},
     engine::Role,
     provider::{Connector, QueuePair as _, SetupError, socket},
-    server::{self, Handlers},
+    session::{ChannelConfig, ChannelInfo, Handlers, ServedConnection},
     transport::{Scheme, Url},
 };
 
@@ -111,7 +109,7 @@ async fn connect<C: Connector>(
         .map_err(|_| SetupError::TimedOut(connection.setup_timeout))??;
     let honours = connected.queue_pair.remote_invalidation();
     let (engine, agreed) = connection.engine(Role::Client, versions, &connected.private_data, honours);
-    let info = agreed.info(connected.peer_addr, connected.local_addr, connected.private_data);
+    let info = ChannelInfo::rdma(agreed, connected.peer_addr, connected.local_addr, connected.private_data);
     Ok(link(Rdma::new(engine, connected.queue_pair), info, (Placement::Chunks, negotiates), config))
 }
 
@@ -139,7 +137,7 @@ fn link(
     let driver = match &config.callbacks {
         None => driver::spawn(Core::new(carrier, NoUpcalls, Arc::clone(&port), settings), span),
         Some(registry) => {
-            let connection = server::Connection::new(info.clone(), Role::Client, Arc::clone(&port), Arc::clone(config));
+            let connection = ServedConnection::new(info.clone(), Role::Client, Arc::clone(&port), Arc::clone(config));
             let handlers = Handlers::new(Arc::clone(registry), Arc::new(connection));
             driver::spawn(Core::new(carrier, handlers, Arc::clone(&port), settings), span)
         }

@@ -9,10 +9,10 @@ use std::{
 
 use tokio::sync::SemaphorePermit;
 
-use super::channel::ChannelInfo;
 use crate::{
     driver::{CallResult, Command, Drive, Notify, Port, Slot},
     engine::{CallFailure, OutgoingCall},
+    session::ChannelInfo,
 };
 
 /// What becomes of eligible items.
