@@ -27,7 +27,7 @@ impl Channel {
             (Transport::Rdma, false) => Placement::Inline,
         };
         port.hold();
-        let link = Link { driver: None, port: Arc::clone(port), info, placement, negotiates: false.into() };
+        let link = Link { is_owned: false, port: Arc::clone(port), info, placement, negotiates: false.into() };
         Self::over(None, Arc::new(link), Arc::clone(config), Reconnect::Never)
     }
 }

@@ -37,7 +37,6 @@ impl Default for ChannelBuilder {
                 call_timeout: None,
                 credential: OpaqueAuth::none(),
                 security: None,
-                callbacks: None,
             },
             reconnect: Reconnect::Never,
             services: Vec::new(),
@@ -150,20 +149,21 @@ impl ChannelBuilder {
         self
     }
 
-    fn config(self) -> Result<ChannelConfig, ConnectError> {
+    /// Returns the configuration of the channel, and the services that its server may call.
+    fn config(self) -> Result<(ChannelConfig, Option<Arc<Registry>>), ConnectError> {
         let mut config = self.config;
         if self.services.is_empty() {
             // RFC 8167 §6: calls of the server's are discarded.
             config.connection.engine.reverse_credits = 0;
+            Ok((config, None))
         } else {
             // RFC 8167 §5.4: a connection of which calls may come SHOULD be maintained.
             config.connection.idle_timeout = None;
             let registry = Registry::new(self.services, self.authenticator)
                 .map_err(|(program, version)| ConnectError::Twice { program, version })?;
             registry.provide(&mut config.connection.engine);
-            config.callbacks = Some(Arc::new(registry));
+            Ok((config, Some(Arc::new(registry))))
         }
-        Ok(config)
     }
 
     /// Connects to `scheme://host:port`; see [`Url`].
@@ -176,7 +176,8 @@ impl ChannelBuilder {
             self.config.connection.engine.versions = version..=version;
         }
         let reconnect = self.reconnect;
-        Channel::open(Box::new(UrlDialer { url }), self.config()?, reconnect).await
+        let (config, callbacks) = self.config()?;
+        Channel::open(Box::new(UrlDialer { url, callbacks }), config, reconnect).await
     }
 
     /// Connects to `addr` by a provider of the caller's.
@@ -185,7 +186,8 @@ impl ChannelBuilder {
     /// When two services collide, or the peer does not answer as it should.
     pub async fn connect_with<C: Connector>(self, connector: C, addr: SocketAddr) -> Result<Channel, ConnectError> {
         let reconnect = self.reconnect;
-        Channel::open(Box::new(Dialer { connector, addr }), self.config()?, reconnect).await
+        let (config, callbacks) = self.config()?;
+        Channel::open(Box::new(Dialer { connector, addr, callbacks }), config, reconnect).await
     }
 }
 

@@ -167,7 +167,7 @@ impl Channel {
             current.redialing.iter().for_each(AbortHandle::abort);
             Arc::clone(&current.link)
         };
-        if link.driver.is_none() {
+        if !link.is_owned {
             return;
         }
         link.port.send(Command::Drain);

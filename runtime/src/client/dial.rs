@@ -13,7 +13,7 @@ use crate::{
     driver::{self, Carrier, Core, DriverConfig, NoUpcalls, Port, Rdma, Tcp},
     engine::Role,
     provider::{Connector, QueuePair as _, SetupError, socket},
-    session::{ChannelConfig, ChannelInfo, Handlers, ServedConnection},
+    session::{ChannelConfig, ChannelInfo, Handlers, Registry, ServedConnection},
     transport::{Scheme, Url},
 };
 
@@ -33,12 +33,15 @@ pub(super) trait Dial: Send + Sync {
 pub(super) struct Dialer<C> {
     pub(super) connector: C,
     pub(super) addr: SocketAddr,
+    /// The services that the server may call.
+    pub(super) callbacks: Option<Arc<Registry>>,
 }
 
 impl<C: Connector> Dial for Dialer<C> {
     fn dial<'a>(&'a self, config: &'a Arc<ChannelConfig>, pinned: bool) -> Dialing<'a> {
         Box::pin(async move {
-            connect(&self.connector, self.addr, config, pinned)
+            let settings = Settings { config, callbacks: self.callbacks.as_ref() };
+            connect(&self.connector, self.addr, settings, pinned)
                 .await
                 .map_err(|source| ConnectError::Setup { peer: self.addr, source })
         })
@@ -52,25 +55,35 @@ impl<C: Connector> Dial for Dialer<C> {
 /// By the provider that a URL names. The host is resolved each time: it may have moved.
 pub(super) struct UrlDialer {
     pub(super) url: Url,
+    /// The services that the server may call.
+    pub(super) callbacks: Option<Arc<Registry>>,
+}
+
+/// The settings of a new connection.
+#[derive(Clone, Copy)]
+struct Settings<'a> {
+    config: &'a Arc<ChannelConfig>,
+    callbacks: Option<&'a Arc<Registry>>,
 }
 
 impl Dial for UrlDialer {
     fn dial<'a>(&'a self, config: &'a Arc<ChannelConfig>, pinned: bool) -> Dialing<'a> {
         Box::pin(async move {
             let unresolved = |source| ConnectError::Resolve { host: self.url.host().to_owned(), source };
+            let settings = Settings { config, callbacks: self.callbacks.as_ref() };
             let mut last = None;
             for peer in self.url.resolve().await.map_err(unresolved)? {
                 let connected = match self.url.scheme() {
                     Scheme::Iwarp => {
                         let connector = crate::transport::iwarp_connector(&self.url);
-                        connect(&connector, peer, config, pinned || peers::has_version_1_only(peer)).await
+                        connect(&connector, peer, settings, pinned || peers::has_version_1_only(peer)).await
                     }
                     #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
                     Scheme::Rdma => {
                         let connector = crate::transport::rdma_connector(&self.url);
-                        connect(&connector, peer, config, pinned || peers::has_version_1_only(peer)).await
+                        connect(&connector, peer, settings, pinned || peers::has_version_1_only(peer)).await
                     }
-                    Scheme::Tcp => connect_tcp(peer, config).await,
+                    Scheme::Tcp => connect_tcp(peer, settings).await,
                 };
                 match connected {
                     Ok(link) => return Ok(link),
@@ -92,10 +105,10 @@ impl Dial for UrlDialer {
 async fn connect<C: Connector>(
     connector: &C,
     peer: SocketAddr,
-    config: &Arc<ChannelConfig>,
+    settings: Settings<'_>,
     pinned: bool,
 ) -> Result<Arc<Link>, SetupError> {
-    let connection = &config.connection;
+    let connection = &settings.config.connection;
     let mut versions = connection.engine.versions.clone();
     // RPC-over-RDMA v2 §4.2.3.2: not again with what the server does not have.
     if both_versions(&versions) && pinned {
@@ -110,39 +123,39 @@ async fn connect<C: Connector>(
     let honours = connected.queue_pair.remote_invalidation();
     let (engine, agreed) = connection.engine(Role::Client, versions, &connected.private_data, honours);
     let info = ChannelInfo::rdma(agreed, connected.peer_addr, connected.local_addr, connected.private_data);
-    Ok(link(Rdma::new(engine, connected.queue_pair), info, (Placement::Chunks, negotiates), config))
+    Ok(link(Rdma::new(engine, connected.queue_pair), info, (Placement::Chunks, negotiates), settings))
 }
 
 /// RFC 5531 §11: there is nothing to agree on; what answers shows with its first reply.
-async fn connect_tcp(peer: SocketAddr, config: &Arc<ChannelConfig>) -> Result<Arc<Link>, SetupError> {
-    let connection = &config.connection;
+async fn connect_tcp(peer: SocketAddr, settings: Settings<'_>) -> Result<Arc<Link>, SetupError> {
+    let connection = &settings.config.connection;
     let stream = tokio::time::timeout(connection.setup_timeout, TcpStream::connect(peer))
         .await
         .map_err(|_| SetupError::TimedOut(connection.setup_timeout))??;
     socket::prepare(&stream)?;
     let info = ChannelInfo::tcp(stream.peer_addr()?, stream.local_addr()?);
-    Ok(link(Tcp::new(connection.stream_engine(Role::Client), stream), info, (Placement::Record, false), config))
+    Ok(link(Tcp::new(connection.stream_engine(Role::Client), stream), info, (Placement::Record, false), settings))
 }
 
 fn link(
     carrier: impl Carrier,
     info: ChannelInfo,
     (placement, negotiates): (Placement, bool),
-    config: &Arc<ChannelConfig>,
+    Settings { config, callbacks }: Settings<'_>,
 ) -> Arc<Link> {
     let span = tracing::info_span!(target: "rpcrdma", "connection", role = "client", peer = %info.peer_addr);
     let port = Arc::new(Port::new(config.max_calls));
     // A server may need an answer before it gives its own.
-    let settings = DriverConfig { idle_timeout: config.connection.idle_timeout, serves_to_the_end: true };
-    let driver = match &config.callbacks {
-        None => driver::spawn(Core::new(carrier, NoUpcalls, Arc::clone(&port), settings), span),
+    let driver = DriverConfig { idle_timeout: config.connection.idle_timeout, serves_to_the_end: true };
+    match callbacks {
+        None => driver::spawn(Core::new(carrier, NoUpcalls, Arc::clone(&port), driver), span),
         Some(registry) => {
             let connection = ServedConnection::new(info.clone(), Role::Client, Arc::clone(&port), Arc::clone(config));
             let handlers = Handlers::new(Arc::clone(registry), Arc::new(connection));
-            driver::spawn(Core::new(carrier, handlers, Arc::clone(&port), settings), span)
+            driver::spawn(Core::new(carrier, handlers, Arc::clone(&port), driver), span);
         }
-    };
-    Arc::new(Link { driver: Some(driver), port, info, placement, negotiates: negotiates.into() })
+    }
+    Arc::new(Link { is_owned: true, port, info, placement, negotiates: negotiates.into() })
 }
 
 /// Whether there is something to be negotiated.

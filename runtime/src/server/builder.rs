@@ -246,7 +246,6 @@ impl ServerBuilder {
             call_timeout: Some(self.callback_timeout),
             credential: OpaqueAuth::none(),
             security: None,
-            callbacks: None,
         };
         let shared = Arc::new(Shared::new(registry, callbacks, budget, self.max_connections, self.grace));
         Ok(Server { acceptors: self.acceptors, urls, shared })

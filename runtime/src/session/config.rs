@@ -2,7 +2,6 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::Registry;
 use crate::{
     config::ConnectionConfig,
     rpc::{OpaqueAuth, Security},
@@ -19,6 +18,4 @@ pub(crate) struct ChannelConfig {
     /// The credential of calls that bring none, where `security` is not set.
     pub(crate) credential: OpaqueAuth,
     pub(crate) security: Option<Arc<dyn Security>>,
-    /// The services that the peer may call over the same connection.
-    pub(crate) callbacks: Option<Arc<Registry>>,
 }
