@@ -1,22 +1,17 @@
-//! What connections are configured with.
+//! Configuration of connections.
 
 use std::{
     hash::{BuildHasher as _, Hasher as _, RandomState},
-    net::SocketAddr,
     ops::RangeInclusive,
     time::Duration,
 };
 
-use bytes::Bytes;
-
 use crate::{
-    client::ChannelInfo,
     engine::{
         Connection, EngineConfig, PrivateData, Role, Setup,
         stream::{StreamConfig, StreamConnection},
     },
     provider::SetupParams,
-    transport::Transport,
     xdr::Limits,
 };
 
@@ -59,32 +54,15 @@ impl Default for ConnectionConfig {
     }
 }
 
-/// What both ends' private data come to (RFC 8797 §4, RFC 8166 §3.3.2).
+/// The parameters that follow from both ends' private data (RFC 8797 §4, RFC 8166 §3.3.2).
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Agreed {
-    /// Longest message that this end sends inline, in octets.
+    /// Longest message that is sent inline, in bytes.
     pub(crate) send_threshold: u32,
-    /// Longest message that this end receives inline, in octets.
+    /// Longest message that is received inline, in bytes.
     pub(crate) receive_threshold: u32,
-    /// Whether both ends take part in Send with Invalidate.
+    /// Whether both ends support Send with Invalidate.
     pub(crate) remote_invalidation: bool,
-}
-
-impl Agreed {
-    /// Of a connection between these addresses, with this private data of the peer's.
-    pub(crate) fn info(self, peer_addr: SocketAddr, local_addr: SocketAddr, private_data: Bytes) -> ChannelInfo {
-        ChannelInfo {
-            transport: Transport::Rdma,
-            peer_addr,
-            local_addr,
-            private_data,
-            send_threshold: self.send_threshold,
-            receive_threshold: self.receive_threshold,
-            remote_invalidation: self.remote_invalidation,
-            version: None,
-            properties: None,
-        }
-    }
 }
 
 impl ConnectionConfig {

@@ -118,6 +118,8 @@ pub mod rpc;
 pub mod server;
 pub mod service;
 #[cfg(feature = "std")]
+mod session;
+#[cfg(feature = "std")]
 pub mod trace;
 #[cfg(feature = "std")]
 pub mod transport;

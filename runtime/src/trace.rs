@@ -31,9 +31,8 @@ use tracing::{
 };
 
 use crate::{
-    client::CallError,
     driver::Answer,
-    engine::{CallFailure, IncomingCall, IncomingReply, OutgoingCall},
+    engine::{IncomingCall, IncomingReply, OutgoingCall},
 };
 
 macro_rules! call_span {
@@ -145,23 +144,9 @@ pub(crate) fn replied(span: &Span, reply: &IncomingReply) {
     }
 }
 
-/// A call has failed.
-pub(crate) fn failed(span: &Span, error: &CallError) {
+/// Records that a call failed. `kind` is one of a few words, the value of `error.type`.
+pub(crate) fn failed(span: &Span, kind: &'static str) {
     if !span.is_disabled() {
-        span.record("error.type", error_type(error)).record("otel.status_code", "ERROR");
-    }
-}
-
-/// One of few words.
-fn error_type(error: &CallError) -> &'static str {
-    match error {
-        CallError::Transport { failure: CallFailure::DeadlineExceeded { .. }, .. } => "deadline",
-        CallError::Transport { failure: CallFailure::Closed { .. }, .. } => "closed",
-        CallError::Transport { .. } => "transport",
-        CallError::Connect { .. } => "connect",
-        CallError::Encode { .. } | CallError::Landing { .. } => "arguments",
-        CallError::Security { .. } => "security",
-        CallError::Rpc { .. } => "refused",
-        _ => "reply",
+        span.record("error.type", kind).record("otel.status_code", "ERROR");
     }
 }

@@ -44,7 +44,7 @@ fn runtime() -> Runtime {
     Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 }
 
-/// What comes of a call in a thread of its own, whose connection has been at rest: that caller drives it.
+/// Makes a call in a thread of its own, over a connection that was idle.
 fn call_elsewhere(channel: Channel) -> Result<(), CallError> {
     thread::sleep(Duration::from_millis(100));
     thread::spawn(move || block_on(call::<Null>(&channel, &()))).join().expect("the caller does not panic")

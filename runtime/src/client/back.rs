@@ -1,20 +1,40 @@
-//! Channels to the callers of calls: over connections that are not theirs.
+//! Channels back to the callers of inbound calls, over connections that the channel does not own.
 
 use std::sync::Arc;
 
-use super::{
-    builder::ChannelConfig,
-    channel::{Channel, ChannelInfo},
-    link::Link,
+use super::{channel::Channel, link::Link, reconnect::Reconnect};
+use crate::{
+    driver::Port,
+    session::{ChannelConfig, ChannelInfo, Context, ServedConnection},
 };
-use crate::driver::Port;
 
 impl Channel {
-    /// A channel over a connection that others own: it neither makes a new one nor closes this one, but an idle one is kept
-    /// for it.
-    pub(crate) fn back(port: &Arc<Port>, info: ChannelInfo, config: &Arc<ChannelConfig>) -> Self {
+    /// Creates a channel over a connection that it does not own. It neither closes the connection nor makes a new one, but while
+    /// it exists, an idle connection stays open.
+    fn back(port: &Arc<Port>, info: ChannelInfo, config: &Arc<ChannelConfig>) -> Self {
         port.hold();
-        let link = Link { driver: None, port: Arc::clone(port), info, negotiates: false.into() };
-        Self::over(None, Arc::new(link), Arc::clone(config))
+        let link = Link { is_owned: false, port: Arc::clone(port), info, negotiates: false.into() };
+        Self::over(None, Arc::new(link), Arc::clone(config), Reconnect::Never)
+    }
+}
+
+impl Context {
+    /// Returns a client for calls back to the caller, over the connection that this call came by. `C` is the generated client of
+    /// a program that the caller serves ([`ChannelBuilder::serve`](crate::client::ChannelBuilder::serve)), or a [`Channel`].
+    ///
+    /// The caller must have told that it is prepared for such calls, for example by making this call (RFC 8167 §6). A caller
+    /// that is not prepared may not answer at all. A server's calls back to a client have the timeout
+    /// [`ServerBuilder::callback_timeout`](crate::server::ServerBuilder::callback_timeout) unless a call sets its own. Over RDMA,
+    /// a server's calls and their replies must fit one inline message, and nothing in them is placed directly (RFC 8167 §5.3).
+    /// A longer message fails with [`ReverseTooLong`](crate::engine::CallFailure::ReverseTooLong).
+    ///
+    /// The client may be kept beyond the call. It does not keep the connection open: the connection belongs to whoever made it.
+    /// But while the client exists, the connection is not closed for being idle. After the connection has closed, calls fail
+    /// with [`CallFailure::Closed`](crate::engine::CallFailure::Closed), and keep failing: after a reconnect, the caller has
+    /// to announce itself again with another call.
+    #[must_use]
+    pub fn callback<C: From<Channel>>(&self) -> C {
+        let ServedConnection { info, port, back, .. } = self.connection();
+        C::from(Channel::back(port, info.clone(), back))
     }
 }

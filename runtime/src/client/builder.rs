@@ -6,6 +6,7 @@ use super::{
     channel::Channel,
     dial::{Dialer, UrlDialer},
     error::ConnectError,
+    reconnect::Reconnect,
 };
 use crate::{
     config::ConnectionConfig,
@@ -13,62 +14,16 @@ use crate::{
     memory::BufferPool,
     provider::Connector,
     rpc::{Authenticator, OpaqueAuth, Security, StandardAuthenticator},
-    server::{Registry, Service},
+    session::{ChannelConfig, Registry, Service},
     transport::Url,
 };
-
-/// What a channel does when its connection is lost. Calls under way fail in any case, and tell whether they may have
-/// been carried out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Reconnect {
-    /// Every later call fails.
-    Never,
-    /// The next call connects anew.
-    OnDemand {
-        /// Pause after a failed attempt; it doubles with each failure in a row. Calls made meanwhile fail at once.
-        min_backoff: Duration,
-        /// Longest pause.
-        max_backoff: Duration,
-        /// How often a call that the loss of the connection ended is made again by itself: if none of it was
-        /// sent, or its procedure is `@idempotent`. Calls with landing buffers of their own never are.
-        retries: u32,
-    },
-}
-
-impl Reconnect {
-    /// On demand, pausing 100 ms to 10 s between attempts, with up to 3 retries of calls that may be repeated.
-    #[must_use]
-    pub const fn on_demand() -> Self {
-        Self::OnDemand { min_backoff: Duration::from_millis(100), max_backoff: Duration::from_secs(10), retries: 3 }
-    }
-
-    pub(super) fn retries(self) -> u32 {
-        match self {
-            Self::Never => 0,
-            Self::OnDemand { retries, .. } => retries,
-        }
-    }
-}
-
-/// What a channel is configured with besides its connection.
-#[derive(Debug, Clone)]
-pub(crate) struct ChannelConfig {
-    pub(crate) connection: ConnectionConfig,
-    pub(crate) max_calls: usize,
-    pub(crate) call_timeout: Option<Duration>,
-    pub(crate) reconnect: Reconnect,
-    pub(crate) credential: OpaqueAuth,
-    pub(crate) security: Option<Arc<dyn Security>>,
-    /// What the server may call.
-    pub(crate) callbacks: Option<Arc<Registry>>,
-}
 
 /// Configures and connects a [`Channel`].
 #[derive(Clone)]
 #[must_use]
 pub struct ChannelBuilder {
     config: ChannelConfig,
+    reconnect: Reconnect,
     services: Vec<Arc<dyn Service>>,
     authenticator: Arc<dyn Authenticator>,
 }
@@ -80,11 +35,10 @@ impl Default for ChannelBuilder {
                 connection: ConnectionConfig::default(),
                 max_calls: 4096,
                 call_timeout: None,
-                reconnect: Reconnect::Never,
                 credential: OpaqueAuth::none(),
                 security: None,
-                callbacks: None,
             },
+            reconnect: Reconnect::Never,
             services: Vec::new(),
             authenticator: Arc::new(StandardAuthenticator),
         }
@@ -153,7 +107,7 @@ impl ChannelBuilder {
 
     /// What happens when the connection is lost. Default [`Reconnect::Never`].
     pub fn reconnect(mut self, reconnect: Reconnect) -> Self {
-        self.config.reconnect = reconnect;
+        self.reconnect = reconnect;
         self
     }
 
@@ -195,20 +149,21 @@ impl ChannelBuilder {
         self
     }
 
-    fn config(self) -> Result<ChannelConfig, ConnectError> {
+    /// Returns the configuration of the channel, and the services that its server may call.
+    fn config(self) -> Result<(ChannelConfig, Option<Arc<Registry>>), ConnectError> {
         let mut config = self.config;
         if self.services.is_empty() {
             // RFC 8167 §6: calls of the server's are discarded.
             config.connection.engine.reverse_credits = 0;
+            Ok((config, None))
         } else {
             // RFC 8167 §5.4: a connection of which calls may come SHOULD be maintained.
             config.connection.idle_timeout = None;
             let registry = Registry::new(self.services, self.authenticator)
                 .map_err(|(program, version)| ConnectError::Twice { program, version })?;
             registry.provide(&mut config.connection.engine);
-            config.callbacks = Some(Arc::new(registry));
+            Ok((config, Some(Arc::new(registry))))
         }
-        Ok(config)
     }
 
     /// Connects to `scheme://host:port`; see [`Url`].
@@ -220,7 +175,9 @@ impl ChannelBuilder {
         if let Some(version) = url.version() {
             self.config.connection.engine.versions = version..=version;
         }
-        Channel::open(Box::new(UrlDialer { url }), self.config()?).await
+        let reconnect = self.reconnect;
+        let (config, callbacks) = self.config()?;
+        Channel::open(Box::new(UrlDialer { url, callbacks }), config, reconnect).await
     }
 
     /// Connects to `addr` by a provider of the caller's.
@@ -228,13 +185,42 @@ impl ChannelBuilder {
     /// # Errors
     /// When two services collide, or the peer does not answer as it should.
     pub async fn connect_with<C: Connector>(self, connector: C, addr: SocketAddr) -> Result<Channel, ConnectError> {
-        Channel::open(Box::new(Dialer { connector, addr }), self.config()?).await
+        let reconnect = self.reconnect;
+        let (config, callbacks) = self.config()?;
+        Channel::open(Box::new(Dialer { connector, addr, callbacks }), config, reconnect).await
+    }
+}
+
+impl Channel {
+    /// Connects to `scheme://host:port`, with all defaults; see [`Url`](crate::transport::Url).
+    ///
+    /// # Errors
+    /// When the URL cannot be used, or none of the host's addresses answers as it should.
+    pub async fn connect(url: &str) -> Result<Self, ConnectError> {
+        Self::builder().connect(url).await
+    }
+
+    /// Connects to `addr` by a provider of the caller's.
+    ///
+    /// # Errors
+    /// When the peer does not answer as it should.
+    pub async fn connect_with<C: Connector>(connector: C, addr: SocketAddr) -> Result<Self, ConnectError> {
+        Self::builder().connect_with(connector, addr).await
+    }
+
+    /// Returns a builder, to configure a channel before it connects.
+    pub fn builder() -> ChannelBuilder {
+        ChannelBuilder::default()
     }
 }
 
 impl fmt::Debug for ChannelBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let services: Vec<_> = self.services.iter().map(|service| service.name()).collect();
-        f.debug_struct("ChannelBuilder").field("config", &self.config).field("services", &services).finish()
+        f.debug_struct("ChannelBuilder")
+            .field("config", &self.config)
+            .field("reconnect", &self.reconnect)
+            .field("services", &services)
+            .finish()
     }
 }

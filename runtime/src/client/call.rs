@@ -8,12 +8,13 @@ use std::{
 use bytes::Bytes;
 use smallvec::SmallVec;
 
-use super::{builder::ChannelConfig, error::CallError, link::Link};
+use super::{error::CallError, link::Link};
 use crate::{
     engine::{CallFailure, CallPolicy, IncomingReply, OutgoingCall, Payload, ReplyResources, ResultChunk, message_buf},
     memory::{MessageBuf, Output as _, PayloadBuf},
     rpc::{self, CallHeader, OpaqueAuth, Protection, ReplyFault, ReplyHeader, RpcError, Seal, Secured},
     service::{Procedure, ReplyBounds},
+    session::ChannelConfig,
     xdr::{DecodeError, Decoder, FlatSink, Limits, Reduced, ReducingSink, XdrEncode, encode_to_bytes},
 };
 

@@ -3,7 +3,6 @@
 use std::{
     fmt,
     future::Future,
-    net::SocketAddr,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -11,80 +10,28 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bytes::Bytes;
 use tokio::{sync::OwnedMutexGuard, task::AbortHandle};
 use tracing::{Instrument as _, Span};
 
 use super::{
-    builder::{ChannelBuilder, ChannelConfig, Reconnect},
     call::{self, CallOptions, Callee},
     dial::Dial,
     error::{CallError, ConnectError},
     link::Link,
     peers,
+    reconnect::Reconnect,
 };
 use crate::{
     chain::Chain,
     driver::{Command, Formats},
-    engine::{CallFailure, CloseReason, Counters, PeerLimits, Properties},
+    engine::{CallFailure, CloseReason, Counters},
     memory::BufferPool,
-    provider::{Connector, DisconnectReason},
+    provider::DisconnectReason,
     service::{Procedure, ReplyBounds},
+    session::{ChannelConfig, ChannelInfo},
     trace,
-    transport::Transport,
     xdr::{DecodeError, Decoder, XdrDecode, XdrEncode},
 };
-
-/// What was agreed when the connection was set up.
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub struct ChannelInfo {
-    /// How messages are carried.
-    pub transport: Transport,
-    /// The server's address.
-    pub peer_addr: SocketAddr,
-    /// This end's address.
-    pub local_addr: SocketAddr,
-    /// The server's private data (RFC 8797, and whatever else it sent).
-    pub private_data: Bytes,
-    /// Longest message, transport header included, that this end sends inline, in octets. Over TCP, where there is no such
-    /// thing, 0, as the other one.
-    pub send_threshold: u32,
-    /// Longest message, transport header included, that this end receives inline, in octets.
-    pub receive_threshold: u32,
-    /// Whether both ends say that they support Send with Invalidate (RFC 8797 §4.1). A responder needs only this end's word:
-    /// Linux's server does not give its own and uses it all the same
-    /// ([`Counters::remote_invalidations`](crate::engine::Counters::remote_invalidations)).
-    pub remote_invalidation: bool,
-    /// The version of RPC-over-RDMA that both ends have agreed on; `None` as long as they have not, and over TCP. It is certain
-    /// when a call has returned.
-    pub version: Option<u32>,
-    /// What the peer has said of itself (RPC-over-RDMA v2 §5.2), in version 2.
-    pub properties: Option<Properties>,
-}
-
-impl ChannelInfo {
-    /// Adds the limits that apply to the connection now.
-    pub(crate) fn with(self, limits: PeerLimits) -> Self {
-        let PeerLimits { version, properties, send_threshold, receive_threshold } = limits;
-        Self { version, properties, send_threshold, receive_threshold, ..self }
-    }
-
-    /// Of a connection by TCP, for which nothing is agreed on.
-    pub(crate) fn tcp(peer_addr: SocketAddr, local_addr: SocketAddr) -> Self {
-        Self {
-            transport: Transport::Tcp,
-            peer_addr,
-            local_addr,
-            private_data: Bytes::new(),
-            send_threshold: 0,
-            receive_threshold: 0,
-            remote_invalidation: false,
-            version: None,
-            properties: None,
-        }
-    }
-}
 
 /// A server that can be called. Clones share the connection, which is closed when the last of them is dropped.
 #[derive(Clone)]
@@ -94,6 +41,7 @@ struct Inner {
     /// `None` for a channel over a connection that is not its own.
     dial: Option<Arc<dyn Dial>>,
     config: Arc<ChannelConfig>,
+    reconnect: Reconnect,
     current: Mutex<Current>,
     /// Held by whoever connects anew; others wait for what comes of it.
     redial: Arc<tokio::sync::Mutex<Backoff>>,
@@ -136,37 +84,26 @@ impl Backoff {
 }
 
 impl Channel {
-    /// Connects to `scheme://host:port`, with all defaults; see [`Url`](crate::transport::Url).
-    ///
-    /// # Errors
-    /// When the URL cannot be used, or none of the host's addresses answers as it should.
-    pub async fn connect(url: &str) -> Result<Self, ConnectError> {
-        Self::builder().connect(url).await
-    }
-
-    /// Connects to `addr` by a provider of the caller's.
-    ///
-    /// # Errors
-    /// When the peer does not answer as it should.
-    pub async fn connect_with<C: Connector>(connector: C, addr: SocketAddr) -> Result<Self, ConnectError> {
-        Self::builder().connect_with(connector, addr).await
-    }
-
-    /// For anything but the defaults.
-    pub fn builder() -> ChannelBuilder {
-        ChannelBuilder::default()
-    }
-
-    pub(super) async fn open(dial: Box<dyn Dial>, config: ChannelConfig) -> Result<Self, ConnectError> {
+    pub(super) async fn open(
+        dial: Box<dyn Dial>,
+        config: ChannelConfig,
+        reconnect: Reconnect,
+    ) -> Result<Self, ConnectError> {
         let config = Arc::new(config);
         let link = dial.dial(&config, false).await?;
-        Ok(Self::over(Some(dial), link, config))
+        Ok(Self::over(Some(dial), link, config, reconnect))
     }
 
-    pub(super) fn over(dial: Option<Box<dyn Dial>>, link: Arc<Link>, config: Arc<ChannelConfig>) -> Self {
+    pub(super) fn over(
+        dial: Option<Box<dyn Dial>>,
+        link: Arc<Link>,
+        config: Arc<ChannelConfig>,
+        reconnect: Reconnect,
+    ) -> Self {
         Self(Arc::new(Inner {
             dial: dial.map(Arc::from),
             config,
+            reconnect,
             current: Mutex::new(Current { link, closed: false, redialing: None }),
             redial: Arc::default(),
             pinned: AtomicBool::new(false),
@@ -230,7 +167,7 @@ impl Channel {
             current.redialing.iter().for_each(AbortHandle::abort);
             Arc::clone(&current.link)
         };
-        if link.driver.is_none() {
+        if !link.is_owned {
             return;
         }
         link.port.send(Command::Drain);
@@ -305,7 +242,7 @@ impl Channel {
         let within = span.clone();
         async move {
             let result = self.attempts(&span, callee, bounds, args, options, read).await;
-            result.inspect_err(|error| trace::failed(&span, error))
+            result.inspect_err(|error| trace::failed(&span, error.kind()))
         }
         .instrument(within)
     }
@@ -324,7 +261,7 @@ impl Channel {
             let timeout = config.call_timeout?;
             tokio::time::Instant::now().into_std().checked_add(timeout)
         });
-        let mut retries = if options.landing.is_empty() { config.reconnect.retries() } else { 0 };
+        let mut retries = if options.landing.is_empty() { self.0.reconnect.retries() } else { 0 };
         // What ended an attempt that the server may have carried out: whatever ends a later one does not undo it.
         let mut earlier = None;
         loop {
@@ -451,7 +388,7 @@ impl Channel {
         // To go back to version 1 is part of connecting, whatever is to be done about connections that are lost.
         let back =
             self.0.pinned.load(Ordering::Relaxed) && matches!(self.closed(), Some(CloseReason::Negotiation { .. }));
-        let (min_backoff, max_backoff) = match self.0.config.reconnect {
+        let (min_backoff, max_backoff) = match self.0.reconnect {
             Reconnect::OnDemand { min_backoff, max_backoff, .. } => (min_backoff, max_backoff),
             Reconnect::Never if back => (Duration::ZERO, Duration::ZERO),
             Reconnect::Never => return Err(self.failure()),

@@ -4,13 +4,13 @@ use std::{future::Future, net::SocketAddr, ops::RangeInclusive, pin::Pin, sync::
 
 use tokio::net::TcpStream;
 
-use super::{builder::ChannelConfig, channel::ChannelInfo, error::ConnectError, link::Link, peers};
+use super::{error::ConnectError, link::Link, peers};
 use crate::{
     chain::Chain,
     driver::{self, Core, DriverConfig, EngineIo, NoUpcalls, Port, RdmaIo, TcpIo},
     engine::Role,
     provider::{Connector, IoError, QueuePair as _, SetupError, socket},
-    server::{self, Handlers},
+    session::{ChannelConfig, ChannelInfo, Handlers, Registry, ServedConnection},
     transport::{Scheme, Url},
 };
 
@@ -30,12 +30,15 @@ pub(super) trait Dial: Send + Sync {
 pub(super) struct Dialer<C> {
     pub(super) connector: C,
     pub(super) addr: SocketAddr,
+    /// The services that the server may call.
+    pub(super) callbacks: Option<Arc<Registry>>,
 }
 
 impl<C: Connector> Dial for Dialer<C> {
     fn dial<'a>(&'a self, config: &'a Arc<ChannelConfig>, pinned: bool) -> Dialing<'a> {
         Box::pin(async move {
-            connect(&self.connector, self.addr, config, pinned)
+            let settings = Settings { config, callbacks: self.callbacks.as_ref() };
+            connect(&self.connector, self.addr, settings, pinned)
                 .await
                 .map_err(|source| ConnectError::Setup { peer: self.addr, source })
         })
@@ -49,25 +52,35 @@ impl<C: Connector> Dial for Dialer<C> {
 /// By the provider that a URL names. The host is resolved each time: it may have moved.
 pub(super) struct UrlDialer {
     pub(super) url: Url,
+    /// The services that the server may call.
+    pub(super) callbacks: Option<Arc<Registry>>,
+}
+
+/// The settings of a new connection.
+#[derive(Clone, Copy)]
+struct Settings<'a> {
+    config: &'a Arc<ChannelConfig>,
+    callbacks: Option<&'a Arc<Registry>>,
 }
 
 impl Dial for UrlDialer {
     fn dial<'a>(&'a self, config: &'a Arc<ChannelConfig>, pinned: bool) -> Dialing<'a> {
         Box::pin(async move {
             let unresolved = |source: IoError| ConnectError::Resolve { host: self.url.host().to_owned(), source };
+            let settings = Settings { config, callbacks: self.callbacks.as_ref() };
             let mut last = None;
             for peer in self.url.resolve().await.map_err(|error| unresolved(error.into()))? {
                 let connected = match self.url.scheme() {
                     Scheme::Iwarp => {
                         let connector = crate::transport::iwarp_connector(&self.url);
-                        connect(&connector, peer, config, pinned || peers::has_version_1_only(peer)).await
+                        connect(&connector, peer, settings, pinned || peers::has_version_1_only(peer)).await
                     }
                     #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
                     Scheme::Rdma => {
                         let connector = crate::transport::rdma_connector(&self.url);
-                        connect(&connector, peer, config, pinned || peers::has_version_1_only(peer)).await
+                        connect(&connector, peer, settings, pinned || peers::has_version_1_only(peer)).await
                     }
-                    Scheme::Tcp => connect_tcp(peer, config).await,
+                    Scheme::Tcp => connect_tcp(peer, settings).await,
                 };
                 match connected {
                     Ok(link) => return Ok(link),
@@ -89,10 +102,10 @@ impl Dial for UrlDialer {
 async fn connect<C: Connector>(
     connector: &C,
     peer: SocketAddr,
-    config: &Arc<ChannelConfig>,
+    settings: Settings<'_>,
     pinned: bool,
 ) -> Result<Arc<Link>, SetupError> {
-    let connection = &config.connection;
+    let connection = &settings.config.connection;
     let mut versions = connection.engine.versions.clone();
     // RPC-over-RDMA v2 §4.2.3.2: not again with what the server does not have.
     if both_versions(&versions) && pinned {
@@ -106,19 +119,19 @@ async fn connect<C: Connector>(
         .map_err(|_| SetupError::TimedOut(connection.setup_timeout))??;
     let honours = connected.queue_pair.remote_invalidation();
     let (engine, agreed) = connection.engine(Role::Client, versions, &connected.private_data, honours);
-    let info = agreed.info(connected.peer_addr, connected.local_addr, connected.private_data);
-    Ok(link(engine, RdmaIo::new(connected.queue_pair), info, negotiates, config))
+    let info = ChannelInfo::rdma(agreed, connected.peer_addr, connected.local_addr, connected.private_data);
+    Ok(link(engine, RdmaIo::new(connected.queue_pair), info, negotiates, settings))
 }
 
 /// RFC 5531 §11: there is nothing to agree on; what answers shows with its first reply.
-async fn connect_tcp(peer: SocketAddr, config: &Arc<ChannelConfig>) -> Result<Arc<Link>, SetupError> {
-    let connection = &config.connection;
+async fn connect_tcp(peer: SocketAddr, settings: Settings<'_>) -> Result<Arc<Link>, SetupError> {
+    let connection = &settings.config.connection;
     let stream = tokio::time::timeout(connection.setup_timeout, TcpStream::connect(peer))
         .await
         .map_err(|_| SetupError::TimedOut(connection.setup_timeout))??;
     socket::prepare(&stream)?;
     let info = ChannelInfo::tcp(stream.peer_addr()?, stream.local_addr()?);
-    Ok(link(connection.stream_engine(Role::Client), TcpIo::new(stream), info, false, config))
+    Ok(link(connection.stream_engine(Role::Client), TcpIo::new(stream), info, false, settings))
 }
 
 fn link<I: EngineIo>(
@@ -126,21 +139,21 @@ fn link<I: EngineIo>(
     io: I,
     info: ChannelInfo,
     negotiates: bool,
-    config: &Arc<ChannelConfig>,
+    Settings { config, callbacks }: Settings<'_>,
 ) -> Arc<Link> {
     let span = tracing::info_span!(target: "rpcrdma", "connection", role = "client", peer = %info.peer_addr);
     let port = Arc::new(Port::new(config.max_calls));
     // A server may need an answer before it gives its own.
-    let settings = DriverConfig { idle_timeout: config.connection.idle_timeout, serves_to_the_end: true };
-    let driver = match &config.callbacks {
-        None => driver::spawn(Core::new(engine, io, NoUpcalls, Arc::clone(&port), settings), span),
+    let driver = DriverConfig { idle_timeout: config.connection.idle_timeout, serves_to_the_end: true };
+    match callbacks {
+        None => driver::spawn(Core::new(engine, io, NoUpcalls, Arc::clone(&port), driver), span),
         Some(registry) => {
-            let connection = server::Connection::new(info.clone(), Arc::clone(&port), Arc::clone(config));
+            let connection = ServedConnection::new(info.clone(), Arc::clone(&port), Arc::clone(config));
             let handlers = Handlers::new(Arc::clone(registry), Arc::new(connection));
-            driver::spawn(Core::new(engine, io, handlers, Arc::clone(&port), settings), span)
+            driver::spawn(Core::new(engine, io, handlers, Arc::clone(&port), driver), span);
         }
-    };
-    Arc::new(Link { driver: Some(driver), port, info, negotiates: negotiates.into() })
+    }
+    Arc::new(Link { is_owned: true, port, info, negotiates: negotiates.into() })
 }
 
 /// Whether there is something to be negotiated.

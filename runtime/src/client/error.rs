@@ -198,6 +198,20 @@ impl CallError {
         }
     }
 
+    /// Returns the kind of error, in one of a few words, for traces.
+    pub(super) fn kind(&self) -> &'static str {
+        match self {
+            Self::Transport { failure: CallFailure::DeadlineExceeded { .. }, .. } => "deadline",
+            Self::Transport { failure: CallFailure::Closed { .. }, .. } => "closed",
+            Self::Transport { .. } => "transport",
+            Self::Connect { .. } => "connect",
+            Self::Encode { .. } | Self::Landing { .. } => "arguments",
+            Self::Security { .. } => "security",
+            Self::Rpc { .. } => "refused",
+            Self::Decode { .. } | Self::DirectPlacement { .. } => "reply",
+        }
+    }
+
     /// `PROGRAM.PROCEDURE` that was called.
     #[must_use]
     pub fn procedure(&self) -> &'static str {

@@ -30,12 +30,16 @@ mod dial;
 mod error;
 mod link;
 mod peers;
+mod reconnect;
 
-pub(crate) use self::builder::ChannelConfig;
 pub use self::{
-    builder::{ChannelBuilder, Reconnect},
+    builder::ChannelBuilder,
     call::CallOptions,
-    channel::{Channel, ChannelInfo},
+    channel::Channel,
     error::{CallError, ConnectError},
+    reconnect::Reconnect,
 };
-pub use crate::driver::{FormatCounts, Formats};
+pub use crate::{
+    driver::{FormatCounts, Formats},
+    session::ChannelInfo,
+};

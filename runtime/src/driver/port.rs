@@ -1,69 +1,29 @@
-//! What a connection's driver and its users share: the queue of commands, and the slots for results.
+//! The state that a connection's driver and its users share: the queue of commands, and the slots for results.
 
 use std::{
     collections::VecDeque,
-    sync::{
-        Mutex, MutexGuard, OnceLock, PoisonError,
-        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
-    },
+    sync::OnceLock,
     task::{Context, Poll, Waker},
 };
 
-use tokio::sync::{Notify as Told, Semaphore, SemaphorePermit};
+use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
 use super::{
-    core::{Answer, BATCH},
+    command::{CallResult, Command, Slot},
     formats::Formats,
+    sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, PoisonError},
 };
-use crate::engine::{CallFailure, CloseReason, Counters, IncomingReply, OutgoingCall, PeerLimits, ReplyToken};
-
-/// What came of a call.
-pub(crate) type CallResult = Result<IncomingReply, CallFailure>;
-
-/// A caller's place: where its result will be. One caller holds it at a time, and the driver knows it as long as its
-/// call is under way; it is free again when both have let go.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Slot(pub(crate) u32);
-
-/// What the driver is told to do. Carried out in the order queued, so a cancellation never meets a later call in its slot.
-// A call is moved into the queue as it is: a box would be an allocation a call.
-#[allow(clippy::large_enum_variant)]
-#[derive(Debug)]
-pub(crate) enum Command {
-    /// Start the call whose result goes to `slot`.
-    Start { slot: Slot, call: OutgoingCall },
-    /// The caller in `slot` has gone.
-    Cancel { slot: Slot },
-    /// A handler has finished.
-    Reply { token: ReplyToken, answer: Answer },
-    /// Nothing: whoever held the connection open has let go.
-    LetGo,
-    /// Finish what is under way, begin nothing more that the peer asks for, and disconnect.
-    Drain,
-    /// Disconnect now.
-    Disconnect,
-}
-
-/// How the driver gets to know of a command.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Notify {
-    /// Send what is queued from here, if the driver is not at it.
-    Drive,
-    /// Wake the driver's task.
-    Wake,
-    /// It has been woken already and has not looked yet.
-    Nothing,
-}
+use crate::engine::{CallFailure, CloseReason, Counters, OutgoingCall, PeerLimits};
 
 #[derive(Debug)]
 enum SlotState {
     Free {
         next: Option<u32>,
     },
-    /// The caller waits; its waker once it has polled.
+    /// The caller waits. Its waker is set once it has polled.
     Waiting(Option<Waker>),
     Done(CallResult),
-    /// The caller has gone, the call is not over yet.
+    /// The caller has gone, and the call has not ended yet.
     Abandoned,
 }
 
@@ -72,10 +32,8 @@ struct Inner {
     commands: VecDeque<Command>,
     slots: Vec<SlotState>,
     free: Option<u32>,
-    /// Calls in slots that are not over.
-    under_way: usize,
-    /// The driver has been told of commands and has not taken them.
-    notified: bool,
+    /// Whether the driver was woken for commands and has not taken them yet.
+    is_notified: bool,
     closed: Option<CloseReason>,
 }
 
@@ -86,40 +44,42 @@ impl Inner {
         }
     }
 
-    fn notify(&mut self) -> Notify {
-        if std::mem::replace(&mut self.notified, true) { Notify::Nothing } else { Notify::Wake }
+    /// Queues a command. `true` if the driver has to be woken for it.
+    fn queue(&mut self, command: Command) -> bool {
+        self.commands.push_back(command);
+        !std::mem::replace(&mut self.is_notified, true)
     }
 }
 
-/// The way to a connection's driver, and back.
+/// The queue of commands to a connection's driver, and the slots of results from it.
 #[derive(Debug)]
 pub(crate) struct Port {
     inner: Mutex<Inner>,
-    /// Whether `inner` says so, without its lock.
+    /// Whether the connection has ended, readable without the lock of `inner`.
     closed: AtomicBool,
-    /// Tells those who wait for the end of the connection. Who stops to wait leaves nothing behind.
-    over: Told,
-    /// One permit for each slot that is free; closed with the connection.
+    /// Notified at the end of the connection. A waiter that is dropped leaves nothing behind.
+    over: Notify,
+    /// One permit per free slot. Closed with the connection.
     permits: Semaphore,
-    /// The driver task's waker, the same for its whole life.
+    /// The waker of the driver's task, once the task has run. It stays the same.
     task: OnceLock<Waker>,
-    /// The engine's counters as the driver saw them last: reading them never waits for the driver.
+    /// A copy of the engine's counters. Reading it never waits for the driver.
     counters: Mutex<(Counters, Formats)>,
     limits: Mutex<PeerLimits>,
-    /// Octets of eligible items that were encoded inline.
+    /// Bytes of eligible items that were encoded inline.
     copied_eligible: AtomicU64,
-    /// Channels over a connection that is not theirs: while there are any, it may be needed.
+    /// Number of channels that use the connection without owning it. While there are any, it is not idle.
     holders: AtomicUsize,
 }
 
 impl Port {
-    /// A port that holds at most `max_calls` calls, waiting for credits or under way.
+    /// Creates a port for at most `max_calls` calls, in flight or waiting for credits.
     pub(crate) fn new(max_calls: usize) -> Self {
         let max_calls = max_calls.clamp(1, Semaphore::MAX_PERMITS.min(u32::MAX as usize));
         Self {
             inner: Mutex::default(),
             closed: AtomicBool::new(false),
-            over: Told::new(),
+            over: Notify::new(),
             permits: Semaphore::new(max_calls),
             task: OnceLock::new(),
             counters: Mutex::default(),
@@ -129,34 +89,29 @@ impl Port {
         }
     }
 
-    /// A channel over a connection that is not its own: an idle one is kept for it.
+    /// Keeps the connection from being idle, for a channel that does not own it.
     pub(crate) fn hold(&self) {
         self.holders.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The channel has gone. Without any, the connection may be idle from now on.
+    /// Reverts one [`hold`](Self::hold).
     pub(crate) fn let_go(&self) {
         if self.holders.fetch_sub(1, Ordering::Relaxed) == 1 {
             self.send(Command::LetGo);
         }
     }
 
-    /// Whether there is such a channel.
+    /// Whether a channel holds the connection.
     pub(super) fn is_held(&self) -> bool {
         self.holders.load(Ordering::Relaxed) > 0
     }
 
-    /// The driver's task says how it is woken.
+    /// Sets the waker of the driver's task, at its first poll.
     pub(super) fn set_task(&self, waker: &Waker) {
         self.task.get_or_init(|| waker.clone());
     }
 
-    /// How the driver's task is woken; `None` until it has run once.
-    pub(super) fn task(&self) -> Option<&Waker> {
-        self.task.get()
-    }
-
-    /// Wakes the driver's task. Until it has run once there is nothing to wake: its first poll finds what is queued.
+    /// Wakes the driver's task. Before its first poll this does nothing: that poll finds the queue.
     pub(crate) fn wake(&self) {
         if let Some(task) = self.task.get() {
             task.wake_by_ref();
@@ -171,12 +126,12 @@ impl Port {
         *self.limits.lock().unwrap_or_else(PoisonError::into_inner) = limits;
     }
 
-    /// Returns the limits that apply to the connection. They include what a call's reply shows when the call returns.
+    /// Returns the parameters that both ends have agreed on. It includes what the reply of a returned call has shown.
     pub(crate) fn limits(&self) -> PeerLimits {
         *self.limits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How the calls that were answered were conveyed.
+    /// Returns how answered calls and their replies were conveyed.
     pub(crate) fn formats(&self) -> Formats {
         self.counters.lock().unwrap_or_else(PoisonError::into_inner).1
     }
@@ -187,7 +142,7 @@ impl Port {
         }
     }
 
-    /// What has happened on the connection.
+    /// Returns the counters of the connection.
     pub(crate) fn counters(&self) -> Counters {
         let mut counters = self.counters.lock().unwrap_or_else(PoisonError::into_inner).0;
         counters.copied_eligible =
@@ -199,24 +154,24 @@ impl Port {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Room for one more call, if there is any now. [`start`](Self::start) takes it, or it is given back on drop.
+    /// Reserves a slot, if one is free. [`start`](Self::start) uses it. Dropping the permit returns it.
     pub(crate) fn try_reserve(&self) -> Option<SemaphorePermit<'_>> {
         self.permits.try_acquire().ok()
     }
 
-    /// Waits for room for one more call; first come, first served.
+    /// Waits for a free slot and reserves it. Waiters are served in order.
     pub(crate) async fn reserve(&self) -> Result<SemaphorePermit<'_>, CallFailure> {
         self.permits.acquire().await.map_err(|_| self.failure())
     }
 
-    /// Why a call cannot be started on a closed connection.
+    /// Returns the error of a call that is started on a closed connection.
     fn failure(&self) -> CallFailure {
         let reason = self.closed().unwrap_or(CloseReason::Disconnected(crate::provider::DisconnectReason::Local));
         CallFailure::Closed { reason, sent: false }
     }
 
-    /// Queues a call for which there is room.
-    pub(crate) fn start(&self, permit: SemaphorePermit<'_>, call: OutgoingCall) -> Result<(Slot, Notify), CallFailure> {
+    /// Starts a call in the slot that `permit` reserves.
+    pub(crate) fn start(&self, permit: SemaphorePermit<'_>, call: OutgoingCall) -> Result<Slot, CallFailure> {
         let mut inner = self.lock();
         if inner.closed.is_some() {
             drop(inner);
@@ -239,63 +194,45 @@ impl Port {
                 Slot(index)
             }
         };
-        let alone = inner.under_way == 0;
-        inner.under_way += 1;
-        inner.commands.push_back(Command::Start { slot, call });
-        let notify = inner.notify();
-        // The first of what may be many goes out at once, and a batch as soon as it is full.
-        let drive = alone || inner.commands.len() >= BATCH;
-        Ok((slot, if drive { Notify::Drive } else { notify }))
+        let wakes = inner.queue(Command::Start { slot, call });
+        drop(inner);
+        if wakes {
+            self.wake();
+        }
+        Ok(slot)
     }
 
-    /// Queues any other command and wakes the driver.
+    /// Queues a command other than the start of a call.
     pub(crate) fn send(&self, command: Command) {
         let mut inner = self.lock();
         if inner.closed.is_some() {
             return;
         }
-        inner.commands.push_back(command);
-        let notify = inner.notify();
+        let wakes = inner.queue(command);
         drop(inner);
-        if notify == Notify::Wake {
+        if wakes {
             self.wake();
         }
     }
 
-    /// Whether the driver has been told of something and has not looked yet.
-    pub(super) fn is_notified(&self) -> bool {
-        self.lock().notified
-    }
-
-    /// Whether the call in `slot` is the only one under way. Its caller, who is about to drive, need not be woken by what
-    /// it finds, so its waker is forgotten.
-    pub(crate) fn is_alone(&self, slot: Slot) -> bool {
-        let mut inner = self.lock();
-        match inner.slots.get_mut(slot.0 as usize) {
-            Some(SlotState::Waiting(waker)) => *waker = None,
-            _ => return false,
-        }
-        inner.under_way == 1
-    }
-
-    /// Exchanges what is queued for the empty `commands`.
+    /// Exchanges the queue for the empty `commands`.
     pub(crate) fn take(&self, commands: &mut VecDeque<Command>) {
         let mut inner = self.lock();
-        inner.notified = false;
+        inner.is_notified = false;
         std::mem::swap(&mut inner.commands, commands);
     }
 
-    /// What was taken and not carried out is queued again, in front: [`close`](Self::close) tells what was never begun.
+    /// Puts commands that were taken and not carried out back at the front of the queue, so that [`close`](Self::close) reports
+    /// their calls as unsent.
     pub(super) fn give_back(&self, commands: &mut VecDeque<Command>) {
         let mut inner = self.lock();
         commands.append(&mut inner.commands);
         std::mem::swap(&mut inner.commands, commands);
     }
 
-    /// Hands the result to the caller in `slot`, whose waker goes to `wakers`.
+    /// Delivers a result to the caller in `slot`, and moves the caller's waker to `wakers`.
     pub(crate) fn deliver(&self, slot: Slot, result: CallResult, wakers: &mut Vec<Waker>) {
         let mut inner = self.lock();
-        inner.under_way = inner.under_way.saturating_sub(1);
         let Some(state) = inner.slots.get_mut(slot.0 as usize) else { return };
         match std::mem::replace(state, SlotState::Done(result)) {
             SlotState::Waiting(waker) => wakers.extend(waker),
@@ -306,12 +243,12 @@ impl Port {
                 self.permits.add_permits(1);
                 drop(unwanted);
             }
-            // Neither can be: a slot gets one result while it is taken.
+            // Impossible: a slot gets one result per call.
             other @ (SlotState::Free { .. } | SlotState::Done(_)) => *state = other,
         }
     }
 
-    /// Takes the result out of `slot`, which is then free.
+    /// Takes the result from `slot`, and frees the slot.
     pub(crate) fn poll_result(&self, slot: Slot, cx: &mut Context<'_>) -> Poll<CallResult> {
         let mut inner = self.lock();
         let Some(state) = inner.slots.get_mut(slot.0 as usize) else { return Poll::Pending };
@@ -338,7 +275,7 @@ impl Port {
         }
     }
 
-    /// The caller in `slot` goes away without its result.
+    /// Cancels the call in `slot`, whose caller has gone. The slot is free once the call has ended.
     pub(crate) fn abandon(&self, slot: Slot) {
         let mut inner = self.lock();
         let Some(state) = inner.slots.get_mut(slot.0 as usize) else { return };
@@ -347,18 +284,23 @@ impl Port {
                 inner.free_slot(slot.0);
                 drop(inner);
                 self.permits.add_permits(1);
-                // Outside of the lock: it may return much memory.
+                // Outside of the lock, because it may return much memory.
                 drop(done);
             }
             SlotState::Waiting(_) => {
+                // Queued before the lock is released. Otherwise the call could end, and another one start in the same slot, ahead
+                // of the cancellation.
+                let wakes = inner.queue(Command::Cancel { slot });
                 drop(inner);
-                self.send(Command::Cancel { slot });
+                if wakes {
+                    self.wake();
+                }
             }
             SlotState::Free { .. } | SlotState::Abandoned => {}
         }
     }
 
-    /// The connection is over: every caller that still waits is told, and every later one.
+    /// Ends the connection: calls in flight fail, and all later ones.
     pub(crate) fn close(&self, reason: &CloseReason) {
         let mut inner = self.lock();
         if inner.closed.is_some() {
@@ -382,7 +324,6 @@ impl Port {
                 *state = SlotState::Done(Err(CallFailure::Closed { reason: reason.clone(), sent: !unsent }));
             }
         }
-        inner.under_way = 0;
         drop(inner);
         self.permits.close();
         drop(commands);
@@ -390,17 +331,17 @@ impl Port {
         self.over.notify_waiters();
     }
 
-    /// Why the connection is over, if it is.
+    /// Returns why the connection has ended, if it has.
     pub(crate) fn closed(&self) -> Option<CloseReason> {
         self.lock().closed.clone()
     }
 
-    /// Whether the connection is over.
+    /// Whether the connection has ended.
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// Waits for the connection to be over.
+    /// Waits for the end of the connection.
     pub(crate) async fn wait_closed(&self) -> CloseReason {
         loop {
             let over = self.over.notified();
@@ -411,6 +352,3 @@ impl Port {
         }
     }
 }
-
-#[cfg(test)]
-pub(super) mod tests;

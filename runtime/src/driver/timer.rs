@@ -11,8 +11,8 @@ use tokio::time::Sleep;
 
 /// Wakes the driver when its earliest deadline is due.
 ///
-/// Deadlines move with every call, mostly later. The sleep is touched only when a deadline is earlier than it: one that
-/// has become too early wakes the driver once for nothing, and is then set anew.
+/// Deadlines move with every call, mostly later. The sleep is changed only if a deadline is earlier. A sleep that has become too
+/// early wakes the driver once for nothing, and is then set again.
 #[derive(Debug, Default)]
 pub(crate) struct Timer {
     sleep: Option<Pin<Box<Sleep>>>,
@@ -20,31 +20,22 @@ pub(crate) struct Timer {
 }
 
 impl Timer {
-    /// The time as the runtime has it, which tests may have paused.
+    /// Returns the time of the runtime's clock, which tests may pause.
     pub(crate) fn now() -> Instant {
         tokio::time::Instant::now().into_std()
     }
 
-    /// Must be called within the runtime, before [`arm`](Self::arm) may be called anywhere.
-    pub(crate) fn prepare(&mut self) {
-        self.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep(Duration::ZERO)));
-    }
-
-    /// Whether the time it is set to has come.
-    pub(crate) fn is_due(&self) -> bool {
-        self.armed.is_some_and(|armed| armed <= Self::now())
-    }
-
-    /// Sees to it that `task`, the same each time, is woken at `due` or before.
+    /// Wakes `task`, the driver's task, at `due` or earlier. Called in that task.
     pub(crate) fn arm(&mut self, due: Option<Instant>, now: Instant, task: &Waker) {
-        let (Some(due), Some(sleep)) = (due, &mut self.sleep) else { return };
-        // Still set to the right side, and not yet fired.
+        let Some(due) = due else { return };
+        // Set early enough, and not fired yet.
         if self.armed.is_some_and(|armed| armed <= due && armed > now) {
             return;
         }
+        let sleep = self.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep(Duration::ZERO)));
         sleep.as_mut().reset(due.into());
         self.armed = Some(due);
-        // Whatever is left of the budget of the task that polls: without any, the sleep would be set, and wake nobody.
+        // Unconstrained: a task that has spent its budget would set the sleep without being woken by it.
         let polled = std::pin::pin!(tokio::task::unconstrained(sleep.as_mut()));
         if polled.poll(&mut Context::from_waker(task)).is_ready() {
             task.wake_by_ref();

@@ -8,18 +8,14 @@ use tokio::{
     task::JoinSet,
 };
 
-use super::{
-    call::Connection,
-    connection::{Handlers, Listed},
-    handle::Shared,
-};
+use super::{handle::Shared, listed::Listed};
 use crate::{
     chain::Chain,
-    client::ChannelInfo,
     config::ConnectionConfig,
     driver::{self, Core, DriverConfig, EngineIo, Port, RdmaIo, TcpIo},
     engine::Role,
     provider::{ConnectRequest as _, Incoming as _, Listener, QueuePair as _, SetupError, socket},
+    session::{ChannelInfo, Handlers, ServedConnection},
 };
 
 /// Pause after an error of the listener's, such as too many open files: it would only repeat.
@@ -37,7 +33,7 @@ pub(super) trait Accept: Send + Sync {
 pub(super) trait Source: Send + Sync + 'static {
     /// A connection taken, and not set up.
     type Incoming: Send + 'static;
-    /// The I/O of a connection that is set up.
+    /// What becomes of it.
     type Io: EngineIo;
 
     fn local_addr(&self) -> SocketAddr;
@@ -82,7 +78,7 @@ impl<L: Listener> Source for RdmaSource<L> {
         let honours = connected.queue_pair.remote_invalidation();
         let versions = config.engine.versions.clone();
         let (engine, agreed) = config.engine(Role::Server, versions, &connected.private_data, honours);
-        let info = agreed.info(connected.peer_addr, connected.local_addr, connected.private_data);
+        let info = ChannelInfo::rdma(agreed, connected.peer_addr, connected.local_addr, connected.private_data);
         Ok(SetUp { engine, io: RdmaIo::new(connected.queue_pair), info })
     }
 }
@@ -171,11 +167,11 @@ async fn set_up<S: Source>(
         .map_err(|_| SetupError::TimedOut(config.setup_timeout))??;
     let peer_addr = info.peer_addr;
     let port = Arc::new(Port::new(shared.callbacks.max_calls));
-    let connection = Connection::new(info, Arc::clone(&port), Arc::clone(&shared.callbacks));
+    let connection = ServedConnection::new(info, Arc::clone(&port), Arc::clone(&shared.callbacks));
     let span = tracing::info_span!(target: "rpcrdma", "connection", role = "server", peer = %peer_addr);
     let id = shared.add(peer_addr, Arc::clone(&port), room);
     let listed = Listed::new(id, Arc::clone(shared));
-    let handlers = Handlers::new(Arc::clone(&shared.registry), Arc::new(connection)).listed(listed);
+    let handlers = Handlers::new(Arc::clone(&shared.registry), Arc::new(connection)).observed_by(listed);
     let driver = DriverConfig { idle_timeout: config.idle_timeout, serves_to_the_end: false };
     driver::spawn(Core::new(engine, io, handlers, port, driver), span);
     Ok(())

@@ -5,18 +5,16 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 use tokio::task::JoinSet;
 
 use super::{
-    Service,
     accept::{Accept, Acceptor, RdmaSource, TcpSource},
-    dispatch::Registry,
     handle::{Phase, ServerHandle, Shared},
 };
 use crate::{
-    client::{ChannelConfig, Reconnect},
     config::ConnectionConfig,
     engine::stream::StreamConfig,
     memory::Budget,
     provider::Listener,
     rpc::{Authenticator, OpaqueAuth, StandardAuthenticator},
+    session::{ChannelConfig, Registry, Service},
     transport::{Scheme, Url, UrlError},
 };
 
@@ -246,10 +244,8 @@ impl ServerBuilder {
             connection,
             max_calls: MOST_CALLBACKS,
             call_timeout: Some(self.callback_timeout),
-            reconnect: Reconnect::Never,
             credential: OpaqueAuth::none(),
             security: None,
-            callbacks: None,
         };
         let shared = Arc::new(Shared::new(registry, callbacks, budget, self.max_connections, self.grace));
         Ok(Server { acceptors: self.acceptors, urls, shared })

@@ -12,16 +12,13 @@ use std::{
 
 use tokio::sync::{Notify, Semaphore, watch};
 
-use super::{
-    dispatch::Registry,
-    stats::{ServerStats, Totals},
-};
+use super::stats::{ServerStats, Totals};
 use crate::{
-    client::ChannelConfig,
     config::ConnectionConfig,
     driver::{Command, Port},
     engine::{CloseReason, Counters},
     memory::Budget,
+    session::{ChannelConfig, Registry},
 };
 
 /// How far a server has come.

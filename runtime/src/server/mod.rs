@@ -25,42 +25,13 @@
 
 mod accept;
 mod builder;
-mod call;
-mod connection;
-mod dispatch;
 mod handle;
+mod listed;
 mod stats;
-
-use std::{future::Future, pin::Pin};
 
 pub use self::{
     builder::{BindError, Server, ServerBuilder},
-    call::{Call, Context, Failure, Reply},
     handle::{ConnectionStats, MemoryStats, ServerHandle},
     stats::{Ended, ServerStats},
 };
-pub(crate) use self::{call::Connection, connection::Handlers, dispatch::Registry};
-
-/// What a service's handler becomes.
-pub type ReplyFuture = Pin<Box<dyn Future<Output = Reply> + Send>>;
-
-/// One version of one program, as generated code implements it.
-pub trait Service: Send + Sync + 'static {
-    /// The program's number.
-    fn program(&self) -> u32;
-
-    /// The version.
-    fn version(&self) -> u32;
-
-    /// The version's name in XDR, for messages and traces.
-    fn name(&self) -> &'static str;
-
-    /// Most chunks of eligible items that a call of one of its procedures needs, each way: its server accepts as many, and
-    /// [`EngineConfig::max_chunks`](crate::engine::EngineConfig::max_chunks) if those are more. Default 0.
-    fn max_chunks(&self) -> u32 {
-        0
-    }
-
-    /// Answers one call.
-    fn dispatch(&self, call: Call) -> ReplyFuture;
-}
+pub use crate::session::{Call, Context, Failure, Reply, ReplyFuture, Service};

@@ -1,15 +1,19 @@
 use std::{
+    collections::VecDeque,
     future::Future as _,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
-    task::Wake,
+    task::{Context, Poll, Wake, Waker},
 };
 
-use super::*;
 use crate::{
-    engine::{Format, Payload, ReplyResources},
+    driver::{
+        command::{CallResult, Command, Slot},
+        port::Port,
+    },
+    engine::{CallFailure, CloseReason, Format, IncomingReply, OutgoingCall, Payload, ReplyResources},
     memory::MessageBuf,
     provider::DisconnectReason,
 };
@@ -23,7 +27,7 @@ impl Wake for Count {
     }
 }
 
-pub(crate) fn call() -> OutgoingCall {
+pub(super) fn call() -> OutgoingCall {
     OutgoingCall {
         message: MessageBuf::new(vec![0; 64].into(), 0),
         reduced: Default::default(),
@@ -34,7 +38,7 @@ pub(crate) fn call() -> OutgoingCall {
     }
 }
 
-fn reply() -> CallResult {
+pub(super) fn reply() -> CallResult {
     let payload = Payload::Inline(MessageBuf::new(vec![0; 64].into(), 0));
     Ok(IncomingReply {
         payload,
@@ -45,7 +49,7 @@ fn reply() -> CallResult {
     })
 }
 
-fn start(port: &Port) -> (Slot, Notify) {
+fn start(port: &Port) -> Slot {
     port.start(port.try_reserve().unwrap(), call()).unwrap()
 }
 
@@ -60,16 +64,23 @@ fn taken(port: &Port) -> Vec<String> {
     commands.into_iter().map(name).collect()
 }
 
+/// The driver is woken once for all commands that are queued until it takes them.
 #[test]
-fn who_tells_the_driver() {
+fn wakes_the_driver_once() {
     let port = Port::new(100);
-    let notified: Vec<Notify> = (0..BATCH).map(|_| start(&port).1).collect();
-    // The first sends itself, the next ones find the driver told, one that fills a batch sends the batch.
-    assert_eq!(notified[0], Notify::Drive);
-    assert!(notified[1..BATCH - 1].iter().all(|&notify| notify == Notify::Nothing), "{notified:?}");
-    assert_eq!(notified[BATCH - 1], Notify::Drive);
-    assert_eq!(taken(&port).len(), BATCH);
-    assert_eq!(start(&port).1, Notify::Wake);
+    let woken = Arc::new(Count::default());
+    let slots: Vec<Slot> = (0..3).map(|_| start(&port)).collect();
+    // The first poll of the driver's task takes what was queued before.
+    port.set_task(&Waker::from(Arc::clone(&woken)));
+    assert_eq!(taken(&port).len(), 3);
+    assert_eq!(woken.0.load(Ordering::Relaxed), 0);
+    for _ in 0..2 {
+        start(&port);
+        slots.iter().for_each(|&slot| port.send(Command::Cancel { slot }));
+        start(&port);
+        assert_eq!(taken(&port).len(), 5);
+    }
+    assert_eq!(woken.0.load(Ordering::Relaxed), 2);
 }
 
 /// A slot is used again, and a cancellation never meets the next call in it.
@@ -81,7 +92,7 @@ fn slots_are_used_again() {
     let mut cx = Context::from_waker(&waker);
     let mut wakers = Vec::new();
 
-    let (slot, _) = start(&port);
+    let slot = start(&port);
     assert!(port.poll_result(slot, &mut cx).is_pending());
     port.deliver(slot, reply(), &mut wakers);
     wakers.drain(..).for_each(Waker::wake);
@@ -89,15 +100,15 @@ fn slots_are_used_again() {
     assert!(matches!(port.poll_result(slot, &mut cx), Poll::Ready(Ok(_))));
 
     // Its caller goes, its call ends, and only then it is free.
-    let (again, _) = start(&port);
+    let again = start(&port);
     assert_eq!(again, slot);
     port.abandon(again);
-    let (other, _) = start(&port);
+    let other = start(&port);
     assert_ne!(other, slot);
     assert!(port.try_reserve().is_none(), "both are taken");
     port.deliver(again, reply(), &mut wakers);
     assert!(wakers.is_empty());
-    assert_eq!(start(&port).0, slot);
+    assert_eq!(start(&port), slot);
     assert_eq!(taken(&port), ["start 0", "start 0", "cancel 0", "start 1", "start 0"]);
 
     // Gone after its result came.
@@ -112,9 +123,9 @@ fn slots_are_used_again() {
 fn closed() {
     let port = Port::new(10);
     let mut cx = Context::from_waker(Waker::noop());
-    let (sent, _) = start(&port);
+    let sent = start(&port);
     assert_eq!(taken(&port), ["start 0"]);
-    let (unsent, _) = start(&port);
+    let unsent = start(&port);
     let mut over = Box::pin(port.wait_closed());
     assert!(over.as_mut().poll(&mut cx).is_pending());
     let reason = CloseReason::Disconnected(DisconnectReason::Remote);

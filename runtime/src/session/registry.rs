@@ -1,10 +1,10 @@
-//! From a call's header to the service that answers it.
+//! The registry of services, and the routing of a call to its service.
 
 use std::{fmt, sync::Arc};
 
 use super::{
-    Service,
-    call::{self, Call, Connection},
+    call::{self, Call, ServedConnection},
+    service::Service,
 };
 use crate::{
     chain::Chain,
@@ -15,7 +15,7 @@ use crate::{
     xdr::Decoder,
 };
 
-/// The services of one end, and who may call them.
+/// The services that the local side provides, and the authenticator of their callers.
 pub(crate) struct Registry {
     /// In ascending order of program and version.
     services: Vec<Arc<dyn Service>>,
@@ -23,7 +23,7 @@ pub(crate) struct Registry {
 }
 
 impl Registry {
-    /// Two services with the same program and version: the later one is an error, given back.
+    /// Creates a registry. If two services have the same program and version, the error is that pair.
     pub(crate) fn new(
         mut services: Vec<Arc<dyn Service>>,
         authenticator: Arc<dyn Authenticator>,
@@ -36,12 +36,12 @@ impl Registry {
         twice.map_or(Ok(Self { services, authenticator }), Err)
     }
 
-    /// Raises what is accepted of a peer to what the services need.
+    /// Raises the limits on inbound calls to the needs of the services.
     pub(crate) fn provide(&self, config: &mut EngineConfig) {
         config.max_chunks = self.services.iter().map(|service| service.max_chunks()).fold(config.max_chunks, u32::max);
     }
 
-    /// The service for a program and version, or what a call for it is answered.
+    /// Returns the service for a program and version, or the error to answer with.
     fn find(&self, program: u32, version: u32) -> Result<&Arc<dyn Service>, RpcError> {
         let mut versions = self.services.iter().filter(|service| service.program() == program).peekable();
         let low = versions.peek().ok_or(RpcError::ProgramUnavailable)?.version();
@@ -56,13 +56,13 @@ impl Registry {
         Err(RpcError::ProgramMismatch { low, high })
     }
 
-    /// Hands a call to its service by `serve`, or says what answer it gets without one.
+    /// Passes a call to `serve` together with its service, or returns the answer that refuses the call.
     // An answer is moved once, and rarely; boxed, every answer would be allocated.
     #[allow(clippy::result_large_err)]
     pub(super) fn route<T>(
         &self,
         incoming: IncomingCall,
-        connection: &Arc<Connection>,
+        connection: &Arc<ServedConnection>,
         serve: impl FnOnce(&Arc<dyn Service>, Call) -> Result<T, Answer>,
     ) -> Result<T, Answer> {
         let mut decoder = Decoder::new(incoming.payload.as_slice()).with_limits(connection.limits);

@@ -1,4 +1,4 @@
-//! A call as a service sees it, and its answer.
+//! Inbound calls as services see them, and the answers to them.
 
 use std::{fmt, net::SocketAddr, sync::Arc};
 
@@ -6,9 +6,9 @@ use bytes::Bytes;
 use smallvec::SmallVec;
 use tracing::Span;
 
+use super::{config::ChannelConfig, info::ChannelInfo};
 use crate::{
     chain::Chain,
-    client::{Channel, ChannelConfig, ChannelInfo},
     driver::{Answer, Port},
     engine::{Counters, IncomingCall, OutgoingReply, Payload, message_buf},
     memory::{BufferPool, Output as _},
@@ -22,22 +22,23 @@ use crate::{
     },
 };
 
-/// What all calls that arrive by a connection have in common.
-pub(crate) struct Connection {
-    pub(super) info: ChannelInfo,
+/// The state that all inbound calls of one connection share.
+pub(crate) struct ServedConnection {
+    pub(crate) info: ChannelInfo,
     pub(super) pool: BufferPool,
     pub(super) limits: Limits,
-    /// Octets that the first buffer of a reply has room for.
+    /// Capacity of a reply's first buffer, in bytes.
     message_size: usize,
-    /// Eligible items of fewer octets than that are copied into a message that nothing is placed from.
+    /// Eligible items shorter than this, in bytes, are copied into a message that is sent as a record.
     min_reduce: usize,
-    pub(super) port: Arc<Port>,
-    /// Of channels to the caller.
-    back: Arc<ChannelConfig>,
+    pub(crate) port: Arc<Port>,
+    /// The settings of channels back to the caller.
+    pub(crate) back: Arc<ChannelConfig>,
 }
 
-impl Connection {
-    /// The connection that `port` leads to; `back` is for calls to the peer.
+impl ServedConnection {
+    /// Creates the shared state of the connection behind `port`. `back` has the settings of calls
+    /// back to the peer.
     pub(crate) fn new(info: ChannelInfo, port: Arc<Port>, back: Arc<ChannelConfig>) -> Self {
         let config = &back.connection;
         let message_size = match info.transport {
@@ -56,15 +57,20 @@ impl Connection {
     }
 }
 
-/// Where a call comes from, and who makes it.
+/// The origin of a call: its connection and its caller.
 #[derive(Clone)]
 pub struct Context {
-    connection: Arc<Connection>,
+    connection: Arc<ServedConnection>,
     xid: u32,
     credential: Credential,
 }
 
 impl Context {
+    /// The connection that the call came by.
+    pub(crate) fn connection(&self) -> &ServedConnection {
+        &self.connection
+    }
+
     /// The client's address.
     #[must_use]
     pub fn peer_addr(&self) -> SocketAddr {
@@ -105,27 +111,6 @@ impl Context {
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.connection.port.counters()
-    }
-
-    /// A client of the caller: its calls go back over the connection that this call came by. `C` is the generated client of
-    /// a program that the caller serves ([`ChannelBuilder::serve`](crate::client::ChannelBuilder::serve)), or a
-    /// [`Channel`].
-    ///
-    /// The caller must have said that it is prepared for them, as by making this call (RFC 8167 §6): one that is not may
-    /// not answer at all. A call from a server has
-    /// [`ServerBuilder::callback_timeout`](super::ServerBuilder::callback_timeout) unless it says otherwise. Over RDMA, calls
-    /// from a server and their replies are no longer than one inline message, and nothing in them is placed directly
-    /// (RFC 8167 §5.3): what is longer fails with
-    /// [`ReverseTooLong`](crate::engine::CallFailure::ReverseTooLong).
-    ///
-    /// What is returned may be kept beyond the call. It does not keep the connection, which is the client's to close, but
-    /// while it is there the connection is not closed for being idle. Once the connection has gone, calls fail with
-    /// [`CallFailure::Closed`](crate::engine::CallFailure::Closed), and stay failing: a client that connects anew has to say
-    /// so by another call.
-    #[must_use]
-    pub fn callback<C: From<Channel>>(&self) -> C {
-        let Connection { info, port, back, .. } = &*self.connection;
-        C::from(Channel::back(port, info.clone(), back))
     }
 }
 
@@ -190,7 +175,7 @@ impl Call {
         arguments_at: usize,
         authenticated: Authenticated,
         protection: Option<Arc<dyn Protection>>,
-        connection: Arc<Connection>,
+        connection: Arc<ServedConnection>,
         span: Span,
     ) -> Self {
         trace::arrived(&span, &incoming);

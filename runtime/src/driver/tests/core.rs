@@ -1,13 +1,25 @@
 use std::{
-    sync::atomic::AtomicUsize,
-    task::Wake,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    task::{Context, Poll, Wake, Waker},
     time::{Duration, Instant},
 };
 
-use super::{timer::Timer, *};
 use crate::{
-    engine::{CallId, Counters, Engine, Event, OutgoingCall, OutgoingReply, ReplyToken},
+    driver::{
+        catch_up::{CATCH_UP, SUSPENDED},
+        command::Slot,
+        core::{Core, DriverConfig},
+        io::EngineIo,
+        port::Port,
+        timer::Timer,
+        upcalls::NoUpcalls,
+    },
+    engine::{CallId, CloseReason, Counters, Engine, Event, OutgoingCall, OutgoingReply, ReplyToken},
     memory::Share,
+    provider::DisconnectReason,
 };
 
 /// A connection that does as a test says: by itself nothing comes in, and no call is answered.
@@ -47,8 +59,7 @@ impl Scripted {
 
     fn configured(state: &Arc<Mutex<Script>>, slots: usize, config: DriverConfig) -> Core<ScriptedIo, NoUpcalls> {
         let engine = Self { share: Share::default(), state: Arc::clone(state) };
-        let io = ScriptedIo { port: () };
-        Core::new(engine, io, NoUpcalls, Arc::new(Port::new(slots)), config)
+        Core::new(engine, ScriptedIo { port: () }, NoUpcalls, Arc::new(Port::new(slots)), config)
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, Script> {
@@ -127,76 +138,13 @@ impl Wake for Count {
     }
 }
 
-fn flooded() -> Core<ScriptedIo, NoUpcalls> {
-    Scripted::core(&Arc::new(Mutex::new(Script { floods: true, ..Script::default() })), 1)
-}
-
-/// A caller that has driven for as long as it may and is not polled again: the driver's task looks after the connection.
+/// A connection whose input never ends gives other tasks their turn, and is polled again.
 #[tokio::test]
-async fn who_leads_may_not_come_to_it() {
-    let mut core = flooded();
-    core.prepare();
+async fn endless_input_leaves_time_to_others() {
+    let mut core = Scripted::core(&Arc::new(Mutex::new(Script { floods: true, ..Script::default() })), 1);
     let woken = Arc::new(Count::default());
-    let task = Waker::from(Arc::clone(&woken));
-    assert!(core.drive(&mut Context::from_waker(Waker::noop()), &task, Some(Slot(0))).is_pending());
-    for _ in 0..1000 {
-        if woken.0.load(Ordering::SeqCst) > 0 {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    panic!("nobody is woken");
-}
-
-/// Nobody leads before there is the timer that a leader's deadline needs: what a leader has been told of, the driver's task
-/// leaves to it.
-#[tokio::test]
-async fn leads_when_there_is_a_timer() {
-    let core = flooded();
-    let shared = Arc::new(Shared::new(core));
-    let held = shared.core.lock().unwrap();
-    let task = std::thread::spawn({
-        let (shared, runtime) = (Arc::clone(&shared), tokio::runtime::Handle::current());
-        move || {
-            let _within = runtime.enter();
-            shared.poll(&mut Context::from_waker(Waker::noop())).is_pending()
-        }
-    });
-    // It waits for the lock, or will.
-    std::thread::sleep(Duration::from_millis(50));
-    assert!(shared.port.task().is_none());
-    drop(held);
-    assert!(task.join().unwrap());
-    assert!(shared.port.task().is_some());
-}
-
-/// A deadline that passes while a caller drives is seen to by the driver's task, although that caller leads.
-#[test]
-fn a_deadline_that_passes_while_a_caller_drives() {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    let state = Arc::new(Mutex::new(Script::default()));
-    let core = Scripted::core(&state, 4);
-    runtime.block_on(async {
-        // Other timers of the same runtime, so that its clock goes on.
-        tokio::spawn(async {
-            loop {
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
-        });
-        let port = Arc::clone(core.port());
-        let drive = spawn(core, tracing::Span::none());
-        while port.task().is_none() {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-        {
-            let mut state = state.lock().unwrap();
-            state.due = Some(Timer::now() + Duration::from_millis(500));
-            state.slow = Some(Duration::from_millis(50));
-        }
-        assert!(drive.try_lead(Slot(0), Waker::noop()));
-        tokio::time::sleep(Duration::from_secs(2)).await;
-        assert!(state.lock().unwrap().handled, "2 s later the deadline has not been seen to");
-    });
+    poll(&mut core, &Waker::from(Arc::clone(&woken)));
+    assert_eq!(woken.0.load(Ordering::SeqCst), 1);
 }
 
 /// A call that the driver had taken from the queue, and not given to the engine, was not sent.
@@ -205,11 +153,9 @@ async fn calls_that_the_engine_never_saw_were_not_sent() {
     let state = Arc::new(Mutex::new(Script { closed: true, ..Script::default() }));
     let mut core = Scripted::core(&state, 64);
     let port = Arc::clone(core.port());
-    core.prepare();
-    let slots: Vec<Slot> = (0..40)
-        .map(|_| port.start(port.try_reserve().unwrap(), crate::driver::port::tests::call()).unwrap().0)
-        .collect();
-    assert!(core.drive(&mut Context::from_waker(Waker::noop()), Waker::noop(), None).is_ready());
+    let slots: Vec<Slot> =
+        (0..40).map(|_| port.start(port.try_reserve().unwrap(), super::port::call()).unwrap()).collect();
+    assert!(core.poll(&mut Context::from_waker(Waker::noop())).is_ready());
     drop(core);
     let started = state.lock().unwrap().started;
     assert_eq!(started, 32);
@@ -226,22 +172,21 @@ async fn calls_that_the_engine_never_saw_were_not_sent() {
 /// A connection with something due for so long that this end must have been away, and its core.
 async fn away(input: bool) -> (Arc<Mutex<Script>>, Core<ScriptedIo, NoUpcalls>) {
     let due = Some(Timer::now());
-    tokio::time::advance(2 * core::AWAY).await;
+    tokio::time::advance(2 * SUSPENDED).await;
     let state = Arc::new(Mutex::new(Script { due, input, ..Script::default() }));
-    let mut core = Scripted::core(&state, 1);
-    core.prepare();
+    let core = Scripted::core(&state, 1);
     (state, core)
 }
 
-fn drive(core: &mut Core<ScriptedIo, NoUpcalls>, task: &Waker) {
-    assert!(core.drive(&mut Context::from_waker(Waker::noop()), task, None).is_pending());
+fn poll(core: &mut Core<ScriptedIo, NoUpcalls>, task: &Waker) {
+    assert!(core.poll(&mut Context::from_waker(task)).is_pending());
 }
 
 /// What had come in before somebody looked is not late, however late that is.
 #[tokio::test(start_paused = true)]
 async fn what_is_there_is_not_late() {
     let (state, mut core) = away(true).await;
-    drive(&mut core, Waker::noop());
+    poll(&mut core, Waker::noop());
     let state = state.lock().unwrap();
     assert!(state.taken && !state.handled);
 }
@@ -250,12 +195,12 @@ async fn what_is_there_is_not_late() {
 #[tokio::test(start_paused = true)]
 async fn what_the_runtime_hears_of_a_little_later_is_not_late() {
     let (state, mut core) = away(false).await;
-    drive(&mut core, Waker::noop());
+    poll(&mut core, Waker::noop());
     assert!(!state.lock().unwrap().handled, "as if nothing could come any more");
     state.lock().unwrap().input = true;
-    drive(&mut core, Waker::noop());
-    tokio::time::advance(core::CATCH_UP).await;
-    drive(&mut core, Waker::noop());
+    poll(&mut core, Waker::noop());
+    tokio::time::advance(CATCH_UP).await;
+    poll(&mut core, Waker::noop());
     assert!(!state.lock().unwrap().handled);
 }
 
@@ -265,11 +210,11 @@ async fn what_is_late_is_late_for_an_end_that_was_away() {
     let (state, mut core) = away(false).await;
     let woken = Arc::new(Count::default());
     let task = Waker::from(Arc::clone(&woken));
-    drive(&mut core, &task);
+    poll(&mut core, &task);
     assert_eq!(woken.0.load(Ordering::SeqCst), 0);
-    tokio::time::sleep(2 * core::CATCH_UP).await;
+    tokio::time::sleep(2 * CATCH_UP).await;
     assert_eq!(woken.0.load(Ordering::SeqCst), 1);
-    drive(&mut core, &task);
+    poll(&mut core, &task);
     assert!(state.lock().unwrap().handled);
 }
 
@@ -278,14 +223,13 @@ async fn what_is_late_is_late_for_an_end_that_was_away() {
 async fn what_is_there_ends_idleness() {
     for input in [false, true] {
         let state = Arc::new(Mutex::new(Script { input, ..Script::default() }));
-        let idle = DriverConfig { idle_timeout: Some(core::AWAY), ..DriverConfig::default() };
+        let idle = DriverConfig { idle_timeout: Some(SUSPENDED), ..DriverConfig::default() };
         let mut core = Scripted::configured(&state, 1, idle);
-        core.prepare();
-        tokio::time::advance(3 * core::AWAY).await;
-        drive(&mut core, Waker::noop());
+        tokio::time::advance(3 * SUSPENDED).await;
+        poll(&mut core, Waker::noop());
         assert!(!state.lock().unwrap().closing);
-        tokio::time::advance(core::CATCH_UP).await;
-        drive(&mut core, Waker::noop());
+        tokio::time::advance(CATCH_UP).await;
+        poll(&mut core, Waker::noop());
         assert_eq!(state.lock().unwrap().closing, !input);
     }
 }

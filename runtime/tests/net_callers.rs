@@ -1,4 +1,4 @@
-//! Who drives a connection: a caller that finds it idle does, and may be polled late, in another runtime, or not at all.
+//! Callers of calls in flight: they may be polled late, by another runtime or executor, or not at all.
 #![allow(missing_docs)]
 
 mod net_support;
@@ -253,8 +253,8 @@ async fn disconnected_keeps_no_wakers(transport: Transport) {
     assert_eq!(Arc::strong_count(&task), 1);
 }
 
-/// Any executor may poll a call, and with it drive its connection: a handler of this end's that is begun then finds the runtime
-/// that the connection was made in.
+/// Any executor may poll a call. A callback handler that starts meanwhile runs in the runtime that the connection was made
+/// in.
 async fn callback_by_another_executor(transport: Transport) {
     let Both { client, .. } = both(&transport).await;
     let answer = elsewhere(move || block_on(client.ask(7))).await;

@@ -1,4 +1,4 @@
-//! One connection's handlers.
+//! The handlers of one connection.
 
 use std::{
     future::Future,
@@ -12,10 +12,9 @@ use tokio::task::JoinSet;
 use tracing::Span;
 
 use super::{
-    Reply, ReplyFuture, Service,
-    call::{self, Call, Connection},
-    dispatch::Registry,
-    handle::Shared,
+    call::{self, Call, Reply, ServedConnection},
+    registry::Registry,
+    service::{ReplyFuture, Service},
 };
 use crate::{
     driver::{Answer, Command, Port, Upcalls},
@@ -27,40 +26,29 @@ use crate::{
 /// Answers the calls that arrive by one connection.
 pub(crate) struct Handlers {
     registry: Arc<Registry>,
-    connection: Arc<Connection>,
-    listed: Option<Listed>,
-    /// Handlers that wait for something.
+    connection: Arc<ServedConnection>,
+    observer: Option<Box<dyn ConnectionObserver>>,
+    /// The tasks of handlers that did not finish at their first poll.
     waiting: JoinSet<()>,
 }
 
-/// A place in a server's list of connections.
-pub(super) struct Listed {
-    id: u64,
-    shared: Arc<Shared>,
-    /// Why the connection has ended, once it has.
-    why: Option<CloseReason>,
-}
+/// Watches the end of a connection, for a server that lists its connections.
+pub(crate) trait ConnectionObserver: Send + 'static {
+    /// The connection has ended.
+    fn closed(&mut self, reason: &CloseReason);
 
-impl Listed {
-    pub(super) fn new(id: u64, shared: Arc<Shared>) -> Self {
-        Self { id, shared, why: None }
-    }
-}
-
-impl Drop for Listed {
-    fn drop(&mut self) {
-        self.shared.remove(self.id, self.why.as_ref());
-    }
+    /// Whether handlers in progress end with their connection.
+    fn is_aborting(&self) -> bool;
 }
 
 impl Handlers {
-    pub(crate) fn new(registry: Arc<Registry>, connection: Arc<Connection>) -> Self {
-        Self { registry, connection, listed: None, waiting: JoinSet::new() }
+    pub(crate) fn new(registry: Arc<Registry>, connection: Arc<ServedConnection>) -> Self {
+        Self { registry, connection, observer: None, waiting: JoinSet::new() }
     }
 
-    /// The same, for a connection in a server's list.
-    pub(super) fn listed(self, listed: Listed) -> Self {
-        Self { listed: Some(listed), ..self }
+    /// Sets the observer of the connection's end. It is dropped with the handlers.
+    pub(crate) fn observed_by(self, observer: impl ConnectionObserver) -> Self {
+        Self { observer: Some(Box::new(observer)), ..self }
     }
 }
 
@@ -76,8 +64,8 @@ impl Upcalls for Handlers {
             Ok(handler) => handler,
             Err(answer) => return Some(answer),
         };
-        // A handler that does not wait is done here and now. One that does is polled again, by a task with a waker of
-        // its own, so this waker need not do anything.
+        // A handler that does not wait finishes here. Any other handler is polled again by a task of its own, so the waker of
+        // this first poll need not do anything.
         if let Poll::Ready(answer) = Pin::new(&mut handler).poll(&mut Context::from_waker(Waker::noop())) {
             return Some(answer);
         }
@@ -99,31 +87,36 @@ impl Upcalls for Handlers {
 
     fn closed(&mut self, reason: &CloseReason) {
         tracing::info!(target: "rpcrdma", %reason, "connection closed");
-        if let Some(listed) = &mut self.listed {
-            listed.why = Some(reason.clone());
+        if let Some(observer) = &mut self.observer {
+            observer.closed(reason);
         }
-        if !self.listed.as_ref().is_some_and(|listed| listed.shared.is_aborting()) {
-            // The caller has gone; what its calls began is finished.
+        if !self.observer.as_ref().is_some_and(|observer| observer.is_aborting()) {
+            // The caller has gone. Handlers in progress run to their end.
             self.waiting.detach_all();
         }
     }
 }
 
-/// A handler under way; a panic of its becomes SYSTEM_ERR.
+/// A handler in progress. Its panic is answered with SYSTEM_ERR.
 struct Handler {
     future: ReplyFuture,
     service: Arc<dyn Service>,
     xid: u32,
-    /// Of the reply: RFC 2203 §5.3.3.2.
+    /// The verifier of the reply (RFC 2203 §5.3.3.2).
     verifier: OpaqueAuth,
-    connection: Arc<Connection>,
+    connection: Arc<ServedConnection>,
     span: Span,
 }
 
 impl Handler {
     // As `Call::decode`.
     #[allow(clippy::result_large_err)]
-    fn begin(service: Arc<dyn Service>, call: Call, xid: u32, connection: Arc<Connection>) -> Result<Self, Answer> {
+    fn begin(
+        service: Arc<dyn Service>,
+        call: Call,
+        xid: u32,
+        connection: Arc<ServedConnection>,
+    ) -> Result<Self, Answer> {
         let (span, verifier) = (call.span(), call.verifier());
         match span.in_scope(|| catch_unwind(AssertUnwindSafe(|| service.dispatch(call)))) {
             Ok(future) => Ok(Self { future, service, xid, verifier, connection, span }),
@@ -141,7 +134,7 @@ impl Future for Handler {
         // Unwind safety: after a panic the future is not polled again, and what handlers share is theirs to guard.
         let mut polled = Poll::Pending;
         let caught = catch_unwind(AssertUnwindSafe(|| {
-            // Put outside of what may unwind: an answer is not little, and is moved once less.
+            // Assigned from inside of the closure, because returning a large answer through `catch_unwind` moves it once more.
             polled = self.future.as_mut().poll(cx).map(|Reply(answer)| answer);
         }));
         if let Err(panic) = caught {
@@ -158,7 +151,7 @@ fn panicked(
     service: &dyn Service,
     xid: u32,
     verifier: OpaqueAuth,
-    connection: &Connection,
+    connection: &ServedConnection,
     panic: &(dyn std::any::Any + Send),
 ) -> Answer {
     let said = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));

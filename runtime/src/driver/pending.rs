@@ -1,0 +1,47 @@
+//! A call in flight, as its caller waits for it.
+
+use std::{
+    future::Future,
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use super::{
+    command::{CallResult, Slot},
+    port::Port,
+};
+
+/// Waits for the result of a call. Dropping it cancels the call.
+pub(crate) struct PendingCall<'a> {
+    port: &'a Port,
+    /// `None` once the result was taken.
+    slot: Option<Slot>,
+}
+
+impl<'a> PendingCall<'a> {
+    /// Waits for the call that was started in `slot`.
+    pub(crate) fn new(port: &'a Port, slot: Slot) -> Self {
+        Self { port, slot: Some(slot) }
+    }
+}
+
+impl Future for PendingCall<'_> {
+    type Output = CallResult;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<CallResult> {
+        let Some(slot) = self.slot else { return Poll::Pending };
+        let polled = self.port.poll_result(slot, cx);
+        if polled.is_ready() {
+            self.slot = None;
+        }
+        polled
+    }
+}
+
+impl Drop for PendingCall<'_> {
+    fn drop(&mut self) {
+        if let Some(slot) = self.slot.take() {
+            self.port.abandon(slot);
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! The synchronization primitives of `port`.
+//!
+//! The thread tests compile `port` a second time, with a `sync` module of `shuttle`'s primitives beside it.
+
+pub(super) use std::sync::{
+    Mutex, MutexGuard, PoisonError,
+    atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+};

@@ -1,0 +1,37 @@
+//! The task that runs a connection.
+
+use std::{future::poll_fn, sync::Arc};
+
+use tracing::Instrument as _;
+
+use super::{core::Core, io::EngineIo, port::Port, upcalls::Upcalls};
+use crate::{engine::CloseReason, provider::DisconnectReason};
+
+/// A connection in its task. Fields are dropped in this order.
+struct Running<I: EngineIo, U: Upcalls> {
+    core: Core<I, U>,
+    _close: CloseOnDrop,
+}
+
+/// Closes the port when the task is dropped: the connection has ended, the runtime was shut down, or the task panicked.
+struct CloseOnDrop(Arc<Port>);
+
+impl Drop for CloseOnDrop {
+    fn drop(&mut self) {
+        self.0.close(&CloseReason::Disconnected(DisconnectReason::Local));
+    }
+}
+
+/// Starts the task of a connection.
+pub(crate) fn spawn<I: EngineIo, U: Upcalls>(core: Core<I, U>, span: tracing::Span) {
+    let close = CloseOnDrop(Arc::clone(core.port()));
+    let mut running = Running { core, _close: close };
+    tokio::spawn(
+        async move {
+            // All of it, so that it is dropped as a whole.
+            let running = &mut running;
+            poll_fn(|cx| running.core.poll(cx)).await;
+        }
+        .instrument(span),
+    );
+}

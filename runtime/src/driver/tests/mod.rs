@@ -1,0 +1,5 @@
+//! Tests of the driver.
+
+mod core;
+mod port;
+mod threads;

@@ -1,0 +1,311 @@
+//! Threads that share a connection, in the interleavings that `shuttle` tries.
+//!
+//! This module compiles the port a second time, with `shuttle`'s primitives in place of the standard library's. The connection is
+//! a model of [`Core`](crate::driver::core::Core) without timers: it takes commands, sends calls to a peer in another thread, and
+//! delivers the replies. Nothing hides a lost wake-up: it ends in a deadlock, which `shuttle` reports with the schedule that led
+//! to it.
+
+// A module that is loaded twice has parts that only one of both uses.
+#![allow(clippy::duplicate_mod, dead_code)]
+
+#[path = "../../pending.rs"]
+mod pending;
+#[path = "../../port.rs"]
+mod port;
+
+mod sync {
+    pub(super) use std::sync::PoisonError;
+
+    pub(super) use shuttle::sync::{
+        Mutex, MutexGuard,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+    };
+}
+
+use std::{
+    collections::VecDeque,
+    future::{Future as _, poll_fn},
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, Waker},
+};
+
+use shuttle::{
+    future::block_on,
+    sync::{Mutex, mpsc},
+    thread,
+};
+
+use self::{pending::PendingCall, port::Port};
+use crate::{
+    driver::{
+        command::{self, CallResult, Command, Slot},
+        formats,
+    },
+    engine::{CallFailure, CloseReason, IncomingReply, OutgoingCall, Payload},
+    memory::{MessageBuf, Output as _},
+    provider::DisconnectReason,
+};
+
+/// Schedules tried by each test.
+const SCHEDULES: usize = 500;
+
+/// What arrives from the peer.
+#[derive(Default)]
+struct Inbound {
+    /// The numbers of calls that are answered.
+    replies: VecDeque<u8>,
+    is_closed: bool,
+    /// Woken by the next arrival.
+    waker: Option<Waker>,
+}
+
+impl Inbound {
+    fn arrive(inbound: &Mutex<Self>, change: impl FnOnce(&mut Self)) {
+        let mut inbound = inbound.lock().unwrap();
+        change(&mut inbound);
+        let waker = inbound.waker.take();
+        drop(inbound);
+        waker.into_iter().for_each(Waker::wake);
+    }
+}
+
+/// A connection to a peer in another thread.
+struct Model {
+    port: Arc<Port>,
+    commands: VecDeque<Command>,
+    in_flight: Vec<(u8, Slot)>,
+    /// Calls on their way to the peer.
+    outbound: mpsc::Sender<u8>,
+    inbound: Arc<Mutex<Inbound>>,
+}
+
+impl Model {
+    fn take_commands(&mut self, wakers: &mut Vec<Waker>) -> bool {
+        self.port.take(&mut self.commands);
+        for command in std::mem::take(&mut self.commands) {
+            match command {
+                Command::Start { slot, call } => {
+                    let number = number_of(&call.message);
+                    self.in_flight.push((number, slot));
+                    self.outbound.send(number).ok();
+                }
+                Command::Cancel { slot } => {
+                    // The call of a slot ends once, by its reply or by its cancellation.
+                    if let Some(at) = self.in_flight.iter().position(|(_, other)| *other == slot) {
+                        self.in_flight.remove(at);
+                        self.port.deliver(slot, Err(CallFailure::BadReply("cancelled".into())), wakers);
+                    }
+                }
+                _ => return false,
+            }
+        }
+        true
+    }
+
+    /// Polls the connection in its task, with the steps of `Core::poll`.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.port.set_task(cx.waker());
+        let mut wakers = Vec::new();
+        loop {
+            let is_open = self.take_commands(&mut wakers);
+            wakers.drain(..).for_each(Waker::wake);
+            let (replies, is_closed) = {
+                let mut inbound = self.inbound.lock().unwrap();
+                inbound.waker = Some(cx.waker().clone());
+                (std::mem::take(&mut inbound.replies), inbound.is_closed)
+            };
+            if !is_open || is_closed {
+                self.port.close(&CloseReason::Disconnected(DisconnectReason::Remote));
+                return Poll::Ready(());
+            }
+            if replies.is_empty() {
+                return Poll::Pending;
+            }
+            for number in replies {
+                // A call that was cancelled has ended before.
+                let Some(at) = self.in_flight.iter().position(|(other, _)| *other == number) else { continue };
+                let (_, slot) = self.in_flight.remove(at);
+                self.port.deliver(slot, reply(number), &mut wakers);
+            }
+            wakers.drain(..).for_each(Waker::wake);
+        }
+    }
+}
+
+fn number_of(message: &MessageBuf) -> u8 {
+    message.first().copied().unwrap()
+}
+
+fn numbered(number: u8) -> MessageBuf {
+    let mut message = MessageBuf::new(vec![0; 8].into(), 0);
+    message.append(&[number]);
+    message
+}
+
+fn call(number: u8) -> OutgoingCall {
+    OutgoingCall { message: numbered(number), ..super::port::call() }
+}
+
+fn reply(number: u8) -> CallResult {
+    super::port::reply().map(|reply| IncomingReply { payload: Payload::Inline(numbered(number)), ..reply })
+}
+
+/// A connection, its task and its peer.
+struct Setup {
+    port: Arc<Port>,
+    task: thread::JoinHandle<()>,
+    peer: thread::JoinHandle<()>,
+}
+
+impl Setup {
+    /// A connection for `slots` calls. The peer closes it instead of answering the call `closes_at`.
+    fn new(slots: usize, closes_at: Option<u8>) -> Self {
+        let port = Arc::new(Port::new(slots));
+        let inbound = Arc::<Mutex<Inbound>>::default();
+        let (outbound, calls) = mpsc::channel();
+        let mut model = Model {
+            port: Arc::clone(&port),
+            commands: VecDeque::new(),
+            in_flight: Vec::new(),
+            outbound,
+            inbound: Arc::clone(&inbound),
+        };
+        let task = thread::spawn(move || block_on(poll_fn(move |cx| model.poll(cx))));
+        let peer = thread::spawn(move || {
+            for number in calls {
+                if closes_at == Some(number) {
+                    return Inbound::arrive(&inbound, |inbound| inbound.is_closed = true);
+                }
+                Inbound::arrive(&inbound, |inbound| inbound.replies.push_back(number));
+            }
+        });
+        Self { port, task, peer }
+    }
+
+    fn caller(&self) -> Caller {
+        Caller(Arc::clone(&self.port))
+    }
+
+    /// Disconnects, and waits for the task and the peer.
+    fn end(self) {
+        self.port.send(Command::Disconnect);
+        self.task.join().unwrap();
+        self.peer.join().unwrap();
+        assert!(self.port.is_closed());
+    }
+}
+
+struct Caller(Arc<Port>);
+
+impl Caller {
+    async fn start(&self, number: u8) -> Result<PendingCall<'_>, CallFailure> {
+        let permit = self.0.reserve().await?;
+        Ok(PendingCall::new(&self.0, self.0.start(permit, call(number))?))
+    }
+
+    /// Makes a call and returns the number in its reply.
+    async fn call(&self, number: u8) -> Result<u8, CallFailure> {
+        let reply = self.start(number).await?.await?;
+        let Payload::Inline(message) = &reply.payload else { panic!("a long reply") };
+        Ok(number_of(message))
+    }
+
+    /// Makes these calls, one after the other.
+    fn calls(self, numbers: std::ops::Range<u8>) -> thread::JoinHandle<()> {
+        thread::spawn(move || {
+            for number in numbers {
+                let answered = block_on(self.call(number)).expect("the connection is open");
+                assert_eq!(answered, number, "the reply to another call");
+            }
+        })
+    }
+
+    /// Makes a call, polls it up to `polls` times, and drops it.
+    fn gives_up(self, number: u8, polls: usize) -> thread::JoinHandle<()> {
+        thread::spawn(move || {
+            block_on(async {
+                let mut pending = self.start(number).await.expect("the connection is open");
+                for _ in 0..polls {
+                    let poll = poll_fn(|cx| Poll::Ready(Pin::new(&mut pending).poll(cx).is_ready()));
+                    if poll.await {
+                        return;
+                    }
+                    shuttle::future::yield_now().await;
+                }
+            });
+        })
+    }
+}
+
+fn check(test: impl Fn() + Send + Sync + 'static) {
+    let test = Arc::new(test);
+    let pct = Arc::clone(&test);
+    shuttle::check_random(move || test(), SCHEDULES);
+    shuttle::check_pct(move || pct(), SCHEDULES, 3);
+}
+
+/// Every caller gets the reply to its own call, alone or together with others, in slots that are used again.
+#[test]
+fn every_caller_gets_its_reply() {
+    check(|| {
+        let setup = Setup::new(2, None);
+        let callers = [setup.caller().calls(0..2), setup.caller().calls(10..12), setup.caller().calls(20..21)];
+        callers.into_iter().for_each(|caller| caller.join().unwrap());
+        setup.end();
+    });
+}
+
+/// Callers that drop their calls, polled or not, take nothing from the others.
+#[test]
+fn callers_give_up() {
+    check(|| {
+        let setup = Setup::new(2, None);
+        let callers = [
+            setup.caller().gives_up(0, 0),
+            setup.caller().gives_up(1, 1),
+            setup.caller().gives_up(2, 2),
+            setup.caller().calls(10..12),
+        ];
+        callers.into_iter().for_each(|caller| caller.join().unwrap());
+        setup.end();
+    });
+}
+
+/// When the peer closes the connection, calls in flight fail, and later calls as well.
+#[test]
+fn the_peer_closes() {
+    check(|| {
+        let setup = Setup::new(2, Some(1));
+        let callers = [0, 10].map(|first| {
+            let caller = setup.caller();
+            thread::spawn(move || {
+                let results = [first, first + 1, first + 2].map(|number| (number, block_on(caller.call(number))));
+                for (number, result) in &results {
+                    match result {
+                        Ok(answered) => assert_eq!(answered, number),
+                        Err(failure) => assert!(matches!(failure, CallFailure::Closed { .. }), "{failure:?}"),
+                    }
+                }
+                results.map(|(_, result)| result.is_ok())
+            })
+        });
+        let [first, second] = callers.map(|caller| caller.join().unwrap());
+        assert_eq!(first, [true, false, false]);
+        assert!(second.is_sorted_by(|before, after| before >= after), "a closed connection answers: {second:?}");
+        setup.end();
+    });
+}
+
+/// The end of the connection wakes those who wait for it.
+#[test]
+fn waits_for_the_end() {
+    check(|| {
+        let setup = Setup::new(1, Some(0));
+        let port = Arc::clone(&setup.port);
+        let waiting = thread::spawn(move || block_on(port.wait_closed()));
+        assert!(block_on(setup.caller().call(0)).is_err());
+        assert_eq!(waiting.join().unwrap(), CloseReason::Disconnected(DisconnectReason::Remote));
+        setup.end();
+    });
+}

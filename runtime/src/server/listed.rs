@@ -1,0 +1,36 @@
+//! The entry of a connection in a server's list.
+
+use std::sync::Arc;
+
+use super::handle::Shared;
+use crate::{engine::CloseReason, session::ConnectionObserver};
+
+/// The entry of one connection in its server's list. Dropping it removes the connection from the list.
+pub(super) struct Listed {
+    id: u64,
+    shared: Arc<Shared>,
+    /// Why the connection ended. `None` until then, and if the runtime dropped the driver's task first.
+    reason: Option<CloseReason>,
+}
+
+impl Listed {
+    pub(super) fn new(id: u64, shared: Arc<Shared>) -> Self {
+        Self { id, shared, reason: None }
+    }
+}
+
+impl ConnectionObserver for Listed {
+    fn closed(&mut self, reason: &CloseReason) {
+        self.reason = Some(reason.clone());
+    }
+
+    fn is_aborting(&self) -> bool {
+        self.shared.is_aborting()
+    }
+}
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        self.shared.remove(self.id, self.reason.as_ref());
+    }
+}

@@ -1,0 +1,21 @@
+//! The settings of a channel's calls.
+
+use std::{sync::Arc, time::Duration};
+
+use crate::{
+    config::ConnectionConfig,
+    rpc::{OpaqueAuth, Security},
+};
+
+/// The settings of a channel's connection, and of the calls over it. A server has one for the calls back to its clients.
+#[derive(Debug, Clone)]
+pub(crate) struct ChannelConfig {
+    pub(crate) connection: ConnectionConfig,
+    /// Most calls in flight or waiting for a credit.
+    pub(crate) max_calls: usize,
+    /// The timeout of calls without a deadline of their own.
+    pub(crate) call_timeout: Option<Duration>,
+    /// The credential of calls that bring none, where `security` is not set.
+    pub(crate) credential: OpaqueAuth,
+    pub(crate) security: Option<Arc<dyn Security>>,
+}

@@ -1,0 +1,29 @@
+//! The trait that services implement.
+
+use std::{future::Future, pin::Pin};
+
+use super::call::{Call, Reply};
+
+/// The future that a service's handler returns.
+pub type ReplyFuture = Pin<Box<dyn Future<Output = Reply> + Send>>;
+
+/// One version of one program, as generated code implements it.
+pub trait Service: Send + Sync + 'static {
+    /// The program's number.
+    fn program(&self) -> u32;
+
+    /// The version.
+    fn version(&self) -> u32;
+
+    /// The version's name in XDR, for messages and traces.
+    fn name(&self) -> &'static str;
+
+    /// Largest number of chunks of eligible items that one call needs in either direction. A server accepts calls with that
+    /// many chunks, even if [`EngineConfig::max_chunks`](crate::engine::EngineConfig::max_chunks) is less. Default 0.
+    fn max_chunks(&self) -> u32 {
+        0
+    }
+
+    /// Answers one call.
+    fn dispatch(&self, call: Call) -> ReplyFuture;
+}
