@@ -350,3 +350,16 @@ fn several_files_are_one_specification() {
     assert_eq!(compiled.spec.programs[0].versions[0].number, 4);
     assert_eq!(compiled.sources.iter().count(), 2);
 }
+
+/// Comments are blanks to what finds where definitions begin, too.
+#[test]
+fn comments_stand_between_any_two_tokens() {
+    let text = "namespace /* so */ a::b /* named */ { struct s { int program /* a name */; }; }
+        program /* here */ P /* it */ { version V { void NULL(void) = 0; } = 1; } = 1;
+        typedef t /* here */ struct /* it is */ { int x; };";
+    let spec = spec(text);
+    assert_eq!(spec.programs.len(), 1);
+    for name in ["s", "t"] {
+        assert!(matches!(item(&spec, name).kind, ItemKind::Struct { .. }), "{name}");
+    }
+}

@@ -274,3 +274,22 @@ fn maxima_beyond_32_bits() {
         assert_eq!(codes(&text(max, "<100>")), [Code::OutOfRange], "{max}");
     }
 }
+
+/// One evaluator serves maxima and plain numbers, so that both have the same rules.
+#[test]
+fn numbers_are_computed_as_maxima_are() {
+    let message = |number: &str| {
+        let text = format!("@port({number}) program P {{ version V {{ void NULL(void) = 0; }} = 1; }} = 1;");
+        match Compiler::new().source("t.x", text).compile() {
+            Ok(compiled) => format!("{:?}", compiled.spec.programs[0].port),
+            Err(diagnostics) => diagnostics.iter().map(|diagnostic| diagnostic.message.clone()).collect(),
+        }
+    };
+    assert_eq!(message("20000 + max(10, 20) * 5"), "Some(20100)");
+    assert_eq!(message("1 / 0"), "division by zero");
+    assert_eq!(message("min(3)"), "`min` takes two or more");
+    assert_eq!(message("avg(3, 4)"), "there is no function `avg`");
+    for depends in ["args.count", "len(args.name)", "args", "other.count"] {
+        assert_eq!(message(depends), "this cannot depend on a call's arguments");
+    }
+}

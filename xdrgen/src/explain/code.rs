@@ -1,7 +1,10 @@
 //! Declarations as XDR has them: formatted, in colour, with links to what they name.
 
 use super::{html::Html, names::Names};
-use crate::fmt::{FormatOptions, Kind, format, lex};
+use crate::{
+    fmt::{FormatOptions, format},
+    lexer::{Kind, Lexer},
+};
 
 /// Longest line of a declaration.
 const WIDTH: usize = 84;
@@ -53,10 +56,7 @@ fn options() -> FormatOptions {
 
 fn coloured(names: &Names<'_>, name: &str, text: &str, out: &mut Html) {
     out.raw("<pre class=\"code\">");
-    let mut at = 0;
-    for token in lex(text) {
-        out.text(text.get(at..token.at).unwrap_or_default());
-        at = token.at + token.text.len();
+    for token in Lexer::of_grammar(text) {
         match token.kind {
             Kind::LineComment | Kind::BlockComment => {
                 out.raw("<i>").text(token.text).raw("</i>");
@@ -75,5 +75,5 @@ fn coloured(names: &Names<'_>, name: &str, text: &str, out: &mut Html) {
             }
         }
     }
-    out.text(text.get(at..).unwrap_or_default()).raw("</pre>\n");
+    out.raw("</pre>\n");
 }

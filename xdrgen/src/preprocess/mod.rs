@@ -95,7 +95,7 @@ impl Lines<'_, '_> {
             if first < at {
                 self.blank.push(first..at);
             }
-            let (words, doc) = without_comments(directive);
+            let (words, doc) = without_comments(lines);
             self.directive(place, &words, doc, include);
             // Likewise the rest of a comment that begins on the directive.
             if self.active && at < token.end() {

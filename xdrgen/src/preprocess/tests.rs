@@ -119,3 +119,21 @@ fn conditions_are_cs_expressions() {
     assert_eq!(holds(&"1 + ".repeat(1000)), None);
     assert_eq!(holds(&"1 ? 1 : ".repeat(100_000)), None);
 }
+
+#[test]
+fn strings_of_directives_hold_no_comments() {
+    let text = "#define A \"/* text\"\n#define B \"http://there\" // B's\n#define C '\"' /* C's */\n#include \"gone/*.x\"\nlast\n";
+    let (kept, constants, codes) = preprocess(text, &[]);
+    assert_eq!(constants, ["A Text(\"/* text\") ", "B Text(\"http://there\") B's", "C Int(34) C's"]);
+    assert!(kept.ends_with("\nlast\n"), "{kept}");
+    assert_eq!(codes, [Code::Preprocessor]);
+}
+
+#[test]
+fn an_empty_line_ends_a_directive() {
+    let (kept, constants, codes) =
+        preprocess("#define A 1 \\\n\nfirst\n#if 0\nprose's \"quote /*\n#endif */\n#endif\nlast\n", &[]);
+    assert_eq!(constants, ["A Int(1) "]);
+    assert_eq!(kept.lines().filter(|line| !line.starts_with('#')).collect::<String>(), "firstlast");
+    assert!(codes.is_empty());
+}
