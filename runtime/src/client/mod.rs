@@ -19,8 +19,8 @@
 //! A channel may serve programs itself ([`ChannelBuilder::serve`]): the server then calls back, over the connection that
 //! the client has made (RFC 8167, RFC 5531 §11), while calls go the other way. A client tells its server in a call of its own
 //! that it is prepared for that; the server's handler takes a client of its caller from the call's
-//! [`Context`](crate::server::Context::callback). A connection of which calls are expected is to be kept: as long as
-//! the channel lives it is, and [`Channel::disconnected`] tells when it is gone.
+//! [`Context`](crate::server::Context::callback). Keep the channel alive while you expect callbacks. The connection stays open as
+//! long as the channel does, and [`Channel::disconnected`] returns when it is lost.
 
 mod back;
 mod builder;

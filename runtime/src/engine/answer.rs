@@ -5,26 +5,13 @@ use smallvec::SmallVec;
 
 use super::{
     CallFailure, Choice, Format, FormatReason, IncomingReply, Payload,
-    calls::Call,
+    call::{Answer, Call},
     chunks::{Segment, cut},
     exposure::Purpose,
     lists::ChunkLists,
     message::{self, REPLY},
 };
 use crate::{memory::MessageBuf, provider::Region, xdr::WriteChunk};
-
-/// A reply that has been checked, until its memory is back.
-#[derive(Debug)]
-pub(super) struct Answer {
-    /// The payload stream, where it came inline.
-    pub(super) inline: Option<MessageBuf>,
-    /// Whether it came in more than one message.
-    pub(super) continued: bool,
-    /// Octets in the Reply chunk.
-    pub(super) long: u64,
-    /// Octets in each Write chunk.
-    pub(super) writes: SmallVec<[u64; 2]>,
-}
 
 impl Answer {
     /// How the reply was conveyed, and why, as far as a requester can tell.

@@ -1,92 +1,19 @@
 //! This end's calls, from their making to their end, whatever the version that carries them.
 
-use std::{collections::VecDeque, sync::Arc, time::Instant};
-
-use smallvec::SmallVec;
+use std::{collections::VecDeque, time::Instant};
 
 use super::{
-    CallFailure, CallId, CallPolicy, Choice, CloseReason, Event, OutgoingCall, ResultChunk,
-    answer::Answer,
+    CallFailure, CallId, CloseReason, Event, OutgoingCall,
+    call::{Answer, Call, Phase},
     deadlines::{self, Deadlines},
-    exposure::{Exposure, Purpose},
-    message::set_xid,
-    offer::Offer,
-    plan::Kept,
-    seal::seal,
+    exposure::Purpose,
     shared::Shared,
     slots::Slots,
 };
 use crate::{
     hash::NumberMap,
-    memory::{BufferPool, MessageBuf},
-    provider::{DisconnectReason, Handle, Memory},
-    rpc::Seal,
-    xdr::Reduced,
+    provider::{DisconnectReason, Memory},
 };
-
-/// Where a call is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Phase {
-    /// Waiting for a credit.
-    Queued,
-    /// Sent; its memory is exposed.
-    Sent,
-    /// Its outcome is known; its memory is being taken back.
-    Finishing,
-    /// Given up by its caller while the peer may be using its memory, which stays registered, and this engine's,
-    /// until the reply comes or the grace for that is over.
-    Lingering,
-    /// Over for its caller; its XID and credit are taken until the reply comes (RFC 8166 §3.3.1).
-    Abandoned,
-}
-
-#[derive(Debug)]
-pub(super) struct Call {
-    pub(super) phase: Phase,
-    pub(super) xid: u32,
-    /// Whether any of it may have reached the peer.
-    pub(super) sent: bool,
-    /// Whether the peer has answered, or never will.
-    pub(super) answered: bool,
-    pub(super) message: Option<MessageBuf>,
-    pub(super) reduced: SmallVec<[Reduced; 2]>,
-    pub(super) max_inline: u64,
-    pub(super) chunks: SmallVec<[ResultChunk; 2]>,
-    pub(super) offer: Offer,
-    pub(super) deadline: Option<Instant>,
-    pub(super) exposure: Exposure,
-    pub(super) outcome: Option<Result<Answer, CallFailure>>,
-    pub(super) policy: CallPolicy,
-    pub(super) seal: Option<Arc<dyn Seal>>,
-    /// How it was conveyed.
-    pub(super) choice: Choice,
-    /// Segments in its header.
-    pub(super) segments: u64,
-    /// The handle that its reply may invalidate, where the requester says which.
-    pub(super) invalidates: Option<Handle>,
-    /// What is needed to send it again.
-    pub(super) kept: Option<Kept>,
-    /// How often it has been sent again.
-    pub(super) resends: u8,
-    /// To be sent again once its memory is back.
-    again: bool,
-    /// What an earlier attempt ended with that may have been carried out.
-    earlier: Option<CallFailure>,
-}
-
-impl Call {
-    /// Takes the message, with this XID and the verifier of its seal; `None` if it has been taken.
-    pub(super) fn take_message(&mut self, xid: u32, pool: &BufferPool) -> Result<Option<MessageBuf>, CallFailure> {
-        let Some(mut message) = self.message.take() else { return Ok(None) };
-        if !set_xid(&mut message, xid) {
-            return Err(CallFailure::TooLarge("its message is too short to be an RPC message".into()));
-        }
-        if let Some(sealer) = &self.seal {
-            message = seal(message, &mut self.reduced, &**sealer, pool)?;
-        }
-        Ok(Some(message))
-    }
-}
 
 /// The calls of this end's on a connection.
 #[derive(Debug)]
@@ -129,29 +56,7 @@ impl Calls {
 
     pub(super) fn start(&mut self, call: OutgoingCall, shared: &mut Shared) -> CallId {
         let deadline = call.deadline;
-        let (_, key) = self.slots.insert(Call {
-            phase: Phase::Queued,
-            xid: 0,
-            sent: false,
-            answered: false,
-            message: Some(call.message),
-            reduced: call.reduced,
-            max_inline: call.reply.max_inline,
-            chunks: call.reply.chunks,
-            offer: Offer::default(),
-            deadline,
-            exposure: Exposure::default(),
-            outcome: None,
-            policy: call.policy,
-            seal: call.seal,
-            choice: Choice::default(),
-            segments: 0,
-            invalidates: None,
-            kept: None,
-            resends: 0,
-            again: false,
-            earlier: None,
-        });
+        let (_, key) = self.slots.insert(Call::new(call));
         let calls = &self.slots;
         if self.queue.len() > 2 * calls.len() + 64 {
             // Calls that were given up while they waited.

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::{
     CallId, CloseReason, Counters, Engine, EngineConfig, Event, ExtensionMessage, OutgoingCall, OutgoingReply,
-    PeerLimits, PrivateData, Refusal, ReplyToken, Role,
+    PeerLimits, PrivateData, Refusal, ReplyToken, Role, Setup,
     calls::Calls,
     completions::{self, Rest},
     core::Core,
@@ -26,17 +26,6 @@ use crate::{
 /// Least size of a Receive in bytes, whatever is configured: Linux's server sends replies of up to 4096 bytes inline to every
 /// client.
 const LEAST_RECEIVE: u32 = 4096;
-
-/// The private data that both ends sent when the connection was set up, and the first XID.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Setup {
-    /// Private data that was sent.
-    pub local: PrivateData,
-    /// Private data that the peer sent: [`PrivateData::find_or_default`].
-    pub peer: PrivateData,
-    /// The first XID. It should be random, so that a peer's memory of an earlier connection is not mistaken for this one.
-    pub xid_seed: u32,
-}
 
 /// A connection of RPC-over-RDMA.
 ///

@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use super::{
     CallFailure, ResultChunk,
-    calls::Call,
+    call::Call,
     chunks::cut,
     exposure::Purpose,
     lists::{ChunkLists, ReadSegment, SinkChunk},

@@ -14,7 +14,7 @@
 //! | [`stream`] | RPC over a byte stream: record marking (RFC 5531 §11) |
 //! | `types`, `properties`, `refusal`, `extension`, `host_auth`, `private_data`, `stream_error` | values of the interface |
 //! | `core`, `shared` | the state that all versions share, and what they work on |
-//! | `calls` | local calls, from their making to their end |
+//! | `call`, `calls` | a local call; all of them, from their making to their end |
 //! | `plan`, `offer` | the choice between inline and chunk for a call; the chunks for its reply |
 //! | `expose`, `exposure` | memory exposed for a call, and taken back |
 //! | `answer` | replies to local calls: their chunks are checked |
@@ -31,6 +31,7 @@
 
 mod answer;
 mod arrivals;
+mod call;
 mod calls;
 mod chunks;
 mod completions;
@@ -71,13 +72,13 @@ pub mod v2;
 mod wire;
 mod work;
 
-pub use connection::{Connection, Setup};
+pub use connection::Connection;
 pub use counters::Counters;
 pub use engine::{Engine, PeerLimits};
 pub use extension::{Extension, ExtensionFactory, ExtensionMessage, ExtensionProperty, Handled, RpcMessage};
 pub use host_auth::{HostAuth, HostAuthError, HostAuthStep, HostAuthenticator};
 pub use message::message_buf;
-pub use private_data::PrivateData;
+pub use private_data::{PrivateData, Setup};
 pub use properties::{Properties, ReverseDirection};
 pub use refusal::Refusal;
 pub use stream_error::StreamError;

@@ -4,12 +4,11 @@
 //! A call comes with every eligible argument apart from its payload stream. [`Call::plan`] puts back what is to go inline, with
 //! the thresholds and the peer's limits in force at that moment, and chooses a format and the chunks for the reply.
 
-use bytes::Bytes;
 use smallvec::SmallVec;
 
 use super::{
     CallFailure, Choice, Format, FormatReason, ReverseDirection,
-    calls::Call,
+    call::{Call, Kept, KeptMessage},
     chunks::segment_count,
     lists::encoded_len,
     message::message_buf,
@@ -199,29 +198,6 @@ impl Call {
         });
         self.reduced = reduced;
     }
-}
-
-/// A call that may be sent again.
-#[derive(Debug)]
-pub(super) struct Kept {
-    message: KeptMessage,
-    reduced: SmallVec<[Reduced; 2]>,
-}
-
-impl Kept {
-    /// Number of its Read chunks without the Position-Zero Read chunk.
-    pub(super) fn reads(&self) -> usize {
-        self.reduced.len()
-    }
-}
-
-/// The message of a call that may be sent again.
-#[derive(Debug)]
-pub(super) enum KeptMessage {
-    /// In memory from the pool: the provider owns the message itself.
-    Copy(MessageBuf),
-    /// The memory that is exposed, by reference.
-    Whole(Bytes),
 }
 
 /// Returns a copy with room for headers.

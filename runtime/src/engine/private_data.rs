@@ -89,6 +89,17 @@ impl PrivateData {
     }
 }
 
+/// The private data that both ends sent when the connection was set up, and the first XID.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Setup {
+    /// Private data that was sent.
+    pub local: PrivateData,
+    /// Private data that the peer sent: [`PrivateData::find_or_default`].
+    pub peer: PrivateData,
+    /// The first XID. It should be random, so that a peer's memory of an earlier connection is not mistaken for this one.
+    pub xid_seed: u32,
+}
+
 /// The largest size that the format can say and that is not more than `size`, at least 1024.
 fn representable(size: u32) -> u32 {
     decode_size(encode_size(size))

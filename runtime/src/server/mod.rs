@@ -17,11 +17,11 @@
 //! One that waits is moved to a task of its own: handlers run concurrently, up to the credits granted. A handler that
 //! computes for long or blocks holds up its connection, and no other; it should use `tokio::task::spawn_blocking`.
 //!
-//! A handler may call its caller back, over the connection that the call came by ([`Context::callback`]), and may keep what it
-//! calls with for later: see there.
+//! A handler may call its caller back, over the connection that the call came by. [`Context::callback`] returns a client for
+//! that, which may be kept for later.
 //!
-//! A handler that panics is answered SYSTEM_ERR; its connection lives on. When a client goes away, its handlers run to
-//! their end and their answers are thrown away.
+//! The call of a handler that panics is answered with SYSTEM_ERR, and the connection stays open. When a client goes away, its
+//! handlers run to their end, and their answers are dropped.
 
 mod accept;
 mod builder;

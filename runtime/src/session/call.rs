@@ -83,7 +83,7 @@ impl Context {
         self.connection.info.local_addr
     }
 
-    /// How the call was carried.
+    /// The kind of transport that carried the call.
     #[must_use]
     pub fn transport(&self) -> Transport {
         self.connection.info.transport
@@ -95,19 +95,19 @@ impl Context {
         self.xid
     }
 
-    /// Who makes the call, as it says and as the server's authenticator has let it pass.
+    /// The caller's credential, as the authenticator has accepted it.
     #[must_use]
     pub fn credential(&self) -> &Credential {
         &self.credential
     }
 
-    /// Where eligible results are best allocated: `pool().alloc(len)`, filled, then frozen. It is reused once sent.
+    /// The pool to allocate eligible results from: `pool().alloc(len)`, filled, then frozen. The memory is reused once sent.
     #[must_use]
     pub fn pool(&self) -> &BufferPool {
         &self.connection.pool
     }
 
-    /// What has happened on the call's connection.
+    /// The counters of the call's connection.
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.connection.port.counters()
@@ -124,22 +124,22 @@ impl fmt::Debug for Context {
     }
 }
 
-/// Why a handler has no result: what the client is told. What a handler fails with otherwise (`?`) becomes SYSTEM_ERR.
+/// The failure of a handler, and what the client is answered. Other errors (`?`) become SYSTEM_ERR.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Failure {
-    /// SYSTEM_ERR; the reason is traced here, and not sent.
+    /// SYSTEM_ERR. The reason is traced locally, and not sent.
     System(Box<dyn std::error::Error + Send + Sync>),
-    /// GARBAGE_ARGS: the arguments make no sense.
+    /// GARBAGE_ARGS: the arguments are invalid.
     GarbageArguments,
     /// PROC_UNAVAIL: the procedure is not implemented.
     ProcedureUnavailable,
-    /// AUTH_ERROR: this caller may not.
+    /// AUTH_ERROR: the caller lacks permission.
     Denied(AuthFailure),
 }
 
 impl Failure {
-    /// SYSTEM_ERR with a reason for this end's traces.
+    /// Returns SYSTEM_ERR with a reason for the local traces.
     pub fn system(reason: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Self::System(reason.into())
     }
@@ -151,16 +151,16 @@ impl<E: std::error::Error + Send + Sync + 'static> From<E> for Failure {
     }
 }
 
-/// An answer, encoded.
+/// An encoded answer.
 #[derive(Debug)]
 #[must_use]
 pub struct Reply(pub(super) Answer);
 
-/// A call that has arrived, its eligible arguments pulled.
+/// An inbound call, with its eligible arguments already pulled.
 pub struct Call {
     incoming: IncomingCall,
     procedure: u32,
-    /// Octets of the RPC header.
+    /// Length of the RPC header, in bytes.
     arguments_at: usize,
     verifier: OpaqueAuth,
     protection: Option<Arc<dyn Protection>>,
@@ -183,12 +183,12 @@ impl Call {
         Self { incoming, procedure, arguments_at, verifier: authenticated.verifier, protection, context, span }
     }
 
-    /// The verifier of its reply.
+    /// The verifier of the reply.
     pub(super) fn verifier(&self) -> OpaqueAuth {
         self.verifier.clone()
     }
 
-    /// What the call is traced by.
+    /// The call's tracing span.
     pub(super) fn span(&self) -> Span {
         self.span.clone()
     }
@@ -199,17 +199,17 @@ impl Call {
         self.procedure
     }
 
-    /// Where the call comes from.
+    /// The origin of the call.
     #[must_use]
     pub fn context(&self) -> &Context {
         &self.context
     }
 
-    /// The arguments.
+    /// Decodes the arguments.
     ///
     /// # Errors
-    /// The answer that malformed ones get: GARBAGE_ARGS (RFC 8166 §4.5.2), or ERR_CHUNK where a Read chunk stands for
-    /// what is not eligible (RFC 8166 §6.1).
+    /// The answer to malformed arguments: GARBAGE_ARGS (RFC 8166 §4.5.2), or ERR_CHUNK if a Read chunk replaces an item that is
+    /// not eligible (RFC 8166 §6.1).
     // An answer is moved once, and rarely; boxed, every answer would be allocated.
     #[allow(clippy::result_large_err)]
     pub fn decode<P: Procedure>(&self) -> Result<P::Args, Reply> {
@@ -277,7 +277,7 @@ impl Call {
         Ok(arguments)
     }
 
-    /// The answer to the call, from what its handler returned.
+    /// Encodes the answer to the call from the result of its handler.
     pub fn finish<P: Procedure>(self, result: Result<P::Reply, Failure>) -> Reply {
         let xid = self.incoming.xid;
         let error = match result {
@@ -307,7 +307,7 @@ impl Call {
         self.refuse(error)
     }
 
-    /// PROC_UNAVAIL.
+    /// Answers PROC_UNAVAIL.
     pub fn procedure_unavailable(self) -> Reply {
         self.refuse(RpcError::ProcedureUnavailable)
     }
@@ -341,7 +341,7 @@ impl Call {
     }
 }
 
-/// Why a result cannot be sent.
+/// An error in encoding a result.
 #[derive(Debug, thiserror::Error)]
 enum Unencoded {
     #[error(transparent)]
@@ -356,7 +356,7 @@ impl fmt::Debug for Call {
     }
 }
 
-/// A reply without results.
+/// Encodes a reply without results.
 pub(super) fn refusal(header: &ReplyHeader, pool: &BufferPool) -> Answer {
     let mut message = message_buf(pool, 512);
     match header.encode(&mut crate::xdr::FlatSink::new(&mut message)) {

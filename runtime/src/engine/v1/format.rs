@@ -1,7 +1,7 @@
 //! The version 1 header: its lengths, and reading and writing it.
 
 use super::header::{
-    RdmaMsg, RpcRdmaError, RpcRdmaErrvers, RpcRdmaHeader, RpcRdmaHeaderNomsg, XdrRdmaSegment, XdrReadList,
+    RdmaBody, RdmaMsg, RpcRdmaError, RpcRdmaErrvers, RpcRdmaHeader, RpcRdmaHeaderNomsg, XdrRdmaSegment, XdrReadList,
     XdrWriteChunk, XdrWriteList,
 };
 use crate::{
@@ -50,6 +50,14 @@ impl Fixed {
 
 /// Decodes a header; also returns its length in bytes.
 pub(super) fn parse(message: &[u8]) -> Result<(RdmaMsg, usize), DecodeError> {
+    // Most messages are RDMA_MSG without chunks: this is a fraction of what it costs to decode three absent lists.
+    if message.get(12..MIN_LEN).is_some_and(|bare| bare == [0; MIN_LEN - 12])
+        && let (Some(rdma_xid), Some(rdma_vers), Some(rdma_credit)) =
+            (word(message, 0), word(message, 1), word(message, 2))
+    {
+        let rdma_body = RdmaBody::RdmaMsg(RpcRdmaHeader { rdma_reads: vec![], rdma_writes: vec![], rdma_reply: None });
+        return Ok((RdmaMsg { rdma_xid, rdma_vers, rdma_credit, rdma_body }, MIN_LEN));
+    }
     let mut decoder = Decoder::new(message);
     let header = RdmaMsg::decode(&mut decoder)?;
     Ok((header, decoder.consumed()))
@@ -102,5 +110,22 @@ impl From<RpcRdmaHeaderNomsg> for ChunkLists {
 impl From<&XdrRdmaSegment> for Segment {
     fn from(segment: &XdrRdmaSegment) -> Self {
         Self { handle: Handle(segment.handle), length: segment.length, offset: segment.offset }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A header without chunks is read as the generated codec reads it.
+    #[test]
+    fn headers_without_chunks() {
+        let mut message = Vec::new();
+        [7, VERSION, 32, PROC_MSG, 0, 0, 0, 7, 0].into_iter().for_each(|word| message.append_u32(word));
+        for len in 0..message.len() {
+            let message = &message[..len];
+            let decoded = RdmaMsg::decode(&mut Decoder::new(message)).map(|header| (header, MIN_LEN));
+            assert_eq!(parse(message).ok(), decoded.ok(), "of {len} bytes");
+        }
     }
 }

@@ -12,8 +12,9 @@ use super::{
 use crate::{
     engine::{
         CallFailure, Refusal, Role,
-        answer::{Answer, check_reply},
+        answer::check_reply,
         arrivals::ArrivingCall,
+        call::Answer,
         core::Core,
         lists::ChunkLists,
         message::{CALL, REPLY, word},

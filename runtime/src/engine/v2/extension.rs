@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use smallvec::SmallVec;
 
-use super::{format::PREFIX_LEN, receive::is_base};
+use super::format::{PREFIX_LEN, is_base};
 use crate::engine::{Extension, ExtensionMessage, RpcMessage};
 
 /// The extensions of a connection, and what its peer takes of them.

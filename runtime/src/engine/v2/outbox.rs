@@ -2,9 +2,8 @@
 
 use super::{
     credits::{Budget, Grants},
-    format::{BARE_LEN, PREFIX_LEN, Prefix, VERSION},
+    format::{BARE_LEN, PREFIX_LEN, Prefix, VERSION, extension_flags},
     header::{RDMA2_F_MORE, RDMA2_MSG, RDMA2_NOMSG},
-    receive::extension_flags,
 };
 use crate::{
     engine::{ExtensionMessage, message::attach, shared::Shared, work::Work},

@@ -2,9 +2,9 @@
 
 use super::{
     WireV2,
-    format::{self, PREFIX_LEN, Prefix, VERSION},
+    format::{self, PREFIX_LEN, Prefix, VERSION, extension_flags, is_base},
     handshake,
-    header::{RDMA2_CONNPROP, RDMA2_ERROR, RDMA2_F_MORE, RDMA2_F_RESPONSE, RDMA2_F_TPMORE, RDMA2_MSG, RDMA2_NOMSG},
+    header::{RDMA2_CONNPROP, RDMA2_ERROR, RDMA2_F_MORE, RDMA2_F_TPMORE, RDMA2_MSG, RDMA2_NOMSG},
     reassembly::Step,
     replies::{offers, spoil_reply},
     wire::MOST_EXTENSION_MESSAGES,
@@ -20,16 +20,6 @@ use crate::{
     memory::{MessageBuf, Output},
     provider::Handle,
 };
-
-/// Whether a header type is one of the base's (RPC-over-RDMA v2 §6.1, table 2).
-pub(super) fn is_base(htype: u32) -> bool {
-    matches!(htype, RDMA2_MSG | RDMA2_NOMSG | RDMA2_ERROR | RDMA2_CONNPROP)
-}
-
-/// Flags that an extension may set (RPC-over-RDMA v2 appendix B.3).
-pub(super) fn extension_flags(flags: u32) -> u32 {
-    flags & !(RDMA2_F_RESPONSE | RDMA2_F_MORE | RDMA2_F_TPMORE)
-}
 
 impl WireV2 {
     /// Handles a message.

@@ -5,11 +5,10 @@ use crate::{
     engine::{
         CallFailure, Format, Refusal, ReverseDirection,
         answer::check_reply,
-        calls::{Call, Phase},
+        call::{Call, Kept, Phase},
         core::Core,
         lists::ChunkLists,
         message::{REPLY, message_type},
-        plan::Kept,
         shared::Shared,
     },
     memory::MessageBuf,

@@ -10,11 +10,8 @@ use super::{
 };
 use crate::{
     engine::{
-        CallFailure, Choice, Format, FormatReason, Refusal, RpcMessage,
-        core::Core,
-        expose::expose,
-        plan::{KeptMessage, copy},
-        work::Work,
+        CallFailure, Choice, Format, FormatReason, Refusal, RpcMessage, call::KeptMessage, core::Core, expose::expose,
+        plan::copy, work::Work,
     },
     provider::QueuePair,
 };

@@ -5,12 +5,11 @@ use std::{collections::VecDeque, time::Instant};
 use super::{
     credits::{Budget, Grants},
     extension::Extensions,
-    format::{BEFORE_LISTS, VERSION},
+    format::{BEFORE_LISTS, VERSION, extension_flags, is_base},
     handshake::Handshake,
     header::RDMA2_F_RESPONSE,
     outbox::{Fields, Outbox},
     reassembly::Reassembly,
-    receive::{extension_flags, is_base},
 };
 use crate::{
     engine::{
