@@ -269,6 +269,8 @@ pub(super) fn insert(
 mod tests {
     #![allow(clippy::unwrap_used)]
 
+    use bytes::Bytes;
+
     use super::*;
 
     fn item(position: u64, data: &'static [u8]) -> Reduced {

@@ -6,8 +6,9 @@ use super::{
     core::Core,
     lists::{self, ChunkLists, Misfit, capacity},
     message,
-    served::{Response, ServedCall},
+    served::{Outgoing, Response, ServedCall},
     shared::Rules,
+    work::Work,
 };
 use crate::{
     engine::OutgoingReply,
@@ -15,14 +16,15 @@ use crate::{
     provider::{Handle, QueuePair},
 };
 
-/// A response whose RDMA Writes have been posted.
+/// A response that lacks only its header. Its RDMA Writes have been posted.
 #[derive(Debug)]
 pub(super) enum ReadyResponse {
     Reply(ReadyReply),
-    /// An error of the transport's, instead of a reply.
+    /// An error of the transport, with XID and version of the message that it answers.
     Refusal {
-        xid: u32,
+        message: (u32, u32),
         refusal: Refusal,
+        work: Work,
     },
 }
 
@@ -30,6 +32,7 @@ pub(super) enum ReadyResponse {
 #[derive(Debug)]
 pub(super) struct ReadyReply {
     pub(super) xid: u32,
+    pub(super) work: Work,
     pub(super) format: Format,
     /// The payload stream, unless it is in the Reply chunk.
     pub(super) payload: Option<MessageBuf>,
@@ -40,17 +43,35 @@ pub(super) struct ReadyReply {
 }
 
 impl Core {
+    /// Prepares the next response in the order they were given, on a connection of this version.
+    pub(super) fn next_response(&mut self, version: u32, qp: &mut dyn QueuePair) -> Option<ReadyResponse> {
+        loop {
+            match self.served.next()? {
+                Outgoing::Error { xid, vers, refusal } => {
+                    return Some(ReadyResponse::Refusal { message: (xid, vers), refusal, work: Work::ErrorSend });
+                }
+                Outgoing::Answer(slot) => {
+                    let response = self.prepare(slot, version, qp);
+                    if response.is_some() {
+                        return response;
+                    }
+                }
+            }
+        }
+    }
+
     /// Prepares the response to the call in `slot`.
     // RFC 8166 §4.5.4: whatever comes of it, something is sent, or the connection is gone.
-    pub(super) fn ready(&mut self, slot: u32, qp: &mut dyn QueuePair) -> Option<ReadyResponse> {
+    fn prepare(&mut self, slot: u32, version: u32, qp: &mut dyn QueuePair) -> Option<ReadyResponse> {
         let Self { served, shared, .. } = self;
         let (call, response) = served.begin_answer(slot)?;
-        let xid = call.xid;
+        let (xid, work) = (call.xid, Work::ReplySend { slot });
+        let refused = |refusal| Some(ReadyResponse::Refusal { message: (xid, version), refusal, work });
         let mut reply = match response {
             Response::Reply(reply) => reply,
             Response::Refusal(refusal) => {
                 call.delivered = true;
-                return Some(ReadyResponse::Refusal { xid, refusal });
+                return refused(refusal);
             }
         };
         let (results, format) = match fit(call, &mut reply, &shared.rules) {
@@ -58,7 +79,7 @@ impl Core {
             // RFC 8166 §4.5.3, RPC-over-RDMA v2 §7.3.4, §7.3.5: found out before anything is written.
             Err(refusal) => {
                 call.delivered = false;
-                return Some(ReadyResponse::Refusal { xid, refusal });
+                return refused(refusal);
             }
         };
         call.delivered = true;
@@ -86,7 +107,7 @@ impl Core {
                 Some(message)
             }
         };
-        Some(ReadyResponse::Reply(ReadyReply { xid, format, payload, lists: chunks, invalidate }))
+        Some(ReadyResponse::Reply(ReadyReply { xid, work, format, payload, lists: chunks, invalidate }))
     }
 }
 

@@ -12,7 +12,6 @@ use crate::{
         lists::ChunkLists,
         message::{alone, attach},
         responses::{ReadyReply, ReadyResponse},
-        served::Outgoing,
         shared::{Rules, Shared},
         wire::Wire,
         work::Work,
@@ -70,32 +69,26 @@ impl WireV1 {
         // A peer that does not read what it is sent gets no more than this: its Receives are not renewed either.
         let window = self.grant as usize + SPARE_RECEIVES;
         while self.answers_in_flight < window {
-            let Some(next) = core.served.next() else { break };
+            let Some(response) = core.next_response(VERSION, qp) else { break };
             // RFC 8166 §3.3.1: the Receive that a reply's credit stands for is there before the reply is sent.
             self.receives.top_up(qp, core.served.held());
             self.answers_in_flight += 1;
             core.shared.untaken.begin();
-            match next {
-                Outgoing::Error { xid, vers, refusal } => {
-                    self.post_error((xid, vers), refusal, Work::ErrorSend, qp, &mut core.shared);
+            match response {
+                ReadyResponse::Reply(reply) => self.post_reply(reply, qp, &mut core.shared),
+                ReadyResponse::Refusal { message, refusal, work } => {
+                    self.post_error(message, refusal, work, qp, &mut core.shared);
                 }
-                Outgoing::Answer(slot) => match core.ready(slot, qp) {
-                    Some(ReadyResponse::Reply(reply)) => self.post_reply(slot, reply, qp, &mut core.shared),
-                    Some(ReadyResponse::Refusal { xid, refusal }) => {
-                        self.post_error((xid, VERSION), refusal, Work::ReplySend { slot }, qp, &mut core.shared);
-                    }
-                    None => {}
-                },
             }
         }
     }
 
-    fn post_reply(&mut self, slot: u32, reply: ReadyReply, qp: &mut dyn QueuePair, shared: &mut Shared) {
-        let ReadyReply { xid, payload, lists, invalidate, .. } = reply;
+    fn post_reply(&mut self, reply: ReadyReply, qp: &mut dyn QueuePair, shared: &mut Shared) {
+        let ReadyReply { xid, work, payload, lists, invalidate, .. } = reply;
         // RFC 8166 §3.3.1, RFC 8167 §5.2: every reply grants credits, of its own direction.
         let message = self.with_header(xid, self.grant, payload, &lists, shared);
         let invalidate = invalidate.filter(|_| self.invalidate);
-        send(Work::ReplySend { slot }, message, invalidate, qp, shared);
+        send(work, message, invalidate, qp, shared);
     }
 
     /// Sends RDMA_ERROR (RFC 8166 §4.5). It invalidates nothing.

@@ -11,7 +11,6 @@ use crate::{
         Format, Refusal, RpcMessage,
         core::Core,
         responses::{ReadyReply, ReadyResponse},
-        served::Outgoing,
         shared::Shared,
         work::Work,
     },
@@ -22,27 +21,20 @@ impl WireV2 {
     /// Sends responses in the order they were given.
     pub(super) fn post_responses(&mut self, core: &mut Core, qp: &mut dyn QueuePair) {
         while self.outbox.is_ready() {
-            let Some(next) = core.served.next() else { break };
+            let Some(response) = core.next_response(VERSION, qp) else { break };
             self.outbox.grants.hold(core.served.held());
-            match next {
-                Outgoing::Error { xid, vers, refusal } => {
-                    self.post_error((xid, vers), refusal, Work::ErrorSend, qp, &mut core.shared);
+            match response {
+                ReadyResponse::Reply(reply) => self.post_reply(reply, qp, &mut core.shared),
+                ReadyResponse::Refusal { message, refusal, work } => {
+                    self.post_error(message, refusal, work, qp, &mut core.shared);
                 }
-                Outgoing::Answer(slot) => match core.ready(slot, qp) {
-                    Some(ReadyResponse::Reply(reply)) => self.post_reply(slot, reply, qp, &mut core.shared),
-                    Some(ReadyResponse::Refusal { xid, refusal }) => {
-                        self.post_error((xid, VERSION), refusal, Work::ReplySend { slot }, qp, &mut core.shared);
-                    }
-                    None => {}
-                },
             }
         }
     }
 
-    fn post_reply(&mut self, slot: u32, reply: ReadyReply, qp: &mut dyn QueuePair, shared: &mut Shared) {
+    fn post_reply(&mut self, reply: ReadyReply, qp: &mut dyn QueuePair, shared: &mut Shared) {
         // RPC-over-RDMA v2 §6.2.4: the reply invalidates the handle that the call named, or none.
-        let ReadyReply { xid, format, payload, lists, invalidate } = reply;
-        let work = Work::ReplySend { slot };
+        let ReadyReply { xid, work, format, payload, lists, invalidate } = reply;
         // RPC-over-RDMA v2 §6.2.2.1.
         let flags = RDMA2_F_RESPONSE;
         // RPC-over-RDMA v2 appendix B.2.
