@@ -2,28 +2,13 @@
 
 use super::{
     EngineConfig, Refusal, ReverseDirection, Role,
-    core::Core,
+    core::ConnectionCore,
     lists::ChunkLists,
     pulls::{Pull, Pulls, overflows},
-    served::Arrival,
+    served::ArrivingCall,
     shared::Shared,
     types::DEFAULT_CONTINUED,
 };
-use crate::{memory::MessageBuf, provider::Handle};
-
-/// A call whose header has been decoded.
-#[derive(Debug)]
-pub(super) struct ArrivingCall {
-    pub(super) xid: u32,
-    /// The payload stream, if it came inline.
-    pub(super) inline: Option<MessageBuf>,
-    /// Whether it came in several Sends.
-    pub(super) continued: bool,
-    pub(super) lists: ChunkLists,
-    /// The handle that the reply may invalidate.
-    pub(super) invalidate: Option<Handle>,
-}
-
 /// The reason why a call is not accepted: an error for its sender and a text for the log.
 pub(super) type Rejection = (Refusal, &'static str);
 
@@ -33,17 +18,17 @@ pub(super) fn always_accepted(config: &EngineConfig) -> u64 {
     u64::from(config.continued.max(DEFAULT_CONTINUED))
 }
 
-impl Core {
+impl ConnectionCore {
     /// Accepts a call, and hands it to the upper layer if all of it is here.
     pub(super) fn accept(&mut self, call: ArrivingCall) -> Result<(), Rejection> {
-        let ArrivingCall { xid, inline, continued, lists, invalidate } = call;
+        let ArrivingCall { xid, inline, continued, lists, .. } = &call;
         // An XID stands for one call at a time: the replies to two could not be told apart.
-        if self.served.has_xid(xid) {
+        if self.served.has_xid(*xid) {
             self.shared.discard("a call with its XID is in progress");
             return Ok(());
         }
-        check_counts(&lists, &self.shared)?;
-        let pulls = check_chunks(&lists, inline.as_ref().map(|message| message.len()))?;
+        check_counts(lists, &self.shared)?;
+        let pulls = check_chunks(lists, inline.as_ref().map(|message| message.len()))?;
         let limits = &self.shared.config;
         // RPC-over-RDMA v2 §7.3.1. A chunk that holds the whole payload stream does not count.
         if pulls.reduced() > limits.max_chunks as usize {
@@ -55,7 +40,7 @@ impl Core {
             return Err((Refusal::System, "more to pull than a call may have"));
         }
         // The message occupies memory while its chunks wait for theirs, so it is no longer than is always accepted.
-        if continued && let Some(message) = inline.as_ref().filter(|_| pulls.len() > 0) {
+        if *continued && let Some(message) = inline.as_ref().filter(|_| pulls.len() > 0) {
             let len = message.len() as u64;
             if len > always_accepted(limits) || pulls.len() + len > most {
                 return Err((Refusal::System, "a continued message, and more to pull than a call may have"));
@@ -71,9 +56,7 @@ impl Core {
             let max = u32::try_from(self.shared.send_threshold.saturating_sub(64) / 24).unwrap_or(u32::MAX);
             return Err((Refusal::Segments { max }, "more segments than fit in the reply's header"));
         };
-        let ChunkLists { writes, reply, .. } = lists;
-        let arrival = Arrival { xid, inline, continued, pulls, writes, reply, max_inline, invalidate };
-        if let Some(slot) = self.served.take(arrival, &mut self.shared) {
+        if let Some(slot) = self.served.take(call, pulls, max_inline, &mut self.shared) {
             self.arrived(slot);
         }
         Ok(())

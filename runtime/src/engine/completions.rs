@@ -1,79 +1,70 @@
-//! Completions that are about memory, which all versions handle alike.
+//! Completions of work requests.
 
-use super::{CloseReason, core::Core, work::Work};
+use super::{CloseReason, core::ConnectionCore, work::Work};
 use crate::provider::{Completion, DisconnectReason, WorkError};
 
-/// What is left for a version to do.
-pub(super) enum Rest {
-    /// The Send for this work is over; whether it was handed to the transport.
-    Sent(Work, bool),
-    /// All of the peer's call in this slot is here, its Read chunks having been pulled.
-    Pulled(u32),
-    /// The connection is gone.
-    Disconnected(DisconnectReason),
-    /// Nothing.
-    Done,
-}
+impl ConnectionCore {
+    /// Handles the completion of a work request. Returns the work if it was a Send.
+    pub(super) fn complete(&mut self, completion: Completion) -> Option<Work> {
+        let Self { calls, served, shared, .. } = self;
+        match completion {
+            Completion::Sent { id } => return self.sent(Work::of(id)?, true),
+            Completion::Written { id } => {
+                if Work::of(id).is_some_and(Work::is_of_answer) {
+                    shared.untaken.done();
+                }
+            }
+            Completion::Read { id } => {
+                // Completions come in order: what was posted behind an RDMA Read waits for it.
+                shared.untaken.go_on();
+                if let Some(Work::Pull { slot, part }) = Work::of(id) {
+                    served.read_done(slot, part, shared);
+                }
+            }
+            Completion::Invalidated { id, memory } => match Work::of(id) {
+                Some(Work::CallInvalidate { slot, part }) => calls.invalidated(slot, part, memory, shared),
+                Some(Work::PullInvalidate { slot, part }) => {
+                    if served.sink_returned(slot, part, Some(memory), shared) {
+                        self.arrived(slot);
+                    }
+                }
+                _ => {}
+            },
+            Completion::Failed { id, error } => return self.failed(Work::of(id)?, &error),
+            Completion::Received { .. } | Completion::Disconnected { .. } => {}
+        }
+        None
+    }
 
-/// Handles what is not a message.
-pub(super) fn handle(completion: Completion, core: &mut Core) -> Rest {
-    let Core { calls, served, shared, .. } = core;
-    match completion {
-        Completion::Sent { id } => {
-            let Some(work) = Work::of(id) else { return Rest::Done };
-            if work.is_of_answer() {
-                shared.untaken.done();
-            }
-            return Rest::Sent(work, true);
+    /// Handles the end of a Send. `ok`: whether it was handed to the transport.
+    fn sent(&mut self, work: Work, ok: bool) -> Option<Work> {
+        if work.is_of_answer() {
+            self.shared.untaken.done();
         }
-        Completion::Written { id } => {
-            if Work::of(id).is_some_and(Work::is_of_answer) {
-                shared.untaken.done();
-            }
+        if let Work::ReplySend { slot } = work {
+            self.served.sent(slot, ok, &mut self.shared);
         }
-        Completion::Read { id } => {
-            // Providers tell in order: what was posted behind an RDMA Read waits for it.
-            shared.untaken.go_on();
-            if let Some(Work::Pull { slot, part }) = Work::of(id) {
-                served.read_done(slot, part, shared);
-            }
-        }
-        Completion::Invalidated { id, memory } => match Work::of(id) {
-            Some(Work::CallInvalidate { slot, part }) => calls.invalidated(slot, part, memory, shared),
-            Some(Work::PullInvalidate { slot, part }) => {
-                let all_here = served.sink_returned(slot, part, Some(memory), shared);
-                return if all_here { Rest::Pulled(slot) } else { Rest::Done };
-            }
-            _ => {}
-        },
-        Completion::Failed { id, error } => return handle_failure(Work::of(id), &error, core),
-        Completion::Disconnected { reason } => return Rest::Disconnected(reason),
-        Completion::Received { .. } => {}
+        Some(work)
     }
-    Rest::Done
-}
 
-fn handle_failure(work: Option<Work>, error: &WorkError, core: &mut Core) -> Rest {
-    let Core { calls, served, shared, .. } = core;
-    if *error != WorkError::Flushed {
-        tracing::debug!(?work, %error, "work request failed");
-    }
-    if work.is_some_and(Work::is_of_answer) {
-        shared.untaken.done();
-    }
-    match work {
-        Some(work @ (Work::ReplySend { .. } | Work::ErrorSend)) => return Rest::Sent(work, false),
-        // RFC 8166 §4.5.4, RPC-over-RDMA v2 §7.4: the connection is closed before the transaction is complete.
-        Some(Work::CallInvalidate { slot, part }) => calls.invalidate_failed(slot, part, shared),
-        Some(Work::PullInvalidate { slot, part }) => {
-            shared.fault.get_or_insert_with(|| {
-                CloseReason::Disconnected(DisconnectReason::Transport("memory could not be invalidated".into()))
-            });
-            // The call is lost with its memory.
-            served.sink_returned(slot, part, None, shared);
+    fn failed(&mut self, work: Work, error: &WorkError) -> Option<Work> {
+        if *error != WorkError::Flushed {
+            tracing::debug!(?work, %error, "work request failed");
         }
-        // The connection ends with it; what the call had is taken back then.
-        Some(Work::CallSend { .. } | Work::Pull { .. } | Work::Push { .. } | Work::AsideSend) | None => {}
+        match work {
+            Work::ReplySend { .. } | Work::ErrorSend => return self.sent(work, false),
+            // RFC 8166 §4.5.4, RPC-over-RDMA v2 §7.4: the connection is closed before the transaction is complete.
+            Work::CallInvalidate { slot, part } => self.calls.invalidate_failed(slot, part, &mut self.shared),
+            Work::PullInvalidate { slot, part } => {
+                let reason = DisconnectReason::Transport("memory could not be invalidated".into());
+                self.shared.fault.get_or_insert(CloseReason::Disconnected(reason));
+                // The call is lost with its memory.
+                self.served.sink_returned(slot, part, None, &mut self.shared);
+            }
+            Work::Push { .. } => self.shared.untaken.done(),
+            // The connection ends with it; what the call had is taken back then.
+            Work::CallSend { .. } | Work::Pull { .. } | Work::AsideSend => {}
+        }
+        None
     }
-    Rest::Done
 }

@@ -6,8 +6,7 @@ use super::{
     CallId, CloseReason, Counters, Engine, EngineConfig, Event, ExtensionMessage, OutgoingCall, OutgoingReply,
     PeerLimits, PrivateData, Refusal, ReplyToken, Role, Setup,
     calls::Calls,
-    completions::{self, Rest},
-    core::Core,
+    core::ConnectionCore,
     credits::Receives,
     negotiation::{FirstMessage, Negotiation},
     served::{Response, Served},
@@ -16,7 +15,6 @@ use super::{
     v1::WireV1,
     v2::WireV2,
     wire::Wire,
-    work::Work,
 };
 use crate::{
     memory::{MessageBuf, Share},
@@ -90,7 +88,7 @@ const LEAST_RECEIVE: u32 = 4096;
 #[derive(Debug)]
 pub struct Connection {
     state: State,
-    pub(super) core: Core,
+    pub(super) core: ConnectionCore,
     wire: Box<dyn Wire>,
     negotiation: Negotiation,
     setup: Setup,
@@ -123,7 +121,7 @@ impl Connection {
             let posted = Receives::initial(shared.config.credits, shared.config.reverse_credits);
             (Box::new(WireV1::new(role, setup, posted, &mut shared)), Negotiation::Agreed)
         };
-        let core = Core { role, shared, calls, served: Served::default() };
+        let core = ConnectionCore { role, shared, calls, served: Served::default() };
         Self { state: State::Open, core, wire, negotiation, setup }
     }
 
@@ -167,19 +165,14 @@ impl Connection {
 
     /// Handles a completion of the queue pair.
     pub fn handle_completion(&mut self, completion: Completion) {
-        if let Completion::Received { message, invalidated } = completion {
-            return self.receive(message, invalidated);
-        }
-        match completions::handle(completion, &mut self.core) {
-            Rest::Sent(work, ok) => {
-                self.wire.sent(work);
-                if let Work::ReplySend { slot } = work {
-                    self.core.served.sent(slot, ok, &mut self.core.shared);
+        match completion {
+            Completion::Received { message, invalidated } => self.receive(message, invalidated),
+            Completion::Disconnected { reason } => self.handle_disconnect(reason),
+            completion => {
+                if let Some(work) = self.core.complete(completion) {
+                    self.wire.sent(work);
                 }
             }
-            Rest::Pulled(slot) => self.core.arrived(slot),
-            Rest::Disconnected(reason) => self.handle_disconnect(reason),
-            Rest::Done => {}
         }
     }
 
@@ -218,7 +211,7 @@ impl Connection {
         let known = self.core.shared.fault.take().or_else(|| self.state.reason().cloned());
         let reason = known.unwrap_or_else(|| self.negotiation.lost(reason, &*self.wire, self.core.role));
         self.wire.disconnected();
-        let Core { shared, calls, served, .. } = &mut self.core;
+        let ConnectionCore { shared, calls, served, .. } = &mut self.core;
         calls.disconnected(&reason, shared);
         served.disconnected(shared);
         self.state = State::Gone(reason);
@@ -275,7 +268,7 @@ impl Engine for Connection {
         self.core.calls.handle_timeout(now, can_send, &mut self.core.shared);
         if matches!(self.state, State::Open) {
             self.wire.handle_timeout(&mut self.core, now);
-            let Core { shared, served, .. } = &mut self.core;
+            let ConnectionCore { shared, served, .. } = &mut self.core;
             shared.check_stalled([served.stalled_at()], now);
             shared.untaken.handle_timeout(now);
         }
@@ -327,7 +320,7 @@ impl Engine for Connection {
     }
 
     fn counters(&self) -> Counters {
-        let Core { shared, calls, .. } = &self.core;
+        let ConnectionCore { shared, calls, .. } = &self.core;
         let mut counters = Counters { calls_abandoned: calls.abandoned(), ..shared.counters };
         self.wire.complete_counters(&mut counters);
         counters

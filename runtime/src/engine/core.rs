@@ -10,7 +10,7 @@ use super::{
 
 /// Calls in both directions, and what they work on.
 #[derive(Debug)]
-pub(super) struct Core {
+pub(super) struct ConnectionCore {
     pub(super) role: Role,
     pub(super) shared: Shared,
     /// Local calls.
@@ -19,7 +19,7 @@ pub(super) struct Core {
     pub(super) served: Served,
 }
 
-impl Core {
+impl ConnectionCore {
     /// Hands a call of the peer's, which has arrived completely, to the upper layer.
     pub(super) fn arrived(&mut self, slot: u32) {
         match self.served.announce(slot, &mut self.shared) {

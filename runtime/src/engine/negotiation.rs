@@ -2,7 +2,7 @@
 
 use super::{
     CloseReason, Role,
-    core::Core,
+    core::ConnectionCore,
     message::{alone, word},
     wire::Wire,
     work::Work,
@@ -52,7 +52,7 @@ pub(super) enum FirstMessage {
 
 impl Negotiation {
     /// Judges a message by its version.
-    pub(super) fn judge(&mut self, message: &[u8], wire: &dyn Wire, core: &mut Core) -> FirstMessage {
+    pub(super) fn judge(&mut self, message: &[u8], wire: &dyn Wire, core: &mut ConnectionCore) -> FirstMessage {
         match (*self, core.role) {
             (Self::Agreed, _) => FirstMessage::Accept,
             (Self::FellBack(..), _) => {
@@ -66,7 +66,7 @@ impl Negotiation {
 
     /// Judges a message that a client receives.
     // RPC-over-RDMA v2 §4.2.3.2, §7.1.1: a version that both have, and none that the server has not.
-    fn judge_answer(&mut self, message: &[u8], wire: &dyn Wire, core: &mut Core) -> FirstMessage {
+    fn judge_answer(&mut self, message: &[u8], wire: &dyn Wire, core: &mut ConnectionCore) -> FirstMessage {
         let Some((low, high)) = wire.other_versions(message) else {
             if message.len() >= LEAST_HEADER && word(message, 1) == Some(2) {
                 *self = Self::Agreed;
@@ -84,7 +84,7 @@ impl Negotiation {
     }
 
     /// Judges the first message that a server receives.
-    fn judge_first(&mut self, message: &[u8], refused: u32, core: &mut Core) -> FirstMessage {
+    fn judge_first(&mut self, message: &[u8], refused: u32, core: &mut ConnectionCore) -> FirstMessage {
         // RPC-over-RDMA v2 §7, RFC 8166 §4.5: a message that is too short is not parsed. An error answers nothing here.
         let version = word(message, 1);
         let least = if version == Some(1) { LEAST_HEADER_1 } else { LEAST_HEADER };
@@ -130,7 +130,7 @@ impl Negotiation {
 
 /// Answers a message of an unsupported version.
 // RPC-over-RDMA v2 §7.1.1, RFC 8166 §4.5.1: XID and version of the message, and the range of versions.
-fn refuse_version(message: &[u8], core: &mut Core) {
+fn refuse_version(message: &[u8], core: &mut ConnectionCore) {
     let (Some(xid), Some(vers)) = (word(message, 0), word(message, 1)) else { return };
     let shared = &mut core.shared;
     let (low, high) = (*shared.config.versions.start().max(&1), *shared.config.versions.end().min(&2));

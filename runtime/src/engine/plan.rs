@@ -126,12 +126,15 @@ impl Call {
         }
         let rules = shared.rules;
         let mut offer = Offer::plan(self.max_inline, &self.chunks, allowed.writes, shared);
-        let (takes, may) = (offer.allocation(&self.chunks), shared.config.max_call_len);
-        if takes > may && !rules.continuation {
-            return Err(beyond_memory(takes, may));
+        if !allowed.whole {
+            offer.reply_chunk = None;
         }
-        // RPC-over-RDMA v2 §4.4.2: a reply that can be continued needs no Reply chunk, however long its maximum.
-        if !allowed.whole || takes > may {
+        let (takes, may) = (offer.allocation(&self.chunks), shared.config.max_call_len);
+        if takes > may {
+            if !rules.continuation {
+                return Err(beyond_memory(takes, may));
+            }
+            // RPC-over-RDMA v2 §4.4.2: a reply that can be continued needs no Reply chunk, however long its maximum.
             offer.reply_chunk = None;
         }
         let max = offer.max_segment;

@@ -3,7 +3,7 @@
 
 use super::{
     Format, Refusal, ReverseDirection,
-    core::Core,
+    core::ConnectionCore,
     lists::{self, ChunkLists, Misfit, capacity},
     message,
     served::{Outgoing, Response, ServedCall},
@@ -42,7 +42,7 @@ pub(super) struct ReadyReply {
     pub(super) invalidate: Option<Handle>,
 }
 
-impl Core {
+impl ConnectionCore {
     /// Prepares the next response in the order they were given, on a connection of this version.
     pub(super) fn next_response(&mut self, version: u32, qp: &mut dyn QueuePair) -> Option<ReadyResponse> {
         loop {

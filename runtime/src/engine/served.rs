@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use super::{
     Event, Format, IncomingCall, OutgoingReply, Payload, Refusal, ReplyPlan, ReplyToken,
-    lists::{SinkChunk, capacity},
+    lists::{ChunkLists, SinkChunk, capacity},
     message::{CALL, message_type},
     pulls::{HasPulls, Pulled, Puller, Pulls},
     shared::Shared,
@@ -87,17 +87,16 @@ impl ServedCall {
     }
 }
 
-/// A call whose header has been checked.
+/// A call whose header has been decoded.
 #[derive(Debug)]
-pub(super) struct Arrival {
+pub(super) struct ArrivingCall {
     pub(super) xid: u32,
-    /// The payload stream, where it came inline, and whether in several Sends.
+    /// The payload stream, if it came inline.
     pub(super) inline: Option<MessageBuf>,
+    /// Whether it came in several Sends.
     pub(super) continued: bool,
-    pub(super) pulls: Pulls,
-    pub(super) writes: Vec<SinkChunk>,
-    pub(super) reply: Option<SinkChunk>,
-    pub(super) max_inline: u64,
+    pub(super) lists: ChunkLists,
+    /// The handle that the reply may invalidate.
     pub(super) invalidate: Option<Handle>,
 }
 
@@ -145,8 +144,15 @@ impl Served {
     }
 
     /// Takes a call. What comes back is its slot, if all of it is here: it is to be [`announce`](Self::announce)d.
-    pub(super) fn take(&mut self, arrival: Arrival, shared: &mut Shared) -> Option<u32> {
-        let Arrival { xid, inline, continued, mut pulls, writes, reply, max_inline, invalidate } = arrival;
+    pub(super) fn take(
+        &mut self,
+        call: ArrivingCall,
+        mut pulls: Pulls,
+        max_inline: u64,
+        shared: &mut Shared,
+    ) -> Option<u32> {
+        let ArrivingCall { xid, inline, continued, lists, invalidate } = call;
+        let ChunkLists { writes, reply, .. } = lists;
         shared.counters.calls_received += 1;
         self.held += 1;
         self.xids.insert(xid);

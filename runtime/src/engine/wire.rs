@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Instant};
 
-use super::{CallFailure, Counters, ExtensionMessage, Properties, core::Core, work::Work};
+use super::{CallFailure, Counters, ExtensionMessage, Properties, core::ConnectionCore, work::Work};
 use crate::{
     memory::MessageBuf,
     provider::{Handle, QueuePair},
@@ -23,19 +23,19 @@ pub(super) trait Wire: fmt::Debug + Send {
     fn receives_posted(&self) -> usize;
 
     /// Handles a message of the peer's.
-    fn receive(&mut self, message: MessageBuf, invalidated: Option<Handle>, core: &mut Core);
+    fn receive(&mut self, message: MessageBuf, invalidated: Option<Handle>, core: &mut ConnectionCore);
 
     /// Handles the end of a Send.
     fn sent(&mut self, _work: Work) {}
 
     /// Posts what is due.
-    fn poll_work(&mut self, core: &mut Core, qp: &mut dyn QueuePair, now: Instant);
+    fn poll_work(&mut self, core: &mut ConnectionCore, qp: &mut dyn QueuePair, now: Instant);
 
     /// Returns the failure that local calls end with, if the connection does not support them.
-    fn refuses_calls(&self, core: &Core) -> Option<CallFailure>;
+    fn refuses_calls(&self, core: &ConnectionCore) -> Option<CallFailure>;
 
     /// Whether a call that waits could be sent.
-    fn can_send(&self, core: &Core) -> bool;
+    fn can_send(&self, core: &ConnectionCore) -> bool;
 
     /// Returns when [`handle_timeout`](Self::handle_timeout) is due.
     fn poll_timeout(&self) -> Option<Instant> {
@@ -43,7 +43,7 @@ pub(super) trait Wire: fmt::Debug + Send {
     }
 
     /// Ends the connection if the peer has taken too long for something that only this version waits for.
-    fn handle_timeout(&mut self, _core: &mut Core, _now: Instant) {}
+    fn handle_timeout(&mut self, _core: &mut ConnectionCore, _now: Instant) {}
 
     /// Drops messages that have arrived in part.
     fn drop_partial(&mut self) {}

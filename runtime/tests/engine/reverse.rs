@@ -211,6 +211,11 @@ fn no_chunks() {
     let sent = server.raw.next().unwrap();
     assert_eq!(sent[4..7], NO_CHUNKS);
     assert_eq!(server.network.registered(End::B), 0);
+    // No memory is allocated for them.
+    let mut server = facing(Role::Server, config(32, 4));
+    server.call(&Script { reply_inline: 100, results: vec![(5, 1 << 30)], ..Script::default() });
+    server.run();
+    assert_eq!(server.raw.next().expect("sent")[4..7], NO_CHUNKS);
     // So do eligible arguments, however long.
     let mut server = facing(Role::Server, config(32, 4));
     server.call(&Script { args: vec![2000], reduce: true, ..Script::default() });

@@ -13,11 +13,11 @@ use crate::{
     engine::{
         CallFailure, Refusal, Role,
         answer::check_reply,
-        arrivals::ArrivingCall,
         call::Answer,
-        core::Core,
+        core::ConnectionCore,
         lists::ChunkLists,
         message::{CALL, REPLY, word},
+        served::ArrivingCall,
     },
     memory::MessageBuf,
     provider::Handle,
@@ -35,7 +35,12 @@ enum Arrived {
 }
 
 impl WireV1 {
-    pub(super) fn handle_message(&mut self, mut message: MessageBuf, invalidated: Option<Handle>, core: &mut Core) {
+    pub(super) fn handle_message(
+        &mut self,
+        mut message: MessageBuf,
+        invalidated: Option<Handle>,
+        core: &mut ConnectionCore,
+    ) {
         let fixed = Fixed::peek(&message);
         if let Some(handle) = invalidated {
             core.shared.counters.remote_invalidations += 1;
@@ -92,12 +97,12 @@ impl WireV1 {
     }
 
     /// Whether calls of the peer are accepted.
-    fn accepts_calls(&self, core: &Core) -> bool {
+    fn accepts_calls(&self, core: &ConnectionCore) -> bool {
         core.role == Role::Server || self.reverse
     }
 
     /// Decodes the header. Also returns its credit value.
-    fn classify(&self, fixed: Fixed, message: &[u8], core: &Core) -> (Arrived, u32) {
+    fn classify(&self, fixed: Fixed, message: &[u8], core: &ConnectionCore) -> (Arrived, u32) {
         // RFC 8166 §4.5.1. The number of RDMA_ERROR is the same in all versions (§4.2.4), and no error answers an error.
         if fixed.vers != VERSION {
             let refusal = Refusal::Version { low: VERSION, high: VERSION };
@@ -135,12 +140,12 @@ impl WireV1 {
     }
 
     /// Classifies a message that may be a call or a reply: at a client a reply if a call with its XID is in flight.
-    fn undecodable(&self, fixed: Fixed, refusal: Refusal, why: &'static str, core: &Core) -> Arrived {
+    fn undecodable(&self, fixed: Fixed, refusal: Refusal, why: &'static str, core: &ConnectionCore) -> Arrived {
         let is_reply = core.role == Role::Client && (!self.reverse || core.calls.by_xid(fixed.xid).is_some());
         if fixed.proc == PROC_ERROR || is_reply { Arrived::Discard(why) } else { Arrived::Faulty(refusal, why) }
     }
 
-    fn answered(&mut self, slot: u32, grant: u32, outcome: Result<Answer, CallFailure>, core: &mut Core) {
+    fn answered(&mut self, slot: u32, grant: u32, outcome: Result<Answer, CallFailure>, core: &mut ConnectionCore) {
         self.credits.answered(grant);
         match &outcome {
             Err(CallFailure::ChunkError | CallFailure::VersionMismatch { .. }) => {

@@ -6,7 +6,7 @@ use super::format::{self, PROC_MSG, PROC_NOMSG, VERSION};
 use crate::{
     engine::{
         CallFailure, Counters, EngineConfig, Format, Refusal, Role, Setup,
-        core::Core,
+        core::ConnectionCore,
         credits::{Credits, Receives, SPARE_RECEIVES},
         expose::expose,
         lists::ChunkLists,
@@ -65,7 +65,7 @@ impl WireV1 {
     }
 
     /// Sends responses in the order they were given.
-    fn post_responses(&mut self, core: &mut Core, qp: &mut dyn QueuePair) {
+    fn post_responses(&mut self, core: &mut ConnectionCore, qp: &mut dyn QueuePair) {
         // A peer that does not read what it is sent gets no more than this: its Receives are not renewed either.
         let window = self.grant as usize + SPARE_RECEIVES;
         while self.answers_in_flight < window {
@@ -123,7 +123,7 @@ impl WireV1 {
 
     /// Sends calls while there are credits for them: RDMA_MSG and RDMA_NOMSG.
     // RFC 8166 §4.2.4: a requester sends no RDMA_ERROR.
-    fn post_calls(&mut self, core: &mut Core, qp: &mut dyn QueuePair, now: Instant) {
+    fn post_calls(&mut self, core: &mut ConnectionCore, qp: &mut dyn QueuePair, now: Instant) {
         // A call whose connection is ending is lost with it, unsent.
         while self.credits.available() && qp.is_open() {
             let Some(slot) = core.calls.next_queued(now, &mut core.shared) else { break };
@@ -135,8 +135,8 @@ impl WireV1 {
     }
 
     /// Registers the memory of a call that has its credit, and sends it.
-    fn post_call(&mut self, slot: u32, core: &mut Core, qp: &mut dyn QueuePair) -> Result<(), CallFailure> {
-        let Core { calls, shared, .. } = core;
+    fn post_call(&mut self, slot: u32, core: &mut ConnectionCore, qp: &mut dyn QueuePair) -> Result<(), CallFailure> {
+        let ConnectionCore { calls, shared, .. } = core;
         let xid = calls.free_xid();
         let Some(call) = calls.get_mut(slot) else { return Ok(()) };
         let Some(mut message) = call.take_message(xid, &shared.config.pool)? else { return Ok(()) };
@@ -179,7 +179,7 @@ impl Wire for WireV1 {
         self.receives.posted()
     }
 
-    fn receive(&mut self, message: MessageBuf, invalidated: Option<Handle>, core: &mut Core) {
+    fn receive(&mut self, message: MessageBuf, invalidated: Option<Handle>, core: &mut ConnectionCore) {
         self.handle_message(message, invalidated, core);
     }
 
@@ -189,7 +189,7 @@ impl Wire for WireV1 {
         }
     }
 
-    fn poll_work(&mut self, core: &mut Core, qp: &mut dyn QueuePair, now: Instant) {
+    fn poll_work(&mut self, core: &mut ConnectionCore, qp: &mut dyn QueuePair, now: Instant) {
         self.receives.top_up(qp, core.served.held());
         if core.role == Role::Server || self.reverse {
             self.post_responses(core, qp);
@@ -206,11 +206,11 @@ impl Wire for WireV1 {
     }
 
     // RFC 8167 §6.
-    fn refuses_calls(&self, core: &Core) -> Option<CallFailure> {
+    fn refuses_calls(&self, core: &ConnectionCore) -> Option<CallFailure> {
         (core.role == Role::Server && !self.reverse).then_some(CallFailure::NoReverse)
     }
 
-    fn can_send(&self, _core: &Core) -> bool {
+    fn can_send(&self, _core: &ConnectionCore) -> bool {
         self.credits.available()
     }
 

@@ -12,10 +12,11 @@ use super::{
 use crate::{
     engine::{
         CloseReason, ExtensionMessage, Handled, Refusal, ReverseDirection, Role,
-        arrivals::{ArrivingCall, Rejection, always_accepted},
-        core::Core,
+        arrivals::{Rejection, always_accepted},
+        core::ConnectionCore,
         lists::ChunkLists,
         message::{CALL, message_type},
+        served::ArrivingCall,
     },
     memory::{MessageBuf, Output},
     provider::Handle,
@@ -23,7 +24,12 @@ use crate::{
 
 impl WireV2 {
     /// Handles a message.
-    pub(super) fn handle_message(&mut self, message: MessageBuf, invalidated: Option<Handle>, core: &mut Core) {
+    pub(super) fn handle_message(
+        &mut self,
+        message: MessageBuf,
+        invalidated: Option<Handle>,
+        core: &mut ConnectionCore,
+    ) {
         // RPC-over-RDMA v2 §7: a message shorter than the prefix is silently discarded.
         let Some(prefix) = Prefix::peek(&message) else {
             self.outbox.grants.consumed();
@@ -95,13 +101,13 @@ impl WireV2 {
     }
 
     /// A message that breaks a sequence.
-    fn broken(&mut self, prefix: &Prefix, why: &'static str, core: &mut Core) {
+    fn broken(&mut self, prefix: &Prefix, why: &'static str, core: &mut ConnectionCore) {
         let step = self.reassembly.breaks(prefix, why);
         not_whole(prefix, step, core);
     }
 
     /// RDMA2_CONNPROP (RPC-over-RDMA v2 §6.3.4).
-    fn handle_properties(&mut self, prefix: &Prefix, mut body: MessageBuf, core: &mut Core) {
+    fn handle_properties(&mut self, prefix: &Prefix, mut body: MessageBuf, core: &mut ConnectionCore) {
         body.advance(PREFIX_LEN);
         // RPC-over-RDMA v2 §6.2.2.3: nothing after the last one.
         if self.handshake.peer_finished() {
@@ -123,7 +129,7 @@ impl WireV2 {
 
     /// Whether RPC messages may come. One that came too early is refused, and its sender may send its header type again.
     // RPC-over-RDMA v2 §6.2.2.3: no RPC traffic before both ends have said all of their properties.
-    fn may_carry_rpc(&self, prefix: &Prefix, core: &mut Core) -> bool {
+    fn may_carry_rpc(&self, prefix: &Prefix, core: &mut ConnectionCore) -> bool {
         let is_done = self.handshake.is_done();
         let why = "an RPC message before the last properties";
         match is_done {
@@ -135,7 +141,7 @@ impl WireV2 {
     }
 
     /// RDMA2_MSG and RDMA2_NOMSG (RPC-over-RDMA v2 §6.3.1, §6.3.2).
-    fn handle_rpc(&mut self, prefix: &Prefix, mut message: MessageBuf, core: &mut Core) {
+    fn handle_rpc(&mut self, prefix: &Prefix, mut message: MessageBuf, core: &mut ConnectionCore) {
         if !self.may_carry_rpc(prefix, core) {
             return;
         }
@@ -183,7 +189,7 @@ impl WireV2 {
 
     /// A header that cannot be parsed.
     // RPC-over-RDMA v2 §7.2.1; a requester only drops it.
-    fn bad_xdr(&mut self, prefix: &Prefix, why: &'static str, core: &mut Core) {
+    fn bad_xdr(&mut self, prefix: &Prefix, why: &'static str, core: &mut ConnectionCore) {
         match self.spoils(prefix, why, core) {
             true if prefix.is_response() && prefix.has_more() => core.shared.discard(why),
             true if prefix.is_response() => spoil_reply(prefix.xid, why, core),
@@ -194,7 +200,7 @@ impl WireV2 {
 
     /// Ends the sequence that a useless message is part of, if it is of any. Returns whether the message has yet to be answered.
     // RPC-over-RDMA v2 §7.1.3: nothing of it is put together, whatever was wrong with a part of it.
-    fn spoils(&mut self, prefix: &Prefix, why: &'static str, core: &mut Core) -> bool {
+    fn spoils(&mut self, prefix: &Prefix, why: &'static str, core: &mut ConnectionCore) -> bool {
         match self.reassembly.spoils(prefix, why) {
             Step::Broken(_) => true,
             step => {
@@ -205,7 +211,7 @@ impl WireV2 {
     }
 
     /// RDMA2_ERROR (RPC-over-RDMA v2 §7).
-    fn handle_error(&mut self, prefix: &Prefix, message: &[u8], core: &mut Core) {
+    fn handle_error(&mut self, prefix: &Prefix, message: &[u8], core: &mut ConnectionCore) {
         let Some(refusal) = message.get(PREFIX_LEN..).and_then(Refusal::decode) else {
             return core.shared.discard("malformed RDMA2_ERROR");
         };
@@ -240,7 +246,7 @@ impl WireV2 {
     }
 
     /// A header type that the base does not know (RPC-over-RDMA v2 §6.1, appendix B.2).
-    fn handle_extension(&mut self, prefix: &Prefix, mut body: MessageBuf, core: &mut Core) {
+    fn handle_extension(&mut self, prefix: &Prefix, mut body: MessageBuf, core: &mut ConnectionCore) {
         body.advance(PREFIX_LEN);
         let message = ExtensionMessage {
             header_type: prefix.htype,
@@ -260,7 +266,7 @@ impl WireV2 {
     }
 
     /// An RPC message in a header type of an extension's (RPC-over-RDMA v2 appendix B.2).
-    fn handle_conveyed(&mut self, prefix: &Prefix, payload: &[u8], core: &mut Core) {
+    fn handle_conveyed(&mut self, prefix: &Prefix, payload: &[u8], core: &mut ConnectionCore) {
         if !self.may_carry_rpc(prefix, core) {
             return;
         }
@@ -275,7 +281,7 @@ impl WireV2 {
     }
 
     /// Queues messages of extensions' that the peer's have led to.
-    fn queue_extension(&mut self, messages: Vec<ExtensionMessage>, core: &mut Core) {
+    fn queue_extension(&mut self, messages: Vec<ExtensionMessage>, core: &mut ConnectionCore) {
         self.extension_messages.extend(messages.into_iter().filter(|message| !is_base(message.header_type)));
         if self.extension_messages.len() > MOST_EXTENSION_MESSAGES {
             core.shared.violation("more messages of extensions than it reads answers to");
@@ -284,13 +290,13 @@ impl WireV2 {
 }
 
 /// Answers a message with RDMA2_ERROR.
-fn refuse(prefix: &Prefix, refusal: Refusal, why: &'static str, core: &mut Core) {
+fn refuse(prefix: &Prefix, refusal: Refusal, why: &'static str, core: &mut ConnectionCore) {
     core.refuse((prefix.xid, prefix.vers), refusal, why);
 }
 
 /// Handles a message that is not the last one of a sequence in order.
 // RPC-over-RDMA v2 §6.2.2.2: dropped; a responder says so.
-fn not_whole(prefix: &Prefix, step: Step, core: &mut Core) {
+fn not_whole(prefix: &Prefix, step: Step, core: &mut ConnectionCore) {
     match step {
         Step::Whole(..) | Step::More => {}
         // A reply's last message may invalidate what its call offered for that: the call is over, and its memory taken back,
@@ -311,7 +317,7 @@ fn handle_call(
     lists: ChunkLists,
     invalidates: Option<Handle>,
     payload: Option<(MessageBuf, bool)>,
-    core: &mut Core,
+    core: &mut ConnectionCore,
 ) {
     let accepted = check_call(prefix.xid, &payload, core).and_then(|()| {
         let (inline, continued) = payload.map_or((None, false), |(message, continued)| (Some(message), continued));
@@ -324,7 +330,7 @@ fn handle_call(
     }
 }
 
-fn check_call(xid: u32, payload: &Option<(MessageBuf, bool)>, core: &Core) -> Result<(), Rejection> {
+fn check_call(xid: u32, payload: &Option<(MessageBuf, bool)>, core: &ConnectionCore) -> Result<(), Rejection> {
     // RPC-over-RDMA v2 §4.5.3: this end has said that it takes no calls.
     if core.shared.rules.local_level == ReverseDirection::None {
         return Err((Refusal::System, "a call in the reverse direction, where none is taken"));

@@ -6,7 +6,7 @@ use crate::{
         CallFailure, Format, Refusal, ReverseDirection,
         answer::check_reply,
         call::{Call, Kept, Phase},
-        core::Core,
+        core::ConnectionCore,
         lists::ChunkLists,
         message::{REPLY, message_type},
         shared::Shared,
@@ -28,13 +28,13 @@ enum Recovery {
 
 /// Whether a reply with this XID may invalidate this handle.
 // RPC-over-RDMA v2 §6.2.4: only the one that the call named for that.
-pub(super) fn offers(xid: u32, handle: Handle, core: &Core) -> bool {
+pub(super) fn offers(xid: u32, handle: Handle, core: &ConnectionCore) -> bool {
     let call = core.calls.by_xid(xid).and_then(|slot| core.calls.get(slot));
     call.is_some_and(|call| call.invalidates == Some(handle))
 }
 
 /// Ends the call whose reply cannot be used: it gets no other.
-pub(super) fn spoil_reply(xid: u32, why: &'static str, core: &mut Core) {
+pub(super) fn spoil_reply(xid: u32, why: &'static str, core: &mut ConnectionCore) {
     core.shared.discard(why);
     if let Some(slot) = core.calls.by_xid(xid) {
         core.calls.answered(slot, Err(CallFailure::BadReply(why.into())), &mut core.shared);
@@ -48,7 +48,7 @@ impl WireV2 {
         xid: u32,
         lists: &ChunkLists,
         payload: Option<(MessageBuf, bool)>,
-        core: &mut Core,
+        core: &mut ConnectionCore,
     ) {
         let found = core.calls.by_xid(xid).and_then(|slot| Some((slot, core.calls.get(slot)?)));
         let Some((slot, call)) = found else { return core.shared.discard("no call in flight has its XID") };
@@ -69,8 +69,8 @@ impl WireV2 {
     }
 
     /// Handles RDMA2_ERROR. Returns whether a call in flight has its XID.
-    pub(super) fn handle_refusal(&mut self, xid: u32, refusal: Refusal, core: &mut Core) -> bool {
-        let Core { calls, shared, .. } = core;
+    pub(super) fn handle_refusal(&mut self, xid: u32, refusal: Refusal, core: &mut ConnectionCore) -> bool {
+        let ConnectionCore { calls, shared, .. } = core;
         let Some(slot) = calls.by_xid(xid) else { return false };
         let Some(call) = calls.get_mut(slot) else { return false };
         if refusal == Refusal::HeaderType {

@@ -10,15 +10,15 @@ use super::{
 };
 use crate::{
     engine::{
-        CallFailure, Choice, Format, FormatReason, Refusal, RpcMessage, call::KeptMessage, core::Core, expose::expose,
-        plan::copy, work::Work,
+        CallFailure, Choice, Format, FormatReason, Refusal, RpcMessage, call::KeptMessage, core::ConnectionCore,
+        expose::expose, plan::copy, work::Work,
     },
     provider::QueuePair,
 };
 
 impl WireV2 {
     /// Sends calls while there are credits for them.
-    pub(super) fn post_calls(&mut self, core: &mut Core, qp: &mut dyn QueuePair, now: Instant) {
+    pub(super) fn post_calls(&mut self, core: &mut ConnectionCore, qp: &mut dyn QueuePair, now: Instant) {
         // A call whose connection is ending is lost with it, unsent.
         while self.outbox.is_ready() && self.has_room(core) && qp.is_open() {
             let Some(slot) = core.calls.next_queued(now, &mut core.shared) else { break };
@@ -31,8 +31,8 @@ impl WireV2 {
 
     /// Registers the memory of a call, and sends it.
     // RPC-over-RDMA v2 §11.1.3: memory is registered only now that the call is about to be sent.
-    fn post_call(&mut self, slot: u32, core: &mut Core, qp: &mut dyn QueuePair) -> Result<(), CallFailure> {
-        let Core { calls, shared, .. } = core;
+    fn post_call(&mut self, slot: u32, core: &mut ConnectionCore, qp: &mut dyn QueuePair) -> Result<(), CallFailure> {
+        let ConnectionCore { calls, shared, .. } = core;
         // RPC-over-RDMA v2 §6.3.2: zero is no transaction's.
         let xid = calls.free_nonzero_xid();
         let Some(call) = calls.get_mut(slot) else { return Ok(()) };

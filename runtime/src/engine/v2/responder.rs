@@ -9,7 +9,7 @@ use super::{
 use crate::{
     engine::{
         Format, Refusal, RpcMessage,
-        core::Core,
+        core::ConnectionCore,
         responses::{ReadyReply, ReadyResponse},
         shared::Shared,
         work::Work,
@@ -19,7 +19,7 @@ use crate::{
 
 impl WireV2 {
     /// Sends responses in the order they were given.
-    pub(super) fn post_responses(&mut self, core: &mut Core, qp: &mut dyn QueuePair) {
+    pub(super) fn post_responses(&mut self, core: &mut ConnectionCore, qp: &mut dyn QueuePair) {
         while self.outbox.is_ready() {
             let Some(response) = core.next_response(VERSION, qp) else { break };
             self.outbox.grants.hold(core.served.held());

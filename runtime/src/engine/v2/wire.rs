@@ -14,7 +14,7 @@ use super::{
 use crate::{
     engine::{
         CallFailure, CloseReason, Counters, ExtensionMessage, Properties, ReverseDirection, Role, Setup,
-        core::Core,
+        core::ConnectionCore,
         credits::Receives,
         lists::ChunkLists,
         shared::{Rules, Shared},
@@ -100,13 +100,13 @@ impl WireV2 {
     }
 
     /// Whether another call may be in flight: more than the peer ever has Receives for would only wait there.
-    pub(super) fn has_room(&self, core: &Core) -> bool {
+    pub(super) fn has_room(&self, core: &ConnectionCore) -> bool {
         core.calls.in_flight() < self.most_calls.min(self.outbox.budget.most())
     }
 
     /// Applies the properties of both ends: the exchange is complete.
     // RPC-over-RDMA v2 §5.2.
-    fn agree(&mut self, core: &mut Core) {
+    fn agree(&mut self, core: &mut ConnectionCore) {
         self.agreed = true;
         let (peer, local) = (*self.handshake.peer(), Properties::local(core.role, &core.shared.config));
         core.shared.set_thresholds((local.send_size, local.receive_size), (peer.send_size, peer.receive_size));
@@ -121,7 +121,7 @@ impl WireV2 {
     }
 
     /// Sends messages of extensions while there are credits for them.
-    fn post_extension_messages(&mut self, core: &mut Core, qp: &mut dyn QueuePair) {
+    fn post_extension_messages(&mut self, core: &mut ConnectionCore, qp: &mut dyn QueuePair) {
         while self.outbox.is_ready() {
             let Some(message) = self.extension_messages.pop_front() else { break };
             if self.extensions.refused.contains(message.header_type) {
@@ -147,11 +147,11 @@ impl Wire for WireV2 {
         self.outbox.grants.posted()
     }
 
-    fn receive(&mut self, message: MessageBuf, invalidated: Option<Handle>, core: &mut Core) {
+    fn receive(&mut self, message: MessageBuf, invalidated: Option<Handle>, core: &mut ConnectionCore) {
         self.handle_message(message, invalidated, core);
     }
 
-    fn poll_work(&mut self, core: &mut Core, qp: &mut dyn QueuePair, now: Instant) {
+    fn poll_work(&mut self, core: &mut ConnectionCore, qp: &mut dyn QueuePair, now: Instant) {
         self.outbox.grants.hold(core.served.held());
         self.outbox.grants.top_up(qp);
         if let Err(error) = self.handshake.poll(self.heard, now, qp, &mut self.outbox, &mut core.shared) {
@@ -189,7 +189,7 @@ impl Wire for WireV2 {
     }
 
     // RPC-over-RDMA v2 §4.5.3, §5.2.5.
-    fn refuses_calls(&self, core: &Core) -> Option<CallFailure> {
+    fn refuses_calls(&self, core: &ConnectionCore) -> Option<CallFailure> {
         if core.role == Role::Server && core.shared.config.reverse_credits == 0 {
             return Some(CallFailure::NoReverse);
         }
@@ -197,7 +197,7 @@ impl Wire for WireV2 {
         refused.then_some(CallFailure::ReverseNotSupported)
     }
 
-    fn can_send(&self, core: &Core) -> bool {
+    fn can_send(&self, core: &ConnectionCore) -> bool {
         // Without credits nothing goes out either, however few calls are in flight: a continued call takes many.
         let starved = self.outbox.lacks_credit() && core.shared.counters.calls_queued > 0;
         !self.agreed || (self.has_room(core) && !starved)
@@ -207,7 +207,7 @@ impl Wire for WireV2 {
         [self.handshake.due(), self.reassembly.due()].into_iter().flatten().min()
     }
 
-    fn handle_timeout(&mut self, core: &mut Core, now: Instant) {
+    fn handle_timeout(&mut self, core: &mut ConnectionCore, now: Instant) {
         if self.handshake.due().is_some_and(|due| due <= now) {
             let why = format!("no answer for {:?}", core.shared.config.negotiation_timeout);
             core.shared.fault.get_or_insert(CloseReason::Negotiation { why, versions: None });
