@@ -10,17 +10,16 @@
 //!
 //! | section | where | what |
 //! | --- | --- | --- |
-//! | §2.4 | `requester`, `replies`, `responder` | XIDs of each direction are apart: two maps |
-//! | §4.1 | `connection`, `replies`, `responder` | credits are apart; `msg_type` tells the direction, and with it whose the credit value is |
-//! | §4.2 | `plan` | the forward direction's thresholds, the other way round |
+//! | §2.4 | `receive` | XIDs of each direction are apart |
+//! | §4.1 | `wire`, `receive` | credits are apart; `msg_type` tells the direction, and with it whose the credit value is |
+//! | §4.2 | `wire` | the forward direction's thresholds, the other way round |
 //! | §4.3 | `credits`, in the parent module | Receives for both |
-//! | §5.1, §5.2 | `requester`, `responder/replies` | fields of calls and replies |
-//! | §5.3 | `plan`, `responder/calls` | no chunks: what is too long is an error here, chunks of the peer's are answered ERR_CHUNK |
-//! | §5.4 | `requester` | an unanswered call costs the connection nothing |
-//! | §6 | `connection` | without support, calls are discarded |
+//! | §5.1, §5.2 | `wire` | fields of calls and replies |
+//! | §5.3 | `plan`, `arrivals`, in the parent module | no chunks: a call that is too long is an error here, chunks of the peer's are answered ERR_CHUNK |
+//! | §5.4 | `calls`, in the parent module | an unanswered call costs the connection nothing |
+//! | §6 | `wire`, `receive` | without support, calls are discarded |
 //!
-//! What later versions share is in the parent module: what a call provides for its reply (`offer`), the memory behind its chunks
-//! (`expose`), the peer's Read chunks (`pulls`), where results go (`sinks`), segments, credits, slots, deadlines.
+//! The parent module has what versions share: [its table](super).
 //!
 //! # Where it goes beyond the letter
 //!
