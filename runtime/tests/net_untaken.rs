@@ -121,7 +121,7 @@ async fn never_quite_ending() {
 /// One result that takes longer than the limit is not what the limit is for.
 async fn slow(transport: Transport) {
     const LEN: u32 = 60 << 20;
-    let server = serve(&transport, Duration::from_secs(2)).await;
+    let server = serve(&transport, Duration::from_secs(3)).await;
     let addr = slow_link(server.addr, Slow::Results, 256 << 10, Duration::from_millis(20)).await;
     let channel = Channel::connect(&format!("{}://{addr}", scheme(&transport))).await.unwrap();
     let data = call::<Get>(&channel, &Range(3, LEN)).await.unwrap();
