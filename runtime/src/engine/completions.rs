@@ -24,7 +24,8 @@ impl ConnectionCore {
             Completion::Invalidated { id, memory } => match Work::of(id) {
                 Some(Work::CallInvalidate { slot, part }) => calls.invalidated(slot, part, memory, shared),
                 Some(Work::PullInvalidate { slot, part }) => {
-                    if served.sink_returned(slot, part, Some(memory), shared) {
+                    let is_complete = served.sink_returned(slot, part, Some(memory), shared);
+                    if is_complete {
                         self.arrived(slot);
                     }
                 }
