@@ -15,7 +15,10 @@ use crate::{memory::MessageBuf, provider::Region, xdr::WriteChunk};
 
 impl Answer {
     /// How the reply was conveyed, and why, as far as a requester can tell.
-    fn choice(&self) -> Choice {
+    fn choice(&self, call: &Call) -> Choice {
+        if call.choice.format == Format::Record {
+            return call.choice;
+        }
         let (format, reason) = match (&self.inline, self.writes.iter().any(|&len| len > 0)) {
             (None, _) => (Format::Long, FormatReason::ReplyChunk),
             (Some(_), _) if self.continued => (Format::Continued, FormatReason::Moderate),
@@ -27,9 +30,9 @@ impl Answer {
 
     /// Builds what the caller gets; the call's memory is back.
     pub(super) fn into_reply(self, call: &mut Call) -> Result<IncomingReply, CallFailure> {
-        let Choice { format, reason } = self.choice();
+        let Choice { format, reason } = self.choice(call);
         let payload = match self.inline {
-            Some(message) => Payload::Inline(message),
+            Some(payload) => payload,
             None => {
                 let landed =
                     call.exposure.take_sink(Purpose::Reply).map(|buf| message::prefix(buf.freeze(), self.long));
@@ -91,7 +94,7 @@ pub(super) fn check_reply(
         // RFC 8166 §4.2.4: the Reply chunk of a reply without an inline payload holds its payload stream.
         (None, 0) => Err(bad("nothing inline, and nothing in the Reply chunk")),
         (Some(_), 1..) => Err(bad("a payload inline, and a Reply chunk in use")),
-        _ => Ok(Answer { inline, continued, long, writes: lens }),
+        _ => Ok(Answer { inline: inline.map(Payload::Inline), continued, long, writes: lens }),
     }
 }
 

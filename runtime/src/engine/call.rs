@@ -6,8 +6,8 @@ use bytes::Bytes;
 use smallvec::SmallVec;
 
 use super::{
-    CallFailure, CallPolicy, Choice, OutgoingCall, ResultChunk, exposure::Exposure, message::set_xid, offer::Offer,
-    seal::seal,
+    CallFailure, CallPolicy, Choice, OutgoingCall, Payload, ResultChunk, exposure::Exposure, message::set_xid,
+    offer::Offer, seal::seal,
 };
 use crate::{
     memory::{BufferPool, MessageBuf},
@@ -111,7 +111,7 @@ impl Call {
 #[derive(Debug)]
 pub(super) struct Answer {
     /// The payload stream, where it came inline.
-    pub(super) inline: Option<MessageBuf>,
+    pub(super) inline: Option<Payload>,
     /// Whether it came in more than one message.
     pub(super) continued: bool,
     /// Octets in the Reply chunk.

@@ -27,7 +27,9 @@ pub(super) struct Calls {
     abandoned: u32,
     /// Calls in flight.
     xids: NumberMap<u32, u32>,
-    next_xid: u32,
+    xid_seed: u32,
+    /// Number of XIDs that have been given to calls, from `xid_seed` on.
+    xids_used: u64,
     deadlines: Deadlines,
 }
 
@@ -39,7 +41,8 @@ impl Calls {
             queue: VecDeque::new(),
             abandoned: 0,
             xids: NumberMap::default(),
-            next_xid: xid_seed,
+            xid_seed,
+            xids_used: 0,
             deadlines: Deadlines::default(),
         }
     }
@@ -142,7 +145,7 @@ impl Calls {
     fn check_responsive(&self, can_send: bool, shared: &mut Shared) {
         // RFC 8167 §5.4, §6: calls in the reverse direction may be dropped by a peer that is not prepared for them. That
         // is no reason to end what the peer makes of the connection itself.
-        if self.reverse {
+        if self.reverse || can_send {
             return;
         }
         let silent = self.slots.indices().all(|slot| {
@@ -150,7 +153,7 @@ impl Calls {
                 .get(slot)
                 .is_none_or(|call| matches!(call.phase, Phase::Queued | Phase::Finishing | Phase::Abandoned))
         });
-        if silent && !can_send {
+        if silent {
             shared.fault.get_or_insert(CloseReason::Unresponsive(shared.config.abandon_grace));
         }
     }
@@ -270,12 +273,22 @@ impl Calls {
 
     /// An XID that no call in flight has.
     pub(super) fn free_xid(&mut self) -> u32 {
-        while self.xids.contains_key(&self.next_xid) {
-            self.next_xid = self.next_xid.wrapping_add(1);
+        loop {
+            let xid = self.next_xid();
+            self.xids_used += 1;
+            if !self.xids.contains_key(&xid) {
+                return xid;
+            }
         }
-        let xid = self.next_xid;
-        self.next_xid = xid.wrapping_add(1);
-        xid
+    }
+
+    fn next_xid(&self) -> u32 {
+        self.xid_seed.wrapping_add(self.xids_used as u32)
+    }
+
+    /// Whether `xid` has been given to a call, in flight or over.
+    pub(super) fn has_used(&self, xid: u32) -> bool {
+        (1..=self.xids_used).contains(&self.next_xid().wrapping_sub(xid).into())
     }
 
     /// An XID other than zero that no call in flight has.
@@ -331,12 +344,16 @@ impl Calls {
             }
             shared.events.push_back(Event::CallFinished { id, result });
         }
-        if call.sent && !call.answered {
+        let is_unanswered = call.sent && !call.answered;
+        if is_unanswered && shared.rules.has_credits {
             call.phase = Phase::Abandoned;
             self.abandoned += 1;
             call.exposure.drop_returned();
             call.chunks.clear();
         } else {
+            if is_unanswered {
+                self.xids.remove(&call.xid);
+            }
             self.slots.remove(slot);
         }
     }

@@ -18,6 +18,8 @@ pub(super) struct Rules {
     pub(super) continuation: bool,
     /// Whether the header says if a message is a call or a reply. Otherwise its RPC message says so.
     pub(super) direction_in_header: bool,
+    /// Whether a call that was given up keeps a credit until the peer answers (RFC 8166 §3.3.1). A byte stream has no credits.
+    pub(super) has_credits: bool,
     /// Whether a call's payload stream may go in a Position-Zero Read chunk.
     pub(super) long_calls: bool,
     /// Longest payload stream in bytes of a call that goes in several Sends.
@@ -50,6 +52,7 @@ impl Rules {
             prefix: 16,
             continuation: false,
             direction_in_header: false,
+            has_credits: true,
             long_calls: true,
             continued_calls: 0,
             continued_replies: 0,

@@ -5,9 +5,9 @@ use super::CloseReason;
 #[derive(Debug)]
 pub(super) enum State {
     Open,
-    /// To be closed by this end.
+    /// To be closed locally, once what is queued has gone out.
     Closing(CloseReason),
-    /// The queue pair has been told to disconnect.
+    /// Closed locally: the queue pair has been told to disconnect, or the write side of the byte stream is closed.
     Disconnecting(CloseReason),
     /// The connection is gone; memory is being taken back.
     Gone(CloseReason),

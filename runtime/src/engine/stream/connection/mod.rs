@@ -2,11 +2,7 @@
 
 mod receive;
 
-use std::{
-    collections::{BTreeMap, HashMap, VecDeque},
-    io::IoSlice,
-    time::Instant,
-};
+use std::{collections::VecDeque, io::IoSlice, time::Instant};
 
 use bytes::Bytes;
 use smallvec::SmallVec;
@@ -14,12 +10,13 @@ use smallvec::SmallVec;
 use super::{Assembler, StreamConfig, output::Output};
 use crate::{
     engine::{
-        CallFailure, CallId, CloseReason, Counters, Engine, EngineConfig, Event, IncomingReply, OutgoingCall,
-        OutgoingReply, ReplyToken, Role, StreamError,
-        deadlines::{self, Deadlines},
+        CallFailure, CallId, Choice, CloseReason, Counters, Engine, EngineConfig, Event, Format, FormatReason,
+        OutgoingCall, OutgoingReply, ReplyToken, Role, StreamError,
+        calls::Calls,
         plan::insert,
-        seal,
-        untaken::Untaken,
+        shared::{Rules, Shared},
+        slots::Slots,
+        state::State,
     },
     memory::{Charge, MessageBuf, Share},
     provider::DisconnectReason,
@@ -28,26 +25,6 @@ use crate::{
 
 /// Octets waiting to go out with which no further call is begun: until then it can be cancelled as if never made.
 const OUTPUT_ENOUGH: usize = 256 << 10;
-
-#[derive(Debug)]
-enum State {
-    Open,
-    /// What is queued goes out, then this end's side is closed.
-    Closing(CloseReason),
-    /// This end's side is closed, the peer's is not.
-    HalfClosed(CloseReason),
-    /// The stream is over; [`Event::Closed`] is still to be given.
-    Gone(CloseReason),
-    /// [`Event::Closed`] has been given.
-    Closed(CloseReason),
-}
-
-/// A call that has gone out, or begun to.
-#[derive(Debug, Clone, Copy)]
-struct Sent {
-    /// Its caller has given it up; until then its reply is expected all the same.
-    abandoned_until: Option<Instant>,
-}
 
 /// A call of the peer's whose reply has not gone out.
 #[derive(Debug, Clone, Copy)]
@@ -122,12 +99,9 @@ impl UnderWay {
 /// ```
 #[derive(Debug)]
 pub struct StreamConnection {
-    config: EngineConfig,
     stream: StreamConfig,
     state: State,
-    fault: Option<CloseReason>,
-    counters: Counters,
-    events: VecDeque<Event>,
+    shared: Shared,
 
     pub(super) input: Assembler,
     /// Something has arrived that has not been looked at.
@@ -135,31 +109,22 @@ pub struct StreamConnection {
     receiving: Option<UnderWay>,
     output: Output,
     sending: Option<UnderWay>,
-    /// Whether the peer takes its replies.
-    untaken: Untaken,
 
-    // Calls of this end's.
-    /// Most under way at a time; none with 0.
+    /// Local calls.
+    calls: Calls,
+    /// Most local calls in flight; none with 0.
     most_calls: usize,
-    xid_seed: u32,
-    next_id: u64,
-    queued: BTreeMap<u64, OutgoingCall>,
-    calls: HashMap<u64, Sent>,
-    abandoned: u32,
-    deadlines: Deadlines,
 
     // Calls of the peer's.
     /// Most that are handed over and not answered; none with 0.
     most_held: usize,
-    next_token: u64,
     /// Calls whose replies have not gone out.
-    held: HashMap<u64, Held>,
+    held: Slots<Held>,
     /// Calls that have come ahead of a reply that this end waits for, and wait until others are answered.
     parked: VecDeque<(Bytes, Charge)>,
     /// Octets of both.
     held_octets: u64,
-    /// What they may hold of the server's memory, and what the record under way does.
-    memory: Share,
+    /// What the record under way holds of the server's memory.
     arriving: Charge,
 }
 
@@ -169,69 +134,39 @@ impl StreamConnection {
     pub fn new(role: Role, config: EngineConfig, stream: StreamConfig, xid_seed: u32) -> Self {
         let (forward, reverse) = (config.credits.max(1), config.reverse_credits);
         let (calls, held) = if role == Role::Client { (forward, reverse) } else { (reverse, forward) };
+        let mut shared = Shared::new(config, Rules { has_credits: false, ..Rules::version_1(role) });
+        shared.counters.credits_granted = calls;
         Self {
+            stream,
             state: State::Open,
-            fault: None,
-            counters: Counters { credits_granted: calls, ..Counters::default() },
-            events: VecDeque::new(),
+            shared,
             input: Assembler::new(stream),
             unparsed: false,
             receiving: None,
             output: Output::default(),
             sending: None,
-            untaken: Untaken::default(),
+            calls: Calls::new(role == Role::Server, xid_seed),
             most_calls: calls as usize,
-            xid_seed,
-            next_id: 0,
-            queued: BTreeMap::new(),
-            calls: HashMap::new(),
-            abandoned: 0,
-            deadlines: Deadlines::default(),
             most_held: held as usize,
-            next_token: 0,
-            held: HashMap::new(),
+            held: Slots::default(),
             parked: VecDeque::new(),
             held_octets: 0,
-            memory: Share::of(config.budget.clone()),
             arriving: Charge::default(),
-            config,
-            stream,
         }
     }
 
-    fn give_up(&mut self, id: u64, now: Instant, failure: impl Fn(bool) -> CallFailure) {
-        if self.queued.remove(&id).is_some() {
-            self.finish(id, Err(failure(false)));
-            return;
-        }
-        let Some(call) = self.calls.get_mut(&id) else { return };
-        match call.abandoned_until {
-            None => {
-                let until = deadlines::after(now, self.config.abandon_grace);
-                call.abandoned_until = Some(until);
-                self.abandoned += 1;
-                self.finish(id, Err(failure(true)));
-                let Self { queued, calls, deadlines, .. } = self;
-                let alive = |key| calls.contains_key(&key) || queued.contains_key(&key);
-                deadlines.insert(until, id, queued.len() + calls.len(), alive);
-            }
-            // The server has had its time.
-            Some(until) if until <= now => {
-                self.calls.remove(&id);
-                self.abandoned -= 1;
-            }
-            Some(_) => {}
-        }
-    }
-
-    fn finish(&mut self, id: u64, result: Result<IncomingReply, CallFailure>) {
-        self.events.push_back(Event::CallFinished { id: CallId(id), result });
+    /// Marks a call of the peer's as answered. `false` if it was answered before, or is unknown.
+    fn answer(&mut self, token: ReplyToken) -> bool {
+        let held = self.held.index(token.0).and_then(|slot| self.held.get_mut(slot));
+        held.is_some_and(|held| !std::mem::replace(&mut held.answered, true))
     }
 
     fn release(&mut self, token: ReplyToken, delivered: bool) {
-        if let Some(held) = self.held.remove(&token.0) {
-            self.held_octets = self.held_octets.saturating_sub(held.octets as u64);
-            self.events.push_back(Event::ReplySent { token, delivered });
+        if let Some(slot) = self.held.index(token.0) {
+            let octets = self.held.get(slot).map_or(0, |held| held.octets as u64);
+            self.held_octets = self.held_octets.saturating_sub(octets);
+            self.held.remove(slot);
+            self.shared.events.push_back(Event::ReplySent { token, delivered });
             if matches!(self.state, State::Open)
                 && let Some((record, charge)) = self.parked.pop_front()
             {
@@ -249,16 +184,16 @@ impl StreamConnection {
     /// This end's side of the stream has been closed.
     pub fn shut_down(&mut self) {
         if let State::Closing(reason) = &self.state {
-            self.state = State::HalfClosed(reason.clone());
+            self.state = State::Disconnecting(reason.clone());
         }
     }
 
     /// Whether it will have a step to make without hearing anything.
     pub(crate) fn is_pending(&self) -> bool {
-        !self.events.is_empty()
-            || self.fault.is_some()
+        !self.shared.events.is_empty()
+            || self.shared.fault.is_some()
             || matches!(self.state, State::Gone(_))
-            || (!self.queued.is_empty() && self.has_room())
+            || (self.shared.counters.calls_queued > 0 && self.has_room())
     }
 
     /// The stream is over.
@@ -267,71 +202,33 @@ impl StreamConnection {
             return;
         }
         let reason = self.close_reason().cloned().unwrap_or(reason);
-        self.fail_queued(&reason);
-        for (id, call) in std::mem::take(&mut self.calls) {
-            if call.abandoned_until.is_none() {
-                self.finish(id, Err(CallFailure::Closed { reason: reason.clone(), sent: true }));
-            }
-        }
-        self.abandoned = 0;
+        self.calls.disconnected(&reason, &mut self.shared);
         self.held_octets = 0;
         self.refuse_memory();
         self.parked.clear();
-        for (token, _) in std::mem::take(&mut self.held) {
-            self.events.push_back(Event::ReplySent { token: ReplyToken(token), delivered: false });
-        }
+        let held = std::mem::take(&mut self.held);
+        let tokens = held.indices().map(|slot| ReplyToken(held.key(slot)));
+        self.shared.events.extend(tokens.map(|token| Event::ReplySent { token, delivered: false }));
         self.output.clear();
         self.input.clear();
         self.state = State::Gone(reason);
     }
 
-    fn fail_queued(&mut self, reason: &CloseReason) {
-        for (id, _) in std::mem::take(&mut self.queued) {
-            self.finish(id, Err(CallFailure::Closed { reason: reason.clone(), sent: false }));
-        }
-    }
-
     /// Whether one more call may go out.
     fn has_room(&self) -> bool {
-        self.calls.len() < self.most_calls && self.output.queued() < OUTPUT_ENOUGH
+        self.calls.in_flight() < self.most_calls && self.output.queued() < OUTPUT_ENOUGH
     }
 
-    /// Puts eligible items shorter than [`EngineConfig::min_reduce`] back into the payload stream: to copy them costs less than a
-    /// piece of the record each.
-    fn put_back_small(
-        &mut self,
-        message: &mut MessageBuf,
-        reduced: &mut SmallVec<[Reduced; 2]>,
-    ) -> Result<(), CallFailure> {
-        if !reduced.is_empty() {
-            let least = self.config.min_reduce;
-            self.counters.copied_eligible += insert(message, reduced, |item| item.data.len() < least)?;
-        }
+    fn post_call(&mut self, slot: u32) -> Result<(), CallFailure> {
+        let Self { calls, shared, .. } = self;
+        let xid = calls.free_xid();
+        let Some(call) = calls.get_mut(slot) else { return Ok(()) };
+        let Some(mut message) = call.take_message(xid, &shared.config.pool)? else { return Ok(()) };
+        put_back_small(&mut message, &mut call.reduced, shared)?;
+        call.choice = Choice { format: Format::Record, reason: FormatReason::Stream };
+        self.output.push(message, &std::mem::take(&mut call.reduced), None, self.stream.fragment_size);
+        calls.sending(slot, xid, shared);
         Ok(())
-    }
-
-    fn send_call(&mut self, id: u64, call: OutgoingCall, now: Instant) {
-        let OutgoingCall { mut message, mut reduced, deadline, seal, .. } = call;
-        if deadline.is_some_and(|deadline| deadline <= now) {
-            self.finish(id, Err(CallFailure::DeadlineExceeded { sent: false }));
-            return;
-        }
-        let xid = self.xid_seed.wrapping_add(id as u32);
-        if let Some(at) = message.first_chunk_mut() {
-            *at = xid.to_be_bytes();
-        }
-        if let Some(sealer) = seal {
-            match seal::seal(message, &mut reduced, &*sealer, &self.config.pool) {
-                Ok(sealed) => message = sealed,
-                Err(failure) => return self.finish(id, Err(failure)),
-            }
-        }
-        if let Err(failure) = self.put_back_small(&mut message, &mut reduced) {
-            return self.finish(id, Err(failure));
-        }
-        self.counters.calls_sent += 1;
-        self.calls.insert(id, Sent { abandoned_until: None });
-        self.output.push(message, &reduced, None, self.stream.fragment_size);
     }
 
     /// What is to go out next.
@@ -342,9 +239,9 @@ impl StreamConnection {
 
     /// So many octets of it have gone out.
     pub fn sent(&mut self, len: usize) {
-        self.counters.sent += len as u64;
+        self.shared.counters.sent += len as u64;
         if len > 0 {
-            self.untaken.go_on();
+            self.shared.untaken.go_on();
         }
         let mut replied: SmallVec<[ReplyToken; 8]> = SmallVec::new();
         self.output.advance(len, |token| replied.push(token));
@@ -352,58 +249,60 @@ impl StreamConnection {
     }
 }
 
+/// Puts eligible items shorter than [`EngineConfig::min_reduce`] back into the payload stream: to copy them costs less than a
+/// piece of the record each.
+fn put_back_small(
+    message: &mut MessageBuf,
+    reduced: &mut SmallVec<[Reduced; 2]>,
+    shared: &mut Shared,
+) -> Result<(), CallFailure> {
+    if !reduced.is_empty() {
+        let least = shared.config.min_reduce;
+        shared.counters.copied_eligible += insert(message, reduced, |item| item.data.len() < least)?;
+    }
+    Ok(())
+}
+
 impl Engine for StreamConnection {
     type Port = ();
 
     fn start_call(&mut self, call: OutgoingCall) -> CallId {
-        let id = self.next_id;
-        self.next_id += 1;
-        if let Some(reason) = self.close_reason().cloned() {
-            self.finish(id, Err(CallFailure::Closed { reason, sent: false }));
-            return CallId(id);
-        }
+        let id = self.calls.start(call, &mut self.shared);
         if self.most_calls == 0 {
-            self.finish(id, Err(CallFailure::NoReverse));
-            return CallId(id);
+            self.calls.refuse_queued(&CallFailure::NoReverse, &mut self.shared);
         }
-        if let Some(deadline) = call.deadline {
-            let Self { queued, calls, deadlines, .. } = self;
-            let alive = |key| calls.contains_key(&key) || queued.contains_key(&key);
-            deadlines.insert(deadline, id, queued.len() + calls.len(), alive);
+        if let Some(reason) = self.close_reason().cloned() {
+            self.calls.fail_queued(&reason, &mut self.shared);
         }
-        self.queued.insert(id, call);
-        CallId(id)
+        id
     }
 
     fn cancel_call(&mut self, id: CallId, now: Instant) {
-        self.give_up(id.0, now, |sent| CallFailure::Cancelled { sent });
+        self.calls.cancel(id, now, &mut self.shared);
     }
 
     fn reply(&mut self, token: ReplyToken, reply: OutgoingReply) {
         let OutgoingReply { mut message, mut reduced } = reply;
-        let Some(held) = self.held.get_mut(&token.0).filter(|held| !held.answered) else { return };
-        held.answered = true;
-        if !matches!(self.state, State::Open) {
+        if !self.answer(token) {
+            return;
+        }
+        if !matches!(self.state, State::Open) || put_back_small(&mut message, &mut reduced, &mut self.shared).is_err() {
             self.release(token, false);
             return;
         }
-        if self.put_back_small(&mut message, &mut reduced).is_err() {
-            self.release(token, false);
-            return;
-        }
-        self.counters.replies_sent += 1;
+        self.shared.counters.replies_sent += 1;
         self.output.push(message, &reduced, Some(token), self.stream.fragment_size);
     }
 
     fn reply_error(&mut self, token: ReplyToken) {
-        if self.held.get(&token.0).is_some_and(|held| !held.answered) {
+        if self.answer(token) {
             self.release(token, false);
         }
     }
 
     fn close_with(&mut self, reason: CloseReason) {
         if matches!(self.state, State::Open) {
-            self.fail_queued(&reason);
+            self.calls.fail_queued(&reason, &mut self.shared);
             self.refuse_memory();
             self.state = State::Closing(reason);
         }
@@ -414,63 +313,55 @@ impl Engine for StreamConnection {
     }
 
     fn close_reason(&self) -> Option<&CloseReason> {
-        match &self.state {
-            State::Open => self.fault.as_ref(),
-            State::Closing(reason) | State::HalfClosed(reason) | State::Gone(reason) | State::Closed(reason) => {
-                Some(reason)
-            }
-        }
+        self.state.reason().or(self.shared.fault.as_ref())
     }
 
     fn handle_timeout(&mut self, now: Instant) {
-        while let Some(id) = self.deadlines.pop_due(now) {
-            self.give_up(id, now, |sent| CallFailure::DeadlineExceeded { sent });
-        }
+        // A byte stream has no credits that could run out.
+        self.calls.handle_timeout(now, true, &mut self.shared);
         let timeout = self.stream.record_timeout;
         let late = |record: Option<UnderWay>| record.is_some_and(|record| now.duration_since(record.since) >= timeout);
         if late(self.receiving) {
-            self.fault.get_or_insert(StreamError::ReceiveTimedOut { timeout }.into());
+            self.shared.fault.get_or_insert(StreamError::ReceiveTimedOut { timeout }.into());
         } else if late(self.sending) {
-            self.fault.get_or_insert(StreamError::SendTimedOut { timeout }.into());
+            self.shared.fault.get_or_insert(StreamError::SendTimedOut { timeout }.into());
         }
-        self.untaken.handle_timeout(now);
-        if self.untaken.is_over(self.counters.sent) {
-            self.fault.get_or_insert(CloseReason::Untaken(self.config.reply_timeout));
-        }
+        self.shared.untaken.handle_timeout(now);
+        self.shared.check_untaken(self.shared.counters.sent);
     }
 
     fn poll_timeout(&mut self) -> Option<Instant> {
         if matches!(self.state, State::Gone(_) | State::Closed(_)) {
             return None;
         }
-        let Self { queued, calls, deadlines, .. } = self;
-        let deadline = deadlines.next(|key| calls.contains_key(&key) || queued.contains_key(&key));
+        let deadline = self.calls.next_deadline();
         let records = [self.receiving, self.sending].into_iter().flatten();
         let late = records.filter_map(|record| record.since.checked_add(self.stream.record_timeout));
-        late.chain(deadline).chain(self.untaken.due()).min()
+        late.chain(deadline).chain(self.shared.untaken.due()).min()
     }
 
     fn poll_work(&mut self, _port: &mut (), now: Instant) {
-        if let Some(fault) = self.fault.clone() {
+        if let Some(fault) = self.shared.fault.take() {
             self.end_with(fault);
-            self.fault = None;
         }
         match &self.state {
             State::Open => {
-                if self.memory.is_called()
+                if self.shared.memory.is_called()
                     && let Err(error) = self.admit()
                 {
-                    self.fault = Some(error.into());
+                    self.shared.fault = Some(error.into());
                 }
                 while self.has_room()
-                    && let Some((id, call)) = self.queued.pop_first()
+                    && let Some(slot) = self.calls.next_queued(now, &mut self.shared)
                 {
-                    self.send_call(id, call, now);
+                    if let Err(failure) = self.post_call(slot) {
+                        self.calls.finish(slot, Err(failure), &mut self.shared);
+                    }
                 }
             }
             State::Gone(reason) => {
                 let reason = reason.clone();
-                self.events.push_back(Event::Closed(reason.clone()));
+                self.shared.events.push_back(Event::Closed(reason.clone()));
                 self.state = State::Closed(reason);
                 return;
             }
@@ -481,18 +372,18 @@ impl Engine for StreamConnection {
         self.receiving = UnderWay::follow(self.receiving, receiving, now);
         let sending = (!self.output.is_empty()).then(|| self.output.complete());
         self.sending = UnderWay::follow(self.sending, sending, now);
-        self.untaken.watch(self.output.has_replies(), self.counters.sent, now, self.config.reply_timeout);
+        self.shared.watch_answers(self.output.has_replies(), self.shared.counters.sent, now);
     }
 
     fn poll_event(&mut self) -> Option<Event> {
-        self.events.pop_front()
+        self.shared.events.pop_front()
     }
 
     fn counters(&self) -> Counters {
-        Counters { calls_queued: self.queued.len() as u32, calls_abandoned: self.abandoned, ..self.counters }
+        Counters { calls_abandoned: self.calls.abandoned(), ..self.shared.counters }
     }
 
     fn memory(&self) -> &Share {
-        &self.memory
+        &self.shared.memory
     }
 }

@@ -3,11 +3,13 @@
 use bytes::{Bytes, BytesMut, buf::Limit};
 use smallvec::SmallVec;
 
-use super::{Held, State, StreamConnection};
+use super::{Held, StreamConnection};
 use crate::{
     engine::{
-        CallFailure, Choice, CloseReason, Event, Format, FormatReason, IncomingCall, IncomingReply, Payload, ReplyPlan,
-        ReplyToken, StreamError,
+        CallFailure, CloseReason, Event, Format, IncomingCall, Payload, ReplyPlan, ReplyToken, StreamError,
+        call::Answer,
+        message::{CALL, REPLY, word},
+        state::State,
         stream::record::{LAST, SMALL},
     },
     memory::{Charge, MessageBuf},
@@ -28,15 +30,16 @@ impl StreamConnection {
     pub fn wants_input(&self) -> bool {
         match self.state {
             State::Open => {
-                let room = if self.calls.is_empty() {
-                    !self.memory.waits() && self.parked.is_empty() && self.held.len() < self.most_held.max(1)
+                let room = if self.calls.in_flight() == 0 {
+                    !self.shared.memory.waits() && self.parked.is_empty() && self.held.len() < self.most_held.max(1)
                 } else {
                     self.parked.len() < MOST_PARKED
                 };
-                self.fault.is_none() && room && (self.held_octets < self.config.max_pulled || self.held.is_empty())
+                let has_memory = self.held_octets < self.shared.config.max_pulled || self.held.len() == 0;
+                self.shared.fault.is_none() && room && has_memory
             }
             // Until the peer closes its side.
-            State::Closing(_) | State::HalfClosed(_) => true,
+            State::Closing(_) | State::Disconnecting(_) => true,
             State::Gone(_) | State::Closed(_) => false,
         }
     }
@@ -58,7 +61,7 @@ impl StreamConnection {
     }
 
     pub(crate) fn received(&mut self, len: usize) {
-        self.counters.received += len as u64;
+        self.shared.counters.received += len as u64;
         self.unparsed = true;
     }
 
@@ -81,7 +84,7 @@ impl StreamConnection {
             }
             match self.admit().and_then(|admitted| if admitted { self.input.next_record() } else { Ok(None) }) {
                 Ok(Some(record)) => self.handle_record(record),
-                Ok(None) if self.memory.waits() => return,
+                Ok(None) if self.shared.memory.waits() => return,
                 Ok(None) => {
                     self.unparsed = false;
                     return;
@@ -92,7 +95,7 @@ impl StreamConnection {
                         self.unparsed = false;
                         return;
                     }
-                    Err(error) => self.fault = Some(error.into()),
+                    Err(error) => self.shared.fault = Some(error.into()),
                 },
             }
         }
@@ -105,34 +108,25 @@ impl StreamConnection {
     /// The same again where it is no reply to a call of this end's: then nothing tells that the peer speaks RPC at all.
     fn skip(&mut self, error: StreamError) -> Result<bool, StreamError> {
         let StreamError::RecordTooLong { len, max, marker } = error else { return Err(error) };
-        if len < HEAD || self.next_id == 0 {
+        if len < HEAD || self.shared.counters.calls_sent == 0 {
             return Err(error);
         }
         let Some(head) = self.input.head() else { return Ok(false) };
-        let word = |at: usize| head.get(at..)?.first_chunk().copied().map(u32::from_be_bytes);
-        let (Some(xid), Some(1)) = (word(0), word(4)) else { return Err(error) };
-        let Some(id) = self.call_of(xid) else { return Err(error) };
+        let (Some(xid), Some(REPLY)) = (word(&head, 0), word(&head, 1)) else { return Err(error) };
+        if !self.calls.has_used(xid) {
+            return Err(error);
+        }
         self.input.skip();
         // What was taken for the fragments before.
         self.refuse_memory();
-        self.counters.discarded += 1;
-        let Some(call) = self.calls.remove(&id) else { return Ok(true) };
-        if call.abandoned_until.is_some() {
-            self.abandoned -= 1;
-        } else {
+        self.shared.counters.discarded += 1;
+        if let Some(slot) = self.calls.by_xid(xid) {
             // RFC 5531 §11: more fragments may follow one that is not the last.
             let least = if u32::from_be_bytes(marker) & LAST == 0 { "at least " } else { "" };
             let what = format!("its record is of {least}{len} octets, more than the {max} of StreamConfig::max_record");
-            self.finish(id, Err(CallFailure::BadReply(what)));
+            self.calls.answered(slot, Err(CallFailure::BadReply(what)), &mut self.shared);
         }
         Ok(true)
-    }
-
-    /// The call that this end gave an XID, whether it is still under way or not.
-    fn call_of(&self, xid: u32) -> Option<u64> {
-        // Calls under way are among the last 2^32: the XID tells which.
-        let back = (self.next_id as u32).wrapping_add(self.xid_seed).wrapping_sub(xid);
-        self.next_id.checked_sub(u64::from(back)).filter(|_| back > 0)
     }
 
     /// Takes memory for the record under way, all of it before most has arrived: records half here that wait for each other's
@@ -143,37 +137,36 @@ impl StreamConnection {
         if octets <= self.arriving.octets().max(SMALL as u64) {
             return Ok(true);
         }
-        if !self.calls.is_empty() {
+        if self.calls.in_flight() > 0 {
             // A reply that this end waits for may be behind it.
-            self.memory.stop_waiting();
-            self.arriving = self.memory.take_anyway(octets);
+            self.shared.memory.stop_waiting();
+            self.arriving = self.shared.memory.take_anyway(octets);
             return Ok(true);
         }
-        Ok(self.memory.take(octets).map(|charge| self.arriving = charge).is_some())
+        Ok(self.shared.memory.take(octets).map(|charge| self.arriving = charge).is_some())
     }
 
     /// Nothing more that arrives is kept.
     pub(super) fn refuse_memory(&mut self) {
-        self.memory.stop_waiting();
+        self.shared.memory.stop_waiting();
         self.arriving = Charge::default();
     }
 
     fn handle_record(&mut self, record: Bytes) {
         let mut charge = std::mem::take(&mut self.arriving);
         charge.shrink(record.len() as u64);
-        let word = |at: usize| record.get(at..)?.first_chunk().copied().map(u32::from_be_bytes);
         // RFC 5531 §9: the XID, then CALL or REPLY. XIDs of calls and of replies have nothing to do with each other.
-        match (word(0), word(4)) {
-            (Some(_), Some(0)) if self.most_held > 0 => self.handle_call(record, charge),
-            (Some(xid), Some(1)) if self.most_calls > 0 => self.handle_reply(xid, record),
+        match (word(&record, 0), word(&record, 1)) {
+            (Some(_), Some(CALL)) if self.most_held > 0 => self.handle_call(record, charge),
+            (Some(xid), Some(REPLY)) if self.most_calls > 0 => self.handle_reply(xid, record),
             // Calls to an end that takes none, replies to one that makes none.
-            (Some(_), Some(0 | 1)) => self.counters.discarded += 1,
-            _ => self.fault = Some(StreamError::NotAMessage { len: record.len() }.into()),
+            (Some(_), Some(CALL | REPLY)) => self.shared.discard("direction not in use"),
+            _ => self.shared.fault = Some(StreamError::NotAMessage { len: record.len() }.into()),
         }
     }
 
     fn handle_call(&mut self, record: Bytes, charge: Charge) {
-        self.counters.calls_received += 1;
+        self.shared.counters.calls_received += 1;
         self.held_octets += record.len() as u64;
         if self.held.len() < self.most_held {
             self.hand_over(record, charge);
@@ -183,13 +176,11 @@ impl StreamConnection {
     }
 
     pub(super) fn hand_over(&mut self, record: Bytes, charge: Charge) {
-        let token = ReplyToken(self.next_token);
-        self.next_token += 1;
-        self.held.insert(token.0, Held { octets: record.len(), answered: false });
-        let xid = record.first_chunk().copied().map_or(0, u32::from_be_bytes);
+        let (_, key) = self.held.insert(Held { octets: record.len(), answered: false });
+        let xid = word(&record, 0).unwrap_or_default();
         let (payload, reads) = (self.payload(record), SmallVec::new());
-        self.events.push_back(Event::CallArrived(IncomingCall {
-            token,
+        self.shared.events.push_back(Event::CallArrived(IncomingCall {
+            token: ReplyToken(key),
             xid,
             payload,
             format: Format::Record,
@@ -200,27 +191,9 @@ impl StreamConnection {
     }
 
     fn handle_reply(&mut self, xid: u32, record: Bytes) {
-        let Some((id, call)) = self.call_of(xid).and_then(|id| Some((id, self.calls.remove(&id)?))) else {
-            // Of a call that was given up long ago, or of none.
-            self.counters.discarded += 1;
-            return;
-        };
-        self.counters.replies_received += 1;
-        if call.abandoned_until.is_some() {
-            self.abandoned -= 1;
-            return;
-        }
-        let payload = self.payload(record);
-        self.finish(
-            id,
-            Ok(IncomingReply {
-                payload,
-                writes: SmallVec::new(),
-                format: Format::Record,
-                reason: FormatReason::Stream,
-                call: Choice { format: Format::Record, reason: FormatReason::Stream },
-            }),
-        );
+        let Some(slot) = self.calls.by_xid(xid) else { return self.shared.discard("no call in flight has its XID") };
+        let answer = Answer { inline: Some(self.payload(record)), continued: false, long: 0, writes: SmallVec::new() };
+        self.calls.answered(slot, Ok(answer), &mut self.shared);
     }
 
     fn payload(&self, record: Bytes) -> Payload {
@@ -228,7 +201,7 @@ impl StreamConnection {
             return Payload::Long(record);
         }
         // What is kept of a small one does not hold the memory that it was received into.
-        let mut memory = self.config.pool.alloc(record.len());
+        let mut memory = self.shared.config.pool.alloc(record.len());
         memory.copy_from_slice(&record);
         Payload::Inline(MessageBuf::received(memory, record.len()))
     }
