@@ -17,11 +17,12 @@
 //! Each has a target in `tests/fuzz`, and a property test here.
 
 mod engine;
+mod rdma;
 mod stream;
 
 use bytes::Bytes;
 
-pub use engine::{engine, engine_v2};
+pub use rdma::{engine, engine_v2};
 pub use stream::tcp_stream;
 
 pub use crate::provider::iwarp::fuzz::{fuzz_mpa_stream as mpa_stream, mpa_frames};

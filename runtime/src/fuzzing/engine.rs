@@ -1,13 +1,9 @@
-//! An engine between a peer and a provider that do what a fuzzer says.
+//! An engine to which a fuzzer's bytes happen, whatever its transport.
 //!
-//! The first octet chooses the engine's role and configuration; then octets are read one at a time, each for one thing
-//! that happens. The provider is as good as its contract: it delivers no more than there are Receives, completes in
-//! order, and says `Disconnected` last. The peer may send anything.
+//! Bytes are read one at a time, each for one thing that happens. The transport numbers these things.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
-    ops::RangeInclusive,
-    task::{Context, Poll},
+    collections::{BTreeSet, VecDeque},
     time::{Duration, Instant},
 };
 
@@ -15,123 +11,17 @@ use bytes::Bytes;
 
 use crate::{
     engine::{
-        CallId, CallPolicy, Connection, Engine, EngineConfig, Event, OutgoingCall, OutgoingReply, PrivateData,
-        ReplyPlan, ReplyResources, ReplyToken, ResultChunk, Role, Setup, message_buf,
+        CallId, CallPolicy, Engine, Event, IncomingCall, OutgoingCall, OutgoingReply, ReplyResources, ReplyToken,
+        ResultChunk, message_buf,
     },
     memory::{BufferPool, MessageBuf, Output},
-    provider::{
-        Access, Completion, DisconnectReason, Handle, Memory, QueuePair, Region, RegisterError, WorkError, WorkRequest,
-    },
     xdr::Reduced,
 };
 
-/// The first XID, so that a fuzzer can find those of the calls under way.
-const XID: u32 = 0x1000;
+/// The first XID, so that a fuzzer can find those of the calls in flight.
+pub(super) const XID: u32 = 0x1000;
 
-/// Most octets that a peer may make this end allocate for its calls.
-const MAX_PULLED: u64 = 1 << 16;
-
-/// What is registered.
-struct Registered {
-    memory: Memory,
-    access: Access,
-    /// By the peer's Send with Invalidate.
-    invalid: bool,
-}
-
-/// A provider whose handles count from 1, and that completes what is posted when it is told to.
-#[derive(Default)]
-struct Provider {
-    receives: usize,
-    last_handle: u32,
-    registered: BTreeMap<u32, Registered>,
-    posted: VecDeque<WorkRequest>,
-    disconnecting: bool,
-    gone: bool,
-    send_threshold: usize,
-}
-
-impl QueuePair for Provider {
-    fn register(&mut self, memory: Memory, access: Access) -> Result<Region, RegisterError> {
-        // Handles run out now and then.
-        if self.gone || self.registered.len() > 40 {
-            return Err(RegisterError { source: "no more".into(), memory });
-        }
-        self.last_handle += 1;
-        self.registered.insert(self.last_handle, Registered { memory, access, invalid: false });
-        let pulled = self.registered.values().filter(|region| region.access == Access::ReadSink);
-        let pulled: usize = pulled.map(|region| region.memory.len()).sum();
-        assert!(pulled as u64 <= MAX_PULLED, "{pulled} octets of sinks, by a peer's words alone");
-        Ok(Region { handle: Handle(self.last_handle), base: 0 })
-    }
-
-    fn is_open(&self) -> bool {
-        !self.gone
-    }
-
-    fn post(&mut self, request: WorkRequest) {
-        match &request {
-            WorkRequest::Send { message, .. } => assert!(message.len() <= self.send_threshold, "too long for the peer"),
-            WorkRequest::Read { sink, sink_offset, len, .. } => {
-                let region = self.registered.get(&sink.0).expect("a sink that is registered");
-                assert_eq!(region.access, Access::ReadSink);
-                assert!(sink_offset.saturating_add((*len).into()) <= region.memory.len() as u64, "beyond the sink");
-            }
-            WorkRequest::Write { .. } => {}
-            WorkRequest::Invalidate { handle, .. } => {
-                assert!(self.registered.contains_key(&handle.0), "{handle:?} is not registered");
-            }
-        }
-        self.posted.push_back(request);
-    }
-
-    fn post_receives(&mut self, count: usize) {
-        self.receives += count;
-    }
-
-    fn poll(&mut self, _: &mut Context<'_>, _: &mut Vec<Completion>) -> Poll<()> {
-        Poll::Pending
-    }
-
-    fn disconnect(&mut self) {
-        self.disconnecting = true;
-    }
-
-    fn max_reads(&self) -> u32 {
-        4
-    }
-
-    fn remote_invalidation(&self) -> bool {
-        true
-    }
-
-    fn copied_payload(&self) -> u64 {
-        0
-    }
-}
-
-impl Provider {
-    /// The next completion of what is posted, in order.
-    fn complete(&mut self, failure: Option<WorkError>) -> Option<Completion> {
-        let request = self.posted.pop_front()?;
-        Some(match (request, failure) {
-            // What is taken back is taken back, whatever becomes of the connection.
-            (WorkRequest::Invalidate { id, handle }, _) => match self.registered.remove(&handle.0) {
-                Some(region) => Completion::Invalidated { id, memory: region.memory },
-                None => Completion::Failed { id, error: WorkError::Local("not registered".into()) },
-            },
-            (
-                WorkRequest::Send { id, .. } | WorkRequest::Read { id, .. } | WorkRequest::Write { id, .. },
-                Some(error),
-            ) => Completion::Failed { id, error },
-            (WorkRequest::Send { id, .. }, None) => Completion::Sent { id },
-            (WorkRequest::Read { id, .. }, None) => Completion::Read { id },
-            (WorkRequest::Write { id, .. }, None) => Completion::Written { id },
-        })
-    }
-}
-
-/// Octets to read, one at a time or by the word.
+/// Bytes to read, one at a time or several.
 pub(super) struct Input<'a>(pub(super) &'a [u8]);
 
 impl<'a> Input<'a> {
@@ -141,6 +31,16 @@ impl<'a> Input<'a> {
         Some(first)
     }
 
+    /// Numbers of one byte each; zero where there are no more bytes.
+    pub(super) fn numbers<const N: usize>(&mut self) -> [usize; N] {
+        [(); N].map(|()| self.octet().unwrap_or_default().into())
+    }
+
+    pub(super) fn number(&mut self) -> usize {
+        let [number] = self.numbers();
+        number
+    }
+
     pub(super) fn take(&mut self, len: usize) -> &'a [u8] {
         let (taken, rest) = self.0.split_at(len.min(self.0.len()));
         self.0 = rest;
@@ -148,142 +48,64 @@ impl<'a> Input<'a> {
     }
 }
 
-/// A message of two words and zeros.
-pub(super) fn message(words: [u32; 2], len: usize) -> MessageBuf {
-    let mut message = message_buf(&BufferPool::default(), 8);
-    words.iter().for_each(|word| message.append(&word.to_be_bytes()));
-    message.append(&vec![0; len.next_multiple_of(4)]);
-    message
+/// The transport under an engine, and its peer.
+pub(super) trait Network: Sized {
+    type Engine: Engine;
+
+    /// Returns the port that the engine posts its work to.
+    fn port(&mut self) -> &mut <Self::Engine as Engine>::Port;
+
+    /// Does the thing that has this number.
+    fn step(world: &mut World<Self>, step: u8, input: &mut Input<'_>);
+
+    /// Does what the engine has asked for, and checks that it keeps to its limits.
+    fn check(world: &mut World<Self>);
+
+    /// Ends the connection, and everything that the engine has posted.
+    fn end(&mut self, engine: &mut Self::Engine);
 }
 
-struct World {
-    /// Whether both ends make calls.
-    symmetric: bool,
-    engine: Connection,
-    provider: Provider,
+/// An engine, its transport, and what is known of its calls.
+pub(super) struct World<N: Network> {
+    pub(super) engine: N::Engine,
+    pub(super) network: N,
     now: Instant,
-    /// Calls of this end's that are not over.
+    /// Local calls that are not over.
     calls: BTreeSet<CallId>,
-    /// Calls of the peer's that are not answered.
-    arrived: VecDeque<(ReplyToken, ReplyPlan)>,
-    closed: bool,
+    /// Whether there has been one.
+    pub(super) has_called: bool,
+    /// Calls of the peer that are not answered.
+    arrived: VecDeque<IncomingCall>,
+    /// Calls of the peer whose replies have not been sent.
+    pub(super) unsent: BTreeSet<ReplyToken>,
+    pub(super) closed: bool,
 }
 
-/// Runs an engine as `octets` say, to its end.
-///
-/// # Panics
-/// When the engine breaks a promise: a call that is not over once and once only, memory that is not taken back, more
-/// memory for a peer's call than is configured, a message longer than the peer takes.
-pub fn engine(octets: &[u8]) {
-    run(octets, 1..=1);
-}
-
-/// [`engine`], for a connection that may come to have version 2, in which both ends make calls.
-pub fn engine_v2(octets: &[u8]) {
-    run(octets, 1..=2);
-}
-
-fn run(octets: &[u8], versions: RangeInclusive<u32>) {
-    let mut input = Input(octets);
-    let Some(mode) = input.octet() else { return };
-    let role = if mode & 1 == 0 { Role::Server } else { Role::Client };
-    let mut config = EngineConfig { max_call_len: MAX_PULLED / 2, max_pulled: MAX_PULLED, ..EngineConfig::default() };
-    config.versions = versions;
-    config.continued = 5000;
-    config.credits = 1 + u32::from(mode >> 4);
-    config.min_reduce = if mode & 2 == 0 { 1 } else { 100 };
-    config.max_segment_len = if mode & 4 == 0 { 1 << 30 } else { 64 };
-    let says = PrivateData::new(&config, mode & 8 != 0);
-    let setup = Setup { local: says, peer: says, xid_seed: XID };
-    let provider = Provider {
-        receives: Connection::setup_params(&config, true).receive_count,
-        send_threshold: config.send_size as usize,
-        ..Provider::default()
-    };
-    let mut world = World {
-        symmetric: config.versions.contains(&2),
-        engine: Connection::new(role, config, setup),
-        provider,
-        now: Instant::now(),
-        calls: BTreeSet::new(),
-        arrived: VecDeque::new(),
-        closed: false,
-    };
-    while let Some(step) = input.octet() {
-        world.step(step, &mut input);
-        world.settle();
-    }
-    world.end();
-}
-
-impl World {
-    fn step(&mut self, step: u8, input: &mut Input<'_>) {
-        match step % 12 {
-            0..=2 => self.receive(None, input),
-            3 => {
-                let handle = input.octet().map(u32::from).unwrap_or_default();
-                let exposed = self.provider.registered.get_mut(&handle);
-                if let Some(region) = exposed.filter(|region| region.access != Access::ReadSink && !region.invalid) {
-                    region.invalid = true;
-                    self.receive(Some(Handle(handle)), input);
-                }
-            }
-            4 | 5 => {
-                if let Some(completion) = self.provider.complete(None) {
-                    self.engine.handle_completion(completion);
-                }
-            }
-            6 => self.disconnect(),
-            7 if self.symmetric => self.call(input),
-            8 if self.symmetric => self.reply(input),
-            7 | 8 if self.engine.role() == Role::Client => self.call(input),
-            7 | 8 => self.reply(input),
-            9 => match (self.calls.first(), self.arrived.pop_front()) {
-                (Some(id), _) => self.engine.cancel_call(*id, self.now),
-                (_, Some((token, _))) => self.engine.reply_error(token),
-                _ => {}
-            },
-            10 => {
-                self.now += Duration::from_millis(input.octet().unwrap_or_default().into()) * 100;
-                self.engine.handle_timeout(self.now);
-            }
-            _ => {
-                // Once in a while: it ends everything.
-                if input.octet() == Some(0) {
-                    self.engine.close();
-                }
-            }
+impl<N: Network> World<N> {
+    /// Has everything happen that `input` says, then ends the connection.
+    ///
+    /// # Panics
+    /// When the engine breaks a promise.
+    pub(super) fn run(engine: N::Engine, network: N, mut input: Input<'_>) {
+        let mut world = Self {
+            engine,
+            network,
+            now: Instant::now(),
+            calls: BTreeSet::new(),
+            has_called: false,
+            arrived: VecDeque::new(),
+            unsent: BTreeSet::new(),
+            closed: false,
+        };
+        while let Some(step) = input.octet() {
+            N::step(&mut world, step, &mut input);
+            world.settle();
         }
+        world.end();
     }
 
-    /// A message of the peer's: an octet says how many words, then come the words.
-    fn receive(&mut self, invalidated: Option<Handle>, input: &mut Input<'_>) {
-        let words = usize::from(input.octet().unwrap_or_default());
-        let octets = input.take(words * 4).to_vec();
-        if self.provider.gone || self.provider.receives == 0 {
-            return;
-        }
-        self.provider.receives -= 1;
-        let len = octets.len();
-        let message = MessageBuf::received(octets.into(), len);
-        self.engine.handle_completion(Completion::Received { message, invalidated });
-    }
-
-    /// What the peer's end of the connection does to what is posted.
-    fn disconnect(&mut self) {
-        if self.provider.gone {
-            return;
-        }
-        while let Some(completion) = self.provider.complete(Some(WorkError::Flushed)) {
-            self.engine.handle_completion(completion);
-        }
-        self.provider.gone = true;
-        self.engine.handle_completion(Completion::Disconnected { reason: DisconnectReason::Remote });
-    }
-
-    /// A call with up to three eligible arguments and up to three eligible results.
-    fn call(&mut self, input: &mut Input<'_>) {
-        let [shape, inline, item, result, reply] = [(); 5].map(|()| usize::from(input.octet().unwrap_or_default()));
+    /// Makes a call with up to three eligible arguments and up to three eligible results.
+    pub(super) fn call(&mut self, [shape, inline, item, result, reply]: [usize; 5]) {
         let mut position = 8;
         let reduced = (0..shape & 3).map(|chunk| {
             let data = Bytes::from(vec![7; item * (chunk + 1)]);
@@ -301,54 +123,83 @@ impl World {
             policy: CallPolicy { idempotent: shape & 0x20 != 0, protected: shape & 0x40 != 0 },
             seal: None,
         };
+        self.has_called = true;
         assert!(self.calls.insert(self.engine.start_call(call)), "a call id that is in use");
     }
 
-    /// A reply to the call that arrived first, with an item for each of its Write chunks.
-    fn reply(&mut self, input: &mut Input<'_>) {
-        let [inline, item] = [(); 2].map(|()| usize::from(input.octet().unwrap_or_default()));
-        let Some((token, plan)) = self.arrived.pop_front() else { return };
-        let reduced = plan.write_chunks.iter().enumerate().filter_map(|(chunk, capacity)| {
+    /// Replies to the call that arrived first, with an item for each of its Write chunks.
+    pub(super) fn reply(&mut self, len: usize, item: usize) {
+        let Some(call) = self.arrived.pop_front() else { return };
+        let reduced = call.reply.write_chunks.iter().enumerate().filter_map(|(chunk, capacity)| {
             // Most often what fits, sometimes more.
             let len = if item == 255 { 1 << 16 } else { usize::try_from((*capacity)?).ok()?.min(item * 4) };
             Some(Reduced { position: 8, chunk, data: Bytes::from(vec![7; len]) })
         });
         let reduced = reduced.collect();
-        self.engine.reply(token, OutgoingReply { message: message([XID, 1], inline * 32), reduced });
+        self.engine.reply(call.token, OutgoingReply { message: message([XID, 1], len), reduced });
+    }
+
+    /// Answers the call that arrived first with an error of the transport.
+    pub(super) fn reply_error(&mut self) {
+        if let Some(call) = self.arrived.pop_front() {
+            self.engine.reply_error(call.token);
+        }
+    }
+
+    /// Cancels the first call. `false` if there is none.
+    pub(super) fn cancel(&mut self) -> bool {
+        let first = self.calls.first();
+        first.map(|id| self.engine.cancel_call(*id, self.now)).is_some()
+    }
+
+    /// Lets some tenths of a second pass.
+    pub(super) fn wait(&mut self, tenths: usize) {
+        self.now += Duration::from_millis(tenths as u64 * 100);
+        self.engine.handle_timeout(self.now);
     }
 
     /// Lets the engine do what is due.
     fn settle(&mut self) {
-        self.engine.poll_work(&mut self.provider, self.now);
+        self.engine.poll_work(self.network.port(), self.now);
         while let Some(event) = self.engine.poll_event() {
             // A call that is made too late is over at once.
             assert!(!self.closed || matches!(event, Event::CallFinished { .. }), "{event:?} after the end");
             match event {
                 Event::CallFinished { id, .. } => assert!(self.calls.remove(&id), "{id:?} is over already"),
-                Event::CallArrived(call) => self.arrived.push_back((call.token, call.reply)),
-                Event::ReplySent { .. } => {}
+                Event::CallArrived(call) => {
+                    assert!(self.unsent.insert(call.token), "{:?} is another's", call.token);
+                    self.arrived.push_back(call);
+                }
+                Event::ReplySent { token, .. } => {
+                    assert!(self.unsent.remove(&token), "{token:?} is no call's, or over already");
+                    self.arrived.retain(|call| call.token != token);
+                }
                 Event::Closed(_) => self.closed = true,
             }
         }
-        if self.provider.disconnecting {
-            self.disconnect();
-        }
+        N::check(self);
     }
 
-    /// The connection ends, and everything with it.
+    /// Ends the connection, and everything with it.
     fn end(mut self) {
-        self.disconnect();
         // Each turn takes memory back, or is the last.
         for _ in 0..1000 {
+            self.network.end(&mut self.engine);
             self.settle();
-            let Some(completion) = self.provider.complete(Some(WorkError::Flushed)) else { break };
-            self.engine.handle_completion(completion);
+            if self.closed {
+                break;
+            }
         }
-        self.settle();
-        self.settle();
         assert!(self.closed, "the connection has no end: {:?}", self.engine.counters());
         assert!(self.calls.is_empty(), "{:?} are not over", self.calls);
-        assert_eq!(self.provider.registered.len(), 0, "memory is left registered");
-        assert_eq!(self.engine.counters().exposed, 0);
+        assert!(self.unsent.is_empty(), "{:?} are not reported as sent or lost", self.unsent);
     }
+}
+
+/// A message of two words and zeros.
+fn message(words: [u32; 2], len: usize) -> MessageBuf {
+    let mut message = message_buf(&BufferPool::default(), 8);
+    words.iter().for_each(|word| message.append(&word.to_be_bytes()));
+    message.append(&vec![0; len.next_multiple_of(4)]);
+    message
 }

@@ -1,0 +1,243 @@
+//! RPC-over-RDMA under a fuzzer.
+//!
+//! The first byte chooses the engine's role and configuration. The provider is as good as its contract: it delivers no more
+//! messages than there are Receives, completes in order, and reports `Disconnected` last. The peer may send anything.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    ops::RangeInclusive,
+    task::{Context, Poll},
+};
+
+use super::engine::{Input, Network, World, XID};
+use crate::{
+    engine::{Connection, Engine as _, EngineConfig, PrivateData, Role, Setup},
+    memory::MessageBuf,
+    provider::{
+        Access, Completion, DisconnectReason, Handle, Memory, QueuePair, Region, RegisterError, WorkError, WorkRequest,
+    },
+};
+
+/// Most octets that a peer may make this end allocate for its calls.
+const MAX_PULLED: u64 = 1 << 16;
+
+/// What is registered.
+struct Registered {
+    memory: Memory,
+    access: Access,
+    /// By the peer's Send with Invalidate.
+    invalid: bool,
+}
+
+/// A provider whose handles count from 1, and that completes what is posted when it is told to.
+#[derive(Default)]
+struct Provider {
+    receives: usize,
+    last_handle: u32,
+    registered: BTreeMap<u32, Registered>,
+    posted: VecDeque<WorkRequest>,
+    disconnecting: bool,
+    gone: bool,
+    send_threshold: usize,
+    /// Whether both ends make calls.
+    symmetric: bool,
+}
+
+impl QueuePair for Provider {
+    fn register(&mut self, memory: Memory, access: Access) -> Result<Region, RegisterError> {
+        // Handles run out now and then.
+        if self.gone || self.registered.len() > 40 {
+            return Err(RegisterError { source: "no more".into(), memory });
+        }
+        self.last_handle += 1;
+        self.registered.insert(self.last_handle, Registered { memory, access, invalid: false });
+        let pulled = self.registered.values().filter(|region| region.access == Access::ReadSink);
+        let pulled: usize = pulled.map(|region| region.memory.len()).sum();
+        assert!(pulled as u64 <= MAX_PULLED, "{pulled} octets of sinks, by a peer's words alone");
+        Ok(Region { handle: Handle(self.last_handle), base: 0 })
+    }
+
+    fn is_open(&self) -> bool {
+        !self.gone
+    }
+
+    fn post(&mut self, request: WorkRequest) {
+        match &request {
+            WorkRequest::Send { message, .. } => assert!(message.len() <= self.send_threshold, "too long for the peer"),
+            WorkRequest::Read { sink, sink_offset, len, .. } => {
+                let region = self.registered.get(&sink.0).expect("a sink that is registered");
+                assert_eq!(region.access, Access::ReadSink);
+                assert!(sink_offset.saturating_add((*len).into()) <= region.memory.len() as u64, "beyond the sink");
+            }
+            WorkRequest::Write { .. } => {}
+            WorkRequest::Invalidate { handle, .. } => {
+                assert!(self.registered.contains_key(&handle.0), "{handle:?} is not registered");
+            }
+        }
+        self.posted.push_back(request);
+    }
+
+    fn post_receives(&mut self, count: usize) {
+        self.receives += count;
+    }
+
+    fn poll(&mut self, _: &mut Context<'_>, _: &mut Vec<Completion>) -> Poll<()> {
+        Poll::Pending
+    }
+
+    fn disconnect(&mut self) {
+        self.disconnecting = true;
+    }
+
+    fn max_reads(&self) -> u32 {
+        4
+    }
+
+    fn remote_invalidation(&self) -> bool {
+        true
+    }
+
+    fn copied_payload(&self) -> u64 {
+        0
+    }
+}
+
+impl Provider {
+    /// The next completion of what is posted, in order.
+    fn complete(&mut self, failure: Option<WorkError>) -> Option<Completion> {
+        let request = self.posted.pop_front()?;
+        Some(match (request, failure) {
+            // What is taken back is taken back, whatever becomes of the connection.
+            (WorkRequest::Invalidate { id, handle }, _) => match self.registered.remove(&handle.0) {
+                Some(region) => Completion::Invalidated { id, memory: region.memory },
+                None => Completion::Failed { id, error: WorkError::Local("not registered".into()) },
+            },
+            (
+                WorkRequest::Send { id, .. } | WorkRequest::Read { id, .. } | WorkRequest::Write { id, .. },
+                Some(error),
+            ) => Completion::Failed { id, error },
+            (WorkRequest::Send { id, .. }, None) => Completion::Sent { id },
+            (WorkRequest::Read { id, .. }, None) => Completion::Read { id },
+            (WorkRequest::Write { id, .. }, None) => Completion::Written { id },
+        })
+    }
+
+    /// A message of the peer's: an octet says how many words, then come the words.
+    fn receive(&mut self, engine: &mut Connection, invalidated: Option<Handle>, input: &mut Input<'_>) {
+        let octets = input.number() * 4;
+        let octets = input.take(octets).to_vec();
+        if self.gone || self.receives == 0 {
+            return;
+        }
+        self.receives -= 1;
+        let len = octets.len();
+        let message = MessageBuf::received(octets.into(), len);
+        engine.handle_completion(Completion::Received { message, invalidated });
+    }
+}
+
+/// Runs an engine as `octets` say, to its end.
+///
+/// # Panics
+/// When the engine breaks a promise: a call that is not over once and once only, memory that is not taken back, more
+/// memory for a peer's call than is configured, a message longer than the peer takes.
+pub fn engine(octets: &[u8]) {
+    run(octets, 1..=1);
+}
+
+/// [`engine`], for a connection that may come to have version 2, in which both ends make calls.
+pub fn engine_v2(octets: &[u8]) {
+    run(octets, 1..=2);
+}
+
+fn run(octets: &[u8], versions: RangeInclusive<u32>) {
+    let mut input = Input(octets);
+    let Some(mode) = input.octet() else { return };
+    let role = if mode & 1 == 0 { Role::Server } else { Role::Client };
+    let mut config = EngineConfig { max_call_len: MAX_PULLED / 2, max_pulled: MAX_PULLED, ..EngineConfig::default() };
+    config.versions = versions;
+    config.continued = 5000;
+    config.credits = 1 + u32::from(mode >> 4);
+    config.min_reduce = if mode & 2 == 0 { 1 } else { 100 };
+    config.max_segment_len = if mode & 4 == 0 { 1 << 30 } else { 64 };
+    let says = PrivateData::new(&config, mode & 8 != 0);
+    let setup = Setup { local: says, peer: says, xid_seed: XID };
+    let provider = Provider {
+        receives: Connection::setup_params(&config, true).receive_count,
+        send_threshold: config.send_size as usize,
+        ..Provider::default()
+    };
+    let symmetric = config.versions.contains(&2);
+    let engine = Connection::new(role, config, setup);
+    World::run(engine, Provider { symmetric, ..provider }, input);
+}
+
+impl Network for Provider {
+    type Engine = Connection;
+
+    fn port(&mut self) -> &mut (dyn QueuePair + 'static) {
+        self
+    }
+
+    fn step(world: &mut World<Self>, step: u8, input: &mut Input<'_>) {
+        let World { engine, network, .. } = world;
+        match step % 12 {
+            0..=2 => network.receive(engine, None, input),
+            3 => {
+                let handle = input.number() as u32;
+                let exposed = network.registered.get_mut(&handle);
+                if let Some(region) = exposed.filter(|region| region.access != Access::ReadSink && !region.invalid) {
+                    region.invalid = true;
+                    network.receive(engine, Some(Handle(handle)), input);
+                }
+            }
+            4 | 5 => {
+                if let Some(completion) = network.complete(None) {
+                    engine.handle_completion(completion);
+                }
+            }
+            6 => network.end(engine),
+            7 | 8 => {
+                let calls = if network.symmetric { step % 12 == 7 } else { engine.role() == Role::Client };
+                if calls {
+                    world.call(input.numbers());
+                } else {
+                    let [inline, item] = input.numbers();
+                    world.reply(inline * 32, item);
+                }
+            }
+            9 => {
+                if !world.cancel() {
+                    world.reply_error();
+                }
+            }
+            10 => world.wait(input.number()),
+            _ => {
+                // Once in a while: it ends everything.
+                if input.octet() == Some(0) {
+                    engine.close();
+                }
+            }
+        }
+    }
+
+    fn check(world: &mut World<Self>) {
+        let World { engine, network, closed, .. } = world;
+        if network.disconnecting && !network.gone {
+            network.end(engine);
+        }
+        if *closed {
+            assert_eq!(network.registered.len(), 0, "memory is left registered");
+            assert_eq!(engine.counters().exposed, 0);
+        }
+    }
+
+    fn end(&mut self, engine: &mut Connection) {
+        while let Some(completion) = self.complete(Some(WorkError::Flushed)) {
+            engine.handle_completion(completion);
+        }
+        if !std::mem::replace(&mut self.gone, true) {
+            engine.handle_completion(Completion::Disconnected { reason: DisconnectReason::Remote });
+        }
+    }
+}
