@@ -54,17 +54,6 @@ impl Default for ConnectionConfig {
     }
 }
 
-/// The parameters that follow from both ends' private data (RFC 8797 §4, RFC 8166 §3.3.2).
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Agreed {
-    /// Longest message that is sent inline, in bytes.
-    pub(crate) send_threshold: u32,
-    /// Longest message that is received inline, in bytes.
-    pub(crate) receive_threshold: u32,
-    /// Whether both ends support Send with Invalidate.
-    pub(crate) remote_invalidation: bool,
-}
-
 impl ConnectionConfig {
     /// What this end says when it sets a connection up.
     pub(crate) fn setup_params(&self) -> SetupParams {
@@ -83,16 +72,11 @@ impl ConnectionConfig {
         versions: RangeInclusive<u32>,
         private_data: &[u8],
         honours: bool,
-    ) -> (Connection, Agreed) {
+    ) -> Connection {
         let local = PrivateData::new(&self.engine, self.remote_invalidation && honours);
         let peer = PrivateData::find_or_default(private_data);
-        let agreed = Agreed {
-            send_threshold: local.send_size.min(peer.receive_size),
-            receive_threshold: local.receive_size.min(peer.send_size),
-            remote_invalidation: local.remote_invalidation && peer.remote_invalidation,
-        };
         let config = EngineConfig { versions, ..self.engine.clone() };
-        (Connection::new(role, config, Setup { local, peer, xid_seed: xid_seed() }), agreed)
+        Connection::new(role, config, Setup { local, peer, xid_seed: xid_seed() })
     }
 
     /// The engine of a byte stream just connected.

@@ -7,10 +7,10 @@ use tokio::net::TcpStream;
 use super::{error::ConnectError, link::Link, peers};
 use crate::{
     chain::Chain,
-    driver::{self, Core, DriverConfig, EngineIo, NoUpcalls, Port, RdmaIo, TcpIo},
+    driver::{self, Core, DriverConfig, EngineIo, NoUpcalls, Port},
     engine::Role,
-    provider::{Connector, IoError, QueuePair as _, SetupError, socket},
-    session::{ChannelConfig, ChannelInfo, Handlers, Registry, ServedConnection},
+    provider::{Connector, IoError, SetupError},
+    session::{ChannelConfig, Handlers, Registry, ServedConnection, SetUp},
     transport::{Scheme, Url},
 };
 
@@ -117,10 +117,8 @@ async fn connect<C: Connector>(
     let connected = tokio::time::timeout(connection.setup_timeout, connector.connect(peer, params))
         .await
         .map_err(|_| SetupError::TimedOut(connection.setup_timeout))??;
-    let honours = connected.queue_pair.remote_invalidation();
-    let (engine, agreed) = connection.engine(Role::Client, versions, &connected.private_data, honours);
-    let info = ChannelInfo::rdma(agreed, connected.peer_addr, connected.local_addr, connected.private_data);
-    Ok(link(engine, RdmaIo::new(connected.queue_pair), info, negotiates, settings))
+    let set_up = SetUp::rdma(connection, Role::Client, versions, connected);
+    Ok(link(set_up, negotiates, settings))
 }
 
 /// RFC 5531 §11: there is nothing to agree on; what answers shows with its first reply.
@@ -129,15 +127,11 @@ async fn connect_tcp(peer: SocketAddr, settings: Settings<'_>) -> Result<Arc<Lin
     let stream = tokio::time::timeout(connection.setup_timeout, TcpStream::connect(peer))
         .await
         .map_err(|_| SetupError::TimedOut(connection.setup_timeout))??;
-    socket::prepare(&stream)?;
-    let info = ChannelInfo::tcp(stream.peer_addr()?, stream.local_addr()?);
-    Ok(link(connection.stream_engine(Role::Client), TcpIo::new(stream), info, false, settings))
+    Ok(link(SetUp::tcp(connection, Role::Client, stream)?, false, settings))
 }
 
 fn link<I: EngineIo>(
-    engine: I::Engine,
-    io: I,
-    info: ChannelInfo,
+    SetUp { engine, io, info }: SetUp<I>,
     negotiates: bool,
     Settings { config, callbacks }: Settings<'_>,
 ) -> Arc<Link> {
@@ -148,7 +142,7 @@ fn link<I: EngineIo>(
     match callbacks {
         None => driver::spawn(Core::new(engine, io, NoUpcalls, Arc::clone(&port), driver), span),
         Some(registry) => {
-            let connection = ServedConnection::new(info.clone(), Arc::clone(&port), Arc::clone(config));
+            let connection = ServedConnection { info: info.clone(), port: Arc::clone(&port), back: Arc::clone(config) };
             let handlers = Handlers::new(Arc::clone(registry), Arc::new(connection));
             driver::spawn(Core::new(engine, io, handlers, Arc::clone(&port), driver), span);
         }

@@ -103,6 +103,8 @@ struct Run {
 
 impl<I: EngineIo, U: Upcalls> Core<I, U> {
     pub(crate) fn new(engine: I::Engine, io: I, upcalls: U, port: Arc<Port>, config: DriverConfig) -> Self {
+        let limits = engine.peer_limits();
+        port.set_limits(limits);
         Self {
             engine,
             io,
@@ -116,7 +118,7 @@ impl<I: EngineIo, U: Upcalls> Core<I, U> {
             last_active: Timer::now(),
             timer: Timer::default(),
             catch_up: CatchUp::default(),
-            limits: PeerLimits::default(),
+            limits,
             formats: Formats::default(),
             commands: VecDeque::new(),
             wakers: Vec::new(),

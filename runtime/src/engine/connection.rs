@@ -330,6 +330,7 @@ impl Engine for Connection {
         let shared = &self.core.shared;
         PeerLimits {
             version: self.version(),
+            remote_invalidation: self.setup.local.remote_invalidation && self.setup.peer.remote_invalidation,
             properties: self.wire.peer_properties().filter(|_| self.version() == Some(2)).copied(),
             send_threshold: u32::try_from(shared.send_threshold).unwrap_or(u32::MAX),
             receive_threshold: u32::try_from(shared.receive_threshold).unwrap_or(u32::MAX),

@@ -11,6 +11,8 @@ use crate::{memory::Share, provider::DisconnectReason};
 pub struct PeerLimits {
     /// Version of RPC-over-RDMA, once it is certain. A byte stream has none.
     pub version: Option<u32>,
+    /// Whether both ends announced support for Send with Invalidate (RFC 8797 §4.1).
+    pub remote_invalidation: bool,
     /// Properties of the peer, once the exchange is complete (RPC-over-RDMA v2 §5).
     pub properties: Option<Properties>,
     /// Longest message in bytes that is sent inline: 0 for a byte stream.

@@ -14,8 +14,8 @@ use crate::{
     config::ConnectionConfig,
     driver::{self, Core, DriverConfig, EngineIo, Port, RdmaIo, TcpIo},
     engine::Role,
-    provider::{ConnectRequest as _, Incoming as _, Listener, QueuePair as _, SetupError, socket},
-    session::{ChannelInfo, Handlers, ServedConnection},
+    provider::{ConnectRequest as _, Incoming as _, Listener, SetupError},
+    session::{Handlers, ServedConnection, SetUp},
 };
 
 /// Pause after an error of the listener's, such as too many open files: it would only repeat.
@@ -48,13 +48,6 @@ pub(super) trait Source: Send + Sync + 'static {
     ) -> impl Future<Output = Result<SetUp<Self::Io>, SetupError>> + Send;
 }
 
-/// A connection that is set up.
-pub(super) struct SetUp<I: EngineIo> {
-    engine: I::Engine,
-    io: I,
-    info: ChannelInfo,
-}
-
 /// RPC-over-RDMA, by a provider's listener.
 pub(super) struct RdmaSource<L>(pub(super) L);
 
@@ -75,11 +68,7 @@ impl<L: Listener> Source for RdmaSource<L> {
     async fn set_up(incoming: L::Incoming, config: &ConnectionConfig) -> Result<SetUp<Self::Io>, SetupError> {
         let request = incoming.request(config.setup_timeout).await?;
         let connected = request.accept(config.setup_params()).await?;
-        let honours = connected.queue_pair.remote_invalidation();
-        let versions = config.engine.versions.clone();
-        let (engine, agreed) = config.engine(Role::Server, versions, &connected.private_data, honours);
-        let info = ChannelInfo::rdma(agreed, connected.peer_addr, connected.local_addr, connected.private_data);
-        Ok(SetUp { engine, io: RdmaIo::new(connected.queue_pair), info })
+        Ok(SetUp::rdma(config, Role::Server, config.engine.versions.clone(), connected))
     }
 }
 
@@ -110,11 +99,8 @@ impl Source for TcpSource {
         self.listener.accept().await
     }
 
-    // There is nothing to say before the first call.
     async fn set_up(stream: TcpStream, config: &ConnectionConfig) -> Result<SetUp<TcpIo>, SetupError> {
-        socket::prepare(&stream)?;
-        let info = ChannelInfo::tcp(stream.peer_addr()?, stream.local_addr()?);
-        Ok(SetUp { engine: config.stream_engine(Role::Server), io: TcpIo::new(stream), info })
+        SetUp::tcp(config, Role::Server, stream)
     }
 }
 
@@ -161,13 +147,13 @@ async fn set_up<S: Source>(
     shared: &Arc<Shared>,
     room: OwnedSemaphorePermit,
 ) -> Result<(), SetupError> {
-    let config = &shared.config;
+    let config = &shared.callbacks.connection;
     let SetUp { engine, io, info } = tokio::time::timeout(config.setup_timeout, S::set_up(incoming, config))
         .await
         .map_err(|_| SetupError::TimedOut(config.setup_timeout))??;
     let peer_addr = info.peer_addr;
     let port = Arc::new(Port::new(shared.callbacks.max_calls));
-    let connection = ServedConnection::new(info, Arc::clone(&port), Arc::clone(&shared.callbacks));
+    let connection = ServedConnection { info, port: Arc::clone(&port), back: Arc::clone(&shared.callbacks) };
     let span = tracing::info_span!(target: "rpcrdma", "connection", role = "server", peer = %peer_addr);
     let id = shared.add(peer_addr, Arc::clone(&port), room);
     let listed = Listed::new(id, Arc::clone(shared));

@@ -14,7 +14,6 @@ use tokio::sync::{Notify, Semaphore, watch};
 
 use super::stats::{ServerStats, Totals};
 use crate::{
-    config::ConnectionConfig,
     driver::{Command, Port},
     engine::{CloseReason, Counters},
     memory::Budget,
@@ -32,8 +31,7 @@ pub(super) enum Phase {
 /// What the parts of a server share.
 pub(super) struct Shared {
     pub(super) registry: Arc<Registry>,
-    pub(super) config: ConnectionConfig,
-    /// Of channels to clients.
+    /// The settings of connections, and of channels to clients.
     pub(super) callbacks: Arc<ChannelConfig>,
     /// Of what the calls of all connections hold.
     budget: Arc<Budget>,
@@ -74,7 +72,6 @@ impl Shared {
         Self {
             budget,
             registry: Arc::new(registry),
-            config: callbacks.connection.clone(),
             callbacks: Arc::new(callbacks),
             grace,
             room: Arc::new(Semaphore::new(max_connections.min(Semaphore::MAX_PERMITS))),

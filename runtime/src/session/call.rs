@@ -25,35 +25,20 @@ use crate::{
 /// The state that all inbound calls of one connection share.
 pub(crate) struct ServedConnection {
     pub(crate) info: ChannelInfo,
-    pub(super) pool: BufferPool,
-    pub(super) limits: Limits,
-    /// Capacity of a reply's first buffer, in bytes.
-    message_size: usize,
-    /// Eligible items shorter than this, in bytes, are copied into a message that is sent as a record.
-    min_reduce: usize,
     pub(crate) port: Arc<Port>,
-    /// The settings of channels back to the caller.
+    /// The settings of the connection, and of channels back to the caller.
     pub(crate) back: Arc<ChannelConfig>,
 }
 
 impl ServedConnection {
-    /// Creates the shared state of the connection behind `port`. `back` has the settings of calls
-    /// back to the peer.
-    pub(crate) fn new(info: ChannelInfo, port: Arc<Port>, back: Arc<ChannelConfig>) -> Self {
-        let config = &back.connection;
-        let message_size = match info.transport {
-            Transport::Rdma => info.send_threshold,
-            Transport::Tcp => config.engine.send_size,
-        };
-        Self {
-            info,
-            pool: config.engine.pool.clone(),
-            limits: config.decode_limits,
-            message_size: message_size as usize,
-            min_reduce: config.engine.min_reduce,
-            port,
-            back,
-        }
+    /// The pool of messages and payload.
+    pub(super) fn pool(&self) -> &BufferPool {
+        &self.back.connection.engine.pool
+    }
+
+    /// The bounds on decoding a call.
+    pub(super) fn limits(&self) -> Limits {
+        self.back.connection.decode_limits
     }
 }
 
@@ -104,7 +89,7 @@ impl Context {
     /// The pool to allocate eligible results from: `pool().alloc(len)`, filled, then frozen. The memory is reused once sent.
     #[must_use]
     pub fn pool(&self) -> &BufferPool {
-        &self.connection.pool
+        self.connection.pool()
     }
 
     /// The counters of the call's connection.
@@ -251,7 +236,7 @@ impl Call {
             refused(&error);
             self.refuse(RpcError::GarbageArguments)
         })?;
-        let mut decoder = Decoder::shared(&body).with_limits(self.context.connection.limits);
+        let mut decoder = Decoder::shared(&body).with_limits(self.context.connection.limits());
         let decoded = decoder.read::<P::Args>().and_then(|arguments| decoder.finish().map(|()| arguments));
         decoded.map_err(|error| {
             refused(&error);
@@ -264,7 +249,7 @@ impl Call {
             Payload::Inline(message) => Decoder::new(message),
             Payload::Long(bytes) => Decoder::shared(bytes),
         };
-        let limits = self.context.connection.limits;
+        let limits = self.context.connection.limits();
         let mut decoder = decoder.with_read_chunks(&self.incoming.reads).with_limits(limits);
         decoder.take(self.arguments_at)?;
         let arguments = P::Args::decode(&mut decoder).map_err(|error| match error.kind() {
@@ -315,7 +300,11 @@ impl Call {
     fn encode<T: XdrEncode>(&self, result: &T) -> Result<OutgoingReply, Unencoded> {
         let connection = &self.context.connection;
         let header = ReplyHeader::success(self.incoming.xid).with_verifier(self.verifier.clone());
-        let mut message = message_buf(&connection.pool, connection.message_size);
+        let engine = &connection.back.connection.engine;
+        let is_rdma = connection.info.transport == Transport::Rdma;
+        // Grows where the reply is longer.
+        let room = if is_rdma { self.incoming.reply.max_inline } else { engine.send_size.into() };
+        let mut message = message_buf(&engine.pool, usize::try_from(room).unwrap_or(usize::MAX));
         if let Some(protection) = &self.protection {
             // RFC 8166 §8.2.2.3: nothing is reduced, whatever chunks there are.
             header.encode(&mut FlatSink::new(&mut message))?;
@@ -323,10 +312,11 @@ impl Call {
             return Ok(OutgoingReply { message, reduced: SmallVec::new() });
         }
         let chunks = self.incoming.reply.write_chunks.iter().map(Option::is_some);
-        let mut sink = match connection.info.transport {
-            Transport::Rdma => ReducingSink::for_reply(&mut message, chunks),
+        let mut sink = if is_rdma {
+            ReducingSink::for_reply(&mut message, chunks)
+        } else {
             // Sent from where they lie, in their places in the record.
-            Transport::Tcp => ReducingSink::for_engine(&mut message, connection.min_reduce),
+            ReducingSink::for_engine(&mut message, engine.min_reduce)
         };
         header.encode(&mut sink)?;
         result.encode(&mut sink)?;
@@ -337,7 +327,7 @@ impl Call {
 
     fn refuse(&self, error: RpcError) -> Reply {
         let header = ReplyHeader::failure(self.incoming.xid, error).with_verifier(self.verifier.clone());
-        Reply(refusal(&header, &self.context.connection.pool))
+        Reply(refusal(&header, self.context.connection.pool()))
     }
 }
 

@@ -156,5 +156,5 @@ fn panicked(
 ) -> Answer {
     let said = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     tracing::error!(target: "rpcrdma::call", service = service.name(), xid, panic = said, "handler panicked");
-    call::refusal(&ReplyHeader::failure(xid, RpcError::SystemError).with_verifier(verifier), &connection.pool)
+    call::refusal(&ReplyHeader::failure(xid, RpcError::SystemError).with_verifier(verifier), connection.pool())
 }

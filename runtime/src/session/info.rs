@@ -1,12 +1,15 @@
 //! Connection information.
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, ops::RangeInclusive};
 
 use bytes::Bytes;
+use tokio::net::TcpStream;
 
 use crate::{
-    config::Agreed,
-    engine::{PeerLimits, Properties},
+    config::ConnectionConfig,
+    driver::{EngineIo, RdmaIo, TcpIo},
+    engine::{PeerLimits, Properties, Role},
+    provider::{Connected, QueuePair, SetupError, socket},
     transport::Transport,
 };
 
@@ -38,39 +41,55 @@ pub struct ChannelInfo {
 }
 
 impl ChannelInfo {
-    /// Adds the limits that apply to the connection now.
-    pub(crate) fn with(self, limits: PeerLimits) -> Self {
-        let PeerLimits { version, properties, send_threshold, receive_threshold } = limits;
-        Self { version, properties, send_threshold, receive_threshold, ..self }
-    }
-
-    /// Returns the information of an RDMA connection that was just set up.
-    pub(crate) fn rdma(agreed: Agreed, peer_addr: SocketAddr, local_addr: SocketAddr, private_data: Bytes) -> Self {
+    /// Returns the information of a connection that was just set up, to which [`with`](Self::with) adds the limits.
+    fn new(transport: Transport, peer_addr: SocketAddr, local_addr: SocketAddr, private_data: Bytes) -> Self {
         Self {
-            transport: Transport::Rdma,
+            transport,
             peer_addr,
             local_addr,
             private_data,
-            send_threshold: agreed.send_threshold,
-            receive_threshold: agreed.receive_threshold,
-            remote_invalidation: agreed.remote_invalidation,
-            version: None,
-            properties: None,
-        }
-    }
-
-    /// Returns the information of a TCP connection, whose ends agree on nothing.
-    pub(crate) fn tcp(peer_addr: SocketAddr, local_addr: SocketAddr) -> Self {
-        Self {
-            transport: Transport::Tcp,
-            peer_addr,
-            local_addr,
-            private_data: Bytes::new(),
             send_threshold: 0,
             receive_threshold: 0,
             remote_invalidation: false,
             version: None,
             properties: None,
         }
+    }
+
+    /// Adds the limits that apply to the connection now.
+    pub(crate) fn with(self, limits: PeerLimits) -> Self {
+        let PeerLimits { version, remote_invalidation, properties, send_threshold, receive_threshold } = limits;
+        Self { version, remote_invalidation, properties, send_threshold, receive_threshold, ..self }
+    }
+}
+
+/// A connection that was just set up.
+pub(crate) struct SetUp<I: EngineIo> {
+    pub(crate) engine: I::Engine,
+    pub(crate) io: I,
+    pub(crate) info: ChannelInfo,
+}
+
+impl<Q: QueuePair> SetUp<RdmaIo<Q>> {
+    /// Begins RPC-over-RDMA, with one of these versions, on a queue pair.
+    pub(crate) fn rdma(
+        config: &ConnectionConfig,
+        role: Role,
+        versions: RangeInclusive<u32>,
+        connected: Connected<Q>,
+    ) -> Self {
+        let Connected { queue_pair, peer_addr, local_addr, private_data, .. } = connected;
+        let engine = config.engine(role, versions, &private_data, queue_pair.remote_invalidation());
+        let info = ChannelInfo::new(Transport::Rdma, peer_addr, local_addr, private_data);
+        Self { engine, io: RdmaIo::new(queue_pair), info }
+    }
+}
+
+impl SetUp<TcpIo> {
+    /// Begins records on a TCP connection (RFC 5531 §11): the ends agree on nothing before the first call.
+    pub(crate) fn tcp(config: &ConnectionConfig, role: Role, stream: TcpStream) -> Result<Self, SetupError> {
+        socket::prepare(&stream)?;
+        let info = ChannelInfo::new(Transport::Tcp, stream.peer_addr()?, stream.local_addr()?, Bytes::new());
+        Ok(Self { engine: config.stream_engine(role), io: TcpIo::new(stream), info })
     }
 }

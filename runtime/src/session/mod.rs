@@ -15,6 +15,7 @@ pub(crate) use self::{
     call::ServedConnection,
     config::ChannelConfig,
     handlers::{ConnectionObserver, Handlers},
+    info::SetUp,
     registry::Registry,
 };
 pub use self::{

@@ -65,13 +65,13 @@ impl Registry {
         connection: &Arc<ServedConnection>,
         serve: impl FnOnce(&Arc<dyn Service>, Call) -> Result<T, Answer>,
     ) -> Result<T, Answer> {
-        let mut decoder = Decoder::new(incoming.payload.as_slice()).with_limits(connection.limits);
+        let mut decoder = Decoder::new(incoming.payload.as_slice()).with_limits(connection.limits());
         let header = match CallHeader::decode(&mut decoder) {
             Ok(header) => header,
             Err(fault) => {
                 tracing::info!(target: "rpcrdma::call", peer = %connection.info.peer_addr, fault = %Chain(&fault), "bad RPC header");
                 return Err(match fault.reply() {
-                    Some(reply) => call::refusal(&reply, &connection.pool),
+                    Some(reply) => call::refusal(&reply, connection.pool()),
                     // RFC 8166 §4.5.2: what is not an RPC call is reported as a parsing error.
                     None => Answer::ChunkError,
                 });
@@ -84,7 +84,7 @@ impl Registry {
                 version = header.version, procedure = header.procedure, %error, "call refused"
             );
             let reply = ReplyHeader::failure(header.xid, error).with_verifier(verifier);
-            Err(call::refusal(&reply, &connection.pool))
+            Err(call::refusal(&reply, connection.pool()))
         };
         let signed = CallHeader::split_verifier(incoming.payload.as_slice()).map_or(0, |(len, _)| len);
         let signed = incoming.payload.as_slice().get(..signed).unwrap_or_default();
