@@ -106,19 +106,13 @@ impl Provider {
     /// The next completion of what is posted, in order.
     fn complete(&mut self, failure: Option<WorkError>) -> Option<Completion> {
         let request = self.posted.pop_front()?;
-        Some(match (request, failure) {
+        Some(match request {
             // What is taken back is taken back, whatever becomes of the connection.
-            (WorkRequest::Invalidate { id, handle }, _) => match self.registered.remove(&handle.0) {
-                Some(region) => Completion::Invalidated { id, memory: region.memory },
-                None => Completion::Failed { id, error: WorkError::Local("not registered".into()) },
-            },
-            (
-                WorkRequest::Send { id, .. } | WorkRequest::Read { id, .. } | WorkRequest::Write { id, .. },
-                Some(error),
-            ) => Completion::Failed { id, error },
-            (WorkRequest::Send { id, .. }, None) => Completion::Sent { id },
-            (WorkRequest::Read { id, .. }, None) => Completion::Read { id },
-            (WorkRequest::Write { id, .. }, None) => Completion::Written { id },
+            WorkRequest::Invalidate { id, handle } if self.registered.contains_key(&handle.0) => {
+                let memory = self.registered.remove(&handle.0)?.memory;
+                Completion::Invalidated { id, memory }
+            }
+            request => request.completion(failure.map_or(Ok(()), Err)),
         })
     }
 

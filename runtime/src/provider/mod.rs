@@ -155,6 +155,29 @@ pub enum WorkRequest {
     },
 }
 
+impl WorkRequest {
+    /// Returns the number that its completion has.
+    pub(crate) fn id(&self) -> WrId {
+        match self {
+            Self::Send { id, .. } | Self::Read { id, .. } | Self::Write { id, .. } | Self::Invalidate { id, .. } => *id,
+        }
+    }
+
+    /// Returns its completion. The success of an Invalidate is not told here, because it hands memory back.
+    pub(crate) fn completion(&self, result: Result<(), WorkError>) -> Completion {
+        let id = self.id();
+        match (self, result) {
+            (_, Err(error)) => Completion::Failed { id, error },
+            (Self::Send { .. }, Ok(())) => Completion::Sent { id },
+            (Self::Read { .. }, Ok(())) => Completion::Read { id },
+            (Self::Write { .. }, Ok(())) => Completion::Written { id },
+            (Self::Invalidate { .. }, Ok(())) => {
+                Completion::Failed { id, error: WorkError::Local("not registered".into()) }
+            }
+        }
+    }
+}
+
 /// What has happened on a queue pair.
 #[derive(Debug)]
 pub enum Completion {

@@ -1,22 +1,6 @@
 //! Enumerations and the discriminants of unions (RFC 4506 §4.3, §4.15).
 
-use super::{DecodeError, DecodeErrorKind, Decoder};
-
-/// A number that is none of an enumeration's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("{value} is not a value of enum {name}")]
-pub struct UnknownEnumValue {
-    /// The XDR name of the enumeration.
-    pub name: &'static str,
-    /// The number.
-    pub value: i32,
-}
-
-impl From<UnknownEnumValue> for DecodeErrorKind {
-    fn from(UnknownEnumValue { name, value }: UnknownEnumValue) -> Self {
-        Self::UnknownEnumValue { name, value }
-    }
-}
+use super::{DecodeError, DecodeErrorKind, Decoder, UnknownEnumValue};
 
 /// Reads an enumeration.
 ///

@@ -233,3 +233,19 @@ impl fmt::Display for DecodeError {
 }
 
 impl core::error::Error for DecodeError {}
+
+/// A number that is none of an enumeration's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{value} is not a value of enum {name}")]
+pub struct UnknownEnumValue {
+    /// The XDR name of the enumeration.
+    pub name: &'static str,
+    /// The number.
+    pub value: i32,
+}
+
+impl From<UnknownEnumValue> for DecodeErrorKind {
+    fn from(UnknownEnumValue { name, value }: UnknownEnumValue) -> Self {
+        Self::UnknownEnumValue { name, value }
+    }
+}

@@ -26,8 +26,8 @@ pub use bounds::{Facts, add, max, times};
 pub use bytes::Bytes;
 pub use decode::{Decoder, Limits, ReadChunk, WriteChunk};
 pub use encode::{FlatSink, Reduced, ReducingSink, Sink, encode_to_bytes};
-pub use enumeration::{UnknownEnumValue, discriminant, take_discriminant, take_enum, unknown_discriminant};
-pub use error::{DecodeError, DecodeErrorKind, EncodeError, PathSegment};
+pub use enumeration::{discriminant, take_discriminant, take_enum, unknown_discriminant};
+pub use error::{DecodeError, DecodeErrorKind, EncodeError, PathSegment, UnknownEnumValue};
 #[cfg(feature = "arbitrary")]
 pub use interop_arbitrary::arbitrary_bytes;
 pub use list::{NonEmpty, list_len, put_list, take_list};
@@ -35,7 +35,7 @@ pub use output::Output;
 pub use placed::*;
 pub use primitive::*;
 pub use string::XdrString;
-pub use words::{Part, Words, WordsMut, XdrFixed, put_fixed, put_run, take_fixed};
+pub use words::{Part, Words, WordsMut, XdrFixed, put_fixed, put_run};
 
 /// Octets of zero padding that follow `len` octets so that the next item starts on a multiple of four (RFC 4506 §3).
 #[inline]

@@ -459,3 +459,13 @@ impl XdrDecode for Bytes {
         take_opaque(decoder, UNBOUNDED)
     }
 }
+
+/// Reads a value whose encoding has a fixed length.
+///
+/// # Errors
+/// As the type's.
+#[inline]
+pub fn take_fixed<T: XdrFixed>(decoder: &mut Decoder<'_>) -> Result<T, DecodeError> {
+    let mut words = decoder.take_words(const { T::MIN_LEN }, T::PARTS)?;
+    T::read_words(&mut words)
+}

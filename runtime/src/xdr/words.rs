@@ -5,8 +5,7 @@ use arrayvec::ArrayVec;
 use smallvec::SmallVec;
 
 use super::{
-    DecodeError, DecodeErrorKind, Decoder, EncodeError, PathSegment, Sink, UnknownEnumValue, XdrType, pad_len,
-    padded_len,
+    DecodeError, DecodeErrorKind, EncodeError, PathSegment, Sink, UnknownEnumValue, XdrType, pad_len, padded_len,
 };
 
 /// A type each of whose values is encoded in as many octets, [`XdrType::MIN_LEN`], nothing of which is ever reduced.
@@ -254,14 +253,4 @@ pub fn put_run<const N: usize, S: Sink + ?Sized>(sink: &mut S, write: impl FnOnc
 pub fn put_fixed<const N: usize, T: XdrFixed, S: Sink + ?Sized>(sink: &mut S, value: &T) -> Result<(), EncodeError> {
     put_run::<N, S>(sink, |words| value.write_words(words));
     Ok(())
-}
-
-/// Reads a value whose encoding has a fixed length.
-///
-/// # Errors
-/// As the type's.
-#[inline]
-pub fn take_fixed<T: XdrFixed>(decoder: &mut Decoder<'_>) -> Result<T, DecodeError> {
-    let mut words = decoder.take_words(const { T::MIN_LEN }, T::PARTS)?;
-    T::read_words(&mut words)
 }

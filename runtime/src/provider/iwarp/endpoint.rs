@@ -19,7 +19,7 @@ use super::{
         terminate::{self, Code, Fault, Offender},
     },
     stag::{Invalidated, StagTable},
-    work::{Op, Outcome, WorkQueue},
+    work::WorkQueue,
 };
 use crate::{
     memory::{BufferPool, PayloadBuf},
@@ -203,38 +203,38 @@ impl Endpoint {
     }
 
     pub(crate) fn post(&mut self, request: WorkRequest) {
-        let open = self.phase == Phase::Open;
-        match request {
-            WorkRequest::Invalidate { id, handle } => match self.stags.invalidate(id, handle) {
-                Invalidated::Now(memory) => self.done.push(Completion::Invalidated { id, memory }),
-                Invalidated::Later => {}
-                Invalidated::Unknown => {
-                    let error = WorkError::Local(format!("{handle:?} is not registered"));
-                    self.done.push(Completion::Failed { id, error });
+        let checked = match &request {
+            &WorkRequest::Invalidate { id, handle } => {
+                match self.stags.invalidate(id, handle) {
+                    Invalidated::Now(memory) => self.done.push(Completion::Invalidated { id, memory }),
+                    Invalidated::Later => {}
+                    Invalidated::Unknown => {
+                        let error = WorkError::Local(format!("{handle:?} is not registered"));
+                        self.done.push(request.completion(Err(error)));
+                    }
                 }
-            },
-            WorkRequest::Send { id, .. } | WorkRequest::Read { id, .. } | WorkRequest::Write { id, .. } if !open => {
-                self.work.push(id, Op::Done(Outcome::Failed(WorkError::Flushed)));
-                self.work.complete(&mut self.done);
+                return;
             }
-            WorkRequest::Send { id, message, invalidate, solicited } => {
-                // RFC 5041 §5.2: messages are shorter than 2^32 octets.
-                if u32::try_from(message.len()).is_err() {
-                    return self.refuse(id, format!("a Send of {} octets", message.len()));
-                }
-                self.work.push(id, Op::Send { message, invalidate, solicited });
+            _ if self.phase != Phase::Open => {
+                return self.work.push_failed(&request, WorkError::Flushed, &mut self.done);
             }
-            WorkRequest::Write { id, source, remote } => {
-                if u32::try_from(source.len()).is_err() {
-                    return self.refuse(id, format!("an RDMA Write of {} octets", source.len()));
-                }
-                self.work.push(id, Op::Write { source, remote });
+            // RFC 5041 §5.2: messages are shorter than 2^32 octets.
+            WorkRequest::Send { message, .. } if u32::try_from(message.len()).is_err() => {
+                Err(format!("a Send of {} octets", message.len()))
             }
-            WorkRequest::Read { id, sink, sink_offset, remote, len } => {
-                match self.stags.begin_read(sink, sink_offset, len) {
-                    Ok(()) => self.work.push(id, Op::Read { sink, sink_offset, remote, len }),
-                    Err(error) => self.refuse(id, error),
-                }
+            WorkRequest::Write { source, .. } if u32::try_from(source.len()).is_err() => {
+                Err(format!("an RDMA Write of {} octets", source.len()))
+            }
+            WorkRequest::Send { .. } | WorkRequest::Write { .. } => Ok(()),
+            WorkRequest::Read { sink, sink_offset, len, .. } => self.stags.begin_read(*sink, *sink_offset, *len),
+        };
+        match checked {
+            Ok(()) => self.work.push(request),
+            // A work request was wrong: that ends the connection.
+            Err(error) => {
+                self.work.push_failed(&request, WorkError::Local(error), &mut self.done);
+                // RFC 5040 §7.1 case 1: an error in creating a message is told with a Terminate in its stead.
+                self.end_with(Code::LOCAL_CATASTROPHIC, None, DisconnectReason::Local);
             }
         }
     }
@@ -253,16 +253,8 @@ impl Endpoint {
     pub(crate) fn remind(&mut self) {
         if self.phase == Phase::Open {
             let remote = RemoteMemory { handle: Handle(0), offset: 0 };
-            self.work.push(None, Op::Write { source: Bytes::new(), remote });
+            self.work.push_own(WorkRequest::Write { id: WrId(0), source: Bytes::new(), remote });
         }
-    }
-
-    /// A work request was wrong: that ends the connection.
-    fn refuse(&mut self, id: WrId, error: String) {
-        self.work.push(id, Op::Done(Outcome::Failed(WorkError::Local(error))));
-        self.work.complete(&mut self.done);
-        // RFC 5040 §7.1 case 1: an error in creating a message is told with a Terminate in its stead.
-        self.end_with(Code::LOCAL_CATASTROPHIC, None, DisconnectReason::Local);
     }
 
     pub(crate) fn post_receives(&mut self, count: usize) {

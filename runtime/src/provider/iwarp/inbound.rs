@@ -21,7 +21,6 @@ use super::{
         Opcode, READ_REQUEST, ReadRequest, VERSION as RDMAP_VERSION,
         terminate::{About, Code, Fault, Offender, Received},
     },
-    work::Outcome,
 };
 use crate::{
     memory::MessageBuf,
@@ -407,7 +406,7 @@ impl Endpoint {
         let (work, sink) = (read.work, read.sink);
         self.reads.pop_front();
         // The Read completes before an Invalidate that has waited for it.
-        self.work.finish(work, Outcome::Read, &mut self.done);
+        self.work.finish(work, Ok(()), &mut self.done);
         self.end_use(sink);
         Ok(())
     }
@@ -472,7 +471,7 @@ impl Endpoint {
             };
             if let Some(work) = refused.map(|read| read.work) {
                 let error = WorkError::RemoteAccess(text.clone());
-                self.work.finish(work, Outcome::Failed(error), &mut self.done);
+                self.work.finish(work, Err(error), &mut self.done);
             }
         }
         self.finish(DisconnectReason::ReportedByPeer(text));

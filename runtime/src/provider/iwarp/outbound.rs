@@ -12,9 +12,9 @@ use super::{
     link::Link,
     output::{IOVECS, Mark, Output, Place},
     rdmap::{Opcode, ReadRequest},
-    work::{Op, Outcome, WorkQueue},
+    work::WorkQueue,
 };
-use crate::provider::{DisconnectReason, IoError};
+use crate::provider::{DisconnectReason, IoError, WorkRequest};
 
 /// Sends up to this length are copied behind their headers, where they share one piece of a vectored write with
 /// their neighbours. Longer ones, and all RDMA Writes and RDMA Read Responses, go out from where they lie.
@@ -61,10 +61,7 @@ impl Endpoint {
     fn after_output(&mut self) {
         while let Some(mark) = self.output.reached() {
             match mark {
-                Mark::Work(seq) => {
-                    let outcome = if self.work.is_write(seq) { Outcome::Written } else { Outcome::Sent };
-                    self.work.finish(seq, outcome, &mut self.done);
-                }
+                Mark::Work(seq) => self.work.finish(seq, Ok(()), &mut self.done),
                 Mark::Response => {
                     self.first_response += 1;
                     self.framed_responses = self.framed_responses.saturating_sub(1);
@@ -126,7 +123,7 @@ impl Endpoint {
             let reads_exhausted = self.reads.len() >= self.ord;
             // RFC 5040 §6.1: no more RDMA Reads under way than negotiated. §5.5 rule 13: what is posted behind waits.
             let work = match self.work.current() {
-                Some((_, Op::Read { .. })) => !reads_exhausted,
+                Some((_, WorkRequest::Read { .. })) => !reads_exhausted,
                 next => next.is_some(),
             };
             self.current = match (response, work) {
@@ -174,7 +171,7 @@ impl Endpoint {
             return false;
         };
         let (end, last) = match op {
-            Op::Send { message, invalidate, solicited } => {
+            WorkRequest::Send { message, invalidate, solicited, .. } => {
                 let (range, last) = part(message.len(), from, self.max_ulpdu - ddp::UNTAGGED);
                 let header = Header::Untagged {
                     control: Control::new(Opcode::send(*solicited, invalidate.is_some()), last),
@@ -199,7 +196,7 @@ impl Endpoint {
                 }
                 (range.end, last)
             }
-            Op::Write { source, remote } => {
+            WorkRequest::Write { source, remote, .. } => {
                 let (range, last) = part(source.len(), from, self.max_ulpdu - ddp::TAGGED);
                 let header = Header::Tagged {
                     control: Control::new(Opcode::Write, last),
@@ -216,7 +213,7 @@ impl Endpoint {
                 }
                 (range.end, last)
             }
-            Op::Read { sink, sink_offset, remote, len } => {
+            WorkRequest::Read { sink, sink_offset, remote, len, .. } => {
                 let control = Control::new(Opcode::ReadRequest, true);
                 let header =
                     Header::Untagged { control, invalidate: 0, queue: queue::READ_REQUEST, msn: self.read_msn, mo: 0 };
@@ -232,7 +229,8 @@ impl Endpoint {
                 self.reads.push_back(Read { work: seq, sink: sink.0, next: *sink_offset, left: u64::from(*len) });
                 (0, true)
             }
-            Op::Done(_) => (0, true),
+            // Never queued.
+            WorkRequest::Invalidate { .. } => (0, true),
         };
         self.current = Current::Work(end);
         if last {

@@ -2,46 +2,17 @@
 
 use std::collections::VecDeque;
 
-use bytes::Bytes;
+use crate::provider::{Completion, WorkError, WorkRequest};
 
-use crate::{
-    memory::MessageBuf,
-    provider::{Completion, Handle, RemoteMemory, WorkError, WrId},
-};
-
-/// What a work request asks for.
-pub(crate) enum Op {
-    Send {
-        message: MessageBuf,
-        invalidate: Option<Handle>,
-        solicited: bool,
-    },
-    Read {
-        sink: Handle,
-        sink_offset: u64,
-        remote: RemoteMemory,
-        len: u32,
-    },
-    Write {
-        source: Bytes,
-        remote: RemoteMemory,
-    },
-    /// Nothing any more.
-    Done(Outcome),
-}
-
-/// How it went.
-pub(crate) enum Outcome {
-    Sent,
-    Read,
-    Written,
-    Failed(WorkError),
+enum State {
+    Posted(WorkRequest),
+    Done(Completion),
 }
 
 struct Work {
-    /// `None` for one of the provider's own, whose completion nobody waits for.
-    id: Option<WrId>,
-    op: Op,
+    /// Whether it is the provider's own: nobody waits for its completion.
+    is_own: bool,
+    state: State,
 }
 
 /// Work requests by sequence number.
@@ -56,8 +27,19 @@ pub(crate) struct WorkQueue {
 
 impl WorkQueue {
     /// Queues a work request.
-    pub(crate) fn push(&mut self, id: impl Into<Option<WrId>>, op: Op) {
-        self.queue.push_back(Work { id: id.into(), op });
+    pub(crate) fn push(&mut self, request: WorkRequest) {
+        self.queue.push_back(Work { is_own: false, state: State::Posted(request) });
+    }
+
+    /// Queues a work request of the provider's own, whose completion nobody waits for.
+    pub(crate) fn push_own(&mut self, request: WorkRequest) {
+        self.queue.push_back(Work { is_own: true, state: State::Posted(request) });
+    }
+
+    /// Queues a work request that fails, to complete in its turn.
+    pub(crate) fn push_failed(&mut self, request: &WorkRequest, error: WorkError, completions: &mut Vec<Completion>) {
+        self.queue.push_back(Work { is_own: false, state: State::Done(request.completion(Err(error))) });
+        self.complete(completions);
     }
 
     /// Whether nothing is queued or under way.
@@ -66,12 +48,11 @@ impl WorkQueue {
     }
 
     /// The work request to be framed now, with its number. Those that have failed already are skipped.
-    pub(crate) fn current(&mut self) -> Option<(u64, &Op)> {
-        while let Some(Work { op: Op::Done(_), .. }) = self.get(self.next) {
+    pub(crate) fn current(&mut self) -> Option<(u64, &WorkRequest)> {
+        while let Some(Work { state: State::Done(_), .. }) = self.get(self.next) {
             self.next += 1;
         }
-        let seq = self.next;
-        self.get(seq).map(|work| (seq, &work.op))
+        self.request(self.next).map(|request| (self.next, request))
     }
 
     /// The current one has been framed entirely.
@@ -81,30 +62,27 @@ impl WorkQueue {
 
     /// The payload of a work request.
     pub(crate) fn payload(&self, seq: u64) -> &[u8] {
-        match self.get(seq).map(|work| &work.op) {
-            Some(Op::Send { message, .. }) => message,
-            Some(Op::Write { source, .. }) => source,
+        match self.request(seq) {
+            Some(WorkRequest::Send { message, .. }) => message,
+            Some(WorkRequest::Write { source, .. }) => source,
             _ => &[],
         }
     }
 
-    /// Whether a work request is an RDMA Write.
-    pub(crate) fn is_write(&self, seq: u64) -> bool {
-        matches!(self.get(seq), Some(Work { op: Op::Write { .. }, .. }))
-    }
-
-    /// The outcome of a work request, whose memory is freed. Completes those that have waited for it.
-    pub(crate) fn finish(&mut self, seq: u64, outcome: Outcome, completions: &mut Vec<Completion>) {
+    /// Ends a work request, whose memory is freed. Completes those that have waited for it.
+    pub(crate) fn finish(&mut self, seq: u64, result: Result<(), WorkError>, completions: &mut Vec<Completion>) {
         let index = seq.checked_sub(self.first).and_then(|index| usize::try_from(index).ok());
-        if let Some(work) = index.and_then(|index| self.queue.get_mut(index)) {
-            work.op = Op::Done(outcome);
+        if let Some(work) = index.and_then(|index| self.queue.get_mut(index))
+            && let State::Posted(request) = &work.state
+        {
+            work.state = State::Done(request.completion(result));
         }
         self.complete(completions);
     }
 
     /// Completes what is done at the front.
     pub(crate) fn complete(&mut self, completions: &mut Vec<Completion>) {
-        while let Some(Work { op: Op::Done(_), .. }) = self.queue.front() {
+        while let Some(Work { state: State::Done(_), .. }) = self.queue.front() {
             self.pop(completions);
         }
     }
@@ -117,21 +95,22 @@ impl WorkQueue {
     }
 
     fn pop(&mut self, completions: &mut Vec<Completion>) {
-        let Some(Work { id, op }) = self.queue.front_mut() else { return };
-        if let Some(id) = *id {
-            completions.push(match op {
-                Op::Done(Outcome::Sent) => Completion::Sent { id },
-                Op::Done(Outcome::Read) => Completion::Read { id },
-                Op::Done(Outcome::Written) => Completion::Written { id },
-                Op::Done(Outcome::Failed(error)) => {
-                    Completion::Failed { id, error: std::mem::replace(error, WorkError::Flushed) }
-                }
-                _ => Completion::Failed { id, error: WorkError::Flushed },
+        let Some(Work { is_own, state }) = self.queue.pop_front() else { return };
+        if !is_own {
+            completions.push(match state {
+                State::Done(completion) => completion,
+                State::Posted(request) => request.completion(Err(WorkError::Flushed)),
             });
         }
-        self.queue.pop_front();
         self.first += 1;
         self.next = self.next.max(self.first);
+    }
+
+    fn request(&self, seq: u64) -> Option<&WorkRequest> {
+        match &self.get(seq)?.state {
+            State::Posted(request) => Some(request),
+            State::Done(_) => None,
+        }
     }
 
     fn get(&self, seq: u64) -> Option<&Work> {

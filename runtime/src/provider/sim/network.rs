@@ -381,14 +381,10 @@ impl Inner {
     /// Ends what is posted on a connection that is gone; only invalidation goes on working.
     fn flush(&mut self, end: End) {
         for request in std::mem::take(&mut self.side(end).requests) {
-            let id = match request {
-                WorkRequest::Invalidate { id, handle } => {
-                    self.invalidate(end, id, handle);
-                    continue;
-                }
-                WorkRequest::Send { id, .. } | WorkRequest::Read { id, .. } | WorkRequest::Write { id, .. } => id,
-            };
-            self.complete(end, Completion::Failed { id, error: WorkError::Flushed });
+            match request {
+                WorkRequest::Invalidate { id, handle } => self.invalidate(end, id, handle),
+                request => self.complete(end, request.completion(Err(WorkError::Flushed))),
+            }
         }
     }
 }
