@@ -8,7 +8,7 @@
 //! | --- | --- |
 //! | `record` | records from fragments, within limits |
 //! | `output` | records that go out, piece by piece |
-//! | `connection` | calls, replies, XIDs, deadlines, the end |
+//! | `connection` | the engine: calls of both directions, timers, the end |
 //! | `connection/receive` | what arrives: when it is wanted, and whose it is |
 //!
 //! A byte stream has no credits. What RFC 8166 §3.3 does for RDMA is done here by restraint: a client has no more calls
