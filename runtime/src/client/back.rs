@@ -34,7 +34,7 @@ impl Context {
     /// to announce itself again with another call.
     #[must_use]
     pub fn callback<C: From<Channel>>(&self) -> C {
-        let ServedConnection { info, port, back, .. } = self.connection();
+        let ServedConnection { info, port, back } = &*self.connection;
         C::from(Channel::back(port, info.clone(), back))
     }
 }

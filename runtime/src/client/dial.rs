@@ -143,7 +143,7 @@ fn link<I: EngineIo>(
         None => driver::spawn(Core::new(engine, io, NoUpcalls, Arc::clone(&port), driver), span),
         Some(registry) => {
             let connection = ServedConnection { info: info.clone(), port: Arc::clone(&port), back: Arc::clone(config) };
-            let handlers = Handlers::new(Arc::clone(registry), Arc::new(connection));
+            let handlers = Handlers::new(Arc::clone(registry), Arc::new(connection), None);
             driver::spawn(Core::new(engine, io, handlers, Arc::clone(&port), driver), span);
         }
     }

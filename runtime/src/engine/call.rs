@@ -127,13 +127,6 @@ pub(super) struct Kept {
     pub(super) reduced: SmallVec<[Reduced; 2]>,
 }
 
-impl Kept {
-    /// Number of its Read chunks without the Position-Zero Read chunk.
-    pub(super) fn reads(&self) -> usize {
-        self.reduced.len()
-    }
-}
-
 /// The message of a call that may be sent again.
 #[derive(Debug)]
 pub(super) enum KeptMessage {

@@ -167,7 +167,7 @@ impl Connection {
     pub fn handle_completion(&mut self, completion: Completion) {
         match completion {
             Completion::Received { message, invalidated } => self.receive(message, invalidated),
-            Completion::Disconnected { reason } => self.handle_disconnect(reason),
+            Completion::Disconnected { reason } => self.lost(reason),
             completion => {
                 if let Some(work) = self.core.complete(completion) {
                     self.wire.sent(work);
@@ -202,19 +202,6 @@ impl Connection {
                 false
             }
         }
-    }
-
-    fn handle_disconnect(&mut self, reason: DisconnectReason) {
-        if matches!(self.state, State::Gone(_) | State::Closed(_)) {
-            return;
-        }
-        let known = self.core.shared.fault.take().or_else(|| self.state.reason().cloned());
-        let reason = known.unwrap_or_else(|| self.negotiation.lost(reason, &*self.wire, self.core.role));
-        self.wire.disconnected();
-        let ConnectionCore { shared, calls, served, .. } = &mut self.core;
-        calls.disconnected(&reason, shared);
-        served.disconnected(shared);
-        self.state = State::Gone(reason);
     }
 }
 
@@ -256,7 +243,16 @@ impl Engine for Connection {
     }
 
     fn lost(&mut self, reason: DisconnectReason) {
-        self.handle_disconnect(reason);
+        if matches!(self.state, State::Gone(_) | State::Closed(_)) {
+            return;
+        }
+        let known = self.core.shared.fault.take().or_else(|| self.state.reason().cloned());
+        let reason = known.unwrap_or_else(|| self.negotiation.lost(reason, &*self.wire, self.core.role));
+        self.wire.disconnected();
+        let ConnectionCore { shared, calls, served, .. } = &mut self.core;
+        calls.disconnected(&reason, shared);
+        served.disconnected(shared);
+        self.state = State::Gone(reason);
     }
 
     fn close_reason(&self) -> Option<&CloseReason> {

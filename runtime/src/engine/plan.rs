@@ -7,7 +7,7 @@
 use smallvec::SmallVec;
 
 use super::{
-    CallFailure, Choice, Format, FormatReason, ReverseDirection,
+    CallFailure, Choice, Counters, Format, FormatReason, ReverseDirection,
     call::{Call, Kept, KeptMessage},
     chunks::segment_count,
     lists::encoded_len,
@@ -96,18 +96,9 @@ impl Call {
         let reads = kept.map(|item| segment_count(item.data.len() as u64, offer.max_segment)).sum();
         let inline = self.reduced.iter().filter(|item| is_small(item)).map(padded).sum::<u64>();
         let len = self.header_len(&offer, reads, shared) + message.len() as u64 + inline;
-        if len <= shared.send_threshold { self.put_back(message, is_small, shared) } else { Ok(()) }
-    }
-
-    /// Puts arguments back into the payload stream that they were taken from.
-    fn put_back(
-        &mut self,
-        message: &mut MessageBuf,
-        goes_inline: impl Fn(&Reduced) -> bool,
-        shared: &mut Shared,
-    ) -> Result<(), CallFailure> {
-        let copied = insert(message, &mut self.reduced, goes_inline)?;
-        shared.counters.copied_eligible += copied;
+        if len <= shared.send_threshold {
+            insert(message, &mut self.reduced, is_small, &mut shared.counters)?;
+        }
         Ok(())
     }
 
@@ -122,7 +113,7 @@ impl Call {
         shared: &mut Shared,
     ) -> Result<Format, CallFailure> {
         if let Some(first) = self.reduced.get(allowed.reads).map(|item| item.position) {
-            self.put_back(message, |item| item.position >= first, shared)?;
+            insert(message, &mut self.reduced, |item| item.position >= first, &mut shared.counters)?;
         }
         let rules = shared.rules;
         let mut offer = Offer::plan(self.max_inline, &self.chunks, allowed.writes, shared);
@@ -233,16 +224,17 @@ fn check_positions(reduced: &[Reduced]) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Moves the items that go inline, with their padding, into the payload stream. Returns how many bytes they have.
+/// Moves the items that go inline, with their padding, into the payload stream.
 pub(super) fn insert(
     message: &mut MessageBuf,
     reduced: &mut SmallVec<[Reduced; 2]>,
     goes_inline: impl Fn(&Reduced) -> bool,
-) -> Result<u64, CallFailure> {
-    let (mut grown, mut copied) = (0, 0);
+    counters: &mut Counters,
+) -> Result<(), CallFailure> {
+    let mut grown = 0;
     for item in reduced.iter().filter(|item| goes_inline(item)) {
         grown += padded_len(item.data.len());
-        copied += item.data.len() as u64;
+        counters.copied_eligible += item.data.len() as u64;
     }
     let mut end = message.len();
     message.append_zeros(grown);
@@ -265,7 +257,7 @@ pub(super) fn insert(
         padding.copy_from_slice(&[0; 3][..pad_len(item.data.len())]);
     }
     reduced.retain(|item| !goes_inline(item));
-    Ok(copied)
+    Ok(())
 }
 
 #[cfg(test)]
@@ -283,7 +275,7 @@ mod tests {
     fn inserted(items: &[(u64, &'static [u8])], goes_inline: impl Fn(&Reduced) -> bool) -> Result<String, CallFailure> {
         let mut stream = copy(b"aaaabbbbcccc", &BufferPool::default());
         let mut reduced = items.iter().map(|&(position, data)| item(position, data)).collect();
-        insert(&mut stream, &mut reduced, goes_inline)?;
+        insert(&mut stream, &mut reduced, goes_inline, &mut Counters::default())?;
         Ok(String::from_utf8(stream.to_vec()).unwrap().replace('\0', "."))
     }
 

@@ -157,7 +157,7 @@ async fn set_up<S: Source>(
     let span = tracing::info_span!(target: "rpcrdma", "connection", role = "server", peer = %peer_addr);
     let id = shared.add(peer_addr, Arc::clone(&port), room);
     let listed = Listed::new(id, Arc::clone(shared));
-    let handlers = Handlers::new(Arc::clone(&shared.registry), Arc::new(connection)).observed_by(listed);
+    let handlers = Handlers::new(Arc::clone(&shared.registry), Arc::new(connection), Some(Box::new(listed)));
     let driver = DriverConfig { idle_timeout: config.idle_timeout, serves_to_the_end: false };
     driver::spawn(Core::new(engine, io, handlers, port, driver), span);
     Ok(())

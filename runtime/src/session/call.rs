@@ -45,17 +45,12 @@ impl ServedConnection {
 /// The origin of a call: its connection and its caller.
 #[derive(Clone)]
 pub struct Context {
-    connection: Arc<ServedConnection>,
+    pub(crate) connection: Arc<ServedConnection>,
     xid: u32,
     credential: Credential,
 }
 
 impl Context {
-    /// The connection that the call came by.
-    pub(crate) fn connection(&self) -> &ServedConnection {
-        &self.connection
-    }
-
     /// The client's address.
     #[must_use]
     pub fn peer_addr(&self) -> SocketAddr {
@@ -147,10 +142,10 @@ pub struct Call {
     procedure: u32,
     /// Length of the RPC header, in bytes.
     arguments_at: usize,
-    verifier: OpaqueAuth,
+    pub(super) verifier: OpaqueAuth,
     protection: Option<Arc<dyn Protection>>,
     context: Context,
-    span: Span,
+    pub(super) span: Span,
 }
 
 impl Call {
@@ -166,16 +161,6 @@ impl Call {
         trace::arrived(&span, &incoming);
         let context = Context { connection, xid: incoming.xid, credential: authenticated.credential };
         Self { incoming, procedure, arguments_at, verifier: authenticated.verifier, protection, context, span }
-    }
-
-    /// The verifier of the reply.
-    pub(super) fn verifier(&self) -> OpaqueAuth {
-        self.verifier.clone()
-    }
-
-    /// The call's tracing span.
-    pub(super) fn span(&self) -> Span {
-        self.span.clone()
     }
 
     /// The number of the procedure called.

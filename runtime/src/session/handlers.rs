@@ -42,13 +42,13 @@ pub(crate) trait ConnectionObserver: Send + 'static {
 }
 
 impl Handlers {
-    pub(crate) fn new(registry: Arc<Registry>, connection: Arc<ServedConnection>) -> Self {
-        Self { registry, connection, observer: None, waiting: JoinSet::new() }
-    }
-
-    /// Sets the observer of the connection's end. It is dropped with the handlers.
-    pub(crate) fn observed_by(self, observer: impl ConnectionObserver) -> Self {
-        Self { observer: Some(Box::new(observer)), ..self }
+    /// Creates the handlers of one connection. `observer` is dropped with them.
+    pub(crate) fn new(
+        registry: Arc<Registry>,
+        connection: Arc<ServedConnection>,
+        observer: Option<Box<dyn ConnectionObserver>>,
+    ) -> Self {
+        Self { registry, connection, observer, waiting: JoinSet::new() }
     }
 }
 
@@ -117,7 +117,7 @@ impl Handler {
         xid: u32,
         connection: Arc<ServedConnection>,
     ) -> Result<Self, Answer> {
-        let (span, verifier) = (call.span(), call.verifier());
+        let (span, verifier) = (call.span.clone(), call.verifier.clone());
         match span.in_scope(|| catch_unwind(AssertUnwindSafe(|| service.dispatch(call)))) {
             Ok(future) => Ok(Self { future, service, xid, verifier, connection, span }),
             Err(panic) => Err(panicked(&*service, xid, verifier, &connection, &*panic)),

@@ -52,7 +52,7 @@ pub(super) struct Output {
     /// Octets of the first piece that have gone out.
     written: usize,
     /// Octets that have not gone out.
-    queued: usize,
+    pub(super) queued: usize,
     /// Records that have gone out whole.
     complete: u64,
     /// Replies that have not.
@@ -62,11 +62,6 @@ pub(super) struct Output {
 impl Output {
     pub(super) fn is_empty(&self) -> bool {
         self.pieces.is_empty()
-    }
-
-    /// Octets that have not gone out.
-    pub(super) fn queued(&self) -> usize {
-        self.queued
     }
 
     /// Whether replies are to go out.

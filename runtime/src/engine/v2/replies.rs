@@ -5,7 +5,7 @@ use crate::{
     engine::{
         CallFailure, Format, Refusal, ReverseDirection,
         answer::check_reply,
-        call::{Call, Kept, Phase},
+        call::{Call, Phase},
         core::ConnectionCore,
         lists::ChunkLists,
         message::{REPLY, message_type},
@@ -102,7 +102,7 @@ fn recover(call: &mut Call, refusal: Refusal, shared: &mut Shared) -> Recovery {
     let rules = &mut shared.rules;
     // Whether a Reply chunk may be offered at all.
     let chunks = rules.peer_level == ReverseDirection::General && rules.segment_len > 0 && rules.segments > 0;
-    let reads = call.kept.as_ref().map_or(0, Kept::reads);
+    let reads = call.kept.as_ref().map_or(0, |kept| kept.reduced.len());
     let (again, executed) = match refusal {
         // RPC-over-RDMA v2 §7.3.1 to §7.3.3: the responder has done nothing. A call that has kept to what it says would
         // be refused again; that others have been told of it meanwhile makes no difference.

@@ -13,7 +13,7 @@ use tokio::{
     time::{Instant, Sleep, sleep},
 };
 
-use super::endpoint::{Agreement, Endpoint, Io};
+use super::endpoint::{Agreement, Endpoint, Io, Phase};
 use crate::provider::{
     Access, Completion, DisconnectReason, Memory, QueuePair, Region, RegisterError, WorkRequest, silence::Silence,
 };
@@ -71,7 +71,7 @@ impl QueuePair for IwarpQueuePair {
     }
 
     fn is_open(&self) -> bool {
-        self.endpoint.takes_work()
+        self.endpoint.phase == Phase::Open
     }
 
     fn post(&mut self, request: WorkRequest) {
@@ -79,7 +79,7 @@ impl QueuePair for IwarpQueuePair {
     }
 
     fn post_receives(&mut self, count: usize) {
-        self.endpoint.post_receives(count);
+        self.endpoint.receives = self.endpoint.receives.saturating_add(count);
     }
 
     fn poll(&mut self, cx: &mut Context<'_>, completions: &mut Vec<Completion>) -> Poll<()> {
@@ -113,7 +113,7 @@ impl QueuePair for IwarpQueuePair {
     }
 
     fn max_reads(&self) -> u32 {
-        self.endpoint.max_reads()
+        self.endpoint.ord.try_into().unwrap_or(u32::MAX)
     }
 
     fn remote_invalidation(&self) -> bool {
@@ -121,11 +121,11 @@ impl QueuePair for IwarpQueuePair {
     }
 
     fn octets_out(&self) -> u64 {
-        self.endpoint.octets_out()
+        self.endpoint.output.written()
     }
 
     fn copied_payload(&self) -> u64 {
-        self.endpoint.copied_payload()
+        self.endpoint.copied_payload
     }
 }
 

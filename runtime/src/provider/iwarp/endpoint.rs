@@ -229,7 +229,7 @@ impl Endpoint {
             WorkRequest::Read { sink, sink_offset, len, .. } => self.stags.begin_read(*sink, *sink_offset, *len),
         };
         match checked {
-            Ok(()) => self.work.push(request),
+            Ok(()) => self.work.push(request, false),
             // A work request was wrong: that ends the connection.
             Err(error) => {
                 self.work.push_failed(&request, WorkError::Local(error), &mut self.done);
@@ -253,35 +253,14 @@ impl Endpoint {
     pub(crate) fn remind(&mut self) {
         if self.phase == Phase::Open {
             let remote = RemoteMemory { handle: Handle(0), offset: 0 };
-            self.work.push_own(WorkRequest::Write { id: WrId(0), source: Bytes::new(), remote });
+            self.work.push(WorkRequest::Write { id: WrId(0), source: Bytes::new(), remote }, true);
         }
-    }
-
-    pub(crate) fn post_receives(&mut self, count: usize) {
-        self.receives = self.receives.saturating_add(count);
     }
 
     pub(crate) fn disconnect(&mut self) {
         if self.phase == Phase::Open {
             self.phase = Phase::Draining;
         }
-    }
-
-    pub(crate) fn max_reads(&self) -> u32 {
-        self.ord.try_into().unwrap_or(u32::MAX)
-    }
-
-    pub(crate) fn octets_out(&self) -> u64 {
-        self.output.written()
-    }
-
-    pub(crate) fn copied_payload(&self) -> u64 {
-        self.copied_payload
-    }
-
-    /// Whether what is posted from now on goes out.
-    pub(crate) fn takes_work(&self) -> bool {
-        self.phase == Phase::Open
     }
 
     /// Whether what has been posted still goes out.

@@ -27,13 +27,8 @@ pub(crate) struct WorkQueue {
 
 impl WorkQueue {
     /// Queues a work request.
-    pub(crate) fn push(&mut self, request: WorkRequest) {
-        self.queue.push_back(Work { is_own: false, state: State::Posted(request) });
-    }
-
-    /// Queues a work request of the provider's own, whose completion nobody waits for.
-    pub(crate) fn push_own(&mut self, request: WorkRequest) {
-        self.queue.push_back(Work { is_own: true, state: State::Posted(request) });
+    pub(crate) fn push(&mut self, request: WorkRequest, is_own: bool) {
+        self.queue.push_back(Work { is_own, state: State::Posted(request) });
     }
 
     /// Queues a work request that fails, to complete in its turn.

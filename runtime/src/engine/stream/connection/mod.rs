@@ -216,7 +216,7 @@ impl StreamConnection {
 
     /// Whether one more call may go out.
     fn has_room(&self) -> bool {
-        self.calls.in_flight() < self.most_calls && self.output.queued() < OUTPUT_ENOUGH
+        self.calls.in_flight() < self.most_calls && self.output.queued < OUTPUT_ENOUGH
     }
 
     fn post_call(&mut self, slot: u32) -> Result<(), CallFailure> {
@@ -256,11 +256,11 @@ fn put_back_small(
     reduced: &mut SmallVec<[Reduced; 2]>,
     shared: &mut Shared,
 ) -> Result<(), CallFailure> {
-    if !reduced.is_empty() {
-        let least = shared.config.min_reduce;
-        shared.counters.copied_eligible += insert(message, reduced, |item| item.data.len() < least)?;
+    if reduced.is_empty() {
+        return Ok(());
     }
-    Ok(())
+    let least = shared.config.min_reduce;
+    insert(message, reduced, |item| item.data.len() < least, &mut shared.counters)
 }
 
 impl Engine for StreamConnection {
