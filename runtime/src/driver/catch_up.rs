@@ -14,7 +14,7 @@ pub(super) const CATCH_UP: Duration = Duration::from_millis(100);
 #[derive(Debug, Default)]
 pub(super) struct CatchUp {
     /// The end of the delay, while there is one.
-    until: Option<Instant>,
+    pub(super) until: Option<Instant>,
 }
 
 impl CatchUp {
@@ -26,10 +26,5 @@ impl CatchUp {
         let until = until.unwrap_or(if was_suspended { now + CATCH_UP } else { now });
         self.until = Some(until).filter(|&until| until > now);
         self.until.is_none()
-    }
-
-    /// Returns the end of the delay, if deadlines are delayed.
-    pub(super) fn until(&self) -> Option<Instant> {
-        self.until
     }
 }

@@ -331,7 +331,7 @@ impl<I: EngineIo, U: Upcalls> Core<I, U> {
 
     /// Sets the timer to the earliest deadline.
     fn arm(&mut self, now: Instant, task: &Waker) {
-        let due = match self.catch_up.until() {
+        let due = match self.catch_up.until {
             Some(until) => [Some(until), None],
             None => [self.engine.poll_timeout(), self.idle_at()],
         };

@@ -9,7 +9,8 @@ pub(super) const SPARE_RECEIVES: usize = 2;
 /// A requester's view of the credits it may use (RFC 8166 §3.3.1).
 #[derive(Debug)]
 pub(super) struct Credits {
-    requested: u32,
+    /// What to ask for in every call.
+    pub(super) requested: u32,
     granted: u32,
     in_flight: u32,
 }
@@ -18,11 +19,6 @@ impl Credits {
     pub(super) fn new(requested: u32) -> Self {
         // RFC 8166 §3.3.3: one credit until the first reply tells how many there are.
         Self { requested: requested.max(1), granted: 1, in_flight: 0 }
-    }
-
-    /// What to ask for in every call.
-    pub(super) fn requested(&self) -> u32 {
-        self.requested
     }
 
     /// What the peer granted last, as far as it is of use.

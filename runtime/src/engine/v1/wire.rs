@@ -152,7 +152,7 @@ impl WireV1 {
             }
         };
         // RFC 8166 §3.3.1, RFC 8167 §5.1: every call asks for credits, of its own direction.
-        let message = self.with_header(xid, self.credits.requested(), payload, &lists, shared);
+        let message = self.with_header(xid, self.credits.requested, payload, &lists, shared);
         self.lists = lists;
         self.credits.take();
         calls.sending(slot, xid, shared);
