@@ -93,6 +93,7 @@ pub mod ir;
 mod lexer;
 mod load;
 mod parse;
+mod prefix;
 mod preprocess;
 #[cfg(feature = "cli")]
 mod report;

@@ -32,6 +32,8 @@ struct ItemLayout {
     ref_name: Option<RustName>,
     /// Whether a number that selects no arm of a union is no error.
     is_open: bool,
+    /// Whether it is the status of a union that converts to a `Result`.
+    is_status: bool,
 }
 
 /// A specification with a Rust name for each of its items, and what was found out about them.
@@ -73,6 +75,7 @@ impl<'a> Layout<'a> {
                     words: None,
                     ref_name: None,
                     is_open: false,
+                    is_status: false,
                 }
             })
             .collect();
@@ -86,6 +89,13 @@ impl<'a> Layout<'a> {
         }
         for &id in &order {
             layout.items[id].has_default = layout.item_default(id);
+        }
+        for item in &spec.items {
+            if let ItemKind::Union(union) = &item.kind
+                && let Some(status) = super::types::conversions::status(&layout, union)
+            {
+                layout.items[status.0].is_status = true;
+            }
         }
         // Items that contain each other need more than one pass.
         let mut changed = true;
@@ -114,6 +124,11 @@ impl<'a> Layout<'a> {
     /// Whether values of the item have no float inside, so that `Eq` and `Hash` can be derived.
     pub(crate) fn is_eq(&self, id: ItemId) -> bool {
         !self.items[id.0].has_float
+    }
+
+    /// Whether the item is the status of a union that converts to a `Result`.
+    pub(crate) fn is_status(&self, id: ItemId) -> bool {
+        self.items[id.0].is_status
     }
 
     /// Whether `Default` can be derived.

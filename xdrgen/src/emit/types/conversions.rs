@@ -1,0 +1,185 @@
+//! Conversions of unions that are an `Option` or a `Result` under another name.
+
+use proc_macro2::{Ident, TokenStream};
+use quote::quote;
+
+use super::{super::layout::Layout, Emitter};
+use crate::ir::{Arm, Base, Field, ItemId, ItemKind, Type, Union};
+
+/// The variants of a union that is switched by a boolean and has one void arm.
+pub(super) struct OptionVariants<'a> {
+    /// The variant that holds the value.
+    pub(super) some: &'a Ident,
+    /// The void variant.
+    pub(super) none: &'a Ident,
+    /// The type of the value.
+    pub(super) value: &'a TokenStream,
+}
+
+/// The variants of a union over a status: see [`status`].
+pub(super) struct ResultVariants<'a> {
+    /// The variant of success.
+    pub(super) ok: &'a Ident,
+    /// The type that it holds.
+    pub(super) value: &'a TokenStream,
+    /// The type of the status.
+    pub(super) status: &'a TokenStream,
+    /// The void cases: the status and the variant of each.
+    pub(super) void: Vec<(TokenStream, Ident)>,
+    /// The variant of the default arm.
+    pub(super) default: &'a Ident,
+    /// The type that the default arm holds beside the status.
+    pub(super) failure: Option<&'a TokenStream>,
+}
+
+/// The enumeration over which a union is a `Result`: the only case that is not void has the value 0, which by convention is
+/// success, and a default arm holds every other status.
+pub(in crate::emit) fn status(layout: &Layout<'_>, union: &Union) -> Option<ItemId> {
+    let Type::Base(base) = union.discriminant.ty else { return None };
+    let Base::Item(id) = layout.resolve(base) else { return None };
+    let ItemKind::Enum(enumerators) = &layout.item(id).kind else { return None };
+    let holding: Vec<&Arm> = union.arms.iter().filter(|arm| arm.field.is_some()).collect();
+    let [Arm { cases, .. }] = holding.as_slice() else { return None };
+    let [case] = cases.as_slice() else { return None };
+    let listed = union.arms.iter().flat_map(|arm| &arm.cases);
+    let listed: Vec<i64> = listed.map(|case| case.value).collect();
+    let is_exhaustive = enumerators.iter().all(|enumerator| listed.contains(&i64::from(enumerator.value)));
+    // A failure of several void cases beside one that holds data has no one type.
+    let default = union.default.as_ref()?;
+    let uniform = default.is_none() || union.arms.len() == 1;
+    (case.value == 0 && uniform && !is_exhaustive).then_some(id)
+}
+
+/// The same union, where it is switched by a boolean, with `default` as the case that it stands for.
+pub(super) fn boolean(base: Base, union: &Union) -> Option<Union> {
+    let default = union.default.as_ref().filter(|_| base == Base::Bool)?;
+    let [Arm { cases, .. }] = union.arms.as_slice() else { return None };
+    let [case] = cases.as_slice() else { return None };
+    let (label, value) = if case.value == 0 { ("TRUE", 1) } else { ("FALSE", 0) };
+    let mut union = union.clone();
+    let field: Option<Field> = default.clone();
+    union.arms.push(Arm { cases: vec![crate::ir::Case { label: label.to_owned(), value }], field });
+    union.default = None;
+    Some(union)
+}
+
+impl Emitter<'_> {
+    /// From and to `Option`.
+    pub(super) fn option_conversions(&self, variants: &OptionVariants<'_>) -> Vec<TokenStream> {
+        let OptionVariants { some, none, value } = variants;
+        let (name, lifetime, allow) = (&self.name.ident, self.lifetime(), self.allow_unused());
+        let (option, from) = (self.view.std("Option"), self.view.std("From"));
+        vec![
+            quote! {
+                #allow
+                impl #lifetime #name #lifetime {
+                    /// Returns the value, if there is one.
+                    #[inline]
+                    #[must_use]
+                    pub fn into_option(self) -> #option<#value> {
+                        match self {
+                            Self::#some(value) => Some(value),
+                            Self::#none => None,
+                        }
+                    }
+
+                    /// Returns a reference to the value, if there is one.
+                    #[inline]
+                    #[must_use]
+                    pub fn as_option(&self) -> #option<&#value> {
+                        match self {
+                            Self::#some(value) => Some(value),
+                            Self::#none => None,
+                        }
+                    }
+                }
+            },
+            quote! {
+                impl #lifetime #from<#option<#value>> for #name #lifetime {
+                    #[inline]
+                    fn from(value: #option<#value>) -> Self {
+                        match value {
+                            Some(value) => Self::#some(value),
+                            None => Self::#none,
+                        }
+                    }
+                }
+            },
+            quote! {
+                impl #lifetime #from<#name #lifetime> for #option<#value> {
+                    #[inline]
+                    fn from(value: #name #lifetime) -> Self {
+                        value.into_option()
+                    }
+                }
+            },
+        ]
+    }
+
+    /// From and to `Result`.
+    pub(super) fn result_conversions(&self, variants: &ResultVariants<'_>) -> Vec<TokenStream> {
+        let ResultVariants { ok, value, status, void, default, failure } = variants;
+        let (name, lifetime, allow) = (&self.name.ident, self.lifetime(), self.allow_unused());
+        let (result, from) = (self.view.std("Result"), self.view.std("From"));
+        let (statuses, voids): (Vec<_>, Vec<_>) = void.iter().cloned().unzip();
+        let (error, rest, dropped) = match failure {
+            None => (quote!(#status), TokenStream::new(), ""),
+            Some(failure) => (quote!((#status, #failure)), quote!(, _), " The data of a failure is dropped."),
+        };
+        let docs = format!(" Returns the value of a success, or else the status.{dropped}");
+        let (err, of_err) = match failure {
+            None => (quote!(Err(status)), quote!(Self::#default(status))),
+            Some(_) => (quote!(Err((status, failure))), quote!(Self::#default(status, failure))),
+        };
+        let into = match failure {
+            None => quote!(value.into_result()),
+            Some(_) => quote! {
+                match value {
+                    #name::#ok(value) => Ok(value),
+                    #name::#default(status, failure) => Err((status, failure)),
+                }
+            },
+        };
+        let errors = " # Errors";
+        let when = " The status, when it is not success.";
+        vec![
+            quote! {
+                #allow
+                impl #lifetime #name #lifetime {
+                    #[doc = #docs]
+                    ///
+                    #[doc = #errors]
+                    #[doc = #when]
+                    #[inline]
+                    pub fn into_result(self) -> #result<#value, #status> {
+                        match self {
+                            Self::#ok(value) => Ok(value),
+                            #(Self::#voids => Err(#statuses),)*
+                            Self::#default(status #rest) => Err(status),
+                        }
+                    }
+                }
+            },
+            quote! {
+                impl #lifetime #from<#result<#value, #error>> for #name #lifetime {
+                    #[inline]
+                    fn from(result: #result<#value, #error>) -> Self {
+                        match result {
+                            Ok(value) => Self::#ok(value),
+                            #(Err(#statuses) => Self::#voids,)*
+                            #err => #of_err,
+                        }
+                    }
+                }
+            },
+            quote! {
+                impl #lifetime #from<#name #lifetime> for #result<#value, #error> {
+                    #[inline]
+                    fn from(value: #name #lifetime) -> Self {
+                        #into
+                    }
+                }
+            },
+        ]
+    }
+}
