@@ -34,17 +34,19 @@
 //! | `@idempotent` | a procedure | twice is as good as once |
 //! | `@limit(chunks = N)` | a procedure, version or program | most eligible items each way, else [`DEFAULT_LIMIT`]; servers accept as many |
 //!
-//! `EXPR` is computed from the call's arguments: `args.count` is field `count` of the only argument (of several,
-//! `args.name.count`), `len(args.names)` a count; further numbers (`64K`), constants, `+ - * /`, `min`, `max`,
-//! parentheses.
+//! `EXPR` is computed from the call's arguments. `count` is the field `count` of the only argument, or the argument `count`;
+//! of several arguments, `name.count` is a field of the argument `name`. `args.count` is the same, and is needed where a
+//! constant is named `count`. The name of an opaque item or a string stands for its length in bytes: `@ddp(max = data)`.
+//! `len(names)` is the number of elements of an array. Numbers (`64K`), constants, `+ - * /`, `min`, `max` and parentheses
+//! complete the language.
 //!
 //! A `.ulb` file says the same of a specification that is to stay as it is:
 //!
 //! ```text
-//! ddp get_ok.data max = args.count;              // type, then fields or arms
+//! ddp get_ok.data max = count;                   // type, then fields or arms
 //! ddp STORE_V1.LAST: get_ok.data max = 64K;      // for one of the procedures that return it
 //! ddp STORE_V1.PUT.args.data;                    // within an argument; .result likewise
-//! reply_max STORE_V1.LIST = 12 + args.count * 312;
+//! reply_max STORE_V1.LIST = 12 + count * 312;
 //! port STORE = 20100;
 //! idempotent STORE_V1.GET, STORE_V1.LIST;
 //! limit STORE_V1.GET chunks = 1;

@@ -68,7 +68,7 @@ impl Node {
     /// Whether it is a directory.
     #[must_use]
     pub fn is_dir(&self) -> bool {
-        self.attributes.r#type == Ftype3::Nf3dir
+        self.attributes.r#type == Ftype3::Dir
     }
 }
 
@@ -246,7 +246,7 @@ impl Nfs {
         let args = Fsinfo3args { fsroot: root.clone() };
         let call = || async {
             Ok(match self.rpc.nfsproc3_fsinfo(&args).await? {
-                Fsinfo3res::Nfs3Ok(ok) => Ok(ok),
+                Fsinfo3res::Ok(ok) => Ok(ok),
                 Fsinfo3res::Default(status, _) => Err(status),
             })
         };
@@ -261,7 +261,7 @@ impl Nfs {
         let args = Getattr3args { object: handle };
         let call = || async {
             Ok(match self.rpc.nfsproc3_getattr(&args).await? {
-                Getattr3res::Nfs3Ok(ok) => Ok(ok.obj_attributes),
+                Getattr3res::Ok(ok) => Ok(ok.obj_attributes),
                 Getattr3res::Default(status) => Err(status),
             })
         };
@@ -277,7 +277,7 @@ impl Nfs {
         let args = Lookup3args { what: entry(dir, name) };
         let call = || async {
             Ok(match self.rpc.nfsproc3_lookup(&args).await? {
-                Lookup3res::Nfs3Ok(ok) => Ok((ok.object, ok.obj_attributes)),
+                Lookup3res::Ok(ok) => Ok((ok.object, ok.obj_attributes)),
                 Lookup3res::Default(status, _) => Err(status),
             })
         };
@@ -292,7 +292,7 @@ impl Nfs {
     pub async fn find(&self, dir: &NfsFh3, name: &[u8]) -> Result<Option<Node>, CopyError> {
         match self.lookup(dir, name).await {
             Ok(node) => Ok(Some(node)),
-            Err(error) if error.status() == Some(Nfsstat3::Nfs3errNoent) => Ok(None),
+            Err(error) if error.status() == Some(Nfsstat3::Noent) => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -325,7 +325,7 @@ impl Nfs {
         let args = Readlink3args { symlink: link.clone() };
         let call = || async {
             Ok(match self.rpc.nfsproc3_readlink(&args).await? {
-                Readlink3res::Nfs3Ok(ok) => Ok(ok.data.0.0),
+                Readlink3res::Ok(ok) => Ok(ok.data.0.0),
                 Readlink3res::Default(status, _) => Err(status),
             })
         };
@@ -341,7 +341,7 @@ impl Nfs {
         let args = Read3args { file: file.clone(), offset, count };
         let call = || async {
             Ok(match self.rpc.nfsproc3_read(&args).await? {
-                Read3res::Nfs3Ok(ok) => Ok(ok),
+                Read3res::Ok(ok) => Ok(ok),
                 Read3res::Default(status, _) => Err(status),
             })
         };
@@ -368,7 +368,7 @@ impl Nfs {
         let args = Write3args { file: file.clone(), offset, count, stable, data };
         let call = || async {
             Ok(match self.rpc.nfsproc3_write(&args).await? {
-                Write3res::Nfs3Ok(ok) => Ok(ok),
+                Write3res::Ok(ok) => Ok(ok),
                 Write3res::Default(status, _) => Err(status),
             })
         };
@@ -388,7 +388,7 @@ impl Nfs {
         let args = Commit3args { file: file.clone(), offset: 0, count: 0 };
         let call = || async {
             Ok(match self.rpc.nfsproc3_commit(&args).await? {
-                Commit3res::Nfs3Ok(ok) => Ok(ok.verf),
+                Commit3res::Ok(ok) => Ok(ok.verf),
                 Commit3res::Default(status, _) => Err(status),
             })
         };
@@ -404,7 +404,7 @@ impl Nfs {
         let args = Create3args { r#where: entry(dir, name), how };
         let call = || async {
             Ok(match self.rpc.nfsproc3_create(&args).await? {
-                Create3res::Nfs3Ok(ok) => Ok((ok.obj, ok.obj_attributes)),
+                Create3res::Ok(ok) => Ok((ok.obj, ok.obj_attributes)),
                 Create3res::Default(status, _) => Err(status),
             })
         };
@@ -412,7 +412,7 @@ impl Nfs {
         let node = self.made(dir, name, made).await?;
         // A server may take UNCHECKED by its word and return whatever has the name.
         match node.attributes.r#type {
-            Ftype3::Nf3reg => Ok(node),
+            Ftype3::Reg => Ok(node),
             _ => Err(CopyError::Unfit("there is something of that name which is no regular file".into())),
         }
     }
@@ -425,13 +425,13 @@ impl Nfs {
         let args = Mkdir3args { r#where: entry(dir, name), attributes: attributes::mode(mode) };
         let call = || async {
             Ok(match self.rpc.nfsproc3_mkdir(&args).await? {
-                Mkdir3res::Nfs3Ok(ok) => Ok((ok.obj, ok.obj_attributes)),
+                Mkdir3res::Ok(ok) => Ok((ok.obj, ok.obj_attributes)),
                 Mkdir3res::Default(status, _) => Err(status),
             })
         };
         match self.call("MKDIR", call).await {
             Ok(made) => Ok((self.made(dir, name, made).await?, true)),
-            Err(error) if error.status() == Some(Nfsstat3::Nfs3errExist) => {
+            Err(error) if error.status() == Some(Nfsstat3::Exist) => {
                 let node = self.lookup(dir, name).await?;
                 if !node.is_dir() {
                     return Err(CopyError::Unfit("there is something of that name which is no directory".into()));
@@ -454,7 +454,7 @@ impl Nfs {
         let args = Symlink3args { r#where: entry(dir, name), symlink };
         let call = || async {
             Ok(match self.rpc.nfsproc3_symlink(&args).await? {
-                Symlink3res::Nfs3Ok(_) => Ok(()),
+                Symlink3res::Ok(_) => Ok(()),
                 Symlink3res::Default(status, _) => Err(status),
             })
         };
@@ -469,7 +469,7 @@ impl Nfs {
         let args = Remove3args { object: entry(dir, name) };
         let call = || async {
             Ok(match self.rpc.nfsproc3_remove(&args).await? {
-                Remove3res::Nfs3Ok(_) | Remove3res::Default(Nfsstat3::Nfs3errNoent, _) => Ok(()),
+                Remove3res::Ok(_) | Remove3res::Default(Nfsstat3::Noent, _) => Ok(()),
                 Remove3res::Default(status, _) => Err(status),
             })
         };
@@ -484,7 +484,7 @@ impl Nfs {
         let args = Setattr3args { object: object.clone(), new_attributes: new, guard: Sattrguard3::False };
         let call = || async {
             Ok(match self.rpc.nfsproc3_setattr(&args).await? {
-                Setattr3res::Nfs3Ok(_) => Ok(()),
+                Setattr3res::Ok(_) => Ok(()),
                 Setattr3res::Default(status, _) => Err(status),
             })
         };
@@ -498,7 +498,7 @@ impl Nfs {
     /// not go on from the last, which might never end.
     pub async fn list(&self, dir: &NfsFh3, at: &Cookie) -> Result<(Vec<Entry>, Option<Cookie>), CopyError> {
         let (raw, verifier, eof) = match self.readdirplus(dir, at).await {
-            Err(error) if error.status() == Some(Nfsstat3::Nfs3errNotsupp) => self.readdir(dir, at).await?,
+            Err(error) if error.status() == Some(Nfsstat3::Notsupp) => self.readdir(dir, at).await?,
             page => page?,
         };
         let next = match raw.last() {
@@ -536,7 +536,7 @@ impl Nfs {
         };
         let call = || async {
             Ok(match self.rpc.nfsproc3_readdirplus(&args).await? {
-                Readdirplus3res::Nfs3Ok(ok) => Ok((ok.reply.entries, ok.cookieverf, ok.reply.eof)),
+                Readdirplus3res::Ok(ok) => Ok((ok.reply.entries, ok.cookieverf, ok.reply.eof)),
                 Readdirplus3res::Default(status, _) => Err(status),
             })
         };
@@ -548,7 +548,7 @@ impl Nfs {
         let args = Readdir3args { dir: dir.clone(), cookie, cookieverf, count: self.limits.list };
         let call = || async {
             Ok(match self.rpc.nfsproc3_readdir(&args).await? {
-                Readdir3res::Nfs3Ok(ok) => Ok(ok),
+                Readdir3res::Ok(ok) => Ok(ok),
                 Readdir3res::Default(status, _) => Err(status),
             })
         };

@@ -6,7 +6,7 @@ use std::{cell::OnceCell, collections::HashMap};
 use proc_macro2::{Ident, TokenStream};
 
 use super::names::{Case, RustName, Scope};
-use crate::ir::{Base, Facts, Field, Item, ItemId, ItemKind, Spec, Type};
+use crate::ir::{Arm, Base, Facts, Field, Item, ItemId, ItemKind, Spec, Type, Union};
 
 /// A fixed-length array whose value would take more octets than this where it stands is kept on the heap.
 const MAX_IN_PLACE: u64 = 4096;
@@ -92,7 +92,7 @@ impl<'a> Layout<'a> {
         }
         for item in &spec.items {
             if let ItemKind::Union(union) = &item.kind
-                && let Some(status) = super::types::conversions::status(&layout, union)
+                && let Some(status) = layout.status_of(union)
             {
                 layout.items[status.0].is_status = true;
             }
@@ -124,6 +124,24 @@ impl<'a> Layout<'a> {
     /// Whether values of the item have no float inside, so that `Eq` and `Hash` can be derived.
     pub(crate) fn is_eq(&self, id: ItemId) -> bool {
         !self.items[id.0].has_float
+    }
+
+    /// The enumeration over which a union is a `Result`: the only case that is not void has the value 0, which by convention is
+    /// success, and a default arm holds every other status.
+    pub(super) fn status_of(&self, union: &Union) -> Option<ItemId> {
+        let Type::Base(base) = union.discriminant.ty else { return None };
+        let Base::Item(id) = self.resolve(base) else { return None };
+        let ItemKind::Enum(enumerators) = &self.item(id).kind else { return None };
+        let holding: Vec<&Arm> = union.arms.iter().filter(|arm| arm.field.is_some()).collect();
+        let [Arm { cases, .. }] = holding.as_slice() else { return None };
+        let [case] = cases.as_slice() else { return None };
+        let listed = union.arms.iter().flat_map(|arm| &arm.cases);
+        let listed: Vec<i64> = listed.map(|case| case.value).collect();
+        let is_exhaustive = enumerators.iter().all(|enumerator| listed.contains(&i64::from(enumerator.value)));
+        // A failure of several void cases beside one that holds data has no one type.
+        let default = union.default.as_ref()?;
+        let uniform = default.is_none() || union.arms.len() == 1;
+        (case.value == 0 && uniform && !is_exhaustive).then_some(id)
     }
 
     /// Whether the item is the status of a union that converts to a `Result`.

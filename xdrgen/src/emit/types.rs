@@ -1,6 +1,6 @@
 //! Rust declarations of XDR's types and constants, each with its codec.
 
-pub(super) mod conversions;
+mod conversions;
 mod enumerations;
 mod unions;
 

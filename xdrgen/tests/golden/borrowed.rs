@@ -10,6 +10,7 @@
 /// };
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+#[allow(dead_code)]
 pub struct Message {
     /// `int id`
     pub id: i32,
@@ -21,6 +22,7 @@ pub struct Message {
 
 /// [`Message`] as a view of the message that it was read from.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+#[allow(dead_code)]
 pub struct MessageRef<'a> {
     /// `int id`
     pub id: i32,

@@ -9,6 +9,7 @@
 /// };
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+#[allow(dead_code)]
 pub struct WriteArgs {
     /// `unsigned hyper offset`
     pub offset: u64,

@@ -11,7 +11,7 @@
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(i32)]
-#[allow(clippy::enum_variant_names)]
+#[allow(dead_code, clippy::enum_variant_names)]
 pub enum Status {
     /// All went well.
     StatusOk = 0,
@@ -19,9 +19,25 @@ pub enum Status {
     StatusGone = 70,
 }
 
+#[allow(dead_code)]
 impl Status {
+    /// All variants, in the order of the specification.
+    pub const VARIANTS: &'static [Self] = &[Self::StatusOk, Self::StatusGone];
+
     /// `STATUS_DEFAULT`
     pub const STATUS_DEFAULT: Self = Self::StatusOk;
+}
+
+/// Writes the name in XDR.
+impl ::core::fmt::Display for Status {
+    fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
+        f.pad(
+            match self {
+                Self::StatusOk => "STATUS_OK",
+                Self::StatusGone => "STATUS_GONE",
+            },
+        )
+    }
 }
 
 impl From<Status> for i32 {

@@ -10,6 +10,7 @@
 /// };
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+#[allow(dead_code)]
 pub struct Time {
     /// Since 1970.
     pub seconds: u64,

@@ -9,6 +9,7 @@
 /// };
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+#[allow(dead_code)]
 pub struct Entry {
     /// `string name<255>`
     pub name: ::rpcrdma::xdr::XdrString,
@@ -23,6 +24,7 @@ pub struct Entry {
 /// };
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+#[allow(dead_code)]
 pub struct Listing {
     /// `entry *entries`
     pub entries: ::rpcrdma::alloc::vec::Vec<Entry>,

@@ -10,6 +10,7 @@
 /// };
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+#[allow(dead_code)]
 pub struct Self_ {
     /// `int type`
     pub r#type: i32,
@@ -27,6 +28,7 @@ pub struct Self_ {
 /// struct option { bool some; };
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+#[allow(dead_code)]
 pub struct Option {
     /// `bool some`
     pub some: bool,
@@ -38,6 +40,7 @@ pub struct Option {
 /// struct maybe { option *value; };
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+#[allow(dead_code)]
 pub struct Maybe {
     /// `option *value`
     pub value: ::core::option::Option<Option>,

@@ -7,12 +7,30 @@
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(i32)]
-#[allow(clippy::enum_variant_names)]
+#[allow(dead_code, clippy::enum_variant_names)]
 pub enum Operation {
     /// `OP_CLOSE`
     OpClose = 4,
     /// `OP_READ`
     OpRead = 25,
+}
+
+#[allow(dead_code)]
+impl Operation {
+    /// All variants, in the order of the specification.
+    pub const VARIANTS: &'static [Self] = &[Self::OpClose, Self::OpRead];
+}
+
+/// Writes the name in XDR.
+impl ::core::fmt::Display for Operation {
+    fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
+        f.pad(
+            match self {
+                Self::OpClose => "OP_CLOSE",
+                Self::OpRead => "OP_READ",
+            },
+        )
+    }
 }
 
 impl From<Operation> for i32 {
@@ -51,7 +69,7 @@ impl TryFrom<i32> for Operation {
 /// };
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-#[allow(clippy::enum_variant_names)]
+#[allow(dead_code, clippy::enum_variant_names)]
 pub enum Request {
     /// `case OP_READ: unsigned int count`
     OpRead(u32),
@@ -61,6 +79,7 @@ pub enum Request {
     Unknown(i32),
 }
 
+#[allow(dead_code)]
 impl Request {
     /// The discriminant, `operation op`, that selects the arm.
     #[inline]

@@ -9,6 +9,7 @@
 /// };
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+#[allow(dead_code)]
 pub struct ReadArgs {
     /// `unsigned hyper offset`
     pub offset: u64,
@@ -25,6 +26,7 @@ pub struct ReadArgs {
 /// };
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+#[allow(dead_code)]
 pub struct ReadOk {
     /// `bool eof`
     pub eof: bool,

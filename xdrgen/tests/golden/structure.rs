@@ -13,6 +13,7 @@
 /// };
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+#[allow(dead_code)]
 pub struct File {
     /// `unsigned hyper id`
     pub id: u64,

@@ -10,6 +10,7 @@
 /// };
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+#[allow(dead_code)]
 pub struct Tree {
     /// `int value`
     pub value: i32,

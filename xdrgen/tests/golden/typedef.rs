@@ -6,6 +6,7 @@
 /// typedef opaque handle<64>;
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+#[allow(dead_code)]
 pub struct Handle(
     /// `opaque handle<64>`
     pub ::rpcrdma::xdr::Bytes,
@@ -53,6 +54,7 @@ impl AsRef<[u8]> for Handle {
 /// ```xdr
 /// typedef handle file_handle;
 /// ```
+#[allow(dead_code)]
 pub type FileHandle = Handle;
 
 const _: () = {

@@ -14,7 +14,7 @@
 /// };
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-#[allow(clippy::enum_variant_names)]
+#[allow(dead_code, clippy::enum_variant_names)]
 pub enum Answer {
     /// What was asked for.
     Case0(::rpcrdma::xdr::Bytes),
@@ -28,6 +28,7 @@ pub enum Answer {
     Default(i32, ::rpcrdma::xdr::XdrString),
 }
 
+#[allow(dead_code)]
 impl Answer {
     /// The discriminant, `int status`, that selects the arm.
     #[inline]

@@ -3,8 +3,8 @@
 use proc_macro2::{Ident, TokenStream};
 use quote::quote;
 
-use super::{super::layout::Layout, Emitter};
-use crate::ir::{Arm, Base, Field, ItemId, ItemKind, Type, Union};
+use super::Emitter;
+use crate::ir::{Arm, Base, Case, Field, Union};
 
 /// The variants of a union that is switched by a boolean and has one void arm.
 pub(super) struct OptionVariants<'a> {
@@ -16,7 +16,7 @@ pub(super) struct OptionVariants<'a> {
     pub(super) value: &'a TokenStream,
 }
 
-/// The variants of a union over a status: see [`status`].
+/// The variants of a union over a status: see `Layout::status_of`.
 pub(super) struct ResultVariants<'a> {
     /// The variant of success.
     pub(super) ok: &'a Ident,
@@ -32,24 +32,6 @@ pub(super) struct ResultVariants<'a> {
     pub(super) failure: Option<&'a TokenStream>,
 }
 
-/// The enumeration over which a union is a `Result`: the only case that is not void has the value 0, which by convention is
-/// success, and a default arm holds every other status.
-pub(in crate::emit) fn status(layout: &Layout<'_>, union: &Union) -> Option<ItemId> {
-    let Type::Base(base) = union.discriminant.ty else { return None };
-    let Base::Item(id) = layout.resolve(base) else { return None };
-    let ItemKind::Enum(enumerators) = &layout.item(id).kind else { return None };
-    let holding: Vec<&Arm> = union.arms.iter().filter(|arm| arm.field.is_some()).collect();
-    let [Arm { cases, .. }] = holding.as_slice() else { return None };
-    let [case] = cases.as_slice() else { return None };
-    let listed = union.arms.iter().flat_map(|arm| &arm.cases);
-    let listed: Vec<i64> = listed.map(|case| case.value).collect();
-    let is_exhaustive = enumerators.iter().all(|enumerator| listed.contains(&i64::from(enumerator.value)));
-    // A failure of several void cases beside one that holds data has no one type.
-    let default = union.default.as_ref()?;
-    let uniform = default.is_none() || union.arms.len() == 1;
-    (case.value == 0 && uniform && !is_exhaustive).then_some(id)
-}
-
 /// The same union, where it is switched by a boolean, with `default` as the case that it stands for.
 pub(super) fn boolean(base: Base, union: &Union) -> Option<Union> {
     let default = union.default.as_ref().filter(|_| base == Base::Bool)?;
@@ -58,7 +40,7 @@ pub(super) fn boolean(base: Base, union: &Union) -> Option<Union> {
     let (label, value) = if case.value == 0 { ("TRUE", 1) } else { ("FALSE", 0) };
     let mut union = union.clone();
     let field: Option<Field> = default.clone();
-    union.arms.push(Arm { cases: vec![crate::ir::Case { label: label.to_owned(), value }], field });
+    union.arms.push(Arm { cases: vec![Case { label: label.to_owned(), value }], field });
     union.default = None;
     Some(union)
 }

@@ -175,7 +175,7 @@ impl Emitter<'_> {
             };
             return self.option_conversions(&OptionVariants { some, none: &none.variant, value });
         }
-        let (Some(_), Some(default)) = (conversions::status(self.layout, union), default) else { return Vec::new() };
+        let (Some(_), Some(default)) = (self.layout.status_of(union), default) else { return Vec::new() };
         let Some((ok, value)) = arms.iter().find_map(|arm| Some((&arm.variant, &arm.fields.first()?.slot.ty))) else {
             return Vec::new();
         };
