@@ -57,8 +57,7 @@ fn a_compound_call_and_its_reply() {
 #[test]
 fn writes_and_links_are_eligible_in_calls() {
     let data = Bytes::from_static(b"hello");
-    let write =
-        Op::Write(nfs::Write4args { stateid: stateid(), offset: 9, stable: nfs::StableHow4::FileSync4, data });
+    let write = Op::Write(nfs::Write4args { stateid: stateid(), offset: 9, stable: nfs::StableHow4::FileSync4, data });
     let words = [&[0, 1, 1, 38], &STATEID[..], &[0, 9, 2], &counted(b"hello")].concat();
     let call = Compound4args { tag: utf8(""), minorversion: 1, argarray: vec![write] };
     both_ways(&call, &words);
@@ -163,8 +162,7 @@ fn any_number_of_operations_has_bounds() {
 #[test]
 fn the_reply_that_is_provided_for_fits() {
     let tag = utf8("tag");
-    let call =
-        Compound4args { tag: tag.clone(), minorversion: 0, argarray: vec![putfh(), Op::Getfh, Op::Restorefh] };
+    let call = Compound4args { tag: tag.clone(), minorversion: 0, argarray: vec![putfh(), Op::Getfh, Op::Restorefh] };
     let handle = nfs::NfsFh4(vec![1; nfs::NFS4_FHSIZE as usize].into());
     let status = nfs::Nfsstat4::Ok;
     let reply = Compound4res {

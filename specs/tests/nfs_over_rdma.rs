@@ -118,8 +118,7 @@ fn data(result: &Res) -> &Bytes {
 #[tokio::test]
 async fn reads_of_one_compound_land_each_in_its_chunk() {
     let client = client().await;
-    let reply =
-        client.nfsproc4_compound(&compound(vec![read(0, 70_001), Op::Readlink, read(7, 5_003)])).await.unwrap();
+    let reply = client.nfsproc4_compound(&compound(vec![read(0, 70_001), Op::Readlink, read(7, 5_003)])).await.unwrap();
     assert_eq!((reply.status, reply.resarray.len()), (Nfsstat4::Ok, 3));
     assert!(data(&reply.resarray[0]) == &contents(0, 70_001));
     let Res::Readlink(Readlink4res::Ok(link)) = &reply.resarray[1] else { panic!("{:?}", reply.resarray[1]) };

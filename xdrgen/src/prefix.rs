@@ -34,12 +34,14 @@ impl Stripped {
 /// Sets the short names of the enumerators, and reports names that cannot be short.
 pub(crate) fn strip(spec: &mut Spec, stripped: &Stripped, out: &mut Vec<Diagnostic>) {
     if let Stripped::Named(names) = stripped {
-        let is_enum = |name: &str| {
-            spec.items.iter().any(|item| item.name.text == name && matches!(item.kind, ItemKind::Enum(_)))
-        };
+        let is_enum =
+            |name: &str| spec.items.iter().any(|item| item.name.text == name && matches!(item.kind, ItemKind::Enum(_)));
         let unknown = names.iter().filter(|name| !is_enum(name));
         out.extend(unknown.map(|name| {
-            Diagnostic::new(Code::UnknownItem, format!("no enumeration is named `{name}`, so it has no prefix to strip"))
+            Diagnostic::new(
+                Code::UnknownItem,
+                format!("no enumeration is named `{name}`, so it has no prefix to strip"),
+            )
         }));
     }
     for item in &mut spec.items {

@@ -34,8 +34,7 @@ impl Export {
     pub fn rmdir(&self, who: &Identity, args: &Rmdir3args) -> Rmdir3res {
         let (dir_wcc, removed) = self.in_directory(&args.object.dir, |directory| {
             // §3.3.13 has these two for `.` and `..`.
-            let special =
-                if args.object.name.as_bytes() == b".." { Nfsstat3::Exist } else { Nfsstat3::Inval };
+            let special = if args.object.name.as_bytes() == b".." { Nfsstat3::Exist } else { Nfsstat3::Inval };
             let name = Component::entry(&args.object.name, special)?;
             self.unlink(who, directory, &name, AtFlags::REMOVEDIR)
         });

@@ -17,6 +17,7 @@ mod interop_serde;
 mod list;
 mod output;
 mod placed;
+pub mod prelude;
 mod primitive;
 mod string;
 mod words;

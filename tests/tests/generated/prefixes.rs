@@ -3,9 +3,7 @@
 use rpcrdma::xdr::{EncodeError, XdrDecode as _, XdrEncode as _};
 
 use super::wire;
-use crate::prefixes::{
-    Contents, Found, GetattrRes, Kind, LookupRes, Maybe, Missing, SearchRes, Stat, Unless,
-};
+use crate::prefixes::{Contents, Found, GetattrRes, Kind, LookupRes, Maybe, Missing, SearchRes, Stat, Unless};
 
 const FOUND: Found = Found { r#type: Kind::Dir, size: 3 };
 

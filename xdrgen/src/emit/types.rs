@@ -75,7 +75,10 @@ impl Emitter<'_> {
             ItemKind::Const(value) => {
                 let (ty, value) = emitter.view.constant(value);
                 let (docs, name) = (emitter.docs("constant"), &emitter.name.ident);
-                Emitted { declaration: vec![quote!(#docs #[allow(dead_code)] pub const #name: #ty = #value;)], codec: Vec::new() }
+                Emitted {
+                    declaration: vec![quote!(#docs #[allow(dead_code)] pub const #name: #ty = #value;)],
+                    codec: Vec::new(),
+                }
             }
             ItemKind::Enum(enumerators) => emitter.enumeration(enumerators),
             ItemKind::Struct { fields, .. } => emitter.structure(fields),
@@ -179,7 +182,10 @@ impl Emitter<'_> {
             Some(len) if !fields.is_empty() => codec.extend(target.fixed_struct(len, &codecs)),
             _ => codec.extend([target.encode_struct(&codecs), target.decode_struct(&codecs, true)]),
         }
-        Emitted { declaration: vec![quote!(#docs #derive #[allow(dead_code)] pub struct #name #lifetime { #(#declared),* })], codec }
+        Emitted {
+            declaration: vec![quote!(#docs #[allow(dead_code)] #derive pub struct #name #lifetime { #(#declared),* })],
+            codec,
+        }
     }
 
     fn fields(&self, fields: &[Field]) -> (Vec<TokenStream>, Vec<FieldCodec>) {
@@ -204,7 +210,10 @@ impl Emitter<'_> {
         let inner = &slot.ty;
         if matches!(field.ty, Type::Base(_) | Type::NonEmptyList(_)) && field.ddp.is_none() && !field.boxed {
             let lifetime = self.lifetime();
-            return Emitted { declaration: vec![quote!(#docs #[allow(dead_code)] pub type #name #lifetime = #inner;)], codec: Vec::new() };
+            return Emitted {
+                declaration: vec![quote!(#docs #[allow(dead_code)] pub type #name #lifetime = #inner;)],
+                codec: Vec::new(),
+            };
         }
         let derive = self.derive(false);
         let needs = self.derives.of_field(&self.layout.runtime, inner);
@@ -214,7 +223,7 @@ impl Emitter<'_> {
             return self.borrowed_newtype(&docs, &derive, &contents, &slot);
         }
         let mut declaration = vec![
-            quote!(#docs #derive #[allow(dead_code)] pub struct #name(#[doc = #contents] #needs pub #inner);),
+            quote!(#docs #[allow(dead_code)] #derive pub struct #name(#[doc = #contents] #needs pub #inner);),
             quote! {
                 impl ::core::ops::Deref for #name {
                     type Target = #inner;
@@ -294,7 +303,7 @@ impl Emitter<'_> {
             }
         });
         let declaration = vec![
-            quote!(#docs #derive #[allow(dead_code)] pub struct #name<'a>(#[doc = #contents] pub #inner);),
+            quote!(#docs #[allow(dead_code)] #derive pub struct #name<'a>(#[doc = #contents] pub #inner);),
             quote! {
                 impl<'a> ::core::ops::Deref for #name<'a> {
                     type Target = #inner;

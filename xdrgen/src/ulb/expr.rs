@@ -93,7 +93,9 @@ impl Scope<'_> {
                     path
                 };
                 if prefix.len() < DEPTH {
-                    open.extend(fields.iter().rev().map(|field| ([&*prefix, &[field.name.text.as_str()]].concat(), field)));
+                    open.extend(
+                        fields.iter().rev().map(|field| ([&*prefix, &[field.name.text.as_str()]].concat(), field)),
+                    );
                 }
             } else if matches!(
                 through_typedefs(self.spec, &field.ty),
@@ -191,9 +193,7 @@ fn evaluate(expr: &ast::Expr, constants: &HashMap<String, i128>, scope: Option<&
     match &expr.kind {
         ExprKind::Int(n) => Ok(Expr::Const(*n)),
         ExprKind::Path(parts) => match parts.as_slice() {
-            [first, rest @ ..] if first.text == "args" => {
-                scope_needed()?.path(rest, expr, Wanted::Integer)
-            }
+            [first, rest @ ..] if first.text == "args" => scope_needed()?.path(rest, expr, Wanted::Integer),
             [name] if constants.contains_key(&name.text) => constant(name, constants).map(Expr::Const),
             [first, ..] if scope.is_some_and(|scope| scope.has(first)) => {
                 scope_needed()?.path(parts, expr, Wanted::Integer)

@@ -9,8 +9,8 @@
 ///         opaque zone[4];
 /// };
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 #[allow(dead_code)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Time {
     /// Since 1970.
     pub seconds: u64,

@@ -9,8 +9,8 @@
 ///         int foo_bar;
 /// };
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 #[allow(dead_code)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Self_ {
     /// `int type`
     pub r#type: i32,
@@ -27,8 +27,8 @@ pub struct Self_ {
 /// ```xdr
 /// struct option { bool some; };
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 #[allow(dead_code)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Option {
     /// `bool some`
     pub some: bool,
@@ -39,8 +39,8 @@ pub struct Option {
 /// ```xdr
 /// struct maybe { option *value; };
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 #[allow(dead_code)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Maybe {
     /// `option *value`
     pub value: ::core::option::Option<Option>,

@@ -169,9 +169,7 @@ fn result(operation: &CbOp, status: Nfsstat4) -> CbRes {
         CbOp::Notify(_) => CbRes::Notify(nfs::CbNotify4res { cnr_status: status }),
         CbOp::PushDeleg(_) => CbRes::PushDeleg(nfs::CbPushDeleg4res { cpdr_status: status }),
         CbOp::RecallAny(_) => CbRes::RecallAny(nfs::CbRecallAny4res { crar_status: status }),
-        CbOp::RecallableObjAvail(_) => {
-            CbRes::RecallableObjAvail(nfs::CbRecallableObjAvail4res { croa_status: status })
-        }
+        CbOp::RecallableObjAvail(_) => CbRes::RecallableObjAvail(nfs::CbRecallableObjAvail4res { croa_status: status }),
         CbOp::RecallSlot(_) => CbRes::RecallSlot(nfs::CbRecallSlot4res { rsr_status: status }),
         CbOp::Sequence(_) => CbRes::Sequence(CbSequence4res::Default(status)),
         CbOp::WantsCancelled(_) => CbRes::WantsCancelled(nfs::CbWantsCancelled4res { cwcr_status: status }),

@@ -124,7 +124,8 @@ fn large_items_share_the_memory_of_a_message_that_has_its_own() {
 fn quadruples_are_ordered_by_value() {
     let quadruple = |bits: u128| Quadruple(bits.to_be_bytes());
     let (sign, one) = (1 << 127, 0x3fff << 112);
-    let ordered = [quadruple(sign | one), quadruple(sign | 1), quadruple(sign), quadruple(0), quadruple(1), quadruple(one)];
+    let ordered =
+        [quadruple(sign | one), quadruple(sign | 1), quadruple(sign), quadruple(0), quadruple(1), quadruple(one)];
     assert!(ordered.is_sorted_by(|a, b| a < b));
 }
 

@@ -20,6 +20,7 @@ impl Emitter<'_> {
         let (from, try_from, result) = (self.view.std("From"), self.view.std("TryFrom"), self.view.std("Result"));
         let xdr_name = &self.item.name.text;
         let runtime = &self.layout.runtime;
+        let unknown = self.view.names().short("UnknownEnumValue", quote!(#runtime::xdr::UnknownEnumValue));
         let names = named(enumerators);
         let (mut variants, mut aliases, mut reads) = (Vec::new(), Vec::new(), Vec::new());
         let (mut all, mut texts) = (Vec::new(), Vec::new());
@@ -84,13 +85,13 @@ impl Emitter<'_> {
         });
         declaration.push(quote! {
             impl #try_from<i32> for #name {
-                type Error = #runtime::xdr::UnknownEnumValue;
+                type Error = #unknown;
 
                 #[inline]
-                fn try_from(value: i32) -> #result<Self, #runtime::xdr::UnknownEnumValue> {
+                fn try_from(value: i32) -> #result<Self, #unknown> {
                     match value {
                         #(#reads,)*
-                        _ => Err(#runtime::xdr::UnknownEnumValue { name: #xdr_name, value }),
+                        _ => Err(#unknown { name: #xdr_name, value }),
                     }
                 }
             }
