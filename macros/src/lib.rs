@@ -31,7 +31,7 @@ use syn::{DeriveInput, parse_macro_input};
 /// the prefix that the enumerators of an enumeration share, as `Ftype3::Reg` for `NF3REG`, or with `strip_enum_prefix(ENUM, ..)`
 /// for some enumerations;
 /// `derive(TRAIT, ..)`, traits for every type, and `derive(type = TRAIT, ..)`, for one, by its name in XDR; `extern NAME =
-/// PATH`, a type of your own in place of the one that XDR calls so, with the codec traits; `default_reply_max = OCTETS`, the
+/// PATH`, a type of your own in place of the one that XDR calls so, with the codec traits; `default_reply_max = BYTES`, the
 /// most that a reply has for which nothing tells; `client = BOOL` and `server = BOOL`, whether stubs are generated, which
 /// they are by default (without a client, a reply needs no maximum); `types_only`, neither: types, codecs and what is known of procedures, which do without the standard library;
 /// `crate = PATH`, the runtime under another name.

@@ -127,7 +127,7 @@ fn common_len(one: &str, other: &str) -> usize {
     one.bytes().zip(other.bytes()).take_while(|(a, b)| a == b).count()
 }
 
-/// Whether a word of `name` begins at `at`: after `_`, in `NF3REG` after the digit, in `colorRed` at the capital.
+/// Returns whether a word of `name` begins at `at`: after `_`, in `NF3REG` after the digit, in `colorRed` at the capital.
 fn begins_word(name: &str, at: usize) -> bool {
     let name = name.as_bytes();
     let (Some(before), Some(after)) = (name.get(at - 1), name.get(at)) else { return false };

@@ -24,12 +24,12 @@ fn enumerators_display_their_names_in_xdr() {
     assert_eq!(error.to_string(), "NFS3ERR_PERM");
 }
 
-/// What a client writes.
+/// A client with `?`.
 fn size(result: LookupRes) -> Result<u64, Stat> {
     Ok(result.into_result()?.size)
 }
 
-/// What a handler returns.
+/// A handler that returns a `Result`.
 fn search(result: Result<Found, (Stat, Missing)>) -> SearchRes {
     result.into()
 }

@@ -112,8 +112,8 @@ pub(crate) struct Input {
     #[arg(long)]
     pub(crate) strict: bool,
 
-    /// Take OCTETS as the maximum of each reply that has none, instead of reporting it.
-    #[arg(long, value_name = "OCTETS")]
+    /// Take BYTES as the maximum of each reply that has none, instead of reporting it.
+    #[arg(long, value_name = "BYTES")]
     pub(crate) default_reply_max: Option<u64>,
 }
 

@@ -32,7 +32,7 @@ struct ItemLayout {
     ref_name: Option<RustName>,
     /// Whether a number that selects no arm of a union is no error.
     is_open: bool,
-    /// Whether it is the status of a union that converts to a `Result`.
+    /// Set for the status of a union that converts to a `Result`.
     is_status: bool,
 }
 
@@ -144,7 +144,7 @@ impl<'a> Layout<'a> {
         (case.value == 0 && uniform && !is_exhaustive).then_some(id)
     }
 
-    /// Whether the item is the status of a union that converts to a `Result`.
+    /// Returns whether the item is the status of a union that converts to a `Result`.
     pub(crate) fn is_status(&self, id: ItemId) -> bool {
         self.items[id.0].is_status
     }

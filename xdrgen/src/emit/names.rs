@@ -69,11 +69,11 @@ pub(crate) struct RustName {
 #[derive(Debug, Default)]
 pub(crate) struct Scope {
     taken: HashSet<String>,
-    /// What is named briefly of the runtime, so that the scope imports it.
+    /// Names of the runtime that the scope imports because the generated code uses their short forms.
     imports: RefCell<BTreeSet<&'static str>>,
 }
 
-/// Stands among the imports of a scope for the names of the runtime's `xdr::prelude`.
+/// The import of all names of the runtime's `xdr::prelude`.
 const PRELUDE: &str = "xdr::prelude::*";
 
 impl Scope {
@@ -107,7 +107,7 @@ impl Scope {
         RustName { ident: ident(&name), instead_of }
     }
 
-    /// The imports of what was named briefly.
+    /// The `use` declarations of the scope.
     pub(crate) fn imports(&self, runtime: &TokenStream) -> TokenStream {
         let imports = self.imports.borrow();
         let modules: Vec<Ident> =
@@ -121,7 +121,7 @@ impl Scope {
         quote!(#modules #prelude)
     }
 
-    /// Whether names of the runtime's `xdr::prelude` are among the imports.
+    /// Returns whether the scope imports the runtime's `xdr::prelude`.
     pub(crate) fn imports_prelude(&self) -> bool {
         self.imports.borrow().contains(PRELUDE)
     }
@@ -166,7 +166,7 @@ impl Std<'_> {
         }
     }
 
-    /// What the scope imports for the names that were given.
+    /// The imports of the scope.
     pub(crate) fn imports(&self, runtime: &TokenStream) -> TokenStream {
         match self {
             Std::Prelude(scope) => scope.imports(runtime),

@@ -298,17 +298,17 @@ impl<'a> Bounder<'a> {
         let culprit = culprit(self.scope.spec, result?);
         let name = procedure_name(self.scope.spec, id);
         let maximum = self.scope.size_argument();
+        let (bound, condition) = match &maximum {
+            Some(path) => (path.as_str(), "if that limits the bytes of its result"),
+            None => (ANY, "or another number of bytes"),
+        };
         let help = format!(
-            "write `@reply_max({})` before `{}`{}, or bound the type of `{}`",
-            maximum.as_deref().unwrap_or(ANY),
-            procedure.name.text,
-            if maximum.is_some() { " if that limits the bytes of its result" } else { "" },
-            culprit.field.name.text,
+            "write `@reply_max({bound})` before `{}`, {condition}, or bound the type of `{}`",
+            procedure.name.text, culprit.field.name.text,
         );
         let binding = format!(
-            "in a .ulb file write `reply_max {name} = {};`; `--default-reply-max 65536` (`default_reply_max`) is a maximum for \
+            "in a .ulb file write `reply_max {name} = {bound};`; `--default-reply-max 65536` (`default_reply_max`) is a maximum for \
              all replies that have none",
-            maximum.as_deref().unwrap_or(ANY),
         );
         self.out.push(
             Diagnostic::new(

@@ -66,7 +66,7 @@ impl Scope<'_> {
         })
     }
 
-    /// Whether the arguments have an item of this name, to which a path can lead.
+    /// Returns whether the arguments have an item of this name.
     fn has(&self, name: &Ident) -> bool {
         let args = procedure(self.spec, self.procedure).map_or(&[][..], |procedure| &procedure.args);
         let named = |fields: &[Field]| fields.iter().any(|field| field.name.text == name.text);

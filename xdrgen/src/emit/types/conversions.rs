@@ -45,37 +45,43 @@ pub(super) fn boolean(base: Base, union: &Union) -> Option<Union> {
     Some(union)
 }
 
+/// The conversions of a union.
+#[derive(Default)]
+pub(super) struct Conversions {
+    /// Methods of the union.
+    pub(super) methods: TokenStream,
+    /// Implementations of `From`, both ways.
+    pub(super) impls: Vec<TokenStream>,
+}
+
 impl Emitter<'_> {
     /// From and to `Option`.
-    pub(super) fn option_conversions(&self, variants: &OptionVariants<'_>) -> Vec<TokenStream> {
+    pub(super) fn option_conversions(&self, variants: &OptionVariants<'_>) -> Conversions {
         let OptionVariants { some, none, value } = variants;
-        let (name, lifetime, allow) = (&self.name.ident, self.lifetime(), self.allow_unused());
+        let (name, lifetime) = (&self.name.ident, self.lifetime());
         let (option, from) = (self.view.std("Option"), self.view.std("From"));
-        vec![
-            quote! {
-                #allow
-                impl #lifetime #name #lifetime {
-                    /// Returns the value, if there is one.
-                    #[inline]
-                    #[must_use]
-                    pub fn into_option(self) -> #option<#value> {
-                        match self {
-                            Self::#some(value) => Some(value),
-                            Self::#none => None,
-                        }
-                    }
-
-                    /// Returns a reference to the value, if there is one.
-                    #[inline]
-                    #[must_use]
-                    pub fn as_option(&self) -> #option<&#value> {
-                        match self {
-                            Self::#some(value) => Some(value),
-                            Self::#none => None,
-                        }
-                    }
+        let methods = quote! {
+            /// Returns the value, if there is one.
+            #[inline]
+            #[must_use]
+            pub fn into_option(self) -> #option<#value> {
+                match self {
+                    Self::#some(value) => Some(value),
+                    Self::#none => None,
                 }
-            },
+            }
+
+            /// Returns a reference to the value, if there is one.
+            #[inline]
+            #[must_use]
+            pub fn as_option(&self) -> #option<&#value> {
+                match self {
+                    Self::#some(value) => Some(value),
+                    Self::#none => None,
+                }
+            }
+        };
+        let impls = vec![
             quote! {
                 impl #lifetime #from<#option<#value>> for #name #lifetime {
                     #[inline]
@@ -95,13 +101,14 @@ impl Emitter<'_> {
                     }
                 }
             },
-        ]
+        ];
+        Conversions { methods, impls }
     }
 
     /// From and to `Result`.
-    pub(super) fn result_conversions(&self, variants: &ResultVariants<'_>) -> Vec<TokenStream> {
+    pub(super) fn result_conversions(&self, variants: &ResultVariants<'_>) -> Conversions {
         let ResultVariants { ok, value, status, void, default, failure } = variants;
-        let (name, lifetime, allow) = (&self.name.ident, self.lifetime(), self.allow_unused());
+        let (name, lifetime) = (&self.name.ident, self.lifetime());
         let (result, from) = (self.view.std("Result"), self.view.std("From"));
         let (statuses, voids): (Vec<_>, Vec<_>) = void.iter().cloned().unzip();
         let (error, rest, dropped) = match failure {
@@ -122,27 +129,23 @@ impl Emitter<'_> {
                 }
             },
         };
-        let errors = " # Errors";
-        let when = " The status, when it is not success.";
-        vec![
-            quote! {
-                #allow
-                impl #lifetime #name #lifetime {
-                    #[doc = #docs]
-                    ///
-                    #[doc = #errors]
-                    #[doc = #when]
-                    #[inline]
-                    pub fn into_result(self) -> #result<#value, #status> {
-                        match self {
-                            Self::#ok(value) => Ok(value),
-                            #(Self::#voids => Err(#statuses),)*
-                            Self::#default(status #rest) => Err(status),
-                        }
-                    }
+        let methods = quote! {
+            #[doc = #docs]
+            ///
+            /// # Errors
+            /// The status, if it is not success.
+            #[inline]
+            pub fn into_result(self) -> #result<#value, #status> {
+                match self {
+                    Self::#ok(value) => Ok(value),
+                    #(Self::#voids => Err(#statuses),)*
+                    Self::#default(status #rest) => Err(status),
                 }
-            },
+            }
+        };
+        let impls = vec![
             quote! {
+                /// The status of an error must not be success: such a value cannot be encoded.
                 impl #lifetime #from<#result<#value, #error>> for #name #lifetime {
                     #[inline]
                     fn from(result: #result<#value, #error>) -> Self {
@@ -162,6 +165,7 @@ impl Emitter<'_> {
                     }
                 }
             },
-        ]
+        ];
+        Conversions { methods, impls }
     }
 }

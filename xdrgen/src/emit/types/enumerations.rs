@@ -65,7 +65,8 @@ impl Emitter<'_> {
                 /// Writes the name in XDR.
                 impl ::core::fmt::Display for #name {
                     fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
-                        f.pad(match self { #(#texts),* })
+                        let name = match self { #(#texts),* };
+                        f.pad(name)
                     }
                 }
             },

@@ -15,7 +15,7 @@ use super::{
         xdr_text,
     },
     Emitted, Emitter,
-    conversions::{self, OptionVariants, ResultVariants},
+    conversions::{self, Conversions, OptionVariants, ResultVariants},
     enumerations, int,
 };
 use crate::ir::{Base, Enumerator, Field, ItemKind, Type, Union};
@@ -119,6 +119,8 @@ impl Emitter<'_> {
             ),
         };
         let allow = self.allow_unused();
+        let conversions = self.conversions(union, &cases, &arms, default.as_ref());
+        let methods = &conversions.methods;
         let mut declaration = vec![
             quote! {
                 #docs
@@ -136,10 +138,12 @@ impl Emitter<'_> {
                     pub fn discriminant(&self) -> #ty {
                         #select
                     }
+
+                    #methods
                 }
             },
         ];
-        declaration.extend(self.conversions(union, &cases, &arms, default.as_ref()));
+        declaration.extend(conversions.impls);
         let codec = UnionCodec {
             discriminant_name: union.discriminant.name.text.clone(),
             discriminant: if cases.enumerators.is_some() {
@@ -165,19 +169,19 @@ impl Emitter<'_> {
         cases: &Cases<'_>,
         arms: &[ArmCodec],
         default: Option<&DefaultCodec>,
-    ) -> Vec<TokenStream> {
+    ) -> Conversions {
         if cases.base == Base::Bool {
             let (Some((some, value)), Some(none)) = (
                 arms.iter().find_map(|arm| Some((&arm.variant, &arm.fields.first()?.slot.ty))),
                 arms.iter().find(|arm| arm.fields.is_empty()),
             ) else {
-                return Vec::new();
+                return Conversions::default();
             };
             return self.option_conversions(&OptionVariants { some, none: &none.variant, value });
         }
-        let (Some(_), Some(default)) = (self.layout.status_of(union), default) else { return Vec::new() };
+        let (Some(_), Some(default)) = (self.layout.status_of(union), default) else { return Conversions::default() };
         let Some((ok, value)) = arms.iter().find_map(|arm| Some((&arm.variant, &arm.fields.first()?.slot.ty))) else {
-            return Vec::new();
+            return Conversions::default();
         };
         let void = arms.iter().filter(|arm| arm.fields.is_empty());
         self.result_conversions(&ResultVariants {
