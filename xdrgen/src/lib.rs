@@ -59,6 +59,21 @@
 //! long as memory allows. Any other type that holds itself is a tree, a level at a time in a `Box`, and a decoder takes 100
 //! levels (`rpcrdma::xdr::Limits`): so is a struct with two such pointers, or with one that is not last.
 //!
+//! # Conversions of generated types
+//!
+//! | XDR | conversions |
+//! | --- | --- |
+//! | every type | `to_bytes`, `from_bytes` (traits `XdrEncode` and `XdrDecode` of `rpcrdma::xdr`) |
+//! | `enum` | `From` it `for i32`, `TryFrom<i32>`; `Display` writes the XDR name; `VARIANTS` lists all variants |
+//! | `union switch (bool)` with one void arm | from and to `Option`; `into_option`, `as_option` |
+//! | `union switch (status)` in which success, the value 0, is the only case with data, and a default arm | from and to `Result`; `into_result` |
+//! | such a union whose default arm holds data | from and to `Result<T, (Status, Data)>`; `into_result` drops the data of a failure |
+//! | `typedef string`, `typedef opaque` | from and to the type within, from `&str` for strings |
+//!
+//! The status of a union that converts to a `Result` is an error (`core::error::Error`): a client writes
+//! `client.lookup(&args).await?.into_result()?`, a handler returns `Ok(result.into())`. [`Compiler::strip_enum_prefix`] shortens the
+//! names of variants: `Nfsstat3::Noent` for `NFS3ERR_NOENT`.
+//!
 //! # Dialects
 //!
 //! What other compilers take is accepted in silence; [`Compiler::strict`] and `--strict` refuse it, with the section of

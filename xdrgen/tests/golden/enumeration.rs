@@ -34,12 +34,11 @@ impl Status {
 /// Writes the name in XDR.
 impl ::core::fmt::Display for Status {
     fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
-        f.pad(
-            match self {
-                Self::StatusOk => "STATUS_OK",
-                Self::StatusGone => "STATUS_GONE",
-            },
-        )
+        let name = match self {
+            Self::StatusOk => "STATUS_OK",
+            Self::StatusGone => "STATUS_GONE",
+        };
+        f.pad(name)
     }
 }
 

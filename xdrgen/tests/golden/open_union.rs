@@ -27,12 +27,11 @@ impl Operation {
 /// Writes the name in XDR.
 impl ::core::fmt::Display for Operation {
     fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
-        f.pad(
-            match self {
-                Self::OpClose => "OP_CLOSE",
-                Self::OpRead => "OP_READ",
-            },
-        )
+        let name = match self {
+            Self::OpClose => "OP_CLOSE",
+            Self::OpRead => "OP_READ",
+        };
+        f.pad(name)
     }
 }
 

@@ -30,10 +30,7 @@ impl Number {
             Self::False => false,
         }
     }
-}
 
-#[allow(dead_code)]
-impl Number {
     /// Returns the value, if there is one.
     #[inline]
     #[must_use]

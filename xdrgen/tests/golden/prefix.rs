@@ -32,12 +32,11 @@ impl Kind {
 /// Writes the name in XDR.
 impl ::core::fmt::Display for Kind {
     fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
-        f.pad(
-            match self {
-                Self::File => "KIND_FILE",
-                Self::Directory => "KIND_DIRECTORY",
-            },
-        )
+        let name = match self {
+            Self::File => "KIND_FILE",
+            Self::Directory => "KIND_DIRECTORY",
+        };
+        f.pad(name)
     }
 }
 

@@ -30,12 +30,11 @@ impl Status {
 /// Writes the name in XDR.
 impl ::core::fmt::Display for Status {
     fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
-        f.pad(
-            match self {
-                Self::Ok => "OK",
-                Self::Gone => "GONE",
-            },
-        )
+        let name = match self {
+            Self::Ok => "OK",
+            Self::Gone => "GONE",
+        };
+        f.pad(name)
     }
 }
 
@@ -98,14 +97,11 @@ impl Outcome {
             Self::Default(discriminant) => *discriminant,
         }
     }
-}
 
-#[allow(dead_code)]
-impl Outcome {
     /// Returns the value of a success, or else the status.
     ///
     /// # Errors
-    /// The status, when it is not success.
+    /// The status, if it is not success.
     #[inline]
     pub fn into_result(self) -> Result<i32, Status> {
         match self {
@@ -115,6 +111,7 @@ impl Outcome {
     }
 }
 
+/// The status of an error must not be success: such a value cannot be encoded.
 impl From<Result<i32, Status>> for Outcome {
     #[inline]
     fn from(result: Result<i32, Status>) -> Self {
