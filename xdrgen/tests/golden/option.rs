@@ -15,7 +15,7 @@
 pub enum Number {
     /// `case TRUE: int value`
     True(i32),
-    /// `case FALSE: void`
+    /// `default: void`
     False,
 }
 

@@ -32,15 +32,18 @@ pub(super) struct ResultVariants<'a> {
     pub(super) failure: Option<&'a TokenStream>,
 }
 
+/// The label of a case that stands for the default arm. It is a keyword of XDR.
+pub(super) const DEFAULT: &str = "default";
+
 /// The same union, where it is switched by a boolean, with `default` as the case that it stands for.
 pub(super) fn boolean(base: Base, union: &Union) -> Option<Union> {
     let default = union.default.as_ref().filter(|_| base == Base::Bool)?;
     let [Arm { cases, .. }] = union.arms.as_slice() else { return None };
     let [case] = cases.as_slice() else { return None };
-    let (label, value) = if case.value == 0 { ("TRUE", 1) } else { ("FALSE", 0) };
+    let value = 1 - case.value;
     let mut union = union.clone();
     let field: Option<Field> = default.clone();
-    union.arms.push(Arm { cases: vec![Case { label: label.to_owned(), value }], field });
+    union.arms.push(Arm { cases: vec![Case { label: DEFAULT.to_owned(), value }], field });
     union.default = None;
     Some(union)
 }

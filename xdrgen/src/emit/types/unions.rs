@@ -15,7 +15,7 @@ use super::{
         xdr_text,
     },
     Emitted, Emitter,
-    conversions::{self, Conversions, OptionVariants, ResultVariants},
+    conversions::{self, Conversions, DEFAULT, OptionVariants, ResultVariants},
     enumerations, int,
 };
 use crate::ir::{Base, Enumerator, Field, ItemKind, Type, Union};
@@ -38,12 +38,13 @@ impl Emitter<'_> {
                 let variant = scope.claim(&cases.variant(&case.label, case.value), Case::Camel);
                 let pattern = cases.pattern(case.value);
                 listed.insert(case.value);
+                let selector = if case.label == DEFAULT { DEFAULT.to_owned() } else { format!("case {}", case.label) };
                 let mut docs = match &arm.field {
                     Some(field) => {
                         let declaration = xdr_text::declaration(self.layout.spec, field);
-                        Docs::new(&field.doc, &format!("`case {}: {declaration}`", case.label))
+                        Docs::new(&field.doc, &format!("`{selector}: {declaration}`"))
                     }
-                    None => Docs::new(&[], &format!("`case {}: void`", case.label)),
+                    None => Docs::new(&[], &format!("`{selector}: void`")),
                 };
                 docs.rename(&case.label, &variant);
                 let (docs, variant) = (docs.attributes(), variant.ident);
