@@ -6,10 +6,10 @@ use rpcrdma_specs::nfs3::{Nfstime3, Sattr3, SetAtime, SetGid3, SetMode3, SetMtim
 #[must_use]
 pub fn unset() -> Sattr3 {
     Sattr3 {
-        mode: SetMode3::Default(false),
-        uid: SetUid3::Default(false),
-        gid: SetGid3::Default(false),
-        size: SetSize3::Default(false),
+        mode: SetMode3::False,
+        uid: SetUid3::False,
+        gid: SetGid3::False,
+        size: SetSize3::False,
         atime: SetAtime::Default(TimeHow::DontChange),
         mtime: SetMtime::Default(TimeHow::DontChange),
     }

@@ -27,11 +27,13 @@ use syn::{DeriveInput, parse_macro_input};
 /// Options, in any order after the file: `ulb = "FILE"`, an upper-layer binding beside the specification;
 /// `borrowed`, a second form of types that hold opaque items or strings, named with `Ref`, in which those are views of the
 /// message: for all types, or with `borrowed(TYPE, ..)` for some and what they are made of; `open(UNION, ..)`, unions with a
-/// variant `Unknown` for numbers that select none of their arms, with which decoding ends;
+/// variant `Unknown` for numbers that select none of their arms, with which decoding ends; `strip_enum_prefix`, variants without
+/// the prefix that the enumerators of an enumeration share, as `Ftype3::Reg` for `NF3REG`, or with `strip_enum_prefix(ENUM, ..)`
+/// for some enumerations;
 /// `derive(TRAIT, ..)`, traits for every type, and `derive(type = TRAIT, ..)`, for one, by its name in XDR; `extern NAME =
-/// PATH`, a type of your own in place of the one that XDR calls so, with the codec traits; `default_reply_max = OCTETS`, the
+/// PATH`, a type of your own in place of the one that XDR calls so, with the codec traits; `default_reply_max = BYTES`, the
 /// most that a reply has for which nothing tells; `client = BOOL` and `server = BOOL`, whether stubs are generated, which
-/// they are; `types_only`, neither: types, codecs and what is known of procedures, which do without the standard library;
+/// they are by default (without a client, a reply needs no maximum); `types_only`, neither: types, codecs and what is known of procedures, which do without the standard library;
 /// `crate = PATH`, the runtime under another name.
 #[proc_macro]
 pub fn include_xdr(input: TokenStream) -> TokenStream {

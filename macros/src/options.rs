@@ -28,6 +28,8 @@ pub(crate) struct Options {
     runtime: Option<Path>,
     borrowed: Option<Borrow>,
     open: Vec<String>,
+    /// Enumerations that lose their prefix: none, those named, or with an empty list all.
+    strip_enum_prefix: Option<Vec<String>>,
 }
 
 impl Options {
@@ -50,6 +52,10 @@ impl Options {
                 let named = input.peek(syn::token::Paren);
                 self.borrowed = Some(if named { Borrow::Types(names(input)?) } else { Borrow::All });
             }
+            "strip_enum_prefix" if self.strip_enum_prefix.is_none() => {
+                let named = input.peek(syn::token::Paren);
+                self.strip_enum_prefix = Some(if named { names(input)? } else { Vec::new() });
+            }
             "open" => self.open.extend(names(input)?),
             "extern" => {
                 let name = input.call(Ident::parse_any)?;
@@ -65,11 +71,13 @@ impl Options {
                 input.parse::<Token![=]>()?;
                 self.runtime = Some(input.call(Path::parse_mod_style)?);
             }
-            "client" | "server" | "types_only" | "crate" | "borrowed" | "default_reply_max" => return Err(repeated()),
+            "client" | "server" | "types_only" | "crate" | "borrowed" | "default_reply_max" | "strip_enum_prefix" => {
+                return Err(repeated());
+            }
             _ => {
                 let message = format!(
                     "unknown option `{name}`: there are `ulb`, `derive`, `extern`, `default_reply_max`, `client`, `server`, \
-                     `types_only`, `borrowed`, `open`, `crate`"
+                     `types_only`, `strip_enum_prefix`, `borrowed`, `open`, `crate`"
                 );
                 return Err(syn::Error::new(name.span(), message));
             }
@@ -81,6 +89,16 @@ impl Options {
     pub(crate) fn apply(&self, mut compiler: Compiler) -> syn::Result<Compiler> {
         for (name, path) in &self.externs {
             compiler = compiler.extern_type(name.unraw().to_string(), path);
+        }
+        match &self.strip_enum_prefix {
+            None => {}
+            Some(names) if names.is_empty() => compiler = compiler.strip_enum_prefix(),
+            Some(names) => {
+                compiler = names.iter().fold(compiler, |compiler, name| compiler.strip_enum_prefix_of(name));
+            }
+        }
+        if !self.emit().client {
+            compiler = compiler.no_client();
         }
         match &self.reply_max {
             Some(octets) => Ok(compiler.default_reply_max(octets.base10_parse()?)),

@@ -11,9 +11,9 @@
 macro_rules! specification {
     ($file:literal $($options:tt)*) => {
         #[cfg(feature = "std")]
-        rpcrdma::include_xdr!($file $($options)*);
+        rpcrdma::include_xdr!($file $($options)*, strip_enum_prefix);
         #[cfg(not(feature = "std"))]
-        rpcrdma::include_xdr!($file $($options)*, types_only);
+        rpcrdma::include_xdr!($file $($options)*, strip_enum_prefix, types_only);
     };
 }
 

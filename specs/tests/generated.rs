@@ -58,17 +58,16 @@ fn the_examples_of_rfc_8166_section_4_7() {
     .concat();
     both_ways(&all, &words);
     let message = |rdma_body| v1::RdmaMsg { rdma_xid: 7, rdma_vers: 1, rdma_credit: 32, rdma_body };
-    both_ways(&message(v1::RdmaBody::RdmaMsg(all)), &[&[7, 1, 32, 0], &words[..]].concat());
-    both_ways(&message(v1::RdmaBody::RdmaMsg(none)), &[7, 1, 32, 0, 0, 0, 0]);
+    both_ways(&message(v1::RdmaBody::Msg(all)), &[&[7, 1, 32, 0], &words[..]].concat());
+    both_ways(&message(v1::RdmaBody::Msg(none)), &[7, 1, 32, 0, 0, 0, 0]);
 }
 
 #[test]
 fn errors_of_version_1() {
-    let message =
-        |error| v1::RdmaMsg { rdma_xid: 7, rdma_vers: 1, rdma_credit: 9, rdma_body: v1::RdmaBody::RdmaError(error) };
+    let message = |error| v1::RdmaMsg { rdma_xid: 7, rdma_vers: 1, rdma_credit: 9, rdma_body: v1::RdmaBody::Error(error) };
     let range = v1::RpcRdmaErrvers { rdma_vers_low: 1, rdma_vers_high: 2 };
-    both_ways(&message(v1::RpcRdmaError::ErrVers(range)), &[7, 1, 9, 4, 1, 1, 2]);
-    both_ways(&message(v1::RpcRdmaError::ErrChunk), &[7, 1, 9, 4, 2]);
+    both_ways(&message(v1::RpcRdmaError::Vers(range)), &[7, 1, 9, 4, 1, 1, 2]);
+    both_ways(&message(v1::RpcRdmaError::Chunk), &[7, 1, 9, 4, 2]);
 }
 
 #[test]
@@ -94,6 +93,6 @@ fn headers_of_version_2() {
 fn messages_of_rpc() {
     let verf = rpc::OpaqueAuth { flavor: 0, body: Default::default() };
     let mismatch = rpc::AcceptedReplyData::ProgMismatch(rpc::MismatchInfo { low: 2, high: 4 });
-    let reply = rpc::ReplyBody::MsgAccepted(rpc::AcceptedReply { verf, reply_data: mismatch });
+    let reply = rpc::ReplyBody::Accepted(rpc::AcceptedReply { verf, reply_data: mismatch });
     both_ways(&rpc::RpcMsg { xid: 9, body: rpc::RpcMsgBody::Reply(reply) }, &[9, 1, 0, 0, 0, 2, 2, 4]);
 }

@@ -15,15 +15,15 @@ use samples::{HANDLE, both_ways, counted, stateid, utf8};
 const STATEID: [u32; 4] = [7, 0x0001_0203, 0x0405_0607, 0x0809_0a0b];
 
 fn putfh() -> Op {
-    Op::OpPutfh(nfs::Putfh4args { object: nfs::NfsFh4(Bytes::from_static(HANDLE)) })
+    Op::Putfh(nfs::Putfh4args { object: nfs::NfsFh4(Bytes::from_static(HANDLE)) })
 }
 
 fn lookup(name: &'static str) -> Op {
-    Op::OpLookup(nfs::Lookup4args { objname: utf8(name) })
+    Op::Lookup(nfs::Lookup4args { objname: utf8(name) })
 }
 
 fn read(count: u32) -> Op {
-    Op::OpRead(nfs::Read4args { stateid: stateid(), offset: 1, count })
+    Op::Read(nfs::Read4args { stateid: stateid(), offset: 1, count })
 }
 
 fn compound(argarray: Vec<Op>) -> Compound4args {
@@ -57,8 +57,7 @@ fn a_compound_call_and_its_reply() {
 #[test]
 fn writes_and_links_are_eligible_in_calls() {
     let data = Bytes::from_static(b"hello");
-    let write =
-        Op::OpWrite(nfs::Write4args { stateid: stateid(), offset: 9, stable: nfs::StableHow4::FileSync4, data });
+    let write = Op::Write(nfs::Write4args { stateid: stateid(), offset: 9, stable: nfs::StableHow4::FileSync4, data });
     let words = [&[0, 1, 1, 38], &STATEID[..], &[0, 9, 2], &counted(b"hello")].concat();
     let call = Compound4args { tag: utf8(""), minorversion: 1, argarray: vec![write] };
     both_ways(&call, &words);
@@ -74,7 +73,7 @@ fn writes_and_links_are_eligible_in_calls() {
 #[test]
 fn each_read_and_readlink_gets_a_chunk() {
     let operations =
-        vec![putfh(), lookup("a"), read(8192), putfh(), lookup("b"), Op::OpReadlink, putfh(), lookup("c"), read(100)];
+        vec![putfh(), lookup("a"), read(8192), putfh(), lookup("b"), Op::Readlink, putfh(), lookup("c"), read(100)];
     let bounds = bounds(operations);
     assert_eq!(bounds.chunks.as_slice(), [8192, nfs::LINK, 100]);
     // Status, tag, count; three times PUTFH and LOOKUP; READ without its data; READLINK without its link.
@@ -95,13 +94,13 @@ fn other_operations_add_what_their_arguments_ask_for() {
         maxcount,
         attr_request: nfs::Bitmap4(vec![]),
     };
-    assert_eq!(alone(Op::OpReaddir(list(32768))), 4 + 4 + 32768);
-    assert_eq!(alone(Op::OpReaddir(list(u32::MAX))), 8 + u64::from(u32::MAX));
+    assert_eq!(alone(Op::Readdir(list(32768))), 4 + 4 + 32768);
+    assert_eq!(alone(Op::Readdir(list(u32::MAX))), 8 + u64::from(u32::MAX));
     let attributes = nfs::Getattr4args { attr_request: nfs::Bitmap4(vec![1]) };
-    assert_eq!(alone(Op::OpGetattr(attributes)), 4 + nfs::UNKNOWN);
+    assert_eq!(alone(Op::Getattr(attributes)), 4 + nfs::UNKNOWN);
     // A file handle is 128 octets at most.
-    assert_eq!(alone(Op::OpGetfh), 4 + 4 + 4 + 128);
-    assert_eq!(alone(Op::OpIllegal), 4 + 4);
+    assert_eq!(alone(Op::Getfh), 4 + 4 + 4 + 128);
+    assert_eq!(alone(Op::Illegal), 4 + 4);
 }
 
 /// RFC 8267 §3: what is asked for bounds what comes back.
@@ -111,7 +110,7 @@ fn attributes_add_what_their_types_allow() {
         let mut mask = vec![0; 3];
         numbers.iter().for_each(|number| mask[*number as usize / 32] |= 1 << (number % 32));
         let asked = nfs::Getattr4args { attr_request: nfs::Bitmap4(mask) };
-        bounds(vec![Op::OpGetattr(asked)]).inline - bounds_of_nothing()
+        bounds(vec![Op::Getattr(asked)]).inline - bounds_of_nothing()
     };
     // The operation, its status, the mask, and the length of the values.
     let frame = 4 + 4 + (4 + 3 * 4) + 4;
@@ -125,15 +124,15 @@ fn attributes_add_what_their_types_allow() {
     }
     // A mask is as long as its sender likes.
     let long = nfs::Getattr4args { attr_request: nfs::Bitmap4(vec![u32::MAX; 10_000]) };
-    assert_eq!(bounds(vec![Op::OpGetattr(long)]).inline - bounds_of_nothing(), 4 + nfs::UNKNOWN);
+    assert_eq!(bounds(vec![Op::Getattr(long)]).inline - bounds_of_nothing(), 4 + nfs::UNKNOWN);
 }
 
 #[test]
 fn results_in_numbers_add_as_many_as_are_asked_for() {
     let stateids = nfs::TestStateid4args { ts_stateids: vec![stateid(); 5000] };
-    assert_eq!(bounds(vec![Op::OpTestStateid(stateids)]).inline - bounds_of_nothing(), 4 + 4 + 4 + 5000 * 4);
+    assert_eq!(bounds(vec![Op::TestStateid(stateids)]).inline - bounds_of_nothing(), 4 + 4 + 4 + 5000 * 4);
     let devices = nfs::Getdevicelist4args {
-        gdla_layout_type: nfs::Layouttype4::Layout4Nfsv41Files,
+        gdla_layout_type: nfs::Layouttype4::Nfsv41Files,
         gdla_maxdevices: 3,
         gdla_cookie: 0,
         gdla_cookieverf: nfs::Verifier4([0; 8]),
@@ -144,8 +143,8 @@ fn results_in_numbers_add_as_many_as_are_asked_for() {
         gdlr_deviceid_list: vec![nfs::Deviceid4([0; 16]); 3],
         gdlr_eof: true,
     };
-    let result = Res::OpGetdevicelist(nfs::Getdevicelist4res::Nfs4Ok(list));
-    let bound = bounds(vec![Op::OpGetdevicelist(devices)]).inline - bounds_of_nothing();
+    let result = Res::Getdevicelist(nfs::Getdevicelist4res::Ok(list));
+    let bound = bounds(vec![Op::Getdevicelist(devices)]).inline - bounds_of_nothing();
     assert_eq!(bound, result.encoded_len() as u64);
 }
 
@@ -163,17 +162,16 @@ fn any_number_of_operations_has_bounds() {
 #[test]
 fn the_reply_that_is_provided_for_fits() {
     let tag = utf8("tag");
-    let call =
-        Compound4args { tag: tag.clone(), minorversion: 0, argarray: vec![putfh(), Op::OpGetfh, Op::OpRestorefh] };
+    let call = Compound4args { tag: tag.clone(), minorversion: 0, argarray: vec![putfh(), Op::Getfh, Op::Restorefh] };
     let handle = nfs::NfsFh4(vec![1; nfs::NFS4_FHSIZE as usize].into());
-    let status = nfs::Nfsstat4::Nfs4Ok;
+    let status = nfs::Nfsstat4::Ok;
     let reply = Compound4res {
         status,
         tag,
         resarray: vec![
-            Res::OpPutfh(nfs::Putfh4res { status }),
-            Res::OpGetfh(nfs::Getfh4res::Nfs4Ok(nfs::Getfh4resok { object: handle })),
-            Res::OpRestorefh(nfs::Restorefh4res { status }),
+            Res::Putfh(nfs::Putfh4res { status }),
+            Res::Getfh(nfs::Getfh4res::Ok(nfs::Getfh4resok { object: handle })),
+            Res::Restorefh(nfs::Restorefh4res { status }),
         ],
     };
     assert_eq!(Nfsproc4Compound::reply_bounds(&call).inline, reply.encoded_len() as u64);
@@ -186,10 +184,10 @@ fn callbacks_have_bounds_and_no_chunks() {
     let getattr =
         nfs::CbGetattr4args { fh: nfs::NfsFh4(Bytes::from_static(HANDLE)), attr_request: nfs::Bitmap4(vec![0x10]) };
     let call = |argarray| CbCompound4args { tag: utf8(""), minorversion: 0, callback_ident: 1, argarray };
-    let small = CbCompound::reply_bounds(&call(vec![CbOp::OpCbRecall(recall)]));
+    let small = CbCompound::reply_bounds(&call(vec![CbOp::Recall(recall)]));
     // CB_RECALL's reply is small and fixed in size (RFC 8267 §6.5.1).
     assert_eq!((small.inline, small.chunks.len()), (12 + 4 + 4, 0));
-    let large = CbCompound::reply_bounds(&call(vec![CbOp::OpCbGetattr(getattr)]));
+    let large = CbCompound::reply_bounds(&call(vec![CbOp::Getattr(getattr)]));
     assert_eq!((large.inline, large.chunks.len()), (12 + 4 + (4 + 4 + 4 + 4 + 8), 0), "the size, as it asks for");
 }
 

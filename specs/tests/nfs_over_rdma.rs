@@ -32,43 +32,43 @@ fn contents(offset: u64, len: u64) -> Bytes {
 impl NfsV4 for Files {
     /// Operations one after another, up to the first that fails (RFC 8881 §2.3).
     async fn nfsproc4_compound(&self, _cx: &Context, args: Compound4args) -> Result<Compound4res, Failure> {
-        let mut reply = Compound4res { status: Nfsstat4::Nfs4Ok, tag: args.tag, resarray: Vec::new() };
+        let mut reply = Compound4res { status: Nfsstat4::Ok, tag: args.tag, resarray: Vec::new() };
         for operation in args.argarray {
             let (status, result) = match operation {
-                Op::OpRead(read) if read.offset > SIZE => {
-                    (Nfsstat4::Nfs4errInval, Res::OpRead(Read4res::Default(Nfsstat4::Nfs4errInval)))
+                Op::Read(read) if read.offset > SIZE => {
+                    (Nfsstat4::Inval, Res::Read(Read4res::Default(Nfsstat4::Inval)))
                 }
-                Op::OpRead(read) => {
+                Op::Read(read) => {
                     let data = contents(read.offset, u64::from(read.count));
                     let eof = read.offset + data.len() as u64 == SIZE;
-                    (Nfsstat4::Nfs4Ok, Res::OpRead(Read4res::Nfs4Ok(Read4resok { eof, data })))
+                    (Nfsstat4::Ok, Res::Read(Read4res::Ok(Read4resok { eof, data })))
                 }
-                Op::OpReadlink => {
+                Op::Readlink => {
                     let link = rpcrdma_specs::nfs4::Linktext4(Bytes::from_static(b"over/there"));
-                    (Nfsstat4::Nfs4Ok, Res::OpReadlink(Readlink4res::Nfs4Ok(Readlink4resok { link })))
+                    (Nfsstat4::Ok, Res::Readlink(Readlink4res::Ok(Readlink4resok { link })))
                 }
-                Op::OpWrite(write) if write.data == contents(write.offset, write.data.len() as u64) => {
+                Op::Write(write) if write.data == contents(write.offset, write.data.len() as u64) => {
                     let count = write.data.len() as u32;
                     let ok = Write4resok { count, committed: StableHow4::FileSync4, writeverf: Verifier4([1; 8]) };
-                    (Nfsstat4::Nfs4Ok, Res::OpWrite(Write4res::Nfs4Ok(ok)))
+                    (Nfsstat4::Ok, Res::Write(Write4res::Ok(ok)))
                 }
                 // As with a large access control list.
-                Op::OpGetattr(getattr) => {
+                Op::Getattr(getattr) => {
                     let attr_vals = Attrlist4(contents(0, ATTRIBUTES));
                     let obj_attributes = Fattr4 { attrmask: getattr.attr_request, attr_vals };
-                    (Nfsstat4::Nfs4Ok, Res::OpGetattr(Getattr4res::Nfs4Ok(Getattr4resok { obj_attributes })))
+                    (Nfsstat4::Ok, Res::Getattr(Getattr4res::Ok(Getattr4resok { obj_attributes })))
                 }
-                Op::OpPutrootfh => (Nfsstat4::Nfs4Ok, Res::OpPutrootfh(Putrootfh4res { status: Nfsstat4::Nfs4Ok })),
+                Op::Putrootfh => (Nfsstat4::Ok, Res::Putrootfh(Putrootfh4res { status: Nfsstat4::Ok })),
                 // RFC 8881 §15.1.3.4: the opcode of the result is that of OP_ILLEGAL.
                 Op::Unknown(_) => {
-                    let status = Nfsstat4::Nfs4errOpIllegal;
-                    (status, Res::OpIllegal(Illegal4res { status }))
+                    let status = Nfsstat4::OpIllegal;
+                    (status, Res::Illegal(Illegal4res { status }))
                 }
-                _ => (Nfsstat4::Nfs4errIo, Res::OpWrite(Write4res::Default(Nfsstat4::Nfs4errIo))),
+                _ => (Nfsstat4::Io, Res::Write(Write4res::Default(Nfsstat4::Io))),
             };
             reply.status = status;
             reply.resarray.push(result);
-            if status != Nfsstat4::Nfs4Ok {
+            if status != Nfsstat4::Ok {
                 break;
             }
         }
@@ -95,12 +95,12 @@ fn stateid() -> Stateid4 {
 }
 
 fn read(offset: u64, count: u32) -> Op {
-    Op::OpRead(Read4args { stateid: stateid(), offset, count })
+    Op::Read(Read4args { stateid: stateid(), offset, count })
 }
 
 fn write(offset: u64, len: u64) -> Op {
     let data = contents(offset, len);
-    Op::OpWrite(Write4args { stateid: stateid(), offset, stable: StableHow4::FileSync4, data })
+    Op::Write(Write4args { stateid: stateid(), offset, stable: StableHow4::FileSync4, data })
 }
 
 fn compound(argarray: Vec<Op>) -> Compound4args {
@@ -109,7 +109,7 @@ fn compound(argarray: Vec<Op>) -> Compound4args {
 
 fn data(result: &Res) -> &Bytes {
     match result {
-        Res::OpRead(Read4res::Nfs4Ok(ok)) => &ok.data,
+        Res::Read(Read4res::Ok(ok)) => &ok.data,
         other => panic!("{other:?}"),
     }
 }
@@ -118,11 +118,10 @@ fn data(result: &Res) -> &Bytes {
 #[tokio::test]
 async fn reads_of_one_compound_land_each_in_its_chunk() {
     let client = client().await;
-    let reply =
-        client.nfsproc4_compound(&compound(vec![read(0, 70_001), Op::OpReadlink, read(7, 5_003)])).await.unwrap();
-    assert_eq!((reply.status, reply.resarray.len()), (Nfsstat4::Nfs4Ok, 3));
+    let reply = client.nfsproc4_compound(&compound(vec![read(0, 70_001), Op::Readlink, read(7, 5_003)])).await.unwrap();
+    assert_eq!((reply.status, reply.resarray.len()), (Nfsstat4::Ok, 3));
     assert!(data(&reply.resarray[0]) == &contents(0, 70_001));
-    let Res::OpReadlink(Readlink4res::Nfs4Ok(link)) = &reply.resarray[1] else { panic!("{:?}", reply.resarray[1]) };
+    let Res::Readlink(Readlink4res::Ok(link)) = &reply.resarray[1] else { panic!("{:?}", reply.resarray[1]) };
     assert_eq!(link.link.as_ref(), b"over/there");
     assert!(data(&reply.resarray[2]) == &contents(7, 5_003));
     let counters = client.channel().counters();
@@ -134,9 +133,9 @@ async fn a_read_that_fails_leaves_its_chunk_and_those_after_it_unused() {
     let client = client().await;
     let call = compound(vec![read(3, 40_000), read(SIZE + 1, 40_000), read(0, 40_000)]);
     let reply = client.nfsproc4_compound(&call).await.unwrap();
-    assert_eq!((reply.status, reply.resarray.len()), (Nfsstat4::Nfs4errInval, 2));
+    assert_eq!((reply.status, reply.resarray.len()), (Nfsstat4::Inval, 2));
     assert!(data(&reply.resarray[0]) == &contents(3, 40_000));
-    assert_eq!(reply.resarray[1], Res::OpRead(Read4res::Default(Nfsstat4::Nfs4errInval)));
+    assert_eq!(reply.resarray[1], Res::Read(Read4res::Default(Nfsstat4::Inval)));
 }
 
 #[tokio::test]
@@ -144,7 +143,7 @@ async fn writes_of_one_compound_are_read_each_from_its_chunk() {
     let client = client().await;
     let reply =
         client.nfsproc4_compound(&compound(vec![write(0, 50_001), write(11, 30_003), read(5, 6)])).await.unwrap();
-    assert_eq!(reply.status, Nfsstat4::Nfs4Ok, "{reply:?}");
+    assert_eq!(reply.status, Nfsstat4::Ok, "{reply:?}");
     assert!(data(&reply.resarray[2]) == &contents(5, 6));
     let counters = client.channel().counters();
     assert!(counters.offered_read >= 50_001 + 30_003, "by RDMA Read: {counters:?}");
@@ -155,13 +154,13 @@ async fn writes_of_one_compound_are_read_each_from_its_chunk() {
 async fn a_reply_that_did_not_fit_is_asked_for_with_more_room() {
     // Version 1: a reply of version 2 that is longer than expected is continued.
     let client = client_of(1..=1).await;
-    let acl = Op::OpGetattr(Getattr4args { attr_request: Bitmap4(vec![1 << FATTR4_ACL]) });
+    let acl = Op::Getattr(Getattr4args { attr_request: Bitmap4(vec![1 << FATTR4_ACL]) });
     let call = compound(vec![acl]);
     let error = client.nfsproc4_compound(&call).await.unwrap_err();
     assert!(matches!(error, CallError::Transport { failure: CallFailure::ChunkError, .. }), "{error}");
     let more = CallOptions::new().reply_bounds(ReplyBounds::new(64 << 10, &[]));
     let reply = client.nfsproc4_compound_with(&call, more).await.unwrap();
-    let Res::OpGetattr(Getattr4res::Nfs4Ok(ok)) = &reply.resarray[0] else { panic!("{reply:?}") };
+    let Res::Getattr(Getattr4res::Ok(ok)) = &reply.resarray[0] else { panic!("{reply:?}") };
     assert_eq!(ok.obj_attributes.attr_vals.0.len() as u64, ATTRIBUTES);
 }
 
@@ -185,7 +184,7 @@ async fn no_more_is_provided_than_a_session_allows() {
 #[tokio::test]
 async fn a_result_may_be_asked_for_inline() {
     let client = client().await;
-    let call = compound(vec![read(0, 9_000), Op::OpReadlink, read(7, 600), read(9, 5_003)]);
+    let call = compound(vec![read(0, 9_000), Op::Readlink, read(7, 600), read(9, 5_003)]);
     let mut bounds = Nfsproc4Compound::reply_bounds(&call);
     assert_eq!(bounds.chunks.len(), 4);
     for index in [1, 2] {
@@ -196,7 +195,7 @@ async fn a_result_may_be_asked_for_inline() {
     assert!(data(&reply.resarray[0]) == &contents(0, 9_000));
     assert!(data(&reply.resarray[2]) == &contents(7, 600));
     assert!(data(&reply.resarray[3]) == &contents(9, 5_003));
-    let Res::OpReadlink(Readlink4res::Nfs4Ok(link)) = &reply.resarray[1] else { panic!("{:?}", reply.resarray[1]) };
+    let Res::Readlink(Readlink4res::Ok(link)) = &reply.resarray[1] else { panic!("{:?}", reply.resarray[1]) };
     assert_eq!(link.link.as_ref(), b"over/there");
     assert_eq!(client.channel().counters().returned_written - before, 9_000 + 5_003);
 }
@@ -228,14 +227,14 @@ async fn reads_beyond_the_chunks_return_inline() {
 #[tokio::test]
 async fn an_unknown_operation_is_illegal_and_those_before_it_are_carried_out() {
     let client = client().await;
-    let reply = client.nfsproc4_compound(&compound(vec![Op::OpPutrootfh, Op::Unknown(9999)])).await.unwrap();
-    assert_eq!((reply.status, reply.resarray.len()), (Nfsstat4::Nfs4errOpIllegal, 2));
-    assert_eq!(reply.resarray[0], Res::OpPutrootfh(Putrootfh4res { status: Nfsstat4::Nfs4Ok }));
-    assert_eq!(reply.resarray[1], Res::OpIllegal(Illegal4res { status: Nfsstat4::Nfs4errOpIllegal }));
+    let reply = client.nfsproc4_compound(&compound(vec![Op::Putrootfh, Op::Unknown(9999)])).await.unwrap();
+    assert_eq!((reply.status, reply.resarray.len()), (Nfsstat4::OpIllegal, 2));
+    assert_eq!(reply.resarray[0], Res::Putrootfh(Putrootfh4res { status: Nfsstat4::Ok }));
+    assert_eq!(reply.resarray[1], Res::Illegal(Illegal4res { status: Nfsstat4::OpIllegal }));
 
-    let after = compound(vec![Op::OpPutrootfh, Op::Unknown(9999), write(0, 70_000), Op::OpReadlink]);
+    let after = compound(vec![Op::Putrootfh, Op::Unknown(9999), write(0, 70_000), Op::Readlink]);
     let reply = client.nfsproc4_compound(&after).await.unwrap();
-    assert_eq!((reply.status, reply.resarray.len()), (Nfsstat4::Nfs4errOpIllegal, 2));
+    assert_eq!((reply.status, reply.resarray.len()), (Nfsstat4::OpIllegal, 2));
 
     // What the specification has a name for is not unknown: it would be read back as that.
     let known = client.nfsproc4_compound(&compound(vec![Op::Unknown(9)])).await.unwrap_err();

@@ -21,7 +21,7 @@ fn handle() -> Vec<u32> {
 fn nfs3_getattr() {
     both_ways(&nfs3::Getattr3args { object: samples::handle() }, &handle());
     both_ways(&samples::getattr_reply(), &[&[0], &ATTRIBUTES[..]].concat());
-    both_ways(&nfs3::Getattr3res::Default(nfs3::Nfsstat3::Nfs3errStale), &[70]);
+    both_ways(&nfs3::Getattr3res::Default(nfs3::Nfsstat3::Stale), &[70]);
 }
 
 #[test]
@@ -30,7 +30,7 @@ fn nfs3_read() {
     let words = [&[0, 1], &ATTRIBUTES[..], &[5, 1], &counted(b"hello")].concat();
     both_ways(&samples::read_reply(), &words);
     let failure = nfs3::Read3resfail { file_attributes: nfs3::PostOpAttr::False };
-    both_ways(&nfs3::Read3res::Default(nfs3::Nfsstat3::Nfs3errAcces, failure), &[13, 0]);
+    both_ways(&nfs3::Read3res::Default(nfs3::Nfsstat3::Acces, failure), &[13, 0]);
 }
 
 #[test]
@@ -54,7 +54,7 @@ fn nfs3_readdirplus() {
 fn mount3_mnt_and_export() {
     both_ways(&samples::mnt_call(), &counted(b"/export"));
     both_ways(&samples::mnt_reply(), &[&[0], handle().as_slice(), &[2, 1, 390_003]].concat());
-    both_ways(&mount3::Mountres3::Default(mount3::Mountstat3::Mnt3errAcces), &[13]);
+    both_ways(&mount3::Mountres3::Default(mount3::Mountstat3::Acces), &[13]);
     let groups = [&[1], counted(b"a").as_slice(), &[1], &counted(b"host"), &[0]].concat();
     let words = [&[1], counted(b"/export").as_slice(), &groups, &[1], &counted(b"/"), &[0, 0]].concat();
     both_ways(&samples::exports(), &words);
@@ -113,22 +113,22 @@ fn the_largest_replies_fit_their_bounds() {
     // Status, attributes, count, eof, and the count of the data, which are placed.
     let read = nfs3::Read3resok { file_attributes: attributes.clone(), count: 0, eof: false, data: Default::default() };
     let bounds = nfs_v3::Nfsproc3Read::reply_bounds(&samples::read_call());
-    most(bounds.inline, nfs3::Read3res::Nfs3Ok(read).encoded_len());
+    most(bounds.inline, nfs3::Read3res::Ok(read).encoded_len());
     let handle = nfs3::NfsFh3 { data: vec![7; nfs3::NFS3_FHSIZE as usize].into() };
     let lookup =
         nfs3::Lookup3resok { object: handle, obj_attributes: attributes.clone(), dir_attributes: attributes.clone() };
     let what = nfs3::Diropargs3 { dir: samples::handle(), name: nfs3::Filename3("x".into()) };
     let bounds = nfs_v3::Nfsproc3Lookup::reply_bounds(&nfs3::Lookup3args { what });
-    most(bounds.inline, nfs3::Lookup3res::Nfs3Ok(lookup).encoded_len());
+    most(bounds.inline, nfs3::Lookup3res::Ok(lookup).encoded_len());
     let failure = nfs3::Readdirplus3resfail { dir_attributes: attributes };
-    let failure = nfs3::Readdirplus3res::Default(nfs3::Nfsstat3::Nfs3errBadCookie, failure);
+    let failure = nfs3::Readdirplus3res::Default(nfs3::Nfsstat3::BadCookie, failure);
     assert_eq!(failure.encoded_len(), 92);
     let many = mount3::Mountres3Ok {
         fhandle: mount3::Fhandle3(vec![7; mount3::FHSIZE3 as usize].into()),
         auth_flavors: vec![6; 256],
     };
     let bounds = mount_v3::Mountproc3Mnt::reply_bounds(&samples::mnt_call());
-    most(bounds.inline, mount3::Mountres3::Mnt3Ok(many).encoded_len());
+    most(bounds.inline, mount3::Mountres3::Ok(many).encoded_len());
 }
 
 #[test]

@@ -30,7 +30,7 @@ pub struct Seconds {
 mod derived {
     rpcrdma::xdr! {
         #![derive(arbitrary::Arbitrary, serde::Serialize, serde::Deserialize, Hash)]
-        #![derive(label = PartialOrd, label = Ord, entry = Default)]
+        #![derive(label = PartialOrd, label = Ord, many = PartialOrd, many = Ord, digest = PartialOrd, digest = Ord, entry = Default)]
         // What a type of our own can do is not known.
         #![derive(entry = Eq, body = Eq)]
         #![extern stamp = super::Seconds]
@@ -49,13 +49,20 @@ mod derived {
             node *list;
             quadruple wide;
         };
+        typedef opaque digest[64];
+        struct many {
+            digest of;
+            opaque block[4096];
+            label labels[33];
+            quadruple wide[3];
+        };
         union body switch (kind of) {
         case PLAIN: opaque octets<8>;
         case MARKED: entry entries<2>;
         };
     }
 }
-use derived::{Body, Entry, Label};
+use derived::{Body, Entry, Label, Many};
 
 fn sample() -> Body {
     let entry = Entry {
@@ -100,4 +107,16 @@ fn one_type_derives_more_than_others() {
     assert!(Label::from("a") < Label::from("b"));
     let all: HashSet<Body> = [sample(), sample()].into();
     assert_eq!(all.len(), 1);
+}
+
+#[test]
+fn long_arrays_derive_what_short_ones_do() {
+    let labels = std::array::from_fn(|index| Label(index.to_string().as_str().into()));
+    let many = Many { of: [1; 64].into(), block: [2; 4096], labels, wide: [xdr::Quadruple([3; 16]); 3] };
+    let json = serde_json::to_string(&many).unwrap();
+    assert_eq!(serde_json::from_str::<Many>(&json).unwrap(), many);
+    let short = json.replacen("\"0\",", "", 1);
+    let error = serde_json::from_str::<Many>(&short).unwrap_err().to_string();
+    assert!(error.contains("invalid length 32, expected an array of 33 elements"), "{error}");
+    assert!(many < Many { block: [3; 4096], ..many.clone() });
 }

@@ -160,6 +160,20 @@ impl Build {
         self
     }
 
+    /// See [`Compiler::strip_enum_prefix`].
+    #[must_use]
+    pub fn strip_enum_prefix(mut self) -> Self {
+        self.compiler = self.compiler.strip_enum_prefix();
+        self
+    }
+
+    /// See [`Compiler::strip_enum_prefix_of`].
+    #[must_use]
+    pub fn strip_enum_prefix_of(mut self, name: impl Into<String>) -> Self {
+        self.compiler = self.compiler.strip_enum_prefix_of(name);
+        self
+    }
+
     /// Has every type derive a trait. See [`EmitOptions::derive`].
     #[must_use]
     pub fn derive(mut self, path: syn::Path) -> Self {
@@ -178,6 +192,20 @@ impl Build {
     #[must_use]
     pub fn types_only(mut self) -> Self {
         self.options = self.options.types_only();
+        self
+    }
+
+    /// Generates no clients. See [`EmitOptions::no_client`].
+    #[must_use]
+    pub fn no_client(mut self) -> Self {
+        self.options = self.options.no_client();
+        self
+    }
+
+    /// Generates no servers. See [`EmitOptions::no_server`].
+    #[must_use]
+    pub fn no_server(mut self) -> Self {
+        self.options = self.options.no_server();
         self
     }
 
@@ -238,7 +266,9 @@ impl Build {
             return Ok(place.output);
         }
         let start = SystemTime::now();
-        let compiled = self.compiler.compile().map_err(BuildError::Specification)?;
+        let compiler = self.compiler.clone();
+        let compiler = if self.options.client { compiler } else { compiler.no_client() };
+        let compiled = compiler.compile().map_err(BuildError::Specification)?;
         let warnings = compiled.warnings.iter().filter(|d| d.severity() == Severity::Warning);
         let warnings = warnings.map(|warning| {
             let place = warning.primary.as_ref().and_then(|label| {

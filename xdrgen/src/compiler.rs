@@ -13,6 +13,7 @@ use crate::{
     ir::Spec,
     load::{Input, Loader},
     parse,
+    prefix::{self, Stripped},
     resolve::resolve,
     settle::settle,
     source::Sources,
@@ -37,6 +38,7 @@ pub struct Compiler {
     defines: Vec<(String, Option<String>)>,
     externs: Vec<(String, String)>,
     strict: bool,
+    stripped: Stripped,
 }
 
 /// What comes out.
@@ -131,6 +133,40 @@ impl Compiler {
         self
     }
 
+    /// Strips from the variants of each enumeration the prefix that its enumerators share: `NF3REG` becomes `Ftype3::Reg`,
+    /// and `NFS3ERR_NOENT`, beside `NFS3_OK`, becomes `Nfsstat3::Noent`. The prefix ends with a word. Variants of unions
+    /// that are named after enumerators lose it, too.
+    ///
+    /// A short name that begins with a digit, or that two enumerators would have, is an error
+    /// ([`Code::BadShortName`]).
+    #[must_use]
+    pub fn strip_enum_prefix(mut self) -> Self {
+        self.stripped = Stripped::All;
+        self
+    }
+
+    /// Strips the common prefix from one enumeration, by its name in XDR. See [`Self::strip_enum_prefix`], which includes
+    /// all enumerations.
+    #[must_use]
+    pub fn strip_enum_prefix_of(mut self, name: impl Into<String>) -> Self {
+        match &mut self.stripped {
+            Stripped::All => {}
+            Stripped::Named(names) => names.push(name.into()),
+            Stripped::Nothing => self.stripped = Stripped::Named(vec![name.into()]),
+        }
+        self
+    }
+
+    /// Declares that no client is generated. Only a requester needs to know how large a reply gets (RFC 8166 §6), so a reply
+    /// without a maximum is no error then: its bound is 4 294 967 295 bytes.
+    ///
+    /// [`Build`](crate::Build), the macros and the command set this according to the stubs that they generate.
+    #[must_use]
+    pub fn no_client(mut self) -> Self {
+        self.options.no_client = true;
+        self
+    }
+
     /// Compiles.
     ///
     /// # Errors
@@ -165,7 +201,8 @@ impl Compiler {
         if out.iter().any(|diagnostic| diagnostic.severity() == Severity::Error) {
             return Err(Diagnostics::new(out, sources));
         }
-        let spec = ulb::bind(resolved, &statements, self.options, &mut out);
+        let mut spec = ulb::bind(resolved, &statements, self.options, &mut out);
+        prefix::strip(&mut spec, &self.stripped, &mut out);
         let diagnostics = Diagnostics::new(out, Arc::clone(&sources));
         if diagnostics.error_count() > 0 {
             return Err(diagnostics);

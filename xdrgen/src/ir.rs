@@ -98,6 +98,9 @@ pub enum ConstValue {
 pub struct Enumerator {
     /// Its name.
     pub name: Name,
+    /// The name without the prefix that all enumerators share: see
+    /// [`Compiler::strip_enum_prefix`](crate::Compiler::strip_enum_prefix).
+    pub short: Option<String>,
     /// Its value.
     pub value: i32,
     /// Its comment.

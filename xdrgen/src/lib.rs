@@ -34,17 +34,19 @@
 //! | `@idempotent` | a procedure | twice is as good as once |
 //! | `@limit(chunks = N)` | a procedure, version or program | most eligible items each way, else [`DEFAULT_LIMIT`]; servers accept as many |
 //!
-//! `EXPR` is computed from the call's arguments: `args.count` is field `count` of the only argument (of several,
-//! `args.name.count`), `len(args.names)` a count; further numbers (`64K`), constants, `+ - * /`, `min`, `max`,
-//! parentheses.
+//! `EXPR` is computed from the call's arguments. `count` is the field `count` of the only argument, or the argument `count`;
+//! of several arguments, `name.count` is a field of the argument `name`. `args.count` is the same, and is needed where a
+//! constant is named `count`. The name of an opaque item or a string stands for its length in bytes: `@ddp(max = data)`.
+//! `len(names)` is the number of elements of an array. Numbers (`64K`), constants, `+ - * /`, `min`, `max` and parentheses
+//! complete the language.
 //!
 //! A `.ulb` file says the same of a specification that is to stay as it is:
 //!
 //! ```text
-//! ddp get_ok.data max = args.count;              // type, then fields or arms
+//! ddp get_ok.data max = count;                   // type, then fields or arms
 //! ddp STORE_V1.LAST: get_ok.data max = 64K;      // for one of the procedures that return it
 //! ddp STORE_V1.PUT.args.data;                    // within an argument; .result likewise
-//! reply_max STORE_V1.LIST = 12 + args.count * 312;
+//! reply_max STORE_V1.LIST = 12 + count * 312;
 //! port STORE = 20100;
 //! idempotent STORE_V1.GET, STORE_V1.LIST;
 //! limit STORE_V1.GET chunks = 1;
@@ -56,6 +58,21 @@
 //! `node *next`, by a `typedef node *list`, or as the union of which that is short: a `Vec` of nodes without that field, as
 //! long as memory allows. Any other type that holds itself is a tree, a level at a time in a `Box`, and a decoder takes 100
 //! levels (`rpcrdma::xdr::Limits`): so is a struct with two such pointers, or with one that is not last.
+//!
+//! # Conversions of generated types
+//!
+//! | XDR | conversions |
+//! | --- | --- |
+//! | every type | `to_bytes`, `from_bytes` (traits `XdrEncode` and `XdrDecode` of `rpcrdma::xdr`) |
+//! | `enum` | `From` it `for i32`, `TryFrom<i32>`; `Display` writes the XDR name; `VARIANTS` lists all variants |
+//! | `union switch (bool)` with one void arm | from and to `Option`; `into_option`, `as_option` |
+//! | `union switch (status)` in which success, the value 0, is the only case with data, and a default arm | from and to `Result`; `into_result` |
+//! | such a union whose default arm holds data | from and to `Result<T, (Status, Data)>`; `into_result` drops the data of a failure |
+//! | `typedef string`, `typedef opaque` | from and to the type within, from `&str` for strings |
+//!
+//! The status of a union that converts to a `Result` is an error (`core::error::Error`): a client writes
+//! `client.lookup(&args).await?.into_result()?`, a handler returns `Ok(result.into())`. [`Compiler::strip_enum_prefix`] shortens the
+//! names of variants: `Nfsstat3::Noent` for `NFS3ERR_NOENT`.
 //!
 //! # Dialects
 //!
@@ -93,6 +110,7 @@ pub mod ir;
 mod lexer;
 mod load;
 mod parse;
+mod prefix;
 mod preprocess;
 #[cfg(feature = "cli")]
 mod report;

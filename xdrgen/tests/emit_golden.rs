@@ -16,10 +16,10 @@ use rpcrdma_xdrgen::{
 };
 
 /// The longest golden file that a reviewer still reads in a diff, in lines.
-const LONGEST: usize = 200;
+const LONGEST: usize = 260;
 
 /// Most lines of all golden files together.
-const MOST: usize = 2000;
+const MOST: usize = 2400;
 
 /// The specifications of a directory beside this file, sorted.
 fn specifications(directory: &str) -> Vec<PathBuf> {
@@ -44,7 +44,11 @@ fn compiler(path: &Path) -> Compiler {
 
 fn generate(path: &Path) -> String {
     let name = file_name(path);
-    let compiled = compiler(path).compile().unwrap_or_else(|diagnostics| panic!("{diagnostics}"));
+    let mut compiler = compiler(path);
+    if name == "prefix.x" {
+        compiler = compiler.strip_enum_prefix();
+    }
+    let compiled = compiler.compile().unwrap_or_else(|diagnostics| panic!("{diagnostics}"));
     assert_eq!(compiled.warnings.to_string(), "", "{name}");
     let mut options = EmitOptions::default();
     match name.as_str() {

@@ -106,3 +106,24 @@ fn generates_only_when_something_has_changed() {
     write("main.x", "struct a { nothing x; };");
     assert!(build.run().is_err() && !build.is_current());
 }
+
+#[test]
+fn prefixes_and_stubs_are_chosen() {
+    let place = tempfile::tempdir().unwrap();
+    let input = place.path().join("p.x");
+    let text = "enum kind { KIND_A = 1, KIND_B = 2 }; struct r { kind of; opaque data<>; };
+        program P { version V { r GET(void) = 1; } = 1; } = 1;";
+    fs::write(&input, text).unwrap();
+    let build = Build::new().file(&input).out_dir(place.path());
+    let generated = |build: Build| fs::read_to_string(build.run().unwrap()).unwrap();
+    assert!(matches!(build.run(), Err(BuildError::Specification(_))));
+    assert!(matches!(build.clone().no_server().run(), Err(BuildError::Specification(_))));
+    let server = generated(build.clone().no_client());
+    assert!(server.contains("VServer") && !server.contains("VClient") && server.contains("KindA"), "{server}");
+    let client = generated(build.clone().no_server().default_reply_max(64));
+    assert!(!client.contains("VServer") && client.contains("VClient"), "{client}");
+    for build in [build.clone().strip_enum_prefix(), build.strip_enum_prefix_of("kind")] {
+        let types = generated(build.types_only());
+        assert!(types.contains("    A = 1") && !types.contains("KindA"), "{types}");
+    }
+}

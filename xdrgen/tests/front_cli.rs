@@ -276,3 +276,36 @@ fn editors_are_told_what_to_change() {
     fs::write(place.path("a.x"), fixed).unwrap();
     assert_eq!(place.run(&["check", "a.x"]).status.code(), Some(0));
 }
+
+#[test]
+fn gen_strips_prefixes_of_enumerations() {
+    let place = Place::new(&[("e.x", "enum kind { KIND_A = 1, KIND_B = 2 }; enum v { V_1 = 1, V_2 = 2 };")]);
+    let plain = text(&place.run(&["gen", "e.x"]).stdout);
+    assert!(plain.contains("KindA = 1") && plain.contains("V1 = 1"), "{plain}");
+    let some = text(&place.run(&["gen", "e.x", "--strip-enum-prefix=kind"]).stdout);
+    assert!(some.contains("    A = 1") && some.contains("V1 = 1"), "{some}");
+    let all = place.run(&["gen", "e.x", "--strip-enum-prefix"]);
+    assert_eq!(all.status.code(), Some(1));
+    assert!(text(&all.stderr).contains("error[E0301]: `V_1` without the prefix `V_` begins with a digit"));
+    let unknown = place.run(&["gen", "e.x", "--strip-enum-prefix=other"]);
+    assert_eq!(unknown.status.code(), Some(1));
+    assert!(text(&unknown.stderr).contains("error[E0204]: no enumeration is named `other`"));
+}
+
+#[test]
+fn gen_needs_no_maximum_without_a_client() {
+    let text_of = "struct r { opaque data<>; }; program P { version V { r GET(void) = 1; } = 1; } = 1;";
+    let place = Place::new(&[("p.x", text_of)]);
+    let refused = place.run(&["gen", "p.x"]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(text(&refused.stderr).contains("error[E0208]"));
+    assert_eq!(place.run(&["gen", "p.x", "--no-server"]).status.code(), Some(1));
+    for flag in ["--types-only", "--no-client"] {
+        let output = place.run(&["gen", "p.x", flag]);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        let rust = text(&output.stdout);
+        assert!(rust.contains("ReplyBounds::new(4294967295, &[])"), "{rust}");
+        assert_eq!(rust.contains("VServer"), flag == "--no-client");
+        assert!(!rust.contains("VClient"), "{rust}");
+    }
+}

@@ -26,6 +26,9 @@ fn diagnose(case: &str) -> Diagnostics {
     if case.starts_with("E0006") {
         compiler = compiler.strict();
     }
+    if case.starts_with("E0301") {
+        compiler = compiler.strip_enum_prefix();
+    }
     if let Ok(binding) = read("ulb") {
         compiler = compiler.ulb_source(format!("{case}.ulb"), binding);
     }

@@ -293,3 +293,43 @@ fn numbers_are_computed_as_maxima_are() {
         assert_eq!(message(depends), "this cannot depend on a call's arguments");
     }
 }
+
+#[test]
+fn items_of_the_arguments_are_named_by_one_word() {
+    let text = "const limit = 9;
+        struct range { unsigned int count; };
+        struct args { range of; opaque data<>; unsigned int limit; unsigned int count; };
+        struct ok { @ddp(max = count) opaque data<>; };
+        struct echo_ok { @ddp(max = data) opaque data<>; };
+        program P { version V {
+            ok A(args) = 1;
+            @reply_max(of.count + len(data)) int B(args) = 2;
+            ok C(unsigned int count, unsigned int other) = 3;
+            echo_ok ECHO(opaque data<>) = 4;
+            @reply_max(limit) string D(args) = 5;
+            @reply_max(args.limit) string E(args) = 6;
+        } = 1; } = 1;";
+    let compiled = compile(text, "");
+    let path = |arg: usize, fields: &[usize]| ArgPath { arg, fields: fields.to_vec() };
+    assert_eq!(maxima(procedure(&compiled, "A")), [arg(&[3])]);
+    assert_eq!(maxima(procedure(&compiled, "C")), [Expr::Arg(path(0, &[]))]);
+    assert_eq!(maxima(procedure(&compiled, "ECHO")), [Expr::Len(path(0, &[]))]);
+    let inline = |name: &str| procedure(&compiled, name).bounds.inline.clone();
+    // A constant comes first, as it always did.
+    assert_eq!((inline("D"), inline("E")), (Expr::Const(9), arg(&[2])));
+}
+
+#[test]
+fn hints_name_the_arguments() {
+    let text = "struct list { opaque names<>; };
+        struct args { unsigned hyper cookie; unsigned int maxcount; };
+        program P { version V { list LIST(args) = 1; } = 1; } = 1;";
+    let error = Compiler::new().source("t.x", text).compile().unwrap_err().to_string();
+    assert!(error.contains("write `@reply_max(maxcount)` before `LIST`"), "{error}");
+    assert!(error.contains("`reply_max V.LIST = maxcount;`"), "{error}");
+    assert!(error.contains("--default-reply-max 65536"), "{error}");
+    // What it says is right.
+    let binding = "reply_max V.LIST = maxcount;";
+    let compiled = Compiler::new().source("t.x", text).ulb_source("t.ulb", binding).compile().unwrap();
+    assert_eq!(procedure(&compiled, "LIST").bounds.inline, arg(&[1]));
+}

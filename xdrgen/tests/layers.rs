@@ -23,7 +23,7 @@ const LAYERS: &[&[&str]] = &[
     &["preprocess"],
     &["fmt", "load"],
     &["settle", "strip"],
-    &["resolve"],
+    &["prefix", "resolve"],
     &["ulb"],
     &["compiler", "emit", "report"],
     &["build_script", "derive", "explain"],

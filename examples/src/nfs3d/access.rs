@@ -29,7 +29,7 @@ impl Export {
     /// again.
     pub fn access(&self, who: &Identity, args: &Access3args) -> Access3res {
         match self.find(&args.object) {
-            Ok(object) => Access3res::Nfs3Ok(Access3resok {
+            Ok(object) => Access3res::Ok(Access3resok {
                 access: self.granted(who, &object, args.access),
                 obj_attributes: PostOpAttr::True(object.stat.attributes(self.fsid)),
             }),

@@ -18,13 +18,13 @@ impl Stat {
         let Self(stat) = self;
         Fattr3 {
             r#type: match self.file_type() {
-                FileType::Directory => Ftype3::Nf3dir,
-                FileType::BlockDevice => Ftype3::Nf3blk,
-                FileType::CharacterDevice => Ftype3::Nf3chr,
-                FileType::Symlink => Ftype3::Nf3lnk,
-                FileType::Socket => Ftype3::Nf3sock,
-                FileType::Fifo => Ftype3::Nf3fifo,
-                _ => Ftype3::Nf3reg,
+                FileType::Directory => Ftype3::Dir,
+                FileType::BlockDevice => Ftype3::Blk,
+                FileType::CharacterDevice => Ftype3::Chr,
+                FileType::Symlink => Ftype3::Lnk,
+                FileType::Socket => Ftype3::Sock,
+                FileType::Fifo => Ftype3::Fifo,
+                _ => Ftype3::Reg,
             },
             mode: u32::from(stat.stx_mode) & 0o7777,
             nlink: stat.stx_nlink,
@@ -79,7 +79,7 @@ impl Export {
     /// GETATTR. Whoever has a handle may ask, as `stat` needs no permission on the file.
     pub fn getattr(&self, args: &Getattr3args) -> Getattr3res {
         match self.find(&args.object) {
-            Ok(object) => Getattr3res::Nfs3Ok(Getattr3resok { obj_attributes: object.stat.attributes(self.fsid) }),
+            Ok(object) => Getattr3res::Ok(Getattr3resok { obj_attributes: object.stat.attributes(self.fsid) }),
             Err(refusal) => Getattr3res::Default(refusal.0),
         }
     }

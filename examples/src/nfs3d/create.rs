@@ -30,7 +30,7 @@ impl Export {
     pub fn create(&self, who: &Identity, args: &Create3args) -> Create3res {
         let (dir_wcc, made) = self.in_directory(&args.r#where.dir, |directory| {
             // §3.2: `.` and `..` are there.
-            let name = Component::entry(&args.r#where.name, Nfsstat3::Nfs3errExist)?;
+            let name = Component::entry(&args.r#where.name, Nfsstat3::Exist)?;
             match &args.how {
                 Createhow3::Unchecked(attributes) => self.create_unchecked(who, directory, &name, attributes),
                 Createhow3::Guarded(attributes) => self.create_new(who, directory, &name, attributes),
@@ -40,7 +40,7 @@ impl Export {
         match made {
             Ok(object) => {
                 let (obj, obj_attributes) = self.made(&object);
-                Create3res::Nfs3Ok(Create3resok { obj, obj_attributes, dir_wcc })
+                Create3res::Ok(Create3resok { obj, obj_attributes, dir_wcc })
             }
             Err(refusal) => Create3res::Default(refusal.0, Create3resfail { dir_wcc }),
         }
@@ -49,14 +49,14 @@ impl Export {
     /// UNCHECKED: a file that is there already will do; of the attributes its size is set.
     fn create_unchecked(&self, who: &Identity, directory: &Object, name: &Name, new: &Sattr3) -> Outcome<Object> {
         match self.create_new(who, directory, name, new) {
-            Err(Refusal(Nfsstat3::Nfs3errExist)) => {}
+            Err(Refusal(Nfsstat3::Exist)) => {}
             made => return made,
         }
         let acting = self.identities.assume(who)?;
         let object = self.tree.enter(directory, name)?;
         drop(acting);
         if object.stat.file_type() != FileType::RegularFile {
-            return Err(Refusal(Nfsstat3::Nfs3errExist));
+            return Err(Refusal(Nfsstat3::Exist));
         }
         if let SetSize3::True(_) = new.size {
             let size = Sattr3 { size: new.size.clone(), ..unset() };
@@ -78,7 +78,7 @@ impl Export {
         self.keep_writable(&object);
         // It has its mode, but the system takes these bits away with a new size or group.
         let set_id = matches!(new.mode, SetMode3::True(mode) if mode & 0o6000 != 0);
-        let mode = if set_id { new.mode.clone() } else { SetMode3::Default(false) };
+        let mode = if set_id { new.mode.clone() } else { SetMode3::False };
         self.set(who, &object, &Sattr3 { mode, ..new.clone() })?;
         self.sync(&object)?;
         Ok(object)
@@ -102,7 +102,7 @@ impl Export {
             ..unset()
         };
         match self.create_new(who, directory, name, &new) {
-            Err(Refusal(Nfsstat3::Nfs3errExist)) => {}
+            Err(Refusal(Nfsstat3::Exist)) => {}
             made => return made,
         }
         let acting = self.identities.assume(who)?;
@@ -112,20 +112,20 @@ impl Export {
         let same = stat.file_type() == FileType::RegularFile
             && stat.0.stx_size == 0
             && (stat.atime(), stat.mtime()) == (atime, mtime);
-        if same { Ok(object) } else { Err(Refusal(Nfsstat3::Nfs3errExist)) }
+        if same { Ok(object) } else { Err(Refusal(Nfsstat3::Exist)) }
     }
 
     /// MKDIR.
     pub fn mkdir(&self, who: &Identity, args: &Mkdir3args) -> Mkdir3res {
         let (dir_wcc, made) = self.in_directory(&args.r#where.dir, |directory| {
-            let name = Component::entry(&args.r#where.name, Nfsstat3::Nfs3errExist)?;
+            let name = Component::entry(&args.r#where.name, Nfsstat3::Exist)?;
             let mode = mode(&args.attributes, 0o755);
             self.make(who, directory, &name, &args.attributes, || rustix::fs::mkdirat(directory, name.as_c_str(), mode))
         });
         match made {
             Ok(object) => {
                 let (obj, obj_attributes) = self.made(&object);
-                Mkdir3res::Nfs3Ok(Mkdir3resok { obj, obj_attributes, dir_wcc })
+                Mkdir3res::Ok(Mkdir3resok { obj, obj_attributes, dir_wcc })
             }
             Err(refusal) => Mkdir3res::Default(refusal.0, Mkdir3resfail { dir_wcc }),
         }
@@ -134,14 +134,14 @@ impl Export {
     /// SYMLINK.
     pub fn symlink(&self, who: &Identity, args: &Symlink3args) -> Symlink3res {
         let (dir_wcc, made) = self.in_directory(&args.r#where.dir, |directory| {
-            let name = Component::entry(&args.r#where.name, Nfsstat3::Nfs3errExist)?;
+            let name = Component::entry(&args.r#where.name, Nfsstat3::Exist)?;
             let text = args.symlink.symlink_data.as_bytes();
             if text.len() > LINK_MAX {
-                return Err(Refusal(Nfsstat3::Nfs3errNametoolong));
+                return Err(Refusal(Nfsstat3::Nametoolong));
             }
             // The system has no links with these.
             let text = CString::new(text).ok().filter(|text| !text.is_empty());
-            let text = text.ok_or(Refusal(Nfsstat3::Nfs3errInval))?;
+            let text = text.ok_or(Refusal(Nfsstat3::Inval))?;
             self.make(who, directory, &name, &args.symlink.symlink_attributes, || {
                 rustix::fs::symlinkat(&text, directory, name.as_c_str())
             })
@@ -149,7 +149,7 @@ impl Export {
         match made {
             Ok(object) => {
                 let (obj, obj_attributes) = self.made(&object);
-                Symlink3res::Nfs3Ok(Symlink3resok { obj, obj_attributes, dir_wcc })
+                Symlink3res::Ok(Symlink3resok { obj, obj_attributes, dir_wcc })
             }
             Err(refusal) => Symlink3res::Default(refusal.0, Symlink3resfail { dir_wcc }),
         }
@@ -158,22 +158,22 @@ impl Export {
     /// MKNOD. Devices take CAP_MKNOD of who calls: the superuser's, not squashed.
     pub fn mknod(&self, who: &Identity, args: &Mknod3args) -> Mknod3res {
         let (dir_wcc, made) = self.in_directory(&args.r#where.dir, |directory| {
-            let name = Component::entry(&args.r#where.name, Nfsstat3::Nfs3errExist)?;
+            let name = Component::entry(&args.r#where.name, Nfsstat3::Exist)?;
             let device = |data: &Devicedata3| {
                 // A device number has 12 and 20 bits here.
                 let (major, minor) = (data.spec.specdata1, data.spec.specdata2);
                 if major >= 1 << 12 || minor >= 1 << 20 {
-                    return Err(Refusal(Nfsstat3::Nfs3errInval));
+                    return Err(Refusal(Nfsstat3::Inval));
                 }
                 Ok(rustix::fs::makedev(major, minor))
             };
             let (kind, device, attributes) = match &args.what {
-                Mknoddata3::Nf3chr(data) => (FileType::CharacterDevice, device(data)?, &data.dev_attributes),
-                Mknoddata3::Nf3blk(data) => (FileType::BlockDevice, device(data)?, &data.dev_attributes),
-                Mknoddata3::Nf3sock(attributes) => (FileType::Socket, 0, attributes),
-                Mknoddata3::Nf3fifo(attributes) => (FileType::Fifo, 0, attributes),
+                Mknoddata3::Chr(data) => (FileType::CharacterDevice, device(data)?, &data.dev_attributes),
+                Mknoddata3::Blk(data) => (FileType::BlockDevice, device(data)?, &data.dev_attributes),
+                Mknoddata3::Sock(attributes) => (FileType::Socket, 0, attributes),
+                Mknoddata3::Fifo(attributes) => (FileType::Fifo, 0, attributes),
                 // §3.3.11: regular files, directories and links have procedures of their own.
-                Mknoddata3::Default(_) => return Err(Refusal(Nfsstat3::Nfs3errBadtype)),
+                Mknoddata3::Default(_) => return Err(Refusal(Nfsstat3::Badtype)),
             };
             self.make(who, directory, &name, attributes, || {
                 rustix::fs::mknodat(directory, name.as_c_str(), kind, mode(attributes, 0o644), device)
@@ -182,7 +182,7 @@ impl Export {
         match made {
             Ok(object) => {
                 let (obj, obj_attributes) = self.made(&object);
-                Mknod3res::Nfs3Ok(Mknod3resok { obj, obj_attributes, dir_wcc })
+                Mknod3res::Ok(Mknod3resok { obj, obj_attributes, dir_wcc })
             }
             Err(refusal) => Mknod3res::Default(refusal.0, Mknod3resfail { dir_wcc }),
         }
@@ -203,11 +203,11 @@ impl Export {
         drop(acting);
         let mut new = new.clone();
         // What a size would be of; clients send none.
-        new.size = SetSize3::Default(false);
+        new.size = SetSize3::False;
         let set_id = matches!(new.mode, SetMode3::True(mode) if mode & 0o7000 != 0);
         // A directory's mode bits above the permissions are not mkdir's to set, and one that it has inherited stays.
         if !(object.is_directory() && set_id) {
-            new.mode = SetMode3::Default(false);
+            new.mode = SetMode3::False;
         } else if let SetMode3::True(mode) = &mut new.mode {
             *mode |= u32::from(object.stat.0.stx_mode) & 0o2000;
         }
@@ -227,7 +227,7 @@ impl Export {
 fn mode(new: &Sattr3, default: u32) -> Mode {
     Mode::from_raw_mode(match new.mode {
         SetMode3::True(mode) => mode & 0o7777,
-        SetMode3::Default(_) => default,
+        SetMode3::False => default,
     })
 }
 

@@ -116,7 +116,7 @@ impl Export {
                 rustix::fs::accessat(folder, name.as_c_str(), Access::EXEC_OK, AtFlags::EACCESS).is_ok()
             };
             if object.stat.0.stx_uid != who.uid() && !(flags == OFlags::RDONLY && may_execute()) {
-                return Err(Refusal(Nfsstat3::Nfs3errAcces));
+                return Err(Refusal(Nfsstat3::Acces));
             }
         }
         if let Some(file) = self.writable.lock().unwrap_or_else(PoisonError::into_inner).get(&object.id) {

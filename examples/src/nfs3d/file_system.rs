@@ -23,7 +23,7 @@ impl Export {
     /// FSSTAT. What is available is what is available to users.
     pub fn fsstat(&self, args: &Fsstat3args) -> Fsstat3res {
         match self.find(&args.fsroot).and_then(|object| Ok((statvfs(&object)?, object))) {
-            Ok((of, object)) => Fsstat3res::Nfs3Ok(Fsstat3resok {
+            Ok((of, object)) => Fsstat3res::Ok(Fsstat3resok {
                 obj_attributes: self.post_op(&object),
                 tbytes: of.f_blocks.saturating_mul(of.f_frsize),
                 fbytes: of.f_bfree.saturating_mul(of.f_frsize),
@@ -41,7 +41,7 @@ impl Export {
     /// FSINFO.
     pub fn fsinfo(&self, args: &Fsinfo3args) -> Fsinfo3res {
         match self.find(&args.fsroot) {
-            Ok(object) => Fsinfo3res::Nfs3Ok(Fsinfo3resok {
+            Ok(object) => Fsinfo3res::Ok(Fsinfo3resok {
                 obj_attributes: PostOpAttr::True(object.stat.attributes(self.fsid)),
                 rtmax: DATA_MAX,
                 rtpref: DATA_MAX,
@@ -61,7 +61,7 @@ impl Export {
     /// PATHCONF.
     pub fn pathconf(&self, args: &Pathconf3args) -> Pathconf3res {
         match self.find(&args.object).and_then(|object| Ok((statvfs(&object)?, object))) {
-            Ok((of, object)) => Pathconf3res::Nfs3Ok(Pathconf3resok {
+            Ok((of, object)) => Pathconf3res::Ok(Pathconf3resok {
                 obj_attributes: PostOpAttr::True(object.stat.attributes(self.fsid)),
                 linkmax: LINK_MAX,
                 name_max: of.f_namemax.min(NAME_MAX as u64) as u32,

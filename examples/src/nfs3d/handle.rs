@@ -58,7 +58,7 @@ impl Sealer {
     /// # Errors
     /// NFS3ERR_BADHANDLE for one that this server, with this key, has not made.
     pub fn open(&self, handle: &NfsFh3) -> Outcome<FileId> {
-        let bad = Refusal(Nfsstat3::Nfs3errBadhandle);
+        let bad = Refusal(Nfsstat3::Badhandle);
         let handle: &[u8; LEN] = handle.data.as_ref().try_into().map_err(|_| bad)?;
         let (content, mac) = handle.split_at(LEN - MAC);
         // Compared in constant time, as blake3's own hashes are.
@@ -98,7 +98,7 @@ mod tests {
         assert_eq!(handle, sealer.seal(ID), "one file, one handle");
         assert_eq!(sealer.open(&handle), Ok(ID));
         assert_eq!(Sealer::new([7; 32]).open(&handle), Ok(ID), "after a restart too");
-        assert_eq!(Sealer::new([8; 32]).open(&handle), Err(Refusal(Nfsstat3::Nfs3errBadhandle)));
+        assert_eq!(Sealer::new([8; 32]).open(&handle), Err(Refusal(Nfsstat3::Badhandle)));
     }
 
     #[test]
@@ -109,13 +109,13 @@ mod tests {
             let mut forged = handle.to_vec();
             forged[at] ^= 1;
             let forged = NfsFh3 { data: forged.into() };
-            assert_eq!(sealer.open(&forged), Err(Refusal(Nfsstat3::Nfs3errBadhandle)), "octet {at}");
+            assert_eq!(sealer.open(&forged), Err(Refusal(Nfsstat3::Badhandle)), "octet {at}");
         }
         for len in [0, 1, LEN - 1] {
             let short = NfsFh3 { data: handle.slice(..len) };
-            assert_eq!(sealer.open(&short), Err(Refusal(Nfsstat3::Nfs3errBadhandle)));
+            assert_eq!(sealer.open(&short), Err(Refusal(Nfsstat3::Badhandle)));
         }
         let long = NfsFh3 { data: [handle.as_ref(), &[0]].concat().into() };
-        assert_eq!(sealer.open(&long), Err(Refusal(Nfsstat3::Nfs3errBadhandle)));
+        assert_eq!(sealer.open(&long), Err(Refusal(Nfsstat3::Badhandle)));
     }
 }

@@ -125,14 +125,14 @@ impl Identities {
     pub fn assume(&self, who: &Identity) -> Outcome<Assumed<'_>> {
         if !self.switching {
             let same = who.uid == self.own.uid.as_raw();
-            return if same { Ok(Assumed(None, PhantomData)) } else { Err(Refusal(Nfsstat3::Nfs3errAcces)) };
+            return if same { Ok(Assumed(None, PhantomData)) } else { Err(Refusal(Nfsstat3::Acces)) };
         }
         // From here on the way back is taken whatever happens.
         let assumed = Assumed(Some(&self.own), PhantomData);
         let groups: Vec<Gid> = who.groups.iter().map(|&gid| Gid::from_raw(gid)).collect();
         take(&groups, Gid::from_raw(who.gid), Uid::from_raw(who.uid)).map_err(|error| {
             tracing::error!(?who, %error, "cannot act as the caller");
-            Refusal(Nfsstat3::Nfs3errServerfault)
+            Refusal(Nfsstat3::Serverfault)
         })?;
         Ok(assumed)
     }
@@ -228,7 +228,7 @@ mod tests {
         let own = geteuid().as_raw();
         let other = identities.of(&sys(own + 4242, 4243, &[4244])).unwrap();
         if !identities.enforced() {
-            assert_eq!(identities.assume(&other).err(), Some(Refusal(Nfsstat3::Nfs3errAcces)));
+            assert_eq!(identities.assume(&other).err(), Some(Refusal(Nfsstat3::Acces)));
             assert!(identities.assume(&identities.of(&sys(own, 1, &[])).unwrap()).is_ok());
             assert_eq!(geteuid().as_raw(), own);
             return;

@@ -31,7 +31,7 @@ impl Export {
             Err(refusal) => return Read3res::Default(refusal.0, Read3resfail { file_attributes: PostOpAttr::False }),
         };
         match self.read_data(who, pool, object.clone(), args.offset, args.count) {
-            Ok((data, stat)) => Read3res::Nfs3Ok(Read3resok {
+            Ok((data, stat)) => Read3res::Ok(Read3resok {
                 file_attributes: PostOpAttr::True(stat.attributes(self.fsid)),
                 count: data.len() as u32,
                 eof: args.offset.saturating_add(data.len() as u64) >= stat.0.stx_size,
@@ -73,7 +73,7 @@ impl Export {
         let verf = self.verifier.get();
         let (file_wcc, written) = self.write_data(who, args);
         match written {
-            Ok(count) => Write3res::Nfs3Ok(Write3resok { file_wcc, count, committed: args.stable, verf }),
+            Ok(count) => Write3res::Ok(Write3resok { file_wcc, count, committed: args.stable, verf }),
             Err(refusal) => Write3res::Default(refusal.0, Write3resfail { file_wcc }),
         }
     }
@@ -86,10 +86,10 @@ impl Export {
         let file = object.clone().regular().and_then(|object| {
             // §3.3.7: `count` and the length of `data` are the same.
             if args.count as usize != args.data.len() {
-                return Err(Refusal(Nfsstat3::Nfs3errInval));
+                return Err(Refusal(Nfsstat3::Inval));
             }
             if args.offset.checked_add(args.count.into()).is_none_or(|end| end > FILE_SIZE_MAX) {
-                return Err(Refusal(Nfsstat3::Nfs3errFbig));
+                return Err(Refusal(Nfsstat3::Fbig));
             }
             self.open_file(who, &object, OFlags::WRONLY)
         });
@@ -129,7 +129,7 @@ impl Export {
         let (verf, synced) = self.commit_object(&object);
         let file_wcc = self.wcc(&object.stat, &object);
         match synced {
-            Ok(()) => Commit3res::Nfs3Ok(Commit3resok { file_wcc, verf }),
+            Ok(()) => Commit3res::Ok(Commit3resok { file_wcc, verf }),
             Err(refusal) => Commit3res::Default(refusal.0, Commit3resfail { file_wcc }),
         }
     }

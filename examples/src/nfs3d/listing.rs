@@ -196,7 +196,7 @@ impl Export {
             Ok(Dirlist3 { entries, eof })
         });
         match page {
-            Ok((cookieverf, reply)) => Readdir3res::Nfs3Ok(Readdir3resok { dir_attributes, cookieverf, reply }),
+            Ok((cookieverf, reply)) => Readdir3res::Ok(Readdir3resok { dir_attributes, cookieverf, reply }),
             Err(refusal) => Readdir3res::Default(refusal.0, Readdir3resfail { dir_attributes }),
         }
     }
@@ -226,7 +226,7 @@ impl Export {
             Ok(Dirlistplus3 { entries, eof })
         });
         match page {
-            Ok((cookieverf, reply)) => Readdirplus3res::Nfs3Ok(Readdirplus3resok { dir_attributes, cookieverf, reply }),
+            Ok((cookieverf, reply)) => Readdirplus3res::Ok(Readdirplus3resok { dir_attributes, cookieverf, reply }),
             Err(refusal) => Readdirplus3res::Default(refusal.0, Readdirplus3resfail { dir_attributes }),
         }
     }
@@ -256,7 +256,7 @@ impl Export {
         verifier: &Cookieverf3,
     ) -> Outcome<(Arc<Listing>, OwnedFd)> {
         if cookie != 0 && *verifier != self.cookie_verifier(directory) {
-            return Err(Refusal(Nfsstat3::Nfs3errBadCookie));
+            return Err(Refusal(Nfsstat3::BadCookie));
         }
         let acting = self.identities.assume(who)?;
         let file = self.descriptors.reopen(directory, OFlags::RDONLY | OFlags::DIRECTORY)?;
@@ -318,7 +318,7 @@ fn name(entry: &Entry) -> Filename3 {
 
 /// Not one entry fits into what the client has room for, and there are some.
 fn too_small(too_small: bool) -> Outcome<()> {
-    if too_small { Err(Refusal(Nfsstat3::Nfs3errToosmall)) } else { Ok(()) }
+    if too_small { Err(Refusal(Nfsstat3::Toosmall)) } else { Ok(()) }
 }
 
 #[cfg(test)]

@@ -27,7 +27,7 @@ impl Export {
         let dir_attributes = PostOpAttr::True(directory.stat.attributes(self.fsid));
         let found = Component::parse(&args.what.name).and_then(|name| self.look_up(who, directory, &name));
         match found {
-            Ok(found) => Lookup3res::Nfs3Ok(Lookup3resok {
+            Ok(found) => Lookup3res::Ok(Lookup3resok {
                 object: self.sealer.seal(found.id),
                 obj_attributes: PostOpAttr::True(found.stat.attributes(self.fsid)),
                 dir_attributes,
@@ -59,7 +59,7 @@ impl Export {
         };
         let symlink_attributes = PostOpAttr::True(link.stat.attributes(self.fsid));
         match read_link(&link) {
-            Ok(text) => Readlink3res::Nfs3Ok(Readlink3resok { symlink_attributes, data: Nfspath3(text.into()) }),
+            Ok(text) => Readlink3res::Ok(Readlink3resok { symlink_attributes, data: Nfspath3(text.into()) }),
             Err(refusal) => Readlink3res::Default(refusal.0, Readlink3resfail { symlink_attributes }),
         }
     }
@@ -67,7 +67,7 @@ impl Export {
 
 fn read_link(link: &Object) -> Outcome<Bytes> {
     if link.stat.file_type() != FileType::Symlink {
-        return Err(Refusal(Nfsstat3::Nfs3errInval));
+        return Err(Refusal(Nfsstat3::Inval));
     }
     Ok(rustix::fs::readlinkat(link, c"", Vec::new())?.into_bytes().into())
 }

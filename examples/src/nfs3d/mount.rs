@@ -87,7 +87,7 @@ fn descend(export: &Export, who: &Identity, path: &[u8]) -> Outcome<Object> {
     for name in path.split(|&octet| octet == b'/').filter(|name| !name.is_empty()) {
         at = match Component::parse(&Filename3(text(name)))? {
             Component::Current => at,
-            Component::Parent => return Err(Refusal(Nfsstat3::Nfs3errAcces)),
+            Component::Parent => return Err(Refusal(Nfsstat3::Acces)),
             Component::Entry(name) => {
                 let at = at.directory()?;
                 // Where the server can act as nobody else, it is the calls by the handle that are refused.
@@ -107,7 +107,7 @@ impl MountV3 for MountService {
         }
         let Some(below) = self.below(args.as_bytes()) else {
             tracing::info!(peer = %cx.peer_addr(), path = %args.as_bytes().escape_ascii(), "not exported");
-            return Ok(Mountres3::Default(Mountstat3::Mnt3errAcces));
+            return Ok(Mountres3::Default(Mountstat3::Acces));
         };
         let who = self.export.identities().of(cx.credential()).map_err(Failure::Denied)?;
         let (export, below) = (Arc::clone(&self.export), below.to_vec());
@@ -124,7 +124,7 @@ impl MountV3 for MountService {
                 }
                 mounts.push_back(mount);
                 let ok = Mountres3Ok { fhandle: Fhandle3(handle.data), auth_flavors: FLAVORS.to_vec() };
-                Ok(Mountres3::Mnt3Ok(ok))
+                Ok(Mountres3::Ok(ok))
             }
             Err(refusal) => Ok(Mountres3::Default(mount_status(refusal))),
         }
@@ -160,13 +160,13 @@ impl MountV3 for MountService {
 /// The same errors by their other names (§5.1.5).
 fn mount_status(refusal: Refusal) -> Mountstat3 {
     match refusal.0 {
-        Nfsstat3::Nfs3errPerm => Mountstat3::Mnt3errPerm,
-        Nfsstat3::Nfs3errNoent => Mountstat3::Mnt3errNoent,
-        Nfsstat3::Nfs3errIo => Mountstat3::Mnt3errIo,
-        Nfsstat3::Nfs3errAcces => Mountstat3::Mnt3errAcces,
-        Nfsstat3::Nfs3errNotdir => Mountstat3::Mnt3errNotdir,
-        Nfsstat3::Nfs3errInval => Mountstat3::Mnt3errInval,
-        Nfsstat3::Nfs3errNametoolong => Mountstat3::Mnt3errNametoolong,
-        _ => Mountstat3::Mnt3errServerfault,
+        Nfsstat3::Perm => Mountstat3::Perm,
+        Nfsstat3::Noent => Mountstat3::Noent,
+        Nfsstat3::Io => Mountstat3::Io,
+        Nfsstat3::Acces => Mountstat3::Acces,
+        Nfsstat3::Notdir => Mountstat3::Notdir,
+        Nfsstat3::Inval => Mountstat3::Inval,
+        Nfsstat3::Nametoolong => Mountstat3::Nametoolong,
+        _ => Mountstat3::Serverfault,
     }
 }

@@ -47,12 +47,12 @@ impl Component {
     pub fn parse(name: &Filename3) -> Outcome<Self> {
         let octets = name.as_bytes();
         match octets {
-            b"" => Err(Refusal(Nfsstat3::Nfs3errAcces)),
+            b"" => Err(Refusal(Nfsstat3::Acces)),
             b"." => Ok(Self::Current),
             b".." => Ok(Self::Parent),
-            _ if octets.len() > NAME_MAX => Err(Refusal(Nfsstat3::Nfs3errNametoolong)),
-            _ if octets.contains(&b'/') => Err(Refusal(Nfsstat3::Nfs3errAcces)),
-            _ => CString::new(octets).map(|name| Self::Entry(Name(name))).map_err(|_| Refusal(Nfsstat3::Nfs3errAcces)),
+            _ if octets.len() > NAME_MAX => Err(Refusal(Nfsstat3::Nametoolong)),
+            _ if octets.contains(&b'/') => Err(Refusal(Nfsstat3::Acces)),
+            _ => CString::new(octets).map(|name| Self::Entry(Name(name))).map_err(|_| Refusal(Nfsstat3::Acces)),
         }
     }
 
@@ -82,10 +82,10 @@ mod tests {
         assert_eq!(parse(b"."), Ok(Component::Current));
         assert_eq!(parse(b".."), Ok(Component::Parent));
         for bad in [&b""[..], b"a/b", b"/", b"../a", b"a/..", b"a\0b", b"\0"] {
-            assert_eq!(parse(bad), Err(Refusal(Nfsstat3::Nfs3errAcces)), "{bad:?}");
+            assert_eq!(parse(bad), Err(Refusal(Nfsstat3::Acces)), "{bad:?}");
         }
         assert!(parse(&[b'x'; NAME_MAX]).is_ok());
-        assert_eq!(parse(&[b'x'; NAME_MAX + 1]), Err(Refusal(Nfsstat3::Nfs3errNametoolong)));
+        assert_eq!(parse(&[b'x'; NAME_MAX + 1]), Err(Refusal(Nfsstat3::Nametoolong)));
         assert!(parse(b"\xff\xfe not UTF-8 ...").is_ok());
     }
 }

@@ -74,7 +74,7 @@ impl Object {
     /// # Errors
     /// NFS3ERR_NOTDIR where it is none.
     pub(super) fn directory(self) -> Outcome<Self> {
-        if self.is_directory() { Ok(self) } else { Err(Refusal(Nfsstat3::Nfs3errNotdir)) }
+        if self.is_directory() { Ok(self) } else { Err(Refusal(Nfsstat3::Notdir)) }
     }
 
     /// For READ, WRITE and COMMIT.
@@ -84,8 +84,8 @@ impl Object {
     pub(super) fn regular(self) -> Outcome<Self> {
         match self.stat.file_type() {
             FileType::RegularFile => Ok(self),
-            FileType::Directory => Err(Refusal(Nfsstat3::Nfs3errIsdir)),
-            _ => Err(Refusal(Nfsstat3::Nfs3errInval)),
+            FileType::Directory => Err(Refusal(Nfsstat3::Isdir)),
+            _ => Err(Refusal(Nfsstat3::Inval)),
         }
     }
 }

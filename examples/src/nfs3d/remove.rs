@@ -21,11 +21,11 @@ impl Export {
     pub fn remove(&self, who: &Identity, args: &Remove3args) -> Remove3res {
         let (dir_wcc, removed) = self.in_directory(&args.object.dir, |directory| {
             // Directories, which this procedure removes none of.
-            let name = Component::entry(&args.object.name, Nfsstat3::Nfs3errIsdir)?;
+            let name = Component::entry(&args.object.name, Nfsstat3::Isdir)?;
             self.unlink(who, directory, &name, AtFlags::empty())
         });
         match removed {
-            Ok(()) => Remove3res::Nfs3Ok(Remove3resok { dir_wcc }),
+            Ok(()) => Remove3res::Ok(Remove3resok { dir_wcc }),
             Err(refusal) => Remove3res::Default(refusal.0, Remove3resfail { dir_wcc }),
         }
     }
@@ -34,13 +34,12 @@ impl Export {
     pub fn rmdir(&self, who: &Identity, args: &Rmdir3args) -> Rmdir3res {
         let (dir_wcc, removed) = self.in_directory(&args.object.dir, |directory| {
             // §3.3.13 has these two for `.` and `..`.
-            let special =
-                if args.object.name.as_bytes() == b".." { Nfsstat3::Nfs3errExist } else { Nfsstat3::Nfs3errInval };
+            let special = if args.object.name.as_bytes() == b".." { Nfsstat3::Exist } else { Nfsstat3::Inval };
             let name = Component::entry(&args.object.name, special)?;
             self.unlink(who, directory, &name, AtFlags::REMOVEDIR)
         });
         match removed {
-            Ok(()) => Rmdir3res::Nfs3Ok(Rmdir3resok { dir_wcc }),
+            Ok(()) => Rmdir3res::Ok(Rmdir3resok { dir_wcc }),
             Err(refusal) => Rmdir3res::Default(refusal.0, Rmdir3resfail { dir_wcc }),
         }
     }
@@ -52,7 +51,7 @@ impl Export {
         let object = self.tree.enter_while_changing(directory, name);
         rustix::fs::unlinkat(directory, name.as_c_str(), flags).map_err(|error| match error {
             // POSIX's other word for it, of some file systems.
-            Errno::EXIST => Refusal(Nfsstat3::Nfs3errNotempty),
+            Errno::EXIST => Refusal(Nfsstat3::Notempty),
             other => other.into(),
         })?;
         drop(acting);
@@ -74,7 +73,7 @@ impl Export {
     pub fn rename(&self, who: &Identity, args: &Rename3args) -> Rename3res {
         let (fromdir_wcc, todir_wcc, renamed) = self.rename_wcc(who, args);
         match renamed {
-            Ok(()) => Rename3res::Nfs3Ok(Rename3resok { fromdir_wcc, todir_wcc }),
+            Ok(()) => Rename3res::Ok(Rename3resok { fromdir_wcc, todir_wcc }),
             Err(refusal) => Rename3res::Default(refusal.0, Rename3resfail { fromdir_wcc, todir_wcc }),
         }
     }
@@ -110,15 +109,15 @@ impl Export {
         (to, to_name): (&Object, &rpcrdma_specs::nfs3::Filename3),
     ) -> Outcome<()> {
         // §3.3.14.
-        let from_name = Component::entry(from_name, Nfsstat3::Nfs3errInval)?;
-        let to_name = Component::entry(to_name, Nfsstat3::Nfs3errInval)?;
+        let from_name = Component::entry(from_name, Nfsstat3::Inval)?;
+        let to_name = Component::entry(to_name, Nfsstat3::Inval)?;
         let _changing = self.tree.changing();
         let acting = self.identities.assume(who)?;
         let moved = self.tree.enter_while_changing(from, &from_name)?;
         let replaced = self.tree.enter_while_changing(to, &to_name);
         rustix::fs::renameat(from, from_name.as_c_str(), to, to_name.as_c_str()).map_err(|error| match error {
             // §3.3.14: what is there stays if it is of another kind, or a directory with something in it.
-            Errno::ISDIR | Errno::NOTDIR => Refusal(Nfsstat3::Nfs3errExist),
+            Errno::ISDIR | Errno::NOTDIR => Refusal(Nfsstat3::Exist),
             other => other.into(),
         })?;
         drop(acting);
@@ -138,10 +137,10 @@ impl Export {
         let object = self.find(&args.file);
         let (linkdir_wcc, linked) = self.in_directory(&args.link.dir, |directory| {
             let object = object.as_ref().map_err(|refusal| *refusal)?;
-            let name = Component::entry(&args.link.name, Nfsstat3::Nfs3errExist)?;
+            let name = Component::entry(&args.link.name, Nfsstat3::Exist)?;
             // The system's PERM for it would say that somebody else may.
             if object.is_directory() {
-                return Err(Refusal(Nfsstat3::Nfs3errInval));
+                return Err(Refusal(Nfsstat3::Inval));
             }
             let acting = self.identities.assume(who)?;
             let (folder, descriptor) = self.descriptors.name(object);
@@ -154,7 +153,7 @@ impl Export {
             linked.and_then(|()| object.as_ref().map_err(|refusal| *refusal).and_then(|object| self.sync(object)));
         let file_attributes = object.as_ref().map_or(PostOpAttr::False, |object| self.post_op(object));
         match linked {
-            Ok(()) => Link3res::Nfs3Ok(Link3resok { file_attributes, linkdir_wcc }),
+            Ok(()) => Link3res::Ok(Link3resok { file_attributes, linkdir_wcc }),
             Err(refusal) => Link3res::Default(refusal.0, Link3resfail { file_attributes, linkdir_wcc }),
         }
     }

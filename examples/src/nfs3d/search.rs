@@ -96,7 +96,7 @@ impl Search {
     /// # Errors
     /// NFS3ERR_STALE if a search that began after the call has not seen it, NFS3ERR_JUKEBOX if there was none as yet.
     pub(super) fn run(tree: &Arc<Tree>, id: FileId, look: impl Fn() -> Outcome<Option<Object>>) -> Outcome<Object> {
-        let (nowhere, not_yet) = (Refusal(Nfsstat3::Nfs3errStale), Refusal(Nfsstat3::Nfs3errJukebox));
+        let (nowhere, not_yet) = (Refusal(Nfsstat3::Stale), Refusal(Nfsstat3::Jukebox));
         let search = tree.search();
         let deadline = Instant::now() + PATIENCE;
         let mut state = search.state();

@@ -100,7 +100,7 @@ impl NfsV3 for NfsService {
     async fn nfsproc3_read(&self, cx: &Context, args: Read3args) -> Result<Read3res, Failure> {
         let pool = cx.pool().clone();
         let result = self.run(cx, Procedure::Read, move |export, who| export.read(who, &pool, &args)).await?;
-        if let Read3res::Nfs3Ok(ok) = &result {
+        if let Read3res::Ok(ok) = &result {
             self.counters.read(ok.data.len());
         }
         Ok(result)
@@ -111,7 +111,7 @@ impl NfsV3 for NfsService {
         let without_data = Write3args { data: Bytes::new(), ..args.clone() };
         let write = self.run(cx, Procedure::Write, move |export, who| export.write(who, &args));
         let result = self.replies.once(cx, Procedure::Write, &without_data, write).await?;
-        if let Write3res::Nfs3Ok(ok) = &result {
+        if let Write3res::Ok(ok) = &result {
             self.counters.written(ok.count as usize);
         }
         Ok(result)

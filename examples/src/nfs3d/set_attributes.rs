@@ -22,7 +22,7 @@ impl Export {
     pub fn setattr(&self, who: &Identity, args: &Setattr3args) -> Setattr3res {
         let (obj_wcc, outcome) = self.setattr_wcc(who, args);
         match outcome {
-            Ok(()) => Setattr3res::Nfs3Ok(Setattr3resok { obj_wcc }),
+            Ok(()) => Setattr3res::Ok(Setattr3resok { obj_wcc }),
             Err(refusal) => Setattr3res::Default(refusal.0, Setattr3resfail { obj_wcc }),
         }
     }
@@ -39,7 +39,7 @@ impl Export {
         };
         let outcome = match &args.guard {
             // §3.3.2: the ctime is compared before anything is changed, and nothing else may change it in between.
-            Sattrguard3::True(ctime) if *ctime != before.ctime() => Err(Refusal(Nfsstat3::Nfs3errNotSync)),
+            Sattrguard3::True(ctime) if *ctime != before.ctime() => Err(Refusal(Nfsstat3::NotSync)),
             _ => self.set(who, &object, &args.new_attributes),
         };
         let wcc = self.wcc(&before, &object);
@@ -56,16 +56,16 @@ impl Export {
         let acting = self.identities.assume(who)?;
         let uid = match new.uid {
             SetUid3::True(uid) => Some(uid),
-            SetUid3::Default(_) => None,
+            SetUid3::False => None,
         };
         let gid = match new.gid {
             SetGid3::True(gid) => Some(gid),
-            SetGid3::Default(_) => None,
+            SetGid3::False => None,
         };
         if uid.is_some() || gid.is_some() {
             // To the system -1 means that it stays.
             if uid == Some(u32::MAX) || gid == Some(u32::MAX) {
-                return Err(Refusal(Nfsstat3::Nfs3errInval));
+                return Err(Refusal(Nfsstat3::Inval));
             }
             rustix::fs::chownat(object, c"", uid.map(Uid::from_raw), gid.map(Gid::from_raw), AtFlags::EMPTY_PATH)?;
         }
@@ -85,14 +85,14 @@ impl Export {
 
     fn set_size(&self, who: &Identity, object: &Object, size: u64) -> Outcome<()> {
         if object.stat.file_type() != FileType::RegularFile {
-            return Err(Refusal(Nfsstat3::Nfs3errInval));
+            return Err(Refusal(Nfsstat3::Inval));
         }
         let file = self.open_file(who, object, OFlags::WRONLY)?;
         // As for WRITE: root would leave set-user-ID and set-group-ID where they are.
         let _acting = self.identities.assume(who)?;
         rustix::fs::ftruncate(&file, size).map_err(|error| match error {
             // The system's word for a size that the file system cannot have.
-            Errno::INVAL => Refusal(Nfsstat3::Nfs3errFbig),
+            Errno::INVAL => Refusal(Nfsstat3::Fbig),
             other => other.into(),
         })
     }
@@ -115,7 +115,7 @@ fn times(new: &Sattr3) -> Outcome<Option<Timestamps>> {
 fn explicit(time: &Nfstime3) -> Outcome<Timespec> {
     // Some of the numbers above mean other things to the system.
     if time.nseconds >= 1_000_000_000 {
-        return Err(Refusal(Nfsstat3::Nfs3errInval));
+        return Err(Refusal(Nfsstat3::Inval));
     }
     Ok(Timespec { tv_sec: time.seconds.into(), tv_nsec: time.nseconds.into() })
 }
@@ -138,7 +138,7 @@ mod tests {
         assert!(times(&unset()).unwrap().is_none());
         assert_eq!(times(&nseconds(999_999_999)).unwrap().unwrap().last_modification.tv_nsec, 999_999_999);
         for special in [1_000_000_000, UTIME_NOW as u32, UTIME_OMIT as u32, u32::MAX] {
-            assert_eq!(times(&nseconds(special)).err(), Some(Refusal(Nfsstat3::Nfs3errInval)));
+            assert_eq!(times(&nseconds(special)).err(), Some(Refusal(Nfsstat3::Inval)));
         }
     }
 }

@@ -13,39 +13,39 @@ pub type Outcome<T> = Result<T, Refusal>;
 impl From<Errno> for Refusal {
     fn from(error: Errno) -> Self {
         Self(match error {
-            Errno::PERM => Nfsstat3::Nfs3errPerm,
-            Errno::NOENT => Nfsstat3::Nfs3errNoent,
-            Errno::NXIO => Nfsstat3::Nfs3errNxio,
-            Errno::ACCESS => Nfsstat3::Nfs3errAcces,
-            Errno::EXIST => Nfsstat3::Nfs3errExist,
-            Errno::XDEV => Nfsstat3::Nfs3errXdev,
-            Errno::NODEV => Nfsstat3::Nfs3errNodev,
-            Errno::NOTDIR => Nfsstat3::Nfs3errNotdir,
-            Errno::ISDIR => Nfsstat3::Nfs3errIsdir,
-            Errno::INVAL => Nfsstat3::Nfs3errInval,
-            Errno::FBIG | Errno::OVERFLOW => Nfsstat3::Nfs3errFbig,
-            Errno::NOSPC => Nfsstat3::Nfs3errNospc,
-            Errno::ROFS => Nfsstat3::Nfs3errRofs,
-            Errno::MLINK => Nfsstat3::Nfs3errMlink,
-            Errno::NAMETOOLONG => Nfsstat3::Nfs3errNametoolong,
-            Errno::NOTEMPTY => Nfsstat3::Nfs3errNotempty,
-            Errno::DQUOT => Nfsstat3::Nfs3errDquot,
-            Errno::STALE => Nfsstat3::Nfs3errStale,
-            Errno::NOTSUP => Nfsstat3::Nfs3errNotsupp,
+            Errno::PERM => Nfsstat3::Perm,
+            Errno::NOENT => Nfsstat3::Noent,
+            Errno::NXIO => Nfsstat3::Nxio,
+            Errno::ACCESS => Nfsstat3::Acces,
+            Errno::EXIST => Nfsstat3::Exist,
+            Errno::XDEV => Nfsstat3::Xdev,
+            Errno::NODEV => Nfsstat3::Nodev,
+            Errno::NOTDIR => Nfsstat3::Notdir,
+            Errno::ISDIR => Nfsstat3::Isdir,
+            Errno::INVAL => Nfsstat3::Inval,
+            Errno::FBIG | Errno::OVERFLOW => Nfsstat3::Fbig,
+            Errno::NOSPC => Nfsstat3::Nospc,
+            Errno::ROFS => Nfsstat3::Rofs,
+            Errno::MLINK => Nfsstat3::Mlink,
+            Errno::NAMETOOLONG => Nfsstat3::Nametoolong,
+            Errno::NOTEMPTY => Nfsstat3::Notempty,
+            Errno::DQUOT => Nfsstat3::Dquot,
+            Errno::STALE => Nfsstat3::Stale,
+            Errno::NOTSUP => Nfsstat3::Notsupp,
             // A file that is being executed, a directory that something is mounted on.
-            Errno::TXTBSY | Errno::BUSY => Nfsstat3::Nfs3errAcces,
+            Errno::TXTBSY | Errno::BUSY => Nfsstat3::Acces,
             // There is none of what it takes just now; the client asks again later.
             Errno::AGAIN | Errno::NOMEM | Errno::MFILE | Errno::NFILE | Errno::NOBUFS => {
                 tracing::warn!(%error, "short of a resource; the client is told to try again");
-                Nfsstat3::Nfs3errJukebox
+                Nfsstat3::Jukebox
             }
             Errno::IO => {
                 tracing::error!(%error, "the file system failed");
-                Nfsstat3::Nfs3errIo
+                Nfsstat3::Io
             }
             other => {
                 tracing::warn!(error = %other, "an error that NFS 3 has no word for");
-                Nfsstat3::Nfs3errIo
+                Nfsstat3::Io
             }
         })
     }
@@ -64,11 +64,11 @@ mod tests {
     #[test]
     fn errors_keep_their_meaning() {
         let status = |error: Errno| Refusal::from(error).0;
-        assert_eq!(status(Errno::ACCESS), Nfsstat3::Nfs3errAcces);
-        assert_eq!(status(Errno::PERM), Nfsstat3::Nfs3errPerm);
-        assert_eq!(status(Errno::NOTEMPTY), Nfsstat3::Nfs3errNotempty);
-        assert_eq!(status(Errno::DQUOT), Nfsstat3::Nfs3errDquot);
-        assert_eq!(status(Errno::NOMEM), Nfsstat3::Nfs3errJukebox, "to be tried again, not to fail");
-        assert_eq!(status(Errno::ILSEQ), Nfsstat3::Nfs3errIo, "unknown ones too get an answer");
+        assert_eq!(status(Errno::ACCESS), Nfsstat3::Acces);
+        assert_eq!(status(Errno::PERM), Nfsstat3::Perm);
+        assert_eq!(status(Errno::NOTEMPTY), Nfsstat3::Notempty);
+        assert_eq!(status(Errno::DQUOT), Nfsstat3::Dquot);
+        assert_eq!(status(Errno::NOMEM), Nfsstat3::Jukebox, "to be tried again, not to fail");
+        assert_eq!(status(Errno::ILSEQ), Nfsstat3::Io, "unknown ones too get an answer");
     }
 }

@@ -123,7 +123,7 @@ impl Tree {
             return Ok(object);
         }
         if lock(&self.removed).contains(&id) {
-            return Err(Refusal(Nfsstat3::Nfs3errStale));
+            return Err(Refusal(Nfsstat3::Stale));
         }
         Search::run(self, id, || self.by_notes(id))
     }
@@ -142,7 +142,7 @@ impl Tree {
             path.truncate(path.iter().rposition(|&octet| octet == b'/').unwrap_or(0));
             return self.object(self.walk(if path.is_empty() { b"." } else { &path })?);
         }
-        Err(Refusal(Nfsstat3::Nfs3errStale))
+        Err(Refusal(Nfsstat3::Stale))
     }
 
     /// Opens an entry of a directory, as whoever the thread acts as.
@@ -157,7 +157,7 @@ impl Tree {
     /// The same for who holds [`changing`](Self::changing).
     pub(super) fn enter_while_changing(&self, directory: &Object, name: &Name) -> Outcome<Object> {
         let fd = rustix::fs::openat2(directory, name.as_c_str(), HELD, Mode::empty(), CONFINED)
-            .map_err(|error| if error == Errno::XDEV { Refusal(Nfsstat3::Nfs3errAcces) } else { error.into() })?;
+            .map_err(|error| if error == Errno::XDEV { Refusal(Nfsstat3::Acces) } else { error.into() })?;
         let object = self.object(fd)?;
         self.note(object.id.ino, directory.id.ino, name.as_bytes());
         Ok(object)

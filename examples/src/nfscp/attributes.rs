@@ -62,7 +62,7 @@ impl Lasting {
     /// As SETATTR takes it; a symbolic link's mode means nothing.
     pub(super) fn to_wire(self, with_mode: bool) -> Sattr3 {
         Sattr3 {
-            mode: if with_mode { SetMode3::True(self.mode) } else { SetMode3::Default(false) },
+            mode: if with_mode { SetMode3::True(self.mode) } else { SetMode3::False },
             atime: SetAtime::SetToClientTime(to_wire(self.accessed)),
             mtime: SetMtime::SetToClientTime(to_wire(self.modified)),
             ..unset()

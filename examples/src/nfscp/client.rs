@@ -12,12 +12,10 @@ use rpcrdma::{
     rpc::OpaqueAuth,
 };
 use rpcrdma_specs::nfs3::{
-    Commit3args, Commit3res, Cookieverf3, Create3args, Create3res, Createhow3, Diropargs3, Entryplus3, Fattr3,
-    Filename3, Fsinfo3args, Fsinfo3res, Fsinfo3resok, Ftype3, Getattr3args, Getattr3res, Lookup3args, Lookup3res,
-    Mkdir3args, Mkdir3res, NfsFh3, Nfspath3, Nfsstat3, PostOpAttr, PostOpFh3, Read3args, Read3res, Readdir3args,
-    Readdir3res, Readdirplus3args, Readdirplus3res, Readlink3args, Readlink3res, Remove3args, Remove3res, Sattr3,
-    Sattrguard3, Setattr3args, Setattr3res, StableHow, Symlink3args, Symlink3res, Symlinkdata3, Write3args, Write3res,
-    Write3resok, Writeverf3,
+    Commit3args, Cookieverf3, Create3args, Createhow3, Diropargs3, Entryplus3, Fattr3,
+    Filename3, Fsinfo3args, Fsinfo3resok, Ftype3, Getattr3args, Lookup3args, Mkdir3args, NfsFh3, Nfspath3, Nfsstat3, PostOpAttr, PostOpFh3, Read3args, Readdir3args,
+    Readdirplus3args, Readlink3args, Remove3args, Remove3res, Sattr3,
+    Sattrguard3, Setattr3args, Setattr3res, StableHow, Symlink3args, Symlink3res, Symlinkdata3, Write3args, Write3resok, Writeverf3,
     nfs_v3::{self, NfsV3Client},
 };
 use tokio::sync::Semaphore;
@@ -68,7 +66,7 @@ impl Node {
     /// Whether it is a directory.
     #[must_use]
     pub fn is_dir(&self) -> bool {
-        self.attributes.r#type == Ftype3::Nf3dir
+        self.attributes.r#type == Ftype3::Dir
     }
 }
 
@@ -245,10 +243,7 @@ impl Nfs {
     async fn fsinfo(&self, root: &NfsFh3) -> Result<Fsinfo3resok, CopyError> {
         let args = Fsinfo3args { fsroot: root.clone() };
         let call = || async {
-            Ok(match self.rpc.nfsproc3_fsinfo(&args).await? {
-                Fsinfo3res::Nfs3Ok(ok) => Ok(ok),
-                Fsinfo3res::Default(status, _) => Err(status),
-            })
+            Ok(self.rpc.nfsproc3_fsinfo(&args).await?.into_result())
         };
         self.call("FSINFO", call).await
     }
@@ -260,10 +255,7 @@ impl Nfs {
     pub async fn getattr(&self, handle: NfsFh3) -> Result<Node, CopyError> {
         let args = Getattr3args { object: handle };
         let call = || async {
-            Ok(match self.rpc.nfsproc3_getattr(&args).await? {
-                Getattr3res::Nfs3Ok(ok) => Ok(ok.obj_attributes),
-                Getattr3res::Default(status) => Err(status),
-            })
+            Ok(self.rpc.nfsproc3_getattr(&args).await?.into_result().map(|ok| ok.obj_attributes))
         };
         let attributes = self.call("GETATTR", call).await?;
         Ok(Node { handle: args.object, attributes })
@@ -276,10 +268,7 @@ impl Nfs {
     pub async fn lookup(&self, dir: &NfsFh3, name: &[u8]) -> Result<Node, CopyError> {
         let args = Lookup3args { what: entry(dir, name) };
         let call = || async {
-            Ok(match self.rpc.nfsproc3_lookup(&args).await? {
-                Lookup3res::Nfs3Ok(ok) => Ok((ok.object, ok.obj_attributes)),
-                Lookup3res::Default(status, _) => Err(status),
-            })
+            Ok(self.rpc.nfsproc3_lookup(&args).await?.into_result().map(|ok| (ok.object, ok.obj_attributes)))
         };
         let (handle, attributes) = self.call("LOOKUP", call).await?;
         self.node(handle, attributes).await
@@ -292,7 +281,7 @@ impl Nfs {
     pub async fn find(&self, dir: &NfsFh3, name: &[u8]) -> Result<Option<Node>, CopyError> {
         match self.lookup(dir, name).await {
             Ok(node) => Ok(Some(node)),
-            Err(error) if error.status() == Some(Nfsstat3::Nfs3errNoent) => Ok(None),
+            Err(error) if error.status() == Some(Nfsstat3::Noent) => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -324,10 +313,7 @@ impl Nfs {
     pub async fn readlink(&self, link: &NfsFh3) -> Result<Bytes, CopyError> {
         let args = Readlink3args { symlink: link.clone() };
         let call = || async {
-            Ok(match self.rpc.nfsproc3_readlink(&args).await? {
-                Readlink3res::Nfs3Ok(ok) => Ok(ok.data.0.0),
-                Readlink3res::Default(status, _) => Err(status),
-            })
+            Ok(self.rpc.nfsproc3_readlink(&args).await?.into_result().map(|ok| ok.data.0.0))
         };
         self.call("READLINK", call).await
     }
@@ -340,10 +326,7 @@ impl Nfs {
     pub async fn read(&self, file: &NfsFh3, offset: u64, count: u32) -> Result<(Bytes, bool), CopyError> {
         let args = Read3args { file: file.clone(), offset, count };
         let call = || async {
-            Ok(match self.rpc.nfsproc3_read(&args).await? {
-                Read3res::Nfs3Ok(ok) => Ok(ok),
-                Read3res::Default(status, _) => Err(status),
-            })
+            Ok(self.rpc.nfsproc3_read(&args).await?.into_result())
         };
         let ok = self.data_call("READ", call).await?;
         if ok.data.len() as u64 != u64::from(ok.count) || ok.count > count {
@@ -367,10 +350,7 @@ impl Nfs {
         let count = u32::try_from(data.len()).unwrap_or(u32::MAX);
         let args = Write3args { file: file.clone(), offset, count, stable, data };
         let call = || async {
-            Ok(match self.rpc.nfsproc3_write(&args).await? {
-                Write3res::Nfs3Ok(ok) => Ok(ok),
-                Write3res::Default(status, _) => Err(status),
-            })
+            Ok(self.rpc.nfsproc3_write(&args).await?.into_result())
         };
         let ok = self.data_call("WRITE", call).await?;
         if ok.count > count || (ok.count == 0 && count > 0) {
@@ -387,10 +367,7 @@ impl Nfs {
         // RFC 1813 §3.3.21: a count of 0 is all from the offset on.
         let args = Commit3args { file: file.clone(), offset: 0, count: 0 };
         let call = || async {
-            Ok(match self.rpc.nfsproc3_commit(&args).await? {
-                Commit3res::Nfs3Ok(ok) => Ok(ok.verf),
-                Commit3res::Default(status, _) => Err(status),
-            })
+            Ok(self.rpc.nfsproc3_commit(&args).await?.into_result().map(|ok| ok.verf))
         };
         self.call("COMMIT", call).await
     }
@@ -403,16 +380,13 @@ impl Nfs {
         let how = Createhow3::Unchecked(attributes::mode(mode));
         let args = Create3args { r#where: entry(dir, name), how };
         let call = || async {
-            Ok(match self.rpc.nfsproc3_create(&args).await? {
-                Create3res::Nfs3Ok(ok) => Ok((ok.obj, ok.obj_attributes)),
-                Create3res::Default(status, _) => Err(status),
-            })
+            Ok(self.rpc.nfsproc3_create(&args).await?.into_result().map(|ok| (ok.obj, ok.obj_attributes)))
         };
         let made = self.call("CREATE", call).await?;
         let node = self.made(dir, name, made).await?;
         // A server may take UNCHECKED by its word and return whatever has the name.
         match node.attributes.r#type {
-            Ftype3::Nf3reg => Ok(node),
+            Ftype3::Reg => Ok(node),
             _ => Err(CopyError::Unfit("there is something of that name which is no regular file".into())),
         }
     }
@@ -424,14 +398,11 @@ impl Nfs {
     pub async fn mkdir(&self, dir: &NfsFh3, name: &[u8], mode: u32) -> Result<(Node, bool), CopyError> {
         let args = Mkdir3args { r#where: entry(dir, name), attributes: attributes::mode(mode) };
         let call = || async {
-            Ok(match self.rpc.nfsproc3_mkdir(&args).await? {
-                Mkdir3res::Nfs3Ok(ok) => Ok((ok.obj, ok.obj_attributes)),
-                Mkdir3res::Default(status, _) => Err(status),
-            })
+            Ok(self.rpc.nfsproc3_mkdir(&args).await?.into_result().map(|ok| (ok.obj, ok.obj_attributes)))
         };
         match self.call("MKDIR", call).await {
             Ok(made) => Ok((self.made(dir, name, made).await?, true)),
-            Err(error) if error.status() == Some(Nfsstat3::Nfs3errExist) => {
+            Err(error) if error.status() == Some(Nfsstat3::Exist) => {
                 let node = self.lookup(dir, name).await?;
                 if !node.is_dir() {
                     return Err(CopyError::Unfit("there is something of that name which is no directory".into()));
@@ -454,7 +425,7 @@ impl Nfs {
         let args = Symlink3args { r#where: entry(dir, name), symlink };
         let call = || async {
             Ok(match self.rpc.nfsproc3_symlink(&args).await? {
-                Symlink3res::Nfs3Ok(_) => Ok(()),
+                Symlink3res::Ok(_) => Ok(()),
                 Symlink3res::Default(status, _) => Err(status),
             })
         };
@@ -469,7 +440,7 @@ impl Nfs {
         let args = Remove3args { object: entry(dir, name) };
         let call = || async {
             Ok(match self.rpc.nfsproc3_remove(&args).await? {
-                Remove3res::Nfs3Ok(_) | Remove3res::Default(Nfsstat3::Nfs3errNoent, _) => Ok(()),
+                Remove3res::Ok(_) | Remove3res::Default(Nfsstat3::Noent, _) => Ok(()),
                 Remove3res::Default(status, _) => Err(status),
             })
         };
@@ -484,7 +455,7 @@ impl Nfs {
         let args = Setattr3args { object: object.clone(), new_attributes: new, guard: Sattrguard3::False };
         let call = || async {
             Ok(match self.rpc.nfsproc3_setattr(&args).await? {
-                Setattr3res::Nfs3Ok(_) => Ok(()),
+                Setattr3res::Ok(_) => Ok(()),
                 Setattr3res::Default(status, _) => Err(status),
             })
         };
@@ -498,7 +469,7 @@ impl Nfs {
     /// not go on from the last, which might never end.
     pub async fn list(&self, dir: &NfsFh3, at: &Cookie) -> Result<(Vec<Entry>, Option<Cookie>), CopyError> {
         let (raw, verifier, eof) = match self.readdirplus(dir, at).await {
-            Err(error) if error.status() == Some(Nfsstat3::Nfs3errNotsupp) => self.readdir(dir, at).await?,
+            Err(error) if error.status() == Some(Nfsstat3::Notsupp) => self.readdir(dir, at).await?,
             page => page?,
         };
         let next = match raw.last() {
@@ -535,10 +506,7 @@ impl Nfs {
             maxcount: size,
         };
         let call = || async {
-            Ok(match self.rpc.nfsproc3_readdirplus(&args).await? {
-                Readdirplus3res::Nfs3Ok(ok) => Ok((ok.reply.entries, ok.cookieverf, ok.reply.eof)),
-                Readdirplus3res::Default(status, _) => Err(status),
-            })
+            Ok(self.rpc.nfsproc3_readdirplus(&args).await?.into_result().map(|ok| (ok.reply.entries, ok.cookieverf, ok.reply.eof)))
         };
         self.call("READDIRPLUS", call).await
     }
@@ -547,10 +515,7 @@ impl Nfs {
         let (cookie, cookieverf) = (at.cookie, at.verifier.clone());
         let args = Readdir3args { dir: dir.clone(), cookie, cookieverf, count: self.limits.list };
         let call = || async {
-            Ok(match self.rpc.nfsproc3_readdir(&args).await? {
-                Readdir3res::Nfs3Ok(ok) => Ok(ok),
-                Readdir3res::Default(status, _) => Err(status),
-            })
+            Ok(self.rpc.nfsproc3_readdir(&args).await?.into_result())
         };
         let ok = self.call("READDIR", call).await?;
         let entries = ok.reply.entries.into_iter().map(|entry| Entryplus3 {

@@ -324,12 +324,12 @@ impl<'a> Copier<'a> {
         let target = blocking(move || fs::read_link(source)).await?;
         let target = target.as_os_str().as_bytes();
         match self.nfs.symlink(dir, name, target).await {
-            Err(error) if error.status() == Some(Nfsstat3::Nfs3errExist) => {
+            Err(error) if error.status() == Some(Nfsstat3::Exist) => {
                 let there = self.nfs.lookup(dir, name).await?;
                 if there.is_dir() {
                     return Err(CopyError::Unfit("there is a directory of that name".into()));
                 }
-                let is_link = there.attributes.r#type == Ftype3::Nf3lnk;
+                let is_link = there.attributes.r#type == Ftype3::Lnk;
                 if !is_link || self.nfs.readlink(&there.handle).await? != target {
                     self.nfs.remove(dir, name).await?;
                     self.nfs.symlink(dir, name, target).await?;
@@ -415,12 +415,12 @@ impl<'a> Copier<'a> {
             None => self.nfs.lookup(dir, name).await?,
         };
         match node.attributes.r#type {
-            Ftype3::Nf3dir => return self.download_dir(node, shown, target).await,
-            Ftype3::Nf3lnk => {
+            Ftype3::Dir => return self.download_dir(node, shown, target).await,
+            Ftype3::Lnk => {
                 self.download_symlink(&node, target).await?;
                 self.count(|counts| counts.symlinks += 1);
             }
-            Ftype3::Nf3reg => {
+            Ftype3::Reg => {
                 self.written.file(target.as_os_str().as_bytes())?;
                 self.download_file(&node, &shown, target).await?;
                 self.count(|counts| counts.files += 1);

@@ -96,38 +96,38 @@ pub struct NfsStatus(pub Nfsstat3);
 
 impl fmt::Display for NfsStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (name, words) = match self.0 {
-            Nfsstat3::Nfs3Ok => ("NFS3_OK", "no error"),
-            Nfsstat3::Nfs3errPerm => ("NFS3ERR_PERM", "only its owner may do that"),
-            Nfsstat3::Nfs3errNoent => ("NFS3ERR_NOENT", "no such file or directory"),
-            Nfsstat3::Nfs3errIo => ("NFS3ERR_IO", "the server's disk failed"),
-            Nfsstat3::Nfs3errNxio => ("NFS3ERR_NXIO", "no such device"),
-            Nfsstat3::Nfs3errAcces => ("NFS3ERR_ACCES", "permission denied"),
-            Nfsstat3::Nfs3errExist => ("NFS3ERR_EXIST", "it exists already"),
-            Nfsstat3::Nfs3errXdev => ("NFS3ERR_XDEV", "it is on another file system"),
-            Nfsstat3::Nfs3errNodev => ("NFS3ERR_NODEV", "no such device"),
-            Nfsstat3::Nfs3errNotdir => ("NFS3ERR_NOTDIR", "not a directory"),
-            Nfsstat3::Nfs3errIsdir => ("NFS3ERR_ISDIR", "it is a directory"),
-            Nfsstat3::Nfs3errInval => ("NFS3ERR_INVAL", "invalid argument, or not possible with a file of this type"),
-            Nfsstat3::Nfs3errFbig => ("NFS3ERR_FBIG", "larger than a file can be there"),
-            Nfsstat3::Nfs3errNospc => ("NFS3ERR_NOSPC", "no space left there"),
-            Nfsstat3::Nfs3errRofs => ("NFS3ERR_ROFS", "the file system is read-only"),
-            Nfsstat3::Nfs3errMlink => ("NFS3ERR_MLINK", "too many links"),
-            Nfsstat3::Nfs3errNametoolong => ("NFS3ERR_NAMETOOLONG", "the name is too long there"),
-            Nfsstat3::Nfs3errNotempty => ("NFS3ERR_NOTEMPTY", "the directory is not empty"),
-            Nfsstat3::Nfs3errDquot => ("NFS3ERR_DQUOT", "the quota is used up"),
-            Nfsstat3::Nfs3errStale => ("NFS3ERR_STALE", "the file is gone, or no longer exported"),
-            Nfsstat3::Nfs3errRemote => ("NFS3ERR_REMOTE", "too many levels of remote in path"),
-            Nfsstat3::Nfs3errBadhandle => ("NFS3ERR_BADHANDLE", "the server does not know this file handle"),
-            Nfsstat3::Nfs3errNotSync => ("NFS3ERR_NOT_SYNC", "it was changed meanwhile"),
-            Nfsstat3::Nfs3errBadCookie => ("NFS3ERR_BAD_COOKIE", "the directory was changed while it was listed"),
-            Nfsstat3::Nfs3errNotsupp => ("NFS3ERR_NOTSUPP", "the server does not support this"),
-            Nfsstat3::Nfs3errToosmall => ("NFS3ERR_TOOSMALL", "a buffer or request is too small"),
-            Nfsstat3::Nfs3errServerfault => ("NFS3ERR_SERVERFAULT", "the server failed"),
-            Nfsstat3::Nfs3errBadtype => ("NFS3ERR_BADTYPE", "the server does not support files of this type"),
-            Nfsstat3::Nfs3errJukebox => ("NFS3ERR_JUKEBOX", "not available yet, try again later"),
+        let words = match self.0 {
+            Nfsstat3::Ok => "no error",
+            Nfsstat3::Perm => "only its owner may do that",
+            Nfsstat3::Noent => "no such file or directory",
+            Nfsstat3::Io => "the server's disk failed",
+            Nfsstat3::Nxio => "no such device",
+            Nfsstat3::Acces => "permission denied",
+            Nfsstat3::Exist => "it exists already",
+            Nfsstat3::Xdev => "it is on another file system",
+            Nfsstat3::Nodev => "no such device",
+            Nfsstat3::Notdir => "not a directory",
+            Nfsstat3::Isdir => "it is a directory",
+            Nfsstat3::Inval => "invalid argument, or not possible with a file of this type",
+            Nfsstat3::Fbig => "larger than a file can be there",
+            Nfsstat3::Nospc => "no space left there",
+            Nfsstat3::Rofs => "the file system is read-only",
+            Nfsstat3::Mlink => "too many links",
+            Nfsstat3::Nametoolong => "the name is too long there",
+            Nfsstat3::Notempty => "the directory is not empty",
+            Nfsstat3::Dquot => "the quota is used up",
+            Nfsstat3::Stale => "the file is gone, or no longer exported",
+            Nfsstat3::Remote => "too many levels of remote in path",
+            Nfsstat3::Badhandle => "the server does not know this file handle",
+            Nfsstat3::NotSync => "it was changed meanwhile",
+            Nfsstat3::BadCookie => "the directory was changed while it was listed",
+            Nfsstat3::Notsupp => "the server does not support this",
+            Nfsstat3::Toosmall => "a buffer or request is too small",
+            Nfsstat3::Serverfault => "the server failed",
+            Nfsstat3::Badtype => "the server does not support files of this type",
+            Nfsstat3::Jukebox => "not available yet, try again later",
         };
-        write!(f, "{name} ({words})")
+        write!(f, "{} ({words})", self.0)
     }
 }
 
@@ -137,22 +137,21 @@ pub struct MountStatus(pub Mountstat3);
 
 impl fmt::Display for MountStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (name, words) = match self.0 {
-            Mountstat3::Mnt3Ok => ("MNT3_OK", "no error"),
-            Mountstat3::Mnt3errPerm => ("MNT3ERR_PERM", "only the superuser may mount it"),
-            Mountstat3::Mnt3errNoent => ("MNT3ERR_NOENT", "no such file or directory"),
-            Mountstat3::Mnt3errIo => ("MNT3ERR_IO", "the server's disk failed"),
+        let words = match self.0 {
+            Mountstat3::Ok => "no error",
+            Mountstat3::Perm => "only the superuser may mount it",
+            Mountstat3::Noent => "no such file or directory",
+            Mountstat3::Io => "the server's disk failed",
             // Linux has `secure` as its default: ports up to 1023 only.
-            Mountstat3::Mnt3errAcces => (
-                "MNT3ERR_ACCES",
-                "not exported to this host, or only to calls from privileged ports; Linux's export option `insecure` lifts that",
-            ),
-            Mountstat3::Mnt3errNotdir => ("MNT3ERR_NOTDIR", "not a directory"),
-            Mountstat3::Mnt3errInval => ("MNT3ERR_INVAL", "invalid argument"),
-            Mountstat3::Mnt3errNametoolong => ("MNT3ERR_NAMETOOLONG", "the path is too long"),
-            Mountstat3::Mnt3errNotsupp => ("MNT3ERR_NOTSUPP", "not supported"),
-            Mountstat3::Mnt3errServerfault => ("MNT3ERR_SERVERFAULT", "the server failed"),
+            Mountstat3::Acces => {
+                "not exported to this host, or only to calls from privileged ports; Linux's export option `insecure` lifts that"
+            }
+            Mountstat3::Notdir => "not a directory",
+            Mountstat3::Inval => "invalid argument",
+            Mountstat3::Nametoolong => "the path is too long",
+            Mountstat3::Notsupp => "not supported",
+            Mountstat3::Serverfault => "the server failed",
         };
-        write!(f, "{name} ({words})")
+        write!(f, "{} ({words})", self.0)
     }
 }

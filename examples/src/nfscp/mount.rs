@@ -89,7 +89,7 @@ impl Mounted {
                 error => error.into(),
             });
             match mounted? {
-                Mountres3::Mnt3Ok(ok) => {
+                Mountres3::Ok(ok) => {
                     check_flavor(&ok.auth_flavors, &options.credential)?;
                     let root = NfsFh3 { data: ok.fhandle.0 };
                     return Ok(Self { root, export, url: Some(mount_url), options });
@@ -98,7 +98,7 @@ impl Mounted {
                 Mountres3::Default(status) => refused = refused.or(Some((export, status))),
             }
         }
-        let (export, status) = refused.unwrap_or((path, Mountstat3::Mnt3errNametoolong));
+        let (export, status) = refused.unwrap_or((path, Mountstat3::Nametoolong));
         Err(CopyError::Mount { path: String::from_utf8_lossy(&export).into_owned(), status: MountStatus(status) })
     }
 

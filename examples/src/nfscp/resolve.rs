@@ -61,7 +61,7 @@ pub async fn resolve(nfs: &Nfs, mounted: &Mounted, path: &[u8]) -> Result<Resolv
             }
             return Ok(Resolved::Absent { dir: here, name });
         };
-        if node.attributes.r#type != Ftype3::Nf3lnk {
+        if node.attributes.r#type != Ftype3::Lnk {
             entry = Some((here.handle.clone(), name));
             way.push(std::mem::replace(&mut here, node));
             continue;

@@ -75,7 +75,7 @@ where
             }
             Ok(Err(status)) => {
                 let error = CopyError::Nfs { procedure, status: NfsStatus(status) };
-                if status != Nfsstat3::Nfs3errJukebox {
+                if status != Nfsstat3::Jukebox {
                     return Err(error);
                 }
                 error

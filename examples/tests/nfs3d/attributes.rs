@@ -21,7 +21,7 @@ async fn attributes_are_those_of_the_file() {
     fs::set_permissions(served.root.join("a"), fs::Permissions::from_mode(0o4751)).unwrap();
     std::os::unix::fs::symlink("over/there", served.root.join("l")).unwrap();
     fs::create_dir(served.root.join("d")).unwrap();
-    for (name, kind) in [("a", Ftype3::Nf3reg), ("l", Ftype3::Nf3lnk), ("d", Ftype3::Nf3dir)] {
+    for (name, kind) in [("a", Ftype3::Reg), ("l", Ftype3::Lnk), ("d", Ftype3::Dir)] {
         let told = nfs.getattr(&nfs.lookup(&nfs.root, name).await.unwrap()).await.unwrap();
         let meta = fs::symlink_metadata(served.root.join(name)).unwrap();
         assert_eq!(told.r#type, kind);
@@ -67,11 +67,11 @@ async fn each_attribute_is_set_and_the_others_stay() {
     let owner = Sattr3 { uid: SetUid3::True(own_uid()), ..nothing() };
     apply(set(owner)).await.unwrap();
     let minus_one = Sattr3 { uid: SetUid3::True(u32::MAX), ..nothing() };
-    assert_eq!(apply(set(minus_one)).await, Err(Nfsstat3::Nfs3errInval));
+    assert_eq!(apply(set(minus_one)).await, Err(Nfsstat3::Inval));
     let now_to_the_system = SetMtime::SetToClientTime(Nfstime3 { seconds: 0, nseconds: 0x3fff_ffff });
-    assert_eq!(apply(set(Sattr3 { mtime: now_to_the_system, ..nothing() })).await, Err(Nfsstat3::Nfs3errInval));
+    assert_eq!(apply(set(Sattr3 { mtime: now_to_the_system, ..nothing() })).await, Err(Nfsstat3::Inval));
     let folder = Sattr3 { size: SetSize3::True(0), ..nothing() };
-    assert_eq!(nfs.setattr(&nfs.root, folder, Sattrguard3::False).await, Err(Nfsstat3::Nfs3errInval));
+    assert_eq!(nfs.setattr(&nfs.root, folder, Sattrguard3::False).await, Err(Nfsstat3::Inval));
 }
 
 /// RFC 1813 §3.3.2.
@@ -82,7 +82,7 @@ async fn a_guard_with_another_ctime_keeps_the_attributes() {
     let file = nfs.file(&nfs.root, "a").await;
     let ctime = nfs.getattr(&file).await.unwrap().ctime;
     let other = Nfstime3 { seconds: ctime.seconds, nseconds: ctime.nseconds ^ 1 };
-    assert_eq!(nfs.setattr(&file, mode(0o600), Sattrguard3::True(other)).await, Err(Nfsstat3::Nfs3errNotSync));
+    assert_eq!(nfs.setattr(&file, mode(0o600), Sattrguard3::True(other)).await, Err(Nfsstat3::NotSync));
     assert_eq!(nfs.getattr(&file).await.unwrap().mode, 0o644);
     nfs.setattr(&file, mode(0o600), Sattrguard3::True(ctime)).await.unwrap();
     assert_eq!(nfs.getattr(&file).await.unwrap().mode, 0o600);
@@ -109,17 +109,17 @@ async fn the_file_system_is_described() {
     let nfs = served.client().await;
     let of = rustix::fs::statvfs(&served.root).unwrap();
     let args = Fsstat3args { fsroot: nfs.root.clone() };
-    let Fsstat3res::Nfs3Ok(stat) = nfs.client.nfsproc3_fsstat(&args).await.unwrap() else { panic!() };
+    let Fsstat3res::Ok(stat) = nfs.client.nfsproc3_fsstat(&args).await.unwrap() else { panic!() };
     assert_eq!((stat.tbytes, stat.tfiles), (of.f_blocks * of.f_frsize, of.f_files));
     assert!(stat.abytes <= stat.fbytes && stat.fbytes <= stat.tbytes);
 
     let args = Fsinfo3args { fsroot: nfs.root.clone() };
-    let Fsinfo3res::Nfs3Ok(info) = nfs.client.nfsproc3_fsinfo(&args).await.unwrap() else { panic!() };
+    let Fsinfo3res::Ok(info) = nfs.client.nfsproc3_fsinfo(&args).await.unwrap() else { panic!() };
     assert_eq!((info.rtmax, info.wtmax), (1 << 20, 1 << 20));
     assert_eq!(info.properties, FSF3_LINK | FSF3_SYMLINK | FSF3_HOMOGENEOUS | FSF3_CANSETTIME);
 
     let args = Pathconf3args { object: nfs.root.clone() };
-    let Pathconf3res::Nfs3Ok(conf) = nfs.client.nfsproc3_pathconf(&args).await.unwrap() else { panic!() };
+    let Pathconf3res::Ok(conf) = nfs.client.nfsproc3_pathconf(&args).await.unwrap() else { panic!() };
     assert_eq!((conf.name_max, conf.no_trunc, conf.chown_restricted), (255, true, true));
     assert_eq!((conf.case_insensitive, conf.case_preserving), (false, true));
 }

@@ -59,15 +59,15 @@ async fn it_says_where_it_is_serves_and_ends_when_asked() {
     let mount = line().strip_prefix("MOUNT on ").unwrap().to_owned();
 
     let mount = MountV3Client::new(channel(&mount).await);
-    let Mountres3::Mnt3Ok(ok) = mount.mountproc3_mnt(&Dirpath(root.into())).await.unwrap() else { panic!() };
+    let Mountres3::Ok(ok) = mount.mountproc3_mnt(&Dirpath(root.into())).await.unwrap() else { panic!() };
     let dir = NfsFh3 { data: ok.fhandle.0 };
     for url in [&iwarp, &tcp] {
         let nfs = NfsV3Client::new(channel(url).await);
         let what = Diropargs3 { dir: dir.clone(), name: Filename3("file".into()) };
         let found = nfs.nfsproc3_lookup(&Lookup3args { what }).await.unwrap();
-        let Lookup3res::Nfs3Ok(ok) = found else { panic!("{url}: {found:?}") };
+        let Lookup3res::Ok(ok) = found else { panic!("{url}: {found:?}") };
         let read = nfs.nfsproc3_read(&Read3args { file: ok.object, offset: 0, count: 65_536 }).await.unwrap();
-        let Read3res::Nfs3Ok(ok) = read else { panic!("{url}: {read:?}") };
+        let Read3res::Ok(ok) = read else { panic!("{url}: {read:?}") };
         assert_eq!(ok.data, "content");
     }
 

@@ -83,7 +83,7 @@ async fn the_verifier_is_one_for_a_run_of_the_server() {
     let first = nfs.write(&a, 0, b"x", StableHow::Unstable).await.unwrap().verf;
     assert_eq!(nfs.write(&b, 0, b"y", StableHow::FileSync).await.unwrap().verf, first);
     assert_eq!(nfs.commit(&a).await, Ok(first.clone()));
-    assert_eq!(nfs.commit(&nfs.root).await, Err(Nfsstat3::Nfs3errIsdir));
+    assert_eq!(nfs.commit(&nfs.root).await, Err(Nfsstat3::Isdir));
 
     let served = Served::of(served.end(), Default::default()).await;
     let nfs = served.client().await;
@@ -104,20 +104,20 @@ async fn writes_that_make_no_sense_are_refused() {
         data: Bytes::from_static(b"four"),
     };
     let status = |result: Write3res| result.discriminant();
-    assert_eq!(status(nfs.client.nfsproc3_write(&args).await.unwrap()), Nfsstat3::Nfs3errInval);
+    assert_eq!(status(nfs.client.nfsproc3_write(&args).await.unwrap()), Nfsstat3::Inval);
     args.count = 4;
     for offset in [u64::MAX, u64::MAX - 3, i64::MAX as u64 - 3] {
         args.offset = offset;
-        assert_eq!(status(nfs.client.nfsproc3_write(&args).await.unwrap()), Nfsstat3::Nfs3errFbig, "{offset}");
+        assert_eq!(status(nfs.client.nfsproc3_write(&args).await.unwrap()), Nfsstat3::Fbig, "{offset}");
     }
     assert_eq!(fs::metadata(served.root.join("a")).unwrap().len(), 0);
-    assert_eq!(nfs.write(&nfs.root, 0, b"x", StableHow::Unstable).await.err(), Some(Nfsstat3::Nfs3errIsdir));
-    assert_eq!(nfs.read(&nfs.root, 0, 1).await, Err(Nfsstat3::Nfs3errIsdir));
-    let (pipe, _) = nfs.mknod(&nfs.root, "pipe", Mknoddata3::Nf3fifo(mode(0o644))).await.unwrap();
-    assert_eq!(nfs.read(&pipe, 0, 1).await, Err(Nfsstat3::Nfs3errInval), "and does not wait for a writer");
-    assert_eq!(nfs.write(&pipe, 0, b"x", StableHow::FileSync).await.err(), Some(Nfsstat3::Nfs3errInval));
+    assert_eq!(nfs.write(&nfs.root, 0, b"x", StableHow::Unstable).await.err(), Some(Nfsstat3::Isdir));
+    assert_eq!(nfs.read(&nfs.root, 0, 1).await, Err(Nfsstat3::Isdir));
+    let (pipe, _) = nfs.mknod(&nfs.root, "pipe", Mknoddata3::Fifo(mode(0o644))).await.unwrap();
+    assert_eq!(nfs.read(&pipe, 0, 1).await, Err(Nfsstat3::Inval), "and does not wait for a writer");
+    assert_eq!(nfs.write(&pipe, 0, b"x", StableHow::FileSync).await.err(), Some(Nfsstat3::Inval));
     let link = nfs.symlink(&nfs.root, "link", "a").await.unwrap();
-    assert_eq!(nfs.read(&link, 0, 1).await, Err(Nfsstat3::Nfs3errInval), "a link is not followed");
+    assert_eq!(nfs.read(&link, 0, 1).await, Err(Nfsstat3::Inval), "a link is not followed");
 }
 
 /// RFC 1813 §4.4: a client that created a file as read-only, or took its own permission away, still has it open.

@@ -67,10 +67,10 @@ impl Stock {
         let which = dice.number();
         let given = |bit: u32| which & (1 << bit) != 0;
         Sattr3 {
-            mode: if given(0) { SetMode3::True(dice.u32()) } else { SetMode3::Default(false) },
-            uid: if given(1) { SetUid3::True(dice.u32()) } else { SetUid3::Default(false) },
-            gid: if given(2) { SetGid3::True(dice.u32()) } else { SetGid3::Default(false) },
-            size: if given(3) { SetSize3::True(dice.u64()) } else { SetSize3::Default(false) },
+            mode: if given(0) { SetMode3::True(dice.u32()) } else { SetMode3::False },
+            uid: if given(1) { SetUid3::True(dice.u32()) } else { SetUid3::False },
+            gid: if given(2) { SetGid3::True(dice.u32()) } else { SetGid3::False },
+            size: if given(3) { SetSize3::True(dice.u64()) } else { SetSize3::False },
             atime: match which >> 4 & 3 {
                 0 => SetAtime::SetToClientTime(dice.time()),
                 1 => SetAtime::Default(TimeHow::SetToServerTime),
@@ -100,11 +100,11 @@ impl Stock {
             spec: Specdata3 { specdata1: dice.u32(), specdata2: dice.u32() },
         };
         match kind {
-            0 => Mknoddata3::Nf3chr(device(dice)),
-            1 => Mknoddata3::Nf3blk(device(dice)),
-            2 => Mknoddata3::Nf3sock(attributes),
-            3 => Mknoddata3::Nf3fifo(attributes),
-            _ => Mknoddata3::Default(dice.of(&[Ftype3::Nf3reg, Ftype3::Nf3dir, Ftype3::Nf3lnk])),
+            0 => Mknoddata3::Chr(device(dice)),
+            1 => Mknoddata3::Blk(device(dice)),
+            2 => Mknoddata3::Sock(attributes),
+            3 => Mknoddata3::Fifo(attributes),
+            _ => Mknoddata3::Default(dice.of(&[Ftype3::Reg, Ftype3::Dir, Ftype3::Lnk])),
         }
     }
 
@@ -238,7 +238,7 @@ async fn calls_of_no_sense_are_answered_and_do_no_harm() {
     let deep = nfs.folder(&dir, "deep").await;
     let file = nfs.file(&dir, "file").await;
     nfs.write(&file, 0, b"content", StableHow::Unstable).await.unwrap();
-    let pipe = nfs.mknod(&nfs.root, "pipe", Mknoddata3::Nf3fifo(mode(0o666))).await.unwrap().0;
+    let pipe = nfs.mknod(&nfs.root, "pipe", Mknoddata3::Fifo(mode(0o666))).await.unwrap().0;
     let link = nfs.lookup(&nfs.root, "way-out").await.unwrap();
     let gone = nfs.file(&nfs.root, "gone").await;
     nfs.remove(&nfs.root, "gone").await.unwrap();
@@ -289,5 +289,5 @@ async fn calls_of_no_sense_are_answered_and_do_no_harm() {
     }
     assert_eq!(beside(&folder, &served.root), before);
     assert_eq!(fs::read_dir(folder.join("outside")).unwrap().count(), 0);
-    assert_eq!(nfs.getattr(&nfs.root).await.unwrap().r#type, Ftype3::Nf3dir, "and it goes on");
+    assert_eq!(nfs.getattr(&nfs.root).await.unwrap().r#type, Ftype3::Dir, "and it goes on");
 }

@@ -15,12 +15,12 @@ async fn names_with_more_than_a_name_in_them_are_refused() {
     let nfs = served.client().await;
     let file = nfs.file(&nfs.root, "file").await;
     for bad in BAD {
-        let refused = Some(Nfsstat3::Nfs3errAcces);
+        let refused = Some(Nfsstat3::Acces);
         assert_eq!(nfs.lookup(&nfs.root, bad).await.err(), refused, "{bad:?}");
         assert_eq!(nfs.create(&nfs.root, bad, Createhow3::Unchecked(mode(0o666))).await.err(), refused);
         assert_eq!(nfs.mkdir(&nfs.root, bad, mode(0o755)).await.err(), refused);
         assert_eq!(nfs.symlink(&nfs.root, bad, "x").await.err(), refused);
-        assert_eq!(nfs.mknod(&nfs.root, bad, Mknoddata3::Nf3fifo(mode(0o644))).await.err(), refused);
+        assert_eq!(nfs.mknod(&nfs.root, bad, Mknoddata3::Fifo(mode(0o644))).await.err(), refused);
         assert_eq!(nfs.remove(&nfs.root, bad).await.err(), refused);
         assert_eq!(nfs.rmdir(&nfs.root, bad).await.err(), refused);
         assert_eq!(nfs.rename(at(&nfs.root, "file"), at(&nfs.root, bad)).await.err(), refused);
@@ -29,18 +29,18 @@ async fn names_with_more_than_a_name_in_them_are_refused() {
     }
     // `.` and `..`, which are there and stay.
     for special in [".", ".."] {
-        let exists = Some(Nfsstat3::Nfs3errExist);
+        let exists = Some(Nfsstat3::Exist);
         assert_eq!(nfs.create(&nfs.root, special, Createhow3::Unchecked(mode(0o666))).await.err(), exists);
         assert_eq!(nfs.mkdir(&nfs.root, special, mode(0o755)).await.err(), exists);
         assert_eq!(nfs.symlink(&nfs.root, special, "x").await.err(), exists);
         assert_eq!(nfs.link(&file, at(&nfs.root, special)).await.err(), exists);
-        assert_eq!(nfs.remove(&nfs.root, special).await.err(), Some(Nfsstat3::Nfs3errIsdir));
-        let invalid = Some(Nfsstat3::Nfs3errInval);
+        assert_eq!(nfs.remove(&nfs.root, special).await.err(), Some(Nfsstat3::Isdir));
+        let invalid = Some(Nfsstat3::Inval);
         assert_eq!(nfs.rename(at(&nfs.root, special), at(&nfs.root, "x")).await.err(), invalid);
         assert_eq!(nfs.rename(at(&nfs.root, "file"), at(&nfs.root, special)).await.err(), invalid);
     }
-    assert_eq!(nfs.rmdir(&nfs.root, ".").await.err(), Some(Nfsstat3::Nfs3errInval));
-    assert_eq!(nfs.rmdir(&nfs.root, "..").await.err(), Some(Nfsstat3::Nfs3errExist));
+    assert_eq!(nfs.rmdir(&nfs.root, ".").await.err(), Some(Nfsstat3::Inval));
+    assert_eq!(nfs.rmdir(&nfs.root, "..").await.err(), Some(Nfsstat3::Exist));
     assert_eq!(nfs.lookup(&nfs.root, "..").await.unwrap(), nfs.root, "there is nothing above the root");
     assert_eq!(fs::read_dir(&served.root).unwrap().count(), 1);
     assert_eq!(fs::read(served.folder.path().join("secret")).unwrap(), b"secret");
@@ -54,7 +54,7 @@ async fn long_names_work_and_longer_ones_are_refused() {
     let file = nfs.file(&nfs.root, longest).await;
     assert_eq!(nfs.lookup(&nfs.root, longest).await.unwrap(), file);
     let longer = [b'x'; 256];
-    let refused = Some(Nfsstat3::Nfs3errNametoolong);
+    let refused = Some(Nfsstat3::Nametoolong);
     assert_eq!(nfs.lookup(&nfs.root, longer).await.err(), refused);
     assert_eq!(nfs.create(&nfs.root, longer, Createhow3::Guarded(mode(0o644))).await.err(), refused);
     assert_eq!(nfs.rename(at(&nfs.root, longest), at(&nfs.root, longer)).await.err(), refused);
@@ -82,17 +82,17 @@ async fn handles_that_were_not_given_out_are_refused() {
     }
     for data in forged {
         let object = NfsFh3 { data: data.into() };
-        assert_eq!(nfs.getattr(&object).await, Err(Nfsstat3::Nfs3errBadhandle), "{object:?}");
-        assert_eq!(nfs.lookup(&object, "a").await, Err(Nfsstat3::Nfs3errBadhandle));
-        assert_eq!(nfs.read(&object, 0, 1).await, Err(Nfsstat3::Nfs3errBadhandle));
-        assert_eq!(nfs.write(&object, 0, b"x", StableHow::Unstable).await.err(), Some(Nfsstat3::Nfs3errBadhandle));
+        assert_eq!(nfs.getattr(&object).await, Err(Nfsstat3::Badhandle), "{object:?}");
+        assert_eq!(nfs.lookup(&object, "a").await, Err(Nfsstat3::Badhandle));
+        assert_eq!(nfs.read(&object, 0, 1).await, Err(Nfsstat3::Badhandle));
+        assert_eq!(nfs.write(&object, 0, b"x", StableHow::Unstable).await.err(), Some(Nfsstat3::Badhandle));
         let unchecked = nfs.create(&object, "x", Createhow3::Unchecked(mode(0o644))).await;
-        assert_eq!(unchecked.err(), Some(Nfsstat3::Nfs3errBadhandle));
+        assert_eq!(unchecked.err(), Some(Nfsstat3::Badhandle));
     }
     // Another export's.
     let other = Served::new().await;
     let handle = NfsFh3 { data: good };
-    assert_eq!(other.client().await.getattr(&handle).await, Err(Nfsstat3::Nfs3errBadhandle));
+    assert_eq!(other.client().await.getattr(&handle).await, Err(Nfsstat3::Badhandle));
 }
 
 #[tokio::test]
@@ -105,20 +105,20 @@ async fn symbolic_links_lead_nowhere_on_the_server() {
     symlink(&outside, served.root.join("way-out")).unwrap();
     symlink("../outside/secret", served.root.join("file-out")).unwrap();
     let way_out = nfs.lookup(&nfs.root, "way-out").await.unwrap();
-    assert_eq!(nfs.getattr(&way_out).await.unwrap().r#type, Ftype3::Nf3lnk);
-    assert_eq!(nfs.lookup(&way_out, "secret").await, Err(Nfsstat3::Nfs3errNotdir));
+    assert_eq!(nfs.getattr(&way_out).await.unwrap().r#type, Ftype3::Lnk);
+    assert_eq!(nfs.lookup(&way_out, "secret").await, Err(Nfsstat3::Notdir));
     let unchecked = nfs.create(&way_out, "x", Createhow3::Unchecked(mode(0o644))).await;
-    assert_eq!(unchecked.err(), Some(Nfsstat3::Nfs3errNotdir));
-    assert_eq!(nfs.readdir(&way_out, 0, Cookieverf3([0; 8]), 4096).await.err(), Some(Nfsstat3::Nfs3errNotdir));
+    assert_eq!(unchecked.err(), Some(Nfsstat3::Notdir));
+    assert_eq!(nfs.readdir(&way_out, 0, Cookieverf3([0; 8]), 4096).await.err(), Some(Nfsstat3::Notdir));
     let file_out = nfs.lookup(&nfs.root, "file-out").await.unwrap();
-    assert_eq!(nfs.read(&file_out, 0, 10).await, Err(Nfsstat3::Nfs3errInval));
+    assert_eq!(nfs.read(&file_out, 0, 10).await, Err(Nfsstat3::Inval));
     // A directory that a client is in is replaced by a link to somewhere else.
     let d = nfs.folder(&nfs.root, "d").await;
     let a = nfs.file(&d, "secret").await;
     fs::rename(served.root.join("d"), served.folder.path().join("moved")).unwrap();
     symlink(&outside, served.root.join("d")).unwrap();
-    assert_eq!(nfs.lookup(&d, "secret").await, Err(Nfsstat3::Nfs3errStale));
-    assert_eq!(nfs.read(&a, 0, 10).await, Err(Nfsstat3::Nfs3errStale));
+    assert_eq!(nfs.lookup(&d, "secret").await, Err(Nfsstat3::Stale));
+    assert_eq!(nfs.read(&a, 0, 10).await, Err(Nfsstat3::Stale));
     assert_eq!(fs::read(outside.join("secret")).unwrap(), b"secret");
 }
 
@@ -129,9 +129,9 @@ async fn what_leaves_the_export_is_out_of_reach() {
     let d = nfs.folder(&nfs.root, "d").await;
     let a = nfs.file(&d, "a").await;
     fs::rename(served.root.join("d"), served.folder.path().join("gone")).unwrap();
-    assert_eq!(nfs.write(&a, 0, b"x", StableHow::Unstable).await.err(), Some(Nfsstat3::Nfs3errStale));
-    assert_eq!(nfs.create(&d, "b", Createhow3::Guarded(mode(0o644))).await.err(), Some(Nfsstat3::Nfs3errStale));
-    assert_eq!(nfs.lookup(&d, "..").await, Err(Nfsstat3::Nfs3errStale));
+    assert_eq!(nfs.write(&a, 0, b"x", StableHow::Unstable).await.err(), Some(Nfsstat3::Stale));
+    assert_eq!(nfs.create(&d, "b", Createhow3::Guarded(mode(0o644))).await.err(), Some(Nfsstat3::Stale));
+    assert_eq!(nfs.lookup(&d, "..").await, Err(Nfsstat3::Stale));
     assert_eq!(fs::read_dir(served.folder.path().join("gone")).unwrap().count(), 1);
     assert_eq!(fs::metadata(served.folder.path().join("gone/a")).unwrap().len(), 0);
 }

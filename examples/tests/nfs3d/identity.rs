@@ -28,7 +28,7 @@ async fn files_are_made_and_opened_as_the_caller() {
     let caller = user(&served, uid, 1001, &[1002]).await;
     if !enforced() {
         let refused = caller.create(&caller.root, "a", Createhow3::Guarded(mode(0o600))).await;
-        assert_eq!(refused.err(), Some(Nfsstat3::Nfs3errAcces));
+        assert_eq!(refused.err(), Some(Nfsstat3::Acces));
         assert_eq!(caller.access(&caller.root, ACCESS3_READ).await, Ok(0));
         assert_eq!(caller.getattr(&caller.root).await.unwrap().mode, 0o777);
         return;
@@ -38,11 +38,11 @@ async fn files_are_made_and_opened_as_the_caller() {
     caller.write(&a, 0, b"mine", StableHow::Unstable).await.unwrap();
 
     let other = user(&served, uid + 1, 1003, &[]).await;
-    let denied = Nfsstat3::Nfs3errAcces;
+    let denied = Nfsstat3::Acces;
     assert_eq!(other.read(&a, 0, 10).await, Err(denied));
     assert_eq!(other.write(&a, 0, b"x", StableHow::Unstable).await.err(), Some(denied));
     assert_eq!(other.access(&a, ACCESS3_READ | ACCESS3_MODIFY).await, Ok(0));
-    let not_owner = Some(Nfsstat3::Nfs3errPerm);
+    let not_owner = Some(Nfsstat3::Perm);
     assert_eq!(other.setattr(&a, mode(0o777), Sattrguard3::False).await.err(), not_owner);
     let size = Sattr3 { size: SetSize3::True(0), ..nothing() };
     assert_eq!(other.setattr(&a, size, Sattrguard3::False).await.err(), Some(denied));
@@ -79,7 +79,7 @@ async fn files_are_made_and_opened_as_the_caller() {
     assert_eq!(other.rename(at(&d, "b"), at(&d, "e")).await.err(), not_owner);
     other.remove(&d, "c").await.unwrap();
     let device = Devicedata3 { dev_attributes: mode(0o666), spec: Specdata3 { specdata1: 1, specdata2: 3 } };
-    assert_eq!(caller.mknod(&d, "null", Mknoddata3::Nf3chr(device)).await.err(), not_owner);
+    assert_eq!(caller.mknod(&d, "null", Mknoddata3::Chr(device)).await.err(), not_owner);
 }
 
 /// As the system does it for its own users.
@@ -114,7 +114,7 @@ async fn root_is_nobody_unless_told_otherwise() {
     }
     let served = Served::with(Squash::Root).await;
     let root = user(&served, 0, 0, &[0]).await;
-    let denied = Some(Nfsstat3::Nfs3errAcces);
+    let denied = Some(Nfsstat3::Acces);
     assert_eq!(root.create(&root.root, "a", Createhow3::Guarded(mode(0o644))).await.err(), denied);
     fs::set_permissions(&served.root, fs::Permissions::from_mode(0o1777)).unwrap();
     let (_, attributes) = root.create(&root.root, "a", Createhow3::Guarded(mode(0o644))).await.unwrap();

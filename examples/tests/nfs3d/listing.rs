@@ -96,16 +96,16 @@ async fn replies_fit_what_the_client_has_room_for() {
         let none = Cookieverf3([0; 8]);
         match nfs.readdir(&nfs.root, 0, none.clone(), count).await {
             Ok(page) => assert!(page.encoded_len() <= count as usize, "{count}"),
-            Err(status) => assert_eq!(status, Nfsstat3::Nfs3errToosmall),
+            Err(status) => assert_eq!(status, Nfsstat3::Toosmall),
         }
         match nfs.readdirplus(&nfs.root, 0, none, (count, count)).await {
             Ok(page) => assert!(page.encoded_len() <= count as usize, "{count}"),
-            Err(status) => assert_eq!(status, Nfsstat3::Nfs3errToosmall),
+            Err(status) => assert_eq!(status, Nfsstat3::Toosmall),
         }
     }
     for count in [0, 50, 120] {
         let page = nfs.readdir(&nfs.root, 0, Cookieverf3([0; 8]), count).await;
-        assert_eq!(page.err(), Some(Nfsstat3::Nfs3errToosmall), "{count}");
+        assert_eq!(page.err(), Some(Nfsstat3::Toosmall), "{count}");
     }
 }
 
@@ -151,7 +151,7 @@ async fn cookies_are_of_their_directory_and_outlive_the_server() {
     let cookie = first.reply.entries.last().unwrap().cookie;
     let rest = nfs.readdir(&d, cookie, first.cookieverf.clone(), 1 << 16).await.unwrap();
     let bad = nfs.readdir(&d, cookie, Cookieverf3([1; 8]), 500).await;
-    assert_eq!(bad.err(), Some(Nfsstat3::Nfs3errBadCookie));
+    assert_eq!(bad.err(), Some(Nfsstat3::BadCookie));
 
     let served = Served::of(served.end(), rpcrdma_examples::nfs3d::identity::Squash::Nobody).await;
     let nfs = served.client().await;

@@ -29,6 +29,6 @@ async fn a_call_that_is_repeated_gets_its_first_result() {
         let mut server = Raw::connect(&url);
         [7, 7, 8, 7].map(|xid| remove(&mut server, xid, &what))
     });
-    let (ok, gone) = (Nfsstat3::Nfs3Ok, Nfsstat3::Nfs3errNoent);
+    let (ok, gone) = (Nfsstat3::Ok, Nfsstat3::Noent);
     assert_eq!(statuses.await.unwrap(), [ok, ok, gone, ok]);
 }

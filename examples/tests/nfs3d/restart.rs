@@ -29,7 +29,7 @@ async fn handles_outlive_the_server() {
     assert_eq!(nfs.read(&a, 0, 100).await.unwrap().0, "content", "without a LOOKUP before");
     assert_eq!(nfs.lookup(&deep, "a").await.unwrap(), a);
     assert_eq!(nfs.lookup(&deep, "..").await.unwrap(), d);
-    assert_eq!(nfs.getattr(&removed).await, Err(Nfsstat3::Nfs3errStale));
+    assert_eq!(nfs.getattr(&removed).await, Err(Nfsstat3::Stale));
     nfs.rename(at(&deep, "a"), at(&root, "b")).await.unwrap();
     assert_eq!(fs::read(served.root.join("b")).unwrap(), b"content");
 }
@@ -48,7 +48,7 @@ async fn files_that_others_move_are_found_again() {
     // Another file in its place is not the same file.
     fs::remove_file(served.root.join("e/a2")).unwrap();
     fs::write(served.root.join("e/a2"), "other").unwrap();
-    assert_eq!(nfs.read(&a, 0, 100).await, Err(Nfsstat3::Nfs3errStale));
+    assert_eq!(nfs.read(&a, 0, 100).await, Err(Nfsstat3::Stale));
 }
 
 #[tokio::test]
@@ -64,7 +64,7 @@ async fn a_file_that_is_there_is_never_stale() {
         let next = served.root.join(format!("d{nth}"));
         fs::rename(&at, &next).unwrap();
         at = next;
-        assert_eq!(nfs.getattr(&gone).await, Err(Nfsstat3::Nfs3errStale));
+        assert_eq!(nfs.getattr(&gone).await, Err(Nfsstat3::Stale));
         nfs.getattr(&a).await.unwrap();
     }
 }

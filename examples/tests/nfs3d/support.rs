@@ -106,7 +106,7 @@ impl Served {
 
     pub(crate) async fn client_as(&self, credential: Credential, url: &str) -> Nfs {
         let mount = self.mount(Credential::sys("test", own_uid(), own_gid(), [])).await;
-        let Mountres3::Mnt3Ok(ok) = mount.mountproc3_mnt(&Dirpath("/data".into())).await.unwrap() else {
+        let Mountres3::Ok(ok) = mount.mountproc3_mnt(&Dirpath("/data".into())).await.unwrap() else {
             panic!("not mounted")
         };
         Nfs { client: NfsV3Client::new(channel(url, &credential).await), root: NfsFh3 { data: ok.fhandle.0 } }
@@ -156,14 +156,14 @@ pub(crate) fn changed(wcc: &WccData) {
 impl Nfs {
     pub(crate) async fn getattr(&self, object: &NfsFh3) -> Result3<Fattr3> {
         match self.client.nfsproc3_getattr(&Getattr3args { object: object.clone() }).await.unwrap() {
-            Getattr3res::Nfs3Ok(ok) => Ok(ok.obj_attributes),
+            Getattr3res::Ok(ok) => Ok(ok.obj_attributes),
             Getattr3res::Default(status) => Err(status),
         }
     }
 
     pub(crate) async fn lookup(&self, dir: &NfsFh3, octets: impl AsRef<[u8]>) -> Result3<NfsFh3> {
         match self.client.nfsproc3_lookup(&Lookup3args { what: at(dir, octets) }).await.unwrap() {
-            Lookup3res::Nfs3Ok(ok) => {
+            Lookup3res::Ok(ok) => {
                 assert!(matches!(ok.dir_attributes, PostOpAttr::True(_)));
                 Ok(told(PostOpFh3::True(ok.object), ok.obj_attributes).0)
             }
@@ -178,7 +178,7 @@ impl Nfs {
         how: Createhow3,
     ) -> Result3<(NfsFh3, Fattr3)> {
         match self.client.nfsproc3_create(&Create3args { r#where: at(dir, octets), how }).await.unwrap() {
-            Create3res::Nfs3Ok(ok) => {
+            Create3res::Ok(ok) => {
                 changed(&ok.dir_wcc);
                 Ok(told(ok.obj, ok.obj_attributes))
             }
@@ -198,7 +198,7 @@ impl Nfs {
         attributes: Sattr3,
     ) -> Result3<(NfsFh3, Fattr3)> {
         match self.client.nfsproc3_mkdir(&Mkdir3args { r#where: at(dir, octets), attributes }).await.unwrap() {
-            Mkdir3res::Nfs3Ok(ok) => {
+            Mkdir3res::Ok(ok) => {
                 changed(&ok.dir_wcc);
                 Ok(told(ok.obj, ok.obj_attributes))
             }
@@ -219,7 +219,7 @@ impl Nfs {
         let symlink_data = Nfspath3(Bytes::copy_from_slice(text.as_ref()).into());
         let symlink = Symlinkdata3 { symlink_attributes: mode(0o777), symlink_data };
         match self.client.nfsproc3_symlink(&Symlink3args { r#where: at(dir, octets), symlink }).await.unwrap() {
-            Symlink3res::Nfs3Ok(ok) => {
+            Symlink3res::Ok(ok) => {
                 changed(&ok.dir_wcc);
                 Ok(told(ok.obj, ok.obj_attributes).0)
             }
@@ -229,7 +229,7 @@ impl Nfs {
 
     pub(crate) async fn readlink(&self, link: &NfsFh3) -> Result3<Vec<u8>> {
         match self.client.nfsproc3_readlink(&Readlink3args { symlink: link.clone() }).await.unwrap() {
-            Readlink3res::Nfs3Ok(ok) => Ok(ok.data.as_bytes().to_vec()),
+            Readlink3res::Ok(ok) => Ok(ok.data.as_bytes().to_vec()),
             Readlink3res::Default(status, _) => Err(status),
         }
     }
@@ -241,7 +241,7 @@ impl Nfs {
         what: Mknoddata3,
     ) -> Result3<(NfsFh3, Fattr3)> {
         match self.client.nfsproc3_mknod(&Mknod3args { r#where: at(dir, octets), what }).await.unwrap() {
-            Mknod3res::Nfs3Ok(ok) => {
+            Mknod3res::Ok(ok) => {
                 changed(&ok.dir_wcc);
                 Ok(told(ok.obj, ok.obj_attributes))
             }
@@ -251,7 +251,7 @@ impl Nfs {
 
     pub(crate) async fn remove(&self, dir: &NfsFh3, octets: impl AsRef<[u8]>) -> Result3<()> {
         match self.client.nfsproc3_remove(&Remove3args { object: at(dir, octets) }).await.unwrap() {
-            Remove3res::Nfs3Ok(ok) => {
+            Remove3res::Ok(ok) => {
                 changed(&ok.dir_wcc);
                 Ok(())
             }
@@ -261,7 +261,7 @@ impl Nfs {
 
     pub(crate) async fn rmdir(&self, dir: &NfsFh3, octets: impl AsRef<[u8]>) -> Result3<()> {
         match self.client.nfsproc3_rmdir(&Rmdir3args { object: at(dir, octets) }).await.unwrap() {
-            Rmdir3res::Nfs3Ok(ok) => {
+            Rmdir3res::Ok(ok) => {
                 changed(&ok.dir_wcc);
                 Ok(())
             }
@@ -271,7 +271,7 @@ impl Nfs {
 
     pub(crate) async fn rename(&self, from: Diropargs3, to: Diropargs3) -> Result3<()> {
         match self.client.nfsproc3_rename(&Rename3args { from, to }).await.unwrap() {
-            Rename3res::Nfs3Ok(ok) => {
+            Rename3res::Ok(ok) => {
                 changed(&ok.fromdir_wcc);
                 changed(&ok.todir_wcc);
                 Ok(())
@@ -282,11 +282,11 @@ impl Nfs {
 
     pub(crate) async fn link(&self, file: &NfsFh3, link: Diropargs3) -> Result3<Fattr3> {
         match self.client.nfsproc3_link(&Link3args { file: file.clone(), link }).await.unwrap() {
-            Link3res::Nfs3Ok(Link3resok { file_attributes: PostOpAttr::True(attributes), linkdir_wcc }) => {
+            Link3res::Ok(Link3resok { file_attributes: PostOpAttr::True(attributes), linkdir_wcc }) => {
                 changed(&linkdir_wcc);
                 Ok(attributes)
             }
-            Link3res::Nfs3Ok(other) => panic!("{other:?}"),
+            Link3res::Ok(other) => panic!("{other:?}"),
             Link3res::Default(status, _) => Err(status),
         }
     }
@@ -299,21 +299,21 @@ impl Nfs {
     ) -> Result3<WccData> {
         let args = Setattr3args { object: object.clone(), new_attributes, guard };
         match self.client.nfsproc3_setattr(&args).await.unwrap() {
-            Setattr3res::Nfs3Ok(ok) => Ok(ok.obj_wcc),
+            Setattr3res::Ok(ok) => Ok(ok.obj_wcc),
             Setattr3res::Default(status, _) => Err(status),
         }
     }
 
     pub(crate) async fn access(&self, object: &NfsFh3, access: u32) -> Result3<u32> {
         match self.client.nfsproc3_access(&Access3args { object: object.clone(), access }).await.unwrap() {
-            Access3res::Nfs3Ok(ok) => Ok(ok.access),
+            Access3res::Ok(ok) => Ok(ok.access),
             Access3res::Default(status, _) => Err(status),
         }
     }
 
     pub(crate) async fn read(&self, file: &NfsFh3, offset: u64, count: u32) -> Result3<(Bytes, bool)> {
         match self.client.nfsproc3_read(&Read3args { file: file.clone(), offset, count }).await.unwrap() {
-            Read3res::Nfs3Ok(ok) => {
+            Read3res::Ok(ok) => {
                 assert_eq!(ok.count as usize, ok.data.len());
                 assert!(matches!(ok.file_attributes, PostOpAttr::True(_)));
                 Ok((ok.data, ok.eof))
@@ -332,7 +332,7 @@ impl Nfs {
         let data = Bytes::copy_from_slice(data);
         let args = Write3args { file: file.clone(), offset, count: data.len() as u32, stable, data };
         match self.client.nfsproc3_write(&args).await.unwrap() {
-            Write3res::Nfs3Ok(ok) => {
+            Write3res::Ok(ok) => {
                 changed(&ok.file_wcc);
                 Ok(ok)
             }
@@ -342,7 +342,7 @@ impl Nfs {
 
     pub(crate) async fn commit(&self, file: &NfsFh3) -> Result3<Writeverf3> {
         match self.client.nfsproc3_commit(&Commit3args { file: file.clone(), offset: 0, count: 0 }).await.unwrap() {
-            Commit3res::Nfs3Ok(ok) => Ok(ok.verf),
+            Commit3res::Ok(ok) => Ok(ok.verf),
             Commit3res::Default(status, _) => Err(status),
         }
     }
@@ -356,7 +356,7 @@ impl Nfs {
     ) -> Result3<Readdir3resok> {
         let args = Readdir3args { dir: dir.clone(), cookie, cookieverf, count };
         match self.client.nfsproc3_readdir(&args).await.unwrap() {
-            Readdir3res::Nfs3Ok(ok) => Ok(ok),
+            Readdir3res::Ok(ok) => Ok(ok),
             Readdir3res::Default(status, _) => Err(status),
         }
     }
@@ -370,7 +370,7 @@ impl Nfs {
     ) -> Result3<Readdirplus3resok> {
         let args = Readdirplus3args { dir: dir.clone(), cookie, cookieverf, dircount, maxcount };
         match self.client.nfsproc3_readdirplus(&args).await.unwrap() {
-            Readdirplus3res::Nfs3Ok(ok) => Ok(ok),
+            Readdirplus3res::Ok(ok) => Ok(ok),
             Readdirplus3res::Default(status, _) => Err(status),
         }
     }

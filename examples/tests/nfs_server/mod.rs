@@ -127,7 +127,7 @@ fn time() -> Nfstime3 {
 }
 
 fn id(handle: &NfsFh3) -> Result<u64, Nfsstat3> {
-    handle.data.first_chunk().map(|id| u64::from_be_bytes(*id)).ok_or(Nfsstat3::Nfs3errBadhandle)
+    handle.data.first_chunk().map(|id| u64::from_be_bytes(*id)).ok_or(Nfsstat3::Badhandle)
 }
 
 fn handle(id: u64) -> NfsFh3 {
@@ -207,17 +207,17 @@ impl Fake {
     }
 
     fn child(&self, dir: u64, name: &[u8]) -> Result<u64, Nfsstat3> {
-        match &self.inodes.lock().unwrap().get(&dir).ok_or(Nfsstat3::Nfs3errStale)?.kind {
-            Kind::Dir(entries) => entries.get(name).copied().ok_or(Nfsstat3::Nfs3errNoent),
-            _ => Err(Nfsstat3::Nfs3errNotdir),
+        match &self.inodes.lock().unwrap().get(&dir).ok_or(Nfsstat3::Stale)?.kind {
+            Kind::Dir(entries) => entries.get(name).copied().ok_or(Nfsstat3::Noent),
+            _ => Err(Nfsstat3::Notdir),
         }
     }
 
     fn make(&self, dir: u64, name: &[u8], kind: Kind, mode: u32) -> Result<u64, Nfsstat3> {
         let id = self.next.fetch_add(1, SeqCst);
         let mut inodes = self.inodes.lock().unwrap();
-        let Kind::Dir(entries) = &mut inodes.get_mut(&dir).ok_or(Nfsstat3::Nfs3errStale)?.kind else {
-            return Err(Nfsstat3::Nfs3errNotdir);
+        let Kind::Dir(entries) = &mut inodes.get_mut(&dir).ok_or(Nfsstat3::Stale)?.kind else {
+            return Err(Nfsstat3::Notdir);
         };
         entries.insert(name.to_vec(), id);
         inodes.insert(id, Inode { kind, mode, mtime: time(), atime: time(), used: None });
@@ -226,12 +226,12 @@ impl Fake {
 
     fn attributes(&self, id: u64) -> Result<Fattr3, Nfsstat3> {
         let inodes = self.inodes.lock().unwrap();
-        let inode = inodes.get(&id).ok_or(Nfsstat3::Nfs3errStale)?;
+        let inode = inodes.get(&id).ok_or(Nfsstat3::Stale)?;
         let (r#type, size) = match &inode.kind {
-            Kind::Dir(_) => (Ftype3::Nf3dir, 4096),
-            Kind::File(data) => (Ftype3::Nf3reg, data.now.len() as u64),
-            Kind::Link(text) => (Ftype3::Nf3lnk, text.len() as u64),
-            Kind::Pipe => (Ftype3::Nf3fifo, 0),
+            Kind::Dir(_) => (Ftype3::Dir, 4096),
+            Kind::File(data) => (Ftype3::Reg, data.now.len() as u64),
+            Kind::Link(text) => (Ftype3::Lnk, text.len() as u64),
+            Kind::Pipe => (Ftype3::Fifo, 0),
         };
         Ok(Fattr3 {
             r#type,
@@ -252,7 +252,7 @@ impl Fake {
 
     fn set(&self, id: u64, new: &nfs3::Sattr3) -> Result<(), Nfsstat3> {
         let mut inodes = self.inodes.lock().unwrap();
-        let inode = inodes.get_mut(&id).ok_or(Nfsstat3::Nfs3errStale)?;
+        let inode = inodes.get_mut(&id).ok_or(Nfsstat3::Stale)?;
         if let SetMode3::True(mode) = new.mode {
             inode.mode = mode;
         }
@@ -276,7 +276,7 @@ impl Fake {
     fn new_entry(&self, at: &Diropargs3, kind: Kind, mode: &SetMode3) -> Result<(PostOpFh3, PostOpAttr), Nfsstat3> {
         let dir = id(&at.dir)?;
         if self.child(dir, &at.name.0.0).is_ok() {
-            return Err(Nfsstat3::Nfs3errExist);
+            return Err(Nfsstat3::Exist);
         }
         let mode = if let SetMode3::True(mode) = mode { *mode } else { 0 };
         let id = self.make(dir, &at.name.0.0, kind, mode)?;
@@ -288,7 +288,7 @@ impl Fake {
 
     fn write_data(&self, args: &nfs3::Write3args) -> Result<nfs3::Write3resok, Nfsstat3> {
         if Self::countdown(&self.jukebox) {
-            return Err(Nfsstat3::Nfs3errJukebox);
+            return Err(Nfsstat3::Jukebox);
         }
         let id = id(&args.file)?;
         let counter = if args.stable == StableHow::Unstable { &self.unstable } else { &self.file_sync };
@@ -299,7 +299,7 @@ impl Fake {
         {
             let mut inodes = self.inodes.lock().unwrap();
             let Some(Kind::File(data)) = inodes.get_mut(&id).map(|inode| &mut inode.kind) else {
-                return Err(Nfsstat3::Nfs3errInval);
+                return Err(Nfsstat3::Inval);
             };
             let (start, end) = (args.offset as usize, args.offset as usize + count);
             if data.now.len() < end {
@@ -322,7 +322,7 @@ impl Fake {
         let dir = id(dir)?;
         let inodes = self.inodes.lock().unwrap();
         let Some(Kind::Dir(entries)) = inodes.get(&dir).map(|inode| &inode.kind) else {
-            return Err(Nfsstat3::Nfs3errNotdir);
+            return Err(Nfsstat3::Notdir);
         };
         let dots = [(b".".to_vec(), dir), (b"..".to_vec(), dir)];
         let all = dots.into_iter().chain(entries.iter().map(|(name, id)| (name.clone(), *id)));

@@ -35,7 +35,7 @@ fn sys(cx: &Context) -> Result<(), Failure> {
 macro_rules! unsupported {
     ($($name:ident($args:ty) -> $reply:ty = $failure:expr;)*) => {
         $(async fn $name(&self, _cx: &Context, _args: $args) -> Result<$reply, Failure> {
-            Ok(<$reply>::Default(Nfsstat3::Nfs3errNotsupp, $failure))
+            Ok(<$reply>::Default(Nfsstat3::Notsupp, $failure))
         })*
     };
 }
@@ -45,7 +45,7 @@ impl NfsV3 for Shared {
         sys(cx)?;
         let found = id(&args.object).and_then(|id| self.0.attributes(id));
         Ok(match found {
-            Ok(obj_attributes) => nfs3::Getattr3res::Nfs3Ok(nfs3::Getattr3resok { obj_attributes }),
+            Ok(obj_attributes) => nfs3::Getattr3res::Ok(nfs3::Getattr3resok { obj_attributes }),
             Err(status) => nfs3::Getattr3res::Default(status),
         })
     }
@@ -53,7 +53,7 @@ impl NfsV3 for Shared {
     async fn nfsproc3_setattr(&self, cx: &Context, args: nfs3::Setattr3args) -> Result<nfs3::Setattr3res, Failure> {
         sys(cx)?;
         Ok(match id(&args.object).and_then(|id| self.0.set(id, &args.new_attributes)) {
-            Ok(()) => nfs3::Setattr3res::Nfs3Ok(nfs3::Setattr3resok { obj_wcc: NO_WCC }),
+            Ok(()) => nfs3::Setattr3res::Ok(nfs3::Setattr3resok { obj_wcc: NO_WCC }),
             Err(status) => nfs3::Setattr3res::Default(status, nfs3::Setattr3resfail { obj_wcc: NO_WCC }),
         })
     }
@@ -63,7 +63,7 @@ impl NfsV3 for Shared {
         let found = id(&args.what.dir).and_then(|dir| self.0.child(dir, &args.what.name.0.0));
         let dir_attributes = PostOpAttr::False;
         Ok(match found {
-            Ok(id) => nfs3::Lookup3res::Nfs3Ok(nfs3::Lookup3resok {
+            Ok(id) => nfs3::Lookup3res::Ok(nfs3::Lookup3resok {
                 object: handle(id),
                 obj_attributes: PostOpAttr::False,
                 dir_attributes,
@@ -77,11 +77,11 @@ impl NfsV3 for Shared {
         let symlink_attributes = PostOpAttr::False;
         let inode = id(&args.symlink).ok().and_then(|id| self.0.inodes.lock().unwrap().get(&id).cloned());
         Ok(match inode.map(|inode| inode.kind) {
-            Some(Kind::Link(text)) => nfs3::Readlink3res::Nfs3Ok(nfs3::Readlink3resok {
+            Some(Kind::Link(text)) => nfs3::Readlink3res::Ok(nfs3::Readlink3resok {
                 symlink_attributes,
                 data: nfs3::Nfspath3(Bytes::from(text).into()),
             }),
-            _ => nfs3::Readlink3res::Default(Nfsstat3::Nfs3errInval, nfs3::Readlink3resfail { symlink_attributes }),
+            _ => nfs3::Readlink3res::Default(Nfsstat3::Inval, nfs3::Readlink3resfail { symlink_attributes }),
         })
     }
 
@@ -92,7 +92,7 @@ impl NfsV3 for Shared {
         let inode = id(&args.file).ok().and_then(|id| self.0.inodes.lock().unwrap().get(&id).cloned());
         let Some(Kind::File(data)) = inode.map(|inode| inode.kind) else {
             let failure = nfs3::Read3resfail { file_attributes: PostOpAttr::False };
-            return Ok(nfs3::Read3res::Default(Nfsstat3::Nfs3errInval, failure));
+            return Ok(nfs3::Read3res::Default(Nfsstat3::Inval, failure));
         };
         let data = data.now;
         let start = (args.offset as usize).min(data.len());
@@ -105,7 +105,7 @@ impl NfsV3 for Shared {
         {
             *octet ^= u8::from(calls.is_multiple_of(2));
         }
-        Ok(nfs3::Read3res::Nfs3Ok(nfs3::Read3resok {
+        Ok(nfs3::Read3res::Ok(nfs3::Read3resok {
             file_attributes: PostOpAttr::False,
             count: part.len() as u32,
             eof: end == data.len(),
@@ -116,7 +116,7 @@ impl NfsV3 for Shared {
     async fn nfsproc3_write(&self, cx: &Context, args: nfs3::Write3args) -> Result<nfs3::Write3res, Failure> {
         sys(cx)?;
         Ok(match self.0.write_data(&args) {
-            Ok(ok) => nfs3::Write3res::Nfs3Ok(ok),
+            Ok(ok) => nfs3::Write3res::Ok(ok),
             Err(status) => nfs3::Write3res::Default(status, nfs3::Write3resfail { file_wcc: NO_WCC }),
         })
     }
@@ -138,20 +138,20 @@ impl NfsV3 for Shared {
                 inode.kind = Kind::File(data);
             }
         }
-        Ok(nfs3::Commit3res::Nfs3Ok(nfs3::Commit3resok { file_wcc: NO_WCC, verf }))
+        Ok(nfs3::Commit3res::Ok(nfs3::Commit3resok { file_wcc: NO_WCC, verf }))
     }
 
     async fn nfsproc3_create(&self, cx: &Context, args: nfs3::Create3args) -> Result<nfs3::Create3res, Failure> {
         sys(cx)?;
         let Createhow3::Unchecked(new) = &args.how else {
             let failure = nfs3::Create3resfail { dir_wcc: NO_WCC };
-            return Ok(nfs3::Create3res::Default(Nfsstat3::Nfs3errNotsupp, failure));
+            return Ok(nfs3::Create3res::Default(Nfsstat3::Notsupp, failure));
         };
         // As Linux: whatever has the name is returned, and emptied if it is a file.
         let there = id(&args.r#where.dir).and_then(|dir| self.0.child(dir, &args.r#where.name.0.0));
         let made = match there {
             Ok(id) => {
-                let size = nfs3::Sattr3 { mode: SetMode3::Default(false), ..new.clone() };
+                let size = nfs3::Sattr3 { mode: SetMode3::False, ..new.clone() };
                 let set = self.0.set(id, &size).and_then(|()| self.0.attributes(id));
                 set.map(|attributes| (PostOpFh3::True(handle(id)), PostOpAttr::True(attributes)))
             }
@@ -159,7 +159,7 @@ impl NfsV3 for Shared {
         };
         Ok(match made {
             Ok((obj, obj_attributes)) => {
-                nfs3::Create3res::Nfs3Ok(nfs3::Create3resok { obj, obj_attributes, dir_wcc: NO_WCC })
+                nfs3::Create3res::Ok(nfs3::Create3resok { obj, obj_attributes, dir_wcc: NO_WCC })
             }
             Err(status) => nfs3::Create3res::Default(status, nfs3::Create3resfail { dir_wcc: NO_WCC }),
         })
@@ -169,7 +169,7 @@ impl NfsV3 for Shared {
         sys(cx)?;
         Ok(match self.0.new_entry(&args.r#where, Kind::Dir(BTreeMap::new()), &args.attributes.mode) {
             Ok((obj, obj_attributes)) => {
-                nfs3::Mkdir3res::Nfs3Ok(nfs3::Mkdir3resok { obj, obj_attributes, dir_wcc: NO_WCC })
+                nfs3::Mkdir3res::Ok(nfs3::Mkdir3resok { obj, obj_attributes, dir_wcc: NO_WCC })
             }
             Err(status) => nfs3::Mkdir3res::Default(status, nfs3::Mkdir3resfail { dir_wcc: NO_WCC }),
         })
@@ -180,7 +180,7 @@ impl NfsV3 for Shared {
         let kind = Kind::Link(args.symlink.symlink_data.0.to_vec());
         Ok(match self.0.new_entry(&args.r#where, kind, &args.symlink.symlink_attributes.mode) {
             Ok((obj, obj_attributes)) => {
-                nfs3::Symlink3res::Nfs3Ok(nfs3::Symlink3resok { obj, obj_attributes, dir_wcc: NO_WCC })
+                nfs3::Symlink3res::Ok(nfs3::Symlink3resok { obj, obj_attributes, dir_wcc: NO_WCC })
             }
             Err(status) => nfs3::Symlink3res::Default(status, nfs3::Symlink3resfail { dir_wcc: NO_WCC }),
         })
@@ -195,9 +195,9 @@ impl NfsV3 for Shared {
             _ => false,
         };
         Ok(if removed {
-            nfs3::Remove3res::Nfs3Ok(nfs3::Remove3resok { dir_wcc: NO_WCC })
+            nfs3::Remove3res::Ok(nfs3::Remove3resok { dir_wcc: NO_WCC })
         } else {
-            nfs3::Remove3res::Default(Nfsstat3::Nfs3errNoent, nfs3::Remove3resfail { dir_wcc: NO_WCC })
+            nfs3::Remove3res::Default(Nfsstat3::Noent, nfs3::Remove3resfail { dir_wcc: NO_WCC })
         })
     }
 
@@ -208,7 +208,7 @@ impl NfsV3 for Shared {
             Ok((entries, eof)) => {
                 let entry =
                     |(name, fileid, cookie)| Entry3 { fileid, name: nfs3::Filename3(Bytes::from(name).into()), cookie };
-                nfs3::Readdir3res::Nfs3Ok(nfs3::Readdir3resok {
+                nfs3::Readdir3res::Ok(nfs3::Readdir3resok {
                     dir_attributes,
                     cookieverf: args.cookieverf,
                     reply: Dirlist3 { entries: entries.into_iter().map(entry).collect(), eof },
@@ -227,7 +227,7 @@ impl NfsV3 for Shared {
         let dir_attributes = PostOpAttr::False;
         if self.0.no_readdirplus.load(SeqCst) {
             let failure = nfs3::Readdirplus3resfail { dir_attributes };
-            return Ok(nfs3::Readdirplus3res::Default(Nfsstat3::Nfs3errNotsupp, failure));
+            return Ok(nfs3::Readdirplus3res::Default(Nfsstat3::Notsupp, failure));
         }
         Ok(match self.0.page(&args.dir, args.cookie, args.maxcount as usize) {
             Ok((entries, eof)) => {
@@ -242,7 +242,7 @@ impl NfsV3 for Shared {
                     },
                     name_handle: PostOpFh3::True(handle(id)),
                 };
-                nfs3::Readdirplus3res::Nfs3Ok(nfs3::Readdirplus3resok {
+                nfs3::Readdirplus3res::Ok(nfs3::Readdirplus3resok {
                     dir_attributes,
                     cookieverf: args.cookieverf,
                     reply: Dirlistplus3 { entries: entries.into_iter().map(entry).collect(), eof },
@@ -254,7 +254,7 @@ impl NfsV3 for Shared {
 
     async fn nfsproc3_fsinfo(&self, _cx: &Context, _args: nfs3::Fsinfo3args) -> Result<nfs3::Fsinfo3res, Failure> {
         let max = self.0.max.load(SeqCst);
-        Ok(nfs3::Fsinfo3res::Nfs3Ok(nfs3::Fsinfo3resok {
+        Ok(nfs3::Fsinfo3res::Ok(nfs3::Fsinfo3resok {
             obj_attributes: PostOpAttr::False,
             rtmax: max,
             rtpref: max,
@@ -286,10 +286,10 @@ impl NfsV3 for Shared {
 impl MountV3 for Shared {
     async fn mountproc3_mnt(&self, _cx: &Context, path: mount3::Dirpath) -> Result<mount3::Mountres3, Failure> {
         if path.0 != EXPORT {
-            return Ok(mount3::Mountres3::Default(mount3::Mountstat3::Mnt3errAcces));
+            return Ok(mount3::Mountres3::Default(mount3::Mountstat3::Acces));
         }
         let (fhandle, auth_flavors) = (mount3::Fhandle3(handle(ROOT).data), vec![1]);
-        Ok(mount3::Mountres3::Mnt3Ok(mount3::Mountres3Ok { fhandle, auth_flavors }))
+        Ok(mount3::Mountres3::Ok(mount3::Mountres3Ok { fhandle, auth_flavors }))
     }
 
     async fn mountproc3_dump(&self, _cx: &Context) -> Result<mount3::Mountlist, Failure> {

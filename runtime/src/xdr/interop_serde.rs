@@ -62,3 +62,58 @@ impl<'de> Visitor<'de> for Octets {
         Ok(XdrString(octets.into()))
     }
 }
+
+/// Arrays of any length, as serde has them up to 32 elements: `#[serde(with = "rpcrdma::xdr::serde_array")]`, which generated
+/// types use.
+pub mod serde_array {
+    use core::marker::PhantomData;
+
+    use serde::ser::SerializeTuple as _;
+
+    use super::{AHEAD, Deserialize, Deserializer, Error, SeqAccess, Serialize, Serializer, Vec, Visitor, fmt};
+
+    /// Serializes an array as a tuple of its elements.
+    ///
+    /// # Errors
+    /// Returns an error if the serializer does.
+    pub fn serialize<T: Serialize, S: Serializer, const N: usize>(
+        array: &[T; N],
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        let mut tuple = serializer.serialize_tuple(N)?;
+        for element in array {
+            tuple.serialize_element(element)?;
+        }
+        tuple.end()
+    }
+
+    /// Deserializes a tuple of `N` elements.
+    ///
+    /// # Errors
+    /// Returns an error if the deserializer does, or if there are fewer elements.
+    pub fn deserialize<'de, T: Deserialize<'de>, D: Deserializer<'de>, const N: usize>(
+        deserializer: D,
+    ) -> Result<[T; N], D::Error> {
+        deserializer.deserialize_tuple(N, Elements(PhantomData))
+    }
+
+    struct Elements<T, const N: usize>(PhantomData<T>);
+
+    impl<'de, T: Deserialize<'de>, const N: usize> Visitor<'de> for Elements<T, N> {
+        type Value = [T; N];
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(f, "an array of {N} elements")
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut sequence: A) -> Result<[T; N], A::Error> {
+            let mut elements = Vec::with_capacity(N.min(AHEAD));
+            while elements.len() < N
+                && let Some(element) = sequence.next_element()?
+            {
+                elements.push(element);
+            }
+            elements.try_into().map_err(|few: Vec<T>| A::Error::invalid_length(few.len(), &self))
+        }
+    }
+}

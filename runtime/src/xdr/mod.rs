@@ -17,6 +17,7 @@ mod interop_serde;
 mod list;
 mod output;
 mod placed;
+pub mod prelude;
 mod primitive;
 mod string;
 mod words;
@@ -30,6 +31,8 @@ pub use enumeration::{discriminant, take_discriminant, take_enum, unknown_discri
 pub use error::{DecodeError, DecodeErrorKind, EncodeError, PathSegment, UnknownEnumValue};
 #[cfg(feature = "arbitrary")]
 pub use interop_arbitrary::arbitrary_bytes;
+#[cfg(feature = "serde")]
+pub use interop_serde::serde_array;
 pub use list::{NonEmpty, list_len, put_list, take_list};
 pub use output::Output;
 pub use placed::*;
@@ -77,6 +80,28 @@ pub trait XdrEncode: XdrType {
     /// # Errors
     /// When the value exceeds a bound of its XDR declaration; what was written by then is to be thrown away.
     fn encode<S: Sink + ?Sized>(&self, sink: &mut S) -> Result<(), EncodeError>;
+
+    /// Returns the whole encoding, eligible items included.
+    ///
+    /// ```
+    /// use rpcrdma::xdr::{XdrDecode, XdrEncode};
+    ///
+    /// rpcrdma::xdr! {
+    ///     struct point { int x; int y; };
+    /// }
+    ///
+    /// let bytes = Point { x: 1, y: -1 }.to_bytes()?;
+    /// assert_eq!(bytes, [0, 0, 0, 1, 0xff, 0xff, 0xff, 0xff].as_slice());
+    /// assert_eq!(Point::from_bytes(&bytes)?, Point { x: 1, y: -1 });
+    /// assert!(Point::from_bytes(&bytes[..4]).is_err());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Returns an error if the value exceeds a bound of its XDR declaration.
+    fn to_bytes(&self) -> Result<Bytes, EncodeError> {
+        encode_to_bytes(self)
+    }
 }
 
 /// A type that can be read from XDR.
@@ -86,6 +111,18 @@ pub trait XdrDecode: XdrType + Sized {
     /// # Errors
     /// When the octets are not an encoding of this type; the error names the field.
     fn decode(decoder: &mut Decoder<'_>) -> Result<Self, DecodeError>;
+
+    /// Reads one value that takes all of `bytes`, as [`XdrEncode::to_bytes`] writes it. Opaque items and strings are copied;
+    /// [`Decoder::shared`] reads them without a copy.
+    ///
+    /// # Errors
+    /// Returns an error if `bytes` is not an encoding of this type, or if bytes follow it.
+    fn from_bytes(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut decoder = Decoder::new(bytes);
+        let value = Self::decode(&mut decoder)?;
+        decoder.finish()?;
+        Ok(value)
+    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Encodings of XDR's own types, and the functions that generated code calls for each declarator.
 
 use alloc::{boxed::Box, string::String, vec::Vec};
+use core::cmp::Ordering;
 
 use arrayvec::ArrayVec;
 use bytes::Bytes;
@@ -98,6 +99,28 @@ scalar! {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Quadruple(pub [u8; 16]);
+
+impl Quadruple {
+    /// A number whose order is that of the values.
+    fn rank(self) -> u128 {
+        const SIGN: u128 = 1 << 127;
+        let bits = u128::from_be_bytes(self.0);
+        if bits & SIGN == 0 { bits | SIGN } else { !bits }
+    }
+}
+
+/// The total order of IEEE 754: -0 is less than +0, and NaNs are at the ends.
+impl Ord for Quadruple {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.rank().cmp(&other.rank())
+    }
+}
+
+impl PartialOrd for Quadruple {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
 
 pub(super) fn check_max(len: usize, max: u32) -> Result<(), EncodeError> {
     match u32::try_from(len) {

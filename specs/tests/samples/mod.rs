@@ -44,7 +44,7 @@ fn time(seconds: u32) -> nfs3::Nfstime3 {
 
 pub(crate) fn attributes() -> nfs3::Fattr3 {
     nfs3::Fattr3 {
-        r#type: nfs3::Ftype3::Nf3reg,
+        r#type: nfs3::Ftype3::Reg,
         mode: 0o644,
         nlink: 1,
         uid: 1000,
@@ -65,7 +65,7 @@ pub(crate) const ATTRIBUTES: [u32; 21] =
     [1, 0o644, 1, 1000, 100, 0, 5, 0, 4096, 8, 9, 0x0102_0304, 0x0506_0708, 0, 42, 1, 2, 3, 4, 5, 6];
 
 pub(crate) fn getattr_reply() -> nfs3::Getattr3res {
-    nfs3::Getattr3res::Nfs3Ok(nfs3::Getattr3resok { obj_attributes: attributes() })
+    nfs3::Getattr3res::Ok(nfs3::Getattr3resok { obj_attributes: attributes() })
 }
 
 pub(crate) fn read_call() -> nfs3::Read3args {
@@ -73,7 +73,7 @@ pub(crate) fn read_call() -> nfs3::Read3args {
 }
 
 pub(crate) fn read_reply() -> nfs3::Read3res {
-    nfs3::Read3res::Nfs3Ok(nfs3::Read3resok {
+    nfs3::Read3res::Ok(nfs3::Read3resok {
         file_attributes: nfs3::PostOpAttr::True(attributes()),
         count: 5,
         eof: true,
@@ -93,7 +93,7 @@ pub(crate) fn write_call() -> nfs3::Write3args {
 
 pub(crate) fn write_reply() -> nfs3::Write3res {
     let before = nfs3::WccAttr { size: 9, mtime: time(3), ctime: time(5) };
-    nfs3::Write3res::Nfs3Ok(nfs3::Write3resok {
+    nfs3::Write3res::Ok(nfs3::Write3resok {
         file_wcc: nfs3::WccData { before: nfs3::PreOpAttr::True(before), after: nfs3::PostOpAttr::False },
         count: 5,
         committed: nfs3::StableHow::DataSync,
@@ -128,7 +128,7 @@ pub(crate) fn readdirplus_reply() -> nfs3::Readdirplus3res {
             name_handle: nfs3::PostOpFh3::False,
         },
     ];
-    nfs3::Readdirplus3res::Nfs3Ok(nfs3::Readdirplus3resok {
+    nfs3::Readdirplus3res::Ok(nfs3::Readdirplus3resok {
         dir_attributes: nfs3::PostOpAttr::False,
         cookieverf: nfs3::Cookieverf3(VERIFIER),
         reply: nfs3::Dirlistplus3 { entries, eof: true },
@@ -141,7 +141,7 @@ pub(crate) fn mnt_call() -> mount3::Dirpath {
 
 /// AUTH_SYS, and krb5 as a pseudo-flavor (RFC 2623 §2.3).
 pub(crate) fn mnt_reply() -> mount3::Mountres3 {
-    mount3::Mountres3::Mnt3Ok(mount3::Mountres3Ok {
+    mount3::Mountres3::Ok(mount3::Mountres3Ok {
         fhandle: mount3::Fhandle3(Bytes::from_static(HANDLE)),
         auth_flavors: vec![1, 390_003],
     })
@@ -197,21 +197,21 @@ pub(crate) fn stateid() -> nfs4::Stateid4 {
 pub(crate) fn compound_call() -> nfs4::Compound4args {
     use nfs4::NfsArgop4 as Op;
     let argarray = vec![
-        Op::OpPutfh(nfs4::Putfh4args { object: nfs4::NfsFh4(Bytes::from_static(HANDLE)) }),
-        Op::OpLookup(nfs4::Lookup4args { objname: utf8("file") }),
-        Op::OpRead(nfs4::Read4args { stateid: stateid(), offset: 1, count: 4096 }),
+        Op::Putfh(nfs4::Putfh4args { object: nfs4::NfsFh4(Bytes::from_static(HANDLE)) }),
+        Op::Lookup(nfs4::Lookup4args { objname: utf8("file") }),
+        Op::Read(nfs4::Read4args { stateid: stateid(), offset: 1, count: 4096 }),
     ];
     nfs4::Compound4args { tag: utf8("test"), minorversion: 2, argarray }
 }
 
 pub(crate) fn compound_reply() -> nfs4::Compound4res {
     use nfs4::NfsResop4 as Res;
-    let status = nfs4::Nfsstat4::Nfs4Ok;
+    let status = nfs4::Nfsstat4::Ok;
     let data = nfs4::Read4resok { eof: true, data: Bytes::from_static(b"hello") };
     let resarray = vec![
-        Res::OpPutfh(nfs4::Putfh4res { status }),
-        Res::OpLookup(nfs4::Lookup4res { status }),
-        Res::OpRead(nfs4::Read4res::Nfs4Ok(data)),
+        Res::Putfh(nfs4::Putfh4res { status }),
+        Res::Lookup(nfs4::Lookup4res { status }),
+        Res::Read(nfs4::Read4res::Ok(data)),
     ];
     nfs4::Compound4res { status, tag: utf8("test"), resarray }
 }

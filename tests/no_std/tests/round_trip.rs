@@ -110,12 +110,12 @@ fn specifications_are_there() {
     let message = call::<nfs_v3::Nfsproc3Read>(1, &Credential::sys("host", 1, 2, [3]), &args).unwrap();
     assert_eq!(message.len() % 4, 0);
     let ok = Read3resok { file_attributes: PostOpAttr::False, count: 3, eof: true, data: b"abc".as_slice().into() };
-    assert_eq!(round_trip(&Read3res::Nfs3Ok(ok.clone())), Ok(Read3res::Nfs3Ok(ok)));
+    assert_eq!(round_trip(&Read3res::Ok(ok.clone())), Ok(Read3res::Ok(ok)));
 
     let args = Compound4args {
         tag: Utf8strCs::default(),
         minorversion: 1,
-        argarray: vec![NfsArgop4::OpReadlink, NfsArgop4::OpGetfh],
+        argarray: vec![NfsArgop4::Readlink, NfsArgop4::Getfh],
     };
     assert_eq!(nfs_v4::Nfsproc4Compound::reply_bounds(&args).chunks.len(), 1);
     assert_eq!(round_trip(&args).as_ref(), Ok(&args));

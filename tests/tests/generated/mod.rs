@@ -3,6 +3,7 @@
 mod borrowed;
 mod eligible;
 mod hostile;
+mod prefixes;
 mod round_trip;
 mod wire;
 

@@ -116,7 +116,7 @@ fn unions() {
     wire(&ByUnsigned::Limit(true), &[9, 1]);
     wire(&ByUnsigned::Case4000000000, &[4_000_000_000]);
     wire(&ByBool::True(1.0), &[1, 0x3ff0_0000, 0]);
-    wire(&ByBool::Default(false), &[0]);
+    wire(&ByBool::False, &[0]);
     assert_eq!(Color::AZURE, Color::Blue);
 }
 

@@ -112,8 +112,8 @@ pub(crate) struct Input {
     #[arg(long)]
     pub(crate) strict: bool,
 
-    /// Take OCTETS as the maximum of each reply that has none, instead of reporting it.
-    #[arg(long, value_name = "OCTETS")]
+    /// Take BYTES as the maximum of each reply that has none, instead of reporting it.
+    #[arg(long, value_name = "BYTES")]
     pub(crate) default_reply_max: Option<u64>,
 }
 
@@ -143,6 +143,19 @@ pub(crate) struct Gen {
     /// standard library among others.
     #[arg(long)]
     pub(crate) types_only: bool,
+
+    /// No clients. A reply without a maximum is no error then.
+    #[arg(long)]
+    pub(crate) no_client: bool,
+
+    /// No server traits and dispatchers.
+    #[arg(long)]
+    pub(crate) no_server: bool,
+
+    /// Strip from the variants of ENUM, or of every enumeration, the prefix that its enumerators share. May be given several
+    /// times.
+    #[arg(long, value_name = "ENUM", num_args = 0..=1, require_equals = true, default_missing_value = "*")]
+    pub(crate) strip_enum_prefix: Vec<String>,
 
     /// A trait that every type is to derive, as `serde::Serialize`, or the type named alone. May be given several times.
     #[arg(long, value_name = "[TYPE=]PATH")]

@@ -50,7 +50,11 @@ pub(super) fn failed(diagnostics: &Diagnostics, form: Form) -> Failure {
 }
 
 fn compile(files: &[PathBuf], input: &Input, form: Form) -> Result<Compiled, Failure> {
-    let compiled = compiler(files, input).compile().map_err(|diagnostics| failed(&diagnostics, form))?;
+    run(&compiler(files, input), form)
+}
+
+fn run(compiler: &Compiler, form: Form) -> Result<Compiled, Failure> {
+    let compiled = compiler.compile().map_err(|diagnostics| failed(&diagnostics, form))?;
     eprint!("{}", form.render(&compiled.warnings));
     Ok(compiled)
 }
@@ -74,11 +78,22 @@ pub(super) fn check(check: &Check, form: Form) -> Result<(), Failure> {
 }
 
 pub(super) fn generate(generate: &Gen, form: Form) -> Result<(), Failure> {
-    let compiled = compile(&generate.input.files, &generate.input, form)?;
     let mut options = EmitOptions::default();
     if generate.types_only {
         options = options.types_only();
     }
+    if generate.no_client {
+        options = options.no_client();
+    }
+    if generate.no_server {
+        options = options.no_server();
+    }
+    let mut compiler = compiler(&generate.input.files, &generate.input);
+    for name in &generate.strip_enum_prefix {
+        // `*` stands for every enumeration.
+        compiler = if name == "*" { compiler.strip_enum_prefix() } else { compiler.strip_enum_prefix_of(name) };
+    }
+    let compiled = run(&if options.client { compiler } else { compiler.no_client() }, form)?;
     for derive in &generate.derive {
         // `*` stands for every type.
         let (name, path) = match derive.split_once('=') {

@@ -77,6 +77,8 @@ codes! {
     TooManyItems = "E0209";
     /// An expression does not name an item of the arguments that it can be computed from.
     BadExpression = "E0210";
+    /// An enumerator has no usable name without the prefix of its enumeration.
+    BadShortName = "E0301";
     /// A line for a preprocessor is left out.
     Preprocessor = "W0001";
     /// A statement has no effect.

@@ -29,20 +29,47 @@ impl Derives {
         }
     }
 
-    /// What a field of type `ty` needs for them. `Arbitrary` is not implemented for `Bytes`, and only that crate or
-    /// `bytes` could.
+    /// Attributes that a field of type `ty` needs for them.
     pub(super) fn of_field(&self, runtime: &TokenStream, ty: &TokenStream) -> TokenStream {
-        let arbitrary = self.0.iter().any(|path| {
-            let names: Vec<String> = path.segments.iter().map(|segment| segment.ident.to_string()).collect();
-            names.ends_with(&["arbitrary".to_owned(), "Arbitrary".to_owned()])
-        });
-        let last = ty.clone().into_iter().last();
-        let octets = matches!(last, Some(TokenTree::Ident(ident)) if ident == "Bytes");
-        if arbitrary && octets {
-            quote!(#[arbitrary(with = #runtime::xdr::arbitrary_bytes)])
-        } else {
-            TokenStream::new()
+        // Only that crate or `bytes` could implement `Arbitrary` for `Bytes`.
+        if self.has(&["arbitrary::Arbitrary"]) && ends_with_bytes(ty) {
+            return quote!(#[arbitrary(with = #runtime::xdr::arbitrary_bytes)]);
         }
+        let serde = ["serde::Serialize", "serde::Deserialize", "Serialize", "Deserialize"];
+        if self.has(&serde) && array_len(ty).is_some_and(|len| len > MAX_SERDE_ARRAY) {
+            let path = format!("{runtime}::xdr::serde_array").replace(' ', "");
+            return quote!(#[serde(with = #path)]);
+        }
+        TokenStream::new()
+    }
+
+    /// Whether one of the traits ends with one of `paths`.
+    fn has(&self, paths: &[&str]) -> bool {
+        self.0.iter().any(|path| {
+            let segments: Vec<String> = path.segments.iter().map(|segment| segment.ident.to_string()).collect();
+            paths.iter().any(|wanted| {
+                let wanted: Vec<&str> = wanted.split("::").collect();
+                let skipped = segments.len().saturating_sub(wanted.len());
+                segments[skipped..] == wanted[..] && (wanted.len() > 1 || skipped == 0)
+            })
+        })
+    }
+}
+
+/// The longest array that serde can derive its traits for.
+const MAX_SERDE_ARRAY: u64 = 32;
+
+fn ends_with_bytes(ty: &TokenStream) -> bool {
+    matches!(ty.clone().into_iter().last(), Some(TokenTree::Ident(ident)) if ident == "Bytes")
+}
+
+/// The number of elements of an array.
+fn array_len(ty: &TokenStream) -> Option<u64> {
+    let mut tokens = ty.clone().into_iter();
+    let (Some(TokenTree::Group(array)), None) = (tokens.next(), tokens.next()) else { return None };
+    match array.stream().into_iter().last()? {
+        TokenTree::Literal(len) => len.to_string().parse().ok(),
+        _ => None,
     }
 }
 

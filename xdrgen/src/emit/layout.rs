@@ -6,7 +6,7 @@ use std::{cell::OnceCell, collections::HashMap};
 use proc_macro2::{Ident, TokenStream};
 
 use super::names::{Case, RustName, Scope};
-use crate::ir::{Base, Facts, Field, Item, ItemId, ItemKind, Spec, Type};
+use crate::ir::{Arm, Base, Facts, Field, Item, ItemId, ItemKind, Spec, Type, Union};
 
 /// A fixed-length array whose value would take more octets than this where it stands is kept on the heap.
 const MAX_IN_PLACE: u64 = 4096;
@@ -32,6 +32,8 @@ struct ItemLayout {
     ref_name: Option<RustName>,
     /// Whether a number that selects no arm of a union is no error.
     is_open: bool,
+    /// Set for the status of a union that converts to a `Result`.
+    is_status: bool,
 }
 
 /// A specification with a Rust name for each of its items, and what was found out about them.
@@ -73,6 +75,7 @@ impl<'a> Layout<'a> {
                     words: None,
                     ref_name: None,
                     is_open: false,
+                    is_status: false,
                 }
             })
             .collect();
@@ -86,6 +89,13 @@ impl<'a> Layout<'a> {
         }
         for &id in &order {
             layout.items[id].has_default = layout.item_default(id);
+        }
+        for item in &spec.items {
+            if let ItemKind::Union(union) = &item.kind
+                && let Some(status) = layout.status_of(union)
+            {
+                layout.items[status.0].is_status = true;
+            }
         }
         // Items that contain each other need more than one pass.
         let mut changed = true;
@@ -114,6 +124,29 @@ impl<'a> Layout<'a> {
     /// Whether values of the item have no float inside, so that `Eq` and `Hash` can be derived.
     pub(crate) fn is_eq(&self, id: ItemId) -> bool {
         !self.items[id.0].has_float
+    }
+
+    /// The enumeration over which a union is a `Result`: the only case that is not void has the value 0, which by convention is
+    /// success, and a default arm holds every other status.
+    pub(super) fn status_of(&self, union: &Union) -> Option<ItemId> {
+        let Type::Base(base) = union.discriminant.ty else { return None };
+        let Base::Item(id) = self.resolve(base) else { return None };
+        let ItemKind::Enum(enumerators) = &self.item(id).kind else { return None };
+        let holding: Vec<&Arm> = union.arms.iter().filter(|arm| arm.field.is_some()).collect();
+        let [Arm { cases, .. }] = holding.as_slice() else { return None };
+        let [case] = cases.as_slice() else { return None };
+        let listed = union.arms.iter().flat_map(|arm| &arm.cases);
+        let listed: Vec<i64> = listed.map(|case| case.value).collect();
+        let is_exhaustive = enumerators.iter().all(|enumerator| listed.contains(&i64::from(enumerator.value)));
+        // A failure of several void cases beside one that holds data has no one type.
+        let default = union.default.as_ref()?;
+        let uniform = default.is_none() || union.arms.len() == 1;
+        (case.value == 0 && uniform && !is_exhaustive).then_some(id)
+    }
+
+    /// Returns whether the item is the status of a union that converts to a `Result`.
+    pub(crate) fn is_status(&self, id: ItemId) -> bool {
+        self.items[id.0].is_status
     }
 
     /// Whether `Default` can be derived.

@@ -71,6 +71,9 @@ pub fn emit_tokens(spec: &Spec, options: &EmitOptions) -> TokenStream {
     let modules = versions.iter().map(|version| program::lower(&layout, version).emit(stubs));
     tokens.extend(modules);
     tokens.push(target::codec_block(&layout.runtime, codecs));
+    if layout.scope.imports_prelude() {
+        tokens.insert(0, parts::prelude(options));
+    }
     tokens.into_iter().collect()
 }
 

@@ -1,6 +1,9 @@
 //! From XDR's names to Rust's: case, keywords, collisions, and what of the standard library is shadowed.
 
-use std::collections::HashSet;
+use std::{
+    cell::RefCell,
+    collections::{BTreeSet, HashSet},
+};
 
 use heck::{ToShoutySnakeCase, ToSnakeCase, ToUpperCamelCase};
 use proc_macro2::{Ident, Span, TokenStream};
@@ -66,12 +69,17 @@ pub(crate) struct RustName {
 #[derive(Debug, Default)]
 pub(crate) struct Scope {
     taken: HashSet<String>,
+    /// Names of the runtime that the scope imports because the generated code uses their short forms.
+    imports: RefCell<BTreeSet<&'static str>>,
 }
+
+/// The import of all names of the runtime's `xdr::prelude`.
+const PRELUDE: &str = "xdr::prelude::*";
 
 impl Scope {
     /// A scope in which `names` are spoken for.
     pub(crate) fn reserving(names: &[&str]) -> Self {
-        Self { taken: names.iter().map(|&name| name.to_owned()).collect() }
+        Self { taken: names.iter().map(|&name| name.to_owned()).collect(), ..Self::default() }
     }
 
     /// Gives `text` a name of the scope; a number follows it where the plain one is taken.
@@ -99,13 +107,32 @@ impl Scope {
         RustName { ident: ident(&name), instead_of }
     }
 
+    /// The `use` declarations of the scope.
+    pub(crate) fn imports(&self, runtime: &TokenStream) -> TokenStream {
+        let imports = self.imports.borrow();
+        let modules: Vec<Ident> =
+            imports.iter().filter(|&&import| import != PRELUDE).map(|module| ident(module)).collect();
+        let modules = match modules.as_slice() {
+            [] => TokenStream::new(),
+            [module] => quote!(use #runtime::#module;),
+            modules => quote!(use #runtime::{#(#modules),*};),
+        };
+        let prelude = self.imports_prelude().then(|| quote!(use #runtime::xdr::prelude::*;));
+        quote!(#modules #prelude)
+    }
+
+    /// Returns whether the scope imports the runtime's `xdr::prelude`.
+    pub(crate) fn imports_prelude(&self) -> bool {
+        self.imports.borrow().contains(PRELUDE)
+    }
+
     /// Whether `name` is taken.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.taken.contains(name)
     }
 }
 
-/// How the generated code names what it uses of the standard library.
+/// How the generated code names what it uses of the standard library and of the runtime.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Std<'a> {
     /// By the prelude's short names, save those that the scope has taken.
@@ -115,6 +142,38 @@ pub(crate) enum Std<'a> {
 }
 
 impl Std<'_> {
+    /// The path of a name of the runtime's `xdr::prelude`: `path` is its place elsewhere.
+    pub(crate) fn short(&self, name: &str, path: TokenStream) -> TokenStream {
+        match self {
+            Std::Prelude(scope) if !scope.has(name) => {
+                scope.imports.borrow_mut().insert(PRELUDE);
+                let name = ident(name);
+                quote!(#name)
+            }
+            _ => path,
+        }
+    }
+
+    /// The path of a module of the runtime.
+    pub(crate) fn module(&self, runtime: &TokenStream, name: &'static str) -> TokenStream {
+        let module = ident(name);
+        match self {
+            Std::Prelude(scope) => {
+                scope.imports.borrow_mut().insert(name);
+                quote!(#module)
+            }
+            Std::Absolute => quote!(#runtime::#module),
+        }
+    }
+
+    /// The imports of the scope.
+    pub(crate) fn imports(&self, runtime: &TokenStream) -> TokenStream {
+        match self {
+            Std::Prelude(scope) => scope.imports(runtime),
+            Std::Absolute => TokenStream::new(),
+        }
+    }
+
     /// The path of a prelude name.
     pub(crate) fn path(&self, name: &str) -> TokenStream {
         let id = ident(name);

@@ -91,6 +91,21 @@ impl EmitOptions {
         self
     }
 
+    /// Generates no clients. A reply without a maximum is no error then, if the compiler knows it
+    /// ([`Compiler::no_client`](crate::Compiler::no_client)).
+    #[must_use]
+    pub fn no_client(mut self) -> Self {
+        self.client = false;
+        self
+    }
+
+    /// Generates no server traits and dispatchers.
+    #[must_use]
+    pub fn no_server(mut self) -> Self {
+        self.server = false;
+        self
+    }
+
     /// Has every type derive a trait, as `serde::Serialize`. One that a type has anyway is not derived twice. The types
     /// of the runtime have those of serde and arbitrary with its features of that name.
     #[must_use]

@@ -33,6 +33,8 @@ const MOST_THREADS: usize = 8;
 #[derive(Debug, Default)]
 struct Printed {
     declarations: String,
+    /// Whether they name what the runtime's `xdr::prelude` has.
+    imports: bool,
     /// What stands within the scope of the codecs.
     codecs: String,
 }
@@ -74,9 +76,10 @@ pub(super) fn print(spec: &Spec, options: &EmitOptions) -> Result<String, EmitEr
 
     let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
     done.sort_unstable_by_key(|(index, _)| *index);
-    let (mut body, mut codecs) = (String::new(), String::new());
+    let (mut body, mut codecs, mut imports) = (String::new(), String::new(), false);
     for (_, printed) in done {
-        let Printed { declarations, codecs: these } = printed?;
+        let Printed { declarations, imports: needed, codecs: these } = printed?;
+        imports |= needed;
         body.push_str(&declarations);
         codecs.push_str(&these);
     }
@@ -86,7 +89,18 @@ pub(super) fn print(spec: &Spec, options: &EmitOptions) -> Result<String, EmitEr
         body.push_str(&codecs);
         body.push_str(&tail);
     }
-    Ok(format::space(&body))
+    let head = if imports { format::print(prelude(options))? } else { String::new() };
+    Ok(format::space(&(head + &body)))
+}
+
+/// The import of names for what the generated types are made of. By a glob, so that one of the same name wins where the code
+/// is included.
+pub(super) fn prelude(options: &EmitOptions) -> TokenStream {
+    let runtime = &options.runtime;
+    quote! {
+        #[allow(unused_imports)]
+        use #runtime::xdr::prelude::*;
+    }
 }
 
 fn take<'p>(next: &AtomicUsize, parts: &'p [Part]) -> Option<(usize, &'p Part)> {
@@ -176,12 +190,13 @@ impl<'a> Worker<'a> {
                 let types::Emitted { declaration, codec } =
                     types::emit_all(&self.layout, range.clone().map(ItemId), self.options);
                 let declarations = format::print(declaration.into_iter().collect())?;
-                Ok(Printed { declarations, codecs: self.codecs(codec)? })
+                let imports = self.layout.scope.imports_prelude();
+                Ok(Printed { declarations, imports, codecs: self.codecs(codec)? })
             }
             Part::Version(index) => {
                 let version = self.versions.get(*index);
                 let module = version.map(|version| program::lower(&self.layout, version).emit(Stubs::of(self.options)));
-                Ok(Printed { declarations: format::print(module.unwrap_or_default())?, codecs: String::new() })
+                Ok(Printed { declarations: format::print(module.unwrap_or_default())?, ..Printed::default() })
             }
         }
     }

@@ -1,5 +1,6 @@
 //! Rust declarations of XDR's types and constants, each with its codec.
 
+mod conversions;
 mod enumerations;
 mod unions;
 
@@ -7,7 +8,7 @@ use proc_macro2::{Ident, Literal, TokenStream};
 use quote::quote;
 
 use super::{
-    codec::Slot,
+    codec::{Slot, Wire},
     derives::Derives,
     docs::Docs,
     facts::Source,
@@ -74,7 +75,10 @@ impl Emitter<'_> {
             ItemKind::Const(value) => {
                 let (ty, value) = emitter.view.constant(value);
                 let (docs, name) = (emitter.docs("constant"), &emitter.name.ident);
-                Emitted { declaration: vec![quote!(#docs pub const #name: #ty = #value;)], codec: Vec::new() }
+                Emitted {
+                    declaration: vec![quote!(#docs #[allow(dead_code)] pub const #name: #ty = #value;)],
+                    codec: Vec::new(),
+                }
             }
             ItemKind::Enum(enumerators) => emitter.enumeration(enumerators),
             ItemKind::Struct { fields, .. } => emitter.structure(fields),
@@ -96,6 +100,11 @@ impl Emitter<'_> {
         docs.rename(&self.item.name.text, self.name);
         docs.xdr(&self.item.text);
         docs.attributes()
+    }
+
+    /// For what a program may not use: in a binary crate, rustc warns of it otherwise.
+    fn allow_unused(&self) -> TokenStream {
+        quote!(#[allow(dead_code)])
     }
 
     /// `<'a>` of the borrowed form.
@@ -153,7 +162,7 @@ impl Emitter<'_> {
         let (name, path) = (&self.name.ident, path.parse::<TokenStream>().unwrap_or_default());
         let why = format!("`{}` holds items that are eligible for direct data placement", self.item.name.text);
         Emitted {
-            declaration: vec![quote!(#docs pub type #name = #path;)],
+            declaration: vec![quote!(#docs #[allow(dead_code)] pub type #name = #path;)],
             codec: vec![quote! {
                 const _: () = ::core::assert!(
                     ::core::matches!(<#name as xdr::XdrType>::MAX_DDP_ITEMS, ::core::option::Option::Some(0)),
@@ -173,7 +182,10 @@ impl Emitter<'_> {
             Some(len) if !fields.is_empty() => codec.extend(target.fixed_struct(len, &codecs)),
             _ => codec.extend([target.encode_struct(&codecs), target.decode_struct(&codecs, true)]),
         }
-        Emitted { declaration: vec![quote!(#docs #derive pub struct #name #lifetime { #(#declared),* })], codec }
+        Emitted {
+            declaration: vec![quote!(#docs #[allow(dead_code)] #derive pub struct #name #lifetime { #(#declared),* })],
+            codec,
+        }
     }
 
     fn fields(&self, fields: &[Field]) -> (Vec<TokenStream>, Vec<FieldCodec>) {
@@ -198,7 +210,10 @@ impl Emitter<'_> {
         let inner = &slot.ty;
         if matches!(field.ty, Type::Base(_) | Type::NonEmptyList(_)) && field.ddp.is_none() && !field.boxed {
             let lifetime = self.lifetime();
-            return Emitted { declaration: vec![quote!(#docs pub type #name #lifetime = #inner;)], codec: Vec::new() };
+            return Emitted {
+                declaration: vec![quote!(#docs #[allow(dead_code)] pub type #name #lifetime = #inner;)],
+                codec: Vec::new(),
+            };
         }
         let derive = self.derive(false);
         let needs = self.derives.of_field(&self.layout.runtime, inner);
@@ -208,7 +223,7 @@ impl Emitter<'_> {
             return self.borrowed_newtype(&docs, &derive, &contents, &slot);
         }
         let mut declaration = vec![
-            quote!(#docs #derive pub struct #name(#[doc = #contents] #needs pub #inner);),
+            quote!(#docs #[allow(dead_code)] #derive pub struct #name(#[doc = #contents] #needs pub #inner);),
             quote! {
                 impl ::core::ops::Deref for #name {
                     type Target = #inner;
@@ -277,8 +292,18 @@ impl Emitter<'_> {
     fn borrowed_newtype(&self, docs: &TokenStream, derive: &TokenStream, contents: &str, slot: &Slot) -> Emitted {
         let (name, inner) = (&self.name.ident, &slot.ty);
         let from = self.view.std("From");
+        let text = matches!(slot.wire, Wire::Text { .. }).then(|| {
+            quote! {
+                impl<'a> #from<&'a str> for #name<'a> {
+                    #[inline]
+                    fn from(text: &'a str) -> Self {
+                        Self(text.into())
+                    }
+                }
+            }
+        });
         let declaration = vec![
-            quote!(#docs #derive pub struct #name<'a>(#[doc = #contents] pub #inner);),
+            quote!(#docs #[allow(dead_code)] #derive pub struct #name<'a>(#[doc = #contents] pub #inner);),
             quote! {
                 impl<'a> ::core::ops::Deref for #name<'a> {
                     type Target = #inner;
@@ -297,6 +322,7 @@ impl Emitter<'_> {
                     }
                 }
             },
+            text.unwrap_or_default(),
         ];
         let target = self.target();
         let codec = vec![target.impl_type(&self.source()), target.encode_newtype(slot), target.decode_newtype(slot)];

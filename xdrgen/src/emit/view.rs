@@ -6,7 +6,7 @@ use quote::quote;
 use super::{
     codec::{Borrowed, Slot, Wire},
     layout::{Layout, item_of, padded},
-    names::{Scope, Std},
+    names::{Scope, Std, ident},
 };
 use crate::ir::{Base, ConstValue, Field, ItemId, ItemKind, Type};
 
@@ -51,6 +51,18 @@ impl<'a> View<'a> {
         self.std.path(name)
     }
 
+    /// The path of a type of the runtime's `xdr` module.
+    fn runtime(&self, name: &str) -> TokenStream {
+        let (runtime, ident) = (&self.layout.runtime, ident(name));
+        self.std.short(name, quote!(#runtime::xdr::#ident))
+    }
+
+    /// The path of `Vec` or `Box`, which are in `module` of `alloc`.
+    fn alloc(&self, module: &str, name: &str) -> TokenStream {
+        let (runtime, module, ident) = (&self.layout.runtime, ident(module), ident(name));
+        self.std.short(name, quote!(#runtime::alloc::#module::#ident))
+    }
+
     /// The same view of types in their borrowed form, whose lifetime is `'a`.
     pub(crate) fn borrowed(self) -> Self {
         Self { borrowed: true, ..self }
@@ -91,7 +103,6 @@ impl<'a> View<'a> {
 
     /// A type without declarator.
     pub(crate) fn base(&self, base: Base) -> TokenStream {
-        let runtime = &self.layout.runtime;
         match base {
             Base::Bool => quote!(bool),
             Base::Int => quote!(i32),
@@ -100,15 +111,14 @@ impl<'a> View<'a> {
             Base::UHyper => quote!(u64),
             Base::Float => quote!(f32),
             Base::Double => quote!(f64),
-            Base::Quadruple => quote!(#runtime::xdr::Quadruple),
+            Base::Quadruple => self.runtime("Quadruple"),
             Base::Item(id) => self.item(id),
         }
     }
 
     /// What a field, arm or typedef is in Rust and how it travels.
     pub(crate) fn slot(&self, field: &Field) -> Slot {
-        let runtime = &self.layout.runtime;
-        let (boxed, vec) = (quote!(#runtime::alloc::boxed::Box), quote!(#runtime::alloc::vec::Vec));
+        let (boxed, vec) = (|| self.alloc("boxed", "Box"), || self.alloc("vec", "Vec"));
         let option = self.std("Option");
         let exact = self.layout.is_exact(field);
         let mut slot = Slot {
@@ -126,7 +136,12 @@ impl<'a> View<'a> {
         match &field.ty {
             Type::Base(base) => {
                 let ty = self.base(*base);
-                slot.ty = if field.boxed { quote!(#boxed<#ty>) } else { ty };
+                slot.ty = if field.boxed {
+                    let boxed = boxed();
+                    quote!(#boxed<#ty>)
+                } else {
+                    ty
+                };
                 slot.fixed_len = self.layout.fixed_len(*base);
                 if slot.ddp {
                     self.unwrap_placed(*base, &mut slot);
@@ -136,7 +151,7 @@ impl<'a> View<'a> {
                 slot.fixed_len = Some(padded(*len));
                 let n = Literal::u32_unsuffixed(*len);
                 if exact {
-                    slot.ty = if is_view { quote!(&'a [u8]) } else { quote!(#runtime::xdr::Bytes) };
+                    slot.ty = if is_view { quote!(&'a [u8]) } else { self.runtime("Bytes") };
                     slot.wire = Wire::OpaqueExact { len: quote!(#n) };
                 } else {
                     slot.ty = quote!([u8; #n]);
@@ -144,11 +159,16 @@ impl<'a> View<'a> {
                 }
             }
             Type::Opaque(max) => {
-                slot.ty = if is_view { quote!(&'a [u8]) } else { quote!(#runtime::xdr::Bytes) };
+                slot.ty = if is_view { quote!(&'a [u8]) } else { self.runtime("Bytes") };
                 slot.wire = Wire::Opaque { max: maximum(*max) };
             }
             Type::String(max) => {
-                slot.ty = if is_view { quote!(#runtime::xdr::XdrStr<'a>) } else { quote!(#runtime::xdr::XdrString) };
+                slot.ty = if is_view {
+                    let text = self.runtime("XdrStr");
+                    quote!(#text<'a>)
+                } else {
+                    self.runtime("XdrString")
+                };
                 slot.wire = Wire::Text { max: maximum(*max) };
             }
             Type::ArrayFixed(base, len) => {
@@ -158,6 +178,7 @@ impl<'a> View<'a> {
                 slot.fixed_len = slot.element_len.and_then(|element| element.checked_mul(u64::from(*len)));
                 let n = Literal::u32_unsuffixed(*len);
                 if exact {
+                    let vec = vec();
                     slot.ty = quote!(#vec<#ty>);
                     slot.wire = Wire::ElementsExact { len: quote!(#n) };
                 } else {
@@ -169,22 +190,30 @@ impl<'a> View<'a> {
                 let ty = self.base(*base);
                 slot.element = ty.clone();
                 slot.element_len = self.layout.fixed_len(*base);
+                let vec = vec();
                 slot.ty = quote!(#vec<#ty>);
                 slot.wire = Wire::Array { max: maximum(*max) };
             }
             Type::Optional(base) => {
                 let ty = self.base(*base);
-                slot.ty = if field.boxed { quote!(#option<#boxed<#ty>>) } else { quote!(#option<#ty>) };
+                slot.ty = if field.boxed {
+                    let boxed = boxed();
+                    quote!(#option<#boxed<#ty>>)
+                } else {
+                    quote!(#option<#ty>)
+                };
             }
             Type::List(id) => {
                 let ty = self.item(*id);
+                let vec = vec();
                 slot.ty = quote!(#vec<#ty>);
                 slot.element = ty;
                 slot.wire = Wire::List;
             }
             Type::NonEmptyList(id) => {
                 let ty = self.item(*id);
-                slot.ty = quote!(#runtime::xdr::NonEmpty<#ty>);
+                let list = self.runtime("NonEmpty");
+                slot.ty = quote!(#list<#ty>);
             }
         }
         slot

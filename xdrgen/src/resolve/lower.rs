@@ -146,7 +146,7 @@ impl<'a> Lower<'a> {
                 self.dialects.push(Dialect::new(at, "a value that needs the 32nd bit", "RFC 4506 §4.3"));
             }
             match word(value) {
-                Some(value) => enumerators.push(Enumerator { name, value, doc: enumerator.doc.clone() }),
+                Some(value) => enumerators.push(Enumerator { name, short: None, value, doc: enumerator.doc.clone() }),
                 None => self.out.push(
                     Diagnostic::new(Code::OutOfRange, format!("the value {value} of `{}` is no `int`", name.text))
                         .at(at, "")

@@ -21,6 +21,9 @@ const MAX_EXPRESSION: usize = 200;
 /// `@reply_max(computed)`: what the reply takes is computed by code (`service::BoundsReply` of the runtime).
 const COMPUTED: &str = "computed";
 
+/// The maximum that hints suggest where no argument tells one, in bytes.
+const ANY: &str = "64K";
+
 /// Stands for a formula that is longer.
 const TOO_LONG: Expr = Expr::Const(u64::MAX);
 
@@ -289,8 +292,24 @@ impl<'a> Bounder<'a> {
             return Some(Expr::Const(known));
         }
         let procedure = procedure(self.scope.spec, id)?;
+        if self.options.no_client {
+            return Some(Expr::Const(MOST));
+        }
         let culprit = culprit(self.scope.spec, result?);
         let name = procedure_name(self.scope.spec, id);
+        let maximum = self.scope.size_argument();
+        let (bound, condition) = match &maximum {
+            Some(path) => (path.as_str(), "if that limits the bytes of its result"),
+            None => (ANY, "or another number of bytes"),
+        };
+        let help = format!(
+            "write `@reply_max({bound})` before `{}`, {condition}, or bound the type of `{}`",
+            procedure.name.text, culprit.field.name.text,
+        );
+        let binding = format!(
+            "in a .ulb file write `reply_max {name} = {bound};`; `--default-reply-max 65536` (`default_reply_max`) is a maximum for \
+             all replies that have none",
+        );
         self.out.push(
             Diagnostic::new(
                 Code::UnboundedReply,
@@ -299,7 +318,8 @@ impl<'a> Bounder<'a> {
             .at(&culprit.field.name.span, culprit.why)
             .also(&procedure.name.span, "returned by this procedure")
             .note("a requester provides for the largest reply before it calls (RFC 8166 §6.2)")
-            .help(format!("bound its type, or state `@reply_max(...)` before `{}`", procedure.name.text)),
+            .help(help)
+            .help(binding),
         );
         None
     }
@@ -397,16 +417,23 @@ impl<'a> Bounder<'a> {
             (Some(max), Some(most)) => Some(expr::min(max, Expr::Const(most))),
             (Some(max), None) => Some(max),
             (None, Some(most)) => Some(Expr::Const(most)),
+            (None, None) if self.options.no_client => Some(Expr::Const(MOST)),
             (None, None) => {
                 let name = procedure_name(spec, id);
                 let procedure = procedure(spec, id)?;
+                let maximum = self.scope.size_argument();
+                let of_args = if maximum.is_some() { " if that argument limits its length" } else { "" };
+                let help = format!(
+                    "mark it as `@ddp(max = {})`{of_args}, or bound its type",
+                    maximum.as_deref().unwrap_or(ANY)
+                );
                 let message = format!("the eligible item `{path}` has no maximum in the result of `{name}`");
                 self.out.push(
                     Diagnostic::new(Code::UnboundedResult, message)
                         .at(&field.name.span, "it can have any length")
                         .also(&procedure.name.span, "returned by this procedure")
                         .note("the requester provides memory for it before it calls (RFC 8166 §6.1)")
-                        .help("state it from the arguments, as `@ddp(max = args.count)`, or bound the type"),
+                        .help(help),
                 );
                 None
             }

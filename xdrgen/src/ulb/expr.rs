@@ -32,7 +32,7 @@ impl Scope<'_> {
 
     /// The way to an item of the arguments, through structs only: what lies behind an arm, an option or in an array
     /// need not be there.
-    fn path(&self, parts: &[Ident], whole: &ast::Expr, wanted: Wanted) -> Outcome<ArgPath> {
+    fn path(&self, parts: &[Ident], whole: &ast::Expr, wanted: Wanted) -> Outcome<Expr> {
         let Some(procedure) = procedure(self.spec, self.procedure) else {
             return Err(Box::new(bad(&whole.span, "no such procedure")));
         };
@@ -57,24 +57,74 @@ impl Scope<'_> {
             parts = rest;
         }
         let ty = through_typedefs(self.spec, &field.ty);
-        let fits = match wanted {
-            Wanted::Integer => matches!(ty, Type::Base(Base::Int | Base::UInt | Base::Hyper | Base::UHyper)),
-            Wanted::Counted => matches!(ty, Type::Opaque(_) | Type::String(_) | Type::Array(..)),
-        };
-        if !fits {
-            let what = match wanted {
-                Wanted::Integer => "is no integer",
-                Wanted::Counted => "has no count",
-            };
-            let mut diagnostic = bad(&whole.span, format!("`{}` {what}", field.name.text));
-            if matches!(wanted, Wanted::Integer) && matches!(ty, Type::Opaque(_) | Type::String(_) | Type::Array(..)) {
-                diagnostic = diagnostic.help(format!("its count is `len(args.{})`", field.name.text));
-            }
-            return Err(note(diagnostic));
-        }
-        Ok(ArgPath { arg, fields })
+        let path = ArgPath { arg, fields };
+        Ok(match (wanted, ty) {
+            (Wanted::Integer, Type::Base(Base::Int | Base::UInt | Base::Hyper | Base::UHyper)) => Expr::Arg(path),
+            // As long as that: the elements of an array are no bytes.
+            (_, Type::Opaque(_) | Type::String(_)) | (Wanted::Counted, Type::Array(..)) => Expr::Len(path),
+            _ => return Err(note(unfit(field, ty, whole, wanted))),
+        })
     }
 
+    /// Returns whether the arguments have an item of this name.
+    fn has(&self, name: &Ident) -> bool {
+        let args = procedure(self.spec, self.procedure).map_or(&[][..], |procedure| &procedure.args);
+        let named = |fields: &[Field]| fields.iter().any(|field| field.name.text == name.text);
+        match args {
+            [only] => named(args) || structure(self.spec, &only.ty).is_some_and(|(_, fields)| named(fields)),
+            args => named(args),
+        }
+    }
+
+    /// The first integer among the arguments whose name says that it is a size, as an expression names it.
+    pub(super) fn size_argument(&self) -> Option<String> {
+        /// Structs within structs that are searched.
+        const DEPTH: usize = 3;
+        let procedure = procedure(self.spec, self.procedure)?;
+        let mut open: Vec<(Vec<&str>, &Field)> =
+            procedure.args.iter().rev().map(|arg| (vec![arg.name.text.as_str()], arg)).collect();
+        let single = procedure.args.len() == 1;
+        while let Some((path, field)) = open.pop() {
+            if let Some((_, fields)) = structure(self.spec, &field.ty) {
+                // The fields of the only argument need not be qualified.
+                let prefix = if single && path.len() == 1 && std::ptr::eq(field, &procedure.args[0]) {
+                    Vec::new()
+                } else {
+                    path
+                };
+                if prefix.len() < DEPTH {
+                    open.extend(
+                        fields.iter().rev().map(|field| ([&*prefix, &[field.name.text.as_str()]].concat(), field)),
+                    );
+                }
+            } else if matches!(
+                through_typedefs(self.spec, &field.ty),
+                Type::Base(Base::Int | Base::UInt | Base::Hyper | Base::UHyper)
+            ) {
+                let name = field.name.text.to_lowercase();
+                if ["max", "count", "len", "size", "bytes"].iter().any(|word| name.contains(word)) {
+                    return Some(path.join("."));
+                }
+            }
+        }
+        None
+    }
+}
+
+/// The error of an item of the arguments that is no number.
+fn unfit(field: &Field, ty: &Type, whole: &ast::Expr, wanted: Wanted) -> Diagnostic {
+    let what = match wanted {
+        Wanted::Integer => "is no integer",
+        Wanted::Counted => "has no count",
+    };
+    let diagnostic = bad(&whole.span, format!("`{}` {what}", field.name.text));
+    match (wanted, ty) {
+        (Wanted::Integer, Type::Array(..)) => diagnostic.help(format!("its count is `len({})`", field.name.text)),
+        _ => diagnostic,
+    }
+}
+
+impl Scope<'_> {
     /// Which argument is meant, and what of the path remains: of a single one its fields, of several one by its name.
     fn argument<'p>(&self, procedure: &Procedure, parts: &'p [Ident]) -> Result<(usize, &'p [Ident]), String> {
         let by_name = |name: &Ident| procedure.args.iter().position(|arg| arg.name.text == name.text);
@@ -121,8 +171,7 @@ fn constant(name: &Ident, constants: &HashMap<String, i128>) -> Outcome<u64> {
             .map_err(|_| Box::new(bad(&name.span, format!("`{}` is {value}: a size is not negative", name.text)))),
         None => Err(Box::new(
             Diagnostic::new(Code::UnknownConstant, format!("no constant is named `{}`", name.text))
-                .at(&name.span, "not declared")
-                .help(format!("an item of the arguments is written `args.{}`", name.text)),
+                .at(&name.span, "neither a constant nor an item of the arguments"),
         )),
     }
 }
@@ -144,8 +193,10 @@ fn evaluate(expr: &ast::Expr, constants: &HashMap<String, i128>, scope: Option<&
     match &expr.kind {
         ExprKind::Int(n) => Ok(Expr::Const(*n)),
         ExprKind::Path(parts) => match parts.as_slice() {
-            [first, rest @ ..] if first.text == "args" => {
-                Ok(Expr::Arg(scope_needed()?.path(rest, expr, Wanted::Integer)?))
+            [first, rest @ ..] if first.text == "args" => scope_needed()?.path(rest, expr, Wanted::Integer),
+            [name] if constants.contains_key(&name.text) => constant(name, constants).map(Expr::Const),
+            [first, ..] if scope.is_some_and(|scope| scope.has(first)) => {
+                scope_needed()?.path(parts, expr, Wanted::Integer)
             }
             [name] => constant(name, constants).map(Expr::Const),
             parts => {
@@ -155,7 +206,7 @@ fn evaluate(expr: &ast::Expr, constants: &HashMap<String, i128>, scope: Option<&
                     [first, rest @ ..] if first.text.starts_with("arg") => rest,
                     all => all,
                 };
-                let help = format!("write `args.{}`", dotted(of_args));
+                let help = format!("write `{}`", dotted(of_args));
                 Err(Box::new(bad(&expr.span, "only the call's arguments have parts").help(help)))
             }
         },
@@ -167,15 +218,16 @@ fn evaluate(expr: &ast::Expr, constants: &HashMap<String, i128>, scope: Option<&
             }
             ("min" | "max", _) => Err(Box::new(bad(&expr.span, format!("`{}` takes two or more", name.text)))),
             ("len", [ast::Expr { kind: ExprKind::Path(parts), span }]) => match parts.as_slice() {
-                [first, rest @ ..] if first.text == "args" => {
-                    Ok(Expr::Len(scope_needed()?.path(rest, expr, Wanted::Counted)?))
+                [first, rest @ ..] if first.text == "args" => scope_needed()?.path(rest, expr, Wanted::Counted),
+                [first, ..] if scope.is_some_and(|scope| scope.has(first)) => {
+                    scope_needed()?.path(parts, expr, Wanted::Counted)
                 }
-                _ => Err(Box::new(bad(span, "`len` is of an item of the arguments").help("write `len(args.name)`"))),
+                _ => Err(Box::new(bad(span, "`len` is of an item of the arguments").help("write `len(name)`"))),
             },
             ("len", _) => Err(Box::new(bad(&expr.span, "`len` takes one item of the arguments"))),
             _ => Err(Box::new(
                 bad(&name.span, format!("there is no function `{}`", name.text))
-                    .note("functions are min(a, b), max(a, b) and len(args.name)"),
+                    .note("functions are min(a, b), max(a, b) and len(name)"),
             )),
         },
         ExprKind::Binary(op, left, right) => {

@@ -35,6 +35,8 @@ pub const DEFAULT_LIMIT: u32 = 16;
 pub(crate) struct Options {
     /// Taken as the maximum of replies that have none, instead of an error.
     pub(crate) default_reply_max: Option<u64>,
+    /// Whether no client is generated, so that replies need no maximum.
+    pub(crate) no_client: bool,
 }
 
 /// One thing stated, wherever it stands.

@@ -11,6 +11,7 @@
 /// ```xdr
 /// const ONE = 1;
 /// ```
+#[allow(dead_code)]
 pub const ONE: u32 = 1;
 
 /// See <http://example.com/two>.
@@ -18,4 +19,5 @@ pub const ONE: u32 = 1;
 /// ```xdr
 /// const TWO = 2;
 /// ```
+#[allow(dead_code)]
 pub const TWO: u32 = 2;

@@ -5,6 +5,7 @@
 /// ```xdr
 /// const LABEL_MAX = 0x40;
 /// ```
+#[allow(dead_code)]
 pub const LABEL_MAX: u32 = 64;
 
 /// The constant `LOWEST`.
@@ -12,6 +13,7 @@ pub const LABEL_MAX: u32 = 64;
 /// ```xdr
 /// const LOWEST = -5;
 /// ```
+#[allow(dead_code)]
 pub const LOWEST: i32 = -5;
 
 /// The constant `GREETING`.
@@ -19,4 +21,5 @@ pub const LOWEST: i32 = -5;
 /// ```xdr
 /// const GREETING = "hello";
 /// ```
+#[allow(dead_code)]
 pub const GREETING: &str = "hello";

@@ -9,6 +9,7 @@
 ///         opaque zone[4];
 /// };
 /// ```
+#[allow(dead_code)]
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Time {
     /// Since 1970.

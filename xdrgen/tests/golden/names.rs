@@ -9,6 +9,7 @@
 ///         int foo_bar;
 /// };
 /// ```
+#[allow(dead_code)]
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Self_ {
     /// `int type`
@@ -26,6 +27,7 @@ pub struct Self_ {
 /// ```xdr
 /// struct option { bool some; };
 /// ```
+#[allow(dead_code)]
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Option {
     /// `bool some`
@@ -37,6 +39,7 @@ pub struct Option {
 /// ```xdr
 /// struct maybe { option *value; };
 /// ```
+#[allow(dead_code)]
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Maybe {
     /// `option *value`

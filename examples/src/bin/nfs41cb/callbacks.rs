@@ -74,27 +74,27 @@ impl Callbacks {
     fn answer(&self, args: CbCompound4args) -> CbCompound4res {
         let failed = |status, resarray| CbCompound4res { status, tag: args.tag.clone(), resarray };
         if args.minorversion != 1 {
-            return failed(Nfsstat4::Nfs4errMinorVersMismatch, Vec::new());
+            return failed(Nfsstat4::MinorVersMismatch, Vec::new());
         }
         let mut operations = args.argarray.into_iter();
         // RFC 8881 §20.9.3: CB_SEQUENCE comes first, and only there.
-        let Some(CbOp::OpCbSequence(sequence)) = operations.next() else {
-            let status = Nfsstat4::Nfs4errOpNotInSession;
-            return failed(status, vec![CbRes::OpCbIllegal(nfs::CbIllegal4res { status })]);
+        let Some(CbOp::Sequence(sequence)) = operations.next() else {
+            let status = Nfsstat4::OpNotInSession;
+            return failed(status, vec![CbRes::Illegal(nfs::CbIllegal4res { status })]);
         };
         let mut state = self.state();
         let admitted = match admit(&mut state, &sequence) {
             Ok(Admitted::New(resok)) => resok,
             Ok(Admitted::Again(answer)) => return answer,
-            Err(status) => return failed(status, vec![CbRes::OpCbSequence(CbSequence4res::Default(status))]),
+            Err(status) => return failed(status, vec![CbRes::Sequence(CbSequence4res::Default(status))]),
         };
-        let mut resarray = vec![CbRes::OpCbSequence(CbSequence4res::Nfs4Ok(admitted))];
-        let mut status = Nfsstat4::Nfs4Ok;
+        let mut resarray = vec![CbRes::Sequence(CbSequence4res::Ok(admitted))];
+        let mut status = Nfsstat4::Ok;
         for operation in operations {
             let result = self.operation(&state, operation);
             status = result.0;
             resarray.push(result.1);
-            if status != Nfsstat4::Nfs4Ok {
+            if status != Nfsstat4::Ok {
                 break;
             }
         }
@@ -107,23 +107,23 @@ impl Callbacks {
 
     fn operation(&self, state: &State, operation: CbOp) -> (Nfsstat4, CbRes) {
         let status = match &operation {
-            CbOp::OpCbRecall(recall) => match &state.delegation {
-                Some(ours) if ours.handle != recall.fh => Nfsstat4::Nfs4errBadhandle,
+            CbOp::Recall(recall) => match &state.delegation {
+                Some(ours) if ours.handle != recall.fh => Nfsstat4::Badhandle,
                 // The sequence number of a stateid grows while it is in use.
-                Some(ours) if ours.stateid.other != recall.stateid.other => Nfsstat4::Nfs4errBadStateid,
+                Some(ours) if ours.stateid.other != recall.stateid.other => Nfsstat4::BadStateid,
                 Some(_) => {
                     // Who waits for it may have given up.
                     let _ = self.called.send(Called::Recall(Instant::now()));
-                    Nfsstat4::Nfs4Ok
+                    Nfsstat4::Ok
                 }
                 // It was given by a reply that has not arrived (RFC 8881 §2.10.6.3).
-                None => Nfsstat4::Nfs4errDelay,
+                None => Nfsstat4::Delay,
             },
             // There is nothing to spare.
-            CbOp::OpCbRecallAny(_) | CbOp::OpCbRecallSlot(_) => Nfsstat4::Nfs4Ok,
-            CbOp::OpCbSequence(_) => Nfsstat4::Nfs4errSequencePos,
-            CbOp::OpCbIllegal | CbOp::Unknown(_) => Nfsstat4::Nfs4errOpIllegal,
-            _ => Nfsstat4::Nfs4errNotsupp,
+            CbOp::RecallAny(_) | CbOp::RecallSlot(_) => Nfsstat4::Ok,
+            CbOp::Sequence(_) => Nfsstat4::SequencePos,
+            CbOp::Illegal | CbOp::Unknown(_) => Nfsstat4::OpIllegal,
+            _ => Nfsstat4::Notsupp,
         };
         (status, result(&operation, status))
     }
@@ -138,16 +138,16 @@ enum Admitted {
 
 fn admit(state: &mut State, args: &CbSequence4args) -> Result<Admitted, Nfsstat4> {
     if state.session.as_ref() != Some(&args.csa_sessionid) {
-        return Err(Nfsstat4::Nfs4errBadsession);
+        return Err(Nfsstat4::Badsession);
     }
-    let slot = state.slots.get_mut(args.csa_slotid as usize).ok_or(Nfsstat4::Nfs4errBadslot)?;
+    let slot = state.slots.get_mut(args.csa_slotid as usize).ok_or(Nfsstat4::Badslot)?;
     if args.csa_sequenceid == slot.sequence
         && let Some(answer) = &slot.answer
     {
         return Ok(Admitted::Again(answer.clone()));
     }
     if args.csa_sequenceid != slot.sequence.wrapping_add(1) {
-        return Err(Nfsstat4::Nfs4errSeqMisordered);
+        return Err(Nfsstat4::SeqMisordered);
     }
     slot.sequence = args.csa_sequenceid;
     say!("CB_SEQUENCE slot {} sequence {}", args.csa_slotid, args.csa_sequenceid);
@@ -163,22 +163,20 @@ fn admit(state: &mut State, args: &CbSequence4args) -> Result<Admitted, Nfsstat4
 /// The result of `operation` with this status.
 fn result(operation: &CbOp, status: Nfsstat4) -> CbRes {
     match operation {
-        CbOp::OpCbGetattr(_) => CbRes::OpCbGetattr(nfs::CbGetattr4res::Default(status)),
-        CbOp::OpCbRecall(_) => CbRes::OpCbRecall(nfs::CbRecall4res { status }),
-        CbOp::OpCbLayoutrecall(_) => CbRes::OpCbLayoutrecall(nfs::CbLayoutrecall4res { clorr_status: status }),
-        CbOp::OpCbNotify(_) => CbRes::OpCbNotify(nfs::CbNotify4res { cnr_status: status }),
-        CbOp::OpCbPushDeleg(_) => CbRes::OpCbPushDeleg(nfs::CbPushDeleg4res { cpdr_status: status }),
-        CbOp::OpCbRecallAny(_) => CbRes::OpCbRecallAny(nfs::CbRecallAny4res { crar_status: status }),
-        CbOp::OpCbRecallableObjAvail(_) => {
-            CbRes::OpCbRecallableObjAvail(nfs::CbRecallableObjAvail4res { croa_status: status })
-        }
-        CbOp::OpCbRecallSlot(_) => CbRes::OpCbRecallSlot(nfs::CbRecallSlot4res { rsr_status: status }),
-        CbOp::OpCbSequence(_) => CbRes::OpCbSequence(CbSequence4res::Default(status)),
-        CbOp::OpCbWantsCancelled(_) => CbRes::OpCbWantsCancelled(nfs::CbWantsCancelled4res { cwcr_status: status }),
-        CbOp::OpCbNotifyLock(_) => CbRes::OpCbNotifyLock(nfs::CbNotifyLock4res { cnlr_status: status }),
-        CbOp::OpCbNotifyDeviceid(_) => CbRes::OpCbNotifyDeviceid(nfs::CbNotifyDeviceid4res { cndr_status: status }),
-        CbOp::OpCbOffload(_) => CbRes::OpCbOffload(nfs::CbOffload4res { cor_status: status }),
-        CbOp::OpCbIllegal | CbOp::Unknown(_) => CbRes::OpCbIllegal(nfs::CbIllegal4res { status }),
+        CbOp::Getattr(_) => CbRes::Getattr(nfs::CbGetattr4res::Default(status)),
+        CbOp::Recall(_) => CbRes::Recall(nfs::CbRecall4res { status }),
+        CbOp::Layoutrecall(_) => CbRes::Layoutrecall(nfs::CbLayoutrecall4res { clorr_status: status }),
+        CbOp::Notify(_) => CbRes::Notify(nfs::CbNotify4res { cnr_status: status }),
+        CbOp::PushDeleg(_) => CbRes::PushDeleg(nfs::CbPushDeleg4res { cpdr_status: status }),
+        CbOp::RecallAny(_) => CbRes::RecallAny(nfs::CbRecallAny4res { crar_status: status }),
+        CbOp::RecallableObjAvail(_) => CbRes::RecallableObjAvail(nfs::CbRecallableObjAvail4res { croa_status: status }),
+        CbOp::RecallSlot(_) => CbRes::RecallSlot(nfs::CbRecallSlot4res { rsr_status: status }),
+        CbOp::Sequence(_) => CbRes::Sequence(CbSequence4res::Default(status)),
+        CbOp::WantsCancelled(_) => CbRes::WantsCancelled(nfs::CbWantsCancelled4res { cwcr_status: status }),
+        CbOp::NotifyLock(_) => CbRes::NotifyLock(nfs::CbNotifyLock4res { cnlr_status: status }),
+        CbOp::NotifyDeviceid(_) => CbRes::NotifyDeviceid(nfs::CbNotifyDeviceid4res { cndr_status: status }),
+        CbOp::Offload(_) => CbRes::Offload(nfs::CbOffload4res { cor_status: status }),
+        CbOp::Illegal | CbOp::Unknown(_) => CbRes::Illegal(nfs::CbIllegal4res { status }),
     }
 }
 
@@ -208,7 +206,7 @@ mod tests {
     }
 
     fn sequence(slot: u32, sequence: u32) -> CbOp {
-        CbOp::OpCbSequence(CbSequence4args {
+        CbOp::Sequence(CbSequence4args {
             csa_sessionid: SESSION,
             csa_sequenceid: sequence,
             csa_slotid: slot,
@@ -220,7 +218,7 @@ mod tests {
 
     fn recall(handle: &'static [u8]) -> CbOp {
         let fh = NfsFh4(bytes::Bytes::from_static(handle));
-        CbOp::OpCbRecall(nfs::CbRecall4args { stateid: stateid(2), truncate: false, fh })
+        CbOp::Recall(nfs::CbRecall4args { stateid: stateid(2), truncate: false, fh })
     }
 
     fn ask(callbacks: &Callbacks, operations: &[CbOp]) -> (Nfsstat4, usize) {
@@ -237,22 +235,22 @@ mod tests {
     #[test]
     fn sequences_and_recalls() {
         let (callbacks, mut called) = Callbacks::new();
-        assert_eq!(ask(&callbacks, &[sequence(0, 1)]), (Nfsstat4::Nfs4errBadsession, 1));
+        assert_eq!(ask(&callbacks, &[sequence(0, 1)]), (Nfsstat4::Badsession, 1));
         callbacks.set_session(SESSION);
-        assert_eq!(ask(&callbacks, &[recall(b"h")]), (Nfsstat4::Nfs4errOpNotInSession, 1));
-        assert_eq!(ask(&callbacks, &[sequence(SLOTS, 1)]), (Nfsstat4::Nfs4errBadslot, 1));
-        assert_eq!(ask(&callbacks, &[sequence(0, 2)]), (Nfsstat4::Nfs4errSeqMisordered, 1));
-        assert_eq!(ask(&callbacks, &[sequence(0, 1), recall(b"h")]), (Nfsstat4::Nfs4errDelay, 2));
+        assert_eq!(ask(&callbacks, &[recall(b"h")]), (Nfsstat4::OpNotInSession, 1));
+        assert_eq!(ask(&callbacks, &[sequence(SLOTS, 1)]), (Nfsstat4::Badslot, 1));
+        assert_eq!(ask(&callbacks, &[sequence(0, 2)]), (Nfsstat4::SeqMisordered, 1));
+        assert_eq!(ask(&callbacks, &[sequence(0, 1), recall(b"h")]), (Nfsstat4::Delay, 2));
         let handle = NfsFh4(bytes::Bytes::from_static(b"h"));
         callbacks.set_delegation(Delegation { stateid: stateid(1), handle });
-        assert_eq!(ask(&callbacks, &[sequence(0, 2), recall(b"other")]), (Nfsstat4::Nfs4errBadhandle, 2));
+        assert_eq!(ask(&callbacks, &[sequence(0, 2), recall(b"other")]), (Nfsstat4::Badhandle, 2));
         assert!(called.try_recv().is_err());
-        assert_eq!(ask(&callbacks, &[sequence(0, 3), recall(b"h")]), (Nfsstat4::Nfs4Ok, 2));
+        assert_eq!(ask(&callbacks, &[sequence(0, 3), recall(b"h")]), (Nfsstat4::Ok, 2));
         assert!(matches!(called.try_recv(), Ok(Called::Recall(_))));
         // A retransmission is answered as before, and not carried out again.
-        assert_eq!(ask(&callbacks, &[sequence(0, 3), recall(b"h")]), (Nfsstat4::Nfs4Ok, 2));
+        assert_eq!(ask(&callbacks, &[sequence(0, 3), recall(b"h")]), (Nfsstat4::Ok, 2));
         assert!(called.try_recv().is_err());
-        assert_eq!(ask(&callbacks, &[sequence(1, 1), sequence(1, 2)]), (Nfsstat4::Nfs4errSequencePos, 2));
-        assert_eq!(ask(&callbacks, &[sequence(0, 4), CbOp::OpCbIllegal]), (Nfsstat4::Nfs4errOpIllegal, 2));
+        assert_eq!(ask(&callbacks, &[sequence(1, 1), sequence(1, 2)]), (Nfsstat4::SequencePos, 2));
+        assert_eq!(ask(&callbacks, &[sequence(0, 4), CbOp::Illegal]), (Nfsstat4::OpIllegal, 2));
     }
 }

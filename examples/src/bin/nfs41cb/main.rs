@@ -67,7 +67,7 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
     let begun = Instant::now();
     let (opened, delegation) = loop {
         let opened = session.open(&cli.file).await?;
-        if let OpenDelegation4::OpenDelegateRead(read) = &opened.delegation {
+        if let OpenDelegation4::Read(read) = &opened.delegation {
             let delegation = Delegation { stateid: read.stateid.clone(), handle: opened.handle.clone() };
             break (opened, delegation);
         }

@@ -48,11 +48,11 @@ impl Session {
         let exchange = nfs::ExchangeId4args {
             eia_clientowner: owner,
             eia_flags: nfs::EXCHGID4_FLAG_USE_NON_PNFS,
-            eia_state_protect: nfs::StateProtect4A::Sp4None,
+            eia_state_protect: nfs::StateProtect4A::None,
             eia_client_impl_id: Vec::new(),
         };
-        let (client, sequence) = match compound(&rpc, vec![Op::OpExchangeId(exchange)]).await?.pop() {
-            Some(Res::OpExchangeId(nfs::ExchangeId4res::Nfs4Ok(ok))) => (ok.eir_clientid, ok.eir_sequenceid),
+        let (client, sequence) = match compound(&rpc, vec![Op::ExchangeId(exchange)]).await?.pop() {
+            Some(Res::ExchangeId(nfs::ExchangeId4res::Ok(ok))) => (ok.eir_clientid, ok.eir_sequenceid),
             other => bail!("EXCHANGE_ID: {other:?}"),
         };
         say!("client    {client:#x}");
@@ -86,8 +86,8 @@ impl Session {
             csa_cb_program: nfs::nfs_cb::PROGRAM,
             csa_sec_parms: vec![nfs::CallbackSecParms4::AuthSys(credential)],
         };
-        let created = match compound(&rpc, vec![Op::OpCreateSession(create)]).await?.pop() {
-            Some(Res::OpCreateSession(nfs::CreateSession4res::Nfs4Ok(ok))) => ok,
+        let created = match compound(&rpc, vec![Op::CreateSession(create)]).await?.pop() {
+            Some(Res::CreateSession(nfs::CreateSession4res::Ok(ok))) => ok,
             other => bail!("CREATE_SESSION: {other:?}"),
         };
         if created.csr_flags & nfs::CREATE_SESSION4_FLAG_CONN_BACK_CHAN == 0 {
@@ -96,7 +96,7 @@ impl Session {
         callbacks.set_session(created.csr_sessionid.clone());
         say!("session   its back channel is this connection");
         let mut session = Self { rpc, client, id: created.csr_sessionid, sequence: 0 };
-        session.call(vec![Op::OpReclaimComplete(nfs::ReclaimComplete4args { rca_one_fs: false })]).await?;
+        session.call(vec![Op::ReclaimComplete(nfs::ReclaimComplete4args { rca_one_fs: false })]).await?;
         Ok(session)
     }
 
@@ -110,7 +110,7 @@ impl Session {
             sa_highest_slotid: 0,
             sa_cachethis: false,
         };
-        let mut all = vec![Op::OpSequence(sequence)];
+        let mut all = vec![Op::Sequence(sequence)];
         all.extend(operations);
         let mut results = compound(&self.rpc, all).await?;
         results.remove(0);
@@ -124,12 +124,12 @@ impl Session {
             share_access: nfs::OPEN4_SHARE_ACCESS_READ | nfs::OPEN4_SHARE_ACCESS_WANT_READ_DELEG,
             share_deny: nfs::OPEN4_SHARE_DENY_NONE,
             owner: nfs::OpenOwner4 { clientid: self.client, owner: Bytes::from_static(b"nfs41cb") },
-            openhow: nfs::Openflag4::Default(nfs::Opentype4::Open4Nocreate),
-            claim: nfs::OpenClaim4::ClaimNull(text(name)),
+            openhow: nfs::Openflag4::Default(nfs::Opentype4::Nocreate),
+            claim: nfs::OpenClaim4::Null(text(name)),
         };
-        let results = self.call(vec![Op::OpPutrootfh, Op::OpOpen(open), Op::OpGetfh]).await?;
+        let results = self.call(vec![Op::Putrootfh, Op::Open(open), Op::Getfh]).await?;
         match <[Res; 3]>::try_from(results) {
-            Ok([_, Res::OpOpen(nfs::Open4res::Nfs4Ok(open)), Res::OpGetfh(nfs::Getfh4res::Nfs4Ok(got))]) => {
+            Ok([_, Res::Open(nfs::Open4res::Ok(open)), Res::Getfh(nfs::Getfh4res::Ok(got))]) => {
                 Ok(Opened { stateid: open.stateid, handle: got.object, delegation: open.delegation })
             }
             Ok(other) => bail!("OPEN: {other:?}"),
@@ -141,7 +141,7 @@ impl Session {
     pub(crate) async fn return_delegation(&mut self, delegation: &Delegation) -> anyhow::Result<()> {
         let object = delegation.handle.clone();
         let back = nfs::Delegreturn4args { deleg_stateid: delegation.stateid.clone() };
-        self.call(vec![Op::OpPutfh(nfs::Putfh4args { object }), Op::OpDelegreturn(back)]).await?;
+        self.call(vec![Op::Putfh(nfs::Putfh4args { object }), Op::Delegreturn(back)]).await?;
         Ok(())
     }
 
@@ -149,16 +149,16 @@ impl Session {
     pub(crate) async fn close(&mut self, opened: Opened) -> anyhow::Result<()> {
         let close = nfs::Close4args { seqid: 0, open_stateid: opened.stateid };
         let putfh = nfs::Putfh4args { object: opened.handle };
-        self.call(vec![Op::OpPutfh(putfh), Op::OpClose(close)]).await?;
+        self.call(vec![Op::Putfh(putfh), Op::Close(close)]).await?;
         Ok(())
     }
 
     /// DESTROY_SESSION, DESTROY_CLIENTID.
     pub(crate) async fn end(self) -> anyhow::Result<()> {
         let destroy = nfs::DestroySession4args { dsa_sessionid: self.id };
-        compound(&self.rpc, vec![Op::OpDestroySession(destroy)]).await?;
+        compound(&self.rpc, vec![Op::DestroySession(destroy)]).await?;
         let destroy = nfs::DestroyClientid4args { dca_clientid: self.client };
-        compound(&self.rpc, vec![Op::OpDestroyClientid(destroy)]).await?;
+        compound(&self.rpc, vec![Op::DestroyClientid(destroy)]).await?;
         self.rpc.channel().close().await;
         Ok(())
     }
@@ -176,7 +176,7 @@ async fn compound(rpc: &NfsV4Client, argarray: Vec<Op>) -> anyhow::Result<Vec<Re
     let what = argarray.iter().map(name).collect::<Vec<_>>().join(", ");
     let args = Compound4args { tag: text("nfs41cb"), minorversion: 1, argarray };
     let reply = rpc.nfsproc4_compound(&args).await.with_context(|| what.clone())?;
-    if reply.status != Nfsstat4::Nfs4Ok {
+    if reply.status != Nfsstat4::Ok {
         bail!("{what}: {:?} after {} operations", reply.status, reply.resarray.len());
     }
     if reply.resarray.len() != count {

@@ -75,7 +75,7 @@ impl Watcher for Show {
 
     fn failed(&self, path: &Path, error: &CopyError) {
         self.complain(format_args!("{}: {}", plain(path), command::chain(error)));
-        let denied = matches!(error.status(), Some(Nfsstat3::Nfs3errAcces | Nfsstat3::Nfs3errPerm));
+        let denied = matches!(error.status(), Some(Nfsstat3::Acces | Nfsstat3::Perm));
         if denied && self.root.swap(false, Ordering::Relaxed) {
             self.complain(format_args!(
                 "servers take root for nobody unless they are told otherwise (no_root_squash); --uid and --gid say who else to be"

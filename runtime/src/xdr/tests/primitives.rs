@@ -119,3 +119,22 @@ fn large_items_share_the_memory_of_a_message_that_has_its_own() {
     let item = Decoder::shared(&small).read::<Bytes>().unwrap();
     assert_ne!(item.as_ptr(), small[4..].as_ptr());
 }
+
+#[test]
+fn quadruples_are_ordered_by_value() {
+    let quadruple = |bits: u128| Quadruple(bits.to_be_bytes());
+    let (sign, one) = (1 << 127, 0x3fff << 112);
+    let ordered =
+        [quadruple(sign | one), quadruple(sign | 1), quadruple(sign), quadruple(0), quadruple(1), quadruple(one)];
+    assert!(ordered.is_sorted_by(|a, b| a < b));
+}
+
+#[test]
+fn one_call_reads_and_writes_a_value() {
+    let bytes = Some(7_u32).to_bytes().unwrap();
+    assert_eq!(bytes, [0, 0, 0, 1, 0, 0, 0, 7].as_slice());
+    assert_eq!(Option::<u32>::from_bytes(&bytes), Ok(Some(7)));
+    let error = u32::from_bytes(&bytes).unwrap_err();
+    assert!(matches!(error.kind(), DecodeErrorKind::Trailing { remaining: 4 }), "{error}");
+    assert!(Option::<u64>::from_bytes(&bytes).is_err());
+}

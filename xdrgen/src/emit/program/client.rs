@@ -8,7 +8,7 @@ use super::module::{Module, Packing, Procedure};
 impl Module<'_> {
     /// The client's type and methods.
     pub(super) fn client(&self) -> TokenStream {
-        let (runtime, name, visibility) = (&self.runtime, &self.client, &self.visibility);
+        let (client, name, visibility) = (self.module("client"), &self.client, &self.visibility);
         let docs = format!(" A client of `{}`: calls over one channel.", self.version);
         let methods = self.procedures.iter().map(|procedure| self.methods(procedure));
         let from = self.std.path("From");
@@ -16,27 +16,27 @@ impl Module<'_> {
             #[doc = #docs]
             #[derive(Debug, Clone)]
             #visibility struct #name {
-                channel: #runtime::client::Channel,
+                channel: #client::Channel,
             }
 
             impl #name {
                 /// A client whose calls go over `channel`.
                 #[must_use]
-                pub fn new(channel: #runtime::client::Channel) -> Self {
+                pub fn new(channel: #client::Channel) -> Self {
                     Self { channel }
                 }
 
                 /// The channel that the calls go over.
                 #[must_use]
-                pub fn channel(&self) -> &#runtime::client::Channel {
+                pub fn channel(&self) -> &#client::Channel {
                     &self.channel
                 }
 
                 #(#methods)*
             }
 
-            impl #from<#runtime::client::Channel> for #name {
-                fn from(channel: #runtime::client::Channel) -> Self {
+            impl #from<#client::Channel> for #name {
+                fn from(channel: #client::Channel) -> Self {
                     Self::new(channel)
                 }
             }
@@ -44,7 +44,7 @@ impl Module<'_> {
     }
 
     fn methods(&self, procedure: &Procedure) -> TokenStream {
-        let (runtime, result) = (&self.runtime, self.std.path("Result"));
+        let (client, result) = (self.module("client"), self.std.path("Result"));
         let Procedure { method, method_with, client_docs: docs, reply, args: args_ty, params, .. } = procedure;
         let marker = self.path(&procedure.marker);
         let declared: Vec<TokenStream> = params
@@ -75,6 +75,7 @@ impl Module<'_> {
         let (function, sync) = (self.std.path("Fn"), self.std.path("Sync"));
         let view = procedure.view.as_ref().map(|(method_view, borrowed)| {
             let docs = format!(" As {plain}, but `look` has the result where it lies, in its borrowed form.");
+            let xdr = self.module("xdr");
             quote! {
                 #[doc = #docs]
                 ///
@@ -84,10 +85,10 @@ impl Module<'_> {
                 pub async fn #method_view<T>(
                     &self
                     #(, #declared)*,
-                    options: #runtime::client::CallOptions,
+                    options: #client::CallOptions,
                     look: impl for<'a> #function(#borrowed) -> T + #sync,
-                ) -> #result<T, #runtime::client::CallError> {
-                    let read = |decoder: &mut #runtime::xdr::Decoder<'_>| {
+                ) -> #result<T, #client::CallError> {
+                    let read = |decoder: &mut #xdr::Decoder<'_>| {
                         let result = decoder.read_ref()?;
                         Ok(look(result))
                     };
@@ -102,8 +103,8 @@ impl Module<'_> {
             /// # Errors
             /// When the call could not be made or answered, or the server refused it.
             #many
-            pub async fn #method(&self #(, #declared)*) -> #result<#reply, #runtime::client::CallError> {
-                self.channel.call::<#marker>(#packed, #runtime::client::CallOptions::default()).await
+            pub async fn #method(&self #(, #declared)*) -> #result<#reply, #client::CallError> {
+                self.channel.call::<#marker>(#packed, #client::CallOptions::default()).await
             }
 
             #[doc = #with_docs]
@@ -114,8 +115,8 @@ impl Module<'_> {
             pub async fn #method_with(
                 &self
                 #(, #declared)*,
-                options: #runtime::client::CallOptions,
-            ) -> #result<#reply, #runtime::client::CallError> {
+                options: #client::CallOptions,
+            ) -> #result<#reply, #client::CallError> {
                 self.channel.call::<#marker>(#packed, options).await
             }
 

@@ -180,13 +180,13 @@ fn lower_procedure(view: &View<'_>, names: &NamedProcedure<'_>) -> Procedure {
         _ => params.iter().map(|param| &param.name).map(|name| quote!(args.#name)).collect(),
     };
     let arguments = Arguments { layout: view.layout(), args: &procedure.args, places: &places };
-    let runtime = &view.layout().runtime;
+    let service = view.names().module(&view.layout().runtime, "service");
     let bounds = if procedure.bounds.computed {
-        quote!(#runtime::service::BoundsReply::reply_bounds(args))
+        quote!(#service::BoundsReply::reply_bounds(args))
     } else {
         let inline = arguments.emit(&procedure.bounds.inline);
         let chunks = procedure.bounds.chunks.iter().map(|(_, bound)| arguments.emit(bound));
-        quote!(#runtime::service::ReplyBounds::new(#inline, &[#(#chunks),*]))
+        quote!(#service::ReplyBounds::new(#inline, &[#(#chunks),*]))
     };
     Procedure {
         xdr_name: procedure.name.text.clone(),

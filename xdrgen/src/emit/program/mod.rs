@@ -13,7 +13,7 @@ pub(crate) use self::{
     lower::{Named, lower},
     module::{Module, Packing, Param, Procedure, Stubs},
 };
-use super::target::codec_block;
+use super::{names::ident, target::codec_block};
 
 impl Module<'_> {
     /// Writes the module out.
@@ -37,18 +37,33 @@ impl Module<'_> {
                 #server
             }
         } else {
+            let procedures = quote!(#(#markers #implementations)*);
+            let imports = self.std.imports(&self.runtime);
             quote! {
                 #docs
+                #[allow(dead_code)]
                 #visibility mod #name {
+                    #imports
                     #numbers
                     #own
-                    #(#markers #implementations)*
+                    #procedures
                     #client
                     #server
                     #codecs
                 }
             }
         }
+    }
+
+    /// The path of a module of the runtime.
+    fn module(&self, name: &'static str) -> TokenStream {
+        self.std.module(&self.runtime, name)
+    }
+
+    /// The path of a type in `module` of `alloc`.
+    fn alloc(&self, module: &str, name: &str) -> TokenStream {
+        let (runtime, module, ident) = (&self.runtime, ident(module), ident(name));
+        self.std.short(name, quote!(#runtime::alloc::#module::#ident))
     }
 
     /// What is in the module, from where the stubs are.

@@ -20,7 +20,7 @@ impl Module<'_> {
 
     /// What the marker type tells.
     pub(super) fn procedure(&self, procedure: &Procedure) -> TokenStream {
-        let runtime = &self.runtime;
+        let service = self.module("service");
         let Procedure { args, reply, bounds, .. } = procedure;
         let marker = self.path(&procedure.marker);
         let constant = |name: &str| self.path(&Ident::new(name, Span::call_site()));
@@ -34,7 +34,7 @@ impl Module<'_> {
         });
         let args_name = if mentions(bounds, "args") { quote!(args) } else { quote!(_args) };
         quote! {
-            impl #runtime::service::Procedure for #marker {
+            impl #service::Procedure for #marker {
                 const PROGRAM: u32 = #program;
                 const VERSION: u32 = #version;
                 const NUMBER: u32 = #number;
@@ -43,7 +43,7 @@ impl Module<'_> {
                 type Args = #args;
                 type Reply = #reply;
 
-                fn reply_bounds(#args_name: &Self::Args) -> #runtime::service::ReplyBounds {
+                fn reply_bounds(#args_name: &Self::Args) -> #service::ReplyBounds {
                     #bounds
                 }
             }

@@ -14,10 +14,10 @@ impl Module<'_> {
     }
 
     fn handler(&self) -> TokenStream {
-        let (name, server) = (&self.handler, &self.server);
+        let (name, dispatcher) = (&self.handler, &self.server);
         let (send, sync) = (self.std.path("Send"), self.std.path("Sync"));
         let visibility = &self.visibility;
-        let docs = format!(" What a server of `{}` does. [`{server}`] makes a service of it.", self.version);
+        let docs = format!(" What a server of `{}` does. [`{dispatcher}`] makes a service of it.", self.version);
         let docs = self.handler_docs.clone().unwrap_or_else(|| quote!(#[doc = #docs]));
         let methods = self.procedures.iter().map(|procedure| self.handler_method(procedure));
         quote! {
@@ -29,7 +29,7 @@ impl Module<'_> {
     }
 
     fn handler_method(&self, procedure: &Procedure) -> TokenStream {
-        let (runtime, result, send) = (&self.runtime, self.std.path("Result"), self.std.path("Send"));
+        let (server, result, send) = (self.module("server"), self.std.path("Result"), self.std.path("Send"));
         let Procedure { method, handler_docs: docs, reply, .. } = procedure;
         if let Some(signature) = &procedure.signature {
             return quote!(#docs #signature);
@@ -47,17 +47,19 @@ impl Module<'_> {
             #many
             fn #method(
                 &self,
-                #cx: &#runtime::server::Context
+                #cx: &#server::Context
                 #(, #params)*
-            ) -> impl ::core::future::Future<Output = #result<#reply, #runtime::server::Failure>> + #send #body
+            ) -> impl ::core::future::Future<Output = #result<#reply, #server::Failure>> + #send #body
         }
     }
 
     fn dispatcher(&self) -> TokenStream {
-        let (runtime, name, handler) = (&self.runtime, &self.server, &self.handler);
+        let (name, handler) = (&self.server, &self.handler);
+        let server = self.module("server");
+        let (arc, boxed) = (self.alloc("sync", "Arc"), self.alloc("boxed", "Box"));
         let clone = self.std.path("Clone");
         let docs = format!(" Makes a service of a [`{handler}`]: what a server is given.");
-        let service = &self.version;
+        let service_name = &self.version;
         let visibility = &self.visibility;
         let constant = |name: &str| self.path(&Ident::new(name, Span::call_site()));
         let (program, version) = (constant("PROGRAM"), constant("VERSION"));
@@ -90,18 +92,19 @@ impl Module<'_> {
         });
         let max_chunks = (self.many_chunks && !self.procedures.is_empty()).then(|| {
             let markers = self.procedures.iter().map(|procedure| self.path(&procedure.marker));
+            let service = self.module("service");
             quote! {
                 fn max_chunks(&self) -> u32 {
-                    [#(#runtime::service::max_chunks::<#markers>()),*].into_iter().fold(0, u32::max)
+                    [#(#service::max_chunks::<#markers>()),*].into_iter().fold(0, u32::max)
                 }
             }
         });
         let dispatch = if self.procedures.is_empty() {
-            quote!(#runtime::alloc::boxed::Box::pin(async move { call.procedure_unavailable() }))
+            quote!(#boxed::pin(async move { call.procedure_unavailable() }))
         } else {
             quote! {
-                let handler = #runtime::alloc::sync::Arc::clone(&self.0);
-                #runtime::alloc::boxed::Box::pin(async move {
+                let handler = #arc::clone(&self.0);
+                #boxed::pin(async move {
                     match call.procedure() {
                         #(#arms)*
                         _ => call.procedure_unavailable(),
@@ -112,29 +115,29 @@ impl Module<'_> {
         quote! {
             #[doc = #docs]
             #[derive(Debug)]
-            #visibility struct #name<T>(#runtime::alloc::sync::Arc<T>);
+            #visibility struct #name<T>(#arc<T>);
 
             impl<T> #name<T> {
                 /// A service whose procedures `handler` carries out.
                 #[must_use]
                 pub fn new(handler: T) -> Self {
-                    Self(#runtime::alloc::sync::Arc::new(handler))
+                    Self(#arc::new(handler))
                 }
 
                 /// A service over a handler that is shared with others.
                 #[must_use]
-                pub fn from_arc(handler: #runtime::alloc::sync::Arc<T>) -> Self {
+                pub fn from_arc(handler: #arc<T>) -> Self {
                     Self(handler)
                 }
             }
 
             impl<T> #clone for #name<T> {
                 fn clone(&self) -> Self {
-                    Self(#runtime::alloc::sync::Arc::clone(&self.0))
+                    Self(#arc::clone(&self.0))
                 }
             }
 
-            impl<T: #handler> #runtime::server::Service for #name<T> {
+            impl<T: #handler> #server::Service for #name<T> {
                 fn program(&self) -> u32 {
                     #program
                 }
@@ -144,12 +147,12 @@ impl Module<'_> {
                 }
 
                 fn name(&self) -> &'static str {
-                    #service
+                    #service_name
                 }
 
                 #max_chunks
 
-                fn dispatch(&self, call: #runtime::server::Call) -> #runtime::server::ReplyFuture {
+                fn dispatch(&self, call: #server::Call) -> #server::ReplyFuture {
                     #dispatch
                 }
             }

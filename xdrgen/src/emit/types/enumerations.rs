@@ -20,10 +20,15 @@ impl Emitter<'_> {
         let (from, try_from, result) = (self.view.std("From"), self.view.std("TryFrom"), self.view.std("Result"));
         let xdr_name = &self.item.name.text;
         let runtime = &self.layout.runtime;
+        let unknown = self.view.names().short("UnknownEnumValue", quote!(#runtime::xdr::UnknownEnumValue));
         let names = named(enumerators);
         let (mut variants, mut aliases, mut reads) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut all, mut texts) = (Vec::new(), Vec::new());
         for named @ EnumName { enumerator, .. } in &names {
             let mut docs = Docs::new(&enumerator.doc, &format!("`{}`", enumerator.name.text));
+            if enumerator.short.is_some() && !enumerator.doc.is_empty() {
+                docs.paragraph(&format!("`{}`", enumerator.name.text));
+            }
             docs.rename(&enumerator.name.text, &named.name);
             let docs = docs.attributes();
             let variant = &named.name.ident;
@@ -32,19 +37,44 @@ impl Emitter<'_> {
                     let value = int(i64::from(enumerator.value));
                     variants.push(quote!(#docs #variant = #value));
                     reads.push(quote!(#value => Ok(Self::#variant)));
+                    let text = &enumerator.name.text;
+                    texts.push(quote!(Self::#variant => #text));
+                    all.push(quote!(Self::#variant));
                 }
                 Some(original) => aliases.push(quote!(#docs pub const #variant: Self = Self::#original;)),
             }
         }
-        let mut declaration = vec![quote! {
-            #docs
-            #derive
-            #[repr(i32)]
-            #[allow(clippy::enum_variant_names)]
-            pub enum #name { #(#variants),* }
-        }];
-        if !aliases.is_empty() {
-            declaration.push(quote!(impl #name { #(#aliases)* }));
+        let allow = self.allow_unused();
+        let mut declaration = vec![
+            quote! {
+                #docs
+                #derive
+                #[repr(i32)]
+                #[allow(dead_code, clippy::enum_variant_names)]
+                pub enum #name { #(#variants),* }
+            },
+            quote! {
+                #allow
+                impl #name {
+                    /// All variants, in the order of the specification.
+                    pub const VARIANTS: &'static [Self] = &[#(#all),*];
+                    #(#aliases)*
+                }
+            },
+            quote! {
+                /// Writes the name in XDR.
+                impl ::core::fmt::Display for #name {
+                    fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
+                        let name = match self { #(#texts),* };
+                        f.pad(name)
+                    }
+                }
+            },
+        ];
+        if self.layout.is_status(self.id) {
+            declaration.push(quote! {
+                impl ::core::error::Error for #name {}
+            });
         }
         declaration.push(quote! {
             impl #from<#name> for i32 {
@@ -56,13 +86,13 @@ impl Emitter<'_> {
         });
         declaration.push(quote! {
             impl #try_from<i32> for #name {
-                type Error = #runtime::xdr::UnknownEnumValue;
+                type Error = #unknown;
 
                 #[inline]
-                fn try_from(value: i32) -> #result<Self, #runtime::xdr::UnknownEnumValue> {
+                fn try_from(value: i32) -> #result<Self, #unknown> {
                     match value {
                         #(#reads,)*
-                        _ => Err(#runtime::xdr::UnknownEnumValue { name: #xdr_name, value }),
+                        _ => Err(#unknown { name: #xdr_name, value }),
                     }
                 }
             }
@@ -88,17 +118,22 @@ struct EnumName<'a> {
 
 /// Names the values of an enumeration.
 fn named(enumerators: &[Enumerator]) -> Vec<EnumName<'_>> {
-    let mut scope = Scope::default();
+    let mut scope = Scope::reserving(&["VARIANTS"]);
     let mut variants: HashMap<i32, Ident> = HashMap::new();
     let mut names = Vec::new();
     for enumerator in enumerators {
         let alias_of = variants.get(&enumerator.value).cloned();
         let case = if alias_of.is_some() { Case::Shouty } else { Case::Camel };
-        let name = scope.claim(&enumerator.name.text, case);
+        let name = scope.claim(text(enumerator), case);
         variants.entry(enumerator.value).or_insert_with(|| name.ident.clone());
         names.push(EnumName { enumerator, name, alias_of });
     }
     names
+}
+
+/// The text that an enumerator's name in Rust is made of.
+pub(super) fn text(enumerator: &Enumerator) -> &str {
+    enumerator.short.as_deref().unwrap_or(&enumerator.name.text)
 }
 
 /// The variant of each value.

@@ -14,9 +14,11 @@ use super::{
         view::View,
         xdr_text,
     },
-    Emitted, Emitter, enumerations, int,
+    Emitted, Emitter,
+    conversions::{self, Conversions, DEFAULT, OptionVariants, ResultVariants},
+    enumerations, int,
 };
-use crate::ir::{Base, Field, ItemKind, Type, Union};
+use crate::ir::{Base, Enumerator, Field, ItemKind, Type, Union};
 
 /// A difference in size between variants that clippy remarks on is more than this many octets; our sizes are estimates.
 const UNEVEN: u64 = 128;
@@ -25,6 +27,9 @@ impl Emitter<'_> {
     pub(super) fn union(&self, union: &Union) -> Emitted {
         let (docs, derive, name) = (self.docs("union"), self.derive(false), &self.name.ident);
         let cases = Cases::new(self.layout, &self.view, &union.discriminant);
+        // `default` of a boolean is the other case.
+        let completed = conversions::boolean(cases.base, union);
+        let union = completed.as_ref().unwrap_or(union);
         let mut scope = Scope::default();
         let (mut variants, mut arms, mut values, mut sizes) = (Vec::new(), Vec::new(), Vec::new(), vec![0, 0]);
         let mut listed = HashSet::new();
@@ -33,12 +38,13 @@ impl Emitter<'_> {
                 let variant = scope.claim(&cases.variant(&case.label, case.value), Case::Camel);
                 let pattern = cases.pattern(case.value);
                 listed.insert(case.value);
+                let selector = if case.label == DEFAULT { DEFAULT.to_owned() } else { format!("case {}", case.label) };
                 let mut docs = match &arm.field {
                     Some(field) => {
                         let declaration = xdr_text::declaration(self.layout.spec, field);
-                        Docs::new(&field.doc, &format!("`case {}: {declaration}`", case.label))
+                        Docs::new(&field.doc, &format!("`{selector}: {declaration}`"))
                     }
-                    None => Docs::new(&[], &format!("`case {}: void`", case.label)),
+                    None => Docs::new(&[], &format!("`{selector}: void`")),
                 };
                 docs.rename(&case.label, &variant);
                 let (docs, variant) = (docs.attributes(), variant.ident);
@@ -113,15 +119,19 @@ impl Emitter<'_> {
                 },
             ),
         };
-        let declaration = vec![
+        let allow = self.allow_unused();
+        let conversions = self.conversions(union, &cases, &arms, default.as_ref());
+        let methods = &conversions.methods;
+        let mut declaration = vec![
             quote! {
                 #docs
                 #derive
-                #[allow(clippy::enum_variant_names)]
+                #[allow(dead_code, clippy::enum_variant_names)]
                 #uneven
                 pub enum #name #lifetime { #(#variants),* }
             },
             quote! {
+                #allow
                 impl #lifetime #name #lifetime {
                     #[doc = #of]
                     #[inline]
@@ -129,9 +139,12 @@ impl Emitter<'_> {
                     pub fn discriminant(&self) -> #ty {
                         #select
                     }
+
+                    #methods
                 }
             },
         ];
+        declaration.extend(conversions.impls);
         let codec = UnionCodec {
             discriminant_name: union.discriminant.name.text.clone(),
             discriminant: if cases.enumerators.is_some() {
@@ -148,6 +161,38 @@ impl Emitter<'_> {
         let target = self.target();
         let codec = vec![target.impl_type(&self.source()), target.encode_union(&codec), target.decode_union(&codec)];
         Emitted { declaration, codec }
+    }
+
+    /// Conversions from and to `Option` or `Result`, where the union is one of them.
+    fn conversions(
+        &self,
+        union: &Union,
+        cases: &Cases<'_>,
+        arms: &[ArmCodec],
+        default: Option<&DefaultCodec>,
+    ) -> Conversions {
+        if cases.base == Base::Bool {
+            let (Some((some, value)), Some(none)) = (
+                arms.iter().find_map(|arm| Some((&arm.variant, &arm.fields.first()?.slot.ty))),
+                arms.iter().find(|arm| arm.fields.is_empty()),
+            ) else {
+                return Conversions::default();
+            };
+            return self.option_conversions(&OptionVariants { some, none: &none.variant, value });
+        }
+        let (Some(_), Some(default)) = (self.layout.status_of(union), default) else { return Conversions::default() };
+        let Some((ok, value)) = arms.iter().find_map(|arm| Some((&arm.variant, &arm.fields.first()?.slot.ty))) else {
+            return Conversions::default();
+        };
+        let void = arms.iter().filter(|arm| arm.fields.is_empty());
+        self.result_conversions(&ResultVariants {
+            ok,
+            value,
+            status: &cases.ty,
+            void: void.map(|arm| (arm.case.clone(), arm.variant.clone())).collect(),
+            default: &default.variant,
+            failure: default.fields.first().map(|field| &field.slot.ty),
+        })
     }
 
     fn variant_field(&self, ty: &TokenStream) -> TokenStream {
@@ -172,6 +217,8 @@ struct Cases<'a> {
     base: Base,
     /// Each value's variant, where it is an enumeration.
     enumerators: Option<&'a HashMap<i64, Ident>>,
+    /// The names of an enumeration.
+    names: &'a [Enumerator],
 }
 
 impl<'a> Cases<'a> {
@@ -180,20 +227,25 @@ impl<'a> Cases<'a> {
             Type::Base(base) => layout.resolve(base),
             _ => Base::Int,
         };
-        let enumerators = match base {
+        let (enumerators, names) = match base {
             Base::Item(id) => match &layout.item(id).kind {
-                ItemKind::Enum(enumerators) => Some(layout.variants(id, || enumerations::variants(enumerators))),
-                _ => None,
+                ItemKind::Enum(names) => {
+                    (Some(layout.variants(id, || enumerations::variants(names))), names.as_slice())
+                }
+                _ => (None, &[][..]),
             },
-            _ => None,
+            _ => (None, &[][..]),
         };
-        Self { ty: view.base(base), base, enumerators }
+        Self { ty: view.base(base), base, enumerators, names }
     }
 
     /// What the variant of a case is named after.
     fn variant(&self, label: &str, value: i64) -> String {
         if self.base == Base::Bool {
             return if value == 0 { "false" } else { "true" }.to_owned();
+        }
+        if let Some(enumerator) = self.names.iter().find(|enumerator| enumerator.name.text == label) {
+            return enumerations::text(enumerator).to_owned();
         }
         if label.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_') {
             return label.to_owned();
