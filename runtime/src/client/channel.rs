@@ -261,7 +261,7 @@ impl Channel {
             let timeout = config.call_timeout?;
             tokio::time::Instant::now().into_std().checked_add(timeout)
         });
-        let mut retries = if options.landing.is_empty() { self.0.reconnect.retries() } else { 0 };
+        let mut retries = if options.can_retry() { self.0.reconnect.retries() } else { 0 };
         // What ended an attempt that the server may have carried out: whatever ends a later one does not undo it.
         let mut earlier = None;
         loop {

@@ -8,6 +8,7 @@
 
 mod budget;
 mod homes;
+mod landing;
 mod message;
 mod pool;
 
@@ -16,6 +17,7 @@ pub use budget::Share;
 pub(crate) use budget::{Budget, Charge};
 #[cfg_attr(not(any(feature = "verbs", feature = "verbs-dlopen")), allow(unused_imports))]
 pub(crate) use homes::Home;
+pub use landing::LandingPool;
 pub use message::MessageBuf;
 pub use pool::{BufferPool, LandingMemory, PayloadBuf, PoolStats};
 

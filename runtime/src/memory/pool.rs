@@ -11,7 +11,7 @@ use std::{
 
 use bytes::Bytes;
 
-use super::homes::Homes;
+use super::{homes::Homes, landing::LandingBuf};
 
 /// Memory of the user's own that RDMA may land in: an anonymous or file mapping, a slab, a device's buffer.
 pub trait LandingMemory: Send + Sync + 'static {
@@ -24,6 +24,7 @@ pub trait LandingMemory: Send + Sync + 'static {
 enum Storage {
     Heap(Vec<u8>),
     Own(Box<dyn LandingMemory>),
+    Landing(LandingBuf),
 }
 
 /// Writable memory with one owner, from a pool or of the user's own.
@@ -43,6 +44,10 @@ impl PayloadBuf {
         Self { storage: Storage::Own(memory), len, pool: None }
     }
 
+    pub(super) fn from_landing(memory: LandingBuf, len: usize) -> Self {
+        Self { storage: Storage::Landing(memory), len, pool: None }
+    }
+
     /// Shortens it to `len` octets, at most what it has.
     pub fn truncate(&mut self, len: usize) {
         self.len = self.len.min(len);
@@ -53,9 +58,12 @@ impl PayloadBuf {
         if len <= self.len {
             return;
         }
-        if let Storage::Heap(heap) = &self.storage
-            && len <= heap.len()
-        {
+        let room = match &self.storage {
+            Storage::Heap(heap) => heap.len(),
+            Storage::Landing(landing) => landing.as_slice().len(),
+            Storage::Own(_) => 0,
+        };
+        if len <= room {
             self.len = len;
             return;
         }
@@ -71,8 +79,17 @@ impl PayloadBuf {
 
     /// Makes it shared and read-only.
     #[must_use]
-    pub fn freeze(self) -> Bytes {
-        if self.is_empty() { Bytes::new() } else { Bytes::from_owner(self) }
+    pub fn freeze(mut self) -> Bytes {
+        if self.is_empty() {
+            return Bytes::new();
+        }
+        match std::mem::replace(&mut self.storage, Storage::Heap(Vec::new())) {
+            Storage::Landing(landing) => landing.freeze(self.len),
+            storage => {
+                self.storage = storage;
+                Bytes::from_owner(self)
+            }
+        }
     }
 }
 
@@ -99,6 +116,7 @@ impl Deref for PayloadBuf {
             Storage::Heap(heap) => &heap[..self.len],
             // Less than it had is against the trait's contract, but the user's code, not ours: nothing rather than a panic.
             Storage::Own(own) => own.as_slice().get(..self.len).unwrap_or_default(),
+            Storage::Landing(landing) => &landing.as_slice()[..self.len],
         }
     }
 }
@@ -109,6 +127,7 @@ impl DerefMut for PayloadBuf {
         match &mut self.storage {
             Storage::Heap(heap) => &mut heap[..self.len],
             Storage::Own(own) => own.as_mut_slice().get_mut(..self.len).unwrap_or_default(),
+            Storage::Landing(landing) => &mut landing.as_mut_slice()[..self.len],
         }
     }
 }
@@ -221,6 +240,10 @@ impl BufferPool {
             Some(mut free) => free.push(heap),
             None => self.0.homes.remove(&heap),
         }
+    }
+
+    pub(super) fn homes(&self) -> &Homes {
+        &self.0.homes
     }
 
     /// The buffer of this pool's that `len` octets at `address` lie in.
