@@ -38,7 +38,7 @@ impl Default for ChannelBuilder {
                 credential: OpaqueAuth::none(),
                 security: None,
             },
-            reconnect: Reconnect::Never,
+            reconnect: Reconnect::default(),
             services: Vec::new(),
             authenticator: Arc::new(StandardAuthenticator),
         }
@@ -105,7 +105,8 @@ impl ChannelBuilder {
         self
     }
 
-    /// What happens when the connection is lost. Default [`Reconnect::Never`].
+    /// Sets what the channel does after it has lost its connection. Default [`Reconnect::on_demand`]: the next call connects again,
+    /// and calls that cannot be executed twice by accident are retried.
     pub fn reconnect(mut self, reconnect: Reconnect) -> Self {
         self.reconnect = reconnect;
         self
