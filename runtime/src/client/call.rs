@@ -18,7 +18,18 @@ use crate::{
     xdr::{DecodeError, Decoder, FlatSink, Limits, Reduced, ReducingSink, XdrEncode, encode_to_bytes},
 };
 
-/// What may be said about one call.
+/// The options of one call. They take precedence over the channel's defaults.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use rpcrdma::{client::CallOptions, rpc::Credential};
+///
+/// let credential = Credential::sys("client.example", 1000, 100, [4, 24]).to_opaque()?;
+/// let options = CallOptions::new().timeout(Duration::from_secs(5)).credential(credential);
+/// // channel.call::<Read>(&args, options).await?
+/// # drop(options); Ok::<(), rpcrdma::xdr::EncodeError>(())
+/// ```
 #[derive(Debug, Default)]
 #[must_use]
 pub struct CallOptions {

@@ -37,7 +37,28 @@ use crate::{
 };
 
 /// A server that can be called. Clones share the connection, which is closed when the last of them is dropped.
+///
+/// A channel that has lost its connection connects again with the next call, unless [`Reconnect`] says otherwise.
+///
+/// ```no_run
+/// mod plane {
+///     rpcrdma::xdr! {
+///         struct point { int x; int y; };
+///         program PLANE { version PLANE_V1 { @idempotent point MIRROR(point) = 1; } = 1; } = 0x20000001;
+///     }
+/// }
+/// use plane::{Point, plane_v1::PlaneV1Client};
+///
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// let channel = rpcrdma::Channel::connect("iwarp://server:20100").await?;
+/// let client = PlaneV1Client::new(channel.clone());
+/// let mirrored = client.mirror(&Point { x: 1, y: 2 }).await?;
+/// assert_eq!(mirrored, Point { x: 2, y: 1 });
+/// channel.close().await;
+/// # Ok(()) }
+/// ```
 #[derive(Clone)]
+#[doc(alias = "CLIENT")]
 pub struct Channel(Arc<Inner>);
 
 struct Inner {
@@ -147,6 +168,7 @@ impl Channel {
     ///
     /// Waits as long as the calls take; the deadlines they have bound it. A channel to the caller of a call
     /// ([`Context::callback`](crate::server::Context::callback)) is only closed itself: the connection is the caller's.
+    #[doc(alias = "clnt_destroy")]
     pub async fn close(&self) {
         let link = {
             let mut current = self.0.current.lock().unwrap_or_else(PoisonError::into_inner);
@@ -173,6 +195,7 @@ impl Channel {
     ///
     /// # Errors
     /// See [`CallError`].
+    #[doc(alias = "clnt_call")]
     pub fn call<'a, P: Procedure>(
         &'a self,
         args: &'a P::Args,
@@ -212,6 +235,7 @@ impl Channel {
     ///
     /// # Errors
     /// See [`CallError`]; it calls the procedure `NULL`.
+    #[doc(alias = "rpcinfo")]
     pub async fn call_null(&self, program: u32, version: u32, mut options: CallOptions) -> Result<(), CallError> {
         let callee = Callee { program, version, number: 0, name: "NULL", idempotent: true };
         self.traced(callee, &ReplyBounds::default(), &(), &mut options, &|decoder| decoder.read()).await

@@ -30,6 +30,15 @@ enum Storage {
 /// Writable memory with one owner, from a pool or of the user's own.
 ///
 /// Derefs to its octets. Dropping it, or the last [`Bytes`] made of it, returns it to its pool.
+///
+/// ```
+/// use rpcrdma::memory::PayloadBuf;
+///
+/// let mut buffer = PayloadBuf::from(vec![0; 4096]);
+/// buffer[..5].copy_from_slice(b"hello");
+/// buffer.truncate(5);
+/// assert_eq!(&buffer.freeze()[..], b"hello");
+/// ```
 pub struct PayloadBuf {
     storage: Storage,
     len: usize,
@@ -160,6 +169,16 @@ pub struct PoolStats {
 ///
 /// Contents of memory that has been used before are left as they are: no octet of it is ever sent unless it
 /// was written for that.
+///
+/// ```
+/// use rpcrdma::memory::BufferPool;
+///
+/// let pool = BufferPool::with_max_kept(64 << 20);
+/// drop(pool.alloc(1 << 20));
+/// // The second buffer is the first one again.
+/// let buffer = pool.alloc(1 << 20);
+/// assert_eq!((buffer.len(), pool.stats().allocated, pool.stats().outstanding), (1 << 20, 1, 1));
+/// ```
 #[derive(Clone, Default)]
 pub struct BufferPool(Arc<PoolInner>);
 
