@@ -135,7 +135,7 @@ impl CallOptions {
         self
     }
 
-    /// Whether the call may be made more than once: each attempt needs memory for its results.
+    /// Returns whether the call may be made more than once. Each attempt needs memory for its results.
     pub(super) fn can_retry(&self) -> bool {
         !self.landing.iter().any(|landing| matches!(landing, Landing::Buffer(_) | Landing::Taken))
     }

@@ -11,6 +11,7 @@ use std::{
 };
 
 use tokio::{
+    runtime::Handle,
     sync::{Notify, OwnedMutexGuard},
     task::AbortHandle,
 };
@@ -190,8 +191,8 @@ impl Channel {
     /// it out. What it exposed is then out of everybody's reach but the server's until the reply comes, or for
     /// [`EngineConfig::abandon_grace`](crate::engine::EngineConfig::abandon_grace), and is invalidated.
     ///
-    /// Any executor may poll it; a wait for room, for a deadline before the call is sent, or for a new connection needs a
-    /// tokio runtime.
+    /// Any executor may poll it; a wait for room, or for a deadline before the call is sent, needs a tokio runtime. Outside of
+    /// one, a channel that has lost its connection does not connect again, and its calls fail.
     ///
     /// # Errors
     /// See [`CallError`].
@@ -395,7 +396,7 @@ impl Channel {
         !sent
     }
 
-    /// Whether the channel was closed by [`Channel::close`].
+    /// Returns whether the channel was closed by [`Channel::close`].
     fn is_closed(&self) -> bool {
         self.0.current.lock().unwrap_or_else(PoisonError::into_inner).closed
     }
@@ -429,6 +430,10 @@ impl Channel {
             Reconnect::Never => return Err(self.failure()),
         };
         let Some(dial) = &self.0.dial else { return Err(self.failure()) };
+        // Connecting needs a tokio runtime. A caller on another executor gets the error of the lost connection.
+        if Handle::try_current().is_err() {
+            return Err(self.failure());
+        }
         let backoff = Arc::clone(&self.0.redial).lock_owned().await;
         if let Some(link) = self.live() {
             return Ok(link);

@@ -45,7 +45,7 @@ use super::{BufferPool, PayloadBuf};
 pub struct LandingPool(Arc<Inner>);
 
 struct Inner {
-    /// Where providers look registered memory up.
+    /// The pool by which providers find registered memory.
     pool: BufferPool,
     len: usize,
     buffers: Mutex<Buffers>,
