@@ -1,17 +1,8 @@
-//! Landing buffers that callers use again.
+//! Landing buffers that callers use for one call after the other.
 
-use std::{
-    collections::VecDeque,
-    fmt, mem,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
-};
+use std::{fmt, sync::Arc};
 
-use bytes::{Bytes, BytesMut};
-
-use super::{BufferPool, PayloadBuf};
+use super::{BufferPool, PayloadBuf, reusable::ReusableBuffers};
 
 /// A pool of landing buffers of one length, for calls whose results are read and then dropped. Clones share the buffers.
 ///
@@ -42,30 +33,14 @@ use super::{BufferPool, PayloadBuf};
 /// assert_eq!(landing.allocated(), 1);
 /// ```
 #[derive(Clone)]
-pub struct LandingPool(Arc<Inner>);
-
-struct Inner {
-    /// The pool by which providers find registered memory.
-    pool: BufferPool,
-    len: usize,
-    buffers: Mutex<Buffers>,
-    allocated: AtomicU64,
-}
-
-#[derive(Default)]
-struct Buffers {
-    free: Vec<BytesMut>,
-    /// All of each buffer that was made into a result. A buffer is free when nobody else has a view of it.
-    results: VecDeque<Bytes>,
-}
+pub struct LandingPool(Arc<ReusableBuffers>);
 
 impl LandingPool {
     /// Creates an empty pool of buffers of `len` bytes: the longest result that they are for. Pass the pool of the connection,
     /// [`Channel::pool`](crate::client::Channel::pool), so that its provider can keep the buffers registered.
     #[must_use]
     pub fn new(pool: &BufferPool, len: usize) -> Self {
-        let inner = Inner { pool: pool.clone(), len, buffers: Mutex::default(), allocated: AtomicU64::new(0) };
-        Self(Arc::new(inner))
+        Self(Arc::new(ReusableBuffers::new(Arc::clone(pool.homes()), len)))
     }
 
     /// Returns a free buffer, or a new one if none is free. Dropping it without using it frees it.
@@ -73,100 +48,28 @@ impl LandingPool {
     /// Its contents are unspecified.
     #[must_use]
     pub fn alloc(&self) -> PayloadBuf {
-        let memory = self.0.take().unwrap_or_else(|| self.0.allocate());
-        PayloadBuf::from_landing(LandingBuf { memory, pool: self.clone() }, self.0.len)
+        PayloadBuf::from_reusable(self.0.take(), self.0.buffer_len())
     }
 
-    /// The length of each buffer, in bytes.
+    /// Returns the length of each buffer, in bytes.
     #[must_use]
     pub fn buffer_len(&self) -> usize {
-        self.0.len
+        self.0.buffer_len()
     }
 
-    /// The number of buffers that the pool has allocated.
+    /// Returns the number of buffers that the pool has allocated.
     #[must_use]
     pub fn allocated(&self) -> u64 {
-        self.0.allocated.load(Ordering::Relaxed)
-    }
-}
-
-impl Inner {
-    fn take(&self) -> Option<BytesMut> {
-        let mut buffers = self.buffers.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(memory) = buffers.free.pop() {
-            return Some(memory);
-        }
-        for _ in 0..buffers.results.len() {
-            // The oldest result is the most likely to have been dropped.
-            match buffers.results.pop_front()?.try_into_mut() {
-                Ok(memory) => return Some(memory),
-                Err(in_use) => buffers.results.push_back(in_use),
-            }
-        }
-        None
-    }
-
-    fn allocate(&self) -> BytesMut {
-        self.allocated.fetch_add(1, Ordering::Relaxed);
-        // Splitting makes the memory reference-counted now, so that no later `freeze` has to allocate the count.
-        let mut memory = BytesMut::zeroed(self.len + 1);
-        drop(memory.split_off(self.len));
-        self.pool.homes().add(&memory);
-        memory
-    }
-}
-
-/// Providers must forget a registration before its memory is freed, and views of the memory may outlive the pool.
-impl Drop for Inner {
-    fn drop(&mut self) {
-        let Buffers { free, results } = self.buffers.get_mut().unwrap_or_else(PoisonError::into_inner);
-        free.iter().for_each(|memory| self.pool.homes().remove(memory));
-        results.iter().for_each(|memory| self.pool.homes().remove(memory));
+        self.0.allocated()
     }
 }
 
 impl fmt::Debug for LandingPool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LandingPool")
-            .field("buffer_len", &self.0.len)
+            .field("buffer_len", &self.buffer_len())
             .field("allocated", &self.allocated())
             .finish_non_exhaustive()
-    }
-}
-
-/// A buffer of a [`LandingPool`] that is in use and that nobody else has a view of.
-pub(super) struct LandingBuf {
-    memory: BytesMut,
-    pool: LandingPool,
-}
-
-impl LandingBuf {
-    pub(super) fn as_slice(&self) -> &[u8] {
-        &self.memory
-    }
-
-    pub(super) fn as_mut_slice(&mut self) -> &mut [u8] {
-        &mut self.memory
-    }
-
-    /// Makes the first `len` bytes shared. The pool keeps a view of its own, by which it gets the memory back.
-    pub(super) fn freeze(mut self, len: usize) -> Bytes {
-        let whole = mem::take(&mut self.memory).freeze();
-        let result = whole.slice(..len);
-        let mut buffers = self.pool.0.buffers.lock().unwrap_or_else(PoisonError::into_inner);
-        buffers.results.push_back(whole);
-        drop(buffers);
-        result
-    }
-}
-
-impl Drop for LandingBuf {
-    fn drop(&mut self) {
-        // A frozen buffer has left nothing behind.
-        if !self.memory.is_empty() {
-            let memory = mem::take(&mut self.memory);
-            self.pool.0.buffers.lock().unwrap_or_else(PoisonError::into_inner).free.push(memory);
-        }
     }
 }
 

@@ -12,6 +12,7 @@ mod homes;
 mod landing;
 mod message;
 mod pool;
+mod reusable;
 
 #[doc(hidden)]
 pub use budget::Share;

@@ -11,7 +11,7 @@ use std::{
 
 use bytes::Bytes;
 
-use super::{homes::Homes, landing::LandingBuf};
+use super::{homes::Homes, reusable::ReusableBuf};
 
 /// Memory of the user's own that RDMA may land in: an anonymous or file mapping, a slab, a device's buffer.
 pub trait LandingMemory: Send + Sync + 'static {
@@ -24,7 +24,7 @@ pub trait LandingMemory: Send + Sync + 'static {
 enum Storage {
     Heap(Vec<u8>),
     Own(Box<dyn LandingMemory>),
-    Landing(LandingBuf),
+    Reusable(ReusableBuf),
 }
 
 /// Writable memory with one owner, from a pool or of the user's own.
@@ -53,8 +53,8 @@ impl PayloadBuf {
         Self { storage: Storage::Own(memory), len, pool: None }
     }
 
-    pub(super) fn from_landing(memory: LandingBuf, len: usize) -> Self {
-        Self { storage: Storage::Landing(memory), len, pool: None }
+    pub(super) fn from_reusable(memory: ReusableBuf, len: usize) -> Self {
+        Self { storage: Storage::Reusable(memory), len, pool: None }
     }
 
     /// Shortens it to `len` octets, at most what it has.
@@ -69,7 +69,7 @@ impl PayloadBuf {
         }
         let room = match &self.storage {
             Storage::Heap(heap) => heap.len(),
-            Storage::Landing(landing) => landing.as_slice().len(),
+            Storage::Reusable(reusable) => reusable.as_slice().len(),
             Storage::Own(_) => 0,
         };
         if len <= room {
@@ -93,7 +93,7 @@ impl PayloadBuf {
             return Bytes::new();
         }
         match std::mem::replace(&mut self.storage, Storage::Heap(Vec::new())) {
-            Storage::Landing(landing) => landing.freeze(self.len),
+            Storage::Reusable(reusable) => reusable.freeze(self.len),
             storage => {
                 self.storage = storage;
                 Bytes::from_owner(self)
@@ -125,7 +125,7 @@ impl Deref for PayloadBuf {
             Storage::Heap(heap) => &heap[..self.len],
             // Less than it had is against the trait's contract, but the user's code, not ours: nothing rather than a panic.
             Storage::Own(own) => own.as_slice().get(..self.len).unwrap_or_default(),
-            Storage::Landing(landing) => &landing.as_slice()[..self.len],
+            Storage::Reusable(reusable) => &reusable.as_slice()[..self.len],
         }
     }
 }
@@ -136,7 +136,7 @@ impl DerefMut for PayloadBuf {
         match &mut self.storage {
             Storage::Heap(heap) => &mut heap[..self.len],
             Storage::Own(own) => own.as_mut_slice().get_mut(..self.len).unwrap_or_default(),
-            Storage::Landing(landing) => &mut landing.as_mut_slice()[..self.len],
+            Storage::Reusable(reusable) => &mut reusable.as_mut_slice()[..self.len],
         }
     }
 }
@@ -189,7 +189,7 @@ struct PoolInner {
     max_kept: usize,
     outstanding: AtomicUsize,
     allocated: AtomicU64,
-    homes: Homes,
+    homes: Arc<Homes>,
 }
 
 impl Default for PoolInner {
@@ -200,7 +200,7 @@ impl Default for PoolInner {
             max_kept: BufferPool::DEFAULT_MAX_KEPT,
             outstanding: AtomicUsize::new(0),
             allocated: AtomicU64::new(0),
-            homes: Homes::default(),
+            homes: Arc::default(),
         }
     }
 }
@@ -261,7 +261,7 @@ impl BufferPool {
         }
     }
 
-    pub(super) fn homes(&self) -> &Homes {
+    pub(super) fn homes(&self) -> &Arc<Homes> {
         &self.0.homes
     }
 
