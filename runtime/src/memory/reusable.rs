@@ -68,7 +68,9 @@ impl ReusableBuffers {
         // Splitting makes the memory reference-counted now, so that no later `freeze` has to allocate the count.
         let mut memory = BytesMut::zeroed(self.len + 1);
         drop(memory.split_off(self.len));
-        self.homes.add(&memory);
+        if self.len > 0 {
+            self.homes.add(&memory);
+        }
         memory
     }
 }
