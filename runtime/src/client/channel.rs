@@ -401,11 +401,13 @@ impl Channel {
         self.0.current.lock().unwrap_or_else(PoisonError::into_inner).closed
     }
 
-    /// Waits until the next attempt to connect may be made. Returns `false` if the deadline comes first, or the channel is closed.
+    /// Waits until the next attempt to connect may be made. Returns `false` if that is too late for the call, or the channel is
+    /// closed.
     async fn back_off(&self, until: tokio::time::Instant, deadline: Option<Instant>) -> bool {
         let mut closing = std::pin::pin!(self.0.closing.notified());
         closing.as_mut().enable();
-        if self.is_closed() || deadline.is_some_and(|deadline| until.into_std() >= deadline) {
+        let latest = deadline.map_or_else(|| tokio::time::Instant::now() + LONGEST_WAIT, tokio::time::Instant::from);
+        if self.is_closed() || until >= latest {
             return false;
         }
         tokio::select! {
@@ -498,6 +500,9 @@ impl Channel {
         Unconnected::Closed(CallFailure::Closed { reason, sent: false })
     }
 }
+
+/// Longest that a call without a deadline waits for the end of a pause between attempts to connect.
+const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
 /// The outcome of one attempt of a call.
 enum Attempt<R> {

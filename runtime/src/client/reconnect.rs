@@ -43,9 +43,9 @@ pub enum Reconnect {
         max_backoff: Duration,
         /// Most retries of one call. Retries end at the call's deadline.
         ///
-        /// The first retry connects at once, each later one after the pause. A call with
-        /// [a landing buffer of its own](super::CallOptions::landing) is not retried. With 0, calls fail during a pause with
-        /// [`ConnectError::BackingOff`].
+        /// The first retry connects at once, each later one after the pause. A call fails at once with
+        /// [`ConnectError::BackingOff`] if the pause ends after its deadline or, without a deadline, in more than 1 s. A call with
+        /// [a landing buffer of its own](super::CallOptions::landing) is not retried. With 0, every call fails during a pause.
         retries: u32,
     },
 }
