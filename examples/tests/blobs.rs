@@ -298,7 +298,7 @@ impl liar::blobstore_v1::BlobstoreV1 for Liar {
 async fn a_list_that_makes_no_sense_is_not_believed() {
     let service = liar::blobstore_v1::BlobstoreV1Server::new(Liar);
     let server = Server::builder().service(service).listen("iwarp://127.0.0.1:0").bind().await.unwrap();
-    let url = format!("iwarp://{}", server.local_addrs()[0]);
+    let url = server.urls()[0].clone();
     tokio::spawn(server.serve());
     let client = common::client(&url, TransferOptions::default()).await;
     for (cookie, said) in [("Zba", "\"Z\" comes after \"Zba\""), ("!", "not the last"), (".", "control characters")] {

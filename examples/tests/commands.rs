@@ -375,7 +375,7 @@ impl newer::blobstore_v2::BlobstoreV2 for Other {}
 /// Serves on a free port until the runtime ends.
 async fn serve_in_process(builder: ServerBuilder) -> String {
     let server = builder.listen("iwarp://127.0.0.1:0").bind().await.unwrap();
-    let url = format!("iwarp://{}", server.local_addrs()[0]);
+    let url = server.urls()[0].clone();
     tokio::spawn(server.serve());
     url
 }

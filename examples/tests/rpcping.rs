@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use rpcrdma::server::{Context, Failure, Server, ServerHandle};
+use rpcrdma::server::{Context, Failure, Server, ServerBuilder, ServerHandle};
 
 mod protocol {
     rpcrdma::xdr! {
@@ -37,10 +37,14 @@ fn serve() -> [String; 2] {
 
 /// The same, and what ends it.
 fn serve_until() -> ([String; 2], ServerHandle) {
+    serve_with(Server::builder())
+}
+
+fn serve_with(builder: ServerBuilder) -> ([String; 2], ServerHandle) {
     let (tell, told) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         tokio::runtime::Runtime::new().unwrap().block_on(async {
-            let server = Server::builder().service(PingedV3Server::new(Pinged));
+            let server = builder.service(PingedV3Server::new(Pinged));
             let server = server.listen("iwarp://127.0.0.1:0").listen("tcp://127.0.0.1:0").bind().await.unwrap();
             tell.send((server.urls().to_vec(), server.handle())).unwrap();
             server.serve().await;
@@ -91,6 +95,19 @@ fn what_it_shows() {
     let shown = printed(&[&tcp, "-p", "536890946", "-V", "3", "-c", "2", "-i", "0", "--quiet"]);
     assert!(shown.contains("TCP with record marking") && !shown.contains("credits"), "{shown}");
     assert!(!shown.contains("reply 1") && shown.contains("2 calls, 2 answered"), "{shown}");
+}
+
+/// The credits shown are the server's grant, not what this client would do with, in both versions.
+#[test]
+fn credits_are_those_of_the_server() {
+    for credits in [3, 32, 100, 1000] {
+        let [iwarp, _] = serve_with(Server::builder().credits(credits)).0;
+        for version in ["1", "2"] {
+            let args = [&iwarp, "-p", "536890946", "-V", "3", "-c", "2", "-i", "0", "--rpcrdma-version", version];
+            let (shown, expected) = (printed(&args), format!("credits       {credits} granted"));
+            assert!(shown.contains(&expected), "version {version}: `{expected}` in {shown}");
+        }
+    }
 }
 
 #[test]

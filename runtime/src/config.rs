@@ -15,7 +15,19 @@ use crate::{
     xdr::Limits,
 };
 
-/// What both ends of a connection are configured with. Every field has a default that suits most uses.
+/// The configuration of a connection, at a client or a server. Every field has a default that suits most uses.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use rpcrdma::{Server, config::ConnectionConfig};
+///
+/// let mut config = ConnectionConfig::default();
+/// config.initiator_depth = 32;
+/// config.idle_timeout = Some(Duration::from_secs(600));
+/// let builder = Server::builder().connection(config);
+/// # drop(builder);
+/// ```
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ConnectionConfig {

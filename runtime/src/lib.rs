@@ -16,7 +16,7 @@
 //!     }
 //! }
 //! use plane::{Point, plane_v1::PlaneV1};
-//! use rpcrdma::server::{Context, Failure};
+//! use rpcrdma::{Context, Failure};
 //!
 //! struct Plane;
 //!
@@ -27,7 +27,9 @@
 //! }
 //! ```
 //!
-//! A [`server::Server`] serves that, a [`client::Channel`] makes calls, on tokio. The README of the project goes through all of it.
+//! A [`Server`] serves that, a [`Channel`] makes calls, on tokio. The README of the project goes through all of it. The crate root
+//! re-exports what nearly every program names: of [`client`], [`Channel`], [`CallOptions`], [`CallError`] and [`ConnectError`];
+//! of [`server`], [`Server`], [`Context`] and [`Failure`].
 //!
 //! | module | what | without `std` |
 //! | --- | --- | --- |
@@ -126,8 +128,12 @@ pub mod transport;
 pub mod xdr;
 
 #[cfg(feature = "std")]
+pub use client::{CallError, CallOptions, Channel, ConnectError};
+#[cfg(feature = "std")]
 pub use rpcrdma_macros::service;
 pub use rpcrdma_macros::{XdrDecode, XdrEncode, include_xdr, xdr};
+#[cfg(feature = "std")]
+pub use server::{Context, Failure, Server};
 
 #[doc(hidden)]
 pub mod __private {

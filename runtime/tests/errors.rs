@@ -180,7 +180,10 @@ fn causes_of_calls_have_types() {
     let reason = CloseReason::Disconnected(DisconnectReason::Remote);
     let failure = CallFailure::Closed { reason: reason.clone(), sent: false };
     let error = CallError::Transport { procedure: "BLOB.GET", failure };
-    assert_eq!(chain(&error), ["BLOB.GET: connection closed, call not sent", "closed by the peer"]);
+    assert_eq!(
+        chain(&error),
+        ["BLOB.GET: connection closed, the call was not sent, a retry is safe", "closed by the peer"]
+    );
     assert_eq!(error.source().and_then(|cause| cause.downcast_ref()), Some(&reason));
 
     let failed = ConnectError::Setup { peer: "192.0.2.1:20049".parse().unwrap(), source: refused().into() };

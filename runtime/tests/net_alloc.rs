@@ -5,7 +5,11 @@ mod net_support;
 
 use bytes::Bytes;
 use net_support::*;
-use rpcrdma::{client::Channel, service::Procedure};
+use rpcrdma::{
+    client::{CallOptions, Channel},
+    memory::LandingPool,
+    service::Procedure,
+};
 
 /// The box that a service returns its handler in.
 const HANDLER: u64 = 1;
@@ -14,24 +18,41 @@ const OWNER: u64 = 1;
 /// A chunk list in a header that is received, and each of its Write chunks: vectors, as the XDR declares them.
 const LIST: u64 = 1;
 
-/// Allocations per call of `calls` calls, after as many to warm up.
+const CALLS: u64 = 400;
+
+/// Returns the allocations per call, after as many calls to warm up.
 fn allocations<P: Procedure>(transport: Transport, args: P::Args) -> f64
 where
     P::Args: Sync,
 {
-    const CALLS: u64 = 400;
+    allocations_with::<P>(transport, args, |_| CallOptions::default()).0
+}
+
+/// Returns the same for calls with the options that `options` makes of a landing pool, and the eligible bytes that the client has
+/// copied.
+fn allocations_with<P: Procedure>(
+    transport: Transport,
+    args: P::Args,
+    options: impl Fn(&LandingPool) -> CallOptions,
+) -> (f64, u64)
+where
+    P::Args: Sync,
+{
     // One thread: the counter's allocations are a thread's.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let (running, _state, channel) = runtime.block_on(start_with(transport, Channel::builder().versions(1..=1)));
+    let landing = LandingPool::new(channel.pool(), 100_000);
     let calls = async |channel: &Channel| {
         for _ in 0..CALLS {
-            call::<P>(channel, &args).await.unwrap();
+            channel.call::<P>(&args, options(&landing)).await.unwrap();
         }
     };
     runtime.block_on(calls(&channel));
     let counted = allocation_counter::measure(|| runtime.block_on(calls(&channel)));
+    let copied = channel.counters().copied_eligible;
+    assert!(landing.allocated() <= 1, "one call at a time needs one buffer");
     drop((running, channel));
-    counted.count_total as f64 / CALLS as f64
+    (counted.count_total as f64 / CALLS as f64, copied)
 }
 
 fn assert_allocations(found: f64, expected: u64) {
@@ -49,4 +70,13 @@ fn warm_calls() {
     assert_allocations(allocations::<Put>(Transport::Iwarp, data), HANDLER + OWNER + LIST);
     // The Write list goes to the server and comes back; the result has an owner at both ends.
     assert_allocations(allocations::<Get>(Transport::Iwarp, Range(1, 100_000)), HANDLER + 2 * (OWNER + 2 * LIST));
+}
+
+/// A result in a buffer of the caller's pool has no owner of its own.
+#[test]
+fn warm_calls_with_landing_buffers() {
+    let options = |landing: &LandingPool| CallOptions::new().landing_from(landing);
+    let (found, copied) = allocations_with::<Get>(Transport::Iwarp, Range(1, 100_000), options);
+    assert_allocations(found, HANDLER + OWNER + 2 * 2 * LIST);
+    assert_eq!(copied, 0);
 }

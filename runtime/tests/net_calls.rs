@@ -14,6 +14,7 @@ use rpcrdma::{
     client::{CallError, CallOptions, Channel, Reconnect},
     config::ConnectionConfig,
     engine::{CallFailure, Refusal},
+    memory::LandingPool,
     rpc::RpcError,
     server::Server,
 };
@@ -83,6 +84,54 @@ async fn own_memory(transport: Transport) {
     call::<Put>(&channel, &Data(source.freeze())).await.unwrap();
     assert_eq!(*state.last_put.lock().unwrap(), pattern(4, len as u32));
     assert_eq!(channel.counters().copied_eligible, 0);
+}
+
+/// The buffers of a landing pool: used again when nobody has a view of them, and not copied from.
+async fn landing_pool(transport: Transport) {
+    let (running, _state, channel) = start(transport).await;
+    let landing = LandingPool::new(channel.pool(), 100_000);
+    let get = async |seed, count| {
+        let options = CallOptions::new().landing_from(&landing);
+        let got = channel.call::<Get>(&Range(seed, count), options).await.unwrap().0;
+        assert!(got == pattern(seed, count), "{seed} {count}");
+        got
+    };
+    let first = get(1, 100_000).await;
+    let second = get(2, 50_000).await;
+    let at = [first.as_ptr(), second.as_ptr()];
+    assert_ne!(at[0], at[1]);
+    drop(first);
+    let view = second.slice(10..20);
+    drop(second);
+    for seed in 3..20 {
+        assert_eq!(get(seed, 100_000).await.as_ptr(), at[0], "it landed elsewhere");
+    }
+    assert_eq!((&view[..], landing.allocated()), (&pattern(2, 50_000)[10..20], 2));
+    // A call that fails before it is sent takes none.
+    let options = CallOptions::new().landing_from(&landing);
+    let error = channel.call::<Get>(&Range(0, 100_001), options).await.unwrap_err();
+    assert!(matches!(error, CallError::Landing { index: 0, len: 100_000, needed: 100_001, .. }), "{error}");
+    // Two at a time, one of them for a short result.
+    let options = CallOptions::new().landing_from(&landing).landing_from(&landing);
+    drop(view);
+    let two = channel.call::<Both>(&Range(8, 4096), options).await.unwrap();
+    assert_eq!((two.0.len(), two.2.len(), landing.allocated()), (4096, 2048, 2));
+    let server = running.handle.connections()[0].counters;
+    assert_eq!((channel.counters().copied_eligible, server.copied_eligible), (0, 0));
+}
+
+/// Over TCP nothing is placed, and the buffer stays free.
+#[tokio::test]
+async fn landing_pool_over_tcp() {
+    let (_running, _state, channel) = start(Transport::Tcp).await;
+    let landing = LandingPool::new(channel.pool(), 10_000);
+    for seed in 0..3 {
+        let options = CallOptions::new().landing_from(&landing);
+        let got = channel.call::<Get>(&Range(seed, 10_000), options).await.unwrap().0;
+        assert_eq!(got, pattern(seed, 10_000));
+        assert_ne!(landing.alloc().as_ptr(), got.as_ptr());
+    }
+    assert_eq!(landing.allocated(), 1);
 }
 
 async fn landing_too_short(transport: Transport) {
@@ -327,7 +376,7 @@ async fn last_channel_dropped(transport: Transport) {
 
 over! {
     // What is about memory placed directly.
-    rdma: put_and_get lone_calls own_memory reply_longer_than_bound placement_violations dropped_calls_invalidated_at_once;
+    rdma: put_and_get lone_calls own_memory landing_pool reply_longer_than_bound placement_violations dropped_calls_invalidated_at_once;
     all: null_and_echo landing_too_short more_calls_than_credits replies_out_of_order statuses deadlines
         call_that_is_not_polled dropped_calls dropped_after_polls close_in_order last_channel_dropped;
 }

@@ -9,14 +9,15 @@ use std::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use net_support::*;
 use rpcrdma::{
     client::{CallError, CallOptions, Channel, Reconnect},
-    engine::CallFailure,
-    server::Server,
+    engine::{CallFailure, CloseReason},
+    memory::LandingPool,
+    server::{Server, ServerBuilder},
 };
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -153,6 +154,152 @@ async fn goes_on_after_the_runtime_of_another() {
         way.send_replace(Way::Slow);
         call::<Null>(&channel, &()).await.unwrap();
         assert_eq!((channel.closed(), seen.opened.load(Ordering::SeqCst)), (None, 3));
+    })
+    .await;
+}
+
+/// A channel with default settings to a server by a way that can be cut.
+async fn through_a_way(server: ServerBuilder) -> (Running, Arc<State>, Channel, watch::Sender<Way>) {
+    let service = TestService::default();
+    let state = Arc::clone(&service.0);
+    let running = Transport::Iwarp.serve(server.service(service)).await;
+    let (addr, way, _) = way(running.addr).await;
+    let channel = Channel::connect(&format!("iwarp://{addr}")).await.unwrap();
+    (running, state, channel, way)
+}
+
+/// Calls Gate, which is not idempotent, and cuts the connection while the handler waits.
+async fn cut_during_gate(state: &State, channel: &Channel, way: &watch::Sender<Way>) -> CallError {
+    let gate = tokio::spawn({
+        let channel = channel.clone();
+        async move { call::<Gate>(&channel, &1).await }
+    });
+    state.wait_begun(1).await;
+    way.send_replace(Way::Cut);
+    channel.disconnected().await;
+    way.send_replace(Way::Slow);
+    gate.await.unwrap().unwrap_err()
+}
+
+/// A call that was sent and is not idempotent is not sent again; later calls connect again without being told to.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sent_call_is_not_retried() {
+    timed(async {
+        for versions in [1..=1, 2..=2] {
+            let (_server, state, channel, way) = through_a_way(Server::builder().versions(versions)).await;
+            call::<Null>(&channel, &()).await.unwrap();
+            let error = cut_during_gate(&state, &channel, &way).await;
+            assert!(error.is_connection_loss() && !error.is_retry_safe(), "{error}");
+            assert!(error.to_string().contains("may have been executed"), "{error}");
+            call::<Null>(&channel, &()).await.unwrap();
+            assert_eq!(state.begun.load(Ordering::SeqCst), 1, "it was sent again");
+        }
+    })
+    .await;
+}
+
+/// The first call of a channel to a server of version 1 only: the connection is lost after the call was sent in version 1, and
+/// before a reply made the version certain. Falling back to version 1 on a new connection must not send the call again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sent_call_is_not_sent_again_in_version_1() {
+    timed(async {
+        let (_server, state, channel, way) = through_a_way(Server::builder().versions(1..=1)).await;
+        let error = cut_during_gate(&state, &channel, &way).await;
+        let failure = match &error {
+            CallError::Transport { failure, .. } => failure,
+            other => panic!("{other}"),
+        };
+        let negotiating =
+            matches!(failure, CallFailure::Closed { reason: CloseReason::Negotiation { .. }, sent: true });
+        assert!(negotiating && !error.is_retry_safe(), "{failure:?}");
+        call::<Null>(&channel, &()).await.unwrap();
+        assert_eq!((channel.info().version, state.begun.load(Ordering::SeqCst)), (Some(1), 1));
+    })
+    .await;
+}
+
+/// An idempotent call is retried on a new connection, also with a landing pool.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_idempotent_call_is_retried() {
+    timed(async {
+        let (_server, state, channel, way) = through_a_way(Server::builder()).await;
+        call::<Null>(&channel, &()).await.unwrap();
+        let slept = tokio::spawn({
+            let channel = channel.clone();
+            async move { call::<Sleep>(&channel, &300).await }
+        });
+        state.wait_begun(1).await;
+        way.send_replace(Way::Cut);
+        channel.disconnected().await;
+        way.send_replace(Way::Slow);
+        assert_eq!(slept.await.unwrap().unwrap(), 300);
+        assert_eq!(state.begun.load(Ordering::SeqCst), 2);
+
+        way.send_replace(Way::Cut);
+        channel.disconnected().await;
+        way.send_replace(Way::Slow);
+        let landing = LandingPool::new(channel.pool(), 10_000);
+        let options = CallOptions::new().landing_from(&landing);
+        assert_eq!(channel.call::<Get>(&Range(1, 10_000), options).await.unwrap().0, pattern(1, 10_000));
+    })
+    .await;
+}
+
+/// Starts a server, and a channel with default settings to it, and stops the server.
+async fn stopped() -> (Running, Channel) {
+    let (running, _, channel) = start(Transport::Iwarp).await;
+    call::<Null>(&channel, &()).await.unwrap();
+    running.handle.shutdown_within(Duration::ZERO);
+    eventually(|| running.task.is_finished()).await;
+    channel.disconnected().await;
+    (running, channel)
+}
+
+/// A call that finds no server waits for the end of a pause, and connects then.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waits_for_a_server_that_restarts() {
+    timed(async {
+        let (running, channel) = stopped().await;
+        let waits = tokio::spawn(async move { call::<Gate>(&channel, &1).await });
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        assert!(!waits.is_finished());
+        let service = TestService::default();
+        service.0.gate.add_permits(1);
+        let server = Server::builder().service(service).listen(format!("iwarp://{}", running.addr));
+        tokio::spawn(server.bind().await.unwrap().serve());
+        assert_eq!(waits.await.unwrap().unwrap(), 1);
+    })
+    .await;
+}
+
+/// Retries are bounded by number, by the call's deadline and by the end of the channel. The first pause takes 100 ms, the three of
+/// a call without a deadline between 350 and 700 ms.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn retries_end() {
+    timed(async {
+        let (_running, channel) = stopped().await;
+        let begin = Instant::now();
+        let error = channel.call::<Null>(&(), within(90)).await.unwrap_err();
+        // The pause would outlast the deadline.
+        assert!(matches!(error, CallError::Connect { .. }) && error.is_retry_safe(), "{error}");
+        assert!(begin.elapsed() < Duration::from_millis(90), "{:?}", begin.elapsed());
+
+        let (_running, channel) = stopped().await;
+        let begin = Instant::now();
+        let error = call::<Null>(&channel, &()).await.unwrap_err();
+        assert!(matches!(error, CallError::Connect { .. }), "{error}");
+        assert!(begin.elapsed() >= Duration::from_millis(300), "{:?}", begin.elapsed());
+
+        let waits = tokio::spawn({
+            let channel = channel.clone();
+            async move { call::<Null>(&channel, &()).await }
+        });
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        assert!(!waits.is_finished());
+        let begin = Instant::now();
+        channel.close().await;
+        assert!(waits.await.unwrap().unwrap_err().is_connection_loss());
+        assert!(begin.elapsed() < Duration::from_millis(200), "{:?}", begin.elapsed());
     })
     .await;
 }

@@ -259,7 +259,7 @@ async fn server_gone(transport: Transport) {
 }
 
 async fn no_reconnect(transport: Transport) {
-    let (running, _state, channel) = start(transport).await;
+    let (running, _state, channel) = start_with(transport, Channel::builder().reconnect(Reconnect::Never)).await;
     call::<Null>(&channel, &()).await.unwrap();
     running.handle.shutdown();
     running.task.await.unwrap();

@@ -8,7 +8,7 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 use bytes::Bytes;
 use net_support::*;
 use rpcrdma::{
-    client::{CallError, CallOptions, Channel},
+    client::{CallError, CallOptions, Channel, Reconnect},
     engine::{CallFailure, CloseReason, StreamError, stream::StreamConfig},
     rpc::RpcError,
     server::{Server, ServerBuilder},
@@ -248,7 +248,8 @@ async fn most_connections() {
         let running = Transport::Tcp.serve(server().max_connections(1)).await;
         let first = running.connect(Channel::builder()).await;
         call::<Null>(&first, &()).await.unwrap();
-        let error = call::<Null>(&running.connect(Channel::builder()).await, &()).await.unwrap_err();
+        let turned_away = running.connect(Channel::builder().reconnect(Reconnect::Never)).await;
+        let error = call::<Null>(&turned_away, &()).await.unwrap_err();
         assert!(error.is_connection_loss(), "{error}");
         drop(first);
         eventually(|| running.handle.connections().is_empty()).await;
@@ -306,7 +307,7 @@ async fn play<F: Future<Output = ()> + Send + 'static>(
 
 async fn connect(addr: SocketAddr) -> Channel {
     let stream = limits(|limits| limits.max_record = 100_000);
-    Channel::builder().stream(stream).connect(&format!("tcp://{addr}")).await.unwrap()
+    Channel::builder().reconnect(Reconnect::Never).stream(stream).connect(&format!("tcp://{addr}")).await.unwrap()
 }
 
 fn xid(message: &[u8]) -> u32 {

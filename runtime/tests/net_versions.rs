@@ -218,6 +218,25 @@ async fn a_server_that_hangs_up() {
     .await;
 }
 
+/// A channel that is closed while its connection is to be made again with version 1 fails its calls.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn closed_after_the_server_hung_up() {
+    timed(async {
+        let fabric = Fabric::new(SimConfig::default());
+        let listener = StrictListener { listener: fabric.listen(0).unwrap(), accepted: Arc::default() };
+        let server = Server::builder().service(TestService::default()).listen_with(listener).bind().await.unwrap();
+        let addr = server.local_addrs()[0];
+        tokio::spawn(server.serve());
+        let channel = Channel::connect_with(fabric.connector(), addr).await.unwrap();
+        let reason = channel.disconnected().await;
+        assert!(matches!(reason, CloseReason::Negotiation { .. }), "{reason}");
+        channel.close().await;
+        let error = tokio::spawn(async move { call::<Null>(&channel, &()).await }).await.unwrap().unwrap_err();
+        assert!(error.is_connection_loss() && error.is_retry_safe(), "{error}");
+    })
+    .await;
+}
+
 /// `?version=` in a URL, over what the builder says.
 #[tokio::test]
 async fn by_url() {

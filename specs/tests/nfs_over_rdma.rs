@@ -83,7 +83,7 @@ async fn client() -> NfsV4Client {
 /// A client with these versions of RPC-over-RDMA.
 async fn client_of(versions: RangeInclusive<u32>) -> NfsV4Client {
     let server = Server::builder().service(NfsV4Server::new(Files)).listen("iwarp://127.0.0.1:0").bind().await.unwrap();
-    let url = format!("iwarp://{}", server.local_addrs()[0]);
+    let url = server.urls()[0].clone();
     tokio::spawn(server.serve());
     NfsV4Client::new(
         Channel::builder().versions(versions).call_timeout(Duration::from_secs(30)).connect(&url).await.unwrap(),

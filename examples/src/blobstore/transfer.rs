@@ -10,7 +10,10 @@ use futures_util::{
     StreamExt as _,
     stream::{FuturesOrdered, FuturesUnordered},
 };
-use rpcrdma::{client::CallError, memory::BufferPool};
+use rpcrdma::{
+    client::{CallError, CallOptions},
+    memory::{BufferPool, LandingPool},
+};
 use tokio::{sync::mpsc, task::spawn_blocking};
 
 use super::{
@@ -114,6 +117,8 @@ impl From<BlobStatus> for TransferError {
 pub struct BlobClient {
     rpc: BlobstoreV1Client,
     pool: BufferPool,
+    /// Buffers for the ranges of blobs that are read. Each is used again once its range has been written to the file.
+    landing: LandingPool,
     options: TransferOptions,
 }
 
@@ -121,7 +126,9 @@ impl BlobClient {
     /// Over `rpc`, with memory from `pool`.
     #[must_use]
     pub fn new(rpc: BlobstoreV1Client, pool: BufferPool, options: TransferOptions) -> Self {
-        Self { rpc, pool, options: options.with_range(options.range.into()).with_depth(options.depth) }
+        let options = options.with_range(options.range.into()).with_depth(options.depth);
+        let landing = LandingPool::new(&pool, options.range as usize);
+        Self { rpc, pool, landing, options }
     }
 
     /// The plain calls.
@@ -322,7 +329,8 @@ impl BlobClient {
 
     async fn get_range(&self, name: &Name, stat: &BlobStat, offset: u64) -> Result<Bytes, TransferError> {
         let args = GetArgs { name: wire_name(name), offset, count: self.options.range, expect: stat.modified };
-        match self.rpc.get(&args).await? {
+        let options = CallOptions::new().landing_from(&self.landing);
+        match self.rpc.get_with(&args, options).await? {
             GetRes::BlobOk(ok) => {
                 check_len("GET", ok.data.len(), (stat.size - offset).min(self.options.range.into()))?;
                 Ok(ok.data)

@@ -32,7 +32,7 @@ impl Fixture {
         let store = Store::open(root.path(), StoreOptions::default()).unwrap();
         let service = BlobstoreV1Server::new(BlobService::new(Arc::new(store)));
         let server = Server::builder().service(service).listen("iwarp://127.0.0.1:0").bind().await.unwrap();
-        let url = format!("iwarp://{}", server.local_addrs()[0]);
+        let url = server.urls()[0].clone();
         let handle = server.handle();
         tokio::spawn(server.serve());
         Self { root, url, handle }

@@ -19,6 +19,20 @@ use crate::{
 };
 
 /// Configures and connects a [`Channel`].
+///
+/// ```no_run
+/// # async fn example() -> Result<(), rpcrdma::client::ConnectError> {
+/// use std::time::Duration;
+///
+/// use rpcrdma::Channel;
+///
+/// let channel = Channel::builder()
+///     .call_timeout(Duration::from_secs(30))
+///     .credits(64)
+///     .connect("iwarp://server:20100")
+///     .await?;
+/// # drop(channel); Ok(()) }
+/// ```
 #[derive(Clone)]
 #[must_use]
 pub struct ChannelBuilder {
@@ -38,7 +52,7 @@ impl Default for ChannelBuilder {
                 credential: OpaqueAuth::none(),
                 security: None,
             },
-            reconnect: Reconnect::Never,
+            reconnect: Reconnect::default(),
             services: Vec::new(),
             authenticator: Arc::new(StandardAuthenticator),
         }
@@ -93,6 +107,8 @@ impl ChannelBuilder {
     }
 
     /// How long a call may take that has no deadline of its own. Default: any time.
+    #[doc(alias = "clnt_control")]
+    #[doc(alias = "CLSET_TIMEOUT")]
     pub fn call_timeout(mut self, timeout: Duration) -> Self {
         self.config.call_timeout = Some(timeout);
         self
@@ -105,7 +121,8 @@ impl ChannelBuilder {
         self
     }
 
-    /// What happens when the connection is lost. Default [`Reconnect::Never`].
+    /// Sets what the channel does after it has lost its connection. Default [`Reconnect::on_demand`]: the next call connects again,
+    /// and calls that cannot be executed twice by accident are retried.
     pub fn reconnect(mut self, reconnect: Reconnect) -> Self {
         self.reconnect = reconnect;
         self
@@ -196,6 +213,8 @@ impl Channel {
     ///
     /// # Errors
     /// When the URL cannot be used, or none of the host's addresses answers as it should.
+    #[doc(alias = "clnt_create")]
+    #[doc(alias = "clnt_tli_create")]
     pub async fn connect(url: &str) -> Result<Self, ConnectError> {
         Self::builder().connect(url).await
     }

@@ -11,24 +11,69 @@ use smallvec::SmallVec;
 use super::{error::CallError, link::Link};
 use crate::{
     engine::{CallFailure, CallPolicy, IncomingReply, OutgoingCall, Payload, ReplyResources, ResultChunk, message_buf},
-    memory::{MessageBuf, Output as _, PayloadBuf},
+    memory::{LandingPool, MessageBuf, Output as _, PayloadBuf},
     rpc::{self, CallHeader, OpaqueAuth, Protection, ReplyFault, ReplyHeader, RpcError, Seal, Secured},
     service::{Procedure, ReplyBounds},
     session::ChannelConfig,
     xdr::{DecodeError, Decoder, FlatSink, Limits, Reduced, ReducingSink, XdrEncode, encode_to_bytes},
 };
 
-/// What may be said about one call.
+/// The options of one call. They take precedence over the channel's defaults.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use rpcrdma::{client::CallOptions, rpc::Credential};
+///
+/// let credential = Credential::sys("client.example", 1000, 100, [4, 24]).to_opaque()?;
+/// let options = CallOptions::new().timeout(Duration::from_secs(5)).credential(credential);
+/// // channel.call::<Read>(&args, options).await?
+/// # drop(options); Ok::<(), rpcrdma::xdr::EncodeError>(())
+/// ```
 #[derive(Debug, Default)]
 #[must_use]
 pub struct CallOptions {
     pub(super) deadline: Option<Instant>,
-    pub(super) landing: SmallVec<[Option<PayloadBuf>; 2]>,
+    landing: SmallVec<[Landing; 2]>,
     pub(super) credential: Option<OpaqueAuth>,
     repeatable: bool,
     /// Boxed, because they are rare, and every call would have to be as large.
     reply_bounds: Option<Box<ReplyBounds>>,
     reply_limit: Option<u64>,
+}
+
+/// Memory for one eligible result.
+#[derive(Debug)]
+enum Landing {
+    /// From the channel's pool.
+    Pooled,
+    /// From a pool of the caller's: another attempt of the call takes another buffer.
+    From(LandingPool),
+    Buffer(PayloadBuf),
+    /// A buffer that an attempt of the call has taken.
+    Taken,
+}
+
+impl Landing {
+    /// The length of the memory in bytes, if the caller provides it.
+    fn len(&self) -> Option<usize> {
+        match self {
+            Self::Pooled | Self::Taken => None,
+            Self::From(pool) => Some(pool.buffer_len()),
+            Self::Buffer(memory) => Some(memory.len()),
+        }
+    }
+
+    fn take(&mut self) -> Option<PayloadBuf> {
+        match self {
+            Self::Pooled | Self::Taken => None,
+            Self::From(pool) => Some(pool.alloc()),
+            Self::Buffer(_) => match std::mem::replace(self, Self::Taken) {
+                Self::Buffer(memory) => Some(memory),
+                _ => None,
+            },
+        }
+    }
 }
 
 impl CallOptions {
@@ -52,15 +97,47 @@ impl CallOptions {
     /// Memory for the next eligible result, in the order of the reply's encoding: the server's RDMA Write lands in it,
     /// and the result's `Bytes` are a view of it. It must be as long as the result may be. Over TCP nothing is placed:
     /// the memory is let go, and the `Bytes` are a view of the reply.
+    ///
+    /// A call with such memory is never retried. To use memory for one call after the other, see
+    /// [`landing_from`](Self::landing_from).
     pub fn landing(mut self, memory: PayloadBuf) -> Self {
-        self.landing.push(Some(memory));
+        self.landing.push(Landing::Buffer(memory));
+        self
+    }
+
+    /// Provides a buffer of `pool` for the next eligible result, in the order of the reply's encoding. The result's `Bytes` are a
+    /// view of the buffer, which returns to `pool` when the last view is dropped. The call fails with
+    /// [`CallError::Landing`] if the result may be longer than the pool's buffers. Over TCP the result is a view of the
+    /// received record, and no buffer is used.
+    ///
+    /// ```no_run
+    /// use rpcrdma::{client::{CallOptions, Channel}, memory::LandingPool};
+    /// # use rpcrdma::{client::CallError, service::Procedure};
+    /// # async fn read<Read: Procedure>(channel: &Channel, ranges: &[Read::Args]) -> Result<(), CallError>
+    /// # where Read::Args: Sync {
+    /// let landing = LandingPool::new(channel.pool(), 1 << 20);
+    /// for range in ranges {
+    ///     let options = CallOptions::new().landing_from(&landing);
+    ///     let result = channel.call::<Read>(range, options).await?;
+    ///     // The next call uses the same buffer once `result` has been dropped.
+    ///     drop(result);
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub fn landing_from(mut self, pool: &LandingPool) -> Self {
+        self.landing.push(Landing::From(pool.clone()));
         self
     }
 
     /// No memory for the next eligible result: it lands in the channel's pool.
     pub fn landing_pooled(mut self) -> Self {
-        self.landing.push(None);
+        self.landing.push(Landing::Pooled);
         self
+    }
+
+    /// Returns whether the call may be made more than once. Each attempt needs memory for its results.
+    pub(super) fn can_retry(&self) -> bool {
+        !self.landing.iter().any(|landing| matches!(landing, Landing::Buffer(_) | Landing::Taken))
     }
 
     /// What the reply takes at most, in place of what the binding of the procedure computes from its arguments: for a
@@ -139,20 +216,20 @@ pub(super) fn encode<A: XdrEncode>(
     let procedure = callee.name;
     // RPC-over-RDMA v2 §6.4: whether it may be sent again with more room for its reply.
     let idempotent = callee.idempotent || options.repeatable;
-    if let Some(index) = options.landing.iter().skip(bounds.chunks.len()).position(Option::is_some) {
-        let index = index + bounds.chunks.len();
-        let len = options.landing.get(index).and_then(Option::as_ref).map_or(0, |memory| memory.len());
+    let surplus = options.landing.iter().enumerate().skip(bounds.chunks.len());
+    if let Some((index, len)) = surplus.filter_map(|(index, landing)| Some((index, landing.len()?))).next() {
         return Err(CallError::Landing { procedure, index, len, needed: 0 });
     }
     let mut chunks = SmallVec::new();
     // RFC 8166 §4.3.2.2: each chunk takes the largest item that may come to it, as the bounds tell.
     for (index, &max_len) in bounds.chunks.iter().enumerate() {
-        let landing = options.landing.get_mut(index).and_then(Option::take);
-        if let Some(memory) = &landing
-            && (memory.len() as u64) < max_len
+        let landing = options.landing.get_mut(index);
+        if let Some(len) = landing.as_ref().and_then(|landing| landing.len())
+            && (len as u64) < max_len
         {
-            return Err(CallError::Landing { procedure, index, len: memory.len(), needed: max_len });
+            return Err(CallError::Landing { procedure, index, len, needed: max_len });
         }
+        let landing = landing.and_then(Landing::take);
         chunks.push(ResultChunk { max_len, landing });
     }
 

@@ -10,7 +10,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tokio::{sync::OwnedMutexGuard, task::AbortHandle};
+use tokio::{
+    runtime::Handle,
+    sync::{Notify, OwnedMutexGuard},
+    task::AbortHandle,
+};
 use tracing::{Instrument as _, Span};
 
 use super::{
@@ -19,7 +23,7 @@ use super::{
     error::{CallError, ConnectError},
     link::Link,
     peers,
-    reconnect::Reconnect,
+    reconnect::{Backoff, Reconnect},
 };
 use crate::{
     chain::Chain,
@@ -34,7 +38,28 @@ use crate::{
 };
 
 /// A server that can be called. Clones share the connection, which is closed when the last of them is dropped.
+///
+/// A channel that has lost its connection connects again with the next call, unless [`Reconnect`] says otherwise.
+///
+/// ```no_run
+/// mod plane {
+///     rpcrdma::xdr! {
+///         struct point { int x; int y; };
+///         program PLANE { version PLANE_V1 { @idempotent point MIRROR(point) = 1; } = 1; } = 0x20000001;
+///     }
+/// }
+/// use plane::{Point, plane_v1::PlaneV1Client};
+///
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// let channel = rpcrdma::Channel::connect("iwarp://server:20100").await?;
+/// let client = PlaneV1Client::new(channel.clone());
+/// let mirrored = client.mirror(&Point { x: 1, y: 2 }).await?;
+/// assert_eq!(mirrored, Point { x: 2, y: 1 });
+/// channel.close().await;
+/// # Ok(()) }
+/// ```
 #[derive(Clone)]
+#[doc(alias = "CLIENT")]
 pub struct Channel(Arc<Inner>);
 
 struct Inner {
@@ -45,6 +70,8 @@ struct Inner {
     current: Mutex<Current>,
     /// Held by whoever connects anew; others wait for what comes of it.
     redial: Arc<tokio::sync::Mutex<Backoff>>,
+    /// Wakes calls that wait for the end of a pause when the channel is closed.
+    closing: Notify,
     /// The server has turned out to have version 1 of RPC-over-RDMA only.
     pinned: AtomicBool,
 }
@@ -61,25 +88,6 @@ struct Current {
 impl Drop for Current {
     fn drop(&mut self) {
         self.redialing.iter().for_each(AbortHandle::abort);
-    }
-}
-
-/// The pause between attempts to connect.
-#[derive(Default)]
-struct Backoff {
-    /// When the next attempt may be made, how long the pause was, and what the last attempt failed with.
-    failed: Option<(tokio::time::Instant, Duration, ConnectError)>,
-}
-
-impl Backoff {
-    /// How long the pause is after an attempt that is made now and fails; an error as long as the last one lasts.
-    fn pause(&self, min: Duration, max: Duration) -> Result<Duration, Unconnected> {
-        let Some((next, last_pause, last)) = &self.failed else { return Ok(min) };
-        let retry_in = next.saturating_duration_since(tokio::time::Instant::now());
-        if !retry_in.is_zero() {
-            return Err(Unconnected::Failed(ConnectError::BackingOff { retry_in, last: Box::new(last.clone()) }));
-        }
-        Ok(last_pause.saturating_mul(2).min(max))
     }
 }
 
@@ -106,6 +114,7 @@ impl Channel {
             reconnect,
             current: Mutex::new(Current { link, closed: false, redialing: None }),
             redial: Arc::default(),
+            closing: Notify::new(),
             pinned: AtomicBool::new(false),
         }))
     }
@@ -147,8 +156,8 @@ impl Channel {
         self.current().port.closed()
     }
 
-    /// Waits until the present connection is over, and tells why. With [`Reconnect::OnDemand`] the next call makes another;
-    /// a server that is to call back has to be told again.
+    /// Waits until the present connection is over, and tells why. With [`Reconnect::OnDemand`], the default, the next call
+    /// makes another one. A server that is to call back must then be told again.
     pub async fn disconnected(&self) -> CloseReason {
         // Not the link: who waits does not keep the connection.
         let port = Arc::clone(&self.current().port);
@@ -160,6 +169,7 @@ impl Channel {
     ///
     /// Waits as long as the calls take; the deadlines they have bound it. A channel to the caller of a call
     /// ([`Context::callback`](crate::server::Context::callback)) is only closed itself: the connection is the caller's.
+    #[doc(alias = "clnt_destroy")]
     pub async fn close(&self) {
         let link = {
             let mut current = self.0.current.lock().unwrap_or_else(PoisonError::into_inner);
@@ -167,6 +177,7 @@ impl Channel {
             current.redialing.iter().for_each(AbortHandle::abort);
             Arc::clone(&current.link)
         };
+        self.0.closing.notify_waiters();
         if !link.is_owned {
             return;
         }
@@ -180,11 +191,12 @@ impl Channel {
     /// it out. What it exposed is then out of everybody's reach but the server's until the reply comes, or for
     /// [`EngineConfig::abandon_grace`](crate::engine::EngineConfig::abandon_grace), and is invalidated.
     ///
-    /// Any executor may poll it; a wait for room, for a deadline before the call is sent, or for a new connection needs a
-    /// tokio runtime.
+    /// Any executor may poll it; a wait for room, or for a deadline before the call is sent, needs a tokio runtime. Outside of
+    /// one, a channel that has lost its connection does not connect again, and its calls fail.
     ///
     /// # Errors
     /// See [`CallError`].
+    #[doc(alias = "clnt_call")]
     pub fn call<'a, P: Procedure>(
         &'a self,
         args: &'a P::Args,
@@ -224,6 +236,7 @@ impl Channel {
     ///
     /// # Errors
     /// See [`CallError`]; it calls the procedure `NULL`.
+    #[doc(alias = "rpcinfo")]
     pub async fn call_null(&self, program: u32, version: u32, mut options: CallOptions) -> Result<(), CallError> {
         let callee = Callee { program, version, number: 0, name: "NULL", idempotent: true };
         self.traced(callee, &ReplyBounds::default(), &(), &mut options, &|decoder| decoder.read()).await
@@ -261,16 +274,23 @@ impl Channel {
             let timeout = config.call_timeout?;
             tokio::time::Instant::now().into_std().checked_add(timeout)
         });
-        let mut retries = if options.landing.is_empty() { self.0.reconnect.retries() } else { 0 };
+        let mut retries = if options.can_retry() { self.0.reconnect.retries() } else { 0 };
         // What ended an attempt that the server may have carried out: whatever ends a later one does not undo it.
         let mut earlier = None;
         loop {
             let failure = match self.attempt(span, callee, bounds, args, options, deadline, read).await {
-                Ok(Ok(reply)) => return Ok(reply),
-                Ok(Err(failure)) => failure,
+                Ok(Attempt::Replied(reply)) => return Ok(reply),
+                Ok(Attempt::Failed(failure)) => failure,
+                Ok(Attempt::Unconnected(error, retry_at)) => {
+                    if retries == 0 || !self.back_off(retry_at, deadline).await {
+                        return Err(after(earlier, CallError::Connect { procedure: callee.name, error }));
+                    }
+                    retries -= 1;
+                    continue;
+                }
                 Err(error) => return Err(after(earlier, error)),
             };
-            let lost = matches!(failure, CallFailure::Closed { .. });
+            let lost = matches!(failure, CallFailure::Closed { .. }) && !self.is_closed();
             if self.goes_back(&failure) {
                 tracing::info!(target: "rpcrdma", error = %Chain(&failure), "beginning again with version 1");
                 continue;
@@ -282,12 +302,12 @@ impl Channel {
             if !failure.is_unseen() {
                 earlier = Some(failure.clone());
             }
-            tracing::debug!(target: "rpcrdma::call", error = %Chain(&failure), "call is made again");
+            tracing::debug!(target: "rpcrdma::call", error = %Chain(&failure), "retrying the call");
             retries -= 1;
         }
     }
 
-    /// Makes a call once. The inner error is one after which it may be made again.
+    /// Makes a call once. After an error it is not to be made again.
     #[allow(clippy::too_many_arguments)]
     async fn attempt<A: XdrEncode + Sync, R>(
         &self,
@@ -298,26 +318,24 @@ impl Channel {
         options: &mut CallOptions,
         deadline: Option<Instant>,
         read: &(impl Fn(&mut Decoder<'_>) -> Result<R, DecodeError> + Sync),
-    ) -> Result<Result<R, CallFailure>, CallError> {
+    ) -> Result<Attempt<R>, CallError> {
         let config = &self.0.config;
         let link = match self.live() {
             Some(link) => link,
             // Boxed, because it is rare, and every call would have to be as large.
             None => match Box::pin(within(deadline, self.reconnect())).await {
                 Some(Ok(link)) => link,
-                Some(Err(Unconnected::Closed(failure))) => return Ok(Err(failure)),
-                Some(Err(Unconnected::Failed(error))) => {
-                    return Err(CallError::Connect { procedure: callee.name, error });
-                }
-                None => return Ok(Err(CallFailure::DeadlineExceeded { sent: false })),
+                Some(Err(Unconnected::Closed(failure))) => return Ok(Attempt::Failed(failure)),
+                Some(Err(Unconnected::Failed(error, retry_at))) => return Ok(Attempt::Unconnected(error, retry_at)),
+                None => return Ok(Attempt::Failed(CallFailure::DeadlineExceeded { sent: false })),
             },
         };
         let permit = match link.port.try_reserve() {
             Some(permit) => permit,
             None => match within(deadline, link.port.reserve()).await {
                 Some(Ok(permit)) => permit,
-                Some(Err(failure)) => return Ok(Err(failure)),
-                None => return Ok(Err(CallFailure::DeadlineExceeded { sent: false })),
+                Some(Err(failure)) => return Ok(Attempt::Failed(failure)),
+                None => return Ok(Attempt::Failed(CallFailure::DeadlineExceeded { sent: false })),
             },
         };
         let (waiting, guard) = {
@@ -335,13 +353,13 @@ impl Channel {
             Err(CallFailure::Security(source)) => {
                 return Err(CallError::Security { procedure: callee.name, sent: false, source });
             }
-            Err(failure) => return Ok(Err(failure)),
+            Err(failure) => return Ok(Attempt::Failed(failure)),
         };
         trace::replied(span, &reply);
         if link.negotiates.load(Ordering::Relaxed) {
             self.note_version(&link);
         }
-        call::decode(callee.name, &reply, config.connection.decode_limits, guard, read).map(Ok)
+        call::decode(callee.name, &reply, config.connection.decode_limits, guard, read).map(Attempt::Replied)
     }
 
     /// The first reply has come: with it the version is certain.
@@ -369,13 +387,33 @@ impl Channel {
         };
         let allowed = &self.0.config.connection.engine.versions;
         let may = allowed.contains(&1) && allowed.contains(&2) && versions.is_none_or(|(low, _)| low <= 1);
-        if !may || self.0.dial.is_none() {
+        if !may || self.0.dial.is_none() || self.is_closed() {
             return false;
         }
         if !self.0.pinned.swap(true, Ordering::Relaxed) {
             self.remember_version_1(&self.current());
         }
         !sent
+    }
+
+    /// Returns whether the channel was closed by [`Channel::close`].
+    fn is_closed(&self) -> bool {
+        self.0.current.lock().unwrap_or_else(PoisonError::into_inner).closed
+    }
+
+    /// Waits until the next attempt to connect may be made. Returns `false` if that is too late for the call, or the channel is
+    /// closed.
+    async fn back_off(&self, until: tokio::time::Instant, deadline: Option<Instant>) -> bool {
+        let mut closing = std::pin::pin!(self.0.closing.notified());
+        closing.as_mut().enable();
+        let latest = deadline.map_or_else(|| tokio::time::Instant::now() + LONGEST_WAIT, tokio::time::Instant::from);
+        if self.is_closed() || until >= latest {
+            return false;
+        }
+        tokio::select! {
+            () = closing => false,
+            () = tokio::time::sleep_until(until) => true,
+        }
     }
 
     /// The connection, if it is alive.
@@ -394,6 +432,10 @@ impl Channel {
             Reconnect::Never => return Err(self.failure()),
         };
         let Some(dial) = &self.0.dial else { return Err(self.failure()) };
+        // Connecting needs a tokio runtime. A caller on another executor gets the error of the lost connection.
+        if Handle::try_current().is_err() {
+            return Err(self.failure());
+        }
         let backoff = Arc::clone(&self.0.redial).lock_owned().await;
         if let Some(link) = self.live() {
             return Ok(link);
@@ -404,7 +446,7 @@ impl Channel {
                 drop(current);
                 return Err(self.failure());
             }
-            let pause = backoff.pause(min_backoff, max_backoff)?;
+            backoff.check().map_err(|(error, until)| Unconnected::Failed(error, until))?;
             let (dial, config, inner) = (Arc::clone(dial), Arc::clone(&self.0.config), Arc::downgrade(&self.0));
             let pinned = self.0.pinned.load(Ordering::Relaxed);
             // In a task of its own: who gives up waiting for a connection leaves it, or why there is none, to the next. The
@@ -412,7 +454,7 @@ impl Channel {
             let redialed = tokio::spawn(
                 async move {
                     let dialed = dial.dial(&config, pinned).await;
-                    Some(Self(inner.upgrade()?).redialed(dialed, backoff, pause))
+                    Some(Self(inner.upgrade()?).redialed(dialed, backoff, min_backoff, max_backoff))
                 }
                 .instrument(Span::none()),
             );
@@ -427,12 +469,13 @@ impl Channel {
         &self,
         dialed: Result<Arc<Link>, ConnectError>,
         mut backoff: OwnedMutexGuard<Backoff>,
-        pause: Duration,
+        min_backoff: Duration,
+        max_backoff: Duration,
     ) -> Result<Arc<Link>, Unconnected> {
         match dialed {
             Ok(link) => {
-                backoff.failed = None;
-                tracing::info!(target: "rpcrdma", peer = %link.info.peer_addr, "connected anew");
+                backoff.succeed();
+                tracing::info!(target: "rpcrdma", peer = %link.info.peer_addr, "reconnected");
                 let mut current = self.0.current.lock().unwrap_or_else(PoisonError::into_inner);
                 if current.closed {
                     drop(current);
@@ -444,9 +487,10 @@ impl Channel {
                 Ok(link)
             }
             Err(error) => {
-                tracing::info!(target: "rpcrdma", error = %Chain(&error), ?pause, "cannot connect anew");
-                backoff.failed = Some((tokio::time::Instant::now() + pause, pause, error.clone()));
-                Err(Unconnected::Failed(error))
+                let retry_at = backoff.fail(error.clone(), min_backoff, max_backoff);
+                let pause = retry_at.saturating_duration_since(tokio::time::Instant::now());
+                tracing::info!(target: "rpcrdma", error = %Chain(&error), ?pause, "cannot reconnect");
+                Err(Unconnected::Failed(error, retry_at))
             }
         }
     }
@@ -457,10 +501,22 @@ impl Channel {
     }
 }
 
+/// Longest that a call without a deadline waits for the end of a pause between attempts to connect.
+const LONGEST_WAIT: Duration = Duration::from_secs(1);
+
+/// The outcome of one attempt of a call.
+enum Attempt<R> {
+    Replied(R),
+    Failed(CallFailure),
+    /// There is no connection, and none is made before this time.
+    Unconnected(ConnectError, tokio::time::Instant),
+}
+
 /// Why there is no connection.
 enum Unconnected {
     Closed(CallFailure),
-    Failed(ConnectError),
+    /// None is made before this time.
+    Failed(ConnectError, tokio::time::Instant),
 }
 
 /// What is told of a call that ended with `error`, when `earlier` ended an attempt of it before, which was sent.

@@ -81,6 +81,18 @@ impl From<UrlError> for ConnectError {
 ///
 /// [`Transport`](Self::Transport) and [`Connect`](Self::Connect) have the message of the error that they contain, with the
 /// procedure in front, and the source of that error. All other variants have the error that they contain as their source.
+///
+/// ```
+/// use rpcrdma::client::CallError;
+///
+/// fn advice(error: &CallError) -> &'static str {
+///     match error {
+///         CallError::Rpc { .. } => "the server refused the call",
+///         error if error.is_retry_safe() => "call again",
+///         _ => "call again only if the procedure is idempotent",
+///     }
+/// }
+/// ```
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum CallError {

@@ -1,28 +1,57 @@
-//! Connecting anew after a connection was lost.
+//! Reconnecting after a connection was lost.
 
-use std::time::Duration;
+use std::{
+    hash::{BuildHasher as _, Hasher as _, RandomState},
+    time::Duration,
+};
 
-/// What a channel does after it has lost its connection. Calls in flight fail in any case, and their errors tell whether the
-/// server may have carried them out.
+use tokio::time::Instant;
+
+use super::error::ConnectError;
+
+/// The behavior of a channel that has lost its connection.
+///
+/// The default is [`Reconnect::on_demand`]: the next call connects again. A call that the loss of the connection ended is retried
+/// if that cannot execute it twice by accident: if no part of it was sent, or if its procedure is declared `@idempotent`. Any
+/// other call fails, and [`CallError::is_retry_safe`](super::CallError::is_retry_safe) returns `false` for its error.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), rpcrdma::client::ConnectError> {
+/// use std::time::Duration;
+///
+/// use rpcrdma::client::{Channel, Reconnect};
+///
+/// let reconnect = Reconnect::OnDemand {
+///     min_backoff: Duration::from_millis(50),
+///     max_backoff: Duration::from_secs(2),
+///     retries: 5,
+/// };
+/// let channel = Channel::builder().reconnect(reconnect).connect("iwarp://server:20100").await?;
+/// # drop(channel); Ok(()) }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reconnect {
     /// Every later call fails.
     Never,
-    /// The next call connects anew.
+    /// The next call connects again.
     OnDemand {
-        /// Pause after a failed attempt; it doubles with each failure in a row. Calls made meanwhile fail at once.
+        /// Pause after the first failed attempt to connect. The pause doubles with each further failure in a row, less a random
+        /// part of up to one half, so that the clients of a server do not all return at the same moment.
         min_backoff: Duration,
         /// Longest pause.
         max_backoff: Duration,
-        /// How often a call that the loss of the connection ended is made again by itself: if none of it was
-        /// sent, or its procedure is `@idempotent`. Calls with landing buffers of their own never are.
+        /// Most retries of one call. Retries end at the call's deadline.
+        ///
+        /// The first retry connects at once, each later one after the pause. A call fails at once with
+        /// [`ConnectError::BackingOff`] if the pause ends after its deadline or, without a deadline, in more than 1 s. A call with
+        /// [a landing buffer of its own](super::CallOptions::landing) is not retried. With 0, every call fails during a pause.
         retries: u32,
     },
 }
 
 impl Reconnect {
-    /// On demand, pausing 100 ms to 10 s between attempts, with up to 3 retries of calls that may be repeated.
+    /// Returns the default: pauses of 100 ms to 10 s between attempts to connect, and up to 3 retries of a call.
     #[must_use]
     pub const fn on_demand() -> Self {
         Self::OnDemand { min_backoff: Duration::from_millis(100), max_backoff: Duration::from_secs(10), retries: 3 }
@@ -33,5 +62,107 @@ impl Reconnect {
             Self::Never => 0,
             Self::OnDemand { retries, .. } => retries,
         }
+    }
+}
+
+impl Default for Reconnect {
+    fn default() -> Self {
+        Self::on_demand()
+    }
+}
+
+/// The pauses between attempts to connect.
+#[derive(Debug, Default)]
+pub(super) struct Backoff {
+    failed: Option<Failed>,
+}
+
+/// The last attempt to connect.
+#[derive(Debug)]
+struct Failed {
+    /// When the next attempt may be made.
+    next: Instant,
+    /// The pause before it, without jitter.
+    pause: Duration,
+    error: ConnectError,
+}
+
+impl Backoff {
+    /// Returns an error during a pause, with the time at which it ends.
+    pub(super) fn check(&self) -> Result<(), (ConnectError, Instant)> {
+        let Some(Failed { next, error, .. }) = &self.failed else { return Ok(()) };
+        let retry_in = next.saturating_duration_since(Instant::now());
+        if retry_in.is_zero() {
+            return Ok(());
+        }
+        Err((ConnectError::BackingOff { retry_in, last: Box::new(error.clone()) }, *next))
+    }
+
+    /// Begins the pause after an attempt that failed, and returns the time at which it ends.
+    pub(super) fn fail(&mut self, error: ConnectError, min: Duration, max: Duration) -> Instant {
+        let pause = match &self.failed {
+            None => min,
+            Some(last) => last.pause.saturating_mul(2).max(min),
+        };
+        let pause = pause.min(max);
+        let next = Instant::now() + jittered(pause).max(min.min(max));
+        self.failed = Some(Failed { next, pause, error });
+        next
+    }
+
+    /// A connection was made: the next pause is the shortest one again.
+    pub(super) fn succeed(&mut self) {
+        self.failed = None;
+    }
+}
+
+/// Returns at least half of `pause`, and at most all of it.
+fn jittered(pause: Duration) -> Duration {
+    // The standard library's hash keys are random, and differ from one to the next.
+    let random = (RandomState::new().build_hasher().finish() >> 32) as u32;
+    pause - (pause / 2).mul_f64(f64::from(random) / f64::from(u32::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transport::UrlError;
+
+    fn error() -> ConnectError {
+        UrlError::NoScheme { url: String::new() }.into()
+    }
+
+    /// The first pause is the shortest; each later one doubles, less up to half of it; a success begins again.
+    #[tokio::test(start_paused = true)]
+    async fn pauses() {
+        let [min, max] = [100, 1000].map(Duration::from_millis);
+        let mut backoff = Backoff::default();
+        for _ in 0..2 {
+            for nominal in [100, 200, 400, 800, 1000, 1000].map(Duration::from_millis) {
+                assert!(backoff.check().is_ok());
+                let next = backoff.fail(error(), min, max);
+                let pause = next - Instant::now();
+                assert!(pause >= min && pause >= nominal / 2 && pause <= nominal, "{pause:?} of {nominal:?}");
+                let (error, until) = backoff.check().unwrap_err();
+                assert!(matches!(error, ConnectError::BackingOff { retry_in, .. } if retry_in == pause));
+                assert_eq!(until, next);
+                tokio::time::advance(pause).await;
+            }
+            backoff.succeed();
+        }
+    }
+
+    #[test]
+    fn jitter_differs() {
+        let pauses: Vec<_> = (0..20).map(|_| jittered(Duration::from_secs(1))).collect();
+        assert!(pauses.iter().any(|pause| *pause != pauses[0]));
+    }
+
+    /// Settings that make no sense end no pause later than the longest.
+    #[tokio::test(start_paused = true)]
+    async fn shortest_pause_above_the_longest() {
+        let mut backoff = Backoff::default();
+        let next = backoff.fail(error(), Duration::from_secs(5), Duration::from_secs(1));
+        assert!(next - Instant::now() <= Duration::from_secs(1));
     }
 }

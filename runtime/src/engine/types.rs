@@ -285,7 +285,7 @@ pub enum Event {
 #[non_exhaustive]
 pub enum CallFailure {
     /// The connection ended. Whether the call was carried out is unknown if it was `sent`.
-    #[error("connection closed, call {}", if *.sent { "sent, outcome unknown" } else { "not sent" })]
+    #[error("connection closed, {}", outcome(*.sent))]
     Closed {
         /// Why.
         #[source]
@@ -294,7 +294,7 @@ pub enum CallFailure {
         sent: bool,
     },
     /// The deadline passed first. Whether the call was or will be carried out is unknown if it was `sent`.
-    #[error("deadline passed, call {}", if *.sent { "sent, outcome unknown" } else { "not sent" })]
+    #[error("deadline passed, {}", outcome(*.sent))]
     DeadlineExceeded {
         /// Whether any of it may have reached the peer.
         sent: bool,
@@ -347,6 +347,15 @@ pub enum CallFailure {
     /// A call in the reverse direction on a connection that this end has configured without one.
     #[error("no calls in the reverse direction here (RFC 8167 section 6): EngineConfig::reverse_credits is 0")]
     NoReverse,
+}
+
+/// Describes what is known about a call that ended without a reply.
+fn outcome(sent: bool) -> &'static str {
+    if sent {
+        "the call was sent and may have been executed, retry only an idempotent procedure"
+    } else {
+        "the call was not sent, a retry is safe"
+    }
 }
 
 impl CallFailure {

@@ -8,6 +8,15 @@ use crate::xdr::Output;
 /// A message in pooled memory, with room in front for a transport header.
 ///
 /// Derefs to the message's octets. It returns to its pool when dropped.
+///
+/// ```
+/// use rpcrdma::memory::{BufferPool, MessageBuf, Output as _};
+///
+/// let mut message = MessageBuf::new(BufferPool::default().alloc(100), 8);
+/// message.append(b"payload");
+/// assert!(message.prepend(b"header: "));
+/// assert_eq!(&message[..], b"header: payload");
+/// ```
 #[derive(Debug)]
 pub struct MessageBuf {
     memory: PayloadBuf,

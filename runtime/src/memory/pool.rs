@@ -11,7 +11,7 @@ use std::{
 
 use bytes::Bytes;
 
-use super::homes::Homes;
+use super::{homes::Homes, reusable::ReusableBuf};
 
 /// Memory of the user's own that RDMA may land in: an anonymous or file mapping, a slab, a device's buffer.
 pub trait LandingMemory: Send + Sync + 'static {
@@ -24,11 +24,21 @@ pub trait LandingMemory: Send + Sync + 'static {
 enum Storage {
     Heap(Vec<u8>),
     Own(Box<dyn LandingMemory>),
+    Reusable(ReusableBuf),
 }
 
 /// Writable memory with one owner, from a pool or of the user's own.
 ///
 /// Derefs to its octets. Dropping it, or the last [`Bytes`] made of it, returns it to its pool.
+///
+/// ```
+/// use rpcrdma::memory::PayloadBuf;
+///
+/// let mut buffer = PayloadBuf::from(vec![0; 4096]);
+/// buffer[..5].copy_from_slice(b"hello");
+/// buffer.truncate(5);
+/// assert_eq!(&buffer.freeze()[..], b"hello");
+/// ```
 pub struct PayloadBuf {
     storage: Storage,
     len: usize,
@@ -43,6 +53,10 @@ impl PayloadBuf {
         Self { storage: Storage::Own(memory), len, pool: None }
     }
 
+    pub(super) fn from_reusable(memory: ReusableBuf, len: usize) -> Self {
+        Self { storage: Storage::Reusable(memory), len, pool: None }
+    }
+
     /// Shortens it to `len` octets, at most what it has.
     pub fn truncate(&mut self, len: usize) {
         self.len = self.len.min(len);
@@ -53,9 +67,12 @@ impl PayloadBuf {
         if len <= self.len {
             return;
         }
-        if let Storage::Heap(heap) = &self.storage
-            && len <= heap.len()
-        {
+        let room = match &self.storage {
+            Storage::Heap(heap) => heap.len(),
+            Storage::Reusable(reusable) => reusable.as_slice().len(),
+            Storage::Own(_) => 0,
+        };
+        if len <= room {
             self.len = len;
             return;
         }
@@ -71,8 +88,17 @@ impl PayloadBuf {
 
     /// Makes it shared and read-only.
     #[must_use]
-    pub fn freeze(self) -> Bytes {
-        if self.is_empty() { Bytes::new() } else { Bytes::from_owner(self) }
+    pub fn freeze(mut self) -> Bytes {
+        if self.is_empty() {
+            return Bytes::new();
+        }
+        match std::mem::replace(&mut self.storage, Storage::Heap(Vec::new())) {
+            Storage::Reusable(reusable) => reusable.freeze(self.len),
+            storage => {
+                self.storage = storage;
+                Bytes::from_owner(self)
+            }
+        }
     }
 }
 
@@ -99,6 +125,7 @@ impl Deref for PayloadBuf {
             Storage::Heap(heap) => &heap[..self.len],
             // Less than it had is against the trait's contract, but the user's code, not ours: nothing rather than a panic.
             Storage::Own(own) => own.as_slice().get(..self.len).unwrap_or_default(),
+            Storage::Reusable(reusable) => &reusable.as_slice()[..self.len],
         }
     }
 }
@@ -109,6 +136,7 @@ impl DerefMut for PayloadBuf {
         match &mut self.storage {
             Storage::Heap(heap) => &mut heap[..self.len],
             Storage::Own(own) => own.as_mut_slice().get_mut(..self.len).unwrap_or_default(),
+            Storage::Reusable(reusable) => &mut reusable.as_mut_slice()[..self.len],
         }
     }
 }
@@ -141,6 +169,16 @@ pub struct PoolStats {
 ///
 /// Contents of memory that has been used before are left as they are: no octet of it is ever sent unless it
 /// was written for that.
+///
+/// ```
+/// use rpcrdma::memory::BufferPool;
+///
+/// let pool = BufferPool::with_max_kept(64 << 20);
+/// drop(pool.alloc(1 << 20));
+/// // The second buffer is the first one again.
+/// let buffer = pool.alloc(1 << 20);
+/// assert_eq!((buffer.len(), pool.stats().allocated, pool.stats().outstanding), (1 << 20, 1, 1));
+/// ```
 #[derive(Clone, Default)]
 pub struct BufferPool(Arc<PoolInner>);
 
@@ -151,7 +189,7 @@ struct PoolInner {
     max_kept: usize,
     outstanding: AtomicUsize,
     allocated: AtomicU64,
-    homes: Homes,
+    homes: Arc<Homes>,
 }
 
 impl Default for PoolInner {
@@ -162,7 +200,7 @@ impl Default for PoolInner {
             max_kept: BufferPool::DEFAULT_MAX_KEPT,
             outstanding: AtomicUsize::new(0),
             allocated: AtomicU64::new(0),
-            homes: Homes::default(),
+            homes: Arc::default(),
         }
     }
 }
@@ -221,6 +259,10 @@ impl BufferPool {
             Some(mut free) => free.push(heap),
             None => self.0.homes.remove(&heap),
         }
+    }
+
+    pub(super) fn homes(&self) -> &Arc<Homes> {
+        &self.0.homes
     }
 
     /// The buffer of this pool's that `len` octets at `address` lie in.

@@ -9,6 +9,7 @@ use crate::xdr::{Decoder, EncodeError, XdrString, encode_to_bytes};
 impl OpaqueAuth {
     /// AUTH_NONE, with the empty body that RFC 5531 §10.1 recommends.
     #[must_use]
+    #[doc(alias = "authnone_create")]
     pub fn none() -> Self {
         Self { flavor: flavor(AuthFlavor::AuthNone), body: Default::default() }
     }
@@ -38,6 +39,8 @@ pub enum Credential {
 
 impl Credential {
     /// AUTH_SYS. At most 255 octets of machine name and 16 groups can be sent.
+    #[doc(alias = "authunix_create")]
+    #[doc(alias = "authsys_create")]
     pub fn sys(machine_name: impl Into<XdrString>, uid: u32, gid: u32, gids: impl IntoIterator<Item = u32>) -> Self {
         let (machinename, gids) = (machine_name.into(), gids.into_iter().collect());
         Self::Sys(AuthsysParms { stamp: 0, machinename, uid, gid, gids })

@@ -50,6 +50,23 @@ pub enum BindError {
 }
 
 /// Configures a [`Server`].
+///
+/// ```no_run
+/// # async fn example(service: impl rpcrdma::server::Service) -> Result<(), rpcrdma::server::BindError> {
+/// use std::time::Duration;
+///
+/// use rpcrdma::Server;
+///
+/// let server = Server::builder()
+///     .service(service)
+///     .listen("iwarp://[::]:20100")
+///     .listen("tcp://[::]:20100")
+///     .max_connections(256)
+///     .idle_timeout(Duration::from_secs(600))
+///     .bind()
+///     .await?;
+/// # server.serve().await; Ok(()) }
+/// ```
 #[must_use]
 pub struct ServerBuilder {
     services: Vec<Arc<dyn Service>>,
@@ -81,6 +98,8 @@ impl Default for ServerBuilder {
 
 impl ServerBuilder {
     /// Adds one version of a program.
+    #[doc(alias = "svc_register")]
+    #[doc(alias = "svc_reg")]
     pub fn service(mut self, service: impl Service) -> Self {
         self.services.push(Arc::new(service));
         self
@@ -88,6 +107,8 @@ impl ServerBuilder {
 
     /// Adds a place to listen: `scheme://address:port`, port 0 for any that is free; see [`Url`]. A name that has
     /// several addresses is listened on at each. Listeners of several schemes serve the same services.
+    #[doc(alias = "svc_create")]
+    #[doc(alias = "svc_tli_create")]
     pub fn listen(mut self, url: impl Into<String>) -> Self {
         self.urls.push(url.into());
         self
@@ -260,6 +281,42 @@ impl std::fmt::Debug for ServerBuilder {
 }
 
 /// A server that listens.
+///
+/// ```
+/// mod plane {
+///     rpcrdma::xdr! {
+///         struct point { int x; int y; };
+///         program PLANE { version PLANE_V1 { @idempotent point MIRROR(point) = 1; } = 1; } = 0x20000001;
+///     }
+/// }
+/// use plane::{
+///     Point,
+///     plane_v1::{PlaneV1, PlaneV1Client, PlaneV1Server},
+/// };
+/// use rpcrdma::{Channel, Context, Failure, Server};
+///
+/// struct Plane;
+///
+/// impl PlaneV1 for Plane {
+///     async fn mirror(&self, _cx: &Context, args: Point) -> Result<Point, Failure> {
+///         Ok(Point { x: args.y, y: args.x })
+///     }
+/// }
+///
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let server = Server::builder().service(PlaneV1Server::new(Plane)).listen("iwarp://127.0.0.1:0").bind().await?;
+/// let (url, handle) = (server.urls()[0].clone(), server.handle());
+/// let serving = tokio::spawn(server.serve());
+///
+/// let client = PlaneV1Client::new(Channel::connect(&url).await?);
+/// assert_eq!(client.mirror(&Point { x: 1, y: 2 }).await?, Point { x: 2, y: 1 });
+///
+/// handle.shutdown();
+/// serving.await?;
+/// # Ok(()) }
+/// ```
+#[doc(alias = "SVCXPRT")]
 #[must_use = "a server does nothing until it serves"]
 pub struct Server {
     acceptors: Vec<Box<dyn Accept>>,
@@ -280,8 +337,21 @@ impl Server {
         self.acceptors.iter().map(|acceptor| acceptor.local_addr()).collect()
     }
 
-    /// The URLs listened on, with the ports that were free where they said 0: what a client connects to, unless the address
-    /// is that of all interfaces.
+    /// Returns the URLs that clients can connect to: one for each address of [`ServerBuilder::listen`], in order, with the port that
+    /// was chosen where the URL said 0. Options such as `?crc=off` are kept.
+    ///
+    /// The URL of a wildcard address, such as `iwarp://0.0.0.0:20100` or `iwarp://[::]:20100`, names no particular host. A client
+    /// on another host has to replace the address by a name or address of this host. Listeners of
+    /// [`ServerBuilder::listen_with`] have no URL; see [`local_addrs`](Self::local_addrs).
+    ///
+    /// ```
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), rpcrdma::server::BindError> {
+    /// let server = rpcrdma::Server::builder().listen("iwarp://127.0.0.1:0").listen("tcp://127.0.0.1:0").bind().await?;
+    /// let [iwarp, tcp] = server.local_addrs()[..] else { panic!("two listeners") };
+    /// assert_eq!(server.urls(), [format!("iwarp://{iwarp}"), format!("tcp://{tcp}")]);
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn urls(&self) -> &[String] {
         &self.urls
@@ -297,6 +367,7 @@ impl Server {
     ///
     /// Dropping the future stops listening; connections that there are live on until their clients go or
     /// [`ServerHandle::shutdown`] is called.
+    #[doc(alias = "svc_run")]
     pub async fn serve(self) {
         let mut phase = self.shared.phase.subscribe();
         let mut acceptors = JoinSet::new();

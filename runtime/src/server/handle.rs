@@ -200,6 +200,7 @@ impl ServerHandle {
     /// Ends the server in order: it stops listening, calls under way are finished and answered, calls that arrive
     /// from now on are not begun; then connections are closed. What takes longer than the grace period it was built
     /// with is cut off. [`Server::serve`](super::Server::serve) returns when all is done.
+    #[doc(alias = "svc_exit")]
     pub fn shutdown(&self) {
         self.shutdown_within(self.0.grace);
     }

@@ -182,6 +182,7 @@ impl Call {
     /// not eligible (RFC 8166 §6.1).
     // An answer is moved once, and rarely; boxed, every answer would be allocated.
     #[allow(clippy::result_large_err)]
+    #[doc(alias = "svc_getargs")]
     pub fn decode<P: Procedure>(&self) -> Result<P::Args, Reply> {
         trace::named(&self.span, P::NAME);
         if let Some(protection) = &self.protection {
@@ -248,6 +249,7 @@ impl Call {
     }
 
     /// Encodes the answer to the call from the result of its handler.
+    #[doc(alias = "svc_sendreply")]
     pub fn finish<P: Procedure>(self, result: Result<P::Reply, Failure>) -> Reply {
         let xid = self.incoming.xid;
         let error = match result {

@@ -42,6 +42,14 @@ impl Scheme {
 /// end wants the CRC of RFC 5044 (default `on`). Of `rdma`, in builds with the feature `verbs` or `verbs-dlopen`:
 /// `busy=MICROSECONDS`, at most 1000000, how long to look for completions before waiting for an event (default 0). Of both:
 /// `version=1|2`, the only version of RPC-over-RDMA that a client offers (default: both). `tcp` has none.
+///
+/// ```
+/// use rpcrdma::transport::{Scheme, Url};
+///
+/// let url: Url = "iwarp://[::1]:20049?crc=off".parse()?;
+/// assert_eq!((url.scheme(), url.host(), url.port(), url.crc()), (Scheme::Iwarp, "::1", 20049, false));
+/// # Ok::<(), rpcrdma::transport::UrlError>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Url {
     scheme: Scheme,

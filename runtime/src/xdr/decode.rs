@@ -57,6 +57,8 @@ pub struct WriteChunk {
 
 /// Reads XDR items from a payload stream, and reduced items from chunks.
 #[derive(Debug)]
+#[doc(alias = "xdrmem_create")]
+#[doc(alias = "XDR_DECODE")]
 pub struct Decoder<'a> {
     /// What is left of the payload stream.
     rest: &'a [u8],

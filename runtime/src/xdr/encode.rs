@@ -50,6 +50,8 @@ pub trait Sink {
 
 /// Writes everything inline: the encoding of RFC 4506, nothing reduced.
 #[derive(Debug)]
+#[doc(alias = "xdrmem_create")]
+#[doc(alias = "XDR_ENCODE")]
 pub struct FlatSink<'a, O: Output + ?Sized> {
     out: &'a mut O,
     copied_eligible: u64,

@@ -14,6 +14,7 @@ pub fn list_len<T: XdrEncode>(nodes: &[T]) -> usize {
 ///
 /// # Errors
 /// As the node's.
+#[doc(alias = "xdr_pointer")]
 pub fn put_list<T: XdrEncode, S: Sink + ?Sized>(sink: &mut S, nodes: &[T]) -> Result<(), EncodeError> {
     for node in nodes {
         sink.put_u32(1);
@@ -28,6 +29,7 @@ pub fn put_list<T: XdrEncode, S: Sink + ?Sized>(sink: &mut S, nodes: &[T]) -> Re
 /// # Errors
 /// As the node's, and when the list takes more memory than the limit.
 #[inline]
+#[doc(alias = "xdr_pointer")]
 pub fn take_list<T: XdrDecode>(decoder: &mut Decoder<'_>) -> Result<Vec<T>, DecodeError> {
     nodes(decoder, |decoder| T::decode(decoder))
 }

@@ -138,6 +138,7 @@ pub const fn opaque_len(len: usize) -> usize {
 
 /// Writes `opaque x[N]` (RFC 4506 §4.9).
 #[inline]
+#[doc(alias = "xdr_opaque")]
 pub fn put_opaque_fixed<S: Sink + ?Sized>(sink: &mut S, octets: &[u8]) {
     sink.put(octets);
     sink.put_padding(octets.len());
@@ -148,6 +149,7 @@ pub fn put_opaque_fixed<S: Sink + ?Sized>(sink: &mut S, octets: &[u8]) {
 /// # Errors
 /// When octets or padding are missing.
 #[inline]
+#[doc(alias = "xdr_opaque")]
 pub fn take_opaque_fixed<const N: usize>(decoder: &mut Decoder<'_>) -> Result<[u8; N], DecodeError> {
     decoder.take_words(const { padded_len(N) }, &[])?.read_opaque()
 }
@@ -176,6 +178,7 @@ pub fn put_opaque_exact<S: Sink + ?Sized>(sink: &mut S, octets: &[u8], len: u32)
 /// # Errors
 /// When it is longer than `max`.
 #[inline]
+#[doc(alias = "xdr_bytes")]
 pub fn put_opaque<S: Sink + ?Sized>(sink: &mut S, octets: &[u8], max: u32) -> Result<(), EncodeError> {
     check_max(octets.len(), max)?;
     sink.put_u32(octets.len() as u32);
@@ -192,6 +195,7 @@ pub fn put_opaque<S: Sink + ?Sized>(sink: &mut S, octets: &[u8], max: u32) -> Re
 /// # Errors
 /// When it is longer than `max` or than what remains.
 #[inline]
+#[doc(alias = "xdr_bytes")]
 pub fn take_opaque(decoder: &mut Decoder<'_>, max: u32) -> Result<Bytes, DecodeError> {
     let len = decoder.take_count(max)?;
     decoder.take_opaque(len)
@@ -213,6 +217,7 @@ pub fn take_octets(decoder: &mut Decoder<'_>, max: u32) -> Result<Vec<u8>, Decod
 /// # Errors
 /// As [`take_opaque`].
 #[inline]
+#[doc(alias = "xdr_string")]
 pub fn take_string(decoder: &mut Decoder<'_>, max: u32) -> Result<XdrString, DecodeError> {
     take_opaque(decoder, max).map(XdrString)
 }
@@ -254,6 +259,7 @@ pub fn put_elements<T: XdrEncode, S: Sink + ?Sized>(sink: &mut S, elements: &[T]
 ///
 /// # Errors
 /// When there are more than `max` elements, or as the element's.
+#[doc(alias = "xdr_array")]
 pub fn put_array<T: XdrEncode, S: Sink + ?Sized>(sink: &mut S, elements: &[T], max: u32) -> Result<(), EncodeError> {
     check_max(elements.len(), max)?;
     sink.put_u32(elements.len() as u32);
@@ -297,6 +303,7 @@ pub(super) fn elements<'a, T: XdrType>(
 ///
 /// # Errors
 /// When there are more than `max` elements or than what remains could hold, or as the element's.
+#[doc(alias = "xdr_array")]
 pub fn take_array<T: XdrDecode>(decoder: &mut Decoder<'_>, max: u32) -> Result<Vec<T>, DecodeError> {
     let count = decoder.take_count(max)?;
     take_elements(decoder, count)

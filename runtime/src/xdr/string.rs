@@ -13,6 +13,7 @@ use super::{
 /// An XDR `string`: octets that are text by convention (RFC 4506 §4.11 says ASCII, protocols in use send UTF-8 or
 /// anything), kept as they came.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+#[doc(alias = "xdr_string")]
 pub struct XdrString(pub Bytes);
 
 impl XdrString {

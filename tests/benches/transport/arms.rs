@@ -66,7 +66,7 @@ pub(crate) async fn serve(addresses: mpsc::Sender<Addresses>) {
         .bind()
         .await
         .expect("the server binds");
-    let rpc = format!("iwarp://{}", server.local_addrs()[0]);
+    let rpc = server.urls()[0].clone();
     let found = Addresses { echo: echo.local_addr().expect("bound"), bulk: bulk.local_addr().expect("bound"), rpc };
     addresses.send(found).expect("the client waits for it");
     tokio::join!(bare::echo_server(echo), bare::bulk_server(bulk), async { server.serve().await });

@@ -13,7 +13,7 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use rpcrdma::{
-    client::Channel,
+    client::{Channel, Reconnect},
     config::ConnectionConfig,
     server::{Context, Failure, Server, ServerHandle},
 };
@@ -115,7 +115,7 @@ impl Served {
 
 pub(crate) async fn connect(addr: SocketAddr) -> Result<Channel, rpcrdma::client::ConnectError> {
     // The peers that are not right are peers of version 1.
-    let builder = Channel::builder().versions(1..=1).call_timeout(Duration::from_secs(10));
+    let builder = Channel::builder().versions(1..=1).call_timeout(Duration::from_secs(10)).reconnect(Reconnect::Never);
     builder.connect_timeout(Duration::from_secs(5)).connect(&format!("iwarp://{addr}")).await
 }
 

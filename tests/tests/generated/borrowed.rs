@@ -201,7 +201,7 @@ impl FilesV1 for Sevens {
 async fn a_reply_is_read_where_it_lies() {
     let server =
         Server::builder().service(FilesV1Server::new(Sevens)).listen("iwarp://127.0.0.1:0").bind().await.unwrap();
-    let url = format!("iwarp://{}", server.local_addrs()[0]);
+    let url = server.urls()[0].clone();
     tokio::spawn(server.serve());
     let channel = Channel::connect(&url).await.unwrap();
     for count in [0, 9, 100_000] {

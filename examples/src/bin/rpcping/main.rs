@@ -13,13 +13,18 @@ use std::{
 
 use anyhow::Context as _;
 use clap::Parser as _;
-use rpcrdma::client::{CallOptions, Channel};
+use rpcrdma::client::{CallOptions, Channel, Reconnect};
 use rpcrdma_examples::command::{self, Stop};
 use tokio::runtime::Builder;
 
 use crate::{cli::Cli, failure::Failure, report::Report};
 
 const NAME: &str = "rpcping";
+
+/// Credits to ask for: more than servers usually grant. In version 1 of RPC-over-RDMA, a client uses no more credits than it asks
+/// for, so a smaller number would be shown in place of the server's grant (RFC 8166 §3.3.1). In version 2, each peer announces
+/// its limit by itself.
+const CREDITS: u32 = 1024;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -49,7 +54,12 @@ async fn ping(cli: &Cli) -> anyhow::Result<ExitCode> {
 
 async fn run(cli: &Cli, report: &mut Report) {
     let begin = Instant::now();
-    let builder = Channel::builder().versions(cli.rpcrdma.allowed()).connect_timeout(cli.timeout);
+    let builder = Channel::builder()
+        .versions(cli.rpcrdma.allowed())
+        .connect_timeout(cli.timeout)
+        .credits(CREDITS)
+        // A reply's time is that of one call on one connection.
+        .reconnect(Reconnect::Never);
     let channel = match builder.connect(&cli.url).await {
         Ok(channel) => channel,
         Err(error) => {

@@ -1,0 +1,119 @@
+//! Buffers of one length that are free again when the last view of them is dropped.
+
+use std::{
+    collections::VecDeque,
+    mem,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use bytes::{Bytes, BytesMut};
+
+use super::homes::Homes;
+
+/// The buffers of a [`LandingPool`](super::LandingPool).
+pub(super) struct ReusableBuffers {
+    /// The place in which providers look up registered memory.
+    homes: Arc<Homes>,
+    len: usize,
+    buffers: Mutex<Buffers>,
+    allocated: AtomicU64,
+}
+
+#[derive(Default)]
+struct Buffers {
+    free: Vec<BytesMut>,
+    /// All of each buffer that was made into a result. A buffer is free when nobody else has a view of it.
+    results: VecDeque<Bytes>,
+}
+
+impl ReusableBuffers {
+    pub(super) fn new(homes: Arc<Homes>, len: usize) -> Self {
+        Self { homes, len, buffers: Mutex::default(), allocated: AtomicU64::new(0) }
+    }
+
+    pub(super) fn buffer_len(&self) -> usize {
+        self.len
+    }
+
+    pub(super) fn allocated(&self) -> u64 {
+        self.allocated.load(Ordering::Relaxed)
+    }
+
+    /// Returns a free buffer, or a new one.
+    pub(super) fn take(self: &Arc<Self>) -> ReusableBuf {
+        let memory = self.take_free().unwrap_or_else(|| self.allocate());
+        ReusableBuf { memory, buffers: Arc::clone(self) }
+    }
+
+    fn take_free(&self) -> Option<BytesMut> {
+        let mut buffers = self.buffers.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(memory) = buffers.free.pop() {
+            return Some(memory);
+        }
+        for _ in 0..buffers.results.len() {
+            // The oldest result is the most likely to have been dropped.
+            match buffers.results.pop_front()?.try_into_mut() {
+                Ok(memory) => return Some(memory),
+                Err(in_use) => buffers.results.push_back(in_use),
+            }
+        }
+        None
+    }
+
+    fn allocate(&self) -> BytesMut {
+        self.allocated.fetch_add(1, Ordering::Relaxed);
+        // Splitting makes the memory reference-counted now, so that no later `freeze` has to allocate the count.
+        let mut memory = BytesMut::zeroed(self.len + 1);
+        drop(memory.split_off(self.len));
+        if self.len > 0 {
+            self.homes.add(&memory);
+        }
+        memory
+    }
+}
+
+/// Providers must forget a registration before its memory is freed, and views of the memory may outlive the pool.
+impl Drop for ReusableBuffers {
+    fn drop(&mut self) {
+        let Buffers { free, results } = self.buffers.get_mut().unwrap_or_else(PoisonError::into_inner);
+        free.iter().for_each(|memory| self.homes.remove(memory));
+        results.iter().for_each(|memory| self.homes.remove(memory));
+    }
+}
+
+/// A buffer in use that nobody else has a view of.
+pub(super) struct ReusableBuf {
+    memory: BytesMut,
+    buffers: Arc<ReusableBuffers>,
+}
+
+impl ReusableBuf {
+    pub(super) fn as_slice(&self) -> &[u8] {
+        &self.memory
+    }
+
+    pub(super) fn as_mut_slice(&mut self) -> &mut [u8] {
+        &mut self.memory
+    }
+
+    /// Makes the first `len` bytes shared. A view of the whole stays behind, by which the memory is found again.
+    pub(super) fn freeze(mut self, len: usize) -> Bytes {
+        let whole = mem::take(&mut self.memory).freeze();
+        let result = whole.slice(..len);
+        self.buffers.buffers.lock().unwrap_or_else(PoisonError::into_inner).results.push_back(whole);
+        result
+    }
+}
+
+impl Drop for ReusableBuf {
+    fn drop(&mut self) {
+        // A frozen buffer has left nothing behind.
+        if !self.memory.is_empty() {
+            let memory = mem::take(&mut self.memory);
+            self.buffers.buffers.lock().unwrap_or_else(PoisonError::into_inner).free.push(memory);
+        }
+    }
+}
