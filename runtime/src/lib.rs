@@ -84,6 +84,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 #![cfg_attr(not(feature = "std"), no_std)]
+// docs.rs shows the feature that each item needs.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 // RDMA devices write to memory behind the compiler's back, and their libraries are C: `provider::verbs` alone may use it.
 #![cfg_attr(not(any(feature = "verbs", feature = "verbs-dlopen")), forbid(unsafe_code))]
 
