@@ -27,7 +27,7 @@
 //! }
 //! ```
 //!
-//! A [`server::Server`] serves that, a [`client::Channel`] makes calls, on tokio. The README of the project goes through all of it.
+//! A [`server::Server`] serves that, a [`client::Channel`] makes calls, on tokio. The guide in the repository has a page for each task.
 //!
 //! | module | what | without `std` |
 //! | --- | --- | --- |

@@ -27,10 +27,8 @@ impl Listing {
     fn source(&mut self, item: &Value, names: &[&str]) -> Option<String> {
         let span = item.get("span")?;
         let filename = span["filename"].as_str()?;
-        let text = self
-            .sources
-            .entry(filename.to_owned())
-            .or_insert_with(|| fs::read_to_string(filename).unwrap_or_default());
+        let text =
+            self.sources.entry(filename.to_owned()).or_insert_with(|| fs::read_to_string(filename).unwrap_or_default());
         let at = |place: &Value| Some((place[0].as_u64()? as usize, place[1].as_u64()? as usize));
         let (begin, end) = (at(&span["begin"])?, at(&span["end"])?);
         let lines = text.lines().enumerate().skip(begin.0 - 1).take(end.0 + 1 - begin.0);
@@ -43,7 +41,8 @@ impl Listing {
             if kept.starts_with("#[") { String::new() } else { kept }
         });
         let text = lines.filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ");
-        let is_source = names.iter().any(|name| text.starts_with(name)) && !text.contains("!(") && !text.contains("! {");
+        let head = text.split(['{', ';']).next().unwrap_or_default();
+        let is_source = names.iter().any(|name| head.starts_with(name)) && !head.contains('!');
         is_source.then_some(text)
     }
 
@@ -68,6 +67,7 @@ impl Listing {
     }
 
     fn implementations(&mut self, ids: &Value, path: &str) {
+        let mut derived = BTreeSet::new();
         for id in ids.as_array().into_iter().flatten() {
             let Some(item) = self.item(id) else { continue };
             let implementation = &item["inner"]["impl"];
@@ -76,11 +76,17 @@ impl Listing {
             }
             match implementation["trait"]["path"].as_str() {
                 None => self.children(&implementation["items"], path),
-                Some(name) => {
-                    let head = self.head(&item, &["impl"]).unwrap_or_else(|| format!("impl {name}"));
-                    self.lines.insert(format!("{path}: {head}"));
-                }
+                // The compiler's own, which comes with every derived `PartialEq`.
+                Some("StructuralPartialEq") => {}
+                Some(name) => match self.head(&item, &["impl"]) {
+                    Some(head) => drop(self.lines.insert(format!("{path}: {head}"))),
+                    None => drop(derived.insert(name.to_owned())),
+                },
             }
+        }
+        if !derived.is_empty() {
+            let derived: Vec<String> = derived.into_iter().collect();
+            self.lines.insert(format!("{path}: derives {}", derived.join(", ")));
         }
     }
 
@@ -136,8 +142,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let path = env::args().nth(1).ok_or("usage: public_api CRATE.json")?;
     let document: Value = serde_json::from_str(&fs::read_to_string(&path)?)?;
     let root = document["root"].clone();
-    let mut listing =
-        Listing { index: document["index"].clone(), sources: HashMap::new(), lines: BTreeSet::new() };
+    let mut listing = Listing { index: document["index"].clone(), sources: HashMap::new(), lines: BTreeSet::new() };
     let item = listing.item(&root).ok_or("the crate has no root")?;
     let name = item["name"].as_str().ok_or("the crate has no name")?.to_owned();
     listing.children(&item["inner"]["module"]["items"], &name);
