@@ -53,11 +53,15 @@ impl Listing {
         Some(text[..end].trim().trim_end_matches(',').to_owned())
     }
 
+    fn line(&mut self, line: String) {
+        self.lines.insert(line);
+    }
+
     fn add(&mut self, path: &str, kind: &str, source: Option<String>) {
         match source {
-            Some(source) => self.lines.insert(format!("{path}: {source}")),
-            None => self.lines.insert(format!("{path}: {kind}, generated")),
-        };
+            Some(source) => self.line(format!("{path}: {source}")),
+            None => self.line(format!("{path}: {kind}, generated")),
+        }
     }
 
     fn children(&mut self, ids: &Value, path: &str) {
@@ -79,14 +83,14 @@ impl Listing {
                 // The compiler's own, which comes with every derived `PartialEq`.
                 Some("StructuralPartialEq") => {}
                 Some(name) => match self.head(&item, &["impl"]) {
-                    Some(head) => drop(self.lines.insert(format!("{path}: {head}"))),
+                    Some(head) => self.line(format!("{path}: {head}")),
                     None => drop(derived.insert(name.to_owned())),
                 },
             }
         }
         if !derived.is_empty() {
             let derived: Vec<String> = derived.into_iter().collect();
-            self.lines.insert(format!("{path}: derives {}", derived.join(", ")));
+            self.line(format!("{path}: derives {}", derived.join(", ")));
         }
     }
 
@@ -100,7 +104,7 @@ impl Listing {
                 Some(_) => self.visit(target, parent, Some(name)),
                 None => {
                     let source = inner["source"].as_str().unwrap_or_default();
-                    self.lines.insert(format!("{parent}::{name}: pub use {source}"));
+                    self.line(format!("{parent}::{name}: pub use {source}"));
                 }
             }
             return;
@@ -110,17 +114,17 @@ impl Listing {
         let own = item["name"].as_str().unwrap_or(name);
         match kind.as_str() {
             "module" => {
-                self.lines.insert(format!("{path}: pub mod"));
+                self.line(format!("{path}: pub mod"));
                 self.children(&inner["items"], &path);
             }
             "variant" | "struct_field" => {
                 let source = self.source(&item, &[own, "pub ", "r#"]).map(|text| text.trim_end_matches(',').to_owned());
                 self.add(&path, kind, source);
             }
-            "macro" => drop(self.lines.insert(format!("{path}: macro"))),
+            "macro" => self.line(format!("{path}: macro")),
             "proc_macro" => {
                 let helpers = inner["helpers"].as_array().map_or(0, Vec::len);
-                self.lines.insert(format!("{path}: procedural macro ({}), {helpers} attributes", inner["kind"]));
+                self.line(format!("{path}: procedural macro ({}), {helpers} attributes", inner["kind"]));
             }
             _ => {
                 // Tuple structs name their fields with their types.
