@@ -84,7 +84,9 @@ impl Listing {
                 Some("StructuralPartialEq") => {}
                 Some(name) => match self.head(&item, &["impl"]) {
                     Some(head) => self.line(format!("{path}: {head}")),
-                    None => drop(derived.insert(name.to_owned())),
+                    None => {
+                        derived.insert(name.to_owned());
+                    }
                 },
             }
         }
