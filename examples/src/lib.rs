@@ -17,8 +17,3 @@ pub mod nfs3;
 pub mod nfs3d;
 #[cfg(unix)]
 pub mod nfscp;
-
-/// The code in the README compiles and runs.
-#[cfg(doctest)]
-#[doc = include_str!("../../README.md")]
-struct Readme;

@@ -27,9 +27,9 @@
 //! }
 //! ```
 //!
-//! A [`Server`] serves that, a [`Channel`] makes calls, on tokio. The README of the project goes through all of it. The crate root
-//! re-exports what nearly every program names: of [`client`], [`Channel`], [`CallOptions`], [`CallError`] and [`ConnectError`];
-//! of [`server`], [`Server`], [`Context`] and [`Failure`].
+//! A [`Server`] serves that, and a [`Channel`] makes calls, on tokio. The guide in the repository has a page for each task. The crate
+//! root re-exports what nearly every program names: [`Channel`], [`CallOptions`], [`CallError`] and [`ConnectError`] of [`client`];
+//! [`Server`], [`Context`] and [`Failure`] of [`server`].
 //!
 //! | module | what | without `std` |
 //! | --- | --- | --- |
@@ -86,6 +86,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 #![cfg_attr(not(feature = "std"), no_std)]
+// docs.rs shows the feature that each item needs.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 // RDMA devices write to memory behind the compiler's back, and their libraries are C: `provider::verbs` alone may use it.
 #![cfg_attr(not(any(feature = "verbs", feature = "verbs-dlopen")), forbid(unsafe_code))]
 

@@ -5,6 +5,8 @@
 //! without it. Without the feature `std`, which is on by default, the crate is `no_std` with `alloc`, and has all but clients and
 //! servers. [`source`] has the files as text, [`binding`] the upper-layer bindings of the programs. How they come about is told in this crate's README, and in the head of each file.
 #![cfg_attr(not(feature = "std"), no_std)]
+// docs.rs shows the feature that each item needs.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
 /// `include_xdr!`, with clients and servers where there is a standard library for them.

@@ -10,7 +10,42 @@
 //! | `tests/debian`, `build.rs` | the specifications that Debian installs, each with its flags: generated and compiled |
 //! | `no_std` | types and codecs in a crate without the standard library, and a library that can only be linked without it |
 //! | `tests/front_doors`, `tests/ui` | the macros, and what they say to wrong input |
+//! | `tests/documents` | README, guide and other documents: links, and every block of code that is not Rust |
 //! | `tests/specifications` | what the compiler makes of `specs`, octet by octet |
 //! | `fuzz`, `tests/fuzz_seeds` | fuzz targets of all that decodes what a peer sends, and of the compiler |
 //! | `benches` | codec; transport beside plain TCP; version 2 beside 1 |
 //! | `vm` | Linux's NFS client and server, `siw` and `rxe` in a guest |
+
+/// The Rust code in the documents, compiled and run as doc tests. `tests/documents.rs` checks that every document is here.
+#[cfg(doctest)]
+mod documents {
+    macro_rules! documents {
+        ($($name:ident: $path:literal,)*) => {
+            $(
+                #[doc = include_str!(concat!("../../", $path))]
+                pub struct $name;
+            )*
+        };
+    }
+
+    documents! {
+        Readme: "README.md",
+        Runtime: "runtime/README.md",
+        Xdrgen: "xdrgen/README.md",
+        Index: "examples/guide/src/index.md",
+        Protocol: "examples/guide/src/protocol.md",
+        Annotations: "examples/guide/src/annotations.md",
+        Ulb: "examples/guide/src/ulb.md",
+        Generating: "examples/guide/src/generating.md",
+        Serving: "examples/guide/src/serving.md",
+        Calling: "examples/guide/src/calling.md",
+        Landing: "examples/guide/src/landing.md",
+        Callbacks: "examples/guide/src/callbacks.md",
+        Version2: "examples/guide/src/version2.md",
+        Security: "examples/guide/src/security.md",
+        Devices: "examples/guide/src/devices.md",
+        Tuning: "examples/guide/src/tuning.md",
+        Rpcgen: "examples/guide/src/rpcgen.md",
+        Tonic: "examples/guide/src/tonic.md",
+    }
+}

@@ -94,6 +94,8 @@
 //!
 //! Types of other files are given with those files, or by [`Compiler::extern_type`].
 #![forbid(unsafe_code)]
+// docs.rs shows the feature that each item needs.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod ast;
 mod build_script;

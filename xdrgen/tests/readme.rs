@@ -1,4 +1,5 @@
-//! The README's ways to generate, each as its reader would follow it: packages that cargo builds and runs, and commands.
+//! The README's program, and the guide's ways to generate code, as a reader would follow them: packages outside of the workspace
+//! that cargo builds and runs, and commands.
 
 use std::{
     fs,
@@ -6,7 +7,10 @@ use std::{
     process::{Command, Output},
 };
 
-/// A block of code of the README.
+const README: &str = "README.md";
+const GENERATING: &str = "examples/guide/src/generating.md";
+
+/// A block of code of a document.
 struct Block {
     language: String,
     text: String,
@@ -16,9 +20,9 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap()
 }
 
-fn blocks() -> Vec<Block> {
-    let readme = fs::read_to_string(root().join("README.md")).unwrap();
-    let mut parts = readme.split("```");
+fn blocks(document: &Path) -> Vec<Block> {
+    let text = fs::read_to_string(root().join(document)).unwrap();
+    let mut parts = text.split("```");
     let mut blocks = Vec::new();
     while let (Some(_), Some(block)) = (parts.next(), parts.next()) {
         let (language, text) = block.split_once('\n').unwrap();
@@ -27,15 +31,17 @@ fn blocks() -> Vec<Block> {
     blocks
 }
 
-/// The texts of the blocks in `language` that begin with `head`.
-fn find(language: &str, head: &str) -> Vec<String> {
-    let blocks = blocks().into_iter().filter(|block| block.language == language && block.text.starts_with(head));
+/// The texts of the blocks of `document` in `language` that begin with `head`.
+fn find(document: &str, language: &str, head: &str) -> Vec<String> {
+    let blocks = blocks(document.as_ref())
+        .into_iter()
+        .filter(|block| block.language == language && block.text.starts_with(head));
     let found: Vec<String> = blocks.map(|block| block.text).collect();
-    assert!(!found.is_empty(), "no {language} that begins with {head}");
+    assert!(!found.is_empty(), "{document}: no {language} that begins with {head}");
     found
 }
 
-/// What the packages do with the code.
+/// The `main` function that the packages of the guide get.
 const MAIN: &str = "
 fn main() {
     use rpcrdma::xdr::XdrEncode as _;
@@ -62,18 +68,28 @@ fn xdrgen(line: &str, directory: &Path) {
 #[test]
 fn every_way_builds_and_runs() {
     let place = tempfile::tempdir().unwrap();
-    let specification = find("xdr", "struct read_args").remove(0);
-    let mains = find("rust,ignore", "// src/main.rs");
+    let specification = find(GENERATING, "xdr", "struct read_args").remove(0);
+    let mains = find(GENERATING, "rust,ignore", "// src/main.rs");
     let [by_macro, by_script] = mains.as_slice() else { panic!("{mains:?}") };
-    let script = find("rust,ignore", "// build.rs").remove(0);
-    let dependencies = find("toml", "# Cargo.toml");
+    let script = find(GENERATING, "rust,ignore", "// build.rs").remove(0);
+    let dependencies = find(GENERATING, "toml", "# Cargo.toml");
     let [dependency, without_std] = dependencies.as_slice() else { panic!("{dependencies:?}") };
-    let library = find("rust,ignore", "// src/lib.rs").remove(0);
-    let commands = find("sh", "xdrgen ").remove(0);
+    let library = find(GENERATING, "rust,ignore", "// src/lib.rs").remove(0);
+    let commands = find(GENERATING, "sh", "xdrgen ").remove(0);
     let root = root();
     let path = |package: &str| format!("path = {:?}", root.join(package));
 
-    // What is published by version is here by path.
+    // The README's program, as pasted into an empty crate.
+    let manifest = find(README, "toml", "# Cargo.toml").remove(0);
+    let program = find(README, "rust", "// src/main.rs").remove(0);
+    assert!(manifest.contains("rpcrdma = \"0.1\""), "{manifest}");
+    let manifest = manifest
+        .replace("rpcrdma = \"0.1\"", &format!("rpcrdma = {{ {} }}", path("runtime")))
+        .replace("name = \"files\"", "name = \"by-paste\"");
+    write(&place.path().join("by-paste/Cargo.toml"), &manifest);
+    write(&place.path().join("by-paste/src/main.rs"), &program);
+
+    // The documents name published versions; the test uses paths.
     assert!(dependency.contains("version = \"0.1\""), "{dependency}");
     let dependency = dependency.replace("version = \"0.1\"", &path("xdrgen"));
     for (name, main, build) in [
@@ -114,12 +130,13 @@ fn every_way_builds_and_runs() {
         text(&output)
     };
     cargo(&["build"]);
-    // By itself: beside the others the runtime has the features that they ask for.
+    // Separately: together with the others the runtime gets their features too.
     cargo(&["build", "-p", "by-macro-no-std"]);
     for package in ["by-macro", "by-script", "by-command"] {
-        // A string of 1 octet and a number.
+        // A string of 1 byte and a number.
         assert_eq!(cargo(&["run", "-q", "-p", package]).lines().next(), Some("12"), "{package}");
     }
+    assert_eq!(cargo(&["run", "-q", "-p", "by-paste"]).lines().next(), Some("read 1048576 bytes"));
     // Nothing has changed.
     assert!(!cargo(&["build"]).contains("Compiling"));
     // What the specification says is what is built.
@@ -127,5 +144,45 @@ fn every_way_builds_and_runs() {
         let wider = specification.replace("unsigned int count", "unsigned hyper count");
         write(&place.path().join(package).join("files.x"), &wider);
         assert_eq!(cargo(&["run", "-q", "-p", package]).lines().next(), Some("16"), "{package}");
+    }
+}
+
+/// Runs the `xdrgen` commands of each page of the guide with the page's own XDR and ULB.
+#[test]
+fn commands_of_the_guide_run() {
+    let mut count = 0;
+    for page in fs::read_dir(root().join("examples/guide/src")).unwrap() {
+        let blocks = blocks(&page.unwrap().path());
+        let first = |language: &str| blocks.iter().find(|block| block.language == language).map(|block| &block.text);
+        let lines = blocks.iter().filter(|block| block.language == "sh").flat_map(|block| block.text.lines());
+        for line in lines.filter(|line| line.starts_with("xdrgen ")) {
+            let place = tempfile::tempdir().unwrap();
+            fs::create_dir(place.path().join("src")).unwrap();
+            let words: Vec<&str> = line.split('#').next().unwrap().split_whitespace().collect();
+            let specification = words.iter().find(|word| word.ends_with(".x")).unwrap();
+            fs::write(place.path().join(specification), first("xdr").unwrap()).unwrap();
+            if let Some(binding) = words.iter().find(|word| word.ends_with(".ulb")) {
+                fs::write(place.path().join(binding), first("ulb").unwrap()).unwrap();
+            }
+            xdrgen(line, place.path());
+            count += 1;
+        }
+    }
+    assert!(count >= 8, "only {count} commands were found");
+}
+
+/// The flags that the guide's table of options names.
+#[test]
+fn options_of_the_guide_exist() {
+    let output = Command::new(env!("CARGO_BIN_EXE_xdrgen")).args(["gen", "--help"]).output().unwrap();
+    let help = text(&output);
+    let page = fs::read_to_string(root().join(GENERATING)).unwrap();
+    let (_, table) = page.split_once("| purpose | macro | `Build` | command |").unwrap();
+    let (table, _) = table.split_once("\n\n").unwrap();
+    let words = table.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-'));
+    let flags: Vec<&str> = words.filter(|word| word.starts_with('-') && word.trim_matches('-') != "").collect();
+    assert!(flags.len() >= 9, "{flags:?}");
+    for flag in flags {
+        assert!(help.contains(flag), "there is no {flag}");
     }
 }

@@ -1,0 +1,176 @@
+//! README, guide and the other documents: links resolve, and blocks of XDR, ULB and TOML are valid. Rust blocks are doc tests of
+//! this package, and shell blocks are checked where the programs are built (`xdrgen/tests/readme.rs`, `examples/tests/guide.rs`).
+#![allow(missing_docs, clippy::unwrap_used)]
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use rpcrdma_xdrgen::Compiler;
+
+/// Languages of fenced blocks. Every one is checked somewhere, except `text`.
+const LANGUAGES: [&str; 6] = ["rust", "sh", "text", "toml", "ulb", "xdr"];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap()
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn markdown_in(folder: &str) -> Vec<PathBuf> {
+    let mut found: Vec<PathBuf> =
+        fs::read_dir(root().join(folder)).unwrap().map(|entry| entry.unwrap().path()).collect();
+    found.retain(|path| path.extension().is_some_and(|extension| extension == "md"));
+    found.sort();
+    found
+}
+
+fn pages() -> Vec<PathBuf> {
+    let mut pages = markdown_in("examples/guide/src");
+    pages.retain(|page| !page.ends_with("SUMMARY.md"));
+    pages
+}
+
+fn documents() -> Vec<PathBuf> {
+    let folders =
+        [".", "runtime", "xdrgen", "macros", "specs", "examples", "examples/guide/src", "tests/vm", "tests/peers"];
+    folders.into_iter().flat_map(markdown_in).collect()
+}
+
+/// A document's text outside of fenced blocks, and the blocks: language and text.
+fn split(text: &str) -> (String, Vec<(String, String)>) {
+    let (mut prose, mut blocks) = (String::new(), Vec::new());
+    for (index, part) in text.split("```").enumerate() {
+        match index % 2 {
+            0 => prose.push_str(part),
+            _ => {
+                let (language, text) = part.split_once('\n').unwrap();
+                blocks.push((language.to_owned(), text.to_owned()));
+            }
+        }
+    }
+    (prose, blocks)
+}
+
+/// Targets of `[text](target)`.
+fn links(prose: &str) -> Vec<&str> {
+    prose.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(target, _)| target).collect()
+}
+
+/// The fragments that headings of a document can be linked by.
+fn anchors(text: &str) -> BTreeSet<String> {
+    let heading = |line: &str| {
+        let title = line.trim_start_matches('#').trim().to_lowercase();
+        let kept = title.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+        kept.map(|c| if c == ' ' { '-' } else { c }).collect()
+    };
+    split(text).0.lines().filter(|line| line.starts_with('#')).map(heading).collect()
+}
+
+#[test]
+fn every_relative_link_resolves() {
+    let mut broken = Vec::new();
+    let mut count = 0;
+    for document in documents() {
+        let text = read(&document);
+        let (prose, _) = split(&text);
+        for link in links(&prose) {
+            if link.contains("://") || link.starts_with("mailto:") {
+                continue;
+            }
+            count += 1;
+            let (path, fragment) = link.split_once('#').unwrap_or((link, ""));
+            let target = if path.is_empty() { document.clone() } else { document.parent().unwrap().join(path) };
+            let known = target.exists() && (fragment.is_empty() || anchors(&read(&target)).contains(fragment));
+            if !known {
+                broken.push(format!("{}: {link}", document.display()));
+            }
+        }
+    }
+    assert!(count > 100, "only {count} links were found");
+    assert!(broken.is_empty(), "broken links:\n{}", broken.join("\n"));
+}
+
+#[test]
+fn the_guide_links_to_its_own_pages_only() {
+    // Other files of the repository are not part of the built book.
+    for page in pages() {
+        let text = read(&page);
+        for link in links(&split(&text).0).into_iter().filter(|link| !link.contains("://")) {
+            assert!(!link.contains('/'), "{}: {link}", page.display());
+        }
+    }
+}
+
+#[test]
+fn the_summary_lists_every_page() {
+    let text = read(&root().join("examples/guide/src/SUMMARY.md"));
+    let listed: BTreeSet<&str> = links(&text).into_iter().collect();
+    let pages = pages();
+    let pages: BTreeSet<&str> = pages.iter().map(|page| page.file_name().unwrap().to_str().unwrap()).collect();
+    assert_eq!(listed, pages);
+}
+
+#[test]
+fn every_document_with_rust_is_a_doc_test() {
+    let tested = read(&root().join("tests/src/lib.rs"));
+    for document in documents() {
+        let (_, blocks) = split(&read(&document));
+        let has_rust = blocks.iter().any(|(language, _)| language.starts_with("rust"));
+        let path = document.strip_prefix(root()).unwrap().to_str().unwrap();
+        assert!(!has_rust || tested.contains(&format!("\"{path}\"")), "{path} is not in tests/src/lib.rs");
+    }
+}
+
+#[test]
+fn blocks_have_a_known_language() {
+    let written_here = |path: &Path| path.starts_with(root().join("examples")) || path == root().join("README.md");
+    for document in documents().into_iter().filter(|path| written_here(path)) {
+        for (language, text) in split(&read(&document)).1 {
+            let language = language.split(',').next().unwrap();
+            assert!(LANGUAGES.contains(&language), "{}: `{language}` before:\n{text}", document.display());
+        }
+    }
+}
+
+#[test]
+fn xdr_compiles_with_the_ulb_of_its_page() {
+    let mut count = 0;
+    for document in documents() {
+        let (_, blocks) = split(&read(&document));
+        let name = document.display().to_string();
+        let ulb: String = blocks.iter().filter(|(language, _)| language == "ulb").map(|(_, text)| &**text).collect();
+        for (_, text) in blocks.iter().filter(|(language, _)| language == "xdr") {
+            let mut compiler = Compiler::new().source(&name, &**text);
+            if !ulb.is_empty() {
+                compiler = compiler.ulb_source(format!("the ULB of {name}"), &*ulb);
+            }
+            let compiled = compiler.compile().unwrap_or_else(|diagnostics| panic!("{name}: {diagnostics}"));
+            assert!(compiled.warnings.is_empty(), "{name}: {:?}", compiled.warnings);
+            count += 1;
+        }
+    }
+    assert!(count >= 5, "only {count} blocks of XDR were found");
+}
+
+#[test]
+fn toml_parses_and_names_features_that_exist() {
+    let manifest: toml::Table = read(&root().join("runtime/Cargo.toml")).parse().unwrap();
+    let features = manifest["features"].as_table().unwrap();
+    let mut count = 0;
+    for document in documents() {
+        for (_, text) in split(&read(&document)).1.into_iter().filter(|(language, _)| language == "toml") {
+            let table: toml::Table = text.parse().unwrap_or_else(|error| panic!("{}: {error}", document.display()));
+            count += 1;
+            let wanted = table.get("dependencies").and_then(|it| it.get("rpcrdma")).and_then(|it| it.get("features"));
+            for feature in wanted.and_then(|it| it.as_array()).into_iter().flatten() {
+                assert!(features.contains_key(feature.as_str().unwrap()), "{}: {feature}", document.display());
+            }
+        }
+    }
+    assert!(count >= 4, "only {count} blocks of TOML were found");
+}
