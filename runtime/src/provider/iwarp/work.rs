@@ -1,4 +1,4 @@
-//! The send queue: work requests from post to completion, completed in the order posted (RFC 5040 §5.5 rule 15).
+//! The send queue: work requests from post to completion. They complete in the order posted (RFC 5040 §5.5 rule 15).
 
 use std::collections::VecDeque;
 
@@ -9,7 +9,7 @@ use crate::{
     provider::{Completion, Handle, RemoteMemory, WorkError, WrId},
 };
 
-/// What a work request asks for.
+/// The operation of a work request.
 pub(crate) enum Op {
     Send {
         message: MessageBuf,
@@ -26,11 +26,11 @@ pub(crate) enum Op {
         source: Bytes,
         remote: RemoteMemory,
     },
-    /// Nothing any more.
+    /// The request is finished and waits for earlier ones to complete.
     Done(Outcome),
 }
 
-/// How it went.
+/// The result of a work request.
 pub(crate) enum Outcome {
     Sent,
     Read,
@@ -39,18 +39,18 @@ pub(crate) enum Outcome {
 }
 
 struct Work {
-    /// `None` for one of the provider's own, whose completion nobody waits for.
+    /// `None` for requests of the provider itself, which are not reported.
     id: Option<WrId>,
     op: Op,
 }
 
-/// Work requests by sequence number.
+/// The queue of work requests, numbered in the order posted.
 #[derive(Default)]
 pub(crate) struct WorkQueue {
     queue: VecDeque<Work>,
-    /// Sequence number of the front.
+    /// Sequence number of the first entry.
     first: u64,
-    /// Sequence number of the next to be framed.
+    /// Sequence number of the next entry to frame.
     next: u64,
 }
 
@@ -60,12 +60,12 @@ impl WorkQueue {
         self.queue.push_back(Work { id: id.into(), op });
     }
 
-    /// Whether nothing is queued or under way.
+    /// Returns `true` if nothing is queued or in flight.
     pub(crate) fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }
 
-    /// The work request to be framed now, with its number. Those that have failed already are skipped.
+    /// Returns the work request to frame next, with its number. Skips requests that have already failed.
     pub(crate) fn current(&mut self) -> Option<(u64, &Op)> {
         while let Some(Work { op: Op::Done(_), .. }) = self.get(self.next) {
             self.next += 1;
@@ -74,12 +74,12 @@ impl WorkQueue {
         self.get(seq).map(|work| (seq, &work.op))
     }
 
-    /// The current one has been framed entirely.
+    /// Marks the current work request as completely framed.
     pub(crate) fn framed(&mut self) {
         self.next += 1;
     }
 
-    /// The payload of a work request.
+    /// Returns the payload of a work request.
     pub(crate) fn payload(&self, seq: u64) -> &[u8] {
         match self.get(seq).map(|work| &work.op) {
             Some(Op::Send { message, .. }) => message,
@@ -88,12 +88,12 @@ impl WorkQueue {
         }
     }
 
-    /// Whether a work request is an RDMA Write.
+    /// Returns `true` if a work request is an RDMA Write.
     pub(crate) fn is_write(&self, seq: u64) -> bool {
         matches!(self.get(seq), Some(Work { op: Op::Write { .. }, .. }))
     }
 
-    /// The outcome of a work request, whose memory is freed. Completes those that have waited for it.
+    /// Records the outcome of a work request, which frees its memory. Completes the requests that waited for it.
     pub(crate) fn finish(&mut self, seq: u64, outcome: Outcome, completions: &mut Vec<Completion>) {
         let index = seq.checked_sub(self.first).and_then(|index| usize::try_from(index).ok());
         if let Some(work) = index.and_then(|index| self.queue.get_mut(index)) {
@@ -102,14 +102,14 @@ impl WorkQueue {
         self.complete(completions);
     }
 
-    /// Completes what is done at the front.
+    /// Completes the finished requests at the front of the queue.
     pub(crate) fn complete(&mut self, completions: &mut Vec<Completion>) {
         while let Some(Work { op: Op::Done(_), .. }) = self.queue.front() {
             self.pop(completions);
         }
     }
 
-    /// Completes everything: what is not done has been flushed.
+    /// Completes all requests. Unfinished ones are reported as flushed.
     pub(crate) fn flush(&mut self, completions: &mut Vec<Completion>) {
         while !self.queue.is_empty() {
             self.pop(completions);
