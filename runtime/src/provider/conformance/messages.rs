@@ -17,7 +17,13 @@ pub async fn private_data_goes_both_ways<C: Connector, L: Listener>(connector: C
 /// A rejected connection is distinguishable from a failed one, and carries the responder's private data.
 pub async fn rejection_carries_private_data<C: Connector, L: Listener>(connector: C, listener: L) {
     let reject = async {
-        let request = listener.accept().await.expect("accept failed").request(LIMIT).await.expect("received no connection request");
+        let request = listener
+            .accept()
+            .await
+            .expect("accept failed")
+            .request(LIMIT)
+            .await
+            .expect("received no connection request");
         assert!(is_padded(request.private_data(), b"let me in"), "{:?}", request.private_data());
         request.reject(Bytes::from_static(b"no room")).await.expect("reject failed");
     };

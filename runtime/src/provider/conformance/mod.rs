@@ -251,7 +251,10 @@ impl<A: QueuePair, B: QueuePair> Pair<A, B> {
 
 fn refused(tells: bool, client: &DisconnectReason, server: &DisconnectReason) {
     let silent = !tells && matches!(server, DisconnectReason::Remote | DisconnectReason::Transport(_));
-    assert!(silent || matches!(server, DisconnectReason::PeerViolation(_)), "unexpected reason at the server: {server:?}");
+    assert!(
+        silent || matches!(server, DisconnectReason::PeerViolation(_)),
+        "unexpected reason at the server: {server:?}"
+    );
     let told = matches!(client, DisconnectReason::ReportedByPeer(_) | DisconnectReason::Transport(_));
     assert!(told || *client == DisconnectReason::Remote, "unexpected reason at the client: {client:?}");
 }
@@ -269,8 +272,10 @@ pub async fn connect<C: Connector, L: Listener>(
 ) -> (Connected<C::QueuePair>, Connected<L::QueuePair>) {
     let accept = async {
         let incoming = listener.accept().await.expect("accept failed");
-        let request =
-            incoming.request(LIMIT).await.unwrap_or_else(|error| panic!("received no connection request: {}", Chain(&error)));
+        let request = incoming
+            .request(LIMIT)
+            .await
+            .unwrap_or_else(|error| panic!("received no connection request: {}", Chain(&error)));
         request.accept(server).await.unwrap_or_else(|error| panic!("failed to accept: {}", Chain(&error)))
     };
     // Each future panics on its own, because the other one would wait for it.

@@ -227,7 +227,8 @@ impl Endpoint {
             }
             WorkRequest::Write { id, source, remote } => {
                 if u32::try_from(source.len()).is_err() {
-                    return self.refuse(id, format!("RDMA Write of {} bytes exceeds the limit of 2^32 - 1", source.len()));
+                    return self
+                        .refuse(id, format!("RDMA Write of {} bytes exceeds the limit of 2^32 - 1", source.len()));
                 }
                 self.work.push(id, Op::Write { source, remote });
             }

@@ -270,7 +270,10 @@ impl Endpoint {
             }
             Header::Untagged { control, queue, msn, mo, .. } => {
                 if control.ddp_version != ddp::VERSION {
-                    return Err(Fault::new(Code::UNTAGGED_DDP_VERSION, "an untagged segment of an unsupported DDP version"));
+                    return Err(Fault::new(
+                        Code::UNTAGGED_DDP_VERSION,
+                        "an untagged segment of an unsupported DDP version",
+                    ));
                 }
                 // RFC 5041 §7.1 check 1 comes first, then the opcode, then the checks of the queue's buffers. These buffers are
                 // meant for the queue's own messages (RFC 5040 §4.1, figure 4), so their checks would misreport a message of
@@ -316,7 +319,8 @@ impl Endpoint {
             return Ok(Target::Discard);
         }
         if stag != read.sink {
-            let detail = format!("an RDMA Read Response for {:?}, which is not the sink of the oldest RDMA Read", Handle(stag));
+            let detail =
+                format!("an RDMA Read Response for {:?}, which is not the sink of the oldest RDMA Read", Handle(stag));
             return Err(Fault::new(Code::TAGGED_INVALID_STAG, detail));
         }
         if offset.checked_add(len as u64).is_none() {
@@ -446,8 +450,9 @@ impl Endpoint {
                 self.stags.begin_response(request.source_stag, request.source_offset, request.len).map_err(|code| {
                     let ReadRequest { source_stag, source_offset, len, .. } = request;
                     let handle = Handle(source_stag);
-                    let detail =
-                        format!("an RDMA Read of {len} bytes at {source_offset:#x} of {handle:?}, which does not permit it");
+                    let detail = format!(
+                        "an RDMA Read of {len} bytes at {source_offset:#x} of {handle:?}, which does not permit it"
+                    );
                     Fault::new(code, detail)
                 })?;
             (source, Some(request.source_stag))
@@ -487,7 +492,8 @@ fn ended_early(message: String) -> DisconnectReason {
 /// Marks a segment whose memory was invalidated while it arrived.
 fn revoked(segment: &mut Segment) {
     segment.target = Target::Discard;
-    segment.fault = Some(Fault::new(Code::TAGGED_INVALID_STAG, "tagged data for memory that was invalidated meanwhile"));
+    segment.fault =
+        Some(Fault::new(Code::TAGGED_INVALID_STAG, "tagged data for memory that was invalidated meanwhile"));
 }
 
 fn opcode(control: Control) -> Result<Opcode, Fault> {

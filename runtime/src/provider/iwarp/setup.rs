@@ -124,7 +124,9 @@ impl IwarpConnector {
             }
             // RFC 6581 §10: the reply to an enhanced request is enhanced, or absent.
             (Some(_), None) if reply.revision == 1 => Err(Trouble::OldRevision),
-            (Some(_), None) => Err(Trouble::Protocol("replied to an enhanced MPA request without enhanced data".into())),
+            (Some(_), None) => {
+                Err(Trouble::Protocol("replied to an enhanced MPA request without enhanced data".into()))
+            }
             (None, _) => Ok((params.responder_resources, params.initiator_depth.min(UNNEGOTIATED_READS))),
         }
     }

@@ -106,7 +106,10 @@ impl StagTable {
                 Ok(stag) if self.entries.contains_key(&stag) || self.recent.contains(&stag) => {}
                 Ok(stag) => break stag,
                 Err(error) => {
-                    return Err((format!("failed to get random numbers from the operating system: {error}").into(), memory));
+                    return Err((
+                        format!("failed to get random numbers from the operating system: {error}").into(),
+                        memory,
+                    ));
                 }
             }
         };
@@ -154,7 +157,10 @@ impl StagTable {
             .ok_or_else(|| format!("{sink:?} is not registered as a sink of RDMA Reads"))?;
         let fits = usize::try_from(len).is_ok_and(|len| place(offset, len, entry.memory.len()).is_ok());
         if !fits {
-            return Err(format!("{len} bytes at offset {offset} are outside {sink:?}, which has {} bytes", entry.memory.len()));
+            return Err(format!(
+                "{len} bytes at offset {offset} are outside {sink:?}, which has {} bytes",
+                entry.memory.len()
+            ));
         }
         entry.users += 1;
         Ok(())

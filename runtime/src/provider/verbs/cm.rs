@@ -83,7 +83,8 @@ impl Events {
     pub(super) fn new() -> Result<Self, VerbsError> {
         // SAFETY: no arguments.
         let channel = unsafe { ffi::rdma_create_event_channel() };
-        let channel = Channel(NonNull::new(channel).ok_or_else(|| VerbsError::last("opening of the connection manager"))?);
+        let channel =
+            Channel(NonNull::new(channel).ok_or_else(|| VerbsError::last("opening of the connection manager"))?);
         // SAFETY: the channel owns its file descriptor.
         let made = unsafe { wait_for(channel) };
         Ok(Self(made.map_err(|source| VerbsError::os("opening of the connection manager", source))?))

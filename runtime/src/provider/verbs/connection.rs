@@ -326,7 +326,9 @@ impl VerbsQueuePair {
         if self.is_open()
             && let Err(error) = self.receives.post(&self.pd, qp)
         {
-            self.end(DisconnectReason::Transport(VerbsError::Os { doing: "posting of Receives", source: error }.into()));
+            self.end(DisconnectReason::Transport(
+                VerbsError::Os { doing: "posting of Receives", source: error }.into(),
+            ));
         }
     }
 
@@ -412,10 +414,18 @@ impl QueuePair for VerbsQueuePair {
             WorkRequest::Write { id, .. } if !open => self.queue.push_done(id, Kind::Write, Err(WorkError::Flushed)),
             WorkRequest::Read { id, .. } if !open => self.queue.push_done(id, Kind::Own, Err(WorkError::Flushed)),
             WorkRequest::Send { id, message, .. } if message.len() > most as usize => {
-                self.refuse(id, Kind::Send, format!("Send of {} bytes exceeds the device's limit of {most}", message.len()));
+                self.refuse(
+                    id,
+                    Kind::Send,
+                    format!("Send of {} bytes exceeds the device's limit of {most}", message.len()),
+                );
             }
             WorkRequest::Write { id, source, .. } if source.len() > most as usize => {
-                self.refuse(id, Kind::Write, format!("RDMA Write of {} bytes exceeds the device's limit of {most}", source.len()));
+                self.refuse(
+                    id,
+                    Kind::Write,
+                    format!("RDMA Write of {} bytes exceeds the device's limit of {most}", source.len()),
+                );
             }
             WorkRequest::Read { id, .. } if self.max_reads == 0 => {
                 self.refuse(id, Kind::Own, "peer does not serve RDMA Reads".to_owned());

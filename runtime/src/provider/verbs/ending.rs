@@ -72,9 +72,13 @@ impl VerbsQueuePair {
         let mut changed = false;
         while let Some(Poll::Ready(event)) = self.device_events.as_ref().map(|events| events.poll(cx)) {
             let reason = match event {
-                DeviceEvent::Fatal => DisconnectReason::Transport(format!("RDMA device {} failed", self.limits.name).into()),
+                DeviceEvent::Fatal => {
+                    DisconnectReason::Transport(format!("RDMA device {} failed", self.limits.name).into())
+                }
                 DeviceEvent::CompletionsLost => DisconnectReason::Transport("the completion queue overflowed".into()),
-                DeviceEvent::PeerViolation => DisconnectReason::PeerViolation("the device refused a request of the peer".into()),
+                DeviceEvent::PeerViolation => {
+                    DisconnectReason::PeerViolation("the device refused a request of the peer".into())
+                }
                 // `siw` reports this event if the header of an incoming segment is invalid.
                 DeviceEvent::QueuePairFailed if self.limits.iwarp => {
                     DisconnectReason::PeerViolation("the device refused a request of the peer".into())

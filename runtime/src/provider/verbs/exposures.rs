@@ -383,5 +383,6 @@ fn is_fault(error: &io::Error) -> bool {
 }
 
 fn random() -> io::Result<u32> {
-    getrandom::u32().map_err(|error| io::Error::other(format!("failed to get random numbers from the operating system: {error}")))
+    getrandom::u32()
+        .map_err(|error| io::Error::other(format!("failed to get random numbers from the operating system: {error}")))
 }
