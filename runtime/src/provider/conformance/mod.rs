@@ -119,20 +119,20 @@ impl<Q: QueuePair> End<Q> {
     }
 
     /// Registers data that the peer may read.
-    pub fn source(&mut self, octets: impl Into<Bytes>) -> Region {
-        self.register(Memory::Source(octets.into()), Access::RemoteRead)
+    pub fn source(&mut self, bytes: impl Into<Bytes>) -> Region {
+        self.register(Memory::Source(bytes.into()), Access::RemoteRead)
     }
 
     /// Posts a Send.
-    pub fn send(&mut self, octets: &[u8], invalidate: Option<Handle>) -> WrId {
-        let (id, message) = (self.id(), message(octets));
+    pub fn send(&mut self, bytes: &[u8], invalidate: Option<Handle>) -> WrId {
+        let (id, message) = (self.id(), message(bytes));
         self.qp().post(WorkRequest::Send { id, message, invalidate, solicited: false });
         id
     }
 
     /// Posts an RDMA Write to a region, at an offset from its start in bytes.
-    pub fn write(&mut self, octets: impl Into<Bytes>, region: Region, at: u64) -> WrId {
-        let (id, source) = (self.id(), octets.into());
+    pub fn write(&mut self, bytes: impl Into<Bytes>, region: Region, at: u64) -> WrId {
+        let (id, source) = (self.id(), bytes.into());
         self.qp().post(WorkRequest::Write { id, source, remote: remote(region, at) });
         id
     }
@@ -170,9 +170,9 @@ pub fn remote(region: Region, at: u64) -> RemoteMemory {
 
 /// Returns a message with this content.
 #[must_use]
-pub fn message(octets: &[u8]) -> MessageBuf {
-    let mut message = MessageBuf::new(PayloadBuf::from(vec![0; octets.len()]), 0);
-    message.append(octets);
+pub fn message(bytes: &[u8]) -> MessageBuf {
+    let mut message = MessageBuf::new(PayloadBuf::from(vec![0; bytes.len()]), 0);
+    message.append(bytes);
     message
 }
 
@@ -302,7 +302,7 @@ async fn pair_with<C: Connector, L: Listener>(
 
 /// Returns `true` if private data arrived intact, possibly padded with zeros by InfiniBand.
 fn is_padded(got: &[u8], sent: &[u8]) -> bool {
-    got.strip_prefix(sent).is_some_and(|padding| padding.iter().all(|octet| *octet == 0))
+    got.strip_prefix(sent).is_some_and(|padding| padding.iter().all(|byte| *byte == 0))
 }
 
 fn sink_of(completion: Completion, id: WrId) -> Vec<u8> {

@@ -84,9 +84,9 @@ pub async fn writes_at_every_offset<C: Connector, L: Listener>(connector: C, lis
     let region = pair.server.sink(64, Access::RemoteWrite);
     let mut expected = vec![0xee; 64];
     for at in 0..64_usize {
-        let octets = pattern((at * 5) % (64 - at) + 1, at);
-        expected[at..at + octets.len()].copy_from_slice(&octets);
-        pair.client.write(octets, region, at as u64);
+        let bytes = pattern((at * 5) % (64 - at) + 1, at);
+        expected[at..at + bytes.len()].copy_from_slice(&bytes);
+        pair.client.write(bytes, region, at as u64);
     }
     pair.client.send(b"", None);
     assert_eq!(pair.server_received().await, b"");

@@ -92,11 +92,11 @@ impl Header {
     }
 
     /// Decodes a header from the front of the buffer, or returns `None` if it is incomplete.
-    pub(crate) fn decode(octets: &[u8]) -> Option<Self> {
-        let (control_octets, rest) = octets.split_first_chunk::<2>()?;
-        let control = Control::decode(*control_octets);
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        let (control_bytes, rest) = bytes.split_first_chunk::<2>()?;
+        let control = Control::decode(*control_bytes);
         let word = |at: usize| rest.get(at..at + 4).and_then(|o| o.try_into().ok()).map(u32::from_be_bytes);
-        Some(if is_tagged(control_octets[0]) {
+        Some(if is_tagged(control_bytes[0]) {
             let offset = rest.get(4..12).and_then(|o| o.try_into().ok()).map(u64::from_be_bytes)?;
             Self::Tagged { control, stag: word(0)?, offset }
         } else {

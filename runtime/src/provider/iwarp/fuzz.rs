@@ -129,10 +129,10 @@ pub fn fuzz_mpa_stream(input: &[u8]) {
 ///
 /// # Panics
 /// Panics if an accepted frame does not survive encoding and decoding.
-pub fn mpa_frames(octets: &[u8]) {
-    let Some((head, rest)) = octets.split_first_chunk::<HEADER>() else {
-        let _ = Head::check_key(Kind::Request, octets);
-        let _ = Head::check_key(Kind::Reply, octets);
+pub fn mpa_frames(bytes: &[u8]) {
+    let Some((head, rest)) = bytes.split_first_chunk::<HEADER>() else {
+        let _ = Head::check_key(Kind::Request, bytes);
+        let _ = Head::check_key(Kind::Reply, bytes);
         return;
     };
     for kind in [Kind::Request, Kind::Reply] {
@@ -155,8 +155,8 @@ fn name_stags(stream: &mut [u8], stags: &[u32]) {
         let len = usize::from(u16::from_be_bytes([high, low]));
         // The tagged header's STag, and the source STag of an RDMA Read Request.
         for place in [at + 4, at + 2 + 18 + 16] {
-            if let (Some(octets), Some(stag)) = (stream.get_mut(place..place + 4), stags.get(turn % stags.len())) {
-                octets.copy_from_slice(&stag.to_be_bytes());
+            if let (Some(bytes), Some(stag)) = (stream.get_mut(place..place + 4), stags.get(turn % stags.len())) {
+                bytes.copy_from_slice(&stag.to_be_bytes());
             }
         }
         turn += 1;

@@ -134,15 +134,15 @@ impl Endpoint {
     /// Records `len` bytes of payload read to their destination, and adds them to the CRC.
     fn placed(&mut self, len: usize) {
         let Some(segment) = &mut self.segment else { return };
-        let octets = match segment.target {
-            Target::Tagged { stag, start } => self.stags.sink(stag, start + segment.placed, len).map(|octets| &*octets),
+        let bytes = match segment.target {
+            Target::Tagged { stag, start } => self.stags.sink(stag, start + segment.placed, len).map(|bytes| &*bytes),
             Target::Receive { start } => self
                 .arriving
                 .as_ref()
                 .and_then(|arriving| arriving.buf.get(start + segment.placed..start + segment.placed + len)),
             Target::Control | Target::Discard => None,
         };
-        self.input.check(octets.unwrap_or_default());
+        self.input.check(bytes.unwrap_or_default());
         segment.placed += len;
     }
 
@@ -224,7 +224,7 @@ impl Endpoint {
         if len == 0 {
             return;
         }
-        let octets = self.input.staged().get(..len).unwrap_or_default();
+        let bytes = self.input.staged().get(..len).unwrap_or_default();
         let place = match segment.target {
             Target::Tagged { stag, start } => {
                 self.copied_payload += len as u64;
@@ -236,7 +236,7 @@ impl Endpoint {
             Target::Control | Target::Discard => None,
         };
         match (place, segment.target) {
-            (Some(place), _) => place.copy_from_slice(octets),
+            (Some(place), _) => place.copy_from_slice(bytes),
             (None, Target::Control) => self.input.keep_control(from, len),
             (None, Target::Discard) => {}
             (None, Target::Tagged { .. } | Target::Receive { .. }) => revoked(segment),
@@ -439,8 +439,8 @@ impl Endpoint {
     }
 
     fn deliver_read_request(&mut self) -> Result<(), Fault> {
-        let Some(octets) = self.input.control.first_chunk::<READ_REQUEST>() else { return Ok(()) };
-        let request = ReadRequest::decode(octets);
+        let Some(bytes) = self.input.control.first_chunk::<READ_REQUEST>() else { return Ok(()) };
+        let request = ReadRequest::decode(bytes);
         self.expected_read_msn = self.expected_read_msn.wrapping_add(1);
         // RFC 5040 §5.2.1: the source STag and TO of a zero-length Read MUST NOT be validated.
         let (source, source_stag) = if request.len == 0 {

@@ -105,9 +105,9 @@ impl Input {
     }
 
     /// Adds bytes to the CRC.
-    pub(crate) fn check(&mut self, octets: &[u8]) {
+    pub(crate) fn check(&mut self, bytes: &[u8]) {
         if self.use_crc && self.verdict.is_none() {
-            self.crc.update(octets);
+            self.crc.update(bytes);
         }
     }
 
@@ -120,9 +120,9 @@ impl Input {
 
     /// Copies `len` bytes from the front of the staging buffer to offset `at` of `control`.
     pub(crate) fn keep_control(&mut self, at: usize, len: usize) {
-        let octets = self.stage.get(self.head..self.tail).and_then(|staged| staged.get(..len));
-        if let (Some(octets), Some(place)) = (octets, self.control.get_mut(at..at + len)) {
-            place.copy_from_slice(octets);
+        let bytes = self.stage.get(self.head..self.tail).and_then(|staged| staged.get(..len));
+        if let (Some(bytes), Some(place)) = (bytes, self.control.get_mut(at..at + len)) {
+            place.copy_from_slice(bytes);
         }
     }
 
@@ -147,11 +147,11 @@ impl Input {
             None => return Parsed::More,
         };
         let taken = fpdu::LENGTH + needed.unwrap_or(0);
-        let Some(octets) = staged.get(..taken) else { return Parsed::More };
+        let Some(bytes) = staged.get(..taken) else { return Parsed::More };
         self.offender.begin(ulpdu_len);
-        let header = match (Header::decode(octets.get(fpdu::LENGTH..).unwrap_or_default()), needed) {
+        let header = match (Header::decode(bytes.get(fpdu::LENGTH..).unwrap_or_default()), needed) {
             (Some(header), Some(len)) => {
-                self.offender.keep(&octets[fpdu::LENGTH..fpdu::LENGTH + len]);
+                self.offender.keep(&bytes[fpdu::LENGTH..fpdu::LENGTH + len]);
                 Some(header)
             }
             _ => None,
@@ -165,7 +165,7 @@ impl Input {
         };
         if self.use_crc && self.verdict.is_none() {
             self.crc.reset();
-            self.crc.update(octets);
+            self.crc.update(bytes);
         }
         self.consume(taken);
         match header {
@@ -182,19 +182,19 @@ impl Input {
     /// Consumes the pad and CRC, and returns `true` if the CRC is correct. Returns `None` until both have arrived.
     pub(crate) fn trailer(&mut self, ulpdu_len: usize) -> Option<bool> {
         let pad = fpdu::pad(ulpdu_len);
-        let octets = self.stage.get(self.head..self.tail)?.get(..pad + fpdu::CRC)?;
-        let (padding, crc) = octets.split_at(pad);
+        let bytes = self.stage.get(self.head..self.tail)?.get(..pad + fpdu::CRC)?;
+        let (padding, crc) = bytes.split_at(pad);
         let right = if let Some(verdict) = self.verdict {
             verdict
         } else if self.use_crc {
             // RFC 5044 §4.1: the pad's value is ignored, except in the CRC.
             self.crc.update(padding);
-            self.crc.octets() == crc
+            self.crc.bytes() == crc
         } else {
             // RFC 5044 §7.1.1: if CRCs are not used, the field is valid whatever it contains.
             true
         };
-        let taken = octets.len();
+        let taken = bytes.len();
         self.consume(taken);
         Some(right)
     }

@@ -246,17 +246,17 @@ impl Endpoint {
 
 /// Frames an FPDU with this DDP header and a copy of this payload.
 fn copy(output: &mut Output, header: &Header, payload: &[u8]) {
-    let mut octets = [0; ddp::UNTAGGED];
-    let len = header.encode(&mut octets);
-    output.put_fpdu(&octets[..len], payload);
+    let mut bytes = [0; ddp::UNTAGGED];
+    let len = header.encode(&mut bytes);
+    output.put_fpdu(&bytes[..len], payload);
 }
 
 /// Begins an FPDU with this DDP header and `payload_len` bytes of payload.
 fn begin(output: &mut Output, header: &Header, payload_len: usize) {
-    let mut octets = [0; ddp::UNTAGGED];
-    let len = header.encode(&mut octets);
+    let mut bytes = [0; ddp::UNTAGGED];
+    let len = header.encode(&mut bytes);
     output.begin(len + payload_len);
-    output.put(&octets[..len]);
+    output.put(&bytes[..len]);
 }
 
 fn write(

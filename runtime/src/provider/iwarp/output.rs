@@ -114,11 +114,11 @@ impl Output {
     }
 
     /// Copies bytes into the FPDU.
-    pub(crate) fn put(&mut self, mut octets: &[u8]) {
-        while !octets.is_empty() {
-            let (now, later) = octets.split_at(octets.len().min(self.room()));
+    pub(crate) fn put(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let (now, later) = bytes.split_at(bytes.len().min(self.room()));
             self.stage(now);
-            octets = later;
+            bytes = later;
         }
     }
 
@@ -153,7 +153,7 @@ impl Output {
             (true, false) => crc::of(unchecked),
             (true, true) => {
                 self.crc.update(unchecked);
-                self.crc.octets()
+                self.crc.bytes()
             }
         };
         self.stage(&crc);
@@ -248,14 +248,14 @@ impl Output {
         clock.room()
     }
 
-    fn stage(&mut self, octets: &[u8]) {
-        self.stage_uncounted(octets);
-        self.count(octets.len());
+    fn stage(&mut self, bytes: &[u8]) {
+        self.stage_uncounted(bytes);
+        self.count(bytes.len());
     }
 
-    fn stage_uncounted(&mut self, octets: &[u8]) {
+    fn stage_uncounted(&mut self, bytes: &[u8]) {
         let start = self.staged.len();
-        self.staged.extend_from_slice(octets);
+        self.staged.extend_from_slice(bytes);
         self.staged_from(start);
     }
 

@@ -71,10 +71,10 @@ impl IwarpConnector {
                 ..Enhanced::default()
             }),
         };
-        let octets = request.encode(&params.private_data).ok_or_else(private_data_too_long)?;
+        let bytes = request.encode(&params.private_data).ok_or_else(private_data_too_long)?;
         let mut reader = FrameReader::new(Kind::Reply);
         let exchange = async {
-            stream.write_all(&octets).await?;
+            stream.write_all(&bytes).await?;
             reader.read(&mut stream).await
         };
         let (reply, private_data) = match timeout_at(deadline, exchange).await {
@@ -273,11 +273,9 @@ impl ConnectRequest for IwarpRequest {
 
     async fn accept(mut self, params: SetupParams) -> Result<Connected<Self::QueuePair>, SetupError> {
         let (reply, ird, ord) = self.reply(false, params.responder_resources, params.initiator_depth);
-        let octets = reply.encode(&params.private_data).ok_or_else(private_data_too_long)?;
+        let bytes = reply.encode(&params.private_data).ok_or_else(private_data_too_long)?;
         let stream = &mut self.incoming.stream;
-        timeout(params.timeout, stream.write_all(&octets))
-            .await
-            .map_err(|_| SetupError::TimedOut(params.timeout))??;
+        timeout(params.timeout, stream.write_all(&bytes)).await.map_err(|_| SetupError::TimedOut(params.timeout))??;
         let markers = self.frame.markers;
         let agreement = Agreement {
             // RFC 5044 §7.1.1: CRCs are used if either side requests them.
@@ -299,10 +297,10 @@ impl ConnectRequest for IwarpRequest {
     async fn reject(mut self, private_data: Bytes) -> Result<(), SetupError> {
         const LIMIT: Duration = Duration::from_secs(5);
         let (reply, ..) = self.reply(true, 0, 0);
-        let octets = reply.encode(&private_data).ok_or_else(private_data_too_long)?;
+        let bytes = reply.encode(&private_data).ok_or_else(private_data_too_long)?;
         let stream = &mut self.incoming.stream;
         let send = async {
-            stream.write_all(&octets).await?;
+            stream.write_all(&bytes).await?;
             stream.shutdown().await
         };
         timeout(LIMIT, send).await.map_err(|_| SetupError::TimedOut(LIMIT))??;
@@ -404,35 +402,35 @@ impl From<FrameError> for Trouble {
 /// A reader of one frame. It reads no further, because FPDUs may follow.
 struct FrameReader {
     kind: Kind,
-    octets: Vec<u8>,
+    bytes: Vec<u8>,
 }
 
 impl FrameReader {
     fn new(kind: Kind) -> Self {
-        Self { kind, octets: Vec::with_capacity(HEADER) }
+        Self { kind, bytes: Vec::with_capacity(HEADER) }
     }
 
     fn is_empty(&self) -> bool {
-        self.octets.is_empty()
+        self.bytes.is_empty()
     }
 
     async fn read(&mut self, stream: &mut TcpStream) -> Result<(Frame, Bytes), Trouble> {
         loop {
             // Fail as soon as the bytes cannot be an MPA frame, because peers of other protocols wait for more bytes.
-            Head::check_key(self.kind, &self.octets)?;
-            let mut missing = HEADER.saturating_sub(self.octets.len());
-            if let Some((head, private_data)) = self.octets.split_first_chunk::<HEADER>() {
+            Head::check_key(self.kind, &self.bytes)?;
+            let mut missing = HEADER.saturating_sub(self.bytes.len());
+            if let Some((head, private_data)) = self.bytes.split_first_chunk::<HEADER>() {
                 let head = Head::decode(self.kind, head)?;
                 missing = head.private_data_len().saturating_sub(private_data.len());
                 if missing == 0 {
                     return Ok(head.with_private_data(private_data));
                 }
             }
-            match stream.take(missing as u64).read_buf(&mut self.octets).await {
+            match stream.take(missing as u64).read_buf(&mut self.bytes).await {
                 Ok(len) if len > 0 => {}
                 Err(error) if error.kind() != io::ErrorKind::ConnectionReset => return Err(error.into()),
                 _ if self.is_empty() => return Err(Trouble::Closed),
-                _ => return Err(Trouble::ClosedEarly(self.octets.len())),
+                _ => return Err(Trouble::ClosedEarly(self.bytes.len())),
             }
         }
     }

@@ -300,13 +300,13 @@ impl Inner {
     fn send(&mut self, end: End, id: WrId, message: MessageBuf, invalidate: Option<Handle>) {
         let nth = self.side(end).sends;
         self.side(end).sends += 1;
-        let mut octets = message.to_vec();
+        let mut bytes = message.to_vec();
         for fault in &self.faults {
             match *fault {
-                Fault::Truncate { end: who, nth: n, len } if (who, n) == (end, nth) => octets.truncate(len),
+                Fault::Truncate { end: who, nth: n, len } if (who, n) == (end, nth) => bytes.truncate(len),
                 Fault::Garble { end: who, nth: n, at, mask } if (who, n) == (end, nth) => {
-                    if let Some(octet) = octets.get_mut(at) {
-                        *octet ^= mask;
+                    if let Some(byte) = bytes.get_mut(at) {
+                        *byte ^= mask;
                     }
                 }
                 _ => {}
@@ -316,7 +316,7 @@ impl Inner {
         if peer.receives == 0 {
             return self.lose("no Receive was posted for a Send");
         }
-        if octets.len() > peer.config.receive_size {
+        if bytes.len() > peer.config.receive_size {
             return self.lose("a Send was longer than the Receive");
         }
         if let Some(handle) = invalidate
@@ -326,8 +326,8 @@ impl Inner {
         }
         peer.receives -= 1;
         let mut memory: PayloadBuf = peer.config.pool.alloc(peer.config.receive_size);
-        memory[..octets.len()].copy_from_slice(&octets);
-        let message = MessageBuf::received(memory, octets.len());
+        memory[..bytes.len()].copy_from_slice(&bytes);
+        let message = MessageBuf::received(memory, bytes.len());
         self.complete(end.other(), Completion::Received { message, invalidated: invalidate });
         self.complete(end, Completion::Sent { id });
     }

@@ -112,11 +112,11 @@ impl Registry {
     /// Performs the peer's RDMA Read.
     pub(super) fn read(&mut self, remote: RemoteMemory, len: u32) -> Result<Vec<u8>, String> {
         let (memory, start) = self.range(remote, u64::from(len), Access::RemoteRead)?;
-        let octets: &[u8] = match memory {
+        let bytes: &[u8] = match memory {
             Memory::Source(bytes) => bytes,
             Memory::Sink(buf) => buf,
         };
-        Ok(octets[start..start + len as usize].to_vec())
+        Ok(bytes[start..start + len as usize].to_vec())
     }
 
     /// Places the response to a local RDMA Read.

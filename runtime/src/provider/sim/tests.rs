@@ -18,9 +18,9 @@ fn poll(qp: &mut SimQueuePair) -> Vec<Completion> {
     completions
 }
 
-fn send(qp: &mut SimQueuePair, octets: &[u8], invalidate: Option<Handle>) {
+fn send(qp: &mut SimQueuePair, bytes: &[u8], invalidate: Option<Handle>) {
     let mut message = MessageBuf::new(Vec::new().into(), 0);
-    message.append(octets);
+    message.append(bytes);
     qp.post(WorkRequest::Send { id: WrId(9), message, invalidate, solicited: false });
 }
 

@@ -213,11 +213,11 @@ impl Exposures {
                     // fail.
                     Err(error) if rights == Rights::WindowRead && is_fault(&error) => {
                         // SAFETY: the source is live and has `len` bytes.
-                        let octets = unsafe { std::slice::from_raw_parts(address, len) }.to_vec();
-                        exposed_at = octets.as_ptr() as u64;
+                        let bytes = unsafe { std::slice::from_raw_parts(address, len) }.to_vec();
+                        exposed_at = bytes.as_ptr() as u64;
                         // SAFETY: as above. The entry owns the copy, which does not move.
-                        let registered = unsafe { pd.register(octets.as_ptr(), len, rights) };
-                        copy = Some(octets);
+                        let registered = unsafe { pd.register(bytes.as_ptr(), len, rights) };
+                        copy = Some(bytes);
                         registered
                     }
                     other => other,

@@ -150,12 +150,12 @@ enum Placed {
 /// Prepares the data for the device. Returns its location, its holder, and `true` if its memory is free once the request
 /// is posted.
 fn place(pd: &Pd, regions: &mut Regions, placed: Placed, source: Source) -> io::Result<(Local, Hold, bool)> {
-    let octets: &[u8] = match &source {
+    let bytes: &[u8] = match &source {
         Source::Message(message) => message,
         Source::Payload(payload) => payload,
     };
-    let len = u32::try_from(octets.len()).map_err(|_| io::Error::other("message is longer than 2^32 - 1 bytes"))?;
-    let address = octets.as_ptr();
+    let len = u32::try_from(bytes.len()).map_err(|_| io::Error::other("message is longer than 2^32 - 1 bytes"))?;
+    let address = bytes.as_ptr();
     Ok(match placed {
         Placed::Inline => {
             let hold = match source {
@@ -165,15 +165,15 @@ fn place(pd: &Pd, regions: &mut Regions, placed: Placed, source: Source) -> io::
             (Local { address: address as u64, len, lkey: 0 }, hold, true)
         }
         Placed::Copied(mut slot) => {
-            slot.as_mut_slice()[..octets.len()].copy_from_slice(octets);
+            slot.as_mut_slice()[..bytes.len()].copy_from_slice(bytes);
             let local = Local { address: slot.address() as u64, len, lkey: slot.lkey() };
             (local, Hold::Slot(slot), true)
         }
         Placed::Registered => {
-            let region = match regions.home(address, octets.len()) {
+            let region = match regions.home(address, bytes.len()) {
                 Some(home) => regions.of(pd, home)?,
                 // SAFETY: the memory is held together with the region, which is dropped first, and is only read.
-                None => Arc::new(unsafe { pd.register(address, octets.len(), Rights::LocalRead) }?),
+                None => Arc::new(unsafe { pd.register(address, bytes.len(), Rights::LocalRead) }?),
             };
             let local = Local { address: address as u64, len, lkey: region.lkey() };
             (local, Hold::Registered(Registered { _region: region, _memory: source }), false)

@@ -23,7 +23,7 @@ struct Kept {
 pub(super) struct Regions {
     pool: BufferPool,
     kept: HashMap<u64, Kept>,
-    octets: usize,
+    bytes: usize,
     most: usize,
     clock: u64,
     /// The pool's count of freed buffers when `kept` was last cleaned up.
@@ -36,7 +36,7 @@ impl Regions {
     pub(super) fn new(pool: BufferPool, most: usize, limits: &Limits) -> Self {
         let rights = if limits.windows { Rights::WindowWrite } else { Rights::LocalWrite };
         let freed = pool.freed();
-        Self { pool, kept: HashMap::new(), octets: 0, most, clock: 0, freed, rights }
+        Self { pool, kept: HashMap::new(), bytes: 0, most, clock: 0, freed, rights }
     }
 
     /// Returns the pool buffer that contains the memory, unless it is too large to be kept registered.
@@ -55,7 +55,7 @@ impl Regions {
             return Ok(Arc::clone(&kept.region));
         }
         self.forget_freed();
-        while self.octets.saturating_add(home.len) > self.most && self.forget_oldest() {}
+        while self.bytes.saturating_add(home.len) > self.most && self.forget_oldest() {}
         let region = loop {
             // SAFETY: only local requests access memory through the region alone, and they hold the buffer. Windows are bound to
             // memory that an exposure holds. A buffer that was returned to the system is part of neither, so its registration is
@@ -67,7 +67,7 @@ impl Regions {
                 Err(_) => {}
             }
         };
-        self.octets += home.len;
+        self.bytes += home.len;
         self.kept.insert(home.number, Kept { region: Arc::clone(&region), home, used: self.clock });
         Ok(region)
     }
@@ -77,10 +77,10 @@ impl Regions {
         let freed = self.pool.freed();
         if freed != self.freed {
             self.freed = freed;
-            let Self { pool, kept, octets, .. } = self;
+            let Self { pool, kept, bytes, .. } = self;
             kept.retain(|_, kept| {
                 let current = pool.is_current(kept.home);
-                *octets -= if current { 0 } else { kept.home.len };
+                *bytes -= if current { 0 } else { kept.home.len };
                 current
             });
         }
@@ -91,7 +91,7 @@ impl Regions {
         let oldest = self.kept.iter().min_by_key(|(_, kept)| kept.used).map(|(number, _)| *number);
         match oldest.and_then(|number| self.kept.remove(&number)) {
             Some(kept) => {
-                self.octets -= kept.home.len;
+                self.bytes -= kept.home.len;
                 true
             }
             None => false,

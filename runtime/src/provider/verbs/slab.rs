@@ -129,11 +129,11 @@ mod tests {
         let mut slots: Vec<_> = std::iter::from_fn(take).collect();
         assert_eq!(slots.len(), 3);
         for (n, slot) in slots.iter_mut().enumerate() {
-            assert!(slot.as_slice().iter().all(|octet| *octet == 0));
+            assert!(slot.as_slice().iter().all(|byte| *byte == 0));
             slot.as_mut_slice().fill(n as u8 + 1);
         }
         for (n, slot) in slots.iter().enumerate() {
-            assert!(slot.as_slice().iter().all(|octet| *octet == n as u8 + 1));
+            assert!(slot.as_slice().iter().all(|byte| *byte == n as u8 + 1));
         }
         let kept = slots.pop().unwrap();
         drop(slots);
@@ -150,14 +150,14 @@ mod tests {
         let memory = Arc::new(Memory::new(2, 64).unwrap());
         let (send, receive) = std::sync::mpsc::channel();
         let reader = std::thread::spawn(move || {
-            let mut octets = 0;
+            let mut total = 0;
             for message in receive {
                 let message: MessageBuf = message;
                 let bytes = message.freeze();
-                assert!(bytes.iter().all(|octet| *octet == bytes[0]));
-                octets += bytes.slice(1..).len();
+                assert!(bytes.iter().all(|byte| *byte == bytes[0]));
+                total += bytes.slice(1..).len();
             }
-            octets
+            total
         });
         for n in 0..20 {
             let index = loop {

@@ -16,11 +16,11 @@ fn sends(messages: &[Vec<u8>], max: usize) -> Vec<u8> {
             let end = message.len().min(from + max);
             let control = Control::new(Opcode::Send, end == message.len());
             let header = Header::Untagged { control, invalidate: 0, queue: queue::SEND, msn, mo: from as u32 };
-            let mut octets = [0; UNTAGGED];
-            header.encode(&mut octets);
+            let mut bytes = [0; UNTAGGED];
+            header.encode(&mut bytes);
             let mut output = Output::new(true, false);
             output.begin(UNTAGGED + end - from);
-            output.put(&octets);
+            output.put(&bytes);
             output.put_by_reference(Place::Work(0), from, &message[from..end]);
             output.end();
             let mut iovecs = [IoSlice::new(&[]); IOVECS];
@@ -94,8 +94,8 @@ proptest! {
 
     /// Arbitrary bytes cause exactly one `Disconnected`, and no panic.
     #[test]
-    fn any_bytes(octets in proptest::collection::vec(any::<u8>(), 0..600)) {
-        fuzz_mpa_stream(&octets);
+    fn any_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..600)) {
+        fuzz_mpa_stream(&bytes);
     }
 
     /// Nearly valid headers cause exactly one `Disconnected`, and no panic.

@@ -7,8 +7,8 @@ use crc_fast::{CrcAlgorithm, Digest, crc32_iscsi};
 
 /// Returns the CRC field for one slice. Cheaper than a [`Crc32c`] for short slices.
 #[inline]
-pub(crate) fn of(octets: &[u8]) -> [u8; 4] {
-    crc32_iscsi(octets).to_le_bytes()
+pub(crate) fn of(bytes: &[u8]) -> [u8; 4] {
+    crc32_iscsi(bytes).to_le_bytes()
 }
 
 /// An incremental CRC32c computation.
@@ -30,15 +30,15 @@ impl Crc32c {
 
     /// Adds bytes to the computation.
     #[inline]
-    pub(crate) fn update(&mut self, octets: &[u8]) {
-        if !octets.is_empty() {
-            self.0.update(octets);
+    pub(crate) fn update(&mut self, bytes: &[u8]) {
+        if !bytes.is_empty() {
+            self.0.update(bytes);
         }
     }
 
     /// Returns the CRC field: least significant byte first, like iSCSI digests (RFC 5044 §4.4, figure 5).
     #[inline]
-    pub(crate) fn octets(&self) -> [u8; 4] {
+    pub(crate) fn bytes(&self) -> [u8; 4] {
         let [a, b, c, d, ..] = self.0.finalize().to_le_bytes();
         [a, b, c, d]
     }
@@ -52,12 +52,12 @@ mod tests {
     fn check_value_and_slices() {
         let mut crc = Crc32c::default();
         crc.update(b"123456789");
-        assert_eq!(crc.octets(), 0xe306_9283_u32.to_le_bytes());
+        assert_eq!(crc.bytes(), 0xe306_9283_u32.to_le_bytes());
         crc.reset();
         for part in [&b"1234"[..], b"", b"56789"] {
             crc.update(part);
         }
-        assert_eq!(crc.octets(), 0xe306_9283_u32.to_le_bytes());
-        assert_eq!(of(b"123456789"), crc.octets());
+        assert_eq!(crc.bytes(), 0xe306_9283_u32.to_le_bytes());
+        assert_eq!(of(b"123456789"), crc.bytes());
     }
 }

@@ -120,28 +120,28 @@ pub(crate) struct Head {
 
 impl Head {
     /// Checks that a frame of this kind can begin with these bytes.
-    pub(crate) fn check_key(kind: Kind, octets: &[u8]) -> Result<(), FrameError> {
+    pub(crate) fn check_key(kind: Kind, bytes: &[u8]) -> Result<(), FrameError> {
         let key = kind.key();
-        let len = octets.len().min(key.len());
-        if octets[..len] == key[..len] {
+        let len = bytes.len().min(key.len());
+        if bytes[..len] == key[..len] {
             return Ok(());
         }
         // RFC 5044 §7.1.2 rule 8: report to an initiator that it has reached another initiator.
-        if kind == Kind::Reply && len == key.len() && octets[..len] == Kind::Request.key()[..] {
+        if kind == Kind::Reply && len == key.len() && bytes[..len] == Kind::Request.key()[..] {
             return Err(FrameError::BothInitiate);
         }
         // The keys differ in the end only. Wait for all of the key before reporting the wrong role.
-        if kind == Kind::Reply && len < key.len() && octets[..len] == Kind::Request.key()[..len] {
+        if kind == Kind::Reply && len < key.len() && bytes[..len] == Kind::Request.key()[..len] {
             return Ok(());
         }
-        Err(FrameError::Key { got: octets[..len].to_vec(), expected: key })
+        Err(FrameError::Key { got: bytes[..len].to_vec(), expected: key })
     }
 
     /// Checks and decodes the first bytes of a frame (RFC 5044 §7.1.1).
-    pub(crate) fn decode(kind: Kind, octets: &[u8; HEADER]) -> Result<Self, FrameError> {
+    pub(crate) fn decode(kind: Kind, bytes: &[u8; HEADER]) -> Result<Self, FrameError> {
         // RFC 5044 §7.1.1: receivers MUST check the key.
-        Self::check_key(kind, &octets[..16])?;
-        let [flags, revision, len_high, len_low] = [octets[16], octets[17], octets[18], octets[19]];
+        Self::check_key(kind, &bytes[..16])?;
+        let [flags, revision, len_high, len_low] = [bytes[16], bytes[17], bytes[18], bytes[19]];
         // RFC 5044 §7.1.1: receivers MUST check the revision. RFC 6581 §6: revision 1 is always accepted.
         if !matches!(revision, 1 | 2) {
             return Err(FrameError::Revision(revision));
@@ -174,14 +174,14 @@ impl Head {
     }
 
     /// Returns the frame and the upper layer's private data, given the bytes that follow the header.
-    pub(crate) fn with_private_data(self, octets: &[u8]) -> (Frame, Bytes) {
+    pub(crate) fn with_private_data(self, bytes: &[u8]) -> (Frame, Bytes) {
         let mut frame = self.frame;
-        match octets.split_first_chunk::<ENHANCED>() {
+        match bytes.split_first_chunk::<ENHANCED>() {
             Some((enhanced, rest)) if self.has_enhanced => {
                 frame.enhanced = Some(Enhanced::decode(*enhanced));
                 (frame, Bytes::copy_from_slice(rest))
             }
-            _ => (frame, Bytes::copy_from_slice(octets)),
+            _ => (frame, Bytes::copy_from_slice(bytes)),
         }
     }
 }
@@ -200,19 +200,19 @@ impl Frame {
         let enhanced = self.enhanced.map(Enhanced::encode);
         let len = private_data.len() + enhanced.map_or(0, |e| e.len());
         let bit = |flag: bool, mask: u8| if flag { mask } else { 0 };
-        let mut octets = Vec::with_capacity(HEADER + len);
-        octets.extend_from_slice(self.kind.key());
-        octets.push(
+        let mut bytes = Vec::with_capacity(HEADER + len);
+        bytes.extend_from_slice(self.kind.key());
+        bytes.push(
             bit(self.markers, MARKERS)
                 | bit(self.crc, CRC)
                 | bit(self.reject, REJECT)
                 | bit(enhanced.is_some(), ENHANCED_DATA),
         );
-        octets.push(self.revision);
-        octets.extend_from_slice(&u16::try_from(len).ok()?.to_be_bytes());
-        octets.extend_from_slice(enhanced.as_ref().map_or(&[][..], |e| &e[..]));
-        octets.extend_from_slice(private_data);
-        Some(octets)
+        bytes.push(self.revision);
+        bytes.extend_from_slice(&u16::try_from(len).ok()?.to_be_bytes());
+        bytes.extend_from_slice(enhanced.as_ref().map_or(&[][..], |e| &e[..]));
+        bytes.extend_from_slice(private_data);
+        Some(bytes)
     }
 }
 

@@ -9,10 +9,10 @@ fn written(output: &mut Output, payload: &[u8], steps: &[usize]) -> Vec<u8> {
     while !output.is_empty() {
         let mut iovecs = [IoSlice::new(&[]); IOVECS];
         let count = output.gather(|_| payload, &mut iovecs);
-        let octets: Vec<u8> = iovecs[..count].iter().flat_map(|iovec| iovec.to_vec()).collect();
-        let step = steps.get(turn % steps.len().max(1)).map_or(octets.len(), |step| octets.len().min(*step));
+        let bytes: Vec<u8> = iovecs[..count].iter().flat_map(|iovec| iovec.to_vec()).collect();
+        let step = steps.get(turn % steps.len().max(1)).map_or(bytes.len(), |step| bytes.len().min(*step));
         turn += 1;
-        out.extend_from_slice(&octets[..step]);
+        out.extend_from_slice(&bytes[..step]);
         output.advance(step);
     }
     out

@@ -74,9 +74,9 @@ impl ReadRequest {
         out
     }
 
-    pub(crate) fn decode(octets: &[u8; READ_REQUEST]) -> Self {
-        let word = |at: usize| octets[at..].first_chunk().map_or(0, |o| u32::from_be_bytes(*o));
-        let long = |at: usize| octets[at..].first_chunk().map_or(0, |o| u64::from_be_bytes(*o));
+    pub(crate) fn decode(bytes: &[u8; READ_REQUEST]) -> Self {
+        let word = |at: usize| bytes[at..].first_chunk().map_or(0, |o| u32::from_be_bytes(*o));
+        let long = |at: usize| bytes[at..].first_chunk().map_or(0, |o| u64::from_be_bytes(*o));
         Self { sink_stag: word(0), sink_offset: long(4), len: word(12), source_stag: word(16), source_offset: long(20) }
     }
 }

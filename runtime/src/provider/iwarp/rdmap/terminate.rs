@@ -120,14 +120,14 @@ pub(crate) struct Offender {
     /// The ULPDU_Length field.
     pub(crate) ulpdu_len: u16,
     /// The DDP header, followed by the RDMA Read Request header if there is one.
-    pub(crate) octets: [u8; ddp::UNTAGGED + READ_REQUEST],
+    pub(crate) bytes: [u8; ddp::UNTAGGED + READ_REQUEST],
     /// Number of valid bytes.
     pub(crate) len: usize,
 }
 
 impl Default for Offender {
     fn default() -> Self {
-        Self { ulpdu_len: 0, octets: [0; ddp::UNTAGGED + READ_REQUEST], len: 0 }
+        Self { ulpdu_len: 0, bytes: [0; ddp::UNTAGGED + READ_REQUEST], len: 0 }
     }
 }
 
@@ -138,10 +138,10 @@ impl Offender {
     }
 
     /// Appends bytes of the segment, as far as they fit.
-    pub(crate) fn keep(&mut self, octets: &[u8]) {
-        let room = self.octets.get_mut(self.len..).unwrap_or_default();
-        let len = octets.len().min(room.len());
-        room[..len].copy_from_slice(&octets[..len]);
+    pub(crate) fn keep(&mut self, bytes: &[u8]) {
+        let room = self.bytes.get_mut(self.len..).unwrap_or_default();
+        let len = bytes.len().min(room.len());
+        room[..len].copy_from_slice(&bytes[..len]);
         self.len += len;
     }
 }
@@ -153,7 +153,7 @@ pub(crate) fn encode(code: Code, offender: Option<&Offender>) -> Vec<u8> {
     const RDMAP_HEADER: u8 = 0x20;
     let mut out = vec![code.layer << 4 | code.etype & 0xf, code.code, 0, 0];
     let Some(offender) = offender.filter(|_| code.includes_ddp_header()) else { return out };
-    let kept = offender.octets.get(..offender.len).unwrap_or_default();
+    let kept = offender.bytes.get(..offender.len).unwrap_or_default();
     let ddp_len = kept.first().map_or(0, |control| ddp::header_len(*control));
     let (true, Some(ddp_header)) = (ddp_len > 0, kept.get(..ddp_len)) else { return out };
     out[2] |= DDP_SEGMENT_LENGTH | DDP_HEADER;

@@ -4,10 +4,10 @@ fn frame(kind: Kind, enhanced: Option<Enhanced>) -> Frame {
     Frame { kind, markers: false, crc: true, reject: false, revision: 2, enhanced }
 }
 
-fn decode(kind: Kind, octets: &[u8]) -> Result<(Frame, Bytes), FrameError> {
-    let head = Head::decode(kind, octets[..HEADER].try_into().unwrap())?;
-    assert_eq!(head.private_data_len(), octets.len() - HEADER);
-    Ok(head.with_private_data(&octets[HEADER..]))
+fn decode(kind: Kind, bytes: &[u8]) -> Result<(Frame, Bytes), FrameError> {
+    let head = Head::decode(kind, bytes[..HEADER].try_into().unwrap())?;
+    assert_eq!(head.private_data_len(), bytes.len() - HEADER);
+    Ok(head.with_private_data(&bytes[HEADER..]))
 }
 
 #[test]
