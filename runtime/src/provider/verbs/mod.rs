@@ -47,8 +47,8 @@
 //!   registers a region that is no larger than the window. Soft RoCE destroys a queue pair with a bound window only after
 //!   50 s, so windows are freed first. Invalidating a window twice crashes its kernel, so windows are freed after each
 //!   use. It reports the peer's invalidation with a flag of the Linux kernel.
-//! - Soft iWARP has no windows. It applies Send with Invalidate to any registration and does not report it, so peers are
-//!   told not to use it. It lets a peer RDMA Read memory that is registered for RDMA Write. It does not report why it
+//! - Soft iWARP has no windows. It applies Send with Invalidate to any registration and does not report it, so the provider asks
+//!   peers not to use it. It lets a peer RDMA Read memory that is registered for RDMA Write. It does not report why it
 //!   ended a connection.
 //! - Soft iWARP misses the first message of about one connection in a hundred until more data arrives. The initiator
 //!   therefore sends a zero-length RDMA Write if there is no reply for 250 ms.
