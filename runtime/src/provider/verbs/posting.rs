@@ -53,7 +53,7 @@ impl VerbsQueuePair {
                             let request = Request::Read { local, remote: remote.offset, rkey: remote.handle.0 };
                             (request, Hold::Nothing, false)
                         }
-                        // A Read of zero bytes needs no device.
+                        // The sink is empty and has no region, so there is nothing to read.
                         None => {
                             self.queue.skip(Ok(()));
                             continue;
@@ -154,7 +154,7 @@ fn place(pd: &Pd, regions: &mut Regions, placed: Placed, source: Source) -> io::
         Source::Message(message) => message,
         Source::Payload(payload) => payload,
     };
-    let len = u32::try_from(bytes.len()).map_err(|_| io::Error::other("message is longer than 2^32 - 1 bytes"))?;
+    let len = u32::try_from(bytes.len()).map_err(|_| io::Error::other("request data is longer than 2^32 - 1 bytes"))?;
     let address = bytes.as_ptr();
     Ok(match placed {
         Placed::Inline => {
