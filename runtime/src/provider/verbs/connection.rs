@@ -131,7 +131,7 @@ impl VerbsQueuePair {
         }
         let registering = |source: io::Error| match source.downcast::<VerbsError>() {
             Ok(error) => error,
-            Err(source) => VerbsError::os("memory registration", source),
+            Err(source) => VerbsError::os("registration with the RDMA device", source),
         };
         let slot = params.receive_size.clamp(1 << 10, 1 << 16);
         let send_slab = Slab::new(&pd, SEND_SLOTS, slot).map_err(registering)?;

@@ -86,7 +86,7 @@ impl VerbsError {
         match (source.raw_os_error(), locked_memory_limit()) {
             // If the limit is exceeded, the kernel reports ENOMEM, or EAGAIN in some versions.
             (Some(libc::ENOMEM | libc::EAGAIN), Some(limit)) => Self::LockedMemory { len, limit },
-            _ => Self::Os { doing: "memory registration", source },
+            _ => Self::Os { doing: "registration with the RDMA device", source },
         }
     }
 
