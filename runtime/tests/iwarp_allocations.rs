@@ -1,4 +1,4 @@
-//! Once warm, the provider allocates nothing: not for a message, not for an FPDU, not for a registration.
+//! Once warm, the provider does not allocate for messages, FPDUs or registrations.
 
 use std::{future::poll_fn, task::Poll, time::Duration};
 
@@ -14,7 +14,7 @@ use rpcrdma::{
 
 const LEN: usize = 300_000;
 
-/// Both ends, and the memory that goes round.
+/// Both sides of a connection, and the memory that they reuse.
 struct Ends {
     client: IwarpQueuePair,
     server: IwarpQueuePair,
@@ -44,13 +44,13 @@ impl Ends {
         }
     }
 
-    fn send(&self, octets: &[u8]) -> WorkRequest {
-        let mut message = MessageBuf::new(self.pool.alloc(octets.len()), 0);
-        message.append(octets);
+    fn send(&self, bytes: &[u8]) -> WorkRequest {
+        let mut message = MessageBuf::new(self.pool.alloc(bytes.len()), 0);
+        message.append(bytes);
         WorkRequest::Send { id: WrId(0), message, invalidate: None, solicited: false }
     }
 
-    /// Waits until both ends have had this many completions, and hands over the sinks that came back.
+    /// Waits until both sides have this many completions, and keeps the returned sinks.
     async fn complete(&mut self, client: usize, server: usize) {
         let Self { client: client_qp, server: server_qp, completions, .. } = self;
         let [client_done, server_done] = completions;
@@ -72,7 +72,7 @@ impl Ends {
         }
     }
 
-    /// An RDMA Write and an RDMA Read of 300 000 octets and small Sends, registrations included.
+    /// Performs an RDMA Write and an RDMA Read of 300 000 bytes and small Sends, including registrations.
     async fn round(&mut self) {
         let target = self.server.register(self.sinks[1].take().unwrap(), Access::RemoteWrite).unwrap();
         let landing = self.client.register(self.sinks[0].take().unwrap(), Access::ReadSink).unwrap();

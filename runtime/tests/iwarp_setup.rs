@@ -1,4 +1,4 @@
-//! Connection set-up against peers written octet by octet (RFC 5044 §7.1, RFC 6581).
+//! Connection set-up against scripted peers, compared byte by byte (RFC 5044 §7.1, RFC 6581).
 
 mod iwarp_common;
 
@@ -20,17 +20,17 @@ fn params(private_data: &'static [u8]) -> SetupParams {
     params
 }
 
-/// A request of these octets, as the listener takes it.
-async fn requested(octets: &[u8], config: IwarpConfig) -> (Raw, Result<IwarpRequest, SetupError>) {
+/// Sends a request to a listener, and returns the result of reading it.
+async fn requested(bytes: &[u8], config: IwarpConfig) -> (Raw, Result<IwarpRequest, SetupError>) {
     let listener = IwarpListener::bind("127.0.0.1:0".parse().unwrap(), config).await.expect("bind");
     let mut raw = Raw::connect(listener.local_addr()).await;
-    raw.write(octets).await;
+    raw.write(bytes).await;
     let incoming = listener.accept().await.expect("accept");
     let request = incoming.request(LIMIT).await;
     (raw, request)
 }
 
-/// What a responder written by hand does with the connections it gets, one after the other.
+/// Connects to a scripted responder, which handles its connections one after the other.
 async fn connect_to<F: Future<Output = ()>>(
     responder: impl FnOnce(TcpListener) -> F,
     connector: IwarpConnector,
@@ -47,21 +47,21 @@ async fn next(listener: &TcpListener) -> Raw {
 }
 
 #[tokio::test]
-async fn enhanced_reply_octet_by_octet() {
+async fn enhanced_reply_encoding() {
     // IRD 5, ORD 3, client-server; C; private data "hi".
     let request = mpa(REQUEST, 0x50, 2, b"\x00\x05\x00\x03hi");
     let (mut raw, request) = requested(&request, IwarpConfig::default()).await;
     let request = request.expect("request");
     assert_eq!(request.private_data(), b"hi");
     let connected = request.accept(params(b"welcome")).await.expect("accepted");
-    // The responder's own IRD; its ORD no more than the initiator's IRD.
+    // The responder's own IRD, and an ORD of at most the initiator's IRD.
     assert_eq!(raw.read(20 + 4 + 7).await, mpa(REPLY, 0x50, 2, b"\x00\x09\x00\x05welcome"));
     assert_eq!(connected.private_data, b"hi"[..]);
     assert_eq!(connected.queue_pair.max_reads(), 5);
 }
 
 #[tokio::test]
-async fn enhanced_request_octet_by_octet() {
+async fn enhanced_request_encoding() {
     let responder = |listener: TcpListener| async move {
         let mut raw = next(&listener).await;
         assert_eq!(raw.read(20 + 4 + 5).await, mpa(REQUEST, 0x50, 2, b"\x00\x09\x00\x07hello"));
@@ -70,19 +70,19 @@ async fn enhanced_request_octet_by_octet() {
     };
     let connected = connect_to(responder, IwarpConnector::default(), params(b"hello")).await.expect("connected");
     assert_eq!(connected.private_data, b"yes"[..]);
-    assert_eq!(connected.queue_pair.max_reads(), 4, "no more than the responder serves");
+    assert_eq!(connected.queue_pair.max_reads(), 4, "at most the responder's IRD");
 }
 
 #[tokio::test]
 async fn old_request_gets_an_old_reply() {
     for (flags, private_data) in [(0x40, &b""[..]), (0x00, b"abc"), (0x5f, b"abc")] {
-        // In revision 1 the S bit is reserved, and not looked at.
+        // In revision 1 the S bit is reserved and ignored.
         let (mut raw, request) = requested(&mpa(REQUEST, flags, 1, private_data), IwarpConfig::default()).await;
         let request = request.expect("request");
         assert_eq!(request.private_data(), private_data);
         let connected = request.accept(params(b"old")).await.expect("accepted");
         assert_eq!(raw.read(23).await, mpa(REPLY, 0x40, 1, b"old"));
-        assert_eq!(connected.queue_pair.max_reads(), 1, "not negotiated");
+        assert_eq!(connected.queue_pair.max_reads(), 1, "depth is not negotiated");
     }
 }
 
@@ -115,14 +115,14 @@ async fn depths_left_to_the_upper_layers() {
 
 #[tokio::test]
 async fn peer_to_peer_requests() {
-    // (A B IRD, C D ORD) of the request, and of the reply: Write and Read indications are supported, Send is not.
+    // (A B IRD, C D ORD) of the request and the reply. Write and Read indications are supported, but not Send.
     for (asked, answered) in [
         (b"\x80\x05\x80\x03", b"\x80\x09\x80\x05"),
         (b"\x80\x05\x40\x03", b"\x80\x09\x40\x05"),
         (b"\xc0\x05\xc0\x03", b"\x80\x09\xc0\x05"),
-        // None that is supported was asked for: those that are supported are told (RFC 6581 §9.2).
+        // None of the requested options is supported, so the reply lists the supported ones (RFC 6581 §9.2).
         (b"\xc0\x05\x00\x03", b"\x80\x09\xc0\x05"),
-        // Without A the others are ignored.
+        // Without A the other flags are ignored.
         (b"\x40\x05\xc0\x03", b"\x00\x09\x00\x05"),
     ] {
         let (mut raw, request) = requested(&mpa(REQUEST, 0x50, 2, asked), IwarpConfig::default()).await;
@@ -139,17 +139,17 @@ async fn ready_to_receive_by_read_and_by_write() {
         let id = rpcrdma::provider::WrId(1);
         queue_pair.post(rpcrdma::provider::WorkRequest::Send { id, message, invalidate: None, solicited: false });
         let peer = async {
-            // Nothing may come before the indication (RFC 5044 §7.1.2 rule 4).
-            let mut octet = [0];
-            let early = tokio::time::timeout(Duration::from_millis(50), raw.0.peek(&mut octet)).await;
-            assert!(early.is_err(), "the responder spoke first");
+            // Nothing may arrive before the indication (RFC 5044 §7.1.2 rule 4).
+            let mut byte = [0];
+            let early = tokio::time::timeout(Duration::from_millis(50), raw.0.peek(&mut byte)).await;
+            assert!(early.is_err(), "the responder sent first");
             raw.fpdus(&[&ready]).await;
             let mut first = raw.ulpdu().await;
             if first[1] == 0x42 {
                 assert_eq!(first, tagged(READ_RESPONSE, 0, 0, &[]));
                 first = raw.ulpdu().await;
             }
-            // A Read Response, if there is one, may also come second.
+            // A Read Response, if any, may also arrive second.
             if first != send(1, b"first from the responder") {
                 panic!("{first:02x?}");
             }
@@ -171,13 +171,13 @@ async fn crc_is_used_if_either_end_asks() {
         let (flags, ..) = raw.frame(REPLY).await;
         assert_eq!(flags, if used { 0x50 } else { 0x10 });
         // With CRCs off, the field may contain anything, and is sent as zero.
-        let mut octets = fpdu(&read_request(1, (0x11, 0), 0, (0, 0)));
+        let mut bytes = fpdu(&read_request(1, (0x11, 0), 0, (0, 0)));
         if !used {
-            let at = octets.len() - 4;
-            octets[at..].copy_from_slice(b"junk");
+            let at = bytes.len() - 4;
+            bytes[at..].copy_from_slice(b"junk");
         }
         let peer = async {
-            raw.write(&octets).await;
+            raw.write(&bytes).await;
             let mut expected = fpdu(&tagged(READ_RESPONSE, 0x11, 0, &[]));
             if !used {
                 let at = expected.len() - 4;
@@ -191,7 +191,7 @@ async fn crc_is_used_if_either_end_asks() {
 }
 
 #[tokio::test]
-async fn rejection_octet_by_octet() {
+async fn rejection_encoding() {
     let (mut raw, request) = requested(&mpa(REQUEST, 0x50, 2, b"\0\x05\0\x03"), IwarpConfig::default()).await;
     request.expect("request").reject(Bytes::from_static(b"full")).await.expect("rejected");
     assert_eq!(raw.read(28).await, mpa(REPLY, 0x70, 2, b"\0\0\0\0full"));
@@ -211,7 +211,7 @@ async fn rejection_octet_by_octet() {
     }
 }
 
-/// RFC 6581 §10: a responder that only knows revision 1 closes the connection; the initiator tries again.
+/// RFC 6581 §10: a responder that only supports revision 1 closes the connection, and the initiator retries.
 #[tokio::test]
 async fn falls_back_to_revision_1() {
     let closes = |listener: TcpListener| async move {
@@ -261,34 +261,34 @@ fn not_ours(result: Result<Connected<IwarpQueuePair>, SetupError>) -> String {
 }
 
 #[tokio::test]
-async fn something_else_answers() {
-    let mut octets = b"MPA ID Rep Frame".to_vec();
-    octets.extend_from_slice(&[0x50, 3, 0, 4]);
+async fn other_protocols_are_recognized() {
+    let mut bytes = b"MPA ID Rep Frame".to_vec();
+    bytes.extend_from_slice(&[0x50, 3, 0, 4]);
     for (answer, words) in [
         (b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec(), "\"HTTP/1.1 400 Bad\""),
         (b"SSH-".to_vec(), "\"SSH-\""),
         (b"\0".to_vec(), "\"\\0\""),
-        (b"MPA ID Req Frame".to_vec(), "both ends are initiators"),
-        (octets, "revision 3"),
-        (mpa(REPLY, 0x50, 2, &[]), "enhanced set-up data, but has 0 octets"),
+        (b"MPA ID Req Frame".to_vec(), "both sides are initiators"),
+        (bytes, "revision 3"),
+        (mpa(REPLY, 0x50, 2, &[]), "enhanced set-up data, but has only 0 bytes"),
         (mpa(REPLY, 0x40, 2, &[]), "without enhanced data"),
         (mpa(REPLY, 0x50, 2, b"\x80\x01\x80\x01"), "peer-to-peer"),
-        (mpa(REPLY, 0x50, 2, &[0; 513]), "513 octets of private data"),
+        (mpa(REPLY, 0x50, 2, &[0; 513]), "513 bytes of private data"),
     ] {
         let responder = |listener: TcpListener| async move {
             let mut raw = next(&listener).await;
             raw.write(&answer).await;
-            // The connection stays open, as that of a server that waits for more.
+            // The connection stays open, like that of a server that waits for more data.
             raw.0.readable().await.expect("readable");
             tokio::time::sleep(Duration::from_millis(20)).await;
         };
         let text = not_ours(connect_to(responder, IwarpConnector::default(), params(b"")).await);
-        assert!(text.contains("does not speak iWARP") && text.contains(words), "{text:?} does not say {words}");
+        assert!(text.contains("does not speak iWARP") && text.contains(words), "{text:?} does not contain {words}");
     }
 }
 
 #[tokio::test]
-async fn nothing_answers() {
+async fn silent_responder() {
     let mut params = params(b"");
     params.timeout = Duration::from_millis(100);
     let silent = |listener: TcpListener| async move {
@@ -318,21 +318,21 @@ async fn nobody_listens() {
 
 #[tokio::test]
 async fn peers_that_do_not_request() {
-    for (octets, words) in [
+    for (bytes, words) in [
         (b"GET / HTTP/1.1\r\n\r\n".to_vec(), "GET / HTTP/1.1"),
         (mpa(REPLY, 0x50, 2, &[]), "Rep"),
         (mpa(REQUEST, 0x40, 0, &[]), "revision 0"),
         (mpa(REQUEST, 0x40, 1, &[0; 513]), "513"),
-        (mpa(REQUEST, 0x50, 2, &[0; 3]), "3 octets"),
+        (mpa(REQUEST, 0x50, 2, &[0; 3]), "3 bytes"),
     ] {
-        let (mut raw, request) = requested(&octets, IwarpConfig::default()).await;
+        let (mut raw, request) = requested(&bytes, IwarpConfig::default()).await;
         match request {
             Err(error @ SetupError::NotOurProtocol { .. }) => {
-                assert!(error.to_string().contains(words), "{error} does not say {words}");
+                assert!(error.to_string().contains(words), "{error} does not contain {words}");
             }
             other => panic!("{:?}", other.map(|_| ())),
         }
-        // RFC 5044 §7.1.2 rule 2: the connection is closed, and nothing is answered.
+        // RFC 5044 §7.1.2 rule 2: the connection is closed without a reply.
         let mut rest = Vec::new();
         let _ = tokio::time::timeout(LIMIT, tokio::io::AsyncReadExt::read_to_end(&mut raw.0, &mut rest)).await.unwrap();
         assert!(rest.is_empty());
@@ -347,23 +347,23 @@ async fn peers_that_stay_silent_or_leave() {
     let limit = Duration::from_millis(50);
     assert!(matches!(incoming.request(limit).await, Err(SetupError::TimedOut(after)) if after == limit));
     drop(raw);
-    for octets in [&b""[..], b"MPA ID Req", &mpa(REQUEST, 0x40, 1, b"abcdef")[..24]] {
+    for bytes in [&b""[..], b"MPA ID Req", &mpa(REQUEST, 0x40, 1, b"abcdef")[..24]] {
         let mut raw = Raw::connect(listener.local_addr()).await;
-        raw.write(octets).await;
+        raw.write(bytes).await;
         drop(raw);
         let incoming = listener.accept().await.expect("accept");
-        let error = incoming.request(LIMIT).await.expect_err("half a frame");
+        let error = incoming.request(LIMIT).await.expect_err("the frame is incomplete");
         assert!(error.to_string().contains("closed the connection"), "{error}");
     }
 }
 
 #[tokio::test]
-async fn request_octet_by_octet_over_time() {
+async fn request_arrives_in_single_bytes() {
     let listener = IwarpListener::bind("127.0.0.1:0".parse().unwrap(), IwarpConfig::default()).await.expect("bind");
     let peer = async {
         let mut raw = Raw::connect(listener.local_addr()).await;
-        for octet in mpa(REQUEST, 0x50, 2, b"\0\x05\0\x03abc") {
-            raw.write(&[octet]).await;
+        for byte in mpa(REQUEST, 0x50, 2, b"\0\x05\0\x03abc") {
+            raw.write(&[byte]).await;
             tokio::task::yield_now().await;
         }
         raw
@@ -387,11 +387,11 @@ async fn most_private_data() {
     let (connected, _accepted) = tokio::join!(connector.connect(listener.local_addr(), params.clone()), accept);
     assert_eq!(connected.expect("connected").private_data, [1; 508][..]);
     params.private_data = vec![1; MAX_PRIVATE_DATA + 1].into();
-    let error = connector.connect(listener.local_addr(), params).await.expect_err("too much");
-    assert!(error.to_string().contains("508 octets"), "{error}");
+    let error = connector.connect(listener.local_addr(), params).await.expect_err("private data is too long");
+    assert!(error.to_string().contains("508 bytes"), "{error}");
 }
 
-/// RFC 6581 §9.1: an IRD that the initiator does not have is answered with Terminate 2/0/6.
+/// RFC 6581 §9.1: if the reply requires a larger IRD than offered, the initiator sends Terminate 2/0/6.
 #[tokio::test]
 async fn reply_asks_for_too_many_reads() {
     let responder = |listener: TcpListener| async move {
@@ -402,5 +402,5 @@ async fn reply_asks_for_too_many_reads() {
         raw.end().await;
     };
     let text = not_ours(connect_to(responder, IwarpConnector::default(), params(b"")).await);
-    assert!(text.contains("wants 10 RDMA Reads under way, and this end offered to serve 9"), "{text}");
+    assert!(text.contains("requires an IRD of 10, but 9 was offered"), "{text}");
 }

@@ -1,4 +1,4 @@
-//! Connections in full operation against peers written octet by octet: how octets arrive, markers, how it ends.
+//! Established connections against scripted peers: segmentation of the stream, markers, teardown.
 
 mod iwarp_common;
 
@@ -24,8 +24,8 @@ fn params() -> SetupParams {
     params
 }
 
-fn send_request(id: u64, octets: &[u8]) -> WorkRequest {
-    WorkRequest::Send { id: WrId(id), message: message(octets), invalidate: None, solicited: false }
+fn send_request(id: u64, bytes: &[u8]) -> WorkRequest {
+    WorkRequest::Send { id: WrId(id), message: message(bytes), invalidate: None, solicited: false }
 }
 
 fn read_work(id: u64, sink: Handle, len: u32) -> WorkRequest {
@@ -33,7 +33,7 @@ fn read_work(id: u64, sink: Handle, len: u32) -> WorkRequest {
     WorkRequest::Read { id: WrId(id), sink, sink_offset: 0, remote, len }
 }
 
-/// Everything tagged lands without a copy, however TCP cuts the stream.
+/// Tagged data is placed without a copy, however TCP splits the stream.
 #[tokio::test]
 async fn delivery_in_pieces() {
     for piece in [1, 2, 3, 5, 15, 16, 17, 20, 23, 64, 509, 70_000] {
@@ -57,8 +57,8 @@ async fn delivery_in_pieces() {
         let peer = async {
             raw.fpdus(&[&stream[0]]).await;
             assert_eq!(raw.ulpdu().await, read_request(1, (landing.0, 0), 501, (0x77, 0)));
-            let octets: Vec<u8> = stream[1..].iter().flat_map(|ulpdu| fpdu(ulpdu)).collect();
-            for piece in octets.chunks(piece) {
+            let bytes: Vec<u8> = stream[1..].iter().flat_map(|ulpdu| fpdu(ulpdu)).collect();
+            for piece in bytes.chunks(piece) {
                 raw.write(piece).await;
                 tokio::task::yield_now().await;
             }
@@ -75,7 +75,7 @@ async fn delivery_in_pieces() {
             .collect();
         assert_eq!(received, [b"first", &[][..], &data[..100]]);
         assert!(completions.iter().any(|completion| matches!(completion, Completion::Read { id: WrId(1) })));
-        assert_eq!(queue_pair.copied_payload(), 0, "in pieces of {piece}");
+        assert_eq!(queue_pair.copied_payload(), 0, "payload was copied with pieces of {piece} bytes");
         for (handle, expected) in [(sink, &data[..]), (landing, &response)] {
             queue_pair.post(WorkRequest::Invalidate { id: WrId(9), handle });
             match completions_of(&mut queue_pair).await {
@@ -89,10 +89,10 @@ async fn delivery_in_pieces() {
 }
 
 async fn completions_of(queue_pair: &mut rpcrdma::provider::iwarp::IwarpQueuePair) -> Completion {
-    completions(queue_pair).await.pop().expect("a completion")
+    completions(queue_pair).await.pop().expect("no completion")
 }
 
-/// Many small messages come in few reads, and go out in few writes.
+/// Many small messages are received in few reads and sent in few writes.
 #[tokio::test]
 async fn small_messages_are_packed() {
     let (mut raw, mut queue_pair) = accepted(params()).await;
@@ -109,20 +109,20 @@ async fn small_messages_are_packed() {
             }
         }
     }
-    assert!(polls <= 2, "{polls} polls for 50 messages that were there");
-    for (octets, id) in received.iter().zip(0..) {
-        queue_pair.post(send_request(id, octets));
+    assert!(polls <= 2, "50 waiting messages took {polls} polls");
+    for (bytes, id) in received.iter().zip(0..) {
+        queue_pair.post(send_request(id, bytes));
     }
     let sent = completions(&mut queue_pair).await;
-    assert_eq!(sent.len(), 50, "all went out together");
+    assert_eq!(sent.len(), 50, "messages were not batched");
     for message in &messages {
         assert_eq!(&raw.ulpdu().await, message);
     }
 }
 
-/// A long message is cut into segments; message offsets and the last flag are right.
+/// A long message is segmented, with correct message offsets and last flags.
 #[tokio::test]
-async fn segments_octet_by_octet() {
+async fn segment_encoding() {
     let (mut raw, mut queue_pair) = accepted(params()).await;
     let data = pattern(64_750 + 100, 1);
     queue_pair.post(send_request(1, &data));
@@ -152,7 +152,7 @@ async fn segments_octet_by_octet() {
     assert_eq!(done, 5);
 }
 
-/// RFC 5044 §4.3: markers, where the peer requires them, every 512 octets from the first FPDU on.
+/// RFC 5044 §4.3: if the peer requires markers, there is one every 512 bytes from the first FPDU on.
 #[tokio::test]
 async fn markers_when_asked_for() {
     let (mut raw, mut queue_pair) = accepted_from(&mpa(REQUEST, 0xd0, 2, &[0, 1, 0, 1]), params()).await;
@@ -171,8 +171,8 @@ async fn markers_when_asked_for() {
         let mut position = 0;
         for expected in &expected {
             let start = position;
-            let mut octets = Vec::new();
-            // The FPDU without markers, and the octets that its CRC covers.
+            let mut bytes = Vec::new();
+            // The FPDU without markers, and the bytes that its CRC covers.
             let mut plain = Vec::new();
             let wanted = (2 + expected.len()).next_multiple_of(4);
             let mut fpdu_start = None;
@@ -181,19 +181,19 @@ async fn markers_when_asked_for() {
                     let marker = raw.read(4).await;
                     let pointer = fpdu_start.map_or(0, |start| position - start);
                     assert_eq!(marker, [0, 0, (pointer >> 8) as u8, pointer as u8], "marker at {position}");
-                    octets.extend(marker);
+                    bytes.extend(marker);
                     position += 4;
                     continue;
                 }
                 fpdu_start.get_or_insert(position);
                 let word = raw.read(4).await;
-                octets.extend_from_slice(&word);
+                bytes.extend_from_slice(&word);
                 plain.extend(word);
                 position += 4;
             }
             assert!(plain[..2] == u16::try_from(expected.len()).unwrap().to_be_bytes(), "length at {start}");
             assert!(plain[2..2 + expected.len()] == expected[..], "ULPDU at {start}");
-            assert_eq!(raw.read(4).await, crc32c(&octets).to_le_bytes(), "CRC of the FPDU at {start}");
+            assert_eq!(raw.read(4).await, crc32c(&bytes).to_le_bytes(), "CRC of the FPDU at {start}");
             position += 4;
         }
         drop(raw);
@@ -202,25 +202,25 @@ async fn markers_when_asked_for() {
     assert!(completions.iter().any(|c| matches!(c, Completion::Written { id: WrId(99) })));
 }
 
-/// How the user learns of an end that was not in order.
-async fn end_after(octets: &[u8], words: &str) {
+/// Checks the reason and the completions after the peer has closed the connection in mid-stream.
+async fn end_after(bytes: &[u8], words: &str) {
     let (mut raw, mut queue_pair) = accepted(params()).await;
     let sink = queue_pair.register(Memory::Sink(vec![0; 100].into()), Access::ReadSink).unwrap().handle;
     queue_pair.post(read_work(1, sink, 10));
     queue_pair.post(send_request(2, b"never"));
     queue_pair.post(WorkRequest::Invalidate { id: WrId(3), handle: sink });
     let peer = async {
-        raw.write(octets).await;
+        raw.write(bytes).await;
         drop(raw);
     };
     let ((), (completions, reason)) = tokio::join!(peer, until_end(&mut queue_pair));
     match reason {
         DisconnectReason::Transport(error) => {
-            assert!(error.to_string().contains(words), "{error:?} does not say {words:?}");
+            assert!(error.to_string().contains(words), "{error:?} does not contain {words:?}");
         }
         other => panic!("{other:?}"),
     }
-    // What was posted is flushed in order; the Invalidate waited for the Read.
+    // Requests are flushed in order. The Invalidate waited for the Read.
     assert!(
         matches!(
             &completions[..],
@@ -236,11 +236,11 @@ async fn end_after(octets: &[u8], words: &str) {
 
 #[tokio::test]
 async fn ends_in_the_middle() {
-    let octets = fpdu(&send(1, b"0123456789"));
-    end_after(&octets[..1], "inside an FPDU's header, after 1 bytes").await;
-    end_after(&octets[..19], "inside an FPDU's header, after 19 bytes").await;
-    end_after(&octets[..25], "inside an FPDU, after 5 of 10 bytes").await;
-    end_after(&octets[..octets.len() - 1], "inside an FPDU, after 10 of 10 bytes").await;
+    let bytes = fpdu(&send(1, b"0123456789"));
+    end_after(&bytes[..1], "inside an FPDU's header, after 1 bytes").await;
+    end_after(&bytes[..19], "inside an FPDU's header, after 19 bytes").await;
+    end_after(&bytes[..25], "inside an FPDU, after 5 of 10 bytes").await;
+    end_after(&bytes[..bytes.len() - 1], "inside an FPDU, after 10 of 10 bytes").await;
 }
 
 #[tokio::test]
@@ -257,32 +257,34 @@ async fn terminates_that_arrive() {
     for (header, words) in [
         (&[0x12, 0x02, 0, 0][..], "DDP: untagged buffer error, no buffer available"),
         (&[0x20, 0x02, 0, 0], "MPA: CRC error"),
-        // siw swaps layer and type on little-endian machines.
+        // `siw` swaps layer and type on little-endian machines.
         (&[0x21, 0x02, 0, 0], "DDP: untagged buffer error, no buffer available (layer and type swapped, as siw does)"),
         (&[0x10, 0x01, 0, 0], "RDMAP: remote protection error, base or bounds violation (layer and type swapped"),
         (
             &[0x20, 0x06, 0, 0],
             "MPA: insufficient IRD resources (or, from siw, RDMAP: remote operation error, unexpected",
         ),
-        (&[0xff, 0xff, 0, 0], "not in the specifications"),
-        (&[0x12, 0x02], "without a reason"),
+        (&[0xff, 0xff, 0, 0], "the specifications do not define"),
+        (&[0x12, 0x02], "without an error code"),
     ] {
         let (mut raw, mut queue_pair) = accepted(params()).await;
         let peer = async {
             raw.fpdus(&[&untagged(TERMINATE, 0, 2, 1, 0, header)]).await;
-            // This end closes, without a Terminate of its own.
+            // The local side closes without sending a Terminate.
             raw.end().await;
         };
         let ((), (_, reason)) = tokio::join!(peer, until_end(&mut queue_pair));
         match reason {
-            DisconnectReason::ReportedByPeer(text) => assert!(text.contains(words), "{text:?} does not say {words:?}"),
+            DisconnectReason::ReportedByPeer(text) => {
+                assert!(text.contains(words), "{text:?} does not contain {words:?}")
+            }
             other => panic!("{other:?}"),
         }
     }
 }
 
-/// A peer that sends one message, and then a Terminate about the second of those that it receives, of which it repeats so many
-/// octets at most.
+/// Scripts a peer that sends one message, receives two, and sends a Terminate about the second. The Terminate repeats at
+/// most `most` bytes of it.
 async fn terminates_second(raw: &mut Raw, control: [u8; 4], most: usize) {
     raw.fpdus(&[&send(1, b"")]).await;
     raw.ulpdu().await;
@@ -294,7 +296,7 @@ async fn terminates_second(raw: &mut Raw, control: [u8; 4], most: usize) {
     raw.end().await;
 }
 
-/// Whether, after that message, the first RDMA Read was flushed and the second refused.
+/// Returns `true` if, after that message, the first RDMA Read was flushed and the second refused.
 fn blames_second(completions: &[Completion]) -> bool {
     matches!(
         &completions[1..],
@@ -305,7 +307,7 @@ fn blames_second(completions: &[Completion]) -> bool {
     )
 }
 
-/// The Read that a Terminate is about fails with remote access, the others are flushed.
+/// The Read named by a Terminate fails with a remote access error, and the others are flushed.
 #[tokio::test]
 async fn terminate_names_the_read() {
     for swapped in [false, true] {
@@ -322,7 +324,7 @@ async fn terminate_names_the_read() {
     }
 }
 
-/// A peer that does not read holds back what goes out, and nothing else; and it cannot delay the end for ever.
+/// A peer that does not read blocks only outgoing data, and cannot delay the end of the connection forever.
 #[tokio::test]
 async fn peer_that_stops_reading() {
     let (mut raw, mut queue_pair) = accepted(params()).await;
@@ -343,8 +345,8 @@ async fn peer_that_stops_reading() {
             }
         }
     }
-    assert!(written < 8, "the socket took 64 MiB from a peer that does not read");
-    // What the peer asks for meanwhile waits; an Invalidate of it waits too, until the end.
+    assert!(written < 8, "the socket accepted 64 MiB although the peer does not read");
+    // The peer's Read waits, and so does an Invalidate of its source, until the connection ends.
     raw.fpdus(&[&read_request(1, (1, 0), 4096, (served.0, 0)), &send(21, b"")]).await;
     assert!(matches!(completions_of(&mut queue_pair).await, Completion::Received { .. }));
     queue_pair.post(WorkRequest::Invalidate { id: WrId(100), handle: served });
@@ -357,7 +359,7 @@ async fn peer_that_stops_reading() {
     drop(raw);
 }
 
-/// Memory that is served is given back when it is out, not before.
+/// Memory that is being sent is returned once it has been written completely.
 #[tokio::test]
 async fn invalidate_waits_for_the_response() {
     let (mut raw, mut queue_pair) = accepted(params()).await;
@@ -378,14 +380,14 @@ async fn invalidate_waits_for_the_response() {
     let (got, (completions, reason)) = tokio::join!(peer, until_end(&mut queue_pair));
     assert!(matches!(reason, DisconnectReason::PeerViolation(_)), "{reason:?}");
     assert!(matches!(&completions[..], [Completion::Invalidated { id: WrId(1), .. }]), "{completions:?}");
-    // The last FPDU is the Terminate, whole.
+    // The last FPDU is the complete Terminate.
     let second = read_request(2, (9, 0), 4, (served.0, 0));
     let mut header = vec![0x01, 0x00, 0xe0, 0, 0, 46];
     header.extend_from_slice(&second);
     assert!(got.ends_with(&fpdu(&untagged(TERMINATE, 0, 2, 1, 0, &header))));
 }
 
-/// RDMA Reads and Sends take turns, message by message.
+/// RDMA Read Responses and Sends take turns, message by message.
 #[tokio::test]
 async fn responses_and_sends_take_turns() {
     let (mut raw, mut queue_pair) = accepted(params()).await;
@@ -407,10 +409,10 @@ async fn responses_and_sends_take_turns() {
     assert_eq!(kinds, [0x43, 0x42, 0x43, 0x42, 0x43, 0x42, 0x43, 0x42]);
 }
 
-/// A peer that has not answered the first message (siw misses about one in a hundred) gets one more FPDU, an RDMA Write
-/// of no octets; the user sees nothing of it.
+/// If the peer does not reply to the first message (`siw` misses about one in a hundred), it receives an extra FPDU: a
+/// zero-length RDMA Write, which causes no completion.
 #[tokio::test]
-async fn a_silent_peer_is_reminded_once() {
+async fn silent_peer_gets_one_extra_fpdu() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let to = listener.local_addr().unwrap();
     let peer = async {
@@ -439,7 +441,7 @@ async fn a_silent_peer_is_reminded_once() {
     assert_eq!(message[..], *b"yes");
 }
 
-/// A Terminate about a Send with Invalidate is not about the Read that is under way.
+/// A Terminate about a Send with Invalidate does not refer to the Read in flight.
 #[tokio::test]
 async fn terminate_about_an_invalidation_blames_no_read() {
     let (mut raw, mut queue_pair) = accepted(params()).await;
@@ -455,7 +457,7 @@ async fn terminate_about_an_invalidation_blames_no_read() {
     );
 }
 
-/// Two Reads into one sink: the Terminate is about the second.
+/// With two Reads into one sink, the Terminate refers to the second.
 #[tokio::test]
 async fn terminate_names_the_read_of_a_shared_sink() {
     let (mut raw, mut queue_pair) = accepted(params()).await;
@@ -469,7 +471,7 @@ async fn terminate_names_the_read_of_a_shared_sink() {
     assert!(blames_second(&completions), "{completions:?}");
 }
 
-/// What is posted after `disconnect` is flushed, so the queue pair is not open.
+/// Requests posted after `disconnect` are flushed, so the queue pair is not open.
 #[tokio::test]
 async fn is_open_after_disconnect() {
     let (_raw, mut queue_pair) = accepted(params()).await;
@@ -479,10 +481,10 @@ async fn is_open_after_disconnect() {
     queue_pair.post(send_request(2, b"after"));
     let (completions, _) = until_end(&mut queue_pair).await;
     assert!(completions.iter().any(|c| matches!(c, Completion::Failed { id: WrId(2), error: WorkError::Flushed })));
-    assert!(!open, "is_open said true, and what was posted then was flushed");
+    assert!(!open, "is_open returned true, but the request was flushed");
 }
 
-/// The peer ends the stream inside a message, after a whole FPDU of it.
+/// The peer closes the stream inside a message, after one complete FPDU of it.
 #[tokio::test]
 async fn ends_inside_a_message() {
     let (mut raw, mut queue_pair) = accepted(params()).await;

@@ -1,4 +1,4 @@
-//! Peers that break DDP or RDMAP: each gets the right Terminate, octet by octet, and the user a reason.
+//! Peers that violate DDP or RDMAP. Checks the bytes of each Terminate, and the reason reported locally.
 
 mod iwarp_common;
 
@@ -12,12 +12,12 @@ fn params() -> SetupParams {
     params
 }
 
-/// The DDP segment of a Terminate with these octets behind its DDP header.
+/// Returns the DDP segment of a Terminate with this payload.
 fn terminate(header: &[u8]) -> Vec<u8> {
     untagged(TERMINATE, 0, 2, 1, 0, header)
 }
 
-/// A Terminate header with segment length and DDP header, and the RDMA Read Request header where `with_read`.
+/// Returns a Terminate with segment length and DDP header of `offender`, and its RDMA Read Request header if `with_read`.
 fn told(types: u8, code: u8, offender: &[u8], with_read: bool) -> Vec<u8> {
     let ddp_len = if offender[0] & 0x80 != 0 { 14 } else { 18 };
     let mut out = vec![types, code, if with_read { 0xe0 } else { 0xc0 }, 0];
@@ -26,36 +26,36 @@ fn told(types: u8, code: u8, offender: &[u8], with_read: bool) -> Vec<u8> {
     terminate(&out)
 }
 
-/// STags of 32 octets each that are the peer's to write, the peer's to read, and for this end's RDMA Reads to land in.
+/// STags of 32 bytes each: writable by the peer, readable by the peer, and a sink of local RDMA Reads.
 struct Stags {
     sink: u32,
     source: u32,
     landing: u32,
 }
 
-/// What the peer sends, and what it is told.
+/// Sends segments that violate the protocol. Checks the Terminate that the peer receives, and the local reason.
 async fn violation(build: impl FnOnce(Stags) -> (Vec<Vec<u8>>, Vec<u8>), words: &str) -> Vec<Completion> {
     let (mut raw, mut queue_pair) = accepted(params()).await;
     let sink = queue_pair.register(Memory::Sink(vec![0xee; 32].into()), Access::RemoteWrite).unwrap().handle;
     let source = queue_pair.register(Memory::Source(vec![1; 32].into()), Access::RemoteRead).unwrap().handle;
     let landing = queue_pair.register(Memory::Sink(vec![0xee; 32].into()), Access::ReadSink).unwrap().handle;
-    let (octets, expected) = build(Stags { sink: sink.0, source: source.0, landing: landing.0 });
+    let (bytes, expected) = build(Stags { sink: sink.0, source: source.0, landing: landing.0 });
     let peer = async {
-        raw.write(&octets.concat()).await;
+        raw.write(&bytes.concat()).await;
         assert_eq!(raw.ulpdu().await, expected, "Terminate");
         raw.end().await;
         drop(raw);
     };
     let ((), (completions, reason)) = tokio::join!(peer, until_end(&mut queue_pair));
     match reason {
-        DisconnectReason::PeerViolation(text) => assert!(text.contains(words), "{text:?} does not say {words:?}"),
+        DisconnectReason::PeerViolation(text) => assert!(text.contains(words), "{text:?} does not contain {words:?}"),
         other => panic!("{other:?}"),
     }
     assert_eq!(queue_pair.copied_payload(), 0);
     completions
 }
 
-/// One segment that is refused.
+/// Sends one segment that must be refused.
 async fn refused(types: u8, code: u8, segment: impl FnOnce(Stags) -> Vec<u8>, words: &str) {
     let build = |stags: Stags| {
         let segment = segment(stags);
@@ -68,9 +68,9 @@ async fn refused(types: u8, code: u8, segment: impl FnOnce(Stags) -> Vec<u8>, wo
 #[tokio::test]
 async fn wrong_crc() {
     let build = |_: Stags| {
-        let mut octets = fpdu(&send(1, b"damaged"));
-        octets[23] ^= 1;
-        (vec![octets], terminate(&[0x20, 0x02, 0, 0]))
+        let mut bytes = fpdu(&send(1, b"damaged"));
+        bytes[23] ^= 1;
+        (vec![bytes], terminate(&[0x20, 0x02, 0, 0]))
     };
     let completions = violation(build, "wrong CRC").await;
     assert!(completions.is_empty(), "{completions:?}");
@@ -79,10 +79,10 @@ async fn wrong_crc() {
 #[tokio::test]
 async fn wrong_crc_hides_what_else_is_wrong() {
     let build = |_: Stags| {
-        let mut octets = fpdu(&tagged(WRITE, 0x1234_5678, 0, b"damaged"));
-        let last = octets.len() - 1;
-        octets[last] ^= 0x80;
-        (vec![octets], terminate(&[0x20, 0x02, 0, 0]))
+        let mut bytes = fpdu(&tagged(WRITE, 0x1234_5678, 0, b"damaged"));
+        let last = bytes.len() - 1;
+        bytes[last] ^= 0x80;
+        (vec![bytes], terminate(&[0x20, 0x02, 0, 0]))
     };
     violation(build, "wrong CRC").await;
 }
@@ -111,7 +111,7 @@ async fn write_without_the_right() {
 
 #[tokio::test]
 async fn write_out_of_bounds() {
-    refused(0x11, 0x01, |stags| tagged(WRITE, stags.sink, 24, &[1; 9]), "9 octets at 0x18").await;
+    refused(0x11, 0x01, |stags| tagged(WRITE, stags.sink, 24, &[1; 9]), "9 bytes at 0x18").await;
     refused(0x11, 0x01, |stags| tagged(WRITE, stags.sink, 1 << 40, &[1; 1]), "RDMA Write").await;
 }
 
@@ -134,7 +134,7 @@ async fn wrong_rdmap_version() {
 
 #[tokio::test]
 async fn unexpected_opcode() {
-    // Reserved, tagged and untagged; tagged on a queue; a queue's on another.
+    // Reserved opcodes, tagged and untagged; a tagged opcode on a queue; an opcode of another queue.
     refused(0x02, 0x06, |stags| tagged([0xc1, 0x4f], stags.sink, 0, &[1; 4]), "opcode 0xf").await;
     refused(0x02, 0x06, |_| untagged([0x41, 0x48], 0, 0, 1, 0, b"x"), "opcode 0x8").await;
     refused(0x02, 0x06, |_| untagged([0x41, 0x40], 0, 0, 1, 0, b"x"), "queue 0").await;
@@ -154,7 +154,7 @@ async fn invalid_queue() {
 }
 
 /// Checks every opcode on the queues that RDMAP uses and on some that it does not (RFC 5040 §4.1, figure 4). The length
-/// of the message does not change the reason: each message here is also tried longer than any buffer of its queue.
+/// of the message does not change the reason, so each message is also sent longer than any buffer of its queue.
 #[tokio::test]
 async fn each_queue_accepts_its_own_opcodes_only() {
     const SENDS: [u8; 4] = [3, 4, 5, 6];
@@ -175,7 +175,7 @@ async fn each_queue_accepts_its_own_opcodes_only() {
     }
 }
 
-/// An opcode that does not belong on a queue is the reason even where the queue has no buffer for the message.
+/// A wrong opcode is reported even if the queue has no buffer for the message.
 #[tokio::test]
 async fn wrong_opcode_on_a_queue_without_buffers() {
     for (queue, opcode) in [(0, 1), (0, 7), (1, 3), (1, 7)] {
@@ -234,21 +234,21 @@ async fn opcode_changes_in_a_message() {
 
 #[tokio::test]
 async fn message_too_long() {
-    refused(0x12, 0x05, |_| send(1, &[1; 65]), "longer than the 64 octets").await;
+    refused(0x12, 0x05, |_| send(1, &[1; 65]), "longer than the 64 bytes").await;
     let build = |_: Stags| {
         let second = untagged(SEND, 0, 0, 1, 60, &[2; 5]);
         (vec![fpdu(&untagged([0x01, 0x43], 0, 0, 1, 0, &[1; 60])), fpdu(&second)], told(0x12, 0x05, &second, false))
     };
-    violation(build, "longer than the 64 octets").await;
+    violation(build, "longer than the 64 bytes").await;
 }
 
 #[tokio::test]
 async fn no_receive_posted() {
     let build = |_: Stags| {
-        let mut octets: Vec<_> = (1..=4).map(|msn| fpdu(&send(msn, &[1]))).collect();
+        let mut bytes: Vec<_> = (1..=4).map(|msn| fpdu(&send(msn, &[1]))).collect();
         let fifth = send(5, b"one too many");
-        octets.push(fpdu(&fifth));
-        (octets, told(0x12, 0x02, &fifth, false))
+        bytes.push(fpdu(&fifth));
+        (bytes, told(0x12, 0x02, &fifth, false))
     };
     let completions = violation(build, "no Receive").await;
     assert_eq!(completions.len(), 4);
@@ -258,9 +258,9 @@ async fn no_receive_posted() {
 async fn reads_beyond_the_depth() {
     let build = |_: Stags| {
         let third = read_request(3, (1, 0), 0, (0, 0));
-        let octets =
+        let bytes =
             vec![fpdu(&read_request(1, (1, 0), 0, (0, 0))), fpdu(&read_request(2, (1, 0), 0, (0, 0))), fpdu(&third)];
-        (octets, told(0x12, 0x02, &third, false))
+        (bytes, told(0x12, 0x02, &third, false))
     };
     violation(build, "than the 2 negotiated").await;
 }
@@ -268,7 +268,7 @@ async fn reads_beyond_the_depth() {
 #[tokio::test]
 async fn reads_that_are_not_allowed() {
     refused(0x01, 0x00, |stags| read_request(1, (1, 0), 4, (stags.source ^ 1, 0)), "RDMA Read").await;
-    refused(0x01, 0x01, |stags| read_request(1, (1, 0), 5, (stags.source, 28)), "5 octets at 0x1c").await;
+    refused(0x01, 0x01, |stags| read_request(1, (1, 0), 5, (stags.source, 28)), "5 bytes at 0x1c").await;
     refused(0x01, 0x01, |stags| read_request(1, (1, 0), u32::MAX, (stags.source, 0)), "RDMA Read").await;
     refused(0x01, 0x02, |stags| read_request(1, (1, 0), 4, (stags.sink, 0)), "RDMA Read").await;
     refused(0x01, 0x02, |stags| read_request(1, (1, 0), 4, (stags.landing, 0)), "RDMA Read").await;
@@ -277,7 +277,7 @@ async fn reads_that_are_not_allowed() {
 
 #[tokio::test]
 async fn read_requests_of_wrong_size() {
-    refused(0x12, 0x05, |_| untagged(READ_REQUEST, 0, 1, 1, 0, &[0; 29]), "29 octets").await;
+    refused(0x12, 0x05, |_| untagged(READ_REQUEST, 0, 1, 1, 0, &[0; 29]), "29 bytes").await;
     refused(0x02, 0xff, |_| untagged(READ_REQUEST, 0, 1, 1, 0, &[0; 27]), "incomplete").await;
     refused(0x02, 0xff, |_| untagged([0x01, 0x41], 0, 1, 1, 0, &[0; 28]), "incomplete").await;
 }
@@ -293,7 +293,7 @@ async fn terminate_too_long() {
     refused(0x12, 0x05, |_| untagged(TERMINATE, 0, 2, 1, 0, &[0; 65]), "Terminate of 65").await;
 }
 
-/// What comes after the first error is dropped, and the first is the one that is told (RFC 5040 §7.1 rule 4).
+/// Data after the first error is dropped, and only the first error is reported (RFC 5040 §7.1 rule 4).
 #[tokio::test]
 async fn first_error_is_told() {
     let build = |_: Stags| {
@@ -304,7 +304,7 @@ async fn first_error_is_told() {
     assert!(completions.is_empty(), "{completions:?}");
 }
 
-/// RDMA Read Responses go where the Read said, in order, and end where it ends.
+/// RDMA Read Responses go to the Read's sink, in order, and have its length.
 #[tokio::test]
 async fn wrong_read_responses() {
     type Build = fn(u32) -> Vec<u8>;
@@ -342,9 +342,9 @@ async fn wrong_read_responses() {
     }
 }
 
-/// Zero-length tagged messages are not checked (RFC 5041 §5.2), nor zero-length Reads (RFC 5040 §5.2.1).
+/// Zero-length tagged messages are not checked (RFC 5041 §5.2), nor are zero-length Reads (RFC 5040 §5.2.1).
 #[tokio::test]
-async fn messages_of_no_octets_are_not_checked() {
+async fn empty_messages_are_not_checked() {
     let (mut raw, mut queue_pair) = accepted(params()).await;
     queue_pair.register(Memory::Source(Bytes::from_static(b"x")), Access::RemoteRead).unwrap();
     let peer = async {

@@ -2,9 +2,9 @@
 
 use std::{error::Error, fmt, io, ops::Deref, sync::Arc};
 
-/// A [`std::io::Error`] that can be cloned and compared, and that does not add a level of its own to a chain of errors.
+/// A [`std::io::Error`] that can be cloned and compared, and that adds no level to an error chain.
 ///
-/// Two are equal when they have the same kind and the same message.
+/// Two errors are equal if they have the same kind and the same message.
 #[derive(Clone)]
 pub struct IoError(Arc<io::Error>);
 
@@ -37,7 +37,7 @@ impl fmt::Display for IoError {
 }
 
 impl Error for IoError {
-    /// Returns the source of the [`std::io::Error`], as that has the same message as this one.
+    /// Returns the source of the [`std::io::Error`], because that error has the same message as this one.
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         Error::source(&**self)
     }
@@ -56,14 +56,14 @@ impl From<io::ErrorKind> for IoError {
 }
 
 impl From<String> for IoError {
-    /// Makes an error of the kind [`Other`](io::ErrorKind::Other) with this message.
+    /// Creates an error of kind [`Other`](io::ErrorKind::Other) with this message.
     fn from(message: String) -> Self {
         io::Error::other(message).into()
     }
 }
 
 impl From<&str> for IoError {
-    /// Makes an error of the kind [`Other`](io::ErrorKind::Other) with this message.
+    /// Creates an error of kind [`Other`](io::ErrorKind::Other) with this message.
     fn from(message: &str) -> Self {
         io::Error::other(message).into()
     }

@@ -1,12 +1,12 @@
-//! Providers: what RDMA must give, and who gives it.
+//! Transport providers: the RDMA interface that the engine uses, and its implementations.
 //!
-//! A provider connects and listens with private data ([`Connector`], [`Listener`]) and yields connected
-//! queue pairs ([`QueuePair`]): Send, Send with Invalidate, Receive, RDMA Read, RDMA Write, registration and
-//! invalidation of memory, and completions in order. A queue pair and all memory registered on it form one
+//! A provider establishes connections, with private data, through [`Connector`] and [`Listener`]. Each connection is a
+//! [`QueuePair`]. It supports Send, Send with Invalidate, Receive, RDMA Read, RDMA Write, memory registration and
+//! invalidation, and reports completions in order (RFC 8166 §2.2). A queue pair and the memory registered on it form one
 //! protection domain (RFC 8166 §8.1, RFC 5042).
 //!
-//! Memory that a provider may write to is owned by the provider from [`QueuePair::register`] until
-//! [`Completion::Invalidated`] hands it back, so no Rust reference to it exists meanwhile.
+//! The provider owns registered memory from [`QueuePair::register`] until [`Completion::Invalidated`] returns it. No Rust
+//! reference to that memory exists in between, so the peer never writes to memory that Rust code can read.
 
 pub mod sim;
 
@@ -33,11 +33,11 @@ pub mod verbs;
 
 pub use io_error::IoError;
 
-/// A work request's number, chosen by the poster, returned by its completion.
+/// A work request identifier. The caller chooses it, and the completion returns it unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct WrId(pub u64);
 
-/// The name of registered memory that is sent to the peer: an iWARP STag or an InfiniBand R_key.
+/// The identifier of registered memory that is sent to the peer: an iWARP STag or an InfiniBand R_key.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Handle(pub u32);
 
@@ -47,16 +47,16 @@ impl fmt::Debug for Handle {
     }
 }
 
-/// Memory to be registered.
+/// Memory to register.
 pub enum Memory {
-    /// The peer (or this end's RDMA Writes) may read it.
+    /// Memory that the peer may read.
     Source(Bytes),
-    /// The peer, or a response to this end's RDMA Read, may write it.
+    /// Memory that the peer, or a response to a local RDMA Read, may write.
     Sink(PayloadBuf),
 }
 
 impl Memory {
-    /// Length in octets.
+    /// Returns the length in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         match self {
@@ -65,7 +65,7 @@ impl Memory {
         }
     }
 
-    /// Whether it has no octets.
+    /// Returns `true` if the memory has no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -73,97 +73,98 @@ impl Memory {
 }
 
 impl fmt::Debug for Memory {
-    /// Not what it contains.
+    /// Omits the contents, which may be confidential.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = if matches!(self, Self::Source(_)) { "Source" } else { "Sink" };
         f.debug_struct(name).field("len", &self.len()).finish()
     }
 }
 
-/// What may be done with registered memory, and by whom.
+/// The remote operations allowed on registered memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// The peer may RDMA Read it.
+    /// The peer may read the memory by RDMA Read.
     RemoteRead,
-    /// The peer may RDMA Write it.
+    /// The peer may write the memory by RDMA Write.
     RemoteWrite,
-    /// Only responses to this end's own RDMA Reads may be placed in it.
+    /// Only responses to local RDMA Reads may be placed in the memory.
     ReadSink,
 }
 
-/// Registered memory as the peer names it: an offset `base + n` names octet `n`.
+/// The address of registered memory, as the peer uses it. Byte `n` has the offset `base + n`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Region {
-    /// The handle. Unpredictable, and never one that named other memory recently (RFC 5042 §7.1, §8.1).
+    /// The handle. It is unpredictable, and differs from recently used handles (RFC 5042 §7.1, §8.1).
     pub handle: Handle,
-    /// The offset of the first octet.
+    /// The offset of the first byte.
     pub base: u64,
 }
 
-/// Memory of the peer's.
+/// The address of memory at the peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RemoteMemory {
-    /// The handle the peer sent.
+    /// The handle that the peer sent.
     pub handle: Handle,
-    /// The offset the peer sent.
+    /// The offset that the peer sent.
     pub offset: u64,
 }
 
-/// What a queue pair is asked to do. Requests are carried out in the order posted, except that an RDMA Read's
-/// response may arrive after later requests have gone out.
+/// A request to a queue pair. A queue pair executes requests in the order posted, except that the response to an RDMA
+/// Read may arrive after later requests have been sent.
 #[derive(Debug)]
 pub enum WorkRequest {
-    /// Send a message into one of the peer's Receives.
+    /// Sends a message, which consumes one of the peer's Receives.
     Send {
-        /// Returned by [`Completion::Sent`].
+        /// The identifier returned by [`Completion::Sent`].
         id: WrId,
-        /// The message. Its memory returns to its pool once sent.
+        /// The message. Its buffer returns to the pool once it is sent.
         message: MessageBuf,
-        /// A handle of the peer's to be invalidated on arrival (Send with Invalidate).
+        /// A handle of the peer, which the peer invalidates when the message arrives (Send with Invalidate).
         invalidate: Option<Handle>,
-        /// Ask for an event at the peer (Send with Solicited Event).
+        /// Requests an event at the peer (Send with Solicited Event).
         solicited: bool,
     },
-    /// RDMA Read from the peer into memory registered with [`Access::ReadSink`].
+    /// Reads the peer's memory into memory registered with [`Access::ReadSink`].
     Read {
-        /// Returned by [`Completion::Read`].
+        /// The identifier returned by [`Completion::Read`].
         id: WrId,
-        /// The registered sink.
+        /// The handle of the registered sink.
         sink: Handle,
-        /// Where in the sink, in octets from its start.
+        /// The offset from the start of the sink, in bytes.
         sink_offset: u64,
-        /// The source.
+        /// The address of the peer's memory.
         remote: RemoteMemory,
-        /// Octets.
+        /// The length in bytes, at most [`QueuePair::max_transfer`].
         len: u32,
     },
-    /// RDMA Write to the peer. The data goes out from where it lies.
+    /// Writes to the peer's memory by RDMA Write. The provider does not copy the data.
     Write {
-        /// Returned by [`Completion::Written`].
+        /// The identifier returned by [`Completion::Written`].
         id: WrId,
-        /// The data.
+        /// The data, at most [`QueuePair::max_transfer`] bytes.
         source: Bytes,
-        /// The destination.
+        /// The address of the peer's memory.
         remote: RemoteMemory,
     },
-    /// Take the registration back. If the peer has done so by Send with Invalidate, only the memory is returned.
+    /// Invalidates registered memory and returns it. Only returns it if the peer has already invalidated it by Send with
+    /// Invalidate.
     Invalidate {
-        /// Returned by [`Completion::Invalidated`].
+        /// The identifier returned by [`Completion::Invalidated`].
         id: WrId,
-        /// Memory registered on this queue pair.
+        /// The handle of memory registered on this queue pair.
         handle: Handle,
     },
 }
 
 impl WorkRequest {
-    /// Returns the number that its completion has.
+    /// Returns the identifier that its completion carries.
     pub(crate) fn id(&self) -> WrId {
         match self {
             Self::Send { id, .. } | Self::Read { id, .. } | Self::Write { id, .. } | Self::Invalidate { id, .. } => *id,
         }
     }
 
-    /// Returns its completion. The success of an Invalidate is not told here, because it hands memory back.
+    /// Returns the completion of the request. An Invalidate that succeeds has its own completion, which returns memory.
     pub(crate) fn completion(&self, result: Result<(), WorkError>) -> Completion {
         let id = self.id();
         match (self, result) {
@@ -178,188 +179,196 @@ impl WorkRequest {
     }
 }
 
-/// What has happened on a queue pair.
+/// An event on a queue pair.
 #[derive(Debug)]
 pub enum Completion {
-    /// A Send has been handed to the transport; its memory is free.
+    /// The transport has accepted a Send, and the message buffer is free.
     Sent {
-        /// From the work request.
+        /// The identifier of the work request.
         id: WrId,
     },
     /// All data of an RDMA Read has been placed.
     Read {
-        /// From the work request.
+        /// The identifier of the work request.
         id: WrId,
     },
-    /// An RDMA Write's data has been handed to the transport; a Send posted later arrives after it.
+    /// The transport has accepted the data of an RDMA Write. A Send posted later arrives after it.
     Written {
-        /// From the work request.
+        /// The identifier of the work request.
         id: WrId,
     },
-    /// No access to the memory is possible any more.
+    /// The memory is invalidated, and the peer can no longer access it.
     Invalidated {
-        /// From the work request.
+        /// The identifier of the work request.
         id: WrId,
-        /// What was registered, handed back.
+        /// The memory that was registered.
         memory: Memory,
     },
-    /// A message arrived and took one posted Receive.
+    /// A message arrived and consumed one posted Receive.
     Received {
         /// The message.
         message: MessageBuf,
-        /// The handle that the peer's Send with Invalidate named, already invalid.
+        /// The handle that the peer's Send with Invalidate named. It is already invalid.
         invalidated: Option<Handle>,
     },
-    /// A work request failed. An error on a reliable connection ends it: [`Completion::Disconnected`] follows.
+    /// A work request failed. An error on a reliable connection ends the connection: [`Completion::Disconnected`] follows.
     Failed {
-        /// From the work request.
+        /// The identifier of the work request.
         id: WrId,
-        /// Why.
+        /// The cause of the failure.
         error: WorkError,
     },
-    /// The connection is gone. All other requests have completed before this, [`WorkRequest::Invalidate`]
-    /// goes on working.
+    /// The connection has ended. All other requests have completed before this event. [`WorkRequest::Invalidate`] still works
+    /// afterwards.
     Disconnected {
-        /// Who ended it and why.
+        /// The side that ended the connection, and the cause.
         reason: DisconnectReason,
     },
 }
 
-/// Why a work request failed.
+/// The cause of a failed work request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WorkError {
-    /// The connection ended before the request was done.
-    #[error("flushed: the connection ended first")]
+    /// The connection ended before the request completed.
+    #[error("request flushed because the connection ended")]
     Flushed,
     /// The peer refused access to its memory.
-    #[error("remote access error: {0}")]
+    #[error("peer refused access to its memory: {0}")]
     RemoteAccess(String),
-    /// The request itself was wrong: an unknown handle, a range outside the registered memory.
-    #[error("local error: {0}")]
+    /// The request is invalid: for example an unknown handle, or a range outside the registered memory.
+    #[error("invalid work request: {0}")]
     Local(String),
 }
 
-/// Who ended a connection, and why.
+/// The side that ended a connection, and the cause.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DisconnectReason {
-    /// This end closed it.
-    #[error("closed by this end")]
+    /// The local side closed the connection.
+    #[error("closed locally")]
     Local,
-    /// The peer closed it in order.
+    /// The peer closed the connection in an orderly way.
     #[error("closed by the peer")]
     Remote,
-    /// The transport failed under it: an error of the operating system or the device, or a stream that ended too early.
+    /// The transport failed: an error of the operating system or the device, or a truncated stream.
     #[error(transparent)]
     Transport(IoError),
-    /// The peer broke the RDMA protocol, and was told so where the protocol has a way to.
-    #[error("the peer broke the protocol: {0}")]
+    /// The peer violated the RDMA protocol. The provider reported the violation to the peer if the protocol allows it.
+    #[error("peer violated the protocol: {0}")]
     PeerViolation(String),
-    /// The peer reported an error of ours (iWARP: Terminate message).
-    #[error("the peer reported: {0}")]
+    /// The peer reported a local error (iWARP: Terminate message).
+    #[error("peer reported an error: {0}")]
     ReportedByPeer(String),
 }
 
-/// Why memory could not be registered, and the memory.
+/// A failed memory registration, with the memory.
 #[derive(Debug, thiserror::Error)]
 #[error("memory registration failed")]
 pub struct RegisterError {
-    /// Why.
+    /// The cause of the failure.
     pub source: IoError,
-    /// Handed back.
+    /// The memory, returned to the caller.
     pub memory: Memory,
 }
 
 /// A connected, reliable queue pair.
 ///
-/// Call order: [`register`](Self::register), [`post`](Self::post) and [`post_receives`](Self::post_receives) at
-/// any time, then [`poll`](Self::poll) until it is pending. Nothing needs to go out before the next `poll`, so
-/// all that is posted in between goes out together.
+/// Callers may use [`register`](Self::register), [`post`](Self::post) and [`post_receives`](Self::post_receives) at any
+/// time, and then call [`poll`](Self::poll) until it returns `Pending`. A provider need not send anything before the next
+/// `poll`, so it can batch everything posted in between.
 pub trait QueuePair: Send + Unpin + 'static {
     /// Registers memory and takes ownership of it.
     ///
     /// # Errors
-    /// When memory or handles have run out, or the connection is ending ([`is_open`](Self::is_open)).
+    /// Returns an error, with the memory, if memory or handles are exhausted, if the access does not suit the memory, or if
+    /// the connection is ending (see [`is_open`](Self::is_open)).
     fn register(&mut self, memory: Memory, access: Access) -> Result<Region, RegisterError>;
 
-    /// Whether requests still go out. Not once the connection is ending, for whatever reason, though
-    /// [`Completion::Disconnected`] may still be to come: what is posted then is flushed, and [`register`](Self::register) may fail.
+    /// Returns `true` if the queue pair still executes new requests.
+    ///
+    /// Returns `false` once the connection is ending for any reason, even if [`Completion::Disconnected`] has not been
+    /// reported yet. Requests posted from then on are flushed, and [`register`](Self::register) may fail.
     fn is_open(&self) -> bool;
 
-    /// Queues a work request. What is wrong with it, its completion tells.
+    /// Queues a work request. An invalid request is reported by [`Completion::Failed`].
     fn post(&mut self, request: WorkRequest);
 
-    /// Posts `count` more Receives of the size agreed at set-up.
+    /// Posts `count` additional Receives of [`SetupParams::receive_size`] bytes each.
     fn post_receives(&mut self, count: usize);
 
-    /// Does all the input and output that can be done without waiting, and appends what has completed.
+    /// Performs all I/O that is possible without waiting, and appends the completions.
     ///
-    /// `Ready` when `completions` has grown; `Pending` when nothing has happened, with the waker registered.
-    /// After [`Completion::Disconnected`] only completions of later requests appear.
+    /// Returns `Ready` if it appended any completion. Returns `Pending`, with the waker registered, if it appended none.
+    /// After [`Completion::Disconnected`], only requests posted later complete.
     fn poll(&mut self, cx: &mut Context<'_>, completions: &mut Vec<Completion>) -> Poll<()>;
 
-    /// Whether the polls that follow may keep the thread while nothing has happened, as far as this provider has been told to
-    /// (busy polling): not while other tasks of that thread may have something to do.
+    /// Permits or forbids busy polling in the following polls.
+    ///
+    /// Callers forbid it while other tasks of the same thread may have work to do. Providers that do not busy-poll ignore
+    /// this call.
     fn may_spin(&mut self, _may: bool) {}
 
-    /// Ends the connection in order after what has been posted has gone out. Completions, and in the end
-    /// [`Completion::Disconnected`], still come from [`poll`](Self::poll).
+    /// Closes the connection in an orderly way after all posted requests have been sent. Completions, and finally
+    /// [`Completion::Disconnected`], are still reported by [`poll`](Self::poll).
     fn disconnect(&mut self);
 
-    /// Most RDMA Reads this end may have under way: more are queued by the provider.
+    /// Returns the maximum number of local RDMA Reads in flight. The provider queues any that exceed it.
     fn max_reads(&self) -> u32;
 
-    /// Longest RDMA Read or Write, in octets.
+    /// Returns the maximum length of an RDMA Read or RDMA Write, in bytes.
     fn max_transfer(&self) -> u32 {
         u32::MAX
     }
 
-    /// Whether this provider's receiver honours Send with Invalidate.
+    /// Returns `true` if the local receiver supports Send with Invalidate.
     fn remote_invalidation(&self) -> bool;
 
-    /// Whether [`DisconnectReason::PeerViolation`] is always told apart from an ordinary end. Some devices refuse what the
-    /// peer may not do, and end the connection, without saying so.
+    /// Returns `true` if every protocol violation by the peer is reported as [`DisconnectReason::PeerViolation`].
+    ///
+    /// Some devices refuse a forbidden operation and end the connection without reporting the cause.
     fn tells_violations(&self) -> bool {
         true
     }
 
-    /// Octets that have left for the peer, ever: a number that grows while a long Send or RDMA Write is under way and the peer
-    /// takes it. Where a provider does not know, its requests go on when they complete.
+    /// Returns the total number of bytes sent to the peer.
+    ///
+    /// The number grows while a long Send or RDMA Write is in flight and the peer accepts data. Providers that cannot count
+    /// bytes return 0; their requests make progress only when they complete.
     fn octets_out(&self) -> u64 {
         0
     }
 
-    /// Octets of payload this queue pair has copied between buffers of its own and registered memory.
+    /// Returns the number of payload bytes that this queue pair has copied between its own buffers and registered memory.
     fn copied_payload(&self) -> u64;
 }
 
-/// What an end offers when it sets up a connection.
+/// The parameters that one side offers when it sets up a connection.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct SetupParams {
-    /// Private data for the peer's upper layer (for RPC-over-RDMA version 1: RFC 8797), at most 196 octets in an answer, and
-    /// [`Connector::max_private_data`] in a request.
+    /// Private data for the peer's upper layer (RPC-over-RDMA version 1: RFC 8797). At most [`Connector::max_private_data`]
+    /// bytes in a request, and 196 bytes in a reply.
     pub private_data: Bytes,
-    /// What to send in place of it where this end's receiver does not honour Send with Invalidate
-    /// ([`QueuePair::remote_invalidation`]); empty: the same.
+    /// Private data to send instead if the local receiver does not support Send with Invalidate
+    /// ([`QueuePair::remote_invalidation`]). Empty: send [`private_data`](Self::private_data) in both cases.
     pub private_data_without_invalidation: Bytes,
-    /// Most RDMA Reads this end will have under way (ORD, initiator depth).
+    /// Maximum number of local RDMA Reads in flight (ORD, initiator depth). Default 16.
     pub initiator_depth: u32,
-    /// Most RDMA Reads by the peer this end will serve at a time (IRD, responder resources).
+    /// Maximum number of the peer's RDMA Reads served at a time (IRD, responder resources). Default 16.
     pub responder_resources: u32,
-    /// Receives posted before the first message can arrive.
+    /// Number of Receives posted before the first message can arrive. Default 32.
     pub receive_count: usize,
-    /// Size of each, in octets.
+    /// Size of each Receive, in bytes. Default 4096.
     pub receive_size: usize,
-    /// Where Receives and staging memory come from.
+    /// The pool that provides Receive buffers and staging memory.
     pub pool: BufferPool,
-    /// How long set-up may take.
+    /// Time limit for connection set-up. Default 10 seconds.
     pub timeout: Duration,
 }
 
 impl SetupParams {
-    /// What to send to the peer, by an end whose receiver honours Send with Invalidate or does not.
+    /// Returns the private data to send, depending on whether the local receiver supports Send with Invalidate.
     #[must_use]
     pub fn private_data_for(&self, remote_invalidation: bool) -> &Bytes {
         if remote_invalidation || self.private_data_without_invalidation.is_empty() {
@@ -385,42 +394,42 @@ impl Default for SetupParams {
     }
 }
 
-/// A connection just set up.
+/// A newly established connection.
 #[derive(Debug)]
 pub struct Connected<Q> {
     /// The queue pair.
     pub queue_pair: Q,
-    /// The peer's private data. InfiniBand fills it up with zeros to a fixed length.
+    /// The peer's private data. InfiniBand pads it with zeros to a fixed length.
     pub private_data: Bytes,
-    /// This end's address.
+    /// The local address.
     pub local_addr: SocketAddr,
     /// The peer's address.
     pub peer_addr: SocketAddr,
 }
 
-/// Why a connection could not be set up.
+/// An error during connection set-up.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum SetupError {
-    /// The operating system said no: nothing listens there, no route, address in use.
+    /// The operating system reported an error: for example connection refused, no route to the host, address in use.
     #[error(transparent)]
     Io(#[from] IoError),
-    /// The peer refused, with its private data.
-    #[error("the peer rejected the connection")]
+    /// The peer rejected the connection.
+    #[error("peer rejected the connection")]
     Rejected {
-        /// What it sent along.
+        /// The private data sent with the rejection.
         private_data: Bytes,
     },
-    /// What answers does not speak the transport's set-up protocol.
-    #[error("the peer does not speak {expected}: {detail}")]
+    /// The peer does not speak the transport's set-up protocol.
+    #[error("peer does not speak {expected}: {detail}")]
     NotOurProtocol {
-        /// What was expected.
+        /// The name of the expected protocol.
         expected: &'static str,
-        /// What was seen.
+        /// A description of the peer's behavior.
         detail: String,
     },
-    /// It took longer than allowed.
-    #[error("connection set-up took longer than {0:?}")]
+    /// The time limit for connection set-up, which has expired.
+    #[error("connection set-up timed out after {0:?}")]
     TimedOut(Duration),
 }
 
@@ -430,65 +439,80 @@ impl From<std::io::Error> for SetupError {
     }
 }
 
-/// Makes outgoing connections.
+/// A provider of outgoing connections.
 pub trait Connector: Send + Sync + 'static {
-    /// The queue pairs it makes.
+    /// The type of the queue pairs.
     type QueuePair: QueuePair;
 
-    /// Connects to `peer`.
+    /// Connects to `peer`, within [`SetupParams::timeout`].
+    ///
+    /// # Errors
+    /// See [`SetupError`].
     fn connect(
         &self,
         peer: SocketAddr,
         params: SetupParams,
     ) -> impl Future<Output = Result<Connected<Self::QueuePair>, SetupError>> + Send;
 
-    /// Most octets of private data in a connection request.
+    /// Returns the maximum length of private data in a connection request, in bytes.
     fn max_private_data(&self) -> usize {
         196
     }
 }
 
-/// Takes incoming connections.
+/// A provider of incoming connections.
 pub trait Listener: Send + Sync + 'static {
-    /// The queue pairs it makes.
+    /// The type of the queue pairs.
     type QueuePair: QueuePair;
-    /// A connection being set up.
+    /// The type of a connection that is being set up.
     type Incoming: Incoming<QueuePair = Self::QueuePair>;
 
-    /// Waits for the next connection. Returns at once when one is there, before the peer has sent anything, so a
-    /// slow peer holds nobody up.
+    /// Waits for the next connection. Returns before the peer has sent its request, so a slow peer does not delay others.
+    ///
+    /// # Errors
+    /// Returns an error of the operating system.
     fn accept(&self) -> impl Future<Output = std::io::Result<Self::Incoming>> + Send;
 
-    /// The address listened on.
+    /// Returns the address that the listener is bound to.
     fn local_addr(&self) -> SocketAddr;
 }
 
-/// A connection that a peer has begun.
+/// A connection that a peer has begun to set up.
 pub trait Incoming: Send + 'static {
-    /// The queue pair it becomes.
+    /// The type of the queue pair that it becomes.
     type QueuePair: QueuePair;
-    /// The request, once it has arrived.
+    /// The type of the connection request.
     type Request: ConnectRequest<QueuePair = Self::QueuePair>;
 
-    /// The peer's address.
+    /// Returns the peer's address.
     fn peer_addr(&self) -> SocketAddr;
 
-    /// Waits for the peer's connection request, at most `timeout`.
+    /// Waits at most `timeout` for the peer's connection request.
+    ///
+    /// # Errors
+    /// Returns [`SetupError::TimedOut`] if the request does not arrive in time, and [`SetupError::NotOurProtocol`] or
+    /// [`SetupError::Io`] if it is invalid or the connection is lost.
     fn request(self, timeout: Duration) -> impl Future<Output = Result<Self::Request, SetupError>> + Send;
 }
 
 /// A peer's connection request.
 pub trait ConnectRequest: Send + 'static {
-    /// The queue pair it becomes.
+    /// The type of the queue pair that it becomes.
     type QueuePair: QueuePair;
 
-    /// The peer's private data. InfiniBand fills it up with zeros to a fixed length.
+    /// Returns the peer's private data. InfiniBand pads it with zeros to a fixed length.
     fn private_data(&self) -> &[u8];
 
-    /// Accepts it.
+    /// Accepts the connection.
+    ///
+    /// # Errors
+    /// See [`SetupError`].
     fn accept(self, params: SetupParams)
     -> impl Future<Output = Result<Connected<Self::QueuePair>, SetupError>> + Send;
 
-    /// Refuses it, with private data that tells the peer why.
+    /// Rejects the connection with private data that tells the peer the cause.
+    ///
+    /// # Errors
+    /// See [`SetupError`].
     fn reject(self, private_data: Bytes) -> impl Future<Output = Result<(), SetupError>> + Send;
 }

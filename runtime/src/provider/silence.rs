@@ -1,36 +1,38 @@
-//! Peers that do not answer the first message of an iWARP connection.
+//! A workaround for iWARP peers that do not notice the first message of a connection.
 //!
-//! In about one connection of a hundred, Linux's `siw` notices the initiator's first FPDU only when a second one arrives. Nothing
-//! follows by itself: a client has one credit until it is answered (RFC 8166 §3.3.3, RPC-over-RDMA v2 §4.2.3), and would wait
-//! until its negotiation, or its call, times out. So the provider sends something of its own that changes nothing at the
-//! peer: an RDMA Write without octets (RFC 5040 §5.1).
+//! In about one connection of a hundred, Linux's `siw` notices the initiator's first FPDU only when a second one arrives.
+//! The initiator sends no second message on its own: a client has one credit until the first reply (RFC 8166 §3.3.3,
+//! RPC-over-RDMA version 2 §4.2.3). It would wait until its negotiation or its call times out. The provider therefore
+//! sends an FPDU that has no effect at the peer: a zero-length RDMA Write (RFC 5040 §5.1).
 
 use std::{future::Future, pin::Pin, task::Context, time::Duration};
 
 use tokio::time::{Sleep, sleep};
 
-/// How long an initiator waits for the first answer before it sends something more. Most answers come sooner; to remind a
-/// peer that works on one costs a frame.
+/// The time that an initiator waits for the first reply before it sends the extra FPDU. Most replies arrive sooner. An
+/// extra FPDU to a peer that is still processing the message costs one frame.
 const SILENCE: Duration = Duration::from_millis(250);
 
-/// Whether an initiator has heard from its peer.
+/// The state of the wait for the peer's first message.
 #[derive(Debug)]
 pub(super) enum Silence {
-    /// Nothing has been sent, or heard.
+    /// The initiator has neither sent nor received a message.
     Unheard,
-    /// Since the first message went out.
+    /// The first message was sent, and the timer is running.
     Waiting(Pin<Box<Sleep>>),
-    /// It has, or has reminded it, once.
+    /// The peer has sent a message, or the extra FPDU was requested. It is requested at most once.
     Over,
 }
 
 impl Silence {
-    /// Of a new connection. Who accepts one sends nothing first.
+    /// Creates the state of a new connection. An acceptor needs no timer because it does not send first.
     pub(super) fn new(initiator: bool) -> Self {
         if initiator { Self::Unheard } else { Self::Over }
     }
 
-    /// Whether the peer is to be reminded now. `sent` and `heard`: whether a message has gone out, and one has come.
+    /// Returns `true` if the extra FPDU must be sent now.
+    ///
+    /// `sent` and `heard` state whether a message has been sent and received on this connection.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>, sent: bool, heard: bool) -> bool {
         match self {
             Self::Over => return false,
@@ -58,7 +60,7 @@ mod tests {
 
     use super::*;
 
-    /// Whether it reminds within twice the time.
+    /// Returns `true` if the extra FPDU is requested within twice the time.
     async fn reminds(silence: &mut Silence, sent: bool, heard: bool) -> bool {
         let polled = poll_fn(|cx| if silence.poll(cx, sent, heard) { Poll::Ready(()) } else { Poll::Pending });
         tokio::time::timeout(2 * SILENCE, polled).await.is_ok()
@@ -67,15 +69,15 @@ mod tests {
     #[tokio::test]
     async fn once_and_only_after_silence() {
         let mut silence = Silence::new(true);
-        assert!(!reminds(&mut silence, false, false).await, "there is nothing to be answered");
+        assert!(!reminds(&mut silence, false, false).await, "no message was sent");
         let start = Instant::now();
         assert!(reminds(&mut silence, true, false).await);
         assert!(start.elapsed() >= SILENCE);
-        assert!(!reminds(&mut silence, true, false).await, "once");
+        assert!(!reminds(&mut silence, true, false).await, "requested a second time");
 
         let mut answered = Silence::new(true);
         assert!(!poll_fn(|cx| Poll::Ready(answered.poll(cx, true, false))).await);
         assert!(!reminds(&mut answered, true, true).await);
-        assert!(!reminds(&mut Silence::new(false), true, false).await, "who accepts speaks second");
+        assert!(!reminds(&mut Silence::new(false), true, false).await, "an acceptor does not send first");
     }
 }

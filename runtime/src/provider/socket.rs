@@ -1,27 +1,27 @@
-//! What the sockets of `tcp://` and `iwarp://` are set to, at both ends.
+//! Socket options of `tcp://` and `iwarp://` connections, for clients and servers.
 
 use std::{io, time::Duration};
 
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::TcpStream;
 
-/// How long nothing is heard of a peer before it is asked for a sign of life. A host that has died without a word, or that a
-/// network no longer reaches, is not noticed otherwise while nothing is sent to it: its connection would stay for ever.
+/// The idle time before the first keep-alive probe. Without probes, an idle connection to a host that has crashed or
+/// become unreachable would stay open forever.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
-/// How long each question waits for its answer.
+/// The time between keep-alive probes.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
-/// Questions without an answer after which the connection is lost: after 110 seconds in all.
+/// The number of unanswered probes after which the connection is lost: 110 seconds after the peer was last heard.
 const KEEPALIVE_PROBES: u32 = 5;
 
-/// Sets a socket's options. Peers' kernels answer the questions, whatever their processes do.
+/// Sets the options of a socket. The peer's kernel replies to keep-alive probes even if the process is busy.
 pub(crate) fn prepare(stream: &TcpStream) -> io::Result<()> {
-    // What is to go out together is written together.
+    // Callers already batch their writes.
     stream.set_nodelay(true)?;
     let keepalive =
         TcpKeepalive::new().with_time(KEEPALIVE_IDLE).with_interval(KEEPALIVE_INTERVAL).with_retries(KEEPALIVE_PROBES);
     if let Err(error) = SockRef::from(stream).set_tcp_keepalive(&keepalive) {
-        // The connection is as good as it can be without.
-        tracing::debug!(%error, "no keep-alive on a socket");
+        // The connection works without keep-alive.
+        tracing::debug!(%error, "failed to enable TCP keep-alive");
     }
     Ok(())
 }
@@ -32,7 +32,7 @@ mod tests {
 
     use super::*;
 
-    /// What the system says of a socket.
+    /// Returns the options of a socket as reported by the operating system.
     fn options(stream: &TcpStream) -> (bool, bool, Duration, Duration, u32) {
         let socket = SockRef::from(stream);
         (
@@ -51,7 +51,7 @@ mod tests {
     async fn options_are_set() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-        assert!(!options(&stream).1, "a system's sockets are without");
+        assert!(!options(&stream).1, "keep-alive is on by default");
         prepare(&stream).unwrap();
         assert_eq!(options(&stream), WANTED);
     }

@@ -1,8 +1,8 @@
-//! How connections end, and handles.
+//! Cases for the end of connections, and for handles.
 
 use super::*;
 
-/// What was posted before `disconnect` arrives; then both ends know who ended it.
+/// Requests posted before `disconnect` arrive. Then both sides report which side closed the connection.
 pub async fn disconnect_in_order<C: Connector, L: Listener>(connector: C, listener: L) {
     let mut pair = pair(connector, listener).await;
     let data = pattern(1_000_000, 4);
@@ -17,10 +17,10 @@ pub async fn disconnect_in_order<C: Connector, L: Listener>(connector: C, listen
     let (client, server) = pair.both_end().await;
     assert_eq!((client, server), (DisconnectReason::Local, DisconnectReason::Remote));
     let id = pair.server.invalidate(target.handle);
-    assert!(sink_of(pair.server().await, id) == data, "the octets differ");
+    assert!(sink_of(pair.server().await, id) == data, "data differs");
 }
 
-/// After the end requests are flushed, and memory can still be taken back.
+/// After the connection has ended, requests are flushed and memory can still be invalidated.
 pub async fn after_disconnect<C: Connector, L: Listener>(connector: C, listener: L) {
     let mut pair = pair(connector, listener).await;
     let sink = pair.client.sink(16, Access::RemoteWrite);
@@ -38,11 +38,11 @@ pub async fn after_disconnect<C: Connector, L: Listener>(connector: C, listener:
     assert_eq!(sink_of(pair.client().await, id), vec![0xee; 16]);
 }
 
-/// When the peer is gone everything is flushed, in order, and the end comes last.
+/// After the peer is gone, requests are flushed in order, and `Disconnected` is reported last.
 pub async fn peer_dropped<C: Connector, L: Listener>(connector: C, listener: L) {
     let mut pair = pair(connector, listener).await;
     let sink = pair.client.sink(16, Access::ReadSink);
-    // Nobody serves this one; but a device may refuse it by itself.
+    // The peer has no such region, but the Read may be refused before the peer is dropped.
     let read = pair.client.read(sink, 0, Region { handle: Handle(5), base: 0 }, 0, 16);
     let send = pair.client.send(b"?", None);
     let back = pair.client.invalidate(sink.handle);
@@ -62,7 +62,7 @@ pub async fn peer_dropped<C: Connector, L: Listener>(connector: C, listener: L) 
     assert!(refused || matches!(reason, DisconnectReason::Remote | DisconnectReason::Transport(_)), "{reason:?}");
 }
 
-/// Handles do not follow from those before, and do not come again soon.
+/// Handles are not predictable from earlier ones, and are not reused soon.
 pub async fn handles_are_unpredictable<C: Connector, L: Listener>(connector: C, listener: L) {
     let mut pair = pair(connector, listener).await;
     let mut handles: Vec<u32> = (0..200)
@@ -74,8 +74,8 @@ pub async fn handles_are_unpredictable<C: Connector, L: Listener>(connector: C, 
         .collect();
     let steps: Vec<u32> = handles.windows(2).map(|w| w[1].wrapping_sub(w[0])).collect();
     let repeated = steps.iter().filter(|step| steps.iter().filter(|s| s == step).count() > 2).count();
-    assert!(repeated < 20, "handles follow each other in regular steps");
+    assert!(repeated < 20, "handles increase in regular steps");
     handles.sort_unstable();
     handles.dedup();
-    assert_eq!(handles.len(), 200, "a handle came again too soon");
+    assert_eq!(handles.len(), 200, "a handle was reused too soon");
 }

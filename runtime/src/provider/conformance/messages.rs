@@ -1,8 +1,8 @@
-//! Set-up and messages.
+//! Cases for connection set-up and messages.
 
 use super::*;
 
-/// Each end gets the private data of the other, and the addresses are right.
+/// Each side receives the peer's private data, and the addresses are correct.
 pub async fn private_data_goes_both_ways<C: Connector, L: Listener>(connector: C, listener: L) {
     let sent = vec![1; connector.max_private_data()];
     let client = SetupParams { private_data: Bytes::from(sent.clone()), ..params() };
@@ -14,18 +14,24 @@ pub async fn private_data_goes_both_ways<C: Connector, L: Listener>(connector: C
     assert_eq!(client.local_addr, server.peer_addr);
 }
 
-/// A rejected connection is told apart from a failed one, and brings the responder's private data.
+/// A rejected connection is distinguishable from a failed one, and carries the responder's private data.
 pub async fn rejection_carries_private_data<C: Connector, L: Listener>(connector: C, listener: L) {
     let reject = async {
-        let request = listener.accept().await.expect("accept").request(LIMIT).await.expect("request");
+        let request = listener
+            .accept()
+            .await
+            .expect("accept failed")
+            .request(LIMIT)
+            .await
+            .expect("received no connection request");
         assert!(is_padded(request.private_data(), b"let me in"), "{:?}", request.private_data());
-        request.reject(Bytes::from_static(b"no room")).await.expect("reject");
+        request.reject(Bytes::from_static(b"no room")).await.expect("reject failed");
     };
     let client = SetupParams { private_data: Bytes::from_static(b"let me in"), ..params() };
     let (result, ()) = tokio::join!(connector.connect(listener.local_addr(), client), reject);
     match result {
         Err(SetupError::Rejected { private_data }) => assert!(is_padded(&private_data, b"no room"), "{private_data:?}"),
-        other => panic!("rejection was due, {:?} came", other.map(|_| ())),
+        other => panic!("expected a rejection, got {:?}", other.map(|_| ())),
     }
 }
 
@@ -48,7 +54,7 @@ pub async fn sends_arrive_in_order<C: Connector, L: Listener>(connector: C, list
     }
 }
 
-/// A message may have no octets, and as many as a Receive has.
+/// Messages may be empty, or fill a Receive completely.
 pub async fn empty_and_full_messages<C: Connector, L: Listener>(connector: C, listener: L) {
     let server = SetupParams { receive_size: 300_000, receive_count: 4, ..params() };
     let mut pair = pair_with(connector, listener, params(), server).await;
@@ -59,7 +65,7 @@ pub async fn empty_and_full_messages<C: Connector, L: Listener>(connector: C, li
     }
 }
 
-/// A solicited event changes nothing in what is delivered.
+/// A solicited event does not change what is delivered.
 pub async fn solicited_sends<C: Connector, L: Listener>(connector: C, listener: L) {
     let mut pair = pair(connector, listener).await;
     let region = pair.server.sink(8, Access::RemoteWrite);
@@ -77,7 +83,7 @@ pub async fn solicited_sends<C: Connector, L: Listener>(connector: C, listener: 
     }
 }
 
-/// Send with Invalidate invalidates before it is delivered, and only once.
+/// Send with Invalidate takes effect before it is delivered, and only once.
 pub async fn send_with_invalidate<C: Connector, L: Listener>(connector: C, listener: L) {
     let mut pair = pair(connector, listener).await;
     if !pair.client.qp().remote_invalidation() {
@@ -98,7 +104,7 @@ pub async fn send_with_invalidate<C: Connector, L: Listener>(connector: C, liste
     }
     let id = pair.client.invalidate(region.handle);
     assert_eq!(sink_of(pair.client().await, id), vec![5; 100]);
-    // A second invalidation names nothing any more.
+    // The handle of a second invalidation is unknown.
     for _ in 0..2 {
         assert!(matches!(pair.server().await, Completion::Written { .. } | Completion::Sent { .. }));
     }

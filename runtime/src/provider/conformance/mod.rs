@@ -1,7 +1,8 @@
-//! What every provider must do: one suite, run over each (feature `conformance`).
+//! A conformance suite for providers (feature `conformance`).
 //!
-//! In a test file: `rpcrdma::provider_conformance!(make())`, where `make()` is a future of a connector and a listener
-//! that the connector reaches at the listener's address. Each case panics with what went wrong.
+//! To use it in a test file, call `rpcrdma::provider_conformance!(make())`. `make()` returns a future of a connector and
+//! a listener; the connector must be able to reach the listener's address. Each case panics with a description of the
+//! failure.
 #![allow(clippy::missing_panics_doc)]
 
 mod ending;
@@ -33,10 +34,10 @@ pub use messages::*;
 pub use rdma::*;
 pub use refusals::*;
 
-/// How long anything may take.
+/// Time limit for each wait.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Makes one `#[tokio::test]` of each case of the suite. `$make` is evaluated anew for each.
+/// Creates one `#[tokio::test]` per case of the suite. Each test evaluates `$make`.
 #[macro_export]
 macro_rules! provider_conformance {
     ($make:expr) => {
@@ -67,20 +68,20 @@ macro_rules! provider_conformance {
     )*};
 }
 
-/// A case: it panics with what went wrong.
+/// A case of the suite. It panics with a description of the failure.
 pub type Case<C, L> = fn(C, L) -> Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// All cases with their names, for programs that run the suite where the provider's devices are.
+/// Returns all cases with their names, for programs that run the suite on a machine with the provider's devices.
 #[must_use]
 pub fn cases<C: Connector, L: Listener>() -> Vec<(&'static str, Case<C, L>)> {
     crate::provider_conformance!(@all table [])
 }
 
-/// One end, and the completions that have not been looked at.
+/// One side of a connection, with its pending completions.
 pub struct End<Q> {
-    /// Until it is dropped.
+    /// The queue pair, or `None` once it is dropped.
     pub queue_pair: Option<Q>,
-    /// In order.
+    /// Completions that no case has consumed, in order.
     pub completions: VecDeque<Completion>,
     next_id: u64,
 }
@@ -91,7 +92,7 @@ impl<Q: QueuePair> End<Q> {
     }
 
     fn qp(&mut self) -> &mut Q {
-        self.queue_pair.as_mut().expect("the queue pair was dropped")
+        self.queue_pair.as_mut().expect("queue pair was dropped")
     }
 
     fn id(&mut self) -> WrId {
@@ -101,42 +102,42 @@ impl<Q: QueuePair> End<Q> {
 
     /// Registers memory.
     pub fn register(&mut self, memory: Memory, access: Access) -> Region {
-        let region = self.qp().register(memory, access).expect("register");
+        let region = self.qp().register(memory, access).expect("registration failed");
         self.get_out();
         region
     }
 
-    /// Registers memory full of 0xee.
+    /// Registers memory filled with 0xee.
     pub fn sink(&mut self, len: usize, access: Access) -> Region {
         self.register(Memory::Sink(vec![0xee; len].into()), access)
     }
 
-    /// What has been posted goes out. Registrations may do so like requests, ahead of any Send that tells the peer of them;
-    /// but the suite tells it behind the providers' backs.
+    /// Sends everything posted. A provider may defer a registration like a request, as long as it precedes the Send that
+    /// announces it. The suite announces regions without a Send, so it must not be deferred.
     fn get_out(&mut self) {
         self.poll(&mut std::task::Context::from_waker(std::task::Waker::noop()));
     }
 
-    /// Registers octets that the peer may read.
-    pub fn source(&mut self, octets: impl Into<Bytes>) -> Region {
-        self.register(Memory::Source(octets.into()), Access::RemoteRead)
+    /// Registers data that the peer may read.
+    pub fn source(&mut self, bytes: impl Into<Bytes>) -> Region {
+        self.register(Memory::Source(bytes.into()), Access::RemoteRead)
     }
 
     /// Posts a Send.
-    pub fn send(&mut self, octets: &[u8], invalidate: Option<Handle>) -> WrId {
-        let (id, message) = (self.id(), message(octets));
+    pub fn send(&mut self, bytes: &[u8], invalidate: Option<Handle>) -> WrId {
+        let (id, message) = (self.id(), message(bytes));
         self.qp().post(WorkRequest::Send { id, message, invalidate, solicited: false });
         id
     }
 
-    /// Posts an RDMA Write to a region, this far from its start.
-    pub fn write(&mut self, octets: impl Into<Bytes>, region: Region, at: u64) -> WrId {
-        let (id, source) = (self.id(), octets.into());
+    /// Posts an RDMA Write to a region, at an offset from its start in bytes.
+    pub fn write(&mut self, bytes: impl Into<Bytes>, region: Region, at: u64) -> WrId {
+        let (id, source) = (self.id(), bytes.into());
         self.qp().post(WorkRequest::Write { id, source, remote: remote(region, at) });
         id
     }
 
-    /// Posts an RDMA Read from a region, this far from its start.
+    /// Posts an RDMA Read from a region, at an offset from its start in bytes.
     pub fn read(&mut self, sink: Region, sink_offset: u64, from: Region, at: u64, len: u32) -> WrId {
         let id = self.id();
         self.qp().post(WorkRequest::Read { id, sink: sink.handle, sink_offset, remote: remote(from, at), len });
@@ -154,48 +155,48 @@ impl<Q: QueuePair> End<Q> {
         let Some(queue_pair) = &mut self.queue_pair else { return };
         let mut completions = Vec::new();
         while queue_pair.poll(cx, &mut completions).is_ready() {
-            assert!(!completions.is_empty(), "Ready without a completion");
+            assert!(!completions.is_empty(), "poll returned Ready without a completion");
             self.completions.extend(completions.drain(..));
         }
-        assert!(completions.is_empty(), "Pending with a completion");
+        assert!(completions.is_empty(), "poll returned Pending with a completion");
     }
 }
 
-/// The peer's memory, `at` octets from a region's start.
+/// Returns the peer's memory at an offset from a region's start, in bytes.
 #[must_use]
 pub fn remote(region: Region, at: u64) -> RemoteMemory {
     RemoteMemory { handle: region.handle, offset: region.base.wrapping_add(at) }
 }
 
-/// A message with these octets.
+/// Returns a message with this content.
 #[must_use]
-pub fn message(octets: &[u8]) -> MessageBuf {
-    let mut message = MessageBuf::new(PayloadBuf::from(vec![0; octets.len()]), 0);
-    message.append(octets);
+pub fn message(bytes: &[u8]) -> MessageBuf {
+    let mut message = MessageBuf::new(PayloadBuf::from(vec![0; bytes.len()]), 0);
+    message.append(bytes);
     message
 }
 
-/// Octets that tell where they come from.
+/// Returns test data that depends on position and seed.
 #[must_use]
 pub fn pattern(len: usize, seed: usize) -> Vec<u8> {
     (0..len).map(|i| ((i * 31 + i / 251 + seed * 7) % 256) as u8).collect()
 }
 
-/// Both ends of a connection, driven together.
+/// Both sides of a connection, driven together.
 pub struct Pair<A, B> {
-    /// Who connected.
+    /// The side that connected.
     pub client: End<A>,
-    /// Who accepted.
+    /// The side that accepted.
     pub server: End<B>,
 }
 
 impl<A: QueuePair, B: QueuePair> Pair<A, B> {
-    /// The client's next completion.
+    /// Returns the client's next completion.
     pub async fn client(&mut self) -> Completion {
         self.next(|pair| &mut pair.client.completions).await
     }
 
-    /// The server's next completion.
+    /// Returns the server's next completion.
     pub async fn server(&mut self) -> Completion {
         self.next(|pair| &mut pair.server.completions).await
     }
@@ -206,24 +207,25 @@ impl<A: QueuePair, B: QueuePair> Pair<A, B> {
             self.server.poll(cx);
             queue(self).pop_front().map_or(Poll::Pending, Poll::Ready)
         });
-        tokio::time::timeout(LIMIT, next).await.expect("a completion in time")
+        tokio::time::timeout(LIMIT, next).await.expect("timed out waiting for a completion")
     }
 
     async fn client_received(&mut self) -> Vec<u8> {
         match self.client().await {
             Completion::Received { message, .. } => message.to_vec(),
-            other => panic!("a message was due at the client, {other:?} came"),
+            other => panic!("expected a message at the client, got {other:?}"),
         }
     }
 
     async fn server_received(&mut self) -> Vec<u8> {
         match self.server().await {
             Completion::Received { message, .. } => message.to_vec(),
-            other => panic!("a message was due at the server, {other:?} came"),
+            other => panic!("expected a message at the server, got {other:?}"),
         }
     }
 
-    /// The connection ends at both ends; what each says. Anything but failures in between is a fault.
+    /// Waits until both sides have ended, and returns the reasons of client and server. Panics on a successful completion
+    /// other than Sent and Written.
     async fn both_end(&mut self) -> (DisconnectReason, DisconnectReason) {
         let mut reasons = Vec::new();
         for at_client in [true, false] {
@@ -231,7 +233,7 @@ impl<A: QueuePair, B: QueuePair> Pair<A, B> {
                 match if at_client { self.client().await } else { self.server().await } {
                     Completion::Disconnected { reason } => break reason,
                     Completion::Failed { .. } | Completion::Sent { .. } | Completion::Written { .. } => {}
-                    other => panic!("the end was due, {other:?} came"),
+                    other => panic!("expected the end of the connection, got {other:?}"),
                 }
             });
         }
@@ -239,7 +241,7 @@ impl<A: QueuePair, B: QueuePair> Pair<A, B> {
         (reasons.pop().unwrap(), server)
     }
 
-    /// The server refuses what the client did.
+    /// Checks that the server refuses the client's request.
     async fn server_refuses(&mut self) {
         let tells = self.server.qp().tells_violations();
         let (client, server) = self.both_end().await;
@@ -249,16 +251,19 @@ impl<A: QueuePair, B: QueuePair> Pair<A, B> {
 
 fn refused(tells: bool, client: &DisconnectReason, server: &DisconnectReason) {
     let silent = !tells && matches!(server, DisconnectReason::Remote | DisconnectReason::Transport(_));
-    assert!(silent || matches!(server, DisconnectReason::PeerViolation(_)), "the server says: {server:?}");
+    assert!(
+        silent || matches!(server, DisconnectReason::PeerViolation(_)),
+        "unexpected reason at the server: {server:?}"
+    );
     let told = matches!(client, DisconnectReason::ReportedByPeer(_) | DisconnectReason::Transport(_));
-    assert!(told || *client == DisconnectReason::Remote, "the client says: {client:?}");
+    assert!(told || *client == DisconnectReason::Remote, "unexpected reason at the client: {client:?}");
 }
 
 fn params() -> SetupParams {
     SetupParams { timeout: LIMIT, ..SetupParams::default() }
 }
 
-/// Connects and accepts.
+/// Connects the connector to the listener, and returns both sides.
 pub async fn connect<C: Connector, L: Listener>(
     connector: &C,
     listener: &L,
@@ -266,15 +271,17 @@ pub async fn connect<C: Connector, L: Listener>(
     server: SetupParams,
 ) -> (Connected<C::QueuePair>, Connected<L::QueuePair>) {
     let accept = async {
-        let incoming = listener.accept().await.expect("accept");
-        let request =
-            incoming.request(LIMIT).await.unwrap_or_else(|error| panic!("no request came: {}", Chain(&error)));
-        request.accept(server).await.unwrap_or_else(|error| panic!("it could not be accepted: {}", Chain(&error)))
+        let incoming = listener.accept().await.expect("accept failed");
+        let request = incoming
+            .request(LIMIT)
+            .await
+            .unwrap_or_else(|error| panic!("received no connection request: {}", Chain(&error)));
+        request.accept(server).await.unwrap_or_else(|error| panic!("failed to accept: {}", Chain(&error)))
     };
-    // Each fails at once, in words: the other would wait for it.
+    // Each future panics on its own, because the other one would wait for it.
     let connect = async {
         let connected = connector.connect(listener.local_addr(), client).await;
-        connected.unwrap_or_else(|error| panic!("cannot connect: {}", Chain(&error)))
+        connected.unwrap_or_else(|error| panic!("failed to connect: {}", Chain(&error)))
     };
     tokio::join!(connect, accept)
 }
@@ -293,14 +300,14 @@ async fn pair_with<C: Connector, L: Listener>(
     Pair { client: End::new(client.queue_pair), server: End::new(server.queue_pair) }
 }
 
-/// Whether private data came as it was sent. InfiniBand fills it up with zeros.
+/// Returns `true` if private data arrived intact, possibly padded with zeros by InfiniBand.
 fn is_padded(got: &[u8], sent: &[u8]) -> bool {
-    got.strip_prefix(sent).is_some_and(|padding| padding.iter().all(|octet| *octet == 0))
+    got.strip_prefix(sent).is_some_and(|padding| padding.iter().all(|byte| *byte == 0))
 }
 
 fn sink_of(completion: Completion, id: WrId) -> Vec<u8> {
     match completion {
         Completion::Invalidated { id: got, memory: Memory::Sink(sink) } if got == id => sink.to_vec(),
-        other => panic!("the sink of {id:?} was due back, {other:?} came"),
+        other => panic!("expected the sink of {id:?}, got {other:?}"),
     }
 }

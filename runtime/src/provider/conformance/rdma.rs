@@ -1,8 +1,8 @@
-//! RDMA Write and RDMA Read.
+//! Cases for RDMA Write and RDMA Read.
 
 use super::*;
 
-/// What an RDMA Write brought is there when a Send posted after it is delivered.
+/// Data of an RDMA Write is present when a Send posted after it is delivered.
 pub async fn write_is_there_before_the_send<C: Connector, L: Listener>(connector: C, listener: L) {
     let mut pair = pair(connector, listener).await;
     let data = pattern(3_000_001, 3);
@@ -11,20 +11,20 @@ pub async fn write_is_there_before_the_send<C: Connector, L: Listener>(connector
     pair.client.send(b"there", None);
     assert_eq!(pair.server_received().await, b"there");
     let id = pair.server.invalidate(region.handle);
-    assert!(sink_of(pair.server().await, id) == data, "the octets differ");
+    assert!(sink_of(pair.server().await, id) == data, "data differs");
     assert!(matches!(pair.client().await, Completion::Written { .. }));
     assert!(matches!(pair.client().await, Completion::Sent { .. }));
     assert_eq!(pair.client.qp().copied_payload(), 0, "payload copied at the source");
     assert_eq!(pair.server.qp().copied_payload(), 0, "payload copied at the sink");
 }
 
-/// Buffers of the pool's, exposed, written, read and handed back over and over.
+/// Pool buffers can be exposed, written, read and returned repeatedly.
 pub async fn pooled_memory<C: Connector, L: Listener>(connector: C, listener: L) {
     let (client, server) = (params(), params());
     let (client_pool, server_pool) = (client.pool.clone(), server.pool.clone());
     let mut pair = pair_with(connector, listener, client, server).await;
     for round in 0..30_usize {
-        // As long as the pool's buffer, and not.
+        // Use the full buffer in some rounds, and part of it in others.
         let len = if round % 3 == 0 { 1 << 16 } else { (1 << 16) - 1000 + round };
         let mut data = client_pool.alloc(len);
         data.copy_from_slice(&pattern(len, round));
@@ -34,13 +34,13 @@ pub async fn pooled_memory<C: Connector, L: Listener>(connector: C, listener: L)
         pair.client.send(b"written", None);
         assert_eq!(pair.server_received().await, b"written");
         let id = pair.server.invalidate(region.handle);
-        assert!(sink_of(pair.server().await, id) == data, "the octets written differ");
+        assert!(sink_of(pair.server().await, id) == data, "written data differs");
         let source = pair.client.register(Memory::Source(data.clone()), Access::RemoteRead);
         let sink = pair.server.register(Memory::Sink(server_pool.alloc(len)), Access::ReadSink);
         let read = pair.server.read(sink, 0, source, 0, len as u32);
         assert!(matches!(pair.server().await, Completion::Read { id } if id == read));
         let id = pair.server.invalidate(sink.handle);
-        assert!(sink_of(pair.server().await, id) == data, "the octets read differ");
+        assert!(sink_of(pair.server().await, id) == data, "read data differs");
         let id = pair.client.invalidate(source.handle);
         loop {
             match pair.client().await {
@@ -54,7 +54,7 @@ pub async fn pooled_memory<C: Connector, L: Listener>(connector: C, listener: L)
     assert_eq!(pair.client.qp().copied_payload() + pair.server.qp().copied_payload(), 0, "payload copied");
 }
 
-/// Constants are exposed like other memory.
+/// Constants can be exposed like other memory.
 pub async fn read_of_constants<C: Connector, L: Listener>(connector: C, listener: L) {
     static CONSTANT: [u8; 20_000] = [0x5a; 20_000];
     let mut pair = pair(connector, listener).await;
@@ -63,12 +63,12 @@ pub async fn read_of_constants<C: Connector, L: Listener>(connector: C, listener
     let read = pair.client.read(sink, 0, source, 0, 20_000);
     assert!(matches!(pair.client().await, Completion::Read { id } if id == read));
     let id = pair.client.invalidate(sink.handle);
-    assert!(sink_of(pair.client().await, id) == CONSTANT, "the octets differ");
+    assert!(sink_of(pair.client().await, id) == CONSTANT, "data differs");
     let id = pair.server.invalidate(source.handle);
     assert!(matches!(pair.server().await, Completion::Invalidated { id: got, .. } if got == id));
 }
 
-/// An RDMA Write of no octets needs no memory.
+/// A zero-length RDMA Write needs no memory.
 pub async fn write_of_no_octets_to_nowhere<C: Connector, L: Listener>(connector: C, listener: L) {
     let mut pair = pair(connector, listener).await;
     let nowhere = Region { handle: Handle(1), base: u64::MAX };
@@ -78,15 +78,15 @@ pub async fn write_of_no_octets_to_nowhere<C: Connector, L: Listener>(connector:
     assert_eq!(pair.server_received().await, b"still here");
 }
 
-/// RDMA Writes change the octets they name, and no others.
+/// RDMA Writes change the bytes that they name, and no others.
 pub async fn writes_at_every_offset<C: Connector, L: Listener>(connector: C, listener: L) {
     let mut pair = pair(connector, listener).await;
     let region = pair.server.sink(64, Access::RemoteWrite);
     let mut expected = vec![0xee; 64];
     for at in 0..64_usize {
-        let octets = pattern((at * 5) % (64 - at) + 1, at);
-        expected[at..at + octets.len()].copy_from_slice(&octets);
-        pair.client.write(octets, region, at as u64);
+        let bytes = pattern((at * 5) % (64 - at) + 1, at);
+        expected[at..at + bytes.len()].copy_from_slice(&bytes);
+        pair.client.write(bytes, region, at as u64);
     }
     pair.client.send(b"", None);
     assert_eq!(pair.server_received().await, b"");
@@ -94,7 +94,7 @@ pub async fn writes_at_every_offset<C: Connector, L: Listener>(connector: C, lis
     assert_eq!(sink_of(pair.server().await, id), expected);
 }
 
-/// A large RDMA Read lands where it is asked to, and changes nothing around.
+/// A large RDMA Read is placed at the requested position, and changes nothing around it.
 pub async fn read_large<C: Connector, L: Listener>(connector: C, listener: L) {
     let mut pair = pair(connector, listener).await;
     let data = pattern(2_500_003, 9);
@@ -104,7 +104,7 @@ pub async fn read_large<C: Connector, L: Listener>(connector: C, listener: L) {
     assert!(matches!(pair.client().await, Completion::Read { id: got } if got == id));
     let id = pair.client.invalidate(sink.handle);
     let landed = sink_of(pair.client().await, id);
-    assert!(landed[7..7 + data.len()] == data, "the octets differ");
+    assert!(landed[7..7 + data.len()] == data, "data differs");
     assert_eq!((&landed[..7], &landed[7 + data.len()..]), (&[0xee; 7][..], &[0xee; 3][..]));
     let id = pair.server.invalidate(source.handle);
     match pair.server().await {
@@ -114,14 +114,14 @@ pub async fn read_large<C: Connector, L: Listener>(connector: C, listener: L) {
     assert_eq!(pair.client.qp().copied_payload() + pair.server.qp().copied_payload(), 0, "payload copied");
 }
 
-/// RDMA Reads beyond the negotiated depth wait their turn.
+/// RDMA Reads beyond the negotiated depth wait.
 pub async fn more_reads_than_depth<C: Connector, L: Listener>(connector: C, listener: L) {
     let client = SetupParams { initiator_depth: 3, ..params() };
     let server = SetupParams { responder_resources: 2, ..params() };
     let mut pair = pair_with(connector, listener, client, server).await;
     let depth = pair.client.qp().max_reads();
-    // 2, unless the peer's device serves as many as are wanted (Linux's `siw` does).
-    assert!((1..=3).contains(&depth), "{depth} RDMA Reads under way, and the peer serves 2");
+    // The depth is 2, unless the peer's device serves as many as requested (Linux's `siw` does).
+    assert!((1..=3).contains(&depth), "depth is {depth}, but the peer serves 2 RDMA Reads");
     let data = pattern(50_000, 2);
     let source = pair.server.source(data.clone());
     let sink = pair.client.sink(data.len(), Access::ReadSink);
@@ -130,10 +130,10 @@ pub async fn more_reads_than_depth<C: Connector, L: Listener>(connector: C, list
         assert!(matches!(pair.client().await, Completion::Read { id: got } if got == id));
     }
     let id = pair.client.invalidate(sink.handle);
-    assert!(sink_of(pair.client().await, id) == data, "the octets differ");
+    assert!(sink_of(pair.client().await, id) == data, "data differs");
 }
 
-/// An RDMA Read of no octets needs no memory at the peer.
+/// A zero-length RDMA Read needs no memory at the peer.
 pub async fn read_of_no_octets<C: Connector, L: Listener>(connector: C, listener: L) {
     let mut pair = pair(connector, listener).await;
     let sink = pair.client.sink(4, Access::ReadSink);
@@ -141,7 +141,7 @@ pub async fn read_of_no_octets<C: Connector, L: Listener>(connector: C, listener
     assert!(matches!(pair.client().await, Completion::Read { id: got } if got == id));
 }
 
-/// What is posted after an RDMA Read completes after it.
+/// Requests posted after an RDMA Read complete after it.
 pub async fn completions_keep_order<C: Connector, L: Listener>(connector: C, listener: L) {
     let mut pair = pair(connector, listener).await;
     let source = pair.server.source(pattern(400_000, 0));
@@ -156,7 +156,7 @@ pub async fn completions_keep_order<C: Connector, L: Listener>(connector: C, lis
     assert_eq!(pair.server_received().await, b"last");
 }
 
-/// RDMA Reads, RDMA Writes and Sends of both ends do not disturb each other.
+/// RDMA Reads, RDMA Writes and Sends of both sides do not interfere with each other.
 pub async fn both_directions_at_once<C: Connector, L: Listener>(connector: C, listener: L) {
     const LEN: usize = 700_001;
     let mut pair = pair(connector, listener).await;
@@ -208,5 +208,5 @@ pub async fn invalidate_waits_for_reads<C: Connector, L: Listener>(connector: C,
     let read = pair.client.read(sink, 0, source, 0, data.len() as u32);
     let back = pair.client.invalidate(sink.handle);
     assert!(matches!(pair.client().await, Completion::Read { id } if id == read), "the Read completes first");
-    assert!(sink_of(pair.client().await, back) == data, "the octets differ");
+    assert!(sink_of(pair.client().await, back) == data, "data differs");
 }

@@ -1,8 +1,8 @@
-//! What must be refused, by the peer or at this end.
+//! Cases for requests that the peer or the local side must refuse.
 
 use super::*;
 
-/// The client writes where it may not; the server refuses, and the memory is as it was.
+/// Posts a forbidden RDMA Write at the client. Checks that the server refuses it and that the memory is unchanged.
 async fn bad_write<A: QueuePair, B: QueuePair>(mut pair: Pair<A, B>, to: Region, at: u64, witness: Option<Region>) {
     pair.client.write(vec![9; 20], to, at);
     pair.server_refuses().await;
@@ -19,7 +19,7 @@ pub async fn write_out_of_bounds<C: Connector, L: Listener>(connector: C, listen
     bad_write(pair, region, 13, Some(region)).await;
 }
 
-/// An RDMA Write beyond its memory is refused, also where that is part of a pool's buffer.
+/// An RDMA Write beyond its memory is refused, even if the memory is part of a larger pool buffer.
 pub async fn write_beyond_pooled<C: Connector, L: Listener>(connector: C, listener: L) {
     let server = params();
     let mut sink = server.pool.alloc(2000);
@@ -47,7 +47,7 @@ pub async fn write_to_source<C: Connector, L: Listener>(connector: C, listener: 
     bad_write(pair, region, 0, None).await;
 }
 
-/// An RDMA Write to a handle that names nothing is refused.
+/// An RDMA Write to an unknown handle is refused.
 pub async fn write_to_unknown<C: Connector, L: Listener>(connector: C, listener: L) {
     let mut pair = pair(connector, listener).await;
     let region = pair.server.sink(32, Access::RemoteWrite);
@@ -62,7 +62,7 @@ pub async fn write_to_read_sink<C: Connector, L: Listener>(connector: C, listene
     bad_write(pair, region, 0, Some(region)).await;
 }
 
-/// An RDMA Write to memory that was taken back is refused.
+/// An RDMA Write to invalidated memory is refused.
 pub async fn write_after_invalidate<C: Connector, L: Listener>(connector: C, listener: L) {
     let mut pair = pair(connector, listener).await;
     let region = pair.server.sink(32, Access::RemoteWrite);
@@ -97,13 +97,13 @@ pub async fn read_of_sink<C: Connector, L: Listener>(connector: C, listener: L) 
     bad_read(pair, region, 0).await;
 }
 
-/// An RDMA Read of a handle that names nothing is refused.
+/// An RDMA Read of an unknown handle is refused.
 pub async fn read_of_unknown<C: Connector, L: Listener>(connector: C, listener: L) {
     let pair = pair(connector, listener).await;
     bad_read(pair, Region { handle: Handle(3), base: 0 }, 0).await;
 }
 
-/// Send with Invalidate of a handle that names nothing is refused.
+/// Send with Invalidate of an unknown handle is refused.
 pub async fn invalidate_of_unknown<C: Connector, L: Listener>(connector: C, listener: L) {
     let mut pair = pair(connector, listener).await;
     pair.client.send(b"x", Some(Handle(12345)));
@@ -127,7 +127,7 @@ pub async fn send_without_receive<C: Connector, L: Listener>(connector: C, liste
     assert!(matches!(pair.client().await, Completion::Sent { .. }));
     pair.client.send(b"two", None);
     let tells = pair.server.qp().tells_violations();
-    // An InfiniBand receiver asks for the message again later; it is the sender who gives up, and knows why.
+    // An InfiniBand receiver asks the sender to retry. The sender gives up, and knows the cause.
     match pair.both_end().await {
         (DisconnectReason::ReportedByPeer(_), DisconnectReason::Remote) => {}
         (client, server) => refused(tells, &client, &server),
@@ -145,7 +145,7 @@ pub async fn send_longer_than_receive<C: Connector, L: Listener>(connector: C, l
     pair.server_refuses().await;
 }
 
-/// An RDMA Read into a range outside its sink fails at this end.
+/// An RDMA Read into a range outside its sink fails locally.
 pub async fn local_error_in_read<C: Connector, L: Listener>(connector: C, listener: L) {
     let mut pair = pair(connector, listener).await;
     let source = pair.server.source(vec![1; 32]);
@@ -159,7 +159,7 @@ pub async fn local_error_in_read<C: Connector, L: Listener>(connector: C, listen
     assert_eq!(client, DisconnectReason::Local);
 }
 
-/// Memory that cannot be written is not registered for writing, and comes back.
+/// Read-only memory is not registered for writing, and is returned.
 pub async fn memory_must_suit_access<C: Connector, L: Listener>(connector: C, listener: L) {
     let mut pair = pair(connector, listener).await;
     for access in [Access::RemoteWrite, Access::ReadSink] {

@@ -1,4 +1,4 @@
-//! A connected queue pair: an [`Endpoint`] on its TCP socket, with the time limits of its end.
+//! A connected queue pair: an [`Endpoint`] on its TCP socket, with the time limits for closing.
 
 use std::{
     fmt,
@@ -18,23 +18,24 @@ use crate::provider::{
     Access, Completion, DisconnectReason, Memory, QueuePair, Region, RegisterError, WorkRequest, silence::Silence,
 };
 
-/// How long the end of a connection may go without progress: then it is cut.
+/// The time without progress after which a closing connection is aborted.
 const LINGER: Duration = Duration::from_secs(2);
-/// How long it may take with progress: a peer that gives or takes an octet now and then is not waited for for ever. What memory its
-/// RDMA Reads and Writes have is not given back before.
+/// The time after which a closing connection is aborted despite progress. It bounds the wait for a peer that transfers a
+/// byte now and then. Memory of RDMA Reads and Writes in flight is not returned earlier.
 const LONGEST: Duration = Duration::from_secs(10);
 
 /// A queue pair of the iWARP provider.
 ///
-/// It belongs to the tokio runtime it was set up in. Dropping it closes the connection without ceremony.
+/// The queue pair belongs to the tokio runtime in which it was set up. Dropping it closes the TCP connection at once,
+/// without sending posted requests.
 pub struct IwarpQueuePair {
     endpoint: Endpoint,
     link: Option<TcpStream>,
-    /// Runs while the connection is being ended.
+    /// The timer of [`LINGER`], which runs while the connection is closing.
     limit: Option<Pin<Box<Sleep>>>,
-    /// When it is cut, whatever its progress.
+    /// The time at which the closing connection is aborted despite progress.
     ends: Option<Instant>,
-    /// Of the end of the connection, when it was looked at last.
+    /// The endpoint's progress when it was last checked.
     progress: u64,
     silence: Silence,
 }
@@ -49,7 +50,7 @@ impl IwarpQueuePair {
         &mut self.endpoint
     }
 
-    /// Cuts the connection if its end takes too long.
+    /// Aborts the connection if closing takes too long.
     fn poll_limit(&mut self, cx: &mut Context<'_>) {
         let now = Instant::now();
         let ends = *self.ends.get_or_insert(now + LONGEST);

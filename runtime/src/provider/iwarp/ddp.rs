@@ -1,15 +1,15 @@
-//! DDP segment headers (RFC 5041 §4), and RDMAP's octets in them (RFC 5040 §4.1).
+//! DDP segment headers (RFC 5041 §4), including RDMAP's control field (RFC 5040 §4.1).
 
 use super::rdmap::{Opcode, VERSION as RDMAP_VERSION};
 
-/// Octets of a tagged segment's header (RFC 5041 §4.2).
+/// Length of a tagged segment's header, in bytes (RFC 5041 §4.2).
 pub(crate) const TAGGED: usize = 14;
-/// Octets of an untagged segment's header (RFC 5041 §4.3).
+/// Length of an untagged segment's header, in bytes (RFC 5041 §4.3).
 pub(crate) const UNTAGGED: usize = 18;
-/// Version of DDP (RFC 5041 §4.1).
+/// The DDP version (RFC 5041 §4.1).
 pub(crate) const VERSION: u8 = 1;
 
-/// The queues of untagged segments that RDMAP uses (RFC 5040 §4.1, figure 4).
+/// The untagged queues that RDMAP uses (RFC 5040 §4.1, figure 4).
 pub(crate) mod queue {
     /// Sends of all kinds.
     pub(crate) const SEND: u32 = 0;
@@ -22,47 +22,47 @@ pub(crate) mod queue {
 const TAGGED_FLAG: u8 = 0x80;
 const LAST_FLAG: u8 = 0x40;
 
-/// Whether a segment whose DDP control octet is this one is tagged.
+/// Returns `true` if a segment with this DDP control byte is tagged.
 pub(crate) const fn is_tagged(ddp_control: u8) -> bool {
     ddp_control & TAGGED_FLAG != 0
 }
 
-/// Octets of the header that begins with this DDP control octet.
+/// Returns the length in bytes of the header that begins with this DDP control byte.
 pub(crate) const fn header_len(ddp_control: u8) -> usize {
     if is_tagged(ddp_control) { TAGGED } else { UNTAGGED }
 }
 
-/// The two control octets that each header begins with.
+/// The two control bytes at the start of each header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Control {
-    /// L: the last segment of its message.
+    /// L: this is the last segment of its message.
     pub(crate) last: bool,
-    /// DV.
+    /// The DDP version (DV).
     pub(crate) ddp_version: u8,
-    /// RV.
+    /// The RDMAP version (RV).
     pub(crate) rdmap_version: u8,
-    /// What kind of RDMA message it is part of, not yet checked.
+    /// The RDMAP opcode, not yet checked.
     pub(crate) opcode: u8,
 }
 
-/// A segment's header.
+/// The header of a DDP segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Header {
-    /// Into memory that an STag names.
+    /// A segment for memory named by an STag.
     Tagged { control: Control, stag: u32, offset: u64 },
-    /// Into the next buffer of a queue.
+    /// A segment for the next buffer of a queue.
     Untagged { control: Control, invalidate: u32, queue: u32, msn: u32, mo: u32 },
 }
 
 impl Control {
-    /// What this end sends.
+    /// Creates the control field of a segment to send.
     pub(crate) fn new(opcode: Opcode, last: bool) -> Self {
         Self { last, ddp_version: VERSION, rdmap_version: RDMAP_VERSION, opcode: opcode as u8 }
     }
 
     fn encode(self, tagged: bool) -> [u8; 2] {
         let flags = if tagged { TAGGED_FLAG } else { 0 } | if self.last { LAST_FLAG } else { 0 };
-        // RFC 5041 §4.1 and RFC 5040 §4.1: reserved bits are sent as zero, and not checked on reception.
+        // RFC 5041 §4.1 and RFC 5040 §4.1: reserved bits are sent as zero and ignored on reception.
         [flags | self.ddp_version & 3, self.rdmap_version << 6 | self.opcode & 0xf]
     }
 
@@ -72,7 +72,7 @@ impl Control {
 }
 
 impl Header {
-    /// Writes the header and returns how many octets of `out` it takes.
+    /// Encodes the header at the front of `out` and returns its length in bytes.
     pub(crate) fn encode(&self, out: &mut [u8; UNTAGGED]) -> usize {
         match *self {
             Self::Tagged { control, stag, offset } => {
@@ -91,12 +91,12 @@ impl Header {
         }
     }
 
-    /// Reads a header from the front of `octets`; `None` where they are too few.
-    pub(crate) fn decode(octets: &[u8]) -> Option<Self> {
-        let (control_octets, rest) = octets.split_first_chunk::<2>()?;
-        let control = Control::decode(*control_octets);
+    /// Decodes a header from the front of the buffer, or returns `None` if it is incomplete.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        let (control_bytes, rest) = bytes.split_first_chunk::<2>()?;
+        let control = Control::decode(*control_bytes);
         let word = |at: usize| rest.get(at..at + 4).and_then(|o| o.try_into().ok()).map(u32::from_be_bytes);
-        Some(if is_tagged(control_octets[0]) {
+        Some(if is_tagged(control_bytes[0]) {
             let offset = rest.get(4..12).and_then(|o| o.try_into().ok()).map(u64::from_be_bytes)?;
             Self::Tagged { control, stag: word(0)?, offset }
         } else {
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn untagged_header_octet_by_octet() {
+    fn untagged_header_encoding() {
         // RFC 5044 figure 5: a Send, last, MSN 1.
         let wire = [0x41, 0x43, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0];
         let header = Header::Untagged {
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn tagged_header_octet_by_octet() {
+    fn tagged_header_encoding() {
         let wire = [0x81, 0x42, 0xde, 0xad, 0xbe, 0xef, 1, 2, 3, 4, 5, 6, 7, 8];
         let header = Header::Tagged {
             control: Control::new(Opcode::ReadResponse, false),

@@ -1,6 +1,6 @@
-//! One end of a connection in full operation, over any [`Link`]: what is posted, what is under way, how it ends.
+//! The protocol state of an established connection over any [`Link`]: posted requests, requests in flight, and teardown.
 //!
-//! Outgoing data is in `outbound`, incoming in `inbound`.
+//! The module `outbound` handles outgoing data, and `inbound` incoming data.
 
 use std::{
     collections::VecDeque,
@@ -29,61 +29,62 @@ use crate::{
     },
 };
 
-/// What set-up agreed on.
+/// The parameters negotiated at connection set-up.
 #[derive(Debug, Clone)]
 pub(crate) struct Agreement {
-    /// CRCs are generated and checked.
+    /// CRCs are generated and verified.
     pub(crate) use_crc: bool,
     /// The peer requires markers.
     pub(crate) markers: bool,
-    /// Largest ULPDU to be sent, in octets.
+    /// Size of the largest ULPDU to send, in bytes.
     pub(crate) max_ulpdu: usize,
-    /// This end sent the MPA request, so it may send the first FPDU.
+    /// The local side sent the MPA request, so it may send the first FPDU.
     pub(crate) initiator: bool,
-    /// RDMA Reads of the peer's served at a time.
+    /// Maximum number of the peer's RDMA Reads served at a time.
     pub(crate) ird: u32,
-    /// RDMA Reads of this end's under way at a time.
+    /// Maximum number of local RDMA Reads in flight.
     pub(crate) ord: u32,
-    /// Receives posted.
+    /// Number of posted Receives.
     pub(crate) receive_count: usize,
-    /// Octets of each.
+    /// Size of each Receive, in bytes.
     pub(crate) receive_size: usize,
-    /// Where they come from.
+    /// The pool that provides Receive buffers.
     pub(crate) pool: BufferPool,
 }
 
-/// How a connection stands.
+/// The state of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// In full operation.
+    /// Full operation.
     Open,
-    /// `disconnect` has been called: what was posted goes out.
+    /// `disconnect` was called, and posted requests are still being sent.
     Draining,
-    /// Nothing more is framed: the batch and the Terminate leave, then the end of the stream; then the peer's is awaited.
+    /// Nothing more is framed. The batch and the Terminate are sent, then the stream is shut down, then the endpoint waits
+    /// for the peer to close it.
     Ending { reason: DisconnectReason, end_sent: bool },
-    /// Gone.
+    /// The connection has ended.
     Closed,
 }
 
-/// An RDMA Read of this end's, its request framed.
+/// A local RDMA Read whose request has been framed.
 pub(super) struct Read {
     pub(super) work: u64,
     pub(super) sink: u32,
-    /// Octets from the sink's start where the next segment of the response belongs.
+    /// The offset in the sink of the response's next segment, in bytes.
     pub(super) next: u64,
     pub(super) left: u64,
 }
 
-/// An RDMA Read of the peer's.
+/// An RDMA Read of the peer.
 pub(super) struct Response {
     pub(super) sink_stag: u32,
     pub(super) sink_offset: u64,
     pub(super) source: Bytes,
-    /// The STag that `source` was found by; `None` for a Read of no octets.
+    /// The STag of `source`, or `None` for a Read of zero bytes.
     pub(super) source_stag: Option<u32>,
 }
 
-/// A message being framed, and how many of its octets have been.
+/// The message being framed, with the number of its bytes framed so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Current {
     None,
@@ -98,14 +99,14 @@ pub(super) struct Arriving {
     pub(super) opcode: Opcode,
 }
 
-/// One end of a connection.
+/// One side of an established connection.
 pub(crate) struct Endpoint {
     pub(super) max_ulpdu: usize,
     pub(super) ird: usize,
     pub(super) ord: usize,
     pub(super) phase: Phase,
     pub(super) stags: StagTable,
-    /// Completions not yet told.
+    /// Completions that the caller has not received yet.
     pub(super) done: Vec<Completion>,
 
     // Outgoing.
@@ -113,20 +114,20 @@ pub(crate) struct Endpoint {
     pub(super) work: WorkQueue,
     pub(super) reads: VecDeque<Read>,
     pub(super) responses: VecDeque<Response>,
-    /// Sequence number of the front of `responses`.
+    /// Sequence number of the first entry of `responses`.
     pub(super) first_response: u64,
-    /// How many of `responses` have been framed.
+    /// Number of `responses` that have been framed.
     pub(super) framed_responses: usize,
     pub(super) current: Current,
-    /// Whose turn it is when both have something to send.
+    /// Gives the next message to a response, if work requests are waiting too.
     pub(super) response_turn: bool,
     pub(super) send_msn: u32,
     pub(super) read_msn: u32,
     /// RFC 5044 §7.1.2 rule 4: the responder MUST receive an FPDU before it sends one.
     pub(super) may_send: bool,
-    /// The Terminate header to be sent.
+    /// The Terminate header to send.
     pub(super) terminate: Option<Vec<u8>>,
-    /// Writing has failed. The peer's Terminate may still be there to be read.
+    /// The write error. The peer's Terminate may still be readable.
     pub(super) broken: Option<IoError>,
 
     // Incoming.
@@ -139,24 +140,24 @@ pub(crate) struct Endpoint {
     pub(super) expected_send_msn: u32,
     pub(super) expected_read_msn: u32,
     pub(super) copied_payload: u64,
-    /// Octets read, ever.
+    /// Total number of bytes read.
     pub(super) received: u64,
 }
 
-/// Whether there is more to do without waiting.
+/// The amount of work left after a poll.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Io {
-    /// Everything waits for the link.
+    /// All work waits for the link.
     Idle,
-    /// This poll has done its share of work.
+    /// The poll stopped at its work limit.
     Busy,
 }
 
 impl Endpoint {
-    /// Rounds of output and input in one poll.
+    /// Maximum number of output and input rounds per poll.
     const ROUNDS: usize = 4;
 
-    /// An end in full operation.
+    /// Creates the endpoint of an established connection.
     pub(crate) fn new(agreement: Agreement) -> Self {
         Self {
             max_ulpdu: agreement.max_ulpdu.clamp(fpdu::MIN_MULPDU, fpdu::MAX_ULPDU),
@@ -194,7 +195,7 @@ impl Endpoint {
 
     pub(crate) fn register(&mut self, memory: Memory, access: Access) -> Result<Region, RegisterError> {
         if self.is_closed() {
-            return Err(RegisterError { source: "the connection is gone".into(), memory });
+            return Err(RegisterError { source: "connection has ended".into(), memory });
         }
         match self.stags.register(memory, access) {
             Ok(handle) => Ok(Region { handle, base: 0 }),
@@ -218,38 +219,39 @@ impl Endpoint {
             _ if self.phase != Phase::Open => {
                 return self.work.push_failed(&request, WorkError::Flushed, &mut self.done);
             }
-            // RFC 5041 §5.2: messages are shorter than 2^32 octets.
+            // RFC 5041 §5.2: messages are shorter than 2^32 bytes.
             WorkRequest::Send { message, .. } if u32::try_from(message.len()).is_err() => {
-                Err(format!("a Send of {} octets", message.len()))
+                Err(format!("Send of {} bytes exceeds the limit of 2^32 - 1", message.len()))
             }
             WorkRequest::Write { source, .. } if u32::try_from(source.len()).is_err() => {
-                Err(format!("an RDMA Write of {} octets", source.len()))
+                Err(format!("RDMA Write of {} bytes exceeds the limit of 2^32 - 1", source.len()))
             }
             WorkRequest::Send { .. } | WorkRequest::Write { .. } => Ok(()),
             WorkRequest::Read { sink, sink_offset, len, .. } => self.stags.begin_read(*sink, *sink_offset, *len),
         };
         match checked {
             Ok(()) => self.work.push(request, false),
-            // A work request was wrong: that ends the connection.
+            // An invalid work request ends the connection.
             Err(error) => {
                 self.work.push_failed(&request, WorkError::Local(error), &mut self.done);
-                // RFC 5040 §7.1 case 1: an error in creating a message is told with a Terminate in its stead.
+                // RFC 5040 §7.1 case 1: an error in creating a message is reported with a Terminate instead of it.
                 self.end_with(Code::LOCAL_CATASTROPHIC, None, DisconnectReason::Local);
             }
         }
     }
 
-    /// Whether anything has been received from the peer since set-up.
+    /// Returns `true` if anything was received from the peer since set-up.
     pub(crate) fn has_received(&self) -> bool {
         self.received > 0
     }
 
-    /// Whether everything posted has been written, and there was something.
+    /// Returns `true` if a Send was framed and all posted requests are complete.
     pub(crate) fn has_sent(&self) -> bool {
         self.send_msn > 1 && self.work.is_empty()
     }
 
-    /// Sends one more FPDU that changes nothing: an RDMA Write of no octets, whose STag is not looked at (RFC 5040 §5.1, RFC 5041 §5.2).
+    /// Sends an FPDU that has no effect: a zero-length RDMA Write, whose STag the peer does not check (RFC 5040 §5.1, RFC
+    /// 5041 §5.2).
     pub(crate) fn remind(&mut self) {
         if self.phase == Phase::Open {
             let remote = RemoteMemory { handle: Handle(0), offset: 0 };
@@ -263,7 +265,7 @@ impl Endpoint {
         }
     }
 
-    /// Whether what has been posted still goes out.
+    /// Returns `true` if requests that are already posted will still be sent.
     pub(crate) fn is_open(&self) -> bool {
         matches!(self.phase, Phase::Open | Phase::Draining)
     }
@@ -272,24 +274,24 @@ impl Endpoint {
         self.phase == Phase::Closed
     }
 
-    /// Whether it is on its way to be closed, and so must get there in bounded time.
+    /// Returns `true` if the connection is closing, which must complete in bounded time.
     pub(crate) fn is_closing(&self) -> bool {
         matches!(self.phase, Phase::Draining | Phase::Ending { .. })
     }
 
-    /// A number that grows as long as the end of the connection makes progress: octets that the peer takes, and while
-    /// what was posted goes out, those that it sends (the responses to RDMA Reads).
+    /// Returns a number that grows while the closing connection makes progress: bytes sent, and while draining, bytes
+    /// received (the responses to RDMA Reads).
     pub(crate) fn progress(&self) -> u64 {
         let received = if self.phase == Phase::Draining { self.received } else { 0 };
         self.output.written().wrapping_add(received)
     }
 
-    /// Completions to be told.
+    /// Returns the completions that the caller has not received yet.
     pub(crate) fn completions(&mut self) -> &mut Vec<Completion> {
         &mut self.done
     }
 
-    /// Does the output and input that can be done without waiting, a bounded amount of it.
+    /// Performs a bounded amount of the I/O that is possible without waiting.
     pub(crate) fn poll_io(&mut self, cx: &mut Context<'_>, link: &mut impl Link) -> Io {
         for _ in 0..Self::ROUNDS {
             if self.is_closed() {
@@ -307,13 +309,13 @@ impl Endpoint {
         Io::Busy
     }
 
-    /// The peer broke the protocol: tells it so, and ends the connection.
+    /// Reports a protocol violation to the peer, and ends the connection.
     pub(super) fn fail(&mut self, fault: &Fault, offender: Option<&Offender>) {
         let reason = DisconnectReason::PeerViolation(fault.detail.clone().into_owned());
         self.end_with(fault.code, offender, reason);
     }
 
-    /// Ends the connection with a Terminate. RFC 5040 §7.1 rule 4: the first error is the one that is told.
+    /// Ends the connection with a Terminate. Reports only the first error (RFC 5040 §7.1 rule 4).
     pub(super) fn end_with(&mut self, code: Code, offender: Option<&Offender>, reason: DisconnectReason) {
         if self.is_open() {
             tracing::debug!(?code, %reason, "ending the connection with a Terminate");
@@ -323,7 +325,7 @@ impl Endpoint {
         }
     }
 
-    /// The connection is gone: everything completes, and [`Completion::Disconnected`] is the last.
+    /// Completes everything after the connection has ended. [`Completion::Disconnected`] is the last completion.
     pub(crate) fn finish(&mut self, reason: DisconnectReason) {
         let reason = match std::mem::replace(&mut self.phase, Phase::Closed) {
             Phase::Closed => return,
@@ -342,7 +344,7 @@ impl Endpoint {
         self.done.push(Completion::Disconnected { reason });
     }
 
-    /// Memory has one user fewer.
+    /// Removes one user of registered memory.
     pub(super) fn end_use(&mut self, stag: u32) {
         if let Some((id, memory)) = self.stags.end_use(stag) {
             self.done.push(Completion::Invalidated { id, memory });
@@ -350,7 +352,7 @@ impl Endpoint {
     }
 }
 
-/// `Ready` when something was done.
+/// Returns `Ready` if something was done.
 pub(super) fn progress(done: bool) -> Poll<()> {
     if done { Poll::Ready(()) } else { Poll::Pending }
 }

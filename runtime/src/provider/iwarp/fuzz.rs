@@ -1,4 +1,4 @@
-//! A way in for fuzzers: octets of an established connection, without a socket.
+//! Entry points for fuzzers: the byte stream of an established connection, without a socket.
 
 use std::{
     io::{self, IoSlice, IoSliceMut},
@@ -20,14 +20,14 @@ use crate::{
     provider::{Access, Completion, Handle, Memory, RemoteMemory, WorkRequest, WrId},
 };
 
-/// A stream that arrives in pieces and takes everything.
+/// A stream that arrives in pieces and accepts everything.
 pub(crate) struct Script<'a> {
-    /// What has not arrived yet.
+    /// The data that has not arrived yet.
     pub(crate) incoming: &'a [u8],
-    /// Octets that arrive at a time, in turn; 0 makes one wait.
+    /// Sizes in bytes of the pieces that arrive, in rotation. 0 makes the first read pending.
     pub(crate) pieces: &'a [u8],
     turn: usize,
-    /// What was sent.
+    /// The data that was sent.
     pub(crate) outgoing: Vec<u8>,
 }
 
@@ -71,7 +71,7 @@ impl Link for Script<'_> {
     }
 }
 
-/// An end to feed: `use_crc` off lets a fuzzer past the CRC.
+/// Creates an endpoint to feed. Without `use_crc`, a fuzzer passes the CRC check.
 pub(crate) fn endpoint(use_crc: bool) -> Endpoint {
     Endpoint::new(Agreement {
         use_crc,
@@ -86,14 +86,14 @@ pub(crate) fn endpoint(use_crc: bool) -> Endpoint {
     })
 }
 
-/// Feeds `input` to the receive path of a connection that has memory registered and an RDMA Read under way.
+/// Feeds `input` to the receive path of a connection that has registered memory and an RDMA Read in flight.
 ///
-/// The first octet chooses: whether CRCs are checked (bit 0); whether the STags of that memory are written, in turn,
-/// where the FPDUs of the rest have an STag, because they are random and no fuzzer guesses them (bit 1); whether the rest
-/// arrives in pieces (bit 2), and in which (the other bits).
+/// The first byte selects options. Bit 0: CRCs are checked. Bit 1: the STags of the FPDUs in the remaining bytes are
+/// overwritten with those of the registered memory, because they are random and a fuzzer cannot guess them. Bit 2: the
+/// remaining bytes arrive in pieces. The other bits select the sizes of the pieces.
 ///
 /// # Panics
-/// When a promise of the provider's is broken: `Disconnected` not the last completion, or not one.
+/// Panics if `Disconnected` is not the last completion, or is reported more than once.
 pub fn fuzz_mpa_stream(input: &[u8]) {
     let Some((&mode, stream)) = input.split_first() else { return };
     let mut endpoint = endpoint(mode & 1 != 0);
@@ -111,7 +111,7 @@ pub fn fuzz_mpa_stream(input: &[u8]) {
     let mut link = Script::new(&stream, if mode & 4 != 0 { &pieces } else { &[] });
     let mut cx = Context::from_waker(Waker::noop());
     let mut completions = Vec::new();
-    // Each poll that is not idle reads at least one octet or ends the connection.
+    // Each poll that is not idle reads at least one byte or ends the connection.
     for _ in 0..stream.len() * 4 + 64 {
         let io = endpoint.poll_io(&mut cx, &mut link);
         completions.append(endpoint.completions());
@@ -119,20 +119,20 @@ pub fn fuzz_mpa_stream(input: &[u8]) {
             break;
         }
     }
-    assert!(endpoint.is_closed(), "the stream has ended, the connection has not");
+    assert!(endpoint.is_closed(), "the connection is still open after the end of the stream");
     let ends = completions.iter().filter(|c| matches!(c, Completion::Disconnected { .. })).count();
     assert_eq!(ends, 1);
     assert!(matches!(completions.last(), Some(Completion::Disconnected { .. })));
 }
 
-/// Reads `octets` as an MPA request frame and as a reply frame (RFC 5044 §7.1.1, RFC 6581 §9).
+/// Decodes bytes as an MPA request frame and as a reply frame (RFC 5044 §7.1.1, RFC 6581 §9).
 ///
 /// # Panics
-/// When a frame that is accepted does not encode to what it was read from, but for what receivers do not check.
-pub fn mpa_frames(octets: &[u8]) {
-    let Some((head, rest)) = octets.split_first_chunk::<HEADER>() else {
-        let _ = Head::check_key(Kind::Request, octets);
-        let _ = Head::check_key(Kind::Reply, octets);
+/// Panics if an accepted frame does not survive encoding and decoding.
+pub fn mpa_frames(bytes: &[u8]) {
+    let Some((head, rest)) = bytes.split_first_chunk::<HEADER>() else {
+        let _ = Head::check_key(Kind::Request, bytes);
+        let _ = Head::check_key(Kind::Reply, bytes);
         return;
     };
     for kind in [Kind::Request, Kind::Reply] {
@@ -141,22 +141,22 @@ pub fn mpa_frames(octets: &[u8]) {
         assert!(len <= MAX_PRIVATE_DATA);
         let Some(private_data) = rest.get(..len) else { continue };
         let (frame, private_data) = decoded.with_private_data(private_data);
-        let encoded = frame.encode(&private_data).expect("as long as what was read");
-        let (again, rest) = encoded.split_first_chunk::<HEADER>().expect("a whole frame");
-        let again = Head::decode(kind, again).expect("what was written can be read");
+        let encoded = frame.encode(&private_data).expect("private data has an accepted length");
+        let (again, rest) = encoded.split_first_chunk::<HEADER>().expect("encoded frame has a header");
+        let again = Head::decode(kind, again).expect("encoded frame decodes");
         assert_eq!(again.with_private_data(rest), (frame, private_data));
     }
 }
 
-/// Puts real STags where FPDUs have them.
+/// Overwrites the STags of FPDUs with registered ones.
 fn name_stags(stream: &mut [u8], stags: &[u32]) {
     let (mut at, mut turn) = (0, 0);
     while let Some(&[high, low]) = stream.get(at..).and_then(|rest| rest.first_chunk::<2>()) {
         let len = usize::from(u16::from_be_bytes([high, low]));
         // The tagged header's STag, and the source STag of an RDMA Read Request.
         for place in [at + 4, at + 2 + 18 + 16] {
-            if let (Some(octets), Some(stag)) = (stream.get_mut(place..place + 4), stags.get(turn % stags.len())) {
-                octets.copy_from_slice(&stag.to_be_bytes());
+            if let (Some(bytes), Some(stag)) = (stream.get_mut(place..place + 4), stags.get(turn % stags.len())) {
+                bytes.copy_from_slice(&stag.to_be_bytes());
             }
         }
         turn += 1;

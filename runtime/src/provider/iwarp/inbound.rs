@@ -1,10 +1,10 @@
-//! Incoming segments: checked (RFC 5041 §7.1, RFC 5040 §7.2), placed, delivered.
+//! The receive path: checks segments (RFC 5041 §7.1, RFC 5040 §7.2), places their payload and delivers messages.
 //!
-//! A segment's header is checked when it has arrived and its payload is read to where it belongs; whether its CRC is
-//! right shows afterwards. So a segment that was damaged on its way may have changed memory that was open to the
-//! peer before it is refused. RFC 5044 §6 wants the CRC verified first, which would cost a copy of all payload; RFC
-//! 5040 §5.5 (rules 4 to 6) leaves the content of such memory indeterminate until a message is delivered, and after a
-//! wrong CRC none is. Nothing else is done for a segment, and no error told, before its CRC is known to be right.
+//! A segment's header is checked on arrival, and its payload is read directly into the destination. The CRC is verified
+//! afterwards. A damaged segment can therefore change memory that the peer may write, before the segment is refused. RFC
+//! 5044 §6 requires the CRC to be verified first, which would cost a copy of all payload. RFC 5040 §5.5 (rules 4 to 6)
+//! leaves the content of such memory indeterminate until a message is delivered, and no message is delivered after a CRC
+//! error. Nothing else happens before the CRC is verified: no delivery, and no error report.
 
 use std::{
     io::IoSliceMut,
@@ -27,18 +27,18 @@ use crate::{
     provider::{Completion, DisconnectReason, Handle, WorkError},
 };
 
-/// Reads in one go, before output gets its turn.
+/// Maximum number of reads before output gets its turn.
 const READS: usize = 16;
 
 impl Endpoint {
-    /// Reads and handles what has arrived. `Ready` when octets have been read or the stream has ended.
+    /// Reads and processes incoming data. Returns `Ready` if bytes were read or the stream has ended.
     pub(super) fn receive(&mut self, cx: &mut Context<'_>, link: &mut impl Link) -> Poll<()> {
         let mut read = false;
         for _ in 0..READS {
             match self.read(cx, link) {
                 Poll::Pending => {
                     if let Some(error) = self.broken.take() {
-                        // Writing failed, and no Terminate is there that says why.
+                        // Writing failed, and the peer has sent no Terminate that gives the cause.
                         self.finish(DisconnectReason::Transport(error));
                         return Poll::Ready(());
                     }
@@ -47,7 +47,7 @@ impl Endpoint {
                 Poll::Ready(Ok(len)) if len > 0 => {
                     read = true;
                     if matches!(self.phase, Phase::Ending { .. }) {
-                        // RFC 5041 §7.1: after an error, what arrives is dropped silently.
+                        // RFC 5041 §7.1: data that arrives after an error is dropped silently.
                         self.input.consume(usize::MAX);
                         continue;
                     }
@@ -67,22 +67,22 @@ impl Endpoint {
         progress(read)
     }
 
-    /// Why the stream ended.
+    /// Returns the cause of the end of the stream.
     fn end_of_stream(&self, error: Option<std::io::Error>) -> DisconnectReason {
         match (error, &self.segment) {
             (Some(error), _) => DisconnectReason::Transport(error.into()),
             (None, Some(segment)) => ended_early(format!(
-                "the peer ended the stream inside an FPDU, after {} of {} bytes of payload",
+                "peer closed the stream inside an FPDU, after {} of {} bytes of payload",
                 segment.placed, segment.len
             )),
             (None, None) if !self.input.staged().is_empty() => ended_early(format!(
-                "the peer ended the stream inside an FPDU's header, after {} bytes",
+                "peer closed the stream inside an FPDU's header, after {} bytes",
                 self.input.staged().len()
             )),
             (None, None) => match (&self.broken, &self.arriving) {
                 (Some(error), _) => DisconnectReason::Transport(error.clone()),
                 (None, Some(arriving)) => ended_early(format!(
-                    "the peer ended the stream inside a message, after {} bytes of it",
+                    "peer closed the stream inside a message, after {} bytes of it",
                     arriving.received
                 )),
                 (None, None) => DisconnectReason::Remote,
@@ -90,7 +90,7 @@ impl Endpoint {
         }
     }
 
-    /// One read: the current payload's rest to where it belongs, what follows to the staging buffer.
+    /// Reads once: the rest of the current payload into its destination, and what follows into the staging buffer.
     fn read(&mut self, cx: &mut Context<'_>, link: &mut impl Link) -> Poll<std::io::Result<usize>> {
         let ending = matches!(self.phase, Phase::Ending { .. });
         let expects_tagged = !ending && self.stags.expects_tagged();
@@ -130,22 +130,22 @@ impl Endpoint {
         result
     }
 
-    /// Payload has been read to its place: takes it into the CRC.
+    /// Records `len` bytes of payload read to their destination, and adds them to the CRC.
     fn placed(&mut self, len: usize) {
         let Some(segment) = &mut self.segment else { return };
-        let octets = match segment.target {
-            Target::Tagged { stag, start } => self.stags.sink(stag, start + segment.placed, len).map(|octets| &*octets),
+        let bytes = match segment.target {
+            Target::Tagged { stag, start } => self.stags.sink(stag, start + segment.placed, len).map(|bytes| &*bytes),
             Target::Receive { start } => self
                 .arriving
                 .as_ref()
                 .and_then(|arriving| arriving.buf.get(start + segment.placed..start + segment.placed + len)),
             Target::Control | Target::Discard => None,
         };
-        self.input.check(octets.unwrap_or_default());
+        self.input.check(bytes.unwrap_or_default());
         segment.placed += len;
     }
 
-    /// Handles everything that has been read.
+    /// Processes everything that has been read.
     fn process(&mut self) -> Result<(), (Fault, Option<Offender>)> {
         loop {
             let mut segment = match self.segment.take() {
@@ -159,7 +159,7 @@ impl Endpoint {
                         self.begin(ulpdu_len, header)
                     }
                     Parsed::TooShort { ulpdu_len } => {
-                        let detail = format!("an FPDU of {ulpdu_len} octets, shorter than its DDP header");
+                        let detail = format!("an FPDU of {ulpdu_len} bytes, shorter than its DDP header");
                         let fault = Some(Fault::new(Code::STREAM_CATASTROPHIC, detail));
                         Segment { header: None, ulpdu_len, len: ulpdu_len, placed: 0, target: Target::Discard, fault }
                     }
@@ -174,7 +174,7 @@ impl Endpoint {
             // An FPDU has arrived, so the initiator is in full operation (RFC 5044 §7.1.2 rule 4).
             self.may_send = true;
             if !crc_right {
-                // RFC 5044 §8 code 2. RFC 5040 figure 10: no headers, they may be what is damaged.
+                // RFC 5044 §8 code 2. RFC 5040 figure 10: the Terminate has no headers, because they may be damaged.
                 return Err((Fault::new(Code::MPA_CRC, "an FPDU with a wrong CRC"), None));
             }
             let result = match &segment.fault {
@@ -196,8 +196,8 @@ impl Endpoint {
         }
     }
 
-    /// A short way for the most frequent segment: a Send of one segment with nothing to invalidate, all of it in the
-    /// staging buffer, its CRC known to be right. `false`, and nothing done, where it is not that or something is wrong.
+    /// Fast path for the most frequent segment: an intact single-segment Send without invalidation, entirely in the staging
+    /// buffer. Returns `false`, without effect, for any other segment and on errors.
     fn deliver_small_send(&mut self, ulpdu_len: usize, header: &Header) -> bool {
         let Header::Untagged { control, queue: queue::SEND, msn, mo: 0, .. } = *header else { return false };
         let len = ulpdu_len.saturating_sub(ddp::UNTAGGED);
@@ -216,14 +216,14 @@ impl Endpoint {
         true
     }
 
-    /// Moves payload that has been read into the staging buffer to its place.
+    /// Copies payload from the staging buffer to its destination.
     fn place_staged(&mut self, segment: &mut Segment) {
         let from = segment.placed;
         let len = self.input.staged().len().min(segment.len.saturating_sub(from));
         if len == 0 {
             return;
         }
-        let octets = self.input.staged().get(..len).unwrap_or_default();
+        let bytes = self.input.staged().get(..len).unwrap_or_default();
         let place = match segment.target {
             Target::Tagged { stag, start } => {
                 self.copied_payload += len as u64;
@@ -235,7 +235,7 @@ impl Endpoint {
             Target::Control | Target::Discard => None,
         };
         match (place, segment.target) {
-            (Some(place), _) => place.copy_from_slice(octets),
+            (Some(place), _) => place.copy_from_slice(bytes),
             (None, Target::Control) => self.input.keep_control(from, len),
             (None, Target::Discard) => {}
             (None, Target::Tagged { .. } | Target::Receive { .. }) => revoked(segment),
@@ -245,7 +245,7 @@ impl Endpoint {
         self.input.consume(len);
     }
 
-    /// A header has arrived: checks it and decides where its payload goes.
+    /// Checks a new segment's header and decides where its payload goes.
     fn begin(&mut self, ulpdu_len: usize, header: Header) -> Segment {
         let len = ulpdu_len.saturating_sub(self.input.offender.len);
         let (target, fault) = match self.check(&header, len) {
@@ -259,7 +259,7 @@ impl Endpoint {
         match *header {
             Header::Tagged { control, stag, offset } => {
                 if control.ddp_version != ddp::VERSION {
-                    return Err(Fault::new(Code::TAGGED_DDP_VERSION, "a tagged segment of another DDP version"));
+                    return Err(Fault::new(Code::TAGGED_DDP_VERSION, "a tagged segment of an unsupported DDP version"));
                 }
                 match opcode(control)? {
                     Opcode::Write => self.check_write(stag, offset, len),
@@ -269,11 +269,14 @@ impl Endpoint {
             }
             Header::Untagged { control, queue, msn, mo, .. } => {
                 if control.ddp_version != ddp::VERSION {
-                    return Err(Fault::new(Code::UNTAGGED_DDP_VERSION, "an untagged segment of another DDP version"));
+                    return Err(Fault::new(
+                        Code::UNTAGGED_DDP_VERSION,
+                        "an untagged segment of an unsupported DDP version",
+                    ));
                 }
-                // RFC 5041 §7.1 check 1 comes first. The opcode is next, before anything that depends on the queue's
-                // buffers: these are for the queue's own messages (RFC 5040 §4.1, figure 4), so the length of another
-                // message says nothing about what the peer did wrong.
+                // RFC 5041 §7.1 check 1 comes first, then the opcode, then the checks of the queue's buffers. These buffers are
+                // meant for the queue's own messages (RFC 5040 §4.1, figure 4), so their checks would misreport a message of
+                // another kind.
                 if !matches!(queue, queue::SEND | queue::READ_REQUEST | queue::TERMINATE) {
                     return Err(Fault::new(Code::INVALID_QN, format!("a segment for queue {queue}")));
                 }
@@ -300,12 +303,13 @@ impl Endpoint {
             Ok(start) => Ok(Target::Tagged { stag, start }),
             Err(code) => Err(Fault::new(
                 code,
-                format!("an RDMA Write of {len} octets at {offset:#x} of {:?}, which does not allow it", Handle(stag)),
+                format!("an RDMA Write of {len} bytes at {offset:#x} of {:?}, which does not permit it", Handle(stag)),
             )),
         }
     }
 
-    /// RFC 5040 §5.2.2: responses arrive in the order of the requests, each into its sink, and from front to back.
+    /// Checks an RDMA Read Response. RFC 5040 §5.2.2: responses arrive in the order of the requests, each into its sink and
+    /// from front to back.
     fn check_read_response(&self, stag: u32, offset: u64, len: usize) -> Result<Target, Fault> {
         let Some(read) = self.reads.front() else {
             return Err(Fault::new(Code::UNEXPECTED_OPCODE, "an RDMA Read Response without an RDMA Read"));
@@ -314,7 +318,8 @@ impl Endpoint {
             return Ok(Target::Discard);
         }
         if stag != read.sink {
-            let detail = format!("an RDMA Read Response for {:?}, and not the oldest RDMA Read's sink", Handle(stag));
+            let detail =
+                format!("an RDMA Read Response for {:?}, which is not the sink of the oldest RDMA Read", Handle(stag));
             return Err(Fault::new(Code::TAGGED_INVALID_STAG, detail));
         }
         if offset.checked_add(len as u64).is_none() {
@@ -326,14 +331,14 @@ impl Endpoint {
             None => Err(Fault::new(
                 Code::TAGGED_BOUNDS,
                 format!(
-                    "an RDMA Read Response of {len} octets at {offset:#x}, where {} at {:#x} are awaited",
+                    "an RDMA Read Response of {len} bytes at {offset:#x}, where {} bytes at {:#x} were expected",
                     read.left, read.next
                 ),
             )),
         }
     }
 
-    /// `opcode` is one of the four Sends.
+    /// Checks a segment of a Send; `opcode` is one of the four Sends.
     fn check_send(&mut self, control: Control, opcode: Opcode, msn: u32, mo: u32, len: usize) -> Result<Target, Fault> {
         check_msn(msn, self.expected_send_msn)?;
         let received = self.arriving.as_ref().map_or(0, |arriving| arriving.received);
@@ -345,7 +350,7 @@ impl Endpoint {
             return Err(Fault::new(Code::NO_BUFFER, "a Send for which no Receive is posted"));
         }
         if received.checked_add(len).is_none_or(|len| len > self.receive_size) {
-            let detail = format!("a Send longer than the {} octets of a Receive", self.receive_size);
+            let detail = format!("a Send longer than the {} bytes of a Receive", self.receive_size);
             return Err(Fault::new(Code::TOO_LONG, detail));
         }
         if self.arriving.is_none() {
@@ -357,28 +362,28 @@ impl Endpoint {
     fn check_read_request(&self, control: Control, msn: u32, mo: u32, len: usize) -> Result<Target, Fault> {
         check_msn(msn, self.expected_read_msn)?;
         check_mo(mo, 0)?;
-        // RFC 5040 §5.2.2, §6.1: queue 1 has as many buffers as RDMA Reads were negotiated. One is free again when
-        // its response has left.
+        // RFC 5040 §5.2.2, §6.1: queue 1 has as many buffers as RDMA Reads were negotiated. A buffer is free again once its
+        // response has been sent.
         if self.responses.len() >= self.ird {
-            let detail = format!("more RDMA Reads at a time than the {} negotiated", self.ird);
+            let detail = format!("more RDMA Reads in flight than the {} negotiated", self.ird);
             return Err(Fault::new(Code::NO_BUFFER, detail));
         }
         if len > READ_REQUEST {
-            return Err(Fault::new(Code::TOO_LONG, format!("an RDMA Read Request of {len} octets")));
+            return Err(Fault::new(Code::TOO_LONG, format!("an RDMA Read Request of {len} bytes")));
         }
         if len < READ_REQUEST || !control.last {
-            return Err(Fault::new(Code::UNSPECIFIED, format!("an incomplete RDMA Read Request, of {len} octets")));
+            return Err(Fault::new(Code::UNSPECIFIED, format!("an incomplete RDMA Read Request of {len} bytes")));
         }
         Ok(Target::Control)
     }
 
-    /// A segment is there and intact: does what it asks for.
+    /// Delivers an intact segment.
     fn deliver(&mut self, segment: &Segment) -> Result<(), Fault> {
         match segment.header {
             Some(Header::Tagged { control, .. }) if control.opcode == Opcode::ReadResponse as u8 => {
                 self.deliver_read_response(control, segment.len)
             }
-            // RFC 5040 §5.1: an RDMA Write is placed, and not delivered.
+            // RFC 5040 §5.1: an RDMA Write is placed, but not delivered.
             Some(Header::Tagged { .. }) | None => Ok(()),
             Some(Header::Untagged { control, invalidate, queue: queue::SEND, .. }) => {
                 self.deliver_send(control, invalidate, segment.len)
@@ -400,12 +405,12 @@ impl Endpoint {
             return Ok(());
         }
         if read.left > 0 {
-            let detail = format!("an RDMA Read Response that ends {} octets early", read.left);
+            let detail = format!("an RDMA Read Response that ends {} bytes early", read.left);
             return Err(Fault::new(Code::UNSPECIFIED, detail));
         }
         let (work, sink) = (read.work, read.sink);
         self.reads.pop_front();
-        // The Read completes before an Invalidate that has waited for it.
+        // The Read completes before an Invalidate that waits for it.
         self.work.finish(work, Ok(()), &mut self.done);
         self.end_use(sink);
         Ok(())
@@ -418,7 +423,7 @@ impl Endpoint {
             return Ok(());
         }
         let invalidated = arriving.opcode.invalidates().then_some(Handle(invalidate));
-        // RFC 5040 §5.3: an STag that is not of this stream is answered with "STag cannot be invalidated".
+        // RFC 5040 §5.3: an STag of another stream is reported as "STag cannot be invalidated".
         if let Some(handle) = invalidated.filter(|handle| !self.stags.invalidate_by_peer(handle.0)) {
             let detail = format!("a Send with Invalidate of {handle:?}, which the peer may not invalidate");
             return Err(Fault::new(Code::CANNOT_INVALIDATE, detail));
@@ -433,10 +438,10 @@ impl Endpoint {
     }
 
     fn deliver_read_request(&mut self) -> Result<(), Fault> {
-        let Some(octets) = self.input.control.first_chunk::<READ_REQUEST>() else { return Ok(()) };
-        let request = ReadRequest::decode(octets);
+        let Some(bytes) = self.input.control.first_chunk::<READ_REQUEST>() else { return Ok(()) };
+        let request = ReadRequest::decode(bytes);
         self.expected_read_msn = self.expected_read_msn.wrapping_add(1);
-        // RFC 5040 §5.2.1: for a zero-length Read, source STag and TO MUST NOT be validated.
+        // RFC 5040 §5.2.1: the source STag and TO of a zero-length Read MUST NOT be validated.
         let (source, source_stag) = if request.len == 0 {
             (bytes::Bytes::new(), None)
         } else {
@@ -444,8 +449,9 @@ impl Endpoint {
                 self.stags.begin_response(request.source_stag, request.source_offset, request.len).map_err(|code| {
                     let ReadRequest { source_stag, source_offset, len, .. } = request;
                     let handle = Handle(source_stag);
-                    let detail =
-                        format!("an RDMA Read of {len} octets at {source_offset:#x} of {handle:?}, not allowed");
+                    let detail = format!(
+                        "an RDMA Read of {len} bytes at {source_offset:#x} of {handle:?}, which does not permit it"
+                    );
                     Fault::new(code, detail)
                 })?;
             (source, Some(request.source_stag))
@@ -458,7 +464,7 @@ impl Endpoint {
     fn deliver_terminate(&mut self, segment: &Segment) {
         let payload = self.input.control.get(..segment.len).unwrap_or_default();
         let Some(received) = Received::decode(payload) else {
-            self.finish(DisconnectReason::ReportedByPeer("Terminate without a reason".to_owned()));
+            self.finish(DisconnectReason::ReportedByPeer("Terminate without an error code".to_owned()));
             return;
         };
         let text = received.describe();
@@ -482,10 +488,11 @@ fn ended_early(message: String) -> DisconnectReason {
     DisconnectReason::Transport(std::io::Error::new(std::io::ErrorKind::UnexpectedEof, message).into())
 }
 
-/// The memory was taken back while the segment arrived.
+/// Marks a segment whose memory was invalidated while it arrived.
 fn revoked(segment: &mut Segment) {
     segment.target = Target::Discard;
-    segment.fault = Some(Fault::new(Code::TAGGED_INVALID_STAG, "tagged data for memory that was taken back meanwhile"));
+    segment.fault =
+        Some(Fault::new(Code::TAGGED_INVALID_STAG, "tagged data for memory that was invalidated meanwhile"));
 }
 
 fn opcode(control: Control) -> Result<Opcode, Fault> {
@@ -502,27 +509,28 @@ fn unexpected(control: Control, place: &str) -> Fault {
     Fault::new(Code::UNEXPECTED_OPCODE, format!("RDMAP opcode {:#x} {place}", control.opcode))
 }
 
-/// RFC 5041 §7.1 check 5. TCP keeps order, so only the next MSN is legal.
+/// Checks the message sequence number (RFC 5041 §7.1 check 5). TCP preserves order, so only the next MSN is valid.
 fn check_msn(msn: u32, expected: u32) -> Result<(), Fault> {
     if msn == expected {
         return Ok(());
     }
-    Err(Fault::new(Code::INVALID_MSN, format!("message sequence number {msn} where {expected} is due")))
+    Err(Fault::new(Code::INVALID_MSN, format!("message sequence number {msn} where {expected} was expected")))
 }
 
-/// RFC 5041 §7.1 check 3. TCP keeps order, so segments of a message arrive from front to back.
+/// Checks the message offset (RFC 5041 §7.1 check 3). TCP preserves order, so a message's segments arrive from front to
+/// back.
 fn check_mo(mo: u32, expected: usize) -> Result<(), Fault> {
     if usize::try_from(mo) == Ok(expected) {
         return Ok(());
     }
-    Err(Fault::new(Code::INVALID_MO, format!("message offset {mo} where {expected} is due")))
+    Err(Fault::new(Code::INVALID_MO, format!("message offset {mo} where {expected} was expected")))
 }
 
 fn check_terminate(msn: u32, mo: u32, len: usize) -> Result<Target, Fault> {
     check_msn(msn, 1)?;
     check_mo(mo, 0)?;
     if len > CONTROL {
-        return Err(Fault::new(Code::TOO_LONG, format!("a Terminate of {len} octets")));
+        return Err(Fault::new(Code::TOO_LONG, format!("a Terminate of {len} bytes")));
     }
     Ok(Target::Control)
 }

@@ -1,16 +1,15 @@
-//! Incoming octets: where each is to be read to, so that tagged payload goes from the socket straight to its place.
+//! The staging buffer, and the layout of reads that lets tagged payload go from the socket directly to its destination.
 //!
-//! A read has two places: the rest of the current segment's payload, where it belongs, and behind it the staging
-//! buffer, for the FPDU's trailer and the headers that follow. How much of the staging buffer is offered adapts:
+//! A read has two buffers: the rest of the current segment's payload in its destination, and the staging buffer for the
+//! FPDU's trailer and the headers that follow. The part of the staging buffer that is offered varies:
 //!
-//! - While no registered memory can be written by the peer or by responses to this end's RDMA Reads, no tagged payload
-//!   can arrive: all of it is offered, and many small messages come in one system call.
-//! - While there is such memory, no more is offered than cannot be payload of a following tagged segment: the rest of
-//!   the current FPDU, and as many octets as the shortest header has. Tagged payload never gets into the staging buffer.
+//! - If no registered memory is writable by the peer or by responses to local RDMA Reads, no tagged payload can arrive.
+//!   The whole buffer is offered, and many small messages arrive in one system call.
+//! - Otherwise the offered part ends where payload of a following tagged segment could begin: after the current FPDU and
+//!   the length of the shortest header. Tagged payload then never arrives in the staging buffer.
 //!
-//! Memory is registered before its STag is sent, and tagged payload for it comes after, so no payload is caught
-//! in the staging buffer when the first mode changes to the second. (A peer that guesses an STag could manage that;
-//! its octets would be copied, and counted.)
+//! Memory is registered before its STag is sent, and tagged payload arrives later. The switch to the second mode
+//! therefore comes in time. (A peer that guesses an STag could be faster. Its payload would be copied and counted.)
 
 use std::io::IoSliceMut;
 
@@ -23,58 +22,58 @@ use super::{
     rdmap::terminate::{Fault, Offender},
 };
 
-/// Octets of the staging buffer.
+/// Size of the staging buffer, in bytes.
 const STAGE: usize = 32 << 10;
-/// Octets that are certainly not payload of a tagged segment when an FPDU begins.
+/// Number of bytes at the start of an FPDU that cannot be payload of a tagged segment.
 const SAFE_AHEAD: usize = fpdu::LENGTH + ddp::TAGGED;
-/// Octets to be had before an untagged header can be read.
+/// Number of bytes up to the end of an untagged header.
 const UNTAGGED_HEAD: usize = fpdu::LENGTH + ddp::UNTAGGED;
 
-/// Where a segment's payload goes.
+/// The destination of a segment's payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Target {
-    /// Registered memory, at this octet of it.
+    /// Registered memory, at this byte of it.
     Tagged { stag: u32, start: usize },
-    /// The Receive that is being filled, at this octet of it.
+    /// The Receive that is being filled, at this byte of it.
     Receive { start: usize },
-    /// The segment's own buffer: an RDMA Read Request's or Terminate's header.
+    /// [`Input::control`]: the header of an RDMA Read Request or a Terminate.
     Control,
-    /// Nowhere.
+    /// The payload is dropped.
     Discard,
 }
 
-/// Octets of payload that a segment may bring on queues 1 and 2: the longest Terminate header has 52.
+/// Maximum payload of a segment on queues 1 and 2, in bytes. The longest Terminate header has 52.
 pub(crate) const CONTROL: usize = 64;
 
 /// A segment being received.
 pub(crate) struct Segment {
-    /// `None` where the ULPDU is too short for one.
+    /// `None` if the ULPDU is shorter than a header.
     pub(crate) header: Option<Header>,
     pub(crate) ulpdu_len: usize,
-    /// Octets of payload.
+    /// Length of the payload, in bytes.
     pub(crate) len: usize,
-    /// Those that have arrived.
+    /// Number of payload bytes that have arrived.
     pub(crate) placed: usize,
     pub(crate) target: Target,
-    /// What is wrong with it. Told when its CRC has shown that it was sent like this.
+    /// The error found in the header. It is reported once the CRC is verified.
     pub(crate) fault: Option<Fault>,
 }
 
-/// What the staging buffer holds at the front.
+/// The result of parsing the front of the staging buffer.
 pub(crate) enum Parsed {
-    /// Too little to tell.
+    /// More bytes are needed.
     More,
-    /// A header; its octets have been consumed.
+    /// A header, which has been consumed.
     Header { ulpdu_len: usize, header: Header },
-    /// A length that leaves no room for a header; its octets have been consumed.
+    /// A ULPDU length shorter than a header. The length field has been consumed.
     TooShort { ulpdu_len: usize },
 }
 
-/// The staging buffer.
+/// The staging buffer, with the CRC of the current FPDU.
 pub(crate) struct Input {
     use_crc: bool,
     crc: Crc32c,
-    /// Whether the current FPDU's CRC is right, where all of the FPDU was there when it began.
+    /// The result of the CRC check, if the whole FPDU was in the staging buffer when it was parsed.
     verdict: Option<bool>,
     /// The header of the current segment.
     pub(crate) offender: Offender,
@@ -86,7 +85,7 @@ pub(crate) struct Input {
 }
 
 impl Input {
-    /// Nothing received yet.
+    /// Creates an empty staging buffer.
     pub(crate) fn new(use_crc: bool) -> Self {
         Self {
             use_crc,
@@ -100,34 +99,34 @@ impl Input {
         }
     }
 
-    /// Octets that have been read and not consumed.
+    /// Returns the bytes that have been read and not consumed.
     pub(crate) fn staged(&self) -> &[u8] {
         self.stage.get(self.head..self.tail).unwrap_or_default()
     }
 
-    /// Takes octets into the CRC.
-    pub(crate) fn check(&mut self, octets: &[u8]) {
+    /// Adds bytes to the CRC.
+    pub(crate) fn check(&mut self, bytes: &[u8]) {
         if self.use_crc && self.verdict.is_none() {
-            self.crc.update(octets);
+            self.crc.update(bytes);
         }
     }
 
-    /// Takes octets at the front into the CRC.
+    /// Adds `len` bytes from the front of the staging buffer to the CRC.
     pub(crate) fn check_staged(&mut self, len: usize) {
         if self.use_crc && self.verdict.is_none() {
             self.crc.update(self.stage.get(self.head..self.tail).and_then(|s| s.get(..len)).unwrap_or_default());
         }
     }
 
-    /// Copies octets at the front to `control`, at this octet of it.
+    /// Copies `len` bytes from the front of the staging buffer to offset `at` of `control`.
     pub(crate) fn keep_control(&mut self, at: usize, len: usize) {
-        let octets = self.stage.get(self.head..self.tail).and_then(|staged| staged.get(..len));
-        if let (Some(octets), Some(place)) = (octets, self.control.get_mut(at..at + len)) {
-            place.copy_from_slice(octets);
+        let bytes = self.stage.get(self.head..self.tail).and_then(|staged| staged.get(..len));
+        if let (Some(bytes), Some(place)) = (bytes, self.control.get_mut(at..at + len)) {
+            place.copy_from_slice(bytes);
         }
     }
 
-    /// Consumes octets from the front.
+    /// Consumes `len` bytes from the front of the staging buffer.
     pub(crate) fn consume(&mut self, len: usize) {
         self.head = self.tail.min(self.head.saturating_add(len));
         if self.head == self.tail {
@@ -135,7 +134,7 @@ impl Input {
         }
     }
 
-    /// Reads a header from the front, and begins its CRC.
+    /// Parses a header at the front of the staging buffer, and starts the CRC of its FPDU.
     pub(crate) fn parse(&mut self) -> Parsed {
         let staged = self.stage.get(self.head..self.tail).unwrap_or_default();
         let (Some(length), control) = (staged.first_chunk::<2>(), staged.get(fpdu::LENGTH)) else {
@@ -148,11 +147,11 @@ impl Input {
             None => return Parsed::More,
         };
         let taken = fpdu::LENGTH + needed.unwrap_or(0);
-        let Some(octets) = staged.get(..taken) else { return Parsed::More };
+        let Some(bytes) = staged.get(..taken) else { return Parsed::More };
         self.offender.begin(ulpdu_len);
-        let header = match (Header::decode(octets.get(fpdu::LENGTH..).unwrap_or_default()), needed) {
+        let header = match (Header::decode(bytes.get(fpdu::LENGTH..).unwrap_or_default()), needed) {
             (Some(header), Some(len)) => {
-                self.offender.keep(&octets[fpdu::LENGTH..fpdu::LENGTH + len]);
+                self.offender.keep(&bytes[fpdu::LENGTH..fpdu::LENGTH + len]);
                 Some(header)
             }
             _ => None,
@@ -160,13 +159,13 @@ impl Input {
         let ulpdu_len = usize::from(ulpdu_len);
         let covered = fpdu::LENGTH + ulpdu_len + fpdu::pad(ulpdu_len);
         self.verdict = match (staged.get(..covered), staged.get(covered..covered + fpdu::CRC)) {
-            // RFC 5044 §7.1.1: not used, the CRC is valid whatever it contains.
+            // RFC 5044 §7.1.1: if CRCs are not used, the field is valid whatever it contains.
             (Some(covered), Some(crc)) => Some(!self.use_crc || crc::of(covered) == crc),
             _ => None,
         };
         if self.use_crc && self.verdict.is_none() {
             self.crc.reset();
-            self.crc.update(octets);
+            self.crc.update(bytes);
         }
         self.consume(taken);
         match header {
@@ -175,32 +174,32 @@ impl Input {
         }
     }
 
-    /// The payload of the segment that has just begun, if all of its FPDU is there and its CRC is right.
+    /// Returns the payload of the current segment if its whole FPDU is in the staging buffer and its CRC is correct.
     pub(crate) fn intact(&self, len: usize) -> Option<&[u8]> {
         self.stage.get(self.head..self.tail)?.get(..len).filter(|_| self.verdict == Some(true))
     }
 
-    /// Whether pad and CRC are there; then consumes them and says whether the CRC is right.
+    /// Consumes the pad and CRC, and returns `true` if the CRC is correct. Returns `None` until both have arrived.
     pub(crate) fn trailer(&mut self, ulpdu_len: usize) -> Option<bool> {
         let pad = fpdu::pad(ulpdu_len);
-        let octets = self.stage.get(self.head..self.tail)?.get(..pad + fpdu::CRC)?;
-        let (padding, crc) = octets.split_at(pad);
+        let bytes = self.stage.get(self.head..self.tail)?.get(..pad + fpdu::CRC)?;
+        let (padding, crc) = bytes.split_at(pad);
         let right = if let Some(verdict) = self.verdict {
             verdict
         } else if self.use_crc {
             // RFC 5044 §4.1: the pad's value is ignored, except in the CRC.
             self.crc.update(padding);
-            self.crc.octets() == crc
+            self.crc.bytes() == crc
         } else {
-            // RFC 5044 §7.1.1: not used, it is valid whatever it contains.
+            // RFC 5044 §7.1.1: if CRCs are not used, the field is valid whatever it contains.
             true
         };
-        let taken = octets.len();
+        let taken = bytes.len();
         self.consume(taken);
         Some(right)
     }
 
-    /// Where to read next, behind the rest of the current payload, which goes elsewhere (`direct`).
+    /// Returns the part of the staging buffer to read into, after `direct` bytes of payload that are read elsewhere.
     pub(crate) fn space(&mut self, segment: Option<&Segment>, direct: usize, expects_tagged: bool) -> IoSliceMut<'_> {
         let staged = self.tail - self.head;
         let wanted = if expects_tagged { self.safe(segment, direct).saturating_sub(staged) } else { STAGE };
@@ -212,12 +211,12 @@ impl Input {
         IoSliceMut::new(self.stage.get_mut(self.tail..end).unwrap_or_default())
     }
 
-    /// Octets have been read into [`space`](Self::space).
+    /// Records `len` bytes read into [`space`](Self::space).
     pub(crate) fn filled(&mut self, len: usize) {
         self.tail = self.stage.len().min(self.tail + len);
     }
 
-    /// Octets from the front that are certainly not payload of a later tagged segment.
+    /// Returns the number of bytes from the front that cannot be payload of a later tagged segment.
     fn safe(&self, segment: Option<&Segment>, direct: usize) -> usize {
         if let Some(segment) = segment {
             let rest = segment.len.saturating_sub(segment.placed).saturating_sub(direct);
@@ -225,7 +224,7 @@ impl Input {
         }
         let staged = self.staged();
         match (staged.first_chunk::<2>(), staged.get(fpdu::LENGTH)) {
-            // All of an untagged FPDU may be read: its payload is copied, as that of all small messages.
+            // An untagged FPDU may be read completely. Its payload is copied, like that of all small messages.
             (Some(length), Some(control)) if !ddp::is_tagged(*control) && staged.len() < UNTAGGED_HEAD => {
                 let ulpdu_len = usize::from(u16::from_be_bytes(*length));
                 fpdu::LENGTH + ulpdu_len + fpdu::trailer(ulpdu_len) + SAFE_AHEAD

@@ -1,4 +1,4 @@
-//! The octet stream under a connection: a TCP socket, or whatever a test or a fuzzer puts in its place.
+//! The byte stream of a connection: a TCP socket, or a substitute in tests and fuzzers.
 
 use std::{
     io::{self, IoSlice, IoSliceMut, Read},
@@ -12,15 +12,15 @@ use tokio::{
     net::TcpStream,
 };
 
-/// A stream of octets. What is `Pending` has registered the waker, as [`std::future::Future::poll`] does.
+/// A byte stream. Each method registers the waker when it returns `Pending`, as [`std::future::Future::poll`] does.
 pub(crate) trait Link {
-    /// Reads into several places. 0 is the peer's end of the stream.
+    /// Reads into several buffers. 0 means that the peer has closed its half of the stream.
     fn poll_read(&mut self, cx: &mut Context<'_>, into: &mut [IoSliceMut<'_>]) -> Poll<io::Result<usize>>;
 
-    /// Writes from several places.
+    /// Writes from several buffers.
     fn poll_write(&mut self, cx: &mut Context<'_>, from: &[IoSlice<'_>]) -> Poll<io::Result<usize>>;
 
-    /// Ends this end's half of the stream.
+    /// Shuts down the local half of the stream.
     fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
 }
 
@@ -32,13 +32,13 @@ impl Link for TcpStream {
             let mut short = None;
             let result = self.try_io(Interest::READABLE, || {
                 let socket = SockRef::from(&*self);
-                // The system call for one place is cheaper than that for several.
+                // The system call for one buffer is cheaper than the vectored one.
                 let got = match &mut *into {
                     [only] => (&*socket).read(only)?,
                     several => (&*socket).read_vectored(several)?,
                 };
-                // With edge-triggered readiness a short read has drained the socket. Saying so inside `try_io`,
-                // which remembers which readiness it has seen, saves the system call that would find out.
+                // With edge-triggered readiness, a short read has drained the socket. `try_io` clears the readiness when it sees
+                // `WouldBlock`, which saves a system call that would find nothing.
                 if cfg!(target_os = "linux") && 0 < got && got < wanted {
                     short = Some(got);
                     return Err(io::ErrorKind::WouldBlock.into());

@@ -1,4 +1,4 @@
-//! Outgoing messages: segmented (RFC 5041 §5.2), framed, written.
+//! The send path: segments messages (RFC 5041 §5.2), frames the segments and writes them.
 
 use std::{
     collections::VecDeque,
@@ -16,20 +16,20 @@ use super::{
 };
 use crate::provider::{DisconnectReason, IoError, WorkRequest};
 
-/// Sends up to this length are copied behind their headers, where they share one piece of a vectored write with
-/// their neighbours. Longer ones, and all RDMA Writes and RDMA Read Responses, go out from where they lie.
+/// The length in bytes up to which Sends are copied behind their headers, so that neighbors share one entry of a vectored
+/// write. Longer Sends, RDMA Writes and RDMA Read Responses are written without a copy.
 const COPIED_SEND: usize = 2048;
-/// Writes in one go, before input gets its turn.
+/// Maximum number of writes before input gets its turn.
 const WRITES: usize = 16;
 
-/// Part of a message: its first octet, how many octets, and whether they are its last.
+/// Returns the range of a message's next segment, and `true` if it is the last one.
 fn part(len: usize, from: usize, max: usize) -> (std::ops::Range<usize>, bool) {
     let end = len.min(from + max);
     (from..end, end == len)
 }
 
 impl Endpoint {
-    /// Frames and writes what can be. `Ready` when octets have left.
+    /// Frames and writes as much as possible. Returns `Ready` if bytes were written.
     pub(super) fn transmit(&mut self, cx: &mut Context<'_>, link: &mut impl Link) -> Poll<()> {
         let mut wrote = false;
         for _ in 0..WRITES {
@@ -47,7 +47,7 @@ impl Endpoint {
                     self.after_output();
                 }
                 Poll::Ready(result) => {
-                    let error = result.err().map_or_else(|| "nothing could be written".into(), IoError::from);
+                    let error = result.err().map_or_else(|| "the socket accepted no data".into(), IoError::from);
                     self.output.clear();
                     self.broken = Some(error);
                     return Poll::Ready(());
@@ -57,7 +57,7 @@ impl Endpoint {
         progress(wrote)
     }
 
-    /// Completes what has left.
+    /// Completes requests and responses that have been written.
     fn after_output(&mut self) {
         while let Some(mark) = self.output.reached() {
             match mark {
@@ -73,7 +73,8 @@ impl Endpoint {
         }
     }
 
-    /// Everything framed has left: ends this half of the stream where that is due. `Some` when something was done.
+    /// Shuts down the local half of the stream if the connection is ending and everything framed was written. Returns `Some`
+    /// if something was done.
     fn end_output(&mut self, cx: &mut Context<'_>, link: &mut impl Link) -> Option<()> {
         let idle = self.work.is_empty() && self.responses.is_empty();
         if self.phase == Phase::Draining && idle && self.broken.is_none() {
@@ -101,9 +102,9 @@ impl Endpoint {
             // RFC 5044 §7.1.2 rule 4.
             Phase::Open | Phase::Draining if self.may_send => while !self.output.is_full() && self.frame_segment() {},
             Phase::Ending { end_sent: false, .. } => {
-                // Rule 4 again: where nothing has arrived yet, the connection ends without a Terminate.
+                // Rule 4 also applies here: if nothing has arrived yet, the connection ends without a Terminate.
                 if let Some(terminate) = self.terminate.take().filter(|_| self.may_send) {
-                    // RFC 5040 §5.4: the one message on the Terminate queue, and the last of all.
+                    // RFC 5040 §5.4: the Terminate is the only message on its queue, and the last message of all.
                     let control = Control::new(Opcode::Terminate, true);
                     let header = Header::Untagged { control, invalidate: 0, queue: queue::TERMINATE, msn: 1, mo: 0 };
                     copy(&mut self.output, &header, &terminate);
@@ -113,15 +114,15 @@ impl Endpoint {
         }
     }
 
-    /// Frames one segment; `false` when there is none to frame.
+    /// Frames one segment. Returns `false` if there is none to frame.
     ///
-    /// Segments of different messages are not mixed (RFC 5041 §5.3), so work requests and RDMA Read Responses take
+    /// Segments of different messages are not interleaved (RFC 5041 §5.3), so work requests and RDMA Read Responses take
     /// turns message by message.
     fn frame_segment(&mut self) -> bool {
         if self.current == Current::None {
             let response = self.framed_responses < self.responses.len();
             let reads_exhausted = self.reads.len() >= self.ord;
-            // RFC 5040 §6.1: no more RDMA Reads under way than negotiated. §5.5 rule 13: what is posted behind waits.
+            // RFC 5040 §6.1: no more RDMA Reads in flight than negotiated. §5.5 rule 13: requests posted later wait.
             let work = match self.work.current() {
                 Some((_, WorkRequest::Read { .. })) => !reads_exhausted,
                 next => next.is_some(),
@@ -178,7 +179,7 @@ impl Endpoint {
                     invalidate: invalidate.map_or(0, |handle| handle.0),
                     queue: queue::SEND,
                     msn: self.send_msn,
-                    // Checked when posted: messages are shorter than 2^32 octets.
+                    // Checked when posted: messages are shorter than 2^32 bytes.
                     mo: u32::try_from(range.start).unwrap_or(u32::MAX),
                 };
                 let payload = message.get(range.clone()).unwrap_or_default();
@@ -201,7 +202,7 @@ impl Endpoint {
                 let header = Header::Tagged {
                     control: Control::new(Opcode::Write, last),
                     stag: remote.handle.0,
-                    // An offset of the peer's that wraps is the peer's to refuse (RFC 5041 §7.1 check 5).
+                    // The peer refuses an offset that wraps (RFC 5041 §7.1 check 5).
                     offset: remote.offset.wrapping_add(from as u64),
                 };
                 begin(&mut self.output, &header, range.len());
@@ -241,19 +242,19 @@ impl Endpoint {
     }
 }
 
-/// Frames an FPDU with this DDP header and this payload, copied.
+/// Frames an FPDU with this DDP header and a copy of this payload.
 fn copy(output: &mut Output, header: &Header, payload: &[u8]) {
-    let mut octets = [0; ddp::UNTAGGED];
-    let len = header.encode(&mut octets);
-    output.put_fpdu(&octets[..len], payload);
+    let mut bytes = [0; ddp::UNTAGGED];
+    let len = header.encode(&mut bytes);
+    output.put_fpdu(&bytes[..len], payload);
 }
 
-/// Begins an FPDU with this DDP header and `payload_len` octets behind it.
+/// Begins an FPDU with this DDP header and `payload_len` bytes of payload.
 fn begin(output: &mut Output, header: &Header, payload_len: usize) {
-    let mut octets = [0; ddp::UNTAGGED];
-    let len = header.encode(&mut octets);
+    let mut bytes = [0; ddp::UNTAGGED];
+    let len = header.encode(&mut bytes);
     output.begin(len + payload_len);
-    output.put(&octets[..len]);
+    output.put(&bytes[..len]);
 }
 
 fn write(

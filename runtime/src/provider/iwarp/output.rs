@@ -1,8 +1,8 @@
-//! Outgoing FPDUs: framed into a batch, which leaves in few vectored writes.
+//! Outgoing FPDUs, framed into a batch that is written with few vectored writes.
 //!
-//! Headers, trailers, markers and small Sends are copied one behind the other into a staging buffer; everything else
-//! is referred to where it lies. A batch is framed when the one before has left entirely, so what is held back for
-//! a peer that does not read is bounded by [`BATCH`] and one FPDU, and what is posted meanwhile leaves together.
+//! Headers, trailers, markers and small Sends are copied into a staging buffer. All other payload is referenced in place.
+//! A batch is framed once the previous one has been written completely. Data buffered for a peer that does not read is
+//! therefore bounded by [`BATCH`] and one FPDU, and requests posted in the meantime are batched.
 
 use std::{collections::VecDeque, io::IoSlice};
 
@@ -12,14 +12,15 @@ use super::mpa::{
     markers::MarkerClock,
 };
 
-/// Octets after which a batch is closed: within the second-level cache, so the CRC and the kernel's copy read memory once.
+/// Size in bytes at which a batch is full. It fits the second-level cache, so the CRC and the kernel's copy read memory
+/// once.
 const BATCH: usize = 256 << 10;
-/// Pieces after which a batch is closed.
+/// Number of pieces at which a batch is full.
 const BATCH_PIECES: usize = 256;
-/// Most pieces of one vectored write.
+/// Maximum number of pieces in one vectored write.
 pub(crate) const IOVECS: usize = 64;
 
-/// Where a piece of a batch lies.
+/// The memory that contains a piece of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
     /// The staging buffer.
@@ -30,12 +31,12 @@ pub(crate) enum Place {
     Response(u64),
 }
 
-/// What has left when all octets before it have.
+/// An event that occurs when all bytes before it are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mark {
-    /// A work request's last octet.
+    /// The last byte of a work request.
     Work(u64),
-    /// The oldest RDMA Read Response's last octet.
+    /// The last byte of the oldest RDMA Read Response.
     Response,
 }
 
@@ -50,11 +51,11 @@ struct Piece {
 pub(crate) struct Output {
     use_crc: bool,
     clock: Option<MarkerClock>,
-    /// Of what of the current FPDU has been put by reference, and what was staged before that.
+    /// The CRC of the current FPDU, up to and including its last payload put by reference.
     crc: Crc32c,
-    /// Whether that is anything.
+    /// `crc` covers at least one byte.
     crc_begun: bool,
-    /// Where the staged octets begin that the CRC has not taken in: they are taken in at one go.
+    /// Offset of the staged bytes that `crc` does not cover yet. They are added in one call.
     unchecked: usize,
     staged: Vec<u8>,
     pieces: VecDeque<Piece>,
@@ -65,7 +66,7 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    /// Nothing to send yet. `markers`: the peer requires them.
+    /// Creates an empty batch. `markers`: the peer requires them.
     pub(crate) fn new(use_crc: bool, markers: bool) -> Self {
         Self {
             use_crc,
@@ -82,22 +83,22 @@ impl Output {
         }
     }
 
-    /// Whether everything has left.
+    /// Returns `true` if everything has been written.
     pub(crate) fn is_empty(&self) -> bool {
         self.pieces.is_empty()
     }
 
-    /// Whether the batch should leave before more is framed.
+    /// Returns `true` if the batch should be written before more is framed.
     pub(crate) fn is_full(&self) -> bool {
         self.framed - self.written >= BATCH as u64 || self.pieces.len() >= BATCH_PIECES
     }
 
-    /// Octets that have left, ever.
+    /// Returns the total number of bytes written.
     pub(crate) fn written(&self) -> u64 {
         self.written
     }
 
-    /// Begins an FPDU whose ULPDU has `ulpdu_len` octets; that many must be put before [`end`](Self::end).
+    /// Begins an FPDU with a ULPDU of `ulpdu_len` bytes, all of which must be put before [`end`](Self::end).
     pub(crate) fn begin(&mut self, ulpdu_len: usize) {
         self.ulpdu_len = ulpdu_len;
         self.unchecked = self.staged.len();
@@ -108,20 +109,20 @@ impl Output {
         if let Some(clock) = &mut self.clock {
             clock.begin_fpdu();
         }
-        // ULPDUs are at most 64768 octets long: `Endpoint` clamps what is configured.
+        // ULPDUs have at most 64768 bytes: `Endpoint` clamps the configured size.
         self.put(&u16::try_from(ulpdu_len).unwrap_or(u16::MAX).to_be_bytes());
     }
 
-    /// Copies octets into the FPDU.
-    pub(crate) fn put(&mut self, mut octets: &[u8]) {
-        while !octets.is_empty() {
-            let (now, later) = octets.split_at(octets.len().min(self.room()));
+    /// Copies bytes into the FPDU.
+    pub(crate) fn put(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let (now, later) = bytes.split_at(bytes.len().min(self.room()));
             self.stage(now);
-            octets = later;
+            bytes = later;
         }
     }
 
-    /// Puts `payload` into the FPDU by reference: it lies at `start` of `place`.
+    /// Puts `payload`, found at offset `start` of `place`, into the FPDU by reference.
     pub(crate) fn put_by_reference(&mut self, place: Place, mut start: usize, mut payload: &[u8]) {
         while !payload.is_empty() {
             let (now, later) = payload.split_at(payload.len().min(self.room()));
@@ -143,22 +144,22 @@ impl Output {
         const ZEROS: [u8; 4] = [0; 4];
         // RFC 5044 §4.1: the pad is zero.
         self.put(&ZEROS[..fpdu::pad(self.ulpdu_len)]);
-        // RFC 5044 §4.4: a marker right behind the pad is part of the CRC.
+        // RFC 5044 §4.4: the CRC covers a marker directly behind the pad.
         self.room();
-        // RFC 5044 §4.1: the field is there even when CRCs are not used; what it then contains is not checked.
+        // RFC 5044 §4.1: the field is present even if CRCs are not used. Its content is then not checked.
         let unchecked = self.staged.get(self.unchecked..).unwrap_or_default();
         let crc = match (self.use_crc, self.crc_begun) {
             (false, _) => ZEROS,
             (true, false) => crc::of(unchecked),
             (true, true) => {
                 self.crc.update(unchecked);
-                self.crc.octets()
+                self.crc.bytes()
             }
         };
         self.stage(&crc);
     }
 
-    /// Frames a whole FPDU by copying: DDP header and payload of its ULPDU.
+    /// Frames a whole FPDU with copies of its DDP header and payload.
     pub(crate) fn put_fpdu(&mut self, header: &[u8], payload: &[u8]) {
         let ulpdu_len = header.len() + payload.len();
         if self.clock.is_some() {
@@ -168,7 +169,7 @@ impl Output {
             self.end();
             return;
         }
-        // The same with one look at the staging buffer: this is the path of small messages.
+        // Fast path of small messages: a single reservation in the staging buffer.
         const ZEROS: [u8; 4] = [0; 4];
         let start = self.staged.len();
         self.staged.reserve(fpdu::LENGTH + ulpdu_len + fpdu::MAX_TRAILER);
@@ -182,12 +183,12 @@ impl Output {
         self.framed += (self.staged.len() - start) as u64;
     }
 
-    /// Everything framed so far must have left for `mark` to be reached.
+    /// Adds a mark that is reached once everything framed so far has been written.
     pub(crate) fn mark(&mut self, mark: Mark) {
         self.marks.push_back((self.framed, mark));
     }
 
-    /// The next pieces to be written. `payload` finds what is not staged.
+    /// Fills `iovecs` with the next pieces to write, and returns their number. `payload` finds pieces that are not staged.
     pub(crate) fn gather<'a>(
         &'a self,
         payload: impl Fn(Place) -> &'a [u8],
@@ -202,7 +203,7 @@ impl Output {
         count
     }
 
-    /// `len` octets of what [`gather`](Self::gather) gave have been written.
+    /// Records that `len` bytes of the pieces from [`gather`](Self::gather) were written.
     pub(crate) fn advance(&mut self, mut len: usize) {
         self.written += len as u64;
         while let Some(piece) = self.pieces.front_mut() {
@@ -218,14 +219,14 @@ impl Output {
         self.unchecked = 0;
     }
 
-    /// The next mark that has been reached.
+    /// Returns the next mark that has been reached.
     pub(crate) fn reached(&mut self) -> Option<Mark> {
         let (at, mark) = *self.marks.front()?;
         (at <= self.written).then(|| self.marks.pop_front())?;
         Some(mark)
     }
 
-    /// Drops everything that has not left.
+    /// Drops everything that has not been written.
     pub(crate) fn clear(&mut self) {
         self.pieces.clear();
         self.marks.clear();
@@ -234,7 +235,7 @@ impl Output {
         self.framed = self.written;
     }
 
-    /// Octets that fit before the next marker, which is put if it is due.
+    /// Returns the number of bytes that fit before the next marker. Puts a marker first if one is due.
     fn room(&mut self) -> usize {
         let Some(clock) = &mut self.clock else { return usize::MAX };
         if let Some(marker) = clock.due() {
@@ -247,18 +248,18 @@ impl Output {
         clock.room()
     }
 
-    fn stage(&mut self, octets: &[u8]) {
-        self.stage_uncounted(octets);
-        self.count(octets.len());
+    fn stage(&mut self, bytes: &[u8]) {
+        self.stage_uncounted(bytes);
+        self.count(bytes.len());
     }
 
-    fn stage_uncounted(&mut self, octets: &[u8]) {
+    fn stage_uncounted(&mut self, bytes: &[u8]) {
         let start = self.staged.len();
-        self.staged.extend_from_slice(octets);
+        self.staged.extend_from_slice(bytes);
         self.staged_from(start);
     }
 
-    /// What is staged from here on is part of the batch.
+    /// Adds the bytes staged from `start` on to the batch.
     fn staged_from(&mut self, start: usize) {
         let end = self.staged.len();
         match self.pieces.back_mut() {

@@ -1,4 +1,4 @@
-//! Connection set-up (RFC 5044 §7.1, RFC 6581): who asks for what, and what is agreed.
+//! Connection set-up and its negotiation (RFC 5044 §7.1, RFC 6581).
 
 use std::{
     future::{Future, poll_fn},
@@ -31,24 +31,24 @@ use crate::provider::{
     socket,
 };
 
-/// RDMA Reads under way with a peer that has not said how many it serves: one is the least that any peer does that
-/// serves RDMA Reads at all.
+/// Limit on local RDMA Reads in flight if the peer has not announced how many it serves. Every peer that serves RDMA
+/// Reads serves at least one.
 const UNNEGOTIATED_READS: u32 = 1;
 
-/// Makes outgoing connections.
+/// A connector for iWARP over TCP.
 #[derive(Debug, Clone, Default)]
 pub struct IwarpConnector {
     config: IwarpConfig,
 }
 
 impl IwarpConnector {
-    /// A connector with this configuration.
+    /// Creates a connector with this configuration.
     #[must_use]
     pub fn new(config: IwarpConfig) -> Self {
         Self { config }
     }
 
-    /// One attempt at set-up as initiator, with an MPA request of this revision.
+    /// Attempts connection set-up once, as initiator, with an MPA request of this revision.
     async fn attempt(
         &self,
         peer: SocketAddr,
@@ -64,17 +64,17 @@ impl IwarpConnector {
             crc: self.config.crc,
             reject: false,
             revision,
-            // The client-server model: this end always sends first, so it asks for no ready-to-receive indication.
+            // In the client-server model the initiator always sends first, so it requests no ready-to-receive indication.
             enhanced: (revision >= 2).then(|| Enhanced {
                 ird: depth(params.responder_resources),
                 ord: depth(params.initiator_depth),
                 ..Enhanced::default()
             }),
         };
-        let octets = request.encode(&params.private_data).ok_or_else(private_data_too_long)?;
+        let bytes = request.encode(&params.private_data).ok_or_else(private_data_too_long)?;
         let mut reader = FrameReader::new(Kind::Reply);
         let exchange = async {
-            stream.write_all(&octets).await?;
+            stream.write_all(&bytes).await?;
             reader.read(&mut stream).await
         };
         let (reply, private_data) = match timeout_at(deadline, exchange).await {
@@ -87,7 +87,7 @@ impl IwarpConnector {
         }
         let (ird, ord) = self.read_depths(&request, &reply, params)?;
         let agreement = Agreement {
-            // RFC 5044 §7.1.1: used if either end asks.
+            // RFC 5044 §7.1.1: CRCs are used if either side requests them.
             use_crc: request.crc || reply.crc,
             markers: reply.markers,
             max_ulpdu: max_ulpdu(self.config.fpdu_size, &stream, reply.markers),
@@ -100,9 +100,9 @@ impl IwarpConnector {
         };
         let (local_addr, peer_addr) = (stream.local_addr()?, stream.peer_addr()?);
         let mut queue_pair = IwarpQueuePair::new(stream, agreement);
-        // RFC 6581 §9.1: an IRD that the initiator does not have is answered with a Terminate.
+        // RFC 6581 §9.1: the initiator sends a Terminate if the reply requires a larger IRD than it has.
         if let Some(asked) = reply.enhanced.map(|e| e.ord).filter(|ord| *ord != UNNEGOTIATED && u32::from(*ord) > ird) {
-            let detail = format!("wants {asked} RDMA Reads under way, and this end offered to serve {ird}");
+            let detail = format!("requires an IRD of {asked}, but {ird} was offered");
             queue_pair.endpoint().end_with(Code::INSUFFICIENT_IRD, None, DisconnectReason::Local);
             let _ = timeout_at(deadline, until_closed(&mut queue_pair)).await;
             return Err(Trouble::Protocol(detail));
@@ -110,21 +110,23 @@ impl IwarpConnector {
         Ok(Connected { queue_pair, private_data, local_addr, peer_addr })
     }
 
-    /// This end's IRD and ORD after the reply (RFC 6581 §9.1).
+    /// Returns the local IRD and ORD after the reply (RFC 6581 §9.1).
     fn read_depths(&self, request: &Frame, reply: &Frame, params: &SetupParams) -> Result<(u32, u32), Trouble> {
         match (request.enhanced, reply.enhanced) {
             (Some(mine), Some(theirs)) => {
-                // RFC 6581 §9.2: A is 0 in the reply if it is in the request.
+                // RFC 6581 §9.2: A is 0 in the reply if it is 0 in the request.
                 if theirs.peer_to_peer {
-                    return Err(Trouble::Protocol("answers a client-server request with peer-to-peer mode".into()));
+                    return Err(Trouble::Protocol("replied to a client-server request with peer-to-peer mode".into()));
                 }
-                // RFC 6581 §9.1: at most the responder's IRD, or unchanged where that is not negotiated.
+                // RFC 6581 §9.1: at most the responder's IRD, or unchanged if the IRD is not negotiated.
                 let ord = if theirs.ird == UNNEGOTIATED { mine.ord } else { mine.ord.min(theirs.ird) };
                 Ok((mine.ird.into(), ord.into()))
             }
-            // RFC 6581 §10: an enhanced request is answered with an enhanced reply, or not at all.
+            // RFC 6581 §10: the reply to an enhanced request is enhanced, or absent.
             (Some(_), None) if reply.revision == 1 => Err(Trouble::OldRevision),
-            (Some(_), None) => Err(Trouble::Protocol("answers an enhanced MPA request without enhanced data".into())),
+            (Some(_), None) => {
+                Err(Trouble::Protocol("replied to an enhanced MPA request without enhanced data".into()))
+            }
             (None, _) => Ok((params.responder_resources, params.initiator_depth.min(UNNEGOTIATED_READS))),
         }
     }
@@ -134,15 +136,15 @@ impl Connector for IwarpConnector {
     type QueuePair = IwarpQueuePair;
 
     async fn connect(&self, peer: SocketAddr, params: SetupParams) -> Result<Connected<Self::QueuePair>, SetupError> {
-        // Longer is as good as for ever, and an `Instant` does not go as far.
+        // Longer timeouts could overflow `Instant`.
         const LONGEST: Duration = Duration::from_secs(1 << 30);
         let deadline = Instant::now() + params.timeout.min(LONGEST);
         let mut result = self.attempt(peer, &params, 2, deadline).await;
-        // RFC 6581 §10: a responder of revision 1 closes the connection on an enhanced request; the initiator may
-        // then try again without.
+        // RFC 6581 §10: a responder of revision 1 closes the connection on an enhanced request. The initiator may then retry
+        // with an unenhanced one.
         let tried = match &result {
             Err(Trouble::Closed | Trouble::OldRevision) if self.config.fall_back => {
-                tracing::debug!(%peer, "no answer to MPA revision 2, trying revision 1");
+                tracing::debug!(%peer, "peer does not support MPA revision 2, trying revision 1");
                 result = self.attempt(peer, &params, 1, deadline).await;
                 "revisions 2 and 1"
             }
@@ -152,7 +154,7 @@ impl Connector for IwarpConnector {
     }
 }
 
-/// Takes incoming connections.
+/// A listener for iWARP over TCP.
 #[derive(Debug)]
 pub struct IwarpListener {
     listener: TcpListener,
@@ -161,10 +163,10 @@ pub struct IwarpListener {
 }
 
 impl IwarpListener {
-    /// Listens on `addr`; port 0 takes any free one.
+    /// Listens on `addr`. Port 0 selects any free port.
     ///
     /// # Errors
-    /// When the operating system refuses.
+    /// Returns the error of the operating system, for example if the address is in use.
     pub async fn bind(addr: SocketAddr, config: IwarpConfig) -> io::Result<Self> {
         let listener = TcpListener::bind(addr).await?;
         let local_addr = listener.local_addr()?;
@@ -187,7 +189,7 @@ impl Listener for IwarpListener {
     }
 }
 
-/// A TCP connection that has been accepted, and should bring an MPA request.
+/// An accepted TCP connection that has not sent its MPA request yet.
 #[derive(Debug)]
 pub struct IwarpIncoming {
     stream: TcpStream,
@@ -204,10 +206,10 @@ impl Incoming for IwarpIncoming {
     }
 
     async fn request(mut self, limit: Duration) -> Result<Self::Request, SetupError> {
-        // RFC 5044 §7.1.2 rules 8 and 10: the wait for the request has a limit.
+        // RFC 5044 §7.1.2 rules 8 and 10: the wait for the request is bounded.
         let mut reader = FrameReader::new(Kind::Request);
         match timeout(limit, reader.read(&mut self.stream)).await {
-            // RFC 5044 §7.1.2 rule 2: an improper request closes the connection, by the stream's being dropped.
+            // RFC 5044 §7.1.2 rule 2: an improper request closes the connection. Dropping the stream does that.
             Ok(result) => {
                 let (frame, private_data) = result.map_err(|trouble| trouble.into_error(limit, "a request"))?;
                 Ok(IwarpRequest { incoming: self, frame, private_data })
@@ -217,7 +219,7 @@ impl Incoming for IwarpIncoming {
     }
 }
 
-/// An MPA request that waits for an answer.
+/// An MPA request that has not been accepted or rejected yet.
 #[derive(Debug)]
 pub struct IwarpRequest {
     incoming: IwarpIncoming,
@@ -226,7 +228,7 @@ pub struct IwarpRequest {
 }
 
 impl IwarpRequest {
-    /// The reply, and this end's IRD and ORD (RFC 6581 §9.1).
+    /// Returns the reply, and the local IRD and ORD (RFC 6581 §9.1).
     fn reply(&self, reject: bool, responder_resources: u32, initiator_depth: u32) -> (Frame, u32, u32) {
         let (mut ird, mut ord) = (responder_resources, initiator_depth.min(UNNEGOTIATED_READS));
         let enhanced = self.frame.enhanced.map(|theirs| {
@@ -237,10 +239,10 @@ impl IwarpRequest {
             }
             (ird, ord) = (my_ird.into(), my_ord.into());
             let (wants_write, wants_read) = (theirs.rtr_write, theirs.rtr_read && my_ird > 0);
-            // RFC 6581 §9.2: those asked for that are supported; where there are none, those that are supported.
+            // RFC 6581 §9.2: the requested options that are supported, or all supported options if there are none.
             let neither = !wants_write && !wants_read;
             Enhanced {
-                // RFC 6581 §9.1: what the initiator does not negotiate is answered so.
+                // RFC 6581 §9.1: the reply repeats that a depth is not negotiated.
                 ird: if theirs.ord == UNNEGOTIATED { UNNEGOTIATED } else { my_ird },
                 ord: if theirs.ird == UNNEGOTIATED { UNNEGOTIATED } else { my_ord },
                 peer_to_peer: theirs.peer_to_peer,
@@ -254,7 +256,7 @@ impl IwarpRequest {
             markers: false,
             crc: self.incoming.config.crc || self.frame.crc,
             reject,
-            // RFC 6581 §6, §10: an old request gets an old reply, an enhanced one an enhanced one.
+            // RFC 6581 §6, §10: the reply has the revision of the request, and is enhanced if the request is.
             revision: self.frame.revision,
             enhanced,
         };
@@ -271,14 +273,12 @@ impl ConnectRequest for IwarpRequest {
 
     async fn accept(mut self, params: SetupParams) -> Result<Connected<Self::QueuePair>, SetupError> {
         let (reply, ird, ord) = self.reply(false, params.responder_resources, params.initiator_depth);
-        let octets = reply.encode(&params.private_data).ok_or_else(private_data_too_long)?;
+        let bytes = reply.encode(&params.private_data).ok_or_else(private_data_too_long)?;
         let stream = &mut self.incoming.stream;
-        timeout(params.timeout, stream.write_all(&octets))
-            .await
-            .map_err(|_| SetupError::TimedOut(params.timeout))??;
+        timeout(params.timeout, stream.write_all(&bytes)).await.map_err(|_| SetupError::TimedOut(params.timeout))??;
         let markers = self.frame.markers;
         let agreement = Agreement {
-            // RFC 5044 §7.1.1: used if either end asks.
+            // RFC 5044 §7.1.1: CRCs are used if either side requests them.
             use_crc: self.frame.crc || reply.crc,
             markers,
             max_ulpdu: max_ulpdu(self.incoming.config.fpdu_size, stream, markers),
@@ -297,10 +297,10 @@ impl ConnectRequest for IwarpRequest {
     async fn reject(mut self, private_data: Bytes) -> Result<(), SetupError> {
         const LIMIT: Duration = Duration::from_secs(5);
         let (reply, ..) = self.reply(true, 0, 0);
-        let octets = reply.encode(&private_data).ok_or_else(private_data_too_long)?;
+        let bytes = reply.encode(&private_data).ok_or_else(private_data_too_long)?;
         let stream = &mut self.incoming.stream;
         let send = async {
-            stream.write_all(&octets).await?;
+            stream.write_all(&bytes).await?;
             stream.shutdown().await
         };
         timeout(LIMIT, send).await.map_err(|_| SetupError::TimedOut(LIMIT))??;
@@ -308,12 +308,12 @@ impl ConnectRequest for IwarpRequest {
     }
 }
 
-/// A number of RDMA Reads as a 14-bit field has it; its highest value means something else (RFC 6581 §9.1).
+/// Converts a number of RDMA Reads to a 14-bit field, whose highest value means "not negotiated" (RFC 6581 §9.1).
 fn depth(reads: u32) -> u16 {
     u16::try_from(reads).unwrap_or(u16::MAX).min(UNNEGOTIATED - 1)
 }
 
-/// Octets of a TCP segment (RFC 5044 §5.1): what TCP tells, or what is likely.
+/// Returns the TCP segment size in bytes (RFC 5044 §5.1), or a typical one if the system does not report it.
 fn emss(stream: &TcpStream) -> usize {
     const LIKELY: usize = 1448;
     #[cfg(unix)]
@@ -323,7 +323,7 @@ fn emss(stream: &TcpStream) -> usize {
     told.unwrap_or(LIKELY)
 }
 
-/// Largest ULPDU to send.
+/// Returns the size of the largest ULPDU to send, in bytes.
 fn max_ulpdu(size: FpduSize, stream: &TcpStream, markers: bool) -> usize {
     match size {
         FpduSize::Largest => fpdu::MAX_ULPDU,
@@ -333,10 +333,10 @@ fn max_ulpdu(size: FpduSize, stream: &TcpStream, markers: bool) -> usize {
 }
 
 fn private_data_too_long() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidInput, format!("more than {MAX_PRIVATE_DATA} octets of private data"))
+    io::Error::new(io::ErrorKind::InvalidInput, format!("private data is longer than {MAX_PRIVATE_DATA} bytes"))
 }
 
-/// Drives a queue pair that is being ended.
+/// Drives a queue pair until it is closed.
 fn until_closed(queue_pair: &mut IwarpQueuePair) -> impl Future<Output = ()> + '_ {
     let mut completions = Vec::new();
     poll_fn(move |cx| {
@@ -351,17 +351,17 @@ fn until_closed(queue_pair: &mut IwarpQueuePair) -> impl Future<Output = ()> + '
     })
 }
 
-/// Why an attempt at set-up came to nothing.
+/// A failed attempt at connection set-up.
 enum Trouble {
     Setup(SetupError),
     TimedOut,
-    /// TCP connected, and then nothing arrived until time was up.
+    /// TCP connected, but the peer sent nothing within the time limit.
     Silent,
     /// The peer closed the connection before it sent anything.
     Closed,
-    /// The peer closed the connection inside its frame.
+    /// The peer closed the connection in the middle of its frame, after this many bytes.
     ClosedEarly(usize),
-    /// The peer answered with a revision 1 frame.
+    /// The peer replied with a revision 1 frame.
     OldRevision,
     Protocol(String),
 }
@@ -373,7 +373,7 @@ impl Trouble {
             Self::TimedOut => return SetupError::TimedOut(limit),
             Self::Silent => format!("it accepted the TCP connection, but sent nothing for {limit:?}"),
             Self::Closed => format!("it closed the connection and sent nothing (MPA: {tried})"),
-            Self::ClosedEarly(len) => format!("it closed the connection after {len} octets of an MPA frame"),
+            Self::ClosedEarly(len) => format!("it closed the connection after {len} bytes of an MPA frame"),
             Self::OldRevision => "it speaks MPA revision 1 only".to_owned(),
             Self::Protocol(detail) => format!("it {detail}"),
         };
@@ -399,38 +399,38 @@ impl From<FrameError> for Trouble {
     }
 }
 
-/// Reads one frame, and not an octet more: FPDUs may follow.
+/// A reader of one frame. It reads no further, because FPDUs may follow.
 struct FrameReader {
     kind: Kind,
-    octets: Vec<u8>,
+    bytes: Vec<u8>,
 }
 
 impl FrameReader {
     fn new(kind: Kind) -> Self {
-        Self { kind, octets: Vec::with_capacity(HEADER) }
+        Self { kind, bytes: Vec::with_capacity(HEADER) }
     }
 
     fn is_empty(&self) -> bool {
-        self.octets.is_empty()
+        self.bytes.is_empty()
     }
 
     async fn read(&mut self, stream: &mut TcpStream) -> Result<(Frame, Bytes), Trouble> {
         loop {
-            // As soon as the octets cannot become an MPA frame, say so: other protocols wait for more from us.
-            Head::check_key(self.kind, &self.octets)?;
-            let mut missing = HEADER.saturating_sub(self.octets.len());
-            if let Some((head, private_data)) = self.octets.split_first_chunk::<HEADER>() {
+            // Fail as soon as the bytes cannot be an MPA frame, because peers of other protocols wait for more bytes.
+            Head::check_key(self.kind, &self.bytes)?;
+            let mut missing = HEADER.saturating_sub(self.bytes.len());
+            if let Some((head, private_data)) = self.bytes.split_first_chunk::<HEADER>() {
                 let head = Head::decode(self.kind, head)?;
                 missing = head.private_data_len().saturating_sub(private_data.len());
                 if missing == 0 {
                     return Ok(head.with_private_data(private_data));
                 }
             }
-            match stream.take(missing as u64).read_buf(&mut self.octets).await {
+            match stream.take(missing as u64).read_buf(&mut self.bytes).await {
                 Ok(len) if len > 0 => {}
                 Err(error) if error.kind() != io::ErrorKind::ConnectionReset => return Err(error.into()),
                 _ if self.is_empty() => return Err(Trouble::Closed),
-                _ => return Err(Trouble::ClosedEarly(self.octets.len())),
+                _ => return Err(Trouble::ClosedEarly(self.bytes.len())),
             }
         }
     }

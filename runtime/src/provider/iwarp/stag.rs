@@ -1,7 +1,7 @@
-//! STags: one connection's table of registered memory, which is its protection domain (RFC 5042 §2.2.4, §2.2.5).
+//! STags: the table of registered memory of one connection, which is its protection domain (RFC 5042 §2.2.4, §2.2.5).
 //!
-//! A table belongs to one connection, so an STag of another connection is simply unknown (RFC 5042 §6.1.1), and
-//! every access is checked against bounds and access rights (RFC 5042 §6.2.1, §6.3.1).
+//! Each connection has its own table, so an STag of another connection is unknown here (RFC 5042 §6.1.1). Every access is
+//! checked against bounds and access rights (RFC 5042 §6.2.1, §6.3.1).
 
 use bytes::Bytes;
 
@@ -12,10 +12,10 @@ use crate::{
     provider::{Access, Handle, IoError, Memory, WrId},
 };
 
-/// Handles that are not given out again so soon (RFC 5042 §6.3.3, and what [`Region`](crate::provider::Region) promises).
+/// Number of released handles that are not reused yet (RFC 5042 §6.3.3; promised by [`Region`](crate::provider::Region)).
 const RECENT: usize = 64;
 
-/// Random words, fetched from the operating system several at a time.
+/// Random words, fetched from the operating system in batches.
 struct Random {
     words: [u8; 256],
     used: usize,
@@ -36,11 +36,11 @@ impl Random {
 struct Entry {
     memory: Memory,
     access: Access,
-    /// Whether the peer may still use it.
+    /// The peer may still access the memory.
     valid: bool,
-    /// RDMA Reads under way into it, or RDMA Read Responses under way from it.
+    /// Number of local RDMA Reads that write to it, or of RDMA Read Responses that send from it.
     users: u32,
-    /// Its Invalidate, which waits until there are no users.
+    /// The pending Invalidate, which waits until there are no users.
     invalidate: Option<WrId>,
 }
 
@@ -54,20 +54,20 @@ impl Entry {
     }
 }
 
-/// What came of an Invalidate.
+/// The result of an Invalidate.
 pub(crate) enum Invalidated {
-    /// The memory is free.
+    /// The memory is released.
     Now(Memory),
-    /// It will be when its users are done.
+    /// The memory will be released when its last user is done.
     Later,
-    /// No such handle.
+    /// The handle is unknown.
     Unknown,
 }
 
-/// One connection's registered memory.
+/// The registered memory of one connection.
 pub(crate) struct StagTable {
     entries: NumberMap<u32, Entry>,
-    /// Entries that tagged data may arrive for.
+    /// Number of entries that tagged data may arrive for.
     writable: usize,
     recent: [u32; RECENT],
     next_recent: usize,
@@ -87,7 +87,7 @@ impl Default for StagTable {
 }
 
 impl StagTable {
-    /// Gives `memory` an STag: 32 random bits, never 0, not in use and not used recently.
+    /// Registers `memory` under an STag of 32 random bits that is not 0, not in use and not recently used.
     pub(crate) fn register(&mut self, memory: Memory, access: Access) -> Result<Handle, (IoError, Memory)> {
         let fits = matches!(
             (&memory, access),
@@ -95,7 +95,7 @@ impl StagTable {
         );
         if !fits {
             return Err((
-                format!("{access:?} needs a {} memory", if access == Access::RemoteRead { "source" } else { "sink" })
+                format!("{access:?} requires {} memory", if access == Access::RemoteRead { "source" } else { "sink" })
                     .into(),
                 memory,
             ));
@@ -106,7 +106,10 @@ impl StagTable {
                 Ok(stag) if self.entries.contains_key(&stag) || self.recent.contains(&stag) => {}
                 Ok(stag) => break stag,
                 Err(error) => {
-                    return Err((format!("no random numbers from the operating system: {error}").into(), memory));
+                    return Err((
+                        format!("failed to get random numbers from the operating system: {error}").into(),
+                        memory,
+                    ));
                 }
             }
         };
@@ -116,15 +119,15 @@ impl StagTable {
         Ok(Handle(stag))
     }
 
-    /// Whether there is memory that tagged data may arrive for.
+    /// Returns `true` if tagged data may arrive for some memory.
     pub(crate) fn expects_tagged(&self) -> bool {
         self.writable > 0
     }
 
-    /// Checks an RDMA Write segment (RFC 5041 §7.1) and returns where in the memory it goes.
+    /// Checks an RDMA Write segment (RFC 5041 §7.1) and returns its offset in the memory, in bytes.
     pub(crate) fn check_write(&self, stag: u32, offset: u64, len: usize) -> Result<usize, Code> {
-        // RFC 5041 has no code for memory that may not be written: it is "an STag without a buffer that allows
-        // placement", the second check of §7.1.
+        // RFC 5041 has no code for memory that is not writable. The second check of §7.1 covers it: the STag has no buffer that
+        // allows placement.
         let entry = self
             .entries
             .get(&stag)
@@ -134,7 +137,7 @@ impl StagTable {
             .map_err(|wrap| if wrap { Code::TAGGED_TO_WRAP } else { Code::TAGGED_BOUNDS })
     }
 
-    /// Checks an RDMA Read Request (RFC 5040 §7.2) and returns what it asks for, which from now on has one more user.
+    /// Checks an RDMA Read Request (RFC 5040 §7.2) and returns the requested data. Adds a user of the memory.
     pub(crate) fn begin_response(&mut self, stag: u32, offset: u64, len: u32) -> Result<Bytes, Code> {
         let entry = self.entries.get_mut(&stag).filter(|entry| entry.valid).ok_or(Code::READ_INVALID_STAG)?;
         let Memory::Source(source) = &entry.memory else { return Err(Code::READ_ACCESS) };
@@ -145,22 +148,25 @@ impl StagTable {
         Ok(source.slice(start..start + len))
     }
 
-    /// Checks where this end's own RDMA Read is to land. From now on the memory has one more user.
+    /// Checks the sink of a local RDMA Read. Adds a user of the memory.
     pub(crate) fn begin_read(&mut self, sink: Handle, offset: u64, len: u32) -> Result<(), String> {
         let entry = self
             .entries
             .get_mut(&sink.0)
             .filter(|entry| entry.valid && entry.access == Access::ReadSink && entry.invalidate.is_none())
-            .ok_or_else(|| format!("{sink:?} is not registered as the sink of RDMA Reads"))?;
+            .ok_or_else(|| format!("{sink:?} is not registered as a sink of RDMA Reads"))?;
         let fits = usize::try_from(len).is_ok_and(|len| place(offset, len, entry.memory.len()).is_ok());
         if !fits {
-            return Err(format!("{len} octets at {offset} are outside {sink:?}, which has {}", entry.memory.len()));
+            return Err(format!(
+                "{len} bytes at offset {offset} are outside {sink:?}, which has {} bytes",
+                entry.memory.len()
+            ));
         }
         entry.users += 1;
         Ok(())
     }
 
-    /// One user of the memory is done. Returns the memory where an Invalidate waited for that.
+    /// Removes a user of the memory. Returns the memory if an Invalidate was waiting and no user is left.
     pub(crate) fn end_use(&mut self, stag: u32) -> Option<(WrId, Memory)> {
         let entry = self.entries.get_mut(&stag)?;
         entry.users = entry.users.saturating_sub(1);
@@ -168,7 +174,8 @@ impl StagTable {
         self.remove(stag).map(|memory| (id, memory))
     }
 
-    /// Memory to place a segment's payload in, checked before; `None` where it has been taken back since.
+    /// Returns the memory for a segment's payload, which was checked before. Returns `None` if the memory was invalidated
+    /// since.
     pub(crate) fn sink(&mut self, stag: u32, start: usize, len: usize) -> Option<&mut [u8]> {
         let entry = self.entries.get_mut(&stag).filter(|entry| entry.may_be_written())?;
         let Memory::Sink(sink) = &mut entry.memory else { return None };
@@ -176,8 +183,8 @@ impl StagTable {
         sink.get_mut(start..start.checked_add(len)?)
     }
 
-    /// The peer's Send with Invalidate (RFC 5040 §5.3). `false` where it names nothing that the peer may name: sinks
-    /// of this end's own RDMA Reads were never advertised.
+    /// Applies the peer's Send with Invalidate (RFC 5040 §5.3). Returns `false` if the peer may not name this STag: sinks of
+    /// local RDMA Reads were never advertised.
     pub(crate) fn invalidate_by_peer(&mut self, stag: u32) -> bool {
         let Some(entry) = self.entries.get_mut(&stag).filter(|e| e.valid && e.access != Access::ReadSink) else {
             return false;
@@ -187,7 +194,7 @@ impl StagTable {
         true
     }
 
-    /// Takes memory back. The peer's access to it ends now.
+    /// Invalidates memory. The peer's access ends at once.
     pub(crate) fn invalidate(&mut self, id: WrId, handle: Handle) -> Invalidated {
         let Some(entry) = self.entries.get_mut(&handle.0).filter(|entry| entry.invalidate.is_none()) else {
             return Invalidated::Unknown;
@@ -202,7 +209,7 @@ impl StagTable {
         Invalidated::Later
     }
 
-    /// The connection is gone: no memory has users any more, and what waited for that is returned.
+    /// Removes all users after the connection has ended, and returns the memory of pending Invalidates.
     pub(crate) fn end_all_uses(&mut self) -> Vec<(WrId, Memory)> {
         let mut waiting = Vec::new();
         for (stag, entry) in &mut self.entries {
@@ -221,7 +228,8 @@ impl StagTable {
     }
 }
 
-/// Where `len` octets at `offset` lie in memory of `size` octets, whose base is 0; `Err(true)` where they wrap.
+/// Returns the position of `len` bytes at `offset` in memory of `size` bytes whose base is 0. Returns `Err(true)` if the
+/// range wraps, and `Err(false)` if it is out of bounds.
 fn place(offset: u64, len: usize, size: usize) -> Result<usize, bool> {
     let end = u64::try_from(len).ok().and_then(|len| offset.checked_add(len)).ok_or(true)?;
     let size = u64::try_from(size).unwrap_or(u64::MAX);

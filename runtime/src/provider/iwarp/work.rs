@@ -1,4 +1,4 @@
-//! The send queue: work requests from post to completion, completed in the order posted (RFC 5040 §5.5 rule 15).
+//! The send queue: work requests from post to completion. They complete in the order posted (RFC 5040 §5.5 rule 15).
 
 use std::collections::VecDeque;
 
@@ -10,18 +10,18 @@ enum State {
 }
 
 struct Work {
-    /// Whether it is the provider's own: nobody waits for its completion.
+    /// `true` for requests of the provider itself, which are not reported.
     is_own: bool,
     state: State,
 }
 
-/// Work requests by sequence number.
+/// The queue of work requests, numbered in the order posted.
 #[derive(Default)]
 pub(crate) struct WorkQueue {
     queue: VecDeque<Work>,
-    /// Sequence number of the front.
+    /// Sequence number of the first entry.
     first: u64,
-    /// Sequence number of the next to be framed.
+    /// Sequence number of the next entry to frame.
     next: u64,
 }
 
@@ -31,18 +31,18 @@ impl WorkQueue {
         self.queue.push_back(Work { is_own, state: State::Posted(request) });
     }
 
-    /// Queues a work request that fails, to complete in its turn.
+    /// Queues a failed work request, which completes in its turn.
     pub(crate) fn push_failed(&mut self, request: &WorkRequest, error: WorkError, completions: &mut Vec<Completion>) {
         self.queue.push_back(Work { is_own: false, state: State::Done(request.completion(Err(error))) });
         self.complete(completions);
     }
 
-    /// Whether nothing is queued or under way.
+    /// Returns `true` if nothing is queued or in flight.
     pub(crate) fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }
 
-    /// The work request to be framed now, with its number. Those that have failed already are skipped.
+    /// Returns the work request to frame next, with its number. Skips requests that have already failed.
     pub(crate) fn current(&mut self) -> Option<(u64, &WorkRequest)> {
         while let Some(Work { state: State::Done(_), .. }) = self.get(self.next) {
             self.next += 1;
@@ -50,12 +50,12 @@ impl WorkQueue {
         self.request(self.next).map(|request| (self.next, request))
     }
 
-    /// The current one has been framed entirely.
+    /// Marks the current work request as completely framed.
     pub(crate) fn framed(&mut self) {
         self.next += 1;
     }
 
-    /// The payload of a work request.
+    /// Returns the payload of a work request.
     pub(crate) fn payload(&self, seq: u64) -> &[u8] {
         match self.request(seq) {
             Some(WorkRequest::Send { message, .. }) => message,
@@ -64,7 +64,7 @@ impl WorkQueue {
         }
     }
 
-    /// Ends a work request, whose memory is freed. Completes those that have waited for it.
+    /// Records the result of a work request, which frees its memory. Completes the requests that waited for it.
     pub(crate) fn finish(&mut self, seq: u64, result: Result<(), WorkError>, completions: &mut Vec<Completion>) {
         let index = seq.checked_sub(self.first).and_then(|index| usize::try_from(index).ok());
         if let Some(work) = index.and_then(|index| self.queue.get_mut(index))
@@ -75,14 +75,14 @@ impl WorkQueue {
         self.complete(completions);
     }
 
-    /// Completes what is done at the front.
+    /// Completes the finished requests at the front of the queue.
     pub(crate) fn complete(&mut self, completions: &mut Vec<Completion>) {
         while let Some(Work { state: State::Done(_), .. }) = self.queue.front() {
             self.pop(completions);
         }
     }
 
-    /// Completes everything: what is not done has been flushed.
+    /// Completes all requests. Unfinished ones are reported as flushed.
     pub(crate) fn flush(&mut self, completions: &mut Vec<Completion>) {
         while !self.queue.is_empty() {
             self.pop(completions);

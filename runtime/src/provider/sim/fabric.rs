@@ -1,4 +1,4 @@
-//! Connecting by port number within the process.
+//! Connections within the process, by port number.
 
 use std::{
     collections::HashMap,
@@ -21,10 +21,10 @@ use tokio::sync::{
 use super::{EndConfig, SimConfig, SimQueuePair, pair};
 use crate::provider::{ConnectRequest, Connected, Connector, Incoming, Listener, SetupError, SetupParams};
 
-/// Ports from which those not asked for by number are given.
+/// First of the ports that are assigned automatically.
 const FIRST_EPHEMERAL: u16 = 49152;
 
-/// A network on which to listen and connect by port number; the address does not matter. Clones are the same network.
+/// A network with connectors and listeners that use port numbers and ignore addresses. Clones refer to the same network.
 #[derive(Debug, Clone, Default)]
 pub struct Fabric(Arc<FabricInner>);
 
@@ -35,7 +35,7 @@ struct FabricInner {
     connections: AtomicU64,
 }
 
-/// A connection request on its way.
+/// A connection request that has not been accepted yet.
 #[derive(Debug)]
 struct Dial {
     from: SocketAddr,
@@ -46,24 +46,26 @@ struct Dial {
 type Answer = Result<Connected<SimQueuePair>, Bytes>;
 
 impl Fabric {
-    /// A network of its own. Each connection behaves as `config` says, with another seed; `max_reads` and Receives
-    /// are what the ends ask for at set-up.
+    /// Creates a separate network.
+    ///
+    /// Each connection uses `config` with a different seed, except for `max_reads` and the Receives, which both sides
+    /// negotiate at connection set-up.
     #[must_use]
     pub fn new(config: SimConfig) -> Self {
         Self(Arc::new(FabricInner { config, ..FabricInner::default() }))
     }
 
-    /// The network that the whole process shares.
+    /// Returns the network that the whole process shares.
     #[must_use]
     pub fn global() -> &'static Self {
         static GLOBAL: OnceLock<Fabric> = OnceLock::new();
         GLOBAL.get_or_init(Self::default)
     }
 
-    /// Listens on a port, or on one that is free where `port` is 0.
+    /// Listens on a port. Port 0 selects a free port.
     ///
     /// # Errors
-    /// When somebody listens there already, or no port is free.
+    /// Returns [`io::ErrorKind::AddrInUse`] if the port is in use, or if no port is free.
     pub fn listen(&self, port: u16) -> io::Result<SimListener> {
         let mut ports = self.0.ports.lock().unwrap_or_else(PoisonError::into_inner);
         let port = match port {
@@ -77,7 +79,7 @@ impl Fabric {
         Ok(SimListener { fabric: self.clone(), port, dials: AsyncMutex::new(receiver) })
     }
 
-    /// Connects to who listens here.
+    /// Returns a connector for this network.
     #[must_use]
     pub fn connector(&self) -> SimConnector {
         SimConnector(self.clone())
@@ -88,7 +90,7 @@ const fn address(port: u16) -> SocketAddr {
     SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port)
 }
 
-/// Makes connections over a [`Fabric`].
+/// A connector of a [`Fabric`].
 #[derive(Debug, Clone)]
 pub struct SimConnector(Fabric);
 
@@ -115,7 +117,7 @@ impl Connector for SimConnector {
     }
 }
 
-/// Listens on a port of a [`Fabric`] until dropped.
+/// A listener on a port of a [`Fabric`]. Dropping it releases the port.
 #[derive(Debug)]
 pub struct SimListener {
     fabric: Fabric,
@@ -199,7 +201,7 @@ impl ConnectRequest for SimRequest {
     }
 }
 
-/// What one end gets of what both asked for.
+/// Applies the negotiated parameters to one side.
 fn agree(end: &mut EndConfig, own: &SetupParams, peer: &SetupParams) {
     end.max_reads = own.initiator_depth.min(peer.responder_resources);
     end.receives = own.receive_count;

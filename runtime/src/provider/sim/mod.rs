@@ -1,9 +1,9 @@
-//! A provider in memory: deterministic, with faults, for tests.
+//! An in-memory provider for tests: deterministic, with simulated faults.
 //!
-//! [`pair`] makes two connected queue pairs. Registration, access rights and bounds, the order of work requests,
-//! Receives, RDMA Reads that answer late and Send with Invalidate all work as on the wire; only the wire is missing.
-//! [`Network::step`] does one thing at a time, chosen by a seed, so that a test meets every order of events
-//! and can do it again; or else each poll does all there is to do. [`Fabric`] connects by port number, for code that
+//! [`pair`] creates two connected queue pairs. They implement registration, access rights and bounds, the order of work
+//! requests, Receives, delayed RDMA Read responses and Send with Invalidate, but no wire protocol. By default, each poll
+//! performs all pending work. In stepped mode, [`Network::step`] performs one event at a time, chosen by a seed, so a
+//! test can explore the possible orders of events and reproduce each. [`Fabric`] connects by port number, for code that
 //! needs a connector and a listener.
 
 mod fabric;
@@ -21,12 +21,12 @@ pub use queue_pair::SimQueuePair;
 
 use crate::memory::BufferPool;
 
-/// One end of a simulated connection.
+/// One side of a simulated connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// The first queue pair of a [`pair`], or the end that connected.
+    /// The first queue pair of a [`pair`], or the side that connected.
     A,
-    /// The second queue pair of a [`pair`], or the end that accepted.
+    /// The second queue pair of a [`pair`], or the side that accepted.
     B,
 }
 
@@ -46,64 +46,63 @@ impl End {
     }
 }
 
-/// Something that goes wrong.
+/// A simulated fault. Steps, Sends, registrations and invalidations are counted from 0.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
-    /// The connection is lost before step `.0`, counted from 0.
+    /// The connection is lost before the step with this number.
     Disconnect(u64),
-    /// This end's Send number `nth`, counted from 0, arrives with only its first `len` octets.
+    /// A Send of this side is truncated to its first `len` bytes.
     Truncate {
         /// The sender.
         end: End,
-        /// Which of its Sends.
+        /// The number of the Send.
         nth: u64,
-        /// Octets that arrive.
+        /// The number of bytes that arrive.
         len: usize,
     },
-    /// This end's Send number `nth` arrives with octet `at`, if it has that many, combined with `mask` by exclusive or.
+    /// A byte of a Send of this side is changed by exclusive or with `mask`. Ignored if the Send is shorter.
     Garble {
         /// The sender.
         end: End,
-        /// Which of its Sends.
+        /// The number of the Send.
         nth: u64,
-        /// Which octet.
+        /// The index of the byte.
         at: usize,
-        /// Which bits.
+        /// The bits to invert.
         mask: u8,
     },
-    /// This end's registration number `nth`, counted from 0, is refused.
+    /// A registration of this side is refused.
     RefuseRegistration {
-        /// Who registers.
+        /// The side that registers.
         end: End,
-        /// Which of its registrations.
+        /// The number of the registration.
         nth: u64,
     },
-    /// This end's invalidation number `nth`, counted from 0, fails; the memory stays registered while the connection
-    /// lasts.
+    /// An invalidation of this side fails. The memory stays registered until the connection ends.
     RefuseInvalidation {
-        /// Who invalidates.
+        /// The side that invalidates.
         end: End,
-        /// Which of its invalidations.
+        /// The number of the invalidation.
         nth: u64,
     },
 }
 
-/// How one end of a simulated connection behaves.
+/// Options for one side of a simulated connection.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct EndConfig {
-    /// Most RDMA Reads under way. Default 16.
+    /// Maximum number of local RDMA Reads in flight. Default 16.
     pub max_reads: u32,
-    /// Longest RDMA Read or Write in octets. Default 2^32 - 1.
+    /// Maximum length of an RDMA Read or RDMA Write, in bytes. Default 2^32 - 1.
     pub max_transfer: u32,
-    /// Whether it honours Send with Invalidate. Default `true`.
+    /// Support for incoming Send with Invalidate. Default `true`.
     pub remote_invalidation: bool,
-    /// Receives posted at the start. Default 34.
+    /// Number of Receives posted at the start. Default 34.
     pub receives: usize,
-    /// Their size in octets. Default 4096.
+    /// Size of each Receive, in bytes. Default 4096.
     pub receive_size: usize,
-    /// Where their memory comes from.
+    /// The pool that provides Receive buffers.
     pub pool: BufferPool,
 }
 
@@ -120,21 +119,21 @@ impl Default for EndConfig {
     }
 }
 
-/// How a simulated connection behaves.
+/// Options for a simulated connection.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct SimConfig {
-    /// Chooses handles, and the order of steps.
+    /// The seed that determines handles and the order of steps.
     pub seed: u64,
-    /// Whether things happen only in [`Network::step`]. Default `false`: a poll does all there is to do.
+    /// Performs work only in [`Network::step`]. Default `false`: each poll performs all pending work.
     pub stepped: bool,
-    /// The two ends, [`End::A`] first.
+    /// The options of both sides, [`End::A`] first.
     pub ends: [EndConfig; 2],
-    /// What goes wrong.
+    /// The faults to simulate.
     pub faults: Vec<Fault>,
 }
 
-/// Two connected queue pairs, and the network between them.
+/// Creates two connected queue pairs and the network between them.
 #[must_use]
 pub fn pair(config: SimConfig) -> (SimQueuePair, SimQueuePair, Network) {
     let network = Network::new(config);

@@ -1,4 +1,4 @@
-//! What lies between two simulated queue pairs, and happens step by step.
+//! The network between two simulated queue pairs, which performs one step at a time.
 
 use std::{
     collections::VecDeque,
@@ -16,7 +16,7 @@ use crate::{
     },
 };
 
-/// An RDMA Read under way.
+/// An RDMA Read in flight.
 #[derive(Debug)]
 struct Reading {
     id: WrId,
@@ -35,7 +35,7 @@ struct Side {
     receives: usize,
     completions: VecDeque<Completion>,
     waker: Option<Waker>,
-    /// To be closed once its requests have gone out.
+    /// The connection is closed once all requests have been sent.
     closing: bool,
     stalled: bool,
     sends: u64,
@@ -53,18 +53,18 @@ struct Inner {
     up: bool,
 }
 
-/// What can be done next.
+/// A possible next step.
 #[derive(Debug, Clone, Copy)]
 enum Step {
-    /// The first work request of this end.
+    /// This side's first work request is executed.
     Request(End),
-    /// The peer's answer to the first RDMA Read of this end.
+    /// The peer responds to this side's first RDMA Read.
     Response(End),
-    /// This end closes.
+    /// This side closes the connection.
     Close(End),
 }
 
-/// The network between two simulated queue pairs; clones are the same network.
+/// The network between two simulated queue pairs. Clones refer to the same network.
 #[derive(Clone)]
 pub struct Network(Arc<Mutex<Inner>>);
 
@@ -100,34 +100,34 @@ impl Network {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does one thing, chosen at random among those that can happen next; `false` when there is none.
+    /// Performs one randomly chosen step. Returns `false` if no step is possible.
     pub fn step(&self) -> bool {
         self.lock().step()
     }
 
-    /// Steps done so far.
+    /// Returns the number of steps performed so far.
     #[must_use]
     pub fn steps(&self) -> u64 {
         self.lock().steps
     }
 
-    /// Loses the connection now.
+    /// Breaks the connection now.
     pub fn cut(&self) {
         self.lock().lose("cut");
     }
 
-    /// Carries out no more work requests of this end's, as if its peer had stopped reading; or goes on.
+    /// Suspends (or resumes) the execution of this side's work requests, as if its peer had stopped reading.
     pub fn stall(&self, end: End, stalled: bool) {
         self.lock().sides[end.index()].stalled = stalled;
     }
 
-    /// Regions that this end has registered.
+    /// Returns the number of regions that this side has registered.
     #[must_use]
     pub fn registered(&self, end: End) -> usize {
         self.lock().sides[end.index()].registry.len()
     }
 
-    /// Receives that this end has posted and that no message has taken.
+    /// Returns the number of this side's posted Receives that no message has consumed.
     #[must_use]
     pub fn receives(&self, end: End) -> usize {
         self.lock().sides[end.index()].receives
@@ -146,7 +146,7 @@ impl Network {
         let refused = inner.faults.contains(&Fault::RefuseRegistration { end, nth });
         let reason = match Registry::refusal(&memory, access) {
             Some(reason) => reason,
-            None if !up => "the connection is gone",
+            None if !up => "connection has ended",
             None if refused => "out of handles",
             None => return Ok(inner.sides[end.index()].registry.register(memory, access)),
         };
@@ -165,7 +165,7 @@ impl Network {
         self.lock().sides[end.index()].receives += count;
     }
 
-    /// Appends what has completed; otherwise remembers whom to wake.
+    /// Appends completions and returns `true`. Stores the waker and returns `false` if there are none.
     pub(super) fn poll(&self, end: End, waker: &Waker, completions: &mut Vec<Completion>) -> bool {
         let mut inner = self.lock();
         if !inner.stepped {
@@ -184,10 +184,10 @@ impl Network {
         self.lock().sides[end.index()].closing = true;
     }
 
-    /// The queue pair was dropped.
+    /// Ends the connection because a queue pair was dropped.
     pub(super) fn hang_up(&self, end: End) {
         let mut inner = self.lock();
-        // Its work requests, and its memory, go with it.
+        // Its work requests and memory are dropped with it.
         inner.sides[end.index()].requests.clear();
         inner.down(end, DisconnectReason::Local, DisconnectReason::Remote);
     }
@@ -216,10 +216,10 @@ impl Inner {
             let side = &self.sides[end.index()];
             match side.requests.front() {
                 _ if side.stalled => {}
-                // What is being read into is not taken back before.
+                // Memory is not returned while an RDMA Read into it is in flight.
                 Some(WorkRequest::Invalidate { handle, .. })
                     if side.reading.iter().any(|reading| reading.sink == *handle) => {}
-                // An RDMA Read too many holds up what follows.
+                // An RDMA Read that exceeds the limit delays later requests.
                 Some(WorkRequest::Read { .. }) if side.reading.len() >= side.config.max_reads as usize => {}
                 Some(_) => steps.push(Step::Request(end)),
                 None if side.closing && side.reading.is_empty() => steps.push(Step::Close(end)),
@@ -270,7 +270,7 @@ impl Inner {
             WorkRequest::Send { id, message, invalidate, .. } => self.send(end, id, message, invalidate),
             WorkRequest::Write { id, source, remote } => {
                 if source.len() > max as usize {
-                    return self.local_error(end, id, "longer than a transfer may be");
+                    return self.local_error(end, id, "transfer exceeds the maximum length");
                 }
                 match self.side(end.other()).registry.write(remote, &source) {
                     Ok(()) => self.complete(end, Completion::Written { id }),
@@ -279,7 +279,7 @@ impl Inner {
             }
             WorkRequest::Read { id, sink, sink_offset, remote, len } => {
                 if len > max {
-                    return self.local_error(end, id, "longer than a transfer may be");
+                    return self.local_error(end, id, "transfer exceeds the maximum length");
                 }
                 self.side(end).reading.push_back(Reading { id, sink, sink_offset, remote, len });
             }
@@ -300,13 +300,13 @@ impl Inner {
     fn send(&mut self, end: End, id: WrId, message: MessageBuf, invalidate: Option<Handle>) {
         let nth = self.side(end).sends;
         self.side(end).sends += 1;
-        let mut octets = message.to_vec();
+        let mut bytes = message.to_vec();
         for fault in &self.faults {
             match *fault {
-                Fault::Truncate { end: who, nth: n, len } if (who, n) == (end, nth) => octets.truncate(len),
+                Fault::Truncate { end: who, nth: n, len } if (who, n) == (end, nth) => bytes.truncate(len),
                 Fault::Garble { end: who, nth: n, at, mask } if (who, n) == (end, nth) => {
-                    if let Some(octet) = octets.get_mut(at) {
-                        *octet ^= mask;
+                    if let Some(byte) = bytes.get_mut(at) {
+                        *byte ^= mask;
                     }
                 }
                 _ => {}
@@ -314,10 +314,10 @@ impl Inner {
         }
         let peer = self.side(end.other());
         if peer.receives == 0 {
-            return self.lose("a Send met no Receive");
+            return self.lose("no Receive was posted for a Send");
         }
-        if octets.len() > peer.config.receive_size {
-            return self.lose("a Send was larger than the Receive it met");
+        if bytes.len() > peer.config.receive_size {
+            return self.lose("a Send was longer than the Receive");
         }
         if let Some(handle) = invalidate
             && !(peer.config.remote_invalidation && peer.registry.invalidate(handle))
@@ -326,8 +326,8 @@ impl Inner {
         }
         peer.receives -= 1;
         let mut memory: PayloadBuf = peer.config.pool.alloc(peer.config.receive_size);
-        memory[..octets.len()].copy_from_slice(&octets);
-        let message = MessageBuf::received(memory, octets.len());
+        memory[..bytes.len()].copy_from_slice(&bytes);
+        let message = MessageBuf::received(memory, bytes.len());
         self.complete(end.other(), Completion::Received { message, invalidated: invalidate });
         self.complete(end, Completion::Sent { id });
     }
@@ -336,13 +336,13 @@ impl Inner {
         let nth = self.side(end).invalidations;
         self.side(end).invalidations += 1;
         if self.faults.contains(&Fault::RefuseInvalidation { end, nth }) {
-            self.complete(end, Completion::Failed { id, error: WorkError::Local("cannot be invalidated".into()) });
+            self.complete(end, Completion::Failed { id, error: WorkError::Local("invalidation failed".into()) });
             self.side(end).registry.strand(handle);
             return;
         }
         let completion = match self.side(end).registry.remove(handle) {
             Some(memory) => Completion::Invalidated { id, memory },
-            None => Completion::Failed { id, error: WorkError::Local(format!("{handle:?} names no memory")) },
+            None => Completion::Failed { id, error: WorkError::Local(format!("{handle:?} is not registered")) },
         };
         self.complete(end, completion);
     }
@@ -362,7 +362,7 @@ impl Inner {
         self.down(End::A, reason.clone(), reason);
     }
 
-    /// Ends the connection; `end` is told `here`, its peer `there`.
+    /// Ends the connection. `end` reports the reason `here`, and its peer the reason `there`.
     fn down(&mut self, end: End, here: DisconnectReason, there: DisconnectReason) {
         if !self.up {
             return;
@@ -378,7 +378,7 @@ impl Inner {
         }
     }
 
-    /// Ends what is posted on a connection that is gone; only invalidation goes on working.
+    /// Flushes the requests posted on a connection that has ended. Only invalidation still works.
     fn flush(&mut self, end: End) {
         for request in std::mem::take(&mut self.side(end).requests) {
             match request {

@@ -5,7 +5,7 @@ use std::task::{Context, Poll};
 use super::{End, Network};
 use crate::provider::{Access, Completion, Memory, QueuePair, Region, RegisterError, WorkRequest};
 
-/// One end of a simulated connection. Dropping it ends the connection.
+/// One side of a simulated connection. Dropping it ends the connection.
 #[derive(Debug)]
 pub struct SimQueuePair {
     network: Network,
@@ -17,7 +17,7 @@ impl SimQueuePair {
         Self { network, end }
     }
 
-    /// The network it is attached to.
+    /// Returns the network between the queue pairs.
     #[must_use]
     pub fn network(&self) -> &Network {
         &self.network
@@ -68,7 +68,7 @@ impl QueuePair for SimQueuePair {
     }
 
     fn copied_payload(&self) -> u64 {
-        // What is copied here is what a network would carry.
+        // The copies made here stand for the network transfer.
         0
     }
 }

@@ -1,4 +1,4 @@
-//! Registered memory of one end: handles, access rights, bounds.
+//! Registered memory of one side: handles, access rights, bounds.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,16 +10,16 @@ struct Registration {
     memory: Memory,
     access: Access,
     base: u64,
-    /// Whether the peer's Send with Invalidate has ended it.
+    /// The peer's Send with Invalidate has invalidated it.
     invalid: bool,
 }
 
-/// One end's registrations: its protection domain.
+/// The registrations of one side, which form its protection domain.
 #[derive(Debug)]
 pub(super) struct Registry {
     live: HashMap<Handle, Registration>,
     used: HashSet<Handle>,
-    /// Regions that cannot be taken back while the connection lasts.
+    /// Regions that stay registered until the connection ends.
     stranded: Vec<Handle>,
     rng: Rng,
 }
@@ -33,47 +33,47 @@ impl Registry {
         self.live.len()
     }
 
-    /// Why `memory` cannot have `access`, if so.
+    /// Returns the error if `memory` cannot be registered for `access`.
     pub(super) fn refusal(memory: &Memory, access: Access) -> Option<&'static str> {
         match (memory, access) {
-            (memory, _) if memory.is_empty() => Some("no octets"),
-            (Memory::Source(_), Access::RemoteWrite | Access::ReadSink) => Some("shared memory cannot be written to"),
+            (memory, _) if memory.is_empty() => Some("memory is empty"),
+            (Memory::Source(_), Access::RemoteWrite | Access::ReadSink) => Some("shared memory is not writable"),
             _ => None,
         }
     }
 
     pub(super) fn register(&mut self, memory: Memory, access: Access) -> Region {
         let handle = loop {
-            // Never one that named other memory (RFC 5042 §7.1).
+            // The handle never named other memory (RFC 5042 §7.1).
             let handle = Handle(self.rng.next() as u32);
             if self.used.insert(handle) {
                 break handle;
             }
         };
-        // Any base will do, so that nobody takes offsets for granted.
+        // The base is random, so that no code depends on its value.
         let base = self.rng.next() >> 16;
         self.live.insert(handle, Registration { memory, access, base, invalid: false });
         Region { handle, base }
     }
 
-    /// Takes a registration back.
+    /// Removes a registration and returns its memory.
     pub(super) fn remove(&mut self, handle: Handle) -> Option<Memory> {
         self.live.remove(&handle).map(|registration| registration.memory)
     }
 
-    /// Taking it back failed.
+    /// Keeps memory registered whose invalidation has failed.
     pub(super) fn strand(&mut self, handle: Handle) {
         self.stranded.push(handle);
     }
 
-    /// The connection is gone, and what could not be taken back with it.
+    /// Drops the memory kept by [`strand`](Self::strand), after the connection has ended.
     pub(super) fn drop_stranded(&mut self) {
         for handle in std::mem::take(&mut self.stranded) {
             self.live.remove(&handle);
         }
     }
 
-    /// The peer's Send with Invalidate: `false` for a handle that never was.
+    /// Applies the peer's Send with Invalidate. Returns `false` for a handle that never existed.
     pub(super) fn invalidate(&mut self, handle: Handle) -> bool {
         if let Some(registration) = self.live.get_mut(&handle) {
             registration.invalid = true;
@@ -84,9 +84,9 @@ impl Registry {
     fn range(&mut self, remote: RemoteMemory, len: u64, access: Access) -> Result<(&mut Memory, usize), String> {
         let handle = remote.handle;
         let registration = self.live.get_mut(&handle).filter(|registration| !registration.invalid);
-        let registration = registration.ok_or_else(|| format!("{handle:?} names no memory"))?;
+        let registration = registration.ok_or_else(|| format!("{handle:?} is not registered"))?;
         if registration.access != access {
-            return Err(format!("{handle:?} does not allow {access:?}"));
+            return Err(format!("{handle:?} does not permit {access:?}"));
         }
         let start = remote.offset.checked_sub(registration.base);
         let end = start.and_then(|start| start.checked_add(len));
@@ -94,41 +94,41 @@ impl Registry {
             (Some(start), Some(end)) if end <= registration.memory.len() as u64 => {
                 Ok((&mut registration.memory, start as usize))
             }
-            _ => Err(format!("{len} octets at {:#x} are outside {handle:?}", remote.offset)),
+            _ => Err(format!("{len} bytes at {:#x} are outside {handle:?}", remote.offset)),
         }
     }
 
-    /// The peer's RDMA Write.
+    /// Performs the peer's RDMA Write.
     pub(super) fn write(&mut self, remote: RemoteMemory, data: &[u8]) -> Result<(), String> {
         match self.range(remote, data.len() as u64, Access::RemoteWrite)? {
             (Memory::Sink(buf), start) => {
                 buf[start..start + data.len()].copy_from_slice(data);
                 Ok(())
             }
-            (Memory::Source(_), _) => Err("shared memory cannot be written to".into()),
+            (Memory::Source(_), _) => Err("shared memory is not writable".into()),
         }
     }
 
-    /// The peer's RDMA Read.
+    /// Performs the peer's RDMA Read.
     pub(super) fn read(&mut self, remote: RemoteMemory, len: u32) -> Result<Vec<u8>, String> {
         let (memory, start) = self.range(remote, u64::from(len), Access::RemoteRead)?;
-        let octets: &[u8] = match memory {
+        let bytes: &[u8] = match memory {
             Memory::Source(bytes) => bytes,
             Memory::Sink(buf) => buf,
         };
-        Ok(octets[start..start + len as usize].to_vec())
+        Ok(bytes[start..start + len as usize].to_vec())
     }
 
-    /// The response to an RDMA Read of this end's.
+    /// Places the response to a local RDMA Read.
     pub(super) fn place(&mut self, sink: Handle, at: u64, data: &[u8]) -> Result<(), String> {
-        let registration = self.live.get(&sink).ok_or_else(|| format!("{sink:?} names no memory"))?;
+        let registration = self.live.get(&sink).ok_or_else(|| format!("{sink:?} is not registered"))?;
         let offset = registration.base.checked_add(at).ok_or("offset overflows")?;
         match self.range(RemoteMemory { handle: sink, offset }, data.len() as u64, Access::ReadSink)? {
             (Memory::Sink(buf), start) => {
                 buf[start..start + data.len()].copy_from_slice(data);
                 Ok(())
             }
-            (Memory::Source(_), _) => Err("shared memory cannot be written to".into()),
+            (Memory::Source(_), _) => Err("shared memory is not writable".into()),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A small pseudorandom sequence (SplitMix64): the same for the same seed, everywhere.
+//! A small pseudorandom number generator (SplitMix64), which yields the same sequence for the same seed on all platforms.
 
 #[derive(Debug, Clone)]
 pub(super) struct Rng(u64);
@@ -16,7 +16,7 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// A number below `n`, which is not zero.
+    /// Returns a number less than `n`, which must not be 0.
     pub(super) fn below(&mut self, n: usize) -> usize {
         (self.next() % n as u64) as usize
     }

@@ -1,4 +1,4 @@
-//! What a queue pair promises, promised by this one.
+//! Tests of the [`QueuePair`] contract.
 
 use std::task::{Context, Poll, Waker};
 
@@ -18,13 +18,13 @@ fn poll(qp: &mut SimQueuePair) -> Vec<Completion> {
     completions
 }
 
-fn send(qp: &mut SimQueuePair, octets: &[u8], invalidate: Option<Handle>) {
+fn send(qp: &mut SimQueuePair, bytes: &[u8], invalidate: Option<Handle>) {
     let mut message = MessageBuf::new(Vec::new().into(), 0);
-    message.append(octets);
+    message.append(bytes);
     qp.post(WorkRequest::Send { id: WrId(9), message, invalidate, solicited: false });
 }
 
-/// Data written before a Send is there when the Send arrives; the sink comes back with it.
+/// Data written before a Send is present when the Send arrives, and the sink returns with it.
 #[test]
 fn write_then_send() {
     let (mut a, mut b, network) = pair(SimConfig::default());
@@ -57,7 +57,7 @@ fn read() {
     assert_eq!(&buf[..], b"\x00789");
 }
 
-/// Access outside a region, without the right, or by a handle that is gone, ends the connection at both ends.
+/// Both sides lose the connection after access outside a region, without the access right, or by an invalidated handle.
 #[test]
 fn access_is_checked() {
     for case in 0..5 {
@@ -107,7 +107,7 @@ fn registration_is_checked() {
     assert!(a.register(Memory::Source(Bytes::from_static(b"x")), Access::RemoteRead).is_ok());
 }
 
-/// A Send that meets no Receive, or one that is too small, ends the connection.
+/// A Send without a Receive, or with one that is too small, ends the connection.
 #[test]
 fn receives_are_counted() {
     for (receives, size) in [(2, 3), (3, 2)] {
@@ -124,7 +124,7 @@ fn receives_are_counted() {
     }
 }
 
-/// After the end, what was posted is flushed, and invalidation goes on working.
+/// After the connection has ended, requests are flushed, and invalidation still works.
 #[test]
 fn invalidation_outlives_the_connection() {
     let (mut a, mut b, network) = pair(SimConfig { stepped: true, ..SimConfig::default() });
@@ -148,7 +148,7 @@ fn invalidation_outlives_the_connection() {
     assert!(a.register(Memory::Sink(vec![0; 8].into()), Access::RemoteWrite).is_err());
 }
 
-/// Closing waits for what has been posted.
+/// Closing waits for posted requests.
 #[test]
 fn close_in_order() {
     let (mut a, mut b, _) = pair(SimConfig::default());
@@ -166,7 +166,7 @@ fn close_in_order() {
     assert!(matches!(told[..], [_, Completion::Disconnected { reason: DisconnectReason::Local }]));
 }
 
-/// No more RDMA Reads than allowed are under way; the others wait, and nothing overtakes them.
+/// RDMA Reads beyond the limit wait, and no later request overtakes them.
 #[test]
 fn read_depth() {
     let mut config = SimConfig::default();
@@ -193,7 +193,7 @@ mod fabric {
         SetupParams { private_data: Bytes::from_static(data), ..SetupParams::default() }
     }
 
-    /// Both ends get the other's private data, addresses, and a queue pair that works.
+    /// Both sides receive the peer's private data, the addresses, and a queue pair that works.
     #[tokio::test]
     async fn connect() {
         let fabric = Fabric::default();
@@ -212,7 +212,7 @@ mod fabric {
         assert_eq!((&near.private_data[..], &far.private_data[..]), (&b"welcome"[..], &b"hello"[..]));
         assert_eq!((near.peer_addr, far.local_addr, near.local_addr), (at, at, far.peer_addr));
         assert_eq!(near.queue_pair.max_reads(), 3);
-        // Whoever waits is woken.
+        // A waiting task is woken.
         let waiting = async {
             let mut completions = Vec::new();
             std::future::poll_fn(|cx| far.queue_pair.poll(cx, &mut completions)).await;

@@ -1,4 +1,4 @@
-//! The connection manager (`librdmacm`): identifiers, and the channels that their events come by.
+//! The connection manager (`librdmacm`): identifiers and event channels.
 
 use std::{
     ffi::c_void,
@@ -18,20 +18,20 @@ use super::{
     ffi::{self, rdma_cm_event_type},
 };
 
-/// Has tokio wait until something can be read. The file descriptor, a C library's, is made non-blocking.
+/// Registers a C library's file descriptor with tokio for reading, and makes it non-blocking.
 ///
 /// # Safety
-/// `inner`'s file descriptor is open until `inner` is dropped, and always the same.
+/// `inner`'s file descriptor must stay open until `inner` is dropped, and must not change.
 pub(super) unsafe fn wait_for<T: AsRawFd>(inner: T) -> io::Result<AsyncFd<T>> {
     let fd = inner.as_raw_fd();
-    // SAFETY: these calls touch no memory of ours.
+    // SAFETY: the calls access no memory of this process.
     unsafe {
         let flags = libc::fcntl(fd, libc::F_GETFL);
         if flags < 0 || libc::fcntl(fd, libc::F_SETFL, flags | libc::O_NONBLOCK) < 0 {
             return Err(io::Error::last_os_error());
         }
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     Ok(unsafe { AsyncFd::register_with_interest(inner, Interest::READABLE) }?)
 }
 
@@ -39,7 +39,7 @@ pub(super) unsafe fn wait_for<T: AsRawFd>(inner: T) -> io::Result<AsyncFd<T>> {
 #[derive(Debug)]
 struct Channel(NonNull<ffi::rdma_event_channel>);
 
-// SAFETY: librdmacm's objects belong to no thread, and it locks what its calls share.
+// SAFETY: librdmacm's objects are not bound to a thread, and the library locks shared state.
 unsafe impl Send for Channel {}
 // SAFETY: as above; the only calls through a shared reference fetch events, which the kernel serializes.
 unsafe impl Sync for Channel {}
@@ -53,24 +53,24 @@ impl AsRawFd for Channel {
 
 impl Drop for Channel {
     fn drop(&mut self) {
-        // SAFETY: made by rdma_create_event_channel; the identifiers on it are gone (fields are dropped in their order).
+        // SAFETY: created by rdma_create_event_channel; its identifiers were dropped before (fields are dropped in order).
         unsafe { ffi::rdma_destroy_event_channel(self.0.as_ptr()) }
     }
 }
 
-/// What has happened to an identifier.
+/// An event of an identifier.
 #[derive(Debug)]
 pub(super) struct CmEvent {
     pub(super) kind: rdma_cm_event_type::Type,
-    /// 0, or why: the negative of an error number, or a reason of the fabric's connection manager.
+    /// 0, or the cause of a failure: a negative error number, or a reason code of the fabric's connection manager.
     pub(super) status: i32,
-    /// Of a connection request: the new connection's.
+    /// The new connection's identifier, in a connection request.
     pub(super) request: Option<CmId>,
-    /// The peer's. InfiniBand's has a fixed length, filled up with zeros.
+    /// The peer's private data. InfiniBand pads it with zeros to a fixed length.
     pub(super) private_data: Bytes,
-    /// Most RDMA Reads that the peer wants to have under way.
+    /// Maximum number of RDMA Reads that the peer wants to have in flight.
     pub(super) responder_resources: u8,
-    /// Most RDMA Reads that the peer serves at a time.
+    /// Maximum number of RDMA Reads that the peer serves at a time.
     pub(super) initiator_depth: u8,
 }
 
@@ -79,17 +79,18 @@ pub(super) struct CmEvent {
 pub(super) struct Events(AsyncFd<Channel>);
 
 impl Events {
-    /// A new channel, which belongs to the current tokio runtime.
+    /// Creates a channel that belongs to the current tokio runtime.
     pub(super) fn new() -> Result<Self, VerbsError> {
         // SAFETY: no arguments.
         let channel = unsafe { ffi::rdma_create_event_channel() };
-        let channel = Channel(NonNull::new(channel).ok_or_else(|| VerbsError::last("opening the connection manager"))?);
+        let channel =
+            Channel(NonNull::new(channel).ok_or_else(|| VerbsError::last("opening of the connection manager"))?);
         // SAFETY: the channel owns its file descriptor.
         let made = unsafe { wait_for(channel) };
-        Ok(Self(made.map_err(|source| VerbsError::os("opening the connection manager", source))?))
+        Ok(Self(made.map_err(|source| VerbsError::os("opening of the connection manager", source))?))
     }
 
-    /// The next event.
+    /// Polls for the next event.
     pub(super) fn poll(&self, cx: &mut Context<'_>) -> Poll<io::Result<CmEvent>> {
         loop {
             let mut ready = ready!(self.0.poll_read_ready(cx))?;
@@ -111,9 +112,9 @@ impl Events {
         if unsafe { ffi::rdma_get_cm_event(self.0.get_ref().0.as_ptr(), &raw mut event) } != 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the call succeeded, so `event` points to an event until it is acknowledged. Everything wanted of it is
-        // copied first. Of `param`, `conn` is the variant in use: all identifiers are made with RDMA_PS_TCP, and
-        // the library fills it in, or zeroes it, for every kind of event. Private data is as long as the event says.
+        // SAFETY: the call succeeded, so `event` points to an event until it is acknowledged. All data is copied first. `conn`
+        // is the variant of `param` in use: all identifiers are created with RDMA_PS_TCP, and the library fills it in or zeroes
+        // it for every kind of event. Private data has the length given by the event.
         unsafe {
             let raw = &*event;
             let conn = raw.param.conn;
@@ -146,7 +147,7 @@ impl Events {
     }
 }
 
-/// What a connection is set up with.
+/// The parameters of connection set-up.
 pub(super) struct ConnParam<'a> {
     pub(super) private_data: &'a [u8],
     pub(super) responder_resources: u8,
@@ -154,16 +155,16 @@ pub(super) struct ConnParam<'a> {
 }
 
 impl ConnParam<'_> {
-    /// Retransmissions before a silent peer is given up: the most there can be.
+    /// Number of retransmissions to an unresponsive peer: the maximum of the field.
     const RETRIES: u8 = 7;
-    /// Tries of a Send that meets no Receive. Credits see to it that there is one; a peer that sends more than it has
-    /// credits for is in the wrong (RFC 8166 §3.3.1), and Linux does not try again either.
+    /// Number of retries of a Send that finds no Receive. Credits guarantee a Receive, so only a peer that exceeds its
+    /// credits is affected (RFC 8166 §3.3.1). Linux does not retry either.
     const RECEIVER_NOT_READY: u8 = 0;
 
-    /// For the length of `self.private_data`'s life.
+    /// Returns the C structure, which is valid as long as `self.private_data`.
     fn raw(&self) -> io::Result<ffi::rdma_conn_param> {
         let private_data_len = u8::try_from(self.private_data.len())
-            .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "more than 255 octets of private data"))?;
+            .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "private data is longer than 255 bytes"))?;
         Ok(ffi::rdma_conn_param {
             private_data: self.private_data.as_ptr().cast(),
             private_data_len,
@@ -178,17 +179,17 @@ impl ConnParam<'_> {
     }
 }
 
-/// An identifier: of a listener, or of a connection.
+/// An identifier of a listener or a connection.
 #[derive(Debug)]
 pub(super) struct CmId(NonNull<ffi::rdma_cm_id>);
 
-// SAFETY: librdmacm's objects belong to no thread, and it locks what its calls share.
+// SAFETY: librdmacm's objects are not bound to a thread, and the library locks shared state.
 unsafe impl Send for CmId {}
 // SAFETY: through a shared reference only fields are read that do not change once the address is bound.
 unsafe impl Sync for CmId {}
 
 impl CmId {
-    /// A new one, whose events come by `events`.
+    /// Creates an identifier whose events are reported on `events`.
     pub(super) fn new(events: &Events) -> Result<Self, VerbsError> {
         let mut id = ptr::null_mut();
         let channel = events.0.get_ref().0.as_ptr();
@@ -197,7 +198,7 @@ impl CmId {
             unsafe { ffi::rdma_create_id(channel, &raw mut id, ptr::null_mut(), ffi::rdma_port_space::RDMA_PS_TCP) };
         match NonNull::new(id) {
             Some(id) if code == 0 => Ok(Self(id)),
-            _ => Err(VerbsError::last("opening the connection manager")),
+            _ => Err(VerbsError::last("opening of the connection manager")),
         }
     }
 
@@ -205,28 +206,28 @@ impl CmId {
         self.0.as_ptr()
     }
 
-    /// The device, once an address is bound or resolved.
+    /// Returns the device's context, once an address is bound or resolved.
     pub(super) fn context(&self) -> Option<NonNull<ffi::ibv_context>> {
         // SAFETY: the identifier is live.
         NonNull::new(unsafe { (*self.0.as_ptr()).verbs })
     }
 
-    /// The device's port.
+    /// Returns the device's port, or 0 if it is not known yet.
     pub(super) fn port(&self) -> u8 {
         // SAFETY: the identifier is live.
         unsafe { (*self.0.as_ptr()).port_num }
     }
 
-    /// Moves it to a channel of its own.
+    /// Moves the identifier to another channel.
     pub(super) fn migrate(&self, events: &Events) -> io::Result<()> {
-        // SAFETY: both are live; no event of the identifier's is unacknowledged, since `Events` acknowledges at once.
+        // SAFETY: both are live. No event of the identifier is unacknowledged, because `Events` acknowledges at once.
         check(unsafe { ffi::rdma_migrate_id(self.0.as_ptr(), events.0.get_ref().0.as_ptr()) })
     }
 
-    /// Keeps an IPv6 listener from taking IPv4's port as well.
+    /// Keeps an IPv6 listener from occupying the IPv4 port as well.
     pub(super) fn only_its_family(&self) -> io::Result<()> {
         let mut on: std::ffi::c_int = 1;
-        // SAFETY: `on` is readable for the call, and as long as it is said to be.
+        // SAFETY: `on` is readable for the call and has the stated length.
         check(unsafe {
             let (value, len) = (ptr::from_mut(&mut on).cast::<c_void>(), size_of_val(&on));
             ffi::rdma_set_option(self.0.as_ptr(), ffi::OPTION_ID, ffi::OPTION_ID_AFONLY, value, len)
@@ -270,25 +271,25 @@ impl CmId {
 
     pub(super) fn reject(&self, private_data: &[u8]) -> io::Result<()> {
         let len = u8::try_from(private_data.len())
-            .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "more than 255 octets of private data"))?;
+            .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "private data is longer than 255 bytes"))?;
         // SAFETY: the private data is readable for the call.
         check(unsafe { ffi::rdma_reject(self.0.as_ptr(), private_data.as_ptr().cast(), len) })
     }
 
-    /// Tells the peer, and moves the queue pair to its error state.
+    /// Notifies the peer, and moves the queue pair to the error state.
     pub(super) fn disconnect(&self) -> io::Result<()> {
         // SAFETY: the identifier is live.
         check(unsafe { ffi::rdma_disconnect(self.0.as_ptr()) })
     }
 
-    /// This end's address.
+    /// Returns the local address.
     pub(super) fn local_addr(&self) -> io::Result<SocketAddr> {
         // SAFETY: the identifier is live; the library keeps both addresses in storage that fits any family.
         let storage = unsafe { &(*self.0.as_ptr()).route.addr.src_addr_union.src_storage };
         to_socket_addr(storage)
     }
 
-    /// The peer's address.
+    /// Returns the peer's address.
     pub(super) fn peer_addr(&self) -> io::Result<SocketAddr> {
         // SAFETY: as above.
         let storage = unsafe { &(*self.0.as_ptr()).route.addr.dst_addr_union.dst_storage };
@@ -298,16 +299,16 @@ impl CmId {
 
 impl Drop for CmId {
     fn drop(&mut self) {
-        // SAFETY: made by the library and destroyed once; its queue pair is gone (owners drop that first), and no event
-        // of it is unacknowledged, for which the call would wait.
+        // SAFETY: created by the library and destroyed once. Owners drop its queue pair first. No event of it is unacknowledged;
+        // the call would wait for one.
         let code = unsafe { ffi::rdma_destroy_id(self.0.as_ptr()) };
         if code != 0 {
-            tracing::warn!(error = %io::Error::last_os_error(), "an identifier could not be destroyed");
+            tracing::warn!(error = %io::Error::last_os_error(), "a connection identifier could not be destroyed");
         }
     }
 }
 
-/// The convention of librdmacm: 0, or -1 and `errno`.
+/// Converts the return value of librdmacm: 0, or -1 with `errno`.
 fn check(code: std::ffi::c_int) -> io::Result<()> {
     if code == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
@@ -316,7 +317,7 @@ fn to_socket_addr(storage: &libc::sockaddr_storage) -> io::Result<SocketAddr> {
     let from = ptr::from_ref(storage);
     match i32::from(storage.ss_family) {
         libc::AF_INET => {
-            // SAFETY: the family says that this is what the storage holds, and it is large and aligned enough.
+            // SAFETY: the family identifies the content of the storage, which is large enough and aligned.
             let v4 = unsafe { &*from.cast::<libc::sockaddr_in>() };
             let ip = Ipv4Addr::from(u32::from_be(v4.sin_addr.s_addr));
             Ok((ip, u16::from_be(v4.sin_port)).into())
@@ -327,7 +328,7 @@ fn to_socket_addr(storage: &libc::sockaddr_storage) -> io::Result<SocketAddr> {
             let (ip, port) = (Ipv6Addr::from(v6.sin6_addr.s6_addr), u16::from_be(v6.sin6_port));
             Ok(SocketAddrV6::new(ip, port, v6.sin6_flowinfo, v6.sin6_scope_id).into())
         }
-        family => Err(io::Error::other(format!("the connection manager gave an address of family {family}"))),
+        family => Err(io::Error::other(format!("connection manager returned an address of unknown family {family}"))),
     }
 }
 
@@ -336,7 +337,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_come_back() {
+    fn addresses_round_trip() {
         for text in ["10.9.1.1:20049", "[fd09::1]:7", "[fe80::1%3]:20049", "0.0.0.0:0"] {
             let addr: SocketAddr = text.parse().unwrap();
             let raw = socket2::SockAddr::from(addr);
@@ -344,7 +345,7 @@ mod tests {
             let storage = unsafe { &*raw.as_ptr().cast::<libc::sockaddr_storage>() };
             assert_eq!(to_socket_addr(storage).unwrap(), addr);
         }
-        // SAFETY: all zeros is a socket address of no family.
+        // SAFETY: all zeros are a socket address of unspecified family.
         let none: libc::sockaddr_storage = unsafe { std::mem::zeroed() };
         assert!(to_socket_addr(&none).is_err());
     }

@@ -1,4 +1,4 @@
-//! A connected queue pair: what is posted, what completes, how it ends.
+//! A connected queue pair: requests, completions and teardown.
 
 use std::{
     fmt, io,
@@ -34,36 +34,37 @@ use crate::{
     },
 };
 
-/// Requests in the device's send queue, at most.
+/// Maximum number of requests in the device's send queue.
 const SENDS: u32 = 256;
 
-/// Slots for Sends that do not fit a work request.
+/// Number of slots for Sends that do not fit a work request.
 const SEND_SLOTS: u32 = 64;
 
-/// Completions taken at a time.
+/// Number of completions fetched at a time.
 const BATCH: usize = 32;
 
-/// Completions handled in one poll.
+/// Maximum number of completions processed in one poll.
 const MOST: usize = 512;
 
-/// Looks for completions, when looking for them without a pause, between looks at the time and at everything else.
+/// Number of completion checks while busy polling, between checks of the time and of other events.
 const LOOKS: usize = 64;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Phase {
     Open,
-    /// `disconnect` has been called: what was posted goes out.
+    /// `disconnect` was called, and posted requests are still being sent.
     Draining,
-    /// The queue pair has failed, by itself or by this end's doing; requests are being flushed.
+    /// The queue pair has failed or was moved to the error state, and requests are being flushed.
     Ending(DisconnectReason),
     Closed,
 }
 
 /// A queue pair of an RDMA device.
 ///
-/// It belongs to the tokio runtime it was set up in. Dropping it closes the connection without ceremony.
+/// The queue pair belongs to the tokio runtime in which it was set up. Dropping it closes the connection at once, without
+/// sending posted requests.
 pub struct VerbsQueuePair {
-    // Dropped in this order: what uses something before it.
+    // The fields are dropped in this order: users before the objects that they use.
     pub(super) device_events: Option<DeviceEvents>,
     pub(super) qp: Option<Qp>,
     pub(super) receives: Receives,
@@ -75,27 +76,28 @@ pub struct VerbsQueuePair {
     pub(super) pd: Pd,
     pub(super) id: CmId,
     pub(super) events: Events,
-    /// Of the connection manager's events and the device's.
+    /// Readiness of the connection manager's events and of the device's.
     pub(super) rare: Rare,
 
     pub(super) limits: Limits,
-    /// RDMA Reads under way, at most: as agreed with the peer.
+    /// Maximum number of local RDMA Reads in flight, as agreed with the peer.
     pub(super) max_reads: u32,
     pub(super) phase: Phase,
     pub(super) done: Vec<Completion>,
-    /// Where the device's completions are put.
+    /// Buffer for the device's completions.
     batch: Vec<ffi::ibv_wc>,
-    /// The completion queue had no more when it was looked at last.
+    /// The completion queue was empty when it was last checked.
     drained: bool,
     pub(super) chain: Chain,
     pub(super) sends: usize,
-    /// iWARP: Receives were flushed, and nobody has said why.
+    /// Receives were flushed on iWARP, and the cause is not known yet.
     pub(super) suspect: bool,
     pub(super) limit: Option<Pin<Box<Sleep>>>,
     pub(super) progress: u64,
     silence: Silence,
-    /// Whether a message has been posted, and one has come.
+    /// A message was posted.
     sent: bool,
+    /// A message was received.
     heard: bool,
     busy_poll: Duration,
     may_spin: bool,
@@ -104,20 +106,20 @@ pub struct VerbsQueuePair {
 }
 
 impl VerbsQueuePair {
-    /// A queue pair for `id`, whose device is known, with its Receives posted.
+    /// Creates a queue pair for `id`, whose device is known, and posts its Receives.
     pub(super) fn new(
         id: CmId,
         events: Events,
         params: &SetupParams,
         config: &VerbsConfig,
     ) -> Result<Self, VerbsError> {
-        // Parameters are dropped last to first, which would free the channel before its identifier: `rdma_destroy_id` writes to
-        // the channel. Locals likewise, so the channel is the first.
+        // `rdma_destroy_id` writes to the channel, so the identifier must be dropped first. Locals are dropped in reverse order,
+        // so the channel is declared first. Parameters would be dropped in the wrong order.
         let (events, id) = (events, id);
         let context = id.context().ok_or_else(VerbsError::none_found)?;
         let limits = Limits::of(context, id.port())?;
         let receives = u32::try_from(params.receive_count.max(1)).unwrap_or(u32::MAX);
-        // Twice as many as asked for: replies need some while calls are worked on.
+        // Room for twice the requested number, because replies need Receives while calls are in progress.
         let receive_room = receives.saturating_mul(2).max(64).min(limits.max_queue);
         let receives = receives.min(receive_room);
         let sends = SENDS.min(limits.max_queue);
@@ -129,7 +131,7 @@ impl VerbsQueuePair {
         }
         let registering = |source: io::Error| match source.downcast::<VerbsError>() {
             Ok(error) => error,
-            Err(source) => VerbsError::os("registering memory", source),
+            Err(source) => VerbsError::os("registration with the RDMA device", source),
         };
         let slot = params.receive_size.clamp(1 << 10, 1 << 16);
         let send_slab = Slab::new(&pd, SEND_SLOTS, slot).map_err(registering)?;
@@ -153,7 +155,7 @@ impl VerbsQueuePair {
             max_reads: 0,
             phase: Phase::Open,
             done: Vec::new(),
-            // SAFETY: plain numbers, whose zeros are values.
+            // SAFETY: plain integers, for which zeros are valid.
             batch: std::iter::repeat_with(|| unsafe { std::mem::zeroed() }).take(BATCH).collect(),
             drained: false,
             chain: Chain::default(),
@@ -173,7 +175,7 @@ impl VerbsQueuePair {
         if made.phase == Phase::Open {
             Ok(made)
         } else {
-            Err(VerbsError::os("posting Receives", io::Error::other("the device refused them")))
+            Err(VerbsError::os("posting of Receives", io::Error::other("the device refused the Receives")))
         }
     }
 
@@ -181,7 +183,7 @@ impl VerbsQueuePair {
         &self.id
     }
 
-    /// This end has connected: it speaks first.
+    /// Marks the local side as initiator, which sends first.
     pub(super) fn begin(&mut self) {
         self.silence = Silence::new(self.limits.iwarp);
     }
@@ -194,9 +196,9 @@ impl VerbsQueuePair {
         &self.limits
     }
 
-    /// Takes and handles completions, if there are any.
+    /// Fetches and processes completions. Returns `true` if there were any.
     pub(super) fn drain(&mut self) -> bool {
-        // Not on the stack, where it would be filled with zeros each time.
+        // A buffer on the stack would have to be zeroed each time.
         let mut batch = std::mem::take(&mut self.batch);
         let mut handled = 0;
         self.drained = false;
@@ -229,7 +231,7 @@ impl VerbsQueuePair {
         handled > 0
     }
 
-    /// A Receive has completed.
+    /// Processes the completion of a Receive.
     fn received(&mut self, wc: &ffi::ibv_wc) {
         let Some(slot) = self.receives.complete() else { return };
         match status::of_receive(wc.status) {
@@ -238,7 +240,7 @@ impl VerbsQueuePair {
                 if self.limits.iwarp {
                     self.suspect = true;
                 } else {
-                    let reason = "the queue pair failed at a request of its".to_owned();
+                    let reason = "the queue pair failed on a request of the peer".to_owned();
                     self.end(DisconnectReason::PeerViolation(reason));
                 }
                 return;
@@ -248,24 +250,24 @@ impl VerbsQueuePair {
         }
         let len = (wc.byte_len as usize).min(self.receives.size());
         let invalidated = (wc.wc_flags & self.limits.invalidated_flags() != 0)
-            // SAFETY: all variants are numbers; the flag says that this one is meant.
+            // SAFETY: all variants are integers, and the flag selects this one.
             .then_some(unsafe { wc.imm_data_invalidated_rkey_union.invalidated_rkey });
         if let Some(handle) = invalidated
             && !self.exposures.invalidated_by_peer(handle)
         {
-            // The device found it valid, so it is one of this protection domain's that was not exposed: never told to the
-            // peer, or asked for back at the same time.
-            tracing::debug!(handle, "the peer invalidated a handle that is not exposed");
+            // The device accepted the handle, so it belongs to this protection domain but is not exposed: it was never sent to
+            // the peer, or is being invalidated locally at the same time.
+            tracing::debug!(handle, "peer invalidated a handle that is not exposed");
         }
         self.heard = true;
-        // The slot is the message's, and returns to its slab with it.
+        // The message owns the slot, which returns to its slab when the message is dropped.
         let memory = PayloadBuf::from_memory(Box::new(slot));
         let message = MessageBuf::received(memory, len);
         self.done.push(Completion::Received { message, invalidated: invalidated.map(Handle) });
         self.post_owed();
     }
 
-    /// A request of the send queue has completed.
+    /// Processes the completion of a request of the send queue.
     fn completed(&mut self, wc: &ffi::ibv_wc) {
         match status::of_request(wc.status) {
             Ok(()) => self.queue.retire(wc.wr_id, Ok(())),
@@ -282,7 +284,7 @@ impl VerbsQueuePair {
         }
     }
 
-    /// Tells what has completed, in order.
+    /// Reports completed requests in order.
     pub(super) fn tell(&mut self) {
         while let Some((id, kind, result)) = self.queue.completed() {
             if let Kind::Read(sink) = kind {
@@ -294,8 +296,8 @@ impl VerbsQueuePair {
                     if result.is_ok() {
                         self.exposures.unbound(handle);
                     } else if self.qp.is_some() {
-                        // The queue pair has failed: it is destroyed before the memory is given back. (iWARP's connection is
-                        // open until the reason is known, which memory does not wait for.)
+                        // The queue pair has failed, so it is destroyed before the memory is returned. (An iWARP connection stays
+                        // open until the cause is known, but the memory does not wait for that.)
                         self.end(DisconnectReason::Transport("the queue pair failed".into()));
                         self.finish();
                     }
@@ -324,13 +326,16 @@ impl VerbsQueuePair {
         if self.is_open()
             && let Err(error) = self.receives.post(&self.pd, qp)
         {
-            self.end(DisconnectReason::Transport(VerbsError::Os { doing: "posting Receives", source: error }.into()));
+            self.end(DisconnectReason::Transport(
+                VerbsError::Os { doing: "posting of Receives", source: error }.into(),
+            ));
         }
     }
 
-    /// Takes and handles completions that there may be, unless the next wakes the task anyway.
+    /// Processes completions, unless the queue is known to be empty and armed.
     fn look(&mut self, cx: &mut Context<'_>) -> io::Result<Waited> {
-        // A queue that was empty after it was armed tells of the next. At the connection's end nothing is left to that.
+        // A queue that was empty after it was armed reports the next completion. This shortcut is not used while the connection
+        // is closing.
         let tells = self.cq.is_armed() && self.drained && self.phase == Phase::Open && !self.suspect;
         if tells && self.cq.poll_event(cx)? == Waited::Registered {
             return Ok(Waited::Registered);
@@ -339,16 +344,16 @@ impl VerbsQueuePair {
         Ok(Waited::Again)
     }
 
-    /// Has the next completion wake the task.
+    /// Arms the completion queue, so that the next completion wakes the task.
     fn wait(&mut self, cx: &mut Context<'_>) -> io::Result<Waited> {
-        // What came before it was armed is not told of.
+        // Completions that arrived before the queue was armed are not reported.
         if self.cq.arm()? && self.drain() {
             return Ok(Waited::Again);
         }
         self.cq.poll_event(cx)
     }
 
-    /// A work request was wrong: that ends the connection.
+    /// Fails an invalid work request and ends the connection.
     fn refuse(&mut self, id: WrId, kind: Kind, error: String) {
         self.queue.push_done(id, kind, Err(WorkError::Local(error)));
         self.tell();
@@ -358,7 +363,7 @@ impl VerbsQueuePair {
 
 impl Drop for VerbsQueuePair {
     fn drop(&mut self) {
-        // Peers lose access before anything is freed.
+        // End the peer's access before anything is freed.
         self.end(DisconnectReason::Local);
         self.exposures.free_windows();
     }
@@ -367,7 +372,7 @@ impl Drop for VerbsQueuePair {
 impl QueuePair for VerbsQueuePair {
     fn register(&mut self, memory: Memory, access: Access) -> Result<Region, RegisterError> {
         if !self.is_open() {
-            return Err(RegisterError { source: "the connection is gone".into(), memory });
+            return Err(RegisterError { source: "connection has ended".into(), memory });
         }
         match self.exposures.register(&self.pd, &mut self.regions, memory, access) {
             Ok((region, bind, copied)) => {
@@ -409,22 +414,30 @@ impl QueuePair for VerbsQueuePair {
             WorkRequest::Write { id, .. } if !open => self.queue.push_done(id, Kind::Write, Err(WorkError::Flushed)),
             WorkRequest::Read { id, .. } if !open => self.queue.push_done(id, Kind::Own, Err(WorkError::Flushed)),
             WorkRequest::Send { id, message, .. } if message.len() > most as usize => {
-                self.refuse(id, Kind::Send, format!("a Send of {} octets", message.len()));
+                self.refuse(
+                    id,
+                    Kind::Send,
+                    format!("Send of {} bytes exceeds the device's limit of {most}", message.len()),
+                );
             }
             WorkRequest::Write { id, source, .. } if source.len() > most as usize => {
-                self.refuse(id, Kind::Write, format!("an RDMA Write of {} octets", source.len()));
+                self.refuse(
+                    id,
+                    Kind::Write,
+                    format!("RDMA Write of {} bytes exceeds the device's limit of {most}", source.len()),
+                );
             }
             WorkRequest::Read { id, .. } if self.max_reads == 0 => {
-                self.refuse(id, Kind::Own, "an RDMA Read, and the peer serves none".to_owned());
+                self.refuse(id, Kind::Own, "peer does not serve RDMA Reads".to_owned());
             }
             WorkRequest::Read { id, len, .. } if len > most => {
-                self.refuse(id, Kind::Own, format!("an RDMA Read of {len} octets"));
+                self.refuse(id, Kind::Own, format!("RDMA Read of {len} bytes exceeds the device's limit of {most}"));
             }
             WorkRequest::Send { id, message, invalidate, solicited } => {
                 self.sent = true;
                 self.queue.push(Some(id), Kind::Send, Op::Send { message, invalidate, solicited });
             }
-            // What has no octets needs no memory, nor the peer.
+            // Zero-length requests need neither memory nor the peer.
             WorkRequest::Write { id, source, .. } if source.is_empty() => {
                 self.queue.push(Some(id), Kind::Write, Op::Nothing);
             }
@@ -451,9 +464,9 @@ impl QueuePair for VerbsQueuePair {
     fn poll(&mut self, cx: &mut Context<'_>, completions: &mut Vec<Completion>) -> Poll<()> {
         loop {
             self.flush();
-            // Before completions: they know best why requests are flushed.
+            // Events come before completions, because they give the most precise cause of flushed requests.
             let mut changed = self.poll_events(cx);
-            // What was done when it was handed over needs no look at the device.
+            // Requests that are already done can be reported without checking the device.
             self.tell();
             let mut looked = Waited::Again;
             if self.done.is_empty() {
@@ -478,7 +491,7 @@ impl QueuePair for VerbsQueuePair {
             }
             if !self.busy_poll.is_zero() && self.last_active.elapsed() < self.busy_poll {
                 if !self.may_spin {
-                    // Others first; then it is looked again.
+                    // Let other tasks run first, then poll again.
                     cx.waker().wake_by_ref();
                     return Poll::Pending;
                 }

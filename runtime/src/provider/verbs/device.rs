@@ -1,4 +1,4 @@
-//! Devices: which there are, and what one can do.
+//! RDMA devices and their capabilities.
 
 use std::{ffi::CStr, io, mem::MaybeUninit, ptr::NonNull};
 
@@ -7,7 +7,7 @@ use super::{
     ffi::{self, ibv_device_cap_flags as cap, ibv_node_type, ibv_transport_type, ibv_wc_flags as wc_flag},
 };
 
-/// Device families whose limits are not as their verbs say.
+/// Device families whose limits differ from what their attributes report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Family {
     /// Soft RoCE.
@@ -17,50 +17,50 @@ enum Family {
     Other,
 }
 
-/// What a device and the port in use can do.
+/// The capabilities of a device and its port.
 #[derive(Debug, Clone)]
 pub(super) struct Limits {
-    /// By name, as in `rdma link`.
+    /// The device name, as in `rdma link`.
     pub(super) name: String,
     family: Family,
-    /// It speaks iWARP: RFC 5040's rules hold.
+    /// The device uses iWARP: the rules of RFC 5040 apply.
     pub(super) iwarp: bool,
-    /// It has memory windows of type 2B.
+    /// The device has memory windows of type 2B.
     pub(super) windows: bool,
-    /// Most work requests in a queue.
+    /// Maximum number of work requests in a queue.
     pub(super) max_queue: u32,
-    /// Most completions in a completion queue.
+    /// Maximum number of completions in a completion queue.
     pub(super) max_completions: u32,
-    /// Most RDMA Reads of a peer's that a queue pair serves at a time.
+    /// Maximum number of the peer's RDMA Reads that a queue pair serves at a time.
     pub(super) max_responses: u8,
-    /// Most RDMA Reads that a queue pair has under way.
+    /// Maximum number of local RDMA Reads in flight on a queue pair.
     pub(super) max_reads: u8,
-    /// Longest message, RDMA Read or RDMA Write, in octets.
+    /// Maximum length of a message, RDMA Read or RDMA Write, in bytes.
     pub(super) max_transfer: u32,
 }
 
 impl Limits {
-    /// Asks the device.
+    /// Queries the device, and the port unless it is 0.
     pub(super) fn of(context: NonNull<ffi::ibv_context>, port: u8) -> Result<Self, VerbsError> {
         let mut device = MaybeUninit::<ffi::ibv_device_attr>::zeroed();
         let mut port_attr = MaybeUninit::<ffi::ibv_port_attr>::zeroed();
-        // SAFETY: the context is an open device's, and both structures writable. They are plain numbers, so zeros, which
-        // stay where an older device's library fills in less, are values of theirs.
+        // SAFETY: the context is that of an open device, and both structures are writable. They contain integers, for which
+        // zeros are valid. An older library may leave fields zero.
         let (device, port_attr) = unsafe {
             let code = ffi::ibv_query_device(context.as_ptr(), device.as_mut_ptr());
             if code != 0 {
-                return Err(VerbsError::os("querying the device", io::Error::from_raw_os_error(code)));
+                return Err(VerbsError::os("query of the device", io::Error::from_raw_os_error(code)));
             }
-            // Where the port is not known, its limits are.
+            // Port 0 is not known yet, so it has no limits to query.
             if port != 0 {
                 let code = ffi::query_port(context.as_ptr(), port, port_attr.as_mut_ptr());
                 if code != 0 {
-                    return Err(VerbsError::os("querying the device's port", io::Error::from_raw_os_error(code)));
+                    return Err(VerbsError::os("query of the device's port", io::Error::from_raw_os_error(code)));
                 }
             }
             (device.assume_init(), port_attr.assume_init())
         };
-        // SAFETY: an open device's context names the device, which lives as long as the process.
+        // SAFETY: the context of an open device refers to the device, which lives as long as the process.
         let (name, transport) = unsafe {
             let device = (*context.as_ptr()).device;
             (name_of(device), (*device).transport_type)
@@ -96,33 +96,34 @@ impl Limits {
         }
     }
 
-    /// Most RDMA Reads that a queue pair serves at a time, and has under way.
+    /// Returns the maximum number of RDMA Reads that a queue pair serves at a time, and of those it has in flight.
     pub(super) fn depths(&self) -> (u8, u8) {
         (self.max_responses, self.max_reads)
     }
 
-    /// Whether the bounds of a window are enforced, and not only those of the region it is bound to. Soft RoCE (Linux
-    /// 6.1's `check_rkey`) compares with the region's alone.
+    /// Returns `true` if the device enforces the bounds of a window, and not only those of its region. Soft RoCE
+    /// (`check_rkey` of Linux 6.1) checks only the region.
     pub(super) fn windows_have_bounds(&self) -> bool {
         self.family != Family::Rxe
     }
 
-    /// Whether a window may be bound again, under another handle, once it has been invalidated. Soft RoCE (Linux 6.1's
-    /// `rxe_invalidate_mw`) takes the kernel down when a window is invalidated that is not bound, by a peer that says it twice,
-    /// or by both ends at once: there, windows are freed, after which their handles name nothing.
+    /// Returns `true` if an invalidated window may be bound again under another handle.
+    ///
+    /// Soft RoCE (`rxe_invalidate_mw` of Linux 6.1) crashes the kernel if an unbound window is invalidated: by a peer that
+    /// invalidates it twice, or by both sides at once. Its windows are freed instead, after which their handles are unknown.
     pub(super) fn windows_are_reusable(&self) -> bool {
         self.family != Family::Rxe
     }
 
-    /// The flags of a Receive's completion that say that the peer invalidated a handle. Soft RoCE sets Linux's own
-    /// flag (`IB_WC_WITH_INVALIDATE`), which is another bit than the verbs' (up to Linux 6.1 at least).
+    /// Returns the flags of a Receive's completion that report an invalidation by the peer. Soft RoCE sets the flag of the
+    /// Linux kernel (`IB_WC_WITH_INVALIDATE`), which differs from that of libibverbs (at least up to Linux 6.1).
     pub(super) fn invalidated_flags(&self) -> u32 {
         let flag = wc_flag::IBV_WC_WITH_INV.0;
         if self.family == Family::Rxe { flag | 1 << 2 } else { flag }
     }
 
-    /// Whether the sink of an RDMA Read must be registered for remote write. Most iWARP adapters want that, since the
-    /// response names the sink as an RDMA Write would; `siw` does not.
+    /// Returns `true` if the sink of an RDMA Read must be registered for remote write. Most iWARP adapters require that,
+    /// because the response names the sink like an RDMA Write. `siw` does not.
     pub(super) fn read_sink_is_remote(&self) -> bool {
         self.iwarp && self.family != Family::Siw
     }
@@ -131,7 +132,7 @@ impl Limits {
 /// # Safety
 /// `device` is a device of libibverbs'.
 unsafe fn name_of(device: *mut ffi::ibv_device) -> String {
-    // SAFETY: the caller's promise; the name is an array that ends with a zero.
+    // SAFETY: guaranteed by the caller; the name is an array that ends with a zero.
     unsafe { CStr::from_ptr((&raw const (*device).name).cast()) }.to_string_lossy().into_owned()
 }
 
@@ -139,13 +140,13 @@ unsafe fn name_of(device: *mut ffi::ibv_device) -> String {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Device {
-    /// Its name, as in `rdma link`.
+    /// The device name, as in `rdma link`.
     pub name: String,
-    /// What it speaks.
+    /// The protocol of the device.
     pub protocol: Protocol,
 }
 
-/// What a device speaks.
+/// The protocol of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Protocol {
@@ -153,14 +154,14 @@ pub enum Protocol {
     InfiniBand,
     /// iWARP.
     Iwarp,
-    /// Something else.
+    /// Another protocol.
     Other,
 }
 
-/// The RDMA devices of this machine.
+/// Lists the RDMA devices of this machine.
 ///
 /// # Errors
-/// [`VerbsError`], inside the I/O error, which says what to do: where there is none, or no permission.
+/// Returns a [`VerbsError`] inside the I/O error if there is no device, no library or no permission.
 pub fn devices() -> io::Result<Vec<Device>> {
     let mut count = 0;
     // SAFETY: `count` is writable.
@@ -182,7 +183,7 @@ pub fn devices() -> io::Result<Vec<Device>> {
             }
         })
         .collect::<Vec<_>>();
-    // SAFETY: the list is the library's, and freed once.
+    // SAFETY: the library allocated the list, which is freed once.
     unsafe { ffi::ibv_free_device_list(list.as_ptr()) };
     if found.is_empty() { Err(VerbsError::none_found().into()) } else { Ok(found) }
 }
@@ -192,7 +193,7 @@ mod tests {
     use super::*;
 
     fn attributes() -> ffi::ibv_device_attr {
-        // SAFETY: plain numbers.
+        // SAFETY: plain integers, for which zeros are valid.
         let mut attributes: ffi::ibv_device_attr = unsafe { std::mem::zeroed() };
         attributes.max_qp_wr = 1 << 20;
         attributes.max_cqe = 32767;
@@ -220,7 +221,7 @@ mod tests {
         assert_eq!((limits.max_responses, limits.max_queue, limits.max_transfer), (0, 1, 1 << 30));
     }
 
-    /// A machine without devices says so; one with devices names them.
+    /// A machine without devices reports an error. A machine with devices lists their names.
     #[test]
     fn discovery() {
         match devices() {

@@ -1,7 +1,7 @@
-//! What a device reports outside of completions: that it has failed, that a port is down, that a queue pair has.
+//! Asynchronous device events: failures of the device, a port or a queue pair.
 //!
-//! A device has one stream of these for the whole process. Each connection waits on a duplicate of its file descriptor;
-//! whichever wakes first reads, and passes on what is for others.
+//! A device has one event stream for the whole process. Each connection waits on a duplicate of its file descriptor. The
+//! connection that wakes first reads the events, and passes on those of other connections.
 
 use std::{
     collections::HashMap,
@@ -22,16 +22,16 @@ use super::{
     objects::{Cq, Qp},
 };
 
-/// Something that ends a connection.
+/// An event that ends a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DeviceEvent {
     /// The device failed.
     Fatal,
-    /// More completions than the queue holds: a fault of this end's.
+    /// The completion queue overflowed, which is a local error.
     CompletionsLost,
     /// The queue pair failed.
     QueuePairFailed,
-    /// The peer asked for something that it may not have.
+    /// The peer requested a forbidden operation.
     PeerViolation,
 }
 
@@ -41,10 +41,10 @@ struct Inbox {
     waker: Option<Waker>,
 }
 
-/// What an event can be about: a device's context, a queue pair, a completion queue; by address.
+/// The subject of an event: the address of a device's context, a queue pair or a completion queue.
 type Key = usize;
 
-/// Connections by what concerns them.
+/// The inboxes of connections, by the subjects that concern them.
 static INBOXES: OnceLock<Mutex<Inboxes>> = OnceLock::new();
 
 type Inboxes = HashMap<Key, Vec<Arc<Mutex<Inbox>>>>;
@@ -66,15 +66,15 @@ pub(super) struct DeviceEvents {
 unsafe impl Send for DeviceEvents {}
 
 impl DeviceEvents {
-    /// For this queue pair and completion queue of the device's, which both outlive it.
+    /// Creates the events of this queue pair and completion queue of the device, both of which must outlive it.
     pub(super) fn new(context: NonNull<ffi::ibv_context>, qp: &Qp, cq: &Cq) -> Result<Self, VerbsError> {
-        // SAFETY: the context is an open device's; the file descriptor is open as long as that is.
+        // SAFETY: the context is that of an open device, which keeps the file descriptor open.
         let fd = unsafe { BorrowedFd::borrow_raw((*context.as_ptr()).async_fd) };
         let fd = fd
             .try_clone_to_owned()
-            // SAFETY: it owns the file descriptor. Whether that blocks is the original's as well.
+            // SAFETY: the value owns the file descriptor. Its blocking mode is shared with the original.
             .and_then(|fd| unsafe { wait_for(fd) })
-            .map_err(|source| VerbsError::os("waiting for the device's events", source))?;
+            .map_err(|source| VerbsError::os("registration for device events", source))?;
         let keys = [context.as_ptr() as Key, qp.as_ptr() as Key, cq.as_ptr() as Key];
         let inbox = Arc::new(Mutex::default());
         let mut all = inboxes();
@@ -85,7 +85,7 @@ impl DeviceEvents {
         Ok(Self { fd, context, keys, inbox })
     }
 
-    /// The next event that concerns this connection.
+    /// Polls for the next event that concerns this connection.
     pub(super) fn poll(&self, cx: &mut Context<'_>) -> Poll<DeviceEvent> {
         while let Poll::Ready(Ok(mut ready)) = self.fd.poll_read_ready(cx) {
             while self.read() {}
@@ -101,15 +101,16 @@ impl DeviceEvents {
         Poll::Pending
     }
 
-    /// Reads one event and passes it on; `false` when there is none.
+    /// Reads one event and delivers it. Returns `false` if there is none.
     fn read(&self) -> bool {
         let mut event = MaybeUninit::<ffi::ibv_async_event>::zeroed();
         // SAFETY: the context is live and the event writable.
         if unsafe { ffi::ibv_get_async_event(self.context.as_ptr(), event.as_mut_ptr()) } != 0 {
             return io::Error::last_os_error().kind() == io::ErrorKind::Interrupted;
         }
-        // SAFETY: the call succeeded and filled it in. The type is read as a number, since a newer library may have values that
-        // the enumeration does not; and the element as an address, which all its variants but the port's number are.
+        // SAFETY: the call succeeded and filled in the event. The type is read as an integer, because a newer library may have
+        // values that the enumeration lacks. The element is read as an address: all variants except the port number are
+        // pointers.
         let (number, element) = unsafe {
             let event = event.as_ptr();
             ((&raw const (*event).event_type).cast::<u32>().read(), (*event).element.qp as Key)
@@ -119,13 +120,13 @@ impl DeviceEvents {
             Some((event, About::Element)) => deliver(element, event),
             Some((event, About::Device)) => deliver(context, event),
             None if number == kind::IBV_EVENT_PORT_ERR as u32 => {
-                // Connections notice by themselves if it stays so.
+                // Connections detect a permanent failure on their own.
                 tracing::warn!(target: "rpcrdma", port = element, "the RDMA device's port is down");
             }
-            None => tracing::debug!(number, "device event"),
+            None => tracing::debug!(number, "ignored device event"),
         }
-        // Not before it is delivered: until then nothing it is about is destroyed, so nothing else has its address.
-        // SAFETY: fetched above, acknowledged once.
+        // Acknowledge only after delivery. Until then the subject is not destroyed, so no other object has its address.
+        // SAFETY: fetched above and acknowledged once.
         unsafe { ffi::ibv_ack_async_event(event.as_mut_ptr()) };
         true
     }
@@ -150,7 +151,7 @@ enum About {
     Element,
 }
 
-/// What an event means for connections.
+/// Returns the meaning of an event for connections.
 fn classify(number: u32) -> Option<(DeviceEvent, About)> {
     const FATAL: u32 = kind::IBV_EVENT_DEVICE_FATAL as u32;
     const CQ: u32 = kind::IBV_EVENT_CQ_ERR as u32;
@@ -186,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_reach_whom_they_concern() {
+    fn events_reach_their_connections() {
         let inbox = Arc::new(Mutex::new(Inbox::default()));
         // No object has this address.
         inboxes().entry(3).or_default().push(Arc::clone(&inbox));

@@ -1,4 +1,4 @@
-//! How a connection ends: what tells, what is waited for, and what is left.
+//! Closing of a connection: its causes, the waits, and the cleanup.
 
 use std::{
     future::Future,
@@ -16,39 +16,41 @@ use super::{
 };
 use crate::provider::{Completion, DisconnectReason, QueuePair as _};
 
-/// How long what was posted may take to go out without progress, once the connection is to be closed.
+/// Time limit without progress for sending posted requests after a disconnect was requested.
 const LINGER: Duration = Duration::from_secs(2);
 
-/// How long the device may take to flush a queue pair that has failed.
+/// Time limit for the device to flush a failed queue pair.
 const FLUSH: Duration = Duration::from_secs(1);
 
-/// How long to wait for the reason why an iWARP queue pair failed: it comes apart from the flushed requests.
+/// Time to wait for the cause after an iWARP queue pair has failed, because it is reported separately from the flushed
+/// requests.
 const REASON: Duration = Duration::from_millis(200);
 
 impl VerbsQueuePair {
-    /// The connection ends; only the first reason counts.
+    /// Ends the connection. Only the first cause is kept.
     pub(super) fn end(&mut self, reason: DisconnectReason) {
         if !self.is_open() {
             return;
         }
-        // What this end was about to close anyway, it closed.
+        // If the local side is already closing, it counts as the closing side.
         let reason = if self.phase == Phase::Draining && reason == DisconnectReason::Remote {
             DisconnectReason::Local
         } else {
             reason
         };
-        tracing::debug!(%reason, "the connection ends");
+        tracing::debug!(%reason, "connection is ending");
         self.phase = Phase::Ending(reason);
         self.limit = None;
         if let Err(error) = self.id.disconnect() {
-            tracing::debug!(%error, "disconnect");
+            tracing::debug!(%error, "failed to disconnect");
         }
         if let Some(qp) = &self.qp {
             qp.fail();
         }
     }
 
-    /// Everything is flushed, or has had the time: the queue pair goes, and nobody can access anything any more.
+    /// Destroys the queue pair, after which the peer cannot access any memory, and completes all requests. Called when all
+    /// requests are flushed or the time limit has expired.
     pub(super) fn finish(&mut self) {
         let Phase::Ending(reason) = &self.phase else { return };
         let reason = reason.clone();
@@ -63,23 +65,27 @@ impl VerbsQueuePair {
         self.done.push(Completion::Disconnected { reason });
     }
 
-    /// What comes by the connection manager, and from the device. `true` if it has changed something.
+    /// Processes events of the connection manager and the device. Returns `true` if the state has changed.
     pub(super) fn poll_events(&mut self, cx: &mut Context<'_>) -> bool {
         let Some(waker) = self.rare.look(cx) else { return false };
         let cx = &mut Context::from_waker(&waker);
         let mut changed = false;
         while let Some(Poll::Ready(event)) = self.device_events.as_ref().map(|events| events.poll(cx)) {
             let reason = match event {
-                DeviceEvent::Fatal => DisconnectReason::Transport(format!("device {} failed", self.limits.name).into()),
-                DeviceEvent::CompletionsLost => DisconnectReason::Transport("completions were lost".into()),
-                DeviceEvent::PeerViolation => DisconnectReason::PeerViolation("the device refused its request".into()),
-                // `siw` says so where the header of what arrives is wrong.
+                DeviceEvent::Fatal => {
+                    DisconnectReason::Transport(format!("RDMA device {} failed", self.limits.name).into())
+                }
+                DeviceEvent::CompletionsLost => DisconnectReason::Transport("the completion queue overflowed".into()),
+                DeviceEvent::PeerViolation => {
+                    DisconnectReason::PeerViolation("the device refused a request of the peer".into())
+                }
+                // `siw` reports this event if the header of an incoming segment is invalid.
                 DeviceEvent::QueuePairFailed if self.limits.iwarp => {
-                    DisconnectReason::PeerViolation("the device refused its request".into())
+                    DisconnectReason::PeerViolation("the device refused a request of the peer".into())
                 }
                 DeviceEvent::QueuePairFailed => DisconnectReason::Transport("the queue pair failed".into()),
             };
-            // Messages that came before, and a better reason, if a request's completion has one.
+            // Process messages that arrived earlier, and prefer the cause that a completion may give.
             self.drain();
             self.end(reason);
             changed = true;
@@ -88,19 +94,19 @@ impl VerbsQueuePair {
             let reason = match event {
                 Ok(event) => match event.kind {
                     cm_event::RDMA_CM_EVENT_DISCONNECTED => {
-                        // Messages that came before.
+                        // Process messages that arrived earlier.
                         self.drain();
                         match &self.qp {
-                            // A fabric's queue pair fails by itself only where the peer asks for what it may not have; it is
-                            // not touched by the peer's disconnecting.
+                            // An InfiniBand or RoCE queue pair fails on its own only if the peer requests a forbidden operation.
+                            // The peer's disconnect does not change its state.
                             Some(qp) if !self.limits.iwarp && self.phase == Phase::Open && qp.is_in_error() => {
-                                DisconnectReason::PeerViolation("the queue pair failed at a request of its".into())
+                                DisconnectReason::PeerViolation("the queue pair failed on a request of the peer".into())
                             }
                             _ => DisconnectReason::Remote,
                         }
                     }
                     cm_event::RDMA_CM_EVENT_DEVICE_REMOVAL => {
-                        DisconnectReason::Transport(format!("device {} was removed", self.limits.name).into())
+                        DisconnectReason::Transport(format!("RDMA device {} was removed", self.limits.name).into())
                     }
                     _ => continue,
                 },
@@ -112,7 +118,7 @@ impl VerbsQueuePair {
         changed
     }
 
-    /// What is due in the phase the connection is in. `true` if it has changed something.
+    /// Advances the current phase. Returns `true` if the state has changed.
     pub(super) fn advance(&mut self, cx: &mut Context<'_>) -> bool {
         let limit = match self.phase {
             Phase::Open if self.suspect => REASON,

@@ -1,78 +1,79 @@
-//! What can be wrong with a machine's RDMA, and what to do about it.
+//! Errors of RDMA devices, with instructions for users.
 
 use std::io;
 
 use super::ffi;
 
-/// Why verbs cannot be used, or what they were asked for cannot be done. Inside a [`std::io::Error`].
+/// An error of an RDMA device or library. Wrapped in a [`std::io::Error`].
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum VerbsError {
     /// There is no RDMA device, or its driver is not loaded.
     #[error(
-        "no RDMA device: `rdma link` shows none. Load the adapter's driver, or make a software device on a network \
+        "no RDMA device found: load the adapter's driver, or create a software device on a network \
          interface: `rdma link add rxe0 type rxe netdev eth0`"
     )]
     NoDevice,
-    /// In builds with `verbs-dlopen`: the libraries are not installed.
+    /// The libraries are not installed. Only in builds with `verbs-dlopen`.
     #[error(
-        "no RDMA: {0} cannot be loaded. Install the libraries of rdma-core: Debian's packages are librdmacm1, libibverbs1 and \
-         ibverbs-providers"
+        "failed to load the RDMA library {0}: install rdma-core (on Debian the packages librdmacm1, libibverbs1 and \
+         ibverbs-providers)"
     )]
     NoLibrary(&'static str),
-    /// The device files may not be opened.
+    /// The user may not open the device files.
     #[error(
         "no permission to use RDMA: this user needs read and write access to /dev/infiniband/rdma_cm and \
          /dev/infiniband/uverbs*"
     )]
     NoPermission(#[source] io::Error),
-    /// `RLIMIT_MEMLOCK` is too low: registered memory is locked.
+    /// `RLIMIT_MEMLOCK` is too low. Registered memory is locked.
     #[error(
-        "cannot register {len} octets: at most {limit} octets of memory may be locked. Raise the limit: `ulimit -l unlimited`, \
+        "failed to register {len} bytes: at most {limit} bytes of memory may be locked. Raise the limit: `ulimit -l unlimited`, \
          `LimitMEMLOCK=infinity` in a systemd unit, or `memlock` in /etc/security/limits.conf"
     )]
     LockedMemory {
-        /// Octets to be registered.
+        /// Length of the memory to register, in bytes.
         len: usize,
-        /// `RLIMIT_MEMLOCK`, in octets.
+        /// `RLIMIT_MEMLOCK`, in bytes.
         limit: u64,
     },
-    /// No RDMA device leads to that address.
-    #[error("no RDMA device leads to {addr}: `rdma link` shows which network interfaces have one")]
+    /// No RDMA device can reach the address.
+    #[error("no RDMA device leads to {addr}: run `rdma link` to list the network interfaces that have one")]
     NoRoute {
         /// The address.
         addr: std::net::SocketAddr,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// The system refused something else.
+    /// Another operation failed.
     #[error("{doing} failed")]
     Os {
-        /// What was being done.
+        /// The operation that failed.
         doing: &'static str,
-        /// Why not.
+        /// The error of the operating system.
         source: io::Error,
     },
 }
 
 impl VerbsError {
-    /// From `errno`, after a call of the connection manager's or of a device's failed.
+    /// Creates an error from `errno` after a call of libibverbs or librdmacm has failed.
     pub(super) fn last(doing: &'static str) -> Self {
         let source = io::Error::last_os_error();
-        // Without its library, a function fails and says nothing.
+        // If the library is missing, its functions fail without setting `errno`.
         ffi::missing_library().map_or_else(|| Self::os(doing, source), Self::NoLibrary)
     }
 
     pub(super) fn os(doing: &'static str, source: io::Error) -> Self {
         match source.raw_os_error() {
-            // No device at all, no module, no device file.
+            // There is no device, module or device file.
             Some(libc::ENODEV | libc::ENOSYS | libc::ENOENT | libc::ENXIO) => Self::none_found(),
             Some(libc::EACCES | libc::EPERM) => Self::NoPermission(source),
             _ => Self::Os { doing, source },
         }
     }
 
-    /// No device was found. Where the kernel has one, it is this user who may not open its files: the libraries do not tell.
+    /// Creates the error for an empty device list. The libraries hide devices whose files the user may not open, so this
+    /// checks whether the kernel has a device.
     pub(super) fn none_found() -> Self {
         match std::fs::read_dir("/sys/class/infiniband").map(|mut devices| devices.next().is_some()) {
             Ok(true) => Self::NoPermission(io::ErrorKind::PermissionDenied.into()),
@@ -80,12 +81,12 @@ impl VerbsError {
         }
     }
 
-    /// From a registration of `len` octets that failed.
+    /// Creates an error for a failed registration of `len` bytes.
     pub(super) fn registration(len: usize, source: io::Error) -> Self {
         match (source.raw_os_error(), locked_memory_limit()) {
-            // The kernel says ENOMEM where the limit is exceeded, and EAGAIN in some versions.
+            // If the limit is exceeded, the kernel reports ENOMEM, or EAGAIN in some versions.
             (Some(libc::ENOMEM | libc::EAGAIN), Some(limit)) => Self::LockedMemory { len, limit },
-            _ => Self::Os { doing: "registering memory", source },
+            _ => Self::Os { doing: "registration with the RDMA device", source },
         }
     }
 
@@ -118,7 +119,7 @@ impl From<VerbsError> for crate::provider::SetupError {
     }
 }
 
-/// `RLIMIT_MEMLOCK`, unless it is infinite.
+/// Returns `RLIMIT_MEMLOCK` in bytes, or `None` if it is infinite.
 fn locked_memory_limit() -> Option<u64> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `limit` is writable for the call.
@@ -130,21 +131,21 @@ fn locked_memory_limit() -> Option<u64> {
 mod tests {
     use super::*;
 
-    fn said(errno: i32) -> (io::ErrorKind, String) {
-        let error = io::Error::from(VerbsError::os("opening", io::Error::from_raw_os_error(errno)));
+    fn message(errno: i32) -> (io::ErrorKind, String) {
+        let error = io::Error::from(VerbsError::os("device setup", io::Error::from_raw_os_error(errno)));
         (error.kind(), error.to_string())
     }
 
     #[test]
     fn messages_say_what_to_do() {
-        let (kind, text) = said(libc::ENODEV);
+        let (kind, text) = message(libc::ENODEV);
         assert_eq!(kind, io::ErrorKind::Unsupported);
         assert!(text.contains("rdma link add"), "{text}");
-        let (kind, text) = said(libc::EACCES);
+        let (kind, text) = message(libc::EACCES);
         assert_eq!(kind, io::ErrorKind::PermissionDenied);
         assert!(text.contains("/dev/infiniband/uverbs"), "{text}");
-        let (_, text) = said(libc::EADDRINUSE);
-        assert!(text == "opening failed", "{text}");
+        let (_, text) = message(libc::EADDRINUSE);
+        assert!(text == "device setup failed", "{text}");
     }
 
     #[test]

@@ -1,7 +1,7 @@
-//! Memory registered on a queue pair, by handle: regions, windows, and who still uses what.
+//! Memory registered on a queue pair, by handle: its regions, windows and users.
 //!
-//! A connection has its own protection domain and its own windows, so a handle means nothing on another (RFC 5042 §6.1.1,
-//! RFC 8166 §8.1).
+//! Each connection has its own protection domain and windows, so a handle is meaningless on another connection (RFC 5042
+//! §6.1.1, RFC 8166 §8.1).
 
 use std::{io, sync::Arc};
 
@@ -16,41 +16,41 @@ use crate::{
     provider::{Access, Handle, IoError, Memory, Region},
 };
 
-/// Handles that are not given out again so soon (what [`Region`] promises).
+/// Number of released handles that are not reused yet (promised by [`Region`]).
 const RECENT: usize = 512;
 
-/// Windows that are free to be chosen from at least, so that their handles cannot be foreseen.
+/// Minimum number of free windows to choose from, so that handles are unpredictable.
 const CHOICE: usize = 64;
 
-/// Octets of a window, at most: what libmlx5 takes (`set_bind_wr`). A longer one would be refused as it is posted, which ends the
+/// Maximum size of a window, in bytes: the limit of libmlx5 (`set_bind_wr`). Posting a longer one would fail and end the
 /// connection.
 const WINDOW: usize = 1 << 31;
 
 struct Exposure {
-    /// Dropped before the region: a region with a window on it cannot be deregistered.
+    /// Dropped before the region, because a region with a bound window cannot be deregistered.
     window: Option<Mw>,
     region: Cover,
-    /// What is exposed in place of memory that is read-only.
+    /// The copy that is exposed instead of read-only memory.
     copy: Option<Vec<u8>>,
     memory: Memory,
-    /// Of its first octet: while devices write it, not even its owner's code is asked for it again.
+    /// The address of the first byte. It is stored because the memory's owner must not be accessed while the device writes.
     address: u64,
     access: Access,
-    /// The peer may still use it by means of the window.
+    /// The window is bound, so the peer may access the memory.
     bound: bool,
-    /// RDMA Reads of this end's under way into it.
+    /// Number of local RDMA Reads in flight into the memory.
     users: u32,
-    /// It has been asked for.
+    /// The caller has requested the memory.
     returning: bool,
 }
 
-/// What registers memory.
+/// The registration of memory.
 enum Cover {
-    /// It has no octets.
+    /// None, because the memory is empty.
     Nothing,
-    /// A region of its own.
+    /// A separate region.
     Own(Mr),
-    /// That of the pool's buffer it lies in.
+    /// The region of the pool buffer that contains the memory.
     Pooled(Arc<Mr>),
 }
 
@@ -64,7 +64,7 @@ impl Cover {
     }
 }
 
-/// Memory that has been exposed.
+/// The parameters of newly exposed memory.
 struct Exposed {
     handle: u32,
     base: u64,
@@ -74,23 +74,24 @@ struct Exposed {
     bind: Option<Request>,
 }
 
-/// How memory can be taken back.
+/// The method of invalidating memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {
-    /// No such handle, or asked for before.
+    /// The handle is unknown, or its memory was already requested.
     Unknown,
-    /// At once.
+    /// The memory is available at once.
     Now,
-    /// When what was posted before has completed: RDMA Reads into it are under way, or its window is being bound.
+    /// The memory is available when earlier requests have completed, because RDMA Reads into it are in flight or its window
+    /// is being bound.
     InTurn,
-    /// By a work request that invalidates its window.
+    /// A work request must invalidate the window.
     ByRequest,
 }
 
-/// One connection's registered memory.
+/// The registered memory of one connection.
 pub(super) struct Exposures {
     entries: NumberMap<u32, Exposure>,
-    /// Not bound.
+    /// Free windows, which are not bound.
     windows: Vec<Mw>,
     recent: [u32; RECENT],
     next_recent: usize,
@@ -114,18 +115,18 @@ impl Exposures {
         }
     }
 
-    /// Whether somebody waits for windows to have been bound.
+    /// Returns `true` if callers wait for the completion of window binds.
     pub(super) fn awaits_binding(&self) -> bool {
         !self.windows_are_reusable
     }
 
-    /// Whether the peer may invalidate handles.
+    /// Returns `true` if the peer may invalidate handles.
     pub(super) fn has_windows(&self) -> bool {
         self.use_windows
     }
 
-    /// Registers memory. Where it is exposed by a window, the request that binds it has to be posted before the peer is told.
-    /// Also returned: octets that had to be copied.
+    /// Registers memory. Returns its region, the request that binds its window, if any, and the number of bytes copied. The
+    /// request must be posted before the peer learns the handle.
     pub(super) fn register(
         &mut self,
         pd: &Pd,
@@ -140,7 +141,7 @@ impl Exposures {
             }
             _ => {
                 let needed = if access == Access::RemoteRead { "source" } else { "sink" };
-                return Err((format!("{access:?} needs a {needed} memory").into(), memory));
+                return Err((format!("{access:?} requires {needed} memory").into(), memory));
             }
         };
         match self.expose(pd, regions, address, len, access) {
@@ -174,7 +175,7 @@ impl Exposures {
     ) -> io::Result<Exposed> {
         let base = address as u64;
         if len == 0 {
-            // There is nothing to access, and neither regions nor windows of no octets.
+            // Empty memory cannot be accessed, and empty regions and windows do not exist.
             let handle = self.unused_handle()?;
             return Ok(Exposed { handle, base, window: None, region: Cover::Nothing, copy: None, bind: None });
         }
@@ -182,7 +183,7 @@ impl Exposures {
         if windowed && len > WINDOW {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
-                format!("{len} octets: a memory window has at most {WINDOW}"),
+                format!("{len} bytes exceed the limit of {WINDOW} bytes for a memory window"),
             ));
         }
         let rights = match access {
@@ -193,8 +194,8 @@ impl Exposures {
             Access::RemoteWrite | Access::ReadSink => Rights::RemoteWrite,
         };
         let remote = matches!(rights, Rights::RemoteRead | Rights::RemoteWrite);
-        // A buffer's own registration permits local access. Where the device does not keep the peer inside a window, the
-        // window is as large as the region.
+        // A pool buffer's registration permits only local access. If the device does not enforce the bounds of windows, the
+        // window must be as large as the region.
         let home = regions.home(address, len).filter(|home| {
             !remote && (!windowed || self.windows_have_bounds || (home.len == len && home.start as u64 == base))
         });
@@ -203,19 +204,20 @@ impl Exposures {
         let region = match home.map(|home| regions.of(pd, home)) {
             Some(region) => Cover::Pooled(region?),
             None => {
-                // SAFETY: the memory is owned by the entry from now on, which drops the region first, and gives the memory
-                // away only after the region is gone. A sink has one owner and nobody looks at it here; a source is shared
-                // but read-only, and is registered without rights to write.
+                // SAFETY: the entry owns the memory from now on. It drops the region first, and releases the memory only after
+                // the region is gone. A sink has one owner, and nobody accesses it here. A source is shared but read-only, and is
+                // registered without write access.
                 let registered = match unsafe { pd.register(address, len, rights) } {
-                    // A window can only be bound to memory that can be written, whatever it permits. A source that cannot
-                    // (a constant, a mapped file) is copied: by a region of the peer's, Send with Invalidate would fail.
+                    // A window can only be bound to writable memory, whatever access it permits. A read-only source (a constant,
+                    // a mapped file) is copied. A region with remote access is no alternative, because Send with Invalidate would
+                    // fail.
                     Err(error) if rights == Rights::WindowRead && is_fault(&error) => {
-                        // SAFETY: the source is live, and `len` octets long.
-                        let octets = unsafe { std::slice::from_raw_parts(address, len) }.to_vec();
-                        exposed_at = octets.as_ptr() as u64;
-                        // SAFETY: as above; the copy is the entry's as well, and stays where it is.
-                        let registered = unsafe { pd.register(octets.as_ptr(), len, rights) };
-                        copy = Some(octets);
+                        // SAFETY: the source is live and has `len` bytes.
+                        let bytes = unsafe { std::slice::from_raw_parts(address, len) }.to_vec();
+                        exposed_at = bytes.as_ptr() as u64;
+                        // SAFETY: as above. The entry owns the copy, which does not move.
+                        let registered = unsafe { pd.register(bytes.as_ptr(), len, rights) };
+                        copy = Some(bytes);
                         registered
                     }
                     other => other,
@@ -224,7 +226,7 @@ impl Exposures {
             }
         };
         let Some(names) = region.region().filter(|_| windowed) else {
-            // The sink of an RDMA Read is never named to the peer: what its own handle is need not be known.
+            // The peer never learns the handle of an RDMA Read's sink, so any unused number will do.
             let handle = match region.region() {
                 Some(region) if access != Access::ReadSink => region.rkey(),
                 _ => self.unused_handle()?,
@@ -243,13 +245,13 @@ impl Exposures {
         Ok(Exposed { handle, base: exposed_at, window: Some(window), region, copy, bind: Some(bind) })
     }
 
-    /// A free window and a fresh handle for it: which window is chosen at random, and so are the eight bits of a window's
-    /// handle that are its user's to choose.
+    /// Takes a free window and chooses a new handle for it. The window, and the eight bits of the handle that the user
+    /// controls, are chosen at random.
     fn take_window(&mut self, pd: &Pd) -> io::Result<(Mw, u32)> {
         while self.windows.len() < CHOICE {
             match pd.window() {
                 Ok(window) => self.windows.push(window),
-                // Fewer do as well.
+                // Fewer windows are acceptable.
                 Err(_) if !self.windows.is_empty() => break,
                 Err(error) => return Err(error),
             }
@@ -261,8 +263,7 @@ impl Exposures {
             let old = self.windows[index].rkey();
             let handle = (old & !0xff) | (random & 0xff);
             tries += 1;
-            // A window is never bound under the handle it had before; and none of the recent ones is used, as far as there
-            // are others.
+            // A window is never bound under its previous handle. Recent handles are avoided if there are others.
             if handle != old && handle != 0 && (tries > 100 || !self.is_taken(handle)) {
                 return Ok((self.windows.swap_remove(index), handle));
             }
@@ -282,35 +283,35 @@ impl Exposures {
         self.entries.contains_key(&handle) || self.recent.contains(&handle)
     }
 
-    /// Checks where this end's own RDMA Read is to land. From now on the memory has one more user.
+    /// Checks the sink of a local RDMA Read. Adds a user of the memory.
     pub(super) fn begin_read(&mut self, sink: Handle, offset: u64, len: u32) -> Result<(), String> {
         let entry = self
             .entries
             .get_mut(&sink.0)
             .filter(|entry| entry.access == Access::ReadSink && !entry.returning)
-            .ok_or_else(|| format!("{sink:?} is not registered as the sink of RDMA Reads"))?;
+            .ok_or_else(|| format!("{sink:?} is not registered as a sink of RDMA Reads"))?;
         let size = entry.memory.len() as u64;
         if offset.checked_add(len.into()).is_none_or(|end| end > size) {
-            return Err(format!("{len} octets at {offset} are outside {sink:?}, which has {size}"));
+            return Err(format!("{len} bytes at offset {offset} are outside {sink:?}, which has {size} bytes"));
         }
         entry.users += 1;
         Ok(())
     }
 
-    /// Where an RDMA Read lands that [`begin_read`](Self::begin_read) has checked.
+    /// Returns the destination of an RDMA Read that [`begin_read`](Self::begin_read) has accepted.
     pub(super) fn read_place(&mut self, sink: Handle, offset: u64, len: u32) -> Option<Local> {
         let entry = self.entries.get(&sink.0)?;
         Some(Local { address: entry.address + offset, len, lkey: entry.region.region()?.lkey() })
     }
 
-    /// An RDMA Read is done.
+    /// Removes a user after an RDMA Read has completed.
     pub(super) fn end_read(&mut self, sink: Handle) {
         if let Some(entry) = self.entries.get_mut(&sink.0) {
             entry.users = entry.users.saturating_sub(1);
         }
     }
 
-    /// The peer has invalidated a handle. Whether it was one of a window that was bound.
+    /// Records that the peer has invalidated a handle. Returns `true` if a bound window had it.
     pub(super) fn invalidated_by_peer(&mut self, handle: u32) -> bool {
         match self.entries.get_mut(&handle) {
             Some(entry) => std::mem::replace(&mut entry.bound, false),
@@ -318,26 +319,26 @@ impl Exposures {
         }
     }
 
-    /// The memory has been asked for: how it will be had.
+    /// Begins the return of memory, and returns the method.
     pub(super) fn begin_return(&mut self, handle: Handle) -> Way {
         let Some(entry) = self.entries.get_mut(&handle.0).filter(|entry| !entry.returning) else { return Way::Unknown };
         entry.returning = true;
         match entry {
             Exposure { bound: true, .. } if self.windows_are_reusable => Way::ByRequest,
-            // The window is freed, but not before it has been bound.
+            // The window is freed after it has been bound.
             Exposure { bound: true, .. } => Way::InTurn,
             Exposure { users: 0, .. } => Way::Now,
             _ => Way::InTurn,
         }
     }
 
-    /// Ends all access, and returns the memory. The window has been invalidated, or the queue pair is gone.
+    /// Ends all access and returns the memory. The window must be invalidated, or the queue pair destroyed.
     pub(super) fn take(&mut self, handle: Handle) -> Result<Memory, String> {
         let entry = self.entries.remove(&handle.0).ok_or_else(|| format!("{handle:?} is not registered"))?;
         let Exposure { window, region, copy, memory, bound, .. } = entry;
         self.recent[self.next_recent % RECENT] = handle.0;
         self.next_recent = (self.next_recent + 1) % RECENT;
-        // One that is bound still is freed, which unbinds it.
+        // Freeing a window that is still bound unbinds it.
         if let Some(window) = window
             && !bound
             && self.windows_are_reusable
@@ -347,15 +348,15 @@ impl Exposures {
         if let Cover::Own(region) = region
             && let Err(error) = region.deregister()
         {
-            // It may be accessed still: better lost than handed over.
+            // The memory may still be accessed, so leak it.
             std::mem::forget((memory, copy));
-            return Err(format!("{handle:?} could not be deregistered, its memory is given up: {error}"));
+            return Err(format!("failed to deregister {handle:?}, so its memory is leaked: {error}"));
         }
         Ok(memory)
     }
 
-    /// Takes all access away from the peer: frees the windows that are bound. To be done before their queue pair is destroyed,
-    /// which would wait for them.
+    /// Ends the peer's access by freeing the bound windows. Must be called before their queue pair is destroyed, because that
+    /// would wait for them.
     pub(super) fn free_windows(&mut self) {
         for entry in self.entries.values_mut() {
             if std::mem::replace(&mut entry.bound, false) {
@@ -364,7 +365,7 @@ impl Exposures {
         }
     }
 
-    /// A window has been invalidated by this end's request.
+    /// Records that a local request has invalidated a window.
     pub(super) fn unbound(&mut self, handle: Handle) {
         if let Some(entry) = self.entries.get_mut(&handle.0) {
             entry.bound = false;
@@ -372,7 +373,7 @@ impl Exposures {
     }
 }
 
-/// Whether memory cannot be registered for writing because it is read-only.
+/// Returns `true` if memory cannot be registered for writing because it is read-only.
 fn is_fault(error: &io::Error) -> bool {
     let errno = match error.get_ref().and_then(|inner| inner.downcast_ref()) {
         Some(super::error::VerbsError::Os { source, .. }) => source.raw_os_error(),
@@ -382,5 +383,6 @@ fn is_fault(error: &io::Error) -> bool {
 }
 
 fn random() -> io::Result<u32> {
-    getrandom::u32().map_err(|error| io::Error::other(format!("no random numbers from the operating system: {error}")))
+    getrandom::u32()
+        .map_err(|error| io::Error::other(format!("failed to get random numbers from the operating system: {error}")))
 }

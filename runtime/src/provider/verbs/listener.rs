@@ -1,4 +1,4 @@
-//! Listening, also when the device goes and comes back.
+//! A listener that survives removal of its device.
 
 use std::{
     io,
@@ -17,19 +17,19 @@ use super::{
 use crate::chain::Chain;
 use crate::provider::Listener;
 
-/// Connections waiting to be accepted, at most.
+/// Maximum number of connections waiting to be accepted.
 const BACKLOG: i32 = 128;
 
-/// Pause between attempts to listen again.
+/// Time between attempts to listen again.
 const AGAIN: Duration = Duration::from_millis(500);
 
-/// Takes incoming connections by RDMA devices.
+/// A listener for RDMA devices.
 ///
-/// One that listens on the address of a device which is removed listens again when a device has that address. (On the
-/// address of all interfaces the system sees to that.)
+/// If the device of its address is removed, the listener listens again as soon as a device has that address. A listener
+/// on the wildcard address is not affected, because the system handles that case.
 #[derive(Debug)]
 pub struct VerbsListener {
-    // Before the channel that its events come by.
+    // Dropped before the channel of its events.
     id: Mutex<Option<CmId>>,
     events: Events,
     addr: SocketAddr,
@@ -37,10 +37,11 @@ pub struct VerbsListener {
 }
 
 impl VerbsListener {
-    /// Listens on `addr`: an address of an RDMA device's network interface, or that of all interfaces.
+    /// Listens on `addr`: the address of an RDMA device's network interface, or the wildcard address.
     ///
     /// # Errors
-    /// [`VerbsError`], inside the I/O error, which says what to do; or the system's, such as an address in use.
+    /// Returns a [`VerbsError`] inside the I/O error, or the error of the operating system, for example if the address is in
+    /// use.
     pub fn bind(addr: SocketAddr, config: VerbsConfig) -> io::Result<Self> {
         let events = Events::new()?;
         let id = listening(&events, addr)?;
@@ -56,7 +57,7 @@ impl VerbsListener {
         self.id.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
-    /// The device is gone: waits for one to listen on.
+    /// Waits until the address can be listened on again.
     async fn again(&self) {
         let mut said = String::new();
         loop {
@@ -70,7 +71,7 @@ impl VerbsListener {
                 Err(error) => {
                     let says = Chain(&error).to_string();
                     if says != said {
-                        tracing::warn!(target: "rpcrdma", addr = %self.addr, error = says, "cannot listen, trying again");
+                        tracing::warn!(target: "rpcrdma", addr = %self.addr, error = says, "failed to listen again, retrying");
                         said = says;
                     }
                 }
@@ -98,17 +99,17 @@ impl Listener for VerbsListener {
 
     async fn accept(&self) -> io::Result<VerbsIncoming> {
         loop {
-            // Also where an earlier call was dropped as it waited for one.
+            // An earlier call may have been dropped while it waited.
             if !self.listens() {
                 self.again().await;
             }
             let mut event = self.events.next().await?;
             if event.kind == cm_event::RDMA_CM_EVENT_DEVICE_REMOVAL {
                 tracing::warn!(target: "rpcrdma", addr = %self.addr, "the RDMA device listened on was removed");
-                // Its removal takes until nobody uses it.
+                // The removal completes once nobody uses the device.
                 self.set_id(None);
             }
-            // Of a connection that ended before it was taken.
+            // The connection may have ended before it was accepted.
             let Some(id) = event.request.take() else { continue };
             // The identifier is dropped before the channel it is moved to.
             let (events, id) = (Events::new()?, id);

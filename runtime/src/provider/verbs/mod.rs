@@ -1,55 +1,60 @@
-//! RDMA devices, by libibverbs and librdmacm: InfiniBand, RoCE and iWARP adapters, and Linux's soft RoCE and soft iWARP.
+//! RDMA devices, through libibverbs and librdmacm: InfiniBand, RoCE and iWARP adapters, and Linux's soft RoCE and soft
+//! iWARP.
 //!
-//! In builds with the feature `verbs` (the libraries are linked) or `verbs-dlopen` (they are loaded at run time).
+//! The feature `verbs` links the libraries. The feature `verbs-dlopen` loads them at run time.
 //!
-//! | what | where |
+//! | topic | modules |
 //! | --- | --- |
-//! | the C interface, and the one import of it | `ffi` |
+//! | C interface, imported in one place | `ffi` |
 //! | devices and their limits | `device` |
-//! | the connection manager: identifiers, events; connecting and accepting; listening | `cm`, `setup`, `listener` |
+//! | connection manager: identifiers, events; connecting and accepting; listening | `cm`, `setup`, `listener` |
 //! | protection domain, regions, windows, completion queue, queue pair | `objects` |
-//! | memory for messages, registered once; Receives | `slab`, `receives` |
-//! | the pool's buffers, registered once | `regions` |
+//! | message memory that is registered once; Receives | `slab`, `receives` |
+//! | pool buffers that are registered once | `regions` |
 //! | memory exposed to the peer, by handle | `exposures` |
-//! | work requests: order, what is signalled; chains | `queue`, `wr`, `status` |
-//! | a connection: its parts, completions; posting; its end | `connection`, `posting`, `ending` |
-//! | what devices report by themselves | `device_events` |
-//! | sources of events that hardly ever have one | `rare` |
+//! | work requests: order, signaling, chains | `queue`, `wr`, `status` |
+//! | connections: state and completions; posting; closing | `connection`, `posting`, `ending` |
+//! | asynchronous device events | `device_events` |
+//! | polling of rare event sources | `rare` |
 //!
 //! # Memory
 //!
-//! Each connection has a protection domain, so no peer can reach another's memory. What a peer may access it may only from
-//! the call's registration to its invalidation. Where the device has memory windows of type 2B, regions permit only local
-//! access, and a window over one, bound on this queue pair, permits the remote: a fresh handle for each call, chosen at
-//! random among those that the device gives, and invalidated by a work request, or by the peer's Send with Invalidate. Where it
-//! has none, the region is the peer's, and is deregistered before the memory is handed back.
+//! Each connection has a protection domain, so a peer cannot access the memory of another connection (RFC 8166 §8.1). The
+//! peer can access memory only from the call's registration to its invalidation. If the device has memory windows of type
+//! 2B, regions permit only local access. A window that is bound on this queue pair permits remote access: each call gets
+//! a fresh handle, chosen at random among those that the device provides. The handle is invalidated by a work request, or
+//! by the peer's Send with Invalidate. If the device has no such windows, the region itself permits remote access, and is
+//! deregistered before the memory is returned.
 //!
-//! Buffers of the connection's pool ([`SetupParams::pool`](super::SetupParams::pool)) are registered once, for local access,
-//! up to [`VerbsConfig::max_registered`]; payload in other memory is registered for each request. Receives, and Sends that do
-//! not fit a work request, lie in memory of the connection's own.
+//! Buffers of the connection's pool ([`SetupParams::pool`](super::SetupParams::pool)) are registered once, for local
+//! access, up to [`VerbsConfig::max_registered`]. Payload in other memory is registered for each request. Receives, and
+//! Sends that do not fit a work request, use memory of the connection.
 //!
 //! # Sends
 //!
-//! A message is sent from one place. There is nothing to gather: it is encoded behind room for its transport header
-//! ([`MessageBuf::prepend`](crate::memory::MessageBuf::prepend)), so that both are side by side without a copy, and eligible
-//! items that are worth it go by RDMA, not in the Send. Up to what the device takes inside a work request (256 octets are asked
-//! for) no memory is looked at after posting. Up to a Receive's length (4 KiB) the message is copied into a slot that stays
-//! registered: its own memory is free at once, and no completion has to be waited for. What is longer, where the peer takes
-//! it, is sent from where it lies.
+//! A message is sent from contiguous memory, so no gathering is needed. It is encoded behind headroom for its transport
+//! header ([`MessageBuf::prepend`](crate::memory::MessageBuf::prepend)), and large eligible items are transferred by
+//! RDMA, not in the Send. The size of a message decides how it is sent:
 //!
-//! # What devices do differently
+//! - Up to the device's limit for inline data (256 bytes are requested), the data is copied into the work request.
+//! - Up to the size of a Receive (4 KiB), the message is copied into a slot that stays registered. The message's own
+//!   memory is free at once, and its completion need not be awaited.
+//! - A longer message is sent from its own memory, if the peer accepts it.
 //!
-//! - Soft RoCE (Linux 6.1) keeps a peer inside the region that a window is bound to, not inside the window: there, a region
-//!   is made that is no larger than the window. It destroys a queue pair only after a wait of 50 s if a window is
-//!   bound on it: windows are freed first. A window that is invalidated twice takes its kernel down: windows are freed
-//!   after each use. It reports the peer's invalidation by a flag of Linux's own.
-//! - Soft iWARP has no windows, takes Send with Invalidate for whatever is registered, and does not report it: peers are told
-//!   not to use it. It lets a peer RDMA Read what is registered for RDMA Write. It does not say why it ended a connection.
-//! - Soft iWARP misses the first message of about one connection in a hundred until something more comes: who has connected
-//!   sends an RDMA Write of no octets where a quarter of a second brings no answer.
-//! - Soft RoCE sends no connection requests any more, nobody's, once its network interface was down while something was under
-//!   way, until the device is made anew (`tests/vm/README.md` has the experiment).
-//! - iWARP adapters want the sink of an RDMA Read registered for remote write.
+//! # Device differences
+//!
+//! - Soft RoCE (Linux 6.1) checks the bounds of the region, not those of the window bound to it. The provider therefore
+//!   registers a region that is no larger than the window. Soft RoCE destroys a queue pair with a bound window only after
+//!   50 s, so windows are freed first. Invalidating a window twice crashes its kernel, so windows are freed after each
+//!   use. It reports the peer's invalidation with a flag of the Linux kernel.
+//! - Soft iWARP has no windows. It applies Send with Invalidate to any registration and does not report it, so the provider asks
+//!   peers not to use it. It lets a peer RDMA Read memory that is registered for RDMA Write. It does not report why it
+//!   ended a connection.
+//! - Soft iWARP misses the first message of about one connection in a hundred until more data arrives. The initiator
+//!   therefore sends a zero-length RDMA Write if there is no reply for 250 ms.
+//! - Soft RoCE sends no more connection requests of any process if its network interface was down while requests were in
+//!   flight, until the device is recreated (`tests/vm/README.md` describes the experiment).
+//! - iWARP adapters require the sink of an RDMA Read to be registered for remote write.
 #![allow(unsafe_code)]
 
 mod cm;
@@ -80,18 +85,19 @@ pub use error::VerbsError;
 pub use listener::VerbsListener;
 pub use setup::{MAX_PRIVATE_DATA, VerbsConnector, VerbsIncoming, VerbsRequest};
 
-/// How queue pairs of RDMA devices are run.
+/// Options for queue pairs of RDMA devices.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct VerbsConfig {
-    /// How long to look for completions, after the last one, before waiting for an event: lower latency for a processor's
-    /// time. Other tasks of the same thread that this connection gives something to do come first; whatever else becomes
-    /// ready there has to wait meanwhile. Default: zero, not at all.
+    /// The time to poll for completions after the last one, before waiting for an event. Busy polling lowers latency at the
+    /// cost of processor time. Tasks of the same thread that this connection wakes run first, and other tasks of the thread
+    /// are delayed. Default: zero (disabled).
     pub busy_poll: Duration,
-    /// Have the device gather completions: at most so many, for at most so many microseconds. Devices that cannot are left
-    /// as they are. Default: none.
+    /// Completion moderation: the maximum number of completions that the device collects, and the maximum time in
+    /// microseconds. Ignored by devices that do not support it. Default: `None`.
     pub moderation: Option<(u16, u16)>,
-    /// Octets of the pool's buffers that a connection keeps registered, and so locked in memory. Default: 64 MiB.
+    /// Maximum size of the pool buffers that a connection keeps registered, and thereby locked in memory, in bytes. Default:
+    /// 64 MiB.
     pub max_registered: usize,
 }
 

@@ -1,4 +1,4 @@
-//! What a queue pair is made of, each freed when dropped. Owners drop in the order: windows, regions, queue pair,
+//! Owned libibverbs objects, each freed when dropped. Owners drop them in this order: windows, regions, queue pair,
 //! completion queue and its channel, protection domain, identifier.
 
 use std::{
@@ -20,14 +20,14 @@ use super::{
 #[derive(Debug)]
 pub(super) struct Pd(NonNull<ffi::ibv_pd>);
 
-// SAFETY: objects of libibverbs belong to no thread; its calls lock what they share.
+// SAFETY: libibverbs' objects are not bound to a thread, and the library locks shared state.
 unsafe impl Send for Pd {}
 
 impl Pd {
     pub(super) fn new(context: NonNull<ffi::ibv_context>) -> Result<Self, VerbsError> {
-        // SAFETY: the context is an open device's.
+        // SAFETY: the context is that of an open device.
         let pd = unsafe { ffi::ibv_alloc_pd(context.as_ptr()) };
-        NonNull::new(pd).map(Self).ok_or_else(|| VerbsError::last("making a protection domain"))
+        NonNull::new(pd).map(Self).ok_or_else(|| VerbsError::last("creation of a protection domain"))
     }
 
     pub(super) fn as_ptr(&self) -> *mut ffi::ibv_pd {
@@ -37,16 +37,16 @@ impl Pd {
     /// Registers memory.
     ///
     /// # Safety
-    /// The memory stays allocated until the region is dropped. As long as work requests or a peer may write to it by
-    /// means of the region, nothing else accesses it; as long as they may read it, nothing writes to it.
+    /// The memory must stay allocated until the region is dropped. Nothing else may access it while work requests or a peer
+    /// may write to it through the region, and nothing may write to it while they may read it.
     pub(super) unsafe fn register(&self, memory: *const u8, len: usize, rights: Rights) -> io::Result<Mr> {
         let address = memory.cast_mut().cast();
-        // SAFETY: the caller's promise about the memory; the domain is live.
+        // SAFETY: the caller guarantees the state of the memory; the domain is live.
         let mr = unsafe { ffi::ibv_reg_mr(self.0.as_ptr(), address, len, rights.flags() as i32) };
         NonNull::new(mr).map(Mr).ok_or_else(|| VerbsError::registration(len, io::Error::last_os_error()).into())
     }
 
-    /// A memory window of type 2, not bound.
+    /// Allocates an unbound memory window of type 2.
     pub(super) fn window(&self) -> io::Result<Mw> {
         // SAFETY: the domain is live.
         let window = unsafe { ffi::alloc_window(self.0.as_ptr()) };
@@ -59,21 +59,21 @@ impl Drop for Pd {
         // SAFETY: allocated by libibverbs, freed once, after all that is in it.
         let code = unsafe { ffi::ibv_dealloc_pd(self.0.as_ptr()) };
         if code != 0 {
-            tracing::warn!(code, "a protection domain could not be freed");
+            tracing::warn!(code, "failed to free a protection domain");
         }
     }
 }
 
-/// What a region permits.
+/// The access rights of a region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Rights {
-    /// This end's Sends and RDMA Writes read it.
+    /// Local Sends and RDMA Writes read it.
     LocalRead,
-    /// This end's Receives and RDMA Reads write it.
+    /// Local Receives and RDMA Reads write it.
     LocalWrite,
-    /// A window over it lets the peer read.
+    /// A window permits the peer to read it.
     WindowRead,
-    /// A window over it lets the peer write.
+    /// A window permits the peer to write it.
     WindowWrite,
     /// The peer may read it.
     RemoteRead,
@@ -89,7 +89,7 @@ impl Rights {
             Self::WindowRead => access::IBV_ACCESS_MW_BIND,
             Self::WindowWrite => access::IBV_ACCESS_MW_BIND | access::IBV_ACCESS_LOCAL_WRITE,
             Self::RemoteRead => access::IBV_ACCESS_REMOTE_READ,
-            // Remote write needs local write (InfiniBand Architecture 11.2.8.2).
+            // Remote write requires local write (InfiniBand Architecture 11.2.8.2).
             Self::RemoteWrite => access::IBV_ACCESS_REMOTE_WRITE | access::IBV_ACCESS_LOCAL_WRITE,
         };
         flags.0
@@ -102,7 +102,7 @@ pub(super) struct Mr(NonNull<ffi::ibv_mr>);
 
 // SAFETY: as for `Pd`.
 unsafe impl Send for Mr {}
-// SAFETY: a shared reference gives its names, which never change.
+// SAFETY: a shared reference only gives access to the keys, which never change.
 unsafe impl Sync for Mr {}
 
 impl Mr {
@@ -110,22 +110,22 @@ impl Mr {
         self.0.as_ptr()
     }
 
-    /// The name in work requests of this end's.
+    /// Returns the key for local work requests.
     pub(super) fn lkey(&self) -> u32 {
         // SAFETY: the region is live.
         unsafe { (*self.0.as_ptr()).lkey }
     }
 
-    /// The name that peers use.
+    /// Returns the key for the peer.
     pub(super) fn rkey(&self) -> u32 {
         // SAFETY: the region is live.
         unsafe { (*self.0.as_ptr()).rkey }
     }
 
-    /// Ends all access by means of it.
+    /// Deregisters the region, which ends all access through it.
     pub(super) fn deregister(self) -> io::Result<()> {
         let region = std::mem::ManuallyDrop::new(self);
-        // SAFETY: registered by libibverbs and, as it is not dropped any more, deregistered once.
+        // SAFETY: registered by libibverbs and deregistered once, because `ManuallyDrop` prevents the drop.
         let code = unsafe { ffi::ibv_dereg_mr(region.0.as_ptr()) };
         if code == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(code.abs())) }
     }
@@ -136,7 +136,7 @@ impl Drop for Mr {
         // SAFETY: registered by libibverbs, deregistered once.
         let code = unsafe { ffi::ibv_dereg_mr(self.0.as_ptr()) };
         if code != 0 {
-            tracing::warn!(code, "a memory region could not be deregistered");
+            tracing::warn!(code, "failed to deregister a memory region");
         }
     }
 }
@@ -153,7 +153,7 @@ impl Mw {
         self.0.as_ptr()
     }
 
-    /// The handle it has, or had last.
+    /// Returns the current or most recent handle.
     pub(super) fn rkey(&self) -> u32 {
         // SAFETY: the window is live.
         unsafe { (*self.0.as_ptr()).rkey }
@@ -165,7 +165,7 @@ impl Drop for Mw {
         // SAFETY: allocated by libibverbs, freed once.
         let code = unsafe { ffi::ibv_dealloc_mw(self.0.as_ptr()) };
         if code != 0 {
-            tracing::warn!(code, "a memory window could not be freed");
+            tracing::warn!(code, "failed to free a memory window");
         }
     }
 }
@@ -175,7 +175,7 @@ struct CompletionChannel(NonNull<ffi::ibv_comp_channel>);
 
 // SAFETY: as for `Pd`.
 unsafe impl Send for CompletionChannel {}
-// SAFETY: a shared reference gives the file descriptor only.
+// SAFETY: a shared reference only gives access to the file descriptor.
 unsafe impl Sync for CompletionChannel {}
 
 impl AsRawFd for CompletionChannel {
@@ -187,7 +187,7 @@ impl AsRawFd for CompletionChannel {
 
 impl Drop for CompletionChannel {
     fn drop(&mut self) {
-        // SAFETY: made by libibverbs, freed once, after its completion queue.
+        // SAFETY: created by libibverbs, freed once, after its completion queue.
         unsafe {
             ffi::ibv_destroy_comp_channel(self.0.as_ptr());
         }
@@ -198,33 +198,33 @@ impl Drop for CompletionChannel {
 #[derive(Debug)]
 pub(super) struct Cq {
     cq: NonNull<ffi::ibv_cq>,
-    /// Fetched and not acknowledged.
+    /// Number of events fetched but not acknowledged.
     events: u32,
-    /// An event comes with the next completion.
+    /// The next completion causes an event.
     armed: bool,
-    // After `drop` has destroyed the queue.
+    // Dropped after `drop` has destroyed the queue.
     channel: AsyncFd<CompletionChannel>,
 }
 
 // SAFETY: as for `Pd`.
 unsafe impl Send for Cq {}
 
-/// What to do after [`Cq::poll_event`].
+/// The result of [`Cq::poll_event`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Waited {
-    /// It has told, or may have: look at the queue once more.
+    /// An event was or may have been fetched: check the queue again.
     Again,
-    /// What it tells next wakes the task.
+    /// The next event wakes the task.
     Registered,
 }
 
 impl Cq {
-    /// Acknowledged in batches, because each takes a lock.
+    /// Number of events acknowledged together, because each acknowledgment takes a lock.
     const ACKNOWLEDGE: u32 = 64;
 
     pub(super) fn new(context: NonNull<ffi::ibv_context>, len: u32) -> Result<Self, VerbsError> {
-        const DOING: &str = "making a completion queue";
-        // SAFETY: the context is an open device's.
+        const DOING: &str = "creation of a completion queue";
+        // SAFETY: the context is that of an open device.
         let channel = unsafe { ffi::ibv_create_comp_channel(context.as_ptr()) };
         let channel = CompletionChannel(NonNull::new(channel).ok_or_else(|| VerbsError::last(DOING))?);
         // SAFETY: the channel owns its file descriptor.
@@ -241,8 +241,8 @@ impl Cq {
         self.cq.as_ptr()
     }
 
-    /// Has the device gather completions before it tells: at most `count`, for at most `microseconds`. Devices that cannot
-    /// are left as they are.
+    /// Configures completion moderation: at most `count` completions, for at most `microseconds`. Devices without support
+    /// ignore it.
     pub(super) fn moderate(&mut self, count: u16, microseconds: u16) {
         let mut attributes = ffi::ibv_modify_cq_attr {
             attr_mask: ffi::ibv_cq_attr_mask::IBV_CQ_ATTR_MODERATE.0,
@@ -251,25 +251,26 @@ impl Cq {
         // SAFETY: the queue is live, and the attributes readable for the call.
         let code = unsafe { ffi::ibv_modify_cq(self.cq.as_ptr(), &raw mut attributes) };
         if code != 0 {
-            tracing::debug!(code, "the device does not moderate completions");
+            tracing::debug!(code, "device does not support completion moderation");
         }
     }
 
-    /// Takes completions: as many as `into` has room for, or fewer.
+    /// Fetches completions, at most as many as fit in `into`.
     pub(super) fn take<'a>(&mut self, into: &'a mut [ibv_wc]) -> io::Result<&'a [ibv_wc]> {
         let room = i32::try_from(into.len()).unwrap_or(i32::MAX);
         // SAFETY: the queue is live, and `into` has room for `room` entries.
         let taken = unsafe { ffi::ibv_poll_cq(self.cq.as_ptr(), room, into.as_mut_ptr()) };
-        let taken = usize::try_from(taken).map_err(|_| io::Error::other("the completion queue cannot be polled"))?;
+        let taken = usize::try_from(taken).map_err(|_| io::Error::other("failed to poll the completion queue"))?;
         Ok(into.get(..taken).unwrap_or_default())
     }
 
-    /// Whether the next completion tells, or one has told and that has not been fetched.
+    /// Returns `true` if the next completion causes an event, or an event is waiting to be fetched.
     pub(super) fn is_armed(&self) -> bool {
         self.armed
     }
 
-    /// Has the next completion tell, where that has not been asked for yet. `true` then: one may have come just before.
+    /// Arms the queue, so that the next completion causes an event. Returns `true` if it was not armed: a completion may then
+    /// have arrived just before.
     pub(super) fn arm(&mut self) -> io::Result<bool> {
         if self.armed {
             return Ok(false);
@@ -283,15 +284,15 @@ impl Cq {
         Ok(true)
     }
 
-    /// Has what an armed queue tells wake the task, if it has not told already.
+    /// Registers the task for the event of an armed queue, or fetches an event that has already occurred.
     pub(super) fn poll_event(&mut self, cx: &mut Context<'_>) -> io::Result<Waited> {
         let mut ready = match self.channel.poll_read_ready(cx) {
             Poll::Pending => return Ok(Waited::Registered),
             Poll::Ready(ready) => ready?,
         };
         let (mut cq, mut context) = (ptr::null_mut(), ptr::null_mut());
-        // The queue is the channel's only one and tells once for each time it is asked to: nothing can come behind the event
-        // that is fetched here, and its edge can be forgotten without another look.
+        // The channel has one queue, which causes one event each time it is armed. No further event can follow the one fetched
+        // here, so the readiness can be cleared without another check.
         let from = self.channel.get_ref().0.as_ptr();
         // SAFETY: the channel is live, and both pointers writable.
         if unsafe { ffi::ibv_get_cq_event(from, &raw mut cq, &raw mut context) } == 0 {
@@ -322,9 +323,9 @@ impl Cq {
 
 impl Drop for Cq {
     fn drop(&mut self) {
-        // Destroying it waits until all its events are acknowledged.
+        // Destruction waits until all events are acknowledged.
         self.acknowledge();
-        // SAFETY: made by libibverbs, destroyed once, after the queue pair that uses it.
+        // SAFETY: created by libibverbs, destroyed once, after the queue pair that uses it.
         let code = unsafe { ffi::ibv_destroy_cq(self.cq.as_ptr()) };
         if code != 0 {
             tracing::warn!(code, "a completion queue could not be destroyed");
@@ -332,12 +333,12 @@ impl Drop for Cq {
     }
 }
 
-/// A queue pair of an identifier's.
+/// The queue pair of an identifier.
 #[derive(Debug)]
 pub(super) struct Qp {
     id: *mut ffi::rdma_cm_id,
     qp: NonNull<ffi::ibv_qp>,
-    /// Octets that fit a work request itself.
+    /// Maximum inline data of a work request, in bytes.
     pub(super) max_inline: u32,
 }
 
@@ -345,11 +346,11 @@ pub(super) struct Qp {
 unsafe impl Send for Qp {}
 
 impl Qp {
-    /// Inline octets asked for, until the device agrees. `siw` has 80, which a call without arguments and its reply fit in either
-    /// version.
+    /// The sizes of inline data to request, in bytes, until the device accepts one. `siw` supports 80, enough for a call
+    /// without arguments and its reply in both versions.
     const INLINE: [u32; 5] = [256, 128, 80, 64, 0];
 
-    /// Makes one with room for so many work requests. `id` must outlive it.
+    /// Creates a queue pair with room for this many work requests. `id` must outlive it.
     pub(super) fn new(id: &CmId, pd: &Pd, cq: &Cq, sends: u32, receives: u32) -> Result<Self, VerbsError> {
         let mut refused = None;
         for inline in Self::INLINE {
@@ -368,26 +369,26 @@ impl Qp {
                 qp_type: ffi::ibv_qp_type::IBV_QPT_RC,
                 sq_sig_all: 0,
             };
-            // SAFETY: identifier, domain and completion queue are live, and of one device; the attributes are writable.
+            // SAFETY: identifier, domain and completion queue are live and belong to one device; the attributes are writable.
             let code = unsafe { ffi::rdma_create_qp(id.as_ptr(), pd.as_ptr(), &raw mut attributes) };
             if code == 0 {
                 // SAFETY: the call has set the identifier's queue pair.
                 let qp = unsafe { (*id.as_ptr()).qp };
-                let qp = NonNull::new(qp).ok_or_else(|| VerbsError::last("making a queue pair"))?;
+                let qp = NonNull::new(qp).ok_or_else(|| VerbsError::last("creation of a queue pair"))?;
                 return Ok(Self { id: id.as_ptr(), qp, max_inline: attributes.cap.max_inline_data });
             }
             refused = Some(io::Error::last_os_error());
         }
-        Err(VerbsError::os("making a queue pair", refused.unwrap_or_else(io::Error::last_os_error)))
+        Err(VerbsError::os("creation of a queue pair", refused.unwrap_or_else(io::Error::last_os_error)))
     }
 
     pub(super) fn as_ptr(&self) -> *mut ffi::ibv_qp {
         self.qp.as_ptr()
     }
 
-    /// Whether it has failed.
+    /// Returns `true` if the queue pair is in the error state.
     pub(super) fn is_in_error(&self) -> bool {
-        // SAFETY: plain numbers, whose zeros are values.
+        // SAFETY: plain integers, for which zeros are valid.
         let (mut attributes, mut init): (ffi::ibv_qp_attr, ffi::ibv_qp_init_attr) = unsafe { std::mem::zeroed() };
         let mask = ffi::ibv_qp_attr_mask::IBV_QP_STATE.0 as i32;
         // SAFETY: the queue pair is live, and both structures are writable.
@@ -395,23 +396,23 @@ impl Qp {
         code == 0 && attributes.qp_state == ffi::ibv_qp_state::IBV_QPS_ERR
     }
 
-    /// Moves it to the error state: nothing of the peer's is taken any more, and what is posted is flushed.
+    /// Moves the queue pair to the error state, in which it refuses incoming requests and flushes posted ones.
     pub(super) fn fail(&self) {
-        // SAFETY: plain numbers, whose zeros are values.
+        // SAFETY: plain integers, for which zeros are valid.
         let mut attributes: ffi::ibv_qp_attr = unsafe { std::mem::zeroed() };
         attributes.qp_state = ffi::ibv_qp_state::IBV_QPS_ERR;
         let mask = ffi::ibv_qp_attr_mask::IBV_QP_STATE.0 as i32;
         // SAFETY: the queue pair is live, and the attributes readable.
         let code = unsafe { ffi::ibv_modify_qp(self.as_ptr(), &raw mut attributes, mask) };
         if code != 0 {
-            tracing::debug!(code, "the queue pair was not moved to its error state");
+            tracing::debug!(code, "failed to move the queue pair to the error state");
         }
     }
 }
 
 impl Drop for Qp {
     fn drop(&mut self) {
-        // SAFETY: made by librdmacm for the identifier, which is live still; destroyed once.
+        // SAFETY: created by librdmacm for the identifier, which is still live; destroyed once.
         unsafe { ffi::rdma_destroy_qp(self.id) }
     }
 }

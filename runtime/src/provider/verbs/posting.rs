@@ -1,4 +1,4 @@
-//! Posting: work requests become chains, and their octets get to the device.
+//! Posting: turns queued work requests into chains and passes their data to the device.
 
 use std::{io, sync::Arc};
 
@@ -19,7 +19,7 @@ use crate::{
 };
 
 impl VerbsQueuePair {
-    /// Hands what waits to the device.
+    /// Posts queued work requests to the device.
     pub(super) fn flush(&mut self) {
         let Some(qp) = &self.qp else { return };
         if !self.is_open() || self.queue.is_posted() {
@@ -53,7 +53,7 @@ impl VerbsQueuePair {
                             let request = Request::Read { local, remote: remote.offset, rkey: remote.handle.0 };
                             (request, Hold::Nothing, false)
                         }
-                        // There is nothing to read, or nowhere to put it: then there was nothing.
+                        // The sink is empty and has no region, so there is nothing to read.
                         None => {
                             self.queue.skip(Ok(()));
                             continue;
@@ -94,13 +94,13 @@ impl VerbsQueuePair {
             let told = if self.limits.iwarp && by_itself { Told::Itself } else { Told::Later };
             let number = self.queue.post(hold, done, told);
             self.chain.push(number, request, inline);
-            // The last of the chain is looked at again below.
+            // The last request of the chain is signaled in `submit`.
             if self.queue.signal(false) {
                 self.chain.signal_last();
             }
         }
         if let Some(error) = wrong {
-            tracing::warn!(target: "rpcrdma", error = %Chain(&error), "a work request could not be posted");
+            tracing::warn!(target: "rpcrdma", error = %Chain(&error), "failed to post a work request");
             self.queue.skip(Err(WorkError::Local(Chain(&error).to_string())));
             let reason = DisconnectReason::Transport(error.into());
             self.submit(&binds);
@@ -119,8 +119,8 @@ impl VerbsQueuePair {
         if self.queue.signal(true) {
             self.chain.signal_last();
         }
-        // SAFETY: what the requests refer to is held by the queue's entries, the slabs, and the exposures until they have
-        // completed or the queue pair is destroyed; sinks are owned by the exposures, and not looked at meanwhile.
+        // SAFETY: the queue's entries, the slabs and the exposures hold all memory of the requests until they have completed or
+        // the queue pair is destroyed. The exposures own sinks, which are not accessed meanwhile.
         let posted = unsafe { self.chain.post(qp) };
         match posted {
             Ok(()) => self.queue.taken(self.chain.len()),
@@ -128,33 +128,34 @@ impl VerbsQueuePair {
                 let failed = WorkError::Local(format!("the device refused a work request: {error}"));
                 self.queue.refused(self.chain.len() - taken, &failed);
                 self.queue.taken(taken);
-                let error = VerbsError::Os { doing: "posting a work request", source: error };
+                let error = VerbsError::Os { doing: "posting of a work request", source: error };
                 self.end(DisconnectReason::Transport(error.into()));
             }
         }
         for (window, rkey) in binds {
-            // SAFETY: the window is held by its exposure; the library's structure is ours to keep up to date: the next
-            // request to bind it says by this field which window is meant.
+            // SAFETY: the exposure holds the window. The caller of libibverbs maintains this field of the structure: the next
+            // bind request takes the window's current key from it.
             unsafe { (**window).rkey = *rkey };
         }
     }
 }
 
-/// How the octets of a request get to the device.
+/// The method of passing a request's data to the device.
 enum Placed {
     Inline,
     Copied(Slot),
     Registered,
 }
 
-/// Places them; what holds them; whether their memory is free when the request has been handed over.
+/// Prepares the data for the device. Returns its location, its holder, and `true` if its memory is free once the request
+/// is posted.
 fn place(pd: &Pd, regions: &mut Regions, placed: Placed, source: Source) -> io::Result<(Local, Hold, bool)> {
-    let octets: &[u8] = match &source {
+    let bytes: &[u8] = match &source {
         Source::Message(message) => message,
         Source::Payload(payload) => payload,
     };
-    let len = u32::try_from(octets.len()).map_err(|_| io::Error::other("longer than 2^32 octets"))?;
-    let address = octets.as_ptr();
+    let len = u32::try_from(bytes.len()).map_err(|_| io::Error::other("request data is longer than 2^32 - 1 bytes"))?;
+    let address = bytes.as_ptr();
     Ok(match placed {
         Placed::Inline => {
             let hold = match source {
@@ -164,15 +165,15 @@ fn place(pd: &Pd, regions: &mut Regions, placed: Placed, source: Source) -> io::
             (Local { address: address as u64, len, lkey: 0 }, hold, true)
         }
         Placed::Copied(mut slot) => {
-            slot.as_mut_slice()[..octets.len()].copy_from_slice(octets);
+            slot.as_mut_slice()[..bytes.len()].copy_from_slice(bytes);
             let local = Local { address: slot.address() as u64, len, lkey: slot.lkey() };
             (local, Hold::Slot(slot), true)
         }
         Placed::Registered => {
-            let region = match regions.home(address, octets.len()) {
+            let region = match regions.home(address, bytes.len()) {
                 Some(home) => regions.of(pd, home)?,
-                // SAFETY: the octets are held with the region, which is dropped first; they are only read.
-                None => Arc::new(unsafe { pd.register(address, octets.len(), Rights::LocalRead) }?),
+                // SAFETY: the memory is held together with the region, which is dropped first, and is only read.
+                None => Arc::new(unsafe { pd.register(address, bytes.len(), Rights::LocalRead) }?),
             };
             let local = Local { address: address as u64, len, lkey: region.lkey() };
             (local, Hold::Registered(Registered { _region: region, _memory: source }), false)
@@ -181,7 +182,7 @@ fn place(pd: &Pd, regions: &mut Regions, placed: Placed, source: Source) -> io::
 }
 
 impl Slab {
-    /// How so many octets get to the device; `None` where that has to wait for a slot.
+    /// Returns the method for data of this length. Returns `None` if it must wait for a slot.
     fn placed(&self, len: usize, max_inline: usize) -> Option<Placed> {
         if len <= max_inline {
             Some(Placed::Inline)

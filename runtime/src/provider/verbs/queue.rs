@@ -1,14 +1,14 @@
 //! The send queue: work requests from post to completion.
 //!
-//! Posters are told in the order of posting. The device tells of few requests: a Send or RDMA Write whose octets it has
-//! copied is done, for its poster, when it is handed over ([`Completion::Sent`](crate::provider::Completion::Sent)), so
-//! only those whose end somebody waits for are signalled, the last of a chain for all before it, and one in
-//! [`SIGNAL_EVERY`] so that the device's queue has room again.
+//! Requests are reported to the caller in the order posted. Few of them need a completion from the device: a Send or RDMA
+//! Write whose data was copied is complete for the caller once it is posted
+//! ([`Completion::Sent`](crate::provider::Completion::Sent)). The queue therefore signals only requests that somebody
+//! waits for (the last of a chain, for all before it), and one in [`SIGNAL_EVERY`] to free space in the device's queue.
 //!
-//! That one completion speaks for all before it holds on fabrics. iWARP devices may complete a Send that was posted behind
-//! an RDMA Read while the Read still waits for its Response, and `siw` sends from the memory itself, after it has said that
-//! a request is done, where that request was not signalled. There each request of these is signalled and waited for by
-//! itself ([`Told::Itself`]).
+//! On InfiniBand and RoCE, a completion implies that all earlier requests have completed. On iWARP it does not: a device
+//! may complete a Send posted behind an RDMA Read while the Read still waits for its response. `siw` also sends directly
+//! from memory after an unsignaled request has nominally completed. On iWARP, such requests are signaled and awaited
+//! individually ([`Told::Itself`]).
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -20,10 +20,10 @@ use crate::{
     provider::{Handle, RemoteMemory, WorkError, WrId},
 };
 
-/// Requests without a completion of their own, at most.
+/// Maximum number of requests without a completion of their own.
 pub(super) const SIGNAL_EVERY: u32 = 16;
 
-/// What is to be done.
+/// The operation of a work request.
 pub(super) enum Op {
     Send {
         message: MessageBuf,
@@ -44,51 +44,51 @@ pub(super) enum Op {
     Bind(super::wr::Request),
     /// Invalidates a window.
     Invalidate,
-    /// Takes back memory once all before is done; nothing is posted.
+    /// Returns memory once all earlier requests are done. Nothing is posted.
     TakeBack,
-    /// Shows that everything before has been acknowledged by the peer's device.
+    /// A zero-length RDMA Write, whose completion implies that the peer's device has acknowledged everything before it.
     Marker,
-    /// It has been posted, or never will be.
+    /// The request was posted, or needs no posting.
     Nothing,
 }
 
 // SAFETY: the pointers of a `Bind` are to objects of libibverbs that may be used from any thread.
 unsafe impl Send for Op {}
 
-/// What a work request was, for its completion.
+/// The kind of a work request, for its completion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Send,
     Write,
     Read(Handle),
-    /// The provider's own: nobody is told.
+    /// A request of the provider itself, which is not reported.
     Own,
-    /// The memory goes back to its owner.
+    /// An invalidation, which returns memory to the caller.
     Return(Handle),
 }
 
-/// What must live until the device is done with a request.
+/// The data that must live until the device has finished a request.
 #[allow(dead_code, reason = "held, not looked at")]
 pub(super) enum Hold {
     Nothing,
-    /// Copied by the device when it takes the request.
+    /// Copied by the device when the request is posted.
     Message(MessageBuf),
-    /// Likewise.
+    /// Copied by the device when the request is posted.
     Payload(Bytes),
-    /// Registered with the connection.
+    /// Registered together with the connection.
     Slot(Slot),
-    /// Registered for this request.
+    /// Registered separately, or as a pool buffer.
     Registered(Registered),
 }
 
-/// Memory registered for one request.
+/// Registered memory of one request.
 pub(super) struct Registered {
-    // Dropped before what it covers.
+    // Dropped before the memory that it covers.
     pub(super) _region: Arc<Mr>,
     pub(super) _memory: Source,
 }
 
-/// Memory that is sent from.
+/// The owner of outgoing data.
 #[allow(dead_code, reason = "held, not looked at")]
 pub(super) enum Source {
     Message(MessageBuf),
@@ -102,38 +102,38 @@ struct Work {
     done: Option<Result<(), WorkError>>,
 }
 
-/// Which completion tells that a request is done.
+/// The completion that shows that a request is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Told {
-    /// Its own, or that of one posted later.
+    /// The request's own completion, or that of a later request.
     Later,
-    /// Only its own.
+    /// Only the request's own completion.
     Itself,
 }
 
 struct Posted {
-    /// Number of the work.
+    /// Number of the work request.
     work: u64,
     hold: Hold,
     told: Told,
     done: bool,
 }
 
-/// Work requests, by number.
+/// The queue of work requests, by number.
 #[derive(Default)]
 pub(super) struct SendQueue {
     works: VecDeque<Work>,
-    /// Number of the front.
+    /// Number of the first entry of `works`.
     first: u64,
-    /// Number of the next to be posted.
+    /// Number of the next request to post.
     next: u64,
-    /// What the device has, or may have.
+    /// Requests that the device has, or may have.
     posted: VecDeque<Posted>,
-    /// Number, for the device, of the front.
+    /// Device number of the first entry of `posted`.
     first_posted: u64,
-    /// Posted since one was signalled.
+    /// Number of requests posted since the last signaled one.
     unsignalled: u32,
-    /// Somebody waits for one of those.
+    /// At least one of these is awaited.
     awaited: bool,
 }
 
@@ -142,12 +142,12 @@ impl SendQueue {
         self.works.push_back(Work { id, kind, op, done: None });
     }
 
-    /// Queues one that is done already, in its turn.
+    /// Queues a request that is already complete, to report it in order.
     pub(super) fn push_done(&mut self, id: WrId, kind: Kind, result: Result<(), WorkError>) {
         self.works.push_back(Work { id: Some(id), kind, op: Op::Nothing, done: Some(result) });
     }
 
-    /// The next to be posted.
+    /// Returns the next request to post.
     pub(super) fn waiting(&mut self) -> Option<(Kind, &mut Op)> {
         while self.get(self.next).is_some_and(|work| work.done.is_some()) {
             self.next += 1;
@@ -156,7 +156,8 @@ impl SendQueue {
         self.get(next).map(|work| (work.kind, &mut work.op))
     }
 
-    /// The next has been put into a chain; its number for the device. `done`: its poster need not wait for the device.
+    /// Records that the next request was put into a chain, and returns its device number. `done`: the request is complete for
+    /// the caller without the device.
     pub(super) fn post(&mut self, hold: Hold, done: bool, told: Told) -> u64 {
         let work = self.next;
         self.next += 1;
@@ -170,7 +171,7 @@ impl SendQueue {
         self.first_posted + self.posted.len() as u64 - 1
     }
 
-    /// The next needs nothing of the device, or cannot be done.
+    /// Completes the next request without posting it.
     pub(super) fn skip(&mut self, result: Result<(), WorkError>) {
         if let Some(work) = self.get(self.next) {
             (work.op, work.done) = (Op::Nothing, Some(result));
@@ -178,7 +179,7 @@ impl SendQueue {
         self.next += 1;
     }
 
-    /// Whether the request put into the chain last has to be signalled. `last`: nothing follows in the chain.
+    /// Returns `true` if the last request of the chain must be signaled. `last`: no request follows in the chain.
     pub(super) fn signal(&mut self, last: bool) -> bool {
         let alone = !last && self.posted.back().is_some_and(|posted| posted.told == Told::Itself);
         let signal = alone || self.unsignalled >= SIGNAL_EVERY || (last && self.awaited);
@@ -188,12 +189,12 @@ impl SendQueue {
         signal
     }
 
-    /// Requests that the device has, or may have.
+    /// Returns the number of requests that the device has, or may have.
     pub(super) fn in_device(&self) -> usize {
         self.posted.len()
     }
 
-    /// The chain has been taken: what the device has copied is free.
+    /// Records that the device has accepted the last `count` requests. Frees data that it has copied.
     pub(super) fn taken(&mut self, count: usize) {
         let from = self.posted.len().saturating_sub(count);
         for posted in self.posted.range_mut(from..) {
@@ -203,7 +204,7 @@ impl SendQueue {
         }
     }
 
-    /// The device did not take the last `count` of the chain, and said why of the first of them.
+    /// Fails the last `count` requests, which the device refused. `error` is the cause for the first of them.
     pub(super) fn refused(&mut self, count: usize, error: &WorkError) {
         let from = self.posted.len().saturating_sub(count);
         for (n, posted) in self.posted.split_off(from).into_iter().enumerate() {
@@ -214,7 +215,8 @@ impl SendQueue {
         }
     }
 
-    /// The device is done with request `number`, and so with all before it that are not told of by themselves.
+    /// Records that the device has finished request `number`, and with it all earlier ones that need no completion of their
+    /// own.
     pub(super) fn retire(&mut self, number: u64, result: Result<(), WorkError>) {
         let Some(last) = number.checked_sub(self.first_posted).and_then(|last| usize::try_from(last).ok()) else {
             return;
@@ -241,7 +243,7 @@ impl SendQueue {
         }
     }
 
-    /// The device is gone.
+    /// Completes all requests after the queue pair was destroyed.
     pub(super) fn abandon(&mut self) {
         self.posted.clear();
         self.next = self.first + self.works.len() as u64;
@@ -251,7 +253,7 @@ impl SendQueue {
         }
     }
 
-    /// The next that has completed.
+    /// Removes and returns the next completed request, in order.
     #[allow(clippy::type_complexity)]
     pub(super) fn completed(&mut self) -> Option<(Option<WrId>, Kind, Result<(), WorkError>)> {
         let result = self.works.front_mut()?.done.take()?;
@@ -261,17 +263,17 @@ impl SendQueue {
         Some((work.id, work.kind, result))
     }
 
-    /// Whether everything has been handed to the device.
+    /// Returns `true` if all requests have been posted.
     pub(super) fn is_posted(&mut self) -> bool {
         self.waiting().is_none()
     }
 
-    /// Whether the device has requests whose end it will not tell.
+    /// Returns `true` if the device has requests that no signaled request follows.
     pub(super) fn is_untold(&self) -> bool {
         self.unsignalled > 0 && !self.posted.is_empty()
     }
 
-    /// Requests that the device has done, ever.
+    /// Returns the total number of requests that the device has finished.
     pub(super) fn retired(&self) -> u64 {
         self.first_posted
     }
@@ -293,7 +295,7 @@ mod tests {
         std::iter::from_fn(|| queue.completed()).map(|(id, _, result)| (id.unwrap().0, result.is_ok())).collect()
     }
 
-    /// What the device has copied is done at once, but not before what was posted earlier.
+    /// A request whose data was copied completes at once, but not before earlier requests.
     #[test]
     fn in_order() {
         let mut queue = SendQueue::default();
@@ -307,7 +309,7 @@ mod tests {
         assert_eq!(queue.post(Hold::Nothing, false, Told::Later), 1);
         assert_eq!(queue.post(Hold::Nothing, true, Told::Later), 2);
         assert!(queue.waiting().is_none());
-        // The read is awaited.
+        // The Read is awaited.
         assert!(queue.signal(true));
         assert!(completed(&mut queue).is_empty());
         queue.retire(2, Ok(()));
@@ -315,9 +317,9 @@ mod tests {
         assert_eq!((queue.in_device(), queue.retired()), (0, 3));
     }
 
-    /// A Send may complete before the RDMA Read posted earlier: what it brings is not there yet.
+    /// A Send may complete before an RDMA Read posted earlier, whose data has not arrived yet.
     #[test]
-    fn told_by_itself() {
+    fn individual_completions() {
         let mut queue = SendQueue::default();
         for (id, kind) in [(1, Kind::Write), (2, Kind::Read(Handle(1))), (3, Kind::Read(Handle(1))), (4, Kind::Send)] {
             push(&mut queue, id, kind);
@@ -338,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn every_so_many_is_signalled() {
+    fn signals_at_intervals() {
         let mut queue = SendQueue::default();
         let mut signalled = 0;
         for n in 0..100 {
@@ -361,7 +363,7 @@ mod tests {
                 queue.post(Hold::Nothing, false, Told::Later);
             }
         }
-        // Those before one that failed have not.
+        // Requests before a failed one have succeeded.
         queue.retire(1, Err(WorkError::RemoteAccess("no".into())));
         queue.refused(2, &WorkError::Local("full".into()));
         assert_eq!(completed(&mut queue), [(0, true), (1, false)]);

@@ -1,7 +1,7 @@
-//! Sources of events that hardly ever have one, and so are looked at only when they have said so.
+//! Readiness of event sources that rarely have events, to avoid polling them without need.
 //!
-//! A connection is polled for each of its messages. What its connection manager and its device report comes a few times in
-//! its life, but to ask costs as much each time as to ask for completions.
+//! A connection is polled for each of its messages. The connection manager and the device report events only a few times
+//! per connection, but polling them each time would cost as much as polling for completions.
 
 use std::{
     sync::{
@@ -11,37 +11,37 @@ use std::{
     task::{Context, Wake, Waker},
 };
 
-/// Says whether one of the sources that were polled with its waker has woken since.
+/// Tracks whether a source that was polled with this object's waker has woken since.
 pub(super) struct Rare {
     woken: Arc<Woken>,
     waker: Waker,
-    /// The `task` of `woken`, which changes here only.
+    /// A copy of the `task` in `woken`, which only this object changes.
     task: Waker,
 }
 
 struct Woken {
     is: AtomicBool,
-    /// Who is woken in turn.
+    /// The task to wake in turn.
     task: Mutex<Waker>,
 }
 
 impl Rare {
-    /// One whose sources have not been looked at yet.
+    /// Creates an object whose sources have not been polled yet.
     pub(super) fn new() -> Self {
         let task = Waker::noop().clone();
         let woken = Arc::new(Woken { is: AtomicBool::new(true), task: Mutex::new(task.clone()) });
         Self { waker: Waker::from(Arc::clone(&woken)), woken, task }
     }
 
-    /// The waker to poll the sources with, all of them until they are pending, if one of them may have something. From now on
-    /// they wake `cx`.
+    /// Returns the waker for polling the sources if one of them may have an event. The caller must then poll all of them
+    /// until they are pending. From now on they wake the task of `cx`.
     pub(super) fn look(&mut self, cx: &Context<'_>) -> Option<Waker> {
         if !self.task.will_wake(cx.waker()) {
             self.task.clone_from(cx.waker());
             self.woken.task().clone_from(cx.waker());
         }
-        // After that: what wakes in between wakes the one, or is seen here. It is mostly not set, and read for less than it is
-        // exchanged for.
+        // This follows the update of the task: a source that wakes in between either wakes the new task or is seen here. The
+        // load is cheaper than the swap, and the flag is rarely set.
         let woken = self.woken.is.load(Ordering::Acquire) && self.woken.is.swap(false, Ordering::AcqRel);
         woken.then(|| self.waker.clone())
     }
@@ -81,11 +81,11 @@ mod tests {
     }
 
     #[test]
-    fn looked_at_when_woken_and_by_whoever_polls_last() {
+    fn wakes_the_last_task_that_polled() {
         let (first, last) = (Arc::new(Count::default()), Arc::new(Count::default()));
         let (one, other) = (Waker::from(Arc::clone(&first)), Waker::from(Arc::clone(&last)));
         let mut rare = Rare::new();
-        let source = rare.look(&Context::from_waker(&one)).expect("nobody has looked yet");
+        let source = rare.look(&Context::from_waker(&one)).expect("the sources were not polled yet");
         assert!(rare.look(&Context::from_waker(&one)).is_none());
         assert!(rare.look(&Context::from_waker(&other)).is_none());
         source.wake_by_ref();

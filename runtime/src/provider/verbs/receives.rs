@@ -1,4 +1,4 @@
-//! The receive queue: Receives posted, owed, and the memory they land in.
+//! The receive queue: posted and owed Receives, and their memory.
 
 use std::{collections::VecDeque, io, ptr};
 
@@ -11,66 +11,66 @@ use super::{
 };
 use crate::chain::Chain;
 
-/// Marks the number of a Receive among completions.
+/// The bit that marks the number of a Receive in completions.
 pub(super) const RECEIVE: u64 = 1 << 63;
 
-/// Receives posted at a time for which no memory is allocated.
+/// Number of Receives that can be posted at a time without an allocation.
 const FEW: usize = 4;
 
-/// Receives of one connection.
+/// The Receives of one connection.
 pub(super) struct Receives {
-    /// Posted, in the order in which they complete.
+    /// The posted Receives, in the order in which they complete.
     posted: VecDeque<Slot>,
-    /// Number of the front.
+    /// Number of the first posted Receive.
     first: u64,
-    /// The device's queue has room for so many.
+    /// Capacity of the device's queue.
     room: usize,
-    /// To be posted when there is room.
+    /// Number of Receives to post when there is room.
     owed: usize,
-    /// Octets of each.
+    /// Size of each Receive, in bytes.
     size: usize,
-    // After what was taken from them.
+    // Dropped after the slots taken from them.
     slabs: Vec<Slab>,
 }
 
 impl Receives {
-    /// Memory for `count` Receives of `size` octets; the device's queue has room for `room`.
+    /// Allocates memory for `count` Receives of `size` bytes. The device's queue has room for `room`.
     pub(super) fn new(pd: &Pd, count: u32, size: usize, room: u32) -> io::Result<Self> {
         let slab = Slab::new(pd, count, size.max(1))?;
         Ok(Self { posted: VecDeque::new(), first: 0, room: room as usize, owed: 0, size, slabs: vec![slab] })
     }
 
-    /// Octets of each.
+    /// Returns the size of each Receive, in bytes.
     pub(super) fn size(&self) -> usize {
         self.size
     }
 
-    /// Whether none is posted.
+    /// Returns `true` if no Receive is posted.
     pub(super) fn is_empty(&self) -> bool {
         self.posted.is_empty()
     }
 
-    /// So many more are wanted.
+    /// Adds `count` Receives to those to post.
     pub(super) fn owe(&mut self, count: usize) {
         self.owed = self.owed.saturating_add(count);
     }
 
-    /// One has completed: they do so in the order posted. The memory is the caller's now.
+    /// Removes the first posted Receive, which has completed, and returns its memory. Receives complete in the order posted.
     pub(super) fn complete(&mut self) -> Option<Slot> {
         let slot = self.posted.pop_front()?;
         self.first += 1;
         Some(slot)
     }
 
-    /// The queue pair is gone, and with it all that was posted.
+    /// Drops the posted Receives after the queue pair was destroyed.
     pub(super) fn clear(&mut self) {
         self.posted.clear();
     }
 
-    /// Posts those that are owed, as far as there is room and memory, in one chain.
+    /// Posts owed Receives in one chain, as far as room and memory suffice.
     ///
     /// # Errors
-    /// When the device refuses them: the queue pair is of no use any more.
+    /// Returns an error if the device refuses them. The queue pair is then unusable.
     pub(super) fn post(&mut self, pd: &Pd, qp: &Qp) -> io::Result<()> {
         let count = self.owed.min(self.room.saturating_sub(self.posted.len()));
         if count == 0 {
@@ -103,13 +103,13 @@ impl Receives {
             next = request;
         }
         let mut bad = ptr::null_mut();
-        // SAFETY: the queue pair is live, the chain linked, and `places` unchanged since it was built. The slots are held in
-        // `posted`, and so not accessed, until they have completed or the queue pair is destroyed.
+        // SAFETY: the queue pair is live, the chain is linked, and `places` is unchanged since it was built. `posted` holds the
+        // slots, so nobody accesses them until they have completed or the queue pair is destroyed.
         let code = unsafe { ffi::ibv_post_recv(qp.as_ptr(), next, &raw mut bad) };
         if code == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(code.abs())) }
     }
 
-    /// Memory for one. More is made where the user holds on to messages.
+    /// Takes a slot for one Receive. Allocates more slots if the user holds on to messages.
     fn slot(&mut self, pd: &Pd) -> Option<Slot> {
         if let Some(slot) = self.slabs.iter().find_map(Slab::take) {
             return Some(slot);
@@ -122,7 +122,7 @@ impl Receives {
                 slot
             }
             Err(error) => {
-                tracing::warn!(target: "rpcrdma", error = %Chain(&error), "no memory for Receives");
+                tracing::warn!(target: "rpcrdma", error = %Chain(&error), "failed to allocate memory for Receives");
                 None
             }
         }

@@ -1,4 +1,4 @@
-//! Connecting and accepting, by the connection manager.
+//! Connection set-up through the connection manager.
 
 use std::{future::Future, io, net::SocketAddr, time::Duration};
 
@@ -13,28 +13,28 @@ use super::{
 };
 use crate::provider::{ConnectRequest, Connected, Connector, Incoming, QueuePair as _, SetupError, SetupParams};
 
-/// Octets of private data in a connection request that every fabric has room for: InfiniBand's, less what the
-/// connection manager takes for the addresses.
+/// Maximum length of private data in a connection request on every fabric, in bytes: InfiniBand's limit, less the
+/// connection manager's address header.
 pub const MAX_PRIVATE_DATA: usize = 56;
 
-/// InfiniBand's reason for a rejection by the consumer, as opposed to its connection manager's.
+/// InfiniBand's reason code for a rejection by the consumer, not by the connection manager.
 const CONSUMER_REJECTED: i32 = 28;
 
-/// InfiniBand's reason for a rejection because nobody listens.
+/// InfiniBand's reason code for a rejection because nothing listens.
 const NOBODY_LISTENS: i32 = 8;
 
-/// Ports of this end that are tried. The connection manager gives each connection one that no other of its own has, and
-/// `siw` then finds that TCP has it.
+/// Maximum number of local ports to try. The connection manager chooses a port that none of its connections uses, but
+/// `siw` may find that a TCP socket uses it.
 const PORTS: usize = 8;
 
-/// Makes outgoing connections by RDMA devices.
+/// A connector for RDMA devices.
 #[derive(Debug, Clone, Default)]
 pub struct VerbsConnector {
     config: VerbsConfig,
 }
 
 impl VerbsConnector {
-    /// A connector with this configuration.
+    /// Creates a connector with this configuration.
     #[must_use]
     pub fn new(config: VerbsConfig) -> Self {
         Self { config }
@@ -54,7 +54,7 @@ impl VerbsConnector {
         let private_data = params.private_data_for(queue_pair.remote_invalidation());
         queue_pair.id().connect(&ConnParam { private_data, ..offered })?;
         let event = expect(queue_pair.events(), cm_event::RDMA_CM_EVENT_ESTABLISHED, peer).await?;
-        // What the peer serves may be less than what was asked for.
+        // The peer may serve fewer than requested.
         queue_pair.max_reads = offered.initiator_depth.min(event.initiator_depth).into();
         queue_pair.begin();
         let (local_addr, peer_addr) = (queue_pair.id().local_addr()?, queue_pair.id().peer_addr()?);
@@ -62,8 +62,8 @@ impl VerbsConnector {
     }
 }
 
-/// What this end offers: as many RDMA Reads served, and under way, as are wanted, the device can do, and the peer's request
-/// has use for. The latter two are pairs of these.
+/// Returns the parameters to offer: the numbers of RDMA Reads, served and in flight, that `params`, the device and the
+/// peer's request all permit. `device` and `asked` are pairs of these two numbers.
 fn offer(params: &SetupParams, device: (u8, u8), asked: Option<(u8, u8)>) -> ConnParam<'static> {
     let asked = asked.unwrap_or((u8::MAX, u8::MAX));
     let least = |wanted: u32, device: u8, asked: u8| u8::try_from(wanted).unwrap_or(u8::MAX).min(device).min(asked);
@@ -74,7 +74,7 @@ fn offer(params: &SetupParams, device: (u8, u8), asked: Option<(u8, u8)>) -> Con
     }
 }
 
-/// Waits for the event that comes next if all goes well.
+/// Waits for the `wanted` event, or for one that reports a failure.
 async fn expect(events: &Events, wanted: cm_event::Type, peer: SocketAddr) -> Result<CmEvent, SetupError> {
     loop {
         let event = events.next().await?;
@@ -87,7 +87,7 @@ async fn expect(events: &Events, wanted: cm_event::Type, peer: SocketAddr) -> Re
     }
 }
 
-/// What an event says about why a connection cannot be set up; `None` for one that does not matter.
+/// Returns the error that an event reports, or `None` if the event is irrelevant.
 fn refusal(kind: cm_event::Type, status: i32, private_data: Bytes, peer: SocketAddr) -> Option<SetupError> {
     let os = || io::Error::from_raw_os_error(status.saturating_abs());
     Some(match kind {
@@ -96,24 +96,24 @@ fn refusal(kind: cm_event::Type, status: i32, private_data: Bytes, peer: SocketA
         }
         cm_event::RDMA_CM_EVENT_REJECTED => match status {
             CONSUMER_REJECTED => SetupError::Rejected { private_data },
-            NOBODY_LISTENS => io::Error::new(io::ErrorKind::ConnectionRefused, "nobody listens there").into(),
-            // iWARP's has no reason but the private data: a TCP connection that is refused has none.
+            NOBODY_LISTENS => io::Error::new(io::ErrorKind::ConnectionRefused, "nothing listens on that port").into(),
+            // iWARP gives no reason code. A rejection has private data, unlike a refused TCP connection.
             status if status < 0 && !private_data.is_empty() => SetupError::Rejected { private_data },
             status if status < 0 => os().into(),
             reason => {
-                let what = format!("the fabric's connection manager refused, with reason {reason}");
+                let what = format!("the connection manager rejected the connection with reason {reason}");
                 io::Error::new(io::ErrorKind::ConnectionRefused, what).into()
             }
         },
         cm_event::RDMA_CM_EVENT_UNREACHABLE | cm_event::RDMA_CM_EVENT_CONNECT_ERROR if status < 0 => os().into(),
         cm_event::RDMA_CM_EVENT_UNREACHABLE => {
-            io::Error::new(io::ErrorKind::HostUnreachable, format!("{peer} does not answer")).into()
+            io::Error::new(io::ErrorKind::HostUnreachable, format!("{peer} does not respond")).into()
         }
         cm_event::RDMA_CM_EVENT_CONNECT_ERROR => {
-            io::Error::other(format!("cannot connect, with reason {status}")).into()
+            io::Error::other(format!("failed to connect to {peer}: reason {status}")).into()
         }
         cm_event::RDMA_CM_EVENT_DISCONNECTED => {
-            io::Error::new(io::ErrorKind::ConnectionReset, "the peer closed the connection at once").into()
+            io::Error::new(io::ErrorKind::ConnectionReset, "peer closed the connection during set-up").into()
         }
         cm_event::RDMA_CM_EVENT_DEVICE_REMOVAL => VerbsError::NoDevice.into(),
         _ => return None,
@@ -131,7 +131,7 @@ impl Connector for VerbsConnector {
                 left -= 1;
                 match self.attempt(peer, &params).await {
                     Err(SetupError::Io(error)) if left > 0 && error.kind() == io::ErrorKind::AddrInUse => {
-                        tracing::debug!(target: "rpcrdma", %peer, "this end's port is in use; trying another");
+                        tracing::debug!(target: "rpcrdma", %peer, "local port is in use, trying another");
                     }
                     connected => return connected,
                 }
@@ -145,7 +145,7 @@ impl Connector for VerbsConnector {
     }
 }
 
-/// A connection that a peer has begun; its request is there.
+/// A connection that a peer has begun. Its request has arrived.
 #[derive(Debug)]
 pub struct VerbsIncoming {
     pub(super) id: CmId,
@@ -224,7 +224,7 @@ mod tests {
         assert!(of(cm_event::RDMA_CM_EVENT_UNREACHABLE, i32::MIN, b"").is_some());
     }
 
-    /// Neither end offers more RDMA Reads than it wants, its device can do, or the other has use for.
+    /// The offer never exceeds the configuration, the device's limits, or the peer's request.
     #[test]
     fn depths() {
         let params = |responder_resources, initiator_depth| SetupParams {
@@ -242,7 +242,7 @@ mod tests {
         assert_eq!(offered(params(16, 16), (0, 128), Some((4, 0))), (0, 0));
     }
 
-    /// Where there is no device, connecting and listening say what to do; where there is one, listening works.
+    /// Without a device, connecting and listening report an error about RDMA. With a device, listening succeeds.
     #[tokio::test]
     async fn without_a_device() {
         let listening = super::super::VerbsListener::bind("127.0.0.1:0".parse().unwrap(), VerbsConfig::default());

@@ -1,4 +1,4 @@
-//! Memory that is registered once for a connection and used in slots: Receives, and Sends too large to be inline.
+//! Slots of memory that is registered once per connection, for Receives and for Sends too large to be inline.
 
 use std::{
     alloc::{self, Layout},
@@ -10,37 +10,37 @@ use std::{
 use super::objects::{Mr, Pd, Rights};
 use crate::memory::LandingMemory;
 
-/// Slots of one length in one allocation.
+/// Slots of equal size in one allocation.
 #[derive(Debug)]
 struct Memory {
     start: NonNull<u8>,
     layout: Layout,
     slot_len: usize,
-    /// Numbers of the slots that nobody holds.
+    /// Numbers of the free slots.
     free: Mutex<Vec<u32>>,
 }
 
-// SAFETY: the allocation is owned. Each slot is accessed by its one holder, and slots change hands through the lock.
+// SAFETY: the allocation is owned. Only the holder of a slot accesses it, and slots change holders through the lock.
 unsafe impl Send for Memory {}
 // SAFETY: as above.
 unsafe impl Sync for Memory {}
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: allocated with this layout, freed once; no slot is left, since each holds the memory.
+        // SAFETY: allocated with this layout and freed once. No slot is left, because each holds the memory.
         unsafe { alloc::dealloc(self.start.as_ptr(), self.layout) }
     }
 }
 
-/// Slots, and their registration.
+/// Slots with their registration.
 #[derive(Debug)]
 pub(super) struct Slab {
-    // The region goes before the memory may.
+    // Dropped before the memory.
     mr: Mr,
     memory: Arc<Memory>,
 }
 
-/// One slot, which returns to its slab when dropped.
+/// A slot, which returns to its slab when dropped.
 #[derive(Debug)]
 pub(super) struct Slot {
     memory: Arc<Memory>,
@@ -51,22 +51,22 @@ pub(super) struct Slot {
 const PAGE: usize = 4096;
 
 impl Slab {
-    /// Allocates and registers `count` slots of `slot_len` octets, all zeros.
+    /// Allocates and registers `count` slots of `slot_len` bytes, filled with zeros.
     pub(super) fn new(pd: &Pd, count: u32, slot_len: usize) -> io::Result<Self> {
         let memory = Memory::new(count, slot_len)?;
-        // SAFETY: the region is dropped before the memory is freed, and has local rights only: a slot is accessed by
-        // work requests of this end's, which hold it, and so do not share it with safe code.
+        // SAFETY: the region is dropped before the memory is freed, and has local access only. The work requests that access a
+        // slot hold it, and so do not share it with safe code.
         let mr = unsafe { pd.register(memory.start.as_ptr(), memory.layout.size(), Rights::LocalWrite) }?;
         Ok(Self { mr, memory: Arc::new(memory) })
     }
 
-    /// A slot that nobody holds.
+    /// Takes a free slot.
     pub(super) fn take(&self) -> Option<Slot> {
         let index = self.memory.free.lock().unwrap_or_else(PoisonError::into_inner).pop()?;
         Some(Slot { memory: Arc::clone(&self.memory), index, lkey: self.mr.lkey() })
     }
 
-    /// Octets of each slot.
+    /// Returns the size of each slot, in bytes.
     pub(super) fn slot_len(&self) -> usize {
         self.memory.slot_len
     }
@@ -74,7 +74,7 @@ impl Slab {
 
 impl Memory {
     fn new(count: u32, slot_len: usize) -> io::Result<Self> {
-        let too_much = || io::Error::new(io::ErrorKind::OutOfMemory, "too much memory for messages");
+        let too_much = || io::Error::new(io::ErrorKind::OutOfMemory, "failed to allocate memory for messages");
         let len = slot_len.max(1).checked_mul(count.max(1) as usize).ok_or_else(too_much)?;
         let layout = Layout::from_size_align(len, PAGE).map_err(|_| too_much())?;
         // SAFETY: the layout is not empty.
@@ -85,11 +85,11 @@ impl Memory {
 
 impl Slot {
     pub(super) fn address(&self) -> *mut u8 {
-        // SAFETY: slots are numbered below their count, so this is inside the allocation.
+        // SAFETY: slot numbers are less than the number of slots, so the address is inside the allocation.
         unsafe { self.memory.start.as_ptr().add(self.index as usize * self.memory.slot_len) }
     }
 
-    /// Its name in work requests.
+    /// Returns the key for local work requests.
     pub(super) fn lkey(&self) -> u32 {
         self.lkey
     }
@@ -103,8 +103,8 @@ impl Drop for Slot {
 
 impl LandingMemory for Slot {
     fn as_slice(&self) -> &[u8] {
-        // SAFETY: the slot is inside the allocation, initialized from the start, and this is its one holder. No work request
-        // has it: those own their slots, and hand them over when they are done.
+        // SAFETY: the slot is inside the allocation, initialized, and held by `self` alone. No work request uses it: work
+        // requests own their slots until they are done.
         unsafe { std::slice::from_raw_parts(self.address(), self.memory.slot_len) }
     }
 
@@ -129,11 +129,11 @@ mod tests {
         let mut slots: Vec<_> = std::iter::from_fn(take).collect();
         assert_eq!(slots.len(), 3);
         for (n, slot) in slots.iter_mut().enumerate() {
-            assert!(slot.as_slice().iter().all(|octet| *octet == 0));
+            assert!(slot.as_slice().iter().all(|byte| *byte == 0));
             slot.as_mut_slice().fill(n as u8 + 1);
         }
         for (n, slot) in slots.iter().enumerate() {
-            assert!(slot.as_slice().iter().all(|octet| *octet == n as u8 + 1));
+            assert!(slot.as_slice().iter().all(|byte| *byte == n as u8 + 1));
         }
         let kept = slots.pop().unwrap();
         drop(slots);
@@ -142,7 +142,7 @@ mod tests {
         assert_eq!(kept.as_slice(), [3; 100]);
     }
 
-    /// A slot's memory is written by one thread and read by another, as a message that is handed on.
+    /// One thread writes a slot and another reads it, as for a message passed between tasks.
     #[test]
     fn slots_change_hands() {
         use crate::memory::{MessageBuf, PayloadBuf};
@@ -150,14 +150,14 @@ mod tests {
         let memory = Arc::new(Memory::new(2, 64).unwrap());
         let (send, receive) = std::sync::mpsc::channel();
         let reader = std::thread::spawn(move || {
-            let mut octets = 0;
+            let mut total = 0;
             for message in receive {
                 let message: MessageBuf = message;
                 let bytes = message.freeze();
-                assert!(bytes.iter().all(|octet| *octet == bytes[0]));
-                octets += bytes.slice(1..).len();
+                assert!(bytes.iter().all(|byte| *byte == bytes[0]));
+                total += bytes.slice(1..).len();
             }
-            octets
+            total
         });
         for n in 0..20 {
             let index = loop {

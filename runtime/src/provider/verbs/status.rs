@@ -1,19 +1,19 @@
-//! What the device says of a request that has completed.
+//! Translation of the device's completion codes.
 
 use std::ffi::CStr;
 
 use super::ffi::{self, ibv_wc_status as status};
 use crate::provider::{DisconnectReason, WorkError};
 
-/// How a Receive ended.
+/// The result of a Receive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Receive {
     Message,
     /// The queue pair had failed before.
     Flushed,
-    /// The peer's message was not as it has to be.
+    /// The peer's message was invalid.
     Violation(String),
-    /// A fault of this end's.
+    /// A local error.
     Fault(String),
 }
 
@@ -21,26 +21,26 @@ pub(super) fn of_receive(code: status::Type) -> Receive {
     match code {
         status::IBV_WC_SUCCESS => Receive::Message,
         status::IBV_WC_WR_FLUSH_ERR => Receive::Flushed,
-        // The second is soft RoCE's.
+        // Soft RoCE reports the second code.
         status::IBV_WC_LOC_LEN_ERR | status::IBV_WC_LOC_QP_OP_ERR => {
             Receive::Violation("a message longer than the Receive".into())
         }
         status::IBV_WC_REM_INV_REQ_ERR | status::IBV_WC_REM_ACCESS_ERR | status::IBV_WC_REM_OP_ERR => {
             Receive::Violation(format!("an invalid request ({})", text(code)))
         }
-        _ => Receive::Fault(format!("a Receive failed: {}", text(code))),
+        _ => Receive::Fault(format!("Receive failed: {}", text(code))),
     }
 }
 
-/// Why a request failed.
+/// The error of a failed request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Failure {
     pub(super) error: WorkError,
-    /// Why the connection ends, unless the request only shares the fate of others.
+    /// The cause of the end of the connection. `None` if the request only failed together with others.
     pub(super) reason: Option<DisconnectReason>,
 }
 
-/// How a request of the send queue ended.
+/// Returns the result of a request of the send queue.
 pub(super) fn of_request(code: status::Type) -> Result<(), Failure> {
     let (error, reason) = match code {
         status::IBV_WC_SUCCESS => return Ok(()),
@@ -53,15 +53,15 @@ pub(super) fn of_request(code: status::Type) -> Result<(), Failure> {
             (WorkError::RemoteAccess(text(code)), Some(DisconnectReason::ReportedByPeer(text(code))))
         }
         status::IBV_WC_RNR_RETRY_EXC_ERR => {
-            let reason = DisconnectReason::ReportedByPeer("it has no Receive for a message".into());
+            let reason = DisconnectReason::ReportedByPeer("no Receive was posted for a message".into());
             (WorkError::Flushed, Some(reason))
         }
         status::IBV_WC_RETRY_EXC_ERR | status::IBV_WC_RESP_TIMEOUT_ERR => {
-            (WorkError::Flushed, Some(DisconnectReason::Transport("the peer does not answer".into())))
+            (WorkError::Flushed, Some(DisconnectReason::Transport("peer does not respond".into())))
         }
         _ => (
             WorkError::Local(text(code)),
-            Some(DisconnectReason::Transport(format!("a request failed: {}", text(code)).into())),
+            Some(DisconnectReason::Transport(format!("RDMA request failed: {}", text(code)).into())),
         ),
     };
     Err(Failure { error, reason })

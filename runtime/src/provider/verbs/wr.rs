@@ -1,4 +1,4 @@
-//! Work requests, built in chains that go to the device in one call.
+//! Work requests, built in chains that are posted in one call.
 
 use std::ptr;
 
@@ -11,7 +11,7 @@ use super::{
     objects::Qp,
 };
 
-/// Registered memory of this end's.
+/// Local registered memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Local {
     pub(super) address: u64,
@@ -19,7 +19,8 @@ pub(super) struct Local {
     pub(super) lkey: u32,
 }
 
-/// A work request. Pointers in it are to live objects until it has completed: their owners see to that.
+/// A work request. Its pointers must refer to live objects until it has completed; the owners of the objects guarantee
+/// that.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Request {
     Send { local: Local, invalidate: Option<u32>, solicited: bool },
@@ -29,15 +30,15 @@ pub(super) enum Request {
     Invalidate { rkey: u32 },
 }
 
-/// Work requests to be posted together.
+/// A chain of work requests.
 #[derive(Default)]
 pub(super) struct Chain {
     requests: Vec<ibv_send_wr>,
     places: Vec<ibv_sge>,
 }
 
-// SAFETY: the pointers in it are set and used within one call of `post`; those to windows and regions are to objects
-// that may be used from any thread.
+// SAFETY: the pointers are set and used within one call of `post`. Those to windows and regions refer to objects that
+// may be used from any thread.
 unsafe impl Send for Chain {}
 
 impl Chain {
@@ -54,13 +55,13 @@ impl Chain {
         self.places.clear();
     }
 
-    /// Appends one. `inline`: its octets go into the work request itself.
+    /// Appends a request. `inline`: the data is copied into the work request.
     pub(super) fn push(&mut self, id: u64, request: Request, inline: bool) {
         let local = match request {
             Request::Send { local, .. } | Request::Write { local, .. } | Request::Read { local, .. } => local,
             Request::Bind { .. } | Request::Invalidate { .. } => Local::default(),
         };
-        // Nothing is sent from nowhere: some devices look at the place even if its length is 0.
+        // Some devices check the address even if the length is 0, so no address is given.
         let num_sge = i32::from(local.len > 0);
         let mut wr = ibv_send_wr {
             wr_id: id,
@@ -107,14 +108,14 @@ impl Chain {
         self.places.push(ibv_sge { addr: local.address, length: local.len, lkey: local.lkey });
     }
 
-    /// The last one is to have a completion.
+    /// Requests a completion for the last request.
     pub(super) fn signal_last(&mut self) {
         if let Some(wr) = self.requests.last_mut() {
             wr.send_flags |= flag::IBV_SEND_SIGNALED.0;
         }
     }
 
-    /// Links them. What is returned is valid until the chain changes or moves.
+    /// Links the requests. The returned pointer is valid until the chain changes or moves.
     fn link(&mut self) -> *mut ibv_send_wr {
         let count = self.requests.len();
         let (requests, places) = (self.requests.as_mut_ptr(), self.places.as_mut_ptr());
@@ -131,26 +132,26 @@ impl Chain {
         requests
     }
 
-    /// Hands all to the device, which copies them.
+    /// Posts all requests to the device, which copies them.
     ///
     /// # Errors
-    /// How many it has taken, and why not the next.
+    /// Returns the number of requests that the device accepted, and the error of the next one.
     ///
     /// # Safety
-    /// What the requests refer to stays valid until they complete or the queue pair is destroyed, and is accessed as their
-    /// meaning permits: nothing else touches what they write, nothing writes what they read.
+    /// The memory and objects of the requests must stay valid until the requests complete or the queue pair is destroyed.
+    /// Meanwhile nothing else may access memory that they write, and nothing may write memory that they read.
     pub(super) unsafe fn post(&mut self, qp: &Qp) -> Result<(), (usize, std::io::Error)> {
         if self.is_empty() {
             return Ok(());
         }
         let first = self.link();
         let mut bad = ptr::null_mut();
-        // SAFETY: the queue pair is live, the chain is linked and ends with null; the rest is the caller's promise.
+        // SAFETY: the queue pair is live, the chain is linked and ends with null; the caller guarantees the rest.
         let code = unsafe { ffi::ibv_post_send(qp.as_ptr(), first, &raw mut bad) };
         if code == 0 {
             return Ok(());
         }
-        // A library that does not say where it stopped has taken nothing.
+        // A library that does not report where it stopped has accepted nothing.
         let taken = self.requests.iter().position(|wr| ptr::eq(wr, bad)).unwrap_or(0);
         Err((taken, std::io::Error::from_raw_os_error(code.abs())))
     }
@@ -166,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_are_linked_and_say_what_is_wanted() {
+    fn requests_are_linked_and_encoded() {
         let mut chain = Chain::default();
         let local = Local { address: 0x1000, len: 10, lkey: 3 };
         let nothing = Local::default();
@@ -200,7 +201,7 @@ mod tests {
             ]
         );
         assert_eq!(wrs[0].send_flags, flag::IBV_SEND_INLINE.0 | flag::IBV_SEND_SOLICITED.0);
-        // No octets are not inline.
+        // Empty data is not inline.
         assert_eq!((wrs[2].num_sge, wrs[2].send_flags), (0, 0));
         // SAFETY: all variants are plain numbers and pointers, set above as they are read here.
         unsafe {

@@ -7,7 +7,7 @@ use crate::provider::iwarp::{
     rdmap::Opcode,
 };
 
-/// The octets of some Sends, as this end frames them, each in segments of at most `max` octets of payload.
+/// Encodes Sends, each in segments of at most `max` bytes of payload.
 fn sends(messages: &[Vec<u8>], max: usize) -> Vec<u8> {
     let mut out = Vec::new();
     for (message, msn) in messages.iter().zip(1..) {
@@ -16,11 +16,11 @@ fn sends(messages: &[Vec<u8>], max: usize) -> Vec<u8> {
             let end = message.len().min(from + max);
             let control = Control::new(Opcode::Send, end == message.len());
             let header = Header::Untagged { control, invalidate: 0, queue: queue::SEND, msn, mo: from as u32 };
-            let mut octets = [0; UNTAGGED];
-            header.encode(&mut octets);
+            let mut bytes = [0; UNTAGGED];
+            header.encode(&mut bytes);
             let mut output = Output::new(true, false);
             output.begin(UNTAGGED + end - from);
-            output.put(&octets);
+            output.put(&bytes);
             output.put_by_reference(Place::Work(0), from, &message[from..end]);
             output.end();
             let mut iovecs = [IoSlice::new(&[]); IOVECS];
@@ -35,7 +35,7 @@ fn sends(messages: &[Vec<u8>], max: usize) -> Vec<u8> {
     out
 }
 
-/// What arrives of a stream that is cut into these pieces, while tagged data is awaited or not.
+/// Returns the completions of a stream that is cut into these pieces. `expects_tagged` registers writable memory first.
 fn received(stream: &[u8], pieces: &[u8], expects_tagged: bool) -> Vec<Completion> {
     let mut endpoint = endpoint(true);
     if expects_tagged {
@@ -72,7 +72,7 @@ proptest! {
         }
     }
 
-    /// A flipped bit anywhere is noticed, and nothing behind it is delivered.
+    /// A flipped bit anywhere is detected, and nothing behind it is delivered.
     #[test]
     fn any_flipped_bit_is_noticed(
         messages in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 1..100), 1..5),
@@ -92,13 +92,13 @@ proptest! {
         prop_assert_eq!(completions.len(), intact + 1);
     }
 
-    /// Octets of any kind end in one `Disconnected`, and in no panic.
+    /// Arbitrary bytes cause exactly one `Disconnected`, and no panic.
     #[test]
-    fn any_octets(octets in proptest::collection::vec(any::<u8>(), 0..600)) {
-        fuzz_mpa_stream(&octets);
+    fn any_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..600)) {
+        fuzz_mpa_stream(&bytes);
     }
 
-    /// The same for headers that are nearly right.
+    /// Nearly valid headers cause exactly one `Disconnected`, and no panic.
     #[test]
     fn nearly_right_headers(
         mode: u8,

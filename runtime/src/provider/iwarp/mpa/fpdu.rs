@@ -2,29 +2,29 @@
 
 use super::markers;
 
-/// Octets of the ULPDU_Length field.
+/// Length of the ULPDU_Length field, in bytes.
 pub(crate) const LENGTH: usize = 2;
-/// Octets of the CRC field, which is there whether CRCs are used or not (RFC 5044 §4.1).
+/// Length of the CRC field, in bytes. It is present whether CRCs are used or not (RFC 5044 §4.1).
 pub(crate) const CRC: usize = 4;
-/// Most octets of pad and CRC together.
+/// Maximum length of pad and CRC together, in bytes.
 pub(crate) const MAX_TRAILER: usize = 3 + CRC;
-/// Largest ULPDU that may be sent. RFC 5044 §3: DDP MUST NOT post a larger one, although the field could count
-/// to 65535, so that an FPDU with its markers fits an IP datagram.
+/// Size of the largest ULPDU that may be sent, in bytes. RFC 5044 §3: DDP MUST NOT post a larger one, so that an FPDU
+/// with its markers fits an IP datagram.
 pub(crate) const MAX_ULPDU: usize = 64768;
-/// Smallest MULPDU that may be told to DDP (RFC 5044 §3).
+/// Smallest MULPDU that may be reported to DDP, in bytes (RFC 5044 §3).
 pub(crate) const MIN_MULPDU: usize = 128;
 
-/// Octets of pad after a ULPDU of `ulpdu` octets: the FPDU's size is a multiple of four (RFC 5044 §4.1).
+/// Returns the pad length after a ULPDU of `ulpdu` bytes. It makes the FPDU's size a multiple of four (RFC 5044 §4.1).
 pub(crate) const fn pad(ulpdu: usize) -> usize {
     (LENGTH + ulpdu).wrapping_neg() & 3
 }
 
-/// Octets of pad and CRC after a ULPDU of `ulpdu` octets.
+/// Returns the length of pad and CRC after a ULPDU of `ulpdu` bytes.
 pub(crate) const fn trailer(ulpdu: usize) -> usize {
     pad(ulpdu) + CRC
 }
 
-/// MULPDU for a TCP segment of `emss` octets (RFC 5044 §4.5), within the bounds of §3.
+/// Returns the MULPDU for a TCP segment of `emss` bytes (RFC 5044 §4.5), within the bounds of §3.
 pub(crate) fn mulpdu(emss: usize, with_markers: bool) -> usize {
     let mut overhead = LENGTH + CRC + emss % 4;
     if with_markers {
@@ -43,9 +43,9 @@ mod tests {
             assert_eq!((LENGTH + ulpdu + trailer(ulpdu)) % 4, 0);
             assert!(pad(ulpdu) < 4);
         }
-        // RFC 5044 figure 5: a 42-octet ULPDU needs no pad.
+        // RFC 5044 figure 5: a 42-byte ULPDU needs no pad.
         assert_eq!(pad(42), 0);
-        // RFC 5044 figure 4: a 16-octet ULPDU has two.
+        // RFC 5044 figure 4: a 16-byte ULPDU has a two-byte pad.
         assert_eq!(pad(16), 2);
     }
 

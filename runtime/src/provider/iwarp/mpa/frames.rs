@@ -2,13 +2,13 @@
 
 use bytes::Bytes;
 
-/// Octets of a frame before its private data.
+/// Length of a frame before its private data, in bytes.
 pub(crate) const HEADER: usize = 20;
-/// Most octets of private data in a frame (RFC 5044 §7.1.1), enhanced set-up data included.
+/// Maximum length of a frame's private data (RFC 5044 §7.1.1) in bytes, including enhanced set-up data.
 pub(crate) const MAX_PRIVATE_DATA: usize = 512;
-/// Octets of enhanced set-up data (RFC 6581 §9).
+/// Length of enhanced set-up data, in bytes (RFC 6581 §9).
 pub(crate) const ENHANCED: usize = 4;
-/// IRD or ORD value that leaves the number to the upper layers, and the largest 14-bit value (RFC 6581 §9.1).
+/// The IRD or ORD value that leaves the negotiation to the upper layers, and the largest 14-bit value (RFC 6581 §9.1).
 pub(crate) const UNNEGOTIATED: u16 = 0x3fff;
 
 const MARKERS: u8 = 0x80;
@@ -16,17 +16,17 @@ const CRC: u8 = 0x40;
 const REJECT: u8 = 0x20;
 const ENHANCED_DATA: u8 = 0x10;
 
-/// Who sends a frame.
+/// The kind of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// The initiator, first.
+    /// The initiator's frame, which is sent first.
     Request,
-    /// The responder, in answer.
+    /// The responder's frame.
     Reply,
 }
 
 impl Kind {
-    /// The key it begins with (RFC 5044 §7.1.1).
+    /// Returns the key at the start of the frame (RFC 5044 §7.1.1).
     pub(crate) const fn key(self) -> &'static [u8; 16] {
         match self {
             Self::Request => b"MPA ID Req Frame",
@@ -39,32 +39,32 @@ impl Kind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Frame {
     pub(crate) kind: Kind,
-    /// M: the sender of the frame requires markers in what it receives.
+    /// M: the sender of the frame requires markers in the data it receives.
     pub(crate) markers: bool,
-    /// C: the sender of the frame wants CRCs.
+    /// C: the sender of the frame requests CRCs.
     pub(crate) crc: bool,
     /// R, in replies: the connection is rejected.
     pub(crate) reject: bool,
-    /// 1 or 2.
+    /// The MPA revision, 1 or 2.
     pub(crate) revision: u8,
-    /// S, and what it announces.
+    /// The enhanced set-up data, announced by S.
     pub(crate) enhanced: Option<Enhanced>,
 }
 
 /// Enhanced set-up data (RFC 6581 §9).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Enhanced {
-    /// RDMA Reads of the peer's that the sender serves at a time, 14 bits.
+    /// Number of the peer's RDMA Reads that the sender serves at a time (14 bits).
     pub(crate) ird: u16,
-    /// RDMA Reads that the sender has under way at most, 14 bits.
+    /// Maximum number of the sender's RDMA Reads in flight (14 bits).
     pub(crate) ord: u16,
     /// A: the peer-to-peer model, in which the initiator sends a ready-to-receive indication.
     pub(crate) peer_to_peer: bool,
-    /// B: a zero-length Send as that indication.
+    /// B: the indication can be a zero-length Send.
     pub(crate) rtr_send: bool,
-    /// C: a zero-length RDMA Write.
+    /// C: the indication can be a zero-length RDMA Write.
     pub(crate) rtr_write: bool,
-    /// D: a zero-length RDMA Read.
+    /// D: the indication can be a zero-length RDMA Read.
     pub(crate) rtr_read: bool,
 }
 
@@ -95,22 +95,22 @@ impl Enhanced {
     }
 }
 
-/// What is wrong with a received frame.
+/// An invalid frame. The messages have the peer as subject.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum FrameError {
-    #[error("sent {:?} where the MPA key {:?} belongs", String::from_utf8_lossy(.got), String::from_utf8_lossy(.expected))]
+    #[error("sent {:?} instead of the MPA key {:?}", String::from_utf8_lossy(.got), String::from_utf8_lossy(.expected))]
     Key { got: Vec<u8>, expected: &'static [u8] },
-    #[error("sent an MPA request frame where a reply belongs: both ends are initiators")]
+    #[error("sent an MPA request frame instead of a reply: both sides are initiators")]
     BothInitiate,
-    #[error("speaks MPA revision {0}, and this end 1 and 2")]
+    #[error("speaks MPA revision {0}, but only 1 and 2 are supported")]
     Revision(u8),
-    #[error("declares {0} octets of private data, and 512 is the limit")]
+    #[error("declares {0} bytes of private data, but the limit is 512")]
     PrivateDataTooLong(usize),
-    #[error("announces enhanced set-up data, but has {0} octets of private data")]
+    #[error("announces enhanced set-up data, but has only {0} bytes of private data")]
     NoRoomForEnhancedData(usize),
 }
 
-/// A frame's first 20 octets, checked.
+/// The first 20 bytes of a frame, checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Head {
     frame: Frame,
@@ -119,39 +119,39 @@ pub(crate) struct Head {
 }
 
 impl Head {
-    /// Whether `octets`, the first of a frame, can still become a frame of this kind.
-    pub(crate) fn check_key(kind: Kind, octets: &[u8]) -> Result<(), FrameError> {
+    /// Checks that a frame of this kind can begin with these bytes.
+    pub(crate) fn check_key(kind: Kind, bytes: &[u8]) -> Result<(), FrameError> {
         let key = kind.key();
-        let len = octets.len().min(key.len());
-        if octets[..len] == key[..len] {
+        let len = bytes.len().min(key.len());
+        if bytes[..len] == key[..len] {
             return Ok(());
         }
-        // RFC 5044 §7.1.2 rule 8: tell an initiator that has reached another initiator.
-        if kind == Kind::Reply && len == key.len() && octets[..len] == Kind::Request.key()[..] {
+        // RFC 5044 §7.1.2 rule 8: report to an initiator that it has reached another initiator.
+        if kind == Kind::Reply && len == key.len() && bytes[..len] == Kind::Request.key()[..] {
             return Err(FrameError::BothInitiate);
         }
-        // The keys differ in their last letters only: wait for all of them before blaming the wrong role.
-        if kind == Kind::Reply && len < key.len() && octets[..len] == Kind::Request.key()[..len] {
+        // The keys differ in the end only. Wait for all of the key before reporting the wrong role.
+        if kind == Kind::Reply && len < key.len() && bytes[..len] == Kind::Request.key()[..len] {
             return Ok(());
         }
-        Err(FrameError::Key { got: octets[..len].to_vec(), expected: key })
+        Err(FrameError::Key { got: bytes[..len].to_vec(), expected: key })
     }
 
-    /// Checks and decodes a frame's first octets (RFC 5044 §7.1.1).
-    pub(crate) fn decode(kind: Kind, octets: &[u8; HEADER]) -> Result<Self, FrameError> {
+    /// Checks and decodes the first bytes of a frame (RFC 5044 §7.1.1).
+    pub(crate) fn decode(kind: Kind, bytes: &[u8; HEADER]) -> Result<Self, FrameError> {
         // RFC 5044 §7.1.1: receivers MUST check the key.
-        Self::check_key(kind, &octets[..16])?;
-        let [flags, revision, len_high, len_low] = [octets[16], octets[17], octets[18], octets[19]];
+        Self::check_key(kind, &bytes[..16])?;
+        let [flags, revision, len_high, len_low] = [bytes[16], bytes[17], bytes[18], bytes[19]];
         // RFC 5044 §7.1.1: receivers MUST check the revision. RFC 6581 §6: revision 1 is always accepted.
         if !matches!(revision, 1 | 2) {
             return Err(FrameError::Revision(revision));
         }
         let private_data_len = usize::from(u16::from_be_bytes([len_high, len_low]));
-        // RFC 5044 §7.1.1: more than 512 octets MUST close the connection.
+        // RFC 5044 §7.1.1: more than 512 bytes of private data MUST close the connection.
         if private_data_len > MAX_PRIVATE_DATA {
             return Err(FrameError::PrivateDataTooLong(private_data_len));
         }
-        // In revision 1, S is one of the reserved bits, which are not checked on reception (RFC 5044 §7.1.1).
+        // In revision 1, S is a reserved bit, which is not checked on reception (RFC 5044 §7.1.1).
         let has_enhanced = revision >= 2 && flags & ENHANCED_DATA != 0;
         if has_enhanced && private_data_len < ENHANCED {
             return Err(FrameError::NoRoomForEnhancedData(private_data_len));
@@ -168,31 +168,31 @@ impl Head {
         Ok(Self { frame, has_enhanced, private_data_len })
     }
 
-    /// Octets of private data that follow, enhanced set-up data included.
+    /// Returns the length in bytes of the private data that follows, including enhanced set-up data.
     pub(crate) fn private_data_len(&self) -> usize {
         self.private_data_len
     }
 
-    /// The frame and the upper layer's private data, from the octets that follow.
-    pub(crate) fn with_private_data(self, octets: &[u8]) -> (Frame, Bytes) {
+    /// Returns the frame and the upper layer's private data, given the bytes that follow the header.
+    pub(crate) fn with_private_data(self, bytes: &[u8]) -> (Frame, Bytes) {
         let mut frame = self.frame;
-        match octets.split_first_chunk::<ENHANCED>() {
+        match bytes.split_first_chunk::<ENHANCED>() {
             Some((enhanced, rest)) if self.has_enhanced => {
                 frame.enhanced = Some(Enhanced::decode(*enhanced));
                 (frame, Bytes::copy_from_slice(rest))
             }
-            _ => (frame, Bytes::copy_from_slice(octets)),
+            _ => (frame, Bytes::copy_from_slice(bytes)),
         }
     }
 }
 
 impl Frame {
-    /// Most octets of private data that the upper layer may put into this frame.
+    /// Returns the maximum length of the upper layer's private data in this frame, in bytes.
     pub(crate) fn max_private_data(&self) -> usize {
         MAX_PRIVATE_DATA - if self.enhanced.is_some() { ENHANCED } else { 0 }
     }
 
-    /// The frame's octets; `None` where the private data is longer than allowed.
+    /// Encodes the frame. Returns `None` if the private data is too long.
     pub(crate) fn encode(&self, private_data: &[u8]) -> Option<Vec<u8>> {
         if private_data.len() > self.max_private_data() {
             return None;
@@ -200,19 +200,19 @@ impl Frame {
         let enhanced = self.enhanced.map(Enhanced::encode);
         let len = private_data.len() + enhanced.map_or(0, |e| e.len());
         let bit = |flag: bool, mask: u8| if flag { mask } else { 0 };
-        let mut octets = Vec::with_capacity(HEADER + len);
-        octets.extend_from_slice(self.kind.key());
-        octets.push(
+        let mut bytes = Vec::with_capacity(HEADER + len);
+        bytes.extend_from_slice(self.kind.key());
+        bytes.push(
             bit(self.markers, MARKERS)
                 | bit(self.crc, CRC)
                 | bit(self.reject, REJECT)
                 | bit(enhanced.is_some(), ENHANCED_DATA),
         );
-        octets.push(self.revision);
-        octets.extend_from_slice(&u16::try_from(len).ok()?.to_be_bytes());
-        octets.extend_from_slice(enhanced.as_ref().map_or(&[][..], |e| &e[..]));
-        octets.extend_from_slice(private_data);
-        Some(octets)
+        bytes.push(self.revision);
+        bytes.extend_from_slice(&u16::try_from(len).ok()?.to_be_bytes());
+        bytes.extend_from_slice(enhanced.as_ref().map_or(&[][..], |e| &e[..]));
+        bytes.extend_from_slice(private_data);
+        Some(bytes)
     }
 }
 

@@ -1,13 +1,14 @@
-//! Markers (RFC 5044 §4.2, §4.3): sent when the peer asks for them, never asked for by this end.
+//! Markers (RFC 5044 §4.2, §4.3). They are sent if the peer requires them, and never required locally.
 
-/// Octets of a marker.
+/// Length of a marker, in bytes.
 pub(crate) const LENGTH: usize = 4;
-/// Octets of the TCP stream from the start of one marker to the start of the next.
+/// Number of TCP stream bytes from the start of one marker to the start of the next.
 pub(crate) const INTERVAL: usize = 512;
 
-/// Where this end's stream stands between two markers.
+/// The position of the outgoing stream between two markers.
 ///
-/// Counts octets from the first of full operation, which is a marker's (RFC 5044 §4.3, §7.1.2 rule 7).
+/// The position counts from the first byte of full operation, which is the start of a marker (RFC 5044 §4.3, §7.1.2 rule
+/// 7).
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct MarkerClock {
     position: usize,
@@ -15,25 +16,25 @@ pub(crate) struct MarkerClock {
 }
 
 impl MarkerClock {
-    /// An FPDU's ULPDU_Length field, or the marker in front of it, comes next.
+    /// Starts an FPDU: its ULPDU_Length field, or the marker in front of it, comes next.
     pub(crate) fn begin_fpdu(&mut self) {
         self.since_fpdu = 0;
     }
 
-    /// The marker that is due now, if one is.
+    /// Returns the marker to put now, if one is due.
     ///
-    /// RFC 5044 §4.3: FPDUPTR is the distance from the ULPDU_Length field of the FPDU that contains the marker,
-    /// markers in between included, and 0 where the marker falls between FPDUs: then it belongs to the next one.
+    /// RFC 5044 §4.3: FPDUPTR is the distance from the ULPDU_Length field of the FPDU that contains the marker, including the
+    /// markers in between. It is 0 if the marker falls between FPDUs; the marker then belongs to the next FPDU.
     pub(crate) fn due(&self) -> Option<[u8; LENGTH]> {
         if self.position != 0 {
             return None;
         }
-        // An FPDU is at most 2 + 64768 + 7 octets and 127 markers long, so the distance fits 16 bits.
+        // An FPDU has at most 2 + 64768 + 7 bytes and 127 markers, so the distance fits 16 bits.
         let pointer = u16::try_from(self.since_fpdu).unwrap_or(u16::MAX).to_be_bytes();
         Some([0, 0, pointer[0], pointer[1]])
     }
 
-    /// The due marker has been put into the stream.
+    /// Records that the due marker was put into the stream.
     pub(crate) fn put(&mut self) {
         let before_fpdu = self.since_fpdu == 0;
         self.advance(LENGTH);
@@ -42,12 +43,12 @@ impl MarkerClock {
         }
     }
 
-    /// Octets until a marker is due; not 0 just after [`put`](Self::put).
+    /// Returns the number of bytes until the next marker. It is not 0 directly after [`put`](Self::put).
     pub(crate) fn room(&self) -> usize {
         INTERVAL - self.position
     }
 
-    /// `len` octets, at most [`room`](Self::room), have been put into the stream.
+    /// Records that `len` bytes, at most [`room`](Self::room), were put into the stream.
     pub(crate) fn advance(&mut self, len: usize) {
         self.position = (self.position + len) % INTERVAL;
         self.since_fpdu += len;

@@ -1,6 +1,6 @@
 //! MPA: marker PDU aligned framing for TCP (RFC 5044), with enhanced connection set-up (RFC 6581).
 //!
-//! | what | RFC | where |
+//! | topic | RFC | module |
 //! | --- | --- | --- |
 //! | request and reply frames | 5044 §7.1.1, 6581 §6 and §9 | [`frames`] |
 //! | FPDU arithmetic: lengths, pad, largest ULPDU | 5044 §4.1, §4.5 | [`fpdu`] |

@@ -9,10 +9,10 @@ fn written(output: &mut Output, payload: &[u8], steps: &[usize]) -> Vec<u8> {
     while !output.is_empty() {
         let mut iovecs = [IoSlice::new(&[]); IOVECS];
         let count = output.gather(|_| payload, &mut iovecs);
-        let octets: Vec<u8> = iovecs[..count].iter().flat_map(|iovec| iovec.to_vec()).collect();
-        let step = steps.get(turn % steps.len().max(1)).map_or(octets.len(), |step| octets.len().min(*step));
+        let bytes: Vec<u8> = iovecs[..count].iter().flat_map(|iovec| iovec.to_vec()).collect();
+        let step = steps.get(turn % steps.len().max(1)).map_or(bytes.len(), |step| bytes.len().min(*step));
         turn += 1;
-        out.extend_from_slice(&octets[..step]);
+        out.extend_from_slice(&bytes[..step]);
         output.advance(step);
     }
     out
@@ -38,7 +38,7 @@ fn rfc_5044_figures_5_and_6() {
     expected.extend_from_slice(&[0x52, 0x23, 0x99, 0x83]);
     assert_eq!(first, expected, "figure 5");
 
-    // Figure 6 follows on an FPDU that ends at octet 492: with its marker, a ULPDU of 482.
+    // Figure 6 follows an FPDU that ends at byte 492: a ULPDU of 482 bytes, with its marker.
     let mut output = Output::new(true, true);
     output.begin(482);
     output.put(&[0; 482]);
@@ -103,7 +103,7 @@ fn batches_are_bounded() {
 }
 
 proptest! {
-    /// What is written does not depend on how it is put, or on how much the socket takes at a time.
+    /// The output does not depend on the method of putting data, or on the amount that the socket accepts at a time.
     #[test]
     fn steps_and_places_do_not_matter(
         lens in proptest::collection::vec(0_usize..1500, 1..8),

@@ -2,12 +2,12 @@
 
 pub(crate) mod terminate;
 
-/// Version of RDMAP (RFC 5040 §4.1).
+/// The RDMAP version (RFC 5040 §4.1).
 pub(crate) const VERSION: u8 = 1;
-/// Octets of an RDMA Read Request header (RFC 5040 §4.4).
+/// Length of an RDMA Read Request header, in bytes (RFC 5040 §4.4).
 pub(crate) const READ_REQUEST: usize = 28;
 
-/// Kinds of RDMA message (RFC 5040 §4.1, figure 4).
+/// An RDMA message type (RFC 5040 §4.1, figure 4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Opcode {
@@ -22,7 +22,7 @@ pub(crate) enum Opcode {
 }
 
 impl Opcode {
-    /// The Send that does what is asked.
+    /// Returns the opcode of a Send with these properties.
     pub(crate) fn send(solicited: bool, invalidate: bool) -> Self {
         match (solicited, invalidate) {
             (false, false) => Self::Send,
@@ -32,7 +32,7 @@ impl Opcode {
         }
     }
 
-    /// A received opcode; `None` for those that are reserved.
+    /// Decodes a received opcode. Returns `None` if it is reserved.
     pub(crate) fn decode(opcode: u8) -> Option<Self> {
         Some(match opcode {
             0 => Self::Write,
@@ -47,7 +47,7 @@ impl Opcode {
         })
     }
 
-    /// Whether its Invalidate STag field is valid.
+    /// Returns `true` if the Invalidate STag field is valid.
     pub(crate) fn invalidates(self) -> bool {
         matches!(self, Self::SendInvalidate | Self::SendSolicitedInvalidate)
     }
@@ -74,9 +74,9 @@ impl ReadRequest {
         out
     }
 
-    pub(crate) fn decode(octets: &[u8; READ_REQUEST]) -> Self {
-        let word = |at: usize| octets[at..].first_chunk().map_or(0, |o| u32::from_be_bytes(*o));
-        let long = |at: usize| octets[at..].first_chunk().map_or(0, |o| u64::from_be_bytes(*o));
+    pub(crate) fn decode(bytes: &[u8; READ_REQUEST]) -> Self {
+        let word = |at: usize| bytes[at..].first_chunk().map_or(0, |o| u32::from_be_bytes(*o));
+        let long = |at: usize| bytes[at..].first_chunk().map_or(0, |o| u64::from_be_bytes(*o));
         Self { sink_stag: word(0), sink_offset: long(4), len: word(12), source_stag: word(16), source_offset: long(20) }
     }
 }
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn read_request_octet_by_octet() {
+    fn read_request_encoding() {
         let request = ReadRequest {
             sink_stag: 0x0102_0304,
             sink_offset: 0x1112_1314_1516_1718,

@@ -1,11 +1,11 @@
-//! The Terminate message (RFC 5040 §4.8): what it says, sent and received.
+//! The Terminate message (RFC 5040 §4.8): encoding, decoding and description.
 
 use std::borrow::Cow;
 
 use super::READ_REQUEST;
 use crate::provider::iwarp::ddp;
 
-/// An error's layer, type and code (RFC 5040 figure 9, RFC 5041 §7.2, RFC 5044 §8, RFC 6581 §8).
+/// The layer, type and code of an error (RFC 5040 figure 9, RFC 5041 §7.2, RFC 5044 §8, RFC 6581 §8).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Code {
     pub(crate) layer: u8,
@@ -45,17 +45,17 @@ impl Code {
     pub(crate) const MPA_CRC: Self = code(LLP, 0, 0x02);
     pub(crate) const INSUFFICIENT_IRD: Self = code(LLP, 0, 0x06);
 
-    /// Whether RFC 5040 figure 10 puts the DDP header into the Terminate.
+    /// Returns `true` if RFC 5040 figure 10 includes the DDP header in the Terminate.
     fn includes_ddp_header(self) -> bool {
         self.layer == DDP || self.layer == RDMAP && self.etype != 0
     }
 
-    /// Whether figure 10 puts the RDMAP header into it, where the segment has one.
+    /// Returns `true` if figure 10 includes the RDMAP header, provided that the segment has one.
     fn includes_rdmap_header(self) -> bool {
         self.layer == RDMAP && self.etype == 1
     }
 
-    /// In words.
+    /// Returns a description of the code, or `None` if the specifications do not define it.
     fn name(self) -> Option<&'static str> {
         Some(match (self.layer, self.etype, self.code) {
             (RDMAP, 0, _) => "RDMAP: local catastrophic error",
@@ -100,11 +100,11 @@ impl Code {
     }
 }
 
-/// What is wrong with what the peer sent, or with what this end was to send.
+/// An error in received data, or in local data to send.
 #[derive(Debug, Clone)]
 pub(crate) struct Fault {
     pub(crate) code: Code,
-    /// For the local user.
+    /// A description for the local user.
     pub(crate) detail: Cow<'static, str>,
 }
 
@@ -114,46 +114,46 @@ impl Fault {
     }
 }
 
-/// The segment that a fault was found in: its ULPDU, as much of it as has been kept.
+/// The start of the ULPDU of the segment in which an error was found.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Offender {
-    /// ULPDU_Length.
+    /// The ULPDU_Length field.
     pub(crate) ulpdu_len: u16,
-    /// The DDP header, then the RDMA Read Request header where there is one.
-    pub(crate) octets: [u8; ddp::UNTAGGED + READ_REQUEST],
-    /// How many of them there are.
+    /// The DDP header, followed by the RDMA Read Request header if there is one.
+    pub(crate) bytes: [u8; ddp::UNTAGGED + READ_REQUEST],
+    /// Number of valid bytes.
     pub(crate) len: usize,
 }
 
 impl Default for Offender {
     fn default() -> Self {
-        Self { ulpdu_len: 0, octets: [0; ddp::UNTAGGED + READ_REQUEST], len: 0 }
+        Self { ulpdu_len: 0, bytes: [0; ddp::UNTAGGED + READ_REQUEST], len: 0 }
     }
 }
 
 impl Offender {
-    /// Another segment, nothing of it kept yet.
+    /// Starts another segment.
     pub(crate) fn begin(&mut self, ulpdu_len: u16) {
         (self.ulpdu_len, self.len) = (ulpdu_len, 0);
     }
 
-    /// Keeps more octets of the segment, as far as there is room.
-    pub(crate) fn keep(&mut self, octets: &[u8]) {
-        let room = self.octets.get_mut(self.len..).unwrap_or_default();
-        let len = octets.len().min(room.len());
-        room[..len].copy_from_slice(&octets[..len]);
+    /// Appends bytes of the segment, as far as they fit.
+    pub(crate) fn keep(&mut self, bytes: &[u8]) {
+        let room = self.bytes.get_mut(self.len..).unwrap_or_default();
+        let len = bytes.len().min(room.len());
+        room[..len].copy_from_slice(&bytes[..len]);
         self.len += len;
     }
 }
 
-/// The Terminate header (RFC 5040 §4.8) that tells the peer of `code`.
+/// Encodes the Terminate header (RFC 5040 §4.8) that reports `code`.
 pub(crate) fn encode(code: Code, offender: Option<&Offender>) -> Vec<u8> {
     const DDP_SEGMENT_LENGTH: u8 = 0x80;
     const DDP_HEADER: u8 = 0x40;
     const RDMAP_HEADER: u8 = 0x20;
     let mut out = vec![code.layer << 4 | code.etype & 0xf, code.code, 0, 0];
     let Some(offender) = offender.filter(|_| code.includes_ddp_header()) else { return out };
-    let kept = offender.octets.get(..offender.len).unwrap_or_default();
+    let kept = offender.bytes.get(..offender.len).unwrap_or_default();
     let ddp_len = kept.first().map_or(0, |control| ddp::header_len(*control));
     let (true, Some(ddp_header)) = (ddp_len > 0, kept.get(..ddp_len)) else { return out };
     out[2] |= DDP_SEGMENT_LENGTH | DDP_HEADER;
@@ -173,10 +173,10 @@ pub(crate) struct Received {
     pub(crate) about: About,
 }
 
-/// Which message a Terminate is about, as its DDP header says.
+/// The message that a Terminate refers to, according to its DDP header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum About {
-    /// It does not say.
+    /// The Terminate has no DDP header.
     Unsaid,
     /// The RDMA Read Request with this sequence number.
     Read { msn: u32 },
@@ -185,7 +185,7 @@ pub(crate) enum About {
 }
 
 impl Received {
-    /// Reads a Terminate header; `None` where it is shorter than its control field.
+    /// Decodes a Terminate header. Returns `None` if it is shorter than its control field.
     pub(crate) fn decode(payload: &[u8]) -> Option<Self> {
         let (&[types, code, flags, _], rest) = payload.split_first_chunk::<4>()?;
         let code = Code { layer: types >> 4, etype: types & 0xf, code };
@@ -197,16 +197,16 @@ impl Received {
         Some(Self { code, about })
     }
 
-    /// Whether the peer refused access to its memory.
+    /// Returns `true` if the peer refused access to its memory.
     pub(crate) fn is_remote_access(&self) -> bool {
         let is_protection = |code: Code| code.layer == RDMAP && code.etype == 1 && code.name().is_some();
         is_protection(self.code) || self.code.name().is_none() && is_protection(self.code.nibbles_swapped())
     }
 
-    /// In words, numbers included.
+    /// Describes the error, including its numbers.
     ///
-    /// Linux's siw swaps layer and type on little-endian machines. Where the octets make no sense as they stand
-    /// the swapped reading is taken; where both readings make sense both are given.
+    /// Linux's `siw` swaps layer and type on little-endian machines. If the bytes are valid only with layer and type swapped,
+    /// that reading is described. If both readings are valid, both are described.
     pub(crate) fn describe(&self) -> String {
         let Code { layer, etype, code } = self.code;
         let swapped = self.code.nibbles_swapped();
@@ -214,7 +214,7 @@ impl Received {
             (Some(name), Some(other)) if swapped != self.code => format!("{name} (or, from siw, {other})"),
             (Some(name), _) => name.to_owned(),
             (None, Some(other)) => format!("{other} (layer and type swapped, as siw does)"),
-            (None, None) => "an error that is not in the specifications".to_owned(),
+            (None, None) => "an error that the specifications do not define".to_owned(),
         };
         format!("Terminate, {what} [layer {layer:#x}, type {etype:#x}, code {code:#04x}]")
     }

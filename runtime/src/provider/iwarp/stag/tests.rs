@@ -63,7 +63,7 @@ fn invalidate_waits_for_users() {
 
     table.begin_read(Handle(landing), 0, 10).unwrap();
     assert!(matches!(table.invalidate(WrId(3), Handle(landing)), Invalidated::Later));
-    assert!(table.sink(landing, 0, 10).is_some(), "the response still has to land");
+    assert!(table.sink(landing, 0, 10).is_some(), "the response has not been placed yet");
     assert!(table.begin_read(Handle(landing), 0, 10).is_err());
     assert_eq!(table.end_all_uses().len(), 1);
 
@@ -77,12 +77,12 @@ fn peer_invalidates_what_it_was_given() {
     assert!(!table.invalidate_by_peer(landing));
     assert!(table.invalidate_by_peer(source));
     assert!(table.invalidate_by_peer(target));
-    assert!(!table.invalidate_by_peer(target), "once");
+    assert!(!table.invalidate_by_peer(target), "already invalidated");
     assert_eq!(table.check_write(target, 0, 1), Err(Code::TAGGED_INVALID_STAG));
     assert!(table.sink(target, 0, 1).is_none());
     assert_eq!(table.begin_response(source, 0, 1), Err(Code::READ_INVALID_STAG));
     assert!(matches!(table.invalidate(WrId(1), Handle(target)), Invalidated::Now(_)));
-    assert!(table.expects_tagged(), "the landing memory is left");
+    assert!(table.expects_tagged(), "the sink of local RDMA Reads is still registered");
     assert!(matches!(table.invalidate(WrId(2), Handle(landing)), Invalidated::Now(_)));
     assert!(!table.expects_tagged());
 }
@@ -96,7 +96,7 @@ fn access_must_suit_memory() {
     assert!(!table.expects_tagged());
 }
 
-/// RFC 5042 §6.3.4, §7.1: all 32 bits are drawn anew, none is fixed.
+/// RFC 5042 §6.3.4, §7.1: all 32 bits are random.
 #[test]
 fn stags_use_all_bits() {
     let mut table = StagTable::default();

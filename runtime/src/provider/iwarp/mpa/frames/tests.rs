@@ -4,15 +4,16 @@ fn frame(kind: Kind, enhanced: Option<Enhanced>) -> Frame {
     Frame { kind, markers: false, crc: true, reject: false, revision: 2, enhanced }
 }
 
-fn decode(kind: Kind, octets: &[u8]) -> Result<(Frame, Bytes), FrameError> {
-    let head = Head::decode(kind, octets[..HEADER].try_into().unwrap())?;
-    assert_eq!(head.private_data_len(), octets.len() - HEADER);
-    Ok(head.with_private_data(&octets[HEADER..]))
+fn decode(kind: Kind, bytes: &[u8]) -> Result<(Frame, Bytes), FrameError> {
+    let head = Head::decode(kind, bytes[..HEADER].try_into().unwrap())?;
+    assert_eq!(head.private_data_len(), bytes.len() - HEADER);
+    Ok(head.with_private_data(&bytes[HEADER..]))
 }
 
 #[test]
-fn request_octet_by_octet() {
-    // RFC 5044 §7.1.1's key, C and S, revision 2, 7 octets: A B IRD, C D ORD (RFC 6581 §9), and 3 of the upper layer's.
+fn request_encoding() {
+    // The key of RFC 5044 §7.1.1; C and S; revision 2; 7 bytes of private data: A B IRD, C D ORD (RFC 6581 §9), and 3 bytes
+    // of the upper layer.
     let wire = [
         0x4d, 0x50, 0x41, 0x20, 0x49, 0x44, 0x20, 0x52, 0x65, 0x71, 0x20, 0x46, 0x72, 0x61, 0x6d, 0x65, 0x50, 0x02,
         0x00, 0x07, 0xd2, 0x34, 0x61, 0x23, b'a', b'b', b'c',
@@ -25,7 +26,7 @@ fn request_octet_by_octet() {
 }
 
 #[test]
-fn reply_octet_by_octet() {
+fn reply_encoding() {
     let wire = [
         0x4d, 0x50, 0x41, 0x20, 0x49, 0x44, 0x20, 0x52, 0x65, 0x70, 0x20, 0x46, 0x72, 0x61, 0x6d, 0x65, 0xa0, 0x01,
         0x00, 0x00,
@@ -44,10 +45,10 @@ fn reject_is_not_checked_in_requests() {
 
 #[test]
 fn flags_without_peer_to_peer() {
-    // Neither sent (RFC 6581 §9.2) ...
+    // The flags are not sent (RFC 6581 §9.2) ...
     let enhanced = Enhanced { rtr_send: true, rtr_write: true, rtr_read: true, ..Enhanced::default() };
     assert_eq!(enhanced.encode(), [0; 4]);
-    // ... nor believed.
+    // ... and ignored on reception.
     assert_eq!(Enhanced::decode([0x40, 0, 0xc0, 0]), Enhanced::default());
 }
 
@@ -66,13 +67,13 @@ fn private_data_has_its_limit() {
 }
 
 #[test]
-fn keys_are_told_apart_as_early_as_possible() {
+fn wrong_keys_are_rejected_early() {
     for len in 0..=16 {
         assert_eq!(Head::check_key(Kind::Reply, &Kind::Reply.key()[..len]), Ok(()));
         let other = Head::check_key(Kind::Reply, &Kind::Request.key()[..len]);
         assert_eq!(other, if len == 16 { Err(FrameError::BothInitiate) } else { Ok(()) });
         let wrong_role = Head::check_key(Kind::Request, &Kind::Reply.key()[..len]);
-        assert_eq!(wrong_role.is_err(), len >= 10, "the keys differ from the tenth octet on");
+        assert_eq!(wrong_role.is_err(), len >= 10, "the keys differ from the tenth byte on");
     }
     assert!(Head::check_key(Kind::Reply, b"S").is_err());
 }

@@ -1,8 +1,8 @@
 use super::*;
 
-fn offender(octets: &[u8], ulpdu_len: u16) -> Offender {
+fn offender(bytes: &[u8], ulpdu_len: u16) -> Offender {
     let mut offender = Offender { ulpdu_len, ..Offender::default() };
-    offender.keep(octets);
+    offender.keep(bytes);
     offender
 }
 
@@ -27,20 +27,20 @@ fn ddp_errors_carry_the_ddp_header() {
 
 #[test]
 fn protection_errors_of_reads_carry_both() {
-    let octets: Vec<u8> = [0x41, 0x41].into_iter().chain(1..=44).collect();
+    let bytes: Vec<u8> = [0x41, 0x41].into_iter().chain(1..=44).collect();
     let mut expected = vec![0x01, 0x02, 0xe0, 0, 0, 46];
-    expected.extend_from_slice(&octets);
-    assert_eq!(encode(Code::READ_ACCESS, Some(&offender(&octets, 46))), expected);
+    expected.extend_from_slice(&bytes);
+    assert_eq!(encode(Code::READ_ACCESS, Some(&offender(&bytes, 46))), expected);
     // RFC 5040 figure 10: remote operation errors do not carry the RDMAP header.
     expected[..3].copy_from_slice(&[0x02, 0xff, 0xc0]);
-    assert_eq!(encode(Code::UNSPECIFIED, Some(&offender(&octets, 46))), expected[..24]);
+    assert_eq!(encode(Code::UNSPECIFIED, Some(&offender(&bytes, 46))), expected[..24]);
 }
 
 #[test]
 fn received_is_what_was_sent() {
-    let octets: Vec<u8> =
+    let bytes: Vec<u8> =
         [0x41, 0x41].into_iter().chain([0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 9, 0, 0, 0, 0]).chain([0; 28]).collect();
-    let wire = encode(Code::READ_ACCESS, Some(&offender(&octets, 46)));
+    let wire = encode(Code::READ_ACCESS, Some(&offender(&bytes, 46)));
     let received = Received::decode(&wire).unwrap();
     assert_eq!(received, Received { code: Code::READ_ACCESS, about: About::Read { msn: 9 } });
     assert!(received.is_remote_access());
