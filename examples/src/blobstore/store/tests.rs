@@ -41,9 +41,13 @@ fn put_get_replace_and_remove_across_restarts() {
     assert_eq!(store.stat(&name("a/b")).unwrap(), second);
     assert_eq!(content(&store, "a/b"), (b"other".to_vec(), vec![]));
     let mut buf = [0; 9];
-    assert_eq!(old.read_at(&mut buf, 1).unwrap(), 4, "who holds the old content can go on reading it");
+    assert_eq!(old.read_at(&mut buf, 1).unwrap(), 4, "an open blob keeps its old content");
     assert_eq!(&buf[..4], b"ello");
-    assert_eq!(old.read_at(&mut buf, u64::MAX).unwrap(), 0, "nothing beyond the end, in particular no attachment");
+    assert_eq!(
+        old.read_at(&mut buf, u64::MAX).unwrap(),
+        0,
+        "a read beyond the end returns nothing, not even the attachment"
+    );
     store.remove(&name("a/b")).unwrap();
     assert!(matches!(store.get(&name("a/b")), Err(StoreError::NoSuchBlob)));
     assert!(matches!(store.remove(&name("a/b")), Err(StoreError::NoSuchBlob)));
@@ -89,7 +93,7 @@ fn what_a_dead_server_left_is_removed_and_what_is_no_blob_is_left_alone() {
     store.put(name("kept"), b"abc", b"", &digest(b"abc")).unwrap();
     let id = store.begin(name("x"), 3, b"").unwrap();
     store.write(id, 0, b"ab").unwrap();
-    // As after kill -9: the lock goes, the destructors of the uploads do not run.
+    // Simulates kill -9: the lock is released, but the uploads' destructors do not run.
     std::mem::forget(std::mem::take(&mut *lock(&store.under_way)));
     drop(store);
     assert_eq!(files_in(&root.path().join("uploads")), 1);
@@ -139,7 +143,10 @@ fn limits() {
     options.upload_idle = Duration::ZERO;
     let store = Store::open(root.path(), options).unwrap();
     let ids: Vec<_> = (0..5).map(|_| store.begin(name("x"), 4, b"").unwrap()).collect();
-    assert!(matches!(store.write(ids[0], 0, b"a"), Err(StoreError::NoSuchUpload)), "idle uploads gave way");
+    assert!(
+        matches!(store.write(ids[0], 0, b"a"), Err(StoreError::NoSuchUpload)),
+        "idle uploads are dropped for new ones"
+    );
     assert!(files_in(&root.path().join("uploads")) <= 2);
 }
 
