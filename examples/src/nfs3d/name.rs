@@ -1,4 +1,4 @@
-//! File names as clients send them (RFC 1813 §3.2, "General comments on filenames").
+//! File names in calls (RFC 1813 §3.2, "General comments on filenames").
 
 use std::ffi::{CStr, CString};
 
@@ -6,44 +6,45 @@ use rpcrdma_specs::nfs3::{Filename3, Nfsstat3};
 
 use super::status::{Outcome, Refusal};
 
-/// Longest name in octets, `name_max` of PATHCONF: that of every file system of Linux.
+/// Maximum length of a name in bytes (`name_max` of PATHCONF), common to all Linux file systems.
 pub const NAME_MAX: usize = 255;
 
-/// A name that cannot lead out of the directory it is looked up in: not `.`, not `..`, no `/` in it.
+/// A name of a directory entry. It is neither `.` nor `..` and contains no `/`, so it cannot lead out of the directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Name(CString);
 
 impl Name {
-    /// For what the system takes.
+    /// Returns the name for system calls.
     #[must_use]
     pub fn as_c_str(&self) -> &CStr {
         &self.0
     }
 
-    /// Its octets.
+    /// Returns the name as bytes.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         self.0.as_bytes()
     }
 }
 
-/// What a `filename3` may be.
+/// A parsed `filename3`.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Component {
     /// `.`: the directory itself.
     Current,
-    /// `..`: the directory that it is in.
+    /// `..`: the parent directory.
     Parent,
     /// An entry of the directory.
     Entry(Name),
 }
 
 impl Component {
-    /// Looks at a name.
+    /// Parses a name.
     ///
     /// # Errors
-    /// NFS3ERR_ACCES for the empty name (§3.2, rule 1) and for one with `/` or NUL, which no file here can have (rule 5);
-    /// NFS3ERR_NAMETOOLONG for one of more than [`NAME_MAX`] octets (rule 4, `no_trunc` being TRUE).
+    /// Returns NFS3ERR_ACCES for an empty name (RFC 1813 §3.2, rule 1) and for names with `/` or NUL, which the system
+    /// does not support (rule 5). Returns NFS3ERR_NAMETOOLONG for names of more than [`NAME_MAX`] bytes (rule 4, as
+    /// `no_trunc` is TRUE).
     pub fn parse(name: &Filename3) -> Outcome<Self> {
         let octets = name.as_bytes();
         match octets {
@@ -56,11 +57,10 @@ impl Component {
         }
     }
 
-    /// The name of an entry that is made, removed or renamed. `.` and `..` are there already and stay: `special` is
-    /// what the procedure answers for them.
+    /// Parses the name of an entry to create, remove or rename. `special` is the procedure's status for `.` and `..`.
     ///
     /// # Errors
-    /// As for [`parse`](Self::parse).
+    /// Returns `special`, or an error of [`parse`](Self::parse).
     pub fn entry(name: &Filename3, special: Nfsstat3) -> Outcome<Name> {
         match Self::parse(name)? {
             Self::Entry(name) => Ok(name),
