@@ -1,4 +1,4 @@
-//! GETATTR, SETATTR, ACCESS, FSSTAT, FSINFO, PATHCONF: against what the system says.
+//! Tests of GETATTR, SETATTR, ACCESS, FSSTAT, FSINFO and PATHCONF, compared with the system's values.
 
 use std::{
     fs,
@@ -62,7 +62,7 @@ async fn each_attribute_is_set_and_the_others_stay() {
     apply(set(Sattr3 { mtime: SetMtime::Default(TimeHow::SetToServerTime), ..nothing() })).await.unwrap();
     let meta = fs::metadata(&path).unwrap();
     assert!(meta.mtime() > 1_600_000_000 && meta.atime() == 1_000_000_001);
-    assert_eq!((meta.mode() & 0o7777, meta.len()), (0o600, 10), "the rest has stayed");
+    assert_eq!((meta.mode() & 0o7777, meta.len()), (0o600, 10), "other attributes are unchanged");
 
     let owner = Sattr3 { uid: SetUid3::True(own_uid()), ..nothing() };
     apply(set(owner)).await.unwrap();
@@ -74,7 +74,7 @@ async fn each_attribute_is_set_and_the_others_stay() {
     assert_eq!(nfs.setattr(&nfs.root, folder, Sattrguard3::False).await, Err(Nfsstat3::Nfs3errInval));
 }
 
-/// RFC 1813 §3.3.2.
+/// The guard of SETATTR (RFC 1813 §3.3.2).
 #[tokio::test]
 async fn a_guard_with_another_ctime_keeps_the_attributes() {
     let served = Served::new().await;

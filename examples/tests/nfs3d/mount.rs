@@ -1,4 +1,4 @@
-//! MOUNT.
+//! Tests of MOUNT.
 
 use std::fs;
 
@@ -53,7 +53,7 @@ async fn the_export_and_what_is_below_it_can_be_mounted() {
     assert_eq!(exports.iter().map(|export| export.ex_dir.as_bytes().to_vec()).collect::<Vec<_>>(), [b"/data"]);
 }
 
-/// By a handle, what is above its file is passed by.
+/// A handle bypasses the permissions of the directories above its file.
 #[tokio::test]
 async fn what_a_caller_may_not_search_it_may_not_mount() {
     use rpcrdma_examples::nfs3d::identity::{Identities, Squash};
@@ -93,7 +93,7 @@ async fn mounts_are_listed_until_they_end() {
     assert_eq!(dump().await, ["other.example:/data"]);
 }
 
-/// RFC 1813 §5.2.1.
+/// MNT requires AUTH_SYS (RFC 1813 §5.2.1).
 #[tokio::test]
 async fn who_does_not_say_who_it_is_gets_no_handle() {
     let served = Served::new().await;

@@ -1,4 +1,4 @@
-//! A served directory and its clients.
+//! Fixtures: a served directory and its clients.
 
 use std::{fs, os::unix::fs::PermissionsExt as _, path::PathBuf, sync::Arc, time::Duration};
 
@@ -27,7 +27,7 @@ use tempfile::TempDir;
 
 pub(crate) use rpcrdma_examples::nfs3::unset as nothing;
 
-/// A server for a directory of its own, which it shows to whoever runs the tests.
+/// A server for a directory of its own, for the user that runs the tests.
 pub(crate) struct Served {
     pub(crate) folder: Arc<TempDir>,
     pub(crate) root: PathBuf,
@@ -61,13 +61,13 @@ impl Served {
 
     pub(crate) async fn with(squash: Squash) -> Self {
         let folder = TempDir::new().unwrap();
-        // Of this mode whatever the process's mask, which a server has set by now or not.
+        // Set the mode explicitly: a server in this process may have cleared the umask.
         fs::create_dir(folder.path().join("root")).unwrap();
         fs::set_permissions(folder.path().join("root"), fs::Permissions::from_mode(0o755)).unwrap();
         Self::of(Arc::new(folder), squash).await
     }
 
-    /// Serves `root` in `folder`, with the key that is there.
+    /// Serves `root` in `folder`, with the key stored there.
     pub(crate) async fn of(folder: Arc<TempDir>, squash: Squash) -> Self {
         let root = folder.path().join("root").canonicalize().unwrap();
         let secret = Secret::keep_in(&folder.path().join("state")).unwrap();
@@ -85,12 +85,12 @@ impl Served {
         Self { folder, root, iwarp, tcp, service, handles, mount: mount_url }
     }
 
-    /// Ends the server, and gives back what it served.
+    /// Stops the server, and returns the directory it served.
     pub(crate) fn end(self) -> Arc<TempDir> {
         Arc::clone(&self.folder)
     }
 
-    /// The counters of the connections to NFS.
+    /// Returns the counters of the connections to NFS.
     pub(crate) fn connections(&self) -> Vec<Counters> {
         self.handles[0].connections().into_iter().map(|connection| connection.counters).collect()
     }
@@ -99,7 +99,7 @@ impl Served {
         MountV3Client::new(channel(&self.mount, &credential).await)
     }
 
-    /// Mounts the export, over iWARP, as the user that runs the tests.
+    /// Mounts the export over iWARP, as the user that runs the tests.
     pub(crate) async fn client(&self) -> Nfs {
         self.client_as(Credential::sys("test", own_uid(), own_gid(), []), &self.iwarp).await
     }
@@ -107,7 +107,7 @@ impl Served {
     pub(crate) async fn client_as(&self, credential: Credential, url: &str) -> Nfs {
         let mount = self.mount(Credential::sys("test", own_uid(), own_gid(), [])).await;
         let Mountres3::Mnt3Ok(ok) = mount.mountproc3_mnt(&Dirpath("/data".into())).await.unwrap() else {
-            panic!("not mounted")
+            panic!("MNT failed")
         };
         Nfs { client: NfsV3Client::new(channel(url, &credential).await), root: NfsFh3 { data: ok.fhandle.0 } }
     }
@@ -118,7 +118,7 @@ async fn channel(url: &str, credential: &Credential) -> Channel {
     builder.connect(url).await.unwrap()
 }
 
-/// A client with the handle of the export's root. Its calls panic if the transport fails.
+/// A client with the root handle of the export. Its calls panic if the transport fails.
 pub(crate) struct Nfs {
     pub(crate) client: NfsV3Client,
     pub(crate) root: NfsFh3,
@@ -138,7 +138,7 @@ pub(crate) fn mode(mode: u32) -> Sattr3 {
     Sattr3 { mode: SetMode3::True(mode), ..nothing() }
 }
 
-/// The handle and the attributes that are there.
+/// Returns the handle and the attributes, which must both be present.
 fn told(obj: PostOpFh3, attributes: PostOpAttr) -> (NfsFh3, Fattr3) {
     match (obj, attributes) {
         (PostOpFh3::True(handle), PostOpAttr::True(attributes)) => (handle, attributes),
@@ -146,7 +146,7 @@ fn told(obj: PostOpFh3, attributes: PostOpAttr) -> (NfsFh3, Fattr3) {
     }
 }
 
-/// Of a directory in which something was changed: both are there, and say so.
+/// Checks that the `wcc_data` of a changed object contains attributes from before and after the change.
 pub(crate) fn changed(wcc: &WccData) {
     let (PreOpAttr::True(before), PostOpAttr::True(after)) = (&wcc.before, &wcc.after) else { panic!("{wcc:?}") };
     let stamp = |time: &Nfstime3| (time.seconds, time.nseconds);
@@ -186,7 +186,7 @@ impl Nfs {
         }
     }
 
-    /// A new file.
+    /// Creates a file.
     pub(crate) async fn file(&self, dir: &NfsFh3, octets: impl AsRef<[u8]>) -> NfsFh3 {
         self.create(dir, octets, Createhow3::Guarded(mode(0o644))).await.unwrap().0
     }
@@ -376,7 +376,7 @@ impl Nfs {
     }
 }
 
-/// Octets that differ from each other by their place.
+/// Returns bytes that depend on their position.
 pub(crate) fn pattern(len: usize, seed: u8) -> Vec<u8> {
     (0..len).map(|n| ((n * 7 + n / 251) as u8).wrapping_add(seed)).collect()
 }
