@@ -51,7 +51,7 @@ struct State {
     ended: u64,
     /// End and duration of the last search, unless it found a file.
     last: Option<(Instant, Duration)>,
-    /// Whether a wanted file was found since the last search began.
+    /// `true` if a wanted file was found since the last search began.
     found: bool,
     /// Wanted files, each with the number of completed searches after which it counts as missing.
     wanted: LruCache<FileId, u64>,

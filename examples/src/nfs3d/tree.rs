@@ -62,7 +62,7 @@ struct Place {
 #[derive(Debug)]
 pub(super) struct Tree {
     root: Object,
-    /// Whether inodes are also identified by their creation times.
+    /// `true` if inodes are also identified by their creation times.
     births: bool,
     notes: Mutex<LruCache<u64, Vec<Place>>>,
     removed: Mutex<LruCache<FileId, ()>>,

@@ -103,7 +103,7 @@ pub struct Nfs {
     limits: Limits,
     window: Arc<Window>,
     memory: Arc<Semaphore>,
-    /// Whether calls are being retried, which is logged once.
+    /// `true` while calls are being retried, which is logged once.
     trouble: Arc<AtomicBool>,
 }
 

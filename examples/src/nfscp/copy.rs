@@ -102,7 +102,7 @@ pub enum Task {
     Upload {
         /// Local path.
         source: PathBuf,
-        /// Whether to follow a symbolic link.
+        /// `true` to follow a symbolic link.
         follow: bool,
         /// Target directory on the server.
         dir: NfsFh3,
@@ -149,7 +149,7 @@ pub struct Copier<'a> {
     watcher: &'a dyn Watcher,
     counts: Mutex<Counts>,
     later: Mutex<Vec<Later>>,
-    /// Whether the server is unreachable. No more tasks are then started.
+    /// `true` once the server is unreachable. No more tasks are then started.
     over: AtomicBool,
     written: Written,
 }

@@ -22,7 +22,7 @@ use super::{
 /// Files and directories that have been written to.
 #[derive(Debug, Default)]
 pub(super) struct Written {
-    /// Whether several sources might be copied to the same file.
+    /// `true` if several sources might be copied to the same file.
     several: AtomicBool,
     files: Mutex<HashSet<Box<[u8]>>>,
     /// Local directories by inode number, and directories on the server by file ID.

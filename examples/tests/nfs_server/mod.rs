@@ -60,16 +60,16 @@ pub(crate) struct Fake {
     pub(crate) short: AtomicU32,
     /// Number of WRITEs after which the server loses uncommitted data.
     pub(crate) restart_after: AtomicU32,
-    /// Whether the server loses uncommitted data before every COMMIT.
+    /// Lose uncommitted data before every COMMIT.
     pub(crate) always_loses: AtomicBool,
     /// Number of calls that return NFS3ERR_JUKEBOX.
     pub(crate) jukebox: AtomicU32,
     pub(crate) no_readdirplus: AtomicBool,
-    /// Whether the server lists its exports.
+    /// List the exports on request.
     pub(crate) lists: AtomicBool,
-    /// Whether the server omits the handles of new objects.
+    /// Omit the handles of new objects.
     pub(crate) taciturn: AtomicBool,
-    /// Whether the server corrupts some of the data it returns.
+    /// Corrupt some of the data returned by READ.
     pub(crate) rotten: AtomicBool,
     /// Number of calls: WRITE with UNSTABLE and with FILE_SYNC, COMMIT, READ, READDIR and READDIRPLUS.
     pub(crate) unstable: AtomicU32,

@@ -25,7 +25,7 @@ use crate::{NAME, cli::Cli};
 pub(crate) struct Show {
     bar: ProgressBar,
     digests: bool,
-    /// Whether the calls are made as root and the hint about root squashing has not been printed yet.
+    /// `true` until the hint about root squashing has been printed; always `false` unless the calls are made as root.
     root: AtomicBool,
 }
 

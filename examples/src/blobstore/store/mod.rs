@@ -212,7 +212,7 @@ pub struct Change {
 pub struct Page {
     /// Blobs in name order.
     pub entries: Vec<(Name, Stat)>,
-    /// Whether this is the last page.
+    /// `true` on the last page.
     pub end: bool,
 }
 
