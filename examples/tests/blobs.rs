@@ -25,7 +25,7 @@ const SIZES: [usize; 17] =
     [0, 1, 2, 3, 4, 5, 1023, 1024, 1025, 4095, 4096, 4097, (1 << 20) - 1, 1 << 20, (1 << 20) + 1, 3 << 20, 5 << 20];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn files_of_all_sizes_come_back_as_they_went() {
+async fn files_of_all_sizes_round_trip() {
     let fixture = Fixture::start().await;
     for (range, sizes) in [(1 << 20, &SIZES[..]), (4096, &SIZES[..13]), (777, &SIZES[..12])] {
         let client = fixture.client(TransferOptions::default().with_range(range).with_depth(5)).await;
@@ -74,7 +74,7 @@ async fn a_range_of_a_blob() {
 }
 
 #[tokio::test]
-async fn two_eligible_results_land_each_in_its_own_place() {
+async fn two_eligible_results_are_placed_separately() {
     let fixture = Fixture::start().await;
     let rpc = fixture.rpc().await;
     let (data, attachment) = (Bytes::from(noise(70_001, 0)), Bytes::from(noise(9_999, 1)));
@@ -101,16 +101,16 @@ async fn two_eligible_results_land_each_in_its_own_place() {
 }
 
 #[tokio::test]
-async fn names_that_no_blob_may_have_are_refused_everywhere() {
+async fn invalid_names_are_refused_by_every_procedure() {
     let fixture = Fixture::start().await;
     let rpc = fixture.rpc().await;
     let bad = BlobStatus::BlobBadName;
-    for octets in [&b""[..], b"..", b"../x", b"a/../../x", b"/etc/passwd", b"a//b", b"a/", b"a\0b", b"\x1b[2J", b"\xff"]
+    for bytes in [&b""[..], b"..", b"../x", b"a/../../x", b"/etc/passwd", b"a//b", b"a/", b"a\0b", b"\x1b[2J", b"\xff"]
     {
-        let name = wire_name(octets);
+        let name = wire_name(bytes);
         let (digest, none) = (digest(b""), Bytes::new());
         let put = PutArgs { name: name.clone(), digest, attachment: none.clone(), data: none.clone() };
-        assert_eq!(rpc.put(&put).await.unwrap(), StatRes::Default(bad), "{octets:?}");
+        assert_eq!(rpc.put(&put).await.unwrap(), StatRes::Default(bad), "{bytes:?}");
         let begin = BeginArgs { name: name.clone(), size: 1, attachment: none };
         assert_eq!(rpc.begin(&begin).await.unwrap(), BeginRes::Default(bad));
         assert_eq!(rpc.stat(&name).await.unwrap(), StatRes::Default(bad));
@@ -127,7 +127,7 @@ async fn names_that_no_blob_may_have_are_refused_everywhere() {
 }
 
 #[tokio::test]
-async fn an_upload_must_be_whole_and_have_its_digest() {
+async fn an_upload_must_be_complete_and_match_its_digest() {
     let fixture = Fixture::start().await;
     let rpc = fixture.rpc().await;
     let data = noise(100_000, 0);
@@ -163,7 +163,7 @@ async fn an_upload_must_be_whole_and_have_its_digest() {
 }
 
 #[tokio::test]
-async fn a_download_of_what_is_damaged_or_replaced_fails() {
+async fn downloads_of_damaged_or_replaced_blobs_fail() {
     let fixture = Fixture::start().await;
     let client = fixture.client(TransferOptions::default().with_range(1000)).await;
     let upload = async |seed| {
@@ -180,9 +180,9 @@ async fn a_download_of_what_is_damaged_or_replaced_fails() {
 
     // Flip a bit of the stored file.
     let blob = fs::read_dir(fixture.root.path().join("blobs")).unwrap().next().unwrap().unwrap().path();
-    let mut octets = fs::read(&blob).unwrap();
-    octets[4500] ^= 1;
-    fs::write(&blob, octets).unwrap();
+    let mut bytes = fs::read(&blob).unwrap();
+    bytes[4500] ^= 1;
+    fs::write(&blob, bytes).unwrap();
     let error = client.download(&name("x"), Vec::new(), |_, _| {}).await.unwrap_err();
     assert!(matches!(error, TransferError::BadDigest), "{error}");
     let error = client.download(&name("y"), Vec::new(), |_, _| {}).await.unwrap_err();
@@ -239,7 +239,7 @@ async fn a_transfer_that_fails_half_way_leaves_the_connection_usable() {
 }
 
 #[tokio::test]
-async fn a_full_list_takes_a_reply_chunk_and_pages_are_complete() {
+async fn a_full_list_uses_a_reply_chunk_and_pages_are_complete() {
     let fixture = Fixture::start().await;
     let rpc = fixture.rpc().await;
     let mut names: Vec<String> = (0..300).map(|n| format!("{n:03}-{}", "n".repeat(n % 200))).collect();
@@ -299,7 +299,7 @@ impl liar::blobstore_v1::BlobstoreV1 for Liar {
 }
 
 #[tokio::test]
-async fn a_list_that_makes_no_sense_is_not_believed() {
+async fn malformed_listings_are_rejected() {
     let service = liar::blobstore_v1::BlobstoreV1Server::new(Liar);
     let server = Server::builder().service(service).listen("iwarp://127.0.0.1:0").bind().await.unwrap();
     let url = format!("iwarp://{}", server.local_addrs()[0]);
@@ -315,7 +315,7 @@ async fn a_list_that_makes_no_sense_is_not_believed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_clients_at_a_time() {
+async fn concurrent_clients() {
     let fixture = Fixture::start().await;
     let work = (0..6).map(|number: u64| {
         let url = fixture.url.clone();

@@ -99,7 +99,7 @@ impl Drop for Serve {
 
 /// `--rpcrdma-version` fixes the version of client or server, and a mismatch is reported.
 #[test]
-fn either_end_is_pinned_to_a_version() {
+fn client_and_server_versions_can_be_fixed() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("file");
     fs::write(&file, noise(100_000, 3)).unwrap();
@@ -119,7 +119,7 @@ fn either_end_is_pinned_to_a_version() {
 
 /// `watch` prints changes and mirrors the store in a directory.
 #[test]
-fn watch_follows() {
+fn watch_mirrors_changes() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
     let serve = Serve::start(&dir.path().join("store"));
@@ -242,7 +242,7 @@ fn a_server_killed_in_the_middle_of_an_upload_leaves_no_part_of_it() {
 }
 
 #[test]
-fn a_server_asked_to_end_does_so_in_order() {
+fn signals_shut_the_server_down() {
     for name in ["-INT", "-TERM"] {
         let dir = tempfile::tempdir().unwrap();
         let mut serve = Serve::start(dir.path());
@@ -252,7 +252,7 @@ fn a_server_asked_to_end_does_so_in_order() {
 }
 
 #[test]
-fn an_interrupted_client_leaves_nothing_behind() {
+fn an_interrupted_client_leaves_no_files() {
     let dir = tempfile::tempdir().unwrap();
     let serve = Serve::start(&dir.path().join("store"));
     let (source, target) = (dir.path().join("in"), dir.path().join("target"));
@@ -328,7 +328,7 @@ fn mistakes_are_explained() {
 
 /// `bench-server` serves a benchmark and downloads.
 #[test]
-fn a_server_for_benchmarks_alone() {
+fn bench_server_serves_benchmarks_and_downloads() {
     let dir = tempfile::tempdir().unwrap();
     let server = Serve::spawn(blobstore().args(["bench-server", "--listen", "iwarp://127.0.0.1:0"]));
     let json = printed(&["bench", &server.url, "--seconds", "0.02", "--size", "1MiB", "--json"]);
@@ -342,7 +342,7 @@ fn a_server_for_benchmarks_alone() {
 
 /// Runs `blobstore ls URL | head -0`.
 #[test]
-fn a_reader_that_has_gone_is_no_panic() {
+fn a_closed_output_pipe_is_not_an_error() {
     let root = tempfile::tempdir().unwrap();
     let server = Serve::start(root.path());
     let file = root.path().join("file");

@@ -70,7 +70,7 @@ fn complaint(code: i32, args: &[&str]) -> String {
 }
 
 #[test]
-fn what_it_shows() {
+fn output() {
     let [iwarp, tcp] = serve();
     let shown = printed(&[&iwarp, "--program", "0x20004e42", "--version", "3", "-c", "4", "-i", "0"]);
     for said in [
@@ -122,7 +122,7 @@ fn refusals() {
 }
 
 #[test]
-fn nothing_there() {
+fn unreachable_servers() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();
     // The system accepts the connection, but nothing replies.
@@ -141,7 +141,7 @@ fn nothing_there() {
 }
 
 #[test]
-fn something_else() {
+fn other_protocols() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();
     std::thread::spawn(move || {
@@ -164,7 +164,7 @@ fn something_else() {
 
 /// A server that disappears after it has replied is not reported as a protocol mismatch.
 #[test]
-fn a_server_that_goes() {
+fn a_server_that_disappears() {
     for transport in 0..2 {
         let (urls, handle) = serve_until();
         let args = [&urls[transport], "-p", "0x20004e42", "-V", "3", "-c", "1000", "-i", "0.01"];

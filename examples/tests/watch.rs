@@ -62,7 +62,7 @@ async fn next(changes: &mut mpsc::Receiver<BlobChange>) -> BlobChange {
 /// One client stores files, and another one fetches them as they are reported. Callbacks and GETs by RDMA Write share a
 /// connection. The same works over TCP.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn changes_are_told_while_gets_run() {
+async fn changes_are_reported_during_gets() {
     let served = serve(StoreOptions::default()).await;
     for url in &served.urls {
         let (rpc, mut changes) = watcher(url, 4).await;

@@ -40,14 +40,14 @@ impl Name {
     ///
     /// # Errors
     /// Returns the first rule that the name breaks.
-    pub fn parse(octets: &[u8]) -> Result<Self, NameError> {
-        if octets.is_empty() {
+    pub fn parse(bytes: &[u8]) -> Result<Self, NameError> {
+        if bytes.is_empty() {
             return Err(NameError::Empty);
         }
-        if octets.len() > BLOB_NAME_MAX as usize {
-            return Err(NameError::TooLong(octets.len()));
+        if bytes.len() > BLOB_NAME_MAX as usize {
+            return Err(NameError::TooLong(bytes.len()));
         }
-        let text = std::str::from_utf8(octets).map_err(|_| NameError::NotUtf8)?;
+        let text = std::str::from_utf8(bytes).map_err(|_| NameError::NotUtf8)?;
         if let Some(control) = text.chars().find(|c| c.is_control()) {
             return Err(NameError::Control(control));
         }
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_are_none() {
+    fn invalid_names() {
         let long = [b'x'; 256];
         let cases: [(&[u8], NameError); 12] = [
             (b"", NameError::Empty),
@@ -123,8 +123,8 @@ mod tests {
             (b"../a", NameError::DotPart),
             (b"a/../b", NameError::DotPart),
         ];
-        for (octets, error) in cases {
-            assert_eq!(Name::parse(octets), Err(error), "{octets:?}");
+        for (bytes, error) in cases {
+            assert_eq!(Name::parse(bytes), Err(error), "{bytes:?}");
         }
     }
 }

@@ -243,7 +243,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_disk_is_told_from_a_broken_one() {
+    fn full_disk_and_io_error_have_different_statuses() {
         let status = |kind: io::ErrorKind| Refusal::from(StoreError::Io(kind.into())).0;
         assert_eq!(status(io::ErrorKind::StorageFull), BlobStatus::BlobNoSpace);
         assert_eq!(status(io::ErrorKind::QuotaExceeded), BlobStatus::BlobNoSpace);

@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_commonest_mistakes_have_words() {
+    fn common_connection_failures_are_explained() {
         let setup = |source| ConnectError::Setup { peer: "192.0.2.1:5".parse().unwrap(), source };
         let io = |kind: ErrorKind| no_connection(&setup(SetupError::Io(kind.into())));
         assert_eq!(io(ErrorKind::ConnectionRefused), "no server is listening on 192.0.2.1:5");

@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_of_the_work_is_the_exit_code() {
+    fn outcome_determines_the_exit_code() {
         let code = |outcome: anyhow::Result<ExitCode>| format!("{:?}", run("test", async { outcome }));
         assert_eq!(code(Ok(ExitCode::from(3))), format!("{:?}", ExitCode::from(3)));
         assert_eq!(code(Err(anyhow!("on purpose"))), format!("{:?}", ExitCode::FAILURE));

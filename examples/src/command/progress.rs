@@ -25,12 +25,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_progress_bar_is_drawn_as_told() {
+    fn progress_bar_template_is_valid() {
         assert!(ProgressStyle::with_template(BAR).is_ok());
     }
 
     #[test]
-    fn octets_are_told_for_people() {
+    fn sizes_have_binary_units() {
         assert_eq!(octets(1 << 20), "1.00 MiB");
     }
 }

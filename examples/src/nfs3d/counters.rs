@@ -71,12 +71,12 @@ impl Counters {
         self.calls[procedure as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn read(&self, octets: usize) {
-        self.octets_read.fetch_add(octets as u64, Ordering::Relaxed);
+    pub(super) fn read(&self, bytes: usize) {
+        self.octets_read.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    pub(super) fn written(&self, octets: usize) {
-        self.octets_written.fetch_add(octets as u64, Ordering::Relaxed);
+    pub(super) fn written(&self, bytes: usize) {
+        self.octets_written.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
     /// Returns the number of calls of a procedure.

@@ -235,6 +235,6 @@ fn mode(new: &Sattr3, default: u32) -> Mode {
 /// Encodes a verifier as two times of 31 bits each, which all file systems can store.
 fn verifier_times(verifier: &Createverf3) -> (Nfstime3, Nfstime3) {
     let [a, b, c, d, e, f, g, h] = verifier.0;
-    let time = |octets| Nfstime3 { seconds: u32::from_be_bytes(octets) & 0x7fff_ffff, nseconds: 0 };
+    let time = |bytes| Nfstime3 { seconds: u32::from_be_bytes(bytes) & 0x7fff_ffff, nseconds: 0 };
     (time([a, b, c, d]), time([e, f, g, h]))
 }

@@ -69,7 +69,7 @@ impl Sealer {
             return Err(bad);
         }
         let number =
-            |at: usize| content.get(at..at + 8).and_then(|octets| octets.try_into().ok()).map(u64::from_be_bytes);
+            |at: usize| content.get(at..at + 8).and_then(|bytes| bytes.try_into().ok()).map(u64::from_be_bytes);
         match (number(4), number(12)) {
             (Some(ino), Some(born)) => Ok(FileId { ino, born }),
             _ => Err(bad),
@@ -91,7 +91,7 @@ mod tests {
     const ID: FileId = FileId { ino: 0x0123_4567_89ab_cdef, born: 1_700_000_000_000_000_001 };
 
     #[test]
-    fn a_handle_is_read_by_who_made_it() {
+    fn handles_are_bound_to_the_key() {
         let sealer = Sealer::new([7; 32]);
         let handle = sealer.seal(ID);
         assert_eq!(handle.data.len(), LEN);
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn every_octet_is_sealed() {
+    fn every_byte_of_a_handle_is_authenticated() {
         let sealer = Sealer::new([7; 32]);
         let handle = sealer.seal(ID).data;
         for at in 0..handle.len() {

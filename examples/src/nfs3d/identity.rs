@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn root_is_squashed_unless_told_otherwise() {
+    fn root_is_squashed_by_default() {
         assert_eq!(of(Squash::Root, &sys(0, 0, &[0, 5])), (1000, 1001, vec![]));
         assert_eq!(of(Squash::Root, &sys(7, 0, &[5, 0])), (7, 1001, vec![5, 1001]), "root's group is squashed as well");
         assert_eq!(of(Squash::Root, &sys(7, 8, &[9])), (7, 8, vec![9]));
@@ -210,7 +210,7 @@ mod tests {
 
     /// `setresuid` leaves an ID of -1 unchanged, so the caller would be root.
     #[test]
-    fn minus_one_is_nobody_whatever_is_squashed() {
+    fn id_minus_one_is_always_squashed() {
         for squash in [Squash::Root, Squash::Nobody, Squash::All] {
             assert_eq!(of(squash, &sys(u32::MAX, u32::MAX, &[u32::MAX])).0, 1000);
             assert_eq!(of(squash, &sys(1000, u32::MAX, &[])).1, 1001);
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_is_who_it_acts_as_and_nobody_else_is() {
+    fn an_identity_applies_to_one_thread_only() {
         let identities = Identities::new(Squash::Nobody, None, None);
         let own = geteuid().as_raw();
         let other = identities.of(&sys(own + 4242, 4243, &[4244])).unwrap();

@@ -41,9 +41,9 @@ impl Secret {
     /// # Errors
     /// Fails if the system provides no random bytes.
     pub fn random() -> io::Result<Self> {
-        let mut octets = [0; 32];
-        getrandom::fill(&mut octets)?;
-        Ok(Self(octets))
+        let mut bytes = [0; 32];
+        getrandom::fill(&mut bytes)?;
+        Ok(Self(bytes))
     }
 
     fn read(path: &Path) -> io::Result<Option<Self>> {
@@ -52,11 +52,11 @@ impl Secret {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
         };
-        let mut octets = Vec::with_capacity(33);
-        (&mut file).take(33).read_to_end(&mut octets)?;
-        let octets =
-            octets.try_into().map_err(|_| io::Error::other(format!("{} does not contain 32 bytes", path.display())))?;
-        Ok(Some(Self(octets)))
+        let mut bytes = Vec::with_capacity(33);
+        (&mut file).take(33).read_to_end(&mut bytes)?;
+        let bytes =
+            bytes.try_into().map_err(|_| io::Error::other(format!("{} does not contain 32 bytes", path.display())))?;
+        Ok(Some(Self(bytes)))
     }
 
     /// Derives a key for a purpose and an export.
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_made_once_and_kept_from_others() {
+    fn the_key_is_created_once_and_private() {
         let folder = tempfile::tempdir().unwrap();
         let state = folder.path().join("a/b");
         let first = Secret::keep_in(&state).unwrap();

@@ -168,9 +168,9 @@ const ENTRY_FOLLOWS: usize = 4;
 struct Room(usize);
 
 impl Room {
-    /// Takes `octets` bytes if they are available.
-    fn take(&mut self, octets: usize) -> bool {
-        self.0.checked_sub(octets).map(|rest| self.0 = rest).is_some()
+    /// Takes this many bytes if they are available.
+    fn take(&mut self, bytes: usize) -> bool {
+        self.0.checked_sub(bytes).map(|rest| self.0 = rest).is_some()
     }
 }
 
@@ -328,7 +328,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_slow_to_read_is_not_read_for_each_page() {
+    fn slow_listings_are_reused() {
         let of = |took| Listing {
             changed: (Nfstime3 { seconds: 0, nseconds: 0 }, Nfstime3 { seconds: 0, nseconds: 0 }),
             began: Instant::now(),

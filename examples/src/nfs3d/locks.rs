@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_that_share_a_lock_are_one() {
+    fn files_that_share_a_lock_are_locked_once() {
         let locks = FileLocks::default();
         assert!(locks.two(5, 5).1.is_none());
         let other = (6..).find(|&ino| FileLocks::of(ino) != FileLocks::of(5));

@@ -78,15 +78,15 @@ fn host(cx: &Context) -> Vec<u8> {
     host
 }
 
-fn text(octets: &[u8]) -> XdrString {
-    bytes::Bytes::copy_from_slice(octets).into()
+fn text(bytes: &[u8]) -> XdrString {
+    bytes::Bytes::copy_from_slice(bytes).into()
 }
 
 /// Looks up a directory as `who`, component by component and without following links. The caller needs permission for
 /// the whole path, because a handle bypasses the directories above it.
 fn descend(export: &Export, who: &Identity, path: &[u8]) -> Outcome<Object> {
     let mut at = export.tree.find(export.tree.root().id)?;
-    for name in path.split(|&octet| octet == b'/').filter(|name| !name.is_empty()) {
+    for name in path.split(|&byte| byte == b'/').filter(|name| !name.is_empty()) {
         at = match Component::parse(&Filename3(text(name)))? {
             Component::Current => at,
             Component::Parent => return Err(Refusal(Nfsstat3::Nfs3errAcces)),

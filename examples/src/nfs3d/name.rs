@@ -46,14 +46,14 @@ impl Component {
     /// does not support (rule 5). Returns NFS3ERR_NAMETOOLONG for names of more than [`NAME_MAX`] bytes (rule 4, as
     /// `no_trunc` is TRUE).
     pub fn parse(name: &Filename3) -> Outcome<Self> {
-        let octets = name.as_bytes();
-        match octets {
+        let bytes = name.as_bytes();
+        match bytes {
             b"" => Err(Refusal(Nfsstat3::Nfs3errAcces)),
             b"." => Ok(Self::Current),
             b".." => Ok(Self::Parent),
-            _ if octets.len() > NAME_MAX => Err(Refusal(Nfsstat3::Nfs3errNametoolong)),
-            _ if octets.contains(&b'/') => Err(Refusal(Nfsstat3::Nfs3errAcces)),
-            _ => CString::new(octets).map(|name| Self::Entry(Name(name))).map_err(|_| Refusal(Nfsstat3::Nfs3errAcces)),
+            _ if bytes.len() > NAME_MAX => Err(Refusal(Nfsstat3::Nfs3errNametoolong)),
+            _ if bytes.contains(&b'/') => Err(Refusal(Nfsstat3::Nfs3errAcces)),
+            _ => CString::new(bytes).map(|name| Self::Entry(Name(name))).map_err(|_| Refusal(Nfsstat3::Nfs3errAcces)),
         }
     }
 
@@ -73,12 +73,12 @@ impl Component {
 mod tests {
     use super::*;
 
-    fn parse(octets: &[u8]) -> Outcome<Component> {
-        Component::parse(&Filename3(bytes::Bytes::copy_from_slice(octets).into()))
+    fn parse(bytes: &[u8]) -> Outcome<Component> {
+        Component::parse(&Filename3(bytes::Bytes::copy_from_slice(bytes).into()))
     }
 
     #[test]
-    fn names_lead_nowhere_else() {
+    fn names_stay_in_their_directory() {
         assert_eq!(parse(b"."), Ok(Component::Current));
         assert_eq!(parse(b".."), Ok(Component::Parent));
         for bad in [&b""[..], b"a/b", b"/", b"../a", b"a/..", b"a\0b", b"\0"] {

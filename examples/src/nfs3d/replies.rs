@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_call_is_carried_out_once() {
+    async fn a_repeated_call_runs_once() {
         let (replies, times) = (Replies::default(), AtomicU32::new(0));
         let run = async |call: Call| {
             let carry_out = async {
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn over_tcp_a_client_is_known_by_its_port() {
+    fn tcp_clients_are_identified_by_port() {
         let by_tcp = |address: &str| call(address.parse().unwrap(), true, 7, [0; 32]);
         assert_ne!(by_tcp("10.0.0.1:5"), by_tcp("10.0.0.1:6"));
         assert_eq!(from("10.0.0.1:5", 7, 0), from("10.0.0.1:6", 7, 0));

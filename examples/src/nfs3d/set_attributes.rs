@@ -132,7 +132,7 @@ mod tests {
     use crate::nfs3::unset;
 
     #[test]
-    fn times_that_mean_something_else_to_the_system_are_refused() {
+    fn special_nanoseconds_are_rejected() {
         let nseconds =
             |nseconds| Sattr3 { mtime: SetMtime::SetToClientTime(Nfstime3 { seconds: 1, nseconds }), ..unset() };
         assert!(times(&unset()).unwrap().is_none());

@@ -140,7 +140,7 @@ impl Tree {
             if self.object(found)?.id != directory.id {
                 continue;
             }
-            path.truncate(path.iter().rposition(|&octet| octet == b'/').unwrap_or(0));
+            path.truncate(path.iter().rposition(|&byte| byte == b'/').unwrap_or(0));
             return self.object(self.walk(if path.is_empty() { b"." } else { &path })?);
         }
         Err(Refusal(Nfsstat3::Nfs3errStale))
@@ -261,7 +261,7 @@ impl Tree {
         loop {
             let piece = match rest.get(..PATH_PIECE) {
                 // A name has at most 255 bytes, so the piece contains a slash.
-                Some(piece) => piece.iter().rposition(|&octet| octet == b'/').unwrap_or(rest.len()),
+                Some(piece) => piece.iter().rposition(|&byte| byte == b'/').unwrap_or(rest.len()),
                 None => rest.len(),
             };
             let (piece, more) = rest.split_at(piece);

@@ -17,9 +17,9 @@ impl WriteVerifier {
     /// # Errors
     /// Fails if the system provides no random bytes.
     pub(super) fn new() -> io::Result<Self> {
-        let mut octets = [0; 8];
-        getrandom::fill(&mut octets)?;
-        Ok(Self(AtomicU64::new(u64::from_ne_bytes(octets))))
+        let mut bytes = [0; 8];
+        getrandom::fill(&mut bytes)?;
+        Ok(Self(AtomicU64::new(u64::from_ne_bytes(bytes))))
     }
 
     /// Returns the verifier for a reply. Call it before writing the data: a loss after that changes later verifiers.
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_changes_with_runs_and_losses_only() {
+    fn the_verifier_changes_with_runs_and_losses_only() {
         let verifier = WriteVerifier::new().unwrap();
         let first = verifier.get();
         assert_eq!(verifier.get(), first);

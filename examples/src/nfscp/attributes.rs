@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn set_user_id_is_of_the_same_user_only() {
+    fn set_id_bits_are_kept_for_the_same_owner_only() {
         let of = |copy| {
             let (accessed, modified) = (SystemTime::UNIX_EPOCH, SystemTime::UNIX_EPOCH);
             Lasting { mode: 0o7755, accessed, modified }.for_copy(copy, (7, 8)).mode
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn times_go_there_and_back() {
+    fn times_round_trip() {
         for (seconds, nseconds) in [(0, 0), (1, 999_999_999), (u32::MAX, 5)] {
             let wire = Nfstime3 { seconds, nseconds };
             assert_eq!(to_wire(from_wire(&wire)), wire);

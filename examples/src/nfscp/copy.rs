@@ -47,9 +47,9 @@ pub struct CopyOptions {
 
 /// Receives notifications about the progress of a copy.
 pub trait Watcher: Sync {
-    /// Called when a file of `octets` bytes is about to be copied.
+    /// Called when a file is about to be copied, with its size in bytes.
     fn found(&self, _path: &Path, _octets: u64) {}
-    /// Called when `octets` more bytes have been copied.
+    /// Called when more data has been copied, with its size in bytes.
     fn moved(&self, _octets: u64) {}
     /// Called when a copy has been verified.
     fn verified(&self, _path: &Path, _digest: &blake3::Hash) {}
@@ -235,9 +235,9 @@ impl<'a> Copier<'a> {
         change(&mut lock(&self.counts));
     }
 
-    fn moved(&self, octets: u64) {
-        self.count(|counts| counts.octets += octets);
-        self.watcher.moved(octets);
+    fn moved(&self, bytes: u64) {
+        self.count(|counts| counts.octets += bytes);
+        self.watcher.moved(bytes);
     }
 
     fn skip(&self, path: &Path, why: &str) -> Vec<Task> {
@@ -366,7 +366,7 @@ impl<'a> Copier<'a> {
         if node.attributes.size > 0 {
             self.nfs.setattr(&node.handle, attributes::size(0)).await?;
         }
-        let again = upload(self.nfs, &file, size, &node.handle, |octets| self.moved(octets)).await?;
+        let again = upload(self.nfs, &file, size, &node.handle, |bytes| self.moved(bytes)).await?;
         self.count(|counts| counts.sent_again += again);
         if self.options.verify {
             let node = self.nfs.getattr(node.handle.clone()).await?;
@@ -521,7 +521,7 @@ impl<'a> Copier<'a> {
         })
         .await?;
         let file = Arc::new(file);
-        download(self.nfs, node, &file, |octets| self.moved(octets)).await?;
+        download(self.nfs, node, &file, |bytes| self.moved(bytes)).await?;
         if self.options.verify {
             self.compare(shown, &file, attributes.size, node, false).await?;
         }

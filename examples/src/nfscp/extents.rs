@@ -55,7 +55,7 @@ pub(super) fn write_at(file: &File, data: &[u8], offset: u64, sparse: bool) -> i
     if !sparse {
         return file.write_all_at(data, offset);
     }
-    let is_zero = |block: &[u8]| block.iter().all(|octet| *octet == 0);
+    let is_zero = |block: &[u8]| block.iter().all(|byte| *byte == 0);
     let mut at = 0;
     while at < data.len() {
         let blocks = data[at..].chunks(BLOCK);
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn zeros_are_left_out() {
+    fn blocks_of_zeros_are_skipped() {
         for len in [0, 1, BLOCK, 3 * BLOCK + 7] {
             for (first, second) in [(0, 1), (1, 0), (0, 0), (1, 1)] {
                 let data: Vec<u8> = [vec![first; BLOCK], vec![second; len], vec![0; BLOCK]].concat();

@@ -58,11 +58,11 @@ impl Location {
     /// # Errors
     /// Fails if the argument is an invalid NFS URL.
     pub fn parse(argument: OsString) -> Result<Self, LocationError> {
-        let octets = argument.as_bytes();
-        let Some(at) = octets.windows(3).position(|window| window == b"://") else {
+        let bytes = argument.as_bytes();
+        let Some(at) = bytes.windows(3).position(|window| window == b"://") else {
             return Ok(Self::Local(argument.into()));
         };
-        let (scheme, rest) = (&octets[..at], &octets[at + 3..]);
+        let (scheme, rest) = (&bytes[..at], &bytes[at + 3..]);
         if !scheme.starts_with(b"nfs") || scheme.contains(&b'/') {
             return Ok(Self::Local(argument.into()));
         }
@@ -79,7 +79,7 @@ impl NfsUrl {
         let known = scheme.and_then(|scheme| Self::PORTS.iter().find(|(name, _)| *name == scheme));
         let &(scheme, default_port) = known.ok_or_else(|| LocationError::Scheme(whole.to_owned()))?;
 
-        let slash = rest.iter().position(|octet| *octet == b'/').unwrap_or(rest.len());
+        let slash = rest.iter().position(|byte| *byte == b'/').unwrap_or(rest.len());
         let (authority, path) = rest.split_at(slash);
         if path.is_empty() {
             return Err(LocationError::Path(whole.to_owned()));
@@ -101,7 +101,7 @@ impl NfsUrl {
             return Err(bad_host());
         }
 
-        let (path, query) = match path.iter().position(|octet| *octet == b'?') {
+        let (path, query) = match path.iter().position(|byte| *byte == b'?') {
             Some(at) => (&path[..at], Some(String::from_utf8_lossy(&path[at + 1..]).into_owned())),
             None => (path, None),
         };
@@ -146,14 +146,14 @@ impl fmt::Display for Location {
 
 fn unescape(path: &[u8]) -> Option<Vec<u8>> {
     let mut unescaped = Vec::with_capacity(path.len());
-    let mut octets = path.iter();
-    while let Some(&octet) = octets.next() {
-        unescaped.push(match octet {
+    let mut bytes = path.iter();
+    while let Some(&byte) = bytes.next() {
+        unescaped.push(match byte {
             b'%' => {
-                let mut digit = || octets.next().and_then(|digit| char::from(*digit).to_digit(16));
+                let mut digit = || bytes.next().and_then(|digit| char::from(*digit).to_digit(16));
                 u8::try_from(digit()? * 16 + digit()?).ok()?
             }
-            octet => octet,
+            byte => byte,
         });
     }
     Some(unescaped)
@@ -161,7 +161,7 @@ fn unescape(path: &[u8]) -> Option<Vec<u8>> {
 
 /// Returns a path's last component, unless it is `.` or `..`.
 pub(super) fn base_name(path: &[u8]) -> Option<&[u8]> {
-    path.split(|octet| *octet == b'/').rfind(|part| !part.is_empty()).filter(|part| !matches!(*part, b"." | b".."))
+    path.split(|byte| *byte == b'/').rfind(|part| !part.is_empty()).filter(|part| !matches!(*part, b"." | b".."))
 }
 
 pub(super) fn os_name(name: &[u8]) -> &OsStr {
@@ -196,14 +196,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_url_is_a_path() {
+    fn other_arguments_are_local_paths() {
         for path in ["a", "/a/b", "./nfs3+tcp://x", "http://x/y", "nfs3+tcp:x", "-"] {
             assert_eq!(Location::parse(path.into()), Ok(Location::Local(path.into())), "{path}");
         }
     }
 
     #[test]
-    fn wrong_urls_are_told() {
+    fn invalid_urls_are_rejected() {
         let error = |text: &str| Location::parse(text.into()).unwrap_err().to_string();
         assert!(error("nfs://h/x").contains("expected nfs3+rdma://"));
         assert!(error("nfs3+quic://h/x").contains("expected nfs3+rdma://"));

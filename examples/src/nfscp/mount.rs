@@ -185,7 +185,7 @@ fn check_flavor(flavors: &[i32], credential: &OpaqueAuth) -> Result<(), CopyErro
 /// Normalizes a path: absolute, without `.`, repeated or trailing slashes. `..` is kept for the server.
 fn normal(path: &[u8]) -> Vec<u8> {
     let mut normal = Vec::with_capacity(path.len() + 1);
-    for part in path.split(|octet| *octet == b'/').filter(|part| !matches!(*part, b"" | b".")) {
+    for part in path.split(|byte| *byte == b'/').filter(|part| !matches!(*part, b"" | b".")) {
         normal.push(b'/');
         normal.extend_from_slice(part);
     }
@@ -203,7 +203,7 @@ fn below(path: &[u8], dir: &[u8]) -> Option<Vec<u8>> {
 fn ancestors(path: &[u8]) -> Vec<Vec<u8>> {
     let mut all = vec![path.to_vec()];
     let mut path = path;
-    while let Some(slash) = path.iter().rposition(|octet| *octet == b'/').filter(|slash| *slash > 0) {
+    while let Some(slash) = path.iter().rposition(|byte| *byte == b'/').filter(|slash| *slash > 0) {
         path = &path[..slash];
         all.push(path.to_vec());
     }

@@ -92,6 +92,6 @@ pub async fn resolve(nfs: &Nfs, mounted: &Mounted, path: &[u8]) -> Result<Resolv
 }
 
 fn components(path: &[u8]) -> VecDeque<Bytes> {
-    let parts = path.split(|octet| *octet == b'/').filter(|part| !matches!(*part, b"" | b"."));
+    let parts = path.split(|byte| *byte == b'/').filter(|part| !matches!(*part, b"" | b"."));
     parts.map(Bytes::copy_from_slice).collect()
 }

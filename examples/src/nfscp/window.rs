@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn no_more_than_the_limit_and_no_fewer_once_it_grows() {
+    async fn calls_are_limited_and_follow_a_growing_limit() {
         let (window, limit) = (Arc::new(Window::default()), Arc::new(AtomicUsize::new(1)));
         let first = window.enter(|| 1).await;
         let tasks: Vec<_> = (0..50)

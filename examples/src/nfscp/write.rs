@@ -93,10 +93,10 @@ impl Upload<'_> {
             // (RFC 1813 §3.3.7).
             let lost: Vec<_> =
                 unstable.iter().filter(|write| write.verifier != committed).map(|write| write.range).collect();
-            let octets: u64 = lost.iter().map(|(_, len)| u64::from(*len)).sum();
-            if octets > 0 {
-                tracing::warn!(octets, "the server lost uncommitted data, sending it again");
-                again += octets;
+            let bytes: u64 = lost.iter().map(|(_, len)| u64::from(*len)).sum();
+            if bytes > 0 {
+                tracing::warn!(bytes, "the server lost uncommitted data, sending it again");
+                again += bytes;
             }
             unstable = self.write_all(lost.into_iter(), stable, &|_| ()).await?;
         }

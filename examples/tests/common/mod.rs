@@ -68,8 +68,8 @@ pub(crate) fn name(text: &str) -> Name {
 }
 
 /// Returns a name in wire format, valid or not.
-pub(crate) fn wire_name(octets: &[u8]) -> BlobName {
-    BlobName(bytes::Bytes::copy_from_slice(octets).into())
+pub(crate) fn wire_name(bytes: &[u8]) -> BlobName {
+    BlobName(bytes::Bytes::copy_from_slice(bytes).into())
 }
 
 pub(crate) fn digest(data: &[u8]) -> BlobDigest {

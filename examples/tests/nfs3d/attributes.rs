@@ -38,7 +38,7 @@ async fn attributes_are_those_of_the_file() {
 }
 
 #[tokio::test]
-async fn each_attribute_is_set_and_the_others_stay() {
+async fn each_attribute_is_set_separately() {
     let served = Served::new().await;
     let nfs = served.client().await;
     let path = served.root.join("a");
@@ -89,7 +89,7 @@ async fn a_guard_with_another_ctime_keeps_the_attributes() {
 }
 
 #[tokio::test]
-async fn access_tells_the_rights_that_were_asked_for() {
+async fn access_returns_only_requested_rights() {
     let served = Served::new().await;
     let nfs = served.client().await;
     let all = ACCESS3_READ | ACCESS3_LOOKUP | ACCESS3_MODIFY | ACCESS3_EXTEND | ACCESS3_DELETE | ACCESS3_EXECUTE;

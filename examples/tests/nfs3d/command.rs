@@ -37,7 +37,7 @@ async fn channel(url: &str) -> Channel {
 }
 
 #[tokio::test]
-async fn it_says_where_it_is_serves_and_ends_when_asked() {
+async fn nfs3d_prints_its_urls_serves_and_shuts_down() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().join("root");
     let state = folder.path().join("state");
@@ -89,7 +89,7 @@ fn complaint(args: &[&str]) -> String {
 }
 
 #[test]
-fn what_is_wrong_is_said() {
+fn errors_are_explained() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let (root, state, none) = (path("root"), path("state"), path("none"));

@@ -17,7 +17,7 @@ async fn both(served: &Served) -> [Nfs; 2] {
 }
 
 #[tokio::test]
-async fn what_is_written_is_in_the_file_and_what_is_there_is_read() {
+async fn written_data_is_in_the_file_and_read_back() {
     let served = Served::new().await;
     for (nth, nfs) in both(&served).await.into_iter().enumerate() {
         let path = served.root.join(nth.to_string());
@@ -76,7 +76,7 @@ async fn data_is_placed_directly() {
 
 /// The write verifier (RFC 1813 §3.3.7, §3.3.21).
 #[tokio::test]
-async fn the_verifier_is_one_for_a_run_of_the_server() {
+async fn the_write_verifier_is_constant_within_a_run() {
     let served = Served::new().await;
     let nfs = served.client().await;
     let (a, b) = (nfs.file(&nfs.root, "a").await, nfs.file(&nfs.root, "b").await);
@@ -92,7 +92,7 @@ async fn the_verifier_is_one_for_a_run_of_the_server() {
 }
 
 #[tokio::test]
-async fn writes_that_make_no_sense_are_refused() {
+async fn invalid_writes_are_refused() {
     let served = Served::new().await;
     let nfs = served.client().await;
     let file = nfs.file(&nfs.root, "a").await;

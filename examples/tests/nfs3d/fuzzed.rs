@@ -202,19 +202,19 @@ fn run(served: &Served, stock: &Stock, calls: &[Call], xid: &mut u32) -> Result<
         *xid += 1;
         let mut dice = Dice(call.dice.iter());
         let uid = dice.of(&[own_uid(), own_uid(), own_uid() + 1000, u32::MAX]);
-        let mut octets = header(*xid, call.procedure, &Credential::sys("fuzz", uid, own_gid(), [1, u32::MAX]));
-        let header = octets.len();
-        octets.extend(stock.args(call.procedure, &mut dice));
-        for (at, octet) in &call.changed {
-            if octets.len() > header {
-                let at = header + at.index(octets.len() - header);
-                octets[at] = *octet;
+        let mut bytes = header(*xid, call.procedure, &Credential::sys("fuzz", uid, own_gid(), [1, u32::MAX]));
+        let header = bytes.len();
+        bytes.extend(stock.args(call.procedure, &mut dice));
+        for (at, byte) in &call.changed {
+            if bytes.len() > header {
+                let at = header + at.index(bytes.len() - header);
+                bytes[at] = *byte;
             }
         }
         if let Some(cut) = call.cut {
-            octets.truncate(header + cut.index(octets.len() - header + 1) / 4 * 4);
+            bytes.truncate(header + cut.index(bytes.len() - header + 1) / 4 * 4);
         }
-        let reply = server.call(&octets).map_err(|error| TestCaseError::fail(format!("no reply: {error}")))?;
+        let reply = server.call(&bytes).map_err(|error| TestCaseError::fail(format!("no reply: {error}")))?;
         // XID, REPLY, MSG_ACCEPTED, an empty verifier, then the status. A panic would result in SYSTEM_ERR (RFC 5531
         // §9).
         prop_assert_eq!(&reply[..4], &xid.to_be_bytes());
@@ -225,7 +225,7 @@ fn run(served: &Served, stock: &Stock, calls: &[Call], xid: &mut u32) -> Result<
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn calls_of_no_sense_are_answered_and_do_no_harm() {
+async fn random_calls_get_replies_and_do_no_harm() {
     // Use memory if possible, as nearly every call syncs.
     let folder = TempDir::new_in("/dev/shm").or_else(|_| TempDir::new()).unwrap();
     fs::create_dir(folder.path().join("root")).unwrap();

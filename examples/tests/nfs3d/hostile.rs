@@ -9,7 +9,7 @@ use crate::support::{Served, at, mode};
 const BAD: [&[u8]; 6] = [b"", b"a/b", b"/etc/passwd", b"../secret", b"a\0b", b"/"];
 
 #[tokio::test]
-async fn names_with_more_than_a_name_in_them_are_refused() {
+async fn names_with_separators_are_refused() {
     let served = Served::new().await;
     fs::write(served.folder.path().join("secret"), "secret").unwrap();
     let nfs = served.client().await;
@@ -70,14 +70,14 @@ async fn long_names_work_and_longer_ones_are_refused() {
 }
 
 #[tokio::test]
-async fn handles_that_were_not_given_out_are_refused() {
+async fn forged_handles_are_refused() {
     let served = Served::new().await;
     let nfs = served.client().await;
     let good = nfs.file(&nfs.root, "a").await.data;
     let mut forged = vec![vec![], vec![0; 4], vec![0xff; 36], vec![0; 64]];
-    for octet in [0, 8, 16, 35] {
+    for index in [0, 8, 16, 35] {
         let mut handle = good.to_vec();
-        handle[octet] ^= 0x10;
+        handle[index] ^= 0x10;
         forged.push(handle);
     }
     for data in forged {
@@ -96,7 +96,7 @@ async fn handles_that_were_not_given_out_are_refused() {
 }
 
 #[tokio::test]
-async fn symbolic_links_lead_nowhere_on_the_server() {
+async fn symbolic_links_are_not_followed_by_the_server() {
     let served = Served::new().await;
     let outside = served.folder.path().join("outside");
     fs::create_dir(&outside).unwrap();
@@ -123,7 +123,7 @@ async fn symbolic_links_lead_nowhere_on_the_server() {
 }
 
 #[tokio::test]
-async fn what_leaves_the_export_is_out_of_reach() {
+async fn files_moved_out_of_the_export_are_inaccessible() {
     let served = Served::new().await;
     let nfs = served.client().await;
     let d = nfs.folder(&nfs.root, "d").await;

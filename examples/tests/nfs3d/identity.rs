@@ -22,7 +22,7 @@ async fn user(served: &Served, uid: u32, gid: u32, gids: &[u32]) -> Nfs {
 }
 
 #[tokio::test]
-async fn files_are_made_and_opened_as_the_caller() {
+async fn files_are_created_and_opened_as_the_caller() {
     let served = Served::new().await;
     fs::set_permissions(&served.root, fs::Permissions::from_mode(0o777)).unwrap();
     let uid = own_uid() + 1000;
@@ -85,7 +85,7 @@ async fn files_are_made_and_opened_as_the_caller() {
 
 /// The set-user-ID bit is cleared as for local users.
 #[tokio::test]
-async fn a_change_by_somebody_else_ends_set_user_id() {
+async fn changes_by_others_clear_set_user_id() {
     if !enforced() {
         return;
     }
@@ -109,7 +109,7 @@ async fn a_change_by_somebody_else_ends_set_user_id() {
 }
 
 #[tokio::test]
-async fn root_is_nobody_unless_told_otherwise() {
+async fn root_is_squashed_by_default() {
     if !enforced() {
         return squashed_to_the_servers_own_user().await;
     }

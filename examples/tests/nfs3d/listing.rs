@@ -51,7 +51,7 @@ fn there(served: &Served, path: &str) -> BTreeMap<Vec<u8>, u64> {
 }
 
 #[tokio::test]
-async fn every_entry_is_told_once_in_pages_of_any_size() {
+async fn every_entry_is_listed_once_for_any_page_size() {
     let served = Served::new().await;
     let nfs = served.client().await;
     fs::create_dir(served.root.join("d")).unwrap();
@@ -85,7 +85,7 @@ async fn every_entry_is_told_once_in_pages_of_any_size() {
 }
 
 #[tokio::test]
-async fn replies_fit_what_the_client_has_room_for() {
+async fn replies_fit_the_requested_size() {
     use rpcrdma::xdr::XdrEncode as _;
     let served = Served::new().await;
     let nfs = served.client().await;
@@ -141,7 +141,7 @@ async fn cookies_stay_valid_while_entries_go_and_come() {
 }
 
 #[tokio::test]
-async fn cookies_are_of_their_directory_and_outlive_the_server() {
+async fn cookies_survive_restarts() {
     let served = Served::new().await;
     let nfs = served.client().await;
     let d = nfs.folder(&nfs.root, "d").await;

@@ -61,7 +61,7 @@ async fn exclusive_creation_is_once_for_each_verifier() {
 }
 
 #[tokio::test]
-async fn other_kinds_are_made() {
+async fn other_file_types_are_created() {
     let served = Served::new().await;
     let nfs = served.client().await;
     let (_, attributes) = nfs.mkdir(&nfs.root, "d", mode(0o1770)).await.unwrap();
@@ -101,7 +101,7 @@ async fn other_kinds_are_made() {
 }
 
 #[tokio::test]
-async fn names_go() {
+async fn files_and_directories_are_removed() {
     let served = Served::new().await;
     let nfs = served.client().await;
     let a = nfs.file(&nfs.root, "a").await;
@@ -120,7 +120,7 @@ async fn names_go() {
 }
 
 #[tokio::test]
-async fn names_change_and_handles_do_not() {
+async fn handles_survive_renames() {
     let served = Served::new().await;
     let nfs = served.client().await;
     let (d, e) = (nfs.folder(&nfs.root, "d").await, nfs.folder(&nfs.root, "e").await);

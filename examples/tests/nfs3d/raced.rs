@@ -56,7 +56,7 @@ async fn use_it(nfs: &Nfs, d: &NfsFh3, secret: &NfsFh3, nth: u32) -> u32 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_call_gets_out_by_a_link_that_comes_in_between() {
+async fn no_call_leaves_the_export_by_a_racing_link() {
     let served = Served::new().await;
     let outside = served.folder.path().join("outside");
     fs::create_dir(&outside).unwrap();

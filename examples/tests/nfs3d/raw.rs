@@ -21,9 +21,9 @@ pub(crate) fn header(xid: u32, procedure: u32, credential: &Credential) -> Vec<u
 }
 
 pub(crate) fn encoded(args: &impl XdrEncode) -> Vec<u8> {
-    let mut octets = Vec::new();
-    args.encode(&mut FlatSink::new(&mut octets)).unwrap();
-    octets
+    let mut bytes = Vec::new();
+    args.encode(&mut FlatSink::new(&mut bytes)).unwrap();
+    bytes
 }
 
 /// A connection to a server at `tcp://..`.

@@ -20,7 +20,7 @@ fn remove(server: &mut Raw, xid: u32, object: &Diropargs3) -> Nfsstat3 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_call_that_is_repeated_gets_its_first_result() {
+async fn a_retransmitted_call_gets_the_original_result() {
     let served = Served::new().await;
     let nfs = served.client().await;
     nfs.file(&nfs.root, "a").await;

@@ -7,7 +7,7 @@ use rpcrdma_specs::nfs3::*;
 use crate::support::{Served, at};
 
 #[tokio::test]
-async fn handles_outlive_the_server() {
+async fn handles_survive_restarts() {
     let served = Served::new().await;
     let nfs = served.client().await;
     let d = nfs.folder(&nfs.root, "d").await;
@@ -35,7 +35,7 @@ async fn handles_outlive_the_server() {
 }
 
 #[tokio::test]
-async fn files_that_others_move_are_found_again() {
+async fn files_moved_locally_are_found_again() {
     let served = Served::new().await;
     let nfs = served.client().await;
     let (d, e) = (nfs.folder(&nfs.root, "d").await, nfs.folder(&nfs.root, "e").await);
@@ -52,7 +52,7 @@ async fn files_that_others_move_are_found_again() {
 }
 
 #[tokio::test]
-async fn a_file_that_is_there_is_never_stale() {
+async fn an_existing_file_is_never_stale() {
     let served = Served::new().await;
     let nfs = served.client().await;
     let mut at = served.root.join("d");

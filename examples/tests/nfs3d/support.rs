@@ -126,12 +126,12 @@ pub(crate) struct Nfs {
 
 pub(crate) type Result3<T> = Result<T, Nfsstat3>;
 
-pub(crate) fn name(octets: impl AsRef<[u8]>) -> Filename3 {
-    Filename3(Bytes::copy_from_slice(octets.as_ref()).into())
+pub(crate) fn name(bytes: impl AsRef<[u8]>) -> Filename3 {
+    Filename3(Bytes::copy_from_slice(bytes.as_ref()).into())
 }
 
-pub(crate) fn at(dir: &NfsFh3, octets: impl AsRef<[u8]>) -> Diropargs3 {
-    Diropargs3 { dir: dir.clone(), name: name(octets) }
+pub(crate) fn at(dir: &NfsFh3, bytes: impl AsRef<[u8]>) -> Diropargs3 {
+    Diropargs3 { dir: dir.clone(), name: name(bytes) }
 }
 
 pub(crate) fn mode(mode: u32) -> Sattr3 {
@@ -161,8 +161,8 @@ impl Nfs {
         }
     }
 
-    pub(crate) async fn lookup(&self, dir: &NfsFh3, octets: impl AsRef<[u8]>) -> Result3<NfsFh3> {
-        match self.client.nfsproc3_lookup(&Lookup3args { what: at(dir, octets) }).await.unwrap() {
+    pub(crate) async fn lookup(&self, dir: &NfsFh3, bytes: impl AsRef<[u8]>) -> Result3<NfsFh3> {
+        match self.client.nfsproc3_lookup(&Lookup3args { what: at(dir, bytes) }).await.unwrap() {
             Lookup3res::Nfs3Ok(ok) => {
                 assert!(matches!(ok.dir_attributes, PostOpAttr::True(_)));
                 Ok(told(PostOpFh3::True(ok.object), ok.obj_attributes).0)
@@ -174,10 +174,10 @@ impl Nfs {
     pub(crate) async fn create(
         &self,
         dir: &NfsFh3,
-        octets: impl AsRef<[u8]>,
+        bytes: impl AsRef<[u8]>,
         how: Createhow3,
     ) -> Result3<(NfsFh3, Fattr3)> {
-        match self.client.nfsproc3_create(&Create3args { r#where: at(dir, octets), how }).await.unwrap() {
+        match self.client.nfsproc3_create(&Create3args { r#where: at(dir, bytes), how }).await.unwrap() {
             Create3res::Nfs3Ok(ok) => {
                 changed(&ok.dir_wcc);
                 Ok(told(ok.obj, ok.obj_attributes))
@@ -187,17 +187,17 @@ impl Nfs {
     }
 
     /// Creates a file.
-    pub(crate) async fn file(&self, dir: &NfsFh3, octets: impl AsRef<[u8]>) -> NfsFh3 {
-        self.create(dir, octets, Createhow3::Guarded(mode(0o644))).await.unwrap().0
+    pub(crate) async fn file(&self, dir: &NfsFh3, bytes: impl AsRef<[u8]>) -> NfsFh3 {
+        self.create(dir, bytes, Createhow3::Guarded(mode(0o644))).await.unwrap().0
     }
 
     pub(crate) async fn mkdir(
         &self,
         dir: &NfsFh3,
-        octets: impl AsRef<[u8]>,
+        bytes: impl AsRef<[u8]>,
         attributes: Sattr3,
     ) -> Result3<(NfsFh3, Fattr3)> {
-        match self.client.nfsproc3_mkdir(&Mkdir3args { r#where: at(dir, octets), attributes }).await.unwrap() {
+        match self.client.nfsproc3_mkdir(&Mkdir3args { r#where: at(dir, bytes), attributes }).await.unwrap() {
             Mkdir3res::Nfs3Ok(ok) => {
                 changed(&ok.dir_wcc);
                 Ok(told(ok.obj, ok.obj_attributes))
@@ -206,19 +206,19 @@ impl Nfs {
         }
     }
 
-    pub(crate) async fn folder(&self, dir: &NfsFh3, octets: impl AsRef<[u8]>) -> NfsFh3 {
-        self.mkdir(dir, octets, mode(0o755)).await.unwrap().0
+    pub(crate) async fn folder(&self, dir: &NfsFh3, bytes: impl AsRef<[u8]>) -> NfsFh3 {
+        self.mkdir(dir, bytes, mode(0o755)).await.unwrap().0
     }
 
     pub(crate) async fn symlink(
         &self,
         dir: &NfsFh3,
-        octets: impl AsRef<[u8]>,
+        bytes: impl AsRef<[u8]>,
         text: impl AsRef<[u8]>,
     ) -> Result3<NfsFh3> {
         let symlink_data = Nfspath3(Bytes::copy_from_slice(text.as_ref()).into());
         let symlink = Symlinkdata3 { symlink_attributes: mode(0o777), symlink_data };
-        match self.client.nfsproc3_symlink(&Symlink3args { r#where: at(dir, octets), symlink }).await.unwrap() {
+        match self.client.nfsproc3_symlink(&Symlink3args { r#where: at(dir, bytes), symlink }).await.unwrap() {
             Symlink3res::Nfs3Ok(ok) => {
                 changed(&ok.dir_wcc);
                 Ok(told(ok.obj, ok.obj_attributes).0)
@@ -237,10 +237,10 @@ impl Nfs {
     pub(crate) async fn mknod(
         &self,
         dir: &NfsFh3,
-        octets: impl AsRef<[u8]>,
+        bytes: impl AsRef<[u8]>,
         what: Mknoddata3,
     ) -> Result3<(NfsFh3, Fattr3)> {
-        match self.client.nfsproc3_mknod(&Mknod3args { r#where: at(dir, octets), what }).await.unwrap() {
+        match self.client.nfsproc3_mknod(&Mknod3args { r#where: at(dir, bytes), what }).await.unwrap() {
             Mknod3res::Nfs3Ok(ok) => {
                 changed(&ok.dir_wcc);
                 Ok(told(ok.obj, ok.obj_attributes))
@@ -249,8 +249,8 @@ impl Nfs {
         }
     }
 
-    pub(crate) async fn remove(&self, dir: &NfsFh3, octets: impl AsRef<[u8]>) -> Result3<()> {
-        match self.client.nfsproc3_remove(&Remove3args { object: at(dir, octets) }).await.unwrap() {
+    pub(crate) async fn remove(&self, dir: &NfsFh3, bytes: impl AsRef<[u8]>) -> Result3<()> {
+        match self.client.nfsproc3_remove(&Remove3args { object: at(dir, bytes) }).await.unwrap() {
             Remove3res::Nfs3Ok(ok) => {
                 changed(&ok.dir_wcc);
                 Ok(())
@@ -259,8 +259,8 @@ impl Nfs {
         }
     }
 
-    pub(crate) async fn rmdir(&self, dir: &NfsFh3, octets: impl AsRef<[u8]>) -> Result3<()> {
-        match self.client.nfsproc3_rmdir(&Rmdir3args { object: at(dir, octets) }).await.unwrap() {
+    pub(crate) async fn rmdir(&self, dir: &NfsFh3, bytes: impl AsRef<[u8]>) -> Result3<()> {
+        match self.client.nfsproc3_rmdir(&Rmdir3args { object: at(dir, bytes) }).await.unwrap() {
             Rmdir3res::Nfs3Ok(ok) => {
                 changed(&ok.dir_wcc);
                 Ok(())

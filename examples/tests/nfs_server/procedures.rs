@@ -101,9 +101,9 @@ impl NfsV3 for Shared {
         let end = (start + count as usize).min(data.len());
         let mut part = data[start..end].to_vec();
         if self.0.rotten.load(SeqCst)
-            && let Some(octet) = part.last_mut()
+            && let Some(byte) = part.last_mut()
         {
-            *octet ^= u8::from(calls.is_multiple_of(2));
+            *byte ^= u8::from(calls.is_multiple_of(2));
         }
         Ok(nfs3::Read3res::Nfs3Ok(nfs3::Read3resok {
             file_attributes: PostOpAttr::False,

@@ -70,7 +70,7 @@ fn text(path: &Path) -> &str {
 const SIZES: [usize; 12] = [0, 1, 3, 1023, 1025, 4095, 4096, 65_535, 65_536, 65_537, 200_001, 3 << 20];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn files_of_all_sizes_go_there_and_back() {
+async fn files_of_all_sizes_round_trip() {
     let server = FakeServer::start().await;
     let here = TempDir::new().unwrap();
     let file = |size: usize| here.path().join(size.to_string());
@@ -175,7 +175,7 @@ fn listing(root: &Path, times: bool) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_tree_goes_there_and_back() {
+async fn trees_round_trip() {
     let server = FakeServer::start().await;
     let here = TempDir::new().unwrap();
     let tree = here.path().join("tree");
@@ -238,7 +238,7 @@ async fn nfs3d(export: &Path, state: &Path, options: &[&str]) -> (Child, Vec<Str
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_tree_goes_to_nfs3d_and_back() {
+async fn trees_round_trip_through_nfs3d() {
     let here = TempDir::new().unwrap();
     let (tree, export) = (here.path().join("tree"), here.path().join("export"));
     make_tree(&tree);
@@ -260,7 +260,7 @@ async fn a_tree_goes_to_nfs3d_and_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_the_server_lost_is_sent_again() {
+async fn lost_data_is_sent_again() {
     let server = FakeServer::start().await;
     let here = TempDir::new().unwrap();
     let source = here.path().join("source");
@@ -293,7 +293,7 @@ async fn writes_may_be_short_and_the_server_busy() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_more_calls_at_a_time_and_no_larger_ones_than_told() {
+async fn calls_respect_job_and_chunk_limits() {
     let server = FakeServer::start().await;
     let here = TempDir::new().unwrap();
     let source = here.path().join("source");
@@ -353,7 +353,7 @@ async fn copies_are_compared_with_their_sources() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_lists_what_cannot_be_does_no_harm() {
+async fn malicious_listings_do_no_harm() {
     let server = FakeServer::start().await;
     for (dir, name) in [("a", &b"../escaped"[..]), ("b", b"x/y"), ("c", b""), ("d", b"nul\0")] {
         let here = TempDir::new().unwrap();
@@ -418,7 +418,7 @@ async fn links_in_a_path_are_followed_inside_the_export() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn failures_are_told_in_words() {
+async fn failures_are_explained() {
     let server = FakeServer::start().await;
     let here = TempDir::new().unwrap();
     let file = here.path().join("file");
@@ -475,7 +475,7 @@ async fn failures_are_told_in_words() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn it_goes_on_with_a_server_that_comes_back() {
+async fn copying_resumes_after_a_server_restart() {
     let server = FakeServer::start().await;
     let here = TempDir::new().unwrap();
     let source = here.path().join("source");
@@ -521,7 +521,7 @@ async fn it_goes_on_with_a_server_that_comes_back() {
 /// A refused root user is told about root squashing.
 #[cfg(target_os = "linux")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn root_is_told_of_squashing() {
+async fn root_squashing_is_explained() {
     let here = TempDir::new().unwrap();
     let (file, export) = (here.path().join("file"), here.path().join("export"));
     fs::write(&file, "x").unwrap();
@@ -539,7 +539,7 @@ async fn root_is_told_of_squashing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn mount_is_found_by_the_port_mapper() {
+async fn the_mount_port_is_found_with_the_port_mapper() {
     /// A port mapper with one entry.
     struct Portmapper(u16);
     impl PmapVers for Portmapper {

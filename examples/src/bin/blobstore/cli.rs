@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_checked_at_the_door() {
+    fn invalid_names_are_usage_errors() {
         let parse = |name| Cli::try_parse_from(["blobstore", "rm", "iwarp://h:1", name]);
         assert!(parse("a/b").is_ok());
         let error = parse("../b").unwrap_err().to_string();

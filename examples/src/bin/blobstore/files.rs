@@ -176,12 +176,12 @@ fn spool(source: &mut dyn io::Read) -> anyhow::Result<(File, u64)> {
 
 fn read_attachment(path: &Path) -> anyhow::Result<Vec<u8>> {
     let limit = u64::from(BLOB_ATTACHMENT_MAX);
-    let mut octets = Vec::new();
-    io::Read::read_to_end(&mut io::Read::take(File::open(path)?, limit + 1), &mut octets)?;
-    if octets.len() as u64 > limit {
+    let mut bytes = Vec::new();
+    io::Read::read_to_end(&mut io::Read::take(File::open(path)?, limit + 1), &mut bytes)?;
+    if bytes.len() as u64 > limit {
         bail!("attachment too large: the limit is {}", show::octets(limit));
     }
-    Ok(octets)
+    Ok(bytes)
 }
 
 fn parent(path: &Path) -> &Path {

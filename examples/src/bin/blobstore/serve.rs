@@ -51,8 +51,8 @@ pub(crate) async fn run_for_demo(args: DemoServerArgs) -> anyhow::Result<()> {
     }
     io::stdout().flush()?;
     let parent_gone = async {
-        let mut octet = [0];
-        while matches!(tokio::io::stdin().read(&mut octet).await, Ok(1..)) {}
+        let mut byte = [0];
+        while matches!(tokio::io::stdin().read(&mut byte).await, Ok(1..)) {}
     };
     let (handle, serving) = (server.handle(), server.serve());
     tokio::pin!(serving);

@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_for_people() {
+    fn rates_and_durations() {
         assert_eq!(rate(1 << 20, Duration::from_millis(500)), "2.00 MiB/s");
         assert_eq!(duration(Duration::from_micros(850)), "850.0 µs");
         assert_eq!(duration(Duration::from_millis(12)), "12.0 ms");

@@ -38,11 +38,11 @@ struct Info {
 
 impl Info {
     fn encode(self) -> [u8; INFO_LEN] {
-        let mut octets = [0; INFO_LEN];
-        octets[..8].copy_from_slice(&self.memory.offset.to_be_bytes());
-        octets[8..12].copy_from_slice(&self.memory.handle.0.to_be_bytes());
-        octets[12..].copy_from_slice(&self.size.to_be_bytes());
-        octets
+        let mut bytes = [0; INFO_LEN];
+        bytes[..8].copy_from_slice(&self.memory.offset.to_be_bytes());
+        bytes[8..12].copy_from_slice(&self.memory.handle.0.to_be_bytes());
+        bytes[12..].copy_from_slice(&self.size.to_be_bytes());
+        bytes
     }
 
     fn decode(message: &[u8]) -> anyhow::Result<Self> {
@@ -149,7 +149,7 @@ pub(crate) async fn answer_pings<Q: QueuePair>(
         let message = queue.receive().await?.context("the client closed the connection in the middle of a ping")?;
         let sink = Info::decode(&message)?;
         // Like rping, return the text with its final NUL.
-        let len = ping.iter().position(|octet| *octet == 0).map_or(ping.len(), |nul| nul + 1);
+        let len = ping.iter().position(|byte| *byte == 0).map_or(ping.len(), |nul| nul + 1);
         ensure!(
             len <= usize::try_from(sink.size)?,
             "the pong of {len} bytes does not fit into the client's buffer of {}",
@@ -176,8 +176,8 @@ fn text(number: u32, size: u32) -> Bytes {
 }
 
 /// Returns the text before the NUL, truncated to one line.
-fn printable(octets: &[u8]) -> String {
-    octets.iter().take_while(|octet| **octet != 0).take(100).map(|octet| octet.escape_ascii().to_string()).collect()
+fn printable(bytes: &[u8]) -> String {
+    bytes.iter().take_while(|byte| **byte != 0).take(100).map(|byte| byte.escape_ascii().to_string()).collect()
 }
 
 #[cfg(test)]
@@ -188,9 +188,9 @@ mod tests {
     fn info_is_offset_handle_and_size_big_endian() {
         let memory = RemoteMemory { offset: 0x0102_0304_0506_0708, handle: Handle(0x1112_1314) };
         let info = Info { memory, size: 0x2122_2324 };
-        let octets = [1, 2, 3, 4, 5, 6, 7, 8, 0x11, 0x12, 0x13, 0x14, 0x21, 0x22, 0x23, 0x24];
-        assert_eq!(info.encode(), octets);
-        assert_eq!(Info::decode(&octets).unwrap(), info);
+        let bytes = [1, 2, 3, 4, 5, 6, 7, 8, 0x11, 0x12, 0x13, 0x14, 0x21, 0x22, 0x23, 0x24];
+        assert_eq!(info.encode(), bytes);
+        assert_eq!(Info::decode(&bytes).unwrap(), info);
     }
 
     #[test]
@@ -205,7 +205,7 @@ mod tests {
         for (number, size) in [(0, 28), (7, 64), (59, 65535), (u32::MAX, 28)] {
             let text = text(number, size);
             assert_eq!(text.len(), usize::try_from(size).unwrap());
-            assert_eq!(text.iter().position(|octet| *octet == 0), Some(text.len() - 1));
+            assert_eq!(text.iter().position(|byte| *byte == 0), Some(text.len() - 1));
             assert!(text.starts_with(format!("rdma-ping-{number}: ").as_bytes()));
         }
         assert_ne!(text(0, 64)[20..], text(1, 64)[20..]);

@@ -36,9 +36,9 @@ impl<Q: QueuePair> Queue<Q> {
     }
 
     /// Posts a Send without waiting for its completion.
-    pub(crate) fn send(&mut self, octets: &[u8]) {
-        let mut message = MessageBuf::new(PayloadBuf::from(vec![0; octets.len()]), 0);
-        message.append(octets);
+    pub(crate) fn send(&mut self, bytes: &[u8]) {
+        let mut message = MessageBuf::new(PayloadBuf::from(vec![0; bytes.len()]), 0);
+        message.append(bytes);
         let id = self.id();
         self.queue_pair.post(WorkRequest::Send { id, message, invalidate: None, solicited: false });
     }

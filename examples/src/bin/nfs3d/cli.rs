@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_minus_one() {
+    fn anonymous_uid_cannot_be_minus_one() {
         let parse = |uid: &str| {
             Cli::try_parse_from([
                 "nfs3d",

@@ -156,11 +156,11 @@ fn parse_handle(text: &str) -> Result<Bytes, String> {
     if !(2..=128).contains(&text.len()) || !text.is_ascii() {
         return Err(wrong());
     }
-    let octets = text.as_bytes().chunks(2).map(|pair| {
+    let bytes = text.as_bytes().chunks(2).map(|pair| {
         let digits = std::str::from_utf8(pair).ok().filter(|pair| pair.len() == 2 && !pair.starts_with('+'));
         u8::from_str_radix(digits?, 16).ok()
     });
-    octets.collect::<Option<Vec<u8>>>().map(Bytes::from).ok_or_else(wrong)
+    bytes.collect::<Option<Vec<u8>>>().map(Bytes::from).ok_or_else(wrong)
 }
 
 #[cfg(test)]
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn the_umask_is_left_as_it_is() {
+    fn reading_the_umask_does_not_change_it() {
         assert_eq!(umask(), umask());
     }
 }

@@ -52,13 +52,13 @@ fn plain(path: &Path) -> String {
 }
 
 impl Watcher for Show {
-    fn found(&self, path: &Path, octets: u64) {
-        self.bar.inc_length(octets);
+    fn found(&self, path: &Path, bytes: u64) {
+        self.bar.inc_length(bytes);
         self.bar.set_message(plain(Path::new(path.file_name().unwrap_or_default())));
     }
 
-    fn moved(&self, octets: u64) {
-        self.bar.inc(octets);
+    fn moved(&self, bytes: u64) {
+        self.bar.inc(bytes);
     }
 
     fn verified(&self, path: &Path, digest: &blake3::Hash) {

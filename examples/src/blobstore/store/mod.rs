@@ -87,8 +87,8 @@ impl Default for StoreOptions {
 impl StoreOptions {
     /// Sets the maximum size of a blob, in bytes.
     #[must_use]
-    pub fn with_max_blob(mut self, octets: u64) -> Self {
-        self.max_blob = octets;
+    pub fn with_max_blob(mut self, bytes: u64) -> Self {
+        self.max_blob = bytes;
         self
     }
 
@@ -486,11 +486,11 @@ fn read_record(path: &Path) -> Result<Option<(Name, Stat)>, StoreError> {
     let file = File::open(path)?;
     let meta = file.metadata()?;
     let Some(at) = meta.len().checked_sub(RECORD_LEN as u64).filter(|_| meta.is_file()) else { return Ok(None) };
-    let mut octets = [0; RECORD_LEN];
-    if read_full_at(&file, &mut octets, at)? < RECORD_LEN {
+    let mut bytes = [0; RECORD_LEN];
+    if read_full_at(&file, &mut bytes, at)? < RECORD_LEN {
         return Ok(None);
     }
-    Ok(record::decode(&octets, meta.len()))
+    Ok(record::decode(&bytes, meta.len()))
 }
 
 /// Returns the BLAKE3 digest of the first `len` bytes of a file.

@@ -87,7 +87,7 @@ fn a_missing_range_or_a_wrong_digest_stores_nothing() {
 }
 
 #[test]
-fn what_a_dead_server_left_is_removed_and_what_is_no_blob_is_left_alone() {
+fn unfinished_uploads_are_removed_and_foreign_files_are_kept() {
     let root = tempfile::tempdir().unwrap();
     let store = open(root.path());
     store.put(name("kept"), b"abc", b"", &digest(b"abc")).unwrap();
@@ -151,7 +151,7 @@ fn limits() {
 }
 
 #[test]
-fn pages_hold_while_blobs_come_and_go() {
+fn pages_stay_consistent_while_blobs_change() {
     let root = tempfile::tempdir().unwrap();
     let store = open(root.path());
     for blob in ["b", "d", "a", "c/1", "c"] {
@@ -184,7 +184,7 @@ fn concurrent_uploads_to_one_name_do_not_mix() {
                 store.commit(id, &digest(&data)).unwrap();
                 let (data, attachment) = content(store, "x");
                 assert_eq!(data.len(), 4096);
-                assert!(data.iter().all(|&octet| octet == attachment[0]));
+                assert!(data.iter().all(|&byte| byte == attachment[0]));
             });
         }
     });
