@@ -26,7 +26,7 @@ pub(crate) struct Cli {
     pub(crate) export: Option<String>,
     /// Directory for the file handle key, which keeps file handles valid across restarts; must be outside DIR. Default:
     /// $STATE_DIRECTORY, /var/lib/nfs3d (as root), or nfs3d in $XDG_STATE_HOME or ~/.local/state
-    #[arg(long, value_name = "FOLDER")]
+    #[arg(long, value_name = "STATE_DIR")]
     pub(crate) state: Option<PathBuf>,
     /// Do not map root on clients to the anonymous user
     #[arg(long, conflicts_with = "all_squash")]

@@ -113,7 +113,7 @@ fn state(cli: &Cli) -> anyhow::Result<PathBuf> {
     }
     let home = || folder("HOME").map(|home| home.join(".local/state"));
     let folder = folder("XDG_STATE_HOME").or_else(home);
-    Ok(folder.context("no directory for the file handle key: use --state FOLDER")?.join("nfs3d"))
+    Ok(folder.context("no directory for the file handle key: use --state STATE_DIR")?.join("nfs3d"))
 }
 
 /// Prints the exported path and the URLs of both services.
