@@ -116,7 +116,7 @@ impl Descriptors {
         (self.0.as_fd(), DecInt::from_fd(fd))
     }
 
-    /// Reopens the inode with other flags. Only for regular files and directories, as opening others may block or have
+    /// Reopens the inode with other flags. Use it for regular files and directories only: opening others may block or have
     /// side effects.
     pub(super) fn reopen(&self, object: &Object, flags: OFlags) -> Result<OwnedFd, Errno> {
         let (folder, name) = self.name(object);
