@@ -28,8 +28,9 @@ Examples:
   blobstore watch iwarp://localhost:20100 docs/ --into /tmp/mirror
   blobstore bench iwarp://localhost:20100 --json
 
-URLs have the form PROVIDER://HOST:PORT. The provider iwarp is a userspace
-implementation of iWARP over TCP, which needs no RDMA hardware. IPv6 addresses
+URLs have the form SCHEME://HOST:PORT. The scheme iwarp is a userspace
+implementation of iWARP over TCP, which needs no RDMA hardware; tcp is plain
+TCP; rdma uses RDMA devices, if built with the feature `verbs`. IPv6 addresses
 are written in brackets: iwarp://[::1]:20100.";
 
 /// Subcommands.

@@ -211,7 +211,7 @@ fn print_counters(moved: &Moved) {
         say!("  {title:17} {calls:>8} {payload:>16} {sends:>16} {read:>16} {written:>16}");
     }
     say!(
-        "  In bytes. Send: messages in both directions. RDMA Read: stored data that the server read from client memory."
+        "  Sizes in bytes. Send: messages in both directions. RDMA Read: stored data that the server read from client memory."
     );
     say!("  RDMA Write: fetched data that the server wrote to client memory. Small files travel inside messages.");
 }
