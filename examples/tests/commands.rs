@@ -295,7 +295,7 @@ fn mistakes_are_explained() {
     // A port that was free a moment ago.
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let said = complaint(&["ls", &format!("iwarp://{free}")]);
-    assert!(said.contains("no server at iwarp://127.0.0.1:") && said.contains("blobstore serve"), "{said}");
+    assert!(said.contains("cannot connect to iwarp://127.0.0.1:") && said.contains("blobstore serve"), "{said}");
 
     // A server of another protocol, which sends its response whatever it receives.
     let other = TcpListener::bind("127.0.0.1:0").unwrap();

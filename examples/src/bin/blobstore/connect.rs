@@ -70,9 +70,9 @@ fn explain_connect(error: ConnectError, url: &str) -> anyhow::Error {
         ConnectError::Setup { source: SetupError::Io(source), .. }
             if source.kind() == io::ErrorKind::ConnectionRefused =>
         {
-            anyhow!("no server at {url}: {why}; start one with `blobstore serve`")
+            anyhow!("cannot connect to {url}: {why}; start one with `blobstore serve`")
         }
-        ConnectError::Setup { .. } => anyhow!("cannot connect to a blobstore at {url}: {why}"),
+        ConnectError::Setup { .. } => anyhow!("no blobstore at {url}: {why}"),
         _ => error.into(),
     }
 }

@@ -125,7 +125,7 @@ impl Report {
         if let Some(peer) = &info.properties {
             writeln!(out, "  peer inline   {} bytes to send, {} to receive", peer.send_size, peer.receive_size)?;
             writeln!(out, "  peer chunks   up to {} segments of {} bytes", peer.segments, peer.segment_len)?;
-            writeln!(out, "  peer reverse  accepts reverse-direction calls: {}", reverse(peer.reverse))?;
+            writeln!(out, "  peer reverse  calls accepted: {}", reverse(peer.reverse))?;
         }
         out.flush()
     }
