@@ -1,13 +1,10 @@
-//! Programs over [`rpcrdma`] to copy from.
+//! Example programs for [`rpcrdma`].
 //!
-//! [`blobstore`]: a store of named blobs, from its protocol in annotated XDR (`xdr/blobstore.x`) to a command that
-//! serves, stores, fetches and measures (`src/bin/blobstore`).
-//!
-//! [`nfscp`]: a client of NFS 3 that copies files and trees (`src/bin/nfscp`).
-//!
-//! `nfs3d`: an NFS 3 server for a directory tree, on Linux (`src/bin/nfs3d`).
-//!
-//! [`command`]: what all commands log, take, tell and end by.
+//! - [`blobstore`]: a store of named blobs. It shows every step from the protocol in annotated XDR (`xdr/blobstore.x`)
+//!   to a command-line program (`src/bin/blobstore`).
+//! - [`nfscp`]: an NFS version 3 client that copies files and directory trees (`src/bin/nfscp`).
+//! - `nfs3d`: an NFS version 3 server for a directory tree, on Linux (`src/bin/nfs3d`).
+//! - [`command`]: logging, options, errors and shutdown, shared by all commands.
 #![forbid(unsafe_code)]
 
 pub mod blobstore;

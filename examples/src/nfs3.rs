@@ -1,8 +1,8 @@
-//! Values of NFS version 3 that its client and its server both make.
+//! NFS version 3 values that both the client and the server create.
 
 use rpcrdma_specs::nfs3::{Nfstime3, Sattr3, SetAtime, SetGid3, SetMode3, SetMtime, SetSize3, SetUid3, TimeHow};
 
-/// Attributes that leave everything as it is.
+/// Returns an attribute set that changes nothing (`sattr3`, RFC 1813 §2.6).
 #[must_use]
 pub fn unset() -> Sattr3 {
     Sattr3 {
@@ -15,8 +15,9 @@ pub fn unset() -> Sattr3 {
     }
 }
 
-/// A time from what the system counts since 1970. `nfstime3` has seconds of 32 bits without a sign (RFC 1813 §2.6): what is
-/// before 1970, or after 2106, becomes the nearest that it can tell.
+/// Converts a time since 1970 to `nfstime3`, whose seconds are an unsigned 32-bit number (RFC 1813 §2.6).
+///
+/// Times before 1970 or after 2106 become the nearest representable time.
 #[must_use]
 pub fn time(seconds: i64, nanoseconds: u32) -> Nfstime3 {
     match u32::try_from(seconds) {

@@ -1,4 +1,4 @@
-//! The service over iWARP on loopback.
+//! Tests of the blobstore service and client, over iWARP on loopback.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -20,12 +20,12 @@ use rpcrdma_examples::{
     command::chain,
 };
 
-/// Around the multiples of four (padding), the inline threshold, the page, and one and several ranges.
+/// Sizes near multiples of four (XDR padding), the inline threshold, the page size, and one and several ranges.
 const SIZES: [usize; 17] =
     [0, 1, 2, 3, 4, 5, 1023, 1024, 1025, 4095, 4096, 4097, (1 << 20) - 1, 1 << 20, (1 << 20) + 1, 3 << 20, 5 << 20];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn files_of_all_sizes_come_back_as_they_went() {
+async fn files_of_all_sizes_round_trip() {
     let fixture = Fixture::start().await;
     for (range, sizes) in [(1 << 20, &SIZES[..]), (4096, &SIZES[..13]), (777, &SIZES[..12])] {
         let client = fixture.client(TransferOptions::default().with_range(range).with_depth(5)).await;
@@ -41,7 +41,7 @@ async fn files_of_all_sizes_come_back_as_they_went() {
             assert_eq!((stored.size, &stored.digest, told.get()), (size as u64, &digest(&data), size as u64));
 
             let (fetched, stat, got) = client.download(&blob, Vec::new(), |_, _| {}).await.unwrap();
-            assert!(fetched == data, "{size} octets in ranges of {range} came back changed");
+            assert!(fetched == data, "{size} bytes in ranges of {range} have changed");
             assert_eq!((stat, got), (stored, attachment));
         }
         assert_eq!(client.rpc().channel().counters().exposed, 0, "no memory is exposed between calls");
@@ -57,7 +57,7 @@ async fn a_range_of_a_blob() {
     let put = PutArgs {
         name: wire_name(b"x"),
         digest: digest(&data),
-        attachment: Bytes::from_static(b"must not be seen behind the data"),
+        attachment: Bytes::from_static(b"must not be returned after the data"),
         data: data.clone(),
     };
     let StatRes::BlobOk(stat) = rpc.put(&put).await.unwrap() else { panic!("PUT failed") };
@@ -74,7 +74,7 @@ async fn a_range_of_a_blob() {
 }
 
 #[tokio::test]
-async fn two_eligible_results_land_each_in_its_own_place() {
+async fn two_eligible_results_are_placed_separately() {
     let fixture = Fixture::start().await;
     let rpc = fixture.rpc().await;
     let (data, attachment) = (Bytes::from(noise(70_001, 0)), Bytes::from(noise(9_999, 1)));
@@ -82,9 +82,9 @@ async fn two_eligible_results_land_each_in_its_own_place() {
     let put = PutArgs { name: name.clone(), digest: digest(&data), attachment: attachment.clone(), data: data.clone() };
     let StatRes::BlobOk(stat) = rpc.put(&put).await.unwrap() else { panic!("PUT failed") };
     let before = rpc.channel().counters();
-    assert!(before.offered_read >= 80_000, "both eligible arguments went by RDMA Read: {before:?}");
+    assert!(before.offered_read >= 80_000, "both eligible arguments use RDMA Read: {before:?}");
 
-    // Room for both, for either, for neither, and for a part of each.
+    // Space for both results, for either, for neither, and for a part of each.
     for (attachment_count, count) in [(10_000, 80_000), (0, 80_000), (10_000, 0), (0, 0), (5_003, 33_333), (1, 2)] {
         let fetch = FetchArgs { name: name.clone(), attachment_count, count };
         let FetchRes::BlobOk(got) = rpc.fetch(&fetch).await.unwrap() else { panic!("FETCH failed") };
@@ -93,21 +93,24 @@ async fn two_eligible_results_land_each_in_its_own_place() {
         assert!(got.data == data[..data.len().min(count as usize)]);
     }
     let after = rpc.channel().counters();
-    assert!(after.returned_written - before.returned_written >= 80_000 + 70_000, "by RDMA Write: {after:?}");
+    assert!(
+        after.returned_written - before.returned_written >= 80_000 + 70_000,
+        "both eligible results use RDMA Write: {after:?}"
+    );
     assert_eq!(after.exposed, 0);
 }
 
 #[tokio::test]
-async fn names_that_no_blob_may_have_are_refused_everywhere() {
+async fn invalid_names_are_refused_by_every_procedure() {
     let fixture = Fixture::start().await;
     let rpc = fixture.rpc().await;
     let bad = BlobStatus::BlobBadName;
-    for octets in [&b""[..], b"..", b"../x", b"a/../../x", b"/etc/passwd", b"a//b", b"a/", b"a\0b", b"\x1b[2J", b"\xff"]
+    for bytes in [&b""[..], b"..", b"../x", b"a/../../x", b"/etc/passwd", b"a//b", b"a/", b"a\0b", b"\x1b[2J", b"\xff"]
     {
-        let name = wire_name(octets);
+        let name = wire_name(bytes);
         let (digest, none) = (digest(b""), Bytes::new());
         let put = PutArgs { name: name.clone(), digest, attachment: none.clone(), data: none.clone() };
-        assert_eq!(rpc.put(&put).await.unwrap(), StatRes::Default(bad), "{octets:?}");
+        assert_eq!(rpc.put(&put).await.unwrap(), StatRes::Default(bad), "{bytes:?}");
         let begin = BeginArgs { name: name.clone(), size: 1, attachment: none };
         assert_eq!(rpc.begin(&begin).await.unwrap(), BeginRes::Default(bad));
         assert_eq!(rpc.stat(&name).await.unwrap(), StatRes::Default(bad));
@@ -117,14 +120,14 @@ async fn names_that_no_blob_may_have_are_refused_everywhere() {
         assert_eq!(rpc.fetch(&fetch).await.unwrap(), FetchRes::Default(bad));
         assert_eq!(rpc.delete(&name).await.unwrap(), bad);
     }
-    // What the XDR itself forbids is refused before it is sent.
+    // The generated client rejects names that exceed the limit in the XDR.
     let error = chain(&rpc.stat(&wire_name(&[b'x'; 256])).await.unwrap_err());
     assert!(error.contains("STAT") && error.contains("blob_name"), "{error}");
     assert_eq!((fixture.files_in("blobs"), fixture.files_in("uploads")), (0, 0));
 }
 
 #[tokio::test]
-async fn an_upload_must_be_whole_and_have_its_digest() {
+async fn an_upload_must_be_complete_and_match_its_digest() {
     let fixture = Fixture::start().await;
     let rpc = fixture.rpc().await;
     let data = noise(100_000, 0);
@@ -160,7 +163,7 @@ async fn an_upload_must_be_whole_and_have_its_digest() {
 }
 
 #[tokio::test]
-async fn a_download_of_what_is_damaged_or_replaced_fails() {
+async fn downloads_of_damaged_or_replaced_blobs_fail() {
     let fixture = Fixture::start().await;
     let client = fixture.client(TransferOptions::default().with_range(1000)).await;
     let upload = async |seed| {
@@ -175,11 +178,11 @@ async fn a_download_of_what_is_damaged_or_replaced_fails() {
     let get = GetArgs { name: wire_name(b"x"), offset: 1000, count: 1000, expect: old.modified };
     assert_eq!(client.rpc().get(&get).await.unwrap(), GetRes::Default(BlobStatus::BlobChanged));
 
-    // A bit of the disk flips behind the store's back.
+    // Flip a bit of the stored file.
     let blob = fs::read_dir(fixture.root.path().join("blobs")).unwrap().next().unwrap().unwrap().path();
-    let mut octets = fs::read(&blob).unwrap();
-    octets[4500] ^= 1;
-    fs::write(&blob, octets).unwrap();
+    let mut bytes = fs::read(&blob).unwrap();
+    bytes[4500] ^= 1;
+    fs::write(&blob, bytes).unwrap();
     let error = client.download(&name("x"), Vec::new(), |_, _| {}).await.unwrap_err();
     assert!(matches!(error, TransferError::BadDigest), "{error}");
     let error = client.download(&name("y"), Vec::new(), |_, _| {}).await.unwrap_err();
@@ -200,7 +203,7 @@ async fn a_file_that_shrinks_while_it_is_stored_is_noticed() {
     assert_eq!((fixture.files_in("blobs"), fixture.files_in("uploads")), (0, 0));
 }
 
-/// A disk that is full after some octets.
+/// A writer that fails with a full disk after some bytes.
 #[derive(Debug)]
 struct Full(usize);
 
@@ -236,7 +239,7 @@ async fn a_transfer_that_fails_half_way_leaves_the_connection_usable() {
 }
 
 #[tokio::test]
-async fn a_full_list_takes_a_reply_chunk_and_pages_are_complete() {
+async fn a_full_list_uses_a_reply_chunk_and_pages_are_complete() {
     let fixture = Fixture::start().await;
     let rpc = fixture.rpc().await;
     let mut names: Vec<String> = (0..300).map(|n| format!("{n:03}-{}", "n".repeat(n % 200))).collect();
@@ -262,12 +265,12 @@ async fn a_full_list_takes_a_reply_chunk_and_pages_are_complete() {
         }
         assert_eq!((&seen, asked), (&names, pages), "{count} at a time");
     }
-    // No result of LIST is eligible: what was written came in Reply chunks, as the pages are longer than a message.
+    // No result of LIST is eligible. The bytes written are Reply chunks, as the pages exceed the inline threshold.
     let written = rpc.channel().counters().returned_written;
     assert!(written > 300 * 60 * 2, "{written}");
 }
 
-/// As much of the protocol as a server needs that lies in its lists.
+/// The part of the protocol that a server with malformed listings needs.
 mod liar {
     rpcrdma::xdr! {
         struct stat { unsigned hyper size; unsigned int attachment_len; unsigned hyper modified; opaque digest[32]; };
@@ -282,7 +285,8 @@ mod liar {
 struct Liar;
 
 impl liar::blobstore_v1::BlobstoreV1 for Liar {
-    /// The cookie's letters are names, `.` is an escape sequence; what ends in `!` is not the last page.
+    /// Lists the letters of the cookie as names, with `.` as an escape sequence. A cookie with a final `!` returns a
+    /// page that is not the last.
     async fn list(&self, _cx: &Context, args: liar::ListArgs) -> Result<liar::ListRes, Failure> {
         let (letters, end) = match args.cookie.strip_suffix(b"!") {
             Some(letters) => (letters, false),
@@ -295,13 +299,15 @@ impl liar::blobstore_v1::BlobstoreV1 for Liar {
 }
 
 #[tokio::test]
-async fn a_list_that_makes_no_sense_is_not_believed() {
+async fn malformed_listings_are_rejected() {
     let service = liar::blobstore_v1::BlobstoreV1Server::new(Liar);
     let server = Server::builder().service(service).listen("iwarp://127.0.0.1:0").bind().await.unwrap();
     let url = server.urls()[0].clone();
     tokio::spawn(server.serve());
     let client = common::client(&url, TransferOptions::default()).await;
-    for (cookie, said) in [("Zba", "\"Z\" comes after \"Zba\""), ("!", "not the last"), (".", "control characters")] {
+    for (cookie, said) in
+        [("Zba", "\"Z\" is listed after \"Zba\""), ("!", "is not the last"), (".", "control characters")]
+    {
         let error = client.list(cookie).await.unwrap_err();
         assert!(matches!(&error, TransferError::Protocol(what) if what.contains(said)), "{cookie}: {error}");
     }
@@ -309,14 +315,14 @@ async fn a_list_that_makes_no_sense_is_not_believed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_clients_at_a_time() {
+async fn concurrent_clients() {
     let fixture = Fixture::start().await;
     let work = (0..6).map(|number: u64| {
         let url = fixture.url.clone();
         tokio::spawn(async move {
             let client = common::client(&url, TransferOptions::default().with_range(10_000).with_depth(4)).await;
             for round in 0..4 {
-                // One name of its own and one that all fight for.
+                // One name per client, and one that all clients share.
                 for blob in [format!("own/{number}"), "shared".to_owned()] {
                     let data = noise(25_000 + number as usize, number * 100 + round);
                     let mut source = tempfile::tempfile().unwrap();
@@ -329,7 +335,7 @@ async fn many_clients_at_a_time() {
                             assert_eq!(digest(&fetched), stat.digest);
                             assert!(blob == "shared" || fetched == data);
                         }
-                        // Replaced between two ranges, and noticed.
+                        // The blob was replaced between two ranges, which the client detects.
                         Err(TransferError::Refused(Refusal(BlobStatus::BlobChanged))) if blob == "shared" => {}
                         Err(error) => panic!("{blob}: {error}"),
                     }

@@ -1,4 +1,4 @@
-//! The `blobstore` command: processes, files, exit codes and what they say.
+//! Tests of the `blobstore` command: processes, files, exit codes and messages.
 #![cfg(unix)]
 #![allow(clippy::unwrap_used)]
 
@@ -24,12 +24,12 @@ fn blobstore() -> Command {
     command
 }
 
-/// Runs a command that ends by itself.
+/// Runs a command to completion.
 fn run(args: &[&str]) -> Output {
     blobstore().args(args).output().unwrap()
 }
 
-/// What it printed; it must have succeeded.
+/// Runs a command that must succeed, and returns its standard output.
 fn printed(args: &[&str]) -> String {
     let output = run(args);
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -37,14 +37,14 @@ fn printed(args: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// What it complained about; it must have failed, and not by a panic.
+/// Runs a command that must fail with exit code 1, and returns its standard error.
 fn complaint(args: &[&str]) -> String {
     let output = run(args);
     assert_eq!(output.status.code(), Some(1), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stderr).unwrap()
 }
 
-/// `blobstore serve`, killed when dropped.
+/// A running `blobstore serve`, killed when dropped.
 struct Serve {
     child: Child,
     url: String,
@@ -72,10 +72,10 @@ fn signal(child: &Child, signal: &str) {
     assert!(Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap().success());
 }
 
-/// Waits for a process to end, but not for ever.
+/// Waits up to 20 s for a process to exit, and returns its exit code.
 fn exit_code(child: &mut Child) -> Option<i32> {
     let mut status = None;
-    wait_until("the process ends", || {
+    wait_until("the process to exit", || {
         status = child.try_wait().unwrap();
         status.is_some()
     });
@@ -85,7 +85,7 @@ fn exit_code(child: &mut Child) -> Option<i32> {
 fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     let start = Instant::now();
     while !done() {
-        assert!(start.elapsed() < Duration::from_secs(20), "it takes too long until {what}");
+        assert!(start.elapsed() < Duration::from_secs(20), "timed out waiting for {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -97,9 +97,9 @@ impl Drop for Serve {
     }
 }
 
-/// `--rpcrdma-version` pins either end, and two that have nothing in common say so.
+/// `--rpcrdma-version` fixes the version of client or server, and a mismatch is reported.
 #[test]
-fn either_end_is_pinned_to_a_version() {
+fn client_and_server_versions_can_be_fixed() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("file");
     fs::write(&file, noise(100_000, 3)).unwrap();
@@ -117,9 +117,9 @@ fn either_end_is_pinned_to_a_version() {
     }
 }
 
-/// `watch` prints what happens and keeps a directory like the store.
+/// `watch` prints changes and mirrors the store in a directory.
 #[test]
-fn watch_follows() {
+fn watch_mirrors_changes() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
     let serve = Serve::start(&dir.path().join("store"));
@@ -160,7 +160,7 @@ fn watch_follows() {
     assert!(fs::read(mirror.join("docs/b/c")).unwrap() == noise(3_000_001, 0));
     assert!(!mirror.join("docs/d").exists());
 
-    // A server that goes is told of.
+    // The loss of the server is reported.
     let mut watch = blobstore().args(["watch", url]).stderr(Stdio::piped()).spawn().unwrap();
     let mut errors = BufReader::new(watch.stderr.take().unwrap());
     errors.read_line(&mut line).unwrap();
@@ -205,12 +205,12 @@ fn put_get_ls_stat_rm() {
     assert_eq!(printed(&["get", url, "piped", "-"]), "from a pipe");
 
     printed(&["rm", url, "a/big"]);
-    assert!(complaint(&["rm", url, "a/big"]).contains("no such blob"));
+    assert!(complaint(&["rm", url, "a/big"]).contains("cannot delete a/big: no such blob"));
     let before = fs::read_dir(dir.path()).unwrap().count();
-    assert!(complaint(&["get", url, "a/big", &path("out2")]).contains("a/big not fetched: no such blob"));
-    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), before, "no partial file is left");
+    assert!(complaint(&["get", url, "a/big", &path("out2")]).contains("cannot fetch a/big: no such blob"));
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), before, "no partial file may remain");
     assert!(complaint(&["put", url, "x", &path("missing")]).contains("cannot read"));
-    assert!(complaint(&["put", url, "x", dir.path().to_str().unwrap()]).contains("it is a directory"));
+    assert!(complaint(&["put", url, "x", dir.path().to_str().unwrap()]).contains("is a directory"));
 }
 
 #[test]
@@ -218,7 +218,7 @@ fn a_server_killed_in_the_middle_of_an_upload_leaves_no_part_of_it() {
     let dir = tempfile::tempdir().unwrap();
     let serve = Serve::start(dir.path());
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let old = Bytes::from_static(b"what was there before");
+    let old = Bytes::from_static(b"the previous contents");
     runtime.block_on(async {
         let rpc = common::rpc(&serve.url).await;
         let (name, none) = (wire_name(b"x"), Bytes::new());
@@ -242,7 +242,7 @@ fn a_server_killed_in_the_middle_of_an_upload_leaves_no_part_of_it() {
 }
 
 #[test]
-fn a_server_asked_to_end_does_so_in_order() {
+fn signals_shut_the_server_down() {
     for name in ["-INT", "-TERM"] {
         let dir = tempfile::tempdir().unwrap();
         let mut serve = Serve::start(dir.path());
@@ -252,7 +252,7 @@ fn a_server_asked_to_end_does_so_in_order() {
 }
 
 #[test]
-fn an_interrupted_client_leaves_nothing_behind() {
+fn an_interrupted_client_leaves_no_files() {
     let dir = tempfile::tempdir().unwrap();
     let serve = Serve::start(&dir.path().join("store"));
     let (source, target) = (dir.path().join("in"), dir.path().join("target"));
@@ -260,24 +260,24 @@ fn an_interrupted_client_leaves_nothing_behind() {
     fs::create_dir(&target).unwrap();
     printed(&["put", &serve.url, "x", source.to_str().unwrap()]);
 
-    // In ranges this short it takes a while.
+    // Short ranges make the download slow enough to be interrupted.
     for by in ["-INT", "-TERM"] {
         let mut get = blobstore();
         get.args(["get", &serve.url, "x", "--range", "256", "--depth", "1"]).arg(target.join("out"));
         let mut get = get.stderr(Stdio::null()).spawn().unwrap();
-        wait_until("the download begins", || fs::read_dir(&target).unwrap().count() == 1);
+        wait_until("the download to begin", || fs::read_dir(&target).unwrap().count() == 1);
         signal(&get, by);
         assert_eq!(exit_code(&mut get), Some(1), "{by}");
         assert_eq!(fs::read_dir(&target).unwrap().count(), 0, "{by}");
     }
 
-    // Standard input that does not end.
+    // Interrupt a `put` whose standard input does not end.
     let mut put = blobstore();
     put.args(["put", &serve.url, "y", "-"]).stdin(Stdio::piped()).stderr(Stdio::null());
     let mut put = put.spawn().unwrap();
     std::thread::sleep(Duration::from_millis(300));
     signal(&put, "-INT");
-    // Where the signal came before it was awaited, the process died of it.
+    // If the signal arrives before the handler is installed, it kills the process.
     assert!(matches!(exit_code(&mut put), Some(1) | None));
     assert_eq!(printed(&["ls", &serve.url]), "x\n");
 }
@@ -295,9 +295,9 @@ fn mistakes_are_explained() {
     // A port that was free a moment ago.
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let said = complaint(&["ls", &format!("iwarp://{free}")]);
-    assert!(said.contains("no server at iwarp://127.0.0.1:") && said.contains("blobstore serve"), "{said}");
+    assert!(said.contains("cannot connect to iwarp://127.0.0.1:") && said.contains("blobstore serve"), "{said}");
 
-    // Something else answers: it sends its own greeting whatever it is told.
+    // A server of another protocol, which sends its response whatever it receives.
     let other = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("iwarp://{}", other.local_addr().unwrap());
     let answering = std::thread::spawn(move || {
@@ -306,29 +306,29 @@ fn mistakes_are_explained() {
         let _ = socket.read(&mut [0; 64]);
     });
     let said = complaint(&["ls", &url]);
-    assert!(said.contains("something else answers"), "{said}");
+    assert!(said.contains("does not speak"), "{said}");
     answering.join().unwrap();
 
-    // An RPC server answers, but not one of blobs, or one of another version.
+    // An RPC server that does not offer the program, or only another version.
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let url = runtime.block_on(serve_in_process(Server::builder().service(other::other_v1::OtherV1Server::new(Other))));
     let said = complaint(&["ls", &url]);
-    assert!(said.contains("it does not serve blobs"), "{said}");
+    assert!(said.contains("does not serve blobs"), "{said}");
     let newer = newer::blobstore_v2::BlobstoreV2Server::new(Other);
     let url = runtime.block_on(serve_in_process(Server::builder().service(newer)));
     let said = complaint(&["ls", &url]);
-    assert!(said.contains("another version of the blobstore protocol (2 to 2, this is 1)"), "{said}");
+    assert!(said.contains("supports versions 2 to 2 of the blobstore protocol"), "{said}");
 
     let said = complaint(&["ls", "http://localhost:80"]);
     assert!(said.contains("http") && said.contains("iwarp"), "{said}");
     let usage = run(&["rm", "iwarp://127.0.0.1:1", "../x"]);
     assert_eq!(usage.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&usage.stderr).contains("no part of a blob's name"));
+    assert!(String::from_utf8_lossy(&usage.stderr).contains("a part of a blob name cannot be"));
 }
 
-/// A server without files serves a benchmark, and gives what is asked for.
+/// `bench-server` serves a benchmark and downloads.
 #[test]
-fn a_server_for_benchmarks_alone() {
+fn bench_server_serves_benchmarks_and_downloads() {
     let dir = tempfile::tempdir().unwrap();
     let server = Serve::spawn(blobstore().args(["bench-server", "--listen", "iwarp://127.0.0.1:0"]));
     let json = printed(&["bench", &server.url, "--seconds", "0.02", "--size", "1MiB", "--json"]);
@@ -340,13 +340,13 @@ fn a_server_for_benchmarks_alone() {
     assert_eq!(fs::metadata(&copy).unwrap().len(), 4 << 20);
 }
 
-/// `blobstore ls URL | head -0`
+/// Runs `blobstore ls URL | head -0`.
 #[test]
-fn a_reader_that_has_gone_is_no_panic() {
+fn a_closed_output_pipe_is_not_an_error() {
     let root = tempfile::tempdir().unwrap();
     let server = Serve::start(root.path());
     let file = root.path().join("file");
-    fs::write(&file, "octets").unwrap();
+    fs::write(&file, "bytes").unwrap();
     printed(&["put", &server.url, "some", file.to_str().unwrap()]);
     let mut child =
         blobstore().args(["ls", &server.url]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -372,7 +372,7 @@ struct Other;
 impl other::other_v1::OtherV1 for Other {}
 impl newer::blobstore_v2::BlobstoreV2 for Other {}
 
-/// Serves on a free port until the runtime ends.
+/// Serves on a free port for the lifetime of the runtime.
 async fn serve_in_process(builder: ServerBuilder) -> String {
     let server = builder.listen("iwarp://127.0.0.1:0").bind().await.unwrap();
     let url = server.urls()[0].clone();
@@ -388,7 +388,7 @@ fn a_blob_that_is_too_large_is_refused() {
     let serve = Serve::start_with(&dir.path().join("store"), &["--max-blob", "4KiB"]);
     for range in ["1KiB", "1MiB"] {
         let said = complaint(&["put", &serve.url, "x", file.to_str().unwrap(), "--range", range]);
-        assert!(said.contains("x not stored: larger than the server takes"), "{said}");
+        assert!(said.contains("cannot store x: size exceeds the server's limit"), "{said}");
     }
     assert_eq!(printed(&["ls", &serve.url]), "");
 }
@@ -406,7 +406,7 @@ fn a_benchmark_reports_every_measurement() {
         assert!(m["calls"].as_u64().unwrap() > 0, "{m}");
         let latency = |key: &str| m["latency_us"][key].as_f64().unwrap();
         assert!(latency("min") > 1.0 && latency("min") <= latency("p50") && latency("p50") <= latency("max"), "{m}");
-        // Little's law: what is under way is the rate times the mean, which is not far above the highest latency.
+        // Little's law: calls in flight = rate x mean latency, and the mean is at most the maximum.
         let busy = m["calls_per_second"].as_f64().unwrap() * latency("max") / 1e6;
         assert!(busy >= 0.5 * m["depth"].as_f64().unwrap(), "{m}");
     }
@@ -417,7 +417,7 @@ fn a_benchmark_reports_every_measurement() {
     let pinned = ["bench", &serve.url, "--rpcrdma-version", "1", "--seconds", "0.01", "--json"];
     let report: serde_json::Value = serde_json::from_str(&printed(&pinned)).unwrap();
     assert_eq!(report["rpcrdma_version"], 1);
-    assert_eq!(printed(&["ls", &serve.url]), "", "it cleans up");
+    assert_eq!(printed(&["ls", &serve.url]), "", "the benchmark deletes its blob");
     assert_eq!(fs::read_dir(dir.path().join("uploads")).unwrap().count(), 0);
 }
 
@@ -427,7 +427,7 @@ fn the_demo_runs_and_cleans_up() {
     let output = blobstore().args(["demo", "--size", "5MiB"]).env("TMPDIR", temp.path()).output().unwrap();
     let (out, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{out}{errors}");
-    assert!(out.contains("a file made for the demo") && out.contains("5242880"), "{out}");
+    assert!(out.contains("generated file") && out.contains("5242880"), "{out}");
     assert!(out.contains("RDMA Read") && out.contains("RDMA Write"), "{out}");
-    assert_eq!(fs::read_dir(temp.path()).unwrap().count(), 0, "nothing is left behind");
+    assert_eq!(fs::read_dir(temp.path()).unwrap().count(), 0, "temporary files are removed");
 }

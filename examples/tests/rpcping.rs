@@ -1,4 +1,4 @@
-//! The `rpcping` command: what it shows, what it complains about, exit codes.
+//! Tests of the `rpcping` command: output, error messages and exit codes.
 #![allow(clippy::unwrap_used)]
 
 use std::{
@@ -30,12 +30,12 @@ impl PingedV3 for Pinged {
     }
 }
 
-/// A server on both transports: the URLs for `iwarp` and `tcp`.
+/// Starts a server on both transports, and returns its URLs for iWARP and TCP.
 fn serve() -> [String; 2] {
     serve_until().0
 }
 
-/// The same, and what ends it.
+/// Starts a server like [`serve`], and also returns its handle.
 fn serve_until() -> ([String; 2], ServerHandle) {
     serve_with(Server::builder())
 }
@@ -58,14 +58,14 @@ fn rpcping(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_rpcping")).args(args).stdin(Stdio::null()).output().unwrap()
 }
 
-/// What it printed; it must have succeeded.
+/// Runs a command that must succeed, and returns its standard output.
 fn printed(args: &[&str]) -> String {
     let output = rpcping(args);
     assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// What it complained about, having ended with `code`.
+/// Runs a command that must fail with `code`, and returns its standard error.
 fn complaint(code: i32, args: &[&str]) -> String {
     let output = rpcping(args);
     let errors = String::from_utf8(output.stderr).unwrap();
@@ -74,27 +74,27 @@ fn complaint(code: i32, args: &[&str]) -> String {
 }
 
 #[test]
-fn what_it_shows() {
+fn output() {
     let [iwarp, tcp] = serve();
     let shown = printed(&[&iwarp, "--program", "0x20004e42", "--version", "3", "-c", "4", "-i", "0"]);
     for said in [
         "RPC-over-RDMA version 2",
-        "peer sends    4096 octets inline",
-        "formats calls 4 short, replies 4 short",
+        "peer inline   4096 bytes to send",
+        "message formats: calls 4 short, replies 4 short",
         "credits       32 granted",
-        "inline        4096 octets sent, 4096 received",
+        "inline        4096 bytes to send, 4096 to receive",
         "private data  f6ab0e18",
         "reply 4: ",
-        "4 calls, 4 answered",
+        "4 calls, 4 replies",
         "latency min/median/max = ",
     ] {
         assert!(shown.contains(said), "`{said}` in {shown}");
     }
     let shown = printed(&[&iwarp, "-p", "536890946", "-V", "3", "-c", "1", "--rpcrdma-version", "1"]);
-    assert!(shown.contains("RPC-over-RDMA version 1") && !shown.contains("peer sends"), "{shown}");
+    assert!(shown.contains("RPC-over-RDMA version 1") && !shown.contains("peer inline"), "{shown}");
     let shown = printed(&[&tcp, "-p", "536890946", "-V", "3", "-c", "2", "-i", "0", "--quiet"]);
     assert!(shown.contains("TCP with record marking") && !shown.contains("credits"), "{shown}");
-    assert!(!shown.contains("reply 1") && shown.contains("2 calls, 2 answered"), "{shown}");
+    assert!(!shown.contains("reply 1") && shown.contains("2 calls, 2 replies"), "{shown}");
 }
 
 /// The credits shown are the server's grant, not what this client would do with, in both versions.
@@ -132,23 +132,23 @@ fn json() {
 fn refusals() {
     for url in &serve() {
         let said = complaint(1, &[url, "--program", "100003", "--version", "3"]);
-        assert!(said.contains("does not have program 100003"), "{said}");
+        assert!(said.contains("does not offer program 100003"), "{said}");
         let said = complaint(1, &[url, "--program", "0x20004e42", "--version", "4"]);
-        assert!(said.contains("not version 4: it has version 3"), "{said}");
+        assert!(said.contains("in version 3, but not in version 4"), "{said}");
     }
 }
 
 #[test]
-fn nothing_there() {
+fn unreachable_servers() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();
-    // Accepts, by the system, and says nothing.
+    // The system accepts the connection, but nothing replies.
     let said = complaint(3, &[&format!("tcp://{addr}"), "-p", "nfs", "-V", "3", "-t", "0.2"]);
     assert!(said.contains("no reply"), "{said}");
     drop(listener);
     for scheme in ["tcp", "iwarp"] {
         let said = complaint(3, &[&format!("{scheme}://{addr}"), "-p", "nfs", "-V", "3"]);
-        assert!(said.contains("nothing listens on 127.0.0.1:"), "{said}");
+        assert!(said.contains("no server is listening on 127.0.0.1:"), "{said}");
     }
     complaint(3, &["tcp://no.such.host.invalid:1", "-p", "nfs", "-V", "3"]);
     let said = complaint(2, &["quic://localhost:1", "-p", "nfs", "-V", "3"]);
@@ -158,7 +158,7 @@ fn nothing_there() {
 }
 
 #[test]
-fn something_else() {
+fn other_protocols() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();
     std::thread::spawn(move || {
@@ -170,18 +170,18 @@ fn something_else() {
         }
     });
     let said = complaint(4, &[&format!("tcp://{addr}"), "-p", "nfs", "-V", "3"]);
-    assert!(said.contains("something else answers") && said.contains("the text `HTTP`"), "{said}");
+    assert!(said.contains("does not speak RPC") && said.contains("the text `HTTP`"), "{said}");
     let said = complaint(4, &[&format!("iwarp://{addr}"), "-p", "nfs", "-V", "3"]);
-    assert!(said.contains("something else answers"), "{said}");
-    // Each transport's client on the other's port.
+    assert!(said.contains("does not speak"), "{said}");
+    // Use each transport's client with the other transport's port.
     let [iwarp, tcp] = serve();
     complaint(4, &[&iwarp.replace("iwarp", "tcp"), "-p", "0x20004e42", "-V", "3", "-t", "2"]);
     complaint(4, &[&tcp.replace("tcp", "iwarp"), "-p", "0x20004e42", "-V", "3", "-t", "2"]);
 }
 
-/// Once it has answered, it is no other transport's port.
+/// A server that disappears after it has replied is not reported as a protocol mismatch.
 #[test]
-fn a_server_that_goes() {
+fn a_server_that_disappears() {
     for transport in 0..2 {
         let (urls, handle) = serve_until();
         let args = [&urls[transport], "-p", "0x20004e42", "-V", "3", "-c", "1000", "-i", "0.01"];
@@ -191,20 +191,20 @@ fn a_server_that_goes() {
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         assert!(lines.any(|line| line.unwrap().starts_with("reply 3")));
         handle.shutdown_within(Duration::ZERO);
-        assert!(lines.any(|line| line.unwrap().starts_with("latency")), "what was measured is shown");
+        assert!(lines.any(|line| line.unwrap().starts_with("latency")), "the latency so far is shown");
         let output = child.wait_with_output().unwrap();
         let said = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(3), "{said}");
-        assert!(said.contains("has gone after"), "{said}");
+        assert!(said.contains("lost the connection to the server"), "{said}");
     }
 }
 
-/// Where Debian's rpcbind is installed and a network namespace of the test's own can be made: somebody else's server, which
-/// listens on its well-known port there and nowhere else. Skipped elsewhere.
+/// Interoperability with Debian's rpcbind, which listens only on its well-known port. Skipped unless rpcbind is
+/// installed and the test can create a network namespace.
 #[test]
 #[cfg(target_os = "linux")]
 fn rpcbind() {
-    // Runs the command until something listens; a server that could not start, for another's lock, is no failure.
+    // Retry until the server listens. If another instance keeps it from starting, the test is skipped.
     let script = "ip link set lo up && command -v rpcbind >&2 || exit 77\n\
         rpcbind -f & server=$!\n\
         for n in 1 2 3 4 5 6 7 8 9; do\n\
@@ -217,12 +217,12 @@ fn rpcbind() {
         \"$0\" tcp://127.0.0.1:111 -p nfs -V 3 2>&1\n\
         kill $server";
     let ran = Command::new("unshare").args(["-n", "sh", "-c", script, env!("CARGO_BIN_EXE_rpcping")]).output();
-    let Ok(ran) = ran else { return eprintln!("skipped: there is no unshare") };
+    let Ok(ran) = ran else { return eprintln!("skipped: unshare is not installed") };
     let shown = String::from_utf8_lossy(&ran.stdout);
     if ran.status.code() == Some(77) || shown.is_empty() {
         return eprintln!("skipped: {}", String::from_utf8_lossy(&ran.stderr));
     }
-    for said in ["3 calls, 3 answered", "exit 0", "it has versions 2 to 4", "does not have program 100003"] {
+    for said in ["3 calls, 3 replies", "exit 0", "in versions 2 to 4", "does not offer program 100003"] {
         assert!(shown.contains(said), "`{said}` in {shown}");
     }
 }

@@ -1,5 +1,5 @@
-//! The blob store by either version of RPC-over-RDMA: every format that it has, files of the disk, and changes told by calls
-//! back while others run.
+//! Tests of the blob store with both versions of RPC-over-RDMA: all message formats, files, and change reports during
+//! other calls.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -26,7 +26,7 @@ use rpcrdma_examples::blobstore::{
 };
 use tokio::time::timeout;
 
-/// Files of this package, and a larger one.
+/// Returns files of this package, and `large`.
 fn files(large: &Path) -> Vec<PathBuf> {
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
     let of = |dir: &str| std::fs::read_dir(package.join(dir)).unwrap().map(|entry| entry.unwrap().path());
@@ -35,7 +35,7 @@ fn files(large: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// A client of one version that is told of changes, and stores and fetches real files meanwhile.
+/// Stores and fetches files with a client of one version, while it watches for changes.
 async fn store_and_fetch(fixture: &Fixture, version: u32, files: &[PathBuf]) -> Formats {
     let (watcher, mut changes) = Watcher::new(4);
     let builder = Channel::builder().versions(version..=version).serve(BlobWatcherV1Server::new(watcher));
@@ -54,16 +54,19 @@ async fn store_and_fetch(fixture: &Fixture, version: u32, files: &[PathBuf]) -> 
             client.upload(&name(&format!("{prefix}{n}")), source, len, Bytes::new(), |_| {}).await.unwrap();
         }
     };
-    // Each is fetched as the server tells of it, while the next is stored.
+    // Fetch each file when the server reports it, while the next one is stored.
     let fetched = async {
         for (n, path) in files.iter().enumerate() {
-            let change = timeout(Duration::from_secs(60), changes.recv()).await.expect("in time").expect("open");
+            let change = timeout(Duration::from_secs(60), changes.recv())
+                .await
+                .expect("no change reported in time")
+                .expect("the watcher was dropped");
             let blob = format!("{prefix}{n}");
             assert_eq!((change.name, change.missed), (wire_name(blob.as_bytes()), 0));
-            let ChangeDetail::BlobStored(stat) = change.detail else { panic!("it was stored") };
+            let ChangeDetail::BlobStored(stat) = change.detail else { panic!("not a stored blob") };
             let (data, ..) = client.download(&name(&blob), Vec::new(), |_, _| {}).await.unwrap();
             let file = std::fs::read(path).unwrap();
-            assert!(data == file && stat.digest == digest(&file), "{} came back changed", path.display());
+            assert!(data == file && stat.digest == digest(&file), "{} has changed", path.display());
         }
     };
     tokio::join!(stored, fetched);
@@ -77,7 +80,7 @@ async fn store_and_fetch(fixture: &Fixture, version: u32, files: &[PathBuf]) -> 
     let FetchRes::BlobOk(got) = rpc.fetch(&fetch).await.unwrap() else { panic!("FETCH failed") };
     assert!((got.attachment, got.data) == (attachment, data));
 
-    // Lists, in which nothing is eligible: of one entry, of many, of as many as there may be.
+    // Lists, which have no eligible items: of one entry, of many, and of the maximum number.
     for count in [1, 100, 256] {
         let ListRes::BlobOk(page) = rpc.list(&ListArgs { cookie: "".into(), count }).await.unwrap() else { panic!() };
         assert_eq!(page.entries.len(), count as usize);
@@ -89,7 +92,7 @@ async fn store_and_fetch(fixture: &Fixture, version: u32, files: &[PathBuf]) -> 
     formats
 }
 
-/// Versions 1 and 2, all of their formats, and calls back, over iWARP.
+/// Transfers with both versions over iWARP use all message formats and callbacks.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_formats_of_both_versions() {
     let fixture = Fixture::start().await;
@@ -102,12 +105,12 @@ async fn all_formats_of_both_versions() {
     let large = fixture.root.path().join("large");
     std::fs::write(&large, common::noise(3_000_001, 3)).unwrap();
     let files = files(&large);
-    // A Reply chunk for each list of more than a few entries.
+    // Version 1 uses a Reply chunk for each list of more than a few entries.
     let one = store_and_fetch(&fixture, 1, &files).await;
     assert!(one.calls.short > 0 && one.calls.chunked > 0, "{one:?}");
     assert!(one.replies.short > 0 && one.replies.chunked > 0, "{one:?}");
     assert_eq!((one.replies.long, one.replies.continued), (2, 0), "{one:?}");
-    // Several Sends where they do, a Reply chunk for 256 entries: the list may be of 78 KiB.
+    // Version 2 uses several Sends for a moderate list, and a Reply chunk for 256 entries, which may take 78 KiB.
     let two = store_and_fetch(&fixture, 2, &files).await;
     assert!(two.calls.short > 0 && two.calls.chunked > 0, "{two:?}");
     assert!(two.replies.short > 0 && two.replies.chunked > 0, "{two:?}");

@@ -1,4 +1,4 @@
-//! Watching: the server calls its clients back for each change, while calls go the other way.
+//! Tests of watching: the server calls its clients for each change, while they call the server.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -29,7 +29,7 @@ struct Served {
     handle: rpcrdma::server::ServerHandle,
 }
 
-/// A store served by iWARP and by TCP.
+/// Serves a store over iWARP and TCP.
 async fn serve(options: StoreOptions) -> Served {
     let root = tempfile::tempdir().unwrap();
     let store = Store::open(root.path(), options).unwrap();
@@ -53,13 +53,16 @@ async fn put(rpc: &BlobstoreV1Client, name: &str, data: Bytes) {
 }
 
 async fn next(changes: &mut mpsc::Receiver<BlobChange>) -> BlobChange {
-    timeout(Duration::from_secs(20), changes.recv()).await.expect("in time").expect("open")
+    timeout(Duration::from_secs(20), changes.recv())
+        .await
+        .expect("no change reported in time")
+        .expect("the watcher was dropped")
 }
 
-/// Files stored by one client are told to another, which fetches them meanwhile: calls back and GETs by RDMA Write go at
-/// once, over one connection, and so over TCP.
+/// One client stores files, and another one fetches them as they are reported. Callbacks and GETs by RDMA Write share a
+/// connection. The same works over TCP.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn changes_are_told_while_gets_run() {
+async fn changes_are_reported_during_gets() {
     let served = serve(StoreOptions::default()).await;
     for url in &served.urls {
         let (rpc, mut changes) = watcher(url, 4).await;
@@ -93,12 +96,12 @@ async fn changes_are_told_while_gets_run() {
                 let change = next(&mut changes).await;
                 let (blob, data) = blobs(n);
                 assert_eq!((change.name, change.missed), (wire_name(blob.as_bytes()), 0));
-                let ChangeDetail::BlobStored(stat) = change.detail else { panic!("it was stored") };
+                let ChangeDetail::BlobStored(stat) = change.detail else { panic!("not a stored blob") };
                 assert_eq!((stat.size, &stat.digest), (data.len() as u64, &digest(&data)));
-                // The first ones may be deleted by now.
+                // The first blobs may already be deleted.
                 if n >= 5 {
                     let (fetched, _, _) = fetching.download(&name(&blob), Vec::new(), |_, _| {}).await.unwrap();
-                    assert!(fetched == data, "{blob} came back changed");
+                    assert!(fetched == data, "{blob} has changed");
                 }
             }
             for n in 0..5 {
@@ -110,7 +113,7 @@ async fn changes_are_told_while_gets_run() {
             }
         };
         tokio::join!(stored, reading, told);
-        // They are published some time after what they count.
+        // The counters are published with a delay.
         let published = async {
             while rpc.channel().counters().calls_received < 65 {
                 tokio::time::sleep(Duration::from_millis(1)).await;
@@ -125,14 +128,15 @@ async fn changes_are_told_while_gets_run() {
     }
 }
 
-/// A watcher that takes nothing holds up nobody, is told what it has missed, and its going away is noticed.
+/// A watcher that does not accept changes blocks nobody, learns how many it has missed, and is dropped when it
+/// disconnects.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slow_watchers() {
     let served = serve(StoreOptions::default().with_changes_kept(const { NonZeroUsize::new(16).unwrap() })).await;
     let (rpc, mut changes) = watcher(&served.urls[0], 1).await;
     assert_eq!(rpc.watch(&WatchArgs { prefix: "".into() }).await.unwrap(), BlobStatus::BlobOk);
     let storing = BlobstoreV1Client::new(Channel::connect(&served.urls[0]).await.unwrap());
-    // More than the store keeps.
+    // Store more changes than the store buffers.
     let count: u64 = 100;
     for n in 0..count {
         put(&storing, &format!("{n}"), Bytes::new()).await;
@@ -154,5 +158,5 @@ async fn slow_watchers() {
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    panic!("the connection of a watcher that has gone is still there");
+    panic!("the connection of a dropped watcher is still open");
 }

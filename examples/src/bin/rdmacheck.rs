@@ -1,4 +1,4 @@
-//! Runs the providers' conformance suite on an RDMA device of this machine: is it fit for rpcrdma?
+//! `rdmacheck`: runs the provider conformance suite on an RDMA device of this machine.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -14,23 +14,23 @@ use rpcrdma::provider::{
 use rpcrdma_examples::command::{self, Logging, unless_stopped};
 use rpcrdma_examples::say;
 
-/// Runs the conformance suite on an RDMA device of this machine, both ends in this process
+/// Check an RDMA device of this machine with the provider conformance suite, both endpoints in this process
 #[derive(Parser)]
 #[command(version, after_help = "Example:\n  rdmacheck 192.168.1.7 --case read --case write")]
 struct Args {
-    /// Addresses of RDMA devices' network interfaces, each tested by itself
+    /// Addresses of the network interfaces of RDMA devices; each is tested separately
     #[arg(required = true)]
     addresses: Vec<IpAddr>,
-    /// Only cases whose name contains this; may be given several times
+    /// Run only cases whose name contains this text. May be repeated
     #[arg(long = "case", value_name = "TEXT")]
     cases: Vec<String>,
-    /// A case that this device's driver is known to fail: it may
+    /// Case that may fail because of a known driver bug. May be repeated
     #[arg(long, value_name = "CASE")]
     known: Vec<String>,
-    /// Rounds of all cases
+    /// Number of times to run all cases
     #[arg(long, default_value_t = 1)]
     rounds: u32,
-    /// Look for completions this many microseconds before waiting for an event
+    /// Microseconds to poll for completions before waiting for an event
     #[arg(long, default_value_t = 0, value_name = "MICROSECONDS")]
     busy: u64,
     #[command(flatten)]
@@ -70,7 +70,7 @@ async fn check(args: Args) -> anyhow::Result<ExitCode> {
                     }
                 };
                 let begun = Instant::now();
-                // A case that fails panics, and says why on the way.
+                // A failing case panics and prints the reason.
                 let ended = tokio::spawn(case(VerbsConnector::new(config.clone()), listener)).await;
                 let verdict = match ended {
                     Ok(()) => "pass",
@@ -86,6 +86,6 @@ async fn check(args: Args) -> anyhow::Result<ExitCode> {
             }
         }
     }
-    say!("{passed} passed, {failed} failed, {excused} known to");
+    say!("{passed} passed, {failed} failed, {excused} known failures");
     Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -1,12 +1,12 @@
 //! A store of named blobs over RPC-over-RDMA.
 //!
-//! | module | |
+//! | module | contents |
 //! | --- | --- |
-//! | [`protocol`] | what the compiler makes of `xdr/blobstore.x`: types, codecs, client, server |
-//! | [`store`] | the blobs on disk; knows nothing of the network |
-//! | [`service`] | the server side: the protocol's procedures in terms of the store |
-//! | [`watch`] | both sides of watching: the server calls its clients back |
-//! | [`transfer`] | the client side: files to blobs and back, several ranges at a time |
+//! | [`protocol`] | types, codecs, client and server, generated from `xdr/blobstore.x` |
+//! | [`store`] | the blobs on disk, independent of the network |
+//! | [`service`] | the server: implements the protocol's procedures with the store |
+//! | [`watch`] | change notifications by reverse-direction calls, for server and client |
+//! | [`transfer`] | the client: stores and fetches files, several ranges at a time |
 
 mod name;
 pub mod service;
@@ -17,7 +17,7 @@ pub mod watch;
 pub use name::{Name, NameError};
 
 pub mod protocol {
-    //! Types, client and server, generated from `xdr/blobstore.x`.
-    #![allow(missing_docs, reason = "fields without a comment in the XDR have none here")]
+    //! Types, client and server generated from `xdr/blobstore.x`.
+    #![allow(missing_docs, reason = "the XDR does not comment every field")]
     rpcrdma::include_xdr!("xdr/blobstore.x");
 }

@@ -1,53 +1,53 @@
-//! Names of blobs.
+//! Blob names.
 
 use std::{fmt, sync::Arc};
 
 use super::protocol::BLOB_NAME_MAX;
 
-/// A name that a blob may have: 1 to 255 octets of UTF-8 without control characters, in parts separated by `/`, none
-/// of them empty, `.` or `..`. The rules are `blob_name`'s in `blobstore.x`.
+/// A valid blob name: 1 to 255 bytes of UTF-8 without control characters, in parts separated by `/`. No part is empty,
+/// `.` or `..`. `blob_name` in `blobstore.x` defines the rules.
 ///
-/// Names received are parsed into this at the door; nothing behind it sees any other.
+/// Received names are parsed into this type first, so that the rest of the code handles valid names only.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Name(Arc<str>);
 
-/// Why something is not a name.
+/// Reason why a name is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NameError {
-    /// No octets.
-    #[error("a blob's name must not be empty")]
+    /// The name is empty.
+    #[error("a blob name cannot be empty")]
     Empty,
-    /// More than 255 octets.
-    #[error("a blob's name has at most {BLOB_NAME_MAX} octets, this one has {0}")]
+    /// The name has more than 255 bytes; the value is its length.
+    #[error("a blob name is limited to {BLOB_NAME_MAX} bytes, but this one has {0}")]
     TooLong(usize),
-    /// Not UTF-8.
-    #[error("a blob's name must be UTF-8")]
+    /// The name is not UTF-8.
+    #[error("a blob name must be UTF-8")]
     NotUtf8,
-    /// A control character.
-    #[error("a blob's name must not contain control characters, this one has {0:?}")]
+    /// The name contains a control character.
+    #[error("a blob name cannot contain control characters, but this one has {0:?}")]
     Control(char),
-    /// An empty part: a `/` at either end or two in a row.
-    #[error("a blob's name must not begin or end with '/' or contain two in a row")]
+    /// A part is empty: the name begins or ends with `/` or contains `//`.
+    #[error("a blob name cannot begin or end with '/' or contain \"//\"")]
     EmptyPart,
-    /// A part that is `.` or `..`.
-    #[error("no part of a blob's name may be \".\" or \"..\"")]
+    /// A part is `.` or `..`.
+    #[error("a part of a blob name cannot be \".\" or \"..\"")]
     DotPart,
 }
 
 impl Name {
-    /// Checks a name.
+    /// Parses a name.
     ///
     /// # Errors
-    /// When it breaks a rule; the first one found is told.
-    pub fn parse(octets: &[u8]) -> Result<Self, NameError> {
-        if octets.is_empty() {
+    /// Returns the first rule that the name breaks.
+    pub fn parse(bytes: &[u8]) -> Result<Self, NameError> {
+        if bytes.is_empty() {
             return Err(NameError::Empty);
         }
-        if octets.len() > BLOB_NAME_MAX as usize {
-            return Err(NameError::TooLong(octets.len()));
+        if bytes.len() > BLOB_NAME_MAX as usize {
+            return Err(NameError::TooLong(bytes.len()));
         }
-        let text = std::str::from_utf8(octets).map_err(|_| NameError::NotUtf8)?;
+        let text = std::str::from_utf8(bytes).map_err(|_| NameError::NotUtf8)?;
         if let Some(control) = text.chars().find(|c| c.is_control()) {
             return Err(NameError::Control(control));
         }
@@ -61,13 +61,13 @@ impl Name {
         Ok(Self(text.into()))
     }
 
-    /// The name's text.
+    /// Returns the name as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The part after the last `/`: what a copy of the blob is called unless the user says otherwise.
+    /// Returns the part after the last `/`, the default file name for a copy of the blob.
     #[must_use]
     pub fn last_part(&self) -> &str {
         self.0.rsplit('/').next().unwrap_or(&self.0)
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_are_none() {
+    fn invalid_names() {
         let long = [b'x'; 256];
         let cases: [(&[u8], NameError); 12] = [
             (b"", NameError::Empty),
@@ -123,8 +123,8 @@ mod tests {
             (b"../a", NameError::DotPart),
             (b"a/../b", NameError::DotPart),
         ];
-        for (octets, error) in cases {
-            assert_eq!(Name::parse(octets), Err(error), "{octets:?}");
+        for (bytes, error) in cases {
+            assert_eq!(Name::parse(bytes), Err(error), "{bytes:?}");
         }
     }
 }

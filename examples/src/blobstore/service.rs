@@ -1,4 +1,4 @@
-//! The server side: the protocol's procedures in terms of the store.
+//! The server: implements the protocol's procedures with a [`Store`].
 
 use std::sync::{
     Arc,
@@ -22,31 +22,31 @@ use super::{
     watch,
 };
 
-/// Most watchers at a time.
+/// Maximum number of concurrent watchers.
 const MAX_WATCHERS: usize = 1024;
 
-/// Serves one [`Store`].
+/// Service for one [`Store`].
 ///
-/// Files are read and written on tokio's blocking threads. Data goes from the page cache into memory of the
-/// connection's pool, and from there to the wire; what a caller sent is written to the file from the memory it was
-/// pulled into.
+/// Files are read and written on tokio's blocking threads. GET and FETCH read file data into buffers of the
+/// connection's pool, from where it is sent without another copy. PUT and WRITE write received data to the file from
+/// the buffers that the transport placed it in.
 #[derive(Debug, Clone)]
 pub struct BlobService {
     store: Arc<Store>,
     watchers: Arc<AtomicUsize>,
 }
 
-/// What a procedure comes to: its result, or the status that says why there is none.
+/// Result of a procedure, or the status that explains its failure.
 type Outcome<T> = Result<T, BlobStatus>;
 
 impl BlobService {
-    /// Serves `store`.
+    /// Creates a service for `store`.
     #[must_use]
     pub fn new(store: Arc<Store>) -> Self {
         Self { store, watchers: Arc::default() }
     }
 
-    /// Runs `work` on a blocking thread. A panic in it becomes SYSTEM_ERR.
+    /// Runs `work` on a blocking thread. If it panics, the reply is SYSTEM_ERR.
     async fn blocking<T, F>(&self, work: F) -> Result<Outcome<T>, Failure>
     where
         T: Send + 'static,
@@ -60,7 +60,7 @@ impl BlobService {
 
 impl BlobstoreV1 for BlobService {
     async fn stat(&self, _cx: &Context, name: BlobName) -> Result<StatRes, Failure> {
-        // Answered from memory, but under a lock that others hold while they wait for the disk.
+        // The lookup is in memory, but another thread may hold the lock while it waits for the disk.
         let work = move |store: &Store| Ok(store.stat(&parse(&name)?)?);
         Ok(stat_res(self.blocking(work).await?))
     }
@@ -139,18 +139,19 @@ impl BlobstoreV1 for BlobService {
         let Ok(prefix) = args.prefix.to_str().map(str::to_owned) else { return Ok(BlobStatus::BlobBadName) };
         let Some(place) = Place::take(&self.watchers) else { return Ok(BlobStatus::BlobBusy) };
         let peer = cx.peer_addr();
-        // From here on nothing is missed; the first call back may overtake this call's answer.
+        // The subscription starts here, so no later change is lost. The first callback may arrive before this call's
+        // reply.
         let (changes, watcher) = (self.store.changes(), cx.callback());
         tokio::spawn(async move {
             let end = watch::tell(changes, &prefix, &watcher).await;
-            tracing::info!(%peer, prefix, %end, "watcher gone");
+            tracing::info!(%peer, prefix, %end, "watcher stopped");
             drop(place);
         });
         Ok(BlobStatus::BlobOk)
     }
 }
 
-/// A watcher's place among those that there may be.
+/// A slot of the limited number of watchers, freed on drop.
 struct Place(Arc<AtomicUsize>);
 
 impl Place {
@@ -167,7 +168,7 @@ impl Drop for Place {
     }
 }
 
-/// Memory for `len` octets of a result, filled by `read`, which says how many there were.
+/// Allocates `len` bytes for a result and fills them with `read`, which returns the number of bytes read.
 fn fill(pool: &BufferPool, len: u64, read: impl FnOnce(&mut [u8]) -> std::io::Result<usize>) -> Result<Bytes, Refusal> {
     let len = usize::try_from(len).unwrap_or(usize::MAX).min(BLOB_DATA_MAX as usize);
     if len == 0 {
@@ -198,12 +199,12 @@ impl From<StoreError> for Refusal {
             StoreError::TooLarge { .. } => BlobStatus::BlobTooLarge,
             StoreError::Busy => BlobStatus::BlobBusy,
             StoreError::Io(error) if matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge) => {
-                tracing::warn!(%error, "no space for a blob");
+                tracing::warn!(%error, "no space left for a blob");
                 BlobStatus::BlobNoSpace
             }
-            // The caller learns that it is the store's fault, the log what it is.
+            // The status only tells the caller that the store failed. The log has the cause.
             StoreError::Io(_) | StoreError::InUse(_) => {
-                tracing::error!(%error, "the store failed");
+                tracing::error!(%error, "store failure");
                 BlobStatus::BlobIoError
             }
         })
@@ -242,7 +243,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_disk_is_told_from_a_broken_one() {
+    fn full_disk_and_io_error_have_different_statuses() {
         let status = |kind: io::ErrorKind| Refusal::from(StoreError::Io(kind.into())).0;
         assert_eq!(status(io::ErrorKind::StorageFull), BlobStatus::BlobNoSpace);
         assert_eq!(status(io::ErrorKind::QuotaExceeded), BlobStatus::BlobNoSpace);

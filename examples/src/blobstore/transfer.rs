@@ -1,4 +1,4 @@
-//! The client side: files to blobs and blobs to files, in ranges, as many at a time as pay.
+//! The client: stores files as blobs and fetches blobs into files, several ranges at a time.
 
 use std::{
     fs::File,
@@ -25,13 +25,13 @@ use super::{
     },
 };
 
-/// How blobs are moved.
+/// Limits of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TransferOptions {
-    /// Octets in one call, at most `BLOB_DATA_MAX`. Default 1 MiB.
+    /// Number of bytes per call, at most `BLOB_DATA_MAX`. Default 1 MiB.
     pub range: u32,
-    /// Calls under way at a time; the credits that the server grants limit it further. Default 8.
+    /// Maximum number of calls in flight; the server's credits limit it further. Default 8.
     pub depth: usize,
 }
 
@@ -42,14 +42,14 @@ impl Default for TransferOptions {
 }
 
 impl TransferOptions {
-    /// With this many octets in one call, at least 1 and at most `BLOB_DATA_MAX`.
+    /// Sets the number of bytes per call, clamped to 1..=`BLOB_DATA_MAX`.
     #[must_use]
     pub fn with_range(mut self, range: u64) -> Self {
         self.range = u32::try_from(range).unwrap_or(u32::MAX).clamp(1, BLOB_DATA_MAX);
         self
     }
 
-    /// With this many calls under way, at least 1.
+    /// Sets the maximum number of calls in flight, at least 1.
     #[must_use]
     pub fn with_depth(mut self, depth: usize) -> Self {
         self.depth = depth.max(1);
@@ -57,52 +57,50 @@ impl TransferOptions {
     }
 }
 
-/// Why a blob was not moved.
+/// Error of a transfer.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TransferError {
-    /// The store said no.
+    /// The server refused the request.
     #[error(transparent)]
     Refused(Refusal),
     /// The call failed.
     #[error(transparent)]
     Call(#[from] CallError),
-    /// The file on this side.
+    /// Reading or writing the local file failed.
     #[error(transparent)]
     Local(#[from] io::Error),
-    /// The file became shorter while it was being stored.
-    #[error("the file is being changed: it has fewer than the {0} octets it had")]
+    /// The local file shrank while it was being stored; the value is its original size in bytes.
+    #[error("the file shrank while it was being read: it had {0} bytes before")]
     SourceChanged(u64),
-    /// What arrived is not what was stored.
-    #[error("the data that arrived does not have the blob's digest")]
+    /// The fetched data does not match the blob's digest.
+    #[error("the fetched data does not match the blob's digest")]
     BadDigest,
-    /// The server broke the blobstore protocol.
-    #[error("the server answered against the protocol: {0}")]
+    /// The server violated the blobstore protocol.
+    #[error("the server violated the blobstore protocol: {0}")]
     Protocol(String),
 }
 
-/// A status other than `BLOB_OK`, in words.
+/// A status other than `BLOB_OK`, displayed as text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{}", refusal_text(.0))]
 pub struct Refusal(pub BlobStatus);
 
 fn refusal_text(status: &BlobStatus) -> &'static str {
     match status {
-        BlobStatus::BlobOk => "the server reported success as a failure",
+        BlobStatus::BlobOk => "the server reported success in place of an error",
         BlobStatus::BlobNoSuchBlob => "no such blob",
-        BlobStatus::BlobBadName => "a blob cannot have this name",
-        BlobStatus::BlobChanged => "the blob was replaced meanwhile",
+        BlobStatus::BlobBadName => "invalid blob name",
+        BlobStatus::BlobChanged => "the blob was replaced during the transfer; try again",
         BlobStatus::BlobNoSuchUpload => {
-            "the server no longer knows the upload; it was idle for too long or the server restarted"
+            "the upload no longer exists: it was idle for too long, or the server restarted"
         }
-        BlobStatus::BlobBadDigest => {
-            "the data that arrived at the server does not have the right digest; nothing was stored"
-        }
-        BlobStatus::BlobBadRange => "the server did not expect data at this offset",
-        BlobStatus::BlobTooLarge => "larger than the server takes",
+        BlobStatus::BlobBadDigest => "the data that the server received does not match its digest; nothing was stored",
+        BlobStatus::BlobBadRange => "the data exceeds the announced size",
+        BlobStatus::BlobTooLarge => "size exceeds the server's limit",
         BlobStatus::BlobNoSpace => "the server's disk is full; nothing was stored",
-        BlobStatus::BlobBusy => "the server has as many uploads, or watchers, as it allows",
-        BlobStatus::BlobIoError => "the server's disk failed; its log says how",
+        BlobStatus::BlobBusy => "the server has too many uploads or watchers; try again later",
+        BlobStatus::BlobIoError => "the server's disk failed; see the server's log",
     }
 }
 
@@ -112,7 +110,7 @@ impl From<BlobStatus> for TransferError {
     }
 }
 
-/// Moves files and blobs over one connection.
+/// Client that transfers blobs over one connection.
 #[derive(Debug, Clone)]
 pub struct BlobClient {
     rpc: BlobstoreV1Client,
@@ -123,7 +121,7 @@ pub struct BlobClient {
 }
 
 impl BlobClient {
-    /// Over `rpc`, with memory from `pool`.
+    /// Creates a client on `rpc`, with buffers from `pool`.
     #[must_use]
     pub fn new(rpc: BlobstoreV1Client, pool: BufferPool, options: TransferOptions) -> Self {
         let options = options.with_range(options.range.into()).with_depth(options.depth);
@@ -131,17 +129,17 @@ impl BlobClient {
         Self { rpc, pool, landing, options }
     }
 
-    /// The plain calls.
+    /// Returns the underlying RPC client.
     #[must_use]
     pub fn rpc(&self) -> &BlobstoreV1Client {
         &self.rpc
     }
 
-    /// Stores `source` from its present position to its end, `size` octets, as `name`. `progress` is told of
-    /// octets as they are stored.
+    /// Stores `source`, from its current position to its end, as `name`. `size` is the number of bytes to its end.
+    /// Calls `progress` with the number of bytes of each range stored.
     ///
     /// # Errors
-    /// Nothing has been stored then; except that after a lost connection the blob may have been.
+    /// If the upload fails, nothing has been stored. After a lost connection, however, the blob may have been stored.
     pub async fn upload(
         &self,
         name: &Name,
@@ -165,7 +163,7 @@ impl BlobClient {
         match self.write_ranges(upload, source, size, progress).await {
             Ok(digest) => stat_of(self.rpc.commit(&CommitArgs { upload, digest }).await?),
             Err(error) => {
-                // Why it failed is worth telling; whether this works is not, as the server drops idle uploads anyway.
+                // The first error matters more. The server drops idle uploads anyway.
                 let _ = self.rpc.abort(upload).await;
                 Err(error)
             }
@@ -182,7 +180,8 @@ impl BlobClient {
         spawn_blocking(read).await.map_err(io::Error::other)?
     }
 
-    /// One thread reads ahead and takes the digest, while the ranges before are on their way.
+    /// Writes all ranges of an upload. One thread reads ahead and computes the digest while earlier ranges are in
+    /// flight.
     async fn write_ranges(
         &self,
         upload: u64,
@@ -200,7 +199,7 @@ impl BlobClient {
                 hasher.update(&data);
                 let len = data.len() as u64;
                 if ready.blocking_send((offset, data)).is_err() {
-                    break; // The writer gave up, and has the reason.
+                    break; // The writer failed and reports the error.
                 }
                 offset += len;
             }
@@ -216,8 +215,8 @@ impl BlobClient {
                 }
                 Some(result) = under_way.next() => match result {
                     Ok(len) => progress(len),
-                    // No more are begun, but those under way are waited for: a call that is dropped takes its memory
-                    // back at once, and a server that is just reading it loses the connection over that.
+                    // Start no more calls, but wait for those in flight. Dropping a call invalidates its memory at
+                    // once, which breaks the connection if the server is reading it.
                     Err(error) => written = written.and(Err(error)),
                 },
                 else => break,
@@ -235,11 +234,11 @@ impl BlobClient {
         }
     }
 
-    /// Has the server call this client back for each change to a blob whose name begins with `prefix`. The channel serves a
-    /// [`Watcher`](super::watch::Watcher).
+    /// Asks the server to call this client for each change to a blob whose name begins with `prefix`. The channel must
+    /// serve a [`Watcher`](super::watch::Watcher).
     ///
     /// # Errors
-    /// When the server has as many watchers as it allows, or the call fails.
+    /// Fails if the server has too many watchers, or if the call fails.
     pub async fn watch(&self, prefix: &str) -> Result<(), TransferError> {
         match self.rpc.watch(&WatchArgs { prefix: prefix.into() }).await? {
             BlobStatus::BlobOk => Ok(()),
@@ -247,11 +246,11 @@ impl BlobClient {
         }
     }
 
-    /// Writes the data of `name` to `sink`, in order, and gives back what is known about the blob, and its attachment.
-    /// `progress` is told the blob's size and of octets as they arrive.
+    /// Fetches the blob `name`, writes its data to `sink` in order, and returns `sink`, the blob's properties and its
+    /// attachment. Calls `progress` with the blob's size and the number of bytes fetched so far.
     ///
     /// # Errors
-    /// What has been written to `sink` by then is to be thrown away.
+    /// After an error, discard the data written to `sink`.
     pub async fn download<W: Write + Send + 'static>(
         &self,
         name: &Name,
@@ -288,7 +287,7 @@ impl BlobClient {
         Ok((sink, stat, first.attachment))
     }
 
-    /// Hands the data to the writer in order, `first` and the ranges after it.
+    /// Fetches the ranges after `first`, and passes `first` and them to the writer in order.
     async fn get_ranges(
         &self,
         name: &Name,
@@ -299,7 +298,7 @@ impl BlobClient {
     ) -> Result<(), TransferError> {
         let mut done = first.len() as u64;
         progress(stat.size, done);
-        // When the writer is gone, it has the reason.
+        // If the writer has stopped, it reports the error.
         let mut go_on = writer.send(first).await.is_ok();
         let mut next = done;
         let mut under_way = FuturesOrdered::new();
@@ -309,7 +308,7 @@ impl BlobClient {
                 under_way.push_back(self.get_range(name, stat, next));
                 next = next.saturating_add(self.options.range.into());
             }
-            // As in `write_ranges`, those under way are waited for even after a failure.
+            // As in `write_ranges`, wait for the calls in flight even after a failure.
             match under_way.next().await {
                 None => break,
                 Some(Ok(data)) if go_on => {
@@ -339,10 +338,10 @@ impl BlobClient {
         }
     }
 
-    /// What is known about a blob.
+    /// Returns a blob's properties.
     ///
     /// # Errors
-    /// As the server says, or the call's.
+    /// Fails if the blob does not exist, or if the call fails.
     pub async fn stat(&self, name: &Name) -> Result<BlobStat, TransferError> {
         stat_of(self.rpc.stat(&wire_name(name)).await?)
     }
@@ -350,7 +349,7 @@ impl BlobClient {
     /// Deletes a blob.
     ///
     /// # Errors
-    /// As the server says, or the call's.
+    /// Fails if the blob does not exist, or if the call fails.
     pub async fn delete(&self, name: &Name) -> Result<(), TransferError> {
         match self.rpc.delete(&wire_name(name)).await? {
             BlobStatus::BlobOk => Ok(()),
@@ -358,11 +357,12 @@ impl BlobClient {
         }
     }
 
-    /// The page of blobs after `cookie`, which is `""` for the first page, and the next page's cookie, if there is one.
+    /// Returns the page of blobs after `cookie` and the cookie of the next page, if there is one. The cookie of the
+    /// first page is `""`.
     ///
     /// # Errors
-    /// As the server says, or the call's; and [`TransferError::Protocol`] for names that no blob may have, which would not
-    /// be safe to print, and for a page that does not go on from the cookie, which might never end.
+    /// Fails if the call fails. Returns [`TransferError::Protocol`] for invalid names, which might be unsafe to print,
+    /// and for pages that do not continue from the cookie, which might never end.
     pub async fn list(&self, cookie: &str) -> Result<(Vec<(Name, BlobStat)>, Option<String>), TransferError> {
         let args = ListArgs { cookie: cookie.into(), count: BLOB_LIST_MAX };
         let page = match self.rpc.list(&args).await? {
@@ -375,13 +375,13 @@ impl BlobClient {
         for entry in page.entries {
             let name = Name::parse(entry.name.0.as_bytes()).map_err(|error| broken(error.to_string()))?;
             if *name.as_str() <= *last {
-                return Err(broken(format!("{:?} comes after {last:?}", name.as_str())));
+                return Err(broken(format!("{:?} is listed after {last:?}", name.as_str())));
             }
             name.as_str().clone_into(&mut last);
             entries.push((name, entry.stat));
         }
         if entries.is_empty() && !page.end {
-            return Err(broken("a page without entries is not the last".into()));
+            return Err(broken("an empty page is not the last".into()));
         }
         Ok((entries, (!page.end).then_some(last)))
     }
@@ -398,7 +398,7 @@ fn check_len(procedure: &str, is: usize, should: u64) -> Result<(), TransferErro
     if is as u64 == should {
         return Ok(());
     }
-    Err(TransferError::Protocol(format!("{procedure} returned {is} octets where there are {should}")))
+    Err(TransferError::Protocol(format!("{procedure} returned {is} bytes, expected {should}")))
 }
 
 fn read_range(source: &mut File, pool: &BufferPool, len: u64, size: u64) -> Result<Bytes, TransferError> {

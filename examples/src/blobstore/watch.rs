@@ -1,4 +1,5 @@
-//! Watching: a server that calls its clients back, and what a client serves for that.
+//! Change notifications: the server's calls in the reverse direction, and the service with which a client receives
+//! them.
 
 use std::fmt;
 
@@ -19,12 +20,12 @@ use super::{
 };
 use crate::command::chain;
 
-/// Why a watcher is told no more.
+/// Reason why a watcher receives no more changes.
 #[derive(Debug)]
 pub(super) enum End {
-    /// Its connection is over.
+    /// The watcher's connection is closed.
     Gone(CloseReason),
-    /// It did not take a change.
+    /// A callback failed.
     Failed(CallError),
     /// The store is closed.
     Closed,
@@ -40,13 +41,13 @@ impl fmt::Display for End {
     }
 }
 
-/// Tells a watcher of the changes to blobs whose names begin with `prefix`, one after the other, until it has gone.
+/// Reports changes of blobs whose names begin with `prefix` to a watcher, one at a time, until the watcher stops.
 pub(super) async fn tell(mut changes: broadcast::Receiver<Change>, prefix: &str, watcher: &BlobWatcherV1Client) -> End {
     let mut missed = 0;
     loop {
         let change = tokio::select! {
             change = changes.recv() => change,
-            // Nothing may change for long after it has gone.
+            // Detect a closed connection even if nothing changes.
             reason = watcher.channel().disconnected() => return End::Gone(reason),
         };
         let change = match change {
@@ -68,12 +69,12 @@ pub(super) async fn tell(mut changes: broadcast::Receiver<Change>, prefix: &str,
     }
 }
 
-/// What a client serves on its channel before it calls WATCH: hands changes over to a queue.
+/// Service that a client offers on its channel before it calls WATCH. It puts changes into a queue.
 #[derive(Debug, Clone)]
 pub struct Watcher(mpsc::Sender<BlobChange>);
 
 impl Watcher {
-    /// A watcher, and its queue of at most `room` changes. While that is full the server waits with the next one.
+    /// Creates a watcher and its queue of at most `room` changes. While the queue is full, the server waits.
     #[must_use]
     pub fn new(room: usize) -> (Self, mpsc::Receiver<BlobChange>) {
         let (sender, receiver) = mpsc::channel(room.max(1));
@@ -83,7 +84,7 @@ impl Watcher {
 
 impl BlobWatcherV1 for Watcher {
     async fn changed(&self, _cx: &Context, change: BlobChange) -> Result<(), Failure> {
-        // Where nobody takes them any more the server is told so, and stops.
+        // If the receiver was dropped, the error reply makes the server stop.
         Ok(self.0.send(change).await?)
     }
 }

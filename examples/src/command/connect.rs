@@ -1,4 +1,4 @@
-//! Why there is no connection.
+//! Explaining connection failures.
 
 use std::io::ErrorKind;
 
@@ -6,19 +6,21 @@ use rpcrdma::{client::ConnectError, provider::SetupError};
 
 use super::chain;
 
-/// Why there is no connection, in words for who typed the URL.
+/// Explains a failure to connect, in terms of the URL that the user gave.
 #[must_use]
 pub fn no_connection(error: &ConnectError) -> String {
     match error {
         ConnectError::Setup { peer, source: SetupError::Io(source) } => match source.kind() {
-            ErrorKind::ConnectionRefused => format!("nothing listens on {peer}"),
+            ErrorKind::ConnectionRefused => format!("no server is listening on {peer}"),
             ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset => {
-                format!("{peer} closes the connection during set-up: is it another transport's port? ({source})")
+                format!(
+                    "{peer} closed the connection during setup ({source}); check that the port matches the URL's transport"
+                )
             }
             _ => chain(error),
         },
         ConnectError::Setup { peer, source: SetupError::NotOurProtocol { expected, detail } } => {
-            format!("something else answers on {peer}: it does not speak {expected}: {detail}")
+            format!("the service on {peer} does not speak {expected}: {detail}")
         }
         _ => chain(error),
     }
@@ -31,11 +33,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_commonest_mistakes_have_words() {
+    fn common_connection_failures_are_explained() {
         let setup = |source| ConnectError::Setup { peer: "192.0.2.1:5".parse().unwrap(), source };
         let io = |kind: ErrorKind| no_connection(&setup(SetupError::Io(kind.into())));
-        assert_eq!(io(ErrorKind::ConnectionRefused), "nothing listens on 192.0.2.1:5");
-        assert!(io(ErrorKind::ConnectionReset).contains("another transport's port"));
+        assert_eq!(io(ErrorKind::ConnectionRefused), "no server is listening on 192.0.2.1:5");
+        assert!(io(ErrorKind::ConnectionReset).contains("port matches the URL's transport"));
         assert!(io(ErrorKind::NetworkUnreachable).contains("cannot connect to 192.0.2.1:5: "));
     }
 }

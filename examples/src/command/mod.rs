@@ -1,5 +1,4 @@
-//! What the commands have in common: how they log, what they take on their command lines, how they tell what went wrong,
-//! and how they end.
+//! Code shared by all commands: logging, command-line options, error messages and shutdown.
 
 mod connect;
 mod progress;
@@ -26,20 +25,20 @@ pub use self::{
     version::RpcRdmaVersion,
 };
 
-/// How long what was begun may take to end once the command is over: files half written are removed by the threads that
-/// write them. A read from standard input may never end, and is not waited for.
+/// Time for background threads to finish after a command ends, for example to remove partial files. A read from
+/// standard input may block forever, so the wait is bounded.
 const LINGER: Duration = Duration::from_secs(2);
 
-/// `-v`, for a command line.
+/// The option `-v`.
 #[derive(Debug, Clone, Copy, Default, clap::Args)]
 pub struct Logging {
-    /// Log more: -v what happens, -vv how, -vvv everything. RUST_LOG overrides it
+    /// Increase log verbosity: -v info, -vv debug, -vvv trace. RUST_LOG overrides it
     #[arg(short, long, action = clap::ArgAction::Count, global = true)]
     verbose: u8,
 }
 
 impl Logging {
-    /// Logs to standard error from now on. Once in a process.
+    /// Starts logging to standard error. Call it once per process.
     pub fn start(self) {
         let level = match self.verbose {
             0 => "warn",
@@ -56,12 +55,12 @@ impl Logging {
     }
 }
 
-/// Does a command's work, on several threads. What it fails with is told, and the process then ends with 1.
+/// Runs a command on a multi-threaded runtime. If `work` fails, prints the error and returns exit code 1.
 pub fn run<T: Termination>(name: &str, work: impl Future<Output = anyhow::Result<T>>) -> ExitCode {
     run_on(&mut Builder::new_multi_thread(), name, work)
 }
 
-/// The same, on a runtime of the command's choice.
+/// Runs a command like [`run`], on a runtime built from `runtime`.
 pub fn run_on<T: Termination>(
     runtime: &mut Builder,
     name: &str,
@@ -70,7 +69,7 @@ pub fn run_on<T: Termination>(
     let runtime = match runtime.enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
-            complain(name, format_args!("cannot start: {}", chain(&error)));
+            complain(name, format_args!("cannot start the async runtime: {}", chain(&error)));
             return ExitCode::FAILURE;
         }
     };
@@ -85,14 +84,14 @@ pub fn run_on<T: Termination>(
     }
 }
 
-/// Says on standard error what is wrong, as `NAME: WHAT`.
+/// Prints an error message to standard error, as `NAME: MESSAGE`.
 pub fn complain(name: &str, what: impl fmt::Display) {
-    // Who reads standard error may have gone, which is no reason to panic.
+    // Ignore write errors, which must not cause a panic: the reader of standard error may have exited.
     let _ = writeln!(std::io::stderr(), "{name}: {what}");
 }
 
-/// Prints a line to standard output, as `println!` does, but where who reads it has gone (`blobstore ls .. | head`) it is no
-/// panic: what is under way goes on, and comes to its own end.
+/// Prints a line to standard output, like `println!`, but ignores write errors: when the reader exits (`blobstore ls ..
+/// | head`), the command completes normally instead of panicking.
 #[macro_export]
 macro_rules! say {
     ($($what:tt)*) => { $crate::command::print_line(format_args!($($what)*)) };
@@ -103,7 +102,8 @@ pub fn print_line(what: fmt::Arguments<'_>) {
     let _ = writeln!(std::io::stdout(), "{what}");
 }
 
-/// Returns an error's message and those of its causes in one line, as `{:#}` does for [`anyhow::Error`].
+/// Returns an error's message and those of its causes in one line, separated by colons, as `{:#}` does for
+/// [`anyhow::Error`].
 #[must_use]
 pub fn chain(error: &(dyn Error + 'static)) -> String {
     let mut line = error.to_string();
@@ -123,14 +123,14 @@ mod tests {
 
     #[test]
     fn causes_follow_their_error() {
-        let error = anyhow::Error::new(std::io::Error::other("the disk is gone")).context("cannot write a");
-        assert_eq!(chain(error.as_ref()), "cannot write a: the disk is gone");
+        let error = anyhow::Error::new(std::io::Error::other("disk removed")).context("cannot write a");
+        assert_eq!(chain(error.as_ref()), "cannot write a: disk removed");
         assert_eq!(chain(error.as_ref()), format!("{error:#}"));
         assert_eq!(chain(anyhow!("alone").as_ref()), "alone");
     }
 
     #[test]
-    fn what_comes_of_the_work_is_the_exit_code() {
+    fn outcome_determines_the_exit_code() {
         let code = |outcome: anyhow::Result<ExitCode>| format!("{:?}", run("test", async { outcome }));
         assert_eq!(code(Ok(ExitCode::from(3))), format!("{:?}", ExitCode::from(3)));
         assert_eq!(code(Err(anyhow!("on purpose"))), format!("{:?}", ExitCode::FAILURE));

@@ -1,11 +1,11 @@
-//! Being asked to end.
+//! Graceful shutdown.
 
 use std::io;
 
 use anyhow::Context as _;
 use tokio::{signal, sync::oneshot};
 
-/// Requests to end: Ctrl-C, and on Unix the signal by which service managers ask. Caught from [`new`](Self::new) on.
+/// Listener for shutdown requests: Ctrl-C and, on Unix, SIGTERM. It catches signals from [`new`](Self::new) on.
 #[derive(Debug)]
 pub struct Stop {
     #[cfg(unix)]
@@ -17,26 +17,26 @@ pub struct Stop {
 }
 
 impl Stop {
-    /// Catches them.
+    /// Installs the signal handlers.
     ///
     /// # Errors
-    /// When the system does not let it.
+    /// Fails if the system refuses to install them.
     #[cfg(unix)]
     pub fn new() -> io::Result<Self> {
         use signal::unix::{SignalKind, signal};
         Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
     }
 
-    /// Catches them.
+    /// Installs the signal handler.
     ///
     /// # Errors
-    /// When the system does not let it.
+    /// Fails if the system refuses to install it.
     #[cfg(windows)]
     pub fn new() -> io::Result<Self> {
         Ok(Self { ctrl_c: signal::windows::ctrl_c()? })
     }
 
-    /// Waits for the next one.
+    /// Waits for the next shutdown request.
     pub async fn next(&mut self) {
         #[cfg(unix)]
         tokio::select! {
@@ -48,13 +48,15 @@ impl Stop {
     }
 }
 
-/// Drops `work` when asked to end, and with it what it has begun: temporary files, processes, calls.
+/// Runs `work` until it completes or the process is asked to stop. In the latter case `work` is dropped, which removes
+/// its temporary files and cancels its calls.
 ///
 /// # Errors
-/// Those of `work`; that it was interrupted.
+/// Returns the error of `work`, or an error if a signal interrupted it or signals cannot be caught.
 pub async fn unless_stopped<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     let mut stop = Stop::new().context("cannot catch signals")?;
-    // By a task of its own: `work` may be polled for every message that comes, and with it what is awaited beside it.
+    // Wait for the signal in a separate task: `work` is polled for every message, and the signal would be polled with
+    // it.
     let (tell, stopped) = oneshot::channel();
     let watcher = tokio::spawn(async move {
         stop.next().await;
@@ -69,17 +71,17 @@ pub async fn unless_stopped<T>(work: impl Future<Output = anyhow::Result<T>>) ->
     outcome
 }
 
-/// Goes on with `serving` until `stop` asks for its end; `shut_down` then says so to the server, which answers the calls
-/// under way. A second request cuts them off.
+/// Runs `serving` until `stop` receives a shutdown request, then calls `shut_down` and waits for the calls in progress.
+/// A second request drops them.
 pub async fn serve(serving: impl Future<Output = ()>, mut stop: Stop, shut_down: impl FnOnce()) {
     tokio::pin!(serving);
     tokio::select! {
         () = &mut serving => return,
         () = stop.next() => shut_down(),
     }
-    tracing::info!("finishing the calls under way");
+    tracing::info!("shutting down: waiting for the calls in progress");
     tokio::select! {
         () = &mut serving => {}
-        () = stop.next() => tracing::warn!("the calls under way are cut off"),
+        () = stop.next() => tracing::warn!("shutting down: dropping the calls in progress"),
     }
 }

@@ -1,11 +1,11 @@
-//! Amounts on a command line.
+//! Sizes and times on the command line.
 
 use std::time::Duration;
 
-/// Reads `4096`, `64KiB`, `1MiB`; also `64K`, `64k`.
+/// Parses a size in bytes, such as `4096`, `64KiB`, `1MiB`, `64K` or `64k`.
 ///
 /// # Errors
-/// What is wrong, for who typed it.
+/// Returns a message for the user if the text is not a size or exceeds 64 bits.
 pub fn parse_size(text: &str) -> Result<u64, String> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
@@ -15,20 +15,20 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
         "m" | "mib" => 20,
         "g" | "gib" => 30,
         "t" | "tib" => 40,
-        _ => return Err("a unit is KiB, MiB, GiB or TiB".into()),
+        _ => return Err("unknown unit: expected KiB, MiB, GiB or TiB".into()),
     };
-    let number: u64 = number.parse().map_err(|_| "a size is a number and a unit, e.g. 64KiB".to_owned())?;
-    number.checked_mul(1 << shift).ok_or_else(|| "too large".into())
+    let number: u64 = number.parse().map_err(|_| "expected a number and a unit, e.g. 64KiB".to_owned())?;
+    number.checked_mul(1 << shift).ok_or_else(|| "size too large".into())
 }
 
-/// Reads seconds, `0.5` or `30`, up to a day.
+/// Parses a duration in seconds, such as `0.5` or `30`, of at most one day.
 ///
 /// # Errors
-/// What is wrong, for who typed it.
+/// Returns a message for the user if the text is not a number in this range.
 pub fn parse_seconds(text: &str) -> Result<Duration, String> {
     match text.parse() {
         Ok(seconds) if (0.0..=86_400.0).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
-        _ => Err("a number from 0 to 86400".to_owned()),
+        _ => Err("expected a number of seconds from 0 to 86400".to_owned()),
     }
 }
 

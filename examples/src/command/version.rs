@@ -1,20 +1,20 @@
-//! `--rpcrdma-version`, for command lines.
+//! The option `--rpcrdma-version`.
 
 use std::ops::RangeInclusive;
 
 use clap::Args;
 
-/// Which version of RPC-over-RDMA is spoken.
+/// RPC-over-RDMA version selected on the command line.
 #[derive(Debug, Args, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RpcRdmaVersion {
-    /// The only version of RPC-over-RDMA to offer; without it, the highest that both ends have
+    /// RPC-over-RDMA version to use. Default: the highest version that client and server support
     #[arg(long, value_name = "1|2", value_parser = clap::value_parser!(u32).range(1..=2))]
     pub rpcrdma_version: Option<u32>,
 }
 
 impl RpcRdmaVersion {
-    /// The versions allowed, as [`ChannelBuilder::versions`](rpcrdma::client::ChannelBuilder::versions) and
-    /// [`ServerBuilder::versions`](rpcrdma::server::ServerBuilder::versions) take them.
+    /// Returns the allowed versions, for [`ChannelBuilder::versions`](rpcrdma::client::ChannelBuilder::versions) and
+    /// [`ServerBuilder::versions`](rpcrdma::server::ServerBuilder::versions).
     #[must_use]
     pub fn allowed(self) -> RangeInclusive<u32> {
         self.rpcrdma_version.map_or(1..=2, |version| version..=version)

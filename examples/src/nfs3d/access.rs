@@ -1,4 +1,4 @@
-//! ACCESS (RFC 1813 §3.3.4).
+//! The procedure ACCESS (RFC 1813 §3.3.4).
 
 use rpcrdma_specs::nfs3::{
     ACCESS3_DELETE, ACCESS3_EXECUTE, ACCESS3_EXTEND, ACCESS3_LOOKUP, ACCESS3_MODIFY, ACCESS3_READ, Access3args,
@@ -8,7 +8,7 @@ use rustix::fs::{Access, AtFlags};
 
 use super::{export::Export, identity::Identity, object::Object};
 
-/// What each right takes.
+/// Permissions that each access right on a directory requires.
 const OF_DIRECTORY: [(u32, Access); 5] = [
     (ACCESS3_READ, Access::READ_OK),
     (ACCESS3_LOOKUP, Access::EXEC_OK),
@@ -16,7 +16,7 @@ const OF_DIRECTORY: [(u32, Access); 5] = [
     (ACCESS3_EXTEND, Access::WRITE_OK.union(Access::EXEC_OK)),
     (ACCESS3_DELETE, Access::WRITE_OK.union(Access::EXEC_OK)),
 ];
-/// DELETE is a matter of the directory that a file is in.
+/// Permissions that each access right on another object requires. DELETE depends on the directory of the object.
 const OF_OTHERS: [(u32, Access); 4] = [
     (ACCESS3_READ, Access::READ_OK),
     (ACCESS3_MODIFY, Access::WRITE_OK),
@@ -25,8 +25,8 @@ const OF_OTHERS: [(u32, Access); 4] = [
 ];
 
 impl Export {
-    /// ACCESS: of the rights asked for, those that the kernel would grant. They are advice; each procedure is checked
-    /// again.
+    /// Performs ACCESS: returns those of the requested rights that the kernel would grant. The result is advisory, as
+    /// each procedure is checked again.
     pub fn access(&self, who: &Identity, args: &Access3args) -> Access3res {
         match self.find(&args.object) {
             Ok(object) => Access3res::Ok(Access3resok {
@@ -38,7 +38,7 @@ impl Export {
     }
 
     fn granted(&self, who: &Identity, object: &Object, asked: u32) -> u32 {
-        // Nothing for one that cannot be served at all.
+        // An identity that the server cannot assume has no rights.
         let Ok(_acting) = self.identities.assume(who) else { return 0 };
         let (folder, name) = self.descriptors.name(object);
         let granted = |(_, takes): &&(u32, Access)| {

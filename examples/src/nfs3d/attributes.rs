@@ -1,4 +1,4 @@
-//! Attributes as they are told: `fattr3`, `post_op_attr`, `wcc_data` (RFC 1813 §2.6), GETATTR (§3.3.1).
+//! File attributes in replies: `fattr3`, `post_op_attr` and `wcc_data` (RFC 1813 §2.6), and GETATTR (§3.3.1).
 
 use rpcrdma_specs::nfs3::{
     Fattr3, Ftype3, Getattr3args, Getattr3res, Getattr3resok, Nfstime3, PostOpAttr, PreOpAttr, Specdata3, WccAttr,
@@ -13,7 +13,7 @@ use super::{
 use crate::nfs3;
 
 impl Stat {
-    /// As `fattr3`, in the file system `fsid`.
+    /// Converts to `fattr3`, with `fsid` as the file system ID.
     pub(super) fn attributes(&self, fsid: u64) -> Fattr3 {
         let Self(stat) = self;
         Fattr3 {
@@ -62,21 +62,21 @@ fn time(time: StatxTimestamp) -> Nfstime3 {
     nfs3::time(time.tv_sec, time.tv_nsec)
 }
 
-/// Of an object that was not found.
+/// `wcc_data` without attributes, for an object that was not found.
 pub(super) const NO_WCC: WccData = WccData { before: PreOpAttr::False, after: PostOpAttr::False };
 
 impl Export {
-    /// The attributes of an object as it is now, where they can be had.
+    /// Returns the current attributes of an object, if they are available.
     pub(super) fn post_op(&self, object: &Object) -> PostOpAttr {
         object.stat_now().map_or(PostOpAttr::False, |stat| PostOpAttr::True(stat.attributes(self.fsid)))
     }
 
-    /// What has become of an object that was locked since `before`.
+    /// Returns the `wcc_data` of an object that has been locked since `before` was read.
     pub(super) fn wcc(&self, before: &Stat, object: &Object) -> WccData {
         WccData { before: before.before(), after: self.post_op(object) }
     }
 
-    /// GETATTR. Whoever has a handle may ask, as `stat` needs no permission on the file.
+    /// Performs GETATTR. It needs no permission besides the handle, as `stat` needs none on the file.
     pub fn getattr(&self, args: &Getattr3args) -> Getattr3res {
         match self.find(&args.object) {
             Ok(object) => Getattr3res::Ok(Getattr3resok { obj_attributes: object.stat.attributes(self.fsid) }),

@@ -1,13 +1,13 @@
-//! What has been called, and how much data went by.
+//! Counters of calls and data.
 
 use std::{
     fmt,
     sync::atomic::{AtomicU64, Ordering},
 };
 
-/// The procedures that do something, in the order of their numbers, from 1 on.
+/// Procedures other than NULL, with their numbers as discriminants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[expect(missing_docs, reason = "their names are RFC 1813's")]
+#[expect(missing_docs, reason = "the names are those of RFC 1813")]
 pub enum Procedure {
     Getattr = 1,
     Setattr,
@@ -57,7 +57,8 @@ const NAMES: [&str; 22] = [
     "COMMIT",
 ];
 
-/// Counts since the service was made. Displayed, the procedures that were called and the octets of READ and WRITE.
+/// Counters of a service. `Display` shows the bytes of READ and WRITE, and the number of calls of each procedure that
+/// was called.
 #[derive(Debug, Default)]
 pub struct Counters {
     calls: [AtomicU64; NAMES.len()],
@@ -70,27 +71,27 @@ impl Counters {
         self.calls[procedure as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn read(&self, octets: usize) {
-        self.octets_read.fetch_add(octets as u64, Ordering::Relaxed);
+    pub(super) fn read(&self, bytes: usize) {
+        self.octets_read.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    pub(super) fn written(&self, octets: usize) {
-        self.octets_written.fetch_add(octets as u64, Ordering::Relaxed);
+    pub(super) fn written(&self, bytes: usize) {
+        self.octets_written.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// How often a procedure was called.
+    /// Returns the number of calls of a procedure.
     #[must_use]
     pub fn calls(&self, procedure: Procedure) -> u64 {
         self.calls[procedure as usize].load(Ordering::Relaxed)
     }
 
-    /// Octets of data that READ has returned.
+    /// Returns the number of bytes returned by READ.
     #[must_use]
     pub fn octets_read(&self) -> u64 {
         self.octets_read.load(Ordering::Relaxed)
     }
 
-    /// Octets of data that WRITE has taken.
+    /// Returns the number of bytes accepted by WRITE.
     #[must_use]
     pub fn octets_written(&self) -> u64 {
         self.octets_written.load(Ordering::Relaxed)
@@ -99,7 +100,7 @@ impl Counters {
 
 impl fmt::Display for Counters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} octets read, {} octets written;", self.octets_read(), self.octets_written())?;
+        write!(f, "{} bytes read, {} bytes written;", self.octets_read(), self.octets_written())?;
         let calls = self.calls.iter().map(|calls| calls.load(Ordering::Relaxed));
         let mut none = true;
         for (name, calls) in NAMES.iter().zip(calls).filter(|(_, calls)| *calls > 0) {
@@ -117,12 +118,12 @@ mod tests {
     #[test]
     fn procedures_have_their_names() {
         let counters = Counters::default();
-        assert_eq!(counters.to_string(), "0 octets read, 0 octets written; no calls");
+        assert_eq!(counters.to_string(), "0 bytes read, 0 bytes written; no calls");
         counters.called(Procedure::Getattr);
         counters.called(Procedure::Commit);
         counters.called(Procedure::Commit);
         counters.written(5);
-        assert_eq!(counters.to_string(), "0 octets read, 5 octets written; GETATTR 1 COMMIT 2");
+        assert_eq!(counters.to_string(), "0 bytes read, 5 bytes written; GETATTR 1 COMMIT 2");
         assert_eq!(NAMES[Procedure::Readdirplus as usize], "READDIRPLUS");
     }
 }

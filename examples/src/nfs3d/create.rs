@@ -1,4 +1,4 @@
-//! CREATE (RFC 1813 §3.3.8), MKDIR (§3.3.9), SYMLINK (§3.3.10), MKNOD (§3.3.11).
+//! The procedures CREATE (RFC 1813 §3.3.8), MKDIR (§3.3.9), SYMLINK (§3.3.10) and MKNOD (§3.3.11).
 
 use std::ffi::CString;
 
@@ -22,14 +22,14 @@ use super::{
 };
 use crate::nfs3::unset;
 
-/// Octets of a symbolic link's text at most.
+/// Maximum length of a symbolic link's target, in bytes.
 const LINK_MAX: usize = 4095;
 
 impl Export {
-    /// CREATE.
+    /// Performs CREATE.
     pub fn create(&self, who: &Identity, args: &Create3args) -> Create3res {
         let (dir_wcc, made) = self.in_directory(&args.r#where.dir, |directory| {
-            // §3.2: `.` and `..` are there.
+            // `.` and `..` always exist (RFC 1813 §3.2).
             let name = Component::entry(&args.r#where.name, Nfsstat3::Exist)?;
             match &args.how {
                 Createhow3::Unchecked(attributes) => self.create_unchecked(who, directory, &name, attributes),
@@ -46,7 +46,7 @@ impl Export {
         }
     }
 
-    /// UNCHECKED: a file that is there already will do; of the attributes its size is set.
+    /// Performs CREATE UNCHECKED: an existing file is accepted, and only the size of the new attributes applies to it.
     fn create_unchecked(&self, who: &Identity, directory: &Object, name: &Name, new: &Sattr3) -> Outcome<Object> {
         match self.create_new(who, directory, name, new) {
             Err(Refusal(Nfsstat3::Exist)) => {}
@@ -60,14 +60,14 @@ impl Export {
         }
         if let SetSize3::True(_) = new.size {
             let size = Sattr3 { size: new.size.clone(), ..unset() };
-            // A lock on the file is not needed: what is told here is the directory's wcc_data.
+            // No lock on the file is needed: the reply contains only the directory's wcc_data.
             self.set(who, &object, &size)?;
             self.sync(&object)?;
         }
         Ok(object)
     }
 
-    /// GUARDED: the file is made, or NFS3ERR_EXIST.
+    /// Performs CREATE GUARDED: creates a file, or fails with NFS3ERR_EXIST.
     fn create_new(&self, who: &Identity, directory: &Object, name: &Name, new: &Sattr3) -> Outcome<Object> {
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let acting = self.identities.assume(who)?;
@@ -76,7 +76,7 @@ impl Export {
         let object = self.tree.object(file)?;
         self.tree.note(object.id.ino, directory.id.ino, name.as_bytes());
         self.keep_writable(&object);
-        // It has its mode, but the system takes these bits away with a new size or group.
+        // The file has its mode, but the system clears these bits when size or group change, so they are set again.
         let set_id = matches!(new.mode, SetMode3::True(mode) if mode & 0o6000 != 0);
         let mode = if set_id { new.mode.clone() } else { SetMode3::False };
         self.set(who, &object, &Sattr3 { mode, ..new.clone() })?;
@@ -84,8 +84,9 @@ impl Export {
         Ok(object)
     }
 
-    /// EXCLUSIVE: the file is made, or was made by a call with the same verifier, whose reply was lost. The verifier is kept
-    /// in the file's times until the client sets them (§3.3.8, as the text proposes), so it outlives a restart.
+    /// Performs CREATE EXCLUSIVE: creates a file, or accepts one that was created by a call with the same verifier,
+    /// whose reply was lost. The verifier is stored in the file's times until the client sets them, as RFC 1813 §3.3.8
+    /// proposes, so it survives a restart.
     fn create_exclusive(
         &self,
         who: &Identity,
@@ -95,7 +96,7 @@ impl Export {
     ) -> Outcome<Object> {
         let (atime, mtime) = verifier_times(verifier);
         let new = Sattr3 {
-            // Nobody else is to see in before the client has set what it wants.
+            // Deny access to others until the client has set the mode.
             mode: SetMode3::True(0o600),
             atime: SetAtime::SetToClientTime(atime.clone()),
             mtime: SetMtime::SetToClientTime(mtime.clone()),
@@ -115,7 +116,7 @@ impl Export {
         if same { Ok(object) } else { Err(Refusal(Nfsstat3::Exist)) }
     }
 
-    /// MKDIR.
+    /// Performs MKDIR.
     pub fn mkdir(&self, who: &Identity, args: &Mkdir3args) -> Mkdir3res {
         let (dir_wcc, made) = self.in_directory(&args.r#where.dir, |directory| {
             let name = Component::entry(&args.r#where.name, Nfsstat3::Exist)?;
@@ -131,7 +132,7 @@ impl Export {
         }
     }
 
-    /// SYMLINK.
+    /// Performs SYMLINK.
     pub fn symlink(&self, who: &Identity, args: &Symlink3args) -> Symlink3res {
         let (dir_wcc, made) = self.in_directory(&args.r#where.dir, |directory| {
             let name = Component::entry(&args.r#where.name, Nfsstat3::Exist)?;
@@ -139,7 +140,7 @@ impl Export {
             if text.len() > LINK_MAX {
                 return Err(Refusal(Nfsstat3::Nametoolong));
             }
-            // The system has no links with these.
+            // The system supports neither empty targets nor targets with NUL.
             let text = CString::new(text).ok().filter(|text| !text.is_empty());
             let text = text.ok_or(Refusal(Nfsstat3::Inval))?;
             self.make(who, directory, &name, &args.symlink.symlink_attributes, || {
@@ -155,12 +156,12 @@ impl Export {
         }
     }
 
-    /// MKNOD. Devices take CAP_MKNOD of who calls: the superuser's, not squashed.
+    /// Performs MKNOD. Creating a device requires CAP_MKNOD, so only an unsquashed root caller may do it.
     pub fn mknod(&self, who: &Identity, args: &Mknod3args) -> Mknod3res {
         let (dir_wcc, made) = self.in_directory(&args.r#where.dir, |directory| {
             let name = Component::entry(&args.r#where.name, Nfsstat3::Exist)?;
             let device = |data: &Devicedata3| {
-                // A device number has 12 and 20 bits here.
+                // Linux device numbers have 12 and 20 bits.
                 let (major, minor) = (data.spec.specdata1, data.spec.specdata2);
                 if major >= 1 << 12 || minor >= 1 << 20 {
                     return Err(Refusal(Nfsstat3::Inval));
@@ -172,7 +173,7 @@ impl Export {
                 Mknoddata3::Blk(data) => (FileType::BlockDevice, device(data)?, &data.dev_attributes),
                 Mknoddata3::Sock(attributes) => (FileType::Socket, 0, attributes),
                 Mknoddata3::Fifo(attributes) => (FileType::Fifo, 0, attributes),
-                // §3.3.11: regular files, directories and links have procedures of their own.
+                // Regular files, directories and links have procedures of their own (RFC 1813 §3.3.11).
                 Mknoddata3::Default(_) => return Err(Refusal(Nfsstat3::Badtype)),
             };
             self.make(who, directory, &name, attributes, || {
@@ -188,7 +189,7 @@ impl Export {
         }
     }
 
-    /// Makes an object by `make`, with the mode that it is to have, and sets its other attributes.
+    /// Creates an object with `make`, which sets its mode, and sets its other attributes.
     fn make(
         &self,
         who: &Identity,
@@ -202,17 +203,17 @@ impl Export {
         let object = self.tree.enter(directory, name)?;
         drop(acting);
         let mut new = new.clone();
-        // What a size would be of; clients send none.
+        // Only regular files have a size to set.
         new.size = SetSize3::False;
         let set_id = matches!(new.mode, SetMode3::True(mode) if mode & 0o7000 != 0);
-        // A directory's mode bits above the permissions are not mkdir's to set, and one that it has inherited stays.
+        // mkdir does not set the mode bits above the permissions. An inherited set-group-ID bit is kept.
         if !(object.is_directory() && set_id) {
             new.mode = SetMode3::False;
         } else if let SetMode3::True(mode) = &mut new.mode {
             *mode |= u32::from(object.stat.0.stx_mode) & 0o2000;
         }
         self.set(who, &object, &new)?;
-        // The inode of another kind goes to disk with its directory's entry.
+        // For objects other than directories, syncing the parent directory suffices.
         if object.is_directory() {
             self.sync(&object)?;
         }
@@ -231,9 +232,9 @@ fn mode(new: &Sattr3, default: u32) -> Mode {
     })
 }
 
-/// A verifier as times that file systems keep: of 31 bits.
+/// Encodes a verifier as two times of 31 bits each, which all file systems can store.
 fn verifier_times(verifier: &Createverf3) -> (Nfstime3, Nfstime3) {
     let [a, b, c, d, e, f, g, h] = verifier.0;
-    let time = |octets| Nfstime3 { seconds: u32::from_be_bytes(octets) & 0x7fff_ffff, nseconds: 0 };
+    let time = |bytes| Nfstime3 { seconds: u32::from_be_bytes(bytes) & 0x7fff_ffff, nseconds: 0 };
     (time([a, b, c, d]), time([e, f, g, h]))
 }

@@ -1,12 +1,12 @@
-//! What all changes of a directory have in common.
+//! Common steps of procedures that change a directory.
 
 use rpcrdma_specs::nfs3::{NfsFh3, WccData};
 
 use super::{attributes::NO_WCC, export::Export, object::Object, status::Outcome};
 
 impl Export {
-    /// Changes a directory: finds it, does the change with it locked, syncs it, and tells what has become of it, also where
-    /// the change was refused.
+    /// Finds a directory, locks it, calls `change`, and syncs it. Returns the result with the directory's `wcc_data`,
+    /// also if the change was refused.
     pub(super) fn in_directory<T>(
         &self,
         handle: &NfsFh3,

@@ -1,4 +1,4 @@
-//! An exported directory tree: what all procedures work with.
+//! An exported directory tree, the state shared by all procedures.
 
 use std::{
     io,
@@ -27,10 +27,10 @@ use super::{
     write_verifier::WriteVerifier,
 };
 
-/// Most files kept open for the sake of [`Export::keep_writable`].
+/// Maximum number of files kept open by [`Export::keep_writable`].
 const MOST_WRITABLE: NonZeroUsize = NonZeroUsize::new(256).unwrap();
 
-/// A directory tree, and who may do what with it.
+/// An exported directory tree with its access policy.
 #[derive(Debug)]
 pub struct Export {
     path: PathBuf,
@@ -46,19 +46,21 @@ pub struct Export {
 }
 
 impl Export {
-    /// Exports the tree at `root`, which stays what it is even if that path comes to lead elsewhere. Other file systems
-    /// that are mounted below are left out.
+    /// Exports the tree at `root`. The export refers to the directory itself, even if the path later leads elsewhere.
+    /// File systems mounted below it are excluded.
     ///
-    /// It sets this process's file mode creation mask to none: modes come from the clients.
+    /// Clears the umask of this process, because modes come from the clients.
     ///
     /// # Errors
-    /// When it is not a directory that can be opened, `/proc` is not mounted, or the kernel has no `openat2` (it came
-    /// with Linux 5.6).
+    /// Fails if `root` is not a directory that can be opened, if `/proc` is not mounted, or if the kernel lacks
+    /// `openat2` (Linux 5.6 or later has it).
     pub fn open(root: &Path, secret: &Secret, identities: Identities) -> io::Result<Self> {
         let path = root.canonicalize()?;
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let tree = Tree::new(rustix::fs::open(&path, flags, Mode::empty())?).map_err(|error| match error {
-            Errno::NOSYS => io::Error::new(io::ErrorKind::Unsupported, "the kernel has no openat2: it takes Linux 5.6"),
+            Errno::NOSYS => {
+                io::Error::new(io::ErrorKind::Unsupported, "the kernel lacks openat2, which requires Linux 5.6")
+            }
             other => other.into(),
         })?;
         let descriptors = Descriptors::new().map_err(|error| {
@@ -73,7 +75,7 @@ impl Export {
             path,
             tree: Arc::new(tree),
             sealer: Sealer::new(key("handles")),
-            // Not that of the file system on this machine, whose number may be another one tomorrow.
+            // Derived, as the device number of the file system may change with a restart.
             fsid: u64::from_be_bytes([a, b, c, d, e, f, g, h]),
             identities,
             descriptors,
@@ -84,25 +86,26 @@ impl Export {
         })
     }
 
-    /// The path of the tree on this machine.
+    /// Returns the local path of the tree.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Who calls are carried out as.
+    /// Returns the access policy.
     #[must_use]
     pub fn identities(&self) -> &Identities {
         &self.identities
     }
 
-    /// The object of a handle.
+    /// Returns the object of a handle.
     pub(super) fn find(&self, handle: &NfsFh3) -> Outcome<Object> {
         self.tree.find(self.sealer.open(handle)?)
     }
 
-    /// Opens a regular file as `who`, under the rules of RFC 1813 §4.4: its owner may read and write it whatever its mode
-    /// says, as a client that has it open goes on doing so after a `chmod`; and who may execute it may read it.
+    /// Opens a regular file as `who`, with two extra permissions of RFC 1813 §4.4. The owner may read and write the
+    /// file whatever its mode, because a client that has it open expects that after a `chmod`. A user with execute
+    /// permission may read it.
     pub(super) fn open_file(&self, who: &Identity, object: &Object, flags: OFlags) -> Outcome<Arc<OwnedFd>> {
         {
             let _acting = self.identities.assume(who)?;
@@ -125,8 +128,8 @@ impl Export {
         Ok(Arc::new(self.descriptors.reopen(object, flags)?))
     }
 
-    /// A file was just created, and is open for writing. Where this process cannot act as the superuser either, that is
-    /// the one way to what a file of mode 0444 is to hold.
+    /// Keeps a newly created file open for writing. If this process cannot act as root, there is no other way to write
+    /// the contents of a new file of mode 0444.
     pub(super) fn keep_writable(&self, object: &Object) {
         if !self.identities.enforced() {
             let mut writable = self.writable.lock().unwrap_or_else(PoisonError::into_inner);
@@ -134,14 +137,14 @@ impl Export {
         }
     }
 
-    /// A file's last link was removed.
+    /// Forgets a file whose last link was removed.
     pub(super) fn forget(&self, id: FileId) {
         self.writable.lock().unwrap_or_else(PoisonError::into_inner).pop(&id);
         self.tree.removed(id);
     }
 
-    /// Brings an object's data and attributes to stable storage; for a directory, its entries. RFC 1813 §4.8: what a
-    /// procedure has changed, unstable WRITEs apart, survives a crash once it is answered.
+    /// Writes an object's data and attributes, or a directory's entries, to stable storage. Changes other than unstable
+    /// WRITEs must survive a crash once the reply is sent (RFC 1813 §4.8).
     pub(super) fn sync(&self, object: &Object) -> Outcome<()> {
         let synced = match object.stat.file_type() {
             FileType::RegularFile | FileType::Directory => self
@@ -149,7 +152,7 @@ impl Export {
                 .reopen(object, OFlags::RDONLY)
                 .or_else(|_| self.descriptors.reopen(object, OFlags::WRONLY))
                 .map_or(Err(Errno::ACCESS), rustix::fs::fsync),
-            // To open one may do things; it is synced with its file system.
+            // Opening other objects may have side effects, so the whole file system is synced instead.
             _ => Err(Errno::ACCESS),
         };
         let synced = match synced {
@@ -160,7 +163,7 @@ impl Export {
             synced => synced,
         };
         match synced {
-            // File systems in memory only have nothing to sync.
+            // In-memory file systems may not support syncing.
             Ok(()) | Err(Errno::INVAL) => Ok(()),
             Err(error) => {
                 tracing::error!(%error, ino = object.id.ino, "cannot sync");

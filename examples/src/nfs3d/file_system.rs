@@ -1,4 +1,4 @@
-//! FSSTAT (RFC 1813 §3.3.18), FSINFO (§3.3.19), PATHCONF (§3.3.20).
+//! The procedures FSSTAT (RFC 1813 §3.3.18), FSINFO (§3.3.19) and PATHCONF (§3.3.20).
 
 use rpcrdma_specs::nfs3::{
     FSF3_CANSETTIME, FSF3_HOMOGENEOUS, FSF3_LINK, FSF3_SYMLINK, Fsinfo3args, Fsinfo3res, Fsinfo3resfail, Fsinfo3resok,
@@ -9,18 +9,17 @@ use rustix::fs::StatVfs;
 
 use super::{export::Export, name::NAME_MAX, object::Object, status::Outcome};
 
-/// Most octets of data in one READ, WRITE or reply of READDIR: what Linux's client asks for at most.
+/// Maximum number of data bytes in a READ, WRITE or READDIR reply: the maximum that Linux's client requests.
 pub const DATA_MAX: u32 = 1 << 20;
-/// Largest size of a file, as the system's offsets are signed. That of the file system may be smaller; then it is the one
-/// to refuse.
+/// Maximum file size, in bytes: the system's offsets are signed. A file system with a lower limit enforces it itself.
 pub(super) const FILE_SIZE_MAX: u64 = i64::MAX as u64;
-/// Octets that READDIR is best asked for.
+/// Preferred size of a READDIR reply, in bytes.
 const DIRECTORY_PREFERRED: u32 = 64 << 10;
-/// Links that a file can have on the least of file systems in use (ext4 65000, XFS and Btrfs more).
+/// Maximum number of links to a file, a lower bound for common file systems (65000 on ext4, more on XFS and Btrfs).
 const LINK_MAX: u32 = 32_000;
 
 impl Export {
-    /// FSSTAT. What is available is what is available to users.
+    /// Performs FSSTAT. The available space is that for unprivileged users.
     pub fn fsstat(&self, args: &Fsstat3args) -> Fsstat3res {
         match self.find(&args.fsroot).and_then(|object| Ok((statvfs(&object)?, object))) {
             Ok((of, object)) => Fsstat3res::Ok(Fsstat3resok {
@@ -31,14 +30,14 @@ impl Export {
                 tfiles: of.f_files,
                 ffiles: of.f_ffree,
                 afiles: of.f_favail,
-                // It can change at any time.
+                // The values may change at any time.
                 invarsec: 0,
             }),
             Err(refusal) => Fsstat3res::Default(refusal.0, Fsstat3resfail { obj_attributes: PostOpAttr::False }),
         }
     }
 
-    /// FSINFO.
+    /// Performs FSINFO.
     pub fn fsinfo(&self, args: &Fsinfo3args) -> Fsinfo3res {
         match self.find(&args.fsroot) {
             Ok(object) => Fsinfo3res::Ok(Fsinfo3resok {
@@ -58,7 +57,7 @@ impl Export {
         }
     }
 
-    /// PATHCONF.
+    /// Performs PATHCONF.
     pub fn pathconf(&self, args: &Pathconf3args) -> Pathconf3res {
         match self.find(&args.object).and_then(|object| Ok((statvfs(&object)?, object))) {
             Ok((of, object)) => Pathconf3res::Ok(Pathconf3resok {

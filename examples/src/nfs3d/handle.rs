@@ -1,37 +1,37 @@
-//! File handles: what is in them, and that nobody else makes them.
+//! File handles: their contents and their protection against forgery.
 //!
-//! A handle names a file, not a way to it: its inode number and, because numbers are used again, when the inode came to
-//! be. So it is the same by whichever link the file was found, stays good over renames and restarts, and goes stale
-//! with the file. Where the file is, is the business of `tree`.
+//! A handle identifies a file, not a path. It contains the inode number and, because numbers are reused, the inode's
+//! creation time. All links of a file therefore have the same handle, which survives renames and restarts and becomes
+//! stale when the file is removed. The module `tree` finds the file.
 //!
-//! A message authentication code keeps clients from making handles up: a handle that was never given out would pass by
-//! the permissions of the directories above its file.
+//! A message authentication code keeps clients from forging handles. A forged handle would bypass the permissions of
+//! the directories above its file.
 
 use bytes::Bytes;
 use rpcrdma_specs::nfs3::{NfsFh3, Nfsstat3};
 
 use super::status::{Outcome, Refusal};
 
-/// A file, for as long as it lives.
+/// Identity of a file during its lifetime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FileId {
-    /// Its inode number.
+    /// Inode number.
     pub ino: u64,
-    /// When the inode came to be, in nanoseconds; 0 where the file system does not tell.
+    /// Creation time of the inode, in nanoseconds; 0 if the file system does not record it.
     pub born: u64,
 }
 
-/// Makes handles and knows its own.
+/// Creates and verifies handles.
 #[derive(Clone)]
 pub struct Sealer([u8; 32]);
 
-/// What handles of this form begin with.
+/// Prefix of every handle: format and version.
 const FORM: [u8; 4] = *b"rn3\x01";
 const MAC: usize = 16;
 const LEN: usize = FORM.len() + 8 + 8 + MAC;
 
 impl Sealer {
-    /// With a key that outlives restarts, or no handle does.
+    /// Creates a sealer. Handles survive a restart only if the key does.
     #[must_use]
     pub fn new(key: [u8; 32]) -> Self {
         Self(key)
@@ -41,7 +41,7 @@ impl Sealer {
         blake3::keyed_hash(&self.0, sealed)
     }
 
-    /// The handle of a file: 36 octets.
+    /// Returns the handle of a file, of 36 bytes.
     #[must_use]
     pub fn seal(&self, id: FileId) -> NfsFh3 {
         let mut handle = Vec::with_capacity(LEN);
@@ -53,15 +53,15 @@ impl Sealer {
         NfsFh3 { data: Bytes::from(handle) }
     }
 
-    /// The file that a handle is of.
+    /// Returns the file of a handle.
     ///
     /// # Errors
-    /// NFS3ERR_BADHANDLE for one that this server, with this key, has not made.
+    /// Returns NFS3ERR_BADHANDLE for a handle that was not created with this key.
     pub fn open(&self, handle: &NfsFh3) -> Outcome<FileId> {
         let bad = Refusal(Nfsstat3::Badhandle);
         let handle: &[u8; LEN] = handle.data.as_ref().try_into().map_err(|_| bad)?;
         let (content, mac) = handle.split_at(LEN - MAC);
-        // Compared in constant time, as blake3's own hashes are.
+        // `blake3::Hash` compares in constant time.
         let mut claimed = *self.mac(content).as_bytes();
         let expected = blake3::Hash::from(claimed);
         claimed[..MAC].copy_from_slice(mac);
@@ -69,7 +69,7 @@ impl Sealer {
             return Err(bad);
         }
         let number =
-            |at: usize| content.get(at..at + 8).and_then(|octets| octets.try_into().ok()).map(u64::from_be_bytes);
+            |at: usize| content.get(at..at + 8).and_then(|bytes| bytes.try_into().ok()).map(u64::from_be_bytes);
         match (number(4), number(12)) {
             (Some(ino), Some(born)) => Ok(FileId { ino, born }),
             _ => Err(bad),
@@ -79,7 +79,7 @@ impl Sealer {
 
 impl std::fmt::Debug for Sealer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // The key is nobody's business.
+        // Do not print the key.
         f.write_str("Sealer")
     }
 }
@@ -91,25 +91,25 @@ mod tests {
     const ID: FileId = FileId { ino: 0x0123_4567_89ab_cdef, born: 1_700_000_000_000_000_001 };
 
     #[test]
-    fn a_handle_is_read_by_who_made_it() {
+    fn handles_are_bound_to_the_key() {
         let sealer = Sealer::new([7; 32]);
         let handle = sealer.seal(ID);
         assert_eq!(handle.data.len(), LEN);
-        assert_eq!(handle, sealer.seal(ID), "one file, one handle");
+        assert_eq!(handle, sealer.seal(ID), "a file has one handle");
         assert_eq!(sealer.open(&handle), Ok(ID));
-        assert_eq!(Sealer::new([7; 32]).open(&handle), Ok(ID), "after a restart too");
+        assert_eq!(Sealer::new([7; 32]).open(&handle), Ok(ID), "the handle survives a restart");
         assert_eq!(Sealer::new([8; 32]).open(&handle), Err(Refusal(Nfsstat3::Badhandle)));
     }
 
     #[test]
-    fn every_octet_is_sealed() {
+    fn every_byte_of_a_handle_is_authenticated() {
         let sealer = Sealer::new([7; 32]);
         let handle = sealer.seal(ID).data;
         for at in 0..handle.len() {
             let mut forged = handle.to_vec();
             forged[at] ^= 1;
             let forged = NfsFh3 { data: forged.into() };
-            assert_eq!(sealer.open(&forged), Err(Refusal(Nfsstat3::Badhandle)), "octet {at}");
+            assert_eq!(sealer.open(&forged), Err(Refusal(Nfsstat3::Badhandle)), "byte {at}");
         }
         for len in [0, 1, LEN - 1] {
             let short = NfsFh3 { data: handle.slice(..len) };

@@ -1,12 +1,14 @@
-//! Who a call is carried out as: AUTH_SYS identities, squashed where the export says so, and enforced by the kernel.
+//! The identity under which a call is performed: AUTH_SYS identities, squashed according to the export's policy and
+//! enforced by the kernel.
 //!
-//! What touches files runs with the caller's user, group and supplementary groups as the *thread's* effective ones, so
-//! every permission, access control list, set-group-ID directory, quota and capability counts as it would for that user
-//! on this machine. Credentials of a thread are set by the system calls themselves: the C library's functions of the
-//! same names would set those of all threads. [`Assumed`] sets them back when it is dropped, on panics too; should that
-//! ever fail, the process ends rather than go on with somebody's identity on a thread that serves others.
+//! File operations run with the caller's user, group and supplementary groups as the effective IDs of the *thread*. All
+//! permissions, access control lists, set-group-ID directories, quotas and capabilities therefore apply as for that
+//! user on this machine. The IDs are set by raw system calls, because the C library's functions change those of all
+//! threads. [`Assumed`] restores them when dropped, also on a panic. If that fails, the process aborts: a thread that
+//! serves other callers must not keep the identity.
 //!
-//! This takes the capabilities to do so. A server without them can act as one user only: the one it runs as. Calls by
+//! Changing identities requires capabilities. Without them the server can act only as the user it runs as, and refuses
+//! calls by others unless all callers are squashed to that user.
 //! others are refused, unless the administrator has all callers squashed to that user.
 
 use std::marker::PhantomData;
@@ -23,22 +25,22 @@ pub use rustix::fs::{Gid, Uid};
 
 use super::status::{Outcome, Refusal};
 
-/// The user and group of nobody in particular.
+/// Default user and group ID of the anonymous user.
 pub const NOBODY: u32 = 65534;
 
-/// Whose identity is believed.
+/// Policy for mapping callers to the anonymous user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Squash {
-    /// All but the superuser's, who becomes the anonymous user.
+    /// Map root to the anonymous user.
     #[default]
     Root,
-    /// Everybody's, the superuser's too.
+    /// Map nobody; root stays root.
     Nobody,
-    /// Nobody's: all become the anonymous user.
+    /// Map all users to the anonymous user.
     All,
 }
 
-/// A user with groups.
+/// A user with a group and supplementary groups.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
     uid: u32,
@@ -47,14 +49,14 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// The user.
+    /// Returns the user ID.
     #[must_use]
     pub fn uid(&self) -> u32 {
         self.uid
     }
 }
 
-/// The policy of an export, and what this process may do.
+/// Squashing policy of an export, and the abilities of this process.
 #[derive(Debug)]
 pub struct Identities {
     squash: Squash,
@@ -63,7 +65,7 @@ pub struct Identities {
     switching: bool,
 }
 
-/// What the process runs as.
+/// Identity that the process runs as.
 #[derive(Debug, Clone)]
 struct Own {
     uid: Uid,
@@ -72,8 +74,8 @@ struct Own {
 }
 
 impl Identities {
-    /// With the user and group of those who are squashed; where they are not given, [`NOBODY`], or, where this process
-    /// cannot act as another user, its own.
+    /// Creates a policy with the IDs of the anonymous user. The defaults are [`NOBODY`], or this process's own IDs if
+    /// it cannot act as another user.
     #[must_use]
     pub fn new(squash: Squash, uid: Option<u32>, gid: Option<u32>) -> Self {
         let own = Own { uid: geteuid(), gid: getegid(), groups: getgroups().unwrap_or_default() };
@@ -84,16 +86,17 @@ impl Identities {
         Self { squash, anonymous, own, switching }
     }
 
-    /// Whether calls are carried out as their callers. If not, only this process's own user is served.
+    /// Returns whether calls are performed as their callers. If not, only calls of this process's own user are
+    /// accepted.
     #[must_use]
     pub fn enforced(&self) -> bool {
         self.switching
     }
 
-    /// Who a credential stands for.
+    /// Returns the identity for a credential.
     ///
     /// # Errors
-    /// AUTH_BADCRED for flavors other than AUTH_NONE and AUTH_SYS.
+    /// Returns AUTH_BADCRED for flavors other than AUTH_NONE and AUTH_SYS.
     pub fn of(&self, credential: &Credential) -> Result<Identity, AuthFailure> {
         let (anonymous_uid, anonymous_gid) = self.anonymous;
         let anonymous = Identity { uid: anonymous_uid, gid: anonymous_gid, groups: Vec::new() };
@@ -105,7 +108,8 @@ impl Identities {
         if self.squash == Squash::All {
             return Ok(anonymous);
         }
-        // -1 is nobody's number: to the system it means that nothing be changed, so the server's own identity.
+        // The ID -1 tells the system to change nothing, which would leave the server's own identity. It is always
+        // squashed.
         let squashed = |id: u32| id == u32::MAX || id == 0 && self.squash == Squash::Root;
         if squashed(caller.uid) {
             return Ok(anonymous);
@@ -121,13 +125,13 @@ impl Identities {
     /// Makes the calling thread act as `who` until the result is dropped.
     ///
     /// # Errors
-    /// NFS3ERR_ACCES where this process cannot.
+    /// Returns NFS3ERR_ACCES if this process cannot act as that user.
     pub fn assume(&self, who: &Identity) -> Outcome<Assumed<'_>> {
         if !self.switching {
             let same = who.uid == self.own.uid.as_raw();
             return if same { Ok(Assumed(None, PhantomData)) } else { Err(Refusal(Nfsstat3::Acces)) };
         }
-        // From here on the way back is taken whatever happens.
+        // From here on, dropping `assumed` restores the identity, even if a step below fails.
         let assumed = Assumed(Some(&self.own), PhantomData);
         let groups: Vec<Gid> = who.groups.iter().map(|&gid| Gid::from_raw(gid)).collect();
         take(&groups, Gid::from_raw(who.gid), Uid::from_raw(who.uid)).map_err(|error| {
@@ -138,34 +142,35 @@ impl Identities {
     }
 }
 
-/// Groups first: a user other than root may not set them.
+/// Sets the effective identity of the thread. Groups come first, as only root may set them.
 fn take(groups: &[Gid], gid: Gid, uid: Uid) -> Result<(), Errno> {
     set_thread_groups(groups)?;
     set_thread_res_gid(None, gid, None)?;
-    // The real and the saved one stay, for the way back. The kernel takes root's capabilities away with the effective one.
+    // The real and saved user IDs stay, so that the identity can be restored. With the effective ID of root, the kernel
+    // also removes root's capabilities.
     set_thread_res_uid(None, uid, None)
 }
 
-/// A thread acts as somebody.
+/// Guard of a thread that acts as another user.
 #[derive(Debug)]
 #[must_use]
-pub struct Assumed<'a>(Option<&'a Own>, /* of this thread */ PhantomData<*const ()>);
+pub struct Assumed<'a>(Option<&'a Own>, /* not Send: it concerns this thread */ PhantomData<*const ()>);
 
 impl Drop for Assumed<'_> {
     fn drop(&mut self) {
         let Some(own) = self.0 else { return };
-        // The user first: with root's number come its capabilities.
+        // The user comes first, as root's user ID brings back its capabilities.
         let back = set_thread_res_uid(None, own.uid, None)
             .and_then(|()| set_thread_res_gid(None, own.gid, None))
             .and_then(|()| set_thread_groups(&own.groups));
         if let Err(error) = back {
-            tracing::error!(%error, "a thread cannot take its own identity again");
+            tracing::error!(%error, "cannot restore the identity of a thread, aborting");
             std::process::abort();
         }
     }
 }
 
-/// Tries it, on a thread that ends with what it has done to itself.
+/// Tests on a separate thread, which then ends, whether this process can act as other users.
 fn can_switch(own: &Own) -> bool {
     let own = own.clone();
     let nobody = || take(&[], Gid::from_raw(NOBODY), Uid::from_raw(NOBODY));
@@ -194,18 +199,18 @@ mod tests {
     }
 
     #[test]
-    fn root_is_squashed_unless_told_otherwise() {
+    fn root_is_squashed_by_default() {
         assert_eq!(of(Squash::Root, &sys(0, 0, &[0, 5])), (1000, 1001, vec![]));
-        assert_eq!(of(Squash::Root, &sys(7, 0, &[5, 0])), (7, 1001, vec![5, 1001]), "so is its group");
+        assert_eq!(of(Squash::Root, &sys(7, 0, &[5, 0])), (7, 1001, vec![5, 1001]), "root's group is squashed as well");
         assert_eq!(of(Squash::Root, &sys(7, 8, &[9])), (7, 8, vec![9]));
         assert_eq!(of(Squash::Nobody, &sys(0, 0, &[0])), (0, 0, vec![0]));
         assert_eq!(of(Squash::All, &sys(7, 8, &[9])), (1000, 1001, vec![]));
         assert_eq!(of(Squash::Nobody, &Credential::None), (1000, 1001, vec![]));
     }
 
-    /// To `setresuid` it means "as it is", so root.
+    /// `setresuid` leaves an ID of -1 unchanged, so the caller would be root.
     #[test]
-    fn minus_one_is_nobody_whatever_is_squashed() {
+    fn id_minus_one_is_always_squashed() {
         for squash in [Squash::Root, Squash::Nobody, Squash::All] {
             assert_eq!(of(squash, &sys(u32::MAX, u32::MAX, &[u32::MAX])).0, 1000);
             assert_eq!(of(squash, &sys(1000, u32::MAX, &[])).1, 1001);
@@ -214,7 +219,8 @@ mod tests {
     }
 
     thread_local! {
-        /// Answers who it is. Made before the test's thread becomes somebody: a thread begins as who made it.
+        /// Reports its user ID. The thread starts before the test changes its identity, because a new thread inherits
+        /// its creator's.
         static OTHER_THREAD: std::sync::mpsc::Sender<std::sync::mpsc::Sender<u32>> = {
             let (ask, asked) = std::sync::mpsc::channel::<std::sync::mpsc::Sender<u32>>();
             std::thread::spawn(move || asked.iter().for_each(|answer| answer.send(geteuid().as_raw()).unwrap()));
@@ -223,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_is_who_it_acts_as_and_nobody_else_is() {
+    fn an_identity_applies_to_one_thread_only() {
         let identities = Identities::new(Squash::Nobody, None, None);
         let own = geteuid().as_raw();
         let other = identities.of(&sys(own + 4242, 4243, &[4244])).unwrap();
@@ -239,7 +245,7 @@ mod tests {
         assert_eq!(now(), (own + 4242, 4243, vec![Gid::from_raw(4244)]));
         let (asked, answer) = std::sync::mpsc::channel();
         OTHER_THREAD.with(|other| other.send(asked).unwrap());
-        assert_eq!(answer.recv().unwrap(), own, "threads that were there before are not concerned");
+        assert_eq!(answer.recv().unwrap(), own, "other threads keep their identity");
         drop(assumed);
         assert_eq!(geteuid().as_raw(), own);
         let panicked = std::panic::catch_unwind(|| {
@@ -247,6 +253,6 @@ mod tests {
             panic!("in the middle");
         });
         assert!(panicked.is_err());
-        assert_eq!(geteuid().as_raw(), own, "back after a panic");
+        assert_eq!(geteuid().as_raw(), own, "restored after a panic");
     }
 }

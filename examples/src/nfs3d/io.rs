@@ -1,7 +1,7 @@
-//! READ (RFC 1813 §3.3.6), WRITE (§3.3.7), COMMIT (§3.3.21).
+//! The procedures READ (RFC 1813 §3.3.6), WRITE (§3.3.7) and COMMIT (§3.3.21).
 //!
-//! Data is not copied here: READ has the system read into memory of the connection's pool, from which the reply's RDMA
-//! Write takes it; WRITE has the system write from the memory that the call's RDMA Read has filled.
+//! Data is not copied in memory. READ reads the file into a buffer of the connection's pool, from which the reply's
+//! RDMA Write sends it. WRITE writes the file from the buffer that the call's RDMA Read has filled.
 
 use bytes::Bytes;
 use rpcrdma::memory::BufferPool;
@@ -24,7 +24,7 @@ use super::{
 };
 
 impl Export {
-    /// READ, into memory of `pool`.
+    /// Performs READ into a buffer of `pool`.
     pub fn read(&self, who: &Identity, pool: &BufferPool, args: &Read3args) -> Read3res {
         let object = match self.find(&args.file) {
             Ok(object) => object,
@@ -51,25 +51,25 @@ impl Export {
     ) -> Outcome<(Bytes, Stat)> {
         let object = object.regular()?;
         let file = self.open_file(who, &object, OFlags::RDONLY)?;
-        // Memory for what there is, not for what is asked for.
+        // Allocate for the data that exists, not for the requested count.
         let there = object.stat.0.stx_size.saturating_sub(offset).min(count.min(DATA_MAX).into());
         let mut memory = pool.alloc(there as usize);
         let mut len = 0;
         while len < memory.len() {
             match retry_on_intr(|| rustix::io::pread(&*file, &mut memory[len..], offset + len as u64))? {
-                // It has become shorter.
+                // The file has shrunk.
                 0 => break,
                 read => len += read,
             }
         }
         memory.truncate(len);
-        // The attributes of after the read, so that `eof` is about them.
+        // Attributes from after the read, to be consistent with `eof`.
         Ok((memory.freeze(), Stat::of(&file)?))
     }
 
-    /// WRITE.
+    /// Performs WRITE.
     pub fn write(&self, who: &Identity, args: &Write3args) -> Write3res {
-        // From before the data is written: if it is lost, the verifier is another one by then.
+        // Get the verifier before writing: if the data is lost later, the verifier will have changed.
         let verf = self.verifier.get();
         let (file_wcc, written) = self.write_data(who, args);
         match written {
@@ -84,7 +84,7 @@ impl Export {
             Err(refusal) => return (NO_WCC, Err(refusal)),
         };
         let file = object.clone().regular().and_then(|object| {
-            // §3.3.7: `count` and the length of `data` are the same.
+            // `count` and the length of `data` must be equal (RFC 1813 §3.3.7).
             if args.count as usize != args.data.len() {
                 return Err(Refusal(Nfsstat3::Inval));
             }
@@ -99,8 +99,8 @@ impl Export {
             Err(refusal) => return (NO_WCC, Err(refusal)),
         };
         let written = file.and_then(|file| {
-            // As the caller: as root the system would leave set-user-ID and set-group-ID where they are, and give out the
-            // blocks that are root's and those beyond a quota.
+            // Write as the caller: for root, the system would keep the set-user-ID and set-group-ID bits, and ignore
+            // reserved blocks and quotas.
             let acting = self.identities.assume(who)?;
             let written = write_all(&file, &args.data, args.offset)?;
             drop(acting);
@@ -120,7 +120,7 @@ impl Export {
         (wcc, synced)
     }
 
-    /// COMMIT: all of the file, whatever part of it is asked for.
+    /// Performs COMMIT for the whole file, whatever range is requested.
     pub fn commit(&self, args: &Commit3args) -> Commit3res {
         let object = match self.find(&args.file) {
             Ok(object) => object,
@@ -136,15 +136,16 @@ impl Export {
 
     fn commit_object(&self, object: &Object) -> (Writeverf3, Outcome<()>) {
         let synced = object.clone().regular().and_then(|object| self.sync(&object));
-        // From after the sync: one that fails for somebody else changes it, and takes this client's data as well.
+        // Get the verifier after the sync: a sync that fails for another client changes it and concerns this client's
+        // data too.
         (self.verifier.get(), synced)
     }
 }
 
-/// Writes as much as there is room for.
+/// Writes `data`, and returns the number of bytes written, which is less if the disk fills up.
 ///
 /// # Errors
-/// If nothing at all could be written.
+/// Fails if nothing could be written.
 fn write_all(file: &rustix::fd::OwnedFd, data: &[u8], offset: u64) -> Outcome<u32> {
     let mut len = 0;
     while len < data.len() {
@@ -152,7 +153,7 @@ fn write_all(file: &rustix::fd::OwnedFd, data: &[u8], offset: u64) -> Outcome<u3
             Ok(0) => break,
             Ok(written) => len += written,
             Err(error) if len == 0 => return Err(error.into()),
-            // The client sends the rest again, and meets the error.
+            // The client retries the rest and then receives the error.
             Err(_) => break,
         }
     }

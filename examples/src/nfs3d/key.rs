@@ -1,4 +1,4 @@
-//! The server's secret: what makes its handles its own, over restarts.
+//! The server's secret, from which the keys of file handles are derived.
 
 use std::{
     fs,
@@ -6,15 +6,16 @@ use std::{
     path::Path,
 };
 
-/// 32 random octets, kept in a file; [`derive`](Self::derive) makes keys of it.
+/// A secret of 32 random bytes, stored in a file. [`derive`](Self::derive) derives keys from it.
 #[derive(Clone)]
 pub struct Secret([u8; 32]);
 
 impl Secret {
-    /// Reads the file `key` in `state`, made with the folder if it is not there; nobody else may read it.
+    /// Reads the secret from the file `key` in `state`. Creates the directory and the file if they do not exist,
+    /// without access for other users.
     ///
     /// # Errors
-    /// When it can be neither read nor made, or is not of 32 octets.
+    /// Fails if the file can be neither read nor created, or does not contain 32 bytes.
     pub fn keep_in(state: &Path) -> io::Result<Self> {
         use std::os::unix::fs::DirBuilderExt as _;
         let path = state.join("key");
@@ -22,7 +23,7 @@ impl Secret {
             return Ok(secret);
         }
         fs::DirBuilder::new().recursive(true).mode(0o700).create(state)?;
-        // Of mode 0600, as temporary files are.
+        // Temporary files have mode 0600.
         let mut file = tempfile::NamedTempFile::new_in(state)?;
         file.write_all(&Self::random()?.0)?;
         file.as_file().sync_all()?;
@@ -31,18 +32,18 @@ impl Secret {
         {
             return Err(error.error);
         }
-        // Another server may have been quicker, and its key counts.
+        // If another server has created the file first, its key is used.
         Self::read(&path)?.ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    /// One that nobody will know again: handles of this server end with it.
+    /// Generates a temporary secret. Handles made with it do not survive a restart.
     ///
     /// # Errors
-    /// When the system has no random octets.
+    /// Fails if the system provides no random bytes.
     pub fn random() -> io::Result<Self> {
-        let mut octets = [0; 32];
-        getrandom::fill(&mut octets)?;
-        Ok(Self(octets))
+        let mut bytes = [0; 32];
+        getrandom::fill(&mut bytes)?;
+        Ok(Self(bytes))
     }
 
     fn read(path: &Path) -> io::Result<Option<Self>> {
@@ -51,14 +52,14 @@ impl Secret {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
         };
-        let mut octets = Vec::with_capacity(33);
-        (&mut file).take(33).read_to_end(&mut octets)?;
-        let octets =
-            octets.try_into().map_err(|_| io::Error::other(format!("{} is not of 32 octets", path.display())))?;
-        Ok(Some(Self(octets)))
+        let mut bytes = Vec::with_capacity(33);
+        (&mut file).take(33).read_to_end(&mut bytes)?;
+        let bytes =
+            bytes.try_into().map_err(|_| io::Error::other(format!("{} does not contain 32 bytes", path.display())))?;
+        Ok(Some(Self(bytes)))
     }
 
-    /// A key for one purpose and one export.
+    /// Derives a key for a purpose and an export.
     #[must_use]
     pub fn derive(&self, purpose: &str, export: &[u8]) -> [u8; 32] {
         let mut hasher = blake3::Hasher::new_derive_key(purpose);
@@ -82,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_made_once_and_kept_from_others() {
+    fn the_key_is_created_once_and_private() {
         let folder = tempfile::tempdir().unwrap();
         let state = folder.path().join("a/b");
         let first = Secret::keep_in(&state).unwrap();
@@ -92,6 +93,6 @@ mod tests {
         assert_ne!(first.derive("a", b"x"), first.derive("b", b"x"));
         assert_ne!(first.derive("a", b"x"), first.derive("a", b"y"));
         fs::write(state.join("key"), b"short").unwrap();
-        assert!(Secret::keep_in(&state).unwrap_err().to_string().contains("not of 32 octets"));
+        assert!(Secret::keep_in(&state).unwrap_err().to_string().contains("does not contain 32 bytes"));
     }
 }

@@ -1,13 +1,13 @@
-//! READDIR (RFC 1813 §3.3.16) and READDIRPLUS (§3.3.17), with cookies that stay valid.
+//! The procedures READDIR (RFC 1813 §3.3.16) and READDIRPLUS (§3.3.17), with cookies that stay valid.
 //!
-//! What file systems number their entries with is not always fit for cookies: in memory it is a count, which moves when
-//! an entry before is removed, so that a client that removes what it reads misses every other page. Here an entry's
-//! cookie is a keyed hash of its name, and a directory is told in the order of cookies. So a cookie means the same
-//! whatever is made or removed around it, over restarts, and for an entry that is no more; an entry that stays is told
-//! exactly once. The key keeps clients from making names of one cookie.
+//! The positions that file systems assign to entries are not always suitable as cookies. In tmpfs a position is a count
+//! that shifts when an earlier entry is removed, so a client that removes what it reads would skip every other page.
+//! Here, the cookie of an entry is a keyed hash of its name, and directories are listed in cookie order. A cookie
+//! therefore keeps its meaning across changes and restarts, even when its entry is removed, and an entry that persists
+//! is listed exactly once. The key keeps clients from constructing names with equal cookies.
 //!
-//! The order takes reading the whole directory. A listing is kept for the pages that follow; it is read anew from the
-//! first page on, and when the directory has changed, unless that would take most of the time.
+//! This order requires reading the whole directory. A listing is cached for the following pages. It is read again for
+//! the first page, and when the directory has changed, unless reading would then take most of the time.
 
 use std::{
     ffi::CString,
@@ -37,23 +37,23 @@ use super::{
     status::{Outcome, Refusal},
 };
 
-/// Most listings kept.
+/// Maximum number of cached listings.
 const MOST_LISTINGS: NonZeroUsize = NonZeroUsize::new(64).unwrap();
-/// Most entries of all listings kept, unless one alone has more.
+/// Maximum number of entries in all cached listings together. A single listing may exceed it.
 const MOST_ENTRIES: usize = 1 << 20;
 
-/// What takes longer to read is not read anew for each page of a directory that is always changing ..
+/// Reading time beyond which a listing of a changing directory is reused ..
 const SLOW: Duration = Duration::from_millis(10);
-/// .. but when it is as many times as old as it took to read. Entries made or removed since the listing began may be told
-/// or not, as ever.
+/// .. until its age is this many times its reading time. Entries created or removed since the listing began may or may
+/// not be listed, as with any file system.
 const KEPT_FOR: u32 = 20;
 
-/// Cookies of `.` and `..`; 0 is where a client begins.
+/// Cookies of `.` and `..`. The cookie 0 starts a listing.
 const CURRENT: u64 = 1;
 const PARENT: u64 = 2;
 const FIRST: u64 = 3;
 
-/// Listings of directories, and what their cookies are made with.
+/// Cache of directory listings, and the key of their cookies.
 #[derive(Debug)]
 pub(super) struct Listings {
     key: [u8; 32],
@@ -71,7 +71,7 @@ struct Listing {
     changed: (Nfstime3, Nfstime3),
     began: Instant,
     took: Duration,
-    /// In the order of their cookies.
+    /// Entries in cookie order.
     entries: Vec<Entry>,
 }
 
@@ -91,7 +91,7 @@ impl Listings {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Of 63 bits, as clients hand cookies on to programs as signed numbers.
+    /// Returns the cookie of a name. It has 63 bits, because clients pass cookies to programs as signed numbers.
     fn cookie(&self, name: &[u8]) -> u64 {
         match name {
             b"." => CURRENT,
@@ -103,7 +103,7 @@ impl Listings {
         }
     }
 
-    /// All entries of a directory that is open for reading.
+    /// Reads all entries of a directory that is open for reading.
     fn read(&self, file: &OwnedFd, stat: &Stat) -> Outcome<Listing> {
         let began = Instant::now();
         let mut entries = Vec::new();
@@ -113,7 +113,7 @@ impl Listings {
             entries.push(Entry { cookie: self.cookie(name.to_bytes()), ino: entry.ino(), name: name.to_owned() });
         }
         entries.sort_unstable_by(|a, b| (a.cookie, &a.name).cmp(&(b.cookie, &b.name)));
-        // Two of one cookie come along about once in a directory of 2^32 entries; then the later one gets the next.
+        // About one directory of 2^32 entries has two equal cookies. The later entry then gets the next number.
         for at in 1..entries.len() {
             if let [before, after] = &mut entries[at - 1..=at] {
                 after.cookie = after.cookie.max(before.cookie.saturating_add(1));
@@ -122,9 +122,9 @@ impl Listings {
         Ok(Listing { changed: (stat.mtime(), stat.ctime()), began, took: began.elapsed(), entries })
     }
 
-    /// The listing to go on with from `cookie`.
+    /// Returns the listing for a page that continues from `cookie`.
     fn of(&self, object: &Object, file: &OwnedFd, cookie: u64) -> Outcome<Arc<Listing>> {
-        // From before it is read, so that what changes meanwhile shows.
+        // Get the times before reading, so that later changes are detected.
         let stat = Stat::of(file)?;
         if cookie != 0
             && let Some(listing) = self.kept().listings.get(&object.id)
@@ -147,35 +147,35 @@ impl Listings {
 }
 
 impl Listing {
-    /// Whether it is good enough at an age, though the directory has changed.
+    /// Returns whether a listing of this age may be used although the directory has changed.
     fn will_do(&self, age: Duration) -> bool {
         self.took > SLOW && age < self.took * KEPT_FOR
     }
 
-    /// The entries after a cookie.
+    /// Returns the entries after a cookie.
     fn after(&self, cookie: u64) -> &[Entry] {
         &self.entries[self.entries.partition_point(|entry| entry.cookie <= cookie)..]
     }
 }
 
-/// `status`, `dir_attributes`, `cookieverf`, and the ends of the list: what a reply has besides its entries. The status is
-/// not in the count that clients give.
+/// Size of a reply without its entries, in bytes: `dir_attributes`, `cookieverf`, and the ends of the list. The count
+/// that clients give does not include the status.
 const AROUND_ENTRIES: usize = 88 + 8 + 4 + 4;
-/// What says that there is an entry.
+/// Size of the flag that an entry follows, in bytes.
 const ENTRY_FOLLOWS: usize = 4;
 
-/// Room in a reply.
+/// Space left in a reply, in bytes.
 struct Room(usize);
 
 impl Room {
-    /// Takes some, if there is as much.
-    fn take(&mut self, octets: usize) -> bool {
-        self.0.checked_sub(octets).map(|rest| self.0 = rest).is_some()
+    /// Takes this many bytes if they are available.
+    fn take(&mut self, bytes: usize) -> bool {
+        self.0.checked_sub(bytes).map(|rest| self.0 = rest).is_some()
     }
 }
 
 impl Export {
-    /// READDIR.
+    /// Performs READDIR.
     pub fn readdir(&self, who: &Identity, args: &Readdir3args) -> Readdir3res {
         let (dir_attributes, page) = self.page(&args.dir, |directory| {
             let (listing, file) = self.listing(who, directory, args.cookie, &args.cookieverf)?;
@@ -201,14 +201,15 @@ impl Export {
         }
     }
 
-    /// READDIRPLUS.
+    /// Performs READDIRPLUS.
     pub fn readdirplus(&self, who: &Identity, args: &Readdirplus3args) -> Readdirplus3res {
         let (dir_attributes, page) = self.page(&args.dir, |directory| {
             let (listing, file) = self.listing(who, directory, args.cookie, &args.cookieverf)?;
-            // What can be said of an entry is what its own LOOKUP would say.
+            // An entry's attributes are those that its LOOKUP by the caller would return.
             let _acting = self.identities.assume(who)?;
             let mut room = Room(args.maxcount.min(DATA_MAX) as usize);
-            // §3.3.17: of names, fileids and cookies alone. A client that wants none gets one, or it would get no further.
+            // `dircount` limits names, fileids and cookies only (RFC 1813 §3.3.17). At least one entry is returned, so
+            // that the client makes progress.
             let mut names = Room(args.dircount as usize);
             let mut entries = Vec::new();
             let mut rest = if room.take(AROUND_ENTRIES) { listing.after(args.cookie).iter() } else { [].iter() };
@@ -231,7 +232,7 @@ impl Export {
         }
     }
 
-    /// One page of a directory, with the attributes and the verifier that go with it.
+    /// Returns one page of a directory, with the directory's attributes and cookie verifier.
     fn page<T>(
         &self,
         handle: &rpcrdma_specs::nfs3::NfsFh3,
@@ -247,7 +248,7 @@ impl Export {
         }
     }
 
-    /// The directory, opened as `who`, and its listing.
+    /// Opens the directory as `who`, and returns its listing.
     fn listing(
         &self,
         who: &Identity,
@@ -265,14 +266,15 @@ impl Export {
         Ok((listing, file))
     }
 
-    /// Which cookies are valid: those of this directory, made with this key, whatever has happened in it.
+    /// Returns the cookie verifier of a directory. It depends on the directory and the key only, as cookies stay valid
+    /// whatever changes.
     fn cookie_verifier(&self, directory: &Object) -> Cookieverf3 {
         let [a, b, c, d, e, f, g, h, ..] =
             *blake3::keyed_hash(&self.listings.key, &directory.id.born.to_be_bytes()).as_bytes();
         Cookieverf3([a, b, c, d, e, f, g, h])
     }
 
-    /// What READDIRPLUS tells of an entry; nothing if it has been removed.
+    /// Returns the READDIRPLUS entry of a directory entry, or `None` if the entry has been removed.
     fn tell(&self, directory: &Object, file: &OwnedFd, entry: &Entry) -> Option<Entryplus3> {
         let mut told = Entryplus3 {
             fileid: self.fileid(directory, entry),
@@ -284,7 +286,7 @@ impl Export {
         let _staying = self.tree.staying();
         let stat = match entry.cookie {
             CURRENT => directory.stat_now().ok(),
-            // What is above the root is not told, and what is above others is the client's to look up.
+            // Nothing above the root is exported, and clients look up other parents themselves.
             PARENT => None,
             _ => match Stat::of_entry(file, &entry.name) {
                 Ok(stat) if stat.is_mount_point() => None,
@@ -305,7 +307,7 @@ impl Export {
         Some(told)
     }
 
-    /// The root is its own parent, whatever is above it on this machine.
+    /// Returns the fileid of an entry. The root is its own parent, whatever is above it.
     fn fileid(&self, directory: &Object, entry: &Entry) -> u64 {
         let root = self.tree.root().id;
         if entry.cookie == PARENT && directory.id == root { root.ino } else { entry.ino }
@@ -316,7 +318,7 @@ fn name(entry: &Entry) -> Filename3 {
     Filename3(bytes::Bytes::copy_from_slice(entry.name.to_bytes()).into())
 }
 
-/// Not one entry fits into what the client has room for, and there are some.
+/// Returns NFS3ERR_TOOSMALL if not even one entry fits into the reply.
 fn too_small(too_small: bool) -> Outcome<()> {
     if too_small { Err(Refusal(Nfsstat3::Toosmall)) } else { Ok(()) }
 }
@@ -326,14 +328,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_slow_to_read_is_not_read_for_each_page() {
+    fn slow_listings_are_reused() {
         let of = |took| Listing {
             changed: (Nfstime3 { seconds: 0, nseconds: 0 }, Nfstime3 { seconds: 0, nseconds: 0 }),
             began: Instant::now(),
             took: Duration::from_millis(took),
             entries: Vec::new(),
         };
-        assert!(!of(1).will_do(Duration::ZERO), "a small one is always as it is");
+        assert!(!of(1).will_do(Duration::ZERO), "small directories are always read again");
         assert!(of(200).will_do(Duration::from_secs(3)));
         assert!(!of(200).will_do(Duration::from_secs(5)));
     }

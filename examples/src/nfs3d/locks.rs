@@ -1,14 +1,14 @@
-//! Locks on files, so that what is said of a file before and after a change tells that change alone.
+//! Locks on files, which make the attributes before and after a change consistent.
 //!
-//! RFC 1813 §2.6 wants the attributes in `wcc_data` to be taken atomically with the operation: a client that finds its
+//! The attributes in `wcc_data` should be taken atomically with the operation (RFC 1813 §2.6): a client that finds its
 //! cached attributes in `before` takes `after` for the result of its own change. Calls of this server that change the
-//! same file or directory therefore come one after the other; for what others do on this machine nobody can speak.
+//! same file or directory are therefore serialized. Changes by local processes are not covered.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const LOCKS: usize = 256;
 
-/// A lock for each file, shared by few others.
+/// Locks of files by inode number. Files may share a lock.
 #[derive(Debug)]
 pub(super) struct FileLocks([Mutex<()>; LOCKS]);
 
@@ -20,7 +20,7 @@ impl Default for FileLocks {
 
 impl FileLocks {
     fn of(ino: u64) -> usize {
-        // Inode numbers come in runs, and in steps of powers of two.
+        // Inode numbers often are consecutive, or multiples of a power of two.
         (ino.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as usize % LOCKS
     }
 
@@ -33,7 +33,7 @@ impl FileLocks {
         self.lock(Self::of(ino))
     }
 
-    /// Locks two, always in the same order.
+    /// Locks two files, always in the same order.
     pub(super) fn two(&self, a: u64, b: u64) -> (MutexGuard<'_, ()>, Option<MutexGuard<'_, ()>>) {
         let (a, b) = (Self::of(a).min(Self::of(b)), Self::of(a).max(Self::of(b)));
         (self.lock(a), (a != b).then(|| self.lock(b)))
@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_that_share_a_lock_are_one() {
+    fn files_that_share_a_lock_are_locked_once() {
         let locks = FileLocks::default();
         assert!(locks.two(5, 5).1.is_none());
         let other = (6..).find(|&ino| FileLocks::of(ino) != FileLocks::of(5));

@@ -1,4 +1,4 @@
-//! LOOKUP (RFC 1813 §3.3.3) and READLINK (§3.3.5).
+//! The procedures LOOKUP (RFC 1813 §3.3.3) and READLINK (§3.3.5).
 
 use bytes::Bytes;
 use rpcrdma_specs::nfs3::{
@@ -16,7 +16,7 @@ use super::{
 };
 
 impl Export {
-    /// LOOKUP.
+    /// Performs LOOKUP.
     pub fn lookup(&self, who: &Identity, args: &Lookup3args) -> Lookup3res {
         let directory = match self.find(&args.what.dir) {
             Ok(directory) => directory,
@@ -40,7 +40,7 @@ impl Export {
         let directory = directory.directory()?;
         match name {
             Component::Current => Ok(directory),
-            // Nothing above the export's root is anybody's business.
+            // Does not lead above the export's root.
             Component::Parent => self.tree.parent(&directory),
             Component::Entry(name) => {
                 let _acting = self.identities.assume(who)?;
@@ -49,7 +49,7 @@ impl Export {
         }
     }
 
-    /// READLINK: a link's text, which is the client's to follow; this server follows none.
+    /// Performs READLINK. The client follows the link; the server never does.
     pub fn readlink(&self, args: &Readlink3args) -> Readlink3res {
         let link = match self.find(&args.symlink) {
             Ok(link) => link,

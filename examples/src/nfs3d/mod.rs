@@ -1,27 +1,28 @@
-//! An NFS version 3 server (RFC 1813) on RPC-over-RDMA (RFC 8267): a directory tree of this machine for Linux's NFS client
-//! and others, with MOUNT version 3 beside it. The command is in `src/bin/nfs3d`. Linux only.
+//! An NFS version 3 server (RFC 1813) on RPC-over-RDMA (RFC 8267), with MOUNT version 3. It serves a local directory
+//! tree to Linux's NFS client and others. The program is in `src/bin/nfs3d`. Linux only.
 //!
-//! | concern | where |
+//! | subject | module |
 //! | --- | --- |
-//! | the services: from a call to a procedure below | [`service`], [`mount`] |
-//! | who a call is carried out as | [`identity`] |
-//! | file handles, and finding their files | [`handle`], `tree`, `search`, `object`, [`key`] |
-//! | attributes, and the effect of a change on them | `attributes`, `set_attributes`, `locks` |
-//! | names: LOOKUP, CREATE .., REMOVE .. | [`name`], `lookup`, `directory`, `create`, `remove` |
+//! | services, which dispatch calls to the procedures below | [`service`], [`mount`] |
+//! | identity of the caller | [`identity`] |
+//! | file handles and how their files are found | [`handle`], `tree`, `search`, `object`, [`key`] |
+//! | attributes, and how changes affect them | `attributes`, `set_attributes`, `locks` |
+//! | names: LOOKUP, CREATE, REMOVE and related procedures | [`name`], `lookup`, `directory`, `create`, `remove` |
 //! | READDIR, READDIRPLUS | `listing` |
-//! | calls that are repeated | `replies` |
+//! | retransmitted calls | `replies` |
 //! | READ, WRITE, COMMIT | `io`, `write_verifier` |
 //! | ACCESS; FSSTAT, FSINFO, PATHCONF | `access`; `file_system` |
 //! | errors | [`status`] |
 //!
-//! # What holds
+//! # Guarantees
 //!
-//! - A client reaches what is in the export, and nothing else: see `tree` for how files are found, [`handle`] for why a
-//!   handle cannot be made up.
-//! - What a call may do is the kernel's decision, taken for the caller: see [`identity`].
-//! - What is answered as done is on stable storage, unstable WRITEs apart; for those there are COMMIT and the verifier.
-//! - The data of READ and WRITE is not copied between the file system and registered memory: see `io`.
-//! - Calls of one connection are carried out concurrently, up to the credits granted to it.
+//! - Clients can access only what is in the export. `tree` describes how files are found, and [`handle`] why handles
+//!   cannot be forged.
+//! - The kernel checks the caller's permissions for every call: see [`identity`].
+//! - Changes are on stable storage before the reply is sent, except for unstable WRITEs, which use COMMIT and the
+//!   verifier.
+//! - READ and WRITE do not copy data between the file system and registered memory: see `io`.
+//! - Calls of one connection run concurrently, up to its credits.
 
 mod access;
 mod attributes;

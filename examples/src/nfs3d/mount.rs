@@ -1,6 +1,7 @@
-//! MOUNT version 3 (RFC 1813, appendix I): where clients get their first handle.
+//! The MOUNT version 3 service (RFC 1813, appendix I), which gives clients their first handle.
 //!
-//! RFC 8267 §5.1 leaves it to TCP: no item is eligible, and Linux's client does not call it otherwise.
+//! It is served over TCP: none of its items are eligible (RFC 8267 §5.1), and Linux's client uses no other transport
+//! for it.
 
 use std::{
     collections::VecDeque,
@@ -29,12 +30,12 @@ use super::{
     status::{Outcome, Refusal},
 };
 
-/// Flavors that NFS calls are taken with: AUTH_SYS.
+/// Authentication flavors accepted for NFS calls: AUTH_SYS.
 const FLAVORS: [i32; 1] = [1];
-/// Most mounts remembered for DUMP. It is for people to look at, and clients that crash never leave.
+/// Maximum number of mounts remembered for DUMP, whose result is informational. Clients that crash never unmount.
 const MOST_MOUNTS: usize = 1024;
 
-/// Serves the handles of one [`Export`].
+/// MOUNT service for one [`Export`].
 #[derive(Debug)]
 pub struct MountService {
     export: Arc<Export>,
@@ -43,7 +44,7 @@ pub struct MountService {
 }
 
 impl MountService {
-    /// Clients mount `export` as `name`, an absolute path, or a directory below it, or `/` for short.
+    /// Creates a service. Clients mount `export` by `name`, an absolute path, or by a path below it, or by `/`.
     #[must_use]
     pub fn new(export: Arc<Export>, name: impl Into<Vec<u8>>) -> Self {
         let mut name = name.into();
@@ -57,7 +58,7 @@ impl MountService {
         self.mounts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The path below the root that a client means.
+    /// Returns the part of a requested path below the export's root.
     fn below<'a>(&self, path: &'a [u8]) -> Option<&'a [u8]> {
         if path == b"/" {
             return Some(b"");
@@ -67,7 +68,7 @@ impl MountService {
     }
 }
 
-/// The host that a caller says it is, or the address that it calls from.
+/// Returns the host name in the caller's credential, or the caller's address.
 fn host(cx: &Context) -> Vec<u8> {
     let mut host = match cx.credential() {
         Credential::Sys(caller) if !caller.machinename.is_empty() => caller.machinename.as_bytes().to_vec(),
@@ -77,20 +78,21 @@ fn host(cx: &Context) -> Vec<u8> {
     host
 }
 
-fn text(octets: &[u8]) -> XdrString {
-    bytes::Bytes::copy_from_slice(octets).into()
+fn text(bytes: &[u8]) -> XdrString {
+    bytes::Bytes::copy_from_slice(bytes).into()
 }
 
-/// Goes down to a directory name by name, following no links, as `who`: a handle passes by the permissions above it.
+/// Looks up a directory as `who`, component by component and without following links. The caller needs permission for
+/// the whole path, because a handle bypasses the directories above it.
 fn descend(export: &Export, who: &Identity, path: &[u8]) -> Outcome<Object> {
     let mut at = export.tree.find(export.tree.root().id)?;
-    for name in path.split(|&octet| octet == b'/').filter(|name| !name.is_empty()) {
+    for name in path.split(|&byte| byte == b'/').filter(|name| !name.is_empty()) {
         at = match Component::parse(&Filename3(text(name)))? {
             Component::Current => at,
             Component::Parent => return Err(Refusal(Nfsstat3::Acces)),
             Component::Entry(name) => {
                 let at = at.directory()?;
-                // Where the server can act as nobody else, it is the calls by the handle that are refused.
+                // A server that cannot act as other users refuses the later calls with the handle instead.
                 let _acting = if export.identities.enforced() { Some(export.identities.assume(who)?) } else { None };
                 export.tree.enter(&at, &name)?
             }
@@ -101,7 +103,7 @@ fn descend(export: &Export, who: &Identity, path: &[u8]) -> Outcome<Object> {
 
 impl MountV3 for MountService {
     async fn mountproc3_mnt(&self, cx: &Context, args: Dirpath) -> Result<Mountres3, Failure> {
-        // RFC 1813 §5.2.1: AUTH_UNIX authentication or better is required.
+        // MNT requires AUTH_UNIX authentication or better (RFC 1813 §5.2.1).
         if matches!(cx.credential(), Credential::None) {
             return Err(Failure::Denied(AuthStat::AuthTooweak.into()));
         }
@@ -151,13 +153,13 @@ impl MountV3 for MountService {
     }
 
     async fn mountproc3_export(&self, _cx: &Context) -> Result<Exports, Failure> {
-        // No groups: everybody.
+        // An empty list of groups means that every host may mount the export.
         let export = Exportnode { ex_dir: Dirpath(text(&self.name)), ex_groups: Groups(Vec::new()) };
         Ok(Exports(vec![export]))
     }
 }
 
-/// The same errors by their other names (§5.1.5).
+/// Converts to the equivalent MOUNT status (RFC 1813 §5.1.5).
 fn mount_status(refusal: Refusal) -> Mountstat3 {
     match refusal.0 {
         Nfsstat3::Perm => Mountstat3::Perm,

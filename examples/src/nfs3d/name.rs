@@ -1,4 +1,4 @@
-//! File names as clients send them (RFC 1813 §3.2, "General comments on filenames").
+//! File names in calls (RFC 1813 §3.2, "General comments on filenames").
 
 use std::ffi::{CStr, CString};
 
@@ -6,61 +6,61 @@ use rpcrdma_specs::nfs3::{Filename3, Nfsstat3};
 
 use super::status::{Outcome, Refusal};
 
-/// Longest name in octets, `name_max` of PATHCONF: that of every file system of Linux.
+/// Maximum length of a name in bytes (`name_max` of PATHCONF), common to all Linux file systems.
 pub const NAME_MAX: usize = 255;
 
-/// A name that cannot lead out of the directory it is looked up in: not `.`, not `..`, no `/` in it.
+/// A name of a directory entry. It is neither `.` nor `..` and contains no `/`, so it cannot lead out of the directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Name(CString);
 
 impl Name {
-    /// For what the system takes.
+    /// Returns the name for system calls.
     #[must_use]
     pub fn as_c_str(&self) -> &CStr {
         &self.0
     }
 
-    /// Its octets.
+    /// Returns the name as bytes.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         self.0.as_bytes()
     }
 }
 
-/// What a `filename3` may be.
+/// A parsed `filename3`.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Component {
     /// `.`: the directory itself.
     Current,
-    /// `..`: the directory that it is in.
+    /// `..`: the parent directory.
     Parent,
     /// An entry of the directory.
     Entry(Name),
 }
 
 impl Component {
-    /// Looks at a name.
+    /// Parses a name.
     ///
     /// # Errors
-    /// NFS3ERR_ACCES for the empty name (§3.2, rule 1) and for one with `/` or NUL, which no file here can have (rule 5);
-    /// NFS3ERR_NAMETOOLONG for one of more than [`NAME_MAX`] octets (rule 4, `no_trunc` being TRUE).
+    /// Returns NFS3ERR_ACCES for an empty name (RFC 1813 §3.2, rule 1) and for names with `/` or NUL, which the system
+    /// does not support (rule 5). Returns NFS3ERR_NAMETOOLONG for names of more than [`NAME_MAX`] bytes (rule 4, as
+    /// `no_trunc` is TRUE).
     pub fn parse(name: &Filename3) -> Outcome<Self> {
-        let octets = name.as_bytes();
-        match octets {
+        let bytes = name.as_bytes();
+        match bytes {
             b"" => Err(Refusal(Nfsstat3::Acces)),
             b"." => Ok(Self::Current),
             b".." => Ok(Self::Parent),
-            _ if octets.len() > NAME_MAX => Err(Refusal(Nfsstat3::Nametoolong)),
-            _ if octets.contains(&b'/') => Err(Refusal(Nfsstat3::Acces)),
-            _ => CString::new(octets).map(|name| Self::Entry(Name(name))).map_err(|_| Refusal(Nfsstat3::Acces)),
+            _ if bytes.len() > NAME_MAX => Err(Refusal(Nfsstat3::Nametoolong)),
+            _ if bytes.contains(&b'/') => Err(Refusal(Nfsstat3::Acces)),
+            _ => CString::new(bytes).map(|name| Self::Entry(Name(name))).map_err(|_| Refusal(Nfsstat3::Acces)),
         }
     }
 
-    /// The name of an entry that is made, removed or renamed. `.` and `..` are there already and stay: `special` is
-    /// what the procedure answers for them.
+    /// Parses the name of an entry to create, remove or rename. `special` is the procedure's status for `.` and `..`.
     ///
     /// # Errors
-    /// As for [`parse`](Self::parse).
+    /// Returns `special`, or an error of [`parse`](Self::parse).
     pub fn entry(name: &Filename3, special: Nfsstat3) -> Outcome<Name> {
         match Self::parse(name)? {
             Self::Entry(name) => Ok(name),
@@ -73,12 +73,12 @@ impl Component {
 mod tests {
     use super::*;
 
-    fn parse(octets: &[u8]) -> Outcome<Component> {
-        Component::parse(&Filename3(bytes::Bytes::copy_from_slice(octets).into()))
+    fn parse(bytes: &[u8]) -> Outcome<Component> {
+        Component::parse(&Filename3(bytes::Bytes::copy_from_slice(bytes).into()))
     }
 
     #[test]
-    fn names_lead_nowhere_else() {
+    fn names_stay_in_their_directory() {
         assert_eq!(parse(b"."), Ok(Component::Current));
         assert_eq!(parse(b".."), Ok(Component::Parent));
         for bad in [&b""[..], b"a/b", b"/", b"../a", b"a/..", b"a\0b", b"\0"] {

@@ -1,4 +1,4 @@
-//! A file that has been found: an open descriptor of its inode, whatever becomes of its names meanwhile.
+//! File system objects, held by a descriptor of the inode that is independent of its names.
 
 use std::sync::Arc;
 
@@ -15,24 +15,25 @@ use super::{
     status::{Outcome, Refusal},
 };
 
-/// What the system says of a file.
+/// Status information of a file, from `statx`.
 #[derive(Debug, Clone)]
 pub(super) struct Stat(pub(super) Statx);
 
 impl Stat {
     const WANTED: StatxFlags = StatxFlags::BASIC_STATS.union(StatxFlags::BTIME);
 
-    /// Of an open file.
+    /// Returns the status of an open file.
     pub(super) fn of(fd: impl AsFd) -> Result<Self, Errno> {
         rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, Self::WANTED).map(Self)
     }
 
-    /// Of an entry of an open directory. It may be on another file system: see [`is_mount_point`](Self::is_mount_point).
+    /// Returns the status of an entry of an open directory. The entry may be on another file system: see
+    /// [`is_mount_point`](Self::is_mount_point).
     pub(super) fn of_entry(directory: impl AsFd, name: &std::ffi::CStr) -> Result<Self, Errno> {
         rustix::fs::statx(directory, name, AtFlags::SYMLINK_NOFOLLOW, Self::WANTED).map(Self)
     }
 
-    /// What kind of file it is.
+    /// Returns the file type.
     #[must_use]
     pub(super) fn file_type(&self) -> FileType {
         FileType::from_raw_mode(self.0.stx_mode.into())
@@ -42,7 +43,7 @@ impl Stat {
         self.0.stx_attributes.contains(StatxAttributes::MOUNT_ROOT)
     }
 
-    /// When the inode came to be, in nanoseconds, if the file system keeps it.
+    /// Returns the creation time of the inode, in nanoseconds, or 0 if the file system does not record it.
     pub(super) fn born(&self) -> u64 {
         if !StatxFlags::from_bits_retain(self.0.stx_mask).contains(StatxFlags::BTIME) {
             return 0;
@@ -52,17 +53,17 @@ impl Stat {
     }
 }
 
-/// A file found beneath the export's root.
+/// An object found beneath the export's root.
 #[derive(Debug, Clone)]
 pub(super) struct Object {
     pub(super) id: FileId,
     pub(super) fd: Arc<OwnedFd>,
-    /// As it was when it was found.
+    /// Status when the object was found.
     pub(super) stat: Stat,
 }
 
 impl Object {
-    /// How it is now.
+    /// Returns the current status.
     pub(super) fn stat_now(&self) -> Outcome<Stat> {
         Ok(Stat::of(&self.fd)?)
     }
@@ -71,16 +72,18 @@ impl Object {
         self.stat.file_type() == FileType::Directory
     }
 
+    /// Returns the object if it is a directory.
+    ///
     /// # Errors
-    /// NFS3ERR_NOTDIR where it is none.
+    /// Returns NFS3ERR_NOTDIR otherwise.
     pub(super) fn directory(self) -> Outcome<Self> {
         if self.is_directory() { Ok(self) } else { Err(Refusal(Nfsstat3::Notdir)) }
     }
 
-    /// For READ, WRITE and COMMIT.
+    /// Returns the object if it is a regular file, for READ, WRITE and COMMIT.
     ///
     /// # Errors
-    /// NFS3ERR_ISDIR for a directory, NFS3ERR_INVAL (RFC 1813 §3.3.6, §3.3.7) for what is no regular file either.
+    /// Returns NFS3ERR_ISDIR for a directory and NFS3ERR_INVAL for other types (RFC 1813 §3.3.6, §3.3.7).
     pub(super) fn regular(self) -> Outcome<Self> {
         match self.stat.file_type() {
             FileType::RegularFile => Ok(self),
@@ -96,8 +99,9 @@ impl AsFd for Object {
     }
 }
 
-/// `/proc/self/fd`: an open descriptor of an inode by a name, for system calls that take one. What is opened or changed
-/// through it is that inode, whatever its names lead to by now; permissions of the inode itself are checked.
+/// The directory `/proc/self/fd`, which gives open descriptors names for system calls that take a path. Operations on
+/// such a name affect the descriptor's inode, wherever its original names lead. The system checks the permissions of
+/// the inode itself.
 #[derive(Debug)]
 pub(super) struct Descriptors(OwnedFd);
 
@@ -107,12 +111,13 @@ impl Descriptors {
         rustix::fs::open(c"/proc/self/fd", flags, Mode::empty()).map(Self)
     }
 
-    /// The folder, and the name of the descriptor in it.
+    /// Returns the directory, and the name of the descriptor in it.
     pub(super) fn name(&self, fd: impl AsFd) -> (BorrowedFd<'_>, DecInt) {
         (self.0.as_fd(), DecInt::from_fd(fd))
     }
 
-    /// Opens the inode anew. Only for regular files and directories: to open others can wait, or do things.
+    /// Reopens the inode with other flags. Use it for regular files and directories only: opening others may block or have
+    /// side effects.
     pub(super) fn reopen(&self, object: &Object, flags: OFlags) -> Result<OwnedFd, Errno> {
         let (folder, name) = self.name(object);
         rustix::fs::openat(

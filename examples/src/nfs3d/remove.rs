@@ -1,4 +1,4 @@
-//! REMOVE (RFC 1813 §3.3.12), RMDIR (§3.3.13), RENAME (§3.3.14), LINK (§3.3.15).
+//! The procedures REMOVE (RFC 1813 §3.3.12), RMDIR (§3.3.13), RENAME (§3.3.14) and LINK (§3.3.15).
 
 use rpcrdma_specs::nfs3::{
     Link3args, Link3res, Link3resfail, Link3resok, Nfsstat3, PostOpAttr, Remove3args, Remove3res, Remove3resfail,
@@ -17,10 +17,10 @@ use super::{
 };
 
 impl Export {
-    /// REMOVE.
+    /// Performs REMOVE.
     pub fn remove(&self, who: &Identity, args: &Remove3args) -> Remove3res {
         let (dir_wcc, removed) = self.in_directory(&args.object.dir, |directory| {
-            // Directories, which this procedure removes none of.
+            // `.` and `..` are directories, which REMOVE does not remove.
             let name = Component::entry(&args.object.name, Nfsstat3::Isdir)?;
             self.unlink(who, directory, &name, AtFlags::empty())
         });
@@ -30,10 +30,10 @@ impl Export {
         }
     }
 
-    /// RMDIR.
+    /// Performs RMDIR.
     pub fn rmdir(&self, who: &Identity, args: &Rmdir3args) -> Rmdir3res {
         let (dir_wcc, removed) = self.in_directory(&args.object.dir, |directory| {
-            // §3.3.13 has these two for `.` and `..`.
+            // RFC 1813 §3.3.13 specifies these statuses for `.` and `..`.
             let special = if args.object.name.as_bytes() == b".." { Nfsstat3::Exist } else { Nfsstat3::Inval };
             let name = Component::entry(&args.object.name, special)?;
             self.unlink(who, directory, &name, AtFlags::REMOVEDIR)
@@ -47,10 +47,11 @@ impl Export {
     fn unlink(&self, who: &Identity, directory: &Object, name: &Name, flags: AtFlags) -> Outcome<()> {
         let _changing = self.tree.changing();
         let acting = self.identities.assume(who)?;
-        // Held over the removal: it is known which file it was, and its blocks are freed when no lock is held any more.
+        // Keep the object open during the removal: this identifies the file, and its blocks are freed only after the
+        // locks are released.
         let object = self.tree.enter_while_changing(directory, name);
         rustix::fs::unlinkat(directory, name.as_c_str(), flags).map_err(|error| match error {
-            // POSIX's other word for it, of some file systems.
+            // Some file systems return EEXIST for a directory that is not empty, as POSIX allows.
             Errno::EXIST => Refusal(Nfsstat3::Notempty),
             other => other.into(),
         })?;
@@ -61,7 +62,7 @@ impl Export {
         Ok(())
     }
 
-    /// A name of an object's is no more.
+    /// Records that an object has lost a name.
     fn unnamed(&self, object: &Object, directory: &Object, name: &Name) {
         self.tree.strike(object.id.ino, directory.id.ino, name.as_bytes());
         if object.is_directory() || object.stat_now().is_ok_and(|stat| stat.0.stx_nlink == 0) {
@@ -69,7 +70,7 @@ impl Export {
         }
     }
 
-    /// RENAME.
+    /// Performs RENAME.
     pub fn rename(&self, who: &Identity, args: &Rename3args) -> Rename3res {
         let (fromdir_wcc, todir_wcc, renamed) = self.rename_wcc(who, args);
         match renamed {
@@ -108,7 +109,7 @@ impl Export {
         (from, from_name): (&Object, &rpcrdma_specs::nfs3::Filename3),
         (to, to_name): (&Object, &rpcrdma_specs::nfs3::Filename3),
     ) -> Outcome<()> {
-        // §3.3.14.
+        // `.` and `..` cannot be renamed or replaced (RFC 1813 §3.3.14).
         let from_name = Component::entry(from_name, Nfsstat3::Inval)?;
         let to_name = Component::entry(to_name, Nfsstat3::Inval)?;
         let _changing = self.tree.changing();
@@ -116,13 +117,13 @@ impl Export {
         let moved = self.tree.enter_while_changing(from, &from_name)?;
         let replaced = self.tree.enter_while_changing(to, &to_name);
         rustix::fs::renameat(from, from_name.as_c_str(), to, to_name.as_c_str()).map_err(|error| match error {
-            // §3.3.14: what is there stays if it is of another kind, or a directory with something in it.
+            // The target is kept if its type differs or if it is a directory that is not empty (RFC 1813 §3.3.14).
             Errno::ISDIR | Errno::NOTDIR => Refusal(Nfsstat3::Exist),
             other => other.into(),
         })?;
         drop(acting);
         match replaced {
-            // Two links of one file: nothing has happened.
+            // Both names are links of the same file, so rename does nothing.
             Ok(replaced) if replaced.id == moved.id => return Ok(()),
             Ok(replaced) => self.unnamed(&replaced, to, &to_name),
             Err(_) => {}
@@ -132,13 +133,13 @@ impl Export {
         Ok(())
     }
 
-    /// LINK.
+    /// Performs LINK.
     pub fn link(&self, who: &Identity, args: &Link3args) -> Link3res {
         let object = self.find(&args.file);
         let (linkdir_wcc, linked) = self.in_directory(&args.link.dir, |directory| {
             let object = object.as_ref().map_err(|refusal| *refusal)?;
             let name = Component::entry(&args.link.name, Nfsstat3::Exist)?;
-            // The system's PERM for it would say that somebody else may.
+            // The system's EPERM would suggest that another user may do this.
             if object.is_directory() {
                 return Err(Refusal(Nfsstat3::Inval));
             }

@@ -1,8 +1,10 @@
-//! The duplicate request cache (RFC 1813 §4.5): a call that is repeated is answered as it was, and not carried out again.
+//! The duplicate request cache (RFC 1813 §4.5), which returns the original reply to a retransmitted call instead of
+//! performing the call again.
 //!
-//! A client that loses its connection sends on the next one what was not answered. Had the server carried it out, and the
-//! reply was lost, then a REMOVE would now find nothing and a CREATE a file that is there. So the results of procedures
-//! that change something are kept for a while; a repetition that comes while the call is still under way waits for it.
+//! A client that loses its connection repeats calls without a reply on the next one. If the server had performed such a
+//! call and only the reply was lost, a repeated REMOVE would not find its file, and a repeated CREATE would find it.
+//! Results of procedures that change something are therefore kept for a while. A repetition of a call that is still in
+//! progress waits for its result.
 
 use std::{
     any::Any,
@@ -23,16 +25,17 @@ use tokio::sync::OnceCell;
 
 use super::counters::Procedure;
 
-/// Most results kept. Those of one client are at most as many as its credits, if it repeats them at once.
+/// Maximum number of results. A client that repeats calls at once needs at most as many as its credits.
 const MOST_REPLIES: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
-/// How long: longer than Linux's client waits (60 s) before it gives a connection up and sends again.
+/// Lifetime of a result. Linux's client repeats calls after at most 60 s, when it gives up a connection.
 const LIFETIME: Duration = Duration::from_secs(120);
 
-/// What makes a call the same call: who sends it, its XID, and what it says.
+/// Key of a call: client, XID and contents.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Call {
     client: IpAddr,
-    /// Over TCP clients come back from the same port; that of an RDMA connection is a new one each time.
+    /// Source port over TCP, where clients reconnect from the same port. `None` over RDMA, where the port changes with
+    /// each connection.
     port: Option<u16>,
     xid: u32,
     digest: [u8; 32],
@@ -40,7 +43,7 @@ struct Call {
 
 type Kept = Arc<OnceCell<Box<dyn Any + Send + Sync>>>;
 
-/// Results of calls of late.
+/// Results of recent calls.
 #[derive(Debug)]
 pub(super) struct Replies(Mutex<LruCache<Call, (Instant, Kept)>>);
 
@@ -51,8 +54,8 @@ impl Default for Replies {
 }
 
 impl Replies {
-    /// The result of a call: that of `carry_out`, or of the same call before. `args` are what tells it from another with
-    /// its XID.
+    /// Returns the result of `carry_out`, or the result of an earlier identical call. `args` distinguish it from other
+    /// calls with the same XID.
     pub(super) async fn once<T: Clone + Send + Sync + 'static>(
         &self,
         cx: &Context,
@@ -81,10 +84,10 @@ impl Replies {
                 }
             }
         };
-        // One that fails leaves nothing behind, and the next is tried.
+        // A failed call leaves the cell empty, so that a repetition is performed.
         let result = cell.get_or_try_init(|| async { Ok::<_, Failure>(Box::new(carry_out.await?) as Box<_>) }).await?;
         let result: Option<&T> = result.downcast_ref();
-        result.cloned().ok_or_else(|| Failure::system("a result of another procedure's in the duplicate request cache"))
+        result.cloned().ok_or_else(|| Failure::system("the duplicate request cache has a result of another procedure"))
     }
 }
 
@@ -115,11 +118,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_call_is_carried_out_once() {
+    async fn a_repeated_call_runs_once() {
         let (replies, times) = (Replies::default(), AtomicU32::new(0));
         let run = async |call: Call| {
             let carry_out = async {
-                // Long enough for the others to come.
+                // Yield, so that the other call arrives in the meantime.
                 tokio::task::yield_now().await;
                 Ok(times.fetch_add(1, Ordering::Relaxed))
             };
@@ -127,15 +130,15 @@ mod tests {
         };
         let together = tokio::join!(run(from("10.0.0.1:5", 7, 1)), run(from("10.0.0.1:5", 7, 1)));
         assert_eq!(together, (0, 0));
-        assert_eq!(run(from("10.0.0.1:6", 7, 1)).await, 0, "from its next connection");
+        assert_eq!(run(from("10.0.0.1:6", 7, 1)).await, 0, "repeated on the client's next connection");
         let others = [from("10.0.0.1:5", 8, 1), from("10.0.0.1:5", 7, 2), from("10.0.0.2:5", 7, 1)];
         for (nth, other) in others.into_iter().enumerate() {
-            assert_eq!(run(other).await as usize, nth + 1, "another call");
+            assert_eq!(run(other).await as usize, nth + 1, "a different call");
         }
     }
 
     #[test]
-    fn over_tcp_a_client_is_known_by_its_port() {
+    fn tcp_clients_are_identified_by_port() {
         let by_tcp = |address: &str| call(address.parse().unwrap(), true, 7, [0; 32]);
         assert_ne!(by_tcp("10.0.0.1:5"), by_tcp("10.0.0.1:6"));
         assert_eq!(from("10.0.0.1:5", 7, 0), from("10.0.0.1:6", 7, 0));

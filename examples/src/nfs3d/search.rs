@@ -1,11 +1,10 @@
-//! Searching the tree for files whose place is not known: after a restart, or when somebody has moved them on this
-//! machine.
+//! Search for files whose place is unknown: after a restart, or after a local process has moved them.
 //!
-//! One thread at most reads all directories, nearest to the root first, and notes what it sees. Calls wait for their
-//! file to be seen, for a while; then they are answered NFS3ERR_JUKEBOX, and the client asks again. A tree that has just
-//! been searched in vain is not searched again for a time: a client that asks for what is gone must not keep the disk
-//! busy. NFS3ERR_STALE, which is for good (RFC 1813 §2.6), is only answered for a file that a search has not seen which began
-//! after it was first asked for.
+//! At most one thread at a time reads all directories, breadth-first, and records the entries. Calls wait a limited
+//! time for their file to be found. Then they return NFS3ERR_JUKEBOX, and the client retries. After an unsuccessful
+//! search the next one is delayed, so that clients that ask for removed files do not keep the disk busy. NFS3ERR_STALE
+//! is permanent (RFC 1813 §2.6). It is returned only if a search that began after the file was first requested has not
+//! found it.
 
 use std::{
     collections::VecDeque,
@@ -28,15 +27,15 @@ use super::{
     tree::Tree,
 };
 
-/// How long a call waits for a search.
+/// Time that a call waits for a search.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How often a waiting call looks whether its file has been seen.
+/// Interval at which a waiting call checks whether its file was found.
 const GLANCE: Duration = Duration::from_millis(10);
-/// Shortest time from the end of a search in vain to the start of the next.
+/// Minimum time between an unsuccessful search and the next one.
 const PAUSE: Duration = Duration::from_millis(100);
-/// That time in searches: what part of the time is spent on them at most.
+/// The same time in durations of the last search. It limits the share of time spent on searches.
 const PAUSE_IN_SEARCHES: u32 = 10;
-/// Most files remembered that a search is to look for, or has not seen.
+/// Maximum number of files remembered as wanted.
 const MOST_WANTED: NonZeroUsize = NonZeroUsize::new(1 << 12).unwrap();
 
 #[derive(Debug, Default)]
@@ -48,13 +47,13 @@ pub(super) struct Search {
 #[derive(Debug)]
 struct State {
     running: bool,
-    /// How many have ended.
+    /// Number of completed searches.
     ended: u64,
-    /// When the last one ended, and how long it took, unless it found something.
+    /// End and duration of the last search, unless it found a file.
     last: Option<(Instant, Duration)>,
-    /// A file has been found that was looked for since the last one started.
+    /// `true` if a wanted file was found since the last search began.
     found: bool,
-    /// Files that are looked for, each with how many searches must have ended before it is nowhere.
+    /// Wanted files, each with the number of completed searches after which it counts as missing.
     wanted: LruCache<FileId, u64>,
 }
 
@@ -65,18 +64,19 @@ impl Default for State {
 }
 
 impl State {
-    /// Whether another search may start. One that found something is no waste: the file had been forgotten, or moved.
+    /// Returns whether another search may start. A successful search causes no delay.
     fn rested(&self) -> bool {
         self.last.is_none_or(|(ended, took)| ended.elapsed() > PAUSE.max(took * PAUSE_IN_SEARCHES))
     }
 
-    /// How many searches must have ended before `id` is nowhere. Who asks again waits for no more than it did.
+    /// Returns the number of completed searches after which `id` counts as missing. A repeated request does not extend
+    /// it.
     fn enough(&mut self, id: FileId) -> u64 {
         let rested = self.rested();
         match self.wanted.get(&id) {
             Some(&enough) if self.ended < enough || !rested => enough,
             _ => {
-                // One that is under way may have passed where the file is by now.
+                // A search in progress may already have passed the file's present place.
                 let enough = self.ended + if self.running { 2 } else { 1 };
                 self.wanted.put(id, enough);
                 enough
@@ -90,11 +90,12 @@ impl Search {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has the tree searched until `look` finds what it looks for, which is `id`. Not to be called as anybody but the
-    /// server: the thread that searches begins as who starts it.
+    /// Searches the tree until `look` finds `id`. The calling thread must have the server's own identity, because the
+    /// search thread inherits it.
     ///
     /// # Errors
-    /// NFS3ERR_STALE if a search that began after the call has not seen it, NFS3ERR_JUKEBOX if there was none as yet.
+    /// Returns NFS3ERR_STALE if a search that began after the first request has not found the file, and NFS3ERR_JUKEBOX
+    /// if there was none yet.
     pub(super) fn run(tree: &Arc<Tree>, id: FileId, look: impl Fn() -> Outcome<Option<Object>>) -> Outcome<Object> {
         let (nowhere, not_yet) = (Refusal(Nfsstat3::Stale), Refusal(Nfsstat3::Jukebox));
         let search = tree.search();
@@ -108,7 +109,7 @@ impl Search {
                 let spawned =
                     std::thread::Builder::new().name("nfs3d-search".to_owned()).spawn(move || search_all(&searched));
                 if let Err(error) = spawned {
-                    tracing::warn!(%error, "no thread to search the tree with");
+                    tracing::warn!(%error, "cannot start a thread to search the export");
                     return Err(not_yet);
                 }
                 (state.running, state.found) = (true, false);
@@ -134,9 +135,9 @@ impl Search {
     }
 }
 
-/// Reads all directories. What cannot be read is left out: its files cannot be served either.
+/// Reads all directories. Unreadable ones are skipped, as their files cannot be served either.
 fn search_all(tree: &Tree) {
-    /// Says that the search has ended, however it does.
+    /// Marks the search as completed when dropped.
     struct Running<'a>(&'a Search, Instant);
     impl Drop for Running<'_> {
         fn drop(&mut self) {
@@ -153,14 +154,14 @@ fn search_all(tree: &Tree) {
     while let Some((ino, path)) = directories.pop_front() {
         match read_directory(tree, ino, &path, &mut directories) {
             Ok(seen) => files += seen,
-            Err(error) => tracing::debug!(path = %path.escape_ascii(), %error, "left out of the search"),
+            Err(error) => tracing::debug!(path = %path.escape_ascii(), %error, "directory skipped by the search"),
         }
         read += 1;
     }
-    tracing::info!(directories = read, files, took = ?running.1.elapsed(), "searched the export for files by their handles");
+    tracing::info!(directories = read, files, took = ?running.1.elapsed(), "searched the export for files of known handles");
 }
 
-/// Notes the entries of one directory, and says how many there were.
+/// Records the entries of one directory, and returns their number.
 fn read_directory(tree: &Tree, ino: u64, path: &[u8], more: &mut VecDeque<(u64, Vec<u8>)>) -> Result<u64, Errno> {
     let held = tree.walk(if path.is_empty() { b"." } else { path })?;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;

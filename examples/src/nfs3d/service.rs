@@ -1,4 +1,4 @@
-//! NFS version 3 as a service: each procedure on a thread that may wait for the disk, as its caller.
+//! The NFS version 3 service. Each procedure runs on a blocking thread with the caller's identity.
 
 use std::{fmt, sync::Arc};
 
@@ -22,7 +22,7 @@ use super::{
     replies::Replies,
 };
 
-/// Serves one [`Export`]. Clones serve the same.
+/// NFS service for one [`Export`]. Clones share their state.
 #[derive(Clone)]
 pub struct NfsService {
     export: Arc<Export>,
@@ -31,19 +31,19 @@ pub struct NfsService {
 }
 
 impl NfsService {
-    /// Serves `export`.
+    /// Creates a service for `export`.
     #[must_use]
     pub fn new(export: Arc<Export>) -> Self {
         Self { export, counters: Arc::default(), replies: Arc::default() }
     }
 
-    /// What has been called so far.
+    /// Returns the counters of calls and data.
     #[must_use]
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// Carries a call out on a blocking thread. A panic in it becomes SYSTEM_ERR.
+    /// Performs a call on a blocking thread. If it panics, the reply is SYSTEM_ERR.
     async fn run<T, F>(&self, cx: &Context, procedure: Procedure, work: F) -> Result<T, Failure>
     where
         T: Send + 'static,
@@ -55,7 +55,7 @@ impl NfsService {
         Ok(tokio::task::spawn_blocking(move || work(&export, &who)).await?)
     }
 
-    /// The same for what changes something: a repetition of a call gets its result.
+    /// Performs a call that changes something. A repetition of the call gets the same result.
     async fn run_once<A, T, F>(&self, cx: &Context, procedure: Procedure, args: A, work: F) -> Result<T, Failure>
     where
         A: XdrEncode + Clone + Send + Sync + 'static,
@@ -107,7 +107,7 @@ impl NfsV3 for NfsService {
     }
 
     async fn nfsproc3_write(&self, cx: &Context, args: Write3args) -> Result<Write3res, Failure> {
-        // Its data is left out of what tells it from another call: it would be as much work as to write it.
+        // Hashing the data would be as expensive as writing it, so the key of the call excludes it.
         let without_data = Write3args { data: Bytes::new(), ..args.clone() };
         let write = self.run(cx, Procedure::Write, move |export, who| export.write(who, &args));
         let result = self.replies.once(cx, Procedure::Write, &without_data, write).await?;

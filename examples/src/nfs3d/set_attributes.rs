@@ -1,4 +1,4 @@
-//! Attributes as they are set: `sattr3` (RFC 1813 §2.6), SETATTR (§3.3.2).
+//! Setting attributes: `sattr3` (RFC 1813 §2.6) and SETATTR (§3.3.2).
 
 use rpcrdma_specs::nfs3::{
     Nfsstat3, Nfstime3, Sattr3, Sattrguard3, SetAtime, SetGid3, SetMode3, SetMtime, SetSize3, SetUid3, Setattr3args,
@@ -18,7 +18,7 @@ use super::{
 };
 
 impl Export {
-    /// SETATTR.
+    /// Performs SETATTR.
     pub fn setattr(&self, who: &Identity, args: &Setattr3args) -> Setattr3res {
         let (obj_wcc, outcome) = self.setattr_wcc(who, args);
         match outcome {
@@ -38,7 +38,7 @@ impl Export {
             Err(refusal) => return (NO_WCC, Err(refusal)),
         };
         let outcome = match &args.guard {
-            // §3.3.2: the ctime is compared before anything is changed, and nothing else may change it in between.
+            // The ctime is compared before the change, and under the lock (RFC 1813 §3.3.2).
             Sattrguard3::True(ctime) if *ctime != before.ctime() => Err(Refusal(Nfsstat3::NotSync)),
             _ => self.set(who, &object, &args.new_attributes),
         };
@@ -47,8 +47,8 @@ impl Export {
         (wcc, outcome.and_then(|()| self.sync(&object)))
     }
 
-    /// Sets what `new` says, as `who`. Should one attribute be refused, those before it in this order are set: size,
-    /// owner and group, mode, times (the system takes mode bits away when owner or size change).
+    /// Sets the attributes of `new` as `who`, in this order: size, owner and group, mode, times. The system may clear
+    /// mode bits when size or owner change. If one attribute is refused, those before it remain set.
     pub(super) fn set(&self, who: &Identity, object: &Object, new: &Sattr3) -> Outcome<()> {
         if let SetSize3::True(size) = new.size {
             self.set_size(who, object, size)?;
@@ -63,7 +63,7 @@ impl Export {
             SetGid3::False => None,
         };
         if uid.is_some() || gid.is_some() {
-            // To the system -1 means that it stays.
+            // For the system, -1 means unchanged.
             if uid == Some(u32::MAX) || gid == Some(u32::MAX) {
                 return Err(Refusal(Nfsstat3::Inval));
             }
@@ -71,7 +71,7 @@ impl Export {
         }
         let (folder, name) = self.descriptors.name(object);
         if let SetMode3::True(mode) = new.mode
-            // They have none of their own.
+            // Symbolic links have no mode of their own.
             && object.stat.file_type() != FileType::Symlink
         {
             rustix::fs::chmodat(folder, name.as_c_str(), Mode::from_raw_mode(mode & 0o7777), AtFlags::empty())?;
@@ -88,17 +88,17 @@ impl Export {
             return Err(Refusal(Nfsstat3::Inval));
         }
         let file = self.open_file(who, object, OFlags::WRONLY)?;
-        // As for WRITE: root would leave set-user-ID and set-group-ID where they are.
+        // As for WRITE, root would keep the set-user-ID and set-group-ID bits.
         let _acting = self.identities.assume(who)?;
         rustix::fs::ftruncate(&file, size).map_err(|error| match error {
-            // The system's word for a size that the file system cannot have.
+            // The system returns EINVAL for a size beyond the file system's limit.
             Errno::INVAL => Refusal(Nfsstat3::Fbig),
             other => other.into(),
         })
     }
 }
 
-/// The times to set, if any.
+/// Returns the times to set, if any.
 fn times(new: &Sattr3) -> Outcome<Option<Timestamps>> {
     let last_access = match &new.atime {
         SetAtime::SetToClientTime(time) => explicit(time)?,
@@ -113,7 +113,7 @@ fn times(new: &Sattr3) -> Outcome<Option<Timestamps>> {
 }
 
 fn explicit(time: &Nfstime3) -> Outcome<Timespec> {
-    // Some of the numbers above mean other things to the system.
+    // The system gives some of the larger numbers a special meaning.
     if time.nseconds >= 1_000_000_000 {
         return Err(Refusal(Nfsstat3::Inval));
     }
@@ -132,7 +132,7 @@ mod tests {
     use crate::nfs3::unset;
 
     #[test]
-    fn times_that_mean_something_else_to_the_system_are_refused() {
+    fn special_nanoseconds_are_rejected() {
         let nseconds =
             |nseconds| Sattr3 { mtime: SetMtime::SetToClientTime(Nfstime3 { seconds: 1, nseconds }), ..unset() };
         assert!(times(&unset()).unwrap().is_none());

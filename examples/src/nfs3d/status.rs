@@ -1,13 +1,13 @@
-//! Errors of the system as `nfsstat3` (RFC 1813 §2.6).
+//! Conversion of system errors to `nfsstat3` (RFC 1813 §2.6).
 
 use rpcrdma_specs::nfs3::Nfsstat3;
 use rustix::io::Errno;
 
-/// Why a procedure has no result: a status other than NFS3_OK.
+/// A status other than NFS3_OK.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Refusal(pub Nfsstat3);
 
-/// What a procedure comes to.
+/// Result of a procedure.
 pub type Outcome<T> = Result<T, Refusal>;
 
 impl From<Errno> for Refusal {
@@ -32,19 +32,19 @@ impl From<Errno> for Refusal {
             Errno::DQUOT => Nfsstat3::Dquot,
             Errno::STALE => Nfsstat3::Stale,
             Errno::NOTSUP => Nfsstat3::Notsupp,
-            // A file that is being executed, a directory that something is mounted on.
+            // A file that is being executed, or a mount point.
             Errno::TXTBSY | Errno::BUSY => Nfsstat3::Acces,
-            // There is none of what it takes just now; the client asks again later.
+            // A temporary shortage of resources: the client retries.
             Errno::AGAIN | Errno::NOMEM | Errno::MFILE | Errno::NFILE | Errno::NOBUFS => {
-                tracing::warn!(%error, "short of a resource; the client is told to try again");
+                tracing::warn!(%error, "temporary shortage of resources, asking the client to retry");
                 Nfsstat3::Jukebox
             }
             Errno::IO => {
-                tracing::error!(%error, "the file system failed");
+                tracing::error!(%error, "file system error");
                 Nfsstat3::Io
             }
             other => {
-                tracing::warn!(error = %other, "an error that NFS 3 has no word for");
+                tracing::warn!(error = %other, "system error without an NFS 3 status, reported as NFS3ERR_IO");
                 Nfsstat3::Io
             }
         })
@@ -68,7 +68,7 @@ mod tests {
         assert_eq!(status(Errno::PERM), Nfsstat3::Perm);
         assert_eq!(status(Errno::NOTEMPTY), Nfsstat3::Notempty);
         assert_eq!(status(Errno::DQUOT), Nfsstat3::Dquot);
-        assert_eq!(status(Errno::NOMEM), Nfsstat3::Jukebox, "to be tried again, not to fail");
-        assert_eq!(status(Errno::ILSEQ), Nfsstat3::Io, "unknown ones too get an answer");
+        assert_eq!(status(Errno::NOMEM), Nfsstat3::Jukebox, "the client must retry");
+        assert_eq!(status(Errno::ILSEQ), Nfsstat3::Io, "unknown errors have a status as well");
     }
 }

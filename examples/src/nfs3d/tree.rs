@@ -1,15 +1,15 @@
-//! Where files are: from a [`FileId`] to an open descriptor beneath the export's root, and never beyond it.
+//! Lookup of files: opens the file of a [`FileId`] beneath the export's root, and never beyond it.
 //!
-//! Every file that is looked up, listed or made leaves a note of its place: its directory and its name there. A handle is
-//! resolved by climbing from note to note up to the root, and then by *one* walk down from the root that the kernel
-//! confines (`openat2`): beneath the root, through no symbolic link, onto no other file system. What is at the end must be
-//! the file that the handle names, else the note is out of date. So a file that is moved out of the export is out of
-//! reach from then on, and a symbolic link leads nowhere on this server.
+//! Every file that is looked up, listed or created is recorded in memory with its place: its directory and its name in
+//! it. To resolve a handle, the server combines these places to a path from the root, and walks it with system calls
+//! that the kernel confines (`openat2`): beneath the root, without symbolic links, on the same file system. The result
+//! must be the file of the handle; otherwise the places are out of date. A file that is moved out of the export thus
+//! becomes inaccessible, and the server never follows symbolic links.
 //!
-//! Notes are in memory only. What they do not tell, after a restart or when somebody has moved files on this machine, is
-//! found by [searching](super::search) the tree. That takes no privileges and works on any file system.
+//! If the places do not lead to the file, after a restart or after a local process has moved it, the server
+//! [searches](super::search) the tree. This requires no privileges and works on any file system.
 //!
-//! Names are changed through this server under [`Tree::changing`], so that no call falls between a rename and its note.
+//! Names are changed under [`Tree::changing`], so that no call comes between a rename and its record.
 
 use std::{
     ffi::CString,
@@ -33,48 +33,48 @@ use super::{
     status::{Outcome, Refusal},
 };
 
-/// Most files whose places are noted, about 100 octets each. The least recently used are forgotten.
+/// Maximum number of files whose places are recorded, at about 100 bytes each. The least recently used are dropped.
 const MOST_NOTES: NonZeroUsize = NonZeroUsize::new(1 << 20).unwrap();
-/// Most places noted of one file: hard links.
+/// Maximum number of places recorded for one file (hard links).
 const MOST_PLACES: usize = 8;
-/// Most removed files remembered, so that they are not searched for.
+/// Maximum number of removed files remembered, which are not searched for.
 const MOST_REMOVED: NonZeroUsize = NonZeroUsize::new(1 << 16).unwrap();
-/// Octets of a path that the system takes at a time, less than its PATH_MAX.
+/// Maximum length of a path passed to the system at a time, in bytes; less than PATH_MAX.
 const PATH_PIECE: usize = 4000;
-/// Deepest directory.
+/// Maximum depth of a directory.
 const MOST_DEPTH: usize = 1 << 14;
-/// How a walk down is confined.
+/// Restrictions on resolving paths.
 const CONFINED: ResolveFlags = ResolveFlags::BENEATH
     .union(ResolveFlags::NO_SYMLINKS)
     .union(ResolveFlags::NO_MAGICLINKS)
     .union(ResolveFlags::NO_XDEV);
-/// How an inode is held without being opened.
+/// Flags that obtain a descriptor of an inode without opening it.
 const HELD: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// A directory and a name in it.
+/// A directory, by its inode number, and a name in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Place {
     directory: u64,
     name: Box<[u8]>,
 }
 
-/// The export's tree.
+/// Directory tree of an export.
 #[derive(Debug)]
 pub(super) struct Tree {
     root: Object,
-    /// Whether inodes are told apart by when they came to be.
+    /// `true` if inodes are also identified by their creation times.
     births: bool,
     notes: Mutex<LruCache<u64, Vec<Place>>>,
     removed: Mutex<LruCache<FileId, ()>>,
-    /// Held for writing while names change, for reading while paths are made of notes and walked.
+    /// Write-locked while names change, and read-locked while recorded places are turned into paths and walked.
     names: RwLock<()>,
     search: Search,
 }
 
 impl Tree {
-    /// Beneath an open directory.
+    /// Creates the tree beneath an open directory.
     pub(super) fn new(root: OwnedFd) -> Result<Self, Errno> {
-        // On an overlay an inode is another one, by its birth, once it has been written to.
+        // On overlayfs, an inode's creation time changes with the first write.
         const OVERLAY: u64 = 0x794c_7630;
         let births = rustix::fs::fstatfs(&root)?.f_type as u64 != OVERLAY;
         let stat = Stat::of(&root)?;
@@ -87,7 +87,7 @@ impl Tree {
             names: RwLock::default(),
             search: Search::default(),
         };
-        // To learn at the start, rather than by every call, that the kernel cannot do it.
+        // Fail at startup if the kernel lacks openat2, not in every call.
         tree.walk(b".")?;
         Ok(tree)
     }
@@ -100,21 +100,22 @@ impl Tree {
         &self.search
     }
 
-    /// The file at `fd`.
+    /// Returns the object of a descriptor.
     pub(super) fn object(&self, fd: OwnedFd) -> Outcome<Object> {
         let stat = Stat::of(&fd)?;
         Ok(Object { id: self.id(&stat), fd: Arc::new(fd), stat })
     }
 
-    /// Which file it is that something is said of.
+    /// Returns the identity of the file with this status.
     pub(super) fn id(&self, stat: &Stat) -> FileId {
         FileId { ino: stat.0.stx_ino, born: if self.births { stat.born() } else { 0 } }
     }
 
-    /// The file that a handle names.
+    /// Returns the file with this identity.
     ///
     /// # Errors
-    /// NFS3ERR_STALE if it is gone or has left the export, NFS3ERR_JUKEBOX while it is being searched for.
+    /// Returns NFS3ERR_STALE if the file was removed or has left the export, and NFS3ERR_JUKEBOX while it is being
+    /// searched for.
     pub(super) fn find(self: &Arc<Self>, id: FileId) -> Outcome<Object> {
         if id == self.root.id {
             return Ok(Object { stat: self.root.stat_now()?, ..self.root.clone() });
@@ -128,7 +129,7 @@ impl Tree {
         Search::run(self, id, || self.by_notes(id))
     }
 
-    /// The directory that `directory` is in; the root is in itself, as nothing above it is exported.
+    /// Returns the parent of `directory`. The root is its own parent, as nothing above it is exported.
     pub(super) fn parent(self: &Arc<Self>, directory: &Object) -> Outcome<Object> {
         if directory.id == self.root.id {
             return self.find(self.root.id);
@@ -139,22 +140,22 @@ impl Tree {
             if self.object(found)?.id != directory.id {
                 continue;
             }
-            path.truncate(path.iter().rposition(|&octet| octet == b'/').unwrap_or(0));
+            path.truncate(path.iter().rposition(|&byte| byte == b'/').unwrap_or(0));
             return self.object(self.walk(if path.is_empty() { b"." } else { &path })?);
         }
         Err(Refusal(Nfsstat3::Stale))
     }
 
-    /// Opens an entry of a directory, as whoever the thread acts as.
+    /// Opens an entry of a directory, with the identity of the calling thread.
     ///
     /// # Errors
-    /// The system's; NFS3ERR_ACCES for one that another file system is mounted on, which is not exported.
+    /// Returns system errors. Returns NFS3ERR_ACCES for a mount point, as other file systems are not exported.
     pub(super) fn enter(&self, directory: &Object, name: &Name) -> Outcome<Object> {
         let _staying = self.staying();
         self.enter_while_changing(directory, name)
     }
 
-    /// The same for who holds [`changing`](Self::changing).
+    /// Does the same for a caller that holds [`changing`](Self::changing).
     pub(super) fn enter_while_changing(&self, directory: &Object, name: &Name) -> Outcome<Object> {
         let fd = rustix::fs::openat2(directory, name.as_c_str(), HELD, Mode::empty(), CONFINED)
             .map_err(|error| if error == Errno::XDEV { Refusal(Nfsstat3::Acces) } else { error.into() })?;
@@ -163,7 +164,7 @@ impl Tree {
         Ok(object)
     }
 
-    /// Notes where a file is.
+    /// Records the place of a file.
     pub(super) fn note(&self, ino: u64, directory: u64, name: &[u8]) {
         let mut notes = lock(&self.notes);
         if let Some(places) = notes.get_mut(&ino) {
@@ -181,7 +182,7 @@ impl Tree {
         }
     }
 
-    /// Strikes a place out.
+    /// Removes a recorded place.
     pub(super) fn strike(&self, ino: u64, directory: u64, name: &[u8]) {
         let mut notes = lock(&self.notes);
         if let Some(places) = notes.get_mut(&ino) {
@@ -192,24 +193,24 @@ impl Tree {
         }
     }
 
-    /// A file's last link was removed.
+    /// Records that the last link of a file was removed.
     pub(super) fn removed(&self, id: FileId) {
         lock(&self.notes).pop(&id.ino);
         lock(&self.removed).put(id, ());
     }
 
-    /// To be held from before a name is removed or changed until that is noted.
+    /// Locks the names for a change. Hold the guard from before the change until the new place is recorded.
     pub(super) fn changing(&self) -> RwLockWriteGuard<'_, ()> {
         self.names.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// To be held from before a name is looked at until it is noted: else the note may be of before a rename, and hide
-    /// what the rename has noted.
+    /// Locks the names against changes. Hold the guard from before reading a name until its place is recorded.
+    /// Otherwise an outdated place could replace the one recorded by a rename.
     pub(super) fn staying(&self) -> RwLockReadGuard<'_, ()> {
         self.names.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// By what is noted; of several places the first that is still right.
+    /// Returns the file at the first recorded place that is still valid.
     fn by_notes(&self, id: FileId) -> Outcome<Option<Object>> {
         let _names = self.names.read().unwrap_or_else(PoisonError::into_inner);
         for path in self.paths(id.ino) {
@@ -221,26 +222,27 @@ impl Tree {
                     }
                 }
                 Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV) => {}
-                // Not out of date: the server is not let in, or the disk is broken.
+                // The place is not out of date: the server lacks permission, or the disk failed.
                 Err(error) => return Err(error.into()),
             }
         }
         Ok(None)
     }
 
-    /// The paths that the notes make for a file.
+    /// Returns the paths that result from a file's recorded places.
     fn paths(&self, ino: u64) -> Vec<Vec<u8>> {
         let mut notes = lock(&self.notes);
         let Some(places) = notes.get(&ino).cloned() else { return Vec::new() };
         places.into_iter().filter_map(|place| self.path(&mut notes, place)).collect()
     }
 
-    /// The path to a place from the root; none where the notes do not lead there.
+    /// Returns the path of a place from the root, or `None` if the records do not lead to the root.
     fn path(&self, notes: &mut LruCache<u64, Vec<Place>>, place: Place) -> Option<Vec<u8>> {
         let mut names = vec![place.name];
         let mut at = place.directory;
         while at != self.root.id.ino {
-            // A directory has one place, and the last one noted is it. Notes that are out of date may form a circle.
+            // A directory has a single place, the last one recorded. Outdated records may form a cycle, which the depth
+            // limit breaks.
             let up = notes.get(&at)?.first()?;
             if names.len() == MOST_DEPTH {
                 return None;
@@ -252,14 +254,14 @@ impl Tree {
         Some(names.join(&b'/'))
     }
 
-    /// Walks down from the root.
+    /// Opens the object at a path from the root, in pieces that the system accepts.
     pub(super) fn walk(&self, path: &[u8]) -> Result<OwnedFd, Errno> {
         let mut rest = path;
         let mut from: Option<OwnedFd> = None;
         loop {
             let piece = match rest.get(..PATH_PIECE) {
-                // A name is at most 255 octets long, so there is a slash.
-                Some(piece) => piece.iter().rposition(|&octet| octet == b'/').unwrap_or(rest.len()),
+                // A name has at most 255 bytes, so the piece contains a slash.
+                Some(piece) => piece.iter().rposition(|&byte| byte == b'/').unwrap_or(rest.len()),
                 None => rest.len(),
             };
             let (piece, more) = rest.split_at(piece);

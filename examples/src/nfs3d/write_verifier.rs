@@ -1,4 +1,4 @@
-//! The write verifier (RFC 1813 §3.3.7, §4.11): by it clients learn that data which was not committed may be lost.
+//! The write verifier (RFC 1813 §3.3.7, §4.11), by which clients detect that uncommitted data may be lost.
 
 use std::{
     io,
@@ -7,29 +7,29 @@ use std::{
 
 use rpcrdma_specs::nfs3::Writeverf3;
 
-/// Differs from that of every other run of the server, and changes when data has been lost meanwhile.
+/// A number that differs in each run of the server, and changes when data is lost.
 #[derive(Debug)]
 pub(super) struct WriteVerifier(AtomicU64);
 
 impl WriteVerifier {
-    /// A new one.
+    /// Creates a random verifier.
     ///
     /// # Errors
-    /// When the system has no random octets.
+    /// Fails if the system provides no random bytes.
     pub(super) fn new() -> io::Result<Self> {
-        let mut octets = [0; 8];
-        getrandom::fill(&mut octets)?;
-        Ok(Self(AtomicU64::new(u64::from_ne_bytes(octets))))
+        let mut bytes = [0; 8];
+        getrandom::fill(&mut bytes)?;
+        Ok(Self(AtomicU64::new(u64::from_ne_bytes(bytes))))
     }
 
-    /// As it goes into a reply. To be taken before the data is written: what is lost later shows in a later reply.
+    /// Returns the verifier for a reply. Call it before writing the data: a loss after that changes later verifiers.
     #[must_use]
     pub(super) fn get(&self) -> Writeverf3 {
         Writeverf3(self.0.load(Ordering::Acquire).to_be_bytes())
     }
 
-    /// Data that clients believe written could not be synced. The system reports that once, and to one caller; all who
-    /// have data uncommitted have to send it again.
+    /// Changes the verifier after a sync has failed. The system reports a lost write only once and to one caller, so
+    /// all clients must send their uncommitted data again.
     pub(super) fn data_lost(&self) {
         self.0.fetch_add(1, Ordering::AcqRel);
     }
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_changes_with_runs_and_losses_only() {
+    fn the_verifier_changes_with_runs_and_losses_only() {
         let verifier = WriteVerifier::new().unwrap();
         let first = verifier.get();
         assert_eq!(verifier.get(), first);

@@ -1,4 +1,4 @@
-//! Attributes: what NFS says of a file, and what a file system of this machine does.
+//! File attributes, converted between NFS and the local file system.
 
 use std::{
     fs::Metadata,
@@ -10,22 +10,23 @@ use rpcrdma_specs::nfs3::{Fattr3, Nfstime3, Sattr3, SetAtime, SetMode3, SetMtime
 
 use crate::nfs3::{self, unset};
 
-/// What a new file's mode is taken from.
+/// Mode bits that a new file gets from its source.
 pub(super) const PERMISSIONS: u32 = 0o777;
-/// What `-p` keeps: set-user-ID, set-group-ID and sticky as well, the first two where the copy's owner and group are the same.
+/// Mode bits that `-p` preserves. The set-user-ID and set-group-ID bits are kept only if the copy has the same owner or
+/// group.
 pub(super) const ALL_MODE: u32 = 0o7777;
 
-/// The mode of something new.
+/// Returns attributes that set the mode.
 pub(super) fn mode(mode: u32) -> Sattr3 {
     Sattr3 { mode: SetMode3::True(mode), ..unset() }
 }
 
-/// Another size.
+/// Returns attributes that set the size, in bytes.
 pub(super) fn size(size: u64) -> Sattr3 {
     Sattr3 { size: SetSize3::True(size), ..unset() }
 }
 
-/// What lasts of a file besides its data: what `-p` keeps.
+/// Attributes that `-p` preserves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Lasting {
     pub(super) mode: u32,
@@ -51,15 +52,15 @@ impl From<&Fattr3> for Lasting {
 }
 
 impl Lasting {
-    /// For a copy with this owner and group of a file with those: who runs it is not to become somebody whom its owner never
-    /// meant.
+    /// Adapts the attributes to a copy. If its owner `(uid, gid)` differs from that of the source, the set-user-ID or
+    /// set-group-ID bit is cleared: the copy must not run with another user's or group's rights.
     pub(super) fn for_copy(self, copy: (u32, u32), of: (u32, u32)) -> Self {
         let user = if copy.0 == of.0 { 0 } else { 0o4000 };
         let group = if copy.1 == of.1 { 0 } else { 0o2000 };
         Self { mode: self.mode & !(user | group), ..self }
     }
 
-    /// As SETATTR takes it; a symbolic link's mode means nothing.
+    /// Converts to the attributes of SETATTR. `with_mode` is false for symbolic links, whose mode is meaningless.
     pub(super) fn to_wire(self, with_mode: bool) -> Sattr3 {
         Sattr3 {
             mode: if with_mode { SetMode3::True(self.mode) } else { SetMode3::False },
@@ -86,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn set_user_id_is_of_the_same_user_only() {
+    fn set_id_bits_are_kept_for_the_same_owner_only() {
         let of = |copy| {
             let (accessed, modified) = (SystemTime::UNIX_EPOCH, SystemTime::UNIX_EPOCH);
             Lasting { mode: 0o7755, accessed, modified }.for_copy(copy, (7, 8)).mode
@@ -95,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn times_go_there_and_back() {
+    fn times_round_trip() {
         for (seconds, nseconds) in [(0, 0), (1, 999_999_999), (u32::MAX, 5)] {
             let wire = Nfstime3 { seconds, nseconds };
             assert_eq!(to_wire(from_wire(&wire)), wire);
@@ -104,7 +105,7 @@ mod tests {
         assert_eq!(to_wire(before), Nfstime3 { seconds: 0, nseconds: 0 });
         let after = SystemTime::UNIX_EPOCH + Duration::from_secs(1 << 33);
         assert_eq!(to_wire(after), Nfstime3 { seconds: u32::MAX, nseconds: 999_999_999 });
-        // Nanoseconds that are none: a peer may send them.
+        // A peer may send an invalid number of nanoseconds.
         from_wire(&Nfstime3 { seconds: u32::MAX, nseconds: u32::MAX });
     }
 }

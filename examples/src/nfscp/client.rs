@@ -1,4 +1,4 @@
-//! NFS 3's procedures as one wants them: failures as errors, calls made again where that may help.
+//! NFS version 3 procedures as async methods that return errors for failed statuses, and retry where that may help.
 
 use std::{
     sync::{Arc, atomic::AtomicBool},
@@ -12,31 +12,31 @@ use rpcrdma::{
     rpc::OpaqueAuth,
 };
 use rpcrdma_specs::nfs3::{
-    Commit3args, Cookieverf3, Create3args, Createhow3, Diropargs3, Entryplus3, Fattr3,
-    Filename3, Fsinfo3args, Fsinfo3resok, Ftype3, Getattr3args, Lookup3args, Mkdir3args, NfsFh3, Nfspath3, Nfsstat3, PostOpAttr, PostOpFh3, Read3args, Readdir3args,
-    Readdirplus3args, Readlink3args, Remove3args, Remove3res, Sattr3,
-    Sattrguard3, Setattr3args, Setattr3res, StableHow, Symlink3args, Symlink3res, Symlinkdata3, Write3args, Write3resok, Writeverf3,
+    Commit3args, Cookieverf3, Create3args, Createhow3, Diropargs3, Entryplus3, Fattr3, Filename3, Fsinfo3args,
+    Fsinfo3resok, Ftype3, Getattr3args, Lookup3args, Mkdir3args, NfsFh3, Nfspath3, Nfsstat3, PostOpAttr, PostOpFh3,
+    Read3args, Readdir3args, Readdirplus3args, Readlink3args, Remove3args, Remove3res, Sattr3, Sattrguard3,
+    Setattr3args, Setattr3res, StableHow, Symlink3args, Symlink3res, Symlinkdata3, Write3args, Write3resok, Writeverf3,
     nfs_v3::{self, NfsV3Client},
 };
 use tokio::sync::Semaphore;
 
 use super::{attributes, error::CopyError, retry::persist, window::Window};
 
-/// How the server is talked to.
+/// Options of a client.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Options {
-    /// Most calls with data under way at a time; the credits that the server grants limit it further. Default 32.
+    /// Maximum number of READs and WRITEs in flight; the server's credits limit it further. Default 32.
     pub jobs: usize,
-    /// Most octets in one READ or WRITE; FSINFO limits it further. Default 1 MiB.
+    /// Maximum number of bytes per READ or WRITE; FSINFO limits it further. Default 1 MiB.
     pub chunk: u32,
-    /// How long connecting may take. Default 10 s.
+    /// Time limit for connecting. Default 10 s.
     pub connect_timeout: Duration,
-    /// How long a call may take. Default 30 s.
+    /// Time limit of a call. Default 30 s.
     pub call_timeout: Duration,
-    /// How long calls are made again whose connection was lost or that were not answered. Default 60 s.
+    /// Time limit for retrying calls that lost their connection or got no reply. Default 60 s.
     pub patience: Duration,
-    /// Who calls; AUTH_SYS, as a rule.
+    /// Credential of the calls, usually AUTH_SYS. Default AUTH_NONE.
     pub credential: OpaqueAuth,
 }
 
@@ -53,24 +53,24 @@ impl Default for Options {
     }
 }
 
-/// A file, a directory, or whatever else has a handle, and what is known about it.
+/// A file system object and its attributes.
 #[derive(Debug, Clone)]
 pub struct Node {
-    /// The handle.
+    /// File handle.
     pub handle: NfsFh3,
-    /// The attributes, of when it was looked up.
+    /// Attributes at the time of the lookup.
     pub attributes: Fattr3,
 }
 
 impl Node {
-    /// Whether it is a directory.
+    /// Returns whether the object is a directory.
     #[must_use]
     pub fn is_dir(&self) -> bool {
         self.attributes.r#type == Ftype3::Dir
     }
 }
 
-/// Where a listing goes on.
+/// Position in a directory listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cookie {
     cookie: u64,
@@ -78,22 +78,22 @@ pub struct Cookie {
 }
 
 impl Default for Cookie {
-    /// At the beginning (RFC 1813 §3.3.16: both zero).
+    /// Returns the start of a listing: cookie and verifier are zero (RFC 1813 §3.3.16).
     fn default() -> Self {
         Self { cookie: 0, verifier: Cookieverf3([0; 8]) }
     }
 }
 
-/// An entry of a directory, `.` and `..` left out.
+/// A directory entry other than `.` and `..`.
 #[derive(Debug, Clone)]
 pub struct Entry {
-    /// Not empty, without `/` and NUL.
+    /// Name of the entry. It is not empty and contains neither `/` nor NUL.
     pub name: Bytes,
-    /// What it is, where the server said so.
+    /// Handle and attributes, if the server returned both.
     pub node: Option<Node>,
 }
 
-/// A connected client of one server.
+/// NFS version 3 client, connected to one server.
 #[derive(Debug, Clone)]
 pub struct Nfs {
     rpc: NfsV3Client,
@@ -101,11 +101,11 @@ pub struct Nfs {
     limits: Limits,
     window: Arc<Window>,
     memory: Arc<Semaphore>,
-    /// Calls are being made again.
+    /// `true` while calls are being retried, which is logged once.
     trouble: Arc<AtomicBool>,
 }
 
-/// What FSINFO said, as far as it matters here.
+/// Limits of a file system, from FSINFO.
 #[derive(Debug, Clone, Copy, Default)]
 struct Limits {
     read: u32,
@@ -114,16 +114,16 @@ struct Limits {
     largest: u64,
 }
 
-/// How often, and how long each time, the first call is made. Linux's soft iWARP may notice the first message of a
-/// connection only when a second arrives.
+/// Number of retries, and time limit, of the first call. Linux's soft iWARP may process the first message of a
+/// connection only when a second one arrives.
 const FIRST_CALLS: u32 = 5;
 const FIRST_CALL_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl Nfs {
-    /// Connects to `url`, a transport's URL, and calls NULL, with whose reply the server's credits come.
+    /// Connects to the transport URL `url` and calls NULL, whose reply carries the server's credits.
     ///
     /// # Errors
-    /// When nobody answers, or no NFS 3.
+    /// Fails if the server does not respond or does not offer NFS version 3.
     pub async fn connect(url: &str, options: Options) -> Result<Self, CopyError> {
         let connecting = Channel::builder()
             .credits(u32::try_from(options.jobs).unwrap_or(u32::MAX).max(8))
@@ -132,7 +132,7 @@ impl Nfs {
             .reconnect(Reconnect::OnDemand {
                 min_backoff: Duration::from_millis(100),
                 max_backoff: Duration::from_secs(2),
-                // Calls are made again here, where their failure can be told from a connection's.
+                // `persist` retries calls. It distinguishes failures of a call from those of the connection.
                 retries: 0,
             })
             .credential(options.credential.clone());
@@ -148,7 +148,7 @@ impl Nfs {
                 Err(error) => return Err(error.into()),
             }
         }
-        // Twice as much data as is on its way, so that the disk has work meanwhile.
+        // Buffers for twice as many calls as are in flight keep the disk busy in the meantime.
         let memory = Semaphore::new(options.jobs.saturating_mul(2).clamp(2, 1 << 16));
         let window = Window::default();
         Ok(Self {
@@ -161,13 +161,13 @@ impl Nfs {
         })
     }
 
-    /// For a file system: asks how much it takes at a time (FSINFO).
+    /// Returns a client with the limits of the file system of `root` (FSINFO).
     ///
     /// # Errors
-    /// As FSINFO's.
+    /// Returns errors of FSINFO.
     pub async fn for_file_system(&self, root: &NfsFh3) -> Result<Self, CopyError> {
         let info = self.fsinfo(root).await?;
-        // A server that does not say takes what version 2 took at least.
+        // If the server gives no limit, use the NFS version 2 transfer size.
         let size = |max: u32, limit: u32| if max == 0 { 8192 } else { max }.min(limit).max(1);
         let limits = Limits {
             read: size(info.rtmax, self.options.chunk),
@@ -178,43 +178,43 @@ impl Nfs {
         Ok(Self { limits, ..self.clone() })
     }
 
-    /// The connection.
+    /// Returns the connection.
     #[must_use]
     pub fn channel(&self) -> &Channel {
         self.rpc.channel()
     }
 
-    /// How it talks.
+    /// Returns the client's options.
     #[must_use]
     pub fn options(&self) -> &Options {
         &self.options
     }
 
-    /// Octets in one READ.
+    /// Returns the number of bytes per READ.
     #[must_use]
     pub fn read_size(&self) -> u32 {
         self.limits.read
     }
 
-    /// Octets in one WRITE.
+    /// Returns the number of bytes per WRITE.
     #[must_use]
     pub fn write_size(&self) -> u32 {
         self.limits.write
     }
 
-    /// The longest file that the server can have.
+    /// Returns the server's maximum file size, in bytes.
     #[must_use]
     pub fn largest_file(&self) -> u64 {
         self.limits.largest
     }
 
-    /// The most calls with data that have been under way at a time.
+    /// Returns the largest number of READs and WRITEs that were in flight at the same time.
     #[must_use]
     pub fn most_under_way(&self) -> usize {
         self.window.most()
     }
 
-    /// One permit for each piece of data in memory.
+    /// Returns the semaphore that limits data in memory. Each piece of data takes one permit.
     pub(super) fn memory(&self) -> &Arc<Semaphore> {
         &self.memory
     }
@@ -230,7 +230,7 @@ impl Nfs {
         persist(procedure, self.options.patience, &self.trouble, call).await
     }
 
-    /// A call that carries data: waits for its turn first.
+    /// Makes a call that carries data, once the window admits it.
     async fn data_call<T, F>(&self, procedure: &'static str, call: impl FnMut() -> F) -> Result<T, CopyError>
     where
         F: Future<Output = Result<Result<T, Nfsstat3>, CallError>>,
@@ -242,29 +242,25 @@ impl Nfs {
 
     async fn fsinfo(&self, root: &NfsFh3) -> Result<Fsinfo3resok, CopyError> {
         let args = Fsinfo3args { fsroot: root.clone() };
-        let call = || async {
-            Ok(self.rpc.nfsproc3_fsinfo(&args).await?.into_result())
-        };
+        let call = || async { Ok(self.rpc.nfsproc3_fsinfo(&args).await?.into_result()) };
         self.call("FSINFO", call).await
     }
 
-    /// A handle's attributes.
+    /// Returns the attributes of a handle.
     ///
     /// # Errors
-    /// As GETATTR's.
+    /// Returns errors of GETATTR.
     pub async fn getattr(&self, handle: NfsFh3) -> Result<Node, CopyError> {
         let args = Getattr3args { object: handle };
-        let call = || async {
-            Ok(self.rpc.nfsproc3_getattr(&args).await?.into_result().map(|ok| ok.obj_attributes))
-        };
+        let call = || async { Ok(self.rpc.nfsproc3_getattr(&args).await?.into_result().map(|ok| ok.obj_attributes)) };
         let attributes = self.call("GETATTR", call).await?;
         Ok(Node { handle: args.object, attributes })
     }
 
-    /// What `name` in `dir` is.
+    /// Looks up `name` in `dir`.
     ///
     /// # Errors
-    /// As LOOKUP's.
+    /// Returns errors of LOOKUP.
     pub async fn lookup(&self, dir: &NfsFh3, name: &[u8]) -> Result<Node, CopyError> {
         let args = Lookup3args { what: entry(dir, name) };
         let call = || async {
@@ -274,10 +270,10 @@ impl Nfs {
         self.node(handle, attributes).await
     }
 
-    /// As [`lookup`](Self::lookup), `None` where there is nothing.
+    /// Looks up `name` in `dir`, and returns `None` if it does not exist.
     ///
     /// # Errors
-    /// As LOOKUP's, NFS3ERR_NOENT excepted.
+    /// Returns errors of LOOKUP except NFS3ERR_NOENT.
     pub async fn find(&self, dir: &NfsFh3, name: &[u8]) -> Result<Option<Node>, CopyError> {
         match self.lookup(dir, name).await {
             Ok(node) => Ok(Some(node)),
@@ -293,7 +289,7 @@ impl Nfs {
         }
     }
 
-    /// What was just made: a server need not say which handle it has.
+    /// Returns an object that was just created. The server may omit its handle, which is then looked up.
     async fn made(
         &self,
         dir: &NfsFh3,
@@ -306,40 +302,39 @@ impl Nfs {
         }
     }
 
-    /// The text of a symbolic link.
+    /// Returns the target of a symbolic link.
     ///
     /// # Errors
-    /// As READLINK's.
+    /// Returns errors of READLINK.
     pub async fn readlink(&self, link: &NfsFh3) -> Result<Bytes, CopyError> {
         let args = Readlink3args { symlink: link.clone() };
-        let call = || async {
-            Ok(self.rpc.nfsproc3_readlink(&args).await?.into_result().map(|ok| ok.data.0.0))
-        };
+        let call = || async { Ok(self.rpc.nfsproc3_readlink(&args).await?.into_result().map(|ok| ok.data.0.0)) };
         self.call("READLINK", call).await
     }
 
-    /// A part of a file, and whether it is the last. It lies in memory of the channel's pool, where the server's RDMA
-    /// Write has put it.
+    /// Reads a part of a file, and returns the data and whether it reaches the end of the file. The data is in a buffer
+    /// of the channel's pool, where the server's RDMA Write placed it.
     ///
     /// # Errors
-    /// As READ's; and when the server returns more than was asked for.
+    /// Returns errors of READ. Returns [`CopyError::Protocol`] if the server returns more than requested.
     pub async fn read(&self, file: &NfsFh3, offset: u64, count: u32) -> Result<(Bytes, bool), CopyError> {
         let args = Read3args { file: file.clone(), offset, count };
-        let call = || async {
-            Ok(self.rpc.nfsproc3_read(&args).await?.into_result())
-        };
+        let call = || async { Ok(self.rpc.nfsproc3_read(&args).await?.into_result()) };
         let ok = self.data_call("READ", call).await?;
         if ok.data.len() as u64 != u64::from(ok.count) || ok.count > count {
             let (len, said) = (ok.data.len(), ok.count);
-            return Err(CopyError::Protocol(format!("READ of {count} octets returned {len}, and says {said}")));
+            return Err(CopyError::Protocol(format!(
+                "READ of {count} bytes returned {len} bytes with a count of {said}"
+            )));
         }
         Ok((ok.data, ok.eof))
     }
 
-    /// Writes `data`, or a part of it. What is allocated in the channel's pool is read from there by the server.
+    /// Writes `data`, or a part of it. The server reads data in a buffer of the channel's pool directly, by RDMA Read.
     ///
     /// # Errors
-    /// As WRITE's; and when the server says that it has written nothing, or more than there was.
+    /// Returns errors of WRITE. Returns [`CopyError::Protocol`] if the server reports that it wrote nothing, or more
+    /// than requested.
     pub async fn write(
         &self,
         file: &NfsFh3,
@@ -349,63 +344,58 @@ impl Nfs {
     ) -> Result<Write3resok, CopyError> {
         let count = u32::try_from(data.len()).unwrap_or(u32::MAX);
         let args = Write3args { file: file.clone(), offset, count, stable, data };
-        let call = || async {
-            Ok(self.rpc.nfsproc3_write(&args).await?.into_result())
-        };
+        let call = || async { Ok(self.rpc.nfsproc3_write(&args).await?.into_result()) };
         let ok = self.data_call("WRITE", call).await?;
         if ok.count > count || (ok.count == 0 && count > 0) {
-            return Err(CopyError::Protocol(format!("WRITE of {count} octets wrote {}", ok.count)));
+            return Err(CopyError::Protocol(format!("WRITE of {count} bytes wrote {}", ok.count)));
         }
         Ok(ok)
     }
 
-    /// Has all of a file written to the server's disk; says which of the UNSTABLE writes before are meant.
+    /// Commits all data of a file to the server's disk, and returns the write verifier, which tells whether earlier
+    /// UNSTABLE writes were lost.
     ///
     /// # Errors
-    /// As COMMIT's.
+    /// Returns errors of COMMIT.
     pub async fn commit(&self, file: &NfsFh3) -> Result<Writeverf3, CopyError> {
-        // RFC 1813 §3.3.21: a count of 0 is all from the offset on.
+        // A count of 0 commits everything from the offset on (RFC 1813 §3.3.21).
         let args = Commit3args { file: file.clone(), offset: 0, count: 0 };
-        let call = || async {
-            Ok(self.rpc.nfsproc3_commit(&args).await?.into_result().map(|ok| ok.verf))
-        };
+        let call = || async { Ok(self.rpc.nfsproc3_commit(&args).await?.into_result().map(|ok| ok.verf)) };
         self.call("COMMIT", call).await
     }
 
-    /// Makes a file, unless there is one; its mode is of the new one only.
+    /// Creates a file, or opens the existing one. `mode` applies to a new file only.
     ///
     /// # Errors
-    /// As CREATE's; and when there is something of that name which is no file.
+    /// Returns errors of CREATE. Fails if the name exists and is not a regular file.
     pub async fn create(&self, dir: &NfsFh3, name: &[u8], mode: u32) -> Result<Node, CopyError> {
         let how = Createhow3::Unchecked(attributes::mode(mode));
         let args = Create3args { r#where: entry(dir, name), how };
-        let call = || async {
-            Ok(self.rpc.nfsproc3_create(&args).await?.into_result().map(|ok| (ok.obj, ok.obj_attributes)))
-        };
+        let call =
+            || async { Ok(self.rpc.nfsproc3_create(&args).await?.into_result().map(|ok| (ok.obj, ok.obj_attributes))) };
         let made = self.call("CREATE", call).await?;
         let node = self.made(dir, name, made).await?;
-        // A server may take UNCHECKED by its word and return whatever has the name.
+        // For UNCHECKED, a server may return an existing object of any type.
         match node.attributes.r#type {
             Ftype3::Reg => Ok(node),
-            _ => Err(CopyError::Unfit("there is something of that name which is no regular file".into())),
+            _ => Err(CopyError::Unfit("the target exists and is not a regular file".into())),
         }
     }
 
-    /// Makes a directory, unless there is one. Says whether it is new.
+    /// Creates a directory unless it exists, and returns whether it is new.
     ///
     /// # Errors
-    /// As MKDIR's; and when there is something of that name which is no directory.
+    /// Returns errors of MKDIR. Fails if the name exists and is not a directory.
     pub async fn mkdir(&self, dir: &NfsFh3, name: &[u8], mode: u32) -> Result<(Node, bool), CopyError> {
         let args = Mkdir3args { r#where: entry(dir, name), attributes: attributes::mode(mode) };
-        let call = || async {
-            Ok(self.rpc.nfsproc3_mkdir(&args).await?.into_result().map(|ok| (ok.obj, ok.obj_attributes)))
-        };
+        let call =
+            || async { Ok(self.rpc.nfsproc3_mkdir(&args).await?.into_result().map(|ok| (ok.obj, ok.obj_attributes))) };
         match self.call("MKDIR", call).await {
             Ok(made) => Ok((self.made(dir, name, made).await?, true)),
             Err(error) if error.status() == Some(Nfsstat3::Exist) => {
                 let node = self.lookup(dir, name).await?;
                 if !node.is_dir() {
-                    return Err(CopyError::Unfit("there is something of that name which is no directory".into()));
+                    return Err(CopyError::Unfit("the target exists and is not a directory".into()));
                 }
                 Ok((node, false))
             }
@@ -413,10 +403,10 @@ impl Nfs {
         }
     }
 
-    /// Makes a symbolic link.
+    /// Creates a symbolic link.
     ///
     /// # Errors
-    /// As SYMLINK's.
+    /// Returns errors of SYMLINK.
     pub async fn symlink(&self, dir: &NfsFh3, name: &[u8], target: &[u8]) -> Result<(), CopyError> {
         let symlink = Symlinkdata3 {
             symlink_attributes: attributes::mode(attributes::PERMISSIONS),
@@ -432,10 +422,10 @@ impl Nfs {
         self.call("SYMLINK", call).await
     }
 
-    /// Removes what is no directory, if it is there.
+    /// Removes an object other than a directory, if it exists.
     ///
     /// # Errors
-    /// As REMOVE's, NFS3ERR_NOENT excepted.
+    /// Returns errors of REMOVE except NFS3ERR_NOENT.
     pub async fn remove(&self, dir: &NfsFh3, name: &[u8]) -> Result<(), CopyError> {
         let args = Remove3args { object: entry(dir, name) };
         let call = || async {
@@ -447,10 +437,10 @@ impl Nfs {
         self.call("REMOVE", call).await
     }
 
-    /// Changes attributes.
+    /// Sets attributes.
     ///
     /// # Errors
-    /// As SETATTR's.
+    /// Returns errors of SETATTR.
     pub async fn setattr(&self, object: &NfsFh3, new: Sattr3) -> Result<(), CopyError> {
         let args = Setattr3args { object: object.clone(), new_attributes: new, guard: Sattrguard3::False };
         let call = || async {
@@ -462,11 +452,12 @@ impl Nfs {
         self.call("SETATTR", call).await
     }
 
-    /// A page of a directory, and where the next one begins. READDIRPLUS, or READDIR where the server has none.
+    /// Returns a page of a directory and the position of the next page. Uses READDIRPLUS, or READDIR if the server does
+    /// not support that.
     ///
     /// # Errors
-    /// As READDIRPLUS's; and for names that nothing can have, which would not be safe to use, and for a page that does
-    /// not go on from the last, which might never end.
+    /// Returns errors of READDIRPLUS and READDIR. Returns [`CopyError::Protocol`] for invalid names, which would be
+    /// unsafe to use, and for a page that makes no progress, which might never end.
     pub async fn list(&self, dir: &NfsFh3, at: &Cookie) -> Result<(Vec<Entry>, Option<Cookie>), CopyError> {
         let (raw, verifier, eof) = match self.readdirplus(dir, at).await {
             Err(error) if error.status() == Some(Nfsstat3::Notsupp) => self.readdir(dir, at).await?,
@@ -475,7 +466,7 @@ impl Nfs {
         let next = match raw.last() {
             _ if eof => None,
             Some(last) if last.cookie != at.cookie => Some(Cookie { cookie: last.cookie, verifier }),
-            _ => return Err(CopyError::Protocol("a page of a directory's listing goes nowhere".into())),
+            _ => return Err(CopyError::Protocol("a directory listing makes no progress".into())),
         };
         let mut entries = Vec::with_capacity(raw.len());
         for entry in raw {
@@ -485,7 +476,7 @@ impl Nfs {
             }
             if name.is_empty() || name.contains(&b'/') || name.contains(&0) {
                 let name = String::from_utf8_lossy(&name);
-                return Err(CopyError::Protocol(format!("a directory has an entry named {name:?}")));
+                return Err(CopyError::Protocol(format!("a directory contains the invalid name {name:?}")));
             }
             let node = match (entry.name_handle, entry.name_attributes) {
                 (PostOpFh3::True(handle), PostOpAttr::True(attributes)) => Some(Node { handle, attributes }),
@@ -506,7 +497,12 @@ impl Nfs {
             maxcount: size,
         };
         let call = || async {
-            Ok(self.rpc.nfsproc3_readdirplus(&args).await?.into_result().map(|ok| (ok.reply.entries, ok.cookieverf, ok.reply.eof)))
+            Ok(self
+                .rpc
+                .nfsproc3_readdirplus(&args)
+                .await?
+                .into_result()
+                .map(|ok| (ok.reply.entries, ok.cookieverf, ok.reply.eof)))
         };
         self.call("READDIRPLUS", call).await
     }
@@ -514,9 +510,7 @@ impl Nfs {
     async fn readdir(&self, dir: &NfsFh3, at: &Cookie) -> Result<(Vec<Entryplus3>, Cookieverf3, bool), CopyError> {
         let (cookie, cookieverf) = (at.cookie, at.verifier.clone());
         let args = Readdir3args { dir: dir.clone(), cookie, cookieverf, count: self.limits.list };
-        let call = || async {
-            Ok(self.rpc.nfsproc3_readdir(&args).await?.into_result())
-        };
+        let call = || async { Ok(self.rpc.nfsproc3_readdir(&args).await?.into_result()) };
         let ok = self.call("READDIR", call).await?;
         let entries = ok.reply.entries.into_iter().map(|entry| Entryplus3 {
             fileid: entry.fileid,

@@ -1,4 +1,4 @@
-//! Trees: what is to be done next, what has become of it.
+//! Copying of trees: schedules the work and counts the results.
 
 use std::{
     fs::{self, File, FileTimes, Metadata, Permissions},
@@ -30,56 +30,57 @@ use super::{
     write::upload,
 };
 
-/// What is copied, and how.
+/// Options of a copy.
 #[derive(Debug, Clone, Copy, Default)]
 #[non_exhaustive]
 pub struct CopyOptions {
-    /// Directories too, with all below them.
+    /// Copy directories recursively.
     pub recursive: bool,
-    /// Modes and times are kept.
+    /// Preserve modes and times.
     pub preserve: bool,
-    /// Source and copy are read again, and their digests compared.
+    /// Read source and copy again, and compare their digests.
     pub verify: bool,
-    /// Permissions that nothing new on the server gets. (On this machine the system sees to that.)
+    /// Mode bits that new objects on the server do not get. The operating system applies the umask to local files
+    /// itself.
     pub umask: u32,
 }
 
-/// Is told of what happens.
+/// Receives notifications about the progress of a copy.
 pub trait Watcher: Sync {
-    /// A file of so many octets is to be copied.
+    /// Called when a file is about to be copied, with its size in bytes.
     fn found(&self, _path: &Path, _octets: u64) {}
-    /// So many octets more have arrived.
+    /// Called when more data has been copied, with its size in bytes.
     fn moved(&self, _octets: u64) {}
-    /// A copy has its source's digest.
+    /// Called when a copy has been verified.
     fn verified(&self, _path: &Path, _digest: &blake3::Hash) {}
-    /// It is nothing that is copied.
+    /// Called when an object is skipped because of its type.
     fn skipped(&self, _path: &Path, _why: &str) {}
-    /// It has not been copied, or not as it should.
+    /// Called when an object could not be copied, or not completely.
     fn failed(&self, _path: &Path, _error: &CopyError) {}
 }
 
-/// What has been done.
+/// Totals of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[non_exhaustive]
 pub struct Counts {
-    /// Files copied.
+    /// Number of files copied.
     pub files: u64,
-    /// Directories, new ones and those that were there.
+    /// Number of directories, both new and existing.
     pub directories: u64,
-    /// Symbolic links.
+    /// Number of symbolic links.
     pub symlinks: u64,
-    /// Devices, pipes, sockets.
+    /// Number of devices, pipes and sockets skipped.
     pub skipped: u64,
-    /// What could not be copied.
+    /// Number of objects that could not be copied.
     pub failed: u64,
-    /// Octets of the files' data.
+    /// Number of bytes of file data copied.
     pub octets: u64,
-    /// Octets that a server had lost and that were sent again.
+    /// Number of bytes sent again because the server had lost them.
     pub sent_again: u64,
 }
 
 impl Counts {
-    /// Both together.
+    /// Returns the sum of two totals.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self {
@@ -94,75 +95,74 @@ impl Counts {
     }
 }
 
-/// One thing to do.
+/// A unit of work.
 #[derive(Debug)]
 pub enum Task {
-    /// Copies what is at a path of this machine, and what is below it, to the server.
+    /// Copies a local object to the server. A directory adds tasks for its entries.
     Upload {
-        /// The path.
+        /// Local path.
         source: PathBuf,
-        /// Whether it is followed if it is a symbolic link.
+        /// `true` to follow a symbolic link.
         follow: bool,
-        /// The directory it goes to.
+        /// Target directory on the server.
         dir: NfsFh3,
-        /// The name it gets there.
+        /// Name in the target directory.
         name: Bytes,
     },
-    /// Copies what is on the server, and what is below it, to a path of this machine.
+    /// Copies an object from the server to a local path. A directory adds tasks for its entries.
     Download {
-        /// The directory it is in.
+        /// Directory on the server.
         dir: NfsFh3,
-        /// Its name there.
+        /// Name in that directory.
         name: Bytes,
-        /// What it is, if that is known.
+        /// The object, if it was already looked up.
         node: Option<Node>,
-        /// Its path, for people.
+        /// Path on the server, for messages.
         shown: PathBuf,
-        /// The path it gets.
+        /// Local target path.
         target: PathBuf,
     },
-    /// Copies what is in a directory of the server, from one place of its listing on.
+    /// Copies the entries of a directory on the server, from a position in its listing on.
     List {
-        /// The directory.
+        /// Directory on the server.
         dir: NfsFh3,
-        /// Where its listing goes on.
+        /// Position in the listing.
         at: Cookie,
-        /// Its path, for people.
+        /// Path on the server, for messages.
         shown: PathBuf,
-        /// The directory for it.
+        /// Local target directory.
         target: PathBuf,
     },
 }
 
-/// What a directory gets in the end, when nothing is made in it any more.
+/// Attributes of a directory, to be set once nothing more is created in it.
 #[derive(Debug)]
 enum Later {
     Remote { path: PathBuf, handle: NfsFh3, lasting: Lasting },
     Local { path: PathBuf, lasting: Lasting },
 }
 
-/// Copies.
+/// Runs the tasks of a copy.
 pub struct Copier<'a> {
     nfs: &'a Nfs,
     options: CopyOptions,
     watcher: &'a dyn Watcher,
     counts: Mutex<Counts>,
     later: Mutex<Vec<Later>>,
-    /// The server is out of reach: nothing more is begun.
+    /// `true` once the server is unreachable. No more tasks are then started.
     over: AtomicBool,
     written: Written,
 }
 
-/// Most files and directories under way at a time.
+/// Maximum number of concurrent tasks.
 const MOST_TASKS: usize = 64;
-/// Why a device, a pipe or a socket is not copied.
-const SPECIAL: &str = "it is no file, directory or symbolic link";
-/// Why a file that does not tell its size is not copied: it would seem to be, as one without an octet.
-const UNSIZED: &str =
-    "its size is said to be 0, and there is data in it, as in files of /proc: it is not copied by its size";
+/// Reason for not copying a device, pipe or socket.
+const SPECIAL: &str = "not a regular file, directory or symbolic link";
+/// Reason for not copying a file that does not report its size. Its copy would be empty.
+const UNSIZED: &str = "the file contains data but reports size 0, as files in /proc do; such files cannot be copied";
 
 impl<'a> Copier<'a> {
-    /// To or from one file system of a server.
+    /// Creates a copier for one file system of the server.
     pub fn new(nfs: &'a Nfs, options: CopyOptions, watcher: &'a dyn Watcher) -> Self {
         Self {
             nfs,
@@ -175,8 +175,8 @@ impl<'a> Copier<'a> {
         }
     }
 
-    /// Does `tasks` and what they lead to. What fails is counted and told, and does not keep the rest from being done,
-    /// unless the server is out of reach.
+    /// Runs `tasks` and the tasks that they add. A failure is counted and reported, but does not stop the others unless
+    /// the server is unreachable.
     pub async fn run(&self, tasks: Vec<Task>) -> Counts {
         let mut todo = tasks;
         self.written.expect(todo.len());
@@ -190,7 +190,7 @@ impl<'a> Copier<'a> {
             {
                 under_way.push(self.perform(task));
             }
-            // The last found is done first: a tree is walked down before it is walked on, so little is in wait.
+            // New tasks run first. The tree is copied depth-first, which keeps the queue short.
             match under_way.next().await {
                 Some(mut more) => {
                     more.reverse();
@@ -225,7 +225,7 @@ impl<'a> Copier<'a> {
     fn failed(&self, path: &Path, error: &CopyError) {
         self.count(|counts| counts.failed += 1);
         if error.is_fatal() && self.over.swap(true, Ordering::Relaxed) {
-            // What was under way fails for the same reason, which has been told.
+            // Tasks in progress fail for the same reason, which has been reported.
             return;
         }
         self.watcher.failed(path, error);
@@ -235,9 +235,9 @@ impl<'a> Copier<'a> {
         change(&mut lock(&self.counts));
     }
 
-    fn moved(&self, octets: u64) {
-        self.count(|counts| counts.octets += octets);
-        self.watcher.moved(octets);
+    fn moved(&self, bytes: u64) {
+        self.count(|counts| counts.octets += bytes);
+        self.watcher.moved(bytes);
     }
 
     fn skip(&self, path: &Path, why: &str) -> Vec<Task> {
@@ -250,10 +250,10 @@ impl<'a> Copier<'a> {
         if self.options.recursive {
             return Ok(());
         }
-        Err(CopyError::Unfit("it is a directory; -r copies directories".into()))
+        Err(CopyError::Unfit("is a directory; use -r to copy directories".into()))
     }
 
-    // ---- to the server ----
+    // ---- upload ----
 
     async fn upload(&self, source: PathBuf, follow: bool, dir: NfsFh3, name: Bytes) -> Result<Vec<Task>, CopyError> {
         let path = source.clone();
@@ -269,7 +269,7 @@ impl<'a> Copier<'a> {
             self.upload_file(source, &dir, &name).await?;
             self.count(|counts| counts.files += 1);
         } else if follow {
-            // It was asked for by its name.
+            // The user named it explicitly.
             return Err(CopyError::Unfit(SPECIAL.into()));
         } else {
             return Ok(self.skip(&source, SPECIAL));
@@ -295,7 +295,7 @@ impl<'a> Copier<'a> {
         });
         let names = names.await?;
         let wanted = meta.mode() & PERMISSIONS & !self.options.umask;
-        // Until all is in it, its owner must be able to put something there.
+        // The owner needs full access until all entries are created.
         let (node, new) = self.nfs.mkdir(dir, name, wanted | 0o700).await?;
         self.written.directory_there(node.attributes.fileid, &node.handle);
         let lasting = Lasting::from(meta);
@@ -327,7 +327,7 @@ impl<'a> Copier<'a> {
             Err(error) if error.status() == Some(Nfsstat3::Exist) => {
                 let there = self.nfs.lookup(dir, name).await?;
                 if there.is_dir() {
-                    return Err(CopyError::Unfit("there is a directory of that name".into()));
+                    return Err(CopyError::Unfit("the target exists and is a directory".into()));
                 }
                 let is_link = there.attributes.r#type == Ftype3::Lnk;
                 if !is_link || self.nfs.readlink(&there.handle).await? != target {
@@ -360,13 +360,13 @@ impl<'a> Copier<'a> {
         let mode = meta.mode() & PERMISSIONS & !self.options.umask;
         let node = self.nfs.create(dir, name, mode).await?;
         if is_same(&meta, &node.attributes) {
-            return Err(CopyError::Unfit("it is the very file that it is to be copied to".into()));
+            return Err(CopyError::Unfit("source and target are the same file".into()));
         }
         self.written.file(&node.handle.data)?;
         if node.attributes.size > 0 {
             self.nfs.setattr(&node.handle, attributes::size(0)).await?;
         }
-        let again = upload(self.nfs, &file, size, &node.handle, |octets| self.moved(octets)).await?;
+        let again = upload(self.nfs, &file, size, &node.handle, |bytes| self.moved(bytes)).await?;
         self.count(|counts| counts.sent_again += again);
         if self.options.verify {
             let node = self.nfs.getattr(node.handle.clone()).await?;
@@ -380,7 +380,7 @@ impl<'a> Copier<'a> {
         Ok(())
     }
 
-    /// Reads both again.
+    /// Reads source and copy again, and compares their digests.
     async fn compare(
         &self,
         path: &Path,
@@ -400,7 +400,7 @@ impl<'a> Copier<'a> {
         Ok(())
     }
 
-    // ---- from the server ----
+    // ---- download ----
 
     async fn download(
         &self,
@@ -437,10 +437,10 @@ impl<'a> Copier<'a> {
         let lasting = blocking(move || {
             let new = match fs::DirBuilder::new().mode(mode | 0o700).create(&path) {
                 Ok(()) => true,
-                // Not through a symbolic link: where it leads is for its owner to say, not for the server.
+                // Do not follow a symbolic link: only its owner decides where it leads, not the server.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                     if !fs::symlink_metadata(&path)?.is_dir() {
-                        return Err(io::Error::other(format!("{} is no directory", path.display())));
+                        return Err(io::Error::other(format!("{} exists and is not a directory", path.display())));
                     }
                     false
                 }
@@ -448,7 +448,7 @@ impl<'a> Copier<'a> {
             };
             let meta = fs::metadata(&path)?;
             let made = Lasting::from(&meta);
-            // Until all is in it, its owner must be able to put something there.
+            // The owner needs full access until all entries are created.
             let wanted = Lasting { mode: made.mode & !(0o700 & !mode), ..made };
             Ok(((new && wanted.mode != made.mode).then_some(wanted), meta.ino()))
         });
@@ -485,7 +485,7 @@ impl<'a> Copier<'a> {
             let make = || std::os::unix::fs::symlink(os_name(&text), &target);
             match make() {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                    // Of a directory, this fails.
+                    // Fails for a directory.
                     fs::remove_file(&target)?;
                     make()?;
                 }
@@ -499,7 +499,7 @@ impl<'a> Copier<'a> {
         Ok(link.await?)
     }
 
-    /// The file appears under its name when it is complete.
+    /// Downloads a file to a temporary file, and renames it to its target once it is complete.
     async fn download_file(&self, node: &Node, shown: &Path, target: PathBuf) -> Result<(), CopyError> {
         let attributes = &node.attributes;
         self.watcher.found(shown, attributes.size);
@@ -509,10 +509,10 @@ impl<'a> Copier<'a> {
                 && !there.is_file()
                 && !there.is_symlink()
             {
-                return Err(io::Error::other(format!("{} is no regular file", path.display())));
+                return Err(io::Error::other(format!("{} exists and is not a regular file", path.display())));
             }
             let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-            // Its owner must be able to write to it; the mode of a new file is what the umask leaves of it.
+            // The owner needs write access. The system applies the umask.
             let partial = tempfile::Builder::new()
                 .prefix(".nfscp-")
                 .permissions(Permissions::from_mode(mode | 0o600))
@@ -521,7 +521,7 @@ impl<'a> Copier<'a> {
         })
         .await?;
         let file = Arc::new(file);
-        download(self.nfs, node, &file, |octets| self.moved(octets)).await?;
+        download(self.nfs, node, &file, |bytes| self.moved(bytes)).await?;
         if self.options.verify {
             self.compare(shown, &file, attributes.size, node, false).await?;
         }
@@ -544,7 +544,7 @@ impl<'a> Copier<'a> {
         Ok(keep.await?)
     }
 
-    // ---- in the end ----
+    // ---- completion ----
 
     async fn finish(&self, last: Later) {
         if self.over.load(Ordering::Relaxed) {
@@ -579,7 +579,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs `work`, which waits for the disk, where that holds nobody up.
+/// Runs blocking file operations on tokio's blocking threads.
 pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
@@ -601,7 +601,7 @@ fn set_link_times(link: &Path, lasting: &Lasting) -> io::Result<()> {
     Ok(utimensat(CWD, link, &times, AtFlags::SYMLINK_NOFOLLOW)?)
 }
 
-/// A watcher that does nothing.
+/// A watcher that ignores all notifications.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Silent;
 

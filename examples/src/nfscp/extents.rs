@@ -1,4 +1,4 @@
-//! Pieces of files: where there is data, and what goes into one call.
+//! File ranges: regions with data, and pieces for single calls.
 
 use std::{fs::File, io, ops::Range, os::unix::fs::FileExt as _};
 
@@ -7,19 +7,20 @@ use rustix::{
     io::Errno,
 };
 
-/// Beyond so many, holes are no longer looked for.
+/// Maximum number of extents. Holes after the last one are treated as data.
 const MOST: usize = 1 << 16;
 
-/// Where there is data in a file of `size` octets; the rest is holes, as far as its file system tells.
+/// Returns the regions of a file of `size` bytes that contain data. The rest are holes, as far as the file system
+/// reports them.
 pub(super) fn extents(file: &File, size: u64) -> Vec<Range<u64>> {
     let mut extents = Vec::new();
     let mut at = 0;
     while at < size && extents.len() < MOST {
         let start = match seek(file, SeekFrom::Data(at)) {
             Ok(start) => start,
-            // There is no more data.
+            // No more data.
             Err(Errno::NXIO) => return extents,
-            // The file system does not tell.
+            // The file system does not report holes.
             Err(_) => break,
         };
         let end = seek(file, SeekFrom::Hole(start)).unwrap_or(size).min(size);
@@ -35,7 +36,7 @@ pub(super) fn extents(file: &File, size: u64) -> Vec<Range<u64>> {
     extents
 }
 
-/// `range` in pieces of `len` octets.
+/// Splits `range` into pieces of at most `len` bytes.
 pub(super) fn pieces(range: Range<u64>, len: u32) -> impl Iterator<Item = (u64, u32)> {
     let mut at = range.start;
     std::iter::from_fn(move || {
@@ -46,15 +47,15 @@ pub(super) fn pieces(range: Range<u64>, len: u32) -> impl Iterator<Item = (u64, 
     })
 }
 
-/// What a hole is made of: blocks of file systems in use.
+/// Granularity of holes, in bytes: the common block size of file systems.
 const BLOCK: usize = 4096;
 
-/// Writes `data` at `offset`; if `sparse`, without blocks of zeros, for which there are holes.
+/// Writes `data` at `offset`. If `sparse`, blocks of zeros are skipped, which leaves holes.
 pub(super) fn write_at(file: &File, data: &[u8], offset: u64, sparse: bool) -> io::Result<()> {
     if !sparse {
         return file.write_all_at(data, offset);
     }
-    let is_zero = |block: &[u8]| block.iter().all(|octet| *octet == 0);
+    let is_zero = |block: &[u8]| block.iter().all(|byte| *byte == 0);
     let mut at = 0;
     while at < data.len() {
         let blocks = data[at..].chunks(BLOCK);
@@ -92,14 +93,14 @@ mod tests {
         file.write_all_at(&[2; 100], 1 << 20).unwrap();
         file.set_len(3 << 20).unwrap();
         let found = extents(&file, 3 << 20);
-        // File systems without holes say that there is data everywhere.
+        // File systems without holes report data everywhere.
         assert!(found.iter().any(|range| range.contains(&0)) && found.iter().any(|range| range.contains(&(1 << 20))));
         assert!(found.windows(2).all(|pair| pair[0].end < pair[1].start));
         assert!(matches!(&extents(&file, 50)[..], [whole] if *whole == (0..50)));
     }
 
     #[test]
-    fn zeros_are_left_out() {
+    fn blocks_of_zeros_are_skipped() {
         for len in [0, 1, BLOCK, 3 * BLOCK + 7] {
             for (first, second) in [(0, 1), (1, 0), (0, 0), (1, 1)] {
                 let data: Vec<u8> = [vec![first; BLOCK], vec![second; len], vec![0; BLOCK]].concat();

@@ -1,4 +1,4 @@
-//! Where files are: `nfs3+rdma://host:port/export/path`, or a path on this machine.
+//! Locations on the command line: `nfs3+rdma://host:port/export/path`, or a local path.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -7,60 +7,62 @@ use std::{
     path::PathBuf,
 };
 
-/// One of the places of the command line.
+/// A source or destination.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Location {
-    /// On this machine.
+    /// Local path.
     Local(PathBuf),
-    /// On a server.
+    /// Path on a server.
     Remote(NfsUrl),
 }
 
-/// `nfs3+TRANSPORT://host[:port]/path[?option]`: TRANSPORT is what [`Channel::connect`](rpcrdma::client::Channel::connect)
-/// knows (`rdma`, `iwarp`, `tcp`), and `option` the transport's. In the path `%` and two hexadecimal digits stand for an
-/// octet (RFC 3986 §2.1); everything else is meant as it is.
+/// A URL of the form `nfs3+TRANSPORT://host[:port]/path[?option]`.
+///
+/// TRANSPORT is a scheme of [`Channel::connect`](rpcrdma::client::Channel::connect) (`rdma`, `iwarp` or `tcp`), and
+/// `option` an option of that transport. The path is percent-encoded (RFC 3986 §2.1). All other characters stand for
+/// themselves.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NfsUrl {
     scheme: String,
-    /// An IPv6 address with its brackets.
+    /// Host name or address; IPv6 addresses include their brackets.
     host: String,
     port: u16,
     query: Option<String>,
     path: Vec<u8>,
 }
 
-/// What is wrong with a URL.
+/// Reason why a URL is invalid. All variants contain the URL.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LocationError {
-    /// An `nfs` that is not `nfs3+`.
-    #[error("`{0}`: expected nfs3+rdma://, nfs3+iwarp:// or nfs3+tcp://; a local path of that name is written ./{0}")]
+    /// The scheme begins with `nfs` but is not supported.
+    #[error("`{0}`: expected nfs3+rdma://, nfs3+iwarp:// or nfs3+tcp://; for a local path, write ./{0}")]
     Scheme(String),
-    /// No host, or one that is no text.
-    #[error("`{0}`: no host; an IPv6 address goes in brackets, as in nfs3+iwarp://[::1]:20049/export")]
+    /// The host is missing or invalid.
+    #[error("`{0}`: invalid host; write IPv6 addresses in brackets, as in nfs3+iwarp://[::1]:20049/export")]
     Host(String),
-    /// The port is no number.
-    #[error("`{0}`: the port is no number from 1 to 65535")]
+    /// The port is invalid.
+    #[error("`{0}`: invalid port; expected a number from 1 to 65535")]
     Port(String),
-    /// No path.
-    #[error("`{0}`: no path; the whole export is e.g. {0}/export")]
+    /// The path is missing.
+    #[error("`{0}`: missing path; to name a whole export, write e.g. {0}/export")]
     Path(String),
-    /// A `%` without two hexadecimal digits behind it.
-    #[error("`{0}`: a % in the path needs two hexadecimal digits behind it; the octet itself is %25")]
+    /// A `%` is not followed by two hexadecimal digits.
+    #[error("`{0}`: a % in the path must be followed by two hexadecimal digits; write %25 for a %")]
     Escape(String),
 }
 
 impl Location {
-    /// Reads an argument of the command line.
+    /// Parses a command-line argument.
     ///
     /// # Errors
-    /// When it is a URL, and a wrong one.
+    /// Fails if the argument is an invalid NFS URL.
     pub fn parse(argument: OsString) -> Result<Self, LocationError> {
-        let octets = argument.as_bytes();
-        let Some(at) = octets.windows(3).position(|window| window == b"://") else {
+        let bytes = argument.as_bytes();
+        let Some(at) = bytes.windows(3).position(|window| window == b"://") else {
             return Ok(Self::Local(argument.into()));
         };
-        let (scheme, rest) = (&octets[..at], &octets[at + 3..]);
+        let (scheme, rest) = (&bytes[..at], &bytes[at + 3..]);
         if !scheme.starts_with(b"nfs") || scheme.contains(&b'/') {
             return Ok(Self::Local(argument.into()));
         }
@@ -69,7 +71,7 @@ impl Location {
 }
 
 impl NfsUrl {
-    /// NFS over RDMA (RFC 8267 §9) and over TCP (RFC 1813 §2.1).
+    /// Schemes and default ports: NFS over RDMA (RFC 8267 §9) and over TCP (RFC 1813 §2.1).
     const PORTS: [(&'static str, u16); 3] = [("rdma", 20049), ("iwarp", 20049), ("tcp", 2049)];
 
     fn parse_parts(scheme: &[u8], rest: &[u8], whole: &str) -> Result<Self, LocationError> {
@@ -77,14 +79,14 @@ impl NfsUrl {
         let known = scheme.and_then(|scheme| Self::PORTS.iter().find(|(name, _)| *name == scheme));
         let &(scheme, default_port) = known.ok_or_else(|| LocationError::Scheme(whole.to_owned()))?;
 
-        let slash = rest.iter().position(|octet| *octet == b'/').unwrap_or(rest.len());
+        let slash = rest.iter().position(|byte| *byte == b'/').unwrap_or(rest.len());
         let (authority, path) = rest.split_at(slash);
         if path.is_empty() {
             return Err(LocationError::Path(whole.to_owned()));
         }
         let bad_host = || LocationError::Host(whole.to_owned());
         let authority = std::str::from_utf8(authority).map_err(|_| bad_host())?;
-        // The colon of the port is the last one, and behind the bracket of an IPv6 address.
+        // The port follows the last colon, after the bracket of an IPv6 address.
         let after_bracket = authority.rfind(']').map_or(0, |at| at + 1);
         let (host, port) = match authority[after_bracket..].rfind(':') {
             Some(colon) => {
@@ -99,7 +101,7 @@ impl NfsUrl {
             return Err(bad_host());
         }
 
-        let (path, query) = match path.iter().position(|octet| *octet == b'?') {
+        let (path, query) = match path.iter().position(|byte| *byte == b'?') {
             Some(at) => (&path[..at], Some(String::from_utf8_lossy(&path[at + 1..]).into_owned())),
             None => (path, None),
         };
@@ -107,20 +109,20 @@ impl NfsUrl {
         Ok(Self { scheme: scheme.to_owned(), host: host.to_owned(), port, query, path })
     }
 
-    /// `scheme://host:port`, as [`Channel::connect`](rpcrdma::client::Channel::connect) takes it.
+    /// Returns the transport's URL, `scheme://host:port`, for [`Channel::connect`](rpcrdma::client::Channel::connect).
     #[must_use]
     pub fn transport(&self) -> String {
         let query = self.query.as_ref().map(|query| format!("?{query}")).unwrap_or_default();
         format!("{}://{}:{}{query}", self.scheme, self.host, self.port)
     }
 
-    /// Another service of the host's, over TCP.
+    /// Returns the URL of another service on the same host, over TCP.
     #[must_use]
     pub fn tcp(&self, port: u16) -> String {
         format!("tcp://{}:{port}", self.host)
     }
 
-    /// The path on the server, from its root.
+    /// Returns the path on the server, starting at the root.
     #[must_use]
     pub fn path(&self) -> &[u8] {
         &self.path
@@ -144,22 +146,22 @@ impl fmt::Display for Location {
 
 fn unescape(path: &[u8]) -> Option<Vec<u8>> {
     let mut unescaped = Vec::with_capacity(path.len());
-    let mut octets = path.iter();
-    while let Some(&octet) = octets.next() {
-        unescaped.push(match octet {
+    let mut bytes = path.iter();
+    while let Some(&byte) = bytes.next() {
+        unescaped.push(match byte {
             b'%' => {
-                let mut digit = || octets.next().and_then(|digit| char::from(*digit).to_digit(16));
+                let mut digit = || bytes.next().and_then(|digit| char::from(*digit).to_digit(16));
                 u8::try_from(digit()? * 16 + digit()?).ok()?
             }
-            octet => octet,
+            byte => byte,
         });
     }
     Some(unescaped)
 }
 
-/// A path's last component, if it has one that names something.
+/// Returns a path's last component, unless it is `.` or `..`.
 pub(super) fn base_name(path: &[u8]) -> Option<&[u8]> {
-    path.split(|octet| *octet == b'/').rfind(|part| !part.is_empty()).filter(|part| !matches!(*part, b"." | b".."))
+    path.split(|byte| *byte == b'/').rfind(|part| !part.is_empty()).filter(|part| !matches!(*part, b"." | b".."))
 }
 
 pub(super) fn os_name(name: &[u8]) -> &OsStr {
@@ -194,23 +196,23 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_url_is_a_path() {
+    fn other_arguments_are_local_paths() {
         for path in ["a", "/a/b", "./nfs3+tcp://x", "http://x/y", "nfs3+tcp:x", "-"] {
             assert_eq!(Location::parse(path.into()), Ok(Location::Local(path.into())), "{path}");
         }
     }
 
     #[test]
-    fn wrong_urls_are_told() {
+    fn invalid_urls_are_rejected() {
         let error = |text: &str| Location::parse(text.into()).unwrap_err().to_string();
         assert!(error("nfs://h/x").contains("expected nfs3+rdma://"));
         assert!(error("nfs3+quic://h/x").contains("expected nfs3+rdma://"));
-        assert!(error("nfs3+tcp://h").contains("no path"));
+        assert!(error("nfs3+tcp://h").contains("missing path"));
         for bad in ["nfs3+tcp:///x", "nfs3+tcp://:20/x", "nfs3+tcp://fd09::1/x", "nfs3+tcp://[]/x", "nfs3+tcp://a]/x"] {
-            assert!(error(bad).contains("no host"), "{bad}");
+            assert!(error(bad).contains("invalid host"), "{bad}");
         }
         for bad in ["nfs3+tcp://h:0/x", "nfs3+tcp://h:/x", "nfs3+tcp://h:65536/x", "nfs3+tcp://[::1]:x/x"] {
-            assert!(error(bad).contains("the port"), "{bad}");
+            assert!(error(bad).contains("invalid port"), "{bad}");
         }
         for bad in ["nfs3+tcp://h/%", "nfs3+tcp://h/%2", "nfs3+tcp://h/%zz"] {
             assert!(error(bad).contains("hexadecimal"), "{bad}");

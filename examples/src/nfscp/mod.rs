@@ -1,19 +1,19 @@
-//! Copies files and trees from and to an export of NFS version 3, over RDMA or TCP.
+//! Copies files and directory trees to or from an NFS version 3 server, over RDMA or TCP.
 //!
-//! | module | |
+//! | module | contents |
 //! | --- | --- |
-//! | [`location`] | `nfs3+rdma://host:port/path`, or a path on this machine |
-//! | [`mount`] | an export's root: rpcbind and MOUNT version 3, over TCP |
-//! | [`client`] | NFS 3's procedures as one wants them: failures as errors, calls made again where that may help |
-//! | [`window`] | how many calls carry data at a time: as many as the server grants credits |
-//! | [`resolve`] | paths below an export, symbolic links included |
-//! | [`read`], [`write`](mod@write) | a file's data: ranges in parallel, UNSTABLE writes with COMMIT, sparse files |
-//! | [`copy`] | trees: what is to be done next, what has become of it |
-//! | [`session`] | which server, which export, from where to where |
+//! | [`location`] | `nfs3+rdma://host:port/path`, or a local path |
+//! | [`mount`] | the root of an export: rpcbind and MOUNT version 3, over TCP |
+//! | [`client`] | NFS version 3 procedures with errors and retries |
+//! | [`window`] | the limit on calls that carry data: as many as the server grants credits |
+//! | [`resolve`] | path lookup in an export, including symbolic links |
+//! | [`read`], [`write`](mod@write) | file data: parallel ranges, UNSTABLE writes with COMMIT, sparse files |
+//! | [`copy`] | trees: schedules the work and counts the results |
+//! | [`session`] | a server, its mounted exports, and copies between them and the local machine |
 //!
-//! Data is not copied on its way. A READ's result is written to the file from the memory that the server's RDMA Write put
-//! it in; a WRITE's argument is read from the file into memory of the channel's pool, and fetched from there by the
-//! server's RDMA Read.
+//! File data is not copied in memory. A READ's result is written to the file from the buffer in which the server's RDMA
+//! Write placed it. A WRITE's data is read from the file into a buffer of the channel's pool, from which the server's
+//! RDMA Read fetches it.
 
 mod attributes;
 pub mod client;

@@ -1,4 +1,4 @@
-//! An export's root handle: rpcbind and MOUNT version 3, which are on TCP (RFC 8267 §5.1).
+//! Mounting an export with rpcbind and MOUNT version 3, which run over TCP (RFC 8267 §5.1).
 
 use std::time::Duration;
 
@@ -18,17 +18,17 @@ use super::{
 };
 use crate::command::chain;
 
-/// Where MOUNT is, and who asks.
+/// Options for reaching MOUNT.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct MountOptions {
-    /// MOUNT's TCP port; without it, rpcbind is asked.
+    /// TCP port of MOUNT. Default: ask rpcbind.
     pub port: Option<u16>,
-    /// rpcbind's TCP port. Default 111.
+    /// TCP port of rpcbind. Default 111.
     pub rpcbind_port: u16,
-    /// How long connecting, and each call, may take. Default 10 s.
+    /// Time limit for connecting and for each call. Default 10 s.
     pub timeout: Duration,
-    /// Who asks.
+    /// Credential of the calls. Default AUTH_NONE.
     pub credential: OpaqueAuth,
 }
 
@@ -38,30 +38,32 @@ impl Default for MountOptions {
     }
 }
 
-/// An export, mounted until [`unmount`](Self::unmount).
+/// An export that stays mounted until [`unmount`](Self::unmount).
 #[derive(Debug)]
 pub struct Mounted {
-    /// Its root's handle.
+    /// Handle of the export's root directory.
     pub root: NfsFh3,
-    /// Its path on the server; the URL's begins with it.
+    /// Path of the export on the server.
     pub export: Vec<u8>,
-    /// MOUNT's, if it was asked.
+    /// URL of MOUNT; `None` if the handle was given.
     url: Option<String>,
     options: MountOptions,
 }
 
 impl Mounted {
-    /// An export whose root's handle is known, so that MOUNT need not be asked: paths are relative to it.
+    /// Creates an export from a known root handle, without MOUNT. Paths are relative to it.
     #[must_use]
     pub fn known(root: NfsFh3) -> Self {
         Self { root, export: vec![b'/'], url: None, options: MountOptions::default() }
     }
 
-    /// Mounts the export that `url`'s path is in: the longest in the server's list of them; and if none of the list is, the
-    /// first that MOUNT gives out of the path itself and the directories above it.
+    /// Mounts the export that contains the path of `url`.
+    ///
+    /// This is the longest matching path in the server's list of exports. If none matches, the function tries the path
+    /// itself, then each directory above it, and uses the first that the server accepts.
     ///
     /// # Errors
-    /// When MOUNT is not to be found, or gives nothing out.
+    /// Fails if MOUNT is unreachable or refuses all paths.
     pub async fn mount(url: &NfsUrl, options: MountOptions) -> Result<Self, CopyError> {
         let port = match options.port {
             Some(port) => port,
@@ -72,7 +74,7 @@ impl Mounted {
         let path = normal(url.path());
         let listed = match client.mountproc3_export().await {
             Ok(exports) => exports.0.into_iter().map(|export| normal(export.ex_dir.0.as_bytes())).collect(),
-            // A server may keep its list for itself.
+            // A server may refuse to list its exports.
             Err(CallError::Rpc { .. }) => Vec::new(),
             Err(error) => return Err(silent(&mount_url, error)),
         };
@@ -94,7 +96,7 @@ impl Mounted {
                     let root = NfsFh3 { data: ok.fhandle.0 };
                     return Ok(Self { root, export, url: Some(mount_url), options });
                 }
-                // What comes last is about the shortest path. The first says more.
+                // The first refusal concerns the longest path and is the most informative.
                 Mountres3::Default(status) => refused = refused.or(Some((export, status))),
             }
         }
@@ -102,14 +104,14 @@ impl Mounted {
         Err(CopyError::Mount { path: String::from_utf8_lossy(&export).into_owned(), status: MountStatus(status) })
     }
 
-    /// What of `path` is below the export, if it is in it.
+    /// Returns the part of `path` below the export, or `None` if `path` is outside of it.
     #[must_use]
     pub fn inside(&self, path: &[u8]) -> Option<Vec<u8>> {
         below(&normal(path), &self.export)
     }
 
-    /// Tells the server that the mount is over. It only keeps a list of them for people to look at (RFC 1813 §5.2.3), so
-    /// a failure matters to nobody.
+    /// Tells the server that the export is unmounted. Failures are ignored: the server only keeps an informational list
+    /// of mounts (RFC 1813 §5.2.3).
     pub async fn unmount(self) {
         let Some(url) = self.url else { return };
         let Ok(channel) = connect(&url, &self.options).await else { return };
@@ -121,27 +123,27 @@ impl Mounted {
 }
 
 fn silent(url: &str, error: CallError) -> CopyError {
-    CopyError::NoMount { what: format!("MOUNT does not answer at {url}"), source: Some(error.into()) }
+    CopyError::NoMount { what: format!("no reply from MOUNT at {url}"), source: Some(error.into()) }
 }
 
 async fn connect(url: &str, options: &MountOptions) -> Result<Channel, CopyError> {
     let builder = Channel::builder().connect_timeout(options.timeout).call_timeout(options.timeout);
     let connecting = builder.credential(options.credential.clone()).connect(url);
-    let what = "no connection to MOUNT, which gives out file handles";
+    let what = "cannot connect to MOUNT, which provides file handles";
     connecting.await.map_err(|error| CopyError::NoMount { what: what.to_owned(), source: Some(error.into()) })
 }
 
-/// Asks rpcbind, version 4 (RFC 1833 §2), or the port mapper that it was before.
+/// Asks rpcbind version 4 for MOUNT's port (RFC 1833 §2), or its predecessor, the port mapper.
 async fn mount_port(url: &NfsUrl, options: &MountOptions) -> Result<u16, CopyError> {
     let builder = Channel::builder().connect_timeout(options.timeout).call_timeout(options.timeout);
     let rpcbind = builder.connect(&url.tcp(options.rpcbind_port)).await;
-    let what = "no connection to rpcbind, which knows MOUNT's port";
+    let what = "cannot connect to rpcbind, which knows the port of MOUNT";
     let channel = rpcbind.map_err(|error| CopyError::NoMount { what: what.to_owned(), source: Some(error.into()) })?;
     let peer = channel.info().peer_addr;
     let question = Rpcb {
         r_prog: mount_v3::PROGRAM,
         r_vers: mount_v3::VERSION,
-        // RFC 5665 §5.2.4.2.
+        // Network identifiers (RFC 5665 §5.2.4.2).
         r_netid: if peer.is_ipv6() { "tcp6" } else { "tcp" }.into(),
         r_addr: "".into(),
         r_owner: "".into(),
@@ -156,11 +158,11 @@ async fn mount_port(url: &NfsUrl, options: &MountOptions) -> Result<u16, CopyErr
         Err(error) => return Err(error.into()),
     };
     let unknown =
-        || CopyError::NoMount { what: format!("rpcbind on {peer} knows no MOUNT version 3 over TCP"), source: None };
+        || CopyError::NoMount { what: format!("rpcbind on {peer} lists no MOUNT version 3 over TCP"), source: None };
     port.filter(|port| *port != 0).ok_or_else(unknown)
 }
 
-/// The port of a universal address: the last two numbers (RFC 5665 §5.2.3.3).
+/// Returns the port of a universal address, given by its last two numbers (RFC 5665 §5.2.3.3).
 fn port_of(address: &[u8]) -> Option<u16> {
     let address = std::str::from_utf8(address).ok()?;
     let mut parts = address.rsplit('.');
@@ -169,39 +171,39 @@ fn port_of(address: &[u8]) -> Option<u16> {
     Some(u16::from_be_bytes([high, low]))
 }
 
-/// RFC 1813 §5.2.1: the flavors that the server takes for calls under this handle.
+/// Checks that the export accepts the credential's authentication flavor (RFC 1813 §5.2.1).
 fn check_flavor(flavors: &[i32], credential: &OpaqueAuth) -> Result<(), CopyError> {
     let ours = i32::try_from(credential.flavor).unwrap_or(i32::MAX);
     if flavors.is_empty() || flavors.contains(&ours) {
         return Ok(());
     }
     Err(CopyError::Unfit(format!(
-        "the server wants RPC authentication flavors {flavors:?} for this export; this program has AUTH_SYS (1)"
+        "the export requires RPC authentication flavors {flavors:?}, but this program supports only AUTH_SYS (1)"
     )))
 }
 
-/// From the root, single slashes, none at the end, `.` left out; `..` is left to the server.
+/// Normalizes a path: absolute, without `.`, repeated or trailing slashes. `..` is kept for the server.
 fn normal(path: &[u8]) -> Vec<u8> {
     let mut normal = Vec::with_capacity(path.len() + 1);
-    for part in path.split(|octet| *octet == b'/').filter(|part| !matches!(*part, b"" | b".")) {
+    for part in path.split(|byte| *byte == b'/').filter(|part| !matches!(*part, b"" | b".")) {
         normal.push(b'/');
         normal.extend_from_slice(part);
     }
     if normal.is_empty() { vec![b'/'] } else { normal }
 }
 
-/// What of `path` comes after `dir`, both normal.
+/// Returns the part of `path` below `dir`. Both must be normalized.
 fn below(path: &[u8], dir: &[u8]) -> Option<Vec<u8>> {
     let dir = dir.strip_suffix(b"/").unwrap_or(dir);
     let rest = path.strip_prefix(dir)?;
     (rest.is_empty() || rest.starts_with(b"/")).then(|| rest.to_vec())
 }
 
-/// A normal path, and all above it, longest first.
+/// Returns a normalized path and its ancestors, longest first.
 fn ancestors(path: &[u8]) -> Vec<Vec<u8>> {
     let mut all = vec![path.to_vec()];
     let mut path = path;
-    while let Some(slash) = path.iter().rposition(|octet| *octet == b'/').filter(|slash| *slash > 0) {
+    while let Some(slash) = path.iter().rposition(|byte| *byte == b'/').filter(|slash| *slash > 0) {
         path = &path[..slash];
         all.push(path.to_vec());
     }

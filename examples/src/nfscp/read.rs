@@ -1,4 +1,4 @@
-//! From the server: a file's data, ranges in parallel, and digests.
+//! Reading file data from the server in parallel, and computing digests.
 
 use std::{fs::File, io, os::unix::fs::FileExt as _, sync::Arc};
 
@@ -13,11 +13,11 @@ use super::{
     extents::{pieces, write_at},
 };
 
-/// Does `work` for all `items`, several at a time, and hands the results to `done` in order.
+/// Runs `work` for all `items` concurrently, and passes the results to `done` in order.
 ///
-/// For each there is a permit for one piece of data in memory, taken in order, so that the first never waits for those
-/// behind it. After a failure no more is begun, but what is under way is waited for: a call that is dropped takes its
-/// memory back, and a server that is just using it might end the connection over that.
+/// Each item takes a permit for one piece of data in memory. Permits are taken in item order, so the first item never
+/// waits for later ones. After a failure no more items are started, but those in progress complete: dropping a call
+/// invalidates its memory, which may break the connection if the server is accessing it.
 pub(super) async fn in_order<T, R, F>(
     nfs: &Nfs,
     items: impl Iterator<Item = T>,
@@ -50,11 +50,12 @@ where
     }
 }
 
-/// Fetches the data of `source` into `file`; `progress` is told of octets as they are written. Holes are made of blocks
-/// of zeros if the source takes less space on the server than it is long.
+/// Downloads the data of `source` to `file`, and calls `progress` with the number of bytes of each write. If the source
+/// takes less space on the server than its size, blocks of zeros become holes.
 ///
 /// # Errors
-/// As READ's, the file's, and when the source gets shorter meanwhile.
+/// Returns errors of READ and of the local file. Returns [`CopyError::SourceChanged`] if the source shrinks in the
+/// meantime.
 pub async fn download(
     nfs: &Nfs,
     source: &Node,
@@ -69,7 +70,7 @@ pub async fn download(
         while at < end {
             let data = read_some(nfs, source, at, end).await?;
             let (file, len) = (Arc::clone(file), data.len() as u64);
-            // From where the server has put it to the file.
+            // Written from the buffer in which the server placed the data.
             spawn_blocking(move || write_at(&file, &data, at, sparse)).await.map_err(io::Error::other)??;
             progress(len);
             at += len;
@@ -79,7 +80,7 @@ pub async fn download(
     in_order(nfs, pieces(0..size, nfs.read_size()), work, async |()| Ok(())).await
 }
 
-/// At least an octet of `at..end`.
+/// Reads at least one byte of `at..end`.
 async fn read_some(nfs: &Nfs, source: &Node, at: u64, end: u64) -> Result<Bytes, CopyError> {
     let count = u32::try_from(end - at).unwrap_or(u32::MAX);
     let (data, _eof) = nfs.read(&source.handle, at, count).await?;
@@ -89,10 +90,10 @@ async fn read_some(nfs: &Nfs, source: &Node, at: u64, end: u64) -> Result<Bytes,
     Ok(data)
 }
 
-/// The BLAKE3 digest of a file on the server.
+/// Returns the BLAKE3 digest of a file on the server.
 ///
 /// # Errors
-/// As [`download`]'s.
+/// Returns errors of READ. Returns [`CopyError::SourceChanged`] if the file shrinks in the meantime.
 pub async fn remote_digest(nfs: &Nfs, source: &Node) -> Result<blake3::Hash, CopyError> {
     let mut hasher = blake3::Hasher::new();
     let work = async |(mut at, len): (u64, u32), permit: OwnedSemaphorePermit| {
@@ -121,10 +122,10 @@ pub async fn remote_digest(nfs: &Nfs, source: &Node) -> Result<blake3::Hash, Cop
     Ok(hasher.finalize())
 }
 
-/// The BLAKE3 digest of the first `size` octets of a file on this machine.
+/// Returns the BLAKE3 digest of the first `size` bytes of a local file.
 ///
 /// # Errors
-/// As the file's, and when it is shorter.
+/// Returns read errors. Returns [`CopyError::SourceChanged`] if the file is shorter.
 pub async fn local_digest(pool: &BufferPool, file: &Arc<File>, size: u64) -> Result<blake3::Hash, CopyError> {
     let (file, pool) = (Arc::clone(file), pool.clone());
     let hashing = spawn_blocking(move || {
@@ -137,7 +138,7 @@ pub async fn local_digest(pool: &BufferPool, file: &Arc<File>, size: u64) -> Res
     hashing.await.map_err(io::Error::other)?
 }
 
-/// `len` octets of a file at `at`, in memory of `pool`.
+/// Reads `len` bytes at offset `at` into a buffer of `pool`.
 pub(super) fn read_at(file: &File, pool: &BufferPool, at: u64, len: u32, size: u64) -> Result<Bytes, CopyError> {
     let mut memory = pool.alloc(len as usize);
     file.read_exact_at(&mut memory, at).map_err(|error| match error.kind() {

@@ -1,4 +1,4 @@
-//! Paths below an export: one LOOKUP a component, symbolic links followed where they stay in the export.
+//! Path lookup in an export: one LOOKUP per component, following symbolic links that stay in the export.
 
 use std::collections::VecDeque;
 
@@ -11,38 +11,38 @@ use super::{
     mount::Mounted,
 };
 
-/// Most symbolic links of one path that are followed, as Linux has it.
+/// Maximum number of symbolic links followed in one path, as in Linux.
 const MAX_LINKS: u32 = 40;
 
-/// What a path leads to.
+/// Result of a path lookup.
 #[derive(Debug, Clone)]
 pub enum Resolved {
-    /// Something that is there.
+    /// The path exists.
     Found {
-        /// What it is.
+        /// The object.
         node: Node,
-        /// Its directory and its name there; of what is no directory always known.
+        /// Directory and name of the object. Always `Some` if the object is not a directory.
         entry: Option<(NfsFh3, Bytes)>,
     },
-    /// Nothing yet, but its directory.
+    /// The path does not exist, but its directory does.
     Absent {
-        /// The directory it would be in.
+        /// Parent directory.
         dir: Node,
-        /// The name it would have.
+        /// Name of the missing object.
         name: Bytes,
     },
 }
 
-/// Looks up `path`, which is relative to the root of `mounted`.
+/// Looks up `path`, relative to the root of `mounted`.
 ///
-/// The server does not follow symbolic links (RFC 1813 §3.3.5). An absolute one leads where the server says, so it is
-/// followed only as far as it leads into the export again.
+/// The server does not follow symbolic links (RFC 1813 §3.3.5), so this function does. The target of an absolute link
+/// is a path on the server, so it is followed only if it leads back into the export.
 ///
 /// # Errors
-/// As LOOKUP's, and for links that lead out of the export or in circles.
+/// Returns errors of LOOKUP. Fails for links that lead out of the export, and after too many links.
 pub async fn resolve(nfs: &Nfs, mounted: &Mounted, path: &[u8]) -> Result<Resolved, CopyError> {
     let root = nfs.getattr(mounted.root.clone()).await?;
-    // The directories above where we are, from the root down.
+    // The ancestors of the current directory, starting at the root.
     let mut way = vec![];
     let mut here = root.clone();
     let mut entry = None;
@@ -50,14 +50,14 @@ pub async fn resolve(nfs: &Nfs, mounted: &Mounted, path: &[u8]) -> Result<Resolv
     let mut links = 0;
     while let Some(name) = todo.pop_front() {
         if &*name == b".." {
-            // Not past the root: LOOKUP of `..` there would be refused or lead out.
+            // Stay at the root: its `..` may be refused, or lead out of the export.
             here = way.pop().unwrap_or_else(|| root.clone());
             entry = None;
             continue;
         }
         let Some(node) = nfs.find(&here.handle, &name).await? else {
             if !todo.is_empty() {
-                return Err(CopyError::Unfit(format!("there is no directory {}", String::from_utf8_lossy(&name))));
+                return Err(CopyError::Unfit(format!("no such directory: {}", String::from_utf8_lossy(&name))));
             }
             return Ok(Resolved::Absent { dir: here, name });
         };
@@ -68,14 +68,14 @@ pub async fn resolve(nfs: &Nfs, mounted: &Mounted, path: &[u8]) -> Result<Resolv
         }
         links += 1;
         if links > MAX_LINKS {
-            return Err(CopyError::Unfit("too many symbolic links: do they lead in a circle?".into()));
+            return Err(CopyError::Unfit("too many levels of symbolic links".into()));
         }
         let target = nfs.readlink(&node.handle).await?;
         let inside;
         let target = if target.starts_with(b"/") {
             let shown = String::from_utf8_lossy(&target).into_owned();
             inside = mounted.inside(&target).ok_or_else(|| {
-                CopyError::Unfit(format!("a symbolic link leads to {shown}, which is not in this export"))
+                CopyError::Unfit(format!("a symbolic link leads to {shown}, which is outside of this export"))
             })?;
             way.clear();
             here = root.clone();
@@ -92,6 +92,6 @@ pub async fn resolve(nfs: &Nfs, mounted: &Mounted, path: &[u8]) -> Result<Resolv
 }
 
 fn components(path: &[u8]) -> VecDeque<Bytes> {
-    let parts = path.split(|octet| *octet == b'/').filter(|part| !matches!(*part, b"" | b"."));
+    let parts = path.split(|byte| *byte == b'/').filter(|part| !matches!(*part, b"" | b"."));
     parts.map(Bytes::copy_from_slice).collect()
 }

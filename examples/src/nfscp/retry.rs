@@ -1,4 +1,4 @@
-//! Calls made again: after a lost connection, a call that stayed unanswered, and NFS3ERR_JUKEBOX.
+//! Retries: after a lost connection, a call without a reply, and NFS3ERR_JUKEBOX.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -15,7 +15,7 @@ use rpcrdma_specs::nfs3::Nfsstat3;
 use super::error::{CopyError, NfsStatus};
 use crate::command::chain;
 
-/// Whether the server, or the way to it, may come back.
+/// Returns whether the failure may be temporary.
 pub(super) fn may_pass(error: &CallError) -> bool {
     match error {
         CallError::Connect { error: ConnectError::Setup { source, .. }, .. } => {
@@ -32,7 +32,7 @@ pub(super) fn may_pass(error: &CallError) -> bool {
     }
 }
 
-/// What is told after `patience`, if there was any.
+/// Returns the error to report after retrying for `patience`.
 fn given_up(error: CopyError, patience: Duration) -> CopyError {
     match error {
         CopyError::Call(error) if !patience.is_zero() => {
@@ -48,12 +48,12 @@ fn given_up(error: CopyError, patience: Duration) -> CopyError {
     }
 }
 
-/// Makes `call` until it is answered, for as long as `patience` after the first failure. `trouble` is whether that has been
-/// told.
+/// Makes `call`, and retries it for up to `patience` after the first failure. `trouble` records whether retrying has
+/// been logged.
 ///
-/// That is for calls that may be repeated. All that this program makes are: they change nothing (LOOKUP, READ), or say
-/// what is to be in the end (WRITE at an offset, CREATE UNCHECKED, SETATTR without a guard, COMMIT), or their callers
-/// take the answer to the repetition for success (MKDIR: NFS3ERR_EXIST, REMOVE: NFS3ERR_NOENT).
+/// All calls of this program may be retried. They change nothing (LOOKUP, READ), set an absolute state (WRITE at an
+/// offset, CREATE UNCHECKED, SETATTR without a guard, COMMIT), or their callers accept the repetition's status as
+/// success (NFS3ERR_EXIST for MKDIR, NFS3ERR_NOENT for REMOVE).
 pub(super) async fn persist<T, F>(
     procedure: &'static str,
     patience: Duration,
@@ -69,7 +69,7 @@ where
         let error = match call().await {
             Ok(Ok(result)) => {
                 if first_failure.is_some() && trouble.swap(false, Ordering::Relaxed) {
-                    tracing::warn!("the server answers again");
+                    tracing::warn!("the server is responding again");
                 }
                 return Ok(result);
             }
@@ -87,9 +87,9 @@ where
         if since.elapsed() + pause > patience {
             return Err(given_up(error, patience));
         }
-        // Once for all calls that wait for the same.
+        // Logged once for all calls that are waiting.
         if !trouble.swap(true, Ordering::Relaxed) {
-            tracing::warn!(error = chain(&error), "tried again for up to {patience:?}");
+            tracing::warn!(error = chain(&error), "call failed, retrying for up to {patience:?}");
         }
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(Duration::from_secs(2));

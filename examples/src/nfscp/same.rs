@@ -1,4 +1,4 @@
-//! Copies that would come to themselves, or to one another.
+//! Detection of copies onto themselves or onto each other.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -19,43 +19,43 @@ use super::{
     error::CopyError,
 };
 
-/// What has been written to.
+/// Files and directories that have been written to.
 #[derive(Debug, Default)]
 pub(super) struct Written {
-    /// Several sources may come to the same file.
+    /// `true` if several sources might be copied to the same file.
     several: AtomicBool,
     files: Mutex<HashSet<Box<[u8]>>>,
-    /// Directories by their numbers: of this machine, and of the server.
+    /// Local directories by inode number, and directories on the server by file ID.
     here: Mutex<HashMap<u64, PathBuf>>,
     there: Mutex<HashMap<u64, NfsFh3>>,
 }
 
 impl Written {
-    /// So many sources are copied.
+    /// Announces the number of sources.
     pub(super) fn expect(&self, sources: usize) {
         self.several.fetch_or(sources > 1, Ordering::Relaxed);
     }
 
-    /// A file is about to be written. Two sources must not be written to one, least of all at a time.
+    /// Records that a file is about to be written, and fails if another source was written to it.
     pub(super) fn file(&self, file: &[u8]) -> Result<(), CopyError> {
         if self.several.load(Ordering::Relaxed) && !lock(&self.files).insert(file.into()) {
-            return Err(CopyError::Unfit("another source has just been copied to the same file".into()));
+            return Err(CopyError::Unfit("another source was copied to the same file".into()));
         }
         Ok(())
     }
 
-    /// A directory of this machine, with this number, is being written to.
+    /// Records that a local directory with this inode number is being written to.
     pub(super) fn directory_here(&self, number: u64, path: &Path) {
         lock(&self.here).insert(number, path.to_owned());
     }
 
-    /// A directory of the server's is.
+    /// Records that a directory on the server with this file ID is being written to.
     pub(super) fn directory_there(&self, number: u64, handle: &NfsFh3) {
         lock(&self.there).insert(number, handle.clone());
     }
 
-    /// Refuses a directory of this machine as a source where it is one of the server's that are being written to: it would be copied
-    /// into itself without end.
+    /// Rejects a local source directory that is also a target directory on the server: it would be copied into itself
+    /// without end.
     pub(super) async fn check_source_here(&self, nfs: &Nfs, path: &Path, number: u64) -> Result<(), CopyError> {
         let there = lock(&self.there).get(&number).cloned();
         match there {
@@ -64,7 +64,7 @@ impl Written {
         }
     }
 
-    /// The same of the server's as a source.
+    /// Rejects a source directory on the server that is also a local target directory.
     pub(super) async fn check_source_there(&self, nfs: &Nfs, node: &Node) -> Result<(), CopyError> {
         let here = lock(&self.here).get(&node.attributes.fileid).cloned();
         match here {
@@ -74,9 +74,9 @@ impl Written {
     }
 }
 
-/// Two directories of one number: they may be on different file systems.
+/// Compares two directories with equal numbers, which may be on different file systems, and fails if they are the same.
 async fn check_apart(nfs: &Nfs, path: &Path, handle: &NfsFh3) -> Result<(), CopyError> {
-    // It may change as it is looked at; further down it would be looked at again.
+    // The directory may change between the two looks. After the last try, subdirectories are checked again.
     const TRIES: u32 = 8;
     let look = || {
         let path = path.to_owned();
@@ -88,7 +88,7 @@ async fn check_apart(nfs: &Nfs, path: &Path, handle: &NfsFh3) -> Result<(), Copy
         let after = look().await?;
         if (before.ctime(), before.ctime_nsec()) == (after.ctime(), after.ctime_nsec()) {
             if is_same(&after, &there.attributes) {
-                return Err(CopyError::Unfit("what is copied comes here: it would be copied into itself".into()));
+                return Err(CopyError::Unfit("cannot copy a directory into itself".into()));
             }
             break;
         }
@@ -96,8 +96,8 @@ async fn check_apart(nfs: &Nfs, path: &Path, handle: &NfsFh3) -> Result<(), Copy
     Ok(())
 }
 
-/// Whether a file of this machine is the one on the server, which may be this machine or serve one of its mounts: one
-/// number, and changed last at the same nanosecond.
+/// Returns whether a local file and a file on the server are the same: equal number, size and times, to the nanosecond.
+/// The server may run on this machine, or on one whose file system is mounted here.
 pub(super) fn is_same(meta: &Metadata, there: &Fattr3) -> bool {
     let same = |seconds: i64, nanoseconds: i64, time: &Nfstime3| {
         u32::try_from(seconds) == Ok(time.seconds) && u32::try_from(nanoseconds) == Ok(time.nseconds)

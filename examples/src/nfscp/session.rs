@@ -1,4 +1,4 @@
-//! Which server, which export, from where to where.
+//! A connection to a server, with its mounted exports, and copies from and to it.
 
 use std::{
     fs,
@@ -16,7 +16,7 @@ use super::{
     resolve::{Resolved, resolve},
 };
 
-/// A server that is connected to, and those of its exports that are in use.
+/// A connected server and its mounted exports.
 #[derive(Debug)]
 pub struct Session {
     transport: String,
@@ -33,10 +33,11 @@ struct Export {
 }
 
 impl Session {
-    /// Connects to the server that `url` names. With `root`, that is the handle of the one export, and MOUNT is not asked.
+    /// Connects to the server in `url`. If `root` is given, it is the root handle of the only export, and MOUNT is not
+    /// used.
     ///
     /// # Errors
-    /// When it is not there, or no NFS 3 server.
+    /// Fails if the server is unreachable or does not offer NFS version 3.
     pub async fn connect(
         url: &NfsUrl,
         options: Options,
@@ -52,16 +53,16 @@ impl Session {
         Ok(Self { transport: url.transport(), server, exports, mount })
     }
 
-    /// The server.
+    /// Returns the client of the server.
     #[must_use]
     pub fn server(&self) -> &Nfs {
         &self.server
     }
 
-    /// The export that `url` is in, and its path there; mounts it if need be.
+    /// Returns the index of the export that contains `url`, and the path in it. Mounts the export if necessary.
     async fn export(&mut self, url: &NfsUrl) -> Result<(usize, Vec<u8>), CopyError> {
         if url.transport() != self.transport {
-            return Err(CopyError::Unfit("all that is remote must be on one server, by one transport".into()));
+            return Err(CopyError::Unfit("all remote paths must be on the same server and transport".into()));
         }
         for (index, export) in self.exports.iter().enumerate() {
             if let Some(path) = export.mounted.inside(url.path()) {
@@ -80,10 +81,10 @@ impl Session {
         Ok((index, resolve(&export.nfs, &export.mounted, &path).await?))
     }
 
-    /// Copies `sources`, of this machine, to `target`: into it if it is a directory, else under its name.
+    /// Copies local `sources` to `target`: into it if it is a directory, otherwise to that path.
     ///
     /// # Errors
-    /// When the target cannot be what is wanted. What fails on the way is counted and told to `watcher`.
+    /// Fails if the target is unusable. Failures of single files are counted and reported to `watcher`.
     pub async fn upload(
         &mut self,
         sources: &[PathBuf],
@@ -107,10 +108,11 @@ impl Session {
         Ok(Copier::new(&nfs, options, watcher).run(tasks).await)
     }
 
-    /// Copies `sources`, of the server, to `target`: into it if it is a directory, else under its name.
+    /// Copies `sources` on the server to the local `target`: into it if it is a directory, otherwise to that path.
     ///
     /// # Errors
-    /// When a source or the target is not there. What fails on the way is counted and told to `watcher`.
+    /// Fails if a source does not exist or the target is unusable. Failures of single files are counted and reported to
+    /// `watcher`.
     pub async fn download(
         &mut self,
         sources: &[NfsUrl],
@@ -127,7 +129,7 @@ impl Session {
             let (index, found) = self.resolve(url).await?;
             let shown = os_path(url.path());
             let Resolved::Found { node, .. } = found else {
-                return Err(CopyError::Unfit(format!("there is no {}", shown.display())));
+                return Err(CopyError::Unfit(format!("no such file or directory: {}", shown.display())));
             };
             let target = match base_name(url.path()) {
                 Some(name) if into_directory => target.join(os_name(name)),
@@ -145,13 +147,13 @@ impl Session {
         Ok(total)
     }
 
-    /// The most calls with data that have been under way at a time.
+    /// Returns the largest number of READs and WRITEs that were in flight at the same time.
     #[must_use]
     pub fn most_under_way(&self) -> usize {
         self.server.most_under_way()
     }
 
-    /// Unmounts, and closes the connection in order.
+    /// Unmounts all exports and closes the connection.
     pub async fn close(self) {
         for export in self.exports {
             export.mounted.unmount().await;
@@ -161,10 +163,10 @@ impl Session {
 }
 
 fn not_a_directory() -> CopyError {
-    CopyError::Unfit("several sources need a directory to go to, which is there".into())
+    CopyError::Unfit("with several sources, the destination must be an existing directory".into())
 }
 
-/// The name that `source` has; that of `.` is asked of the system.
+/// Returns the name of `source`. Paths without one, such as `.`, are canonicalized first.
 fn name_of(source: &Path) -> Result<Bytes, CopyError> {
     let real;
     let name = match source.file_name() {
@@ -174,11 +176,11 @@ fn name_of(source: &Path) -> Result<Bytes, CopyError> {
             real.file_name()
         }
     };
-    let name = name.ok_or_else(|| CopyError::Unfit(format!("{} has no name", source.display())))?;
+    let name = name.ok_or_else(|| CopyError::Unfit(format!("{} has no file name", source.display())))?;
     Ok(Bytes::copy_from_slice(name.as_encoded_bytes()))
 }
 
-/// A symbolic link to a file is written through, as long as it was named on the command line.
+/// Resolves a symbolic link that was named on the command line, so that its target is written.
 fn followed(target: &Path) -> PathBuf {
     fs::canonicalize(target).unwrap_or_else(|_| target.to_owned())
 }

@@ -1,14 +1,14 @@
-//! How many calls carry data at a time.
+//! A limit on concurrent calls that carry data.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-/// Admits as many calls as there is room for, by a limit that may change from one to the next.
+/// Admits calls up to a limit, which may change over time.
 #[derive(Debug, Default)]
 pub struct Window {
     state: Mutex<State>,
-    /// Somebody left, or there may be room for another.
+    /// Notified when a call ends or the limit may allow another one.
     room: Notify,
 }
 
@@ -18,12 +18,12 @@ struct State {
     most: usize,
 }
 
-/// A place in the window.
+/// An admitted call. Dropping it leaves the window.
 #[derive(Debug)]
 pub struct Place<'a>(&'a Window);
 
 impl Window {
-    /// Waits until fewer calls than `limit()` are under way.
+    /// Waits until fewer than `limit()` calls are admitted. A limit of 0 counts as 1.
     pub async fn enter(&self, limit: impl Fn() -> usize) -> Place<'_> {
         loop {
             let (entered, more) = {
@@ -37,18 +37,18 @@ impl Window {
                 (entered, state.inside < limit)
             };
             if entered {
-                // One at a time is woken; who gets in wakes the next, so that a limit that has grown is made use of.
+                // Each admitted call wakes the next one, so that a limit that has grown is used.
                 if more {
                     self.room.notify_one();
                 }
                 return Place(self);
             }
-            // A wake-up that comes between the look above and here is kept for who asks next.
+            // `Notify` stores a wake-up that arrives between the check and this line.
             self.room.notified().await;
         }
     }
 
-    /// The most calls that have been under way at a time.
+    /// Returns the largest number of calls that were admitted at the same time.
     #[must_use]
     pub fn most(&self) -> usize {
         self.state().most
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn no_more_than_the_limit_and_no_fewer_once_it_grows() {
+    async fn calls_are_limited_and_follow_a_growing_limit() {
         let (window, limit) = (Arc::new(Window::default()), Arc::new(AtomicUsize::new(1)));
         let first = window.enter(|| 1).await;
         let tasks: Vec<_> = (0..50)

@@ -1,4 +1,4 @@
-//! To the server: a file's data, UNSTABLE and in parallel, and what COMMIT says of it (RFC 1813 §3.3.7, §3.3.21).
+//! Writing file data to the server with parallel UNSTABLE WRITEs and COMMIT (RFC 1813 §3.3.7, §3.3.21).
 
 use std::{fs::File, io, sync::Arc};
 
@@ -13,25 +13,28 @@ use super::{
     read::{in_order, read_at},
 };
 
-/// How often data that a server has lost is sent again.
+/// Maximum number of times that lost data is sent again.
 const ROUNDS: u32 = 5;
 
-/// WRITEs between one COMMIT and the next: what is remembered of them is bounded, and so is what has to be sent again.
+/// Number of WRITEs between two COMMITs. Bounds the bookkeeping and the amount of data that may have to be sent again.
 const WRITES_PER_COMMIT: usize = 4096;
 
-/// A range that the server has in its memory only, as far as is known.
+/// A range that the server may hold in memory only.
 #[derive(Debug)]
 struct Unstable {
     range: (u64, u32),
     verifier: Writeverf3,
 }
 
-/// Stores the first `size` octets of `source` in the empty file `target`; `progress` is told of octets as the server
-/// takes them. Holes are left out. When it returns, the server has all of it on its disk. Returns the octets that had
-/// to be sent again because the server had lost them.
+/// Uploads the first `size` bytes of `source` to the empty file `target`, and returns the number of bytes that were
+/// sent again because the server had lost them.
+///
+/// Calls `progress` with the number of bytes of each WRITE. Holes are skipped. When the function returns, all data is
+/// on the server's disk.
 ///
 /// # Errors
-/// As WRITE's, COMMIT's and the file's, and when the source gets shorter meanwhile.
+/// Returns errors of WRITE, COMMIT and the local file. Returns [`CopyError::SourceChanged`] if the source shrinks in
+/// the meantime.
 pub async fn upload(
     nfs: &Nfs,
     source: &Arc<File>,
@@ -40,11 +43,11 @@ pub async fn upload(
     progress: impl Fn(u64) + Sync,
 ) -> Result<u64, CopyError> {
     if size > nfs.largest_file() {
-        return Err(CopyError::Unfit(format!("the server has files of at most {} octets", nfs.largest_file())));
+        return Err(CopyError::Unfit(format!("the server's file size limit is {} bytes", nfs.largest_file())));
     }
     let upload = Upload { nfs, source, size, target };
     let file = Arc::clone(source);
-    // If it has become shorter, what is missing would pass for a hole.
+    // If the file has shrunk, the missing part would look like a hole.
     let looking = spawn_blocking(move || Ok::<_, io::Error>((extents(&file, size), file.metadata()?.len())));
     let (extents, there) = looking.await.map_err(io::Error::other)??;
     if there < size {
@@ -53,7 +56,7 @@ pub async fn upload(
     let end = extents.last().map_or(0, |last| last.end);
     let mut todo = extents.into_iter().flat_map(|extent| pieces(extent, nfs.write_size())).peekable();
     let mut again = 0;
-    // What is one WRITE is not worth a COMMIT.
+    // A file that fits into one WRITE is written FILE_SYNC, which saves the COMMIT.
     let stable = if size <= u64::from(nfs.write_size()) { StableHow::FileSync } else { StableHow::Unstable };
     while todo.peek().is_some() {
         again += upload.store(todo.by_ref().take(WRITES_PER_COMMIT), stable, &progress).await?;
@@ -72,7 +75,7 @@ struct Upload<'a> {
 }
 
 impl Upload<'_> {
-    /// Writes `ranges` and has them on the server's disk, however often it takes.
+    /// Writes `ranges` and commits them, and sends lost data again until the commit succeeds.
     async fn store(
         &self,
         ranges: impl Iterator<Item = (u64, u32)>,
@@ -86,14 +89,14 @@ impl Upload<'_> {
                 return Ok(again);
             }
             let committed = self.nfs.commit(self.target).await?;
-            // RFC 1813 §3.3.7: with another verifier than the WRITE had, the server has started anew since, and may have
-            // lost what it had in its memory.
+            // A verifier other than that of the WRITE means that the server has restarted and may have lost the data
+            // (RFC 1813 §3.3.7).
             let lost: Vec<_> =
                 unstable.iter().filter(|write| write.verifier != committed).map(|write| write.range).collect();
-            let octets: u64 = lost.iter().map(|(_, len)| u64::from(*len)).sum();
-            if octets > 0 {
-                tracing::warn!(octets, "the server has lost what it had not yet written to its disk: sent again");
-                again += octets;
+            let bytes: u64 = lost.iter().map(|(_, len)| u64::from(*len)).sum();
+            if bytes > 0 {
+                tracing::warn!(bytes, "the server lost uncommitted data, sending it again");
+                again += bytes;
             }
             unstable = self.write_all(lost.into_iter(), stable, &|_| ()).await?;
         }
@@ -124,7 +127,7 @@ impl Upload<'_> {
         _permit: OwnedSemaphorePermit,
     ) -> Result<Vec<Unstable>, CopyError> {
         let (source, pool, size) = (Arc::clone(self.source), self.nfs.pool().clone(), self.size);
-        // Into memory from which the server fetches it.
+        // Read into a buffer from which the server fetches the data.
         let reading = spawn_blocking(move || read_at(&source, &pool, at, len, size));
         let mut data = reading.await.map_err(io::Error::other)??;
         let mut at = at;

@@ -1,5 +1,5 @@
-//! A server in this process, on a port of its own, and clients of it.
-#![allow(dead_code, reason = "each test binary uses its part")]
+//! A blobstore server in this process, on a port of its own, and clients for it.
+#![allow(dead_code, reason = "each test binary uses a part")]
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,7 +19,7 @@ use rpcrdma_examples::blobstore::{
 };
 use tempfile::TempDir;
 
-/// A server with a store of its own. It ends with the test's runtime.
+/// A server with its own store, which runs until the test's runtime ends.
 pub(crate) struct Fixture {
     pub(crate) root: TempDir,
     pub(crate) url: String,
@@ -46,7 +46,7 @@ impl Fixture {
         client(&self.url, options).await
     }
 
-    /// Files in a directory of the store.
+    /// Returns the number of files in a directory of the store.
     pub(crate) fn files_in(&self, dir: &str) -> usize {
         std::fs::read_dir(self.root.path().join(dir)).unwrap().count()
     }
@@ -67,16 +67,16 @@ pub(crate) fn name(text: &str) -> Name {
     text.parse().unwrap()
 }
 
-/// A name as it is sent, whether or not a blob may have it.
-pub(crate) fn wire_name(octets: &[u8]) -> BlobName {
-    BlobName(bytes::Bytes::copy_from_slice(octets).into())
+/// Returns a name in wire format, valid or not.
+pub(crate) fn wire_name(bytes: &[u8]) -> BlobName {
+    BlobName(bytes::Bytes::copy_from_slice(bytes).into())
 }
 
 pub(crate) fn digest(data: &[u8]) -> BlobDigest {
     BlobDigest(*blake3::hash(data).as_bytes())
 }
 
-/// Octets that differ from place to place and from seed to seed.
+/// Returns pseudo-random bytes that depend on the seed.
 pub(crate) fn noise(len: usize, seed: u64) -> Vec<u8> {
     let mut noise = vec![0; len];
     blake3::Hasher::new().update(&seed.to_be_bytes()).finalize_xof().fill(&mut noise);

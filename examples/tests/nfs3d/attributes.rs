@@ -1,4 +1,4 @@
-//! GETATTR, SETATTR, ACCESS, FSSTAT, FSINFO, PATHCONF: against what the system says.
+//! Tests of GETATTR, SETATTR, ACCESS, FSSTAT, FSINFO and PATHCONF, compared with the system's values.
 
 use std::{
     fs,
@@ -38,7 +38,7 @@ async fn attributes_are_those_of_the_file() {
 }
 
 #[tokio::test]
-async fn each_attribute_is_set_and_the_others_stay() {
+async fn each_attribute_is_set_separately() {
     let served = Served::new().await;
     let nfs = served.client().await;
     let path = served.root.join("a");
@@ -62,7 +62,7 @@ async fn each_attribute_is_set_and_the_others_stay() {
     apply(set(Sattr3 { mtime: SetMtime::Default(TimeHow::SetToServerTime), ..nothing() })).await.unwrap();
     let meta = fs::metadata(&path).unwrap();
     assert!(meta.mtime() > 1_600_000_000 && meta.atime() == 1_000_000_001);
-    assert_eq!((meta.mode() & 0o7777, meta.len()), (0o600, 10), "the rest has stayed");
+    assert_eq!((meta.mode() & 0o7777, meta.len()), (0o600, 10), "other attributes are unchanged");
 
     let owner = Sattr3 { uid: SetUid3::True(own_uid()), ..nothing() };
     apply(set(owner)).await.unwrap();
@@ -74,7 +74,7 @@ async fn each_attribute_is_set_and_the_others_stay() {
     assert_eq!(nfs.setattr(&nfs.root, folder, Sattrguard3::False).await, Err(Nfsstat3::Inval));
 }
 
-/// RFC 1813 §3.3.2.
+/// The guard of SETATTR (RFC 1813 §3.3.2).
 #[tokio::test]
 async fn a_guard_with_another_ctime_keeps_the_attributes() {
     let served = Served::new().await;
@@ -89,7 +89,7 @@ async fn a_guard_with_another_ctime_keeps_the_attributes() {
 }
 
 #[tokio::test]
-async fn access_tells_the_rights_that_were_asked_for() {
+async fn access_returns_only_requested_rights() {
     let served = Served::new().await;
     let nfs = served.client().await;
     let all = ACCESS3_READ | ACCESS3_LOOKUP | ACCESS3_MODIFY | ACCESS3_EXTEND | ACCESS3_DELETE | ACCESS3_EXECUTE;

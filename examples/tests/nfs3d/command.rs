@@ -1,4 +1,4 @@
-//! The `nfs3d` command: what it says, what it complains about, how it ends.
+//! Tests of the `nfs3d` command: its output, error messages and shutdown.
 
 use std::{
     fs,
@@ -21,7 +21,7 @@ fn nfs3d(args: &[&str]) -> Command {
     command
 }
 
-/// Ends the server whatever becomes of the test.
+/// A running server, killed when dropped.
 struct Running(Child);
 
 impl Drop for Running {
@@ -37,7 +37,7 @@ async fn channel(url: &str) -> Channel {
 }
 
 #[tokio::test]
-async fn it_says_where_it_is_serves_and_ends_when_asked() {
+async fn nfs3d_prints_its_urls_serves_and_shuts_down() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().join("root");
     let state = folder.path().join("state");
@@ -76,15 +76,12 @@ async fn it_says_where_it_is_serves_and_ends_when_asked() {
     let mut rest = String::new();
     out.read_to_string(&mut rest).unwrap();
     assert!(running.0.wait().unwrap().success());
-    assert!(rest.contains("served: 14 octets read, 0 octets written; LOOKUP 2 READ 2"), "{rest}");
-    assert!(
-        rest.contains("memory: 0 buffers still held, 0 regions still exposed, 0 octets still registered"),
-        "{rest}"
-    );
+    assert!(rest.contains("served: 14 bytes read, 0 bytes written; LOOKUP 2 READ 2"), "{rest}");
+    assert!(rest.contains("memory: 0 buffers still held, 0 regions still exposed, 0 bytes still registered"), "{rest}");
     assert!(rest.contains("connections: 2 accepted, 0 open, 0 not set up; ended "), "{rest}");
 }
 
-/// What it complained about; it must have failed, and soon.
+/// Runs a command that must fail, and returns its standard error.
 fn complaint(args: &[&str]) -> String {
     let Output { status, stderr, .. } = nfs3d(args).output().unwrap();
     assert!(matches!(status.code(), Some(1 | 2)), "{status}");
@@ -92,7 +89,7 @@ fn complaint(args: &[&str]) -> String {
 }
 
 #[test]
-fn what_is_wrong_is_said() {
+fn errors_are_explained() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let (root, state, none) = (path("root"), path("state"), path("none"));

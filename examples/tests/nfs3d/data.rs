@@ -1,4 +1,4 @@
-//! READ, WRITE, COMMIT: over iWARP and TCP, at odd places and sizes.
+//! Tests of READ, WRITE and COMMIT, over iWARP and TCP, at various offsets and sizes.
 
 use std::{
     fs,
@@ -17,7 +17,7 @@ async fn both(served: &Served) -> [Nfs; 2] {
 }
 
 #[tokio::test]
-async fn what_is_written_is_in_the_file_and_what_is_there_is_read() {
+async fn written_data_is_in_the_file_and_read_back() {
     let served = Served::new().await;
     for (nth, nfs) in both(&served).await.into_iter().enumerate() {
         let path = served.root.join(nth.to_string());
@@ -46,7 +46,7 @@ async fn what_is_written_is_in_the_file_and_what_is_there_is_read() {
         }
         assert_eq!(nfs.read(&file, u64::MAX, 1).await, Ok((Bytes::new(), true)));
         assert_eq!(nfs.read(&file, 0, 0).await, Ok((Bytes::new(), false)));
-        // More than there is in one READ: as much as FSINFO said.
+        // A READ returns at most the maximum that FSINFO announces.
         let (data, eof) = nfs.read(&file, 0, 8 << 20).await.unwrap();
         assert_eq!((data.len(), eof), (1 << 20, false));
     }
@@ -54,7 +54,7 @@ async fn what_is_written_is_in_the_file_and_what_is_there_is_read() {
     assert!(counters.octets_written() > 2 << 20 && counters.octets_read() > 4 << 20, "{counters}");
 }
 
-/// The data moves by RDMA, and is copied at neither end.
+/// File data moves by RDMA, without copies at client or server.
 #[tokio::test]
 async fn data_is_placed_directly() {
     let served = Served::new().await;
@@ -67,16 +67,16 @@ async fn data_is_placed_directly() {
     assert!(counters.returned_written >= 1 << 20, "returned by RDMA Write: {counters:?}");
     assert_eq!((counters.copied_eligible, counters.exposed), (0, 0), "{counters:?}");
     assert_eq!(counters.copied_payload, 0, "{counters:?}");
-    // Between the file and registered memory at the server's end, too: what is in the way would be counted there.
+    // The server's counters would include copies between the file and registered memory.
     let at_server = served.connections();
     let [counters] = at_server.as_slice() else { panic!("{at_server:?}") };
     assert!(counters.rdma_read >= 1 << 20 && counters.rdma_written >= 1 << 20, "{counters:?}");
     assert_eq!((counters.copied_eligible, counters.copied_payload), (0, 0), "{counters:?}");
 }
 
-/// RFC 1813 §3.3.7, §3.3.21.
+/// The write verifier (RFC 1813 §3.3.7, §3.3.21).
 #[tokio::test]
-async fn the_verifier_is_one_for_a_run_of_the_server() {
+async fn the_write_verifier_is_constant_within_a_run() {
     let served = Served::new().await;
     let nfs = served.client().await;
     let (a, b) = (nfs.file(&nfs.root, "a").await, nfs.file(&nfs.root, "b").await);
@@ -88,11 +88,11 @@ async fn the_verifier_is_one_for_a_run_of_the_server() {
     let served = Served::of(served.end(), Default::default()).await;
     let nfs = served.client().await;
     let a = nfs.lookup(&nfs.root, "a").await.unwrap();
-    assert_ne!(nfs.commit(&a).await, Ok(first), "what was not committed may be lost");
+    assert_ne!(nfs.commit(&a).await, Ok(first), "the verifier of another run differs");
 }
 
 #[tokio::test]
-async fn writes_that_make_no_sense_are_refused() {
+async fn invalid_writes_are_refused() {
     let served = Served::new().await;
     let nfs = served.client().await;
     let file = nfs.file(&nfs.root, "a").await;
@@ -114,13 +114,13 @@ async fn writes_that_make_no_sense_are_refused() {
     assert_eq!(nfs.write(&nfs.root, 0, b"x", StableHow::Unstable).await.err(), Some(Nfsstat3::Isdir));
     assert_eq!(nfs.read(&nfs.root, 0, 1).await, Err(Nfsstat3::Isdir));
     let (pipe, _) = nfs.mknod(&nfs.root, "pipe", Mknoddata3::Fifo(mode(0o644))).await.unwrap();
-    assert_eq!(nfs.read(&pipe, 0, 1).await, Err(Nfsstat3::Inval), "and does not wait for a writer");
+    assert_eq!(nfs.read(&pipe, 0, 1).await, Err(Nfsstat3::Inval), "READ of a pipe must not wait for a writer");
     assert_eq!(nfs.write(&pipe, 0, b"x", StableHow::FileSync).await.err(), Some(Nfsstat3::Inval));
     let link = nfs.symlink(&nfs.root, "link", "a").await.unwrap();
-    assert_eq!(nfs.read(&link, 0, 1).await, Err(Nfsstat3::Inval), "a link is not followed");
+    assert_eq!(nfs.read(&link, 0, 1).await, Err(Nfsstat3::Inval), "READ must not follow a link");
 }
 
-/// RFC 1813 §4.4: a client that created a file as read-only, or took its own permission away, still has it open.
+/// A client that created a file as read-only, or removed its own permission, still has the file open (RFC 1813 §4.4).
 #[tokio::test]
 async fn an_owner_reads_and_writes_whatever_the_mode_says() {
     let served = Served::new().await;
@@ -139,7 +139,7 @@ async fn an_owner_reads_and_writes_whatever_the_mode_says() {
     assert_eq!((meta.permissions().mode() & 0o777, meta.size()), (0, 8));
 }
 
-/// Each call's `wcc_data` tells its own change alone (RFC 1813 §2.6).
+/// The `wcc_data` of each call covers its own change only (RFC 1813 §2.6).
 #[tokio::test]
 async fn calls_at_the_same_time_do_not_mix_their_changes() {
     let served = Served::new().await;
@@ -158,7 +158,7 @@ async fn calls_at_the_same_time_do_not_mix_their_changes() {
         })
         .collect();
     sizes.sort_unstable();
-    // One begins where another has ended.
+    // Each write begins at the size that another has left.
     sizes.retain(|(before, after)| before != after);
     assert!(sizes.windows(2).all(|pair| pair[0].1 == pair[1].0), "{sizes:?}");
     assert_eq!((sizes.first().unwrap().0, sizes.last().unwrap().1), (0, 24_000));

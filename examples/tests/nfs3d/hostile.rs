@@ -1,4 +1,4 @@
-//! Names and handles that would lead out of the export, and files that leave it.
+//! Tests of names and handles that would lead out of the export, and of files that leave it.
 
 use std::{fs, os::unix::fs::symlink};
 
@@ -9,7 +9,7 @@ use crate::support::{Served, at, mode};
 const BAD: [&[u8]; 6] = [b"", b"a/b", b"/etc/passwd", b"../secret", b"a\0b", b"/"];
 
 #[tokio::test]
-async fn names_with_more_than_a_name_in_them_are_refused() {
+async fn names_with_separators_are_refused() {
     let served = Served::new().await;
     fs::write(served.folder.path().join("secret"), "secret").unwrap();
     let nfs = served.client().await;
@@ -27,7 +27,7 @@ async fn names_with_more_than_a_name_in_them_are_refused() {
         assert_eq!(nfs.rename(at(&nfs.root, bad), at(&nfs.root, "file")).await.err(), refused);
         assert_eq!(nfs.link(&file, at(&nfs.root, bad)).await.err(), refused);
     }
-    // `.` and `..`, which are there and stay.
+    // `.` and `..` always exist and cannot be changed.
     for special in [".", ".."] {
         let exists = Some(Nfsstat3::Exist);
         assert_eq!(nfs.create(&nfs.root, special, Createhow3::Unchecked(mode(0o666))).await.err(), exists);
@@ -41,7 +41,7 @@ async fn names_with_more_than_a_name_in_them_are_refused() {
     }
     assert_eq!(nfs.rmdir(&nfs.root, ".").await.err(), Some(Nfsstat3::Inval));
     assert_eq!(nfs.rmdir(&nfs.root, "..").await.err(), Some(Nfsstat3::Exist));
-    assert_eq!(nfs.lookup(&nfs.root, "..").await.unwrap(), nfs.root, "there is nothing above the root");
+    assert_eq!(nfs.lookup(&nfs.root, "..").await.unwrap(), nfs.root, "the root is its own parent");
     assert_eq!(fs::read_dir(&served.root).unwrap().count(), 1);
     assert_eq!(fs::read(served.folder.path().join("secret")).unwrap(), b"secret");
 }
@@ -59,7 +59,7 @@ async fn long_names_work_and_longer_ones_are_refused() {
     assert_eq!(nfs.create(&nfs.root, longer, Createhow3::Guarded(mode(0o644))).await.err(), refused);
     assert_eq!(nfs.rename(at(&nfs.root, longest), at(&nfs.root, longer)).await.err(), refused);
     assert_eq!(nfs.remove(&nfs.root, longer).await.err(), refused);
-    // Far below what the system takes in one path.
+    // A path longer than the system accepts at once.
     let mut at = nfs.root.clone();
     for _ in 0..40 {
         at = nfs.folder(&at, [b'd'; 200]).await;
@@ -70,14 +70,14 @@ async fn long_names_work_and_longer_ones_are_refused() {
 }
 
 #[tokio::test]
-async fn handles_that_were_not_given_out_are_refused() {
+async fn forged_handles_are_refused() {
     let served = Served::new().await;
     let nfs = served.client().await;
     let good = nfs.file(&nfs.root, "a").await.data;
     let mut forged = vec![vec![], vec![0; 4], vec![0xff; 36], vec![0; 64]];
-    for octet in [0, 8, 16, 35] {
+    for index in [0, 8, 16, 35] {
         let mut handle = good.to_vec();
-        handle[octet] ^= 0x10;
+        handle[index] ^= 0x10;
         forged.push(handle);
     }
     for data in forged {
@@ -89,14 +89,14 @@ async fn handles_that_were_not_given_out_are_refused() {
         let unchecked = nfs.create(&object, "x", Createhow3::Unchecked(mode(0o644))).await;
         assert_eq!(unchecked.err(), Some(Nfsstat3::Badhandle));
     }
-    // Another export's.
+    // A handle of another export.
     let other = Served::new().await;
     let handle = NfsFh3 { data: good };
     assert_eq!(other.client().await.getattr(&handle).await, Err(Nfsstat3::Badhandle));
 }
 
 #[tokio::test]
-async fn symbolic_links_lead_nowhere_on_the_server() {
+async fn symbolic_links_are_not_followed_by_the_server() {
     let served = Served::new().await;
     let outside = served.folder.path().join("outside");
     fs::create_dir(&outside).unwrap();
@@ -112,7 +112,7 @@ async fn symbolic_links_lead_nowhere_on_the_server() {
     assert_eq!(nfs.readdir(&way_out, 0, Cookieverf3([0; 8]), 4096).await.err(), Some(Nfsstat3::Notdir));
     let file_out = nfs.lookup(&nfs.root, "file-out").await.unwrap();
     assert_eq!(nfs.read(&file_out, 0, 10).await, Err(Nfsstat3::Inval));
-    // A directory that a client is in is replaced by a link to somewhere else.
+    // Replace a directory in use by a link that leads out of the export.
     let d = nfs.folder(&nfs.root, "d").await;
     let a = nfs.file(&d, "secret").await;
     fs::rename(served.root.join("d"), served.folder.path().join("moved")).unwrap();
@@ -123,7 +123,7 @@ async fn symbolic_links_lead_nowhere_on_the_server() {
 }
 
 #[tokio::test]
-async fn what_leaves_the_export_is_out_of_reach() {
+async fn files_moved_out_of_the_export_are_inaccessible() {
     let served = Served::new().await;
     let nfs = served.client().await;
     let d = nfs.folder(&nfs.root, "d").await;

@@ -1,4 +1,5 @@
-//! Who a call is carried out as: by the kernel where the server may act as others, else nobody but its own user.
+//! Tests of the identity under which calls are performed: that of the caller if the server may act as other users,
+//! otherwise the server's own user only.
 
 use std::{
     fs,
@@ -11,7 +12,7 @@ use rpcrdma_specs::nfs3::*;
 
 use crate::support::{Nfs, Served, at, mode, nothing, own_uid};
 
-/// Whether the tests run as somebody who may act as others.
+/// Returns whether the tests run with the privilege to act as other users.
 fn enforced() -> bool {
     Identities::new(Squash::Nobody, None, None).enforced()
 }
@@ -21,7 +22,7 @@ async fn user(served: &Served, uid: u32, gid: u32, gids: &[u32]) -> Nfs {
 }
 
 #[tokio::test]
-async fn files_are_made_and_opened_as_the_caller() {
+async fn files_are_created_and_opened_as_the_caller() {
     let served = Served::new().await;
     fs::set_permissions(&served.root, fs::Permissions::from_mode(0o777)).unwrap();
     let uid = own_uid() + 1000;
@@ -51,16 +52,16 @@ async fn files_are_made_and_opened_as_the_caller() {
     let to_own_group = Sattr3 { gid: SetGid3::True(1002), ..mode(0o640) };
     caller.setattr(&a, to_own_group, Sattrguard3::False).await.unwrap();
 
-    // By a supplementary group.
+    // Access through a supplementary group.
     let member = user(&served, uid + 2, 1004, &[7, 1002]).await;
     assert_eq!(member.read(&a, 0, 10).await.unwrap().0, "mine");
     assert_eq!(member.write(&a, 0, b"x", StableHow::Unstable).await.err(), Some(denied));
     assert_eq!(other.read(&a, 0, 10).await, Err(denied));
-    // Who may execute may read (RFC 1813 §4.4).
+    // Execute permission implies read permission (RFC 1813 §4.4).
     caller.setattr(&a, mode(0o611), Sattrguard3::False).await.unwrap();
     assert_eq!(other.read(&a, 0, 10).await.unwrap().0, "mine");
 
-    // Directories: search, change, the sticky bit.
+    // Directories: search permission, changes, and the sticky bit.
     let d = caller.mkdir(&caller.root, "d", mode(0o700)).await.unwrap().0;
     caller.file(&d, "b").await;
     assert_eq!(other.lookup(&d, "b").await, Err(denied));
@@ -71,7 +72,7 @@ async fn files_are_made_and_opened_as_the_caller() {
     assert_eq!(
         (&b.name_attributes, &b.name_handle),
         (&PostOpAttr::False, &PostOpFh3::False),
-        "it may not look them up"
+        "the caller has no search permission"
     );
     caller.setattr(&d, mode(0o1777), Sattrguard3::False).await.unwrap();
     other.file(&d, "c").await;
@@ -82,9 +83,9 @@ async fn files_are_made_and_opened_as_the_caller() {
     assert_eq!(caller.mknod(&d, "null", Mknoddata3::Chr(device)).await.err(), not_owner);
 }
 
-/// As the system does it for its own users.
+/// The set-user-ID bit is cleared as for local users.
 #[tokio::test]
-async fn a_change_by_somebody_else_ends_set_user_id() {
+async fn changes_by_others_clear_set_user_id() {
     if !enforced() {
         return;
     }
@@ -94,7 +95,7 @@ async fn a_change_by_somebody_else_ends_set_user_id() {
     let other = user(&served, 2001, 3002, &[]).await;
     let new = Sattr3 { size: SetSize3::True(0), gid: SetGid3::True(3001), ..mode(0o6777) };
     let (a, made) = owner.create(&owner.root, "a", Createhow3::Guarded(new)).await.unwrap();
-    assert_eq!((made.mode, made.gid), (0o6777, 3001), "of what is new, all is set");
+    assert_eq!((made.mode, made.gid), (0o6777, 3001), "all attributes of a new file are set");
     let now = || fs::metadata(served.root.join("a")).unwrap().mode() & 0o7777;
     other.write(&a, 0, b"other", StableHow::Unstable).await.unwrap();
     assert_eq!(now(), 0o777, "WRITE");
@@ -108,7 +109,7 @@ async fn a_change_by_somebody_else_ends_set_user_id() {
 }
 
 #[tokio::test]
-async fn root_is_nobody_unless_told_otherwise() {
+async fn root_is_squashed_by_default() {
     if !enforced() {
         return squashed_to_the_servers_own_user().await;
     }
@@ -122,7 +123,7 @@ async fn root_is_nobody_unless_told_otherwise() {
     let none = served.client_as(Credential::None, &served.tcp).await;
     let (_, attributes) = none.create(&none.root, "b", Createhow3::Guarded(mode(0o644))).await.unwrap();
     assert_eq!((attributes.uid, attributes.gid), (NOBODY, NOBODY));
-    // It would mean "stay who you are" to the system.
+    // For the system, an ID of -1 means unchanged.
     let minus_one = user(&served, u32::MAX, u32::MAX, &[u32::MAX]).await;
     let (_, attributes) = minus_one.create(&minus_one.root, "c", Createhow3::Guarded(mode(0o644))).await.unwrap();
     assert_eq!((attributes.uid, attributes.gid), (NOBODY, NOBODY));
@@ -140,7 +141,7 @@ async fn squashed_to_the_servers_own_user() {
     assert_eq!(fs::metadata(served.root.join("a")).unwrap().uid(), own_uid());
 }
 
-/// Users at the same time, on the same threads.
+/// Several users at the same time, on the same threads.
 #[tokio::test]
 async fn identities_do_not_mix() {
     if !enforced() {

@@ -1,4 +1,4 @@
-//! READDIR and READDIRPLUS: complete, in pages of any size, while the directory changes, and large.
+//! Tests of READDIR and READDIRPLUS: completeness, page sizes, concurrent changes, and large directories.
 
 use std::{collections::BTreeMap, fs, os::unix::fs::MetadataExt as _};
 
@@ -6,7 +6,7 @@ use rpcrdma_specs::nfs3::*;
 
 use crate::support::{Nfs, Served, mode};
 
-/// Name and fileid of all entries, in pages of `count` octets; each must be there once.
+/// Returns the name and fileid of all entries, read in pages of `count` bytes. Each entry must be listed once.
 async fn list(nfs: &Nfs, dir: &NfsFh3, count: u32) -> BTreeMap<Vec<u8>, u64> {
     let (mut entries, mut cookie, mut verifier) = (BTreeMap::new(), 0, Cookieverf3([0; 8]));
     loop {
@@ -14,7 +14,7 @@ async fn list(nfs: &Nfs, dir: &NfsFh3, count: u32) -> BTreeMap<Vec<u8>, u64> {
         for entry in page.reply.entries {
             assert!(entry.cookie > 0 && entry.cookie <= i64::MAX as u64);
             let again = entries.insert(entry.name.as_bytes().to_vec(), entry.fileid);
-            assert_eq!(again, None, "{:?} twice", entry.name);
+            assert_eq!(again, None, "{:?} is listed twice", entry.name);
             cookie = entry.cookie;
         }
         verifier = page.cookieverf;
@@ -51,7 +51,7 @@ fn there(served: &Served, path: &str) -> BTreeMap<Vec<u8>, u64> {
 }
 
 #[tokio::test]
-async fn every_entry_is_told_once_in_pages_of_any_size() {
+async fn every_entry_is_listed_once_for_any_page_size() {
     let served = Served::new().await;
     let nfs = served.client().await;
     fs::create_dir(served.root.join("d")).unwrap();
@@ -63,14 +63,14 @@ async fn every_entry_is_told_once_in_pages_of_any_size() {
     for count in [400, 512, 1000, 4096, 32_768, 1 << 20, 8 << 20] {
         assert_eq!(list(&nfs, &d, count).await, want, "{count}");
     }
-    assert_eq!(list(&nfs, &nfs.root, 4096).await, there(&served, ""), "nothing is told of what is above the root");
+    assert_eq!(list(&nfs, &nfs.root, 4096).await, there(&served, ""), "the root's `..` is the root itself");
     for counts in [(1, 1000), (512, 4096), (8192, 32_768), (1 << 20, 1 << 20)] {
         let entries = list_plus(&nfs, &d, counts).await;
         assert_eq!(entries.iter().map(|(name, entry)| (name.clone(), entry.fileid)).collect::<BTreeMap<_, _>>(), want);
         for entry in entries.into_values().filter(|entry| entry.name.as_bytes() != b"..") {
             let (PostOpAttr::True(attributes), PostOpFh3::True(handle)) = (entry.name_attributes, entry.name_handle)
             else {
-                panic!("no attributes: {:?}", entry.name)
+                panic!("no attributes or no handle: {:?}", entry.name)
             };
             assert_eq!(attributes.fileid, entry.fileid);
             if entry.name.as_bytes() == b"." {
@@ -85,7 +85,7 @@ async fn every_entry_is_told_once_in_pages_of_any_size() {
 }
 
 #[tokio::test]
-async fn replies_fit_what_the_client_has_room_for() {
+async fn replies_fit_the_requested_size() {
     use rpcrdma::xdr::XdrEncode as _;
     let served = Served::new().await;
     let nfs = served.client().await;
@@ -109,7 +109,8 @@ async fn replies_fit_what_the_client_has_room_for() {
     }
 }
 
-/// As `rm -r` does: each page is removed before the next is read. File systems in memory are apt to skip every other page.
+/// Removes each page before the next one is read, like `rm -r`. With cookies of tmpfs, every other page would be
+/// skipped.
 #[tokio::test]
 async fn cookies_stay_valid_while_entries_go_and_come() {
     let served = Served::new().await;
@@ -140,7 +141,7 @@ async fn cookies_stay_valid_while_entries_go_and_come() {
 }
 
 #[tokio::test]
-async fn cookies_are_of_their_directory_and_outlive_the_server() {
+async fn cookies_survive_restarts() {
     let served = Served::new().await;
     let nfs = served.client().await;
     let d = nfs.folder(&nfs.root, "d").await;
@@ -160,8 +161,7 @@ async fn cookies_are_of_their_directory_and_outlive_the_server() {
     assert_eq!(first.reply.entries.len() + again.reply.entries.len(), 52);
 }
 
-/// What no entry has for a cookie is a place between two all the same; and counts that nobody has room for are no reason to
-/// fail.
+/// A cookie of no entry continues at the next larger one, and counts beyond the limit are accepted.
 #[tokio::test]
 async fn cookies_and_counts_may_be_anything() {
     let served = Served::new().await;
@@ -180,7 +180,7 @@ async fn cookies_and_counts_may_be_anything() {
         let page = nfs.readdirplus(&nfs.root, cookie, verifier.clone(), counts).await.unwrap();
         assert_eq!((page.reply.entries.len(), page.reply.eof), (rest, true), "{cookie}");
     }
-    // Where nothing is left, what ends the list fits or not.
+    // At the end of the list, the fixed part of the reply must fit.
     for (count, fits) in [(0, false), (103, false), (104, true)] {
         let page = nfs.readdir(&nfs.root, u64::MAX, verifier.clone(), count).await;
         assert_eq!(page.is_ok(), fits, "{count}: {page:?}");

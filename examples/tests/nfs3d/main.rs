@@ -1,5 +1,5 @@
-//! The NFS 3 server over userspace iWARP and TCP on loopback, called by the generated client, and compared with the
-//! directory that it serves.
+//! Tests of the NFS version 3 server over userspace iWARP and TCP on loopback, with the generated client. Results are
+//! compared with the directory that is served.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)]
 

@@ -1,4 +1,4 @@
-//! MOUNT.
+//! Tests of MOUNT.
 
 use std::fs;
 
@@ -21,7 +21,7 @@ async fn mnt(client: &MountV3Client, path: &str) -> Result<Vec<u8>, Mountstat3> 
 }
 
 #[tokio::test]
-async fn the_export_and_what_is_below_it_can_be_mounted() {
+async fn the_export_and_its_directories_can_be_mounted() {
     let served = Served::new().await;
     fs::create_dir_all(served.root.join("a/b")).unwrap();
     fs::write(served.root.join("file"), "").unwrap();
@@ -53,9 +53,9 @@ async fn the_export_and_what_is_below_it_can_be_mounted() {
     assert_eq!(exports.iter().map(|export| export.ex_dir.as_bytes().to_vec()).collect::<Vec<_>>(), [b"/data"]);
 }
 
-/// By a handle, what is above its file is passed by.
+/// A handle bypasses the permissions of the directories above its file.
 #[tokio::test]
-async fn what_a_caller_may_not_search_it_may_not_mount() {
+async fn mounting_requires_search_permission() {
     use rpcrdma_examples::nfs3d::identity::{Identities, Squash};
     use std::os::unix::fs::PermissionsExt as _;
     if !Identities::new(Squash::Nobody, None, None).enforced() {
@@ -72,7 +72,7 @@ async fn what_a_caller_may_not_search_it_may_not_mount() {
 }
 
 #[tokio::test]
-async fn mounts_are_listed_until_they_end() {
+async fn mounts_are_listed_until_unmounted() {
     let served = Served::new().await;
     fs::create_dir(served.root.join("a")).unwrap();
     let client = served.mount(Credential::sys("client.example", own_uid(), own_gid(), [])).await;
@@ -93,9 +93,9 @@ async fn mounts_are_listed_until_they_end() {
     assert_eq!(dump().await, ["other.example:/data"]);
 }
 
-/// RFC 1813 §5.2.1.
+/// MNT requires AUTH_SYS (RFC 1813 §5.2.1).
 #[tokio::test]
-async fn who_does_not_say_who_it_is_gets_no_handle() {
+async fn mounting_requires_auth_sys() {
     let served = Served::new().await;
     let client = served.mount(Credential::None).await;
     let error = client.mountproc3_mnt(&Dirpath("/data".into())).await.unwrap_err();

@@ -1,4 +1,4 @@
-//! LOOKUP, CREATE, MKDIR, SYMLINK, READLINK, MKNOD, REMOVE, RMDIR, RENAME, LINK.
+//! Tests of LOOKUP, CREATE, MKDIR, SYMLINK, READLINK, MKNOD, REMOVE, RMDIR, RENAME and LINK.
 
 use std::{
     fs,
@@ -18,9 +18,9 @@ async fn files_are_created_in_each_way() {
     let (a, attributes) = nfs.create(&nfs.root, "a", Createhow3::Unchecked(sized(7, 0o640))).await.unwrap();
     assert_eq!((attributes.mode, attributes.size, attributes.uid), (0o640, 7, own_uid()));
     let (again, attributes) = nfs.create(&nfs.root, "a", Createhow3::Unchecked(mode(0o777))).await.unwrap();
-    assert_eq!((&again, attributes.mode, attributes.size), (&a, 0o640, 7), "it is there, and stays as it is");
+    assert_eq!((&again, attributes.mode, attributes.size), (&a, 0o640, 7), "an existing file is unchanged");
     let (_, attributes) = nfs.create(&nfs.root, "a", Createhow3::Unchecked(sized(0, 0o777))).await.unwrap();
-    assert_eq!((attributes.mode, attributes.size), (0o640, 0), "but for its size");
+    assert_eq!((attributes.mode, attributes.size), (0o640, 0), "only the size is set");
     let guarded = nfs.create(&nfs.root, "a", Createhow3::Guarded(mode(0o644))).await;
     assert_eq!(guarded.err(), Some(Nfsstat3::Exist));
     nfs.create(&nfs.root, "b", Createhow3::Guarded(mode(0o4755))).await.unwrap();
@@ -35,10 +35,10 @@ async fn files_are_created_in_each_way() {
         let unchecked = nfs.create(&nfs.root, kind, Createhow3::Unchecked(sized(0, 0o600))).await;
         assert_eq!(unchecked.err(), Some(Nfsstat3::Exist), "{kind}");
     }
-    assert!(!served.root.join("elsewhere").exists(), "nothing was made where the link leads");
+    assert!(!served.root.join("elsewhere").exists(), "the link's target was not created");
 }
 
-/// RFC 1813 §3.3.8: whoever repeats a call whose reply was lost gets the file, and nobody else.
+/// Only a repetition of the call with the same verifier gets the file (RFC 1813 §3.3.8).
 #[tokio::test]
 async fn exclusive_creation_is_once_for_each_verifier() {
     let served = Served::new().await;
@@ -61,7 +61,7 @@ async fn exclusive_creation_is_once_for_each_verifier() {
 }
 
 #[tokio::test]
-async fn other_kinds_are_made() {
+async fn other_file_types_are_created() {
     let served = Served::new().await;
     let nfs = served.client().await;
     let (_, attributes) = nfs.mkdir(&nfs.root, "d", mode(0o1770)).await.unwrap();
@@ -96,12 +96,12 @@ async fn other_kinds_are_made() {
             assert_eq!(own_uid(), 0);
             assert_eq!((made.r#type, made.rdev), (Ftype3::Chr, Specdata3 { specdata1: 1, specdata2: 3 }));
         }
-        Err(status) => assert_eq!(status, Nfsstat3::Perm, "takes a capability"),
+        Err(status) => assert_eq!(status, Nfsstat3::Perm, "requires a capability"),
     }
 }
 
 #[tokio::test]
-async fn names_go() {
+async fn files_and_directories_are_removed() {
     let served = Served::new().await;
     let nfs = served.client().await;
     let a = nfs.file(&nfs.root, "a").await;
@@ -120,7 +120,7 @@ async fn names_go() {
 }
 
 #[tokio::test]
-async fn names_change_and_handles_do_not() {
+async fn handles_survive_renames() {
     let served = Served::new().await;
     let nfs = served.client().await;
     let (d, e) = (nfs.folder(&nfs.root, "d").await, nfs.folder(&nfs.root, "e").await);
@@ -133,18 +133,22 @@ async fn names_change_and_handles_do_not() {
     nfs.rename(at(&nfs.root, "e"), at(&nfs.root, "f")).await.unwrap();
     assert_eq!(fs::read(served.root.join("f/deeper/b")).unwrap(), b"a");
     assert_eq!(nfs.read(&a, 0, 5).await.unwrap().0, "a");
-    assert_eq!(nfs.lookup(&deep, "b").await.unwrap(), a, "one file, one handle");
+    assert_eq!(nfs.lookup(&deep, "b").await.unwrap(), a, "a file has one handle");
     assert_eq!(nfs.lookup(&deep, "..").await.unwrap(), e);
     assert_eq!(nfs.lookup(&deep, ".").await.unwrap(), deep);
 
-    // Onto others.
+    // Rename onto existing objects.
     let replaced = nfs.file(&d, "replaced").await;
     nfs.rename(at(&deep, "b"), at(&d, "replaced")).await.unwrap();
     assert_eq!(nfs.getattr(&replaced).await, Err(Nfsstat3::Stale));
     assert_eq!(nfs.lookup(&d, "replaced").await.unwrap(), a);
     assert_eq!(nfs.rename(at(&d, "replaced"), at(&e, "deeper")).await, Err(Nfsstat3::Exist));
     assert_eq!(nfs.rename(at(&e, "deeper"), at(&d, "replaced")).await, Err(Nfsstat3::Exist));
-    assert_eq!(nfs.rename(at(&nfs.root, "f"), at(&e, "x")).await, Err(Nfsstat3::Inval), "into itself");
+    assert_eq!(
+        nfs.rename(at(&nfs.root, "f"), at(&e, "x")).await,
+        Err(Nfsstat3::Inval),
+        "a directory cannot be moved into itself"
+    );
     nfs.file(&deep, "c").await;
     nfs.folder(&d, "g").await;
     assert_eq!(nfs.rename(at(&d, "g"), at(&e, "deeper")).await, Err(Nfsstat3::Notempty));
@@ -161,13 +165,17 @@ async fn links_are_one_file() {
     assert_eq!(nfs.lookup(&d, "b").await.unwrap(), a);
     assert_eq!(nfs.link(&a, at(&d, "b")).await, Err(Nfsstat3::Exist));
     assert_eq!(nfs.link(&d, at(&d, "c")).await, Err(Nfsstat3::Inval));
-    // To rename one onto the other does nothing (§3.3.14).
+    // Renaming one link onto the other does nothing (RFC 1813 §3.3.14).
     nfs.rename(at(&nfs.root, "a"), at(&d, "b")).await.unwrap();
     assert!(served.root.join("a").exists() && served.root.join("d/b").exists());
     nfs.remove(&nfs.root, "a").await.unwrap();
-    assert_eq!(nfs.getattr(&a).await.unwrap().nlink, 1, "the other link has it");
+    assert_eq!(nfs.getattr(&a).await.unwrap().nlink, 1, "the other link remains");
     nfs.remove(&d, "b").await.unwrap();
     assert_eq!(nfs.getattr(&a).await, Err(Nfsstat3::Stale));
     let link = nfs.symlink(&nfs.root, "l", "/etc/passwd").await.unwrap();
-    assert_eq!(nfs.link(&link, at(&d, "m")).await.unwrap().r#type, Ftype3::Lnk, "the link, not what it leads to");
+    assert_eq!(
+        nfs.link(&link, at(&d, "m")).await.unwrap().r#type,
+        Ftype3::Lnk,
+        "the symbolic link itself is linked, not its target"
+    );
 }

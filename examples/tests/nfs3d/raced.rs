@@ -1,4 +1,4 @@
-//! Somebody changes what is above a file while calls for it are under way: whatever a call meets, it stays in the export.
+//! A local process changes directories above a file while calls access it. No call may leave the export.
 
 use std::{
     fs,
@@ -16,8 +16,7 @@ use rpcrdma_specs::nfs3::*;
 
 use crate::support::{Nfs, Served, at, mode};
 
-/// Puts a link to `outside` in the place of the directory `d`, and `d` back, and moves `d` out of the export and back,
-/// again and again.
+/// Repeatedly replaces the directory `d` by a link to `outside` and back, and moves `d` out of the export and back.
 fn swap(root: &Path, outside: &Path, end: &AtomicBool, rounds: &AtomicU64) {
     let (d, aside, gone) = (root.join("d"), root.join("aside"), outside.with_file_name("gone"));
     while !end.load(Ordering::Relaxed) {
@@ -33,11 +32,11 @@ fn swap(root: &Path, outside: &Path, end: &AtomicBool, rounds: &AtomicU64) {
     }
 }
 
-/// Does all that may be done in a directory. How often something worked.
+/// Tries every operation in a directory, and returns the number of calls that succeeded.
 async fn use_it(nfs: &Nfs, d: &NfsFh3, secret: &NfsFh3, nth: u32) -> u32 {
     let name = format!("new{nth}");
     let mut worked = 0;
-    // By the handle of the directory, and by its name, which may be the link's just now.
+    // Use the directory's handle, and its name, which may belong to the link at this moment.
     let named = nfs.lookup(&nfs.root, "d").await;
     for dir in [Some(d), named.as_ref().ok()].into_iter().flatten() {
         if let Ok(found) = nfs.lookup(dir, "secret").await {
@@ -57,7 +56,7 @@ async fn use_it(nfs: &Nfs, d: &NfsFh3, secret: &NfsFh3, nth: u32) -> u32 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_call_gets_out_by_a_link_that_comes_in_between() {
+async fn no_call_leaves_the_export_by_a_racing_link() {
     let served = Served::new().await;
     let outside = served.folder.path().join("outside");
     fs::create_dir(&outside).unwrap();
@@ -84,8 +83,8 @@ async fn no_call_gets_out_by_a_link_that_comes_in_between() {
     end.store(true, Ordering::Relaxed);
     swapping.join().unwrap();
     assert_eq!(fs::read(outside.join("secret")).unwrap(), b"outside");
-    assert_eq!(fs::read_dir(&outside).unwrap().count(), 2, "nothing was made there");
-    // It is where it was, and in reach.
+    assert_eq!(fs::read_dir(&outside).unwrap().count(), 2, "nothing was created outside of the export");
+    // The directory is back in its place and accessible.
     nfs.write(
         &nfs.lookup(&nfs.lookup(&nfs.root, "d").await.unwrap(), "secret").await.unwrap(),
         0,

@@ -1,4 +1,4 @@
-//! Calls written octet by octet, by TCP.
+//! Raw RPC calls over TCP.
 
 use std::{
     io::{self, Read as _, Write as _},
@@ -11,7 +11,7 @@ use rpcrdma::{
     xdr::{FlatSink, XdrEncode},
 };
 
-/// The header of a call of an NFS version 3 procedure.
+/// Encodes the header of an NFS version 3 call.
 pub(crate) fn header(xid: u32, procedure: u32, credential: &Credential) -> Vec<u8> {
     let mut header = CallHeader::new(xid, 100_003, 3, procedure);
     header.credential = credential.to_opaque().unwrap();
@@ -21,9 +21,9 @@ pub(crate) fn header(xid: u32, procedure: u32, credential: &Credential) -> Vec<u
 }
 
 pub(crate) fn encoded(args: &impl XdrEncode) -> Vec<u8> {
-    let mut octets = Vec::new();
-    args.encode(&mut FlatSink::new(&mut octets)).unwrap();
-    octets
+    let mut bytes = Vec::new();
+    args.encode(&mut FlatSink::new(&mut bytes)).unwrap();
+    bytes
 }
 
 /// A connection to a server at `tcp://..`.
@@ -32,14 +32,14 @@ pub(crate) struct Raw(TcpStream);
 impl Raw {
     pub(crate) fn connect(url: &str) -> Self {
         let stream = TcpStream::connect(url.strip_prefix("tcp://").unwrap()).unwrap();
-        // So that a server that answers nothing fails a test.
+        // A server that does not reply fails the test.
         stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
         Self(stream)
     }
 
-    /// Sends a record, and returns the next.
+    /// Sends a call as a record, and returns the next record.
     pub(crate) fn call(&mut self, call: &[u8]) -> io::Result<Vec<u8>> {
-        // RFC 5531 §11: the last fragment, and its length.
+        // Record mark: the last-fragment bit and the length (RFC 5531 §11).
         let mark = (0x8000_0000 | call.len() as u32).to_be_bytes();
         self.0.write_all(&[&mark, call].concat())?;
         let mut mark = [0; 4];

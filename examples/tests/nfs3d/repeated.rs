@@ -1,4 +1,4 @@
-//! Calls that come twice, as from a client that has lost its connection (RFC 1813 §4.5).
+//! Tests of retransmitted calls, as after a lost connection (RFC 1813 §4.5).
 
 use rpcrdma::{rpc::Credential, xdr::Decoder};
 use rpcrdma_specs::nfs3::*;
@@ -8,7 +8,7 @@ use crate::{
     support::{Served, at, own_gid, own_uid},
 };
 
-/// REMOVE with an XID of the test's choice, and its status.
+/// Calls REMOVE with the given XID, and returns its status.
 fn remove(server: &mut Raw, xid: u32, object: &Diropargs3) -> Nfsstat3 {
     let mut call = header(xid, 12, &Credential::sys("test", own_uid(), own_gid(), []));
     call.extend(encoded(&Remove3args { object: object.clone() }));
@@ -20,7 +20,7 @@ fn remove(server: &mut Raw, xid: u32, object: &Diropargs3) -> Nfsstat3 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_call_that_is_repeated_gets_its_first_result() {
+async fn a_retransmitted_call_gets_the_original_result() {
     let served = Served::new().await;
     let nfs = served.client().await;
     nfs.file(&nfs.root, "a").await;

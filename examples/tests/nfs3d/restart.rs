@@ -1,4 +1,4 @@
-//! Handles over restarts of the server, and over what others do to the tree meanwhile.
+//! Tests of file handles across restarts of the server and local changes of the tree.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use rpcrdma_specs::nfs3::*;
 use crate::support::{Served, at};
 
 #[tokio::test]
-async fn handles_outlive_the_server() {
+async fn handles_survive_restarts() {
     let served = Served::new().await;
     let nfs = served.client().await;
     let d = nfs.folder(&nfs.root, "d").await;
@@ -20,13 +20,13 @@ async fn handles_outlive_the_server() {
     let fsid = nfs.getattr(&root).await.unwrap().fsid;
 
     let folder = served.end();
-    // While nobody looks.
+    // Move the directory while the server is down.
     fs::rename(folder.path().join("root/d"), folder.path().join("root/moved")).unwrap();
     let served = Served::of(folder, rpcrdma_examples::nfs3d::identity::Squash::Nobody).await;
     let nfs = served.client().await;
     assert_eq!(nfs.root, root);
     assert_eq!(nfs.getattr(&root).await.unwrap().fsid, fsid);
-    assert_eq!(nfs.read(&a, 0, 100).await.unwrap().0, "content", "without a LOOKUP before");
+    assert_eq!(nfs.read(&a, 0, 100).await.unwrap().0, "content", "the handle works without a LOOKUP");
     assert_eq!(nfs.lookup(&deep, "a").await.unwrap(), a);
     assert_eq!(nfs.lookup(&deep, "..").await.unwrap(), d);
     assert_eq!(nfs.getattr(&removed).await, Err(Nfsstat3::Stale));
@@ -35,7 +35,7 @@ async fn handles_outlive_the_server() {
 }
 
 #[tokio::test]
-async fn files_that_others_move_are_found_again() {
+async fn files_moved_locally_are_found_again() {
     let served = Served::new().await;
     let nfs = served.client().await;
     let (d, e) = (nfs.folder(&nfs.root, "d").await, nfs.folder(&nfs.root, "e").await);
@@ -45,21 +45,21 @@ async fn files_that_others_move_are_found_again() {
     nfs.write(&a, 0, b"x", StableHow::Unstable).await.unwrap();
     assert_eq!(fs::read(served.root.join("e/a2")).unwrap(), b"x");
     assert_eq!(nfs.lookup(&d, "..").await.unwrap(), e);
-    // Another file in its place is not the same file.
+    // A new file in the same place is a different file.
     fs::remove_file(served.root.join("e/a2")).unwrap();
     fs::write(served.root.join("e/a2"), "other").unwrap();
     assert_eq!(nfs.read(&a, 0, 100).await, Err(Nfsstat3::Stale));
 }
 
 #[tokio::test]
-async fn a_file_that_is_there_is_never_stale() {
+async fn an_existing_file_is_never_stale() {
     let served = Served::new().await;
     let nfs = served.client().await;
     let mut at = served.root.join("d");
     let a = nfs.file(&nfs.folder(&nfs.root, "d").await, "a").await;
     let gone = nfs.file(&nfs.root, "gone").await;
     fs::remove_file(served.root.join("gone")).unwrap();
-    // Faster than the tree is searched again, and between searches in vain.
+    // Moves follow each other faster than searches, and during the delay after unsuccessful ones.
     for nth in 0..5 {
         let next = served.root.join(format!("d{nth}"));
         fs::rename(&at, &next).unwrap();

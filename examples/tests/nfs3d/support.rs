@@ -1,4 +1,4 @@
-//! A served directory and its clients.
+//! Fixtures: a served directory and its clients.
 
 use std::{fs, os::unix::fs::PermissionsExt as _, path::PathBuf, sync::Arc, time::Duration};
 
@@ -27,7 +27,7 @@ use tempfile::TempDir;
 
 pub(crate) use rpcrdma_examples::nfs3::unset as nothing;
 
-/// A server for a directory of its own, which it shows to whoever runs the tests.
+/// A server for a directory of its own, for the user that runs the tests.
 pub(crate) struct Served {
     pub(crate) folder: Arc<TempDir>,
     pub(crate) root: PathBuf,
@@ -61,13 +61,13 @@ impl Served {
 
     pub(crate) async fn with(squash: Squash) -> Self {
         let folder = TempDir::new().unwrap();
-        // Of this mode whatever the process's mask, which a server has set by now or not.
+        // Set the mode explicitly: a server in this process may have cleared the umask.
         fs::create_dir(folder.path().join("root")).unwrap();
         fs::set_permissions(folder.path().join("root"), fs::Permissions::from_mode(0o755)).unwrap();
         Self::of(Arc::new(folder), squash).await
     }
 
-    /// Serves `root` in `folder`, with the key that is there.
+    /// Serves `root` in `folder`, with the key stored there.
     pub(crate) async fn of(folder: Arc<TempDir>, squash: Squash) -> Self {
         let root = folder.path().join("root").canonicalize().unwrap();
         let secret = Secret::keep_in(&folder.path().join("state")).unwrap();
@@ -85,12 +85,12 @@ impl Served {
         Self { folder, root, iwarp, tcp, service, handles, mount: mount_url }
     }
 
-    /// Ends the server, and gives back what it served.
+    /// Stops the server, and returns the directory it served.
     pub(crate) fn end(self) -> Arc<TempDir> {
         Arc::clone(&self.folder)
     }
 
-    /// The counters of the connections to NFS.
+    /// Returns the counters of the connections to NFS.
     pub(crate) fn connections(&self) -> Vec<Counters> {
         self.handles[0].connections().into_iter().map(|connection| connection.counters).collect()
     }
@@ -99,7 +99,7 @@ impl Served {
         MountV3Client::new(channel(&self.mount, &credential).await)
     }
 
-    /// Mounts the export, over iWARP, as the user that runs the tests.
+    /// Mounts the export over iWARP, as the user that runs the tests.
     pub(crate) async fn client(&self) -> Nfs {
         self.client_as(Credential::sys("test", own_uid(), own_gid(), []), &self.iwarp).await
     }
@@ -107,7 +107,7 @@ impl Served {
     pub(crate) async fn client_as(&self, credential: Credential, url: &str) -> Nfs {
         let mount = self.mount(Credential::sys("test", own_uid(), own_gid(), [])).await;
         let Mountres3::Ok(ok) = mount.mountproc3_mnt(&Dirpath("/data".into())).await.unwrap() else {
-            panic!("not mounted")
+            panic!("MNT failed")
         };
         Nfs { client: NfsV3Client::new(channel(url, &credential).await), root: NfsFh3 { data: ok.fhandle.0 } }
     }
@@ -118,7 +118,7 @@ async fn channel(url: &str, credential: &Credential) -> Channel {
     builder.connect(url).await.unwrap()
 }
 
-/// A client with the handle of the export's root. Its calls panic if the transport fails.
+/// A client with the root handle of the export. Its calls panic if the transport fails.
 pub(crate) struct Nfs {
     pub(crate) client: NfsV3Client,
     pub(crate) root: NfsFh3,
@@ -126,19 +126,19 @@ pub(crate) struct Nfs {
 
 pub(crate) type Result3<T> = Result<T, Nfsstat3>;
 
-pub(crate) fn name(octets: impl AsRef<[u8]>) -> Filename3 {
-    Filename3(Bytes::copy_from_slice(octets.as_ref()).into())
+pub(crate) fn name(bytes: impl AsRef<[u8]>) -> Filename3 {
+    Filename3(Bytes::copy_from_slice(bytes.as_ref()).into())
 }
 
-pub(crate) fn at(dir: &NfsFh3, octets: impl AsRef<[u8]>) -> Diropargs3 {
-    Diropargs3 { dir: dir.clone(), name: name(octets) }
+pub(crate) fn at(dir: &NfsFh3, bytes: impl AsRef<[u8]>) -> Diropargs3 {
+    Diropargs3 { dir: dir.clone(), name: name(bytes) }
 }
 
 pub(crate) fn mode(mode: u32) -> Sattr3 {
     Sattr3 { mode: SetMode3::True(mode), ..nothing() }
 }
 
-/// The handle and the attributes that are there.
+/// Returns the handle and the attributes, which must both be present.
 fn told(obj: PostOpFh3, attributes: PostOpAttr) -> (NfsFh3, Fattr3) {
     match (obj, attributes) {
         (PostOpFh3::True(handle), PostOpAttr::True(attributes)) => (handle, attributes),
@@ -146,7 +146,7 @@ fn told(obj: PostOpFh3, attributes: PostOpAttr) -> (NfsFh3, Fattr3) {
     }
 }
 
-/// Of a directory in which something was changed: both are there, and say so.
+/// Checks that the `wcc_data` of a changed object contains attributes from before and after the change.
 pub(crate) fn changed(wcc: &WccData) {
     let (PreOpAttr::True(before), PostOpAttr::True(after)) = (&wcc.before, &wcc.after) else { panic!("{wcc:?}") };
     let stamp = |time: &Nfstime3| (time.seconds, time.nseconds);
@@ -161,8 +161,8 @@ impl Nfs {
         }
     }
 
-    pub(crate) async fn lookup(&self, dir: &NfsFh3, octets: impl AsRef<[u8]>) -> Result3<NfsFh3> {
-        match self.client.nfsproc3_lookup(&Lookup3args { what: at(dir, octets) }).await.unwrap() {
+    pub(crate) async fn lookup(&self, dir: &NfsFh3, bytes: impl AsRef<[u8]>) -> Result3<NfsFh3> {
+        match self.client.nfsproc3_lookup(&Lookup3args { what: at(dir, bytes) }).await.unwrap() {
             Lookup3res::Ok(ok) => {
                 assert!(matches!(ok.dir_attributes, PostOpAttr::True(_)));
                 Ok(told(PostOpFh3::True(ok.object), ok.obj_attributes).0)
@@ -174,10 +174,10 @@ impl Nfs {
     pub(crate) async fn create(
         &self,
         dir: &NfsFh3,
-        octets: impl AsRef<[u8]>,
+        bytes: impl AsRef<[u8]>,
         how: Createhow3,
     ) -> Result3<(NfsFh3, Fattr3)> {
-        match self.client.nfsproc3_create(&Create3args { r#where: at(dir, octets), how }).await.unwrap() {
+        match self.client.nfsproc3_create(&Create3args { r#where: at(dir, bytes), how }).await.unwrap() {
             Create3res::Ok(ok) => {
                 changed(&ok.dir_wcc);
                 Ok(told(ok.obj, ok.obj_attributes))
@@ -186,18 +186,18 @@ impl Nfs {
         }
     }
 
-    /// A new file.
-    pub(crate) async fn file(&self, dir: &NfsFh3, octets: impl AsRef<[u8]>) -> NfsFh3 {
-        self.create(dir, octets, Createhow3::Guarded(mode(0o644))).await.unwrap().0
+    /// Creates a file.
+    pub(crate) async fn file(&self, dir: &NfsFh3, bytes: impl AsRef<[u8]>) -> NfsFh3 {
+        self.create(dir, bytes, Createhow3::Guarded(mode(0o644))).await.unwrap().0
     }
 
     pub(crate) async fn mkdir(
         &self,
         dir: &NfsFh3,
-        octets: impl AsRef<[u8]>,
+        bytes: impl AsRef<[u8]>,
         attributes: Sattr3,
     ) -> Result3<(NfsFh3, Fattr3)> {
-        match self.client.nfsproc3_mkdir(&Mkdir3args { r#where: at(dir, octets), attributes }).await.unwrap() {
+        match self.client.nfsproc3_mkdir(&Mkdir3args { r#where: at(dir, bytes), attributes }).await.unwrap() {
             Mkdir3res::Ok(ok) => {
                 changed(&ok.dir_wcc);
                 Ok(told(ok.obj, ok.obj_attributes))
@@ -206,19 +206,19 @@ impl Nfs {
         }
     }
 
-    pub(crate) async fn folder(&self, dir: &NfsFh3, octets: impl AsRef<[u8]>) -> NfsFh3 {
-        self.mkdir(dir, octets, mode(0o755)).await.unwrap().0
+    pub(crate) async fn folder(&self, dir: &NfsFh3, bytes: impl AsRef<[u8]>) -> NfsFh3 {
+        self.mkdir(dir, bytes, mode(0o755)).await.unwrap().0
     }
 
     pub(crate) async fn symlink(
         &self,
         dir: &NfsFh3,
-        octets: impl AsRef<[u8]>,
+        bytes: impl AsRef<[u8]>,
         text: impl AsRef<[u8]>,
     ) -> Result3<NfsFh3> {
         let symlink_data = Nfspath3(Bytes::copy_from_slice(text.as_ref()).into());
         let symlink = Symlinkdata3 { symlink_attributes: mode(0o777), symlink_data };
-        match self.client.nfsproc3_symlink(&Symlink3args { r#where: at(dir, octets), symlink }).await.unwrap() {
+        match self.client.nfsproc3_symlink(&Symlink3args { r#where: at(dir, bytes), symlink }).await.unwrap() {
             Symlink3res::Ok(ok) => {
                 changed(&ok.dir_wcc);
                 Ok(told(ok.obj, ok.obj_attributes).0)
@@ -237,10 +237,10 @@ impl Nfs {
     pub(crate) async fn mknod(
         &self,
         dir: &NfsFh3,
-        octets: impl AsRef<[u8]>,
+        bytes: impl AsRef<[u8]>,
         what: Mknoddata3,
     ) -> Result3<(NfsFh3, Fattr3)> {
-        match self.client.nfsproc3_mknod(&Mknod3args { r#where: at(dir, octets), what }).await.unwrap() {
+        match self.client.nfsproc3_mknod(&Mknod3args { r#where: at(dir, bytes), what }).await.unwrap() {
             Mknod3res::Ok(ok) => {
                 changed(&ok.dir_wcc);
                 Ok(told(ok.obj, ok.obj_attributes))
@@ -249,8 +249,8 @@ impl Nfs {
         }
     }
 
-    pub(crate) async fn remove(&self, dir: &NfsFh3, octets: impl AsRef<[u8]>) -> Result3<()> {
-        match self.client.nfsproc3_remove(&Remove3args { object: at(dir, octets) }).await.unwrap() {
+    pub(crate) async fn remove(&self, dir: &NfsFh3, bytes: impl AsRef<[u8]>) -> Result3<()> {
+        match self.client.nfsproc3_remove(&Remove3args { object: at(dir, bytes) }).await.unwrap() {
             Remove3res::Ok(ok) => {
                 changed(&ok.dir_wcc);
                 Ok(())
@@ -259,8 +259,8 @@ impl Nfs {
         }
     }
 
-    pub(crate) async fn rmdir(&self, dir: &NfsFh3, octets: impl AsRef<[u8]>) -> Result3<()> {
-        match self.client.nfsproc3_rmdir(&Rmdir3args { object: at(dir, octets) }).await.unwrap() {
+    pub(crate) async fn rmdir(&self, dir: &NfsFh3, bytes: impl AsRef<[u8]>) -> Result3<()> {
+        match self.client.nfsproc3_rmdir(&Rmdir3args { object: at(dir, bytes) }).await.unwrap() {
             Rmdir3res::Ok(ok) => {
                 changed(&ok.dir_wcc);
                 Ok(())
@@ -376,7 +376,7 @@ impl Nfs {
     }
 }
 
-/// Octets that differ from each other by their place.
+/// Returns bytes that depend on their position.
 pub(crate) fn pattern(len: usize, seed: u8) -> Vec<u8> {
     (0..len).map(|n| ((n * 7 + n / 251) as u8).wrapping_add(seed)).collect()
 }

@@ -1,5 +1,5 @@
-//! A small NFS 3 and MOUNT 3 server in memory, which can be told to misbehave: to lose what is not committed, to write
-//! less than it is sent, to have no READDIRPLUS, to list names that cannot be.
+//! An in-memory NFS version 3 and MOUNT version 3 server with configurable faults: it can lose uncommitted data, write
+//! less than requested, lack READDIRPLUS, or list invalid names.
 
 mod procedures;
 
@@ -23,7 +23,7 @@ use rpcrdma_specs::{
 
 use procedures::Shared;
 
-/// A file's contents, and what of them a restart leaves.
+/// Contents of a file, now and after a restart.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Data {
     pub(crate) now: Vec<u8>,
@@ -44,34 +44,34 @@ pub(crate) struct Inode {
     pub(crate) mode: u32,
     pub(crate) mtime: Nfstime3,
     pub(crate) atime: Nfstime3,
-    /// Said to be on the disk, whatever there is.
+    /// Reported `used` size, if it differs from the real one.
     pub(crate) used: Option<u64>,
 }
 
-/// What it has, and how it behaves.
+/// State and faults of the server.
 #[derive(Debug)]
 pub(crate) struct Fake {
     inodes: Mutex<HashMap<u64, Inode>>,
     next: AtomicU64,
     verifier: AtomicU64,
-    /// Most octets of READ, WRITE as FSINFO says.
+    /// Maximum number of bytes per READ and WRITE, as reported by FSINFO.
     pub(crate) max: AtomicU32,
-    /// WRITEs do at most so much.
+    /// Maximum number of bytes that a WRITE stores.
     pub(crate) short: AtomicU32,
-    /// So many WRITEs until it loses what is not committed.
+    /// Number of WRITEs after which the server loses uncommitted data.
     pub(crate) restart_after: AtomicU32,
-    /// It loses it before every COMMIT.
+    /// Lose uncommitted data before every COMMIT.
     pub(crate) always_loses: AtomicBool,
-    /// So many calls are answered with NFS3ERR_JUKEBOX.
+    /// Number of calls that return NFS3ERR_JUKEBOX.
     pub(crate) jukebox: AtomicU32,
     pub(crate) no_readdirplus: AtomicBool,
-    /// It lists exports.
+    /// List the exports on request.
     pub(crate) lists: AtomicBool,
-    /// New files and directories come without their handles.
+    /// Omit the handles of new objects.
     pub(crate) taciturn: AtomicBool,
-    /// An octet of what is read is changed, now and then.
+    /// Corrupt some of the data returned by READ.
     pub(crate) rotten: AtomicBool,
-    /// Calls of WRITE with UNSTABLE, with FILE_SYNC, of COMMIT, READ, READDIRPLUS.
+    /// Number of calls: WRITE with UNSTABLE and with FILE_SYNC, COMMIT, READ, READDIR and READDIRPLUS.
     pub(crate) unstable: AtomicU32,
     pub(crate) file_sync: AtomicU32,
     pub(crate) commits: AtomicU32,
@@ -82,7 +82,7 @@ pub(crate) struct Fake {
 pub(crate) const EXPORT: &str = "/srv/export";
 const ROOT: u64 = 1;
 
-/// A server with one, listening on loopback.
+/// A running server on loopback.
 pub(crate) struct FakeServer {
     pub(crate) fake: Arc<Fake>,
     pub(crate) mount_port: u16,
@@ -111,7 +111,7 @@ impl FakeServer {
         Self { fake, mount_port: tcp, iwarp, tcp, handle }
     }
 
-    /// A URL in the export, by `transport`.
+    /// Returns a URL in the export.
     pub(crate) fn url(&self, transport: &str, path: &str) -> String {
         let port = if transport == "tcp" { self.tcp } else { self.iwarp };
         format!("nfs3+{transport}://127.0.0.1:{port}{EXPORT}{path}")
@@ -160,7 +160,7 @@ impl Fake {
         }
     }
 
-    /// What is at a path.
+    /// Returns the object at a path.
     pub(crate) fn at(&self, path: &str) -> Option<Inode> {
         let mut id = ROOT;
         for part in path.split('/').filter(|part| !part.is_empty()) {
@@ -176,7 +176,7 @@ impl Fake {
         }
     }
 
-    /// Puts something at a path, whose directory is there.
+    /// Creates an object at a path. Its directory must exist.
     pub(crate) fn put(&self, path: &str, kind: Kind) {
         let (dir, name) = path.rsplit_once('/').unwrap_or(("", path));
         let mut id = ROOT;
@@ -190,13 +190,13 @@ impl Fake {
         self.put(path, Kind::File(Data { now: data.to_vec(), stable: data.to_vec() }));
     }
 
-    /// Says of a file that so much of it is on the disk.
+    /// Sets the `used` size reported for a file.
     pub(crate) fn set_used(&self, path: &str, used: u64) {
         let id = self.child(ROOT, path.as_bytes()).unwrap();
         self.inodes.lock().unwrap().get_mut(&id).unwrap().used = Some(used);
     }
 
-    /// It goes down and comes back: what was not committed is gone.
+    /// Simulates a restart: uncommitted data is lost.
     pub(crate) fn crash(&self) {
         for inode in self.inodes.lock().unwrap().values_mut() {
             if let Kind::File(data) = &mut inode.kind {
@@ -293,7 +293,7 @@ impl Fake {
         let id = id(&args.file)?;
         let counter = if args.stable == StableHow::Unstable { &self.unstable } else { &self.file_sync };
         counter.fetch_add(1, SeqCst);
-        assert!(args.data.len() <= self.max.load(SeqCst) as usize, "a WRITE larger than wtmax");
+        assert!(args.data.len() <= self.max.load(SeqCst) as usize, "a WRITE exceeds wtmax");
         let verf = nfs3::Writeverf3(self.verifier.load(SeqCst).to_be_bytes());
         let count = args.data.len().min(self.short.load(SeqCst) as usize);
         {
@@ -316,7 +316,7 @@ impl Fake {
         Ok(nfs3::Write3resok { file_wcc: NO_WCC, count: count as u32, committed: args.stable, verf })
     }
 
-    /// Entries after a cookie, as many as fit; cookies are positions.
+    /// Returns the entries after a cookie that fit. Cookies are positions.
     fn page(&self, dir: &NfsFh3, cookie: u64, room: usize) -> Result<(Vec<Listed>, bool), Nfsstat3> {
         self.lists_read.fetch_add(1, SeqCst);
         let dir = id(dir)?;
@@ -340,5 +340,5 @@ impl Fake {
     }
 }
 
-/// Name, inode, cookie.
+/// Name, inode number and cookie of an entry.
 type Listed = (Vec<u8>, u64, u64);

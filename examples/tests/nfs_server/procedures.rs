@@ -1,4 +1,4 @@
-//! The procedures, in terms of what it has.
+//! The server's procedures.
 
 use std::{
     collections::BTreeMap,
@@ -20,11 +20,11 @@ use rpcrdma_specs::{
 
 use super::{Data, EXPORT, Fake, Kind, Listed, NO_WCC, ROOT, handle, id};
 
-/// The handler.
+/// Service for the generated dispatcher.
 #[derive(Debug)]
 pub(super) struct Shared(pub(super) Arc<Fake>);
 
-/// As Linux: not without AUTH_SYS.
+/// Requires AUTH_SYS, as Linux does.
 fn sys(cx: &Context) -> Result<(), Failure> {
     match cx.credential() {
         Credential::Sys(_) => Ok(()),
@@ -88,7 +88,7 @@ impl NfsV3 for Shared {
     async fn nfsproc3_read(&self, cx: &Context, args: nfs3::Read3args) -> Result<nfs3::Read3res, Failure> {
         sys(cx)?;
         let calls = self.0.reads.fetch_add(1, SeqCst);
-        assert!(args.count <= self.0.max.load(SeqCst), "a READ larger than rtmax");
+        assert!(args.count <= self.0.max.load(SeqCst), "a READ exceeds rtmax");
         let inode = id(&args.file).ok().and_then(|id| self.0.inodes.lock().unwrap().get(&id).cloned());
         let Some(Kind::File(data)) = inode.map(|inode| inode.kind) else {
             let failure = nfs3::Read3resfail { file_attributes: PostOpAttr::False };
@@ -96,14 +96,14 @@ impl NfsV3 for Shared {
         };
         let data = data.now;
         let start = (args.offset as usize).min(data.len());
-        // Now and then less than could be.
+        // Every fifth READ returns less than requested.
         let count = if calls % 5 == 4 { args.count.div_ceil(2) } else { args.count };
         let end = (start + count as usize).min(data.len());
         let mut part = data[start..end].to_vec();
         if self.0.rotten.load(SeqCst)
-            && let Some(octet) = part.last_mut()
+            && let Some(byte) = part.last_mut()
         {
-            *octet ^= u8::from(calls.is_multiple_of(2));
+            *byte ^= u8::from(calls.is_multiple_of(2));
         }
         Ok(nfs3::Read3res::Ok(nfs3::Read3resok {
             file_attributes: PostOpAttr::False,
@@ -147,7 +147,7 @@ impl NfsV3 for Shared {
             let failure = nfs3::Create3resfail { dir_wcc: NO_WCC };
             return Ok(nfs3::Create3res::Default(Nfsstat3::Notsupp, failure));
         };
-        // As Linux: whatever has the name is returned, and emptied if it is a file.
+        // Like Linux, return an existing object of any type, and truncate files.
         let there = id(&args.r#where.dir).and_then(|dir| self.0.child(dir, &args.r#where.name.0.0));
         let made = match there {
             Ok(id) => {
@@ -231,7 +231,7 @@ impl NfsV3 for Shared {
         }
         Ok(match self.0.page(&args.dir, args.cookie, args.maxcount as usize) {
             Ok((entries, eof)) => {
-                // Of every third nothing more is said.
+                // Every third entry has no attributes.
                 let entry = |(name, id, cookie): Listed| Entryplus3 {
                     fileid: id,
                     name: nfs3::Filename3(Bytes::from(name).into()),
@@ -312,7 +312,7 @@ impl MountV3 for Shared {
             ex_dir: mount3::Dirpath(path.into()),
             ex_groups: mount3::Groups(Vec::new()),
         };
-        // Others, that are shorter, or longer, or begin alike.
+        // The list includes shorter, longer and similar paths.
         Ok(mount3::Exports(vec![export("/srv"), export(EXPORT), export("/srv/exp"), export("/srv/export/sub/deeper")]))
     }
 }

@@ -1,4 +1,4 @@
-//! `nfscp` against a small NFS 3 server: processes, files, exit codes and what they say.
+//! Tests of `nfscp` against a small NFS version 3 server: processes, files, exit codes and messages.
 #![cfg(unix)]
 #![allow(clippy::unwrap_used)]
 
@@ -24,7 +24,7 @@ use rpcrdma_specs::rpcbind::{
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
 
-/// Octets that differ from place to place and from seed to seed.
+/// Returns pseudo-random bytes that depend on the seed.
 fn noise(len: usize, seed: u64) -> Vec<u8> {
     let mut noise = vec![0; len];
     blake3::Hasher::new().update(&seed.to_be_bytes()).finalize_xof().fill(&mut noise);
@@ -39,10 +39,10 @@ fn nfscp(server: &FakeServer) -> Command {
 }
 
 async fn output(command: &mut Command) -> Output {
-    tokio::time::timeout(Duration::from_secs(60), command.output()).await.expect("it ends").unwrap()
+    tokio::time::timeout(Duration::from_secs(60), command.output()).await.expect("nfscp did not exit in time").unwrap()
 }
 
-/// What it printed; it must have succeeded.
+/// Runs a command that must succeed, and returns its standard output.
 async fn printed(server: &FakeServer, args: &[&str]) -> String {
     let output = output(nfscp(server).args(args)).await;
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -50,7 +50,7 @@ async fn printed(server: &FakeServer, args: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// What it complained about; it must have failed, and not by a panic.
+/// Runs a command that must fail with exit code 1, and returns its standard error.
 async fn complaint(server: &FakeServer, args: &[&str]) -> String {
     let output = output(nfscp(server).args(args)).await;
     assert_eq!(output.status.code(), Some(1), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
@@ -65,11 +65,12 @@ fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// Around multiples of four (padding), what goes inline, pages, and one and several calls of 64 KiB.
+/// Sizes near multiples of four (XDR padding), the inline threshold, the page size, and one and several calls of 64
+/// KiB.
 const SIZES: [usize; 12] = [0, 1, 3, 1023, 1025, 4095, 4096, 65_535, 65_536, 65_537, 200_001, 3 << 20];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn files_of_all_sizes_go_there_and_back() {
+async fn files_of_all_sizes_round_trip() {
     let server = FakeServer::start().await;
     let here = TempDir::new().unwrap();
     let file = |size: usize| here.path().join(size.to_string());
@@ -97,14 +98,14 @@ async fn files_of_all_sizes_go_there_and_back() {
         }
         assert_eq!(got["connection"]["exposed"], 0);
         if transport == "iwarp" {
-            // All but what is short by RDMA Read and RDMA Write, from and to where it is needed.
+            // Except for small files, data moves by RDMA Read and RDMA Write, without copies.
             assert!(put["connection"]["offered_read"].as_u64().unwrap() > 3_500_000, "{put}");
             assert!(put["connection"]["copied_eligible"].as_u64().unwrap() < 4096, "{put}");
             assert!(got["connection"]["returned_written"].as_u64().unwrap() > 3_500_000, "{got}");
             assert!(got["most_under_way"].as_u64().unwrap() > 1, "{got}");
         }
     }
-    // In one call: stable at once. In several: UNSTABLE, and a COMMIT for each file.
+    // A file that fits into one call is written FILE_SYNC. Others are written UNSTABLE, with one COMMIT each.
     assert_eq!(server.fake.commits.load(SeqCst), 2 * 3);
     assert!(server.fake.unstable.load(SeqCst) >= 2 * (48 + 4 + 2));
 }
@@ -117,14 +118,14 @@ async fn one_file_gets_the_name_it_is_given() {
     fs::write(&source, "one").unwrap();
     printed(&server, &[text(&source), &server.url("tcp", "/name%20with%25")]).await;
     assert_eq!(server.fake.data("name with%"), b"one");
-    // What is there is written over, and as long as the new one only.
+    // An existing file is overwritten and truncated.
     fs::write(&source, "1").unwrap();
     printed(&server, &[text(&source), &server.url("tcp", "/name%20with%25")]).await;
     assert_eq!(server.fake.data("name with%"), b"1");
     fs::write(&copy, "something longer").unwrap();
     printed(&server, &[&server.url("tcp", "/name%20with%25"), text(&copy)]).await;
     assert_eq!(fs::read(&copy).unwrap(), b"1");
-    assert_eq!(fs::read_dir(here.path()).unwrap().count(), 2, "nothing is left over");
+    assert_eq!(fs::read_dir(here.path()).unwrap().count(), 2, "no temporary file remains");
 }
 
 fn make_tree(root: &Path) {
@@ -139,7 +140,7 @@ fn make_tree(root: &Path) {
     fs::set_permissions(root.join("script"), fs::Permissions::from_mode(0o751)).unwrap();
     symlink("sub/nothing there", root.join("link")).unwrap();
     symlink("..", root.join("sub/up")).unwrap();
-    // Nobody may write to it: it can only be filled before it gets its mode.
+    // This directory is read-only, so its contents must be copied before its mode is set.
     fs::create_dir(root.join("closed")).unwrap();
     fs::write(root.join("closed/file"), "inside").unwrap();
     let time = SystemTime::UNIX_EPOCH + Duration::new(1_234_567_890, 5000);
@@ -148,7 +149,7 @@ fn make_tree(root: &Path) {
     fs::set_permissions(root.join("closed"), fs::Permissions::from_mode(0o555)).unwrap();
 }
 
-/// Names, types, modes, contents below a directory, and with `times` when they were changed.
+/// Returns names, modes, types and contents below a directory, and the modification times if `times` is set.
 fn listing(root: &Path, times: bool) -> Vec<String> {
     let mut todo = vec![root.to_owned()];
     let mut lines = Vec::new();
@@ -174,14 +175,14 @@ fn listing(root: &Path, times: bool) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_tree_goes_there_and_back() {
+async fn trees_round_trip() {
     let server = FakeServer::start().await;
     let here = TempDir::new().unwrap();
     let tree = here.path().join("tree");
     make_tree(&tree);
     assert!(std::process::Command::new("mkfifo").arg(tree.join("pipe")).status().unwrap().success());
     let url = server.url("iwarp", "");
-    for way in ["plain", "no READDIRPLUS", "again, over what is there"] {
+    for way in ["plain", "no READDIRPLUS", "again"] {
         server.fake.no_readdirplus.store(way == "no READDIRPLUS", SeqCst);
         server.fake.taciturn.store(way == "no READDIRPLUS", SeqCst);
         let put = report(&server, &["-rp", text(&tree), &url]).await;
@@ -191,27 +192,27 @@ async fn a_tree_goes_there_and_back() {
             "{way}"
         );
         assert_eq!((&put["copied"]["skipped"], &put["copied"]["failed"]), (&1.into(), &0.into()));
-        // What is no file is not copied either way.
+        // Pipes are skipped in both directions.
         server.fake.put("tree/pipe", Kind::Pipe);
         let back = here.path().join(way);
         printed(&server, &["-rp", &server.url("iwarp", "/tree"), text(&back)]).await;
         fs::rename(tree.join("pipe"), here.path().join("pipe")).unwrap();
         assert_eq!(listing(&back, true), listing(&tree, true), "{way}");
-        // And over it once more.
+        // Copy over the existing tree.
         printed(&server, &["-rp", &server.url("iwarp", "/tree/."), text(&back)]).await;
         fs::rename(here.path().join("pipe"), tree.join("pipe")).unwrap();
     }
-    assert!(server.fake.lists_read.load(SeqCst) > 60, "long listings come in pages");
+    assert!(server.fake.lists_read.load(SeqCst) > 60, "long listings are read in pages");
     let script = server.fake.at("tree/script").unwrap();
     assert_eq!((script.mode, script.mtime.seconds, script.mtime.nseconds), (0o751, 1_234_567_890, 5000));
     assert_eq!(server.fake.at("tree/closed").unwrap().mode, 0o555);
-    // A closed directory cannot be removed with what is in it, unless one is root.
-    for closed in ["tree", "plain", "no READDIRPLUS", "again, over what is there"] {
+    // Make the read-only directories writable, so that their contents can be removed.
+    for closed in ["tree", "plain", "no READDIRPLUS", "again"] {
         fs::set_permissions(here.path().join(closed).join("closed"), fs::Permissions::from_mode(0o755)).unwrap();
     }
 }
 
-/// A running nfs3d, the URLs of its export, and the port of its MOUNT.
+/// Starts nfs3d, and returns it with the URLs of its export and the port of MOUNT.
 async fn nfs3d(export: &Path, state: &Path, options: &[&str]) -> (Child, Vec<String>, String) {
     use tokio::io::{AsyncBufReadExt as _, BufReader};
     let mut server = Command::new(env!("CARGO_BIN_EXE_nfs3d"))
@@ -225,7 +226,7 @@ async fn nfs3d(export: &Path, state: &Path, options: &[&str]) -> (Child, Vec<Str
     let mut lines = BufReader::new(server.stdout.take().unwrap()).lines();
     let mut urls = Vec::new();
     let mount_port = loop {
-        let line = lines.next_line().await.unwrap().expect("nfs3d says where it listens");
+        let line = lines.next_line().await.unwrap().expect("nfs3d exited before printing its URLs");
         if let Some(url) = line.strip_prefix("NFS on ") {
             urls.push(format!("nfs3+{}/e", url.trim_end_matches('/')));
         } else if let Some(port) = line.strip_prefix("MOUNT on ").and_then(|url| url.rsplit(':').next()) {
@@ -237,7 +238,7 @@ async fn nfs3d(export: &Path, state: &Path, options: &[&str]) -> (Child, Vec<Str
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_tree_goes_to_nfs3d_and_back() {
+async fn trees_round_trip_through_nfs3d() {
     let here = TempDir::new().unwrap();
     let (tree, export) = (here.path().join("tree"), here.path().join("export"));
     make_tree(&tree);
@@ -259,12 +260,12 @@ async fn a_tree_goes_to_nfs3d_and_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_the_server_lost_is_sent_again() {
+async fn lost_data_is_sent_again() {
     let server = FakeServer::start().await;
     let here = TempDir::new().unwrap();
     let source = here.path().join("source");
     fs::write(&source, noise(2_000_000, 3)).unwrap();
-    // It restarts after 20 of 31 WRITEs: those before it are gone.
+    // The server restarts after 20 of 31 WRITEs and loses them.
     server.fake.restart_after.store(20, SeqCst);
     let put = report(&server, &["--verify", text(&source), &server.url("iwarp", "/lost")]).await;
     assert!(put["copied"]["sent_again"].as_u64().unwrap() >= 19 * (64 << 10), "{put}");
@@ -274,7 +275,7 @@ async fn what_the_server_lost_is_sent_again() {
 
     server.fake.always_loses.store(true, SeqCst);
     let error = complaint(&server, &[text(&source), &server.url("iwarp", "/never")]).await;
-    assert!(error.contains("again and again"), "{error}");
+    assert!(error.contains("lost uncommitted data in each of"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -292,7 +293,7 @@ async fn writes_may_be_short_and_the_server_busy() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_more_calls_at_a_time_and_no_larger_ones_than_told() {
+async fn calls_respect_job_and_chunk_limits() {
     let server = FakeServer::start().await;
     let here = TempDir::new().unwrap();
     let source = here.path().join("source");
@@ -303,7 +304,7 @@ async fn no_more_calls_at_a_time_and_no_larger_ones_than_told() {
     assert_eq!(server.fake.unstable.load(SeqCst), 50);
     let got = report(&server, &["-j", "3", "--chunk-size", "4KiB", &url, text(&here.path().join("y"))]).await;
     assert!((2..=3).contains(&got["most_under_way"].as_u64().unwrap()), "{got}");
-    // Credits limit it: this server grants 32.
+    // The server's 32 credits limit it.
     let got = report(&server, &["-j", "500", "--chunk-size", "1KiB", &url, text(&here.path().join("y"))]).await;
     assert!((8..=32).contains(&got["most_under_way"].as_u64().unwrap()), "{got}");
     assert!(fs::read(here.path().join("y")).unwrap() == noise(500_000, 5));
@@ -325,7 +326,7 @@ async fn holes_are_not_sent_and_not_written() {
     let back = here.path().join("back");
     printed(&server, &[&there, text(&back)]).await;
     assert!(fs::read(&back).unwrap() == fs::read(&source).unwrap());
-    assert!(back.metadata().unwrap().blocks() < 1000, "it has holes too");
+    assert!(back.metadata().unwrap().blocks() < 1000, "the copy has holes as well");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -347,21 +348,21 @@ async fn copies_are_compared_with_their_sources() {
     assert!(error.contains("the copy differs") && error.contains(&digest), "{error}");
     let error = complaint(&server, &["--verify", &there, text(&back)]).await;
     assert!(error.contains("the copy differs"), "{error}");
-    assert!(!back.exists(), "what differs does not appear");
+    assert!(!back.exists(), "a copy that differs is not created");
     assert_eq!(fs::read_dir(here.path()).unwrap().count(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_lists_what_cannot_be_does_no_harm() {
+async fn malicious_listings_do_no_harm() {
     let server = FakeServer::start().await;
     for (dir, name) in [("a", &b"../escaped"[..]), ("b", b"x/y"), ("c", b""), ("d", b"nul\0")] {
         let here = TempDir::new().unwrap();
         server.fake.put(dir, Kind::Dir([(name.to_vec(), 1)].into()));
         let error = complaint(&server, &["-r", &server.url("tcp", &format!("/{dir}")), text(here.path())]).await;
-        assert!(error.contains("against the protocol") && error.contains("entry named"), "{error}");
+        assert!(error.contains("violated the protocol") && error.contains("invalid name"), "{error}");
         assert_eq!(fs::read_dir(here.path().join(dir)).unwrap().count(), 0);
     }
-    // A symbolic link that is there is not followed into: files replace it, directories are refused.
+    // Symbolic links in the target are not followed: files replace them, and directories are refused.
     let (here, outside) = (TempDir::new().unwrap(), TempDir::new().unwrap());
     server.fake.put("t", Kind::Dir(Default::default()));
     server.fake.put("t/dir", Kind::Dir(Default::default()));
@@ -372,7 +373,7 @@ async fn a_server_that_lists_what_cannot_be_does_no_harm() {
     fs::write(outside.path().join("kept"), "old").unwrap();
     symlink(outside.path().join("kept"), here.path().join("t/file")).unwrap();
     let error = complaint(&server, &["-r", &server.url("tcp", "/t"), text(here.path())]).await;
-    assert!(error.contains("is no directory"), "{error}");
+    assert!(error.contains("exists and is not a directory"), "{error}");
     assert_eq!(fs::read(outside.path().join("kept")).unwrap(), b"old");
     assert_eq!(fs::read(here.path().join("t/file")).unwrap(), b"new");
     assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 1);
@@ -403,19 +404,21 @@ async fn links_in_a_path_are_followed_inside_the_export() {
         assert_eq!(fs::read(here.path().join("got")).unwrap(), b"found", "{path}");
         fs::remove_file(here.path().join("got")).unwrap();
     }
-    for (path, why) in [("/loop", "circle"), ("/out/passwd", "not in this export"), ("/x/y", "no directory x")] {
+    for (path, why) in
+        [("/loop", "too many levels"), ("/out/passwd", "outside of this export"), ("/x/y", "no such directory: x")]
+    {
         let [url, target] = get(path);
         let error = complaint(&server, &[&url, &target]).await;
         assert!(error.contains(why), "{path}: {error}");
     }
-    // To where a link leads.
+    // Write through a link.
     fs::write(here.path().join("new"), "through").unwrap();
     printed(&server, &[text(&here.path().join("new")), &server.url("tcp", "/real/back")]).await;
     assert_eq!(server.fake.data("real/file"), b"through");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn failures_are_told_in_words() {
+async fn failures_are_explained() {
     let server = FakeServer::start().await;
     let here = TempDir::new().unwrap();
     let file = here.path().join("file");
@@ -424,17 +427,17 @@ async fn failures_are_told_in_words() {
     server.fake.put_file("file", b"x");
     let url = |path: &str| server.url("iwarp", path);
     let cases: [(Vec<String>, &str); 11] = [
-        (vec![url("/absent"), text(here.path()).into()], "there is no /srv/export/absent"),
-        (vec![url("/dir"), text(here.path()).into()], "-r copies directories"),
-        (vec![text(here.path()).into(), url("/dir")], "-r copies directories"),
-        (vec![text(&file).into(), text(&file).into(), url("/file")], "several sources need a directory"),
+        (vec![url("/absent"), text(here.path()).into()], "no such file or directory: /srv/export/absent"),
+        (vec![url("/dir"), text(here.path()).into()], "use -r to copy directories"),
+        (vec![text(here.path()).into(), url("/dir")], "use -r to copy directories"),
+        (vec![text(&file).into(), text(&file).into(), url("/file")], "must be an existing directory"),
         (vec![text(&here.path().join("no")).into(), url("/dir")], "No such file"),
         (vec![text(&file).into(), url("/file/below")], "NFS3ERR_NOTDIR (not a directory)"),
         (vec![text(&file).into(), url("/file").replace("/srv/export", "/elsewhere")], "MNT3ERR_ACCES"),
         (vec!["--root-handle".into(), "00".into(), url("/file"), text(here.path()).into()], "NFS3ERR_BADHANDLE"),
         (vec![url("/file"), "/nonexistent/x".into()], "No such file"),
-        (vec!["/dev/null".into(), url("/dir")], "no file, directory or symbolic link"),
-        (vec!["/proc/version".into(), url("/dir")], "its size is said to be 0"),
+        (vec!["/dev/null".into(), url("/dir")], "not a regular file, directory or symbolic link"),
+        (vec!["/proc/version".into(), url("/dir")], "contains data but reports size 0"),
     ];
     for (args, why) in cases {
         let args: Vec<_> = args.iter().map(String::as_str).collect();
@@ -447,32 +450,32 @@ async fn failures_are_told_in_words() {
         assert_eq!(output.status.code(), Some(1), "{args:?}: {error}");
         assert!(error.contains(why), "{args:?}: {error}");
     }
-    // An option of the transport's that there is not is found when it is connected.
+    // An unknown transport option is detected when connecting.
     let wrong =
         [["a", "b"], ["nfs3+tcp://h/x", "nfs3+tcp://h/y"], ["nfs://h/x", "y"], ["nfs3+iwarp://127.0.0.1/x?no=1", "y"]];
     for args in wrong {
         assert_eq!(output(nfscp(&server).args(args)).await.status.code(), Some(2), "{args:?}");
     }
-    // AUTH_SYS is what this server wants; the root's handle does without MOUNT.
+    // The server requires AUTH_SYS. With the root handle, MOUNT is not needed.
     let mut command = Command::new(env!("CARGO_BIN_EXE_nfscp"));
     let there = url("/file").replace("/srv/export", "");
     let args = ["--root-handle", "0000000000000001", &there, text(here.path())];
     assert!(output(command.args(args)).await.status.success());
-    // Another service's port in the place of MOUNT's.
+    // The port of another service instead of MOUNT.
     let mut command = Command::new(env!("CARGO_BIN_EXE_nfscp"));
     let port = server.iwarp_address().rsplit(':').next().unwrap().to_owned();
     let output = output(command.args(["--mount-port", &port, &url("/file"), text(here.path())])).await;
     let error = String::from_utf8(output.stderr).unwrap();
-    assert!(error.contains("MOUNT does not answer at tcp://") && error.contains("--mount-port"), "{error}");
-    // Nobody there.
+    assert!(error.contains("no reply from MOUNT at tcp://") && error.contains("--mount-port"), "{error}");
+    // The server is down.
     server.handle.shutdown();
     tokio::time::sleep(Duration::from_millis(200)).await;
     let error = complaint(&server, &[&url("/file"), text(here.path())]).await;
-    assert!(error.contains("cannot use iwarp://") && error.contains("nothing listens on"), "{error}");
+    assert!(error.contains("cannot use iwarp://") && error.contains("no server is listening on"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn it_goes_on_with_a_server_that_comes_back() {
+async fn copying_resumes_after_a_server_restart() {
     let server = FakeServer::start().await;
     let here = TempDir::new().unwrap();
     let source = here.path().join("source");
@@ -487,7 +490,7 @@ async fn it_goes_on_with_a_server_that_comes_back() {
     }
     server.handle.shutdown_within(Duration::ZERO);
     tokio::time::sleep(Duration::from_millis(300)).await;
-    // What it had not committed is lost, as when a machine goes down.
+    // Uncommitted data is lost, as when a machine crashes.
     server.fake.crash();
     let again = FakeServer::start_on(server.fake.clone(), &address).await;
     let output = tokio::time::timeout(Duration::from_secs(60), child.wait_with_output()).await.unwrap().unwrap();
@@ -497,28 +500,28 @@ async fn it_goes_on_with_a_server_that_comes_back() {
     assert_eq!(put["connection"]["exposed"], 0);
     assert!(again.fake.data("x") == noise(64 << 20, 7));
 
-    // It does not come back.
+    // The server does not come back.
     let mut command = Command::new(env!("CARGO_BIN_EXE_nfscp"));
     command.args(["--mount-port", &again.mount_port.to_string(), "--retry", "1", "--chunk-size", "16KiB"]);
     command.args([text(&source), &url]).stderr(Stdio::piped()).kill_on_drop(true);
     let (before, mut child) = (again.fake.unstable.load(SeqCst), command.spawn().unwrap());
     while again.fake.unstable.load(SeqCst) < before + 100 {
-        assert_eq!(child.try_wait().unwrap(), None, "it has ended");
+        assert_eq!(child.try_wait().unwrap(), None, "nfscp has exited");
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     again.handle.shutdown_within(Duration::ZERO);
     let output = tokio::time::timeout(Duration::from_secs(60), child.wait_with_output()).await.unwrap().unwrap();
     let error = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{error}");
-    // By a call that was under way, or by the attempt to connect again.
-    assert!(error.contains("the server has been out of reach for 1s: "), "{error}");
+    // Either a call in flight fails, or the attempt to reconnect.
+    assert!(error.contains("the server did not respond for 1s: "), "{error}");
     assert!(error.contains("cannot connect to"), "{error}");
 }
 
-/// Who tries it as root learns why it may not.
+/// A refused root user is told about root squashing.
 #[cfg(target_os = "linux")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn root_is_told_of_squashing() {
+async fn root_squashing_is_explained() {
     let here = TempDir::new().unwrap();
     let (file, export) = (here.path().join("file"), here.path().join("export"));
     fs::write(&file, "x").unwrap();
@@ -536,8 +539,8 @@ async fn root_is_told_of_squashing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn mount_is_found_by_the_port_mapper() {
-    /// Knows one service.
+async fn the_mount_port_is_found_with_the_port_mapper() {
+    /// A port mapper with one entry.
     struct Portmapper(u16);
     impl PmapVers for Portmapper {
         async fn pmapproc_set(&self, _cx: &Context, _args: Mapping) -> Result<bool, Failure> {
@@ -558,7 +561,7 @@ async fn mount_is_found_by_the_port_mapper() {
         }
     }
     let server = FakeServer::start().await;
-    // A server that keeps its exports for itself, too.
+    // The server does not list its exports.
     server.fake.lists.store(false, SeqCst);
     server.fake.put_file("file", b"found");
     let here = TempDir::new().unwrap();
@@ -572,7 +575,7 @@ async fn mount_is_found_by_the_port_mapper() {
         let output = output(&mut command).await;
         let error = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.success(), works, "{error}");
-        assert!(works || error.contains("knows no MOUNT version 3 over TCP"), "{error}");
+        assert!(works || error.contains("lists no MOUNT version 3 over TCP"), "{error}");
     }
     assert_eq!(fs::read(here.path().join("file")).unwrap(), b"found");
 }

@@ -14,7 +14,7 @@ refuse 15 'does not speak iWARP' "$BIN/iwping" client "$ADDR:111"
 log "a ping larger than rping's buffer: its RDMA Read fails locally"
 start small rping -s -a "$ADDR" -p 7301 -S 64
 eventually 5 listening 7301
-refuse 15 'ended the connection|the connection ended' "$BIN/iwping" client "$ADDR:7301" --size 4096
+refuse 15 'closed the connection|the connection closed' "$BIN/iwping" client "$ADDR:7301" --size 4096
 
 log "rping's server is killed in the middle"
 start server rping -s -P -a "$ADDR" -p 7302 -S 4096
@@ -24,7 +24,7 @@ sleep 1
 kill -9 "${PID[server]}"
 eventually 10 ended_process "${PID[client]}" || fail "iwping goes on 10 s after its peer was killed"
 ! wait "${PID[client]}" || fail "iwping's peer was killed, and it reports success"
-grep -qE 'ended the connection|the connection ended' "$SCRATCH/client.out" || fail "iwping says: $(last_words client)"
+grep -qE 'closed the connection|the connection closed' "$SCRATCH/client.out" || fail "iwping says: $(last_words client)"
 
 log "a client that is killed, and one whose ping is too large, do not disturb the others"
 start iwping "$BIN/iwping" server "$ADDR:7303" --max-size 4096
@@ -36,7 +36,7 @@ kill -9 "${PID[victim]}"
 rping_client 15 5 -a "$ADDR" -p 7303
 try 15 rping -c -v -a "$ADDR" -p 7303 -S 8192 -C 5
 ! grep -q '^ping data' try.out || fail "a ping larger than --max-size was answered"
-eventually 5 grep -q 'at most 4096 are answered' "$SCRATCH/iwping.out" || fail "iwping does not say why it refused: $(last_words iwping)"
+eventually 5 grep -q 'the limit is 4096' "$SCRATCH/iwping.out" || fail "iwping does not say why it refused: $(last_words iwping)"
 rping_client 15 5 -a "$ADDR" -p 7303
 finish steady 20
 [ "$(grep -c '^ping data' "$SCRATCH/steady.out")" -eq 100 ] || fail "a client was disturbed: $(last_words steady | cut -c 1-200)"

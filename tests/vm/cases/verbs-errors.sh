@@ -8,7 +8,7 @@ export -f ping
 export BIN
 
 log "nobody listens"
-refuse 15 'nothing listens|nobody listens|refused' bash -c "ping rdma://$ADDR:7999"
+refuse 15 'no server is listening|refused' bash -c "ping rdma://$ADDR:7999"
 
 log "an address that no RDMA device leads to"
 refuse 15 'no RDMA device leads to 192.0.2.1' bash -c 'ping rdma://192.0.2.1:7999'

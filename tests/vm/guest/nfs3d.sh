@@ -15,7 +15,7 @@ nfs3d_down() {
   kill "${PID[nfs3d-$1]}"
   finish "nfs3d-$1" 20
   grep -E '^(served|connections|memory):' "$SCRATCH/nfs3d-$1.out"
-  grep -qx 'memory: 0 buffers still held, 0 regions still exposed, 0 octets still registered' "$SCRATCH/nfs3d-$1.out" ||
+  grep -qx 'memory: 0 buffers still held, 0 regions still exposed, 0 bytes still registered' "$SCRATCH/nfs3d-$1.out" ||
     fail "nfs3d keeps memory: $(last_words "nfs3d-$1")"
 }
 

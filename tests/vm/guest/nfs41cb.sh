@@ -16,6 +16,6 @@ nfs41cb_recall() {
   grep -q '^CB_SEQUENCE' "$SCRATCH/nfs41cb.out" || fail "the server sent no CB_SEQUENCE"
   grep -q '^CB_RECALL' "$SCRATCH/nfs41cb.out" || fail "the server sent no CB_RECALL"
   # More than one call each way, or it was not both directions.
-  grep -Eq '^ended     [0-9]+ calls made, [1-9][0-9]* calls taken' "$SCRATCH/nfs41cb.out" || fail "$(last_words nfs41cb)"
+  grep -Eq '^ended     [0-9]+ calls sent, [1-9][0-9]* calls received' "$SCRATCH/nfs41cb.out" || fail "$(last_words nfs41cb)"
   [ "$(cat /srv/nfs/delegated)" = after ] || fail "what was written is not there"
 }

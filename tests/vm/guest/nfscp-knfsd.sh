@@ -49,7 +49,7 @@ nfscp_knfsd() {
 
   log "what the server refuses"
   refuse 10 'NFS3ERR_ACCES' "$BIN/nfscp" --uid 1000 --gid 1000 "$files/1" "$url/tree/a/1"
-  refuse 10 'there is no' "$BIN/nfscp" "$url/absent" "$SCRATCH/back/"
+  refuse 10 'no such file or directory' "$BIN/nfscp" "$url/absent" "$SCRATCH/back/"
   refuse 10 'MNT3ERR' "$BIN/nfscp" "${url%/srv/nfs}/elsewhere/x" "$SCRATCH/back/"
 }
 

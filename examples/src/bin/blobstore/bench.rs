@@ -1,4 +1,4 @@
-//! `blobstore bench`: latency and throughput, one measurement after the other over one connection.
+//! `blobstore bench`: measures latency and throughput, one measurement at a time, over one connection.
 
 use std::{
     cell::RefCell,
@@ -28,18 +28,18 @@ use crate::{
     show,
 };
 
-/// Small calls under way at a time in the measurement of their rate.
+/// Number of calls in flight when the rate of small calls is measured.
 const MANY: u16 = 64;
 
-/// What `--json` prints.
+/// Output of `--json`.
 #[derive(Debug, Serialize)]
 struct Report {
     url: String,
-    /// Of RPC-over-RDMA; none over TCP.
+    /// RPC-over-RDMA version; `None` over TCP.
     rpcrdma_version: Option<u32>,
-    /// How calls were conveyed: why so, and how many.
+    /// Number of calls by the reason for their message format.
     calls: BTreeMap<String, u64>,
-    /// The same of their replies.
+    /// Number of replies by the reason for their message format.
     replies: BTreeMap<String, u64>,
     measurements: Vec<Measurement>,
 }
@@ -47,17 +47,17 @@ struct Report {
 /// One measurement.
 #[derive(Debug, Serialize)]
 struct Measurement {
-    /// What was called.
+    /// Procedure called.
     name: &'static str,
-    /// Calls under way at a time.
+    /// Number of calls in flight.
     depth: u16,
-    /// Octets of data in one call.
+    /// Size of the data in one call, in bytes.
     octets: u64,
     calls: u64,
     seconds: f64,
     calls_per_second: f64,
     octets_per_second: f64,
-    /// From the call to its result, in microseconds.
+    /// Time from call to result, in microseconds.
     latency_us: Latency,
 }
 
@@ -71,16 +71,15 @@ struct Latency {
     max: f64,
 }
 
-/// `blobstore bench`
+/// Runs `blobstore bench`.
 pub(crate) async fn run(args: BenchArgs) -> anyhow::Result<()> {
     if args.size == 0 || args.size > u64::from(BLOB_DATA_MAX) {
-        bail!("--size must be from 1 octet to {}, the most that one call carries", show::octets(BLOB_DATA_MAX.into()));
+        bail!("--size must be between 1 byte and {}, the limit of one call", show::octets(BLOB_DATA_MAX.into()));
     }
     let moving = Moving { range: args.size, depth: args.depth.max(MANY) };
     let connection = Connection::open(&args.server, moving).await?;
     let measured = measure_all(&connection, &args).await;
-    let measurements =
-        measured.map_err(|error| explain(error, &args.server.url)).context("the benchmark did not finish")?;
+    let measurements = measured.map_err(|error| explain(error, &args.server.url)).context("benchmark failed")?;
     let formats = connection.channel().formats();
     let report = Report {
         url: args.server.url,
@@ -97,7 +96,7 @@ pub(crate) async fn run(args: BenchArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Why messages were conveyed as they were, and how many for each reason.
+/// Returns the number of messages for each reason why a format was chosen.
 fn reasons(counts: &FormatCounts) -> BTreeMap<String, u64> {
     let reasons = FormatReason::ALL.into_iter().map(|reason| (reason.to_string(), counts.because(reason)));
     reasons.filter(|(_, count)| *count > 0).collect()
@@ -131,7 +130,7 @@ async fn measure_all(connection: &Connection, args: &BenchArgs) -> Result<Vec<Me
         async move {
             match rpc.get(&get).await? {
                 GetRes::BlobOk(ok) if ok.data.len() == get.count as usize => Ok(()),
-                GetRes::BlobOk(ok) => Err(TransferError::Protocol(format!("GET returned {} octets", ok.data.len()))),
+                GetRes::BlobOk(ok) => Err(TransferError::Protocol(format!("GET returned {} bytes", ok.data.len()))),
                 GetRes::Default(status) => Err(status.into()),
             }
         }
@@ -146,10 +145,10 @@ async fn measure_all(connection: &Connection, args: &BenchArgs) -> Result<Vec<Me
     let deleted = rpc.delete(&name).await;
     measured.extend(gets?);
     if deleted? != BlobStatus::BlobOk {
-        return Err(TransferError::Protocol("the blob of the benchmark was gone in the end".into()));
+        return Err(TransferError::Protocol("the benchmark's blob was deleted by another client".into()));
     }
 
-    // Ranges of an upload that is dropped in the end: what a disk does when it syncs is not measured.
+    // The upload is aborted afterwards, so that disk syncs are not measured.
     let begin = BeginArgs { name, size: args.size, attachment: Default::default() };
     let upload = match rpc.begin(&begin).await? {
         BeginRes::BlobOk(upload) => upload,
@@ -180,13 +179,14 @@ fn ok(status: BlobStatus) -> Result<(), TransferError> {
 }
 
 fn temporary_name() -> BlobName {
-    // Random, so that two benchmarks do not meet; without randomness they would only disturb each other.
+    // The name is random, so that concurrent benchmarks do not collide. Without randomness they only disturb each
+    // other.
     let name = format!("bench/{:016x}", getrandom::u64().unwrap_or_default());
     debug_assert!(name.parse::<Name>().is_ok());
     BlobName(name.into())
 }
 
-/// Calls `op` for `time` with `depth` calls under way.
+/// Runs `op` repeatedly for `time`, with `depth` calls in flight.
 async fn measure<F, Fut>(
     rpc: &BlobstoreV1Client,
     (name, depth, octets): (&'static str, u16, u64),
@@ -197,9 +197,10 @@ where
     F: Fn(BlobstoreV1Client) -> Fut,
     Fut: Future<Output = Result<(), TransferError>>,
 {
-    // Memory and connection are warm before the clock starts.
+    // Warm up memory and connection before the clock starts.
     try_join_all((0..depth).map(|_| op(rpc.clone()))).await?;
-    // All loops run in this task, so a plain cell will do. Nanoseconds, up to an hour; three digits are kept.
+    // All loops run in this task, so a plain cell suffices. The histogram records nanoseconds up to one hour, with
+    // three significant digits.
     let latencies = Histogram::<u64>::new_with_bounds(1, 3_600_000_000_000, 3).map_err(std::io::Error::other)?;
     let latencies = RefCell::new(latencies);
     let start = Instant::now();
@@ -240,7 +241,7 @@ where
 }
 
 fn print(report: &Report) {
-    say!("{:>7} {:>6} {:>12} {:>12} {:>14}   latency in µs", "call", "depth", "octets", "calls/s", "data");
+    say!("{:>7} {:>6} {:>12} {:>12} {:>14}   latency in µs", "call", "depth", "bytes", "calls/s", "data");
     say!("{:56} {:>9} {:>9} {:>9} {:>9}", "", "p50", "p90", "p99", "max");
     for m in &report.measurements {
         let data = if m.octets == 0 { "-".into() } else { format!("{}/s", show::octets(m.octets_per_second as u64)) };

@@ -1,4 +1,4 @@
-//! `blobstore bench-server`: a server without files, which shows what the transport can do.
+//! `blobstore bench-server`: a server without files, to measure the transport alone.
 
 use std::sync::OnceLock;
 
@@ -12,14 +12,14 @@ use rpcrdma_examples::blobstore::protocol::{
 
 use crate::{cli::BenchServerArgs, serve::until_stopped};
 
-/// `blobstore bench-server`
+/// Runs `blobstore bench-server`.
 pub(crate) async fn run(args: BenchServerArgs) -> anyhow::Result<()> {
     let service = BlobstoreV1Server::new(Nothing::default());
     let builder = Server::builder().service(service).versions(args.rpcrdma.allowed());
     until_stopped(args.listen.iter().fold(builder, ServerBuilder::listen).bind().await?).await
 }
 
-/// Every blob there may be, all of the same octets in memory. What is stored is forgotten.
+/// A service in which every blob exists and has the same in-memory contents. It discards stored data.
 #[derive(Debug, Default)]
 struct Nothing(OnceLock<(Bytes, BlobStat)>);
 
@@ -39,7 +39,7 @@ impl Nothing {
         StatRes::BlobOk(self.all(cx).1.clone())
     }
 
-    /// Octets of it, sent from where they lie; whether they are the last.
+    /// Returns a slice of the shared data without copying it, and whether it reaches the end of the blob.
     fn data(&self, cx: &Context, offset: u64, count: u32) -> (Bytes, bool) {
         let (all, _) = self.all(cx);
         let begin = usize::try_from(offset).unwrap_or(usize::MAX).min(all.len());

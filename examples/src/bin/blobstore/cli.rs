@@ -1,4 +1,4 @@
-//! The command line.
+//! Command-line arguments.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use rpcrdma_examples::{
     command::{Logging, RpcRdmaVersion, parse_size},
 };
 
-/// A store of named blobs whose data moves by RDMA Read and Write.
+/// Store and fetch named blobs over RPC-over-RDMA
 #[derive(Debug, Parser)]
 #[command(version, propagate_version = true, after_help = EXAMPLES)]
 pub(crate) struct Cli {
@@ -28,11 +28,12 @@ Examples:
   blobstore watch iwarp://localhost:20100 docs/ --into /tmp/mirror
   blobstore bench iwarp://localhost:20100 --json
 
-URLs name a provider, a host and a port. iwarp://HOST:PORT is iWARP over TCP in
-user space, which needs no RDMA hardware. IPv6 addresses stand in brackets:
-iwarp://[::1]:20100.";
+URLs have the form SCHEME://HOST:PORT. The scheme iwarp is a userspace
+implementation of iWARP over TCP, which needs no RDMA hardware; tcp is plain
+TCP; rdma uses RDMA devices, if built with the feature `verbs`. IPv6 addresses
+are written in brackets: iwarp://[::1]:20100.";
 
-/// What to do.
+/// Subcommands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Serve a directory of blobs
@@ -43,61 +44,61 @@ pub(crate) enum Command {
     Get(GetArgs),
     /// List blobs
     Ls(LsArgs),
-    /// Show what is known about a blob
+    /// Show a blob's size, time and digest
     Stat(BlobArgs),
     /// Delete a blob
     Rm(BlobArgs),
-    /// Print changes as they happen: the server calls back
+    /// Print changes as the server reports them
     Watch(WatchArgs),
     /// Measure latency and throughput
     Bench(BenchArgs),
-    /// Serve what `bench` asks for, without files: what the transport can do
+    /// Serve benchmarks from memory, without files, to measure the transport alone
     BenchServer(BenchServerArgs),
-    /// Start a server, store and fetch real files, and show what moved them
+    /// Start a server, store and fetch real files, and show how the data moved
     Demo(DemoArgs),
-    /// What `demo` starts.
+    /// Internal: the server process that `demo` starts
     #[command(hide = true)]
     DemoServer(DemoServerArgs),
 }
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Ctrl-C ends it when the calls under way are answered; a second Ctrl-C at once.\n\nExample:\n  \
+    after_help = "Ctrl-C stops the server once the calls in progress have completed; a second Ctrl-C stops it at once.\n\nExample:\n  \
                         blobstore serve --root /srv/blobs --listen iwarp://127.0.0.1:20100"
 )]
 pub(crate) struct ServeArgs {
-    /// Directory that holds the blobs; created if need be
+    /// Directory for the blobs; created if it does not exist
     #[arg(long, value_name = "DIR")]
     pub(crate) root: PathBuf,
-    /// Where to listen, e.g. iwarp://127.0.0.1:20100; port 0 takes a free one. May be given several times
+    /// URL to listen on, e.g. iwarp://127.0.0.1:20100; port 0 selects a free port. May be repeated
     #[arg(long, value_name = "URL", required = true)]
     pub(crate) listen: Vec<String>,
-    /// Threads that serve; files are read and written by others. One is quickest to answer a single client, as nothing is
-    /// handed from thread to thread. Default: one for each processor
+    /// Number of threads that serve connections; separate threads access files. One thread gives a single client the
+    /// lowest latency. Default: one per processor
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) threads: Option<u16>,
-    /// Largest blob taken, e.g. 10GiB
+    /// Maximum size of a blob, e.g. 10GiB
     #[arg(long, value_name = "SIZE", default_value = "1TiB", value_parser = size())]
     pub(crate) max_blob: u64,
     #[command(flatten)]
     pub(crate) rpcrdma: RpcRdmaVersion,
 }
 
-/// How much at a time.
+/// Limits of a transfer.
 #[derive(Debug, Args, Clone, Copy)]
 pub(crate) struct Moving {
-    /// Octets in one call, e.g. 512KiB; at most 4MiB
+    /// Bytes per call, e.g. 512KiB; at most 4MiB
     #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = size())]
     pub(crate) range: u64,
-    /// Calls under way at a time; the server's credits limit it further
+    /// Maximum number of calls in flight; the server's credits limit it further
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) depth: u16,
 }
 
-/// Whom to talk to, and how.
+/// Options of every command that connects to a server.
 #[derive(Debug, Args)]
 pub(crate) struct ServerArgs {
-    /// The server, e.g. iwarp://localhost:20100
+    /// Server URL, e.g. iwarp://localhost:20100
     pub(crate) url: String,
     #[command(flatten)]
     pub(crate) rpcrdma: RpcRdmaVersion,
@@ -108,9 +109,9 @@ pub(crate) struct ServerArgs {
 pub(crate) struct PutArgs {
     #[command(flatten)]
     pub(crate) blob: BlobArgs,
-    /// File to store; `-` is standard input. Without it, the file of the blob's name
+    /// File to store; `-` is standard input. Default: the file with the blob's name
     pub(crate) file: Option<PathBuf>,
-    /// A file of at most 1 MiB to keep beside the data: a manifest, a thumbnail, a signature
+    /// File of at most 1 MiB to attach to the blob, e.g. a manifest, thumbnail or signature
     #[arg(long, value_name = "FILE")]
     pub(crate) attach: Option<PathBuf>,
     #[command(flatten)]
@@ -122,7 +123,7 @@ pub(crate) struct PutArgs {
 pub(crate) struct GetArgs {
     #[command(flatten)]
     pub(crate) blob: BlobArgs,
-    /// File to write, which appears when it is complete; `-` is standard output. Without it, the last part of the name
+    /// File to write; it appears when it is complete. `-` is standard output. Default: the last part of the blob's name
     pub(crate) file: Option<PathBuf>,
     /// File to write the attachment to
     #[arg(long, value_name = "FILE")]
@@ -135,29 +136,29 @@ pub(crate) struct GetArgs {
 pub(crate) struct LsArgs {
     #[command(flatten)]
     pub(crate) server: ServerArgs,
-    /// Only names that begin with this
+    /// List only names with this prefix
     #[arg(default_value = "")]
     pub(crate) prefix: String,
-    /// Size, time and digest too
+    /// Show size, time and digest
     #[arg(short, long)]
     pub(crate) long: bool,
 }
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The server calls this client back for each change, over the client's own connection (RFC 8167).\n\n\
+    after_help = "The server reports each change with a call in the reverse direction of this connection (RFC 8167).\n\n\
                         Example:\n  blobstore watch iwarp://localhost:20100 docs/ --into /tmp/mirror"
 )]
 pub(crate) struct WatchArgs {
     #[command(flatten)]
     pub(crate) server: ServerArgs,
-    /// Only names that begin with this
+    /// Watch only names with this prefix
     #[arg(default_value = "")]
     pub(crate) prefix: String,
-    /// Directory to keep like the blobs: what is stored is fetched into it, what is deleted is removed from it
+    /// Directory to keep in sync: stored blobs are fetched into it, deleted blobs are removed from it
     #[arg(long, value_name = "DIR")]
     pub(crate) into: Option<PathBuf>,
-    /// End after so many changes
+    /// Exit after this many changes
     #[arg(long, value_name = "N")]
     pub(crate) count: Option<u64>,
     #[command(flatten)]
@@ -168,23 +169,25 @@ pub(crate) struct WatchArgs {
 pub(crate) struct BlobArgs {
     #[command(flatten)]
     pub(crate) server: ServerArgs,
-    /// The blob's name: up to 255 octets of UTF-8; parts may be separated by '/'
+    /// Name of the blob: up to 255 bytes of UTF-8, with '/' between its parts
     pub(crate) name: Name,
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "It stores one blob under a name of its own, and deletes it in the end.\n\nExample:\n  \
-                        blobstore bench iwarp://localhost:20100 --size 64KiB --depth 16 --json")]
+#[command(
+    after_help = "The benchmark stores one blob under a temporary name and deletes it afterwards.\n\nExample:\n  \
+                        blobstore bench iwarp://localhost:20100 --size 64KiB --depth 16 --json"
+)]
 pub(crate) struct BenchArgs {
     #[command(flatten)]
     pub(crate) server: ServerArgs,
-    /// Octets of data in one GET or WRITE, at most 4MiB
+    /// Bytes of data per GET or WRITE, at most 4MiB
     #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = size())]
     pub(crate) size: u64,
-    /// GETs and WRITEs under way at a time
+    /// Number of GETs or WRITEs in flight
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) depth: u16,
-    /// Seconds for each measurement
+    /// Duration of each measurement, in seconds
     #[arg(long, value_name = "S", default_value_t = 3.0, value_parser = seconds())]
     pub(crate) seconds: f64,
     /// Print JSON
@@ -194,7 +197,7 @@ pub(crate) struct BenchArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct DemoArgs {
-    /// Size of the file it makes
+    /// Size of the file to generate
     #[arg(long, value_name = "SIZE", default_value = "256MiB", env = "BLOBSTORE_DEMO_SIZE", value_parser = size())]
     pub(crate) size: u64,
     #[command(flatten)]
@@ -205,11 +208,11 @@ pub(crate) struct DemoArgs {
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Every blob exists, of octets in memory; what is stored is forgotten. It serves on one thread.\n\nExample:\n  \
+    after_help = "Every blob exists, with the same contents from memory. Stored data is discarded. The server uses one thread.\n\nExample:\n  \
                         blobstore bench-server --listen iwarp://127.0.0.1:20100"
 )]
 pub(crate) struct BenchServerArgs {
-    /// Where to listen, e.g. iwarp://127.0.0.1:20100; port 0 takes a free one. May be given several times
+    /// URL to listen on, e.g. iwarp://127.0.0.1:20100; port 0 selects a free port. May be repeated
     #[arg(long, value_name = "URL", required = true)]
     pub(crate) listen: Vec<String>,
     #[command(flatten)]
@@ -218,7 +221,7 @@ pub(crate) struct BenchServerArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct DemoServerArgs {
-    /// Directory that holds the blobs
+    /// Directory for the blobs
     #[arg(long)]
     pub(crate) root: PathBuf,
 }
@@ -226,7 +229,7 @@ pub(crate) struct DemoServerArgs {
 fn seconds() -> ValueParser {
     ValueParser::new(|text: &str| match text.parse::<f64>() {
         Ok(seconds) if (0.01..=3600.0).contains(&seconds) => Ok(seconds),
-        _ => Err("a number from 0.01 to 3600".to_owned()),
+        _ => Err("expected a number of seconds from 0.01 to 3600".to_owned()),
     })
 }
 
@@ -246,10 +249,10 @@ mod tests {
     }
 
     #[test]
-    fn names_are_checked_at_the_door() {
+    fn invalid_names_are_usage_errors() {
         let parse = |name| Cli::try_parse_from(["blobstore", "rm", "iwarp://h:1", name]);
         assert!(parse("a/b").is_ok());
         let error = parse("../b").unwrap_err().to_string();
-        assert!(error.contains("no part of a blob's name may be"), "{error}");
+        assert!(error.contains("a part of a blob name cannot be"), "{error}");
     }
 }

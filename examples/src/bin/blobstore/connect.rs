@@ -1,4 +1,4 @@
-//! Connecting, and saying in plain words why something failed.
+//! Connecting to a server, and explaining failures to the user.
 
 use std::{io, time::Duration};
 
@@ -19,7 +19,7 @@ use rpcrdma_examples::{
 
 use crate::cli::{Moving, ServerArgs};
 
-/// Longest that a call may take: a COMMIT of a very large blob reads all of it once more.
+/// Time limit of a call. A COMMIT of a very large blob reads all of its data again.
 const CALL_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// A connected client.
@@ -28,12 +28,12 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Connects.
+    /// Connects to the server.
     pub(crate) async fn open(server: &ServerArgs, moving: Moving) -> anyhow::Result<Self> {
         Self::build(Channel::builder(), server, moving).await
     }
 
-    /// Connects with something to be called back.
+    /// Connects to the server and serves its callbacks with `watcher`.
     pub(crate) async fn open_watching(server: &ServerArgs, moving: Moving, watcher: Watcher) -> anyhow::Result<Self> {
         Self::build(Channel::builder().serve(BlobWatcherV1Server::new(watcher)), server, moving).await
     }
@@ -53,12 +53,12 @@ impl Connection {
         Ok(Self { blobs: BlobClient::new(BlobstoreV1Client::new(channel), pool, options) })
     }
 
-    /// Transfers.
+    /// Returns the client for blob transfers.
     pub(crate) fn blobs(&self) -> &BlobClient {
         &self.blobs
     }
 
-    /// The connection's counters and facts.
+    /// Returns the connection, for its counters and properties.
     pub(crate) fn channel(&self) -> &Channel {
         self.blobs.rpc().channel()
     }
@@ -70,22 +70,22 @@ fn explain_connect(error: ConnectError, url: &str) -> anyhow::Error {
         ConnectError::Setup { source: SetupError::Io(source), .. }
             if source.kind() == io::ErrorKind::ConnectionRefused =>
         {
-            anyhow!("no server at {url}: {why} (`blobstore serve` starts one)")
+            anyhow!("cannot connect to {url}: {why}; start one with `blobstore serve`")
         }
         ConnectError::Setup { .. } => anyhow!("no blobstore at {url}: {why}"),
         _ => error.into(),
     }
 }
 
-/// What went wrong, in words for who typed the command.
+/// Explains a failed transfer in terms of the command line.
 pub(crate) fn explain(error: TransferError, url: &str) -> anyhow::Error {
     match &error {
         TransferError::Call(CallError::Rpc { source, .. }) => match source {
             RpcError::ProgramUnavailable => {
-                anyhow!("no blobstore at {url}: an RPC server answers there, but it does not serve blobs")
+                anyhow!("no blobstore at {url}: the RPC server there does not serve blobs")
             }
             RpcError::ProgramMismatch { low, high } => anyhow!(
-                "the server at {url} speaks another version of the blobstore protocol ({low} to {high}, this is 1)"
+                "the server at {url} supports versions {low} to {high} of the blobstore protocol, but this client needs version 1"
             ),
             _ => error.into(),
         },

@@ -1,4 +1,4 @@
-//! `blobstore demo`: a server process, a client process, real files, and what moved them.
+//! `blobstore demo`: transfers real files between a server process and a client process, and shows how the data moved.
 
 use std::{
     cell::Cell,
@@ -30,50 +30,55 @@ use crate::{
     show,
 };
 
-/// Longest wait for the server process to start, and to stop.
+/// Time limit for the server process to start, and to stop.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Files moved at a time.
+/// Number of concurrent file transfers.
 const FILES_AT_A_TIME: usize = 8;
-/// Most of the repository's files, should it have grown.
+/// Maximum number of repository files to transfer.
 const MAX_SOURCES: usize = 2000;
 
-/// `blobstore demo`
+/// Runs `blobstore demo`.
 pub(crate) async fn run(args: DemoArgs) -> anyhow::Result<()> {
-    say!("blobstore demo: one process serves, one stores and fetches, over RPC-over-RDMA on loopback\n");
+    say!("blobstore demo: a client process exchanges files with a server process, over RPC-over-RDMA on loopback\n");
     let work =
-        tempfile::Builder::new().prefix("blobstore-demo-").tempdir().context("cannot make a directory to work in")?;
+        tempfile::Builder::new().prefix("blobstore-demo-").tempdir().context("cannot create a temporary directory")?;
     let mut server = ServerProcess::start(&work.path().join("store")).await?;
     say!("server    process {}, {}", server.id, server.url);
     let (watcher, mut changes) = Watcher::new(MAX_SOURCES);
     let whom = ServerArgs { url: server.url.clone(), rpcrdma: args.rpcrdma };
     let connection = Connection::open_watching(&whom, args.moving, watcher).await?;
-    connection.blobs().watch("").await.map_err(|error| explain(error, &server.url)).context("not watching")?;
+    connection
+        .blobs()
+        .watch("")
+        .await
+        .map_err(|error| explain(error, &server.url))
+        .context("cannot watch for changes")?;
     say!("client    process {}\n", std::process::id());
 
     let groups = [
-        Group { title: "this repository's files", files: repository_files()? },
-        Group { title: "this program's binary", files: vec![this_binary()?] },
-        Group { title: "a file made for the demo", files: vec![make_file(work.path().join("made"), args.size).await?] },
+        Group { title: "repository files", files: repository_files()? },
+        Group { title: "blobstore binary", files: vec![this_binary()?] },
+        Group { title: "generated file", files: vec![make_file(work.path().join("made"), args.size).await?] },
     ];
-    say!("{:26} {:>6} {:>12}   {:>24}   {:>24}", "", "files", "octets", "stored in", "fetched in");
+    say!("{:26} {:>6} {:>12}   {:>24}   {:>24}", "", "files", "bytes", "stored in", "fetched in");
     let mut moved = Moved::default();
     for group in &groups {
         run_group(&connection, &server.url, group, &work.path().join("fetched"), &mut moved).await?;
     }
-    say!("\ndigests   {} of {} files came back as they went", moved.files, moved.files);
+    say!("\ndigests   {} of {} files are unchanged after store and fetch", moved.files, moved.files);
     print_counters(&moved);
     let stored: usize = groups.iter().map(|group| group.files.len()).sum();
     let told =
-        timeout(PATIENCE, told(&mut changes, stored)).await.context("the server does not tell of all changes")?;
-    say!("\nwatch     the server told the client of {told} changes, by calls back over the same connection");
+        timeout(PATIENCE, told(&mut changes, stored)).await.context("the server did not report all changes in time")?;
+    say!("\nwatch     the server reported {told} changes with reverse-direction calls on the same connection");
     drop(connection);
     server.stop().await?;
-    work.close().context("cannot remove the demo's files")?;
-    say!("\nAll is well; the server has stopped and the demo's files are removed.");
+    work.close().context("cannot remove the temporary files")?;
+    say!("\nDone: the server has stopped, and the temporary files are removed.");
     Ok(())
 }
 
-/// Files that are moved and timed together.
+/// A set of files that are transferred and timed together.
 struct Group {
     title: &'static str,
     files: Vec<Source>,
@@ -85,7 +90,7 @@ struct Source {
     path: PathBuf,
 }
 
-/// Waits until the server has told of so many changes.
+/// Waits until the server has reported `wanted` changes, and returns the number reported.
 async fn told(changes: &mut mpsc::Receiver<BlobChange>, wanted: usize) -> u64 {
     let mut told = 0;
     while told < wanted as u64
@@ -96,7 +101,7 @@ async fn told(changes: &mut mpsc::Receiver<BlobChange>, wanted: usize) -> u64 {
     told
 }
 
-/// What has been moved, and the client's counters over it.
+/// Number of files transferred, and the counters of both directions.
 #[derive(Default)]
 struct Moved {
     files: usize,
@@ -104,7 +109,7 @@ struct Moved {
     fetch: Share,
 }
 
-/// What went by which operation, as the client counts it.
+/// Difference in the client's counters over a transfer, in bytes except for `calls`.
 #[derive(Default, Clone, Copy)]
 struct Share {
     payload: u64,
@@ -124,7 +129,7 @@ impl Share {
     }
 }
 
-/// Stores the files of a group, fetches them, and compares them.
+/// Stores the files of a group, fetches them, and compares the digests.
 async fn run_group(
     connection: &Connection,
     url: &str,
@@ -155,7 +160,11 @@ async fn run_group(
 
     for (file, copy) in group.files.iter().zip(copies) {
         let (original, returned) = (digest_of(file.path.clone()).await?, digest_of(copy.clone()).await?);
-        ensure!(original == returned, "{} came back changed: {original} was stored, {returned} fetched", file.name);
+        ensure!(
+            original == returned,
+            "{} has changed: digest {original} when stored, {returned} when fetched",
+            file.name
+        );
         fs::remove_file(copy)?;
         moved.files += 1;
     }
@@ -169,7 +178,7 @@ async fn store(connection: &Connection, url: &str, file: &Source, bar: &Progress
     let source = File::open(&file.path).with_context(|| file.path.display().to_string())?;
     let size = source.metadata()?.len();
     let stored = connection.blobs().upload(&file.name, source, size, Bytes::new(), |len| bar.inc(len)).await;
-    stored.map_err(|error| explain(error, url)).with_context(|| format!("{} not stored", file.name))?;
+    stored.map_err(|error| explain(error, url)).with_context(|| format!("cannot store {}", file.name))?;
     Ok(())
 }
 
@@ -184,13 +193,13 @@ async fn fetch(
     let seen = Cell::new(0);
     let progress = |_, done| bar.inc(done - seen.replace(done));
     let fetched = connection.blobs().download(&file.name, sink, progress).await;
-    fetched.map_err(|error| explain(error, url)).with_context(|| format!("{} not fetched", file.name))?;
+    fetched.map_err(|error| explain(error, url)).with_context(|| format!("cannot fetch {}", file.name))?;
     Ok(target)
 }
 
 fn print_counters(moved: &Moved) {
     say!(
-        "\nwhat moved the data {:>8} {:>16} {:>16} {:>16} {:>16}",
+        "\ntransport counters  {:>8} {:>16} {:>16} {:>16} {:>16}",
         "calls",
         "payload",
         "Send",
@@ -202,12 +211,12 @@ fn print_counters(moved: &Moved) {
         say!("  {title:17} {calls:>8} {payload:>16} {sends:>16} {read:>16} {written:>16}");
     }
     say!(
-        "  Octets. Send: messages of both directions. RDMA Read: the server pulled what was stored out of the client's"
+        "  Sizes in bytes. Send: messages in both directions. RDMA Read: stored data that the server read from client memory."
     );
-    say!("  memory. RDMA Write: the server pushed what was fetched into it. Short files travel in the messages.");
+    say!("  RDMA Write: fetched data that the server wrote to client memory. Small files travel inside messages.");
 }
 
-/// The process that serves. It ends when its standard input does, so it does not outlive this one.
+/// The server process. It exits when its standard input is closed, so that it does not outlive this process.
 struct ServerProcess {
     child: Child,
     stdin: Option<ChildStdin>,
@@ -229,23 +238,24 @@ impl ServerProcess {
             .context("cannot start the server process")?;
         let id = child.id().unwrap_or_default();
         let stdin = child.stdin.take();
-        let stdout = child.stdout.take().context("the server process has no output")?;
+        let stdout = child.stdout.take().context("the server process has no standard output")?;
         let mut lines = BufReader::new(stdout).lines();
-        let line = timeout(PATIENCE, lines.next_line()).await.context("the server process does not start")??;
-        let Some(url) = line else { bail!("the server process ended: {}", child.wait().await?) };
+        let line = timeout(PATIENCE, lines.next_line()).await.context("the server process did not start in time")??;
+        let Some(url) = line else { bail!("the server process exited during startup: {}", child.wait().await?) };
         Ok(Self { child, stdin, id, url })
     }
 
     async fn stop(&mut self) -> anyhow::Result<()> {
         drop(self.stdin.take());
-        let status = timeout(PATIENCE, self.child.wait()).await.context("the server process does not stop")??;
+        let status =
+            timeout(PATIENCE, self.child.wait()).await.context("the server process did not stop in time")??;
         ensure!(status.success(), "the server process failed: {status}");
         Ok(())
     }
 }
 
-/// The files of the repository that this program was built in; where it is not at hand, those of the directory this
-/// was started in.
+/// Returns the files of the repository that this program was built in, or those of the current directory if the
+/// repository does not exist.
 fn repository_files() -> anyhow::Result<Vec<Source>> {
     let built_in = Path::new(env!("CARGO_MANIFEST_DIR")).parent().filter(|root| root.join("Cargo.toml").is_file());
     let root = match built_in {
@@ -257,7 +267,7 @@ fn repository_files() -> anyhow::Result<Vec<Source>> {
     Ok(files)
 }
 
-/// Files under `dir`, without build output and what is hidden.
+/// Collects the files under `dir`, except build output and hidden files.
 fn collect(root: &Path, dir: &Path, files: &mut Vec<Source>) -> anyhow::Result<()> {
     let mut entries = fs::read_dir(dir)?.collect::<Result<Vec<_>, _>>()?;
     entries.sort_by_key(fs::DirEntry::file_name);
@@ -271,7 +281,7 @@ fn collect(root: &Path, dir: &Path, files: &mut Vec<Source>) -> anyhow::Result<(
             collect(root, &path, files)?;
         } else if kind.is_file() {
             let relative = path.strip_prefix(root)?.components().map(|c| c.as_os_str().to_string_lossy());
-            // A file whose name a blob cannot have is not what the demo is about.
+            // Skip files whose path is not a valid blob name.
             if let Ok(name) = relative.collect::<Vec<_>>().join("/").parse() {
                 files.push(Source { name, path });
             }
@@ -285,7 +295,7 @@ fn this_binary() -> anyhow::Result<Source> {
     Ok(Source { name: "demo/blobstore".parse()?, path })
 }
 
-/// Makes a file that does not compress: the output of BLAKE3 as long as need be.
+/// Creates an incompressible file from the extended output of BLAKE3.
 async fn make_file(path: PathBuf, size: u64) -> anyhow::Result<Source> {
     let name = "demo/made".parse()?;
     let make = move || {
@@ -301,7 +311,7 @@ async fn make_file(path: PathBuf, size: u64) -> anyhow::Result<Source> {
         }
         Ok::<_, std::io::Error>(path)
     };
-    let path = spawn_blocking(make).await?.context("cannot make the demo's file")?;
+    let path = spawn_blocking(make).await?.context("cannot create the generated file")?;
     Ok(Source { name, path })
 }
 

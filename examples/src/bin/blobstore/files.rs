@@ -1,4 +1,4 @@
-//! `put`, `get`, `ls`, `stat`, `rm`.
+//! The commands `put`, `get`, `ls`, `stat` and `rm`.
 
 use std::{
     fs::{self, File},
@@ -28,12 +28,12 @@ impl Default for Moving {
     }
 }
 
-/// `blobstore put`
+/// Runs `blobstore put`.
 pub(crate) async fn put(args: PutArgs) -> anyhow::Result<()> {
     let name = &args.blob.name;
     let path = args.file.unwrap_or_else(|| PathBuf::from(name.as_str()));
     let attach = args.attach;
-    // On another thread, as a pipe may take its time.
+    // Reading from a pipe may block, so it runs on another thread.
     let read = move || {
         let source = open_source(&path).with_context(|| format!("cannot read {}", path.display()))?;
         let attachment = match &attach {
@@ -48,13 +48,14 @@ pub(crate) async fn put(args: PutArgs) -> anyhow::Result<()> {
     let bar = show::progress_bar(name.as_str(), size);
     let stored = connection.blobs().upload(name, source, size, attachment.into(), |len| bar.inc(len)).await;
     bar.finish_and_clear();
-    let stat =
-        stored.map_err(|error| explain(error, &args.blob.server.url)).with_context(|| format!("{name} not stored"))?;
+    let stat = stored
+        .map_err(|error| explain(error, &args.blob.server.url))
+        .with_context(|| format!("cannot store {name}"))?;
     say!("{}  {}", show::digest(&stat.digest.0), name);
     Ok(())
 }
 
-/// `blobstore get`
+/// Runs `blobstore get`.
 pub(crate) async fn get(args: GetArgs) -> anyhow::Result<()> {
     let name = &args.blob.name;
     let path = args.file.unwrap_or_else(|| PathBuf::from(name.last_part()));
@@ -64,7 +65,7 @@ pub(crate) async fn get(args: GetArgs) -> anyhow::Result<()> {
         bar.set_length(total);
         bar.set_position(done);
     };
-    let failed = |error| explain(error, &args.blob.server.url).context(format!("{name} not fetched"));
+    let failed = |error| explain(error, &args.blob.server.url).context(format!("cannot fetch {name}"));
     let (stat, attachment) = if path == Path::new("-") {
         let got = connection.blobs().download(name, io::stdout(), progress).await;
         bar.finish_and_clear();
@@ -72,7 +73,7 @@ pub(crate) async fn get(args: GetArgs) -> anyhow::Result<()> {
         (stat, attachment)
     } else {
         let cannot_write = || format!("cannot write {}", path.display());
-        // Beside the target, so that it can be renamed there once it is complete.
+        // The temporary file is in the target's directory, so that it can be renamed to the target.
         let partial = NamedTempFile::new_in(parent(&path)).with_context(cannot_write)?;
         let got = connection.blobs().download(name, partial, progress).await;
         bar.finish_and_clear();
@@ -84,17 +85,20 @@ pub(crate) async fn get(args: GetArgs) -> anyhow::Result<()> {
     if let Some(path) = args.attachment {
         fs::write(&path, &attachment).with_context(|| format!("cannot write {}", path.display()))?;
     } else if stat.attachment_len > 0 && path != Path::new("-") {
-        say!("There is an attachment of {}: --attachment FILE writes it.", show::octets(stat.attachment_len.into()));
+        say!(
+            "The blob has an attachment of {}; use --attachment FILE to fetch it.",
+            show::octets(stat.attachment_len.into())
+        );
     }
     Ok(())
 }
 
-/// `blobstore ls`
+/// Runs `blobstore ls`.
 pub(crate) async fn ls(args: LsArgs) -> anyhow::Result<()> {
     let connection = Connection::open(&args.server, Moving::default()).await?;
     let failed = |error| explain(error, &args.server.url);
-    // Names come in the order of their octets, so those that begin with the prefix follow it in one piece. The blob
-    // that is called like the prefix itself is not among what comes after it.
+    // The server lists names in byte order, so all names with the prefix follow the prefix. A listing starts after its
+    // cookie, so a blob whose name equals the prefix is looked up separately.
     let mut page = Vec::new();
     if let Ok(name) = args.prefix.parse::<Name>() {
         match connection.blobs().stat(&name).await {
@@ -117,7 +121,7 @@ pub(crate) async fn ls(args: LsArgs) -> anyhow::Result<()> {
                 name.to_string()
             };
             match writeln!(out, "{line}") {
-                // Who reads has seen enough, as `head` has.
+                // The reader has closed the pipe, as `head` does.
                 Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
                 written => written?,
             }
@@ -129,7 +133,7 @@ pub(crate) async fn ls(args: LsArgs) -> anyhow::Result<()> {
     }
 }
 
-/// `blobstore stat`
+/// Runs `blobstore stat`.
 pub(crate) async fn stat(args: BlobArgs) -> anyhow::Result<()> {
     let connection = Connection::open(&args.server, Moving::default()).await?;
     let found = connection.blobs().stat(&args.name).await;
@@ -142,14 +146,15 @@ pub(crate) async fn stat(args: BlobArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// `blobstore rm`
+/// Runs `blobstore rm`.
 pub(crate) async fn rm(args: BlobArgs) -> anyhow::Result<()> {
     let connection = Connection::open(&args.server, Moving::default()).await?;
     let deleted = connection.blobs().delete(&args.name).await;
-    deleted.map_err(|error| explain(error, &args.server.url)).with_context(|| format!("{} not deleted", args.name))
+    deleted.map_err(|error| explain(error, &args.server.url)).with_context(|| format!("cannot delete {}", args.name))
 }
 
-/// Opens a file to be stored, and says how long it is. What has no length beforehand is copied to a temporary file.
+/// Opens a file to store and returns its length in bytes. Input without a known length is copied to a temporary file
+/// first.
 fn open_source(path: &Path) -> anyhow::Result<(File, u64)> {
     if path == Path::new("-") {
         return spool(&mut io::stdin().lock());
@@ -157,7 +162,7 @@ fn open_source(path: &Path) -> anyhow::Result<(File, u64)> {
     let mut file = File::open(path)?;
     let meta = file.metadata()?;
     if meta.is_dir() {
-        bail!("it is a directory");
+        bail!("is a directory");
     }
     if meta.is_file() { Ok((file, meta.len())) } else { spool(&mut file) }
 }
@@ -171,24 +176,24 @@ fn spool(source: &mut dyn io::Read) -> anyhow::Result<(File, u64)> {
 
 fn read_attachment(path: &Path) -> anyhow::Result<Vec<u8>> {
     let limit = u64::from(BLOB_ATTACHMENT_MAX);
-    let mut octets = Vec::new();
-    io::Read::read_to_end(&mut io::Read::take(File::open(path)?, limit + 1), &mut octets)?;
-    if octets.len() as u64 > limit {
-        bail!("an attachment has at most {}", show::octets(limit));
+    let mut bytes = Vec::new();
+    io::Read::read_to_end(&mut io::Read::take(File::open(path)?, limit + 1), &mut bytes)?;
+    if bytes.len() as u64 > limit {
+        bail!("attachment too large: the limit is {}", show::octets(limit));
     }
-    Ok(octets)
+    Ok(bytes)
 }
 
 fn parent(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Makes a complete file appear at `path`, with the permissions that a new file gets.
+/// Moves a complete file to `path`, with the permissions of a newly created file.
 pub(crate) fn keep(partial: NamedTempFile, path: &Path) -> anyhow::Result<()> {
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt as _;
-        // Made like any new file, beside the target, for the sake of the permissions that the umask gives it.
+        // A probe file in the same directory shows which permissions the umask leaves.
         let probe =
             tempfile::Builder::new().permissions(fs::Permissions::from_mode(0o666)).tempfile_in(parent(path))?;
         partial.as_file().set_permissions(probe.as_file().metadata()?.permissions())?;

@@ -1,4 +1,4 @@
-//! `blobstore`: serves, stores, fetches and measures. `blobstore --help` tells how.
+//! `blobstore`: a command-line server and client for named blobs. See `blobstore --help`.
 #![forbid(unsafe_code)]
 
 mod bench;
@@ -23,7 +23,7 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     cli.logging.start();
     let mut runtime = match &cli.command {
-        // Handing results from thread to thread would be part of every latency.
+        // A single thread avoids the latency of passing results between threads.
         Command::Bench(_) | Command::BenchServer(_) | Command::Serve(ServeArgs { threads: Some(1), .. }) => {
             Builder::new_current_thread()
         }
@@ -37,7 +37,7 @@ fn main() -> ExitCode {
 
 async fn run(command: Command) -> anyhow::Result<()> {
     match command {
-        // What serves ends in its own way.
+        // Servers handle signals themselves.
         Command::Serve(args) => serve::run(args).await,
         Command::BenchServer(args) => bench_server::run(args).await,
         Command::DemoServer(args) => serve::run_for_demo(args).await,

@@ -21,16 +21,16 @@ use tokio::{io::AsyncReadExt as _, task::spawn_blocking};
 
 use crate::cli::{DemoServerArgs, ServeArgs};
 
-/// `blobstore serve`
+/// Runs `blobstore serve`.
 pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
     let options = StoreOptions::default().with_max_blob(args.max_blob);
     let server = start(&args.root, options, &args.listen, args.rpcrdma).await?;
     until_stopped(server).await
 }
 
-/// Says where it listens, and serves until it is asked to end.
+/// Prints the server's URLs, and serves until a signal stops it.
 pub(crate) async fn until_stopped(server: Server) -> anyhow::Result<()> {
-    // Before anybody is told that there is a server to be stopped.
+    // Install the signal handlers before printing the URLs: whoever reads them may send a signal at once.
     let stop = Stop::new().context("cannot catch signals")?;
     for url in server.urls() {
         say!("listening on {url}");
@@ -40,8 +40,8 @@ pub(crate) async fn until_stopped(server: Server) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What `blobstore demo` starts: prints its URL, and ends when its standard input does, as the pipe to the parent breaks
-/// however the parent ends.
+/// Runs the server process of `blobstore demo`: prints its URL, and exits when its standard input closes. The pipe
+/// closes however the parent process ends.
 pub(crate) async fn run_for_demo(args: DemoServerArgs) -> anyhow::Result<()> {
     let server =
         start(&args.root, StoreOptions::default(), &["iwarp://127.0.0.1:0".to_owned()], RpcRdmaVersion::default())
@@ -51,8 +51,8 @@ pub(crate) async fn run_for_demo(args: DemoServerArgs) -> anyhow::Result<()> {
     }
     io::stdout().flush()?;
     let parent_gone = async {
-        let mut octet = [0];
-        while matches!(tokio::io::stdin().read(&mut octet).await, Ok(1..)) {}
+        let mut byte = [0];
+        while matches!(tokio::io::stdin().read(&mut byte).await, Ok(1..)) {}
     };
     let (handle, serving) = (server.handle(), server.serve());
     tokio::pin!(serving);
@@ -66,7 +66,7 @@ pub(crate) async fn run_for_demo(args: DemoServerArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Opens the store in `root` and listens.
+/// Opens the store in `root` and binds the server.
 async fn start(
     root: &Path,
     options: StoreOptions,

@@ -1,20 +1,20 @@
-//! Output for people.
+//! Formatting for the terminal.
 
 use std::time::Duration;
 
 pub(crate) use rpcrdma_examples::command::{octets, progress_bar};
 
-/// `512.00 MiB/s`
+/// Formats a rate, such as `512.00 MiB/s`.
 pub(crate) fn rate(count: u64, time: Duration) -> String {
     format!("{}/s", octets(per_second(count, time) as u64))
 }
 
-/// Octets, or anything, in a second.
+/// Returns the number of units per second.
 pub(crate) fn per_second(count: u64, time: Duration) -> f64 {
     count as f64 / time.as_secs_f64().max(1e-9)
 }
 
-/// `850 µs`, `12.3 ms`, `4.56 s`
+/// Formats a duration, such as `850 µs`, `12.3 ms` or `4.56 s`.
 pub(crate) fn duration(time: Duration) -> String {
     match time.as_secs_f64() {
         s if s < 1e-3 => format!("{:.1} µs", s * 1e6),
@@ -23,12 +23,12 @@ pub(crate) fn duration(time: Duration) -> String {
     }
 }
 
-/// A digest in hexadecimal.
+/// Formats a digest in hexadecimal.
 pub(crate) fn digest(digest: &[u8; 32]) -> String {
     blake3::Hash::from_bytes(*digest).to_hex().to_string()
 }
 
-/// Nanoseconds since 1970 as `2026-02-28 13:05:09 UTC`.
+/// Formats a time in nanoseconds since 1970, such as `2026-02-28 13:05:09 UTC`.
 pub(crate) fn time(nanoseconds: u64) -> String {
     let seconds = nanoseconds / 1_000_000_000;
     let (days, second) = (seconds / 86_400, seconds % 86_400);
@@ -36,7 +36,8 @@ pub(crate) fn time(nanoseconds: u64) -> String {
     format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02} UTC", second / 3600, second / 60 % 60, second % 60)
 }
 
-/// The date so many days after 1970-01-01. Years are counted from March, so that a leap day is the last of its year.
+/// Returns year, month and day, `days` after 1970-01-01. Internally, years begin in March, so that a leap day is the
+/// last day of its year.
 fn date(days: u64) -> (u64, u64, u64) {
     const DAYS_FROM_0000_03_01: u64 = 719_468;
     const DAYS_IN_400_YEARS: u64 = 146_097;
@@ -67,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_for_people() {
+    fn rates_and_durations() {
         assert_eq!(rate(1 << 20, Duration::from_millis(500)), "2.00 MiB/s");
         assert_eq!(duration(Duration::from_micros(850)), "850.0 µs");
         assert_eq!(duration(Duration::from_millis(12)), "12.0 ms");

@@ -1,4 +1,4 @@
-//! `blobstore watch`: changes as the server tells them.
+//! `blobstore watch`: prints changes as the server reports them.
 
 use std::{
     fs,
@@ -22,33 +22,32 @@ use crate::{
     files, show,
 };
 
-/// Changes that wait to be printed before the server waits.
+/// Number of changes queued for printing before the server has to wait.
 const ROOM: usize = 64;
 
-/// `blobstore watch`
+/// Runs `blobstore watch`.
 pub(crate) async fn run(args: WatchArgs) -> anyhow::Result<()> {
     if let Some(dir) = &args.into {
-        fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
+        fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
     }
     let (watcher, mut changes) = Watcher::new(ROOM);
     let connection = Connection::open_watching(&args.server, args.moving, watcher).await?;
     let failed = |error| explain(error, &args.server.url);
-    connection.blobs().watch(&args.prefix).await.map_err(failed).context("not watching")?;
-    // For who waits for it; what is told is on standard output.
+    connection.blobs().watch(&args.prefix).await.map_err(failed).context("cannot watch for changes")?;
+    // Scripts wait for this line. The changes go to standard output.
     eprintln!("watching {}", args.server.url);
     let mut told = 0;
     while args.count.is_none_or(|count| told < count) {
         let change = tokio::select! {
-            change = changes.recv() => change.context("the watcher has ended")?,
+            change = changes.recv() => change.context("the callback service has stopped")?,
             reason = connection.channel().disconnected() => return Err(Error::new(reason).context(args.server.url.clone())),
         };
         told += 1;
         let line = line(&change);
         if let Some(dir) = &args.into {
-            let name =
-                Name::parse(change.name.0.as_bytes()).context("the server told of a name that no blob may have")?;
+            let name = Name::parse(change.name.0.as_bytes()).context("the server reported an invalid blob name")?;
             let followed = follow(&connection, dir, &name, &change.detail).await;
-            followed.map_err(|error| error.context(format!("cannot follow: {line}")))?;
+            followed.map_err(|error| error.context(format!("cannot apply the change: {line}")))?;
         }
         match writeln!(io::stdout(), "{line}") {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => break,
@@ -70,9 +69,9 @@ fn line(change: &BlobChange) -> String {
     }
 }
 
-/// Makes `dir` have what the store has. What has changed again by then is told again, and followed then.
+/// Applies a change to `dir`. A blob that changes again in the meantime is reported again.
 async fn follow(connection: &Connection, dir: &Path, name: &Name, detail: &ChangeDetail) -> anyhow::Result<()> {
-    // Parts of a name are neither empty nor "." nor "..".
+    // `Name` guarantees that no part is empty, "." or "..".
     let path: PathBuf = dir.join(name.as_str());
     match detail {
         ChangeDetail::BlobStored(_) => {
@@ -81,7 +80,7 @@ async fn follow(connection: &Connection, dir: &Path, name: &Name, detail: &Chang
             let partial = NamedTempFile::new_in(parent)?;
             match connection.blobs().download(name, partial, |_, _| {}).await {
                 Ok((partial, _, _)) => spawn_blocking(move || files::keep(partial, &path)).await?,
-                // Deleted or replaced meanwhile.
+                // The blob was deleted or replaced in the meantime.
                 Err(TransferError::Refused(Refusal(BlobStatus::BlobNoSuchBlob | BlobStatus::BlobChanged))) => Ok(()),
                 Err(error) => Err(error.into()),
             }

@@ -1,7 +1,7 @@
-//! `iwping`: the ping of rdma-core's `rping`, client and server, on the userspace iWARP provider.
+//! `iwping`: client and server of the rdma-core `rping` protocol, on the userspace iWARP provider.
 //!
-//! It speaks to `rping` on a kernel's iWARP device as it speaks to itself, and shows the provider's traits in use
-//! without RPC on top: set-up, Send and Receive, RDMA Read and Write, registration and invalidation.
+//! `iwping` interoperates with `rping` on a kernel iWARP device. It also shows how to use the provider traits without
+//! RPC: connection setup, Send and Receive, RDMA Read and Write, registration and invalidation.
 //!
 //! ```text
 //! iwping server 192.0.2.1:7174          rping -c -V -a 192.0.2.1 -C 10
@@ -28,7 +28,7 @@ use crate::{
     queue::Queue,
 };
 
-/// An rping over userspace iWARP.
+/// Exchange rping messages over userspace iWARP
 #[derive(Debug, Parser)]
 #[command(name = "iwping", version, after_help = EXAMPLES)]
 struct Cli {
@@ -38,36 +38,36 @@ struct Cli {
 
 const EXAMPLES: &str = "\
 Examples:
-  iwping server 192.0.2.1:7174              answers `rping -c -V -a 192.0.2.1 -C 10`
-  iwping client 192.0.2.2:7174 -n 10        asks `rping -s -a 192.0.2.2`
-  iwping client 192.0.2.1:7174 --size 65536 asks another iwping";
+  iwping server 192.0.2.1:7174               serve `rping -c -V -a 192.0.2.1 -C 10`
+  iwping client 192.0.2.2:7174 -n 10         ping `rping -s -a 192.0.2.2`
+  iwping client 192.0.2.1:7174 --size 65536  ping another iwping";
 
 #[derive(Debug, Subcommand)]
 enum Role {
-    /// Send pings and check what comes back.
+    /// Send pings and check the replies
     Client {
-        /// The server's address; rping listens on port 7174.
+        /// Server address; rping listens on port 7174
         server: SocketAddr,
-        /// How many pings, on each connection.
+        /// Number of pings on each connection
         #[arg(short = 'n', long, default_value_t = 10)]
         count: u32,
-        /// Octets of each ping. rping takes 28 to 65535, and no more than its server's -S.
+        /// Bytes per ping. rping accepts 28 to 65535, limited by its server's -S option
         #[arg(short, long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(28..=(1 << 30)))]
         size: u32,
-        /// Connections, one after the other.
+        /// Number of connections, opened one after the other
         #[arg(short, long, default_value_t = 1)]
         connections: u32,
         #[command(flatten)]
         common: Common,
     },
-    /// Answer pings.
+    /// Answer pings
     Server {
-        /// The address to listen on; port 0 takes a free one and prints it.
+        /// Address to listen on; port 0 selects a free port
         listen: SocketAddr,
-        /// Octets of the longest ping to answer.
+        /// Largest ping to answer, in bytes
         #[arg(long, default_value_t = 1 << 20)]
         max_size: u32,
-        /// End after so many connections; without it, go on.
+        /// Exit after this many connections. Default: serve until interrupted
         #[arg(short, long)]
         connections: Option<u32>,
         #[command(flatten)]
@@ -77,16 +77,17 @@ enum Role {
 
 #[derive(Debug, Args, Clone)]
 struct Common {
-    /// Do not ask for CRCs; they are used all the same if the peer does.
+    /// Do not request CRCs; they are still used if the peer requests them
     #[arg(long)]
     no_crc: bool,
-    /// Octets of the ULPDU of each FPDU, or `segment`: as fits a TCP segment. Without it, as large as can be.
+    /// ULPDU size of each FPDU in bytes, or `segment` for the largest that fits a TCP segment. Default: as large as
+    /// possible
     #[arg(long, value_parser = parse_fpdu_size)]
     fpdu: Option<FpduSize>,
-    /// Seconds that each step may take.
+    /// Time limit of each step, in seconds
     #[arg(long, default_value_t = 5)]
     timeout: u64,
-    /// Print each ping.
+    /// Print each ping
     #[arg(short, long)]
     verbose: bool,
 }
@@ -94,7 +95,7 @@ struct Common {
 fn parse_fpdu_size(text: &str) -> Result<FpduSize, String> {
     match text {
         "segment" => Ok(FpduSize::Segment),
-        _ => text.parse().map(FpduSize::Ulpdu).map_err(|error| format!("neither `segment` nor a size: {error}")),
+        _ => text.parse().map(FpduSize::Ulpdu).map_err(|error| format!("expected `segment` or a size: {error}")),
     }
 }
 
@@ -106,7 +107,7 @@ impl Common {
         config
     }
 
-    /// rping takes one message at a time and sends no private data.
+    /// Returns the parameters that rping expects: one message at a time, and no private data.
     fn params(&self) -> SetupParams {
         let mut params = SetupParams::default();
         params.receive_count = 2;
@@ -126,7 +127,7 @@ const NAME: &str = "iwping";
 
 fn main() -> ExitCode {
     let role = Cli::parse().role;
-    // -v is for the pings here, as it is for rping's; RUST_LOG is for the rest.
+    // -v prints pings, as it does in rping. RUST_LOG controls logging.
     Logging::default().start();
     command::run(NAME, unless_stopped(run(role)))
 }
@@ -181,7 +182,7 @@ async fn serve(listen: SocketAddr, max_size: u32, connections: Option<u32>, comm
     Ok(())
 }
 
-/// One connection, from the peer's request to its end.
+/// Serves one connection until the peer closes it.
 async fn answer(incoming: IwarpIncoming, max_size: u32, common: &Common) -> (SocketAddr, anyhow::Result<Report>) {
     let peer = incoming.peer_addr();
     let pings = async {
@@ -193,7 +194,7 @@ async fn answer(incoming: IwarpIncoming, max_size: u32, common: &Common) -> (Soc
     (peer, pings.await)
 }
 
-/// Prints how a connection went; whether it went well.
+/// Prints the outcome of a connection, and returns whether it succeeded.
 fn tell((peer, result): (SocketAddr, anyhow::Result<Report>)) -> bool {
     match result {
         Ok(report) => say!("{peer}: {report}"),

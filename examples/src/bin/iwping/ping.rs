@@ -1,11 +1,11 @@
-//! rping's protocol: for each ping, four messages of 16 octets, an RDMA Read and an RDMA Write.
+//! The rping protocol: each ping takes four 16-byte messages, an RDMA Read and an RDMA Write.
 //!
 //! ```text
 //! client                                   server
-//!    ── where the ping is ──────────────────▶
+//!    ── address of the ping ───────────────▶
 //!    ◀══════════════ RDMA Read of the ping ══
 //!    ◀──────────────────────────── go ahead ──
-//!    ── where the pong shall be ────────────▶
+//!    ── address for the pong ──────────────▶
 //!    ◀═════════════ RDMA Write of the pong ══
 //!    ◀──────────────────────────── go ahead ──
 //! ```
@@ -25,10 +25,11 @@ use rpcrdma_examples::say;
 
 use crate::queue::Queue;
 
-/// Octets of every message.
+/// Size of every message, in bytes.
 pub(crate) const INFO_LEN: usize = 16;
 
-/// Where a client's buffer is: offset, handle and size, big-endian. What a server's go-ahead contains means nothing.
+/// Address of a client buffer: offset, handle and size, big-endian. The contents of a server's go-ahead message are
+/// ignored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Info {
     memory: RemoteMemory,
@@ -37,16 +38,16 @@ struct Info {
 
 impl Info {
     fn encode(self) -> [u8; INFO_LEN] {
-        let mut octets = [0; INFO_LEN];
-        octets[..8].copy_from_slice(&self.memory.offset.to_be_bytes());
-        octets[8..12].copy_from_slice(&self.memory.handle.0.to_be_bytes());
-        octets[12..].copy_from_slice(&self.size.to_be_bytes());
-        octets
+        let mut bytes = [0; INFO_LEN];
+        bytes[..8].copy_from_slice(&self.memory.offset.to_be_bytes());
+        bytes[8..12].copy_from_slice(&self.memory.handle.0.to_be_bytes());
+        bytes[12..].copy_from_slice(&self.size.to_be_bytes());
+        bytes
     }
 
     fn decode(message: &[u8]) -> anyhow::Result<Self> {
         let (Some((offset, rest)), INFO_LEN) = (message.split_first_chunk(), message.len()) else {
-            bail!("a message of {} octets instead of {INFO_LEN}", message.len());
+            bail!("received a message of {} bytes, expected {INFO_LEN}", message.len());
         };
         let (handle, size) = rest.split_at(4);
         let memory = RemoteMemory {
@@ -57,14 +58,14 @@ impl Info {
     }
 }
 
-/// What a client does on a connection.
+/// Number and size, in bytes, of the pings on a connection.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pings {
     pub(crate) count: u32,
     pub(crate) size: u32,
 }
 
-/// How a connection went.
+/// Statistics of a connection.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     pings: u32,
@@ -75,11 +76,11 @@ pub(crate) struct Report {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let each = self.took.checked_div(self.pings).unwrap_or_default();
-        write!(f, "{} pings, {} octets each way, {each:.1?} each", self.pings, self.octets)
+        write!(f, "{} pings, {} bytes in each direction, {each:.1?} per ping", self.pings, self.octets)
     }
 }
 
-/// The client's part: every ping must come back as it was.
+/// Runs the client: sends pings and checks that each comes back unchanged.
 pub(crate) async fn send_pings<Q: QueuePair>(
     queue: &mut Queue<Q>,
     pings: Pings,
@@ -90,7 +91,7 @@ pub(crate) async fn send_pings<Q: QueuePair>(
         let ping = text(number, pings.size);
         let pong = exchange(queue, ping.clone(), number == 0).await.with_context(|| format!("ping {number}"))?;
         if let Some(at) = ping.iter().zip(pong.iter()).position(|(sent, returned)| sent != returned) {
-            bail!("ping {number} came back different from octet {at} on");
+            bail!("ping {number} came back changed, from byte {at} on");
         }
         if verbose {
             say!("ping data: {}", printable(&pong));
@@ -105,26 +106,26 @@ async fn exchange<Q: QueuePair>(queue: &mut Queue<Q>, ping: Bytes, first: bool) 
     let source = queue.register(Memory::Source(ping), Access::RemoteRead)?;
     queue.send(&Info { memory: RemoteMemory { handle: source.handle, offset: source.base }, size }.encode());
     let answer = if first { queue.receive_first().await } else { queue.receive().await };
-    go_ahead(answer?).context("instead of the server's go-ahead after its RDMA Read")?;
+    go_ahead(answer?).context("no go-ahead from the server after its RDMA Read")?;
     queue.invalidate(source.handle).await?;
 
     let pong = PayloadBuf::from(vec![0; usize::try_from(size)?]);
     let sink = queue.register(Memory::Sink(pong), Access::RemoteWrite)?;
     queue.send(&Info { memory: RemoteMemory { handle: sink.handle, offset: sink.base }, size }.encode());
-    go_ahead(queue.receive().await?).context("instead of the server's go-ahead after its RDMA Write")?;
+    go_ahead(queue.receive().await?).context("no go-ahead from the server after its RDMA Write")?;
     match queue.invalidate(sink.handle).await? {
         Memory::Sink(pong) => Ok(pong),
-        Memory::Source(_) => bail!("a sink was registered, and a source returned"),
+        Memory::Source(_) => bail!("invalidation returned a source for a registered sink"),
     }
 }
 
 fn go_ahead(answer: Option<MessageBuf>) -> anyhow::Result<()> {
-    let message = answer.context("the server ended the connection")?;
-    ensure!(message.len() == INFO_LEN, "a message of {} octets instead of {INFO_LEN}", message.len());
+    let message = answer.context("the server closed the connection")?;
+    ensure!(message.len() == INFO_LEN, "received a message of {} bytes, expected {INFO_LEN}", message.len());
     Ok(())
 }
 
-/// The server's part, until the client ends the connection. Pings longer than `max_size` are refused.
+/// Runs the server until the client closes the connection. Pings of more than `max_size` bytes are an error.
 pub(crate) async fn answer_pings<Q: QueuePair>(
     queue: &mut Queue<Q>,
     max_size: u32,
@@ -134,18 +135,26 @@ pub(crate) async fn answer_pings<Q: QueuePair>(
     let begin = Instant::now();
     while let Some(message) = queue.receive().await? {
         let source = Info::decode(&message)?;
-        ensure!(source.size <= max_size, "a ping of {} octets; at most {max_size} are answered", source.size);
+        ensure!(
+            source.size <= max_size,
+            "the client sent a ping of {} bytes, but the limit is {max_size} (see --max-size)",
+            source.size
+        );
         let ping = queue.read(source.memory, source.size).await?;
         if verbose {
             say!("server ping data: {}", printable(&ping));
         }
         queue.send(&[0; INFO_LEN]);
 
-        let message = queue.receive().await?.context("the client ended the connection inside a ping")?;
+        let message = queue.receive().await?.context("the client closed the connection in the middle of a ping")?;
         let sink = Info::decode(&message)?;
-        // As rping does: the text with its final NUL.
-        let len = ping.iter().position(|octet| *octet == 0).map_or(ping.len(), |nul| nul + 1);
-        ensure!(len <= usize::try_from(sink.size)?, "{len} octets do not fit into the client's {}", sink.size);
+        // Like rping, return the text with its final NUL.
+        let len = ping.iter().position(|byte| *byte == 0).map_or(ping.len(), |nul| nul + 1);
+        ensure!(
+            len <= usize::try_from(sink.size)?,
+            "the pong of {len} bytes does not fit into the client's buffer of {}",
+            sink.size
+        );
         queue.write(ping.freeze().slice(..len), sink.memory).await?;
         queue.send(&[0; INFO_LEN]);
         report.pings += 1;
@@ -155,7 +164,7 @@ pub(crate) async fn answer_pings<Q: QueuePair>(
     Ok(report)
 }
 
-/// The ping of this number: its name, then the alphabet from another place each time, then NUL.
+/// Returns a ping of `size` bytes: its name, the alphabet rotated by its number, and a NUL.
 fn text(number: u32, size: u32) -> Bytes {
     let alphabet = (b'A'..=b'z').cycle().skip(usize::try_from(number % 58).unwrap_or(0));
     let mut text: Vec<u8> = format!("rdma-ping-{number}: ").into_bytes();
@@ -166,9 +175,9 @@ fn text(number: u32, size: u32) -> Bytes {
     text.into()
 }
 
-/// The text before the NUL, shortened to a line.
-fn printable(octets: &[u8]) -> String {
-    octets.iter().take_while(|octet| **octet != 0).take(100).map(|octet| octet.escape_ascii().to_string()).collect()
+/// Returns the text before the NUL, truncated to one line.
+fn printable(bytes: &[u8]) -> String {
+    bytes.iter().take_while(|byte| **byte != 0).take(100).map(|byte| byte.escape_ascii().to_string()).collect()
 }
 
 #[cfg(test)]
@@ -179,15 +188,15 @@ mod tests {
     fn info_is_offset_handle_and_size_big_endian() {
         let memory = RemoteMemory { offset: 0x0102_0304_0506_0708, handle: Handle(0x1112_1314) };
         let info = Info { memory, size: 0x2122_2324 };
-        let octets = [1, 2, 3, 4, 5, 6, 7, 8, 0x11, 0x12, 0x13, 0x14, 0x21, 0x22, 0x23, 0x24];
-        assert_eq!(info.encode(), octets);
-        assert_eq!(Info::decode(&octets).unwrap(), info);
+        let bytes = [1, 2, 3, 4, 5, 6, 7, 8, 0x11, 0x12, 0x13, 0x14, 0x21, 0x22, 0x23, 0x24];
+        assert_eq!(info.encode(), bytes);
+        assert_eq!(Info::decode(&bytes).unwrap(), info);
     }
 
     #[test]
     fn messages_of_other_sizes_are_refused() {
         for len in [0, 7, 15, 17] {
-            assert!(Info::decode(&vec![0; len]).is_err(), "{len} octets");
+            assert!(Info::decode(&vec![0; len]).is_err(), "{len} bytes");
         }
     }
 
@@ -196,7 +205,7 @@ mod tests {
         for (number, size) in [(0, 28), (7, 64), (59, 65535), (u32::MAX, 28)] {
             let text = text(number, size);
             assert_eq!(text.len(), usize::try_from(size).unwrap());
-            assert_eq!(text.iter().position(|octet| *octet == 0), Some(text.len() - 1));
+            assert_eq!(text.iter().position(|byte| *byte == 0), Some(text.len() - 1));
             assert!(text.starts_with(format!("rdma-ping-{number}: ").as_bytes()));
         }
         assert_ne!(text(0, 64)[20..], text(1, 64)[20..]);

@@ -1,4 +1,4 @@
-//! A queue pair, one step at a time.
+//! Sequential access to a queue pair.
 
 use std::{collections::VecDeque, future::poll_fn, task::Poll, time::Duration};
 
@@ -12,21 +12,21 @@ use rpcrdma::{
 };
 use tokio::time::timeout;
 
-/// How long the first answer on a connection may take before [`Queue::receive_first`] does something about it.
+/// Time to wait for the first reply on a connection before [`Queue::receive_first`] sends a reminder.
 const SILENCE: Duration = Duration::from_secs(1);
 
-/// A queue pair whose user waits for each request before the next, as a ping does.
+/// A queue pair on which each request completes before the next is posted.
 pub(crate) struct Queue<Q> {
     queue_pair: Q,
     completions: VecDeque<Completion>,
     next_id: u64,
-    /// An RDMA Write that nobody waits for.
+    /// RDMA Write of [`receive_first`](Self::receive_first), whose completion is ignored.
     reminder: Option<WrId>,
     limit: Duration,
 }
 
 impl<Q: QueuePair> Queue<Q> {
-    /// With at most `limit` for each step.
+    /// Creates a queue with a time limit for each step.
     pub(crate) fn new(queue_pair: Q, limit: Duration) -> Self {
         Self { queue_pair, completions: VecDeque::new(), next_id: 0, reminder: None, limit }
     }
@@ -35,29 +35,31 @@ impl<Q: QueuePair> Queue<Q> {
         Ok(self.queue_pair.register(memory, access)?)
     }
 
-    /// Sends a message; does not wait for its completion.
-    pub(crate) fn send(&mut self, octets: &[u8]) {
-        let mut message = MessageBuf::new(PayloadBuf::from(vec![0; octets.len()]), 0);
-        message.append(octets);
+    /// Posts a Send without waiting for its completion.
+    pub(crate) fn send(&mut self, bytes: &[u8]) {
+        let mut message = MessageBuf::new(PayloadBuf::from(vec![0; bytes.len()]), 0);
+        message.append(bytes);
         let id = self.id();
         self.queue_pair.post(WorkRequest::Send { id, message, invalidate: None, solicited: false });
     }
 
-    /// The next message; `None` if the peer has ended the connection instead.
+    /// Receives the next message, or `None` if the peer closed the connection.
     pub(crate) async fn receive(&mut self) -> anyhow::Result<Option<MessageBuf>> {
-        match self.next().await.context("waiting for a message")? {
+        match self.next().await.context("no message received")? {
             Completion::Received { message, .. } => {
                 self.queue_pair.post_receives(1);
                 Ok(Some(message))
             }
             Completion::Disconnected { reason: DisconnectReason::Remote } => Ok(None),
-            other => bail!("instead of a message: {}", describe(&other)),
+            other => bail!("expected a message: {}", describe(&other)),
         }
     }
 
-    /// As [`receive`](Self::receive), for the answer to the first message on a connection: after a silence an RDMA Write
-    /// of no octets follows the message. In some connections Linux's siw notices the first FPDU only when a second
-    /// arrives. Such a Write touches no memory, whatever it names (RFC 5041 §5.2).
+    /// Receives the reply to the first message on a connection, like [`receive`](Self::receive).
+    ///
+    /// If no reply arrives within one second, this function posts a zero-length RDMA Write. On some connections,
+    /// Linux's siw processes the first FPDU only when a second one arrives. A zero-length Write accesses no memory,
+    /// whatever its handle (RFC 5041 §5.2).
     pub(crate) async fn receive_first(&mut self) -> anyhow::Result<Option<MessageBuf>> {
         match timeout(SILENCE, self.next_unbounded()).await {
             Ok(completion) => self.completions.push_front(completion),
@@ -71,48 +73,48 @@ impl<Q: QueuePair> Queue<Q> {
         self.receive().await
     }
 
-    /// RDMA Reads `len` octets from the peer's memory.
+    /// Reads `len` bytes of the peer's memory by RDMA Read.
     pub(crate) async fn read(&mut self, remote: RemoteMemory, len: u32) -> anyhow::Result<PayloadBuf> {
         let memory = PayloadBuf::from(vec![0; usize::try_from(len)?]);
         let sink = self.register(Memory::Sink(memory), Access::ReadSink)?.handle;
         let id = self.id();
         self.queue_pair.post(WorkRequest::Read { id, sink, sink_offset: 0, remote, len });
-        match self.next().await.context("waiting for an RDMA Read")? {
+        match self.next().await.context("RDMA Read did not complete")? {
             Completion::Read { id: done } if done == id => {}
-            other => bail!("instead of the end of an RDMA Read: {}", describe(&other)),
+            other => bail!("expected the completion of an RDMA Read: {}", describe(&other)),
         }
         match self.invalidate(sink).await? {
             Memory::Sink(memory) => Ok(memory),
-            Memory::Source(_) => bail!("a sink was registered, and a source returned"),
+            Memory::Source(_) => bail!("invalidation returned a source for a registered sink"),
         }
     }
 
-    /// RDMA Writes to the peer's memory.
+    /// Writes `source` to the peer's memory by RDMA Write.
     pub(crate) async fn write(&mut self, source: Bytes, remote: RemoteMemory) -> anyhow::Result<()> {
         let id = self.id();
         self.queue_pair.post(WorkRequest::Write { id, source, remote });
-        match self.next().await.context("waiting for an RDMA Write")? {
+        match self.next().await.context("RDMA Write did not complete")? {
             Completion::Written { id: done } if done == id => Ok(()),
-            other => bail!("instead of the end of an RDMA Write: {}", describe(&other)),
+            other => bail!("expected the completion of an RDMA Write: {}", describe(&other)),
         }
     }
 
-    /// Takes registered memory back.
+    /// Invalidates a handle and returns its memory.
     pub(crate) async fn invalidate(&mut self, handle: Handle) -> anyhow::Result<Memory> {
         let id = self.id();
         self.queue_pair.post(WorkRequest::Invalidate { id, handle });
-        match self.next().await.context("waiting for an invalidation")? {
+        match self.next().await.context("invalidation did not complete")? {
             Completion::Invalidated { id: done, memory } if done == id => Ok(memory),
-            other => bail!("instead of the end of an invalidation: {}", describe(&other)),
+            other => bail!("expected the completion of an invalidation: {}", describe(&other)),
         }
     }
 
-    /// Ends the connection and waits until it has ended.
+    /// Closes the connection and waits until it is closed.
     pub(crate) async fn close(mut self) -> anyhow::Result<()> {
         self.queue_pair.disconnect();
-        match self.next().await.context("waiting for the end of the connection")? {
+        match self.next().await.context("the connection did not close")? {
             Completion::Disconnected { reason: DisconnectReason::Local | DisconnectReason::Remote } => Ok(()),
-            other => bail!("instead of an orderly end: {}", describe(&other)),
+            other => bail!("expected an orderly close: {}", describe(&other)),
         }
     }
 
@@ -121,10 +123,10 @@ impl<Q: QueuePair> Queue<Q> {
         WrId(self.next_id)
     }
 
-    /// The next completion but for those that nobody waits for: of Sends and of the reminder.
+    /// Returns the next completion other than those of Sends and of the reminder.
     async fn next(&mut self) -> anyhow::Result<Completion> {
         let limit = self.limit;
-        timeout(limit, self.next_unbounded()).await.map_err(|_| anyhow!("nothing for {limit:?}"))
+        timeout(limit, self.next_unbounded()).await.map_err(|_| anyhow!("timed out after {limit:?}"))
     }
 
     async fn next_unbounded(&mut self) -> Completion {
@@ -150,8 +152,8 @@ impl<Q: QueuePair> Queue<Q> {
 fn describe(completion: &Completion) -> String {
     match completion {
         Completion::Failed { error, .. } => error.to_string(),
-        Completion::Disconnected { reason } => format!("the connection ended: {reason}"),
-        Completion::Received { message, .. } => format!("a message of {} octets", message.len()),
+        Completion::Disconnected { reason } => format!("the connection closed: {reason}"),
+        Completion::Received { message, .. } => format!("received a message of {} bytes", message.len()),
         other => format!("{other:?}"),
     }
 }

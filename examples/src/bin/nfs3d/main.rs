@@ -1,4 +1,4 @@
-//! `nfs3d`: serves a directory tree by NFS version 3 over RDMA and TCP. `nfs3d --help` tells how.
+//! `nfs3d`: exports a directory tree with NFS version 3, over RDMA and TCP. See `nfs3d --help`.
 #![forbid(unsafe_code)]
 
 #[cfg(target_os = "linux")]
@@ -21,7 +21,7 @@ fn main() -> ExitCode {
 fn main() -> ExitCode {
     rpcrdma_examples::command::complain(
         "nfs3d",
-        "needs Linux: it has the kernel confine path names (openat2) and check each caller's permissions",
+        "this program runs on Linux only, where the kernel confines path names (openat2) and checks each caller's permissions",
     );
     ExitCode::FAILURE
 }

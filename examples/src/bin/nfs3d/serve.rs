@@ -1,4 +1,4 @@
-//! Setting the server up, running it, ending it.
+//! Startup, operation and shutdown of the server.
 
 use std::{
     env,
@@ -29,7 +29,7 @@ use rpcrdma_specs::{mount3::mount_v3::MountV3Server, nfs3::nfs_v3::NfsV3Server};
 
 use crate::cli::Cli;
 
-/// Serves until told to end.
+/// Serves until a signal stops the server.
 pub(crate) async fn run(cli: Cli) -> anyhow::Result<()> {
     let export = Arc::new(open(&cli)?);
     let name = cli.export.clone().map_or_else(|| export.path().as_os_str().as_bytes().to_vec(), String::into_bytes);
@@ -42,10 +42,10 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<()> {
         Server::builder().service(NfsV3Server::new(service.clone())).connection(config).max_memory(cli.max_memory);
     let nfs = cli.listen.iter().fold(nfs, ServerBuilder::listen).bind().await?;
     let mount = MountService::new(Arc::clone(&export), name.clone());
-    // RFC 8267 §5.1: over TCP.
+    // MOUNT is served over TCP (RFC 8267 §5.1).
     let mount = Server::builder().service(MountV3Server::new(mount)).listen(&cli.mount).bind().await?;
 
-    // Caught before anybody is told that there is a server to be stopped.
+    // Install the signal handlers before printing the URLs: whoever reads them may send a signal at once.
     let stop = Stop::new().context("cannot catch signals")?;
     announce(&export, &name, &nfs, &mount)?;
 
@@ -61,7 +61,7 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<()> {
         mount_handle.shutdown();
     };
     command::serve(serving, stop, shut_down).await;
-    // Whoever started it may have gone.
+    // Ignore write errors: the reader of standard output may have exited.
     let mut out = std::io::stdout();
     let _ = writeln!(out, "served: {}", service.counters());
     let stats = nfs_handle.stats();
@@ -70,7 +70,7 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<()> {
     let Counters { exposed, registered, .. } = stats.counters;
     let _ = writeln!(
         out,
-        "memory: {held} buffers still held, {exposed} regions still exposed, {registered} octets still registered"
+        "memory: {held} buffers still held, {exposed} regions still exposed, {registered} bytes still registered"
     );
     Ok(())
 }
@@ -78,14 +78,14 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<()> {
 fn open(cli: &Cli) -> anyhow::Result<Export> {
     let mount: Url = cli.mount.parse().context("--mount")?;
     if mount.scheme() != rpcrdma::transport::Scheme::Tcp {
-        bail!("--mount {}: clients look for MOUNT on TCP: tcp://ADDRESS:PORT", cli.mount);
+        bail!("--mount {}: MOUNT is served over TCP only; use tcp://ADDRESS:PORT", cli.mount);
     }
     let root = cli.root.canonicalize().with_context(|| format!("cannot export {}", cli.root.display()))?;
     let state = state(cli)?;
     let secret = Secret::keep_in(&state)
-        .with_context(|| format!("cannot keep the key of the file handles in {} (see --state)", state.display()))?;
+        .with_context(|| format!("cannot store the file handle key in {} (see --state)", state.display()))?;
     if state.canonicalize().is_ok_and(|state| state.starts_with(&root)) {
-        bail!("{} is in the export, where clients could read the key (see --state)", state.display());
+        bail!("{} is in the export, where clients could read the file handle key (see --state)", state.display());
     }
     let squash = match (cli.no_root_squash, cli.all_squash) {
         (_, true) => Squash::All,
@@ -94,12 +94,12 @@ fn open(cli: &Cli) -> anyhow::Result<Export> {
     };
     let identities = Identities::new(squash, cli.anon_uid, cli.anon_gid);
     if !identities.enforced() && !cli.all_squash {
-        tracing::warn!("not root: only calls of this process's own user are carried out; see --all-squash");
+        tracing::warn!("not running as root: only calls of the server's own user are accepted (see --all-squash)");
     }
     Export::open(&root, &secret, identities).with_context(|| format!("cannot export {}", root.display()))
 }
 
-/// Where the key is.
+/// Returns the directory of the file handle key.
 fn state(cli: &Cli) -> anyhow::Result<PathBuf> {
     if let Some(state) = &cli.state {
         return Ok(state.clone());
@@ -113,10 +113,10 @@ fn state(cli: &Cli) -> anyhow::Result<PathBuf> {
     }
     let home = || folder("HOME").map(|home| home.join(".local/state"));
     let folder = folder("XDG_STATE_HOME").or_else(home);
-    Ok(folder.context("no place for the key of the file handles: give --state FOLDER")?.join("nfs3d"))
+    Ok(folder.context("no directory for the file handle key: use --state STATE_DIR")?.join("nfs3d"))
 }
 
-/// Tells where it listens, and how a client mounts it.
+/// Prints the exported path and the URLs of both services.
 fn announce(export: &Export, name: &[u8], nfs: &Server, mount: &Server) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "exporting {} as {}", export.path().display(), name.escape_ascii())?;

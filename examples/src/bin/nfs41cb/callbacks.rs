@@ -1,4 +1,4 @@
-//! What the server calls: NFS version 4.1's callback program (RFC 8881, section 20).
+//! The NFS version 4.1 callback program (RFC 8881 §20), which the server calls.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -10,26 +10,26 @@ use rpcrdma_specs::nfs4::{
 };
 use tokio::{sync::mpsc, time::Instant};
 
-/// Slots of the back channel.
+/// Number of slots of the backchannel.
 pub(crate) const SLOTS: u32 = 4;
 
-/// What the server has called.
+/// A callback that has arrived.
 #[derive(Debug)]
 pub(crate) enum Called {
-    /// CB_NULL.
+    /// A CB_NULL call.
     Null,
-    /// CB_RECALL of our delegation, and when.
+    /// A CB_RECALL of the client's delegation, and its arrival time.
     Recall(Instant),
 }
 
-/// A delegation that may be recalled.
+/// A delegation that the server may recall.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Delegation {
     pub(crate) stateid: Stateid4,
     pub(crate) handle: NfsFh4,
 }
 
-/// A slot of the back channel: the last request, and what it was answered (RFC 8881 §2.10.6.1).
+/// A slot of the backchannel: the last sequence number and its cached reply (RFC 8881 §2.10.6.1).
 #[derive(Debug, Clone, Default)]
 struct Slot {
     sequence: u32,
@@ -43,7 +43,7 @@ struct State {
     slots: [Slot; SLOTS as usize],
 }
 
-/// Serves callbacks.
+/// The callback service.
 #[derive(Debug)]
 pub(crate) struct Callbacks {
     state: Mutex<State>,
@@ -51,18 +51,18 @@ pub(crate) struct Callbacks {
 }
 
 impl Callbacks {
-    /// And where it is told what has been called.
+    /// Returns the service, and a receiver for the callbacks that arrive.
     pub(crate) fn new() -> (Self, mpsc::UnboundedReceiver<Called>) {
         let (called, told) = mpsc::unbounded_channel();
         (Self { state: Mutex::default(), called }, told)
     }
 
-    /// The session whose back channel this is.
+    /// Sets the session that owns the backchannel.
     pub(crate) fn set_session(&self, session: Sessionid4) {
         self.state().session = Some(session);
     }
 
-    /// What the server may recall.
+    /// Sets the delegation that the server may recall.
     pub(crate) fn set_delegation(&self, delegation: Delegation) {
         self.state().delegation = Some(delegation);
     }
@@ -77,7 +77,7 @@ impl Callbacks {
             return failed(Nfsstat4::MinorVersMismatch, Vec::new());
         }
         let mut operations = args.argarray.into_iter();
-        // RFC 8881 §20.9.3: CB_SEQUENCE comes first, and only there.
+        // CB_SEQUENCE must be the first operation, and only the first (RFC 8881 §20.9.3).
         let Some(CbOp::Sequence(sequence)) = operations.next() else {
             let status = Nfsstat4::OpNotInSession;
             return failed(status, vec![CbRes::Illegal(nfs::CbIllegal4res { status })]);
@@ -109,17 +109,17 @@ impl Callbacks {
         let status = match &operation {
             CbOp::Recall(recall) => match &state.delegation {
                 Some(ours) if ours.handle != recall.fh => Nfsstat4::Badhandle,
-                // The sequence number of a stateid grows while it is in use.
+                // The seqid of a stateid grows while it is in use, so only the rest is compared.
                 Some(ours) if ours.stateid.other != recall.stateid.other => Nfsstat4::BadStateid,
                 Some(_) => {
-                    // Who waits for it may have given up.
+                    // The receiver may have been dropped.
                     let _ = self.called.send(Called::Recall(Instant::now()));
                     Nfsstat4::Ok
                 }
-                // It was given by a reply that has not arrived (RFC 8881 §2.10.6.3).
+                // The reply that grants the delegation has not arrived yet (RFC 8881 §2.10.6.3).
                 None => Nfsstat4::Delay,
             },
-            // There is nothing to spare.
+            // The client holds nothing else that it could return.
             CbOp::RecallAny(_) | CbOp::RecallSlot(_) => Nfsstat4::Ok,
             CbOp::Sequence(_) => Nfsstat4::SequencePos,
             CbOp::Illegal | CbOp::Unknown(_) => Nfsstat4::OpIllegal,
@@ -129,10 +129,10 @@ impl Callbacks {
     }
 }
 
-/// Whether a request is one to be carried out.
+/// Result of checking a request's slot and sequence number.
 enum Admitted {
     New(CbSequence4resok),
-    /// It has been carried out already, and answered so (RFC 8881 §2.10.6.2).
+    /// A retransmission, with the cached reply (RFC 8881 §2.10.6.2).
     Again(CbCompound4res),
 }
 
@@ -160,7 +160,7 @@ fn admit(state: &mut State, args: &CbSequence4args) -> Result<Admitted, Nfsstat4
     }))
 }
 
-/// The result of `operation` with this status.
+/// Returns the result of `operation` with this status.
 fn result(operation: &CbOp, status: Nfsstat4) -> CbRes {
     match operation {
         CbOp::Getattr(_) => CbRes::Getattr(nfs::CbGetattr4res::Default(status)),
@@ -180,7 +180,7 @@ fn result(operation: &CbOp, status: Nfsstat4) -> CbRes {
     }
 }
 
-/// Callbacks as the generated code has them served; the session knows them as well.
+/// Callback service for the generated dispatcher. The session shares the inner [`Callbacks`].
 #[derive(Debug, Clone)]
 pub(crate) struct Serving(pub(crate) std::sync::Arc<Callbacks>);
 
@@ -247,7 +247,7 @@ mod tests {
         assert!(called.try_recv().is_err());
         assert_eq!(ask(&callbacks, &[sequence(0, 3), recall(b"h")]), (Nfsstat4::Ok, 2));
         assert!(matches!(called.try_recv(), Ok(Called::Recall(_))));
-        // A retransmission is answered as before, and not carried out again.
+        // A retransmission gets the cached reply and is not performed again.
         assert_eq!(ask(&callbacks, &[sequence(0, 3), recall(b"h")]), (Nfsstat4::Ok, 2));
         assert!(called.try_recv().is_err());
         assert_eq!(ask(&callbacks, &[sequence(1, 1), sequence(1, 2)]), (Nfsstat4::SequencePos, 2));

@@ -1,7 +1,8 @@
-//! `nfs41cb`: calls in the reverse direction from an NFS version 4.1 server, such as Linux's.
+//! `nfs41cb`: receives reverse-direction calls from an NFS version 4.1 server, such as that of Linux.
 //!
-//! It creates a session whose back channel is the connection it has made (RFC 8167, RFC 8881 §2.10.3), opens a file with a read
-//! delegation, waits until the server recalls it, because somebody else writes to the file, and gives it back.
+//! The program creates a session whose backchannel is its own connection (RFC 8167, RFC 8881 §2.10.3) and opens a file
+//! with a read delegation. When another client writes to the file, the server recalls the delegation, and the program
+//! returns it.
 #![forbid(unsafe_code)]
 
 mod callbacks;
@@ -22,22 +23,22 @@ use crate::{
     session::Session,
 };
 
-/// Opens a file of an NFS 4.1 export with a delegation, and answers its recall over the same connection.
+/// Open a file of an NFS 4.1 export with a read delegation, and return the delegation when the server recalls it
 #[derive(Debug, Parser)]
 #[command(
     version,
-    after_help = "Example:\n  nfs41cb iwarp://server:20049 file\n\nWhile it waits, a write to the file \
-                                 from elsewhere makes the server recall the delegation."
+    after_help = "Example:\n  nfs41cb iwarp://server:20049 file\n\nTo trigger the recall, write to the file \
+                                 from another client while nfs41cb waits."
 )]
 struct Cli {
-    /// The server, e.g. iwarp://server:20049
+    /// Server URL, e.g. iwarp://server:20049
     url: String,
-    /// A file in the root of the export
+    /// File in the root of the export
     file: String,
     /// Seconds to wait for a delegation, and for its recall
     #[arg(long, value_name = "S", default_value_t = 60)]
     wait: u64,
-    /// Most seconds that a call may take
+    /// Time limit of each call, in seconds
     #[arg(long, value_name = "S", default_value_t = 20)]
     call_timeout: u64,
     #[command(flatten)]
@@ -61,7 +62,7 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
         .connect(&cli.url)
         .await
         .map_err(|error| anyhow!(no_connection(&error)))?;
-    say!("connected {} by {}", channel.info().peer_addr, channel.info().transport);
+    say!("connected {} over {}", channel.info().peer_addr, channel.info().transport);
 
     let mut session = Session::create(channel.clone(), &callbacks).await?;
     let begun = Instant::now();
@@ -71,11 +72,11 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
             let delegation = Delegation { stateid: read.stateid.clone(), handle: opened.handle.clone() };
             break (opened, delegation);
         }
-        // A server gives none while it is in its grace period, that of its lock manager included.
+        // A server grants no delegations during its grace period, nor during that of its lock manager.
         let refused = format!("{:?}", opened.delegation);
         session.close(opened).await?;
         if begun.elapsed() > Duration::from_secs(cli.wait) {
-            bail!("{} can be opened, but without a read delegation: {refused}", cli.file);
+            bail!("the server granted no read delegation for {}: {refused}", cli.file);
         }
         sleep(Duration::from_secs(1)).await;
     };
@@ -85,13 +86,13 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
     let wait = Duration::from_secs(cli.wait);
     let recalled = loop {
         let next = tokio::select! {
-            next = timeout(wait, called.recv()) => next.context("the delegation was not recalled in time")?,
-            reason = channel.disconnected() => return Err(Error::new(reason).context("the connection is lost")),
+            next = timeout(wait, called.recv()) => next.context("the server did not recall the delegation in time")?,
+            reason = channel.disconnected() => return Err(Error::new(reason).context("connection lost while waiting for the recall")),
         };
         match next {
             Some(Called::Null) => say!("CB_NULL"),
             Some(Called::Recall(at)) => break at,
-            None => bail!("no callbacks any more"),
+            None => bail!("the callback service has stopped"),
         }
     };
     say!("CB_RECALL");
@@ -101,7 +102,7 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
     session.end().await?;
     let counters = channel.counters();
     say!(
-        "ended     {} calls made, {} calls taken and {} answered, on one connection",
+        "ended     {} calls sent, {} calls received, {} replies sent, on one connection",
         counters.calls_sent,
         counters.calls_received,
         counters.replies_sent

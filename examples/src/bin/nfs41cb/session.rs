@@ -1,4 +1,4 @@
-//! Just enough of an NFS version 4.1 client (RFC 8881): a session with a back channel, one file.
+//! A minimal NFS version 4.1 client (RFC 8881): a session with a backchannel, and one open file.
 
 use std::sync::Arc;
 
@@ -12,15 +12,16 @@ use rpcrdma_specs::nfs4::{
 
 use crate::callbacks::{Callbacks, Delegation, SLOTS};
 
-/// Longest callback, and longest answer to one: a page, as Linux's client says, of which RPC-over-RDMA carries what fits inline.
+/// Maximum size of a callback and of its reply, in bytes: one page, as in Linux's client. RPC-over-RDMA conveys what
+/// fits inline.
 const CALLBACK_SIZE: u32 = 4096;
 
-/// A session.
+/// A session with a backchannel.
 pub(crate) struct Session {
     rpc: NfsV4Client,
     client: u64,
     id: Sessionid4,
-    /// Of the last request; all go by slot 0.
+    /// Sequence number of the last request. All requests use slot 0.
     sequence: u32,
 }
 
@@ -28,7 +29,7 @@ pub(crate) struct Session {
 pub(crate) struct Opened {
     pub(crate) stateid: Stateid4,
     pub(crate) handle: NfsFh4,
-    /// What the server said of a delegation.
+    /// Delegation granted by the server, if any.
     pub(crate) delegation: nfs::OpenDelegation4,
 }
 
@@ -37,11 +38,12 @@ fn text(text: &str) -> nfs::Utf8string {
 }
 
 impl Session {
-    /// EXCHANGE_ID, CREATE_SESSION with a back channel on this connection, RECLAIM_COMPLETE.
+    /// Creates a session (EXCHANGE_ID, CREATE_SESSION, RECLAIM_COMPLETE) whose backchannel is this connection.
     pub(crate) async fn create(channel: Channel, callbacks: &Arc<Callbacks>) -> anyhow::Result<Self> {
         let rpc = NfsV4Client::new(channel);
         let owner = nfs::ClientOwner4 {
-            // Different each time this program runs: the server forgets what an earlier one had (RFC 8881 §18.35.4).
+            // A verifier that differs in each run makes the server discard the state of earlier runs (RFC 8881
+            // §18.35.4).
             co_verifier: nfs::Verifier4(getrandom::u64()?.to_be_bytes()),
             co_ownerid: Bytes::from(format!("nfs41cb {}", std::process::id())),
         };
@@ -76,7 +78,7 @@ impl Session {
         };
         let credential =
             nfs::AuthsysParms { stamp: 0, machinename: "nfs41cb".into(), uid: 0, gid: 0, gids: Vec::new() };
-        // RFC 8167 §6: this is how the server learns that calls in the reverse direction are taken here.
+        // CREATE_SESSION tells the server that this connection accepts reverse-direction calls (RFC 8167 §6).
         let create = nfs::CreateSession4args {
             csa_clientid: client,
             csa_sequence: sequence,
@@ -91,16 +93,16 @@ impl Session {
             other => bail!("CREATE_SESSION: {other:?}"),
         };
         if created.csr_flags & nfs::CREATE_SESSION4_FLAG_CONN_BACK_CHAN == 0 {
-            bail!("the server does not call back on this connection (flags {:#x})", created.csr_flags);
+            bail!("the server does not use this connection as the backchannel (flags {:#x})", created.csr_flags);
         }
         callbacks.set_session(created.csr_sessionid.clone());
-        say!("session   its back channel is this connection");
+        say!("session   with this connection as its backchannel");
         let mut session = Self { rpc, client, id: created.csr_sessionid, sequence: 0 };
         session.call(vec![Op::ReclaimComplete(nfs::ReclaimComplete4args { rca_one_fs: false })]).await?;
         Ok(session)
     }
 
-    /// A COMPOUND of SEQUENCE and these; the results of these.
+    /// Calls a COMPOUND of SEQUENCE and `operations`, and returns the results of `operations`.
     async fn call(&mut self, operations: Vec<Op>) -> anyhow::Result<Vec<Res>> {
         self.sequence = self.sequence.wrapping_add(1);
         let sequence = nfs::Sequence4args {
@@ -117,7 +119,7 @@ impl Session {
         Ok(results)
     }
 
-    /// Opens a file of the root for reading, and asks for a delegation.
+    /// Opens a file of the root directory for reading, and requests a delegation.
     pub(crate) async fn open(&mut self, name: &str) -> anyhow::Result<Opened> {
         let open = nfs::Open4args {
             seqid: 0,
@@ -133,11 +135,11 @@ impl Session {
                 Ok(Opened { stateid: open.stateid, handle: got.object, delegation: open.delegation })
             }
             Ok(other) => bail!("OPEN: {other:?}"),
-            Err(other) => bail!("OPEN: {} results", other.len()),
+            Err(other) => bail!("OPEN: unexpected number of results: {}", other.len()),
         }
     }
 
-    /// Gives a delegation back.
+    /// Returns a delegation (DELEGRETURN).
     pub(crate) async fn return_delegation(&mut self, delegation: &Delegation) -> anyhow::Result<()> {
         let object = delegation.handle.clone();
         let back = nfs::Delegreturn4args { deleg_stateid: delegation.stateid.clone() };
@@ -145,7 +147,7 @@ impl Session {
         Ok(())
     }
 
-    /// CLOSE.
+    /// Closes a file (CLOSE).
     pub(crate) async fn close(&mut self, opened: Opened) -> anyhow::Result<()> {
         let close = nfs::Close4args { seqid: 0, open_stateid: opened.stateid };
         let putfh = nfs::Putfh4args { object: opened.handle };
@@ -153,7 +155,7 @@ impl Session {
         Ok(())
     }
 
-    /// DESTROY_SESSION, DESTROY_CLIENTID.
+    /// Destroys the session and the client ID (DESTROY_SESSION, DESTROY_CLIENTID).
     pub(crate) async fn end(self) -> anyhow::Result<()> {
         let destroy = nfs::DestroySession4args { dsa_sessionid: self.id };
         compound(&self.rpc, vec![Op::DestroySession(destroy)]).await?;
@@ -164,13 +166,13 @@ impl Session {
     }
 }
 
-/// What an operation is called: its variant, without what is in it.
+/// Returns the name of an operation.
 fn name(operation: &Op) -> String {
     let text = format!("{operation:?}");
     text.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default().trim_start_matches("Op").to_uppercase()
 }
 
-/// A COMPOUND all of whose operations must succeed.
+/// Calls a COMPOUND and returns its results. Fails unless every operation succeeds.
 async fn compound(rpc: &NfsV4Client, argarray: Vec<Op>) -> anyhow::Result<Vec<Res>> {
     let count = argarray.len();
     let what = argarray.iter().map(name).collect::<Vec<_>>().join(", ");
@@ -180,7 +182,7 @@ async fn compound(rpc: &NfsV4Client, argarray: Vec<Op>) -> anyhow::Result<Vec<Re
         bail!("{what}: {:?} after {} operations", reply.status, reply.resarray.len());
     }
     if reply.resarray.len() != count {
-        bail!("{what}: {} results", reply.resarray.len());
+        bail!("{what}: unexpected number of results: {}", reply.resarray.len());
     }
     Ok(reply.resarray)
 }

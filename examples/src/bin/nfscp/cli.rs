@@ -1,5 +1,5 @@
-//! The command line.
-// What stands in brackets is optional, and clap shows it as it is.
+//! Command-line arguments.
+// Brackets mark optional parts of a URL. clap prints them as they are.
 #![allow(rustdoc::broken_intra_doc_links)]
 
 use std::{ffi::OsString, time::Duration};
@@ -13,59 +13,59 @@ use rpcrdma_examples::{
     nfscp::{client::Options, copy::CopyOptions, mount::MountOptions},
 };
 
-/// Copy files and trees from and to an export of NFS version 3, over RDMA or TCP.
+/// Copy files and directory trees to or from an NFS version 3 server, over RDMA or TCP
 ///
-/// Either the sources or the destination are on the server. Several sources, and all that is to keep its name, go to a
-/// directory that is there. Symbolic links are copied as such, except those named on the command line.
+/// Either all sources or the destination must be on the server. If there are several sources, the destination must be
+/// an existing directory. Symbolic links are copied as links, except for those named on the command line.
 #[derive(Debug, Parser)]
 #[command(version, after_help = EXAMPLES, override_usage = "nfscp [OPTIONS] SRC.. DST")]
 pub(crate) struct Cli {
-    /// From where.., and to where: nfs3+rdma://HOST[:PORT]/PATH, nfs3+iwarp://.., nfs3+tcp://.., or a local path
+    /// Sources and destination: nfs3+rdma://HOST[:PORT]/PATH, nfs3+iwarp://.., nfs3+tcp://.., or a local path
     #[arg(value_name = "SRC.. DST", num_args = 2.., required = true)]
     pub(crate) places: Vec<OsString>,
-    /// Copy directories, with all below them
+    /// Copy directories recursively
     #[arg(short, long)]
     pub(crate) recursive: bool,
-    /// Keep modes and times
+    /// Preserve modes and times
     #[arg(short, long)]
     pub(crate) preserve: bool,
     /// Read source and copy again, compare their BLAKE3 digests, and print them
     #[arg(long)]
     pub(crate) verify: bool,
-    /// READs and WRITEs under way at most; the server's credits limit it further
+    /// Maximum number of READs and WRITEs in flight; the server's credits limit it further
     #[arg(short, long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) jobs: u16,
-    /// Octets in one READ or WRITE at most, e.g. 256KiB; the server's FSINFO limits it further
+    /// Maximum bytes per READ or WRITE, e.g. 256KiB; the server's FSINFO limits it further
     #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = ValueParser::new(parse_chunk))]
     pub(crate) chunk_size: u32,
-    /// User that the calls are made for (AUTH_SYS). Default: yours
+    /// User ID for the calls (AUTH_SYS). Default: yours
     #[arg(long, value_name = "N")]
     pub(crate) uid: Option<u32>,
-    /// Group that the calls are made for. Default: yours
+    /// Group ID for the calls. Default: yours
     #[arg(long, value_name = "N")]
     pub(crate) gid: Option<u32>,
-    /// More groups, at most 16. Default: yours, unless --uid or --gid say who it is
+    /// Supplementary group IDs for the calls, at most 16. Default: yours, or none with --uid or --gid
     #[arg(long, value_name = "N,..", value_delimiter = ',')]
     pub(crate) groups: Option<Vec<u32>>,
-    /// TCP port of MOUNT. Default: rpcbind is asked
+    /// TCP port of MOUNT. Default: ask rpcbind
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) mount_port: Option<u16>,
     /// TCP port of rpcbind
     #[arg(long, value_name = "PORT", default_value_t = 111, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) rpcbind_port: u16,
-    /// Do without MOUNT: the file handle, in hexadecimal, that paths start from
+    /// Root file handle in hexadecimal, used instead of the MOUNT protocol
     #[arg(long, value_name = "HEX", value_parser = ValueParser::new(parse_handle), conflicts_with = "mount_port")]
     pub(crate) root_handle: Option<Bytes>,
-    /// Seconds that connecting, and each call, may take
+    /// Time limit for connecting and for each call, in seconds
     #[arg(long, value_name = "S", default_value = "30", value_parser = ValueParser::new(parse_seconds))]
     pub(crate) timeout: Duration,
-    /// Seconds to go on trying after the connection is lost or a call is not answered
+    /// Seconds to keep retrying after a lost connection or a call without a reply
     #[arg(long, value_name = "S", default_value = "60", value_parser = ValueParser::new(parse_seconds))]
     pub(crate) retry: Duration,
-    /// Print JSON in the end: what was done, and the connection's counters
+    /// Print a JSON report at the end: what was copied, and the connection's counters
     #[arg(long)]
     pub(crate) json: bool,
-    /// No progress, no summary
+    /// Print neither progress nor a summary
     #[arg(short, long, conflicts_with_all = ["json", "verbose"])]
     pub(crate) quiet: bool,
     #[command(flatten)]
@@ -78,11 +78,11 @@ Examples:
   nfscp -rp nfs3+rdma://server:20049/export/tree ./copy
   nfscp -r --verify tree nfs3+iwarp://server/export --mount-port 20048
 
-A file on the server is written in place; a local one appears when it is
-complete. In URLs, %20 is a space and %25 a %.
+Files on the server are written in place. A local file appears when it is
+complete. URLs are percent-encoded: %20 is a space, and %25 is a %.
 
-Exit code: 0 all was copied; 1 something was not, which is told; 2 the command
-line is wrong.";
+Exit status: 0 if everything was copied; 1 if something was not, as reported on
+standard error; 2 if the command line is invalid.";
 
 impl Cli {
     pub(crate) fn copy_options(&self) -> CopyOptions {
@@ -94,24 +94,25 @@ impl Cli {
         options
     }
 
-    /// The user that the calls are made for.
+    /// Returns the user ID for the calls.
     pub(crate) fn user(&self) -> u32 {
         self.uid.unwrap_or_else(|| rustix::process::geteuid().as_raw())
     }
 
-    /// How the server is talked to, and MOUNT.
+    /// Returns the options for the NFS server and for MOUNT.
     pub(crate) fn options(&self) -> anyhow::Result<(Options, MountOptions)> {
         let groups = match &self.groups {
-            Some(groups) if groups.len() > 16 => bail!("--groups: AUTH_SYS has room for 16"),
+            Some(groups) if groups.len() > 16 => bail!("--groups: AUTH_SYS holds at most 16 groups"),
             Some(groups) => groups.clone(),
-            // Of a user that one merely names, nothing is known.
+            // The groups of a user given by --uid or --gid are unknown.
             None if self.uid.is_some() || self.gid.is_some() => Vec::new(),
             None => own_groups()?,
         };
         let uid = self.user();
         let gid = self.gid.unwrap_or_else(|| rustix::process::getegid().as_raw());
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        let credential = Credential::sys(host, uid, gid, groups).to_opaque().context("AUTH_SYS")?;
+        let credential =
+            Credential::sys(host, uid, gid, groups).to_opaque().context("cannot create the AUTH_SYS credential")?;
         let mut options = Options::default();
         options.jobs = self.jobs.into();
         options.chunk = self.chunk_size;
@@ -128,13 +129,14 @@ impl Cli {
     }
 }
 
-/// The first 16 of the groups that this process has.
+/// Returns the first 16 supplementary groups of this process.
 fn own_groups() -> anyhow::Result<Vec<u32>> {
     let groups = rustix::process::getgroups().context("cannot read the process's groups")?;
     Ok(groups.iter().take(16).map(|group| group.as_raw()).collect())
 }
 
-/// The process's umask. To be read, it has to be set; no other thread makes files yet.
+/// Returns the umask of this process. Reading it requires setting it, so no other thread may create files at the same
+/// time.
 fn umask() -> u32 {
     use rustix::{fs::Mode, process::umask};
     let mask = umask(Mode::from_raw_mode(0o077));
@@ -145,20 +147,20 @@ fn umask() -> u32 {
 fn parse_chunk(text: &str) -> Result<u32, String> {
     match parse_size(text)? {
         size @ 1..=67_108_864 => u32::try_from(size).map_err(|error| error.to_string()),
-        _ => Err("from 1 octet to 64MiB".into()),
+        _ => Err("expected a size from 1 byte to 64MiB".into()),
     }
 }
 
 fn parse_handle(text: &str) -> Result<Bytes, String> {
-    let wrong = || "2 to 128 hexadecimal digits, two for each octet".to_owned();
+    let wrong = || "expected 2 to 128 hexadecimal digits, two for each byte".to_owned();
     if !(2..=128).contains(&text.len()) || !text.is_ascii() {
         return Err(wrong());
     }
-    let octets = text.as_bytes().chunks(2).map(|pair| {
+    let bytes = text.as_bytes().chunks(2).map(|pair| {
         let digits = std::str::from_utf8(pair).ok().filter(|pair| pair.len() == 2 && !pair.starts_with('+'));
         u8::from_str_radix(digits?, 16).ok()
     });
-    octets.collect::<Option<Vec<u8>>>().map(Bytes::from).ok_or_else(wrong)
+    bytes.collect::<Option<Vec<u8>>>().map(Bytes::from).ok_or_else(wrong)
 }
 
 #[cfg(test)]
@@ -186,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn the_umask_is_left_as_it_is() {
+    fn reading_the_umask_does_not_change_it() {
         assert_eq!(umask(), umask());
     }
 }

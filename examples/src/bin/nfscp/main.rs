@@ -1,4 +1,4 @@
-//! `nfscp`: copies files and trees from and to an NFS 3 export. `nfscp --help` tells how.
+//! `nfscp`: copies files and directory trees to or from an NFS version 3 server. See `nfscp --help`.
 #![forbid(unsafe_code)]
 
 mod cli;
@@ -33,7 +33,7 @@ const NAME: &str = "nfscp";
 fn main() -> ExitCode {
     let cli = Cli::parse();
     cli.logging.start();
-    // Before there are threads: it reads the umask.
+    // Reads the umask, so it must run before any thread starts.
     let options = cli.copy_options();
     let jobs = match jobs(&cli) {
         Ok(jobs) => jobs,
@@ -45,14 +45,14 @@ fn main() -> ExitCode {
     command::run(NAME, unless_stopped(run(&cli, &jobs, options)))
 }
 
-/// What the command line asks for.
+/// Copies that the command line requests.
 enum Jobs {
     Upload(Vec<PathBuf>, NfsUrl),
     Download(Vec<NfsUrl>, PathBuf),
 }
 
 impl Jobs {
-    /// Any of the places on the server: they must all be on one.
+    /// Returns a URL on the server. All URLs must name the same server.
     fn url(&self) -> Option<&NfsUrl> {
         match self {
             Self::Upload(_, url) => Some(url),
@@ -74,10 +74,10 @@ fn jobs(cli: &Cli) -> anyhow::Result<Jobs> {
     }
     match target {
         Location::Remote(url) if remote.is_empty() => Ok(Jobs::Upload(local, url)),
-        Location::Remote(_) => bail!("from server to server is not supported: copy to a local directory first"),
+        Location::Remote(_) => bail!("cannot copy from server to server: copy to a local directory first"),
         Location::Local(path) if local.is_empty() => Ok(Jobs::Download(remote, path)),
-        Location::Local(_) if remote.is_empty() => bail!("nothing here is on a server; `cp` copies local files"),
-        Location::Local(_) => bail!("local sources go to a server"),
+        Location::Local(_) if remote.is_empty() => bail!("no path is on a server: use `cp` for local files"),
+        Location::Local(_) => bail!("cannot mix local and remote sources"),
     }
 }
 
@@ -111,7 +111,7 @@ async fn run(cli: &Cli, jobs: &Jobs, options: CopyOptions) -> anyhow::Result<Exi
         counts: copied.as_ref().copied().unwrap_or_default(),
         error: copied.as_ref().err().map(|error| command::chain(error)),
     };
-    // Who reads standard output may have gone.
+    // Ignore write errors: the reader of standard output may have exited.
     let _ = if cli.json {
         done.print_json()
     } else if cli.quiet || copied.is_err() {
@@ -119,7 +119,7 @@ async fn run(cli: &Cli, jobs: &Jobs, options: CopyOptions) -> anyhow::Result<Exi
     } else {
         done.print()
     };
-    // Waits for nothing: no call is under way any more, and a server that is gone is not missed.
+    // No call is in flight any more, and the server may be unreachable, so the wait is bounded.
     let _ = tokio::time::timeout(Duration::from_secs(2), session.close()).await;
     Ok(if copied?.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -1,4 +1,4 @@
-//! What happens, and what has been done, for people and for programs.
+//! Progress, warnings and the final report.
 
 use std::{
     io::{self, Write as _},
@@ -21,11 +21,11 @@ use serde_json::json;
 
 use crate::{NAME, cli::Cli};
 
-/// Progress, and complaints.
+/// Progress bar and warnings.
 pub(crate) struct Show {
     bar: ProgressBar,
     digests: bool,
-    /// The calls are root's, and what that means has not been told yet.
+    /// `true` until the hint about root squashing has been printed; always `false` unless the calls are made as root.
     root: AtomicBool,
 }
 
@@ -46,19 +46,19 @@ impl Show {
     }
 }
 
-/// A path as it can be shown: names are the server's, and a terminal obeys some characters.
+/// Returns a path that is safe to print. The server chooses names, and terminals interpret control characters.
 fn plain(path: &Path) -> String {
     path.to_string_lossy().replace(char::is_control, "\u{fffd}")
 }
 
 impl Watcher for Show {
-    fn found(&self, path: &Path, octets: u64) {
-        self.bar.inc_length(octets);
+    fn found(&self, path: &Path, bytes: u64) {
+        self.bar.inc_length(bytes);
         self.bar.set_message(plain(Path::new(path.file_name().unwrap_or_default())));
     }
 
-    fn moved(&self, octets: u64) {
-        self.bar.inc(octets);
+    fn moved(&self, bytes: u64) {
+        self.bar.inc(bytes);
     }
 
     fn verified(&self, path: &Path, digest: &blake3::Hash) {
@@ -78,17 +78,17 @@ impl Watcher for Show {
         let denied = matches!(error.status(), Some(Nfsstat3::Acces | Nfsstat3::Perm));
         if denied && self.root.swap(false, Ordering::Relaxed) {
             self.complain(format_args!(
-                "servers take root for nobody unless they are told otherwise (no_root_squash); --uid and --gid say who else to be"
+                "most servers map root to an anonymous user (no_root_squash disables this); use --uid and --gid to call as another user"
             ));
         }
     }
 }
 
-/// What has been done.
+/// Final report.
 pub(crate) struct Done {
     pub(crate) url: String,
     pub(crate) took: Duration,
-    /// READs and WRITEs at a time.
+    /// Largest number of READs and WRITEs that were in flight at the same time.
     pub(crate) under_way: usize,
     pub(crate) counters: Counters,
     pub(crate) info: ChannelInfo,
@@ -113,7 +113,7 @@ impl Done {
         let (seconds, rate) = (self.took.as_secs_f64(), command::octets(self.per_second() as u64));
         writeln!(out, ": {} in {seconds:.2} s, {rate}/s", command::octets(octets))?;
         if sent_again > 0 {
-            writeln!(out, "{} were sent again, because the server had lost them", command::octets(sent_again))?;
+            writeln!(out, "{} sent again because the server lost uncommitted data", command::octets(sent_again))?;
         }
         if failed > 0 {
             writeln!(out, "{failed} could not be copied")?;

@@ -1,29 +1,30 @@
-//! The command line.
+//! Command-line arguments.
 
 use std::time::Duration;
 
 use clap::{Parser, builder::ValueParser};
 use rpcrdma_examples::command::{Logging, RpcRdmaVersion, parse_seconds};
 
-/// Call procedure 0 of an RPC service, and show what was negotiated and how long it takes.
+/// Call the null procedure of an RPC service, and show the negotiated parameters and the latency
 #[derive(Debug, Parser)]
 #[command(disable_version_flag = true, after_help = EXAMPLES)]
 pub(crate) struct Cli {
-    /// Where it is, e.g. iwarp://localhost:20049 or tcp://localhost:111
+    /// URL of the service, e.g. iwarp://localhost:20049 or tcp://localhost:111
     pub(crate) url: String,
-    /// Program: a number, 0x and hexadecimal digits, or one of portmapper, nfs, mount, nlm, status, nfsacl
+    /// Program: a decimal number, a hexadecimal number with 0x, or one of portmapper, rpcbind, nfs, mount, nlm, status,
+    /// nfsacl
     #[arg(short, long, value_name = "P", value_parser = ValueParser::new(parse_program))]
     pub(crate) program: u32,
     /// Version of the program
     #[arg(short = 'V', long = "version", id = "program-version", value_name = "V")]
     pub(crate) version: u32,
-    /// Calls to make
+    /// Number of calls
     #[arg(short, long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) count: u32,
     /// Seconds between calls
     #[arg(short, long, value_name = "S", default_value = "0.2", value_parser = ValueParser::new(parse_seconds))]
     pub(crate) interval: Duration,
-    /// Seconds that connecting, and each call, may take
+    /// Time limit for connecting and for each call, in seconds
     #[arg(short, long, value_name = "S", default_value = "5", value_parser = ValueParser::new(parse_seconds))]
     pub(crate) timeout: Duration,
     #[command(flatten)]
@@ -31,7 +32,7 @@ pub(crate) struct Cli {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
-    /// Print the summary only
+    /// Print only the connection's parameters and the summary
     #[arg(short, long, conflicts_with = "json")]
     pub(crate) quiet: bool,
     #[command(flatten)]
@@ -44,12 +45,12 @@ Examples:
   rpcping iwarp://server:20049 --program nfs --version 3 -c 100 -i 0
   rpcping iwarp://localhost:20100 --program 0x20100b10 --version 1 --json
 
-Exit code: 0 every call was answered; 1 the server answered, but does not serve
-that program or version, or refused; 2 the command line is wrong; 3 nothing
-answers: no address, nobody listening, no reply in time; 4 something answers
-that does not speak RPC over this transport.";
+Exit status: 0 if every call succeeded; 1 if the server rejected a call, or does
+not offer the program or version; 2 if the command line is invalid; 3 if there
+is no connection, or no reply in time; 4 if the service does not speak RPC over
+this transport.";
 
-/// Programs that have a name here (RFC 5531 and the registry of IANA).
+/// Names of well-known programs (RFC 5531 and the IANA registry).
 const PROGRAMS: &[(&str, u32)] = &[
     ("portmapper", 100_000),
     ("rpcbind", 100_000),
@@ -60,7 +61,7 @@ const PROGRAMS: &[(&str, u32)] = &[
     ("nfsacl", 100_227),
 ];
 
-/// What a program is called, where it has a name.
+/// Returns the name of a well-known program.
 pub(crate) fn program_name(program: u32) -> Option<&'static str> {
     PROGRAMS.iter().find(|(_, number)| *number == program).map(|(name, _)| *name)
 }
@@ -73,7 +74,7 @@ fn parse_program(text: &str) -> Result<u32, String> {
         Some(digits) => u32::from_str_radix(digits, 16),
         None => text.parse(),
     };
-    number.map_err(|_| "a number up to 4294967295, 0x and hexadecimal digits, or a name as in --help".to_owned())
+    number.map_err(|_| "expected a 32-bit number (decimal or 0x hexadecimal) or a name from --help".to_owned())
 }
 
 #[cfg(test)]

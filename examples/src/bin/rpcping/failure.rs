@@ -1,4 +1,4 @@
-//! What went wrong, in words for who typed the command, and as an exit code.
+//! Explaining failures to the user, as a message and an exit code.
 
 use std::io::ErrorKind;
 
@@ -13,22 +13,22 @@ use rpcrdma_examples::command::{chain, no_connection};
 
 use crate::cli::Cli;
 
-/// Why there is no answer, or none that is wanted. The numbers are exit codes.
+/// Category of a failure. The discriminant is the exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Kind {
-    /// An RPC server answered, otherwise than with success.
+    /// An RPC server rejected the call.
     Refused = 1,
-    /// The URL cannot be used.
+    /// The URL is invalid.
     Usage = 2,
-    /// Nothing answers.
+    /// No connection, or no reply.
     Silence = 3,
-    /// Something answers that does not speak RPC over this transport.
+    /// The service does not speak RPC over this transport.
     NotRpc = 4,
 }
 
 impl Kind {
-    /// For programs that read the output.
+    /// Returns the category's name in JSON output.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Refused => "refused",
@@ -39,14 +39,14 @@ impl Kind {
     }
 }
 
-/// A failure.
+/// A failure to report.
 #[derive(Debug, Clone)]
 pub(crate) struct Failure {
     pub(crate) kind: Kind,
     pub(crate) message: String,
 }
 
-/// Why there is no connection.
+/// Explains why connecting failed.
 pub(crate) fn of_connecting(error: &ConnectError) -> Failure {
     let kind = match error {
         ConnectError::Url(_) => Kind::Usage,
@@ -63,24 +63,24 @@ pub(crate) fn of_connecting(error: &ConnectError) -> Failure {
     Failure { kind, message: no_connection(error) }
 }
 
-/// Why a call has no result; `answered` is how many had one before.
+/// Explains why a call failed. `answered` is the number of calls that succeeded before.
 pub(crate) fn of_call(error: &CallError, answered: usize, cli: &Cli) -> Failure {
     let Cli { url, program, version, .. } = cli;
     let (kind, message) = match error {
         CallError::Rpc { source, .. } => {
             let message = match source {
                 RpcError::ProgramUnavailable => {
-                    format!("an RPC server answers at {url}, but it does not have program {program} (PROG_UNAVAIL)")
+                    format!("the RPC server at {url} does not offer program {program} (PROG_UNAVAIL)")
                 }
                 RpcError::ProgramMismatch { low, high } => {
                     let versions =
                         if low == high { format!("version {low}") } else { format!("versions {low} to {high}") };
                     format!(
-                        "the server at {url} has program {program}, but not version {version}: it has {versions} \
+                        "the server at {url} offers program {program} in {versions}, but not in version {version} \
                          (PROG_MISMATCH)"
                     )
                 }
-                _ => format!("the server at {url} answers: {source}"),
+                _ => format!("the server at {url} rejected the call: {source}"),
             };
             (Kind::Refused, message)
         }
@@ -90,19 +90,24 @@ pub(crate) fn of_call(error: &CallError, answered: usize, cli: &Cli) -> Failure 
         CallError::Transport { failure: CallFailure::Closed { reason, .. }, .. } => match reason {
             CloseReason::Stream(_)
             | CloseReason::PeerViolation(_)
-            | CloseReason::Disconnected(DisconnectReason::PeerViolation(_)) => {
-                (Kind::NotRpc, format!("something else answers at {url}: {}", chain(reason)))
-            }
-            _ if answered > 0 => {
-                (Kind::Silence, format!("the server at {url} has gone after {answered} replies: {}", chain(reason)))
-            }
+            | CloseReason::Disconnected(DisconnectReason::PeerViolation(_)) => (
+                Kind::NotRpc,
+                format!("the service at {url} does not speak RPC over this transport: {}", chain(reason)),
+            ),
+            _ if answered > 0 => (
+                Kind::Silence,
+                format!("lost the connection to the server at {url} after {answered} replies: {}", chain(reason)),
+            ),
             _ => (
                 Kind::NotRpc,
-                format!("no reply from {url}: {}; it may speak another transport, or no RPC at all", chain(reason)),
+                format!(
+                    "no reply from {url}: {}; check that the service speaks RPC over this transport",
+                    chain(reason)
+                ),
             ),
         },
         CallError::Connect { error, .. } => return of_connecting(error),
-        _ => (Kind::NotRpc, format!("what answers at {url} does not speak RPC as it should: {}", chain(error))),
+        _ => (Kind::NotRpc, format!("invalid reply from {url}: {}", chain(error))),
     };
     Failure { kind, message }
 }

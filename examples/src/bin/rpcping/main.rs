@@ -1,5 +1,5 @@
-//! `rpcping`: is there an RPC service, what was negotiated with it, and how long does a call take. `rpcping --help`
-//! tells how.
+//! `rpcping`: checks whether an RPC service is available, and shows the negotiated parameters and the latency of calls.
+//! See `rpcping --help`.
 #![forbid(unsafe_code)]
 
 mod cli;
@@ -29,7 +29,7 @@ const CREDITS: u32 = 1024;
 fn main() -> ExitCode {
     let cli = Cli::parse();
     cli.logging.start();
-    // On one thread: a reply need not wake another.
+    // A single thread avoids the latency of waking another one for each reply.
     command::run_on(&mut Builder::new_current_thread(), NAME, ping(&cli))
 }
 
@@ -38,10 +38,10 @@ async fn ping(cli: &Cli) -> anyhow::Result<ExitCode> {
     let mut report = Report::default();
     tokio::select! {
         () = run(cli, &mut report) => {}
-        // What has been measured until then is shown.
+        // Interrupted: report the calls made so far.
         () = stop.next() => {}
     }
-    // Who reads standard output may have gone.
+    // Ignore write errors: the reader of standard output may have exited.
     let _ = if cli.json { report.print_json(cli) } else { report.print_summary(cli) };
     Ok(match &report.failure {
         None => ExitCode::SUCCESS,
@@ -88,7 +88,7 @@ async fn run(cli: &Cli, report: &mut Report) {
             Ok(()) => report.latencies.push(took),
             Err(failure) => {
                 report.failure = Some(failure);
-                // The next call would fare no better, unless this one was merely late.
+                // If no call has succeeded, the next one would fail as well.
                 if report.latencies.is_empty() || channel.closed().is_some() {
                     return;
                 }

@@ -1,4 +1,4 @@
-//! What was found out, for people and for programs.
+//! The report, for people and as JSON.
 
 use std::{
     io::{self, Write as _},
@@ -17,18 +17,18 @@ use crate::{
     failure::Failure,
 };
 
-/// What was found out.
+/// Result of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
-    /// How long connecting took, and what was agreed.
+    /// Time it took to connect, and the connection's properties.
     connected: Option<(Duration, ChannelInfo)>,
     counters: Counters,
     formats: Formats,
-    /// Calls made.
+    /// Number of calls made.
     pub(crate) calls: u32,
-    /// Of those that were answered well.
+    /// Latencies of the successful calls.
     pub(crate) latencies: Vec<Duration>,
-    /// What went wrong last.
+    /// Last failure.
     pub(crate) failure: Option<Failure>,
 }
 
@@ -36,8 +36,8 @@ fn milliseconds(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e3
 }
 
-fn hex(octets: &[u8]) -> String {
-    octets.iter().map(|octet| format!("{octet:02x}")).collect()
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn reverse(level: ReverseDirection) -> &'static str {
@@ -49,7 +49,7 @@ fn reverse(level: ReverseDirection) -> &'static str {
     }
 }
 
-/// The formats in use, by name.
+/// Returns the count of each message format, with its name.
 fn named(counts: &FormatCounts) -> [(&'static str, u64); 5] {
     let FormatCounts { short, chunked, continued, long, record, .. } = *counts;
     [("short", short), ("chunked", chunked), ("continued", continued), ("long", long), ("record", record)]
@@ -64,7 +64,7 @@ fn counts(counts: &FormatCounts) -> Value {
     named(counts).into_iter().map(|(name, count)| (name.to_owned(), Value::from(count))).collect()
 }
 
-/// One line about one call.
+/// Prints the outcome of one call.
 pub(crate) fn print_call(sequence: u32, result: Result<Duration, &Failure>) -> io::Result<()> {
     match result {
         Ok(took) => writeln!(io::stdout(), "reply {sequence}: {:.3} ms", milliseconds(took)),
@@ -80,20 +80,20 @@ impl Report {
     pub(crate) fn counted(&mut self, channel: &Channel) {
         self.counters = channel.counters();
         self.formats = channel.formats();
-        // The version, and what the peer has said of itself, came with the first reply.
+        // The version and the peer's properties are known once the first reply has arrived.
         if let Some((_, info)) = &mut self.connected {
             *info = channel.info();
         }
     }
 
-    /// Shortest, median, longest.
+    /// Returns the minimum, median and maximum latency.
     fn latency(&self) -> Option<[Duration; 3]> {
         let mut sorted = self.latencies.clone();
         sorted.sort_unstable();
         Some([*sorted.first()?, *sorted.get(sorted.len() / 2)?, *sorted.last()?])
     }
 
-    /// After the first call: the credits came with its reply.
+    /// Prints the connection's parameters. Call it after the first call: its reply carries the credits.
     pub(crate) fn print_negotiated(&self, cli: &Cli) -> io::Result<()> {
         let Some((took, info)) = &self.connected else { return Ok(()) };
         let mut out = io::stdout().lock();
@@ -111,18 +111,21 @@ impl Report {
             None => writeln!(out, "  transport     {}", info.transport)?,
         }
         if info.transport == Transport::Rdma {
-            let invalidation =
-                if info.remote_invalidation { "Send with Invalidate, agreed" } else { "by each end itself" };
+            let invalidation = if info.remote_invalidation { "remote, by Send with Invalidate" } else { "local" };
             let private_data = if info.private_data.is_empty() { "none".to_owned() } else { hex(&info.private_data) };
             writeln!(out, "  credits       {} granted", self.counters.credits_granted)?;
-            writeln!(out, "  inline        {} octets sent, {} received", info.send_threshold, info.receive_threshold)?;
+            writeln!(
+                out,
+                "  inline        {} bytes to send, {} to receive",
+                info.send_threshold, info.receive_threshold
+            )?;
             writeln!(out, "  invalidation  {invalidation}")?;
             writeln!(out, "  private data  {private_data}")?;
         }
         if let Some(peer) = &info.properties {
-            writeln!(out, "  peer sends    {} octets inline, receives {}", peer.send_size, peer.receive_size)?;
-            writeln!(out, "  peer takes    {} segments of {} octets", peer.segments, peer.segment_len)?;
-            writeln!(out, "  peer answers  calls of the reverse direction: {}", reverse(peer.reverse))?;
+            writeln!(out, "  peer inline   {} bytes to send, {} to receive", peer.send_size, peer.receive_size)?;
+            writeln!(out, "  peer chunks   up to {} segments of {} bytes", peer.segments, peer.segment_len)?;
+            writeln!(out, "  peer reverse  calls accepted: {}", reverse(peer.reverse))?;
         }
         out.flush()
     }
@@ -132,12 +135,12 @@ impl Report {
             return Ok(());
         }
         let mut out = io::stdout().lock();
-        writeln!(out, "--- {}: {} calls, {} answered", cli.url, self.calls, self.latencies.len())?;
+        writeln!(out, "--- {}: {} calls, {} replies", cli.url, self.calls, self.latencies.len())?;
         if let Some([min, median, max]) = self.latency().map(|latency| latency.map(milliseconds)) {
             writeln!(out, "latency min/median/max = {min:.3}/{median:.3}/{max:.3} ms")?;
             writeln!(
                 out,
-                "formats calls {}, replies {}",
+                "message formats: calls {}, replies {}",
                 formats(&self.formats.calls),
                 formats(&self.formats.replies)
             )?;

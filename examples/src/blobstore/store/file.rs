@@ -1,8 +1,8 @@
-//! Positioned reads and writes, and making directories durable: where operating systems differ.
+//! Platform-specific file operations: positioned reads and writes, and syncing a directory.
 
 use std::{fs::File, io, path::Path};
 
-/// Fills `buf` from `offset` on; says how much there was.
+/// Reads from `offset` until `buf` is full or the file ends, and returns the number of bytes read.
 pub(super) fn read_full_at(file: &File, buf: &mut [u8], offset: u64) -> io::Result<usize> {
     let mut done = 0;
     while let Some(rest) = buf.get_mut(done..).filter(|rest| !rest.is_empty()) {
@@ -49,13 +49,13 @@ pub(super) fn write_all_at(file: &File, mut data: &[u8], mut offset: u64) -> io:
     Ok(())
 }
 
-/// Makes what has been created, renamed and removed in a directory survive a power failure.
+/// Makes created, renamed and removed entries of a directory durable.
 #[cfg(unix)]
 pub(super) fn sync_dir(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }
 
-/// Windows journals directory entries itself and has no such call.
+/// Does nothing: Windows journals directory entries and has no such call.
 #[cfg(windows)]
 pub(super) fn sync_dir(_path: &Path) -> io::Result<()> {
     Ok(())

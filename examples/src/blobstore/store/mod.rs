@@ -1,15 +1,17 @@
-//! Blobs in a directory: whole or not there, and on the disk once a call says so.
+//! A directory of blobs. A blob is stored completely or not at all, and is durable once the call that stores it
+//! returns.
 //!
 //! ```text
-//! ROOT/lock            held while a store is open, so that two never share a directory
-//! ROOT/uploads/ID      being written; all removed when the store is opened
-//! ROOT/blobs/DIGEST    a blob; DIGEST is that of its name, so a name of any characters is a safe file name
+//! ROOT/lock            locked while a store is open, so that two stores never share a directory
+//! ROOT/uploads/ID      uploads in progress; all removed when the store is opened
+//! ROOT/blobs/DIGEST    a blob; DIGEST is the digest of its name, so every name maps to a safe file name
 //! ```
 //!
-//! A blob is written to `uploads`, synced, renamed into `blobs`, and the directory synced. A process or a machine
-//! that dies at any point leaves the old content, the new content, or an upload that the next start removes.
+//! A blob is written to `uploads`, synced and renamed to `blobs`; then the directory is synced. If the process or
+//! machine crashes at any point, the old or the new content remains, and possibly an upload that the next start
+//! removes.
 //!
-//! All of it blocks. The service calls it on tokio's blocking threads.
+//! All functions block. The service calls them on tokio's blocking threads.
 
 mod file;
 mod record;
@@ -42,30 +44,30 @@ use self::{
 };
 use super::Name;
 
-/// BLAKE3 of a blob's data.
+/// BLAKE3 digest of a blob's data.
 pub type Digest = [u8; 32];
 
-/// The number of an upload.
+/// Identifier of an upload.
 pub type UploadId = u64;
 
-/// Octets read at a time while a digest is taken.
+/// Number of bytes read at a time when computing a digest.
 const HASH_STEP: usize = 1 << 20;
 
-/// What a store allows.
+/// Limits of a store.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct StoreOptions {
-    /// Largest blob, in octets. Default 1 TiB.
+    /// Maximum size of a blob, in bytes. Default 1 TiB.
     pub max_blob: u64,
-    /// Longest attachment, in octets. Default 1 MiB, the protocol's limit.
+    /// Maximum size of an attachment, in bytes. Default 1 MiB, the protocol's limit.
     pub max_attachment: usize,
-    /// Most uploads under way. Default 64.
+    /// Maximum number of uploads in progress. Default 64.
     pub max_uploads: usize,
-    /// An upload that nobody wrote to for so long gives way to a new one. Default 10 minutes.
+    /// Idle time after which an upload may be dropped in favor of a new one. Default 10 minutes.
     pub upload_idle: Duration,
-    /// Blobs whose files are kept open. Default 128.
+    /// Maximum number of blob files kept open. Default 128.
     pub open_files: NonZeroUsize,
-    /// Changes that are kept for those who are told of them. Default 1024.
+    /// Number of changes buffered for slow watchers. Default 1024.
     pub changes_kept: NonZeroUsize,
 }
 
@@ -83,14 +85,14 @@ impl Default for StoreOptions {
 }
 
 impl StoreOptions {
-    /// With this as the size of the largest blob, in octets.
+    /// Sets the maximum size of a blob, in bytes.
     #[must_use]
-    pub fn with_max_blob(mut self, octets: u64) -> Self {
-        self.max_blob = octets;
+    pub fn with_max_blob(mut self, bytes: u64) -> Self {
+        self.max_blob = bytes;
         self
     }
 
-    /// With so many changes kept for those who are told of them.
+    /// Sets the number of changes buffered for slow watchers.
     #[must_use]
     pub fn with_changes_kept(mut self, changes: NonZeroUsize) -> Self {
         self.changes_kept = changes;
@@ -98,67 +100,67 @@ impl StoreOptions {
     }
 }
 
-/// Why the store did not do what it was asked.
+/// Error of a store operation.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// No blob of that name.
+    /// No blob has this name.
     #[error("no such blob")]
     NoSuchBlob,
-    /// No upload of that number.
-    #[error("no such upload: it was never begun, is over, or was idle for too long")]
+    /// No upload has this identifier.
+    #[error("no such upload: it does not exist, has ended, or was idle for too long")]
     NoSuchUpload,
-    /// The data is not what the digest says.
-    #[error("the data does not have the digest that was named")]
+    /// The data does not match the digest.
+    #[error("the data does not match the given digest")]
     BadDigest,
-    /// A write beyond the size that was announced.
-    #[error("{len} octets at {offset} end beyond the announced size of {size}")]
+    /// A write exceeds the announced size.
+    #[error("a write of {len} bytes at offset {offset} exceeds the announced size of {size} bytes")]
     BadRange {
-        /// First octet.
+        /// Offset of the write.
         offset: u64,
-        /// Octets.
+        /// Length of the write, in bytes.
         len: usize,
-        /// Announced size.
+        /// Announced size of the blob, in bytes.
         size: u64,
     },
-    /// Larger than allowed.
-    #[error("larger than this store takes ({limit} octets)")]
+    /// The blob or attachment exceeds the store's limit.
+    #[error("size exceeds the store's limit of {limit} bytes")]
     TooLarge {
-        /// What is allowed.
+        /// The limit, in bytes.
         limit: u64,
     },
-    /// Too many uploads.
-    #[error("as many uploads as this store allows are under way")]
+    /// The maximum number of uploads is in progress.
+    #[error("too many uploads in progress; try again later")]
     Busy,
-    /// Another process has the directory.
-    #[error("{} is in use by another blobstore", .0.display())]
+    /// Another process uses the directory.
+    #[error("{} is in use by another blobstore process", .0.display())]
     InUse(PathBuf),
-    /// The file system.
+    /// A file system operation failed.
     #[error(transparent)]
     Io(#[from] io::Error),
 }
 
-/// What is known about a blob: `blob_stat` of the protocol.
+/// Properties of a blob (`blob_stat` in the protocol).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stat {
-    /// Octets of data.
+    /// Size of the data, in bytes.
     pub size: u64,
-    /// Octets of the attachment.
+    /// Size of the attachment, in bytes.
     pub attachment_len: u32,
-    /// When it was stored, in nanoseconds since 1970; different for each blob stored.
+    /// Time of storage, in nanoseconds since 1970. Strictly increases with each blob stored.
     pub modified: u64,
     /// Digest of the data.
     pub digest: Digest,
 }
 
 impl Stat {
-    /// Length of the file; `None` where that is more than a file can have.
+    /// Returns the length of the blob's file, or `None` if it exceeds 64 bits.
     fn file_len(&self) -> Option<u64> {
         self.size.checked_add(u64::from(self.attachment_len))?.checked_add(RECORD_LEN as u64)
     }
 }
 
-/// A blob's content, which stays readable when the blob is replaced or deleted.
+/// Contents of a blob. They remain readable after the blob is replaced or deleted.
 #[derive(Debug)]
 pub struct Blob {
     file: File,
@@ -166,24 +168,25 @@ pub struct Blob {
 }
 
 impl Blob {
-    /// What is known about it.
+    /// Returns the blob's properties.
     #[must_use]
     pub fn stat(&self) -> &Stat {
         &self.stat
     }
 
-    /// Reads data into `buf` and says how many octets: fewer than it holds only at the end.
+    /// Reads data from `offset` into `buf` and returns the number of bytes read. It is less than the length of `buf`
+    /// only at the end of the data.
     ///
     /// # Errors
-    /// The file system's.
+    /// Returns file system errors.
     pub fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
         self.read_range(buf, offset.min(self.stat.size), self.stat.size)
     }
 
-    /// Reads the beginning of the attachment into `buf` and says how many octets.
+    /// Reads the start of the attachment into `buf` and returns the number of bytes read.
     ///
     /// # Errors
-    /// The file system's.
+    /// Returns file system errors.
     pub fn read_attachment(&self, buf: &mut [u8]) -> io::Result<usize> {
         self.read_range(buf, self.stat.size, self.stat.size.saturating_add(u64::from(self.stat.attachment_len)))
     }
@@ -198,22 +201,22 @@ impl Blob {
 /// A change to a blob.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
-    /// Which blob.
+    /// Name of the blob.
     pub name: Name,
-    /// What is known about it now; `None` when it has been deleted.
+    /// Properties of the stored blob, or `None` if it was deleted.
     pub stat: Option<Stat>,
 }
 
-/// A page of names.
+/// A page of a listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page {
-    /// Blobs in the order of their names.
+    /// Blobs in name order.
     pub entries: Vec<(Name, Stat)>,
-    /// Whether there are no more.
+    /// `true` on the last page.
     pub end: bool,
 }
 
-/// What is in `blobs`. Changed together with the directory, under one lock.
+/// Index of the directory `blobs`. Directory and index change together, under one lock.
 struct Catalog {
     index: BTreeMap<Name, Stat>,
     open: LruCache<Name, Arc<Blob>>,
@@ -227,18 +230,18 @@ pub struct Store {
     catalog: Mutex<Catalog>,
     under_way: Mutex<HashMap<UploadId, Arc<Upload>>>,
     last_modified: AtomicU64,
-    /// Sent to while the catalog is locked, so they are in the order in which they happened.
+    /// Sent to while the catalog is locked, so that changes are in the order in which they happened.
     changes: broadcast::Sender<Change>,
     _lock: File,
 }
 
 impl Store {
-    /// Opens the store in `root`, which is created if need be, and removes uploads that an earlier run left.
+    /// Opens the store in `root`, creates the directory if needed, and removes unfinished uploads of an earlier run.
     ///
-    /// A file in `blobs` that is not a whole blob is left alone and reported in the log.
+    /// Files in `blobs` that are not complete blobs are ignored with a warning.
     ///
     /// # Errors
-    /// The file system's, and [`StoreError::InUse`].
+    /// Returns [`StoreError::InUse`] if another process has the store open, or a file system error.
     pub fn open(root: &Path, options: StoreOptions) -> Result<Self, StoreError> {
         let (blobs, uploads) = (root.join("blobs"), root.join("uploads"));
         fs::create_dir_all(&blobs)?;
@@ -251,7 +254,7 @@ impl Store {
         })?;
         for entry in fs::read_dir(&uploads)? {
             let path = entry?.path();
-            tracing::info!(path = %path.display(), "removing an upload that was not finished");
+            tracing::info!(path = %path.display(), "removing unfinished upload");
             fs::remove_file(path)?;
         }
         let index = load_index(&blobs)?;
@@ -270,10 +273,10 @@ impl Store {
         })
     }
 
-    /// Stores a whole blob.
+    /// Stores a complete blob.
     ///
     /// # Errors
-    /// [`StoreError::BadDigest`], [`StoreError::TooLarge`], the file system's; then nothing has changed.
+    /// Returns [`StoreError::BadDigest`], [`StoreError::TooLarge`] or a file system error. The store is then unchanged.
     pub fn put(&self, name: Name, data: &[u8], attachment: &[u8], digest: &Digest) -> Result<Stat, StoreError> {
         self.check_size(data.len() as u64, attachment)?;
         if blake3::hash(data).as_bytes() != digest {
@@ -284,13 +287,14 @@ impl Store {
         self.publish(&upload, digest)
     }
 
-    /// Begins an upload of `size` octets.
+    /// Begins an upload of `size` bytes.
     ///
     /// # Errors
-    /// [`StoreError::TooLarge`], [`StoreError::Busy`], the file system's.
+    /// Returns [`StoreError::TooLarge`], [`StoreError::Busy`] or a file system error.
     pub fn begin(&self, name: Name, size: u64, attachment: &[u8]) -> Result<UploadId, StoreError> {
         self.check_size(size, attachment)?;
-        // What is dropped at the end removes its file, which is not to be done under the lock: hence the order.
+        // Dropping an upload removes its file, which must not happen under the lock. Locals drop in reverse order, so
+        // the lock is released first.
         let (id, upload) = self.create_upload(name, size, attachment)?;
         let upload = Arc::new(upload);
         let mut expired = Vec::new();
@@ -309,16 +313,16 @@ impl Store {
     /// Writes a range of an upload.
     ///
     /// # Errors
-    /// [`StoreError::NoSuchUpload`], [`StoreError::BadRange`], the file system's.
+    /// Returns [`StoreError::NoSuchUpload`], [`StoreError::BadRange`] or a file system error.
     pub fn write(&self, id: UploadId, offset: u64, data: &[u8]) -> Result<(), StoreError> {
         let upload = lock(&self.under_way).get(&id).cloned().ok_or(StoreError::NoSuchUpload)?;
         upload.write(offset, data)
     }
 
-    /// Ends an upload: makes it the blob of its name if it has the digest. If not, it is gone.
+    /// Completes an upload: checks its digest and publishes the blob. On failure the upload is dropped.
     ///
     /// # Errors
-    /// [`StoreError::NoSuchUpload`], [`StoreError::BadDigest`], the file system's.
+    /// Returns [`StoreError::NoSuchUpload`], [`StoreError::BadDigest`] or a file system error.
     pub fn commit(&self, id: UploadId, digest: &Digest) -> Result<Stat, StoreError> {
         let upload = lock(&self.under_way).remove(&id).ok_or(StoreError::NoSuchUpload)?;
         upload.seal();
@@ -331,25 +335,25 @@ impl Store {
     /// Drops an upload.
     ///
     /// # Errors
-    /// [`StoreError::NoSuchUpload`].
+    /// Returns [`StoreError::NoSuchUpload`].
     pub fn abort(&self, id: UploadId) -> Result<(), StoreError> {
         let upload = lock(&self.under_way).remove(&id).ok_or(StoreError::NoSuchUpload)?;
         upload.seal();
         Ok(())
     }
 
-    /// What is known about a blob.
+    /// Returns a blob's properties.
     ///
     /// # Errors
-    /// [`StoreError::NoSuchBlob`].
+    /// Returns [`StoreError::NoSuchBlob`].
     pub fn stat(&self, name: &Name) -> Result<Stat, StoreError> {
         lock(&self.catalog).index.get(name).copied().ok_or(StoreError::NoSuchBlob)
     }
 
-    /// A blob's content.
+    /// Opens a blob for reading.
     ///
     /// # Errors
-    /// [`StoreError::NoSuchBlob`], the file system's.
+    /// Returns [`StoreError::NoSuchBlob`] or a file system error.
     pub fn get(&self, name: &Name) -> Result<Arc<Blob>, StoreError> {
         let mut catalog = lock(&self.catalog);
         let stat = catalog.index.get(name).copied().ok_or(StoreError::NoSuchBlob)?;
@@ -365,7 +369,7 @@ impl Store {
         Ok(blob)
     }
 
-    /// At most `count` blobs, in the order of their names, from the first one after `after` on.
+    /// Returns up to `count` blobs in name order, starting after the name `after`.
     #[must_use]
     pub fn list(&self, after: &str, count: usize) -> Page {
         let catalog = lock(&self.catalog);
@@ -374,7 +378,7 @@ impl Store {
         Page { entries, end: rest.next().is_none() }
     }
 
-    /// The changes from now on, as they are to be seen. Who takes them too slowly is told how many it has missed.
+    /// Subscribes to changes. A receiver that falls behind learns how many changes it has missed.
     #[must_use]
     pub fn changes(&self) -> broadcast::Receiver<Change> {
         self.changes.subscribe()
@@ -383,7 +387,7 @@ impl Store {
     /// Deletes a blob.
     ///
     /// # Errors
-    /// [`StoreError::NoSuchBlob`], the file system's.
+    /// Returns [`StoreError::NoSuchBlob`] or a file system error.
     pub fn remove(&self, name: &Name) -> Result<(), StoreError> {
         let mut catalog = lock(&self.catalog);
         if !catalog.index.contains_key(name) {
@@ -395,7 +399,7 @@ impl Store {
         }
         catalog.index.remove(name);
         catalog.open.pop(name);
-        // Nobody may be listening.
+        // Fails if there are no receivers.
         let _ = self.changes.send(Change { name: name.clone(), stat: None });
         drop(catalog);
         sync_dir(&self.blobs)?;
@@ -418,7 +422,7 @@ impl Store {
         Ok((id, upload))
     }
 
-    /// Makes a complete upload the blob of its name, durably.
+    /// Publishes a complete upload as a blob, durably.
     fn publish(&self, upload: &Upload, digest: &Digest) -> Result<Stat, StoreError> {
         let stat = Stat {
             size: upload.size,
@@ -440,7 +444,7 @@ impl Store {
         Ok(stat)
     }
 
-    /// The time, made greater than any given before.
+    /// Returns the current time, in nanoseconds since 1970, but later than any earlier result.
     fn next_modified(&self) -> u64 {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos());
         let now = u64::try_from(now).unwrap_or(u64::MAX);
@@ -472,7 +476,7 @@ fn load_index(blobs: &Path) -> Result<BTreeMap<Name, Stat>, StoreError> {
             Some((name, stat)) if path.file_name().is_some_and(|file| *file == *file_name(&name)) => {
                 index.insert(name, stat);
             }
-            _ => tracing::warn!(path = %path.display(), "not a blob, left alone"),
+            _ => tracing::warn!(path = %path.display(), "ignoring a file that is not a blob"),
         }
     }
     Ok(index)
@@ -482,14 +486,14 @@ fn read_record(path: &Path) -> Result<Option<(Name, Stat)>, StoreError> {
     let file = File::open(path)?;
     let meta = file.metadata()?;
     let Some(at) = meta.len().checked_sub(RECORD_LEN as u64).filter(|_| meta.is_file()) else { return Ok(None) };
-    let mut octets = [0; RECORD_LEN];
-    if read_full_at(&file, &mut octets, at)? < RECORD_LEN {
+    let mut bytes = [0; RECORD_LEN];
+    if read_full_at(&file, &mut bytes, at)? < RECORD_LEN {
         return Ok(None);
     }
-    Ok(record::decode(&octets, meta.len()))
+    Ok(record::decode(&bytes, meta.len()))
 }
 
-/// BLAKE3 of the first `len` octets of a file.
+/// Returns the BLAKE3 digest of the first `len` bytes of a file.
 fn digest_of(file: &File, len: u64) -> Result<Digest, StoreError> {
     let mut hasher = blake3::Hasher::new();
     let mut step = vec![0; HASH_STEP.min(usize::try_from(len).unwrap_or(HASH_STEP))];
@@ -506,7 +510,7 @@ fn digest_of(file: &File, len: u64) -> Result<Digest, StoreError> {
     Ok(*hasher.finalize().as_bytes())
 }
 
-/// No invariant of the store is broken half-way by a panic, so a poisoned lock is as good as any.
+/// Locks a mutex. Poisoning is ignored, as a panic breaks no invariant of the store.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

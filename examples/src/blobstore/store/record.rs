@@ -1,17 +1,18 @@
-//! The record at the end of every blob file, which makes the file describe itself.
+//! The record at the end of each blob file, which describes the blob.
 //!
-//! A file is: data, attachment, record. Data starts at octet 0, so a range of a blob is the same range of its file.
+//! A file consists of data, attachment and record. The data starts at offset 0, so offsets in the blob equal offsets in
+//! the file.
 
 use super::Stat;
 use crate::blobstore::Name;
 
-/// Length of a record in octets.
+/// Length of a record, in bytes.
 pub(super) const RECORD_LEN: usize = 512;
 const MAGIC: &[u8; 8] = b"rrblob01";
 const SEAL_AT: usize = RECORD_LEN - 32;
 const NAME_AT: usize = 72;
 
-/// The record of `name` and `stat`: numbers big-endian, unused octets zero, sealed by a digest of all before it.
+/// Encodes a record: numbers are big-endian, unused bytes are zero, and a digest of all preceding bytes is at the end.
 pub(super) fn encode(name: &Name, stat: &Stat) -> [u8; RECORD_LEN] {
     let mut record = [0; RECORD_LEN];
     let name = name.as_str().as_bytes();
@@ -34,7 +35,7 @@ pub(super) fn encode(name: &Name, stat: &Stat) -> [u8; RECORD_LEN] {
     record
 }
 
-/// Reads a record back; `None` if it is not one, or does not fit a file of `file_len` octets.
+/// Decodes a record. Returns `None` if it is invalid or does not match a file of `file_len` bytes.
 pub(super) fn decode(record: &[u8; RECORD_LEN], file_len: u64) -> Option<(Name, Stat)> {
     let number = |at: usize| record.get(at..at + 8).and_then(|b| b.try_into().ok()).map(u64::from_be_bytes);
     let sealed = blake3::hash(&record[..SEAL_AT]).as_bytes() == &record[SEAL_AT..];
@@ -62,11 +63,11 @@ mod tests {
         let stat = Stat { size: 7, attachment_len: 5, modified: u64::MAX, digest: [3; 32] };
         let record = encode(&name, &stat);
         assert_eq!(decode(&record, 524), Some((name, stat)));
-        assert_eq!(decode(&record, 525), None, "a file cut short or grown");
+        assert_eq!(decode(&record, 525), None, "a truncated or extended file");
         for at in 0..RECORD_LEN {
             let mut damaged = record;
             damaged[at] ^= 1;
-            assert_eq!(decode(&damaged, 524), None, "octet {at}");
+            assert_eq!(decode(&damaged, 524), None, "byte {at}");
         }
     }
 }

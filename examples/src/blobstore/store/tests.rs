@@ -41,9 +41,13 @@ fn put_get_replace_and_remove_across_restarts() {
     assert_eq!(store.stat(&name("a/b")).unwrap(), second);
     assert_eq!(content(&store, "a/b"), (b"other".to_vec(), vec![]));
     let mut buf = [0; 9];
-    assert_eq!(old.read_at(&mut buf, 1).unwrap(), 4, "who holds the old content can go on reading it");
+    assert_eq!(old.read_at(&mut buf, 1).unwrap(), 4, "an open blob keeps its old content");
     assert_eq!(&buf[..4], b"ello");
-    assert_eq!(old.read_at(&mut buf, u64::MAX).unwrap(), 0, "nothing beyond the end, in particular no attachment");
+    assert_eq!(
+        old.read_at(&mut buf, u64::MAX).unwrap(),
+        0,
+        "a read beyond the end returns nothing, not even the attachment"
+    );
     store.remove(&name("a/b")).unwrap();
     assert!(matches!(store.get(&name("a/b")), Err(StoreError::NoSuchBlob)));
     assert!(matches!(store.remove(&name("a/b")), Err(StoreError::NoSuchBlob)));
@@ -83,13 +87,13 @@ fn a_missing_range_or_a_wrong_digest_stores_nothing() {
 }
 
 #[test]
-fn what_a_dead_server_left_is_removed_and_what_is_no_blob_is_left_alone() {
+fn unfinished_uploads_are_removed_and_foreign_files_are_kept() {
     let root = tempfile::tempdir().unwrap();
     let store = open(root.path());
     store.put(name("kept"), b"abc", b"", &digest(b"abc")).unwrap();
     let id = store.begin(name("x"), 3, b"").unwrap();
     store.write(id, 0, b"ab").unwrap();
-    // As after kill -9: the lock goes, the destructors of the uploads do not run.
+    // Simulates kill -9: the lock is released, but the uploads' destructors do not run.
     std::mem::forget(std::mem::take(&mut *lock(&store.under_way)));
     drop(store);
     assert_eq!(files_in(&root.path().join("uploads")), 1);
@@ -139,12 +143,15 @@ fn limits() {
     options.upload_idle = Duration::ZERO;
     let store = Store::open(root.path(), options).unwrap();
     let ids: Vec<_> = (0..5).map(|_| store.begin(name("x"), 4, b"").unwrap()).collect();
-    assert!(matches!(store.write(ids[0], 0, b"a"), Err(StoreError::NoSuchUpload)), "idle uploads gave way");
+    assert!(
+        matches!(store.write(ids[0], 0, b"a"), Err(StoreError::NoSuchUpload)),
+        "idle uploads are dropped for new ones"
+    );
     assert!(files_in(&root.path().join("uploads")) <= 2);
 }
 
 #[test]
-fn pages_hold_while_blobs_come_and_go() {
+fn pages_stay_consistent_while_blobs_change() {
     let root = tempfile::tempdir().unwrap();
     let store = open(root.path());
     for blob in ["b", "d", "a", "c/1", "c"] {
@@ -177,7 +184,7 @@ fn concurrent_uploads_to_one_name_do_not_mix() {
                 store.commit(id, &digest(&data)).unwrap();
                 let (data, attachment) = content(store, "x");
                 assert_eq!(data.len(), 4096);
-                assert!(data.iter().all(|&octet| octet == attachment[0]));
+                assert!(data.iter().all(|&byte| byte == attachment[0]));
             });
         }
     });

@@ -1,4 +1,4 @@
-//! Uploads under way.
+//! Uploads in progress.
 
 use std::{
     fs::File,
@@ -14,7 +14,7 @@ use std::{
 use super::{StoreError, file::write_all_at};
 use crate::blobstore::Name;
 
-/// A file that is being filled. Dropping it removes the file, unless it has become a blob.
+/// A file that receives an upload. Dropping it removes the file, unless it was published as a blob.
 #[derive(Debug)]
 pub(super) struct Upload {
     pub(super) name: Name,
@@ -22,15 +22,15 @@ pub(super) struct Upload {
     pub(super) attachment_len: u32,
     pub(super) file: File,
     pub(super) path: PathBuf,
-    /// Writers hold it shared; who seals the upload holds it alone, so that no write is under way while the digest is
-    /// taken, and none comes after.
+    /// Writers hold a read lock. Sealing takes the write lock: no write is in progress while the digest is computed,
+    /// and none follows.
     sealed: RwLock<bool>,
     started: Instant,
     last_used: AtomicU64,
 }
 
 impl Upload {
-    /// Creates the file. `path` must not exist.
+    /// Creates the file at `path`, which must not exist.
     pub(super) fn create(path: PathBuf, name: Name, size: u64, attachment: &[u8]) -> Result<Self, StoreError> {
         let file = File::options().read(true).write(true).create_new(true).open(&path)?;
         let attachment_len =
@@ -45,7 +45,7 @@ impl Upload {
             started: Instant::now(),
             last_used: AtomicU64::new(0),
         };
-        // From here on the file goes when `upload` does.
+        // From here on, dropping `upload` removes the file.
         upload.file.set_len(size)?;
         write_all_at(&upload.file, attachment, size)?;
         Ok(upload)
@@ -65,7 +65,7 @@ impl Upload {
         Ok(())
     }
 
-    /// Waits for writes under way and lets none begin.
+    /// Waits for writes in progress and rejects later ones.
     pub(super) fn seal(&self) {
         *self.sealed.write().unwrap_or_else(PoisonError::into_inner) = true;
     }
@@ -74,7 +74,7 @@ impl Upload {
         self.last_used.store(self.started.elapsed().as_secs(), Ordering::Relaxed);
     }
 
-    /// Seconds since the last write.
+    /// Returns the number of seconds since the last write.
     pub(super) fn idle_secs(&self) -> u64 {
         self.started.elapsed().as_secs().saturating_sub(self.last_used.load(Ordering::Relaxed))
     }
@@ -83,9 +83,9 @@ impl Upload {
 impl Drop for Upload {
     fn drop(&mut self) {
         match std::fs::remove_file(&self.path) {
-            // Gone because it has become a blob.
+            // The file has been renamed: it is a blob now.
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                tracing::warn!(path = %self.path.display(), %error, "cannot remove an abandoned upload");
+                tracing::warn!(path = %self.path.display(), %error, "cannot remove a dropped upload");
             }
             _ => {}
         }
