@@ -1,5 +1,5 @@
-//! The borrowed forms of NFS versions 3 and 4 beside those that own what they hold, over random values: the same octets
-//! both ways, and of octets that are cut off or damaged the same errors.
+//! The borrowed types of NFS versions 3 and 4 behave like the owned ones on random values: both encode to the same bytes, and
+//! report the same errors for truncated or damaged input.
 
 use proptest::{
     collection::vec,
@@ -14,14 +14,14 @@ use crate::{
     wire::{Choices, encoding},
 };
 
-/// All of NFS version 4 has a borrowed form here, as `xdrgen gen --borrowed` gives it.
+/// NFS version 4 with a borrowed form of every type, as `xdrgen gen --borrowed` generates it.
 #[allow(dead_code)]
 mod nfs4 {
     use rpcrdma::service::{BoundsReply, ReplyBounds};
 
     rpcrdma::include_xdr!("xdr/nfs4.x", ulb = "xdr/nfs4.ulb", borrowed, open(nfs_argop4, nfs_cb_argop4), types_only);
 
-    // Nothing is called here.
+    // The bounds are not used here.
     impl BoundsReply for Compound4args {
         fn reply_bounds(&self) -> ReplyBounds {
             ReplyBounds::default()
@@ -35,7 +35,7 @@ mod nfs4 {
     }
 }
 
-/// Octets read as one form: what they were, written again, or what was wrong, and where.
+/// Decodes and re-encodes `octets`. An error has its message and offset.
 fn transcoded<'a, T: XdrEncode>(
     octets: &'a [u8],
     read: impl Fn(&mut Decoder<'a>) -> Result<T, rpcrdma::xdr::DecodeError>,
@@ -60,10 +60,10 @@ fn same(comparison: &Comparison, name: &str, owned: Transcode, borrowed: Transco
             (one, other) => Err(TestCaseError::fail(format!("{name}, {what}: {one:02x?}, but {other:02x?}"))),
         };
         if check("whole", &octets)?.as_ref() != Ok(&octets) {
-            return Err(TestCaseError::fail(format!("{name} becomes something else: {octets:02x?}")));
+            return Err(TestCaseError::fail(format!("{name} re-encodes to other bytes: {octets:02x?}")));
         }
         let at = at.index(octets.len());
-        check("cut off", &octets[..at])?.expect_err("of a value's octets none is left out");
+        check("cut off", &octets[..at])?.expect_err("a truncated value decodes");
         let mut damaged = octets;
         damaged[at] = octet;
         check("damaged", &damaged).map(drop)
@@ -71,7 +71,7 @@ fn same(comparison: &Comparison, name: &str, owned: Transcode, borrowed: Transco
     outcome.unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// A test of one protocol: a type's name in the specification, what owns in Rust, and what borrows.
+/// Defines the test of one protocol, for types given by the name in the specification, the owned type and the borrowed type.
 macro_rules! compare_views {
     ($protocol:ident: $($name:ident $owned:ident $borrowed:ident),* $(,)?) => {
         #[test]
