@@ -1,4 +1,4 @@
-//! Once warm, the provider allocates nothing: not for a message, not for an FPDU, not for a registration.
+//! A warm connection allocates nothing in the iWARP provider: not for messages, FPDUs or registrations.
 
 use std::{future::poll_fn, task::Poll, time::Duration};
 
@@ -14,7 +14,7 @@ use rpcrdma::{
 
 const LEN: usize = 300_000;
 
-/// Both ends, and the memory that goes round.
+/// Two connected queue pairs, and memory that is reused in every round.
 struct Ends {
     client: IwarpQueuePair,
     server: IwarpQueuePair,
@@ -50,7 +50,7 @@ impl Ends {
         WorkRequest::Send { id: WrId(0), message, invalidate: None, solicited: false }
     }
 
-    /// Waits until both ends have had this many completions, and hands over the sinks that came back.
+    /// Waits until both queue pairs have this many completions. Puts the sinks from invalidations back into `sinks`.
     async fn complete(&mut self, client: usize, server: usize) {
         let Self { client: client_qp, server: server_qp, completions, .. } = self;
         let [client_done, server_done] = completions;
@@ -72,7 +72,7 @@ impl Ends {
         }
     }
 
-    /// An RDMA Write and an RDMA Read of 300 000 octets and small Sends, registrations included.
+    /// An RDMA Write and an RDMA Read of 300 000 bytes, and small Sends, with registration and invalidation.
     async fn round(&mut self) {
         let target = self.server.register(self.sinks[1].take().unwrap(), Access::RemoteWrite).unwrap();
         let landing = self.client.register(self.sinks[0].take().unwrap(), Access::ReadSink).unwrap();

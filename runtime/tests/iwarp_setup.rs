@@ -1,4 +1,4 @@
-//! Connection set-up against peers written octet by octet (RFC 5044 §7.1, RFC 6581).
+//! Connection set-up against scripted peers (RFC 5044 §7.1, RFC 6581).
 
 mod iwarp_common;
 
@@ -20,7 +20,7 @@ fn params(private_data: &'static [u8]) -> SetupParams {
     params
 }
 
-/// A request of these octets, as the listener takes it.
+/// Sends these bytes to a listener, and returns the request that it accepts.
 async fn requested(octets: &[u8], config: IwarpConfig) -> (Raw, Result<IwarpRequest, SetupError>) {
     let listener = IwarpListener::bind("127.0.0.1:0".parse().unwrap(), config).await.expect("bind");
     let mut raw = Raw::connect(listener.local_addr()).await;
@@ -30,7 +30,7 @@ async fn requested(octets: &[u8], config: IwarpConfig) -> (Raw, Result<IwarpRequ
     (raw, request)
 }
 
-/// What a responder written by hand does with the connections it gets, one after the other.
+/// Connects to a scripted responder, which handles its connections one after the other.
 async fn connect_to<F: Future<Output = ()>>(
     responder: impl FnOnce(TcpListener) -> F,
     connector: IwarpConnector,
@@ -54,7 +54,7 @@ async fn enhanced_reply_octet_by_octet() {
     let request = request.expect("request");
     assert_eq!(request.private_data(), b"hi");
     let connected = request.accept(params(b"welcome")).await.expect("accepted");
-    // The responder's own IRD; its ORD no more than the initiator's IRD.
+    // The responder's own IRD, and an ORD limited by the initiator's IRD.
     assert_eq!(raw.read(20 + 4 + 7).await, mpa(REPLY, 0x50, 2, b"\x00\x09\x00\x05welcome"));
     assert_eq!(connected.private_data, b"hi"[..]);
     assert_eq!(connected.queue_pair.max_reads(), 5);
@@ -70,19 +70,19 @@ async fn enhanced_request_octet_by_octet() {
     };
     let connected = connect_to(responder, IwarpConnector::default(), params(b"hello")).await.expect("connected");
     assert_eq!(connected.private_data, b"yes"[..]);
-    assert_eq!(connected.queue_pair.max_reads(), 4, "no more than the responder serves");
+    assert_eq!(connected.queue_pair.max_reads(), 4, "more than the responder serves");
 }
 
 #[tokio::test]
 async fn old_request_gets_an_old_reply() {
     for (flags, private_data) in [(0x40, &b""[..]), (0x00, b"abc"), (0x5f, b"abc")] {
-        // In revision 1 the S bit is reserved, and not looked at.
+        // In revision 1 the S bit is reserved and ignored.
         let (mut raw, request) = requested(&mpa(REQUEST, flags, 1, private_data), IwarpConfig::default()).await;
         let request = request.expect("request");
         assert_eq!(request.private_data(), private_data);
         let connected = request.accept(params(b"old")).await.expect("accepted");
         assert_eq!(raw.read(23).await, mpa(REPLY, 0x40, 1, b"old"));
-        assert_eq!(connected.queue_pair.max_reads(), 1, "not negotiated");
+        assert_eq!(connected.queue_pair.max_reads(), 1, "depth of an unnegotiated connection");
     }
 }
 
@@ -97,7 +97,7 @@ async fn revision_2_without_enhanced_data() {
 
 #[tokio::test]
 async fn depths_left_to_the_upper_layers() {
-    // 0x3fff: not negotiated (RFC 6581 §9.1).
+    // 0x3fff means not negotiated (RFC 6581 §9.1).
     let (mut raw, request) = requested(&mpa(REQUEST, 0x50, 2, b"\x3f\xff\x3f\xff"), IwarpConfig::default()).await;
     let connected = request.expect("request").accept(params(b"")).await.expect("accepted");
     assert_eq!(raw.read(24).await, mpa(REPLY, 0x50, 2, b"\x3f\xff\x3f\xff"));
@@ -115,14 +115,15 @@ async fn depths_left_to_the_upper_layers() {
 
 #[tokio::test]
 async fn peer_to_peer_requests() {
-    // (A B IRD, C D ORD) of the request, and of the reply: Write and Read indications are supported, Send is not.
+    // (A B IRD, C D ORD) of the request and of the reply. Zero-length Writes and Reads are supported as indications, Sends are
+    // not.
     for (asked, answered) in [
         (b"\x80\x05\x80\x03", b"\x80\x09\x80\x05"),
         (b"\x80\x05\x40\x03", b"\x80\x09\x40\x05"),
         (b"\xc0\x05\xc0\x03", b"\x80\x09\xc0\x05"),
-        // None that is supported was asked for: those that are supported are told (RFC 6581 §9.2).
+        // The request names no supported indication, so the reply names the supported ones (RFC 6581 §9.2).
         (b"\xc0\x05\x00\x03", b"\x80\x09\xc0\x05"),
-        // Without A the others are ignored.
+        // Without A, the other flags are ignored.
         (b"\x40\x05\xc0\x03", b"\x00\x09\x00\x05"),
     ] {
         let (mut raw, request) = requested(&mpa(REQUEST, 0x50, 2, asked), IwarpConfig::default()).await;
@@ -139,10 +140,10 @@ async fn ready_to_receive_by_read_and_by_write() {
         let id = rpcrdma::provider::WrId(1);
         queue_pair.post(rpcrdma::provider::WorkRequest::Send { id, message, invalidate: None, solicited: false });
         let peer = async {
-            // Nothing may come before the indication (RFC 5044 §7.1.2 rule 4).
+            // The responder must not send before the indication (RFC 5044 §7.1.2 rule 4).
             let mut octet = [0];
             let early = tokio::time::timeout(Duration::from_millis(50), raw.0.peek(&mut octet)).await;
-            assert!(early.is_err(), "the responder spoke first");
+            assert!(early.is_err(), "the responder sent first");
             raw.fpdus(&[&ready]).await;
             let mut first = raw.ulpdu().await;
             if first[1] == 0x42 {
@@ -170,7 +171,7 @@ async fn crc_is_used_if_either_end_asks() {
         let mut queue_pair = request.expect("request").accept(params(b"")).await.expect("accepted").queue_pair;
         let (flags, ..) = raw.frame(REPLY).await;
         assert_eq!(flags, if used { 0x50 } else { 0x10 });
-        // With CRCs off, the field may contain anything, and is sent as zero.
+        // Without CRCs the field may contain anything when received, and is sent as zero.
         let mut octets = fpdu(&read_request(1, (0x11, 0), 0, (0, 0)));
         if !used {
             let at = octets.len() - 4;
@@ -211,7 +212,7 @@ async fn rejection_octet_by_octet() {
     }
 }
 
-/// RFC 6581 §10: a responder that only knows revision 1 closes the connection; the initiator tries again.
+/// RFC 6581 §10: a responder that only supports revision 1 closes the connection, and the initiator connects again.
 #[tokio::test]
 async fn falls_back_to_revision_1() {
     let closes = |listener: TcpListener| async move {
@@ -278,7 +279,7 @@ async fn something_else_answers() {
         let responder = |listener: TcpListener| async move {
             let mut raw = next(&listener).await;
             raw.write(&answer).await;
-            // The connection stays open, as that of a server that waits for more.
+            // Keep the connection open, like a server that waits for more.
             raw.0.readable().await.expect("readable");
             tokio::time::sleep(Duration::from_millis(20)).await;
         };
@@ -332,7 +333,7 @@ async fn peers_that_do_not_request() {
             }
             other => panic!("{:?}", other.map(|_| ())),
         }
-        // RFC 5044 §7.1.2 rule 2: the connection is closed, and nothing is answered.
+        // RFC 5044 §7.1.2 rule 2: the connection is closed without a reply.
         let mut rest = Vec::new();
         let _ = tokio::time::timeout(LIMIT, tokio::io::AsyncReadExt::read_to_end(&mut raw.0, &mut rest)).await.unwrap();
         assert!(rest.is_empty());
@@ -352,7 +353,7 @@ async fn peers_that_stay_silent_or_leave() {
         raw.write(octets).await;
         drop(raw);
         let incoming = listener.accept().await.expect("accept");
-        let error = incoming.request(LIMIT).await.expect_err("half a frame");
+        let error = incoming.request(LIMIT).await.expect_err("incomplete frame accepted");
         assert!(error.to_string().contains("closed the connection"), "{error}");
     }
 }
@@ -387,11 +388,11 @@ async fn most_private_data() {
     let (connected, _accepted) = tokio::join!(connector.connect(listener.local_addr(), params.clone()), accept);
     assert_eq!(connected.expect("connected").private_data, [1; 508][..]);
     params.private_data = vec![1; MAX_PRIVATE_DATA + 1].into();
-    let error = connector.connect(listener.local_addr(), params).await.expect_err("too much");
+    let error = connector.connect(listener.local_addr(), params).await.expect_err("too much private data accepted");
     assert!(error.to_string().contains("508 octets"), "{error}");
 }
 
-/// RFC 6581 §9.1: an IRD that the initiator does not have is answered with Terminate 2/0/6.
+/// RFC 6581 §9.1: a responder that asks for more RDMA Reads than the initiator's IRD gets Terminate 2/0/6.
 #[tokio::test]
 async fn reply_asks_for_too_many_reads() {
     let responder = |listener: TcpListener| async move {

@@ -1,4 +1,4 @@
-//! Connections in full operation against peers written octet by octet: how octets arrive, markers, how it ends.
+//! Established iWARP connections against scripted peers: segmentation, markers, and disconnection.
 
 mod iwarp_common;
 
@@ -33,7 +33,7 @@ fn read_work(id: u64, sink: Handle, len: u32) -> WorkRequest {
     WorkRequest::Read { id: WrId(id), sink, sink_offset: 0, remote, len }
 }
 
-/// Everything tagged lands without a copy, however TCP cuts the stream.
+/// Tagged data is placed without copies, however TCP splits the stream.
 #[tokio::test]
 async fn delivery_in_pieces() {
     for piece in [1, 2, 3, 5, 15, 16, 17, 20, 23, 64, 509, 70_000] {
@@ -75,7 +75,7 @@ async fn delivery_in_pieces() {
             .collect();
         assert_eq!(received, [b"first", &[][..], &data[..100]]);
         assert!(completions.iter().any(|completion| matches!(completion, Completion::Read { id: WrId(1) })));
-        assert_eq!(queue_pair.copied_payload(), 0, "in pieces of {piece}");
+        assert_eq!(queue_pair.copied_payload(), 0, "copied in pieces of {piece}");
         for (handle, expected) in [(sink, &data[..]), (landing, &response)] {
             queue_pair.post(WorkRequest::Invalidate { id: WrId(9), handle });
             match completions_of(&mut queue_pair).await {
@@ -92,7 +92,7 @@ async fn completions_of(queue_pair: &mut rpcrdma::provider::iwarp::IwarpQueuePai
     completions(queue_pair).await.pop().expect("a completion")
 }
 
-/// Many small messages come in few reads, and go out in few writes.
+/// Many small messages are received with few reads and sent with few writes.
 #[tokio::test]
 async fn small_messages_are_packed() {
     let (mut raw, mut queue_pair) = accepted(params()).await;
@@ -109,18 +109,18 @@ async fn small_messages_are_packed() {
             }
         }
     }
-    assert!(polls <= 2, "{polls} polls for 50 messages that were there");
+    assert!(polls <= 2, "{polls} polls for 50 available messages");
     for (octets, id) in received.iter().zip(0..) {
         queue_pair.post(send_request(id, octets));
     }
     let sent = completions(&mut queue_pair).await;
-    assert_eq!(sent.len(), 50, "all went out together");
+    assert_eq!(sent.len(), 50, "not all Sends completed together");
     for message in &messages {
         assert_eq!(&raw.ulpdu().await, message);
     }
 }
 
-/// A long message is cut into segments; message offsets and the last flag are right.
+/// A long message is split into segments with correct message offsets and Last flags.
 #[tokio::test]
 async fn segments_octet_by_octet() {
     let (mut raw, mut queue_pair) = accepted(params()).await;
@@ -152,7 +152,7 @@ async fn segments_octet_by_octet() {
     assert_eq!(done, 5);
 }
 
-/// RFC 5044 §4.3: markers, where the peer requires them, every 512 octets from the first FPDU on.
+/// RFC 5044 §4.3: if the peer requires markers, there is one every 512 bytes, beginning with the first FPDU.
 #[tokio::test]
 async fn markers_when_asked_for() {
     let (mut raw, mut queue_pair) = accepted_from(&mpa(REQUEST, 0xd0, 2, &[0, 1, 0, 1]), params()).await;
@@ -172,7 +172,7 @@ async fn markers_when_asked_for() {
         for expected in &expected {
             let start = position;
             let mut octets = Vec::new();
-            // The FPDU without markers, and the octets that its CRC covers.
+            // The FPDU without markers. Its CRC covers the markers.
             let mut plain = Vec::new();
             let wanted = (2 + expected.len()).next_multiple_of(4);
             let mut fpdu_start = None;
@@ -202,7 +202,7 @@ async fn markers_when_asked_for() {
     assert!(completions.iter().any(|c| matches!(c, Completion::Written { id: WrId(99) })));
 }
 
-/// How the user learns of an end that was not in order.
+/// Checks what the user learns about a stream that ends unexpectedly after these bytes.
 async fn end_after(octets: &[u8], words: &str) {
     let (mut raw, mut queue_pair) = accepted(params()).await;
     let sink = queue_pair.register(Memory::Sink(vec![0; 100].into()), Access::ReadSink).unwrap().handle;
@@ -220,7 +220,7 @@ async fn end_after(octets: &[u8], words: &str) {
         }
         other => panic!("{other:?}"),
     }
-    // What was posted is flushed in order; the Invalidate waited for the Read.
+    // Posted work is flushed in order; the Invalidate has waited for the Read.
     assert!(
         matches!(
             &completions[..],
@@ -270,7 +270,7 @@ async fn terminates_that_arrive() {
         let (mut raw, mut queue_pair) = accepted(params()).await;
         let peer = async {
             raw.fpdus(&[&untagged(TERMINATE, 0, 2, 1, 0, header)]).await;
-            // This end closes, without a Terminate of its own.
+            // The local provider closes the connection without a Terminate of its own.
             raw.end().await;
         };
         let ((), (_, reason)) = tokio::join!(peer, until_end(&mut queue_pair));
@@ -281,8 +281,8 @@ async fn terminates_that_arrive() {
     }
 }
 
-/// A peer that sends one message, and then a Terminate about the second of those that it receives, of which it repeats so many
-/// octets at most.
+/// Sends one message, then a Terminate for the second message that it receives. The Terminate repeats at most `most` bytes of
+/// that message.
 async fn terminates_second(raw: &mut Raw, control: [u8; 4], most: usize) {
     raw.fpdus(&[&send(1, b"")]).await;
     raw.ulpdu().await;
@@ -294,7 +294,7 @@ async fn terminates_second(raw: &mut Raw, control: [u8; 4], most: usize) {
     raw.end().await;
 }
 
-/// Whether, after that message, the first RDMA Read was flushed and the second refused.
+/// Returns whether, after the Terminate, the first RDMA Read was flushed and the second failed.
 fn blames_second(completions: &[Completion]) -> bool {
     matches!(
         &completions[1..],
@@ -305,7 +305,7 @@ fn blames_second(completions: &[Completion]) -> bool {
     )
 }
 
-/// The Read that a Terminate is about fails with remote access, the others are flushed.
+/// The Read that a Terminate names fails with a remote access error; the others are flushed.
 #[tokio::test]
 async fn terminate_names_the_read() {
     for swapped in [false, true] {
@@ -322,7 +322,7 @@ async fn terminate_names_the_read() {
     }
 }
 
-/// A peer that does not read holds back what goes out, and nothing else; and it cannot delay the end for ever.
+/// A peer that does not read blocks only outgoing data. It cannot delay the disconnection for ever.
 #[tokio::test]
 async fn peer_that_stops_reading() {
     let (mut raw, mut queue_pair) = accepted(params()).await;
@@ -343,8 +343,8 @@ async fn peer_that_stops_reading() {
             }
         }
     }
-    assert!(written < 8, "the socket took 64 MiB from a peer that does not read");
-    // What the peer asks for meanwhile waits; an Invalidate of it waits too, until the end.
+    assert!(written < 8, "all of 64 MiB sent to a peer that does not read");
+    // The peer's RDMA Read has to wait, and an Invalidate of its memory waits until the disconnection.
     raw.fpdus(&[&read_request(1, (1, 0), 4096, (served.0, 0)), &send(21, b"")]).await;
     assert!(matches!(completions_of(&mut queue_pair).await, Completion::Received { .. }));
     queue_pair.post(WorkRequest::Invalidate { id: WrId(100), handle: served });
@@ -357,7 +357,7 @@ async fn peer_that_stops_reading() {
     drop(raw);
 }
 
-/// Memory that is served is given back when it is out, not before.
+/// Memory that is being read by the peer is invalidated after the response was sent, not before.
 #[tokio::test]
 async fn invalidate_waits_for_the_response() {
     let (mut raw, mut queue_pair) = accepted(params()).await;
@@ -368,7 +368,7 @@ async fn invalidate_waits_for_the_response() {
     queue_pair.post(WorkRequest::Invalidate { id: WrId(1), handle: served });
     let early = tokio::time::timeout(Duration::from_millis(30), completions(&mut queue_pair)).await;
     assert!(early.is_err(), "{early:?}");
-    // No further Read of it is accepted.
+    // Further Reads of this memory are refused.
     raw.fpdus(&[&read_request(2, (9, 0), 4, (served.0, 0))]).await;
     let peer = async {
         let mut got = Vec::new();
@@ -378,14 +378,14 @@ async fn invalidate_waits_for_the_response() {
     let (got, (completions, reason)) = tokio::join!(peer, until_end(&mut queue_pair));
     assert!(matches!(reason, DisconnectReason::PeerViolation(_)), "{reason:?}");
     assert!(matches!(&completions[..], [Completion::Invalidated { id: WrId(1), .. }]), "{completions:?}");
-    // The last FPDU is the Terminate, whole.
+    // The last FPDU is the complete Terminate.
     let second = read_request(2, (9, 0), 4, (served.0, 0));
     let mut header = vec![0x01, 0x00, 0xe0, 0, 0, 46];
     header.extend_from_slice(&second);
     assert!(got.ends_with(&fpdu(&untagged(TERMINATE, 0, 2, 1, 0, &header))));
 }
 
-/// RDMA Reads and Sends take turns, message by message.
+/// RDMA Read Responses and Sends alternate.
 #[tokio::test]
 async fn responses_and_sends_take_turns() {
     let (mut raw, mut queue_pair) = accepted(params()).await;
@@ -407,8 +407,8 @@ async fn responses_and_sends_take_turns() {
     assert_eq!(kinds, [0x43, 0x42, 0x43, 0x42, 0x43, 0x42, 0x43, 0x42]);
 }
 
-/// A peer that has not answered the first message (siw misses about one in a hundred) gets one more FPDU, an RDMA Write
-/// of no octets; the user sees nothing of it.
+/// A peer that has not replied to the first message gets one more FPDU, an RDMA Write of zero bytes: siw misses about one first
+/// message in a hundred. The user does not see it.
 #[tokio::test]
 async fn a_silent_peer_is_reminded_once() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -439,7 +439,7 @@ async fn a_silent_peer_is_reminded_once() {
     assert_eq!(message[..], *b"yes");
 }
 
-/// A Terminate about a Send with Invalidate is not about the Read that is under way.
+/// A Terminate about a Send with Invalidate does not fail the RDMA Read that is in flight.
 #[tokio::test]
 async fn terminate_about_an_invalidation_blames_no_read() {
     let (mut raw, mut queue_pair) = accepted(params()).await;
@@ -455,7 +455,7 @@ async fn terminate_about_an_invalidation_blames_no_read() {
     );
 }
 
-/// Two Reads into one sink: the Terminate is about the second.
+/// With two Reads into one sink, the Terminate names the second.
 #[tokio::test]
 async fn terminate_names_the_read_of_a_shared_sink() {
     let (mut raw, mut queue_pair) = accepted(params()).await;
@@ -469,7 +469,7 @@ async fn terminate_names_the_read_of_a_shared_sink() {
     assert!(blames_second(&completions), "{completions:?}");
 }
 
-/// What is posted after `disconnect` is flushed, so the queue pair is not open.
+/// Work that is posted after `disconnect` is flushed, so `is_open` returns false.
 #[tokio::test]
 async fn is_open_after_disconnect() {
     let (_raw, mut queue_pair) = accepted(params()).await;
@@ -479,10 +479,10 @@ async fn is_open_after_disconnect() {
     queue_pair.post(send_request(2, b"after"));
     let (completions, _) = until_end(&mut queue_pair).await;
     assert!(completions.iter().any(|c| matches!(c, Completion::Failed { id: WrId(2), error: WorkError::Flushed })));
-    assert!(!open, "is_open said true, and what was posted then was flushed");
+    assert!(!open, "is_open returned true, but posted work was flushed");
 }
 
-/// The peer ends the stream inside a message, after a whole FPDU of it.
+/// The peer closes the stream inside a message, after a complete FPDU.
 #[tokio::test]
 async fn ends_inside_a_message() {
     let (mut raw, mut queue_pair) = accepted(params()).await;

@@ -1,4 +1,4 @@
-//! Peers that break DDP or RDMAP: each gets the right Terminate, octet by octet, and the user a reason.
+//! Peers that violate DDP or RDMAP: each gets the correct Terminate, and the user gets a reason.
 
 mod iwarp_common;
 
@@ -12,12 +12,13 @@ fn params() -> SetupParams {
     params
 }
 
-/// The DDP segment of a Terminate with these octets behind its DDP header.
+/// The DDP segment of a Terminate with this payload.
 fn terminate(header: &[u8]) -> Vec<u8> {
     untagged(TERMINATE, 0, 2, 1, 0, header)
 }
 
-/// A Terminate header with segment length and DDP header, and the RDMA Read Request header where `with_read`.
+/// A Terminate with the segment length and DDP header of the offending segment, and with `with_read` the RDMA Read Request
+/// header.
 fn told(types: u8, code: u8, offender: &[u8], with_read: bool) -> Vec<u8> {
     let ddp_len = if offender[0] & 0x80 != 0 { 14 } else { 18 };
     let mut out = vec![types, code, if with_read { 0xe0 } else { 0xc0 }, 0];
@@ -26,14 +27,14 @@ fn told(types: u8, code: u8, offender: &[u8], with_read: bool) -> Vec<u8> {
     terminate(&out)
 }
 
-/// STags of 32 octets each that are the peer's to write, the peer's to read, and for this end's RDMA Reads to land in.
+/// STags of 32 bytes each: a sink that the peer may write, a source that it may read, and a sink of local RDMA Reads.
 struct Stags {
     sink: u32,
     source: u32,
     landing: u32,
 }
 
-/// What the peer sends, and what it is told.
+/// Sends what `build` returns, and checks the Terminate and the disconnect reason.
 async fn violation(build: impl FnOnce(Stags) -> (Vec<Vec<u8>>, Vec<u8>), words: &str) -> Vec<Completion> {
     let (mut raw, mut queue_pair) = accepted(params()).await;
     let sink = queue_pair.register(Memory::Sink(vec![0xee; 32].into()), Access::RemoteWrite).unwrap().handle;
@@ -55,7 +56,7 @@ async fn violation(build: impl FnOnce(Stags) -> (Vec<Vec<u8>>, Vec<u8>), words: 
     completions
 }
 
-/// One segment that is refused.
+/// Checks that a single segment is refused.
 async fn refused(types: u8, code: u8, segment: impl FnOnce(Stags) -> Vec<u8>, words: &str) {
     let build = |stags: Stags| {
         let segment = segment(stags);
@@ -93,7 +94,7 @@ async fn length_shorter_than_a_header() {
         let ulpdu = vec![0xc1; len];
         violation(|_| (vec![fpdu(&ulpdu)], terminate(&[0x02, 0x07, 0, 0])), "shorter than its DDP header").await;
     }
-    // Long enough for a tagged header, but untagged.
+    // Long enough for a tagged header, but the segment is untagged.
     let ulpdu = vec![0x41; 17];
     violation(|_| (vec![fpdu(&ulpdu)], terminate(&[0x02, 0x07, 0, 0])), "shorter than its DDP header").await;
 }
@@ -134,7 +135,7 @@ async fn wrong_rdmap_version() {
 
 #[tokio::test]
 async fn unexpected_opcode() {
-    // Reserved, tagged and untagged; tagged on a queue; a queue's on another.
+    // Reserved opcodes, tagged and untagged; a tagged opcode on a queue; an opcode on the wrong queue.
     refused(0x02, 0x06, |stags| tagged([0xc1, 0x4f], stags.sink, 0, &[1; 4]), "opcode 0xf").await;
     refused(0x02, 0x06, |_| untagged([0x41, 0x48], 0, 0, 1, 0, b"x"), "opcode 0x8").await;
     refused(0x02, 0x06, |_| untagged([0x41, 0x40], 0, 0, 1, 0, b"x"), "queue 0").await;
@@ -153,8 +154,8 @@ async fn invalid_queue() {
     refused(0x12, 0x01, |_| untagged(SEND, 0, 3, 1, 0, b"x"), "queue 3").await;
 }
 
-/// Checks every opcode on the queues that RDMAP uses and on some that it does not (RFC 5040 §4.1, figure 4). The length
-/// of the message does not change the reason: each message here is also tried longer than any buffer of its queue.
+/// Checks every opcode on the queues that RDMAP uses and on some others (RFC 5040 §4.1, figure 4). The length of the message
+/// does not change the reason, even if it exceeds the buffers of its queue.
 #[tokio::test]
 async fn each_queue_accepts_its_own_opcodes_only() {
     const SENDS: [u8; 4] = [3, 4, 5, 6];
@@ -175,7 +176,7 @@ async fn each_queue_accepts_its_own_opcodes_only() {
     }
 }
 
-/// An opcode that does not belong on a queue is the reason even where the queue has no buffer for the message.
+/// A wrong opcode is the reported reason even if the queue has no buffer for the message.
 #[tokio::test]
 async fn wrong_opcode_on_a_queue_without_buffers() {
     for (queue, opcode) in [(0, 1), (0, 7), (1, 3), (1, 7)] {
@@ -215,7 +216,7 @@ async fn sequence_number_repeated() {
 #[tokio::test]
 async fn wrong_message_offset() {
     refused(0x12, 0x04, |_| untagged(SEND, 0, 0, 1, 4, b"x"), "message offset 4").await;
-    // A gap between the segments of a message.
+    // A gap between two segments of a message.
     let build = |_: Stags| {
         let gap = untagged(SEND, 0, 0, 1, 5, b"ef");
         (vec![fpdu(&untagged([0x01, 0x43], 0, 0, 1, 0, b"abcd")), fpdu(&gap)], told(0x12, 0x04, &gap, false))
@@ -293,7 +294,7 @@ async fn terminate_too_long() {
     refused(0x12, 0x05, |_| untagged(TERMINATE, 0, 2, 1, 0, &[0; 65]), "Terminate of 65").await;
 }
 
-/// What comes after the first error is dropped, and the first is the one that is told (RFC 5040 §7.1 rule 4).
+/// Data after the first error is dropped, and the Terminate reports the first error (RFC 5040 §7.1 rule 4).
 #[tokio::test]
 async fn first_error_is_told() {
     let build = |_: Stags| {
@@ -304,7 +305,7 @@ async fn first_error_is_told() {
     assert!(completions.is_empty(), "{completions:?}");
 }
 
-/// RDMA Read Responses go where the Read said, in order, and end where it ends.
+/// RDMA Read Responses have to match the Read in STag, offset, order and length.
 #[tokio::test]
 async fn wrong_read_responses() {
     type Build = fn(u32) -> Vec<u8>;
@@ -323,7 +324,7 @@ async fn wrong_read_responses() {
         let id = rpcrdma::provider::WrId(5);
         queue_pair.post(rpcrdma::provider::WorkRequest::Read { id, sink, sink_offset: 4, remote, len: 16 });
         let peer = async {
-            // The responder may send once it has received.
+            // The responder may send after it has received the first message.
             raw.fpdus(&[&send(1, b"")]).await;
             assert_eq!(raw.ulpdu().await, read_request(1, (sink.0, 4), 16, (0xabcd, 0x99)));
             let response = build(sink.0);
@@ -342,7 +343,7 @@ async fn wrong_read_responses() {
     }
 }
 
-/// Zero-length tagged messages are not checked (RFC 5041 §5.2), nor zero-length Reads (RFC 5040 §5.2.1).
+/// STags and offsets of zero-length tagged messages (RFC 5041 §5.2) and zero-length Reads (RFC 5040 §5.2.1) are not checked.
 #[tokio::test]
 async fn messages_of_no_octets_are_not_checked() {
     let (mut raw, mut queue_pair) = accepted(params()).await;

@@ -1,4 +1,4 @@
-//! A peer that is written octet by octet, and knows nothing of the provider's code.
+//! A scripted iWARP peer that works on bytes and uses none of the provider's code.
 #![allow(dead_code, unreachable_pub)]
 
 use std::{future::poll_fn, net::SocketAddr, time::Duration};
@@ -15,7 +15,7 @@ use tokio::{
 
 pub const LIMIT: Duration = Duration::from_secs(10);
 
-/// CRC32c bit by bit, as the polynomial is defined.
+/// CRC32c, computed bit by bit.
 pub fn crc32c(octets: &[u8]) -> u32 {
     let mut crc = !0_u32;
     for octet in octets {
@@ -27,7 +27,7 @@ pub fn crc32c(octets: &[u8]) -> u32 {
     !crc
 }
 
-/// An FPDU around a ULPDU.
+/// Wraps a ULPDU in an FPDU.
 pub fn fpdu(ulpdu: &[u8]) -> Vec<u8> {
     let mut out = u16::try_from(ulpdu.len()).unwrap().to_be_bytes().to_vec();
     out.extend_from_slice(ulpdu);
@@ -39,7 +39,7 @@ pub fn fpdu(ulpdu: &[u8]) -> Vec<u8> {
     out
 }
 
-/// An untagged segment.
+/// An untagged DDP segment.
 pub fn untagged(control: [u8; 2], invalidate: u32, queue: u32, msn: u32, mo: u32, payload: &[u8]) -> Vec<u8> {
     let mut out = control.to_vec();
     for word in [invalidate, queue, msn, mo] {
@@ -49,7 +49,7 @@ pub fn untagged(control: [u8; 2], invalidate: u32, queue: u32, msn: u32, mo: u32
     out
 }
 
-/// A tagged segment.
+/// A tagged DDP segment.
 pub fn tagged(control: [u8; 2], stag: u32, offset: u64, payload: &[u8]) -> Vec<u8> {
     let mut out = control.to_vec();
     out.extend_from_slice(&stag.to_be_bytes());
@@ -64,7 +64,7 @@ pub const READ_REQUEST: [u8; 2] = [0x41, 0x41];
 pub const READ_RESPONSE: [u8; 2] = [0xc1, 0x42];
 pub const TERMINATE: [u8; 2] = [0x41, 0x47];
 
-/// A Send of one segment.
+/// A Send in one segment.
 pub fn send(msn: u32, payload: &[u8]) -> Vec<u8> {
     untagged(SEND, 0, 0, msn, 0, payload)
 }
@@ -79,7 +79,7 @@ pub fn read_request(msn: u32, sink: (u32, u64), len: u32, source: (u32, u64)) ->
     untagged(READ_REQUEST, 0, 1, msn, 0, &payload)
 }
 
-/// An MPA frame. `flags`: M 0x80, C 0x40, R 0x20, S 0x10.
+/// An MPA frame. The flags are M 0x80, C 0x40, R 0x20, S 0x10.
 pub fn mpa(key: &[u8; 16], flags: u8, revision: u8, private_data: &[u8]) -> Vec<u8> {
     let mut out = key.to_vec();
     out.extend_from_slice(&[flags, revision]);
@@ -91,7 +91,7 @@ pub fn mpa(key: &[u8; 16], flags: u8, revision: u8, private_data: &[u8]) -> Vec<
 pub const REQUEST: &[u8; 16] = b"MPA ID Req Frame";
 pub const REPLY: &[u8; 16] = b"MPA ID Rep Frame";
 
-/// The peer.
+/// The scripted peer.
 pub struct Raw(pub TcpStream);
 
 impl Raw {
@@ -105,7 +105,7 @@ impl Raw {
         self.0.write_all(octets).await.expect("write");
     }
 
-    /// Sends ULPDUs in one write.
+    /// Sends ULPDUs with a single write.
     pub async fn fpdus(&mut self, ulpdus: &[&[u8]]) {
         let octets: Vec<u8> = ulpdus.iter().flat_map(|ulpdu| fpdu(ulpdu)).collect();
         self.write(&octets).await;
@@ -113,11 +113,11 @@ impl Raw {
 
     pub async fn read(&mut self, len: usize) -> Vec<u8> {
         let mut out = vec![0; len];
-        timeout(LIMIT, self.0.read_exact(&mut out)).await.expect("octets in time").expect("octets");
+        timeout(LIMIT, self.0.read_exact(&mut out)).await.expect("timed out reading").expect("read");
         out
     }
 
-    /// An MPA frame: flags, revision, private data.
+    /// Reads an MPA frame. Returns its flags, revision and private data.
     pub async fn frame(&mut self, key: &[u8; 16]) -> (u8, u8, Vec<u8>) {
         let head = self.read(20).await;
         assert_eq!(&head[..16], key);
@@ -125,7 +125,7 @@ impl Raw {
         (head[16], head[17], self.read(len.into()).await)
     }
 
-    /// A ULPDU, its CRC checked.
+    /// Reads an FPDU, checks its CRC, and returns the ULPDU.
     pub async fn ulpdu(&mut self) -> Vec<u8> {
         let mut octets = self.read(2).await;
         let len = usize::from(u16::from_be_bytes([octets[0], octets[1]]));
@@ -137,20 +137,20 @@ impl Raw {
         octets[2..2 + len].to_vec()
     }
 
-    /// Nothing more comes.
+    /// Checks that the stream ends here.
     pub async fn end(&mut self) {
         let mut rest = Vec::new();
-        timeout(LIMIT, self.0.read_to_end(&mut rest)).await.expect("the end in time").expect("the end");
-        assert_eq!(rest, b"", "octets after the last");
+        timeout(LIMIT, self.0.read_to_end(&mut rest)).await.expect("stream not closed in time").expect("read");
+        assert_eq!(rest, b"", "bytes after the expected end");
     }
 }
 
-/// A queue pair that accepted a [`Raw`] peer in enhanced set-up, IRD and ORD 16, CRC on.
+/// Returns a queue pair that accepted a [`Raw`] peer in enhanced set-up, with IRD and ORD 16 and CRC enabled.
 pub async fn accepted(params: SetupParams) -> (Raw, IwarpQueuePair) {
     accepted_from(&mpa(REQUEST, 0x50, 2, &[0, 16, 0, 16]), params).await
 }
 
-/// The same after another MPA request. The reply is read.
+/// Like [`accepted`], for this MPA request. The reply has been read.
 pub async fn accepted_from(request: &[u8], params: SetupParams) -> (Raw, IwarpQueuePair) {
     let listener = IwarpListener::bind("127.0.0.1:0".parse().unwrap(), IwarpConfig::default()).await.expect("bind");
     let peer = async {
@@ -166,15 +166,15 @@ pub async fn accepted_from(request: &[u8], params: SetupParams) -> (Raw, IwarpQu
     tokio::join!(peer, accept)
 }
 
-/// The next completions.
+/// Returns the next completions.
 pub async fn completions(queue_pair: &mut IwarpQueuePair) -> Vec<Completion> {
     let mut completions = Vec::new();
     let poll = poll_fn(|cx| queue_pair.poll(cx, &mut completions));
-    timeout(LIMIT, poll).await.expect("a completion in time");
+    timeout(LIMIT, poll).await.expect("no completion in time");
     completions
 }
 
-/// All completions up to the end, and why it came.
+/// Returns all completions up to the disconnection, and its reason.
 pub async fn until_end(queue_pair: &mut IwarpQueuePair) -> (Vec<Completion>, DisconnectReason) {
     let mut all = Vec::new();
     loop {
