@@ -34,7 +34,7 @@ struct Import {
     module: Vec<String>,
     /// The path, from the root of the crate.
     path: Vec<String>,
-    /// Whether it re-exports an item of a child module.
+    /// `true` if it re-exports an item of a child module.
     is_reexport: bool,
 }
 

@@ -104,7 +104,7 @@ fn transport_failure(error: &CallError) -> &CallFailure {
     }
 }
 
-/// As many handlers run as there are version 1 credits. Other calls wait, and each gets its own reply in any order.
+/// In version 1, the number of running handlers is limited by the credits. Other calls wait, and each gets its own reply in any order.
 async fn more_calls_than_credits(transport: Transport) {
     let service = TestService::default();
     let state = std::sync::Arc::clone(&service.0);

@@ -1,4 +1,4 @@
-//! What the calls of all connections of a server hold together: [`ServerBuilder::max_memory`].
+//! The memory limit for the calls of all connections of a server, [`ServerBuilder::max_memory`].
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod net_support;
@@ -19,7 +19,7 @@ use rpcrdma::{
 use tokio::task::{JoinHandle, JoinSet};
 
 const LIMIT: u64 = 300_000;
-/// Two of them do not fit.
+/// Size of a call, in bytes. Two of them exceed the limit.
 const LARGE: usize = 200_000;
 
 async fn serve(transport: &Transport) -> (Running, Arc<State>) {
@@ -34,7 +34,7 @@ async fn connect(running: &Running) -> Channel {
     channel
 }
 
-/// A call that holds so many octets until the gate is opened.
+/// Starts a call that holds this many bytes until the gate opens.
 fn hold(channel: &Channel, octets: usize) -> JoinHandle<Result<u64, CallError>> {
     let channel = channel.clone();
     tokio::spawn(async move { call::<Hold>(&channel, &Data(vec![7; octets].into())).await })
@@ -48,7 +48,7 @@ async fn all_given_back(running: &Running) {
     .await;
 }
 
-/// The second call waits, though its own connection holds nothing; everything small goes on.
+/// A call waits for memory that a call on another connection holds. Small calls proceed.
 async fn a_call_waits_for_that_of_another_connection(transport: Transport) {
     let (running, state) = serve(&transport).await;
     let (a, b, c) = (connect(&running).await, connect(&running).await, connect(&running).await);
@@ -68,7 +68,7 @@ async fn a_call_waits_for_that_of_another_connection(transport: Transport) {
     assert!(!second.is_finished());
     state.gate.add_permits(1);
     assert_eq!(first.await.unwrap().unwrap(), LARGE as u64);
-    // Without anything else that happens on its connection.
+    // The waiting call proceeds without other activity on its connection.
     state.wait_begun(2).await;
     assert_eq!(running.handle.memory().waiting, 0);
     state.gate.add_permits(1);
@@ -76,7 +76,7 @@ async fn a_call_waits_for_that_of_another_connection(transport: Transport) {
     all_given_back(&running).await;
 }
 
-/// Neither one that goes while it waits, nor one whose call is under way.
+/// Connections that close while their call waits or is in progress release their memory and their place in the queue.
 async fn who_goes_takes_no_memory_along(transport: Transport) {
     let (running, state) = serve(&transport).await;
     let (a, b, c) = (connect(&running).await, connect(&running).await, connect(&running).await);
@@ -86,22 +86,22 @@ async fn who_goes_takes_no_memory_along(transport: Transport) {
     eventually(|| running.handle.memory().waiting == 2).await;
     second.abort();
     drop(b);
-    // By TCP a server that does not read learns of it when it does.
+    // Over TCP, a server that does not read notices the disconnection only when it reads again.
     let late = usize::from(matches!(transport, Transport::Tcp));
     eventually(|| running.handle.memory().waiting == 1 + late).await;
     first.abort();
     drop(a);
     eventually(|| running.handle.connections().len() == 1 + late).await;
-    // The handler goes on, and has the arguments.
+    // The handler continues, and holds the arguments.
     assert!(running.handle.memory().held >= LARGE as u64);
     assert!(!third.is_finished());
-    // By TCP all of the second call may have been on its way.
+    // Over TCP, the second call may have been sent completely.
     state.gate.add_permits(2 + late);
     assert_eq!(third.await.unwrap().unwrap(), LARGE as u64);
     all_given_back(&running).await;
 }
 
-/// It would wait for ever.
+/// A call larger than the limit is refused, because it would wait for ever.
 async fn a_call_larger_than_all_is_refused(transport: Transport) {
     let (running, _) = serve(&transport).await;
     let channel = connect(&running).await;
@@ -112,7 +112,7 @@ async fn a_call_larger_than_all_is_refused(transport: Transport) {
     assert_eq!(sum, 0);
 }
 
-/// Sizes of all kinds from many connections: all are answered, and the limit holds.
+/// Calls of all sizes on many connections all succeed, and the limit holds.
 async fn many(transport: Transport) {
     let (running, _) = serve(&transport).await;
     let mut calls = JoinSet::new();
@@ -134,7 +134,7 @@ async fn many(transport: Transport) {
     all_given_back(&running).await;
 }
 
-/// What comes in several Sends (RPC-over-RDMA v2 §4.4.2) is held as what is pulled is, and counted.
+/// A call that is received in several Sends (RPC-over-RDMA v2 §4.4.2) counts like one that is pulled.
 #[tokio::test]
 async fn continued_calls_count() {
     timed(async {
@@ -155,7 +155,7 @@ async fn continued_calls_count() {
         assert_eq!(channel.counters().continued_sent, 1);
         let held = running.handle.memory().held;
         assert!((LARGE as u64..LARGE as u64 + 200).contains(&held), "{held}");
-        // There is no room for another, and what has been sent cannot wait.
+        // There is no memory for another call, and a call that has been sent cannot wait.
         let error = hold().await.unwrap().unwrap_err();
         assert!(matches!(error, CallError::Transport { .. }), "{error}");
         state.gate.add_permits(2);
@@ -166,7 +166,7 @@ async fn continued_calls_count() {
     .await;
 }
 
-/// A connection whose turn for memory has come, and that has all it may have by itself, keeps it from nobody.
+/// A connection at the head of the queue that has reached its own limit does not block the others.
 #[tokio::test]
 async fn a_turn_that_cannot_be_taken() {
     timed(async {
@@ -179,7 +179,7 @@ async fn a_turn_that_cannot_be_taken() {
         state.wait_begun(1).await;
         let waits = hold(&a, 80_000);
         eventually(|| running.handle.memory().waiting == 1).await;
-        // What is continued does not wait.
+        // A continued call does not wait.
         let continued = tokio::spawn(async move { call::<HoldFlat>(&a, &Bytes::from(vec![1; 60_000])).await });
         state.wait_begun(2).await;
         state.gate.add_permits(1);
@@ -193,7 +193,7 @@ async fn a_turn_that_cannot_be_taken() {
     .await;
 }
 
-/// A service whose handler calls its caller, which answers at length.
+/// A service whose handler calls its caller back and gets a long reply.
 #[derive(Default)]
 struct CallsBack;
 
@@ -216,7 +216,7 @@ impl Service for CallsBack {
     }
 }
 
-/// The reply to a call of the server's waits for no memory: what holds that may be waiting for the reply.
+/// Replies to the server's callbacks do not wait for memory, because the calls that hold it may be waiting for such a reply.
 #[tokio::test]
 async fn replies_to_calls_back_wait_for_nobody() {
     timed(async {

@@ -76,7 +76,7 @@ pub(crate) struct PairConfig {
     pub(crate) client: EngineConfig,
     pub(crate) server: EngineConfig,
     pub(crate) sim: SimConfig,
-    /// Whether client and server send private data.
+    /// `true` for each of client and server that sends private data.
     pub(crate) private_data: [bool; 2],
 }
 
@@ -105,7 +105,7 @@ pub(crate) struct Pair {
     pub(crate) arrived: usize,
     /// Calls that reached the handler and have no reply yet.
     pub(crate) pending: Vec<IncomingCall>,
-    /// Whether messages may be corrupted on the way.
+    /// `true` if messages may be corrupted on the way.
     pub(crate) hostile: bool,
 }
 

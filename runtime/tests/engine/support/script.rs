@@ -20,7 +20,7 @@ pub(crate) struct Script {
     pub(crate) inline: usize,
     /// Lengths of the eligible arguments, which follow.
     pub(crate) args: Vec<usize>,
-    /// Whether the arguments are reduced.
+    /// `true` if the arguments are reduced.
     pub(crate) reduce: bool,
     /// Length of the reply without eligible items and without the 12 bytes of its header.
     pub(crate) reply_inline: usize,

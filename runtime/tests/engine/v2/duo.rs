@@ -37,7 +37,7 @@ pub(super) struct Duo {
     pub(super) sides: [Side; 2],
     pub(super) network: Network,
     pub(super) now: Instant,
-    /// Whether messages may be corrupted on the way.
+    /// `true` if messages may be corrupted on the way.
     pub(super) hostile: bool,
 }
 
