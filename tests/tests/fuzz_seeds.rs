@@ -1,4 +1,4 @@
-//! What the fuzzers begin with passes, without a fuzzer: the seeds are also the place for inputs that once failed.
+//! Runs the fuzz targets on their seeds, without a fuzzer. Inputs that failed once become seeds.
 #![allow(clippy::unwrap_used)]
 
 use std::path::Path;
@@ -25,7 +25,7 @@ fn seeds() {
             eprintln!("{}", path.display());
             let octets = std::fs::read(path).unwrap();
             run(&octets);
-            // Cut anywhere, as well.
+            // Truncated seeds, too.
             (0..octets.len()).step_by(7).for_each(|len| run(&octets[..len]));
             count += 1;
         }

@@ -1,4 +1,4 @@
-//! Types that the compiler generated: what decodes encodes to the same octets, and says how many they are.
+//! Generated types: a decoded value encodes to the same bytes, and `encoded_len` agrees.
 #![no_main]
 #![allow(unused, missing_docs)]
 
@@ -21,7 +21,7 @@ constructs! {
     unions: "../../xdrgen/tests/constructs/unions.x";
 }
 
-/// The first octet says which type the others are of.
+/// Decodes the input as the type that its first byte selects.
 macro_rules! one_of {
     ($octets:ident: $($ty:ty),* $(,)?) => {{
         let types: &[fn(&[u8])] = &[$(reencodes::<$ty>),*];

@@ -1,4 +1,4 @@
-//! What the crate without the standard library does, by a test harness that has one.
+//! Tests of the crate without the standard library, in a test harness that has it.
 
 use rpcrdma::{
     rpc::{CallHeader, Credential, ReplyHeader},
@@ -11,7 +11,7 @@ use rpcrdma_specs::{
 };
 use rpcrdma_tests_no_std::{Mode, Settings, by_macro, by_script, call, inline, reply, round_trip};
 
-/// A report with something in each of its fields.
+/// A report with a value in each field.
 macro_rules! report {
     ($module:ident) => {{
         use $module::*;
@@ -39,13 +39,13 @@ fn generated_types_come_back_as_they_went() {
     let report = report!(by_macro);
     assert_eq!(round_trip(&report).as_ref(), Ok(&report));
     let octets = encode_to_bytes(&report).unwrap();
-    // RFC 4506 §4.9: an opaque of 6 octets and its padding; §4.11: the length of a string, its octets and padding.
+    // RFC 4506 §4.9: opaque data of 6 bytes with padding; §4.11: the length, bytes and padding of a string.
     assert_eq!(octets[..20], *b"\x01\x02\x03\x04\x05\x06\0\0\0\0\0\x07probe 7\0");
-    // The same by the other way to generate.
+    // The module from the build script gives the same encoding.
     let by_script = report!(by_script);
     assert_eq!(encode_to_bytes(&by_script).unwrap(), octets);
     assert_eq!(round_trip(&by_script).as_ref(), Ok(&by_script));
-    // A view of the message.
+    // The borrowed form refers to the message.
     let mut decoder = Decoder::new(&octets);
     let view = by_macro::ReportRef::decode_ref(&mut decoder).unwrap();
     assert_eq!((view.name.to_str(), view.samples), (Ok("probe 7"), &[7; 9][..]));
@@ -100,7 +100,7 @@ fn procedures_are_called_over_a_transport_of_ones_own() {
     result.encode(&mut sink).unwrap();
     assert_eq!(reply::<Report>(7, &message), Some(result));
     assert_eq!(reply::<Report>(8, &message), None);
-    // RFC 8166 §6.2: what the caller has to provide for, from the arguments.
+    // RFC 8166 §6.2: the reply bounds follow from the arguments.
     assert_eq!(Report::reply_bounds(&args).chunks.as_slice(), [16]);
 }
 

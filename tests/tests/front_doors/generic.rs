@@ -1,4 +1,4 @@
-//! The derives on every form of type and field.
+//! The derives on all kinds of types and fields.
 
 use rpcrdma::{
     XdrDecode, XdrEncode,

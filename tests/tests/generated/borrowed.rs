@@ -1,4 +1,4 @@
-//! The borrowed form: the same octets, the same errors, and views of the message.
+//! Borrowed types: the same bytes and the same errors as the owned types, and references into the message.
 
 use rpcrdma::xdr::{DecodeErrorKind, Decoder, FlatSink, ReadChunk, ReducingSink, XdrDecode, XdrDecodeRef, XdrEncode};
 
@@ -27,11 +27,11 @@ fn owned<T: XdrDecode>(octets: &[u8]) -> Result<T, String> {
 fn view<'a, T: XdrDecodeRef<'a>>(octets: &'a [u8]) -> Result<T, String> {
     let mut decoder = Decoder::new(octets);
     let value = T::decode_ref(&mut decoder).map_err(|error| error.to_string())?;
-    assert!(decoder.memory() < 4096, "no memory but that of lists and boxes");
+    assert!(decoder.memory() < 4096, "memory allocated for more than lists and boxes");
     Ok(value)
 }
 
-/// Both forms write the octets that the other reads; of fewer, and of any that are damaged, both say the same.
+/// Checks that both forms encode to `octets` and decode from them. Returns the borrowed value.
 fn same<'a, T, V>(value: &T, octets: &'a [u8]) -> V
 where
     T: XdrEncode + XdrDecode + PartialEq + std::fmt::Debug,
@@ -43,21 +43,21 @@ where
     read
 }
 
-/// As [`same`]'s second half.
+/// Checks that both forms report the same error for each truncated and each damaged message.
 fn same_errors<T: XdrDecode, V: for<'b> Reads<'b>>(octets: &[u8]) {
     for len in 0..octets.len() {
         let cut = &octets[..len];
-        let error = owned::<T>(cut).err().expect("too few octets");
-        assert!(error.contains(": "), "{len} octets: no path in `{error}`");
-        assert_eq!(V::error(cut), Some(error), "{len} octets");
+        let error = owned::<T>(cut).err().expect("decoded from too few bytes");
+        assert!(error.contains(": "), "{len} bytes: no path in `{error}`");
+        assert_eq!(V::error(cut), Some(error), "{len} bytes");
     }
     for at in 0..octets.len() {
         let mut damaged = octets.to_vec();
         damaged[at] = 0xff;
-        assert_eq!(V::error(&damaged), owned::<T>(&damaged).err(), "octet {at}");
+        assert_eq!(V::error(&damaged), owned::<T>(&damaged).err(), "byte {at}");
     }
 }
-
+/// Decoding of a borrowed type with any lifetime.
 /// A borrowed form of any lifetime.
 trait Reads<'b> {
     fn error(octets: &'b [u8]) -> Option<String>;
@@ -90,7 +90,7 @@ fn entry(id: u64) -> Entry {
 fn what_is_read_is_a_view_of_the_message() {
     let page = Outcome::Case0((0..9).map(entry).collect());
     let octets = octets(&page);
-    let ResultRef::Case0(entries) = same::<_, ResultRef<'_>>(&page, &octets) else { panic!("another arm") };
+    let ResultRef::Case0(entries) = same::<_, ResultRef<'_>>(&page, &octets) else { panic!("decoded as another arm") };
     let entry: &EntryRef<'_> = &entries[8];
     assert_eq!((entry.id, entry.name.to_str(), entry.changed.seconds), (8, Ok("name-8"), 8));
     assert_eq!(entry.object, Some(HandleRef(&[8; 5])));
@@ -140,7 +140,7 @@ fn items_are_views_of_the_chunks_that_stand_for_them() {
     decoder.finish().unwrap();
     assert!(chunks[0].data.as_ptr_range().contains(&read.first.as_ptr()));
     assert_eq!((read.text.len(), read.fixed, &read.times), (99, &[2; 16][..], &placed.times));
-    // Sent on, its views are copied into memory that can leave the stream.
+    // Encoding a borrowed value copies its views, so that the items can leave the stream.
     let mut again = Vec::new();
     let mut sink = ReducingSink::for_call(&mut again, 1);
     read.encode(&mut sink).unwrap();
@@ -163,17 +163,17 @@ fn an_open_union_ends_what_it_is_in() {
     let read: CompoundRef<'_> = view(&octets).unwrap();
     assert_eq!(read.operations[1], OperationRef::Unknown(9999));
 
-    // An arm's own number is not unknown.
+    // `Unknown` with the number of an arm is an error.
     let known = Operation::Unknown(7);
     assert!(known.encode(&mut FlatSink::new(&mut Vec::new())).is_err());
 }
 
-/// RFC 4506 §4.12: each element has its place in the path.
+/// RFC 4506 §4.12: the path of an error contains the index of the element.
 #[test]
 fn errors_name_the_innermost_item() {
     let page = Outcome::Case0((0..3).map(entry).collect());
     let octets = octets(&page);
-    let at = octets.len() - 4 - 4; // The end of the last comment: its count.
+    let at = octets.len() - 4 - 4; // The length of the last comment.
     let mut cut = octets[..at].to_vec();
     cut.extend(u32::MAX.to_be_bytes());
     let error = owned::<Outcome>(&cut).unwrap_err();
@@ -184,7 +184,7 @@ fn errors_name_the_innermost_item() {
     assert_eq!(*error.kind(), DecodeErrorKind::Truncated { needed: 8, remaining: 6 });
 }
 
-/// As many octets as were asked for, all of them seven.
+/// Returns the requested number of bytes, all of them seven.
 struct Sevens;
 
 impl FilesV1 for Sevens {
@@ -211,7 +211,7 @@ async fn a_reply_is_read_where_it_lies() {
             Ok(reply.data.iter().map(|&octet| u64::from(octet)).sum::<u64>())
         });
         assert_eq!(sum.await.unwrap(), 7 * u64::from(count));
-        // The generated client's method: a view of the message, or of the memory that an RDMA Write came to.
+        // The method of the generated client passes a view of the message, or of the memory that an RDMA Write filled.
         let client = FilesV1Client::new(channel.clone());
         let ends = client.read_view(&args, CallOptions::new(), |reply: ReadOkRef<'_>| {
             (reply.eof, reply.data.len(), reply.data.last().copied())
@@ -220,5 +220,5 @@ async fn a_reply_is_read_where_it_lies() {
     }
     let args = ReadArgs { object: Handle::default(), count: 1 };
     let nothing = channel.call_view::<files_v1::Read, (), _>(&args, CallOptions::new(), |_| Ok(()));
-    assert!(matches!(nothing.await, Err(CallError::Decode { .. })), "a reply of which something is left");
+    assert!(matches!(nothing.await, Err(CallError::Decode { .. })), "bytes left over were accepted");
 }

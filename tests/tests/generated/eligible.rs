@@ -1,4 +1,4 @@
-//! Eligible items of every kind leave the payload stream and come back (RFC 8166 §6.1).
+//! Eligible items of every kind leave the payload stream and return to it (RFC 8166 §6.1).
 
 use rpcrdma::xdr::{
     Bytes, DecodeErrorKind, Decoder, ReadChunk, ReducingSink, WriteChunk, XdrDecode, XdrEncode, XdrType,
@@ -22,7 +22,7 @@ fn many() -> ManyArgs {
     }
 }
 
-/// Sizes of the items of `many`, in order.
+/// Sizes of the eligible items of `many`, in order.
 const SIZES: [usize; 9] = [5, 4, 24, 32, 16, 8, 7, 512, 16];
 
 #[test]
@@ -35,7 +35,7 @@ fn all_of_a_call_go_to_read_chunks() {
     assert_eq!(copied, 0);
     assert_eq!(reduced.iter().map(|item| item.data.len()).collect::<Vec<_>>(), SIZES);
     assert!(reduced.iter().all(|item| item.position % 4 == 0));
-    // The counts stay: of `named`, `text`, `points`, `aliased` and `offsets`.
+    // The lengths of `named`, `text`, `points`, `aliased` and `offsets` stay inline.
     assert_eq!(inline.len(), 5 * 4);
     assert!(inline.len() as u64 <= ManyArgs::MAX_INLINE.unwrap());
     assert_eq!(ManyArgs::MAX_DDP_ITEMS, Some(9));
@@ -54,7 +54,7 @@ fn all_of_a_call_go_to_read_chunks() {
 fn all_of_a_reply_go_to_write_chunks_in_order() {
     let value = many();
     let mut inline = Vec::new();
-    // The third chunk is an empty one: its item stays inline (RFC 8166 §4.3.2.3).
+    // The third chunk is empty, so its item stays inline (RFC 8166 §4.3.2.3).
     let provided: Vec<bool> = (0..SIZES.len()).map(|chunk| chunk != 2).collect();
     let mut sink = ReducingSink::for_reply(&mut inline, provided.iter().copied());
     value.encode(&mut sink).unwrap();

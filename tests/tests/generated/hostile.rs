@@ -1,4 +1,4 @@
-//! What generated decoders and encoders refuse, and how they say it.
+//! Errors of generated decoders and encoders on invalid input.
 
 use rpcrdma::xdr::{Bytes, DecodeErrorKind, Decoder, EncodeError, Limits, XdrDecode, encode_to_bytes};
 
@@ -37,17 +37,17 @@ fn unknown_values_are_typed() {
     let error = decode::<GetRes>(&words(&[1])).unwrap_err();
     assert_eq!(*error.kind(), DecodeErrorKind::UnknownDiscriminant { name: "get_res", value: 1 });
     assert_eq!(error.to_string(), "get_res.status: 1 selects no arm of union get_res");
-    // Known to the enumeration, but not to the union.
+    // A value of the enumeration that the union does not list.
     let error = decode::<Partial>(&words(&[2])).unwrap_err();
     assert_eq!(*error.kind(), DecodeErrorKind::UnknownDiscriminant { name: "partial", value: 2 });
-    // The default arm is for values of the enumeration.
+    // The default arm is only for values of the enumeration.
     assert!(decode::<WithDefault>(&words(&[3, 0])).is_err());
     assert!(decode::<Exhaustive>(&words(&[7])).is_err());
 }
 
 #[test]
 fn depth_is_bounded() {
-    // Every level takes a word: [1 [1 [1 ...
+    // Each word is one level of nesting.
     let octets = words(&[1; 10_000]);
     let error = decode::<Tree>(&octets).unwrap_err();
     assert_eq!(*error.kind(), DecodeErrorKind::TooDeep { max: Limits::default().max_depth });
@@ -93,9 +93,9 @@ fn truncation_anywhere_is_an_error() {
     let value = GetRes::BlobOk(GetOk { eof: false, data: (&b"12345"[..]).into() });
     let octets = encode_to_bytes(&value).unwrap();
     for len in 0..octets.len() {
-        assert!(decode::<GetRes>(&octets.slice(..len)).is_err(), "{len} octets");
+        assert!(decode::<GetRes>(&octets.slice(..len)).is_err(), "{len} bytes");
     }
-    // RFC 8166 §8.2.2.3: padding octets are often zero, but they don't have to be.
+    // RFC 8166 §8.2.2.3: padding octets are often zero, but they don't have to be. (RFC wording)
     let mut octets = octets.to_vec();
     *octets.last_mut().unwrap() = 1;
     assert_eq!(decode::<GetRes>(&octets.into()).unwrap(), value);

@@ -1,4 +1,4 @@
-//! Attributes that do not fit.
+//! Attributes that do not fit their item.
 
 use rpcrdma::xdr::{Bytes, XdrString};
 

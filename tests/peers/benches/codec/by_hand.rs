@@ -1,7 +1,8 @@
-//! The yardstick: what one writes by hand for these three messages, in safe Rust, when it has to be fast. Every length,
-//! boolean and enumeration is checked; names, handles and data stay in the message; an error says what, but not where.
+//! The reference: a fast handwritten codec for the three messages, in safe Rust. It checks every length, boolean and
+//! enumeration. Names,
+//! handles and data refer to the message. Errors do not name the field.
 
-/// Why octets are not the message.
+/// The reason for a decoding or encoding error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Bad {
     Truncated,
@@ -55,7 +56,7 @@ pub(crate) struct Entry<'a> {
     pub(crate) handle: Option<&'a [u8]>,
 }
 
-/// Any of the replies: other statuses than zero have nothing here that is measured.
+/// Any of the replies. Failures have only a status here.
 #[derive(Debug)]
 pub(crate) enum Reply<T> {
     Ok(T),
@@ -78,7 +79,7 @@ pub(crate) struct Read<'a> {
     pub(crate) data: &'a [u8],
 }
 
-/// Most octets of a handle (RFC 1813 §2.4).
+/// Maximum length of a handle, in bytes (RFC 1813 §2.4).
 const HANDLE: usize = 64;
 
 struct Cursor<'a>(&'a [u8]);
@@ -261,7 +262,7 @@ fn attribute_octets(value: &Attributes) -> [u8; 84] {
     octets
 }
 
-/// The flag and what it announces, in one piece.
+/// Writes the flag and the attributes in one piece.
 #[inline]
 fn put_maybe_attributes(out: &mut Vec<u8>, value: Option<&Attributes>) {
     match value {

@@ -1,7 +1,8 @@
-//! The generated codec beside other codecs, and one written by hand: `cargo bench --manifest-path tests/peers/Cargo.toml`.
+//! The generated codec compared with others and with a handwritten one: `cargo bench --manifest-path tests/peers/Cargo.toml`.
 //!
-//! `--quick` takes shorter turns; `--instructions [MESSAGE]` counts with valgrind instead of a clock; `--test` only compares
-//! what the arms encode and decode. `--profile MESSAGE ARM WAY TIMES` carries one thing out, for a profiler.
+//! `--quick` takes shorter turns. `--instructions [MESSAGE]` counts with valgrind. `--test` only compares the encoded and
+//! decoded
+//! messages. `--profile MESSAGE ARM WAY TIMES` runs one operation for a profiler.
 
 mod by_hand;
 #[cfg(libtirpc)]
@@ -48,7 +49,7 @@ fn attributes(fileid: u64) -> by_hand::Attributes {
     }
 }
 
-/// The message, by hand.
+/// Encodes a message with the handwritten codec.
 fn octets(message: Message) -> &'static [u8] {
     let mut out = Vec::new();
     match message {
@@ -81,12 +82,12 @@ fn octets(message: Message) -> &'static [u8] {
 }
 
 fn decoded<T: XdrDecode>(mut decoder: Decoder<'_>) -> T {
-    let value = decoder.read().expect("what was encoded");
-    decoder.finish().expect("all of it");
+    let value = decoder.read().expect("encoded message does not decode");
+    decoder.finish().expect("bytes left over");
     value
 }
 
-/// Ours: types that own what they hold. A message in memory of its own is shared, where items are large.
+/// rpcrdma with owned types. Large items share the memory of the message.
 fn owned<T: XdrEncode + XdrDecode + 'static>(octets: &'static [u8]) -> Arm {
     let message = Bytes::from_static(octets);
     let value: T = decoded(Decoder::new(octets));
@@ -96,12 +97,12 @@ fn owned<T: XdrEncode + XdrDecode + 'static>(octets: &'static [u8]) -> Arm {
     })
 }
 
-/// Ours: types that are views of the message.
+/// rpcrdma with borrowed types.
 fn borrowed<T: XdrEncode + XdrDecodeRef<'static> + 'static>(octets: &'static [u8]) -> Arm {
     let decode = move || {
         let mut decoder = Decoder::new(black_box(octets));
-        let value = T::decode_ref(&mut decoder).expect("what was encoded");
-        decoder.finish().expect("all of it");
+        let value = T::decode_ref(&mut decoder).expect("encoded message does not decode");
+        decoder.finish().expect("bytes left over");
         value
     };
     let value = decode();
@@ -111,7 +112,7 @@ fn borrowed<T: XdrEncode + XdrDecodeRef<'static> + 'static>(octets: &'static [u8
     })
 }
 
-/// Ours, as it is on RDMA: the eligible item leaves the stream by reference, and comes back so.
+/// rpcrdma as over RDMA: the eligible item leaves the stream, and returns to it, by reference.
 fn placed(octets: &'static [u8]) -> Arm {
     let value: nfs3::Read3res = decoded(Decoder::new(octets));
     let mut stream = Vec::new();
@@ -138,8 +139,8 @@ fn by_hand<T: 'static>(
     decode: fn(&'static [u8]) -> Result<T, by_hand::Bad>,
     encode: impl Fn(&mut Vec<u8>, &T) + 'static,
 ) -> Arm {
-    let value = decode(octets).expect("what was encoded");
-    Arm::new("by hand, borrowed").decode(move || decode(black_box(octets)).expect("what was encoded")).encode(
+    let value = decode(octets).expect("encoded message does not decode");
+    Arm::new("by hand, borrowed").decode(move || decode(black_box(octets)).expect("encoded message does not decode")).encode(
         octets,
         move |out| {
             out.clear();
@@ -150,7 +151,7 @@ fn by_hand<T: 'static>(
 
 fn nfs3_types<T: nfs3_types::xdr_codec::Pack + nfs3_types::xdr_codec::Unpack + 'static>(octets: &'static [u8]) -> Arm {
     let decode = move || {
-        let (value, read) = T::unpack(&mut black_box(octets)).expect("what was encoded");
+        let (value, read) = T::unpack(&mut black_box(octets)).expect("encoded message does not decode");
         assert_eq!(read, octets.len());
         value
     };
@@ -163,7 +164,7 @@ fn nfs3_types<T: nfs3_types::xdr_codec::Pack + nfs3_types::xdr_codec::Unpack + '
 
 fn onc<T: onc_xdr::Pack + onc_xdr::Unpack + 'static>(octets: &'static [u8]) -> Arm {
     let decode = move || {
-        let (value, read) = T::unpack(&mut black_box(octets)).expect("what was encoded");
+        let (value, read) = T::unpack(&mut black_box(octets)).expect("encoded message does not decode");
         assert_eq!(read, octets.len());
         value
     };
@@ -176,7 +177,7 @@ fn onc<T: onc_xdr::Pack + onc_xdr::Unpack + 'static>(octets: &'static [u8]) -> A
 
 fn rust_xdr<T: xdr_codec::Pack<Vec<u8>> + xdr_codec::Unpack<&'static [u8]> + 'static>(octets: &'static [u8]) -> Arm {
     let decode = move || {
-        let (value, read) = T::unpack(&mut black_box(octets)).expect("what was encoded");
+        let (value, read) = T::unpack(&mut black_box(octets)).expect("encoded message does not decode");
         assert_eq!(read, octets.len());
         value
     };
@@ -190,7 +191,7 @@ fn rust_xdr<T: xdr_codec::Pack<Vec<u8>> + xdr_codec::Unpack<&'static [u8]> + 'st
 fn stellar<T: ReadXdr + WriteXdr + 'static>(octets: &'static [u8]) -> Arm {
     let decode = move || {
         let mut input = Limited::new(black_box(octets), Limits::none());
-        let value = T::read_xdr(&mut input).expect("what was encoded");
+        let value = T::read_xdr(&mut input).expect("encoded message does not decode");
         assert!(input.inner.is_empty());
         value
     };
@@ -201,14 +202,14 @@ fn stellar<T: ReadXdr + WriteXdr + 'static>(octets: &'static [u8]) -> Arm {
     })
 }
 
-/// It only decodes. `right` tells whether the end of the message was read where it is.
+/// fastxdr, which only decodes. `right` checks that the end of the message was decoded correctly.
 fn fastxdr<T: TryFrom<bytes05::Bytes, Error = fast::Error> + 'static>(
     octets: &'static [u8],
     right: impl Fn(&T) -> bool,
 ) -> Arm {
     let message = bytes05::Bytes::from_static(octets);
-    let decode = move || T::try_from(black_box(&message).clone()).expect("what was encoded");
-    assert!(right(&decode()), "fastxdr: decodes something else");
+    let decode = move || T::try_from(black_box(&message).clone()).expect("encoded message does not decode");
+    assert!(right(&decode()), "fastxdr: decodes another value");
     Arm::new("fastxdr").decode(decode)
 }
 
@@ -274,13 +275,13 @@ fn arms(message: Message) -> Vec<Arm> {
     arms
 }
 
-/// One arm alone, as often as it is told.
+/// Runs one operation of one codec `times` times.
 fn profile(message: &str, arm: &str, way: &str, times: u64) {
-    let (message, _) = MESSAGES.into_iter().find(|(_, name)| *name == message).expect("a message");
-    let (way, _) = WAYS.into_iter().find(|(_, name)| *name == way).expect("encode or decode");
+    let (message, _) = MESSAGES.into_iter().find(|(_, name)| *name == message).expect("unknown message");
+    let (way, _) = WAYS.into_iter().find(|(_, name)| *name == way).expect("direction is not encode or decode");
     let mut arms = arms(message);
-    let arm = arms.iter_mut().find(|a| a.name == arm).expect("an arm");
-    arm.work(way).expect("an arm that goes this way")(times);
+    let arm = arms.iter_mut().find(|a| a.name == arm).expect("unknown codec");
+    arm.work(way).expect("codec does not support this direction")(times);
 }
 
 fn main() {
@@ -289,7 +290,7 @@ fn main() {
     if let [_, flag, message, arm, way, times, ..] = arguments.as_slice()
         && flag == "--profile"
     {
-        return profile(message, arm, way, times.parse().expect("a number"));
+        return profile(message, arm, way, times.parse().expect("TIMES is not a number"));
     }
     let effort = match has("--quick") {
         true => Effort { turn_us: 500, turns: 5 },
@@ -300,7 +301,7 @@ fn main() {
     for (message, name) in MESSAGES.into_iter().filter(|(_, name)| chosen(name)) {
         for (way, way_name) in WAYS {
             if has("--test") {
-                // What an arm encodes was compared when it was made. Times of a single operation would tell nothing.
+                // Creating a codec has compared its encoding. The time of a single operation means nothing.
                 let mut arms = arms(message);
                 let arms = arms.iter_mut().filter_map(|arm| arm.work(way).map(|work| work(1)));
                 println!("{name}, {way_name}: {} arms", arms.count());

@@ -1,4 +1,4 @@
-//! xdr-codec, as its `xdrgen` writes it: a `Pack` and an `Unpack` for each type, field by field.
+//! xdr-codec, in the style of its own `xdrgen`: a `Pack` and an `Unpack` for each type, field by field.
 
 use std::io::{Read as In, Write as Out};
 
@@ -129,7 +129,7 @@ impl<I: In, T: Unpack<I>> Unpack<I> for Maybe<T> {
     }
 }
 
-/// A vector instead of the chain of boxes that its compiler would make of the list.
+/// A vector in place of the chain of boxes that its compiler would generate.
 pub(crate) struct Entries(Vec<Entry>);
 
 impl<O: Out> Pack<O> for Entries {
