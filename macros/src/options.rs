@@ -83,7 +83,7 @@ impl Options {
             compiler = compiler.extern_type(name.unraw().to_string(), path);
         }
         match &self.reply_max {
-            Some(octets) => Ok(compiler.default_reply_max(octets.base10_parse()?)),
+            Some(bytes) => Ok(compiler.default_reply_max(bytes.base10_parse()?)),
             None => Ok(compiler),
         }
     }

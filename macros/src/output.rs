@@ -49,10 +49,10 @@ impl Inputs {
         let dir = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from).unwrap_or_default();
         let file = dir.join(path.value());
         match std::fs::read(&file) {
-            Ok(octets) => {
+            Ok(bytes) => {
                 self.files.push(file);
                 // Comments in old specifications are not always UTF-8.
-                Ok(String::from_utf8_lossy(&octets).into_owned())
+                Ok(String::from_utf8_lossy(&bytes).into_owned())
             }
             Err(error) => {
                 let message = format!(

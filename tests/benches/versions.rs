@@ -2,13 +2,11 @@
 //! `cargo bench -p rpcrdma-tests --bench versions [-- --test]`.
 //!
 //! The first table has values that do not depend on the machine: messages, RDMA operations, registrations, bytes and
-//! allocations
-//! per call, for client and server together. It also has the ratio of times, from many short alternating rounds. After it,
-//! criterion reports the times.
+//! allocations per call, for client and server together. It also has the ratio of times, from many short alternating rounds.
+//! After it, criterion reports the times.
 //!
 //! Client and server share one thread, over the embedded iWARP provider and the loopback interface, so that wake-up times are
-//! not
-//! measured. `-- --profile v1|v2|continued|special KIB N` only makes N calls of one kind, for `valgrind --tool=callgrind`.
+//! not measured. `-- --profile v1|v2|continued|special KIB N` only makes N calls of one kind, for `valgrind --tool=callgrind`.
 
 #[path = "versions/counting.rs"]
 mod counting;
@@ -58,8 +56,8 @@ impl VersionsV1 for Service {
         Ok(TextRes { text: self.0.slice(..self.0.len().min(args.count as usize)) })
     }
 }
+
 /// Configuration of a client.
-/// How a client is configured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Arm {
     /// Version 1. A reply that exceeds one Send uses a Reply chunk.
@@ -85,7 +83,8 @@ impl Clients {
             let listener = IwarpListener::bind(([127, 0, 0, 1], 0).into(), IwarpConfig::default());
             let listener = Counting(listener.await.expect("cannot bind"), Arc::clone(&tally));
             let service = VersionsV1Server::new(Service(Bytes::from(vec![0x5a; 1 << 20])));
-            let server = Server::builder().service(service).listen_with(listener).bind().await.expect("cannot bind the server");
+            let server =
+                Server::builder().service(service).listen_with(listener).bind().await.expect("cannot bind the server");
             let addr = server.local_addrs()[0];
             tokio::spawn(server.serve());
             let mut clients = Vec::new();

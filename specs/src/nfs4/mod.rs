@@ -9,17 +9,14 @@
 //!
 //! Within a session, pass `ca_maxresponsesize` to
 //! [`CallOptions::reply_limit`](rpcrdma::client::CallOptions::reply_limit) (RFC 8267 section 6.2.2). If the reply to a COMPOUND
-//! did not
-//! fit, for example because of an ACL, the caller can repeat the call with more room through
+//! did not fit, for example because of an ACL, the caller can repeat the call with more room through
 //! [`CallOptions::reply_bounds`](rpcrdma::client::CallOptions::reply_bounds) (sections 3.1 and 6.2.1). This is not automatic,
-//! because
-//! the client cannot tell whether the server executed the first call.
+//! because the client cannot tell whether the server executed the first call.
 //!
 //! # Unknown operations
 //!
 //! Decoding of a COMPOUND's arguments stops at an unknown operation number, which becomes `NfsArgop4::Unknown`. The server
-//! executes
-//! the operations before it and returns OP_ILLEGAL for it (RFC 8881 section 15.1.3.4).
+//! executes the operations before it and returns OP_ILLEGAL for it (RFC 8881 section 15.1.3.4).
 
 mod attributes;
 mod bounds;

@@ -154,8 +154,7 @@ pub(crate) fn messages(conversation: &Conversation, expected: &Expected) {
         assert_eq!(places(call), places(reply), "call {n}");
         assert!(reply.reads.is_empty());
         // tshark keeps one segment per handle, so it cannot reassemble a Read chunk of several segments that share a handle. It
-        // has
-        // still decoded the header.
+        // has still decoded the header.
         let puzzled = read_chunks(call).iter().any(|(position, segments)| *position > 0 && segments.len() > 1);
         assert_eq!((call.malformed, reply.malformed), (puzzled, false), "call {n}: {call:?}");
     }
@@ -233,27 +232,30 @@ fn tagged<'a>(fpdus: impl Iterator<Item = &'a Fpdu>) -> Vec<Segment> {
 /// Checks the connection's counters against the capture.
 pub(crate) fn counted(conversation: &Conversation, account: &Account) {
     let Account { client, server, .. } = account;
-    let octets = |client, opcodes: &[Opcode]| -> u64 {
+    let bytes = |client, opcodes: &[Opcode]| -> u64 {
         conversation.from(client).filter(|fpdu| opcodes.contains(&fpdu.opcode)).map(|fpdu| fpdu.len).sum()
     };
     let count =
         |client, opcode| conversation.from(client).filter(|fpdu| fpdu.opcode == opcode && fpdu.last).count() as u64;
     let sends = [Opcode::Send, Opcode::SendInvalidate];
 
-    let sent = octets(true, &sends);
+    let sent = bytes(true, &sends);
     assert_eq!((client.sent, server.received), (sent, sent), "bytes sent by the client");
-    let received = octets(false, &sends);
+    let received = bytes(false, &sends);
     assert_eq!((client.received, server.sent), (received, received), "bytes sent by the server");
-    let read = octets(true, &[Opcode::ReadResponse]);
+    let read = bytes(true, &[Opcode::ReadResponse]);
     assert_eq!((client.offered_read, server.rdma_read), (read, read), "bytes read by RDMA Read");
-    let written = octets(false, &[Opcode::Write]);
+    let written = bytes(false, &[Opcode::Write]);
     assert_eq!((client.returned_written, server.rdma_written), (written, written), "bytes written by RDMA Write");
 
     assert_eq!(count(true, Opcode::Send), client.calls_sent);
     assert_eq!(count(false, Opcode::SendInvalidate), client.remote_invalidations);
     assert_eq!(count(false, Opcode::Send) + count(false, Opcode::SendInvalidate), server.replies_sent);
     assert_eq!(count(false, Opcode::ReadRequest), count(true, Opcode::ReadResponse));
-    assert!(conversation.fpdus.iter().all(|fpdu| !matches!(fpdu.opcode, Opcode::Other(_))), "a Terminate or an unknown opcode");
+    assert!(
+        conversation.fpdus.iter().all(|fpdu| !matches!(fpdu.opcode, Opcode::Other(_))),
+        "a Terminate or an unknown opcode"
+    );
     assert_eq!(client.copied_eligible + server.copied_eligible, 0);
 }
 
@@ -268,8 +270,7 @@ pub(crate) fn rpc(conversation: &Conversation) {
     }
     for reply in conversation.messages(false) {
         // tshark cannot reassemble replies with results in Write chunks: it does not know their positions, nor the parts of
-        // those longer
-        // than an FPDU.
+        // those longer than an FPDU.
         if reply.writes.is_empty() {
             let rpc = Rpc::Reply { xid: reply.xid, stat: 0, accepted: 0 };
             assert!(conversation.rpc.contains(&rpc), "{rpc:?} in {:?}", conversation.rpc);

@@ -57,8 +57,8 @@ impl Capture {
         lines.truncate(2);
         Err(format!("tshark cannot capture: {}", lines.join("; ")))
     }
-/// Returns the size of the file, in bytes.
-    /// Octets in the file.
+
+    /// Returns the size of the file, in bytes.
     fn written(&self) -> u64 {
         std::fs::metadata(&self.file).map_or(0, |file| file.len())
     }

@@ -1,6 +1,5 @@
 //! Loopback traffic of blobstore, dissected by `tshark` as an independent implementation, and compared with the expected
-//! messages
-//! and with the counters of the connections.
+//! messages and with the counters of the connections.
 //!
 //! The test passes with a message where `tshark` is not installed or may not capture. `CAPTURE_TO=FILE` keeps the capture.
 #![allow(clippy::unwrap_used)]

@@ -110,7 +110,7 @@ pub(crate) struct Account {
 }
 
 /// Returns data in which each byte depends on its position.
-pub(crate) fn octets(len: usize, seed: u8) -> Bytes {
+pub(crate) fn bytes(len: usize, seed: u8) -> Bytes {
     (0..len).map(|i| (i.wrapping_mul(31) ^ i >> 8) as u8 ^ seed).collect()
 }
 
@@ -119,7 +119,7 @@ pub(crate) async fn calls(served: &Served, builder: ChannelBuilder) -> Account {
     let channel = served.connect(builder).await;
     let blobs = BlobstoreV1Client::new(channel.clone());
     let name = BlobName(Bytes::from_static(b"blob").into());
-    let (data, attachment) = (octets(DATA, 1), octets(ATTACHMENT, 2));
+    let (data, attachment) = (bytes(DATA, 1), bytes(ATTACHMENT, 2));
 
     blobs.null().await.unwrap();
     let digest = BlobDigest(*blake3::hash(&data).as_bytes());
@@ -139,7 +139,7 @@ pub(crate) async fn calls(served: &Served, builder: ChannelBuilder) -> Account {
     let ListRes::BlobOk(page) = blobs.list(&list).await.unwrap() else { panic!("LIST") };
     assert_eq!((page.entries.len(), page.end), (1, true));
 
-    let text = Text(octets(TEXT, 3));
+    let text = Text(bytes(TEXT, 3));
     assert!(long_v1::LongV1Client::new(channel.clone()).echo(&text).await.unwrap() == text, "ECHO");
 
     let local = channel.info().local_addr;
