@@ -44,9 +44,9 @@ impl Ends {
         }
     }
 
-    fn send(&self, octets: &[u8]) -> WorkRequest {
-        let mut message = MessageBuf::new(self.pool.alloc(octets.len()), 0);
-        message.append(octets);
+    fn send(&self, bytes: &[u8]) -> WorkRequest {
+        let mut message = MessageBuf::new(self.pool.alloc(bytes.len()), 0);
+        message.append(bytes);
         WorkRequest::Send { id: WrId(0), message, invalidate: None, solicited: false }
     }
 

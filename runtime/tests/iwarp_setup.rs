@@ -21,10 +21,10 @@ fn params(private_data: &'static [u8]) -> SetupParams {
 }
 
 /// Sends these bytes to a listener, and returns the request that it accepts.
-async fn requested(octets: &[u8], config: IwarpConfig) -> (Raw, Result<IwarpRequest, SetupError>) {
+async fn requested(bytes: &[u8], config: IwarpConfig) -> (Raw, Result<IwarpRequest, SetupError>) {
     let listener = IwarpListener::bind("127.0.0.1:0".parse().unwrap(), config).await.expect("bind");
     let mut raw = Raw::connect(listener.local_addr()).await;
-    raw.write(octets).await;
+    raw.write(bytes).await;
     let incoming = listener.accept().await.expect("accept");
     let request = incoming.request(LIMIT).await;
     (raw, request)
@@ -141,8 +141,8 @@ async fn ready_to_receive_by_read_and_by_write() {
         queue_pair.post(rpcrdma::provider::WorkRequest::Send { id, message, invalidate: None, solicited: false });
         let peer = async {
             // The responder must not send before the indication (RFC 5044 §7.1.2 rule 4).
-            let mut octet = [0];
-            let early = tokio::time::timeout(Duration::from_millis(50), raw.0.peek(&mut octet)).await;
+            let mut byte = [0];
+            let early = tokio::time::timeout(Duration::from_millis(50), raw.0.peek(&mut byte)).await;
             assert!(early.is_err(), "the responder sent first");
             raw.fpdus(&[&ready]).await;
             let mut first = raw.ulpdu().await;
@@ -172,13 +172,13 @@ async fn crc_is_used_if_either_end_asks() {
         let (flags, ..) = raw.frame(REPLY).await;
         assert_eq!(flags, if used { 0x50 } else { 0x10 });
         // Without CRCs the field may contain anything when received, and is sent as zero.
-        let mut octets = fpdu(&read_request(1, (0x11, 0), 0, (0, 0)));
+        let mut bytes = fpdu(&read_request(1, (0x11, 0), 0, (0, 0)));
         if !used {
-            let at = octets.len() - 4;
-            octets[at..].copy_from_slice(b"junk");
+            let at = bytes.len() - 4;
+            bytes[at..].copy_from_slice(b"junk");
         }
         let peer = async {
-            raw.write(&octets).await;
+            raw.write(&bytes).await;
             let mut expected = fpdu(&tagged(READ_RESPONSE, 0x11, 0, &[]));
             if !used {
                 let at = expected.len() - 4;
@@ -263,14 +263,14 @@ fn not_ours(result: Result<Connected<IwarpQueuePair>, SetupError>) -> String {
 
 #[tokio::test]
 async fn something_else_answers() {
-    let mut octets = b"MPA ID Rep Frame".to_vec();
-    octets.extend_from_slice(&[0x50, 3, 0, 4]);
+    let mut bytes = b"MPA ID Rep Frame".to_vec();
+    bytes.extend_from_slice(&[0x50, 3, 0, 4]);
     for (answer, words) in [
         (b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec(), "\"HTTP/1.1 400 Bad\""),
         (b"SSH-".to_vec(), "\"SSH-\""),
         (b"\0".to_vec(), "\"\\0\""),
         (b"MPA ID Req Frame".to_vec(), "both ends are initiators"),
-        (octets, "revision 3"),
+        (bytes, "revision 3"),
         (mpa(REPLY, 0x50, 2, &[]), "enhanced set-up data, but has 0 octets"),
         (mpa(REPLY, 0x40, 2, &[]), "without enhanced data"),
         (mpa(REPLY, 0x50, 2, b"\x80\x01\x80\x01"), "peer-to-peer"),
@@ -319,14 +319,14 @@ async fn nobody_listens() {
 
 #[tokio::test]
 async fn peers_that_do_not_request() {
-    for (octets, words) in [
+    for (bytes, words) in [
         (b"GET / HTTP/1.1\r\n\r\n".to_vec(), "GET / HTTP/1.1"),
         (mpa(REPLY, 0x50, 2, &[]), "Rep"),
         (mpa(REQUEST, 0x40, 0, &[]), "revision 0"),
         (mpa(REQUEST, 0x40, 1, &[0; 513]), "513"),
         (mpa(REQUEST, 0x50, 2, &[0; 3]), "3 octets"),
     ] {
-        let (mut raw, request) = requested(&octets, IwarpConfig::default()).await;
+        let (mut raw, request) = requested(&bytes, IwarpConfig::default()).await;
         match request {
             Err(error @ SetupError::NotOurProtocol { .. }) => {
                 assert!(error.to_string().contains(words), "{error} does not say {words}");
@@ -348,9 +348,9 @@ async fn peers_that_stay_silent_or_leave() {
     let limit = Duration::from_millis(50);
     assert!(matches!(incoming.request(limit).await, Err(SetupError::TimedOut(after)) if after == limit));
     drop(raw);
-    for octets in [&b""[..], b"MPA ID Req", &mpa(REQUEST, 0x40, 1, b"abcdef")[..24]] {
+    for bytes in [&b""[..], b"MPA ID Req", &mpa(REQUEST, 0x40, 1, b"abcdef")[..24]] {
         let mut raw = Raw::connect(listener.local_addr()).await;
-        raw.write(octets).await;
+        raw.write(bytes).await;
         drop(raw);
         let incoming = listener.accept().await.expect("accept");
         let error = incoming.request(LIMIT).await.expect_err("incomplete frame accepted");
@@ -363,8 +363,8 @@ async fn request_octet_by_octet_over_time() {
     let listener = IwarpListener::bind("127.0.0.1:0".parse().unwrap(), IwarpConfig::default()).await.expect("bind");
     let peer = async {
         let mut raw = Raw::connect(listener.local_addr()).await;
-        for octet in mpa(REQUEST, 0x50, 2, b"\0\x05\0\x03abc") {
-            raw.write(&[octet]).await;
+        for byte in mpa(REQUEST, 0x50, 2, b"\0\x05\0\x03abc") {
+            raw.write(&[byte]).await;
             tokio::task::yield_now().await;
         }
         raw

@@ -24,8 +24,8 @@ fn params() -> SetupParams {
     params
 }
 
-fn send_request(id: u64, octets: &[u8]) -> WorkRequest {
-    WorkRequest::Send { id: WrId(id), message: message(octets), invalidate: None, solicited: false }
+fn send_request(id: u64, bytes: &[u8]) -> WorkRequest {
+    WorkRequest::Send { id: WrId(id), message: message(bytes), invalidate: None, solicited: false }
 }
 
 fn read_work(id: u64, sink: Handle, len: u32) -> WorkRequest {
@@ -57,8 +57,8 @@ async fn delivery_in_pieces() {
         let peer = async {
             raw.fpdus(&[&stream[0]]).await;
             assert_eq!(raw.ulpdu().await, read_request(1, (landing.0, 0), 501, (0x77, 0)));
-            let octets: Vec<u8> = stream[1..].iter().flat_map(|ulpdu| fpdu(ulpdu)).collect();
-            for piece in octets.chunks(piece) {
+            let bytes: Vec<u8> = stream[1..].iter().flat_map(|ulpdu| fpdu(ulpdu)).collect();
+            for piece in bytes.chunks(piece) {
                 raw.write(piece).await;
                 tokio::task::yield_now().await;
             }
@@ -110,8 +110,8 @@ async fn small_messages_are_packed() {
         }
     }
     assert!(polls <= 2, "{polls} polls for 50 available messages");
-    for (octets, id) in received.iter().zip(0..) {
-        queue_pair.post(send_request(id, octets));
+    for (bytes, id) in received.iter().zip(0..) {
+        queue_pair.post(send_request(id, bytes));
     }
     let sent = completions(&mut queue_pair).await;
     assert_eq!(sent.len(), 50, "not all Sends completed together");
@@ -171,7 +171,7 @@ async fn markers_when_asked_for() {
         let mut position = 0;
         for expected in &expected {
             let start = position;
-            let mut octets = Vec::new();
+            let mut bytes = Vec::new();
             // The FPDU without markers. Its CRC covers the markers.
             let mut plain = Vec::new();
             let wanted = (2 + expected.len()).next_multiple_of(4);
@@ -181,19 +181,19 @@ async fn markers_when_asked_for() {
                     let marker = raw.read(4).await;
                     let pointer = fpdu_start.map_or(0, |start| position - start);
                     assert_eq!(marker, [0, 0, (pointer >> 8) as u8, pointer as u8], "marker at {position}");
-                    octets.extend(marker);
+                    bytes.extend(marker);
                     position += 4;
                     continue;
                 }
                 fpdu_start.get_or_insert(position);
                 let word = raw.read(4).await;
-                octets.extend_from_slice(&word);
+                bytes.extend_from_slice(&word);
                 plain.extend(word);
                 position += 4;
             }
             assert!(plain[..2] == u16::try_from(expected.len()).unwrap().to_be_bytes(), "length at {start}");
             assert!(plain[2..2 + expected.len()] == expected[..], "ULPDU at {start}");
-            assert_eq!(raw.read(4).await, crc32c(&octets).to_le_bytes(), "CRC of the FPDU at {start}");
+            assert_eq!(raw.read(4).await, crc32c(&bytes).to_le_bytes(), "CRC of the FPDU at {start}");
             position += 4;
         }
         drop(raw);
@@ -203,14 +203,14 @@ async fn markers_when_asked_for() {
 }
 
 /// Checks what the user learns about a stream that ends unexpectedly after these bytes.
-async fn end_after(octets: &[u8], words: &str) {
+async fn end_after(bytes: &[u8], words: &str) {
     let (mut raw, mut queue_pair) = accepted(params()).await;
     let sink = queue_pair.register(Memory::Sink(vec![0; 100].into()), Access::ReadSink).unwrap().handle;
     queue_pair.post(read_work(1, sink, 10));
     queue_pair.post(send_request(2, b"never"));
     queue_pair.post(WorkRequest::Invalidate { id: WrId(3), handle: sink });
     let peer = async {
-        raw.write(octets).await;
+        raw.write(bytes).await;
         drop(raw);
     };
     let ((), (completions, reason)) = tokio::join!(peer, until_end(&mut queue_pair));
@@ -236,11 +236,11 @@ async fn end_after(octets: &[u8], words: &str) {
 
 #[tokio::test]
 async fn ends_in_the_middle() {
-    let octets = fpdu(&send(1, b"0123456789"));
-    end_after(&octets[..1], "inside an FPDU's header, after 1 bytes").await;
-    end_after(&octets[..19], "inside an FPDU's header, after 19 bytes").await;
-    end_after(&octets[..25], "inside an FPDU, after 5 of 10 bytes").await;
-    end_after(&octets[..octets.len() - 1], "inside an FPDU, after 10 of 10 bytes").await;
+    let bytes = fpdu(&send(1, b"0123456789"));
+    end_after(&bytes[..1], "inside an FPDU's header, after 1 bytes").await;
+    end_after(&bytes[..19], "inside an FPDU's header, after 19 bytes").await;
+    end_after(&bytes[..25], "inside an FPDU, after 5 of 10 bytes").await;
+    end_after(&bytes[..bytes.len() - 1], "inside an FPDU, after 10 of 10 bytes").await;
 }
 
 #[tokio::test]

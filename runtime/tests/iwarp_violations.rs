@@ -40,9 +40,9 @@ async fn violation(build: impl FnOnce(Stags) -> (Vec<Vec<u8>>, Vec<u8>), words: 
     let sink = queue_pair.register(Memory::Sink(vec![0xee; 32].into()), Access::RemoteWrite).unwrap().handle;
     let source = queue_pair.register(Memory::Source(vec![1; 32].into()), Access::RemoteRead).unwrap().handle;
     let landing = queue_pair.register(Memory::Sink(vec![0xee; 32].into()), Access::ReadSink).unwrap().handle;
-    let (octets, expected) = build(Stags { sink: sink.0, source: source.0, landing: landing.0 });
+    let (bytes, expected) = build(Stags { sink: sink.0, source: source.0, landing: landing.0 });
     let peer = async {
-        raw.write(&octets.concat()).await;
+        raw.write(&bytes.concat()).await;
         assert_eq!(raw.ulpdu().await, expected, "Terminate");
         raw.end().await;
         drop(raw);
@@ -69,9 +69,9 @@ async fn refused(types: u8, code: u8, segment: impl FnOnce(Stags) -> Vec<u8>, wo
 #[tokio::test]
 async fn wrong_crc() {
     let build = |_: Stags| {
-        let mut octets = fpdu(&send(1, b"damaged"));
-        octets[23] ^= 1;
-        (vec![octets], terminate(&[0x20, 0x02, 0, 0]))
+        let mut bytes = fpdu(&send(1, b"damaged"));
+        bytes[23] ^= 1;
+        (vec![bytes], terminate(&[0x20, 0x02, 0, 0]))
     };
     let completions = violation(build, "wrong CRC").await;
     assert!(completions.is_empty(), "{completions:?}");
@@ -80,10 +80,10 @@ async fn wrong_crc() {
 #[tokio::test]
 async fn wrong_crc_hides_what_else_is_wrong() {
     let build = |_: Stags| {
-        let mut octets = fpdu(&tagged(WRITE, 0x1234_5678, 0, b"damaged"));
-        let last = octets.len() - 1;
-        octets[last] ^= 0x80;
-        (vec![octets], terminate(&[0x20, 0x02, 0, 0]))
+        let mut bytes = fpdu(&tagged(WRITE, 0x1234_5678, 0, b"damaged"));
+        let last = bytes.len() - 1;
+        bytes[last] ^= 0x80;
+        (vec![bytes], terminate(&[0x20, 0x02, 0, 0]))
     };
     violation(build, "wrong CRC").await;
 }
@@ -246,10 +246,10 @@ async fn message_too_long() {
 #[tokio::test]
 async fn no_receive_posted() {
     let build = |_: Stags| {
-        let mut octets: Vec<_> = (1..=4).map(|msn| fpdu(&send(msn, &[1]))).collect();
+        let mut bytes: Vec<_> = (1..=4).map(|msn| fpdu(&send(msn, &[1]))).collect();
         let fifth = send(5, b"one too many");
-        octets.push(fpdu(&fifth));
-        (octets, told(0x12, 0x02, &fifth, false))
+        bytes.push(fpdu(&fifth));
+        (bytes, told(0x12, 0x02, &fifth, false))
     };
     let completions = violation(build, "no Receive").await;
     assert_eq!(completions.len(), 4);
@@ -259,9 +259,9 @@ async fn no_receive_posted() {
 async fn reads_beyond_the_depth() {
     let build = |_: Stags| {
         let third = read_request(3, (1, 0), 0, (0, 0));
-        let octets =
+        let bytes =
             vec![fpdu(&read_request(1, (1, 0), 0, (0, 0))), fpdu(&read_request(2, (1, 0), 0, (0, 0))), fpdu(&third)];
-        (octets, told(0x12, 0x02, &third, false))
+        (bytes, told(0x12, 0x02, &third, false))
     };
     violation(build, "than the 2 negotiated").await;
 }

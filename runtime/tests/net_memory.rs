@@ -35,9 +35,9 @@ async fn connect(running: &Running) -> Channel {
 }
 
 /// Starts a call that holds this many bytes until the gate opens.
-fn hold(channel: &Channel, octets: usize) -> JoinHandle<Result<u64, CallError>> {
+fn hold(channel: &Channel, bytes: usize) -> JoinHandle<Result<u64, CallError>> {
     let channel = channel.clone();
-    tokio::spawn(async move { call::<Hold>(&channel, &Data(vec![7; octets].into())).await })
+    tokio::spawn(async move { call::<Hold>(&channel, &Data(vec![7; bytes].into())).await })
 }
 
 async fn all_given_back(running: &Running) {
@@ -120,9 +120,9 @@ async fn many(transport: Transport) {
         let channel = connect(&running).await;
         for round in 0..12 {
             let channel = channel.clone();
-            let octets = [150_000, 299_000, 5_000, 100, 60_000, 250_000][(nth + round) as usize % 6];
-            let data = Data(pattern(nth, octets).into());
-            let sum = data.0.iter().fold(0_u64, |sum, &octet| sum.wrapping_mul(31).wrapping_add(octet.into()));
+            let bytes = [150_000, 299_000, 5_000, 100, 60_000, 250_000][(nth + round) as usize % 6];
+            let data = Data(pattern(nth, bytes).into());
+            let sum = data.0.iter().fold(0_u64, |sum, &byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
             calls.spawn(async move { assert_eq!(call::<Put>(&channel, &data).await.unwrap(), sum) });
         }
     }

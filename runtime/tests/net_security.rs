@@ -50,13 +50,13 @@ fn mac(key: u8, message: &[u8]) -> [u8; 8] {
 }
 
 fn checksum(body: &[u8], key: u8) -> u32 {
-    body.iter().fold(u32::from(key), |sum, &octet| sum.rotate_left(5) ^ u32::from(octet).wrapping_mul(0x9e37_79b9))
+    body.iter().fold(u32::from(key), |sum, &byte| sum.rotate_left(5) ^ u32::from(byte).wrapping_mul(0x9e37_79b9))
 }
 
 impl Protection for Scrambled {
     fn wrap(&self, body: Bytes) -> Result<Bytes, SecurityError> {
         assert_eq!(body.len() % 4, 0, "XDR");
-        let scrambled: Vec<u8> = body.iter().map(|octet| octet ^ self.key).collect();
+        let scrambled: Vec<u8> = body.iter().map(|byte| byte ^ self.key).collect();
         let (sequence, sum) = (self.sequence.to_be_bytes(), checksum(&scrambled, self.key).to_be_bytes());
         Ok([&sequence[..], &sum, &scrambled].concat().into())
     }
@@ -70,7 +70,7 @@ impl Protection for Scrambled {
         if head[4..] != checksum(scrambled, self.key).to_be_bytes() {
             return Err(bad("body checksum mismatch"));
         }
-        Ok(scrambled.iter().map(|octet| octet ^ self.key).collect::<Vec<u8>>().into())
+        Ok(scrambled.iter().map(|byte| byte ^ self.key).collect::<Vec<u8>>().into())
     }
 
     fn max_wrapped(&self, len: u64) -> u64 {
@@ -78,8 +78,8 @@ impl Protection for Scrambled {
     }
 }
 
-fn opaque(octets: &[u8]) -> OpaqueAuth {
-    OpaqueAuth { flavor: FLAVOR, body: Bytes::copy_from_slice(octets) }
+fn opaque(bytes: &[u8]) -> OpaqueAuth {
+    OpaqueAuth { flavor: FLAVOR, body: Bytes::copy_from_slice(bytes) }
 }
 
 /// Seals a call and verifies its reply.
@@ -309,7 +309,7 @@ async fn tampering(transport: Transport) {
     let (_server, state, channel) = secured(&transport, Guard { body_key: Some(1), ..guard }, context).await;
     let error = call::<Put>(&channel, &Data(Bytes::from_static(b"four"))).await.unwrap_err();
     assert!(matches!(error, CallError::Rpc { source: RpcError::GarbageArguments, .. }), "{error}");
-    assert_eq!((calls.load(Ordering::Relaxed), state.put_octets.load(Ordering::SeqCst)), (1, 0));
+    assert_eq!((calls.load(Ordering::Relaxed), state.put_bytes.load(Ordering::SeqCst)), (1, 0));
 
     // Only the client protects bodies, so the server cannot decode the arguments.
     let guard = Guard { authentication_only: true, ..keyed(2).0 };
@@ -375,7 +375,7 @@ async fn reduced_all_the_same() {
         let (_server, state, channel) = secured(&Transport::sim(), guard, context).await;
         let error = call::<Put>(&channel, &Data(vec![7; 5000].into())).await.unwrap_err();
         assert!(matches!(error, CallError::Transport { failure: CallFailure::ChunkError, .. }), "{error}");
-        assert_eq!(state.put_octets.load(Ordering::SeqCst), 0);
+        assert_eq!(state.put_bytes.load(Ordering::SeqCst), 0);
         assert_eq!(channel.closed(), None);
     })
     .await;

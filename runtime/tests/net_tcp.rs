@@ -52,9 +52,9 @@ fn reply_message(xid: u32, results: &[u8]) -> Vec<u8> {
     message
 }
 
-fn fragment(octets: &[u8], last: bool) -> Vec<u8> {
-    let marker = octets.len() as u32 | if last { LAST } else { 0 };
-    [&marker.to_be_bytes(), octets].concat()
+fn fragment(bytes: &[u8], last: bool) -> Vec<u8> {
+    let marker = bytes.len() as u32 | if last { LAST } else { 0 };
+    [&marker.to_be_bytes(), bytes].concat()
 }
 
 fn record(message: &[u8]) -> Vec<u8> {
@@ -78,7 +78,9 @@ async fn read_record(stream: &mut TcpStream) -> Vec<u8> {
 async fn closed(mut stream: TcpStream) -> Vec<u8> {
     let mut rest = Vec::new();
     // A reset also closes the stream.
-    let _ = tokio::time::timeout(Duration::from_secs(10), stream.read_to_end(&mut rest)).await.expect("stream not closed in time");
+    let _ = tokio::time::timeout(Duration::from_secs(10), stream.read_to_end(&mut rest))
+        .await
+        .expect("stream not closed in time");
     rest
 }
 
@@ -140,16 +142,16 @@ async fn raw_calls() {
 
         // Fragments of every length, with empty ones before the end.
         for len in 1..=echo(0).len() {
-            let mut octets: Vec<u8> = echo(len as u32).chunks(len).flat_map(|part| fragment(part, false)).collect();
-            octets.extend(fragment(&[], false));
-            octets.extend(fragment(&[], true));
-            stream.write_all(&octets).await.unwrap();
+            let mut bytes: Vec<u8> = echo(len as u32).chunks(len).flat_map(|part| fragment(part, false)).collect();
+            bytes.extend(fragment(&[], false));
+            bytes.extend(fragment(&[], true));
+            stream.write_all(&bytes).await.unwrap();
             assert_eq!(read_record(&mut stream).await, expected(len as u32), "fragments of {len}");
         }
 
         // Byte by byte.
-        for octet in record(&echo(100)) {
-            stream.write_all(&[octet]).await.unwrap();
+        for byte in record(&echo(100)) {
+            stream.write_all(&[byte]).await.unwrap();
             stream.flush().await.unwrap();
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
@@ -191,9 +193,9 @@ async fn violations() {
             ("neither call nor reply", record(&[0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 2])),
             ("another protocol", b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n".to_vec()),
         ];
-        for (what, octets) in bad {
+        for (what, bytes) in bad {
             let mut stream = TcpStream::connect(running.addr).await.unwrap();
-            stream.write_all(&octets).await.unwrap();
+            stream.write_all(&bytes).await.unwrap();
             assert_eq!(closed(stream).await, [], "{what}");
         }
         // Exactly the maximum length.
@@ -203,9 +205,9 @@ async fn violations() {
         stream.write_all(&record(&message)).await.unwrap();
         assert_eq!(read_record(&mut stream).await.len(), 24 + 4 + 9956);
         // The peer disconnects within a record, and within a marker.
-        for octets in [&[0x80, 0, 1][..], &record(&message)[..500]] {
+        for bytes in [&[0x80, 0, 1][..], &record(&message)[..500]] {
             let mut stream = TcpStream::connect(running.addr).await.unwrap();
-            stream.write_all(octets).await.unwrap();
+            stream.write_all(bytes).await.unwrap();
         }
         call::<Null>(&channel, &()).await.unwrap();
         drop(stream);
@@ -222,8 +224,8 @@ async fn slow_peers() {
         let (running, mut stream) = serve(server().stream(stream_limits)).await;
         let message = record(&call_message(1, 1, &[0, 0, 0, 0]));
         let mut sent = 0;
-        for octet in message.iter().cycle() {
-            if stream.write_all(&[*octet]).await.is_err() || running.handle.connections().is_empty() {
+        for byte in message.iter().cycle() {
+            if stream.write_all(&[*byte]).await.is_err() || running.handle.connections().is_empty() {
                 break;
             }
             sent += 1;
@@ -355,10 +357,10 @@ async fn servers_that_break_the_rules() {
             (record(&[0, 0, 0, 1, 0, 0, 0, 9]), StreamError::NotAMessage { len: 8 }),
             (fragment(&[0; 10], true)[..9].to_vec(), StreamError::EndedInRecord { received: 5 }),
         ];
-        for (octets, expected) in expected {
+        for (bytes, expected) in expected {
             let addr = play(|mut stream| async move {
                 read_record(&mut stream).await;
-                stream.write_all(&octets).await.unwrap();
+                stream.write_all(&bytes).await.unwrap();
             })
             .await;
             let error = call::<Null>(&connect(addr).await, &()).await.unwrap_err();

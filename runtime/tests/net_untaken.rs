@@ -69,8 +69,8 @@ enum Slow {
     Results,
 }
 
-/// Starts a proxy that forwards at most `octets` bytes per pause in the slow direction.
-async fn slow_link(server: SocketAddr, slow: Slow, octets: usize, pause: Duration) -> SocketAddr {
+/// Starts a proxy that forwards at most `bytes` bytes per pause in the slow direction.
+async fn slow_link(server: SocketAddr, slow: Slow, bytes: usize, pause: Duration) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let addr = listener.local_addr().unwrap();
     tokio::spawn(async move {
@@ -82,7 +82,7 @@ async fn slow_link(server: SocketAddr, slow: Slow, octets: usize, pause: Duratio
             Slow::Arguments => ((from_client, to_server), (from_server, to_client)),
         };
         tokio::spawn(async move { tokio::io::copy(&mut quick_from, &mut quick_to).await });
-        let mut buffer = vec![0; octets];
+        let mut buffer = vec![0; bytes];
         while let Ok(len @ 1..) = from.read(&mut buffer).await {
             if to.write_all(&buffer[..len]).await.is_err() {
                 break;

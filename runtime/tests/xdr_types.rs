@@ -21,11 +21,11 @@ mod types {
 }
 use types::{Arg, Arg2, Compound, Compound2, One, Small, Tree, Wide};
 
-/// Encodes `nodes` nested nodes. Each has `octets` bytes and two links, the left of which holds the next node.
-fn nested(octets: usize, nodes: usize) -> Vec<u8> {
+/// Encodes `nodes` nested nodes. Each has `bytes` bytes and two links, the left of which holds the next node.
+fn nested(bytes: usize, nodes: usize) -> Vec<u8> {
     let mut message = Vec::new();
     for node in 0..nodes {
-        message.resize(message.len() + octets, 7);
+        message.resize(message.len() + bytes, 7);
         message.extend(u32::from(node + 1 < nodes).to_be_bytes());
     }
     message.resize(message.len() + 4 * nodes, 0);

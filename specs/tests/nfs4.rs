@@ -157,7 +157,7 @@ fn bounds_of_nothing() -> u64 {
 fn any_number_of_operations_has_bounds() {
     let many = bounds(vec![read(u32::MAX); 1000]);
     assert_eq!(many.chunks.len(), 1000);
-    assert!(many.chunks.iter().all(|octets| *octets == u64::from(u32::MAX)));
+    assert!(many.chunks.iter().all(|bytes| *bytes == u64::from(u32::MAX)));
 }
 
 #[test]
@@ -190,7 +190,11 @@ fn callbacks_have_bounds_and_no_chunks() {
     // The reply to CB_RECALL has a small, fixed size (RFC 8267 §6.5.1).
     assert_eq!((small.inline, small.chunks.len()), (12 + 4 + 4, 0));
     let large = CbCompound::reply_bounds(&call(vec![CbOp::OpCbGetattr(getattr)]));
-    assert_eq!((large.inline, large.chunks.len()), (12 + 4 + (4 + 4 + 4 + 4 + 8), 0), "room for the requested size attribute");
+    assert_eq!(
+        (large.inline, large.chunks.len()),
+        (12 + 4 + (4 + 4 + 4 + 4 + 8), 0),
+        "room for the requested size attribute"
+    );
 }
 
 #[test]

@@ -41,16 +41,16 @@ impl Samples {
         let output = String::from_utf8(run(&mut Command::new(folder.join("samples")))?).unwrap();
         let sample = |line: &str| {
             let (name, hex) = line.split_once(' ').expect("no space between name and bytes");
-            let octet = |at: usize| u8::from_str_radix(&hex[at..at + 2], 16).unwrap();
-            (name.to_owned(), (0..hex.len()).step_by(2).map(octet).collect())
+            let byte = |at: usize| u8::from_str_radix(&hex[at..at + 2], 16).unwrap();
+            (name.to_owned(), (0..hex.len()).step_by(2).map(byte).collect())
         };
         Some(Self(output.lines().map(sample).collect()))
     }
 
     /// Checks that `value` has the encoding that C printed under this name.
     fn check<T: XdrEncode + XdrDecode + PartialEq + std::fmt::Debug>(&mut self, name: &str, value: &T) {
-        let octets = self.0.remove(name).unwrap_or_else(|| panic!("{name} is not in samples.c"));
-        samples::octets_both_ways(value, &octets);
+        let bytes = self.0.remove(name).unwrap_or_else(|| panic!("{name} is not in samples.c"));
+        samples::bytes_both_ways(value, &bytes);
     }
 
     /// Checks that every sample was compared.

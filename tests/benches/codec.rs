@@ -53,10 +53,10 @@ fn flat<T: XdrEncode>(value: &T) -> Vec<u8> {
 }
 
 fn both_ways<T: XdrEncode + XdrDecode>(criterion: &mut Criterion, name: &str, value: &T) {
-    let octets = flat(value);
+    let bytes = flat(value);
     let mut group = criterion.benchmark_group(name);
-    group.throughput(Throughput::Bytes(octets.len() as u64));
-    let mut out = Vec::with_capacity(octets.len());
+    group.throughput(Throughput::Bytes(bytes.len() as u64));
+    let mut out = Vec::with_capacity(bytes.len());
     group.bench_function("encode", |b| {
         b.iter(|| {
             out.clear();
@@ -65,7 +65,7 @@ fn both_ways<T: XdrEncode + XdrDecode>(criterion: &mut Criterion, name: &str, va
         });
     });
     group.bench_function("decode", |b| {
-        b.iter(|| T::decode(&mut Decoder::new(black_box(&octets))).expect("encoded message does not decode"));
+        b.iter(|| T::decode(&mut Decoder::new(black_box(&bytes))).expect("encoded message does not decode"));
     });
     group.finish();
 }

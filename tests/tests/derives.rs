@@ -50,7 +50,7 @@ mod derived {
             quadruple wide;
         };
         union body switch (kind of) {
-        case PLAIN: opaque octets<8>;
+        case PLAIN: opaque bytes<8>;
         case MARKED: entry entries<2>;
         };
     }
@@ -74,18 +74,18 @@ fn serde_keeps_every_value() {
     assert!(json.contains("\"name\":\"name\"") && json.contains("\"when\":{\"seconds\":7}"), "{json}");
     assert_eq!(serde_json::from_str::<Body>(&json).unwrap(), sample());
     // Strings that are not UTF-8 keep their bytes.
-    let octets = XdrString(Bytes::from_static(&[0xFF, 0x00]));
-    let json = serde_json::to_string(&octets).unwrap();
-    assert_eq!((json.as_str(), serde_json::from_str::<XdrString>(&json).unwrap()), ("[255,0]", octets));
+    let bytes = XdrString(Bytes::from_static(&[0xFF, 0x00]));
+    let json = serde_json::to_string(&bytes).unwrap();
+    assert_eq!((json.as_str(), serde_json::from_str::<XdrString>(&json).unwrap()), ("[255,0]", bytes));
 }
 
 #[test]
 fn arbitrary_values_encode() {
     let mut kinds = HashSet::new();
     for seed in 0..200_u8 {
-        let octets: Vec<u8> =
+        let bytes: Vec<u8> =
             (0..512_u32).map(|n| (n.wrapping_mul(37) ^ u32::from(seed).wrapping_mul(n)) as u8).collect();
-        let value = Body::arbitrary(&mut Unstructured::new(&octets)).unwrap();
+        let value = Body::arbitrary(&mut Unstructured::new(&bytes)).unwrap();
         kinds.insert(value.discriminant());
         // Values that exceed their bounds do not encode; all others round-trip.
         if let Ok(encoded) = xdr::encode_to_bytes(&value) {

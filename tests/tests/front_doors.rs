@@ -30,13 +30,13 @@ where
     B: XdrEncode + XdrDecode + PartialEq + std::fmt::Debug,
     C: XdrEncode + XdrDecode + PartialEq + std::fmt::Debug,
 {
-    let octets = encode_to_bytes(a).unwrap();
-    assert_eq!(encode_to_bytes(b).unwrap(), octets);
-    assert_eq!(encode_to_bytes(c).unwrap(), octets);
-    assert_eq!((a.encoded_len(), b.encoded_len(), c.encoded_len()), (octets.len(), octets.len(), octets.len()));
-    assert_eq!(A::decode(&mut Decoder::shared(&octets)).unwrap(), *a);
-    assert_eq!(B::decode(&mut Decoder::shared(&octets)).unwrap(), *b);
-    assert_eq!(C::decode(&mut Decoder::shared(&octets)).unwrap(), *c);
+    let bytes = encode_to_bytes(a).unwrap();
+    assert_eq!(encode_to_bytes(b).unwrap(), bytes);
+    assert_eq!(encode_to_bytes(c).unwrap(), bytes);
+    assert_eq!((a.encoded_len(), b.encoded_len(), c.encoded_len()), (bytes.len(), bytes.len(), bytes.len()));
+    assert_eq!(A::decode(&mut Decoder::shared(&bytes)).unwrap(), *a);
+    assert_eq!(B::decode(&mut Decoder::shared(&bytes)).unwrap(), *b);
+    assert_eq!(C::decode(&mut Decoder::shared(&bytes)).unwrap(), *c);
     assert_eq!(reduced(a), reduced(b));
     assert_eq!(reduced(a), reduced(c));
     let facts = |min, max, inline, items, union| (min, max, inline, items, union);

@@ -50,12 +50,12 @@ impl MovesV1 for Service {
     }
 }
 
-fn octets(len: usize) -> Bytes {
+fn bytes(len: usize) -> Bytes {
     (0..len).map(|i| (i * 31 + (i >> 8)) as u8).collect()
 }
 
 async fn start(options: &str) -> (MovesV1Client, Service, ServerHandle) {
-    let service = Service { source: octets(2 * MIB), kept: Arc::default() };
+    let service = Service { source: bytes(2 * MIB), kept: Arc::default() };
     let server = Server::builder()
         .service(MovesV1Server::new(service.clone()))
         .listen(format!("iwarp://127.0.0.1:0{options}"))
@@ -81,7 +81,7 @@ async fn nothing_is_copied() {
         let (client, service, server) = start(options).await;
         // Lengths with padding and longer than an FPDU, several calls at a time.
         let lengths = [MIB, MIB + 1, 1024, 70_001, MIB, MIB - 3, 65_536, 2 * MIB];
-        let puts = lengths.map(|len| PutArgs { data: octets(len) });
+        let puts = lengths.map(|len| PutArgs { data: bytes(len) });
         for result in join_all(puts.iter().map(|put| client.put(put))).await {
             result.unwrap();
         }
@@ -92,7 +92,7 @@ async fn nothing_is_copied() {
         kept.sort_by_key(Bytes::len);
         let mut sorted = lengths;
         sorted.sort();
-        assert!(kept.iter().map(Bytes::len).eq(sorted) && kept.iter().all(|data| *data == octets(data.len())));
+        assert!(kept.iter().map(Bytes::len).eq(sorted) && kept.iter().all(|data| *data == bytes(data.len())));
 
         let moved: u64 = lengths.iter().map(|len| *len as u64).sum();
         let counters = client.channel().counters();
@@ -105,7 +105,7 @@ async fn nothing_is_copied() {
 #[tokio::test]
 async fn what_is_short_is_copied_and_counted() {
     let (client, _, server) = start("").await;
-    client.put(&PutArgs { data: octets(100) }).await.unwrap();
+    client.put(&PutArgs { data: bytes(100) }).await.unwrap();
     assert_eq!(copied(&client, &server), (100, 0));
     client.get(60).await.unwrap();
     assert_eq!(copied(&client, &server), (160, 0));

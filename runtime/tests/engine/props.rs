@@ -258,9 +258,9 @@ proptest! {
             if fixed {
                 words.splice(..words.len().min(4), [0x1000, 1, 8, (cut % 2) as u32]);
             }
-            let mut octets: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
-            octets.truncate(octets.len().saturating_sub(cut));
-            facing.raw.send(&[], &octets);
+            let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
+            bytes.truncate(bytes.len().saturating_sub(cut));
+            facing.raw.send(&[], &bytes);
             facing.run();
             while let Some(call) = take_call(&mut facing.engine) {
                 facing.engine.conn.reply_error(call.token);

@@ -138,8 +138,8 @@ fn longest_inline_reply() {
     fits.message.append(&vec![9; call.reply.max_inline as usize - 8]);
     sinks.facing.engine.conn.reply(call.token, fits);
     sinks.facing.run();
-    let (octets, _) = sinks.facing.raw.received.pop_front().unwrap();
-    assert_eq!((octets.len(), octets[15]), (4096, 0));
+    let (bytes, _) = sinks.facing.raw.received.pop_front().unwrap();
+    assert_eq!((bytes.len(), bytes[15]), (4096, 0));
 }
 
 /// RFC 8166 §4.5.3, §6.1: a reply that does not fit into the chunks, or that the upper layer refuses, becomes ERR_CHUNK.
@@ -167,8 +167,8 @@ fn replies_that_do_not_fit() {
         edit(&mut reply);
         sinks.facing.engine.conn.reply(call.token, reply);
         sinks.facing.run();
-        let (octets, invalidated) = sinks.facing.raw.received.pop_front().expect(what);
-        assert_eq!((&octets[..4], &octets[12..]), (&XID.to_be_bytes()[..], &[0, 0, 0, 4, 0, 0, 0, 2][..]), "{what}");
+        let (bytes, invalidated) = sinks.facing.raw.received.pop_front().expect(what);
+        assert_eq!((&bytes[..4], &bytes[12..]), (&XID.to_be_bytes()[..], &[0, 0, 0, 4, 0, 0, 0, 2][..]), "{what}");
         assert_eq!(invalidated, None);
         assert!(matches!(take_reply_sent(&mut sinks.facing.engine), Some((_, false))), "{what}");
         assert_eq!(sinks.facing.engine.conn.counters().rdma_written, 0, "{what}");

@@ -23,13 +23,13 @@ fn write(segments: &[XdrRdmaSegment]) -> XdrWriteList {
     XdrWriteList { entry: XdrWriteChunk { target: segments.to_vec() } }
 }
 
-fn octets(words: &[u32]) -> Vec<u8> {
+fn bytes(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_be_bytes()).collect()
 }
 
 /// Checks that `header` encodes to these words and decodes from them.
 fn both_ways(header: &RdmaMsg, words: &[u32]) {
-    let expected = octets(words);
+    let expected = bytes(words);
     assert_eq!(encode_to_bytes(header).unwrap(), expected);
     assert_eq!(header.encoded_len(), expected.len());
     let mut decoder = Decoder::new(&expected);
@@ -149,8 +149,8 @@ fn not_a_header() {
         &[0, 0, 0, 1, 0x1000_0001, 1, 1], // a count whose size in bytes overflows 32 bits
         &[u32::MAX, 0, 0, 0],             // a negative procedure
     ] {
-        let octets = octets(&words(&[body]));
-        let error = RdmaMsg::decode(&mut Decoder::new(&octets)).expect_err("no header");
+        let bytes = bytes(&words(&[body]));
+        let error = RdmaMsg::decode(&mut Decoder::new(&bytes)).expect_err("no header");
         assert!(error.to_string().contains("rdma_body"), "{error}");
     }
 }
@@ -159,10 +159,10 @@ proptest! {
     /// A decoded header encodes to the same bytes, and `encoded_len` agrees.
     #[test]
     fn headers_reencode(words in vec(prop_oneof![6 => 0u32..6, 1 => any::<u32>()], 4..60)) {
-        let octets = octets(&words);
-        let mut decoder = Decoder::new(&octets);
+        let bytes = bytes(&words);
+        let mut decoder = Decoder::new(&bytes);
         if let Ok(header) = RdmaMsg::decode(&mut decoder) {
-            prop_assert_eq!(&encode_to_bytes(&header).unwrap()[..], &octets[..decoder.consumed()]);
+            prop_assert_eq!(&encode_to_bytes(&header).unwrap()[..], &bytes[..decoder.consumed()]);
             prop_assert_eq!(header.encoded_len(), decoder.consumed());
         }
     }

@@ -16,10 +16,10 @@ use tokio::{
 pub const LIMIT: Duration = Duration::from_secs(10);
 
 /// CRC32c, computed bit by bit.
-pub fn crc32c(octets: &[u8]) -> u32 {
+pub fn crc32c(bytes: &[u8]) -> u32 {
     let mut crc = !0_u32;
-    for octet in octets {
-        crc ^= u32::from(*octet);
+    for byte in bytes {
+        crc ^= u32::from(*byte);
         for _ in 0..8 {
             crc = if crc & 1 == 1 { crc >> 1 ^ 0x82f6_3b78 } else { crc >> 1 };
         }
@@ -101,14 +101,14 @@ impl Raw {
         Self(stream)
     }
 
-    pub async fn write(&mut self, octets: &[u8]) {
-        self.0.write_all(octets).await.expect("write");
+    pub async fn write(&mut self, bytes: &[u8]) {
+        self.0.write_all(bytes).await.expect("write");
     }
 
     /// Sends ULPDUs with a single write.
     pub async fn fpdus(&mut self, ulpdus: &[&[u8]]) {
-        let octets: Vec<u8> = ulpdus.iter().flat_map(|ulpdu| fpdu(ulpdu)).collect();
-        self.write(&octets).await;
+        let bytes: Vec<u8> = ulpdus.iter().flat_map(|ulpdu| fpdu(ulpdu)).collect();
+        self.write(&bytes).await;
     }
 
     pub async fn read(&mut self, len: usize) -> Vec<u8> {
@@ -127,14 +127,14 @@ impl Raw {
 
     /// Reads an FPDU, checks its CRC, and returns the ULPDU.
     pub async fn ulpdu(&mut self) -> Vec<u8> {
-        let mut octets = self.read(2).await;
-        let len = usize::from(u16::from_be_bytes([octets[0], octets[1]]));
+        let mut bytes = self.read(2).await;
+        let len = usize::from(u16::from_be_bytes([bytes[0], bytes[1]]));
         let padded = (len + 2).next_multiple_of(4) - 2;
-        octets.extend(self.read(padded).await);
+        bytes.extend(self.read(padded).await);
         let crc = self.read(4).await;
-        assert_eq!(crc, crc32c(&octets).to_le_bytes(), "CRC");
-        assert!(octets[2 + len..].iter().all(|pad| *pad == 0), "pad");
-        octets[2..2 + len].to_vec()
+        assert_eq!(crc, crc32c(&bytes).to_le_bytes(), "CRC");
+        assert!(bytes[2 + len..].iter().all(|pad| *pad == 0), "pad");
+        bytes[2..2 + len].to_vec()
     }
 
     /// Checks that the stream ends here.

@@ -155,7 +155,7 @@ pub struct State {
     pub begun: AtomicUsize,
     pub finished: AtomicUsize,
     pub most: AtomicUsize,
-    pub put_octets: AtomicU64,
+    pub put_bytes: AtomicU64,
     pub last_put: std::sync::Mutex<Bytes>,
 }
 
@@ -166,7 +166,7 @@ impl Default for State {
             begun: AtomicUsize::new(0),
             finished: AtomicUsize::new(0),
             most: AtomicUsize::new(0),
-            put_octets: AtomicU64::new(0),
+            put_bytes: AtomicU64::new(0),
             last_put: std::sync::Mutex::default(),
         }
     }
@@ -190,13 +190,13 @@ pub async fn eventually(condition: impl Fn() -> bool) {
 }
 
 /// Returns byte `i` of the results of `Get` and `Both`.
-fn octet(seed: u32, i: u32) -> u8 {
+fn byte(seed: u32, i: u32) -> u8 {
     i.wrapping_mul(31).wrapping_add(i >> 8).wrapping_add(seed) as u8
 }
 
 /// Returns the bytes of the results of `Get` and `Both`.
 pub fn pattern(seed: u32, count: u32) -> Vec<u8> {
-    (0..count).map(|i| octet(seed, i)).collect()
+    (0..count).map(|i| byte(seed, i)).collect()
 }
 
 #[derive(Debug, Clone, Default)]
@@ -227,7 +227,7 @@ async fn answer<P: Procedure, F: Future<Output = Result<P::Reply, Failure>>>(
 
 fn filled(cx: &Context, range: Range) -> Bytes {
     let mut memory = cx.pool().alloc(range.1 as usize);
-    (0..).zip(memory.iter_mut()).for_each(|(i, at)| *at = octet(range.0, i));
+    (0..).zip(memory.iter_mut()).for_each(|(i, at)| *at = byte(range.0, i));
     memory.freeze()
 }
 
@@ -247,8 +247,8 @@ impl Service for TestService {
             0 => Box::pin(answer::<Null, _>(call, |_, ()| async { Ok(()) })),
             1 => Box::pin(answer::<Echo, _>(call, |_, args| async { Ok(args) })),
             2 => Box::pin(answer::<Put, _>(call, |_, args| async move {
-                let sum = args.0.iter().fold(0_u64, |sum, &octet| sum.wrapping_mul(31).wrapping_add(octet.into()));
-                this.0.put_octets.fetch_add(args.0.len() as u64, Ordering::SeqCst);
+                let sum = args.0.iter().fold(0_u64, |sum, &byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
+                this.0.put_bytes.fetch_add(args.0.len() as u64, Ordering::SeqCst);
                 *this.0.last_put.lock().unwrap() = args.0;
                 Ok(sum)
             })),

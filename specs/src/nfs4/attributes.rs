@@ -8,13 +8,13 @@ use super::*;
 ///
 /// Returns `None` if an attribute has no maximum: ACLs, owner names, locations, and data that is opaque to the protocol.
 pub(super) fn most(request: &Bitmap4) -> Option<u64> {
-    let mut octets = 4 + 4 * request.0.len() as u64 + 4;
+    let mut bytes = 4 + 4 * request.0.len() as u64 + 4;
     for (word, bits) in (0_u32..).zip(&request.0) {
         for bit in (0..32).filter(|bit| bits >> bit & 1 == 1) {
-            octets = octets.checked_add(value(word.checked_mul(32)? + bit)?)?;
+            bytes = bytes.checked_add(value(word.checked_mul(32)? + bit)?)?;
         }
     }
-    Some(octets)
+    Some(bytes)
 }
 
 /// Defines `value`, which returns the maximum size of an attribute's value, in bytes.

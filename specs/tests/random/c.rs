@@ -67,15 +67,15 @@ impl Transcoder {
         Some(Self { child, input, output: BufReader::new(output) })
     }
 
-    /// Decodes and re-encodes `octets` in C, and returns the bytes or the error that C reports.
-    pub(crate) fn transcode(&mut self, name: &str, octets: &[u8]) -> Result<Vec<u8>, String> {
-        let hex: String = octets.iter().map(|octet| format!("{octet:02x}")).collect();
+    /// Decodes and re-encodes `bytes` in C, and returns the bytes or the error that C reports.
+    pub(crate) fn transcode(&mut self, name: &str, bytes: &[u8]) -> Result<Vec<u8>, String> {
+        let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
         writeln!(self.input, "{name} .{hex}").unwrap();
         let mut line = String::new();
         self.output.read_line(&mut line).unwrap();
         let line = line.trim_end();
-        let octet = |at: usize| u8::from_str_radix(line.get(at..at + 2)?, 16).ok();
-        let back: Option<Vec<u8>> = (0..line.len()).step_by(2).map(octet).collect();
+        let byte = |at: usize| u8::from_str_radix(line.get(at..at + 2)?, 16).ok();
+        let back: Option<Vec<u8>> = (0..line.len()).step_by(2).map(byte).collect();
         back.ok_or_else(|| line.to_owned())
     }
 }

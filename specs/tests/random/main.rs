@@ -50,22 +50,22 @@ impl Comparison {
         let c = std::cell::RefCell::new(c.as_mut());
         let config = Config { cases: CASES, failure_persistence: None, ..Config::default() };
         let outcome = TestRunner::new(config).run(&vec(any::<u8>(), 0..400), |choices| {
-            let octets = encoding(spec, name, *narrow, Choices(&choices));
-            let wrong = |what: String| TestCaseError::fail(format!("{name}: {what}: {octets:02x?}"));
-            let mut decoder = Decoder::new(&octets);
+            let bytes = encoding(spec, name, *narrow, Choices(&choices));
+            let wrong = |what: String| TestCaseError::fail(format!("{name}: {what}: {bytes:02x?}"));
+            let mut decoder = Decoder::new(&bytes);
             let value: T = decoder.read().map_err(|error| wrong(error.to_string()))?;
             decoder.finish().map_err(|error| wrong(error.to_string()))?;
             let back = encode_to_bytes(&value).map_err(|error| wrong(error.to_string()))?;
-            if back != octets {
+            if back != bytes {
                 return Err(wrong(format!("{value:?} becomes {back:02x?}")));
             }
             let len = value.encoded_len();
-            if len != octets.len() {
+            if len != bytes.len() {
                 return Err(wrong(format!("encoded_len is {len}")));
             }
-            match c.borrow_mut().as_mut().map(|c| c.transcode(name, &octets)) {
+            match c.borrow_mut().as_mut().map(|c| c.transcode(name, &bytes)) {
                 None => Ok(()),
-                Some(Ok(theirs)) if theirs == octets => Ok(()),
+                Some(Ok(theirs)) if theirs == bytes => Ok(()),
                 Some(theirs) => Err(wrong(format!("C gives {theirs:02x?}"))),
             }
         });

@@ -35,12 +35,12 @@ mod nfs4 {
     }
 }
 
-/// Decodes and re-encodes `octets`. An error has its message and offset.
+/// Decodes and re-encodes `bytes`. An error has its message and offset.
 fn transcoded<'a, T: XdrEncode>(
-    octets: &'a [u8],
+    bytes: &'a [u8],
     read: impl Fn(&mut Decoder<'a>) -> Result<T, rpcrdma::xdr::DecodeError>,
 ) -> Result<Vec<u8>, String> {
-    let mut decoder = Decoder::new(octets);
+    let mut decoder = Decoder::new(bytes);
     let value = read(&mut decoder).map_err(|error| format!("{error} at {}", error.offset()))?;
     decoder.finish().map_err(|error| error.to_string())?;
     let back = encode_to_bytes(&value).map_err(|error| error.to_string())?;
@@ -53,19 +53,19 @@ type Transcode = for<'a> fn(&'a [u8]) -> Result<Vec<u8>, String>;
 fn same(comparison: &Comparison, name: &str, owned: Transcode, borrowed: Transcode) {
     let config = Config { cases: super::CASES, failure_persistence: None, ..Config::default() };
     let input = (vec(any::<u8>(), 0..400), any::<proptest::sample::Index>(), any::<u8>());
-    let outcome = TestRunner::new(config).run(&input, |(choices, at, octet)| {
-        let octets = encoding(&comparison.spec, name, false, Choices(&choices));
-        let check = |what: &str, octets: &[u8]| match (owned(octets), borrowed(octets)) {
+    let outcome = TestRunner::new(config).run(&input, |(choices, at, byte)| {
+        let bytes = encoding(&comparison.spec, name, false, Choices(&choices));
+        let check = |what: &str, bytes: &[u8]| match (owned(bytes), borrowed(bytes)) {
             (one, other) if one == other => Ok(one),
             (one, other) => Err(TestCaseError::fail(format!("{name}, {what}: {one:02x?}, but {other:02x?}"))),
         };
-        if check("whole", &octets)?.as_ref() != Ok(&octets) {
-            return Err(TestCaseError::fail(format!("{name} re-encodes to other bytes: {octets:02x?}")));
+        if check("whole", &bytes)?.as_ref() != Ok(&bytes) {
+            return Err(TestCaseError::fail(format!("{name} re-encodes to other bytes: {bytes:02x?}")));
         }
-        let at = at.index(octets.len());
-        check("cut off", &octets[..at])?.expect_err("a truncated value decodes");
-        let mut damaged = octets;
-        damaged[at] = octet;
+        let at = at.index(bytes.len());
+        check("cut off", &bytes[..at])?.expect_err("a truncated value decodes");
+        let mut damaged = bytes;
+        damaged[at] = byte;
         check("damaged", &damaged).map(drop)
     });
     outcome.unwrap_or_else(|error| panic!("{error}"));
@@ -80,8 +80,8 @@ macro_rules! compare_views {
             $(same(
                 &comparison,
                 stringify!($name),
-                |octets| transcoded(octets, $protocol::$owned::decode),
-                |octets| transcoded(octets, $protocol::$borrowed::decode_ref),
+                |bytes| transcoded(bytes, $protocol::$owned::decode),
+                |bytes| transcoded(bytes, $protocol::$borrowed::decode_ref),
             );)*
         }
     };

@@ -11,22 +11,22 @@ const DEEP: u32 = 12;
 pub(crate) struct Choices<'a>(pub(crate) &'a [u8]);
 
 impl Choices<'_> {
-    fn octet(&mut self) -> u8 {
+    fn byte(&mut self) -> u8 {
         let (first, rest) = self.0.split_first().unwrap_or((&0, &[]));
         self.0 = rest;
         *first
     }
 
     fn below(&mut self, bound: usize) -> usize {
-        usize::from(self.octet()) % bound.max(1)
+        usize::from(self.byte()) % bound.max(1)
     }
 
     fn word(&mut self) -> u32 {
         // Most numbers use one byte of input, large ones five.
-        match self.octet() {
+        match self.byte() {
             0xFF => u32::MAX,
-            octet @ 0xF0.. => u32::from_be_bytes([octet, self.octet(), self.octet(), self.octet()]),
-            octet => u32::from(octet),
+            byte @ 0xF0.. => u32::from_be_bytes([byte, self.byte(), self.byte(), self.byte()]),
+            byte => u32::from(byte),
         }
     }
 }
@@ -99,7 +99,7 @@ impl Writer<'_> {
         loop {
             match base {
                 Base::Bool => return [0, 1].into_iter().find(free),
-                Base::Int if self.narrow => return Some(i64::from(self.choices.octet().cast_signed())).filter(free),
+                Base::Int if self.narrow => return Some(i64::from(self.choices.byte().cast_signed())).filter(free),
                 Base::Int => return Some(i64::from(self.choices.word().cast_signed())).filter(free),
                 Base::UInt => return Some(i64::from(self.choices.word())).filter(free),
                 Base::Item(id) => match &self.spec.items[id.0].kind {
@@ -118,12 +118,12 @@ impl Writer<'_> {
     fn field(&mut self, field: &Field) {
         match &field.ty {
             Type::Base(base) => self.base(*base),
-            Type::OpaqueFixed(len) => self.octets(*len, false),
+            Type::OpaqueFixed(len) => self.bytes(*len, false),
             Type::Opaque(max) | Type::String(max) => {
                 let len = self.count(*max);
                 self.word(len);
                 // C strings end at the first zero byte.
-                self.octets(len, matches!(field.ty, Type::String(_)));
+                self.bytes(len, matches!(field.ty, Type::String(_)));
             }
             Type::ArrayFixed(base, len) => (0..*len).for_each(|_| self.base(*base)),
             Type::Array(base, max) => {
@@ -152,10 +152,10 @@ impl Writer<'_> {
         self.word(0);
     }
 
-    fn octets(&mut self, len: u32, text: bool) {
+    fn bytes(&mut self, len: u32, text: bool) {
         for _ in 0..len {
-            let octet = self.choices.octet();
-            self.out.push(if text { octet | 1 } else { octet });
+            let byte = self.choices.byte();
+            self.out.push(if text { byte | 1 } else { byte });
         }
         self.out.resize(self.out.len().next_multiple_of(4), 0);
     }
@@ -163,15 +163,15 @@ impl Writer<'_> {
     fn base(&mut self, base: Base) {
         match base {
             Base::Bool => {
-                let value = self.choices.octet() & 1;
+                let value = self.choices.byte() & 1;
                 self.word(u32::from(value));
             }
             Base::Int if self.narrow => {
-                let value = i32::from(self.choices.octet().cast_signed());
+                let value = i32::from(self.choices.byte().cast_signed());
                 self.word(value.cast_unsigned());
             }
             Base::UInt if self.narrow => {
-                let value = self.choices.octet();
+                let value = self.choices.byte();
                 self.word(u32::from(value));
             }
             Base::Int | Base::UInt => {
@@ -186,11 +186,11 @@ impl Writer<'_> {
             }
             // Never NaN, so that values compare equal.
             Base::Float => {
-                let value = f32::from(self.choices.octet()) / 3.0;
+                let value = f32::from(self.choices.byte()) / 3.0;
                 self.word(value.to_bits());
             }
             Base::Double => {
-                let value = f64::from(self.choices.octet()) / 3.0;
+                let value = f64::from(self.choices.byte()) / 3.0;
                 self.out.extend(value.to_be_bytes());
             }
             Base::Quadruple => panic!("no specification has a quadruple"),

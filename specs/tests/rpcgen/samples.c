@@ -10,16 +10,16 @@
 #endif
 
 static void print(const char *name, xdrproc_t proc, void *value) {
-    static char octets[65536];
+    static char bytes[65536];
     XDR xdrs;
-    xdrmem_create(&xdrs, octets, sizeof octets, XDR_ENCODE);
+    xdrmem_create(&xdrs, bytes, sizeof bytes, XDR_ENCODE);
     if (!proc(&xdrs, value)) {
         fprintf(stderr, "cannot encode %s\n", name);
         _Exit(1);
     }
     printf("%s ", name);
     for (unsigned i = 0; i < xdr_getpos(&xdrs); i++)
-        printf("%02x", (unsigned char)octets[i]);
+        printf("%02x", (unsigned char)bytes[i]);
     printf("\n");
 }
 #define PRINT(name, type, value) print(name, (xdrproc_t)xdr_##type, value)

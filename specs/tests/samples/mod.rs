@@ -6,19 +6,19 @@ use rpcrdma_specs::{mount3, nfs3, nfs4, rpcbind};
 
 /// Checks that `value` encodes to these words and decodes from them.
 pub(crate) fn both_ways<T: XdrEncode + XdrDecode + PartialEq + std::fmt::Debug>(value: &T, words: &[u32]) {
-    octets_both_ways(value, &words.iter().flat_map(|word| word.to_be_bytes()).collect::<Vec<u8>>());
+    bytes_both_ways(value, &words.iter().flat_map(|word| word.to_be_bytes()).collect::<Vec<u8>>());
 }
 
 /// Checks that `value` encodes to these bytes, decodes from them, and does not decode from a prefix of them.
-pub(crate) fn octets_both_ways<T: XdrEncode + XdrDecode + PartialEq + std::fmt::Debug>(value: &T, octets: &[u8]) {
-    assert_eq!(encode_to_bytes(value).as_deref(), Ok(octets), "{value:?}");
-    assert_eq!(value.encoded_len(), octets.len());
-    let mut decoder = Decoder::new(octets);
+pub(crate) fn bytes_both_ways<T: XdrEncode + XdrDecode + PartialEq + std::fmt::Debug>(value: &T, bytes: &[u8]) {
+    assert_eq!(encode_to_bytes(value).as_deref(), Ok(bytes), "{value:?}");
+    assert_eq!(value.encoded_len(), bytes.len());
+    let mut decoder = Decoder::new(bytes);
     assert_eq!(decoder.read::<T>().as_ref(), Ok(value));
     assert_eq!(decoder.finish(), Ok(()));
-    for len in 0..octets.len() {
-        let mut decoder = Decoder::new(&octets[..len]);
-        assert!(decoder.read::<T>().is_err(), "{len} octets of {value:?}");
+    for len in 0..bytes.len() {
+        let mut decoder = Decoder::new(&bytes[..len]);
+        assert!(decoder.read::<T>().is_err(), "{len} bytes of {value:?}");
     }
 }
 

@@ -23,15 +23,15 @@ constructs! {
 
 /// Decodes the input as the type that its first byte selects.
 macro_rules! one_of {
-    ($octets:ident: $($ty:ty),* $(,)?) => {{
+    ($bytes:ident: $($ty:ty),* $(,)?) => {{
         let types: &[fn(&[u8])] = &[$(reencodes::<$ty>),*];
-        if let Some((&which, octets)) = $octets.split_first() {
-            types[usize::from(which) % types.len()](octets);
+        if let Some((&which, bytes)) = $bytes.split_first() {
+            types[usize::from(which) % types.len()](bytes);
         }
     }};
 }
 
-libfuzzer_sys::fuzz_target!(|octets: &[u8]| one_of!(octets:
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| one_of!(bytes:
     blobstore::BlobName,
     blobstore::BlobStatus,
     blobstore::GetArgs,

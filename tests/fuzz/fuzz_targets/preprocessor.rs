@@ -50,8 +50,8 @@ const PIECES: &[&str] = &[
     ";",
 ];
 
-libfuzzer_sys::fuzz_target!(|octets: &[u8]| {
-    let text: String = octets.iter().map(|octet| PIECES[usize::from(*octet) % PIECES.len()]).collect();
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    let text: String = bytes.iter().map(|byte| PIECES[usize::from(*byte) % PIECES.len()]).collect();
     for defined in [false, true] {
         let mut compiler = Compiler::new().source("fuzz.x", text.as_str());
         if defined {

@@ -104,8 +104,8 @@ pub fn reply<P: Procedure>(xid: u32, message: &[u8]) -> Option<P::Reply> {
 /// # Errors
 /// Returns the message of an encoding or decoding error.
 pub fn round_trip<T: XdrEncode + XdrDecode>(value: &T) -> Result<T, String> {
-    let octets = encode_to_bytes(value).map_err(|error| alloc::format!("{error}"))?;
-    let mut decoder = Decoder::new(&octets);
+    let bytes = encode_to_bytes(value).map_err(|error| alloc::format!("{error}"))?;
+    let mut decoder = Decoder::new(&bytes);
     let back = decoder.read().map_err(|error| alloc::format!("{error}"))?;
     decoder.finish().map(|()| back).map_err(|error| alloc::format!("{error}"))
 }

@@ -38,18 +38,18 @@ macro_rules! report {
 fn generated_types_come_back_as_they_went() {
     let report = report!(by_macro);
     assert_eq!(round_trip(&report).as_ref(), Ok(&report));
-    let octets = encode_to_bytes(&report).unwrap();
+    let bytes = encode_to_bytes(&report).unwrap();
     // RFC 4506 §4.9: opaque data of 6 bytes with padding; §4.11: the length, bytes and padding of a string.
-    assert_eq!(octets[..20], *b"\x01\x02\x03\x04\x05\x06\0\0\0\0\0\x07probe 7\0");
+    assert_eq!(bytes[..20], *b"\x01\x02\x03\x04\x05\x06\0\0\0\0\0\x07probe 7\0");
     // The module from the build script gives the same encoding.
     let by_script = report!(by_script);
-    assert_eq!(encode_to_bytes(&by_script).unwrap(), octets);
+    assert_eq!(encode_to_bytes(&by_script).unwrap(), bytes);
     assert_eq!(round_trip(&by_script).as_ref(), Ok(&by_script));
     // The borrowed form refers to the message.
-    let mut decoder = Decoder::new(&octets);
+    let mut decoder = Decoder::new(&bytes);
     let view = by_macro::ReportRef::decode_ref(&mut decoder).unwrap();
     assert_eq!((view.name.to_str(), view.samples), (Ok("probe 7"), &[7; 9][..]));
-    assert_eq!(encode_to_bytes(&view).unwrap(), octets);
+    assert_eq!(encode_to_bytes(&view).unwrap(), bytes);
 }
 
 #[test]
@@ -57,9 +57,9 @@ fn errors_name_their_place() {
     let report = by_script::Report { name: "n".repeat(65).as_str().into(), ..report!(by_script) };
     let error = round_trip(&report).unwrap_err();
     assert_eq!(error, "label: length 65 exceeds the declared maximum 64");
-    let mut octets = encode_to_bytes(&report!(by_macro)).unwrap().to_vec();
-    octets[40..44].copy_from_slice(&9_u32.to_be_bytes());
-    let error = Decoder::new(&octets).read::<by_macro::Report>().unwrap_err();
+    let mut bytes = encode_to_bytes(&report!(by_macro)).unwrap().to_vec();
+    bytes[40..44].copy_from_slice(&9_u32.to_be_bytes());
+    let error = Decoder::new(&bytes).read::<by_macro::Report>().unwrap_err();
     assert_eq!(error.to_string(), "report.readings[0].of: 9 is not a value of enum unit");
 }
 

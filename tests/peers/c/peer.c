@@ -17,21 +17,21 @@ static const xdrproc_t procs[] = {
 };
 
 /* Decodes a message and frees the value. Returns 1 on success. */
-int peer_decode(unsigned which, char *octets, unsigned len) {
+int peer_decode(unsigned which, char *bytes, unsigned len) {
     message value;
     XDR xdrs;
     memset(&value, 0, sizeof value);
-    xdrmem_create(&xdrs, octets, len, XDR_DECODE);
+    xdrmem_create(&xdrs, bytes, len, XDR_DECODE);
     int done = procs[which](&xdrs, &value);
     xdr_free(procs[which], &value);
     return done;
 }
 
 /* Returns a decoded message to encode, which is never freed, or NULL. */
-void *peer_value(unsigned which, char *octets, unsigned len) {
+void *peer_value(unsigned which, char *bytes, unsigned len) {
     XDR xdrs;
     message *value = calloc(1, sizeof *value);
-    xdrmem_create(&xdrs, octets, len, XDR_DECODE);
+    xdrmem_create(&xdrs, bytes, len, XDR_DECODE);
     return value != NULL && procs[which](&xdrs, value) ? value : NULL;
 }
 

@@ -10,7 +10,7 @@ use rpcrdma::{
 use tokio::{io::AsyncWriteExt as _, net::TcpListener};
 
 use super::{
-    connect, limited, octets, payload,
+    bytes, connect, limited, payload,
     protocol::bad_v1::BadV1Client,
     raw::{REPLY, REQUEST, Raw, TERMINATE, WRITE, fpdu, mpa, send, tagged},
     words,
@@ -39,7 +39,7 @@ async fn call(raw: &mut Raw) -> Vec<u32> {
 
 /// A reply without chunks: status SUCCESS and the result.
 fn reply(xid: u32, result: &[u32]) -> Vec<u8> {
-    octets(&[&[xid, 1, 8, 0, 0, 0, 0, xid, 1, 0, 0, 0, 0], result].concat())
+    bytes(&[&[xid, 1, 8, 0, 0, 0, 0, xid, 1, 0, 0, 0, 0], result].concat())
 }
 
 /// Returns the disconnect reason of a call that failed with its connection.
@@ -63,8 +63,8 @@ async fn replies_that_belong_to_nothing() {
         let bad = [
             reply(xid.wrapping_add(77), &[4]),
             right[..20].to_vec(),
-            octets(&[xid.wrapping_add(1), 2, 8, 0, 0, 0, 0]),
-            octets(&[xid.wrapping_add(1), 1, 8, 0, 9, 0, 0]),
+            bytes(&[xid.wrapping_add(1), 2, 8, 0, 0, 0, 0]),
+            bytes(&[xid.wrapping_add(1), 1, 8, 0, 9, 0, 0]),
             right.clone(),
             right,
         ];
@@ -85,9 +85,9 @@ async fn replies_that_belong_to_nothing() {
 async fn transport_errors() {
     let (client, server) = served(|mut raw| async move {
         let xid = call(&mut raw).await[0];
-        raw.fpdus(&[&send(1, &octets(&[xid, 1, 8, 4, 2]))]).await;
+        raw.fpdus(&[&send(1, &bytes(&[xid, 1, 8, 4, 2]))]).await;
         let xid = call(&mut raw).await[0];
-        raw.fpdus(&[&send(2, &octets(&[xid, 1, 8, 4, 1, 2, 3]))]).await;
+        raw.fpdus(&[&send(2, &bytes(&[xid, 1, 8, 4, 1, 2, 3]))]).await;
     })
     .await;
     let error = limited(client.get(100_000)).await.unwrap_err();
@@ -110,7 +110,7 @@ async fn more_returned_than_provided() {
         assert_eq!(chunk[..2], [1, 1]);
         let chunks = [0, 1, 1, chunk[2], chunk[3] + 4, chunk[4], chunk[5], 0, 0];
         let reply = [&[xid, 1, 8, 0][..], &chunks, &[xid, 1, 0, 0, 0, 0, chunk[3]]].concat();
-        raw.fpdus(&[&send(1, &octets(&reply))]).await;
+        raw.fpdus(&[&send(1, &bytes(&reply))]).await;
     })
     .await;
     let error = limited(client.get(100_000)).await.unwrap_err();
@@ -124,7 +124,7 @@ async fn write_beyond_the_chunk() {
     let (client, server) = served(|mut raw| async move {
         let call = call(&mut raw).await;
         let (handle, length) = (call[7], call[8]);
-        raw.fpdus(&[&tagged(WRITE, handle, u64::from(length) - 4, b"twelve octet")]).await;
+        raw.fpdus(&[&tagged(WRITE, handle, u64::from(length) - 4, b"twelve bytes")]).await;
         // RFC 5041 §8.2: layer 1, tagged buffer, base or bounds violation.
         let terminate = raw.ulpdu().await;
         assert_eq!((&terminate[..2], &payload(&terminate)[..2]), (&TERMINATE[..], &[0x11, 1][..]));

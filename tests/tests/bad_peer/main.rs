@@ -124,12 +124,12 @@ pub(crate) async fn limited<F: Future>(future: F) -> F::Output {
 }
 
 /// Converts words to big-endian bytes.
-pub(crate) fn octets(words: &[u32]) -> Vec<u8> {
+pub(crate) fn bytes(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_be_bytes()).collect()
 }
 
-pub(crate) fn words(octets: &[u8]) -> Vec<u32> {
-    octets.chunks_exact(4).map(|word| u32::from_be_bytes([word[0], word[1], word[2], word[3]])).collect()
+pub(crate) fn words(bytes: &[u8]) -> Vec<u32> {
+    bytes.chunks_exact(4).map(|word| u32::from_be_bytes([word[0], word[1], word[2], word[3]])).collect()
 }
 
 /// Returns the payload of an untagged segment.

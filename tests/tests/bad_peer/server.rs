@@ -3,7 +3,7 @@
 use rpcrdma::config::ConnectionConfig;
 
 use super::{
-    PROGRAM, Served, limited, octets, payload,
+    PROGRAM, Served, bytes, limited, payload,
     raw::{READ_REQUEST, REPLY, REQUEST, Raw, TERMINATE, WRITE, fpdu, mpa, read_request, send, tagged, untagged},
     words,
 };
@@ -23,7 +23,7 @@ async fn client(served: &Served) -> Raw {
 
 /// A call with these chunk lists, procedure and arguments.
 fn call(xid: u32, chunks: &[u32], procedure: u32, args: &[u32]) -> Vec<u8> {
-    octets(&[&[xid, 1, 8, 0], chunks, &[xid, 0, 2, PROGRAM, 1, procedure, 0, 0, 0, 0], args].concat())
+    bytes(&[&[xid, 1, 8, 0], chunks, &[xid, 0, 2, PROGRAM, 1, procedure, 0, 0, 0, 0], args].concat())
 }
 
 /// Checks that the connection works: a valid call gets a reply.
@@ -50,7 +50,7 @@ async fn truncated_header() {
     raw.fpdus(&[&send(1, &[]), &send(2, &whole[..3]), &send(3, &whole[..24])]).await;
     works(&mut raw, 4).await;
     // RFC 8166 §4.5.2: a header with malformed chunk lists is refused. This one announces another Read segment.
-    raw.fpdus(&[&send(5, &octets(&[0xbad, 1, 8, 0, 1, 44, 0x1234]))]).await;
+    raw.fpdus(&[&send(5, &bytes(&[0xbad, 1, 8, 0, 1, 44, 0x1234]))]).await;
     assert_eq!(words(payload(&raw.ulpdu().await)), [0xbad, 1, 32, 4, 2]);
     works(&mut raw, 6).await;
     served.unharmed().await;
@@ -60,7 +60,7 @@ async fn truncated_header() {
 async fn another_version() {
     let served = Served::start(ConnectionConfig::default()).await;
     let mut raw = client(&served).await;
-    raw.fpdus(&[&send(1, &octets(&[0xbad, 9, 8, 0, 0, 0, 0]))]).await;
+    raw.fpdus(&[&send(1, &bytes(&[0xbad, 9, 8, 0, 0, 0, 0]))]).await;
     // RFC 8166 §4.5, §4.5.1: ERR_VERS with the version of the request and the supported range. The header has the layout of the
     // highest supported version: RPC-over-RDMA v2 §6.2.2.1, §7.1.1.
     assert_eq!(words(payload(&raw.ulpdu().await)), [0xbad, 9, 32, 4, 1, 1, 1, 2]);

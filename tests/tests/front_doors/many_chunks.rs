@@ -32,19 +32,19 @@ pub(crate) trait Many {
 
 struct Store;
 
-fn octets(pieces: &Pieces) -> u32 {
+fn bytes(pieces: &Pieces) -> u32 {
     pieces.all.iter().map(|piece| u32::try_from(piece.data.len()).unwrap()).sum()
 }
 
 impl many_v1::ManyV1 for Store {
     async fn put(&self, _cx: &Context, pieces: Pieces) -> Result<u32, Failure> {
-        Ok(octets(&pieces))
+        Ok(bytes(&pieces))
     }
 }
 
 impl Many for Store {
     async fn put(&self, _cx: &Context, pieces: Pieces) -> Result<u32, Failure> {
-        Ok(octets(&pieces))
+        Ok(bytes(&pieces))
     }
 }
 

@@ -14,7 +14,7 @@ fn many() -> ManyArgs {
         text: "text".into(),
         points: vec![point(1), point(2), point(3)],
         corners: [point(4), point(5), point(6), point(7)],
-        fixed: Bytes::from_static(b"sixteen octets!!"),
+        fixed: Bytes::from_static(b"sixteen bytes!!!"),
         single: point(8),
         aliased: Data((&b"aliased"[..]).into()),
         whole: Block([0x5a; 512]),
@@ -89,16 +89,16 @@ fn small_items_stay_inline() {
 
 #[test]
 fn payload_is_handed_over_by_reference() {
-    let octets = Bytes::from(vec![7; 10_000]);
-    let value = WriteArgs { offset: 0, octets: octets.clone() };
+    let bytes = Bytes::from(vec![7; 10_000]);
+    let value = WriteArgs { offset: 0, octets: bytes.clone() };
     let mut inline = Vec::new();
     let mut sink = ReducingSink::for_call(&mut inline, 1);
     value.encode(&mut sink).unwrap();
     let (reduced, _) = sink.finish();
-    assert_eq!(reduced[0].data.as_ptr(), octets.as_ptr());
-    let reads = [ReadChunk { position: 12, data: octets.clone() }];
+    assert_eq!(reduced[0].data.as_ptr(), bytes.as_ptr());
+    let reads = [ReadChunk { position: 12, data: bytes.clone() }];
     let back = WriteArgs::decode(&mut Decoder::new(&inline).with_read_chunks(&reads)).unwrap();
-    assert_eq!(back.octets.as_ptr(), octets.as_ptr());
+    assert_eq!(back.octets.as_ptr(), bytes.as_ptr());
 }
 
 #[test]

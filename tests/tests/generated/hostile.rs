@@ -15,8 +15,8 @@ fn words(words: &[u32]) -> Bytes {
 }
 
 #[track_caller]
-fn refused<T: XdrDecode + std::fmt::Debug>(octets: &Bytes, message: &str) {
-    assert_eq!(decode::<T>(octets).unwrap_err().to_string(), message);
+fn refused<T: XdrDecode + std::fmt::Debug>(bytes: &Bytes, message: &str) {
+    assert_eq!(decode::<T>(bytes).unwrap_err().to_string(), message);
 }
 
 #[test]
@@ -48,22 +48,22 @@ fn unknown_values_are_typed() {
 #[test]
 fn depth_is_bounded() {
     // Each word is one level of nesting.
-    let octets = words(&[1; 10_000]);
-    let error = decode::<Tree>(&octets).unwrap_err();
+    let bytes = words(&[1; 10_000]);
+    let error = decode::<Tree>(&bytes).unwrap_err();
     assert_eq!(*error.kind(), DecodeErrorKind::TooDeep { max: Limits::default().max_depth });
 }
 
 #[test]
 fn lists_are_bounded_by_memory_and_need_no_stack() {
     let nodes = 100_000_u32;
-    let octets: Vec<u32> = (0..nodes).flat_map(|i| [1, 0, i, 0]).chain([0, 1]).collect();
-    let octets = words(&octets);
-    assert_eq!(decode::<Listing>(&octets).unwrap().entries.len(), nodes as usize);
+    let bytes: Vec<u32> = (0..nodes).flat_map(|i| [1, 0, i, 0]).chain([0, 1]).collect();
+    let bytes = words(&bytes);
+    assert_eq!(decode::<Listing>(&bytes).unwrap().entries.len(), nodes as usize);
     let unions: Vec<u32> = (0..nodes).flat_map(|_| [1, 0]).chain([0]).collect();
     assert_eq!(decode::<StringList>(&words(&unions)).unwrap().len(), nodes as usize);
     let mut limits = Limits::default();
     limits.max_memory = 1000 * size_of::<Entry>();
-    let error = Listing::decode(&mut Decoder::shared(&octets).with_limits(limits)).unwrap_err();
+    let error = Listing::decode(&mut Decoder::shared(&bytes).with_limits(limits)).unwrap_err();
     assert_eq!(*error.kind(), DecodeErrorKind::TooMuchMemory { max: limits.max_memory });
 }
 
@@ -91,12 +91,12 @@ fn a_default_arm_does_not_take_another_arms_value() {
 #[test]
 fn truncation_anywhere_is_an_error() {
     let value = GetRes::BlobOk(GetOk { eof: false, data: (&b"12345"[..]).into() });
-    let octets = encode_to_bytes(&value).unwrap();
-    for len in 0..octets.len() {
-        assert!(decode::<GetRes>(&octets.slice(..len)).is_err(), "{len} bytes");
+    let bytes = encode_to_bytes(&value).unwrap();
+    for len in 0..bytes.len() {
+        assert!(decode::<GetRes>(&bytes.slice(..len)).is_err(), "{len} bytes");
     }
     // RFC 8166 §8.2.2.3: padding octets are often zero, but they don't have to be. (RFC wording)
-    let mut octets = octets.to_vec();
-    *octets.last_mut().unwrap() = 1;
-    assert_eq!(decode::<GetRes>(&octets.into()).unwrap(), value);
+    let mut bytes = bytes.to_vec();
+    *bytes.last_mut().unwrap() = 1;
+    assert_eq!(decode::<GetRes>(&bytes.into()).unwrap(), value);
 }

@@ -12,18 +12,18 @@ use rpcrdma::xdr::{Bytes, DecodeError, Decoder, XdrDecode, XdrEncode, encode_to_
 
 /// Encodes `value`, and checks the length against `encoded_len` and the maximum of the type.
 pub(crate) fn encode<T: XdrEncode>(value: &T) -> Bytes {
-    let octets = encode_to_bytes(value).unwrap();
-    assert_eq!(octets.len(), value.encoded_len());
-    assert_eq!(octets.len() % 4, 0);
+    let bytes = encode_to_bytes(value).unwrap();
+    assert_eq!(bytes.len(), value.encoded_len());
+    assert_eq!(bytes.len() % 4, 0);
     if let Some(most) = T::MAX_LEN {
-        assert!(octets.len() as u64 <= most, "{} bytes exceed the maximum {most} of the type", octets.len());
+        assert!(bytes.len() as u64 <= most, "{} bytes exceed the maximum {most} of the type", bytes.len());
     }
-    octets
+    bytes
 }
 
-/// Decodes a value from all of `octets`.
-pub(crate) fn decode<T: XdrDecode>(octets: &Bytes) -> Result<T, DecodeError> {
-    let mut decoder = Decoder::shared(octets);
+/// Decodes a value from all of `bytes`.
+pub(crate) fn decode<T: XdrDecode>(bytes: &Bytes) -> Result<T, DecodeError> {
+    let mut decoder = Decoder::shared(bytes);
     let value = T::decode(&mut decoder)?;
     decoder.finish()?;
     Ok(value)
@@ -33,9 +33,9 @@ pub(crate) fn decode<T: XdrDecode>(octets: &Bytes) -> Result<T, DecodeError> {
 #[track_caller]
 pub(crate) fn wire<T: XdrEncode + XdrDecode + PartialEq + Debug>(value: &T, words: &[u32]) {
     let expected: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
-    let octets = encode(value);
-    assert_eq!(octets, expected);
-    assert_eq!(decode::<T>(&octets).unwrap(), *value);
+    let bytes = encode(value);
+    assert_eq!(bytes, expected);
+    assert_eq!(decode::<T>(&bytes).unwrap(), *value);
 }
 
 /// Checks that `value` decodes from its encoding.

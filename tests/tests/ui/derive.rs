@@ -35,7 +35,7 @@ struct EligibleList {
 #[derive(rpcrdma::XdrEncode)]
 struct NoString {
     #[xdr(string)]
-    octets: Bytes,
+    bytes: Bytes,
 }
 
 #[derive(rpcrdma::XdrEncode)]

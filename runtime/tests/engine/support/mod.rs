@@ -231,7 +231,7 @@ impl Pair {
             return false;
         }
         let call = self.pending.swap_remove(n);
-        let known = call.payload.as_slice().get(8..12).map(|octets| u32::from_be_bytes(octets.try_into().unwrap()));
+        let known = call.payload.as_slice().get(8..12).map(|bytes| u32::from_be_bytes(bytes.try_into().unwrap()));
         match known.and_then(|number| self.scripts.get(&number)) {
             Some(script) => {
                 if !self.hostile {

@@ -49,16 +49,16 @@ impl Raw {
     }
 
     /// Sends words followed by bytes.
-    pub(crate) fn send(&mut self, words: &[u32], octets: &[u8]) {
-        self.send_invalidating(words, octets, None);
+    pub(crate) fn send(&mut self, words: &[u32], bytes: &[u8]) {
+        self.send_invalidating(words, bytes, None);
     }
 
-    pub(crate) fn send_invalidating(&mut self, words: &[u32], octets: &[u8], invalidate: Option<Handle>) {
+    pub(crate) fn send_invalidating(&mut self, words: &[u32], bytes: &[u8], invalidate: Option<Handle>) {
         let mut message = MessageBuf::new(Vec::new().into(), 0);
         for word in words {
             message.append(&word.to_be_bytes());
         }
-        message.append(octets);
+        message.append(bytes);
         self.qp.post(WorkRequest::Send { id: WrId(0), message, invalidate, solicited: false });
     }
 
@@ -92,8 +92,8 @@ impl Raw {
 
     /// Returns the words of the next message.
     pub(crate) fn next(&mut self) -> Option<Vec<u32>> {
-        let (octets, _) = self.received.pop_front()?;
-        Some((0..octets.len() / 4).map(|n| word(&octets, n)).collect())
+        let (bytes, _) = self.received.pop_front()?;
+        Some((0..bytes.len() / 4).map(|n| word(&bytes, n)).collect())
     }
 
     pub(crate) fn disconnected(&self) -> bool {

@@ -33,17 +33,17 @@ pub(crate) struct Script {
 /// Returns `len` bytes that are characteristic for the seed.
 pub(crate) fn pattern(seed: u64, len: usize) -> Bytes {
     let mut x = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let octets = (0..len).map(|_| {
+    let bytes = (0..len).map(|_| {
         x ^= x << 13;
         x ^= x >> 7;
         x ^= x << 17;
         x as u8
     });
-    octets.collect::<Vec<u8>>().into()
+    bytes.collect::<Vec<u8>>().into()
 }
 
-pub(crate) fn word(octets: &[u8], n: usize) -> u32 {
-    u32::from_be_bytes(octets[4 * n..4 * n + 4].try_into().unwrap())
+pub(crate) fn word(bytes: &[u8], n: usize) -> u32 {
+    u32::from_be_bytes(bytes[4 * n..4 * n + 4].try_into().unwrap())
 }
 
 fn message(pool: &BufferPool, msg_type: u32, number: u32, inline: &[u8]) -> MessageBuf {

@@ -141,7 +141,7 @@ impl Duo {
             return false;
         }
         let call = self.sides[end].pending.swap_remove(n);
-        let known = call.payload.as_slice().get(8..12).map(|octets| u32::from_be_bytes(octets.try_into().unwrap()));
+        let known = call.payload.as_slice().get(8..12).map(|bytes| u32::from_be_bytes(bytes.try_into().unwrap()));
         let script = known.and_then(|number| self.sides[1 - end].scripts.get(&number).cloned());
         let script = match script {
             Some(script) => script,

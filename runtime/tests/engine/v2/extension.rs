@@ -213,8 +213,8 @@ impl ExtensionFactory for Wrap {
     }
 }
 
-fn sum(octets: &[u8]) -> u32 {
-    octets.iter().fold(1, |sum, &octet| u32::rotate_left(sum, 5) ^ u32::from(octet))
+fn sum(bytes: &[u8]) -> u32 {
+    bytes.iter().fold(1, |sum, &byte| u32::rotate_left(sum, 5) ^ u32::from(byte))
 }
 
 impl Extension for Wrap {

@@ -120,7 +120,7 @@ impl HostAuthenticator for Rounds {
     }
 
     fn received(&mut self, material: &[u8]) -> Result<HostAuthStep, HostAuthError> {
-        if material.len() != self.len || material.iter().any(|&octet| octet != self.expects) {
+        if material.len() != self.len || material.iter().any(|&byte| byte != self.expects) {
             return Err(HostAuthError("unexpected host".into()));
         }
         Ok(self.speak())

@@ -320,8 +320,8 @@ fn sealed_calls_are_sent_once() {
         let header = [call[0], 0, 2, 7, 8, 9, 0, 0];
         assert_eq!(call[9..17], header);
         // The verifier replaces the empty one: flavor, length, and body with padding.
-        let octet = (n + 1) * 0x0101_0101;
-        assert_eq!(call[17..], [6, 5, octet, octet & 0xff00_0000]);
+        let byte = (n + 1) * 0x0101_0101;
+        assert_eq!(call[17..], [6, 5, byte, byte & 0xff00_0000]);
         assert_eq!(seal.0.lock().unwrap()[n as usize], header.map(u32::to_be_bytes).concat());
         let refusal = [Refusal::Segments { max: 2 }, Refusal::ReplyResource { needed: 9000 }][n as usize];
         facing.send(&[&[call[0], 2, CREDIT, ERROR, RESPONSE], &words(refusal)[..]].concat());

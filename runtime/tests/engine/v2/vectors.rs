@@ -92,9 +92,9 @@ fn rdma2_nomsg() {
     let script = Script { number: 9, reply_inline: 5000, ..Script::default() };
     facing.engine.conn.reply(call.token, script.reply(std::iter::empty()));
     facing.run();
-    let (octets, invalidated) = facing.raw.received.pop_front().unwrap();
+    let (bytes, invalidated) = facing.raw.received.pop_front().unwrap();
     assert_eq!(invalidated.map(|handle| handle.0), Some(handle));
-    let words: Vec<u32> = octets.chunks_exact(4).map(|word| u32::from_be_bytes(word.try_into().unwrap())).collect();
+    let words: Vec<u32> = bytes.chunks_exact(4).map(|word| u32::from_be_bytes(word.try_into().unwrap())).collect();
     assert_eq!(words, [5, 2, MOST | 1, NOMSG, RESPONSE, 0, 0, 0, 1, 1, handle, 5012, high, low]);
     assert_eq!(facing.network.registered(End::A), 1);
     assert_eq!(facing.raw.take_back(handle)[..12], [0, 0, 0, 5, 0, 0, 0, 1, 0, 0, 0, 9]);

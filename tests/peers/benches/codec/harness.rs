@@ -45,11 +45,11 @@ impl Arm {
         self
     }
 
-    /// Sets the encoder, which writes into allocated memory. Panics if the result is not `octets`.
-    pub(crate) fn encode(mut self, octets: &'static [u8], mut encode: impl FnMut(&mut Vec<u8>) + 'static) -> Self {
-        let mut out = Vec::with_capacity(octets.len() + 64);
+    /// Sets the encoder, which writes into allocated memory. Panics if the result is not `bytes`.
+    pub(crate) fn encode(mut self, bytes: &'static [u8], mut encode: impl FnMut(&mut Vec<u8>) + 'static) -> Self {
+        let mut out = Vec::with_capacity(bytes.len() + 64);
         encode(&mut out);
-        assert!(out == octets, "{}: encodes other bytes", self.name);
+        assert!(out == bytes, "{}: encodes other bytes", self.name);
         self.encode = Some(Box::new(move |times| {
             for _ in 0..times {
                 encode(black_box(&mut out));
@@ -121,8 +121,7 @@ fn median(mut samples: Vec<f64>) -> f64 {
 }
 
 /// Counts the instructions (callgrind) and allocations (memcheck) of one operation, independent of noise. Runs this program for
-/// one codec
-/// with `few` and with `more` operations; the difference is the cost of `more - few` operations.
+/// one codec with `few` and with `more` operations; the difference is the cost of `more - few` operations.
 pub(crate) fn counts(message: &str, arm: &str, way: &str, few: u64, more: u64) -> Option<(f64, f64)> {
     let operations = (more - few) as f64;
     let instructions = |times| {
