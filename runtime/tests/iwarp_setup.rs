@@ -47,7 +47,7 @@ async fn next(listener: &TcpListener) -> Raw {
 }
 
 #[tokio::test]
-async fn enhanced_reply_octet_by_octet() {
+async fn enhanced_reply_byte_by_byte() {
     // IRD 5, ORD 3, client-server; C; private data "hi".
     let request = mpa(REQUEST, 0x50, 2, b"\x00\x05\x00\x03hi");
     let (mut raw, request) = requested(&request, IwarpConfig::default()).await;
@@ -61,7 +61,7 @@ async fn enhanced_reply_octet_by_octet() {
 }
 
 #[tokio::test]
-async fn enhanced_request_octet_by_octet() {
+async fn enhanced_request_byte_by_byte() {
     let responder = |listener: TcpListener| async move {
         let mut raw = next(&listener).await;
         assert_eq!(raw.read(20 + 4 + 5).await, mpa(REQUEST, 0x50, 2, b"\x00\x09\x00\x07hello"));
@@ -74,7 +74,7 @@ async fn enhanced_request_octet_by_octet() {
 }
 
 #[tokio::test]
-async fn old_request_gets_an_old_reply() {
+async fn revision_1_request_gets_a_revision_1_reply() {
     for (flags, private_data) in [(0x40, &b""[..]), (0x00, b"abc"), (0x5f, b"abc")] {
         // In revision 1 the S bit is reserved and ignored.
         let (mut raw, request) = requested(&mpa(REQUEST, flags, 1, private_data), IwarpConfig::default()).await;
@@ -192,7 +192,7 @@ async fn crc_is_used_if_either_end_asks() {
 }
 
 #[tokio::test]
-async fn rejection_octet_by_octet() {
+async fn rejection_byte_by_byte() {
     let (mut raw, request) = requested(&mpa(REQUEST, 0x50, 2, b"\0\x05\0\x03"), IwarpConfig::default()).await;
     request.expect("request").reject(Bytes::from_static(b"full")).await.expect("rejected");
     assert_eq!(raw.read(28).await, mpa(REPLY, 0x70, 2, b"\0\0\0\0full"));
@@ -238,7 +238,7 @@ async fn falls_back_to_revision_1() {
 }
 
 #[tokio::test]
-async fn falls_back_only_where_it_may() {
+async fn fallback_is_optional_and_happens_once() {
     let mut config = IwarpConfig::default();
     config.fall_back = false;
     let closes = |listener: TcpListener| async move {
@@ -262,7 +262,7 @@ fn not_ours(result: Result<Connected<IwarpQueuePair>, SetupError>) -> String {
 }
 
 #[tokio::test]
-async fn something_else_answers() {
+async fn peer_speaks_another_protocol() {
     let mut bytes = b"MPA ID Rep Frame".to_vec();
     bytes.extend_from_slice(&[0x50, 3, 0, 4]);
     for (answer, words) in [
@@ -289,7 +289,7 @@ async fn something_else_answers() {
 }
 
 #[tokio::test]
-async fn nothing_answers() {
+async fn peer_sends_nothing() {
     let mut params = params(b"");
     params.timeout = Duration::from_millis(100);
     let silent = |listener: TcpListener| async move {
@@ -318,7 +318,7 @@ async fn nobody_listens() {
 }
 
 #[tokio::test]
-async fn peers_that_do_not_request() {
+async fn invalid_requests() {
     for (bytes, words) in [
         (b"GET / HTTP/1.1\r\n\r\n".to_vec(), "GET / HTTP/1.1"),
         (mpa(REPLY, 0x50, 2, &[]), "Rep"),
@@ -341,7 +341,7 @@ async fn peers_that_do_not_request() {
 }
 
 #[tokio::test]
-async fn peers_that_stay_silent_or_leave() {
+async fn silent_and_disconnecting_peers() {
     let listener = IwarpListener::bind("127.0.0.1:0".parse().unwrap(), IwarpConfig::default()).await.expect("bind");
     let raw = Raw::connect(listener.local_addr()).await;
     let incoming = listener.accept().await.expect("accept");
@@ -359,7 +359,7 @@ async fn peers_that_stay_silent_or_leave() {
 }
 
 #[tokio::test]
-async fn request_octet_by_octet_over_time() {
+async fn request_in_single_bytes() {
     let listener = IwarpListener::bind("127.0.0.1:0".parse().unwrap(), IwarpConfig::default()).await.expect("bind");
     let peer = async {
         let mut raw = Raw::connect(listener.local_addr()).await;
@@ -375,7 +375,7 @@ async fn request_octet_by_octet_over_time() {
 }
 
 #[tokio::test]
-async fn most_private_data() {
+async fn maximum_private_data() {
     let listener = IwarpListener::bind("127.0.0.1:0".parse().unwrap(), IwarpConfig::default()).await.expect("bind");
     let mut params = params(b"");
     params.private_data = vec![1; MAX_PRIVATE_DATA].into();

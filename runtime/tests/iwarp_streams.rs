@@ -122,7 +122,7 @@ async fn small_messages_are_packed() {
 
 /// A long message is split into segments with correct message offsets and Last flags.
 #[tokio::test]
-async fn segments_octet_by_octet() {
+async fn segments_byte_by_byte() {
     let (mut raw, mut queue_pair) = accepted(params()).await;
     let data = pattern(64_750 + 100, 1);
     queue_pair.post(send_request(1, &data));
@@ -235,7 +235,7 @@ async fn end_after(bytes: &[u8], words: &str) {
 }
 
 #[tokio::test]
-async fn ends_in_the_middle() {
+async fn stream_ends_inside_an_fpdu() {
     let bytes = fpdu(&send(1, b"0123456789"));
     end_after(&bytes[..1], "inside an FPDU's header, after 1 bytes").await;
     end_after(&bytes[..19], "inside an FPDU's header, after 19 bytes").await;
@@ -253,7 +253,7 @@ async fn reset_by_the_peer() {
 }
 
 #[tokio::test]
-async fn terminates_that_arrive() {
+async fn received_terminates() {
     for (header, words) in [
         (&[0x12, 0x02, 0, 0][..], "DDP: untagged buffer error, no buffer available"),
         (&[0x20, 0x02, 0, 0], "MPA: CRC error"),
@@ -387,7 +387,7 @@ async fn invalidate_waits_for_the_response() {
 
 /// RDMA Read Responses and Sends alternate.
 #[tokio::test]
-async fn responses_and_sends_take_turns() {
+async fn responses_and_sends_alternate() {
     let (mut raw, mut queue_pair) = accepted(params()).await;
     let served = queue_pair.register(Memory::Source(Bytes::from(vec![2; 100])), Access::RemoteRead).unwrap().handle;
     for id in 0..4 {
@@ -441,7 +441,7 @@ async fn a_silent_peer_is_reminded_once() {
 
 /// A Terminate about a Send with Invalidate does not fail the RDMA Read that is in flight.
 #[tokio::test]
-async fn terminate_about_an_invalidation_blames_no_read() {
+async fn terminate_about_an_invalidation_fails_no_read() {
     let (mut raw, mut queue_pair) = accepted(params()).await;
     let sink = queue_pair.register(Memory::Sink(vec![0; 8].into()), Access::ReadSink).unwrap().handle;
     queue_pair.post(read_work(1, sink, 8));
@@ -484,7 +484,7 @@ async fn is_open_after_disconnect() {
 
 /// The peer closes the stream inside a message, after a complete FPDU.
 #[tokio::test]
-async fn ends_inside_a_message() {
+async fn stream_ends_inside_a_message() {
     let (mut raw, mut queue_pair) = accepted(params()).await;
     let peer = async {
         raw.fpdus(&[&untagged([0x01, 0x43], 0, 0, 1, 0, b"half a mess")]).await;

@@ -78,7 +78,7 @@ async fn wrong_crc() {
 }
 
 #[tokio::test]
-async fn wrong_crc_hides_what_else_is_wrong() {
+async fn wrong_crc_hides_other_errors() {
     let build = |_: Stags| {
         let mut bytes = fpdu(&tagged(WRITE, 0x1234_5678, 0, b"damaged"));
         let last = bytes.len() - 1;
@@ -105,7 +105,7 @@ async fn write_to_unknown_stag() {
 }
 
 #[tokio::test]
-async fn write_without_the_right() {
+async fn write_without_permission() {
     refused(0x11, 0x00, |stags| tagged(WRITE, stags.source, 0, &[1; 9]), "RDMA Write").await;
     refused(0x11, 0x00, |stags| tagged(WRITE, stags.landing, 0, &[1; 9]), "RDMA Write").await;
 }
@@ -296,7 +296,7 @@ async fn terminate_too_long() {
 
 /// Data after the first error is dropped, and the Terminate reports the first error (RFC 5040 §7.1 rule 4).
 #[tokio::test]
-async fn first_error_is_told() {
+async fn first_error_is_reported() {
     let build = |_: Stags| {
         let first = send(9, b"wrong");
         (vec![fpdu(&first), fpdu(&send(1, b"late")), vec![0xff; 5000]], told(0x12, 0x03, &first, false))
@@ -345,7 +345,7 @@ async fn wrong_read_responses() {
 
 /// STags and offsets of zero-length tagged messages (RFC 5041 §5.2) and zero-length Reads (RFC 5040 §5.2.1) are not checked.
 #[tokio::test]
-async fn messages_of_no_octets_are_not_checked() {
+async fn zero_length_messages_are_not_checked() {
     let (mut raw, mut queue_pair) = accepted(params()).await;
     queue_pair.register(Memory::Source(Bytes::from_static(b"x")), Access::RemoteRead).unwrap();
     let peer = async {

@@ -431,7 +431,7 @@ fn the_check_follows_reexports() {
 }
 
 #[test]
-fn the_check_finds_circles() {
+fn the_check_finds_cycles() {
     let modules = [("mid.rs", "use crate::side::A;"), ("side.rs", "use crate::mid::B;")];
     assert_eq!(
         wrong(&modules, &[]),

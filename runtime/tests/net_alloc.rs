@@ -41,7 +41,7 @@ fn assert_allocations(found: f64, expected: u64) {
 
 // Only over iwarp: the provider `sim` allocates for every work request.
 #[test]
-fn warm_calls() {
+fn allocations_of_warm_calls() {
     assert_allocations(allocations::<Null>(Transport::Iwarp, ()), HANDLER);
     // A short opaque is copied out of the Receive by client and server.
     assert_allocations(allocations::<Echo>(Transport::Iwarp, Bytes::from(pattern(1, 100))), HANDLER + 2);

@@ -220,7 +220,7 @@ fn failure(error: CallError) -> CallFailure {
 }
 
 over_each! {
-    both_ways_at_once kept_for_later nobody_listens refusals given_up idle closing shutting_down deep reconnected sizes
+    both_ways_at_once stored_callback_stubs client_without_services refusals abandoned_callbacks idle closing shutting_down deep reconnected sizes
 }
 
 /// Concurrent calls in both directions, each with a callback before its reply.
@@ -248,7 +248,7 @@ async fn both_ways_at_once(transport: Transport) {
 }
 
 /// A server keeps its clients' callback stubs and calls them later. Callbacks to a disconnected client fail with a typed error.
-async fn kept_for_later(transport: Transport) {
+async fn stored_callback_stubs(transport: Transport) {
     let Both { client, reader, server, board } = with_defaults(&transport).await;
     let poster = BoardV1Client::new(server.connect(Channel::builder()).await);
     let (second, second_reader) = reading(Channel::builder());
@@ -275,7 +275,7 @@ async fn kept_for_later(transport: Transport) {
 
 /// RFC 8167 §6: a client without services discards callbacks, and its connection still works. RFC 8167 §5.4: the server's
 /// callback times out.
-async fn nobody_listens(transport: Transport) {
+async fn client_without_services(transport: Transport) {
     let board = Board::default();
     let builder = Server::builder().callback_timeout(Duration::from_millis(50));
     let server = transport.serve(builder.service(BoardV1Server::new(board.clone()))).await;
@@ -338,7 +338,7 @@ async fn refusals(transport: Transport) {
 }
 
 /// Callbacks can time out and be dropped, without effect on others.
-async fn given_up(transport: Transport) {
+async fn abandoned_callbacks(transport: Transport) {
     let Both { client, board, reader, .. } = with_defaults(&transport).await;
     // Raises the number of credits: a peer that has not replied yet has one (RFC 8166 §3.3.3).
     assert_eq!(client.ask(2).await.unwrap(), 4);
@@ -520,7 +520,7 @@ async fn sizes(transport: Transport) {
 }
 
 #[tokio::test]
-async fn services_collide() {
+async fn duplicate_service() {
     let (transport, service) = (Transport::sim(), || ReaderV1Server::new(Reading(Arc::default())));
     let server = transport.serve(Server::builder().service(BoardV1Server::new(Board::default()))).await;
     let error = server.try_connect(Channel::builder().serve(service()).serve(service())).await.unwrap_err();

@@ -49,7 +49,7 @@ async fn put_and_get(transport: Transport) {
 
 /// Sequential calls from a task that drives the connection itself, while the driver task also polls it. No wake-up is lost
 /// between the two.
-async fn lone_calls(transport: Transport) {
+async fn sequential_calls(transport: Transport) {
     let (_running, _state, channel) = start(transport).await;
     let caller = async {
         for _ in 0..1500 {
@@ -61,7 +61,7 @@ async fn lone_calls(transport: Transport) {
 }
 
 /// The result is in the caller's own memory, and the server reads the arguments from where they are.
-async fn own_memory(transport: Transport) {
+async fn caller_provided_memory(transport: Transport) {
     let (_running, state, channel) = start(transport).await;
     let len = 1 << 20;
     let landing = channel.pool().alloc(len);
@@ -327,7 +327,7 @@ async fn last_channel_dropped(transport: Transport) {
 
 over! {
     // Tests of direct data placement.
-    rdma: put_and_get lone_calls own_memory reply_longer_than_bound placement_violations dropped_calls_invalidated_at_once;
+    rdma: put_and_get sequential_calls caller_provided_memory reply_longer_than_bound placement_violations dropped_calls_invalidated_at_once;
     all: null_and_echo landing_too_short more_calls_than_credits replies_out_of_order statuses deadlines
         call_that_is_not_polled dropped_calls dropped_after_polls close_in_order last_channel_dropped;
 }

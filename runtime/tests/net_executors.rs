@@ -76,7 +76,7 @@ fn iwarp() {
 
 /// The peer violates the protocol while the caller drives the connection, whose shutdown needs timers.
 #[test]
-fn iwarp_ending() {
+fn iwarp_peer_violates_the_protocol() {
     let runtime = runtime();
     let channel = runtime.block_on(async {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -49,7 +49,7 @@ async fn all_given_back(running: &Running) {
 }
 
 /// A call waits for memory that a call on another connection holds. Small calls proceed.
-async fn a_call_waits_for_that_of_another_connection(transport: Transport) {
+async fn calls_wait_for_memory_of_other_connections(transport: Transport) {
     let (running, state) = serve(&transport).await;
     let (a, b, c) = (connect(&running).await, connect(&running).await, connect(&running).await);
     let first = hold(&a, LARGE);
@@ -77,7 +77,7 @@ async fn a_call_waits_for_that_of_another_connection(transport: Transport) {
 }
 
 /// Connections that close while their call waits or is in progress release their memory and their place in the queue.
-async fn who_goes_takes_no_memory_along(transport: Transport) {
+async fn disconnected_clients_release_their_memory(transport: Transport) {
     let (running, state) = serve(&transport).await;
     let (a, b, c) = (connect(&running).await, connect(&running).await, connect(&running).await);
     let first = hold(&a, LARGE);
@@ -102,7 +102,7 @@ async fn who_goes_takes_no_memory_along(transport: Transport) {
 }
 
 /// A call larger than the limit is refused, because it would wait for ever.
-async fn a_call_larger_than_all_is_refused(transport: Transport) {
+async fn call_above_the_limit_is_refused(transport: Transport) {
     let (running, _) = serve(&transport).await;
     let channel = connect(&running).await;
     let error = call::<Put>(&channel, &Data(vec![7; LIMIT as usize + 1].into())).await.unwrap_err();
@@ -168,7 +168,7 @@ async fn continued_calls_count() {
 
 /// A connection at the head of the queue that has reached its own limit does not block the others.
 #[tokio::test]
-async fn a_turn_that_cannot_be_taken() {
+async fn connection_at_its_own_limit_does_not_block_others() {
     timed(async {
         let service = TestService::default();
         let state = Arc::clone(&service.0);
@@ -218,7 +218,7 @@ impl Service for CallsBack {
 
 /// Replies to the server's callbacks do not wait for memory, because the calls that hold it may be waiting for such a reply.
 #[tokio::test]
-async fn replies_to_calls_back_wait_for_nobody() {
+async fn replies_to_callbacks_do_not_wait() {
     timed(async {
         let service = TestService::default();
         let state = Arc::clone(&service.0);
@@ -238,5 +238,5 @@ async fn replies_to_calls_back_wait_for_nobody() {
 }
 
 over_each! {
-    a_call_waits_for_that_of_another_connection who_goes_takes_no_memory_along a_call_larger_than_all_is_refused many
+    calls_wait_for_memory_of_other_connections disconnected_clients_release_their_memory call_above_the_limit_is_refused many
 }

@@ -91,7 +91,7 @@ async fn lost() -> (Running, Channel, watch::Sender<Way>, Arc<Seen>) {
 
 /// Calls whose deadline is shorter than a connection attempt fail, but the attempt continues for later calls.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn comes_back_whatever_the_deadlines() {
+async fn reconnection_outlives_short_deadlines() {
     timed(async {
         let (_server, channel, way, seen) = lost().await;
         way.send_replace(Way::Slow);
@@ -111,7 +111,7 @@ async fn comes_back_whatever_the_deadlines() {
 
 /// A connection attempt ends when the channel is closed or dropped, not with its own timeout.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ends_with_the_channel() {
+async fn reconnection_ends_with_the_channel() {
     for closes in [false, true] {
         timed(async {
             let (_server, channel, way, seen) = lost().await;
@@ -140,7 +140,7 @@ async fn ends_with_the_channel() {
 
 /// If the runtime in which a connection attempt began is shut down, the next call connects again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn goes_on_after_the_runtime_of_another() {
+async fn reconnection_after_another_runtime_ended() {
     timed(async {
         let (_server, channel, way, seen) = lost().await;
         way.send_replace(Way::Silent);
@@ -159,7 +159,7 @@ async fn goes_on_after_the_runtime_of_another() {
 
 /// A retried call that is denied is not retry-safe: the first server, now disconnected, may have executed it.
 #[tokio::test]
-async fn denied_when_made_again() {
+async fn denied_retry_is_not_retry_safe() {
     timed(async {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();

@@ -270,7 +270,7 @@ async fn authentication_only(transport: Transport) {
 
 /// RFC 2203 §5.3.1, §5.3.3.1: the verifier covers the header from the XID to the end of the credential, as sent and as
 /// received, over every transport and version.
-async fn verifiers_are_over_the_header(transport: Transport) {
+async fn verifiers_cover_the_header(transport: Transport) {
     let versions = if matches!(transport, Transport::Tcp) { 1..=1 } else { 1..=2 };
     for version in versions {
         let guard = Guard { authentication_only: true, ..Guard::default() };
@@ -303,7 +303,7 @@ async fn verifiers_are_over_the_header(transport: Transport) {
 }
 
 /// Invalid bodies and verifiers are refused by client and server.
-async fn tampering(transport: Transport) {
+async fn invalid_bodies_and_verifiers(transport: Transport) {
     let (guard, context) = keyed(2);
     let calls = Arc::clone(&guard.let_in);
     let (_server, state, channel) = secured(&transport, Guard { body_key: Some(1), ..guard }, context).await;
@@ -350,7 +350,7 @@ async fn tampering(transport: Transport) {
 
 /// A panicking handler is a system error (RFC 5531 §9). Its reply has a valid verifier (RFC 2203 §5.3.3.2), so the client does
 /// not take it for a forgery.
-async fn a_panic_is_answered_with_a_verifier(transport: Transport) {
+async fn reply_to_a_panic_has_a_verifier(transport: Transport) {
     let (guard, context) = keyed(3);
     let guard = Guard { authentication_only: true, ..guard };
     let context = Context { authentication_only: true, ..context };
@@ -362,13 +362,13 @@ async fn a_panic_is_answered_with_a_verifier(transport: Transport) {
 }
 
 over_each!(
-    nothing_is_reduced authentication_only verifiers_are_over_the_header tampering a_panic_is_answered_with_a_verifier
+    nothing_is_reduced authentication_only verifiers_cover_the_header invalid_bodies_and_verifiers reply_to_a_panic_has_a_verifier
 );
 
 /// A client that reduces items of a protected call gets ERR_CHUNK, as for items that are not eligible (RFC 8166 §6.1,
 /// §8.2.2.3). The handler gets none of the data.
 #[tokio::test]
-async fn reduced_all_the_same() {
+async fn reduced_item_of_a_protected_call_is_refused() {
     timed(async {
         let (guard, _) = keyed(4);
         let context = Context { key: 4, authentication_only: true, ..Context::default() };
@@ -383,7 +383,7 @@ async fn reduced_all_the_same() {
 
 /// RPC-over-RDMA v2 §11.2.2.3: the same in version 2, in all formats.
 #[tokio::test]
-async fn version_2() {
+async fn protected_calls_in_version_2() {
     timed(async {
         let (guard, context) = keyed(9);
         let service = TestService::default();

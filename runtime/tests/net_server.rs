@@ -126,7 +126,7 @@ async fn credentials(transport: Transport) {
 }
 
 /// On shutdown, calls in progress finish and get a reply, and later calls are not started.
-async fn shutdown_with_calls_under_way(transport: Transport) {
+async fn shutdown_with_calls_in_flight(transport: Transport) {
     let (running, state, channel) = start(transport).await;
     call::<Null>(&channel, &()).await.unwrap();
     let idle = running.connect(Channel::builder()).await;
@@ -154,7 +154,7 @@ async fn shutdown_with_calls_under_way(transport: Transport) {
 }
 
 /// Calls that take longer than the grace period are aborted.
-async fn shutdown_out_of_grace(transport: Transport) {
+async fn shutdown_after_the_grace_period(transport: Transport) {
     let (running, state, channel) = start(transport).await;
     let under_way = tokio::spawn({
         let channel = channel.clone();
@@ -193,7 +193,7 @@ async fn shutdown_after_serve_was_dropped(transport: Transport) {
 }
 
 /// A client that disconnects during a call does not affect the handler.
-async fn client_gone(transport: Transport) {
+async fn client_disconnects(transport: Transport) {
     let (running, state, channel) = start(transport).await;
     let under_way = tokio::spawn({
         let channel = channel.clone();
@@ -213,7 +213,7 @@ async fn client_gone(transport: Transport) {
 
 /// When the server goes away, every call in progress fails and says whether it was sent. With `on_demand`, the next call
 /// reconnects, and idempotent calls are retried automatically.
-async fn server_gone(transport: Transport) {
+async fn server_disconnects(transport: Transport) {
     let service = TestService::default();
     let state = Arc::clone(&service.0);
     let running = transport.serve(Server::builder().service(service.clone())).await;
@@ -270,7 +270,7 @@ async fn no_reconnect(transport: Transport) {
     assert!(error.is_connection_loss() && error.is_retry_safe(), "{error}");
 }
 
-async fn most_connections(transport: Transport) {
+async fn connection_limit(transport: Transport) {
     let running = transport.serve(Server::builder().service(TestService::default()).max_connections(2)).await;
     let first = running.connect(Channel::builder()).await;
     let second = running.connect(Channel::builder()).await;
@@ -356,7 +356,7 @@ async fn pulled_memory(transport: Transport) {
 }
 
 /// The number of concurrent calls is limited, and waiting for a slot ends at the deadline.
-async fn deadline_before_there_is_room(transport: Transport) {
+async fn deadline_while_waiting_for_a_slot(transport: Transport) {
     let (running, state, _) = start(transport).await;
     let channel = running.connect(Channel::builder().max_calls(1)).await;
     let first = tokio::spawn({
@@ -389,13 +389,13 @@ async fn shutdown_again_sooner(transport: Transport) {
 
 over! {
     // An RDMA client learns during connection set-up that it was rejected; a TCP client with its first call (`net_tcp.rs`).
-    rdma: most_connections;
-    all: programs_and_versions credentials shutdown_with_calls_under_way shutdown_out_of_grace shutdown_again_sooner shutdown_after_serve_was_dropped
-        client_gone server_gone no_reconnect many_connections idle_connections pulled_memory deadline_before_there_is_room;
+    rdma: connection_limit;
+    all: programs_and_versions credentials shutdown_with_calls_in_flight shutdown_after_the_grace_period shutdown_again_sooner shutdown_after_serve_was_dropped
+        client_disconnects server_disconnects no_reconnect many_connections idle_connections pulled_memory deadline_while_waiting_for_a_slot;
 }
 
 #[tokio::test]
-async fn nobody_there() {
+async fn no_server() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();
     drop(listener);
@@ -407,7 +407,7 @@ async fn nobody_there() {
 
 /// The peer is a server of another protocol, a server that sends nothing, or one that disconnects.
 #[tokio::test]
-async fn something_else_answers() {
+async fn peer_speaks_another_protocol() {
     for greeting in [Some(&b"SSH-2.0-OpenSSH_9.2 and some more text than a frame has\r\n"[..]), Some(&[]), None] {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("iwarp://{}", listener.local_addr().unwrap());

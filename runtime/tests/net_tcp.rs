@@ -85,7 +85,7 @@ async fn closed(mut stream: TcpStream) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn what_is_placed_by_rdma_stands_in_the_record() {
+async fn eligible_items_stay_in_the_record() {
     timed(async {
         let (running, state, channel) = start(Transport::Tcp).await;
         assert_eq!(channel.info().transport, Carried::Tcp);
@@ -132,7 +132,7 @@ async fn several_transports_at_once() {
 
 /// RFC 5531 §11: a record is a call or a reply in any number of fragments.
 #[tokio::test]
-async fn raw_calls() {
+async fn calls_in_fragments() {
     timed(async {
         let (_running, mut stream) = serve(server()).await;
         let echo = |xid| call_message(xid, 1, &[0, 0, 0, 5, b'h', b'e', b'l', b'l', b'o', 0, 0, 0]);
@@ -178,7 +178,7 @@ async fn raw_calls() {
 
 /// Violations that close a connection without affecting the server and its other connections.
 #[tokio::test]
-async fn violations() {
+async fn violations_close_the_connection() {
     timed(async {
         let stream_limits = limits(|limits| (limits.max_record, limits.max_fragments) = (10_000, 10));
         let running = Transport::Tcp.serve(server().stream(stream_limits)).await;
@@ -245,7 +245,7 @@ async fn slow_peers() {
 
 /// TCP has no set-up in which a client could be rejected, so its first call finds the connection closed.
 #[tokio::test]
-async fn most_connections() {
+async fn connection_limit() {
     timed(async {
         let running = Transport::Tcp.serve(server().max_connections(1)).await;
         let first = running.connect(Channel::builder()).await;
@@ -277,7 +277,7 @@ async fn null_of_any_program() {
 
 /// The server starts no more calls at a time than its number of credits, for a client that sends many calls and reads nothing.
 #[tokio::test]
-async fn calls_unanswered_are_limited() {
+async fn concurrent_calls_are_limited() {
     timed(async {
         let service = TestService::default();
         let state = Arc::clone(&service.0);
@@ -316,7 +316,7 @@ fn xid(message: &[u8]) -> u32 {
 }
 
 #[tokio::test]
-async fn replies_in_any_order_and_for_nobody() {
+async fn replies_in_any_order_and_without_calls() {
     timed(async {
         let addr = play(|mut stream| async move {
             let mut calls = Vec::new();
@@ -348,7 +348,7 @@ async fn replies_in_any_order_and_for_nobody() {
 }
 
 #[tokio::test]
-async fn servers_that_break_the_rules() {
+async fn invalid_records_of_servers() {
     timed(async {
         let http = b"HTTP/1.1 400 Bad Request\r\n\r\n";
         let expected: [(Vec<u8>, StreamError); 4] = [
@@ -376,7 +376,7 @@ async fn servers_that_break_the_rules() {
 
 /// A reply that exceeds the client's limit fails only its call.
 #[tokio::test]
-async fn a_reply_that_is_too_long() {
+async fn too_long_reply_fails_its_call() {
     timed(async {
         let (small, many) =
             (limits(|limits| limits.max_record = 100_000), limits(|limits| limits.fragment_size = 1000));

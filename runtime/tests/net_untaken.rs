@@ -189,17 +189,17 @@ async fn away(transport: Transport, slow: Slow) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn arguments_come_while_the_server_is_away() {
+async fn suspended_server_receives_arguments() {
     timed(away(Transport::Iwarp, Slow::Arguments)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn results_wait_while_the_server_is_away() {
+async fn suspended_server_sends_results() {
     timed(away(Transport::Iwarp, Slow::Results)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn results_by_tcp_wait_while_the_server_is_away() {
+async fn suspended_server_sends_results_over_tcp() {
     timed(away(Transport::Tcp, Slow::Results)).await;
 }
 
@@ -209,26 +209,26 @@ async fn slow_argument_over_iwarp() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn frozen_over_tcp() {
+async fn stopped_client_over_tcp() {
     timed(frozen(Transport::Tcp)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn frozen_over_iwarp() {
+async fn stopped_client_over_iwarp() {
     timed(frozen(Transport::Iwarp)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn never_quite_ending_over_iwarp() {
+async fn closing_connection_ends_over_iwarp() {
     timed(never_quite_ending()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn slow_over_tcp() {
+async fn slow_result_over_tcp() {
     timed(slow(Transport::Tcp)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn slow_over_iwarp() {
+async fn slow_result_over_iwarp() {
     timed(slow(Transport::Iwarp)).await;
 }

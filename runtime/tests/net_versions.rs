@@ -110,7 +110,7 @@ async fn versions(
 
 /// Client and server use the highest common version, on a single connection.
 #[tokio::test]
-async fn what_both_have() {
+async fn highest_common_version() {
     timed(async {
         for transport in [Transport::sim(), Transport::Iwarp] {
             for (client, server, version) in
@@ -173,7 +173,7 @@ async fn a_server_of_version_1_is_remembered() {
 
 /// Without a common version, calls fail with an error that says so, and the client does not loop.
 #[tokio::test]
-async fn nothing_in_common() {
+async fn no_common_version() {
     timed(async {
         let (running, channel) = versions(Transport::sim(), 2..=2, 1..=1).await;
         let error = call::<Null>(&channel, &()).await.unwrap_err();
@@ -193,7 +193,7 @@ async fn nothing_in_common() {
 /// RPC-over-RDMA v2 §4.2.3.2: if a server disconnects because of version 2, the client reconnects once with version 1. Callers
 /// do not notice, whatever the reconnection policy and the number of calls.
 #[tokio::test]
-async fn a_server_that_hangs_up() {
+async fn server_disconnects_over_version_2() {
     timed(async {
         for reconnect in [Reconnect::Never, Reconnect::on_demand()] {
             let fabric = Fabric::new(SimConfig::default());
@@ -221,7 +221,7 @@ async fn a_server_that_hangs_up() {
 
 /// `?version=` in a URL overrides the builder.
 #[tokio::test]
-async fn by_url() {
+async fn version_in_url() {
     timed(async {
         let running = Transport::Iwarp.serve(Server::builder().service(TestService::default())).await;
         for version in [1, 2] {

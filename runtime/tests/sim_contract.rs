@@ -36,7 +36,7 @@ async fn private_data_without_invalidation() {
 
 /// An Invalidate posted after an RDMA Read waits for the Read, as in the other providers.
 #[tokio::test]
-async fn invalidate_behind_a_read() {
+async fn invalidate_waits_for_a_read() {
     for seed in 0..20 {
         let mut config = SimConfig::default();
         config.seed = seed;

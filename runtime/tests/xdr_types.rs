@@ -41,7 +41,7 @@ fn decoded<T: XdrDecode + 'static>(message: Vec<u8>) -> Result<(), DecodeErrorKi
 
 /// The maximum depth depends on the stack size of a level, so no message exhausts the stack.
 #[test]
-fn large_levels_are_fewer() {
+fn depth_limit_depends_on_the_level_size() {
     assert_eq!(decoded::<Small>(nested(4, 100)), Ok(()));
     assert_eq!(decoded::<Small>(nested(4, 101)), Err(DecodeErrorKind::TooDeep { max: 100 }));
     assert_eq!(decoded::<Tree>(nested(4096, 30)), Ok(()));
@@ -65,7 +65,7 @@ fn unknown_arms_may_be_short() {
 }
 
 #[test]
-fn unknown_arms_are_as_long_as_they_say() {
+fn encoded_length_of_unknown_arms() {
     let compound = Compound { tag: 0, ops: vec![Arg::Unknown(99)] };
     assert_eq!(encode_to_bytes(&compound).unwrap().len(), compound.encoded_len());
     let one = One { tag: 0, a: Arg::Unknown(99) };

@@ -130,7 +130,7 @@ fn declarations(text: &str) -> String {
 }
 
 #[test]
-fn every_file_says_where_it_comes_from() {
+fn every_file_names_its_source() {
     let licensed =
         [("rpc.x", "RFC 5531"), ("rpcrdma1.x", "RFC 8166"), ("rpcrdma2.x", "version-two-01"), ("nfs4.x", "RFC 7863")];
     // These RFCs predate the IETF's terms for code components, which the header has to say.
@@ -215,7 +215,7 @@ fn no_amendment_is_superfluous() {
 }
 
 #[test]
-fn other_tools_can_read_them() {
+fn files_follow_rfc_4506() {
     for name in ["rpc.x", "rpcrdma1.x", "rpcrdma2.x", "rpcbind.x", "mount3.x", "nfs3.x"] {
         let text = declarations(&ours(name));
         let words: Vec<&str> = text.split_whitespace().collect();

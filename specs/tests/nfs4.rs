@@ -129,7 +129,7 @@ fn attributes_add_what_their_types_allow() {
 }
 
 #[test]
-fn results_in_numbers_add_as_many_as_are_asked_for() {
+fn lists_add_the_requested_number_of_items() {
     let stateids = nfs::TestStateid4args { ts_stateids: vec![stateid(); 5000] };
     assert_eq!(bounds(vec![Op::OpTestStateid(stateids)]).inline - bounds_of_nothing(), 4 + 4 + 4 + 5000 * 4);
     let devices = nfs::Getdevicelist4args {
@@ -161,7 +161,7 @@ fn any_number_of_operations_has_bounds() {
 }
 
 #[test]
-fn the_reply_that_is_provided_for_fits() {
+fn reply_has_the_computed_size() {
     let tag = utf8("tag");
     let call =
         Compound4args { tag: tag.clone(), minorversion: 0, argarray: vec![putfh(), Op::OpGetfh, Op::OpRestorefh] };

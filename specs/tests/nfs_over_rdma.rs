@@ -116,7 +116,7 @@ fn data(result: &Res) -> &Bytes {
 
 /// RFC 8267 §6.4.3: the chunks belong to the READs and READLINKs in call order.
 #[tokio::test]
-async fn reads_of_one_compound_land_each_in_its_chunk() {
+async fn each_read_of_a_compound_has_its_chunk() {
     let client = client().await;
     let reply =
         client.nfsproc4_compound(&compound(vec![read(0, 70_001), Op::OpReadlink, read(7, 5_003)])).await.unwrap();
@@ -140,7 +140,7 @@ async fn a_read_that_fails_leaves_its_chunk_and_those_after_it_unused() {
 }
 
 #[tokio::test]
-async fn writes_of_one_compound_are_read_each_from_its_chunk() {
+async fn each_write_of_a_compound_has_its_chunk() {
     let client = client().await;
     let reply =
         client.nfsproc4_compound(&compound(vec![write(0, 50_001), write(11, 30_003), read(5, 6)])).await.unwrap();
@@ -152,7 +152,7 @@ async fn writes_of_one_compound_are_read_each_from_its_chunk() {
 
 /// RFC 8267 §3.1, §6.2.1: attributes of unpredictable size do not fit at first, and fit when the caller provides more room.
 #[tokio::test]
-async fn a_reply_that_did_not_fit_is_asked_for_with_more_room() {
+async fn repeated_call_with_more_room_succeeds() {
     // Version 1 only: version 2 continues a reply that is longer than expected in further messages.
     let client = client_of(1..=1).await;
     let acl = Op::OpGetattr(Getattr4args { attr_request: Bitmap4(vec![1 << FATTR4_ACL]) });
@@ -167,7 +167,7 @@ async fn a_reply_that_did_not_fit_is_asked_for_with_more_room() {
 
 /// RFC 8267 §6.2.2: with a session, the client needs no more memory than `ca_maxresponsesize`.
 #[tokio::test]
-async fn no_more_is_provided_than_a_session_allows() {
+async fn reply_limit_of_a_session() {
     let client = client().await;
     let call = compound(vec![read(0, 70_000)]);
     let short = || CallOptions::new().landing(vec![0; 8192].into());
@@ -183,7 +183,7 @@ async fn no_more_is_provided_than_a_session_allows() {
 
 /// RFC 8267 §6.4.1, §6.4.3: an empty Write chunk asks for an inline result; the other results keep their chunks.
 #[tokio::test]
-async fn a_result_may_be_asked_for_inline() {
+async fn empty_chunk_asks_for_an_inline_result() {
     let client = client().await;
     let call = compound(vec![read(0, 9_000), Op::OpReadlink, read(7, 600), read(9, 5_003)]);
     let mut bounds = Nfsproc4Compound::reply_bounds(&call);
@@ -226,7 +226,7 @@ async fn reads_beyond_the_chunks_return_inline() {
 /// RFC 8881 §15.1.3.4: the server executes the operations before an unknown one, and cannot decode those after it, even if
 /// their data is in a Read chunk.
 #[tokio::test]
-async fn an_unknown_operation_is_illegal_and_those_before_it_are_carried_out() {
+async fn operations_before_an_unknown_one_are_executed() {
     let client = client().await;
     let reply = client.nfsproc4_compound(&compound(vec![Op::OpPutrootfh, Op::Unknown(9999)])).await.unwrap();
     assert_eq!((reply.status, reply.resarray.len()), (Nfsstat4::Nfs4errOpIllegal, 2));

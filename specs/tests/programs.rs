@@ -132,7 +132,7 @@ fn the_largest_replies_fit_their_bounds() {
 }
 
 #[test]
-fn what_is_too_long_is_not_encoded() {
+fn too_long_items_are_not_encoded() {
     let handle = nfs3::NfsFh3 { data: vec![7; nfs3::NFS3_FHSIZE as usize + 1].into() };
     assert!(encode_to_bytes(&handle).is_err());
     let name = mount3::Name("x".repeat(mount3::MNTNAMLEN as usize + 1).into());

@@ -24,7 +24,7 @@ pub struct Netbuf {
 include!(concat!(env!("OUT_DIR"), "/debian.rs"));
 
 #[test]
-fn what_is_installed_compiles() {
+fn installed_specifications_compile() {
     for (path, package) in MISSING {
         eprintln!("{path} is not installed (Debian: {package}), not tested");
     }

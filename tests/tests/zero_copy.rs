@@ -103,7 +103,7 @@ async fn nothing_is_copied() {
 
 /// An item that is too short for a chunk is copied into the message, and counted.
 #[tokio::test]
-async fn what_is_short_is_copied_and_counted() {
+async fn short_items_are_copied_and_counted() {
     let (client, _, server) = start("").await;
     client.put(&PutArgs { data: bytes(100) }).await.unwrap();
     assert_eq!(copied(&client, &server), (100, 0));
@@ -126,7 +126,7 @@ impl LandingMemory for Own {
 
 /// A result is placed in the memory that the caller provided.
 #[tokio::test]
-async fn results_land_in_the_callers_memory() {
+async fn results_are_placed_in_the_callers_memory() {
     let (client, service, server) = start("").await;
     for len in [MIB, MIB - 1] {
         let memory = vec![0; MIB].into_boxed_slice();

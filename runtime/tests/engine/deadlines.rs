@@ -26,7 +26,7 @@ fn exposed(facing: &Facing) -> usize {
 
 /// Deadlines hold for calls in flight and for calls that wait for a credit.
 #[test]
-fn queued_and_in_flight() {
+fn deadlines_of_queued_calls_and_calls_in_flight() {
     let mut facing = client();
     let deadline = |secs| Some(Duration::from_secs(secs));
     let sent = facing.call(&Script { reply_inline: 9000, deadline: deadline(3), ..Script::default() });
@@ -52,7 +52,7 @@ fn queued_and_in_flight() {
 
 /// A deadline also holds while a replied call waits for its memory to be invalidated. The engine keeps the memory until then.
 #[test]
-fn answered() {
+fn deadline_while_a_replied_call_awaits_invalidation() {
     let mut facing = client();
     let deadline = Some(Duration::from_secs(3));
     let id = facing.call(&Script { args: vec![5000, 5000], reduce: true, deadline, ..Script::default() });
@@ -87,7 +87,7 @@ fn answered() {
 
 /// With a grace period of zero, calls do not linger, and the engine still detects a peer that never replies.
 #[test]
-fn no_grace_and_a_peer_that_never_answers() {
+fn unresponsive_peer_without_a_grace_period() {
     let mut config = EngineConfig::default();
     config.abandon_grace = Duration::ZERO;
     let mut facing = Facing::new(Role::Client, config, true);

@@ -22,7 +22,7 @@ fn send(facing: &mut Facing, words: &[u32]) -> Option<Vec<u32>> {
 /// RFC 8166 §4.2.4, §4.5: a server discards a reply whose XID differs from that of its header. An unrelated call of the server
 /// with the header's XID continues.
 #[test]
-fn a_server_answers_no_faulty_reply() {
+fn server_discards_faulty_replies() {
     let words = [XID, 1, 4, 0, 0, 0, 0, XID + 1, 1, 0];
     let mut server = facing(Role::Server);
     assert_eq!(send(&mut server, &words), None);
@@ -40,7 +40,7 @@ fn a_server_answers_no_faulty_reply() {
 
 /// RFC 8166 §4.5.1, §4.5.2: a client that accepts reverse-direction calls responds to faulty ones with an error.
 #[test]
-fn a_client_answers_faulty_calls() {
+fn client_responds_to_faulty_calls() {
     let grant = EngineConfig::default().reverse_credits;
     for (words, error) in [
         // Another version.
@@ -64,7 +64,7 @@ fn a_client_answers_faulty_calls() {
 
 /// RFC 8166 §4.5: a client discards errors, and messages that may be the reply to a call in flight.
 #[test]
-fn a_client_answers_no_faulty_replies() {
+fn client_discards_faulty_replies() {
     for words in [
         [XID, 3, 4, 0, 0, 0, 0, XID, 1, 0],
         [XID, 1, 4, 0, 7, 0, 0, XID, 1, 0],
@@ -82,7 +82,7 @@ fn a_client_answers_no_faulty_replies() {
 
 /// RFC 8167 §6, RFC 8166 §4.5: a client without reverse-direction support responds to no call.
 #[test]
-fn a_client_that_accepts_no_calls_answers_none() {
+fn client_without_reverse_direction_discards_faulty_calls() {
     let mut config = EngineConfig::default();
     config.reverse_credits = 0;
     let mut client = Facing::new(Role::Client, config, true);

@@ -15,7 +15,7 @@ fn one(config: PairConfig, script: Script) -> (Pair, Format) {
 
 /// RFC 8166 §3.5.1: one Send in each direction, and no registered memory.
 #[test]
-fn short() {
+fn short_message() {
     let (pair, format) = one(PairConfig::default(), Script { inline: 100, reply_inline: 100, ..Script::default() });
     assert_eq!(format, Format::Short);
     let counters = pair.client.conn.counters();
@@ -54,7 +54,7 @@ fn many_chunks_both_ways() {
 
 /// RFC 8166 §3.5.3: a Long call and a Long reply.
 #[test]
-fn long_both_ways() {
+fn long_call_and_reply() {
     let script = Script { inline: 9000, reply_inline: 20_000, ..Script::default() };
     let (pair, format) = one(PairConfig::default(), script);
     assert_eq!(format, Format::Long);
@@ -63,7 +63,7 @@ fn long_both_ways() {
 
 /// RFC 8166 §3.5.3: a Position-Zero Read chunk together with other Read chunks, and a Reply chunk together with a Write list.
 #[test]
-fn long_and_chunked() {
+fn long_messages_with_chunks() {
     let script = Script {
         inline: 9001,
         args: vec![5000, 70_000],

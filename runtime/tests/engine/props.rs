@@ -212,7 +212,7 @@ proptest! {
 
     /// Corrupted messages never make an engine panic, leave memory exposed, or lose a call.
     #[test]
-    fn changed_messages(
+    fn corrupted_messages(
         config in pair_config(),
         scripts in scripts(),
         order in any::<u64>(),
@@ -243,7 +243,7 @@ proptest! {
 
     /// Random messages of plausible words never make an engine panic, expose memory, or run out of Receives.
     #[test]
-    fn invented_messages(
+    fn random_messages(
         server in any::<bool>(),
         messages in vec((vec(header_word(), 0..40), 0usize..4), 1..30),
         fixed in any::<bool>(),

@@ -185,7 +185,7 @@ fn replies_that_do_not_fit() {
 
 /// Without a Reply chunk, a reply that does not fit inline cannot be sent.
 #[test]
-fn no_reply_chunk() {
+fn long_reply_without_a_reply_chunk() {
     let mut facing = server();
     let call = arrive(&mut facing, &plain(XID, 8, 0, 0)).unwrap();
     assert_eq!((call.reply.reply_chunk, call.reply.max_inline), (None, 4096 - 28));
@@ -223,7 +223,7 @@ fn remote_invalidation() {
 /// Linux clients append 4 bytes of other memory to a Write chunk whose length is not a multiple of four. This is for padding
 /// that a responder must not write (RFC 8166 §3.4.6.2). The segment is returned unused, and no handle is invalidated.
 #[test]
-fn segment_for_padding() {
+fn linux_segment_for_padding_is_returned_unused() {
     let mut facing = server();
     let (data, pad) = (facing.raw.sink(5), facing.raw.sink(4));
     let [segment, padding] = [(data, 5), (pad, 4)].map(|((handle, base), length)| {
@@ -270,7 +270,7 @@ fn receives_come_before_replies() {
 
 /// Results are sent without copying, in transfers limited by the provider and by the segments.
 #[test]
-fn transfers_are_cut() {
+fn results_are_split_into_transfers() {
     let config = EngineConfig::default();
     let local = PrivateData::new(&config, false);
     let mut sim = SimConfig::default();
@@ -290,7 +290,7 @@ fn transfers_are_cut() {
 
 /// When the connection ends, the engine reports the announced calls. Later replies to them are dropped.
 #[test]
-fn loss() {
+fn lost_connection() {
     let mut facing = server();
     let call = arrive(&mut facing, &plain(XID, 8, 0, 0)).unwrap();
     facing.network.cut();
@@ -304,7 +304,7 @@ fn loss() {
 
 /// An orderly close delivers everything that was sent before.
 #[test]
-fn close() {
+fn orderly_close() {
     let mut facing = server();
     let call = arrive(&mut facing, &plain(XID, 8, 0, 0)).unwrap();
     facing.engine.conn.reply(call.token, reply(&[]));

@@ -64,7 +64,7 @@ fn reply_chunks_have_room_for_padding() {
 
 /// RFC 8166 §4.5, §4.6, §4.2.1, RFC 8167 §6: messages that are silently discarded. Their Receive is posted again.
 #[test]
-fn discards() {
+fn discarded_messages() {
     let bad: &[&[u32]] = &[
         &[],
         &[XID],
@@ -360,7 +360,7 @@ fn grace_of_a_cancelled_call() {
 /// A peer that never replies does not block later calls for ever. When abandoned calls hold all credits for longer than the
 /// grace period, the connection is closed, and queued calls fail as not sent.
 #[test]
-fn a_peer_that_never_answers() {
+fn unresponsive_peer_closes_the_connection() {
     let (mut facing, _) = with_sinks();
     facing.call(&Script::default());
     facing.engine.conn.cancel_call(rpcrdma::engine::CallId(0), facing.now);
@@ -378,7 +378,7 @@ fn a_peer_that_never_answers() {
 
 /// A lost connection fails every call, and says whether it was sent. The results come after the memory is invalidated.
 #[test]
-fn loss() {
+fn lost_connection() {
     let (mut facing, _) = with_sinks();
     facing.call(&Script { inline: 9000, ..Script::default() });
     facing.network.cut();
@@ -398,7 +398,7 @@ fn loss() {
 /// A call that is posted after the connection was lost, but before the engine was notified, fails as not sent. The refused
 /// registration of its memory is not reported as the cause.
 #[test]
-fn loss_not_told_of_yet() {
+fn lost_connection_before_its_notification() {
     let mut facing = client();
     facing.network.cut();
     facing.call(&Script { reply_inline: 9000, ..Script::default() });
@@ -411,7 +411,7 @@ fn loss_not_told_of_yet() {
 
 /// RFC 8166 §4.5.4: if memory cannot be invalidated, the connection is closed before the call finishes.
 #[test]
-fn invalidation_fails() {
+fn failed_invalidation_closes_the_connection() {
     let config = EngineConfig::default();
     let says = PrivateData::new(&config, false);
     let mut sim = SimConfig::default();
@@ -483,7 +483,7 @@ fn calls_that_cannot_be_sent() {
 
 /// A result is written to the caller's memory, and an argument is read from it, without copies.
 #[test]
-fn no_copies() {
+fn results_and_arguments_are_not_copied() {
     struct Own(Vec<u8>);
     impl LandingMemory for Own {
         fn as_slice(&self) -> &[u8] {
@@ -511,7 +511,7 @@ fn no_copies() {
 
 /// RFC 8166 §4.3.2.3: small results are returned inline where they fit, and items of zero bytes get no chunk.
 #[test]
-fn write_list_of_what_pays() {
+fn small_results_get_no_write_chunk() {
     // Caller-provided memory does not create a chunk for an empty result.
     let mut facing = client();
     let mut call = Script { results: vec![(0, 0)], ..Script::default() }.outgoing(&facing.engine.conn, facing.now);
@@ -546,7 +546,7 @@ fn write_list_of_what_pays() {
 
 /// RFC 8166 §4.2.1: the XIDs of calls in flight are not reused.
 #[test]
-fn xids_do_not_collide() {
+fn xids_in_flight_are_not_reused() {
     let mut facing = client();
     // The second call gets no reply...
     facing.call(&Script::default());

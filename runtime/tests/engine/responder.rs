@@ -41,7 +41,7 @@ fn answer(facing: &mut Facing) -> Option<Vec<u32>> {
 
 /// The engine accepts as many Write chunks as configured, plus a Reply chunk (RFC 8166 §4.3.3), and no more.
 #[test]
-fn takes_as_many_write_chunks_as_a_binding_has() {
+fn number_of_write_chunks_is_limited() {
     let call = |writes: u32| {
         let mut words = vec![XID, 1, 8, 0, 0];
         (0..writes).for_each(|n| words.extend([1, 1, 100 + n, 4096, 0, 0]));
@@ -58,7 +58,7 @@ fn takes_as_many_write_chunks_as_a_binding_has() {
 
 /// RFC 8166 §4.5, §4.2.4, §4.6.2, RFC 8167 §6: messages that are silently discarded. Their Receive is posted again.
 #[test]
-fn discards() {
+fn discarded_messages() {
     let bad: &[&[u32]] = &[
         &[],
         &[XID, 1, 8, 0, 0, 0],               // 24 bytes
@@ -84,7 +84,7 @@ fn discards() {
 
 /// RFC 8166 §4.5.1: ERR_VERS has the XID and version of the call, the supported versions, and a grant.
 #[test]
-fn another_version() {
+fn unsupported_version() {
     for vers in [0, 2, u32::MAX] {
         let mut facing = server();
         assert!(arrive(&mut facing, &[XID, vers, 8, 77, 1, 2, 3]).is_none());
@@ -95,7 +95,7 @@ fn another_version() {
 
 /// RFC 8166 §4.5.2, §4.6.1, §8.1.4: malformed calls and excessive chunks get ERR_CHUNK, and nothing is pulled.
 #[test]
-fn refused() {
+fn malformed_calls_get_err_chunk() {
     let rpc = [XID, 0, 0, 0];
     let read = |position: u32, length: u32| [1, position, 0x77, length, 0, 0x1000];
     let msg = |reads: &[[u32; 6]]| [&[XID, 1, 8, 0][..], &reads.concat(), &NO_CHUNKS, &rpc].concat();
@@ -240,7 +240,7 @@ fn long_call() {
 
 /// A requester that invalidates a handle that it cannot know is disconnected.
 #[test]
-fn invalidation_by_a_requester() {
+fn requester_must_not_invalidate() {
     let mut facing = server();
     let call = plain(XID, 8, 0, 0);
     // The guessed handle belongs to the engine, which uses it for an RDMA Read.
@@ -290,7 +290,7 @@ fn credits_exceeded() {
 
 /// The memory of pulled calls without a reply is limited. Calls beyond the limit wait, and none is lost.
 #[test]
-fn pulls_are_bounded() {
+fn memory_of_pulled_calls_is_limited() {
     let mut config = EngineConfig::default();
     config.max_pulled = 100;
     let mut facing = Facing::new(Role::Server, config, false);
@@ -336,7 +336,7 @@ fn read_chunk_out_of_bounds() {
 
 /// An RDMA Read without progress closes the connection at the pull timeout.
 #[test]
-fn pulls_stall() {
+fn stalled_rdma_read_closes_the_connection() {
     let config = EngineConfig::default();
     let (local, limit) = (PrivateData::new(&config, true), config.pull_timeout);
     let mut sim = SimConfig::default();
@@ -371,7 +371,7 @@ fn pulls_stall() {
 
 /// The pull timeout ends with the last RDMA Read.
 #[test]
-fn pulls_go_on() {
+fn pull_timeout_ends_with_the_rdma_read() {
     let mut facing = server();
     let (handle, base) = facing.raw.source(&[1; 64]);
     let [high, low] = split(base);
@@ -382,7 +382,7 @@ fn pulls_go_on() {
 
 /// A failed invalidation of a sink closes the connection, and the call is not announced.
 #[test]
-fn invalidation_fails() {
+fn failed_invalidation_closes_the_connection() {
     let config = EngineConfig::default();
     let local = PrivateData::new(&config, true);
     let mut sim = SimConfig::default();
@@ -413,7 +413,7 @@ fn grants_at_least_one() {
 
 /// A provider that allows no RDMA Reads makes the engine refuse calls with Read chunks.
 #[test]
-fn no_reads_allowed() {
+fn provider_without_rdma_reads() {
     let config = EngineConfig::default();
     let local = PrivateData::new(&config, true);
     let mut sim = SimConfig::default();

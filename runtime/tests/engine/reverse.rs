@@ -94,7 +94,7 @@ fn a_call_and_its_reply() {
 
 /// RFC 8167 §2.4.1: calls with the same XID in both directions are separate transactions.
 #[test]
-fn xids_are_apart() {
+fn same_xid_in_both_directions() {
     let mut client = facing(Role::Client, config(32, 4));
     client.call(&Script::default());
     client.run();
@@ -122,7 +122,7 @@ fn xids_are_apart() {
 /// RFC 8167 §4.1: each direction has its own credits. The request in a call is not a grant, and calls in flight in one
 /// direction use no credits of the other.
 #[test]
-fn credits_are_apart() {
+fn separate_credits_of_the_directions() {
     let mut client = facing(Role::Client, config(32, 4));
     client.call(&Script::default());
     client.run();
@@ -156,7 +156,7 @@ fn credits_are_apart() {
 
 /// RFC 8167 §4.1: the credit value of a message without a known direction is ignored.
 #[test]
-fn no_direction_no_credit() {
+fn credits_of_messages_without_direction_are_ignored() {
     for role in [Role::Client, Role::Server] {
         let mut facing = facing(role, config(32, 4));
         facing.call(&Script::default());
@@ -203,7 +203,7 @@ fn thresholds() {
 
 /// RFC 8167 §5.3: calls have no chunks, and eligible items stay in the payload stream.
 #[test]
-fn no_chunks() {
+fn calls_have_no_chunks() {
     let mut server = facing(Role::Server, config(32, 4));
     // Results are returned inline, whatever their maximum size.
     server.call(&Script { reply_inline: 100_000, results: vec![(5, 1 << 20)], ..Script::default() });
@@ -254,7 +254,7 @@ fn chunks_are_refused() {
 
 /// RDMA_ERROR (RFC 8166 §4.5), and replies with chunks that the call did not offer, fail the server's call.
 #[test]
-fn bad_answers() {
+fn errors_and_invalid_replies() {
     for (words, failure) in [
         (vec![XID, 1, 3, 4, 2], CallFailure::ChunkError),
         (vec![XID, 1, 3, 4, 1, 2, 3], CallFailure::VersionMismatch { low: 2, high: 3 }),
@@ -284,7 +284,7 @@ fn bad_answers() {
 
 /// RFC 8797 §4.1: only a reply may invalidate, and only a handle that its call offered. Reverse-direction calls offer none.
 #[test]
-fn nothing_to_invalidate() {
+fn reverse_calls_must_not_invalidate() {
     let mut client = facing(Role::Client, config(32, 4));
     client.call(&Script { results: vec![(5000, 5000)], ..Script::default() });
     client.run();
@@ -304,7 +304,7 @@ fn nothing_to_invalidate() {
 
 /// RFC 8167 §4.3.1, §4.3.2: the engine posts Receives for both directions, and posts them again after use.
 #[test]
-fn receives_for_both() {
+fn receives_for_both_directions() {
     let least = Connection::setup_params(&config(5, 0), true).receive_count;
     assert_eq!(Connection::setup_params(&config(5, 7), true).receive_count, least + 7);
 
@@ -339,7 +339,7 @@ fn receives_for_both() {
 
 /// RFC 8167 §6: a peer without reverse-direction support discards such calls, and its own callers get an error.
 #[test]
-fn without_support() {
+fn peer_without_reverse_direction() {
     let mut client = facing(Role::Client, config(32, 0));
     let receives = client.network.receives(End::A);
     for xid in 0..50 {
@@ -363,7 +363,7 @@ fn without_support() {
 /// RFC 8167 §5.4: a call without a reply can be abandoned, and the connection stays open. Later calls wait, because RFC 8166
 /// §3.3.1 allows one call until the first reply.
 #[test]
-fn unanswered() {
+fn call_without_reply() {
     let mut server = facing(Role::Server, config(32, 4));
     let late = Script { deadline: Some(Duration::from_secs(1)), ..Script::default() };
     server.call(&late);
@@ -389,7 +389,7 @@ fn unanswered() {
 
 /// RFC 8167 §5.4: a lost connection fails the calls of both directions, each once and with the reason.
 #[test]
-fn lost() {
+fn lost_connection() {
     let mut pair = Pair::new(PairConfig::default());
     pair.call(Script::default());
     pair.run();

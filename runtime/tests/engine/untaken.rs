@@ -47,7 +47,7 @@ fn stuck() -> (Facing, Duration) {
 
 /// A reply without progress closes the connection at the timeout, and not earlier.
 #[test]
-fn ends_the_connection() {
+fn stalled_reply_closes_the_connection() {
     let (mut facing, limit) = stuck();
     facing.now += limit - MOMENT;
     facing.run();
@@ -63,7 +63,7 @@ fn ends_the_connection() {
 
 /// Replies that are posted later do not extend the timeout of those that are stuck.
 #[test]
-fn more_answers_do_not_help() {
+fn later_replies_do_not_extend_the_timeout() {
     let (mut facing, limit) = stuck();
     let begun = facing.now;
     facing.now += limit / 2;
@@ -76,7 +76,7 @@ fn more_answers_do_not_help() {
 
 /// Each completed RDMA Write or Send restarts the timeout. There is none while nothing is in flight.
 #[test]
-fn slow_peers_are_kept() {
+fn slow_peers_stay_connected() {
     let (mut facing, limit) = stuck();
     answer(&mut facing, XID + 1);
     for left in (0..4).rev() {
@@ -96,7 +96,7 @@ fn slow_peers_are_kept() {
 
 /// The timeout also covers RDMA_ERROR messages.
 #[test]
-fn refusals_count() {
+fn timeout_covers_errors() {
     let config = EngineConfig::default();
     let limit = config.reply_timeout;
     let mut facing = Facing::new(Role::Server, config, true);
@@ -109,7 +109,7 @@ fn refusals_count() {
 
 /// The timeout does not cover a requester's calls, which have their own deadlines.
 #[test]
-fn calls_do_not_count() {
+fn timeout_does_not_cover_calls() {
     let mut facing = Facing::new(Role::Client, EngineConfig::default(), true);
     facing.network.stall(End::A, true);
     facing.call(&Script::default());

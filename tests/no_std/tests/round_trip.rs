@@ -35,7 +35,7 @@ macro_rules! report {
 }
 
 #[test]
-fn generated_types_come_back_as_they_went() {
+fn generated_types_round_trip() {
     let report = report!(by_macro);
     assert_eq!(round_trip(&report).as_ref(), Ok(&report));
     let bytes = encode_to_bytes(&report).unwrap();
@@ -70,7 +70,7 @@ fn names_of_the_prelude_may_mean_something_else() {
 }
 
 #[test]
-fn derived_types_come_back_as_they_went() {
+fn derived_types_round_trip() {
     let settings = Settings {
         name: "night".to_owned(),
         key: vec![1, 2, 3],
@@ -82,7 +82,7 @@ fn derived_types_come_back_as_they_went() {
 }
 
 #[test]
-fn procedures_are_called_over_a_transport_of_ones_own() {
+fn calls_over_a_custom_transport() {
     use by_macro::probe_v1::{PROGRAM, Report, ReportArgs};
 
     let args = ReportArgs { of: by_macro::Serial([9; 6]), samples: 16 };
@@ -105,7 +105,7 @@ fn procedures_are_called_over_a_transport_of_ones_own() {
 }
 
 #[test]
-fn specifications_are_there() {
+fn specifications_work() {
     let args = Read3args { file: NfsFh3 { data: vec![1; 16].into() }, offset: 5, count: 4096 };
     let message = call::<nfs_v3::Nfsproc3Read>(1, &Credential::sys("host", 1, 2, [3]), &args).unwrap();
     assert_eq!(message.len() % 4, 0);

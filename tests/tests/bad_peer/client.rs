@@ -55,7 +55,7 @@ fn disconnected(error: &CallError) -> &DisconnectReason {
 }
 
 #[tokio::test]
-async fn replies_that_belong_to_nothing() {
+async fn replies_without_calls() {
     let (client, server) = served(|mut raw| async move {
         let xid = call(&mut raw).await[0];
         let right = reply(xid, &[5]);
@@ -154,7 +154,7 @@ async fn bad_crc() {
 }
 
 #[tokio::test]
-async fn results_that_are_none() {
+async fn malformed_results() {
     let (client, server) = served(|mut raw| async move {
         for (msn, result) in (1..).zip([&[][..], &[1, 2], &[u32::MAX]]) {
             let xid = call(&mut raw).await[0];
@@ -173,7 +173,7 @@ async fn results_that_are_none() {
 
 /// Another service listens on the port: the error says what was expected and what was received.
 #[tokio::test]
-async fn something_else_answers() {
+async fn peer_speaks_another_protocol() {
     for (greeting, seen) in [
         (&b"SSH-2.0-OpenSSH_9.2p1 Debian-2\r\n"[..], "SSH-2.0-OpenSSH_"),
         (b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n", "HTTP/1.1 400 Bad"),

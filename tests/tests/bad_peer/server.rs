@@ -57,7 +57,7 @@ async fn truncated_header() {
 }
 
 #[tokio::test]
-async fn another_version() {
+async fn unsupported_version() {
     let served = Served::start(ConnectionConfig::default()).await;
     let mut raw = client(&served).await;
     raw.fpdus(&[&send(1, &bytes(&[0xbad, 9, 8, 0, 0, 0, 0]))]).await;
@@ -180,7 +180,7 @@ async fn calls_beyond_the_credits() {
 }
 
 #[tokio::test]
-async fn arguments_that_are_none() {
+async fn malformed_arguments() {
     let served = Served::start(ConnectionConfig::default()).await;
     let mut raw = client(&served).await;
     // GET without its argument.
@@ -192,7 +192,7 @@ async fn arguments_that_are_none() {
 }
 
 #[tokio::test]
-async fn a_peer_that_leaves_in_the_middle() {
+async fn peer_disconnects_within_a_message() {
     let served = Served::start(ConnectionConfig::default()).await;
     let whole = fpdu(&send(1, &call(0xbad, &NO_CHUNKS, 0, &[])));
     for len in [1, 2, 19, whole.len() - 1] {
@@ -204,7 +204,7 @@ async fn a_peer_that_leaves_in_the_middle() {
 
 /// A client requests results of 1 MiB each and reads none of them.
 #[tokio::test]
-async fn a_peer_that_stops_reading() {
+async fn peer_stops_reading() {
     let served = Served::start(ConnectionConfig::default()).await;
     let mut raw = client(&served).await;
     let chunks = [0, 1, 1, 1, 1 << 20, 0, 0, 0, 0];

@@ -207,7 +207,7 @@ fn recursion_is_bounded() {
 }
 
 #[test]
-fn errors_have_rusts_names() {
+fn errors_have_rust_names() {
     let error = encode_to_bytes(&Everything { numbers: vec![0; 3], ..everything() }).unwrap_err();
     assert_eq!(error.to_string(), "Everything.numbers: length 3 exceeds the declared maximum 2");
     let error = encode_to_bytes(&Everything { exact: Bytes::new(), ..everything() }).unwrap_err();

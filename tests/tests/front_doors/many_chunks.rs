@@ -49,14 +49,14 @@ impl Many for Store {
 }
 
 #[test]
-fn services_say_what_they_need() {
+fn services_declare_their_chunk_limit() {
     assert_eq!(many_v1::ManyV1Server::new(Store).max_chunks(), 20);
     assert_eq!(ManyServer::new(Store).max_chunks(), 20);
     assert_eq!(super::service::BlobstoreServer::new(super::service::Store).max_chunks(), 1);
 }
 
 #[tokio::test]
-async fn servers_accept_it() {
+async fn servers_accept_the_declared_chunks() {
     // Too long to be sent inline, so each item has a Read chunk.
     let pieces = Pieces { all: (0..20).map(|_| Piece { data: Bytes::from(vec![7; 8000]) }).collect() };
     for version in [1, 2] {

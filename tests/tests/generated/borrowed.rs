@@ -87,7 +87,7 @@ fn entry(id: u64) -> Entry {
 }
 
 #[test]
-fn what_is_read_is_a_view_of_the_message() {
+fn decoded_values_refer_to_the_message() {
     let page = Outcome::Case0((0..9).map(entry).collect());
     let bytes = bytes(&page);
     let ResultRef::Case0(entries) = same::<_, ResultRef<'_>>(&page, &bytes) else { panic!("decoded as another arm") };
@@ -121,7 +121,7 @@ fn trees_arrays_and_fixed_lengths_are_read_in_both_forms() {
 }
 
 #[test]
-fn items_are_views_of_the_chunks_that_stand_for_them() {
+fn reduced_items_refer_to_their_chunks() {
     let placed = Placed {
         first: Handle(vec![1; 60].into()),
         text: "x".repeat(99).into(),
@@ -150,7 +150,7 @@ fn items_are_views_of_the_chunks_that_stand_for_them() {
 }
 
 #[test]
-fn an_open_union_ends_what_it_is_in() {
+fn unknown_discriminant_of_an_open_union_ends_decoding() {
     let compound = Compound {
         operations: vec![Operation::OpLookup(Component("a".into())), Operation::Unknown(9999), Operation::OpStop],
     };
@@ -198,7 +198,7 @@ impl FilesV1 for Sevens {
 }
 
 #[tokio::test]
-async fn a_reply_is_read_where_it_lies() {
+async fn replies_are_decoded_in_place() {
     let server =
         Server::builder().service(FilesV1Server::new(Sevens)).listen("iwarp://127.0.0.1:0").bind().await.unwrap();
     let url = format!("iwarp://{}", server.local_addrs()[0]);

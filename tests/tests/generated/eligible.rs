@@ -88,7 +88,7 @@ fn small_items_stay_inline() {
 }
 
 #[test]
-fn payload_is_handed_over_by_reference() {
+fn payload_is_passed_by_reference() {
     let bytes = Bytes::from(vec![7; 10_000]);
     let value = WriteArgs { offset: 0, octets: bytes.clone() };
     let mut inline = Vec::new();

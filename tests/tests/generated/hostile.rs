@@ -81,7 +81,7 @@ fn encoders_keep_the_declared_bounds() {
 }
 
 #[test]
-fn a_default_arm_does_not_take_another_arms_value() {
+fn default_arm_rejects_values_of_other_arms() {
     let error = encode_to_bytes(&WithDefault::Default(Color::Green, "x".into())).unwrap_err();
     assert_eq!(error, EncodeError::CaseInDefault { union: "with_default" });
     let error = encode_to_bytes(&ByInt::Default(-3, vec![])).unwrap_err();

@@ -124,7 +124,7 @@ proptest! {
 
     /// No input makes a decoder panic, and accepted input encodes to the same bytes.
     #[test]
-    fn any_octets(bytes in vec(prop_oneof![Just(0_u8), Just(1), Just(2), any::<u8>()], 0..200)) {
+    fn any_bytes(bytes in vec(prop_oneof![Just(0_u8), Just(1), Just(2), any::<u8>()], 0..200)) {
         let bytes = Bytes::from(bytes);
         canonical::<Listing>(&bytes);
         canonical::<Tree>(&bytes);

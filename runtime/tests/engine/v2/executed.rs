@@ -14,7 +14,7 @@ use crate::support::Script;
 /// A peer that grants no more credits in the middle of a continued call is detected as unresponsive, even if few calls are in
 /// flight.
 #[test]
-fn stopped_in_the_midst_of_a_sequence() {
+fn peer_stops_within_a_sequence() {
     let config = EngineConfig::default();
     let grace = config.abandon_grace;
     let mut facing = Facing::new(Role::Client, config);
@@ -49,7 +49,7 @@ fn executed_once() -> (Facing, u32) {
 
 /// WRITE_RESOURCE means that the call was executed. It asks for more than the requester may provide, so the call fails.
 #[test]
-fn executed_then_too_large() {
+fn executed_call_whose_result_is_too_large() {
     let (mut facing, xid) = executed_once();
     facing.send(&[xid, 2, CREDIT, ERROR, RESPONSE, 9, 1, 100 << 20]);
     let failure = facing.finished().unwrap().unwrap_err();
@@ -59,7 +59,7 @@ fn executed_then_too_large() {
 /// WRITE_RESOURCE means that the call was executed. The repeated call is refused with SEGMENTS, and the failure still says that
 /// it was executed.
 #[test]
-fn executed_then_refused_unseen() {
+fn executed_call_refused_on_repetition() {
     let (mut facing, xid) = executed_once();
     facing.send(&[xid, 2, CREDIT, ERROR, RESPONSE, 9, 1, 6000]);
     facing.send(&[xid + 1, 2, CREDIT, ERROR, RESPONSE, 8, 64]);
@@ -69,7 +69,7 @@ fn executed_then_refused_unseen() {
 
 /// The call is cancelled while it waits for a credit for a third attempt.
 #[test]
-fn executed_then_lost_while_it_waits() {
+fn executed_call_cancelled_before_its_third_attempt() {
     let mut facing = Facing::new(Role::Client, EngineConfig::default());
     let policy = CallPolicy { idempotent: true, ..CallPolicy::default() };
     // One Write chunk of one segment at first; more after WRITE_RESOURCE.

@@ -118,7 +118,7 @@ fn with_load() -> (EngineConfig, Arc<Mutex<Seen>>) {
 /// Appendix B.2, B.4: both peers have the extension. Its property is exchanged with the others, and its messages are exchanged
 /// between calls.
 #[test]
-fn both_have_it() {
+fn both_peers_have_the_extension() {
     let ((client, client_seen), (server, server_seen)) = (with_load(), with_load());
     let mut duo = Duo::new(client, server, stepped());
     duo.one(CLIENT, Script::default()).unwrap();
@@ -140,7 +140,7 @@ fn both_have_it() {
 
 /// §5.1, §6.1: only one peer has the extension. The other ignores its property and refuses its messages; calls still work.
 #[test]
-fn one_has_it() {
+fn one_peer_has_the_extension() {
     let (client, _) = with_load();
     let mut duo = Duo::new(client, EngineConfig::default(), stepped());
     duo.one(CLIENT, Script::default()).unwrap();
@@ -158,7 +158,7 @@ fn one_has_it() {
 /// §7.2.2: a malformed property of an extension. §7.2.1: a malformed message of an extension. Appendix B.5: an error of an
 /// extension fails the call that it names.
 #[test]
-fn malformed() {
+fn malformed_extension_messages() {
     let (config, seen) = with_load();
     let mut facing = Facing::silent(Role::Server, config.clone());
     facing.send(&connprop(3, TPMORE, &[]));
@@ -278,7 +278,7 @@ fn header_types_convey_rpc_messages() {
 /// §7.1.2, appendix B.2: a peer that does not know the header type has not processed the call. The call is sent again in a base
 /// format, and later calls use one at once.
 #[test]
-fn conveyed_to_a_peer_that_does_not_know_it() {
+fn conveyed_to_a_peer_without_the_extension() {
     let mut duo = Duo::new(with_wrap(true), EngineConfig::default(), stepped());
     for number in 0..3 {
         let reply = duo.one(CLIENT, Script { number, inline: 100, ..Script::default() }).unwrap();
@@ -292,7 +292,7 @@ fn conveyed_to_a_peer_that_does_not_know_it() {
 
 /// §7.2.1, §6.2.2.3: a conveyed message is checked like any other.
 #[test]
-fn conveyed_badly() {
+fn malformed_conveyed_messages() {
     let mut facing = Facing::silent(Role::Server, with_wrap(false));
     let rpc = [9u32, 0, 7].map(u32::to_be_bytes).concat();
     let words =
@@ -315,7 +315,7 @@ fn conveyed_badly() {
 
 /// §7.2.2: if a message has a malformed property, none of its properties is applied, including those of an extension before it.
 #[test]
-fn nothing_is_applied_beside_a_malformed_property() {
+fn a_malformed_property_discards_the_whole_message() {
     for malformed in [(LOAD_PROPID, &[][..]), (2, &[1, 2][..])] {
         let load = Load::default();
         let seen = Arc::clone(&load.seen);

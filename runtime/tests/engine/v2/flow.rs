@@ -21,7 +21,7 @@ fn credits(credits: u32, reverse: u32) -> EngineConfig {
 /// §4.2.1.1: the maximum number of credits is in the high half of the field, the new ones in the low half. §4.2.1.2: there is
 /// at least one Receive more than granted.
 #[test]
-fn two_values() {
+fn maximum_and_new_credits() {
     let mut facing = Facing::silent(Role::Server, credits(10, 0));
     facing.send(&connprop(1, 0, &[]));
     // The client's message has used the credit that it may assume.
@@ -40,7 +40,7 @@ fn two_values() {
 
 /// §4.2.3: a client sends one message until the server grants credits, then as many as the grants add up to.
 #[test]
-fn waits_for_credits() {
+fn client_waits_for_credits() {
     let mut facing = Facing::silent(Role::Client, EngineConfig::default());
     facing.run();
     assert_eq!(facing.raw.received.len(), 1);
@@ -125,7 +125,7 @@ fn no_needless_grants() {
 
 /// §4.2.1.1: the number of credits can change while the connection is in use.
 #[test]
-fn adjusted() {
+fn credits_can_change() {
     let mut facing = Facing::silent(Role::Server, credits(2, 0));
     facing.send(&connprop(1, 0, &[]));
     facing.next().unwrap();
@@ -149,7 +149,7 @@ fn adjusted() {
 
 /// A peer that sends messages but grants no credits for the replies is disconnected before they use much memory.
 #[test]
-fn peer_that_does_not_read() {
+fn peer_that_grants_no_credits_is_disconnected() {
     for call in [true, false] {
         let mut facing = Facing::silent(Role::Server, credits(4, 0));
         facing.send(&connprop(1, 0, &[]));
@@ -170,7 +170,7 @@ fn peer_that_does_not_read() {
 
 /// A peer with more concurrent calls than credits is refused, and its calls use no more memory.
 #[test]
-fn greedy_peer() {
+fn peer_with_too_many_calls_is_refused() {
     let mut facing = Facing::silent(Role::Server, credits(2, 0));
     facing.send(&connprop(1, 0, &[]));
     for xid in 10..40 {

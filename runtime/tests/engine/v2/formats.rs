@@ -24,7 +24,7 @@ const SIMPLE: Choice = Choice { format: Format::Short, reason: FormatReason::Fit
 
 /// §4.4.1: one Send in each direction, and no registered memory. A header without chunks has 36 bytes.
 #[test]
-fn simple() {
+fn simple_format() {
     let mut duo = Duo::plain();
     let script = Script { inline: 4096 - 36 - 12, reply_inline: 4096 - 36 - 12, ..Script::default() };
     assert_eq!(formats(&mut duo, CLIENT, script), (SIMPLE, SIMPLE));
@@ -56,7 +56,7 @@ fn simple_with_chunks() {
 
 /// §4.4.2, §6.3.2: a message of moderate length is continued, and no memory is registered.
 #[test]
-fn continued() {
+fn continued_messages() {
     let mut duo = Duo::plain();
     let script = Script { inline: 4096 - 36 - 11, reply_inline: 60_000, ..Script::default() };
     let moderate = choice(Format::Continued, FormatReason::Moderate);
@@ -87,7 +87,7 @@ fn continued_with_chunks() {
 
 /// §4.4.3: a message that is too long for continuation is transferred by RDMA.
 #[test]
-fn special() {
+fn special_format() {
     let mut duo = Duo::plain();
     let script = Script { inline: 65_536 - 8, reply_inline: 70_000, ..Script::default() };
     let call = choice(Format::Long, FormatReason::TooLong);
@@ -131,7 +131,7 @@ fn thresholds_by_direction() {
 /// §5.2.3, §5.2.4: segments respect the length and number that the peer announced. A call that needs more of them has no
 /// chunks.
 #[test]
-fn segments_of_the_peers_choice() {
+fn segment_limits_of_the_peer() {
     let mut server = EngineConfig::default();
     server.max_segments = 2;
     let mut client = EngineConfig::default();
@@ -188,7 +188,7 @@ fn unbounded_reply() {
 
 /// §11.2.2.3: nothing is reduced in a message that RPCSEC_GSS protects. Special Format is still possible.
 #[test]
-fn protected() {
+fn protected_calls_are_not_reduced() {
     let mut duo = Duo::plain();
     let policy = CallPolicy { protected: true, ..CallPolicy::default() };
     let script = |number, len| Script {
@@ -208,7 +208,7 @@ fn protected() {
 
 /// §7.4: if memory cannot be invalidated, the connection is closed before the call finishes.
 #[test]
-fn invalidation_fails() {
+fn failed_invalidation_closes_the_connection() {
     let mut sim = stepped();
     sim.faults.push(Fault::RefuseInvalidation { end: End::A, nth: 1 });
     sim.ends.iter_mut().for_each(|end| end.remote_invalidation = false);

@@ -93,7 +93,7 @@ fn linux_server() {
 
 /// §4.2.3.2: a server with other versions, version 1 among them, responds with a version 2 header.
 #[test]
-fn answer_of_a_later_server() {
+fn response_of_a_later_server() {
     let mut facing = raw(Role::Client);
     facing.call(&Script::default());
     facing.raw.received.clear();
@@ -104,7 +104,7 @@ fn answer_of_a_later_server() {
 /// §4.2.3.2: if the connection is dropped during negotiation, the reason names version 2 as a possible cause, whether or not
 /// the server responded. No call was sent.
 #[test]
-fn dropped() {
+fn connection_dropped_during_negotiation() {
     let mut facing = raw(Role::Client);
     facing.call(&Script::default());
     facing.network.cut();
@@ -128,7 +128,7 @@ fn dropped() {
 /// A call that is posted after the connection was lost, but before the engine was notified, fails as not sent. The refused
 /// registration of its memory is not reported as the cause.
 #[test]
-fn dropped_and_not_told_of_yet() {
+fn lost_connection_before_its_notification() {
     let mut facing = Facing::new(Role::Client, EngineConfig::default());
     facing.network.cut();
     let call = Script { reply_inline: 200_000, ..Script::default() }.outgoing(&facing.engine.conn, facing.now);
@@ -143,7 +143,7 @@ fn dropped_and_not_told_of_yet() {
 
 /// §4.2.3.2: the client gives up on a server that sends nothing.
 #[test]
-fn silence() {
+fn silent_server() {
     let mut facing = raw(Role::Client);
     facing.call(&Script::default());
     facing.now += Duration::from_secs(9);
@@ -188,7 +188,7 @@ fn server_waits_for_a_first_message() {
 
 /// The server disconnects a peer that keeps sending unsupported versions.
 #[test]
-fn no_version_at_all() {
+fn unsupported_versions_only() {
     let mut facing = raw(Role::Server);
     for _ in 0..20 {
         facing.send(&[9, 3, 1, 0, 0, 0, 0, 0, 0]);
@@ -209,7 +209,7 @@ fn pinned_to_version_1() {
 
 /// RFC 8166 §4.5: a message that is too short for a version 1 header is not parsed, and does not decide the version.
 #[test]
-fn short_message_of_version_1() {
+fn short_version_1_message() {
     for words in [5, 6] {
         let mut facing = raw(Role::Server);
         facing.send(&[3, 1, CREDIT, 0, 0, 0][..words]);

@@ -17,7 +17,7 @@ use crate::support::{Pair, Script, take_call};
 
 /// §5.2, table 1: each property without its default value is announced in the first message.
 #[test]
-fn each_property_is_said() {
+fn each_property_is_announced() {
     let mut config = EngineConfig::default();
     (config.send_size, config.receive_size, config.max_segments) = (8192, 16_384, 77);
     config.reverse_direction = ReverseDirection::Continued;
@@ -30,7 +30,7 @@ fn each_property_is_said() {
 
 /// §5.2: each property is accepted, in any order. §5.1: unknown properties are ignored, and empty data means the default value.
 #[test]
-fn each_property_is_heard() {
+fn each_property_is_accepted() {
     let properties: &[(u32, &[u32])] =
         &[(5, &[3]), (99, &[1, 2, 3]), (1, &[2048]), (4, &[7]), (2, &[65_536]), (3, &[512]), (0, &[]), (6, &[])];
     let facing = Facing::said(Role::Server, EngineConfig::default(), properties);
@@ -44,7 +44,7 @@ fn each_property_is_heard() {
 
 /// §5.2: the defaults are 4096 bytes, segments of 1 MiB, 16 segments, and no reverse direction.
 #[test]
-fn defaults() {
+fn default_properties() {
     let facing = Facing::new(Role::Server, EngineConfig::default());
     let peer = facing.engine.conn.peer_limits().properties.unwrap();
     assert_eq!((peer.send_size, peer.receive_size, peer.segment_len, peer.segments), (4096, 4096, 1 << 20, 16));
@@ -186,7 +186,7 @@ fn first_message_is_short() {
 
 /// The engine gives up on a peer that never announces its last property.
 #[test]
-fn endless_exchange() {
+fn endless_exchange_times_out() {
     let mut facing = Facing::silent(Role::Server, EngineConfig::default());
     for _ in 0..20 {
         facing.send(&connprop(1, TPMORE, &[]));
@@ -210,7 +210,7 @@ fn silent_client() {
 
 /// §5.2.1, §5.2.2: a size below the minimum is refused. §7.2.2: none of the properties in the same message is applied.
 #[test]
-fn small_sizes() {
+fn too_small_sizes_are_refused() {
     for which in [1, 2] {
         let mut facing = Facing::silent(Role::Server, EngineConfig::default());
         facing.send(&connprop(7, TPMORE, &[(4, &[7]), (which, &[1023])]));
@@ -224,7 +224,7 @@ fn small_sizes() {
 
 /// §5.2.5: an unknown level of reverse-direction support counts as the lowest, so the server makes no calls.
 #[test]
-fn unknown_level() {
+fn unknown_reverse_direction_level() {
     let mut facing = Facing::said(Role::Server, EngineConfig::default(), &[(5, &[4])]);
     let peer = facing.engine.conn.peer_limits().properties.unwrap();
     assert_eq!(peer.reverse, ReverseDirection::None);

@@ -131,7 +131,7 @@ proptest! {
 
     /// Every call of both peers is executed exactly once, calls and replies arrive unchanged, and the peers do not deadlock.
     #[test]
-    fn both_ways(
+    fn both_directions_exactly_once(
         client in engine_config(),
         server in engine_config(),
         sim in sim_config(),
@@ -153,7 +153,7 @@ proptest! {
 
     /// The same holds with any combination of supported versions.
     #[test]
-    fn any_version(
+    fn any_version_exactly_once(
         configs in (engine_config(), engine_config()),
         sim in sim_config(),
         versions in (0usize..3, 0usize..3),
@@ -270,7 +270,7 @@ proptest! {
 
     /// Corrupted messages never make an engine panic, leave memory exposed, or lose a call.
     #[test]
-    fn changed_messages(
+    fn corrupted_messages(
         client in engine_config(),
         server in engine_config(),
         sim in sim_config(),
@@ -306,7 +306,7 @@ proptest! {
 
     /// Random messages of plausible words never make an engine panic, expose memory, or run out of Receives.
     #[test]
-    fn invented_messages(
+    fn random_messages(
         server in any::<bool>(),
         agreed in any::<bool>(),
         messages in vec((vec(header_word(), 0..40), 0usize..4), 1..30),

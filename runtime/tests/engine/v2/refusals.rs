@@ -52,7 +52,7 @@ fn reads(htype: u32, flags: u32, positions: &[u32]) -> Vec<u32> {
 
 /// §7: a message shorter than the header prefix is silently discarded.
 #[test]
-fn too_short() {
+fn short_message() {
     let mut facing = server();
     facing.send(&[3, 2, CREDIT, MSG]);
     assert!(facing.next().is_none());
@@ -62,7 +62,7 @@ fn too_short() {
 
 /// §7.1.1: RDMA2_ERR_VERS has the version of the received message.
 #[test]
-fn another_version() {
+fn unsupported_version() {
     let mut facing = server();
     refused(&mut facing, &[3, 1, CREDIT, 0, 0, 0, 0], &[1, 2, 2]);
     refused(&mut facing, &[3, 3, CREDIT, 0, 0, 0, 0], &[1, 2, 2]);
@@ -112,7 +112,7 @@ fn properties_out_of_place() {
 
 /// §6.2.2.2, §7.1.3: messages that get RDMA2_ERR_INVAL_CONT.
 #[test]
-fn broken_sequences() {
+fn invalid_sequences() {
     let mut facing = server();
     // RDMA2_F_MORE in RDMA2_NOMSG, and in a message with chunks.
     refused(&mut facing, &reads(NOMSG, MORE, &[0]), &[5]);
@@ -165,7 +165,7 @@ fn endless_sequence() {
 
 /// A peer that keeps breaking its sequences is disconnected.
 #[test]
-fn too_many_broken_sequences() {
+fn too_many_invalid_sequences() {
     let mut facing = server();
     for xid in 10..30 {
         let mut words = reads(MSG, MORE, &[12]);
@@ -270,7 +270,7 @@ fn refused_by_the_upper_layer() {
 
 /// §7.1, §7.2, §7.4.1: each error fails the call and is reported as what it is.
 #[test]
-fn errors_end_calls() {
+fn errors_fail_calls() {
     for (body, refusal) in [
         (vec![2], Refusal::BadXdr),
         (vec![3], Refusal::BadProperty),
@@ -456,7 +456,7 @@ fn sent_again_with_reply_chunk() {
 
 /// The requester gives up after three repetitions.
 #[test]
-fn given_up_after_some_resends() {
+fn requester_gives_up_after_three_repetitions() {
     let mut facing = Facing::new(Role::Client, EngineConfig::default());
     let args = vec![1100; 6];
     facing.call(&Script { args, reduce: true, ..Script::default() });
@@ -472,7 +472,7 @@ fn given_up_after_some_resends() {
 
 /// §6.2.2.1, §7.2: an invalid reply fails its call, because no other reply will come. Replies without a call are discarded.
 #[test]
-fn bad_replies() {
+fn invalid_replies() {
     let reply = |xid, words: &[u32]| [&[xid, 2, CREDIT, MSG, RESPONSE, 0], words].concat();
     for bad in [
         &[0, 0, 0, 1, 1, 4][..],
@@ -495,7 +495,7 @@ fn bad_replies() {
 /// §6.2.4: an invalidation of a handle that the call did not offer, in another message than the last of its reply, or without a
 /// reply, closes the connection.
 #[test]
-fn wrong_invalidation() {
+fn invalidation_of_a_wrong_handle() {
     let reply = |xid: u32, flags: u32| [&[xid, 2, CREDIT, MSG, flags, 0, 0, 0, 0], &[xid, 1, 4][..]].concat();
     for (flags, offered, wrong_xid) in
         [(RESPONSE, false, 0), (RESPONSE | MORE, true, 0), (0, true, 0), (RESPONSE, true, 1), (RESPONSE, true, 0)]
@@ -543,7 +543,7 @@ fn bad_properties() {
 /// §7.1.2: a refused header type is not sent again. Without RDMA2_MSG, only RDMA2_NOMSG can be sent. Without RDMA2_NOMSG, long
 /// calls are continued.
 #[test]
-fn header_types_that_are_refused() {
+fn refused_header_types() {
     let mut facing = Facing::new(Role::Client, EngineConfig::default());
     facing.call(&Script::default());
     let call = facing.next().unwrap();

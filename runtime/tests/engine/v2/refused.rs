@@ -85,7 +85,7 @@ impl HostAuthenticator for TalkativeEnd {
 
 /// §5.2.6: a server's authenticator sends data at its start and in response to the client. Both arrive in one message.
 #[test]
-fn two_materials() {
+fn authentication_data_at_start_and_in_response() {
     let (of_client, of_server) = (Talkative::default(), Talkative::default());
     let (mut client, mut server) = (EngineConfig::default(), EngineConfig::default());
     client.host_auth = Some(Arc::new(of_client.clone()));
@@ -110,7 +110,7 @@ fn neither_write_chunks_nor_continuation() {
 
 /// §6.4: a call whose reply the requester's reverse-direction level cannot convey is not sent again.
 #[test]
-fn not_sent_again_in_vain() {
+fn call_that_cannot_succeed_is_not_sent_again() {
     let mut client = EngineConfig::default();
     client.reverse_direction = ReverseDirection::Simple;
     let mut duo = Duo::new(client, EngineConfig::default(), stepped());
@@ -122,7 +122,7 @@ fn not_sent_again_in_vain() {
 
 /// §6.2.2.2: RDMA2_ERROR with RDMA2_F_MORE is discarded.
 #[test]
-fn an_error_that_is_to_go_on() {
+fn error_with_more_flag_is_discarded() {
     let mut facing = Facing::new(Role::Client, EngineConfig::default());
     facing.call(&Script { number: 4, ..Script::default() });
     let call = facing.next().unwrap();
@@ -132,7 +132,7 @@ fn an_error_that_is_to_go_on() {
 
 /// §7.1.2: if one of two header types with the same XID is refused, the requester cannot tell which one.
 #[test]
-fn one_of_two_header_types() {
+fn one_of_two_header_types_is_refused() {
     let mut facing = Facing::new(Role::Client, EngineConfig::default());
     let message = |header_type| ExtensionMessage { header_type, xid: 0, flags: 0, body: Bytes::new() };
     assert!(facing.engine.conn.send_extension(message(1000)));

@@ -217,7 +217,7 @@ proptest! {
     /// The same holds for two engines with wrong reply bounds and low limits for chunks and segments, in both directions, until
     /// the connection is lost.
     #[test]
-    fn wrong_bounds(
+    fn engines_with_wrong_reply_bounds(
         calls in (scripts(), scripts()),
         limits in (1u32..4, 3u32..9, 1500u32..6000),
         order in any::<u64>(),

@@ -21,7 +21,7 @@ fn duo(reverse: ReverseDirection) -> Duo {
 
 /// §4.5.4: the highest level supports chunks, continued messages and Special Format.
 #[test]
-fn general() {
+fn general_level() {
     let mut duo = duo(ReverseDirection::General);
     for (number, inline) in [(0, 100), (1, 10_000), (2, 100_000)] {
         let results = vec![(9000, 10_000)];
@@ -44,7 +44,7 @@ fn general() {
 
 /// §5.2.5: this level supports continued messages, but no chunks.
 #[test]
-fn continued() {
+fn continued_level() {
     let mut duo = duo(ReverseDirection::Continued);
     let results = vec![(9000, 10_000)];
     let script = Script { inline: 100_000, args: vec![5000], reduce: true, results, ..Script::default() };
@@ -55,7 +55,7 @@ fn continued() {
 
 /// §5.2.5: this level supports one Send in each direction.
 #[test]
-fn simple() {
+fn simple_level() {
     let mut duo = duo(ReverseDirection::Simple);
     let reply = duo.one(SERVER, Script { inline: 4048, reply_inline: 4048, ..Script::default() }).unwrap();
     assert_eq!((reply.call.format, reply.format), (Format::Short, Format::Short));
@@ -68,7 +68,7 @@ fn simple() {
 /// §4.5.3, §5.2.5: the server's calls to a client without reverse-direction support fail immediately, before and after the
 /// server knows that.
 #[test]
-fn none() {
+fn no_reverse_direction() {
     let mut no_credits = EngineConfig::default();
     no_credits.reverse_credits = 0;
     for config in [level(ReverseDirection::None), no_credits] {
@@ -85,7 +85,7 @@ fn none() {
 /// §4.5.4: a client without reverse-direction chunks refuses them with an error of §7.3. A client without continuation uses
 /// RDMA2_ERR_INVAL_CONT, and one without reverse-direction support RDMA2_ERR_SYSTEM.
 #[test]
-fn a_server_that_does_not_care() {
+fn unsupported_reverse_calls_are_refused() {
     let answer = |reverse, words: &[u32]| {
         let mut facing = Facing::new(Role::Client, level(reverse));
         facing.send(words);
@@ -109,7 +109,7 @@ fn a_server_that_does_not_care() {
 
 /// §3.1.3.4, §6.2.2.1: XIDs of the two directions may coincide. RDMA2_F_RESPONSE tells calls and replies apart.
 #[test]
-fn same_xids_both_ways() {
+fn same_xid_in_both_directions() {
     let mut facing = Facing::new(Role::Client, EngineConfig::default());
     facing.call(&Script { number: 1, ..Script::default() });
     let xid = facing.next().unwrap()[0];
@@ -127,7 +127,7 @@ fn same_xids_both_ways() {
 
 /// §4.5: client and server make calls at the same time, starting with the same XID, in all formats.
 #[test]
-fn both_ways_at_once() {
+fn both_directions_at_once() {
     let mut duo = Duo::plain();
     for number in 0..30 {
         for end in [CLIENT, SERVER] {

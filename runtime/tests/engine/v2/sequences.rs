@@ -76,7 +76,7 @@ fn malformed_last_message_of_a_reply() {
 
 /// §7.1.3: the rest of an invalid sequence is discarded, malformed or not.
 #[test]
-fn rest_of_a_broken_sequence() {
+fn rest_of_an_invalid_sequence() {
     let mut facing = Facing::new(Role::Server, EngineConfig::default());
     facing.send(&fragment(5, MORE, &[5, 0]));
     facing.send(&[6, 2, CREDIT, MSG, MORE, 0, 0, 0, 0, 6, 0]);
@@ -105,7 +105,7 @@ fn slow_to_answer(duo: &mut Duo) {
 
 /// A sequence cannot wait for memory as RDMA Reads can, so a sequence up to the default limit is always accepted.
 #[test]
-fn no_room_beside_what_was_pulled() {
+fn sequence_is_accepted_without_free_memory() {
     let mut server = EngineConfig::default();
     (server.max_pulled, server.max_call_len) = (100_000, 100_000);
     let mut duo = Duo::new(EngineConfig::default(), server, stepped());
@@ -123,7 +123,7 @@ fn no_room_beside_what_was_pulled() {
 
 /// Calls with long messages and with chunks to pull do not deadlock over the memory limit.
 #[test]
-fn messages_of_calls_that_wait_to_be_pulled() {
+fn long_calls_with_chunks_do_not_deadlock() {
     let mut server = EngineConfig::default();
     (server.max_pulled, server.max_call_len) = (100_000, 100_000);
     let mut duo = Duo::new(EngineConfig::default(), server, stepped());
@@ -147,7 +147,7 @@ fn messages_of_calls_that_wait_to_be_pulled() {
 
 /// An incomplete message holds memory, so the connection is closed when its next part does not arrive in time.
 #[test]
-fn the_rest_does_not_come() {
+fn incomplete_message_times_out() {
     let moment = Duration::from_millis(1);
     let config = EngineConfig::default();
     let limit = config.pull_timeout;
@@ -175,7 +175,7 @@ fn the_rest_does_not_come() {
 /// RFC 8166 §4.4.1: a call that was abandoned after a part was sent does not name its memory any more when its grace period
 /// ends.
 #[test]
-fn given_up_in_part() {
+fn call_abandoned_after_a_part_was_sent() {
     let mut server = EngineConfig::default();
     server.credits = 3;
     let mut duo = Duo::new(EngineConfig::default(), server, stepped());
@@ -215,7 +215,7 @@ fn given_up_in_part() {
 
 /// The same many times without a grace period leaves nothing behind.
 #[test]
-fn given_up_in_part_again_and_again() {
+fn many_calls_abandoned_after_a_part_was_sent() {
     let mut server = EngineConfig::default();
     server.credits = 3;
     let mut client = EngineConfig::default();

@@ -28,7 +28,7 @@ fn passes(facing: &mut Facing, time: Duration) {
 
 /// Replies without progress close the connection at the timeout. Each one that is sent restarts it.
 #[test]
-fn ends_the_connection() {
+fn stalled_reply_closes_the_connection() {
     let config = EngineConfig::default();
     let limit = config.reply_timeout;
     let mut facing = Facing::new(Role::Server, config);
@@ -55,7 +55,7 @@ fn ends_the_connection() {
 
 /// §4.2.1: the timeout also covers a reply that waits for a credit. A new credit restarts it.
 #[test]
-fn without_credits() {
+fn timeout_covers_replies_without_credits() {
     let config = EngineConfig::default();
     let limit = config.reply_timeout;
     let mut facing = Facing::silent(Role::Server, config);
@@ -87,7 +87,7 @@ fn without_credits() {
 
 /// The timeout does not cover a requester's calls, which have their own deadlines.
 #[test]
-fn calls_do_not_count() {
+fn timeout_does_not_cover_calls() {
     let mut facing = Facing::new(Role::Client, EngineConfig::default());
     facing.network.stall(End::A, true);
     facing.call(&Script { inline: 8000, ..Script::default() });
