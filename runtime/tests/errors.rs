@@ -161,7 +161,7 @@ fn chain(error: &dyn Error) -> Vec<String> {
 }
 
 #[test]
-fn chains_are_short_and_say_each_thing_once() {
+fn error_chains_are_short_without_repetition() {
     for (name, error) in samples() {
         let levels = chain(&*error);
         assert!(levels.len() <= LEVELS, "{name} has more than {LEVELS} levels: {levels:#?}");

@@ -123,7 +123,7 @@ fn nfs_binds_the_items_of_rfc_8267_and_no_others() {
 }
 
 #[test]
-fn programs_have_the_procedures_of_their_documents() {
+fn procedures_match_the_specifications() {
     let numbers = |name: &str, program: usize, version: usize| -> Vec<u32> {
         let spec = compile(name).spec;
         spec.programs[program].versions[version].procedures.iter().map(|procedure| procedure.number).collect()
@@ -138,7 +138,7 @@ fn programs_have_the_procedures_of_their_documents() {
 }
 
 #[test]
-fn nfs_has_the_sizes_of_its_documents() {
+fn nfs_sizes_match_the_specifications() {
     let nfs3 = compile("nfs3.x");
     let sizes = |compiled: &Compiled, name: &str| {
         let Facts { min_len, max_len, .. } = item(compiled, name).facts;

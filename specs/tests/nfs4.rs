@@ -198,7 +198,7 @@ fn callbacks_have_bounds_and_no_chunks() {
 }
 
 #[test]
-fn numbers_are_those_of_the_documents() {
+fn numbers_match_the_specifications() {
     assert_eq!((nfs_v4::PROGRAM, nfs_v4::VERSION, nfs_v4::PORT), (100_003, 4, 20049));
     assert_eq!(Nfsproc4Compound::NUMBER, 1);
     assert_eq!((CbCompound::PROGRAM, CbCompound::VERSION, CbCompound::NUMBER), (0x4000_0000, 1, 1));

@@ -77,7 +77,7 @@ fn rpcbind_getaddr() {
 }
 
 #[test]
-fn numbers_are_those_of_the_documents() {
+fn numbers_match_the_specifications() {
     fn numbers<P: Procedure>() -> (u32, u32, u32) {
         (P::PROGRAM, P::VERSION, P::NUMBER)
     }

@@ -26,7 +26,7 @@ fn many() -> ManyArgs {
 const SIZES: [usize; 9] = [5, 4, 24, 32, 16, 8, 7, 512, 16];
 
 #[test]
-fn all_of_a_call_go_to_read_chunks() {
+fn eligible_arguments_become_read_chunks() {
     let value = many();
     let mut inline = Vec::new();
     let mut sink = ReducingSink::for_call(&mut inline, 1);
@@ -51,7 +51,7 @@ fn all_of_a_call_go_to_read_chunks() {
 }
 
 #[test]
-fn all_of_a_reply_go_to_write_chunks_in_order() {
+fn eligible_results_become_write_chunks_in_order() {
     let value = many();
     let mut inline = Vec::new();
     // The third chunk is empty, so its item stays inline (RFC 8166 §4.3.2.3).
