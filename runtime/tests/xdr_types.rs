@@ -21,7 +21,7 @@ mod types {
 }
 use types::{Arg, Arg2, Compound, Compound2, One, Small, Tree, Wide};
 
-/// Encodes `nodes` nested nodes. Each has `bytes` bytes and two links, the left of which holds the next node.
+/// Encodes `nodes` nested nodes. Each has `bytes` bytes and two links. The left link holds the next node.
 fn nested(bytes: usize, nodes: usize) -> Vec<u8> {
     let mut message = Vec::new();
     for node in 0..nodes {

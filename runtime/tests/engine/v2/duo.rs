@@ -1,4 +1,4 @@
-//! Two version 2 engines, both of which make calls and reply to calls.
+//! Two version 2 engines that both make and serve calls.
 
 use std::{
     collections::HashMap,
