@@ -1,8 +1,8 @@
 //! Generates the code that the tests compile.
 //!
-//! - `tests/golden.rs` compiles what comes of the compiler's own test constructs, and its golden files.
-//! - `tests/debian.rs` compiles what comes of the specifications that Debian installs, each with the flags that it needs. The
-//!   test reports those that are not installed.
+//! - `tests/golden.rs` compiles the code generated from the compiler's test constructs, and the compiler's golden files.
+//! - `tests/debian.rs` compiles the code generated from specifications that Debian installs, each with its flags. The test
+//!   reports specifications that are not installed.
 
 use std::{
     env,
@@ -16,17 +16,17 @@ use rpcrdma_xdrgen::{
     emit::{Borrow, EmitOptions, emit},
 };
 
-/// Tests of the compiler, beside this crate.
+/// The compiler's tests, in the neighbouring crate.
 const COMPILER_TESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../xdrgen/tests");
 
-/// A specification, its package, and what it needs from others.
+/// A specification with its Debian package and the flags that replace its C headers.
 struct Installed {
     package: &'static str,
     path: &'static str,
     flags: fn(Compiler) -> Compiler,
 }
 
-/// What C's headers give to those that need no more than `--default-reply-max`.
+/// Needs no flags except `--default-reply-max`.
 fn plain(compiler: Compiler) -> Compiler {
     compiler
 }
@@ -37,27 +37,27 @@ fn netobj(compiler: Compiler) -> Compiler {
     compiler.extern_type("netobj", &path)
 }
 
-/// Constants that the file defines for C alone.
+/// Also needs constants that the file defines only for C.
 fn locks(compiler: Compiler) -> Compiler {
     netobj(compiler).define("LM_MAXSTRLEN", Some("1024")).define("MAXNAMELEN", Some("(LM_MAXSTRLEN + 1)"))
 }
 
-/// Secure RPC's constants and types.
+/// Needs constants and types of Secure RPC.
 fn keys(compiler: Compiler) -> Compiler {
     netobj(compiler).extern_type("des_block", &syn_path("super::DesBlock")).define("MAXNETNAMELEN", Some("255"))
 }
 
-/// Files that include one another by `<rpcsvc/..>`.
+/// Includes other files as `<rpcsvc/..>`.
 fn nis(compiler: Compiler) -> Compiler {
     netobj(compiler).include_dir("/usr/include")
 }
 
-/// The callbacks' types are NIS's own.
+/// Uses types of `nis.x`.
 fn nis_callback(compiler: Compiler) -> Compiler {
     nis(compiler).file("/usr/include/rpcsvc/nis.x")
 }
 
-/// Numbers that have types of their own in C, and an address of TLI.
+/// Needs number types of C's headers, and a TLI address.
 fn rpc_types(compiler: Compiler) -> Compiler {
     let compiler = compiler.extern_type("netbuf", &syn_path("super::Netbuf"));
     let numbers = ["rpcprog_t", "rpcvers_t", "rpcproc_t"].into_iter();
@@ -83,16 +83,16 @@ const INSTALLED: &[Installed] = installed! {
 };
 
 fn syn_path(path: &str) -> syn::Path {
-    syn::parse_str(path).expect("a path")
+    syn::parse_str(path).expect("invalid path")
 }
 
-/// The files of a directory of [`COMPILER_TESTS`] that have this extension, sorted, with their stems.
+/// Returns the files in a directory of [`COMPILER_TESTS`] with this extension, sorted, with their stems.
 fn compiler_tests(directory: &str, extension: &str) -> Vec<(String, PathBuf)> {
     let directory = Path::new(COMPILER_TESTS).join(directory);
     println!("cargo::rerun-if-changed={}", directory.display());
-    // A package of this crate by itself has no compiler's tests beside it, and builds without the tests that need them.
+    // In a package of this crate the compiler's tests are absent, and the tests that need them are left out.
     let entries = fs::read_dir(directory).into_iter().flatten();
-    let paths = entries.map(|entry| entry.expect("a file").path());
+    let paths = entries.map(|entry| entry.expect("unreadable directory entry").path());
     let paths = paths.filter(|path| path.extension().is_some_and(|found| found == extension));
     let mut found: Vec<(String, PathBuf)> =
         paths.map(|path| (path.file_stem().unwrap_or_default().to_string_lossy().into_owned(), path)).collect();
@@ -100,17 +100,17 @@ fn compiler_tests(directory: &str, extension: &str) -> Vec<(String, PathBuf)> {
     found
 }
 
-/// A module with the code in a file.
+/// Returns the text of a module that includes a file.
 fn module(name: &str, path: &Path) -> String {
     format!("/// Generated.\npub mod {name} {{ include!({path:?}); }}\n")
 }
 
-/// Writes the modules of the compiler's constructs and of its golden files.
+/// Writes modules for the compiler's constructs and for its golden files.
 fn constructs(out: &Path) {
     let mut modules = String::new();
     for (name, path) in compiler_tests("constructs", "x") {
-        // One of them has comments that are not UTF-8.
-        let text = String::from_utf8_lossy(&fs::read(&path).expect("a file of the repository")).into_owned();
+        // One of the files has comments that are not UTF-8.
+        let text = String::from_utf8_lossy(&fs::read(&path).expect("cannot read the construct")).into_owned();
         let mut compiler = Compiler::new().source(name.as_str(), text);
         if name == "prefixes" {
             compiler = compiler.strip_enum_prefix();
@@ -127,22 +127,22 @@ fn constructs(out: &Path) {
         }
         let code = emit(&compiled.spec, &options).unwrap_or_else(|error| panic!("{name}: {error}"));
         let generated = out.join(format!("construct_{name}.rs"));
-        fs::write(&generated, code).expect("OUT_DIR can be written");
+        fs::write(&generated, code).expect("cannot write to OUT_DIR");
         modules.push_str(&module(&name, &generated));
     }
-    fs::write(out.join("constructs.rs"), modules).expect("OUT_DIR can be written");
+    fs::write(out.join("constructs.rs"), modules).expect("cannot write to OUT_DIR");
     let golden: String = compiler_tests("golden", "rs").iter().map(|(name, path)| module(name, path)).collect();
-    fs::write(out.join("golden.rs"), golden).expect("OUT_DIR can be written");
+    fs::write(out.join("golden.rs"), golden).expect("cannot write to OUT_DIR");
 }
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
-    let out = PathBuf::from(env::var("OUT_DIR").expect("cargo sets it"));
+    let out = PathBuf::from(env::var("OUT_DIR").expect("OUT_DIR is not set"));
     constructs(&out);
     debian(&out);
 }
 
-/// Writes the modules of the specifications that are installed.
+/// Writes modules for the installed specifications, and the lists of failed and missing ones.
 fn debian(out: &Path) {
     let (mut modules, mut failed, mut missing) = (String::new(), String::new(), String::new());
     for Installed { package, path, flags } in INSTALLED {
@@ -153,7 +153,7 @@ fn debian(out: &Path) {
             continue;
         }
         let name = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        // What a reply's maximum is, no binding says.
+        // No binding limits the replies.
         let compiled = flags(Compiler::new().file(&file).default_reply_max(64 << 10)).compile();
         let code = compiled.map_err(|diagnostics| diagnostics.to_string()).and_then(|compiled| {
             let code = emit(&compiled.spec, &EmitOptions::default()).map_err(|error| error.to_string())?;
@@ -163,7 +163,7 @@ fn debian(out: &Path) {
         match code {
             Ok(code) => {
                 let generated = out.join(format!("{name}.rs"));
-                fs::write(&generated, code).expect("OUT_DIR can be written");
+                fs::write(&generated, code).expect("cannot write to OUT_DIR");
                 modules.push_str(&module(&name, &generated));
             }
             Err(said) => {
@@ -174,5 +174,5 @@ fn debian(out: &Path) {
     let lists = format!(
         "const FAILED: &[(&str, &str)] = &[{failed}];\nconst MISSING: &[(&str, &str)] = &[{missing}];\n{modules}"
     );
-    fs::write(out.join("debian.rs"), lists).expect("OUT_DIR can be written");
+    fs::write(out.join("debian.rs"), lists).expect("cannot write to OUT_DIR");
 }

@@ -1,4 +1,4 @@
-//! `include_xdr!`
+//! The `include_xdr!` macro.
 
 use proc_macro::TokenStream;
 use syn::{
@@ -38,7 +38,7 @@ pub(crate) fn expand(input: TokenStream) -> TokenStream {
     }
     match inputs.compiler.compile() {
         Ok(compiled) => inputs.expand(&compiled, &options),
-        // The places are in another file: rustc can only be pointed to its name, and shown the rest.
+        // The errors are in another file, so the macro's span can only cover the file name; the message shows the rest.
         Err(diagnostics) => syn::Error::new(file.span(), format!("in XDR\n{diagnostics}")).into_compile_error(),
     }
     .into()

@@ -1,4 +1,4 @@
-//! `xdr!`: the text of the macro's input, and the way back from places in it to tokens.
+//! The `xdr!` macro: rebuilds XDR text from tokens, and maps positions in that text back to tokens.
 
 use std::ops::Range;
 
@@ -14,14 +14,14 @@ use syn::{
 
 use crate::{options::Options, output::Inputs};
 
-/// XDR text made of tokens.
+/// XDR text rebuilt from tokens.
 struct Text {
     text: String,
-    /// The invocation as it was written, where that can be seen: it has the comments, which are no tokens.
+    /// The source text of the invocation, if the compiler provides it. It contains the comments, which are not tokens.
     source: Option<Source>,
-    /// Each token's place in the text, in order.
+    /// The range of each token in `text`, in order.
     tokens: Vec<(Range<usize>, Span)>,
-    /// Where the text was last written to, in the source.
+    /// The source position that `text` has reached.
     line: usize,
     column: usize,
 }
@@ -46,7 +46,7 @@ pub(crate) fn expand(input: TokenStream) -> TokenStream {
     }
 }
 
-/// Inner attributes at the head, and the rest.
+/// Splits leading inner attributes from the rest.
 fn split(input: TokenStream) -> (TokenStream, TokenStream) {
     let tokens: Vec<TokenTree> = input.into_iter().collect();
     let mut at = 0;
@@ -61,7 +61,7 @@ fn split(input: TokenStream) -> (TokenStream, TokenStream) {
 }
 
 impl Options {
-    /// `#![name = value] ...`
+    /// Parses `#![name = value] ...`.
     fn parse_attributes(input: ParseStream<'_>) -> syn::Result<Self> {
         struct One(proc_macro2::TokenStream);
         impl Parse for One {
@@ -87,7 +87,7 @@ impl Text {
         Self { text: String::new(), source: Source::of(Span::call_site()), tokens: Vec::new(), line: 0, column: 0 }
     }
 
-    /// The text starts after the options at the head, or where the invocation opens.
+    /// Sets the start position: after the leading options, or after the opening delimiter of the invocation.
     fn start(&mut self, head_end: Option<Span>) {
         let start = match (head_end, &self.source) {
             (Some(end), _) => Some((end.line(), end.column())),
@@ -100,7 +100,7 @@ impl Text {
     fn push_all(&mut self, tokens: TokenStream) {
         let mut tokens = tokens.into_iter().peekable();
         while let Some(token) = tokens.next() {
-            // Rust has made attributes of `///` and `/** */`.
+            // The Rust lexer turns `///` and `/** */` into attributes.
             if let (TokenTree::Punct(hash), Some(TokenTree::Group(group))) = (&token, tokens.peek())
                 && hash.as_char() == '#'
                 && let Some(comment) = doc_comment(group)
@@ -133,7 +133,7 @@ impl Text {
         }
     }
 
-    /// Appends a token, as far from the one before as it is in the source.
+    /// Appends a token at the same distance from its predecessor as in the source.
     fn push(&mut self, token: &str, span: Span) {
         let start = span.start();
         let (line, column) = (start.line(), start.column());
@@ -141,14 +141,14 @@ impl Text {
         if let Some(gap) = gap {
             self.text.push_str(&gap);
         } else if self.line != 0 && line > self.line {
-            // Empty lines are kept up to a few, so that messages show what was written.
+            // Keep a few empty lines, so that messages show the text as it was written.
             let lines = (line - self.line).min(8);
             self.text.extend(std::iter::repeat_n('\n', lines));
             self.text.extend(std::iter::repeat_n(' ', column.saturating_sub(1).min(100)));
         } else if self.line == line && column > self.column {
             self.text.extend(std::iter::repeat_n(' ', (column - self.column).min(100)));
         } else if line != self.line || column < self.column {
-            // A token out of another macro, whose place says nothing.
+            // A token from another macro; its position means nothing here.
             self.text.push(' ');
         }
         let from = self.text.len();
@@ -158,13 +158,13 @@ impl Text {
         (self.line, self.column) = (end.line(), end.column());
     }
 
-    /// The token at or after a place in the text.
+    /// Returns the span of the token at or after an offset in the text.
     fn span_at(&self, at: usize) -> Span {
         let next = self.tokens.partition_point(|(range, _)| range.end <= at);
         self.tokens.get(next).or(self.tokens.last()).map_or_else(Span::call_site, |(_, span)| *span)
     }
 
-    /// An error for each of the compiler's, where it belongs.
+    /// Converts each compiler error to a `compile_error!` at the token that it concerns.
     fn errors(&self, diagnostics: &Diagnostics) -> TokenStream {
         let mut errors = proc_macro2::TokenStream::new();
         for diagnostic in diagnostics.iter().filter(|diagnostic| diagnostic.severity() == Severity::Error) {
@@ -188,10 +188,10 @@ impl Text {
     }
 }
 
-/// The text of an invocation, by its lines.
+/// The source text of an invocation, in lines.
 struct Source {
     lines: Vec<String>,
-    /// Where it begins.
+    /// The position where the invocation begins.
     line: usize,
     column: usize,
 }
@@ -203,7 +203,7 @@ impl Source {
         Some(Self { lines, line: start.line(), column: start.column() })
     }
 
-    /// The place after the delimiter that opens the invocation.
+    /// Returns the position after the delimiter that opens the invocation.
     fn open(&self) -> Option<(usize, usize)> {
         let mut name_ended = false;
         for (at, text) in self.lines.iter().enumerate() {
@@ -218,7 +218,7 @@ impl Source {
         None
     }
 
-    /// What is between two places, lines and columns from 1, if there are comments in it.
+    /// Returns the text between two positions (lines and columns from 1), if it contains comments.
     fn comments(&self, from: (usize, usize), to: (usize, usize)) -> Option<String> {
         if from.0 < self.line || to < from {
             return None;
@@ -234,12 +234,12 @@ impl Source {
                 between.push('\n');
             }
         }
-        // Anything else is a token whose place says nothing.
+        // Other text means that a token came from elsewhere and has no usable position.
         between.trim_start().starts_with('/').then_some(between)
     }
 }
 
-/// The text of `[doc = "..."]`.
+/// Returns the text of `[doc = "..."]`.
 fn doc_comment(group: &proc_macro::Group) -> Option<String> {
     let attribute: proc_macro2::TokenStream = group.stream().into();
     let meta: syn::MetaNameValue = syn::parse2(attribute).ok()?;

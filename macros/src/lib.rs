@@ -1,6 +1,6 @@
-//! Macros of `rpcrdma`, which exports them: the front doors to the XDR compiler from within Rust.
+//! Procedural macros of the `rpcrdma` crate, which re-exports them: the XDR compiler as part of a Rust source file.
 //!
-//! Each hands its tokens to the compiler's library and gives back what the compiler generates.
+//! Each macro passes its tokens to the `rpcrdma-xdrgen` library and returns the generated code.
 #![forbid(unsafe_code)]
 
 mod include;
@@ -11,7 +11,7 @@ mod output;
 use proc_macro::TokenStream;
 use syn::{DeriveInput, parse_macro_input};
 
-/// Compiles an XDR file into types, codecs and stubs, in place.
+/// Compiles an XDR file and expands to the generated types, codecs and stubs.
 ///
 /// ```
 /// mod nfs3 {
@@ -20,27 +20,33 @@ use syn::{DeriveInput, parse_macro_input};
 /// assert_eq!(nfs3::nfs_v3::PORT, 20049);
 /// ```
 ///
-/// Paths are relative to the folder of the crate's `Cargo.toml`. The file is watched: a change of it rebuilds.
-/// It goes at the level of a module, which then holds a type for each of the specification's and a module for each
-/// version of a program.
+/// Paths are relative to the folder of the crate's `Cargo.toml`. A change of the file triggers a rebuild. Invoke the macro at
+/// module level: the module then contains a type for each type of the specification, and a module for each version of a
+/// program.
 ///
-/// Options, in any order after the file: `ulb = "FILE"`, an upper-layer binding beside the specification;
-/// `borrowed`, a second form of types that hold opaque items or strings, named with `Ref`, in which those are views of the
-/// message: for all types, or with `borrowed(TYPE, ..)` for some and what they are made of; `open(UNION, ..)`, unions with a
-/// variant `Unknown` for numbers that select none of their arms, with which decoding ends; `strip_enum_prefix`, variants without
-/// the prefix that the enumerators of an enumeration share, as `Ftype3::Reg` for `NF3REG`, or with `strip_enum_prefix(ENUM, ..)`
-/// for some enumerations;
-/// `derive(TRAIT, ..)`, traits for every type, and `derive(type = TRAIT, ..)`, for one, by its name in XDR; `extern NAME =
-/// PATH`, a type of your own in place of the one that XDR calls so, with the codec traits; `default_reply_max = BYTES`, the
-/// most that a reply has for which nothing tells; `client = BOOL` and `server = BOOL`, whether stubs are generated, which
-/// they are by default (without a client, a reply needs no maximum); `types_only`, neither: types, codecs and what is known of procedures, which do without the standard library;
-/// `crate = PATH`, the runtime under another name.
+/// These options may follow the file name, in any order:
+///
+/// - `ulb = "FILE"`: an Upper-Layer Binding (RFC 8166 section 6) for the specification.
+/// - `borrowed`: generates a second form, named with the suffix `Ref`, of each type that contains opaque data or strings. Its
+///   fields borrow from the received message. `borrowed(TYPE, ..)` restricts this to the named types and the types that they
+///   contain.
+/// - `open(UNION, ..)`: adds a variant `Unknown` to the unions, for discriminants that match no arm. Decoding stops after such
+///   a discriminant.
+/// - `strip_enum_prefix`: removes the prefix that the enumerators of an enumeration share from the names of its variants, as in
+///   `Ftype3::Reg` for `NF3REG`. `strip_enum_prefix(ENUM, ..)` restricts this to the named enumerations.
+/// - `derive(TRAIT, ..)`: derives traits for every type. `derive(type = TRAIT, ..)` does so for one type, by its XDR name.
+/// - `extern NAME = PATH`: uses your own type at `PATH` for the XDR type `NAME`. It must implement the codec traits.
+/// - `default_reply_max = BYTES`: the maximum reply size, in bytes, of procedures whose types and binding do not bound it.
+/// - `client = BOOL`, `server = BOOL`: whether to generate stubs. Both default to `true`. Without a client, replies need no maximum.
+/// - `types_only`: generates no stubs, only types, codecs and procedure metadata. The result does not need the standard
+///   library.
+/// - `crate = PATH`: the path of the runtime, if it is not `rpcrdma`.
 #[proc_macro]
 pub fn include_xdr(input: TokenStream) -> TokenStream {
     include::expand(input)
 }
 
-/// Compiles XDR that is written here.
+/// Compiles XDR text that is written inside the macro.
 ///
 /// ```
 /// mod plane {
@@ -54,41 +60,48 @@ pub fn include_xdr(input: TokenStream) -> TokenStream {
 /// assert!(plane::Point { x: 1, y: 2 } < plane::Point { x: 1, y: 3 });
 /// ```
 ///
-/// The language is that of XDR files, annotations included. The options of [`include_xdr!`] are inner attributes at
-/// the head: `#![ulb = "FILE"]`, `#![derive(..)]`, `#![extern NAME = PATH]`, `#![types_only]`. Errors point to the place in the text.
+/// The language is that of XDR files, including annotations. The options of [`include_xdr!`] are inner attributes at the start:
+/// `#![ulb = "FILE"]`, `#![derive(..)]`, `#![extern NAME = PATH]`, `#![types_only]`. Errors point to the position in the text.
 #[proc_macro]
 pub fn xdr(input: TokenStream) -> TokenStream {
     inline::expand(input)
 }
 
-/// Derives `XdrType` and `XdrEncode` for a type written in Rust.
+/// Derives `XdrType` and `XdrEncode` for a Rust type.
 ///
-/// A struct is its fields, one after another. An enum without data is an enumeration, and gets `From` it `for i32`.
-/// An enum with data is a discriminated union: each variant names its `#[xdr(case = ..)]`, and one may be the
-/// `#[xdr(default)]`, whose first field is the discriminant. `#[xdr(discriminant = TYPE)]` on the enum tells the
-/// discriminant's type: `i32`, which it is otherwise, `u32`, `bool` or an enumeration.
+/// A struct is encoded as its fields, in order. An enum without data becomes an enumeration; the derive also implements `From`
+/// it for `i32`.
 ///
-/// Fields: `Bytes`, `Vec<u8>`, `XdrString`, `String`, `Vec<T>` have a count; `#[xdr(max = N)]` bounds it and
-/// `#[xdr(len = N)]` fixes it, so that none is sent. `[u8; N]` is opaque, `[T; N]` an array, `Option<T>` optional data.
-/// `#[xdr(list)]` makes a linked list of a `Vec<T>`. `#[xdr(ddp)]` marks an item as eligible for direct data
-/// placement: `Bytes` and `XdrString` are handed over by reference. `#[xdr(string)]` and `#[xdr(opaque)]` tell what an
-/// alias of `XdrString` or `Bytes` is. `#[xdr(recursive)]` on a field whose type holds this type again in a way that
-/// its name does not show bounds how deep it is read.
+/// An enum with data becomes a discriminated union. Each variant has a `#[xdr(case = ..)]`. One variant may be
+/// `#[xdr(default)]`; its first field is the discriminant. `#[xdr(discriminant = TYPE)]` on the enum sets the type of the
+/// discriminant: `i32` (the default), `u32`, `bool` or an enumeration.
+///
+/// # Fields
+///
+/// - `Bytes`, `Vec<u8>`, `XdrString`, `String` and `Vec<T>` are encoded with a count. `#[xdr(max = N)]` limits the count.
+///   `#[xdr(len = N)]` fixes it, and then it is not sent.
+/// - `[u8; N]` is fixed-length opaque data, `[T; N]` an array, and `Option<T>` optional data.
+/// - `#[xdr(list)]` encodes a `Vec<T>` as a linked list.
+/// - `#[xdr(ddp)]` marks an item as eligible for direct data placement. `Bytes` and `XdrString` are passed by reference.
+/// - `#[xdr(string)]` and `#[xdr(opaque)]` say what an alias of `XdrString` or `Bytes` is.
+/// - `#[xdr(recursive)]` limits the decoding depth of a field whose type contains this type without naming it.
 #[proc_macro_derive(XdrEncode, attributes(xdr))]
 pub fn derive_xdr_encode(input: TokenStream) -> TokenStream {
     let input = parse_macro_input!(input as DeriveInput);
     rpcrdma_xdrgen::derive::encode(&input).unwrap_or_else(syn::Error::into_compile_error).into()
 }
 
-/// Derives `XdrDecode` for a type written in Rust, with the attributes of the derive of `XdrEncode`, which has to be
-/// there too: it derives `XdrType`. An enumeration gets `TryFrom<i32>`.
+/// Derives `XdrDecode` for a Rust type.
+///
+/// The attributes are those of the derive of `XdrEncode`. That derive is required too, because it provides `XdrType`.
+/// An enumeration also gets `TryFrom<i32>`.
 #[proc_macro_derive(XdrDecode, attributes(xdr))]
 pub fn derive_xdr_decode(input: TokenStream) -> TokenStream {
     let input = parse_macro_input!(input as DeriveInput);
     rpcrdma_xdrgen::derive::decode(&input).unwrap_or_else(syn::Error::into_compile_error).into()
 }
 
-/// Makes a program of a trait: what a version of a program in an XDR file becomes, without the file.
+/// Turns a trait into a program, as a program version in an XDR file would be.
 ///
 /// ```
 /// use bytes::Bytes;
@@ -116,11 +129,12 @@ pub fn derive_xdr_decode(input: TokenStream) -> TokenStream {
 /// assert_eq!(blobstore::PORT, 20100);
 /// ```
 ///
-/// The trait is what a server implements. Beside it there are `BlobstoreClient`, `BlobstoreServer`, and a module
-/// `blobstore` with the numbers and a marker type for each procedure. A result that has no maximum by its type needs
-/// `#[reply_max(inline = N)]`, and one that holds eligible items `#[reply_max(chunks = [N, ..])]`: `u64` expressions
-/// over the arguments (RFC 8166 §6.2). There are as many chunks as eligible items, 0 for one that does not come; or fewer, and
-/// `inline` has room for those that have none.
+/// A server implements the trait. The macro also generates `BlobstoreClient`, `BlobstoreServer`, and a module `blobstore` with
+/// the program's numbers and a marker type for each procedure.
+///
+/// A result whose type has no maximum size needs `#[reply_max(inline = N)]`. A result with eligible items needs
+/// `#[reply_max(chunks = [N, ..])]` (RFC 8166 section 6.2). Both are `u64` expressions over the arguments, in bytes. Give one
+/// chunk per eligible item, 0 for an item that is absent. With fewer chunks, `inline` must have room for the remaining items.
 #[proc_macro_attribute]
 pub fn service(arguments: TokenStream, item: TokenStream) -> TokenStream {
     rpcrdma_xdrgen::derive::service(arguments.into(), item.into()).unwrap_or_else(syn::Error::into_compile_error).into()

@@ -1,4 +1,4 @@
-//! Options that `include_xdr!` and `xdr!` share.
+//! The options that `include_xdr!` and `xdr!` share.
 
 use proc_macro2::Span;
 use rpcrdma_xdrgen::{
@@ -12,12 +12,12 @@ use syn::{
     punctuated::Punctuated,
 };
 
-/// What was asked for.
+/// Parsed options.
 #[derive(Default)]
 pub(crate) struct Options {
-    /// Files of upper-layer bindings.
+    /// Paths of Upper-Layer Binding files.
     pub(crate) ulb: Vec<LitStr>,
-    /// Types of the user's own.
+    /// User-defined types that replace types of the specification.
     externs: Vec<(Ident, Path)>,
     derives: Vec<Path>,
     derives_for: Vec<(Ident, Path)>,
@@ -76,7 +76,7 @@ impl Options {
             }
             _ => {
                 let message = format!(
-                    "unknown option `{name}`: there are `ulb`, `derive`, `extern`, `default_reply_max`, `client`, `server`, \
+                    "unknown option `{name}`, expected one of `ulb`, `derive`, `extern`, `default_reply_max`, `client`, `server`, \
                      `types_only`, `strip_enum_prefix`, `borrowed`, `open`, `crate`"
                 );
                 return Err(syn::Error::new(name.span(), message));
@@ -85,7 +85,7 @@ impl Options {
         Ok(())
     }
 
-    /// What the front end is to know.
+    /// Passes the options of the front end to the compiler.
     pub(crate) fn apply(&self, mut compiler: Compiler) -> syn::Result<Compiler> {
         for (name, path) in &self.externs {
             compiler = compiler.extern_type(name.unraw().to_string(), path);
@@ -101,17 +101,17 @@ impl Options {
             compiler = compiler.no_client();
         }
         match &self.reply_max {
-            Some(octets) => Ok(compiler.default_reply_max(octets.base10_parse()?)),
+            Some(bytes) => Ok(compiler.default_reply_max(bytes.base10_parse()?)),
             None => Ok(compiler),
         }
     }
 
-    /// A name of a type that traits are to be derived for, where it was written.
+    /// Returns the span where `derive(name = TRAIT)` names a type.
     pub(crate) fn place_of(&self, name: &str) -> Option<Span> {
         self.derives_for.iter().find(|(of, _)| of.unraw() == name).map(|(of, _)| of.span())
     }
 
-    /// For the compiler.
+    /// Returns the options of the code generator.
     pub(crate) fn emit(&self) -> EmitOptions {
         let mut emit = EmitOptions::default();
         emit.absolute_paths = true;
@@ -130,7 +130,7 @@ impl Options {
     }
 }
 
-/// `TRAIT`, or `type = TRAIT`.
+/// One entry of `derive(..)`: `TRAIT`, or `type = TRAIT`.
 struct Derive {
     of: Option<Ident>,
     path: Path,
@@ -155,7 +155,7 @@ fn value<T: Parse>(input: ParseStream<'_>) -> syn::Result<T> {
     input.parse()
 }
 
-/// `(name, name)`: names of the specification.
+/// Parses `(name, name)`: names of the specification.
 fn names(input: ParseStream<'_>) -> syn::Result<Vec<String>> {
     let content;
     syn::parenthesized!(content in input);

@@ -1,4 +1,4 @@
-//! What both macros do with the compiler's answer.
+//! Input files and generated code, common to both macros.
 
 use std::path::PathBuf;
 
@@ -12,7 +12,7 @@ use syn::LitStr;
 
 use crate::options::Options;
 
-/// A compiler, and the files that it was given.
+/// A compiler with its input files.
 #[derive(Default)]
 pub(crate) struct Inputs {
     pub(crate) compiler: Compiler,
@@ -20,23 +20,22 @@ pub(crate) struct Inputs {
 }
 
 impl Inputs {
-    /// With what `compiler` was given already.
+    /// Wraps a compiler that already has its sources.
     pub(crate) fn of(compiler: Compiler) -> Self {
         Self { compiler, files: Vec::new() }
     }
 
-    /// Adds a specification.
+    /// Adds a specification and the folder that its includes are relative to.
     pub(crate) fn file(&mut self, path: &LitStr) -> syn::Result<()> {
         let text = self.read(path)?;
         self.compiler = std::mem::take(&mut self.compiler).source(path.value(), text);
-        // What it includes is looked for beside it.
         if let Some(directory) = self.files.last().and_then(|file| file.parent()) {
             self.compiler = std::mem::take(&mut self.compiler).include_dir(directory);
         }
         Ok(())
     }
 
-    /// Adds upper-layer bindings.
+    /// Adds Upper-Layer Bindings.
     pub(crate) fn ulb(&mut self, paths: &[LitStr]) -> syn::Result<()> {
         for path in paths {
             let text = self.read(path)?;
@@ -45,15 +44,15 @@ impl Inputs {
         Ok(())
     }
 
-    /// Reads a file whose path is relative to the folder of the crate's manifest. Messages name it as it was written.
+    /// Reads a file. The path is relative to the folder of the crate's manifest; messages show it as written.
     fn read(&mut self, path: &LitStr) -> syn::Result<String> {
         let dir = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from).unwrap_or_default();
         let file = dir.join(path.value());
         match std::fs::read(&file) {
-            Ok(octets) => {
+            Ok(bytes) => {
                 self.files.push(file);
-                // Old specifications have comments in other encodings.
-                Ok(String::from_utf8_lossy(&octets).into_owned())
+                // Comments in old specifications are not always UTF-8.
+                Ok(String::from_utf8_lossy(&bytes).into_owned())
             }
             Err(error) => {
                 let message = format!(
@@ -65,13 +64,13 @@ impl Inputs {
         }
     }
 
-    /// Tells the compiler what the options have for it.
+    /// Applies the options that concern the compiler.
     pub(crate) fn options(&mut self, options: &Options) -> syn::Result<()> {
         self.compiler = options.apply(std::mem::take(&mut self.compiler))?;
         Ok(())
     }
 
-    /// The generated code, and what makes the build watch the files it came from.
+    /// Returns the generated code, and items that make the build depend on the input files.
     pub(crate) fn expand(&self, compiled: &Compiled, options: &Options) -> TokenStream {
         let emit = options.emit();
         if let Err(error) = emit.check(&compiled.spec) {
@@ -89,14 +88,14 @@ impl Inputs {
                 const _: &[u8] = ::core::include_bytes!(#path);
             ))
         });
-        // A protocol has parts that one side does not use, and goes where its names need not be reachable.
+        // One side of a protocol does not use all of its parts, and the module may be private.
         match syn::parse2::<syn::File>(code) {
             Ok(file) => {
                 let items = file.items;
                 quote!(#(#[allow(dead_code, unreachable_pub)] #items)* #(#watched)*)
             }
             Err(error) => {
-                let message = format!("the generated code is not Rust, which is a fault of rpcrdma-xdrgen: {error}");
+                let message = format!("generated code does not parse: {error}; this is a bug in rpcrdma-xdrgen");
                 syn::Error::new(Span::call_site(), message).into_compile_error()
             }
         }

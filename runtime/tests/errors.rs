@@ -1,4 +1,4 @@
-//! Errors and their causes: a chain says each thing once, and is at most two levels deep.
+//! Error chains: each message appears once, and a chain has at most two levels.
 
 use std::{collections::BTreeSet, error::Error, fs, io, path::Path, time::Duration};
 
@@ -12,7 +12,7 @@ use rpcrdma::{
     xdr::{DecodeError, DecodeErrorKind, EncodeError, PathSegment},
 };
 
-/// Most levels of a chain: what failed, and why.
+/// Maximum number of levels in a chain: what failed, and the cause.
 const LEVELS: usize = 2;
 
 fn url() -> UrlError {
@@ -31,7 +31,7 @@ fn refused() -> io::Error {
     io::Error::from_raw_os_error(111)
 }
 
-/// An I/O error with an error of its own inside, which has a source.
+/// An I/O error that contains another error, which has a source.
 fn nested() -> io::Error {
     io::Error::other(BindError::Listen { url: "tcp://[::]:1".into(), source: refused() })
 }
@@ -83,7 +83,7 @@ fn setup_errors() -> Vec<(&'static str, SetupError)> {
     vec![
         ("SetupError::Io", refused().into()),
         ("SetupError::Rejected", SetupError::Rejected { private_data: bytes::Bytes::new() }),
-        ("SetupError::NotOurProtocol", SetupError::NotOurProtocol { expected: "MPA", detail: "it sent HTTP".into() }),
+        ("SetupError::NotOurProtocol", SetupError::NotOurProtocol { expected: "MPA", detail: "peer sent HTTP".into() }),
         ("SetupError::TimedOut", SetupError::TimedOut(Duration::from_secs(1))),
     ]
 }
@@ -125,7 +125,7 @@ fn call_errors() -> Vec<(&'static str, CallError)> {
     all
 }
 
-/// Errors of each kind, every variant that has a source among them, by the names of their variants.
+/// Returns errors of each kind with the names of their variants, including every variant that has a source.
 fn samples() -> Vec<(&'static str, Box<dyn Error>)> {
     fn boxed<E: Error + 'static>(
         errors: Vec<(&'static str, E)>,
@@ -153,7 +153,7 @@ fn samples() -> Vec<(&'static str, Box<dyn Error>)> {
     all
 }
 
-/// The messages of an error and its causes.
+/// Returns the messages of an error and its causes.
 fn chain(error: &dyn Error) -> Vec<String> {
     let mut messages = vec![error.to_string()];
     messages.extend(error.source().map(chain).unwrap_or_default());
@@ -161,7 +161,7 @@ fn chain(error: &dyn Error) -> Vec<String> {
 }
 
 #[test]
-fn chains_are_short_and_say_each_thing_once() {
+fn error_chains_are_short_without_repetition() {
     for (name, error) in samples() {
         let levels = chain(&*error);
         assert!(levels.len() <= LEVELS, "{name} has more than {LEVELS} levels: {levels:#?}");
@@ -174,7 +174,7 @@ fn chains_are_short_and_say_each_thing_once() {
     }
 }
 
-/// A call's error has the message of what ended it, and the cause of that as its source.
+/// The message of a call's error is that of the failure, and its source is the cause of the failure.
 #[test]
 fn causes_of_calls_have_types() {
     let reason = CloseReason::Disconnected(DisconnectReason::Remote);
@@ -198,7 +198,7 @@ fn causes_of_calls_have_types() {
     assert_eq!(error.source().and_then(|cause| cause.downcast_ref()), Some(&RpcError::ProgramUnavailable));
 }
 
-/// An [`IoError`] stands for the error inside it, without a level of its own.
+/// An [`IoError`] represents the error inside it and adds no level of its own.
 #[test]
 fn io_errors_add_no_level() {
     let error = IoError::from(nested());
@@ -210,7 +210,7 @@ fn io_errors_add_no_level() {
     assert_eq!(IoError::from("out of handles").to_string(), "out of handles");
 }
 
-/// A variant of an enum of errors, as its source has it: its name, its attributes and its fields.
+/// A variant of an error enum in the source text: its name, attributes and fields.
 struct Variant {
     name: String,
     text: String,
@@ -223,7 +223,7 @@ impl Variant {
             || self.text.lines().any(is_field)
     }
 
-    /// Whether the message contains the source, which must not be returned by `source()` as well.
+    /// Returns whether the message contains the source. `source()` must not return it as well.
     fn displays_source(&self) -> bool {
         let attribute = self.text.split_once("#[error(").map_or("", |(_, rest)| rest);
         let message = attribute.split_once(")]").map_or(attribute, |(message, _)| message);
@@ -231,7 +231,7 @@ impl Variant {
     }
 }
 
-/// The variants of all public enums of errors in a file.
+/// Returns the variants of all public error enums in a file.
 fn variants(file: &str) -> Vec<Variant> {
     let mut all = Vec::new();
     for rest in file.split("\npub enum ").skip(1) {
@@ -272,9 +272,9 @@ fn sources(folder: &Path, all: &mut Vec<(String, String)>) {
     }
 }
 
-/// Finds variants that [`samples`] lacks, and messages that repeat a source, in the text of the crate itself.
+/// Searches the source of the crate for variants that [`samples`] lacks, and for messages that repeat their source.
 #[test]
-fn no_variant_is_forgotten() {
+fn samples_include_every_variant_with_a_source() {
     let mut files = Vec::new();
     sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut files);
     let sampled: BTreeSet<_> = samples().into_iter().map(|(name, _)| name).collect();
@@ -282,7 +282,7 @@ fn no_variant_is_forgotten() {
     for (path, text) in &files {
         for variant in variants(text).into_iter().filter(Variant::has_source) {
             assert!(!variant.displays_source(), "{} in {path} has its source in its message", variant.name);
-            // Without RDMA libraries these are not there.
+            // The feature that defines these may be off.
             if !variant.name.starts_with("VerbsError::") {
                 assert!(sampled.contains(variant.name.as_str()), "{} in {path} is not in `samples`", variant.name);
             }

@@ -1,11 +1,11 @@
-//! The provider conformance suite over iWARP on loopback, in each mode of MPA.
+//! The provider conformance suite over iWARP on the loopback interface, in several MPA modes.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use rpcrdma::provider::iwarp::{FpduSize, IwarpConfig, IwarpConnector, IwarpListener};
 
 async fn with(address: SocketAddr, config: IwarpConfig) -> (IwarpConnector, IwarpListener) {
-    let listener = IwarpListener::bind(address, config.clone()).await.expect("loopback");
+    let listener = IwarpListener::bind(address, config.clone()).await.expect("bind");
     (IwarpConnector::new(config), listener)
 }
 

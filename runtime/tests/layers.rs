@@ -31,7 +31,7 @@ struct Import {
     module: Vec<String>,
     /// The path, from the root of the crate.
     path: Vec<String>,
-    /// Whether it re-exports an item of a child module.
+    /// `true` if it re-exports an item of a child module.
     is_reexport: bool,
 }
 
@@ -66,7 +66,7 @@ impl Crate {
     /// Returns the file that defines what `path` names.
     fn file_of(&self, path: &[String]) -> Option<&str> {
         let mut path = path.to_vec();
-        // Re-exports of re-exports end somewhere; the limit is for circles of globs.
+        // Re-exports of re-exports end eventually; the limit handles cycles of globs.
         for _ in 0..16 {
             let len = (0..=path.len()).rev().find(|&len| self.modules.contains_key(&path[..len]))?;
             let module = &self.modules[&path[..len]];
@@ -80,7 +80,7 @@ impl Crate {
         None
     }
 
-    /// The files that each file imports; `reexports`: also from its child modules, to pass on to others.
+    /// Returns the files that each file imports. With `reexports`, this includes re-exports of child modules.
     fn edges(&self, reexports: bool) -> BTreeMap<&str, BTreeSet<&str>> {
         let mut edges = BTreeMap::<_, BTreeSet<_>>::new();
         for import in self.imports.iter().filter(|import| reexports || !import.is_reexport) {
@@ -165,7 +165,7 @@ impl Reader<'_> {
     }
 }
 
-/// Whether an item is for tests only.
+/// Returns whether an item is compiled only for tests.
 fn is_test(attributes: &[syn::Attribute]) -> bool {
     attributes.iter().any(|attribute| match &attribute.meta {
         syn::Meta::List(list) if list.path.is_ident("cfg") => {
@@ -252,7 +252,7 @@ impl Reader<'_> {
     }
 }
 
-/// Parses the list of layers: modules, and in which layer each is.
+/// Parses the list of layers into modules and their layer numbers.
 fn layers(architecture: &str) -> BTreeMap<String, usize> {
     let list = architecture.split_once(LIST).unwrap_or_else(|| panic!("ARCHITECTURE.md has no {LIST:?}")).1;
     let mut lines = list.lines().skip_while(|line| !line.starts_with("```")).skip(1);
@@ -272,11 +272,11 @@ fn folder(file: &str) -> &str {
     file.rsplit_once('/').map_or(file, |(folder, _)| folder)
 }
 
-/// Returns what is wrong with the imports of a crate. Files in the folders `circles` may import each other.
+/// Returns the violations in a crate. Files in the folders `circles` may import each other.
 fn check(found: &Crate, layers: &BTreeMap<String, usize>, circles: &[&str]) -> Vec<String> {
     let mut wrong = BTreeSet::new();
     for (from, to) in found.edges(true).iter().flat_map(|(from, all)| all.iter().map(move |to| (*from, *to))) {
-        // The root declares the modules, and re-exports the macros.
+        // The crate root declares the modules and re-exports the macros.
         if from == "lib.rs" || to == "lib.rs" {
             continue;
         }
@@ -311,7 +311,7 @@ fn check(found: &Crate, layers: &BTreeMap<String, usize>, circles: &[&str]) -> V
             }
         }
     }
-    // Folders within one module. A folder and its own sub-folders may import each other: only their files must not.
+    // Folders within one module. A folder and its own sub-folders may import each other, but their files may not.
     for circle in circles_of(&folders(folder)) {
         let is_in = |inner: &str, outer: &str| {
             inner.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
@@ -324,7 +324,7 @@ fn check(found: &Crate, layers: &BTreeMap<String, usize>, circles: &[&str]) -> V
     wrong.into_iter().collect()
 }
 
-/// Returns the sets of nodes that reach each other.
+/// Returns the sets of nodes that can reach each other.
 fn circles_of<'a>(edges: &BTreeMap<&'a str, BTreeSet<&'a str>>) -> BTreeSet<Vec<&'a str>> {
     let reached = |from: &'a str| {
         let mut reached = BTreeSet::new();
@@ -365,7 +365,7 @@ fn imports_point_down() {
     assert!(wrong.is_empty(), "imports break the layers in ARCHITECTURE.md:\n  {}", wrong.join("\n  "));
 }
 
-/// Checks made-up files. The layers are `low`, then `mid` and `side`, then `high`.
+/// Checks a synthetic crate with the layers `low`, then `mid` and `side`, then `high`.
 fn wrong(files: &[(&str, &str)], circles: &[&str]) -> Vec<String> {
     let root = [("lib.rs", "mod low; mod mid; mod side; mod high;")];
     let defaults = [("low.rs", ""), ("mid.rs", ""), ("side.rs", ""), ("high.rs", "")];
@@ -423,12 +423,12 @@ fn the_check_follows_reexports() {
         ("mid/deep.rs", "use super::B; pub struct A;"),
         ("low.rs", "use crate::mid::A;"),
     ];
-    // To use what a child module re-exports by its parent is no circle.
+    // An import of a re-exported child item through the parent is not a cycle.
     assert_eq!(wrong(&files, &[]), ["low.rs imports mid/deep.rs: low is in a lower layer than mid"]);
 }
 
 #[test]
-fn the_check_finds_circles() {
+fn the_check_finds_cycles() {
     let modules = [("mid.rs", "use crate::side::A;"), ("side.rs", "use crate::mid::B;")];
     assert_eq!(
         wrong(&modules, &[]),

@@ -1,4 +1,4 @@
-//! Once warm, a call allocates nothing in codec, engine, driver and provider. What remains is counted here exactly, and named.
+//! A warm call allocates nothing in codec, engine, driver and provider. The remaining allocations are counted and named here.
 #![allow(missing_docs)]
 
 mod net_support;
@@ -11,16 +11,16 @@ use rpcrdma::{
     service::Procedure,
 };
 
-/// The box that a service returns its handler in.
+/// The box around a service's handler future.
 const HANDLER: u64 = 1;
-/// What owns the pooled memory of a `Bytes`, for whom the caller or the handler keeps it.
+/// The owner of a `Bytes` in pooled memory, which the caller or the handler keeps.
 const OWNER: u64 = 1;
-/// A chunk list in a header that is received, and each of its Write chunks: vectors, as the XDR declares them.
+/// Vectors for a received chunk list and for each Write chunk in it, as the XDR declares them.
 const LIST: u64 = 1;
 
 const CALLS: u64 = 400;
 
-/// Returns the allocations per call, after as many calls to warm up.
+/// Returns the number of allocations per call, after a warm-up.
 fn allocations<P: Procedure>(transport: Transport, args: P::Args) -> f64
 where
     P::Args: Sync,
@@ -38,7 +38,7 @@ fn allocations_with<P: Procedure>(
 where
     P::Args: Sync,
 {
-    // One thread: the counter's allocations are a thread's.
+    // The counter counts allocations of one thread.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let (running, _state, channel) = runtime.block_on(start_with(transport, Channel::builder().versions(1..=1)));
     let landing = LandingPool::new(channel.pool(), 100_000);
@@ -56,19 +56,19 @@ where
 }
 
 fn assert_allocations(found: f64, expected: u64) {
-    // A table that is rehashed now and then is not a call's.
+    // Tolerate the occasional growth of a hash table.
     assert!((found - expected as f64).abs() < 0.05, "{found} allocations per call, {expected} expected");
 }
 
-// Over iwarp only: sim, which is made for tests, allocates for every work request.
+// Only over iwarp: the provider `sim` allocates for every work request.
 #[test]
-fn warm_calls() {
+fn allocations_of_warm_calls() {
     assert_allocations(allocations::<Null>(Transport::Iwarp, ()), HANDLER);
-    // A short opaque is copied out of the Receive, at both ends.
+    // A short opaque is copied out of the Receive by client and server.
     assert_allocations(allocations::<Echo>(Transport::Iwarp, Bytes::from(pattern(1, 100))), HANDLER + 2);
     let data = Data(Bytes::from(pattern(1, 100_000)));
     assert_allocations(allocations::<Put>(Transport::Iwarp, data), HANDLER + OWNER + LIST);
-    // The Write list goes to the server and comes back; the result has an owner at both ends.
+    // The Write list is in the call and in the reply; the result has an owner at client and server.
     assert_allocations(allocations::<Get>(Transport::Iwarp, Range(1, 100_000)), HANDLER + 2 * (OWNER + 2 * LIST));
 }
 

@@ -1,4 +1,4 @@
-//! Calls back to clients, over the connections that they have made (RFC 8167, RFC 5531 §11).
+//! Callbacks to clients, over the connections that the clients opened (RFC 8167, RFC 5531 §11).
 #![allow(missing_docs)]
 
 mod net_support;
@@ -32,16 +32,16 @@ mod board {
         program BOARD {
             version BOARD_V1 {
                 void         NULL(void) = 0;
-                /* Calls back before it answers; returns what came of it. */
+                /* Calls back before it replies; returns the result of the callback. */
                 unsigned int ASK(unsigned int) = 1;
-                /* Keeps the caller, to tell it what others post. */
+                /* Stores the caller for later callbacks by POST. */
                 void         WATCH(void) = 2;
-                /* Tells those who watch; returns how many took it. */
+                /* Calls the watchers back; returns how many accepted the note. */
                 unsigned int POST(note) = 3;
-                /* As ASK, with an item that is eligible. */
+                /* Like ASK, with an eligible item. */
                 @reply_max(20000)
                 note         SHOW(note) = 4;
-                /* Calls back and does not wait for it. */
+                /* Calls back and does not wait for the result. */
                 void         FORGET(void) = 5;
                 @reply_max(100000)
                 note         LARGE(unsigned int) = 6;
@@ -55,7 +55,7 @@ mod board {
                 unsigned int ANSWER(unsigned int) = 1;
                 void         NOTE(note) = 2;
                 placed       VIEW(placed) = 3;
-                /* Waits for its gate. */
+                /* Waits until the test opens the gate. */
                 void         GATE(void) = 4;
                 void         PANIC(void) = 5;
             } = 1;
@@ -71,13 +71,13 @@ use board::{
 #[derive(Default)]
 struct State {
     readers: Mutex<Vec<ReaderV1Client>>,
-    /// What came of the last call back that a handler made on purpose.
+    /// The error of the last callback that a handler recorded.
     last: Mutex<Option<CallError>>,
 }
 
 impl State {
     fn last(&self) -> CallError {
-        self.last.lock().unwrap().take().expect("a call back failed")
+        self.last.lock().unwrap().take().expect("no callback failed")
     }
 
     fn readers(&self) -> Vec<ReaderV1Client> {
@@ -128,7 +128,7 @@ impl BoardV1 for Board {
 
     async fn forget(&self, cx: &Context) -> Result<(), Failure> {
         let reader: ReaderV1Client = cx.callback();
-        // Given up as soon as it has gone out.
+        // Dropped as soon as it has been sent.
         let _ = tokio::time::timeout(Duration::from_millis(20), reader.gate()).await;
         Ok(())
     }
@@ -142,7 +142,7 @@ struct Reader {
     notes: Mutex<Vec<Bytes>>,
     begun: AtomicUsize,
     gate: Semaphore,
-    /// How often ANSWER calls back in its turn.
+    /// Number of times that ANSWER calls the server in turn.
     depth: AtomicU32,
 }
 
@@ -158,7 +158,7 @@ impl ReaderV1 for Reading {
     async fn answer(&self, cx: &Context, n: u32) -> Result<u32, Failure> {
         let deeper = self.0.depth.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |depth| depth.checked_sub(1));
         if deeper.is_ok() {
-            // The caller of a callback is the server: forward again.
+            // The caller of a callback is the server, so this is a forward call again.
             return Ok(cx.callback::<BoardV1Client>().ask(n + 1).await?);
         }
         Ok(2 * n)
@@ -220,10 +220,10 @@ fn failure(error: CallError) -> CallFailure {
 }
 
 over_each! {
-    both_ways_at_once kept_for_later nobody_listens refusals given_up idle closing shutting_down deep reconnected sizes
+    both_ways_at_once stored_callback_stubs client_without_services refusals abandoned_callbacks idle closing shutting_down deep reconnected sizes
 }
 
-/// Calls of both directions at once, each with a callback before its answer.
+/// Concurrent calls in both directions, each with a callback before its reply.
 async fn both_ways_at_once(transport: Transport) {
     let Both { client, reader, server, .. } = with_defaults(&transport).await;
     assert_eq!(client.ask(21).await.unwrap(), 42);
@@ -247,8 +247,8 @@ async fn both_ways_at_once(transport: Transport) {
     assert!(reader.notes.lock().unwrap().is_empty());
 }
 
-/// A server keeps whom to call, and calls when something happens; one that has gone is told by a typed error.
-async fn kept_for_later(transport: Transport) {
+/// A server keeps its clients' callback stubs and calls them later. Callbacks to a disconnected client fail with a typed error.
+async fn stored_callback_stubs(transport: Transport) {
     let Both { client, reader, server, board } = with_defaults(&transport).await;
     let poster = BoardV1Client::new(server.connect(Channel::builder()).await);
     let (second, second_reader) = reading(Channel::builder());
@@ -268,13 +268,14 @@ async fn kept_for_later(transport: Transport) {
     assert!(gone.is_connection_loss() && gone.is_retry_safe(), "{gone}");
     assert!(matches!(failure(gone), CallFailure::Closed { sent: false, .. }));
     assert!(board.0.readers()[1].channel().closed().is_some());
-    // Letting go of it ends nothing.
+    // Dropping the stubs closes no connection.
     board.0.readers.lock().unwrap().clear();
     assert_eq!(client.ask(3).await.unwrap(), 6);
 }
 
-/// RFC 8167 §6: a client that serves nothing discards what comes, and is none the worse for it; §5.4: the server gives up.
-async fn nobody_listens(transport: Transport) {
+/// RFC 8167 §6: a client without services discards callbacks, and its connection still works. RFC 8167 §5.4: the server's
+/// callback times out.
+async fn client_without_services(transport: Transport) {
     let board = Board::default();
     let builder = Server::builder().callback_timeout(Duration::from_millis(50));
     let server = transport.serve(builder.service(BoardV1Server::new(board.clone()))).await;
@@ -284,13 +285,13 @@ async fn nobody_listens(transport: Transport) {
     assert_eq!(failure(board.0.last()), CallFailure::DeadlineExceeded { sent: true });
     assert_eq!(client.channel().counters().discarded, 1);
     client.null().await.unwrap();
-    // RPC-over-RDMA v2 §5.2.5: there the client has said so.
+    // RPC-over-RDMA v2 §5.2.5: in version 2 the client announces that it accepts no callbacks.
     if !matches!(transport, Transport::Tcp) {
         let client = BoardV1Client::new(server.connect(Channel::builder()).await);
         client.ask(3).await.unwrap_err();
         assert_eq!(failure(board.0.last()), CallFailure::ReverseNotSupported);
     }
-    // A server that makes no such calls says so.
+    // A server without reverse-direction support reports that.
     let board = Board::default();
     let server = transport.serve(Server::builder().reverse_credits(0).service(BoardV1Server::new(board.clone()))).await;
     let (builder, _reader) = reading(Channel::builder());
@@ -299,7 +300,7 @@ async fn nobody_listens(transport: Transport) {
     assert_eq!(failure(board.0.last()), CallFailure::NoReverse);
 }
 
-/// What a client answers instead of a result.
+/// Errors that a client returns for callbacks.
 async fn refusals(transport: Transport) {
     #[derive(Debug)]
     struct Suspicious;
@@ -318,7 +319,7 @@ async fn refusals(transport: Transport) {
     let Both { client, board, .. } = with_defaults(&transport).await;
     client.ask(1).await.unwrap_err();
     assert_eq!(rpc(board.0.last()), RpcError::SystemError);
-    assert_eq!(client.ask(2).await.unwrap(), 4, "a panic is no end");
+    assert_eq!(client.ask(2).await.unwrap(), 4, "callback after a panic");
     client.watch().await.unwrap();
     let reader = board.0.readers().remove(0);
     let options = CallOptions::default;
@@ -326,7 +327,7 @@ async fn refusals(transport: Transport) {
     let mismatch = RpcError::ProgramMismatch { low: 1, high: 1 };
     assert_eq!(rpc(reader.channel().call_null(0x2000_0502, 7, options()).await.unwrap_err()), mismatch);
 
-    // RFC 8167 §8: who may call back is this end's to decide.
+    // RFC 8167 §8: the client decides who may call back.
     let Both { client, board, .. } =
         both(&transport, Server::builder(), Channel::builder().authenticator(Suspicious)).await;
     client.ask(2).await.unwrap_err();
@@ -336,10 +337,10 @@ async fn refusals(transport: Transport) {
     board.0.readers()[0].null_with(options().credential(credential)).await.unwrap();
 }
 
-/// Callbacks have deadlines and can be dropped; others go on.
-async fn given_up(transport: Transport) {
+/// Callbacks can time out and be dropped, without effect on others.
+async fn abandoned_callbacks(transport: Transport) {
     let Both { client, board, reader, .. } = with_defaults(&transport).await;
-    // Raises the credits: a peer that has answered nothing has one (RFC 8166 §3.3.3).
+    // Raises the number of credits: a peer that has not replied yet has one (RFC 8166 §3.3.3).
     assert_eq!(client.ask(2).await.unwrap(), 4);
     client.watch().await.unwrap();
     let back = board.0.readers().remove(0);
@@ -349,13 +350,13 @@ async fn given_up(transport: Transport) {
     client.forget().await.unwrap();
     assert_eq!(reader.begun.load(Ordering::SeqCst), 2);
     assert_eq!(client.ask(4).await.unwrap(), 8);
-    // Their replies come at last, to nobody.
+    // The late replies are discarded.
     reader.gate.add_permits(2);
     eventually(|| back.channel().counters().calls_abandoned == 0).await;
     assert_eq!(client.ask(5).await.unwrap(), 10);
 }
 
-/// RFC 8167 §5.4: a connection of which callbacks may come is not closed for being idle, by neither end.
+/// RFC 8167 §5.4: neither peer closes an idle connection while callbacks are expected on it.
 async fn idle(transport: Transport) {
     let idle = Duration::from_millis(40);
     let mut config = ConnectionConfig::default();
@@ -367,13 +368,13 @@ async fn idle(transport: Transport) {
     assert_eq!(client.channel().closed(), None);
     board.0.readers()[0].note(&note(b"still there".as_slice())).await.unwrap();
     assert_eq!(reader.notes.lock().unwrap().len(), 1);
-    // The server needs it no more.
+    // The server no longer expects to make callbacks.
     board.0.readers.lock().unwrap().clear();
     client.channel().disconnected().await;
     eventually(|| server.handle.connections().is_empty()).await;
 }
 
-/// A client that closes serves what its own calls depend on.
+/// A closing client still serves callbacks that its own calls depend on.
 async fn closing(transport: Transport) {
     let Both { client, reader, .. } = with_defaults(&transport).await;
     // Until the first reply there is one credit.
@@ -403,7 +404,7 @@ async fn closing(transport: Transport) {
     assert!(matches!(failure(closing), CallFailure::Closed { sent: false, .. }));
 }
 
-/// A server that ends waits for its callbacks as long as its grace is; clients learn that it has gone.
+/// A server that shuts down waits for its callbacks during the grace period, and clients see the connection close.
 async fn shutting_down(transport: Transport) {
     let Both { client, reader, server, .. } = with_defaults(&transport).await;
     let asked = tokio::spawn({
@@ -428,15 +429,15 @@ async fn shutting_down(transport: Transport) {
     drop(board);
 }
 
-/// Handlers of both ends that wait for each other, deeper than either has credits at first.
+/// Nested calls between handlers of both peers, deeper than the initial credits.
 async fn deep(transport: Transport) {
     let (server, channel) = (Server::builder().credits(8).reverse_credits(8), Channel::builder().credits(8));
     let Both { client, reader, .. } = both(&transport, server, channel.reverse_credits(8)).await;
-    // Both ends have granted more than one.
+    // Both peers have granted more than one credit by now.
     assert_eq!(client.ask(2).await.unwrap(), 4);
     reader.depth.store(5, Ordering::SeqCst);
     assert_eq!(client.ask(10).await.unwrap(), 2 * 15);
-    // With one credit each, calls that do not wait for each other still take turns.
+    // With one credit each, independent calls still make progress.
     let (server, channel) = (Server::builder().credits(1).reverse_credits(1), Channel::builder().credits(1));
     let Both { client, .. } = both(&transport, server, channel.reverse_credits(1)).await;
     let calls: Vec<_> = (10..60)
@@ -455,7 +456,7 @@ async fn deep(transport: Transport) {
     }
 }
 
-/// A new connection serves callbacks as the old one did, once the server has been told.
+/// After a reconnection, callbacks work as before once the server has a new stub.
 async fn reconnected(transport: Transport) {
     let channel = Channel::builder().reconnect(Reconnect::on_demand());
     let server = Server::builder().idle_timeout(Duration::from_millis(40));
@@ -463,11 +464,11 @@ async fn reconnected(transport: Transport) {
     client.watch().await.unwrap();
     let old = board.0.readers.lock().unwrap().remove(0);
     old.null().await.unwrap();
-    // A channel that is not its own is closed, and nothing else is.
+    // Closing the callback channel closes nothing else.
     old.channel().close().await;
     old.null().await.unwrap_err();
     client.null().await.unwrap();
-    // Nobody needs the connection any more.
+    // The connection becomes idle.
     drop(old);
     client.channel().disconnected().await;
     client.watch().await.unwrap();
@@ -475,7 +476,7 @@ async fn reconnected(transport: Transport) {
     assert_eq!(reader.notes.lock().unwrap().len(), 1);
 }
 
-/// RPC-over-RDMA v2 §4.5: all that there is in the forward direction.
+/// RPC-over-RDMA v2 §4.5: callbacks have the same message formats as forward calls.
 #[tokio::test]
 async fn sizes_in_version_2() {
     timed(async {
@@ -485,7 +486,7 @@ async fn sizes_in_version_2() {
             assert!(client.show(&text).await.unwrap().0.iter().eq(text.0.iter().rev()));
         }
         assert_eq!(client.channel().info().version, Some(2));
-        // The client pulled what was eligible out of the server's memory, and pushed the results into it.
+        // The client pulled eligible arguments from the server's memory and wrote results into it.
         let pulled = client.channel().counters();
         assert!(pulled.rdma_read >= 3900 + 5000 + 15_999 && pulled.rdma_written >= pulled.rdma_read, "{pulled:?}");
         assert_eq!(server.handle.connections()[0].counters.exposed, 0);
@@ -493,7 +494,8 @@ async fn sizes_in_version_2() {
     .await;
 }
 
-/// RFC 8167 §5.3: over RDMA, no longer than a message; over TCP, as long as a record. Eligible items stay in place.
+/// RFC 8167 §5.3: callbacks over RDMA are limited to one inline message, over TCP to the record size. Eligible items stay
+/// inline.
 async fn sizes(transport: Transport) {
     let inline = !matches!(transport, Transport::Tcp);
     let Both { client, board, .. } = both(&transport, Server::builder(), Channel::builder().versions(1..=1)).await;
@@ -510,7 +512,7 @@ async fn sizes(transport: Transport) {
         assert!(error.is_retry_safe());
         let len = 40 + 4 + 5000;
         assert_eq!(failure(error), CallFailure::ReverseTooLong { len, max: 4096 - 28 });
-        // The connection is none the worse for it.
+        // The connection still works.
         assert_eq!(client.ask(2).await.unwrap(), 4);
     } else {
         assert_eq!(long.unwrap().0, vec![7; 5000]);
@@ -518,7 +520,7 @@ async fn sizes(transport: Transport) {
 }
 
 #[tokio::test]
-async fn services_collide() {
+async fn duplicate_service() {
     let (transport, service) = (Transport::sim(), || ReaderV1Server::new(Reading(Arc::default())));
     let server = transport.serve(Server::builder().service(BoardV1Server::new(Board::default()))).await;
     let error = server.try_connect(Channel::builder().serve(service()).serve(service())).await.unwrap_err();

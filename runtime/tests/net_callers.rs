@@ -1,4 +1,4 @@
-//! Callers of calls in flight: they may be polled late, by another runtime or executor, or not at all.
+//! Futures of calls in flight may be polled late, by another runtime or executor, or not at all.
 #![allow(missing_docs)]
 
 mod net_support;
@@ -29,13 +29,13 @@ mod board {
         program BOARD {
             version BOARD_V1 {
                 void         NULL(void) = 0;
-                /* Answered when the test ends. */
+                /* Replies when the test ends. */
                 void         HOLD(void) = 1;
-                /* Keeps the caller, to tell it what others post. */
+                /* Stores the caller for later callbacks by POST. */
                 void         WATCH(void) = 2;
-                /* Tells those who watch; returns how many took it. */
+                /* Calls the watchers back; returns how many accepted the note. */
                 unsigned int POST(unsigned int) = 3;
-                /* Calls back before it answers. */
+                /* Calls back before it replies. */
                 unsigned int ASK(unsigned int) = 4;
             } = 1;
         } = 0x20000501;
@@ -44,7 +44,7 @@ mod board {
         program READER {
             version READER_V1 {
                 void         NULL(void) = 0;
-                /* Takes so many milliseconds, by the clock of a tokio runtime. */
+                /* Takes this many milliseconds, measured by a tokio runtime. */
                 unsigned int NOTE(unsigned int) = 1;
             } = 1;
         } = 0x20000502;
@@ -96,7 +96,7 @@ impl BoardV1 for Board {
     }
 }
 
-/// How many notes have been begun, and how many finished.
+/// Numbers of started and finished notes.
 #[derive(Default)]
 struct Notes {
     begun: AtomicUsize,
@@ -123,7 +123,7 @@ struct Both {
     notes: Arc<Notes>,
 }
 
-/// A server, and a client of it that has called.
+/// Starts a server and a client that has made a call.
 async fn both(transport: &Transport) -> Both {
     let board = Board::default();
     let server = transport.serve(Server::builder().service(BoardV1Server::new(board.clone()))).await;
@@ -134,16 +134,16 @@ async fn both(transport: &Transport) -> Both {
     Both { server, board, client, notes }
 }
 
-/// Polls a call until the server has it, and leaves it there.
+/// Polls a call until the server has it, then stops polling.
 async fn begin(mut call: std::pin::Pin<&mut impl Future>, board: &Board) {
     let arrived = eventually(|| board.0.held.load(Ordering::SeqCst) > 0);
     tokio::select! {
-        _ = &mut call => panic!("nobody lets it go"),
+        _ = &mut call => panic!("held call finished"),
         () = arrived => {}
     }
 }
 
-/// Runs a future as an executor does that knows nothing of tokio; `None` when it is not over in time.
+/// Runs a future on an executor unrelated to tokio. Returns `None` after 10 seconds.
 fn block_on<F: Future>(future: F) -> Option<F::Output> {
     struct Unpark(Thread);
     impl Wake for Unpark {
@@ -166,10 +166,10 @@ fn block_on<F: Future>(future: F) -> Option<F::Output> {
     }
 }
 
-/// Runs `body` in a thread of its own, and waits for it without keeping the runtime.
+/// Runs `body` in a new thread, and waits for it without blocking the runtime.
 async fn elsewhere<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> T {
     let thread = std::thread::spawn(body);
-    tokio::task::spawn_blocking(|| thread.join()).await.unwrap().expect("no panic")
+    tokio::task::spawn_blocking(|| thread.join()).await.unwrap().expect("thread panicked")
 }
 
 over_each! {
@@ -177,8 +177,7 @@ over_each! {
     disconnected_keeps_no_wakers callback_by_another_executor callback_by_a_runtime_that_goes_away
 }
 
-/// A call has been polled, and is not while its task waits for something else, as the arm of a `select!` that was not taken:
-/// its connection goes on without it.
+/// A connection makes progress while the future of a call on it is not polled, as in a `select!` whose other branch was chosen.
 async fn callback_to_a_caller_that_is_not_polled(transport: Transport) {
     let Both { server, board, client, notes } = both(&transport).await;
     client.watch().await.unwrap();
@@ -187,55 +186,55 @@ async fn callback_to_a_caller_that_is_not_polled(transport: Transport) {
     let mut held = pin!(client.hold());
     begin(held.as_mut(), &board).await;
     let told = tokio::time::timeout(Duration::from_secs(10), poster.post(0)).await;
-    assert_eq!(told.expect("the callback is served").unwrap(), 1);
+    assert_eq!(told.expect("callback not served").unwrap(), 1);
     assert_eq!(notes.finished.load(Ordering::SeqCst), 1);
-    // And the call is none the worse for it.
+    // The call still completes.
     board.0.gate.add_permits(1);
     held.await.unwrap();
 }
 
-/// The same of a server that goes away.
+/// The same when the server closes the connection.
 async fn loss_with_a_caller_that_is_not_polled(transport: Transport) {
     let Both { server, board, client, .. } = both(&transport).await;
     let mut held = pin!(client.hold());
     begin(held.as_mut(), &board).await;
     server.handle.shutdown_within(Duration::ZERO);
     let gone = tokio::time::timeout(Duration::from_secs(10), client.channel().disconnected()).await;
-    gone.expect("the client notices that the server has gone");
+    gone.expect("client did not notice the disconnection");
     assert!(held.await.unwrap_err().is_connection_loss());
 }
 
-/// A deadline holds, whatever is left of its task's budget (`tokio::task::coop`) when a call is made: a task that takes message
-/// after message from a queue, and calls for one of them, may have none.
+/// Deadlines hold even if the task's cooperative budget (`tokio::task::coop`) is used up when the call is made. That can happen
+/// in a task that takes messages from a queue.
 async fn deadline_with_a_spent_budget(transport: Transport) {
     let Both { server, .. } = both(&transport).await;
     for spent in 122..=130 {
         let client = BoardV1Client::new(server.connect(Channel::builder().versions(1..=1)).await);
         client.null().await.unwrap();
         let called = tokio::spawn(async move {
-            // Whatever the driver has been set to look at soon is over.
+            // Let all pending work of the driver finish.
             tokio::time::sleep(Duration::from_millis(50)).await;
-            // With the whole budget.
+            // Start with the full budget.
             tokio::task::yield_now().await;
             for _ in 0..spent {
                 tokio::task::consume_budget().await;
             }
             let begun = Instant::now();
             let options = CallOptions::new().timeout(Duration::from_millis(20));
-            // Polled once more if nothing else wakes it, it would find that it is late.
+            // The outer timeout is long: the deadline must wake the call by itself.
             let called = tokio::time::timeout(Duration::from_secs(10), client.hold_with(options)).await;
-            (called.expect("over"), begun.elapsed())
+            (called.expect("deadline did not wake the call"), begun.elapsed())
         });
         let (called, took) = called.await.unwrap();
-        assert!(took < Duration::from_secs(5), "a deadline was missed with {spent} of the budget spent");
+        assert!(took < Duration::from_secs(5), "deadline missed with {spent} of the budget used");
         let error = called.unwrap_err();
         let failure = CallFailure::DeadlineExceeded { sent: true };
         assert!(matches!(&error, CallError::Transport { failure: why, .. } if *why == failure), "{error}");
     }
 }
 
-/// Who has stopped to wait for the end of a connection leaves nothing behind: a task for each request that waits for it besides
-/// other things would else be kept as long as the connection.
+/// Dropping the `disconnected` future releases its waker. Otherwise a task that selects on it for each request would be kept as
+/// long as the connection.
 async fn disconnected_keeps_no_wakers(transport: Transport) {
     struct Task;
     impl Wake for Task {
@@ -247,21 +246,20 @@ async fn disconnected_keeps_no_wakers(transport: Transport) {
     {
         let mut gone = pin!(client.channel().disconnected());
         assert!(gone.as_mut().poll(&mut TaskContext::from_waker(&waker)).is_pending());
-        assert!(Arc::strong_count(&task) > 2, "somebody would wake it");
+        assert!(Arc::strong_count(&task) > 2, "waker not registered");
     }
     drop(waker);
     assert_eq!(Arc::strong_count(&task), 1);
 }
 
-/// Any executor may poll a call. A callback handler that starts meanwhile runs in the runtime that the connection was made
-/// in.
+/// Any executor may poll a call. A callback handler that starts meanwhile runs in the runtime that opened the connection.
 async fn callback_by_another_executor(transport: Transport) {
     let Both { client, .. } = both(&transport).await;
     let answer = elsewhere(move || block_on(client.ask(7))).await;
-    assert_eq!(answer.expect("in time").unwrap(), 7);
+    assert_eq!(answer.expect("timed out").unwrap(), 7);
 }
 
-/// A call from a runtime that is there for that call only does not take a handler with it that it has begun.
+/// A callback handler outlives the runtime of the call during which it started.
 async fn callback_by_a_runtime_that_goes_away(transport: Transport) {
     let Both { client, notes, board: _board, server: _server } = both(&transport).await;
     let asked = client.clone();

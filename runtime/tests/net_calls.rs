@@ -1,4 +1,4 @@
-//! Calls from channel to service and back, over every transport that needs no hardware.
+//! Calls from channel to service and back, over every transport that needs no RDMA hardware.
 #![allow(missing_docs)]
 
 mod net_support;
@@ -24,14 +24,14 @@ async fn null_and_echo(transport: Transport) {
     call::<Null>(&channel, &()).await.unwrap();
     for len in [0, 1, 3, 4, 1000, 3000, 5000, 100_000] {
         let sent = Bytes::from(pattern(9, len));
-        assert_eq!(call::<Echo>(&channel, &sent).await.unwrap(), sent, "{len} octets");
+        assert_eq!(call::<Echo>(&channel, &sent).await.unwrap(), sent, "{len} bytes");
     }
     let counters = channel.counters();
     assert_eq!((counters.calls_sent, counters.replies_received, counters.calls_queued), (9, 9, 0));
     assert_eq!(counters.exposed, 0);
 }
 
-/// Eligible items of many sizes, so that each way of conveying them is taken.
+/// Eligible items of many sizes, to cover all message formats.
 async fn put_and_get(transport: Transport) {
     let (_running, state, channel) = start(transport).await;
     for len in [0, 1, 5, 100, 1023, 1024, 4000, 4096, 70_001, 1 << 20] {
@@ -48,9 +48,9 @@ async fn put_and_get(transport: Transport) {
     assert!(counters.returned_written > 1 << 20 && counters.offered_read > 1 << 20, "{counters:?}");
 }
 
-/// One call after the other from a task that drives the connection itself, while the driver's task looks in on it: what wakes
-/// the caller when the driver has the connection is not lost.
-async fn lone_calls(transport: Transport) {
+/// Sequential calls from a task that drives the connection itself, while the driver task also polls it. No wake-up is lost
+/// between the two.
+async fn sequential_calls(transport: Transport) {
     let (_running, _state, channel) = start(transport).await;
     let caller = async {
         for _ in 0..1500 {
@@ -58,11 +58,11 @@ async fn lone_calls(transport: Transport) {
             assert_eq!(got.0.len(), 40_000);
         }
     };
-    tokio::time::timeout(Duration::from_secs(60), caller).await.expect("a call's reply was never looked at");
+    tokio::time::timeout(Duration::from_secs(60), caller).await.expect("call not woken for its reply");
 }
 
-/// The result is a view of the caller's own memory, and the server pulls from where the arguments lie.
-async fn own_memory(transport: Transport) {
+/// The result is in the caller's own memory, and the server reads the arguments from where they are.
+async fn caller_provided_memory(transport: Transport) {
     let (_running, state, channel) = start(transport).await;
     let len = 1 << 20;
     let landing = channel.pool().alloc(len);
@@ -70,7 +70,7 @@ async fn own_memory(transport: Transport) {
     let options = CallOptions::new().landing(landing);
     let got = channel.call::<Get>(&Range(8, len as u32), options).await.unwrap().0;
     assert_eq!(got, pattern(8, len as u32));
-    assert_eq!(got.as_ptr(), at, "it landed elsewhere");
+    assert_eq!(got.as_ptr(), at, "result not in the caller's memory");
 
     let (first, second) = (channel.pool().alloc(4096), channel.pool().alloc(4096));
     let at = (first.as_ptr(), second.as_ptr());
@@ -153,7 +153,7 @@ fn transport_failure(error: &CallError) -> &CallFailure {
     }
 }
 
-/// As many handlers run as there are credits of version 1; more calls wait, and each gets its own answer, in whatever order they come.
+/// In version 1, the number of running handlers is limited by the credits. Other calls wait, and each gets its own reply in any order.
 async fn more_calls_than_credits(transport: Transport) {
     let service = TestService::default();
     let state = std::sync::Arc::clone(&service.0);
@@ -168,7 +168,7 @@ async fn more_calls_than_credits(transport: Transport) {
     }
     state.wait_begun(8).await;
     tokio::time::sleep(Duration::from_millis(20)).await;
-    assert_eq!(state.begun.load(Ordering::SeqCst), 8, "no more than the credits");
+    assert_eq!(state.begun.load(Ordering::SeqCst), 8, "more handlers than credits");
     state.gate.add_permits(100);
     while let Some(done) = calls.join_next().await {
         let (n, result) = done.unwrap();
@@ -185,7 +185,7 @@ async fn replies_out_of_order(transport: Transport) {
     tokio::pin!(slow, fast);
     tokio::select! {
         biased;
-        _ = &mut slow => panic!("the slow call was first"),
+        _ = &mut slow => panic!("the slow call finished first"),
         fast = &mut fast => assert_eq!(fast.unwrap(), 1),
     }
     assert_eq!(slow.await.unwrap(), 300);
@@ -207,20 +207,20 @@ async fn statuses(transport: Transport) {
     ] {
         assert_eq!(rpc_error(call::<Fail>(&channel, &n).await.unwrap_err()), expected);
     }
-    // At once, and after a wait: both kinds of handler.
+    // Panics before and after the first await.
     for n in [0, 5] {
         assert_eq!(rpc_error(call::<Panic>(&channel, &n).await.unwrap_err()), RpcError::SystemError);
     }
-    call::<Null>(&channel, &()).await.expect("the connection lives on");
+    call::<Null>(&channel, &()).await.expect("connection lost after a panic");
     assert_eq!(running.handle.connections().len(), 1);
 }
 
-/// What a reply breaks, its call reports, and the connection goes on where the protocol lets it.
+/// A call reports an invalid reply, and the connection stays open where the protocol allows it.
 async fn reply_longer_than_bound(transport: Transport) {
     let (_running, _state, channel) = start(transport).await;
     assert_eq!(call::<Lie>(&channel, &5000).await.unwrap().0, pattern(0, 5000));
     let error = call::<Lie>(&channel, &5001).await.unwrap_err();
-    // RFC 8166 §4.5.3: ERR_CHUNK says that no reply is possible; RPC-over-RDMA v2 §7.3.4 says what was missing.
+    // RFC 8166 §4.5.3: ERR_CHUNK only says that the reply does not fit. RPC-over-RDMA v2 §7.3.4 names the chunk and the size.
     let failure = transport_failure(&error);
     assert!(
         matches!(failure, CallFailure::ChunkError | CallFailure::Refused(Refusal::WriteResource { .. })),
@@ -230,19 +230,19 @@ async fn reply_longer_than_bound(transport: Transport) {
     call::<Null>(&channel, &()).await.unwrap();
 }
 
-/// RFC 8166 §6.1, both ways round: what one end takes for eligible the other does not.
+/// RFC 8166 §6.1: the peers disagree about eligible items, in the call and in the reply.
 async fn placement_violations(transport: Transport) {
     let (_running, _state, channel) = start(transport).await;
-    // A result that was to go to its Write chunk comes inline: a permanent error for the caller.
+    // The server returns an item inline that should be in its Write chunk: a permanent error for the caller.
     let error = call::<Unreduced>(&channel, &Range(1, 6000)).await.unwrap_err();
     assert!(matches!(error, CallError::DirectPlacement { .. }), "{error}");
     assert!(!error.is_retry_safe() && error.to_string().contains("TEST_V2.Unreduced"), "{error}");
-    // An argument is reduced that is not eligible: the call is not carried out, and refused with ERR_CHUNK, or BAD_XDR.
+    // The client reduces an argument that is not eligible: the server refuses the call with ERR_CHUNK or BAD_XDR.
     let error = call::<EchoReduced>(&channel, &Data(pattern(1, 5000).into())).await.unwrap_err();
     let failure = transport_failure(&error);
     assert!(matches!(failure, CallFailure::ChunkError | CallFailure::Refused(Refusal::BadXdr)), "{error}");
     assert_eq!(channel.counters().errors_received, 1);
-    // The same inline is no violation.
+    // The same argument inline is valid.
     assert_eq!(call::<EchoReduced>(&channel, &Data(pattern(1, 50).into())).await.unwrap(), pattern(1, 50));
     assert_eq!(channel.counters().exposed, 0);
 }
@@ -259,16 +259,16 @@ async fn deadlines(transport: Transport) {
     );
     assert!(begin.elapsed() >= Duration::from_millis(50) && begin.elapsed() < Duration::from_secs(5));
     assert_eq!(channel.counters().exposed, 0);
-    // One that has passed already is not sent.
+    // A call whose deadline has passed is not sent.
     let options = CallOptions::new().deadline(Instant::now() - Duration::from_millis(1));
     let error = channel.call::<Gate>(&1, options).await.unwrap_err();
     assert!(error.is_retry_safe(), "{error}");
-    // The late answer disturbs nobody.
+    // The late reply is discarded.
     state.gate.add_permits(1);
     call::<Null>(&channel, &()).await.unwrap();
 }
 
-/// A caller that has begun a call and does not look at it: its deadline holds all the same, and others get through.
+/// A call that is started but not polled still meets its deadline, and other calls proceed.
 async fn call_that_is_not_polled(transport: Transport) {
     let (_running, state, channel) = start(transport).await;
     call::<Null>(&channel, &()).await.unwrap();
@@ -286,7 +286,7 @@ async fn call_that_is_not_polled(transport: Transport) {
     );
 }
 
-/// A call that is dropped leaves nothing exposed for longer than its reply takes, wherever it was, and does not harm others.
+/// A dropped call leaves memory exposed only until its reply arrives, and does not affect other calls.
 async fn dropped_calls(transport: Transport) {
     let (_running, _state, channel) = start(transport).await;
     call::<Null>(&channel, &()).await.unwrap();
@@ -298,8 +298,8 @@ async fn dropped_calls(transport: Transport) {
     assert_eq!(channel.counters().calls_queued, 0);
 }
 
-/// The same for those who want what is given up invalidated at once: an RDMA Write that finds its chunk invalidated ends
-/// the connection (RFC 8166 §8.1.4), so the channel connects anew.
+/// With a grace period of zero, memory of dropped calls is invalidated at once. An RDMA Write to an invalidated chunk ends the
+/// connection (RFC 8166 §8.1.4), so the channel reconnects.
 async fn dropped_calls_invalidated_at_once(transport: Transport) {
     let running = transport.serve(Server::builder().service(TestService::default())).await;
     let mut config = ConnectionConfig::default();
@@ -322,7 +322,7 @@ async fn drop_calls(channel: &Channel) {
     assert_eq!(channel.counters().exposed, 0);
 }
 
-/// Polled once, twice, ... then dropped.
+/// A call is dropped after each number of polls.
 async fn dropped_after_polls(transport: Transport) {
     let (_running, _state, channel) = start(transport).await;
     call::<Null>(&channel, &()).await.unwrap();
@@ -353,7 +353,7 @@ async fn close_in_order(transport: Transport) {
         async move { channel.close().await }
     });
     tokio::time::sleep(Duration::from_millis(20)).await;
-    assert!(!closing.is_finished(), "a call is under way");
+    assert!(!closing.is_finished(), "closed while a call is in flight");
     let error = call::<Null>(&channel, &()).await.unwrap_err();
     assert!(error.is_retry_safe(), "{error}");
     state.gate.add_permits(1);
@@ -375,8 +375,8 @@ async fn last_channel_dropped(transport: Transport) {
 }
 
 over! {
-    // What is about memory placed directly.
-    rdma: put_and_get lone_calls own_memory landing_pool reply_longer_than_bound placement_violations dropped_calls_invalidated_at_once;
+    // Tests of direct data placement.
+    rdma: put_and_get sequential_calls caller_provided_memory landing_pool reply_longer_than_bound placement_violations dropped_calls_invalidated_at_once;
     all: null_and_echo landing_too_short more_calls_than_credits replies_out_of_order statuses deadlines
         call_that_is_not_polled dropped_calls dropped_after_polls close_in_order last_channel_dropped;
 }

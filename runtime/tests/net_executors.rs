@@ -1,4 +1,4 @@
-//! Calls polled by an executor that is not tokio's, in a thread that no runtime knows: `Channel::call` promises that.
+//! `Channel::call` works with executors other than tokio's, in threads without a runtime.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod iwarp_common;
@@ -44,7 +44,7 @@ fn runtime() -> Runtime {
     Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 }
 
-/// Makes a call in a thread of its own, over a connection that was idle.
+/// Makes a call in another thread, over an idle connection.
 fn call_elsewhere(channel: Channel) -> Result<(), CallError> {
     thread::sleep(Duration::from_millis(100));
     thread::spawn(move || block_on(call::<Null>(&channel, &()))).join().expect("the caller does not panic")
@@ -74,9 +74,9 @@ fn iwarp() {
     answered(Transport::Iwarp);
 }
 
-/// The peer breaks the protocol while the caller drives: the connection's end takes timers.
+/// The peer violates the protocol while the caller drives the connection, whose shutdown needs timers.
 #[test]
-fn iwarp_ending() {
+fn iwarp_peer_violates_the_protocol() {
     let runtime = runtime();
     let channel = runtime.block_on(async {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

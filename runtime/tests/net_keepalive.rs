@@ -1,4 +1,4 @@
-//! Hosts that die without a word are noticed: the sockets of both ends ask for signs of life.
+//! TCP keep-alive detects dead hosts: client and server sockets enable it.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -6,8 +6,8 @@ mod net_support;
 
 use net_support::{Null, Transport, call, eventually, start, timed};
 
-/// Whether both sockets of a connection to this port of this machine run the timer that asks.
-// Linux, Documentation/networking/proc_net_tcp.rst: `tr` is 2 where it is that timer which runs.
+/// Returns whether both sockets of a local connection to this port have the keep-alive timer running.
+// Linux, Documentation/networking/proc_net_tcp.rst: `tr` is 2 for the keep-alive timer.
 fn both_ask(port: u16) -> bool {
     let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
     let port = format!(":{port:04X}");

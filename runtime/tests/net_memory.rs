@@ -1,4 +1,4 @@
-//! What the calls of all connections of a server hold together: [`ServerBuilder::max_memory`].
+//! The memory limit for the calls of all connections of a server, [`ServerBuilder::max_memory`].
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod net_support;
@@ -19,7 +19,7 @@ use rpcrdma::{
 use tokio::task::{JoinHandle, JoinSet};
 
 const LIMIT: u64 = 300_000;
-/// Two of them do not fit.
+/// Size of a call, in bytes. Two of them exceed the limit.
 const LARGE: usize = 200_000;
 
 async fn serve(transport: &Transport) -> (Running, Arc<State>) {
@@ -34,10 +34,10 @@ async fn connect(running: &Running) -> Channel {
     channel
 }
 
-/// A call that holds so many octets until the gate is opened.
-fn hold(channel: &Channel, octets: usize) -> JoinHandle<Result<u64, CallError>> {
+/// Starts a call that holds this many bytes until the gate opens.
+fn hold(channel: &Channel, bytes: usize) -> JoinHandle<Result<u64, CallError>> {
     let channel = channel.clone();
-    tokio::spawn(async move { call::<Hold>(&channel, &Data(vec![7; octets].into())).await })
+    tokio::spawn(async move { call::<Hold>(&channel, &Data(vec![7; bytes].into())).await })
 }
 
 async fn all_given_back(running: &Running) {
@@ -48,8 +48,8 @@ async fn all_given_back(running: &Running) {
     .await;
 }
 
-/// The second call waits, though its own connection holds nothing; everything small goes on.
-async fn a_call_waits_for_that_of_another_connection(transport: Transport) {
+/// A call waits for memory that a call on another connection holds. Small calls proceed.
+async fn calls_wait_for_memory_of_other_connections(transport: Transport) {
     let (running, state) = serve(&transport).await;
     let (a, b, c) = (connect(&running).await, connect(&running).await, connect(&running).await);
     let first = hold(&a, LARGE);
@@ -68,7 +68,7 @@ async fn a_call_waits_for_that_of_another_connection(transport: Transport) {
     assert!(!second.is_finished());
     state.gate.add_permits(1);
     assert_eq!(first.await.unwrap().unwrap(), LARGE as u64);
-    // Without anything else that happens on its connection.
+    // The waiting call proceeds without other activity on its connection.
     state.wait_begun(2).await;
     assert_eq!(running.handle.memory().waiting, 0);
     state.gate.add_permits(1);
@@ -76,8 +76,8 @@ async fn a_call_waits_for_that_of_another_connection(transport: Transport) {
     all_given_back(&running).await;
 }
 
-/// Neither one that goes while it waits, nor one whose call is under way.
-async fn who_goes_takes_no_memory_along(transport: Transport) {
+/// Connections that close while their call waits or is in progress release their memory and their place in the queue.
+async fn disconnected_clients_release_their_memory(transport: Transport) {
     let (running, state) = serve(&transport).await;
     let (a, b, c) = (connect(&running).await, connect(&running).await, connect(&running).await);
     let first = hold(&a, LARGE);
@@ -86,23 +86,23 @@ async fn who_goes_takes_no_memory_along(transport: Transport) {
     eventually(|| running.handle.memory().waiting == 2).await;
     second.abort();
     drop(b);
-    // By TCP a server that does not read learns of it when it does.
+    // Over TCP, a server that does not read notices the disconnection only when it reads again.
     let late = usize::from(matches!(transport, Transport::Tcp));
     eventually(|| running.handle.memory().waiting == 1 + late).await;
     first.abort();
     drop(a);
     eventually(|| running.handle.connections().len() == 1 + late).await;
-    // The handler goes on, and has the arguments.
+    // The handler continues, and holds the arguments.
     assert!(running.handle.memory().held >= LARGE as u64);
     assert!(!third.is_finished());
-    // By TCP all of the second call may have been on its way.
+    // Over TCP, the second call may have been sent completely.
     state.gate.add_permits(2 + late);
     assert_eq!(third.await.unwrap().unwrap(), LARGE as u64);
     all_given_back(&running).await;
 }
 
-/// It would wait for ever.
-async fn a_call_larger_than_all_is_refused(transport: Transport) {
+/// A call larger than the limit is refused, because it would wait for ever.
+async fn call_above_the_limit_is_refused(transport: Transport) {
     let (running, _) = serve(&transport).await;
     let channel = connect(&running).await;
     let error = call::<Put>(&channel, &Data(vec![7; LIMIT as usize + 1].into())).await.unwrap_err();
@@ -112,7 +112,7 @@ async fn a_call_larger_than_all_is_refused(transport: Transport) {
     assert_eq!(sum, 0);
 }
 
-/// Sizes of all kinds from many connections: all are answered, and the limit holds.
+/// Calls of all sizes on many connections all succeed, and the limit holds.
 async fn many(transport: Transport) {
     let (running, _) = serve(&transport).await;
     let mut calls = JoinSet::new();
@@ -120,9 +120,9 @@ async fn many(transport: Transport) {
         let channel = connect(&running).await;
         for round in 0..12 {
             let channel = channel.clone();
-            let octets = [150_000, 299_000, 5_000, 100, 60_000, 250_000][(nth + round) as usize % 6];
-            let data = Data(pattern(nth, octets).into());
-            let sum = data.0.iter().fold(0_u64, |sum, &octet| sum.wrapping_mul(31).wrapping_add(octet.into()));
+            let bytes = [150_000, 299_000, 5_000, 100, 60_000, 250_000][(nth + round) as usize % 6];
+            let data = Data(pattern(nth, bytes).into());
+            let sum = data.0.iter().fold(0_u64, |sum, &byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
             calls.spawn(async move { assert_eq!(call::<Put>(&channel, &data).await.unwrap(), sum) });
         }
     }
@@ -134,7 +134,7 @@ async fn many(transport: Transport) {
     all_given_back(&running).await;
 }
 
-/// What comes in several Sends (RPC-over-RDMA v2 §4.4.2) is held as what is pulled is, and counted.
+/// A call that is received in several Sends (RPC-over-RDMA v2 §4.4.2) counts like one that is pulled.
 #[tokio::test]
 async fn continued_calls_count() {
     timed(async {
@@ -155,7 +155,7 @@ async fn continued_calls_count() {
         assert_eq!(channel.counters().continued_sent, 1);
         let held = running.handle.memory().held;
         assert!((LARGE as u64..LARGE as u64 + 200).contains(&held), "{held}");
-        // There is no room for another, and what has been sent cannot wait.
+        // There is no memory for another call, and a call that has been sent cannot wait.
         let error = hold().await.unwrap().unwrap_err();
         assert!(matches!(error, CallError::Transport { .. }), "{error}");
         state.gate.add_permits(2);
@@ -166,9 +166,9 @@ async fn continued_calls_count() {
     .await;
 }
 
-/// A connection whose turn for memory has come, and that has all it may have by itself, keeps it from nobody.
+/// A connection at the head of the queue that has reached its own limit does not block the others.
 #[tokio::test]
-async fn a_turn_that_cannot_be_taken() {
+async fn connection_at_its_own_limit_does_not_block_others() {
     timed(async {
         let service = TestService::default();
         let state = Arc::clone(&service.0);
@@ -179,7 +179,7 @@ async fn a_turn_that_cannot_be_taken() {
         state.wait_begun(1).await;
         let waits = hold(&a, 80_000);
         eventually(|| running.handle.memory().waiting == 1).await;
-        // What is continued does not wait.
+        // A continued call does not wait.
         let continued = tokio::spawn(async move { call::<HoldFlat>(&a, &Bytes::from(vec![1; 60_000])).await });
         state.wait_begun(2).await;
         state.gate.add_permits(1);
@@ -193,7 +193,7 @@ async fn a_turn_that_cannot_be_taken() {
     .await;
 }
 
-/// A service whose handler calls its caller, which answers at length.
+/// A service whose handler calls its caller back and gets a long reply.
 #[derive(Default)]
 struct CallsBack;
 
@@ -216,9 +216,9 @@ impl Service for CallsBack {
     }
 }
 
-/// The reply to a call of the server's waits for no memory: what holds that may be waiting for the reply.
+/// Replies to the server's callbacks do not wait for memory, because the calls that hold it may be waiting for such a reply.
 #[tokio::test]
-async fn replies_to_calls_back_wait_for_nobody() {
+async fn replies_to_callbacks_do_not_wait() {
     timed(async {
         let service = TestService::default();
         let state = Arc::clone(&service.0);
@@ -238,5 +238,5 @@ async fn replies_to_calls_back_wait_for_nobody() {
 }
 
 over_each! {
-    a_call_waits_for_that_of_another_connection who_goes_takes_no_memory_along a_call_larger_than_all_is_refused many
+    calls_wait_for_memory_of_other_connections disconnected_clients_release_their_memory call_above_the_limit_is_refused many
 }

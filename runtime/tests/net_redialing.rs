@@ -1,4 +1,4 @@
-//! Connecting anew takes as long as it takes, whoever waits for it, and no longer than somebody may want it.
+//! Reconnection attempts do not depend on the deadlines of single calls, and end with the channel.
 #![allow(missing_docs)]
 
 mod net_support;
@@ -25,25 +25,25 @@ use tokio::{
     sync::watch,
 };
 
-/// What connections by the way to a server meet.
+/// Behaviour of the path to a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
-    /// It takes a while until the server is reached.
+    /// A connection takes 150 ms to reach the server.
     Slow,
-    /// Those that there are end.
+    /// Open connections are cut.
     Cut,
-    /// Nobody answers.
+    /// Connections get no response.
     Silent,
 }
 
-/// How many connections by a way have been opened, and how many ended.
+/// Numbers of opened and closed connections on a path.
 #[derive(Debug, Default)]
 struct Seen {
     opened: AtomicUsize,
     ended: AtomicUsize,
 }
 
-/// A way to the server that takes 150 ms to be opened, and nothing after that.
+/// Starts a proxy to the server that delays new connections by 150 ms and then forwards data at once.
 async fn way(to: SocketAddr) -> (SocketAddr, watch::Sender<Way>, Arc<Seen>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (addr, seen) = (listener.local_addr().unwrap(), Arc::new(Seen::default()));
@@ -78,7 +78,7 @@ fn within(millis: u64) -> CallOptions {
     CallOptions::new().timeout(Duration::from_millis(millis))
 }
 
-/// A connection is there, and is lost.
+/// Opens a channel to a server through a proxy, and cuts its connection.
 async fn lost() -> (Running, Channel, watch::Sender<Way>, Arc<Seen>) {
     let server = Transport::Iwarp.serve(Server::builder().service(TestService::default())).await;
     let (addr, way, seen) = way(server.addr).await;
@@ -90,16 +90,16 @@ async fn lost() -> (Running, Channel, watch::Sender<Way>, Arc<Seen>) {
     (server, channel, way, seen)
 }
 
-/// Calls that have less time than connecting takes give up, and leave the connection to those that come after.
+/// Calls whose deadline is shorter than a connection attempt fail, but the attempt continues for later calls.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn comes_back_whatever_the_deadlines() {
+async fn reconnection_outlives_short_deadlines() {
     timed(async {
         let (_server, channel, way, seen) = lost().await;
         way.send_replace(Way::Slow);
         let error = channel.call::<Null>(&(), within(50)).await.unwrap_err();
         let failure = CallFailure::DeadlineExceeded { sent: false };
         assert!(matches!(&error, CallError::Transport { failure: why, .. } if *why == failure), "{error}");
-        // Far more of them than it takes.
+        // Far more attempts than needed.
         for _ in 0..100 {
             if channel.call::<Null>(&(), within(50)).await.is_ok() {
                 break;
@@ -110,9 +110,9 @@ async fn comes_back_whatever_the_deadlines() {
     .await;
 }
 
-/// When the channel has gone, or has been closed, nobody wants what is being made: it ends then, and not in its own time.
+/// A connection attempt ends when the channel is closed or dropped, not with its own timeout.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ends_with_the_channel() {
+async fn reconnection_ends_with_the_channel() {
     for closes in [false, true] {
         timed(async {
             let (_server, channel, way, seen) = lost().await;
@@ -139,9 +139,9 @@ async fn ends_with_the_channel() {
     }
 }
 
-/// The runtime that somebody began to connect in goes away: the next to call connects.
+/// If the runtime in which a connection attempt began is shut down, the next call connects again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn goes_on_after_the_runtime_of_another() {
+async fn reconnection_after_another_runtime_ended() {
     timed(async {
         let (_server, channel, way, seen) = lost().await;
         way.send_replace(Way::Silent);
@@ -304,16 +304,16 @@ async fn retries_end() {
     .await;
 }
 
-/// A server that may have carried a call out, and is gone; the next one denies the caller. That says nothing of the first.
+/// A retried call that is denied is not retry-safe: the first server, now disconnected, may have executed it.
 #[tokio::test]
-async fn denied_when_made_again() {
+async fn denied_retry_is_not_retry_safe() {
     timed(async {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();
         tokio::spawn(async move {
             for again in [false, true] {
                 let (mut stream, _) = listener.accept().await.unwrap();
-                // A marker, ten words of header, one of arguments.
+                // A record marker, ten words of header, and one of arguments.
                 let mut record = [0; 4 + 44];
                 stream.read_exact(&mut record).await.unwrap();
                 if again {

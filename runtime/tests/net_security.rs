@@ -1,6 +1,7 @@
-//! Calls that are sealed, and whose bodies are protected (RFC 8166 §8.2.2.3, RPC-over-RDMA version 2 §11.2.2.3), by a
-//! stand-in for RPCSEC_GSS: its verifiers are a keyed hash of what RFC 2203 says they are over; it scrambles a body, and puts a
-//! checksum and a sequence number in front of it.
+//! Sealed calls and protected bodies (RFC 8166 §8.2.2.3, RPC-over-RDMA v2 §11.2.2.3).
+//!
+//! A stand-in for RPCSEC_GSS computes verifiers as a keyed hash over the data that RFC 2203 names. It protects a body by
+//! scrambling it and prepending a sequence number and a checksum.
 #![allow(missing_docs)]
 
 mod net_support;
@@ -27,21 +28,21 @@ use rpcrdma::{
     server::Server,
 };
 
-/// Nobody's flavor.
+/// An unassigned flavor.
 const FLAVOR: u32 = 300_555;
-/// What wrapping adds.
+/// Number of bytes that wrapping adds.
 const WRAPPING: usize = 8;
 
-/// Protects one call under a key that both ends know.
+/// Protects one call with a shared key.
 #[derive(Debug)]
 struct Scrambled {
     key: u8,
     sequence: u32,
 }
 
-/// The code of a message under a key.
+/// Returns the authentication code of a message under a key.
 fn mac(key: u8, message: &[u8]) -> [u8; 8] {
-    // SipHash, which is made for this.
+    // `DefaultHasher` is SipHash, a keyed hash.
     let mut hasher = DefaultHasher::new();
     hasher.write(&[key; 16]);
     hasher.write(message);
@@ -49,27 +50,27 @@ fn mac(key: u8, message: &[u8]) -> [u8; 8] {
 }
 
 fn checksum(body: &[u8], key: u8) -> u32 {
-    body.iter().fold(u32::from(key), |sum, &octet| sum.rotate_left(5) ^ u32::from(octet).wrapping_mul(0x9e37_79b9))
+    body.iter().fold(u32::from(key), |sum, &byte| sum.rotate_left(5) ^ u32::from(byte).wrapping_mul(0x9e37_79b9))
 }
 
 impl Protection for Scrambled {
     fn wrap(&self, body: Bytes) -> Result<Bytes, SecurityError> {
         assert_eq!(body.len() % 4, 0, "XDR");
-        let scrambled: Vec<u8> = body.iter().map(|octet| octet ^ self.key).collect();
+        let scrambled: Vec<u8> = body.iter().map(|byte| byte ^ self.key).collect();
         let (sequence, sum) = (self.sequence.to_be_bytes(), checksum(&scrambled, self.key).to_be_bytes());
         Ok([&sequence[..], &sum, &scrambled].concat().into())
     }
 
     fn unwrap(&self, body: Bytes) -> Result<Bytes, SecurityError> {
         let bad = |what: &str| SecurityError(what.into());
-        let (head, scrambled) = body.split_at_checked(WRAPPING).ok_or_else(|| bad("too short"))?;
+        let (head, scrambled) = body.split_at_checked(WRAPPING).ok_or_else(|| bad("body too short"))?;
         if head[..4] != self.sequence.to_be_bytes() {
-            return Err(bad("of another call"));
+            return Err(bad("body of another call"));
         }
         if head[4..] != checksum(scrambled, self.key).to_be_bytes() {
-            return Err(bad("tampered with"));
+            return Err(bad("body checksum mismatch"));
         }
-        Ok(scrambled.iter().map(|octet| octet ^ self.key).collect::<Vec<u8>>().into())
+        Ok(scrambled.iter().map(|byte| byte ^ self.key).collect::<Vec<u8>>().into())
     }
 
     fn max_wrapped(&self, len: u64) -> u64 {
@@ -77,16 +78,16 @@ impl Protection for Scrambled {
     }
 }
 
-fn opaque(octets: &[u8]) -> OpaqueAuth {
-    OpaqueAuth { flavor: FLAVOR, body: Bytes::copy_from_slice(octets) }
+fn opaque(bytes: &[u8]) -> OpaqueAuth {
+    OpaqueAuth { flavor: FLAVOR, body: Bytes::copy_from_slice(bytes) }
 }
 
-/// The verifiers of one call.
+/// Seals a call and verifies its reply.
 #[derive(Debug)]
 struct Mic {
     key: u8,
     sequence: u32,
-    /// What was sealed: each call's header up to the end of its credential.
+    /// The sealed headers, up to the end of the credential.
     sealed: Arc<Mutex<Vec<Bytes>>>,
 }
 
@@ -103,20 +104,20 @@ impl Seal for Mic {
     // RFC 2203 §5.3.3.2.
     fn verify(&self, verifier: &OpaqueAuth) -> Result<(), SecurityError> {
         let expected = opaque(&mac(self.key, &self.sequence.to_be_bytes()));
-        if *verifier == expected { Ok(()) } else { Err(SecurityError("not the server's verifier".into())) }
+        if *verifier == expected { Ok(()) } else { Err(SecurityError("verifier not from the server".into())) }
     }
 }
 
-/// The sequence number of a call that there is no security for.
+/// Sequence number of the call for which `secure` fails.
 const EXPIRED: u32 = 1000;
-/// The sequence number of a call that cannot be sealed.
+/// Sequence number of the call for which `seal` fails.
 const UNSEALED: u32 = 2000;
 
-/// The client's side.
+/// The client's security context.
 #[derive(Debug, Default)]
 struct Context {
     key: u8,
-    /// Only who calls is shown, nothing is protected.
+    /// `true` if bodies are left unprotected.
     authentication_only: bool,
     sequence: AtomicU32,
     sealed: Arc<Mutex<Vec<Bytes>>>,
@@ -135,18 +136,18 @@ impl Security for Context {
     }
 }
 
-/// The server's side.
+/// The server's authenticator.
 #[derive(Debug, Clone, Default)]
 struct Guard {
     key: u8,
-    /// Bodies are not protected.
+    /// `true` if bodies are left unprotected.
     authentication_only: bool,
-    /// It gives a verifier that is not its own.
+    /// `true` if replies get a wrong verifier.
     impostor: bool,
-    /// What it takes bodies to be protected by, where that is not `key`.
+    /// The key of the bodies, if it differs from `key`.
     body_key: Option<u8>,
     let_in: Arc<AtomicUsize>,
-    /// Sequence numbers and the headers that came with them.
+    /// Received sequence numbers and their headers.
     seen: Arc<Mutex<(HashSet<u32>, Vec<Bytes>)>>,
 }
 
@@ -158,12 +159,12 @@ fn sequence(call: &CallHeader) -> Option<u32> {
 impl Authenticator for Guard {
     fn authenticate(&self, call: &CallHeader, header: &[u8]) -> Result<Authenticated, AuthFailure> {
         let sequence = sequence(call).ok_or(AuthFailure::from(AuthStat::AuthTooweak))?;
-        // RFC 2203 §5.3.3.1: over the header as it came.
+        // RFC 2203 §5.3.3.1: the verifier covers the header as received.
         if call.verifier != opaque(&mac(self.key, header)) {
             return Err(AuthStat::RpcsecGssCredproblem.into());
         }
         let mut seen = self.seen.lock().unwrap();
-        assert!(seen.0.insert(sequence), "a sequence number is good for one call");
+        assert!(seen.0.insert(sequence), "sequence number used twice");
         seen.1.push(Bytes::copy_from_slice(header));
         self.let_in.fetch_add(1, Ordering::Relaxed);
         let verifier = opaque(&mac(if self.impostor { !self.key } else { self.key }, &sequence.to_be_bytes()));
@@ -177,7 +178,7 @@ impl Authenticator for Guard {
 }
 
 async fn secured(transport: &Transport, guard: Guard, context: Context) -> (Running, Arc<State>, Channel) {
-    // Chunks are what it is about, which version 2 has fewer of.
+    // The tests are about chunks, which version 2 uses less often.
     secured_by(transport, guard, context, 1).await
 }
 
@@ -198,7 +199,7 @@ fn keyed(key: u8) -> (Guard, Context) {
     (Guard { key, ..Guard::default() }, Context { key, ..Context::default() })
 }
 
-/// What a call adds to the counters.
+/// Awaits a call and returns the amounts that it adds to the counters.
 async fn cost<T>(channel: &Channel, call: impl Future<Output = T>) -> (T, Counters) {
     let before = channel.counters();
     let result = call.await;
@@ -210,7 +211,7 @@ async fn cost<T>(channel: &Channel, call: impl Future<Output = T>) -> (T, Counte
     (result, after)
 }
 
-/// Octets of a call's header with its credential and verifier, and of a reply's.
+/// Lengths of the headers of a call and of a reply with credential and verifiers, in bytes.
 const CALL_HEADER: u64 = 24 + 8 + 4 + 8 + 8;
 const REPLY_HEADER: u64 = 12 + 8 + 8 + 4;
 
@@ -220,7 +221,7 @@ async fn nothing_is_reduced(transport: Transport) {
     let rdma = !matches!(transport, Transport::Tcp);
     assert_eq!(call::<Echo>(&channel, &Bytes::from_static(b"short")).await.unwrap(), "short");
 
-    // A Long call: all of the message in the Position-Zero chunk, the eligible item where it stands.
+    // A Long call: the Position-Zero Read chunk has all of the message, with the eligible item in place.
     let data = Bytes::from(pattern(3, 100_003));
     let (sum, counters) = cost(&channel, call::<Put>(&channel, &Data(data.clone()))).await;
     sum.unwrap();
@@ -230,7 +231,7 @@ async fn nothing_is_reduced(transport: Transport) {
         assert_eq!((counters.registrations, counters.returned_written), (1, 0));
     }
 
-    // A Long reply: all of it in the Reply chunk, though one result is eligible, or two are.
+    // A Long reply: the Reply chunk has all of it, although it has eligible results.
     let (got, counters) = cost(&channel, call::<Get>(&channel, &Range(1, 50_001))).await;
     assert!(got.unwrap().0 == pattern(1, 50_001));
     if rdma {
@@ -240,11 +241,11 @@ async fn nothing_is_reduced(transport: Transport) {
     let both = call::<Both>(&channel, &Range(9, 5000)).await.unwrap();
     assert!((both.0, both.1, both.2) == (pattern(9, 5000).into(), 7, pattern(10, 2500).into()));
 
-    // Memory of the caller's own is of no use, and no error.
+    // Caller-provided memory is ignored without an error.
     let landing = CallOptions::default().landing(channel.pool().alloc(3000));
     assert!(channel.call::<Get>(&Range(1, 3000), landing).await.unwrap().0 == pattern(1, 3000));
 
-    // What is said of errors is not protected (RFC 2203 §5.3.3.4), and is checked for whose it is.
+    // Errors are not protected (RFC 2203 §5.3.3.4), but their verifiers are checked.
     let error = call::<Missing>(&channel, &()).await.unwrap_err();
     assert!(matches!(error, CallError::Rpc { source: RpcError::ProcedureUnavailable, .. }), "{error}");
     let error = channel.call_null(1, 1, CallOptions::default()).await.unwrap_err();
@@ -252,7 +253,7 @@ async fn nothing_is_reduced(transport: Transport) {
     assert_eq!(channel.counters().exposed, 0);
 }
 
-/// RFC 8166 §8.2.2.2: authentication alone changes nothing about what is eligible, but makes messages larger.
+/// RFC 8166 §8.2.2.2: authentication without protection keeps items eligible, and makes messages larger.
 async fn authentication_only(transport: Transport) {
     let guard = Guard { authentication_only: true, ..Guard::default() };
     let context = Context { authentication_only: true, ..Context::default() };
@@ -267,16 +268,16 @@ async fn authentication_only(transport: Transport) {
     }
 }
 
-/// RFC 2203 §5.3.1, §5.3.3.1: the verifier is over the header from the XID to the end of the credential, as it goes out and as
-/// it arrives, whatever the transport and the version that number the calls.
-async fn verifiers_are_over_the_header(transport: Transport) {
+/// RFC 2203 §5.3.1, §5.3.3.1: the verifier covers the header from the XID to the end of the credential, as sent and as
+/// received, over every transport and version.
+async fn verifiers_cover_the_header(transport: Transport) {
     let versions = if matches!(transport, Transport::Tcp) { 1..=1 } else { 1..=2 };
     for version in versions {
         let guard = Guard { authentication_only: true, ..Guard::default() };
         let context = Context { authentication_only: true, ..Context::default() };
         let (sealed, seen) = (Arc::clone(&context.sealed), Arc::clone(&guard.seen));
         let (_server, state, channel) = secured_by(&transport, guard, context, version).await;
-        // Inline, by chunks, in several Sends or by one chunk, alone and at a time.
+        // Inline, in chunks, in several Sends, and as a Long message; single calls and concurrent ones.
         for len in [0, 100, 20_000, 300_000] {
             let data = Data(pattern(3, len).into());
             let put = || call::<Put>(&channel, &data);
@@ -297,26 +298,26 @@ async fn verifiers_are_over_the_header(transport: Transport) {
             assert_eq!((words.len(), &words[1..3], &words[6..8]), (9, &[0, 2][..], &[FLAVOR, 4][..]));
         }
         let xids: HashSet<&[u8]> = arrived.iter().map(|header| &header[..4]).collect();
-        assert_eq!(xids.len(), 20, "an XID each");
+        assert_eq!(xids.len(), 20, "calls share an XID");
     }
 }
 
-/// Bodies that are not what they should be get no further, at either end.
-async fn tampering(transport: Transport) {
+/// Invalid bodies and verifiers are refused by client and server.
+async fn invalid_bodies_and_verifiers(transport: Transport) {
     let (guard, context) = keyed(2);
     let calls = Arc::clone(&guard.let_in);
     let (_server, state, channel) = secured(&transport, Guard { body_key: Some(1), ..guard }, context).await;
     let error = call::<Put>(&channel, &Data(Bytes::from_static(b"four"))).await.unwrap_err();
     assert!(matches!(error, CallError::Rpc { source: RpcError::GarbageArguments, .. }), "{error}");
-    assert_eq!((calls.load(Ordering::Relaxed), state.put_octets.load(Ordering::SeqCst)), (1, 0));
+    assert_eq!((calls.load(Ordering::Relaxed), state.put_bytes.load(Ordering::SeqCst)), (1, 0));
 
-    // The client protects, the server does not know of it: what it answers is no wrapped result.
+    // Only the client protects bodies, so the server cannot decode the arguments.
     let guard = Guard { authentication_only: true, ..keyed(2).0 };
     let (_server, _state, channel) = secured(&transport, guard, keyed(2).1).await;
     let error = call::<Null>(&channel, &()).await.unwrap_err();
     assert!(matches!(error, CallError::Rpc { source: RpcError::GarbageArguments, .. }), "{error}");
 
-    // A verifier that is not the caller's.
+    // A verifier with another key.
     let (guard, context) = (keyed(1).0, keyed(2).1);
     let calls = Arc::clone(&guard.let_in);
     let (_server, _state, channel) = secured(&transport, guard, context).await;
@@ -329,7 +330,7 @@ async fn tampering(transport: Transport) {
     let (_server, _state, channel) = secured(&transport, Guard { impostor: true, ..guard }, context).await;
     let error = call::<Null>(&channel, &()).await.unwrap_err();
     assert!(matches!(error, CallError::Security { sent: true, .. }) && !error.is_retry_safe(), "{error}");
-    assert!(error.source().unwrap().to_string().contains("not the server's"), "{error:?}");
+    assert!(error.source().unwrap().to_string().contains("not from the server"), "{error:?}");
 
     let (guard, context) = keyed(3);
     context.sequence.store(EXPIRED - 1, Ordering::Relaxed);
@@ -347,9 +348,9 @@ async fn tampering(transport: Transport) {
     assert_eq!(channel.counters().exposed, 0);
 }
 
-/// A handler that panics is the server's failure (RFC 5531 §9), not a reply that somebody has tampered with: its verifier is there
-/// (RFC 2203 §5.3.3.2).
-async fn a_panic_is_answered_with_a_verifier(transport: Transport) {
+/// A panicking handler is a system error (RFC 5531 §9). Its reply has a valid verifier (RFC 2203 §5.3.3.2), so the client does
+/// not take it for a forgery.
+async fn reply_to_a_panic_has_a_verifier(transport: Transport) {
     let (guard, context) = keyed(3);
     let guard = Guard { authentication_only: true, ..guard };
     let context = Context { authentication_only: true, ..context };
@@ -361,28 +362,28 @@ async fn a_panic_is_answered_with_a_verifier(transport: Transport) {
 }
 
 over_each!(
-    nothing_is_reduced authentication_only verifiers_are_over_the_header tampering a_panic_is_answered_with_a_verifier
+    nothing_is_reduced authentication_only verifiers_cover_the_header invalid_bodies_and_verifiers reply_to_a_panic_has_a_verifier
 );
 
-/// A client that reduces what it should have protected is told as one that reduces what is not eligible: ERR_CHUNK
-/// (RFC 8166 §6.1, §8.2.2.3). Nothing of its data gets to the handler.
+/// A client that reduces items of a protected call gets ERR_CHUNK, as for items that are not eligible (RFC 8166 §6.1,
+/// §8.2.2.3). The handler gets none of the data.
 #[tokio::test]
-async fn reduced_all_the_same() {
+async fn reduced_item_of_a_protected_call_is_refused() {
     timed(async {
         let (guard, _) = keyed(4);
         let context = Context { key: 4, authentication_only: true, ..Context::default() };
         let (_server, state, channel) = secured(&Transport::sim(), guard, context).await;
         let error = call::<Put>(&channel, &Data(vec![7; 5000].into())).await.unwrap_err();
         assert!(matches!(error, CallError::Transport { failure: CallFailure::ChunkError, .. }), "{error}");
-        assert_eq!(state.put_octets.load(Ordering::SeqCst), 0);
+        assert_eq!(state.put_bytes.load(Ordering::SeqCst), 0);
         assert_eq!(channel.closed(), None);
     })
     .await;
 }
 
-/// RPC-over-RDMA v2 §11.2.2.3: there too, whatever format carries it.
+/// RPC-over-RDMA v2 §11.2.2.3: the same in version 2, in all formats.
 #[tokio::test]
-async fn version_2() {
+async fn protected_calls_in_version_2() {
     timed(async {
         let (guard, context) = keyed(9);
         let service = TestService::default();
@@ -391,7 +392,7 @@ async fn version_2() {
         let channel = server.connect(Channel::builder().security(context).versions(2..=2)).await;
         call::<Put>(&channel, &Data(pattern(3, 20_000).into())).await.unwrap();
         assert!(call::<Get>(&channel, &Range(1, 20_001)).await.unwrap().0 == pattern(1, 20_001));
-        // Several Sends each, and no memory at all.
+        // Several Sends each, without registered memory.
         let formats = channel.formats();
         assert_eq!((formats.calls.continued, formats.replies.continued, channel.counters().registrations), (1, 1, 0));
         call::<Put>(&channel, &Data(pattern(3, 200_000).into())).await.unwrap();

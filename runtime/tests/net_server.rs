@@ -1,4 +1,4 @@
-//! Servers: programs and versions, limits, ends; and clients that lose theirs.
+//! Servers: programs and versions, limits and shutdown; and clients that lose their server.
 #![allow(missing_docs)]
 
 mod net_support;
@@ -42,7 +42,7 @@ null_of!(OtherProgram, PROGRAM + 1, 1);
 null_of!(LowVersion, PROGRAM, 1);
 null_of!(HighVersion, PROGRAM, 4);
 
-/// Version 4 of the test's program, and version 1 of the next: procedure 0 only.
+/// A service for any program and version with procedure 0 only.
 struct Small(u32, u32);
 
 impl Service for Small {
@@ -93,7 +93,7 @@ async fn programs_and_versions(transport: Transport) {
     }
 }
 
-/// Lets in user 7 only.
+/// Accepts only user 7.
 #[derive(Debug)]
 struct UserSeven;
 
@@ -125,8 +125,8 @@ async fn credentials(transport: Transport) {
     assert_eq!(rpc_error(error), RpcError::Authentication(AuthStat::AuthTooweak.into()));
 }
 
-/// Calls under way are finished and answered, later ones are not begun.
-async fn shutdown_with_calls_under_way(transport: Transport) {
+/// On shutdown, calls in progress finish and get a reply, and later calls are not started.
+async fn shutdown_with_calls_in_flight(transport: Transport) {
     let (running, state, channel) = start(transport).await;
     call::<Null>(&channel, &()).await.unwrap();
     let idle = running.connect(Channel::builder()).await;
@@ -137,7 +137,7 @@ async fn shutdown_with_calls_under_way(transport: Transport) {
     state.wait_begun(1).await;
     running.handle.shutdown();
     eventually(|| idle.closed().is_some()).await;
-    // Over TCP the kernel completes connections until the listener is closed, which need not be before `idle` is.
+    // Over TCP, the kernel accepts connections until the listener is closed, which may be after `idle` is closed.
     let connect = || running.try_connect(Channel::builder().connect_timeout(Duration::from_millis(500)));
     tokio::time::timeout(Duration::from_secs(10), async { while connect().await.is_ok() {} }).await.unwrap();
     assert!(!running.task.is_finished());
@@ -153,8 +153,8 @@ async fn shutdown_with_calls_under_way(transport: Transport) {
     assert_eq!(state.begun.load(Ordering::SeqCst), 1);
 }
 
-/// What takes longer than the grace period is cut off.
-async fn shutdown_out_of_grace(transport: Transport) {
+/// Calls that take longer than the grace period are aborted.
+async fn shutdown_after_the_grace_period(transport: Transport) {
     let (running, state, channel) = start(transport).await;
     let under_way = tokio::spawn({
         let channel = channel.clone();
@@ -167,20 +167,20 @@ async fn shutdown_out_of_grace(transport: Transport) {
     assert!(begin.elapsed() >= Duration::from_millis(50) && begin.elapsed() < Duration::from_secs(10));
     let error = under_way.await.unwrap().unwrap_err();
     assert!(matches!(error, CallError::Transport { failure: CallFailure::Closed { sent: true, .. }, .. }), "{error}");
-    // Nobody waits at the gate any more.
+    // The handler was dropped at the gate.
     state.gate.add_permits(1);
     tokio::time::sleep(Duration::from_millis(20)).await;
     assert_eq!(state.finished.load(Ordering::SeqCst), 0);
 }
 
-/// Dropping `serve` stops listening and ends nothing else; the handle still does.
+/// Dropping `serve` only stops listening. The handle can still shut down the connections.
 async fn shutdown_after_serve_was_dropped(transport: Transport) {
     let (running, state, channel) = start(transport).await;
     call::<Null>(&channel, &()).await.unwrap();
-    // As by `select! { () = server.serve() => {}, _ = ctrl_c() => {} }`.
+    // Like `select! { () = server.serve() => {}, _ = ctrl_c() => {} }`.
     running.task.abort();
     assert!(running.task.await.unwrap_err().is_cancelled());
-    call::<Null>(&channel, &()).await.expect("connections live on");
+    call::<Null>(&channel, &()).await.expect("connection lost with `serve`");
     let under_way = tokio::spawn({
         let channel = channel.clone();
         async move { call::<Gate>(&channel, &3).await }
@@ -192,8 +192,8 @@ async fn shutdown_after_serve_was_dropped(transport: Transport) {
     eventually(|| running.handle.connections().is_empty()).await;
 }
 
-/// A client goes away in the middle of a call: its handler ends as if it had not.
-async fn client_gone(transport: Transport) {
+/// A client that disconnects during a call does not affect the handler.
+async fn client_disconnects(transport: Transport) {
     let (running, state, channel) = start(transport).await;
     let under_way = tokio::spawn({
         let channel = channel.clone();
@@ -211,9 +211,9 @@ async fn client_gone(transport: Transport) {
     call::<Null>(&second, &()).await.unwrap();
 }
 
-/// The server goes away: every call under way says so, and whether it was sent; with `on_demand` the next one connects
-/// anew, and idempotent ones are made again by themselves.
-async fn server_gone(transport: Transport) {
+/// When the server goes away, every call in progress fails and says whether it was sent. With `on_demand`, the next call
+/// reconnects, and idempotent calls are retried automatically.
+async fn server_disconnects(transport: Transport) {
     let service = TestService::default();
     let state = Arc::clone(&service.0);
     let running = transport.serve(Server::builder().service(service.clone())).await;
@@ -235,12 +235,12 @@ async fn server_gone(transport: Transport) {
     state.wait_begun(2).await;
     running.handle.shutdown_within(Duration::ZERO);
     running.task.await.unwrap();
-    // Not idempotent, and sent: its caller has to decide.
+    // The call was sent and is not idempotent, so the caller has to decide.
     let error = gated.await.unwrap().unwrap_err();
     assert!(error.is_connection_loss() && !error.is_retry_safe(), "{error}");
-    // Idempotent, and made again; but nobody is there yet.
+    // The call is idempotent and was retried, but the server is not back yet.
     let error = slept.await.unwrap().unwrap_err();
-    // That it was carried out the first time is not undone by that.
+    // The retry does not change that the first attempt may have been executed.
     assert!(matches!(error, CallError::Transport { failure: CallFailure::Closed { sent: true, .. }, .. }), "{error}");
     assert!(error.is_connection_loss() && !error.is_retry_safe(), "{error}");
 
@@ -252,7 +252,7 @@ async fn server_gone(transport: Transport) {
     };
     let server = server.bind().await.unwrap();
     tokio::spawn(server.serve());
-    // Its back-off may not be over.
+    // Let the reconnection back-off expire.
     tokio::time::sleep(Duration::from_millis(30)).await;
     call::<Null>(&channel, &()).await.unwrap();
     assert_eq!(channel.closed(), None);
@@ -270,7 +270,7 @@ async fn no_reconnect(transport: Transport) {
     assert!(error.is_connection_loss() && error.is_retry_safe(), "{error}");
 }
 
-async fn most_connections(transport: Transport) {
+async fn connection_limit(transport: Transport) {
     let running = transport.serve(Server::builder().service(TestService::default()).max_connections(2)).await;
     let first = running.connect(Channel::builder()).await;
     let second = running.connect(Channel::builder()).await;
@@ -279,7 +279,7 @@ async fn most_connections(transport: Transport) {
     let third = running.try_connect(Channel::builder().connect_timeout(Duration::from_secs(1))).await;
     assert!(matches!(third, Err(ConnectError::Setup { .. })), "{third:?}");
     let stats = running.handle.stats();
-    // By some transports the client tries again.
+    // Over some transports the client retries.
     assert!((stats.accepted, stats.open) == (2, 2) && stats.not_set_up > 0, "{stats}");
     drop(first);
     eventually(|| running.handle.connections().len() == 1).await;
@@ -325,7 +325,7 @@ async fn idle_connections(transport: Transport) {
     });
     state.wait_begun(1).await;
     tokio::time::sleep(Duration::from_millis(300)).await;
-    assert_eq!(channel.closed(), None, "a call is under way");
+    assert_eq!(channel.closed(), None, "closed while a call is in flight");
     state.gate.add_permits(1);
     under_way.await.unwrap().unwrap();
     eventually(|| channel.closed().is_some()).await;
@@ -339,7 +339,7 @@ async fn idle_connections(transport: Transport) {
     eventually(|| channel.closed() == Some(CloseReason::Idle(Duration::from_millis(50)))).await;
 }
 
-/// What one client's calls hold is bounded; they all get through all the same.
+/// The memory of one client's calls is limited, and all calls succeed.
 async fn pulled_memory(transport: Transport) {
     let service = TestService::default();
     let running = transport.serve(Server::builder().service(service).max_pulled(300_000)).await;
@@ -355,8 +355,8 @@ async fn pulled_memory(transport: Transport) {
     assert!(results.windows(2).all(|pair| pair[0] == pair[1]) && results.len() == 20);
 }
 
-/// Room for calls is bounded, and waiting for it ends with the deadline.
-async fn deadline_before_there_is_room(transport: Transport) {
+/// The number of concurrent calls is limited, and waiting for a slot ends at the deadline.
+async fn deadline_while_waiting_for_a_slot(transport: Transport) {
     let (running, state, _) = start(transport).await;
     let channel = running.connect(Channel::builder().max_calls(1)).await;
     let first = tokio::spawn({
@@ -375,7 +375,7 @@ async fn deadline_before_there_is_room(transport: Transport) {
     call::<Null>(&channel, &()).await.unwrap();
 }
 
-/// Whoever asks a second time is in more of a hurry.
+/// A second shutdown request shortens the grace period.
 async fn shutdown_again_sooner(transport: Transport) {
     let (running, state, channel) = start(transport).await;
     let under_way = tokio::spawn(async move { call::<Gate>(&channel, &3).await });
@@ -388,14 +388,14 @@ async fn shutdown_again_sooner(transport: Transport) {
 }
 
 over! {
-    // A client learns that it was turned away when it connects; by TCP, with its first call (`net_tcp.rs`).
-    rdma: most_connections;
-    all: programs_and_versions credentials shutdown_with_calls_under_way shutdown_out_of_grace shutdown_again_sooner shutdown_after_serve_was_dropped
-        client_gone server_gone no_reconnect many_connections idle_connections pulled_memory deadline_before_there_is_room;
+    // An RDMA client learns during connection set-up that it was rejected; a TCP client with its first call (`net_tcp.rs`).
+    rdma: connection_limit;
+    all: programs_and_versions credentials shutdown_with_calls_in_flight shutdown_after_the_grace_period shutdown_again_sooner shutdown_after_serve_was_dropped
+        client_disconnects server_disconnects no_reconnect many_connections idle_connections pulled_memory deadline_while_waiting_for_a_slot;
 }
 
 #[tokio::test]
-async fn nobody_there() {
+async fn no_server() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();
     drop(listener);
@@ -405,9 +405,9 @@ async fn nobody_there() {
     assert!(matches!(Channel::connect("iwarp://no.such.host.invalid:1").await, Err(ConnectError::Resolve { .. })));
 }
 
-/// Something else answers: a server of another protocol, one that says nothing, one that hangs up.
+/// The peer is a server of another protocol, a server that sends nothing, or one that disconnects.
 #[tokio::test]
-async fn something_else_answers() {
+async fn peer_speaks_another_protocol() {
     for greeting in [Some(&b"SSH-2.0-OpenSSH_9.2 and some more text than a frame has\r\n"[..]), Some(&[]), None] {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("iwarp://{}", listener.local_addr().unwrap());
@@ -428,7 +428,7 @@ async fn something_else_answers() {
     }
 }
 
-/// A client that connects and says nothing does not keep a place for ever.
+/// A client that connects and sends nothing occupies its place only until the set-up timeout.
 #[tokio::test]
 async fn silent_client() {
     let server =
@@ -449,7 +449,7 @@ async fn silent_client() {
     call::<Null>(&channel, &()).await.unwrap();
 }
 
-/// Garbage on an established TCP connection ends that connection and no other.
+/// Garbage on a TCP connection closes only that connection.
 #[tokio::test]
 async fn garbage_client() {
     let running = Transport::Iwarp.serve(Server::builder().service(TestService::default())).await;
@@ -462,7 +462,7 @@ async fn garbage_client() {
     assert_eq!(running.handle.connections().len(), 1);
 }
 
-/// IPv6, a name, options in URLs.
+/// URLs with IPv6 addresses, host names and options.
 #[tokio::test]
 async fn urls() {
     let server = Server::builder()

@@ -1,4 +1,4 @@
-//! Busy polling: a provider that may keep the thread does so only while nobody else has something to do.
+//! A provider may busy-poll only while no other task has work.
 #![allow(missing_docs)]
 
 mod net_support;
@@ -22,16 +22,16 @@ use rpcrdma::{
     server::Server,
 };
 
-/// What a client's queue pair and its callers have seen.
+/// Observations of a client's queue pair and of its callers.
 #[derive(Debug, Default)]
 struct Seen {
-    /// Replies that have come.
+    /// Received replies.
     replies: AtomicUsize,
-    /// Callers that have theirs.
+    /// Calls that have returned to their callers.
     returned: AtomicUsize,
-    /// Polls between a reply and the return of its caller.
+    /// Polls between a reply and the return of its call.
     between: AtomicUsize,
-    /// Those of them that might have kept the thread.
+    /// Polls among these that were allowed to busy-poll.
     in_the_way: AtomicUsize,
 }
 
@@ -73,10 +73,9 @@ impl<C: Connector> Connector for Watching<C> {
     }
 }
 
-/// A caller that has its result comes before the next look for completions, or each call would cost all the time that the
-/// provider may look for.
+/// A caller gets its result before the provider busy-polls again. Otherwise each call would take the whole busy-polling time.
 #[tokio::test]
-async fn callers_come_first() {
+async fn callers_run_before_busy_polling() {
     timed(async {
         let fabric = Fabric::new(SimConfig::default());
         let listener = fabric.listen(0).unwrap();
@@ -85,10 +84,10 @@ async fn callers_come_first() {
         let running = tokio::spawn(server.serve());
         let seen = Arc::new(Seen::default());
         let connector = Watching(fabric.connector(), Arc::clone(&seen));
-        // In version 1 all that a client hears are replies.
+        // In version 1, all messages to a client are replies.
         let channel = Channel::builder().versions(1..=1).connect_with(connector, addr).await.unwrap();
         let callers = Arc::clone(&seen);
-        // In a task: tokio polls what it blocks on only after many turns of tasks.
+        // Run in a task: tokio polls the future of `block_on` only after many task polls.
         let all = tokio::spawn(async move {
             let returns = async || {
                 call::<Null>(&channel, &()).await.unwrap();

@@ -1,5 +1,5 @@
-//! Calls of all kinds at once, waited for, given up, moved between tasks, left alone for a while, on connections that end:
-//! whatever happens, everything comes to an end, and nothing stays behind.
+//! Random calls that are awaited, dropped, moved between tasks or not polled, on connections that may close. Every call and
+//! connection ends, and nothing leaks.
 #![allow(missing_docs)]
 
 mod net_support;
@@ -18,12 +18,12 @@ use rpcrdma::{
     server::Server,
 };
 
-/// How long a storm lasts.
+/// Duration of a storm.
 const LASTS: Duration = Duration::from_secs(2);
-/// How long anything may take in it, on a machine that has other things to do.
+/// Time limit for each operation, generous for a loaded machine.
 const AT_MOST: Duration = Duration::from_secs(20);
 
-/// Numbers that are the same each time (xorshift).
+/// A deterministic generator of random numbers (xorshift).
 struct Numbers(u64);
 
 impl Numbers {
@@ -53,7 +53,7 @@ impl Numbers {
 
 type Calling = Pin<Box<dyn Future<Output = Result<(), CallError>> + Send>>;
 
-/// A call of any kind; a result that is not what it should be is a panic.
+/// Returns a random call, which panics on a wrong result.
 fn any_call(channel: Channel, numbers: &mut Numbers) -> Calling {
     let len = numbers.one_of(&[0, 100, 3000, 9000, 70_000, 300_000]);
     let n = numbers.next() as u32;
@@ -83,7 +83,7 @@ fn any_call(channel: Channel, numbers: &mut Numbers) -> Calling {
     }
 }
 
-/// Polls a call some times; whether it is over.
+/// Polls a call up to `times` times. Returns whether it has finished.
 async fn poll(call: &mut Calling, times: u64) -> bool {
     for _ in 0..times {
         if poll_fn(|cx| Poll::Ready(call.as_mut().poll(cx).is_ready())).await {
@@ -94,7 +94,7 @@ async fn poll(call: &mut Calling, times: u64) -> bool {
     false
 }
 
-/// Makes a call, and has patience with it or not. What comes of it is not the point: the connection may be lost.
+/// Makes a call, and awaits or abandons it in a random way. The result is ignored, because the connection may be lost.
 async fn one(channel: Channel, mut numbers: Numbers) {
     let mut call = any_call(channel, &mut numbers);
     match numbers.below(6) {
@@ -103,13 +103,13 @@ async fn one(channel: Channel, mut numbers: Numbers) {
         3 => {
             poll(&mut call, numbers.below(4)).await;
         }
-        // Begun here, ended in another task.
+        // Start it here, and finish it in another task.
         4 => {
             if !poll(&mut call, 1 + numbers.below(3)).await {
                 drop(tokio::spawn(call).await.unwrap());
             }
         }
-        // Not polled for a while.
+        // Do not poll it for a while.
         _ => {
             if !poll(&mut call, 1).await {
                 tokio::time::sleep(numbers.micros(3000)).await;
@@ -119,12 +119,12 @@ async fn one(channel: Channel, mut numbers: Numbers) {
     }
 }
 
-/// Waits for something that must come to an end.
+/// Awaits a future with a time limit.
 async fn ends<T>(what: impl std::fmt::Debug, body: impl Future<Output = T>) -> T {
-    tokio::time::timeout(AT_MOST, body).await.unwrap_or_else(|_| panic!("no end of it: {what:?}"))
+    tokio::time::timeout(AT_MOST, body).await.unwrap_or_else(|_| panic!("timed out: {what:?}"))
 }
 
-/// A server, a channel, and many calls by it.
+/// Starts a server and a channel, and makes many calls.
 async fn round(transport: &Transport, numbers: &mut Numbers) {
     let credits = numbers.one_of(&[1, 2, 8, 128]);
     let versions = 1..=numbers.one_of(&[1, 2]);
@@ -154,7 +154,7 @@ async fn round(transport: &Transport, numbers: &mut Numbers) {
         ends((&plan, "a caller"), caller).await.unwrap();
     }
     if !goes {
-        // Later calls are answered, and nothing is held that was for earlier ones.
+        // Later calls succeed, and no resources of earlier calls remain.
         ends((&plan, "a call after all others"), call::<Null>(&channel, &())).await.unwrap();
         let settled = async {
             loop {
@@ -175,7 +175,7 @@ async fn round(transport: &Transport, numbers: &mut Numbers) {
     drop(channel);
     let emptied = eventually(|| running.handle.connections().is_empty());
     ends((&plan, "connections"), emptied).await;
-    // Handlers of calls that were given up finish what they began.
+    // Handlers of abandoned calls run to their end.
     let released = eventually(|| running.handle.memory().held == 0);
     ends((&plan, "memory"), released).await;
     running.handle.shutdown_within(Duration::ZERO);

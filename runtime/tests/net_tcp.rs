@@ -1,4 +1,4 @@
-//! `tcp://`: records of RFC 5531 §11, seen from both ends and octet by octet.
+//! `tcp://`: the record format of RFC 5531 §11, between client and server and against scripted peers.
 #![allow(missing_docs)]
 
 mod net_support;
@@ -37,7 +37,7 @@ async fn serve(server: ServerBuilder) -> (Running, TcpStream) {
     (running, stream)
 }
 
-/// A call of procedure `procedure` of the test's program with AUTH_NONE (RFC 5531 §9).
+/// A call of a procedure of the test program with AUTH_NONE (RFC 5531 §9).
 fn call_message(xid: u32, procedure: u32, arguments: &[u8]) -> Vec<u8> {
     let words = [xid, 0, 2, PROGRAM, VERSION, procedure, 0, 0, 0, 0];
     let mut message: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
@@ -52,9 +52,9 @@ fn reply_message(xid: u32, results: &[u8]) -> Vec<u8> {
     message
 }
 
-fn fragment(octets: &[u8], last: bool) -> Vec<u8> {
-    let marker = octets.len() as u32 | if last { LAST } else { 0 };
-    [&marker.to_be_bytes(), octets].concat()
+fn fragment(bytes: &[u8], last: bool) -> Vec<u8> {
+    let marker = bytes.len() as u32 | if last { LAST } else { 0 };
+    [&marker.to_be_bytes(), bytes].concat()
 }
 
 fn record(message: &[u8]) -> Vec<u8> {
@@ -74,16 +74,18 @@ async fn read_record(stream: &mut TcpStream) -> Vec<u8> {
     }
 }
 
-/// Reads until the server closes, which has to be soon; what it sent before.
+/// Waits until the server closes the stream. Returns the bytes that it sent before.
 async fn closed(mut stream: TcpStream) -> Vec<u8> {
     let mut rest = Vec::new();
-    // A reset closes as well.
-    let _ = tokio::time::timeout(Duration::from_secs(10), stream.read_to_end(&mut rest)).await.expect("it closes");
+    // A reset also closes the stream.
+    let _ = tokio::time::timeout(Duration::from_secs(10), stream.read_to_end(&mut rest))
+        .await
+        .expect("stream not closed in time");
     rest
 }
 
 #[tokio::test]
-async fn what_is_placed_by_rdma_stands_in_the_record() {
+async fn eligible_items_stay_in_the_record() {
     timed(async {
         let (running, state, channel) = start(Transport::Tcp).await;
         assert_eq!(channel.info().transport, Carried::Tcp);
@@ -107,7 +109,7 @@ async fn what_is_placed_by_rdma_stands_in_the_record() {
     .await;
 }
 
-/// One server, the same services on both transports.
+/// One server with the same services on two transports.
 #[tokio::test]
 async fn several_transports_at_once() {
     timed(async {
@@ -128,9 +130,9 @@ async fn several_transports_at_once() {
     .await;
 }
 
-/// RFC 5531 §11: a record is a call or a reply, in any number of fragments.
+/// RFC 5531 §11: a record is a call or a reply in any number of fragments.
 #[tokio::test]
-async fn raw_calls() {
+async fn calls_in_fragments() {
     timed(async {
         let (_running, mut stream) = serve(server()).await;
         let echo = |xid| call_message(xid, 1, &[0, 0, 0, 5, b'h', b'e', b'l', b'l', b'o', 0, 0, 0]);
@@ -138,24 +140,24 @@ async fn raw_calls() {
         stream.write_all(&record(&echo(7))).await.unwrap();
         assert_eq!(read_record(&mut stream).await, expected(7));
 
-        // In fragments of every length, empty ones among them, the last one empty as well.
+        // Fragments of every length, with empty ones before the end.
         for len in 1..=echo(0).len() {
-            let mut octets: Vec<u8> = echo(len as u32).chunks(len).flat_map(|part| fragment(part, false)).collect();
-            octets.extend(fragment(&[], false));
-            octets.extend(fragment(&[], true));
-            stream.write_all(&octets).await.unwrap();
+            let mut bytes: Vec<u8> = echo(len as u32).chunks(len).flat_map(|part| fragment(part, false)).collect();
+            bytes.extend(fragment(&[], false));
+            bytes.extend(fragment(&[], true));
+            stream.write_all(&bytes).await.unwrap();
             assert_eq!(read_record(&mut stream).await, expected(len as u32), "fragments of {len}");
         }
 
-        // Octet by octet.
-        for octet in record(&echo(100)) {
-            stream.write_all(&[octet]).await.unwrap();
+        // Byte by byte.
+        for byte in record(&echo(100)) {
+            stream.write_all(&[byte]).await.unwrap();
             stream.flush().await.unwrap();
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         assert_eq!(read_record(&mut stream).await, expected(100));
 
-        // Many at once: as many replies.
+        // Many calls at once.
         let many: Vec<u8> = (0..500).flat_map(|xid| record(&echo(xid))).collect();
         stream.write_all(&many).await.unwrap();
         let mut xids = Vec::new();
@@ -165,7 +167,7 @@ async fn raw_calls() {
         xids.sort_unstable();
         assert_eq!(xids, (0..500).collect::<Vec<_>>());
 
-        // A reply where a call should be is nobody's, and a bad call is answered; the connection goes on.
+        // A reply to a server is discarded, and a malformed call gets an error; the connection stays open.
         stream.write_all(&record(&reply_message(1, &[]))).await.unwrap();
         stream.write_all(&record(&call_message(8, 1, &[0, 0, 0, 9]))).await.unwrap();
         let garbage_args = read_record(&mut stream).await;
@@ -174,16 +176,16 @@ async fn raw_calls() {
     .await;
 }
 
-/// What ends a connection, and leaves the server and other connections alone.
+/// Violations that close a connection without affecting the server and its other connections.
 #[tokio::test]
-async fn violations() {
+async fn violations_close_the_connection() {
     timed(async {
         let stream_limits = limits(|limits| (limits.max_record, limits.max_fragments) = (10_000, 10));
         let running = Transport::Tcp.serve(server().stream(stream_limits)).await;
         let channel = running.connect(Channel::builder()).await;
         let bad: [(&str, Vec<u8>); 8] = [
             ("longer than allowed", 0xffff_ffff_u32.to_be_bytes().to_vec()),
-            ("by one octet", (LAST | 10_001).to_be_bytes().to_vec()),
+            ("longer by one byte", (LAST | 10_001).to_be_bytes().to_vec()),
             ("in two fragments", [fragment(&[0; 9000], false), 1001_u32.to_be_bytes().to_vec()].concat()),
             ("empty fragments", fragment(&[], false).repeat(11)),
             ("an empty record", record(&[])),
@@ -191,21 +193,21 @@ async fn violations() {
             ("neither call nor reply", record(&[0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 2])),
             ("another protocol", b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n".to_vec()),
         ];
-        for (what, octets) in bad {
+        for (what, bytes) in bad {
             let mut stream = TcpStream::connect(running.addr).await.unwrap();
-            stream.write_all(&octets).await.unwrap();
+            stream.write_all(&bytes).await.unwrap();
             assert_eq!(closed(stream).await, [], "{what}");
         }
-        // Exactly as long as allowed.
+        // Exactly the maximum length.
         let mut stream = TcpStream::connect(running.addr).await.unwrap();
         let mut message = call_message(3, 1, &9956_u32.to_be_bytes());
         message.resize(10_000, 1);
         stream.write_all(&record(&message)).await.unwrap();
         assert_eq!(read_record(&mut stream).await.len(), 24 + 4 + 9956);
-        // The peer goes away within a record, and within a marker.
-        for octets in [&[0x80, 0, 1][..], &record(&message)[..500]] {
+        // The peer disconnects within a record, and within a marker.
+        for bytes in [&[0x80, 0, 1][..], &record(&message)[..500]] {
             let mut stream = TcpStream::connect(running.addr).await.unwrap();
-            stream.write_all(octets).await.unwrap();
+            stream.write_all(bytes).await.unwrap();
         }
         call::<Null>(&channel, &()).await.unwrap();
         drop(stream);
@@ -214,7 +216,7 @@ async fn violations() {
     .await;
 }
 
-/// A record that takes too long costs its sender the connection, however busily it sends; so does a reply that is not taken.
+/// A record that takes too long to send closes the connection, even if data keeps arriving. So does a reply that is not read.
 #[tokio::test]
 async fn slow_peers() {
     timed(async {
@@ -222,17 +224,17 @@ async fn slow_peers() {
         let (running, mut stream) = serve(server().stream(stream_limits)).await;
         let message = record(&call_message(1, 1, &[0, 0, 0, 0]));
         let mut sent = 0;
-        for octet in message.iter().cycle() {
-            if stream.write_all(&[*octet]).await.is_err() || running.handle.connections().is_empty() {
+        for byte in message.iter().cycle() {
+            if stream.write_all(&[*byte]).await.is_err() || running.handle.connections().is_empty() {
                 break;
             }
             sent += 1;
-            assert!(sent < message.len(), "it had its time for the whole record");
+            assert!(sent < message.len(), "connection open after the record timeout");
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         drop(stream);
         let mut stream = TcpStream::connect(running.addr).await.unwrap();
-        // 8 MiB that nobody reads, which is more than sockets hold.
+        // 8 MiB that nobody reads, which exceeds the socket buffers.
         let arguments = [0, 0, 0, 1, 0, 128, 0, 0];
         stream.write_all(&record(&call_message(1, 3, &arguments))).await.unwrap();
         eventually(|| running.handle.connections().len() == 1).await;
@@ -241,9 +243,9 @@ async fn slow_peers() {
     .await;
 }
 
-/// There is no set-up in which a client could be turned away: its first call finds the connection closed.
+/// TCP has no set-up in which a client could be rejected, so its first call finds the connection closed.
 #[tokio::test]
-async fn most_connections() {
+async fn connection_limit() {
     timed(async {
         let running = Transport::Tcp.serve(server().max_connections(1)).await;
         let first = running.connect(Channel::builder()).await;
@@ -258,7 +260,7 @@ async fn most_connections() {
     .await;
 }
 
-/// Procedure 0 of a program of which there are no stubs.
+/// Procedure 0 of programs without generated stubs.
 #[tokio::test]
 async fn null_of_any_program() {
     timed(async {
@@ -274,9 +276,9 @@ async fn null_of_any_program() {
     .await;
 }
 
-/// A client that sends calls without end, and reads nothing: the server begins no more than it grants credits for.
+/// The server starts no more calls at a time than its number of credits, for a client that sends many calls and reads nothing.
 #[tokio::test]
-async fn calls_unanswered_are_limited() {
+async fn concurrent_calls_are_limited() {
     timed(async {
         let service = TestService::default();
         let state = Arc::clone(&service.0);
@@ -295,7 +297,7 @@ async fn calls_unanswered_are_limited() {
     .await;
 }
 
-/// A server that the test plays: what it does with its one connection.
+/// Starts a scripted server that handles one connection.
 async fn play<F: Future<Output = ()> + Send + 'static>(
     script: impl FnOnce(TcpStream) -> F + Send + 'static,
 ) -> SocketAddr {
@@ -315,20 +317,20 @@ fn xid(message: &[u8]) -> u32 {
 }
 
 #[tokio::test]
-async fn replies_in_any_order_and_for_nobody() {
+async fn replies_in_any_order_and_without_calls() {
     timed(async {
         let addr = play(|mut stream| async move {
             let mut calls = Vec::new();
             for _ in 0..3 {
                 calls.push(read_record(&mut stream).await);
             }
-            // Nobody's: of a call that was never made; and a call, which this client does not serve.
+            // Replies to calls that were never made, and a call to a client without services.
             stream.write_all(&record(&reply_message(xid(&calls[0]).wrapping_sub(1), &[]))).await.unwrap();
             stream.write_all(&record(&reply_message(xid(&calls[0]).wrapping_add(1000), &[]))).await.unwrap();
             stream.write_all(&record(&call_message(1, 0, &[]))).await.unwrap();
             for call in calls.iter().rev() {
                 stream.write_all(&record(&reply_message(xid(call), &call[40..44]))).await.unwrap();
-                // Twice: the second is nobody's.
+                // The second reply to a call is discarded.
                 stream.write_all(&record(&reply_message(xid(call), &call[40..44]))).await.unwrap();
             }
             let last = read_record(&mut stream).await;
@@ -347,7 +349,7 @@ async fn replies_in_any_order_and_for_nobody() {
 }
 
 #[tokio::test]
-async fn servers_that_break_the_rules() {
+async fn invalid_records_of_servers() {
     timed(async {
         let http = b"HTTP/1.1 400 Bad Request\r\n\r\n";
         let expected: [(Vec<u8>, StreamError); 4] = [
@@ -356,10 +358,10 @@ async fn servers_that_break_the_rules() {
             (record(&[0, 0, 0, 1, 0, 0, 0, 9]), StreamError::NotAMessage { len: 8 }),
             (fragment(&[0; 10], true)[..9].to_vec(), StreamError::EndedInRecord { received: 5 }),
         ];
-        for (octets, expected) in expected {
+        for (bytes, expected) in expected {
             let addr = play(|mut stream| async move {
                 read_record(&mut stream).await;
-                stream.write_all(&octets).await.unwrap();
+                stream.write_all(&bytes).await.unwrap();
             })
             .await;
             let error = call::<Null>(&connect(addr).await, &()).await.unwrap_err();
@@ -373,9 +375,9 @@ async fn servers_that_break_the_rules() {
     .await;
 }
 
-/// A reply that is longer than the client takes is its call's misfortune: others on the connection go on.
+/// A reply that exceeds the client's limit fails only its call.
 #[tokio::test]
-async fn a_reply_that_is_too_long() {
+async fn too_long_reply_fails_its_call() {
     timed(async {
         let (small, many) =
             (limits(|limits| limits.max_record = 100_000), limits(|limits| limits.fragment_size = 1000));
@@ -390,7 +392,7 @@ async fn a_reply_that_is_too_long() {
             assert!(why.contains("100000 of StreamConfig::max_record"), "{why}");
             assert!(!error.is_retry_safe() && !error.is_connection_loss());
             assert_eq!(call::<Get>(&channel, &Range(6, 90_000)).await.unwrap().0, pattern(6, 90_000));
-            // On the same connection, and none of them twice.
+            // On the same connection, and without retries.
             let connections = running.handle.connections();
             assert_eq!((connections.len(), connections[0].counters.calls_received), (1, 3));
         }
@@ -398,7 +400,7 @@ async fn a_reply_that_is_too_long() {
     .await;
 }
 
-/// A call that is given up takes its place until the server answers; its late reply disturbs nobody.
+/// An abandoned call occupies its slot until the reply arrives, which is then discarded.
 #[tokio::test]
 async fn late_replies() {
     timed(async {
@@ -419,7 +421,7 @@ async fn late_replies() {
     .await;
 }
 
-/// Fragments both ways, and a record longer than one read.
+/// Fragments in both directions, and records longer than one read.
 #[tokio::test]
 async fn fragments_both_ways() {
     timed(async {

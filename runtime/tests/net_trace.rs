@@ -1,4 +1,4 @@
-//! What is traced of a call, at both ends.
+//! The tracing spans of calls at client and server.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod net_support;
@@ -34,7 +34,7 @@ impl Visit for Keep<'_> {
     }
 }
 
-/// Keeps the spans of calls, with their fields.
+/// A subscriber that stores the spans of calls with their fields.
 #[derive(Clone, Default)]
 struct Calls {
     next: Arc<AtomicU64>,
@@ -70,7 +70,7 @@ impl Subscriber for Calls {
 }
 
 impl Calls {
-    /// The spans so far of one end and one procedure.
+    /// Returns the spans of one kind and procedure.
     fn of(&self, kind: &str, procedure: u32) -> Vec<Fields> {
         let spans = self.spans.lock().unwrap();
         let number = procedure.to_string();
@@ -86,7 +86,7 @@ fn assert_fields(fields: &Fields, expected: &[(&'static str, &str)]) {
     }
 }
 
-/// Runs both ends on this thread, of whose calls `Calls` is told.
+/// Runs client and server on this thread with `Calls` as subscriber.
 fn traced(transport: fn() -> Transport) {
     let calls = Calls::default();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -114,7 +114,7 @@ async fn body(transport: Transport, calls: Calls) {
         let [put] = &calls.of(kind, 2)[..] else { panic!() };
         assert_fields(put, &common);
         assert_fields(put, &[("otel.name", "TEST_V2.Put"), ("rpc.method", "TEST_V2.Put")]);
-        // Header of 40 octets, a count.
+        // 40 bytes of header, and 4 for the length of the data.
         assert_fields(put, &[("rpcrdma.call.size", "100044"), ("rpcrdma.reply.size", "32")]);
         assert_fields(put, &[("rpcrdma.reply.write_chunks", "0"), ("rpcrdma.call.write_chunks", "0")]);
         let [get] = &calls.of(kind, 3)[..] else { panic!() };

@@ -1,4 +1,4 @@
-//! Clients that take nothing of what they are answered, such as take it slowly, and a server that was away meanwhile.
+//! Clients that do not accept replies or accept them slowly, and servers that are suspended in the meantime.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod iwarp_common;
@@ -30,7 +30,7 @@ fn scheme(transport: &Transport) -> &'static str {
     if matches!(transport, Transport::Tcp) { "tcp" } else { "iwarp" }
 }
 
-/// A process that stops in the midst of its calls gives its place at the server back, and what their results hold.
+/// A client process that stops during its calls loses its connection at the server, and the memory of the results is released.
 async fn frozen(transport: Transport) {
     let server = serve(&transport, Duration::from_millis(500)).await;
     let url = format!("{}://{}", scheme(&transport), server.addr);
@@ -40,7 +40,7 @@ async fn frozen(transport: Transport) {
         runtime.block_on(async {
             let channel = Channel::connect(&url).await.unwrap();
             call::<Null>(&channel, &()).await.unwrap();
-            // More than sockets hold.
+            // More than the socket buffers hold.
             let range = Range(1, 4 << 20);
             let mut calls: Vec<_> =
                 (0..16).map(|_| Box::pin(channel.call::<Get>(&range, CallOptions::new()))).collect();
@@ -48,29 +48,29 @@ async fn frozen(transport: Transport) {
             for call in &mut calls {
                 assert!(Pin::new(call).poll(&mut cx).is_pending());
             }
-            // Its driver sends them.
+            // Let the driver send them.
             for _ in 0..100 {
                 tokio::task::yield_now().await;
             }
-            // As by SIGSTOP: nothing of it runs any more.
+            // Block the thread, as SIGSTOP would.
             let _ = ended.recv();
         });
     });
-    // What it held may be gone before it is seen: the results take their time here, and the limit runs.
+    // Only the end is checked: the results take time, and the timeout is already running.
     eventually(|| server.handle.stats().ended.lost == 1 && server.handle.connections().is_empty()).await;
     drop(end);
     frozen.join().unwrap();
 }
 
-/// Which way octets are slow to pass.
+/// The slow direction of a link.
 #[derive(Clone, Copy)]
 enum Slow {
     Arguments,
     Results,
 }
 
-/// Passes octets on: those of the slow way no faster than so many in each pause.
-async fn slow_link(server: SocketAddr, slow: Slow, octets: usize, pause: Duration) -> SocketAddr {
+/// Starts a proxy that forwards at most `bytes` bytes per pause in the slow direction.
+async fn slow_link(server: SocketAddr, slow: Slow, bytes: usize, pause: Duration) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let addr = listener.local_addr().unwrap();
     tokio::spawn(async move {
@@ -82,7 +82,7 @@ async fn slow_link(server: SocketAddr, slow: Slow, octets: usize, pause: Duratio
             Slow::Arguments => ((from_client, to_server), (from_server, to_client)),
         };
         tokio::spawn(async move { tokio::io::copy(&mut quick_from, &mut quick_to).await });
-        let mut buffer = vec![0; octets];
+        let mut buffer = vec![0; bytes];
         while let Ok(len @ 1..) = from.read(&mut buffer).await {
             if to.write_all(&buffer[..len]).await.is_err() {
                 break;
@@ -93,7 +93,7 @@ async fn slow_link(server: SocketAddr, slow: Slow, octets: usize, pause: Duratio
     addr
 }
 
-/// A peer that answers no RDMA Read, and sends something now and then, does not keep a connection that is being closed.
+/// A peer that does not respond to RDMA Reads but keeps sending messages does not keep a closing connection open.
 async fn never_quite_ending() {
     let mut config = ConnectionConfig::default();
     config.engine.pull_timeout = Duration::from_millis(200);
@@ -101,7 +101,7 @@ async fn never_quite_ending() {
     let mut raw = Raw::connect(server.addr).await;
     raw.write(&mpa(REQUEST, 0x50, 2, &[0, 16, 0, 16])).await;
     raw.frame(REPLY).await;
-    // A call with a Read chunk behind its header (RFC 8166 §4.2).
+    // A call with a Read chunk after its header (RFC 8166 §4.2).
     let header = [7, 1, 8, 0, 1, 40, 99, 4096, 0, 0, 0, 0, 0];
     let call = [7, 0, 2, 7, 1, 1, 0, 0, 0, 0];
     let words = |words: &[u32]| words.iter().flat_map(|word| word.to_be_bytes()).collect::<Vec<u8>>();
@@ -118,7 +118,7 @@ async fn never_quite_ending() {
     assert_eq!(server.handle.memory().held, 0);
 }
 
-/// One result that takes longer than the limit is not what the limit is for.
+/// A result that takes longer than the timeout succeeds as long as data flows.
 async fn slow(transport: Transport) {
     const LEN: u32 = 60 << 20;
     let server = serve(&transport, Duration::from_secs(3)).await;
@@ -126,13 +126,13 @@ async fn slow(transport: Transport) {
     let channel = Channel::connect(&format!("{}://{addr}", scheme(&transport))).await.unwrap();
     let data = call::<Get>(&channel, &Range(3, LEN)).await.unwrap();
     assert!(data.0 == pattern(3, LEN));
-    // What is posted goes out even on a connection that is being closed.
+    // Data is sent even on a closing connection, so make another call.
     call::<Null>(&channel, &()).await.unwrap();
     assert_eq!((server.handle.stats().accepted, server.handle.stats().open), (1, 1));
 }
 
-/// The other way around: an argument that takes longer than an RDMA Read may bring nothing, and flows all the time. Behind it
-/// comes the acknowledgement of a reply that the client has had long since.
+/// An argument that takes longer than the pull timeout succeeds as long as data flows. The acknowledgement of an earlier reply
+/// waits behind it.
 async fn slow_argument() {
     let mut config = ConnectionConfig::default();
     (config.engine.pull_timeout, config.engine.reply_timeout) = (Duration::from_secs(2), Duration::from_secs(2));
@@ -147,7 +147,7 @@ async fn slow_argument() {
     sleep.await.unwrap().unwrap();
 }
 
-/// A server that runs nothing for longer than its peers may take, in the midst of a call, does not find that they were late.
+/// A server process that was suspended during a call for longer than its timeouts does not blame its peers.
 async fn away(transport: Transport, slow: Slow) {
     const LEN: u32 = 12 << 20;
     let limit = Duration::from_millis(300);
@@ -164,7 +164,7 @@ async fn away(transport: Transport, slow: Slow) {
             let busy = async {
                 loop {
                     tokio::time::sleep(Duration::from_millis(100)).await;
-                    // Only where something is under way is somebody waited for.
+                    // Only suspend while a connection is open.
                     if server.handle.stats().open > 0 {
                         std::thread::sleep(Duration::from_millis(1300));
                     }
@@ -189,17 +189,17 @@ async fn away(transport: Transport, slow: Slow) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn arguments_come_while_the_server_is_away() {
+async fn suspended_server_receives_arguments() {
     timed(away(Transport::Iwarp, Slow::Arguments)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn results_wait_while_the_server_is_away() {
+async fn suspended_server_sends_results() {
     timed(away(Transport::Iwarp, Slow::Results)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn results_by_tcp_wait_while_the_server_is_away() {
+async fn suspended_server_sends_results_over_tcp() {
     timed(away(Transport::Tcp, Slow::Results)).await;
 }
 
@@ -209,26 +209,26 @@ async fn slow_argument_over_iwarp() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn frozen_over_tcp() {
+async fn stopped_client_over_tcp() {
     timed(frozen(Transport::Tcp)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn frozen_over_iwarp() {
+async fn stopped_client_over_iwarp() {
     timed(frozen(Transport::Iwarp)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn never_quite_ending_over_iwarp() {
+async fn closing_connection_ends_over_iwarp() {
     timed(never_quite_ending()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn slow_over_tcp() {
+async fn slow_result_over_tcp() {
     timed(slow(Transport::Tcp)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn slow_over_iwarp() {
+async fn slow_result_over_iwarp() {
     timed(slow(Transport::Iwarp)).await;
 }

@@ -1,4 +1,4 @@
-//! Versions of RPC-over-RDMA: which one a channel and a server come to (RPC-over-RDMA v2 §4.2.3).
+//! Negotiation of the RPC-over-RDMA version between channel and server (RPC-over-RDMA v2 §4.2.3).
 #![allow(missing_docs)]
 
 mod net_support;
@@ -26,8 +26,8 @@ use rpcrdma::{
     server::Server,
 };
 
-/// Ends a connection on which something other than version 1 arrives, without a word: as a server might that has never heard of
-/// more than one version.
+/// A queue pair that disconnects when it receives something other than a version 1 message, like a server that only knows
+/// version 1.
 struct Strict<Q>(Q);
 
 impl<Q: QueuePair> QueuePair for Strict<Q> {
@@ -108,9 +108,9 @@ async fn versions(
     (running, channel)
 }
 
-/// The highest version that both have, on one connection.
+/// Client and server use the highest common version, on a single connection.
 #[tokio::test]
-async fn what_both_have() {
+async fn highest_common_version() {
     timed(async {
         for transport in [Transport::sim(), Transport::Iwarp] {
             for (client, server, version) in
@@ -137,7 +137,7 @@ async fn what_both_have() {
     .await;
 }
 
-/// Runs these one after the other in one task, all begun before the first is awaited to its end.
+/// Awaits all futures concurrently in one task.
 async fn futures_join<F: Future>(calls: impl Iterator<Item = F>) -> Vec<F::Output> {
     let mut calls: Vec<_> = calls.map(|call| (Box::pin(call), None)).collect();
     std::future::poll_fn(|cx| {
@@ -156,7 +156,8 @@ async fn futures_join<F: Future>(calls: impl Iterator<Item = F>) -> Vec<F::Outpu
     calls.into_iter().filter_map(|(_, output)| output).collect()
 }
 
-/// RPC-over-RDMA v2 §4.2.3.2: a server that says it has version 1 only is believed, and not asked again by the next channel.
+/// RPC-over-RDMA v2 §4.2.3.2: the client remembers a server that only supports version 1, and the next channel does not try
+/// version 2.
 #[tokio::test]
 async fn a_server_of_version_1_is_remembered() {
     timed(async {
@@ -170,9 +171,9 @@ async fn a_server_of_version_1_is_remembered() {
     .await;
 }
 
-/// Nothing in common: an error that says so, and no loop.
+/// Without a common version, calls fail with an error that says so, and the client does not loop.
 #[tokio::test]
-async fn nothing_in_common() {
+async fn no_common_version() {
     timed(async {
         let (running, channel) = versions(Transport::sim(), 2..=2, 1..=1).await;
         let error = call::<Null>(&channel, &()).await.unwrap_err();
@@ -189,10 +190,10 @@ async fn nothing_in_common() {
     .await;
 }
 
-/// RPC-over-RDMA v2 §4.2.3.2: a server that ends the connection over version 2 is connected to once more, with version 1; callers
-/// do not notice, whatever is to be done about lost connections, and however many there are.
+/// RPC-over-RDMA v2 §4.2.3.2: if a server disconnects because of version 2, the client reconnects once with version 1. Callers
+/// do not notice, whatever the reconnection policy and the number of calls.
 #[tokio::test]
-async fn a_server_that_hangs_up() {
+async fn server_disconnects_over_version_2() {
     timed(async {
         for reconnect in [Reconnect::Never, Reconnect::on_demand()] {
             let fabric = Fabric::new(SimConfig::default());
@@ -237,9 +238,9 @@ async fn closed_after_the_server_hung_up() {
     .await;
 }
 
-/// `?version=` in a URL, over what the builder says.
+/// `?version=` in a URL overrides the builder.
 #[tokio::test]
-async fn by_url() {
+async fn version_in_url() {
     timed(async {
         let running = Transport::Iwarp.serve(Server::builder().service(TestService::default())).await;
         for version in [1, 2] {

@@ -1,4 +1,4 @@
-//! The in-memory provider keeps the contract of the traits where no other test looks.
+//! Parts of the provider contract that only these tests check for `sim`.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use std::{future::poll_fn, time::Duration};
@@ -10,7 +10,7 @@ use rpcrdma::provider::{
     sim::{Fabric, SimConfig, pair},
 };
 
-/// An end that does not honour Send with Invalidate says so in its private data.
+/// A provider without Send with Invalidate uses the private data for that case.
 #[tokio::test]
 async fn private_data_without_invalidation() {
     let mut config = SimConfig::default();
@@ -34,9 +34,9 @@ async fn private_data_without_invalidation() {
     assert_eq!((&seen[..], &client.private_data[..]), (&b"without"[..], &b"without"[..]));
 }
 
-/// Memory that is being read into is taken back when that is over, as by the other providers.
+/// An Invalidate posted after an RDMA Read waits for the Read, as in the other providers.
 #[tokio::test]
-async fn invalidate_behind_a_read() {
+async fn invalidate_waits_for_a_read() {
     for seed in 0..20 {
         let mut config = SimConfig::default();
         config.seed = seed;

@@ -1,4 +1,4 @@
-//! Types as the compiler generates them, where they meet the decoder's limits: recursion, and unions that are open.
+//! Generated types at the decoder's limits: recursion and open unions.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use rpcrdma::xdr::{DecodeErrorKind, Decoder, XdrDecode, XdrEncode, XdrType, encode_to_bytes};
@@ -21,34 +21,34 @@ mod types {
 }
 use types::{Arg, Arg2, Compound, Compound2, One, Small, Tree, Wide};
 
-/// So many nodes of so many octets and two links, each the left one of the one before.
-fn nested(octets: usize, nodes: usize) -> Vec<u8> {
+/// Encodes `nodes` nested nodes. Each has `bytes` bytes and two links. The left link holds the next node.
+fn nested(bytes: usize, nodes: usize) -> Vec<u8> {
     let mut message = Vec::new();
     for node in 0..nodes {
-        message.resize(message.len() + octets, 7);
+        message.resize(message.len() + bytes, 7);
         message.extend(u32::from(node + 1 < nodes).to_be_bytes());
     }
     message.resize(message.len() + 4 * nodes, 0);
     message
 }
 
-/// What a thread of tokio's, with 2 MiB of stack, makes of it. Dropped there too.
+/// Decodes and drops a value in a thread with 2 MiB of stack, like tokio's.
 fn decoded<T: XdrDecode + 'static>(message: Vec<u8>) -> Result<(), DecodeErrorKind> {
     let thread = std::thread::Builder::new().stack_size(2 << 20);
     let decode = move || Decoder::new(&message).read::<T>().map(|_| ()).map_err(|error| error.kind().clone());
     thread.spawn(decode).unwrap().join().unwrap()
 }
 
-/// The depth that is taken depends on how much of the stack a level takes: no message exhausts it.
+/// The maximum depth depends on the stack size of a level, so no message exhausts the stack.
 #[test]
-fn large_levels_are_fewer() {
+fn depth_limit_depends_on_the_level_size() {
     assert_eq!(decoded::<Small>(nested(4, 100)), Ok(()));
     assert_eq!(decoded::<Small>(nested(4, 101)), Err(DecodeErrorKind::TooDeep { max: 100 }));
     assert_eq!(decoded::<Tree>(nested(4096, 30)), Ok(()));
     assert!(matches!(decoded::<Tree>(nested(4096, 100)), Err(DecodeErrorKind::TooDeep { .. })));
     assert_eq!(decoded::<Wide>(nested(4 * 4096, 5)), Ok(()));
     assert!(matches!(decoded::<Wide>(nested(4 * 4096, 100)), Err(DecodeErrorKind::TooDeep { .. })));
-    // One beside the other as often as you like.
+    // Values side by side do not count as depth.
     assert_eq!(decoded::<(Tree, Tree, Tree)>([nested(4096, 30), nested(4096, 30), nested(4096, 30)].concat()), Ok(()));
 }
 
@@ -56,7 +56,7 @@ fn words(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_be_bytes()).collect()
 }
 
-/// Of an operation that a later version has, its number may be all there is, however long all known ones are.
+/// An unknown operation of a later version may consist of its number only, however long the known ones are.
 #[test]
 fn unknown_arms_may_be_short() {
     assert_eq!(Decoder::new(&words(&[0, 1, 99])).read::<Compound>().unwrap().ops, [Arg::Unknown(99)]);
@@ -65,7 +65,7 @@ fn unknown_arms_may_be_short() {
 }
 
 #[test]
-fn unknown_arms_are_as_long_as_they_say() {
+fn encoded_length_of_unknown_arms() {
     let compound = Compound { tag: 0, ops: vec![Arg::Unknown(99)] };
     assert_eq!(encode_to_bytes(&compound).unwrap().len(), compound.encoded_len());
     let one = One { tag: 0, a: Arg::Unknown(99) };

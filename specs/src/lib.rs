@@ -1,15 +1,19 @@
-//! The XDR of ONC RPC, of RPC-over-RDMA, and of protocols that travel over them: as files with their provenance, and as
-//! the types, codecs, clients and servers generated from them.
+//! XDR specifications of ONC RPC, of RPC-over-RDMA, and of protocols that use them, with the types, codecs, clients and servers
+//! generated from them.
 //!
-//! Of the headers the runtime generates the same types for itself; these are for tools and tests that look at the wire
-//! without it. Without the feature `std`, which is on by default, the crate is `no_std` with `alloc`, and has all but clients and
-//! servers. [`source`] has the files as text, [`binding`] the upper-layer bindings of the programs. How they come about is told in this crate's README, and in the head of each file.
+//! [`source`] has the XDR files as text, [`binding`] the Upper-Layer Bindings of the programs. This crate's README and the
+//! header of each file name the document that it comes from.
+//!
+//! The runtime generates its own copy of the RPC and RPC-over-RDMA header types. The copies here are for tools and tests that
+//! work with messages without the runtime.
+//!
+//! The feature `std` is on by default. Without it the crate is `no_std` with `alloc`, and has no clients and servers.
 #![cfg_attr(not(feature = "std"), no_std)]
 // docs.rs shows the feature that each item needs.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
-/// `include_xdr!`, with clients and servers where there is a standard library for them.
+/// Calls `include_xdr!`. Clients and servers are generated only with the feature `std`.
 macro_rules! specification {
     ($file:literal $($options:tt)*) => {
         #[cfg(feature = "std")]
@@ -21,7 +25,7 @@ macro_rules! specification {
 
 pub mod nfs4;
 
-/// The files of `xdr/`.
+/// The XDR files of `xdr/`.
 pub mod source {
     /// `rpc.x`: ONC RPC version 2 (RFC 5531).
     pub const RPC: &str = include_str!("../xdr/rpc.x");
@@ -39,11 +43,11 @@ pub mod source {
     pub const NFS4: &str = include_str!("../xdr/nfs4.x");
 }
 
-/// The upper-layer bindings: `.ulb` files of `xdr/`.
+/// The Upper-Layer Bindings: the `.ulb` files of `xdr/`.
 pub mod binding {
-    /// `rpcbind.ulb`: no document binds rpcbind; sizes of replies.
+    /// `rpcbind.ulb`: sizes of replies. No document binds rpcbind to RPC-over-RDMA.
     pub const RPCBIND: &str = include_str!("../xdr/rpcbind.ulb");
-    /// `mount3.ulb`: RFC 8267 section 5.1; sizes of replies.
+    /// `mount3.ulb`: RFC 8267 section 5.1, and sizes of replies.
     pub const MOUNT3: &str = include_str!("../xdr/mount3.ulb");
     /// `nfs3.ulb`: RFC 8267 section 4.
     pub const NFS3: &str = include_str!("../xdr/nfs3.ulb");
@@ -51,35 +55,35 @@ pub mod binding {
     pub const NFS4: &str = include_str!("../xdr/nfs4.ulb");
 }
 
-/// ONC RPC version 2 (RFC 5531): generated from [`source::RPC`].
+/// ONC RPC version 2 (RFC 5531), generated from [`source::RPC`].
 pub mod rpc {
     specification!("xdr/rpc.x");
 }
 
-/// The header of RPC-over-RDMA version 1 (RFC 8166): generated from [`source::RPCRDMA1`].
+/// The header of RPC-over-RDMA version 1 (RFC 8166), generated from [`source::RPCRDMA1`].
 pub mod rpcrdma1 {
     specification!("xdr/rpcrdma1.x");
 }
 
-/// The headers of RPC-over-RDMA version 2 (draft-ietf-nfsv4-rpcrdma-version-two-01): generated from
-/// [`source::RPCRDMA2`].
+/// The headers of RPC-over-RDMA version 2 (draft-ietf-nfsv4-rpcrdma-version-two-01), generated from [`source::RPCRDMA2`].
 pub mod rpcrdma2 {
     specification!("xdr/rpcrdma2.x");
 }
 
-/// rpcbind versions 3 and 4, and version 2, the port mapper (RFC 1833): generated from [`source::RPCBIND`] and
+/// rpcbind versions 3 and 4, and version 2, the port mapper (RFC 1833), generated from [`source::RPCBIND`] and
 /// [`binding::RPCBIND`].
 pub mod rpcbind {
     specification!("xdr/rpcbind.x", ulb = "xdr/rpcbind.ulb");
 }
 
-/// MOUNT version 3 (RFC 1813, appendix I): generated from [`source::MOUNT3`] and [`binding::MOUNT3`].
+/// MOUNT version 3 (RFC 1813, appendix I), generated from [`source::MOUNT3`] and [`binding::MOUNT3`].
 pub mod mount3 {
     specification!("xdr/mount3.x", ulb = "xdr/mount3.ulb");
 }
 
-/// NFS version 3 (RFC 1813) with its upper-layer binding (RFC 8267): generated from [`source::NFS3`] and
-/// [`binding::NFS3`], with a borrowed form of each type that holds handles, names or data.
+/// NFS version 3 (RFC 1813) with its Upper-Layer Binding (RFC 8267), generated from [`source::NFS3`] and [`binding::NFS3`].
+///
+/// Each type that contains file handles, names or data also has a borrowed form.
 pub mod nfs3 {
     specification!("xdr/nfs3.x", ulb = "xdr/nfs3.ulb", borrowed);
 }

@@ -1,4 +1,4 @@
-//! What `specs/xdr` holds compiles as it stands, and says what its documents say.
+//! The files of `specs/xdr` compile without warnings and have the values, sizes and items of their documents.
 
 use std::path::PathBuf;
 
@@ -23,10 +23,10 @@ fn item<'a>(compiled: &'a Compiled, name: &str) -> &'a Item {
     found.unwrap_or_else(|| panic!("{name} is not declared"))
 }
 
-/// Fewest and most octets of a type.
+/// Returns the minimum and maximum encoded length of a type, in bytes.
 fn lengths(compiled: &Compiled, name: &str) -> (u64, Option<u64>) {
     let Facts { min_len, max_len, max_ddp_items, .. } = item(compiled, name).facts;
-    assert_eq!(max_ddp_items, Some(0), "{name}: a header has nothing that is placed directly");
+    assert_eq!(max_ddp_items, Some(0), "{name}: headers have no eligible items");
     (min_len, max_len)
 }
 
@@ -64,14 +64,14 @@ fn rpc_has_the_sizes_and_values_of_rfc_5531() {
 fn rpcrdma1_has_the_sizes_and_values_of_rfc_8166() {
     let v1 = compile("rpcrdma1.x");
     assert_eq!(lengths(&v1, "xdr_rdma_segment"), (16, Some(16)));
-    // xid, vers, credit, proc, three empty lists; RDMA_DONE has none.
+    // xid, vers, credit and proc, then three empty lists; RDMA_DONE has no lists.
     assert_eq!(lengths(&v1, "rpc_rdma_header"), (12, None));
     assert_eq!(lengths(&v1, "rdma_msg"), (16, None));
     assert_eq!(lengths(&v1, "rpc_rdma_error"), (4, Some(12)));
     let proc: Vec<_> = enumeration(&v1, "rdma_proc").into_iter().map(|(_, value)| value).collect();
     assert_eq!(proc, [0, 1, 2, 3, 4]);
     for node in ["xdr_read_list", "xdr_write_list"] {
-        assert!(matches!(item(&v1, node).kind, ItemKind::Struct { list_node: true, .. }), "{node} is a list");
+        assert!(matches!(item(&v1, node).kind, ItemKind::Struct { list_node: true, .. }), "{node} is not a list");
     }
 }
 
@@ -87,10 +87,10 @@ fn rpcrdma2_has_the_sizes_and_values_of_the_draft() {
     assert_eq!(flags, [1, 2, 4]);
     let ItemKind::Union(error) = &item(&v2, "rpcrdma2_error").kind else { panic!("a union") };
     assert_eq!(error.arms.iter().map(|arm| arm.cases.len()).sum::<usize>(), 6);
-    assert!(matches!(error.default, Some(None)), "codes that are not known here are void");
+    assert!(matches!(error.default, Some(None)), "the default arm is not void");
 }
 
-/// Every type of `compiled` that holds eligible items by itself: the item's type, its field and the bound of its contents.
+/// Returns the eligible items that each type declares, as `type.field`.
 fn eligible(compiled: &Compiled) -> Vec<String> {
     let mut found = Vec::new();
     for item in &compiled.spec.items {
@@ -123,7 +123,7 @@ fn nfs_binds_the_items_of_rfc_8267_and_no_others() {
 }
 
 #[test]
-fn programs_have_the_procedures_of_their_documents() {
+fn procedures_match_the_specifications() {
     let numbers = |name: &str, program: usize, version: usize| -> Vec<u32> {
         let spec = compile(name).spec;
         spec.programs[program].versions[version].procedures.iter().map(|procedure| procedure.number).collect()
@@ -138,7 +138,7 @@ fn programs_have_the_procedures_of_their_documents() {
 }
 
 #[test]
-fn nfs_has_the_sizes_of_its_documents() {
+fn nfs_sizes_match_the_specifications() {
     let nfs3 = compile("nfs3.x");
     let sizes = |compiled: &Compiled, name: &str| {
         let Facts { min_len, max_len, .. } = item(compiled, name).facts;
@@ -156,7 +156,7 @@ fn nfs_has_the_sizes_of_its_documents() {
     assert_eq!(operations.arms.iter().map(|arm| arm.cases.len()).sum::<usize>(), 70);
 }
 
-/// What `fmt` and `strip` leave is the same specification: the same code comes of it, comments apart.
+/// `fmt` and `strip` keep the meaning of a specification: it compiles to the same code, apart from comments.
 #[test]
 fn formatting_and_stripping_change_nothing() {
     use rpcrdma_xdrgen::{

@@ -1,6 +1,7 @@
-//! What `specs/xdr` holds is what the extractor makes of the specifications. Their texts are not part of this
-//! repository: the environment variable `SPEC_TEXTS` names a directory that has them; without it there is nothing to
-//! compare with.
+//! The files of `specs/xdr` are what the extractor produces from the specifications.
+//!
+//! The texts of the specifications are not part of this repository. The environment variable `SPEC_TEXTS` names a directory
+//! with them; without it, these tests compare nothing.
 
 use std::{env, fs, path::PathBuf};
 
@@ -14,7 +15,7 @@ const DRAFT: &str = "draft-ietf-nfsv4-rpcrdma-version-two-01.txt";
 
 fn spec_text(name: &str) -> Option<String> {
     let Some(directory) = env::var_os("SPEC_TEXTS") else {
-        eprintln!("SPEC_TEXTS is not set: {name} is not compared");
+        eprintln!("SPEC_TEXTS is not set, {name} is not compared");
         return None;
     };
     let path = PathBuf::from(directory).join(name);
@@ -30,12 +31,12 @@ fn amendments(name: &str) -> Amendments {
     Amendments::parse(&ours(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
 }
 
-/// Compares, or rewrites our file when `BLESS` is set.
+/// Compares an extraction with our file. Rewrites the file first if `BLESS` is set.
 fn compare(extraction: &Extraction, name: &str) {
     if env::var_os("BLESS").is_some() {
         fs::write(PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("xdr").join(name), &extraction.text).unwrap();
     }
-    assert_eq!(extraction.text, ours(name), "{name} is not what the extractor makes");
+    assert_eq!(extraction.text, ours(name), "{name} differs from the extractor's output; set BLESS=1 to update it");
 }
 
 #[test]
@@ -75,7 +76,7 @@ fn mount3_is_as_extracted() {
 fn nfs3_is_as_extracted() {
     let Some(document) = spec_text("rfc1813.txt") else { return };
     let extraction = extract(&document, &amendments("nfs3.amend")).unwrap();
-    // The types, the program, and each of its procedures but NULL.
+    // The types, the program, and each of its procedures except NULL.
     let procedures = (1..=21).map(|number| format!("3.3.{number}"));
     let sections: Vec<_> = ["2.5", "2.6", "3"].map(str::to_owned).into_iter().chain(procedures).collect();
     assert_eq!(extraction.sections, sections);
@@ -116,7 +117,7 @@ fn a_scanned_copy_of_the_draft_declares_the_same() {
     assert_eq!(extraction.sections, ["8.1", "8.3", "8.4"]);
 }
 
-/// The words of XDR, comments left out.
+/// Returns the words of an XDR text without its comments.
 fn declarations(text: &str) -> String {
     let mut words = String::new();
     let mut rest = text;
@@ -129,19 +130,19 @@ fn declarations(text: &str) -> String {
 }
 
 #[test]
-fn every_file_says_where_it_comes_from() {
+fn every_file_names_its_source() {
     let licensed =
         [("rpc.x", "RFC 5531"), ("rpcrdma1.x", "RFC 8166"), ("rpcrdma2.x", "version-two-01"), ("nfs4.x", "RFC 7863")];
-    // Of before the IETF's terms for code components, which is to be said.
+    // These RFCs predate the IETF's terms for code components, which the header has to say.
     let older = [("rpcbind.x", "RFC 1833"), ("mount3.x", "RFC 1813"), ("nfs3.x", "RFC 1813")];
     for (name, source) in licensed.into_iter().chain(older) {
         let text = ours(name);
         let header = text.split_once("*/").expect("a comment comes first").0;
         assert!(header.contains(source), "{name}");
         if older.contains(&(name, source)) {
-            assert!(header.contains("before the IETF's terms for code components"), "{name}");
+            assert!(header.contains("predates the IETF's terms for code components"), "{name}");
         } else {
-            // The licence that the code components come with stays with them.
+            // Code components keep their licence.
             assert!(text.contains("IETF Trust and the persons"), "{name}");
         }
     }
@@ -151,7 +152,7 @@ fn every_file_says_where_it_comes_from() {
 fn the_amendments_are_listed_with_their_reasons() {
     for stem in ["rpcrdma1", "rpcrdma2", "rpcbind", "mount3", "nfs3", "nfs4"] {
         let (name, list) = (format!("{stem}.x"), &format!("{stem}.amend"));
-        // The header is broken into lines.
+        // The extractor wraps the header.
         let unwrapped = ours(&name).replace("\n * ", " ").split_whitespace().collect::<Vec<_>>().join(" ");
         for amendment in amendments(list).entries() {
             assert!(
@@ -162,7 +163,7 @@ fn the_amendments_are_listed_with_their_reasons() {
     }
 }
 
-/// Whether the text that `document` gives with these amendments compiles, with its binding if it has one.
+/// Reports whether the text extracted with these amendments compiles, with its binding if there is one.
 fn compiles(document: &str, text: &str, binding: Option<&str>) -> bool {
     let extraction = extract(document, &Amendments::parse(text).unwrap()).unwrap();
     let compiler = Compiler::new().source("extracted.x", extraction.text);
@@ -173,15 +174,15 @@ fn compiles(document: &str, text: &str, binding: Option<&str>) -> bool {
     compiler.compile().is_ok()
 }
 
-/// Faults that our compiler puts up with; the amendments are for tools that hold to RFC 4506.
+/// Titles of amendments that our compiler does not need. They are for tools that follow RFC 4506 strictly.
 const TOLERATED: [&str; 7] = [
     "uint32 and uint64 are not declared",
-    "`struct` stands before the name of a type",
-    "`struct` stands before the name of a type, and lists are joined by typedefs",
-    "`long` is no type",
+    "`struct` precedes the name of a type",
+    "`struct` precedes the name of a type, and lists are joined by typedefs",
+    "`long` is not an XDR type",
     "`string` without `<>`",
-    "Names of procedures stand for their numbers",
-    "The typedef of rpcrdma2_propid is the wrong way round",
+    "Names of procedures are used as constants",
+    "The typedef of rpcrdma2_propid is in the wrong order",
 ];
 
 #[test]
@@ -203,24 +204,24 @@ fn no_amendment_is_superfluous() {
             let one = &text[pair[0]..pair[1]];
             let title = one.lines().next().unwrap_or_default().trim_start_matches("amendment: ");
             let is_legal = title.starts_with("RDMA2_RVRSDIR_CONT has the value of");
-            // What this one puts is what that one finds.
+            // A later amendment searches for the text that this one inserts.
             let is_needed_by_another = title == "Constants with a type";
             if !is_legal && !is_needed_by_another && !TOLERATED.contains(&title) {
                 let without = [&text[..pair[0]], &text[pair[1]..]].concat();
-                assert!(!compiles(&document, &without, binding), "{name} compiles without `{title}`");
+                assert!(!compiles(&document, &without, binding), "{name} compiles without the amendment `{title}`");
             }
         }
     }
 }
 
 #[test]
-fn other_tools_can_read_them() {
+fn files_follow_rfc_4506() {
     for name in ["rpc.x", "rpcrdma1.x", "rpcrdma2.x", "rpcbind.x", "mount3.x", "nfs3.x"] {
         let text = declarations(&ours(name));
         let words: Vec<&str> = text.split_whitespace().collect();
         for three in words.windows(3) {
             match three {
-                // RFC 4506 section 6.3: a body, or a declaration's name and a body.
+                // RFC 4506 section 6.3: a name and a body.
                 ["struct" | "enum", _, after] => assert_eq!(*after, "{", "{name}: {three:?}"),
                 ["union", _, after] => assert_eq!(*after, "switch", "{name}: {three:?}"),
                 ["const", _, after] => assert_eq!(*after, "=", "{name}: {three:?}"),

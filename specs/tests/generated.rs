@@ -1,11 +1,11 @@
-//! The generated headers, octet by octet, both ways.
+//! The generated headers encode to known bytes and decode from them.
 
 mod samples;
 
 use rpcrdma_specs::{rpc, rpcrdma1 as v1, rpcrdma2 as v2};
 use samples::both_ways;
 
-/// H, L and OO of RFC 8166 section 4.7.
+/// A segment, `HLOO` in the notation of RFC 8166 section 4.7.
 fn segment(n: u32) -> v1::XdrRdmaSegment {
     v1::XdrRdmaSegment { handle: n, length: n + 1, offset: (u64::from(n + 2) << 32) | u64::from(n + 3) }
 }
@@ -29,7 +29,7 @@ fn the_examples_of_rfc_8166_section_4_7() {
     both_ways(&chunk([10, 20, 30]), &[&[3], &hloo(10)[..], &hloo(20), &hloo(30)].concat());
     let none = v1::RpcRdmaHeader { rdma_reads: vec![], rdma_writes: vec![], rdma_reply: None };
     both_ways(&none, &[0, 0, 0]);
-    // A Read chunk of two segments and one of one; a Write chunk of three segments and one of two; a Reply chunk.
+    // Two Read chunks of two segments and one, two Write chunks of three segments and two, and a Reply chunk.
     let all = v1::RpcRdmaHeader {
         rdma_reads: vec![read_segment(64, 10), read_segment(64, 20), read_segment(96, 30)],
         rdma_writes: vec![v1::XdrWriteList { entry: chunk([40, 50, 60]) }, v1::XdrWriteList { entry: chunk([70, 80]) }],
@@ -83,7 +83,7 @@ fn headers_of_version_2() {
         rdma_reply: Some(v2::Rpcrdma2WriteChunk { rdma_target: vec![] }),
     };
     both_ways(&lists, &[5, 0, 0, 1, 0]);
-    // Two codes share an arm, and codes that are not known are void.
+    // Two error codes share an arm, and unknown codes are void.
     both_ways(&v2::Rpcrdma2Error::Rdma2ErrReadChunks(3), &[6, 3]);
     both_ways(&v2::Rpcrdma2Error::Rdma2ErrWriteChunks(3), &[7, 3]);
     both_ways(&v2::Rpcrdma2Error::Default(v2::RDMA2_ERR_SYSTEM), &[100]);

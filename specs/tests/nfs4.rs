@@ -1,4 +1,4 @@
-//! COMPOUNDs of NFS version 4, word by word as RFC 7863 says, and the bounds of their replies (RFC 8267 §6).
+//! COMPOUNDs of NFS version 4, word by word (RFC 7863), and the bounds of their replies (RFC 8267 section 6).
 
 mod samples;
 
@@ -61,7 +61,7 @@ fn writes_and_links_are_eligible_in_calls() {
     let words = [&[0, 1, 1, 38], &STATEID[..], &[0, 9, 2], &counted(b"hello")].concat();
     let call = Compound4args { tag: utf8(""), minorversion: 1, argarray: vec![write] };
     both_ways(&call, &words);
-    // Any number of operations, so any number of items.
+    // A COMPOUND has any number of operations, and so of eligible items.
     assert_eq!(Compound4args::MAX_DDP_ITEMS, Some(u32::MAX));
     assert_eq!(nfs::Write4args::MAX_DDP_ITEMS, Some(1));
     assert_eq!(nfs::Createtype4::MAX_DDP_ITEMS, Some(1));
@@ -69,14 +69,14 @@ fn writes_and_links_are_eligible_in_calls() {
     assert_eq!(nothing_in_callbacks, Some(0), "RFC 8267 section 6.5");
 }
 
-/// RFC 8267 §6.4.3: the example's three Write chunks.
+/// The three Write chunks of the example in RFC 8267 section 6.4.3.
 #[test]
 fn each_read_and_readlink_gets_a_chunk() {
     let operations =
         vec![putfh(), lookup("a"), read(8192), putfh(), lookup("b"), Op::Readlink, putfh(), lookup("c"), read(100)];
     let bounds = bounds(operations);
     assert_eq!(bounds.chunks.as_slice(), [8192, nfs::LINK, 100]);
-    // Status, tag, count; three times PUTFH and LOOKUP; READ without its data; READLINK without its link.
+    // Status, tag and count; PUTFH and LOOKUP three times; READ without its data; READLINK without its link.
     assert_eq!(bounds.inline, (4 + 8 + 4) + 6 * 8 + 2 * (4 + 4 + 4 + 4) + (4 + 4 + 4));
 }
 
@@ -98,12 +98,12 @@ fn other_operations_add_what_their_arguments_ask_for() {
     assert_eq!(alone(Op::Readdir(list(u32::MAX))), 8 + u64::from(u32::MAX));
     let attributes = nfs::Getattr4args { attr_request: nfs::Bitmap4(vec![1]) };
     assert_eq!(alone(Op::Getattr(attributes)), 4 + nfs::UNKNOWN);
-    // A file handle is 128 octets at most.
+    // A file handle has at most 128 bytes.
     assert_eq!(alone(Op::Getfh), 4 + 4 + 4 + 128);
     assert_eq!(alone(Op::Illegal), 4 + 4);
 }
 
-/// RFC 8267 §3: what is asked for bounds what comes back.
+/// The requested attributes bound the reply (RFC 8267 section 3).
 #[test]
 fn attributes_add_what_their_types_allow() {
     let most = |numbers: &[u32]| {
@@ -118,17 +118,17 @@ fn attributes_add_what_their_types_allow() {
     let fixed = [nfs::FATTR4_TYPE, nfs::FATTR4_CHANGE, nfs::FATTR4_SIZE, nfs::FATTR4_FSID, nfs::FATTR4_MODE];
     assert_eq!(most(&fixed), frame + 4 + 8 + 8 + 16 + 4);
     assert_eq!(most(&[nfs::FATTR4_FILEHANDLE, nfs::FATTR4_SPACE_FREED]), frame + (4 + 128) + 8);
-    // Section 6.2 lists what has no bound; of an attribute that is not known nobody knows.
+    // Section 6.2 lists the attributes without a maximum; an unknown attribute has none either.
     for unbounded in [nfs::FATTR4_ACL, nfs::FATTR4_DACL, nfs::FATTR4_FS_LOCATIONS, nfs::FATTR4_LAYOUT_TYPES, 95] {
         assert_eq!(most(&[nfs::FATTR4_TYPE, unbounded]), 4 + nfs::UNKNOWN, "{unbounded}");
     }
-    // A mask is as long as its sender likes.
+    // A mask can have any length.
     let long = nfs::Getattr4args { attr_request: nfs::Bitmap4(vec![u32::MAX; 10_000]) };
     assert_eq!(bounds(vec![Op::Getattr(long)]).inline - bounds_of_nothing(), 4 + nfs::UNKNOWN);
 }
 
 #[test]
-fn results_in_numbers_add_as_many_as_are_asked_for() {
+fn lists_add_the_requested_number_of_items() {
     let stateids = nfs::TestStateid4args { ts_stateids: vec![stateid(); 5000] };
     assert_eq!(bounds(vec![Op::TestStateid(stateids)]).inline - bounds_of_nothing(), 4 + 4 + 4 + 5000 * 4);
     let devices = nfs::Getdevicelist4args {
@@ -156,11 +156,11 @@ fn bounds_of_nothing() -> u64 {
 fn any_number_of_operations_has_bounds() {
     let many = bounds(vec![read(u32::MAX); 1000]);
     assert_eq!(many.chunks.len(), 1000);
-    assert!(many.chunks.iter().all(|octets| *octets == u64::from(u32::MAX)));
+    assert!(many.chunks.iter().all(|bytes| *bytes == u64::from(u32::MAX)));
 }
 
 #[test]
-fn the_reply_that_is_provided_for_fits() {
+fn reply_has_the_computed_size() {
     let tag = utf8("tag");
     let call = Compound4args { tag: tag.clone(), minorversion: 0, argarray: vec![putfh(), Op::Getfh, Op::Restorefh] };
     let handle = nfs::NfsFh4(vec![1; nfs::NFS4_FHSIZE as usize].into());
@@ -185,14 +185,18 @@ fn callbacks_have_bounds_and_no_chunks() {
         nfs::CbGetattr4args { fh: nfs::NfsFh4(Bytes::from_static(HANDLE)), attr_request: nfs::Bitmap4(vec![0x10]) };
     let call = |argarray| CbCompound4args { tag: utf8(""), minorversion: 0, callback_ident: 1, argarray };
     let small = CbCompound::reply_bounds(&call(vec![CbOp::Recall(recall)]));
-    // CB_RECALL's reply is small and fixed in size (RFC 8267 §6.5.1).
+    // The reply to CB_RECALL has a small, fixed size (RFC 8267 §6.5.1).
     assert_eq!((small.inline, small.chunks.len()), (12 + 4 + 4, 0));
     let large = CbCompound::reply_bounds(&call(vec![CbOp::Getattr(getattr)]));
-    assert_eq!((large.inline, large.chunks.len()), (12 + 4 + (4 + 4 + 4 + 4 + 8), 0), "the size, as it asks for");
+    assert_eq!(
+        (large.inline, large.chunks.len()),
+        (12 + 4 + (4 + 4 + 4 + 4 + 8), 0),
+        "room for the requested size attribute"
+    );
 }
 
 #[test]
-fn numbers_are_those_of_the_documents() {
+fn numbers_match_the_specifications() {
     assert_eq!((nfs_v4::PROGRAM, nfs_v4::VERSION, nfs_v4::PORT), (100_003, 4, 20049));
     assert_eq!(Nfsproc4Compound::NUMBER, 1);
     assert_eq!((CbCompound::PROGRAM, CbCompound::VERSION, CbCompound::NUMBER), (0x4000_0000, 1, 1));

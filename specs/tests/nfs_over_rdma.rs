@@ -1,4 +1,4 @@
-//! NFS over iWARP on loopback, with its upper-layer binding: which items travel by RDMA (RFC 8267).
+//! NFS 4 over iWARP on the loopback interface, with its Upper-Layer Binding: which items travel by RDMA (RFC 8267).
 #![allow(clippy::unwrap_used)]
 
 use std::{ops::RangeInclusive, time::Duration};
@@ -17,12 +17,12 @@ use rpcrdma_specs::nfs4::{
     nfs_v4::{NfsV4, NfsV4Client, NfsV4Server, Nfsproc4Compound},
 };
 
-/// Has a file of which octet `n` is `n` modulo 251, whatever is looked up, and of 100 000 octets.
+/// A server with a single file of [`SIZE`] bytes, in which byte `n` is `n` modulo 251. Every lookup finds it.
 struct Files;
 
 const SIZE: u64 = 100_000;
 
-/// Octets of its attributes, more than anybody provides for who does not know.
+/// Size of the file's attributes, in bytes. It exceeds the room that clients provide by default.
 const ATTRIBUTES: u64 = 40_000;
 
 fn contents(offset: u64, len: u64) -> Bytes {
@@ -30,7 +30,7 @@ fn contents(offset: u64, len: u64) -> Bytes {
 }
 
 impl NfsV4 for Files {
-    /// Operations one after another, up to the first that fails (RFC 8881 §2.3).
+    /// Executes the operations in order, up to the first that fails (RFC 8881 section 2.3).
     async fn nfsproc4_compound(&self, _cx: &Context, args: Compound4args) -> Result<Compound4res, Failure> {
         let mut reply = Compound4res { status: Nfsstat4::Ok, tag: args.tag, resarray: Vec::new() };
         for operation in args.argarray {
@@ -52,14 +52,14 @@ impl NfsV4 for Files {
                     let ok = Write4resok { count, committed: StableHow4::FileSync4, writeverf: Verifier4([1; 8]) };
                     (Nfsstat4::Ok, Res::Write(Write4res::Ok(ok)))
                 }
-                // As with a large access control list.
+                // Large, like an access control list.
                 Op::Getattr(getattr) => {
                     let attr_vals = Attrlist4(contents(0, ATTRIBUTES));
                     let obj_attributes = Fattr4 { attrmask: getattr.attr_request, attr_vals };
                     (Nfsstat4::Ok, Res::Getattr(Getattr4res::Ok(Getattr4resok { obj_attributes })))
                 }
                 Op::Putrootfh => (Nfsstat4::Ok, Res::Putrootfh(Putrootfh4res { status: Nfsstat4::Ok })),
-                // RFC 8881 §15.1.3.4: the opcode of the result is that of OP_ILLEGAL.
+                // RFC 8881 §15.1.3.4: the result has the opcode of OP_ILLEGAL.
                 Op::Unknown(_) => {
                     let status = Nfsstat4::OpIllegal;
                     (status, Res::Illegal(Illegal4res { status }))
@@ -80,7 +80,7 @@ async fn client() -> NfsV4Client {
     client_of(1..=2).await
 }
 
-/// A client with these versions of RPC-over-RDMA.
+/// Connects a client that offers these versions of RPC-over-RDMA.
 async fn client_of(versions: RangeInclusive<u32>) -> NfsV4Client {
     let server = Server::builder().service(NfsV4Server::new(Files)).listen("iwarp://127.0.0.1:0").bind().await.unwrap();
     let url = server.urls()[0].clone();
@@ -114,9 +114,9 @@ fn data(result: &Res) -> &Bytes {
     }
 }
 
-/// RFC 8267 §6.4.3: the first chunk is of the first READ, the next of the READLINK, the next of the next READ.
+/// RFC 8267 §6.4.3: the chunks belong to the READs and READLINKs in call order.
 #[tokio::test]
-async fn reads_of_one_compound_land_each_in_its_chunk() {
+async fn each_read_of_a_compound_has_its_chunk() {
     let client = client().await;
     let reply = client.nfsproc4_compound(&compound(vec![read(0, 70_001), Op::Readlink, read(7, 5_003)])).await.unwrap();
     assert_eq!((reply.status, reply.resarray.len()), (Nfsstat4::Ok, 3));
@@ -125,7 +125,7 @@ async fn reads_of_one_compound_land_each_in_its_chunk() {
     assert_eq!(link.link.as_ref(), b"over/there");
     assert!(data(&reply.resarray[2]) == &contents(7, 5_003));
     let counters = client.channel().counters();
-    assert!(counters.returned_written >= 70_001 + 5_003, "by RDMA Write: {counters:?}");
+    assert!(counters.returned_written >= 70_001 + 5_003, "not returned by RDMA Write: {counters:?}");
 }
 
 #[tokio::test]
@@ -139,20 +139,20 @@ async fn a_read_that_fails_leaves_its_chunk_and_those_after_it_unused() {
 }
 
 #[tokio::test]
-async fn writes_of_one_compound_are_read_each_from_its_chunk() {
+async fn each_write_of_a_compound_has_its_chunk() {
     let client = client().await;
     let reply =
         client.nfsproc4_compound(&compound(vec![write(0, 50_001), write(11, 30_003), read(5, 6)])).await.unwrap();
     assert_eq!(reply.status, Nfsstat4::Ok, "{reply:?}");
     assert!(data(&reply.resarray[2]) == &contents(5, 6));
     let counters = client.channel().counters();
-    assert!(counters.offered_read >= 50_001 + 30_003, "by RDMA Read: {counters:?}");
+    assert!(counters.offered_read >= 50_001 + 30_003, "not sent by RDMA Read: {counters:?}");
 }
 
-/// RFC 8267 §3.1, §6.2.1: attributes that nobody can tell the size of do not fit; with more room they do.
+/// RFC 8267 §3.1, §6.2.1: attributes of unpredictable size do not fit at first, and fit when the caller provides more room.
 #[tokio::test]
-async fn a_reply_that_did_not_fit_is_asked_for_with_more_room() {
-    // Version 1: a reply of version 2 that is longer than expected is continued.
+async fn repeated_call_with_more_room_succeeds() {
+    // Version 1 only: version 2 continues a reply that is longer than expected in further messages.
     let client = client_of(1..=1).await;
     let acl = Op::Getattr(Getattr4args { attr_request: Bitmap4(vec![1 << FATTR4_ACL]) });
     let call = compound(vec![acl]);
@@ -164,15 +164,15 @@ async fn a_reply_that_did_not_fit_is_asked_for_with_more_room() {
     assert_eq!(ok.obj_attributes.attr_vals.0.len() as u64, ATTRIBUTES);
 }
 
-/// RFC 8267 §6.2.2: what a session's server returns at most needs no more memory than that.
+/// RFC 8267 §6.2.2: with a session, the client needs no more memory than `ca_maxresponsesize`.
 #[tokio::test]
-async fn no_more_is_provided_than_a_session_allows() {
+async fn reply_limit_of_a_session() {
     let client = client().await;
     let call = compound(vec![read(0, 70_000)]);
     let short = || CallOptions::new().landing(vec![0; 8192].into());
     let error = client.nfsproc4_compound_with(&call, short()).await.unwrap_err();
     assert!(matches!(error, CallError::Landing { len: 8192, needed: 70_000, .. }), "{error}");
-    // A server that kept to the limit would not return so much: this one breaks what was agreed, and the call fails.
+    // The server ignores the limit, which a server with a session must not do, and the call fails.
     let limited = || short().reply_limit(8192);
     assert!(client.nfsproc4_compound_with(&call, limited()).await.is_err());
     let small = compound(vec![read(SIZE - 5000, 70_000)]);
@@ -180,9 +180,9 @@ async fn no_more_is_provided_than_a_session_allows() {
     assert!(data(&reply.resarray[0]) == &contents(SIZE - 5000, 5000));
 }
 
-/// RFC 8267 §6.4.1, §6.4.3: an empty Write chunk asks for its result inline; the others keep their places.
+/// RFC 8267 §6.4.1, §6.4.3: an empty Write chunk asks for an inline result; the other results keep their chunks.
 #[tokio::test]
-async fn a_result_may_be_asked_for_inline() {
+async fn empty_chunk_asks_for_an_inline_result() {
     let client = client().await;
     let call = compound(vec![read(0, 9_000), Op::Readlink, read(7, 600), read(9, 5_003)]);
     let mut bounds = Nfsproc4Compound::reply_bounds(&call);
@@ -200,7 +200,7 @@ async fn a_result_may_be_asked_for_inline() {
     assert_eq!(client.channel().counters().returned_written - before, 9_000 + 5_003);
 }
 
-/// RFC 8267 §6.4.1: READs beyond the Write chunks return their data inline, all of them where there are none.
+/// RFC 8267 §6.4.1: READs without a Write chunk return their data inline.
 #[tokio::test]
 async fn reads_beyond_the_chunks_return_inline() {
     let client = client().await;
@@ -215,17 +215,17 @@ async fn reads_beyond_the_chunks_return_inline() {
         for (result, (offset, len)) in reply.resarray.iter().zip([(0, 9_000), (7, 600), (9, 5_003)]) {
             assert!(data(result) == &contents(offset, len), "{chunks} chunks");
         }
-        // A reply that does not fit inline is written too, without what was placed.
+        // A reply that does not fit inline is written to the Reply chunk, without the data that has a chunk of its own.
         let total = client.channel().counters().returned_written - before;
         let inline = [9_000, 600, 5_003].iter().skip(chunks).sum::<u64>();
         assert!((written..=written + inline + 200).contains(&total), "{chunks} chunks: {total}");
     }
 }
 
-/// RFC 8881 §15.1.3.4: those before an operation that is not known are carried out; what follows it cannot be read, be it
-/// by RDMA Read.
+/// RFC 8881 §15.1.3.4: the server executes the operations before an unknown one, and cannot decode those after it, even if
+/// their data is in a Read chunk.
 #[tokio::test]
-async fn an_unknown_operation_is_illegal_and_those_before_it_are_carried_out() {
+async fn operations_before_an_unknown_one_are_executed() {
     let client = client().await;
     let reply = client.nfsproc4_compound(&compound(vec![Op::Putrootfh, Op::Unknown(9999)])).await.unwrap();
     assert_eq!((reply.status, reply.resarray.len()), (Nfsstat4::OpIllegal, 2));
@@ -236,7 +236,7 @@ async fn an_unknown_operation_is_illegal_and_those_before_it_are_carried_out() {
     let reply = client.nfsproc4_compound(&after).await.unwrap();
     assert_eq!((reply.status, reply.resarray.len()), (Nfsstat4::OpIllegal, 2));
 
-    // What the specification has a name for is not unknown: it would be read back as that.
+    // `Unknown` with a known number is an error: it would decode as that operation.
     let known = client.nfsproc4_compound(&compound(vec![Op::Unknown(9)])).await.unwrap_err();
     assert!(matches!(known, CallError::Encode { .. }), "{known}");
 }

@@ -1,4 +1,4 @@
-//! Calls and replies of the programs, word by word as their documents say, and how large their bindings let them get.
+//! Calls and replies of the programs, word by word, and the reply bounds of their bindings.
 
 mod samples;
 
@@ -36,7 +36,7 @@ fn nfs3_read() {
 #[test]
 fn nfs3_write() {
     both_ways(&samples::write_call(), &[handle().as_slice(), &[0, 7, 5, 2], &counted(b"hello")].concat());
-    // Attributes before, none after.
+    // Attributes before the WRITE, none after it.
     both_ways(&samples::write_reply(), &[&[0, 1, 0, 9, 3, 4, 5, 6, 0, 5, 1], &VERIFIER_WORDS[..]].concat());
 }
 
@@ -77,7 +77,7 @@ fn rpcbind_getaddr() {
 }
 
 #[test]
-fn numbers_are_those_of_the_documents() {
+fn numbers_match_the_specifications() {
     fn numbers<P: Procedure>() -> (u32, u32, u32) {
         (P::PROGRAM, P::VERSION, P::NUMBER)
     }
@@ -90,7 +90,7 @@ fn numbers_are_those_of_the_documents() {
     assert_eq!(nfs_v3::PORT, 20049, "RFC 8267 section 9");
 }
 
-/// RFC 8267 §4: READ's and READLINK's results are placed, nothing else that comes back is.
+/// RFC 8267 §4: only the results of READ and READLINK go into chunks.
 #[test]
 fn replies_of_nfs3_are_bounded_by_their_calls() {
     let bounds = |reply: rpcrdma::service::ReplyBounds| (reply.inline, reply.chunks.to_vec());
@@ -99,7 +99,7 @@ fn replies_of_nfs3_are_bounded_by_their_calls() {
     assert_eq!(bounds(nfs_v3::Nfsproc3Readlink::reply_bounds(&link)), (96, vec![4096]));
     assert_eq!(bounds(nfs_v3::Nfsproc3Write::reply_bounds(&samples::write_call())), (136, vec![]));
     assert_eq!(bounds(nfs_v3::Nfsproc3Readdirplus::reply_bounds(&samples::readdirplus_call())), (4100, vec![]));
-    // A failure can be larger than what was asked for.
+    // A failure can be larger than the requested size.
     let tiny = nfs3::Readdirplus3args { maxcount: 0, ..samples::readdirplus_call() };
     assert_eq!(bounds(nfs_v3::Nfsproc3Readdirplus::reply_bounds(&tiny)), (92, vec![]));
     let all = nfs3::Readdirplus3args { maxcount: u32::MAX, ..samples::readdirplus_call() };
@@ -110,7 +110,7 @@ fn replies_of_nfs3_are_bounded_by_their_calls() {
 fn the_largest_replies_fit_their_bounds() {
     let most = |inline: u64, encoded: usize| assert_eq!(inline, encoded as u64);
     let attributes = nfs3::PostOpAttr::True(samples::attributes());
-    // Status, attributes, count, eof, and the count of the data, which are placed.
+    // Status, attributes, count, eof, and the length of the data, which goes into a chunk.
     let read = nfs3::Read3resok { file_attributes: attributes.clone(), count: 0, eof: false, data: Default::default() };
     let bounds = nfs_v3::Nfsproc3Read::reply_bounds(&samples::read_call());
     most(bounds.inline, nfs3::Read3res::Ok(read).encoded_len());
@@ -132,7 +132,7 @@ fn the_largest_replies_fit_their_bounds() {
 }
 
 #[test]
-fn what_is_too_long_is_not_encoded() {
+fn too_long_items_are_not_encoded() {
     let handle = nfs3::NfsFh3 { data: vec![7; nfs3::NFS3_FHSIZE as usize + 1].into() };
     assert!(encode_to_bytes(&handle).is_err());
     let name = mount3::Name("x".repeat(mount3::MNTNAMLEN as usize + 1).into());

@@ -1,5 +1,6 @@
-//! The same values in C: rpcgen's and libtirpc's codecs give the octets that ours do. Where `rpcgen`, a C compiler or
-//! libtirpc is not installed (Debian: rpcsvc-proto, gcc, libtirpc-dev) there is nothing to compare with.
+//! The codecs of rpcgen and libtirpc, in C, encode the same values to the same bytes.
+//!
+//! The tests compare nothing where `rpcgen`, a C compiler or libtirpc is missing (Debian: rpcsvc-proto, gcc, libtirpc-dev).
 
 mod samples;
 
@@ -7,11 +8,11 @@ use std::{collections::BTreeMap, fs, path::Path, process::Command};
 
 use rpcrdma::xdr::{XdrDecode, XdrEncode};
 
-/// The octets of each sample of `protocol`, as C encodes them.
+/// The bytes of each sample of a protocol, as C encodes them.
 struct Samples(BTreeMap<String, Vec<u8>>);
 
 impl Samples {
-    /// Compiles and runs `samples.c` with what rpcgen makes of `specs/xdr/PROTOCOL.x`, if it is wanted.
+    /// Compiles and runs `samples.c`, with rpcgen's output for `specs/xdr/PROTOCOL.x` if `wants_rpcgen`.
     fn of(protocol: &str, wants_rpcgen: bool) -> Option<Self> {
         let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("rpcgen-{protocol}"));
@@ -20,45 +21,45 @@ impl Samples {
         compile.current_dir(&folder).args(["-std=gnu11", "-I.", "-I/usr/include/tirpc", "-o", "samples"]);
         compile.arg(format!("-D{}", protocol.to_uppercase())).arg(manifest.join("tests/rpcgen/samples.c"));
         if wants_rpcgen {
-            // rpcgen names what it includes after its input.
+            // rpcgen derives the name of the generated header from its input.
             let file = format!("{protocol}.x");
             let text = fs::read_to_string(manifest.join("xdr").join(&file)).unwrap();
-            // libtirpc's headers have a type of this name.
+            // libtirpc declares a type of this name.
             fs::write(folder.join(&file), text.replace("authsys_parms", "nfs_authsys_parms")).unwrap();
             for (flag, output) in [("-h", format!("{protocol}.h")), ("-c", format!("{protocol}_xdr.c"))] {
                 let mut rpcgen = Command::new("rpcgen");
                 fs::write(folder.join(&output), run(rpcgen.current_dir(&folder).args([flag, &file]))?).unwrap();
             }
-            // rpcgen declares variables that it does not use.
+            // rpcgen declares unused variables.
             compile.args([format!("-DPROTOCOL=\"{protocol}.h\""), format!("{protocol}_xdr.c"), "-w".to_owned()]);
         }
         if !Path::new("/usr/include/tirpc/rpc/rpc.h").exists() {
-            eprintln!("libtirpc is not installed: {protocol} is not compared");
+            eprintln!("libtirpc is not installed, {protocol} is not compared");
             return None;
         }
         run(compile.arg("-ltirpc"))?;
         let output = String::from_utf8(run(&mut Command::new(folder.join("samples")))?).unwrap();
         let sample = |line: &str| {
-            let (name, hex) = line.split_once(' ').expect("a name and octets");
-            let octet = |at: usize| u8::from_str_radix(&hex[at..at + 2], 16).unwrap();
-            (name.to_owned(), (0..hex.len()).step_by(2).map(octet).collect())
+            let (name, hex) = line.split_once(' ').expect("no space between name and bytes");
+            let byte = |at: usize| u8::from_str_radix(&hex[at..at + 2], 16).unwrap();
+            (name.to_owned(), (0..hex.len()).step_by(2).map(byte).collect())
         };
         Some(Self(output.lines().map(sample).collect()))
     }
 
-    /// `value` is what C encoded under this name.
+    /// Checks that `value` has the encoding that C printed under this name.
     fn check<T: XdrEncode + XdrDecode + PartialEq + std::fmt::Debug>(&mut self, name: &str, value: &T) {
-        let octets = self.0.remove(name).unwrap_or_else(|| panic!("{name} is not in samples.c"));
-        samples::octets_both_ways(value, &octets);
+        let bytes = self.0.remove(name).unwrap_or_else(|| panic!("{name} is not in samples.c"));
+        samples::bytes_both_ways(value, &bytes);
     }
 
-    /// Every sample was compared.
+    /// Checks that every sample was compared.
     fn finish(self) {
         assert!(self.0.is_empty(), "not compared: {:?}", self.0.keys());
     }
 }
 
-/// What a command prints; none if it is not installed.
+/// Returns the output of a command, or `None` if it is not installed.
 fn run(command: &mut Command) -> Option<Vec<u8>> {
     match command.output() {
         Ok(output) if output.status.success() => Some(output.stdout),

@@ -1,5 +1,5 @@
-//! The headers of RPC-over-RDMA version 2, word for word: every header type (section 6.3), every error (section 7) and
-//! every property (section 5.2) of draft-ietf-nfsv4-rpcrdma-version-two-01.
+//! The headers of RPC-over-RDMA version 2, word by word: every header type (section 6.3), error (section 7) and property
+//! (section 5.2) of draft-ietf-nfsv4-rpcrdma-version-two-01.
 
 mod samples;
 
@@ -29,7 +29,7 @@ fn lists() -> Rpcrdma2ChunkLists {
     }
 }
 
-/// Sections 4.3.3 to 4.3.6, 6.2.4: the handle to invalidate, then each list item with a 1 before it, a 0 after the last.
+/// Sections 4.3.3 to 4.3.6 and 6.2.4: the handle to invalidate, then the lists, with a 1 before each item and a 0 at the end.
 #[rustfmt::skip]
 const LISTS: &[u32] = &[
     HANDLE,
@@ -42,7 +42,7 @@ const LISTS: &[u32] = &[
     1, 1, 5, 4096, 1, 2,
 ];
 
-/// Sections 6.2.1, 6.2.2: what every header begins with.
+/// Sections 6.2.1 and 6.2.2: the header prefix.
 #[test]
 fn prefix() {
     let prefix = Rpcrdma2HdrPrefix {
@@ -64,7 +64,7 @@ fn header_types() {
     both_ways(&msg, &with_message);
 }
 
-/// Section 7: the eleven errors. Those that carry nothing are the default arm, whose codes others may add to.
+/// Section 7: the eleven errors. Those without data share the default arm, which also accepts codes of extensions.
 #[test]
 fn errors() {
     use Rpcrdma2Error as E;
@@ -87,12 +87,12 @@ fn errors() {
         assert_eq!(error.discriminant(), code);
         both_ways(&error, words);
     }
-    // A code of an extension is told from those that are known.
+    // An unknown code decodes, but a known code cannot be encoded through the default arm.
     both_ways(&E::Default(0x7fff), &[0x7fff]);
-    assert!(encode_to_bytes(&E::Default(RDMA2_ERR_VERS)).is_err(), "it would be read back as another");
+    assert!(encode_to_bytes(&E::Default(RDMA2_ERR_VERS)).is_err(), "it would decode as another variant");
 }
 
-/// Section 5: properties are a code and opaque data, which holds the XDR of the property's type.
+/// Section 5: a property is a code and opaque data, which contains the XDR of the property's type.
 #[test]
 fn properties() {
     let word = |id, value: u32| Rpcrdma2Propval { rdma_which: id, rdma_data: encode_to_bytes(&value).unwrap() };
@@ -106,7 +106,7 @@ fn properties() {
             rdma_which: RDMA2_PROPID_HOSTAUTH,
             rdma_data: encode_to_bytes(&Rpcrdma2PropHostauth(Bytes::from_static(b"who"))).unwrap(),
         },
-        // Its default (section 5.1).
+        // No data selects the default value (section 5.1).
         Rpcrdma2Propval { rdma_which: 77, rdma_data: Bytes::new() },
     ];
     #[rustfmt::skip]
@@ -118,7 +118,7 @@ fn properties() {
     ];
     both_ways(&Rpcrdma2Connprop { rdma_props: Rpcrdma2Propset(props) }, &words);
     both_ways(&Rpcrdma2Propsubset(vec![1 << 31, 5]), &[2, 1 << 31, 5]);
-    // What is in a property has to be all of it: section 5.1, RDMA2_ERR_BAD_PROPVAL.
+    // Incomplete data is RDMA2_ERR_BAD_PROPVAL (section 5.1).
     let short = Bytes::from_static(&[0, 0, 16]);
     assert!(Decoder::new(&short).read::<Rpcrdma2PropSbsiz>().is_err());
 }

@@ -1,7 +1,7 @@
 //! The generated codec: `cargo bench -p rpcrdma-tests --bench codec`.
 //!
-//! Small messages (a file's attributes), many small items (a directory page), and one large eligible item, encoded flat
-//! and reduced and decoded inline and spliced.
+//! The messages are small (file attributes), consist of many small items (a directory page), or have one large eligible item.
+//! The large item is encoded flat and reduced, and decoded inline and spliced.
 
 use std::hint::black_box;
 
@@ -53,10 +53,10 @@ fn flat<T: XdrEncode>(value: &T) -> Vec<u8> {
 }
 
 fn both_ways<T: XdrEncode + XdrDecode>(criterion: &mut Criterion, name: &str, value: &T) {
-    let octets = flat(value);
+    let bytes = flat(value);
     let mut group = criterion.benchmark_group(name);
-    group.throughput(Throughput::Bytes(octets.len() as u64));
-    let mut out = Vec::with_capacity(octets.len());
+    group.throughput(Throughput::Bytes(bytes.len() as u64));
+    let mut out = Vec::with_capacity(bytes.len());
     group.bench_function("encode", |b| {
         b.iter(|| {
             out.clear();
@@ -65,7 +65,7 @@ fn both_ways<T: XdrEncode + XdrDecode>(criterion: &mut Criterion, name: &str, va
         });
     });
     group.bench_function("decode", |b| {
-        b.iter(|| T::decode(&mut Decoder::new(black_box(&octets))).expect("what was encoded"));
+        b.iter(|| T::decode(&mut Decoder::new(black_box(&bytes))).expect("encoded message does not decode"));
     });
     group.finish();
 }
@@ -103,8 +103,8 @@ fn large(criterion: &mut Criterion) {
             || (),
             |()| {
                 let mut decoder = Decoder::new(black_box(&stream)).with_read_chunks(&chunks);
-                let value: Data = decoder.read().expect("what was encoded");
-                decoder.finish().expect("all of it");
+                let value: Data = decoder.read().expect("encoded message does not decode");
+                decoder.finish().expect("bytes left over");
                 value
             },
             BatchSize::SmallInput,

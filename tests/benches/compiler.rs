@@ -1,7 +1,7 @@
 //! The compiler on NFS 4.2 with its binding: `cargo bench -p rpcrdma-tests --bench compiler`.
 //!
-//! From text to the checked specification, and from that to formatted Rust, which takes as many threads as there are
-//! processors. The whole command is about the sum: see `BENCHMARKS.md`.
+//! `check` goes from text to the checked specification, `emit` from there to formatted Rust on as many threads as there are
+//! processors. `BENCHMARKS.md` has figures for the whole command, which is about the sum.
 
 use std::hint::black_box;
 
@@ -14,7 +14,7 @@ use rpcrdma_xdrgen::{
 
 fn compile() -> Compiled {
     let compiler = Compiler::new().source("nfs4.x", source::NFS4).ulb_source("nfs4.ulb", binding::NFS4);
-    compiler.compile().expect("it has no errors")
+    compiler.compile().expect("nfs4.x does not compile")
 }
 
 fn nfs4(criterion: &mut Criterion) {

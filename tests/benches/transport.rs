@@ -1,10 +1,10 @@
-//! What a call costs beside plain TCP, in one run: `cargo bench -p rpcrdma-tests --bench transport [-- --json] [-- --quick]`.
-//! `-- --profile null|small|get|put N` makes N calls of that kind and nothing else, for a profiler to count.
+//! The cost of a call compared with plain TCP: `cargo bench -p rpcrdma-tests --bench transport [-- --json] [-- --quick]`.
+//! `-- --profile null|small|get|put N` only makes N calls of that kind, for a profiler.
 //!
-//! Every figure is a ratio to a bare tokio TCP program that moves the same octets between the same two threads.
-//! Those are pinned to a core each; the arms take turns, round after round, so that a noisy neighbour hits
-//! all of them; two processes of idle priority keep the cores awake, because an idle virtual core costs
-//! 25 to 300 microseconds to wake. Medians and ranges are reported, nothing is asserted.
+//! Every figure is a ratio to a program that moves the same bytes between the same two threads over plain tokio TCP. Each
+//! thread is pinned to a core. The two programs alternate, round after round, so that a noisy neighbour affects both. Two
+//! processes of idle priority keep the cores awake, because an idle virtual core takes 25 to 300 microseconds to wake. The
+//! benchmark reports medians and ranges, and asserts nothing.
 
 #[path = "transport/arms.rs"]
 mod arms;
@@ -27,7 +27,7 @@ fn main() {
     let quick = args.iter().any(|arg| arg == "--quick" || arg == "--test");
     let json = args.iter().any(|arg| arg == "--json");
     let profile = args.iter().position(|arg| arg == "--profile").map(|at| {
-        let count = args.get(at + 2).and_then(|count| count.parse().ok()).expect("--profile KIND COUNT");
+        let count = args.get(at + 2).and_then(|count| count.parse().ok()).expect("usage: --profile KIND COUNT");
         (args[at + 1].clone(), count)
     });
     let _burners = profile.is_none().then(burner::start);
@@ -41,7 +41,7 @@ fn main() {
         }
         runtime().block_on(arms::serve(addresses_to_client));
     });
-    let addresses = addresses.recv().expect("the server thread starts");
+    let addresses = addresses.recv().expect("server thread failed to start");
     if let Some(core) = client_core {
         core_affinity::set_for_current(core);
     }

@@ -1,13 +1,12 @@
-//! What version 2 of RPC-over-RDMA costs beside version 1, and what Message Continuation saves beside a Reply chunk:
+//! The cost of RPC-over-RDMA version 2 compared with version 1, and of Message Continuation compared with a Reply chunk:
 //! `cargo bench -p rpcrdma-tests --bench versions [-- --test]`.
 //!
-//! First what does not depend on the machine, in a table: messages, RDMA operations, registrations, octets and allocations of
-//! a call, both ends together; beside it the ratio of times, of many short rounds in which the arms take turns. Then the times
-//! themselves, by criterion.
+//! The first table has values that do not depend on the machine: messages, RDMA operations, registrations, bytes and
+//! allocations per call, for client and server together. It also has the ratio of times, from many short alternating rounds.
+//! After it, criterion reports the times.
 //!
-//! Client and server are one thread, over the embedded iWARP and loopback: what is measured is work, not how soon a core
-//! wakes. `-- --profile v1|v2|continued|special KIB N` makes N calls of one kind and nothing else, for
-//! `valgrind --tool=callgrind`.
+//! Client and server share one thread, over the embedded iWARP provider and the loopback interface, so that wake-up times are
+//! not measured. `-- --profile v1|v2|continued|special KIB N` only makes N calls of one kind, for `valgrind --tool=callgrind`.
 
 #[path = "versions/counting.rs"]
 mod counting;
@@ -32,7 +31,7 @@ rpcrdma::xdr! {
     const MOST = 1048576;
 
     struct text_args { unsigned int count; };
-    /* Nothing in it is eligible: it stays in the payload stream. */
+    /* Has no eligible items: the text stays in the payload stream. */
     struct text_res { opaque text<MOST>; };
 
     program VERSIONS {
@@ -45,9 +44,9 @@ rpcrdma::xdr! {
 
 use versions_v1::{VersionsV1, VersionsV1Client, VersionsV1Server};
 
-/// Replies, in KiB.
+/// Reply sizes, in KiB.
 const SIZES: [u32; 7] = [1, 2, 4, 8, 16, 32, 64];
-/// Calls before anything is counted.
+/// Number of calls before counting starts.
 const WARM_UP: u32 = 50;
 
 struct Service(Bytes);
@@ -58,18 +57,18 @@ impl VersionsV1 for Service {
     }
 }
 
-/// How a client is configured.
+/// Configuration of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Arm {
-    /// Version 1; replies come in a Reply chunk unless they fit in a Send.
+    /// Version 1. A reply that exceeds one Send uses a Reply chunk.
     V1,
-    /// Version 2; replies come in several Sends, however long.
+    /// Version 2. A reply of any length is sent in as many Sends as needed.
     Continued,
-    /// Version 2; replies come in a Reply chunk unless they fit in a Send.
+    /// Version 2. A reply that exceeds one Send uses a Reply chunk.
     Special,
 }
 
-/// A server, and a client of each kind.
+/// A server with a client of each kind.
 struct Clients {
     runtime: Runtime,
     tally: Arc<Tally>,
@@ -82,9 +81,10 @@ impl Clients {
         let tally = Arc::new(Tally::default());
         let clients = runtime.block_on(async {
             let listener = IwarpListener::bind(([127, 0, 0, 1], 0).into(), IwarpConfig::default());
-            let listener = Counting(listener.await.expect("a port"), Arc::clone(&tally));
+            let listener = Counting(listener.await.expect("cannot bind"), Arc::clone(&tally));
             let service = VersionsV1Server::new(Service(Bytes::from(vec![0x5a; 1 << 20])));
-            let server = Server::builder().service(service).listen_with(listener).bind().await.expect("binds");
+            let server =
+                Server::builder().service(service).listen_with(listener).bind().await.expect("cannot bind the server");
             let addr = server.local_addrs()[0];
             tokio::spawn(server.serve());
             let mut clients = Vec::new();
@@ -97,7 +97,7 @@ impl Clients {
                 };
                 let connector = Counting(IwarpConnector::default(), Arc::clone(&tally));
                 let channel = Channel::builder().connection(config).connect_with(connector, addr).await;
-                clients.push((arm, VersionsV1Client::new(channel.expect("connects"))));
+                clients.push((arm, VersionsV1Client::new(channel.expect("cannot connect"))));
             }
             clients
         });
@@ -106,19 +106,19 @@ impl Clients {
 
     fn of(&self, arm: Arm) -> &VersionsV1Client {
         let client = self.clients.iter().find(|(of, _)| *of == arm);
-        &client.expect("there is one of each kind").1
+        &client.expect("a client for each arm").1
     }
 
-    /// Makes `n` calls with replies of so many KiB, NULL where that is none; how long it takes.
+    /// Makes `n` calls with replies of `kib` KiB, or NULL calls for 0. Returns the elapsed time.
     fn call(&self, arm: Arm, kib: u32, n: u64) -> Duration {
         let client = self.of(arm);
         self.runtime.block_on(async {
             let start = Instant::now();
             for _ in 0..n {
                 if kib == 0 {
-                    client.null().await.expect("answered");
+                    client.null().await.expect("call failed");
                 } else {
-                    let reply = client.text(&TextArgs { count: kib << 10 }).await.expect("answered");
+                    let reply = client.text(&TextArgs { count: kib << 10 }).await.expect("call failed");
                     assert_eq!(reply.text.len(), (kib as usize) << 10);
                 }
             }
@@ -126,7 +126,7 @@ impl Clients {
         })
     }
 
-    /// Operations and allocations of one call, in the mean of `n`.
+    /// Returns the operations and allocations of `n` calls after a warm-up.
     fn cost(&self, arm: Arm, kib: u32, n: u64) -> Cost {
         self.call(arm, kib, WARM_UP.into());
         let before = self.tally.now();
@@ -136,12 +136,12 @@ impl Clients {
         Cost { n, counts: self.tally.now() - before, allocations: allocated.count_total }
     }
 
-    /// The ratio of the times of calls of two kinds: the median of many rounds in which they take turns.
+    /// Returns the median ratio of the times of two kinds of calls, over many alternating rounds.
     fn ratio(&self, arms: [(Arm, u32); 2], rounds: usize) -> f64 {
         let mut ratios: Vec<f64> = (0..rounds)
             .map(|round| {
                 let time = |(arm, kib)| self.call(arm, kib, 20).as_secs_f64();
-                // Whoever comes second finds caches warm.
+                // Alternate the order, because the second one finds warm caches.
                 if round % 2 == 0 {
                     let first = time(arms[0]);
                     first / time(arms[1])
@@ -156,7 +156,7 @@ impl Clients {
     }
 }
 
-/// What `n` calls take.
+/// The resources that `n` calls used.
 struct Cost {
     n: u64,
     counts: Counts,
@@ -181,15 +181,15 @@ impl Cost {
     }
 }
 
-/// What each kind of call takes, counted.
+/// Prints the resources that each kind of call uses.
 fn table(clients: &Clients, n: u64, rounds: usize) {
     println!(
         "{:24} {:>9} {:>10} {:>12} {:>10} {:>11} {:>14} {:>12} {:>7}",
-        "a call, both ends",
+        "per call, both peers",
         "messages",
-        "octets",
+        "bytes",
         "RDMA Writes",
-        "octets",
+        "bytes",
         "RDMA Reads",
         "registrations",
         "allocations",
@@ -198,7 +198,7 @@ fn table(clients: &Clients, n: u64, rounds: usize) {
     let (one, two) = (clients.cost(Arm::V1, 0, n), clients.cost(Arm::Continued, 0, n));
     one.print("null, version 1", None);
     two.print("null, version 2", Some(clients.ratio([(Arm::Continued, 0), (Arm::V1, 0)], rounds)));
-    // A NULL call and its reply, and a credit now and then.
+    // A NULL call and its reply, and an occasional credit grant.
     assert_eq!((one.counts.registrations, two.counts.registrations), (0, 0));
     assert!(one.counts.sends == 2 * n && two.counts.sends >= 2 * n && two.counts.sends <= 2 * n + n / 4);
     for kib in SIZES {
@@ -206,12 +206,12 @@ fn table(clients: &Clients, n: u64, rounds: usize) {
         special.print(&format!("{kib} KiB, Special"), None);
         let ratio = clients.ratio([(Arm::Continued, kib), (Arm::Special, kib)], rounds);
         continued.print(&format!("{kib} KiB, Continued"), Some(ratio));
-        assert_eq!((continued.counts.writes, continued.counts.registrations), (0, 0), "no chunk");
-        // What may be longer than a Send has a Reply chunk.
+        assert_eq!((continued.counts.writes, continued.counts.registrations), (0, 0), "a chunk in use");
+        // A result that may exceed one Send has a Reply chunk.
         let chunk = u64::from(kib >= 4);
         assert_eq!((special.counts.writes, special.counts.registrations), (chunk * n, chunk * n));
     }
-    println!("time: to the line above\n");
+    println!("time: ratio to the line above\n");
 }
 
 fn times(criterion: &mut Criterion, clients: &Clients) {
@@ -242,7 +242,7 @@ fn main() {
             "v1" => Arm::V1,
             "v2" | "continued" => Arm::Continued,
             "special" => Arm::Special,
-            other => panic!("{other:?} is none of v1, v2, continued, special"),
+            other => panic!("unknown arm {other:?}, expected v1, v2, continued or special"),
         };
         clients.call(arm, kib, n.into());
         return;

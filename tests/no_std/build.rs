@@ -1,4 +1,4 @@
-//! One of the ways to generate: `probe.rs`, in `OUT_DIR`.
+//! Generates `probe.rs` in `OUT_DIR`.
 
 fn main() -> Result<(), rpcrdma_xdrgen::BuildError> {
     let mut options = rpcrdma_xdrgen::emit::EmitOptions::default().types_only();

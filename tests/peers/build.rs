@@ -1,4 +1,4 @@
-//! What fastxdr generates from `messages.x`, and what rpcgen and libtirpc make of NFS version 3, where they are installed.
+//! Runs fastxdr on `messages.x`, and rpcgen and a C compiler on NFS version 3 where they are installed.
 
 use std::{env, error::Error, fs, path::Path, process::Command};
 
@@ -11,22 +11,22 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed={spec}");
 
     let code = fastxdr::Generator::default().generate(fs::read_to_string("messages.x")?).map_err(|e| e.to_string())?;
-    // `bytes` under the name that it has here.
+    // Use the name that the crate has here.
     let code = code.replace("use bytes::", "use bytes05::");
     fs::write(out.join("fastxdr.rs"), code)?;
 
     if !Path::new("/usr/include/tirpc/rpc/rpc.h").exists() {
-        println!("cargo::warning=libtirpc is not installed (Debian: libtirpc-dev): no figures of C");
+        println!("cargo::warning=libtirpc is not installed (Debian: libtirpc-dev), no figures for C");
         return Ok(());
     }
-    // libtirpc's headers have a type of this name.
+    // libtirpc declares a type of this name.
     fs::write(out.join("nfs3.x"), fs::read_to_string(spec)?.replace("authsys_parms", "nfs_authsys_parms"))?;
     for (flag, file) in [("-h", "nfs3.h"), ("-c", "nfs3_xdr.c")] {
         match Command::new("rpcgen").current_dir(out).args([flag, "nfs3.x"]).output() {
             Ok(output) if output.status.success() => fs::write(out.join(file), output.stdout)?,
             Ok(output) => return Err(String::from_utf8_lossy(&output.stderr).into()),
             Err(error) => {
-                println!("cargo::warning=rpcgen (Debian: rpcsvc-proto): {error}: no figures of C");
+                println!("cargo::warning=rpcgen (Debian: rpcsvc-proto): {error}, no figures for C");
                 return Ok(());
             }
         }

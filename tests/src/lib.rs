@@ -1,19 +1,19 @@
-//! What crosses rpcrdma's crates.
+//! Tests across the crates of rpcrdma.
 //!
-//! | where | what |
+//! | location | contents |
 //! | --- | --- |
 //! | `tests/capture` | loopback traffic of blobstore, dissected by `tshark`, field by field |
-//! | `tests/conformance`, `conformance` | each MUST of the specifications, its code and its test: `CONFORMANCE.md` |
-//! | `tests/bad_peer` | peers that break the protocol, against whole servers and clients |
+//! | `tests/conformance`, `conformance` | each MUST of the specifications with its code and its test: `CONFORMANCE.md` |
+//! | `tests/bad_peer` | peers that violate the protocol, against complete servers and clients |
 //! | `tests/zero_copy` | eligible payload is not copied |
-//! | `tests/golden`, `tests/generated` | generated code compiles as its users compile it, and does what XDR says |
-//! | `tests/debian`, `build.rs` | the specifications that Debian installs, each with its flags: generated and compiled |
-//! | `no_std` | types and codecs in a crate without the standard library, and a library that can only be linked without it |
-//! | `tests/front_doors`, `tests/ui` | the macros, and what they say to wrong input |
-//! | `tests/documents` | README, guide and other documents: links, and every block of code that is not Rust |
-//! | `tests/specifications` | what the compiler makes of `specs`, octet by octet |
-//! | `fuzz`, `tests/fuzz_seeds` | fuzz targets of all that decodes what a peer sends, and of the compiler |
-//! | `benches` | codec; transport beside plain TCP; version 2 beside 1 |
+//! | `tests/golden`, `tests/generated` | generated code compiles in a user's crate and follows RFC 4506 |
+//! | `tests/debian`, `build.rs` | the specifications that Debian installs, with their flags: generated and compiled |
+//! | `no_std` | types and codecs in a crate without the standard library |
+//! | `tests/front_doors`, `tests/ui` | the macros, and their errors |
+//! | `tests/documents` | README, guide and other documents: links, and all code blocks that are not Rust |
+//! | `tests/specifications` | the generated types of `specs`, byte by byte |
+//! | `fuzz`, `tests/fuzz_seeds` | fuzz targets of all decoders of received data, and of the compiler |
+//! | `benches` | codec; compiler; transport compared with plain TCP; version 2 compared with version 1 |
 //! | `vm` | Linux's NFS client and server, `siw` and `rxe` in a guest |
 
 /// The Rust code in the documents, compiled and run as doc tests. `tests/documents.rs` checks that every document is here.

@@ -1,8 +1,10 @@
-//! The tables of `tests/conformance`: each MUST and SHOULD of a specification, the code that keeps it and the test that
-//! shows it. They cannot go stale: the code named must cite the section, the tests named must exist, and, where the
-//! specifications' texts are at hand (`SPEC_TEXTS`, a directory), no requirement of theirs may be missing.
+//! Checks of the tables in `tests/conformance`, which list each MUST and SHOULD of a specification with its code and its test.
 //!
-//! `CONFORMANCE.md` is written from them: `UPDATE_CONFORMANCE=1 cargo test -p rpcrdma-tests --test conformance`.
+//! The named code has to cite the section, and the named tests have to exist. If `SPEC_TEXTS` names the directory with the
+//! specifications, no requirement may be missing.
+//!
+//! This command writes `CONFORMANCE.md` from the tables:
+//! `UPDATE_CONFORMANCE=1 cargo test -p rpcrdma-tests --test conformance`.
 #![deny(warnings, missing_docs)]
 
 #[path = "conformance/citations.rs"]
@@ -27,18 +29,18 @@ fn root() -> PathBuf {
 
 fn tables() -> Vec<Table> {
     let mut paths: Vec<_> = fs::read_dir(root().join("tests/conformance"))
-        .expect("tests/conformance")
-        .map(|entry| entry.expect("readable").path())
+        .expect("cannot read tests/conformance")
+        .map(|entry| entry.expect("unreadable directory entry").path())
         .filter(|path| path.extension().is_some_and(|extension| extension == "toml"))
         .collect();
     paths.sort();
     paths.iter().map(|path| Table::read(path)).collect()
 }
 
-/// Fails with all complaints at once.
+/// Fails with all problems at once.
 #[track_caller]
 fn settle(complaints: &[String]) {
-    assert!(complaints.is_empty(), "{} complaint(s):\n{}", complaints.len(), complaints.join("\n"));
+    assert!(complaints.is_empty(), "{} problem(s):\n{}", complaints.len(), complaints.join("\n"));
 }
 
 #[test]
@@ -61,7 +63,7 @@ fn the_tests_named_exist() {
     let mut complaints = Vec::new();
     for table in tables() {
         for (rule, test) in table.rules.iter().flat_map(|rule| rule.tests.iter().map(move |test| (rule, test))) {
-            // A file alone stands for all its tests: those of a suite that a macro declares.
+            // A file without a function name stands for all of its tests, for example those of a suite that a macro defines.
             let found = match test.split_once("::") {
                 Some((file, name)) => {
                     fs::read_to_string(root().join(file)).map(|text| citations::has_test(&text, name))
@@ -76,7 +78,7 @@ fn the_tests_named_exist() {
     settle(&complaints);
 }
 
-/// A rule is kept by code and shown by a test, or it says why there is neither.
+/// Every rule has code and a test, or a note that says why not.
 #[test]
 fn every_rule_is_kept_or_explained() {
     let mut complaints = Vec::new();
@@ -85,23 +87,23 @@ fn every_rule_is_kept_or_explained() {
             let kept = !rule.code.is_empty() && !rule.tests.is_empty();
             if !kept && rule.note.is_empty() {
                 let what = &rule.what;
-                complaints.push(format!("{} §{}: neither code and test, nor a note: {what}", table.cite, rule.section));
+                complaints.push(format!("{} §{}: no code and test, and no note: {what}", table.cite, rule.section));
             }
         }
     }
     settle(&complaints);
 }
 
-/// No requirement of a specification is missing from its table, or in it twice; none is invented.
+/// The tables list every requirement of the specifications exactly once, and no others.
 #[test]
 fn every_requirement_has_a_row() {
     let Some(texts) = env::var_os("SPEC_TEXTS").map(PathBuf::from) else {
-        println!("skipped: SPEC_TEXTS does not name the directory of the specifications' texts");
+        println!("skipped, SPEC_TEXTS is not set to the directory with the specifications");
         return;
     };
     let mut complaints = Vec::new();
     for table in tables() {
-        let text = fs::read(texts.join(&table.text)).expect("the specification's text");
+        let text = fs::read(texts.join(&table.text)).expect("cannot read the specification");
         let found = keywords::of(&String::from_utf8_lossy(&text), &table.sections);
         assert!(!found.is_empty(), "{}: no requirement found", table.text);
         complaints.extend(table.compare(&found));
@@ -114,9 +116,9 @@ fn the_page_is_up_to_date() {
     let path = root().join("CONFORMANCE.md");
     let page = page::write(&tables());
     if env::var_os("UPDATE_CONFORMANCE").is_some() {
-        fs::write(&path, page).expect("written");
+        fs::write(&path, page).expect("cannot write CONFORMANCE.md");
     } else {
         let current = fs::read_to_string(&path).unwrap_or_default();
-        assert!(current == page, "CONFORMANCE.md is stale: run with UPDATE_CONFORMANCE=1");
+        assert!(current == page, "CONFORMANCE.md is out of date, run with UPDATE_CONFORMANCE=1");
     }
 }

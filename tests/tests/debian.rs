@@ -1,10 +1,10 @@
-//! The specifications that Debian's packages install compile as they are, and what is generated from them does too,
-//! without warnings: all of them in this one crate. `build.rs` has the flags that each needs.
+//! The specifications that Debian's packages install compile unchanged, and the generated code compiles without warnings, all
+//! of it in this crate. `build.rs` has the flags of each specification.
 #![deny(warnings, missing_docs, rust_2018_idioms, unreachable_pub)]
 
 use rpcrdma::{XdrDecode, XdrEncode, xdr::Bytes};
 
-/// `netobj` of `<rpc/xdr.h>`, as the user of a specification may have it.
+/// `netobj` of `<rpc/xdr.h>`, as a user of a specification could define it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, XdrEncode, XdrDecode)]
 pub struct Netobj(#[xdr(max = 1024)] pub Bytes);
 
@@ -12,10 +12,10 @@ pub struct Netobj(#[xdr(max = 1024)] pub Bytes);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, XdrEncode, XdrDecode)]
 pub struct DesBlock(pub [u8; 8]);
 
-/// `netbuf` of `<rpc/types.h>`, as RFC 1833 section 2.1 has it.
+/// `netbuf` of `<rpc/types.h>`, as in RFC 1833 section 2.1.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, XdrEncode, XdrDecode)]
 pub struct Netbuf {
-    /// Most octets of an address.
+    /// Maximum length of an address, in bytes.
     pub maxlen: u32,
     /// The address.
     pub buf: Bytes,
@@ -24,9 +24,9 @@ pub struct Netbuf {
 include!(concat!(env!("OUT_DIR"), "/debian.rs"));
 
 #[test]
-fn what_is_installed_compiles() {
+fn installed_specifications_compile() {
     for (path, package) in MISSING {
-        eprintln!("{path} is not installed (Debian: {package}): nothing is generated from it");
+        eprintln!("{path} is not installed (Debian: {package}), not tested");
     }
     let failed: Vec<String> = FAILED.iter().map(|(path, said)| format!("{path}:\n{said}")).collect();
     assert!(failed.is_empty(), "{}", failed.join("\n"));

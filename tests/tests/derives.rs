@@ -1,4 +1,4 @@
-//! Traits that generated types derive on request, and types of the user's own in their place.
+//! User-selected derives of generated types, and user-defined types in place of generated ones.
 
 use std::collections::HashSet;
 
@@ -6,7 +6,7 @@ use arbitrary::{Arbitrary, Unstructured};
 use bytes::Bytes;
 use rpcrdma::xdr::{self, Decoder, XdrDecode as _, XdrString};
 
-/// What the specification calls `stamp`.
+/// The user-defined type for `stamp`.
 #[derive(
     Debug,
     Clone,
@@ -31,7 +31,7 @@ mod derived {
     rpcrdma::xdr! {
         #![derive(arbitrary::Arbitrary, serde::Serialize, serde::Deserialize, Hash)]
         #![derive(label = PartialOrd, label = Ord, many = PartialOrd, many = Ord, digest = PartialOrd, digest = Ord, entry = Default)]
-        // What a type of our own can do is not known.
+        // The compiler does not know the traits of user-defined types.
         #![derive(entry = Eq, body = Eq)]
         #![extern stamp = super::Seconds]
 
@@ -57,7 +57,7 @@ mod derived {
             quadruple wide[3];
         };
         union body switch (kind of) {
-        case PLAIN: opaque octets<8>;
+        case PLAIN: opaque bytes<8>;
         case MARKED: entry entries<2>;
         };
     }
@@ -80,21 +80,21 @@ fn serde_keeps_every_value() {
     let json = serde_json::to_string(&sample()).unwrap();
     assert!(json.contains("\"name\":\"name\"") && json.contains("\"when\":{\"seconds\":7}"), "{json}");
     assert_eq!(serde_json::from_str::<Body>(&json).unwrap(), sample());
-    // Text that is none stays what it is.
-    let octets = XdrString(Bytes::from_static(&[0xFF, 0x00]));
-    let json = serde_json::to_string(&octets).unwrap();
-    assert_eq!((json.as_str(), serde_json::from_str::<XdrString>(&json).unwrap()), ("[255,0]", octets));
+    // Strings that are not UTF-8 keep their bytes.
+    let bytes = XdrString(Bytes::from_static(&[0xFF, 0x00]));
+    let json = serde_json::to_string(&bytes).unwrap();
+    assert_eq!((json.as_str(), serde_json::from_str::<XdrString>(&json).unwrap()), ("[255,0]", bytes));
 }
 
 #[test]
 fn arbitrary_values_encode() {
     let mut kinds = HashSet::new();
     for seed in 0..200_u8 {
-        let octets: Vec<u8> =
+        let bytes: Vec<u8> =
             (0..512_u32).map(|n| (n.wrapping_mul(37) ^ u32::from(seed).wrapping_mul(n)) as u8).collect();
-        let value = Body::arbitrary(&mut Unstructured::new(&octets)).unwrap();
+        let value = Body::arbitrary(&mut Unstructured::new(&bytes)).unwrap();
         kinds.insert(value.discriminant());
-        // What is too long for its type is refused, all else comes back.
+        // Values that exceed their bounds do not encode; all others round-trip.
         if let Ok(encoded) = xdr::encode_to_bytes(&value) {
             assert_eq!(Body::decode(&mut Decoder::shared(&encoded)).unwrap(), value);
         }

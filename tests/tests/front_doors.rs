@@ -1,4 +1,4 @@
-//! The three ways to write a protocol, an XDR file, XDR in Rust, and Rust alone, give the same octets.
+//! The three ways to define a protocol give the same encoding: an XDR file, XDR in Rust, and Rust types.
 #![deny(warnings, missing_docs)]
 
 mod front_doors {
@@ -22,7 +22,7 @@ fn reduced<T: XdrEncode>(value: &T) -> (Vec<u8>, Vec<(u64, Bytes)>) {
     (inline, items.into_iter().map(|item| (item.position, item.data)).collect())
 }
 
-/// The same value of the same type by each front door, and what is known of the type.
+/// Checks that the same value of each of the three types has the same encoding and the same bounds.
 #[track_caller]
 fn same<A, B, C>(a: &A, b: &B, c: &C)
 where
@@ -30,13 +30,13 @@ where
     B: XdrEncode + XdrDecode + PartialEq + std::fmt::Debug,
     C: XdrEncode + XdrDecode + PartialEq + std::fmt::Debug,
 {
-    let octets = encode_to_bytes(a).unwrap();
-    assert_eq!(encode_to_bytes(b).unwrap(), octets);
-    assert_eq!(encode_to_bytes(c).unwrap(), octets);
-    assert_eq!((a.encoded_len(), b.encoded_len(), c.encoded_len()), (octets.len(), octets.len(), octets.len()));
-    assert_eq!(A::decode(&mut Decoder::shared(&octets)).unwrap(), *a);
-    assert_eq!(B::decode(&mut Decoder::shared(&octets)).unwrap(), *b);
-    assert_eq!(C::decode(&mut Decoder::shared(&octets)).unwrap(), *c);
+    let bytes = encode_to_bytes(a).unwrap();
+    assert_eq!(encode_to_bytes(b).unwrap(), bytes);
+    assert_eq!(encode_to_bytes(c).unwrap(), bytes);
+    assert_eq!((a.encoded_len(), b.encoded_len(), c.encoded_len()), (bytes.len(), bytes.len(), bytes.len()));
+    assert_eq!(A::decode(&mut Decoder::shared(&bytes)).unwrap(), *a);
+    assert_eq!(B::decode(&mut Decoder::shared(&bytes)).unwrap(), *b);
+    assert_eq!(C::decode(&mut Decoder::shared(&bytes)).unwrap(), *c);
     assert_eq!(reduced(a), reduced(b));
     assert_eq!(reduced(a), reduced(c));
     let facts = |min, max, inline, items, union| (min, max, inline, items, union);
@@ -89,7 +89,7 @@ fn stubs() {
 
 #[test]
 fn comments_of_inline_xdr_are_documentation() {
-    // What rustdoc would show is not visible here; that comments reach the compiler is, by what they may hold.
+    // Rustdoc output cannot be tested here. This shows that comments reach the compiler, whatever they contain.
     mod commented {
         rpcrdma::xdr! {
             /* A comment with a declaration: const HIDDEN = 1; */
@@ -101,7 +101,7 @@ fn comments_of_inline_xdr_are_documentation() {
     assert_eq!((commented::SHOWN, commented::ALSO_SHOWN), (1, 2));
 }
 
-/// Calls can be made from any task: their futures go from thread to thread.
+/// The futures of calls are `Send`, so that calls can be made from any task.
 #[allow(dead_code)]
 fn futures_are_send(
     included: &included::blobstore_v1::BlobstoreV1Client,
@@ -114,7 +114,7 @@ fn futures_are_send(
     is_send(service.several(1, 2));
 }
 
-/// A binding in a file of its own says what annotations would have, through either macro.
+/// A separate binding file has the effect of annotations, with both macros.
 #[test]
 fn bindings_beside_a_specification() {
     use front_doors::bound::{included, inline};

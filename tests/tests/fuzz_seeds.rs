@@ -1,4 +1,4 @@
-//! What the fuzzers begin with passes, without a fuzzer: the seeds are also the place for inputs that once failed.
+//! Runs the fuzz targets on their seeds, without a fuzzer. Inputs that failed once become seeds.
 #![allow(clippy::unwrap_used)]
 
 use std::path::Path;
@@ -23,10 +23,10 @@ fn seeds() {
         for seed in std::fs::read_dir(seeds.join(target)).unwrap() {
             let path = seed.unwrap().path();
             eprintln!("{}", path.display());
-            let octets = std::fs::read(path).unwrap();
-            run(&octets);
-            // Cut anywhere, as well.
-            (0..octets.len()).step_by(7).for_each(|len| run(&octets[..len]));
+            let bytes = std::fs::read(path).unwrap();
+            run(&bytes);
+            // Truncated seeds, too.
+            (0..bytes.len()).step_by(7).for_each(|len| run(&bytes[..len]));
             count += 1;
         }
         assert!(count > 0, "{target} has no seeds");

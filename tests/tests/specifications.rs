@@ -1,4 +1,4 @@
-//! What the compiler makes of the specifications in `specs/`, octet by octet.
+//! Generated types of the specifications in `specs/`, byte by byte.
 #![deny(warnings, missing_docs)]
 
 /// RFC 8166.

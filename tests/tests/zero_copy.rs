@@ -1,5 +1,5 @@
-//! Eligible payload goes between the user's memory and the socket without a copy: the counters that count every copy,
-//! and where the octets are found.
+//! Eligible payload moves between the user's memory and the socket without copies. The tests check the counters of copies, and
+//! the addresses of the data.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::{Arc, Mutex};
@@ -32,7 +32,7 @@ use protocol::{
 
 const MIB: usize = 1 << 20;
 
-/// Gives what it has, and keeps what it is given.
+/// Serves its data and keeps the data that it receives.
 #[derive(Clone)]
 struct Service {
     source: Bytes,
@@ -50,12 +50,12 @@ impl MovesV1 for Service {
     }
 }
 
-fn octets(len: usize) -> Bytes {
+fn bytes(len: usize) -> Bytes {
     (0..len).map(|i| (i * 31 + (i >> 8)) as u8).collect()
 }
 
 async fn start(options: &str) -> (MovesV1Client, Service, ServerHandle) {
-    let service = Service { source: octets(2 * MIB), kept: Arc::default() };
+    let service = Service { source: bytes(2 * MIB), kept: Arc::default() };
     let server = Server::builder()
         .service(MovesV1Server::new(service.clone()))
         .listen(format!("iwarp://127.0.0.1:0{options}"))
@@ -68,20 +68,20 @@ async fn start(options: &str) -> (MovesV1Client, Service, ServerHandle) {
     (MovesV1Client::new(channel), service, handle)
 }
 
-/// Octets copied so far: of eligible items into messages, and of payload by the provider, at both ends.
+/// Returns the bytes copied so far by client and server: eligible items into messages, and payload by the provider.
 fn copied(client: &MovesV1Client, server: &ServerHandle) -> (u64, u64) {
     let ends = [client.channel().counters(), server.connections()[0].counters];
     (ends.iter().map(|end| end.copied_eligible).sum(), ends.iter().map(|end| end.copied_payload).sum())
 }
 
-/// With CRCs, which look at every octet, and without.
+/// With CRCs, which read every byte, and without.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_copied() {
     for options in ["", "?crc=off"] {
         let (client, service, server) = start(options).await;
-        // Lengths with padding, longer than an FPDU, several at a time.
+        // Lengths with padding and longer than an FPDU, several calls at a time.
         let lengths = [MIB, MIB + 1, 1024, 70_001, MIB, MIB - 3, 65_536, 2 * MIB];
-        let puts = lengths.map(|len| PutArgs { data: octets(len) });
+        let puts = lengths.map(|len| PutArgs { data: bytes(len) });
         for result in join_all(puts.iter().map(|put| client.put(put))).await {
             result.unwrap();
         }
@@ -92,26 +92,26 @@ async fn nothing_is_copied() {
         kept.sort_by_key(Bytes::len);
         let mut sorted = lengths;
         sorted.sort();
-        assert!(kept.iter().map(Bytes::len).eq(sorted) && kept.iter().all(|data| *data == octets(data.len())));
+        assert!(kept.iter().map(Bytes::len).eq(sorted) && kept.iter().all(|data| *data == bytes(data.len())));
 
         let moved: u64 = lengths.iter().map(|len| *len as u64).sum();
         let counters = client.channel().counters();
-        assert_eq!((counters.offered_read, counters.returned_written), (moved, moved), "all went by RDMA");
+        assert_eq!((counters.offered_read, counters.returned_written), (moved, moved), "not all data moved by RDMA");
         assert_eq!(copied(&client, &server), (0, 0), "{options}");
     }
 }
 
-/// The counter counts: what is too short for a chunk goes in the message, copied.
+/// An item that is too short for a chunk is copied into the message, and counted.
 #[tokio::test]
-async fn what_is_short_is_copied_and_counted() {
+async fn short_items_are_copied_and_counted() {
     let (client, _, server) = start("").await;
-    client.put(&PutArgs { data: octets(100) }).await.unwrap();
+    client.put(&PutArgs { data: bytes(100) }).await.unwrap();
     assert_eq!(copied(&client, &server), (100, 0));
     client.get(60).await.unwrap();
     assert_eq!(copied(&client, &server), (160, 0));
 }
 
-/// Memory that is the caller's own.
+/// Memory of the caller.
 struct Own(Box<[u8]>);
 
 impl LandingMemory for Own {
@@ -124,16 +124,16 @@ impl LandingMemory for Own {
     }
 }
 
-/// A result is found where the caller wanted it: RDMA Writes landed there.
+/// A result is placed in the memory that the caller provided.
 #[tokio::test]
-async fn results_land_in_the_callers_memory() {
+async fn results_are_placed_in_the_callers_memory() {
     let (client, service, server) = start("").await;
     for len in [MIB, MIB - 1] {
         let memory = vec![0; MIB].into_boxed_slice();
         let at = memory.as_ptr();
         let options = CallOptions::new().landing(PayloadBuf::from_memory(Box::new(Own(memory))));
         let got = client.get_with(len as u32, options).await.unwrap().data;
-        assert_eq!(got.as_ptr(), at, "{len} octets, elsewhere than they should be");
+        assert_eq!(got.as_ptr(), at, "{len} bytes not in the caller's memory");
         assert!(got == service.source[..len]);
     }
     assert_eq!(copied(&client, &server), (0, 0));

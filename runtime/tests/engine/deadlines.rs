@@ -1,4 +1,4 @@
-//! Deadlines of a requester's calls.
+//! Deadlines of a requester's calls in version 1.
 
 use rpcrdma::engine::Engine as _;
 use std::time::Duration;
@@ -24,9 +24,9 @@ fn exposed(facing: &Facing) -> usize {
     facing.network.registered(End::A)
 }
 
-/// Deadlines, of calls that wait for a credit and of calls in flight.
+/// Deadlines hold for calls in flight and for calls that wait for a credit.
 #[test]
-fn queued_and_in_flight() {
+fn deadlines_of_queued_calls_and_calls_in_flight() {
     let mut facing = client();
     let deadline = |secs| Some(Duration::from_secs(secs));
     let sent = facing.call(&Script { reply_inline: 9000, deadline: deadline(3), ..Script::default() });
@@ -41,7 +41,7 @@ fn queued_and_in_flight() {
     facing.run();
     let (id, result) = take_finished(&mut facing.engine).unwrap();
     assert!(id == sent && matches!(result, Err(CallFailure::DeadlineExceeded { sent: true })));
-    // Its memory has its grace.
+    // The memory of the call stays registered for the grace period.
     let grace = EngineConfig::default().abandon_grace;
     assert_eq!(facing.engine.conn.poll_timeout(), Some(facing.now + grace));
     facing.now += grace;
@@ -50,10 +50,9 @@ fn queued_and_in_flight() {
     assert_eq!(facing.engine.conn.poll_timeout(), None);
 }
 
-/// A call that is answered while its memory is not back yet, as where the peer reads it and does not take what it reads: its
-/// deadline holds, and its memory stays the engine's until it is back.
+/// A deadline also holds while a replied call waits for its memory to be invalidated. The engine keeps the memory until then.
 #[test]
-fn answered() {
+fn deadline_while_a_replied_call_awaits_invalidation() {
     let mut facing = client();
     let deadline = Some(Duration::from_secs(3));
     let id = facing.call(&Script { args: vec![5000, 5000], reduce: true, deadline, ..Script::default() });
@@ -61,7 +60,7 @@ fn answered() {
     assert_eq!(exposed(&facing), 2);
     facing.raw.send(&plain(XID, 8, 1, 0), &[]);
     while facing.raw.turn() {}
-    // The answer is taken, and the invalidations are posted; nobody carries them out.
+    // The reply has arrived and the invalidations are posted, but the provider does not execute them.
     facing.engine.turn(facing.now);
     assert_eq!(facing.engine.conn.counters().calls_sent, 1);
     assert!(facing.engine.events.is_empty() && exposed(&facing) == 2);
@@ -71,24 +70,24 @@ fn answered() {
     let Some(Event::CallFinished { id: over, result: Err(CallFailure::DeadlineExceeded { sent: true }) }) =
         facing.engine.conn.poll_event()
     else {
-        panic!("the deadline does not hold")
+        panic!("no DeadlineExceeded event at the deadline")
     };
     assert!(over == id && exposed(&facing) == 2);
-    // The memory comes back, and nobody is told twice.
+    // When the memory is invalidated, the caller gets no second event.
     assert!(finished(&mut facing).is_none() && facing.engine.events.is_empty());
     assert_eq!((exposed(&facing), facing.engine.conn.poll_timeout()), (0, None));
     let counters = facing.engine.conn.counters();
     assert_eq!((counters.exposed, counters.calls_abandoned), (0, 0));
-    // The engine is none the worse for it.
+    // The connection still works.
     facing.call(&Script::default());
     facing.run();
     facing.raw.send(&plain(XID + 1, 8, 1, 0), &[]);
     assert!(finished(&mut facing).is_some_and(|result| result.is_ok()));
 }
 
-/// Without grace no call lingers; a peer that answers none shows all the same.
+/// With a grace period of zero, calls do not linger, and the engine still detects a peer that never replies.
 #[test]
-fn no_grace_and_a_peer_that_never_answers() {
+fn unresponsive_peer_without_a_grace_period() {
     let mut config = EngineConfig::default();
     config.abandon_grace = Duration::ZERO;
     let mut facing = Facing::new(Role::Client, config, true);

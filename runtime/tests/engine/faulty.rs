@@ -1,10 +1,10 @@
-//! Faulty messages of version 1: calls are answered with an error, replies are discarded (RFC 8166 §4.2.4, §4.5).
+//! Faulty version 1 messages: the engine responds to calls with an error and discards replies (RFC 8166 §4.2.4, §4.5).
 
 use rpcrdma::engine::{Engine as _, EngineConfig, Role};
 
 use crate::support::{Facing, Script, plain, take_call, take_finished};
 
-/// The first XID of the engine.
+/// The engine's first XID.
 const XID: u32 = 0x1000;
 /// An XID of the peer that the engine does not use.
 const THEIRS: u32 = 0x2000;
@@ -19,10 +19,10 @@ fn send(facing: &mut Facing, words: &[u32]) -> Option<Vec<u32>> {
     facing.raw.next()
 }
 
-/// RFC 8166 §4.2.4, §4.5: a reply whose XID is not that of its header is discarded by a server too. An unrelated call of the
-/// server with the header's XID goes on.
+/// RFC 8166 §4.2.4, §4.5: a server discards a reply whose XID differs from that of its header. An unrelated call of the server
+/// with the header's XID continues.
 #[test]
-fn a_server_answers_no_faulty_reply() {
+fn server_discards_faulty_replies() {
     let words = [XID, 1, 4, 0, 0, 0, 0, XID + 1, 1, 0];
     let mut server = facing(Role::Server);
     assert_eq!(send(&mut server, &words), None);
@@ -32,15 +32,15 @@ fn a_server_answers_no_faulty_reply() {
     server.run();
     assert_eq!(server.raw.next().unwrap()[0], XID);
     assert_eq!(send(&mut server, &words), None);
-    assert!(take_finished(&mut server.engine).is_none(), "the call with that XID has failed");
+    assert!(take_finished(&mut server.engine).is_none(), "the unrelated call with that XID failed");
     assert_eq!(send(&mut server, &plain(XID, 3, 1, 0)), None);
     let (finished, result) = take_finished(&mut server.engine).unwrap();
     assert_eq!((finished, result.is_ok()), (id, true));
 }
 
-/// RFC 8166 §4.5.1, §4.5.2: a client that accepts calls in the reverse direction answers faulty ones.
+/// RFC 8166 §4.5.1, §4.5.2: a client that accepts reverse-direction calls responds to faulty ones with an error.
 #[test]
-fn a_client_answers_faulty_calls() {
+fn client_responds_to_faulty_calls() {
     let grant = EngineConfig::default().reverse_credits;
     for (words, error) in [
         // Another version.
@@ -53,7 +53,7 @@ fn a_client_answers_faulty_calls() {
         (vec![THEIRS, 1, 4, 2, 0, 0, 0, 0, 0, THEIRS, 0, 0], vec![2]),
     ] {
         let mut client = facing(Role::Client);
-        let answer = send(&mut client, &words).unwrap_or_else(|| panic!("{words:?} is not answered"));
+        let answer = send(&mut client, &words).unwrap_or_else(|| panic!("no reply to {words:?}"));
         assert_eq!(answer, [&[THEIRS, words[1], grant, 4], &error[..]].concat());
         assert!(take_call(&mut client.engine).is_none());
         // A well-formed call is served.
@@ -62,9 +62,9 @@ fn a_client_answers_faulty_calls() {
     }
 }
 
-/// RFC 8166 §4.5: a message that may be the reply to a call in flight is discarded, as are errors.
+/// RFC 8166 §4.5: a client discards errors, and messages that may be the reply to a call in flight.
 #[test]
-fn a_client_answers_no_faulty_replies() {
+fn client_discards_faulty_replies() {
     for words in [
         [XID, 3, 4, 0, 0, 0, 0, XID, 1, 0],
         [XID, 1, 4, 0, 7, 0, 0, XID, 1, 0],
@@ -74,15 +74,15 @@ fn a_client_answers_no_faulty_replies() {
         let mut client = facing(Role::Client);
         client.call(&Script::default());
         client.run();
-        client.raw.next().expect("the call");
+        client.raw.next().expect("call not sent");
         assert_eq!(send(&mut client, &words), None, "{words:?}");
         assert_eq!(client.engine.conn.counters().errors_sent, 0);
     }
 }
 
-/// RFC 8167 §6, RFC 8166 §4.5: a client without a reverse direction answers nothing.
+/// RFC 8167 §6, RFC 8166 §4.5: a client without reverse-direction support responds to no call.
 #[test]
-fn a_client_that_accepts_no_calls_answers_none() {
+fn client_without_reverse_direction_discards_faulty_calls() {
     let mut config = EngineConfig::default();
     config.reverse_credits = 0;
     let mut client = Facing::new(Role::Client, config, true);

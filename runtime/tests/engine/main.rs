@@ -1,4 +1,4 @@
-//! The engine: two of them against each other, and one against peers of every kind, over `sim`.
+//! The protocol engine over the `sim` provider: pairs of engines, and one engine against a scripted peer.
 
 mod deadlines;
 mod faulty;

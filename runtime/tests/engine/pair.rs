@@ -1,4 +1,4 @@
-//! Two engines: every message format, chunk mix and order, end to end over `sim`.
+//! Two engines in version 1: message formats, combinations of chunks, and thresholds.
 
 use crate::support::{Pair, PairConfig, Script};
 use rpcrdma::engine::Engine as _;
@@ -8,14 +8,14 @@ fn one(config: PairConfig, script: Script) -> (Pair, Format) {
     let mut pair = Pair::new(config);
     pair.call(script);
     pair.run();
-    let reply = pair.outcomes().remove(&0).expect("finished").expect("answered");
+    let reply = pair.outcomes().remove(&0).expect("call not finished").expect("call failed");
     pair.assert_nothing_exposed();
     (pair, reply.format)
 }
 
-/// RFC 8166 §3.5.1: one Send each way, nothing registered.
+/// RFC 8166 §3.5.1: one Send in each direction, and no registered memory.
 #[test]
-fn short() {
+fn short_message() {
     let (pair, format) = one(PairConfig::default(), Script { inline: 100, reply_inline: 100, ..Script::default() });
     assert_eq!(format, Format::Short);
     let counters = pair.client.conn.counters();
@@ -23,7 +23,7 @@ fn short() {
     assert_eq!(counters.sent, 28 + 112);
 }
 
-/// RFC 8166 §3.5.2: a Read chunk.
+/// RFC 8166 §3.5.2: one Read chunk.
 #[test]
 fn read_chunk() {
     let script = Script { inline: 40, args: vec![10_001], reduce: true, ..Script::default() };
@@ -33,7 +33,7 @@ fn read_chunk() {
     assert_eq!(pair.server.conn.counters().rdma_read, 10_001);
 }
 
-/// RFC 8166 §3.5.2: several Read chunks of several segments, several Write chunks, all at once.
+/// RFC 8166 §3.5.2: several Read chunks of several segments, and several Write chunks, in one call.
 #[test]
 fn many_chunks_both_ways() {
     let mut config = PairConfig::default();
@@ -52,18 +52,18 @@ fn many_chunks_both_ways() {
     assert_eq!(pair.server.conn.counters().rdma_written, 5004);
 }
 
-/// RFC 8166 §3.5.3: a Long call, and a Long reply.
+/// RFC 8166 §3.5.3: a Long call and a Long reply.
 #[test]
-fn long_both_ways() {
+fn long_call_and_reply() {
     let script = Script { inline: 9000, reply_inline: 20_000, ..Script::default() };
     let (pair, format) = one(PairConfig::default(), script);
     assert_eq!(format, Format::Long);
     assert_eq!(pair.server.conn.counters().rdma_read, 9012);
 }
 
-/// RFC 8166 §3.5.3: a Position-Zero Read chunk beside others, a Reply chunk beside a Write list.
+/// RFC 8166 §3.5.3: a Position-Zero Read chunk together with other Read chunks, and a Reply chunk together with a Write list.
 #[test]
-fn long_and_chunked() {
+fn long_messages_with_chunks() {
     let script = Script {
         inline: 9001,
         args: vec![5000, 70_000],
@@ -76,7 +76,7 @@ fn long_and_chunked() {
     assert_eq!(format, Format::Long);
 }
 
-/// RFC 8797 §5.1: without private data both ends keep to 1024 octets.
+/// RFC 8797 §5.1: without private data from both peers, the inline thresholds are 1024 bytes.
 #[test]
 fn default_thresholds() {
     let config = PairConfig { private_data: [true, false], ..PairConfig::default() };
@@ -88,8 +88,8 @@ fn default_thresholds() {
     assert_eq!(format, Format::Long);
 }
 
-/// What an end asks of its provider: private data of RFC 8797, a Receive for each credit (RFC 8166 §3.3.1), none
-/// smaller than what Linux's server sends to everyone.
+/// The provider parameters of an engine: private data of RFC 8797, and a Receive per credit (RFC 8166 §3.3.1) that is at
+/// least as large as the messages that Linux servers send to all peers.
 #[test]
 fn setup_params() {
     let mut config = EngineConfig::default();
@@ -103,7 +103,7 @@ fn setup_params() {
     assert_eq!(Connection::setup_params(&config, false).receive_size, 65536);
 }
 
-/// RFC 8166 §3.3.2: the threshold of each direction is the smaller of what one end sends and the other receives.
+/// RFC 8166 §3.3.2: the threshold of a direction is the smaller of the sender's and the receiver's size.
 #[test]
 fn thresholds_by_direction() {
     let mut config = PairConfig::default();

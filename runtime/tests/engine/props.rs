@@ -1,4 +1,4 @@
-//! Properties of a pair of engines: whatever the sizes, thresholds, chunks, credits, orders and faults.
+//! Properties of a pair of version 1 engines with random sizes, thresholds, chunks, credits, orders and faults.
 
 use rpcrdma::engine::Engine as _;
 use std::time::Duration;
@@ -52,7 +52,7 @@ fn pair_config() -> impl Strategy<Value = PairConfig> {
     )
 }
 
-/// Lengths around every boundary, and others.
+/// Lengths around all thresholds, and others.
 fn len(max: usize) -> impl Strategy<Value = usize> {
     prop_oneof![0..8usize, 900..1100usize, 3900..4200usize, 0..max].prop_map(move |len| len.min(max))
 }
@@ -82,12 +82,12 @@ fn end() -> impl Strategy<Value = End> {
     prop_oneof![Just(End::A), Just(End::B)]
 }
 
-/// A word that some field of a header may hold.
+/// A plausible value of a header field.
 fn header_word() -> impl Strategy<Value = u32> {
     prop_oneof![8 => 0u32..6, 2 => Just(0x1000), 2 => (0u32..20).prop_map(|n| 4 * n), 1 => any::<u32>(), 1 => Just(u32::MAX)]
 }
 
-/// Picks numbers from a seed.
+/// Returns a deterministic generator of numbers below its argument.
 fn chooser(seed: u64) -> impl FnMut(usize) -> usize {
     let mut state = seed | 1;
     move |n| {
@@ -99,10 +99,10 @@ fn chooser(seed: u64) -> impl FnMut(usize) -> usize {
 }
 
 proptest! {
-    // Half of what PROPTEST_CASES says, or of 256.
+    // Half of PROPTEST_CASES, or of 256.
     #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases / 2, ..ProptestConfig::default() })]
 
-    /// Every call is carried out exactly once, and its call and reply arrive as they were sent.
+    /// Every call is executed exactly once, and calls and replies arrive unchanged.
     #[test]
     fn exactly_once(config in pair_config(), scripts in scripts(), order in any::<u64>()) {
         let mut pair = Pair::new(config);
@@ -114,23 +114,24 @@ proptest! {
         for (number, result) in pair.outcomes() {
             match result {
                 Ok(_) => prop_assert_eq!(pair.served.get(&number), Some(&1)),
-                // So many segments that no header holds them.
+                // The call has more segments than a header can hold.
                 Err(CallFailure::TooLarge(_)) => prop_assert_eq!(pair.served.get(&number), None),
                 Err(failure) => prop_assert!(false, "{failure}"),
             }
         }
-        prop_assert!(pair.calls.is_empty(), "{} of {count} calls never ended", pair.calls.len());
+        prop_assert!(pair.calls.is_empty(), "{} of {count} calls never finished", pair.calls.len());
         prop_assert_eq!(pair.replies_sent, pair.arrived);
         pair.assert_nothing_exposed();
         let counters = pair.client.conn.counters();
         prop_assert_eq!((counters.calls_queued, counters.calls_abandoned, counters.discarded), (0, 0, 0));
-        // The connection still has all its credits and Receives.
+        // The connection still has all of its credits and Receives.
         pair.call(Script { number: 1000, ..Script::default() });
         pair.run();
         prop_assert!(pair.outcomes().remove(&1000).is_some_and(|result| result.is_ok()));
     }
 
-    /// Calls that are cancelled, or too late, or cut off, end once, with the right error; no memory stays exposed.
+    /// Calls that are cancelled, time out, or lose their connection finish once with the right error, and no memory stays
+    /// exposed.
     #[test]
     fn faults_and_cancellation(
         config in pair_config(),
@@ -177,7 +178,7 @@ proptest! {
         pair.run_shuffled(chooser(order));
         pair.advance(Duration::from_secs(10));
         pair.run();
-        // The grace of calls that were given up just then.
+        // Let the grace period of abandoned calls pass.
         pair.advance(EngineConfig::default().abandon_grace);
         pair.run();
         for (number, result) in pair.outcomes() {
@@ -193,11 +194,11 @@ proptest! {
                 Err(failure) => prop_assert!(false, "{failure}"),
             }
         }
-        prop_assert!(pair.calls.is_empty(), "calls never ended: {:?}", pair.calls.values());
+        prop_assert!(pair.calls.is_empty(), "calls never finished: {:?}", pair.calls.values());
         prop_assert_eq!(pair.replies_sent, pair.arrived);
         pair.assert_nothing_exposed();
         if Pair::closed(&pair.client.events).is_none() {
-            // Still alive: it serves on, unless it is to be lost later.
+            // The connection is open and serves further calls, unless the test disconnects it later.
             if lost.is_some() {
                 return Ok(());
             }
@@ -209,9 +210,9 @@ proptest! {
         }
     }
 
-    /// Messages changed on their way never make an engine panic, leave memory exposed, or lose a call.
+    /// Corrupted messages never make an engine panic, leave memory exposed, or lose a call.
     #[test]
-    fn changed_messages(
+    fn corrupted_messages(
         config in pair_config(),
         scripts in scripts(),
         order in any::<u64>(),
@@ -231,7 +232,7 @@ proptest! {
         pair.run_shuffled(chooser(order));
         pair.advance(Duration::from_secs(10));
         pair.run();
-        // The grace of calls that were given up just then.
+        // Let the grace period of abandoned calls pass.
         pair.advance(EngineConfig::default().abandon_grace);
         pair.run();
         pair.outcomes();
@@ -240,9 +241,9 @@ proptest! {
         pair.assert_nothing_exposed();
     }
 
-    /// Messages made of the words that headers are made of, and others: no engine panics, exposes memory, or starves.
+    /// Random messages of plausible words never make an engine panic, expose memory, or run out of Receives.
     #[test]
-    fn invented_messages(
+    fn random_messages(
         server in any::<bool>(),
         messages in vec((vec(header_word(), 0..40), 0usize..4), 1..30),
         fixed in any::<bool>(),
@@ -257,9 +258,9 @@ proptest! {
             if fixed {
                 words.splice(..words.len().min(4), [0x1000, 1, 8, (cut % 2) as u32]);
             }
-            let mut octets: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
-            octets.truncate(octets.len().saturating_sub(cut));
-            facing.raw.send(&[], &octets);
+            let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
+            bytes.truncate(bytes.len().saturating_sub(cut));
+            facing.raw.send(&[], &bytes);
             facing.run();
             while let Some(call) = take_call(&mut facing.engine) {
                 facing.engine.conn.reply_error(call.token);

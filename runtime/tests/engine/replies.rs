@@ -1,4 +1,4 @@
-//! A responder's replies: what goes where, what comes back, what does not fit.
+//! A version 1 responder's replies: placement of results, returned chunk lists, and replies that do not fit.
 
 use crate::support::{Facing, join, plain, split, take_call, take_reply_sent};
 use rpcrdma::engine::Engine as _;
@@ -18,14 +18,14 @@ fn server() -> Facing {
     Facing::new(Role::Server, EngineConfig::default(), true)
 }
 
-/// Sends a call and returns it as it arrives.
+/// Sends a call and returns it as the engine announces it.
 fn arrive(facing: &mut Facing, words: &[u32]) -> Option<IncomingCall> {
     facing.raw.send(words, &[]);
     facing.run();
     take_call(&mut facing.engine)
 }
 
-/// A reply of these words after XID and `msg_type`.
+/// A reply with these words after XID and `msg_type`.
 fn reply(words: &[u32]) -> OutgoingReply {
     let mut message = MessageBuf::new(Vec::new().into(), 0);
     [0, 1].iter().chain(words).for_each(|word| message.append(&word.to_be_bytes()));
@@ -36,13 +36,13 @@ fn reduced(chunk: usize, data: &[u8]) -> Reduced {
     Reduced { position: 8, chunk, data: data.to_vec().into() }
 }
 
-/// The next message to the requester.
+/// Returns the next message to the requester.
 fn answer(facing: &mut Facing) -> Option<Vec<u32>> {
     facing.run();
     facing.raw.next()
 }
 
-/// A Write list of a chunk of two segments, an empty one, and one of a segment; and a Reply chunk.
+/// A requester that offers a Write list of three chunks (two segments, none, one) and a Reply chunk.
 struct Sinks {
     facing: Facing,
     handles: [u32; 3],
@@ -55,7 +55,7 @@ impl Sinks {
         arrive(&mut self.facing, &words).expect("arrived")
     }
 
-    /// The lists with these lengths.
+    /// Returns the chunk lists with these lengths in the segments.
     fn with_lengths(&self, lengths: [u32; 4]) -> Vec<u32> {
         let mut lists = self.lists.clone();
         for ((at, provided), length) in [(3, 20), (7, 10), (15, 10), (22, 5000)].into_iter().zip(lengths) {
@@ -86,12 +86,12 @@ fn with_sinks() -> Sinks {
     Sinks { facing, handles: sinks.map(|sink| sink.0), lists }
 }
 
-/// RFC 8166 §3.4.6, §4.3.2.2, §4.3.2.3, §4.3.3: chunks come back with the lengths in use: filled in order, unused,
-/// empty; the Reply chunk unused, or with a Long reply.
+/// RFC 8166 §3.4.6, §4.3.2.2, §4.3.2.3, §4.3.3: returned chunks have the lengths in use. The test covers chunks that are filled
+/// in order, unused or empty, and a Reply chunk that is unused or has a Long reply.
 #[test]
 fn returned_chunks() {
     let mut sinks = with_sinks();
-    // Nothing used.
+    // No chunk is used.
     let call = sinks.call(XID);
     assert_eq!(&call.reply.write_chunks[..], &[Some(30), None, Some(10)]);
     assert_eq!((call.reply.reply_chunk, call.reply.max_inline), (Some(5000), 4096 - 4 * (5 + 25)));
@@ -101,7 +101,7 @@ fn returned_chunks() {
     assert_eq!(words, expected);
     assert!(matches!(take_reply_sent(&mut sinks.facing.engine), Some((token, true)) if token == call.token));
 
-    // The first and the third, the first in part of its second segment.
+    // The first and third chunk are used, the first up to the middle of its second segment.
     let call = sinks.call(XID + 1);
     let mut both = reply(&[7]);
     both.reduced = [reduced(0, &[1; 23]), reduced(2, &[2; 10])].into_iter().collect();
@@ -110,7 +110,7 @@ fn returned_chunks() {
     let expected = [&[XID + 1, 1, 32, 0, 0][..], &sinks.with_lengths([20, 3, 10, 0]), &[XID + 1, 1, 7]].concat();
     assert_eq!(words, expected);
 
-    // Long: just one octet more than fits.
+    // A Long reply: one byte more than fits inline.
     let call = sinks.call(XID + 2);
     let mut long = reply(&[]);
     long.message.append(&vec![9; call.reply.max_inline as usize - 8 + 4]);
@@ -129,7 +129,7 @@ fn returned_chunks() {
     assert_eq!((counters.rdma_written, counters.replies_sent), (23 + 10 + 1 + u64::from(len), 3));
 }
 
-/// A reply that just fits inline goes inline (RFC 8166 §4.3.3).
+/// A reply that just fits inline is sent inline (RFC 8166 §4.3.3).
 #[test]
 fn longest_inline_reply() {
     let mut sinks = with_sinks();
@@ -138,12 +138,12 @@ fn longest_inline_reply() {
     fits.message.append(&vec![9; call.reply.max_inline as usize - 8]);
     sinks.facing.engine.conn.reply(call.token, fits);
     sinks.facing.run();
-    let (octets, _) = sinks.facing.raw.received.pop_front().unwrap();
-    assert_eq!((octets.len(), octets[15]), (4096, 0));
+    let (bytes, _) = sinks.facing.raw.received.pop_front().unwrap();
+    assert_eq!((bytes.len(), bytes[15]), (4096, 0));
 }
 
-/// RFC 8166 §4.5.3, §6.1: a reply that the chunks cannot take, and one that the upper layer refuses, end in ERR_CHUNK,
-/// before anything is written; no handle is invalidated.
+/// RFC 8166 §4.5.3, §6.1: a reply that does not fit into the chunks, or that the upper layer refuses, becomes ERR_CHUNK.
+/// Nothing is written before that, and no handle is invalidated.
 #[test]
 fn replies_that_do_not_fit() {
     type Edit = fn(&mut OutgoingReply);
@@ -154,7 +154,7 @@ fn replies_that_do_not_fit() {
         ("two results for one chunk", |r| r.reduced.extend([reduced(0, &[0; 1]), reduced(0, &[0; 1])])),
         ("the second of two too long", |r| r.reduced.extend([reduced(0, &[0; 1]), reduced(2, &[0; 11])])),
         ("a payload stream longer than the Reply chunk", |r| r.message.append(&[0; 5000])),
-        ("both", |r| {
+        ("a result and a payload stream, the latter too long", |r| {
             r.message.append(&[0; 5000]);
             r.reduced.push(reduced(0, &[0; 1]));
         }),
@@ -167,8 +167,8 @@ fn replies_that_do_not_fit() {
         edit(&mut reply);
         sinks.facing.engine.conn.reply(call.token, reply);
         sinks.facing.run();
-        let (octets, invalidated) = sinks.facing.raw.received.pop_front().expect(what);
-        assert_eq!((&octets[..4], &octets[12..]), (&XID.to_be_bytes()[..], &[0, 0, 0, 4, 0, 0, 0, 2][..]), "{what}");
+        let (bytes, invalidated) = sinks.facing.raw.received.pop_front().expect(what);
+        assert_eq!((&bytes[..4], &bytes[12..]), (&XID.to_be_bytes()[..], &[0, 0, 0, 4, 0, 0, 0, 2][..]), "{what}");
         assert_eq!(invalidated, None);
         assert!(matches!(take_reply_sent(&mut sinks.facing.engine), Some((_, false))), "{what}");
         assert_eq!(sinks.facing.engine.conn.counters().rdma_written, 0, "{what}");
@@ -176,16 +176,16 @@ fn replies_that_do_not_fit() {
     let mut facing = server();
     let call = arrive(&mut facing, &plain(XID, 8, 0, 0)).unwrap();
     facing.engine.conn.reply_error(call.token);
-    // Once is enough.
+    // The second reply to the same call is ignored.
     facing.engine.conn.reply(call.token, reply(&[]));
     assert_eq!(answer(&mut facing).unwrap(), [XID, 1, 32, 4, 2]);
     assert!(matches!(take_reply_sent(&mut facing.engine), Some((_, true))));
     assert!(facing.raw.next().is_none() && facing.engine.events.is_empty());
 }
 
-/// Without a Reply chunk a reply that is too long for inline cannot be sent.
+/// Without a Reply chunk, a reply that does not fit inline cannot be sent.
 #[test]
-fn no_reply_chunk() {
+fn long_reply_without_a_reply_chunk() {
     let mut facing = server();
     let call = arrive(&mut facing, &plain(XID, 8, 0, 0)).unwrap();
     assert_eq!((call.reply.reply_chunk, call.reply.max_inline), (None, 4096 - 28));
@@ -195,8 +195,8 @@ fn no_reply_chunk() {
     assert_eq!(answer(&mut facing).unwrap(), [XID, 1, 32, 4, 2]);
 }
 
-/// RFC 8797 §4.1: Send with Invalidate only where both ends set R, and for a handle of that call. Where a call names
-/// several handles, none: Linux's client offers one of memory that stays registered.
+/// RFC 8797 §4.1: Send with Invalidate is used only if both peers set R, and only for a handle of that call. If a call has
+/// several handles, none is invalidated: Linux clients offer one whose memory stays registered.
 #[test]
 fn remote_invalidation() {
     for (local, peer) in [(true, true), (true, false), (false, true)] {
@@ -220,10 +220,10 @@ fn remote_invalidation() {
     assert_eq!(sinks.facing.raw.received.pop_front().unwrap().1, None);
 }
 
-/// Linux's client appends 4 octets of other memory to a Write chunk that is no multiple of four, for padding that no
-/// responder may write (RFC 8166 §3.4.6.2): they come back unused, and neither handle is invalidated.
+/// Linux clients append 4 bytes of other memory to a Write chunk whose length is not a multiple of four. This is for padding
+/// that a responder must not write (RFC 8166 §3.4.6.2). The segment is returned unused, and no handle is invalidated.
 #[test]
-fn segment_for_padding() {
+fn linux_segment_for_padding_is_returned_unused() {
     let mut facing = server();
     let (data, pad) = (facing.raw.sink(5), facing.raw.sink(4));
     let [segment, padding] = [(data, 5), (pad, 4)].map(|((handle, base), length)| {
@@ -242,8 +242,8 @@ fn segment_for_padding() {
     assert_eq!((facing.raw.take_back(data.0), facing.raw.take_back(pad.0)), (b"12345".to_vec(), vec![0; 4]));
 }
 
-/// RFC 8166 §3.3.1: the Receive for the next call is posted before the reply that frees its credit arrives; but a peer
-/// that does not read its replies ties up no more than a window of them.
+/// RFC 8166 §3.3.1: the Receive for the next call is posted before the reply that frees its credit arrives. A peer that does
+/// not read its replies ties up at most one window of Receives.
 #[test]
 fn receives_come_before_replies() {
     let mut config = EngineConfig::default();
@@ -268,9 +268,9 @@ fn receives_come_before_replies() {
     assert_eq!((facing.raw.received.len(), facing.network.receives(End::B)), (12, 6));
 }
 
-/// Results go out from where they lie, cut as the provider's transfers and the segments demand.
+/// Results are sent without copying, in transfers limited by the provider and by the segments.
 #[test]
-fn transfers_are_cut() {
+fn results_are_split_into_transfers() {
     let config = EngineConfig::default();
     let local = PrivateData::new(&config, false);
     let mut sim = SimConfig::default();
@@ -288,9 +288,9 @@ fn transfers_are_cut() {
     assert_eq!(&facing.raw.take_back(handle)[..4001], &data[..]);
 }
 
-/// Calls that were handed over are told of when the connection ends; replies after that go nowhere.
+/// When the connection ends, the engine reports the announced calls. Later replies to them are dropped.
 #[test]
-fn loss() {
+fn lost_connection() {
     let mut facing = server();
     let call = arrive(&mut facing, &plain(XID, 8, 0, 0)).unwrap();
     facing.network.cut();
@@ -302,9 +302,9 @@ fn loss() {
     assert!(facing.raw.completed.iter().any(|c| matches!(c, Completion::Disconnected { .. })));
 }
 
-/// The engine closes in order: what it has sent arrives.
+/// An orderly close delivers everything that was sent before.
 #[test]
-fn close() {
+fn orderly_close() {
     let mut facing = server();
     let call = arrive(&mut facing, &plain(XID, 8, 0, 0)).unwrap();
     facing.engine.conn.reply(call.token, reply(&[]));

@@ -1,4 +1,4 @@
-//! A requester that faces responders of every kind.
+//! A version 1 requester against a scripted responder.
 
 use crate::support::{Facing, NO_CHUNKS, Script, join, plain, split, take_finished};
 use rpcrdma::engine::Engine as _;
@@ -17,7 +17,7 @@ fn client() -> Facing {
     Facing::new(Role::Client, EngineConfig::default(), true)
 }
 
-/// Without the reverse direction.
+/// A client without reverse-direction support.
 fn one_way_client() -> Facing {
     let mut config = EngineConfig::default();
     config.reverse_credits = 0;
@@ -33,13 +33,13 @@ fn exposed(facing: &Facing) -> usize {
     facing.network.registered(End::A)
 }
 
-/// A call that offers one Write chunk (words 6..11 of its header) of 5000 octets, and a Reply chunk (words 13..17).
+/// Starts a call with a Write chunk of 5000 bytes (words 6..11 of its header) and a Reply chunk (words 13..17).
 fn with_sinks() -> (Facing, Vec<u32>) {
     let mut facing = client();
     facing.call(&Script { reply_inline: 5000, results: vec![(0, 5000)], ..Script::default() });
     facing.run();
-    let call = facing.raw.next().expect("sent");
-    // Fixed words, no Read list, Write list of one chunk of one segment, Reply chunk of one segment.
+    let call = facing.raw.next().expect("call not sent");
+    // Fixed words, an empty Read list, a Write list of one chunk with one segment, and a Reply chunk of one segment.
     assert_eq!((&call[..4], call[4]), (&[XID, 1, 32, 0][..], 0));
     assert_eq!((call[5], call[6], call[8], call[11]), (1, 1, 5000, 0));
     assert_eq!((call[12], call[13], call[15]), (1, 1, 5016));
@@ -48,7 +48,7 @@ fn with_sinks() -> (Facing, Vec<u32>) {
     (facing, call)
 }
 
-/// RFC 8166 §3.5.3: a chunk that holds a payload stream has room for its padding.
+/// RFC 8166 §3.5.3: a chunk for a payload stream has room for padding.
 #[test]
 fn reply_chunks_have_room_for_padding() {
     for (max_inline, provided) in [(5000, 5000), (5001, 5004), (5003, 5004)] {
@@ -62,16 +62,16 @@ fn reply_chunks_have_room_for_padding() {
     }
 }
 
-/// RFC 8166 §4.5, §4.6, §4.2.1, RFC 8167 §6: silently discarded, and the Receive is posted again.
+/// RFC 8166 §4.5, §4.6, §4.2.1, RFC 8167 §6: messages that are silently discarded. Their Receive is posted again.
 #[test]
-fn discards() {
+fn discarded_messages() {
     let bad: &[&[u32]] = &[
         &[],
         &[XID],
-        &[XID, 1, 32, 0, 0, 0],                       // 24 octets
+        &[XID, 1, 32, 0, 0, 0],                       // 24 bytes
         &[XID, 1, 32, 5, 0, 0, 0],                    // unknown procedure
         &[XID, 1, 32, 0, 7, 0, 0],                    // bad presence flag
-        &[XID, 1, 32, 0, 0, 1, 0xffff_ffff, 0, 0],    // more segments than octets
+        &[XID, 1, 32, 0, 0, 1, 0xffff_ffff, 0, 0],    // more segments than remaining bytes
         &[XID, 2, 32, 0, 0, 0, 0, XID, 1, 0],         // another version
         &[XID, 1, 32, 2, 0, 0, 0, 0, 0, XID, 1, 0],   // RDMA_MSGP
         &[XID, 1, 32, 3, 0, 0, 0],                    // RDMA_DONE
@@ -81,8 +81,8 @@ fn discards() {
         &[XID + 1, 1, 32, 0, 0, 0, 0, XID + 1, 1],    // unknown XID
         &[XID, 1, 32, 0, 0, 0, 0, XID + 1, 1],        // XIDs differ
         &[XID, 1, 32, 0, 0, 0, 0],                    // no RPC message
-        &[XID, 1, 32, 0, 0, 0, 0, XID],               // half of one
-        &[XID, 1, 32, 0, 0, 0, 0, XID, 0, 0],         // a call in the reverse direction with an XID of ours
+        &[XID, 1, 32, 0, 0, 0, 0, XID],               // half of an RPC message
+        &[XID, 1, 32, 0, 0, 0, 0, XID, 0, 0],         // a reverse-direction call with an XID of the engine
         &[XID, 1, 32, 0, 0, 0, 0, XID, 2, 0],         // neither call nor reply
         &[XID, 1, 32, 1, 1, 0, 7, 64, 0, 0, 0, 0, 0], // a Long call in the reverse direction
         &[XID + 1, 1, 32, 1, 0, 0, 0],                // RDMA_NOMSG, unknown XID
@@ -91,7 +91,7 @@ fn discards() {
     facing.call(&Script::default());
     facing.run();
     let receives = facing.network.receives(End::A);
-    // Many times over: no such message costs a Receive.
+    // Repeat, to show that such messages cost no Receive.
     for _ in 0..10 {
         for words in bad {
             facing.raw.send(words, &[]);
@@ -100,7 +100,7 @@ fn discards() {
     }
     assert_eq!(facing.engine.conn.counters().discarded, 10 * bad.len() as u64);
     assert_eq!(facing.network.receives(End::A), receives);
-    // Nothing was said in answer, and the credit values were no grants.
+    // The engine sent no reply, and ignored the credit values.
     facing.raw.next();
     assert_eq!(facing.raw.next(), None);
     assert_eq!(facing.engine.conn.counters().credits_granted, 1);
@@ -108,7 +108,7 @@ fn discards() {
     assert!(finished(&mut facing).is_some_and(|result| result.is_ok()));
 }
 
-/// RFC 8166 §4.5.1, §4.5.2: RDMA_ERROR ends the call.
+/// RFC 8166 §4.5.1, §4.5.2: RDMA_ERROR fails the call.
 #[test]
 fn transport_errors() {
     let errors = [
@@ -125,7 +125,8 @@ fn transport_errors() {
     }
 }
 
-/// RFC 8166 §3.3.1, §3.3.3: one credit at first; then as granted, a grant of zero as one, one of 2^32 - 1 as asked for.
+/// RFC 8166 §3.3.1, §3.3.3: a requester starts with one credit and then follows the grants. A grant of zero counts as one; a
+/// grant above the requested number counts as the requested number.
 #[test]
 fn credits() {
     let mut facing = client();
@@ -137,11 +138,11 @@ fn credits() {
     for (grant, allowed) in [(3, 1), (0, 3), (1, 1), (u32::MAX, 1), (2, 32), (2, 31)] {
         facing.run();
         while let Some(call) = facing.raw.next() {
-            assert_eq!(call[2], 32, "every call asks for credits");
+            assert_eq!(call[2], 32, "call does not ask for 32 credits");
             in_flight += 1;
         }
         assert_eq!(in_flight, allowed, "before the grant of {grant}");
-        // RFC 8166 §3.3.1: a lower grant does not recall calls in flight.
+        // RFC 8166 §3.3.1: a lower grant does not affect calls in flight.
         let answers = if grant == 0 { 3 } else { 1 };
         for n in 0..answers {
             facing.raw.send(&plain(xid, grant, 1, 0), &[]);
@@ -149,14 +150,14 @@ fn credits() {
             in_flight -= 1;
             if n + 1 < answers {
                 facing.run();
-                assert!(facing.raw.next().is_none(), "one in flight too many");
+                assert!(facing.raw.next().is_none(), "more calls in flight than granted");
             }
         }
     }
     assert_eq!(facing.engine.conn.counters().credits_granted, 2);
 }
 
-/// Replies match their calls by XID, in any order; a second reply to a call is none.
+/// Replies match their calls by XID, in any order. A second reply to a call is discarded.
 #[test]
 fn replies_in_any_order() {
     let mut facing = client();
@@ -176,7 +177,7 @@ fn replies_in_any_order() {
     assert_eq!(facing.engine.conn.counters().discarded, 1);
 }
 
-/// RFC 8166 §3.4.6, §4.3.2.2, §4.3.3: all the shapes in which a responder may return the chunks.
+/// RFC 8166 §3.4.6, §4.3.2.2, §4.3.3: all forms of returned chunks, valid and invalid.
 #[test]
 fn returned_chunks() {
     type Edit = fn(&[u32]) -> Vec<u32>;
@@ -208,7 +209,7 @@ fn returned_chunks() {
         }
         assert_eq!(exposed(&facing), 0);
     }
-    // A responder that leaves the Write list out has used none of it.
+    // A reply without a Write list used none of the chunks.
     let (mut facing, _) = with_sinks();
     facing.raw.send(&[&[XID, 1, 4, 0, 0, 0, 0][..], &inline].concat(), &[]);
     assert!(finished(&mut facing).unwrap().unwrap().writes[0].data.is_empty());
@@ -227,7 +228,7 @@ fn returned_chunks() {
         ("a Reply chunk too long", |c| [&[XID, 1, 4, 1, 0, 0, 1, 1, c[14], 5017], &c[16..18]].concat()),
         ("RDMA_NOMSG without a Reply chunk", |_| vec![XID, 1, 4, 1, 0, 0, 0]),
         ("RDMA_NOMSG with an unused one", |c| [&[XID, 1, 4, 1, 0, 0, 1, 1, c[14], 0], &c[16..18]].concat()),
-        // Nothing was written: the memory holds no reply to this call.
+        // The Reply chunk is empty, so the memory does not contain a reply to this call.
         ("a Reply chunk without a reply", |c| [&[XID, 1, 4, 1, 0, 0], &c[12..18]].concat()),
     ];
     for (what, edit) in bad {
@@ -240,7 +241,7 @@ fn returned_chunks() {
     }
 }
 
-/// RFC 8166 §3.4.6: segments are filled one after the other.
+/// RFC 8166 §3.4.6: responders fill segments in order.
 #[test]
 fn segments_in_order() {
     for (lengths, ok) in [([1000, 1000, 500], true), ([1000, 7, 0], true), ([7, 1, 0], false), ([0, 1000, 0], false)] {
@@ -268,7 +269,8 @@ fn segments_in_order() {
     }
 }
 
-/// RFC 8797 §4.1: Send with Invalidate names a handle of the call that it answers, or the connection ends.
+/// RFC 8797 §4.1: a Send with Invalidate has to name a handle of the call that it replies to. Otherwise the connection is
+/// closed.
 #[test]
 fn remote_invalidation() {
     let (mut facing, call) = with_sinks();
@@ -296,8 +298,8 @@ fn remote_invalidation() {
     assert_eq!(exposed(&facing), 0);
 }
 
-/// A cancelled call's caller knows at once. Its memory, its XID and its credit are taken until the reply comes, so that a
-/// responder in the middle of it does not lose the connection.
+/// The caller of a cancelled call gets its result at once. The memory, the XID and the credit of the call stay in use until the
+/// reply arrives, so that a responder that is still writing does not lose the connection.
 #[test]
 fn cancellation() {
     let (mut facing, call) = with_sinks();
@@ -307,12 +309,12 @@ fn cancellation() {
     assert!(matches!(finished(&mut facing), Some(Err(CallFailure::Cancelled { sent: true }))));
     assert!(before > 0 && exposed(&facing) == before);
     assert_eq!(facing.engine.conn.counters().calls_abandoned, 1);
-    // A second time, nothing happens.
+    // A second cancellation has no effect.
     facing.engine.conn.cancel_call(id, facing.now);
     facing.call(&Script::default());
     assert!(finished(&mut facing).is_none());
-    assert!(facing.raw.next().is_none(), "no credit");
-    // The reply comes late, and invalidates what it may.
+    assert!(facing.raw.next().is_none(), "sent without a credit");
+    // The late reply invalidates a handle of its call, which is allowed.
     facing.raw.send_invalidating(&[XID, 1, 4, 0, 0, 0, 0, XID, 1, 0], &[], Some(Handle(call[7])));
     facing.run();
     assert_eq!(exposed(&facing), 0);
@@ -320,18 +322,18 @@ fn cancellation() {
     assert_eq!(facing.raw.next().expect("sent")[0], XID + 1);
     assert!(facing.engine.conn.close_reason().is_none());
 
-    // Before it was sent.
+    // Cancellation before the call is sent.
     let id = facing.call(&Script { inline: 9000, ..Script::default() });
     facing.engine.conn.cancel_call(id, facing.now);
     assert!(matches!(finished(&mut facing), Some(Err(CallFailure::Cancelled { sent: false }))));
     assert!(facing.raw.next().is_none());
 }
 
-/// Memory of a call that was given up does not stay registered for longer than its grace.
+/// The memory of an abandoned call stays registered only for the grace period.
 #[test]
 fn grace_of_a_cancelled_call() {
     let (mut facing, _) = with_sinks();
-    // A second credit: the connection is still good for calls.
+    // Get a second credit, so that the connection remains usable.
     facing.raw.send(&[XID, 1, 4, 0, 0, 0, 0, XID, 1, 0], &[]);
     facing.run();
     assert!(finished(&mut facing).is_some_and(|result| result.is_ok()));
@@ -345,7 +347,7 @@ fn grace_of_a_cancelled_call() {
     facing.now += grace;
     facing.run();
     assert_eq!(exposed(&facing), 0);
-    // XID and credit are still taken.
+    // The XID and the credit are still in use.
     assert_eq!(facing.engine.conn.counters().calls_abandoned, 1);
     assert_eq!(facing.engine.conn.poll_timeout(), None);
     facing.raw.send(&[XID + 1, 1, 4, 0, 0, 0, 0, XID + 1, 1, 0], &[]);
@@ -355,10 +357,10 @@ fn grace_of_a_cancelled_call() {
     assert!(finished(&mut facing).is_none());
 }
 
-/// A peer that answers nothing does not hold later calls up for ever: when all credits are held by calls that were given up
-/// long ago, the connection ends, and what waited learns that it was not sent.
+/// A peer that never replies does not block later calls for ever. When abandoned calls hold all credits for longer than the
+/// grace period, the connection is closed, and queued calls fail as not sent.
 #[test]
-fn a_peer_that_never_answers() {
+fn unresponsive_peer_closes_the_connection() {
     let (mut facing, _) = with_sinks();
     facing.call(&Script::default());
     facing.engine.conn.cancel_call(rpcrdma::engine::CallId(0), facing.now);
@@ -374,9 +376,9 @@ fn a_peer_that_never_answers() {
     assert!(matches!(facing.engine.events[..], [Event::Closed(CloseReason::Unresponsive(_))]));
 }
 
-/// A lost connection ends every call, with what is known of it, after its memory is safe.
+/// A lost connection fails every call, and says whether it was sent. The results come after the memory is invalidated.
 #[test]
-fn loss() {
+fn lost_connection() {
     let (mut facing, _) = with_sinks();
     facing.call(&Script { inline: 9000, ..Script::default() });
     facing.network.cut();
@@ -388,15 +390,15 @@ fn loss() {
     assert_eq!(sent, [false, true]);
     assert!(matches!(facing.engine.events[..], [Event::Closed(CloseReason::Disconnected(_))]));
     assert_eq!(exposed(&facing), 0);
-    // Later calls fail at once.
+    // Later calls fail immediately.
     facing.call(&Script::default());
     assert!(matches!(finished(&mut facing), Some(Err(CallFailure::Closed { sent: false, .. }))));
 }
 
-/// A call whose turn comes when the connection is ending, and the engine has not been told yet, is lost with it, unsent: that its
-/// memory can no longer be registered is no fault of its own.
+/// A call that is posted after the connection was lost, but before the engine was notified, fails as not sent. The refused
+/// registration of its memory is not reported as the cause.
 #[test]
-fn loss_not_told_of_yet() {
+fn lost_connection_before_its_notification() {
     let mut facing = client();
     facing.network.cut();
     facing.call(&Script { reply_inline: 9000, ..Script::default() });
@@ -407,9 +409,9 @@ fn loss_not_told_of_yet() {
     };
 }
 
-/// RFC 8166 §4.5.4: where memory cannot be invalidated, the connection is closed before the call is over.
+/// RFC 8166 §4.5.4: if memory cannot be invalidated, the connection is closed before the call finishes.
 #[test]
-fn invalidation_fails() {
+fn failed_invalidation_closes_the_connection() {
     let config = EngineConfig::default();
     let says = PrivateData::new(&config, false);
     let mut sim = SimConfig::default();
@@ -420,7 +422,7 @@ fn invalidation_fails() {
     facing.run();
     facing.raw.send(&plain(XID, 8, 1, 0), &[]);
     facing.run();
-    // The reply itself was in order; it is handed over once the peer can no longer get at the memory.
+    // The reply itself is valid. It is delivered once the peer can no longer access the memory.
     assert!(facing.raw.disconnected());
     let [Event::CallFinished { result: Ok(_), .. }, Event::Closed(_)] = &facing.engine.events[..] else {
         panic!("{:?}", facing.engine.events)
@@ -429,7 +431,7 @@ fn invalidation_fails() {
     assert_eq!(facing.engine.conn.counters().exposed, 0);
 }
 
-/// What cannot be sent fails by itself; the connection goes on.
+/// A call that cannot be sent fails, and the connection stays open.
 #[test]
 fn calls_that_cannot_be_sent() {
     let mut config = EngineConfig::default();
@@ -479,9 +481,9 @@ fn calls_that_cannot_be_sent() {
     assert!(facing.raw.next().is_some());
 }
 
-/// A result lands in the caller's own memory; an argument is read from where it lies.
+/// A result is written to the caller's memory, and an argument is read from it, without copies.
 #[test]
-fn no_copies() {
+fn results_and_arguments_are_not_copied() {
     struct Own(Vec<u8>);
     impl LandingMemory for Own {
         fn as_slice(&self) -> &[u8] {
@@ -499,7 +501,7 @@ fn no_copies() {
     facing.engine.conn.start_call(call);
     facing.run();
     let call = facing.raw.next().unwrap();
-    assert_eq!(call[8], 8000, "no more is exposed than the result may take");
+    assert_eq!(call[8], 8000, "more exposed than the maximum size of the result");
     facing.raw.write(call[7], join(call[9], call[10]), &[5; 6000]);
     let [high, low] = split(join(call[9], call[10]));
     facing.raw.send(&[XID, 1, 4, 0, 0, 1, 1, call[7], 6000, high, low, 0, 0, XID, 1, 0], &[]);
@@ -507,10 +509,10 @@ fn no_copies() {
     assert_eq!((reply.writes[0].data.as_ptr(), reply.writes[0].data.len()), (at, 6000));
 }
 
-/// RFC 8166 §4.3.2.3: small results come inline where they fit; an item of no octets gets no chunk.
+/// RFC 8166 §4.3.2.3: small results are returned inline where they fit, and items of zero bytes get no chunk.
 #[test]
-fn write_list_of_what_pays() {
-    // Memory of the caller's own makes no chunk of nothing.
+fn small_results_get_no_write_chunk() {
+    // Caller-provided memory does not create a chunk for an empty result.
     let mut facing = client();
     let mut call = Script { results: vec![(0, 0)], ..Script::default() }.outgoing(&facing.engine.conn, facing.now);
     call.reply.chunks[0].landing = Some(vec![0; 64].into());
@@ -538,22 +540,22 @@ fn write_list_of_what_pays() {
             at += 2 + 4 * call[at + 1] as usize;
         }
         assert_eq!(counts, segments, "{maxima:?}");
-        assert_eq!(call[at + 1], 0, "no Reply chunk");
+        assert_eq!(call[at + 1], 0, "a Reply chunk");
     }
 }
 
-/// RFC 8166 §4.2.1: XIDs of calls in flight are not used again.
+/// RFC 8166 §4.2.1: the XIDs of calls in flight are not reused.
 #[test]
-fn xids_do_not_collide() {
+fn xids_in_flight_are_not_reused() {
     let mut facing = client();
-    // The first call is never answered...
+    // The second call gets no reply...
     facing.call(&Script::default());
     facing.run();
     facing.raw.send(&plain(XID, 32, 1, 0), &[]);
     facing.run();
     let stuck = facing.call(&Script::default());
     facing.run();
-    // ...while others come and go.
+    // ...while other calls finish.
     let mut seen = std::collections::HashSet::new();
     for n in 0..100 {
         facing.call(&Script::default());

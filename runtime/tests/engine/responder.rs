@@ -1,4 +1,4 @@
-//! A responder that faces requesters of every kind.
+//! A version 1 responder against a scripted requester.
 
 use rpcrdma::engine::Engine as _;
 use std::time::Duration;
@@ -19,29 +19,29 @@ fn server() -> Facing {
     Facing::new(Role::Server, EngineConfig::default(), true)
 }
 
-/// Sends a call and returns it as it arrives.
+/// Sends a call and returns it as the engine announces it.
 fn arrive(facing: &mut Facing, words: &[u32]) -> Option<IncomingCall> {
     facing.raw.send(words, &[]);
     facing.run();
     take_call(&mut facing.engine)
 }
 
-/// A reply of these words after XID and `msg_type`.
+/// A reply with these words after XID and `msg_type`.
 fn reply(words: &[u32]) -> OutgoingReply {
     let mut message = MessageBuf::new(Vec::new().into(), 0);
     [0, 1].iter().chain(words).for_each(|word| message.append(&word.to_be_bytes()));
     OutgoingReply { message, reduced: Default::default() }
 }
 
-/// The next message to the requester.
+/// Returns the next message to the requester.
 fn answer(facing: &mut Facing) -> Option<Vec<u32>> {
     facing.run();
     facing.raw.next()
 }
 
-/// As many eligible results as a binding allows, and a Reply chunk beside them (RFC 8166 §4.3.3).
+/// The engine accepts as many Write chunks as configured, plus a Reply chunk (RFC 8166 §4.3.3), and no more.
 #[test]
-fn takes_as_many_write_chunks_as_a_binding_has() {
+fn number_of_write_chunks_is_limited() {
     let call = |writes: u32| {
         let mut words = vec![XID, 1, 8, 0, 0];
         (0..writes).for_each(|n| words.extend([1, 1, 100 + n, 4096, 0, 0]));
@@ -50,18 +50,18 @@ fn takes_as_many_write_chunks_as_a_binding_has() {
         words
     };
     let most = EngineConfig::default().max_chunks;
-    let arrived = arrive(&mut server(), &call(most)).expect("as many as are allowed");
+    let arrived = arrive(&mut server(), &call(most)).expect("call with the maximum number of chunks refused");
     assert_eq!(arrived.reply.write_chunks.len(), most as usize);
     assert!(arrived.reply.reply_chunk.is_some());
     assert!(arrive(&mut server(), &call(most + 1)).is_none());
 }
 
-/// RFC 8166 §4.5, §4.2.4, §4.6.2, RFC 8167 §6: silently discarded, and the Receive is posted again.
+/// RFC 8166 §4.5, §4.2.4, §4.6.2, RFC 8167 §6: messages that are silently discarded. Their Receive is posted again.
 #[test]
-fn discards() {
+fn discarded_messages() {
     let bad: &[&[u32]] = &[
         &[],
-        &[XID, 1, 8, 0, 0, 0],               // 24 octets
+        &[XID, 1, 8, 0, 0, 0],               // 24 bytes
         &[XID, 1, 8, 4, 2],                  // RDMA_ERROR
         &[XID, 1, 8, 4, 1, 1, 1],            // RDMA_ERROR
         &[XID, 9, 8, 4, 1, 1, 1],            // RDMA_ERROR of another version
@@ -74,7 +74,7 @@ fn discards() {
     for _ in 0..10 {
         for words in bad {
             assert!(arrive(&mut facing, words).is_none());
-            assert_eq!(facing.raw.next(), None, "{words:?} was answered");
+            assert_eq!(facing.raw.next(), None, "reply to {words:?}");
         }
     }
     assert_eq!(facing.engine.conn.counters().discarded, 10 * bad.len() as u64);
@@ -82,9 +82,9 @@ fn discards() {
     assert!(arrive(&mut facing, &plain(XID, 8, 0, 0)).is_some());
 }
 
-/// RFC 8166 §4.5.1: the XID and version of the call, the versions supported, and a grant.
+/// RFC 8166 §4.5.1: ERR_VERS has the XID and version of the call, the supported versions, and a grant.
 #[test]
-fn another_version() {
+fn unsupported_version() {
     for vers in [0, 2, u32::MAX] {
         let mut facing = server();
         assert!(arrive(&mut facing, &[XID, vers, 8, 77, 1, 2, 3]).is_none());
@@ -93,9 +93,9 @@ fn another_version() {
     }
 }
 
-/// RFC 8166 §4.5.2, §4.6.1, §8.1.4: what cannot be parsed or used is answered with ERR_CHUNK, and nothing is pulled.
+/// RFC 8166 §4.5.2, §4.6.1, §8.1.4: malformed calls and excessive chunks get ERR_CHUNK, and nothing is pulled.
 #[test]
-fn refused() {
+fn malformed_calls_get_err_chunk() {
     let rpc = [XID, 0, 0, 0];
     let read = |position: u32, length: u32| [1, position, 0x77, length, 0, 0x1000];
     let msg = |reads: &[[u32; 6]]| [&[XID, 1, 8, 0][..], &reads.concat(), &NO_CHUNKS, &rpc].concat();
@@ -110,14 +110,14 @@ fn refused() {
         ("RDMA_MSGP", [&[XID, 1, 8, 2, 8, 8][..], &NO_CHUNKS, &rpc].concat()),
         ("a bad presence flag", vec![XID, 1, 8, 0, 2, 0, 0, XID, 0]),
         ("a Read list cut short", vec![XID, 1, 8, 0, 1, 4, 0x77]),
-        ("more segments than octets", vec![XID, 1, 8, 0, 0, 1, 0x1000_0000, 0, 0]),
+        ("more segments than remaining bytes", vec![XID, 1, 8, 0, 0, 1, 0x1000_0000, 0, 0]),
         ("RDMA_NOMSG without lists", vec![XID, 1, 8, 1, 0, 0, 0]),
         ("RDMA_NOMSG without Position Zero", nomsg(&[read(4, 64)])),
         ("RDMA_NOMSG with a Reply chunk only", vec![XID, 1, 8, 1, 0, 0, 1, 1, 0x77, 64, 0, 0]),
         ("an empty Position-Zero Read chunk", nomsg(&[read(0, 0)])),
         ("RDMA_MSG with Position Zero", msg(&[read(0, 64)])),
         ("no RPC message", vec![XID, 1, 8, 0, 0, 0, 0]),
-        ("half of one", vec![XID, 1, 8, 0, 0, 0, 0, XID]),
+        ("half of an RPC message", vec![XID, 1, 8, 0, 0, 0, 0, XID]),
         (
             "XIDs that differ",
             plain(XID, 8, 0, 0)
@@ -160,17 +160,17 @@ fn refused() {
     for (what, words) in cases {
         let mut facing = Facing::new(Role::Server, config.clone(), true);
         let receives = facing.network.receives(End::B);
-        assert!(arrive(&mut facing, &words).is_none(), "{what} arrived");
+        assert!(arrive(&mut facing, &words).is_none(), "{what}: call accepted");
         assert_eq!(answer(&mut facing).expect(what), [XID, 1, 32, 4, 2], "{what}");
         assert_eq!(facing.network.registered(End::B), 0, "{what}");
         assert_eq!(facing.network.receives(End::B), receives, "{what}");
         assert!(facing.engine.events.is_empty(), "{what}");
-        // The connection goes on.
+        // The connection stays open.
         assert!(arrive(&mut facing, &plain(XID, 8, 0, 0)).is_some(), "{what}");
     }
 }
 
-/// A call whose reply's header would not fit the requester's Receives gets no other answer than ERR_CHUNK.
+/// A call whose reply header would not fit the requester's Receives gets ERR_CHUNK.
 #[test]
 fn reply_header_too_long() {
     let mut config = EngineConfig::default();
@@ -184,8 +184,8 @@ fn reply_header_too_long() {
     assert_eq!(answer(&mut facing).unwrap(), [XID, 1, 32, 4, 2]);
 }
 
-/// RFC 8166 §3.4.5: segments are put together by position in list order, whatever the order of the positions; empty
-/// segments and odd lengths are in order.
+/// RFC 8166 §3.4.5: segments with the same position are joined in list order, whatever the order of the positions. Empty
+/// segments and odd lengths are allowed.
 #[test]
 fn read_list() {
     let mut facing = server();
@@ -197,15 +197,15 @@ fn read_list() {
     let reads =
         [read(24, two, 0, 3), read(12, one, 4, 3), read(24, two, 9, 0), read(24, two, 3, 7), read(12, one, 0, 4)];
     let words = [&[XID, 1, 8, 0][..], &reads.concat(), &NO_CHUNKS, &[XID, 0, 7, 10]].concat();
-    let call = arrive(&mut facing, &words).expect("arrived");
+    let call = arrive(&mut facing, &words).expect("call refused");
     assert_eq!((call.xid, call.payload.as_slice().len()), (XID, 16));
     let chunks: Vec<_> = call.reads.iter().map(|read| (read.position, &read.data[..])).collect();
     assert_eq!(chunks, [(12, &b"efgabcd"[..]), (24, b"0123456789")]);
-    assert_eq!(facing.network.registered(End::B), 0, "sinks are taken back before the call is handed over");
+    assert_eq!(facing.network.registered(End::B), 0, "sinks still registered when the call is announced");
     assert_eq!(facing.engine.conn.counters().rdma_read, 17);
 }
 
-/// RFC 8166 §3.4.5.2: a Read chunk may include its padding, or a segment of padding. §3.4.4: it may be empty.
+/// RFC 8166 §3.4.5.2: a Read chunk may include its padding, or have a segment for it. RFC 8166 §3.4.4: a chunk may be empty.
 #[test]
 fn read_chunk_with_padding() {
     let mut facing = server();
@@ -216,7 +216,7 @@ fn read_chunk_with_padding() {
     assert_eq!((&call.reads[0].data[..], call.reads[1].data.len()), (&b"abcde\0\0\0"[..], 0));
 }
 
-/// RFC 8166 §3.5.3: a Long call in a Position-Zero Read chunk, whose XID must be that of the header.
+/// RFC 8166 §3.5.3: a Long call in a Position-Zero Read chunk. The XID of its payload has to match that of the header.
 #[test]
 fn long_call() {
     for (xid, msg_type, arrives) in [(XID, 0, true), (XID + 1, 0, false), (XID, 1, false)] {
@@ -228,22 +228,22 @@ fn long_call() {
         assert_eq!(call.is_some(), arrives);
         match call {
             Some(call) => assert!(matches!(call.payload, Payload::Long(bytes) if bytes == payload)),
-            // RFC 8166 §4.5.2; a reply in the reverse direction is for nobody.
+            // RFC 8166 §4.5.2; a reply in the reverse direction matches no call.
             None if msg_type == 0 => assert_eq!(facing.raw.next().unwrap(), [XID, 1, 32, 4, 2]),
             None => assert!(facing.raw.next().is_none()),
         }
         assert_eq!(facing.engine.conn.counters().discarded, u64::from(msg_type == 1));
-        // Whatever came of it, its XID is free again unless it is being served.
+        // The XID is free again unless the call is in progress.
         assert_eq!(arrive(&mut facing, &plain(XID, 8, 0, 0)).is_some(), !arrives);
     }
 }
 
-/// A requester that invalidates what it cannot know of is cut off.
+/// A requester that invalidates a handle that it cannot know is disconnected.
 #[test]
-fn invalidation_by_a_requester() {
+fn requester_must_not_invalidate() {
     let mut facing = server();
     let call = plain(XID, 8, 0, 0);
-    // A handle of the engine's own, in use for an RDMA Read, that a peer guessed.
+    // The guessed handle belongs to the engine, which uses it for an RDMA Read.
     let (handle, base) = facing.raw.source(&[0; 64]);
     let [high, low] = split(base);
     facing.raw.send(&[&[XID + 1, 1, 8, 0, 1, 8, handle, 64, high, low][..], &NO_CHUNKS, &[XID + 1, 0]].concat(), &[]);
@@ -254,7 +254,7 @@ fn invalidation_by_a_requester() {
     assert_eq!(facing.network.registered(End::B), 0);
 }
 
-/// A call with the XID of one in progress is discarded; once that is answered, the XID is free.
+/// A call with the XID of a call in progress is discarded. After the reply, the XID is free.
 #[test]
 fn replayed_xids() {
     let mut facing = server();
@@ -269,7 +269,7 @@ fn replayed_xids() {
     assert_ne!(again.token, first.token);
 }
 
-/// RFC 8166 §3.3.1: a requester that sends more than it has credits for meets no Receive.
+/// RFC 8166 §3.3.1: a requester that exceeds its credits finds no Receive, and the connection is lost.
 #[test]
 fn credits_exceeded() {
     let mut config = EngineConfig::default();
@@ -281,16 +281,16 @@ fn credits_exceeded() {
     assert_eq!(facing.network.receives(End::B), 0);
     assert!(arrive(&mut facing, &plain(XID + 6, 8, 0, 0)).is_none());
     assert!(facing.raw.disconnected());
-    // Each call that arrived is told of once.
+    // The engine reports each announced call once.
     for _ in 0..6 {
         assert!(matches!(take_reply_sent(&mut facing.engine), Some((_, false))));
     }
     assert!(matches!(facing.engine.events[..], [Event::Closed(CloseReason::Disconnected(_))]));
 }
 
-/// What is pulled and not answered is bounded: calls beyond that wait their turn, and none is lost.
+/// The memory of pulled calls without a reply is limited. Calls beyond the limit wait, and none is lost.
 #[test]
-fn pulls_are_bounded() {
+fn memory_of_pulled_calls_is_limited() {
     let mut config = EngineConfig::default();
     config.max_pulled = 100;
     let mut facing = Facing::new(Role::Server, config, false);
@@ -302,7 +302,7 @@ fn pulls_are_bounded() {
     }
     facing.raw.send(&plain(XID + 3, 8, 0, 0), &[]);
     facing.run();
-    // One is pulled; that which needs no pulling passes by the others.
+    // One call is pulled. The call without Read chunks overtakes those that wait.
     let mut arrived: Vec<_> = std::iter::from_fn(|| take_call(&mut facing.engine)).collect();
     let mut xids: Vec<_> = arrived.iter().map(|call| call.xid - XID).collect();
     xids.sort_unstable();
@@ -314,14 +314,14 @@ fn pulls_are_bounded() {
         arrived.extend(std::iter::from_fn(|| take_call(&mut facing.engine)));
     }
     assert_eq!((facing.raw.received.len(), facing.engine.conn.counters().rdma_read), (4, 180));
-    // More than that in one call is refused.
+    // A single call above the limit is refused.
     let huge = [&[XID, 1, 8, 0, 1, 8, handle, 104, high, low][..], &NO_CHUNKS, &[XID, 0]].concat();
     facing.raw.received.clear();
     assert!(arrive(&mut facing, &huge).is_none());
     assert_eq!(facing.raw.next().unwrap(), [XID, 1, 32, 4, 2]);
 }
 
-/// A Read chunk that is not there ends the connection (RFC 8166 §4.5.3), and leaves nothing registered.
+/// RFC 8166 §4.5.3: a Read chunk outside of the requester's memory ends the connection, and leaves nothing registered.
 #[test]
 fn read_chunk_out_of_bounds() {
     let mut facing = server();
@@ -334,9 +334,9 @@ fn read_chunk_out_of_bounds() {
     assert_eq!(facing.network.registered(End::B), 0);
 }
 
-/// A peer whose memory cannot be read holds what is to be read into for so long, and no longer.
+/// An RDMA Read without progress closes the connection at the pull timeout.
 #[test]
-fn pulls_stall() {
+fn stalled_rdma_read_closes_the_connection() {
     let config = EngineConfig::default();
     let (local, limit) = (PrivateData::new(&config, true), config.pull_timeout);
     let mut sim = SimConfig::default();
@@ -357,7 +357,7 @@ fn pulls_stall() {
     }
     assert!(posted(&facing) && facing.network.registered(End::B) > 0);
     assert_eq!(facing.engine.conn.poll_timeout(), Some(facing.now + limit));
-    // It is under way, and goes no further.
+    // The RDMA Read is in flight and makes no progress.
     for (now, closes) in [(facing.now + limit - Duration::from_millis(1), false), (facing.now + limit, true)] {
         facing.engine.conn.handle_timeout(now);
         facing.engine.conn.poll_work(&mut facing.engine.qp, now);
@@ -369,9 +369,9 @@ fn pulls_stall() {
     assert_eq!(facing.network.registered(End::B), 0);
 }
 
-/// What is being pulled bit by bit takes as long as it takes.
+/// The pull timeout ends with the last RDMA Read.
 #[test]
-fn pulls_go_on() {
+fn pull_timeout_ends_with_the_rdma_read() {
     let mut facing = server();
     let (handle, base) = facing.raw.source(&[1; 64]);
     let [high, low] = split(base);
@@ -380,9 +380,9 @@ fn pulls_go_on() {
     assert_eq!(facing.engine.conn.poll_timeout(), None);
 }
 
-/// A sink that cannot be taken back ends the connection; the call is not handed over.
+/// A failed invalidation of a sink closes the connection, and the call is not announced.
 #[test]
-fn invalidation_fails() {
+fn failed_invalidation_closes_the_connection() {
     let config = EngineConfig::default();
     let local = PrivateData::new(&config, true);
     let mut sim = SimConfig::default();
@@ -397,7 +397,7 @@ fn invalidation_fails() {
     assert_eq!(facing.network.registered(End::B), 0);
 }
 
-/// RFC 8166 §3.3.1: a grant is never zero.
+/// RFC 8166 §3.3.1: grants are at least one.
 #[test]
 fn grants_at_least_one() {
     let mut config = EngineConfig::default();
@@ -411,9 +411,9 @@ fn grants_at_least_one() {
     }
 }
 
-/// A provider that may have no RDMA Reads under way pulls nothing.
+/// A provider that allows no RDMA Reads makes the engine refuse calls with Read chunks.
 #[test]
-fn no_reads_allowed() {
+fn provider_without_rdma_reads() {
     let config = EngineConfig::default();
     let local = PrivateData::new(&config, true);
     let mut sim = SimConfig::default();

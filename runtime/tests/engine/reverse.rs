@@ -1,4 +1,4 @@
-//! The reverse direction (RFC 8167): calls of the end that accepted, beside those of the end that connected.
+//! The reverse direction in version 1 (RFC 8167): calls from the acceptor together with calls from the connector.
 
 use rpcrdma::engine::Engine as _;
 use std::{collections::HashMap, time::Duration};
@@ -19,9 +19,9 @@ use rpcrdma::{
     },
 };
 
-/// The engine's first XID when it faces a peer without one.
+/// The engine's first XID against a scripted peer.
 const XID: u32 = 0x1000;
-/// An XID of the peer's.
+/// An XID of the scripted peer.
 const THEIRS: u32 = 0x2000;
 
 fn config(credits: u32, reverse_credits: u32) -> EngineConfig {
@@ -40,20 +40,20 @@ fn reply(words: &[u32]) -> OutgoingReply {
     OutgoingReply { message, reduced: Default::default() }
 }
 
-/// Sends the engine a message; what it makes of it, if that is a call.
+/// Sends a message, and returns the call that the engine announces for it.
 fn arrive(facing: &mut Facing, words: &[u32]) -> Option<IncomingCall> {
     facing.raw.send(words, &[]);
     facing.run();
     take_call(&mut facing.engine)
 }
 
-/// Starts a call of the server's.
+/// Starts a call from the server.
 fn call_back(pair: &mut Pair, script: &Script) -> CallId {
     let call = script.outgoing(&pair.server.conn, pair.now);
     pair.server.conn.start_call(call)
 }
 
-/// Answers the calls of the server's that have arrived at the client.
+/// Replies to the server's calls that have arrived at the client. Returns their number.
 fn answer_callbacks(client: &mut Peer, scripts: &HashMap<u32, Script>) -> usize {
     let mut answered = 0;
     while let Some(call) = take_call(client) {
@@ -65,14 +65,14 @@ fn answer_callbacks(client: &mut Peer, scripts: &HashMap<u32, Script>) -> usize 
     answered
 }
 
-/// RFC 8167 §5.1, §5.2: the fields of a call and of its reply; §4.1: each asks for, or grants, credits of its own direction.
+/// RFC 8167 §5.1, §5.2: the fields of a call and of its reply. RFC 8167 §4.1: credits count in the direction of the call.
 #[test]
 fn a_call_and_its_reply() {
     let mut server = facing(Role::Server, config(32, 5));
     let id = server.call(&Script { inline: 4, ..Script::default() });
     server.run();
     let sent = server.raw.next().unwrap();
-    // §5.3: three absent chunk lists. The XID of the header is the message's, and it is a call.
+    // RFC 8167 §5.3: three absent chunk lists. The header has the XID of the message, which is a call.
     assert_eq!(sent[..10], [XID, 1, 5, 0, 0, 0, 0, XID, 0, 0]);
     server.raw.send(&plain(XID, 3, 1, 0), &[]);
     server.run();
@@ -81,7 +81,7 @@ fn a_call_and_its_reply() {
     assert_eq!(server.engine.conn.counters().credits_granted, 3);
 
     let mut client = facing(Role::Client, config(32, 7));
-    let call = arrive(&mut client, &plain(THEIRS, 9, 0, 77)).expect("it arrives");
+    let call = arrive(&mut client, &plain(THEIRS, 9, 0, 77)).expect("call refused");
     assert_eq!(
         (call.xid, call.reads.len(), call.reply.write_chunks.len(), call.reply.reply_chunk),
         (THEIRS, 0, 0, None)
@@ -92,15 +92,15 @@ fn a_call_and_its_reply() {
     assert_eq!(take_reply_sent(&mut client.engine), Some((call.token, true)));
 }
 
-/// RFC 8167 §2.4.1: the same XID at the same time in both directions is two transactions.
+/// RFC 8167 §2.4.1: calls with the same XID in both directions are separate transactions.
 #[test]
-fn xids_are_apart() {
+fn same_xid_in_both_directions() {
     let mut client = facing(Role::Client, config(32, 4));
     client.call(&Script::default());
     client.run();
     assert_eq!(client.raw.next().unwrap()[0], XID);
-    let call = arrive(&mut client, &plain(XID, 1, 0, 5)).expect("it arrives");
-    assert!(take_finished(&mut client.engine).is_none(), "a call is no answer");
+    let call = arrive(&mut client, &plain(XID, 1, 0, 5)).expect("call refused");
+    assert!(take_finished(&mut client.engine).is_none(), "a call finished another call");
     client.raw.send(&plain(XID, 1, 1, 0), &[]);
     client.run();
     assert!(take_finished(&mut client.engine).unwrap().1.is_ok());
@@ -111,7 +111,7 @@ fn xids_are_apart() {
     let mut server = facing(Role::Server, config(32, 4));
     let id = server.call(&Script::default());
     server.run();
-    let call = arrive(&mut server, &plain(XID, 8, 0, 5)).expect("it arrives");
+    let call = arrive(&mut server, &plain(XID, 8, 0, 5)).expect("call refused");
     assert!(take_finished(&mut server.engine).is_none());
     server.engine.conn.reply(call.token, reply(&[6]));
     server.raw.send(&plain(XID, 8, 1, 0), &[]);
@@ -119,51 +119,51 @@ fn xids_are_apart() {
     assert_eq!(take_finished(&mut server.engine).unwrap().0, id);
 }
 
-/// RFC 8167 §4.1: credits of the directions are accounted separately: what a call asks for is no grant, and what one
-/// direction has in flight takes nothing from the other.
+/// RFC 8167 §4.1: each direction has its own credits. The request in a call is not a grant, and calls in flight in one
+/// direction use no credits of the other.
 #[test]
-fn credits_are_apart() {
+fn separate_credits_of_the_directions() {
     let mut client = facing(Role::Client, config(32, 4));
     client.call(&Script::default());
     client.run();
-    // A call of the peer's that asks for 31 grants nothing.
-    arrive(&mut client, &plain(THEIRS, 31, 0, 0)).expect("it arrives");
+    // The peer's call asks for 31 credits, which grants none.
+    arrive(&mut client, &plain(THEIRS, 31, 0, 0)).expect("call refused");
     assert_eq!(client.engine.conn.counters().credits_granted, 1);
     for _ in 0..3 {
         client.call(&Script::default());
     }
     client.run();
-    assert_eq!(client.engine.conn.counters().calls_sent, 1, "there is one credit until the first reply");
+    assert_eq!(client.engine.conn.counters().calls_sent, 1, "more than one call before the first reply");
     client.raw.send(&plain(XID, 2, 1, 0), &[]);
     client.run();
     assert_eq!(client.engine.conn.counters().calls_sent, 3);
 
-    // The server has one credit for its calls whatever it grants for the client's, and however many of them it serves.
+    // The server has one credit for its own calls, whatever it grants to the client and however many calls it serves.
     let mut server = facing(Role::Server, config(32, 4));
     for xid in 0..20 {
-        arrive(&mut server, &plain(THEIRS + xid, 32, 0, 0)).expect("it arrives");
+        arrive(&mut server, &plain(THEIRS + xid, 32, 0, 0)).expect("call refused");
     }
     for _ in 0..9 {
         server.call(&Script::default());
     }
     server.run();
     assert_eq!(server.engine.conn.counters().calls_sent, 1);
-    // RFC 8166 §3.3.1: no more than it asked for.
+    // RFC 8166 §3.3.1: a grant counts only up to the requested number.
     server.raw.send(&plain(XID, 100, 1, 0), &[]);
     server.run();
     assert_eq!(server.engine.conn.counters().calls_sent, 5);
 }
 
-/// RFC 8167 §4.1: where nothing tells the direction of a message, its credit value is ignored.
+/// RFC 8167 §4.1: the credit value of a message without a known direction is ignored.
 #[test]
-fn no_direction_no_credit() {
+fn credits_of_messages_without_direction_are_ignored() {
     for role in [Role::Client, Role::Server] {
         let mut facing = facing(role, config(32, 4));
         facing.call(&Script::default());
         facing.run();
         for words in [
             [XID, 1, 30, 0, 0, 0, 0, XID, 2].as_slice(), // neither call nor reply
-            &[XID, 1, 30, 0, 0, 0, 0, XID],              // cut short before it says
+            &[XID, 1, 30, 0, 0, 0, 0, XID],              // cut short before msg_type
             &[XID, 1, 30, 3, 0, 0, 0],                   // RDMA_DONE
             &[XID + 9, 1, 30, 4, 2],                     // an error for no call
         ] {
@@ -175,7 +175,7 @@ fn no_direction_no_credit() {
     }
 }
 
-/// RFC 8167 §4.2: the thresholds are those of the forward direction, the other way round.
+/// RFC 8167 §4.2: the thresholds of the reverse direction are those of the forward direction, swapped.
 #[test]
 fn thresholds() {
     let mut config = PairConfig::default();
@@ -190,40 +190,40 @@ fn thresholds() {
         pair.run();
         pair.assert_nothing_exposed();
         assert_eq!(pair.server.conn.close_reason(), None);
-        take_finished(&mut pair.server).expect("it ends").1
+        take_finished(&mut pair.server).expect("call not finished").1
     };
-    // 28 octets of transport header, 12 of RPC header.
+    // 28 bytes of transport header and 12 of RPC header.
     assert_eq!(exchange(1024 - 40, 2048 - 40).unwrap().format, Format::Short);
-    // §5.3: sent all the same, it could cost the connection.
+    // RFC 8167 §5.3: sending it anyway could cost the connection.
     let failure = exchange(1024 - 36, 0).unwrap_err();
     assert_eq!(failure, CallFailure::ReverseTooLong { len: 1000, max: 996 });
-    // RFC 8166 §4.5.3: the reply finds no chunk to go into.
+    // RFC 8166 §4.5.3: the reply has no chunk to go into.
     assert_eq!(exchange(0, 2048 - 36).unwrap_err(), CallFailure::ChunkError);
 }
 
-/// RFC 8167 §5.3: nothing is reduced and no chunk provided. Eligible items count as part of the message.
+/// RFC 8167 §5.3: calls have no chunks, and eligible items stay in the payload stream.
 #[test]
-fn no_chunks() {
+fn calls_have_no_chunks() {
     let mut server = facing(Role::Server, config(32, 4));
-    // Results come inline, whatever they may be at most.
+    // Results are returned inline, whatever their maximum size.
     server.call(&Script { reply_inline: 100_000, results: vec![(5, 1 << 20)], ..Script::default() });
     server.run();
     let sent = server.raw.next().unwrap();
     assert_eq!(sent[4..7], NO_CHUNKS);
     assert_eq!(server.network.registered(End::B), 0);
-    // No memory is allocated for them.
+    // The engine allocates no memory for them.
     let mut server = facing(Role::Server, config(32, 4));
     server.call(&Script { reply_inline: 100, results: vec![(5, 1 << 30)], ..Script::default() });
     server.run();
-    assert_eq!(server.raw.next().expect("sent")[4..7], NO_CHUNKS);
-    // So do eligible arguments, however long.
+    assert_eq!(server.raw.next().expect("call not sent")[4..7], NO_CHUNKS);
+    // Eligible arguments are sent inline, whatever their size.
     let mut server = facing(Role::Server, config(32, 4));
     server.call(&Script { args: vec![2000], reduce: true, ..Script::default() });
     server.run();
     let sent = server.raw.next().unwrap();
     assert_eq!((sent.len(), sent[4..7] == NO_CHUNKS), (7 + 4 + 500, true));
     assert_eq!(server.engine.conn.counters().copied_eligible, 2000);
-    // A call that does not fit with them is not sent.
+    // A call that does not fit inline with its arguments is not sent.
     let mut server = facing(Role::Server, config(32, 4));
     server.call(&Script { args: vec![5000], reduce: true, ..Script::default() });
     server.run();
@@ -232,7 +232,7 @@ fn no_chunks() {
     assert_eq!(server.raw.next(), None);
 }
 
-/// RFC 8167 §5.3: a responder without chunks in the reverse direction answers a call that has some with ERR_CHUNK.
+/// RFC 8167 §5.3: a responder without support for reverse-direction chunks refuses them with ERR_CHUNK.
 #[test]
 fn chunks_are_refused() {
     let mut client = facing(Role::Client, config(32, 6));
@@ -252,9 +252,9 @@ fn chunks_are_refused() {
     assert_eq!(client.engine.conn.close_reason(), None);
 }
 
-/// What a server gets in answer to its call: RDMA_ERROR (RFC 8166 §4.5), and replies with chunks that it never offered.
+/// RDMA_ERROR (RFC 8166 §4.5), and replies with chunks that the call did not offer, fail the server's call.
 #[test]
-fn bad_answers() {
+fn errors_and_invalid_replies() {
     for (words, failure) in [
         (vec![XID, 1, 3, 4, 2], CallFailure::ChunkError),
         (vec![XID, 1, 3, 4, 1, 2, 3], CallFailure::VersionMismatch { low: 2, high: 3 }),
@@ -273,7 +273,7 @@ fn bad_answers() {
         server.run();
         assert_eq!(take_finished(&mut server.engine).unwrap().1.unwrap_err(), failure);
         assert_eq!(server.network.receives(End::B), receives);
-        // It is not answered, and the connection goes on in both directions.
+        // The server sends no response, and both directions still work.
         assert_eq!(server.raw.next(), None);
         assert!(arrive(&mut server, &plain(THEIRS, 8, 0, 0)).is_some());
         server.call(&Script::default());
@@ -282,9 +282,9 @@ fn bad_answers() {
     }
 }
 
-/// RFC 8797 §4.1: only a reply may invalidate, and only what its call offered. Calls in the reverse direction offer nothing.
+/// RFC 8797 §4.1: only a reply may invalidate, and only a handle that its call offered. Reverse-direction calls offer none.
 #[test]
-fn nothing_to_invalidate() {
+fn reverse_calls_must_not_invalidate() {
     let mut client = facing(Role::Client, config(32, 4));
     client.call(&Script { results: vec![(5000, 5000)], ..Script::default() });
     client.run();
@@ -302,20 +302,20 @@ fn nothing_to_invalidate() {
     assert!(server.engine.conn.close_reason().is_some());
 }
 
-/// RFC 8167 §4.3.1, §4.3.2: Receives for both directions, and they are there again when messages have taken them.
+/// RFC 8167 §4.3.1, §4.3.2: the engine posts Receives for both directions, and posts them again after use.
 #[test]
-fn receives_for_both() {
+fn receives_for_both_directions() {
     let least = Connection::setup_params(&config(5, 0), true).receive_count;
     assert_eq!(Connection::setup_params(&config(5, 7), true).receive_count, least + 7);
 
-    // Each end with all that the other may send it at a time.
+    // Both peers use all of their credits.
     let mut pair_config = PairConfig::default();
     (pair_config.client, pair_config.server) = (config(5, 7), config(5, 7));
     let mut pair = Pair::new(pair_config);
     let script = Script::default();
     let callbacks = HashMap::from([(0, script.clone())]);
     for _ in 0..2 {
-        // The first round raises the credits.
+        // The first round raises the number of credits.
         for number in 1..20 {
             pair.call(Script { number, ..script.clone() });
             call_back(&mut pair, &script);
@@ -337,9 +337,9 @@ fn receives_for_both() {
     assert_eq!((counters.credits_granted, counters.calls_sent, counters.calls_received), (7, 38, 38));
 }
 
-/// RFC 8167 §6: an end that is not prepared discards what comes; one that makes no such calls says so to its own user.
+/// RFC 8167 §6: a peer without reverse-direction support discards such calls, and its own callers get an error.
 #[test]
-fn without_support() {
+fn peer_without_reverse_direction() {
     let mut client = facing(Role::Client, config(32, 0));
     let receives = client.network.receives(End::A);
     for xid in 0..50 {
@@ -349,7 +349,7 @@ fn without_support() {
     assert_eq!((client.engine.conn.counters().discarded, client.network.receives(End::A)), (50, receives));
     client.call(&Script::default());
     client.run();
-    assert!(client.raw.next().is_some(), "the forward direction is none the worse for it");
+    assert!(client.raw.next().is_some(), "the forward direction stopped");
 
     let mut server = facing(Role::Server, config(32, 0));
     server.call(&Script::default());
@@ -360,10 +360,10 @@ fn without_support() {
     assert_eq!(server.engine.conn.counters().discarded, 1);
 }
 
-/// RFC 8167 §5.4: a call that nobody answers can be given up, and costs the connection nothing; later ones wait, for
-/// RFC 8166 §3.3.1 allows one until the first reply.
+/// RFC 8167 §5.4: a call without a reply can be abandoned, and the connection stays open. Later calls wait, because RFC 8166
+/// §3.3.1 allows one call until the first reply.
 #[test]
-fn unanswered() {
+fn call_without_reply() {
     let mut server = facing(Role::Server, config(32, 4));
     let late = Script { deadline: Some(Duration::from_secs(1)), ..Script::default() };
     server.call(&late);
@@ -380,16 +380,16 @@ fn unanswered() {
     server.run();
     assert_eq!(server.engine.conn.close_reason(), None);
     assert!(arrive(&mut server, &plain(THEIRS, 8, 0, 0)).is_some());
-    // The answer comes at last.
+    // The reply arrives late.
     server.raw.send(&plain(XID, 4, 1, 0), &[]);
     server.run();
     server.raw.next();
     assert_eq!(server.raw.next().unwrap()[0], XID + 1);
 }
 
-/// RFC 8167 §5.4: when the connection goes, so do the calls of both directions, each once and with its reason.
+/// RFC 8167 §5.4: a lost connection fails the calls of both directions, each once and with the reason.
 #[test]
-fn lost() {
+fn lost_connection() {
     let mut pair = Pair::new(PairConfig::default());
     pair.call(Script::default());
     pair.run();
@@ -411,7 +411,7 @@ fn lost() {
     }
 }
 
-/// A frame of the peer's engine's is one of ours: what this end asks for, credits and all, at a threshold of 1024 octets.
+/// Without private data, a reverse-direction call has the default threshold of 1024 bytes.
 #[test]
 fn without_private_data() {
     let config = config(32, 4);
@@ -434,8 +434,8 @@ fn without_private_data() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases / 2, ..ProptestConfig::default() })]
 
-    /// Calls of both directions at once, in any order and with the connection cut at any time: each ends once, those of
-    /// a connection that lives are carried out once, nothing stays exposed, and no end waits for the other for ever.
+    /// Calls of both directions, in any order and with a disconnection at any time. Each finishes once. On an open connection
+    /// each is executed once. Nothing stays exposed, and the peers do not deadlock.
     #[test]
     fn both_directions(
         credits in (1u32..6, 1u32..6, 1u32..6, 1u32..6),
@@ -493,9 +493,9 @@ proptest! {
                 break;
             }
         }
-        prop_assert!(idle > 200, "no end of it");
+        prop_assert!(idle > 200, "the peers do not become idle");
         while let Some((id, result)) = take_finished(&mut pair.server) {
-            let number = outstanding.remove(&id).expect("each call ends once");
+            let number = outstanding.remove(&id).expect("call finished twice");
             let script = &callbacks[&number];
             match result {
                 Ok(reply) => {

@@ -1,4 +1,4 @@
-//! A requester that takes nothing of what it is answered, or takes its time.
+//! A requester that does not accept replies, or accepts them slowly.
 
 use rpcrdma::engine::Engine as _;
 use std::time::Duration;
@@ -23,7 +23,7 @@ fn reply() -> OutgoingReply {
     OutgoingReply { message, reduced: [Reduced { position: 12, chunk: 0, data }].into_iter().collect() }
 }
 
-/// A call that gives its result a chunk, and is answered.
+/// Sends a call with a Write chunk for its result, and replies to it.
 fn answer(facing: &mut Facing, xid: u32) {
     let (handle, base) = facing.raw.sink(64);
     let [high, low] = split(base);
@@ -34,7 +34,7 @@ fn answer(facing: &mut Facing, xid: u32) {
     facing.run();
 }
 
-/// A server, the answer to whose first call, an RDMA Write and a Send, does not go out.
+/// Returns a server whose reply to the first call (an RDMA Write and a Send) does not complete, and the reply timeout.
 fn stuck() -> (Facing, Duration) {
     let config = EngineConfig::default();
     let limit = config.reply_timeout;
@@ -45,9 +45,9 @@ fn stuck() -> (Facing, Duration) {
     (facing, limit)
 }
 
-/// What no more goes on ends the connection when its time is up, and not before.
+/// A reply without progress closes the connection at the timeout, and not earlier.
 #[test]
-fn ends_the_connection() {
+fn stalled_reply_closes_the_connection() {
     let (mut facing, limit) = stuck();
     facing.now += limit - MOMENT;
     facing.run();
@@ -61,9 +61,9 @@ fn ends_the_connection() {
     assert!(matches!(events.last(), Some(Event::Closed(CloseReason::Untaken(after))) if *after == limit), "{events:?}");
 }
 
-/// Answers that are posted meanwhile give those that are stuck no more time.
+/// Replies that are posted later do not extend the timeout of those that are stuck.
 #[test]
-fn more_answers_do_not_help() {
+fn later_replies_do_not_extend_the_timeout() {
     let (mut facing, limit) = stuck();
     let begun = facing.now;
     facing.now += limit / 2;
@@ -74,9 +74,9 @@ fn more_answers_do_not_help() {
     assert_eq!(facing.engine.conn.close_reason(), Some(&CloseReason::Untaken(limit)));
 }
 
-/// Each that completes, an RDMA Write or a Send, begins the time anew; with nothing under way there is none.
+/// Each completed RDMA Write or Send restarts the timeout. There is none while nothing is in flight.
 #[test]
-fn slow_peers_are_kept() {
+fn slow_peers_stay_connected() {
     let (mut facing, limit) = stuck();
     answer(&mut facing, XID + 1);
     for left in (0..4).rev() {
@@ -94,28 +94,28 @@ fn slow_peers_are_kept() {
     assert_eq!((facing.engine.conn.close_reason(), facing.raw.received.len()), (None, 2));
 }
 
-/// Refusals are answers, too.
+/// The timeout also covers RDMA_ERROR messages.
 #[test]
-fn refusals_count() {
+fn timeout_covers_errors() {
     let config = EngineConfig::default();
     let limit = config.reply_timeout;
     let mut facing = Facing::new(Role::Server, config, true);
     facing.network.stall(End::B, true);
-    // A version that nobody has.
+    // An unsupported version.
     facing.raw.send(&[&[XID, 9, 8, 0][..], &NO_CHUNKS, &[XID, 0]].concat(), &[]);
     facing.run();
     assert_eq!(facing.engine.conn.poll_timeout(), Some(facing.now + limit));
 }
 
-/// A requester's calls have the deadlines that their callers give them.
+/// The timeout does not cover a requester's calls, which have their own deadlines.
 #[test]
-fn calls_do_not_count() {
+fn timeout_does_not_cover_calls() {
     let mut facing = Facing::new(Role::Client, EngineConfig::default(), true);
     facing.network.stall(End::A, true);
     facing.call(&Script::default());
     facing.run();
     assert_eq!((facing.engine.conn.counters().calls_sent, facing.engine.conn.poll_timeout()), (1, None));
-    // In the reverse direction it answers.
+    // In the reverse direction the client sends replies, which the timeout covers.
     facing.raw.send(&plain(XID, 8, 0, 1), &[]);
     facing.run();
     let call = take_call(&mut facing.engine).unwrap();

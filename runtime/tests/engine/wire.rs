@@ -1,4 +1,4 @@
-//! Headers octet by octet, both ways: the examples of RFC 8166 §4.7, and every procedure of §4.2.4.
+//! Version 1 headers, byte by byte: the examples of RFC 8166 §4.7, and every procedure of §4.2.4.
 
 use proptest::{collection::vec, prelude::*};
 use rpcrdma::{
@@ -10,7 +10,7 @@ use rpcrdma::{
     xdr::{Decoder, XdrDecode, XdrEncode, encode_to_bytes},
 };
 
-/// A segment: `HLOO` in the RFC's notation, each letter a word.
+/// A segment, `HLOO` in the notation of the RFC. Each letter is a word.
 fn segment(h: u32, l: u32, o: u64) -> XdrRdmaSegment {
     XdrRdmaSegment { handle: h, length: l, offset: o }
 }
@@ -23,20 +23,20 @@ fn write(segments: &[XdrRdmaSegment]) -> XdrWriteList {
     XdrWriteList { entry: XdrWriteChunk { target: segments.to_vec() } }
 }
 
-fn octets(words: &[u32]) -> Vec<u8> {
+fn bytes(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_be_bytes()).collect()
 }
 
-/// Encodes to these words, and decodes from them.
+/// Checks that `header` encodes to these words and decodes from them.
 fn both_ways(header: &RdmaMsg, words: &[u32]) {
-    let expected = octets(words);
+    let expected = bytes(words);
     assert_eq!(encode_to_bytes(header).unwrap(), expected);
     assert_eq!(header.encoded_len(), expected.len());
     let mut decoder = Decoder::new(&expected);
     assert_eq!(&RdmaMsg::decode(&mut decoder).unwrap(), header);
     decoder.finish().unwrap();
     for len in 0..expected.len() {
-        assert!(RdmaMsg::decode(&mut Decoder::new(&expected[..len])).is_err(), "complete after {len} octets");
+        assert!(RdmaMsg::decode(&mut Decoder::new(&expected[..len])).is_err(), "decoded from {len} bytes");
     }
 }
 
@@ -55,7 +55,7 @@ fn words(parts: &[&[u32]]) -> Vec<u32> {
     FIXED.iter().chain(parts.iter().copied().flatten()).copied().collect()
 }
 
-/// No chunks: after the four fixed fields, three words of zero.
+/// A header without chunks: three zero words after the four fixed fields.
 #[test]
 fn no_chunks() {
     both_ways(&msg(vec![], vec![], None), &words(&[&[0], &[0, 0, 0]]));
@@ -70,7 +70,7 @@ fn read_chunk() {
     both_ways(&msg(reads, vec![], None), &words(&[&[0], list[0], list[1], list[2], list[3], &[0, 0]]));
 }
 
-/// The Read list: the positions may differ across it.
+/// A Read list may have several positions.
 #[test]
 fn read_list() {
     let reads = vec![read(0, 1, 4096, 0), read(60, 2, 8192, 0x1000)];
@@ -80,7 +80,7 @@ fn read_list() {
     );
 }
 
-/// A Write list of a chunk of three segments and one of two: `1 3 HLOO HLOO HLOO 1 2 HLOO HLOO 0`.
+/// A Write list of a chunk with three segments and one with two: `1 3 HLOO HLOO HLOO 1 2 HLOO HLOO 0`.
 #[test]
 fn write_list() {
     let writes = vec![
@@ -100,7 +100,7 @@ fn write_list() {
     );
 }
 
-/// An empty Write chunk has a count of zero (RFC 8166 §3.4.6).
+/// An empty Write chunk has a segment count of zero (RFC 8166 §3.4.6).
 #[test]
 fn empty_write_chunk() {
     both_ways(&msg(vec![], vec![write(&[])], None), &words(&[&[0], &[0], &[1, 0, 0], &[0]]));
@@ -116,7 +116,7 @@ fn reply_chunk() {
     both_ways(&header(RdmaBody::RdmaNomsg(body)), &words(&[&[1], &[0, 0], &list]));
 }
 
-/// RFC 8166 §4.6: not to be used, but to be recognized.
+/// RFC 8166 §4.6: requesters must not send these procedures, but receivers have to recognize them.
 #[test]
 fn obsolete_procedures() {
     let body = RpcRdmaHeaderPadded {
@@ -130,7 +130,7 @@ fn obsolete_procedures() {
     both_ways(&header(RdmaBody::RdmaDone), &words(&[&[3]]));
 }
 
-/// RFC 8166 §4.5.
+/// The errors of RFC 8166 §4.5.
 #[test]
 fn errors() {
     let range = RpcRdmaErrvers { rdma_vers_low: 1, rdma_vers_high: 2 };
@@ -138,36 +138,36 @@ fn errors() {
     both_ways(&header(RdmaBody::RdmaError(RpcRdmaError::ErrChunk)), &words(&[&[4, 2]]));
 }
 
-/// Values that no header has.
+/// Words that are not a header.
 #[test]
 fn not_a_header() {
     for body in [
         &[5][..],                         // an unknown procedure
         &[4, 3],                          // an unknown error
         &[0, 2, 0, 0, 0, 0, 0],           // a presence flag that is neither 0 nor 1
-        &[0, 0, 1, u32::MAX, 0, 0, 0, 0], // more segments than there are octets
-        &[0, 0, 0, 1, 0x1000_0001, 1, 1], // a count whose size in octets overflows 32 bits
+        &[0, 0, 1, u32::MAX, 0, 0, 0, 0], // more segments than remaining bytes
+        &[0, 0, 0, 1, 0x1000_0001, 1, 1], // a count whose size in bytes overflows 32 bits
         &[u32::MAX, 0, 0, 0],             // a negative procedure
     ] {
-        let octets = octets(&words(&[body]));
-        let error = RdmaMsg::decode(&mut Decoder::new(&octets)).expect_err("no header");
+        let bytes = bytes(&words(&[body]));
+        let error = RdmaMsg::decode(&mut Decoder::new(&bytes)).expect_err("no header");
         assert!(error.to_string().contains("rdma_body"), "{error}");
     }
 }
 
 proptest! {
-    /// What decodes as a header encodes to the same octets again, and says so beforehand.
+    /// A decoded header encodes to the same bytes, and `encoded_len` agrees.
     #[test]
     fn headers_reencode(words in vec(prop_oneof![6 => 0u32..6, 1 => any::<u32>()], 4..60)) {
-        let octets = octets(&words);
-        let mut decoder = Decoder::new(&octets);
+        let bytes = bytes(&words);
+        let mut decoder = Decoder::new(&bytes);
         if let Ok(header) = RdmaMsg::decode(&mut decoder) {
-            prop_assert_eq!(&encode_to_bytes(&header).unwrap()[..], &octets[..decoder.consumed()]);
+            prop_assert_eq!(&encode_to_bytes(&header).unwrap()[..], &bytes[..decoder.consumed()]);
             prop_assert_eq!(header.encoded_len(), decoder.consumed());
         }
     }
 
-    /// Private data is found behind anything, and nothing else is taken for it.
+    /// Private data is found after arbitrary bytes, and not in arbitrary bytes.
     #[test]
     fn private_data(before in vec(any::<u8>(), 0..40), flag in any::<bool>(), sizes in any::<[u8; 2]>()) {
         prop_assert_eq!(PrivateData::find(&before), None);

@@ -1,4 +1,4 @@
-//! A service written by hand, as the compiler would write it, and servers and channels for it.
+//! A handwritten service, equivalent to generated code, with servers and channels for it.
 #![allow(dead_code, missing_docs, unreachable_pub)]
 
 use std::{
@@ -124,38 +124,38 @@ procedures! {
     Put = 2, Data => u64, false, |_a| (8, &[]);
     Get = 3, Range => Data, true, |a| (4, &[u64::from(a.1)]);
     Both = 4, Range => Two, true, |a| (12, &[u64::from(a.1), u64::from(a.1)]);
-    /// Waits for a permit of the service's gate, then counts.
+    /// Waits for a permit of the service's gate, then replies.
     Gate = 5, u32 => u32, false, |_a| (4, &[]);
     Panic = 6, u32 => (), false, |_a| (0, &[]);
     Fail = 7, u32 => (), false, |_a| (0, &[]);
-    /// Returns more than its bounds say.
+    /// Returns more than its bounds declare.
     Lie = 8, u32 => Data, false, |_a| (4, &[5000]);
     /// Not implemented by the service.
     Missing = 9, () => (), false, |_a| (0, &[]);
-    /// Arguments that the service reads as something longer.
+    /// Sends arguments that the service decodes as a longer type.
     Short = 10, u32 => (), false, |_a| (0, &[]);
-    /// Answers with its result inline, whatever chunk there is for it.
+    /// Replies with an inline result although it has a chunk.
     Unreduced = 12, Range => Data, false, |a| (4, &[u64::from(a.1)]);
-    /// What the service knows as Unreduced.
+    /// The service's own view of `Unreduced`.
     Flat = 12, Range => Bytes, false, |a| (opaque_len(a.1 as usize) as u64, &[]);
-    /// What the service knows as Echo, with arguments that are not eligible there.
+    /// Calls `Echo` with arguments that are not eligible there.
     EchoReduced = 1, Data => Bytes, false, |a| (opaque_len(a.0.len()) as u64, &[]);
-    /// As Gate, with arguments that are held until then. Returns how many octets.
+    /// Like `Gate`, with arguments that are held until the gate opens. Returns their length in bytes.
     Hold = 13, Data => u64, false, |_a| (8, &[]);
-    /// The same with arguments that are not eligible.
+    /// Like `Hold`, with arguments that are not eligible.
     HoldFlat = 14, Bytes => u64, false, |_a| (8, &[]);
-    /// Answers after so many milliseconds.
+    /// Replies after this many milliseconds.
     Sleep = 11, u32 => u32, true, |_a| (4, &[]);
 }
 
-/// What the server side shows to a test.
+/// State of the service that tests inspect.
 #[derive(Debug)]
 pub struct State {
     pub gate: Semaphore,
     pub begun: AtomicUsize,
     pub finished: AtomicUsize,
     pub most: AtomicUsize,
-    pub put_octets: AtomicU64,
+    pub put_bytes: AtomicU64,
     pub last_put: std::sync::Mutex<Bytes>,
 }
 
@@ -166,7 +166,7 @@ impl Default for State {
             begun: AtomicUsize::new(0),
             finished: AtomicUsize::new(0),
             most: AtomicUsize::new(0),
-            put_octets: AtomicU64::new(0),
+            put_bytes: AtomicU64::new(0),
             last_put: std::sync::Mutex::default(),
         }
     }
@@ -178,7 +178,7 @@ impl State {
     }
 }
 
-/// Waits for something that becomes true soon.
+/// Waits until a condition becomes true, for at least 10 seconds.
 pub async fn eventually(condition: impl Fn() -> bool) {
     for _ in 0..10_000 {
         if condition() {
@@ -186,17 +186,17 @@ pub async fn eventually(condition: impl Fn() -> bool) {
         }
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    panic!("it did not come true in time");
+    panic!("condition not true in time");
 }
 
-/// Octet `i` of what Get and Both return.
-fn octet(seed: u32, i: u32) -> u8 {
+/// Returns byte `i` of the results of `Get` and `Both`.
+fn byte(seed: u32, i: u32) -> u8 {
     i.wrapping_mul(31).wrapping_add(i >> 8).wrapping_add(seed) as u8
 }
 
-/// The octets that Get and Both return.
+/// Returns the bytes of the results of `Get` and `Both`.
 pub fn pattern(seed: u32, count: u32) -> Vec<u8> {
-    (0..count).map(|i| octet(seed, i)).collect()
+    (0..count).map(|i| byte(seed, i)).collect()
 }
 
 #[derive(Debug, Clone, Default)]
@@ -227,7 +227,7 @@ async fn answer<P: Procedure, F: Future<Output = Result<P::Reply, Failure>>>(
 
 fn filled(cx: &Context, range: Range) -> Bytes {
     let mut memory = cx.pool().alloc(range.1 as usize);
-    (0..).zip(memory.iter_mut()).for_each(|(i, at)| *at = octet(range.0, i));
+    (0..).zip(memory.iter_mut()).for_each(|(i, at)| *at = byte(range.0, i));
     memory.freeze()
 }
 
@@ -247,8 +247,8 @@ impl Service for TestService {
             0 => Box::pin(answer::<Null, _>(call, |_, ()| async { Ok(()) })),
             1 => Box::pin(answer::<Echo, _>(call, |_, args| async { Ok(args) })),
             2 => Box::pin(answer::<Put, _>(call, |_, args| async move {
-                let sum = args.0.iter().fold(0_u64, |sum, &octet| sum.wrapping_mul(31).wrapping_add(octet.into()));
-                this.0.put_octets.fetch_add(args.0.len() as u64, Ordering::SeqCst);
+                let sum = args.0.iter().fold(0_u64, |sum, &byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
+                this.0.put_bytes.fetch_add(args.0.len() as u64, Ordering::SeqCst);
                 *this.0.last_put.lock().unwrap() = args.0;
                 Ok(sum)
             })),
@@ -278,7 +278,7 @@ impl Service for TestService {
                     Ok(_) => call.procedure_unavailable(),
                 }
             }),
-            // Half of what the caller provides for.
+            // Return half of the maximum.
             12 => Box::pin(answer::<Flat, _>(call, |_, range| async move { Ok(pattern(range.0, range.1 / 2).into()) })),
             11 => Box::pin(answer::<Sleep, _>(call, |_, n| async move {
                 this.0.begun.fetch_add(1, Ordering::SeqCst);
@@ -298,12 +298,12 @@ impl Service for TestService {
     }
 }
 
-/// Over what a test runs.
+/// The transport of a test.
 #[derive(Debug, Clone)]
 pub enum Transport {
     Sim(Fabric),
     Iwarp,
-    /// No RDMA: records on TCP.
+    /// Records over TCP, without RDMA.
     Tcp,
 }
 
@@ -312,7 +312,7 @@ impl Transport {
         Self::Sim(Fabric::new(SimConfig::default()))
     }
 
-    /// Binds `server` on any port and serves.
+    /// Binds `server` to any port and runs it.
     pub async fn serve(&self, server: ServerBuilder) -> Running {
         let server = match self {
             Self::Sim(fabric) => server.listen_with(fabric.listen(0).unwrap()),
@@ -326,7 +326,7 @@ impl Transport {
     }
 }
 
-/// A server that runs.
+/// A running server.
 #[derive(Debug)]
 pub struct Running {
     pub addr: SocketAddr,
@@ -349,12 +349,12 @@ impl Running {
     }
 }
 
-/// A server of the test's service with defaults, its state, and a channel to it.
+/// Starts a server of the test service with default settings. Returns it with its state and a channel to it.
 pub async fn start(transport: Transport) -> (Running, Arc<State>, Channel) {
     start_with(transport, Channel::builder()).await
 }
 
-/// The same with another channel.
+/// Like [`start`], with this channel configuration.
 pub async fn start_with(transport: Transport, builder: ChannelBuilder) -> (Running, Arc<State>, Channel) {
     let service = TestService::default();
     let state = Arc::clone(&service.0);
@@ -373,10 +373,10 @@ where
 
 /// Runs a test's body with a time limit.
 pub async fn timed<T>(body: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(30), body).await.expect("the test took too long")
+    tokio::time::timeout(Duration::from_secs(30), body).await.expect("test timed out")
 }
 
-/// Runs tests over the transports that place data directly, and others over all of them.
+/// Defines tests that run over RDMA transports only, and tests that run over all transports.
 #[allow(unused_macros)]
 macro_rules! over {
     (rdma: $($rdma:ident)*; all: $($all:ident)*;) => {
@@ -411,7 +411,7 @@ macro_rules! over {
 #[allow(unused_imports)]
 pub(crate) use over;
 
-/// Runs a test over each transport.
+/// Defines a test for each transport.
 #[allow(unused_macros)]
 macro_rules! over_each {
     ($($(#[$attribute:meta])* $name:ident)*) => {$(
@@ -439,7 +439,7 @@ macro_rules! over_each {
 #[allow(unused_imports)]
 pub(crate) use over_each;
 
-/// What a queue pair around another one, in `$inner`, hands to that: all but `poll` and `may_spin`.
+/// Forwards the methods of `QueuePair` except `poll` and `may_spin` to the field `$inner`.
 #[macro_export]
 macro_rules! forward_to_queue_pair {
     ($inner:tt) => {

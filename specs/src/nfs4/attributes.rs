@@ -1,22 +1,23 @@
-//! How long the attributes of a file get (RFC 8267 §6.2): those whose types bound them, by their numbers.
+//! Maximum sizes of file attributes, by attribute number, where their types have a maximum (RFC 8267 section 6.2).
 
 use rpcrdma::xdr::XdrType;
 
 use super::*;
 
-/// `fattr4` of the attributes that `request` names: the mask and the values, where every one of them is bounded. ACLs,
-/// names of owners, locations and what is opaque to the protocol are not.
+/// Returns the maximum size of the `fattr4` for `request`, in bytes: the mask and the values.
+///
+/// Returns `None` if an attribute has no maximum: ACLs, owner names, locations, and data that is opaque to the protocol.
 pub(super) fn most(request: &Bitmap4) -> Option<u64> {
-    let mut octets = 4 + 4 * request.0.len() as u64 + 4;
+    let mut bytes = 4 + 4 * request.0.len() as u64 + 4;
     for (word, bits) in (0_u32..).zip(&request.0) {
         for bit in (0..32).filter(|bit| bits >> bit & 1 == 1) {
-            octets = octets.checked_add(value(word.checked_mul(32)? + bit)?)?;
+            bytes = bytes.checked_add(value(word.checked_mul(32)? + bit)?)?;
         }
     }
-    Some(octets)
+    Some(bytes)
 }
 
-/// Octets of one attribute's value at most.
+/// Defines `value`, which returns the maximum size of an attribute's value, in bytes.
 macro_rules! values {
     ($($number:ident: $ty:ident,)*) => {
         fn value(number: u32) -> Option<u64> {
@@ -24,7 +25,7 @@ macro_rules! values {
                 $($number => <$ty as XdrType>::MAX_LEN,)*
                 _ => None,
             }
-            // The protocol bounds no number of words in a mask, but their count is one.
+            // The protocol does not limit the words of a mask; their type gives 2^32 of them.
             .filter(|most| *most <= UNKNOWN)
         }
     };

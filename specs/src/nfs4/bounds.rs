@@ -1,9 +1,9 @@
-//! What the reply to a COMPOUND takes at most (RFC 8267 §6.2): each operation adds its result.
+//! Maximum size of the reply to a COMPOUND (RFC 8267 section 6.2): the sum over its operations.
 //!
-//! Most results are bounded by their types, some by their arguments. A few have no bound in the protocol, those with
-//! attributes, layouts and the like; for them [`UNKNOWN`] is provided. With a session a server's replies never exceed
-//! `ca_maxresponsesize` (§6.2.2), so whoever has one may ask for no more; without one, a reply that did not fit is
-//! asked for again with more room (§3.1).
+//! Most results are bounded by their types, and some by the arguments. The protocol does not bound a few of them, such as
+//! attributes and layouts; for those, [`UNKNOWN`] bytes are provided. In a session, replies never exceed `ca_maxresponsesize`
+//! (section 6.2.2), so a client with a session can ask for no more than that. Without a session, a client repeats a call whose
+//! reply did not fit, with more room (section 3.1).
 
 use rpcrdma::{
     service::{BoundsReply, ReplyBounds},
@@ -12,22 +12,26 @@ use rpcrdma::{
 
 use super::*;
 
-/// Octets that are provided for a result without a bound: attributes with access control lists and the like are
-/// smaller in practice (RFC 8267 §6.2.2).
+/// Size that is provided for a result without a maximum, in bytes.
+///
+/// Attributes with access control lists, for example, are smaller in practice (RFC 8267 section 6.2.2).
 pub const UNKNOWN: u64 = 16 * 1024;
 
-/// Octets of a symbolic link's text at most, for which READLINK gets a chunk: its arguments tell nothing, and `linktext4`
-/// has no bound. It is the `PATH_MAX` of the systems in use.
+/// Size of the chunk for the text of a symbolic link, in bytes.
+///
+/// The arguments of READLINK do not say how long the link is, and `linktext4` has no maximum. The value is the `PATH_MAX` of
+/// current systems.
 pub const LINK: u64 = 4096;
 
-/// Octets of the heads of a READ_PLUS reply's segments, of which the protocol does not bound the number.
+/// Size that is provided for the segment headers of a READ_PLUS reply, in bytes. The protocol does not limit their number.
 const SEGMENTS: u64 = 4096;
 
-/// Octets of a discriminant or a count.
+/// Size of a discriminant or a count, in bytes.
 const WORD: u64 = 4;
 
 impl BoundsReply for Compound4args {
-    /// A chunk for each READ and READLINK, in their order, as the server pairs them (RFC 8267 §6.4.1).
+    /// Asks for a chunk for each READ and READLINK, in call order. The server pairs them in that order (RFC 8267 section
+    /// 6.4.1).
     fn reply_bounds(&self) -> ReplyBounds {
         let mut bounds = head(self.tag.len());
         for operation in &self.argarray {
@@ -43,7 +47,7 @@ impl BoundsReply for Compound4args {
 }
 
 impl BoundsReply for CbCompound4args {
-    /// Nothing is eligible in callbacks (RFC 8267 §6.5).
+    /// Asks for no chunks: callbacks have no eligible items (RFC 8267 section 6.5).
     fn reply_bounds(&self) -> ReplyBounds {
         let mut bounds = head(self.tag.len());
         for operation in &self.argarray {
@@ -53,40 +57,40 @@ impl BoundsReply for CbCompound4args {
     }
 }
 
-/// The status, the tag, which the server returns, and the number of results.
+/// Returns the size of the status, the tag (which the server returns) and the number of results.
 fn head(tag: usize) -> ReplyBounds {
     ReplyBounds::new((tag as u64).next_multiple_of(4).saturating_add(3 * WORD), &[])
 }
 
-/// What a result's type allows inline, if that is a bound to speak of.
+/// Returns the maximum inline size of a result type, or [`UNKNOWN`] if it has none or a larger one.
 fn typed<T: XdrType>() -> u64 {
     T::MAX_INLINE.filter(|most| *most <= UNKNOWN).unwrap_or(UNKNOWN)
 }
 
-/// A result of which the arguments bound the part that matters, and `rest` beside it.
+/// Returns the size of a result that the arguments limit to `count` bytes, plus `rest`.
 fn asked(count: u32, rest: u64) -> u64 {
     u64::from(count).saturating_add(rest)
 }
 
-/// A result with the attributes asked for.
+/// Returns the size of a result with the requested attributes.
 fn attributes(request: &Bitmap4) -> u64 {
     super::attributes::most(request).map_or(UNKNOWN, |most| most.saturating_add(WORD))
 }
 
-/// Octets that an operation's result keeps inline.
+/// Returns the maximum inline size of an operation's result, in bytes.
 fn inline(operation: &NfsArgop4) -> u64 {
     use NfsArgop4 as Op;
     match operation {
-        // The rest is placed.
+        // The data goes into a chunk.
         Op::Read(_) => typed::<Read4res>(),
         Op::Readlink => typed::<Readlink4res>(),
         // RFC 7530 §16.24.2: `maxcount` bounds READDIR4resok with its XDR overhead.
         Op::Readdir(args) => asked(args.maxcount, WORD),
-        // RFC 8881 §18.40.3: `gdia_maxcount` bounds device_addr4; beside it a bitmap of notifications.
+        // RFC 8881 §18.40.3: `gdia_maxcount` bounds device_addr4; a bitmap of notifications follows.
         Op::Getdeviceinfo(args) => asked(args.gdia_maxcount, 16 * WORD),
-        // RFC 8881 §18.43.3: `loga_maxcount` bounds the layouts; beside them a stateid and counts.
+        // RFC 8881 §18.43.3: `loga_maxcount` bounds the layouts; a stateid and counts are added.
         Op::Layoutget(args) => asked(args.loga_maxcount, 16 * WORD),
-        // RFC 8267 names no item of READ_PLUS, so its data stay inline.
+        // RFC 8267 names no item of READ_PLUS, so its data stays inline.
         Op::ReadPlus(args) => asked(args.rpa_count, SEGMENTS),
         Op::Access(_) => typed::<Access4res>(),
         Op::Close(_) => typed::<Close4res>(),
@@ -94,7 +98,7 @@ fn inline(operation: &NfsArgop4) -> u64 {
         Op::Create(_) => typed::<Create4res>(),
         Op::Delegpurge(_) => typed::<Delegpurge4res>(),
         Op::Delegreturn(_) => typed::<Delegreturn4res>(),
-        // Only what is asked for comes back.
+        // The server returns only the requested attributes.
         Op::Getattr(args) => attributes(&args.attr_request),
         Op::Getfh => typed::<Getfh4res>(),
         Op::Link(_) => typed::<Link4res>(),
@@ -130,14 +134,15 @@ fn inline(operation: &NfsArgop4) -> u64 {
         Op::DestroySession(_) => typed::<DestroySession4res>(),
         Op::FreeStateid(_) => typed::<FreeStateid4res>(),
         Op::GetDirDelegation(_) => typed::<GetDirDelegation4res>(),
-        // RFC 5661 §18.41: so many device IDs at most; a cookie and a verifier, their count, and whether these are all.
+        // RFC 5661 §18.41: at most `gdla_maxdevices` device IDs, plus a cookie, a verifier, their count and the end-of-list
+        // flag.
         Op::Getdevicelist(args) => u64::from(args.gdla_maxdevices).saturating_mul(16).saturating_add(7 * WORD),
         Op::Layoutcommit(_) => typed::<Layoutcommit4res>(),
         Op::Layoutreturn(_) => typed::<Layoutreturn4res>(),
         Op::SecinfoNoName(_) => typed::<SecinfoNoName4res>(),
         Op::Sequence(_) => typed::<Sequence4res>(),
         Op::SetSsv(_) => typed::<SetSsv4res>(),
-        // RFC 8881 §18.48: a status for each stateid.
+        // RFC 8881 §18.48: one status per stateid.
         Op::TestStateid(args) => 2 * WORD + WORD * args.ts_stateids.len() as u64,
         Op::WantDelegation(_) => typed::<WantDelegation4res>(),
         Op::DestroyClientid(_) => typed::<DestroyClientid4res>(),
@@ -158,7 +163,7 @@ fn inline(operation: &NfsArgop4) -> u64 {
     }
 }
 
-/// Octets of a callback operation's result.
+/// Returns the maximum size of a callback operation's result, in bytes.
 fn callback(operation: &NfsCbArgop4) -> u64 {
     use NfsCbArgop4 as Op;
     match operation {

@@ -1,4 +1,4 @@
-//! The codecs that `rpcgen` generates in C, as another process that decodes and encodes again.
+//! The C codecs that `rpcgen` generates, in a child process that decodes and re-encodes values.
 
 use std::{
     fs,
@@ -9,7 +9,7 @@ use std::{
 
 use rpcrdma_xdrgen::ir::{ItemKind, Spec};
 
-/// What rpcgen's output has to include in place of all of `<rpc/rpc.h>`, some of whose names the specifications have.
+/// Replaces `<rpc/rpc.h>` in rpcgen's output, because that header declares names that the specifications declare too.
 const HEADERS: &str = "#include <rpc/types.h>\n#include <rpc/xdr.h>\ntypedef struct CLIENT CLIENT;\nstruct svc_req;\n\
     typedef struct SVCXPRT SVCXPRT;\n#define netbuf own_netbuf\n#define xdr_netbuf xdr_own_netbuf\n\
     typedef quad_t longlong_t;\ntypedef u_quad_t u_longlong_t;";
@@ -21,18 +21,18 @@ pub(crate) struct Transcoder {
 }
 
 impl Transcoder {
-    /// Of the specification at `path`. None where `rpcgen`, a C compiler or libtirpc is not installed
-    /// (Debian: rpcsvc-proto, gcc, libtirpc-dev).
+    /// Starts a process for the specification at `path`. Returns `None` where `rpcgen`, a C compiler or libtirpc is not
+    /// installed (Debian: rpcsvc-proto, gcc, libtirpc-dev).
     pub(crate) fn new(path: &Path, spec: &Spec) -> Option<Self> {
         let protocol = path.file_stem().and_then(|stem| stem.to_str()).unwrap();
         if !Path::new("/usr/include/tirpc/rpc/xdr.h").exists() {
-            eprintln!("libtirpc is not installed: {protocol} is not compared with C");
+            eprintln!("libtirpc is not installed, {protocol} is not compared with C");
             return None;
         }
         let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("random-{protocol}"));
         fs::create_dir_all(&folder).unwrap();
-        // rpcgen names what it includes after its input.
+        // rpcgen derives the name of the generated header from its input.
         let file = format!("{protocol}.x");
         fs::copy(path, folder.join(&file)).unwrap();
         let mut header = String::new();
@@ -43,7 +43,7 @@ impl Transcoder {
             header = if flag == "-h" { text } else { header };
         }
         let is_type = |kind: &ItemKind| !matches!(kind, ItemKind::Const(_) | ItemKind::Extern(_));
-        // Macros that stand for types are gone when rpcgen sees them.
+        // The preprocessor has replaced macros that stand for types.
         let is_in_c = |name: &str| header.contains(&format!(" xdr_{name} ("));
         let types = spec.items.iter().filter(|item| is_type(&item.kind) && is_in_c(&item.name.text));
         let types = types.map(|item| format!("TYPE({})\n", item.name.text)).collect::<String>();
@@ -67,15 +67,15 @@ impl Transcoder {
         Some(Self { child, input, output: BufReader::new(output) })
     }
 
-    /// The octets of the value that C takes `octets` for.
-    pub(crate) fn transcode(&mut self, name: &str, octets: &[u8]) -> Result<Vec<u8>, String> {
-        let hex: String = octets.iter().map(|octet| format!("{octet:02x}")).collect();
+    /// Decodes and re-encodes `bytes` in C, and returns the bytes or the error that C reports.
+    pub(crate) fn transcode(&mut self, name: &str, bytes: &[u8]) -> Result<Vec<u8>, String> {
+        let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
         writeln!(self.input, "{name} .{hex}").unwrap();
         let mut line = String::new();
         self.output.read_line(&mut line).unwrap();
         let line = line.trim_end();
-        let octet = |at: usize| u8::from_str_radix(line.get(at..at + 2)?, 16).ok();
-        let back: Option<Vec<u8>> = (0..line.len()).step_by(2).map(octet).collect();
+        let byte = |at: usize| u8::from_str_radix(line.get(at..at + 2)?, 16).ok();
+        let back: Option<Vec<u8>> = (0..line.len()).step_by(2).map(byte).collect();
         back.ok_or_else(|| line.to_owned())
     }
 }
@@ -87,13 +87,13 @@ impl Drop for Transcoder {
     }
 }
 
-/// What a command prints; none if it is not installed.
+/// Returns the output of a command, or `None` if it is not installed.
 fn run(command: &mut Command) -> Option<Vec<u8>> {
     match command.output() {
         Ok(output) if output.status.success() => Some(output.stdout),
         Ok(output) => panic!("{command:?}: {}", String::from_utf8_lossy(&output.stderr)),
         Err(error) => {
-            eprintln!("{}: {error}: nothing is compared with C", command.get_program().display());
+            eprintln!("{}: {error}: not compared with C", command.get_program().display());
             None
         }
     }

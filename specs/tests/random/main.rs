@@ -1,5 +1,5 @@
-//! Random values of every specification: the generated codecs and those that rpcgen makes in C both take an encoding for
-//! a value and give the same octets back. The encodings come from a third hand, which knows RFC 4506 alone (`wire`).
+//! Random values of every specification: the generated codecs and rpcgen's C codecs both decode an encoding and re-encode it
+//! to the same bytes. The module `wire` produces the encodings; it implements only RFC 4506.
 
 mod c;
 mod views;
@@ -21,10 +21,10 @@ use crate::{
     wire::{Choices, encoding},
 };
 
-/// Values of each type.
+/// Number of values per type.
 const CASES: u32 = 64;
 
-/// Dialects that rpcgen takes, as it takes them.
+/// Extensions of the language that rpcgen accepts.
 mod dialect {
     rpcrdma::include_xdr!("tests/random/dialect.x");
 }
@@ -50,30 +50,30 @@ impl Comparison {
         let c = std::cell::RefCell::new(c.as_mut());
         let config = Config { cases: CASES, failure_persistence: None, ..Config::default() };
         let outcome = TestRunner::new(config).run(&vec(any::<u8>(), 0..400), |choices| {
-            let octets = encoding(spec, name, *narrow, Choices(&choices));
-            let wrong = |what: String| TestCaseError::fail(format!("{name}: {what}: {octets:02x?}"));
-            let mut decoder = Decoder::new(&octets);
+            let bytes = encoding(spec, name, *narrow, Choices(&choices));
+            let wrong = |what: String| TestCaseError::fail(format!("{name}: {what}: {bytes:02x?}"));
+            let mut decoder = Decoder::new(&bytes);
             let value: T = decoder.read().map_err(|error| wrong(error.to_string()))?;
             decoder.finish().map_err(|error| wrong(error.to_string()))?;
             let back = encode_to_bytes(&value).map_err(|error| wrong(error.to_string()))?;
-            if back != octets {
+            if back != bytes {
                 return Err(wrong(format!("{value:?} becomes {back:02x?}")));
             }
             let len = value.encoded_len();
-            if len != octets.len() {
+            if len != bytes.len() {
                 return Err(wrong(format!("encoded_len is {len}")));
             }
-            match c.borrow_mut().as_mut().map(|c| c.transcode(name, &octets)) {
+            match c.borrow_mut().as_mut().map(|c| c.transcode(name, &bytes)) {
                 None => Ok(()),
-                Some(Ok(theirs)) if theirs == octets => Ok(()),
-                Some(theirs) => Err(wrong(format!("C has {theirs:02x?}"))),
+                Some(Ok(theirs)) if theirs == bytes => Ok(()),
+                Some(theirs) => Err(wrong(format!("C gives {theirs:02x?}"))),
             }
         });
         outcome.unwrap_or_else(|error| panic!("{error}"));
     }
 }
 
-/// A test of one protocol: the types by the names that they have in the specification and in Rust.
+/// Defines the test of one protocol, for types given by their names in the specification and in Rust.
 macro_rules! compare {
     ($protocol:ident: $($name:ident $ty:ident),* $(,)?) => {
         #[test]

@@ -1,5 +1,5 @@
-/* Reads lines of a type's name and octets in hexadecimal; prints what the codecs of rpcgen make of them: the octets of
- * the value that they decode to, or why there is none. */
+/* Reads lines with a type name and bytes in hexadecimal. Decodes and re-encodes them with rpcgen's codecs, and prints the
+ * resulting bytes or an error. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,19 +14,19 @@ static const struct {
 #include TYPES
 };
 
-static const char *transcode(const char *name, char *octets, unsigned count, char *out, unsigned *written) {
+static const char *transcode(const char *name, char *bytes, unsigned count, char *out, unsigned *written) {
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         if (strcmp(types[i].name, name) != 0)
             continue;
         XDR in, back;
         char *value = calloc(1, types[i].size);
         const char *wrong = NULL;
-        xdrmem_create(&in, octets, count, XDR_DECODE);
+        xdrmem_create(&in, bytes, count, XDR_DECODE);
         xdrmem_create(&back, out, 1 << 20, XDR_ENCODE);
         if (!types[i].codec(&in, value))
             wrong = "not decoded";
         else if (xdr_getpos(&in) != count)
-            wrong = "more octets than the value has";
+            wrong = "bytes left over";
         else if (!types[i].codec(&back, value))
             wrong = "not encoded";
         *written = xdr_getpos(&back);
@@ -38,16 +38,16 @@ static const char *transcode(const char *name, char *octets, unsigned count, cha
 }
 
 int main(void) {
-    static char name[256], hex[1 << 20], octets[1 << 19], out[1 << 20];
+    static char name[256], hex[1 << 20], bytes[1 << 19], out[1 << 20];
     while (scanf("%255s %1048575s", name, hex) == 2) {
         unsigned count = 0, written = 0;
-        /* The first character keeps empty encodings from being none. */
+        /* The first character is a marker, so that an empty encoding is not an empty field. */
         for (const char *at = hex + 1; at[0] && at[1]; at += 2) {
-            unsigned octet;
-            sscanf(at, "%2x", &octet);
-            octets[count++] = (char)octet;
+            unsigned byte;
+            sscanf(at, "%2x", &byte);
+            bytes[count++] = (char)byte;
         }
-        const char *wrong = transcode(name, octets, count, out, &written);
+        const char *wrong = transcode(name, bytes, count, out, &written);
         if (wrong) {
             printf("%s", wrong);
         } else {

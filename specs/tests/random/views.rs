@@ -1,5 +1,5 @@
-//! The borrowed forms of NFS versions 3 and 4 beside those that own what they hold, over random values: the same octets
-//! both ways, and of octets that are cut off or damaged the same errors.
+//! The borrowed types of NFS versions 3 and 4 behave like the owned ones on random values: both encode to the same bytes, and
+//! report the same errors for truncated or damaged input.
 
 use proptest::{
     collection::vec,
@@ -14,14 +14,14 @@ use crate::{
     wire::{Choices, encoding},
 };
 
-/// All of NFS version 4 has a borrowed form here, as `xdrgen gen --borrowed` gives it.
+/// NFS version 4 with a borrowed form of every type, as `xdrgen gen --borrowed` generates it.
 #[allow(dead_code)]
 mod nfs4 {
     use rpcrdma::service::{BoundsReply, ReplyBounds};
 
     rpcrdma::include_xdr!("xdr/nfs4.x", ulb = "xdr/nfs4.ulb", borrowed, open(nfs_argop4, nfs_cb_argop4), types_only);
 
-    // Nothing is called here.
+    // The bounds are not used here.
     impl BoundsReply for Compound4args {
         fn reply_bounds(&self) -> ReplyBounds {
             ReplyBounds::default()
@@ -35,12 +35,12 @@ mod nfs4 {
     }
 }
 
-/// Octets read as one form: what they were, written again, or what was wrong, and where.
+/// Decodes and re-encodes `bytes`. An error has its message and offset.
 fn transcoded<'a, T: XdrEncode>(
-    octets: &'a [u8],
+    bytes: &'a [u8],
     read: impl Fn(&mut Decoder<'a>) -> Result<T, rpcrdma::xdr::DecodeError>,
 ) -> Result<Vec<u8>, String> {
-    let mut decoder = Decoder::new(octets);
+    let mut decoder = Decoder::new(bytes);
     let value = read(&mut decoder).map_err(|error| format!("{error} at {}", error.offset()))?;
     decoder.finish().map_err(|error| error.to_string())?;
     let back = encode_to_bytes(&value).map_err(|error| error.to_string())?;
@@ -53,25 +53,25 @@ type Transcode = for<'a> fn(&'a [u8]) -> Result<Vec<u8>, String>;
 fn same(comparison: &Comparison, name: &str, owned: Transcode, borrowed: Transcode) {
     let config = Config { cases: super::CASES, failure_persistence: None, ..Config::default() };
     let input = (vec(any::<u8>(), 0..400), any::<proptest::sample::Index>(), any::<u8>());
-    let outcome = TestRunner::new(config).run(&input, |(choices, at, octet)| {
-        let octets = encoding(&comparison.spec, name, false, Choices(&choices));
-        let check = |what: &str, octets: &[u8]| match (owned(octets), borrowed(octets)) {
+    let outcome = TestRunner::new(config).run(&input, |(choices, at, byte)| {
+        let bytes = encoding(&comparison.spec, name, false, Choices(&choices));
+        let check = |what: &str, bytes: &[u8]| match (owned(bytes), borrowed(bytes)) {
             (one, other) if one == other => Ok(one),
             (one, other) => Err(TestCaseError::fail(format!("{name}, {what}: {one:02x?}, but {other:02x?}"))),
         };
-        if check("whole", &octets)?.as_ref() != Ok(&octets) {
-            return Err(TestCaseError::fail(format!("{name} becomes something else: {octets:02x?}")));
+        if check("whole", &bytes)?.as_ref() != Ok(&bytes) {
+            return Err(TestCaseError::fail(format!("{name} re-encodes to other bytes: {bytes:02x?}")));
         }
-        let at = at.index(octets.len());
-        check("cut off", &octets[..at])?.expect_err("of a value's octets none is left out");
-        let mut damaged = octets;
-        damaged[at] = octet;
+        let at = at.index(bytes.len());
+        check("cut off", &bytes[..at])?.expect_err("a truncated value decodes");
+        let mut damaged = bytes;
+        damaged[at] = byte;
         check("damaged", &damaged).map(drop)
     });
     outcome.unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// A test of one protocol: a type's name in the specification, what owns in Rust, and what borrows.
+/// Defines the test of one protocol, for types given by the name in the specification, the owned type and the borrowed type.
 macro_rules! compare_views {
     ($protocol:ident: $($name:ident $owned:ident $borrowed:ident),* $(,)?) => {
         #[test]
@@ -80,8 +80,8 @@ macro_rules! compare_views {
             $(same(
                 &comparison,
                 stringify!($name),
-                |octets| transcoded(octets, $protocol::$owned::decode),
-                |octets| transcoded(octets, $protocol::$borrowed::decode_ref),
+                |bytes| transcoded(bytes, $protocol::$owned::decode),
+                |bytes| transcoded(bytes, $protocol::$borrowed::decode_ref),
             );)*
         }
     };

@@ -1,38 +1,37 @@
-//! Encodings made up from a specification alone, by RFC 4506 section 4: neither the generated codecs nor C's have a part
-//! in it.
+//! Random encodings, made from a specification according to RFC 4506 section 4, without the generated codecs or C's.
 
 use rpcrdma_xdrgen::ir::{Base, Field, ItemId, ItemKind, Spec, Type};
 
-/// Most elements of an array or list, and octets of an opaque: what matters is zero, one, padding, and several.
+/// Maximum elements of an array or list, and bytes of opaque data. It covers zero, one, padding, and several.
 const MOST: u32 = 9;
-/// How deep values nest before what is optional stays away.
+/// Nesting depth from which optional data is absent.
 const DEEP: u32 = 12;
 
-/// Decisions, taken from what proptest makes up. When they are used up each is the simplest.
+/// Random decisions from proptest's input. When the input is used up, each decision is the simplest one.
 pub(crate) struct Choices<'a>(pub(crate) &'a [u8]);
 
 impl Choices<'_> {
-    fn octet(&mut self) -> u8 {
+    fn byte(&mut self) -> u8 {
         let (first, rest) = self.0.split_first().unwrap_or((&0, &[]));
         self.0 = rest;
         *first
     }
 
     fn below(&mut self, bound: usize) -> usize {
-        usize::from(self.octet()) % bound.max(1)
+        usize::from(self.byte()) % bound.max(1)
     }
 
     fn word(&mut self) -> u32 {
-        // One choice for the usual numbers, five for any.
-        match self.octet() {
+        // Most numbers use one byte of input, large ones five.
+        match self.byte() {
             0xFF => u32::MAX,
-            octet @ 0xF0.. => u32::from_be_bytes([octet, self.octet(), self.octet(), self.octet()]),
-            octet => u32::from(octet),
+            byte @ 0xF0.. => u32::from_be_bytes([byte, self.byte(), self.byte(), self.byte()]),
+            byte => u32::from(byte),
         }
     }
 }
 
-/// An encoding of the type of that name. C's shorter types travel as integers: `narrow` keeps those to what they hold.
+/// Returns an encoding of the named type. With `narrow`, integers stay within the range of C's shorter types.
 pub(crate) fn encoding(spec: &Spec, name: &str, narrow: bool, choices: Choices<'_>) -> Vec<u8> {
     let id = spec.items.iter().position(|item| item.name.text == name).unwrap_or_else(|| panic!("no type {name}"));
     let mut writer = Writer { spec, choices, narrow, out: Vec::new(), depth: 0 };
@@ -60,7 +59,7 @@ impl Writer<'_> {
     fn item(&mut self, id: ItemId) {
         self.depth += 1;
         match &self.spec.items[id.0].kind {
-            ItemKind::Const(_) | ItemKind::Extern(_) => panic!("not a type of the specification's"),
+            ItemKind::Const(_) | ItemKind::Extern(_) => panic!("not a type"),
             ItemKind::Enum(values) => {
                 let value = values[self.choices.below(values.len())].value;
                 self.word(value.cast_unsigned());
@@ -74,7 +73,7 @@ impl Writer<'_> {
                     .flat_map(|arm| arm.cases.iter().map(|case| (case.value, arm.field.as_ref())))
                     .collect();
                 let choice = self.choices.below(cases.len() + usize::from(union.default.is_some()));
-                // What holds most comes first in specifications: nothing is at hand where it is deep.
+                // Specifications list the arm with the most data first, so a deep value uses the last one.
                 let choice = if self.depth > DEEP { cases.len() - 1 } else { choice };
                 let (value, field) = match (cases.get(choice), &union.default) {
                     (Some(case), _) => *case,
@@ -90,7 +89,7 @@ impl Writer<'_> {
         self.depth -= 1;
     }
 
-    /// A value of the discriminant's that is no case.
+    /// Returns a value of the discriminant that no case has, or `None` if there is none.
     fn other(&mut self, discriminant: &Field, cases: &[(i64, Option<&Field>)]) -> Option<i64> {
         let free = |value: &i64| cases.iter().all(|(case, _)| case != value);
         let mut base = match discriminant.ty {
@@ -100,7 +99,7 @@ impl Writer<'_> {
         loop {
             match base {
                 Base::Bool => return [0, 1].into_iter().find(free),
-                Base::Int if self.narrow => return Some(i64::from(self.choices.octet().cast_signed())).filter(free),
+                Base::Int if self.narrow => return Some(i64::from(self.choices.byte().cast_signed())).filter(free),
                 Base::Int => return Some(i64::from(self.choices.word().cast_signed())).filter(free),
                 Base::UInt => return Some(i64::from(self.choices.word())).filter(free),
                 Base::Item(id) => match &self.spec.items[id.0].kind {
@@ -119,12 +118,12 @@ impl Writer<'_> {
     fn field(&mut self, field: &Field) {
         match &field.ty {
             Type::Base(base) => self.base(*base),
-            Type::OpaqueFixed(len) => self.octets(*len, false),
+            Type::OpaqueFixed(len) => self.bytes(*len, false),
             Type::Opaque(max) | Type::String(max) => {
                 let len = self.count(*max);
                 self.word(len);
-                // C's strings end with their first zero.
-                self.octets(len, matches!(field.ty, Type::String(_)));
+                // C strings end at the first zero byte.
+                self.bytes(len, matches!(field.ty, Type::String(_)));
             }
             Type::ArrayFixed(base, len) => (0..*len).for_each(|_| self.base(*base)),
             Type::Array(base, max) => {
@@ -153,10 +152,10 @@ impl Writer<'_> {
         self.word(0);
     }
 
-    fn octets(&mut self, len: u32, text: bool) {
+    fn bytes(&mut self, len: u32, text: bool) {
         for _ in 0..len {
-            let octet = self.choices.octet();
-            self.out.push(if text { octet | 1 } else { octet });
+            let byte = self.choices.byte();
+            self.out.push(if text { byte | 1 } else { byte });
         }
         self.out.resize(self.out.len().next_multiple_of(4), 0);
     }
@@ -164,15 +163,15 @@ impl Writer<'_> {
     fn base(&mut self, base: Base) {
         match base {
             Base::Bool => {
-                let value = self.choices.octet() & 1;
+                let value = self.choices.byte() & 1;
                 self.word(u32::from(value));
             }
             Base::Int if self.narrow => {
-                let value = i32::from(self.choices.octet().cast_signed());
+                let value = i32::from(self.choices.byte().cast_signed());
                 self.word(value.cast_unsigned());
             }
             Base::UInt if self.narrow => {
-                let value = self.choices.octet();
+                let value = self.choices.byte();
                 self.word(u32::from(value));
             }
             Base::Int | Base::UInt => {
@@ -185,16 +184,16 @@ impl Writer<'_> {
                     self.word(value);
                 }
             }
-            // A number, which compares.
+            // Never NaN, so that values compare equal.
             Base::Float => {
-                let value = f32::from(self.choices.octet()) / 3.0;
+                let value = f32::from(self.choices.byte()) / 3.0;
                 self.word(value.to_bits());
             }
             Base::Double => {
-                let value = f64::from(self.choices.octet()) / 3.0;
+                let value = f64::from(self.choices.byte()) / 3.0;
                 self.out.extend(value.to_be_bytes());
             }
-            Base::Quadruple => panic!("none of the specifications has one"),
+            Base::Quadruple => panic!("no specification has a quadruple"),
             Base::Item(id) => self.item(id),
         }
     }

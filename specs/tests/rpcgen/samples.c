@@ -1,4 +1,4 @@
-/* Prints the samples of ../samples/mod.rs, a line each: its name and its octets as libtirpc encodes them. */
+/* Prints the samples of ../samples/mod.rs, one per line: the name, and the bytes that libtirpc encodes, in hexadecimal. */
 #include <stdio.h>
 #include <string.h>
 #include <rpc/rpc.h>
@@ -6,20 +6,20 @@
 #include <rpc/pmap_prot.h>
 #include <rpc/rpcb_prot.h>
 #else
-#include PROTOCOL /* what rpcgen makes of the specification */
+#include PROTOCOL /* the header that rpcgen generates from the specification */
 #endif
 
 static void print(const char *name, xdrproc_t proc, void *value) {
-    static char octets[65536];
+    static char bytes[65536];
     XDR xdrs;
-    xdrmem_create(&xdrs, octets, sizeof octets, XDR_ENCODE);
+    xdrmem_create(&xdrs, bytes, sizeof bytes, XDR_ENCODE);
     if (!proc(&xdrs, value)) {
-        fprintf(stderr, "%s is not encoded\n", name);
+        fprintf(stderr, "cannot encode %s\n", name);
         _Exit(1);
     }
     printf("%s ", name);
     for (unsigned i = 0; i < xdr_getpos(&xdrs); i++)
-        printf("%02x", (unsigned char)octets[i]);
+        printf("%02x", (unsigned char)bytes[i]);
     printf("\n");
 }
 #define PRINT(name, type, value) print(name, (xdrproc_t)xdr_##type, value)
@@ -115,7 +115,7 @@ int main(void) {
 #endif
 
 #ifdef RPCBIND
-/* libtirpc has these types and codecs itself. */
+/* libtirpc provides these types and codecs. */
 int main(void) {
     struct pmap call = {100003, 3, 6, 0};
     PRINT("getport_call", pmap, &call);

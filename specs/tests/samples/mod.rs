@@ -1,24 +1,24 @@
-//! Values of each protocol, with the octets that their documents give them, and how to compare.
-#![allow(dead_code)] // Each test takes what it needs.
+//! Sample values of each protocol with the encodings that their documents define, and functions to compare them.
+#![allow(dead_code)] // Each test binary uses some of it.
 
 use rpcrdma::xdr::{Bytes, Decoder, XdrDecode, XdrEncode, encode_to_bytes};
 use rpcrdma_specs::{mount3, nfs3, nfs4, rpcbind};
 
-/// `value` is these words, and these words are `value`.
+/// Checks that `value` encodes to these words and decodes from them.
 pub(crate) fn both_ways<T: XdrEncode + XdrDecode + PartialEq + std::fmt::Debug>(value: &T, words: &[u32]) {
-    octets_both_ways(value, &words.iter().flat_map(|word| word.to_be_bytes()).collect::<Vec<u8>>());
+    bytes_both_ways(value, &words.iter().flat_map(|word| word.to_be_bytes()).collect::<Vec<u8>>());
 }
 
-/// `value` is these octets, and these octets are `value`; any fewer are not.
-pub(crate) fn octets_both_ways<T: XdrEncode + XdrDecode + PartialEq + std::fmt::Debug>(value: &T, octets: &[u8]) {
-    assert_eq!(encode_to_bytes(value).as_deref(), Ok(octets), "{value:?}");
-    assert_eq!(value.encoded_len(), octets.len());
-    let mut decoder = Decoder::new(octets);
+/// Checks that `value` encodes to these bytes, decodes from them, and does not decode from a prefix of them.
+pub(crate) fn bytes_both_ways<T: XdrEncode + XdrDecode + PartialEq + std::fmt::Debug>(value: &T, bytes: &[u8]) {
+    assert_eq!(encode_to_bytes(value).as_deref(), Ok(bytes), "{value:?}");
+    assert_eq!(value.encoded_len(), bytes.len());
+    let mut decoder = Decoder::new(bytes);
     assert_eq!(decoder.read::<T>().as_ref(), Ok(value));
     assert_eq!(decoder.finish(), Ok(()));
-    for len in 0..octets.len() {
-        let mut decoder = Decoder::new(&octets[..len]);
-        assert!(decoder.read::<T>().is_err(), "{len} octets of {value:?}");
+    for len in 0..bytes.len() {
+        let mut decoder = Decoder::new(&bytes[..len]);
+        assert!(decoder.read::<T>().is_err(), "{len} bytes of {value:?}");
     }
 }
 
@@ -60,7 +60,7 @@ pub(crate) fn attributes() -> nfs3::Fattr3 {
     }
 }
 
-/// RFC 1813 §2.5: thirteen fields.
+/// The encoding of [`attributes`]: the thirteen fields of RFC 1813 §2.5.
 pub(crate) const ATTRIBUTES: [u32; 21] =
     [1, 0o644, 1, 1000, 100, 0, 5, 0, 4096, 8, 9, 0x0102_0304, 0x0506_0708, 0, 42, 1, 2, 3, 4, 5, 6];
 
@@ -139,7 +139,7 @@ pub(crate) fn mnt_call() -> mount3::Dirpath {
     mount3::Dirpath("/export".into())
 }
 
-/// AUTH_SYS, and krb5 as a pseudo-flavor (RFC 2623 §2.3).
+/// Returns a reply with the flavors AUTH_SYS and krb5, which is a pseudo-flavor (RFC 2623 §2.3).
 pub(crate) fn mnt_reply() -> mount3::Mountres3 {
     mount3::Mountres3::Ok(mount3::Mountres3Ok {
         fhandle: mount3::Fhandle3(Bytes::from_static(HANDLE)),
@@ -158,7 +158,7 @@ pub(crate) fn exports() -> mount3::Exports {
     ])
 }
 
-/// Where is NFS 3 on TCP?
+/// Asks for the TCP port of NFS 3.
 pub(crate) fn getport_call() -> rpcbind::Mapping {
     rpcbind::Mapping { prog: 100_003, vers: 3, prot: rpcbind::IPPROTO_TCP, port: 0 }
 }
@@ -193,7 +193,7 @@ pub(crate) fn stateid() -> nfs4::Stateid4 {
     nfs4::Stateid4 { seqid: 7, other: [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11] }
 }
 
-/// PUTFH LOOKUP READ.
+/// PUTFH, LOOKUP and READ.
 pub(crate) fn compound_call() -> nfs4::Compound4args {
     use nfs4::NfsArgop4 as Op;
     let argarray = vec![

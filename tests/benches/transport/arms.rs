@@ -1,4 +1,4 @@
-//! The arms: each moves the same octets bare and by rpcrdma.
+//! The measurements: each transfers the same bytes over plain TCP and with rpcrdma.
 
 use std::{cell::Cell, net::SocketAddr, sync::mpsc, time::Instant};
 
@@ -33,7 +33,7 @@ use bench_v1::{BenchV1, BenchV1Client, BenchV1Server};
 const BLOCK: usize = 1 << 20;
 const DEPTH: usize = 8;
 
-/// Where the servers listen.
+/// Addresses of the servers.
 #[derive(Clone, Debug)]
 pub(crate) struct Addresses {
     echo: SocketAddr,
@@ -55,20 +55,21 @@ impl BenchV1 for Service {
     }
 }
 
-/// Runs the servers of both arms on this thread, for as long as the process lives.
+/// Runs the servers of both programs on this thread until the process ends.
 pub(crate) async fn serve(addresses: mpsc::Sender<Addresses>) {
-    let echo = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    let bulk = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let echo = TcpListener::bind("127.0.0.1:0").await.expect("cannot bind");
+    let bulk = TcpListener::bind("127.0.0.1:0").await.expect("cannot bind");
     let server = Server::builder()
         .service(BenchV1Server::new(Service { block: Bytes::from(vec![0x5a; BLOCK]) }))
         .credits(128)
         .listen("iwarp://127.0.0.1:0")
         .bind()
         .await
-        .expect("the server binds");
+        .expect("cannot bind the server");
     let rpc = server.urls()[0].clone();
-    let found = Addresses { echo: echo.local_addr().expect("bound"), bulk: bulk.local_addr().expect("bound"), rpc };
-    addresses.send(found).expect("the client waits for it");
+    let found =
+        Addresses { echo: echo.local_addr().expect("no address"), bulk: bulk.local_addr().expect("no address"), rpc };
+    addresses.send(found).expect("client thread ended");
     tokio::join!(bare::echo_server(echo), bare::bulk_server(bulk), async { server.serve().await });
 }
 
@@ -77,11 +78,12 @@ fn quantile(samples: &mut [u64], q: f64) -> f64 {
     samples[((samples.len() - 1) as f64 * q) as usize] as f64
 }
 
-/// Runs `rounds` rounds, arms taking turns.
+/// Runs this many rounds. The programs alternate.
 pub(crate) async fn run(addresses: Addresses, rounds: usize, quick: bool) -> Vec<Figure> {
-    let mut echo = bare::Client::connect(addresses.echo).await.expect("connects");
-    let mut bulk = bare::Client::connect(addresses.bulk).await.expect("connects");
-    let channel = Channel::builder().versions(1..=1).credits(128).connect(&addresses.rpc).await.expect("connects");
+    let mut echo = bare::Client::connect(addresses.echo).await.expect("cannot connect");
+    let mut bulk = bare::Client::connect(addresses.bulk).await.expect("cannot connect");
+    let channel =
+        Channel::builder().versions(1..=1).credits(128).connect(&addresses.rpc).await.expect("cannot connect");
     let client = BenchV1Client::new(channel);
     let source = Bytes::from(vec![0x5a; BLOCK]);
 
@@ -93,8 +95,8 @@ pub(crate) async fn run(addresses: Addresses, rounds: usize, quick: bool) -> Vec
     let mut get_cpu = Figure { name: "get 1 MiB, processor", unit: "ns/KiB", aim: "<= 1.2", ..Figure::default() };
     let mut put = Figure { name: "put 1 MiB, depth 8", unit: "GiB/s", aim: ">= 0.95", ..Figure::default() };
     let mut put_cpu = Figure { name: "put 1 MiB, processor", unit: "ns/KiB", aim: "<= 1.2", ..Figure::default() };
-    let gib = |octets: usize, start: Instant| octets as f64 / start.elapsed().as_secs_f64() / f64::from(1 << 30);
-    let cpu = |octets: usize, start: ProcessTime| start.elapsed().as_nanos() as f64 / (octets >> 10) as f64;
+    let gib = |bytes: usize, start: Instant| bytes as f64 / start.elapsed().as_secs_f64() / f64::from(1 << 30);
+    let cpu = |bytes: usize, start: ProcessTime| start.elapsed().as_nanos() as f64 / (bytes >> 10) as f64;
 
     for round in 0..=rounds {
         let warm_up = round == 0;
@@ -123,31 +125,32 @@ pub(crate) async fn run(addresses: Addresses, rounds: usize, quick: bool) -> Vec
         in_flight(pipelined, 64, || client.null()).await;
         keep(&mut many, bare_rate, rate(start));
 
-        let octets = blocks * BLOCK;
+        let bytes = blocks * BLOCK;
         let (start, used) = (Instant::now(), ProcessTime::now());
         bulk.bulk(false, blocks, BLOCK, DEPTH).await.expect("bulk");
-        let (bare_rate, bare_cpu) = (gib(octets, start), cpu(octets, used));
+        let (bare_rate, bare_cpu) = (gib(bytes, start), cpu(bytes, used));
         let (start, used) = (Instant::now(), ProcessTime::now());
         let args = GetArgs { count: BLOCK as u32 };
         in_flight(blocks, DEPTH, || client.get(&args)).await;
-        keep(&mut get, bare_rate, gib(octets, start));
-        keep(&mut get_cpu, bare_cpu, cpu(octets, used));
+        keep(&mut get, bare_rate, gib(bytes, start));
+        keep(&mut get_cpu, bare_cpu, cpu(bytes, used));
 
         let (start, used) = (Instant::now(), ProcessTime::now());
         bulk.bulk(true, blocks, BLOCK, DEPTH).await.expect("bulk");
-        let (bare_rate, bare_cpu) = (gib(octets, start), cpu(octets, used));
+        let (bare_rate, bare_cpu) = (gib(bytes, start), cpu(bytes, used));
         let (start, used) = (Instant::now(), ProcessTime::now());
         let args = Block { data: source.clone() };
         in_flight(blocks, DEPTH, || client.put(&args)).await;
-        keep(&mut put, bare_rate, gib(octets, start));
-        keep(&mut put_cpu, bare_cpu, cpu(octets, used));
+        keep(&mut put, bare_rate, gib(bytes, start));
+        keep(&mut put_cpu, bare_cpu, cpu(bytes, used));
     }
     vec![null, null_p99, many, get, get_cpu, put, put_cpu]
 }
 
 /// Makes `n` calls of one kind.
 pub(crate) async fn profile(addresses: Addresses, kind: &str, n: usize) {
-    let channel = Channel::builder().versions(1..=1).credits(128).connect(&addresses.rpc).await.expect("connects");
+    let channel =
+        Channel::builder().versions(1..=1).credits(128).connect(&addresses.rpc).await.expect("cannot connect");
     let client = BenchV1Client::new(channel);
     match kind {
         "null" => in_flight(n, 1, || client.null()).await,
@@ -160,11 +163,11 @@ pub(crate) async fn profile(addresses: Addresses, kind: &str, n: usize) {
             let args = Block { data: Bytes::from(vec![0x5a; BLOCK]) };
             in_flight(n, DEPTH, || client.put(&args)).await;
         }
-        other => panic!("{other:?} is none of null, small, get, put"),
+        other => panic!("unknown kind {other:?}, expected null, small, get or put"),
     }
 }
 
-/// Makes `n` calls by `depth` callers, each with one in flight.
+/// Makes `n` calls from `depth` callers, each with one call in flight.
 async fn in_flight<T, E: std::fmt::Debug, F: Future<Output = Result<T, E>>>(
     n: usize,
     depth: usize,
@@ -173,7 +176,7 @@ async fn in_flight<T, E: std::fmt::Debug, F: Future<Output = Result<T, E>>>(
     let begun = Cell::new(0);
     let caller = || async {
         while begun.replace(begun.get() + 1) < n {
-            call().await.expect("the call succeeds");
+            call().await.expect("call failed");
         }
     };
     let mut callers: FuturesUnordered<_> = (0..depth).map(|_| caller()).collect();

@@ -1,4 +1,4 @@
-//! The bare arms: tokio TCP and nothing else.
+//! The plain TCP program of each measurement.
 
 use std::{io, net::SocketAddr, time::Instant};
 
@@ -7,10 +7,10 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 
-/// Octets of a small message: what a null call and its reply take on the wire, about.
+/// Size of a small message, in bytes. A null call and its reply take about as much on the wire.
 pub(crate) const SMALL: usize = 96;
 
-/// Sends back whatever comes, as it comes.
+/// Sends received data back at once.
 pub(crate) async fn echo_server(listener: TcpListener) {
     while let Ok((stream, _)) = listener.accept().await {
         tokio::spawn(async move {
@@ -31,7 +31,7 @@ async fn echo(mut stream: TcpStream) -> io::Result<()> {
     }
 }
 
-/// For each 8-octet request `(direction, len)`: sends `len` octets (0) or takes them and answers with one octet (1).
+/// Handles 8-byte requests `(direction, len)`: sends `len` bytes (0), or receives them and replies with one byte (1).
 pub(crate) async fn bulk_server(listener: TcpListener) {
     while let Ok((stream, _)) = listener.accept().await {
         tokio::spawn(async move {
@@ -55,7 +55,7 @@ async fn bulk(mut stream: TcpStream) -> io::Result<()> {
     }
 }
 
-/// A client of both.
+/// A client of both servers.
 pub(crate) struct Client {
     stream: TcpStream,
     buf: Vec<u8>,
@@ -69,7 +69,7 @@ impl Client {
         Ok(Self { stream, buf: vec![0x5a; 1 << 20] })
     }
 
-    /// `n` small echoes, one after the other: the time of each in nanoseconds.
+    /// Makes `n` small echoes in sequence. Appends the time of each to `samples`, in nanoseconds.
     pub(crate) async fn ping(&mut self, n: usize, samples: &mut Vec<u64>) -> io::Result<()> {
         for _ in 0..n {
             let start = Instant::now();
@@ -80,7 +80,7 @@ impl Client {
         Ok(())
     }
 
-    /// `n` small echoes, `depth` in flight: one write each, replies taken as they come.
+    /// Makes `n` small echoes with `depth` in flight. Each write sends all echoes that are due.
     pub(crate) async fn pipeline(&mut self, n: usize, depth: usize) -> io::Result<()> {
         let (mut reader, mut writer) = self.stream.split();
         let (mut sent, mut received) = (0, 0);
@@ -97,7 +97,7 @@ impl Client {
         Ok(())
     }
 
-    /// Moves `n` blocks of `len` octets here (`put == false`) or there, `depth` requested ahead.
+    /// Moves `n` blocks of `len` bytes from the server, or to it with `put`. Requests `depth` blocks ahead.
     pub(crate) async fn bulk(&mut self, put: bool, n: usize, len: usize, depth: usize) -> io::Result<()> {
         let mut request = [0; 8];
         request[..4].copy_from_slice(&u32::from(put).to_be_bytes());

@@ -1,8 +1,8 @@
-//! Keeps both cores awake with processes that run only when nothing else wants to.
+//! Idle-priority processes that keep the cores awake.
 
 use std::process::{Child, Command, Stdio};
 
-/// Ends them when the benchmark does.
+/// The running processes. Dropping this ends them.
 pub(crate) struct Burners(Vec<Child>);
 
 impl Drop for Burners {
@@ -14,7 +14,7 @@ impl Drop for Burners {
     }
 }
 
-/// Starts one for each core, under the idle scheduling class where `chrt` is there, else at the lowest priority.
+/// Starts a process per core, in the idle scheduling class if `chrt` is installed, else at the lowest priority.
 pub(crate) fn start() -> Burners {
     let Ok(exe) = std::env::current_exe() else { return Burners(Vec::new()) };
     let count = std::thread::available_parallelism().map_or(2, usize::from).min(2);
@@ -26,7 +26,7 @@ pub(crate) fn start() -> Burners {
     )
 }
 
-/// Spins until the parent is gone (its end of the pipe closes) or ten minutes have passed.
+/// Spins until the parent closes its end of the pipe, or for ten minutes.
 pub(crate) fn burn() -> ! {
     std::thread::spawn(|| {
         let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());

@@ -1,17 +1,17 @@
-//! Medians and ranges.
+//! Reports of medians and ranges.
 
-/// The samples of one figure: one value a round for each arm.
+/// The samples of one figure, one per round and program.
 #[derive(Default)]
 pub(crate) struct Figure {
-    /// What is measured.
+    /// Name of the figure.
     pub(crate) name: &'static str,
     /// Unit of the values.
     pub(crate) unit: &'static str,
-    /// What the project aims at for the ratio, as text.
+    /// Target for the ratio, as text.
     pub(crate) aim: &'static str,
-    /// The bare arm.
+    /// Samples of plain TCP.
     pub(crate) bare: Vec<f64>,
-    /// Ours.
+    /// Samples of rpcrdma.
     pub(crate) ours: Vec<f64>,
 }
 
@@ -26,13 +26,13 @@ fn range(values: &[f64]) -> (f64, f64) {
 }
 
 impl Figure {
-    /// Ours over bare, the median of the rounds' ratios: what happens to a round happens to both arms.
+    /// Returns the median ratio of rpcrdma to plain TCP. Each ratio is of one round, in which both had the same conditions.
     pub(crate) fn ratio(&self) -> f64 {
         median(&self.ours.iter().zip(&self.bare).map(|(ours, bare)| ours / bare).collect::<Vec<_>>())
     }
 }
 
-/// A table for people.
+/// Prints a table.
 pub(crate) fn table(figures: &[Figure]) {
     println!("{:<38} {:>26} {:>26} {:>7}  aim", "", "bare TCP", "rpcrdma", "ratio");
     for figure in figures {
@@ -51,7 +51,7 @@ pub(crate) fn table(figures: &[Figure]) {
     }
 }
 
-/// One JSON array.
+/// Formats a JSON array.
 pub(crate) fn json(figures: &[Figure]) -> String {
     let rows: Vec<String> = figures
         .iter()

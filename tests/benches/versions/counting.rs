@@ -1,4 +1,4 @@
-//! Queue pairs that count what is asked of them.
+//! Queue pairs that count their work requests.
 
 use std::{
     io,
@@ -18,7 +18,7 @@ use rpcrdma::provider::{
     RegisterError, SetupError, SetupParams, WorkRequest,
 };
 
-/// What both ends together have asked their queue pairs for.
+/// Counters of the work requests of client and server together.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     sends: AtomicU64,
@@ -29,13 +29,13 @@ pub(crate) struct Tally {
     registrations: AtomicU64,
 }
 
-/// The same at one time.
+/// A snapshot of a [`Tally`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Counts {
-    /// Messages, and their octets.
+    /// Number and bytes of messages.
     pub(crate) sends: u64,
     pub(crate) sent: u64,
-    /// RDMA Writes, and their octets.
+    /// Number and bytes of RDMA Writes.
     pub(crate) writes: u64,
     pub(crate) written: u64,
     pub(crate) reads: u64,
@@ -87,7 +87,7 @@ impl Sub for Counts {
     }
 }
 
-/// Something of a provider's, and where to count.
+/// A wrapper of a provider's type that counts work requests.
 pub(crate) struct Counting<T>(pub(crate) T, pub(crate) Arc<Tally>);
 
 impl<Q: QueuePair> QueuePair for Counting<Q> {

@@ -1,10 +1,10 @@
-//! The compiler on any text: diagnostics or Rust, and neither panics, overflowing stacks nor endless work.
+//! The compiler on arbitrary text: it reports diagnostics or generates Rust, without panics, stack overflow or endless loops.
 #![no_main]
 
 use rpcrdma_xdrgen::{Compiler, emit, extract, strip};
 
 libfuzzer_sys::fuzz_target!(|text: &str| {
-    // A specification; where there is a line of dashes, what follows is its binding.
+    // A specification, followed by its binding if there is a line of dashes.
     let (text, binding) = text.split_once("\n---\n").map_or((text, None), |(text, binding)| (text, Some(binding)));
     let mut compiler = Compiler::new().source("fuzz.x", text);
     if let Some(binding) = binding {
@@ -13,9 +13,9 @@ libfuzzer_sys::fuzz_target!(|text: &str| {
     match compiler.compile() {
         Ok(compiled) => {
             let rust = emit::emit(&compiled.spec, &emit::EmitOptions::default());
-            assert!(rust.is_ok(), "what is accepted becomes Rust: {:?}", rust.err());
+            assert!(rust.is_ok(), "accepted specification does not generate Rust: {:?}", rust.err());
         }
-        // Showing them looks up the text they are about.
+        // Displaying diagnostics looks up the source text.
         Err(diagnostics) => drop(diagnostics.to_string()),
     }
     let _ = strip("fuzz.x", text);

@@ -1,4 +1,4 @@
-//! An engine, at either end, to which messages and completions come in any order.
+//! A version 1 engine, as client or server, with messages and completions in any order.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|octets: &[u8]| rpcrdma::fuzzing::engine(octets));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| rpcrdma::fuzzing::engine(bytes));

@@ -1,4 +1,4 @@
-//! An engine between a peer and a provider that do what a fuzzer says, version 2 or what comes of it.
+//! An engine that negotiates version 2, with a peer and a provider that the input controls.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|octets: &[u8]| rpcrdma::fuzzing::engine_v2(octets));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| rpcrdma::fuzzing::engine_v2(bytes));

@@ -1,4 +1,4 @@
-//! The formatter on any text: what it writes says the same, and is written the same again. `strip` likewise.
+//! The formatter and `strip` on arbitrary text: the output has the same meaning, and formatting it again changes nothing.
 #![no_main]
 
 #[path = "../../../xdrgen/tests/fmt/meaning.rs"]
@@ -13,7 +13,7 @@ libfuzzer_sys::fuzz_target!(|text: &str| {
     let options = FormatOptions::default();
     let once = match format("fuzz.x", text, &options) {
         Ok(once) => once,
-        // Showing them looks up the text they are about.
+        // Displaying diagnostics looks up the source text.
         Err(FormatError::Syntax(diagnostics)) => return drop(diagnostics.to_string()),
         Err(other) => panic!("{other}"),
     };

@@ -1,4 +1,4 @@
-//! Types that the compiler generated: what decodes encodes to the same octets, and says how many they are.
+//! Generated types: a decoded value encodes to the same bytes, and `encoded_len` agrees.
 #![no_main]
 #![allow(unused, missing_docs)]
 
@@ -21,17 +21,17 @@ constructs! {
     unions: "../../xdrgen/tests/constructs/unions.x";
 }
 
-/// The first octet says which type the others are of.
+/// Decodes the input as the type that its first byte selects.
 macro_rules! one_of {
-    ($octets:ident: $($ty:ty),* $(,)?) => {{
+    ($bytes:ident: $($ty:ty),* $(,)?) => {{
         let types: &[fn(&[u8])] = &[$(reencodes::<$ty>),*];
-        if let Some((&which, octets)) = $octets.split_first() {
-            types[usize::from(which) % types.len()](octets);
+        if let Some((&which, bytes)) = $bytes.split_first() {
+            types[usize::from(which) % types.len()](bytes);
         }
     }};
 }
 
-libfuzzer_sys::fuzz_target!(|octets: &[u8]| one_of!(octets:
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| one_of!(bytes:
     blobstore::BlobName,
     blobstore::BlobStatus,
     blobstore::GetArgs,

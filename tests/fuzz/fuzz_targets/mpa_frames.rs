@@ -1,4 +1,4 @@
 //! MPA request and reply frames.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|octets: &[u8]| rpcrdma::fuzzing::mpa_frames(octets));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| rpcrdma::fuzzing::mpa_frames(bytes));

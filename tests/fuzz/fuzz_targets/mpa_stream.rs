@@ -1,4 +1,4 @@
-//! MPA, DDP and RDMAP: the octets of an established iWARP connection.
+//! MPA, DDP and RDMAP: the byte stream of an established iWARP connection.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|octets: &[u8]| rpcrdma::fuzzing::mpa_stream(octets));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| rpcrdma::fuzzing::mpa_stream(bytes));

@@ -1,4 +1,4 @@
-//! XDR of every kind, with chunks to splice in.
+//! XDR of all kinds, with chunks to splice in.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|octets: &[u8]| rpcrdma::fuzzing::payload_stream(octets));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| rpcrdma::fuzzing::payload_stream(bytes));

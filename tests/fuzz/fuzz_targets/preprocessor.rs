@@ -1,4 +1,4 @@
-//! Preprocessor lines in any order, between and within definitions: each octet is a line, or a piece of one.
+//! Preprocessor lines in any order, between and inside definitions. Each input byte selects a line or a fragment.
 #![no_main]
 
 use rpcrdma_xdrgen::{
@@ -50,8 +50,8 @@ const PIECES: &[&str] = &[
     ";",
 ];
 
-libfuzzer_sys::fuzz_target!(|octets: &[u8]| {
-    let text: String = octets.iter().map(|octet| PIECES[usize::from(*octet) % PIECES.len()]).collect();
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    let text: String = bytes.iter().map(|byte| PIECES[usize::from(*byte) % PIECES.len()]).collect();
     for defined in [false, true] {
         let mut compiler = Compiler::new().source("fuzz.x", text.as_str());
         if defined {
@@ -63,13 +63,13 @@ libfuzzer_sys::fuzz_target!(|octets: &[u8]| {
         };
         for diagnostic in diagnostics.iter() {
             for label in diagnostic.primary.iter().chain(&diagnostic.secondary) {
-                let source = diagnostics.sources().get(label.span.file).expect("a text");
-                assert!(source.text().get(label.span.range.clone()).is_some(), "{label:?} is no place in the text");
+                let source = diagnostics.sources().get(label.span.file).expect("diagnostic in an unknown file");
+                assert!(source.text().get(label.span.range.clone()).is_some(), "{label:?} is outside of the text");
             }
         }
         drop(diagnostics.to_string());
     }
-    // Each of the branches keeps its place.
+    // Formatting keeps the order of the branches.
     match format("fuzz.x", &text, &FormatOptions::default()) {
         Ok(once) => {
             let twice = format("fuzz.x", &once, &FormatOptions::default());

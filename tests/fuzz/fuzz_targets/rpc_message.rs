@@ -1,4 +1,4 @@
 //! RPC messages: headers and credentials.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|octets: &[u8]| rpcrdma::fuzzing::rpc_message(octets));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| rpcrdma::fuzzing::rpc_message(bytes));

@@ -1,4 +1,4 @@
 //! The header of RPC-over-RDMA version 1.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|octets: &[u8]| rpcrdma::fuzzing::rpcrdma_header(octets));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| rpcrdma::fuzzing::rpcrdma_header(bytes));

@@ -1,4 +1,4 @@
-//! An end of a connection by TCP, with a stream and a peer that do what a fuzzer says.
+//! A client or server over TCP, with a stream and a peer that the input controls.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|octets: &[u8]| rpcrdma::fuzzing::tcp_stream(octets));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| rpcrdma::fuzzing::tcp_stream(bytes));

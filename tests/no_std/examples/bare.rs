@@ -1,7 +1,8 @@
-//! What can only be linked without the standard library: it has a panic handler and an allocator of its own, and a crate
-//! underneath that brings the standard library in brings those twice. It is built, not run: `.ci/run no_std`.
+//! A library that can only be linked without the standard library, because it defines a panic handler and an allocator.
+//!
+//! If a dependency used the standard library, both would be defined twice. `.ci/run no_std` builds it; it is not run.
 #![no_std]
-#![allow(unsafe_code)] // An allocator, and a name to link to.
+#![allow(unsafe_code)] // The allocator and the exported symbol need it.
 
 use core::{
     alloc::{GlobalAlloc, Layout},
@@ -13,10 +14,10 @@ use rpcrdma::rpc::Credential;
 use rpcrdma_specs::nfs3::{NfsFh3, Read3args, nfs_v3::Nfsproc3Read};
 use rpcrdma_tests_no_std::{by_macro, by_script, call, reply, round_trip};
 
-/// Has no memory to give.
+/// An allocator without memory.
 struct Nothing;
 
-// SAFETY: null means that there is no memory, for any layout. So nothing is ever given back.
+// SAFETY: `alloc` returns null, which reports failure for any layout, so `dealloc` is never called with memory.
 unsafe impl GlobalAlloc for Nothing {
     unsafe fn alloc(&self, _: Layout) -> *mut u8 {
         ptr::null_mut()
@@ -33,7 +34,8 @@ fn panic(_: &PanicInfo<'_>) -> ! {
     loop {}
 }
 
-/// Codecs of each kind, so that there is code of them: how many octets the call of a READ takes.
+/// Uses codecs of each kind, so that their code is linked. Returns the length of a READ call and the number of successful
+/// decodings.
 #[unsafe(no_mangle)]
 pub extern "C" fn rpcrdma_bare(xid: u32, offset: u64) -> usize {
     let args = Read3args { file: NfsFh3::default(), offset, count: 1 << 20 };

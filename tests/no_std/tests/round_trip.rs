@@ -1,4 +1,4 @@
-//! What the crate without the standard library does, by a test harness that has one.
+//! Tests of the crate without the standard library, in a test harness that has it.
 
 use rpcrdma::{
     rpc::{CallHeader, Credential, ReplyHeader},
@@ -11,7 +11,7 @@ use rpcrdma_specs::{
 };
 use rpcrdma_tests_no_std::{Mode, Settings, by_macro, by_script, call, inline, reply, round_trip};
 
-/// A report with something in each of its fields.
+/// A report with a value in each field.
 macro_rules! report {
     ($module:ident) => {{
         use $module::*;
@@ -35,21 +35,21 @@ macro_rules! report {
 }
 
 #[test]
-fn generated_types_come_back_as_they_went() {
+fn generated_types_round_trip() {
     let report = report!(by_macro);
     assert_eq!(round_trip(&report).as_ref(), Ok(&report));
-    let octets = encode_to_bytes(&report).unwrap();
-    // RFC 4506 §4.9: an opaque of 6 octets and its padding; §4.11: the length of a string, its octets and padding.
-    assert_eq!(octets[..20], *b"\x01\x02\x03\x04\x05\x06\0\0\0\0\0\x07probe 7\0");
-    // The same by the other way to generate.
+    let bytes = encode_to_bytes(&report).unwrap();
+    // RFC 4506 §4.9: opaque data of 6 bytes with padding; §4.11: the length, bytes and padding of a string.
+    assert_eq!(bytes[..20], *b"\x01\x02\x03\x04\x05\x06\0\0\0\0\0\x07probe 7\0");
+    // The module from the build script gives the same encoding.
     let by_script = report!(by_script);
-    assert_eq!(encode_to_bytes(&by_script).unwrap(), octets);
+    assert_eq!(encode_to_bytes(&by_script).unwrap(), bytes);
     assert_eq!(round_trip(&by_script).as_ref(), Ok(&by_script));
-    // A view of the message.
-    let mut decoder = Decoder::new(&octets);
+    // The borrowed form refers to the message.
+    let mut decoder = Decoder::new(&bytes);
     let view = by_macro::ReportRef::decode_ref(&mut decoder).unwrap();
     assert_eq!((view.name.to_str(), view.samples), (Ok("probe 7"), &[7; 9][..]));
-    assert_eq!(encode_to_bytes(&view).unwrap(), octets);
+    assert_eq!(encode_to_bytes(&view).unwrap(), bytes);
 }
 
 #[test]
@@ -57,9 +57,9 @@ fn errors_name_their_place() {
     let report = by_script::Report { name: "n".repeat(65).as_str().into(), ..report!(by_script) };
     let error = round_trip(&report).unwrap_err();
     assert_eq!(error, "label: length 65 exceeds the declared maximum 64");
-    let mut octets = encode_to_bytes(&report!(by_macro)).unwrap().to_vec();
-    octets[40..44].copy_from_slice(&9_u32.to_be_bytes());
-    let error = Decoder::new(&octets).read::<by_macro::Report>().unwrap_err();
+    let mut bytes = encode_to_bytes(&report!(by_macro)).unwrap().to_vec();
+    bytes[40..44].copy_from_slice(&9_u32.to_be_bytes());
+    let error = Decoder::new(&bytes).read::<by_macro::Report>().unwrap_err();
     assert_eq!(error.to_string(), "report.readings[0].of: 9 is not a value of enum unit");
 }
 
@@ -70,7 +70,7 @@ fn names_of_the_prelude_may_mean_something_else() {
 }
 
 #[test]
-fn derived_types_come_back_as_they_went() {
+fn derived_types_round_trip() {
     let settings = Settings {
         name: "night".to_owned(),
         key: vec![1, 2, 3],
@@ -82,7 +82,7 @@ fn derived_types_come_back_as_they_went() {
 }
 
 #[test]
-fn procedures_are_called_over_a_transport_of_ones_own() {
+fn calls_over_a_custom_transport() {
     use by_macro::probe_v1::{PROGRAM, Report, ReportArgs};
 
     let args = ReportArgs { of: by_macro::Serial([9; 6]), samples: 16 };
@@ -100,12 +100,12 @@ fn procedures_are_called_over_a_transport_of_ones_own() {
     result.encode(&mut sink).unwrap();
     assert_eq!(reply::<Report>(7, &message), Some(result));
     assert_eq!(reply::<Report>(8, &message), None);
-    // RFC 8166 §6.2: what the caller has to provide for, from the arguments.
+    // RFC 8166 §6.2: the reply bounds follow from the arguments.
     assert_eq!(Report::reply_bounds(&args).chunks.as_slice(), [16]);
 }
 
 #[test]
-fn specifications_are_there() {
+fn specifications_work() {
     let args = Read3args { file: NfsFh3 { data: vec![1; 16].into() }, offset: 5, count: 4096 };
     let message = call::<nfs_v3::Nfsproc3Read>(1, &Credential::sys("host", 1, 2, [3]), &args).unwrap();
     assert_eq!(message.len() % 4, 0);

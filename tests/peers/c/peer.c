@@ -1,4 +1,4 @@
-/* The three messages through rpcgen's codecs and libtirpc's memory streams. */
+/* Codecs of the three messages: rpcgen's code with libtirpc's memory streams. */
 #include <stdlib.h>
 #include <string.h>
 #include <rpc/rpc.h>
@@ -16,26 +16,26 @@ static const xdrproc_t procs[] = {
     (xdrproc_t)xdr_READ3res,
 };
 
-/* Decodes, and frees what was decoded. Nothing is returned but success. */
-int peer_decode(unsigned which, char *octets, unsigned len) {
+/* Decodes a message and frees the value. Returns 1 on success. */
+int peer_decode(unsigned which, char *bytes, unsigned len) {
     message value;
     XDR xdrs;
     memset(&value, 0, sizeof value);
-    xdrmem_create(&xdrs, octets, len, XDR_DECODE);
+    xdrmem_create(&xdrs, bytes, len, XDR_DECODE);
     int done = procs[which](&xdrs, &value);
     xdr_free(procs[which], &value);
     return done;
 }
 
-/* A decoded message, to be encoded; it lives as long as the program. */
-void *peer_value(unsigned which, char *octets, unsigned len) {
+/* Returns a decoded message to encode, which is never freed, or NULL. */
+void *peer_value(unsigned which, char *bytes, unsigned len) {
     XDR xdrs;
     message *value = calloc(1, sizeof *value);
-    xdrmem_create(&xdrs, octets, len, XDR_DECODE);
+    xdrmem_create(&xdrs, bytes, len, XDR_DECODE);
     return value != NULL && procs[which](&xdrs, value) ? value : NULL;
 }
 
-/* Octets written, zero where there is no room. */
+/* Returns the number of bytes written, or zero if there is no room. */
 unsigned peer_encode(unsigned which, void *value, char *out, unsigned capacity) {
     XDR xdrs;
     xdrmem_create(&xdrs, out, capacity, XDR_ENCODE);

@@ -1,4 +1,4 @@
-//! A whole client, and servers that are none.
+//! A complete client against servers that violate the protocol.
 
 use std::{error::Error as _, future::Future};
 
@@ -10,13 +10,13 @@ use rpcrdma::{
 use tokio::{io::AsyncWriteExt as _, net::TcpListener};
 
 use super::{
-    connect, limited, octets, payload,
+    bytes, connect, limited, payload,
     protocol::bad_v1::BadV1Client,
     raw::{REPLY, REQUEST, Raw, TERMINATE, WRITE, fpdu, mpa, send, tagged},
     words,
 };
 
-/// A channel to a server of the test's making.
+/// Returns a channel to a scripted server.
 async fn served<S: Future<Output = ()> + Send + 'static>(
     server: impl FnOnce(Raw) -> S + Send + 'static,
 ) -> (BadV1Client, tokio::task::JoinHandle<()>) {
@@ -32,17 +32,17 @@ async fn served<S: Future<Output = ()> + Send + 'static>(
     (BadV1Client::new(connect(addr).await.unwrap()), task)
 }
 
-/// The words of the next call.
+/// Reads the next call and returns its words.
 async fn call(raw: &mut Raw) -> Vec<u32> {
     words(payload(&limited(raw.ulpdu()).await))
 }
 
-/// A reply without chunks: status SUCCESS and what follows.
+/// A reply without chunks: status SUCCESS and the result.
 fn reply(xid: u32, result: &[u32]) -> Vec<u8> {
-    octets(&[&[xid, 1, 8, 0, 0, 0, 0, xid, 1, 0, 0, 0, 0], result].concat())
+    bytes(&[&[xid, 1, 8, 0, 0, 0, 0, xid, 1, 0, 0, 0, 0], result].concat())
 }
 
-/// Why the connection ended, as the caller is told.
+/// Returns the disconnect reason of a call that failed with its connection.
 #[track_caller]
 fn disconnected(error: &CallError) -> &DisconnectReason {
     match error {
@@ -55,16 +55,16 @@ fn disconnected(error: &CallError) -> &DisconnectReason {
 }
 
 #[tokio::test]
-async fn replies_that_belong_to_nothing() {
+async fn replies_without_calls() {
     let (client, server) = served(|mut raw| async move {
         let xid = call(&mut raw).await[0];
         let right = reply(xid, &[5]);
-        // To an unknown XID, too short, of another version, with lists that cannot be parsed; then the right one, twice.
+        // An unknown XID, too short, another version, malformed lists; then the correct reply, twice.
         let bad = [
             reply(xid.wrapping_add(77), &[4]),
             right[..20].to_vec(),
-            octets(&[xid.wrapping_add(1), 2, 8, 0, 0, 0, 0]),
-            octets(&[xid.wrapping_add(1), 1, 8, 0, 9, 0, 0]),
+            bytes(&[xid.wrapping_add(1), 2, 8, 0, 0, 0, 0]),
+            bytes(&[xid.wrapping_add(1), 1, 8, 0, 9, 0, 0]),
             right.clone(),
             right,
         ];
@@ -75,7 +75,7 @@ async fn replies_that_belong_to_nothing() {
         raw.fpdus(&[&send(7, &reply(xid, &[]))]).await;
     })
     .await;
-    assert_eq!(limited(client.wait(1)).await.unwrap(), 5, "the reply that is the call's");
+    assert_eq!(limited(client.wait(1)).await.unwrap(), 5, "not the reply to this call");
     limited(client.null()).await.unwrap();
     assert_eq!(client.channel().counters().discarded, 5);
     server.await.unwrap();
@@ -85,9 +85,9 @@ async fn replies_that_belong_to_nothing() {
 async fn transport_errors() {
     let (client, server) = served(|mut raw| async move {
         let xid = call(&mut raw).await[0];
-        raw.fpdus(&[&send(1, &octets(&[xid, 1, 8, 4, 2]))]).await;
+        raw.fpdus(&[&send(1, &bytes(&[xid, 1, 8, 4, 2]))]).await;
         let xid = call(&mut raw).await[0];
-        raw.fpdus(&[&send(2, &octets(&[xid, 1, 8, 4, 1, 2, 3]))]).await;
+        raw.fpdus(&[&send(2, &bytes(&[xid, 1, 8, 4, 1, 2, 3]))]).await;
     })
     .await;
     let error = limited(client.get(100_000)).await.unwrap_err();
@@ -104,18 +104,18 @@ async fn transport_errors() {
 #[tokio::test]
 async fn more_returned_than_provided() {
     let (client, server) = served(|mut raw| async move {
-        // xid 1 credit 0, no reads, one Write chunk of one segment.
+        // xid 1 credit 0, no Read list, one Write chunk with one segment.
         let call = call(&mut raw).await;
         let (xid, chunk) = (call[0], &call[5..11]);
         assert_eq!(chunk[..2], [1, 1]);
         let chunks = [0, 1, 1, chunk[2], chunk[3] + 4, chunk[4], chunk[5], 0, 0];
         let reply = [&[xid, 1, 8, 0][..], &chunks, &[xid, 1, 0, 0, 0, 0, chunk[3]]].concat();
-        raw.fpdus(&[&send(1, &octets(&reply))]).await;
+        raw.fpdus(&[&send(1, &bytes(&reply))]).await;
     })
     .await;
     let error = limited(client.get(100_000)).await.unwrap_err();
     assert!(error.to_string().starts_with("BAD_V1.GET: bad reply: "), "{error}");
-    assert_eq!(client.channel().counters().exposed, 0, "memory is taken back on every path");
+    assert_eq!(client.channel().counters().exposed, 0, "memory still exposed");
     server.await.unwrap();
 }
 
@@ -124,7 +124,7 @@ async fn write_beyond_the_chunk() {
     let (client, server) = served(|mut raw| async move {
         let call = call(&mut raw).await;
         let (handle, length) = (call[7], call[8]);
-        raw.fpdus(&[&tagged(WRITE, handle, u64::from(length) - 4, b"twelve octet")]).await;
+        raw.fpdus(&[&tagged(WRITE, handle, u64::from(length) - 4, b"twelve bytes")]).await;
         // RFC 5041 §8.2: layer 1, tagged buffer, base or bounds violation.
         let terminate = raw.ulpdu().await;
         assert_eq!((&terminate[..2], &payload(&terminate)[..2]), (&TERMINATE[..], &[0x11, 1][..]));
@@ -154,7 +154,7 @@ async fn bad_crc() {
 }
 
 #[tokio::test]
-async fn results_that_are_none() {
+async fn malformed_results() {
     let (client, server) = served(|mut raw| async move {
         for (msn, result) in (1..).zip([&[][..], &[1, 2], &[u32::MAX]]) {
             let xid = call(&mut raw).await[0];
@@ -162,7 +162,7 @@ async fn results_that_are_none() {
         }
     })
     .await;
-    // No result, more than a result, a length beyond the message.
+    // No result, bytes after the result, and a length beyond the message.
     assert!(matches!(limited(client.wait(1)).await, Err(CallError::Decode { .. })));
     assert!(matches!(limited(client.wait(1)).await, Err(CallError::Decode { .. })));
     let echo = super::Text(bytes::Bytes::from_static(b"echo"));
@@ -171,9 +171,9 @@ async fn results_that_are_none() {
     server.await.unwrap();
 }
 
-/// Something else listens there: the error says what was expected and what was seen.
+/// Another service listens on the port: the error says what was expected and what was received.
 #[tokio::test]
-async fn something_else_answers() {
+async fn peer_speaks_another_protocol() {
     for (greeting, seen) in [
         (&b"SSH-2.0-OpenSSH_9.2p1 Debian-2\r\n"[..], "SSH-2.0-OpenSSH_"),
         (b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n", "HTTP/1.1 400 Bad"),
@@ -182,7 +182,7 @@ async fn something_else_answers() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();
         let server = tokio::spawn(async move {
-            // A client of MPA revision 2 may try revision 1 as well.
+            // A client with MPA revision 2 may also try revision 1.
             while let Ok((mut socket, _)) = listener.accept().await {
                 let mut request = [0; 20];
                 let _ = tokio::io::AsyncReadExt::read_exact(&mut socket, &mut request).await;
@@ -199,7 +199,7 @@ async fn something_else_answers() {
     }
 }
 
-/// RFC 8166 §3.3.1: a grant of zero is not allowed; one of 2^32 - 1 is no promise to be relied on.
+/// RFC 8166 §3.3.1: a grant of zero is not allowed, and one of 2^32 - 1 is not a useful promise.
 #[tokio::test]
 async fn strange_grants() {
     let (client, server) = served(|mut raw| async move {

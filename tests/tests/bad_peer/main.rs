@@ -1,7 +1,7 @@
-//! Peers that break the protocol, octet by octet over iWARP, against a whole server and a whole client: what they are told,
-//! what the user is told, and that nobody else loses anything.
+//! iWARP peers that violate the protocol, against a complete server and a complete client. The tests check the response to the
+//! peer, the error that the user gets, and that other connections are not affected.
 //!
-//! The layers' own rules are tested where they are kept: `runtime/tests/iwarp_violations.rs`, `runtime/tests/engine`.
+//! The rules of single layers have their own tests: `runtime/tests/iwarp_violations.rs`, `runtime/tests/engine`.
 #![allow(clippy::unwrap_used)]
 
 mod client;
@@ -28,13 +28,13 @@ pub(crate) mod protocol {
         program BAD {
             version BAD_V1 {
                 void NULL(void) = 0;
-                /* As many octets as it is told. */
+                /* Returns this many bytes. */
                 range GET(unsigned int) = 1;
-                /* How many octets it is given. */
+                /* Returns the length of the data. */
                 unsigned int PUT(put_args) = 2;
-                /* Waits until the test lets it go. */
+                /* Waits until the test opens the gate. */
                 unsigned int WAIT(unsigned int) = 3;
-                /* What it is given. */
+                /* Returns its argument. */
                 @reply_max(7 + len(args)) text ECHO(text) = 4;
             } = 1;
         } = 0x20100BAD;
@@ -47,7 +47,7 @@ use protocol::{
 
 pub(crate) const PROGRAM: u32 = 0x2010_0BAD;
 
-/// The service, with a gate.
+/// The service, with a gate for WAIT.
 #[derive(Clone)]
 struct Service(Arc<Semaphore>);
 
@@ -74,7 +74,7 @@ impl BadV1 for Service {
     }
 }
 
-/// A server with a well-behaved client that has a call under way.
+/// A server with a well-behaved client that has a call in flight.
 pub(crate) struct Served {
     pub(crate) addr: SocketAddr,
     pub(crate) handle: ServerHandle,
@@ -92,14 +92,14 @@ impl Served {
         let (addr, handle) = (server.local_addrs()[0], server.handle());
         tokio::spawn(server.serve());
         let neighbour = BadV1Client::new(connect(addr).await.unwrap());
-        // The first reply grants the credits for more calls than one.
+        // The first reply grants credits for more than one call.
         neighbour.null().await.unwrap();
         let waits = neighbour.clone();
         let waiting = tokio::spawn(async move { waits.wait(42).await.unwrap() });
         Self { addr, handle, gate, neighbour, waiting }
     }
 
-    /// The neighbour has lost nothing: its connection, its call under way, and later ones by RDMA.
+    /// Checks that the well-behaved client is not affected: its connection, its call in flight, and later calls by RDMA.
     pub(crate) async fn unharmed(self) {
         let put = PutArgs { data: Bytes::from(vec![1; 100_000]) };
         assert_eq!(limited(self.neighbour.put(&put)).await.unwrap(), 100_000);
@@ -108,31 +108,31 @@ impl Served {
         assert_eq!(limited(self.waiting).await.unwrap(), 42);
         let counters = self.neighbour.channel().counters();
         assert_eq!((counters.errors_received, counters.discarded, counters.exposed), (0, 0, 0));
-        // And newcomers are served.
+        // New clients are served, too.
         BadV1Client::new(connect(self.addr).await.unwrap()).null().await.unwrap();
     }
 }
 
 pub(crate) async fn connect(addr: SocketAddr) -> Result<Channel, rpcrdma::client::ConnectError> {
-    // The peers that are not right are peers of version 1.
+    // The violations are of version 1.
     let builder = Channel::builder().versions(1..=1).call_timeout(Duration::from_secs(10)).reconnect(Reconnect::Never);
     builder.connect_timeout(Duration::from_secs(5)).connect(&format!("iwarp://{addr}")).await
 }
 
 pub(crate) async fn limited<F: Future>(future: F) -> F::Output {
-    tokio::time::timeout(Duration::from_secs(20), future).await.expect("it takes too long")
+    tokio::time::timeout(Duration::from_secs(20), future).await.expect("timed out")
 }
 
-/// Words in the order of the network.
-pub(crate) fn octets(words: &[u32]) -> Vec<u8> {
+/// Converts words to big-endian bytes.
+pub(crate) fn bytes(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_be_bytes()).collect()
 }
 
-pub(crate) fn words(octets: &[u8]) -> Vec<u32> {
-    octets.chunks_exact(4).map(|word| u32::from_be_bytes([word[0], word[1], word[2], word[3]])).collect()
+pub(crate) fn words(bytes: &[u8]) -> Vec<u32> {
+    bytes.chunks_exact(4).map(|word| u32::from_be_bytes([word[0], word[1], word[2], word[3]])).collect()
 }
 
-/// The payload of an untagged segment.
+/// Returns the payload of an untagged segment.
 pub(crate) fn payload(ulpdu: &[u8]) -> &[u8] {
     &ulpdu[18..]
 }

@@ -1,19 +1,19 @@
-//! A whole server, and clients that are none.
+//! A complete server against clients that violate the protocol.
 
 use rpcrdma::config::ConnectionConfig;
 
 use super::{
-    PROGRAM, Served, limited, octets, payload,
+    PROGRAM, Served, bytes, limited, payload,
     raw::{READ_REQUEST, REPLY, REQUEST, Raw, TERMINATE, WRITE, fpdu, mpa, read_request, send, tagged, untagged},
     words,
 };
 
 const NO_CHUNKS: [u32; 3] = [0, 0, 0];
 
-/// A connection that has been set up as it should be.
+/// Opens a valid connection.
 async fn client(served: &Served) -> Raw {
     let mut raw = Raw::connect(served.addr).await;
-    // IRD and ORD 16; RFC 8797: 4096 octets each way.
+    // IRD and ORD 16; RFC 8797: 4096 bytes in both directions.
     let private_data = [0, 16, 0, 16, 0xf6, 0xab, 0x0e, 0x18, 1, 0, 3, 3];
     raw.write(&mpa(REQUEST, 0x50, 2, &private_data)).await;
     let (flags, revision, _) = raw.frame(REPLY).await;
@@ -21,19 +21,19 @@ async fn client(served: &Served) -> Raw {
     raw
 }
 
-/// A call: its header's chunk lists, its procedure, its arguments.
+/// A call with these chunk lists, procedure and arguments.
 fn call(xid: u32, chunks: &[u32], procedure: u32, args: &[u32]) -> Vec<u8> {
-    octets(&[&[xid, 1, 8, 0], chunks, &[xid, 0, 2, PROGRAM, 1, procedure, 0, 0, 0, 0], args].concat())
+    bytes(&[&[xid, 1, 8, 0], chunks, &[xid, 0, 2, PROGRAM, 1, procedure, 0, 0, 0, 0], args].concat())
 }
 
-/// A call that is as it should be is answered: the connection works.
+/// Checks that the connection works: a valid call gets a reply.
 async fn works(raw: &mut Raw, msn: u32) {
     raw.fpdus(&[&send(msn, &call(0x600d, &NO_CHUNKS, 0, &[]))]).await;
     let reply = raw.ulpdu().await;
     assert_eq!(words(payload(&reply))[..9], [0x600d, 1, 32, 0, 0, 0, 0, 0x600d, 1]);
 }
 
-/// The server's Terminate (RFC 5040 §4.8) has this layer, type and code, and is the last it sends.
+/// Checks that the server sends a Terminate (RFC 5040 §4.8) with this layer, type and code, and then closes the connection.
 async fn terminated(mut raw: Raw, layer_type: u8, code: u8) {
     let ulpdu = raw.ulpdu().await;
     assert_eq!(ulpdu[..2], TERMINATE);
@@ -46,23 +46,23 @@ async fn truncated_header() {
     let served = Served::start(ConnectionConfig::default()).await;
     let mut raw = client(&served).await;
     let whole = call(0xbad, &NO_CHUNKS, 0, &[]);
-    // RFC 8166 §4.5: shorter than the shortest header, discarded without a word.
+    // RFC 8166 §4.5: messages shorter than the shortest header are silently discarded.
     raw.fpdus(&[&send(1, &[]), &send(2, &whole[..3]), &send(3, &whole[..24])]).await;
     works(&mut raw, 4).await;
-    // §4.5.2: one whose chunk lists cannot be parsed is refused. It says that a Read segment follows.
-    raw.fpdus(&[&send(5, &octets(&[0xbad, 1, 8, 0, 1, 44, 0x1234]))]).await;
+    // RFC 8166 §4.5.2: a header with malformed chunk lists is refused. This one announces another Read segment.
+    raw.fpdus(&[&send(5, &bytes(&[0xbad, 1, 8, 0, 1, 44, 0x1234]))]).await;
     assert_eq!(words(payload(&raw.ulpdu().await)), [0xbad, 1, 32, 4, 2]);
     works(&mut raw, 6).await;
     served.unharmed().await;
 }
 
 #[tokio::test]
-async fn another_version() {
+async fn unsupported_version() {
     let served = Served::start(ConnectionConfig::default()).await;
     let mut raw = client(&served).await;
-    raw.fpdus(&[&send(1, &octets(&[0xbad, 9, 8, 0, 0, 0, 0]))]).await;
-    // RFC 8166 §4.5, §4.5.1: the version of the request, and ERR_VERS with what is supported, by the highest version here:
-    // RPC-over-RDMA v2 §6.2.2.1, §7.1.1.
+    raw.fpdus(&[&send(1, &bytes(&[0xbad, 9, 8, 0, 0, 0, 0]))]).await;
+    // RFC 8166 §4.5, §4.5.1: ERR_VERS with the version of the request and the supported range. The header has the layout of the
+    // highest supported version: RPC-over-RDMA v2 §6.2.2.1, §7.1.1.
     assert_eq!(words(payload(&raw.ulpdu().await)), [0xbad, 9, 32, 4, 1, 1, 1, 2]);
     works(&mut raw, 2).await;
     served.unharmed().await;
@@ -76,7 +76,7 @@ async fn bad_crc() {
     let mut frame = fpdu(&send(2, &call(0xbad, &NO_CHUNKS, 0, &[])));
     *frame.last_mut().unwrap() ^= 1;
     raw.write(&frame).await;
-    // RFC 5044 §8, RFC 5040 §4.8: layer 2, the LLP; MPA's error 2.
+    // RFC 5044 §8, RFC 5040 §4.8: layer 2 (LLP), MPA error 2.
     terminated(raw, 0x20, 2).await;
     served.unharmed().await;
 }
@@ -89,7 +89,7 @@ async fn wrong_stag() {
     // RFC 5041 §8.2: layer 1, tagged buffer, invalid STag.
     terminated(raw, 0x11, 0).await;
 
-    // To be read from, as well: layer 0, remote protection, invalid STag.
+    // The same for an RDMA Read: layer 0, remote protection, invalid STag.
     let mut raw = client(&served).await;
     raw.fpdus(&[&read_request(1, (1, 0), 100, (0x1234_5678, 0))]).await;
     terminated(raw, 0x01, 0).await;
@@ -100,13 +100,13 @@ async fn wrong_stag() {
 async fn chunk_with_a_wrong_stag() {
     let served = Served::start(ConnectionConfig::default()).await;
     let mut raw = client(&served).await;
-    // PUT of 100 octets behind a handle of no memory of this end's.
+    // PUT of 100 bytes with a handle of unregistered memory.
     let chunks = [1, 44, 0xdead, 100, 0, 0, 0, 0, 0];
     raw.fpdus(&[&send(1, &call(0xbad, &chunks, 2, &[100]))]).await;
     let request = raw.ulpdu().await;
     assert_eq!(request[..2], READ_REQUEST);
-    assert_eq!(words(payload(&request))[3..], [100, 0xdead, 0, 0], "what the chunk says");
-    // What an adapter answers: remote protection error, invalid STag, with the header it is about.
+    assert_eq!(words(payload(&request))[3..], [100, 0xdead, 0, 0], "not the segment of the chunk");
+    // The response of an adapter: remote protection error, invalid STag, with the offending header.
     let about = [&[0x01, 0x00, 0xc0, 0x00, 0, request.len() as u8][..], &request].concat();
     raw.fpdus(&[&untagged(TERMINATE, 0, 2, 1, 0, &about)]).await;
     raw.end().await;
@@ -124,8 +124,8 @@ async fn chunks_out_of_bounds() {
             "lengths whose sum overflows",
             [vec![1, 44, 1, u32::MAX, 0, 0], vec![1, 44, 1, u32::MAX, 0, 0], vec![0; 3]].concat(),
         ),
-        ("a position that is no multiple of four", vec![1, 45, 1, 100, 0, 0, 0, 0, 0]),
-        ("a position behind the message", vec![1, 4000, 1, 100, 0, 0, 0, 0, 0]),
+        ("a position that is not a multiple of four", vec![1, 45, 1, 100, 0, 0, 0, 0, 0]),
+        ("a position beyond the message", vec![1, 4000, 1, 100, 0, 0, 0, 0, 0]),
         ("two chunks that overlap", [vec![1, 44, 1, 100, 0, 0], vec![1, 48, 1, 100, 0, 0], vec![0; 3]].concat()),
     ] {
         msn += 1;
@@ -146,10 +146,10 @@ async fn too_many_segments() {
     let segments = |count| [[1, 44, 1, 4, 0, 0].repeat(count), vec![0; 3]].concat();
     raw.fpdus(&[&send(1, &call(0xbad, &segments(17), 2, &[68]))]).await;
     assert_eq!(words(payload(&raw.ulpdu().await)), [0xbad, 1, 32, 4, 2]);
-    // Nor may a count be believed: a Write chunk that says it has 2^30 segments.
+    // A count is not trusted either: this Write chunk claims 2^30 segments.
     raw.fpdus(&[&send(2, &call(0xbad, &[0, 1, 1 << 30, 1, 4, 0, 0], 1, &[4]))]).await;
     assert_eq!(words(payload(&raw.ulpdu().await)), [0xbad, 1, 32, 4, 2]);
-    // As many as are allowed are read.
+    // The maximum number of segments is accepted.
     raw.fpdus(&[&send(3, &call(0x600d, &segments(16), 2, &[64]))]).await;
     for _ in 0..16 {
         assert_eq!(raw.ulpdu().await[..2], READ_REQUEST);
@@ -164,7 +164,7 @@ async fn calls_beyond_the_credits() {
     config.engine.credits = 2;
     let served = Served::start(config).await;
     let raw = client(&served).await;
-    // WAIT is not answered, so the Receives run out: RFC 8166 §3.3.1 allows no more calls than were granted.
+    // WAIT gets no reply, so the Receives run out: RFC 8166 §3.3.1 does not allow more calls than granted.
     for msn in 1..=200 {
         if raw.0.try_write(&fpdu(&send(msn, &call(msn, &NO_CHUNKS, 3, &[0])))).is_err() {
             break;
@@ -180,10 +180,10 @@ async fn calls_beyond_the_credits() {
 }
 
 #[tokio::test]
-async fn arguments_that_are_none() {
+async fn malformed_arguments() {
     let served = Served::start(ConnectionConfig::default()).await;
     let mut raw = client(&served).await;
-    // GET without its count.
+    // GET without its argument.
     raw.fpdus(&[&send(1, &call(0xbad, &NO_CHUNKS, 1, &[]))]).await;
     let reply = words(payload(&raw.ulpdu().await));
     assert_eq!(reply[7..], [0xbad, 1, 0, 0, 0, 4], "GARBAGE_ARGS");
@@ -192,7 +192,7 @@ async fn arguments_that_are_none() {
 }
 
 #[tokio::test]
-async fn a_peer_that_leaves_in_the_middle() {
+async fn peer_disconnects_within_a_message() {
     let served = Served::start(ConnectionConfig::default()).await;
     let whole = fpdu(&send(1, &call(0xbad, &NO_CHUNKS, 0, &[])));
     for len in [1, 2, 19, whole.len() - 1] {
@@ -202,9 +202,9 @@ async fn a_peer_that_leaves_in_the_middle() {
     served.unharmed().await;
 }
 
-/// Results of 1 MiB each for a client that takes none of them.
+/// A client requests results of 1 MiB each and reads none of them.
 #[tokio::test]
-async fn a_peer_that_stops_reading() {
+async fn peer_stops_reading() {
     let served = Served::start(ConnectionConfig::default()).await;
     let mut raw = client(&served).await;
     let chunks = [0, 1, 1, 1, 1 << 20, 0, 0, 0, 0];
@@ -219,9 +219,9 @@ async fn a_peer_that_stops_reading() {
 async fn replayed_xid() {
     let served = Served::start(ConnectionConfig::default()).await;
     let mut raw = client(&served).await;
-    // WAIT is under way; its XID again, for another procedure.
+    // WAIT is in progress; its XID is used again for another procedure.
     raw.fpdus(&[&send(1, &call(0xbad, &NO_CHUNKS, 3, &[7])), &send(2, &call(0xbad, &NO_CHUNKS, 0, &[]))]).await;
-    // The second has no answer, and the connection goes on.
+    // The second call gets no reply, and the connection stays open.
     works(&mut raw, 3).await;
     drop(raw);
     served.unharmed().await;

@@ -1,4 +1,4 @@
-//! What the capture is to hold.
+//! Checks of a dissected capture.
 
 use std::collections::HashMap;
 
@@ -7,25 +7,25 @@ use super::{
     wire::{Conversation, Fpdu, Message, Mpa, Opcode, Place, Rpc, Segment},
 };
 
-/// An RPC call's header with AUTH_NONE (RFC 5531 §9), and that of a reply.
+/// Lengths of the headers of a call and of a reply with AUTH_NONE (RFC 5531 §9), in bytes.
 const CALL: usize = 40;
 const REPLY: usize = 24;
 
-/// `name` of a blob, encoded.
+/// Encoded length of a blob's name, in bytes.
 const NAME: usize = 8;
 
 const RDMA_MSG: u64 = 0;
 const RDMA_NOMSG: u64 = 1;
 
-/// What a connection's set-up and messages are to be.
+/// Expected properties of a connection.
 pub(crate) struct Expected {
     /// The client's inline threshold as RFC 8797 encodes it.
     size: u8,
-    /// Longest segment of the client's chunks.
+    /// Maximum length of a segment in the client's chunks, in bytes.
     max_segment: usize,
 }
 
-/// A call and its reply: procedures, Read chunks by position and length, lengths of Write chunks and Reply chunk.
+/// A call and its reply: procedures, Read chunks by position and length, and lengths of Write chunks and Reply chunk.
 #[derive(Debug, PartialEq, Eq, Clone)]
 struct Shape {
     call: u64,
@@ -57,14 +57,14 @@ impl Expected {
             returned: vec![],
             returned_reply: None,
         };
-        // name, digest, count, attachment, its padding, count: positions count what is not in the message, too.
+        // name, digest, count, attachment with padding, count. Positions include data outside of the message.
         let attachment_at = CALL + NAME + 32 + 4;
         let data_at = attachment_at + ATTACHMENT.next_multiple_of(4) + 4;
         let put = Shape { reads: vec![(attachment_at, ATTACHMENT), (data_at, DATA)], ..plain.clone() };
         let get = Shape { writes: vec![DATA + 999], returned: vec![DATA - 1], ..plain.clone() };
         let both = vec![ATTACHMENT, DATA];
         let fetch = Shape { writes: both.clone(), returned: both, ..plain.clone() };
-        // The page would have been longer than the threshold, it is not: the Reply chunk comes back unused.
+        // The page could have exceeded the threshold but does not, so the Reply chunk comes back unused.
         let page = REPLY + 12 + LISTED as usize * 312;
         let list = Shape { reply_chunk: Some(page), returned_reply: Some(0), ..plain.clone() };
         let echo = Shape {
@@ -79,9 +79,9 @@ impl Expected {
     }
 }
 
-/// MPA's set-up: CRCs, no markers, revision 2 enhanced (RFC 6581 §9), and RFC 8797's private data.
+/// Checks MPA set-up: CRCs, no markers, enhanced revision 2 (RFC 6581 §9), and private data of RFC 8797.
 pub(crate) fn setup(conversation: &Conversation, expected: &Expected) {
-    // IRD and ORD 16, then magic, version 1, R, the sizes.
+    // IRD and ORD 16, then magic, version 1, R, and the sizes.
     let frame = |size: u8| Mpa {
         markers: false,
         crc: true,
@@ -94,12 +94,12 @@ pub(crate) fn setup(conversation: &Conversation, expected: &Expected) {
     assert_eq!(conversation.reply, Some(frame(3)));
 }
 
-/// Good CRCs, known versions; sequence numbers and offsets without a gap (RFC 5041 §5).
+/// Checks CRCs and versions, and that sequence numbers and offsets have no gaps (RFC 5041 §5).
 pub(crate) fn fpdus(conversation: &Conversation) {
     let bad = conversation.fpdus.iter().filter(|fpdu| !fpdu.good_crc).count();
     assert_eq!(bad, 0, "FPDUs without a good CRC");
     for client in [true, false] {
-        // By queue: sequence number and offset of the next segment.
+        // Sequence number and offset of the next segment, by queue.
         let mut next: HashMap<u64, (u64, u64)> = HashMap::new();
         let mut message: Option<(Opcode, u64, u64)> = None;
         for fpdu in conversation.from(client) {
@@ -120,25 +120,25 @@ pub(crate) fn fpdus(conversation: &Conversation) {
                 }
             }
         }
-        assert_eq!(message, None, "the last tagged message has an end");
+        assert_eq!(message, None, "the last tagged message is incomplete");
     }
 }
 
-/// RPC-over-RDMA headers, each field and each chunk.
+/// Checks each field and chunk of the RPC-over-RDMA headers.
 pub(crate) fn messages(conversation: &Conversation, expected: &Expected) {
     let (calls, replies) = (conversation.messages(true), conversation.messages(false));
     let shapes = expected.shapes();
     assert_eq!((calls.len(), replies.len()), (shapes.len(), shapes.len()));
     for (n, ((call, reply), shape)) in calls.iter().zip(&replies).zip(&shapes).enumerate() {
         assert_eq!((call.version, reply.version), (1, 1));
-        assert_eq!((call.credits, reply.credits), (32, 32), "asked for and granted");
+        assert_eq!((call.credits, reply.credits), (32, 32), "requested and granted credits");
         assert_eq!(call.xid, reply.xid);
-        assert!(calls[..n].iter().all(|other| other.xid != call.xid), "an XID for each call");
+        assert!(calls[..n].iter().all(|other| other.xid != call.xid), "XID used twice");
         assert_eq!(observed(call, reply), *shape, "call {n}");
-        // Each segment as long as may be, but for the last of its chunk; each right after the one before.
+        // Segments have the maximum length, except for the last of a chunk, and are contiguous.
         let chunks = read_chunks(call).into_values().chain(call.writes.clone()).chain(call.reply.clone());
         for chunk in chunks {
-            let (last, full) = chunk.split_last().expect("no chunk is empty");
+            let (last, full) = chunk.split_last().expect("empty chunk");
             assert!(last.length > 0 && last.length <= expected.max_segment as u64, "{chunk:?}");
             assert!(full.iter().all(|segment| segment.length == expected.max_segment as u64), "{chunk:?}");
             for pair in chunk.windows(2) {
@@ -146,15 +146,15 @@ pub(crate) fn messages(conversation: &Conversation, expected: &Expected) {
                 assert_eq!(pair[0].handle, pair[1].handle, "{chunk:?}");
             }
         }
-        // RFC 8166 §3.4.6, §4.3.3: the reply's chunks are the call's, with other lengths.
+        // RFC 8166 §3.4.6, §4.3.3: the reply has the chunks of the call with other lengths.
         let places = |message: &Message| -> Vec<(u64, u64)> {
             let chunks = message.writes.iter().flatten().chain(message.reply.iter().flatten());
             chunks.map(|segment| (segment.handle, segment.offset)).collect()
         };
         assert_eq!(places(call), places(reply), "call {n}");
         assert!(reply.reads.is_empty());
-        // tshark keeps one segment a handle, so it cannot put together a Read chunk of several that share theirs; the
-        // header it has read nevertheless.
+        // tshark keeps one segment per handle, so it cannot reassemble a Read chunk of several segments that share a handle. It
+        // has still decoded the header.
         let puzzled = read_chunks(call).iter().any(|(position, segments)| *position > 0 && segments.len() > 1);
         assert_eq!((call.malformed, reply.malformed), (puzzled, false), "call {n}: {call:?}");
     }
@@ -182,7 +182,7 @@ fn observed(call: &Message, reply: &Message) -> Shape {
     }
 }
 
-/// RDMA Reads fetch what Read chunks offer, RDMA Writes fill what the replies return, and nothing else moves.
+/// Checks that RDMA Reads fetch the Read chunks, that RDMA Writes fill the returned chunks, and that there are no others.
 pub(crate) fn transfers(conversation: &Conversation) {
     let calls = conversation.messages(true);
     let replies = conversation.messages(false);
@@ -190,7 +190,7 @@ pub(crate) fn transfers(conversation: &Conversation) {
     let offered: Vec<_> = calls.iter().flat_map(|call| call.reads.iter().map(|(_, segment)| *segment)).collect();
     assert_eq!(requests.iter().map(|request| request.source).collect::<Vec<_>>(), offered, "RDMA Read Requests");
 
-    // Each response goes where its request says, in their order (RFC 5040 §5.5).
+    // Responses go to the sinks of their requests, in order (RFC 5040 §5.5).
     let sinks = requests.iter().map(|request| Segment {
         handle: request.sink.0,
         length: request.source.length,
@@ -202,7 +202,7 @@ pub(crate) fn transfers(conversation: &Conversation) {
     let returned: Vec<_> = returned.filter(|segment| segment.length > 0).collect();
     assert_eq!(tagged(conversation.from(false)), returned, "RDMA Writes");
 
-    // RFC 8797 §4.1: a handle is invalidated by the reply of the call that has it and no other.
+    // RFC 8797 §4.1: a reply invalidates the handle of its call if the call has only one.
     let mut replied = conversation.from(false).filter(|fpdu| fpdu.message.is_some());
     for (call, fpdu) in calls.iter().zip(&mut replied) {
         let mut handles: Vec<_> = call.segments().map(|segment| segment.handle).collect();
@@ -214,7 +214,7 @@ pub(crate) fn transfers(conversation: &Conversation) {
     }
 }
 
-/// The tagged messages, their segments put together.
+/// Returns the tagged messages, reassembled from their segments.
 fn tagged<'a>(fpdus: impl Iterator<Item = &'a Fpdu>) -> Vec<Segment> {
     let mut messages: Vec<Segment> = Vec::new();
     let mut open = false;
@@ -229,34 +229,37 @@ fn tagged<'a>(fpdus: impl Iterator<Item = &'a Fpdu>) -> Vec<Segment> {
     messages
 }
 
-/// The connection's counters count what was on the wire.
+/// Checks the connection's counters against the capture.
 pub(crate) fn counted(conversation: &Conversation, account: &Account) {
     let Account { client, server, .. } = account;
-    let octets = |client, opcodes: &[Opcode]| -> u64 {
+    let bytes = |client, opcodes: &[Opcode]| -> u64 {
         conversation.from(client).filter(|fpdu| opcodes.contains(&fpdu.opcode)).map(|fpdu| fpdu.len).sum()
     };
     let count =
         |client, opcode| conversation.from(client).filter(|fpdu| fpdu.opcode == opcode && fpdu.last).count() as u64;
     let sends = [Opcode::Send, Opcode::SendInvalidate];
 
-    let sent = octets(true, &sends);
-    assert_eq!((client.sent, server.received), (sent, sent), "by Send, from the client");
-    let received = octets(false, &sends);
-    assert_eq!((client.received, server.sent), (received, received), "by Send, from the server");
-    let read = octets(true, &[Opcode::ReadResponse]);
-    assert_eq!((client.offered_read, server.rdma_read), (read, read), "by RDMA Read");
-    let written = octets(false, &[Opcode::Write]);
-    assert_eq!((client.returned_written, server.rdma_written), (written, written), "by RDMA Write");
+    let sent = bytes(true, &sends);
+    assert_eq!((client.sent, server.received), (sent, sent), "bytes sent by the client");
+    let received = bytes(false, &sends);
+    assert_eq!((client.received, server.sent), (received, received), "bytes sent by the server");
+    let read = bytes(true, &[Opcode::ReadResponse]);
+    assert_eq!((client.offered_read, server.rdma_read), (read, read), "bytes read by RDMA Read");
+    let written = bytes(false, &[Opcode::Write]);
+    assert_eq!((client.returned_written, server.rdma_written), (written, written), "bytes written by RDMA Write");
 
     assert_eq!(count(true, Opcode::Send), client.calls_sent);
     assert_eq!(count(false, Opcode::SendInvalidate), client.remote_invalidations);
     assert_eq!(count(false, Opcode::Send) + count(false, Opcode::SendInvalidate), server.replies_sent);
     assert_eq!(count(false, Opcode::ReadRequest), count(true, Opcode::ReadResponse));
-    assert!(conversation.fpdus.iter().all(|fpdu| !matches!(fpdu.opcode, Opcode::Other(_))), "no Terminate");
+    assert!(
+        conversation.fpdus.iter().all(|fpdu| !matches!(fpdu.opcode, Opcode::Other(_))),
+        "a Terminate or an unknown opcode"
+    );
     assert_eq!(client.copied_eligible + server.copied_eligible, 0);
 }
 
-/// RPC programs and procedures, and replies as far as `tshark` can put them together.
+/// Checks RPC programs and procedures, and the replies that `tshark` can reassemble.
 pub(crate) fn rpc(conversation: &Conversation) {
     const BLOBSTORE: u64 = 0x2010_0B10;
     const LONG: u64 = 0x2010_0C01;
@@ -266,8 +269,8 @@ pub(crate) fn rpc(conversation: &Conversation) {
         assert!(conversation.rpc.contains(&rpc), "{rpc:?} in {:?}", conversation.rpc);
     }
     for reply in conversation.messages(false) {
-        // Not those with results in Write chunks, of which tshark knows neither the places nor, where they are longer
-        // than an FPDU, the parts.
+        // tshark cannot reassemble replies with results in Write chunks: it does not know their positions, nor the parts of
+        // those longer than an FPDU.
         if reply.writes.is_empty() {
             let rpc = Rpc::Reply { xid: reply.xid, stat: 0, accepted: 0 };
             assert!(conversation.rpc.contains(&rpc), "{rpc:?} in {:?}", conversation.rpc);

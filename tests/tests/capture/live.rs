@@ -1,4 +1,4 @@
-//! Capturing on the loopback interface, and what `tshark` makes of it.
+//! Captures on the loopback interface with `tshark`.
 
 use std::{
     io::{BufRead as _, BufReader},
@@ -9,10 +9,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long `tshark` may take to begin, and to end.
+/// Time limit for `tshark` to start or to end.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// A capture under way. Dropping it ends it.
+/// A running capture. Dropping it ends it.
 pub(crate) struct Capture {
     child: Child,
     file: PathBuf,
@@ -20,11 +20,11 @@ pub(crate) struct Capture {
 }
 
 impl Capture {
-    /// Begins to capture what goes to and from this TCP port on the loopback interface.
+    /// Starts to capture the traffic of this TCP port on the loopback interface.
     ///
-    /// Returns why not, where `tshark` is not installed or may not capture.
+    /// Returns an error if `tshark` is not installed or may not capture.
     pub(crate) fn start(port: u16, file: &Path) -> Result<Self, String> {
-        // All of a frame of the loopback interface fits, and a burst fits the kernel's buffer.
+        // A complete loopback frame fits, and the kernel's buffer is large enough for a burst.
         let mut child = Command::new("tshark")
             .args(["-i", "lo", "-n", "-q", "-B", "64", "-f", &format!("tcp port {port}"), "-w"])
             .arg(file)
@@ -32,7 +32,7 @@ impl Capture {
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()
-            .map_err(|error| format!("tshark cannot be run: {error}"))?;
+            .map_err(|error| format!("cannot run tshark: {error}"))?;
         let stderr = child.stderr.take().ok_or("tshark has no standard error")?;
         let (say, said) = mpsc::channel();
         thread::spawn(move || {
@@ -44,26 +44,26 @@ impl Capture {
         let (mut lines, begun) = (Vec::new(), Instant::now());
         while begun.elapsed() < LIMIT {
             match capture.said.recv_timeout(Duration::from_millis(100)) {
-                // "Capturing on 'Loopback: lo'" comes before the capture has begun.
+                // "Capturing on 'Loopback: lo'" is printed before the capture has started.
                 Ok(line) if line.contains("Capture started") => return Ok(capture),
                 Ok(line) => lines.push(line),
-                // Versions that say nothing have begun when they have written the file's header.
+                // Versions without that message have started when they have written the file header.
                 Err(RecvTimeoutError::Timeout) if capture.written() > 0 => return Ok(capture),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
         }
-        // What follows the first lines is advice.
+        // The lines after the first two are advice.
         lines.truncate(2);
-        Err(format!("tshark does not capture: {}", lines.join("; ")))
+        Err(format!("tshark cannot capture: {}", lines.join("; ")))
     }
 
-    /// Octets in the file.
+    /// Returns the size of the file, in bytes.
     fn written(&self) -> u64 {
         std::fs::metadata(&self.file).map_or(0, |file| file.len())
     }
 
-    /// Waits until the file has stopped growing: what is captured reaches it a little later.
+    /// Waits until the file stops growing, because captured packets reach it with a delay.
     pub(crate) async fn settled(&self) {
         let (mut len, mut since) = (0, 0);
         for _ in 0..100 {
@@ -77,15 +77,15 @@ impl Capture {
         }
     }
 
-    /// Ends the capture; returns its file.
+    /// Ends the capture and returns its file.
     pub(crate) fn stop(mut self) -> PathBuf {
-        // tshark ends in order on an interrupt.
+        // tshark shuts down cleanly on an interrupt.
         let interrupted = Command::new("kill").args(["-INT", &self.child.id().to_string()]).status();
         assert!(interrupted.is_ok_and(|status| status.success()), "tshark cannot be interrupted");
         let status = self.child.wait().unwrap();
         let lines: Vec<_> = self.said.iter().collect();
         assert!(status.success(), "tshark failed: {lines:?}");
-        assert!(!lines.iter().any(|line| line.contains("dropped")), "packets are missing: {lines:?}");
+        assert!(!lines.iter().any(|line| line.contains("dropped")), "tshark dropped packets: {lines:?}");
         std::mem::take(&mut self.file)
     }
 }
@@ -97,9 +97,9 @@ impl Drop for Capture {
     }
 }
 
-/// A capture dissected, as PDML: XML in which every field of every packet stands in the order of the wire.
+/// Dissects a capture into PDML: XML with every field of every packet in wire order.
 pub(crate) fn dissect(file: &Path) -> String {
-    // Two passes: in one, a reply whose result came by Write chunk is taken for malformed.
+    // With a single pass, tshark takes a reply whose result is in a Write chunk for malformed.
     let output = Command::new("tshark")
         .args(["-2", "-n", "-o", "rpc.dissect_unknown_programs:TRUE", "-T", "pdml", "-r"])
         .arg(file)

@@ -1,7 +1,7 @@
-//! What is on the wire, as another implementation reads it: loopback traffic of blobstore, dissected by `tshark`, and
-//! compared with what the calls should make of it and with what the connections counted.
+//! Loopback traffic of blobstore, dissected by `tshark` as an independent implementation, and compared with the expected
+//! messages and with the counters of the connections.
 //!
-//! Where `tshark` is not installed or may not capture, the test says so and passes. `CAPTURE_TO=FILE` keeps the capture.
+//! The test passes with a message where `tshark` is not installed or may not capture. `CAPTURE_TO=FILE` keeps the capture.
 #![allow(clippy::unwrap_used)]
 
 mod check;
@@ -21,8 +21,8 @@ async fn blobstore_on_the_wire() {
     let capture = match Capture::start(port, &directory.path().join("lo.pcapng")) {
         Ok(capture) => capture,
         Err(why) => {
-            // Past what the test harness keeps to itself.
-            let _ = writeln!(std::io::stderr(), "SKIPPED, nothing is captured: {why}");
+            // The test harness captures `eprintln!`, but not this.
+            let _ = writeln!(std::io::stderr(), "SKIPPED, cannot capture: {why}");
             return;
         }
     };

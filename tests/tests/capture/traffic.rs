@@ -1,4 +1,4 @@
-//! What is captured: blobstore's service, and one of the test's own for the messages that blobstore has no use for.
+//! The captured traffic: blobstore's service, and a service for message formats that blobstore does not use.
 
 use std::sync::Arc;
 
@@ -20,14 +20,14 @@ use rpcrdma_examples::blobstore::{
 use tempfile::TempDir;
 
 pub(crate) mod long {
-    //! Arguments and results that are not eligible, and too long for a Send.
+    //! Arguments and results that are not eligible and too long for a Send.
     rpcrdma::xdr! {
         /* Stays in the payload stream. */
         typedef opaque text<65536>;
 
         program LONG {
             version LONG_V1 {
-                /* What it is given. */
+                /* Returns its argument. */
                 @reply_max(7 + len(args)) text ECHO(text) = 1;
             } = 1;
         } = 0x20100C01;
@@ -43,15 +43,15 @@ impl long_v1::LongV1 for Echo {
     }
 }
 
-/// Lengths that are no multiples of four, so that every chunk has padding that must not be on the wire.
+/// Lengths that are not multiples of four, so that every chunk has padding, which must not be on the wire.
 pub(crate) const DATA: usize = 70_001;
 pub(crate) const ATTACHMENT: usize = 5_003;
-/// What goes in Long messages; with it, the words around it, the messages are not multiples of segments either.
+/// Length of the text in Long messages, in bytes. The resulting messages are not multiples of the segment size either.
 pub(crate) const TEXT: usize = 20_000;
-/// The names that LIST has room for.
+/// Number of names that LIST has room for.
 pub(crate) const LISTED: u32 = 200;
 
-/// A server.
+/// A running server.
 pub(crate) struct Served {
     pub(crate) port: u16,
     pub(crate) handle: ServerHandle,
@@ -75,7 +75,7 @@ impl Served {
         Self { port, handle, task: tokio::spawn(server.serve()), _root: root }
     }
 
-    /// Returns when every connection has been closed.
+    /// Shuts down and waits until all connections are closed.
     pub(crate) async fn end(self) {
         self.handle.shutdown();
         self.task.await.unwrap();
@@ -86,13 +86,13 @@ impl Served {
     }
 }
 
-/// The channel that everything has its default on.
+/// Returns a channel configuration with default values.
 pub(crate) fn defaults() -> ChannelBuilder {
-    // Version 2 is not dissected by Wireshark.
+    // Wireshark cannot dissect version 2.
     Channel::builder().versions(1..=1)
 }
 
-/// A channel of short messages and short segments.
+/// Returns a channel configuration with short messages and short segments.
 pub(crate) fn segments() -> ChannelBuilder {
     let mut config = ConnectionConfig::default();
     config.engine.max_segment_len = 16_384;
@@ -101,7 +101,7 @@ pub(crate) fn segments() -> ChannelBuilder {
     Channel::builder().connection(config).versions(1..=1)
 }
 
-/// What a connection did, by its own account.
+/// Counters of a connection.
 pub(crate) struct Account {
     /// The client's port.
     pub(crate) port: u16,
@@ -109,24 +109,24 @@ pub(crate) struct Account {
     pub(crate) server: Counters,
 }
 
-/// Octets that differ from place to place.
-pub(crate) fn octets(len: usize, seed: u8) -> Bytes {
+/// Returns data in which each byte depends on its position.
+pub(crate) fn bytes(len: usize, seed: u8) -> Bytes {
     (0..len).map(|i| (i.wrapping_mul(31) ^ i >> 8) as u8 ^ seed).collect()
 }
 
-/// One call of each kind, one after the other.
+/// Makes one call of each kind, in sequence.
 pub(crate) async fn calls(served: &Served, builder: ChannelBuilder) -> Account {
     let channel = served.connect(builder).await;
     let blobs = BlobstoreV1Client::new(channel.clone());
     let name = BlobName(Bytes::from_static(b"blob").into());
-    let (data, attachment) = (octets(DATA, 1), octets(ATTACHMENT, 2));
+    let (data, attachment) = (bytes(DATA, 1), bytes(ATTACHMENT, 2));
 
     blobs.null().await.unwrap();
     let digest = BlobDigest(*blake3::hash(&data).as_bytes());
     let put = PutArgs { name: name.clone(), digest, attachment: attachment.clone(), data: data.clone() };
     let StatRes::BlobOk(stat) = blobs.put(&put).await.unwrap() else { panic!("PUT") };
 
-    // Room for more than there is.
+    // Ask for more than there is.
     let get = GetArgs { name: name.clone(), offset: 1, count: DATA as u32 + 999, expect: 0 };
     let expected = GetRes::BlobOk(GetOk { eof: true, data: data.slice(1..) });
     assert!(blobs.get(&get).await.unwrap() == expected, "GET");
@@ -139,7 +139,7 @@ pub(crate) async fn calls(served: &Served, builder: ChannelBuilder) -> Account {
     let ListRes::BlobOk(page) = blobs.list(&list).await.unwrap() else { panic!("LIST") };
     assert_eq!((page.entries.len(), page.end), (1, true));
 
-    let text = Text(octets(TEXT, 3));
+    let text = Text(bytes(TEXT, 3));
     assert!(long_v1::LongV1Client::new(channel.clone()).echo(&text).await.unwrap() == text, "ECHO");
 
     let local = channel.info().local_addr;

@@ -1,16 +1,16 @@
-//! What a dissected capture says was on the wire, layer by layer.
+//! The contents of a dissected capture, layer by layer.
 
 use std::collections::BTreeMap;
 
 use roxmltree::Node;
 
-/// What went over one connection, in the order in which the capture has it.
+/// The traffic of one connection, in capture order.
 #[derive(Debug, Default)]
 pub(crate) struct Conversation {
     pub(crate) request: Option<Mpa>,
     pub(crate) reply: Option<Mpa>,
     pub(crate) fpdus: Vec<Fpdu>,
-    /// The RPC messages that `tshark` has put together.
+    /// The RPC messages that `tshark` has reassembled.
     pub(crate) rpc: Vec<Rpc>,
 }
 
@@ -20,7 +20,7 @@ pub(crate) struct Mpa {
     pub(crate) markers: bool,
     pub(crate) crc: bool,
     pub(crate) rejected: bool,
-    /// The reserved bits; RFC 6581 has made the first of them S, enhanced set-up.
+    /// The reserved bits. RFC 6581 defines the first of them as S, enhanced set-up.
     pub(crate) reserved: u64,
     pub(crate) revision: u64,
     pub(crate) private_data: String,
@@ -30,7 +30,7 @@ pub(crate) struct Mpa {
 #[derive(Debug)]
 pub(crate) struct Fpdu {
     pub(crate) from_client: bool,
-    /// Octets after the DDP header.
+    /// Length of the payload after the DDP header, in bytes.
     pub(crate) len: u64,
     pub(crate) good_crc: bool,
     pub(crate) versions: (u64, u64),
@@ -53,21 +53,21 @@ pub(crate) enum Opcode {
     Other(u64),
 }
 
-/// Where a DDP segment belongs.
+/// The placement of a DDP segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
     Untagged { queue: u64, msn: u64, mo: u64 },
     Tagged { stag: u64, offset: u64 },
 }
 
-/// An RDMA Read Request's fields but for the sink's, which are the reader's own.
+/// The fields of an RDMA Read Request. The requester chose those of the sink.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ReadRequest {
     pub(crate) source: Segment,
     pub(crate) sink: (u64, u64),
 }
 
-/// Memory of one end's: a segment of a chunk, or what an RDMA Read or Write names.
+/// A range of remote memory: a segment of a chunk, or the target of an RDMA Read or Write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Segment {
     pub(crate) handle: u64,
@@ -82,11 +82,11 @@ pub(crate) struct Message {
     pub(crate) version: u64,
     pub(crate) credits: u64,
     pub(crate) procedure: u64,
-    /// Position and segment.
+    /// Position and segment of each entry.
     pub(crate) reads: Vec<(u64, Segment)>,
     pub(crate) writes: Vec<Vec<Segment>>,
     pub(crate) reply: Option<Vec<Segment>>,
-    /// `tshark` gave it up.
+    /// `true` if `tshark` could not dissect the message.
     pub(crate) malformed: bool,
 }
 
@@ -97,7 +97,7 @@ pub(crate) enum Rpc {
     Reply { xid: u64, stat: u64, accepted: u64 },
 }
 
-/// The connections of a capture, by the client's port.
+/// Returns the connections of a capture by the client's port.
 pub(crate) fn conversations(pdml: &str, server: u16) -> BTreeMap<u16, Conversation> {
     let document = roxmltree::Document::parse(pdml).unwrap();
     let mut found: BTreeMap<u16, Conversation> = BTreeMap::new();
@@ -113,7 +113,7 @@ pub(crate) fn conversations(pdml: &str, server: u16) -> BTreeMap<u16, Conversati
 }
 
 impl Conversation {
-    /// Adds a protocol's part of a packet: an FPDU's parts follow each other, and then the next FPDU's.
+    /// Adds the part of one protocol in a packet. The parts of an FPDU are consecutive.
     fn add(&mut self, from_client: bool, proto: Node<'_, '_>) {
         match proto.attribute("name").unwrap_or_default() {
             "iwarp_mpa" if field(proto, "iwarp_mpa.req").is_some() => self.request = Some(Mpa::of(proto)),
@@ -124,22 +124,22 @@ impl Conversation {
             "rpc" => self.rpc.extend(Rpc::of(proto)),
             "_ws.malformed" => match self.fpdus.last_mut().and_then(|fpdu| fpdu.message.as_mut()) {
                 Some(message) => message.malformed = true,
-                None => panic!("a malformed packet: {:?}", proto.attribute("showname")),
+                None => panic!("malformed packet: {:?}", proto.attribute("showname")),
             },
             _ => {}
         }
     }
 
     fn last(&mut self) -> &mut Fpdu {
-        self.fpdus.last_mut().expect("upper layers after MPA")
+        self.fpdus.last_mut().expect("upper layer without MPA")
     }
 
-    /// The FPDUs of one direction.
+    /// Returns the FPDUs of one direction.
     pub(crate) fn from(&self, client: bool) -> impl Iterator<Item = &Fpdu> {
         self.fpdus.iter().filter(move |fpdu| fpdu.from_client == client)
     }
 
-    /// The RPC-over-RDMA messages of one direction.
+    /// Returns the RPC-over-RDMA messages of one direction.
     pub(crate) fn messages(&self, client: bool) -> Vec<&Message> {
         self.from(client).filter_map(|fpdu| fpdu.message.as_ref()).collect()
     }
@@ -160,7 +160,7 @@ impl Mpa {
 
 impl Fpdu {
     fn of(from_client: bool, mpa: Node<'_, '_>) -> Self {
-        let crc = field(mpa, "iwarp_mpa.crc_check").expect("an FPDU with its CRC checked");
+        let crc = field(mpa, "iwarp_mpa.crc_check").expect("FPDU without a checked CRC");
         Self {
             from_client,
             len: number(mpa, "iwarp_mpa.ulpdulength"),
@@ -209,11 +209,11 @@ impl Fpdu {
 
 impl Message {
     fn of(proto: Node<'_, '_>) -> Self {
-        let reads = field(proto, "rpcordma.reads_count").expect("a Read list");
+        let reads = field(proto, "rpcordma.reads_count").expect("no Read list");
         let positions = reads.descendants().filter(|node| is(node, "rpcordma.position")).map(value);
         let chunks = |list| -> Vec<Vec<Segment>> {
-            let list = field(proto, list).expect("a chunk list");
-            // A chunk is what holds a count of segments.
+            let list = field(proto, list).expect("no chunk list");
+            // The elements with a segment count are chunks.
             let chunks = list.children().filter(|node| field(*node, "rpcordma.segment_count").is_some());
             chunks.map(segments).collect()
         };
@@ -227,14 +227,14 @@ impl Message {
             reply: chunks("rpcordma.reply_count").pop(),
             malformed: false,
         };
-        // The counts that tshark made are those of what it shows.
+        // tshark's counts match the fields that it shows.
         assert_eq!(value(reads), message.reads.len() as u64);
         assert_eq!(number(proto, "rpcordma.writes_count"), message.writes.len() as u64);
         assert_eq!(number(proto, "rpcordma.reply_count"), u64::from(message.reply.is_some()));
         message
     }
 
-    /// All segments, whatever they are for.
+    /// Returns all segments of the message.
     pub(crate) fn segments(&self) -> impl Iterator<Item = Segment> {
         let reads = self.reads.iter().map(|(_, segment)| segment);
         reads.chain(self.writes.iter().flatten()).chain(self.reply.iter().flatten()).copied()
@@ -274,7 +274,7 @@ fn show<'a>(node: Node<'a, '_>) -> &'a str {
     node.attribute("show").unwrap_or_default()
 }
 
-/// The number that a field shows: decimal, or hexadecimal after `0x`.
+/// Parses the value of a field: decimal, or hexadecimal after `0x`.
 #[track_caller]
 fn value(node: Node<'_, '_>) -> u64 {
     let text = show(node);
@@ -282,7 +282,7 @@ fn value(node: Node<'_, '_>) -> u64 {
         Some(digits) => u64::from_str_radix(digits, 16),
         None => text.parse(),
     };
-    parsed.unwrap_or_else(|_| panic!("{:?} is no number: {text:?}", node.attribute("name")))
+    parsed.unwrap_or_else(|_| panic!("{:?} is not a number: {text:?}", node.attribute("name")))
 }
 
 #[track_caller]

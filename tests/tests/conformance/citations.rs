@@ -1,7 +1,7 @@
-//! What code cites, and which tests a file has.
+//! Search for citations and tests in source text.
 
-/// Whether `text` cites this section: `RFC 8166 §4.5`, or as one of several, `RFC 8166 §3.4.6, §4.5`, across lines of
-/// comment too.
+/// Returns whether `text` cites this section: `RFC 8166 §4.5`, or in a list, `RFC 8166 §3.4.6, §4.5`, which may continue on the
+/// next line of a comment.
 pub(crate) fn cites(text: &str, specification: &str, section: &str) -> bool {
     let text = flat(text);
     text.match_indices(specification).any(|(at, _)| {
@@ -19,7 +19,7 @@ pub(crate) fn cites(text: &str, specification: &str, section: &str) -> bool {
     })
 }
 
-/// Whether `text` has `§` and this section, whatever stands before it.
+/// Returns whether `text` has `§` followed by this section, whatever precedes it.
 pub(crate) fn cites_bare(text: &str, section: &str) -> bool {
     text.split('§').skip(1).any(|cited| {
         let end = cited.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(cited.len());
@@ -27,13 +27,13 @@ pub(crate) fn cites_bare(text: &str, section: &str) -> bool {
     })
 }
 
-/// Comments joined to running text.
+/// Joins the lines of comments to running text.
 fn flat(text: &str) -> String {
     let line = |line: &str| line.trim_start().trim_start_matches(['/', '!']).trim_start().to_owned() + " ";
     text.lines().map(line).collect()
 }
 
-/// Whether `text` has a test of this name.
+/// Returns whether `text` has a test function of this name.
 pub(crate) fn has_test(text: &str, name: &str) -> bool {
     let is_attribute = |line: &str| line.starts_with("#[") || line.starts_with("///") || line.is_empty();
     let lines: Vec<&str> = text.lines().map(str::trim).collect();

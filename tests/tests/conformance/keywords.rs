@@ -1,14 +1,14 @@
-//! The key words of RFC 2119 in a specification's text.
+//! RFC 2119 key words in the text of a specification.
 
 use std::collections::BTreeMap;
 
-/// Key words by section and their number there, counted from one.
+/// Key words by section and by their number in it, counted from one.
 pub(crate) type Keywords = BTreeMap<(String, usize), String>;
 
 const WORDS: [&str; 8] =
     ["MUST NOT", "MUST", "SHALL NOT", "SHALL", "SHOULD NOT", "SHOULD", "NOT RECOMMENDED", "RECOMMENDED"];
 
-/// The key words in these sections and their subsections. REQUIRED counts as MUST.
+/// Returns the key words of these sections and their subsections. REQUIRED counts as MUST.
 pub(crate) fn of(text: &str, sections: &[String]) -> Keywords {
     let mut found = Keywords::new();
     for (section, body) in split(text) {
@@ -23,7 +23,8 @@ pub(crate) fn of(text: &str, sections: &[String]) -> Keywords {
     found
 }
 
-/// The bodies of the sections, page furniture left out. The table of contents names each section first.
+/// Returns the bodies of the sections without page headers and footers. The table of contents, which comes first, is
+/// overwritten.
 fn split(text: &str) -> BTreeMap<String, String> {
     let mut sections = BTreeMap::new();
     let mut current = None;
@@ -42,14 +43,14 @@ fn split(text: &str) -> BTreeMap<String, String> {
     sections
 }
 
-/// Running heads and feet.
+/// Returns whether a line is a page header or footer.
 fn is_furniture(line: &str) -> bool {
     let ends_with_year = line.len() > 4 && line[line.len().saturating_sub(4)..].bytes().all(|b| b.is_ascii_digit());
     (line.ends_with(']') && line.contains("[Page "))
         || (ends_with_year && (line.starts_with("RFC ") || line.starts_with("Internet-Draft ")))
 }
 
-/// The number of the section that begins on this line.
+/// Returns the number of the section that begins on this line.
 fn heading(line: &str) -> Option<String> {
     let (number, title) = line.split_once("  ")?;
     let number = number.trim_end_matches('.');
@@ -57,7 +58,7 @@ fn heading(line: &str) -> Option<String> {
     (numeric && !title.trim().is_empty() && !title.contains("...") && !title.contains(". .")).then(|| number.to_owned())
 }
 
-/// Key words in order, the longer of two that begin together.
+/// Returns the key words in order. Of two that start at the same place, the longer one counts.
 fn words(body: &str) -> Vec<&'static str> {
     let body = body.split_whitespace().collect::<Vec<_>>().join(" ").replace("REQUIRED", "MUST");
     let mut found = Vec::new();

@@ -1,16 +1,17 @@
-//! `CONFORMANCE.md`.
+//! The text of `CONFORMANCE.md`.
 
 use std::fmt::Write as _;
 
 use crate::table::{Rule, Table};
 
 const INTRODUCTION: &str = "# Conformance\n\n\
-    Each MUST and SHOULD of RFC 8166, RFC 8167, RFC 8797 and the draft of version 2, in the sections named, the code that keeps it\n\
-    and the test that shows it. Written from `tests/conformance/*.toml` by\n\
-    `UPDATE_CONFORMANCE=1 cargo test -p rpcrdma-tests --test conformance`; without the variable the same command checks that the\n\
-    code named cites the section, that the tests named exist, and, with `SPEC_TEXTS` naming a directory of the specifications'\n\
-    texts, that no requirement of those sections is missing. `#` counts the section's key words.\n\
-    [DEVIATIONS.md](DEVIATIONS.md) has where we differ, and why.\n";
+    Each MUST and SHOULD in the listed sections of RFC 8166, RFC 8167, RFC 8797 and the version 2 draft, with the code that\n\
+    implements it and the tests that check it. `#` is the number of the key word in its section.\n\
+    [DEVIATIONS.md](DEVIATIONS.md) lists the deliberate deviations with their reasons.\n\n\
+    This page is generated from `tests/conformance/*.toml` by\n\
+    `UPDATE_CONFORMANCE=1 cargo test -p rpcrdma-tests --test conformance`. Without the variable, the command checks that the\n\
+    code cites the section, that the tests exist, and that this page is up to date. If `SPEC_TEXTS` names a directory with the\n\
+    texts of the specifications, it also checks that no requirement is missing.\n";
 
 /// Writes the page.
 pub(crate) fn write(tables: &[Table]) -> String {
@@ -20,12 +21,12 @@ pub(crate) fn write(tables: &[Table]) -> String {
         let total = table.rules.len();
         let _ = write!(
             page,
-            "\n## {}\n\nSections {}; {kept} of {total} rules are kept by code here",
+            "\n## {}\n\nSections {}; {kept} of {total} requirements are implemented by code here",
             table.title,
             table.sections.join(", ")
         );
-        page += if kept == total { ".\n\n" } else { ", the others by others, as their notes say.\n\n" };
-        page += "| § | # | | what | kept by | shown by |\n| --- | --- | --- | --- | --- | --- |\n";
+        page += if kept == total { ".\n\n" } else { "; the notes explain the others.\n\n" };
+        page += "| § | # | | requirement | code | tests |\n| --- | --- | --- | --- | --- | --- |\n";
         for rule in &table.rules {
             page += &row(rule);
         }
@@ -37,7 +38,7 @@ fn row(rule: &Rule) -> String {
     let numbers: Vec<_> = rule.n.iter().map(ToString::to_string).collect();
     let what = if rule.note.is_empty() { rule.what.clone() } else { format!("{} *{}*", rule.what, rule.note) };
     let what = match &rule.same_as {
-        Some(same) => format!("{what} As {same}."),
+        Some(same) => format!("{what} Same as {same}."),
         None => what,
     };
     let code: Vec<_> = rule.code.iter().map(|file| link(file, file)).collect();
@@ -58,7 +59,7 @@ fn row(rule: &Rule) -> String {
 }
 
 fn link(file: &str, text: &str) -> String {
-    // The path says enough without the parts that all have in common.
+    // Leave out the common part of the paths.
     let text = text.strip_prefix("runtime/src/").unwrap_or(text);
     format!("[`{text}`]({file})")
 }

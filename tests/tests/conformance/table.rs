@@ -1,4 +1,4 @@
-//! A table: the requirements of one specification.
+//! The table of requirements of one specification.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -10,56 +10,56 @@ use crate::{citations, keywords::Keywords};
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Table {
-    /// Heading of its part of the page.
+    /// Heading of the section on the page.
     pub(crate) title: String,
-    /// How code cites it: `RFC 8166`.
+    /// Name of the specification in citations, such as `RFC 8166`.
     pub(crate) cite: String,
-    /// A folder of which all that a citation without a name, `§4.5`, can mean is this.
+    /// A folder in which a citation without a name, such as `§4.5`, means this specification.
     #[serde(default)]
     pub(crate) home: Option<String>,
-    /// File name of its text.
+    /// File name of the specification's text.
     pub(crate) text: String,
-    /// Sections covered, subsections included.
+    /// Covered sections. They include their subsections.
     pub(crate) sections: Vec<String>,
-    /// Its requirements.
+    /// The requirements.
     #[serde(rename = "rule")]
     pub(crate) rules: Vec<Rule>,
 }
 
-/// One requirement, which one or several key words of its section state.
+/// One requirement. One or several key words of its section state it.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Rule {
     /// The section that states it.
     pub(crate) section: String,
-    /// Which of the section's key words do, counted from one.
+    /// Numbers of the section's key words that state it, counted from one.
     pub(crate) n: Vec<usize>,
     /// The strongest of them.
     pub(crate) level: String,
-    /// In our words.
+    /// The requirement in the words of this project.
     pub(crate) what: String,
-    /// The same rule of another specification, which is what the code cites: `RFC 8166 §4.5`.
+    /// The same requirement in another specification, which the code cites: `RFC 8166 §4.5`.
     #[serde(default)]
     pub(crate) same_as: Option<String>,
-    /// Files that keep it.
+    /// Files that implement it.
     #[serde(default)]
     pub(crate) code: Vec<String>,
-    /// Tests that show it: `file::function`, or a file of nothing else.
+    /// Tests of it: `file::function`, or a file that contains nothing else.
     #[serde(default)]
     pub(crate) tests: Vec<String>,
-    /// Why there is no code or no test, or how we differ.
+    /// The reason for missing code or tests, or the deviation.
     #[serde(default)]
     pub(crate) note: String,
 }
 
 impl Table {
-    /// Reads one.
+    /// Reads a table.
     pub(crate) fn read(path: &Path) -> Self {
         let text = fs::read_to_string(path).expect("readable");
         toml::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
     }
 
-    /// Whether `text`, of `file`, cites a rule.
+    /// Returns whether `text`, the contents of `file`, cites a rule.
     pub(crate) fn is_cited(&self, rule: &Rule, file: &str, text: &str) -> bool {
         let at_home = self.home.as_ref().is_some_and(|home| file.starts_with(home.as_str()));
         match rule.same_as.as_ref().and_then(|same| same.split_once(" §")) {
@@ -71,7 +71,7 @@ impl Table {
         }
     }
 
-    /// What is missing or too much beside the key words of the text.
+    /// Returns missing and superfluous rows, compared with the key words of the text.
     pub(crate) fn compare(&self, found: &Keywords) -> Vec<String> {
         let mut rows: BTreeMap<(&str, usize), usize> = BTreeMap::new();
         let mut complaints = Vec::new();

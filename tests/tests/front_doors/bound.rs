@@ -1,11 +1,11 @@
-//! A specification that stays as it is, and its binding beside it.
+//! A specification without annotations, with a separate binding.
 
-/// By a file.
+/// From a file.
 pub(crate) mod included {
     rpcrdma::include_xdr!("tests/front_doors/plain.x", ulb = "tests/front_doors/plain.ulb");
 }
 
-/// In place.
+/// Inline.
 pub(crate) mod inline {
     rpcrdma::xdr! {
         #![ulb = "tests/front_doors/plain.ulb"]

@@ -1,4 +1,4 @@
-//! The derives on every form of type and field.
+//! The derives on all kinds of types and fields.
 
 use rpcrdma::{
     XdrDecode, XdrEncode,
@@ -24,7 +24,7 @@ struct Everything {
     text: String,
     #[xdr(string, max = 3)]
     alias: Alias,
-    octets: Vec<u8>,
+    bytes: Vec<u8>,
     #[xdr(max = 2)]
     numbers: Vec<u32>,
     #[xdr(len = 2)]
@@ -109,14 +109,14 @@ struct Placed {
 #[track_caller]
 fn wire<T: Encode + Decode + PartialEq + std::fmt::Debug>(value: &T, words: &[u32]) {
     let expected: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
-    let octets = encode_to_bytes(value).unwrap();
-    assert_eq!(octets, expected);
-    assert_eq!(value.encoded_len(), octets.len());
-    assert_eq!(read::<T>(&octets).unwrap(), *value);
+    let bytes = encode_to_bytes(value).unwrap();
+    assert_eq!(bytes, expected);
+    assert_eq!(value.encoded_len(), bytes.len());
+    assert_eq!(read::<T>(&bytes).unwrap(), *value);
 }
 
-fn read<T: Decode>(octets: &Bytes) -> Result<T, DecodeError> {
-    let mut decoder = Decoder::new(octets);
+fn read<T: Decode>(bytes: &Bytes) -> Result<T, DecodeError> {
+    let mut decoder = Decoder::new(bytes);
     let value = T::decode(&mut decoder)?;
     decoder.finish()?;
     Ok(value)
@@ -132,7 +132,7 @@ fn everything() -> Everything {
         exact: Bytes::from_static(b"abc"),
         text: "é".to_owned(),
         alias: "x".into(),
-        octets: vec![1, 2, 3],
+        bytes: vec![1, 2, 3],
         numbers: vec![7],
         pair: vec![8, 9],
         array: [-1, 1],
@@ -207,14 +207,14 @@ fn recursion_is_bounded() {
 }
 
 #[test]
-fn errors_have_rusts_names() {
+fn errors_have_rust_names() {
     let error = encode_to_bytes(&Everything { numbers: vec![0; 3], ..everything() }).unwrap_err();
     assert_eq!(error.to_string(), "Everything.numbers: length 3 exceeds the declared maximum 2");
     let error = encode_to_bytes(&Everything { exact: Bytes::new(), ..everything() }).unwrap_err();
     assert_eq!(error.to_string(), "Everything.exact: length 0 is not the declared 3");
-    let mut octets = encode_to_bytes(&everything()).unwrap().to_vec();
-    octets[44] = 0xff;
-    assert_eq!(read::<Everything>(&octets.into()).unwrap_err().to_string(), "Everything.text: not UTF-8");
+    let mut bytes = encode_to_bytes(&everything()).unwrap().to_vec();
+    bytes[44] = 0xff;
+    assert_eq!(read::<Everything>(&bytes.into()).unwrap_err().to_string(), "Everything.text: not UTF-8");
 }
 
 #[test]

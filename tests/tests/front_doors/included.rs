@@ -1,3 +1,3 @@
-//! By a file.
+//! The protocol from a file.
 
 rpcrdma::include_xdr!("../xdrgen/tests/constructs/blobstore.x");

@@ -1,25 +1,25 @@
-//! In place.
+//! The protocol as inline XDR.
 
 rpcrdma::xdr! {
     /*
      * A store of blobs.
      */
 
-    /* The longest name. */
+    /* The maximum length of a name. */
     const MAX_NAME = 255;
 
     /* Names a blob. */
     typedef string blob_name<MAX_NAME>;
 
     enum blob_status {
-        BLOB_OK = 0,     /* All went well. */
+        BLOB_OK = 0,     /* Success. */
         BLOB_NOENT = 2   /* There is no such blob. */
     };
 
     struct get_args {
         blob_name name;
         unsigned hyper offset;
-        unsigned int count;   /* Octets at most. */
+        unsigned int count;   /* Maximum bytes. */
     };
 
     struct get_ok {
@@ -27,7 +27,7 @@ rpcrdma::xdr! {
         @ddp(max = args.count) opaque data<>;
     };
 
-    /* What comes of a get. */
+    /* The result of GET. */
     union get_res switch (blob_status status) {
     case BLOB_OK:
         get_ok ok;

@@ -1,4 +1,4 @@
-//! More eligible items in a call than servers accept by themselves: where the binding allows them, servers do.
+//! Calls with more eligible items than servers accept by default: servers accept them if the binding allows it.
 
 use rpcrdma::{
     client::Channel,
@@ -23,7 +23,7 @@ rpcrdma::xdr! {
     } = 0x20000ABD;
 }
 
-/// The same in Rust.
+/// The same program in Rust.
 #[rpcrdma::service(program = 0x2000_0ABE, version = 1, name = "MANY_IN_RUST")]
 pub(crate) trait Many {
     #[procedure(1)]
@@ -32,32 +32,32 @@ pub(crate) trait Many {
 
 struct Store;
 
-fn octets(pieces: &Pieces) -> u32 {
+fn bytes(pieces: &Pieces) -> u32 {
     pieces.all.iter().map(|piece| u32::try_from(piece.data.len()).unwrap()).sum()
 }
 
 impl many_v1::ManyV1 for Store {
     async fn put(&self, _cx: &Context, pieces: Pieces) -> Result<u32, Failure> {
-        Ok(octets(&pieces))
+        Ok(bytes(&pieces))
     }
 }
 
 impl Many for Store {
     async fn put(&self, _cx: &Context, pieces: Pieces) -> Result<u32, Failure> {
-        Ok(octets(&pieces))
+        Ok(bytes(&pieces))
     }
 }
 
 #[test]
-fn services_say_what_they_need() {
+fn services_declare_their_chunk_limit() {
     assert_eq!(many_v1::ManyV1Server::new(Store).max_chunks(), 20);
     assert_eq!(ManyServer::new(Store).max_chunks(), 20);
     assert_eq!(super::service::BlobstoreServer::new(super::service::Store).max_chunks(), 1);
 }
 
 #[tokio::test]
-async fn servers_accept_it() {
-    // Too long for a message, so each goes as a Read chunk.
+async fn servers_accept_the_declared_chunks() {
+    // Too long to be sent inline, so each item has a Read chunk.
     let pieces = Pieces { all: (0..20).map(|_| Piece { data: Bytes::from(vec![7; 8000]) }).collect() };
     for version in [1, 2] {
         let server = Server::builder()

@@ -1,4 +1,4 @@
-//! A program written in Rust.
+//! The protocol as a Rust trait.
 
 use rpcrdma::server::{Context, Failure};
 

@@ -1,4 +1,4 @@
-//! The borrowed form: the same octets, the same errors, and views of the message.
+//! Borrowed types: the same bytes and the same errors as the owned types, and references into the message.
 
 use rpcrdma::xdr::{DecodeErrorKind, Decoder, FlatSink, ReadChunk, ReducingSink, XdrDecode, XdrDecodeRef, XdrEncode};
 
@@ -13,62 +13,62 @@ use crate::borrowed::{
     files_v1::{self, FilesV1, FilesV1Client, FilesV1Server},
 };
 
-fn octets<T: XdrEncode>(value: &T) -> Vec<u8> {
+fn bytes<T: XdrEncode>(value: &T) -> Vec<u8> {
     let mut out = Vec::new();
     value.encode(&mut FlatSink::new(&mut out)).unwrap();
     assert_eq!(out.len(), value.encoded_len());
     out
 }
 
-fn owned<T: XdrDecode>(octets: &[u8]) -> Result<T, String> {
-    T::decode(&mut Decoder::new(octets)).map_err(|error| error.to_string())
+fn owned<T: XdrDecode>(bytes: &[u8]) -> Result<T, String> {
+    T::decode(&mut Decoder::new(bytes)).map_err(|error| error.to_string())
 }
 
-fn view<'a, T: XdrDecodeRef<'a>>(octets: &'a [u8]) -> Result<T, String> {
-    let mut decoder = Decoder::new(octets);
+fn view<'a, T: XdrDecodeRef<'a>>(bytes: &'a [u8]) -> Result<T, String> {
+    let mut decoder = Decoder::new(bytes);
     let value = T::decode_ref(&mut decoder).map_err(|error| error.to_string())?;
-    assert!(decoder.memory() < 4096, "no memory but that of lists and boxes");
+    assert!(decoder.memory() < 4096, "memory allocated for more than lists and boxes");
     Ok(value)
 }
 
-/// Both forms write the octets that the other reads; of fewer, and of any that are damaged, both say the same.
-fn same<'a, T, V>(value: &T, octets: &'a [u8]) -> V
+/// Checks that both forms encode to `bytes` and decode from them. Returns the borrowed value.
+fn same<'a, T, V>(value: &T, bytes: &'a [u8]) -> V
 where
     T: XdrEncode + XdrDecode + PartialEq + std::fmt::Debug,
     V: XdrEncode + XdrDecodeRef<'a, Owned = T>,
 {
-    let read: V = view(octets).unwrap();
-    assert_eq!(self::octets(&read), octets);
-    assert_eq!(&owned::<T>(octets).unwrap(), value);
+    let read: V = view(bytes).unwrap();
+    assert_eq!(self::bytes(&read), bytes);
+    assert_eq!(&owned::<T>(bytes).unwrap(), value);
     read
 }
 
-/// As [`same`]'s second half.
-fn same_errors<T: XdrDecode, V: for<'b> Reads<'b>>(octets: &[u8]) {
-    for len in 0..octets.len() {
-        let cut = &octets[..len];
-        let error = owned::<T>(cut).err().expect("too few octets");
-        assert!(error.contains(": "), "{len} octets: no path in `{error}`");
-        assert_eq!(V::error(cut), Some(error), "{len} octets");
+/// Checks that both forms report the same error for each truncated and each damaged message.
+fn same_errors<T: XdrDecode, V: for<'b> Reads<'b>>(bytes: &[u8]) {
+    for len in 0..bytes.len() {
+        let cut = &bytes[..len];
+        let error = owned::<T>(cut).err().expect("decoded from too few bytes");
+        assert!(error.contains(": "), "{len} bytes: no path in `{error}`");
+        assert_eq!(V::error(cut), Some(error), "{len} bytes");
     }
-    for at in 0..octets.len() {
-        let mut damaged = octets.to_vec();
+    for at in 0..bytes.len() {
+        let mut damaged = bytes.to_vec();
         damaged[at] = 0xff;
-        assert_eq!(V::error(&damaged), owned::<T>(&damaged).err(), "octet {at}");
+        assert_eq!(V::error(&damaged), owned::<T>(&damaged).err(), "byte {at}");
     }
 }
 
-/// A borrowed form of any lifetime.
+/// Decoding of a borrowed type with any lifetime.
 trait Reads<'b> {
-    fn error(octets: &'b [u8]) -> Option<String>;
+    fn error(bytes: &'b [u8]) -> Option<String>;
 }
 
 macro_rules! reads {
     ($($name:ident: $ty:ident),*) => {$(
         struct $name;
         impl<'b> Reads<'b> for $name {
-            fn error(octets: &'b [u8]) -> Option<String> {
-                $ty::decode_ref(&mut Decoder::new(octets)).err().map(|error| error.to_string())
+            fn error(bytes: &'b [u8]) -> Option<String> {
+                $ty::decode_ref(&mut Decoder::new(bytes)).err().map(|error| error.to_string())
             }
         }
     )*};
@@ -87,26 +87,26 @@ fn entry(id: u64) -> Entry {
 }
 
 #[test]
-fn what_is_read_is_a_view_of_the_message() {
+fn decoded_values_refer_to_the_message() {
     let page = Outcome::Case0((0..9).map(entry).collect());
-    let octets = octets(&page);
-    let ResultRef::Case0(entries) = same::<_, ResultRef<'_>>(&page, &octets) else { panic!("another arm") };
+    let bytes = bytes(&page);
+    let ResultRef::Case0(entries) = same::<_, ResultRef<'_>>(&page, &bytes) else { panic!("decoded as another arm") };
     let entry: &EntryRef<'_> = &entries[8];
     assert_eq!((entry.id, entry.name.to_str(), entry.changed.seconds), (8, Ok("name-8"), 8));
     assert_eq!(entry.object, Some(HandleRef(&[8; 5])));
-    assert!(octets.as_ptr_range().contains(&entry.name.as_ptr()));
+    assert!(bytes.as_ptr_range().contains(&entry.name.as_ptr()));
     assert_eq!(entry.links[1].to_str(), Ok("bc"));
-    same_errors::<Outcome, Results>(&octets);
+    same_errors::<Outcome, Results>(&bytes);
 }
 
 #[test]
 fn trees_arrays_and_fixed_lengths_are_read_in_both_forms() {
     let leaf = |label: &'static str| Tree { label: label.as_bytes().into(), left: None, right: None, children: vec![] };
     let tree = Tree { left: Some(Box::new(leaf("left"))), children: vec![leaf("x"), leaf("yz")], ..leaf("top") };
-    let octets = octets(&tree);
-    let read: TreeRef<'_> = same(&tree, &octets);
+    let bytes = bytes(&tree);
+    let read: TreeRef<'_> = same(&tree, &bytes);
     assert_eq!((read.left.unwrap().label, read.children[1].label), (&b"left"[..], &b"yz"[..]));
-    same_errors::<Tree, Trees>(&octets);
+    same_errors::<Tree, Trees>(&bytes);
 
     let corners = Corners {
         corner: ["a", "b", "c", "d"].map(|name| Component(name.into())),
@@ -114,14 +114,14 @@ fn trees_arrays_and_fixed_lengths_are_read_in_both_forms() {
         whole: crate::borrowed::Block(vec![3; 8192].into()),
         numbers: vec![1, 2, 3],
     };
-    let octets = self::octets(&corners);
-    let read: CornersRef<'_> = same(&corners, &octets);
+    let bytes = self::bytes(&corners);
+    let read: CornersRef<'_> = same(&corners, &bytes);
     assert_eq!((read.corner[3].to_str(), read.whole.len()), (Ok("d"), 8192));
-    same_errors::<Corners, AllCorners>(&octets[..64]);
+    same_errors::<Corners, AllCorners>(&bytes[..64]);
 }
 
 #[test]
-fn items_are_views_of_the_chunks_that_stand_for_them() {
+fn reduced_items_refer_to_their_chunks() {
     let placed = Placed {
         first: Handle(vec![1; 60].into()),
         text: "x".repeat(99).into(),
@@ -140,7 +140,7 @@ fn items_are_views_of_the_chunks_that_stand_for_them() {
     decoder.finish().unwrap();
     assert!(chunks[0].data.as_ptr_range().contains(&read.first.as_ptr()));
     assert_eq!((read.text.len(), read.fixed, &read.times), (99, &[2; 16][..], &placed.times));
-    // Sent on, its views are copied into memory that can leave the stream.
+    // Encoding a borrowed value copies its views, so that the items can leave the stream.
     let mut again = Vec::new();
     let mut sink = ReducingSink::for_call(&mut again, 1);
     read.encode(&mut sink).unwrap();
@@ -150,41 +150,41 @@ fn items_are_views_of_the_chunks_that_stand_for_them() {
 }
 
 #[test]
-fn an_open_union_ends_what_it_is_in() {
+fn unknown_discriminant_of_an_open_union_ends_decoding() {
     let compound = Compound {
         operations: vec![Operation::OpLookup(Component("a".into())), Operation::Unknown(9999), Operation::OpStop],
     };
-    let octets = octets(&compound);
-    let mut decoder = Decoder::new(&octets);
+    let bytes = bytes(&compound);
+    let mut decoder = Decoder::new(&bytes);
     let read = Compound::decode(&mut decoder).unwrap();
     assert_eq!(read.operations, compound.operations[..2]);
     assert_eq!((read.operations[1].discriminant(), decoder.remaining(), decoder.is_abandoned()), (9999, 0, true));
     decoder.finish().unwrap();
-    let read: CompoundRef<'_> = view(&octets).unwrap();
+    let read: CompoundRef<'_> = view(&bytes).unwrap();
     assert_eq!(read.operations[1], OperationRef::Unknown(9999));
 
-    // An arm's own number is not unknown.
+    // `Unknown` with the number of an arm is an error.
     let known = Operation::Unknown(7);
     assert!(known.encode(&mut FlatSink::new(&mut Vec::new())).is_err());
 }
 
-/// RFC 4506 §4.12: each element has its place in the path.
+/// RFC 4506 §4.12: the path of an error contains the index of the element.
 #[test]
 fn errors_name_the_innermost_item() {
     let page = Outcome::Case0((0..3).map(entry).collect());
-    let octets = octets(&page);
-    let at = octets.len() - 4 - 4; // The end of the last comment: its count.
-    let mut cut = octets[..at].to_vec();
+    let bytes = bytes(&page);
+    let at = bytes.len() - 4 - 4; // The length of the last comment.
+    let mut cut = bytes[..at].to_vec();
     cut.extend(u32::MAX.to_be_bytes());
     let error = owned::<Outcome>(&cut).unwrap_err();
     assert_eq!(error, "result.entries[2].comment: length 4294967295 exceeds remaining 0");
-    let mut inside = Decoder::new(&octets[..4 + 4 + 8 + 4 + 8 + 6]);
+    let mut inside = Decoder::new(&bytes[..4 + 4 + 8 + 4 + 8 + 6]);
     let error = Outcome::decode(&mut inside).unwrap_err();
     assert_eq!(error.to_string(), "result.entries[0].changed.seconds: 8 octets needed, 6 remain");
     assert_eq!(*error.kind(), DecodeErrorKind::Truncated { needed: 8, remaining: 6 });
 }
 
-/// As many octets as were asked for, all of them seven.
+/// Returns the requested number of bytes, all of them seven.
 struct Sevens;
 
 impl FilesV1 for Sevens {
@@ -198,7 +198,7 @@ impl FilesV1 for Sevens {
 }
 
 #[tokio::test]
-async fn a_reply_is_read_where_it_lies() {
+async fn replies_are_decoded_in_place() {
     let server =
         Server::builder().service(FilesV1Server::new(Sevens)).listen("iwarp://127.0.0.1:0").bind().await.unwrap();
     let url = server.urls()[0].clone();
@@ -208,10 +208,10 @@ async fn a_reply_is_read_where_it_lies() {
         let args = ReadArgs { object: Handle(vec![1].into()), count };
         let sum = channel.call_view::<files_v1::Read, _, _>(&args, CallOptions::new(), |decoder| {
             let reply: ReadOkRef<'_> = decoder.read_ref()?;
-            Ok(reply.data.iter().map(|&octet| u64::from(octet)).sum::<u64>())
+            Ok(reply.data.iter().map(|&byte| u64::from(byte)).sum::<u64>())
         });
         assert_eq!(sum.await.unwrap(), 7 * u64::from(count));
-        // The generated client's method: a view of the message, or of the memory that an RDMA Write came to.
+        // The method of the generated client passes a view of the message, or of the memory that an RDMA Write filled.
         let client = FilesV1Client::new(channel.clone());
         let ends = client.read_view(&args, CallOptions::new(), |reply: ReadOkRef<'_>| {
             (reply.eof, reply.data.len(), reply.data.last().copied())
@@ -220,5 +220,5 @@ async fn a_reply_is_read_where_it_lies() {
     }
     let args = ReadArgs { object: Handle::default(), count: 1 };
     let nothing = channel.call_view::<files_v1::Read, (), _>(&args, CallOptions::new(), |_| Ok(()));
-    assert!(matches!(nothing.await, Err(CallError::Decode { .. })), "a reply of which something is left");
+    assert!(matches!(nothing.await, Err(CallError::Decode { .. })), "bytes left over were accepted");
 }

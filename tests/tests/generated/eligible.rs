@@ -1,4 +1,4 @@
-//! Eligible items of every kind leave the payload stream and come back (RFC 8166 §6.1).
+//! Eligible items of every kind leave the payload stream and return to it (RFC 8166 §6.1).
 
 use rpcrdma::xdr::{
     Bytes, DecodeErrorKind, Decoder, ReadChunk, ReducingSink, WriteChunk, XdrDecode, XdrEncode, XdrType,
@@ -14,7 +14,7 @@ fn many() -> ManyArgs {
         text: "text".into(),
         points: vec![point(1), point(2), point(3)],
         corners: [point(4), point(5), point(6), point(7)],
-        fixed: Bytes::from_static(b"sixteen octets!!"),
+        fixed: Bytes::from_static(b"sixteen bytes!!!"),
         single: point(8),
         aliased: Data((&b"aliased"[..]).into()),
         whole: Block([0x5a; 512]),
@@ -22,11 +22,11 @@ fn many() -> ManyArgs {
     }
 }
 
-/// Sizes of the items of `many`, in order.
+/// Sizes of the eligible items of `many`, in order.
 const SIZES: [usize; 9] = [5, 4, 24, 32, 16, 8, 7, 512, 16];
 
 #[test]
-fn all_of_a_call_go_to_read_chunks() {
+fn eligible_arguments_become_read_chunks() {
     let value = many();
     let mut inline = Vec::new();
     let mut sink = ReducingSink::for_call(&mut inline, 1);
@@ -35,7 +35,7 @@ fn all_of_a_call_go_to_read_chunks() {
     assert_eq!(copied, 0);
     assert_eq!(reduced.iter().map(|item| item.data.len()).collect::<Vec<_>>(), SIZES);
     assert!(reduced.iter().all(|item| item.position % 4 == 0));
-    // The counts stay: of `named`, `text`, `points`, `aliased` and `offsets`.
+    // The lengths of `named`, `text`, `points`, `aliased` and `offsets` stay inline.
     assert_eq!(inline.len(), 5 * 4);
     assert!(inline.len() as u64 <= ManyArgs::MAX_INLINE.unwrap());
     assert_eq!(ManyArgs::MAX_DDP_ITEMS, Some(9));
@@ -51,10 +51,10 @@ fn all_of_a_call_go_to_read_chunks() {
 }
 
 #[test]
-fn all_of_a_reply_go_to_write_chunks_in_order() {
+fn eligible_results_become_write_chunks_in_order() {
     let value = many();
     let mut inline = Vec::new();
-    // The third chunk is an empty one: its item stays inline (RFC 8166 §4.3.2.3).
+    // The third chunk is empty, so its item stays inline (RFC 8166 §4.3.2.3).
     let provided: Vec<bool> = (0..SIZES.len()).map(|chunk| chunk != 2).collect();
     let mut sink = ReducingSink::for_reply(&mut inline, provided.iter().copied());
     value.encode(&mut sink).unwrap();
@@ -88,17 +88,17 @@ fn small_items_stay_inline() {
 }
 
 #[test]
-fn payload_is_handed_over_by_reference() {
-    let octets = Bytes::from(vec![7; 10_000]);
-    let value = WriteArgs { offset: 0, octets: octets.clone() };
+fn payload_is_passed_by_reference() {
+    let bytes = Bytes::from(vec![7; 10_000]);
+    let value = WriteArgs { offset: 0, octets: bytes.clone() };
     let mut inline = Vec::new();
     let mut sink = ReducingSink::for_call(&mut inline, 1);
     value.encode(&mut sink).unwrap();
     let (reduced, _) = sink.finish();
-    assert_eq!(reduced[0].data.as_ptr(), octets.as_ptr());
-    let reads = [ReadChunk { position: 12, data: octets.clone() }];
+    assert_eq!(reduced[0].data.as_ptr(), bytes.as_ptr());
+    let reads = [ReadChunk { position: 12, data: bytes.clone() }];
     let back = WriteArgs::decode(&mut Decoder::new(&inline).with_read_chunks(&reads)).unwrap();
-    assert_eq!(back.octets.as_ptr(), octets.as_ptr());
+    assert_eq!(back.octets.as_ptr(), bytes.as_ptr());
 }
 
 #[test]

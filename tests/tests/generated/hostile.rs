@@ -1,4 +1,4 @@
-//! What generated decoders and encoders refuse, and how they say it.
+//! Errors of generated decoders and encoders on invalid input.
 
 use rpcrdma::xdr::{Bytes, DecodeErrorKind, Decoder, EncodeError, Limits, XdrDecode, encode_to_bytes};
 
@@ -15,8 +15,8 @@ fn words(words: &[u32]) -> Bytes {
 }
 
 #[track_caller]
-fn refused<T: XdrDecode + std::fmt::Debug>(octets: &Bytes, message: &str) {
-    assert_eq!(decode::<T>(octets).unwrap_err().to_string(), message);
+fn refused<T: XdrDecode + std::fmt::Debug>(bytes: &Bytes, message: &str) {
+    assert_eq!(decode::<T>(bytes).unwrap_err().to_string(), message);
 }
 
 #[test]
@@ -37,33 +37,33 @@ fn unknown_values_are_typed() {
     let error = decode::<GetRes>(&words(&[1])).unwrap_err();
     assert_eq!(*error.kind(), DecodeErrorKind::UnknownDiscriminant { name: "get_res", value: 1 });
     assert_eq!(error.to_string(), "get_res.status: 1 selects no arm of union get_res");
-    // Known to the enumeration, but not to the union.
+    // A value of the enumeration that the union does not list.
     let error = decode::<Partial>(&words(&[2])).unwrap_err();
     assert_eq!(*error.kind(), DecodeErrorKind::UnknownDiscriminant { name: "partial", value: 2 });
-    // The default arm is for values of the enumeration.
+    // The default arm is only for values of the enumeration.
     assert!(decode::<WithDefault>(&words(&[3, 0])).is_err());
     assert!(decode::<Exhaustive>(&words(&[7])).is_err());
 }
 
 #[test]
 fn depth_is_bounded() {
-    // Every level takes a word: [1 [1 [1 ...
-    let octets = words(&[1; 10_000]);
-    let error = decode::<Tree>(&octets).unwrap_err();
+    // Each word is one level of nesting.
+    let bytes = words(&[1; 10_000]);
+    let error = decode::<Tree>(&bytes).unwrap_err();
     assert_eq!(*error.kind(), DecodeErrorKind::TooDeep { max: Limits::default().max_depth });
 }
 
 #[test]
 fn lists_are_bounded_by_memory_and_need_no_stack() {
     let nodes = 100_000_u32;
-    let octets: Vec<u32> = (0..nodes).flat_map(|i| [1, 0, i, 0]).chain([0, 1]).collect();
-    let octets = words(&octets);
-    assert_eq!(decode::<Listing>(&octets).unwrap().entries.len(), nodes as usize);
+    let bytes: Vec<u32> = (0..nodes).flat_map(|i| [1, 0, i, 0]).chain([0, 1]).collect();
+    let bytes = words(&bytes);
+    assert_eq!(decode::<Listing>(&bytes).unwrap().entries.len(), nodes as usize);
     let unions: Vec<u32> = (0..nodes).flat_map(|_| [1, 0]).chain([0]).collect();
     assert_eq!(decode::<StringList>(&words(&unions)).unwrap().len(), nodes as usize);
     let mut limits = Limits::default();
     limits.max_memory = 1000 * size_of::<Entry>();
-    let error = Listing::decode(&mut Decoder::shared(&octets).with_limits(limits)).unwrap_err();
+    let error = Listing::decode(&mut Decoder::shared(&bytes).with_limits(limits)).unwrap_err();
     assert_eq!(*error.kind(), DecodeErrorKind::TooMuchMemory { max: limits.max_memory });
 }
 
@@ -81,7 +81,7 @@ fn encoders_keep_the_declared_bounds() {
 }
 
 #[test]
-fn a_default_arm_does_not_take_another_arms_value() {
+fn default_arm_rejects_values_of_other_arms() {
     let error = encode_to_bytes(&WithDefault::Default(Color::Green, "x".into())).unwrap_err();
     assert_eq!(error, EncodeError::CaseInDefault { union: "with_default" });
     let error = encode_to_bytes(&ByInt::Default(-3, vec![])).unwrap_err();
@@ -91,12 +91,12 @@ fn a_default_arm_does_not_take_another_arms_value() {
 #[test]
 fn truncation_anywhere_is_an_error() {
     let value = GetRes::BlobOk(GetOk { eof: false, data: (&b"12345"[..]).into() });
-    let octets = encode_to_bytes(&value).unwrap();
-    for len in 0..octets.len() {
-        assert!(decode::<GetRes>(&octets.slice(..len)).is_err(), "{len} octets");
+    let bytes = encode_to_bytes(&value).unwrap();
+    for len in 0..bytes.len() {
+        assert!(decode::<GetRes>(&bytes.slice(..len)).is_err(), "{len} bytes");
     }
-    // RFC 8166 §8.2.2.3: padding octets are often zero, but they don't have to be.
-    let mut octets = octets.to_vec();
-    *octets.last_mut().unwrap() = 1;
-    assert_eq!(decode::<GetRes>(&octets.into()).unwrap(), value);
+    // RFC 8166 §8.2.2.3: padding octets are often zero, but they don't have to be. (RFC wording)
+    let mut bytes = bytes.to_vec();
+    *bytes.last_mut().unwrap() = 1;
+    assert_eq!(decode::<GetRes>(&bytes.into()).unwrap(), value);
 }

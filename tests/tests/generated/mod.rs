@@ -1,4 +1,4 @@
-//! What generated code does.
+//! Behaviour of generated code.
 
 mod borrowed;
 mod eligible;
@@ -11,35 +11,35 @@ use std::fmt::Debug;
 
 use rpcrdma::xdr::{Bytes, DecodeError, Decoder, XdrDecode, XdrEncode, encode_to_bytes};
 
-/// The encoding of `value`, whose length is what it says and within what its type says.
+/// Encodes `value`, and checks the length against `encoded_len` and the maximum of the type.
 pub(crate) fn encode<T: XdrEncode>(value: &T) -> Bytes {
-    let octets = encode_to_bytes(value).unwrap();
-    assert_eq!(octets.len(), value.encoded_len());
-    assert_eq!(octets.len() % 4, 0);
+    let bytes = encode_to_bytes(value).unwrap();
+    assert_eq!(bytes.len(), value.encoded_len());
+    assert_eq!(bytes.len() % 4, 0);
     if let Some(most) = T::MAX_LEN {
-        assert!(octets.len() as u64 <= most, "{} octets, at most {most} by the type", octets.len());
+        assert!(bytes.len() as u64 <= most, "{} bytes exceed the maximum {most} of the type", bytes.len());
     }
-    octets
+    bytes
 }
 
-/// The value that all of `octets` are.
-pub(crate) fn decode<T: XdrDecode>(octets: &Bytes) -> Result<T, DecodeError> {
-    let mut decoder = Decoder::shared(octets);
+/// Decodes a value from all of `bytes`.
+pub(crate) fn decode<T: XdrDecode>(bytes: &Bytes) -> Result<T, DecodeError> {
+    let mut decoder = Decoder::shared(bytes);
     let value = T::decode(&mut decoder)?;
     decoder.finish()?;
     Ok(value)
 }
 
-/// `value` is written as `words`, and read from them.
+/// Checks that `value` encodes to `words` and decodes from them.
 #[track_caller]
 pub(crate) fn wire<T: XdrEncode + XdrDecode + PartialEq + Debug>(value: &T, words: &[u32]) {
     let expected: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
-    let octets = encode(value);
-    assert_eq!(octets, expected);
-    assert_eq!(decode::<T>(&octets).unwrap(), *value);
+    let bytes = encode(value);
+    assert_eq!(bytes, expected);
+    assert_eq!(decode::<T>(&bytes).unwrap(), *value);
 }
 
-/// `value` is read as it was written.
+/// Checks that `value` decodes from its encoding.
 #[track_caller]
 pub(crate) fn round_trip<T: XdrEncode + XdrDecode + PartialEq + Debug>(value: &T) {
     assert_eq!(decode::<T>(&encode(value)).unwrap(), *value);

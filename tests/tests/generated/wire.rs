@@ -1,4 +1,4 @@
-//! Generated codecs octet by octet, as RFC 4506 draws them.
+//! Encodings of generated types, byte by byte (RFC 4506).
 
 use rpcrdma::xdr::{NonEmpty, Quadruple};
 
@@ -133,7 +133,7 @@ fn lists() {
         &[0, 1, 1, 0x6500_0000, 1, 0, 2, 1, 0x6500_0000, 0],
     );
     wire(&EntryList(vec![entry(3)]), &[1, 0, 3, 1, 0x6500_0000, 0]);
-    // RFC 4506 §4.19: as a union, in full.
+    // RFC 4506 §4.19: a list written as a union.
     let element = |item: &str| StringListElement { item: item.into() };
     let some = StringList(vec![element("a"), element("bc")]);
     wire(
@@ -155,6 +155,6 @@ fn program() {
     wire(&GetArgs { name: BlobName::from("ab"), offset: 1, count: 2 }, &[2, 0x6162_0000, 0, 1, 2]);
     wire(&GetRes::BlobOk(GetOk { eof: true, data: (&b"abcd"[..]).into() }), &[0, 1, 4, 0x6162_6364]);
     wire(&GetRes::Default(BlobStatus::BlobNoent), &[2]);
-    // Several arguments are written one after another.
+    // Several arguments are encoded in order.
     wire(&calc_v1::AddTwoArgs { arg: 1, arg2: 2 }, &[1, 2]);
 }

@@ -1,4 +1,4 @@
-//! Attributes that do not fit.
+//! Attributes that do not fit their item.
 
 use rpcrdma::xdr::{Bytes, XdrString};
 
@@ -35,7 +35,7 @@ struct EligibleList {
 #[derive(rpcrdma::XdrEncode)]
 struct NoString {
     #[xdr(string)]
-    octets: Bytes,
+    bytes: Bytes,
 }
 
 #[derive(rpcrdma::XdrEncode)]

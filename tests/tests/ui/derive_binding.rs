@@ -1,4 +1,4 @@
-//! Upper-layer bindings that only rustc sees to be wrong.
+//! Invalid Upper-Layer Bindings that only rustc can detect.
 
 use rpcrdma::{XdrDecode, XdrEncode, xdr::Bytes};
 

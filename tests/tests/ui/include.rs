@@ -1,4 +1,4 @@
-//! Files that are not there, or wrong.
+//! Files that do not exist or do not compile.
 
 mod missing {
     rpcrdma::include_xdr!("no/such/file.x");
@@ -9,7 +9,7 @@ mod twice {
 }
 
 mod wrong {
-    // `ui.rs` puts it beside the manifest that this is built with.
+    // `ui.rs` creates the file next to the manifest of this build.
     rpcrdma::include_xdr!("wrong.x");
 }
 

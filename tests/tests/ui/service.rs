@@ -1,4 +1,4 @@
-//! Traits that are no services.
+//! Traits that are not valid services.
 
 use rpcrdma::server::{Context, Failure};
 

@@ -1,4 +1,4 @@
-//! XDR that is wrong, in place: each error points to its words.
+//! Invalid inline XDR: each error points to the offending tokens.
 
 mod unresolved {
     rpcrdma::xdr! {

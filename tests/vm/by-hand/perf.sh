@@ -1,18 +1,18 @@
-# about: a table, for a machine that does nothing else and --jobs 1, on two processors: a null call beside ib_send_lat, woken and polling; get and put
+# about: a table, for an idle machine and --jobs 1, on two processors: a null call compared with ib_send_lat, by events and polling; get and put
 # fabric: rxe siw
 # programs: blobstore
 # timeout: 600
 . /suite/guest/perf.sh
 table "figure" "raw" "rpcrdma" "ratio" "aim"
 
-# Of those there are.
+# Median of the available values.
 median() { printf '%s\n' "$@" | grep -vx -- - | sort -n | awk '{ v[NR] = $1 } END { print NR ? v[int((NR + 1) / 2)] : "-" }'; }
 
-# null HOW URL FEW MANY OPTIONS..: a row, beside ib_send_lat with OPTIONS
+# null HOW URL FEW MANY OPTIONS..: adds a row that compares a null call with ib_send_lat OPTIONS
 null() {
   local how=$1 url=$2 few=$3 many=$4 raws=() nulls=() ratios=()
   shift 4
-  # In turn, so that what else the machine does meets both alike.
+  # Alternate, so that other load affects both alike.
   for _ in {1..5}; do
     raws+=("$(each "$(raw ib_send_lat "$few" "$many" -s 100 "$@")")")
     bench "$url" --seconds 0.3 --size 1KiB --depth 1
@@ -22,12 +22,12 @@ null() {
   log "$how: raw ${raws[*]}; rpcrdma ${nulls[*]}; ratios ${ratios[*]}"
   row "null call, $how, rdma, median (us)" "$(median "${raws[@]}")" "$(median "${nulls[@]}")" "$(median "${ratios[@]}")" "<= 1.3"
 }
-# transfer WHAT KEY FEW MANY COMMAND OPTIONS..: a row, megabytes beside those of perftest's COMMAND
+# transfer WHAT KEY FEW MANY COMMAND OPTIONS..: adds a row that compares MiB/s with perftest's COMMAND
 transfer() {
   local what=$1 key=$2 few=$3 many=$4 raws=() ours=() ratios=()
   shift 4
   for _ in {1..5}; do
-    # Who polls for the other end's last word is to take what others leave.
+    # A server that polls for the last message must not take the processor from the transfer.
     serving=(nice -n 19)
     raws+=("$(raw "$1" "$few" "$many" -s 1048576 -t 8 "${@:2}")")
     serving=()

@@ -1,4 +1,4 @@
-# about: the device is there, its port active, and it is what the fabric's name says
+# about: the device exists, its port is active, and its transport is that of the fabric
 # fabric: rxe siw
 # timeout: 20
 try 10 ibv_devinfo -d "$DEVICE" -v

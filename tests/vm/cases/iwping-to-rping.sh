@@ -4,7 +4,7 @@
 # timeout: 90
 capture iwping-to-rping
 port=7200
-ping() { # ping ADDRESS SIZE COUNT [OPTIONS..]: of iwping's client, to a server of its own
+ping() { # ping ADDRESS SIZE COUNT [OPTIONS..]: from iwping's client to a new rping server
   local address=$1 host=${1//[\[\]]/} size=$2 count=$3
   shift 3
   port=$((port + 1))

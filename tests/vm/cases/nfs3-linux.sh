@@ -1,4 +1,4 @@
-# about: Linux's NFS 3 client against Linux's server: the reference for nfs3d
+# about: Linux's NFS 3 client with Linux's server: the reference for nfs3d
 # fabric: rxe siw
 # timeout: 120
 . /suite/guest/nfs-roundtrip.sh

@@ -1,4 +1,4 @@
-# about: nfs3d by userspace iWARP: killed and started again while Linux writes, link down while it reads, clients killed
+# about: nfs3d over userspace iWARP: killed and restarted while Linux writes, link down while it reads, clients killed
 # fabric: siw
 # programs: nfs3d nfscp
 # timeout: 150

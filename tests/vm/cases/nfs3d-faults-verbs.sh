@@ -1,4 +1,4 @@
-# about: nfs3d by verbs: killed and started again while Linux writes; link down, and the device removed and made anew while Linux reads; clients killed
+# about: nfs3d over verbs: killed and restarted while Linux writes; link down, and the device removed and added again while Linux reads; clients killed
 # fabric: rxe siw
 # programs: nfs3d nfscp rpcping
 # timeout: 150

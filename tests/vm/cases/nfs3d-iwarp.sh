@@ -1,4 +1,4 @@
-# about: Linux's NFS 3 client on nfs3d by userspace iWARP
+# about: Linux's NFS 3 client with nfs3d over userspace iWARP
 # fabric: siw
 # programs: nfs3d
 # timeout: 300

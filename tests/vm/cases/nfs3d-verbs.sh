@@ -1,4 +1,4 @@
-# about: Linux's NFS 3 client on nfs3d by verbs
+# about: Linux's NFS 3 client with nfs3d over verbs
 # fabric: rxe siw
 # programs: nfs3d
 # timeout: 420

@@ -1,4 +1,4 @@
-# about: Linux's NFS 4.1 client against Linux's server: the reference, with callbacks on the same connection
+# about: Linux's NFS 4.1 client with Linux's server: the reference, with callbacks on the same connection
 # fabric: rxe
 # timeout: 120
 . /suite/guest/nfs-roundtrip.sh

@@ -1,4 +1,4 @@
-# about: NFS 4.1 callbacks of Linux's server, by userspace iWARP against siw: CB_SEQUENCE and CB_RECALL on the client's connection
+# about: NFS 4.1 callbacks of Linux's server, over userspace iWARP with siw: CB_SEQUENCE and CB_RECALL on the client's connection
 # fabric: siw
 # programs: nfs41cb
 # timeout: 240

@@ -1,4 +1,4 @@
-# about: NFS 4.1 callbacks of Linux's server, by verbs: CB_SEQUENCE and CB_RECALL on the client's connection
+# about: NFS 4.1 callbacks of Linux's server, over verbs: CB_SEQUENCE and CB_RECALL on the client's connection
 # fabric: rxe siw
 # programs: nfs41cb
 # timeout: 240

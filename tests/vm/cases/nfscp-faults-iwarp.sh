@@ -1,4 +1,4 @@
-# about: nfscp by userspace iWARP, and Linux's server on siw: link down, server stopped and started, clients killed
+# about: nfscp over userspace iWARP with Linux's server on siw: link down, server stopped and restarted, clients killed
 # fabric: siw
 # programs: nfscp
 # timeout: 180

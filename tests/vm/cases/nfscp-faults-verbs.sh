@@ -1,4 +1,4 @@
-# about: nfscp by verbs, and Linux's server: server stopped and started, clients killed
+# about: nfscp over verbs with Linux's server: server stopped and restarted, clients killed
 # fabric: rxe
 # programs: nfscp
 # timeout: 180

@@ -1,4 +1,4 @@
-# about: nfscp by userspace iWARP against Linux's NFS server on siw: files and a tree there and back, 8 calls in flight
+# about: nfscp over userspace iWARP with Linux's NFS server on siw: files and a tree in both directions, 8 calls in flight
 # fabric: siw
 # programs: nfscp
 # timeout: 120

@@ -1,4 +1,4 @@
-# about: nfscp by verbs against Linux's NFS server: files and a tree there and back, 8 calls in flight, Send with Invalidate
+# about: nfscp over verbs with Linux's NFS server: files and a tree in both directions, 8 calls in flight, Send with Invalidate
 # fabric: rxe siw
 # programs: nfscp
 # timeout: 120
@@ -6,9 +6,9 @@
 knfsd_up
 nfscp_knfsd nfs3+rdma
 invalidated=$(sed -n 's/^ *"remote_invalidations": \([0-9]*\),*$/\1/p' <<<"$COUNTERS")
-log "$invalidated handles were invalidated by the server"
-# siw does not tell who receives a Send with Invalidate, so there it must not be asked for.
+log "the server invalidated $invalidated handles"
+# siw does not report a Send with Invalidate to its receiver, so the client must not ask for it there.
 case $FABRIC in
-  rxe) [ "$invalidated" -gt 0 ] || fail "no Send with Invalidate of the server's was seen" ;;
+  rxe) [ "$invalidated" -gt 0 ] || fail "the server sent no Send with Invalidate" ;;
   siw) [ "$invalidated" -eq 0 ] || fail "siw cannot have reported $invalidated invalidations" ;;
 esac

@@ -1,25 +1,24 @@
-# about: a table, no verdict: get and put beside ib_write_bw and ib_read_bw, a null call beside ib_send_lat, nfscp beside Linux's client
+# about: a table without verdict: get and put compared with ib_write_bw and ib_read_bw, a null call with ib_send_lat, nfscp with Linux's client
 # fabric: rxe siw
 # programs: blobstore nfscp
 # timeout: 180
 # clock: counted
 . /suite/guest/nfscp-knfsd.sh
 . /suite/guest/perf.sh
-# Userspace iWARP finds a peer on siw only.
+# Userspace iWARP has a peer only with siw.
 case $FABRIC in siw) schemes='rdma iwarp' ;; *) schemes=rdma ;; esac
 table "figure" "raw" "rpcrdma" "ratio" "aim"
-# What comes from the machine comes in its time, not by the clock that is counted: nothing is to come while that is read.
+# Reading files takes real time, which the counted clock does not measure. Read them before the measurements.
 cat "$BIN"/{blobstore,nfscp} >/dev/null
 
-# figure COLUMN COMMAND COUNT OCTETS OPTIONS..: what perftest itself says. Its servers of RDMA Read and Write poll for their
-# client's last word, and with one processor would have half of it for that, so they are to take what others leave. That
-# makes the time before and after the work long, and not the same each time; perftest's own figures are right by this
-# clock, as by KVM's.
+# figure COLUMN COMMAND COUNT SIZE OPTIONS..: perftest's own result. Its servers of RDMA Read and Write poll for the client's
+# last message and would take half of the only processor, so they run at low priority. That makes the time before and after
+# the transfer long and variable. perftest's own figures are correct with this clock, as with KVM's.
 serving=(nice -n 19)
 figure() {
   for _ in 1 2; do
     if raw_once "$2" "$3" -s "$4" "${@:5}" >/dev/null; then
-      awk -v column="$1" -v octets="$4" '$1 == octets { print $column }' "$SCRATCH/raw.out"
+      awk -v column="$1" -v size="$4" '$1 == size { print $column }' "$SCRATCH/raw.out"
       return
     fi
   done
@@ -27,14 +26,14 @@ figure() {
 }
 log "perftest"
 read_bw=$(figure 4 ib_read_bw 48 1048576 -t 8 -e)
-# It has no -e. Each is signalled, as ours are over siw.
+# ib_write_bw has no -e. Each Write is signalled, like ours over siw.
 write_bw=$(figure 4 ib_write_bw 48 1048576 -t 8 -Q 1)
 serving=()
-# One way of two, the median.
+# The median of one direction, doubled.
 pair=$(scale "$(figure 5 ib_send_lat 400 100 -e)" 2)
 log "ib_read_bw $read_bw MiB/s, ib_write_bw $write_bw MiB/s, ib_send_lat $pair us a pair"
 
-null() { # null WHAT: a row
+null() { # null WHAT: adds a row
   local median
   median=$(measured null 1 p50)
   row "null call, woken by events, $1, median (us)" "$pair" "$median" "$(ratio "$median" "$pair")" "<= 1.3"
@@ -44,7 +43,7 @@ for scheme in $schemes; do
   bench "$scheme://$ADDR:20100" --seconds 0.15 --size 1MiB --depth 8
   get=$(scale "$(measured get 8 octets_per_second)" 9.5367e-7)
   put=$(scale "$(measured write 8 octets_per_second)" 9.5367e-7)
-  # What the server writes by RDMA Write is a get; what it fetches by RDMA Read is a put.
+  # The server performs a get by RDMA Write and a put by RDMA Read.
   row "get 1 MiB, 8 at a time, $scheme (MiB/s)" "$write_bw" "$get" "$(ratio "$get" "$write_bw")" ">= 0.95"
   row "put 1 MiB, 8 at a time, $scheme (MiB/s)" "$read_bw" "$put" "$(ratio "$put" "$read_bw")" ">= 0.95"
   null "$scheme, version $(number rpcrdma_version)"
@@ -53,7 +52,7 @@ log "blobstore by rdma, version 1"
 bench "rdma://$ADDR:20100" --seconds 0.1 --size 1KiB --depth 1 --rpcrdma-version 1
 null "rdma, version $(number rpcrdma_version)"
 
-log "Linux's client and nfscp, the same file of the same server"
+log "Linux's client and nfscp read the same file from the same server"
 knfsd_up
 head -c $((64 << 20)) /dev/urandom >/srv/nfs/file
 mkdir copy

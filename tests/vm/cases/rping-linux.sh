@@ -1,4 +1,4 @@
-# about: rdma-core's rping on both ends, IPv4 and IPv6: the reference for iwping
+# about: rdma-core's rping as client and server, IPv4 and IPv6: the reference for iwping
 # fabric: rxe siw
 # timeout: 40
 ping() { # ping ADDRESS SIZE COUNT

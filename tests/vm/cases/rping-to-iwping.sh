@@ -4,7 +4,7 @@
 # timeout: 90
 capture rping-to-iwping
 port=7200
-ping() { # ping ADDRESS SIZE COUNT [OPTIONS..]: of rping's client, to iwping's server with OPTIONS
+ping() { # ping ADDRESS SIZE COUNT [OPTIONS..]: from rping's client to iwping's server with OPTIONS
   local address=$1 host=${1//[\[\]]/} size=$2 count=$3
   shift 3
   port=$((port + 1))

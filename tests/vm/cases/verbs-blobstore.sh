@@ -1,4 +1,4 @@
-# about: blobstore and rpcping over rdma:// on a device, IPv4, IPv6 and busy polling, either version of RPC-over-RDMA, calls back; beside it tcp:// and iwarp:// of the same server
+# about: blobstore and rpcping over rdma:// on a device, IPv4, IPv6 and busy polling, both versions of RPC-over-RDMA, callbacks; and over tcp:// and iwarp:// of the same server
 # fabric: rxe siw
 # programs: blobstore rpcping
 # timeout: 120
@@ -12,18 +12,18 @@ for url in "${urls[@]}"; do try 15 "$BIN/rpcping" "$url" --program 0x20100b10 --
 round=0 stored=0
 for url in "${urls[@]}"; do
   round=$((round + 1))
-  # Every process takes a second of an emulated machine: all sizes once.
+  # With emulation every process takes a second, so test all sizes only once.
   case $round in 1) sizes="0 1 4095 65537 1000003 $((8 << 20))" ;; *) sizes="1 $((8 << 20))" ;; esac
   for size in $sizes; do
     head -c "$size" /dev/urandom >"$SCRATCH/in"
     try 30 "$BIN/blobstore" put "$url" "$round/$size" "$SCRATCH/in"
     stored=$((stored + 1))
     try 30 "$BIN/blobstore" get "${urls[$((round % ${#urls[@]}))]}" "$round/$size" "$SCRATCH/out"
-    cmp "$SCRATCH/in" "$SCRATCH/out" || fail "$url: $size octets came back different"
+    cmp "$SCRATCH/in" "$SCRATCH/out" || fail "$url: $size bytes differ after put and get"
   done
 done
 
-log "either version: calls, calls back while files are fetched, lists by every format"
+log "both versions: calls, callbacks while files are fetched, and lists"
 for version in 1 2; do
   pinned=("rdma://$ADDR:20100" --rpcrdma-version "$version")
   try 15 "$BIN/rpcping" "${pinned[@]}" --program 0x20100b10 --version 1 -c 5 -i 0
@@ -36,13 +36,13 @@ for version in 1 2; do
   done
   finish "watch$version" 30
   for size in 100 70001 3000001; do
-    cmp "$SCRATCH/in$size" "$SCRATCH/mirror$version/w$version/$size" || fail "version $version: $size octets were mirrored different"
+    cmp "$SCRATCH/in$size" "$SCRATCH/mirror$version/w$version/$size" || fail "version $version: the mirror of $size bytes differs"
   done
   try 15 "$BIN/blobstore" ls "${pinned[@]}"
   [ "$(wc -l <"$SCRATCH/try.out")" -ge $stored ] || fail "version $version: fewer names than the $stored files stored"
 done
 
-log "a client is killed in the middle; the others go on, and nothing is left"
+log "a client is killed during a transfer; the others continue, and nothing leaks"
 start victim "$BIN/blobstore" bench "rdma://$ADDR:20100"
 sleep 2
 kill -9 "${PID[victim]}"
@@ -51,6 +51,6 @@ ended_process "${PID[server]}" && fail "the server ended: $(last_words server)"
 queue_pairs_gone() { ! rdma resource show qp | grep -q 'type RC'; }
 eventually 10 queue_pairs_gone || fail "queue pairs are left: $(rdma resource show qp | grep 'type RC' | head -n 1)"
 stop server
-# The kernel's own names for memory regions of the server's: gone with it.
+# The kernel's list of the server's memory regions is empty after its end.
 regions_gone() { ! rdma resource show mr | grep -q blobstore; }
 eventually 10 regions_gone || fail "memory regions are left"

@@ -1,4 +1,4 @@
-# about: no RDMA device, no permission, not enough locked memory, nobody there: a message that says what to do
+# about: no RDMA device, no permission, not enough locked memory, no server: a message that says what to do
 # fabric: rxe siw
 # programs: nfs3d rdmacheck rpcping
 # timeout: 90
@@ -7,7 +7,7 @@ ping() { "$BIN/rpcping" "$1" --program 1 --version 1 -c 1 --timeout "${2:-5}"; }
 export -f ping
 export BIN
 
-log "nobody listens"
+log "no server"
 refuse 15 'no server is listening|refused' bash -c "ping rdma://$ADDR:7999"
 
 log "an address that no RDMA device leads to"
@@ -16,7 +16,7 @@ refuse 15 'no RDMA device leads to 192.0.2.1' bash -c 'ping rdma://192.0.2.1:799
 log "too little memory may be locked"
 refuse 30 'ulimit -l unlimited' bash -c "ulimit -l 64; setpriv --reuid 65534 --clear-groups '$BIN/rdmacheck' $ADDR --case sends_arrive"
 
-# What could not be made is let go of in the right order: an identifier whose channel is gone writes to whatever is there now.
+# Partial resources have to be released in the right order: an identifier whose event channel is gone writes to freed memory.
 ! grep 'could not be destroyed' "$SCRATCH/try.out" || fail "a queue pair that was not made: $(last_words try)"
 
 log "no permission"
@@ -24,8 +24,8 @@ chmod 600 /dev/infiniband/*
 refuse 15 'no permission to use RDMA.*/dev/infiniband' setpriv --reuid 65534 --clear-groups "$BIN/rpcping" "rdma://$ADDR:7999" --program 1 --version 1 -c 1
 chmod 666 /dev/infiniband/*
 
-log "a third of this end's ports are TCP's"
-PORT_RANGE=$(cat /proc/sys/net/ipv4/ip_local_port_range) # put back when the case ends
+log "TCP uses a third of the local ports"
+PORT_RANGE=$(cat /proc/sys/net/ipv4/ip_local_port_range) # restored when the case ends
 echo "40000 40059" >/proc/sys/net/ipv4/ip_local_port_range
 listen=()
 for port in {40000..40059..3}; do listen+=(--listen "tcp://$ADDR:$port"); done

@@ -1,7 +1,7 @@
-# What cases are written with. A case ends at the first command that fails; `fail` says why in its own words.
+# Functions for cases. A case ends at the first command that fails; `fail` gives a reason.
 #
 #   $FABRIC  rxe or siw          $DEVICE  rxe0 or siw0
-#   $CLOCK   real, or counted: by instructions
+#   $CLOCK   real, or counted (by instructions)
 #   $ADDR    the device's IPv4 address, $ADDR6 its IPv6 address
 #   $BIN     the project's programs
 #   $SCRATCH a folder in memory, empty at the start
@@ -24,7 +24,7 @@ fail() { # fail WHY..
   exit 1
 }
 
-# start NAME COMMAND..: in the background, output in $SCRATCH/NAME.out; its process is ${PID[NAME]}
+# start NAME COMMAND..: runs a command in the background, with output in $SCRATCH/NAME.out; ${PID[NAME]} is its process
 declare -A PID=()
 start() {
   local name=$1
@@ -34,7 +34,7 @@ start() {
   PID[$name]=$!
 }
 
-# finish NAME SECONDS: waits until it has ended by itself, and well
+# finish NAME SECONDS: waits until it has ended successfully
 finish() {
   local name=$1 limit=$2 code=0
   eventually "$limit" ended_process "${PID[$name]}" || fail "$name is still running after $limit s; last words: $(last_words "$name")"
@@ -42,7 +42,7 @@ finish() {
   [ $code -eq 0 ] || fail "$name ended with code $code; last words: $(last_words "$name")"
 }
 
-# stop NAME: ends it with SIGTERM, with SIGKILL after 5 seconds
+# stop NAME: ends it with SIGTERM, and with SIGKILL after 5 seconds
 stop() {
   local pid=${PID[$1]}
   kill "$pid" 2>/dev/null || true
@@ -52,7 +52,7 @@ stop() {
 ended_process() { [ ! -e "/proc/$1/status" ] || grep -qs '^State:.Z' "/proc/$1/status"; }
 last_words() { grep -v '^$' "$SCRATCH/$1.out" | tail -n 1; }
 
-# eventually SECONDS COMMAND..: until it succeeds
+# eventually SECONDS COMMAND..: repeats a command until it succeeds
 eventually() {
   local end=$((${EPOCHREALTIME/./} + $1 * 1000000))
   shift
@@ -62,7 +62,8 @@ eventually() {
   done
 }
 
-# try SECONDS COMMAND..: in the foreground, bounded; what it prints goes into the log, its last line into the reason
+# try SECONDS COMMAND..: runs a command with a time limit; its output goes to the log, and its last line to the reason of a
+# failure
 try() {
   local limit=$1 code=0
   shift
@@ -73,22 +74,22 @@ try() {
   [ $code -eq 0 ] || fail "$*: exit code $code; last words: $(last_words try)"
 }
 
-# refuse SECONDS PATTERN COMMAND..: it must fail within that time, and say something that matches PATTERN
+# refuse SECONDS PATTERN COMMAND..: a command must fail within that time with output that matches PATTERN
 refuse() {
   local limit=$1 pattern=$2 code=0
   shift 2
   log "refuse: $*"
   timeout --kill-after=2 "$limit" "$@" >"$SCRATCH/try.out" 2>&1 || code=$?
   cat "$SCRATCH/try.out"
-  [ $code -ne 0 ] || fail "$*: succeeded, and should have failed"
+  [ $code -ne 0 ] || fail "$*: succeeded, but should have failed"
   [ $code -ne 124 ] && [ $code -ne 137 ] || fail "$*: not done after $limit s; last words: $(last_words try)"
   [ $code -lt 128 ] && [ $code -ne 101 ] || fail "$*: crashed with code $code; last words: $(last_words try)"
   grep -qE "$pattern" "$SCRATCH/try.out" || fail "$*: failed, but does not say $pattern; last words: $(last_words try)"
 }
 
-# rping_client SECONDS COUNT ARGUMENTS..: COUNT pings, all of which must come back right. (rping ends with code 0 also
-# if the server disconnects early.) rdma_cm counts ports by itself, and siw finds that TCP has the one it was given: rping
-# says so and hangs, before its server has heard of it; then with another port.
+# rping_client SECONDS COUNT ARGUMENTS..: makes COUNT pings, all of which must come back correctly. (rping ends with code 0 also
+# if the server disconnects early.) rdma_cm allocates ports independently of TCP, and siw may find that TCP uses the port. Then
+# rping reports this and hangs before it has reached its server. In that case, try another port.
 rping_client() {
   local limit=$1 count=$2 code=0 came
   shift 2
@@ -96,7 +97,7 @@ rping_client() {
     start rping_client timeout --kill-after=2 "$limit" rping -c -v -V -C "$count" "$@"
     eventually $((limit + 3)) rping_client_is_done || true
     rping_client_has_no_port || break
-    log "rping was given a port that TCP has: once more"
+    log "rping got a port that TCP uses, retrying"
     stop rping_client
   done
   wait "${PID[rping_client]}" || code=$?
@@ -108,26 +109,26 @@ rping_client() {
 rping_client_has_no_port() { grep -q '^rdma_connect: Address already in use' "$SCRATCH/rping_client.out"; }
 rping_client_is_done() { ended_process "${PID[rping_client]}" || rping_client_has_no_port; }
 
-# capture NAME: packets between the guest's own addresses to NAME.pcap beside the case's log
+# capture NAME: captures packets between the guest's own addresses to NAME.pcap next to the case's log
 capture() {
   start tcpdump tcpdump -Z root -i lo -s 0 -U --immediate-mode -w "$SCRATCH/$1.pcap"
   CAPTURE=$1
   eventually 10 grep -q 'listening on' "$SCRATCH/tcpdump.out"
 }
 
-# listening PORT: whether a kernel RDMA or TCP listener has the port
+# listening PORT: succeeds if a kernel RDMA or TCP listener uses the port
 listening() { rdma resource show cm_id 2>/dev/null | grep -q "state LISTEN.*:$1 " || ss -Hltn "sport = :$1" | grep -q .; }
 
-# without_link SECONDS: the link is down for so long
+# without_link SECONDS: takes the link down for that time
 without_link() {
   ip link set dm0 down
   sleep "$1"
   ip link set dm0 up
-  # IPv6 addresses are lost with the link; later cases want this one.
+  # The link takes its IPv6 addresses with it, and later cases need this one.
   ip address replace "$ADDR6/64" dev dm0 nodad
 }
 
-# device_made, other_device_made: the RDMA device; another, at $OTHER_ADDR
+# device_made, other_device_made: adds the RDMA device; adds another one at $OTHER_ADDR
 OTHER_ADDR=10.9.2.1
 device_made() { rdma link add "$DEVICE" type "$FABRIC" netdev dm0; }
 other_device_made() {
@@ -137,24 +138,24 @@ other_device_made() {
   rdma link add "${FABRIC}1" type "$FABRIC" netdev dm1
 }
 
-# device_gone SECONDS [COMMAND..]: removes the RDMA device, which for these drivers takes until no process has it open.
-# librdmacm keeps a device open until it meets another: COMMAND is to see to that.
+# device_gone SECONDS [COMMAND..]: removes the RDMA device. With these drivers that takes until no process has it open.
+# librdmacm keeps a device open until it finds another one; COMMAND has to make it do so.
 device_gone() {
   local removal limit=$1
   shift
   log "removing $DEVICE"
   rdma link delete "$DEVICE" &
-  # Not one of those that are stopped in the end: it ends when the others have.
+  # Not in PID, whose processes are stopped at the end: it ends after the others.
   removal=$!
   "$@"
-  eventually "$limit" ended_process "$removal" || fail "the device cannot be removed: who uses it does not let go"
+  eventually "$limit" ended_process "$removal" || fail "the device cannot be removed, a process still uses it"
   wait "$removal" || fail "the device could not be removed"
 }
 
-# knfsd_up: Linux's NFS server, /srv/nfs in memory exported over RDMA on port 20049, and MOUNT over TCP
+# knfsd_up: starts Linux's NFS server with /srv/nfs in memory, exported over RDMA on port 20049, and MOUNT over TCP
 knfsd_up() {
   modprobe -a nfsd rpcrdma lockd
-  # The lock manager's grace period, during which nothing is delegated: 3 seconds instead of 50.
+  # The lock manager's grace period, during which there are no delegations: 3 seconds instead of 50.
   echo 1 >/proc/sys/fs/nfs/nlm_grace_period
   echo 3 >/proc/sys/fs/nfs/nlm_timeout
   mountpoint -q /proc/fs/nfsd || mount -t nfsd nfsd /proc/fs/nfsd
@@ -169,15 +170,15 @@ knfsd_up() {
   knfsd_start
 }
 
-# knfsd_start: with what is exported already; for the first time, or after `rpc.nfsd 0`
+# knfsd_start: starts the server with its exports, for the first time or after `rpc.nfsd 0`
 knfsd_start() {
   rpc.nfsd --no-udp 4
-  # NFS 4's grace period: there is nobody from before to reclaim anything.
+  # End NFS 4's grace period: no client has anything to reclaim.
   echo Y >/proc/fs/nfsd/v4_end_grace
   echo 'rdma 20049' >/proc/fs/nfsd/portlist
 }
 
-# nfs_mount VERSION FOLDER [OPTIONS]: of knfsd's export, over RDMA, to FOLDER
+# nfs_mount VERSION FOLDER [OPTIONS]: mounts knfsd's export over RDMA
 nfs_mount() {
   local options=vers=$1,proto=rdma,port=20049 source=/
   case $1 in 3) options+=,mountproto=tcp,mountvers=3,nolock source=/srv/nfs ;; esac
@@ -186,10 +187,10 @@ nfs_mount() {
   grep -q 'xprt:.*rdma' /proc/self/mountstats || fail "$2 is mounted, but not over RDMA"
 }
 
-# digest FOLDER: of every name and content below it
+# digest FOLDER: prints a digest of all names and contents in it
 digest() { (cd "$1" && find . -type f -print0 | sort -z | xargs -0 -r sha256sum | sha256sum | cut -d' ' -f1); }
 
-# make_tree FOLDER: empty, tiny, odd-sized and large files, folders, an awkward name
+# make_tree FOLDER: creates empty, tiny, odd-sized and large files, folders, and an awkward name
 make_tree() {
   local size
   mkdir -p "$1/a/b c" "$1/empty"
@@ -198,14 +199,14 @@ make_tree() {
   for size in {1..40}; do echo "file $size" >"$1/a/$size"; done
 }
 
-# long_file FILE: of so many octets that there is time for something to happen while it is copied
+# long_file FILE: creates a file that is large enough to interrupt a copy of it
 long_file() {
   local mebibytes=256
   ! grep -q 'QEMU TCG' /proc/cpuinfo || mebibytes=48
   head -c $((mebibytes << 20)) /dev/urandom >"$1"
 }
 
-show_state() { # for the log of a failed case
+show_state() { # writes the state of a failed case to the log
   local name
   log "state at the failure:"
   for name in "${!PID[@]}"; do
@@ -233,7 +234,7 @@ cleanup() {
     rdma link delete "${FABRIC}1"
     ip link delete dm1
   fi
-  # Where a case has failed in between: the others want them.
+  # A failed case may not have restored these, and other cases need them.
   [ -z "${PORT_RANGE:-}" ] || echo "$PORT_RANGE" >/proc/sys/net/ipv4/ip_local_port_range
   [ -e "/sys/class/infiniband/$DEVICE" ] || device_made
   if [ -n "${CAPTURE:-}" ] && [ -e "$SCRATCH/$CAPTURE.pcap" ]; then cp "$SCRATCH/$CAPTURE.pcap" "/out/$CAPTURE.pcap"; fi

@@ -1,13 +1,13 @@
-# What happens to nfs3d and its clients: it is killed and started again, the link goes down, clients are killed.
+# Faults of nfs3d and its clients: the server is killed and restarted, the link goes down, clients are killed.
 . /suite/guest/nfs3d.sh
 
-# partly FILE NAME: until some of FILE has arrived, and the process NAME is not through with it
+# partly FILE NAME: waits until some of FILE has arrived; fails if the process NAME has finished
 partly() {
   local end=$((SECONDS + 30))
   until [ "$(stat -c %b "$1" 2>/dev/null || echo 0)" -gt 4000 ]; do
-    [ $SECONDS -lt $end ] && ! ended_process "${PID[$2]}" || fail "nothing arrives: $(last_words "$2")"
+    [ $SECONDS -lt $end ] && ! ended_process "${PID[$2]}" || fail "no data arrives: $(last_words "$2")"
   done
-  ! ended_process "${PID[$2]}" || fail "$2 was through before anything could happen to it"
+  ! ended_process "${PID[$2]}" || fail "$2 finished before it could be interrupted"
 }
 
 open_files() { find "/proc/$1/fd" -mindepth 1 2>/dev/null | wc -l; }
@@ -20,17 +20,17 @@ link_down() {
   read_goes_on
 }
 
-# link_down_idle: the connection is not used meanwhile, and goes on afterwards
+# link_down_idle: the link goes down while the connection is idle, which has to survive
 link_down_idle() {
-  log "the link goes down for 3 seconds, while nothing is under way"
+  log "the link goes down for 3 seconds, while nothing is in flight"
   without_link 3
   grep -q "the RDMA device's port is down" "$SCRATCH/nfs3d-a.out" || fail "nfs3d does not say that the port was down"
   read_begun
   read_goes_on
 }
 
-# device_replugged: the device goes and comes back, with nfs3d running. On rxe the link is down first: after that there
-# are no new connections until the device is made anew, nobody's (README.md).
+# device_replugged: removes the device and adds it again while nfs3d runs. On rxe the link is down first. After that, no program
+# can open a new connection until the device is added again (README.md).
 device_replugged() {
   log "the device is removed, while Linux reads, and comes back"
   other_device_made
@@ -40,7 +40,7 @@ device_replugged() {
   ended_process "${PID[nfs3d-a]}" && fail "nfs3d ended when its device was removed: $(last_words nfs3d-a)"
   device_made
   read_goes_on
-  grep -q 'listening again' "$SCRATCH/nfs3d-a.out" || fail "nfs3d had not noticed: this shows nothing"
+  grep -q 'listening again' "$SCRATCH/nfs3d-a.out" || fail "nfs3d did not notice the removal, the test shows nothing"
 }
 
 read_begun() {
@@ -51,27 +51,27 @@ read_begun() {
 }
 read_goes_on() {
   finish dd 60
-  cmp source back || fail "what Linux read meanwhile differs"
+  cmp source back || fail "the data that Linux read meanwhile differs"
 }
 
 # nfs3d_faults SCHEME
 nfs3d_faults() {
   local url=$1://$ADDR:20061 export=$SCRATCH/export-a mnt=$SCRATCH/mnt files
   local options=(--no-root-squash)
-  # On the address of all interfaces: also of a device that comes later.
+  # On all interfaces, including those of a device that is added later.
   case $1 in rdma) options+=(--listen rdma://0.0.0.0:20063) ;; esac
   long_file source
   nfs3d_up a "$url" 20062 "${options[@]}"
   nfs3d_mount "$mnt" 20061 20062
 
-  log "killed and started again, while Linux writes"
+  log "killed and restarted while Linux writes"
   start dd dd if=source of="$mnt/written" bs=1M conv=fsync
   partly "$export/written" dd
   kill -9 "${PID[nfs3d-a]}"
   wait "${PID[nfs3d-a]}" || true
   nfs3d_up a "$url" 20062 "${options[@]}"
   finish dd 60
-  cmp source "$export/written" || fail "what Linux wrote over a restart of the server differs"
+  cmp source "$export/written" || fail "the data that Linux wrote across a restart of the server differs"
 
   case $FABRIC-$1 in
     rxe-rdma)
@@ -96,10 +96,10 @@ nfs3d_faults() {
     wait "${PID[nfscp]}" || true
   done
   eventually 15 has_at_most "${PID[nfs3d-a]}" "$files" ||
-    fail "the server keeps files or connections of clients that are gone: $(open_files "${PID[nfs3d-a]}"), $files before"
+    fail "the server keeps files or connections of killed clients: $(open_files "${PID[nfs3d-a]}"), $files before"
   try 30 "$BIN/nfscp" --mount-port 20062 --verify source "nfs3+$url/export/after"
-  # Every octet of memory that was registered for those calls has come back.
+  # All memory that was registered for the calls of these clients has been released.
   nfs3d_down a
-  # Of Linux's, and the three that were killed, at least.
-  awk -F '[ :]+' '/^connections:/ { if ($2 < 5 || $4 != 0) exit 1 }' "$SCRATCH/nfs3d-a.out" || fail "nfs3d does not know of all its connections"
+  # At least Linux's connections and those of the three killed clients are counted.
+  awk -F '[ :]+' '/^connections:/ { if ($2 < 5 || $4 != 0) exit 1 }' "$SCRATCH/nfs3d-a.out" || fail "nfs3d did not count all of its connections"
 }

@@ -1,4 +1,4 @@
-# What Linux's NFS client is put through on a mount of nfs3d's.
+# Tests of nfs3d with Linux's NFS client.
 
 # nfs3d_up NAME URL MOUNTPORT [OPTIONS]: serves $SCRATCH/export-NAME
 nfs3d_up() {
@@ -10,7 +10,7 @@ nfs3d_up() {
   eventually 10 grep -q '^MOUNT on' "$SCRATCH/nfs3d-$name.out" || fail "nfs3d did not start: $(last_words "nfs3d-$name")"
 }
 
-# nfs3d_down NAME: ends it; nothing of the clients' or its own may be left in its hands
+# nfs3d_down NAME: ends the server, which must have released all memory
 nfs3d_down() {
   kill "${PID[nfs3d-$1]}"
   finish "nfs3d-$1" 20
@@ -19,7 +19,7 @@ nfs3d_down() {
     fail "nfs3d keeps memory: $(last_words "nfs3d-$1")"
 }
 
-# nfs3d_mount FOLDER PORT MOUNTPORT [OPTIONS]: over RDMA
+# nfs3d_mount FOLDER PORT MOUNTPORT [OPTIONS]: mounts the export over RDMA
 nfs3d_mount() {
   mkdir -p "$1"
   try 30 mount -t nfs -o "vers=3,proto=rdma,port=$2,mountproto=tcp,mountvers=3,mountport=$3,nolock${4:+,$4}" "$ADDR:/export" "$1"
@@ -28,35 +28,35 @@ nfs3d_mount() {
 
 forget() { sync && echo 3 >/proc/sys/vm/drop_caches; }
 
-# copied_tree MOUNT EXPORT: in, and out again with nothing cached
+# copied_tree MOUNT EXPORT: copies a tree in, and out again with nothing cached
 copied_tree() {
   local tree=$SCRATCH/tree want
   log "a tree, in and out"
   make_tree "$tree"
-  # Large files have a test of their own.
+  # Large files have a separate test.
   rm "$tree/$((16 << 20))"
   want=$(digest "$tree")
   try 30 cp -r "$tree" "$1/in"
   forget
-  [ "$(digest "$2/in")" = "$want" ] || fail "what the server has differs from what was copied in"
+  [ "$(digest "$2/in")" = "$want" ] || fail "the files at the server differ from those copied in"
   try 30 cp -r "$1/in" "$SCRATCH/out"
-  [ "$(digest "$SCRATCH/out")" = "$want" ] || fail "what was copied out differs from what was copied in"
+  [ "$(digest "$SCRATCH/out")" = "$want" ] || fail "the files copied out differ from those copied in"
   rm -r "$1/in" "$SCRATCH/out" "$tree"
   [ -z "$(ls -A "$2")" ] || fail "files removed through the mount are still on the server"
 }
 
-# large_files MOUNT EXPORT: 64 MiB by direct I/O, and through the page cache at odd places
+# large_files MOUNT EXPORT: 64 MiB with direct I/O, and through the page cache at odd offsets
 large_files() {
   local mnt=$1 export=$2 size=$((64 << 20))
   log "64 MiB, direct"
-  # Random by the block, and the blocks no multiple of anything: what lands in a wrong place shows.
+  # Random blocks of an odd length, so that misplaced data is detected.
   head -c 1000003 /dev/urandom >block
   for _ in {1..68}; do cat block; done >large
   truncate -s "$size" large
   try 60 dd if=large of="$mnt/direct" bs=1M oflag=direct
-  cmp large "$export/direct" || fail "direct writes arrived differently"
+  cmp large "$export/direct" || fail "direct writes differ at the server"
   try 60 dd if="$mnt/direct" of=back bs=1M iflag=direct
-  cmp large back || fail "direct reads returned something else"
+  cmp large back || fail "direct reads returned other data"
   rm back
 
   log "64 MiB through the page cache, at odd offsets and sizes"
@@ -69,16 +69,16 @@ large_files() {
     for copy in odd "$mnt/direct"; do dd if=piece of="$copy" bs=64k oflag=seek_bytes seek="$offset" conv=notrunc status=none; done
   done
   forget
-  cmp odd "$export/direct" || fail "cached writes arrived differently"
+  cmp odd "$export/direct" || fail "cached writes differ at the server"
   for offset in 0 3 4097 99999 12345678; do
     count=$((offset / 3 + 70001))
-    cmp -i "$offset" -n "$count" odd "$mnt/direct" || fail "$count octets at $offset were read differently"
+    cmp -i "$offset" -n "$count" odd "$mnt/direct" || fail "reading $count bytes at $offset returned other data"
   done
-  cmp odd "$mnt/direct" || fail "cached reads returned something else"
+  cmp odd "$mnt/direct" || fail "cached reads returned other data"
   rm odd large piece block "$mnt/direct"
 }
 
-# verified_mix MOUNT: fio writes at random with checksums in each block, and reads them back
+# verified_mix MOUNT: fio writes at random offsets with checksums in each block, and reads back
 verified_mix() {
   log "fio, verified"
   local common=(--directory="$1" --ioengine=psync --group_reporting --minimal --verify=crc32c --verify_fatal=1 --fallocate=none)
@@ -87,7 +87,7 @@ verified_mix() {
   rm "$1"/cached.* "$1"/direct.*
 }
 
-# many_files MOUNT EXPORT: small files, made and removed through the mount; a directory of 10,000
+# many_files MOUNT EXPORT: creates and removes many small files through the mount; lists a directory of 10,000 entries
 many_files() {
   local mnt=$1 export=$2 count=2000 quarter pids=()
   log "$count small files, by four processes at once"
@@ -97,17 +97,17 @@ many_files() {
     split -l 1 -a 4 -d "small/$quarter" "$mnt/small/$quarter-" &
     pids+=($!)
   done
-  for quarter in "${pids[@]}"; do wait "$quarter" || fail "one of four processes could not make its files"; done
+  for quarter in "${pids[@]}"; do wait "$quarter" || fail "one of four processes could not create its files"; done
   [ "$(ls "$export/small" | wc -l)" -eq "$count" ] || fail "not all files are on the server"
   cat small/? >written
   cat "$export"/small/?-* >there
-  cmp written there || fail "what the server has differs from what was written"
+  cmp written there || fail "the files at the server differ from those written"
   forget
-  # A quarter of them: emulated, there is no time for more.
+  # Only a quarter of them, because emulation is slow.
   try 90 bash -c 'cat "$0"/small/3-* >back' "$mnt"
-  cmp small/3 back || fail "small files were read differently"
+  cmp small/3 back || fail "reading small files returned other data"
   try 90 rm -r "$mnt/small"
-  [ ! -e "$export/small" ] || fail "rm -r left something"
+  [ ! -e "$export/small" ] || fail "rm -r left files"
   rm -r small written there back
 
   log "a directory of 10000"
@@ -125,30 +125,30 @@ semantics() {
   mkdir "$mnt/s" && cd "$mnt/s"
   echo one >a
   ln a b
-  [ "$(stat -c %h-%i a)" = "2-$(stat -c %i b)" ] || fail "a hard link is another file"
+  [ "$(stat -c %h-%i a)" = "2-$(stat -c %i b)" ] || fail "a hard link refers to another file"
   echo two >>b
-  [ "$(cat a)" = "$(printf 'one\ntwo')" ] || fail "what is written by one name is not read by the other"
+  [ "$(cat a)" = "$(printf 'one\ntwo')" ] || fail "data written through one name is not read through the other"
   mv a c
   [ ! -e a ] && [ "$(cat c)" = "$(cat b)" ] || fail "rename"
   ln -s ../s/c link
   [ "$(readlink link)" = ../s/c ] && [ "$(cat link)" = "$(cat c)" ] || fail "symbolic link"
   ln -s /etc/passwd outside
-  cmp outside /etc/passwd || fail "a link out of the export is the client's to follow"
+  cmp outside /etc/passwd || fail "the client does not follow a link out of the export"
   long=$(printf 'n%.0s' {1..255})
   echo long >"$long"
-  [ "$(cat "$export/s/$long")" = long ] || fail "a name of 255 octets"
-  if (: >"x$long") 2>/dev/null; then fail "a name of 256 octets"; fi
+  [ "$(cat "$export/s/$long")" = long ] || fail "a name of 255 bytes"
+  if (: >"x$long") 2>/dev/null; then fail "a name of 256 bytes was accepted"; fi
   truncate -s 100000 c && truncate -s 3 c
   [ "$(cat c)" = one ] || fail "truncate"
   exec 3<>c
   mv c ../moved
   echo four >&3
   exec 3>&-
-  [ "$(cat "$export/moved")" = four ] || fail "a file that is open is renamed"
+  [ "$(cat "$export/moved")" = four ] || fail "writing to an open file after a rename"
   exec 3<>../moved
   rm ../moved
   echo gone >&3
-  [ "$(cat /proc/self/fd/3)" = gone ] || fail "a file that is open is removed"
+  [ "$(cat /proc/self/fd/3)" = gone ] || fail "reading an open file after its removal"
   exec 3>&-
   chmod 4751 b
   touch -d '2001-02-03 04:05:06.789' b
@@ -159,10 +159,10 @@ semantics() {
   mknod null c 1 3
   [ -p "$export/s/pipe" ] && [ -c "$export/s/null" ] || fail "special files"
   mkdir d && touch d/x
-  if rmdir d 2>/dev/null; then fail "a directory with something in it was removed"; fi
-  mkdir e && mv d e && [ -e e/d/x ] || fail "a directory is renamed"
+  if rmdir d 2>/dev/null; then fail "a directory that is not empty was removed"; fi
+  mkdir e && mv d e && [ -e e/d/x ] || fail "renaming a directory"
   (set -o noclobber; echo exclusive >new)
-  if (set -o noclobber; echo again >new) 2>/dev/null; then fail "an exclusive creation of what is there"; fi
+  if (set -o noclobber; echo again >new) 2>/dev/null; then fail "exclusive creation of an existing file succeeded"; fi
   cd "$SCRATCH"
   rm -r "$mnt/s"
 
@@ -170,12 +170,12 @@ semantics() {
   mkdir -m 1777 "$mnt/p" && cd "$mnt/p"
   as() { setpriv --reuid="$1" --regid="$1" --groups "$2" bash -c "$3"; }
   as 1000 1000,50 'umask 077; echo secret >a; mkdir -m 700 d; echo x >d/x; echo g >g; chgrp 50 g; chmod 640 g'
-  [ "$(stat -c %u:%g "$export/p/a")" = 1000:1000 ] || fail "a file is not its creator's"
+  [ "$(stat -c %u:%g "$export/p/a")" = 1000:1000 ] || fail "a file does not belong to its creator"
   for name in 'cat a' 'echo x >a' 'cat d/x' 'ls d' 'rm -f a' 'mv a b' 'chmod 777 a' 'echo x >>g'; do
-    if as 1001 50 "$name" 2>/dev/null >/dev/null; then fail "another user may: $name"; fi
+    if as 1001 50 "$name" 2>/dev/null >/dev/null; then fail "another user can: $name"; fi
   done
-  [ "$(as 1001 50 'cat g')" = g ] || fail "a member of the group may not read"
-  if as 1002 51 'cat g' 2>/dev/null; then fail "who is not in the group may read"; fi
+  [ "$(as 1001 50 'cat g')" = g ] || fail "a member of the group cannot read"
+  if as 1002 51 'cat g' 2>/dev/null; then fail "a user outside of the group can read"; fi
   cd "$SCRATCH"
   rm -r "$mnt/p"
 }
@@ -206,7 +206,7 @@ several_at_once() {
   rm -r "$mnt/together" "$SCRATCH"/p?
 }
 
-# nfs3d_case URL: everything, on a server at URL (without its port), as root, and what a squashed root may
+# nfs3d_case URL: runs all tests on a server at URL (without a port) as root, and tests a squashed root
 nfs3d_case() {
   local mnt=$SCRATCH/mnt export=$SCRATCH/export-main
   nfs3d_up main "$1:20049" 20048 --no-root-squash
@@ -218,7 +218,7 @@ nfs3d_case() {
   semantics "$mnt" "$export"
   several_at_once "$mnt" "$export"
 
-  log "the server is killed in the middle of a write, and started again"
+  log "the server is killed during a write and restarted"
   echo before >"$mnt/kept"
   exec 3<"$mnt/kept"
   head -c 8000000 /dev/urandom >large
@@ -226,12 +226,12 @@ nfs3d_case() {
   eventually 10 test -s "$export/large"
   kill -9 "${PID[nfs3d-main]}"
   sleep 0.5
-  # Without the open file, which it would hold for as long as it lives.
+  # Close descriptor 3, which the server would otherwise hold as long as it runs.
   nfs3d_up main "$1:20049" 20048 --no-root-squash 3<&-
   finish writer 60
-  cmp large "$export/large" || fail "what was written while the server was killed arrived differently"
+  cmp large "$export/large" || fail "the file written while the server was killed differs"
   echo after >"$mnt/kept"
-  [ "$(cat "$mnt/kept" <&3)" = after ] || fail "a file that was open before a restart"
+  [ "$(cat "$mnt/kept" <&3)" = after ] || fail "reading a file that was open before the restart"
   exec 3<&-
   rm "$mnt/kept" "$mnt/large"
   try 20 umount "$mnt"
@@ -240,9 +240,9 @@ nfs3d_case() {
   log "root is squashed"
   nfs3d_up squash "$1:20050" 20047
   nfs3d_mount "$mnt" 20050 20047
-  if (: >"$mnt/a") 2>/dev/null; then fail "the client's root may write where root alone may"; fi
+  if (: >"$mnt/a") 2>/dev/null; then fail "the client's root can write where only root may"; fi
   chmod 1777 "$SCRATCH/export-squash"
-  eventually 10 eval ": >'$mnt/a'" 2>/dev/null || fail "the client's root may not write where everybody may"
+  eventually 10 eval ": >'$mnt/a'" 2>/dev/null || fail "the client's root cannot write where everybody may"
   [ "$(stat -c %u:%g "$SCRATCH/export-squash/a")" = 65534:65534 ] || fail "the client's root is not nobody"
   try 20 umount "$mnt"
   nfs3d_down squash

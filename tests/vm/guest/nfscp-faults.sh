@@ -1,21 +1,21 @@
-# transfer FROM TO [OPTIONS]: nfscp in the background, in calls so small that there is time for something to happen
+# transfer FROM TO [OPTIONS]: runs nfscp in the background, with small calls so that it can be interrupted
 transfer() {
   local from=$1 to=$2
   shift 2
   start nfscp "$BIN/nfscp" --json -v -j 8 --chunk-size 32KiB --timeout 10 "${@:---retry=40}" "$from" "$to"
 }
 
-# under_way FILE: until a part of it has arrived, and not all of it, unless nfscp is through with it
+# under_way FILE: waits until a part of the file has arrived; fails if nfscp has finished
 under_way() {
   local end=$((SECONDS + 20))
   until [ "$(stat -c %b "$1" 2>/dev/null || echo 0)" -gt 4000 ]; do
-    [ $SECONDS -lt $end ] && ! ended_process "${PID[nfscp]}" || fail "nothing arrives: $(last_words nfscp)"
+    [ $SECONDS -lt $end ] && ! ended_process "${PID[nfscp]}" || fail "no data arrives: $(last_words nfscp)"
   done
-  ended_process "${PID[nfscp]}" && fail "the transfer was over before anything could happen to it"
+  ended_process "${PID[nfscp]}" && fail "the transfer finished before it could be interrupted"
   true
 }
 
-# writing TO, reading TO: a transfer to or from the server, once it is under way
+# writing TO, reading TO: starts a transfer to or from the server, and waits until it is in progress
 writing() {
   rm -f "/srv/nfs/$1"
   transfer "$source" "$url/$1"
@@ -28,16 +28,16 @@ reading() {
   under_way "$(compgen -G "$SCRATCH/back/.nfscp-*")"
 }
 
-# interrupted SECONDS: it must have ended well by then, on another connection, with nothing exposed
+# interrupted SECONDS: the transfer must end successfully within that time, on another connection, with nothing exposed
 interrupted() {
   finish nfscp "$1"
-  grep -q 'connected anew' "$SCRATCH/nfscp.out" || fail "the connection was not lost: this shows nothing"
-  grep -q '"exposed": 0' "$SCRATCH/nfscp.out" || fail "regions are exposed in the end"
+  grep -q 'connected anew' "$SCRATCH/nfscp.out" || fail "the connection was not lost, the test shows nothing"
+  grep -q '"exposed": 0' "$SCRATCH/nfscp.out" || fail "regions are still exposed at the end"
   grep -q '"failed": 0' "$SCRATCH/nfscp.out" || fail "$(last_words nfscp)"
   cut -c 1-200 "$SCRATCH/nfscp.out"
 }
 
-# connections: of the kernel's server with clients
+# connections: the number of connections between the kernel's server and its clients
 connections() { rdma resource show qp | grep -c 'state RTS' || true; }
 at_most() { [ "$(connections)" -le "$1" ]; } # at_most CONNECTIONS
 
@@ -49,16 +49,16 @@ link_down() {
   cmp "$source" /srv/nfs/link
 }
 
-# nfscp_faults SCHEME: transfers to and from Linux's server that something happens to
+# nfscp_faults SCHEME: transfers to and from Linux's server with faults
 nfscp_faults() {
   local url=$1://$ADDR:20049/srv/nfs source=$SCRATCH/source before
   long_file "$source"
   before=$(connections)
 
-  # Not over rxe, where it leaves Linux's server in a state that it does not come out of: README.md.
+  # Not over rxe, where a link failure blocks Linux's server for ever: see README.md.
   case $FABRIC in rxe) cp "$source" /srv/nfs/link ;; siw) link_down ;; esac
 
-  log "the server is stopped and started again, while it is written to"
+  log "the server is stopped and restarted during a write"
   writing restarted
   rpc.nfsd 0
   sleep 1
@@ -66,7 +66,7 @@ nfscp_faults() {
   interrupted 60
   cmp "$source" /srv/nfs/restarted
 
-  log "the same, while it is read from"
+  log "the server is stopped and restarted during a read"
   mkdir back
   reading x
   rpc.nfsd 0
@@ -77,19 +77,19 @@ nfscp_faults() {
 
   log "clients are killed with calls in flight"
   local times=3
-  # Over siw, Linux's server may wait for ever for a client that is gone, mostly one that wrote: README.md.
+  # Over siw, Linux's server may wait for ever for a disconnected client, mostly one that wrote: see README.md.
   [ "$FABRIC" = rxe ] || times=1
   for ((; times > 0; times--)); do
     case $FABRIC in rxe) writing killed ;; siw) reading killed ;; esac
     kill -9 "${PID[nfscp]}"
     wait "${PID[nfscp]}" || true
   done
-  eventually 20 at_most "$before" || fail "the server keeps connections of clients that are gone: $(connections), $before before"
+  eventually 20 at_most "$before" || fail "the server keeps connections of killed clients: $(connections), $before before"
   try 30 "$BIN/nfscp" "$url/link" back/y
   cmp "$source" back/y
 
-  log "the server is gone for good: an error, in time"
+  log "the server does not come back: an error in time"
   rpc.nfsd 0
   refuse 20 'cannot use|connection|refused' "$BIN/nfscp" --retry 3 "$url/link" back/z
-  [ ! -e back/z ] || fail "a file that did not arrive is there"
+  [ ! -e back/z ] || fail "an incomplete file exists"
 }

@@ -1,7 +1,7 @@
-# number KEY: of the JSON in try.out
+# number KEY: prints a value of the JSON in try.out
 number() { sed -n "s/^ *\"$1\": \([0-9.]*\),*\$/\1/p" "$SCRATCH/try.out" | head -n 1; }
 
-# facts FOLDER: names, types, modes, link texts, and of files sizes and times
+# facts FOLDER: prints names, types, modes, link targets, and the sizes and times of files
 facts() { (cd "$1" && find . -mindepth 1 \( -type f -printf '%p f %m %s %T@\n' -o -printf '%p %y %m %l\n' \) | sort); }
 
 # same_facts FOLDER FOLDER
@@ -11,26 +11,26 @@ same_facts() {
   diff "$SCRATCH/facts.1" "$SCRATCH/facts.2"
 }
 
-# nfscp_knfsd SCHEME: files of many sizes and a tree go by nfscp to Linux's server and back, and are compared at each step.
-# $COUNTERS is what the last report said when a large file came from the server.
+# nfscp_knfsd SCHEME: copies files of many sizes and a tree with nfscp to Linux's server and back, and compares at each step.
+# $COUNTERS has the last report about a large file from the server.
 nfscp_knfsd() {
   local url=$1://$ADDR:20049/srv/nfs files=$SCRATCH/files tree=$SCRATCH/tree size
   mkdir "$files" "$SCRATCH/back"
   for size in 0 1 4095 4096 65537 1048577 $((64 << 20)); do head -c "$size" /dev/urandom >"$files/$size"; done
 
-  log "files, there and back"
+  log "files in both directions"
   try 60 "$BIN/nfscp" --json "$files"/* "$url/"
   within_bounds
-  diff -r "$files" /srv/nfs || fail "what the server has differs from what was copied to it"
+  diff -r "$files" /srv/nfs || fail "the files at the server differ from those copied to it"
   try 60 "$BIN/nfscp" --json "$url"/{0,1,4095,4096,65537,1048577,$((64 << 20))} "$SCRATCH/back/"
   within_bounds
-  diff -r "$files" "$SCRATCH/back" || fail "what came back differs from what was copied to the server"
+  diff -r "$files" "$SCRATCH/back" || fail "the files copied back differ from those copied to the server"
   [ "$(number most_under_way)" -ge 8 ] || fail "$(number most_under_way) READs at a time, of $(number credits) credits"
-  [ "$(number returned_written)" -ge $((64 << 20)) ] || fail "the data did not come by RDMA Write"
+  [ "$(number returned_written)" -ge $((64 << 20)) ] || fail "the data was not transferred by RDMA Write"
   COUNTERS=$(cat "$SCRATCH/try.out")
   rm -r /srv/nfs/*
 
-  log "a tree, there and back"
+  log "a tree in both directions"
   make_tree "$tree"
   ln -s '../4096' "$tree/a/link"
   ln -s 'nothing there' "$tree/dangling"
@@ -40,24 +40,24 @@ nfscp_knfsd() {
   (cd "$tree/many" && seq -f 'entry number %05.0f of a long listing' 600 | xargs -d '\n' touch -d '2001-02-03 04:05:06.789')
   try 60 "$BIN/nfscp" --json -rp "$tree" "$url"
   within_bounds
-  [ "$(digest /srv/nfs/tree)" = "$(digest "$tree")" ] || fail "the tree that the server has differs"
-  same_facts "$tree" /srv/nfs/tree || fail "names, modes or times of the tree that the server has differ"
+  [ "$(digest /srv/nfs/tree)" = "$(digest "$tree")" ] || fail "the tree at the server differs"
+  same_facts "$tree" /srv/nfs/tree || fail "names, modes or times of the tree at the server differ"
   try 60 "$BIN/nfscp" --json -rp "$url/tree" "$SCRATCH/back-tree"
   within_bounds
-  [ "$(digest "$SCRATCH/back-tree")" = "$(digest "$tree")" ] || fail "the tree that came back differs"
-  same_facts "$tree" "$SCRATCH/back-tree" || fail "names, modes or times of the tree that came back differ"
+  [ "$(digest "$SCRATCH/back-tree")" = "$(digest "$tree")" ] || fail "the tree copied back differs"
+  same_facts "$tree" "$SCRATCH/back-tree" || fail "names, modes or times of the tree copied back differ"
 
-  log "what the server refuses"
+  log "requests that the server refuses"
   refuse 10 'NFS3ERR_ACCES' "$BIN/nfscp" --uid 1000 --gid 1000 "$files/1" "$url/tree/a/1"
   refuse 10 'no such file or directory' "$BIN/nfscp" "$url/absent" "$SCRATCH/back/"
   refuse 10 'MNT3ERR' "$BIN/nfscp" "${url%/srv/nfs}/elsewhere/x" "$SCRATCH/back/"
 }
 
-# What every report must say.
+# Checks that apply to every report.
 within_bounds() {
-  [ "$(number exposed)" = 0 ] || fail "$(number exposed) regions are exposed in the end"
+  [ "$(number exposed)" = 0 ] || fail "$(number exposed) regions are still exposed at the end"
   [ "$(number failed)" = 0 ] || fail "$(number failed) files were not copied"
-  # One: that it has no version 2, which is asked for first.
+  # One error is allowed: the server does not support version 2, which the client tries first.
   [ "$(number errors_received)" -le 1 ] || fail "the server reported $(number errors_received) RDMA_ERRORs"
   [ "$(number calls)" = "$(number replies)" ] || fail "$(number calls) calls, $(number replies) replies"
 }

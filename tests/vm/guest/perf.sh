@@ -1,13 +1,13 @@
-# Figures beside those of perftest, in a table beside the case's log: $REPORT.
+# Figures compared with those of perftest, in a table next to the case's log: $REPORT.
 REPORT=/out/$CASE.md
 
-# raw COMMAND FEW MANY OPTIONS..: how often in a second perftest did it. Its own figures hang on how fast it takes the
-# processor's clock to be, and go wrong under emulation; so the wall clock times a run of FEW and one of MANY, each of a pair
-# of its own through rdma_cm, and what they have beside the work, the same in both, goes out. In about 1 connection of 100
-# siw overlooks a first message: then once more.
+# raw COMMAND FEW MANY OPTIONS..: prints how many operations per second perftest made. Its own figures depend on its estimate of
+# the processor's clock rate, which is wrong with emulation. So the wall clock times a run of FEW operations and one of MANY,
+# each with a new pair of processes that connects through rdma_cm. The difference cancels the constant overhead. siw misses the
+# first message of about 1 connection in 100; then the run is repeated.
 raw_port=18500
-serving=() # a command that runs perftest's servers, if any
-raw_once() { # raw_once COMMAND COUNT OPTIONS..: microseconds
+serving=() # a command prefix for perftest's servers
+raw_once() { # raw_once COMMAND COUNT OPTIONS..: prints microseconds
   local command=$1 count=$2 begun status
   shift 2
   raw_port=$((raw_port + 1))
@@ -33,7 +33,8 @@ raw() {
   echo -
 }
 
-# bench URL OPTIONS..: blobstore's server without files at URL, and its benchmark with OPTIONS; the JSON is in try.out
+# bench URL OPTIONS..: starts blobstore's server without files at URL, and runs its benchmark with OPTIONS; the JSON is in
+# try.out
 bench() {
   local url=$1
   shift
@@ -42,18 +43,18 @@ bench() {
   try 60 "$BIN/blobstore" bench "$url" --json "$@"
   stop store
 }
-# measured NAME DEPTH KEY: of blobstore's JSON in try.out
+# measured NAME DEPTH KEY: prints a value of blobstore's JSON in try.out
 measured() {
   awk -v name="\"$1\"," -v depth="$2," -v key="\"$3\":" '
     $1 == "\"name\":" { this = ($2 == name) } $1 == "\"depth\":" && $2 != depth { this = 0 }
     this && $1 == key { sub(",", "", $2); print $2; exit }' "$SCRATCH/try.out"
 }
 
-each() { awk -v n="$1" 'BEGIN { if (n > 0) printf "%.1f", 1e6 / n; else print "-" }'; } # each RATE: microseconds
+each() { awk -v n="$1" 'BEGIN { if (n > 0) printf "%.1f", 1e6 / n; else print "-" }'; } # each RATE: prints microseconds
 ratio() { awk -v a="$1" -v b="$2" 'BEGIN { if (b > 0) printf "%.3f", a / b; else print "-" }'; }
 scale() { awk -v x="$1" -v by="$2" 'BEGIN { printf "%.1f", x * by }'; }
 row() { printf '|'; printf ' %s |' "$@"; echo; } >>"$REPORT"
-table() { # table COLUMN..: the report's beginning
+table() { # table COLUMN..: begins the report
   echo "Linux $(uname -r) in a guest, $DEVICE, processors: $(nproc), clock: $CLOCK; $(grep -m 1 '^model name' /proc/cpuinfo | cut -d: -f2)" >"$REPORT"
   echo >>"$REPORT"
   row "$@"

@@ -1,4 +1,4 @@
-# about: starts a process and a mount, and leaves them behind
+# about: starts a process and a mount, and does not clean up
 # fabric: rxe
 # timeout: 20
 start left sleep 1000

@@ -1,6 +1,6 @@
-# about: what the case before left behind is gone
+# about: the leftovers of the previous case are gone
 # fabric: rxe
 # timeout: 20
-! mountpoint -q /mnt/left || fail "the mount is still there"
-! grep -qs '^sleep' /proc/[0-9]*/cmdline || fail "the process is still there"
-[ -z "$(ls -A "$SCRATCH")" ] || fail "files are still there"
+! mountpoint -q /mnt/left || fail "the mount still exists"
+! grep -qs '^sleep' /proc/[0-9]*/cmdline || fail "the process still runs"
+[ -z "$(ls -A "$SCRATCH")" ] || fail "files still exist"

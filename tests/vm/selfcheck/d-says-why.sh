@@ -1,4 +1,4 @@
-# about: fails with a reason of its own
+# about: fails with its own reason
 # fabric: rxe
 # timeout: 20
 fail "the reason"

@@ -1,4 +1,4 @@
-# about: does not end, nor on SIGTERM
+# about: does not end, not even on SIGTERM
 # fabric: rxe
 # timeout: 2
 trap '' TERM

@@ -1,4 +1,4 @@
-# about: the guest reboots in the middle
+# about: the guest reboots during the case
 # fabric: rxe
 # timeout: 20
 echo b >/proc/sysrq-trigger

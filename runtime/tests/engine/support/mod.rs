@@ -1,4 +1,4 @@
-//! Two engines over `sim`, a virtual clock, and calls whose every octet is known beforehand.
+//! Two engines over `sim` with a virtual clock, and calls with known contents.
 
 mod raw;
 mod script;
@@ -35,7 +35,7 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    /// An engine of version 1.
+    /// Creates an engine that supports only version 1.
     pub(crate) fn new(role: Role, config: EngineConfig, setup: Setup, qp: SimQueuePair) -> Self {
         Self::with(Connection::new(role, with_versions(config, 1..=1), setup), qp)
     }
@@ -44,7 +44,7 @@ impl Peer {
         Self { conn, qp, events: Vec::new(), completions: Vec::new() }
     }
 
-    /// One turn of the loop that drives an engine; whether anything happened.
+    /// Runs one iteration of the loop that drives an engine. Returns whether anything happened.
     pub(crate) fn turn(&mut self, now: Instant) -> bool {
         let mut cx = Context::from_waker(Waker::noop());
         let mut busy = self.qp.poll(&mut cx, &mut self.completions).is_ready();
@@ -64,19 +64,19 @@ impl Peer {
     }
 }
 
-/// A configuration with these versions of RPC-over-RDMA only.
+/// Returns the configuration restricted to these versions of RPC-over-RDMA.
 pub(crate) fn with_versions(mut config: EngineConfig, versions: RangeInclusive<u32>) -> EngineConfig {
     config.versions = versions;
     config
 }
 
-/// How a pair is set up.
+/// Configuration of a [`Pair`].
 #[derive(Debug, Clone)]
 pub(crate) struct PairConfig {
     pub(crate) client: EngineConfig,
     pub(crate) server: EngineConfig,
     pub(crate) sim: SimConfig,
-    /// Whether each end sends private data.
+    /// `true` for each of client and server that sends private data.
     pub(crate) private_data: [bool; 2],
 }
 
@@ -95,17 +95,17 @@ pub(crate) struct Pair {
     pub(crate) server: Peer,
     pub(crate) network: Network,
     pub(crate) now: Instant,
-    /// Calls of [`Script`]s by number.
+    /// The script of each call, by number.
     pub(crate) scripts: HashMap<u32, Script>,
-    /// Calls that reached the handler, by number.
+    /// The number of times that each call reached the handler, by call number.
     pub(crate) served: HashMap<u32, u32>,
-    /// Calls given to [`Pair::call`], by id.
+    /// The calls in progress that [`Pair::call`] started, with their numbers.
     pub(crate) calls: HashMap<CallId, u32>,
     pub(crate) replies_sent: usize,
     pub(crate) arrived: usize,
-    /// Calls that the handler has not answered.
+    /// Calls that reached the handler and have no reply yet.
     pub(crate) pending: Vec<IncomingCall>,
-    /// Whether what arrives may differ from what was sent.
+    /// `true` if messages may be corrupted on the way.
     pub(crate) hostile: bool,
 }
 
@@ -131,7 +131,7 @@ impl Pair {
         }
         let seed = sim.seed;
         let (a, b, network) = sim::pair(sim);
-        // An XID space that wraps within the test.
+        // XIDs that wrap within the test.
         let setup = |local, peer| Setup { local, peer, xid_seed: u32::MAX - (seed % 8) as u32 };
         Self {
             client: Peer::new(Role::Client, client, setup(says[0], says[1]), a),
@@ -158,7 +158,7 @@ impl Pair {
         id
     }
 
-    /// Runs until nothing more happens; the server answers scripted calls.
+    /// Runs until nothing more happens. The server replies according to the scripts.
     pub(crate) fn run(&mut self) {
         for _ in 0..1_000_000 {
             let mut busy = self.client.turn(self.now);
@@ -170,10 +170,10 @@ impl Pair {
                 return;
             }
         }
-        panic!("no end of it");
+        panic!("the engines do not become idle");
     }
 
-    /// [`run`](Self::run), in an order that `choose` decides: it is asked for a number below its argument.
+    /// Like [`run`](Self::run), in an order that `choose` decides. It returns a number below its argument.
     pub(crate) fn run_shuffled(&mut self, mut choose: impl FnMut(usize) -> usize) {
         let mut idle = 0;
         for _ in 0..1_000_000 {
@@ -189,7 +189,7 @@ impl Pair {
             };
             idle = if busy { 0 } else { idle + 1 };
             if idle > 8 {
-                // Chosen at random, something may have been left out.
+                // The random order may have left something out.
                 let mut busy = self.client.turn(self.now);
                 busy |= self.server.turn(self.now);
                 busy |= self.take_calls();
@@ -201,10 +201,10 @@ impl Pair {
                 idle = 0;
             }
         }
-        panic!("no end of it");
+        panic!("the engines do not become idle");
     }
 
-    /// Takes the calls that have arrived.
+    /// Moves the calls that have arrived to `pending`. Returns whether there were any events.
     pub(crate) fn take_calls(&mut self) -> bool {
         let events = std::mem::take(&mut self.server.events);
         let before = events.len();
@@ -225,13 +225,13 @@ impl Pair {
         before > self.server.events.len()
     }
 
-    /// Answers call `n` of those pending, if there is one.
+    /// Replies to pending call `n`. Returns whether there is one.
     pub(crate) fn answer(&mut self, n: usize) -> bool {
         if n >= self.pending.len() {
             return false;
         }
         let call = self.pending.swap_remove(n);
-        let known = call.payload.as_slice().get(8..12).map(|octets| u32::from_be_bytes(octets.try_into().unwrap()));
+        let known = call.payload.as_slice().get(8..12).map(|bytes| u32::from_be_bytes(bytes.try_into().unwrap()));
         match known.and_then(|number| self.scripts.get(&number)) {
             Some(script) => {
                 if !self.hostile {
@@ -241,7 +241,7 @@ impl Pair {
                 self.server.conn.reply(call.token, reply);
             }
             None => {
-                assert!(self.hostile, "a call that nobody made");
+                assert!(self.hostile, "a call without a script");
                 self.server.conn.reply_error(call.token);
             }
         }
@@ -253,13 +253,13 @@ impl Pair {
         self.now += by;
     }
 
-    /// What came of each call that is over, checked against its script.
+    /// Removes and returns the results of finished calls, checked against their scripts.
     pub(crate) fn outcomes(&mut self) -> HashMap<u32, Result<IncomingReply, CallFailure>> {
         let mut outcomes = HashMap::new();
         for event in std::mem::take(&mut self.client.events) {
             match event {
                 Event::CallFinished { id, result } => {
-                    let number = self.calls.remove(&id).expect("each call ends once");
+                    let number = self.calls.remove(&id).expect("call finished twice");
                     if let (Ok(reply), false) = (&result, self.hostile) {
                         self.scripts[&number].check(reply);
                     }
@@ -271,7 +271,7 @@ impl Pair {
         outcomes
     }
 
-    /// The reason in a `Closed` event.
+    /// Returns the reason of the `Closed` event.
     pub(crate) fn closed(events: &[Event]) -> Option<&CloseReason> {
         events.iter().find_map(|event| match event {
             Event::Closed(reason) => Some(reason),
@@ -279,7 +279,7 @@ impl Pair {
         })
     }
 
-    /// Nothing is registered at either end.
+    /// Checks that client and server have no registered memory.
     pub(crate) fn assert_nothing_exposed(&self) {
         assert_eq!((self.network.registered(End::A), self.network.registered(End::B)), (0, 0));
         for counters in [self.client.conn.counters(), self.server.conn.counters()] {
@@ -288,7 +288,7 @@ impl Pair {
     }
 }
 
-/// The token in a `CallArrived` event, taken out.
+/// Removes and returns the first announced call.
 pub(crate) fn take_call(peer: &mut Peer) -> Option<IncomingCall> {
     let at = peer.events.iter().position(|event| matches!(event, Event::CallArrived(_)))?;
     match peer.events.remove(at) {
@@ -297,7 +297,7 @@ pub(crate) fn take_call(peer: &mut Peer) -> Option<IncomingCall> {
     }
 }
 
-/// The result in a `CallFinished` event, taken out.
+/// Removes and returns the first result of a call.
 pub(crate) fn take_finished(peer: &mut Peer) -> Option<(CallId, Result<IncomingReply, CallFailure>)> {
     let at = peer.events.iter().position(|event| matches!(event, Event::CallFinished { .. }))?;
     match peer.events.remove(at) {
@@ -306,7 +306,7 @@ pub(crate) fn take_finished(peer: &mut Peer) -> Option<(CallId, Result<IncomingR
     }
 }
 
-/// Whether a `ReplySent` event is there, and says so.
+/// Removes the first `ReplySent` event, and returns its token and whether the reply was delivered.
 pub(crate) fn take_reply_sent(peer: &mut Peer) -> Option<(ReplyToken, bool)> {
     let at = peer.events.iter().position(|event| matches!(event, Event::ReplySent { .. }))?;
     match peer.events.remove(at) {

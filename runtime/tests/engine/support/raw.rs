@@ -1,4 +1,4 @@
-//! Peers without an engine, for what no engine would send.
+//! Scripted peers, which send messages that no engine would send.
 
 use rpcrdma::engine::Engine as _;
 use std::{
@@ -19,12 +19,12 @@ use rpcrdma::{
 
 use super::{Peer, Script, end_config, script::word};
 
-/// A peer without an engine: what a test sends, it sends.
+/// A peer without an engine, which sends what the test says.
 pub(crate) struct Raw {
     pub(crate) qp: SimQueuePair,
-    /// Messages that arrived, and the handle that each invalidated.
+    /// Received messages with the handle that each invalidated.
     pub(crate) received: VecDeque<(Vec<u8>, Option<Handle>)>,
-    /// Everything else that completed.
+    /// All other completions.
     pub(crate) completed: Vec<Completion>,
 }
 
@@ -48,17 +48,17 @@ impl Raw {
         busy
     }
 
-    /// Sends words, and octets after them.
-    pub(crate) fn send(&mut self, words: &[u32], octets: &[u8]) {
-        self.send_invalidating(words, octets, None);
+    /// Sends words followed by bytes.
+    pub(crate) fn send(&mut self, words: &[u32], bytes: &[u8]) {
+        self.send_invalidating(words, bytes, None);
     }
 
-    pub(crate) fn send_invalidating(&mut self, words: &[u32], octets: &[u8], invalidate: Option<Handle>) {
+    pub(crate) fn send_invalidating(&mut self, words: &[u32], bytes: &[u8], invalidate: Option<Handle>) {
         let mut message = MessageBuf::new(Vec::new().into(), 0);
         for word in words {
             message.append(&word.to_be_bytes());
         }
-        message.append(octets);
+        message.append(bytes);
         self.qp.post(WorkRequest::Send { id: WrId(0), message, invalidate, solicited: false });
     }
 
@@ -67,33 +67,33 @@ impl Raw {
         self.qp.post(WorkRequest::Write { id: WrId(0), source: Bytes::copy_from_slice(data), remote });
     }
 
-    /// Memory of this end's that the peer may read.
+    /// Registers memory that the peer may read. Returns its handle and base offset.
     pub(crate) fn source(&mut self, data: &[u8]) -> (u32, u64) {
         let region = self.qp.register(Memory::Source(Bytes::copy_from_slice(data)), Access::RemoteRead).unwrap();
         (region.handle.0, region.base)
     }
 
-    /// Memory of this end's that the peer may write.
+    /// Registers memory that the peer may write. Returns its handle and base offset.
     pub(crate) fn sink(&mut self, len: usize) -> (u32, u64) {
         let region = self.qp.register(Memory::Sink(vec![0; len].into()), Access::RemoteWrite).unwrap();
         (region.handle.0, region.base)
     }
 
-    /// Takes memory back.
+    /// Invalidates a sink and returns its contents.
     pub(crate) fn take_back(&mut self, handle: u32) -> Vec<u8> {
         self.qp.post(WorkRequest::Invalidate { id: WrId(77), handle: Handle(handle) });
         while self.turn() {}
         let at = self.completed.iter().position(|c| matches!(c, Completion::Invalidated { id: WrId(77), .. }));
-        match self.completed.swap_remove(at.expect("returned")) {
+        match self.completed.swap_remove(at.expect("no invalidation")) {
             Completion::Invalidated { memory: Memory::Sink(buf), .. } => buf.to_vec(),
             other => panic!("{other:?}"),
         }
     }
 
-    /// The words of the next message.
+    /// Returns the words of the next message.
     pub(crate) fn next(&mut self) -> Option<Vec<u32>> {
-        let (octets, _) = self.received.pop_front()?;
-        Some((0..octets.len() / 4).map(|n| word(&octets, n)).collect())
+        let (bytes, _) = self.received.pop_front()?;
+        Some((0..bytes.len() / 4).map(|n| word(&bytes, n)).collect())
     }
 
     pub(crate) fn disconnected(&self) -> bool {
@@ -101,7 +101,7 @@ impl Raw {
     }
 }
 
-/// An engine that faces a peer without one.
+/// An engine that faces a scripted peer.
 pub(crate) struct Facing {
     pub(crate) engine: Peer,
     pub(crate) raw: Raw,
@@ -110,7 +110,7 @@ pub(crate) struct Facing {
 }
 
 impl Facing {
-    /// `role` is the engine's; both ends say what `EngineConfig` and R flag imply.
+    /// Creates an engine in this role. Both peers send private data according to `config` and the R flag.
     pub(crate) fn new(role: Role, config: EngineConfig, remote_invalidation: bool) -> Self {
         let mut sim = SimConfig::default();
         let base = EndConfig::default();
@@ -132,16 +132,16 @@ impl Facing {
             let mut busy = self.engine.turn(self.now);
             busy |= self.raw.turn();
             busy |= self.network.step();
-            // What one end posts last, the other's poll carries out.
+            // What one peer posts last takes effect when the other is polled.
             idle = if busy { 0 } else { idle + 1 };
             if idle == 2 {
                 return;
             }
         }
-        panic!("no end of it");
+        panic!("the engine does not become idle");
     }
 
-    /// Makes a call of this many octets beyond its header; returns its id.
+    /// Starts a scripted call.
     pub(crate) fn call(&mut self, script: &Script) -> CallId {
         let call = script.outgoing(&self.engine.conn, self.now);
         self.engine.conn.start_call(call)
@@ -151,12 +151,12 @@ impl Facing {
 /// The three absent chunk lists.
 pub(crate) const NO_CHUNKS: [u32; 3] = [0, 0, 0];
 
-/// A whole RDMA_MSG without chunks.
+/// A complete RDMA_MSG without chunks.
 pub(crate) fn plain(xid: u32, credit: u32, msg_type: u32, number: u32) -> Vec<u32> {
     vec![xid, 1, credit, 0, 0, 0, 0, xid, msg_type, number]
 }
 
-/// The two words of an offset.
+/// Splits an offset into two words.
 pub(crate) fn split(offset: u64) -> [u32; 2] {
     [(offset >> 32) as u32, offset as u32]
 }

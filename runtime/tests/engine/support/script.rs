@@ -1,4 +1,4 @@
-//! Calls and replies whose every octet is known beforehand.
+//! Calls and replies with known contents.
 
 use std::time::{Duration, Instant};
 
@@ -12,38 +12,38 @@ use rpcrdma::{
     xdr::{Reduced, pad_len, padded_len},
 };
 
-/// A call, and its reply, made of known octets.
+/// A call and its reply, with contents that the receiver can check.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Script {
     pub(crate) number: u32,
-    /// Octets of the call that are not eligible, besides the 12 of its header; rounded up to a multiple of four.
+    /// Length of the call without eligible items and without the 12 bytes of its header. Rounded up to a multiple of four.
     pub(crate) inline: usize,
-    /// Lengths of eligible arguments, which follow.
+    /// Lengths of the eligible arguments, which follow.
     pub(crate) args: Vec<usize>,
-    /// Whether the arguments leave the payload stream.
+    /// `true` if the arguments are reduced.
     pub(crate) reduce: bool,
-    /// Octets of the reply that are not eligible, besides the 12 of its header.
+    /// Length of the reply without eligible items and without the 12 bytes of its header.
     pub(crate) reply_inline: usize,
-    /// Lengths of eligible results, and their declared maxima.
+    /// Lengths of eligible results, and their declared maximum lengths.
     pub(crate) results: Vec<(usize, u64)>,
     pub(crate) deadline: Option<Duration>,
     pub(crate) policy: CallPolicy,
 }
 
-/// `len` octets that no other place has.
+/// Returns `len` bytes that are characteristic for the seed.
 pub(crate) fn pattern(seed: u64, len: usize) -> Bytes {
     let mut x = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let octets = (0..len).map(|_| {
+    let bytes = (0..len).map(|_| {
         x ^= x << 13;
         x ^= x >> 7;
         x ^= x << 17;
         x as u8
     });
-    octets.collect::<Vec<u8>>().into()
+    bytes.collect::<Vec<u8>>().into()
 }
 
-pub(crate) fn word(octets: &[u8], n: usize) -> u32 {
-    u32::from_be_bytes(octets[4 * n..4 * n + 4].try_into().unwrap())
+pub(crate) fn word(bytes: &[u8], n: usize) -> u32 {
+    u32::from_be_bytes(bytes[4 * n..4 * n + 4].try_into().unwrap())
 }
 
 fn message(pool: &BufferPool, msg_type: u32, number: u32, inline: &[u8]) -> MessageBuf {
@@ -74,7 +74,7 @@ impl Script {
         pattern(self.seed(200 + n as u64), self.results[n].0)
     }
 
-    /// The call as the layer above hands it to the engine.
+    /// Returns the call as the upper layer passes it to the engine.
     pub(crate) fn outgoing(&self, conn: &Connection, now: Instant) -> OutgoingCall {
         let pool = &conn.config().pool;
         let mut stream = message(pool, 0, self.number, &pattern(self.seed(1), self.inline));
@@ -82,7 +82,7 @@ impl Script {
         let mut position = stream.len() as u64;
         for n in 0..self.args.len() {
             let data = self.arg(n);
-            // Its count stays in the stream (RFC 8166 §3.4.4.1).
+            // The length of the item stays in the stream (RFC 8166 §3.4.4.1).
             stream.append(&(data.len() as u32).to_be_bytes());
             position += 4;
             let len = padded_len(data.len()) as u64;
@@ -100,9 +100,9 @@ impl Script {
         OutgoingCall { message: stream, reduced, reply, deadline, policy: self.policy, seal: None }
     }
 
-    /// Checks a call octet by octet.
+    /// Checks a received call byte by byte.
     pub(crate) fn check_call(&self, call: &IncomingCall) {
-        // The unreduced stream, put together again (RFC 8166 §3.4.5).
+        // Rebuild the unreduced stream (RFC 8166 §3.4.5).
         let mut stream = Vec::new();
         let mut rest = call.payload.as_slice();
         for read in &call.reads {
@@ -125,7 +125,7 @@ impl Script {
         assert_eq!(stream, &expected[..], "call {} arrived changed", self.number);
     }
 
-    /// The reply, for a call with these Write chunks.
+    /// Returns the reply. `chunks` says which results have a Write chunk.
     pub(crate) fn reply(&self, chunks: impl Iterator<Item = bool>) -> OutgoingReply {
         let chunks: Vec<bool> = chunks.collect();
         let pool = BufferPool::default();
@@ -143,7 +143,7 @@ impl Script {
         OutgoingReply { message: stream, reduced }
     }
 
-    /// Checks a reply octet by octet.
+    /// Checks a received reply byte by byte.
     pub(crate) fn check(&self, reply: &IncomingReply) {
         assert_eq!(reply.writes.len(), self.results.len());
         let mut expected = MessageBuf::new(Vec::new().into(), 0);

@@ -1,4 +1,4 @@
-//! Two engines, either of which makes calls and answers them.
+//! Two version 2 engines that both make and serve calls.
 
 use std::{
     collections::HashMap,
@@ -15,17 +15,17 @@ use rpcrdma::{
 
 use crate::support::{Peer, Script, end_config, with_versions, word};
 
-/// One end: its engine, its calls, and what it answers.
+/// The client or the server: its engine, its own calls, and the calls that it serves.
 pub(super) struct Side {
     pub(super) peer: Peer,
-    /// Calls of this end's by number.
+    /// The scripts of the local calls, by number.
     pub(super) scripts: HashMap<u32, Script>,
-    /// Calls that are not over.
+    /// The local calls in progress.
     pub(super) calls: HashMap<CallId, u32>,
     pub(super) outcomes: HashMap<u32, Result<IncomingReply, CallFailure>>,
-    /// Calls of the peer's that are not answered.
+    /// The peer's calls without a reply yet.
     pub(super) pending: Vec<IncomingCall>,
-    /// How often each call of the peer's was served.
+    /// The number of times that each of the peer's calls was served, by call number.
     pub(super) served: HashMap<u32, u32>,
     pub(super) arrived: usize,
     pub(super) replies_sent: usize,
@@ -33,18 +33,18 @@ pub(super) struct Side {
 
 /// A client and a server.
 pub(super) struct Duo {
-    /// The client first.
+    /// The client, then the server.
     pub(super) sides: [Side; 2],
     pub(super) network: Network,
     pub(super) now: Instant,
-    /// Whether what arrives may differ from what was sent.
+    /// `true` if messages may be corrupted on the way.
     pub(super) hostile: bool,
 }
 
 pub(super) const CLIENT: usize = 0;
 pub(super) const SERVER: usize = 1;
 
-/// Both configurations and a network of steps.
+/// Returns the configuration of a network that the test advances step by step.
 pub(super) fn stepped() -> SimConfig {
     let mut sim = SimConfig::default();
     sim.stepped = true;
@@ -56,7 +56,7 @@ impl Duo {
         Self::with(with_versions(client, 2..=2), with_versions(server, 2..=2), sim)
     }
 
-    /// Two ends as they are by default.
+    /// Creates a client and a server with the default configuration.
     pub(super) fn plain() -> Self {
         Self::new(EngineConfig::default(), EngineConfig::default(), stepped())
     }
@@ -69,7 +69,7 @@ impl Duo {
             says[n] = PrivateData::new(config, sim.ends[n].remote_invalidation);
             sim.ends[n] = end_config(config, &sim.ends[n]);
         }
-        // XID spaces that wrap within a test, and are the same at both ends.
+        // XIDs that wrap within a test and are the same for client and server.
         let xid_seed = u32::MAX - (sim.seed % 8) as u32;
         let (a, b, network) = sim::pair(sim);
         let setup = |local, peer| Setup { local, peer, xid_seed };
@@ -88,7 +88,7 @@ impl Duo {
         Self { sides: [client, server], network, now: Instant::now(), hostile: false }
     }
 
-    /// Starts a scripted call of this end's.
+    /// Starts a scripted call of this side.
     pub(super) fn call(&mut self, end: usize, script: Script) -> CallId {
         let side = &mut self.sides[end];
         let number = script.number;
@@ -99,15 +99,15 @@ impl Duo {
         id
     }
 
-    /// Makes a call, runs to its end, and returns what came of it.
+    /// Starts a call, runs until nothing more happens, and returns its result.
     pub(super) fn one(&mut self, end: usize, script: Script) -> Result<IncomingReply, CallFailure> {
         let number = script.number;
         self.call(end, script);
         self.run();
-        self.sides[end].outcomes.remove(&number).expect("finished")
+        self.sides[end].outcomes.remove(&number).expect("call not finished")
     }
 
-    /// Takes the events of an end.
+    /// Processes the events of this side. Returns whether there were any.
     pub(super) fn take_events(&mut self, end: usize) -> bool {
         let hostile = self.hostile;
         let side = &mut self.sides[end];
@@ -123,7 +123,7 @@ impl Duo {
                 }
                 Event::ReplySent { .. } => side.replies_sent += 1,
                 Event::CallFinished { id, result } => {
-                    let number = side.calls.remove(&id).expect("each call ends once");
+                    let number = side.calls.remove(&id).expect("call finished twice");
                     if let (Ok(reply), false) = (&result, hostile) {
                         side.scripts[&number].check(reply);
                     }
@@ -135,18 +135,18 @@ impl Duo {
         before > side.peer.events.len()
     }
 
-    /// Answers call `n` of those pending at an end, if there is one.
+    /// Replies to pending call `n` of this side. Returns whether there is one.
     pub(super) fn answer(&mut self, end: usize, n: usize) -> bool {
         if n >= self.sides[end].pending.len() {
             return false;
         }
         let call = self.sides[end].pending.swap_remove(n);
-        let known = call.payload.as_slice().get(8..12).map(|octets| u32::from_be_bytes(octets.try_into().unwrap()));
+        let known = call.payload.as_slice().get(8..12).map(|bytes| u32::from_be_bytes(bytes.try_into().unwrap()));
         let script = known.and_then(|number| self.sides[1 - end].scripts.get(&number).cloned());
         let script = match script {
             Some(script) => script,
             None => {
-                assert!(self.hostile, "a call that nobody made");
+                assert!(self.hostile, "a call without a script");
                 Script::default()
             }
         };
@@ -158,7 +158,7 @@ impl Duo {
         true
     }
 
-    /// One turn of everything; whether anything happened.
+    /// Runs one iteration of both sides and of the network. Returns whether anything happened.
     pub(super) fn turn(&mut self) -> bool {
         let mut busy = false;
         for end in [CLIENT, SERVER] {
@@ -178,10 +178,10 @@ impl Duo {
                 return;
             }
         }
-        panic!("no end of it");
+        panic!("the engines do not become idle");
     }
 
-    /// [`run`](Self::run), in an order that `choose` decides: it is asked for a number below its argument.
+    /// Like [`run`](Self::run), in an order that `choose` decides. It returns a number below its argument.
     pub(super) fn run_shuffled(&mut self, mut choose: impl FnMut(usize) -> usize) {
         let mut idle = 0;
         for _ in 0..1_000_000 {
@@ -197,14 +197,14 @@ impl Duo {
             };
             idle = if busy { 0 } else { idle + 1 };
             if idle > 8 {
-                // Chosen at random, something may have been left out.
+                // The random order may have left something out.
                 if !self.turn() && !self.turn() {
                     return;
                 }
                 idle = 0;
             }
         }
-        panic!("no end of it");
+        panic!("the engines do not become idle");
     }
 
     /// Advances the clock.
@@ -212,7 +212,7 @@ impl Duo {
         self.now += by;
     }
 
-    /// Nothing is registered at either end.
+    /// Checks that client and server have no registered memory.
     pub(super) fn assert_nothing_exposed(&self) {
         assert_eq!((self.network.registered(End::A), self.network.registered(End::B)), (0, 0));
         for side in &self.sides {

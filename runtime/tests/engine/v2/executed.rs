@@ -1,4 +1,4 @@
-//! What is told of calls that were sent again, and may have been carried out before (§7.3); and a peer that has stopped.
+//! Errors of calls that were sent again and may have been executed before (§7.3), and a peer that stops within a sequence.
 
 use rpcrdma::engine::Engine as _;
 use std::time::Duration;
@@ -11,14 +11,15 @@ use rpcrdma::{
 use super::facing::{CREDIT, ERROR, Facing, NO_NEW, RESPONSE};
 use crate::support::Script;
 
-/// A peer that has stopped with a continued call half sent: there are no credits, however few calls are in flight.
+/// A peer that grants no more credits in the middle of a continued call is detected as unresponsive, even if few calls are in
+/// flight.
 #[test]
-fn stopped_in_the_midst_of_a_sequence() {
+fn peer_stops_within_a_sequence() {
     let config = EngineConfig::default();
     let grace = config.abandon_grace;
     let mut facing = Facing::new(Role::Client, config);
     let deadline = Some(Duration::from_secs(1));
-    // More messages than the 16 that there are credits for.
+    // The call has more messages than the 16 credits allow.
     facing.call(&Script { inline: 40_000, deadline, ..Script::default() });
     facing.now += Duration::from_secs(1);
     facing.run();
@@ -46,43 +47,44 @@ fn executed_once() -> (Facing, u32) {
     (facing, words[0])
 }
 
-/// WRITE_RESOURCE (it has been carried out), with more than this end provides.
+/// WRITE_RESOURCE means that the call was executed. It asks for more than the requester may provide, so the call fails.
 #[test]
-fn executed_then_too_large() {
+fn executed_call_whose_result_is_too_large() {
     let (mut facing, xid) = executed_once();
     facing.send(&[xid, 2, CREDIT, ERROR, RESPONSE, 9, 1, 100 << 20]);
     let failure = facing.finished().unwrap().unwrap_err();
-    assert!(!safe(failure.clone()), "{failure:?}: the server has carried it out");
+    assert!(!safe(failure.clone()), "{failure:?}: not retry-safe, the server executed the call");
 }
 
-/// WRITE_RESOURCE (it has been carried out), then SEGMENTS for the call sent again.
+/// WRITE_RESOURCE means that the call was executed. The repeated call is refused with SEGMENTS, and the failure still says that
+/// it was executed.
 #[test]
-fn executed_then_refused_unseen() {
+fn executed_call_refused_on_repetition() {
     let (mut facing, xid) = executed_once();
     facing.send(&[xid, 2, CREDIT, ERROR, RESPONSE, 9, 1, 6000]);
     facing.send(&[xid + 1, 2, CREDIT, ERROR, RESPONSE, 8, 64]);
     let failure = facing.finished().unwrap().unwrap_err();
-    assert!(!safe(failure.clone()), "{failure:?}: the server has carried it out");
+    assert!(!safe(failure.clone()), "{failure:?}: not retry-safe, the server executed the call");
 }
 
-/// The same, and the connection is lost before it can be sent a third time: there is no credit for it.
+/// The call is cancelled while it waits for a credit for a third attempt.
 #[test]
-fn executed_then_lost_while_it_waits() {
+fn executed_call_cancelled_before_its_third_attempt() {
     let mut facing = Facing::new(Role::Client, EngineConfig::default());
     let policy = CallPolicy { idempotent: true, ..CallPolicy::default() };
-    // A Write chunk of one segment; after WRITE_RESOURCE it has more.
+    // One Write chunk of one segment at first; more after WRITE_RESOURCE.
     facing.call(&Script { results: vec![(100, 5000), (100, 5000)], policy, ..Script::default() });
     let xid = facing.next().unwrap()[0];
     facing.send(&[xid, 2, NO_NEW, ERROR, RESPONSE, 9, 1, 6000]);
     assert_eq!(facing.next().unwrap()[0], xid + 1);
-    // Others use up all credits.
+    // Other calls use up all credits.
     for n in 0..40 {
         facing.call(&Script { number: n + 100, ..Script::default() });
     }
-    // WRITE_CHUNKS: at most one.
+    // WRITE_CHUNKS with a maximum of one.
     facing.send(&[xid + 1, 2, NO_NEW, ERROR, RESPONSE, 7, 1]);
     facing.engine.conn.cancel_call(CallId(0), facing.now);
     facing.run();
     let failure = facing.finished().unwrap().unwrap_err();
-    assert!(!safe(failure.clone()), "{failure:?}: the server has carried it out");
+    assert!(!safe(failure.clone()), "{failure:?}: not retry-safe, the server executed the call");
 }

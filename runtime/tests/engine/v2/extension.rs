@@ -1,4 +1,4 @@
-//! Header types, properties and errors of an application's own `.x` (RPC-over-RDMA v2 appendix B).
+//! Extensions: header types, properties and errors from an application's own `.x` file (RPC-over-RDMA v2 appendix B).
 
 use rpcrdma::engine::Engine as _;
 use std::sync::{Arc, Mutex};
@@ -19,13 +19,13 @@ use super::{
 use crate::support::Script;
 
 mod load {
-    //! Peers tell one another how busy they are: a header type, a property and an error code.
+    //! Peers report their load to each other: a header type, a property and an error code.
     rpcrdma::xdr! {
         const LOAD_REPORT = 1000;
         const LOAD_PROPID = 2000;
         const LOAD_ERR_TOO_MUCH = 3000;
 
-        /* How often the sender wants to be told. */
+        /* How often the sender wants reports. */
         struct load_interest { unsigned int interval; };
 
         struct load_report { unsigned int running; unsigned int waiting<>; };
@@ -40,7 +40,7 @@ struct Seen {
     errors: Vec<(u32, u32)>,
 }
 
-/// The extension, and what it has seen at each end.
+/// The extension, and what it received on both sides.
 #[derive(Debug, Default)]
 struct Load {
     seen: Arc<Mutex<Seen>>,
@@ -115,9 +115,10 @@ fn with_load() -> (EngineConfig, Arc<Mutex<Seen>>) {
     (config, seen)
 }
 
-/// B.2, B.4: both ends have it: its property arrives with the others, its messages go back and forth between calls.
+/// Appendix B.2, B.4: both peers have the extension. Its property is exchanged with the others, and its messages are exchanged
+/// between calls.
 #[test]
-fn both_have_it() {
+fn both_peers_have_the_extension() {
     let ((client, client_seen), (server, server_seen)) = (with_load(), with_load());
     let mut duo = Duo::new(client, server, stepped());
     duo.one(CLIENT, Script::default()).unwrap();
@@ -130,16 +131,16 @@ fn both_have_it() {
     duo.one(SERVER, Script { number: 1, ..Script::default() }).unwrap();
     assert_eq!(server_seen.lock().unwrap().reports, [report]);
     assert_eq!(client_seen.lock().unwrap().reports, [LoadReport { running: 0, waiting: vec![1, 2] }]);
-    // B.5: an error code of its own.
+    // Appendix B.5: an error code of the extension.
     let report = LoadReport { running: 101, waiting: vec![] };
     duo.sides[CLIENT].peer.conn.send_extension(ExtensionMessage::new(LOAD_REPORT, 10, &report));
     duo.run();
     assert_eq!(client_seen.lock().unwrap().errors, [(10, LOAD_ERR_TOO_MUCH)]);
 }
 
-/// §5.1, §6.1: one end has it: its property is ignored, its messages are refused, and calls go on.
+/// §5.1, §6.1: only one peer has the extension. The other ignores its property and refuses its messages; calls still work.
 #[test]
-fn one_has_it() {
+fn one_peer_has_the_extension() {
     let (client, _) = with_load();
     let mut duo = Duo::new(client, EngineConfig::default(), stepped());
     duo.one(CLIENT, Script::default()).unwrap();
@@ -147,17 +148,17 @@ fn one_has_it() {
     duo.one(CLIENT, Script { number: 1, ..Script::default() }).unwrap();
     assert_eq!(duo.sides[SERVER].peer.conn.counters().errors_sent, 1);
     assert_eq!(duo.sides[CLIENT].peer.conn.counters().errors_received, 1);
-    // §7.1.2: not sent again.
+    // §7.1.2: the header type is not sent again.
     let again = ExtensionMessage::new(LOAD_REPORT, 10, &LoadReport::default());
     assert!(!duo.sides[CLIENT].peer.conn.send_extension(again));
     duo.run();
     assert_eq!(duo.sides[SERVER].peer.conn.counters().errors_sent, 1);
 }
 
-/// §7.2.2: an extension's property that it cannot parse. §7.2.1: a message that it cannot parse. B.5: an error of its own
-/// ends the call that it names.
+/// §7.2.2: a malformed property of an extension. §7.2.1: a malformed message of an extension. Appendix B.5: an error of an
+/// extension fails the call that it names.
 #[test]
-fn malformed() {
+fn malformed_extension_messages() {
     let (config, seen) = with_load();
     let mut facing = Facing::silent(Role::Server, config.clone());
     facing.send(&connprop(3, TPMORE, &[]));
@@ -177,7 +178,7 @@ fn malformed() {
     assert!(matches!(failure, CallFailure::Refused(Refusal::Extension(LOAD_ERR_TOO_MUCH))));
 }
 
-/// The base's header types are the base's.
+/// Extensions cannot send the header types of the base protocol.
 #[test]
 fn base_header_types_cannot_be_sent() {
     let mut duo = Duo::plain();
@@ -189,7 +190,7 @@ fn base_header_types_cannot_be_sent() {
 }
 
 mod wrapped {
-    //! RPC messages with a checksum: a header type that conveys them, and a property that says that one can read it.
+    //! RPC messages with a checksum: a header type for them, and a property that says that a peer can read it.
     rpcrdma::xdr! {
         const WRAPPED_MSG = 1001;
         const WRAPPED_PROPID = 2001;
@@ -199,7 +200,7 @@ mod wrapped {
 }
 use wrapped::{WRAPPED_MSG, WRAPPED_PROPID, WrappedMsg};
 
-/// Conveys RPC messages to peers that have said that they can read it, or, if it is `eager`, to all.
+/// An extension that conveys RPC messages to peers with the property, or, if `eager`, to all peers.
 #[derive(Debug, Clone, Copy)]
 struct Wrap {
     eager: bool,
@@ -212,8 +213,8 @@ impl ExtensionFactory for Wrap {
     }
 }
 
-fn sum(octets: &[u8]) -> u32 {
-    octets.iter().fold(1, |sum, &octet| u32::rotate_left(sum, 5) ^ u32::from(octet))
+fn sum(bytes: &[u8]) -> u32 {
+    bytes.iter().fold(1, |sum, &byte| u32::rotate_left(sum, 5) ^ u32::from(byte))
 }
 
 impl Extension for Wrap {
@@ -252,8 +253,8 @@ fn with_wrap(eager: bool) -> EngineConfig {
     config
 }
 
-/// B.2: a header type may have a payload stream: RPC messages of both directions, calls and replies, go in it as long as they
-/// fit in a Send without chunks; others as the base has it.
+/// Appendix B.2: a header type may have a payload stream. Calls and replies of both directions are conveyed in it if they fit
+/// into one Send without chunks. Other messages use the base formats.
 #[test]
 fn header_types_convey_rpc_messages() {
     let mut duo = Duo::new(with_wrap(false), with_wrap(false), stepped());
@@ -274,10 +275,10 @@ fn header_types_convey_rpc_messages() {
     duo.assert_nothing_exposed();
 }
 
-/// §7.1.2, B.2: a peer that does not know the header type has not seen the call, which goes as the base has it then, as do those
-/// after it.
+/// §7.1.2, appendix B.2: a peer that does not know the header type has not processed the call. The call is sent again in a base
+/// format, and later calls use one at once.
 #[test]
-fn conveyed_to_a_peer_that_does_not_know_it() {
+fn conveyed_to_a_peer_without_the_extension() {
     let mut duo = Duo::new(with_wrap(true), EngineConfig::default(), stepped());
     for number in 0..3 {
         let reply = duo.one(CLIENT, Script { number, inline: 100, ..Script::default() }).unwrap();
@@ -285,25 +286,25 @@ fn conveyed_to_a_peer_that_does_not_know_it() {
     }
     let (client, server) = (duo.sides[CLIENT].peer.conn.counters(), duo.sides[SERVER].peer.conn.counters());
     assert_eq!((client.calls_resent, server.errors_sent), (1, 1));
-    // Its own calls are not conveyed: nothing was said of that.
+    // The server's calls are not conveyed, because the client did not announce the property.
     assert_eq!(duo.one(SERVER, Script::default()).unwrap().call.format, Format::Short);
 }
 
-/// §7.2.1, §6.2.2.3: what a conveyed message holds is checked as what any other does.
+/// §7.2.1, §6.2.2.3: a conveyed message is checked like any other.
 #[test]
-fn conveyed_badly() {
+fn malformed_conveyed_messages() {
     let mut facing = Facing::silent(Role::Server, with_wrap(false));
     let rpc = [9u32, 0, 7].map(u32::to_be_bytes).concat();
     let words =
         |xid: u32, flags: u32, sum: u32| [&[xid, 2, CREDIT, WRAPPED_MSG, flags, sum, 12][..], &[9, 0, 7]].concat();
     let good = sum(&rpc);
     facing.send(&words(9, 0, good));
-    facing.next().expect("its properties");
-    assert_eq!(facing.next().unwrap()[3..], [ERROR, RESPONSE, 100], "before the last properties");
+    facing.next().expect("no properties");
+    assert_eq!(facing.next().unwrap()[3..], [ERROR, RESPONSE, 100], "a message before the last property is accepted");
     facing.send(&connprop(3, 0, &[]));
     facing.send(&words(9, 0, good + 1));
     assert_eq!(facing.next().unwrap()[3..], [ERROR, RESPONSE, 2]);
-    // Of another XID than its header, and of the wrong direction.
+    // The XID differs from that of the header, then the direction is wrong.
     facing.send(&words(8, 0, good));
     assert_eq!(facing.next().unwrap()[3..], [ERROR, RESPONSE, 2]);
     facing.send(&words(9, RESPONSE, good));
@@ -312,9 +313,9 @@ fn conveyed_badly() {
     assert!(crate::support::take_call(&mut facing.engine).is_some());
 }
 
-/// §7.2.2: a message with a malformed property applies none of its properties, also those of an extension that precede it.
+/// §7.2.2: if a message has a malformed property, none of its properties is applied, including those of an extension before it.
 #[test]
-fn nothing_is_applied_beside_a_malformed_property() {
+fn a_malformed_property_discards_the_whole_message() {
     for malformed in [(LOAD_PROPID, &[][..]), (2, &[1, 2][..])] {
         let load = Load::default();
         let seen = Arc::clone(&load.seen);
@@ -322,9 +323,9 @@ fn nothing_is_applied_beside_a_malformed_property() {
         config.extensions.push(Arc::new(load));
         let mut facing = Facing::silent(Role::Server, config);
         facing.send(&connprop(3, TPMORE, &[(LOAD_PROPID, &[7]), malformed]));
-        facing.next().expect("its properties");
+        facing.next().expect("no properties");
         assert_eq!(facing.next().unwrap()[3..], [ERROR, RESPONSE, 3]);
-        assert!(seen.lock().unwrap().interests.is_empty(), "applied beside {malformed:?}");
+        assert!(seen.lock().unwrap().interests.is_empty(), "applied with {malformed:?} in the same message");
         facing.send(&connprop(4, 0, &[(LOAD_PROPID, &[8])]));
         assert_eq!(seen.lock().unwrap().interests, [8]);
     }

@@ -1,4 +1,4 @@
-//! An engine that faces a peer without one, which sends words.
+//! A version 2 engine against a scripted peer, which sends words.
 
 use std::time::Instant;
 
@@ -9,14 +9,14 @@ use rpcrdma::{
 
 use crate::support::{Peer, Raw, Script, end_config, take_finished, with_versions};
 
-/// First XID of the engine's.
+/// The engine's first XID.
 pub(super) const XID: u32 = 0x1000;
-/// 16 credits at most, 16 new ones.
+/// A credit field: at most 16 credits, 16 new ones.
 pub(super) const CREDIT: u32 = 16 << 16 | 16;
-/// No new ones.
+/// A credit field without new credits.
 pub(super) const NO_NEW: u32 = 16 << 16;
 
-// Header types (§6.1) and flags (§6.2.2), as numbers: what a peer written by somebody else would have.
+// Header types (§6.1) and flags (§6.2.2) are written as numbers, independent of the generated constants.
 pub(super) const MSG: u32 = 0;
 pub(super) const NOMSG: u32 = 1;
 pub(super) const ERROR: u32 = 4;
@@ -33,17 +33,17 @@ pub(super) struct Facing {
 }
 
 impl Facing {
-    /// `role` is the engine's. Nothing has been said.
+    /// Creates an engine in this role. No message has been exchanged.
     pub(super) fn silent(role: Role, config: EngineConfig) -> Self {
         Self::with(role, with_versions(config, 2..=2))
     }
 
-    /// The exchange of properties is over, the peer has none; its credits are used up where `credit` says so.
+    /// Creates an engine that has exchanged properties. The peer announced none.
     pub(super) fn new(role: Role, config: EngineConfig) -> Self {
         Self::said(role, config, &[])
     }
 
-    /// The same, with these properties of the peer's: number and words.
+    /// Like [`new`](Self::new), with these properties of the peer: number and words.
     pub(super) fn said(role: Role, config: EngineConfig, properties: &[(u32, &[u32])]) -> Self {
         let mut facing = Self::silent(role, config);
         facing.run();
@@ -54,7 +54,7 @@ impl Facing {
     }
 }
 
-/// RDMA2_CONNPROP.
+/// RDMA2_CONNPROP with these properties.
 pub(super) fn connprop(xid: u32, flags: u32, properties: &[(u32, &[u32])]) -> Vec<u32> {
     let mut words = vec![xid, 2, CREDIT, CONNPROP, flags, properties.len() as u32];
     for (which, value) in properties {
@@ -88,7 +88,7 @@ impl Facing {
                 return;
             }
         }
-        panic!("no end of it");
+        panic!("the engine does not become idle");
     }
 
     pub(super) fn call(&mut self, script: &Script) {
@@ -97,18 +97,18 @@ impl Facing {
         self.run();
     }
 
-    /// What came of the call that is over.
+    /// Returns the result of the call that has finished.
     pub(super) fn finished(&mut self) -> Option<Result<IncomingReply, CallFailure>> {
         take_finished(&mut self.engine).map(|(_, result)| result)
     }
 
-    /// Sends words, and runs.
+    /// Sends words, then runs until nothing more happens.
     pub(super) fn send(&mut self, words: &[u32]) {
         self.raw.send(words, &[]);
         self.run();
     }
 
-    /// The words of the next message that is no grant of credits.
+    /// Returns the words of the next message that is not a credit grant.
     pub(super) fn next(&mut self) -> Option<Vec<u32>> {
         loop {
             let words = self.raw.next()?;

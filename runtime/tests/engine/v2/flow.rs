@@ -18,16 +18,17 @@ fn credits(credits: u32, reverse: u32) -> EngineConfig {
     config
 }
 
-/// §4.2.1.1: the most there are in the high half, new ones in the low half. §4.2.1.2: one Receive more than granted, at least.
+/// §4.2.1.1: the maximum number of credits is in the high half of the field, the new ones in the low half. §4.2.1.2: there is
+/// at least one Receive more than granted.
 #[test]
-fn two_values() {
+fn maximum_and_new_credits() {
     let mut facing = Facing::silent(Role::Server, credits(10, 0));
     facing.send(&connprop(1, 0, &[]));
-    // The message has used what a client may assume.
+    // The client's message has used the credit that it may assume.
     let first = facing.next().unwrap();
     assert_eq!(first[2], 10 << 16 | 10);
     assert!(facing.network.receives(End::B) > 10);
-    // A call that is being worked on keeps its credit; its reply gives it back.
+    // A call in progress keeps its credit until the reply.
     facing.send(&plain(5, CREDIT, 0, 1));
     facing.send(&plain(6, CREDIT, 0, 2));
     assert!(facing.next().is_none());
@@ -37,9 +38,9 @@ fn two_values() {
     assert_eq!(facing.next().unwrap()[2], 10 << 16 | 1);
 }
 
-/// §4.2.3: one message until the server has granted credits; then as many as it has granted, added up.
+/// §4.2.3: a client sends one message until the server grants credits, then as many as the grants add up to.
 #[test]
-fn waits_for_credits() {
+fn client_waits_for_credits() {
     let mut facing = Facing::silent(Role::Client, EngineConfig::default());
     facing.run();
     assert_eq!(facing.raw.received.len(), 1);
@@ -51,16 +52,16 @@ fn waits_for_credits() {
         facing.call(&Script { number, ..Script::default() });
     }
     assert_eq!(facing.raw.received.len(), 2);
-    // §4.2.1.2, §6.3.2: an asynchronous grant.
+    // §4.2.1.2, §6.3.2: an asynchronous credit grant.
     facing.send(&[0, 2, 5 << 16 | 2, NOMSG, 0, 0, 0, 0, 0]);
     assert_eq!(facing.raw.received.len(), 4);
-    // No more calls at a time than the peer ever has Receives for.
+    // The peer's maximum also limits the number of calls in flight.
     facing.send(&[0, 2, 5 << 16 | 9, NOMSG, 0, 0, 0, 0, 0]);
     assert_eq!(facing.raw.received.len(), 5);
     assert_eq!(facing.engine.conn.counters().grants_received, 2);
 }
 
-/// §6.2.2.2: credits that run out within a sequence are granted again by RDMA2_NOMSG without chunks, its XID zero.
+/// §6.2.2.2: credits that run out within a sequence are granted by RDMA2_NOMSG without chunks and with XID zero.
 #[test]
 fn grants_within_a_sequence() {
     let mut facing = Facing::silent(Role::Server, credits(4, 0));
@@ -69,13 +70,13 @@ fn grants_within_a_sequence() {
     let fragment = |flags| [5, 2, NO_NEW, MSG, flags, 0, 0, 0, 0, 5, 0];
     let mut granted = 4;
     for _ in 0..20 {
-        assert!(granted > 0, "stuck");
+        assert!(granted > 0, "no credits left in the middle of a sequence");
         facing.send(&fragment(MORE));
         granted -= 1;
         while let Some(words) = facing.raw.next() {
             assert_eq!([words[0], words[1], words[2] >> 16, words[3]], [0, 2, 4, NOMSG]);
             assert_eq!(words[4..], [0; 5]);
-            assert_ne!(words[2] & 0xffff, 0, "a grant that is sent for its own sake is never zero");
+            assert_ne!(words[2] & 0xffff, 0, "a separate grant of zero credits");
             granted += words[2] & 0xffff;
             assert!(facing.network.receives(End::B) as u32 > granted);
         }
@@ -84,8 +85,7 @@ fn grants_within_a_sequence() {
     assert_eq!(take_call(&mut facing.engine).unwrap().payload.as_slice().len(), 21 * 8);
 }
 
-/// §4.2.1, §6.2.2.2: continued messages both ways at the same time, with as few credits as there can be: nothing waits for
-/// ever.
+/// §4.2.1, §6.2.2.2: continued messages in both directions at once, with the smallest numbers of credits, do not deadlock.
 #[test]
 fn no_deadlock() {
     let mut grants = 0;
@@ -107,7 +107,7 @@ fn no_deadlock() {
     assert!(grants > 0);
 }
 
-/// Simple calls and replies carry what they use: grants for their own sake would double the messages.
+/// Simple calls and replies carry the grants. Separate grants would double the number of messages.
 #[test]
 fn no_needless_grants() {
     let mut duo = Duo::plain();
@@ -123,9 +123,9 @@ fn no_needless_grants() {
     assert!(grants <= 2, "{grants}");
 }
 
-/// §4.2.1.1: credits may be adjusted while the connection is in use.
+/// §4.2.1.1: the number of credits can change while the connection is in use.
 #[test]
-fn adjusted() {
+fn credits_can_change() {
     let mut facing = Facing::silent(Role::Server, credits(2, 0));
     facing.send(&connprop(1, 0, &[]));
     facing.next().unwrap();
@@ -134,7 +134,7 @@ fn adjusted() {
         let call = take_call(&mut facing.engine).unwrap();
         facing.engine.conn.reply(call.token, Script::default().reply(std::iter::empty()));
         facing.run();
-        // The most, and what is new in all.
+        // The last maximum, and the sum of the new credits.
         std::iter::from_fn(|| facing.raw.next())
             .fold((0, 0), |(_, sum), words| (words[2] >> 16, sum + (words[2] & 0xffff)))
     };
@@ -143,13 +143,13 @@ fn adjusted() {
     assert_eq!(exchange(&mut facing, 2), (10, 9));
     assert!(facing.network.receives(End::B) > 10);
     facing.engine.conn.set_credits(8);
-    // Two less than are outstanding: nothing new until they are used.
+    // The peer has two credits more than it should, so it gets none until it has used them.
     assert_eq!([3, 4, 5].map(|xid| exchange(&mut facing, xid)), [(8, 0), (8, 0), (8, 1)]);
 }
 
-/// A peer that grants no credits for the answers to what it sends is left, before they take much memory.
+/// A peer that sends messages but grants no credits for the replies is disconnected before they use much memory.
 #[test]
-fn peer_that_does_not_read() {
+fn peer_that_grants_no_credits_is_disconnected() {
     for call in [true, false] {
         let mut facing = Facing::silent(Role::Server, credits(4, 0));
         facing.send(&connprop(1, 0, &[]));
@@ -168,9 +168,9 @@ fn peer_that_does_not_read() {
     }
 }
 
-/// A peer that makes more calls at a time than it has credits for is refused, and ties up no more memory.
+/// A peer with more concurrent calls than credits is refused, and its calls use no more memory.
 #[test]
-fn greedy_peer() {
+fn peer_with_too_many_calls_is_refused() {
     let mut facing = Facing::silent(Role::Server, credits(2, 0));
     facing.send(&connprop(1, 0, &[]));
     for xid in 10..40 {

@@ -1,4 +1,4 @@
-//! Formats, and why each was chosen (RPC-over-RDMA v2 §4.4, §6.4).
+//! Message formats and the reasons for choosing them (RPC-over-RDMA v2 §4.4, §6.4).
 
 use rpcrdma::engine::Engine as _;
 use rpcrdma::{
@@ -9,9 +9,9 @@ use rpcrdma::{
 use super::duo::{CLIENT, Duo, SERVER, stepped};
 use crate::support::Script;
 
-/// The formats of a call and of its reply, with their reasons.
+/// Returns the formats of a call and of its reply, with the reasons.
 fn formats(duo: &mut Duo, end: usize, script: Script) -> (Choice, Choice) {
-    let reply = duo.one(end, script).expect("answered");
+    let reply = duo.one(end, script).expect("call failed");
     duo.assert_nothing_exposed();
     (reply.call, Choice { format: reply.format, reason: reply.reason })
 }
@@ -22,9 +22,9 @@ fn choice(format: Format, reason: FormatReason) -> Choice {
 
 const SIMPLE: Choice = Choice { format: Format::Short, reason: FormatReason::Fits };
 
-/// §4.4.1: one Send each way, nothing registered. A header without chunks takes 36 octets.
+/// §4.4.1: one Send in each direction, and no registered memory. A header without chunks has 36 bytes.
 #[test]
-fn simple() {
+fn simple_format() {
     let mut duo = Duo::plain();
     let script = Script { inline: 4096 - 36 - 12, reply_inline: 4096 - 36 - 12, ..Script::default() };
     assert_eq!(formats(&mut duo, CLIENT, script), (SIMPLE, SIMPLE));
@@ -32,7 +32,7 @@ fn simple() {
     assert_eq!((counters.registrations, counters.calls_sent, counters.replies_received), (0, 1, 1));
 }
 
-/// §4.4.1.1: Read chunks and Write chunks, of several segments.
+/// §4.4.1.1: Read chunks and Write chunks of several segments.
 #[test]
 fn simple_with_chunks() {
     let mut config = EngineConfig::default();
@@ -48,15 +48,15 @@ fn simple_with_chunks() {
     let chunked = choice(Format::Chunked, FormatReason::Reduced);
     assert_eq!(formats(&mut duo, CLIENT, script), (chunked, chunked));
     assert_eq!(duo.sides[SERVER].peer.conn.counters().rdma_read, 14_001);
-    // Two bytes cost less to copy than to read.
+    // Two bytes are cheaper to copy than to read.
     assert_eq!(duo.sides[CLIENT].peer.conn.counters().copied_eligible, 2);
     assert_eq!(duo.sides[SERVER].peer.conn.counters().rdma_written, 5004);
     assert_eq!(duo.sides[CLIENT].peer.conn.counters().returned_written, 5004);
 }
 
-/// §4.4.2, §6.3.2: a moderate message is continued, and needs no memory registered.
+/// §4.4.2, §6.3.2: a message of moderate length is continued, and no memory is registered.
 #[test]
-fn continued() {
+fn continued_messages() {
     let mut duo = Duo::plain();
     let script = Script { inline: 4096 - 36 - 11, reply_inline: 60_000, ..Script::default() };
     let moderate = choice(Format::Continued, FormatReason::Moderate);
@@ -67,7 +67,7 @@ fn continued() {
     assert_eq!(formats(&mut duo, CLIENT, script).0, moderate);
 }
 
-/// §4.4.2.1: chunks go with the last message of a sequence, in a call and in its reply.
+/// §4.4.2.1: the last message of a sequence has the chunks, in a call and in its reply.
 #[test]
 fn continued_with_chunks() {
     let mut duo = Duo::plain();
@@ -85,9 +85,9 @@ fn continued_with_chunks() {
     assert_eq!(duo.sides[SERVER].peer.conn.counters().rdma_written, 70_000);
 }
 
-/// §4.4.3: what is too long to be continued goes by RDMA.
+/// §4.4.3: a message that is too long for continuation is transferred by RDMA.
 #[test]
-fn special() {
+fn special_format() {
     let mut duo = Duo::plain();
     let script = Script { inline: 65_536 - 8, reply_inline: 70_000, ..Script::default() };
     let call = choice(Format::Long, FormatReason::TooLong);
@@ -96,8 +96,7 @@ fn special() {
     assert_eq!(duo.sides[SERVER].peer.conn.counters().continued_received, 0);
 }
 
-/// §4.4.3: a Reply chunk that was provided is not used for a reply that fits in one Send. §6.4: and one that does not
-/// need it.
+/// §4.4.3, §6.4: a Reply chunk is not used for a reply that fits into one Send.
 #[test]
 fn unused_reply_chunk() {
     let mut duo = Duo::plain();
@@ -113,7 +112,7 @@ fn unused_reply_chunk() {
     duo.assert_nothing_exposed();
 }
 
-/// §5.2.1, §5.2.2: the threshold of each direction is the smaller of what one end sends and the other receives.
+/// §5.2.1, §5.2.2: the threshold of a direction is the smaller of the sender's and the receiver's size.
 #[test]
 fn thresholds_by_direction() {
     let (mut client, mut server) = (EngineConfig::default(), EngineConfig::default());
@@ -129,9 +128,10 @@ fn thresholds_by_direction() {
     assert_eq!(both(&mut duo, 2, 2048 - 44, 3072 - 44), (Format::Continued, Format::Continued));
 }
 
-/// §5.2.3, §5.2.4: segments as long, and as many, as the peer says it takes; more than that goes without chunks.
+/// §5.2.3, §5.2.4: segments respect the length and number that the peer announced. A call that needs more of them has no
+/// chunks.
 #[test]
-fn segments_of_the_peers_choice() {
+fn segment_limits_of_the_peer() {
     let mut server = EngineConfig::default();
     server.max_segments = 2;
     let mut client = EngineConfig::default();
@@ -144,7 +144,7 @@ fn segments_of_the_peers_choice() {
     assert_eq!(duo.sides[CLIENT].peer.conn.counters().copied_eligible, 11_001);
 }
 
-/// Results for which more memory than is allowed would be needed: the call is refused unsent, not answered without chunks.
+/// A call whose results need more memory than allowed is refused before it is sent. It is not sent without chunks.
 #[test]
 fn results_beyond_memory() {
     let mut config = EngineConfig::default();
@@ -159,20 +159,20 @@ fn results_beyond_memory() {
         Script { policy: protected, ..script(4, vec![(9000, 100_001)]) },
     ] {
         let number = script.number;
-        let failure = duo.one(CLIENT, script).map(|reply| reply.format).expect_err("refused");
+        let failure = duo.one(CLIENT, script).map(|reply| reply.format).expect_err("call not refused");
         assert!(matches!(&failure, CallFailure::TooLarge(why) if why.contains("max_call_len")), "{number}: {failure}");
     }
     assert_eq!(duo.sides[CLIENT].peer.conn.counters().calls_sent, 0);
-    // As much as is allowed has its chunk.
+    // A result of the maximum length gets a chunk.
     let chunked = choice(Format::Chunked, FormatReason::Reduced);
     assert_eq!(formats(&mut duo, CLIENT, script(5, vec![(9000, 100_000)])).1, chunked);
-    // And keeps it where what is around it would be too much for a Reply chunk.
+    // It also gets one if the rest of the reply is too long for a Reply chunk.
     let around = Script { reply_inline: 80_000, ..script(6, vec![(9000, 40_000)]) };
     assert_eq!(formats(&mut duo, CLIENT, around).1.format, Format::Continued);
     assert_eq!(duo.sides[SERVER].peer.conn.counters().rdma_written, 18_000);
 }
 
-/// A reply without eligible results is not known to be long, whatever its maximum: the call is sent.
+/// A reply without eligible results may be short whatever its maximum length is, so the call is sent.
 #[test]
 fn unbounded_reply() {
     let mut duo = Duo::plain();
@@ -186,9 +186,9 @@ fn unbounded_reply() {
     assert_eq!((reply.call.format, reply.format), (Format::Short, Format::Short));
 }
 
-/// §11.2.2.3: nothing is reduced of a message that RPCSEC_GSS protects; Special Format remains.
+/// §11.2.2.3: nothing is reduced in a message that RPCSEC_GSS protects. Special Format is still possible.
 #[test]
-fn protected() {
+fn protected_calls_are_not_reduced() {
     let mut duo = Duo::plain();
     let policy = CallPolicy { protected: true, ..CallPolicy::default() };
     let script = |number, len| Script {
@@ -206,15 +206,15 @@ fn protected() {
     assert_eq!(duo.network.registered(End::A), 0);
 }
 
-/// §7.4: where memory cannot be invalidated, the connection is closed before the call is over.
+/// §7.4: if memory cannot be invalidated, the connection is closed before the call finishes.
 #[test]
-fn invalidation_fails() {
+fn failed_invalidation_closes_the_connection() {
     let mut sim = stepped();
     sim.faults.push(Fault::RefuseInvalidation { end: End::A, nth: 1 });
     sim.ends.iter_mut().for_each(|end| end.remote_invalidation = false);
     let mut duo = Duo::new(EngineConfig::default(), EngineConfig::default(), sim);
     let outcome = duo.one(CLIENT, Script { args: vec![5000, 5000], reduce: true, ..Script::default() });
-    // The reply itself was in order; it is handed over once the peer can no longer get at the memory.
+    // The reply itself is valid. It is delivered once the peer can no longer access the memory.
     assert!(outcome.is_ok(), "{outcome:?}");
     for end in [CLIENT, SERVER] {
         assert!(matches!(duo.sides[end].peer.conn.close_reason(), Some(CloseReason::Disconnected(_))));
@@ -222,7 +222,7 @@ fn invalidation_fails() {
     duo.assert_nothing_exposed();
 }
 
-/// §6.2.4: the handle that a call names is invalidated by its reply's last Send, all others here.
+/// §6.2.4: the last Send of a reply invalidates the handle that the call names. The requester invalidates all others.
 #[test]
 fn remote_invalidation() {
     let script = |number| Script {
@@ -237,7 +237,7 @@ fn remote_invalidation() {
     formats(&mut duo, CLIENT, script(0));
     let counters = duo.sides[CLIENT].peer.conn.counters();
     assert_eq!((counters.remote_invalidations, counters.registrations), (1, 2));
-    // Where either end's provider does not take part, nothing is invalidated remotely.
+    // Nothing is invalidated remotely if one of the providers does not support it.
     for end in [0, 1] {
         let mut sim = stepped();
         sim.ends[end].remote_invalidation = false;

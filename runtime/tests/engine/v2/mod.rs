@@ -1,4 +1,4 @@
-//! RPC-over-RDMA version 2, and which version a connection has.
+//! RPC-over-RDMA version 2, and the choice of a connection's version.
 
 mod duo;
 mod executed;

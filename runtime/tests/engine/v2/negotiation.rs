@@ -1,4 +1,4 @@
-//! Which version a connection has (RPC-over-RDMA v2 §4.2.3).
+//! Negotiation of the protocol version (RPC-over-RDMA v2 §4.2.3).
 
 use rpcrdma::engine::Engine as _;
 use std::{ops::RangeInclusive, time::Duration};
@@ -21,7 +21,8 @@ fn duo(client: RangeInclusive<u32>, server: RangeInclusive<u32>) -> Duo {
     Duo::with(allows(client), allows(server), stepped())
 }
 
-/// §4.2.3: the highest version that both allow, on the connection there is; calls made at once go out afterwards.
+/// §4.2.3: client and server use the highest version that both allow, on the same connection. Calls that were started early are
+/// sent afterwards.
 #[test]
 fn highest_common_version() {
     for (client, server, version) in [
@@ -48,7 +49,7 @@ fn highest_common_version() {
     }
 }
 
-/// §7.1.1: no version in common: no call goes out, and the reason says which versions the server has.
+/// §7.1.1: without a common version no call is sent, and the close reason has the server's versions.
 #[test]
 fn no_common_version() {
     let mut duo = duo(2..=2, 1..=1);
@@ -60,7 +61,7 @@ fn no_common_version() {
     assert_eq!(duo.sides[SERVER].arrived, 0);
 }
 
-/// §7.1.1, RFC 8166 §4.5.1: a client of version 1 is told by a server that has version 2 only, as version 1 has it.
+/// §7.1.1, RFC 8166 §4.5.1: a server with only version 2 refuses a version 1 client with a version 1 error.
 #[test]
 fn a_version_1_client_of_a_version_2_server() {
     let mut duo = duo(1..=1, 2..=2);
@@ -72,38 +73,38 @@ fn raw(role: Role) -> Facing {
     Facing::with(role, EngineConfig::default())
 }
 
-/// §4.2.3: one message of version 2, and no more than 1024 octets, before the server is heard; then Linux's answer, which
-/// carries the client's version, and calls in version 1.
+/// §4.2.3: before the server's first message, the client sends one version 2 message of at most 1024 bytes. A Linux server
+/// responds with an error that has the client's version. The client then sends its calls in version 1.
 #[test]
 fn linux_server() {
     let mut facing = raw(Role::Client);
     facing.call(&Script { number: 7, ..Script::default() });
-    let (first, _) = facing.raw.received.pop_front().expect("sent");
+    let (first, _) = facing.raw.received.pop_front().expect("no first message");
     assert!(facing.raw.received.is_empty());
     assert!(first.len() <= 1024);
     assert_eq!([support::word(&first, 0), support::word(&first, 1), support::word(&first, 3)], [XID, 2, CONNPROP]);
     facing.send(&[XID, 2, 64, 4, 1, 1, 1]);
-    let call = facing.raw.next().expect("the call");
+    let call = facing.raw.next().expect("no call");
     assert_eq!(call[1..8], [1, 32, 0, 0, 0, 0, call[0]]);
     facing.send(&support::plain(call[0], 32, 1, 7));
     facing.finished().unwrap().unwrap();
     assert_eq!(facing.engine.conn.version(), Some(1));
 }
 
-/// §4.2.3.2: the answer of a server that has other versions, and version 1 among them, by a header of version 2.
+/// §4.2.3.2: a server with other versions, version 1 among them, responds with a version 2 header.
 #[test]
-fn answer_of_a_later_server() {
+fn response_of_a_later_server() {
     let mut facing = raw(Role::Client);
     facing.call(&Script::default());
     facing.raw.received.clear();
     facing.send(&[XID, 2, 64, 4, 1, 1, 1, 1]);
-    assert_eq!(facing.raw.next().expect("the call")[1], 1);
+    assert_eq!(facing.raw.next().expect("no call")[1], 1);
 }
 
-/// §4.2.3.2: a connection that is dropped at once, with or without an answer, says that version 2 may be why; no call was
-/// sent, or its outcome is unknown.
+/// §4.2.3.2: if the connection is dropped during negotiation, the reason names version 2 as a possible cause, whether or not
+/// the server responded. No call was sent.
 #[test]
-fn dropped() {
+fn connection_dropped_during_negotiation() {
     let mut facing = raw(Role::Client);
     facing.call(&Script::default());
     facing.network.cut();
@@ -124,10 +125,10 @@ fn dropped() {
     assert!(expected(failure, Some((1, 1)), false));
 }
 
-/// A call whose turn comes when the connection is ending, and the engine has not been told yet, is lost with it, unsent: that its
-/// memory can no longer be registered is no fault of its own.
+/// A call that is posted after the connection was lost, but before the engine was notified, fails as not sent. The refused
+/// registration of its memory is not reported as the cause.
 #[test]
-fn dropped_and_not_told_of_yet() {
+fn lost_connection_before_its_notification() {
     let mut facing = Facing::new(Role::Client, EngineConfig::default());
     facing.network.cut();
     let call = Script { reply_inline: 200_000, ..Script::default() }.outgoing(&facing.engine.conn, facing.now);
@@ -140,9 +141,9 @@ fn dropped_and_not_told_of_yet() {
     };
 }
 
-/// §4.2.3.2: a server that says nothing is given up.
+/// §4.2.3.2: the client gives up on a server that sends nothing.
 #[test]
-fn silence() {
+fn silent_server() {
     let mut facing = raw(Role::Client);
     facing.call(&Script::default());
     facing.now += Duration::from_secs(9);
@@ -154,7 +155,8 @@ fn silence() {
     assert!(matches!(failure, CallFailure::Closed { reason: CloseReason::Negotiation { .. }, sent: false }));
 }
 
-/// §4.2.3.3: the first message decides; §7.1.1: versions that there are not yet are answered with those that there are.
+/// §4.2.3.3: the client's first message decides the version. §7.1.1: for unknown versions, the server reports the supported
+/// ones.
 #[test]
 fn server_goes_by_the_first_message() {
     let mut facing = raw(Role::Server);
@@ -164,12 +166,12 @@ fn server_goes_by_the_first_message() {
     facing.send(&support::plain(5, 1, 0, 1));
     assert_eq!(facing.engine.conn.version(), Some(1));
     assert!(take_call(&mut facing.engine).is_some());
-    // From now on, version 2 is refused as version 1 does it.
+    // After that, version 2 messages get the error of version 1.
     facing.send(&[6, 2, 1, 5, 0, 0, 0]);
     assert_eq!(facing.raw.next().unwrap()[1..], [2, 32, 4, 1, 1, 1]);
 }
 
-/// §7: what is too short to be trusted, or an error, decides nothing, and is not answered.
+/// §7: a message that is too short or an error does not decide the version, and gets no response.
 #[test]
 fn server_waits_for_a_first_message() {
     let mut facing = raw(Role::Server);
@@ -184,9 +186,9 @@ fn server_waits_for_a_first_message() {
     assert_eq!(facing.engine.conn.version(), Some(2));
 }
 
-/// Peers that never come to a version are not answered for ever.
+/// The server disconnects a peer that keeps sending unsupported versions.
 #[test]
-fn no_version_at_all() {
+fn unsupported_versions_only() {
     let mut facing = raw(Role::Server);
     for _ in 0..20 {
         facing.send(&[9, 3, 1, 0, 0, 0, 0, 0, 0]);
@@ -195,7 +197,7 @@ fn no_version_at_all() {
     assert_eq!(facing.raw.received.len(), 8);
 }
 
-/// A pinned client behaves as version 1 alone.
+/// A client that is limited to version 1 begins with a version 1 call.
 #[test]
 fn pinned_to_version_1() {
     let mut facing = Facing::with(Role::Client, allows(1..=1));
@@ -205,9 +207,9 @@ fn pinned_to_version_1() {
     assert_eq!(params.private_data, Connection::setup_params(&EngineConfig::default(), true).private_data);
 }
 
-/// RFC 8166 §4.5: a message that is too short for a header of version 1 is not parsed, and says nothing of the version.
+/// RFC 8166 §4.5: a message that is too short for a version 1 header is not parsed, and does not decide the version.
 #[test]
-fn short_message_of_version_1() {
+fn short_version_1_message() {
     for words in [5, 6] {
         let mut facing = raw(Role::Server);
         facing.send(&[3, 1, CREDIT, 0, 0, 0][..words]);

@@ -1,4 +1,4 @@
-//! The exchange of properties, and host authentication (RPC-over-RDMA v2 §5, §6.2.2.3, §6.3.4).
+//! The exchange of transport properties, and host authentication (RPC-over-RDMA v2 §5, §6.2.2.3, §6.3.4).
 
 use rpcrdma::engine::Engine as _;
 use std::sync::Arc;
@@ -15,9 +15,9 @@ use super::{
 };
 use crate::support::{Pair, Script, take_call};
 
-/// §5.2, table 1: each property that is not the default is said; the first message begins with them.
+/// §5.2, table 1: each property without its default value is announced in the first message.
 #[test]
-fn each_property_is_said() {
+fn each_property_is_announced() {
     let mut config = EngineConfig::default();
     (config.send_size, config.receive_size, config.max_segments) = (8192, 16_384, 77);
     config.reverse_direction = ReverseDirection::Continued;
@@ -28,10 +28,9 @@ fn each_property_is_said() {
     assert_eq!(words[6..], [1, 4, 8192, 2, 4, 16_384, 3, 4, u32::MAX, 4, 4, 77, 5, 4, 2]);
 }
 
-/// §5.2: each property that is received is known, whatever the order; §5.1: what is not known is ignored, no data means the
-/// default.
+/// §5.2: each property is accepted, in any order. §5.1: unknown properties are ignored, and empty data means the default value.
 #[test]
-fn each_property_is_heard() {
+fn each_property_is_accepted() {
     let properties: &[(u32, &[u32])] =
         &[(5, &[3]), (99, &[1, 2, 3]), (1, &[2048]), (4, &[7]), (2, &[65_536]), (3, &[512]), (0, &[]), (6, &[])];
     let facing = Facing::said(Role::Server, EngineConfig::default(), properties);
@@ -43,16 +42,16 @@ fn each_property_is_heard() {
     assert_eq!((peer.send_size, peer.receive_size, peer.reverse), (4096, 4096, ReverseDirection::None));
 }
 
-/// §5.2: what is not said is the default: 4096 octets, segments of 1 MiB, 16 of them, no reverse direction.
+/// §5.2: the defaults are 4096 bytes, segments of 1 MiB, 16 segments, and no reverse direction.
 #[test]
-fn defaults() {
+fn default_properties() {
     let facing = Facing::new(Role::Server, EngineConfig::default());
     let peer = facing.engine.conn.peer_limits().properties.unwrap();
     assert_eq!((peer.send_size, peer.receive_size, peer.segment_len, peer.segments), (4096, 4096, 1 << 20, 16));
     assert_eq!(peer.reverse, ReverseDirection::None);
 }
 
-/// §6.2.2.3, §6.3.4: no call before both ends have said their last property; RDMA2_F_TPMORE says that there are more.
+/// §6.2.2.3, §6.3.4: no call is sent before both peers announced their last property. RDMA2_F_TPMORE says that more follow.
 #[test]
 fn calls_wait_for_the_last_property() {
     let mut facing = Facing::silent(Role::Client, EngineConfig::default());
@@ -62,7 +61,7 @@ fn calls_wait_for_the_last_property() {
     facing.send(&connprop(1, TPMORE, &[]));
     assert!(facing.next().is_none());
     facing.send(&connprop(1, 0, &[(1, &[2048])]));
-    assert_eq!(facing.next().expect("the call")[3], 0);
+    assert_eq!(facing.next().expect("no call")[3], 0);
     let peer = facing.engine.conn.peer_limits().properties.unwrap();
     assert_eq!((peer.send_size, peer.receive_size), (2048, 8192));
 }
@@ -80,14 +79,14 @@ fn continued_properties() {
     assert_eq!(facing.engine.conn.peer_limits().properties.unwrap().receive_size, 8192);
 }
 
-/// An authenticator that speaks as many rounds as it is told, each of so many octets, and takes what it expects.
+/// An authenticator with a fixed number of rounds and message length, which accepts only what it expects.
 #[derive(Debug)]
 struct Rounds {
     rounds: usize,
     len: usize,
     role: Role,
     said: usize,
-    /// Whom it lets in.
+    /// The byte that the peer has to send.
     expects: u8,
     says: u8,
 }
@@ -121,14 +120,14 @@ impl HostAuthenticator for Rounds {
     }
 
     fn received(&mut self, material: &[u8]) -> Result<HostAuthStep, HostAuthError> {
-        if material.len() != self.len || material.iter().any(|&octet| octet != self.expects) {
-            return Err(HostAuthError("not the one".into()));
+        if material.len() != self.len || material.iter().any(|&byte| byte != self.expects) {
+            return Err(HostAuthError("unexpected host".into()));
         }
         Ok(self.speak())
     }
 
     fn peer_finished(&mut self) -> Result<(), HostAuthError> {
-        Err(HostAuthError("it does not say who it is".into()))
+        Err(HostAuthError("peer sent no authentication data".into()))
     }
 }
 
@@ -138,7 +137,7 @@ fn who(rounds: usize, len: usize, says: u8, expects: u8) -> EngineConfig {
     config
 }
 
-/// §5.2.6: as many challenges and responses as it takes, of whatever size, before any call.
+/// §5.2.6: any number of challenges and responses of any size are exchanged before the first call.
 #[test]
 fn host_authentication() {
     for (rounds, len) in [(1, 10), (3, 900), (5, 5000), (2, 50_000)] {
@@ -149,7 +148,7 @@ fn host_authentication() {
     }
 }
 
-/// §5.2.6: local policy decides about peers that are not who they should be, or do not say who they are.
+/// §5.2.6: the local policy decides about peers that fail to authenticate or do not try.
 #[test]
 fn host_authentication_fails() {
     for (client, server) in [
@@ -163,7 +162,7 @@ fn host_authentication_fails() {
         duo.run();
         let closed = |end: usize| Pair::closed(&duo.sides[end].peer.events);
         if matches!(duo.sides[CLIENT].outcomes.get(&0), Some(Ok(_))) {
-            panic!("a call was made");
+            panic!("a call succeeded without authentication");
         }
         let refused = |reason: Option<&CloseReason>| matches!(reason, Some(CloseReason::HostAuthentication(_)));
         assert!(refused(closed(CLIENT)) || refused(closed(SERVER)), "{:?} {:?}", closed(CLIENT), closed(SERVER));
@@ -171,7 +170,7 @@ fn host_authentication_fails() {
     }
 }
 
-/// §4.2.3: the first message is no longer than 1024 octets, however much there is to say.
+/// §4.2.3: the first message has at most 1024 bytes, however many properties there are.
 #[test]
 fn first_message_is_short() {
     let mut facing = Facing::silent(Role::Client, who(1, 20_000, 1, 2));
@@ -185,9 +184,9 @@ fn first_message_is_short() {
     assert_eq!(flags, [MORE, MORE, MORE, MORE, 0]);
 }
 
-/// A peer that never finishes is given up.
+/// The engine gives up on a peer that never announces its last property.
 #[test]
-fn endless_exchange() {
+fn endless_exchange_times_out() {
     let mut facing = Facing::silent(Role::Server, EngineConfig::default());
     for _ in 0..20 {
         facing.send(&connprop(1, TPMORE, &[]));
@@ -197,7 +196,7 @@ fn endless_exchange() {
     assert!(matches!(Pair::closed(&facing.engine.events), Some(CloseReason::Negotiation { .. })));
 }
 
-/// A server that has been sent nothing waits: that is for the upper layer's time-outs.
+/// A server does not time out a client that has sent nothing. That is left to the upper layer.
 #[test]
 fn silent_client() {
     let mut facing = Facing::silent(Role::Server, EngineConfig::default());
@@ -209,14 +208,13 @@ fn silent_client() {
     assert_eq!(facing.engine.conn.poll_timeout(), None);
 }
 
-/// §5.2.1, §5.2.2: a size that is smaller than every implementation supports is refused, and nothing of its message is applied
-/// (§7.2.2).
+/// §5.2.1, §5.2.2: a size below the minimum is refused. §7.2.2: none of the properties in the same message is applied.
 #[test]
-fn small_sizes() {
+fn too_small_sizes_are_refused() {
     for which in [1, 2] {
         let mut facing = Facing::silent(Role::Server, EngineConfig::default());
         facing.send(&connprop(7, TPMORE, &[(4, &[7]), (which, &[1023])]));
-        facing.next().expect("its properties");
+        facing.next().expect("no properties");
         assert_eq!(facing.next().unwrap()[3..], [ERROR, RESPONSE, 3]);
         facing.send(&connprop(8, 0, &[]));
         let peer = facing.engine.conn.peer_limits().properties.unwrap();
@@ -224,9 +222,9 @@ fn small_sizes() {
     }
 }
 
-/// §5.2.5: an unknown level counts as the lowest. The server makes no calls.
+/// §5.2.5: an unknown level of reverse-direction support counts as the lowest, so the server makes no calls.
 #[test]
-fn unknown_level() {
+fn unknown_reverse_direction_level() {
     let mut facing = Facing::said(Role::Server, EngineConfig::default(), &[(5, &[4])]);
     let peer = facing.engine.conn.peer_limits().properties.unwrap();
     assert_eq!(peer.reverse, ReverseDirection::None);
@@ -234,7 +232,7 @@ fn unknown_level() {
     assert_eq!(facing.finished().unwrap().unwrap_err(), CallFailure::ReverseNotSupported);
 }
 
-/// §6.3.4, §4.2.1.1: the first message of a server is its RDMA2_CONNPROP, also when the client has granted no credits.
+/// §6.3.4, §4.2.1.1: a server's first message is its RDMA2_CONNPROP, even if the client has granted no credits.
 #[test]
 fn a_server_begins_with_its_properties() {
     for granted in [0, 1, 16] {
@@ -242,9 +240,9 @@ fn a_server_begins_with_its_properties() {
         let mut words = connprop(7, TPMORE, &[]);
         words[2] = 16 << 16 | granted;
         facing.send(&words);
-        assert_eq!(facing.raw.next().expect("its properties")[3], CONNPROP, "{granted} credits granted");
+        assert_eq!(facing.raw.next().expect("no properties")[3], CONNPROP, "{granted} credits granted");
     }
-    // An error does not come before them.
+    // Errors come after the properties, too.
     let mut facing = Facing::silent(Role::Server, EngineConfig::default());
     facing.send(&plain(3, CREDIT, 0, 1));
     assert_eq!(facing.raw.next().unwrap()[3], CONNPROP);

@@ -1,4 +1,4 @@
-//! Properties of a pair of version 2 engines: whatever the properties, credits, sizes, formats, directions, orders and faults.
+//! Properties of a pair of version 2 engines with random properties, credits, sizes, formats, directions, orders and faults.
 
 use rpcrdma::engine::Engine as _;
 use std::time::Duration;
@@ -54,7 +54,7 @@ fn sim_config() -> impl Strategy<Value = SimConfig> {
     })
 }
 
-/// Lengths around every boundary, and others.
+/// Lengths around all thresholds, and others.
 fn len(max: usize) -> impl Strategy<Value = usize> {
     prop_oneof![0..8usize, 900..1100usize, 3900..4200usize, 0..max].prop_map(move |len| len.min(max))
 }
@@ -85,12 +85,12 @@ fn end() -> impl Strategy<Value = End> {
     prop_oneof![Just(End::A), Just(End::B)]
 }
 
-/// A word that some field of a header may hold.
+/// A plausible value of a header field.
 fn header_word() -> impl Strategy<Value = u32> {
     prop_oneof![8 => 0u32..8, 2 => Just(0x1001), 2 => (0u32..20).prop_map(|n| 4 * n), 1 => any::<u32>(), 1 => Just(u32::MAX)]
 }
 
-/// Picks numbers from a seed.
+/// Returns a deterministic generator of numbers below its argument.
 fn chooser(seed: u64) -> impl FnMut(usize) -> usize {
     let mut state = seed | 1;
     move |n| {
@@ -109,7 +109,7 @@ fn exactly_once(duo: &mut Duo, calls: [Vec<Script>; 2], order: u64) -> Result<()
     }
     duo.run_shuffled(chooser(order));
     for end in [CLIENT, SERVER] {
-        prop_assert!(duo.sides[end].calls.is_empty(), "calls of end {end} never ended: {:?}", duo.sides[end].calls);
+        prop_assert!(duo.sides[end].calls.is_empty(), "calls of side {end} never finished: {:?}", duo.sides[end].calls);
         let outcomes = std::mem::take(&mut duo.sides[end].outcomes);
         for (number, result) in outcomes {
             let served = duo.sides[1 - end].served.get(&number).copied().unwrap_or(0);
@@ -126,13 +126,12 @@ fn exactly_once(duo: &mut Duo, calls: [Vec<Script>; 2], order: u64) -> Result<()
 }
 
 proptest! {
-    // Half of what PROPTEST_CASES says, or of 256.
+    // Half of PROPTEST_CASES, or of 256.
     #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases / 2, ..ProptestConfig::default() })]
 
-    /// Every call of either end is carried out exactly once, and its call and reply arrive as they were sent. Nothing waits
-    /// for ever.
+    /// Every call of both peers is executed exactly once, calls and replies arrive unchanged, and the peers do not deadlock.
     #[test]
-    fn both_ways(
+    fn both_directions_exactly_once(
         client in engine_config(),
         server in engine_config(),
         sim in sim_config(),
@@ -145,16 +144,16 @@ proptest! {
             let counters = side.peer.conn.counters();
             prop_assert_eq!((counters.calls_queued, counters.calls_abandoned, counters.discarded), (0, 0, 0));
         }
-        // The connection still has all that it takes.
+        // The connection still has all of its credits and Receives.
         for end in [CLIENT, SERVER] {
             let script = Script { number: 1000, inline: 20_000, reply_inline: 20_000, ..Script::default() };
-            duo.one(end, script).expect("answered");
+            duo.one(end, script).expect("call failed");
         }
     }
 
-    /// The same, whatever version comes of it.
+    /// The same holds with any combination of supported versions.
     #[test]
-    fn any_version(
+    fn any_version_exactly_once(
         configs in (engine_config(), engine_config()),
         sim in sim_config(),
         versions in (0usize..3, 0usize..3),
@@ -164,13 +163,13 @@ proptest! {
         let ranges = [1..=1, 1..=2, 2..=2];
         let (mut client, mut server) = configs;
         (client.versions, server.versions) = (ranges[versions.0].clone(), ranges[versions.1].clone());
-        // Linux's Receives are as large: version 1 has nothing to go by.
+        // Version 1 does not negotiate these limits, so both peers need those of Linux.
         (client.max_segments, server.max_segments) = (256, 256);
         (client.max_chunks, server.max_chunks) = (16, 16);
         let common = [(0, 2), (2, 0)].iter().all(|&pair| pair != versions);
         let mut duo = Duo::with(client, server, sim);
         let mut calls = calls;
-        // Version 1 knows no protection.
+        // Version 1 has no protected calls.
         calls.iter_mut().for_each(|script| script.policy = CallPolicy::default());
         if common {
             exactly_once(&mut duo, [calls, Vec::new()], order)?;
@@ -185,7 +184,8 @@ proptest! {
         duo.assert_nothing_exposed();
     }
 
-    /// Calls that are cancelled, too late, or cut off end once, with the right error; no memory stays exposed.
+    /// Calls that are cancelled, time out, or lose their connection finish once with the right error, and no memory stays
+    /// exposed.
     #[test]
     fn faults_and_cancellation(
         client in engine_config(),
@@ -237,7 +237,7 @@ proptest! {
         duo.run_shuffled(chooser(order));
         duo.advance(Duration::from_secs(10));
         duo.run();
-        // The grace of calls that were given up just then.
+        // Let the grace period of abandoned calls pass.
         duo.advance(EngineConfig::default().abandon_grace);
         duo.run();
         for end in [CLIENT, SERVER] {
@@ -255,22 +255,22 @@ proptest! {
                     Err(failure) => prop_assert!(false, "{failure}"),
                 }
             }
-            prop_assert!(duo.sides[end].calls.is_empty(), "calls never ended: {:?}", duo.sides[end].calls.values());
+            prop_assert!(duo.sides[end].calls.is_empty(), "calls never finished: {:?}", duo.sides[end].calls.values());
             prop_assert_eq!(duo.sides[end].replies_sent, duo.sides[end].arrived);
         }
         duo.assert_nothing_exposed();
         if Pair::closed(&duo.sides[CLIENT].peer.events).is_some() {
             prop_assert!(Pair::closed(&duo.sides[SERVER].peer.events).is_some());
         } else if lost.is_none() {
-            // Still alive: it serves on.
+            // The connection is open and serves further calls.
             let script = Script { number: 1000, deadline: Some(Duration::from_secs(1)), ..Script::default() };
             prop_assert!(duo.one(CLIENT, script).is_ok());
         }
     }
 
-    /// Messages changed on their way never make an engine panic, leave memory exposed, or lose a call.
+    /// Corrupted messages never make an engine panic, leave memory exposed, or lose a call.
     #[test]
-    fn changed_messages(
+    fn corrupted_messages(
         client in engine_config(),
         server in engine_config(),
         sim in sim_config(),
@@ -298,15 +298,15 @@ proptest! {
         duo.sides[CLIENT].peer.conn.close();
         duo.run();
         for end in [CLIENT, SERVER] {
-            prop_assert!(duo.sides[end].calls.is_empty(), "calls never ended: {:?}", duo.sides[end].calls.values());
+            prop_assert!(duo.sides[end].calls.is_empty(), "calls never finished: {:?}", duo.sides[end].calls.values());
             prop_assert!(Pair::closed(&duo.sides[end].peer.events).is_some());
         }
         duo.assert_nothing_exposed();
     }
 
-    /// Messages made of the words that headers are made of, and others: no engine panics, exposes memory, or starves.
+    /// Random messages of plausible words never make an engine panic, expose memory, or run out of Receives.
     #[test]
-    fn invented_messages(
+    fn random_messages(
         server in any::<bool>(),
         agreed in any::<bool>(),
         messages in vec((vec(header_word(), 0..40), 0usize..4), 1..30),
@@ -323,9 +323,9 @@ proptest! {
                 let credit = 8 << 16 | 8;
                 words.splice(..words.len().min(5), [0x1001, 2, credit, (cut % 2) as u32, (cut / 2) as u32]);
             }
-            let mut octets: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
-            octets.truncate(octets.len().saturating_sub(cut));
-            facing.raw.send(&[], &octets);
+            let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
+            bytes.truncate(bytes.len().saturating_sub(cut));
+            facing.raw.send(&[], &bytes);
             facing.run();
             while let Some(call) = take_call(&mut facing.engine) {
                 facing.engine.conn.reply_error(call.token);

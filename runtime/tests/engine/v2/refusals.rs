@@ -1,4 +1,4 @@
-//! Peers that break the rules, word by word, and the error that §7 names for each; and what is made of errors received.
+//! Invalid messages, word by word, and the error of §7 for each; and the reaction to received errors.
 
 use rpcrdma::engine::Engine as _;
 use std::time::Duration;
@@ -15,22 +15,22 @@ fn server() -> Facing {
     Facing::new(Role::Server, EngineConfig::default())
 }
 
-/// Sends a message, and checks that it is answered with this error, and handed to nobody.
+/// Sends a message, and checks that the response is this error and that no call is announced.
 #[track_caller]
 fn refused(facing: &mut Facing, words: &[u32], body: &[u32]) {
     facing.send(words);
-    let answer = facing.next().expect("answered");
+    let answer = facing.next().expect("no response");
     assert_eq!([answer[0], answer[1], answer[3], answer[4]], [words[0], words[1], ERROR, RESPONSE]);
     assert_eq!(answer[5..], *body);
     assert!(take_call(&mut facing.engine).is_none());
     assert!(facing.next().is_none());
 }
 
-/// The engine still serves.
+/// Checks that the engine still serves calls.
 #[track_caller]
 fn serves(facing: &mut Facing) {
     facing.send(&plain(77, CREDIT, 0, 1));
-    let call = take_call(&mut facing.engine).expect("served");
+    let call = take_call(&mut facing.engine).expect("call not served");
     assert_eq!(call.xid, 77);
 }
 
@@ -39,7 +39,7 @@ fn segment(position: Option<u32>, handle: u32, length: u32, offset: u64) -> Vec<
     position.into_iter().chain([handle, length, high, low]).collect()
 }
 
-/// A header type, and a Read list of one segment for each position.
+/// A message of this type with a Read list of one segment per position.
 fn reads(htype: u32, flags: u32, positions: &[u32]) -> Vec<u32> {
     let mut words = vec![3, 2, CREDIT, htype, flags, 0];
     for &position in positions {
@@ -50,9 +50,9 @@ fn reads(htype: u32, flags: u32, positions: &[u32]) -> Vec<u32> {
     words
 }
 
-/// §7: what is shorter than the prefix is silently discarded.
+/// §7: a message shorter than the header prefix is silently discarded.
 #[test]
-fn too_short() {
+fn short_message() {
     let mut facing = server();
     facing.send(&[3, 2, CREDIT, MSG]);
     assert!(facing.next().is_none());
@@ -60,16 +60,16 @@ fn too_short() {
     serves(&mut facing);
 }
 
-/// §7.1.1: RDMA2_ERR_VERS, with the version of the message.
+/// §7.1.1: RDMA2_ERR_VERS has the version of the received message.
 #[test]
-fn another_version() {
+fn unsupported_version() {
     let mut facing = server();
     refused(&mut facing, &[3, 1, CREDIT, 0, 0, 0, 0], &[1, 2, 2]);
     refused(&mut facing, &[3, 3, CREDIT, 0, 0, 0, 0], &[1, 2, 2]);
     serves(&mut facing);
 }
 
-/// §6.1, §7.1.2: RDMA2_ERR_INVAL_HTYPE for a header type that is not known.
+/// §6.1, §7.1.2: an unknown header type gets RDMA2_ERR_INVAL_HTYPE.
 #[test]
 fn unknown_header_type() {
     let mut facing = server();
@@ -79,19 +79,19 @@ fn unknown_header_type() {
     serves(&mut facing);
 }
 
-/// §6.2.2: flags that have no meaning yet are ignored.
+/// §6.2.2: reserved flags are ignored.
 #[test]
 fn reserved_flags() {
     let mut facing = server();
     let mut words = plain(3, CREDIT, 0, 1);
     words[4] |= 0xffff_ff00;
     facing.send(&words);
-    assert_eq!(take_call(&mut facing.engine).expect("served").xid, 3);
+    assert_eq!(take_call(&mut facing.engine).expect("call not served").xid, 3);
     serves(&mut facing);
 }
 
-/// §6.2.2.3: RDMA2_ERR_INVAL_HTYPE for RDMA2_F_TPMORE elsewhere and for properties after the last, RDMA2_ERR_SYSTEM for an RPC
-/// message before it.
+/// §6.2.2.3: RDMA2_F_TPMORE in other messages and properties after the last one get RDMA2_ERR_INVAL_HTYPE. An RPC message
+/// before the last property gets RDMA2_ERR_SYSTEM.
 #[test]
 fn properties_out_of_place() {
     let mut facing = server();
@@ -103,47 +103,47 @@ fn properties_out_of_place() {
 
     let mut facing = Facing::silent(Role::Server, EngineConfig::default());
     facing.send(&connprop(3, TPMORE, &[]));
-    facing.next().expect("its properties");
-    // RDMA2_ERR_INVAL_HTYPE would forbid RDMA2_MSG for good (§7.1.2).
+    facing.next().expect("no properties");
+    // With RDMA2_ERR_INVAL_HTYPE, the client could never send RDMA2_MSG again (§7.1.2).
     refused(&mut facing, &plain(3, CREDIT, 0, 1), &[100]);
     facing.send(&connprop(3, 0, &[]));
     serves(&mut facing);
 }
 
-/// §6.2.2.2, §7.1.3: RDMA2_ERR_INVAL_CONT.
+/// §6.2.2.2, §7.1.3: messages that get RDMA2_ERR_INVAL_CONT.
 #[test]
-fn broken_sequences() {
+fn invalid_sequences() {
     let mut facing = server();
-    // RDMA2_F_MORE on RDMA2_NOMSG, on RDMA2_ERROR's neighbours, and with chunks.
+    // RDMA2_F_MORE in RDMA2_NOMSG, and in a message with chunks.
     refused(&mut facing, &reads(NOMSG, MORE, &[0]), &[5]);
     let mut chunks = reads(MSG, MORE, &[12]);
     chunks[0] = 4;
     chunks.extend([4, 0, 1]);
     refused(&mut facing, &chunks, &[5]);
-    // The rest of each is discarded without an answer.
+    // The rest of each sequence is discarded without a response.
     for xid in [3, 4] {
         facing.send(&plain(xid, CREDIT, 0, 1));
         assert!(facing.next().is_none());
         assert!(take_call(&mut facing.engine).is_none());
     }
-    // Another XID within a sequence: that message is refused, and the sequence is over. The next call is served.
+    // A message with another XID within a sequence is refused and ends the sequence. The next call is served.
     let fragment = |xid, flags, words: &[u32]| [&[xid, 2, CREDIT, MSG, flags, 0, 0, 0, 0], words].concat();
     facing.send(&fragment(5, MORE, &[5, 0]));
     refused(&mut facing, &plain(6, CREDIT, 0, 1), &[5]);
     facing.send(&plain(7, CREDIT, 0, 1));
-    assert_eq!(take_call(&mut facing.engine).expect("served").xid, 7);
+    assert_eq!(take_call(&mut facing.engine).expect("call not served").xid, 7);
     refused(&mut facing, &fragment(5, 0, &[42]), &[2]);
-    // Another header type with the same XID: the sequence is over, and so is what else has its XID.
+    // Another header type with the same XID ends the sequence, and the rest of it starts a new transaction.
     facing.send(&fragment(8, MORE, &[8, 0]));
     let mut nomsg = reads(NOMSG, 0, &[0]);
     nomsg[0] = 8;
     refused(&mut facing, &nomsg, &[5]);
     facing.send(&fragment(8, 0, &[8, 0, 1]));
-    assert!(take_call(&mut facing.engine).is_some(), "a new transaction of that XID");
+    assert!(take_call(&mut facing.engine).is_some(), "new transaction with the same XID not served");
     serves(&mut facing);
 }
 
-/// §7.1.3: no more is put together than a call may have.
+/// §7.1.3: a sequence is limited to the maximum length of a call.
 #[test]
 fn endless_sequence() {
     let mut config = EngineConfig::default();
@@ -163,9 +163,9 @@ fn endless_sequence() {
     serves(&mut facing);
 }
 
-/// A peer that begins sequences only to break them is left.
+/// A peer that keeps breaking its sequences is disconnected.
 #[test]
-fn too_many_broken_sequences() {
+fn too_many_invalid_sequences() {
     let mut facing = server();
     for xid in 10..30 {
         let mut words = reads(MSG, MORE, &[12]);
@@ -176,20 +176,20 @@ fn too_many_broken_sequences() {
     assert!(matches!(Pair::closed(&facing.engine.events), Some(CloseReason::PeerViolation(_))));
 }
 
-/// §7.2.1: RDMA2_ERR_BAD_XDR.
+/// §7.2.1: messages that get RDMA2_ERR_BAD_XDR.
 #[test]
 fn bad_xdr() {
     let mut facing = server();
-    // A chunk list that ends early, or is no list.
+    // A chunk list that ends early, and one with a bad presence flag.
     refused(&mut facing, &[3, 2, CREDIT, MSG, 0, 0, 1, 4], &[2]);
     refused(&mut facing, &[3, 2, CREDIT, MSG, 0, 0, 7, 0, 0, 3, 0, 1], &[2]);
-    // §6.3.1: no payload. §7.2: RDMA2_NOMSG without chunks that is no grant of credits.
+    // §6.3.1: no payload. §7.2: RDMA2_NOMSG without chunks that grants no credits.
     refused(&mut facing, &[3, 2, CREDIT, MSG, 0, 0, 0, 0, 0], &[2]);
     refused(&mut facing, &[3, 2, CREDIT, NOMSG, 0, 0, 0, 0, 0], &[2]);
-    // §7.2: XIDs differ. §6.2.2.1: msg_type differs from RDMA2_F_RESPONSE.
+    // §7.2: XIDs differ. §6.2.2.1: msg_type contradicts RDMA2_F_RESPONSE.
     refused(&mut facing, &[3, 2, CREDIT, MSG, 0, 0, 0, 0, 0, 4, 0, 1], &[2]);
     refused(&mut facing, &[3, 2, CREDIT, MSG, 0, 0, 0, 0, 0, 3, 1, 1], &[2]);
-    // §4.3.5: positions: not a multiple of four, beyond the stream, overlapping; §4.4.3: zero, or not.
+    // §4.3.5: positions that are not a multiple of four, beyond the stream, or zero. §4.4.3: RDMA2_NOMSG without position zero.
     let inline = |positions: &[u32]| [reads(MSG, 0, positions), vec![3, 0, 1]].concat();
     refused(&mut facing, &inline(&[5]), &[2]);
     refused(&mut facing, &inline(&[16]), &[2]);
@@ -203,7 +203,7 @@ fn bad_xdr() {
     serves(&mut facing);
 }
 
-/// §7.3.1 to §7.3.3: more Read chunks, Write chunks or segments than are taken.
+/// §7.3.1 to §7.3.3: too many Read chunks, Write chunks or segments.
 #[test]
 fn too_many_chunks() {
     let mut config = EngineConfig::default();
@@ -226,7 +226,7 @@ fn too_many_chunks() {
     assert!(take_call(&mut facing.engine).is_some());
 }
 
-/// §11.1.4: more to pull than is reasonable: RDMA2_ERR_SYSTEM.
+/// §11.1.4: more data to pull than the limit gets RDMA2_ERR_SYSTEM.
 #[test]
 fn too_much_to_pull() {
     let mut facing = server();
@@ -236,7 +236,7 @@ fn too_much_to_pull() {
     serves(&mut facing);
 }
 
-/// §7.3.4: RDMA2_ERR_WRITE_RESOURCE with the chunk and what it needs, before anything is written.
+/// §7.3.4: RDMA2_ERR_WRITE_RESOURCE names the chunk and the needed length. Nothing is written before it.
 #[test]
 fn write_chunk_too_small() {
     let mut facing = server();
@@ -257,7 +257,7 @@ fn write_chunk_too_small() {
     assert_eq!(facing.raw.take_back(handle), [0; 8]);
 }
 
-/// §7.2.1, appendix A.1: a call whose chunks stand for what is not eligible.
+/// §7.2.1, appendix A.1: a call whose chunks replace items that are not eligible.
 #[test]
 fn refused_by_the_upper_layer() {
     let mut facing = server();
@@ -268,9 +268,9 @@ fn refused_by_the_upper_layer() {
     assert_eq!(facing.next().unwrap()[3..], [ERROR, RESPONSE, 2]);
 }
 
-/// §7.1, §7.2, §7.4.1: errors that end a call, each as what it is.
+/// §7.1, §7.2, §7.4.1: each error fails the call and is reported as what it is.
 #[test]
-fn errors_end_calls() {
+fn errors_fail_calls() {
     for (body, refusal) in [
         (vec![2], Refusal::BadXdr),
         (vec![3], Refusal::BadProperty),
@@ -287,7 +287,7 @@ fn errors_end_calls() {
         facing.call(&Script::default());
         let call = facing.next().unwrap();
         facing.send(&[&[call[0], 2, CREDIT, ERROR, RESPONSE], &body[..]].concat());
-        match facing.finished().expect("over").unwrap_err() {
+        match facing.finished().expect("call not finished").unwrap_err() {
             CallFailure::Refused(said) => assert_eq!(said, refusal),
             failure => panic!("{failure}"),
         }
@@ -301,7 +301,7 @@ fn errors_end_calls() {
     assert!(matches!(failure, CallFailure::VersionMismatch { low: 3, high: 4 }));
 }
 
-/// §7: an error with a code that is not known, or that is malformed, is silently discarded.
+/// §7: an unknown or malformed error is silently discarded.
 #[test]
 fn unknown_errors() {
     let mut facing = Facing::new(Role::Client, EngineConfig::default());
@@ -316,8 +316,8 @@ fn unknown_errors() {
     facing.finished().unwrap().unwrap();
 }
 
-/// §7.3.1: fewer Read chunks: the items of the others are in the message, whatever format that takes. Nothing was carried
-/// out, so no permission is needed.
+/// §7.3.1: a call that exceeds the number of Read chunks is sent again with fewer, in whatever format that takes. It was not
+/// executed, so it need not be idempotent.
 #[test]
 fn sent_again_with_fewer_read_chunks() {
     let mut server = EngineConfig::default();
@@ -330,12 +330,12 @@ fn sent_again_with_fewer_read_chunks() {
         duo.assert_nothing_exposed();
     }
     let counters = duo.sides[CLIENT].peer.conn.counters();
-    // The second call keeps to what the first has learnt.
+    // The second call respects the learned limit.
     assert_eq!((counters.calls_sent, counters.calls_resent, counters.errors_received), (3, 1, 1));
     assert_eq!(duo.sides[SERVER].served.values().copied().collect::<Vec<_>>(), [1, 1]);
 }
 
-/// §7.3.2: fewer Write chunks: the other results come in the reply.
+/// §7.3.2: a call that exceeds the number of Write chunks is sent again with fewer. The other results are returned inline.
 #[test]
 fn sent_again_with_fewer_write_chunks() {
     let mut server = EngineConfig::default();
@@ -348,7 +348,7 @@ fn sent_again_with_fewer_write_chunks() {
     duo.assert_nothing_exposed();
 }
 
-/// §7.3.3: fewer segments, as the peer says only now.
+/// §7.3.3: a call that exceeds the number of segments is sent again with fewer.
 #[test]
 fn sent_again_with_fewer_segments() {
     let mut facing = Facing::new(Role::Client, EngineConfig::default());
@@ -358,16 +358,16 @@ fn sent_again_with_fewer_segments() {
     let call = facing.next().unwrap();
     assert_eq!(call[6], 1);
     facing.send(&[call[0], 2, CREDIT, ERROR, RESPONSE, 8, 2]);
-    let again = facing.next().expect("sent again");
+    let again = facing.next().expect("call not sent again");
     assert_ne!(again[0], call[0]);
-    // No Read list, one Write chunk of one segment.
+    // No Read list, and one Write chunk of one segment.
     assert_eq!(again[5..9], [again[13 - 4], 0, 1, 1]);
     facing.send(&plain(again[0], CREDIT, 1, 6));
     let reply = facing.finished().unwrap().unwrap();
     assert_eq!(reply.call.format, Format::Short);
 }
 
-/// A call that is sent again has its deadline still, and where its memory does not come back for that, all the same.
+/// A call that is sent again keeps its deadline, also while its memory is not yet invalidated.
 #[test]
 fn deadline_of_a_call_that_is_sent_again() {
     let deadline = Some(Duration::from_secs(3));
@@ -385,21 +385,21 @@ fn deadline_of_a_call_that_is_sent_again() {
         let call = facing.next().unwrap();
         facing.raw.send(&[call[0], 2, CREDIT, ERROR, RESPONSE, 8, 2], &[]);
         while facing.raw.turn() {}
-        // The refusal is taken, and the invalidations are posted.
+        // The error has arrived, and the invalidations are posted.
         facing.engine.turn(facing.now);
         assert_eq!(facing.engine.conn.counters().errors_received, 1);
         if returned {
             facing.run();
-            facing.next().expect("sent again");
+            facing.next().expect("call not sent again");
         }
         facing.now += Duration::from_secs(3);
         facing.engine.conn.handle_timeout(facing.now);
         let Some(Event::CallFinished { result: Err(CallFailure::DeadlineExceeded { sent }), .. }) =
             facing.engine.conn.poll_event()
         else {
-            panic!("the deadline does not hold: {returned}")
+            panic!("no DeadlineExceeded event, memory returned: {returned}")
         };
-        // RPC-over-RDMA v2 §7.3.3: what was refused so was not carried out.
+        // RPC-over-RDMA v2 §7.3.3: the refused call was not executed.
         assert_eq!(sent, returned);
         facing.run();
         assert!(facing.finished().is_none());
@@ -412,7 +412,7 @@ fn declared_too_small(idempotent: bool) -> Script {
     Script { results: vec![(9000, 5000)], policy, ..Script::default() }
 }
 
-/// §6.4, §7.3.4: more room for a result, but only for calls that may be carried out twice.
+/// §6.4, §7.3.4: only an idempotent call is sent again with a larger Write chunk.
 #[test]
 fn sent_again_with_larger_write_chunk() {
     let mut duo = Duo::plain();
@@ -426,7 +426,7 @@ fn sent_again_with_larger_write_chunk() {
     duo.assert_nothing_exposed();
 }
 
-/// §6.4, §7.3.5: a Reply chunk, but only for calls that may be carried out twice.
+/// §6.4, §7.3.5: only an idempotent call is sent again with a Reply chunk.
 #[test]
 fn sent_again_with_reply_chunk() {
     for idempotent in [true, false] {
@@ -434,14 +434,14 @@ fn sent_again_with_reply_chunk() {
         let policy = CallPolicy { idempotent, ..CallPolicy::default() };
         facing.call(&Script { number: 6, reply_inline: 5000, policy, ..Script::default() });
         let call = facing.next().unwrap();
-        assert_eq!(call[5..9], [0; 4], "no Reply chunk where continuation does");
+        assert_eq!(call[5..9], [0; 4], "a Reply chunk although the reply can be continued");
         facing.send(&[call[0], 2, CREDIT, ERROR, RESPONSE, 10, 6000]);
         if !idempotent {
             let failure = facing.finished().unwrap().unwrap_err();
             assert!(matches!(failure, CallFailure::Refused(Refusal::ReplyResource { needed: 6000 })));
             continue;
         }
-        let again = facing.next().expect("sent again");
+        let again = facing.next().expect("call not sent again");
         assert_eq!(again[6..10], [0, 0, 1, 1]);
         assert_eq!(again[11], 6000);
         let mut reply = plain(again[0], CREDIT, 1, 6);
@@ -454,9 +454,9 @@ fn sent_again_with_reply_chunk() {
     }
 }
 
-/// Nobody is asked for ever.
+/// The requester gives up after three repetitions.
 #[test]
-fn given_up_after_some_resends() {
+fn requester_gives_up_after_three_repetitions() {
     let mut facing = Facing::new(Role::Client, EngineConfig::default());
     let args = vec![1100; 6];
     facing.call(&Script { args, reduce: true, ..Script::default() });
@@ -470,9 +470,9 @@ fn given_up_after_some_resends() {
     assert_eq!(facing.network.registered(rpcrdma::provider::sim::End::A), 0);
 }
 
-/// §6.2.2.1, §7.2: replies that cannot be used end their calls, for no others will come; those of no call are discarded.
+/// §6.2.2.1, §7.2: an invalid reply fails its call, because no other reply will come. Replies without a call are discarded.
 #[test]
-fn bad_replies() {
+fn invalid_replies() {
     let reply = |xid, words: &[u32]| [&[xid, 2, CREDIT, MSG, RESPONSE, 0], words].concat();
     for bad in [
         &[0, 0, 0, 1, 1, 4][..],
@@ -486,16 +486,16 @@ fn bad_replies() {
         let call = facing.next().unwrap();
         facing.send(&reply(call[0], bad));
         assert!(matches!(facing.finished(), Some(Err(CallFailure::BadReply(_)))), "{bad:?}");
-        assert!(facing.next().is_none(), "a requester sends no error");
+        assert!(facing.next().is_none(), "the requester responded with an error");
         facing.send(&reply(call[0] + 1, &[0, 0, 0, call[0] + 1, 1, 4]));
         assert!(facing.next().is_none());
     }
 }
 
-/// §6.2.4: memory is invalidated that the call did not offer for it, or before the last message of its reply, or by no reply:
-/// the connection ends.
+/// §6.2.4: an invalidation of a handle that the call did not offer, in another message than the last of its reply, or without a
+/// reply, closes the connection.
 #[test]
-fn wrong_invalidation() {
+fn invalidation_of_a_wrong_handle() {
     let reply = |xid: u32, flags: u32| [&[xid, 2, CREDIT, MSG, flags, 0, 0, 0, 0], &[xid, 1, 4][..]].concat();
     for (flags, offered, wrong_xid) in
         [(RESPONSE, false, 0), (RESPONSE | MORE, true, 0), (0, true, 0), (RESPONSE, true, 1), (RESPONSE, true, 0)]
@@ -505,7 +505,7 @@ fn wrong_invalidation() {
             Script { number: 4, args: vec![3000], reduce: true, results: vec![(0, 4000)], ..Script::default() };
         facing.call(&script);
         let call = facing.next().unwrap();
-        assert_eq!(call[5], call[8], "the first handle is offered");
+        assert_eq!(call[5], call[8], "the first handle is not offered");
         let handle = rpcrdma::provider::Handle(if offered { call[8] } else { call[15] });
         facing.raw.send_invalidating(&reply(call[0] + wrong_xid, flags), &[], Some(handle));
         facing.run();
@@ -516,14 +516,14 @@ fn wrong_invalidation() {
     }
 }
 
-/// §7.2.2: RDMA2_ERR_BAD_PROPVAL; nothing of the message is applied, and a good one may follow.
+/// §7.2.2: a malformed message gets RDMA2_ERR_BAD_PROPVAL, none of its properties is applied, and a valid message may follow.
 #[test]
 fn bad_properties() {
     let mut facing = Facing::silent(Role::Server, EngineConfig::default());
     facing.send(&connprop(3, TPMORE, &[]));
     facing.next().unwrap();
     for bad in [
-        // Too short, too long, longer than the message, trailing octets, not what its type says.
+        // Too short, too long, longer than the message, trailing bytes, and not what the property's type requires.
         vec![1, 2, 2, 8000, 0],
         vec![1, 2, 8, 8000, 0],
         vec![1, 2, 400, 8000],
@@ -540,10 +540,10 @@ fn bad_properties() {
     serves(&mut facing);
 }
 
-/// §7.1.2: a header type that the responder does not support is not sent again. Without RDMA2_MSG, only what goes by
-/// RDMA2_NOMSG can be sent; without RDMA2_NOMSG, long calls are continued.
+/// §7.1.2: a refused header type is not sent again. Without RDMA2_MSG, only RDMA2_NOMSG can be sent. Without RDMA2_NOMSG, long
+/// calls are continued.
 #[test]
-fn header_types_that_are_refused() {
+fn refused_header_types() {
     let mut facing = Facing::new(Role::Client, EngineConfig::default());
     facing.call(&Script::default());
     let call = facing.next().unwrap();
@@ -551,7 +551,7 @@ fn header_types_that_are_refused() {
     for _ in 0..2 {
         assert_eq!(facing.finished().unwrap().unwrap_err(), CallFailure::Refused(Refusal::HeaderType));
         facing.call(&Script { number: 1, ..Script::default() });
-        assert!(facing.next().is_none(), "RDMA2_MSG is sent again");
+        assert!(facing.next().is_none(), "RDMA2_MSG sent again");
     }
 
     let mut facing = Facing::new(Role::Client, EngineConfig::default());
@@ -560,6 +560,6 @@ fn header_types_that_are_refused() {
     let call = facing.next().unwrap();
     assert_eq!(call[3], NOMSG);
     facing.send(&[call[0], 2, CREDIT, ERROR, RESPONSE, 4]);
-    let again = facing.next().expect("sent again");
+    let again = facing.next().expect("call not sent again");
     assert_eq!((again[3], again[4] & MORE), (MSG, MORE));
 }

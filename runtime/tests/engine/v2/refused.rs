@@ -1,5 +1,5 @@
-//! What peers refuse, and what comes of it beyond the call: properties, host authentication, versions, header types, levels of the
-//! reverse direction.
+//! Effects of errors beyond the call: refused properties, host authentication, versions, header types, and reverse-direction
+//! levels.
 
 use rpcrdma::engine::Engine as _;
 use std::sync::{Arc, Mutex};
@@ -38,7 +38,7 @@ impl Extension for PickyEnd {
     }
 }
 
-/// §6.2.2.3, §7.2.2: a server that refuses the client's properties after it has said all of its own takes no calls.
+/// §6.2.2.3, §7.2.2: a server that refuses the client's properties after its own last property accepts no calls.
 #[test]
 fn properties_refused_late() {
     let mut config = EngineConfig::default();
@@ -79,13 +79,13 @@ impl HostAuthenticator for TalkativeEnd {
         })
     }
     fn peer_finished(&mut self) -> Result<(), HostAuthError> {
-        Err(HostAuthError("the peer did not say all".into()))
+        Err(HostAuthError("peer stopped authenticating".into()))
     }
 }
 
-/// §5.2.6: a server's authenticator says something at its start, and in answer: both come, in one message.
+/// §5.2.6: a server's authenticator sends data at its start and in response to the client. Both arrive in one message.
 #[test]
-fn two_materials() {
+fn authentication_data_at_start_and_in_response() {
     let (of_client, of_server) = (Talkative::default(), Talkative::default());
     let (mut client, mut server) = (EngineConfig::default(), EngineConfig::default());
     client.host_auth = Some(Arc::new(of_client.clone()));
@@ -97,7 +97,7 @@ fn two_materials() {
     outcome.unwrap();
 }
 
-/// §7.3.2: neither Write chunks nor continuation: RDMA2_ERR_REPLY_RESOURCE.
+/// §7.3.2: RDMA2_ERR_REPLY_RESOURCE where neither Write chunks nor continuation are supported.
 #[test]
 fn neither_write_chunks_nor_continuation() {
     let mut config = EngineConfig::default();
@@ -108,9 +108,9 @@ fn neither_write_chunks_nor_continuation() {
     assert_eq!(answer[3..6], [ERROR, RESPONSE, 10], "{answer:?}");
 }
 
-/// §6.4: a call whose reply the peer's level cannot convey is not sent again.
+/// §6.4: a call whose reply the requester's reverse-direction level cannot convey is not sent again.
 #[test]
-fn not_sent_again_in_vain() {
+fn call_that_cannot_succeed_is_not_sent_again() {
     let mut client = EngineConfig::default();
     client.reverse_direction = ReverseDirection::Simple;
     let mut duo = Duo::new(client, EngineConfig::default(), stepped());
@@ -120,9 +120,9 @@ fn not_sent_again_in_vain() {
     assert_eq!(duo.sides[CLIENT].served[&1], 1, "{:?}", outcome.err());
 }
 
-/// §6.2.2.2: RDMA2_ERROR with RDMA2_F_MORE is dropped.
+/// §6.2.2.2: RDMA2_ERROR with RDMA2_F_MORE is discarded.
 #[test]
-fn an_error_that_is_to_go_on() {
+fn error_with_more_flag_is_discarded() {
     let mut facing = Facing::new(Role::Client, EngineConfig::default());
     facing.call(&Script { number: 4, ..Script::default() });
     let call = facing.next().unwrap();
@@ -130,9 +130,9 @@ fn an_error_that_is_to_go_on() {
     assert!(facing.finished().is_none(), "the error was processed");
 }
 
-/// §7.1.2: two header types by one XID, of which one is refused: nobody knows which.
+/// §7.1.2: if one of two header types with the same XID is refused, the requester cannot tell which one.
 #[test]
-fn one_of_two_header_types() {
+fn one_of_two_header_types_is_refused() {
     let mut facing = Facing::new(Role::Client, EngineConfig::default());
     let message = |header_type| ExtensionMessage { header_type, xid: 0, flags: 0, body: Bytes::new() };
     assert!(facing.engine.conn.send_extension(message(1000)));
@@ -143,10 +143,10 @@ fn one_of_two_header_types() {
     facing.send(&[0, 2, CREDIT, ERROR, RESPONSE, 4]);
     let (first, second) =
         (facing.engine.conn.send_extension(message(1000)), facing.engine.conn.send_extension(message(1001)));
-    assert!(first, "1000 (taken by the peer): {first}; 1001 (refused): {second}");
+    assert!(first, "1000 (accepted by the peer): {first}; 1001 (refused): {second}");
 }
 
-/// §7.1.1: a version that the peer says it does not support is not used again.
+/// §7.1.1: a version that the peer reports as unsupported is not used again.
 #[test]
 fn version_refused_later() {
     let mut facing = Facing::new(Role::Client, EngineConfig::default());
@@ -156,5 +156,5 @@ fn version_refused_later() {
     assert!(matches!(facing.finished(), Some(Err(CallFailure::VersionMismatch { low: 3, high: 4 }))));
     facing.call(&Script { number: 5, ..Script::default() });
     let again = facing.next();
-    assert!(again.is_none(), "sent in version 2 again: {again:?}");
+    assert!(again.is_none(), "sent again in version 2: {again:?}");
 }

@@ -1,4 +1,4 @@
-//! Calls that are refused, and sent again or not (§6.4, §7.3): whatever is refused, when, and in which order.
+//! Calls that are refused and perhaps sent again (§6.4, §7.3), with random refusals in random order.
 
 use rpcrdma::engine::Engine as _;
 use std::{
@@ -23,21 +23,21 @@ use super::{
 };
 use crate::support::Script;
 
-/// A call is sent so often at most: once, and three times more.
+/// Maximum number of times that a call is sent: once, and three repetitions.
 const MOST_SENDS: u32 = 4;
 
-/// What a responder does with a call.
+/// A responder's reaction to a call.
 #[derive(Debug, Clone, Copy)]
 enum Move {
-    /// Carries it out, and replies.
+    /// Executes it and replies.
     Reply,
-    /// Refuses it, by the code and with the words that follow it.
+    /// Refuses it with this error.
     Refuse(Refusal),
-    /// Is gone.
+    /// Disconnects.
     Leave,
 }
 
-/// Code and words of an error (§8: `rpcrdma2_errcode`), as a peer written by somebody else would have them.
+/// The code and words of an error (§8, `rpcrdma2_errcode`), independent of the generated code.
 fn words(refusal: Refusal) -> Vec<u32> {
     match refusal {
         Refusal::Version { low, high } => vec![1, low, high],
@@ -54,12 +54,12 @@ fn words(refusal: Refusal) -> Vec<u32> {
     }
 }
 
-/// Whether it says that the call may have been carried out: after it (§7.3.4, §7.3.5), or who knows (§7.4.1).
+/// Returns whether the call may have been executed: it was (§7.3.4, §7.3.5), or that is unknown (§7.4.1).
 fn executed(refusal: Refusal) -> bool {
     matches!(refusal, Refusal::WriteResource { .. } | Refusal::ReplyResource { .. } | Refusal::System)
 }
 
-/// Whether it names a limit or a need that another attempt can meet.
+/// Returns whether the error names a limit or a requirement that another attempt can respect.
 fn can_be_met(refusal: Refusal) -> bool {
     executed(refusal) && refusal != Refusal::System
         || matches!(refusal, Refusal::ReadChunks { .. } | Refusal::WriteChunks { .. } | Refusal::Segments { .. })
@@ -109,7 +109,7 @@ fn scripts() -> impl Strategy<Value = Vec<Script>> {
     })
 }
 
-/// What a responder without an engine knows of a call of this number.
+/// A scripted responder's record of a call.
 #[derive(Debug, Default)]
 struct Known {
     sends: u32,
@@ -121,8 +121,8 @@ struct Known {
 proptest! {
     #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases / 2, ..ProptestConfig::default() })]
 
-    /// A responder that refuses whatever it likes: a call is carried out once at most unless that may be repeated, sent again
-    /// only for what another attempt can meet, each time with an XID of its own, and ends once, with what was said last.
+    /// Against a responder with random refusals, a call is executed at most once unless it is idempotent. It is sent again only
+    /// for errors that another attempt can respect, each time with a new XID. It finishes once, with the last error.
     #[test]
     fn any_responder(
         scripts in scripts(),
@@ -142,10 +142,10 @@ proptest! {
         let (mut moves, mut order) = (moves.into_iter(), order.iter().cycle());
         for turn in 0.. {
             while let Some(words) = facing.next() {
-                // The first message of a sequence has the call's number, the last one ends it.
+                // The first message of a sequence has the number of the call; the last one completes it.
                 let (xid, lists) = (words[0], lists_len(&words[5..]));
                 if begun.insert(xid) {
-                    prop_assert!(xids.insert(xid, words[5 + lists + 2]).is_none(), "an XID is used again");
+                    prop_assert!(xids.insert(xid, words[5 + lists + 2]).is_none(), "XID used twice");
                     known.entry(xids[&xid]).or_default().sends += 1;
                 }
                 if words[4] & MORE == 0 {
@@ -185,17 +185,17 @@ proptest! {
         let mut finished = HashMap::new();
         for event in facing.engine.events.drain(..) {
             if let Event::CallFinished { id, result } = event {
-                prop_assert!(finished.insert(id, result).is_none(), "it ended twice");
+                prop_assert!(finished.insert(id, result).is_none(), "call finished twice");
             }
         }
         let fresh = Known::default();
         for (script, id) in scripts.iter().zip(&ids) {
             let call = known.get(&script.number).unwrap_or(&fresh);
             prop_assert!(call.sends <= MOST_SENDS);
-            prop_assert!(call.executions <= 1 || script.policy.idempotent, "carried out {} times", call.executions);
-            match finished.remove(id).expect("it ended") {
+            prop_assert!(call.executions <= 1 || script.policy.idempotent, "executed {} times", call.executions);
+            match finished.remove(id).expect("call not finished") {
                 Ok(_) => prop_assert!(call.replied),
-                // §7.1.2: after one call was refused for its header type, no other is sent in it.
+                // §7.1.2: after a call was refused for its header type, that type is not sent again.
                 Err(CallFailure::Refused(Refusal::HeaderType)) => {
                     prop_assert!(known.values().any(|call| call.last == Some(Refusal::HeaderType)));
                 }
@@ -203,7 +203,7 @@ proptest! {
                 Err(CallFailure::VersionMismatch { low, high }) => {
                     prop_assert_eq!(Some(Refusal::Version { low, high }), call.last);
                 }
-                // After the limits that it was refused for, it fits no more.
+                // With the limits that the responder named, the call fits no more.
                 Err(CallFailure::TooLarge(_)) => prop_assert!(known.values().any(|call| call.last.is_some_and(can_be_met))),
                 Err(CallFailure::Cancelled { .. }) => prop_assert_eq!(cancelled.map(|(n, _)| ids[n]), Some(*id)),
                 Err(CallFailure::Closed { sent, .. }) => prop_assert!(sent || call.executions == 0),
@@ -214,10 +214,10 @@ proptest! {
         prop_assert_eq!(facing.engine.conn.counters().exposed, 0);
     }
 
-    /// Two engines whose bindings are wrong about how large results are, and which take few chunks and segments, in either
-    /// direction, until the connection is lost: the same.
+    /// The same holds for two engines with wrong reply bounds and low limits for chunks and segments, in both directions, until
+    /// the connection is lost.
     #[test]
-    fn wrong_bounds(
+    fn engines_with_wrong_reply_bounds(
         calls in (scripts(), scripts()),
         limits in (1u32..4, 3u32..9, 1500u32..6000),
         order in any::<u64>(),
@@ -225,7 +225,7 @@ proptest! {
     ) {
         let mut config = EngineConfig::default();
         (config.max_chunks, config.max_segments, config.max_segment_len) = limits;
-        // As large as the bindings say, though there may be more.
+        // The announced sizes are as large as the bindings say; the results may be larger.
         let mut sim = stepped();
         sim.faults.extend(lost.map(Fault::Disconnect));
         let mut duo = Duo::new(config.clone(), config, sim);
@@ -244,7 +244,7 @@ proptest! {
         duo.advance(Duration::from_secs(10));
         duo.run();
         for end in [CLIENT, SERVER] {
-            prop_assert!(duo.sides[end].calls.is_empty(), "calls never ended: {:?}", duo.sides[end].calls);
+            prop_assert!(duo.sides[end].calls.is_empty(), "calls never finished: {:?}", duo.sides[end].calls);
             for (number, result) in std::mem::take(&mut duo.sides[end].outcomes) {
                 let script = &scripts[end][&number];
                 let served = duo.sides[1 - end].served.get(&number).copied().unwrap_or(0);
@@ -268,7 +268,7 @@ proptest! {
     }
 }
 
-/// Words of `rdma_inv_handle` and the chunk lists.
+/// Number of words of `rdma_inv_handle` and the chunk lists.
 fn lists_len(words: &[u32]) -> usize {
     let mut at = 1;
     while words[at] == 1 {
@@ -282,7 +282,7 @@ fn lists_len(words: &[u32]) -> usize {
     if words[at] == 1 { at + 2 + 4 * words[at + 1] as usize } else { at + 1 }
 }
 
-/// Gives each call the verifier of how many there were before.
+/// Seals each call with a verifier that contains the number of calls so far.
 #[derive(Debug, Default)]
 struct Counting(Mutex<Vec<Bytes>>);
 
@@ -298,8 +298,8 @@ impl Seal for Counting {
     }
 }
 
-/// RFC 2203 §5.3.1: a call is sealed when it has its XID. §5.3.3.1: its sequence number is good for one call, so that it is
-/// not sent again, even where that may be repeated, and where nothing was done.
+/// RFC 2203 §5.3.1: a call is sealed after it got its XID. RFC 2203 §5.3.3.1: a sequence number is valid for one call. So a
+/// sealed call is not sent again, even if it is idempotent or was not executed.
 #[test]
 fn sealed_calls_are_sent_once() {
     let mut facing = Facing::new(Role::Client, EngineConfig::default());
@@ -319,9 +319,9 @@ fn sealed_calls_are_sent_once() {
         let call = facing.next().unwrap();
         let header = [call[0], 0, 2, 7, 8, 9, 0, 0];
         assert_eq!(call[9..17], header);
-        // The verifier in the place of the empty one: flavor, length, body with its padding.
-        let octet = (n + 1) * 0x0101_0101;
-        assert_eq!(call[17..], [6, 5, octet, octet & 0xff00_0000]);
+        // The verifier replaces the empty one: flavor, length, and body with padding.
+        let byte = (n + 1) * 0x0101_0101;
+        assert_eq!(call[17..], [6, 5, byte, byte & 0xff00_0000]);
         assert_eq!(seal.0.lock().unwrap()[n as usize], header.map(u32::to_be_bytes).concat());
         let refusal = [Refusal::Segments { max: 2 }, Refusal::ReplyResource { needed: 9000 }][n as usize];
         facing.send(&[&[call[0], 2, CREDIT, ERROR, RESPONSE], &words(refusal)[..]].concat());

@@ -1,4 +1,4 @@
-//! Calls of the end that accepted the connection (RPC-over-RDMA v2 §4.5, §5.2.5).
+//! Calls from the peer that accepted the connection (RPC-over-RDMA v2 §4.5, §5.2.5).
 
 use rpcrdma::engine::Engine as _;
 use rpcrdma::engine::{CallFailure, EngineConfig, Format, Refusal, ReverseDirection, Role};
@@ -19,9 +19,9 @@ fn duo(reverse: ReverseDirection) -> Duo {
     Duo::new(level(reverse), EngineConfig::default(), stepped())
 }
 
-/// §4.5.4: at the highest level there is everything: chunks, continued and Special messages.
+/// §4.5.4: the highest level supports chunks, continued messages and Special Format.
 #[test]
-fn general() {
+fn general_level() {
     let mut duo = duo(ReverseDirection::General);
     for (number, inline) in [(0, 100), (1, 10_000), (2, 100_000)] {
         let results = vec![(9000, 10_000)];
@@ -42,9 +42,9 @@ fn general() {
     assert_eq!(duo.sides[CLIENT].peer.conn.counters().rdma_written, 27_000 + 100_012 + 4);
 }
 
-/// §5.2.5: continued messages, and no chunks.
+/// §5.2.5: this level supports continued messages, but no chunks.
 #[test]
-fn continued() {
+fn continued_level() {
     let mut duo = duo(ReverseDirection::Continued);
     let results = vec![(9000, 10_000)];
     let script = Script { inline: 100_000, args: vec![5000], reduce: true, results, ..Script::default() };
@@ -53,9 +53,9 @@ fn continued() {
     assert_eq!(duo.sides[SERVER].peer.conn.counters().registrations, 0);
 }
 
-/// §5.2.5: one Send each way.
+/// §5.2.5: this level supports one Send in each direction.
 #[test]
-fn simple() {
+fn simple_level() {
     let mut duo = duo(ReverseDirection::Simple);
     let reply = duo.one(SERVER, Script { inline: 4048, reply_inline: 4048, ..Script::default() }).unwrap();
     assert_eq!((reply.call.format, reply.format), (Format::Short, Format::Short));
@@ -65,9 +65,10 @@ fn simple() {
     assert!(matches!(failure, CallFailure::Refused(Refusal::ReplyResource { needed: 4064 })), "{failure}");
 }
 
-/// §4.5.3, §5.2.5: a client that takes none is sent none; its server's calls fail at once, before and after that is known.
+/// §4.5.3, §5.2.5: the server's calls to a client without reverse-direction support fail immediately, before and after the
+/// server knows that.
 #[test]
-fn none() {
+fn no_reverse_direction() {
     let mut no_credits = EngineConfig::default();
     no_credits.reverse_credits = 0;
     for config in [level(ReverseDirection::None), no_credits] {
@@ -81,20 +82,20 @@ fn none() {
     }
 }
 
-/// §4.5.4: a client without chunks in the reverse direction says so with an error of §7.3; one without continuation, with
-/// RDMA2_ERR_INVAL_CONT; one without the reverse direction, with RDMA2_ERR_SYSTEM.
+/// §4.5.4: a client without reverse-direction chunks refuses them with an error of §7.3. A client without continuation uses
+/// RDMA2_ERR_INVAL_CONT, and one without reverse-direction support RDMA2_ERR_SYSTEM.
 #[test]
-fn a_server_that_does_not_care() {
+fn unsupported_reverse_calls_are_refused() {
     let answer = |reverse, words: &[u32]| {
         let mut facing = Facing::new(Role::Client, level(reverse));
         facing.send(words);
         assert!(take_call(&mut facing.engine).is_none());
-        facing.next().expect("refused")[3..].to_vec()
+        facing.next().expect("no response")[3..].to_vec()
     };
     let read = [3, 2, CREDIT, MSG, 0, 0, 1, 12, 1, 4, 0, 0, 0, 0, 0, 3, 0, 1];
     let write = [3, 2, CREDIT, MSG, 0, 0, 0, 1, 0, 0, 0, 3, 0, 1];
     let reply = [3, 2, CREDIT, MSG, 0, 0, 0, 0, 1, 1, 1, 4, 0, 0, 3, 0, 1];
-    // §7.3.2: RDMA2_ERR_REPLY_RESOURCE where there is no continuation either.
+    // §7.3.2: RDMA2_ERR_REPLY_RESOURCE if continuation is not supported either.
     for (reverse, code) in [(ReverseDirection::Simple, 10), (ReverseDirection::Continued, 7)] {
         assert_eq!(answer(reverse, &read), [ERROR, RESPONSE, 6, 0]);
         assert_eq!(answer(reverse, &write), [ERROR, RESPONSE, code, 0]);
@@ -106,27 +107,27 @@ fn a_server_that_does_not_care() {
     assert_eq!(answer(ReverseDirection::None, &plain(3, CREDIT, 0, 1)), [ERROR, RESPONSE, 100]);
 }
 
-/// §3.1.3.4, §6.2.2.1: XIDs of the two directions may coincide; RDMA2_F_RESPONSE tells whose they are.
+/// §3.1.3.4, §6.2.2.1: XIDs of the two directions may coincide. RDMA2_F_RESPONSE tells calls and replies apart.
 #[test]
-fn same_xids_both_ways() {
+fn same_xid_in_both_directions() {
     let mut facing = Facing::new(Role::Client, EngineConfig::default());
     facing.call(&Script { number: 1, ..Script::default() });
     let xid = facing.next().unwrap()[0];
     facing.send(&plain(xid, CREDIT, 0, 2));
-    let call = take_call(&mut facing.engine).expect("the server's call");
+    let call = take_call(&mut facing.engine).expect("no call");
     assert_eq!(call.xid, xid);
     assert!(facing.finished().is_none());
     facing.send(&plain(xid, CREDIT, 1, 1));
-    facing.finished().expect("the reply").unwrap();
+    facing.finished().expect("call not finished").unwrap();
     facing.engine.conn.reply(call.token, Script { number: 2, ..Script::default() }.reply(std::iter::empty()));
     facing.run();
     let reply = facing.next().unwrap();
     assert_eq!([reply[0], reply[4], reply[9], reply[10]], [xid, RESPONSE, xid, 1]);
 }
 
-/// §4.5: both ends make calls at the same time, from the same XIDs on, in every format.
+/// §4.5: client and server make calls at the same time, starting with the same XID, in all formats.
 #[test]
-fn both_ways_at_once() {
+fn both_directions_at_once() {
     let mut duo = Duo::plain();
     for number in 0..30 {
         for end in [CLIENT, SERVER] {

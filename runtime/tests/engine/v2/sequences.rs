@@ -1,5 +1,4 @@
-//! Sequences of continued messages that something is wrong with (RPC-over-RDMA v2 §6.2.2.2, §7.1.3): those that a part spoils, those
-//! that are given up, those for which there is no room.
+//! Invalid and incomplete sequences of continued messages (RPC-over-RDMA v2 §6.2.2.2, §7.1.3), and limits on their memory.
 
 use rpcrdma::engine::Engine as _;
 use std::time::Duration;
@@ -22,14 +21,14 @@ fn serves(facing: &mut Facing) {
     facing.send(&plain(77, CREDIT, 0, 1));
     let answer = facing.next();
     let call = take_call(&mut facing.engine);
-    assert!(call.is_some(), "a well-formed call was not served; answered with {answer:?}");
+    assert!(call.is_some(), "well-formed call not served; response {answer:?}");
 }
 
-/// A malformed last message ends its sequence; other calls go on.
+/// A malformed last message ends its sequence. Other calls are still served.
 #[test]
 fn malformed_last_message() {
     for bad in [
-        // No payload; chunk lists that are none.
+        // No payload; malformed chunk lists; RDMA2_F_TPMORE; another header type.
         fragment(5, 0, &[]),
         vec![5, 2, CREDIT, MSG, 0, 0, 7, 0, 0, 42],
         fragment(5, TPMORE, &[42]),
@@ -44,7 +43,7 @@ fn malformed_last_message() {
     }
 }
 
-/// What is put together has no holes: a malformed message in the middle spoils all of it.
+/// A malformed message in the middle invalidates the whole sequence.
 #[test]
 fn malformed_message_in_the_middle() {
     for bad in
@@ -55,12 +54,12 @@ fn malformed_message_in_the_middle() {
         facing.send(&bad);
         facing.send(&fragment(5, 0, &[42]));
         let call = take_call(&mut facing.engine);
-        assert!(call.is_none(), "handed up without its middle: {:?}", call.unwrap().payload.as_slice());
+        assert!(call.is_none(), "call announced without its middle: {:?}", call.unwrap().payload.as_slice());
         serves(&mut facing);
     }
 }
 
-/// The same in a reply: its call fails, others do not.
+/// A malformed last message of a reply fails its call. Other calls still succeed.
 #[test]
 fn malformed_last_message_of_a_reply() {
     let mut facing = Facing::new(Role::Client, EngineConfig::default());
@@ -75,24 +74,24 @@ fn malformed_last_message_of_a_reply() {
     assert!(matches!(outcome, Some(Ok(_))), "{outcome:?}");
 }
 
-/// §7.1.3: a part of a sequence that was broken before is discarded, malformed or not, and ends with it.
+/// §7.1.3: the rest of an invalid sequence is discarded, malformed or not.
 #[test]
-fn rest_of_a_broken_sequence() {
+fn rest_of_an_invalid_sequence() {
     let mut facing = Facing::new(Role::Server, EngineConfig::default());
     facing.send(&fragment(5, MORE, &[5, 0]));
     facing.send(&[6, 2, CREDIT, MSG, MORE, 0, 0, 0, 0, 6, 0]);
     assert_eq!(facing.next().unwrap()[3..], [ERROR, RESPONSE, 5]);
     facing.send(&[6, 2, CREDIT, MSG, 0, 0, 7, 0, 0, 42]);
-    assert!(facing.next().is_none(), "answered twice");
-    // The interrupted sequence is over as well: its rest begins a message that is none.
+    assert!(facing.next().is_none(), "second response to one sequence");
+    // The interrupted sequence has ended too, so its rest is the start of a malformed message.
     facing.send(&fragment(5, 0, &[42]));
     assert_eq!(facing.next().unwrap()[3..], [ERROR, RESPONSE, 2]);
     assert!(take_call(&mut facing.engine).is_none());
     facing.send(&plain(6, CREDIT, 0, 1));
-    assert!(take_call(&mut facing.engine).is_some(), "a new transaction of that XID is swallowed");
+    assert!(take_call(&mut facing.engine).is_some(), "new transaction with the same XID not served");
 }
 
-/// All goes on for long before the server answers anything.
+/// Runs for many iterations before the server sends any reply.
 fn slow_to_answer(duo: &mut Duo) {
     for _ in 0..3000 {
         for end in [CLIENT, SERVER] {
@@ -104,9 +103,9 @@ fn slow_to_answer(duo: &mut Duo) {
     duo.run();
 }
 
-/// A sequence cannot wait for room as RDMA Reads do: what is continued by default is taken in any case.
+/// A sequence cannot wait for memory as RDMA Reads can, so a sequence up to the default limit is always accepted.
 #[test]
-fn no_room_beside_what_was_pulled() {
+fn sequence_is_accepted_without_free_memory() {
     let mut server = EngineConfig::default();
     (server.max_pulled, server.max_call_len) = (100_000, 100_000);
     let mut duo = Duo::new(EngineConfig::default(), server, stepped());
@@ -114,7 +113,7 @@ fn no_room_beside_what_was_pulled() {
     duo.call(CLIENT, Script { number: 1, args: vec![95_000], reduce: true, ..Script::default() });
     duo.call(CLIENT, Script { number: 2, inline: 20_000, ..Script::default() });
     duo.call(CLIENT, Script { number: 3, args: vec![20_000], reduce: true, ..Script::default() });
-    // The server is slow to answer the first.
+    // The server is slow to reply to the first call.
     slow_to_answer(&mut duo);
     for number in [1, 3, 2] {
         let outcome = &duo.sides[CLIENT].outcomes[&number];
@@ -122,9 +121,9 @@ fn no_room_beside_what_was_pulled() {
     }
 }
 
-/// Calls whose messages are long, and that have chunks to be pulled besides: none holds what another waits for.
+/// Calls with long messages and with chunks to pull do not deadlock over the memory limit.
 #[test]
-fn messages_of_calls_that_wait_to_be_pulled() {
+fn long_calls_with_chunks_do_not_deadlock() {
     let mut server = EngineConfig::default();
     (server.max_pulled, server.max_call_len) = (100_000, 100_000);
     let mut duo = Duo::new(EngineConfig::default(), server, stepped());
@@ -133,22 +132,22 @@ fn messages_of_calls_that_wait_to_be_pulled() {
         let args = vec![50_000];
         duo.call(CLIENT, Script { number, inline: 40_000, args, reduce: true, ..Script::default() });
     }
-    // The server is slow to answer: all of their messages are there before the first has been pulled.
+    // The server replies slowly: all messages arrive before the first call has been pulled.
     slow_to_answer(&mut duo);
     for number in 1..=4 {
         let outcome = duo.sides[CLIENT].outcomes.get(&number);
         assert!(matches!(outcome, Some(Ok(_))), "call {number}: {outcome:?}");
     }
-    // What would never find room is refused.
+    // A call that can never fit into the limit is refused.
     let huge = Script { number: 5, inline: 40_000, args: vec![70_000], reduce: true, ..Script::default() };
     let outcome = duo.one(CLIENT, huge);
     assert!(matches!(outcome, Err(CallFailure::Refused(_))), "{outcome:?}");
     assert!(duo.one(CLIENT, Script { number: 6, ..Script::default() }).is_ok());
 }
 
-/// A message of which some has come holds memory: its rest has its time, which begins again with each part, and no more.
+/// An incomplete message holds memory, so the connection is closed when its next part does not arrive in time.
 #[test]
-fn the_rest_does_not_come() {
+fn incomplete_message_times_out() {
     let moment = Duration::from_millis(1);
     let config = EngineConfig::default();
     let limit = config.pull_timeout;
@@ -163,7 +162,7 @@ fn the_rest_does_not_come() {
         facing.send(&fragment(5, MORE, &[1]));
     }
     facing.send(&fragment(5, 0, &[1]));
-    assert_eq!(facing.engine.conn.poll_timeout(), None, "it is there");
+    assert_eq!(facing.engine.conn.poll_timeout(), None, "timeout after the last part");
     assert!(take_call(&mut facing.engine).is_some());
     facing.send(&fragment(6, MORE, &[6, 0]));
     facing.now += limit;
@@ -173,9 +172,10 @@ fn the_rest_does_not_come() {
     assert!(facing.raw.disconnected());
 }
 
-/// A call sent in part whose grace is over: its memory is not named any more (RFC 8166 §4.4.1).
+/// RFC 8166 §4.4.1: a call that was abandoned after a part was sent does not name its memory any more when its grace period
+/// ends.
 #[test]
-fn given_up_in_part() {
+fn call_abandoned_after_a_part_was_sent() {
     let mut server = EngineConfig::default();
     server.credits = 3;
     let mut duo = Duo::new(EngineConfig::default(), server, stepped());
@@ -192,7 +192,7 @@ fn given_up_in_part() {
             ..Script::default()
         },
     );
-    // The server is busy: it does not look at what arrives.
+    // The server does not process what arrives.
     for _ in 0..10 {
         duo.sides[CLIENT].peer.turn(duo.now);
         duo.take_events(CLIENT);
@@ -208,14 +208,14 @@ fn given_up_in_part() {
         }
     }
     assert!(matches!(duo.sides[CLIENT].outcomes[&1], Err(CallFailure::Cancelled { sent: true })));
-    // It goes on.
+    // The connection still works.
     let outcome = duo.one(CLIENT, Script { number: 2, ..Script::default() });
     assert!(outcome.is_ok(), "{:?}; {:?}", outcome.err(), duo.sides[SERVER].peer.conn.close_reason());
 }
 
-/// The same without grace, again and again: nothing stays behind.
+/// The same many times without a grace period leaves nothing behind.
 #[test]
-fn given_up_in_part_again_and_again() {
+fn many_calls_abandoned_after_a_part_was_sent() {
     let mut server = EngineConfig::default();
     server.credits = 3;
     let mut client = EngineConfig::default();
@@ -239,7 +239,7 @@ fn given_up_in_part_again_and_again() {
     assert_eq!(duo.sides[CLIENT].peer.conn.counters().calls_abandoned, 0);
     duo.assert_nothing_exposed();
 }
-/// §6.2.4: a reply that is too long fails its call alone, though its last message invalidates what the call offered for that.
+/// §6.2.4: a reply that is too long fails only its call, even if its last message invalidates a handle of the call.
 #[test]
 fn reply_too_long_that_invalidates() {
     let mut client = EngineConfig::default();
@@ -261,8 +261,8 @@ fn reply_too_long_that_invalidates() {
     );
 }
 
-/// §6.2.2.2, §7.1.3: a message with the XID of a sequence but another header type ends the sequence, whatever the type. What
-/// follows is not put together with what was before, and the call is not carried out.
+/// §6.2.2.2, §7.1.3: a message with the XID of a sequence but another header type ends the sequence. The parts before and after
+/// it are not joined, and the call is not executed.
 #[test]
 fn another_header_type_ends_a_sequence() {
     for other in [vec![5, 2, CREDIT, 77, 0], connprop(5, 0, &[])] {
@@ -272,12 +272,12 @@ fn another_header_type_ends_a_sequence() {
         assert_eq!(facing.next().unwrap()[3..], [ERROR, RESPONSE, 5], "after header type {}", other[3]);
         facing.send(&fragment(5, 0, &[42]));
         let call = take_call(&mut facing.engine);
-        assert!(call.is_none(), "carried out: {:?}", call.unwrap().payload.as_slice());
+        assert!(call.is_none(), "call announced: {:?}", call.unwrap().payload.as_slice());
         serves(&mut facing);
     }
 }
 
-/// §6.2.2.2: a continuation with a wrong XID is refused. The next call on the connection succeeds.
+/// §6.2.2.2: a continuation with a wrong XID is refused, and the next call on the connection is served.
 #[test]
 fn wrong_xid_in_a_sequence() {
     let mut facing = Facing::new(Role::Server, EngineConfig::default());
@@ -288,7 +288,7 @@ fn wrong_xid_in_a_sequence() {
     serves(&mut facing);
 }
 
-/// §6.2.2.2: the same at a requester: both calls get no other reply.
+/// §6.2.2.2: a wrong XID in the sequence of a reply fails both calls.
 #[test]
 fn wrong_xid_in_the_sequence_of_a_reply() {
     let mut facing = Facing::new(Role::Client, EngineConfig::default());
@@ -305,7 +305,7 @@ fn wrong_xid_in_the_sequence_of_a_reply() {
     assert!(matches!(facing.finished(), Some(Ok(_))));
 }
 
-/// §6.2.2.3: a reply with RDMA2_F_TPMORE is not used, and its call fails, deadline or not.
+/// §6.2.2.3: a reply with RDMA2_F_TPMORE is not used, and fails its call.
 #[test]
 fn reply_with_more_properties() {
     let mut facing = Facing::new(Role::Client, EngineConfig::default());

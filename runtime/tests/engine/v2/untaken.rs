@@ -1,4 +1,4 @@
-//! A requester that takes nothing of what it is answered, or gives no credits for it.
+//! A requester that does not accept replies, or grants no credits for them.
 
 use rpcrdma::engine::Engine as _;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::support::{Script, take_call};
 
 const MOMENT: Duration = Duration::from_millis(1);
 
-/// A call, with this credit field, that is answered.
+/// Sends a call with this credit field and replies to it.
 fn answer(facing: &mut Facing, xid: u32, credit: u32, script: &Script) {
     facing.send(&plain(xid, credit, 0, script.number));
     let call = take_call(&mut facing.engine).unwrap();
@@ -26,13 +26,13 @@ fn passes(facing: &mut Facing, time: Duration) {
     facing.run();
 }
 
-/// Answers that do not go out end the connection when their time is up; each that does begins it anew.
+/// Replies without progress close the connection at the timeout. Each one that is sent restarts it.
 #[test]
-fn ends_the_connection() {
+fn stalled_reply_closes_the_connection() {
     let config = EngineConfig::default();
     let limit = config.reply_timeout;
     let mut facing = Facing::new(Role::Server, config);
-    assert_eq!(facing.engine.conn.poll_timeout(), None, "nothing is under way");
+    assert_eq!(facing.engine.conn.poll_timeout(), None, "timeout without a reply in flight");
     facing.network.stall(End::B, true);
     for xid in [5, 6] {
         answer(&mut facing, xid, CREDIT, &Script::default());
@@ -53,20 +53,20 @@ fn ends_the_connection() {
     assert!(matches!(events.last(), Some(Event::Closed(CloseReason::Untaken(after))) if *after == limit), "{events:?}");
 }
 
-/// §4.2.1: a reply that waits for a credit holds what it has as well. A peer that gives one has its time anew.
+/// §4.2.1: the timeout also covers a reply that waits for a credit. A new credit restarts it.
 #[test]
-fn without_credits() {
+fn timeout_covers_replies_without_credits() {
     let config = EngineConfig::default();
     let limit = config.reply_timeout;
     let mut facing = Facing::silent(Role::Server, config);
     facing.run();
     let mut properties = connprop(7, 0, &[]);
-    // What the properties of this end take.
+    // One credit, which the server's properties use.
     properties[2] = 16 << 16 | 1;
     facing.send(&properties);
     facing.raw.received.clear();
     let grant = |credits: u32| [0, 2, 16 << 16 | credits, NOMSG, 0, 0, 0, 0, 0];
-    // Of three Sends, one is let out; later the others.
+    // The reply has three Sends: one goes out at once, the others later.
     let long = Script { reply_inline: 10_000, ..Script::default() };
     answer(&mut facing, 5, 16 << 16 | 1, &long);
     assert_eq!(facing.engine.conn.poll_timeout(), Some(facing.now + limit));
@@ -76,8 +76,8 @@ fn without_credits() {
     passes(&mut facing, limit - MOMENT);
     assert_eq!(facing.engine.conn.close_reason(), None);
     facing.send(&grant(1));
-    assert_eq!(facing.engine.conn.poll_timeout(), None, "all of it has gone");
-    // Another reply, and no credit for it.
+    assert_eq!(facing.engine.conn.poll_timeout(), None, "timeout after the last Send");
+    // Another reply, for which there is no credit.
     answer(&mut facing, 6, NO_NEW, &Script::default());
     passes(&mut facing, limit);
     assert_eq!(facing.engine.conn.close_reason(), Some(&CloseReason::Untaken(limit)));
@@ -85,9 +85,9 @@ fn without_credits() {
     assert_eq!(sent, 3);
 }
 
-/// A requester's calls have the deadlines that their callers give them, in however many Sends they go.
+/// The timeout does not cover a requester's calls, which have their own deadlines.
 #[test]
-fn calls_do_not_count() {
+fn timeout_does_not_cover_calls() {
     let mut facing = Facing::new(Role::Client, EngineConfig::default());
     facing.network.stall(End::A, true);
     facing.call(&Script { inline: 8000, ..Script::default() });

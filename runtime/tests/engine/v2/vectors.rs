@@ -1,4 +1,4 @@
-//! Wire vectors: a message of each header type, word by word (RPC-over-RDMA v2 §6.2, §6.3), as the engine sends it.
+//! The messages that the engine sends, word by word, for each header type (RPC-over-RDMA v2 §6.2, §6.3).
 
 use rpcrdma::engine::Engine as _;
 use rpcrdma::{
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::support::{Script, join, take_call};
 
-/// No more than 32 credits outstanding.
+/// The maximum number of credits, 32, in the high half of the field.
 const MOST: u32 = 32 << 16;
 
 fn client() -> Facing {
@@ -21,7 +21,7 @@ fn client() -> Facing {
     Facing::new(Role::Client, config)
 }
 
-/// §6.3.4: prefix, count, and for each property its code and its value as opaque data.
+/// §6.3.4: prefix, count, and code and opaque value of each property.
 #[test]
 fn rdma2_connprop() {
     let mut facing = Facing::silent(Role::Client, EngineConfig::default());
@@ -31,14 +31,14 @@ fn rdma2_connprop() {
     assert_eq!(stepped().ends.len(), 2);
 }
 
-/// §6.3.1: a call, and a reply; no chunks, no handle to be invalidated.
+/// §6.3.1: a call and a reply without chunks and without a handle to invalidate.
 #[test]
 fn rdma2_msg() {
     let mut facing = client();
     facing.call(&Script { number: 9, inline: 4, ..Script::default() });
     let words = facing.next().unwrap();
     let xid = XID + 1;
-    // What the exchange of properties has used is granted again.
+    // The credit that the exchange of properties used is granted again.
     assert_eq!(words[..12], [xid, 2, MOST | 1, MSG, 0, 0, 0, 0, 0, xid, 0, 9]);
     assert_eq!(words.len(), 13);
 
@@ -59,18 +59,18 @@ fn rdma2_msg_with_chunks() {
     let words = facing.next().unwrap();
     let (handle, sink) = (words[8], words[17 + 1]);
     assert_eq!(words[5], handle);
-    // Each entry: 1, position, handle, length, offset.
+    // Each entry has 1, position, handle, length and offset.
     assert_eq!([words[6], words[7], words[9]], [1, 16, 3000]);
     assert_eq!([words[12], words[13], words[14], words[15]], [1, 16, handle, 2001]);
     assert_eq!(join(words[16], words[17]), join(words[10], words[11]) + 3000);
     let _ = sink;
-    // The end of the Read list; one Write chunk of one segment; the end of the Write list; no Reply chunk.
+    // The end of the Read list, one Write chunk of one segment, the end of the Write list, and no Reply chunk.
     assert_eq!(words[18..21], [0, 1, 1]);
     assert_eq!(words[22], 2000);
     assert_eq!(words[25..], [0, 0, XID + 1, 0, 9, 5001]);
 }
 
-/// §6.3.2: Special Format: a Position Zero Read chunk, a Reply chunk, and nothing behind them; and the reply.
+/// §6.3.2: Special Format with a Position-Zero Read chunk, a Reply chunk and no payload; and the reply to it.
 #[test]
 fn rdma2_nomsg() {
     let mut config = EngineConfig::default();
@@ -83,7 +83,7 @@ fn rdma2_nomsg() {
     assert_eq!(words[12..16], [0, 0, 1, 1]);
     assert_eq!((words[17], words.len()), (6012, 20));
 
-    // Its reply gives the Reply chunk back, with the octets in use.
+    // The reply returns the Reply chunk with the length in use.
     let mut facing = Facing::new(Role::Server, EngineConfig::default());
     let (handle, offset) = facing.raw.sink(6000);
     let [high, low] = [(offset >> 32) as u32, offset as u32];
@@ -92,9 +92,9 @@ fn rdma2_nomsg() {
     let script = Script { number: 9, reply_inline: 5000, ..Script::default() };
     facing.engine.conn.reply(call.token, script.reply(std::iter::empty()));
     facing.run();
-    let (octets, invalidated) = facing.raw.received.pop_front().unwrap();
+    let (bytes, invalidated) = facing.raw.received.pop_front().unwrap();
     assert_eq!(invalidated.map(|handle| handle.0), Some(handle));
-    let words: Vec<u32> = octets.chunks_exact(4).map(|word| u32::from_be_bytes(word.try_into().unwrap())).collect();
+    let words: Vec<u32> = bytes.chunks_exact(4).map(|word| u32::from_be_bytes(word.try_into().unwrap())).collect();
     assert_eq!(words, [5, 2, MOST | 1, NOMSG, RESPONSE, 0, 0, 0, 1, 1, handle, 5012, high, low]);
     assert_eq!(facing.network.registered(End::A), 1);
     assert_eq!(facing.raw.take_back(handle)[..12], [0, 0, 0, 5, 0, 0, 0, 1, 0, 0, 0, 9]);
@@ -114,7 +114,7 @@ fn rdma2_nomsg_that_grants_credits() {
     assert_eq!(facing.raw.next().unwrap(), [0, 2, 4 << 16 | 2, NOMSG, 0, 0, 0, 0, 0]);
 }
 
-/// §6.3.3: an error, with what belongs to it.
+/// §6.3.3: errors with their data.
 #[test]
 fn rdma2_error() {
     let mut facing = Facing::new(Role::Server, EngineConfig::default());
@@ -124,7 +124,7 @@ fn rdma2_error() {
     assert_eq!(facing.next().unwrap(), [6, 9, MOST | 1, ERROR, RESPONSE, 1, 2, 2]);
 }
 
-/// §6.2.2.2: a continued message: RDMA2_F_MORE in all but the last, the chunks in that, and nothing lost between.
+/// §6.2.2.2: a continued message has RDMA2_F_MORE in all parts except the last, which has the chunks.
 #[test]
 fn rdma2_msg_continued() {
     let mut facing = client();

@@ -1,7 +1,7 @@
-//! The yardstick: what one writes by hand for these three messages, in safe Rust, when it has to be fast. Every length,
-//! boolean and enumeration is checked; names, handles and data stay in the message; an error says what, but not where.
+//! The reference: a fast handwritten codec for the three messages, in safe Rust. It checks every length, boolean and
+//! enumeration. Names, handles and data refer to the message. Errors do not name the field.
 
-/// Why octets are not the message.
+/// The reason for a decoding or encoding error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Bad {
     Truncated,
@@ -55,7 +55,7 @@ pub(crate) struct Entry<'a> {
     pub(crate) handle: Option<&'a [u8]>,
 }
 
-/// Any of the replies: other statuses than zero have nothing here that is measured.
+/// Any of the replies. Failures have only a status here.
 #[derive(Debug)]
 pub(crate) enum Reply<T> {
     Ok(T),
@@ -78,7 +78,7 @@ pub(crate) struct Read<'a> {
     pub(crate) data: &'a [u8],
 }
 
-/// Most octets of a handle (RFC 1813 §2.4).
+/// Maximum length of a handle, in bytes (RFC 1813 §2.4).
 const HANDLE: usize = 64;
 
 struct Cursor<'a>(&'a [u8]);
@@ -111,19 +111,19 @@ impl<'a> Cursor<'a> {
         if len > max {
             return Err(Bad::Length);
         }
-        let (octets, rest) = self.0.split_at_checked(len).ok_or(Bad::Truncated)?;
+        let (bytes, rest) = self.0.split_at_checked(len).ok_or(Bad::Truncated)?;
         let (padding, rest) = rest.split_at_checked(len.wrapping_neg() & 3).ok_or(Bad::Truncated)?;
-        if padding.iter().any(|&octet| octet != 0) {
+        if padding.iter().any(|&byte| byte != 0) {
             return Err(Bad::Padding);
         }
         self.0 = rest;
-        Ok(octets)
+        Ok(bytes)
     }
 
     #[inline]
     fn attributes(&mut self) -> Result<Attributes, Bad> {
-        let octets = self.array::<84>()?;
-        let kind = match word(octets, 0) {
+        let bytes = self.array::<84>()?;
+        let kind = match word(bytes, 0) {
             1 => Kind::Regular,
             2 => Kind::Directory,
             3 => Kind::Block,
@@ -133,18 +133,18 @@ impl<'a> Cursor<'a> {
             7 => Kind::Fifo,
             _ => return Err(Bad::Enumeration),
         };
-        let time = |at| Time { seconds: word(octets, at), nseconds: word(octets, at + 4) };
+        let time = |at| Time { seconds: word(bytes, at), nseconds: word(bytes, at + 4) };
         Ok(Attributes {
             kind,
-            mode: word(octets, 4),
-            links: word(octets, 8),
-            uid: word(octets, 12),
-            gid: word(octets, 16),
-            size: hyper(octets, 20),
-            used: hyper(octets, 28),
-            device: [word(octets, 36), word(octets, 40)],
-            fsid: hyper(octets, 44),
-            fileid: hyper(octets, 52),
+            mode: word(bytes, 4),
+            links: word(bytes, 8),
+            uid: word(bytes, 12),
+            gid: word(bytes, 16),
+            size: hyper(bytes, 20),
+            used: hyper(bytes, 28),
+            device: [word(bytes, 36), word(bytes, 40)],
+            fsid: hyper(bytes, 44),
+            fileid: hyper(bytes, 52),
             atime: time(60),
             mtime: time(68),
             ctime: time(76),
@@ -162,17 +162,17 @@ impl<'a> Cursor<'a> {
 }
 
 #[inline]
-fn word(octets: &[u8; 84], at: usize) -> u32 {
-    u32::from_be_bytes([octets[at], octets[at + 1], octets[at + 2], octets[at + 3]])
+fn word(bytes: &[u8; 84], at: usize) -> u32 {
+    u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
 #[inline]
-fn hyper(octets: &[u8; 84], at: usize) -> u64 {
-    u64::from(word(octets, at)) << 32 | u64::from(word(octets, at + 4))
+fn hyper(bytes: &[u8; 84], at: usize) -> u64 {
+    u64::from(word(bytes, at)) << 32 | u64::from(word(bytes, at + 4))
 }
 
-pub(crate) fn decode_getattr(octets: &[u8]) -> Result<Reply<Attributes>, Bad> {
-    let mut cursor = Cursor(octets);
+pub(crate) fn decode_getattr(bytes: &[u8]) -> Result<Reply<Attributes>, Bad> {
+    let mut cursor = Cursor(bytes);
     let reply = match cursor.word()? {
         0 => Reply::Ok(cursor.attributes()?),
         status => Reply::Failed(status),
@@ -180,8 +180,8 @@ pub(crate) fn decode_getattr(octets: &[u8]) -> Result<Reply<Attributes>, Bad> {
     cursor.end(reply)
 }
 
-pub(crate) fn decode_readdirplus(octets: &[u8]) -> Result<Reply<Readdirplus<'_>>, Bad> {
-    let mut cursor = Cursor(octets);
+pub(crate) fn decode_readdirplus(bytes: &[u8]) -> Result<Reply<Readdirplus<'_>>, Bad> {
+    let mut cursor = Cursor(bytes);
     let reply = match cursor.word()? {
         0 => {
             let attributes = cursor.maybe_attributes()?;
@@ -202,8 +202,8 @@ pub(crate) fn decode_readdirplus(octets: &[u8]) -> Result<Reply<Readdirplus<'_>>
     cursor.end(reply)
 }
 
-pub(crate) fn decode_read(octets: &[u8]) -> Result<Reply<Read<'_>>, Bad> {
-    let mut cursor = Cursor(octets);
+pub(crate) fn decode_read(bytes: &[u8]) -> Result<Reply<Read<'_>>, Bad> {
+    let mut cursor = Cursor(bytes);
     let reply = match cursor.word()? {
         0 => {
             let attributes = cursor.maybe_attributes()?;
@@ -226,21 +226,21 @@ fn put_hyper(out: &mut Vec<u8>, hyper: u64) {
 }
 
 #[inline]
-fn put_opaque(out: &mut Vec<u8>, octets: &[u8], max: usize) -> Result<(), Bad> {
-    let len = u32::try_from(octets.len()).map_err(|_| Bad::Length)?;
-    if octets.len() > max {
+fn put_opaque(out: &mut Vec<u8>, bytes: &[u8], max: usize) -> Result<(), Bad> {
+    let len = u32::try_from(bytes.len()).map_err(|_| Bad::Length)?;
+    if bytes.len() > max {
         return Err(Bad::Length);
     }
     put_word(out, len);
-    out.extend_from_slice(octets);
-    out.extend_from_slice(&[0; 3][..octets.len().wrapping_neg() & 3]);
+    out.extend_from_slice(bytes);
+    out.extend_from_slice(&[0; 3][..bytes.len().wrapping_neg() & 3]);
     Ok(())
 }
 
 #[inline]
-fn attribute_octets(value: &Attributes) -> [u8; 84] {
-    let mut octets = [0; 84];
-    let mut put = |at: usize, word: u32| octets[at..at + 4].copy_from_slice(&word.to_be_bytes());
+fn attribute_bytes(value: &Attributes) -> [u8; 84] {
+    let mut bytes = [0; 84];
+    let mut put = |at: usize, word: u32| bytes[at..at + 4].copy_from_slice(&word.to_be_bytes());
     for (at, word) in [value.kind as u32, value.mode, value.links, value.uid, value.gid].into_iter().enumerate() {
         put(4 * at, word);
     }
@@ -258,18 +258,18 @@ fn attribute_octets(value: &Attributes) -> [u8; 84] {
         put(60 + 8 * at, time.seconds);
         put(64 + 8 * at, time.nseconds);
     }
-    octets
+    bytes
 }
 
-/// The flag and what it announces, in one piece.
+/// Writes the flag and the attributes in one piece.
 #[inline]
 fn put_maybe_attributes(out: &mut Vec<u8>, value: Option<&Attributes>) {
     match value {
         Some(value) => {
-            let mut octets = [0; 88];
-            octets[3] = 1;
-            octets[4..].copy_from_slice(&attribute_octets(value));
-            out.extend_from_slice(&octets);
+            let mut bytes = [0; 88];
+            bytes[3] = 1;
+            bytes[4..].copy_from_slice(&attribute_bytes(value));
+            out.extend_from_slice(&bytes);
         }
         None => put_word(out, 0),
     }
@@ -279,7 +279,7 @@ pub(crate) fn encode_getattr(out: &mut Vec<u8>, reply: &Reply<Attributes>) {
     match reply {
         Reply::Ok(attributes) => {
             put_word(out, 0);
-            out.extend_from_slice(&attribute_octets(attributes));
+            out.extend_from_slice(&attribute_bytes(attributes));
         }
         Reply::Failed(status) => put_word(out, *status),
     }

@@ -1,26 +1,26 @@
-//! Arms that take turns, and what is told of them.
+//! Measurement of codecs in alternating turns.
 
 use std::{env, hint::black_box, process::Command, time::Instant};
 
-/// What is encoded and decoded.
+/// The message to encode or decode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Message {
     /// A GETATTR reply.
     Getattr = 0,
-    /// A READDIRPLUS reply of 100 entries, attributes and handles included.
+    /// A READDIRPLUS reply with 100 entries, with attributes and handles.
     Readdirplus = 1,
     /// A READ reply of 1 MiB.
     Read = 2,
 }
 
-/// Which way.
+/// The direction of a measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
     Encode,
     Decode,
 }
 
-/// Carries something out as often as it is told.
+/// Runs an operation the given number of times.
 type Work = Box<dyn FnMut(u64)>;
 
 /// A codec for one message.
@@ -35,7 +35,7 @@ impl Arm {
         Self { name, encode: None, decode: None }
     }
 
-    /// Decodes the message; what comes of it is dropped within the time that is measured.
+    /// Sets the decoder. The measured time includes dropping its result.
     pub(crate) fn decode<T>(mut self, mut decode: impl FnMut() -> T + 'static) -> Self {
         self.decode = Some(Box::new(move |times| {
             for _ in 0..times {
@@ -45,11 +45,11 @@ impl Arm {
         self
     }
 
-    /// Encodes the message into memory that is there already. It has to be `octets`.
-    pub(crate) fn encode(mut self, octets: &'static [u8], mut encode: impl FnMut(&mut Vec<u8>) + 'static) -> Self {
-        let mut out = Vec::with_capacity(octets.len() + 64);
+    /// Sets the encoder, which writes into allocated memory. Panics if the result is not `bytes`.
+    pub(crate) fn encode(mut self, bytes: &'static [u8], mut encode: impl FnMut(&mut Vec<u8>) + 'static) -> Self {
+        let mut out = Vec::with_capacity(bytes.len() + 64);
         encode(&mut out);
-        assert!(out == octets, "{}: encodes something else", self.name);
+        assert!(out == bytes, "{}: encodes other bytes", self.name);
         self.encode = Some(Box::new(move |times| {
             for _ in 0..times {
                 encode(black_box(&mut out));
@@ -59,7 +59,7 @@ impl Arm {
         self
     }
 
-    /// Encodes in a way whose octets are not all in one place.
+    /// Sets an encoder whose result is not contiguous, and so is not compared.
     pub(crate) fn encode_apart(mut self, mut encode: impl FnMut(&mut Vec<u8>) + 'static) -> Self {
         let mut out = Vec::with_capacity(4096);
         self.encode = Some(Box::new(move |times| {
@@ -79,14 +79,14 @@ impl Arm {
     }
 }
 
-/// How long each arm's turn is, and how many turns it gets.
+/// Duration and number of turns per codec.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Effort {
     pub(crate) turn_us: u128,
     pub(crate) turns: usize,
 }
 
-/// Medians of the time of one operation, in nanoseconds, for each arm that goes this way.
+/// Returns the median time of one operation, in nanoseconds, for each codec that supports this direction.
 pub(crate) fn times(arms: &mut [Arm], way: Way, effort: Effort) -> Vec<(&'static str, f64)> {
     let mut counts: Vec<Option<u64>> = arms.iter_mut().map(|arm| arm.work(way).map(|w| calibrate(w, effort))).collect();
     let mut samples: Vec<Vec<f64>> = vec![Vec::new(); arms.len()];
@@ -102,7 +102,7 @@ pub(crate) fn times(arms: &mut [Arm], way: Way, effort: Effort) -> Vec<(&'static
     measured.map(|(arm, samples)| (arm.name, median(samples))).collect()
 }
 
-/// How often an operation is carried out in one turn.
+/// Returns the number of operations that fill one turn.
 fn calibrate(work: &mut Work, effort: Effort) -> u64 {
     let mut count = 1;
     loop {
@@ -120,8 +120,8 @@ fn median(mut samples: Vec<f64>) -> f64 {
     samples[samples.len() / 2]
 }
 
-/// What noise does not touch: instructions (callgrind) and allocations (memcheck) of one operation. This program is run
-/// for one arm, `few` times and `more` times: the difference is what `more - few` operations take.
+/// Counts the instructions (callgrind) and allocations (memcheck) of one operation, independent of noise. Runs this program for
+/// one codec with `few` and with `more` operations; the difference is the cost of `more - few` operations.
 pub(crate) fn counts(message: &str, arm: &str, way: &str, few: u64, more: u64) -> Option<(f64, f64)> {
     let operations = (more - few) as f64;
     let instructions = |times| {
@@ -145,7 +145,7 @@ fn valgrind(tool: &[&str], message: &str, arm: &str, way: &str, times: u64) -> O
     Some(String::from_utf8_lossy(&command.output().ok()?.stderr).into_owned())
 }
 
-/// The first number of the line that has `label`.
+/// Returns the first number after `label`.
 fn number_after(text: &str, label: &str) -> Option<f64> {
     let (_, rest) = text.split_once(label)?;
     let digits: String = rest.trim_start().chars().take_while(|c| c.is_ascii_digit() || *c == ',').collect();

@@ -1,7 +1,7 @@
-//! The generated codec beside other codecs, and one written by hand: `cargo bench --manifest-path tests/peers/Cargo.toml`.
+//! The generated codec compared with others and with a handwritten one: `cargo bench --manifest-path tests/peers/Cargo.toml`.
 //!
-//! `--quick` takes shorter turns; `--instructions [MESSAGE]` counts with valgrind instead of a clock; `--test` only compares
-//! what the arms encode and decode. `--profile MESSAGE ARM WAY TIMES` carries one thing out, for a profiler.
+//! `--quick` takes shorter turns. `--instructions [MESSAGE]` counts with valgrind. `--test` only compares the encoded and
+//! decoded messages. `--profile MESSAGE ARM WAY TIMES` runs one operation for a profiler.
 
 mod by_hand;
 #[cfg(libtirpc)]
@@ -48,8 +48,8 @@ fn attributes(fileid: u64) -> by_hand::Attributes {
     }
 }
 
-/// The message, by hand.
-fn octets(message: Message) -> &'static [u8] {
+/// Encodes a message with the handwritten codec.
+fn bytes(message: Message) -> &'static [u8] {
     let mut out = Vec::new();
     match message {
         Message::Getattr => by_hand::encode_getattr(&mut out, &by_hand::Reply::Ok(attributes(42))),
@@ -81,39 +81,39 @@ fn octets(message: Message) -> &'static [u8] {
 }
 
 fn decoded<T: XdrDecode>(mut decoder: Decoder<'_>) -> T {
-    let value = decoder.read().expect("what was encoded");
-    decoder.finish().expect("all of it");
+    let value = decoder.read().expect("encoded message does not decode");
+    decoder.finish().expect("bytes left over");
     value
 }
 
-/// Ours: types that own what they hold. A message in memory of its own is shared, where items are large.
-fn owned<T: XdrEncode + XdrDecode + 'static>(octets: &'static [u8]) -> Arm {
-    let message = Bytes::from_static(octets);
-    let value: T = decoded(Decoder::new(octets));
-    Arm::new("rpcrdma").decode(move || decoded::<T>(Decoder::shared(black_box(&message)))).encode(octets, move |out| {
+/// rpcrdma with owned types. Large items share the memory of the message.
+fn owned<T: XdrEncode + XdrDecode + 'static>(bytes: &'static [u8]) -> Arm {
+    let message = Bytes::from_static(bytes);
+    let value: T = decoded(Decoder::new(bytes));
+    Arm::new("rpcrdma").decode(move || decoded::<T>(Decoder::shared(black_box(&message)))).encode(bytes, move |out| {
         out.clear();
         black_box(&value).encode(&mut FlatSink::new(out)).expect("within bounds");
     })
 }
 
-/// Ours: types that are views of the message.
-fn borrowed<T: XdrEncode + XdrDecodeRef<'static> + 'static>(octets: &'static [u8]) -> Arm {
+/// rpcrdma with borrowed types.
+fn borrowed<T: XdrEncode + XdrDecodeRef<'static> + 'static>(bytes: &'static [u8]) -> Arm {
     let decode = move || {
-        let mut decoder = Decoder::new(black_box(octets));
-        let value = T::decode_ref(&mut decoder).expect("what was encoded");
-        decoder.finish().expect("all of it");
+        let mut decoder = Decoder::new(black_box(bytes));
+        let value = T::decode_ref(&mut decoder).expect("encoded message does not decode");
+        decoder.finish().expect("bytes left over");
         value
     };
     let value = decode();
-    Arm::new("rpcrdma, borrowed").decode(decode).encode(octets, move |out| {
+    Arm::new("rpcrdma, borrowed").decode(decode).encode(bytes, move |out| {
         out.clear();
         black_box(&value).encode(&mut FlatSink::new(out)).expect("within bounds");
     })
 }
 
-/// Ours, as it is on RDMA: the eligible item leaves the stream by reference, and comes back so.
-fn placed(octets: &'static [u8]) -> Arm {
-    let value: nfs3::Read3res = decoded(Decoder::new(octets));
+/// rpcrdma as over RDMA: the eligible item leaves the stream, and returns to it, by reference.
+fn placed(bytes: &'static [u8]) -> Arm {
+    let value: nfs3::Read3res = decoded(Decoder::new(bytes));
     let mut stream = Vec::new();
     let mut sink = ReducingSink::for_reply(&mut stream, [true]);
     value.encode(&mut sink).expect("within bounds");
@@ -134,13 +134,13 @@ fn placed(octets: &'static [u8]) -> Arm {
 }
 
 fn by_hand<T: 'static>(
-    octets: &'static [u8],
+    bytes: &'static [u8],
     decode: fn(&'static [u8]) -> Result<T, by_hand::Bad>,
     encode: impl Fn(&mut Vec<u8>, &T) + 'static,
 ) -> Arm {
-    let value = decode(octets).expect("what was encoded");
-    Arm::new("by hand, borrowed").decode(move || decode(black_box(octets)).expect("what was encoded")).encode(
-        octets,
+    let value = decode(bytes).expect("encoded message does not decode");
+    Arm::new("by hand, borrowed").decode(move || decode(black_box(bytes)).expect("encoded message does not decode")).encode(
+        bytes,
         move |out| {
             out.clear();
             encode(out, black_box(&value));
@@ -148,72 +148,72 @@ fn by_hand<T: 'static>(
     )
 }
 
-fn nfs3_types<T: nfs3_types::xdr_codec::Pack + nfs3_types::xdr_codec::Unpack + 'static>(octets: &'static [u8]) -> Arm {
+fn nfs3_types<T: nfs3_types::xdr_codec::Pack + nfs3_types::xdr_codec::Unpack + 'static>(bytes: &'static [u8]) -> Arm {
     let decode = move || {
-        let (value, read) = T::unpack(&mut black_box(octets)).expect("what was encoded");
-        assert_eq!(read, octets.len());
+        let (value, read) = T::unpack(&mut black_box(bytes)).expect("encoded message does not decode");
+        assert_eq!(read, bytes.len());
         value
     };
     let value = decode();
-    Arm::new("nfs3_types").decode(decode).encode(octets, move |out| {
+    Arm::new("nfs3_types").decode(decode).encode(bytes, move |out| {
         out.clear();
         black_box(&value).pack(out).expect("within bounds");
     })
 }
 
-fn onc<T: onc_xdr::Pack + onc_xdr::Unpack + 'static>(octets: &'static [u8]) -> Arm {
+fn onc<T: onc_xdr::Pack + onc_xdr::Unpack + 'static>(bytes: &'static [u8]) -> Arm {
     let decode = move || {
-        let (value, read) = T::unpack(&mut black_box(octets)).expect("what was encoded");
-        assert_eq!(read, octets.len());
+        let (value, read) = T::unpack(&mut black_box(bytes)).expect("encoded message does not decode");
+        assert_eq!(read, bytes.len());
         value
     };
     let value = decode();
-    Arm::new("onc-xdr").decode(decode).encode(octets, move |out| {
+    Arm::new("onc-xdr").decode(decode).encode(bytes, move |out| {
         out.clear();
         black_box(&value).pack(out).expect("within bounds");
     })
 }
 
-fn rust_xdr<T: xdr_codec::Pack<Vec<u8>> + xdr_codec::Unpack<&'static [u8]> + 'static>(octets: &'static [u8]) -> Arm {
+fn rust_xdr<T: xdr_codec::Pack<Vec<u8>> + xdr_codec::Unpack<&'static [u8]> + 'static>(bytes: &'static [u8]) -> Arm {
     let decode = move || {
-        let (value, read) = T::unpack(&mut black_box(octets)).expect("what was encoded");
-        assert_eq!(read, octets.len());
+        let (value, read) = T::unpack(&mut black_box(bytes)).expect("encoded message does not decode");
+        assert_eq!(read, bytes.len());
         value
     };
     let value = decode();
-    Arm::new("xdr-codec").decode(decode).encode(octets, move |out| {
+    Arm::new("xdr-codec").decode(decode).encode(bytes, move |out| {
         out.clear();
         black_box(&value).pack(out).expect("within bounds");
     })
 }
 
-fn stellar<T: ReadXdr + WriteXdr + 'static>(octets: &'static [u8]) -> Arm {
+fn stellar<T: ReadXdr + WriteXdr + 'static>(bytes: &'static [u8]) -> Arm {
     let decode = move || {
-        let mut input = Limited::new(black_box(octets), Limits::none());
-        let value = T::read_xdr(&mut input).expect("what was encoded");
+        let mut input = Limited::new(black_box(bytes), Limits::none());
+        let value = T::read_xdr(&mut input).expect("encoded message does not decode");
         assert!(input.inner.is_empty());
         value
     };
     let value = decode();
-    Arm::new("stellar-xdr").decode(decode).encode(octets, move |out| {
+    Arm::new("stellar-xdr").decode(decode).encode(bytes, move |out| {
         out.clear();
         black_box(&value).write_xdr(&mut Limited::new(out, Limits::none())).expect("within bounds");
     })
 }
 
-/// It only decodes. `right` tells whether the end of the message was read where it is.
+/// fastxdr, which only decodes. `right` checks that the end of the message was decoded correctly.
 fn fastxdr<T: TryFrom<bytes05::Bytes, Error = fast::Error> + 'static>(
-    octets: &'static [u8],
+    bytes: &'static [u8],
     right: impl Fn(&T) -> bool,
 ) -> Arm {
-    let message = bytes05::Bytes::from_static(octets);
-    let decode = move || T::try_from(black_box(&message).clone()).expect("what was encoded");
-    assert!(right(&decode()), "fastxdr: decodes something else");
+    let message = bytes05::Bytes::from_static(bytes);
+    let decode = move || T::try_from(black_box(&message).clone()).expect("encoded message does not decode");
+    assert!(right(&decode()), "fastxdr: decodes another value");
     Arm::new("fastxdr").decode(decode)
 }
 
-fn fastxdr_readdirplus(octets: &'static [u8]) -> Arm {
-    fastxdr(octets, |value: &fast::READDIRPLUS3res<bytes05::Bytes>| {
+fn fastxdr_readdirplus(bytes: &'static [u8]) -> Arm {
+    fastxdr(bytes, |value: &fast::READDIRPLUS3res<bytes05::Bytes>| {
         let fast::READDIRPLUS3res::v_0(page) = value else { return false };
         let mut entry = page.reply.entries.as_deref();
         let mut names = 0;
@@ -226,61 +226,61 @@ fn fastxdr_readdirplus(octets: &'static [u8]) -> Arm {
 }
 
 fn arms(message: Message) -> Vec<Arm> {
-    let octets = octets(message);
+    let bytes = bytes(message);
     let mut arms = match message {
         Message::Getattr => vec![
-            by_hand(octets, by_hand::decode_getattr, by_hand::encode_getattr),
-            owned::<nfs3::Getattr3res>(octets),
-            nfs3_types::<nfs3_types::nfs3::GETATTR3res>(octets),
-            onc::<onc::Reply<onc::Getattr>>(octets),
-            rust_xdr::<rust_xdr::Reply<rust_xdr::Getattr>>(octets),
-            stellar::<stellar::Reply<stellar::Getattr>>(octets),
+            by_hand(bytes, by_hand::decode_getattr, by_hand::encode_getattr),
+            owned::<nfs3::Getattr3res>(bytes),
+            nfs3_types::<nfs3_types::nfs3::GETATTR3res>(bytes),
+            onc::<onc::Reply<onc::Getattr>>(bytes),
+            rust_xdr::<rust_xdr::Reply<rust_xdr::Getattr>>(bytes),
+            stellar::<stellar::Reply<stellar::Getattr>>(bytes),
             fastxdr(
-                octets,
+                bytes,
                 |value: &fast::GETATTR3res| matches!(value, fast::GETATTR3res::v_0(ok) if ok.obj_attributes.ctime.nseconds == 999_999_999),
             ),
         ],
         Message::Readdirplus => vec![
-            by_hand(octets, by_hand::decode_readdirplus, |out, value| {
+            by_hand(bytes, by_hand::decode_readdirplus, |out, value| {
                 by_hand::encode_readdirplus(out, value).expect("within bounds");
             }),
-            owned::<nfs3::Readdirplus3res>(octets),
-            borrowed::<nfs3::Readdirplus3resRef<'_>>(octets),
-            nfs3_types::<nfs3_types::nfs3::READDIRPLUS3res<'static>>(octets),
-            onc::<onc::Reply<onc::Readdirplus>>(octets),
-            rust_xdr::<rust_xdr::Reply<rust_xdr::Readdirplus>>(octets),
-            stellar::<stellar::Reply<stellar::Readdirplus>>(octets),
-            fastxdr_readdirplus(octets),
+            owned::<nfs3::Readdirplus3res>(bytes),
+            borrowed::<nfs3::Readdirplus3resRef<'_>>(bytes),
+            nfs3_types::<nfs3_types::nfs3::READDIRPLUS3res<'static>>(bytes),
+            onc::<onc::Reply<onc::Readdirplus>>(bytes),
+            rust_xdr::<rust_xdr::Reply<rust_xdr::Readdirplus>>(bytes),
+            stellar::<stellar::Reply<stellar::Readdirplus>>(bytes),
+            fastxdr_readdirplus(bytes),
         ],
         Message::Read => vec![
-            by_hand(octets, by_hand::decode_read, |out, value| {
+            by_hand(bytes, by_hand::decode_read, |out, value| {
                 by_hand::encode_read(out, value).expect("within bounds");
             }),
-            owned::<nfs3::Read3res>(octets),
-            borrowed::<nfs3::Read3resRef<'_>>(octets),
-            placed(octets),
-            nfs3_types::<nfs3_types::nfs3::READ3res<'static>>(octets),
-            onc::<onc::Reply<onc::Read>>(octets),
-            rust_xdr::<rust_xdr::Reply<rust_xdr::Read>>(octets),
-            stellar::<stellar::Reply<stellar::Read>>(octets),
+            owned::<nfs3::Read3res>(bytes),
+            borrowed::<nfs3::Read3resRef<'_>>(bytes),
+            placed(bytes),
+            nfs3_types::<nfs3_types::nfs3::READ3res<'static>>(bytes),
+            onc::<onc::Reply<onc::Read>>(bytes),
+            rust_xdr::<rust_xdr::Reply<rust_xdr::Read>>(bytes),
+            stellar::<stellar::Reply<stellar::Read>>(bytes),
             fastxdr(
-                octets,
+                bytes,
                 |value: &fast::READ3res<bytes05::Bytes>| matches!(value, fast::READ3res::v_0(read) if read.data.len() == MIB),
             ),
         ],
     };
     #[cfg(libtirpc)]
-    arms.push(c::arm(message, octets));
+    arms.push(c::arm(message, bytes));
     arms
 }
 
-/// One arm alone, as often as it is told.
+/// Runs one operation of one codec `times` times.
 fn profile(message: &str, arm: &str, way: &str, times: u64) {
-    let (message, _) = MESSAGES.into_iter().find(|(_, name)| *name == message).expect("a message");
-    let (way, _) = WAYS.into_iter().find(|(_, name)| *name == way).expect("encode or decode");
+    let (message, _) = MESSAGES.into_iter().find(|(_, name)| *name == message).expect("unknown message");
+    let (way, _) = WAYS.into_iter().find(|(_, name)| *name == way).expect("direction is not encode or decode");
     let mut arms = arms(message);
-    let arm = arms.iter_mut().find(|a| a.name == arm).expect("an arm");
-    arm.work(way).expect("an arm that goes this way")(times);
+    let arm = arms.iter_mut().find(|a| a.name == arm).expect("unknown codec");
+    arm.work(way).expect("codec does not support this direction")(times);
 }
 
 fn main() {
@@ -289,7 +289,7 @@ fn main() {
     if let [_, flag, message, arm, way, times, ..] = arguments.as_slice()
         && flag == "--profile"
     {
-        return profile(message, arm, way, times.parse().expect("a number"));
+        return profile(message, arm, way, times.parse().expect("TIMES is not a number"));
     }
     let effort = match has("--quick") {
         true => Effort { turn_us: 500, turns: 5 },
@@ -300,7 +300,7 @@ fn main() {
     for (message, name) in MESSAGES.into_iter().filter(|(_, name)| chosen(name)) {
         for (way, way_name) in WAYS {
             if has("--test") {
-                // What an arm encodes was compared when it was made. Times of a single operation would tell nothing.
+                // Creating a codec has compared its encoding. The time of a single operation means nothing.
                 let mut arms = arms(message);
                 let arms = arms.iter_mut().filter_map(|arm| arm.work(way).map(|work| work(1)));
                 println!("{name}, {way_name}: {} arms", arms.count());

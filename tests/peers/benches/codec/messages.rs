@@ -1,7 +1,5 @@
-//! The messages' types as the crates without a compiler of XDR want them: once for all, each with its own codec.
-
-/// Calls `$codec!` for each type. It gives a struct its fields one after another; a `choice`, a word that is zero before
-/// what it holds.
+//! The message types for crates without an XDR compiler, defined once for all of them.
+/// Calls `$codec!` for each type. A struct is encoded as its fields in order.
 macro_rules! messages {
     ($codec:ident) => {
         $codec! { struct Device { major: u32, minor: u32, } }

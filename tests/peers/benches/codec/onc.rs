@@ -1,4 +1,4 @@
-//! onc-xdr, by its derive where that can do it.
+//! onc-xdr, with its derive where possible.
 
 use std::io::{Read as In, Write as Out};
 
@@ -31,7 +31,7 @@ pub(crate) enum Kind {
     Fifo,
 }
 
-/// Its derive knows no `Option`.
+/// An optional value, because the derive does not support `Option`.
 #[derive(XdrCodec)]
 pub(crate) enum Maybe<T: Pack + Unpack> {
     #[xdr(1)]
@@ -50,7 +50,7 @@ macro_rules! codec {
 }
 messages!(codec);
 
-/// Its derive knows no default arm.
+/// A reply, because the derive does not support default arms.
 pub(crate) enum Reply<T> {
     Ok(T),
     Failed(u32),

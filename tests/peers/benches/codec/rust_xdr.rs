@@ -1,4 +1,4 @@
-//! xdr-codec, as its `xdrgen` writes it: a `Pack` and an `Unpack` for each type, field by field.
+//! xdr-codec, in the style of its own `xdrgen`: a `Pack` and an `Unpack` for each type, field by field.
 
 use std::io::{Read as In, Write as Out};
 
@@ -6,7 +6,7 @@ use xdr_codec::{Pack, Result, Unpack, pack_opaque_array, pack_opaque_flex, unpac
 
 use crate::messages::messages;
 
-macro_rules! octets {
+macro_rules! bytes {
     ($name:ident, $max:expr) => {
         pub(crate) struct $name(Vec<u8>);
 
@@ -18,14 +18,14 @@ macro_rules! octets {
 
         impl<I: In> Unpack<I> for $name {
             fn unpack(input: &mut I) -> Result<(Self, usize)> {
-                unpack_opaque_flex(input, $max).map(|(octets, read)| (Self(octets), read))
+                unpack_opaque_flex(input, $max).map(|(bytes, read)| (Self(bytes), read))
             }
         }
     };
 }
-octets!(Name, None);
-octets!(Handle, Some(64));
-octets!(Data, None);
+bytes!(Name, None);
+bytes!(Handle, Some(64));
+bytes!(Data, None);
 
 pub(crate) struct Verifier([u8; 8]);
 
@@ -37,9 +37,9 @@ impl<O: Out> Pack<O> for Verifier {
 
 impl<I: In> Unpack<I> for Verifier {
     fn unpack(input: &mut I) -> Result<(Self, usize)> {
-        let mut octets = [0; 8];
-        let read = unpack_opaque_array(input, &mut octets, 8)?;
-        Ok((Self(octets), read))
+        let mut bytes = [0; 8];
+        let read = unpack_opaque_array(input, &mut bytes, 8)?;
+        Ok((Self(bytes), read))
     }
 }
 
@@ -129,7 +129,7 @@ impl<I: In, T: Unpack<I>> Unpack<I> for Maybe<T> {
     }
 }
 
-/// A vector instead of the chain of boxes that its compiler would make of the list.
+/// A vector in place of the chain of boxes that its compiler would generate.
 pub(crate) struct Entries(Vec<Entry>);
 
 impl<O: Out> Pack<O> for Entries {

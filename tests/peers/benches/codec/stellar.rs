@@ -1,4 +1,4 @@
-//! stellar-xdr's traits and containers, as its own generated code uses them. Its compiler knows Stellar's XDR only.
+//! stellar-xdr's traits and containers, as its own generated code uses them. Its compiler only supports Stellar's XDR.
 
 use std::io::{Read as In, Write as Out};
 
@@ -67,7 +67,7 @@ impl WriteXdr for Kind {
     }
 }
 
-/// A vector instead of the chain of boxes that its compiler would make of the list.
+/// A vector in place of the chain of boxes that its compiler would generate.
 pub(crate) struct Entries(Vec<Entry>);
 
 impl ReadXdr for Entries {
