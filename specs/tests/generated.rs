@@ -64,7 +64,8 @@ fn the_examples_of_rfc_8166_section_4_7() {
 
 #[test]
 fn errors_of_version_1() {
-    let message = |error| v1::RdmaMsg { rdma_xid: 7, rdma_vers: 1, rdma_credit: 9, rdma_body: v1::RdmaBody::Error(error) };
+    let message =
+        |error| v1::RdmaMsg { rdma_xid: 7, rdma_vers: 1, rdma_credit: 9, rdma_body: v1::RdmaBody::Error(error) };
     let range = v1::RpcRdmaErrvers { rdma_vers_low: 1, rdma_vers_high: 2 };
     both_ways(&message(v1::RpcRdmaError::Vers(range)), &[7, 1, 9, 4, 1, 1, 2]);
     both_ways(&message(v1::RpcRdmaError::Chunk), &[7, 1, 9, 4, 2]);

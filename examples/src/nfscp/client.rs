@@ -12,10 +12,10 @@ use rpcrdma::{
     rpc::OpaqueAuth,
 };
 use rpcrdma_specs::nfs3::{
-    Commit3args, Cookieverf3, Create3args, Createhow3, Diropargs3, Entryplus3, Fattr3,
-    Filename3, Fsinfo3args, Fsinfo3resok, Ftype3, Getattr3args, Lookup3args, Mkdir3args, NfsFh3, Nfspath3, Nfsstat3, PostOpAttr, PostOpFh3, Read3args, Readdir3args,
-    Readdirplus3args, Readlink3args, Remove3args, Remove3res, Sattr3,
-    Sattrguard3, Setattr3args, Setattr3res, StableHow, Symlink3args, Symlink3res, Symlinkdata3, Write3args, Write3resok, Writeverf3,
+    Commit3args, Cookieverf3, Create3args, Createhow3, Diropargs3, Entryplus3, Fattr3, Filename3, Fsinfo3args,
+    Fsinfo3resok, Ftype3, Getattr3args, Lookup3args, Mkdir3args, NfsFh3, Nfspath3, Nfsstat3, PostOpAttr, PostOpFh3,
+    Read3args, Readdir3args, Readdirplus3args, Readlink3args, Remove3args, Remove3res, Sattr3, Sattrguard3,
+    Setattr3args, Setattr3res, StableHow, Symlink3args, Symlink3res, Symlinkdata3, Write3args, Write3resok, Writeverf3,
     nfs_v3::{self, NfsV3Client},
 };
 use tokio::sync::Semaphore;
@@ -242,9 +242,7 @@ impl Nfs {
 
     async fn fsinfo(&self, root: &NfsFh3) -> Result<Fsinfo3resok, CopyError> {
         let args = Fsinfo3args { fsroot: root.clone() };
-        let call = || async {
-            Ok(self.rpc.nfsproc3_fsinfo(&args).await?.into_result())
-        };
+        let call = || async { Ok(self.rpc.nfsproc3_fsinfo(&args).await?.into_result()) };
         self.call("FSINFO", call).await
     }
 
@@ -254,9 +252,7 @@ impl Nfs {
     /// As GETATTR's.
     pub async fn getattr(&self, handle: NfsFh3) -> Result<Node, CopyError> {
         let args = Getattr3args { object: handle };
-        let call = || async {
-            Ok(self.rpc.nfsproc3_getattr(&args).await?.into_result().map(|ok| ok.obj_attributes))
-        };
+        let call = || async { Ok(self.rpc.nfsproc3_getattr(&args).await?.into_result().map(|ok| ok.obj_attributes)) };
         let attributes = self.call("GETATTR", call).await?;
         Ok(Node { handle: args.object, attributes })
     }
@@ -312,9 +308,7 @@ impl Nfs {
     /// As READLINK's.
     pub async fn readlink(&self, link: &NfsFh3) -> Result<Bytes, CopyError> {
         let args = Readlink3args { symlink: link.clone() };
-        let call = || async {
-            Ok(self.rpc.nfsproc3_readlink(&args).await?.into_result().map(|ok| ok.data.0.0))
-        };
+        let call = || async { Ok(self.rpc.nfsproc3_readlink(&args).await?.into_result().map(|ok| ok.data.0.0)) };
         self.call("READLINK", call).await
     }
 
@@ -325,9 +319,7 @@ impl Nfs {
     /// As READ's; and when the server returns more than was asked for.
     pub async fn read(&self, file: &NfsFh3, offset: u64, count: u32) -> Result<(Bytes, bool), CopyError> {
         let args = Read3args { file: file.clone(), offset, count };
-        let call = || async {
-            Ok(self.rpc.nfsproc3_read(&args).await?.into_result())
-        };
+        let call = || async { Ok(self.rpc.nfsproc3_read(&args).await?.into_result()) };
         let ok = self.data_call("READ", call).await?;
         if ok.data.len() as u64 != u64::from(ok.count) || ok.count > count {
             let (len, said) = (ok.data.len(), ok.count);
@@ -349,9 +341,7 @@ impl Nfs {
     ) -> Result<Write3resok, CopyError> {
         let count = u32::try_from(data.len()).unwrap_or(u32::MAX);
         let args = Write3args { file: file.clone(), offset, count, stable, data };
-        let call = || async {
-            Ok(self.rpc.nfsproc3_write(&args).await?.into_result())
-        };
+        let call = || async { Ok(self.rpc.nfsproc3_write(&args).await?.into_result()) };
         let ok = self.data_call("WRITE", call).await?;
         if ok.count > count || (ok.count == 0 && count > 0) {
             return Err(CopyError::Protocol(format!("WRITE of {count} octets wrote {}", ok.count)));
@@ -366,9 +356,7 @@ impl Nfs {
     pub async fn commit(&self, file: &NfsFh3) -> Result<Writeverf3, CopyError> {
         // RFC 1813 §3.3.21: a count of 0 is all from the offset on.
         let args = Commit3args { file: file.clone(), offset: 0, count: 0 };
-        let call = || async {
-            Ok(self.rpc.nfsproc3_commit(&args).await?.into_result().map(|ok| ok.verf))
-        };
+        let call = || async { Ok(self.rpc.nfsproc3_commit(&args).await?.into_result().map(|ok| ok.verf)) };
         self.call("COMMIT", call).await
     }
 
@@ -379,9 +367,8 @@ impl Nfs {
     pub async fn create(&self, dir: &NfsFh3, name: &[u8], mode: u32) -> Result<Node, CopyError> {
         let how = Createhow3::Unchecked(attributes::mode(mode));
         let args = Create3args { r#where: entry(dir, name), how };
-        let call = || async {
-            Ok(self.rpc.nfsproc3_create(&args).await?.into_result().map(|ok| (ok.obj, ok.obj_attributes)))
-        };
+        let call =
+            || async { Ok(self.rpc.nfsproc3_create(&args).await?.into_result().map(|ok| (ok.obj, ok.obj_attributes))) };
         let made = self.call("CREATE", call).await?;
         let node = self.made(dir, name, made).await?;
         // A server may take UNCHECKED by its word and return whatever has the name.
@@ -397,9 +384,8 @@ impl Nfs {
     /// As MKDIR's; and when there is something of that name which is no directory.
     pub async fn mkdir(&self, dir: &NfsFh3, name: &[u8], mode: u32) -> Result<(Node, bool), CopyError> {
         let args = Mkdir3args { r#where: entry(dir, name), attributes: attributes::mode(mode) };
-        let call = || async {
-            Ok(self.rpc.nfsproc3_mkdir(&args).await?.into_result().map(|ok| (ok.obj, ok.obj_attributes)))
-        };
+        let call =
+            || async { Ok(self.rpc.nfsproc3_mkdir(&args).await?.into_result().map(|ok| (ok.obj, ok.obj_attributes))) };
         match self.call("MKDIR", call).await {
             Ok(made) => Ok((self.made(dir, name, made).await?, true)),
             Err(error) if error.status() == Some(Nfsstat3::Exist) => {
@@ -506,7 +492,12 @@ impl Nfs {
             maxcount: size,
         };
         let call = || async {
-            Ok(self.rpc.nfsproc3_readdirplus(&args).await?.into_result().map(|ok| (ok.reply.entries, ok.cookieverf, ok.reply.eof)))
+            Ok(self
+                .rpc
+                .nfsproc3_readdirplus(&args)
+                .await?
+                .into_result()
+                .map(|ok| (ok.reply.entries, ok.cookieverf, ok.reply.eof)))
         };
         self.call("READDIRPLUS", call).await
     }
@@ -514,9 +505,7 @@ impl Nfs {
     async fn readdir(&self, dir: &NfsFh3, at: &Cookie) -> Result<(Vec<Entryplus3>, Cookieverf3, bool), CopyError> {
         let (cookie, cookieverf) = (at.cookie, at.verifier.clone());
         let args = Readdir3args { dir: dir.clone(), cookie, cookieverf, count: self.limits.list };
-        let call = || async {
-            Ok(self.rpc.nfsproc3_readdir(&args).await?.into_result())
-        };
+        let call = || async { Ok(self.rpc.nfsproc3_readdir(&args).await?.into_result()) };
         let ok = self.call("READDIR", call).await?;
         let entries = ok.reply.entries.into_iter().map(|entry| Entryplus3 {
             fileid: entry.fileid,
