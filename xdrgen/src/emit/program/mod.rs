@@ -7,8 +7,9 @@ mod procedure;
 mod server;
 
 use proc_macro2::{Ident, Literal, TokenStream};
-use quote::quote;
+use quote::{format_ident, quote};
 
+use self::module::CUT;
 pub(crate) use self::{
     lower::{Named, lower},
     module::{Module, Packing, Param, Procedure, Stubs},
@@ -28,6 +29,7 @@ impl Module<'_> {
         let implementations = self.procedures.iter().map(|procedure| self.procedure(procedure));
         let codecs = self.procedures.iter().flat_map(|procedure| &procedure.codecs).cloned().collect();
         let codecs = codec_block(&self.runtime, codecs);
+        let cut = self.cut();
         if self.outside {
             quote! {
                 #docs
@@ -41,14 +43,41 @@ impl Module<'_> {
                 #docs
                 #visibility mod #name {
                     #numbers
+                    #cut
                     #own
+                    #cut
+                    #cut
                     #(#markers #implementations)*
+                    #cut
                     #client
                     #server
+                    #cut
                     #codecs
+                    #cut
                 }
             }
         }
+    }
+
+    /// A line to cut at, among items.
+    fn cut(&self) -> Option<TokenStream> {
+        let name = format_ident!("{CUT}");
+        self.is_cut.then(|| quote!(const #name: () = ();))
+    }
+
+    /// The printed text of a module that is cut, in pieces. Those with an odd index are what its procedures add to the module,
+    /// and each of the others is the same for every range of procedures.
+    pub(crate) fn pieces(text: &str) -> Vec<String> {
+        let (item, arm) = (format!("const {CUT}: () = ();"), format!("{CUT} => {{}}"));
+        let mut pieces = vec![String::new()];
+        for line in text.split_inclusive('\n') {
+            if [item.as_str(), arm.as_str()].contains(&line.trim()) {
+                pieces.push(String::new());
+            } else if let Some(piece) = pieces.last_mut() {
+                piece.push_str(line);
+            }
+        }
+        pieces
     }
 
     /// What is in the module, from where the stubs are.
