@@ -49,7 +49,7 @@ impl Inputs {
     fn read(&mut self, path: &LitStr) -> syn::Result<String> {
         let dir = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from).unwrap_or_default();
         let file = dir.join(path.value());
-        match std::fs::read(&file) {
+        match rpcrdma_xdrgen::source::read(&file) {
             Ok(octets) => {
                 self.files.push(file);
                 // Old specifications have comments in other encodings.
