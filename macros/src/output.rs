@@ -48,7 +48,7 @@ impl Inputs {
     fn read(&mut self, path: &LitStr) -> syn::Result<String> {
         let dir = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from).unwrap_or_default();
         let file = dir.join(path.value());
-        match std::fs::read(&file) {
+        match rpcrdma_xdrgen::source::read(&file) {
             Ok(bytes) => {
                 self.files.push(file);
                 // Comments in old specifications are not always UTF-8.

@@ -180,9 +180,28 @@ impl<'a> Reader<'a, '_, '_> {
         value
     }
 
+    /// An enumerator with its enumeration, whose first token has been read.
+    fn scoped(&mut self, first: &str) -> Option<i128> {
+        let mut name = first.to_owned();
+        while let Some(next) = self.next.filter(|next| (next.text == "::") != name.ends_with("::")) {
+            if next.text != "::" && next.kind != Kind::Word {
+                break;
+            }
+            name.push_str(next.text);
+            self.advance();
+        }
+        match (self.names.value)(&name)? {
+            Meaning::Number(value) => Some(value),
+            Meaning::Text(_) => None,
+        }
+    }
+
     fn operand(&mut self) -> Option<i128> {
         let token = self.advance()?;
         let word = match token.kind {
+            Kind::Word | Kind::Punct if token.text == "::" || self.next.is_some_and(|next| next.text == "::") => {
+                return self.scoped(token.text);
+            }
             Kind::Word => token.text,
             Kind::Character => return character(token.text),
             _ => return None,
@@ -228,8 +247,10 @@ pub(crate) fn character(constant: &str) -> Option<i128> {
     Some(i128::from(value.cast_signed()))
 }
 
-/// The value of a number without a sign: decimal, hexadecimal (`0x`) or octal (a leading 0), as RFC 4506 §6.2 has them.
+/// The value of a number without a sign: decimal, hexadecimal (`0x`) or octal (a leading 0), as RFC 4506 §6.2 has them. Quotes may
+/// separate digits.
 pub(crate) fn number(digits: &str) -> Option<i128> {
+    let digits = &*digits.replace('\'', "");
     let (radix, digits) = match digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X")) {
         Some(digits) => (16, digits),
         None if digits.len() > 1 && digits.starts_with('0') => (8, digits),

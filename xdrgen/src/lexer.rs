@@ -151,7 +151,9 @@ impl<'a> Lexer<'a> {
                 _ => (Kind::Quote, 1),
             },
             (b'\'', _) => character_len(rest).map_or((Kind::Quote, 1), |len| (Kind::Character, len)),
+            (b'0'..=b'9', _) => (Kind::Word, number_len(rest)),
             (first, _) if is_of_word(char::from(first)) => (Kind::Word, word_len(rest)),
+            (b':', Some(b':')) => (Kind::Punct, 2),
             (first @ (b'<' | b'>'), Some(second)) if first == *second => (Kind::Punct, 2),
             (first @ (b'|' | b'&' | b'='), Some(second)) if within && first == *second => (Kind::Punct, 2),
             (b'<' | b'>' | b'!', Some(b'=')) if within => (Kind::Punct, 2),
@@ -186,6 +188,19 @@ pub(crate) fn is_of_word(c: char) -> bool {
 /// Length of the word that `text` begins with, in bytes.
 pub(crate) fn word_len(text: &str) -> usize {
     text.bytes().take_while(|byte| is_of_word(char::from(*byte))).count()
+}
+
+/// Length of the number that `text` begins with, in bytes, with the quotes that separate its digits.
+fn number_len(text: &str) -> usize {
+    let mut len = word_len(text);
+    let is_hex = text.starts_with("0x") || text.starts_with("0X");
+    let is_digit = |byte: u8| if is_hex { byte.is_ascii_hexdigit() } else { byte.is_ascii_digit() };
+    while let Some(more) = text.get(len..).and_then(|rest| rest.strip_prefix('\''))
+        && more.bytes().next().is_some_and(is_digit)
+    {
+        len += 1 + word_len(more);
+    }
+    len
 }
 
 /// Whether the grammar skips this character between tokens, ends of lines included.

@@ -10,8 +10,9 @@ use crate::{
     ast::{self, DefinitionKind, Ident, Macro},
     const_expr::Defines,
     diag::{Code, Diagnostic},
-    parse, preprocess,
-    source::{Sources, span, unix_lines},
+    parse,
+    preprocess::{self, Included, MAX_INCLUDES},
+    source::{self, Sources, span, unix_lines},
 };
 
 /// Where a text comes from.
@@ -20,9 +21,6 @@ pub(crate) enum Input {
     Path(PathBuf),
     Text(String, Arc<str>),
 }
-
-/// How deep files may include others.
-const MAX_INCLUDES: usize = 32;
 
 /// What is read, and how.
 #[derive(Debug, Default)]
@@ -85,7 +83,7 @@ impl Loader {
     pub(crate) fn read(&mut self, input: &Input, out: &mut Vec<Diagnostic>) -> Option<(usize, Arc<str>)> {
         let (name, text) = match input {
             Input::Text(name, text) => (name.clone(), Arc::clone(text)),
-            Input::Path(path) => match std::fs::read(path) {
+            Input::Path(path) => match source::read(path) {
                 // Old specifications have comments in other encodings: what is no UTF-8 is shown as such.
                 Ok(octets) => {
                     self.files.push(path.clone());
@@ -104,14 +102,11 @@ impl Loader {
 
     /// Whether a file has not been read before.
     fn begin(&mut self, path: &Path) -> bool {
-        self.seen.insert(path.canonicalize().unwrap_or_else(|_| path.to_owned()))
+        self.seen.insert(identity(path))
     }
 
-    /// Reads a file that another names, whose directory is `base`. Gives whether there is one.
-    fn include(&mut self, base: Option<&Path>, name: &str, out: &mut Vec<Diagnostic>) -> bool {
-        if self.depth >= MAX_INCLUDES {
-            return false;
-        }
+    /// Reads a file that another names, whose directory is `base`.
+    fn include(&mut self, base: Option<&Path>, name: &str, out: &mut Vec<Diagnostic>) -> Included {
         let directories = base.into_iter().chain(self.include_dirs.iter().map(PathBuf::as_path));
         let mut found = None;
         for path in directories.map(|directory| directory.join(name)) {
@@ -121,11 +116,14 @@ impl Loader {
             }
             self.absent.push(path);
         }
-        let Some(path) = found else { return false };
+        let Some(path) = found else { return Included::Missing };
+        if self.depth >= MAX_INCLUDES && !self.seen.contains(&identity(&path)) {
+            return Included::TooDeep;
+        }
         self.depth += 1;
         self.load(&Input::Path(path), out);
         self.depth -= 1;
-        true
+        Included::Read
     }
 
     /// Declares those of the user's definitions that have a value and are declared nowhere: what a header of C would
@@ -151,4 +149,9 @@ impl Loader {
             self.trees.push(ast::File { source, macros: vec![line], ..ast::File::default() });
         }
     }
+}
+
+/// The path by which a file is known, however it is named.
+fn identity(path: &Path) -> PathBuf {
+    path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }

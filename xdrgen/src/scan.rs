@@ -253,7 +253,7 @@ impl<'a> Scanner<'a> {
     fn namespace(&mut self, word: &Token<'_>) -> bool {
         let (mut next, mut lexer) = self.ahead();
         let mut name_end = None;
-        while let Some(part) = next.filter(|part| part.kind == Kind::Word || part.text == ":") {
+        while let Some(part) = next.filter(|part| part.kind == Kind::Word || part.text == "::") {
             // The name has no blanks in it, and it begins with a word.
             let follows = name_end.map_or(part.kind == Kind::Word, |end| end == part.at);
             if !follows {

@@ -202,6 +202,8 @@ impl Kinds {
 
 impl Known {
     fn kind(&self, name: &str) -> Option<Kind> {
+        // Only enumerators are named with what they stand in.
+        let name = name.rsplit("::").next().unwrap_or(name);
         if self.constants.contains(name) {
             Some(Kind::Constant)
         } else if self.types.contains_key(name) || Primitive::predeclared(name).is_some() {

@@ -1,6 +1,46 @@
 //! Source texts and places in them.
 
-use std::{ops::Range, sync::Arc};
+use std::{
+    fs::{self, File},
+    io::{self, Read},
+    ops::Range,
+    path::Path,
+    sync::Arc,
+};
+
+/// The length of the longest text that [`read`] accepts, in bytes.
+pub const MAX_LEN: u64 = 16 << 20;
+
+/// Reads a file.
+///
+/// # Errors
+/// When it cannot be read, is not a regular file, or is longer than [`MAX_LEN`]. Devices, pipes and sockets may have no end.
+pub fn read(path: &Path) -> io::Result<Vec<u8>> {
+    // Before it is opened: that alone waits for the writer of a FIFO.
+    let kind = fs::metadata(path)?;
+    if kind.is_dir() {
+        return Err(io::Error::new(io::ErrorKind::IsADirectory, "it is a directory"));
+    }
+    if !kind.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file; copy its contents to one"));
+    }
+    read_from(File::open(path)?)
+}
+
+/// Reads all of `input`.
+///
+/// # Errors
+/// When it cannot be read, or is longer than [`MAX_LEN`].
+pub fn read_from(input: impl Read) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    input.take(MAX_LEN + 1).read_to_end(&mut bytes)?;
+    if u64::try_from(bytes.len()).is_ok_and(|len| len <= MAX_LEN) {
+        Ok(bytes)
+    } else {
+        let message = format!("longer than {} MiB, which is more than a specification needs", MAX_LEN >> 20);
+        Err(io::Error::new(io::ErrorKind::FileTooLarge, message))
+    }
+}
 
 /// A place in a source text: an octet range.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -1,18 +1,16 @@
 //! `xdrgen fmt`
 
 use std::{
-    fs,
-    io::{Read as _, stdin},
+    io::stdin,
     path::{Path, PathBuf},
 };
 
-use rpcrdma_xdrgen::fmt::{FormatError, FormatOptions, format_octets};
-use similar::{ChangeTag, TextDiff};
+use rpcrdma_xdrgen::{
+    fmt::{FormatError, FormatOptions, format_octets},
+    source,
+};
 
-use super::{Failure, Form, NO_FILE, WRONG_INPUT, args::Fmt, commands::failed, output};
-
-/// Lines shown around each difference.
-const CONTEXT: usize = 2;
+use super::{Failure, Form, NO_FILE, WRONG_INPUT, args::Fmt, commands::failed, difference, output};
 
 pub(super) fn run(fmt: &Fmt, form: Form) -> Result<(), Failure> {
     let stdin = vec![PathBuf::from("-")];
@@ -27,9 +25,9 @@ pub(super) fn run(fmt: &Fmt, form: Form) -> Result<(), Failure> {
 fn one(file: &Path, fmt: &Fmt, form: Form) -> Result<(), Failure> {
     let piped = file == Path::new("-");
     let name = if piped { "standard input".to_owned() } else { file.display().to_string() };
-    let mut old = Vec::new();
-    let read = if piped { stdin().lock().read_to_end(&mut old).map(drop) } else { fs::read(file).map(|all| old = all) };
-    read.map_err(|error| Failure { message: format!("error: cannot read {name}: {error}\n"), code: NO_FILE })?;
+    let read = if piped { source::read_from(stdin().lock()) } else { source::read(file) };
+    let old =
+        read.map_err(|error| Failure { message: format!("error: cannot read {name}: {error}\n"), code: NO_FILE })?;
     let mut options = FormatOptions::default();
     options.width = fmt.width;
     let new = format_octets(&name, &old, &options).map_err(|error| match error {
@@ -53,11 +51,8 @@ fn one(file: &Path, fmt: &Fmt, form: Form) -> Result<(), Failure> {
 /// What formatting would change, as a unified difference.
 fn differences(name: &str, old: &[u8], new: &[u8]) -> String {
     let (old, new) = (String::from_utf8_lossy(old), String::from_utf8_lossy(new));
-    let difference = TextDiff::from_lines(&*old, &*new);
-    let only_ends = difference.iter_all_changes().filter(|change| change.tag() != ChangeTag::Equal).count() > 0
-        && old.lines().eq(new.lines());
-    if only_ends {
+    if old.lines().eq(new.lines()) {
         return format!("{name}: lines end otherwise\n");
     }
-    difference.unified_diff().context_radius(CONTEXT).header(name, &format!("{name}, formatted")).to_string()
+    difference::unified(name, &old, &new)
 }

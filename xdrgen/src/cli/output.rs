@@ -6,6 +6,8 @@ use std::{
     path::Path,
 };
 
+use rpcrdma_xdrgen::source;
+
 use super::{Failure, NO_FILE};
 
 /// Writes to a file, or to standard output, which is `-` as well.
@@ -33,5 +35,5 @@ pub(super) fn write_octets(path: Option<&Path>, octets: &[u8]) -> Result<(), Fai
 pub(super) fn read(path: &Path) -> Result<String, Failure> {
     let unreadable =
         |error| Failure { message: format!("error: cannot read {}: {error}\n", path.display()), code: NO_FILE };
-    Ok(String::from_utf8_lossy(&fs::read(path).map_err(unreadable)?).into_owned())
+    Ok(String::from_utf8_lossy(&source::read(path).map_err(unreadable)?).into_owned())
 }

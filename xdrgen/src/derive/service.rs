@@ -127,8 +127,9 @@ pub fn service(arguments: TokenStream, item: TokenStream) -> syn::Result<TokenSt
         visibility: item.vis.to_token_stream(),
         inner_visibility: one_module_in(&item.vis),
         outside: true,
+        many_chunks: Some(procedures.iter().map(|procedure| procedure.marker.clone()).collect()),
         procedures,
-        many_chunks: true,
+        is_cut: false,
     };
     let items = out.emit(Stubs { client: true, server: true });
     let file: syn::File = syn::parse2(items)?;

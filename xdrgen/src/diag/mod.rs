@@ -121,6 +121,11 @@ pub struct Diagnostics {
 
 impl Diagnostics {
     pub(crate) fn new(mut list: Vec<Diagnostic>, sources: Arc<Sources>) -> Self {
+        for diagnostic in &mut list {
+            let labels = diagnostic.primary.iter_mut().chain(&mut diagnostic.secondary).map(|label| &mut label.text);
+            let texts = labels.chain(&mut diagnostic.notes).chain([&mut diagnostic.message]);
+            texts.for_each(shorten);
+        }
         let key = |d: &Diagnostic| d.primary.as_ref().map(|l| (l.span.file, l.span.range.start));
         list.sort_by_key(key);
         list.dedup();
@@ -164,3 +169,40 @@ impl fmt::Display for Diagnostics {
 }
 
 impl std::error::Error for Diagnostics {}
+
+/// Cuts what a message quotes from a text between backticks, if it is long.
+fn shorten(message: &mut String) {
+    /// The most characters that are quoted whole.
+    const WHOLE: usize = 80;
+    /// The characters that are left at the beginning and at the end of a longer quotation.
+    const ENDS: (usize, usize) = (40, 10);
+    if message.len() <= WHOLE {
+        return;
+    }
+    let parts = message.split('`').enumerate().map(|(index, part)| {
+        let count = part.chars().count();
+        if index % 2 == 0 || count <= WHOLE {
+            return part.to_owned();
+        }
+        let head: String = part.chars().take(ENDS.0).collect();
+        let tail: String = part.chars().skip(count - ENDS.1).collect();
+        format!("{head}...{tail}")
+    });
+    *message = parts.collect::<Vec<_>>().join("`");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::shorten;
+
+    #[test]
+    fn only_long_quotations_are_cut() {
+        let long = "1".repeat(60) + &"2".repeat(60);
+        let mut message = format!("`short` and `{long}` in {long}");
+        shorten(&mut message);
+        assert_eq!(message, format!("`short` and `{}...{}` in {long}", "1".repeat(40), "2".repeat(10)));
+        let mut path = format!("cannot read {long}");
+        shorten(&mut path);
+        assert_eq!(path, format!("cannot read {long}"));
+    }
+}

@@ -68,7 +68,7 @@ pub fn emit_tokens(spec: &Spec, options: &EmitOptions) -> TokenStream {
     let types::Emitted { declaration: mut tokens, codec: codecs } = types::emit_all(&layout, ids, options);
 
     let stubs = program::Stubs::of(options);
-    let modules = versions.iter().map(|version| program::lower(&layout, version).emit(stubs));
+    let modules = versions.iter().map(|version| program::lower(&layout, version, None).emit(stubs));
     tokens.extend(modules);
     tokens.push(target::codec_block(&layout.runtime, codecs));
     if layout.scope.imports_prelude() {

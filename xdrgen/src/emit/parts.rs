@@ -17,7 +17,7 @@ use super::{
     format,
     layout::Layout,
     options::{Borrow, EmitError, EmitOptions},
-    program::{self, Named, Stubs},
+    program::{self, Module, Named, Stubs},
     target::codec_block,
     types,
 };
@@ -25,6 +25,10 @@ use crate::ir::{ItemId, Spec};
 
 /// Items in a part: enough that what every part begins with is small beside it.
 const ITEMS: usize = 24;
+
+/// Procedures in a part. A version of more is printed in pieces: tokens and syntax tree of a procedure take 100 kilobytes, and
+/// those of all need not be in memory at the same time.
+const PROCEDURES: usize = 64;
 
 /// Threads that are worth their start.
 const MOST_THREADS: usize = 8;
@@ -37,22 +41,34 @@ struct Printed {
     imports: bool,
     /// What stands within the scope of the codecs.
     codecs: String,
+    /// The pieces of a version's module.
+    pieces: Vec<String>,
 }
 
 /// A piece of the work.
 #[derive(Debug, Clone)]
 enum Part {
     Items(Range<usize>),
-    /// The `n`th version of all.
-    Version(usize),
+    /// The `n`th version of all; of one with many procedures, a range of them.
+    Version(usize, Option<Range<usize>>),
+}
+
+/// The parts of a version.
+fn parts_of(index: usize, procedures: usize) -> Vec<Part> {
+    if procedures <= PROCEDURES {
+        return vec![Part::Version(index, None)];
+    }
+    let starts = (0..procedures).step_by(PROCEDURES);
+    starts.map(|start| Part::Version(index, Some(start..procedures.min(start + PROCEDURES)))).collect()
 }
 
 /// The body of the generated file.
 pub(super) fn print(spec: &Spec, options: &EmitOptions) -> Result<String, EmitError> {
     let starts = (0..spec.items.len()).step_by(ITEMS);
     let items = starts.map(|start| Part::Items(start..spec.items.len().min(start + ITEMS)));
-    let versions = spec.programs.iter().map(|program| program.versions.len()).sum();
-    let parts: Vec<Part> = items.chain((0..versions).map(Part::Version)).collect();
+    let versions = spec.programs.iter().flat_map(|program| &program.versions).enumerate();
+    let versions = versions.flat_map(|(index, version)| parts_of(index, version.procedures.len()));
+    let parts: Vec<Part> = items.chain(versions).collect();
 
     let next = AtomicUsize::new(0);
     let done: Mutex<Vec<(usize, Result<Printed, EmitError>)>> = Mutex::new(Vec::with_capacity(parts.len()));
@@ -77,11 +93,22 @@ pub(super) fn print(spec: &Spec, options: &EmitOptions) -> Result<String, EmitEr
     let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
     done.sort_unstable_by_key(|(index, _)| *index);
     let (mut body, mut codecs, mut imports) = (String::new(), String::new(), false);
-    for (_, printed) in done {
-        let Printed { declarations, imports: needed, codecs: these } = printed?;
+    // The module of a version of which all parts have not been seen, in pieces.
+    let mut module: Vec<String> = Vec::new();
+    for (index, printed) in done {
+        let Printed { declarations, imports: needed, codecs: these, pieces } = printed?;
         imports |= needed;
         body.push_str(&declarations);
         codecs.push_str(&these);
+        if module.is_empty() {
+            module = pieces;
+        } else {
+            let grown = module.iter_mut().zip(&pieces).skip(1).step_by(2);
+            grown.for_each(|(piece, more)| piece.push_str(more));
+        }
+        if !matches!(parts.get(index + 1), Some(Part::Version(_, Some(range))) if range.start > 0) {
+            body.extend(module.drain(..));
+        }
     }
     if !codecs.is_empty() {
         let (head, tail) = scope(options)?;
@@ -191,12 +218,16 @@ impl<'a> Worker<'a> {
                     types::emit_all(&self.layout, range.clone().map(ItemId), self.options);
                 let declarations = format::print(declaration.into_iter().collect())?;
                 let imports = self.layout.scope.imports_prelude();
-                Ok(Printed { declarations, imports, codecs: self.codecs(codec)? })
+                Ok(Printed { declarations, imports, codecs: self.codecs(codec)?, pieces: Vec::new() })
             }
-            Part::Version(index) => {
-                let version = self.versions.get(*index);
-                let module = version.map(|version| program::lower(&self.layout, version).emit(Stubs::of(self.options)));
-                Ok(Printed { declarations: format::print(module.unwrap_or_default())?, ..Printed::default() })
+            Part::Version(index, range) => {
+                let Some(version) = self.versions.get(*index) else { return Ok(Printed::default()) };
+                let module = program::lower(&self.layout, version, range.clone()).emit(Stubs::of(self.options));
+                let text = format::print(module)?;
+                Ok(match range {
+                    None => Printed { declarations: text, ..Printed::default() },
+                    Some(_) => Printed { pieces: Module::pieces(&text), ..Printed::default() },
+                })
             }
         }
     }

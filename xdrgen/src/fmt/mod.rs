@@ -112,7 +112,7 @@ pub(crate) fn check(name: &str, text: &str) -> Result<(), Diagnostics> {
     let mut sources = Sources::default();
     let mut out = Vec::new();
     let file = sources.add(name, text);
-    let done = preprocess::run(file, text, &mut Defines::new(), &mut |_, _, _| true, &mut out);
+    let done = preprocess::run(file, text, &mut Defines::new(), &mut |_, _, _| preprocess::Included::Read, &mut out);
     let _ = parse::parse(file, &done.text, false, &mut out);
     out.retain(|diagnostic| diagnostic.severity() == Severity::Error);
     if out.is_empty() { Ok(()) } else { Err(Diagnostics::new(out, Arc::new(sources))) }

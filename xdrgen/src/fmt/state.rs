@@ -230,7 +230,7 @@ impl State {
     /// What a token that is no separator means for those that follow.
     fn follow(&mut self, token: &Token<'_>, one_line: bool, frame: Frame) {
         let value = self.value || frame.value || self.label == Label::Open;
-        let joined = self.is_prefix(token, value) || (token.text == ":" && self.head == Some(Body::Namespace));
+        let joined = self.is_prefix(token, value) || token.text == "::";
         let first_word = self.start || (!self.begun && self.annotation == Annotation::Ended);
         self.start = false;
         let annotation = match (self.annotation, token.text) {
@@ -307,6 +307,7 @@ impl State {
         match token.text {
             ")" | "]" | ">" | "." | "[" | "<" | ":" => false,
             "(" if self.last.word => self.last.keyword,
+            "::" if self.last.word => self.last.keyword,
             _ => !matches!(self.last.first, b'(' | b'[' | b'<'),
         }
     }

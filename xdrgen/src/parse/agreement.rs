@@ -28,7 +28,15 @@ fn files(directory: &Path, found: &mut Vec<std::path::PathBuf>) {
 /// The text without what conditions leave out, and without the lines that continue a directive.
 fn preprocessed(text: &str) -> String {
     // The preprocessor is a layer above this module, which only a test may use.
-    crate::preprocess::run(0, text, &mut Defines::new(), &mut |_, _, _| true, &mut Vec::new()).text.into_owned()
+    crate::preprocess::run(
+        0,
+        text,
+        &mut Defines::new(),
+        &mut |_, _, _| crate::preprocess::Included::Read,
+        &mut Vec::new(),
+    )
+    .text
+    .into_owned()
 }
 
 /// Compares the tokens of one definition with the rules that match no other rule.

@@ -252,7 +252,7 @@ impl Builder<'_, '_> {
                 let mut names = Vec::new();
                 let mut words = Vec::new();
                 for leaf in leaves {
-                    if leaf.as_rule() == Rule::name {
+                    if matches!(leaf.as_rule(), Rule::name | Rule::scoped) {
                         names.push(self.ident(&leaf));
                     }
                     words.push(leaf.as_str());

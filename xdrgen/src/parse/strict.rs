@@ -32,6 +32,8 @@ fn dialect(pair: &Pair<'_, Rule>) -> Option<(&'static str, &'static str)> {
         Rule::const_type => ("a constant with a type", XDR),
         Rule::text => ("a string constant", XDR),
         Rule::character => ("a character as a constant", XDR),
+        Rule::scoped => ("an enumerator with its enumeration", XDR),
+        Rule::number | Rule::size if pair.as_str().contains('\'') => ("a number whose digits are separated", XDR),
         Rule::value if has(Rule::operator) || has(Rule::sign) || has(Rule::open) => {
             ("a constant that is computed", XDR)
         }
@@ -60,7 +62,7 @@ fn dialect(pair: &Pair<'_, Rule>) -> Option<(&'static str, &'static str)> {
 
 fn value_is_name(pair: &Pair<'_, Rule>) -> bool {
     let values = pair.clone().into_inner().filter(|inner| inner.as_rule() == Rule::value);
-    values.flat_map(Pair::into_inner).any(|inner| inner.as_rule() == Rule::name)
+    values.flat_map(Pair::into_inner).any(|inner| matches!(inner.as_rule(), Rule::name | Rule::scoped))
 }
 
 /// RFC 4506 has `unsigned int` and `unsigned hyper` only.

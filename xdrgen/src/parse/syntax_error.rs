@@ -164,7 +164,7 @@ fn words(rule: Rule) -> &'static str {
         Rule::kw_short => "`short`",
         Rule::name | Rule::word => "a name",
         Rule::number | Rule::size => "a number",
-        Rule::value | Rule::character => "a constant",
+        Rule::value | Rule::character | Rule::scoped => "a constant",
         Rule::text => "a string",
         Rule::expr | Rule::term | Rule::factor | Rule::call | Rule::path => "an expression",
         Rule::annotation_arg => "an argument",

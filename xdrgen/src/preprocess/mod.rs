@@ -14,8 +14,22 @@ use crate::{
     source::{Span, span},
 };
 
-/// Reads a file that is included: its name, and the names that are defined so far. Gives whether there is one.
-pub(crate) type Include<'a> = dyn FnMut(&str, &mut Defines, &mut Vec<Diagnostic>) -> bool + 'a;
+/// Reads a file that is included, from its name and the names that are defined so far.
+pub(crate) type Include<'a> = dyn FnMut(&str, &mut Defines, &mut Vec<Diagnostic>) -> Included + 'a;
+
+/// The outcome of an `#include`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Included {
+    /// The file was read, now or before.
+    Read,
+    /// There is no such file.
+    Missing,
+    /// More than [`MAX_INCLUDES`] files include one another.
+    TooDeep,
+}
+
+/// The most files each of which includes the next.
+pub(crate) const MAX_INCLUDES: usize = 32;
 
 /// A text after its preprocessor lines have been looked at.
 pub(crate) struct Preprocessed<'a> {
@@ -219,13 +233,19 @@ impl Lines<'_, '_> {
         let name = rest.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
         let name = name.or_else(|| rest.strip_prefix('<').and_then(|rest| rest.strip_suffix('>')));
         match name {
-            Some(name) if name.ends_with(".x") => {
-                if !include(name, self.defines, self.out) {
+            Some(name) if name.ends_with(".x") => match include(name, self.defines, self.out) {
+                Included::Read => {}
+                Included::Missing => {
                     let message = format!("there is no file `{name}`: this line is left out");
                     let diagnostic = Diagnostic::new(Code::Preprocessor, message).at(at, "");
                     self.out.push(diagnostic.help("`-I DIR` says where to look"));
                 }
-            }
+                Included::TooDeep => self.out.push(
+                    Diagnostic::new(Code::TooDeep, format!("included files nest more than {MAX_INCLUDES} deep"))
+                        .at(at, format!("`{name}` is not read"))
+                        .help("include it from a file that is nearer to the first"),
+                ),
+            },
             _ => self.report(at, "this file is no XDR: the line is left out"),
         }
     }

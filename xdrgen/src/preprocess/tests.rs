@@ -3,7 +3,13 @@ use super::*;
 fn preprocess(text: &str, given: &[(&str, &str)]) -> (String, Vec<String>, Vec<Code>) {
     let mut defines: Defines = given.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
     let mut out = Vec::new();
-    let done = run(0, text, &mut defines, &mut |name, _, _| name == "there.x", &mut out);
+    let done = run(
+        0,
+        text,
+        &mut defines,
+        &mut |name, _, _| if name == "there.x" { Included::Read } else { Included::Missing },
+        &mut out,
+    );
     assert_eq!(done.text.len(), text.len());
     let constants = done.macros.iter().map(|line| {
         let value = match (&line.value, &line.ty) {

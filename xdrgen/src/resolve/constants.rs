@@ -7,7 +7,7 @@ use super::{
     names::{Body, Entry, twice},
 };
 use crate::{
-    ast::{DefinitionKind, File, Ident, Value, ValueKind},
+    ast::{DefinitionKind, Dialect, File, Ident, Value, ValueKind},
     const_expr,
     diag::{Code, Diagnostic},
     ir::{Name, Span},
@@ -40,12 +40,18 @@ enum State {
 struct Node<'a> {
     name: Name,
     origin: Origin<'a>,
+    /// The enumeration that it is an enumerator of.
+    of: Option<&'a str>,
 }
 
 /// The values of all constants and enumerators.
 pub(super) struct Constants<'a> {
     nodes: Vec<Node<'a>>,
     by_name: HashMap<&'a str, usize>,
+    /// Enumerators by their enumeration and their name.
+    scoped: HashMap<(&'a str, &'a str), usize>,
+    /// Enumerations that have an enumerator of that name, where there is more than one.
+    ambiguous: HashMap<&'a str, Vec<&'a str>>,
     states: Vec<State>,
     /// What each is if it is a string.
     texts: Vec<Option<&'a str>>,
@@ -53,6 +59,8 @@ pub(super) struct Constants<'a> {
     first_of: HashMap<usize, usize>,
     /// Words of definitions with syntax errors.
     lost: &'a HashSet<String>,
+    /// Names that RFC 4506 does not allow.
+    pub(super) dialects: Vec<Dialect>,
 }
 
 impl<'a> Constants<'a> {
@@ -65,15 +73,18 @@ impl<'a> Constants<'a> {
         let mut constants = Self {
             nodes: Vec::new(),
             by_name: HashMap::new(),
+            scoped: HashMap::new(),
+            ambiguous: HashMap::new(),
             states: Vec::new(),
             texts: Vec::new(),
             first_of: HashMap::new(),
             lost,
+            dialects: Vec::new(),
         };
         for (item, entry) in entries.iter().enumerate() {
             match entry.body {
                 Body::Const(_, value) => {
-                    constants.add(&entry.name.text, entry.name.clone(), Origin::Value(value), out);
+                    constants.add(&entry.name.text, None, entry.name.clone(), Origin::Value(value), out);
                 }
                 Body::Enum(body) => {
                     constants.first_of.insert(item, constants.nodes.len());
@@ -84,7 +95,7 @@ impl<'a> Constants<'a> {
                             (None, Some(_)) => Origin::After(constants.nodes.len() - 1),
                             (None, None) => Origin::Zero,
                         };
-                        constants.add(&enumerator.name.text, name, origin, out);
+                        constants.add(&enumerator.name.text, Some(&entry.name.text), name, origin, out);
                     }
                 }
                 _ => {}
@@ -99,13 +110,38 @@ impl<'a> Constants<'a> {
         constants
     }
 
-    fn add(&mut self, text: &'a str, name: Name, origin: Origin<'a>, out: &mut Vec<Diagnostic>) {
-        if let Some(first) = self.by_name.get(text).and_then(|&first| self.nodes.get(first)) {
-            out.push(twice("constant", text, &first.name.span, &name.span));
-        } else {
-            self.by_name.insert(text, self.nodes.len());
+    /// Adds a constant, or an enumerator of the enumeration `of`.
+    fn add(&mut self, text: &'a str, of: Option<&'a str>, name: Name, origin: Origin<'a>, out: &mut Vec<Diagnostic>) {
+        let node = self.nodes.len();
+        match (self.by_name.get(text).and_then(|&first| self.nodes.get(first)), of) {
+            // Enumerators of two enumerations may have the same name, as in xdrpp.
+            (Some(Node { of: Some(other), .. }), Some(of))
+                if *other != of && !self.scoped.contains_key(&(of, text)) =>
+            {
+                self.ambiguous.entry(text).or_insert_with(|| vec![other]).push(of);
+                self.dialects.push(Dialect::new(
+                    &name.span,
+                    "an enumerator of the same name as another",
+                    "RFC 4506 §6.4",
+                ));
+            }
+            (Some(first), _) => out.push(twice("constant", text, &first.name.span, &name.span)),
+            (None, _) => drop(self.by_name.insert(text, node)),
         }
-        self.nodes.push(Node { name, origin });
+        if let Some(of) = of {
+            self.scoped.entry((of, text)).or_insert(node);
+        }
+        self.nodes.push(Node { name, origin, of });
+    }
+
+    /// The node of a constant or enumerator, or of `enumeration::NAME` or `::NAME`. A namespace adds nothing to a name.
+    fn find(&self, name: &str) -> Option<usize> {
+        let Some((scope, name)) = name.rsplit_once("::") else { return self.by_name.get(name).copied() };
+        let scope = scope.rsplit("::").next().unwrap_or(scope);
+        match scope {
+            "" => self.by_name.get(name).copied(),
+            _ => self.scoped.get(&(scope, name)).copied(),
+        }
     }
 
     /// rpcgen makes constants of the names of programs, versions and procedures too, and files use them so. What is
@@ -125,7 +161,7 @@ impl<'a> Constants<'a> {
         if !self.by_name.contains_key(name.text.as_str()) {
             self.by_name.insert(&name.text, self.nodes.len());
             let name = Name { text: name.text.clone(), span: name.span.clone() };
-            self.nodes.push(Node { name, origin: Origin::Value(number) });
+            self.nodes.push(Node { name, origin: Origin::Value(number), of: None });
         }
     }
 
@@ -176,7 +212,7 @@ impl<'a> Constants<'a> {
                 ValueKind::Computed(_, names) => &names.get(index)?.text,
             },
         };
-        Some(self.by_name.get(name.as_str()).map_or(Dependency::Elsewhere, |&other| Dependency::Node(other)))
+        Some(self.find(name).map_or(Dependency::Elsewhere, Dependency::Node))
     }
 
     /// The string that a constant is, or is another name of.
@@ -190,7 +226,7 @@ impl<'a> Constants<'a> {
 
     /// The string constant of that name.
     pub(super) fn text(&self, name: &str) -> Option<&'a str> {
-        self.texts.get(*self.by_name.get(name)?).copied().flatten()
+        self.texts.get(self.find(name)?).copied().flatten()
     }
 
     /// The value of a constant whose names are known.
@@ -255,7 +291,12 @@ impl<'a> Constants<'a> {
     }
 
     fn named(&self, name: &str, at: &Span, out: &mut Vec<Diagnostic>) -> Option<i128> {
-        let Some(&node) = self.by_name.get(name) else { return self.foreign(name, at, out) };
+        let Some(node) = self.find(name) else { return self.foreign(name, at, out) };
+        let unscoped = name.strip_prefix("::").unwrap_or(name);
+        if let Some(enums) = self.ambiguous.get(unscoped) {
+            out.push(ambiguous(unscoped, enums, at));
+            return None;
+        }
         if self.texts[node].is_some() {
             out.push(
                 Diagnostic::new(Code::WrongConstant, format!("`{name}` is a string constant"))
@@ -271,7 +312,7 @@ impl<'a> Constants<'a> {
 
     /// The value of the constant or enumerator of that name.
     pub(super) fn get(&self, name: &str) -> Option<i128> {
-        match self.states.get(*self.by_name.get(name)?) {
+        match self.states.get(self.find(name)?) {
             Some(State::Done(value)) => *value,
             _ => None,
         }
@@ -288,6 +329,18 @@ impl<'a> Constants<'a> {
     /// All names with their values.
     pub(super) fn into_values(self) -> HashMap<String, i128> {
         let value = |(name, _): (&&str, &usize)| Some(((*name).to_owned(), self.get(name)?));
-        self.by_name.iter().filter_map(value).collect()
+        // Which of those is meant is not known.
+        self.by_name.iter().filter(|(name, _)| !self.ambiguous.contains_key(*name)).filter_map(value).collect()
     }
+}
+
+/// The complaint about a name that enumerators of several enumerations have.
+fn ambiguous(name: &str, enums: &[&str], at: &Span) -> Diagnostic {
+    let of = enums.iter().map(|of| format!("`{of}`")).collect::<Vec<_>>().join(" and ");
+    let mut diagnostic = Diagnostic::new(Code::UnknownConstant, format!("`{name}` is an enumerator of {of}"))
+        .at(at, "it is not clear which of them is meant");
+    for of in enums {
+        diagnostic = diagnostic.help(format!("write `{of}::{name}`"));
+    }
+    diagnostic
 }

@@ -234,7 +234,7 @@ impl<'a> Lower<'a> {
     ) -> Option<Case> {
         let number = self.constants.number(case, self.out)?;
         let label = match &case.kind {
-            ValueKind::Name(name) => name.clone(),
+            ValueKind::Name(name) => name.rsplit("::").next().unwrap_or(name).to_owned(),
             _ => number.to_string(),
         };
         // Without a discriminant to compare with there is no more to say.

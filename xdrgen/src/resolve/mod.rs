@@ -73,7 +73,8 @@ pub(crate) fn resolve(
     let mut lower = Lower::new(&names, &constants, &lost, files, sources, out);
     let items = lower.items();
     let programs = lower.programs();
-    let (marks, dialects) = (lower.marks, lower.dialects);
+    let (marks, mut dialects) = (lower.marks, lower.dialects);
+    dialects.extend(constants.dialects.iter().cloned());
     let mut spec = Spec { items, programs, header: files.first().map(|file| file.header.clone()).unwrap_or_default() };
     let mut order = Vec::new();
     // With a type missing or without end there is no graph to speak of.

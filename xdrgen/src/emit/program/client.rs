@@ -3,7 +3,7 @@
 use proc_macro2::TokenStream;
 use quote::quote;
 
-use super::module::{Module, Packing, Procedure};
+use super::module::{Module, Packing, Procedure, ReplyView};
 
 impl Module<'_> {
     /// The client's type and methods.
@@ -11,6 +11,7 @@ impl Module<'_> {
         let (client, name, visibility) = (self.module("client"), &self.client, &self.visibility);
         let docs = format!(" A client of `{}`: calls over one channel.", self.version);
         let methods = self.procedures.iter().map(|procedure| self.methods(procedure));
+        let cut = self.cut();
         let from = self.std.path("From");
         quote! {
             #[doc = #docs]
@@ -32,7 +33,9 @@ impl Module<'_> {
                     &self.channel
                 }
 
+                #cut
                 #(#methods)*
+                #cut
             }
 
             impl #from<#client::Channel> for #name {
@@ -73,7 +76,7 @@ impl Module<'_> {
         let plain = method.to_string();
         let plain = if plain.starts_with("r#") { format!("`{plain}`") } else { format!("[`{plain}`](Self::{plain})") };
         let (function, sync) = (self.std.path("Fn"), self.std.path("Sync"));
-        let view = procedure.view.as_ref().map(|(method_view, borrowed)| {
+        let view = procedure.view.as_ref().map(|ReplyView { method: method_view, ty: borrowed, read }| {
             let docs = format!(" As {plain}, but `look` has the result where it lies, in its borrowed form.");
             let xdr = self.module("xdr");
             quote! {
@@ -89,7 +92,7 @@ impl Module<'_> {
                     look: impl for<'a> #function(#borrowed) -> T + #sync,
                 ) -> #result<T, #client::CallError> {
                     let read = |decoder: &mut #xdr::Decoder<'_>| {
-                        let result = decoder.read_ref()?;
+                        #read
                         Ok(look(result))
                     };
                     self.channel.call_view::<#marker, _, _>(#packed, options, read).await

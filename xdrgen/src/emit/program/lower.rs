@@ -1,9 +1,11 @@
 //! From the IR's program versions to modules.
 
+use std::ops::Range;
+
 use proc_macro2::{Ident, TokenStream};
 use quote::{format_ident, quote};
 
-use super::module::{Module, Packing, Param, Procedure};
+use super::module::{Module, Packing, Param, Procedure, ReplyView};
 use crate::{
     emit::{
         codec::{Borrowed, Wire},
@@ -88,7 +90,10 @@ impl<'a> Named<'a> {
 }
 
 /// A version as a module.
-pub(crate) fn lower<'a>(layout: &'a Layout<'a>, names: &'a Named<'_>) -> Module<'a> {
+///
+/// A `range` of its procedures makes a module with these alone, which [`Module::pieces`] cuts. Without a range the module is
+/// complete.
+pub(crate) fn lower<'a>(layout: &'a Layout<'a>, names: &'a Named<'_>, range: Option<Range<usize>>) -> Module<'a> {
     let Named { program, version, .. } = names;
     let view = layout.nested_view(&names.scope);
     let mut docs =
@@ -97,7 +102,12 @@ pub(crate) fn lower<'a>(layout: &'a Layout<'a>, names: &'a Named<'_>) -> Module<
         docs.comment(&program.doc);
     }
     docs.rename(&version.name.text, &names.module);
-    let procedures = names.procedures.iter().map(|procedure| lower_procedure(&view, procedure)).collect();
+    let is_cut = range.is_some();
+    // Of modules that are cut, the first gives what is not of a procedure.
+    let is_first = range.as_ref().is_none_or(|range| range.start == 0);
+    let chosen = range.and_then(|range| names.procedures.get(range)).unwrap_or(&names.procedures);
+    let procedures = chosen.iter().map(|procedure| lower_procedure(&view, procedure)).collect();
+    let many_chunks = is_first && version.procedures.iter().any(|procedure| has_many_chunks(layout.spec, procedure));
     Module {
         runtime: layout.runtime.clone(),
         std: view.names(),
@@ -116,7 +126,9 @@ pub(crate) fn lower<'a>(layout: &'a Layout<'a>, names: &'a Named<'_>) -> Module<
         handler_docs: None,
         server: names.server.clone(),
         procedures,
-        many_chunks: version.procedures.iter().any(|procedure| has_many_chunks(layout.spec, procedure)),
+        many_chunks: many_chunks
+            .then(|| names.procedures.iter().map(|procedure| procedure.marker.ident.clone()).collect()),
+        is_cut,
     }
 }
 
@@ -170,8 +182,19 @@ fn lower_procedure(view: &View<'_>, names: &NamedProcedure<'_>) -> Procedure {
 
     let reply_view = procedure.result.as_ref().filter(|result| is_plain(view, result)).and_then(|result| {
         let slot = view.borrowed().slot(result);
-        // Of octets alone there is no type with another form.
-        slot.borrowed.filter(|borrowed| *borrowed != Borrowed::View).map(|_| slot.ty)
+        let method = names.view.clone();
+        match slot.borrowed {
+            // A view of bytes is no type with another form.
+            None | Some(Borrowed::View) => None,
+            Some(Borrowed::Value) if matches!(slot.wire, Wire::Plain) => {
+                Some(ReplyView { method, ty: slot.ty, read: quote!(let result = decoder.read_ref()?;) })
+            }
+            // `Option`, `Vec` and `NonEmpty` have no borrowed form: the codec's functions read their contents.
+            Some(_) => {
+                let (runtime, read) = (&view.layout().runtime, slot.read());
+                Some(ReplyView { method, ty: slot.ty, read: quote!(use #runtime::xdr; let result = #read?;) })
+            }
+        }
     });
 
     let places: Vec<TokenStream> = match packing {
@@ -194,7 +217,7 @@ fn lower_procedure(view: &View<'_>, names: &NamedProcedure<'_>) -> Procedure {
         marker,
         method: names.method.ident.clone(),
         method_with: names.with.clone(),
-        view: reply_view.map(|ty| (names.view.clone(), ty)),
+        view: reply_view,
         docs: docs_short.clone(),
         handler_docs: docs_short,
         client_docs: docs.attributes(),

@@ -7,8 +7,9 @@ mod procedure;
 mod server;
 
 use proc_macro2::{Ident, Literal, TokenStream};
-use quote::quote;
+use quote::{format_ident, quote};
 
+use self::module::CUT;
 pub(crate) use self::{
     lower::{Named, lower},
     module::{Module, Packing, Param, Procedure, Stubs},
@@ -28,6 +29,7 @@ impl Module<'_> {
         let implementations = self.procedures.iter().map(|procedure| self.procedure(procedure));
         let codecs = self.procedures.iter().flat_map(|procedure| &procedure.codecs).cloned().collect();
         let codecs = codec_block(&self.runtime, codecs);
+        let cut = self.cut();
         if self.outside {
             quote! {
                 #docs
@@ -38,20 +40,48 @@ impl Module<'_> {
             }
         } else {
             let procedures = quote!(#(#markers #implementations)*);
-            let imports = self.std.imports(&self.runtime);
+            let imports = self.imports(stubs);
             quote! {
                 #docs
                 #[allow(dead_code)]
                 #visibility mod #name {
                     #imports
                     #numbers
+                    #cut
                     #own
+                    #cut
+                    #cut
                     #procedures
+                    #cut
                     #client
                     #server
+                    #cut
                     #codecs
+                    #cut
                 }
             }
+        }
+    }
+
+    /// The imports of the module. Those of a module that is cut are the same for every range of procedures.
+    fn imports(&self, stubs: Stubs) -> TokenStream {
+        if !self.is_cut {
+            return self.std.imports(&self.runtime);
+        }
+        let runtime = &self.runtime;
+        let client = stubs.client.then(|| {
+            quote! {
+                #[allow(unused_imports)]
+                use #runtime::{client, xdr};
+            }
+        });
+        let server = stubs.server.then(|| quote!(use #runtime::server;));
+        quote! {
+            #client
+            #server
+            use #runtime::service;
+            #[allow(unused_imports)]
+            use #runtime::xdr::prelude::*;
         }
     }
 
@@ -64,6 +94,27 @@ impl Module<'_> {
     fn alloc(&self, module: &str, name: &str) -> TokenStream {
         let (runtime, module, ident) = (&self.runtime, ident(module), ident(name));
         self.std.short(name, quote!(#runtime::alloc::#module::#ident))
+    }
+
+    /// A line to cut at, among items.
+    fn cut(&self) -> Option<TokenStream> {
+        let name = format_ident!("{CUT}");
+        self.is_cut.then(|| quote!(const #name: () = ();))
+    }
+
+    /// The printed text of a module that is cut, in pieces. Those with an odd index are what its procedures add to the module,
+    /// and each of the others is the same for every range of procedures.
+    pub(crate) fn pieces(text: &str) -> Vec<String> {
+        let (item, arm) = (format!("const {CUT}: () = ();"), format!("{CUT} => {{}}"));
+        let mut pieces = vec![String::new()];
+        for line in text.split_inclusive('\n') {
+            if [item.as_str(), arm.as_str()].contains(&line.trim()) {
+                pieces.push(String::new());
+            } else if let Some(piece) = pieces.last_mut() {
+                piece.push_str(line);
+            }
+        }
+        pieces
     }
 
     /// What is in the module, from where the stubs are.

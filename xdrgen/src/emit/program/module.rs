@@ -41,9 +41,14 @@ pub(crate) struct Module<'a> {
     pub(crate) server: Ident,
     /// The procedures.
     pub(crate) procedures: Vec<Procedure>,
-    /// Whether one of them may have more eligible items than servers accept by themselves.
-    pub(crate) many_chunks: bool,
+    /// Markers of the version's procedures if one of them may have more eligible items than servers accept by themselves.
+    pub(crate) many_chunks: Option<Vec<Ident>>,
+    /// Whether lines of [`CUT`] surround what each procedure adds to.
+    pub(crate) is_cut: bool,
 }
+
+/// The name in lines that [`Module::pieces`] cuts at.
+pub(super) const CUT: &str = "__XDRGEN_CUT";
 
 /// A procedure.
 #[derive(Debug)]
@@ -58,8 +63,8 @@ pub(crate) struct Procedure {
     pub(crate) method: Ident,
     /// The client's method that takes options.
     pub(crate) method_with: Ident,
-    /// The client's method that hands the result over in its borrowed form, where it has one, and that form.
-    pub(crate) view: Option<(Ident, TokenStream)>,
+    /// The client's method that passes on the result in its borrowed form, where it has one.
+    pub(crate) view: Option<ReplyView>,
     /// Documentation of the marker.
     pub(crate) docs: TokenStream,
     /// Documentation of the handler's method.
@@ -84,6 +89,17 @@ pub(crate) struct Procedure {
     pub(crate) bounds: TokenStream,
     /// The handler's method up to and including its body or semicolon, where it was written out.
     pub(crate) signature: Option<TokenStream>,
+}
+
+/// A client's method that passes on a result in its borrowed form.
+#[derive(Debug)]
+pub(crate) struct ReplyView {
+    /// The method's name.
+    pub(crate) method: Ident,
+    /// The borrowed form.
+    pub(crate) ty: TokenStream,
+    /// The statements that read it from `decoder` into `result`.
+    pub(crate) read: TokenStream,
 }
 
 /// A parameter.

@@ -3,7 +3,7 @@
 use proc_macro2::{Ident, Literal, Span, TokenStream};
 use quote::quote;
 
-use super::module::{Module, Packing, Procedure};
+use super::module::{CUT, Module, Packing, Procedure};
 
 impl Module<'_> {
     /// The trait and the dispatcher.
@@ -20,10 +20,13 @@ impl Module<'_> {
         let docs = format!(" What a server of `{}` does. [`{dispatcher}`] makes a service of it.", self.version);
         let docs = self.handler_docs.clone().unwrap_or_else(|| quote!(#[doc = #docs]));
         let methods = self.procedures.iter().map(|procedure| self.handler_method(procedure));
+        let cut = self.cut();
         quote! {
             #docs
             #visibility trait #name: #send + #sync + 'static {
+                #cut
                 #(#methods)*
+                #cut
             }
         }
     }
@@ -90,8 +93,8 @@ impl Module<'_> {
                 },
             }
         });
-        let max_chunks = (self.many_chunks && !self.procedures.is_empty()).then(|| {
-            let markers = self.procedures.iter().map(|procedure| self.path(&procedure.marker));
+        let max_chunks = self.many_chunks.as_ref().filter(|markers| !markers.is_empty()).map(|markers| {
+            let markers = markers.iter().map(|marker| self.path(marker));
             let service = self.module("service");
             quote! {
                 fn max_chunks(&self) -> u32 {
@@ -99,6 +102,8 @@ impl Module<'_> {
                 }
             }
         });
+        let name_of_cut = Ident::new(CUT, Span::call_site());
+        let cut = self.is_cut.then(|| quote!(#name_of_cut => {}));
         let dispatch = if self.procedures.is_empty() {
             quote!(#boxed::pin(async move { call.procedure_unavailable() }))
         } else {
@@ -106,7 +111,9 @@ impl Module<'_> {
                 let handler = #arc::clone(&self.0);
                 #boxed::pin(async move {
                     match call.procedure() {
+                        #cut
                         #(#arms)*
+                        #cut
                         _ => call.procedure_unavailable(),
                     }
                 })
