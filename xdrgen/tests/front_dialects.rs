@@ -77,6 +77,13 @@ const DIALECTS: &[(&str, &str)] = &[
     ("type macro", "#define T int\nstruct a { T x; };"),
     ("opaque macro", "#define T opaque\nstruct a { T x[4]; };"),
     ("inverted typedef of a declared type", "struct old { int x; }; typedef new old;"),
+    ("scoped enumerator", "enum a { B = 1 }; const C = a::B;"),
+    ("global scope", "const A = 1; struct s { opaque x[::A]; };"),
+    ("scoped case", "enum a { B = 1 }; union u switch (a d) { case a::B: void; };"),
+    ("separated digits", "struct s { opaque x[1'000]; };"),
+    ("separated hexadecimal digits", "struct s { opaque x[0x1'0]; };"),
+    ("enumerators of one name", "enum a { B = 1 }; enum c { B = 2 };"),
+    ("unsigned hyper", "union u switch (unsigned hyper d) { case 18446744073709551615: void; };"),
     ("enumerator of 32 bits", "enum a { B = 0x80000000 };"),
     ("case of 32 bits", "union a switch (int d) { case 0x80000000: void; };"),
     ("named number", "const TWO = 2; program P { version V { void N(void) = TWO; } = 1; } = 2;"),
@@ -308,4 +315,26 @@ fn names_of_procedures_are_numbers_too() {
     assert_eq!(spec.programs[0].versions[1].number, 9);
     let circle = compiler("const A = GET; program P { version V { void GET(void) = A; } = 1; } = 1;");
     assert_eq!(codes(&circle.compile().unwrap_err()), [Code::Cycle]);
+}
+
+#[test]
+fn an_enumerator_of_two_enumerations_needs_its_scope() {
+    let enums = "enum color { RED = 1 }; enum wine { WHITE, RED };";
+    let text = format!(
+        "{enums} const A = color::RED; const B = (wine::RED + 4) << 1; union u switch (wine w) {{ case wine::RED: int x; default: void; }};"
+    );
+    let spec = spec(&compiler(&text));
+    for (name, value) in [("A", 1), ("B", 10)] {
+        assert!(matches!(kind(&spec, name), ItemKind::Const(ConstValue::Int(n)) if *n == value), "{name}");
+    }
+    for unclear in ["RED", "::RED"] {
+        let error = compiler(&format!("{enums} const A = {unclear};")).compile().unwrap_err();
+        assert_eq!(codes(&error), [Code::UnknownConstant]);
+        let text = error.to_string();
+        assert!(text.contains("`color::RED`") && text.contains("`wine::RED`"), "{text}");
+    }
+    assert_eq!(
+        codes(&compiler(&format!("{enums} const A = color::WHITE;")).compile().unwrap_err()),
+        [Code::UnknownConstant]
+    );
 }

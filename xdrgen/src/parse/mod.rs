@@ -243,7 +243,9 @@ impl Builder<'_, '_> {
         let kind = match (parts.next()?, parts.next()) {
             (only, None) => match only.as_rule() {
                 // A constant of this value may be one that nothing uses.
-                Rule::number if is_too_large(only.as_str()) => ValueKind::Computed(only.as_str().to_owned(), Vec::new()),
+                Rule::number if is_too_large(only.as_str()) => {
+                    ValueKind::Computed(only.as_str().to_owned(), Vec::new())
+                }
                 Rule::number => ValueKind::Int(self.number(only.as_str(), &at)?),
                 Rule::character => ValueKind::Int(self.character(only.as_str(), &at)?),
                 _ => ValueKind::Name(only.as_str().to_owned()),

@@ -10,7 +10,7 @@ use super::{
     names::{Body, Entry, twice},
 };
 use crate::{
-    ast::{Dialect, DefinitionKind, File, Ident, Value, ValueKind},
+    ast::{DefinitionKind, Dialect, File, Ident, Value, ValueKind},
     const_expr,
     diag::{Code, Diagnostic},
     ir::{Name, Span},
@@ -120,20 +120,19 @@ impl<'a> Constants<'a> {
     }
 
     /// Adds a constant, or an enumerator of the enumeration `of`.
-    fn add(
-        &mut self,
-        text: &'a str,
-        of: Option<&'a str>,
-        name: Name,
-        origin: Origin<'a>,
-        out: &mut Vec<Diagnostic>,
-    ) {
+    fn add(&mut self, text: &'a str, of: Option<&'a str>, name: Name, origin: Origin<'a>, out: &mut Vec<Diagnostic>) {
         let node = self.nodes.len();
         match (self.by_name.get(text).and_then(|&first| self.nodes.get(first)), of) {
             // Enumerators of two enumerations may have the same name, as in xdrpp.
-            (Some(Node { of: Some(other), .. }), Some(of)) if *other != of && !self.scoped.contains_key(&(of, text)) => {
+            (Some(Node { of: Some(other), .. }), Some(of))
+                if *other != of && !self.scoped.contains_key(&(of, text)) =>
+            {
                 self.ambiguous.entry(text).or_insert_with(|| vec![other]).push(of);
-                self.dialects.push(Dialect::new(&name.span, "an enumerator of the same name as another", "RFC 4506 §6.4"));
+                self.dialects.push(Dialect::new(
+                    &name.span,
+                    "an enumerator of the same name as another",
+                    "RFC 4506 §6.4",
+                ));
             }
             (Some(first), _) => out.push(twice("constant", text, &first.name.span, &name.span)),
             (None, _) => drop(self.by_name.insert(text, node)),
