@@ -213,7 +213,10 @@ impl<'a> Cases<'a> {
         let variant = self.enumerators.and_then(|enumerators| enumerators.get(&value));
         match variant {
             Some(variant) => quote!(#ty::#variant),
-            None if self.base == Base::UHyper => Literal::u64_unsuffixed(value.cast_unsigned()).to_token_stream(),
+            None if self.base == Base::UHyper => {
+                let value = proc_macro2::Literal::u64_unsuffixed(value.cast_unsigned());
+                quote!(#value)
+            },
             None => int(value),
         }
     }
