@@ -77,7 +77,7 @@ const DIALECTS: &[(&str, &str)] = &[
     ("type macro", "#define T int\nstruct a { T x; };"),
     ("opaque macro", "#define T opaque\nstruct a { T x[4]; };"),
     ("inverted typedef of a declared type", "struct old { int x; }; typedef new old;"),
-    ("scoped enumerator", "enum a { B = 1 }; const C = a::B;"),
+    ("scoped enumerator", "enum a { B = 1 }; struct s { opaque x[a::B]; };"),
     ("global scope", "const A = 1; struct s { opaque x[::A]; };"),
     ("scoped case", "enum a { B = 1 }; union u switch (a d) { case a::B: void; };"),
     ("separated digits", "struct s { opaque x[1'000]; };"),
@@ -207,7 +207,6 @@ fn computed_constants_have_one_value_or_an_error() {
     for (text, code) in [
         ("1 / 0", Code::OutOfRange),
         ("1 << 64", Code::OutOfRange),
-        ("18446744073709551615 + 1", Code::OutOfRange),
         ("A + 1", Code::Cycle),
         ("S + 1", Code::WrongConstant),
         ("NOWHERE + N", Code::UnknownConstant),
@@ -337,4 +336,14 @@ fn an_enumerator_of_two_enumerations_needs_its_scope() {
         codes(&compiler(&format!("{enums} const A = color::WHITE;")).compile().unwrap_err()),
         [Code::UnknownConstant]
     );
+}
+
+#[test]
+fn arrays_nest_only_as_deep_as_the_rust_compiler_goes() {
+    let nested = |n: usize| {
+        let arrays: String = (0..n).map(|i| format!("typedef t{i} t{}<>;", i + 1)).collect();
+        compiler(&format!("struct t0 {{ int x; }}; {arrays}")).compile()
+    };
+    assert!(nested(27).is_ok());
+    assert_eq!(codes(&nested(35).unwrap_err()), [Code::TooDeep]);
 }

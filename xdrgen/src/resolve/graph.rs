@@ -126,10 +126,15 @@ fn depth(spec: &Spec, components: &Components, out: &mut Vec<Diagnostic>) {
     let mut depths = vec![0_usize; spec.items.len()];
     for &id in &components.order {
         let item = &spec.items[id.0];
-        let fields = fields_of(item).into_iter();
-        let held = fields.filter_map(|field| Some(depths[target(&field.ty)?.0] + levels(field)));
-        let deepest = held.max().unwrap_or(1);
-        if deepest > MAX_TYPE_NESTING {
+        let held = fields_of(item).into_iter().filter_map(|field| Some((depths[target(&field.ty)?.0], levels(field))));
+        let (mut deepest, mut is_known) = (1, false);
+        for (depth, levels) in held {
+            deepest = deepest.max(depth + levels);
+            // What holds a type that is too deep is not complained about again.
+            is_known |= depth > MAX_TYPE_NESTING;
+        }
+        depths[id.0] = deepest;
+        if deepest > MAX_TYPE_NESTING && !is_known {
             let message = format!("type `{}` holds others more than {MAX_TYPE_NESTING} levels deep", item.name.text);
             out.push(
                 Diagnostic::new(Code::TooDeep, message)
@@ -138,8 +143,6 @@ fn depth(spec: &Spec, components: &Components, out: &mut Vec<Diagnostic>) {
                     .note("the Rust compiler does not accept types that nest deeper"),
             );
         }
-        // What holds it is complained about once.
-        depths[id.0] = if deepest > MAX_TYPE_NESTING { 0 } else { deepest };
     }
 }
 

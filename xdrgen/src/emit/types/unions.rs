@@ -216,7 +216,7 @@ impl<'a> Cases<'a> {
             None if self.base == Base::UHyper => {
                 let value = proc_macro2::Literal::u64_unsuffixed(value.cast_unsigned());
                 quote!(#value)
-            },
+            }
             None => int(value),
         }
     }
