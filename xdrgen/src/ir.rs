@@ -85,12 +85,14 @@ pub enum ItemKind {
 /// A constant's value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ConstValue {
-    /// A number; beyond the 64-bit range is an error found earlier.
+    /// A number of at most 64 bits.
     Int(i128),
     /// A number with the type that it is declared to have: a boolean or an integer, which it fits.
     Typed(i128, Base),
     /// A string constant.
     Str(String),
+    /// A number of more than 64 bits, which nothing uses. No code is generated for it.
+    TooLarge,
 }
 
 /// One name of an enumeration.
@@ -221,7 +223,7 @@ pub struct Arm {
 pub struct Case {
     /// As written: an enumerator's or constant's name, or the number.
     pub label: String,
-    /// Its value.
+    /// The value. Where the discriminant is an `unsigned hyper`, the bits of one.
     pub value: i64,
 }
 

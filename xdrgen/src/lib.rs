@@ -88,7 +88,9 @@
 //! | strings without a maximum | `string name` |
 //! | typedefs of every order | `typedef struct { int x; } point`, `typedef number unsigned int`, `typedef new old` |
 //! | namespaces, which are looked through | `namespace a::b { ... }` |
-//! | constants | `const uint32 A = 1`, `const S = "text"`, `const B = (A + 1) << 4`, `'c'`, enumerators without a value or with the 32nd bit |
+//! | constants | `const uint32 A = 1`, `const S = "text"`, `const B = (A + 1) << 4`, `'c'`, `1'000'000`, enumerators without a value or with the 32nd bit |
+//! | enumerators of the same name in two enumerations, and their scope | `color::RED`, `::RED` |
+//! | unions | `union u switch (unsigned hyper kind) { ... }` |
 //! | procedures | `void P()`, `int P(string name<9>, int count) = LAST`; their names as constants |
 //! | punctuation | `;` once more, a `,` after the last enumerator |
 //!

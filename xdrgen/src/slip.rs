@@ -10,6 +10,8 @@ pub(crate) fn of<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option
         return None;
     }
     let similar = known.filter(|other| other.len().abs_diff(word.len()) <= 2 && *other != word);
-    let scored = similar.map(|other| (strsim::damerau_levenshtein(word, other), other));
+    // Names that differ in case alone are the most likely.
+    let lower = word.to_ascii_lowercase();
+    let scored = similar.map(|other| (strsim::damerau_levenshtein(&lower, &other.to_ascii_lowercase()), other));
     scored.min().filter(|(distance, _)| *distance <= word.len().div_ceil(6)).map(|(_, other)| other)
 }

@@ -309,3 +309,44 @@ fn gen_needs_no_maximum_without_a_client() {
         assert!(!rust.contains("VClient"), "{rust}");
     }
 }
+
+#[test]
+fn what_is_not_a_regular_file_is_refused() {
+    let place = Place::new(&[]);
+    let output = place.run(&["check", "/dev/zero"]);
+    assert_eq!(output.status.code(), Some(3));
+    assert!(text(&output.stderr).contains("not a regular file"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn includes_that_nest_too_deep_are_reported_as_such() {
+    let files: Vec<(String, String)> =
+        (0..40).map(|n| (format!("f{n}.x"), format!("#include \"f{}.x\"\nconst C{n} = {n};\n", n + 1))).collect();
+    let files: Vec<(&str, &str)> = files.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect();
+    let output = Place::new(&files).run(&["check", "f0.x"]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output.stderr);
+    assert!(said.contains("E0004") && said.contains("32 deep") && !said.contains("there is no file"), "{said}");
+}
+
+#[test]
+fn unknown_names_are_reported_once_with_help() {
+    let place = Place::new(&[
+        (
+            "a.x",
+            "%#define MAX_LEN 64\n%#include \"types.h\"\nstruct a { opaque b<MAX_LEN>; netobj c; netobj d; stamp e; COLOR f; };\nstruct color { int x; };\n",
+        ),
+        ("types.x", "typedef int stamp;\n"),
+    ]);
+    let said = text(&place.run(&["check", "a.x"]).stderr);
+    for part in [
+        "-D 'MAX_LEN=64'",
+        "typedef opaque netobj<1024>;",
+        "it is used 2 times",
+        "#include \"types.x\"",
+        "did you mean `color`",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    assert_eq!(said.matches("no type is named `netobj`").count(), 1, "{said}");
+}

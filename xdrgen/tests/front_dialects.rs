@@ -77,6 +77,13 @@ const DIALECTS: &[(&str, &str)] = &[
     ("type macro", "#define T int\nstruct a { T x; };"),
     ("opaque macro", "#define T opaque\nstruct a { T x[4]; };"),
     ("inverted typedef of a declared type", "struct old { int x; }; typedef new old;"),
+    ("scoped enumerator", "enum a { B = 1 }; struct s { opaque x[a::B]; };"),
+    ("global scope", "const A = 1; struct s { opaque x[::A]; };"),
+    ("scoped case", "enum a { B = 1 }; union u switch (a d) { case a::B: void; };"),
+    ("separated digits", "struct s { opaque x[1'000]; };"),
+    ("separated hexadecimal digits", "struct s { opaque x[0x1'0]; };"),
+    ("enumerators of one name", "enum a { B = 1 }; enum c { B = 2 };"),
+    ("unsigned hyper", "union u switch (unsigned hyper d) { case 18446744073709551615: void; };"),
     ("enumerator of 32 bits", "enum a { B = 0x80000000 };"),
     ("case of 32 bits", "union a switch (int d) { case 0x80000000: void; };"),
     ("named number", "const TWO = 2; program P { version V { void N(void) = TWO; } = 1; } = 2;"),
@@ -200,7 +207,6 @@ fn computed_constants_have_one_value_or_an_error() {
     for (text, code) in [
         ("1 / 0", Code::OutOfRange),
         ("1 << 64", Code::OutOfRange),
-        ("18446744073709551615 + 1", Code::OutOfRange),
         ("A + 1", Code::Cycle),
         ("S + 1", Code::WrongConstant),
         ("NOWHERE + N", Code::UnknownConstant),
@@ -308,4 +314,36 @@ fn names_of_procedures_are_numbers_too() {
     assert_eq!(spec.programs[0].versions[1].number, 9);
     let circle = compiler("const A = GET; program P { version V { void GET(void) = A; } = 1; } = 1;");
     assert_eq!(codes(&circle.compile().unwrap_err()), [Code::Cycle]);
+}
+
+#[test]
+fn an_enumerator_of_two_enumerations_needs_its_scope() {
+    let enums = "enum color { RED = 1 }; enum wine { WHITE, RED };";
+    let text = format!(
+        "{enums} const A = color::RED; const B = (wine::RED + 4) << 1; union u switch (wine w) {{ case wine::RED: int x; default: void; }};"
+    );
+    let spec = spec(&compiler(&text));
+    for (name, value) in [("A", 1), ("B", 10)] {
+        assert!(matches!(kind(&spec, name), ItemKind::Const(ConstValue::Int(n)) if *n == value), "{name}");
+    }
+    for unclear in ["RED", "::RED"] {
+        let error = compiler(&format!("{enums} const A = {unclear};")).compile().unwrap_err();
+        assert_eq!(codes(&error), [Code::UnknownConstant]);
+        let text = error.to_string();
+        assert!(text.contains("`color::RED`") && text.contains("`wine::RED`"), "{text}");
+    }
+    assert_eq!(
+        codes(&compiler(&format!("{enums} const A = color::WHITE;")).compile().unwrap_err()),
+        [Code::UnknownConstant]
+    );
+}
+
+#[test]
+fn arrays_nest_only_as_deep_as_the_rust_compiler_goes() {
+    let nested = |n: usize| {
+        let arrays: String = (0..n).map(|i| format!("typedef t{i} t{}<>;", i + 1)).collect();
+        compiler(&format!("struct t0 {{ int x; }}; {arrays}")).compile()
+    };
+    assert!(nested(27).is_ok());
+    assert_eq!(codes(&nested(35).unwrap_err()), [Code::TooDeep]);
 }

@@ -315,10 +315,10 @@ fn long_chains_and_circles() {
 #[test]
 fn sizes_that_double() {
     let mut text = "struct s0 { opaque d<10>; };".to_owned();
-    for i in 0..120 {
+    for i in 0..25 {
         let _ = write!(text, "struct s{} {{ s{i} a; s{i} b; s{i} c[4294967295]; s{i} d<4294967295>; }};", i + 1);
     }
-    text += "program P { version V { s120 A(s120) = 1; } = 1; } = 1;";
+    text += "program P { version V { s25 A(s25) = 1; } = 1; } = 1;";
     assert_eq!(hostile(&text), 1);
 }
 
@@ -337,9 +337,9 @@ fn formulas_that_grow() {
 
 #[test]
 fn circles_with_eligible_items() {
-    let n = 100;
+    let n = 40;
     let mut text: String = (0..n).map(|i| format!("struct t{i} {{ t{} *x; t{} *y; }};\n", i + 1, i + 1)).collect();
-    text += "struct t100 { t0 *x; t0 *y; @ddp opaque d<>; };";
+    text += "struct t40 { t0 *x; t0 *y; @ddp opaque d<>; };";
     text += "program P { version V { t0 A(t0) = 1; } = 1; } = 1;";
     assert_eq!(hostile(&text), 2);
 }

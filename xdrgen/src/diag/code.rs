@@ -83,6 +83,8 @@ codes! {
     Preprocessor = "W0001";
     /// A statement has no effect.
     NoEffect = "W0002";
+    /// A constant that nothing uses is left out.
+    LeftOut = "W0003";
 }
 
 impl Code {
@@ -90,7 +92,7 @@ impl Code {
     #[must_use]
     pub const fn severity(self) -> Severity {
         match self {
-            Self::Preprocessor | Self::NoEffect => Severity::Warning,
+            Self::Preprocessor | Self::NoEffect | Self::LeftOut => Severity::Warning,
             _ => Severity::Error,
         }
     }

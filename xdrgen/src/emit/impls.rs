@@ -231,6 +231,7 @@ impl Target<'_> {
             (None, _) => {
                 let value = match &union.discriminant {
                     Discriminant::Enum(_) if !by_number => quote!(i32::from(other)),
+                    Discriminant::Scalar(ty) if ty.to_string() == "u64" => quote!(other.cast_signed()),
                     _ => quote!(other),
                 };
                 let error = quote!(Err(xdr::unknown_discriminant(decoder, #name, #value).in_field(#name, #field)));

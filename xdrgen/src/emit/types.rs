@@ -19,7 +19,7 @@ use super::{
     view::View,
     xdr_text,
 };
-use crate::ir::{Field, Item, ItemId, ItemKind, Type};
+use crate::ir::{ConstValue, Field, Item, ItemId, ItemKind, Type};
 
 /// What an item becomes.
 #[derive(Debug, Default)]
@@ -72,6 +72,7 @@ impl Emitter<'_> {
     fn emit(&self) -> Emitted {
         let (emitter, item) = (self, self.item);
         match &item.kind {
+            ItemKind::Const(ConstValue::TooLarge) => Emitted::default(),
             ItemKind::Const(value) => {
                 let (ty, value) = emitter.view.constant(value);
                 let (docs, name) = (emitter.docs("constant"), &emitter.name.ident);

@@ -242,6 +242,8 @@ impl<'a> View<'a> {
     pub(crate) fn constant(&self, value: &ConstValue) -> (TokenStream, TokenStream) {
         match value {
             ConstValue::Str(text) => (quote!(&str), quote!(#text)),
+            // There is no constant of it to be declared.
+            ConstValue::TooLarge => (quote!(()), quote!(())),
             ConstValue::Typed(value, Base::Bool) => {
                 let value = *value != 0;
                 (quote!(bool), quote!(#value))

@@ -276,6 +276,7 @@ fn constants(names: &Names<'_>, out: &mut Html) {
                 }
                 _ => out.show(format_args!("{n}")),
             },
+            ConstValue::TooLarge => out.text("more than 64 bits"),
             ConstValue::Str(text) => out.show(format_args!("{text:?}")),
         };
         out.raw("</td><td>");

@@ -242,6 +242,10 @@ impl Builder<'_, '_> {
         let mut parts = pair.clone().into_inner();
         let kind = match (parts.next()?, parts.next()) {
             (only, None) => match only.as_rule() {
+                // A constant of this value may be one that nothing uses.
+                Rule::number if is_too_large(only.as_str()) => {
+                    ValueKind::Computed(only.as_str().to_owned(), Vec::new())
+                }
                 Rule::number => ValueKind::Int(self.number(only.as_str(), &at)?),
                 Rule::character => ValueKind::Int(self.character(only.as_str(), &at)?),
                 _ => ValueKind::Name(only.as_str().to_owned()),
@@ -298,4 +302,13 @@ fn trimmed(at: Span, text: &str) -> Span {
     let after = text.len() - text.trim_end().len();
     let range = at.range.start + before..at.range.end.saturating_sub(after).max(at.range.start + before);
     span(at.file, range)
+}
+
+/// Whether `text` is a number that does not fit 128 bits.
+pub(crate) fn is_too_large(text: &str) -> bool {
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    let is_octal = digits.starts_with('0') && !digits.starts_with("0x") && !digits.starts_with("0X");
+    let is_number = digits.starts_with(|c: char| c.is_ascii_digit())
+        && digits.chars().all(|c| c.is_ascii_hexdigit() || matches!(c, 'x' | 'X' | '\''));
+    is_number && !(is_octal && digits.contains(['8', '9'])) && const_expr::number(digits).is_none()
 }

@@ -1,6 +1,9 @@
 //! Constants and enumerators: their values, whatever the order of declaration.
 
-use std::collections::{HashMap, HashSet};
+use std::{
+    cell::RefCell,
+    collections::{HashMap, HashSet},
+};
 
 use super::{
     cycle,
@@ -11,6 +14,7 @@ use crate::{
     const_expr,
     diag::{Code, Diagnostic},
     ir::{Name, Span},
+    parse,
 };
 
 /// How a constant's value comes about.
@@ -42,6 +46,8 @@ struct Node<'a> {
     origin: Origin<'a>,
     /// The enumeration that it is an enumerator of.
     of: Option<&'a str>,
+    /// Whether a value that is too large is no error where nothing uses it.
+    may_be_unused: bool,
 }
 
 /// The values of all constants and enumerators.
@@ -59,6 +65,8 @@ pub(super) struct Constants<'a> {
     first_of: HashMap<usize, usize>,
     /// Words of definitions with syntax errors.
     lost: &'a HashSet<String>,
+    /// Errors about constants that are no errors if nothing uses them.
+    waiting: RefCell<HashMap<usize, Diagnostic>>,
     /// Names that RFC 4506 does not allow.
     pub(super) dialects: Vec<Dialect>,
 }
@@ -79,6 +87,7 @@ impl<'a> Constants<'a> {
             texts: Vec::new(),
             first_of: HashMap::new(),
             lost,
+            waiting: RefCell::default(),
             dialects: Vec::new(),
         };
         for (item, entry) in entries.iter().enumerate() {
@@ -131,7 +140,7 @@ impl<'a> Constants<'a> {
         if let Some(of) = of {
             self.scoped.entry((of, text)).or_insert(node);
         }
-        self.nodes.push(Node { name, origin, of });
+        self.nodes.push(Node { name, origin, of, may_be_unused: of.is_none() });
     }
 
     /// The node of a constant or enumerator, or of `enumeration::NAME` or `::NAME`. A namespace adds nothing to a name.
@@ -161,7 +170,7 @@ impl<'a> Constants<'a> {
         if !self.by_name.contains_key(name.text.as_str()) {
             self.by_name.insert(&name.text, self.nodes.len());
             let name = Name { text: name.text.clone(), span: name.span.clone() };
-            self.nodes.push(Node { name, origin: Origin::Value(number), of: None });
+            self.nodes.push(Node { name, origin: Origin::Value(number), of: None, may_be_unused: false });
         }
     }
 
@@ -239,12 +248,40 @@ impl<'a> Constants<'a> {
             },
             Origin::Value(value) => value,
         };
+        if let ValueKind::Computed(digits, names) = &value.kind
+            && names.is_empty()
+            && parse::is_too_large(digits)
+        {
+            self.too_large(at, &format!("`{digits}` does not fit 64 bits"), &value.span, out);
+            return None;
+        }
         let n = self.number(value, out)?;
         if (i128::from(i64::MIN)..=i128::from(u64::MAX)).contains(&n) {
             return Some(n);
         }
-        out.push(Diagnostic::new(Code::OutOfRange, format!("{n} does not fit 64 bits")).at(&value.span, "too large"));
+        self.too_large(at, &format!("{n} does not fit 64 bits"), &value.span, out);
         None
+    }
+
+    /// Complains about a value of more than 64 bits: of a constant, not before something uses it.
+    fn too_large(&self, at: usize, message: &str, span: &Span, out: &mut Vec<Diagnostic>) {
+        let diagnostic = Diagnostic::new(Code::OutOfRange, message).at(span, "too large");
+        if self.nodes[at].may_be_unused {
+            self.waiting.borrow_mut().insert(at, diagnostic);
+        } else {
+            out.push(diagnostic);
+        }
+    }
+
+    /// Warns of constants of more than 64 bits that nothing uses.
+    pub(super) fn unused(&self, out: &mut Vec<Diagnostic>) {
+        let mut waiting: Vec<(usize, Diagnostic)> = self.waiting.borrow_mut().drain().collect();
+        waiting.sort_by_key(|(node, _)| *node);
+        out.extend(waiting.into_iter().map(|(node, diagnostic)| Diagnostic {
+            code: Code::LeftOut,
+            message: format!("constant `{}` has more than 64 bits: it is left out", self.nodes[node].name.text),
+            ..diagnostic.note("nothing uses it, and constants have at most 64 bits (RFC 4506 §4.17, §6.2)")
+        }));
     }
 
     /// A name that is no declared constant.
@@ -279,7 +316,12 @@ impl<'a> Constants<'a> {
                     return None;
                 }
                 let computed = const_expr::computed(text, &|name| self.named(name, &value.span, &mut Vec::new()));
-                if computed.is_none() {
+                if computed.is_none() && names.is_empty() && parse::is_too_large(text) {
+                    out.push(
+                        Diagnostic::new(Code::OutOfRange, format!("`{text}` is not a number"))
+                            .at(&value.span, "numbers have at most 64 bits"),
+                    );
+                } else if computed.is_none() {
                     out.push(
                         Diagnostic::new(Code::OutOfRange, "this comes to no number")
                             .at(&value.span, "divided by zero, or too large on the way"),
@@ -297,6 +339,7 @@ impl<'a> Constants<'a> {
             out.push(ambiguous(unscoped, enums, at));
             return None;
         }
+        out.extend(self.waiting.borrow_mut().remove(&node));
         if self.texts[node].is_some() {
             out.push(
                 Diagnostic::new(Code::WrongConstant, format!("`{name}` is a string constant"))

@@ -6,9 +6,25 @@ use crate::{
     ir::{Base, Field, ItemId, ItemKind, Spec, Type},
 };
 
-/// How deep types may hold one another. Later stages, the generated codecs and the Rust compiler recurse once per
-/// level.
-const MAX_TYPE_NESTING: usize = 128;
+/// How deep types may hold one another. Later stages, the generated codecs and the Rust compiler recurse for each level.
+///
+/// To find out whether a type is `Send` the Rust compiler goes through all that it holds, by default 128 levels of Rust's types
+/// deep. The rest is for the futures and structs of the user's that hold the type.
+const MAX_TYPE_NESTING: usize = 112;
+
+/// Levels of Rust's types from a value of `ty` to its target: `Vec<T>`, for example, holds `RawVec<T>`, which holds
+/// `PhantomData<T>`.
+fn levels(field: &Field) -> usize {
+    match &field.ty {
+        Type::Array(..) | Type::List(_) => 4,
+        Type::NonEmptyList(_) => 5,
+        // Larger ones are `Vec`s.
+        Type::ArrayFixed(_, len) if *len <= 1 => 2,
+        Type::ArrayFixed(..) => 4,
+        Type::Optional(_) => 2,
+        _ => 1,
+    }
+}
 
 /// The declared type that `ty` refers to.
 pub(crate) fn target(ty: &Type) -> Option<ItemId> {
@@ -110,12 +126,22 @@ fn depth(spec: &Spec, components: &Components, out: &mut Vec<Diagnostic>) {
     let mut depths = vec![0_usize; spec.items.len()];
     for &id in &components.order {
         let item = &spec.items[id.0];
-        let held = fields_of(item).into_iter().filter_map(|field| target(&field.ty));
-        let deepest = held.map(|target| depths[target.0]).max().unwrap_or(0) + 1;
+        let held = fields_of(item).into_iter().filter_map(|field| Some((depths[target(&field.ty)?.0], levels(field))));
+        let (mut deepest, mut is_known) = (1, false);
+        for (depth, levels) in held {
+            deepest = deepest.max(depth + levels);
+            // What holds a type that is too deep is not complained about again.
+            is_known |= depth > MAX_TYPE_NESTING;
+        }
         depths[id.0] = deepest;
-        if deepest == MAX_TYPE_NESTING + 1 {
-            let message = format!("type `{}` holds others more than {MAX_TYPE_NESTING} deep", item.name.text);
-            out.push(Diagnostic::new(Code::TooDeep, message).at(&item.name.span, ""));
+        if deepest > MAX_TYPE_NESTING && !is_known {
+            let message = format!("type `{}` holds others more than {MAX_TYPE_NESTING} levels deep", item.name.text);
+            out.push(
+                Diagnostic::new(Code::TooDeep, message)
+                    .at(&item.name.span, "")
+                    .note("an array or list counts as 4 levels, an optional type as 2, any other as 1")
+                    .note("the Rust compiler does not accept types that nest deeper"),
+            );
         }
     }
 }

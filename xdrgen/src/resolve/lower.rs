@@ -109,7 +109,10 @@ impl<'a> Lower<'a> {
             return ConstValue::Str(text.to_owned());
         }
         // A value that is wrong has been complained about.
-        let number = self.constants.number(value, &mut Vec::new()).unwrap_or_default();
+        let Some(number) = self.constants.number(value, &mut Vec::new()) else { return ConstValue::TooLarge };
+        if u64::try_from(number).is_err() && i64::try_from(number).is_err() {
+            return ConstValue::TooLarge;
+        }
         let Some(base) = ty.and_then(|ty| self.constant_type(ty)) else { return ConstValue::Int(number) };
         let fits = match base {
             Base::Bool => (0..=1).contains(&number),
@@ -185,8 +188,12 @@ impl<'a> Lower<'a> {
     }
 
     fn union(&mut self, id: ItemId, name: &Name, body: &UnionBody) -> Union {
-        let discriminant = self.field(&body.discriminant, String::new);
+        let mut discriminant = self.field(&body.discriminant, String::new);
         let kind = self.discriminant(body);
+        if matches!(kind, Some(Discriminant::UHyper)) {
+            // Sizes are computed from this type. A typedef's would have to be known before.
+            discriminant.ty = Type::Base(Base::UHyper);
+        }
         let mut arms = Vec::new();
         let mut default = None;
         let mut default_at: Option<&Span> = None;
@@ -241,6 +248,8 @@ impl<'a> Lower<'a> {
         let (fits, what) = match kind.as_ref()? {
             Discriminant::Int => (word(number).map(i64::from), "`int`".to_owned()),
             Discriminant::UInt => (u32::try_from(number).ok().map(i64::from), "`unsigned int`".to_owned()),
+            // All 64 bits are used.
+            Discriminant::UHyper => (u64::try_from(number).ok().map(u64::cast_signed), "`unsigned hyper`".to_owned()),
             Discriminant::Bool => (i64::try_from(number).ok().filter(|n| (0..=1).contains(n)), "`bool`".to_owned()),
             Discriminant::Enum(known, name) => {
                 (word(number).filter(|n| known.contains(n)).map(i64::from), format!("`{name}`"))
@@ -256,7 +265,7 @@ impl<'a> Lower<'a> {
             return None;
         };
         // An enumeration's own has been told of.
-        if i128::from(value) != number && !matches!(kind, Some(Discriminant::Enum(..))) {
+        if i128::from(value) != number && !matches!(kind, Some(Discriminant::Enum(..) | Discriminant::UHyper)) {
             self.dialects.push(Dialect::new(&case.span, "a value that needs the 32nd bit", "RFC 4506 §4.15"));
         }
         if let Some(first) = values.insert(value, &case.span) {

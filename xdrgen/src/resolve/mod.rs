@@ -3,6 +3,7 @@
 
 mod constants;
 mod graph;
+mod hints;
 mod lists;
 mod lower;
 mod names;
@@ -73,6 +74,8 @@ pub(crate) fn resolve(
     let mut lower = Lower::new(&names, &constants, &lost, files, sources, out);
     let items = lower.items();
     let programs = lower.programs();
+    constants.unused(lower.out);
+    hints::complete(files, sources, lower.out);
     let (marks, mut dialects) = (lower.marks, lower.dialects);
     dialects.extend(constants.dialects.iter().cloned());
     let mut spec = Spec { items, programs, header: files.first().map(|file| file.header.clone()).unwrap_or_default() };

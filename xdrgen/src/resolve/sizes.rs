@@ -67,7 +67,8 @@ fn item(spec: &Spec, id: ItemId) -> Facts {
             let arms = arms(spec, union);
             // Of what is not known nothing is read.
             let min_len = if union.open { 0 } else { arms.min_len };
-            sequence(fixed(WORD), Facts { min_len, ..arms })
+            let discriminant = if union.discriminant.ty == Type::Base(Base::UHyper) { 2 * WORD } else { WORD };
+            sequence(fixed(discriminant), Facts { min_len, ..arms })
         }
     }
 }

@@ -13,6 +13,8 @@ use crate::{
 pub(super) enum Discriminant<'a> {
     Int,
     UInt,
+    /// As some dialects have it.
+    UHyper,
     Bool,
     /// Its values and its name.
     Enum(HashSet<i32>, &'a str),
@@ -156,6 +158,11 @@ impl<'a> Lower<'a> {
             match primitive {
                 Some(Primitive::Int) => return Some(Discriminant::Int),
                 Some(Primitive::UInt) => return Some(Discriminant::UInt),
+                Some(Primitive::UHyper) => {
+                    let what = "a union that is switched by an `unsigned hyper`";
+                    self.dialects.push(Dialect::new(&declaration.span, what, "RFC 4506 §4.15"));
+                    return Some(Discriminant::UHyper);
+                }
                 Some(Primitive::Bool) => return Some(Discriminant::Bool),
                 Some(_) => break,
                 None => {}

@@ -250,6 +250,9 @@ impl<'a> Cases<'a> {
         if label.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_') {
             return label.to_owned();
         }
+        if self.base == Base::UHyper {
+            return format!("case_{}", value.cast_unsigned());
+        }
         if value < 0 { format!("case_minus_{}", value.unsigned_abs()) } else { format!("case_{value}") }
     }
 
@@ -262,6 +265,10 @@ impl<'a> Cases<'a> {
         let variant = self.enumerators.and_then(|enumerators| enumerators.get(&value));
         match variant {
             Some(variant) => quote!(#ty::#variant),
+            None if self.base == Base::UHyper => {
+                let value = proc_macro2::Literal::u64_unsuffixed(value.cast_unsigned());
+                quote!(#value)
+            }
             None => int(value),
         }
     }

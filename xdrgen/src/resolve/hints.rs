@@ -1,0 +1,106 @@
+//! Help for names that no file declares: most of them come from headers of C.
+
+use std::{collections::HashMap, path::Path};
+
+use crate::{
+    ast::File,
+    diag::{Code, Diagnostic},
+    lexer::is_of_word,
+    source::{self, Sources},
+};
+
+/// Types of Sun's headers, with their definitions in XDR.
+const KNOWN: [(&str, &str, &str); 2] = [
+    ("netobj", "typedef opaque netobj<1024>;", "rpc/xdr.h"),
+    ("des_block", "typedef opaque des_block[8];", "rpc/des_crypt.h"),
+];
+
+/// Leaves one complaint about each unknown name, with the number of its uses, and adds what to do about it.
+pub(super) fn complete(files: &[File], sources: &Sources, out: &mut Vec<Diagnostic>) {
+    let mut uses: HashMap<(Code, String), usize> = HashMap::new();
+    let is_unknown = |diagnostic: &Diagnostic| {
+        matches!(diagnostic.code, Code::UnknownType | Code::UnknownConstant) && diagnostic.message.starts_with("no ")
+    };
+    out.retain(|diagnostic| {
+        if !is_unknown(diagnostic) {
+            return true;
+        }
+        let count = uses.entry((diagnostic.code, diagnostic.message.clone())).or_default();
+        *count += 1;
+        *count == 1
+    });
+    for diagnostic in out.iter_mut().filter(|diagnostic| is_unknown(diagnostic)) {
+        if let Some(count) = uses.get(&(diagnostic.code, diagnostic.message.clone())).filter(|count| **count > 1) {
+            diagnostic.notes.push(format!("it is used {count} times"));
+        }
+        let Some(name) = diagnostic.message.split('`').nth(1).map(str::to_owned) else { continue };
+        let file = diagnostic.primary.as_ref().map(|label| label.span.file);
+        let Some(file) = files.iter().find(|tree| Some(tree.source) == file) else { continue };
+        let help = if diagnostic.code == Code::UnknownType {
+            of_type(&name, file, sources)
+        } else {
+            of_constant(&name, file, sources)
+        };
+        diagnostic.helps.extend(help);
+    }
+}
+
+fn of_type(name: &str, file: &File, sources: &Sources) -> Option<String> {
+    if let Some((_, definition, header)) = KNOWN.iter().find(|(known, ..)| *known == name) {
+        return Some(format!(
+            "`{name}` is a type of <{header}>: add `{definition}`, or give a type of Rust with `--extern {name}=PATH`"
+        ));
+    }
+    if let Some(value) = defined(name, file) {
+        return Some(format!("a line for C defines it: give it with `-D '{name}={value}'`"));
+    }
+    beside(name, file, sources).or_else(|| {
+        let header = included(file).next()?;
+        Some(format!(
+            "if `{header}` declares it for C: declare it in XDR, or give a type of Rust with `--extern {name}=PATH`"
+        ))
+    })
+}
+
+fn of_constant(name: &str, file: &File, sources: &Sources) -> Option<String> {
+    if let Some(value) = defined(name, file) {
+        return Some(format!("a line for C defines it: give it with `-D '{name}={value}'`"));
+    }
+    beside(name, file, sources).or_else(|| {
+        let header = included(file).next()?;
+        Some(format!("if `{header}` defines it for C: give its value with `-D {name}=VALUE`"))
+    })
+}
+
+/// The text that a `%#define` line gives the name.
+fn defined<'a>(name: &str, file: &'a File) -> Option<&'a str> {
+    file.passed_through.iter().find_map(|line| {
+        let rest = line.text.trim().strip_prefix('#')?.trim_start().strip_prefix("define")?;
+        let value = rest.trim_start().strip_prefix(name)?;
+        let value = value.strip_prefix([' ', '\t'])?.split("/*").next()?.trim();
+        (!value.is_empty()).then_some(value)
+    })
+}
+
+/// The files that `%#include` lines name.
+fn included(file: &File) -> impl Iterator<Item = &str> {
+    file.passed_through.iter().filter_map(|line| {
+        let rest = line.text.trim().strip_prefix('#')?.trim_start().strip_prefix("include")?.trim();
+        let rest = rest.strip_prefix(['"', '<'])?;
+        rest.split(['"', '>']).next()
+    })
+}
+
+/// Help where a specification beside the file, of the name of an included header, has the name.
+fn beside(name: &str, file: &File, sources: &Sources) -> Option<String> {
+    let directory = Path::new(sources.get(file.source)?.name()).parent()?;
+    included(file).find_map(|header| {
+        let path = directory.join(Path::new(header).file_name()?).with_extension("x");
+        let text = source::read(&path).ok()?;
+        let text = String::from_utf8_lossy(&text);
+        let shown = path.file_name()?.to_string_lossy();
+        text.split(|c| !is_of_word(c)).any(|word| word == name).then(|| {
+            format!("`{shown}` beside this file has it: write `#include \"{shown}\"`, with `-I DIR` if it is elsewhere")
+        })
+    })
+}
