@@ -96,36 +96,36 @@ pub struct NfsStatus(pub Nfsstat3);
 
 impl fmt::Display for NfsStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (name, words) = match self.0 {
-            Nfsstat3::Ok => ("NFS3_OK", "no error"),
-            Nfsstat3::Perm => ("NFS3ERR_PERM", "only the owner may do this"),
-            Nfsstat3::Noent => ("NFS3ERR_NOENT", "no such file or directory"),
-            Nfsstat3::Io => ("NFS3ERR_IO", "the server's disk failed"),
-            Nfsstat3::Nxio => ("NFS3ERR_NXIO", "no such device"),
-            Nfsstat3::Acces => ("NFS3ERR_ACCES", "permission denied"),
-            Nfsstat3::Exist => ("NFS3ERR_EXIST", "already exists"),
-            Nfsstat3::Xdev => ("NFS3ERR_XDEV", "target is on another file system"),
-            Nfsstat3::Nodev => ("NFS3ERR_NODEV", "no such device"),
-            Nfsstat3::Notdir => ("NFS3ERR_NOTDIR", "not a directory"),
-            Nfsstat3::Isdir => ("NFS3ERR_ISDIR", "is a directory"),
-            Nfsstat3::Inval => ("NFS3ERR_INVAL", "invalid argument, or unsupported for this file type"),
-            Nfsstat3::Fbig => ("NFS3ERR_FBIG", "exceeds the server's file size limit"),
-            Nfsstat3::Nospc => ("NFS3ERR_NOSPC", "no space left on the server"),
-            Nfsstat3::Rofs => ("NFS3ERR_ROFS", "the file system is read-only"),
-            Nfsstat3::Mlink => ("NFS3ERR_MLINK", "too many links"),
-            Nfsstat3::Nametoolong => ("NFS3ERR_NAMETOOLONG", "the name is too long"),
-            Nfsstat3::Notempty => ("NFS3ERR_NOTEMPTY", "the directory is not empty"),
-            Nfsstat3::Dquot => ("NFS3ERR_DQUOT", "quota exceeded"),
-            Nfsstat3::Stale => ("NFS3ERR_STALE", "the file was removed or is no longer exported"),
-            Nfsstat3::Remote => ("NFS3ERR_REMOTE", "too many levels of remote in path"),
-            Nfsstat3::Badhandle => ("NFS3ERR_BADHANDLE", "invalid file handle"),
-            Nfsstat3::NotSync => ("NFS3ERR_NOT_SYNC", "the file was changed in the meantime"),
-            Nfsstat3::BadCookie => ("NFS3ERR_BAD_COOKIE", "the directory changed while it was being listed"),
-            Nfsstat3::Notsupp => ("NFS3ERR_NOTSUPP", "the server does not support this"),
-            Nfsstat3::Toosmall => ("NFS3ERR_TOOSMALL", "a buffer or request is too small"),
-            Nfsstat3::Serverfault => ("NFS3ERR_SERVERFAULT", "internal server error"),
-            Nfsstat3::Badtype => ("NFS3ERR_BADTYPE", "the server does not support files of this type"),
-            Nfsstat3::Jukebox => ("NFS3ERR_JUKEBOX", "temporarily unavailable, try again later"),
+        let words = match self.0 {
+            Nfsstat3::Ok => "no error",
+            Nfsstat3::Perm => "only the owner may do this",
+            Nfsstat3::Noent => "no such file or directory",
+            Nfsstat3::Io => "the server's disk failed",
+            Nfsstat3::Nxio => "no such device",
+            Nfsstat3::Acces => "permission denied",
+            Nfsstat3::Exist => "already exists",
+            Nfsstat3::Xdev => "target is on another file system",
+            Nfsstat3::Nodev => "no such device",
+            Nfsstat3::Notdir => "not a directory",
+            Nfsstat3::Isdir => "is a directory",
+            Nfsstat3::Inval => "invalid argument, or unsupported for this file type",
+            Nfsstat3::Fbig => "exceeds the server's file size limit",
+            Nfsstat3::Nospc => "no space left on the server",
+            Nfsstat3::Rofs => "the file system is read-only",
+            Nfsstat3::Mlink => "too many links",
+            Nfsstat3::Nametoolong => "the name is too long",
+            Nfsstat3::Notempty => "the directory is not empty",
+            Nfsstat3::Dquot => "quota exceeded",
+            Nfsstat3::Stale => "the file was removed or is no longer exported",
+            Nfsstat3::Remote => "too many levels of remote in path",
+            Nfsstat3::Badhandle => "invalid file handle",
+            Nfsstat3::NotSync => "the file was changed in the meantime",
+            Nfsstat3::BadCookie => "the directory changed while it was being listed",
+            Nfsstat3::Notsupp => "the server does not support this",
+            Nfsstat3::Toosmall => "a buffer or request is too small",
+            Nfsstat3::Serverfault => "internal server error",
+            Nfsstat3::Badtype => "the server does not support files of this type",
+            Nfsstat3::Jukebox => "temporarily unavailable, try again later",
         };
         write!(f, "{} ({words})", self.0)
     }
@@ -137,21 +137,20 @@ pub struct MountStatus(pub Mountstat3);
 
 impl fmt::Display for MountStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (name, words) = match self.0 {
-            Mountstat3::Ok => ("MNT3_OK", "no error"),
-            Mountstat3::Perm => ("MNT3ERR_PERM", "only root may mount this path"),
-            Mountstat3::Noent => ("MNT3ERR_NOENT", "no such file or directory"),
-            Mountstat3::Io => ("MNT3ERR_IO", "the server's disk failed"),
+        let words = match self.0 {
+            Mountstat3::Ok => "no error",
+            Mountstat3::Perm => "only root may mount this path",
+            Mountstat3::Noent => "no such file or directory",
+            Mountstat3::Io => "the server's disk failed",
             // Linux exports are `secure` by default: only ports below 1024 are accepted.
-            Mountstat3::Acces => (
-                "MNT3ERR_ACCES",
-                "not exported to this host, or only to privileged ports, unless the Linux export option `insecure` is set",
-            ),
-            Mountstat3::Notdir => ("MNT3ERR_NOTDIR", "not a directory"),
-            Mountstat3::Inval => ("MNT3ERR_INVAL", "invalid argument"),
-            Mountstat3::Nametoolong => ("MNT3ERR_NAMETOOLONG", "the path is too long"),
-            Mountstat3::Notsupp => ("MNT3ERR_NOTSUPP", "not supported"),
-            Mountstat3::Serverfault => ("MNT3ERR_SERVERFAULT", "internal server error"),
+            Mountstat3::Acces => {
+                "not exported to this host, or only to privileged ports, unless the Linux export option `insecure` is set"
+            }
+            Mountstat3::Notdir => "not a directory",
+            Mountstat3::Inval => "invalid argument",
+            Mountstat3::Nametoolong => "the path is too long",
+            Mountstat3::Notsupp => "not supported",
+            Mountstat3::Serverfault => "internal server error",
         };
         write!(f, "{} ({words})", self.0)
     }
