@@ -6,6 +6,7 @@ use super::wire;
 use crate::{
     blobstore::{BlobName, BlobStatus, GetArgs, GetOk, GetRes},
     declarators::{EveryDeclarator, Handle, OneOctet, Page, Path, Table, Triple, Verifier},
+    hyper_union::{ByColor, ByHyper, ByKey},
     lists::{AtLeastOne, Entry, EntryList, Expression, Listing, StringList, StringListElement, Tree, TwoLists},
     programs::calc_v1,
     scalars::{AllScalars, HEX, LARGE, NEGATIVE, OCTAL},
@@ -157,4 +158,13 @@ fn program() {
     wire(&GetRes::Default(BlobStatus::BlobNoent), &[2]);
     // Several arguments are encoded in order.
     wire(&calc_v1::AddTwoArgs { arg: 1, arg2: 2 }, &[1, 2]);
+}
+
+#[test]
+fn unions_of_unsigned_hypers() {
+    wire(&ByHyper::Case18446744073709551615(-1), &[0xffff_ffff, 0xffff_ffff, 0xffff_ffff]);
+    wire(&ByHyper::Case7, &[0, 7]);
+    wire(&ByKey::Case1000("ab".into()), &[0, 1000, 2, 0x6162_0000]);
+    wire(&ByKey::Default(1 << 32, 5), &[1, 0, 5]);
+    wire(&ByColor::Red(3), &[1, 3]);
 }

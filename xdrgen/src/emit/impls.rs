@@ -166,7 +166,7 @@ impl Target<'_> {
                 }
             }
         };
-        self.impl_encode(len.tokens(), body)
+        self.impl_encode(len.tokens(union.discriminant.len()), body)
     }
 
     fn write_arm(&self, bindings: &[Binding<'_>], pattern: impl Fn(&[TokenStream]) -> TokenStream) -> TokenStream {
@@ -231,7 +231,7 @@ impl Target<'_> {
             (None, _) => {
                 let value = match &union.discriminant {
                     Discriminant::Enum(_) if !by_number => quote!(i32::from(other)),
-                    Discriminant::Scalar(ty) if ty.to_string() == "u64" => quote!(other.cast_signed()),
+                    hyper if hyper.is_hyper() => quote!(other.cast_signed()),
                     _ => quote!(other),
                 };
                 let error = quote!(Err(xdr::unknown_discriminant(decoder, #name, #value).in_field(#name, #field)));
@@ -339,9 +339,11 @@ impl LenArms {
         self.arms.push((pattern(&names), len));
     }
 
-    fn tokens(&self) -> TokenStream {
+    /// The length of a union whose discriminant has this length, in bytes.
+    fn tokens(&self, discriminant: u64) -> TokenStream {
+        let discriminant = number(discriminant);
         if self.arms.is_empty() {
-            return number(4);
+            return discriminant;
         }
         let arms = self.arms.iter().map(|(pattern, len)| {
             let len = len.tokens();
@@ -351,7 +353,7 @@ impl LenArms {
         let empty = (!empty.is_empty()).then(|| quote!(#(#empty)|* => 0,));
         quote! {
             let arm = match self { #(#arms)* #empty };
-            4 + arm
+            #discriminant + arm
         }
     }
 }

@@ -74,10 +74,22 @@ pub(crate) struct UnionCodec {
 /// What selects an arm.
 #[derive(Debug, Clone)]
 pub(crate) enum Discriminant {
-    /// `bool`, `i32` or `u32`.
+    /// `bool`, `i32`, `u32` or `u64`.
     Scalar(TokenStream),
     /// An enumeration.
     Enum(TokenStream),
+}
+
+impl Discriminant {
+    /// Whether it is an `unsigned hyper`.
+    pub(crate) fn is_hyper(&self) -> bool {
+        matches!(self, Self::Scalar(ty) if ty.to_string() == "u64")
+    }
+
+    /// Length of its encoding in bytes.
+    pub(crate) fn len(&self) -> u64 {
+        if self.is_hyper() { 8 } else { 4 }
+    }
 }
 
 /// The variant of a case.
