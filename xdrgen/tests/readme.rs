@@ -180,7 +180,7 @@ fn options_of_the_guide_exist() {
     let (_, table) = page.split_once("| purpose | macro | `Build` | command |").unwrap();
     let (table, _) = table.split_once("\n\n").unwrap();
     let words = table.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-'));
-    let flags: Vec<&str> = words.filter(|word| word.starts_with('-') && word.trim_matches('-') != "").collect();
+    let flags: Vec<&str> = words.filter(|word| word.starts_with('-') && !word.trim_matches('-').is_empty()).collect();
     assert!(flags.len() >= 9, "{flags:?}");
     for flag in flags {
         assert!(help.contains(flag), "there is no {flag}");

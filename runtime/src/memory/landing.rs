@@ -6,10 +6,10 @@ use super::{BufferPool, PayloadBuf, reusable::ReusableBuffers};
 
 /// A pool of landing buffers of one length, for calls whose results are read and then dropped. Clones share the buffers.
 ///
-/// Pass it to [`CallOptions::landing_from`](crate::client::CallOptions::landing_from). The result's [`Bytes`] are then a view of
-/// one of the pool's buffers. The buffer is free again as soon as the last view of it is dropped. Nothing else has to be given
-/// back, and a buffer in use is never handed out twice. Once the pool has as many buffers as calls use at the same time, a call
-/// allocates no memory for its result.
+/// Pass it to [`CallOptions::landing_from`](crate::client::CallOptions::landing_from). The result's [`Bytes`](bytes::Bytes)
+/// are then a view of one of the pool's buffers. The buffer is free again as soon as the last view of it is dropped. Nothing else
+/// has to be given back, and a buffer in use is never handed out twice. Once the pool has as many buffers as calls use at the
+/// same time, a call allocates no memory for its result.
 ///
 /// The pool allocates a buffer whenever all others are in use, and keeps all of them until its last clone is dropped. Its memory
 /// is therefore bounded by the number of results that the caller keeps at a time. A provider that registers the buffers of a
