@@ -4,7 +4,7 @@ use rpcrdma_specs::nfs3::{Nfstime3, Sattr3, SetAtime, SetGid3, SetMode3, SetMtim
 
 /// Returns an attribute set that changes nothing (`sattr3`, RFC 1813 §2.6).
 #[must_use]
-pub fn unset() -> Sattr3 {
+pub fn no_changes() -> Sattr3 {
     Sattr3 {
         mode: SetMode3::False,
         uid: SetUid3::False,

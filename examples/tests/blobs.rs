@@ -8,14 +8,14 @@ use std::{fs, io::Write as _};
 use bytes::Bytes;
 use common::{Fixture, digest, name, noise, wire_name};
 use futures_util::future::join_all;
-use rpcrdma::server::{Context, Failure, Server};
+use rpcrdma::server::{Context, HandlerError, Server};
 use rpcrdma_examples::{
     blobstore::{
         protocol::{
             BLOB_ATTACHMENT_MAX, BLOB_LIST_MAX, BeginArgs, BeginRes, BlobStatus, CommitArgs, FetchArgs, FetchRes,
             GetArgs, GetOk, GetRes, ListArgs, ListRes, PutArgs, StatRes, WriteArgs,
         },
-        transfer::{Refusal, TransferError, TransferOptions},
+        transfer::{RefusedStatus, TransferError, TransferOptions},
     },
     command::chain,
 };
@@ -44,7 +44,7 @@ async fn files_of_all_sizes_round_trip() {
             assert!(fetched == data, "{size} bytes in ranges of {range} have changed");
             assert_eq!((stat, got), (stored, attachment));
         }
-        assert_eq!(client.rpc().channel().counters().exposed, 0, "no memory is exposed between calls");
+        assert_eq!(client.rpc().channel().counters().exposed_regions, 0, "no memory is exposed between calls");
     }
     assert_eq!(fixture.files_in("uploads"), 0);
 }
@@ -82,7 +82,7 @@ async fn two_eligible_results_are_placed_separately() {
     let put = PutArgs { name: name.clone(), digest: digest(&data), attachment: attachment.clone(), data: data.clone() };
     let StatRes::BlobOk(stat) = rpc.put(&put).await.unwrap() else { panic!("PUT failed") };
     let before = rpc.channel().counters();
-    assert!(before.offered_read >= 80_000, "both eligible arguments use RDMA Read: {before:?}");
+    assert!(before.read_by_peer_bytes >= 80_000, "both eligible arguments use RDMA Read: {before:?}");
 
     // Space for both results, for either, for neither, and for a part of each.
     for (attachment_count, count) in [(10_000, 80_000), (0, 80_000), (10_000, 0), (0, 0), (5_003, 33_333), (1, 2)] {
@@ -94,10 +94,10 @@ async fn two_eligible_results_are_placed_separately() {
     }
     let after = rpc.channel().counters();
     assert!(
-        after.returned_written - before.returned_written >= 80_000 + 70_000,
+        after.written_by_peer_bytes - before.written_by_peer_bytes >= 80_000 + 70_000,
         "both eligible results use RDMA Write: {after:?}"
     );
-    assert_eq!(after.exposed, 0);
+    assert_eq!(after.exposed_regions, 0);
 }
 
 #[tokio::test]
@@ -186,7 +186,7 @@ async fn downloads_of_damaged_or_replaced_blobs_fail() {
     let error = client.download(&name("x"), Vec::new(), |_, _| {}).await.unwrap_err();
     assert!(matches!(error, TransferError::BadDigest), "{error}");
     let error = client.download(&name("y"), Vec::new(), |_, _| {}).await.unwrap_err();
-    assert!(matches!(error, TransferError::Refused(Refusal(BlobStatus::BlobNoSuchBlob))), "{error}");
+    assert!(matches!(error, TransferError::Refused(RefusedStatus(BlobStatus::BlobNoSuchBlob))), "{error}");
 }
 
 #[tokio::test]
@@ -235,7 +235,7 @@ async fn a_transfer_that_fails_half_way_leaves_the_connection_usable() {
         client.rpc().null().await.unwrap();
     }
     client.download(&name("x"), Full(3_000_000), |_, _| {}).await.map(|_| ()).unwrap();
-    assert_eq!(client.rpc().channel().counters().exposed, 0);
+    assert_eq!(client.rpc().channel().counters().exposed_regions, 0);
 }
 
 #[tokio::test]
@@ -266,7 +266,7 @@ async fn a_full_list_uses_a_reply_chunk_and_pages_are_complete() {
         assert_eq!((&seen, asked), (&names, pages), "{count} at a time");
     }
     // No result of LIST is eligible. The bytes written are Reply chunks, as the pages exceed the inline threshold.
-    let written = rpc.channel().counters().returned_written;
+    let written = rpc.channel().counters().written_by_peer_bytes;
     assert!(written > 300 * 60 * 2, "{written}");
 }
 
@@ -287,7 +287,7 @@ struct Liar;
 impl liar::blobstore_v1::BlobstoreV1 for Liar {
     /// Lists the letters of the cookie as names, with `.` as an escape sequence. A cookie with a final `!` returns a
     /// page that is not the last.
-    async fn list(&self, _cx: &Context, args: liar::ListArgs) -> Result<liar::ListRes, Failure> {
+    async fn list(&self, _cx: &Context, args: liar::ListArgs) -> Result<liar::ListRes, HandlerError> {
         let (letters, end) = match args.cookie.strip_suffix(b"!") {
             Some(letters) => (letters, false),
             None => (args.cookie.as_ref(), true),
@@ -336,7 +336,7 @@ async fn concurrent_clients() {
                             assert!(blob == "shared" || fetched == data);
                         }
                         // The blob was replaced between two ranges, which the client detects.
-                        Err(TransferError::Refused(Refusal(BlobStatus::BlobChanged))) if blob == "shared" => {}
+                        Err(TransferError::Refused(RefusedStatus(BlobStatus::BlobChanged))) if blob == "shared" => {}
                         Err(error) => panic!("{blob}: {error}"),
                     }
                 }

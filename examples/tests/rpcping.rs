@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use rpcrdma::server::{Context, Failure, Server, ServerBuilder, ServerHandle};
+use rpcrdma::server::{Context, HandlerError, Server, ServerBuilder, ServerHandle};
 
 mod protocol {
     rpcrdma::xdr! {
@@ -25,7 +25,7 @@ use protocol::pinged_v3::{PingedV3, PingedV3Server};
 struct Pinged;
 
 impl PingedV3 for Pinged {
-    async fn twice(&self, _cx: &Context, n: u32) -> Result<u32, Failure> {
+    async fn twice(&self, _cx: &Context, n: u32) -> Result<u32, HandlerError> {
         Ok(n.wrapping_mul(2))
     }
 }

@@ -13,7 +13,7 @@ use std::{
 use bytes::Bytes;
 use common::{Fixture, digest, name, wire_name};
 use rpcrdma::{
-    client::{Channel, Formats},
+    client::{CallFormats, Channel},
     engine::FormatReason,
 };
 use rpcrdma_examples::blobstore::{
@@ -36,7 +36,7 @@ fn files(large: &Path) -> Vec<PathBuf> {
 }
 
 /// Stores and fetches files with a client of one version, while it watches for changes.
-async fn store_and_fetch(fixture: &Fixture, version: u32, files: &[PathBuf]) -> Formats {
+async fn store_and_fetch(fixture: &Fixture, version: u32, files: &[PathBuf]) -> CallFormats {
     let (watcher, mut changes) = Watcher::new(4);
     let builder = Channel::builder().versions(version..=version).serve(BlobWatcherV1Server::new(watcher));
     let channel = builder.connect(&fixture.url).await.unwrap();
@@ -86,7 +86,7 @@ async fn store_and_fetch(fixture: &Fixture, version: u32, files: &[PathBuf]) -> 
         assert_eq!(page.entries.len(), count as usize);
     }
     let counters = channel.counters();
-    assert_eq!((counters.exposed, counters.calls_received), (0, files.len() as u64 + 1));
+    assert_eq!((counters.exposed_regions, counters.calls_received), (0, files.len() as u64 + 1));
     let formats = channel.formats();
     channel.close().await;
     formats
@@ -115,5 +115,8 @@ async fn all_formats_of_both_versions() {
     assert!(two.calls.short > 0 && two.calls.chunked > 0, "{two:?}");
     assert!(two.replies.short > 0 && two.replies.chunked > 0, "{two:?}");
     assert_eq!((two.replies.long, two.replies.continued), (1, 1), "{two:?}");
-    assert_eq!((two.replies.because(FormatReason::ReplyChunk), two.replies.because(FormatReason::Moderate)), (1, 1));
+    assert_eq!(
+        (two.replies.because(FormatReason::ReplyChunk), two.replies.because(FormatReason::WithinContinuation)),
+        (1, 1)
+    );
 }

@@ -122,8 +122,8 @@ async fn changes_are_reported_during_gets() {
         let _ = tokio::time::timeout(Duration::from_secs(10), published).await;
         let counters = rpc.channel().counters();
         assert_eq!(counters.calls_received, 65, "{url}");
-        assert_eq!(counters.returned_written > 100 << 19, url.starts_with("iwarp"), "{url}");
-        assert_eq!(counters.exposed, 0);
+        assert_eq!(counters.written_by_peer_bytes > 100 << 19, url.starts_with("iwarp"), "{url}");
+        assert_eq!(counters.exposed_regions, 0);
         rpc.channel().close().await;
     }
 }

@@ -105,7 +105,7 @@ pub fn derive_xdr_decode(input: TokenStream) -> TokenStream {
 ///
 /// ```
 /// use bytes::Bytes;
-/// use rpcrdma::{XdrDecode, XdrEncode, server::{Context, Failure}};
+/// use rpcrdma::{XdrDecode, XdrEncode, server::{Context, HandlerError}};
 ///
 /// #[derive(Debug, Clone, XdrEncode, XdrDecode)]
 /// pub struct GetArgs {
@@ -124,7 +124,7 @@ pub fn derive_xdr_decode(input: TokenStream) -> TokenStream {
 ///     #[procedure(1)]
 ///     #[idempotent]
 ///     #[reply_max(chunks = [u64::from(args.count)])]
-///     async fn get(&self, cx: &Context, args: GetArgs) -> Result<GetRes, Failure>;
+///     async fn get(&self, cx: &Context, args: GetArgs) -> Result<GetRes, HandlerError>;
 /// }
 /// assert_eq!(blobstore::PORT, 20100);
 /// ```

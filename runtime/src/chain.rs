@@ -3,9 +3,9 @@
 use std::{error::Error, fmt};
 
 /// An error and its causes on one line: `cannot connect to 192.0.2.1:20049: Connection refused (os error 111)`.
-pub(crate) struct Chain<'a>(pub(crate) &'a (dyn Error + 'static));
+pub(crate) struct ErrorChain<'a>(pub(crate) &'a (dyn Error + 'static));
 
-impl fmt::Display for Chain<'_> {
+impl fmt::Display for ErrorChain<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.0)?;
         let mut cause = self.0.source();

@@ -8,11 +8,11 @@ use std::{
 
 use crate::{
     engine::{
-        Connection, EngineConfig, PrivateData, Role, Setup,
+        Connection, ConnectionSetup, EngineConfig, PrivateData, Role,
         stream::{StreamConfig, StreamConnection},
     },
     provider::SetupParams,
-    xdr::Limits,
+    xdr::DecodeLimits,
 };
 
 /// The configuration of a connection, at a client or a server. Every field has a default that suits most uses.
@@ -48,7 +48,7 @@ pub struct ConnectionConfig {
     /// where the provider honours it. Default true.
     pub remote_invalidation: bool,
     /// What decoding one message may cost.
-    pub decode_limits: Limits,
+    pub decode_limits: DecodeLimits,
 }
 
 impl Default for ConnectionConfig {
@@ -61,7 +61,7 @@ impl Default for ConnectionConfig {
             initiator_depth: 16,
             responder_resources: 16,
             remote_invalidation: true,
-            decode_limits: Limits::default(),
+            decode_limits: DecodeLimits::default(),
         }
     }
 }
@@ -88,7 +88,7 @@ impl ConnectionConfig {
         let local = PrivateData::new(&self.engine, self.remote_invalidation && honours);
         let peer = PrivateData::find_or_default(private_data);
         let config = EngineConfig { versions, ..self.engine.clone() };
-        Connection::new(role, config, Setup { local, peer, xid_seed: xid_seed() })
+        Connection::new(role, config, ConnectionSetup { local, peer, xid_seed: xid_seed() })
     }
 
     /// The engine of a byte stream just connected.

@@ -29,7 +29,7 @@
 //!
 //! A [`Server`] serves that, and a [`Channel`] makes calls, on tokio. The guide in the repository has a page for each task. The crate
 //! root re-exports what nearly every program names: [`Channel`], [`CallOptions`], [`CallError`] and [`ConnectError`] of [`client`];
-//! [`Server`], [`Context`] and [`Failure`] of [`server`].
+//! [`Server`], [`Context`] and [`HandlerError`] of [`server`].
 //!
 //! | module | what | without `std` |
 //! | --- | --- | --- |
@@ -135,7 +135,7 @@ pub use client::{CallError, CallOptions, Channel, ConnectError};
 pub use rpcrdma_macros::service;
 pub use rpcrdma_macros::{XdrDecode, XdrEncode, include_xdr, xdr};
 #[cfg(feature = "std")]
-pub use server::{Context, Failure, Server};
+pub use server::{Context, HandlerError, Server};
 
 #[doc(hidden)]
 pub mod __private {

@@ -31,7 +31,7 @@ use tracing::{
 };
 
 use crate::{
-    driver::Answer,
+    driver::ReplyCommand,
     engine::{IncomingCall, IncomingReply, OutgoingCall},
 };
 
@@ -118,8 +118,8 @@ pub(crate) fn arrived(span: &Span, call: &IncomingCall) {
 }
 
 /// A call has been answered.
-pub(crate) fn answered(span: &Span, answer: &Answer) {
-    if let Answer::Reply(reply) = answer
+pub(crate) fn answered(span: &Span, answer: &ReplyCommand) {
+    if let ReplyCommand::Reply(reply) = answer
         && !span.is_disabled()
     {
         let chunks = reply.reduced.iter().map(|item| item.data.len());

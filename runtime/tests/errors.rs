@@ -4,9 +4,9 @@ use std::{collections::BTreeSet, error::Error, fs, io, path::Path, time::Duratio
 
 use rpcrdma::{
     client::{CallError, ConnectError},
-    engine::{CallFailure, CloseReason, HostAuthError, Refusal, StreamError},
-    provider::{DisconnectReason, IoError, Memory, RegisterError, SetupError},
-    rpc::{AuthFailure, CallFault, ReplyFault, RpcError, SecurityError},
+    engine::{CallFailure, CloseReason, HostAuthError, StreamError, TransportError},
+    provider::{DisconnectReason, IoError, RegisterError, RegisterableMemory, SetupError},
+    rpc::{AuthFailure, CallHeaderError, ReplyHeaderError, RpcError, SecurityError},
     server::BindError,
     transport::{Url, UrlError},
     xdr::{DecodeError, DecodeErrorKind, EncodeError, PathSegment},
@@ -54,11 +54,11 @@ fn close_reasons() -> Vec<(&'static str, CloseReason)> {
     let second = Duration::from_secs(1);
     all.extend([
         ("CloseReason::PeerViolation", CloseReason::PeerViolation("an unknown header".into())),
-        ("CloseReason::Negotiation", CloseReason::Negotiation { why: "silence".into(), versions: Some((1, 1)) }),
+        ("CloseReason::Negotiation", CloseReason::NegotiationFailed { why: "silence".into(), versions: Some((1, 1)) }),
         ("CloseReason::HostAuthentication", HostAuthError("an unknown host".into()).into()),
         ("CloseReason::Unresponsive", CloseReason::Unresponsive(second)),
-        ("CloseReason::Stalled", CloseReason::Stalled(second)),
-        ("CloseReason::Untaken", CloseReason::Untaken(second)),
+        ("CloseReason::Stalled", CloseReason::ReadStalled(second)),
+        ("CloseReason::Untaken", CloseReason::ReplyStalled(second)),
         ("CloseReason::Stream", StreamError::TooManyFragments { max: 5 }.into()),
         ("CloseReason::Idle", CloseReason::Idle(second)),
     ]);
@@ -71,7 +71,7 @@ fn call_failures() -> Vec<(&'static str, CallFailure)> {
         .map(|(_, reason)| ("CallFailure::Closed", CallFailure::Closed { reason, sent: true }))
         .collect();
     all.extend([
-        ("CallFailure::Refused", Refusal::BadXdr.into()),
+        ("CallFailure::Refused", TransportError::BadXdr.into()),
         ("CallFailure::Security", SecurityError("no context".into()).into()),
         ("CallFailure::BadReply", CallFailure::BadReply("no chunk".into())),
         ("CallFailure::Registration", CallFailure::Registration("out of handles".into())),
@@ -97,8 +97,8 @@ fn connect_errors() -> Vec<(&'static str, ConnectError)> {
     all.push(("ConnectError::Url", url().into()));
     all.push(("ConnectError::Resolve", ConnectError::Resolve { host: "host".into(), source: refused().into() }));
     let retry_in = Duration::from_secs(1);
-    let waiting = all.clone().into_iter().map(|(_, last)| ConnectError::BackingOff { retry_in, last: Box::new(last) });
-    let waiting: Vec<_> = waiting.map(|error| ("ConnectError::BackingOff", error)).collect();
+    let waiting = all.clone().into_iter().map(|(_, last)| ConnectError::BackOff { retry_in, last: Box::new(last) });
+    let waiting: Vec<_> = waiting.map(|error| ("ConnectError::BackOff", error)).collect();
     all.extend(waiting);
     all
 }
@@ -143,12 +143,12 @@ fn samples() -> Vec<(&'static str, Box<dyn Error>)> {
     let auth = AuthFailure(2);
     all.extend(boxed(vec![("BindError::Url", BindError::Url(url())), ("BindError::Listen", listen(refused()))]));
     all.extend(boxed(vec![
-        ("CallFault::NotACall", CallFault::NotACall(decode())),
-        ("CallFault::BadAuth", CallFault::BadAuth { xid: 1, failure: auth, error: decode() }),
-        ("CallFault::Malformed", CallFault::Malformed { xid: 1, error: decode() }),
+        ("CallHeaderError::NotACall", CallHeaderError::NotACall(decode())),
+        ("CallHeaderError::BadAuth", CallHeaderError::BadAuth { xid: 1, failure: auth, error: decode() }),
+        ("CallHeaderError::Malformed", CallHeaderError::Malformed { xid: 1, error: decode() }),
     ]));
-    all.extend(boxed(vec![("ReplyFault::Malformed", ReplyFault::Malformed(decode()))]));
-    let memory = Memory::Source(bytes::Bytes::new());
+    all.extend(boxed(vec![("ReplyHeaderError::Malformed", ReplyHeaderError::Malformed(decode()))]));
+    let memory = RegisterableMemory::Source(bytes::Bytes::new());
     all.extend(boxed(vec![("RegisterError", RegisterError { source: "no handle".into(), memory })]));
     all
 }
@@ -187,7 +187,7 @@ fn causes_of_calls_have_types() {
     assert_eq!(error.source().and_then(|cause| cause.downcast_ref()), Some(&reason));
 
     let failed = ConnectError::Setup { peer: "192.0.2.1:20049".parse().unwrap(), source: refused().into() };
-    let error = ConnectError::BackingOff { retry_in: Duration::from_secs(1), last: Box::new(failed) };
+    let error = ConnectError::BackOff { retry_in: Duration::from_secs(1), last: Box::new(failed) };
     let error = CallError::Connect { procedure: "BLOB.GET", error };
     let messages = chain(&error);
     assert_eq!(messages[0], "BLOB.GET: cannot connect to 192.0.2.1:20049, next attempt in 1s");
@@ -290,7 +290,7 @@ fn samples_include_every_variant_with_a_source() {
         }
     }
     for name in
-        ["CallError::Rpc", "ConnectError::Setup", "CallFailure::Refused", "VerbsError::Os", "CallFault::NotACall"]
+        ["CallError::Rpc", "ConnectError::Setup", "CallFailure::Refused", "VerbsError::Os", "CallHeaderError::NotACall"]
     {
         assert!(found.contains(name), "{name} was not found: {found:?}");
     }

@@ -6,8 +6,8 @@ use bytes::Bytes;
 use rpcrdma::{
     memory::{BufferPool, MessageBuf, Output},
     provider::{
-        Access, Completion, ConnectRequest, Connector, Handle, Incoming, Listener, Memory, QueuePair, RemoteMemory,
-        SetupParams, WorkRequest, WrId,
+        Access, Completion, ConnectRequest, Connector, Incoming, Listener, MemoryHandle, QueuePair, RegisterableMemory,
+        RemoteMemory, SetupParams, WorkRequest, WrId,
         iwarp::{IwarpConfig, IwarpConnector, IwarpListener, IwarpQueuePair},
     },
 };
@@ -20,7 +20,7 @@ struct Ends {
     server: IwarpQueuePair,
     completions: [Vec<Completion>; 2],
     pool: BufferPool,
-    sinks: [Option<Memory>; 2],
+    sinks: [Option<RegisterableMemory>; 2],
     source: Bytes,
 }
 
@@ -39,7 +39,7 @@ impl Ends {
             server,
             completions: [Vec::new(), Vec::new()],
             pool: BufferPool::default(),
-            sinks: [0, 1].map(|_| Some(Memory::Sink(vec![0; LEN].into()))),
+            sinks: [0, 1].map(|_| Some(RegisterableMemory::Sink(vec![0; LEN].into()))),
             source: Bytes::from(vec![7; LEN]),
         }
     }
@@ -64,7 +64,9 @@ impl Ends {
         for (completions, sink) in completions.iter_mut().zip(&mut self.sinks) {
             for completion in completions.drain(..) {
                 match completion {
-                    Completion::Invalidated { memory: memory @ Memory::Sink(_), .. } => *sink = Some(memory),
+                    Completion::Invalidated { memory: memory @ RegisterableMemory::Sink(_), .. } => {
+                        *sink = Some(memory)
+                    }
                     Completion::Failed { .. } | Completion::Disconnected { .. } => panic!("{completion:?}"),
                     _ => {}
                 }
@@ -76,8 +78,8 @@ impl Ends {
     async fn round(&mut self) {
         let target = self.server.register(self.sinks[1].take().unwrap(), Access::RemoteWrite).unwrap();
         let landing = self.client.register(self.sinks[0].take().unwrap(), Access::ReadSink).unwrap();
-        let source = self.server.register(Memory::Source(self.source.clone()), Access::RemoteRead).unwrap();
-        let remote = |handle: Handle| RemoteMemory { handle, offset: 0 };
+        let source = self.server.register(RegisterableMemory::Source(self.source.clone()), Access::RemoteRead).unwrap();
+        let remote = |handle: MemoryHandle| RemoteMemory { handle, offset: 0 };
         self.client.post(WorkRequest::Write {
             id: WrId(1),
             source: self.source.clone(),
@@ -121,5 +123,5 @@ fn a_warm_connection_allocates_nothing() {
         });
     });
     assert_eq!(taken.count_total, 0, "{taken:?}");
-    assert_eq!(ends.client.copied_payload() + ends.server.copied_payload(), 0);
+    assert_eq!(ends.client.copied_payload_bytes() + ends.server.copied_payload_bytes(), 0);
 }

@@ -239,7 +239,7 @@ async fn falls_back_to_revision_1() {
 #[tokio::test]
 async fn falls_back_only_where_it_may() {
     let mut config = IwarpConfig::default();
-    config.fall_back = false;
+    config.fall_back_to_revision_1 = false;
     let closes = |listener: TcpListener| async move {
         next(&listener).await.frame(REQUEST).await;
     };

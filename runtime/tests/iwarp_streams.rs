@@ -8,8 +8,8 @@ use bytes::Bytes;
 use iwarp_common::*;
 use rpcrdma::memory::MessageBuf;
 use rpcrdma::provider::{
-    Access, Completion, Connector, DisconnectReason, Handle, Memory, QueuePair, RemoteMemory, SetupParams, WorkError,
-    WorkRequest, WrId,
+    Access, Completion, Connector, DisconnectReason, MemoryHandle, QueuePair, RegisterableMemory, RemoteMemory,
+    SetupParams, WorkError, WorkRequest, WrId,
     conformance::{message, pattern},
     iwarp::IwarpConnector,
 };
@@ -28,8 +28,8 @@ fn send_request(id: u64, bytes: &[u8]) -> WorkRequest {
     WorkRequest::Send { id: WrId(id), message: message(bytes), invalidate: None, solicited: false }
 }
 
-fn read_work(id: u64, sink: Handle, len: u32) -> WorkRequest {
-    let remote = RemoteMemory { handle: Handle(0x77), offset: 0 };
+fn read_work(id: u64, sink: MemoryHandle, len: u32) -> WorkRequest {
+    let remote = RemoteMemory { handle: MemoryHandle(0x77), offset: 0 };
     WorkRequest::Read { id: WrId(id), sink, sink_offset: 0, remote, len }
 }
 
@@ -38,8 +38,10 @@ fn read_work(id: u64, sink: Handle, len: u32) -> WorkRequest {
 async fn delivery_in_pieces() {
     for piece in [1, 2, 3, 5, 15, 16, 17, 20, 23, 64, 509, 70_000] {
         let (mut raw, mut queue_pair) = accepted(params()).await;
-        let sink = queue_pair.register(Memory::Sink(vec![0; 700].into()), Access::RemoteWrite).unwrap().handle;
-        let landing = queue_pair.register(Memory::Sink(vec![0; 700].into()), Access::ReadSink).unwrap().handle;
+        let sink =
+            queue_pair.register(RegisterableMemory::Sink(vec![0; 700].into()), Access::RemoteWrite).unwrap().handle;
+        let landing =
+            queue_pair.register(RegisterableMemory::Sink(vec![0; 700].into()), Access::ReadSink).unwrap().handle;
         queue_pair.post(read_work(1, landing, 501));
         let data = pattern(700, piece);
         let response = pattern(501, piece + 1);
@@ -75,11 +77,11 @@ async fn delivery_in_pieces() {
             .collect();
         assert_eq!(received, [b"first", &[][..], &data[..100]]);
         assert!(completions.iter().any(|completion| matches!(completion, Completion::Read { id: WrId(1) })));
-        assert_eq!(queue_pair.copied_payload(), 0, "payload was copied with pieces of {piece} bytes");
+        assert_eq!(queue_pair.copied_payload_bytes(), 0, "payload was copied with pieces of {piece} bytes");
         for (handle, expected) in [(sink, &data[..]), (landing, &response)] {
             queue_pair.post(WorkRequest::Invalidate { id: WrId(9), handle });
             match completions_of(&mut queue_pair).await {
-                Completion::Invalidated { memory: Memory::Sink(memory), .. } => {
+                Completion::Invalidated { memory: RegisterableMemory::Sink(memory), .. } => {
                     assert_eq!(&memory[..expected.len()], expected);
                 }
                 other => panic!("{other:?}"),
@@ -126,9 +128,9 @@ async fn segment_encoding() {
     let (mut raw, mut queue_pair) = accepted(params()).await;
     let data = pattern(64_750 + 100, 1);
     queue_pair.post(send_request(1, &data));
-    let remote = RemoteMemory { handle: Handle(0x0a0b_0c0d), offset: 1 << 40 };
+    let remote = RemoteMemory { handle: MemoryHandle(0x0a0b_0c0d), offset: 1 << 40 };
     queue_pair.post(WorkRequest::Write { id: WrId(2), source: Bytes::from(data.clone()), remote });
-    let remote = Some(Handle(0x0102_0304));
+    let remote = Some(MemoryHandle(0x0102_0304));
     queue_pair.post(WorkRequest::Send { id: WrId(3), message: message(b"x"), invalidate: remote, solicited: false });
     queue_pair.post(WorkRequest::Send { id: WrId(4), message: message(b"y"), invalidate: remote, solicited: true });
     queue_pair.post(WorkRequest::Send { id: WrId(5), message: message(b""), invalidate: None, solicited: true });
@@ -162,7 +164,7 @@ async fn markers_when_asked_for() {
         queue_pair.post(send_request(id, &data[..len]));
         expected.push(send(u32::try_from(id).unwrap(), &data[..len]));
     }
-    let remote = RemoteMemory { handle: Handle(7), offset: 0 };
+    let remote = RemoteMemory { handle: MemoryHandle(7), offset: 0 };
     queue_pair.post(WorkRequest::Write { id: WrId(99), source: Bytes::from(data.clone()), remote });
     expected.push(tagged([0x81, 0x40], 7, 0, &data[..64_754]));
     expected.push(tagged(WRITE, 7, 64_754, &data[64_754..]));
@@ -205,7 +207,7 @@ async fn markers_when_asked_for() {
 /// Checks the reason and the completions after the peer has closed the connection in mid-stream.
 async fn end_after(bytes: &[u8], words: &str) {
     let (mut raw, mut queue_pair) = accepted(params()).await;
-    let sink = queue_pair.register(Memory::Sink(vec![0; 100].into()), Access::ReadSink).unwrap().handle;
+    let sink = queue_pair.register(RegisterableMemory::Sink(vec![0; 100].into()), Access::ReadSink).unwrap().handle;
     queue_pair.post(read_work(1, sink, 10));
     queue_pair.post(send_request(2, b"never"));
     queue_pair.post(WorkRequest::Invalidate { id: WrId(3), handle: sink });
@@ -313,7 +315,7 @@ async fn terminate_names_the_read() {
     for swapped in [false, true] {
         let (mut raw, mut queue_pair) = accepted(params()).await;
         let sinks: Vec<_> = (0..2)
-            .map(|_| queue_pair.register(Memory::Sink(vec![0; 8].into()), Access::ReadSink).unwrap().handle)
+            .map(|_| queue_pair.register(RegisterableMemory::Sink(vec![0; 8].into()), Access::ReadSink).unwrap().handle)
             .collect();
         queue_pair.post(read_work(1, sinks[0], 8));
         queue_pair.post(read_work(2, sinks[1], 8));
@@ -330,10 +332,11 @@ async fn peer_that_stops_reading() {
     let (mut raw, mut queue_pair) = accepted(params()).await;
     let source = Bytes::from(vec![1; 8 << 20]);
     for id in 0..8 {
-        let remote = RemoteMemory { handle: Handle(7), offset: 0 };
+        let remote = RemoteMemory { handle: MemoryHandle(7), offset: 0 };
         queue_pair.post(WorkRequest::Write { id: WrId(id), source: source.clone(), remote });
     }
-    let served = queue_pair.register(Memory::Source(Bytes::from(vec![2; 4096])), Access::RemoteRead).unwrap().handle;
+    let served =
+        queue_pair.register(RegisterableMemory::Source(Bytes::from(vec![2; 4096])), Access::RemoteRead).unwrap().handle;
     let mut written = 0;
     for msn in 1..=20 {
         raw.fpdus(&[&send(msn, b"still talking")]).await;
@@ -364,7 +367,7 @@ async fn peer_that_stops_reading() {
 async fn invalidate_waits_for_the_response() {
     let (mut raw, mut queue_pair) = accepted(params()).await;
     let data = Bytes::from(pattern(16 << 20, 5));
-    let served = queue_pair.register(Memory::Source(data.clone()), Access::RemoteRead).unwrap().handle;
+    let served = queue_pair.register(RegisterableMemory::Source(data.clone()), Access::RemoteRead).unwrap().handle;
     raw.fpdus(&[&read_request(1, (9, 0), data.len() as u32, (served.0, 0)), &send(1, b"")]).await;
     assert!(matches!(completions_of(&mut queue_pair).await, Completion::Received { .. }));
     queue_pair.post(WorkRequest::Invalidate { id: WrId(1), handle: served });
@@ -391,7 +394,8 @@ async fn invalidate_waits_for_the_response() {
 #[tokio::test]
 async fn responses_and_sends_take_turns() {
     let (mut raw, mut queue_pair) = accepted(params()).await;
-    let served = queue_pair.register(Memory::Source(Bytes::from(vec![2; 100])), Access::RemoteRead).unwrap().handle;
+    let served =
+        queue_pair.register(RegisterableMemory::Source(Bytes::from(vec![2; 100])), Access::RemoteRead).unwrap().handle;
     for id in 0..4 {
         queue_pair.post(send_request(id, b"send"));
     }
@@ -445,10 +449,15 @@ async fn silent_peer_gets_one_extra_fpdu() {
 #[tokio::test]
 async fn terminate_about_an_invalidation_blames_no_read() {
     let (mut raw, mut queue_pair) = accepted(params()).await;
-    let sink = queue_pair.register(Memory::Sink(vec![0; 8].into()), Access::ReadSink).unwrap().handle;
+    let sink = queue_pair.register(RegisterableMemory::Sink(vec![0; 8].into()), Access::ReadSink).unwrap().handle;
     queue_pair.post(read_work(1, sink, 8));
     let message = MessageBuf::received(vec![7; 8].into(), 8);
-    queue_pair.post(WorkRequest::Send { id: WrId(2), message, invalidate: Some(Handle(0xbad)), solicited: false });
+    queue_pair.post(WorkRequest::Send {
+        id: WrId(2),
+        message,
+        invalidate: Some(MemoryHandle(0xbad)),
+        solicited: false,
+    });
     let peer = terminates_second(&mut raw, [0x01, 0x09, 0xc0, 0], 18);
     let ((), (completions, _)) = tokio::join!(peer, until_end(&mut queue_pair));
     assert!(
@@ -461,9 +470,9 @@ async fn terminate_about_an_invalidation_blames_no_read() {
 #[tokio::test]
 async fn terminate_names_the_read_of_a_shared_sink() {
     let (mut raw, mut queue_pair) = accepted(params()).await;
-    let sink = queue_pair.register(Memory::Sink(vec![0; 16].into()), Access::ReadSink).unwrap().handle;
+    let sink = queue_pair.register(RegisterableMemory::Sink(vec![0; 16].into()), Access::ReadSink).unwrap().handle;
     for (id, sink_offset) in [(1, 0), (2, 8)] {
-        let remote = RemoteMemory { handle: Handle(7), offset: 0 };
+        let remote = RemoteMemory { handle: MemoryHandle(7), offset: 0 };
         queue_pair.post(WorkRequest::Read { id: WrId(id), sink, sink_offset, remote, len: 8 });
     }
     let peer = terminates_second(&mut raw, [0x01, 0x02, 0xe0, 0], usize::MAX);

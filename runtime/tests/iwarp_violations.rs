@@ -4,7 +4,7 @@ mod iwarp_common;
 
 use bytes::Bytes;
 use iwarp_common::*;
-use rpcrdma::provider::{Access, Completion, DisconnectReason, Memory, QueuePair, SetupParams};
+use rpcrdma::provider::{Access, Completion, DisconnectReason, QueuePair, RegisterableMemory, SetupParams};
 
 fn params() -> SetupParams {
     let mut params = SetupParams::default();
@@ -36,9 +36,12 @@ struct Stags {
 /// Sends segments that violate the protocol. Checks the Terminate that the peer receives, and the local reason.
 async fn violation(build: impl FnOnce(Stags) -> (Vec<Vec<u8>>, Vec<u8>), words: &str) -> Vec<Completion> {
     let (mut raw, mut queue_pair) = accepted(params()).await;
-    let sink = queue_pair.register(Memory::Sink(vec![0xee; 32].into()), Access::RemoteWrite).unwrap().handle;
-    let source = queue_pair.register(Memory::Source(vec![1; 32].into()), Access::RemoteRead).unwrap().handle;
-    let landing = queue_pair.register(Memory::Sink(vec![0xee; 32].into()), Access::ReadSink).unwrap().handle;
+    let sink =
+        queue_pair.register(RegisterableMemory::Sink(vec![0xee; 32].into()), Access::RemoteWrite).unwrap().handle;
+    let source =
+        queue_pair.register(RegisterableMemory::Source(vec![1; 32].into()), Access::RemoteRead).unwrap().handle;
+    let landing =
+        queue_pair.register(RegisterableMemory::Sink(vec![0xee; 32].into()), Access::ReadSink).unwrap().handle;
     let (bytes, expected) = build(Stags { sink: sink.0, source: source.0, landing: landing.0 });
     let peer = async {
         raw.write(&bytes.concat()).await;
@@ -51,7 +54,7 @@ async fn violation(build: impl FnOnce(Stags) -> (Vec<Vec<u8>>, Vec<u8>), words: 
         DisconnectReason::PeerViolation(text) => assert!(text.contains(words), "{text:?} does not contain {words:?}"),
         other => panic!("{other:?}"),
     }
-    assert_eq!(queue_pair.copied_payload(), 0);
+    assert_eq!(queue_pair.copied_payload_bytes(), 0);
     completions
 }
 
@@ -318,8 +321,9 @@ async fn wrong_read_responses() {
     ];
     for (types, code, build) in cases {
         let (mut raw, mut queue_pair) = accepted(params()).await;
-        let sink = queue_pair.register(Memory::Sink(vec![0xee; 32].into()), Access::ReadSink).unwrap().handle;
-        let remote = rpcrdma::provider::RemoteMemory { handle: rpcrdma::provider::Handle(0xabcd), offset: 0x99 };
+        let sink =
+            queue_pair.register(RegisterableMemory::Sink(vec![0xee; 32].into()), Access::ReadSink).unwrap().handle;
+        let remote = rpcrdma::provider::RemoteMemory { handle: rpcrdma::provider::MemoryHandle(0xabcd), offset: 0x99 };
         let id = rpcrdma::provider::WrId(5);
         queue_pair.post(rpcrdma::provider::WorkRequest::Read { id, sink, sink_offset: 4, remote, len: 16 });
         let peer = async {
@@ -338,7 +342,7 @@ async fn wrong_read_responses() {
             matches!(&completions[..], [Completion::Received { .. }, Completion::Failed { .. }]),
             "{completions:?}"
         );
-        assert_eq!(queue_pair.copied_payload(), 0);
+        assert_eq!(queue_pair.copied_payload_bytes(), 0);
     }
 }
 
@@ -346,7 +350,7 @@ async fn wrong_read_responses() {
 #[tokio::test]
 async fn empty_messages_are_not_checked() {
     let (mut raw, mut queue_pair) = accepted(params()).await;
-    queue_pair.register(Memory::Source(Bytes::from_static(b"x")), Access::RemoteRead).unwrap();
+    queue_pair.register(RegisterableMemory::Source(Bytes::from_static(b"x")), Access::RemoteRead).unwrap();
     let peer = async {
         raw.fpdus(&[
             &tagged(WRITE, 0xffff_ffff, u64::MAX, &[]),

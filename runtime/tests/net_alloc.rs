@@ -49,7 +49,7 @@ where
     };
     runtime.block_on(calls(&channel));
     let counted = allocation_counter::measure(|| runtime.block_on(calls(&channel)));
-    let copied = channel.counters().copied_eligible;
+    let copied = channel.counters().copied_eligible_bytes;
     assert!(landing.allocated() <= 1, "one call at a time needs one buffer");
     drop((running, channel));
     (counted.count_total as f64 / CALLS as f64, copied)

@@ -17,8 +17,8 @@ use rpcrdma::{
     client::{CallError, CallOptions, Channel, ChannelBuilder, ConnectError, Reconnect},
     config::ConnectionConfig,
     engine::{CallFailure, CloseReason},
-    rpc::{AuthFailure, AuthStat, Authenticated, Authenticator, CallHeader, Credential, RpcError},
-    server::{Context, Failure, Server, ServerBuilder},
+    rpc::{AuthFailure, AuthStat, AuthenticatedCaller, Authenticator, CallHeader, Credential, RpcError},
+    server::{Context, HandlerError, Server, ServerBuilder},
 };
 use tokio::sync::Semaphore;
 
@@ -89,9 +89,9 @@ impl State {
 struct Board(Arc<State>);
 
 impl Board {
-    fn noted<T>(&self, result: Result<T, CallError>) -> Result<T, Failure> {
+    fn noted<T>(&self, result: Result<T, CallError>) -> Result<T, HandlerError> {
         result.map_err(|error| {
-            let said = Failure::system(error.to_string());
+            let said = HandlerError::system(error.to_string());
             *self.0.last.lock().unwrap() = Some(error);
             said
         })
@@ -99,7 +99,7 @@ impl Board {
 }
 
 impl BoardV1 for Board {
-    async fn ask(&self, cx: &Context, n: u32) -> Result<u32, Failure> {
+    async fn ask(&self, cx: &Context, n: u32) -> Result<u32, HandlerError> {
         let reader: ReaderV1Client = cx.callback();
         match n {
             0 => self.noted(reader.gate().await).map(|()| 0),
@@ -108,12 +108,12 @@ impl BoardV1 for Board {
         }
     }
 
-    async fn watch(&self, cx: &Context) -> Result<(), Failure> {
+    async fn watch(&self, cx: &Context) -> Result<(), HandlerError> {
         self.0.readers.lock().unwrap().push(cx.callback());
         Ok(())
     }
 
-    async fn post(&self, _cx: &Context, note: Note) -> Result<u32, Failure> {
+    async fn post(&self, _cx: &Context, note: Note) -> Result<u32, HandlerError> {
         let mut told = 0;
         for reader in self.0.readers() {
             told += u32::from(reader.note(&note).await.is_ok());
@@ -121,19 +121,19 @@ impl BoardV1 for Board {
         Ok(told)
     }
 
-    async fn show(&self, cx: &Context, note: Note) -> Result<Note, Failure> {
+    async fn show(&self, cx: &Context, note: Note) -> Result<Note, HandlerError> {
         let placed = self.noted(cx.callback::<ReaderV1Client>().view(&Placed { data: note.0 }).await)?;
         Ok(Note(placed.data))
     }
 
-    async fn forget(&self, cx: &Context) -> Result<(), Failure> {
+    async fn forget(&self, cx: &Context) -> Result<(), HandlerError> {
         let reader: ReaderV1Client = cx.callback();
         // Dropped as soon as it has been sent.
         let _ = tokio::time::timeout(Duration::from_millis(20), reader.gate()).await;
         Ok(())
     }
 
-    async fn large(&self, _cx: &Context, len: u32) -> Result<Note, Failure> {
+    async fn large(&self, _cx: &Context, len: u32) -> Result<Note, HandlerError> {
         Ok(Note(vec![1; len as usize].into()))
     }
 }
@@ -155,7 +155,7 @@ impl Default for Reader {
 struct Reading(Arc<Reader>);
 
 impl ReaderV1 for Reading {
-    async fn answer(&self, cx: &Context, n: u32) -> Result<u32, Failure> {
+    async fn answer(&self, cx: &Context, n: u32) -> Result<u32, HandlerError> {
         let deeper = self.0.depth.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |depth| depth.checked_sub(1));
         if deeper.is_ok() {
             // The caller of a callback is the server, so this is a forward call again.
@@ -164,22 +164,22 @@ impl ReaderV1 for Reading {
         Ok(2 * n)
     }
 
-    async fn note(&self, _cx: &Context, note: Note) -> Result<(), Failure> {
+    async fn note(&self, _cx: &Context, note: Note) -> Result<(), HandlerError> {
         self.0.notes.lock().unwrap().push(note.0);
         Ok(())
     }
 
-    async fn view(&self, _cx: &Context, placed: Placed) -> Result<Placed, Failure> {
+    async fn view(&self, _cx: &Context, placed: Placed) -> Result<Placed, HandlerError> {
         Ok(Placed { data: placed.data.iter().rev().copied().collect::<Vec<u8>>().into() })
     }
 
-    async fn gate(&self, _cx: &Context) -> Result<(), Failure> {
+    async fn gate(&self, _cx: &Context) -> Result<(), HandlerError> {
         self.0.begun.fetch_add(1, Ordering::SeqCst);
         self.0.gate.acquire().await?.forget();
         Ok(())
     }
 
-    async fn panic(&self, _cx: &Context) -> Result<(), Failure> {
+    async fn panic(&self, _cx: &Context) -> Result<(), HandlerError> {
         panic!("the test's reader panics");
     }
 }
@@ -297,7 +297,7 @@ async fn client_without_services(transport: Transport) {
     let (builder, _reader) = reading(Channel::builder());
     let client = BoardV1Client::new(server.connect(builder).await);
     client.ask(3).await.unwrap_err();
-    assert_eq!(failure(board.0.last()), CallFailure::NoReverse);
+    assert_eq!(failure(board.0.last()), CallFailure::ReverseDisabled);
 }
 
 /// Errors that a client returns for callbacks.
@@ -305,10 +305,10 @@ async fn refusals(transport: Transport) {
     #[derive(Debug)]
     struct Suspicious;
     impl Authenticator for Suspicious {
-        fn authenticate(&self, call: &CallHeader, _: &[u8]) -> Result<Authenticated, AuthFailure> {
+        fn authenticate(&self, call: &CallHeader, _: &[u8]) -> Result<AuthenticatedCaller, AuthFailure> {
             match Credential::from_opaque(&call.credential)? {
                 Credential::None => Err(AuthStat::AuthTooweak.into()),
-                credential => Ok(Authenticated { credential, verifier: rpcrdma::rpc::OpaqueAuth::none() }),
+                credential => Ok(AuthenticatedCaller { credential, verifier: rpcrdma::rpc::OpaqueAuth::none() }),
             }
         }
     }
@@ -489,7 +489,7 @@ async fn sizes_in_version_2() {
         // The client pulled eligible arguments from the server's memory and wrote results into it.
         let pulled = client.channel().counters();
         assert!(pulled.rdma_read >= 3900 + 5000 + 15_999 && pulled.rdma_written >= pulled.rdma_read, "{pulled:?}");
-        assert_eq!(server.handle.connections()[0].counters.exposed, 0);
+        assert_eq!(server.handle.connections()[0].counters.exposed_regions, 0);
     })
     .await;
 }
@@ -524,5 +524,5 @@ async fn duplicate_service() {
     let (transport, service) = (Transport::sim(), || ReaderV1Server::new(Reading(Arc::default())));
     let server = transport.serve(Server::builder().service(BoardV1Server::new(Board::default()))).await;
     let error = server.try_connect(Channel::builder().serve(service()).serve(service())).await.unwrap_err();
-    assert!(matches!(error, ConnectError::Twice { program: 0x2000_0502, version: 1 }), "{error}");
+    assert!(matches!(error, ConnectError::DuplicateService { program: 0x2000_0502, version: 1 }), "{error}");
 }

@@ -19,7 +19,7 @@ use net_support::{Running, Transport, eventually, over_each, timed};
 use rpcrdma::{
     client::{CallError, CallOptions, Channel},
     engine::CallFailure,
-    server::{Context, Failure, Server},
+    server::{Context, HandlerError, Server},
 };
 use tokio::sync::Semaphore;
 
@@ -71,18 +71,18 @@ impl Default for State {
 struct Board(Arc<State>);
 
 impl BoardV1 for Board {
-    async fn hold(&self, _cx: &Context) -> Result<(), Failure> {
+    async fn hold(&self, _cx: &Context) -> Result<(), HandlerError> {
         self.0.held.fetch_add(1, Ordering::SeqCst);
         self.0.gate.acquire().await?.forget();
         Ok(())
     }
 
-    async fn watch(&self, cx: &Context) -> Result<(), Failure> {
+    async fn watch(&self, cx: &Context) -> Result<(), HandlerError> {
         self.0.readers.lock().unwrap().push(cx.callback());
         Ok(())
     }
 
-    async fn post(&self, _cx: &Context, n: u32) -> Result<u32, Failure> {
+    async fn post(&self, _cx: &Context, n: u32) -> Result<u32, HandlerError> {
         let readers = self.0.readers.lock().unwrap().clone();
         let mut told = 0;
         for reader in readers {
@@ -91,7 +91,7 @@ impl BoardV1 for Board {
         Ok(told)
     }
 
-    async fn ask(&self, cx: &Context, n: u32) -> Result<u32, Failure> {
+    async fn ask(&self, cx: &Context, n: u32) -> Result<u32, HandlerError> {
         Ok(cx.callback::<ReaderV1Client>().note(n).await?)
     }
 }
@@ -106,7 +106,7 @@ struct Notes {
 struct Reading(Arc<Notes>);
 
 impl ReaderV1 for Reading {
-    async fn note(&self, _cx: &Context, n: u32) -> Result<u32, Failure> {
+    async fn note(&self, _cx: &Context, n: u32) -> Result<u32, HandlerError> {
         self.0.begun.fetch_add(1, Ordering::SeqCst);
         if n > 0 {
             tokio::time::sleep(Duration::from_millis(n.into())).await;

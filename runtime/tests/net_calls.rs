@@ -13,7 +13,7 @@ use net_support::*;
 use rpcrdma::{
     client::{CallError, CallOptions, Channel, Reconnect},
     config::ConnectionConfig,
-    engine::{CallFailure, Refusal},
+    engine::{CallFailure, TransportError},
     memory::LandingPool,
     rpc::RpcError,
     server::Server,
@@ -28,7 +28,7 @@ async fn null_and_echo(transport: Transport) {
     }
     let counters = channel.counters();
     assert_eq!((counters.calls_sent, counters.replies_received, counters.calls_queued), (9, 9, 0));
-    assert_eq!(counters.exposed, 0);
+    assert_eq!(counters.exposed_regions, 0);
 }
 
 /// Eligible items of many sizes, to cover all message formats.
@@ -44,8 +44,8 @@ async fn put_and_get(transport: Transport) {
         assert_eq!(both, Two(pattern(1, len).into(), 7, pattern(2, len / 2).into()), "two of {len}");
     }
     let counters = channel.counters();
-    assert_eq!(counters.exposed, 0);
-    assert!(counters.returned_written > 1 << 20 && counters.offered_read > 1 << 20, "{counters:?}");
+    assert_eq!(counters.exposed_regions, 0);
+    assert!(counters.written_by_peer_bytes > 1 << 20 && counters.read_by_peer_bytes > 1 << 20, "{counters:?}");
 }
 
 /// Sequential calls from a task that drives the connection itself, while the driver task also polls it. No wake-up is lost
@@ -83,7 +83,7 @@ async fn caller_provided_memory(transport: Transport) {
     source.copy_from_slice(&pattern(4, len as u32));
     call::<Put>(&channel, &Data(source.freeze())).await.unwrap();
     assert_eq!(*state.last_put.lock().unwrap(), pattern(4, len as u32));
-    assert_eq!(channel.counters().copied_eligible, 0);
+    assert_eq!(channel.counters().copied_eligible_bytes, 0);
 }
 
 /// The buffers of a landing pool: used again when nobody has a view of them, and not copied from.
@@ -117,7 +117,7 @@ async fn landing_pool(transport: Transport) {
     let two = channel.call::<Both>(&Range(8, 4096), options).await.unwrap();
     assert_eq!((two.0.len(), two.2.len(), landing.allocated()), (4096, 2048, 2));
     let server = running.handle.connections()[0].counters;
-    assert_eq!((channel.counters().copied_eligible, server.copied_eligible), (0, 0));
+    assert_eq!((channel.counters().copied_eligible_bytes, server.copied_eligible_bytes), (0, 0));
 }
 
 /// Over TCP nothing is placed, and the buffer stays free.
@@ -223,7 +223,7 @@ async fn reply_longer_than_bound(transport: Transport) {
     // RFC 8166 §4.5.3: ERR_CHUNK only says that the reply does not fit. RPC-over-RDMA v2 §7.3.4 names the chunk and the size.
     let failure = transport_failure(&error);
     assert!(
-        matches!(failure, CallFailure::ChunkError | CallFailure::Refused(Refusal::WriteResource { .. })),
+        matches!(failure, CallFailure::ChunkError | CallFailure::Refused(TransportError::WriteResource { .. })),
         "{error}"
     );
     assert!(!error.is_retry_safe());
@@ -240,11 +240,11 @@ async fn placement_violations(transport: Transport) {
     // The client reduces an argument that is not eligible: the server refuses the call with ERR_CHUNK or BAD_XDR.
     let error = call::<EchoReduced>(&channel, &Data(pattern(1, 5000).into())).await.unwrap_err();
     let failure = transport_failure(&error);
-    assert!(matches!(failure, CallFailure::ChunkError | CallFailure::Refused(Refusal::BadXdr)), "{error}");
+    assert!(matches!(failure, CallFailure::ChunkError | CallFailure::Refused(TransportError::BadXdr)), "{error}");
     assert_eq!(channel.counters().errors_received, 1);
     // The same argument inline is valid.
     assert_eq!(call::<EchoReduced>(&channel, &Data(pattern(1, 50).into())).await.unwrap(), pattern(1, 50));
-    assert_eq!(channel.counters().exposed, 0);
+    assert_eq!(channel.counters().exposed_regions, 0);
 }
 
 async fn deadlines(transport: Transport) {
@@ -258,7 +258,7 @@ async fn deadlines(transport: Transport) {
         "{error}"
     );
     assert!(begin.elapsed() >= Duration::from_millis(50) && begin.elapsed() < Duration::from_secs(5));
-    assert_eq!(channel.counters().exposed, 0);
+    assert_eq!(channel.counters().exposed_regions, 0);
     // A call whose deadline has passed is not sent.
     let options = CallOptions::new().deadline(Instant::now() - Duration::from_millis(1));
     let error = channel.call::<Gate>(&1, options).await.unwrap_err();
@@ -303,7 +303,7 @@ async fn dropped_calls(transport: Transport) {
 async fn dropped_calls_invalidated_at_once(transport: Transport) {
     let running = transport.serve(Server::builder().service(TestService::default())).await;
     let mut config = ConnectionConfig::default();
-    config.engine.abandon_grace = Duration::ZERO;
+    config.engine.abandoned_call_timeout = Duration::ZERO;
     let channel = running.connect(Channel::builder().connection(config).reconnect(Reconnect::on_demand())).await;
     call::<Null>(&channel, &()).await.unwrap();
     drop_calls(&channel).await;
@@ -316,10 +316,10 @@ async fn drop_calls(channel: &Channel) {
         let get = channel.call::<Get>(&Range(1, 100_000), CallOptions::default());
         let all = async { tokio::join!(put, get) };
         let _ = tokio::time::timeout(Duration::from_micros(delay * 50), all).await;
-        eventually(|| channel.counters().exposed == 0).await;
+        eventually(|| channel.counters().exposed_regions == 0).await;
     }
     assert_eq!(call::<Get>(channel, &Range(3, 5000)).await.unwrap().0, pattern(3, 5000));
-    assert_eq!(channel.counters().exposed, 0);
+    assert_eq!(channel.counters().exposed_regions, 0);
 }
 
 /// A call is dropped after each number of polls.
@@ -336,7 +336,7 @@ async fn dropped_after_polls(transport: Transport) {
             tokio::task::yield_now().await;
         }
         drop(call);
-        eventually(|| channel.counters().exposed == 0).await;
+        eventually(|| channel.counters().exposed_regions == 0).await;
     }
     assert_eq!(call::<Get>(&channel, &Range(2, 50_000)).await.unwrap().0, pattern(2, 50_000));
 }

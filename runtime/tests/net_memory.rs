@@ -14,7 +14,7 @@ use rpcrdma::{
     client::{CallError, CallOptions, Channel},
     config::ConnectionConfig,
     engine::ReverseDirection,
-    server::{Call, Failure, ReplyFuture, Server, Service},
+    server::{HandlerError, InboundCall, ReplyFuture, Server, Service},
 };
 use tokio::task::{JoinHandle, JoinSet};
 
@@ -140,10 +140,10 @@ async fn continued_calls_count() {
     timed(async {
         let service = TestService::default();
         let state = Arc::clone(&service.0);
-        let server = Server::builder().service(service).max_pulled(LIMIT).max_memory(2 * LIMIT);
+        let server = Server::builder().service(service).max_fetched(LIMIT).max_memory(2 * LIMIT);
         let running = Transport::sim().serve(server).await;
         let mut config = ConnectionConfig::default();
-        config.engine.continued = 1 << 20;
+        config.engine.max_continued = 1 << 20;
         let channel = running.connect(Channel::builder().connection(config).versions(2..=2)).await;
         call::<Null>(&channel, &()).await.unwrap();
         let hold = || {
@@ -172,7 +172,7 @@ async fn connection_at_its_own_limit_does_not_block_others() {
     timed(async {
         let service = TestService::default();
         let state = Arc::clone(&service.0);
-        let server = Server::builder().service(service).max_pulled(100_000).max_memory(150_000);
+        let server = Server::builder().service(service).max_fetched(100_000).max_memory(150_000);
         let running = Transport::sim().serve(server).await;
         let (a, b, c) = (connect(&running).await, connect(&running).await, connect(&running).await);
         let first = hold(&b, 100_000);
@@ -207,11 +207,11 @@ impl Service for CallsBack {
     fn name(&self) -> &'static str {
         "CALLS_BACK"
     }
-    fn dispatch(&self, incoming: Call) -> ReplyFuture {
+    fn dispatch(&self, incoming: InboundCall) -> ReplyFuture {
         Box::pin(async move {
             let channel: Channel = incoming.context().callback();
             let echoed = call::<Echo>(&channel, &Bytes::from(vec![1; 100_000])).await;
-            incoming.finish::<Null>(echoed.map(|_| ()).map_err(Failure::system))
+            incoming.finish::<Null>(echoed.map(|_| ()).map_err(HandlerError::system))
         })
     }
 }

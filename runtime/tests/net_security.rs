@@ -20,10 +20,10 @@ use bytes::Bytes;
 use net_support::*;
 use rpcrdma::{
     client::{CallError, CallOptions, Channel},
-    engine::{CallFailure, Counters},
+    engine::{CallFailure, ConnectionCounters},
     rpc::{
-        AuthFailure, AuthStat, Authenticated, Authenticator, CallHeader, Credential, OpaqueAuth, Protection, RpcError,
-        Seal, Secured, Security, SecurityError,
+        AuthFailure, AuthStat, AuthenticatedCaller, Authenticator, CallHeader, Credential, OpaqueAuth, Protection,
+        RpcError, Seal, Secured, Security, SecurityError,
     },
     server::Server,
 };
@@ -157,7 +157,7 @@ fn sequence(call: &CallHeader) -> Option<u32> {
 }
 
 impl Authenticator for Guard {
-    fn authenticate(&self, call: &CallHeader, header: &[u8]) -> Result<Authenticated, AuthFailure> {
+    fn authenticate(&self, call: &CallHeader, header: &[u8]) -> Result<AuthenticatedCaller, AuthFailure> {
         let sequence = sequence(call).ok_or(AuthFailure::from(AuthStat::AuthTooweak))?;
         // RFC 2203 §5.3.3.1: the verifier covers the header as received.
         if call.verifier != opaque(&mac(self.key, header)) {
@@ -168,7 +168,7 @@ impl Authenticator for Guard {
         seen.1.push(Bytes::copy_from_slice(header));
         self.let_in.fetch_add(1, Ordering::Relaxed);
         let verifier = opaque(&mac(if self.impostor { !self.key } else { self.key }, &sequence.to_be_bytes()));
-        Ok(Authenticated { credential: Credential::Other(call.credential.clone()), verifier })
+        Ok(AuthenticatedCaller { credential: Credential::Other(call.credential.clone()), verifier })
     }
 
     fn protection(&self, call: &CallHeader) -> Option<Arc<dyn Protection>> {
@@ -200,14 +200,14 @@ fn keyed(key: u8) -> (Guard, Context) {
 }
 
 /// Awaits a call and returns the amounts that it adds to the counters.
-async fn cost<T>(channel: &Channel, call: impl Future<Output = T>) -> (T, Counters) {
+async fn cost<T>(channel: &Channel, call: impl Future<Output = T>) -> (T, ConnectionCounters) {
     let before = channel.counters();
     let result = call.await;
     let mut after = channel.counters();
-    after.offered_read -= before.offered_read;
-    after.returned_written -= before.returned_written;
+    after.read_by_peer_bytes -= before.read_by_peer_bytes;
+    after.written_by_peer_bytes -= before.written_by_peer_bytes;
     after.registrations -= before.registrations;
-    after.copied_eligible -= before.copied_eligible;
+    after.copied_eligible_bytes -= before.copied_eligible_bytes;
     (result, after)
 }
 
@@ -227,15 +227,15 @@ async fn nothing_is_reduced(transport: Transport) {
     sum.unwrap();
     assert!(*state.last_put.lock().unwrap() == data);
     if rdma {
-        assert_eq!(counters.offered_read, CALL_HEADER + WRAPPING as u64 + 4 + 100_004);
-        assert_eq!((counters.registrations, counters.returned_written), (1, 0));
+        assert_eq!(counters.read_by_peer_bytes, CALL_HEADER + WRAPPING as u64 + 4 + 100_004);
+        assert_eq!((counters.registrations, counters.written_by_peer_bytes), (1, 0));
     }
 
     // A Long reply: the Reply chunk has all of it, although it has eligible results.
     let (got, counters) = cost(&channel, call::<Get>(&channel, &Range(1, 50_001))).await;
     assert!(got.unwrap().0 == pattern(1, 50_001));
     if rdma {
-        assert_eq!(counters.returned_written, REPLY_HEADER + WRAPPING as u64 + 4 + 50_004);
+        assert_eq!(counters.written_by_peer_bytes, REPLY_HEADER + WRAPPING as u64 + 4 + 50_004);
         assert_eq!(counters.registrations, 1);
     }
     let both = call::<Both>(&channel, &Range(9, 5000)).await.unwrap();
@@ -250,7 +250,7 @@ async fn nothing_is_reduced(transport: Transport) {
     assert!(matches!(error, CallError::Rpc { source: RpcError::ProcedureUnavailable, .. }), "{error}");
     let error = channel.call_null(1, 1, CallOptions::default()).await.unwrap_err();
     assert!(matches!(error, CallError::Rpc { source: RpcError::ProgramUnavailable, .. }), "{error}");
-    assert_eq!(channel.counters().exposed, 0);
+    assert_eq!(channel.counters().exposed_regions, 0);
 }
 
 /// RFC 8166 §8.2.2.2: authentication without protection keeps items eligible, and makes messages larger.
@@ -264,7 +264,7 @@ async fn authentication_only(transport: Transport) {
     let (got, more) = cost(&channel, call::<Get>(&channel, &Range(1, 50_001))).await;
     assert!(got.unwrap().0 == pattern(1, 50_001));
     if !matches!(transport, Transport::Tcp) {
-        assert_eq!((counters.offered_read, more.returned_written), (100_003, 50_001));
+        assert_eq!((counters.read_by_peer_bytes, more.written_by_peer_bytes), (100_003, 50_001));
     }
 }
 
@@ -345,7 +345,7 @@ async fn invalid_bodies_and_verifiers(transport: Transport) {
     let error = call::<Null>(&channel, &()).await.unwrap_err();
     assert!(matches!(error, CallError::Security { sent: false, .. }) && error.is_retry_safe(), "{error}");
     call::<Null>(&channel, &()).await.unwrap();
-    assert_eq!(channel.counters().exposed, 0);
+    assert_eq!(channel.counters().exposed_regions, 0);
 }
 
 /// A panicking handler is a system error (RFC 5531 §9). Its reply has a valid verifier (RFC 2203 §5.3.3.2), so the client does
@@ -401,8 +401,8 @@ async fn protected_calls_in_version_2() {
         assert_eq!((formats.calls.long, formats.replies.long), (1, 1));
         assert_eq!((formats.calls.chunked, formats.replies.chunked), (0, 0));
         let counters = channel.counters();
-        assert_eq!(counters.offered_read, CALL_HEADER + WRAPPING as u64 + 4 + 200_000);
-        assert_eq!(counters.returned_written, REPLY_HEADER + WRAPPING as u64 + 4 + 200_004);
+        assert_eq!(counters.read_by_peer_bytes, CALL_HEADER + WRAPPING as u64 + 4 + 200_000);
+        assert_eq!(counters.written_by_peer_bytes, REPLY_HEADER + WRAPPING as u64 + 4 + 200_004);
     })
     .await;
 }

@@ -14,8 +14,8 @@ use rpcrdma::{
     client::{CallError, CallOptions, Channel, ConnectError, Reconnect},
     config::ConnectionConfig,
     engine::{CallFailure, CloseReason},
-    rpc::{AuthFailure, AuthStat, Authenticated, Authenticator, CallHeader, Credential, OpaqueAuth, RpcError},
-    server::{BindError, Call, ReplyFuture, Server, Service},
+    rpc::{AuthFailure, AuthStat, AuthenticatedCaller, Authenticator, CallHeader, Credential, OpaqueAuth, RpcError},
+    server::{BindError, InboundCall, ReplyFuture, Server, Service},
     service::{Procedure, ReplyBounds},
 };
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -55,7 +55,7 @@ impl Service for Small {
     fn name(&self) -> &'static str {
         "SMALL"
     }
-    fn dispatch(&self, call: Call) -> ReplyFuture {
+    fn dispatch(&self, call: InboundCall) -> ReplyFuture {
         Box::pin(async move {
             match call.decode::<Null>() {
                 Ok(()) => call.finish::<Null>(Ok(())),
@@ -85,7 +85,7 @@ async fn programs_and_versions(transport: Transport) {
     assert_eq!(rpc_error(error), RpcError::ProgramMismatch { low: VERSION, high: 4 });
 
     let twice = Server::builder().service(Small(1, 1)).service(Small(1, 1)).listen("iwarp://127.0.0.1:0");
-    assert!(matches!(twice.bind().await, Err(BindError::Twice { program: 1, version: 1 })));
+    assert!(matches!(twice.bind().await, Err(BindError::DuplicateService { program: 1, version: 1 })));
     assert!(matches!(Server::builder().service(Small(1, 1)).bind().await, Err(BindError::NoListener)));
     if cfg!(not(any(feature = "verbs", feature = "verbs-dlopen"))) {
         let unknown = Server::builder().listen("rdma://127.0.0.1:0").bind().await.unwrap_err().to_string();
@@ -98,12 +98,12 @@ async fn programs_and_versions(transport: Transport) {
 struct UserSeven;
 
 impl Authenticator for UserSeven {
-    fn authenticate(&self, call: &CallHeader, _: &[u8]) -> Result<Authenticated, AuthFailure> {
+    fn authenticate(&self, call: &CallHeader, _: &[u8]) -> Result<AuthenticatedCaller, AuthFailure> {
         match Credential::from_opaque(&call.credential)? {
             credential @ Credential::Sys(_) => {
                 let Credential::Sys(parms) = &credential else { unreachable!() };
                 match parms.uid {
-                    7 => Ok(Authenticated { credential, verifier: OpaqueAuth::none() }),
+                    7 => Ok(AuthenticatedCaller { credential, verifier: OpaqueAuth::none() }),
                     _ => Err(AuthStat::AuthRejectedcred.into()),
                 }
             }
@@ -280,7 +280,7 @@ async fn connection_limit(transport: Transport) {
     assert!(matches!(third, Err(ConnectError::Setup { .. })), "{third:?}");
     let stats = running.handle.stats();
     // Over some transports the client retries.
-    assert!((stats.accepted, stats.open) == (2, 2) && stats.not_set_up > 0, "{stats}");
+    assert!((stats.accepted, stats.open) == (2, 2) && stats.setup_failed > 0, "{stats}");
     drop(first);
     eventually(|| running.handle.connections().len() == 1).await;
     let fourth = running.connect(Channel::builder()).await;
@@ -307,10 +307,10 @@ async fn many_connections(transport: Transport) {
     }
     eventually(|| running.handle.connections().is_empty()).await;
     let stats = running.handle.stats();
-    assert_eq!((stats.accepted, stats.open, stats.not_set_up), (40, 0, 0));
+    assert_eq!((stats.accepted, stats.open, stats.setup_failed), (40, 0, 0));
     assert_eq!((stats.ended.by_client, stats.ended.total()), (40, 40), "{stats}");
     assert_eq!((stats.counters.calls_received, stats.counters.replies_sent), (200, 200));
-    assert_eq!((stats.counters.exposed, stats.counters.registered), (0, 0));
+    assert_eq!((stats.counters.exposed_regions, stats.counters.registered_bytes), (0, 0));
 }
 
 async fn idle_connections(transport: Transport) {
@@ -342,7 +342,7 @@ async fn idle_connections(transport: Transport) {
 /// The memory of one client's calls is limited, and all calls succeed.
 async fn pulled_memory(transport: Transport) {
     let service = TestService::default();
-    let running = transport.serve(Server::builder().service(service).max_pulled(300_000)).await;
+    let running = transport.serve(Server::builder().service(service).max_fetched(300_000)).await;
     let channel = running.connect(Channel::builder()).await;
     call::<Null>(&channel, &()).await.unwrap();
     let data = Data(Bytes::from(pattern(1, 100_000)));

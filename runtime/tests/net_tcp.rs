@@ -100,10 +100,13 @@ async fn eligible_items_stay_in_the_record() {
         }
         let counters = channel.counters();
         assert_eq!((counters.calls_sent, counters.replies_received), (27, 27));
-        assert_eq!((counters.rdma_read, counters.offered_read, counters.registrations, counters.exposed), (0, 0, 0, 0));
-        assert!(counters.sent > 10 << 20 && counters.received > 20 << 20, "{counters:?}");
+        assert_eq!(
+            (counters.rdma_read_bytes, counters.read_by_peer_bytes, counters.registrations, counters.exposed_regions),
+            (0, 0, 0, 0)
+        );
+        assert!(counters.bytes_sent > 10 << 20 && counters.bytes_received > 20 << 20, "{counters:?}");
         let theirs = running.handle.connections()[0].counters;
-        assert_eq!((theirs.received, theirs.sent), (counters.sent, counters.received));
+        assert_eq!((theirs.bytes_received, theirs.bytes_sent), (counters.bytes_sent, counters.bytes_received));
         assert_eq!((theirs.calls_received, theirs.replies_sent), (27, 27));
     })
     .await;
@@ -343,7 +346,7 @@ async fn replies_in_any_order_and_without_calls() {
             tokio::join!(call::<Gate>(&channel, &1), call::<Gate>(&channel, &2), call::<Gate>(&channel, &3));
         assert_eq!((a.unwrap(), b.unwrap(), c.unwrap()), (1, 2, 3));
         call::<Null>(&channel, &()).await.unwrap();
-        assert_eq!(channel.counters().discarded, 6);
+        assert_eq!(channel.counters().messages_discarded, 6);
     })
     .await;
 }
@@ -416,7 +419,7 @@ async fn late_replies() {
         state.gate.add_permits(2);
         eventually(|| channel.counters().calls_abandoned == 0).await;
         call::<Null>(&channel, &()).await.unwrap();
-        assert_eq!(channel.counters().discarded, 0);
+        assert_eq!(channel.counters().messages_discarded, 0);
     })
     .await;
 }

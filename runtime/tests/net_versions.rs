@@ -21,7 +21,7 @@ use rpcrdma::{
     engine::{CallFailure, CloseReason},
     provider::{
         Completion, ConnectRequest, Connected, Incoming, Listener, QueuePair, SetupError, SetupParams,
-        sim::{Fabric, SimConfig},
+        sim::{SimConfig, SimFabric},
     },
     server::Server,
 };
@@ -85,13 +85,13 @@ struct StrictListener<L> {
 
 impl<L: Listener> Listener for StrictListener<L> {
     type QueuePair = Strict<L::QueuePair>;
-    type Incoming = Strict<L::Incoming>;
+    type IncomingConnection = Strict<L::IncomingConnection>;
 
     fn local_addr(&self) -> SocketAddr {
         self.listener.local_addr()
     }
 
-    async fn accept(&self) -> io::Result<Self::Incoming> {
+    async fn accept(&self) -> io::Result<Self::IncomingConnection> {
         let incoming = self.listener.accept().await?;
         self.accepted.fetch_add(1, Ordering::SeqCst);
         Ok(Strict(incoming))
@@ -130,7 +130,7 @@ async fn highest_common_version() {
                 assert_eq!((formats.calls.chunked, formats.calls.short), (20, 1), "{both:?}: {formats:?}");
                 assert_eq!((formats.replies.chunked, formats.replies.short), (1, 20), "{both:?}: {formats:?}");
                 assert_eq!(running.handle.connections().len(), 1);
-                assert_eq!(channel.counters().exposed, 0);
+                assert_eq!(channel.counters().exposed_regions, 0);
             }
         }
     })
@@ -181,10 +181,10 @@ async fn no_common_version() {
             CallError::Transport { failure: CallFailure::Closed { reason, sent: false }, .. } => reason.clone(),
             other => panic!("{other}"),
         };
-        assert!(matches!(reason(&error), CloseReason::Negotiation { versions: Some((1, 1)), .. }), "{error}");
+        assert!(matches!(reason(&error), CloseReason::NegotiationFailed { versions: Some((1, 1)), .. }), "{error}");
         assert!(error.is_retry_safe());
         let error = call::<Null>(&channel, &()).await.unwrap_err();
-        assert!(matches!(reason(&error), CloseReason::Negotiation { .. }), "{error}");
+        assert!(matches!(reason(&error), CloseReason::NegotiationFailed { .. }), "{error}");
         eventually(|| running.handle.connections().is_empty()).await;
     })
     .await;
@@ -196,7 +196,7 @@ async fn no_common_version() {
 async fn server_disconnects_over_version_2() {
     timed(async {
         for reconnect in [Reconnect::Never, Reconnect::on_demand()] {
-            let fabric = Fabric::new(SimConfig::default());
+            let fabric = SimFabric::new(SimConfig::default());
             let accepted = Arc::new(AtomicUsize::new(0));
             let listener = StrictListener { listener: fabric.listen(0).unwrap(), accepted: Arc::clone(&accepted) };
             let server = Server::builder().service(TestService::default()).listen_with(listener).bind().await.unwrap();
@@ -223,14 +223,14 @@ async fn server_disconnects_over_version_2() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn closed_after_the_server_hung_up() {
     timed(async {
-        let fabric = Fabric::new(SimConfig::default());
+        let fabric = SimFabric::new(SimConfig::default());
         let listener = StrictListener { listener: fabric.listen(0).unwrap(), accepted: Arc::default() };
         let server = Server::builder().service(TestService::default()).listen_with(listener).bind().await.unwrap();
         let addr = server.local_addrs()[0];
         tokio::spawn(server.serve());
         let channel = Channel::connect_with(fabric.connector(), addr).await.unwrap();
         let reason = channel.disconnected().await;
-        assert!(matches!(reason, CloseReason::Negotiation { .. }), "{reason}");
+        assert!(matches!(reason, CloseReason::NegotiationFailed { .. }), "{reason}");
         channel.close().await;
         let error = tokio::spawn(async move { call::<Null>(&channel, &()).await }).await.unwrap().unwrap_err();
         assert!(error.is_connection_loss() && error.is_retry_safe(), "{error}");

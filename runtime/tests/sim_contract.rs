@@ -5,9 +5,9 @@ use std::{future::poll_fn, time::Duration};
 
 use bytes::Bytes;
 use rpcrdma::provider::{
-    Access, Completion, ConnectRequest, Connector, Incoming, Listener, Memory, QueuePair, RemoteMemory, SetupParams,
-    WorkRequest, WrId,
-    sim::{Fabric, SimConfig, pair},
+    Access, Completion, ConnectRequest, Connector, Incoming, Listener, QueuePair, RegisterableMemory, RemoteMemory,
+    SetupParams, WorkRequest, WrId,
+    sim::{SimConfig, SimFabric, pair},
 };
 
 /// A provider without Send with Invalidate uses the private data for that case.
@@ -16,7 +16,7 @@ async fn private_data_without_invalidation() {
     let mut config = SimConfig::default();
     config.ends[0].remote_invalidation = false;
     config.ends[1].remote_invalidation = false;
-    let fabric = Fabric::new(config);
+    let fabric = SimFabric::new(config);
     let listener = fabric.listen(0).unwrap();
     let mut params = SetupParams::default();
     params.private_data = Bytes::from_static(b"with");
@@ -41,8 +41,9 @@ async fn invalidate_waits_for_a_read() {
         let mut config = SimConfig::default();
         config.seed = seed;
         let (mut a, mut b, _network) = pair(config);
-        let source = b.register(Memory::Source(Bytes::from_static(b"12345678")), Access::RemoteRead).unwrap();
-        let sink = a.register(Memory::Sink(vec![0; 8].into()), Access::ReadSink).unwrap();
+        let source =
+            b.register(RegisterableMemory::Source(Bytes::from_static(b"12345678")), Access::RemoteRead).unwrap();
+        let sink = a.register(RegisterableMemory::Sink(vec![0; 8].into()), Access::ReadSink).unwrap();
         let remote = RemoteMemory { handle: source.handle, offset: source.base };
         a.post(WorkRequest::Read { id: WrId(1), sink: sink.handle, sink_offset: 0, remote, len: 8 });
         a.post(WorkRequest::Invalidate { id: WrId(2), handle: sink.handle });

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use rpcrdma_specs::source;
 use rpcrdma_xdrgen::{
     Compiled, Compiler,
-    ir::{ConstValue, Facts, Field, Item, ItemKind},
+    ir::{ConstValue, Field, Item, ItemKind, TypeFacts},
 };
 
 fn compile(name: &str) -> Compiled {
@@ -25,7 +25,7 @@ fn item<'a>(compiled: &'a Compiled, name: &str) -> &'a Item {
 
 /// Returns the minimum and maximum encoded length of a type, in bytes.
 fn lengths(compiled: &Compiled, name: &str) -> (u64, Option<u64>) {
-    let Facts { min_len, max_len, max_ddp_items, .. } = item(compiled, name).facts;
+    let TypeFacts { min_len, max_len, max_ddp_items, .. } = item(compiled, name).facts;
     assert_eq!(max_ddp_items, Some(0), "{name}: headers have no eligible items");
     (min_len, max_len)
 }
@@ -141,7 +141,7 @@ fn procedures_match_the_specifications() {
 fn nfs_sizes_match_the_specifications() {
     let nfs3 = compile("nfs3.x");
     let sizes = |compiled: &Compiled, name: &str| {
-        let Facts { min_len, max_len, .. } = item(compiled, name).facts;
+        let TypeFacts { min_len, max_len, .. } = item(compiled, name).facts;
         (min_len, max_len)
     };
     assert_eq!(sizes(&nfs3, "fattr3"), (84, Some(84)));

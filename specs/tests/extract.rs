@@ -8,7 +8,7 @@ use std::{env, fs, path::PathBuf};
 use rpcrdma_specs::binding;
 use rpcrdma_xdrgen::{
     Compiler,
-    extract::{Amendments, Extraction, Options, extract, extract_with},
+    extract::{Amendments, ExtractOptions, Extraction, extract, extract_with},
 };
 
 const DRAFT: &str = "draft-ietf-nfsv4-rpcrdma-version-two-01.txt";
@@ -111,7 +111,7 @@ fn rpcrdma2_divides_into_the_two_files_of_the_draft() {
 fn a_scanned_copy_of_the_draft_declares_the_same() {
     let Some(document) = spec_text("004_9cf09b66098ebfd9.txt") else { return };
     let sets = [amendments("rpcrdma2-scanned.amend"), amendments("rpcrdma2.amend")];
-    let extraction = extract_with(&document, &sets, Options::default().scanned()).unwrap();
+    let extraction = extract_with(&document, &sets, ExtractOptions::default().scanned()).unwrap();
     assert!(!extraction.repairs.is_empty());
     assert_eq!(declarations(&extraction.text), declarations(&ours("rpcrdma2.x")));
     assert_eq!(extraction.sections, ["8.1", "8.3", "8.4"]);

@@ -75,7 +75,7 @@ fn each_read_and_readlink_gets_a_chunk() {
     let operations =
         vec![putfh(), lookup("a"), read(8192), putfh(), lookup("b"), Op::Readlink, putfh(), lookup("c"), read(100)];
     let bounds = bounds(operations);
-    assert_eq!(bounds.chunks.as_slice(), [8192, nfs::LINK, 100]);
+    assert_eq!(bounds.chunks.as_slice(), [8192, nfs::MAX_LINK_LEN, 100]);
     // Status, tag and count; PUTFH and LOOKUP three times; READ without its data; READLINK without its link.
     assert_eq!(bounds.inline, (4 + 8 + 4) + 6 * 8 + 2 * (4 + 4 + 4 + 4) + (4 + 4 + 4));
 }
@@ -97,7 +97,7 @@ fn other_operations_add_what_their_arguments_ask_for() {
     assert_eq!(alone(Op::Readdir(list(32768))), 4 + 4 + 32768);
     assert_eq!(alone(Op::Readdir(list(u32::MAX))), 8 + u64::from(u32::MAX));
     let attributes = nfs::Getattr4args { attr_request: nfs::Bitmap4(vec![1]) };
-    assert_eq!(alone(Op::Getattr(attributes)), 4 + nfs::UNKNOWN);
+    assert_eq!(alone(Op::Getattr(attributes)), 4 + nfs::UNKNOWN_RESULT_LEN);
     // A file handle has at most 128 bytes.
     assert_eq!(alone(Op::Getfh), 4 + 4 + 4 + 128);
     assert_eq!(alone(Op::Illegal), 4 + 4);
@@ -120,11 +120,11 @@ fn attributes_add_what_their_types_allow() {
     assert_eq!(most(&[nfs::FATTR4_FILEHANDLE, nfs::FATTR4_SPACE_FREED]), frame + (4 + 128) + 8);
     // Section 6.2 lists the attributes without a maximum; an unknown attribute has none either.
     for unbounded in [nfs::FATTR4_ACL, nfs::FATTR4_DACL, nfs::FATTR4_FS_LOCATIONS, nfs::FATTR4_LAYOUT_TYPES, 95] {
-        assert_eq!(most(&[nfs::FATTR4_TYPE, unbounded]), 4 + nfs::UNKNOWN, "{unbounded}");
+        assert_eq!(most(&[nfs::FATTR4_TYPE, unbounded]), 4 + nfs::UNKNOWN_RESULT_LEN, "{unbounded}");
     }
     // A mask can have any length.
     let long = nfs::Getattr4args { attr_request: nfs::Bitmap4(vec![u32::MAX; 10_000]) };
-    assert_eq!(bounds(vec![Op::Getattr(long)]).inline - bounds_of_nothing(), 4 + nfs::UNKNOWN);
+    assert_eq!(bounds(vec![Op::Getattr(long)]).inline - bounds_of_nothing(), 4 + nfs::UNKNOWN_RESULT_LEN);
 }
 
 #[test]

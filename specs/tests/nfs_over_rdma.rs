@@ -7,7 +7,7 @@ use bytes::Bytes;
 use rpcrdma::{
     client::{CallError, CallOptions, Channel},
     engine::CallFailure,
-    server::{Context, Failure, Server},
+    server::{Context, HandlerError, Server},
     service::{Procedure, ReplyBounds},
 };
 use rpcrdma_specs::nfs4::{
@@ -31,7 +31,7 @@ fn contents(offset: u64, len: u64) -> Bytes {
 
 impl NfsV4 for Files {
     /// Executes the operations in order, up to the first that fails (RFC 8881 section 2.3).
-    async fn nfsproc4_compound(&self, _cx: &Context, args: Compound4args) -> Result<Compound4res, Failure> {
+    async fn nfsproc4_compound(&self, _cx: &Context, args: Compound4args) -> Result<Compound4res, HandlerError> {
         let mut reply = Compound4res { status: Nfsstat4::Ok, tag: args.tag, resarray: Vec::new() };
         for operation in args.argarray {
             let (status, result) = match operation {
@@ -125,7 +125,7 @@ async fn each_read_of_a_compound_has_its_chunk() {
     assert_eq!(link.link.as_ref(), b"over/there");
     assert!(data(&reply.resarray[2]) == &contents(7, 5_003));
     let counters = client.channel().counters();
-    assert!(counters.returned_written >= 70_001 + 5_003, "not returned by RDMA Write: {counters:?}");
+    assert!(counters.written_by_peer_bytes >= 70_001 + 5_003, "not returned by RDMA Write: {counters:?}");
 }
 
 #[tokio::test]
@@ -146,7 +146,7 @@ async fn each_write_of_a_compound_has_its_chunk() {
     assert_eq!(reply.status, Nfsstat4::Ok, "{reply:?}");
     assert!(data(&reply.resarray[2]) == &contents(5, 6));
     let counters = client.channel().counters();
-    assert!(counters.offered_read >= 50_001 + 30_003, "not sent by RDMA Read: {counters:?}");
+    assert!(counters.read_by_peer_bytes >= 50_001 + 30_003, "not sent by RDMA Read: {counters:?}");
 }
 
 /// RFC 8267 §3.1, §6.2.1: attributes of unpredictable size do not fit at first, and fit when the caller provides more room.
@@ -190,14 +190,14 @@ async fn empty_chunk_asks_for_an_inline_result() {
     for index in [1, 2] {
         bounds.inline += std::mem::take(&mut bounds.chunks[index]).next_multiple_of(4);
     }
-    let before = client.channel().counters().returned_written;
+    let before = client.channel().counters().written_by_peer_bytes;
     let reply = client.nfsproc4_compound_with(&call, CallOptions::new().reply_bounds(bounds)).await.unwrap();
     assert!(data(&reply.resarray[0]) == &contents(0, 9_000));
     assert!(data(&reply.resarray[2]) == &contents(7, 600));
     assert!(data(&reply.resarray[3]) == &contents(9, 5_003));
     let Res::Readlink(Readlink4res::Ok(link)) = &reply.resarray[1] else { panic!("{:?}", reply.resarray[1]) };
     assert_eq!(link.link.as_ref(), b"over/there");
-    assert_eq!(client.channel().counters().returned_written - before, 9_000 + 5_003);
+    assert_eq!(client.channel().counters().written_by_peer_bytes - before, 9_000 + 5_003);
 }
 
 /// RFC 8267 §6.4.1: READs without a Write chunk return their data inline.
@@ -210,13 +210,13 @@ async fn reads_beyond_the_chunks_return_inline() {
         for inline in bounds.chunks.drain(chunks..) {
             bounds.inline += inline.next_multiple_of(4);
         }
-        let before = client.channel().counters().returned_written;
+        let before = client.channel().counters().written_by_peer_bytes;
         let reply = client.nfsproc4_compound_with(&call, CallOptions::new().reply_bounds(bounds)).await.unwrap();
         for (result, (offset, len)) in reply.resarray.iter().zip([(0, 9_000), (7, 600), (9, 5_003)]) {
             assert!(data(result) == &contents(offset, len), "{chunks} chunks");
         }
         // A reply that does not fit inline is written to the Reply chunk, without the data that has a chunk of its own.
-        let total = client.channel().counters().returned_written - before;
+        let total = client.channel().counters().written_by_peer_bytes - before;
         let inline = [9_000, 600, 5_003].iter().skip(chunks).sum::<u64>();
         assert!((written..=written + inline + 200).contains(&total), "{chunks} chunks: {total}");
     }

@@ -23,7 +23,7 @@ use rpcrdma::{
     client::Channel,
     config::ConnectionConfig,
     provider::iwarp::{IwarpConfig, IwarpConnector, IwarpListener},
-    server::{Context, Failure, Server},
+    server::{Context, HandlerError, Server},
 };
 use tokio::runtime::Runtime;
 
@@ -52,7 +52,7 @@ const WARM_UP: u32 = 50;
 struct Service(Bytes);
 
 impl VersionsV1 for Service {
-    async fn text(&self, _: &Context, args: TextArgs) -> Result<TextRes, Failure> {
+    async fn text(&self, _: &Context, args: TextArgs) -> Result<TextRes, HandlerError> {
         Ok(TextRes { text: self.0.slice(..self.0.len().min(args.count as usize)) })
     }
 }
@@ -90,7 +90,7 @@ impl Clients {
             let mut clients = Vec::new();
             for arm in [Arm::V1, Arm::Continued, Arm::Special] {
                 let mut config = ConnectionConfig::default();
-                (config.engine.versions, config.engine.continued) = match arm {
+                (config.engine.versions, config.engine.max_continued) = match arm {
                     Arm::V1 => (1..=1, 0),
                     Arm::Continued => (2..=2, 1 << 20),
                     Arm::Special => (2..=2, 0),

@@ -39,7 +39,7 @@ fn tables() -> Vec<Table> {
 
 /// Fails with all problems at once.
 #[track_caller]
-fn settle(complaints: &[String]) {
+fn fail_if_any(complaints: &[String]) {
     assert!(complaints.is_empty(), "{} problem(s):\n{}", complaints.len(), complaints.join("\n"));
 }
 
@@ -55,7 +55,7 @@ fn the_code_named_cites_the_section() {
             }
         }
     }
-    settle(&complaints);
+    fail_if_any(&complaints);
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn the_tests_named_exist() {
             }
         }
     }
-    settle(&complaints);
+    fail_if_any(&complaints);
 }
 
 /// Every rule has code and a test, or a note that says why not.
@@ -91,7 +91,7 @@ fn every_rule_is_kept_or_explained() {
             }
         }
     }
-    settle(&complaints);
+    fail_if_any(&complaints);
 }
 
 /// The tables list every requirement of the specifications exactly once, and no others.
@@ -108,7 +108,7 @@ fn every_requirement_has_a_row() {
         assert!(!found.is_empty(), "{}: no requirement found", table.text);
         complaints.extend(table.compare(&found));
     }
-    settle(&complaints);
+    fail_if_any(&complaints);
 }
 
 #[test]

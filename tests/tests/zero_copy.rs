@@ -9,7 +9,7 @@ use futures_util::future::join_all;
 use rpcrdma::{
     client::{CallOptions, Channel},
     memory::{LandingMemory, PayloadBuf},
-    server::{Context, Failure, Server, ServerHandle},
+    server::{Context, HandlerError, Server, ServerHandle},
 };
 
 mod protocol {
@@ -40,11 +40,11 @@ struct Service {
 }
 
 impl MovesV1 for Service {
-    async fn get(&self, _cx: &Context, args: u32) -> Result<Data, Failure> {
+    async fn get(&self, _cx: &Context, args: u32) -> Result<Data, HandlerError> {
         Ok(Data { data: self.source.slice(..args as usize) })
     }
 
-    async fn put(&self, _cx: &Context, args: PutArgs) -> Result<(), Failure> {
+    async fn put(&self, _cx: &Context, args: PutArgs) -> Result<(), HandlerError> {
         self.kept.lock().unwrap().push(args.data);
         Ok(())
     }
@@ -71,7 +71,7 @@ async fn start(options: &str) -> (MovesV1Client, Service, ServerHandle) {
 /// Returns the bytes copied so far by client and server: eligible items into messages, and payload by the provider.
 fn copied(client: &MovesV1Client, server: &ServerHandle) -> (u64, u64) {
     let ends = [client.channel().counters(), server.connections()[0].counters];
-    (ends.iter().map(|end| end.copied_eligible).sum(), ends.iter().map(|end| end.copied_payload).sum())
+    (ends.iter().map(|end| end.copied_eligible_bytes).sum(), ends.iter().map(|end| end.copied_payload_bytes).sum())
 }
 
 /// With CRCs, which read every byte, and without.

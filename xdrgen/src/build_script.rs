@@ -1,6 +1,6 @@
 //! For build scripts: `.x` files to Rust in `OUT_DIR`.
 
-mod note;
+mod run_record;
 
 use std::{
     env, fmt, fs, io,
@@ -9,7 +9,7 @@ use std::{
     time::SystemTime,
 };
 
-use self::note::Note;
+use self::run_record::RunRecord;
 use crate::{
     compiler::Compiler,
     diag::{Diagnostics, Severity},
@@ -278,7 +278,7 @@ impl Build {
             });
             format!("{}{} [{}]", place.unwrap_or_default(), warning.message, warning.code)
         });
-        let mut note = Note { warnings: warnings.collect(), ..Note::default() };
+        let mut note = RunRecord { warnings: warnings.collect(), ..RunRecord::default() };
         note.files.clone_from(&compiled.files);
         note.absent.clone_from(&compiled.absent);
         self.tell(&note);
@@ -299,7 +299,7 @@ impl Build {
         Ok(path)
     }
 
-    fn place(&self) -> Result<Place, BuildError> {
+    fn place(&self) -> Result<OutputPlace, BuildError> {
         let first = self.inputs.first().ok_or(BuildError::NoInput)?;
         let given = env::var_os("OUT_DIR").map(PathBuf::from);
         let directory = self.out_dir.clone().or_else(|| given.clone()).ok_or(BuildError::NoOutDir)?;
@@ -312,12 +312,12 @@ impl Build {
             note.push(".note");
             directory.join(note)
         });
-        Ok(Place { output: directory.join(name), note })
+        Ok(OutputPlace { output: directory.join(name), note })
     }
 
     /// The note of an earlier run, if all is as it was.
-    fn note(&self, place: &Place) -> Option<Note> {
-        Note::load(place.note.as_deref()?, &self.asked(), &place.output)
+    fn note(&self, place: &OutputPlace) -> Option<RunRecord> {
+        RunRecord::load(place.note.as_deref()?, &self.asked(), &place.output)
     }
 
     /// What was asked for, texts that are in no file included.
@@ -326,7 +326,7 @@ impl Build {
     }
 
     /// Passes on to cargo what a run has found out.
-    fn tell(&self, note: &Note) {
+    fn tell(&self, note: &RunRecord) {
         for path in note.files.iter().filter(|path| !self.inputs.contains(path)) {
             println!("cargo:rerun-if-changed={}", path.display());
         }
@@ -337,7 +337,7 @@ impl Build {
 }
 
 /// Where a run writes to.
-struct Place {
+struct OutputPlace {
     output: PathBuf,
     note: Option<PathBuf>,
 }

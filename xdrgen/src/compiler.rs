@@ -11,11 +11,11 @@ use crate::{
     ast::Dialect,
     diag::{Code, Diagnostic, Diagnostics, Severity},
     ir::Spec,
-    load::{Input, Loader},
+    load::{Loader, TextSource},
+    macro_kinds::settle,
     parse,
     prefix::{self, Stripped},
     resolve::resolve,
-    settle::settle,
     source::Sources,
     ulb,
 };
@@ -31,9 +31,9 @@ use crate::{
 /// ```
 #[derive(Debug, Clone, Default)]
 pub struct Compiler {
-    inputs: Vec<Input>,
-    bindings: Vec<Input>,
-    options: ulb::Options,
+    inputs: Vec<TextSource>,
+    bindings: Vec<TextSource>,
+    options: ulb::UlbOptions,
     include_dirs: Vec<PathBuf>,
     defines: Vec<(String, Option<String>)>,
     externs: Vec<(String, String)>,
@@ -66,28 +66,28 @@ impl Compiler {
     /// Adds an XDR file.
     #[must_use]
     pub fn file(mut self, path: impl AsRef<Path>) -> Self {
-        self.inputs.push(Input::Path(path.as_ref().to_owned()));
+        self.inputs.push(TextSource::Path(path.as_ref().to_owned()));
         self
     }
 
     /// Adds XDR text; `name` stands for its path in messages.
     #[must_use]
     pub fn source(mut self, name: impl Into<String>, text: impl Into<Arc<str>>) -> Self {
-        self.inputs.push(Input::Text(name.into(), text.into()));
+        self.inputs.push(TextSource::Text(name.into(), text.into()));
         self
     }
 
     /// Adds a binding (`.ulb`): what annotations say, beside a specification that is to stay as it is.
     #[must_use]
     pub fn ulb(mut self, path: impl AsRef<Path>) -> Self {
-        self.bindings.push(Input::Path(path.as_ref().to_owned()));
+        self.bindings.push(TextSource::Path(path.as_ref().to_owned()));
         self
     }
 
     /// Adds the text of a binding; `name` stands for its path in messages.
     #[must_use]
     pub fn ulb_source(mut self, name: impl Into<String>, text: impl Into<Arc<str>>) -> Self {
-        self.bindings.push(Input::Text(name.into(), text.into()));
+        self.bindings.push(TextSource::Text(name.into(), text.into()));
         self
     }
 

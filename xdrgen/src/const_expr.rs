@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::lexer::{Kind, Lexer, Token};
+use crate::lexer::{Lexer, Token, TokenKind};
 
 /// Names that are defined, with their values as text: by `#define` or by the user.
 pub(crate) type Defines = HashMap<String, String>;
@@ -15,24 +15,24 @@ const MAX_STEPS: usize = 10_000;
 
 /// Whether the condition holds; `None` where it is none. A name that is not defined counts as 0.
 pub(crate) fn holds(text: &str, defines: &Defines) -> Option<bool> {
-    let value = |name: &str| defines.get(name).map(|text| Meaning::Text(text));
-    evaluate(text, Names { value: &value, is_condition: true }).map(|value| value != 0)
+    let value = |name: &str| defines.get(name).map(|text| NameMeaning::Text(text));
+    evaluate(text, ExprNames { value: &value, is_condition: true }).map(|value| value != 0)
 }
 
 /// The number that `text` stands for, all its names being defined.
 pub(crate) fn macro_number(text: &str, defines: &Defines) -> Option<i128> {
-    let value = |name: &str| defines.get(name).map(|text| Meaning::Text(text));
-    evaluate(text, Names { value: &value, is_condition: false })
+    let value = |name: &str| defines.get(name).map(|text| NameMeaning::Text(text));
+    evaluate(text, ExprNames { value: &value, is_condition: false })
 }
 
 /// The value of a computation of constants.
 pub(crate) fn computed(text: &str, constants: &dyn Fn(&str) -> Option<i128>) -> Option<i128> {
-    let value = |name: &str| constants(name).map(Meaning::Number);
-    evaluate(text, Names { value: &value, is_condition: false })
+    let value = |name: &str| constants(name).map(NameMeaning::Number);
+    evaluate(text, ExprNames { value: &value, is_condition: false })
 }
 
 /// What a name stands for.
-enum Meaning<'a> {
+enum NameMeaning<'a> {
     Number(i128),
     /// Another expression.
     Text(&'a str),
@@ -40,27 +40,27 @@ enum Meaning<'a> {
 
 /// The names of an expression.
 #[derive(Clone, Copy)]
-struct Names<'a> {
-    value: &'a dyn Fn(&str) -> Option<Meaning<'a>>,
+struct ExprNames<'a> {
+    value: &'a dyn Fn(&str) -> Option<NameMeaning<'a>>,
     /// Whether this is an `#if`: a name that is not defined is 0 there, and `defined` asks for it.
     is_condition: bool,
 }
 
-fn evaluate(text: &str, names: Names<'_>) -> Option<i128> {
+fn evaluate(text: &str, names: ExprNames<'_>) -> Option<i128> {
     evaluate_within(text, names, 0, &mut { MAX_STEPS })
 }
 
-fn evaluate_within(text: &str, names: Names<'_>, depth: usize, steps: &mut usize) -> Option<i128> {
+fn evaluate_within(text: &str, names: ExprNames<'_>, depth: usize, steps: &mut usize) -> Option<i128> {
     let mut lexer = Lexer::within_directive(text);
     let next = next_token(&mut lexer);
-    let mut reader = Reader { lexer, next, names, depth, steps, idle: false };
+    let mut reader = ExprReader { lexer, next, names, depth, steps, idle: false };
     let value = reader.choice()?;
     reader.next.is_none().then_some(value)
 }
 
 /// The next token that is not blank. Comments are no part of an expression.
 fn next_token<'a>(lexer: &mut Lexer<'a>) -> Option<Token<'a>> {
-    lexer.find(|token| !matches!(token.kind, Kind::Blank | Kind::LineEnd))
+    lexer.find(|token| !matches!(token.kind, TokenKind::Blank | TokenKind::LineEnd))
 }
 
 /// Operators of two operands with how tightly they bind.
@@ -85,18 +85,18 @@ const OPERATORS: [(&str, u8); 18] = [
     ("%", 10),
 ];
 
-struct Reader<'a, 'b, 'n> {
+struct ExprReader<'a, 'b, 'n> {
     lexer: Lexer<'a>,
     /// The token at hand.
     next: Option<Token<'a>>,
-    names: Names<'n>,
+    names: ExprNames<'n>,
     depth: usize,
     steps: &'b mut usize,
     /// Whether the value does not count, what is left of it having decided: then nothing is wrong with it.
     idle: bool,
 }
 
-impl<'a> Reader<'a, '_, '_> {
+impl<'a> ExprReader<'a, '_, '_> {
     /// Takes the token at hand.
     fn advance(&mut self) -> Option<Token<'a>> {
         std::mem::replace(&mut self.next, next_token(&mut self.lexer))
@@ -184,26 +184,28 @@ impl<'a> Reader<'a, '_, '_> {
     fn scoped(&mut self, first: &str) -> Option<i128> {
         let mut name = first.to_owned();
         while let Some(next) = self.next.filter(|next| (next.text == "::") != name.ends_with("::")) {
-            if next.text != "::" && next.kind != Kind::Word {
+            if next.text != "::" && next.kind != TokenKind::Word {
                 break;
             }
             name.push_str(next.text);
             self.advance();
         }
         match (self.names.value)(&name)? {
-            Meaning::Number(value) => Some(value),
-            Meaning::Text(_) => None,
+            NameMeaning::Number(value) => Some(value),
+            NameMeaning::Text(_) => None,
         }
     }
 
     fn operand(&mut self) -> Option<i128> {
         let token = self.advance()?;
         let word = match token.kind {
-            Kind::Word | Kind::Punct if token.text == "::" || self.next.is_some_and(|next| next.text == "::") => {
+            TokenKind::Word | TokenKind::Punct
+                if token.text == "::" || self.next.is_some_and(|next| next.text == "::") =>
+            {
                 return self.scoped(token.text);
             }
-            Kind::Word => token.text,
-            Kind::Character => return character(token.text),
+            TokenKind::Word => token.text,
+            TokenKind::Character => return character(token.text),
             _ => return None,
         };
         if word.starts_with(|c: char| c.is_ascii_digit()) {
@@ -211,7 +213,7 @@ impl<'a> Reader<'a, '_, '_> {
         }
         if word == "defined" && self.names.is_condition {
             let bracket = self.take("(");
-            let name = self.next.filter(|next| next.kind == Kind::Word);
+            let name = self.next.filter(|next| next.kind == TokenKind::Word);
             if name.is_some() {
                 self.advance();
             }
@@ -219,8 +221,8 @@ impl<'a> Reader<'a, '_, '_> {
             return (!bracket || self.take(")")).then_some(i128::from(is_defined));
         }
         match (self.names.value)(word) {
-            Some(Meaning::Number(value)) => Some(value),
-            Some(Meaning::Text(text)) => evaluate_within(text, self.names, self.depth, self.steps),
+            Some(NameMeaning::Number(value)) => Some(value),
+            Some(NameMeaning::Text(text)) => evaluate_within(text, self.names, self.depth, self.steps),
             None => self.names.is_condition.then_some(0),
         }
     }

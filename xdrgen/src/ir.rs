@@ -41,14 +41,14 @@ pub struct Item {
     /// What it is.
     pub kind: ItemKind,
     /// What is known of its encoding. All zero for a constant.
-    pub facts: Facts,
+    pub facts: TypeFacts,
     /// Whether it contains itself other than as a list: its decoder counts levels.
     pub recursive: bool,
 }
 
 /// What is known of a type's encoding without a value: see `XdrType` of the runtime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Facts {
+pub struct TypeFacts {
     /// Fewest octets in the payload stream.
     pub min_len: u64,
     /// Most octets, nothing reduced; `None` is unbounded.

@@ -6,7 +6,7 @@
 
 /// What a token is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum TokenKind {
     /// Blanks within a line.
     Blank,
     /// The end of a line.
@@ -37,17 +37,25 @@ pub(crate) enum Kind {
     Other,
 }
 
-impl Kind {
+impl TokenKind {
     /// Whether the grammar skips it.
     pub(crate) fn is_trivia(self) -> bool {
-        !matches!(self, Kind::Word | Kind::Text | Kind::Character | Kind::Punct | Kind::Quote | Kind::Other)
+        !matches!(
+            self,
+            TokenKind::Word
+                | TokenKind::Text
+                | TokenKind::Character
+                | TokenKind::Punct
+                | TokenKind::Quote
+                | TokenKind::Other
+        )
     }
 }
 
 /// A token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Token<'a> {
-    pub(crate) kind: Kind,
+    pub(crate) kind: TokenKind,
     /// Offset of its first byte.
     pub(crate) at: usize,
     pub(crate) text: &'a str,
@@ -62,7 +70,7 @@ impl Token<'_> {
 
 /// How lines that begin with `#` or `%` are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Mode {
+enum DirectiveMode {
     /// As the grammar reads them: each ends where its line ends.
     Grammar,
     /// A directive includes the lines that continue it, and the rest of a comment that begins on it.
@@ -75,7 +83,7 @@ enum Mode {
 #[derive(Debug, Clone)]
 pub(crate) struct Lexer<'a> {
     text: &'a str,
-    mode: Mode,
+    mode: DirectiveMode,
     at: usize,
     /// Offset at which the current line begins.
     line: usize,
@@ -94,23 +102,23 @@ const END_OF_FILE: char = '\u{1A}';
 pub(crate) const MARKS: [char; 2] = [BYTE_ORDER_MARK, END_OF_FILE];
 
 impl<'a> Lexer<'a> {
-    fn new(text: &'a str, mode: Mode) -> Self {
+    fn new(text: &'a str, mode: DirectiveMode) -> Self {
         Self { text, mode, at: 0, line: 0 }
     }
 
     /// Reads text as the grammar does: XDR behind the preprocessor, or a binding.
     pub(crate) fn of_grammar(text: &'a str) -> Self {
-        Self::new(text, Mode::Grammar)
+        Self::new(text, DirectiveMode::Grammar)
     }
 
     /// Reads text in front of the preprocessor.
     pub(crate) fn with_directives(text: &'a str) -> Self {
-        Self::new(text, Mode::Directives)
+        Self::new(text, DirectiveMode::Directives)
     }
 
     /// Reads the text of a directive, or an expression in one.
     pub(crate) fn within_directive(text: &'a str) -> Self {
-        Self::new(text, Mode::WithinDirective)
+        Self::new(text, DirectiveMode::WithinDirective)
     }
 
     /// Skips the rest of the current line. Returns the offset of its end.
@@ -127,38 +135,38 @@ impl<'a> Lexer<'a> {
     }
 
     /// The kind and the length of the token that `rest` begins with.
-    fn token(&self, rest: &str) -> (Kind, usize) {
+    fn token(&self, rest: &str) -> (TokenKind, usize) {
         let bytes = rest.as_bytes();
-        let within = self.mode == Mode::WithinDirective;
+        let within = self.mode == DirectiveMode::WithinDirective;
         let blanks = blanks_len(rest, within);
         match (bytes[0], bytes.get(1)) {
-            _ if blanks > 0 => (Kind::Blank, blanks),
-            (b'\n', _) => (Kind::LineEnd, 1),
+            _ if blanks > 0 => (TokenKind::Blank, blanks),
+            (b'\n', _) => (TokenKind::LineEnd, 1),
             (b'/', Some(b'*')) => match rest.get(2..).and_then(|body| body.find("*/")) {
-                Some(len) => (Kind::BlockComment, len + 4),
-                None => (Kind::OpenComment, rest.len()),
+                Some(len) => (TokenKind::BlockComment, len + 4),
+                None => (TokenKind::OpenComment, rest.len()),
             },
             // Joints have no end of line.
-            (b'/', Some(b'/')) if within => (Kind::LineComment, rest.len()),
-            (b'/', Some(b'/')) => (Kind::LineComment, line_len(rest)),
-            (b'%' | b'#', _) if within => (Kind::Punct, 1),
-            (b'%', _) => (Kind::PassThrough, line_len(rest)),
-            (b'#', _) if !self.is_first_on_line() => (Kind::Hash, line_len(rest)),
-            (b'#', _) if self.mode == Mode::Directives => (Kind::Directive, directive_len(rest)),
-            (b'#', _) => (Kind::Directive, line_len(rest)),
+            (b'/', Some(b'/')) if within => (TokenKind::LineComment, rest.len()),
+            (b'/', Some(b'/')) => (TokenKind::LineComment, line_len(rest)),
+            (b'%' | b'#', _) if within => (TokenKind::Punct, 1),
+            (b'%', _) => (TokenKind::PassThrough, line_len(rest)),
+            (b'#', _) if !self.is_first_on_line() => (TokenKind::Hash, line_len(rest)),
+            (b'#', _) if self.mode == DirectiveMode::Directives => (TokenKind::Directive, directive_len(rest)),
+            (b'#', _) => (TokenKind::Directive, line_len(rest)),
             (b'"', _) => match rest.get(1..).and_then(|body| body.find(['"', '\n'])) {
-                Some(len) if bytes.get(len + 1) == Some(&b'"') => (Kind::Text, len + 2),
-                _ => (Kind::Quote, 1),
+                Some(len) if bytes.get(len + 1) == Some(&b'"') => (TokenKind::Text, len + 2),
+                _ => (TokenKind::Quote, 1),
             },
-            (b'\'', _) => character_len(rest).map_or((Kind::Quote, 1), |len| (Kind::Character, len)),
-            (b'0'..=b'9', _) => (Kind::Word, number_len(rest)),
-            (first, _) if is_of_word(char::from(first)) => (Kind::Word, word_len(rest)),
-            (b':', Some(b':')) => (Kind::Punct, 2),
-            (first @ (b'<' | b'>'), Some(second)) if first == *second => (Kind::Punct, 2),
-            (first @ (b'|' | b'&' | b'='), Some(second)) if within && first == *second => (Kind::Punct, 2),
-            (b'<' | b'>' | b'!', Some(b'=')) if within => (Kind::Punct, 2),
-            (first, _) if PUNCTUATION.contains(&first) => (Kind::Punct, 1),
-            _ => (Kind::Other, rest.chars().next().map_or(1, char::len_utf8)),
+            (b'\'', _) => character_len(rest).map_or((TokenKind::Quote, 1), |len| (TokenKind::Character, len)),
+            (b'0'..=b'9', _) => (TokenKind::Word, number_len(rest)),
+            (first, _) if is_of_word(char::from(first)) => (TokenKind::Word, word_len(rest)),
+            (b':', Some(b':')) => (TokenKind::Punct, 2),
+            (first @ (b'<' | b'>'), Some(second)) if first == *second => (TokenKind::Punct, 2),
+            (first @ (b'|' | b'&' | b'='), Some(second)) if within && first == *second => (TokenKind::Punct, 2),
+            (b'<' | b'>' | b'!', Some(b'=')) if within => (TokenKind::Punct, 2),
+            (first, _) if PUNCTUATION.contains(&first) => (TokenKind::Punct, 1),
+            _ => (TokenKind::Other, rest.chars().next().map_or(1, char::len_utf8)),
         }
     }
 }
@@ -170,7 +178,7 @@ impl<'a> Iterator for Lexer<'a> {
         let rest = self.text.get(self.at..).filter(|rest| !rest.is_empty())?;
         let (kind, len) = self.token(rest);
         let token = Token { kind, at: self.at, text: rest.get(..len).unwrap_or(rest) };
-        if matches!(kind, Kind::LineEnd | Kind::BlockComment | Kind::Directive)
+        if matches!(kind, TokenKind::LineEnd | TokenKind::BlockComment | TokenKind::Directive)
             && let Some(last) = token.text.rfind('\n')
         {
             self.line = token.at + last + 1;
@@ -243,7 +251,7 @@ pub(crate) fn directive_lines_len(rest: &str) -> usize {
 fn directive_len(rest: &str) -> usize {
     let lines = directive_lines_len(rest);
     let within = Lexer::within_directive(rest.get(..lines).unwrap_or_default());
-    let Some(open) = within.last().filter(|last| last.kind == Kind::OpenComment) else { return lines };
+    let Some(open) = within.last().filter(|last| last.kind == TokenKind::OpenComment) else { return lines };
     let end = rest.get(open.at + 2..).and_then(|body| body.find("*/"));
     end.map_or(rest.len(), |len| open.at + len + 4)
 }

@@ -11,7 +11,7 @@
 //! | preprocess | `preprocess` | text | text without what conditions leave out; constants; included files |
 //! | scan | `scan` | text | definitions apart, comments, nesting bounded |
 //! | parse | `parse`, its grammars `parse/*.pest` | definitions | [`ast`] |
-//! | settle | `settle` | [`ast`] of all files | the same, macros being constants or types |
+//! | settle | `macro_kinds` | [`ast`] of all files | the same, macros being constants or types |
 //! | resolve | `resolve` | [`ast`] | [`ir`]: names, constants, lists, recursion |
 //! | bind | `ulb` | annotations, `.ulb` files | eligible items, checks, maximum replies |
 //! | emit | [`mod@emit`] | [`ir`] | Rust |
@@ -105,6 +105,7 @@ mod compiler;
 mod const_expr;
 pub mod derive;
 pub mod diag;
+mod did_you_mean;
 pub mod emit;
 #[cfg(feature = "cli")]
 mod explain;
@@ -113,6 +114,7 @@ pub mod fmt;
 pub mod ir;
 mod lexer;
 mod load;
+mod macro_kinds;
 mod parse;
 mod prefix;
 mod preprocess;
@@ -120,8 +122,6 @@ mod preprocess;
 mod report;
 mod resolve;
 mod scan;
-mod settle;
-mod slip;
 pub mod source;
 mod strip;
 mod ulb;

@@ -17,7 +17,7 @@ use crate::{
 
 /// Where a text comes from.
 #[derive(Debug, Clone)]
-pub(crate) enum Input {
+pub(crate) enum TextSource {
     Path(PathBuf),
     Text(String, Arc<str>),
 }
@@ -49,17 +49,17 @@ impl Loader {
     }
 
     /// Reads and parses an input.
-    pub(crate) fn load(&mut self, input: &Input, out: &mut Vec<Diagnostic>) {
-        if let Input::Path(path) = input
+    pub(crate) fn load(&mut self, input: &TextSource, out: &mut Vec<Diagnostic>) {
+        if let TextSource::Path(path) = input
             && !self.begin(path)
         {
             return;
         }
         let Some((file, text)) = self.read(input, out) else { return };
         let base = match input {
-            Input::Path(path) => path.parent().map(Path::to_owned),
+            TextSource::Path(path) => path.parent().map(Path::to_owned),
             // Its name need be no path.
-            Input::Text(..) => None,
+            TextSource::Text(..) => None,
         };
         let mut defines = std::mem::take(&mut self.defines);
         let mut include = |name: &str, defines: &mut Defines, out: &mut Vec<Diagnostic>| {
@@ -80,10 +80,10 @@ impl Loader {
     }
 
     /// Takes an input among the sources; gives its index and its text. `None` after a complaint.
-    pub(crate) fn read(&mut self, input: &Input, out: &mut Vec<Diagnostic>) -> Option<(usize, Arc<str>)> {
+    pub(crate) fn read(&mut self, input: &TextSource, out: &mut Vec<Diagnostic>) -> Option<(usize, Arc<str>)> {
         let (name, text) = match input {
-            Input::Text(name, text) => (name.clone(), Arc::clone(text)),
-            Input::Path(path) => match source::read(path) {
+            TextSource::Text(name, text) => (name.clone(), Arc::clone(text)),
+            TextSource::Path(path) => match source::read(path) {
                 // Old specifications have comments in other encodings: what is no UTF-8 is shown as such.
                 Ok(octets) => {
                     self.files.push(path.clone());
@@ -121,7 +121,7 @@ impl Loader {
             return Included::TooDeep;
         }
         self.depth += 1;
-        self.load(&Input::Path(path), out);
+        self.load(&TextSource::Path(path), out);
         self.depth -= 1;
         Included::Read
     }

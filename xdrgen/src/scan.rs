@@ -6,7 +6,7 @@ use std::ops::Range;
 use crate::{
     ast::Dialect,
     diag::{Code, Diagnostic},
-    lexer::{Kind, Lexer, Token},
+    lexer::{Lexer, Token, TokenKind},
     source::span,
 };
 
@@ -98,24 +98,24 @@ impl<'a> Scanner<'a> {
     fn run(&mut self) {
         while let Some(token) = self.lexer.next() {
             match token.kind {
-                Kind::Blank => {}
-                Kind::LineEnd => self.line_is_blank = true,
-                Kind::BlockComment => self.comment(CommentKind::Comment, &token),
-                Kind::LineComment => {
+                TokenKind::Blank => {}
+                TokenKind::LineEnd => self.line_is_blank = true,
+                TokenKind::BlockComment => self.comment(CommentKind::Comment, &token),
+                TokenKind::LineComment => {
                     self.dialect(token.at, 2, "a comment that ends with its line", "RFC 4506 §6.2");
                     self.comment(CommentKind::Comment, &token);
                 }
-                Kind::PassThrough => {
+                TokenKind::PassThrough => {
                     self.dialect(token.at, 1, "a line for a compiler of C", "RFC 4506 §6");
                     self.comment(CommentKind::PassThrough, &token);
                 }
                 // The preprocessor reports these as dialects.
-                Kind::Directive | Kind::Hash => self.comment(CommentKind::Preprocessor, &token),
-                Kind::OpenComment => self.open_comment(&token),
-                Kind::Quote if token.text == "\"" => self.open_string(&token),
-                Kind::Word => self.word(&token),
-                Kind::Punct => self.punctuation(&token),
-                Kind::Text | Kind::Character | Kind::Quote | Kind::Other => self.token(&token),
+                TokenKind::Directive | TokenKind::Hash => self.comment(CommentKind::Preprocessor, &token),
+                TokenKind::OpenComment => self.open_comment(&token),
+                TokenKind::Quote if token.text == "\"" => self.open_string(&token),
+                TokenKind::Word => self.word(&token),
+                TokenKind::Punct => self.punctuation(&token),
+                TokenKind::Text | TokenKind::Character | TokenKind::Quote | TokenKind::Other => self.token(&token),
             }
         }
         if let Some(brace) = self.open_brace() {
@@ -253,9 +253,9 @@ impl<'a> Scanner<'a> {
     fn namespace(&mut self, word: &Token<'_>) -> bool {
         let (mut next, mut lexer) = self.ahead();
         let mut name_end = None;
-        while let Some(part) = next.filter(|part| part.kind == Kind::Word || part.text == "::") {
+        while let Some(part) = next.filter(|part| part.kind == TokenKind::Word || part.text == "::") {
             // The name has no blanks in it, and it begins with a word.
-            let follows = name_end.map_or(part.kind == Kind::Word, |end| end == part.at);
+            let follows = name_end.map_or(part.kind == TokenKind::Word, |end| end == part.at);
             if !follows {
                 return false;
             }
@@ -279,7 +279,7 @@ impl<'a> Scanner<'a> {
             // May be a field's name: a program has a name and a body.
             "program" => {
                 let (name, mut lexer) = self.ahead();
-                let is_named = name.is_some_and(|name| name.kind == Kind::Word);
+                let is_named = name.is_some_and(|name| name.kind == TokenKind::Word);
                 is_named && next_code(&mut lexer).is_some_and(|body| body.text == "{")
             }
             // Within a body they are types.

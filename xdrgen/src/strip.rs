@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::{
     diag::Diagnostics,
-    fmt::{self, Kind, Token},
+    fmt::{self, FmtToken, FmtTokenKind},
     source::{Span, span, unix_lines, without},
 };
 
@@ -21,14 +21,14 @@ pub fn strip(name: impl Into<String>, text: impl Into<Arc<str>>) -> Result<Strin
 }
 
 /// Where annotations stand, in order.
-fn annotations(tokens: &[Token<'_>]) -> Vec<Span> {
+fn annotations(tokens: &[FmtToken<'_>]) -> Vec<Span> {
     let mut code = tokens.iter().filter(|token| token.is_code()).peekable();
     let mut found = Vec::new();
     while let Some(token) = code.next() {
-        if token.text != "@" || token.kind != Kind::Punct {
+        if token.text != "@" || token.kind != FmtTokenKind::Punct {
             continue;
         }
-        let Some(name) = code.next_if(|next| next.kind == Kind::Word) else { continue };
+        let Some(name) = code.next_if(|next| next.kind == FmtTokenKind::Word) else { continue };
         let mut end = name.at + name.text.len();
         if let Some(open) = code.next_if(|next| next.text == "(") {
             end = open.at + 1;

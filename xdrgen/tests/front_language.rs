@@ -2,7 +2,7 @@
 
 use rpcrdma_xdrgen::{
     Compiled, Compiler,
-    ir::{Base, ConstValue, Facts, Field, Item, ItemId, ItemKind, Spec, Type},
+    ir::{Base, ConstValue, Field, Item, ItemId, ItemKind, Spec, Type, TypeFacts},
 };
 
 fn compile(text: &str) -> Compiled {
@@ -250,7 +250,7 @@ fn sizes_with_and_without_eligible_items() {
          struct tree { @ddp opaque data<9>; tree children<>; };",
     );
     let facts = |name: &str| item(&spec, name).facts;
-    let expect = |min_len, max_len, max_inline, items| Facts { min_len, max_len, max_inline, max_ddp_items: items };
+    let expect = |min_len, max_len, max_inline, items| TypeFacts { min_len, max_len, max_inline, max_ddp_items: items };
     assert_eq!(facts("name"), expect(4, Some(12), Some(12), Some(0)));
     assert_eq!(facts("plain"), expect(4 + 8 + 4 + 16 + 4 + 4, Some(68), Some(68), Some(0)));
     assert_eq!(facts("u"), expect(4, Some(12), Some(12), Some(0)));

@@ -49,7 +49,7 @@ async fn check(args: Args) -> anyhow::Result<ExitCode> {
     match devices() {
         Ok(devices) => devices.iter().for_each(|device| say!("device {}: {:?}", device.name, device.protocol)),
         Err(error) => {
-            command::complain(NAME, command::chain(&error));
+            command::print_error(NAME, command::chain(&error));
             return Ok(ExitCode::from(2));
         }
     }
@@ -65,7 +65,10 @@ async fn check(args: Args) -> anyhow::Result<ExitCode> {
                 let listener = match VerbsListener::bind(SocketAddr::new(*address, 0), config.clone()) {
                     Ok(listener) => listener,
                     Err(error) => {
-                        command::complain(NAME, format_args!("cannot listen on {address}: {}", command::chain(&error)));
+                        command::print_error(
+                            NAME,
+                            format_args!("cannot listen on {address}: {}", command::chain(&error)),
+                        );
                         return Ok(ExitCode::from(2));
                     }
                 };

@@ -8,11 +8,11 @@ use std::sync::{
 use bytes::Bytes;
 use rpcrdma::{
     memory::BufferPool,
-    server::{Context, Failure},
+    server::{Context, HandlerError},
 };
 
 use super::{
-    Name,
+    BlobName,
     protocol::{
         BLOB_DATA_MAX, BLOB_LIST_MAX, BeginArgs, BeginRes, BlobDigest, BlobName, BlobStat, BlobStatus, CommitArgs,
         FetchArgs, FetchOk, FetchRes, GetArgs, GetOk, GetRes, ListArgs, ListEntry, ListOk, ListRes, PutArgs, StatRes,
@@ -37,7 +37,7 @@ pub struct BlobService {
 }
 
 /// Result of a procedure, or the status that explains its failure.
-type Outcome<T> = Result<T, BlobStatus>;
+type BlobResult<T> = Result<T, BlobStatus>;
 
 impl BlobService {
     /// Creates a service for `store`.
@@ -47,10 +47,10 @@ impl BlobService {
     }
 
     /// Runs `work` on a blocking thread. If it panics, the reply is SYSTEM_ERR.
-    async fn blocking<T, F>(&self, work: F) -> Result<Outcome<T>, Failure>
+    async fn blocking<T, F>(&self, work: F) -> Result<BlobResult<T>, HandlerError>
     where
         T: Send + 'static,
-        F: FnOnce(&Store) -> Result<T, Refusal> + Send + 'static,
+        F: FnOnce(&Store) -> Result<T, BlobFailure> + Send + 'static,
     {
         let store = Arc::clone(&self.store);
         let outcome = tokio::task::spawn_blocking(move || work(&store)).await?;
@@ -59,13 +59,13 @@ impl BlobService {
 }
 
 impl BlobstoreV1 for BlobService {
-    async fn stat(&self, _cx: &Context, name: BlobName) -> Result<StatRes, Failure> {
+    async fn stat(&self, _cx: &Context, name: BlobName) -> Result<StatRes, HandlerError> {
         // The lookup is in memory, but another thread may hold the lock while it waits for the disk.
         let work = move |store: &Store| Ok(store.stat(&parse(&name)?)?);
         Ok(stat_res(self.blocking(work).await?))
     }
 
-    async fn put(&self, _cx: &Context, args: PutArgs) -> Result<StatRes, Failure> {
+    async fn put(&self, _cx: &Context, args: PutArgs) -> Result<StatRes, HandlerError> {
         let work = move |store: &Store| {
             let name = parse(&args.name)?;
             Ok(store.put(name, &args.data, &args.attachment, &args.digest.0)?)
@@ -73,32 +73,32 @@ impl BlobstoreV1 for BlobService {
         Ok(stat_res(self.blocking(work).await?))
     }
 
-    async fn begin(&self, _cx: &Context, args: BeginArgs) -> Result<BeginRes, Failure> {
+    async fn begin(&self, _cx: &Context, args: BeginArgs) -> Result<BeginRes, HandlerError> {
         let work = move |store: &Store| Ok(store.begin(parse(&args.name)?, args.size, &args.attachment)?);
         Ok(self.blocking(work).await?.map_or_else(BeginRes::Default, BeginRes::BlobOk))
     }
 
-    async fn write(&self, _cx: &Context, args: WriteArgs) -> Result<BlobStatus, Failure> {
+    async fn write(&self, _cx: &Context, args: WriteArgs) -> Result<BlobStatus, HandlerError> {
         let work = move |store: &Store| Ok(store.write(args.upload, args.offset, &args.data)?);
         Ok(done(self.blocking(work).await?))
     }
 
-    async fn commit(&self, _cx: &Context, args: CommitArgs) -> Result<StatRes, Failure> {
+    async fn commit(&self, _cx: &Context, args: CommitArgs) -> Result<StatRes, HandlerError> {
         let work = move |store: &Store| Ok(store.commit(args.upload, &args.digest.0)?);
         Ok(stat_res(self.blocking(work).await?))
     }
 
-    async fn abort(&self, _cx: &Context, upload: u64) -> Result<BlobStatus, Failure> {
+    async fn abort(&self, _cx: &Context, upload: u64) -> Result<BlobStatus, HandlerError> {
         let work = move |store: &Store| Ok(store.abort(upload)?);
         Ok(done(self.blocking(work).await?))
     }
 
-    async fn get(&self, cx: &Context, args: GetArgs) -> Result<GetRes, Failure> {
+    async fn get(&self, cx: &Context, args: GetArgs) -> Result<GetRes, HandlerError> {
         let pool = cx.pool().clone();
         let work = move |store: &Store| {
             let blob = store.get(&parse(&args.name)?)?;
             if args.expect != 0 && args.expect != blob.stat().modified {
-                return Err(Refusal(BlobStatus::BlobChanged));
+                return Err(BlobFailure(BlobStatus::BlobChanged));
             }
             let data = read_data(&pool, &blob, args.offset, args.count)?;
             Ok(GetOk { eof: args.offset.saturating_add(data.len() as u64) >= blob.stat().size, data })
@@ -106,7 +106,7 @@ impl BlobstoreV1 for BlobService {
         Ok(self.blocking(work).await?.map_or_else(GetRes::Default, GetRes::BlobOk))
     }
 
-    async fn fetch(&self, cx: &Context, args: FetchArgs) -> Result<FetchRes, Failure> {
+    async fn fetch(&self, cx: &Context, args: FetchArgs) -> Result<FetchRes, HandlerError> {
         let pool = cx.pool().clone();
         let work = move |store: &Store| {
             let blob = store.get(&parse(&args.name)?)?;
@@ -120,30 +120,30 @@ impl BlobstoreV1 for BlobService {
         Ok(self.blocking(work).await?.map_or_else(FetchRes::Default, FetchRes::BlobOk))
     }
 
-    async fn list(&self, _cx: &Context, args: ListArgs) -> Result<ListRes, Failure> {
+    async fn list(&self, _cx: &Context, args: ListArgs) -> Result<ListRes, HandlerError> {
         let work = move |store: &Store| {
-            let after = args.cookie.to_str().map_err(|_| Refusal(BlobStatus::BlobBadName))?;
+            let after = args.cookie.to_str().map_err(|_| BlobFailure(BlobStatus::BlobBadName))?;
             let page = store.list(after, args.count.min(BLOB_LIST_MAX) as usize);
-            let entry = |(name, stat): &(Name, Stat)| ListEntry { name: wire_name(name), stat: wire_stat(stat) };
+            let entry = |(name, stat): &(BlobName, Stat)| ListEntry { name: wire_name(name), stat: wire_stat(stat) };
             Ok(ListOk { entries: page.entries.iter().map(entry).collect(), end: page.end })
         };
         Ok(self.blocking(work).await?.map_or_else(ListRes::Default, ListRes::BlobOk))
     }
 
-    async fn delete(&self, _cx: &Context, name: BlobName) -> Result<BlobStatus, Failure> {
+    async fn delete(&self, _cx: &Context, name: BlobName) -> Result<BlobStatus, HandlerError> {
         let work = move |store: &Store| Ok(store.remove(&parse(&name)?)?);
         Ok(done(self.blocking(work).await?))
     }
 
-    async fn watch(&self, cx: &Context, args: WatchArgs) -> Result<BlobStatus, Failure> {
+    async fn watch(&self, cx: &Context, args: WatchArgs) -> Result<BlobStatus, HandlerError> {
         let Ok(prefix) = args.prefix.to_str().map(str::to_owned) else { return Ok(BlobStatus::BlobBadName) };
-        let Some(place) = Place::take(&self.watchers) else { return Ok(BlobStatus::BlobBusy) };
+        let Some(place) = WatcherSlot::take(&self.watchers) else { return Ok(BlobStatus::BlobBusy) };
         let peer = cx.peer_addr();
         // The subscription starts here, so no later change is lost. The first callback may arrive before this call's
         // reply.
         let (changes, watcher) = (self.store.changes(), cx.callback());
         tokio::spawn(async move {
-            let end = watch::tell(changes, &prefix, &watcher).await;
+            let end = watch::report_changes(changes, &prefix, &watcher).await;
             tracing::info!(%peer, prefix, %end, "watcher stopped");
             drop(place);
         });
@@ -152,9 +152,9 @@ impl BlobstoreV1 for BlobService {
 }
 
 /// A slot of the limited number of watchers, freed on drop.
-struct Place(Arc<AtomicUsize>);
+struct WatcherSlot(Arc<AtomicUsize>);
 
-impl Place {
+impl WatcherSlot {
     fn take(watchers: &Arc<AtomicUsize>) -> Option<Self> {
         let more = |n: usize| (n < MAX_WATCHERS).then_some(n + 1);
         watchers.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
@@ -162,14 +162,18 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for WatcherSlot {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 /// Allocates `len` bytes for a result and fills them with `read`, which returns the number of bytes read.
-fn fill(pool: &BufferPool, len: u64, read: impl FnOnce(&mut [u8]) -> std::io::Result<usize>) -> Result<Bytes, Refusal> {
+fn fill(
+    pool: &BufferPool,
+    len: u64,
+    read: impl FnOnce(&mut [u8]) -> std::io::Result<usize>,
+) -> Result<Bytes, BlobFailure> {
     let len = usize::try_from(len).unwrap_or(usize::MAX).min(BLOB_DATA_MAX as usize);
     if len == 0 {
         return Ok(Bytes::new());
@@ -180,15 +184,15 @@ fn fill(pool: &BufferPool, len: u64, read: impl FnOnce(&mut [u8]) -> std::io::Re
     Ok(memory.freeze())
 }
 
-fn read_data(pool: &BufferPool, blob: &Blob, offset: u64, count: u32) -> Result<Bytes, Refusal> {
+fn read_data(pool: &BufferPool, blob: &Blob, offset: u64, count: u32) -> Result<Bytes, BlobFailure> {
     let len = blob.stat().size.saturating_sub(offset).min(u64::from(count));
     fill(pool, len, |memory| blob.read_at(memory, offset))
 }
 
 /// A status other than `BLOB_OK`.
-struct Refusal(BlobStatus);
+struct BlobFailure(BlobStatus);
 
-impl From<StoreError> for Refusal {
+impl From<StoreError> for BlobFailure {
     fn from(error: StoreError) -> Self {
         use std::io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
         Self(match error {
@@ -211,19 +215,19 @@ impl From<StoreError> for Refusal {
     }
 }
 
-fn parse(name: &BlobName) -> Result<Name, Refusal> {
-    Name::parse(name.0.as_bytes()).map_err(|_| Refusal(BlobStatus::BlobBadName))
+fn parse(name: &BlobName) -> Result<BlobName, BlobFailure> {
+    BlobName::parse(name.0.as_bytes()).map_err(|_| BlobFailure(BlobStatus::BlobBadName))
 }
 
-fn stat_res(outcome: Outcome<Stat>) -> StatRes {
+fn stat_res(outcome: BlobResult<Stat>) -> StatRes {
     outcome.map_or_else(StatRes::Default, |stat| StatRes::BlobOk(wire_stat(&stat)))
 }
 
-fn done(outcome: Outcome<()>) -> BlobStatus {
+fn done(outcome: BlobResult<()>) -> BlobStatus {
     outcome.err().unwrap_or(BlobStatus::BlobOk)
 }
 
-pub(super) fn wire_name(name: &Name) -> BlobName {
+pub(super) fn wire_name(name: &BlobName) -> BlobName {
     BlobName(name.as_str().into())
 }
 
@@ -244,10 +248,10 @@ mod tests {
 
     #[test]
     fn full_disk_and_io_error_have_different_statuses() {
-        let status = |kind: io::ErrorKind| Refusal::from(StoreError::Io(kind.into())).0;
+        let status = |kind: io::ErrorKind| BlobFailure::from(StoreError::Io(kind.into())).0;
         assert_eq!(status(io::ErrorKind::StorageFull), BlobStatus::BlobNoSpace);
         assert_eq!(status(io::ErrorKind::QuotaExceeded), BlobStatus::BlobNoSpace);
         assert_eq!(status(io::ErrorKind::UnexpectedEof), BlobStatus::BlobIoError);
-        assert_eq!(Refusal::from(StoreError::Busy).0, BlobStatus::BlobBusy);
+        assert_eq!(BlobFailure::from(StoreError::Busy).0, BlobStatus::BlobBusy);
     }
 }

@@ -6,7 +6,7 @@ use std::fmt;
 use rpcrdma::{
     client::{CallError, CallOptions},
     engine::CloseReason,
-    server::{Context, Failure},
+    server::{Context, HandlerError},
 };
 use tokio::sync::{broadcast, mpsc};
 
@@ -24,7 +24,7 @@ use crate::command::chain;
 #[derive(Debug)]
 pub(super) enum End {
     /// The watcher's connection is closed.
-    Gone(CloseReason),
+    Disconnected(CloseReason),
     /// A callback failed.
     Failed(CallError),
     /// The store is closed.
@@ -34,7 +34,7 @@ pub(super) enum End {
 impl fmt::Display for End {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Gone(reason) => f.write_str(&chain(reason)),
+            Self::Disconnected(reason) => f.write_str(&chain(reason)),
             Self::Failed(error) => f.write_str(&chain(error)),
             Self::Closed => f.write_str("the store is closed"),
         }
@@ -42,13 +42,17 @@ impl fmt::Display for End {
 }
 
 /// Reports changes of blobs whose names begin with `prefix` to a watcher, one at a time, until the watcher stops.
-pub(super) async fn tell(mut changes: broadcast::Receiver<Change>, prefix: &str, watcher: &BlobWatcherV1Client) -> End {
+pub(super) async fn report_changes(
+    mut changes: broadcast::Receiver<Change>,
+    prefix: &str,
+    watcher: &BlobWatcherV1Client,
+) -> End {
     let mut missed = 0;
     loop {
         let change = tokio::select! {
             change = changes.recv() => change,
             // Detect a closed connection even if nothing changes.
-            reason = watcher.channel().disconnected() => return End::Gone(reason),
+            reason = watcher.channel().disconnected() => return End::Disconnected(reason),
         };
         let change = match change {
             Ok(change) => change,
@@ -83,7 +87,7 @@ impl Watcher {
 }
 
 impl BlobWatcherV1 for Watcher {
-    async fn changed(&self, _cx: &Context, change: BlobChange) -> Result<(), Failure> {
+    async fn changed(&self, _cx: &Context, change: BlobChange) -> Result<(), HandlerError> {
         // If the receiver was dropped, the error reply makes the server stop.
         Ok(self.0.send(change).await?)
     }

@@ -8,7 +8,7 @@ use super::chain;
 
 /// Explains a failure to connect, in terms of the URL that the user gave.
 #[must_use]
-pub fn no_connection(error: &ConnectError) -> String {
+pub fn explain_connect_error(error: &ConnectError) -> String {
     match error {
         ConnectError::Setup { peer, source: SetupError::Io(source) } => match source.kind() {
             ErrorKind::ConnectionRefused => format!("no server is listening on {peer}"),
@@ -35,7 +35,7 @@ mod tests {
     #[test]
     fn common_connection_failures_are_explained() {
         let setup = |source| ConnectError::Setup { peer: "192.0.2.1:5".parse().unwrap(), source };
-        let io = |kind: ErrorKind| no_connection(&setup(SetupError::Io(kind.into())));
+        let io = |kind: ErrorKind| explain_connect_error(&setup(SetupError::Io(kind.into())));
         assert_eq!(io(ErrorKind::ConnectionRefused), "no server is listening on 192.0.2.1:5");
         assert!(io(ErrorKind::ConnectionReset).contains("port matches the URL's transport"));
         assert!(io(ErrorKind::NetworkUnreachable).contains("cannot connect to 192.0.2.1:5: "));

@@ -18,8 +18,8 @@ use tokio::runtime::Builder;
 use tracing_subscriber::EnvFilter;
 
 pub use self::{
-    connect::no_connection,
-    progress::{octets, progress_bar},
+    connect::explain_connect_error,
+    progress::{human_bytes, progress_bar},
     stop::{Stop, serve, unless_stopped},
     units::{parse_seconds, parse_size},
     version::RpcRdmaVersion,
@@ -69,7 +69,7 @@ pub fn run_on<T: Termination>(
     let runtime = match runtime.enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
-            complain(name, format_args!("cannot start the async runtime: {}", chain(&error)));
+            print_error(name, format_args!("cannot start the async runtime: {}", chain(&error)));
             return ExitCode::FAILURE;
         }
     };
@@ -78,14 +78,14 @@ pub fn run_on<T: Termination>(
     match outcome {
         Ok(done) => done.report(),
         Err(error) => {
-            complain(name, format_args!("{error:#}"));
+            print_error(name, format_args!("{error:#}"));
             ExitCode::FAILURE
         }
     }
 }
 
 /// Prints an error message to standard error, as `NAME: MESSAGE`.
-pub fn complain(name: &str, what: impl fmt::Display) {
+pub fn print_error(name: &str, what: impl fmt::Display) {
     // Ignore write errors, which must not cause a panic: the reader of standard error may have exited.
     let _ = writeln!(std::io::stderr(), "{name}: {what}");
 }

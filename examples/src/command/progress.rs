@@ -16,7 +16,7 @@ pub fn progress_bar(what: &str, total: u64) -> ProgressBar {
 
 /// Formats a size, such as `1.00 MiB`.
 #[must_use]
-pub fn octets(count: u64) -> String {
+pub fn human_bytes(count: u64) -> String {
     HumanBytes(count).to_string()
 }
 
@@ -31,6 +31,6 @@ mod tests {
 
     #[test]
     fn sizes_have_binary_units() {
-        assert_eq!(octets(1 << 20), "1.00 MiB");
+        assert_eq!(human_bytes(1 << 20), "1.00 MiB");
     }
 }

@@ -16,11 +16,11 @@ use rustix::{
 use super::{
     export::Export,
     identity::Identity,
-    name::{Component, Name},
+    name::{Component, FileName},
     object::{Object, Stat},
-    status::{Outcome, Refusal},
+    status::{NfsError, NfsResult},
 };
-use crate::nfs3::unset;
+use crate::nfs3::no_changes;
 
 /// Maximum length of a symbolic link's target, in bytes.
 const LINK_MAX: usize = 4095;
@@ -28,7 +28,7 @@ const LINK_MAX: usize = 4095;
 impl Export {
     /// Performs CREATE.
     pub fn create(&self, who: &Identity, args: &Create3args) -> Create3res {
-        let (dir_wcc, made) = self.in_directory(&args.r#where.dir, |directory| {
+        let (dir_wcc, made) = self.change_directory(&args.r#where.dir, |directory| {
             // `.` and `..` always exist (RFC 1813 §3.2).
             let name = Component::entry(&args.r#where.name, Nfsstat3::Exist)?;
             match &args.how {
@@ -47,19 +47,19 @@ impl Export {
     }
 
     /// Performs CREATE UNCHECKED: an existing file is accepted, and only the size of the new attributes applies to it.
-    fn create_unchecked(&self, who: &Identity, directory: &Object, name: &Name, new: &Sattr3) -> Outcome<Object> {
+    fn create_unchecked(&self, who: &Identity, directory: &Object, name: &FileName, new: &Sattr3) -> NfsResult<Object> {
         match self.create_new(who, directory, name, new) {
-            Err(Refusal(Nfsstat3::Exist)) => {}
+            Err(NfsError(Nfsstat3::Exist)) => {}
             made => return made,
         }
         let acting = self.identities.assume(who)?;
         let object = self.tree.enter(directory, name)?;
         drop(acting);
         if object.stat.file_type() != FileType::RegularFile {
-            return Err(Refusal(Nfsstat3::Exist));
+            return Err(NfsError(Nfsstat3::Exist));
         }
         if let SetSize3::True(_) = new.size {
-            let size = Sattr3 { size: new.size.clone(), ..unset() };
+            let size = Sattr3 { size: new.size.clone(), ..no_changes() };
             // No lock on the file is needed: the reply contains only the directory's wcc_data.
             self.set(who, &object, &size)?;
             self.sync(&object)?;
@@ -68,13 +68,13 @@ impl Export {
     }
 
     /// Performs CREATE GUARDED: creates a file, or fails with NFS3ERR_EXIST.
-    fn create_new(&self, who: &Identity, directory: &Object, name: &Name, new: &Sattr3) -> Outcome<Object> {
+    fn create_new(&self, who: &Identity, directory: &Object, name: &FileName, new: &Sattr3) -> NfsResult<Object> {
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let acting = self.identities.assume(who)?;
         let file = rustix::fs::openat(directory, name.as_c_str(), flags, mode(new, 0o644))?;
         drop(acting);
         let object = self.tree.object(file)?;
-        self.tree.note(object.id.ino, directory.id.ino, name.as_bytes());
+        self.tree.record_place(object.id.ino, directory.id.ino, name.as_bytes());
         self.keep_writable(&object);
         // The file has its mode, but the system clears these bits when size or group change, so they are set again.
         let set_id = matches!(new.mode, SetMode3::True(mode) if mode & 0o6000 != 0);
@@ -91,19 +91,19 @@ impl Export {
         &self,
         who: &Identity,
         directory: &Object,
-        name: &Name,
+        name: &FileName,
         verifier: &Createverf3,
-    ) -> Outcome<Object> {
+    ) -> NfsResult<Object> {
         let (atime, mtime) = verifier_times(verifier);
         let new = Sattr3 {
             // Deny access to others until the client has set the mode.
             mode: SetMode3::True(0o600),
             atime: SetAtime::SetToClientTime(atime.clone()),
             mtime: SetMtime::SetToClientTime(mtime.clone()),
-            ..unset()
+            ..no_changes()
         };
         match self.create_new(who, directory, name, &new) {
-            Err(Refusal(Nfsstat3::Exist)) => {}
+            Err(NfsError(Nfsstat3::Exist)) => {}
             made => return made,
         }
         let acting = self.identities.assume(who)?;
@@ -113,12 +113,12 @@ impl Export {
         let same = stat.file_type() == FileType::RegularFile
             && stat.0.stx_size == 0
             && (stat.atime(), stat.mtime()) == (atime, mtime);
-        if same { Ok(object) } else { Err(Refusal(Nfsstat3::Exist)) }
+        if same { Ok(object) } else { Err(NfsError(Nfsstat3::Exist)) }
     }
 
     /// Performs MKDIR.
     pub fn mkdir(&self, who: &Identity, args: &Mkdir3args) -> Mkdir3res {
-        let (dir_wcc, made) = self.in_directory(&args.r#where.dir, |directory| {
+        let (dir_wcc, made) = self.change_directory(&args.r#where.dir, |directory| {
             let name = Component::entry(&args.r#where.name, Nfsstat3::Exist)?;
             let mode = mode(&args.attributes, 0o755);
             self.make(who, directory, &name, &args.attributes, || rustix::fs::mkdirat(directory, name.as_c_str(), mode))
@@ -134,15 +134,15 @@ impl Export {
 
     /// Performs SYMLINK.
     pub fn symlink(&self, who: &Identity, args: &Symlink3args) -> Symlink3res {
-        let (dir_wcc, made) = self.in_directory(&args.r#where.dir, |directory| {
+        let (dir_wcc, made) = self.change_directory(&args.r#where.dir, |directory| {
             let name = Component::entry(&args.r#where.name, Nfsstat3::Exist)?;
             let text = args.symlink.symlink_data.as_bytes();
             if text.len() > LINK_MAX {
-                return Err(Refusal(Nfsstat3::Nametoolong));
+                return Err(NfsError(Nfsstat3::Nametoolong));
             }
             // The system supports neither empty targets nor targets with NUL.
             let text = CString::new(text).ok().filter(|text| !text.is_empty());
-            let text = text.ok_or(Refusal(Nfsstat3::Inval))?;
+            let text = text.ok_or(NfsError(Nfsstat3::Inval))?;
             self.make(who, directory, &name, &args.symlink.symlink_attributes, || {
                 rustix::fs::symlinkat(&text, directory, name.as_c_str())
             })
@@ -158,13 +158,13 @@ impl Export {
 
     /// Performs MKNOD. Creating a device requires CAP_MKNOD, so only an unsquashed root caller may do it.
     pub fn mknod(&self, who: &Identity, args: &Mknod3args) -> Mknod3res {
-        let (dir_wcc, made) = self.in_directory(&args.r#where.dir, |directory| {
+        let (dir_wcc, made) = self.change_directory(&args.r#where.dir, |directory| {
             let name = Component::entry(&args.r#where.name, Nfsstat3::Exist)?;
             let device = |data: &Devicedata3| {
                 // Linux device numbers have 12 and 20 bits.
                 let (major, minor) = (data.spec.specdata1, data.spec.specdata2);
                 if major >= 1 << 12 || minor >= 1 << 20 {
-                    return Err(Refusal(Nfsstat3::Inval));
+                    return Err(NfsError(Nfsstat3::Inval));
                 }
                 Ok(rustix::fs::makedev(major, minor))
             };
@@ -174,7 +174,7 @@ impl Export {
                 Mknoddata3::Sock(attributes) => (FileType::Socket, 0, attributes),
                 Mknoddata3::Fifo(attributes) => (FileType::Fifo, 0, attributes),
                 // Regular files, directories and links have procedures of their own (RFC 1813 §3.3.11).
-                Mknoddata3::Default(_) => return Err(Refusal(Nfsstat3::Badtype)),
+                Mknoddata3::Default(_) => return Err(NfsError(Nfsstat3::Badtype)),
             };
             self.make(who, directory, &name, attributes, || {
                 rustix::fs::mknodat(directory, name.as_c_str(), kind, mode(attributes, 0o644), device)
@@ -194,10 +194,10 @@ impl Export {
         &self,
         who: &Identity,
         directory: &Object,
-        name: &Name,
+        name: &FileName,
         new: &Sattr3,
         make: impl FnOnce() -> Result<(), Errno>,
-    ) -> Outcome<Object> {
+    ) -> NfsResult<Object> {
         let acting = self.identities.assume(who)?;
         make()?;
         let object = self.tree.enter(directory, name)?;

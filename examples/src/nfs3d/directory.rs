@@ -2,16 +2,16 @@
 
 use rpcrdma_specs::nfs3::{NfsFh3, WccData};
 
-use super::{attributes::NO_WCC, export::Export, object::Object, status::Outcome};
+use super::{attributes::NO_WCC, export::Export, object::Object, status::NfsResult};
 
 impl Export {
     /// Finds a directory, locks it, calls `change`, and syncs it. Returns the result with the directory's `wcc_data`,
     /// also if the change was refused.
-    pub(super) fn in_directory<T>(
+    pub(super) fn change_directory<T>(
         &self,
         handle: &NfsFh3,
-        change: impl FnOnce(&Object) -> Outcome<T>,
-    ) -> (WccData, Outcome<T>) {
+        change: impl FnOnce(&Object) -> NfsResult<T>,
+    ) -> (WccData, NfsResult<T>) {
         let directory = match self.find(handle).and_then(Object::directory) {
             Ok(directory) => directory,
             Err(refusal) => return (NO_WCC, Err(refusal)),

@@ -21,8 +21,8 @@ use super::{
     key::Secret,
     listing::Listings,
     locks::FileLocks,
-    object::{Descriptors, Object},
-    status::{Outcome, Refusal},
+    object::{Object, ProcSelfFd},
+    status::{NfsError, NfsResult},
     tree::Tree,
     write_verifier::WriteVerifier,
 };
@@ -38,7 +38,7 @@ pub struct Export {
     pub(super) sealer: Sealer,
     pub(super) fsid: u64,
     pub(super) identities: Identities,
-    pub(super) descriptors: Descriptors,
+    pub(super) descriptors: ProcSelfFd,
     pub(super) locks: FileLocks,
     pub(super) listings: Listings,
     pub(super) verifier: WriteVerifier,
@@ -63,7 +63,7 @@ impl Export {
             }
             other => other.into(),
         })?;
-        let descriptors = Descriptors::new().map_err(|error| {
+        let descriptors = ProcSelfFd::new().map_err(|error| {
             io::Error::new(io::Error::from(error).kind(), format!("cannot open /proc/self/fd: {error}"))
         })?;
         rustix::process::umask(Mode::empty());
@@ -99,14 +99,14 @@ impl Export {
     }
 
     /// Returns the object of a handle.
-    pub(super) fn find(&self, handle: &NfsFh3) -> Outcome<Object> {
+    pub(super) fn find(&self, handle: &NfsFh3) -> NfsResult<Object> {
         self.tree.find(self.sealer.open(handle)?)
     }
 
     /// Opens a regular file as `who`, with two extra permissions of RFC 1813 §4.4. The owner may read and write the
     /// file whatever its mode, because a client that has it open expects that after a `chmod`. A user with execute
     /// permission may read it.
-    pub(super) fn open_file(&self, who: &Identity, object: &Object, flags: OFlags) -> Outcome<Arc<OwnedFd>> {
+    pub(super) fn open_file(&self, who: &Identity, object: &Object, flags: OFlags) -> NfsResult<Arc<OwnedFd>> {
         {
             let _acting = self.identities.assume(who)?;
             match self.descriptors.reopen(object, flags) {
@@ -119,7 +119,7 @@ impl Export {
                 rustix::fs::accessat(folder, name.as_c_str(), Access::EXEC_OK, AtFlags::EACCESS).is_ok()
             };
             if object.stat.0.stx_uid != who.uid() && !(flags == OFlags::RDONLY && may_execute()) {
-                return Err(Refusal(Nfsstat3::Acces));
+                return Err(NfsError(Nfsstat3::Acces));
             }
         }
         if let Some(file) = self.writable.lock().unwrap_or_else(PoisonError::into_inner).get(&object.id) {
@@ -145,7 +145,7 @@ impl Export {
 
     /// Writes an object's data and attributes, or a directory's entries, to stable storage. Changes other than unstable
     /// WRITEs must survive a crash once the reply is sent (RFC 1813 §4.8).
-    pub(super) fn sync(&self, object: &Object) -> Outcome<()> {
+    pub(super) fn sync(&self, object: &Object) -> NfsResult<()> {
         let synced = match object.stat.file_type() {
             FileType::RegularFile | FileType::Directory => self
                 .descriptors

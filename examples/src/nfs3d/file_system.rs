@@ -7,7 +7,7 @@ use rpcrdma_specs::nfs3::{
 };
 use rustix::fs::StatVfs;
 
-use super::{export::Export, name::NAME_MAX, object::Object, status::Outcome};
+use super::{export::Export, name::NAME_MAX, object::Object, status::NfsResult};
 
 /// Maximum number of data bytes in a READ, WRITE or READDIR reply: the maximum that Linux's client requests.
 pub const DATA_MAX: u32 = 1 << 20;
@@ -74,6 +74,6 @@ impl Export {
     }
 }
 
-fn statvfs(object: &Object) -> Outcome<StatVfs> {
+fn statvfs(object: &Object) -> NfsResult<StatVfs> {
     Ok(rustix::fs::fstatvfs(object)?)
 }

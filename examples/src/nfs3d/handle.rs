@@ -10,7 +10,7 @@
 use bytes::Bytes;
 use rpcrdma_specs::nfs3::{NfsFh3, Nfsstat3};
 
-use super::status::{Outcome, Refusal};
+use super::status::{NfsError, NfsResult};
 
 /// Identity of a file during its lifetime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -57,8 +57,8 @@ impl Sealer {
     ///
     /// # Errors
     /// Returns NFS3ERR_BADHANDLE for a handle that was not created with this key.
-    pub fn open(&self, handle: &NfsFh3) -> Outcome<FileId> {
-        let bad = Refusal(Nfsstat3::Badhandle);
+    pub fn open(&self, handle: &NfsFh3) -> NfsResult<FileId> {
+        let bad = NfsError(Nfsstat3::Badhandle);
         let handle: &[u8; LEN] = handle.data.as_ref().try_into().map_err(|_| bad)?;
         let (content, mac) = handle.split_at(LEN - MAC);
         // `blake3::Hash` compares in constant time.
@@ -98,7 +98,7 @@ mod tests {
         assert_eq!(handle, sealer.seal(ID), "a file has one handle");
         assert_eq!(sealer.open(&handle), Ok(ID));
         assert_eq!(Sealer::new([7; 32]).open(&handle), Ok(ID), "the handle survives a restart");
-        assert_eq!(Sealer::new([8; 32]).open(&handle), Err(Refusal(Nfsstat3::Badhandle)));
+        assert_eq!(Sealer::new([8; 32]).open(&handle), Err(NfsError(Nfsstat3::Badhandle)));
     }
 
     #[test]
@@ -109,13 +109,13 @@ mod tests {
             let mut forged = handle.to_vec();
             forged[at] ^= 1;
             let forged = NfsFh3 { data: forged.into() };
-            assert_eq!(sealer.open(&forged), Err(Refusal(Nfsstat3::Badhandle)), "byte {at}");
+            assert_eq!(sealer.open(&forged), Err(NfsError(Nfsstat3::Badhandle)), "byte {at}");
         }
         for len in [0, 1, LEN - 1] {
             let short = NfsFh3 { data: handle.slice(..len) };
-            assert_eq!(sealer.open(&short), Err(Refusal(Nfsstat3::Badhandle)));
+            assert_eq!(sealer.open(&short), Err(NfsError(Nfsstat3::Badhandle)));
         }
         let long = NfsFh3 { data: [handle.as_ref(), &[0]].concat().into() };
-        assert_eq!(sealer.open(&long), Err(Refusal(Nfsstat3::Badhandle)));
+        assert_eq!(sealer.open(&long), Err(NfsError(Nfsstat3::Badhandle)));
     }
 }

@@ -4,7 +4,7 @@
 //! File operations run with the caller's user, group and supplementary groups as the effective IDs of the *thread*. All
 //! permissions, access control lists, set-group-ID directories, quotas and capabilities therefore apply as for that
 //! user on this machine. The IDs are set by raw system calls, because the C library's functions change those of all
-//! threads. [`Assumed`] restores them when dropped, also on a panic. If that fails, the process aborts: a thread that
+//! threads. [`AssumedIdentity`] restores them when dropped, also on a panic. If that fails, the process aborts: a thread that
 //! serves other callers must not keep the identity.
 //!
 //! Changing identities requires capabilities. Without them the server can act only as the user it runs as, and refuses
@@ -23,7 +23,7 @@ use rustix::{
 
 pub use rustix::fs::{Gid, Uid};
 
-use super::status::{Outcome, Refusal};
+use super::status::{NfsError, NfsResult};
 
 /// Default user and group ID of the anonymous user.
 pub const NOBODY: u32 = 65534;
@@ -35,7 +35,7 @@ pub enum Squash {
     #[default]
     Root,
     /// Map nobody; root stays root.
-    Nobody,
+    None,
     /// Map all users to the anonymous user.
     All,
 }
@@ -61,13 +61,13 @@ impl Identity {
 pub struct Identities {
     squash: Squash,
     anonymous: (u32, u32),
-    own: Own,
+    own: ProcessIdentity,
     switching: bool,
 }
 
 /// Identity that the process runs as.
 #[derive(Debug, Clone)]
-struct Own {
+struct ProcessIdentity {
     uid: Uid,
     gid: Gid,
     groups: Vec<Gid>,
@@ -78,7 +78,7 @@ impl Identities {
     /// it cannot act as another user.
     #[must_use]
     pub fn new(squash: Squash, uid: Option<u32>, gid: Option<u32>) -> Self {
-        let own = Own { uid: geteuid(), gid: getegid(), groups: getgroups().unwrap_or_default() };
+        let own = ProcessIdentity { uid: geteuid(), gid: getegid(), groups: getgroups().unwrap_or_default() };
         let switching = can_switch(&own);
         let default = |own: u32| if switching { NOBODY } else { own };
         let anonymous =
@@ -97,7 +97,7 @@ impl Identities {
     ///
     /// # Errors
     /// Returns AUTH_BADCRED for flavors other than AUTH_NONE and AUTH_SYS.
-    pub fn of(&self, credential: &Credential) -> Result<Identity, AuthFailure> {
+    pub fn identity_of(&self, credential: &Credential) -> Result<Identity, AuthFailure> {
         let (anonymous_uid, anonymous_gid) = self.anonymous;
         let anonymous = Identity { uid: anonymous_uid, gid: anonymous_gid, groups: Vec::new() };
         let caller = match credential {
@@ -126,24 +126,24 @@ impl Identities {
     ///
     /// # Errors
     /// Returns NFS3ERR_ACCES if this process cannot act as that user.
-    pub fn assume(&self, who: &Identity) -> Outcome<Assumed<'_>> {
+    pub fn assume(&self, who: &Identity) -> NfsResult<AssumedIdentity<'_>> {
         if !self.switching {
             let same = who.uid == self.own.uid.as_raw();
-            return if same { Ok(Assumed(None, PhantomData)) } else { Err(Refusal(Nfsstat3::Acces)) };
+            return if same { Ok(AssumedIdentity(None, PhantomData)) } else { Err(NfsError(Nfsstat3::Acces)) };
         }
         // From here on, dropping `assumed` restores the identity, even if a step below fails.
-        let assumed = Assumed(Some(&self.own), PhantomData);
+        let assumed = AssumedIdentity(Some(&self.own), PhantomData);
         let groups: Vec<Gid> = who.groups.iter().map(|&gid| Gid::from_raw(gid)).collect();
-        take(&groups, Gid::from_raw(who.gid), Uid::from_raw(who.uid)).map_err(|error| {
+        set_thread_identity(&groups, Gid::from_raw(who.gid), Uid::from_raw(who.uid)).map_err(|error| {
             tracing::error!(?who, %error, "cannot act as the caller");
-            Refusal(Nfsstat3::Serverfault)
+            NfsError(Nfsstat3::Serverfault)
         })?;
         Ok(assumed)
     }
 }
 
 /// Sets the effective identity of the thread. Groups come first, as only root may set them.
-fn take(groups: &[Gid], gid: Gid, uid: Uid) -> Result<(), Errno> {
+fn set_thread_identity(groups: &[Gid], gid: Gid, uid: Uid) -> Result<(), Errno> {
     set_thread_groups(groups)?;
     set_thread_res_gid(None, gid, None)?;
     // The real and saved user IDs stay, so that the identity can be restored. With the effective ID of root, the kernel
@@ -154,9 +154,12 @@ fn take(groups: &[Gid], gid: Gid, uid: Uid) -> Result<(), Errno> {
 /// Guard of a thread that acts as another user.
 #[derive(Debug)]
 #[must_use]
-pub struct Assumed<'a>(Option<&'a Own>, /* not Send: it concerns this thread */ PhantomData<*const ()>);
+pub struct AssumedIdentity<'a>(
+    Option<&'a ProcessIdentity>,
+    /* not Send: it concerns this thread */ PhantomData<*const ()>,
+);
 
-impl Drop for Assumed<'_> {
+impl Drop for AssumedIdentity<'_> {
     fn drop(&mut self) {
         let Some(own) = self.0 else { return };
         // The user comes first, as root's user ID brings back its capabilities.
@@ -171,9 +174,9 @@ impl Drop for Assumed<'_> {
 }
 
 /// Tests on a separate thread, which then ends, whether this process can act as other users.
-fn can_switch(own: &Own) -> bool {
+fn can_switch(own: &ProcessIdentity) -> bool {
     let own = own.clone();
-    let nobody = || take(&[], Gid::from_raw(NOBODY), Uid::from_raw(NOBODY));
+    let nobody = || set_thread_identity(&[], Gid::from_raw(NOBODY), Uid::from_raw(NOBODY));
     let tried = std::thread::spawn(move || {
         nobody()?;
         set_thread_res_uid(None, own.uid, None)?;
@@ -194,7 +197,7 @@ mod tests {
     }
 
     fn of(squash: Squash, credential: &Credential) -> (u32, u32, Vec<u32>) {
-        let who = Identities::new(squash, Some(1000), Some(1001)).of(credential).unwrap();
+        let who = Identities::new(squash, Some(1000), Some(1001)).identity_of(credential).unwrap();
         (who.uid, who.gid, who.groups)
     }
 
@@ -203,19 +206,19 @@ mod tests {
         assert_eq!(of(Squash::Root, &sys(0, 0, &[0, 5])), (1000, 1001, vec![]));
         assert_eq!(of(Squash::Root, &sys(7, 0, &[5, 0])), (7, 1001, vec![5, 1001]), "root's group is squashed as well");
         assert_eq!(of(Squash::Root, &sys(7, 8, &[9])), (7, 8, vec![9]));
-        assert_eq!(of(Squash::Nobody, &sys(0, 0, &[0])), (0, 0, vec![0]));
+        assert_eq!(of(Squash::None, &sys(0, 0, &[0])), (0, 0, vec![0]));
         assert_eq!(of(Squash::All, &sys(7, 8, &[9])), (1000, 1001, vec![]));
-        assert_eq!(of(Squash::Nobody, &Credential::None), (1000, 1001, vec![]));
+        assert_eq!(of(Squash::None, &Credential::None), (1000, 1001, vec![]));
     }
 
     /// `setresuid` leaves an ID of -1 unchanged, so the caller would be root.
     #[test]
     fn id_minus_one_is_always_squashed() {
-        for squash in [Squash::Root, Squash::Nobody, Squash::All] {
+        for squash in [Squash::Root, Squash::None, Squash::All] {
             assert_eq!(of(squash, &sys(u32::MAX, u32::MAX, &[u32::MAX])).0, 1000);
             assert_eq!(of(squash, &sys(1000, u32::MAX, &[])).1, 1001);
         }
-        assert_eq!(of(Squash::Nobody, &sys(7, 8, &[u32::MAX])).2, [1001]);
+        assert_eq!(of(Squash::None, &sys(7, 8, &[u32::MAX])).2, [1001]);
     }
 
     thread_local! {
@@ -230,12 +233,12 @@ mod tests {
 
     #[test]
     fn an_identity_applies_to_one_thread_only() {
-        let identities = Identities::new(Squash::Nobody, None, None);
+        let identities = Identities::new(Squash::None, None, None);
         let own = geteuid().as_raw();
-        let other = identities.of(&sys(own + 4242, 4243, &[4244])).unwrap();
+        let other = identities.identity_of(&sys(own + 4242, 4243, &[4244])).unwrap();
         if !identities.enforced() {
-            assert_eq!(identities.assume(&other).err(), Some(Refusal(Nfsstat3::Acces)));
-            assert!(identities.assume(&identities.of(&sys(own, 1, &[])).unwrap()).is_ok());
+            assert_eq!(identities.assume(&other).err(), Some(NfsError(Nfsstat3::Acces)));
+            assert!(identities.assume(&identities.identity_of(&sys(own, 1, &[])).unwrap()).is_ok());
             assert_eq!(geteuid().as_raw(), own);
             return;
         }

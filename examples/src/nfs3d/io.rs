@@ -20,7 +20,7 @@ use super::{
     file_system::{DATA_MAX, FILE_SIZE_MAX},
     identity::Identity,
     object::{Object, Stat},
-    status::{Outcome, Refusal},
+    status::{NfsError, NfsResult},
 };
 
 impl Export {
@@ -48,7 +48,7 @@ impl Export {
         object: Object,
         offset: u64,
         count: u32,
-    ) -> Outcome<(Bytes, Stat)> {
+    ) -> NfsResult<(Bytes, Stat)> {
         let object = object.regular()?;
         let file = self.open_file(who, &object, OFlags::RDONLY)?;
         // Allocate for the data that exists, not for the requested count.
@@ -78,7 +78,7 @@ impl Export {
         }
     }
 
-    fn write_data(&self, who: &Identity, args: &Write3args) -> (WccData, Outcome<u32>) {
+    fn write_data(&self, who: &Identity, args: &Write3args) -> (WccData, NfsResult<u32>) {
         let object = match self.find(&args.file) {
             Ok(object) => object,
             Err(refusal) => return (NO_WCC, Err(refusal)),
@@ -86,10 +86,10 @@ impl Export {
         let file = object.clone().regular().and_then(|object| {
             // `count` and the length of `data` must be equal (RFC 1813 §3.3.7).
             if args.count as usize != args.data.len() {
-                return Err(Refusal(Nfsstat3::Inval));
+                return Err(NfsError(Nfsstat3::Inval));
             }
             if args.offset.checked_add(args.count.into()).is_none_or(|end| end > FILE_SIZE_MAX) {
-                return Err(Refusal(Nfsstat3::Fbig));
+                return Err(NfsError(Nfsstat3::Fbig));
             }
             self.open_file(who, &object, OFlags::WRONLY)
         });
@@ -134,7 +134,7 @@ impl Export {
         }
     }
 
-    fn commit_object(&self, object: &Object) -> (Writeverf3, Outcome<()>) {
+    fn commit_object(&self, object: &Object) -> (Writeverf3, NfsResult<()>) {
         let synced = object.clone().regular().and_then(|object| self.sync(&object));
         // Get the verifier after the sync: a sync that fails for another client changes it and concerns this client's
         // data too.
@@ -146,7 +146,7 @@ impl Export {
 ///
 /// # Errors
 /// Fails if nothing could be written.
-fn write_all(file: &rustix::fd::OwnedFd, data: &[u8], offset: u64) -> Outcome<u32> {
+fn write_all(file: &rustix::fd::OwnedFd, data: &[u8], offset: u64) -> NfsResult<u32> {
     let mut len = 0;
     while len < data.len() {
         match retry_on_intr(|| rustix::io::pwrite(file, &data[len..], offset + len as u64)) {

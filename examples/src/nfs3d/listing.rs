@@ -34,7 +34,7 @@ use super::{
     handle::FileId,
     identity::Identity,
     object::{Object, Stat},
-    status::{Outcome, Refusal},
+    status::{NfsError, NfsResult},
 };
 
 /// Maximum number of cached listings.
@@ -57,11 +57,11 @@ const FIRST: u64 = 3;
 #[derive(Debug)]
 pub(super) struct Listings {
     key: [u8; 32],
-    kept: Mutex<Kept>,
+    kept: Mutex<CachedListing>,
 }
 
 #[derive(Debug)]
-struct Kept {
+struct CachedListing {
     listings: LruCache<FileId, Arc<Listing>>,
     entries: usize,
 }
@@ -72,11 +72,11 @@ struct Listing {
     began: Instant,
     took: Duration,
     /// Entries in cookie order.
-    entries: Vec<Entry>,
+    entries: Vec<ListingEntry>,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct ListingEntry {
     cookie: u64,
     ino: u64,
     name: CString,
@@ -84,10 +84,10 @@ struct Entry {
 
 impl Listings {
     pub(super) fn new(key: [u8; 32]) -> Self {
-        Self { key, kept: Mutex::new(Kept { listings: LruCache::new(MOST_LISTINGS), entries: 0 }) }
+        Self { key, kept: Mutex::new(CachedListing { listings: LruCache::new(MOST_LISTINGS), entries: 0 }) }
     }
 
-    fn kept(&self) -> MutexGuard<'_, Kept> {
+    fn kept(&self) -> MutexGuard<'_, CachedListing> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -104,13 +104,17 @@ impl Listings {
     }
 
     /// Reads all entries of a directory that is open for reading.
-    fn read(&self, file: &OwnedFd, stat: &Stat) -> Outcome<Listing> {
+    fn read(&self, file: &OwnedFd, stat: &Stat) -> NfsResult<Listing> {
         let began = Instant::now();
         let mut entries = Vec::new();
         for entry in Dir::read_from(file)? {
             let entry = entry?;
             let name = entry.file_name();
-            entries.push(Entry { cookie: self.cookie(name.to_bytes()), ino: entry.ino(), name: name.to_owned() });
+            entries.push(ListingEntry {
+                cookie: self.cookie(name.to_bytes()),
+                ino: entry.ino(),
+                name: name.to_owned(),
+            });
         }
         entries.sort_unstable_by(|a, b| (a.cookie, &a.name).cmp(&(b.cookie, &b.name)));
         // About one directory of 2^32 entries has two equal cookies. The later entry then gets the next number.
@@ -123,12 +127,12 @@ impl Listings {
     }
 
     /// Returns the listing for a page that continues from `cookie`.
-    fn of(&self, object: &Object, file: &OwnedFd, cookie: u64) -> Outcome<Arc<Listing>> {
+    fn of(&self, object: &Object, file: &OwnedFd, cookie: u64) -> NfsResult<Arc<Listing>> {
         // Get the times before reading, so that later changes are detected.
         let stat = Stat::of(file)?;
         if cookie != 0
             && let Some(listing) = self.kept().listings.get(&object.id)
-            && (listing.changed == (stat.mtime(), stat.ctime()) || listing.will_do(listing.began.elapsed()))
+            && (listing.changed == (stat.mtime(), stat.ctime()) || listing.is_reusable(listing.began.elapsed()))
         {
             return Ok(Arc::clone(listing));
         }
@@ -148,12 +152,12 @@ impl Listings {
 
 impl Listing {
     /// Returns whether a listing of this age may be used although the directory has changed.
-    fn will_do(&self, age: Duration) -> bool {
+    fn is_reusable(&self, age: Duration) -> bool {
         self.took > SLOW && age < self.took * KEPT_FOR
     }
 
     /// Returns the entries after a cookie.
-    fn after(&self, cookie: u64) -> &[Entry] {
+    fn after(&self, cookie: u64) -> &[ListingEntry] {
         &self.entries[self.entries.partition_point(|entry| entry.cookie <= cookie)..]
     }
 }
@@ -165,9 +169,9 @@ const AROUND_ENTRIES: usize = 88 + 8 + 4 + 4;
 const ENTRY_FOLLOWS: usize = 4;
 
 /// Space left in a reply, in bytes.
-struct Room(usize);
+struct ReplyRoom(usize);
 
-impl Room {
+impl ReplyRoom {
     /// Takes this many bytes if they are available.
     fn take(&mut self, bytes: usize) -> bool {
         self.0.checked_sub(bytes).map(|rest| self.0 = rest).is_some()
@@ -180,7 +184,7 @@ impl Export {
         let (dir_attributes, page) = self.page(&args.dir, |directory| {
             let (listing, file) = self.listing(who, directory, args.cookie, &args.cookieverf)?;
             drop(file);
-            let mut room = Room(args.count.min(DATA_MAX) as usize);
+            let mut room = ReplyRoom(args.count.min(DATA_MAX) as usize);
             let mut entries = Vec::new();
             let mut rest = if room.take(AROUND_ENTRIES) { listing.after(args.cookie).iter() } else { [].iter() };
             let mut eof = true;
@@ -207,15 +211,15 @@ impl Export {
             let (listing, file) = self.listing(who, directory, args.cookie, &args.cookieverf)?;
             // An entry's attributes are those that its LOOKUP by the caller would return.
             let _acting = self.identities.assume(who)?;
-            let mut room = Room(args.maxcount.min(DATA_MAX) as usize);
+            let mut room = ReplyRoom(args.maxcount.min(DATA_MAX) as usize);
             // `dircount` limits names, fileids and cookies only (RFC 1813 §3.3.17). At least one entry is returned, so
             // that the client makes progress.
-            let mut names = Room(args.dircount as usize);
+            let mut names = ReplyRoom(args.dircount as usize);
             let mut entries = Vec::new();
             let mut rest = if room.take(AROUND_ENTRIES) { listing.after(args.cookie).iter() } else { [].iter() };
             let mut eof = true;
             for entry in rest.by_ref() {
-                let Some(told) = self.tell(directory, &file, entry) else { continue };
+                let Some(told) = self.entry_plus(directory, &file, entry) else { continue };
                 let plain = 8 + told.name.encoded_len() + 8;
                 if !(names.take(plain) || entries.is_empty()) || !room.take(ENTRY_FOLLOWS + told.encoded_len()) {
                     eof = false;
@@ -236,8 +240,8 @@ impl Export {
     fn page<T>(
         &self,
         handle: &rpcrdma_specs::nfs3::NfsFh3,
-        page: impl FnOnce(&Object) -> Outcome<T>,
-    ) -> (PostOpAttr, Outcome<(Cookieverf3, T)>) {
+        page: impl FnOnce(&Object) -> NfsResult<T>,
+    ) -> (PostOpAttr, NfsResult<(Cookieverf3, T)>) {
         match self.find(handle) {
             Ok(object) => {
                 let attributes = PostOpAttr::True(object.stat.attributes(self.fsid));
@@ -255,9 +259,9 @@ impl Export {
         directory: &Object,
         cookie: u64,
         verifier: &Cookieverf3,
-    ) -> Outcome<(Arc<Listing>, OwnedFd)> {
+    ) -> NfsResult<(Arc<Listing>, OwnedFd)> {
         if cookie != 0 && *verifier != self.cookie_verifier(directory) {
-            return Err(Refusal(Nfsstat3::BadCookie));
+            return Err(NfsError(Nfsstat3::BadCookie));
         }
         let acting = self.identities.assume(who)?;
         let file = self.descriptors.reopen(directory, OFlags::RDONLY | OFlags::DIRECTORY)?;
@@ -275,7 +279,7 @@ impl Export {
     }
 
     /// Returns the READDIRPLUS entry of a directory entry, or `None` if the entry has been removed.
-    fn tell(&self, directory: &Object, file: &OwnedFd, entry: &Entry) -> Option<Entryplus3> {
+    fn entry_plus(&self, directory: &Object, file: &OwnedFd, entry: &ListingEntry) -> Option<Entryplus3> {
         let mut told = Entryplus3 {
             fileid: self.fileid(directory, entry),
             name: name(entry),
@@ -283,7 +287,7 @@ impl Export {
             name_attributes: PostOpAttr::False,
             name_handle: PostOpFh3::False,
         };
-        let _staying = self.tree.staying();
+        let _staying = self.tree.lock_for_read();
         let stat = match entry.cookie {
             CURRENT => directory.stat_now().ok(),
             // Nothing above the root is exported, and clients look up other parents themselves.
@@ -298,7 +302,7 @@ impl Export {
         if let Some(stat) = stat {
             let id = self.tree.id(&stat);
             if entry.cookie >= FIRST {
-                self.tree.note(id.ino, directory.id.ino, entry.name.to_bytes());
+                self.tree.record_place(id.ino, directory.id.ino, entry.name.to_bytes());
             }
             told.fileid = id.ino;
             told.name_handle = PostOpFh3::True(self.sealer.seal(id));
@@ -308,19 +312,19 @@ impl Export {
     }
 
     /// Returns the fileid of an entry. The root is its own parent, whatever is above it.
-    fn fileid(&self, directory: &Object, entry: &Entry) -> u64 {
+    fn fileid(&self, directory: &Object, entry: &ListingEntry) -> u64 {
         let root = self.tree.root().id;
         if entry.cookie == PARENT && directory.id == root { root.ino } else { entry.ino }
     }
 }
 
-fn name(entry: &Entry) -> Filename3 {
+fn name(entry: &ListingEntry) -> Filename3 {
     Filename3(bytes::Bytes::copy_from_slice(entry.name.to_bytes()).into())
 }
 
 /// Returns NFS3ERR_TOOSMALL if not even one entry fits into the reply.
-fn too_small(too_small: bool) -> Outcome<()> {
-    if too_small { Err(Refusal(Nfsstat3::Toosmall)) } else { Ok(()) }
+fn too_small(too_small: bool) -> NfsResult<()> {
+    if too_small { Err(NfsError(Nfsstat3::Toosmall)) } else { Ok(()) }
 }
 
 #[cfg(test)]
@@ -335,8 +339,8 @@ mod tests {
             took: Duration::from_millis(took),
             entries: Vec::new(),
         };
-        assert!(!of(1).will_do(Duration::ZERO), "small directories are always read again");
-        assert!(of(200).will_do(Duration::from_secs(3)));
-        assert!(!of(200).will_do(Duration::from_secs(5)));
+        assert!(!of(1).is_reusable(Duration::ZERO), "small directories are always read again");
+        assert!(of(200).is_reusable(Duration::from_secs(3)));
+        assert!(!of(200).is_reusable(Duration::from_secs(5)));
     }
 }

@@ -12,7 +12,7 @@ use super::{
     identity::Identity,
     name::Component,
     object::Object,
-    status::{Outcome, Refusal},
+    status::{NfsError, NfsResult},
 };
 
 impl Export {
@@ -36,7 +36,7 @@ impl Export {
         }
     }
 
-    fn look_up(&self, who: &Identity, directory: Object, name: &Component) -> Outcome<Object> {
+    fn look_up(&self, who: &Identity, directory: Object, name: &Component) -> NfsResult<Object> {
         let directory = directory.directory()?;
         match name {
             Component::Current => Ok(directory),
@@ -65,9 +65,9 @@ impl Export {
     }
 }
 
-fn read_link(link: &Object) -> Outcome<Bytes> {
+fn read_link(link: &Object) -> NfsResult<Bytes> {
     if link.stat.file_type() != FileType::Symlink {
-        return Err(Refusal(Nfsstat3::Inval));
+        return Err(NfsError(Nfsstat3::Inval));
     }
     Ok(rustix::fs::readlinkat(link, c"", Vec::new())?.into_bytes().into())
 }

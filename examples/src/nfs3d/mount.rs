@@ -10,7 +10,7 @@ use std::{
 
 use rpcrdma::{
     rpc::{AuthStat, Credential},
-    server::{Context, Failure},
+    server::{Context, HandlerError},
     xdr::XdrString,
 };
 use rpcrdma_specs::{
@@ -27,7 +27,7 @@ use super::{
     identity::Identity,
     name::Component,
     object::Object,
-    status::{Outcome, Refusal},
+    status::{NfsError, NfsResult},
 };
 
 /// Authentication flavors accepted for NFS calls: AUTH_SYS.
@@ -84,12 +84,12 @@ fn text(bytes: &[u8]) -> XdrString {
 
 /// Looks up a directory as `who`, component by component and without following links. The caller needs permission for
 /// the whole path, because a handle bypasses the directories above it.
-fn descend(export: &Export, who: &Identity, path: &[u8]) -> Outcome<Object> {
+fn descend(export: &Export, who: &Identity, path: &[u8]) -> NfsResult<Object> {
     let mut at = export.tree.find(export.tree.root().id)?;
     for name in path.split(|&byte| byte == b'/').filter(|name| !name.is_empty()) {
         at = match Component::parse(&Filename3(text(name)))? {
             Component::Current => at,
-            Component::Parent => return Err(Refusal(Nfsstat3::Acces)),
+            Component::Parent => return Err(NfsError(Nfsstat3::Acces)),
             Component::Entry(name) => {
                 let at = at.directory()?;
                 // A server that cannot act as other users refuses the later calls with the handle instead.
@@ -102,16 +102,16 @@ fn descend(export: &Export, who: &Identity, path: &[u8]) -> Outcome<Object> {
 }
 
 impl MountV3 for MountService {
-    async fn mountproc3_mnt(&self, cx: &Context, args: Dirpath) -> Result<Mountres3, Failure> {
+    async fn mountproc3_mnt(&self, cx: &Context, args: Dirpath) -> Result<Mountres3, HandlerError> {
         // MNT requires AUTH_UNIX authentication or better (RFC 1813 §5.2.1).
         if matches!(cx.credential(), Credential::None) {
-            return Err(Failure::Denied(AuthStat::AuthTooweak.into()));
+            return Err(HandlerError::Rejected(AuthStat::AuthTooweak.into()));
         }
         let Some(below) = self.below(args.as_bytes()) else {
             tracing::info!(peer = %cx.peer_addr(), path = %args.as_bytes().escape_ascii(), "not exported");
             return Ok(Mountres3::Default(Mountstat3::Acces));
         };
-        let who = self.export.identities().of(cx.credential()).map_err(Failure::Denied)?;
+        let who = self.export.identities().identity_of(cx.credential()).map_err(HandlerError::Rejected)?;
         let (export, below) = (Arc::clone(&self.export), below.to_vec());
         let found =
             spawn_blocking(move || descend(&export, &who, &below).map(|object| export.sealer.seal(object.id))).await?;
@@ -132,7 +132,7 @@ impl MountV3 for MountService {
         }
     }
 
-    async fn mountproc3_dump(&self, _cx: &Context) -> Result<Mountlist, Failure> {
+    async fn mountproc3_dump(&self, _cx: &Context) -> Result<Mountlist, HandlerError> {
         let mount = |(host, path): &(Vec<u8>, Vec<u8>)| Mountbody {
             ml_hostname: Name(text(host)),
             ml_directory: Dirpath(text(path)),
@@ -140,19 +140,19 @@ impl MountV3 for MountService {
         Ok(Mountlist(self.mounts().iter().map(mount).collect()))
     }
 
-    async fn mountproc3_umnt(&self, cx: &Context, args: Dirpath) -> Result<(), Failure> {
+    async fn mountproc3_umnt(&self, cx: &Context, args: Dirpath) -> Result<(), HandlerError> {
         let mount = (host(cx), args.as_bytes().to_vec());
         self.mounts().retain(|known| *known != mount);
         Ok(())
     }
 
-    async fn mountproc3_umntall(&self, cx: &Context) -> Result<(), Failure> {
+    async fn mountproc3_umntall(&self, cx: &Context) -> Result<(), HandlerError> {
         let caller = host(cx);
         self.mounts().retain(|(host, _)| *host != caller);
         Ok(())
     }
 
-    async fn mountproc3_export(&self, _cx: &Context) -> Result<Exports, Failure> {
+    async fn mountproc3_export(&self, _cx: &Context) -> Result<Exports, HandlerError> {
         // An empty list of groups means that every host may mount the export.
         let export = Exportnode { ex_dir: Dirpath(text(&self.name)), ex_groups: Groups(Vec::new()) };
         Ok(Exports(vec![export]))
@@ -160,7 +160,7 @@ impl MountV3 for MountService {
 }
 
 /// Converts to the equivalent MOUNT status (RFC 1813 §5.1.5).
-fn mount_status(refusal: Refusal) -> Mountstat3 {
+fn mount_status(refusal: NfsError) -> Mountstat3 {
     match refusal.0 {
         Nfsstat3::Perm => Mountstat3::Perm,
         Nfsstat3::Noent => Mountstat3::Noent,

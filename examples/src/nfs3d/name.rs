@@ -4,16 +4,16 @@ use std::ffi::{CStr, CString};
 
 use rpcrdma_specs::nfs3::{Filename3, Nfsstat3};
 
-use super::status::{Outcome, Refusal};
+use super::status::{NfsError, NfsResult};
 
 /// Maximum length of a name in bytes (`name_max` of PATHCONF), common to all Linux file systems.
 pub const NAME_MAX: usize = 255;
 
 /// A name of a directory entry. It is neither `.` nor `..` and contains no `/`, so it cannot lead out of the directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Name(CString);
+pub struct FileName(CString);
 
-impl Name {
+impl FileName {
     /// Returns the name for system calls.
     #[must_use]
     pub fn as_c_str(&self) -> &CStr {
@@ -35,7 +35,7 @@ pub enum Component {
     /// `..`: the parent directory.
     Parent,
     /// An entry of the directory.
-    Entry(Name),
+    Entry(FileName),
 }
 
 impl Component {
@@ -45,15 +45,15 @@ impl Component {
     /// Returns NFS3ERR_ACCES for an empty name (RFC 1813 §3.2, rule 1) and for names with `/` or NUL, which the system
     /// does not support (rule 5). Returns NFS3ERR_NAMETOOLONG for names of more than [`NAME_MAX`] bytes (rule 4, as
     /// `no_trunc` is TRUE).
-    pub fn parse(name: &Filename3) -> Outcome<Self> {
+    pub fn parse(name: &Filename3) -> NfsResult<Self> {
         let bytes = name.as_bytes();
         match bytes {
-            b"" => Err(Refusal(Nfsstat3::Acces)),
+            b"" => Err(NfsError(Nfsstat3::Acces)),
             b"." => Ok(Self::Current),
             b".." => Ok(Self::Parent),
-            _ if bytes.len() > NAME_MAX => Err(Refusal(Nfsstat3::Nametoolong)),
-            _ if bytes.contains(&b'/') => Err(Refusal(Nfsstat3::Acces)),
-            _ => CString::new(bytes).map(|name| Self::Entry(Name(name))).map_err(|_| Refusal(Nfsstat3::Acces)),
+            _ if bytes.len() > NAME_MAX => Err(NfsError(Nfsstat3::Nametoolong)),
+            _ if bytes.contains(&b'/') => Err(NfsError(Nfsstat3::Acces)),
+            _ => CString::new(bytes).map(|name| Self::Entry(FileName(name))).map_err(|_| NfsError(Nfsstat3::Acces)),
         }
     }
 
@@ -61,10 +61,10 @@ impl Component {
     ///
     /// # Errors
     /// Returns `special`, or an error of [`parse`](Self::parse).
-    pub fn entry(name: &Filename3, special: Nfsstat3) -> Outcome<Name> {
+    pub fn entry(name: &Filename3, special: Nfsstat3) -> NfsResult<FileName> {
         match Self::parse(name)? {
             Self::Entry(name) => Ok(name),
-            Self::Current | Self::Parent => Err(Refusal(special)),
+            Self::Current | Self::Parent => Err(NfsError(special)),
         }
     }
 }
@@ -73,7 +73,7 @@ impl Component {
 mod tests {
     use super::*;
 
-    fn parse(bytes: &[u8]) -> Outcome<Component> {
+    fn parse(bytes: &[u8]) -> NfsResult<Component> {
         Component::parse(&Filename3(bytes::Bytes::copy_from_slice(bytes).into()))
     }
 
@@ -82,10 +82,10 @@ mod tests {
         assert_eq!(parse(b"."), Ok(Component::Current));
         assert_eq!(parse(b".."), Ok(Component::Parent));
         for bad in [&b""[..], b"a/b", b"/", b"../a", b"a/..", b"a\0b", b"\0"] {
-            assert_eq!(parse(bad), Err(Refusal(Nfsstat3::Acces)), "{bad:?}");
+            assert_eq!(parse(bad), Err(NfsError(Nfsstat3::Acces)), "{bad:?}");
         }
         assert!(parse(&[b'x'; NAME_MAX]).is_ok());
-        assert_eq!(parse(&[b'x'; NAME_MAX + 1]), Err(Refusal(Nfsstat3::Nametoolong)));
+        assert_eq!(parse(&[b'x'; NAME_MAX + 1]), Err(NfsError(Nfsstat3::Nametoolong)));
         assert!(parse(b"\xff\xfe not UTF-8 ...").is_ok());
     }
 }

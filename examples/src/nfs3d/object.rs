@@ -12,7 +12,7 @@ use rustix::{
 
 use super::{
     handle::FileId,
-    status::{Outcome, Refusal},
+    status::{NfsError, NfsResult},
 };
 
 /// Status information of a file, from `statx`.
@@ -44,7 +44,7 @@ impl Stat {
     }
 
     /// Returns the creation time of the inode, in nanoseconds, or 0 if the file system does not record it.
-    pub(super) fn born(&self) -> u64 {
+    pub(super) fn created(&self) -> u64 {
         if !StatxFlags::from_bits_retain(self.0.stx_mask).contains(StatxFlags::BTIME) {
             return 0;
         }
@@ -64,7 +64,7 @@ pub(super) struct Object {
 
 impl Object {
     /// Returns the current status.
-    pub(super) fn stat_now(&self) -> Outcome<Stat> {
+    pub(super) fn stat_now(&self) -> NfsResult<Stat> {
         Ok(Stat::of(&self.fd)?)
     }
 
@@ -76,19 +76,19 @@ impl Object {
     ///
     /// # Errors
     /// Returns NFS3ERR_NOTDIR otherwise.
-    pub(super) fn directory(self) -> Outcome<Self> {
-        if self.is_directory() { Ok(self) } else { Err(Refusal(Nfsstat3::Notdir)) }
+    pub(super) fn directory(self) -> NfsResult<Self> {
+        if self.is_directory() { Ok(self) } else { Err(NfsError(Nfsstat3::Notdir)) }
     }
 
     /// Returns the object if it is a regular file, for READ, WRITE and COMMIT.
     ///
     /// # Errors
     /// Returns NFS3ERR_ISDIR for a directory and NFS3ERR_INVAL for other types (RFC 1813 §3.3.6, §3.3.7).
-    pub(super) fn regular(self) -> Outcome<Self> {
+    pub(super) fn regular(self) -> NfsResult<Self> {
         match self.stat.file_type() {
             FileType::RegularFile => Ok(self),
-            FileType::Directory => Err(Refusal(Nfsstat3::Isdir)),
-            _ => Err(Refusal(Nfsstat3::Inval)),
+            FileType::Directory => Err(NfsError(Nfsstat3::Isdir)),
+            _ => Err(NfsError(Nfsstat3::Inval)),
         }
     }
 }
@@ -103,9 +103,9 @@ impl AsFd for Object {
 /// such a name affect the descriptor's inode, wherever its original names lead. The system checks the permissions of
 /// the inode itself.
 #[derive(Debug)]
-pub(super) struct Descriptors(OwnedFd);
+pub(super) struct ProcSelfFd(OwnedFd);
 
-impl Descriptors {
+impl ProcSelfFd {
     pub(super) fn new() -> Result<Self, Errno> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         rustix::fs::open(c"/proc/self/fd", flags, Mode::empty()).map(Self)

@@ -11,15 +11,15 @@ use super::{
     attributes::NO_WCC,
     export::Export,
     identity::Identity,
-    name::{Component, Name},
+    name::{Component, FileName},
     object::Object,
-    status::{Outcome, Refusal},
+    status::{NfsError, NfsResult},
 };
 
 impl Export {
     /// Performs REMOVE.
     pub fn remove(&self, who: &Identity, args: &Remove3args) -> Remove3res {
-        let (dir_wcc, removed) = self.in_directory(&args.object.dir, |directory| {
+        let (dir_wcc, removed) = self.change_directory(&args.object.dir, |directory| {
             // `.` and `..` are directories, which REMOVE does not remove.
             let name = Component::entry(&args.object.name, Nfsstat3::Isdir)?;
             self.unlink(who, directory, &name, AtFlags::empty())
@@ -32,7 +32,7 @@ impl Export {
 
     /// Performs RMDIR.
     pub fn rmdir(&self, who: &Identity, args: &Rmdir3args) -> Rmdir3res {
-        let (dir_wcc, removed) = self.in_directory(&args.object.dir, |directory| {
+        let (dir_wcc, removed) = self.change_directory(&args.object.dir, |directory| {
             // RFC 1813 §3.3.13 specifies these statuses for `.` and `..`.
             let special = if args.object.name.as_bytes() == b".." { Nfsstat3::Exist } else { Nfsstat3::Inval };
             let name = Component::entry(&args.object.name, special)?;
@@ -44,27 +44,27 @@ impl Export {
         }
     }
 
-    fn unlink(&self, who: &Identity, directory: &Object, name: &Name, flags: AtFlags) -> Outcome<()> {
-        let _changing = self.tree.changing();
+    fn unlink(&self, who: &Identity, directory: &Object, name: &FileName, flags: AtFlags) -> NfsResult<()> {
+        let _changing = self.tree.lock_for_change();
         let acting = self.identities.assume(who)?;
         // Keep the object open during the removal: this identifies the file, and its blocks are freed only after the
         // locks are released.
         let object = self.tree.enter_while_changing(directory, name);
         rustix::fs::unlinkat(directory, name.as_c_str(), flags).map_err(|error| match error {
             // Some file systems return EEXIST for a directory that is not empty, as POSIX allows.
-            Errno::EXIST => Refusal(Nfsstat3::Notempty),
+            Errno::EXIST => NfsError(Nfsstat3::Notempty),
             other => other.into(),
         })?;
         drop(acting);
         if let Ok(object) = object {
-            self.unnamed(&object, directory, name);
+            self.name_removed(&object, directory, name);
         }
         Ok(())
     }
 
     /// Records that an object has lost a name.
-    fn unnamed(&self, object: &Object, directory: &Object, name: &Name) {
-        self.tree.strike(object.id.ino, directory.id.ino, name.as_bytes());
+    fn name_removed(&self, object: &Object, directory: &Object, name: &FileName) {
+        self.tree.remove_place(object.id.ino, directory.id.ino, name.as_bytes());
         if object.is_directory() || object.stat_now().is_ok_and(|stat| stat.0.stx_nlink == 0) {
             self.forget(object.id);
         }
@@ -79,7 +79,7 @@ impl Export {
         }
     }
 
-    fn rename_wcc(&self, who: &Identity, args: &Rename3args) -> (WccData, WccData, Outcome<()>) {
+    fn rename_wcc(&self, who: &Identity, args: &Rename3args) -> (WccData, WccData, NfsResult<()>) {
         let directories = self.find(&args.from.dir).and_then(Object::directory).and_then(|from| {
             let to = self.find(&args.to.dir).and_then(Object::directory)?;
             Ok((from, to))
@@ -108,46 +108,46 @@ impl Export {
         who: &Identity,
         (from, from_name): (&Object, &rpcrdma_specs::nfs3::Filename3),
         (to, to_name): (&Object, &rpcrdma_specs::nfs3::Filename3),
-    ) -> Outcome<()> {
+    ) -> NfsResult<()> {
         // `.` and `..` cannot be renamed or replaced (RFC 1813 §3.3.14).
         let from_name = Component::entry(from_name, Nfsstat3::Inval)?;
         let to_name = Component::entry(to_name, Nfsstat3::Inval)?;
-        let _changing = self.tree.changing();
+        let _changing = self.tree.lock_for_change();
         let acting = self.identities.assume(who)?;
         let moved = self.tree.enter_while_changing(from, &from_name)?;
         let replaced = self.tree.enter_while_changing(to, &to_name);
         rustix::fs::renameat(from, from_name.as_c_str(), to, to_name.as_c_str()).map_err(|error| match error {
             // The target is kept if its type differs or if it is a directory that is not empty (RFC 1813 §3.3.14).
-            Errno::ISDIR | Errno::NOTDIR => Refusal(Nfsstat3::Exist),
+            Errno::ISDIR | Errno::NOTDIR => NfsError(Nfsstat3::Exist),
             other => other.into(),
         })?;
         drop(acting);
         match replaced {
             // Both names are links of the same file, so rename does nothing.
             Ok(replaced) if replaced.id == moved.id => return Ok(()),
-            Ok(replaced) => self.unnamed(&replaced, to, &to_name),
+            Ok(replaced) => self.name_removed(&replaced, to, &to_name),
             Err(_) => {}
         }
-        self.tree.strike(moved.id.ino, from.id.ino, from_name.as_bytes());
-        self.tree.note(moved.id.ino, to.id.ino, to_name.as_bytes());
+        self.tree.remove_place(moved.id.ino, from.id.ino, from_name.as_bytes());
+        self.tree.record_place(moved.id.ino, to.id.ino, to_name.as_bytes());
         Ok(())
     }
 
     /// Performs LINK.
     pub fn link(&self, who: &Identity, args: &Link3args) -> Link3res {
         let object = self.find(&args.file);
-        let (linkdir_wcc, linked) = self.in_directory(&args.link.dir, |directory| {
+        let (linkdir_wcc, linked) = self.change_directory(&args.link.dir, |directory| {
             let object = object.as_ref().map_err(|refusal| *refusal)?;
             let name = Component::entry(&args.link.name, Nfsstat3::Exist)?;
             // The system's EPERM would suggest that another user may do this.
             if object.is_directory() {
-                return Err(Refusal(Nfsstat3::Inval));
+                return Err(NfsError(Nfsstat3::Inval));
             }
             let acting = self.identities.assume(who)?;
             let (folder, descriptor) = self.descriptors.name(object);
             rustix::fs::linkat(folder, descriptor.as_c_str(), directory, name.as_c_str(), AtFlags::SYMLINK_FOLLOW)?;
             drop(acting);
-            self.tree.note(object.id.ino, directory.id.ino, name.as_bytes());
+            self.tree.record_place(object.id.ino, directory.id.ino, name.as_bytes());
             Ok(())
         });
         let linked =

@@ -23,7 +23,7 @@ use rustix::{
 use super::{
     handle::FileId,
     object::{Object, Stat},
-    status::{Outcome, Refusal},
+    status::{NfsError, NfsResult},
     tree::Tree,
 };
 
@@ -96,8 +96,8 @@ impl Search {
     /// # Errors
     /// Returns NFS3ERR_STALE if a search that began after the first request has not found the file, and NFS3ERR_JUKEBOX
     /// if there was none yet.
-    pub(super) fn run(tree: &Arc<Tree>, id: FileId, look: impl Fn() -> Outcome<Option<Object>>) -> Outcome<Object> {
-        let (nowhere, not_yet) = (Refusal(Nfsstat3::Stale), Refusal(Nfsstat3::Jukebox));
+    pub(super) fn run(tree: &Arc<Tree>, id: FileId, look: impl Fn() -> NfsResult<Option<Object>>) -> NfsResult<Object> {
+        let (nowhere, not_yet) = (NfsError(Nfsstat3::Stale), NfsError(Nfsstat3::Jukebox));
         let search = tree.search();
         let deadline = Instant::now() + PATIENCE;
         let mut state = search.state();
@@ -173,7 +173,7 @@ fn read_directory(tree: &Tree, ino: u64, path: &[u8], more: &mut VecDeque<(u64, 
         if matches!(name.to_bytes(), b"." | b"..") {
             continue;
         }
-        tree.note(entry.ino(), ino, name.to_bytes());
+        tree.record_place(entry.ino(), ino, name.to_bytes());
         seen += 1;
         let is_directory = match entry.file_type() {
             FileType::Unknown => Stat::of_entry(&directory, name)?.file_type() == FileType::Directory,

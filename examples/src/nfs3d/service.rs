@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc};
 
 use bytes::Bytes;
 use rpcrdma::{
-    server::{Context, Failure},
+    server::{Context, HandlerError},
     xdr::XdrEncode,
 };
 use rpcrdma_specs::nfs3::{
@@ -17,9 +17,9 @@ use rpcrdma_specs::nfs3::{
 
 use super::{
     counters::{Counters, Procedure},
+    duplicate_requests::DuplicateRequestCache,
     export::Export,
     identity::Identity,
-    replies::Replies,
 };
 
 /// NFS service for one [`Export`]. Clones share their state.
@@ -27,7 +27,7 @@ use super::{
 pub struct NfsService {
     export: Arc<Export>,
     counters: Arc<Counters>,
-    replies: Arc<Replies>,
+    replies: Arc<DuplicateRequestCache>,
 }
 
 impl NfsService {
@@ -44,19 +44,19 @@ impl NfsService {
     }
 
     /// Performs a call on a blocking thread. If it panics, the reply is SYSTEM_ERR.
-    async fn run<T, F>(&self, cx: &Context, procedure: Procedure, work: F) -> Result<T, Failure>
+    async fn run<T, F>(&self, cx: &Context, procedure: Procedure, work: F) -> Result<T, HandlerError>
     where
         T: Send + 'static,
         F: FnOnce(&Export, &Identity) -> T + Send + 'static,
     {
         self.counters.called(procedure);
-        let who = self.export.identities().of(cx.credential()).map_err(Failure::Denied)?;
+        let who = self.export.identities().identity_of(cx.credential()).map_err(HandlerError::Rejected)?;
         let export = Arc::clone(&self.export);
         Ok(tokio::task::spawn_blocking(move || work(&export, &who)).await?)
     }
 
     /// Performs a call that changes something. A repetition of the call gets the same result.
-    async fn run_once<A, T, F>(&self, cx: &Context, procedure: Procedure, args: A, work: F) -> Result<T, Failure>
+    async fn run_once<A, T, F>(&self, cx: &Context, procedure: Procedure, args: A, work: F) -> Result<T, HandlerError>
     where
         A: XdrEncode + Clone + Send + Sync + 'static,
         T: Clone + Send + Sync + 'static,
@@ -77,27 +77,27 @@ impl fmt::Debug for NfsService {
 }
 
 impl NfsV3 for NfsService {
-    async fn nfsproc3_getattr(&self, cx: &Context, args: Getattr3args) -> Result<Getattr3res, Failure> {
+    async fn nfsproc3_getattr(&self, cx: &Context, args: Getattr3args) -> Result<Getattr3res, HandlerError> {
         self.run(cx, Procedure::Getattr, move |export, _| export.getattr(&args)).await
     }
 
-    async fn nfsproc3_setattr(&self, cx: &Context, args: Setattr3args) -> Result<Setattr3res, Failure> {
+    async fn nfsproc3_setattr(&self, cx: &Context, args: Setattr3args) -> Result<Setattr3res, HandlerError> {
         self.run_once(cx, Procedure::Setattr, args, |export, who, args| export.setattr(who, &args)).await
     }
 
-    async fn nfsproc3_lookup(&self, cx: &Context, args: Lookup3args) -> Result<Lookup3res, Failure> {
+    async fn nfsproc3_lookup(&self, cx: &Context, args: Lookup3args) -> Result<Lookup3res, HandlerError> {
         self.run(cx, Procedure::Lookup, move |export, who| export.lookup(who, &args)).await
     }
 
-    async fn nfsproc3_access(&self, cx: &Context, args: Access3args) -> Result<Access3res, Failure> {
+    async fn nfsproc3_access(&self, cx: &Context, args: Access3args) -> Result<Access3res, HandlerError> {
         self.run(cx, Procedure::Access, move |export, who| export.access(who, &args)).await
     }
 
-    async fn nfsproc3_readlink(&self, cx: &Context, args: Readlink3args) -> Result<Readlink3res, Failure> {
+    async fn nfsproc3_readlink(&self, cx: &Context, args: Readlink3args) -> Result<Readlink3res, HandlerError> {
         self.run(cx, Procedure::Readlink, move |export, _| export.readlink(&args)).await
     }
 
-    async fn nfsproc3_read(&self, cx: &Context, args: Read3args) -> Result<Read3res, Failure> {
+    async fn nfsproc3_read(&self, cx: &Context, args: Read3args) -> Result<Read3res, HandlerError> {
         let pool = cx.pool().clone();
         let result = self.run(cx, Procedure::Read, move |export, who| export.read(who, &pool, &args)).await?;
         if let Read3res::Ok(ok) = &result {
@@ -106,7 +106,7 @@ impl NfsV3 for NfsService {
         Ok(result)
     }
 
-    async fn nfsproc3_write(&self, cx: &Context, args: Write3args) -> Result<Write3res, Failure> {
+    async fn nfsproc3_write(&self, cx: &Context, args: Write3args) -> Result<Write3res, HandlerError> {
         // Hashing the data would be as expensive as writing it, so the key of the call excludes it.
         let without_data = Write3args { data: Bytes::new(), ..args.clone() };
         let write = self.run(cx, Procedure::Write, move |export, who| export.write(who, &args));
@@ -117,59 +117,63 @@ impl NfsV3 for NfsService {
         Ok(result)
     }
 
-    async fn nfsproc3_create(&self, cx: &Context, args: Create3args) -> Result<Create3res, Failure> {
+    async fn nfsproc3_create(&self, cx: &Context, args: Create3args) -> Result<Create3res, HandlerError> {
         self.run_once(cx, Procedure::Create, args, |export, who, args| export.create(who, &args)).await
     }
 
-    async fn nfsproc3_mkdir(&self, cx: &Context, args: Mkdir3args) -> Result<Mkdir3res, Failure> {
+    async fn nfsproc3_mkdir(&self, cx: &Context, args: Mkdir3args) -> Result<Mkdir3res, HandlerError> {
         self.run_once(cx, Procedure::Mkdir, args, |export, who, args| export.mkdir(who, &args)).await
     }
 
-    async fn nfsproc3_symlink(&self, cx: &Context, args: Symlink3args) -> Result<Symlink3res, Failure> {
+    async fn nfsproc3_symlink(&self, cx: &Context, args: Symlink3args) -> Result<Symlink3res, HandlerError> {
         self.run_once(cx, Procedure::Symlink, args, |export, who, args| export.symlink(who, &args)).await
     }
 
-    async fn nfsproc3_mknod(&self, cx: &Context, args: Mknod3args) -> Result<Mknod3res, Failure> {
+    async fn nfsproc3_mknod(&self, cx: &Context, args: Mknod3args) -> Result<Mknod3res, HandlerError> {
         self.run_once(cx, Procedure::Mknod, args, |export, who, args| export.mknod(who, &args)).await
     }
 
-    async fn nfsproc3_remove(&self, cx: &Context, args: Remove3args) -> Result<Remove3res, Failure> {
+    async fn nfsproc3_remove(&self, cx: &Context, args: Remove3args) -> Result<Remove3res, HandlerError> {
         self.run_once(cx, Procedure::Remove, args, |export, who, args| export.remove(who, &args)).await
     }
 
-    async fn nfsproc3_rmdir(&self, cx: &Context, args: Rmdir3args) -> Result<Rmdir3res, Failure> {
+    async fn nfsproc3_rmdir(&self, cx: &Context, args: Rmdir3args) -> Result<Rmdir3res, HandlerError> {
         self.run_once(cx, Procedure::Rmdir, args, |export, who, args| export.rmdir(who, &args)).await
     }
 
-    async fn nfsproc3_rename(&self, cx: &Context, args: Rename3args) -> Result<Rename3res, Failure> {
+    async fn nfsproc3_rename(&self, cx: &Context, args: Rename3args) -> Result<Rename3res, HandlerError> {
         self.run_once(cx, Procedure::Rename, args, |export, who, args| export.rename(who, &args)).await
     }
 
-    async fn nfsproc3_link(&self, cx: &Context, args: Link3args) -> Result<Link3res, Failure> {
+    async fn nfsproc3_link(&self, cx: &Context, args: Link3args) -> Result<Link3res, HandlerError> {
         self.run_once(cx, Procedure::Link, args, |export, who, args| export.link(who, &args)).await
     }
 
-    async fn nfsproc3_readdir(&self, cx: &Context, args: Readdir3args) -> Result<Readdir3res, Failure> {
+    async fn nfsproc3_readdir(&self, cx: &Context, args: Readdir3args) -> Result<Readdir3res, HandlerError> {
         self.run(cx, Procedure::Readdir, move |export, who| export.readdir(who, &args)).await
     }
 
-    async fn nfsproc3_readdirplus(&self, cx: &Context, args: Readdirplus3args) -> Result<Readdirplus3res, Failure> {
+    async fn nfsproc3_readdirplus(
+        &self,
+        cx: &Context,
+        args: Readdirplus3args,
+    ) -> Result<Readdirplus3res, HandlerError> {
         self.run(cx, Procedure::Readdirplus, move |export, who| export.readdirplus(who, &args)).await
     }
 
-    async fn nfsproc3_fsstat(&self, cx: &Context, args: Fsstat3args) -> Result<Fsstat3res, Failure> {
+    async fn nfsproc3_fsstat(&self, cx: &Context, args: Fsstat3args) -> Result<Fsstat3res, HandlerError> {
         self.run(cx, Procedure::Fsstat, move |export, _| export.fsstat(&args)).await
     }
 
-    async fn nfsproc3_fsinfo(&self, cx: &Context, args: Fsinfo3args) -> Result<Fsinfo3res, Failure> {
+    async fn nfsproc3_fsinfo(&self, cx: &Context, args: Fsinfo3args) -> Result<Fsinfo3res, HandlerError> {
         self.run(cx, Procedure::Fsinfo, move |export, _| export.fsinfo(&args)).await
     }
 
-    async fn nfsproc3_pathconf(&self, cx: &Context, args: Pathconf3args) -> Result<Pathconf3res, Failure> {
+    async fn nfsproc3_pathconf(&self, cx: &Context, args: Pathconf3args) -> Result<Pathconf3res, HandlerError> {
         self.run(cx, Procedure::Pathconf, move |export, _| export.pathconf(&args)).await
     }
 
-    async fn nfsproc3_commit(&self, cx: &Context, args: Commit3args) -> Result<Commit3res, Failure> {
+    async fn nfsproc3_commit(&self, cx: &Context, args: Commit3args) -> Result<Commit3res, HandlerError> {
         self.run(cx, Procedure::Commit, move |export, _| export.commit(&args)).await
     }
 }

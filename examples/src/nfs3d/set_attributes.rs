@@ -14,7 +14,7 @@ use super::{
     export::Export,
     identity::Identity,
     object::Object,
-    status::{Outcome, Refusal},
+    status::{NfsError, NfsResult},
 };
 
 impl Export {
@@ -27,7 +27,7 @@ impl Export {
         }
     }
 
-    fn setattr_wcc(&self, who: &Identity, args: &Setattr3args) -> (WccData, Outcome<()>) {
+    fn setattr_wcc(&self, who: &Identity, args: &Setattr3args) -> (WccData, NfsResult<()>) {
         let object = match self.find(&args.object) {
             Ok(object) => object,
             Err(refusal) => return (NO_WCC, Err(refusal)),
@@ -39,7 +39,7 @@ impl Export {
         };
         let outcome = match &args.guard {
             // The ctime is compared before the change, and under the lock (RFC 1813 §3.3.2).
-            Sattrguard3::True(ctime) if *ctime != before.ctime() => Err(Refusal(Nfsstat3::NotSync)),
+            Sattrguard3::True(ctime) if *ctime != before.ctime() => Err(NfsError(Nfsstat3::NotSync)),
             _ => self.set(who, &object, &args.new_attributes),
         };
         let wcc = self.wcc(&before, &object);
@@ -49,7 +49,7 @@ impl Export {
 
     /// Sets the attributes of `new` as `who`, in this order: size, owner and group, mode, times. The system may clear
     /// mode bits when size or owner change. If one attribute is refused, those before it remain set.
-    pub(super) fn set(&self, who: &Identity, object: &Object, new: &Sattr3) -> Outcome<()> {
+    pub(super) fn set(&self, who: &Identity, object: &Object, new: &Sattr3) -> NfsResult<()> {
         if let SetSize3::True(size) = new.size {
             self.set_size(who, object, size)?;
         }
@@ -65,7 +65,7 @@ impl Export {
         if uid.is_some() || gid.is_some() {
             // For the system, -1 means unchanged.
             if uid == Some(u32::MAX) || gid == Some(u32::MAX) {
-                return Err(Refusal(Nfsstat3::Inval));
+                return Err(NfsError(Nfsstat3::Inval));
             }
             rustix::fs::chownat(object, c"", uid.map(Uid::from_raw), gid.map(Gid::from_raw), AtFlags::EMPTY_PATH)?;
         }
@@ -83,23 +83,23 @@ impl Export {
         Ok(())
     }
 
-    fn set_size(&self, who: &Identity, object: &Object, size: u64) -> Outcome<()> {
+    fn set_size(&self, who: &Identity, object: &Object, size: u64) -> NfsResult<()> {
         if object.stat.file_type() != FileType::RegularFile {
-            return Err(Refusal(Nfsstat3::Inval));
+            return Err(NfsError(Nfsstat3::Inval));
         }
         let file = self.open_file(who, object, OFlags::WRONLY)?;
         // As for WRITE, root would keep the set-user-ID and set-group-ID bits.
         let _acting = self.identities.assume(who)?;
         rustix::fs::ftruncate(&file, size).map_err(|error| match error {
             // The system returns EINVAL for a size beyond the file system's limit.
-            Errno::INVAL => Refusal(Nfsstat3::Fbig),
+            Errno::INVAL => NfsError(Nfsstat3::Fbig),
             other => other.into(),
         })
     }
 }
 
 /// Returns the times to set, if any.
-fn times(new: &Sattr3) -> Outcome<Option<Timestamps>> {
+fn times(new: &Sattr3) -> NfsResult<Option<Timestamps>> {
     let last_access = match &new.atime {
         SetAtime::SetToClientTime(time) => explicit(time)?,
         SetAtime::Default(how) => implied(*how),
@@ -112,10 +112,10 @@ fn times(new: &Sattr3) -> Outcome<Option<Timestamps>> {
     Ok((!omitted).then_some(Timestamps { last_access, last_modification }))
 }
 
-fn explicit(time: &Nfstime3) -> Outcome<Timespec> {
+fn explicit(time: &Nfstime3) -> NfsResult<Timespec> {
     // The system gives some of the larger numbers a special meaning.
     if time.nseconds >= 1_000_000_000 {
-        return Err(Refusal(Nfsstat3::Inval));
+        return Err(NfsError(Nfsstat3::Inval));
     }
     Ok(Timespec { tv_sec: time.seconds.into(), tv_nsec: time.nseconds.into() })
 }
@@ -129,16 +129,16 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
-    use crate::nfs3::unset;
+    use crate::nfs3::no_changes;
 
     #[test]
     fn special_nanoseconds_are_rejected() {
         let nseconds =
-            |nseconds| Sattr3 { mtime: SetMtime::SetToClientTime(Nfstime3 { seconds: 1, nseconds }), ..unset() };
-        assert!(times(&unset()).unwrap().is_none());
+            |nseconds| Sattr3 { mtime: SetMtime::SetToClientTime(Nfstime3 { seconds: 1, nseconds }), ..no_changes() };
+        assert!(times(&no_changes()).unwrap().is_none());
         assert_eq!(times(&nseconds(999_999_999)).unwrap().unwrap().last_modification.tv_nsec, 999_999_999);
         for special in [1_000_000_000, UTIME_NOW as u32, UTIME_OMIT as u32, u32::MAX] {
-            assert_eq!(times(&nseconds(special)).err(), Some(Refusal(Nfsstat3::Inval)));
+            assert_eq!(times(&nseconds(special)).err(), Some(NfsError(Nfsstat3::Inval)));
         }
     }
 }

@@ -5,12 +5,12 @@ use rustix::io::Errno;
 
 /// A status other than NFS3_OK.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Refusal(pub Nfsstat3);
+pub struct NfsError(pub Nfsstat3);
 
 /// Result of a procedure.
-pub type Outcome<T> = Result<T, Refusal>;
+pub type NfsResult<T> = Result<T, NfsError>;
 
-impl From<Errno> for Refusal {
+impl From<Errno> for NfsError {
     fn from(error: Errno) -> Self {
         Self(match error {
             Errno::PERM => Nfsstat3::Perm,
@@ -51,7 +51,7 @@ impl From<Errno> for Refusal {
     }
 }
 
-impl From<Nfsstat3> for Refusal {
+impl From<Nfsstat3> for NfsError {
     fn from(status: Nfsstat3) -> Self {
         Self(status)
     }
@@ -63,7 +63,7 @@ mod tests {
 
     #[test]
     fn errors_keep_their_meaning() {
-        let status = |error: Errno| Refusal::from(error).0;
+        let status = |error: Errno| NfsError::from(error).0;
         assert_eq!(status(Errno::ACCESS), Nfsstat3::Acces);
         assert_eq!(status(Errno::PERM), Nfsstat3::Perm);
         assert_eq!(status(Errno::NOTEMPTY), Nfsstat3::Notempty);

@@ -27,10 +27,10 @@ use rustix::{
 
 use super::{
     handle::FileId,
-    name::Name,
+    name::FileName,
     object::{Object, Stat},
     search::Search,
-    status::{Outcome, Refusal},
+    status::{NfsError, NfsResult},
 };
 
 /// Maximum number of files whose places are recorded, at about 100 bytes each. The least recently used are dropped.
@@ -53,7 +53,7 @@ const HELD: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC)
 
 /// A directory, by its inode number, and a name in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Place {
+struct DirectoryPlace {
     directory: u64,
     name: Box<[u8]>,
 }
@@ -64,7 +64,7 @@ pub(super) struct Tree {
     root: Object,
     /// `true` if inodes are also identified by their creation times.
     births: bool,
-    notes: Mutex<LruCache<u64, Vec<Place>>>,
+    places: Mutex<LruCache<u64, Vec<DirectoryPlace>>>,
     removed: Mutex<LruCache<FileId, ()>>,
     /// Write-locked while names change, and read-locked while recorded places are turned into paths and walked.
     names: RwLock<()>,
@@ -78,11 +78,11 @@ impl Tree {
         const OVERLAY: u64 = 0x794c_7630;
         let births = rustix::fs::fstatfs(&root)?.f_type as u64 != OVERLAY;
         let stat = Stat::of(&root)?;
-        let id = FileId { ino: stat.0.stx_ino, born: if births { stat.born() } else { 0 } };
+        let id = FileId { ino: stat.0.stx_ino, born: if births { stat.created() } else { 0 } };
         let tree = Self {
             root: Object { id, fd: Arc::new(root), stat },
             births,
-            notes: Mutex::new(LruCache::new(MOST_NOTES)),
+            places: Mutex::new(LruCache::new(MOST_NOTES)),
             removed: Mutex::new(LruCache::new(MOST_REMOVED)),
             names: RwLock::default(),
             search: Search::default(),
@@ -101,14 +101,14 @@ impl Tree {
     }
 
     /// Returns the object of a descriptor.
-    pub(super) fn object(&self, fd: OwnedFd) -> Outcome<Object> {
+    pub(super) fn object(&self, fd: OwnedFd) -> NfsResult<Object> {
         let stat = Stat::of(&fd)?;
         Ok(Object { id: self.id(&stat), fd: Arc::new(fd), stat })
     }
 
     /// Returns the identity of the file with this status.
     pub(super) fn id(&self, stat: &Stat) -> FileId {
-        FileId { ino: stat.0.stx_ino, born: if self.births { stat.born() } else { 0 } }
+        FileId { ino: stat.0.stx_ino, born: if self.births { stat.created() } else { 0 } }
     }
 
     /// Returns the file with this identity.
@@ -116,7 +116,7 @@ impl Tree {
     /// # Errors
     /// Returns NFS3ERR_STALE if the file was removed or has left the export, and NFS3ERR_JUKEBOX while it is being
     /// searched for.
-    pub(super) fn find(self: &Arc<Self>, id: FileId) -> Outcome<Object> {
+    pub(super) fn find(self: &Arc<Self>, id: FileId) -> NfsResult<Object> {
         if id == self.root.id {
             return Ok(Object { stat: self.root.stat_now()?, ..self.root.clone() });
         }
@@ -124,13 +124,13 @@ impl Tree {
             return Ok(object);
         }
         if lock(&self.removed).contains(&id) {
-            return Err(Refusal(Nfsstat3::Stale));
+            return Err(NfsError(Nfsstat3::Stale));
         }
         Search::run(self, id, || self.by_notes(id))
     }
 
     /// Returns the parent of `directory`. The root is its own parent, as nothing above it is exported.
-    pub(super) fn parent(self: &Arc<Self>, directory: &Object) -> Outcome<Object> {
+    pub(super) fn parent(self: &Arc<Self>, directory: &Object) -> NfsResult<Object> {
         if directory.id == self.root.id {
             return self.find(self.root.id);
         }
@@ -143,48 +143,48 @@ impl Tree {
             path.truncate(path.iter().rposition(|&byte| byte == b'/').unwrap_or(0));
             return self.object(self.walk(if path.is_empty() { b"." } else { &path })?);
         }
-        Err(Refusal(Nfsstat3::Stale))
+        Err(NfsError(Nfsstat3::Stale))
     }
 
     /// Opens an entry of a directory, with the identity of the calling thread.
     ///
     /// # Errors
     /// Returns system errors. Returns NFS3ERR_ACCES for a mount point, as other file systems are not exported.
-    pub(super) fn enter(&self, directory: &Object, name: &Name) -> Outcome<Object> {
-        let _staying = self.staying();
+    pub(super) fn enter(&self, directory: &Object, name: &FileName) -> NfsResult<Object> {
+        let _staying = self.lock_for_read();
         self.enter_while_changing(directory, name)
     }
 
-    /// Does the same for a caller that holds [`changing`](Self::changing).
-    pub(super) fn enter_while_changing(&self, directory: &Object, name: &Name) -> Outcome<Object> {
+    /// Does the same for a caller that holds [`lock_for_change`](Self::lock_for_change).
+    pub(super) fn enter_while_changing(&self, directory: &Object, name: &FileName) -> NfsResult<Object> {
         let fd = rustix::fs::openat2(directory, name.as_c_str(), HELD, Mode::empty(), CONFINED)
-            .map_err(|error| if error == Errno::XDEV { Refusal(Nfsstat3::Acces) } else { error.into() })?;
+            .map_err(|error| if error == Errno::XDEV { NfsError(Nfsstat3::Acces) } else { error.into() })?;
         let object = self.object(fd)?;
-        self.note(object.id.ino, directory.id.ino, name.as_bytes());
+        self.record_place(object.id.ino, directory.id.ino, name.as_bytes());
         Ok(object)
     }
 
     /// Records the place of a file.
-    pub(super) fn note(&self, ino: u64, directory: u64, name: &[u8]) {
-        let mut notes = lock(&self.notes);
+    pub(super) fn record_place(&self, ino: u64, directory: u64, name: &[u8]) {
+        let mut notes = lock(&self.places);
         if let Some(places) = notes.get_mut(&ino) {
-            let same = |place: &Place| place.directory == directory && &*place.name == name;
+            let same = |place: &DirectoryPlace| place.directory == directory && &*place.name == name;
             match places.iter().position(same) {
                 Some(0) => {}
                 Some(at) => places[..=at].rotate_right(1),
                 None => {
                     places.truncate(MOST_PLACES - 1);
-                    places.insert(0, Place { directory, name: name.into() });
+                    places.insert(0, DirectoryPlace { directory, name: name.into() });
                 }
             }
         } else {
-            notes.put(ino, vec![Place { directory, name: name.into() }]);
+            notes.put(ino, vec![DirectoryPlace { directory, name: name.into() }]);
         }
     }
 
     /// Removes a recorded place.
-    pub(super) fn strike(&self, ino: u64, directory: u64, name: &[u8]) {
-        let mut notes = lock(&self.notes);
+    pub(super) fn remove_place(&self, ino: u64, directory: u64, name: &[u8]) {
+        let mut notes = lock(&self.places);
         if let Some(places) = notes.get_mut(&ino) {
             places.retain(|place| place.directory != directory || &*place.name != name);
             if places.is_empty() {
@@ -195,23 +195,23 @@ impl Tree {
 
     /// Records that the last link of a file was removed.
     pub(super) fn removed(&self, id: FileId) {
-        lock(&self.notes).pop(&id.ino);
+        lock(&self.places).pop(&id.ino);
         lock(&self.removed).put(id, ());
     }
 
     /// Locks the names for a change. Hold the guard from before the change until the new place is recorded.
-    pub(super) fn changing(&self) -> RwLockWriteGuard<'_, ()> {
+    pub(super) fn lock_for_change(&self) -> RwLockWriteGuard<'_, ()> {
         self.names.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Locks the names against changes. Hold the guard from before reading a name until its place is recorded.
     /// Otherwise an outdated place could replace the one recorded by a rename.
-    pub(super) fn staying(&self) -> RwLockReadGuard<'_, ()> {
+    pub(super) fn lock_for_read(&self) -> RwLockReadGuard<'_, ()> {
         self.names.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the file at the first recorded place that is still valid.
-    fn by_notes(&self, id: FileId) -> Outcome<Option<Object>> {
+    fn by_notes(&self, id: FileId) -> NfsResult<Option<Object>> {
         let _names = self.names.read().unwrap_or_else(PoisonError::into_inner);
         for path in self.paths(id.ino) {
             match self.walk(&path) {
@@ -231,13 +231,13 @@ impl Tree {
 
     /// Returns the paths that result from a file's recorded places.
     fn paths(&self, ino: u64) -> Vec<Vec<u8>> {
-        let mut notes = lock(&self.notes);
+        let mut notes = lock(&self.places);
         let Some(places) = notes.get(&ino).cloned() else { return Vec::new() };
         places.into_iter().filter_map(|place| self.path(&mut notes, place)).collect()
     }
 
     /// Returns the path of a place from the root, or `None` if the records do not lead to the root.
-    fn path(&self, notes: &mut LruCache<u64, Vec<Place>>, place: Place) -> Option<Vec<u8>> {
+    fn path(&self, notes: &mut LruCache<u64, Vec<DirectoryPlace>>, place: DirectoryPlace) -> Option<Vec<u8>> {
         let mut names = vec![place.name];
         let mut at = place.directory;
         while at != self.root.id.ino {

@@ -8,7 +8,7 @@ use std::{
 
 use rpcrdma_specs::nfs3::{Fattr3, Nfstime3, Sattr3, SetAtime, SetMode3, SetMtime, SetSize3};
 
-use crate::nfs3::{self, unset};
+use crate::nfs3::{self, no_changes};
 
 /// Mode bits that a new file gets from its source.
 pub(super) const PERMISSIONS: u32 = 0o777;
@@ -18,30 +18,30 @@ pub(super) const ALL_MODE: u32 = 0o7777;
 
 /// Returns attributes that set the mode.
 pub(super) fn mode(mode: u32) -> Sattr3 {
-    Sattr3 { mode: SetMode3::True(mode), ..unset() }
+    Sattr3 { mode: SetMode3::True(mode), ..no_changes() }
 }
 
 /// Returns attributes that set the size, in bytes.
 pub(super) fn size(size: u64) -> Sattr3 {
-    Sattr3 { size: SetSize3::True(size), ..unset() }
+    Sattr3 { size: SetSize3::True(size), ..no_changes() }
 }
 
 /// Attributes that `-p` preserves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Lasting {
+pub(super) struct PreservedAttributes {
     pub(super) mode: u32,
     pub(super) accessed: SystemTime,
     pub(super) modified: SystemTime,
 }
 
-impl From<&Metadata> for Lasting {
+impl From<&Metadata> for PreservedAttributes {
     fn from(meta: &Metadata) -> Self {
         let time = |time: std::io::Result<SystemTime>| time.unwrap_or(SystemTime::UNIX_EPOCH);
         Self { mode: meta.mode() & ALL_MODE, accessed: time(meta.accessed()), modified: time(meta.modified()) }
     }
 }
 
-impl From<&Fattr3> for Lasting {
+impl From<&Fattr3> for PreservedAttributes {
     fn from(attributes: &Fattr3) -> Self {
         Self {
             mode: attributes.mode & ALL_MODE,
@@ -51,7 +51,7 @@ impl From<&Fattr3> for Lasting {
     }
 }
 
-impl Lasting {
+impl PreservedAttributes {
     /// Adapts the attributes to a copy. If its owner `(uid, gid)` differs from that of the source, the set-user-ID or
     /// set-group-ID bit is cleared: the copy must not run with another user's or group's rights.
     pub(super) fn for_copy(self, copy: (u32, u32), of: (u32, u32)) -> Self {
@@ -66,7 +66,7 @@ impl Lasting {
             mode: if with_mode { SetMode3::True(self.mode) } else { SetMode3::False },
             atime: SetAtime::SetToClientTime(to_wire(self.accessed)),
             mtime: SetMtime::SetToClientTime(to_wire(self.modified)),
-            ..unset()
+            ..no_changes()
         }
     }
 }
@@ -90,7 +90,7 @@ mod tests {
     fn set_id_bits_are_kept_for_the_same_owner_only() {
         let of = |copy| {
             let (accessed, modified) = (SystemTime::UNIX_EPOCH, SystemTime::UNIX_EPOCH);
-            Lasting { mode: 0o7755, accessed, modified }.for_copy(copy, (7, 8)).mode
+            PreservedAttributes { mode: 0o7755, accessed, modified }.for_copy(copy, (7, 8)).mode
         };
         assert_eq!([of((7, 8)), of((7, 0)), of((0, 8)), of((0, 0))], [0o7755, 0o5755, 0o3755, 0o1755]);
     }

@@ -20,7 +20,7 @@ use rpcrdma_specs::nfs3::{
 };
 use tokio::sync::Semaphore;
 
-use super::{attributes, error::CopyError, retry::persist, window::Window};
+use super::{attributes, error::CopyError, retry::retry, window::Window};
 
 /// Options of a client.
 #[derive(Debug, Clone)]
@@ -35,7 +35,7 @@ pub struct Options {
     /// Time limit of a call. Default 30 s.
     pub call_timeout: Duration,
     /// Time limit for retrying calls that lost their connection or got no reply. Default 60 s.
-    pub patience: Duration,
+    pub retry_for: Duration,
     /// Credential of the calls, usually AUTH_SYS. Default AUTH_NONE.
     pub credential: OpaqueAuth,
 }
@@ -47,7 +47,7 @@ impl Default for Options {
             chunk: 1 << 20,
             connect_timeout: Duration::from_secs(10),
             call_timeout: Duration::from_secs(30),
-            patience: Duration::from_secs(60),
+            retry_for: Duration::from_secs(60),
             credential: OpaqueAuth::none(),
         }
     }
@@ -86,7 +86,7 @@ impl Default for Cookie {
 
 /// A directory entry other than `.` and `..`.
 #[derive(Debug, Clone)]
-pub struct Entry {
+pub struct DirEntry {
     /// Name of the entry. It is not empty and contains neither `/` nor NUL.
     pub name: Bytes,
     /// Handle and attributes, if the server returned both.
@@ -98,16 +98,16 @@ pub struct Entry {
 pub struct Nfs {
     rpc: NfsV3Client,
     options: Options,
-    limits: Limits,
+    limits: ServerLimits,
     window: Arc<Window>,
     memory: Arc<Semaphore>,
     /// `true` while calls are being retried, which is logged once.
-    trouble: Arc<AtomicBool>,
+    is_retrying: Arc<AtomicBool>,
 }
 
 /// Limits of a file system, from FSINFO.
 #[derive(Debug, Clone, Copy, Default)]
-struct Limits {
+struct ServerLimits {
     read: u32,
     write: u32,
     list: u32,
@@ -142,7 +142,9 @@ impl Nfs {
             let options = CallOptions::new().timeout(FIRST_CALL_TIMEOUT);
             match channel.call_null(nfs_v3::PROGRAM, nfs_v3::VERSION, options).await {
                 Ok(()) => break,
-                Err(error) if calls < FIRST_CALLS && !error.is_connection_loss() && super::retry::may_pass(&error) => {
+                Err(error)
+                    if calls < FIRST_CALLS && !error.is_connection_loss() && super::retry::is_temporary(&error) =>
+                {
                     calls += 1;
                 }
                 Err(error) => return Err(error.into()),
@@ -154,10 +156,10 @@ impl Nfs {
         Ok(Self {
             rpc: NfsV3Client::new(channel),
             options,
-            limits: Limits::default(),
+            limits: ServerLimits::default(),
             window: Arc::new(window),
             memory: Arc::new(memory),
-            trouble: Arc::default(),
+            is_retrying: Arc::default(),
         })
     }
 
@@ -169,7 +171,7 @@ impl Nfs {
         let info = self.fsinfo(root).await?;
         // If the server gives no limit, use the NFS version 2 transfer size.
         let size = |max: u32, limit: u32| if max == 0 { 8192 } else { max }.min(limit).max(1);
-        let limits = Limits {
+        let limits = ServerLimits {
             read: size(info.rtmax, self.options.chunk),
             write: size(info.wtmax, self.options.chunk),
             list: info.dtpref.clamp(8 << 10, 64 << 10),
@@ -210,7 +212,7 @@ impl Nfs {
 
     /// Returns the largest number of READs and WRITEs that were in flight at the same time.
     #[must_use]
-    pub fn most_under_way(&self) -> usize {
+    pub fn max_in_flight(&self) -> usize {
         self.window.most()
     }
 
@@ -227,7 +229,7 @@ impl Nfs {
     where
         F: Future<Output = Result<Result<T, Nfsstat3>, CallError>>,
     {
-        persist(procedure, self.options.patience, &self.trouble, call).await
+        retry(procedure, self.options.retry_for, &self.is_retrying, call).await
     }
 
     /// Makes a call that carries data, once the window admits it.
@@ -290,7 +292,7 @@ impl Nfs {
     }
 
     /// Returns an object that was just created. The server may omit its handle, which is then looked up.
-    async fn made(
+    async fn created_node(
         &self,
         dir: &NfsFh3,
         name: &[u8],
@@ -374,11 +376,11 @@ impl Nfs {
         let call =
             || async { Ok(self.rpc.nfsproc3_create(&args).await?.into_result().map(|ok| (ok.obj, ok.obj_attributes))) };
         let made = self.call("CREATE", call).await?;
-        let node = self.made(dir, name, made).await?;
+        let node = self.created_node(dir, name, made).await?;
         // For UNCHECKED, a server may return an existing object of any type.
         match node.attributes.r#type {
             Ftype3::Reg => Ok(node),
-            _ => Err(CopyError::Unfit("the target exists and is not a regular file".into())),
+            _ => Err(CopyError::InvalidTarget("the target exists and is not a regular file".into())),
         }
     }
 
@@ -391,11 +393,11 @@ impl Nfs {
         let call =
             || async { Ok(self.rpc.nfsproc3_mkdir(&args).await?.into_result().map(|ok| (ok.obj, ok.obj_attributes))) };
         match self.call("MKDIR", call).await {
-            Ok(made) => Ok((self.made(dir, name, made).await?, true)),
+            Ok(made) => Ok((self.created_node(dir, name, made).await?, true)),
             Err(error) if error.status() == Some(Nfsstat3::Exist) => {
                 let node = self.lookup(dir, name).await?;
                 if !node.is_dir() {
-                    return Err(CopyError::Unfit("the target exists and is not a directory".into()));
+                    return Err(CopyError::InvalidTarget("the target exists and is not a directory".into()));
                 }
                 Ok((node, false))
             }
@@ -458,7 +460,7 @@ impl Nfs {
     /// # Errors
     /// Returns errors of READDIRPLUS and READDIR. Returns [`CopyError::Protocol`] for invalid names, which would be
     /// unsafe to use, and for a page that makes no progress, which might never end.
-    pub async fn list(&self, dir: &NfsFh3, at: &Cookie) -> Result<(Vec<Entry>, Option<Cookie>), CopyError> {
+    pub async fn list(&self, dir: &NfsFh3, at: &Cookie) -> Result<(Vec<DirEntry>, Option<Cookie>), CopyError> {
         let (raw, verifier, eof) = match self.readdirplus(dir, at).await {
             Err(error) if error.status() == Some(Nfsstat3::Notsupp) => self.readdir(dir, at).await?,
             page => page?,
@@ -482,7 +484,7 @@ impl Nfs {
                 (PostOpFh3::True(handle), PostOpAttr::True(attributes)) => Some(Node { handle, attributes }),
                 _ => None,
             };
-            entries.push(Entry { name, node });
+            entries.push(DirEntry { name, node });
         }
         Ok((entries, next))
     }

@@ -21,13 +21,13 @@ use serde::Serialize;
 use tokio::task::spawn_blocking;
 
 use super::{
-    attributes::{self, Lasting, PERMISSIONS},
+    attributes::{self, PERMISSIONS, PreservedAttributes},
     client::{Cookie, Nfs, Node},
     error::CopyError,
     location::os_name,
     read::{download, local_digest, remote_digest},
-    same::{Written, is_same},
     write::upload,
+    written_files::{WrittenTargets, is_same},
 };
 
 /// Options of a copy.
@@ -46,7 +46,7 @@ pub struct CopyOptions {
 }
 
 /// Receives notifications about the progress of a copy.
-pub trait Watcher: Sync {
+pub trait CopyObserver: Sync {
     /// Called when a file is about to be copied, with its size in bytes.
     fn found(&self, _path: &Path, _octets: u64) {}
     /// Called when more data has been copied, with its size in bytes.
@@ -74,7 +74,7 @@ pub struct Counts {
     /// Number of objects that could not be copied.
     pub failed: u64,
     /// Number of bytes of file data copied.
-    pub octets: u64,
+    pub bytes: u64,
     /// Number of bytes sent again because the server had lost them.
     pub sent_again: u64,
 }
@@ -89,7 +89,7 @@ impl Counts {
             symlinks: self.symlinks + other.symlinks,
             skipped: self.skipped + other.skipped,
             failed: self.failed + other.failed,
-            octets: self.octets + other.octets,
+            bytes: self.bytes + other.bytes,
             sent_again: self.sent_again + other.sent_again,
         }
     }
@@ -137,21 +137,21 @@ pub enum Task {
 
 /// Attributes of a directory, to be set once nothing more is created in it.
 #[derive(Debug)]
-enum Later {
-    Remote { path: PathBuf, handle: NfsFh3, lasting: Lasting },
-    Local { path: PathBuf, lasting: Lasting },
+enum DeferredAttributes {
+    Remote { path: PathBuf, handle: NfsFh3, lasting: PreservedAttributes },
+    Local { path: PathBuf, lasting: PreservedAttributes },
 }
 
 /// Runs the tasks of a copy.
 pub struct Copier<'a> {
     nfs: &'a Nfs,
     options: CopyOptions,
-    watcher: &'a dyn Watcher,
+    watcher: &'a dyn CopyObserver,
     counts: Mutex<Counts>,
-    later: Mutex<Vec<Later>>,
+    deferred: Mutex<Vec<DeferredAttributes>>,
     /// `true` once the server is unreachable. No more tasks are then started.
-    over: AtomicBool,
-    written: Written,
+    is_unreachable: AtomicBool,
+    written: WrittenTargets,
 }
 
 /// Maximum number of concurrent tasks.
@@ -163,15 +163,15 @@ const UNSIZED: &str = "the file contains data but reports size 0, as files in /p
 
 impl<'a> Copier<'a> {
     /// Creates a copier for one file system of the server.
-    pub fn new(nfs: &'a Nfs, options: CopyOptions, watcher: &'a dyn Watcher) -> Self {
+    pub fn new(nfs: &'a Nfs, options: CopyOptions, watcher: &'a dyn CopyObserver) -> Self {
         Self {
             nfs,
             options,
             watcher,
             counts: Mutex::default(),
-            later: Mutex::default(),
-            over: AtomicBool::new(false),
-            written: Written::default(),
+            deferred: Mutex::default(),
+            is_unreachable: AtomicBool::new(false),
+            written: WrittenTargets::default(),
         }
     }
 
@@ -185,7 +185,7 @@ impl<'a> Copier<'a> {
         let mut under_way = FuturesUnordered::new();
         loop {
             while under_way.len() < most
-                && !self.over.load(Ordering::Relaxed)
+                && !self.is_unreachable.load(Ordering::Relaxed)
                 && let Some(task) = todo.pop()
             {
                 under_way.push(self.perform(task));
@@ -199,7 +199,7 @@ impl<'a> Copier<'a> {
                 None => break,
             }
         }
-        let later = std::mem::take(&mut *lock(&self.later));
+        let later = std::mem::take(&mut *lock(&self.deferred));
         for last in later.into_iter().rev() {
             self.finish(last).await;
         }
@@ -224,7 +224,7 @@ impl<'a> Copier<'a> {
 
     fn failed(&self, path: &Path, error: &CopyError) {
         self.count(|counts| counts.failed += 1);
-        if error.is_fatal() && self.over.swap(true, Ordering::Relaxed) {
+        if error.is_fatal() && self.is_unreachable.swap(true, Ordering::Relaxed) {
             // Tasks in progress fail for the same reason, which has been reported.
             return;
         }
@@ -236,7 +236,7 @@ impl<'a> Copier<'a> {
     }
 
     fn moved(&self, bytes: u64) {
-        self.count(|counts| counts.octets += bytes);
+        self.count(|counts| counts.bytes += bytes);
         self.watcher.moved(bytes);
     }
 
@@ -250,7 +250,7 @@ impl<'a> Copier<'a> {
         if self.options.recursive {
             return Ok(());
         }
-        Err(CopyError::Unfit("is a directory; use -r to copy directories".into()))
+        Err(CopyError::InvalidTarget("is a directory; use -r to copy directories".into()))
     }
 
     // ---- upload ----
@@ -270,7 +270,7 @@ impl<'a> Copier<'a> {
             self.count(|counts| counts.files += 1);
         } else if follow {
             // The user named it explicitly.
-            return Err(CopyError::Unfit(SPECIAL.into()));
+            return Err(CopyError::InvalidTarget(SPECIAL.into()));
         } else {
             return Ok(self.skip(&source, SPECIAL));
         }
@@ -298,11 +298,15 @@ impl<'a> Copier<'a> {
         // The owner needs full access until all entries are created.
         let (node, new) = self.nfs.mkdir(dir, name, wanted | 0o700).await?;
         self.written.directory_there(node.attributes.fileid, &node.handle);
-        let lasting = Lasting::from(meta);
+        let lasting = PreservedAttributes::from(meta);
         if self.options.preserve || (new && wanted | 0o700 != wanted) {
             let mode = if self.options.preserve { lasting.mode } else { wanted };
-            let lasting = Lasting { mode, ..lasting };
-            lock(&self.later).push(Later::Remote { path: source.clone(), handle: node.handle.clone(), lasting });
+            let lasting = PreservedAttributes { mode, ..lasting };
+            lock(&self.deferred).push(DeferredAttributes::Remote {
+                path: source.clone(),
+                handle: node.handle.clone(),
+                lasting,
+            });
         }
         self.count(|counts| counts.directories += 1);
         let tasks = names.into_iter().map(|name| Task::Upload {
@@ -327,7 +331,7 @@ impl<'a> Copier<'a> {
             Err(error) if error.status() == Some(Nfsstat3::Exist) => {
                 let there = self.nfs.lookup(dir, name).await?;
                 if there.is_dir() {
-                    return Err(CopyError::Unfit("the target exists and is a directory".into()));
+                    return Err(CopyError::InvalidTarget("the target exists and is a directory".into()));
                 }
                 let is_link = there.attributes.r#type == Ftype3::Lnk;
                 if !is_link || self.nfs.readlink(&there.handle).await? != target {
@@ -339,7 +343,7 @@ impl<'a> Copier<'a> {
         }
         if self.options.preserve {
             let link = self.nfs.lookup(dir, name).await?;
-            self.nfs.setattr(&link.handle, Lasting::from(meta).to_wire(false)).await?;
+            self.nfs.setattr(&link.handle, PreservedAttributes::from(meta).to_wire(false)).await?;
         }
         Ok(())
     }
@@ -360,7 +364,7 @@ impl<'a> Copier<'a> {
         let mode = meta.mode() & PERMISSIONS & !self.options.umask;
         let node = self.nfs.create(dir, name, mode).await?;
         if is_same(&meta, &node.attributes) {
-            return Err(CopyError::Unfit("source and target are the same file".into()));
+            return Err(CopyError::InvalidTarget("source and target are the same file".into()));
         }
         self.written.file(&node.handle.data)?;
         if node.attributes.size > 0 {
@@ -374,7 +378,7 @@ impl<'a> Copier<'a> {
         }
         if self.options.preserve {
             let copy = (node.attributes.uid, node.attributes.gid);
-            let lasting = Lasting::from(&meta).for_copy(copy, (meta.uid(), meta.gid()));
+            let lasting = PreservedAttributes::from(&meta).for_copy(copy, (meta.uid(), meta.gid()));
             self.nfs.setattr(&node.handle, lasting.to_wire(true)).await?;
         }
         Ok(())
@@ -447,18 +451,18 @@ impl<'a> Copier<'a> {
                 Err(error) => return Err(error),
             };
             let meta = fs::metadata(&path)?;
-            let made = Lasting::from(&meta);
+            let made = PreservedAttributes::from(&meta);
             // The owner needs full access until all entries are created.
-            let wanted = Lasting { mode: made.mode & !(0o700 & !mode), ..made };
+            let wanted = PreservedAttributes { mode: made.mode & !(0o700 & !mode), ..made };
             Ok(((new && wanted.mode != made.mode).then_some(wanted), meta.ino()))
         });
         let (mut lasting, number) = lasting.await?;
         self.written.directory_here(number, &target);
         if self.options.preserve {
-            lasting = Some(Lasting::from(&node.attributes));
+            lasting = Some(PreservedAttributes::from(&node.attributes));
         }
         if let Some(lasting) = lasting {
-            lock(&self.later).push(Later::Local { path: target.clone(), lasting });
+            lock(&self.deferred).push(DeferredAttributes::Local { path: target.clone(), lasting });
         }
         self.count(|counts| counts.directories += 1);
         Ok(vec![Task::List { dir: node.handle, at: Cookie::default(), shown, target }])
@@ -466,7 +470,7 @@ impl<'a> Copier<'a> {
 
     async fn list(&self, dir: NfsFh3, at: Cookie, shown: PathBuf, target: PathBuf) -> Result<Vec<Task>, CopyError> {
         let (entries, next) = self.nfs.list(&dir, &at).await?;
-        let task = |entry: super::client::Entry| Task::Download {
+        let task = |entry: super::client::DirEntry| Task::Download {
             dir: dir.clone(),
             node: entry.node,
             shown: shown.join(os_name(&entry.name)),
@@ -480,7 +484,7 @@ impl<'a> Copier<'a> {
 
     async fn download_symlink(&self, node: &Node, target: PathBuf) -> Result<(), CopyError> {
         let text = self.nfs.readlink(&node.handle).await?;
-        let preserve = self.options.preserve.then(|| Lasting::from(&node.attributes));
+        let preserve = self.options.preserve.then(|| PreservedAttributes::from(&node.attributes));
         let link = blocking(move || {
             let make = || std::os::unix::fs::symlink(os_name(&text), &target);
             match make() {
@@ -525,7 +529,7 @@ impl<'a> Copier<'a> {
         if self.options.verify {
             self.compare(shown, &file, attributes.size, node, false).await?;
         }
-        let lasting = self.options.preserve.then(|| Lasting::from(attributes));
+        let lasting = self.options.preserve.then(|| PreservedAttributes::from(attributes));
         let owner = (attributes.uid, attributes.gid);
         let keep = blocking(move || {
             match lasting {
@@ -546,17 +550,17 @@ impl<'a> Copier<'a> {
 
     // ---- completion ----
 
-    async fn finish(&self, last: Later) {
-        if self.over.load(Ordering::Relaxed) {
+    async fn finish(&self, last: DeferredAttributes) {
+        if self.is_unreachable.load(Ordering::Relaxed) {
             return;
         }
         let (path, result) = match last {
-            Later::Remote { path, handle, lasting } => {
+            DeferredAttributes::Remote { path, handle, lasting } => {
                 let attributes =
                     if self.options.preserve { lasting.to_wire(true) } else { attributes::mode(lasting.mode) };
                 (path, self.nfs.setattr(&handle, attributes).await)
             }
-            Later::Local { path, lasting } => {
+            DeferredAttributes::Local { path, lasting } => {
                 let (at, preserve) = (path.clone(), self.options.preserve);
                 let set = blocking(move || {
                     let dir = File::open(&at)?;
@@ -586,12 +590,12 @@ pub(super) async fn blocking<T: Send + 'static>(
     spawn_blocking(work).await.map_err(io::Error::other)?
 }
 
-fn set_lasting(file: &File, lasting: &Lasting) -> io::Result<()> {
+fn set_lasting(file: &File, lasting: &PreservedAttributes) -> io::Result<()> {
     file.set_permissions(Permissions::from_mode(lasting.mode))?;
     file.set_times(FileTimes::new().set_accessed(lasting.accessed).set_modified(lasting.modified))
 }
 
-fn set_link_times(link: &Path, lasting: &Lasting) -> io::Result<()> {
+fn set_link_times(link: &Path, lasting: &PreservedAttributes) -> io::Result<()> {
     use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
     let time = |time: std::time::SystemTime| {
         let since = time.duration_since(std::time::SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -603,6 +607,6 @@ fn set_link_times(link: &Path, lasting: &Lasting) -> io::Result<()> {
 
 /// A watcher that ignores all notifications.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Silent;
+pub struct NoObserver;
 
-impl Watcher for Silent {}
+impl CopyObserver for NoObserver {}

@@ -38,7 +38,7 @@ pub enum CopyError {
     Call(#[from] CallError),
     /// The server was unreachable for the whole retry period.
     #[error("the server did not respond for {patience:?}")]
-    Gone {
+    Unresponsive {
         /// Retry period.
         patience: Duration,
         /// Error of the last attempt.
@@ -66,7 +66,7 @@ pub enum CopyError {
     NeverStable(u32),
     /// The target or source has an unsuitable type or does not exist.
     #[error("{0}")]
-    Unfit(String),
+    InvalidTarget(String),
     /// The server violated the NFS or MOUNT protocol.
     #[error("the server violated the protocol: {0}")]
     Protocol(String),
@@ -85,8 +85,8 @@ impl CopyError {
     /// Returns whether the server is unreachable, so that all further calls would fail too.
     #[must_use]
     pub fn is_fatal(&self) -> bool {
-        matches!(self, Self::Connect(_) | Self::Gone { .. })
-            || matches!(self, Self::Call(error) if super::retry::may_pass(error))
+        matches!(self, Self::Connect(_) | Self::Unresponsive { .. })
+            || matches!(self, Self::Call(error) if super::retry::is_temporary(error))
     }
 }
 

@@ -37,7 +37,7 @@ pub(super) fn extents(file: &File, size: u64) -> Vec<Range<u64>> {
 }
 
 /// Splits `range` into pieces of at most `len` bytes.
-pub(super) fn pieces(range: Range<u64>, len: u32) -> impl Iterator<Item = (u64, u32)> {
+pub(super) fn chunks_of(range: Range<u64>, len: u32) -> impl Iterator<Item = (u64, u32)> {
     let mut at = range.start;
     std::iter::from_fn(move || {
         let left = range.end.checked_sub(at).filter(|left| *left > 0)?;
@@ -77,12 +77,12 @@ mod tests {
 
     #[test]
     fn pieces_cover_a_range_once() {
-        let all = |range, len| pieces(range, len).collect::<Vec<_>>();
+        let all = |range, len| chunks_of(range, len).collect::<Vec<_>>();
         assert_eq!(all(0..0, 5), []);
         assert_eq!(all(3..4, 5), [(3, 1)]);
         assert_eq!(all(0..10, 5), [(0, 5), (5, 5)]);
         assert_eq!(all(1..12, 5), [(1, 5), (6, 5), (11, 1)]);
-        assert_eq!(pieces(0..u64::MAX, u32::MAX).next(), Some((0, u32::MAX)));
+        assert_eq!(chunks_of(0..u64::MAX, u32::MAX).next(), Some((0, u32::MAX)));
     }
 
     #[test]

@@ -111,14 +111,14 @@ impl NfsUrl {
 
     /// Returns the transport's URL, `scheme://host:port`, for [`Channel::connect`](rpcrdma::client::Channel::connect).
     #[must_use]
-    pub fn transport(&self) -> String {
+    pub fn transport_url(&self) -> String {
         let query = self.query.as_ref().map(|query| format!("?{query}")).unwrap_or_default();
         format!("{}://{}:{}{query}", self.scheme, self.host, self.port)
     }
 
     /// Returns the URL of another service on the same host, over TCP.
     #[must_use]
-    pub fn tcp(&self, port: u16) -> String {
+    pub fn tcp_url(&self, port: u16) -> String {
         format!("tcp://{}:{port}", self.host)
     }
 
@@ -186,13 +186,13 @@ mod tests {
     #[test]
     fn urls() {
         let url = remote("nfs3+iwarp://server:20050/export/a%20b%25?crc=off");
-        assert_eq!((url.transport(), url.path()), ("iwarp://server:20050?crc=off".into(), &b"/export/a b%"[..]));
-        assert_eq!(url.tcp(111), "tcp://server:111");
-        assert_eq!(remote("nfs3+rdma://server/x").transport(), "rdma://server:20049");
+        assert_eq!((url.transport_url(), url.path()), ("iwarp://server:20050?crc=off".into(), &b"/export/a b%"[..]));
+        assert_eq!(url.tcp_url(111), "tcp://server:111");
+        assert_eq!(remote("nfs3+rdma://server/x").transport_url(), "rdma://server:20049");
         let url = remote("nfs3+tcp://[fd09::1]/");
-        assert_eq!((url.transport(), url.path()), ("tcp://[fd09::1]:2049".into(), &b"/"[..]));
-        assert_eq!(url.tcp(111), "tcp://[fd09::1]:111");
-        assert_eq!(remote("nfs3+tcp://[::1]:77/x:y").transport(), "tcp://[::1]:77");
+        assert_eq!((url.transport_url(), url.path()), ("tcp://[fd09::1]:2049".into(), &b"/"[..]));
+        assert_eq!(url.tcp_url(111), "tcp://[fd09::1]:111");
+        assert_eq!(remote("nfs3+tcp://[::1]:77/x:y").transport_url(), "tcp://[::1]:77");
     }
 
     #[test]

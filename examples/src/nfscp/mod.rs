@@ -25,7 +25,7 @@ pub mod mount;
 pub mod read;
 pub mod resolve;
 mod retry;
-mod same;
 pub mod session;
 pub mod window;
 pub mod write;
+mod written_files;

@@ -69,14 +69,14 @@ impl Mounted {
             Some(port) => port,
             None => mount_port(url, &options).await?,
         };
-        let mount_url = url.tcp(port);
+        let mount_url = url.tcp_url(port);
         let client = connect(&mount_url, &options).await.map(MountV3Client::new)?;
         let path = normal(url.path());
         let listed = match client.mountproc3_export().await {
             Ok(exports) => exports.0.into_iter().map(|export| normal(export.ex_dir.0.as_bytes())).collect(),
             // A server may refuse to list its exports.
             Err(CallError::Rpc { .. }) => Vec::new(),
-            Err(error) => return Err(silent(&mount_url, error)),
+            Err(error) => return Err(no_reply(&mount_url, error)),
         };
         let mut candidates: Vec<_> = listed.into_iter().filter(|export| below(&path, export).is_some()).collect();
         candidates.sort_by_key(|export| std::cmp::Reverse(export.len()));
@@ -87,7 +87,7 @@ impl Mounted {
         for export in candidates.into_iter().filter(|export| export.len() <= MNTPATHLEN as usize) {
             let dirpath = Dirpath(bytes::Bytes::copy_from_slice(&export).into());
             let mounted = client.mountproc3_mnt(&dirpath).await.map_err(|error| match error {
-                CallError::Transport { .. } => silent(&mount_url, error),
+                CallError::Transport { .. } => no_reply(&mount_url, error),
                 error => error.into(),
             });
             match mounted? {
@@ -122,7 +122,7 @@ impl Mounted {
     }
 }
 
-fn silent(url: &str, error: CallError) -> CopyError {
+fn no_reply(url: &str, error: CallError) -> CopyError {
     CopyError::NoMount { what: format!("no reply from MOUNT at {url}"), source: Some(error.into()) }
 }
 
@@ -136,7 +136,7 @@ async fn connect(url: &str, options: &MountOptions) -> Result<Channel, CopyError
 /// Asks rpcbind version 4 for MOUNT's port (RFC 1833 §2), or its predecessor, the port mapper.
 async fn mount_port(url: &NfsUrl, options: &MountOptions) -> Result<u16, CopyError> {
     let builder = Channel::builder().connect_timeout(options.timeout).call_timeout(options.timeout);
-    let rpcbind = builder.connect(&url.tcp(options.rpcbind_port)).await;
+    let rpcbind = builder.connect(&url.tcp_url(options.rpcbind_port)).await;
     let what = "cannot connect to rpcbind, which knows the port of MOUNT";
     let channel = rpcbind.map_err(|error| CopyError::NoMount { what: what.to_owned(), source: Some(error.into()) })?;
     let peer = channel.info().peer_addr;
@@ -177,7 +177,7 @@ fn check_flavor(flavors: &[i32], credential: &OpaqueAuth) -> Result<(), CopyErro
     if flavors.is_empty() || flavors.contains(&ours) {
         return Ok(());
     }
-    Err(CopyError::Unfit(format!(
+    Err(CopyError::InvalidTarget(format!(
         "the export requires RPC authentication flavors {flavors:?}, but this program supports only AUTH_SYS (1)"
     )))
 }

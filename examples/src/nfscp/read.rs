@@ -10,7 +10,7 @@ use tokio::{sync::OwnedSemaphorePermit, task::spawn_blocking};
 use super::{
     client::{Nfs, Node},
     error::CopyError,
-    extents::{pieces, write_at},
+    extents::{chunks_of, write_at},
 };
 
 /// Runs `work` for all `items` concurrently, and passes the results to `done` in order.
@@ -77,7 +77,7 @@ pub async fn download(
         }
         Ok(())
     };
-    in_order(nfs, pieces(0..size, nfs.read_size()), work, async |()| Ok(())).await
+    in_order(nfs, chunks_of(0..size, nfs.read_size()), work, async |()| Ok(())).await
 }
 
 /// Reads at least one byte of `at..end`.
@@ -118,7 +118,7 @@ pub async fn remote_digest(nfs: &Nfs, source: &Node) -> Result<blake3::Hash, Cop
         hasher = hashing.await.map_err(io::Error::other)?;
         Ok(())
     };
-    in_order(nfs, pieces(0..source.attributes.size, nfs.read_size()), work, done).await?;
+    in_order(nfs, chunks_of(0..source.attributes.size, nfs.read_size()), work, done).await?;
     Ok(hasher.finalize())
 }
 
@@ -130,7 +130,7 @@ pub async fn local_digest(pool: &BufferPool, file: &Arc<File>, size: u64) -> Res
     let (file, pool) = (Arc::clone(file), pool.clone());
     let hashing = spawn_blocking(move || {
         let mut hasher = blake3::Hasher::new();
-        for (at, len) in pieces(0..size, 1 << 20) {
+        for (at, len) in chunks_of(0..size, 1 << 20) {
             hasher.update(&read_at(&file, &pool, at, len, size)?);
         }
         Ok(hasher.finalize())

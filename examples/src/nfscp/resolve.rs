@@ -57,7 +57,7 @@ pub async fn resolve(nfs: &Nfs, mounted: &Mounted, path: &[u8]) -> Result<Resolv
         }
         let Some(node) = nfs.find(&here.handle, &name).await? else {
             if !todo.is_empty() {
-                return Err(CopyError::Unfit(format!("no such directory: {}", String::from_utf8_lossy(&name))));
+                return Err(CopyError::InvalidTarget(format!("no such directory: {}", String::from_utf8_lossy(&name))));
             }
             return Ok(Resolved::Absent { dir: here, name });
         };
@@ -68,14 +68,14 @@ pub async fn resolve(nfs: &Nfs, mounted: &Mounted, path: &[u8]) -> Result<Resolv
         }
         links += 1;
         if links > MAX_LINKS {
-            return Err(CopyError::Unfit("too many levels of symbolic links".into()));
+            return Err(CopyError::InvalidTarget("too many levels of symbolic links".into()));
         }
         let target = nfs.readlink(&node.handle).await?;
         let inside;
         let target = if target.starts_with(b"/") {
             let shown = String::from_utf8_lossy(&target).into_owned();
             inside = mounted.inside(&target).ok_or_else(|| {
-                CopyError::Unfit(format!("a symbolic link leads to {shown}, which is outside of this export"))
+                CopyError::InvalidTarget(format!("a symbolic link leads to {shown}, which is outside of this export"))
             })?;
             way.clear();
             here = root.clone();

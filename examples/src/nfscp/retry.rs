@@ -16,7 +16,7 @@ use super::error::{CopyError, NfsStatus};
 use crate::command::chain;
 
 /// Returns whether the failure may be temporary.
-pub(super) fn may_pass(error: &CallError) -> bool {
+pub(super) fn is_temporary(error: &CallError) -> bool {
     match error {
         CallError::Connect { error: ConnectError::Setup { source, .. }, .. } => {
             !matches!(source, SetupError::NotOurProtocol { .. })
@@ -33,16 +33,16 @@ pub(super) fn may_pass(error: &CallError) -> bool {
 }
 
 /// Returns the error to report after retrying for `patience`.
-fn given_up(error: CopyError, patience: Duration) -> CopyError {
+fn final_error(error: CopyError, patience: Duration) -> CopyError {
     match error {
         CopyError::Call(error) if !patience.is_zero() => {
             let source = match error {
-                CallError::Connect { procedure, error: ConnectError::BackingOff { last, .. } } => {
+                CallError::Connect { procedure, error: ConnectError::BackOff { last, .. } } => {
                     CallError::Connect { procedure, error: *last }
                 }
                 error => error,
             };
-            CopyError::Gone { patience, source }
+            CopyError::Unresponsive { patience, source }
         }
         error => error,
     }
@@ -54,7 +54,7 @@ fn given_up(error: CopyError, patience: Duration) -> CopyError {
 /// All calls of this program may be retried. They change nothing (LOOKUP, READ), set an absolute state (WRITE at an
 /// offset, CREATE UNCHECKED, SETATTR without a guard, COMMIT), or their callers accept the repetition's status as
 /// success (NFS3ERR_EXIST for MKDIR, NFS3ERR_NOENT for REMOVE).
-pub(super) async fn persist<T, F>(
+pub(super) async fn retry<T, F>(
     procedure: &'static str,
     patience: Duration,
     trouble: &AtomicBool,
@@ -80,12 +80,12 @@ where
                 }
                 error
             }
-            Err(error) if may_pass(&error) => error.into(),
+            Err(error) if is_temporary(&error) => error.into(),
             Err(error) => return Err(error.into()),
         };
         let since = *first_failure.get_or_insert_with(Instant::now);
         if since.elapsed() + pause > patience {
-            return Err(given_up(error, patience));
+            return Err(final_error(error, patience));
         }
         // Logged once for all calls that are waiting.
         if !trouble.swap(true, Ordering::Relaxed) {

@@ -9,7 +9,7 @@ use bytes::Bytes;
 
 use super::{
     client::{Nfs, Options},
-    copy::{Copier, CopyOptions, Counts, Task, Watcher},
+    copy::{Copier, CopyObserver, CopyOptions, Counts, Task},
     error::CopyError,
     location::{NfsUrl, base_name, os_name, os_path},
     mount::{MountOptions, Mounted},
@@ -21,13 +21,13 @@ use super::{
 pub struct Session {
     transport: String,
     server: Nfs,
-    exports: Vec<Export>,
+    exports: Vec<MountedExport>,
     mount: MountOptions,
 }
 
 /// A mounted export.
 #[derive(Debug)]
-struct Export {
+struct MountedExport {
     nfs: Nfs,
     mounted: Mounted,
 }
@@ -44,13 +44,13 @@ impl Session {
         mount: MountOptions,
         root: Option<Bytes>,
     ) -> Result<Self, CopyError> {
-        let server = Nfs::connect(&url.transport(), options).await?;
+        let server = Nfs::connect(&url.transport_url(), options).await?;
         let mut exports = Vec::new();
         if let Some(data) = root {
             let mounted = Mounted::known(rpcrdma_specs::nfs3::NfsFh3 { data });
-            exports.push(Export { nfs: server.for_file_system(&mounted.root).await?, mounted });
+            exports.push(MountedExport { nfs: server.for_file_system(&mounted.root).await?, mounted });
         }
-        Ok(Self { transport: url.transport(), server, exports, mount })
+        Ok(Self { transport: url.transport_url(), server, exports, mount })
     }
 
     /// Returns the client of the server.
@@ -61,8 +61,8 @@ impl Session {
 
     /// Returns the index of the export that contains `url`, and the path in it. Mounts the export if necessary.
     async fn export(&mut self, url: &NfsUrl) -> Result<(usize, Vec<u8>), CopyError> {
-        if url.transport() != self.transport {
-            return Err(CopyError::Unfit("all remote paths must be on the same server and transport".into()));
+        if url.transport_url() != self.transport {
+            return Err(CopyError::InvalidTarget("all remote paths must be on the same server and transport".into()));
         }
         for (index, export) in self.exports.iter().enumerate() {
             if let Some(path) = export.mounted.inside(url.path()) {
@@ -71,7 +71,7 @@ impl Session {
         }
         let mounted = Mounted::mount(url, self.mount.clone()).await?;
         let path = mounted.inside(url.path()).unwrap_or_default();
-        self.exports.push(Export { nfs: self.server.for_file_system(&mounted.root).await?, mounted });
+        self.exports.push(MountedExport { nfs: self.server.for_file_system(&mounted.root).await?, mounted });
         Ok((self.exports.len() - 1, path))
     }
 
@@ -90,7 +90,7 @@ impl Session {
         sources: &[PathBuf],
         target: &NfsUrl,
         options: CopyOptions,
-        watcher: &dyn Watcher,
+        watcher: &dyn CopyObserver,
     ) -> Result<Counts, CopyError> {
         let (index, target) = self.resolve(target).await?;
         let nfs = self.exports[index].nfs.clone();
@@ -118,7 +118,7 @@ impl Session {
         sources: &[NfsUrl],
         target: &Path,
         options: CopyOptions,
-        watcher: &dyn Watcher,
+        watcher: &dyn CopyObserver,
     ) -> Result<Counts, CopyError> {
         let into_directory = fs::metadata(target).is_ok_and(|meta| meta.is_dir());
         if sources.len() > 1 && !into_directory {
@@ -129,7 +129,7 @@ impl Session {
             let (index, found) = self.resolve(url).await?;
             let shown = os_path(url.path());
             let Resolved::Found { node, .. } = found else {
-                return Err(CopyError::Unfit(format!("no such file or directory: {}", shown.display())));
+                return Err(CopyError::InvalidTarget(format!("no such file or directory: {}", shown.display())));
             };
             let target = match base_name(url.path()) {
                 Some(name) if into_directory => target.join(os_name(name)),
@@ -150,7 +150,7 @@ impl Session {
     /// Returns the largest number of READs and WRITEs that were in flight at the same time.
     #[must_use]
     pub fn most_under_way(&self) -> usize {
-        self.server.most_under_way()
+        self.server.max_in_flight()
     }
 
     /// Unmounts all exports and closes the connection.
@@ -163,7 +163,7 @@ impl Session {
 }
 
 fn not_a_directory() -> CopyError {
-    CopyError::Unfit("with several sources, the destination must be an existing directory".into())
+    CopyError::InvalidTarget("with several sources, the destination must be an existing directory".into())
 }
 
 /// Returns the name of `source`. Paths without one, such as `.`, are canonicalized first.
@@ -176,7 +176,7 @@ fn name_of(source: &Path) -> Result<Bytes, CopyError> {
             real.file_name()
         }
     };
-    let name = name.ok_or_else(|| CopyError::Unfit(format!("{} has no file name", source.display())))?;
+    let name = name.ok_or_else(|| CopyError::InvalidTarget(format!("{} has no file name", source.display())))?;
     Ok(Bytes::copy_from_slice(name.as_encoded_bytes()))
 }
 

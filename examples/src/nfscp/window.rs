@@ -20,11 +20,11 @@ struct State {
 
 /// An admitted call. Dropping it leaves the window.
 #[derive(Debug)]
-pub struct Place<'a>(&'a Window);
+pub struct WindowPlace<'a>(&'a Window);
 
 impl Window {
     /// Waits until fewer than `limit()` calls are admitted. A limit of 0 counts as 1.
-    pub async fn enter(&self, limit: impl Fn() -> usize) -> Place<'_> {
+    pub async fn enter(&self, limit: impl Fn() -> usize) -> WindowPlace<'_> {
         loop {
             let (entered, more) = {
                 let mut state = self.state();
@@ -41,7 +41,7 @@ impl Window {
                 if more {
                     self.room.notify_one();
                 }
-                return Place(self);
+                return WindowPlace(self);
             }
             // `Notify` stores a wake-up that arrives between the check and this line.
             self.room.notified().await;
@@ -59,7 +59,7 @@ impl Window {
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for WindowPlace<'_> {
     fn drop(&mut self) {
         self.0.state().inside -= 1;
         self.0.room.notify_one();

@@ -9,7 +9,7 @@ use super::{
     attributes,
     client::Nfs,
     error::CopyError,
-    extents::{extents, pieces},
+    extents::{chunks_of, extents},
     read::{in_order, read_at},
 };
 
@@ -43,7 +43,7 @@ pub async fn upload(
     progress: impl Fn(u64) + Sync,
 ) -> Result<u64, CopyError> {
     if size > nfs.largest_file() {
-        return Err(CopyError::Unfit(format!("the server's file size limit is {} bytes", nfs.largest_file())));
+        return Err(CopyError::InvalidTarget(format!("the server's file size limit is {} bytes", nfs.largest_file())));
     }
     let upload = Upload { nfs, source, size, target };
     let file = Arc::clone(source);
@@ -54,7 +54,7 @@ pub async fn upload(
         return Err(CopyError::SourceChanged(size));
     }
     let end = extents.last().map_or(0, |last| last.end);
-    let mut todo = extents.into_iter().flat_map(|extent| pieces(extent, nfs.write_size())).peekable();
+    let mut todo = extents.into_iter().flat_map(|extent| chunks_of(extent, nfs.write_size())).peekable();
     let mut again = 0;
     // A file that fits into one WRITE is written FILE_SYNC, which saves the COMMIT.
     let stable = if size <= u64::from(nfs.write_size()) { StableHow::FileSync } else { StableHow::Unstable };

@@ -63,15 +63,15 @@ async fn data_is_placed_directly() {
     nfs.write(&file, 0, &pattern(1 << 20, 1), StableHow::Unstable).await.unwrap();
     nfs.read(&file, 0, 1 << 20).await.unwrap();
     let counters = nfs.client.channel().counters();
-    assert!(counters.offered_read >= 1 << 20, "pulled by RDMA Read: {counters:?}");
-    assert!(counters.returned_written >= 1 << 20, "returned by RDMA Write: {counters:?}");
-    assert_eq!((counters.copied_eligible, counters.exposed), (0, 0), "{counters:?}");
-    assert_eq!(counters.copied_payload, 0, "{counters:?}");
+    assert!(counters.read_by_peer_bytes >= 1 << 20, "pulled by RDMA Read: {counters:?}");
+    assert!(counters.written_by_peer_bytes >= 1 << 20, "returned by RDMA Write: {counters:?}");
+    assert_eq!((counters.copied_eligible_bytes, counters.exposed_regions), (0, 0), "{counters:?}");
+    assert_eq!(counters.copied_payload_bytes, 0, "{counters:?}");
     // The server's counters would include copies between the file and registered memory.
     let at_server = served.connections();
     let [counters] = at_server.as_slice() else { panic!("{at_server:?}") };
-    assert!(counters.rdma_read >= 1 << 20 && counters.rdma_written >= 1 << 20, "{counters:?}");
-    assert_eq!((counters.copied_eligible, counters.copied_payload), (0, 0), "{counters:?}");
+    assert!(counters.rdma_read_bytes >= 1 << 20 && counters.rdma_write_bytes >= 1 << 20, "{counters:?}");
+    assert_eq!((counters.copied_eligible_bytes, counters.copied_payload_bytes), (0, 0), "{counters:?}");
 }
 
 /// The write verifier (RFC 1813 §3.3.7, §3.3.21).

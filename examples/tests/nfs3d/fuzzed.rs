@@ -229,7 +229,7 @@ async fn random_calls_get_replies_and_do_no_harm() {
     // Use memory if possible, as nearly every call syncs.
     let folder = TempDir::new_in("/dev/shm").or_else(|_| TempDir::new()).unwrap();
     fs::create_dir(folder.path().join("root")).unwrap();
-    let served = Served::of(Arc::new(folder), Squash::Nobody).await;
+    let served = Served::of(Arc::new(folder), Squash::None).await;
     let folder = served.folder.path().to_owned();
     fs::write(folder.join("secret"), "secret").unwrap();
     fs::create_dir(folder.join("outside")).unwrap();

@@ -14,7 +14,7 @@ use crate::support::{Nfs, Served, at, mode, nothing, own_uid};
 
 /// Returns whether the tests run with the privilege to act as other users.
 fn enforced() -> bool {
-    Identities::new(Squash::Nobody, None, None).enforced()
+    Identities::new(Squash::None, None, None).enforced()
 }
 
 async fn user(served: &Served, uid: u32, gid: u32, gids: &[u32]) -> Nfs {
@@ -128,7 +128,7 @@ async fn root_is_squashed_by_default() {
     let (_, attributes) = minus_one.create(&minus_one.root, "c", Createhow3::Guarded(mode(0o644))).await.unwrap();
     assert_eq!((attributes.uid, attributes.gid), (NOBODY, NOBODY));
 
-    let served = Served::with(Squash::Nobody).await;
+    let served = Served::with(Squash::None).await;
     let root = user(&served, 0, 0, &[]).await;
     let (_, attributes) = root.create(&root.root, "a", Createhow3::Guarded(mode(0o600))).await.unwrap();
     assert_eq!((attributes.uid, attributes.gid), (0, 0));

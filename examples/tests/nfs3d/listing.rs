@@ -154,7 +154,7 @@ async fn cookies_survive_restarts() {
     let bad = nfs.readdir(&d, cookie, Cookieverf3([1; 8]), 500).await;
     assert_eq!(bad.err(), Some(Nfsstat3::BadCookie));
 
-    let served = Served::of(served.end(), rpcrdma_examples::nfs3d::identity::Squash::Nobody).await;
+    let served = Served::of(served.end(), rpcrdma_examples::nfs3d::identity::Squash::None).await;
     let nfs = served.client().await;
     let again = nfs.readdir(&d, cookie, first.cookieverf, 1 << 16).await.unwrap();
     assert_eq!(again.reply, rest.reply);

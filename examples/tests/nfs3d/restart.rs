@@ -22,7 +22,7 @@ async fn handles_survive_restarts() {
     let folder = served.end();
     // Move the directory while the server is down.
     fs::rename(folder.path().join("root/d"), folder.path().join("root/moved")).unwrap();
-    let served = Served::of(folder, rpcrdma_examples::nfs3d::identity::Squash::Nobody).await;
+    let served = Served::of(folder, rpcrdma_examples::nfs3d::identity::Squash::None).await;
     let nfs = served.client().await;
     assert_eq!(nfs.root, root);
     assert_eq!(nfs.getattr(&root).await.unwrap().fsid, fsid);

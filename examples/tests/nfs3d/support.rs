@@ -5,7 +5,7 @@ use std::{fs, os::unix::fs::PermissionsExt as _, path::PathBuf, sync::Arc, time:
 use bytes::Bytes;
 use rpcrdma::{
     client::Channel,
-    engine::Counters,
+    engine::ConnectionCounters,
     rpc::Credential,
     server::{Server, ServerHandle},
 };
@@ -25,7 +25,7 @@ use rpcrdma_specs::{
 };
 use tempfile::TempDir;
 
-pub(crate) use rpcrdma_examples::nfs3::unset as nothing;
+pub(crate) use rpcrdma_examples::nfs3::no_changes as nothing;
 
 /// A server for a directory of its own, for the user that runs the tests.
 pub(crate) struct Served {
@@ -56,7 +56,7 @@ pub(crate) fn own_gid() -> u32 {
 
 impl Served {
     pub(crate) async fn new() -> Self {
-        Self::with(Squash::Nobody).await
+        Self::with(Squash::None).await
     }
 
     pub(crate) async fn with(squash: Squash) -> Self {
@@ -91,7 +91,7 @@ impl Served {
     }
 
     /// Returns the counters of the connections to NFS.
-    pub(crate) fn connections(&self) -> Vec<Counters> {
+    pub(crate) fn connections(&self) -> Vec<ConnectionCounters> {
         self.handles[0].connections().into_iter().map(|connection| connection.counters).collect()
     }
 

@@ -8,7 +8,7 @@ use std::{
 use bytes::Bytes;
 use rpcrdma::{
     rpc::{AuthFailure, Credential},
-    server::{Context, Failure},
+    server::{Context, HandlerError},
 };
 use rpcrdma_specs::{
     mount3::{self, mount_v3::MountV3},
@@ -25,10 +25,10 @@ use super::{Data, EXPORT, Fake, Kind, Listed, NO_WCC, ROOT, handle, id};
 pub(super) struct Shared(pub(super) Arc<Fake>);
 
 /// Requires AUTH_SYS, as Linux does.
-fn sys(cx: &Context) -> Result<(), Failure> {
+fn sys(cx: &Context) -> Result<(), HandlerError> {
     match cx.credential() {
         Credential::Sys(_) => Ok(()),
-        _ => Err(Failure::Denied(AuthFailure::from(rpcrdma::rpc::AuthStat::AuthTooweak))),
+        _ => Err(HandlerError::Rejected(AuthFailure::from(rpcrdma::rpc::AuthStat::AuthTooweak))),
     }
 }
 
@@ -41,7 +41,11 @@ macro_rules! unsupported {
 }
 
 impl NfsV3 for Shared {
-    async fn nfsproc3_getattr(&self, cx: &Context, args: nfs3::Getattr3args) -> Result<nfs3::Getattr3res, Failure> {
+    async fn nfsproc3_getattr(
+        &self,
+        cx: &Context,
+        args: nfs3::Getattr3args,
+    ) -> Result<nfs3::Getattr3res, HandlerError> {
         sys(cx)?;
         let found = id(&args.object).and_then(|id| self.0.attributes(id));
         Ok(match found {
@@ -50,7 +54,11 @@ impl NfsV3 for Shared {
         })
     }
 
-    async fn nfsproc3_setattr(&self, cx: &Context, args: nfs3::Setattr3args) -> Result<nfs3::Setattr3res, Failure> {
+    async fn nfsproc3_setattr(
+        &self,
+        cx: &Context,
+        args: nfs3::Setattr3args,
+    ) -> Result<nfs3::Setattr3res, HandlerError> {
         sys(cx)?;
         Ok(match id(&args.object).and_then(|id| self.0.set(id, &args.new_attributes)) {
             Ok(()) => nfs3::Setattr3res::Ok(nfs3::Setattr3resok { obj_wcc: NO_WCC }),
@@ -58,7 +66,7 @@ impl NfsV3 for Shared {
         })
     }
 
-    async fn nfsproc3_lookup(&self, cx: &Context, args: nfs3::Lookup3args) -> Result<nfs3::Lookup3res, Failure> {
+    async fn nfsproc3_lookup(&self, cx: &Context, args: nfs3::Lookup3args) -> Result<nfs3::Lookup3res, HandlerError> {
         sys(cx)?;
         let found = id(&args.what.dir).and_then(|dir| self.0.child(dir, &args.what.name.0.0));
         let dir_attributes = PostOpAttr::False;
@@ -72,7 +80,11 @@ impl NfsV3 for Shared {
         })
     }
 
-    async fn nfsproc3_readlink(&self, cx: &Context, args: nfs3::Readlink3args) -> Result<nfs3::Readlink3res, Failure> {
+    async fn nfsproc3_readlink(
+        &self,
+        cx: &Context,
+        args: nfs3::Readlink3args,
+    ) -> Result<nfs3::Readlink3res, HandlerError> {
         sys(cx)?;
         let symlink_attributes = PostOpAttr::False;
         let inode = id(&args.symlink).ok().and_then(|id| self.0.inodes.lock().unwrap().get(&id).cloned());
@@ -85,7 +97,7 @@ impl NfsV3 for Shared {
         })
     }
 
-    async fn nfsproc3_read(&self, cx: &Context, args: nfs3::Read3args) -> Result<nfs3::Read3res, Failure> {
+    async fn nfsproc3_read(&self, cx: &Context, args: nfs3::Read3args) -> Result<nfs3::Read3res, HandlerError> {
         sys(cx)?;
         let calls = self.0.reads.fetch_add(1, SeqCst);
         assert!(args.count <= self.0.max.load(SeqCst), "a READ exceeds rtmax");
@@ -113,7 +125,7 @@ impl NfsV3 for Shared {
         }))
     }
 
-    async fn nfsproc3_write(&self, cx: &Context, args: nfs3::Write3args) -> Result<nfs3::Write3res, Failure> {
+    async fn nfsproc3_write(&self, cx: &Context, args: nfs3::Write3args) -> Result<nfs3::Write3res, HandlerError> {
         sys(cx)?;
         Ok(match self.0.write_data(&args) {
             Ok(ok) => nfs3::Write3res::Ok(ok),
@@ -121,7 +133,7 @@ impl NfsV3 for Shared {
         })
     }
 
-    async fn nfsproc3_commit(&self, cx: &Context, args: nfs3::Commit3args) -> Result<nfs3::Commit3res, Failure> {
+    async fn nfsproc3_commit(&self, cx: &Context, args: nfs3::Commit3args) -> Result<nfs3::Commit3res, HandlerError> {
         sys(cx)?;
         self.0.commits.fetch_add(1, SeqCst);
         if self.0.always_loses.load(SeqCst) {
@@ -141,7 +153,7 @@ impl NfsV3 for Shared {
         Ok(nfs3::Commit3res::Ok(nfs3::Commit3resok { file_wcc: NO_WCC, verf }))
     }
 
-    async fn nfsproc3_create(&self, cx: &Context, args: nfs3::Create3args) -> Result<nfs3::Create3res, Failure> {
+    async fn nfsproc3_create(&self, cx: &Context, args: nfs3::Create3args) -> Result<nfs3::Create3res, HandlerError> {
         sys(cx)?;
         let Createhow3::Unchecked(new) = &args.how else {
             let failure = nfs3::Create3resfail { dir_wcc: NO_WCC };
@@ -165,7 +177,7 @@ impl NfsV3 for Shared {
         })
     }
 
-    async fn nfsproc3_mkdir(&self, cx: &Context, args: nfs3::Mkdir3args) -> Result<nfs3::Mkdir3res, Failure> {
+    async fn nfsproc3_mkdir(&self, cx: &Context, args: nfs3::Mkdir3args) -> Result<nfs3::Mkdir3res, HandlerError> {
         sys(cx)?;
         Ok(match self.0.new_entry(&args.r#where, Kind::Dir(BTreeMap::new()), &args.attributes.mode) {
             Ok((obj, obj_attributes)) => {
@@ -175,7 +187,11 @@ impl NfsV3 for Shared {
         })
     }
 
-    async fn nfsproc3_symlink(&self, cx: &Context, args: nfs3::Symlink3args) -> Result<nfs3::Symlink3res, Failure> {
+    async fn nfsproc3_symlink(
+        &self,
+        cx: &Context,
+        args: nfs3::Symlink3args,
+    ) -> Result<nfs3::Symlink3res, HandlerError> {
         sys(cx)?;
         let kind = Kind::Link(args.symlink.symlink_data.0.to_vec());
         Ok(match self.0.new_entry(&args.r#where, kind, &args.symlink.symlink_attributes.mode) {
@@ -186,7 +202,7 @@ impl NfsV3 for Shared {
         })
     }
 
-    async fn nfsproc3_remove(&self, cx: &Context, args: nfs3::Remove3args) -> Result<nfs3::Remove3res, Failure> {
+    async fn nfsproc3_remove(&self, cx: &Context, args: nfs3::Remove3args) -> Result<nfs3::Remove3res, HandlerError> {
         sys(cx)?;
         let mut inodes = self.0.inodes.lock().unwrap();
         let dir = id(&args.object.dir).ok().and_then(|id| inodes.get_mut(&id));
@@ -201,7 +217,11 @@ impl NfsV3 for Shared {
         })
     }
 
-    async fn nfsproc3_readdir(&self, cx: &Context, args: nfs3::Readdir3args) -> Result<nfs3::Readdir3res, Failure> {
+    async fn nfsproc3_readdir(
+        &self,
+        cx: &Context,
+        args: nfs3::Readdir3args,
+    ) -> Result<nfs3::Readdir3res, HandlerError> {
         sys(cx)?;
         let dir_attributes = PostOpAttr::False;
         Ok(match self.0.page(&args.dir, args.cookie, args.count as usize) {
@@ -222,7 +242,7 @@ impl NfsV3 for Shared {
         &self,
         cx: &Context,
         args: nfs3::Readdirplus3args,
-    ) -> Result<nfs3::Readdirplus3res, Failure> {
+    ) -> Result<nfs3::Readdirplus3res, HandlerError> {
         sys(cx)?;
         let dir_attributes = PostOpAttr::False;
         if self.0.no_readdirplus.load(SeqCst) {
@@ -252,7 +272,7 @@ impl NfsV3 for Shared {
         })
     }
 
-    async fn nfsproc3_fsinfo(&self, _cx: &Context, _args: nfs3::Fsinfo3args) -> Result<nfs3::Fsinfo3res, Failure> {
+    async fn nfsproc3_fsinfo(&self, _cx: &Context, _args: nfs3::Fsinfo3args) -> Result<nfs3::Fsinfo3res, HandlerError> {
         let max = self.0.max.load(SeqCst);
         Ok(nfs3::Fsinfo3res::Ok(nfs3::Fsinfo3resok {
             obj_attributes: PostOpAttr::False,
@@ -284,7 +304,7 @@ impl NfsV3 for Shared {
 }
 
 impl MountV3 for Shared {
-    async fn mountproc3_mnt(&self, _cx: &Context, path: mount3::Dirpath) -> Result<mount3::Mountres3, Failure> {
+    async fn mountproc3_mnt(&self, _cx: &Context, path: mount3::Dirpath) -> Result<mount3::Mountres3, HandlerError> {
         if path.0 != EXPORT {
             return Ok(mount3::Mountres3::Default(mount3::Mountstat3::Acces));
         }
@@ -292,21 +312,21 @@ impl MountV3 for Shared {
         Ok(mount3::Mountres3::Ok(mount3::Mountres3Ok { fhandle, auth_flavors }))
     }
 
-    async fn mountproc3_dump(&self, _cx: &Context) -> Result<mount3::Mountlist, Failure> {
+    async fn mountproc3_dump(&self, _cx: &Context) -> Result<mount3::Mountlist, HandlerError> {
         Ok(mount3::Mountlist(Vec::new()))
     }
 
-    async fn mountproc3_umnt(&self, _cx: &Context, _path: mount3::Dirpath) -> Result<(), Failure> {
+    async fn mountproc3_umnt(&self, _cx: &Context, _path: mount3::Dirpath) -> Result<(), HandlerError> {
         Ok(())
     }
 
-    async fn mountproc3_umntall(&self, _cx: &Context) -> Result<(), Failure> {
+    async fn mountproc3_umntall(&self, _cx: &Context) -> Result<(), HandlerError> {
         Ok(())
     }
 
-    async fn mountproc3_export(&self, _cx: &Context) -> Result<mount3::Exports, Failure> {
+    async fn mountproc3_export(&self, _cx: &Context) -> Result<mount3::Exports, HandlerError> {
         if !self.0.lists.load(SeqCst) {
-            return Err(Failure::ProcedureUnavailable);
+            return Err(HandlerError::ProcedureUnavailable);
         }
         let export = |path: &str| mount3::Exportnode {
             ex_dir: mount3::Dirpath(path.into()),

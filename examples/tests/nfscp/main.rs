@@ -16,7 +16,7 @@ use std::{
 };
 
 use nfs_server::{EXPORT, FakeServer, Kind};
-use rpcrdma::server::{Context, Failure, Server};
+use rpcrdma::server::{Context, HandlerError, Server};
 use rpcrdma_specs::rpcbind::{
     CallArgs, CallResult, Mapping, Pmaplist,
     pmap_vers::{PmapVers, PmapVersServer},
@@ -543,21 +543,21 @@ async fn the_mount_port_is_found_with_the_port_mapper() {
     /// A port mapper with one entry.
     struct Portmapper(u16);
     impl PmapVers for Portmapper {
-        async fn pmapproc_set(&self, _cx: &Context, _args: Mapping) -> Result<bool, Failure> {
+        async fn pmapproc_set(&self, _cx: &Context, _args: Mapping) -> Result<bool, HandlerError> {
             Ok(false)
         }
-        async fn pmapproc_unset(&self, _cx: &Context, _args: Mapping) -> Result<bool, Failure> {
+        async fn pmapproc_unset(&self, _cx: &Context, _args: Mapping) -> Result<bool, HandlerError> {
             Ok(false)
         }
-        async fn pmapproc_getport(&self, _cx: &Context, args: Mapping) -> Result<u32, Failure> {
+        async fn pmapproc_getport(&self, _cx: &Context, args: Mapping) -> Result<u32, HandlerError> {
             let known = (args.prog, args.vers, args.prot) == (100_005, 3, 6);
             Ok(if known { self.0.into() } else { 0 })
         }
-        async fn pmapproc_dump(&self, _cx: &Context) -> Result<Pmaplist, Failure> {
+        async fn pmapproc_dump(&self, _cx: &Context) -> Result<Pmaplist, HandlerError> {
             Ok(Pmaplist(Vec::new()))
         }
-        async fn pmapproc_callit(&self, _cx: &Context, _args: CallArgs) -> Result<CallResult, Failure> {
-            Err(Failure::ProcedureUnavailable)
+        async fn pmapproc_callit(&self, _cx: &Context, _args: CallArgs) -> Result<CallResult, HandlerError> {
+            Err(HandlerError::ProcedureUnavailable)
         }
     }
     let server = FakeServer::start().await;

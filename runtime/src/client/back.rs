@@ -2,18 +2,18 @@
 
 use std::sync::Arc;
 
-use super::{channel::Channel, link::Link, reconnect::Reconnect};
+use super::{channel::Channel, link::ChannelLink, reconnect::Reconnect};
 use crate::{
-    driver::Port,
+    driver::DriverPort,
     session::{ChannelConfig, ChannelInfo, Context, ServedConnection},
 };
 
 impl Channel {
     /// Creates a channel over a connection that it does not own. It neither closes the connection nor makes a new one, but while
     /// it exists, an idle connection stays open.
-    fn back(port: &Arc<Port>, info: ChannelInfo, config: &Arc<ChannelConfig>) -> Self {
+    fn back(port: &Arc<DriverPort>, info: ChannelInfo, config: &Arc<ChannelConfig>) -> Self {
         port.hold();
-        let link = Link { is_owned: false, port: Arc::clone(port), info, negotiates: false.into() };
+        let link = ChannelLink { is_owned: false, port: Arc::clone(port), info, negotiates: false.into() };
         Self::over(None, Arc::new(link), Arc::clone(config), Reconnect::Never)
     }
 }

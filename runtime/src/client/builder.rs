@@ -14,7 +14,7 @@ use crate::{
     memory::BufferPool,
     provider::Connector,
     rpc::{Authenticator, OpaqueAuth, Security, StandardAuthenticator},
-    session::{ChannelConfig, Registry, Service},
+    session::{ChannelConfig, Service, ServiceRegistry},
     transport::Url,
 };
 
@@ -167,7 +167,7 @@ impl ChannelBuilder {
     }
 
     /// Returns the configuration of the channel, and the services that its server may call.
-    fn config(self) -> Result<(ChannelConfig, Option<Arc<Registry>>), ConnectError> {
+    fn config(self) -> Result<(ChannelConfig, Option<Arc<ServiceRegistry>>), ConnectError> {
         let mut config = self.config;
         if self.services.is_empty() {
             // RFC 8167 §6: calls of the server's are discarded.
@@ -176,8 +176,8 @@ impl ChannelBuilder {
         } else {
             // RFC 8167 §5.4: a connection of which calls may come SHOULD be maintained.
             config.connection.idle_timeout = None;
-            let registry = Registry::new(self.services, self.authenticator)
-                .map_err(|(program, version)| ConnectError::Twice { program, version })?;
+            let registry = ServiceRegistry::new(self.services, self.authenticator)
+                .map_err(|(program, version)| ConnectError::DuplicateService { program, version })?;
             registry.provide(&mut config.connection.engine);
             Ok((config, Some(Arc::new(registry))))
         }

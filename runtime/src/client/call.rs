@@ -8,14 +8,16 @@ use std::{
 use bytes::Bytes;
 use smallvec::SmallVec;
 
-use super::{error::CallError, link::Link};
+use super::{error::CallError, link::ChannelLink};
 use crate::{
-    engine::{CallFailure, CallPolicy, IncomingReply, OutgoingCall, Payload, ReplyResources, ResultChunk, message_buf},
+    engine::{
+        CallFailure, CallPolicy, IncomingReply, MessagePayload, OutgoingCall, ReplyResources, ResultChunk, message_buf,
+    },
     memory::{LandingPool, MessageBuf, Output as _, PayloadBuf},
-    rpc::{self, CallHeader, OpaqueAuth, Protection, ReplyFault, ReplyHeader, RpcError, Seal, Secured},
+    rpc::{self, CallHeader, OpaqueAuth, Protection, ReplyHeader, ReplyHeaderError, RpcError, Seal, Secured},
     service::{Procedure, ReplyBounds},
     session::ChannelConfig,
-    xdr::{DecodeError, Decoder, FlatSink, Limits, Reduced, ReducingSink, XdrEncode, encode_to_bytes},
+    xdr::{DecodeError, DecodeLimits, Decoder, FlatSink, ReducedItem, ReducingSink, XdrEncode, encode_to_bytes},
 };
 
 /// The options of one call. They take precedence over the channel's defaults.
@@ -181,7 +183,7 @@ impl CallOptions {
 
 /// Which procedure is called.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Callee {
+pub(super) struct CallTarget {
     pub(super) program: u32,
     pub(super) version: u32,
     pub(super) number: u32,
@@ -190,7 +192,7 @@ pub(super) struct Callee {
     pub(super) idempotent: bool,
 }
 
-impl Callee {
+impl CallTarget {
     pub(super) const fn of<P: Procedure>() -> Self {
         let (program, version, number) = (P::PROGRAM, P::VERSION, P::NUMBER);
         Self { program, version, number, name: P::NAME, idempotent: P::IDEMPOTENT }
@@ -198,21 +200,21 @@ impl Callee {
 }
 
 /// How a call is secured, if it is.
-pub(super) struct Guard {
+pub(super) struct CallSecurity {
     seal: Arc<dyn Seal>,
     protection: Option<Arc<dyn Protection>>,
 }
 
 /// Encodes one call; memory is taken from the connection's pool. What secures it is to be handed to [`decode`].
 pub(super) fn encode<A: XdrEncode>(
-    link: &Link,
+    link: &ChannelLink,
     config: &ChannelConfig,
-    callee: Callee,
+    callee: CallTarget,
     bounds: &ReplyBounds,
     args: &A,
     options: &mut CallOptions,
     deadline: Option<Instant>,
-) -> Result<(OutgoingCall, Option<Guard>), CallError> {
+) -> Result<(OutgoingCall, Option<CallSecurity>), CallError> {
     let procedure = callee.name;
     // RPC-over-RDMA v2 §6.4: whether it may be sent again with more room for its reply.
     let idempotent = callee.idempotent || options.repeatable;
@@ -250,7 +252,7 @@ pub(super) fn encode<A: XdrEncode>(
         ..CallHeader::new(0, callee.program, callee.version, callee.number)
     };
     let max_verifier = rpc::max_reply_verifier(credential);
-    let guard = secured.map(|Secured { seal, protection, .. }| Guard { seal, protection });
+    let guard = secured.map(|Secured { seal, protection, .. }| CallSecurity { seal, protection });
     let seal = guard.as_ref().map(|guard| Arc::clone(&guard.seal));
     if let Some(protection) = guard.as_ref().and_then(|guard| guard.protection.as_deref()) {
         let message = message_buf(&engine.pool, engine.send_size as usize);
@@ -270,7 +272,7 @@ pub(super) fn encode<A: XdrEncode>(
         .encode(&mut sink)
         .and_then(|()| args.encode(&mut sink))
         .map_err(|source| CallError::Encode { procedure, source })?;
-    let (reduced, copied): (SmallVec<[Reduced; 2]>, u64) = sink.finish();
+    let (reduced, copied): (SmallVec<[ReducedItem; 2]>, u64) = sink.finish();
     link.port.add_copied_eligible(copied);
     let max_inline = rpc::max_reply_len(max_verifier, bounds.inline);
     let reply = ReplyResources { max_inline, chunks };
@@ -299,13 +301,13 @@ fn protect<A: XdrEncode>(
 pub(super) fn decode<R>(
     procedure: &'static str,
     reply: &IncomingReply,
-    limits: Limits,
-    guard: Option<Guard>,
+    limits: DecodeLimits,
+    guard: Option<CallSecurity>,
     read: impl Fn(&mut Decoder<'_>) -> Result<R, DecodeError>,
 ) -> Result<R, CallError> {
     let decoder = match &reply.payload {
-        Payload::Inline(message) => Decoder::new(message),
-        Payload::Long(bytes) => Decoder::shared(bytes),
+        MessagePayload::Inline(message) => Decoder::new(message),
+        MessagePayload::Long(bytes) => Decoder::shared(bytes),
     };
     let mut decoder = decoder.with_write_chunks(&reply.writes).with_limits(limits);
     match ReplyHeader::decode(&mut decoder) {
@@ -325,7 +327,7 @@ pub(super) fn decode<R>(
                 return decode_body(procedure, Decoder::shared(&body).with_limits(limits), read);
             }
         }
-        Err(ReplyFault::Malformed(source)) => return Err(CallError::from_decode(procedure, source)),
+        Err(ReplyHeaderError::Malformed(source)) => return Err(CallError::from_decode(procedure, source)),
         Err(fault) => {
             let failure = CallFailure::BadReply(fault.to_string());
             return Err(CallError::Transport { procedure, failure });

@@ -18,17 +18,17 @@ use tokio::{
 use tracing::{Instrument as _, Span};
 
 use super::{
-    call::{self, CallOptions, Callee},
+    call::{self, CallOptions, CallTarget},
     dial::Dial,
     error::{CallError, ConnectError},
-    link::Link,
+    link::ChannelLink,
     peers,
     reconnect::{Backoff, Reconnect},
 };
 use crate::{
-    chain::Chain,
-    driver::{Command, Formats},
-    engine::{CallFailure, CloseReason, Counters},
+    chain::ErrorChain,
+    driver::{CallFormats, DriverCommand},
+    engine::{CallFailure, CloseReason, ConnectionCounters},
     memory::BufferPool,
     provider::DisconnectReason,
     service::{Procedure, ReplyBounds},
@@ -60,14 +60,14 @@ use crate::{
 /// ```
 #[derive(Clone)]
 #[doc(alias = "CLIENT")]
-pub struct Channel(Arc<Inner>);
+pub struct Channel(Arc<ChannelInner>);
 
-struct Inner {
+struct ChannelInner {
     /// `None` for a channel over a connection that is not its own.
     dial: Option<Arc<dyn Dial>>,
     config: Arc<ChannelConfig>,
     reconnect: Reconnect,
-    current: Mutex<Current>,
+    current: Mutex<ChannelState>,
     /// Held by whoever connects anew; others wait for what comes of it.
     redial: Arc<tokio::sync::Mutex<Backoff>>,
     /// Wakes calls that wait for the end of a pause when the channel is closed.
@@ -76,8 +76,8 @@ struct Inner {
     pinned: AtomicBool,
 }
 
-struct Current {
-    link: Arc<Link>,
+struct ChannelState {
+    link: Arc<ChannelLink>,
     /// By [`Channel::close`].
     closed: bool,
     /// The task that connects anew, or has.
@@ -85,7 +85,7 @@ struct Current {
 }
 
 /// Without a channel there is nobody who wants the connection that is being made.
-impl Drop for Current {
+impl Drop for ChannelState {
     fn drop(&mut self) {
         self.redialing.iter().for_each(AbortHandle::abort);
     }
@@ -104,22 +104,22 @@ impl Channel {
 
     pub(super) fn over(
         dial: Option<Box<dyn Dial>>,
-        link: Arc<Link>,
+        link: Arc<ChannelLink>,
         config: Arc<ChannelConfig>,
         reconnect: Reconnect,
     ) -> Self {
-        Self(Arc::new(Inner {
+        Self(Arc::new(ChannelInner {
             dial: dial.map(Arc::from),
             config,
             reconnect,
-            current: Mutex::new(Current { link, closed: false, redialing: None }),
+            current: Mutex::new(ChannelState { link, closed: false, redialing: None }),
             redial: Arc::default(),
             closing: Notify::new(),
             pinned: AtomicBool::new(false),
         }))
     }
 
-    fn current(&self) -> Arc<Link> {
+    fn current(&self) -> Arc<ChannelLink> {
         Arc::clone(&self.0.current.lock().unwrap_or_else(PoisonError::into_inner).link)
     }
 
@@ -133,13 +133,13 @@ impl Channel {
     /// How the calls of the present connection that were answered, and their replies, were conveyed, and why so. Of one call, the
     /// span `call` of target `rpcrdma::call` tells it.
     #[must_use]
-    pub fn formats(&self) -> Formats {
+    pub fn formats(&self) -> CallFormats {
         self.current().port.formats()
     }
 
     /// What has happened on the present connection. A call's share is in it when the call returns.
     #[must_use]
-    pub fn counters(&self) -> Counters {
+    pub fn counters(&self) -> ConnectionCounters {
         self.current().port.counters()
     }
 
@@ -181,7 +181,7 @@ impl Channel {
         if !link.is_owned {
             return;
         }
-        link.port.send(Command::Drain);
+        link.port.send(DriverCommand::Drain);
         link.port.wait_closed().await;
     }
 
@@ -208,7 +208,7 @@ impl Channel {
         let mut options = options;
         async move {
             let bounds = options.bounds(|| P::reply_bounds(args));
-            self.traced(Callee::of::<P>(), &bounds, args, &mut options, &|decoder| P::Reply::decode(decoder)).await
+            self.traced(CallTarget::of::<P>(), &bounds, args, &mut options, &|decoder| P::Reply::decode(decoder)).await
         }
     }
 
@@ -228,7 +228,7 @@ impl Channel {
         F: Fn(&mut Decoder<'_>) -> Result<T, DecodeError> + Sync,
     {
         let bounds = options.bounds(|| P::reply_bounds(args));
-        self.traced(Callee::of::<P>(), &bounds, args, &mut options, &read).await
+        self.traced(CallTarget::of::<P>(), &bounds, args, &mut options, &read).await
     }
 
     /// Calls procedure 0, which takes and returns nothing, of any program and version: whether that is served, and how
@@ -238,14 +238,14 @@ impl Channel {
     /// See [`CallError`]; it calls the procedure `NULL`.
     #[doc(alias = "rpcinfo")]
     pub async fn call_null(&self, program: u32, version: u32, mut options: CallOptions) -> Result<(), CallError> {
-        let callee = Callee { program, version, number: 0, name: "NULL", idempotent: true };
+        let callee = CallTarget { program, version, number: 0, name: "NULL", idempotent: true };
         self.traced(callee, &ReplyBounds::default(), &(), &mut options, &|decoder| decoder.read()).await
     }
 
     /// Makes a call in a span of its own.
     fn traced<'a, A: XdrEncode + Sync, R>(
         &'a self,
-        callee: Callee,
+        callee: CallTarget,
         bounds: &'a ReplyBounds,
         args: &'a A,
         options: &'a mut CallOptions,
@@ -263,7 +263,7 @@ impl Channel {
     async fn attempts<A: XdrEncode + Sync, R>(
         &self,
         span: &Span,
-        callee: Callee,
+        callee: CallTarget,
         bounds: &ReplyBounds,
         args: &A,
         options: &mut CallOptions,
@@ -292,17 +292,17 @@ impl Channel {
             };
             let lost = matches!(failure, CallFailure::Closed { .. }) && !self.is_closed();
             if self.goes_back(&failure) {
-                tracing::info!(target: "rpcrdma", error = %Chain(&failure), "beginning again with version 1");
+                tracing::info!(target: "rpcrdma", error = %ErrorChain(&failure), "beginning again with version 1");
                 continue;
             }
             if retries == 0 || !lost || !(callee.idempotent || failure.is_unseen()) {
-                tracing::debug!(target: "rpcrdma::call", error = %Chain(&failure), "call failed");
+                tracing::debug!(target: "rpcrdma::call", error = %ErrorChain(&failure), "call failed");
                 return Err(after(earlier, CallError::Transport { procedure: callee.name, failure }));
             }
             if !failure.is_unseen() {
                 earlier = Some(failure.clone());
             }
-            tracing::debug!(target: "rpcrdma::call", error = %Chain(&failure), "retrying the call");
+            tracing::debug!(target: "rpcrdma::call", error = %ErrorChain(&failure), "retrying the call");
             retries -= 1;
         }
     }
@@ -312,7 +312,7 @@ impl Channel {
     async fn attempt<A: XdrEncode + Sync, R>(
         &self,
         span: &Span,
-        callee: Callee,
+        callee: CallTarget,
         bounds: &ReplyBounds,
         args: &A,
         options: &mut CallOptions,
@@ -325,8 +325,8 @@ impl Channel {
             // Boxed, because it is rare, and every call would have to be as large.
             None => match Box::pin(within(deadline, self.reconnect())).await {
                 Some(Ok(link)) => link,
-                Some(Err(Unconnected::Closed(failure))) => return Ok(Attempt::Failed(failure)),
-                Some(Err(Unconnected::Failed(error, retry_at))) => return Ok(Attempt::Unconnected(error, retry_at)),
+                Some(Err(LinkError::Closed(failure))) => return Ok(Attempt::Failed(failure)),
+                Some(Err(LinkError::Failed(error, retry_at))) => return Ok(Attempt::Unconnected(error, retry_at)),
                 None => return Ok(Attempt::Failed(CallFailure::DeadlineExceeded { sent: false })),
             },
         };
@@ -364,7 +364,7 @@ impl Channel {
 
     /// The first reply has come: with it the version is certain.
     #[cold]
-    fn note_version(&self, link: &Link) {
+    fn note_version(&self, link: &ChannelLink) {
         link.negotiates.store(false, Ordering::Relaxed);
         // RPC-over-RDMA v2 §4.2.3.2: the next connection need not ask.
         if link.port.limits().version == Some(1) {
@@ -372,7 +372,7 @@ impl Channel {
         }
     }
 
-    fn remember_version_1(&self, link: &Link) {
+    fn remember_version_1(&self, link: &ChannelLink) {
         if self.0.dial.as_ref().is_some_and(|dial| dial.has_common_addresses()) {
             peers::remember_version_1(link.info.peer_addr);
         }
@@ -382,7 +382,7 @@ impl Channel {
     /// 1, and the call again, which has not been sent. Once for a channel: no other version is offered after that.
     // RPC-over-RDMA v2 §4.2.3.2: a server without version 2 may end the connection over it.
     fn goes_back(&self, failure: &CallFailure) -> bool {
-        let CallFailure::Closed { reason: CloseReason::Negotiation { versions, .. }, sent } = failure else {
+        let CallFailure::Closed { reason: CloseReason::NegotiationFailed { versions, .. }, sent } = failure else {
             return false;
         };
         let allowed = &self.0.config.connection.engine.versions;
@@ -417,15 +417,15 @@ impl Channel {
     }
 
     /// The connection, if it is alive.
-    fn live(&self) -> Option<Arc<Link>> {
+    fn live(&self) -> Option<Arc<ChannelLink>> {
         let current = self.0.current.lock().unwrap_or_else(PoisonError::into_inner);
         (!current.closed && !current.link.port.is_closed()).then(|| Arc::clone(&current.link))
     }
 
-    async fn reconnect(&self) -> Result<Arc<Link>, Unconnected> {
+    async fn reconnect(&self) -> Result<Arc<ChannelLink>, LinkError> {
         // To go back to version 1 is part of connecting, whatever is to be done about connections that are lost.
-        let back =
-            self.0.pinned.load(Ordering::Relaxed) && matches!(self.closed(), Some(CloseReason::Negotiation { .. }));
+        let back = self.0.pinned.load(Ordering::Relaxed)
+            && matches!(self.closed(), Some(CloseReason::NegotiationFailed { .. }));
         let (min_backoff, max_backoff) = match self.0.reconnect {
             Reconnect::OnDemand { min_backoff, max_backoff, .. } => (min_backoff, max_backoff),
             Reconnect::Never if back => (Duration::ZERO, Duration::ZERO),
@@ -446,7 +446,7 @@ impl Channel {
                 drop(current);
                 return Err(self.failure());
             }
-            backoff.check().map_err(|(error, until)| Unconnected::Failed(error, until))?;
+            backoff.check().map_err(|(error, until)| LinkError::Failed(error, until))?;
             let (dial, config, inner) = (Arc::clone(dial), Arc::clone(&self.0.config), Arc::downgrade(&self.0));
             let pinned = self.0.pinned.load(Ordering::Relaxed);
             // In a task of its own: who gives up waiting for a connection leaves it, or why there is none, to the next. The
@@ -467,11 +467,11 @@ impl Channel {
     /// Notes what has come of connecting anew.
     fn redialed(
         &self,
-        dialed: Result<Arc<Link>, ConnectError>,
+        dialed: Result<Arc<ChannelLink>, ConnectError>,
         mut backoff: OwnedMutexGuard<Backoff>,
         min_backoff: Duration,
         max_backoff: Duration,
-    ) -> Result<Arc<Link>, Unconnected> {
+    ) -> Result<Arc<ChannelLink>, LinkError> {
         match dialed {
             Ok(link) => {
                 backoff.succeed();
@@ -489,15 +489,15 @@ impl Channel {
             Err(error) => {
                 let retry_at = backoff.fail(error.clone(), min_backoff, max_backoff);
                 let pause = retry_at.saturating_duration_since(tokio::time::Instant::now());
-                tracing::info!(target: "rpcrdma", error = %Chain(&error), ?pause, "cannot reconnect");
-                Err(Unconnected::Failed(error, retry_at))
+                tracing::info!(target: "rpcrdma", error = %ErrorChain(&error), ?pause, "cannot reconnect");
+                Err(LinkError::Failed(error, retry_at))
             }
         }
     }
 
-    fn failure(&self) -> Unconnected {
+    fn failure(&self) -> LinkError {
         let reason = self.closed().unwrap_or(CloseReason::Disconnected(DisconnectReason::Local));
-        Unconnected::Closed(CallFailure::Closed { reason, sent: false })
+        LinkError::Closed(CallFailure::Closed { reason, sent: false })
     }
 }
 
@@ -513,7 +513,7 @@ enum Attempt<R> {
 }
 
 /// Why there is no connection.
-enum Unconnected {
+enum LinkError {
     Closed(CallFailure),
     /// None is made before this time.
     Failed(ConnectError, tokio::time::Instant),

@@ -4,17 +4,17 @@ use std::{future::Future, net::SocketAddr, ops::RangeInclusive, pin::Pin, sync::
 
 use tokio::net::TcpStream;
 
-use super::{error::ConnectError, link::Link, peers};
+use super::{error::ConnectError, link::ChannelLink, peers};
 use crate::{
-    chain::Chain,
-    driver::{self, Core, DriverConfig, EngineIo, NoUpcalls, Port},
+    chain::ErrorChain,
+    driver::{self, DriverConfig, DriverCore, DriverPort, EngineIo, NoInboundCalls},
     engine::Role,
     provider::{Connector, IoError, SetupError},
-    session::{ChannelConfig, Handlers, Registry, ServedConnection, SetUp},
+    session::{CallHandlers, ChannelConfig, ServedConnection, ServiceRegistry, SetUp},
     transport::{Scheme, Url},
 };
 
-pub(super) type Dialing<'a> = Pin<Box<dyn Future<Output = Result<Arc<Link>, ConnectError>> + Send + 'a>>;
+pub(super) type Dialing<'a> = Pin<Box<dyn Future<Output = Result<Arc<ChannelLink>, ConnectError>> + Send + 'a>>;
 
 /// Makes connections to one server, whatever the provider.
 pub(super) trait Dial: Send + Sync {
@@ -31,7 +31,7 @@ pub(super) struct Dialer<C> {
     pub(super) connector: C,
     pub(super) addr: SocketAddr,
     /// The services that the server may call.
-    pub(super) callbacks: Option<Arc<Registry>>,
+    pub(super) callbacks: Option<Arc<ServiceRegistry>>,
 }
 
 impl<C: Connector> Dial for Dialer<C> {
@@ -53,14 +53,14 @@ impl<C: Connector> Dial for Dialer<C> {
 pub(super) struct UrlDialer {
     pub(super) url: Url,
     /// The services that the server may call.
-    pub(super) callbacks: Option<Arc<Registry>>,
+    pub(super) callbacks: Option<Arc<ServiceRegistry>>,
 }
 
 /// The settings of a new connection.
 #[derive(Clone, Copy)]
 struct Settings<'a> {
     config: &'a Arc<ChannelConfig>,
-    callbacks: Option<&'a Arc<Registry>>,
+    callbacks: Option<&'a Arc<ServiceRegistry>>,
 }
 
 impl Dial for UrlDialer {
@@ -85,7 +85,7 @@ impl Dial for UrlDialer {
                 match connected {
                     Ok(link) => return Ok(link),
                     Err(source) => {
-                        tracing::debug!(%peer, error = %Chain(&source), "connection attempt failed");
+                        tracing::debug!(%peer, error = %ErrorChain(&source), "connection attempt failed");
                         last = Some(ConnectError::Setup { peer, source });
                     }
                 }
@@ -104,7 +104,7 @@ async fn connect<C: Connector>(
     peer: SocketAddr,
     settings: Settings<'_>,
     pinned: bool,
-) -> Result<Arc<Link>, SetupError> {
+) -> Result<Arc<ChannelLink>, SetupError> {
     let connection = &settings.config.connection;
     let mut versions = connection.engine.versions.clone();
     // RPC-over-RDMA v2 §4.2.3.2: not again with what the server does not have.
@@ -122,7 +122,7 @@ async fn connect<C: Connector>(
 }
 
 /// RFC 5531 §11: there is nothing to agree on; what answers shows with its first reply.
-async fn connect_tcp(peer: SocketAddr, settings: Settings<'_>) -> Result<Arc<Link>, SetupError> {
+async fn connect_tcp(peer: SocketAddr, settings: Settings<'_>) -> Result<Arc<ChannelLink>, SetupError> {
     let connection = &settings.config.connection;
     let stream = tokio::time::timeout(connection.setup_timeout, TcpStream::connect(peer))
         .await
@@ -134,20 +134,20 @@ fn link<I: EngineIo>(
     SetUp { engine, io, info }: SetUp<I>,
     negotiates: bool,
     Settings { config, callbacks }: Settings<'_>,
-) -> Arc<Link> {
+) -> Arc<ChannelLink> {
     let span = tracing::info_span!(target: "rpcrdma", "connection", role = "client", peer = %info.peer_addr);
-    let port = Arc::new(Port::new(config.max_calls));
+    let port = Arc::new(DriverPort::new(config.max_calls));
     // A server may need an answer before it gives its own.
     let driver = DriverConfig { idle_timeout: config.connection.idle_timeout, serves_to_the_end: true };
     match callbacks {
-        None => driver::spawn(Core::new(engine, io, NoUpcalls, Arc::clone(&port), driver), span),
+        None => driver::spawn(DriverCore::new(engine, io, NoInboundCalls, Arc::clone(&port), driver), span),
         Some(registry) => {
             let connection = ServedConnection { info: info.clone(), port: Arc::clone(&port), back: Arc::clone(config) };
-            let handlers = Handlers::new(Arc::clone(registry), Arc::new(connection), None);
-            driver::spawn(Core::new(engine, io, handlers, Arc::clone(&port), driver), span);
+            let handlers = CallHandlers::new(Arc::clone(registry), Arc::new(connection), None);
+            driver::spawn(DriverCore::new(engine, io, handlers, Arc::clone(&port), driver), span);
         }
     }
-    Arc::new(Link { is_owned: true, port, info, negotiates: negotiates.into() })
+    Arc::new(ChannelLink { is_owned: true, port, info, negotiates: negotiates.into() })
 }
 
 /// Whether there is something to be negotiated.

@@ -17,7 +17,7 @@ pub enum ConnectError {
     /// The URL cannot be used.
     Url(UrlError),
     /// Two services for the server's calls are for the same version of the same program.
-    Twice {
+    DuplicateService {
         /// The program.
         program: u32,
         /// The version.
@@ -38,7 +38,7 @@ pub enum ConnectError {
         source: SetupError,
     },
     /// The connection was lost, a new one could not be made just now, and it is not time yet to try again.
-    BackingOff {
+    BackOff {
         /// Time left.
         retry_in: Duration,
         /// The error of the last attempt. Its source is also the source of this error.
@@ -50,10 +50,12 @@ impl fmt::Display for ConnectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Url(error) => error.fmt(f),
-            Self::Twice { program, version } => write!(f, "two services for program {program:#010x} version {version}"),
+            Self::DuplicateService { program, version } => {
+                write!(f, "two services for program {program:#010x} version {version}")
+            }
             Self::Resolve { host, .. } => write!(f, "cannot resolve {host}"),
             Self::Setup { peer, .. } => write!(f, "cannot connect to {peer}"),
-            Self::BackingOff { retry_in, last } => write!(f, "{last}, next attempt in {retry_in:?}"),
+            Self::BackOff { retry_in, last } => write!(f, "{last}, next attempt in {retry_in:?}"),
         }
     }
 }
@@ -62,11 +64,11 @@ impl Error for ConnectError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
             Self::Url(error) => error.source(),
-            Self::Twice { .. } => None,
+            Self::DuplicateService { .. } => None,
             Self::Resolve { source, .. } => Some(&**source),
             Self::Setup { source, .. } => Some(source),
             // The message is the last attempt's, so the cause is as well.
-            Self::BackingOff { last, .. } => last.source(),
+            Self::BackOff { last, .. } => last.source(),
         }
     }
 }

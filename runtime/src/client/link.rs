@@ -5,22 +5,22 @@ use std::sync::{Arc, atomic::AtomicBool};
 use tokio::sync::SemaphorePermit;
 
 use crate::{
-    driver::{Command, PendingCall, Port},
+    driver::{DriverCommand, DriverPort, PendingCall},
     engine::{CallFailure, OutgoingCall},
     session::ChannelInfo,
 };
 
 /// A channel's connection.
-pub(super) struct Link {
+pub(super) struct ChannelLink {
     /// Whether the channel owns the connection. An owned connection is closed with its last link.
     pub(super) is_owned: bool,
-    pub(super) port: Arc<Port>,
+    pub(super) port: Arc<DriverPort>,
     pub(super) info: ChannelInfo,
     /// Whether the outcome of version negotiation still has to be looked at, once a reply has arrived.
     pub(super) negotiates: AtomicBool,
 }
 
-impl Link {
+impl ChannelLink {
     /// Starts a call in the slot that `permit` reserves.
     pub(super) fn call(&self, permit: SemaphorePermit<'_>, call: OutgoingCall) -> Result<PendingCall<'_>, CallFailure> {
         let slot = self.port.start(permit, call)?;
@@ -28,10 +28,10 @@ impl Link {
     }
 }
 
-impl Drop for Link {
+impl Drop for ChannelLink {
     fn drop(&mut self) {
         if self.is_owned {
-            self.port.send(Command::Disconnect);
+            self.port.send(DriverCommand::Disconnect);
         } else {
             self.port.let_go();
         }

@@ -40,6 +40,6 @@ pub use self::{
     reconnect::Reconnect,
 };
 pub use crate::{
-    driver::{FormatCounts, Formats},
+    driver::{CallFormats, FormatCounts},
     session::ChannelInfo,
 };

@@ -44,7 +44,7 @@ pub enum Reconnect {
         /// Most retries of one call. Retries end at the call's deadline.
         ///
         /// The first retry connects at once, each later one after the pause. A call fails at once with
-        /// [`ConnectError::BackingOff`] if the pause ends after its deadline or, without a deadline, in more than 1 s. A call with
+        /// [`ConnectError::BackOff`] if the pause ends after its deadline or, without a deadline, in more than 1 s. A call with
         /// [a landing buffer of its own](super::CallOptions::landing) is not retried. With 0, every call fails during a pause.
         retries: u32,
     },
@@ -95,7 +95,7 @@ impl Backoff {
         if retry_in.is_zero() {
             return Ok(());
         }
-        Err((ConnectError::BackingOff { retry_in, last: Box::new(error.clone()) }, *next))
+        Err((ConnectError::BackOff { retry_in, last: Box::new(error.clone()) }, *next))
     }
 
     /// Begins the pause after an attempt that failed, and returns the time at which it ends.
@@ -144,7 +144,7 @@ mod tests {
                 let pause = next - Instant::now();
                 assert!(pause >= min && pause >= nominal / 2 && pause <= nominal, "{pause:?} of {nominal:?}");
                 let (error, until) = backoff.check().unwrap_err();
-                assert!(matches!(error, ConnectError::BackingOff { retry_in, .. } if retry_in == pause));
+                assert!(matches!(error, ConnectError::BackOff { retry_in, .. } if retry_in == pause));
                 assert_eq!(until, next);
                 tokio::time::advance(pause).await;
             }

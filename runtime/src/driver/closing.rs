@@ -17,7 +17,7 @@ const LINGER: Duration = Duration::from_secs(5);
 ///
 /// In `Disconnecting` and `TimedOut`, the engine reports the end of the connection as its last event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Closing {
+pub(super) enum LocalClose {
     Open,
     /// Disconnects once no call is in flight.
     Draining,
@@ -29,7 +29,7 @@ pub(super) enum Closing {
     TimedOut,
 }
 
-impl Closing {
+impl LocalClose {
     /// Disconnects once no call is in flight.
     pub(super) fn drain(&mut self) {
         if *self == Self::Open {

@@ -9,16 +9,18 @@ use std::{
 
 use super::{
     catch_up::CatchUp,
-    closing::Closing,
-    command::{Answer, BATCH, CallResult, Command, Slot},
-    formats::Formats,
+    closing::LocalClose,
+    command::{BATCH, CallResult, DriverCommand, ReplyCommand, ResultSlot},
+    formats::CallFormats,
+    inbound_calls::InboundCalls,
     io::EngineIo,
-    port::Port,
+    port::DriverPort,
     timer::Timer,
-    upcalls::Upcalls,
 };
 use crate::{
-    engine::{CallId, Choice, CloseReason, Engine, Event, IncomingCall, OutgoingCall, PeerLimits, ReplyToken},
+    engine::{
+        CallId, CloseReason, Engine, EngineEvent, FormatChoice, IncomingCall, OutgoingCall, PeerLimits, ReplyToken,
+    },
     hash::NumberMap,
     provider::DisconnectReason,
 };
@@ -38,13 +40,13 @@ pub(crate) struct DriverConfig {
 
 /// The slots of the calls in flight, and the calls in the slots.
 #[derive(Debug, Default)]
-struct Calls {
-    slots: NumberMap<CallId, Slot>,
+struct CallSlots {
+    slots: NumberMap<CallId, ResultSlot>,
     ids: Vec<Option<CallId>>,
 }
 
-impl Calls {
-    fn insert(&mut self, id: CallId, slot: Slot) {
+impl CallSlots {
+    fn insert(&mut self, id: CallId, slot: ResultSlot) {
         let index = slot.0 as usize;
         if self.ids.len() <= index {
             self.ids.resize(index + 1, None);
@@ -53,11 +55,11 @@ impl Calls {
         self.slots.insert(id, slot);
     }
 
-    fn id(&self, slot: Slot) -> Option<CallId> {
+    fn id(&self, slot: ResultSlot) -> Option<CallId> {
         self.ids.get(slot.0 as usize).copied().flatten()
     }
 
-    fn remove(&mut self, id: CallId) -> Option<Slot> {
+    fn remove(&mut self, id: CallId) -> Option<ResultSlot> {
         let slot = self.slots.remove(&id)?;
         if let Some(id) = self.ids.get_mut(slot.0 as usize) {
             *id = None;
@@ -67,16 +69,16 @@ impl Calls {
 }
 
 /// One connection: its engine with its I/O, and its user.
-pub(crate) struct Core<I: EngineIo, U: Upcalls> {
+pub(crate) struct DriverCore<I: EngineIo, U: InboundCalls> {
     engine: I::Engine,
     io: I,
     upcalls: U,
-    port: Arc<Port>,
+    port: Arc<DriverPort>,
     config: DriverConfig,
-    calls: Calls,
+    calls: CallSlots,
     /// Number of inbound calls whose answers have not been sent.
     answering: usize,
-    closing: Closing,
+    closing: LocalClose,
     /// Whether the engine was given commands, input or time since its work was last posted.
     has_work: bool,
     last_active: Instant,
@@ -84,15 +86,15 @@ pub(crate) struct Core<I: EngineIo, U: Upcalls> {
     catch_up: CatchUp,
     /// The limits that were last published to the port.
     limits: PeerLimits,
-    formats: Formats,
+    formats: CallFormats,
     /// Commands taken from the port that were not carried out yet.
-    commands: VecDeque<Command>,
+    commands: VecDeque<DriverCommand>,
     /// The wakers of callers whose results were delivered in this round. Empty between rounds, and kept for its memory.
     wakers: Vec<Waker>,
 }
 
 /// The state of one poll of the connection.
-struct Run {
+struct PollState {
     /// The time of this poll, the same in all of its rounds.
     now: Instant,
     /// Whether other tasks were given something to do. They run after this poll, so the provider must not spin.
@@ -101,8 +103,8 @@ struct Run {
     may_expire: bool,
 }
 
-impl<I: EngineIo, U: Upcalls> Core<I, U> {
-    pub(crate) fn new(engine: I::Engine, io: I, upcalls: U, port: Arc<Port>, config: DriverConfig) -> Self {
+impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
+    pub(crate) fn new(engine: I::Engine, io: I, upcalls: U, port: Arc<DriverPort>, config: DriverConfig) -> Self {
         let limits = engine.peer_limits();
         port.set_limits(limits);
         Self {
@@ -111,21 +113,21 @@ impl<I: EngineIo, U: Upcalls> Core<I, U> {
             upcalls,
             port,
             config,
-            calls: Calls::default(),
+            calls: CallSlots::default(),
             answering: 0,
-            closing: Closing::Open,
+            closing: LocalClose::Open,
             has_work: true,
             last_active: Timer::now(),
             timer: Timer::default(),
             catch_up: CatchUp::default(),
             limits,
-            formats: Formats::default(),
+            formats: CallFormats::default(),
             commands: VecDeque::new(),
             wakers: Vec::new(),
         }
     }
 
-    pub(crate) fn port(&self) -> &Arc<Port> {
+    pub(crate) fn port(&self) -> &Arc<DriverPort> {
         &self.port
     }
 
@@ -133,7 +135,7 @@ impl<I: EngineIo, U: Upcalls> Core<I, U> {
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.port.set_task(cx.waker());
         let now = Timer::now();
-        let mut run = Run { now, has_woken_others: false, may_expire: true };
+        let mut run = PollState { now, has_woken_others: false, may_expire: true };
         let is_late = self.overdue(now).is_some();
         if is_late {
             self.take_input(cx, &run);
@@ -184,7 +186,7 @@ impl<I: EngineIo, U: Upcalls> Core<I, U> {
     }
 
     /// Takes the input that has arrived.
-    fn take_input(&mut self, cx: &mut Context<'_>, run: &Run) {
+    fn take_input(&mut self, cx: &mut Context<'_>, run: &PollState) {
         for _ in 0..MAX_ROUNDS {
             if self.io.poll(&mut self.engine, cx, run.has_woken_others).is_pending() && !self.io.has_input(&self.engine)
             {
@@ -201,23 +203,23 @@ impl<I: EngineIo, U: Upcalls> Core<I, U> {
     }
 
     /// Has the engine post its work and report its events, until it has no more of either.
-    fn finish_work(&mut self, run: &mut Run) -> Option<CloseReason> {
+    fn finish_work(&mut self, run: &mut PollState) -> Option<CloseReason> {
         self.has_work = false;
         loop {
             self.engine.poll_work(self.io.port(), run.now);
             let mut has_work = false;
             while let Some(event) = self.engine.poll_event() {
                 match event {
-                    Event::CallFinished { id, result } => self.deliver(id, result, run),
-                    Event::CallArrived(call) => {
+                    EngineEvent::CallFinished { id, result } => self.deliver(id, result, run),
+                    EngineEvent::CallArrived(call) => {
                         self.handle_call(call, run);
                         has_work = true;
                     }
-                    Event::ReplySent { token, delivered } => {
+                    EngineEvent::ReplySent { token, delivered } => {
                         self.answering = self.answering.saturating_sub(1);
                         self.upcalls.replied(token, delivered);
                     }
-                    Event::Closed(reason) => return Some(reason),
+                    EngineEvent::Closed(reason) => return Some(reason),
                 }
                 // A closed engine reports its end after its last call has ended.
                 has_work |= self.engine.close_reason().is_some();
@@ -228,7 +230,7 @@ impl<I: EngineIo, U: Upcalls> Core<I, U> {
         }
     }
 
-    fn handle_call(&mut self, call: IncomingCall, run: &mut Run) {
+    fn handle_call(&mut self, call: IncomingCall, run: &mut PollState) {
         let needed = self.config.serves_to_the_end && !self.calls.slots.is_empty();
         if !self.closing.accepts_calls(needed) {
             // The peer learns from the close that its call was not answered.
@@ -255,38 +257,38 @@ impl<I: EngineIo, U: Upcalls> Core<I, U> {
         for _ in 0..BATCH {
             let Some(command) = self.commands.pop_front() else { break };
             match command {
-                Command::Start { slot, call } => self.start(slot, call),
-                Command::Cancel { slot } => {
+                DriverCommand::Start { slot, call } => self.start(slot, call),
+                DriverCommand::Cancel { slot } => {
                     if let Some(id) = self.calls.id(slot) {
                         self.engine.cancel_call(id, now);
                     }
                 }
-                Command::Reply { token, answer } => self.answer(token, answer),
+                DriverCommand::Reply { token, answer } => self.answer(token, answer),
                 // Counted as activity above.
-                Command::LetGo => {}
-                Command::Drain => self.closing.drain(),
-                Command::Disconnect => self.close(CloseReason::Disconnected(DisconnectReason::Local), now),
+                DriverCommand::LetGo => {}
+                DriverCommand::Drain => self.closing.drain(),
+                DriverCommand::Disconnect => self.close(CloseReason::Disconnected(DisconnectReason::Local), now),
             }
         }
         true
     }
 
-    fn start(&mut self, slot: Slot, call: OutgoingCall) {
+    fn start(&mut self, slot: ResultSlot, call: OutgoingCall) {
         let id = self.engine.start_call(call);
         self.calls.insert(id, slot);
     }
 
-    fn answer(&mut self, token: ReplyToken, answer: Answer) {
+    fn answer(&mut self, token: ReplyToken, answer: ReplyCommand) {
         match answer {
-            Answer::Reply(reply) => self.engine.reply(token, reply),
-            Answer::ChunkError => self.engine.reply_error(token),
+            ReplyCommand::Reply(reply) => self.engine.reply(token, reply),
+            ReplyCommand::ChunkError => self.engine.reply_error(token),
         }
     }
 
-    fn deliver(&mut self, id: CallId, result: CallResult, run: &mut Run) {
+    fn deliver(&mut self, id: CallId, result: CallResult, run: &mut PollState) {
         if let Ok(reply) = &result {
             self.formats.calls.count(reply.call);
-            self.formats.replies.count(Choice { format: reply.format, reason: reply.reason });
+            self.formats.replies.count(FormatChoice { format: reply.format, reason: reply.reason });
         }
         run.has_woken_others = true;
         if let Some(slot) = self.calls.remove(id) {
@@ -308,23 +310,23 @@ impl<I: EngineIo, U: Upcalls> Core<I, U> {
 
     /// Returns when the connection will have been idle for too long.
     fn idle_at(&self) -> Option<Instant> {
-        let idle = self.is_idle() && self.closing == Closing::Open && !self.port.is_held();
+        let idle = self.is_idle() && self.closing == LocalClose::Open && !self.port.is_held();
         self.config.idle_timeout.filter(|_| idle).and_then(|timeout| self.last_active.checked_add(timeout))
     }
 
     /// Closes the connection if it is idle or drained, and gives it up if the peer does not close its side.
-    fn check_closing(&mut self, run: &Run) {
+    fn check_closing(&mut self, run: &PollState) {
         let now = run.now;
         if let Some(timeout) = self.config.idle_timeout.filter(|_| run.may_expire)
             && self.idle_at().is_some_and(|at| at <= now)
         {
             self.close(CloseReason::Idle(timeout), now);
         }
-        if self.closing == Closing::Draining && self.is_idle() {
+        if self.closing == LocalClose::Draining && self.is_idle() {
             self.close(CloseReason::Disconnected(DisconnectReason::Local), now);
         }
         if self.closing.times_out(now) {
-            self.engine.lost(DisconnectReason::Transport("the peer did not close its side".into()));
+            self.engine.connection_lost(DisconnectReason::Transport("the peer did not close its side".into()));
             self.has_work = true;
         }
     }

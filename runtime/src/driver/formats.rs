@@ -1,6 +1,6 @@
 //! How calls and their replies were conveyed, counted.
 
-use crate::engine::{Choice, Format, FormatReason};
+use crate::engine::{FormatChoice, FormatReason, MessageFormat};
 
 /// How many messages were conveyed in which way (RFC 8166 §3.5, RPC-over-RDMA v2 §4.4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -29,17 +29,17 @@ impl FormatCounts {
         self.reasons.get(reason as usize).copied().unwrap_or(0)
     }
 
-    pub(super) fn count(&mut self, Choice { format, reason }: Choice) {
+    pub(super) fn count(&mut self, FormatChoice { format, reason }: FormatChoice) {
         if let Some(count) = self.reasons.get_mut(reason as usize) {
             *count += 1;
         }
         let count = match format {
-            Format::Short => &mut self.short,
-            Format::Chunked => &mut self.chunked,
-            Format::Continued => &mut self.continued,
-            Format::Long => &mut self.long,
-            Format::Record => &mut self.record,
-            Format::Extension => &mut self.extension,
+            MessageFormat::Short => &mut self.short,
+            MessageFormat::Chunked => &mut self.chunked,
+            MessageFormat::Continued => &mut self.continued,
+            MessageFormat::Long => &mut self.long,
+            MessageFormat::Record => &mut self.record,
+            MessageFormat::Extension => &mut self.extension,
         };
         *count += 1;
     }
@@ -48,7 +48,7 @@ impl FormatCounts {
 /// How the calls of a connection that were answered, and their replies, were conveyed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
-pub struct Formats {
+pub struct CallFormats {
     /// This end's calls.
     pub calls: FormatCounts,
     /// The replies to them.
@@ -64,7 +64,7 @@ mod tests {
         for (n, reason) in FormatReason::ALL.into_iter().enumerate() {
             assert_eq!(reason as usize, n);
             let mut counts = FormatCounts::default();
-            counts.count(Choice { format: Format::Long, reason });
+            counts.count(FormatChoice { format: MessageFormat::Long, reason });
             assert_eq!((counts.long, counts.because(reason)), (1, 1));
         }
     }

@@ -49,7 +49,7 @@ impl<Q: QueuePair> EngineIo for RdmaIo<Q> {
     }
 
     fn poll(&mut self, _engine: &mut Connection, cx: &mut Context<'_>, others: bool) -> Poll<()> {
-        self.queue_pair.may_spin(!others);
+        self.queue_pair.set_busy_poll(!others);
         self.queue_pair.poll(cx, &mut self.completed)
     }
 

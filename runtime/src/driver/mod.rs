@@ -1,6 +1,6 @@
 //! The driver of a connection.
 //!
-//! One task per connection owns the connection's engine and its I/O ([`Core`]). Users reach it through one queue ([`Port`]), and
+//! One task per connection owns the connection's engine and its I/O ([`DriverCore`]). Users reach it through one queue ([`DriverPort`]), and
 //! a caller's result arrives in a slot that is used again. The task posts everything that is ready before it waits for anything.
 //! It is woken once for all commands that are queued until it runs, so that they share system calls.
 
@@ -9,6 +9,7 @@ mod closing;
 mod command;
 mod core;
 mod formats;
+mod inbound_calls;
 mod io;
 mod pending;
 mod port;
@@ -16,18 +17,17 @@ mod sync;
 mod task;
 mod tcp;
 mod timer;
-mod upcalls;
 
-pub use self::formats::{FormatCounts, Formats};
+pub use self::formats::{CallFormats, FormatCounts};
 pub(crate) use self::{
-    command::{Answer, Command},
-    core::{Core, DriverConfig},
+    command::{DriverCommand, ReplyCommand},
+    core::{DriverConfig, DriverCore},
+    inbound_calls::{InboundCalls, NoInboundCalls},
     io::{EngineIo, RdmaIo},
     pending::PendingCall,
-    port::Port,
+    port::DriverPort,
     task::spawn,
     tcp::TcpIo,
-    upcalls::{NoUpcalls, Upcalls},
 };
 
 #[cfg(test)]

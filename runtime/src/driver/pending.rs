@@ -7,20 +7,20 @@ use std::{
 };
 
 use super::{
-    command::{CallResult, Slot},
-    port::Port,
+    command::{CallResult, ResultSlot},
+    port::DriverPort,
 };
 
 /// Waits for the result of a call. Dropping it cancels the call.
 pub(crate) struct PendingCall<'a> {
-    port: &'a Port,
+    port: &'a DriverPort,
     /// `None` once the result was taken.
-    slot: Option<Slot>,
+    slot: Option<ResultSlot>,
 }
 
 impl<'a> PendingCall<'a> {
     /// Waits for the call that was started in `slot`.
-    pub(crate) fn new(port: &'a Port, slot: Slot) -> Self {
+    pub(crate) fn new(port: &'a DriverPort, slot: ResultSlot) -> Self {
         Self { port, slot: Some(slot) }
     }
 }

@@ -9,11 +9,11 @@ use std::{
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
 use super::{
-    command::{CallResult, Command, Slot},
-    formats::Formats,
+    command::{CallResult, DriverCommand, ResultSlot},
+    formats::CallFormats,
     sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, PoisonError},
 };
-use crate::engine::{CallFailure, CloseReason, Counters, OutgoingCall, PeerLimits};
+use crate::engine::{CallFailure, CloseReason, ConnectionCounters, OutgoingCall, PeerLimits};
 
 #[derive(Debug)]
 enum SlotState {
@@ -28,8 +28,8 @@ enum SlotState {
 }
 
 #[derive(Debug, Default)]
-struct Inner {
-    commands: VecDeque<Command>,
+struct PortInner {
+    commands: VecDeque<DriverCommand>,
     slots: Vec<SlotState>,
     free: Option<u32>,
     /// Whether the driver was woken for commands and has not taken them yet.
@@ -37,7 +37,7 @@ struct Inner {
     closed: Option<CloseReason>,
 }
 
-impl Inner {
+impl PortInner {
     fn free_slot(&mut self, index: u32) {
         if let Some(state) = self.slots.get_mut(index as usize) {
             *state = SlotState::Free { next: self.free.replace(index) };
@@ -45,7 +45,7 @@ impl Inner {
     }
 
     /// Queues a command. `true` if the driver has to be woken for it.
-    fn queue(&mut self, command: Command) -> bool {
+    fn queue(&mut self, command: DriverCommand) -> bool {
         self.commands.push_back(command);
         !std::mem::replace(&mut self.is_notified, true)
     }
@@ -53,8 +53,8 @@ impl Inner {
 
 /// The queue of commands to a connection's driver, and the slots of results from it.
 #[derive(Debug)]
-pub(crate) struct Port {
-    inner: Mutex<Inner>,
+pub(crate) struct DriverPort {
+    inner: Mutex<PortInner>,
     /// Whether the connection has ended, readable without the lock of `inner`.
     closed: AtomicBool,
     /// Notified at the end of the connection. A waiter that is dropped leaves nothing behind.
@@ -64,7 +64,7 @@ pub(crate) struct Port {
     /// The waker of the driver's task, once the task has run. It stays the same.
     task: OnceLock<Waker>,
     /// A copy of the engine's counters. Reading it never waits for the driver.
-    counters: Mutex<(Counters, Formats)>,
+    counters: Mutex<(ConnectionCounters, CallFormats)>,
     limits: Mutex<PeerLimits>,
     /// Bytes of eligible items that were encoded inline.
     copied_eligible: AtomicU64,
@@ -72,7 +72,7 @@ pub(crate) struct Port {
     holders: AtomicUsize,
 }
 
-impl Port {
+impl DriverPort {
     /// Creates a port for at most `max_calls` calls, in flight or waiting for credits.
     pub(crate) fn new(max_calls: usize) -> Self {
         let max_calls = max_calls.clamp(1, Semaphore::MAX_PERMITS.min(u32::MAX as usize));
@@ -97,7 +97,7 @@ impl Port {
     /// Reverts one [`hold`](Self::hold).
     pub(crate) fn let_go(&self) {
         if self.holders.fetch_sub(1, Ordering::Relaxed) == 1 {
-            self.send(Command::LetGo);
+            self.send(DriverCommand::LetGo);
         }
     }
 
@@ -118,7 +118,7 @@ impl Port {
         }
     }
 
-    pub(super) fn publish_counters(&self, counters: Counters, formats: Formats) {
+    pub(super) fn publish_counters(&self, counters: ConnectionCounters, formats: CallFormats) {
         *self.counters.lock().unwrap_or_else(PoisonError::into_inner) = (counters, formats);
     }
 
@@ -132,7 +132,7 @@ impl Port {
     }
 
     /// Returns how answered calls and their replies were conveyed.
-    pub(crate) fn formats(&self) -> Formats {
+    pub(crate) fn formats(&self) -> CallFormats {
         self.counters.lock().unwrap_or_else(PoisonError::into_inner).1
     }
 
@@ -143,14 +143,14 @@ impl Port {
     }
 
     /// Returns the counters of the connection.
-    pub(crate) fn counters(&self) -> Counters {
+    pub(crate) fn counters(&self) -> ConnectionCounters {
         let mut counters = self.counters.lock().unwrap_or_else(PoisonError::into_inner).0;
-        counters.copied_eligible =
-            counters.copied_eligible.saturating_add(self.copied_eligible.load(Ordering::Relaxed));
+        counters.copied_eligible_bytes =
+            counters.copied_eligible_bytes.saturating_add(self.copied_eligible.load(Ordering::Relaxed));
         counters
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, PortInner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -171,7 +171,7 @@ impl Port {
     }
 
     /// Starts a call in the slot that `permit` reserves.
-    pub(crate) fn start(&self, permit: SemaphorePermit<'_>, call: OutgoingCall) -> Result<Slot, CallFailure> {
+    pub(crate) fn start(&self, permit: SemaphorePermit<'_>, call: OutgoingCall) -> Result<ResultSlot, CallFailure> {
         let mut inner = self.lock();
         if inner.closed.is_some() {
             drop(inner);
@@ -186,15 +186,15 @@ impl Port {
                 {
                     inner.free = next;
                 }
-                Slot(index)
+                ResultSlot(index)
             }
             None => {
                 let index = inner.slots.len() as u32;
                 inner.slots.push(SlotState::Waiting(None));
-                Slot(index)
+                ResultSlot(index)
             }
         };
-        let wakes = inner.queue(Command::Start { slot, call });
+        let wakes = inner.queue(DriverCommand::Start { slot, call });
         drop(inner);
         if wakes {
             self.wake();
@@ -203,7 +203,7 @@ impl Port {
     }
 
     /// Queues a command other than the start of a call.
-    pub(crate) fn send(&self, command: Command) {
+    pub(crate) fn send(&self, command: DriverCommand) {
         let mut inner = self.lock();
         if inner.closed.is_some() {
             return;
@@ -216,7 +216,7 @@ impl Port {
     }
 
     /// Exchanges the queue for the empty `commands`.
-    pub(crate) fn take(&self, commands: &mut VecDeque<Command>) {
+    pub(crate) fn take(&self, commands: &mut VecDeque<DriverCommand>) {
         let mut inner = self.lock();
         inner.is_notified = false;
         std::mem::swap(&mut inner.commands, commands);
@@ -224,14 +224,14 @@ impl Port {
 
     /// Puts commands that were taken and not carried out back at the front of the queue, so that [`close`](Self::close) reports
     /// their calls as unsent.
-    pub(super) fn give_back(&self, commands: &mut VecDeque<Command>) {
+    pub(super) fn give_back(&self, commands: &mut VecDeque<DriverCommand>) {
         let mut inner = self.lock();
         commands.append(&mut inner.commands);
         std::mem::swap(&mut inner.commands, commands);
     }
 
     /// Delivers a result to the caller in `slot`, and moves the caller's waker to `wakers`.
-    pub(crate) fn deliver(&self, slot: Slot, result: CallResult, wakers: &mut Vec<Waker>) {
+    pub(crate) fn deliver(&self, slot: ResultSlot, result: CallResult, wakers: &mut Vec<Waker>) {
         let mut inner = self.lock();
         let Some(state) = inner.slots.get_mut(slot.0 as usize) else { return };
         match std::mem::replace(state, SlotState::Done(result)) {
@@ -249,7 +249,7 @@ impl Port {
     }
 
     /// Takes the result from `slot`, and frees the slot.
-    pub(crate) fn poll_result(&self, slot: Slot, cx: &mut Context<'_>) -> Poll<CallResult> {
+    pub(crate) fn poll_result(&self, slot: ResultSlot, cx: &mut Context<'_>) -> Poll<CallResult> {
         let mut inner = self.lock();
         let Some(state) = inner.slots.get_mut(slot.0 as usize) else { return Poll::Pending };
         match state {
@@ -276,7 +276,7 @@ impl Port {
     }
 
     /// Cancels the call in `slot`, whose caller has gone. The slot is free once the call has ended.
-    pub(crate) fn abandon(&self, slot: Slot) {
+    pub(crate) fn abandon(&self, slot: ResultSlot) {
         let mut inner = self.lock();
         let Some(state) = inner.slots.get_mut(slot.0 as usize) else { return };
         match std::mem::replace(state, SlotState::Abandoned) {
@@ -290,7 +290,7 @@ impl Port {
             SlotState::Waiting(_) => {
                 // Queued before the lock is released. Otherwise the call could end, and another one start in the same slot, ahead
                 // of the cancellation.
-                let wakes = inner.queue(Command::Cancel { slot });
+                let wakes = inner.queue(DriverCommand::Cancel { slot });
                 drop(inner);
                 if wakes {
                     self.wake();
@@ -312,7 +312,7 @@ impl Port {
         let mut wakers = Vec::new();
         let mut unsent = vec![false; inner.slots.len()];
         for command in &commands {
-            if let Command::Start { slot, .. } = command
+            if let DriverCommand::Start { slot, .. } = command
                 && let Some(unsent) = unsent.get_mut(slot.0 as usize)
             {
                 *unsent = true;

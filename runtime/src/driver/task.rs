@@ -4,17 +4,17 @@ use std::{future::poll_fn, sync::Arc};
 
 use tracing::Instrument as _;
 
-use super::{core::Core, io::EngineIo, port::Port, upcalls::Upcalls};
+use super::{core::DriverCore, inbound_calls::InboundCalls, io::EngineIo, port::DriverPort};
 use crate::{engine::CloseReason, provider::DisconnectReason};
 
 /// A connection in its task. Fields are dropped in this order.
-struct Running<I: EngineIo, U: Upcalls> {
-    core: Core<I, U>,
+struct ConnectionTask<I: EngineIo, U: InboundCalls> {
+    core: DriverCore<I, U>,
     _close: CloseOnDrop,
 }
 
 /// Closes the port when the task is dropped: the connection has ended, the runtime was shut down, or the task panicked.
-struct CloseOnDrop(Arc<Port>);
+struct CloseOnDrop(Arc<DriverPort>);
 
 impl Drop for CloseOnDrop {
     fn drop(&mut self) {
@@ -23,9 +23,9 @@ impl Drop for CloseOnDrop {
 }
 
 /// Starts the task of a connection.
-pub(crate) fn spawn<I: EngineIo, U: Upcalls>(core: Core<I, U>, span: tracing::Span) {
+pub(crate) fn spawn<I: EngineIo, U: InboundCalls>(core: DriverCore<I, U>, span: tracing::Span) {
     let close = CloseOnDrop(Arc::clone(core.port()));
-    let mut running = Running { core, _close: close };
+    let mut running = ConnectionTask { core, _close: close };
     tokio::spawn(
         async move {
             // All of it, so that it is dropped as a whole.

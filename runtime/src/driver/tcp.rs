@@ -91,12 +91,12 @@ impl EngineIo for TcpIo {
         let before = engine.counters();
         for done in [self.send(engine, cx), self.receive(engine, cx)] {
             if let Err(error) = done {
-                engine.lost(DisconnectReason::Transport(error.into()));
+                engine.connection_lost(DisconnectReason::Transport(error.into()));
             }
         }
         let after = engine.counters();
         // The engine tells of a reply that was sent completely, which may make room for more.
-        let moved = (before.sent, before.received) != (after.sent, after.received);
+        let moved = (before.bytes_sent, before.bytes_received) != (after.bytes_sent, after.bytes_received);
         if moved || engine.is_pending() { Poll::Ready(()) } else { Poll::Pending }
     }
 

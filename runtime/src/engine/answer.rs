@@ -4,33 +4,33 @@
 use smallvec::SmallVec;
 
 use super::{
-    CallFailure, Choice, Format, FormatReason, IncomingReply, Payload,
-    call::{Answer, Call},
-    chunks::{Segment, cut},
+    CallFailure, FormatChoice, FormatReason, IncomingReply, MessageFormat, MessagePayload,
+    call::{CheckedReply, LocalCall},
+    chunks::{RdmaSegment, cut},
     exposure::Purpose,
     lists::ChunkLists,
     message::{self, REPLY},
 };
 use crate::{memory::MessageBuf, provider::Region, xdr::WriteChunk};
 
-impl Answer {
+impl CheckedReply {
     /// How the reply was conveyed, and why, as far as a requester can tell.
-    fn choice(&self, call: &Call) -> Choice {
-        if call.choice.format == Format::Record {
+    fn choice(&self, call: &LocalCall) -> FormatChoice {
+        if call.choice.format == MessageFormat::Record {
             return call.choice;
         }
         let (format, reason) = match (&self.inline, self.writes.iter().any(|&len| len > 0)) {
-            (None, _) => (Format::Long, FormatReason::ReplyChunk),
-            (Some(_), _) if self.continued => (Format::Continued, FormatReason::Moderate),
-            (Some(_), true) => (Format::Chunked, FormatReason::Reduced),
-            (Some(_), false) => (Format::Short, FormatReason::Fits),
+            (None, _) => (MessageFormat::Long, FormatReason::ReplyChunk),
+            (Some(_), _) if self.continued => (MessageFormat::Continued, FormatReason::WithinContinuation),
+            (Some(_), true) => (MessageFormat::Chunked, FormatReason::Reduced),
+            (Some(_), false) => (MessageFormat::Short, FormatReason::Fits),
         };
-        Choice { format, reason }
+        FormatChoice { format, reason }
     }
 
     /// Builds what the caller gets; the call's memory is back.
-    pub(super) fn into_reply(self, call: &mut Call) -> Result<IncomingReply, CallFailure> {
-        let Choice { format, reason } = self.choice(call);
+    pub(super) fn into_reply(self, call: &mut LocalCall) -> Result<IncomingReply, CallFailure> {
+        let FormatChoice { format, reason } = self.choice(call);
         let payload = match self.inline {
             Some(payload) => payload,
             None => {
@@ -41,7 +41,7 @@ impl Answer {
                 if message::message_type(&bytes, call.xid) != Some(REPLY) {
                     return Err(CallFailure::BadReply("its Reply chunk holds no reply to this call".into()));
                 }
-                Payload::Long(bytes)
+                MessagePayload::Long(bytes)
             }
         };
         let writes = (0..call.chunks.len())
@@ -60,11 +60,11 @@ impl Answer {
 
 /// Compares a reply's chunks with those that the call provided.
 pub(super) fn check_reply(
-    call: &Call,
+    call: &LocalCall,
     inline: Option<MessageBuf>,
     continued: bool,
     returned: &ChunkLists,
-) -> Result<Answer, CallFailure> {
+) -> Result<CheckedReply, CallFailure> {
     let bad = |what: &str| CallFailure::BadReply(what.into());
     let ChunkLists { reads, writes, reply } = returned;
     // RFC 8166 §4.3.1: responders leave the Read list empty.
@@ -94,12 +94,12 @@ pub(super) fn check_reply(
         // RFC 8166 §4.2.4: the Reply chunk of a reply without an inline payload holds its payload stream.
         (None, 0) => Err(bad("nothing inline, and nothing in the Reply chunk")),
         (Some(_), 1..) => Err(bad("a payload inline, and a Reply chunk in use")),
-        _ => Ok(Answer { inline: inline.map(Payload::Inline), continued, long, writes: lens }),
+        _ => Ok(CheckedReply { inline: inline.map(MessagePayload::Inline), continued, long, writes: lens }),
     }
 }
 
 /// Octets returned in a chunk, if its segments are those provided, filled one after the other.
-fn returned_len(provided: Option<(Region, u64)>, max: u32, returned: &[Segment]) -> Result<u64, &'static str> {
+fn returned_len(provided: Option<(Region, u64)>, max: u32, returned: &[RdmaSegment]) -> Result<u64, &'static str> {
     let mut returned = returned.iter();
     let Some((region, len)) = provided else {
         // RFC 8166 §4.3.2.3: an empty Write chunk comes back empty.

@@ -1,26 +1,26 @@
 //! Calls as they arrive: the checks on their chunks before anything is done for them (RFC 8166 §4.5, RPC-over-RDMA v2 §7).
 
 use super::{
-    EngineConfig, Refusal, ReverseDirection, Role,
+    EngineConfig, ReverseDirection, Role, TransportError,
     core::ConnectionCore,
+    fetch::{ReadChunkFetch, ReadChunkFetches, overflows},
     lists::ChunkLists,
-    pulls::{Pull, Pulls, overflows},
     served::ArrivingCall,
-    shared::Shared,
+    shared::EngineShared,
     types::DEFAULT_CONTINUED,
 };
 /// The reason why a call is not accepted: an error for its sender and a text for the log.
-pub(super) type Rejection = (Refusal, &'static str);
+pub(super) type CallRejection = (TransportError, &'static str);
 
 /// Longest payload stream in bytes that is reassembled however little memory there is: a continued message cannot wait for room,
 /// as RDMA Reads can. Peers continue as much by default.
 pub(super) fn always_accepted(config: &EngineConfig) -> u64 {
-    u64::from(config.continued.max(DEFAULT_CONTINUED))
+    u64::from(config.max_continued.max(DEFAULT_CONTINUED))
 }
 
 impl ConnectionCore {
     /// Accepts a call, and hands it to the upper layer if all of it is here.
-    pub(super) fn accept(&mut self, call: ArrivingCall) -> Result<(), Rejection> {
+    pub(super) fn accept(&mut self, call: ArrivingCall) -> Result<(), CallRejection> {
         let ArrivingCall { xid, inline, continued, lists, .. } = &call;
         // An XID stands for one call at a time: the replies to two could not be told apart.
         if self.served.has_xid(*xid) {
@@ -32,18 +32,18 @@ impl ConnectionCore {
         let limits = &self.shared.config;
         // RPC-over-RDMA v2 §7.3.1. A chunk that holds the whole payload stream does not count.
         if pulls.reduced() > limits.max_chunks as usize {
-            return Err((Refusal::ReadChunks { max: limits.max_chunks }, "too many Read chunks"));
+            return Err((TransportError::ReadChunks { max: limits.max_chunks }, "too many Read chunks"));
         }
         // RFC 8166 §8.1.4, RPC-over-RDMA v2 §11.1.4: a responder is not obliged to pull what is unreasonably large.
-        let most = limits.max_call_len.min(limits.max_pulled);
+        let most = limits.max_call_len.min(limits.max_fetched);
         if pulls.len() > most {
-            return Err((Refusal::System, "more to pull than a call may have"));
+            return Err((TransportError::System, "more to pull than a call may have"));
         }
         // The message occupies memory while its chunks wait for theirs, so it is no longer than is always accepted.
         if *continued && let Some(message) = inline.as_ref().filter(|_| pulls.len() > 0) {
             let len = message.len() as u64;
             if len > always_accepted(limits) || pulls.len() + len > most {
-                return Err((Refusal::System, "a continued message, and more to pull than a call may have"));
+                return Err((TransportError::System, "a continued message, and more to pull than a call may have"));
             }
         }
         // RFC 8166 §4.3.2.2, §4.3.3, RPC-over-RDMA v2 §4.3.6: the reply repeats the Write list and the Reply chunk. The last
@@ -54,7 +54,7 @@ impl ConnectionCore {
         let Some(max_inline) = room.filter(|&room| room >= least) else {
             // A segment takes 16 bytes, in a chunk of its own 24; 64 are left for the rest of the header.
             let max = u32::try_from(self.shared.send_threshold.saturating_sub(64) / 24).unwrap_or(u32::MAX);
-            return Err((Refusal::Segments { max }, "more segments than fit in the reply's header"));
+            return Err((TransportError::Segments { max }, "more segments than fit in the reply's header"));
         };
         if let Some(slot) = self.served.take(call, pulls, max_inline, &mut self.shared) {
             self.arrived(slot);
@@ -75,40 +75,40 @@ impl ConnectionCore {
 }
 
 /// Compares the numbers of chunks and segments with the local limits.
-fn check_counts(lists: &ChunkLists, shared: &Shared) -> Result<(), Rejection> {
+fn check_counts(lists: &ChunkLists, shared: &EngineShared) -> Result<(), CallRejection> {
     let (limits, level) = (&shared.config, shared.rules.local_level);
     // RFC 8167 §5.3, RPC-over-RDMA v2 §4.5.4: without support for chunks in the reverse direction, an error of §7.3 says so.
     if level < ReverseDirection::General && !lists.is_empty() {
         let refusal = if !lists.reads.is_empty() {
-            Refusal::ReadChunks { max: 0 }
+            TransportError::ReadChunks { max: 0 }
         } else if lists.writes.is_empty() {
-            Refusal::Segments { max: 0 }
+            TransportError::Segments { max: 0 }
         } else if level >= ReverseDirection::Continued {
-            Refusal::WriteChunks { max: 0 }
+            TransportError::WriteChunks { max: 0 }
         } else {
             // RPC-over-RDMA v2 §7.3.2: neither Write chunks nor continuation.
-            Refusal::ReplyResource { needed: 0 }
+            TransportError::ReplyResource { needed: 0 }
         };
         return Err((refusal, "chunks in the reverse direction, which are not supported"));
     }
     // RPC-over-RDMA v2 §7.3.2.
     if lists.writes.len() > limits.max_chunks as usize {
-        return Err((Refusal::WriteChunks { max: limits.max_chunks }, "too many Write chunks"));
+        return Err((TransportError::WriteChunks { max: limits.max_chunks }, "too many Write chunks"));
     }
     // RPC-over-RDMA v2 §7.3.3, §5.2.4.
     if lists.segment_count() > u64::from(limits.max_segments) {
-        return Err((Refusal::Segments { max: limits.max_segments }, "too many segments"));
+        return Err((TransportError::Segments { max: limits.max_segments }, "too many segments"));
     }
     Ok(())
 }
 
 /// Groups the Read list into chunks and checks their positions. `inline` is the length of the inline payload stream.
-fn check_chunks(lists: &ChunkLists, inline: Option<usize>) -> Result<Pulls, Rejection> {
-    let bad = |why| (Refusal::BadXdr, why);
-    let pulls = Pull::group(lists.reads.iter().map(|read| (read.position, read.segment))).map_err(bad)?;
-    Pull::check_positions(&pulls, inline).map_err(bad)?;
+fn check_chunks(lists: &ChunkLists, inline: Option<usize>) -> Result<ReadChunkFetches, CallRejection> {
+    let bad = |why| (TransportError::BadXdr, why);
+    let pulls = ReadChunkFetch::group(lists.reads.iter().map(|read| (read.position, read.segment))).map_err(bad)?;
+    ReadChunkFetch::check_positions(&pulls, inline).map_err(bad)?;
     if lists.sink_segments().any(|segment| overflows(&segment)) {
         return Err(bad("a segment's end overflows"));
     }
-    Ok(Pulls::new(pulls))
+    Ok(ReadChunkFetches::new(pulls))
 }

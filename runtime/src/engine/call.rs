@@ -6,19 +6,19 @@ use bytes::Bytes;
 use smallvec::SmallVec;
 
 use super::{
-    CallFailure, CallPolicy, Choice, OutgoingCall, Payload, ResultChunk, exposure::Exposure, message::set_xid,
-    offer::Offer, seal::seal,
+    CallFailure, CallPolicy, FormatChoice, MessagePayload, OutgoingCall, ResultChunk, exposure::CallRegions,
+    message::set_xid, offer::ReplyChunks, seal::seal,
 };
 use crate::{
     memory::{BufferPool, MessageBuf},
-    provider::Handle,
+    provider::MemoryHandle,
     rpc::Seal,
-    xdr::Reduced,
+    xdr::ReducedItem,
 };
 
 /// Where a call is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Phase {
+pub(super) enum CallPhase {
     /// Waiting for a credit.
     Queued,
     /// Sent; its memory is exposed.
@@ -33,31 +33,31 @@ pub(super) enum Phase {
 }
 
 #[derive(Debug)]
-pub(super) struct Call {
-    pub(super) phase: Phase,
+pub(super) struct LocalCall {
+    pub(super) phase: CallPhase,
     pub(super) xid: u32,
     /// Whether any of it may have reached the peer.
     pub(super) sent: bool,
     /// Whether the peer has answered, or never will.
     pub(super) answered: bool,
     pub(super) message: Option<MessageBuf>,
-    pub(super) reduced: SmallVec<[Reduced; 2]>,
+    pub(super) reduced: SmallVec<[ReducedItem; 2]>,
     pub(super) max_inline: u64,
     pub(super) chunks: SmallVec<[ResultChunk; 2]>,
-    pub(super) offer: Offer,
+    pub(super) offer: ReplyChunks,
     pub(super) deadline: Option<Instant>,
-    pub(super) exposure: Exposure,
-    pub(super) outcome: Option<Result<Answer, CallFailure>>,
+    pub(super) exposure: CallRegions,
+    pub(super) outcome: Option<Result<CheckedReply, CallFailure>>,
     pub(super) policy: CallPolicy,
     pub(super) seal: Option<Arc<dyn Seal>>,
     /// How it was conveyed.
-    pub(super) choice: Choice,
+    pub(super) choice: FormatChoice,
     /// Segments in its header.
     pub(super) segments: u64,
     /// The handle that its reply may invalidate, where the requester says which.
-    pub(super) invalidates: Option<Handle>,
+    pub(super) invalidates: Option<MemoryHandle>,
     /// What is needed to send it again.
-    pub(super) kept: Option<Kept>,
+    pub(super) kept: Option<ResendableCall>,
     /// How often it has been sent again.
     pub(super) resends: u8,
     /// To be sent again once its memory is back.
@@ -66,11 +66,11 @@ pub(super) struct Call {
     pub(super) earlier: Option<CallFailure>,
 }
 
-impl Call {
+impl LocalCall {
     /// Creates a call that waits to be sent.
     pub(super) fn new(call: OutgoingCall) -> Self {
         Self {
-            phase: Phase::Queued,
+            phase: CallPhase::Queued,
             xid: 0,
             sent: false,
             answered: false,
@@ -78,13 +78,13 @@ impl Call {
             reduced: call.reduced,
             max_inline: call.reply.max_inline,
             chunks: call.reply.chunks,
-            offer: Offer::default(),
+            offer: ReplyChunks::default(),
             deadline: call.deadline,
-            exposure: Exposure::default(),
+            exposure: CallRegions::default(),
             outcome: None,
             policy: call.policy,
             seal: call.seal,
-            choice: Choice::default(),
+            choice: FormatChoice::default(),
             segments: 0,
             invalidates: None,
             kept: None,
@@ -109,9 +109,9 @@ impl Call {
 
 /// A reply that has been checked, until its memory is back.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct CheckedReply {
     /// The payload stream, where it came inline.
-    pub(super) inline: Option<Payload>,
+    pub(super) inline: Option<MessagePayload>,
     /// Whether it came in more than one message.
     pub(super) continued: bool,
     /// Octets in the Reply chunk.
@@ -122,14 +122,14 @@ pub(super) struct Answer {
 
 /// A call that may be sent again.
 #[derive(Debug)]
-pub(super) struct Kept {
-    pub(super) message: KeptMessage,
-    pub(super) reduced: SmallVec<[Reduced; 2]>,
+pub(super) struct ResendableCall {
+    pub(super) message: ResendableMessage,
+    pub(super) reduced: SmallVec<[ReducedItem; 2]>,
 }
 
 /// The message of a call that may be sent again.
 #[derive(Debug)]
-pub(super) enum KeptMessage {
+pub(super) enum ResendableMessage {
     /// In memory from the pool: the provider owns the message itself.
     Copy(MessageBuf),
     /// The memory that is exposed, by reference.

@@ -2,13 +2,13 @@
 
 use bytes::Bytes;
 
-use super::{shared::Shared, work::Work};
-use crate::provider::{Handle, QueuePair, Region, RemoteMemory, WorkRequest};
+use super::{shared::EngineShared, work::PostedFor};
+use crate::provider::{MemoryHandle, QueuePair, Region, RemoteMemory, WorkRequest};
 
 /// An RDMA segment (RFC 8166 §3.4.3), whatever the version of the header that carries it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Segment {
-    pub(super) handle: Handle,
+pub(super) struct RdmaSegment {
+    pub(super) handle: MemoryHandle,
     /// Octets.
     pub(super) length: u32,
     pub(super) offset: u64,
@@ -21,13 +21,13 @@ pub(super) fn segment_count(len: u64, max: u32) -> u64 {
 
 /// Cuts `len` octets of registered memory into segments of at most `max` octets (RFC 8166 §3.4.4: any boundaries
 /// that are convenient).
-pub(super) fn cut(region: Region, len: u64, max: u32) -> impl Iterator<Item = Segment> {
+pub(super) fn cut(region: Region, len: u64, max: u32) -> impl Iterator<Item = RdmaSegment> {
     let max = u64::from(max.max(1));
     (0..len.div_ceil(max)).map(move |n| {
         let start = n * max;
         // At most `max`, which is 32 bits wide.
         let length = (len - start).min(max) as u32;
-        Segment { handle: region.handle, length, offset: region.base.wrapping_add(start) }
+        RdmaSegment { handle: region.handle, length, offset: region.base.wrapping_add(start) }
     })
 }
 
@@ -43,20 +43,20 @@ pub(super) struct Transfer {
 
 /// Walks the first octets of a chunk of the peer's, in transfers that cross no segment's end.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Walk {
+pub(super) struct SegmentWalk {
     segment: usize,
     within: u32,
     at: u64,
 }
 
-impl Walk {
+impl SegmentWalk {
     /// Octets walked so far.
     pub(super) fn at(&self) -> u64 {
         self.at
     }
 
     /// The next transfer of at most `max` octets of the chunk's first `len`; `None` at the end.
-    pub(super) fn next(&mut self, segments: &[Segment], len: u64, max: u32) -> Option<Transfer> {
+    pub(super) fn next(&mut self, segments: &[RdmaSegment], len: u64, max: u32) -> Option<Transfer> {
         let left = len.checked_sub(self.at).filter(|&left| left > 0)?;
         loop {
             let segment = segments.get(self.segment)?;
@@ -77,14 +77,20 @@ impl Walk {
 }
 
 /// Posts the RDMA Writes of `data` into a chunk of the peer's, which has room for it, for the call in `slot`.
-pub(super) fn push(segments: &[Segment], data: Bytes, slot: u32, qp: &mut dyn QueuePair, shared: &mut Shared) {
-    let mut walk = Walk::default();
+pub(super) fn push(
+    segments: &[RdmaSegment],
+    data: Bytes,
+    slot: u32,
+    qp: &mut dyn QueuePair,
+    shared: &mut EngineShared,
+) {
+    let mut walk = SegmentWalk::default();
     while let Some(transfer) = walk.next(segments, data.len() as u64, shared.max_transfer) {
         let start = transfer.at as usize;
         let source = data.slice(start..start + transfer.len as usize);
-        shared.counters.rdma_written += u64::from(transfer.len);
+        shared.counters.rdma_write_bytes += u64::from(transfer.len);
         shared.untaken.begin();
-        qp.post(WorkRequest::Write { id: Work::Push { slot }.id(), source, remote: transfer.remote });
+        qp.post(WorkRequest::Write { id: PostedFor::Push { slot }.id(), source, remote: transfer.remote });
     }
 }
 
@@ -92,13 +98,13 @@ pub(super) fn push(segments: &[Segment], data: Bytes, slot: u32, qp: &mut dyn Qu
 mod tests {
     use super::*;
 
-    fn segment(handle: u32, length: u32, offset: u64) -> Segment {
-        Segment { handle: Handle(handle), length, offset }
+    fn segment(handle: u32, length: u32, offset: u64) -> RdmaSegment {
+        RdmaSegment { handle: MemoryHandle(handle), length, offset }
     }
 
     #[test]
     fn cuts() {
-        let region = Region { handle: Handle(7), base: 1000 };
+        let region = Region { handle: MemoryHandle(7), base: 1000 };
         let lengths = |len, max| cut(region, len, max).map(|s| (s.length, s.offset)).collect::<Vec<_>>();
         assert_eq!(lengths(0, 4), []);
         assert_eq!(lengths(4, 4), [(4, 1000)]);
@@ -111,18 +117,18 @@ mod tests {
     #[test]
     fn walks() {
         let segments = [segment(1, 0, 5), segment(2, 5, 100), segment(3, 0, 9), segment(4, 10, 200)];
-        let mut walk = Walk::default();
+        let mut walk = SegmentWalk::default();
         let steps: Vec<_> = std::iter::from_fn(|| walk.next(&segments, 9, 4))
             .map(|t| (t.at, t.remote.handle.0, t.remote.offset, t.len))
             .collect();
         assert_eq!(steps, [(0, 2, 100, 4), (4, 2, 104, 1), (5, 4, 200, 4)]);
-        assert!(Walk::default().next(&segments, 0, 4).is_none());
+        assert!(SegmentWalk::default().next(&segments, 0, 4).is_none());
     }
 
     /// A chunk that is too short ends the walk.
     #[test]
     fn walk_ends_with_the_chunk() {
-        let mut walk = Walk::default();
+        let mut walk = SegmentWalk::default();
         assert_eq!(walk.next(&[segment(1, 3, 0)], 10, 100).map(|t| t.len), Some(3));
         assert!(walk.next(&[segment(1, 3, 0)], 10, 100).is_none());
     }

@@ -3,22 +3,22 @@
 use std::time::Instant;
 
 use super::{
-    CallId, CloseReason, Counters, Engine, EngineConfig, Event, ExtensionMessage, OutgoingCall, OutgoingReply,
-    PeerLimits, PrivateData, Refusal, ReplyToken, Role, Setup,
-    calls::Calls,
+    CallId, CloseReason, ConnectionCounters, ConnectionSetup, Engine, EngineConfig, EngineEvent, ExtensionMessage,
+    OutgoingCall, OutgoingReply, PeerLimits, PrivateData, ReplyToken, Role, TransportError,
+    calls::LocalCalls,
     core::ConnectionCore,
-    credits::Receives,
+    credits::PostedReceives,
     negotiation::{FirstMessage, Negotiation},
-    served::{Response, Served},
-    shared::{Rules, Shared},
-    state::State,
+    served::{OutgoingResponse, ServedCalls},
+    shared::{ConnectionRules, EngineShared},
+    state::ConnectionState,
     v1::WireV1,
     v2::WireV2,
     wire::Wire,
 };
 use crate::{
-    memory::{MessageBuf, Share},
-    provider::{Completion, DisconnectReason, Handle, QueuePair, SetupParams},
+    memory::{MemoryShare, MessageBuf},
+    provider::{Completion, DisconnectReason, MemoryHandle, QueuePair, SetupParams},
 };
 
 /// Least size of a Receive in bytes, whatever is configured: Linux's server sends replies of up to 4096 bytes inline to every
@@ -87,11 +87,11 @@ const LEAST_RECEIVE: u32 = 4096;
 /// ```
 #[derive(Debug)]
 pub struct Connection {
-    state: State,
+    state: ConnectionState,
     pub(super) core: ConnectionCore,
     wire: Box<dyn Wire>,
     negotiation: Negotiation,
-    setup: Setup,
+    setup: ConnectionSetup,
 }
 
 impl Connection {
@@ -102,7 +102,7 @@ impl Connection {
         SetupParams {
             private_data: PrivateData::new(config, remote_invalidation).encode(),
             private_data_without_invalidation: PrivateData::new(config, false).encode(),
-            receive_count: Receives::initial(config.credits, config.reverse_credits),
+            receive_count: PostedReceives::initial(config.credits, config.reverse_credits),
             receive_size: config.receive_size.max(LEAST_RECEIVE) as usize,
             pool: config.pool.clone(),
             ..SetupParams::default()
@@ -111,18 +111,18 @@ impl Connection {
 
     /// Creates the engine of a connection that was just set up with [`setup_params`](Self::setup_params).
     #[must_use]
-    pub fn new(role: Role, config: EngineConfig, setup: Setup) -> Self {
-        let mut calls = Calls::new(role == Role::Server, setup.xid_seed);
-        let mut shared = Shared::new(config, Rules::version_1(role));
+    pub fn new(role: Role, config: EngineConfig, setup: ConnectionSetup) -> Self {
+        let mut calls = LocalCalls::new(role == Role::Server, setup.xid_seed);
+        let mut shared = EngineShared::new(config, ConnectionRules::version_1(role));
         let (wire, negotiation): (Box<dyn Wire>, _) = if shared.config.versions.contains(&2) {
             let xid = calls.free_nonzero_xid();
             (Box::new(WireV2::new(role, setup, xid, &mut shared)), Negotiation::Open { refused: 0 })
         } else {
-            let posted = Receives::initial(shared.config.credits, shared.config.reverse_credits);
+            let posted = PostedReceives::initial(shared.config.credits, shared.config.reverse_credits);
             (Box::new(WireV1::new(role, setup, posted, &mut shared)), Negotiation::Agreed)
         };
-        let core = ConnectionCore { role, shared, calls, served: Served::default() };
-        Self { state: State::Open, core, wire, negotiation, setup }
+        let core = ConnectionCore { role, shared, calls, served: ServedCalls::default() };
+        Self { state: ConnectionState::Open, core, wire, negotiation, setup }
     }
 
     /// Returns the role of this end.
@@ -154,11 +154,11 @@ impl Connection {
     /// Returns `false`, and does nothing, if the header type is one of the base's, the peer has said that it does not support it,
     /// more than a thousand such messages wait already, the version is not 2, or the connection is over.
     pub fn send_extension(&mut self, message: ExtensionMessage) -> bool {
-        matches!(self.state, State::Open) && self.wire.send_extension(message)
+        matches!(self.state, ConnectionState::Open) && self.wire.send_extension(message)
     }
 
-    /// Closes the connection in order: everything that has been posted goes out, then all calls fail, then [`Event::Closed`]
-    /// comes. A server that wants its replies delivered closes after their [`Event::ReplySent`].
+    /// Closes the connection in order: everything that has been posted goes out, then all calls fail, then [`EngineEvent::Closed`]
+    /// comes. A server that wants its replies delivered closes after their [`EngineEvent::ReplySent`].
     pub fn close(&mut self) {
         self.close_with(CloseReason::Disconnected(DisconnectReason::Local));
     }
@@ -167,7 +167,7 @@ impl Connection {
     pub fn handle_completion(&mut self, completion: Completion) {
         match completion {
             Completion::Received { message, invalidated } => self.receive(message, invalidated),
-            Completion::Disconnected { reason } => self.lost(reason),
+            Completion::Disconnected { reason } => self.connection_lost(reason),
             completion => {
                 if let Some(work) = self.core.complete(completion) {
                     self.wire.sent(work);
@@ -176,10 +176,10 @@ impl Connection {
         }
     }
 
-    fn receive(&mut self, message: MessageBuf, invalidated: Option<Handle>) {
+    fn receive(&mut self, message: MessageBuf, invalidated: Option<MemoryHandle>) {
         self.wire.receive_used();
-        self.core.shared.counters.received += message.len() as u64;
-        if self.core.shared.fault.is_some() || !matches!(self.state, State::Open) {
+        self.core.shared.counters.bytes_received += message.len() as u64;
+        if self.core.shared.fault.is_some() || !matches!(self.state, ConnectionState::Open) {
             return;
         }
         if self.negotiation == Negotiation::Agreed || self.negotiate(&message) {
@@ -224,26 +224,26 @@ impl Engine for Connection {
     }
 
     fn reply(&mut self, token: ReplyToken, reply: OutgoingReply) {
-        self.core.served.answer(token, Response::Reply(reply));
+        self.core.served.answer(token, OutgoingResponse::Reply(reply));
     }
 
     // RFC 8166 §6.1, RPC-over-RDMA v2 appendix A.1, §7.2.1: no other code says that the header contradicts the message.
     fn reply_error(&mut self, token: ReplyToken) {
-        self.core.served.answer(token, Response::Refusal(Refusal::BadXdr));
+        self.core.served.answer(token, OutgoingResponse::Refusal(TransportError::BadXdr));
     }
 
     fn close_with(&mut self, reason: CloseReason) {
-        if matches!(self.state, State::Open) {
+        if matches!(self.state, ConnectionState::Open) {
             self.core.calls.fail_queued(&reason, &mut self.core.shared);
             // Nothing more is pulled, so other connections of the server must not wait behind this one.
             self.core.shared.memory.stop_waiting();
             self.wire.drop_partial();
-            self.state = State::Closing(reason);
+            self.state = ConnectionState::Closing(reason);
         }
     }
 
-    fn lost(&mut self, reason: DisconnectReason) {
-        if matches!(self.state, State::Gone(_) | State::Closed(_)) {
+    fn connection_lost(&mut self, reason: DisconnectReason) {
+        if matches!(self.state, ConnectionState::Gone(_) | ConnectionState::Closed(_)) {
             return;
         }
         let known = self.core.shared.fault.take().or_else(|| self.state.reason().cloned());
@@ -252,7 +252,7 @@ impl Engine for Connection {
         let ConnectionCore { shared, calls, served, .. } = &mut self.core;
         calls.disconnected(&reason, shared);
         served.disconnected(shared);
-        self.state = State::Gone(reason);
+        self.state = ConnectionState::Gone(reason);
     }
 
     fn close_reason(&self) -> Option<&CloseReason> {
@@ -262,7 +262,7 @@ impl Engine for Connection {
     fn handle_timeout(&mut self, now: Instant) {
         let can_send = self.wire.can_send(&self.core);
         self.core.calls.handle_timeout(now, can_send, &mut self.core.shared);
-        if matches!(self.state, State::Open) {
+        if matches!(self.state, ConnectionState::Open) {
             self.wire.handle_timeout(&mut self.core, now);
             let ConnectionCore { shared, served, .. } = &mut self.core;
             shared.check_stalled([served.stalled_at()], now);
@@ -272,7 +272,7 @@ impl Engine for Connection {
 
     fn poll_timeout(&mut self) -> Option<Instant> {
         let deadline = self.core.calls.next_deadline();
-        if !matches!(self.state, State::Open) {
+        if !matches!(self.state, ConnectionState::Open) {
             return deadline;
         }
         let peer = [self.core.served.stalled_at(), self.core.shared.untaken.due(), self.wire.poll_timeout()];
@@ -282,42 +282,42 @@ impl Engine for Connection {
     fn poll_work(&mut self, qp: &mut (dyn QueuePair + 'static), now: Instant) {
         let shared = &mut self.core.shared;
         shared.max_transfer = qp.max_transfer().max(1);
-        shared.counters.copied_payload = qp.copied_payload();
+        shared.counters.copied_payload_bytes = qp.copied_payload_bytes();
         shared.flush(qp);
-        if matches!(self.state, State::Open) {
-            shared.check_untaken(qp.octets_out());
+        if matches!(self.state, ConnectionState::Open) {
+            shared.check_untaken(qp.bytes_sent());
         }
         if let Some(fault) = shared.fault.take() {
             self.close_with(fault);
         }
         match &self.state {
-            State::Open => {
+            ConnectionState::Open => {
                 self.wire.poll_work(&mut self.core, qp, now);
                 self.core.shared.flush(qp);
             }
-            State::Closing(reason) => {
-                self.state = State::Disconnecting(reason.clone());
+            ConnectionState::Closing(reason) => {
+                self.state = ConnectionState::Disconnecting(reason.clone());
                 qp.disconnect();
             }
-            State::Disconnecting(_) | State::Closed(_) => {}
-            State::Gone(reason) => {
+            ConnectionState::Disconnecting(_) | ConnectionState::Closed(_) => {}
+            ConnectionState::Gone(reason) => {
                 // Every call has finished, and no memory is left with the provider.
                 if self.core.calls.is_idle() && self.core.served.is_idle() {
                     let reason = reason.clone();
-                    self.core.shared.events.push_back(Event::Closed(reason.clone()));
-                    self.state = State::Closed(reason);
+                    self.core.shared.events.push_back(EngineEvent::Closed(reason.clone()));
+                    self.state = ConnectionState::Closed(reason);
                 }
             }
         }
     }
 
-    fn poll_event(&mut self) -> Option<Event> {
+    fn poll_event(&mut self) -> Option<EngineEvent> {
         self.core.shared.events.pop_front()
     }
 
-    fn counters(&self) -> Counters {
+    fn counters(&self) -> ConnectionCounters {
         let ConnectionCore { shared, calls, .. } = &self.core;
-        let mut counters = Counters { calls_abandoned: calls.abandoned(), ..shared.counters };
+        let mut counters = ConnectionCounters { calls_abandoned: calls.abandoned(), ..shared.counters };
         self.wire.complete_counters(&mut counters);
         counters
     }
@@ -333,7 +333,7 @@ impl Engine for Connection {
         }
     }
 
-    fn memory(&self) -> &Share {
+    fn memory(&self) -> &MemoryShare {
         &self.core.shared.memory
     }
 }

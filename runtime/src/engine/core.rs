@@ -1,22 +1,22 @@
 //! The part of a connection that all wire versions share.
 
 use super::{
-    Refusal, Role,
-    calls::Calls,
+    Role, TransportError,
+    calls::LocalCalls,
     message::REPLY,
-    served::{Response, Served},
-    shared::Shared,
+    served::{OutgoingResponse, ServedCalls},
+    shared::EngineShared,
 };
 
 /// Calls in both directions, and what they work on.
 #[derive(Debug)]
 pub(super) struct ConnectionCore {
     pub(super) role: Role,
-    pub(super) shared: Shared,
+    pub(super) shared: EngineShared,
     /// Local calls.
-    pub(super) calls: Calls,
+    pub(super) calls: LocalCalls,
     /// Calls of the peer.
-    pub(super) served: Served,
+    pub(super) served: ServedCalls,
 }
 
 impl ConnectionCore {
@@ -30,12 +30,12 @@ impl ConnectionCore {
                 self.served.forget(slot);
             }
             // RFC 8166 §4.5.2, RPC-over-RDMA v2 §7.2.
-            Err(_) => self.served.respond(slot, Response::Refusal(Refusal::BadXdr)),
+            Err(_) => self.served.respond(slot, OutgoingResponse::Refusal(TransportError::BadXdr)),
         }
     }
 
     /// Queues an error in answer to a message that belongs to no known call.
-    pub(super) fn refuse(&mut self, (xid, vers): (u32, u32), refusal: Refusal, why: &'static str) {
+    pub(super) fn refuse(&mut self, (xid, vers): (u32, u32), refusal: TransportError, why: &'static str) {
         tracing::debug!(xid, %refusal, why, "message refused");
         // More of them than there are Receives is more than a peer could read the answers to.
         if self.served.waiting() > 2 * (self.shared.config.credits as usize + 16) {

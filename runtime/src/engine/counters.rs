@@ -3,7 +3,7 @@
 /// What has happened on a connection, counted from its start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
-pub struct Counters {
+pub struct ConnectionCounters {
     /// Calls sent.
     pub calls_sent: u64,
     /// Calls received.
@@ -13,25 +13,25 @@ pub struct Counters {
     /// Replies received.
     pub replies_received: u64,
     /// Octets sent by Send, or over a byte stream.
-    pub sent: u64,
+    pub bytes_sent: u64,
     /// Octets received by Send, or over a byte stream.
-    pub received: u64,
+    pub bytes_received: u64,
     /// Octets this end pulled by RDMA Read.
-    pub rdma_read: u64,
+    pub rdma_read_bytes: u64,
     /// Octets this end pushed by RDMA Write.
-    pub rdma_written: u64,
+    pub rdma_write_bytes: u64,
     /// Octets the peer was offered as Read chunks in calls that were answered.
-    pub offered_read: u64,
+    pub read_by_peer_bytes: u64,
     /// Octets the peer returned by RDMA Write.
-    pub returned_written: u64,
+    pub written_by_peer_bytes: u64,
     /// Registrations made.
     pub registrations: u64,
     /// Handles that the peer invalidated by Send with Invalidate.
     pub remote_invalidations: u64,
     /// Octets of eligible items that went inline, copied.
-    pub copied_eligible: u64,
+    pub copied_eligible_bytes: u64,
     /// Octets of payload that the provider has copied between buffers of its own and registered memory.
-    pub copied_payload: u64,
+    pub copied_payload_bytes: u64,
     /// Credits granted by the peer last.
     pub credits_granted: u32,
     /// Calls waiting for a credit now.
@@ -43,12 +43,12 @@ pub struct Counters {
     /// Transport errors received from the peer.
     pub errors_received: u64,
     /// Received messages discarded, as RFC 8166 §4.5 demands.
-    pub discarded: u64,
+    pub messages_discarded: u64,
     /// Regions exposed to the peer now.
-    pub exposed: u32,
+    pub exposed_regions: u32,
     /// Octets registered with the queue pair for calls now: exposed to the peer, or to be filled by RDMA Read. None when the
     /// connection has ended, however it did.
-    pub registered: u64,
+    pub registered_bytes: u64,
     /// Calls sent again because the peer said what they lacked (version 2).
     pub calls_resent: u64,
     /// RPC messages sent in more than one Send (version 2).
@@ -61,7 +61,7 @@ pub struct Counters {
     pub grants_received: u64,
 }
 
-impl std::ops::AddAssign for Counters {
+impl std::ops::AddAssign for ConnectionCounters {
     /// Counts of several connections, together.
     fn add_assign(&mut self, other: Self) {
         // All of them, or it does not compile: a counter that is added is not forgotten here.
@@ -73,10 +73,10 @@ impl std::ops::AddAssign for Counters {
         }
         add! {
             calls_sent, calls_received, replies_sent, replies_received,
-            sent, received, rdma_read, rdma_written, offered_read, returned_written,
-            registrations, remote_invalidations, copied_eligible, copied_payload,
+            bytes_sent, bytes_received, rdma_read_bytes, rdma_write_bytes, read_by_peer_bytes, written_by_peer_bytes,
+            registrations, remote_invalidations, copied_eligible_bytes, copied_payload_bytes,
             credits_granted, calls_queued, calls_abandoned,
-            errors_sent, errors_received, discarded, exposed, registered,
+            errors_sent, errors_received, messages_discarded, exposed_regions, registered_bytes,
             calls_resent, continued_sent, continued_received, grants_sent, grants_received,
         }
     }

@@ -47,12 +47,12 @@ impl Credits {
 
 /// Posted Receives.
 #[derive(Debug)]
-pub(super) struct Receives {
+pub(super) struct PostedReceives {
     posted: usize,
     most: usize,
 }
 
-impl Receives {
+impl PostedReceives {
     /// Receives that must be posted before the first message can arrive, for so many credits of the forward and of the
     /// reverse direction.
     // RFC 8167 §4.3.1, §4.3.2: those of the reverse direction come on top: at a client for the calls it grants credits

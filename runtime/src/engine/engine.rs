@@ -2,8 +2,10 @@
 
 use std::time::Instant;
 
-use super::{CallId, CloseReason, Counters, Event, OutgoingCall, OutgoingReply, Properties, ReplyToken};
-use crate::{memory::Share, provider::DisconnectReason};
+use super::{
+    CallId, CloseReason, ConnectionCounters, EngineEvent, OutgoingCall, OutgoingReply, Properties, ReplyToken,
+};
+use crate::{memory::MemoryShare, provider::DisconnectReason};
 
 /// The limits that apply to a connection now, as far as both ends have agreed on them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -37,7 +39,7 @@ impl PeerLimits {
 /// [`Connection`](super::Connection) implements RPC-over-RDMA,
 /// [`StreamConnection`](super::stream::StreamConnection) RPC over a byte stream.
 ///
-/// Calls and replies, input from the network and the time go in. Work for the port, output for the network and [`Event`]s come
+/// Calls and replies, input from the network and the time go in. Work for the port, output for the network and [`EngineEvent`]s come
 /// out. The order of calls is: any of [`start_call`](Self::start_call), [`cancel_call`](Self::cancel_call),
 /// [`reply`](Self::reply), [`reply_error`](Self::reply_error), [`close_with`](Self::close_with),
 /// [`handle_timeout`](Self::handle_timeout) and the engine's own input methods; then [`poll_work`](Self::poll_work), which does
@@ -50,7 +52,7 @@ pub trait Engine {
     /// Makes a call: in the forward direction at the end that connected, in the reverse direction at the other.
     ///
     /// Calls go out in the order of making, when the connection is ready for calls and there is a credit. An
-    /// [`Event::CallFinished`] follows in any case.
+    /// [`EngineEvent::CallFinished`] follows in any case.
     fn start_call(&mut self, call: OutgoingCall) -> CallId;
 
     /// Gives a call up, which then fails with [`CallFailure::Cancelled`](super::CallFailure::Cancelled). Does nothing if its
@@ -60,18 +62,18 @@ pub trait Engine {
     /// [`EngineConfig::abandon_grace`](super::EngineConfig::abandon_grace) is over.
     fn cancel_call(&mut self, id: CallId, now: Instant);
 
-    /// Replies to a call. An [`Event::ReplySent`] follows. Does nothing if the call has been answered already.
+    /// Replies to a call. An [`EngineEvent::ReplySent`] follows. Does nothing if the call has been answered already.
     fn reply(&mut self, token: ReplyToken, reply: OutgoingReply);
 
     /// Refuses a call by an error of the transport: its chunks stand for items that are not DDP-eligible (RFC 8166 §6.1). A byte
-    /// stream has no such error, and does not answer. An [`Event::ReplySent`] follows.
+    /// stream has no such error, and does not answer. An [`EngineEvent::ReplySent`] follows.
     fn reply_error(&mut self, token: ReplyToken);
 
-    /// Closes the connection in order, for this reason. [`Event::Closed`] comes last.
+    /// Closes the connection in order, for this reason. [`EngineEvent::Closed`] comes last.
     fn close_with(&mut self, reason: CloseReason);
 
     /// Ends the connection at once: the network has lost it, or is not waited for.
-    fn lost(&mut self, reason: DisconnectReason);
+    fn connection_lost(&mut self, reason: DisconnectReason);
 
     /// Returns why the connection is over, once it is. Memory may still be being taken back.
     fn close_reason(&self) -> Option<&CloseReason>;
@@ -86,10 +88,10 @@ pub trait Engine {
     fn poll_work(&mut self, port: &mut Self::Port, now: Instant);
 
     /// Returns the next event.
-    fn poll_event(&mut self) -> Option<Event>;
+    fn poll_event(&mut self) -> Option<EngineEvent>;
 
     /// Returns the counters.
-    fn counters(&self) -> Counters;
+    fn counters(&self) -> ConnectionCounters;
 
     /// Returns the limits that apply now.
     fn peer_limits(&self) -> PeerLimits {
@@ -98,5 +100,5 @@ pub trait Engine {
 
     /// Returns the connection's share of the memory of its server, which it may have to wait for.
     #[doc(hidden)]
-    fn memory(&self) -> &Share;
+    fn memory(&self) -> &MemoryShare;
 }

@@ -4,26 +4,26 @@ use bytes::Bytes;
 
 use super::{
     CallFailure, ResultChunk,
-    call::Call,
+    call::LocalCall,
     chunks::cut,
     exposure::Purpose,
     lists::{ChunkLists, ReadSegment, SinkChunk},
-    shared::Shared,
+    shared::EngineShared,
 };
 use crate::{
-    chain::Chain,
+    chain::ErrorChain,
     memory::{BufferPool, PayloadBuf},
-    provider::{Memory, QueuePair, Region},
+    provider::{QueuePair, Region, RegisterableMemory},
 };
 
 /// Registers the memory of all chunks, and enters them in `lists`. `payload` is the payload stream of a Long call.
 // RFC 8166 §8.1.3: only now that the call is about to be sent.
 pub(super) fn expose(
-    call: &mut Call,
+    call: &mut LocalCall,
     payload: Option<Bytes>,
     qp: &mut dyn QueuePair,
     lists: &mut ChunkLists,
-    shared: &mut Shared,
+    shared: &mut EngineShared,
 ) -> Result<(), CallFailure> {
     lists.clear();
     let max = call.offer.max_segment;
@@ -34,7 +34,7 @@ pub(super) fn expose(
     for (position, data) in payload.into_iter().chain(items) {
         // RFC 8166 §3.4.5.2: the chunk is the item alone, without its padding.
         let len = data.len() as u64;
-        let region = register(call, Memory::Source(data), Purpose::Argument, qp, shared)?;
+        let region = register(call, RegisterableMemory::Source(data), Purpose::Argument, qp, shared)?;
         lists.reads.extend(cut(region, len, max).map(|segment| ReadSegment { position, segment }));
     }
     // RFC 8166 §3.4.6.2: room for the longest result, none for its padding.
@@ -47,27 +47,27 @@ pub(super) fn expose(
             continue;
         }
         let landing = landing_memory(chunk, &shared.config.pool)?;
-        let region = register(call, Memory::Sink(landing), Purpose::Result(n), qp, shared)?;
+        let region = register(call, RegisterableMemory::Sink(landing), Purpose::Result(n), qp, shared)?;
         lists.writes.push(cut(region, len, max).collect());
     }
     if let Some(len) = call.offer.reply_chunk {
         let landing = shared.config.pool.alloc(memory_len(len)?);
-        let region = register(call, Memory::Sink(landing), Purpose::Reply, qp, shared)?;
+        let region = register(call, RegisterableMemory::Sink(landing), Purpose::Reply, qp, shared)?;
         lists.reply = Some(cut(region, len, max).collect());
     }
     Ok(())
 }
 
 fn register(
-    call: &mut Call,
-    memory: Memory,
+    call: &mut LocalCall,
+    memory: RegisterableMemory,
     purpose: Purpose,
     qp: &mut dyn QueuePair,
-    shared: &mut Shared,
+    shared: &mut EngineShared,
 ) -> Result<Region, CallFailure> {
     call.exposure
         .register(qp, memory, purpose, &mut shared.counters)
-        .map_err(|error| CallFailure::Registration(Chain(&error.source).to_string()))
+        .map_err(|error| CallFailure::Registration(ErrorChain(&error.source).to_string()))
 }
 
 fn memory_len(len: u64) -> Result<usize, CallFailure> {

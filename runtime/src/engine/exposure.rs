@@ -4,10 +4,10 @@ use std::collections::VecDeque;
 
 use smallvec::SmallVec;
 
-use super::{Counters, work::Work};
+use super::{ConnectionCounters, work::PostedFor};
 use crate::{
     memory::PayloadBuf,
-    provider::{Access, Handle, Memory, QueuePair, Region, RegisterError, WorkRequest},
+    provider::{Access, MemoryHandle, QueuePair, Region, RegisterError, RegisterableMemory, WorkRequest},
 };
 
 /// What a region is exposed for.
@@ -22,58 +22,58 @@ pub(super) enum Purpose {
 }
 
 #[derive(Debug)]
-enum State {
+enum RegionState {
     Exposed,
     /// Invalidation is under way.
     Returning,
     /// Invalidation failed: the peer has access until the connection is gone.
     Stuck,
-    Returned(Option<Memory>),
+    Returned(Option<RegisterableMemory>),
 }
 
 #[derive(Debug)]
-struct Exposed {
+struct ExposedRegion {
     region: Region,
     len: u64,
     purpose: Purpose,
-    state: State,
+    state: RegionState,
 }
 
 /// The regions exposed for one call, in the order registered.
 #[derive(Debug, Default)]
-pub(super) struct Exposure {
-    regions: SmallVec<[Exposed; 3]>,
+pub(super) struct CallRegions {
+    regions: SmallVec<[ExposedRegion; 3]>,
     /// Regions whose memory is not back.
     out: u32,
 }
 
-impl Exposure {
+impl CallRegions {
     /// Registers memory for the call.
     pub(super) fn register(
         &mut self,
         qp: &mut dyn QueuePair,
-        memory: Memory,
+        memory: RegisterableMemory,
         purpose: Purpose,
-        counters: &mut Counters,
+        counters: &mut ConnectionCounters,
     ) -> Result<Region, RegisterError> {
         let len = memory.len() as u64;
         let access = if purpose == Purpose::Argument { Access::RemoteRead } else { Access::RemoteWrite };
         let region = qp.register(memory, access)?;
-        self.regions.push(Exposed { region, len, purpose, state: State::Exposed });
+        self.regions.push(ExposedRegion { region, len, purpose, state: RegionState::Exposed });
         self.out += 1;
         counters.registrations += 1;
-        counters.exposed += 1;
-        counters.registered += len;
+        counters.exposed_regions += 1;
+        counters.registered_bytes += len;
         Ok(region)
     }
 
     /// Whether `handle` names a region of this call, exposed still or taken back already.
-    pub(super) fn contains(&self, handle: Handle) -> bool {
+    pub(super) fn contains(&self, handle: MemoryHandle) -> bool {
         self.regions.iter().any(|exposed| exposed.region.handle == handle)
     }
 
     /// The first handle registered.
-    pub(super) fn first(&self) -> Option<Handle> {
+    pub(super) fn first(&self) -> Option<MemoryHandle> {
         self.regions.first().map(|exposed| exposed.region.handle)
     }
 
@@ -90,38 +90,43 @@ impl Exposure {
     /// Asks for all regions back that have not been asked for.
     pub(super) fn take_back(&mut self, slot: u32, out: &mut VecDeque<WorkRequest>) {
         for (part, exposed) in self.regions.iter_mut().enumerate() {
-            if matches!(exposed.state, State::Exposed) {
-                exposed.state = State::Returning;
+            if matches!(exposed.state, RegionState::Exposed) {
+                exposed.state = RegionState::Returning;
                 // Far fewer regions than 2^16 fit a header.
-                let id = Work::CallInvalidate { slot, part: part as u16 }.id();
+                let id = PostedFor::CallInvalidate { slot, part: part as u16 }.id();
                 out.push_back(WorkRequest::Invalidate { id, handle: exposed.region.handle });
             }
         }
     }
 
     /// A region is back: nobody but this end can access its memory any more.
-    pub(super) fn returned(&mut self, part: u16, memory: Option<Memory>, counters: &mut Counters) {
+    pub(super) fn returned(
+        &mut self,
+        part: u16,
+        memory: Option<RegisterableMemory>,
+        counters: &mut ConnectionCounters,
+    ) {
         if let Some(exposed) = self.regions.get_mut(usize::from(part))
-            && !matches!(exposed.state, State::Returned(_))
+            && !matches!(exposed.state, RegionState::Returned(_))
         {
-            exposed.state = State::Returned(memory);
+            exposed.state = RegionState::Returned(memory);
             self.out -= 1;
-            counters.exposed = counters.exposed.saturating_sub(1);
-            counters.registered = counters.registered.saturating_sub(exposed.len);
+            counters.exposed_regions = counters.exposed_regions.saturating_sub(1);
+            counters.registered_bytes = counters.registered_bytes.saturating_sub(exposed.len);
         }
     }
 
     /// A region could not be invalidated.
     pub(super) fn stuck(&mut self, part: u16) {
         if let Some(exposed) = self.regions.get_mut(usize::from(part)) {
-            exposed.state = State::Stuck;
+            exposed.state = RegionState::Stuck;
         }
     }
 
     /// The connection is gone, and with it all access through regions that could not be invalidated.
-    pub(super) fn release_stuck(&mut self, counters: &mut Counters) {
+    pub(super) fn release_stuck(&mut self, counters: &mut ConnectionCounters) {
         for part in 0..self.regions.len() {
-            if matches!(self.regions[part].state, State::Stuck) {
+            if matches!(self.regions[part].state, RegionState::Stuck) {
                 self.returned(part as u16, None, counters);
             }
         }
@@ -136,8 +141,8 @@ impl Exposure {
     pub(super) fn take_sink(&mut self, wanted: Purpose) -> Option<PayloadBuf> {
         let exposed = self.regions.iter_mut().find(|exposed| exposed.purpose == wanted)?;
         match &mut exposed.state {
-            State::Returned(memory) => match memory.take() {
-                Some(Memory::Sink(buf)) => Some(buf),
+            RegionState::Returned(memory) => match memory.take() {
+                Some(RegisterableMemory::Sink(buf)) => Some(buf),
                 _ => None,
             },
             _ => None,
@@ -147,7 +152,7 @@ impl Exposure {
     /// Lets go of memory that is back; the handles stay known.
     pub(super) fn drop_returned(&mut self) {
         for exposed in &mut self.regions {
-            if let State::Returned(memory) = &mut exposed.state {
+            if let RegionState::Returned(memory) = &mut exposed.state {
                 *memory = None;
             }
         }

@@ -7,7 +7,7 @@ use std::fmt;
 
 use bytes::Bytes;
 
-use super::{Refusal, Role};
+use super::{Role, TransportError};
 use crate::xdr::XdrEncode;
 
 /// A message of an extension's header type.
@@ -66,7 +66,7 @@ pub struct RpcMessage<'a> {
 
 /// What an extension makes of something that the base does not know.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Handled {
+pub enum ExtensionOutcome {
     /// It is not this extension's.
     Unknown,
     /// It has been dealt with, and these messages are to be sent in consequence.
@@ -76,7 +76,7 @@ pub enum Handled {
     Conveys(Bytes),
     /// It is this extension's, and wrong. A property gets RDMA2_ERR_BAD_PROPVAL, whatever stands here; one that cannot be parsed
     /// should fail [`Extension::check_property`], before others are applied.
-    Refused(Refusal),
+    Refused(TransportError),
 }
 
 /// An extension on one connection.
@@ -98,15 +98,15 @@ pub trait Extension: fmt::Debug + Send {
     }
 
     /// Applies a property of the peer's, which [`check_property`](Self::check_property) has accepted.
-    fn property(&mut self, which: u32, value: &[u8]) -> Handled {
+    fn property(&mut self, which: u32, value: &[u8]) -> ExtensionOutcome {
         let _ = (which, value);
-        Handled::Unknown
+        ExtensionOutcome::Unknown
     }
 
     /// A message of the peer's.
-    fn message(&mut self, message: &ExtensionMessage) -> Handled {
+    fn message(&mut self, message: &ExtensionMessage) -> ExtensionOutcome {
         let _ = message;
-        Handled::Unknown
+        ExtensionOutcome::Unknown
     }
 
     /// A message of a header type of its own that conveys an RPC message of this end's, in the place of RDMA2_MSG; `None` leaves

@@ -35,7 +35,7 @@ pub trait HostAuthenticator: fmt::Debug + Send {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct HostAuthStep {
     /// What to say.
-    pub say: Option<Bytes>,
+    pub send: Option<Bytes>,
     /// Whether that was all, and nothing more is expected of the peer.
     pub done: bool,
 }

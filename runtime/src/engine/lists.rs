@@ -8,22 +8,22 @@ use smallvec::SmallVec;
 
 use super::{
     OutgoingReply,
-    chunks::{Segment, push},
-    shared::Shared,
+    chunks::{RdmaSegment, push},
+    shared::EngineShared,
 };
 use crate::{
-    provider::{Handle, QueuePair},
+    provider::{MemoryHandle, QueuePair},
     xdr::Output,
 };
 
 /// The segments of a Write chunk or of a Reply chunk.
-pub(super) type SinkChunk = SmallVec<[Segment; 1]>;
+pub(super) type SinkChunk = SmallVec<[RdmaSegment; 1]>;
 
 /// A segment of the Read list, with the position of its chunk (RFC 8166 §3.4.5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ReadSegment {
     pub(super) position: u32,
-    pub(super) segment: Segment,
+    pub(super) segment: RdmaSegment,
 }
 
 /// Read list, Write list and Reply chunk of one header.
@@ -46,7 +46,7 @@ impl ChunkLists {
     }
 
     /// Returns all segments that the peer may be written to.
-    pub(super) fn sink_segments(&self) -> impl Iterator<Item = Segment> + '_ {
+    pub(super) fn sink_segments(&self) -> impl Iterator<Item = RdmaSegment> + '_ {
         self.writes.iter().chain(&self.reply).flatten().copied()
     }
 
@@ -62,7 +62,7 @@ impl ChunkLists {
     }
 
     /// Returns the only handle in the lists, or `None` where there is none or more than one.
-    pub(super) fn only_handle(&self) -> Option<Handle> {
+    pub(super) fn only_handle(&self) -> Option<MemoryHandle> {
         let mut handles =
             self.reads.iter().map(|read| read.segment.handle).chain(self.sink_segments().map(|s| s.handle));
         let first = handles.next()?;
@@ -70,7 +70,7 @@ impl ChunkLists {
     }
 
     /// Whether a segment of the lists has this handle.
-    pub(super) fn names(&self, handle: Handle) -> bool {
+    pub(super) fn names(&self, handle: MemoryHandle) -> bool {
         self.reads.iter().map(|read| read.segment).chain(self.sink_segments()).any(|segment| segment.handle == handle)
     }
 
@@ -100,7 +100,7 @@ fn encode_chunk(chunk: &SinkChunk, out: &mut impl Output) {
     chunk.iter().for_each(|segment| encode_segment(segment, out));
 }
 
-fn encode_segment(segment: &Segment, out: &mut impl Output) {
+fn encode_segment(segment: &RdmaSegment, out: &mut impl Output) {
     out.append_u32(segment.handle.0);
     out.append_u32(segment.length);
     out.append_u64(segment.offset);
@@ -125,7 +125,7 @@ pub(super) fn capacity(chunk: &SinkChunk) -> u64 {
 /// `slot`.
 // RFC 8166 §3.4.6, RPC-over-RDMA v2 §4.3.6: contiguously, in segment order; the segments are returned with the lengths in
 // use. RFC 8166 §3.4.6.2, RPC-over-RDMA v2 §4.3.6.2: without padding.
-pub(super) fn fill(chunk: &mut SinkChunk, data: Bytes, slot: u32, qp: &mut dyn QueuePair, shared: &mut Shared) {
+pub(super) fn fill(chunk: &mut SinkChunk, data: Bytes, slot: u32, qp: &mut dyn QueuePair, shared: &mut EngineShared) {
     let mut left = data.len() as u64;
     push(chunk, data, slot, qp, shared);
     for segment in chunk {
@@ -142,7 +142,7 @@ pub(super) fn leave_unused(chunk: &mut SinkChunk) {
 
 /// A result that does not fit where the requester wants it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Misfit {
+pub(super) struct ResultMisfit {
     /// Index of the Write chunk, from 0; `None` where the call has no such chunk.
     pub(super) chunk: Option<usize>,
     /// Length of the result in bytes.
@@ -150,15 +150,18 @@ pub(super) struct Misfit {
 }
 
 /// Takes the results out of a reply, one for each Write chunk.
-pub(super) fn place(writes: &[SinkChunk], reply: &mut OutgoingReply) -> Result<SmallVec<[Option<Bytes>; 2]>, Misfit> {
+pub(super) fn place(
+    writes: &[SinkChunk],
+    reply: &mut OutgoingReply,
+) -> Result<SmallVec<[Option<Bytes>; 2]>, ResultMisfit> {
     let mut results: SmallVec<[Option<Bytes>; 2]> = writes.iter().map(|_| None).collect();
     for item in reply.reduced.drain(..) {
         let len = item.data.len() as u64;
         let meant = writes.get(item.chunk).zip(results.get_mut(item.chunk));
-        let (chunk, place) = meant.ok_or(Misfit { chunk: None, len })?;
+        let (chunk, place) = meant.ok_or(ResultMisfit { chunk: None, len })?;
         // RFC 8166 §3.4.4.4, RPC-over-RDMA v2 §4.3.4.4: one item a chunk. RFC 8166 §4.3.2.3: none in an empty Write chunk.
         if place.is_some() || len > capacity(chunk) {
-            return Err(Misfit { chunk: Some(item.chunk), len });
+            return Err(ResultMisfit { chunk: Some(item.chunk), len });
         }
         *place = Some(item.data);
     }
@@ -178,7 +181,7 @@ mod tests {
     /// The lists come out as the codecs of both versions' specifications read and write them.
     #[test]
     fn encodes_as_the_generated_codecs_do() {
-        let segment = |n: u32| Segment { handle: Handle(n), length: 100 * n, offset: u64::from(n) << 33 };
+        let segment = |n: u32| RdmaSegment { handle: MemoryHandle(n), length: 100 * n, offset: u64::from(n) << 33 };
         let read = |position, n| ReadSegment { position, segment: segment(n) };
         let none = SinkChunk::new();
         let cases = [

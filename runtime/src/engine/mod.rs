@@ -19,13 +19,13 @@
 //! | `expose`, `exposure` | memory exposed for a call, and taken back |
 //! | `answer` | replies to local calls: their chunks are checked |
 //! | `served`, `arrivals` | calls of the peer, from their arrival; checks on their chunks |
-//! | `pulls` | Read chunks of the peer's calls, by RDMA Read |
+//! | `fetch` | Read chunks of the peer's calls, by RDMA Read |
 //! | `responses` | replies to calls of the peer: results by RDMA Write, the format of the rest |
 //! | `lists`, `chunks` | chunk lists of a header; segments |
 //! | `completions`, `work` | completions of work requests; their numbers |
 //! | `message` | RPC messages, and headers in front of them |
 //! | `credits` | credits of version 1, posted Receives |
-//! | `untaken` | responses that the peer does not accept in time |
+//! | `reply_stall` | responses that the peer does not accept in time |
 //! | `seal` | verifiers that cover a call's XID (RFC 2203 §5.3.1) |
 //! | `deadlines`, `slots`, `state` | deadlines of calls; where calls are kept; from set-up to the end |
 
@@ -45,6 +45,7 @@ mod engine;
 mod expose;
 mod exposure;
 mod extension;
+mod fetch;
 mod host_auth;
 mod lists;
 mod message;
@@ -53,8 +54,8 @@ mod offer;
 mod plan;
 mod private_data;
 mod properties;
-mod pulls;
 mod refusal;
+mod reply_stall;
 mod responses;
 mod seal;
 mod served;
@@ -66,20 +67,19 @@ mod stream_error;
 #[cfg(test)]
 mod tests;
 mod types;
-mod untaken;
 pub mod v1;
 pub mod v2;
 mod wire;
 mod work;
 
 pub use connection::Connection;
-pub use counters::Counters;
+pub use counters::ConnectionCounters;
 pub use engine::{Engine, PeerLimits};
-pub use extension::{Extension, ExtensionFactory, ExtensionMessage, ExtensionProperty, Handled, RpcMessage};
+pub use extension::{Extension, ExtensionFactory, ExtensionMessage, ExtensionOutcome, ExtensionProperty, RpcMessage};
 pub use host_auth::{HostAuth, HostAuthError, HostAuthStep, HostAuthenticator};
 pub use message::message_buf;
-pub use private_data::{PrivateData, Setup};
+pub use private_data::{ConnectionSetup, PrivateData};
 pub use properties::{Properties, ReverseDirection};
-pub use refusal::Refusal;
+pub use refusal::TransportError;
 pub use stream_error::StreamError;
 pub use types::*;

@@ -5,7 +5,7 @@ use super::{
     core::ConnectionCore,
     message::{alone, word},
     wire::Wire,
-    work::Work,
+    work::PostedFor,
 };
 use crate::{
     provider::{DisconnectReason, WorkRequest},
@@ -80,7 +80,7 @@ impl Negotiation {
             return FirstMessage::UseVersion1 { handled: true };
         }
         let why = "the peer supports none of the local versions".to_owned();
-        FirstMessage::Close(CloseReason::Negotiation { why, versions: Some((low, high)) })
+        FirstMessage::Close(CloseReason::NegotiationFailed { why, versions: Some((low, high)) })
     }
 
     /// Judges the first message that a server receives.
@@ -118,10 +118,10 @@ impl Negotiation {
     pub(super) fn lost(self, reason: DisconnectReason, wire: &dyn Wire, role: Role) -> CloseReason {
         match self {
             Self::FellBack(low, high) => {
-                CloseReason::Negotiation { why: reason.to_string(), versions: Some((low, high)) }
+                CloseReason::NegotiationFailed { why: reason.to_string(), versions: Some((low, high)) }
             }
             _ if role == Role::Client && !wire.is_heard() => {
-                CloseReason::Negotiation { why: reason.to_string(), versions: None }
+                CloseReason::NegotiationFailed { why: reason.to_string(), versions: None }
             }
             _ => CloseReason::Disconnected(reason),
         }
@@ -142,7 +142,12 @@ fn refuse_version(message: &[u8], core: &mut ConnectionCore) {
     words.for_each(|word| bytes.append_u32(word));
     let message = alone(&bytes, 0, &shared.config.pool);
     shared.counters.errors_sent += 1;
-    shared.counters.sent += message.len() as u64;
+    shared.counters.bytes_sent += message.len() as u64;
     shared.untaken.begin();
-    shared.out.push_back(WorkRequest::Send { id: Work::ErrorSend.id(), message, invalidate: None, solicited: false });
+    shared.out.push_back(WorkRequest::Send {
+        id: PostedFor::ErrorSend.id(),
+        message,
+        invalidate: None,
+        solicited: false,
+    });
 }

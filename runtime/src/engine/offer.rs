@@ -1,11 +1,11 @@
 //! What a requester provides for a reply (RFC 8166 §3.4.6, §4.3.2, §4.3.3, §6.2).
 
-use super::{CallFailure, ResultChunk, chunks::segment_count, lists::encoded_len, shared::Shared};
+use super::{CallFailure, ResultChunk, chunks::segment_count, lists::encoded_len, shared::EngineShared};
 use crate::xdr::padded_len;
 
 /// The Write list and Reply chunk of a call.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Offer {
+pub(super) struct ReplyChunks {
     /// How many of the results, from the first, get a Write chunk; the others come inline.
     pub(super) provided: usize,
     /// Length in octets of the Reply chunk, where there is one.
@@ -14,10 +14,10 @@ pub(super) struct Offer {
     pub(super) max_segment: u32,
 }
 
-impl Offer {
+impl ReplyChunks {
     /// Decides what to provide for a reply of `max_inline` octets besides the results in `chunks`, at most `most` of which
     /// may have Write chunks.
-    pub(super) fn plan(max_inline: u64, chunks: &[ResultChunk], most: usize, shared: &Shared) -> Self {
+    pub(super) fn plan(max_inline: u64, chunks: &[ResultChunk], most: usize, shared: &EngineShared) -> Self {
         let max_segment = shared.max_segment();
         let header_len = |offer: Self| offer.reply_header_len(chunks, shared);
         let mut offer = Self { provided: chunks.len(), reply_chunk: None, max_segment };
@@ -71,7 +71,7 @@ impl Offer {
     }
 
     /// Octets of the reply's header, which repeats both (RFC 8166 §3.4.6, §4.3.3).
-    pub(super) fn reply_header_len(self, chunks: &[ResultChunk], shared: &Shared) -> u64 {
+    pub(super) fn reply_header_len(self, chunks: &[ResultChunk], shared: &EngineShared) -> u64 {
         encoded_len(shared.rules.prefix, 0, self.write_segments(chunks), self.reply_segments())
     }
 }

@@ -1,49 +1,55 @@
 //! Calls on their way out: the one place that decides what goes inline and what goes in chunks (RFC 8166 §3.5, §4.3,
 //! RPC-over-RDMA v2 §4.4, §6.4).
 //!
-//! A call comes with every eligible argument apart from its payload stream. [`Call::plan`] puts back what is to go inline, with
+//! A call comes with every eligible argument apart from its payload stream. [`LocalCall::plan`] puts back what is to go inline, with
 //! the thresholds and the peer's limits in force at that moment, and chooses a format and the chunks for the reply.
 
 use smallvec::SmallVec;
 
 use super::{
-    CallFailure, Choice, Counters, Format, FormatReason, ReverseDirection,
-    call::{Call, Kept, KeptMessage},
+    CallFailure, ConnectionCounters, FormatChoice, FormatReason, MessageFormat, ReverseDirection,
+    call::{LocalCall, ResendableCall, ResendableMessage},
     chunks::segment_count,
     lists::encoded_len,
     message::message_buf,
-    offer::{Offer, beyond_memory},
-    shared::Shared,
+    offer::{ReplyChunks, beyond_memory},
+    shared::EngineShared,
 };
 use crate::{
     memory::{BufferPool, MessageBuf, Output},
-    xdr::{Reduced, pad_len, padded_len},
+    xdr::{ReducedItem, pad_len, padded_len},
 };
 
 /// The chunks that a call may have.
 #[derive(Debug, Clone, Copy)]
-struct Allowed {
+struct AllowedChunks {
     reads: usize,
     writes: usize,
     /// Reply chunk and Position-Zero Read chunk.
     whole: bool,
 }
 
-impl Allowed {
+impl AllowedChunks {
     const NONE: Self = Self { reads: 0, writes: 0, whole: false };
 }
 
-impl Call {
+impl LocalCall {
     /// Decides the format of the call and its chunks. Afterwards `message` is its payload stream.
-    pub(super) fn plan(&mut self, message: &mut MessageBuf, shared: &mut Shared) -> Result<Format, CallFailure> {
+    pub(super) fn plan(
+        &mut self,
+        message: &mut MessageBuf,
+        shared: &mut EngineShared,
+    ) -> Result<MessageFormat, CallFailure> {
         // A Read chunk without bytes conveys nothing, and makes some responders fail.
         self.reduced.retain(|item| !item.data.is_empty());
         check_positions(&self.reduced).map_err(too_large)?;
         let rules = &shared.rules;
         // RPC-over-RDMA v2 §4.5.4, §5.2.5, RFC 8167 §5.3: chunks in the reverse direction only where the peer supports all of it.
         let mut allowed = match rules.peer_level {
-            ReverseDirection::General => Allowed { reads: rules.read_chunks, writes: rules.write_chunks, whole: true },
-            _ => Allowed::NONE,
+            ReverseDirection::General => {
+                AllowedChunks { reads: rules.read_chunks, writes: rules.write_chunks, whole: true }
+            }
+            _ => AllowedChunks::NONE,
         };
         // RPC-over-RDMA v2 §11.2.2.3, RFC 8166 §8.2.2.3: where RPCSEC_GSS protects the message, only the whole of it goes in a
         // chunk.
@@ -52,7 +58,7 @@ impl Call {
         }
         // RPC-over-RDMA v2 §5.2.3, §5.2.4: no longer segments, and no more, than the peer accepts.
         if rules.segment_len == 0 || rules.segments == 0 {
-            allowed = Allowed::NONE;
+            allowed = AllowedChunks::NONE;
         }
         if allowed.whole {
             self.check_results(shared)?;
@@ -61,7 +67,7 @@ impl Call {
         let mut planned = self.plan_with(message, allowed, shared);
         // RPC-over-RDMA v2 §7.3: a peer's limits may leave room for fewer chunks, or none.
         if shared.rules.continuation {
-            for fewer in [Allowed { reads: 0, ..allowed }, Allowed::NONE] {
+            for fewer in [AllowedChunks { reads: 0, ..allowed }, AllowedChunks::NONE] {
                 if matches!(planned, Err(CallFailure::TooLarge(_))) {
                     planned = self.plan_with(message, fewer, shared);
                 }
@@ -71,7 +77,7 @@ impl Call {
     }
 
     /// Refuses a call whose eligible results take more memory than may be allocated, before any of it is sent.
-    fn check_results(&self, shared: &Shared) -> Result<(), CallFailure> {
+    fn check_results(&self, shared: &EngineShared) -> Result<(), CallFailure> {
         let results = self.chunks.iter().filter(|chunk| chunk.landing.is_none());
         let takes = results.fold(0u64, |sum, chunk| sum.saturating_add(chunk.max_len));
         let may = shared.config.max_call_len;
@@ -83,15 +89,15 @@ impl Call {
     fn put_back_small(
         &mut self,
         message: &mut MessageBuf,
-        allowed: Allowed,
-        shared: &mut Shared,
+        allowed: AllowedChunks,
+        shared: &mut EngineShared,
     ) -> Result<(), CallFailure> {
         let least = shared.config.min_reduce;
-        let is_small = |item: &Reduced| item.data.len() < least;
+        let is_small = |item: &ReducedItem| item.data.len() < least;
         if !self.reduced.iter().any(is_small) {
             return Ok(());
         }
-        let offer = Offer::plan(self.max_inline, &self.chunks, allowed.writes, shared);
+        let offer = ReplyChunks::plan(self.max_inline, &self.chunks, allowed.writes, shared);
         let kept = self.reduced.iter().filter(|item| !is_small(item));
         let reads = kept.map(|item| segment_count(item.data.len() as u64, offer.max_segment)).sum();
         let inline = self.reduced.iter().filter(|item| is_small(item)).map(padded).sum::<u64>();
@@ -102,21 +108,21 @@ impl Call {
         Ok(())
     }
 
-    fn header_len(&self, offer: &Offer, reads: u64, shared: &Shared) -> u64 {
+    fn header_len(&self, offer: &ReplyChunks, reads: u64, shared: &EngineShared) -> u64 {
         encoded_len(shared.rules.prefix, reads, offer.write_segments(&self.chunks), offer.reply_segments())
     }
 
     fn plan_with(
         &mut self,
         message: &mut MessageBuf,
-        allowed: Allowed,
-        shared: &mut Shared,
-    ) -> Result<Format, CallFailure> {
+        allowed: AllowedChunks,
+        shared: &mut EngineShared,
+    ) -> Result<MessageFormat, CallFailure> {
         if let Some(first) = self.reduced.get(allowed.reads).map(|item| item.position) {
             insert(message, &mut self.reduced, |item| item.position >= first, &mut shared.counters)?;
         }
         let rules = shared.rules;
-        let mut offer = Offer::plan(self.max_inline, &self.chunks, allowed.writes, shared);
+        let mut offer = ReplyChunks::plan(self.max_inline, &self.chunks, allowed.writes, shared);
         if !allowed.whole {
             offer.reply_chunk = None;
         }
@@ -145,12 +151,12 @@ impl Call {
             return Err(no_room());
         }
         let long = reads.saturating_add(segment_count(len, max));
-        let choose = |format, reason| Choice { format, reason };
+        let choose = |format, reason| FormatChoice { format, reason };
         self.choice = if fits(reads, len) {
             if reads > 0 {
-                choose(Format::Chunked, FormatReason::Reduced)
+                choose(MessageFormat::Chunked, FormatReason::Reduced)
             } else {
-                choose(Format::Short, FormatReason::Fits)
+                choose(MessageFormat::Short, FormatReason::Fits)
             }
         } else if rules.peer_level == ReverseDirection::Simple {
             // RFC 8167 §4.2, §5.3: no larger than the threshold. The peer sees to the reply.
@@ -158,37 +164,37 @@ impl Call {
             return Err(CallFailure::ReverseTooLong { len, max });
         } else if len <= rules.continued_calls {
             // RPC-over-RDMA v2 §6.3.2: continuation rather than Special Format.
-            choose(Format::Continued, FormatReason::Moderate)
+            choose(MessageFormat::Continued, FormatReason::WithinContinuation)
         } else if allowed.whole && rules.long_calls && fits(long, 0) {
             // RFC 8166 §3.5.3, RPC-over-RDMA v2 §4.4.3.
-            choose(Format::Long, FormatReason::TooLong)
+            choose(MessageFormat::Long, FormatReason::TooLong)
         } else if rules.continuation {
-            choose(Format::Continued, FormatReason::NoChunks)
+            choose(MessageFormat::Continued, FormatReason::NoChunks)
         } else {
             return Err(no_room());
         };
-        self.segments = others + if self.choice.format == Format::Long { long } else { reads };
+        self.segments = others + if self.choice.format == MessageFormat::Long { long } else { reads };
         self.offer = offer;
         Ok(self.choice.format)
     }
 
     /// Keeps what is needed to send the call again, if it may come to that.
-    pub(super) fn keep(&mut self, message: impl FnOnce() -> KeptMessage) {
+    pub(super) fn keep(&mut self, message: impl FnOnce() -> ResendableMessage) {
         self.kept = None;
         let chunks = self.offer.has_chunks() || !self.reduced.is_empty();
-        let other_type = matches!(self.choice.format, Format::Extension | Format::Long);
+        let other_type = matches!(self.choice.format, MessageFormat::Extension | MessageFormat::Long);
         // RFC 2203 §5.3.3.1: a responder discards a sequence number that it has seen; only the caller can secure the call anew.
         if self.seal.is_none() && (chunks || other_type || self.policy.idempotent) {
-            self.kept = Some(Kept { message: message(), reduced: self.reduced.clone() });
+            self.kept = Some(ResendableCall { message: message(), reduced: self.reduced.clone() });
         }
     }
 
     /// Restores the call as it was before it was sent.
     pub(super) fn restore(&mut self, pool: &BufferPool) {
-        let Some(Kept { message, reduced }) = self.kept.take() else { return };
+        let Some(ResendableCall { message, reduced }) = self.kept.take() else { return };
         self.message = Some(match message {
-            KeptMessage::Copy(message) => message,
-            KeptMessage::Whole(whole) => copy(&whole, pool),
+            ResendableMessage::Copy(message) => message,
+            ResendableMessage::Whole(whole) => copy(&whole, pool),
         });
         self.reduced = reduced;
     }
@@ -205,12 +211,12 @@ fn too_large(what: &str) -> CallFailure {
     CallFailure::TooLarge(what.into())
 }
 
-fn padded(item: &Reduced) -> u64 {
+fn padded(item: &ReducedItem) -> u64 {
     padded_len(item.data.len()) as u64
 }
 
 /// Checks the rules of RFC 8166 §3.4.5 on positions: multiples of four, within 32 bits, ascending; and none is zero.
-fn check_positions(reduced: &[Reduced]) -> Result<(), &'static str> {
+fn check_positions(reduced: &[ReducedItem]) -> Result<(), &'static str> {
     let mut next = 4;
     for item in reduced {
         if item.position % 4 != 0 || item.position < next {
@@ -227,14 +233,14 @@ fn check_positions(reduced: &[Reduced]) -> Result<(), &'static str> {
 /// Moves the items that go inline, with their padding, into the payload stream.
 pub(super) fn insert(
     message: &mut MessageBuf,
-    reduced: &mut SmallVec<[Reduced; 2]>,
-    goes_inline: impl Fn(&Reduced) -> bool,
-    counters: &mut Counters,
+    reduced: &mut SmallVec<[ReducedItem; 2]>,
+    goes_inline: impl Fn(&ReducedItem) -> bool,
+    counters: &mut ConnectionCounters,
 ) -> Result<(), CallFailure> {
     let mut grown = 0;
     for item in reduced.iter().filter(|item| goes_inline(item)) {
         grown += padded_len(item.data.len());
-        counters.copied_eligible += item.data.len() as u64;
+        counters.copied_eligible_bytes += item.data.len() as u64;
     }
     let mut end = message.len();
     message.append_zeros(grown);
@@ -268,14 +274,17 @@ mod tests {
 
     use super::*;
 
-    fn item(position: u64, data: &'static [u8]) -> Reduced {
-        Reduced { position, chunk: 0, data: Bytes::from_static(data) }
+    fn item(position: u64, data: &'static [u8]) -> ReducedItem {
+        ReducedItem { position, chunk: 0, data: Bytes::from_static(data) }
     }
 
-    fn inserted(items: &[(u64, &'static [u8])], goes_inline: impl Fn(&Reduced) -> bool) -> Result<String, CallFailure> {
+    fn inserted(
+        items: &[(u64, &'static [u8])],
+        goes_inline: impl Fn(&ReducedItem) -> bool,
+    ) -> Result<String, CallFailure> {
         let mut stream = copy(b"aaaabbbbcccc", &BufferPool::default());
         let mut reduced = items.iter().map(|&(position, data)| item(position, data)).collect();
-        insert(&mut stream, &mut reduced, goes_inline, &mut Counters::default())?;
+        insert(&mut stream, &mut reduced, goes_inline, &mut ConnectionCounters::default())?;
         Ok(String::from_utf8(stream.to_vec()).unwrap().replace('\0', "."))
     }
 

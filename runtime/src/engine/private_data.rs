@@ -91,7 +91,7 @@ impl PrivateData {
 
 /// The private data that both ends sent when the connection was set up, and the first XID.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Setup {
+pub struct ConnectionSetup {
     /// Private data that was sent.
     pub local: PrivateData,
     /// Private data that the peer sent: [`PrivateData::find_or_default`].

@@ -3,7 +3,7 @@
 /// Why a message was refused by the transport that received it (RPC-over-RDMA v2 §7).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
-pub enum Refusal {
+pub enum TransportError {
     /// Its version is not supported (RPC-over-RDMA v2 §7.1.1).
     #[error("RDMA2_ERR_VERS: versions {low} to {high} only")]
     Version {
@@ -64,10 +64,10 @@ pub enum Refusal {
     Extension(u32),
 }
 
-impl Refusal {
+impl TransportError {
     /// Whether the responder has discarded the message without doing anything for it, so that the call may be made again.
     #[must_use]
-    pub fn is_unseen(&self) -> bool {
+    pub fn is_unexecuted(&self) -> bool {
         match self {
             Self::Version { .. }
             | Self::HeaderType

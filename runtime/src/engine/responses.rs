@@ -2,18 +2,18 @@
 //! RPC-over-RDMA v2 §4.3.6, §4.4, §6.4).
 
 use super::{
-    Format, Refusal, ReverseDirection,
+    MessageFormat, ReverseDirection, TransportError,
     core::ConnectionCore,
-    lists::{self, ChunkLists, Misfit, capacity},
+    lists::{self, ChunkLists, ResultMisfit, capacity},
     message,
-    served::{Outgoing, Response, ServedCall},
-    shared::Rules,
-    work::Work,
+    served::{OutgoingMessage, OutgoingResponse, ServedCall},
+    shared::ConnectionRules,
+    work::PostedFor,
 };
 use crate::{
     engine::OutgoingReply,
     memory::MessageBuf,
-    provider::{Handle, QueuePair},
+    provider::{MemoryHandle, QueuePair},
 };
 
 /// A response that lacks only its header. Its RDMA Writes have been posted.
@@ -23,8 +23,8 @@ pub(super) enum ReadyResponse {
     /// An error of the transport, with XID and version of the message that it answers.
     Refusal {
         message: (u32, u32),
-        refusal: Refusal,
-        work: Work,
+        refusal: TransportError,
+        work: PostedFor,
     },
 }
 
@@ -32,14 +32,14 @@ pub(super) enum ReadyResponse {
 #[derive(Debug)]
 pub(super) struct ReadyReply {
     pub(super) xid: u32,
-    pub(super) work: Work,
-    pub(super) format: Format,
+    pub(super) work: PostedFor,
+    pub(super) format: MessageFormat,
     /// The payload stream, unless it is in the Reply chunk.
     pub(super) payload: Option<MessageBuf>,
     /// The Write list and the Reply chunk, with the lengths in use.
     pub(super) lists: ChunkLists,
     /// The handle that the call lets its reply invalidate.
-    pub(super) invalidate: Option<Handle>,
+    pub(super) invalidate: Option<MemoryHandle>,
 }
 
 impl ConnectionCore {
@@ -47,10 +47,10 @@ impl ConnectionCore {
     pub(super) fn next_response(&mut self, version: u32, qp: &mut dyn QueuePair) -> Option<ReadyResponse> {
         loop {
             match self.served.next()? {
-                Outgoing::Error { xid, vers, refusal } => {
-                    return Some(ReadyResponse::Refusal { message: (xid, vers), refusal, work: Work::ErrorSend });
+                OutgoingMessage::Error { xid, vers, refusal } => {
+                    return Some(ReadyResponse::Refusal { message: (xid, vers), refusal, work: PostedFor::ErrorSend });
                 }
-                Outgoing::Answer(slot) => {
+                OutgoingMessage::Answer(slot) => {
                     let response = self.prepare(slot, version, qp);
                     if response.is_some() {
                         return response;
@@ -65,11 +65,11 @@ impl ConnectionCore {
     fn prepare(&mut self, slot: u32, version: u32, qp: &mut dyn QueuePair) -> Option<ReadyResponse> {
         let Self { served, shared, .. } = self;
         let (call, response) = served.begin_answer(slot)?;
-        let (xid, work) = (call.xid, Work::ReplySend { slot });
+        let (xid, work) = (call.xid, PostedFor::ReplySend { slot });
         let refused = |refusal| Some(ReadyResponse::Refusal { message: (xid, version), refusal, work });
         let mut reply = match response {
-            Response::Reply(reply) => reply,
-            Response::Refusal(refusal) => {
+            OutgoingResponse::Reply(reply) => reply,
+            OutgoingResponse::Refusal(refusal) => {
                 call.delivered = true;
                 return refused(refusal);
             }
@@ -98,7 +98,7 @@ impl ConnectionCore {
         message::set_xid(&mut message, xid);
         shared.counters.replies_sent += 1;
         let payload = match &mut chunks.reply {
-            Some(chunk) if format == Format::Long => {
+            Some(chunk) if format == MessageFormat::Long => {
                 lists::fill(chunk, message.freeze(), slot, qp, shared);
                 None
             }
@@ -114,27 +114,33 @@ impl ConnectionCore {
 type Results = smallvec::SmallVec<[Option<bytes::Bytes>; 2]>;
 
 /// Fits a reply into what the requester provided: the result for each Write chunk, and the format.
-fn fit(call: &ServedCall, reply: &mut OutgoingReply, rules: &Rules) -> Result<(Results, Format), Refusal> {
+fn fit(
+    call: &ServedCall,
+    reply: &mut OutgoingReply,
+    rules: &ConnectionRules,
+) -> Result<(Results, MessageFormat), TransportError> {
     // RPC-over-RDMA v2 §7.3.4: chunks are counted from 1; 0 where none of the call's is meant.
-    let results = lists::place(&call.writes, reply).map_err(|Misfit { chunk, len }| match chunk {
-        Some(chunk) => Refusal::WriteResource { chunk: u32::try_from(chunk + 1).unwrap_or(0), needed: length(len) },
-        None => Refusal::WriteResource { chunk: 0, needed: 0 },
+    let results = lists::place(&call.writes, reply).map_err(|ResultMisfit { chunk, len }| match chunk {
+        Some(chunk) => {
+            TransportError::WriteResource { chunk: u32::try_from(chunk + 1).unwrap_or(0), needed: length(len) }
+        }
+        None => TransportError::WriteResource { chunk: 0, needed: 0 },
     })?;
     let len = reply.message.len() as u64;
     if len < 8 {
         // No RPC message at all.
-        return Err(Refusal::System);
+        return Err(TransportError::System);
     }
     let format = if len <= call.max_inline {
-        Format::Short
+        MessageFormat::Short
     } else if call.reply.as_ref().is_some_and(|chunk| capacity(chunk) >= len) {
         // RFC 8166 §3.5.3, RPC-over-RDMA v2 §4.4.3: where the reduced payload stream does not fit inline.
-        Format::Long
+        MessageFormat::Long
     } else if rules.continuation && rules.local_level >= ReverseDirection::Continued {
         // RPC-over-RDMA v2 §6.4: what was provided does not do.
-        Format::Continued
+        MessageFormat::Continued
     } else {
-        return Err(Refusal::ReplyResource { needed: length(len) });
+        return Err(TransportError::ReplyResource { needed: length(len) });
     };
     Ok((results, format))
 }

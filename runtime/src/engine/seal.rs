@@ -4,14 +4,14 @@ use super::{CallFailure, message::attach};
 use crate::{
     memory::{BufferPool, MessageBuf},
     rpc::{CallHeader, Seal, SecurityError},
-    xdr::{FlatSink, Reduced, XdrEncode},
+    xdr::{FlatSink, ReducedItem, XdrEncode},
 };
 
 /// Puts a verifier in the place of the one that a call has.
 // RFC 2203 §5.3.1: it is computed over the header from the XID to the end of the credential.
 pub(super) fn seal(
     mut message: MessageBuf,
-    reduced: &mut [Reduced],
+    reduced: &mut [ReducedItem],
     sealer: &dyn Seal,
     pool: &BufferPool,
 ) -> Result<MessageBuf, CallFailure> {

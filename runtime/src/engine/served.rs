@@ -5,17 +5,17 @@ use std::{collections::VecDeque, time::Instant};
 use smallvec::SmallVec;
 
 use super::{
-    Event, Format, IncomingCall, OutgoingReply, Payload, Refusal, ReplyPlan, ReplyToken,
+    EngineEvent, IncomingCall, MessageFormat, MessagePayload, OutgoingReply, ReplyPlan, ReplyToken, TransportError,
+    fetch::{FetchOutcome, HasReadChunks, ReadChunkFetcher, ReadChunkFetches},
     lists::{ChunkLists, SinkChunk, capacity},
     message::{CALL, message_type},
-    pulls::{HasPulls, Pulled, Puller, Pulls},
-    shared::Shared,
-    slots::Slots,
+    shared::EngineShared,
+    slots::GenerationalSlab,
 };
 use crate::{
     hash::NumberSet,
     memory::MessageBuf,
-    provider::{Handle, Memory, QueuePair},
+    provider::{MemoryHandle, QueuePair, RegisterableMemory},
     xdr::ReadChunk,
 };
 
@@ -23,24 +23,24 @@ use crate::{
 // Moved once for each call; a box would be an allocation.
 #[allow(clippy::large_enum_variant)]
 #[derive(Debug)]
-pub(super) enum Response {
+pub(super) enum OutgoingResponse {
     Reply(OutgoingReply),
     /// An error of the transport's.
-    Refusal(Refusal),
+    Refusal(TransportError),
 }
 
 /// The response to a call whose Read chunks cannot be pulled (RPC-over-RDMA v2 §11.1.4).
-const NOT_PULLED: Response = Response::Refusal(Refusal::System);
+const NOT_PULLED: OutgoingResponse = OutgoingResponse::Refusal(TransportError::System);
 
 /// The stage of a call of the peer's.
 #[derive(Debug)]
-enum Stage {
+enum ServedStage {
     /// Its Read chunks are being pulled.
     Pulling,
     /// The upper layer has it.
     Served,
     /// Its reply is to go out.
-    Answered(Response),
+    Answered(OutgoingResponse),
     /// The last Send for it is under way, or to be.
     Sending,
     /// The connection is gone; sinks of its Read chunks are being taken back.
@@ -51,25 +51,25 @@ enum Stage {
 #[derive(Debug)]
 pub(super) struct ServedCall {
     pub(super) xid: u32,
-    stage: Stage,
-    format: Format,
+    stage: ServedStage,
+    format: MessageFormat,
     /// The payload stream, where it came inline.
     inline: Option<MessageBuf>,
-    pulls: Pulls,
+    pulls: ReadChunkFetches,
     pub(super) writes: Vec<SinkChunk>,
     pub(super) reply: Option<SinkChunk>,
     /// Most octets of payload stream that fit in one Send.
     pub(super) max_inline: u64,
     /// A handle of the call's that the reply may invalidate.
-    pub(super) invalidate: Option<Handle>,
+    pub(super) invalidate: Option<MemoryHandle>,
     /// Whether the upper layer has been told of it.
     announced: bool,
     /// Whether what was sent is the reply asked for.
     pub(super) delivered: bool,
 }
 
-impl HasPulls for ServedCall {
-    fn pulls(&mut self) -> &mut Pulls {
+impl HasReadChunks for ServedCall {
+    fn pulls(&mut self) -> &mut ReadChunkFetches {
         &mut self.pulls
     }
 }
@@ -97,31 +97,31 @@ pub(super) struct ArrivingCall {
     pub(super) continued: bool,
     pub(super) lists: ChunkLists,
     /// The handle that the reply may invalidate.
-    pub(super) invalidate: Option<Handle>,
+    pub(super) invalidate: Option<MemoryHandle>,
 }
 
 /// A message that a responder is to send.
 #[derive(Debug)]
-pub(super) enum Outgoing {
+pub(super) enum OutgoingMessage {
     /// The answer to the call in this slot.
     Answer(u32),
     /// An error that refers to no known call: XID and version of the message that is refused.
-    Error { xid: u32, vers: u32, refusal: Refusal },
+    Error { xid: u32, vers: u32, refusal: TransportError },
 }
 
 /// Calls of the peer's that have not been answered, and what is to be sent because of them and of messages that are no calls.
 #[derive(Debug, Default)]
-pub(super) struct Served {
-    calls: Slots<ServedCall>,
+pub(super) struct ServedCalls {
+    calls: GenerationalSlab<ServedCall>,
     /// XIDs of calls that have not been answered. The peer chooses them, and there are no more than Receives.
     xids: NumberSet<u32>,
-    puller: Puller,
-    outgoing: VecDeque<Outgoing>,
+    puller: ReadChunkFetcher,
+    outgoing: VecDeque<OutgoingMessage>,
     /// Calls not answered and errors not sent: each holds back its Receive.
     held: usize,
 }
 
-impl Served {
+impl ServedCalls {
     /// Messages that hold back their Receives.
     pub(super) fn held(&self) -> usize {
         self.held
@@ -147,9 +147,9 @@ impl Served {
     pub(super) fn take(
         &mut self,
         call: ArrivingCall,
-        mut pulls: Pulls,
+        mut pulls: ReadChunkFetches,
         max_inline: u64,
-        shared: &mut Shared,
+        shared: &mut EngineShared,
     ) -> Option<u32> {
         let ArrivingCall { xid, inline, continued, lists, invalidate } = call;
         let ChunkLists { writes, reply, .. } = lists;
@@ -162,14 +162,14 @@ impl Served {
         }
         // RFC 8166 §3.5, RPC-over-RDMA v2 §4.4.
         let format = match (&inline, continued, pulls.count()) {
-            (None, ..) => Format::Long,
-            (_, true, _) => Format::Continued,
-            (_, _, 1..) => Format::Chunked,
-            _ => Format::Short,
+            (None, ..) => MessageFormat::Long,
+            (_, true, _) => MessageFormat::Continued,
+            (_, _, 1..) => MessageFormat::Chunked,
+            _ => MessageFormat::Short,
         };
         let (slot, _) = self.calls.insert(ServedCall {
             xid,
-            stage: Stage::Pulling,
+            stage: ServedStage::Pulling,
             format,
             inline,
             pulls,
@@ -188,51 +188,59 @@ impl Served {
 
     /// Hands a call, all of which is here, to the upper layer. Or it is found to be none: what comes back is its `msg_type`, where
     /// its XID is that of the header.
-    pub(super) fn announce(&mut self, slot: u32, shared: &mut Shared) -> Result<(), Option<u32>> {
+    pub(super) fn announce(&mut self, slot: u32, shared: &mut EngineShared) -> Result<(), Option<u32>> {
         let token = ReplyToken(self.calls.key(slot));
         let Some(call) = self.calls.get_mut(slot) else { return Ok(()) };
         let mut pulls = call.pulls.take();
         let payload = match call.inline.take() {
-            Some(message) => Payload::Inline(message),
+            Some(message) => MessagePayload::Inline(message),
             None => {
                 let (_, bytes) = pulls.next().unwrap_or_default();
                 let msg_type = message_type(&bytes, call.xid);
                 if msg_type != Some(CALL) {
                     return Err(msg_type);
                 }
-                Payload::Long(bytes)
+                MessagePayload::Long(bytes)
             }
         };
         let reads: SmallVec<[ReadChunk; 2]> = pulls.map(|(position, data)| ReadChunk { position, data }).collect();
         let charge = call.pulls.take_charge();
-        call.stage = Stage::Served;
+        call.stage = ServedStage::Served;
         call.announced = true;
         let (xid, format, reply) = (call.xid, call.format, call.plan());
-        shared.events.push_back(Event::CallArrived(IncomingCall { token, xid, payload, format, reads, reply, charge }));
+        shared.events.push_back(EngineEvent::CallArrived(IncomingCall {
+            token,
+            xid,
+            payload,
+            format,
+            reads,
+            reply,
+            charge,
+        }));
         Ok(())
     }
 
     /// The upper layer's answer to a call.
-    pub(super) fn answer(&mut self, token: ReplyToken, response: Response) {
+    pub(super) fn answer(&mut self, token: ReplyToken, response: OutgoingResponse) {
         // A token of a connection that is gone, or used twice, refers to nothing.
         let Some(slot) = self.calls.index(token.0) else { return };
-        if self.calls.get(slot).is_some_and(|call| matches!(call.stage, Stage::Served)) {
+        if self.calls.get(slot).is_some_and(|call| matches!(call.stage, ServedStage::Served)) {
             self.respond(slot, response);
         }
     }
 
     /// Sets the response to a call, whether or not the upper layer has seen it.
-    pub(super) fn respond(&mut self, slot: u32, response: Response) {
+    pub(super) fn respond(&mut self, slot: u32, response: OutgoingResponse) {
         if let Some(call) = self.calls.get_mut(slot) {
-            call.stage = Stage::Answered(response);
-            self.outgoing.push_back(Outgoing::Answer(slot));
+            call.stage = ServedStage::Answered(response);
+            self.outgoing.push_back(OutgoingMessage::Answer(slot));
         }
     }
 
     /// Queues an error that refers to no call.
-    pub(super) fn push_error(&mut self, xid: u32, vers: u32, refusal: Refusal) {
+    pub(super) fn push_error(&mut self, xid: u32, vers: u32, refusal: TransportError) {
         self.held += 1;
-        self.outgoing.push_back(Outgoing::Error { xid, vers, refusal });
+        self.outgoing.push_back(OutgoingMessage::Error { xid, vers, refusal });
     }
 
     /// Answers and errors that wait.
@@ -241,16 +249,18 @@ impl Served {
     }
 
     /// What is to be sent next. It holds back no Receive any more.
-    pub(super) fn next(&mut self) -> Option<Outgoing> {
+    pub(super) fn next(&mut self) -> Option<OutgoingMessage> {
         let next = self.outgoing.pop_front()?;
         self.held = self.held.saturating_sub(1);
         Some(next)
     }
 
     /// A call that is about to be answered, and its answer.
-    pub(super) fn begin_answer(&mut self, slot: u32) -> Option<(&mut ServedCall, Response)> {
+    pub(super) fn begin_answer(&mut self, slot: u32) -> Option<(&mut ServedCall, OutgoingResponse)> {
         let call = self.calls.get_mut(slot)?;
-        let Stage::Answered(response) = std::mem::replace(&mut call.stage, Stage::Sending) else { return None };
+        let ServedStage::Answered(response) = std::mem::replace(&mut call.stage, ServedStage::Sending) else {
+            return None;
+        };
         self.xids.remove(&call.xid);
         self.puller.release(call.pulls.held());
         Some((call, response))
@@ -267,16 +277,16 @@ impl Served {
     }
 
     /// A call's last Send is over; `ok` when it was handed to the transport.
-    pub(super) fn sent(&mut self, slot: u32, ok: bool, shared: &mut Shared) {
+    pub(super) fn sent(&mut self, slot: u32, ok: bool, shared: &mut EngineShared) {
         let token = ReplyToken(self.calls.key(slot));
         if let Some(call) = self.calls.get(slot).filter(|call| call.announced) {
-            shared.events.push_back(Event::ReplySent { token, delivered: ok && call.delivered });
+            shared.events.push_back(EngineEvent::ReplySent { token, delivered: ok && call.delivered });
         }
         self.calls.remove(slot);
     }
 
     /// Posts RDMA Reads of what there is room for. Calls that cannot be pulled are refused.
-    pub(super) fn pull(&mut self, qp: &mut dyn QueuePair, shared: &mut Shared) {
+    pub(super) fn pull(&mut self, qp: &mut dyn QueuePair, shared: &mut EngineShared) {
         while let Some(slot) = self.puller.admit(&mut self.calls, qp, shared) {
             self.respond(slot, NOT_PULLED);
         }
@@ -284,7 +294,7 @@ impl Served {
     }
 
     /// Gives RDMA Reads that are under way the time that one of them may take.
-    pub(super) fn watch_pulls(&mut self, now: Instant, shared: &Shared) {
+    pub(super) fn watch_pulls(&mut self, now: Instant, shared: &EngineShared) {
         self.puller.watch(now, shared);
     }
 
@@ -294,32 +304,38 @@ impl Served {
     }
 
     /// An RDMA Read is over, one way or the other.
-    pub(super) fn read_done(&mut self, slot: u32, part: u16, shared: &mut Shared) {
+    pub(super) fn read_done(&mut self, slot: u32, part: u16, shared: &mut EngineShared) {
         self.puller.read_done(&mut self.calls, slot, part, shared);
     }
 
     /// A sink is back, or lost with the connection. Whether all of its call is here now, which is to be
     /// [`announce`](Self::announce)d then.
-    pub(super) fn sink_returned(&mut self, slot: u32, part: u16, memory: Option<Memory>, shared: &mut Shared) -> bool {
+    pub(super) fn sink_returned(
+        &mut self,
+        slot: u32,
+        part: u16,
+        memory: Option<RegisterableMemory>,
+        shared: &mut EngineShared,
+    ) -> bool {
         match self.puller.sink_returned(&mut self.calls, slot, part, memory, &mut shared.counters) {
-            Some(Pulled::All) => return true,
-            Some(Pulled::Refused) => self.respond(slot, NOT_PULLED),
-            Some(Pulled::Lost) => self.calls.remove(slot),
+            Some(FetchOutcome::All) => return true,
+            Some(FetchOutcome::Refused) => self.respond(slot, NOT_PULLED),
+            Some(FetchOutcome::Lost) => self.calls.remove(slot),
             None => {}
         }
         false
     }
 
     /// The connection is gone.
-    pub(super) fn disconnected(&mut self, shared: &mut Shared) {
+    pub(super) fn disconnected(&mut self, shared: &mut EngineShared) {
         let slots: Vec<u32> = self.calls.indices().collect();
         for slot in slots {
             let token = ReplyToken(self.calls.key(slot));
             let Some(call) = self.calls.get_mut(slot) else { continue };
             if call.announced {
-                shared.events.push_back(Event::ReplySent { token, delivered: false });
+                shared.events.push_back(EngineEvent::ReplySent { token, delivered: false });
             }
-            call.stage = Stage::Lost;
+            call.stage = ServedStage::Lost;
             call.inline = None;
             if call.pulls.lose(slot, &mut shared.out) {
                 self.calls.remove(slot);

@@ -2,15 +2,17 @@
 
 use std::{collections::VecDeque, time::Instant};
 
-use super::{CloseReason, Counters, EngineConfig, Event, ReverseDirection, Role, untaken::Untaken};
+use super::{
+    CloseReason, ConnectionCounters, EngineConfig, EngineEvent, ReverseDirection, Role, reply_stall::ReplyStallTimer,
+};
 use crate::{
-    memory::Share,
+    memory::MemoryShare,
     provider::{QueuePair, WorkRequest},
 };
 
 /// What the wire version allows, and what both ends support.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Rules {
+pub(super) struct ConnectionRules {
     /// Bytes of a header in front of its chunk lists.
     pub(super) prefix: u64,
     /// Whether a message may go in several Sends, and a call that breaks a limit of the peer's is planned again with fewer
@@ -40,7 +42,7 @@ pub(super) struct Rules {
     pub(super) local_level: ReverseDirection,
 }
 
-impl Rules {
+impl ConnectionRules {
     /// The rules of version 1: the four fixed words of RFC 8166 §4.2 stand in front of the lists; limits show by errors only.
     // RFC 8167 §5.3: calls in the reverse direction have no chunks.
     pub(super) fn version_1(role: Role) -> Self {
@@ -68,10 +70,10 @@ impl Rules {
 
 /// State of the connection that requester and responder work on.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct EngineShared {
     pub(super) config: EngineConfig,
-    pub(super) counters: Counters,
-    pub(super) events: VecDeque<Event>,
+    pub(super) counters: ConnectionCounters,
+    pub(super) events: VecDeque<EngineEvent>,
     /// Work requests that need no more than to be posted.
     pub(super) out: VecDeque<WorkRequest>,
     /// Inline threshold in octets of what this end sends (RFC 8166 §3.3.2).
@@ -80,28 +82,28 @@ pub(super) struct Shared {
     pub(super) receive_threshold: u64,
     /// The provider's longest transfer in octets.
     pub(super) max_transfer: u32,
-    pub(super) rules: Rules,
+    pub(super) rules: ConnectionRules,
     /// What may be pulled of its server's memory.
-    pub(super) memory: Share,
+    pub(super) memory: MemoryShare,
     /// Whether the peer takes what it is answered.
-    pub(super) untaken: Untaken,
+    pub(super) untaken: ReplyStallTimer,
     /// Set when the connection must end.
     pub(super) fault: Option<CloseReason>,
 }
 
-impl Shared {
-    pub(super) fn new(config: EngineConfig, rules: Rules) -> Self {
+impl EngineShared {
+    pub(super) fn new(config: EngineConfig, rules: ConnectionRules) -> Self {
         Self {
-            memory: Share::of(config.budget.clone()),
+            memory: MemoryShare::of(config.budget.clone()),
             config,
-            counters: Counters { credits_granted: 1, ..Counters::default() },
+            counters: ConnectionCounters { credits_granted: 1, ..ConnectionCounters::default() },
             events: VecDeque::new(),
             out: VecDeque::new(),
             send_threshold: 0,
             receive_threshold: 0,
             max_transfer: u32::MAX,
             rules,
-            untaken: Untaken::default(),
+            untaken: ReplyStallTimer::default(),
             fault: None,
         }
     }
@@ -135,14 +137,14 @@ impl Shared {
     /// Ends the connection where what the peer is to bring, due at one of these times, has not come by `now`: it holds memory.
     pub(super) fn check_stalled(&mut self, due: impl IntoIterator<Item = Option<Instant>>, now: Instant) {
         if due.into_iter().flatten().any(|due| due <= now) {
-            self.fault.get_or_insert(CloseReason::Stalled(self.config.pull_timeout));
+            self.fault.get_or_insert(CloseReason::ReadStalled(self.config.fetch_timeout));
         }
     }
 
     /// Ends the connection where the peer has taken nothing of its answers for too long. `octets`: how many have left, ever.
     pub(super) fn check_untaken(&mut self, octets: u64) {
         if self.untaken.is_over(octets) {
-            self.fault.get_or_insert(CloseReason::Untaken(self.config.reply_timeout));
+            self.fault.get_or_insert(CloseReason::ReplyStalled(self.config.reply_timeout));
         }
     }
 
@@ -153,7 +155,7 @@ impl Shared {
 
     /// Counts a message that is discarded.
     pub(super) fn discard(&mut self, why: &str) {
-        self.counters.discarded += 1;
+        self.counters.messages_discarded += 1;
         tracing::debug!(why, "message discarded");
     }
 }

@@ -2,7 +2,7 @@
 
 /// A value's place, reused when the value has gone.
 #[derive(Debug)]
-struct Slot<T> {
+struct SlabSlot<T> {
     generation: u32,
     value: Option<T>,
 }
@@ -10,12 +10,12 @@ struct Slot<T> {
 /// Values by index and by key. The key is the index with the slot's generation, so a key kept for too long
 /// finds nothing rather than another value.
 #[derive(Debug)]
-pub(super) struct Slots<T> {
-    slots: Vec<Slot<T>>,
+pub(super) struct GenerationalSlab<T> {
+    slots: Vec<SlabSlot<T>>,
     free: Vec<u32>,
 }
 
-impl<T> Default for Slots<T> {
+impl<T> Default for GenerationalSlab<T> {
     fn default() -> Self {
         Self { slots: Vec::new(), free: Vec::new() }
     }
@@ -25,11 +25,11 @@ const fn key_of(generation: u32, index: u32) -> u64 {
     (generation as u64) << 32 | index as u64
 }
 
-impl<T> Slots<T> {
+impl<T> GenerationalSlab<T> {
     /// Puts a value in; returns its index and key.
     pub(super) fn insert(&mut self, value: T) -> (u32, u64) {
         let index = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(Slot { generation: 0, value: None });
+            self.slots.push(SlabSlot { generation: 0, value: None });
             // More than 2^32 calls do not fit in memory.
             (self.slots.len() - 1) as u32
         });
@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn stale_keys_find_nothing() {
-        let mut slots = Slots::default();
+        let mut slots = GenerationalSlab::default();
         let (index, first) = slots.insert('a');
         assert_eq!(slots.index(first), Some(index));
         slots.remove(index);

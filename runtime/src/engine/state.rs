@@ -3,7 +3,7 @@
 use super::CloseReason;
 
 #[derive(Debug)]
-pub(super) enum State {
+pub(super) enum ConnectionState {
     Open,
     /// To be closed locally, once what is queued has gone out.
     Closing(CloseReason),
@@ -15,7 +15,7 @@ pub(super) enum State {
     Closed(CloseReason),
 }
 
-impl State {
+impl ConnectionState {
     /// Why the connection is over, once it is.
     pub(super) fn reason(&self) -> Option<&CloseReason> {
         match self {

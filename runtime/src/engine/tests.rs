@@ -3,17 +3,17 @@
 
 use std::sync::Arc;
 
-use super::{Connection, Engine as _, EngineConfig, PrivateData, Role, Setup};
-use crate::memory::{Budget, Share};
+use super::{Connection, ConnectionSetup, Engine as _, EngineConfig, PrivateData, Role};
+use crate::memory::{MemoryBudget, MemoryShare};
 
 /// A connection that is being closed, however long its peer takes for that, is not one that others wait behind.
 #[test]
 fn who_closes_leaves_the_queue_for_memory() {
-    let budget = Budget::new(100);
-    let _held = Share::of(Some(Arc::clone(&budget))).take(100).unwrap();
+    let budget = MemoryBudget::new(100);
+    let _held = MemoryShare::of(Some(Arc::clone(&budget))).take(100).unwrap();
     let config = || EngineConfig { budget: Some(Arc::clone(&budget)), ..EngineConfig::default() };
     let says = PrivateData::new(&config(), true);
-    let setup = Setup { local: says, peer: says, xid_seed: 0 };
+    let setup = ConnectionSetup { local: says, peer: says, xid_seed: 0 };
     for versions in [1..=1, 2..=2] {
         let mut connection = Connection::new(Role::Server, EngineConfig { versions, ..config() }, setup);
         assert!(connection.core.shared.memory.take(1).is_none());

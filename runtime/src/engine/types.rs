@@ -14,14 +14,14 @@ use super::{
     extension::ExtensionFactory,
     host_auth::{HostAuth, HostAuthError},
     properties::ReverseDirection,
-    refusal::Refusal,
+    refusal::TransportError,
     stream_error::StreamError,
 };
 use crate::{
-    memory::{Budget, BufferPool, Charge, MessageBuf, PayloadBuf},
+    memory::{BudgetCharge, BufferPool, MemoryBudget, MessageBuf, PayloadBuf},
     provider::DisconnectReason,
     rpc::{Seal, SecurityError},
-    xdr::{ReadChunk, Reduced, WriteChunk},
+    xdr::{ReadChunk, ReducedItem, WriteChunk},
 };
 
 /// Which end of the connection this is: who connected is the client, and the requester of the forward direction.
@@ -47,7 +47,7 @@ pub struct OutgoingCall {
     /// The RPC message: a payload stream from which the items in `reduced` are missing. The engine writes the XID.
     pub message: MessageBuf,
     /// The items removed from it, in ascending order of position.
-    pub reduced: SmallVec<[Reduced; 2]>,
+    pub reduced: SmallVec<[ReducedItem; 2]>,
     /// What the reply may need.
     pub reply: ReplyResources,
     /// When to give up.
@@ -89,14 +89,14 @@ pub struct ResultChunk {
 
 /// A message's payload stream, as it arrived.
 #[derive(Debug)]
-pub enum Payload {
+pub enum MessagePayload {
     /// In a Receive.
     Inline(MessageBuf),
     /// By RDMA, in memory of its own (Position-Zero Read chunk, Reply chunk).
     Long(Bytes),
 }
 
-impl Payload {
+impl MessagePayload {
     /// The octets.
     #[must_use]
     pub fn as_slice(&self) -> &[u8] {
@@ -110,7 +110,7 @@ impl Payload {
 /// How a message was conveyed (RFC 8166 §3.5, RPC-over-RDMA v2 §4.4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
-pub enum Format {
+pub enum MessageFormat {
     /// Whole in one Send. Version 2 calls it Simple.
     #[default]
     Short,
@@ -126,7 +126,7 @@ pub enum Format {
     Extension,
 }
 
-impl fmt::Display for Format {
+impl fmt::Display for MessageFormat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Short => "short",
@@ -149,8 +149,8 @@ pub enum FormatReason {
     /// With its eligible items in chunks, it fits in one Send.
     Reduced,
     /// It is longer than one Send, and no longer than Message Continuation is worth
-    /// ([`EngineConfig::continued`]); or nothing else was provided for it.
-    Moderate,
+    /// ([`EngineConfig::max_continued`]); or nothing else was provided for it.
+    WithinContinuation,
     /// It is longer than one Send, and than Message Continuation is worth; or the version has none.
     TooLong,
     /// It is longer than one Send, and the peer takes no chunks for it.
@@ -168,7 +168,7 @@ impl FormatReason {
     pub const ALL: [Self; 8] = [
         Self::Fits,
         Self::Reduced,
-        Self::Moderate,
+        Self::WithinContinuation,
         Self::TooLong,
         Self::NoChunks,
         Self::ReplyChunk,
@@ -182,7 +182,7 @@ impl fmt::Display for FormatReason {
         f.write_str(match self {
             Self::Fits => "it fits in one Send as it is",
             Self::Reduced => "with its eligible items in chunks, it fits in one Send",
-            Self::Moderate => "longer than one Send, and not too long for several",
+            Self::WithinContinuation => "longer than one Send, and not too long for several",
             Self::TooLong => "longer than one Send, and too long for several",
             Self::NoChunks => "longer than one Send, and no chunk is taken for it",
             Self::ReplyChunk => "longer than one Send, and there is a Reply chunk",
@@ -194,9 +194,9 @@ impl fmt::Display for FormatReason {
 
 /// How a message was conveyed, and why so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub struct Choice {
+pub struct FormatChoice {
     /// How.
-    pub format: Format,
+    pub format: MessageFormat,
     /// Why.
     pub reason: FormatReason,
 }
@@ -205,15 +205,15 @@ pub struct Choice {
 #[derive(Debug)]
 pub struct IncomingReply {
     /// The RPC message: its payload stream.
-    pub payload: Payload,
+    pub payload: MessagePayload,
     /// The Write chunks, as many as the call provided.
     pub writes: SmallVec<[WriteChunk; 2]>,
     /// How the reply was conveyed.
-    pub format: Format,
+    pub format: MessageFormat,
     /// Why it was conveyed so, as far as its receiver can tell.
     pub reason: FormatReason,
     /// How its call was conveyed, the last time it was sent, and why so.
-    pub call: Choice,
+    pub call: FormatChoice,
 }
 
 /// A call that has arrived, its Read chunks pulled.
@@ -224,16 +224,16 @@ pub struct IncomingCall {
     /// Its XID.
     pub xid: u32,
     /// The RPC message: its payload stream.
-    pub payload: Payload,
+    pub payload: MessagePayload,
     /// How it was conveyed.
-    pub format: Format,
+    pub format: MessageFormat,
     /// Its Read chunks, the Position-Zero one excepted, in ascending order of position.
     pub reads: SmallVec<[ReadChunk; 2]>,
     /// What the requester provided for the reply.
     pub reply: ReplyPlan,
     /// What it holds of its server's memory, until it is dropped.
     #[allow(dead_code, reason = "it is there to be dropped with the call")]
-    pub(crate) charge: Charge,
+    pub(crate) charge: BudgetCharge,
 }
 
 /// What a requester provided for its reply.
@@ -253,13 +253,13 @@ pub struct OutgoingReply {
     /// The RPC message: a payload stream from which the items in `reduced` are missing.
     pub message: MessageBuf,
     /// The items removed from it, in order; `chunk` says which Write chunk each goes to.
-    pub reduced: SmallVec<[Reduced; 2]>,
+    pub reduced: SmallVec<[ReducedItem; 2]>,
 }
 
 /// What an engine tells.
 #[derive(Debug)]
 #[non_exhaustive]
-pub enum Event {
+pub enum EngineEvent {
     /// A call of this end's is over; the call id is free.
     CallFinished {
         /// From `start_call`.
@@ -337,7 +337,7 @@ pub enum CallFailure {
     },
     /// The responder's transport refused the call with RDMA2_ERROR (RPC-over-RDMA v2 §7).
     #[error("the responder refused the call")]
-    Refused(#[from] Refusal),
+    Refused(#[from] TransportError),
     /// The call could not be sealed. Nothing was sent.
     #[error("cannot seal the call")]
     Security(#[from] SecurityError),
@@ -346,7 +346,7 @@ pub enum CallFailure {
     ReverseNotSupported,
     /// A call in the reverse direction on a connection that this end has configured without one.
     #[error("no calls in the reverse direction here (RFC 8167 section 6): EngineConfig::reverse_credits is 0")]
-    NoReverse,
+    ReverseDisabled,
 }
 
 /// Describes what is known about a call that ended without a reply.
@@ -369,8 +369,8 @@ impl CallFailure {
             | Self::Security(_)
             | Self::ReverseTooLong { .. }
             | Self::ReverseNotSupported
-            | Self::NoReverse => true,
-            Self::Refused(refusal) => refusal.is_unseen(),
+            | Self::ReverseDisabled => true,
+            Self::Refused(refusal) => refusal.is_unexecuted(),
             // ERR_CHUNK is also what a responder says whose reply did not fit what was provided.
             Self::ChunkError | Self::BadReply(_) => false,
         }
@@ -391,7 +391,7 @@ pub enum CloseReason {
     /// properties (RPC-over-RDMA v2 §4.2.3). No call has been sent. A peer that has no version 2 may behave so: a new
     /// connection may be tried with version 1 only ([`EngineConfig::versions`]).
     #[error("no version was agreed on ({why}){}", .versions.map_or(String::new(), |(low, high)| format!("; the peer supports {low} to {high}")))]
-    Negotiation {
+    NegotiationFailed {
         /// What happened.
         why: String,
         /// The versions that the peer has said it supports, lowest and highest, if it has.
@@ -404,13 +404,13 @@ pub enum CloseReason {
     #[error("the peer answers no calls, not even {0:?} after they were given up")]
     Unresponsive(Duration),
     /// RDMA Reads of what the peer's calls offer brought nothing, or the rest of a message did not come
-    /// ([`EngineConfig::pull_timeout`]).
+    /// ([`EngineConfig::fetch_timeout`]).
     #[error("the peer let RDMA Reads of its calls' data, or the rest of a message, wait for {0:?}")]
-    Stalled(Duration),
+    ReadStalled(Duration),
     /// The peer took nothing of the answers to its calls, though some were under way, or did not let them go out
     /// ([`EngineConfig::reply_timeout`]).
     #[error("the peer took nothing of the answers to its calls for {0:?}")]
-    Untaken(Duration),
+    ReplyStalled(Duration),
     /// The peer broke record marking.
     #[error(transparent)]
     Stream(#[from] StreamError),
@@ -449,10 +449,10 @@ pub struct EngineConfig {
     /// ([`ResultChunk::landing`]), which is not counted. Default 64 MiB.
     pub max_call_len: u64,
     /// Most octets of Read chunks being pulled, or pulled and not yet answered, on the connection. Default 256 MiB.
-    pub max_pulled: u64,
+    pub max_fetched: u64,
     /// How long RDMA Reads of a peer's Read chunks, or in version 2 a message that the peer has sent in part, may bring nothing
     /// before the connection is closed: they hold memory meanwhile. Default 60 seconds.
-    pub pull_timeout: Duration,
+    pub fetch_timeout: Duration,
     /// How long a peer may take nothing of the answers to its calls before the connection is closed: they hold their results, and
     /// the connection its place at a server, meanwhile. What is under way, Sends and RDMA Writes, goes on with each that completes,
     /// and with octets that leave; after such octets it may take up to twice as long until the end is noticed. In version 2
@@ -460,7 +460,7 @@ pub struct EngineConfig {
     pub reply_timeout: Duration,
     /// Version 2: longest payload stream in octets that goes in several Sends (Message Continuation) rather than by RDMA
     /// (Special Format), and longest reply for which no Reply chunk is provided. Default 64 KiB.
-    pub continued: u32,
+    pub max_continued: u32,
     /// Versions of RPC-over-RDMA that are offered and taken, within 1 to 2. A client begins with the highest. Default both.
     pub versions: RangeInclusive<u32>,
     /// How long the exchange of versions and properties may take. Default 10 seconds.
@@ -475,14 +475,14 @@ pub struct EngineConfig {
     /// How long the memory of a call that was given up (cancelled, deadline passed) stays registered, and out of
     /// everybody's reach but the peer's, for the peer's reply to it. Taking it away while the peer is using it costs the
     /// connection, so zero, at once, is for those who prefer that. Default 5 seconds.
-    pub abandon_grace: Duration,
+    pub abandoned_call_timeout: Duration,
     /// Where message buffers and landing memory come from.
     pub pool: BufferPool,
     /// What the connections of one server may hold for calls, all together; without it each has a limit of its own only.
-    pub(crate) budget: Option<Arc<Budget>>,
+    pub(crate) budget: Option<Arc<MemoryBudget>>,
 }
 
-/// [`EngineConfig::continued`], where nothing else is said.
+/// [`EngineConfig::max_continued`], where nothing else is said.
 pub(crate) const DEFAULT_CONTINUED: u32 = 64 << 10;
 
 impl Default for EngineConfig {
@@ -497,16 +497,16 @@ impl Default for EngineConfig {
             max_segments: 256,
             max_chunks: 16,
             max_call_len: 64 << 20,
-            max_pulled: 256 << 20,
-            pull_timeout: Duration::from_secs(60),
+            max_fetched: 256 << 20,
+            fetch_timeout: Duration::from_secs(60),
             reply_timeout: Duration::from_secs(60),
-            continued: DEFAULT_CONTINUED,
+            max_continued: DEFAULT_CONTINUED,
             versions: 1..=2,
             negotiation_timeout: Duration::from_secs(10),
             reverse_direction: ReverseDirection::default(),
             host_auth: None,
             extensions: Vec::new(),
-            abandon_grace: Duration::from_secs(5),
+            abandoned_call_timeout: Duration::from_secs(5),
             pool: BufferPool::default(),
             budget: None,
         }

@@ -2,10 +2,10 @@
 
 use std::{fmt, time::Instant};
 
-use super::{CallFailure, Counters, ExtensionMessage, Properties, core::ConnectionCore, work::Work};
+use super::{CallFailure, ConnectionCounters, ExtensionMessage, Properties, core::ConnectionCore, work::PostedFor};
 use crate::{
     memory::MessageBuf,
-    provider::{Handle, QueuePair},
+    provider::{MemoryHandle, QueuePair},
 };
 
 /// What differs between the versions of RPC-over-RDMA.
@@ -23,10 +23,10 @@ pub(super) trait Wire: fmt::Debug + Send {
     fn receives_posted(&self) -> usize;
 
     /// Handles a message of the peer's.
-    fn receive(&mut self, message: MessageBuf, invalidated: Option<Handle>, core: &mut ConnectionCore);
+    fn receive(&mut self, message: MessageBuf, invalidated: Option<MemoryHandle>, core: &mut ConnectionCore);
 
     /// Handles the end of a Send.
-    fn sent(&mut self, _work: Work) {}
+    fn sent(&mut self, _work: PostedFor) {}
 
     /// Posts what is due.
     fn poll_work(&mut self, core: &mut ConnectionCore, qp: &mut dyn QueuePair, now: Instant);
@@ -62,7 +62,7 @@ pub(super) trait Wire: fmt::Debug + Send {
     }
 
     /// Adds the numbers that only this part of the connection knows.
-    fn complete_counters(&self, counters: &mut Counters);
+    fn complete_counters(&self, counters: &mut ConnectionCounters);
 
     /// Sets the number of credits that the peer may have (version 2).
     fn set_credits(&mut self, _credits: u32) {}

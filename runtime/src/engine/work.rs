@@ -4,7 +4,7 @@ use crate::provider::WrId;
 
 /// What a work request was posted for. `slot` is the call's; a slot is not reused before its work is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Work {
+pub(super) enum PostedFor {
     /// The Send of a call.
     CallSend { slot: u32 },
     /// Taking back region `part` that was exposed for a call.
@@ -23,7 +23,7 @@ pub(super) enum Work {
     AsideSend,
 }
 
-impl Work {
+impl PostedFor {
     pub(super) fn id(self) -> WrId {
         let (kind, part, slot) = match self {
             Self::CallSend { slot } => (1, 0, slot),
@@ -67,17 +67,17 @@ mod tests {
     fn round_trip() {
         let (slot, part) = (u32::MAX, u16::MAX);
         for work in [
-            Work::CallSend { slot },
-            Work::CallInvalidate { slot, part },
-            Work::Pull { slot: 1, part },
-            Work::PullInvalidate { slot, part: 2 },
-            Work::Push { slot },
-            Work::ReplySend { slot: 3 },
-            Work::ErrorSend,
-            Work::AsideSend,
+            PostedFor::CallSend { slot },
+            PostedFor::CallInvalidate { slot, part },
+            PostedFor::Pull { slot: 1, part },
+            PostedFor::PullInvalidate { slot, part: 2 },
+            PostedFor::Push { slot },
+            PostedFor::ReplySend { slot: 3 },
+            PostedFor::ErrorSend,
+            PostedFor::AsideSend,
         ] {
-            assert_eq!(Work::of(work.id()), Some(work));
+            assert_eq!(PostedFor::of(work.id()), Some(work));
         }
-        assert_eq!(Work::of(WrId(0)), None);
+        assert_eq!(PostedFor::of(WrId(0)), None);
     }
 }

@@ -11,11 +11,11 @@ use bytes::Bytes;
 
 use crate::{
     engine::{
-        CallId, CallPolicy, Engine, Event, IncomingCall, OutgoingCall, OutgoingReply, ReplyResources, ReplyToken,
+        CallId, CallPolicy, Engine, EngineEvent, IncomingCall, OutgoingCall, OutgoingReply, ReplyResources, ReplyToken,
         ResultChunk, message_buf,
     },
     memory::{BufferPool, MessageBuf, Output},
-    xdr::Reduced,
+    xdr::ReducedItem,
 };
 
 /// The first XID, so that a fuzzer can find those of the calls in flight.
@@ -109,7 +109,7 @@ impl<N: Network> World<N> {
         let mut position = 8;
         let reduced = (0..shape & 3).map(|chunk| {
             let data = Bytes::from(vec![7; item * (chunk + 1)]);
-            let item = Reduced { position, chunk, data };
+            let item = ReducedItem { position, chunk, data };
             position += item.data.len().next_multiple_of(4) as u64 + 4;
             item
         });
@@ -133,7 +133,7 @@ impl<N: Network> World<N> {
         let reduced = call.reply.write_chunks.iter().enumerate().filter_map(|(chunk, capacity)| {
             // Most often what fits, sometimes more.
             let len = if item == 255 { 1 << 16 } else { usize::try_from((*capacity)?).ok()?.min(item * 4) };
-            Some(Reduced { position: 8, chunk, data: Bytes::from(vec![7; len]) })
+            Some(ReducedItem { position: 8, chunk, data: Bytes::from(vec![7; len]) })
         });
         let reduced = reduced.collect();
         self.engine.reply(call.token, OutgoingReply { message: message([XID, 1], len), reduced });
@@ -163,18 +163,18 @@ impl<N: Network> World<N> {
         self.engine.poll_work(self.network.port(), self.now);
         while let Some(event) = self.engine.poll_event() {
             // A call that is made too late is over at once.
-            assert!(!self.closed || matches!(event, Event::CallFinished { .. }), "{event:?} after the end");
+            assert!(!self.closed || matches!(event, EngineEvent::CallFinished { .. }), "{event:?} after the end");
             match event {
-                Event::CallFinished { id, .. } => assert!(self.calls.remove(&id), "{id:?} is over already"),
-                Event::CallArrived(call) => {
+                EngineEvent::CallFinished { id, .. } => assert!(self.calls.remove(&id), "{id:?} is over already"),
+                EngineEvent::CallArrived(call) => {
                     assert!(self.unsent.insert(call.token), "{:?} is another's", call.token);
                     self.arrived.push_back(call);
                 }
-                Event::ReplySent { token, .. } => {
+                EngineEvent::ReplySent { token, .. } => {
                     assert!(self.unsent.remove(&token), "{token:?} is no call's, or over already");
                     self.arrived.retain(|call| call.token != token);
                 }
-                Event::Closed(_) => self.closed = true,
+                EngineEvent::Closed(_) => self.closed = true,
             }
         }
         N::check(self);

@@ -11,10 +11,11 @@ use std::{
 
 use super::engine::{Input, Network, World, XID};
 use crate::{
-    engine::{Connection, Engine as _, EngineConfig, PrivateData, Role, Setup},
+    engine::{Connection, ConnectionSetup, Engine as _, EngineConfig, PrivateData, Role},
     memory::MessageBuf,
     provider::{
-        Access, Completion, DisconnectReason, Handle, Memory, QueuePair, Region, RegisterError, WorkError, WorkRequest,
+        Access, Completion, DisconnectReason, MemoryHandle, QueuePair, Region, RegisterError, RegisterableMemory,
+        WorkError, WorkRequest,
     },
 };
 
@@ -23,7 +24,7 @@ const MAX_PULLED: u64 = 1 << 16;
 
 /// What is registered.
 struct Registered {
-    memory: Memory,
+    memory: RegisterableMemory,
     access: Access,
     /// By the peer's Send with Invalidate.
     invalid: bool,
@@ -44,7 +45,7 @@ struct Provider {
 }
 
 impl QueuePair for Provider {
-    fn register(&mut self, memory: Memory, access: Access) -> Result<Region, RegisterError> {
+    fn register(&mut self, memory: RegisterableMemory, access: Access) -> Result<Region, RegisterError> {
         // Handles run out now and then.
         if self.gone || self.registered.len() > 40 {
             return Err(RegisterError { source: "no more".into(), memory });
@@ -54,7 +55,7 @@ impl QueuePair for Provider {
         let pulled = self.registered.values().filter(|region| region.access == Access::ReadSink);
         let pulled: usize = pulled.map(|region| region.memory.len()).sum();
         assert!(pulled as u64 <= MAX_PULLED, "{pulled} octets of sinks, by a peer's words alone");
-        Ok(Region { handle: Handle(self.last_handle), base: 0 })
+        Ok(Region { handle: MemoryHandle(self.last_handle), base: 0 })
     }
 
     fn is_open(&self) -> bool {
@@ -97,7 +98,7 @@ impl QueuePair for Provider {
         true
     }
 
-    fn copied_payload(&self) -> u64 {
+    fn copied_payload_bytes(&self) -> u64 {
         0
     }
 }
@@ -117,7 +118,7 @@ impl Provider {
     }
 
     /// A message of the peer's: an octet says how many words, then come the words.
-    fn receive(&mut self, engine: &mut Connection, invalidated: Option<Handle>, input: &mut Input<'_>) {
+    fn receive(&mut self, engine: &mut Connection, invalidated: Option<MemoryHandle>, input: &mut Input<'_>) {
         let octets = input.number() * 4;
         let octets = input.take(octets).to_vec();
         if self.gone || self.receives == 0 {
@@ -148,14 +149,14 @@ fn run(octets: &[u8], versions: RangeInclusive<u32>) {
     let mut input = Input(octets);
     let Some(mode) = input.octet() else { return };
     let role = if mode & 1 == 0 { Role::Server } else { Role::Client };
-    let mut config = EngineConfig { max_call_len: MAX_PULLED / 2, max_pulled: MAX_PULLED, ..EngineConfig::default() };
+    let mut config = EngineConfig { max_call_len: MAX_PULLED / 2, max_fetched: MAX_PULLED, ..EngineConfig::default() };
     config.versions = versions;
-    config.continued = 5000;
+    config.max_continued = 5000;
     config.credits = 1 + u32::from(mode >> 4);
     config.min_reduce = if mode & 2 == 0 { 1 } else { 100 };
     config.max_segment_len = if mode & 4 == 0 { 1 << 30 } else { 64 };
     let says = PrivateData::new(&config, mode & 8 != 0);
-    let setup = Setup { local: says, peer: says, xid_seed: XID };
+    let setup = ConnectionSetup { local: says, peer: says, xid_seed: XID };
     let provider = Provider {
         receives: Connection::setup_params(&config, true).receive_count,
         send_threshold: config.send_size as usize,
@@ -182,7 +183,7 @@ impl Network for Provider {
                 let exposed = network.registered.get_mut(&handle);
                 if let Some(region) = exposed.filter(|region| region.access != Access::ReadSink && !region.invalid) {
                     region.invalid = true;
-                    network.receive(engine, Some(Handle(handle)), input);
+                    network.receive(engine, Some(MemoryHandle(handle)), input);
                 }
             }
             4 | 5 => {
@@ -222,7 +223,7 @@ impl Network for Provider {
         }
         if *closed {
             assert_eq!(network.registered.len(), 0, "memory is left registered");
-            assert_eq!(engine.counters().exposed, 0);
+            assert_eq!(engine.counters().exposed_regions, 0);
         }
     }
 

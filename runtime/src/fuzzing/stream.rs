@@ -11,7 +11,7 @@ use crate::{
         CloseReason, Engine as _, EngineConfig, Role,
         stream::{StreamConfig, StreamConnection},
     },
-    memory::{Budget, Charge, Share},
+    memory::{BudgetCharge, MemoryBudget, MemoryShare},
     provider::DisconnectReason,
 };
 
@@ -23,8 +23,8 @@ const OTHERS: u64 = 9000;
 /// A stream, and the memory that its connection shares with others.
 struct Stream {
     port: (),
-    budget: Arc<Budget>,
-    others: Option<Charge>,
+    budget: Arc<MemoryBudget>,
+    others: Option<BudgetCharge>,
     most_arrived: usize,
 }
 
@@ -37,11 +37,11 @@ pub fn tcp_stream(octets: &[u8]) {
     let mut input = Input(octets);
     let Some(mode) = input.octet() else { return };
     let role = if mode & 1 == 0 { Role::Server } else { Role::Client };
-    let budget = Budget::new(MEMORY);
+    let budget = MemoryBudget::new(MEMORY);
     let config = EngineConfig {
         credits: 1 + u32::from(mode >> 5),
         reverse_credits: u32::from(mode >> 1 & 3),
-        max_pulled: 15_000,
+        max_fetched: 15_000,
         budget: Some(Arc::clone(&budget)),
         ..EngineConfig::default()
     };
@@ -89,8 +89,10 @@ impl Network for Stream {
             }
             11 => {
                 let others = network.others.take();
-                network.others =
-                    others.is_none().then(|| Share::of(Some(Arc::clone(&network.budget))).take_now(OTHERS)).flatten();
+                network.others = others
+                    .is_none()
+                    .then(|| MemoryShare::of(Some(Arc::clone(&network.budget))).take_now(OTHERS))
+                    .flatten();
             }
             // Once in a while: each ends everything.
             _ => match input.octet() {
@@ -109,12 +111,12 @@ impl Network for Stream {
         assert!(world.has_called || budget.held() <= MEMORY, "{} octets are held", budget.held());
         if world.closed {
             assert_eq!(budget.waiting(), 0);
-            assert_eq!(budget.held(), others.as_ref().map_or(0, Charge::octets), "memory is not given back");
+            assert_eq!(budget.held(), others.as_ref().map_or(0, BudgetCharge::octets), "memory is not given back");
         }
     }
 
     fn end(&mut self, engine: &mut StreamConnection) {
-        engine.lost(DisconnectReason::Remote);
+        engine.connection_lost(DisconnectReason::Remote);
     }
 }
 

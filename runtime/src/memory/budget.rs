@@ -15,23 +15,23 @@ use std::{
 };
 
 /// The limit, and what is held of it.
-pub(crate) struct Budget {
+pub(crate) struct MemoryBudget {
     limit: u64,
     held: AtomicU64,
     /// How many are in the queue.
     waiting: AtomicUsize,
-    queue: Mutex<VecDeque<Arc<Turn>>>,
+    queue: Mutex<VecDeque<Arc<BudgetWaiter>>>,
 }
 
 /// A place in the queue.
 #[derive(Default)]
-struct Turn {
+struct BudgetWaiter {
     /// There may be room: its owner has not looked yet.
     called: AtomicBool,
     waker: Mutex<Option<Waker>>,
 }
 
-impl Turn {
+impl BudgetWaiter {
     fn call(&self) {
         self.called.store(true, SeqCst);
         let waker = self.waker.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -41,7 +41,7 @@ impl Turn {
     }
 }
 
-impl Budget {
+impl MemoryBudget {
     pub(crate) fn new(limit: u64) -> Arc<Self> {
         let (held, waiting, queue) = (AtomicU64::new(0), AtomicUsize::new(0), Mutex::default());
         Arc::new(Self { limit, held, waiting, queue })
@@ -57,7 +57,7 @@ impl Budget {
         self.waiting.load(SeqCst)
     }
 
-    fn queue(&self) -> MutexGuard<'_, VecDeque<Arc<Turn>>> {
+    fn queue(&self) -> MutexGuard<'_, VecDeque<Arc<BudgetWaiter>>> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -78,7 +78,7 @@ impl Budget {
     }
 
     /// Changes the queue, and calls whoever comes to its front.
-    fn leave(&self, turn: &Arc<Turn>) {
+    fn leave(&self, turn: &Arc<BudgetWaiter>) {
         let mut queue = self.queue();
         queue.retain(|other| !Arc::ptr_eq(other, turn));
         self.waiting.store(queue.len(), SeqCst);
@@ -88,7 +88,7 @@ impl Budget {
     }
 }
 
-impl fmt::Debug for Budget {
+impl fmt::Debug for MemoryBudget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Budget").field("limit", &self.limit).field("held", &self.held()).finish_non_exhaustive()
     }
@@ -96,9 +96,9 @@ impl fmt::Debug for Budget {
 
 /// Octets of a budget, until it is dropped.
 #[derive(Debug, Default)]
-pub(crate) struct Charge(Option<(Arc<Budget>, u64)>);
+pub(crate) struct BudgetCharge(Option<(Arc<MemoryBudget>, u64)>);
 
-impl Charge {
+impl BudgetCharge {
     /// Octets; none without a budget.
     pub(crate) fn octets(&self) -> u64 {
         self.0.as_ref().map_or(0, |(_, octets)| *octets)
@@ -123,7 +123,7 @@ impl Charge {
     }
 }
 
-impl Drop for Charge {
+impl Drop for BudgetCharge {
     fn drop(&mut self) {
         if let Some((budget, octets)) = &self.0 {
             budget.give_back(*octets);
@@ -133,22 +133,22 @@ impl Drop for Charge {
 
 /// One connection's access to a budget; without one, nothing is limited.
 #[derive(Default)]
-pub struct Share {
-    budget: Option<Arc<Budget>>,
-    turn: Arc<Turn>,
+pub struct MemoryShare {
+    budget: Option<Arc<MemoryBudget>>,
+    turn: Arc<BudgetWaiter>,
     /// It is in the queue.
     waits: bool,
 }
 
-impl Share {
-    pub(crate) fn of(budget: Option<Arc<Budget>>) -> Self {
+impl MemoryShare {
+    pub(crate) fn of(budget: Option<Arc<MemoryBudget>>) -> Self {
         Self { budget, turn: Arc::default(), waits: false }
     }
 
     /// Takes so many octets, at most the limit. If they are not there, the connection waits, and asks again for as much
     /// once it [is called](Self::is_called).
-    pub(crate) fn take(&mut self, octets: u64) -> Option<Charge> {
-        let Some(budget) = &self.budget else { return Some(Charge::default()) };
+    pub(crate) fn take(&mut self, octets: u64) -> Option<BudgetCharge> {
+        let Some(budget) = &self.budget else { return Some(BudgetCharge::default()) };
         if !self.waits {
             if let Some(charge) = self.take_now(octets) {
                 return Some(charge);
@@ -164,20 +164,20 @@ impl Share {
         if !(first && budget.try_add(octets)) {
             return None;
         }
-        let charge = Charge(Some((Arc::clone(budget), octets)));
+        let charge = BudgetCharge(Some((Arc::clone(budget), octets)));
         self.stop_waiting();
         Some(charge)
     }
 
     /// Takes so many octets, if they are there and nobody waits for them.
-    pub(crate) fn take_now(&self, octets: u64) -> Option<Charge> {
-        let Some(budget) = &self.budget else { return Some(Charge::default()) };
-        (budget.waiting() == 0 && budget.try_add(octets)).then(|| Charge(Some((Arc::clone(budget), octets))))
+    pub(crate) fn take_now(&self, octets: u64) -> Option<BudgetCharge> {
+        let Some(budget) = &self.budget else { return Some(BudgetCharge::default()) };
+        (budget.waiting() == 0 && budget.try_add(octets)).then(|| BudgetCharge(Some((Arc::clone(budget), octets))))
     }
 
     /// Takes what cannot wait, be it beyond the limit.
-    pub(crate) fn take_anyway(&self, octets: u64) -> Charge {
-        Charge(self.budget.as_ref().map(|budget| {
+    pub(crate) fn take_anyway(&self, octets: u64) -> BudgetCharge {
+        BudgetCharge(self.budget.as_ref().map(|budget| {
             budget.held.fetch_add(octets, SeqCst);
             (Arc::clone(budget), octets)
         }))
@@ -215,13 +215,13 @@ impl Share {
     }
 }
 
-impl Drop for Share {
+impl Drop for MemoryShare {
     fn drop(&mut self) {
         self.stop_waiting();
     }
 }
 
-impl fmt::Debug for Share {
+impl fmt::Debug for MemoryShare {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Share").field("budget", &self.budget).field("waits", &self.waits).finish_non_exhaustive()
     }
@@ -251,15 +251,15 @@ mod tests {
 
     #[test]
     fn without_a_budget_nothing_is_limited() {
-        let mut share = Share::default();
+        let mut share = MemoryShare::default();
         assert_eq!(share.take(u64::MAX).unwrap().octets(), 0);
         assert!(!share.waits());
     }
 
     #[test]
     fn what_is_taken_comes_back() {
-        let budget = Budget::new(100);
-        let mut share = Share::of(Some(Arc::clone(&budget)));
+        let budget = MemoryBudget::new(100);
+        let mut share = MemoryShare::of(Some(Arc::clone(&budget)));
         let (mut a, b) = (share.take(60).unwrap(), share.take(40).unwrap());
         assert_eq!((budget.held(), a.octets(), b.octets()), (100, 60, 40));
         a.shrink(10);
@@ -267,7 +267,7 @@ mod tests {
         assert_eq!((budget.held(), a.octets()), (50, 10));
         let mut over = share.take_anyway(900);
         over.absorb(share.take_anyway(100));
-        over.absorb(Charge::default());
+        over.absorb(BudgetCharge::default());
         drop((a, b));
         assert_eq!(budget.held(), 1000);
         drop(over);
@@ -276,8 +276,8 @@ mod tests {
 
     #[test]
     fn who_waits_longest_takes_first() {
-        let budget = Budget::new(100);
-        let share = || Share::of(Some(Arc::clone(&budget)));
+        let budget = MemoryBudget::new(100);
+        let share = || MemoryShare::of(Some(Arc::clone(&budget)));
         let (mut a, mut b, mut c) = (share(), share(), share());
         let woken: [Arc<Woken>; 2] = Default::default();
         let most = a.take(90).unwrap();
@@ -305,8 +305,8 @@ mod tests {
 
     #[test]
     fn who_goes_while_it_waits_is_in_nobodys_way() {
-        let budget = Budget::new(100);
-        let share = || Share::of(Some(Arc::clone(&budget)));
+        let budget = MemoryBudget::new(100);
+        let share = || MemoryShare::of(Some(Arc::clone(&budget)));
         let (mut a, mut b, mut c) = (share(), share(), share());
         let most = a.take(90).unwrap();
         assert!(b.take(50).is_none() && c.take(10).is_none());
@@ -326,12 +326,12 @@ mod tests {
                 self.0.unpark();
             }
         }
-        let budget = Budget::new(100);
+        let budget = MemoryBudget::new(100);
         let threads: Vec<_> = (0..4_u64)
             .map(|nth| {
                 let budget = Arc::clone(&budget);
                 thread::spawn(move || {
-                    let mut share = Share::of(Some(Arc::clone(&budget)));
+                    let mut share = MemoryShare::of(Some(Arc::clone(&budget)));
                     let waker = Waker::from(Arc::new(Unpark(thread::current())));
                     for round in 0..5000 {
                         let octets = (nth * 31 + round * 7) % 101;

@@ -8,20 +8,20 @@
 //! Nothing here is unsafe: while a provider may write to a `PayloadBuf`, the provider owns it.
 
 mod budget;
-mod homes;
 mod landing;
 mod message;
 mod pool;
+mod pool_buffers;
 mod reusable;
 
 #[doc(hidden)]
-pub use budget::Share;
-pub(crate) use budget::{Budget, Charge};
-#[cfg_attr(not(any(feature = "verbs", feature = "verbs-dlopen")), allow(unused_imports))]
-pub(crate) use homes::Home;
+pub use budget::MemoryShare;
+pub(crate) use budget::{BudgetCharge, MemoryBudget};
 pub use landing::LandingPool;
 pub use message::MessageBuf;
 pub use pool::{BufferPool, LandingMemory, PayloadBuf, PoolStats};
+#[cfg_attr(not(any(feature = "verbs", feature = "verbs-dlopen")), allow(unused_imports))]
+pub(crate) use pool_buffers::PoolBuffer;
 
 pub use crate::xdr::Output;
 

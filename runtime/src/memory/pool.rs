@@ -11,7 +11,7 @@ use std::{
 
 use bytes::Bytes;
 
-use super::{homes::Homes, reusable::ReusableBuf};
+use super::{pool_buffers::PoolBuffers, reusable::ReusableBuf};
 
 /// Memory of the user's own that RDMA may land in: an anonymous or file mapping, a slab, a device's buffer.
 pub trait LandingMemory: Send + Sync + 'static {
@@ -21,7 +21,7 @@ pub trait LandingMemory: Send + Sync + 'static {
     fn as_mut_slice(&mut self) -> &mut [u8];
 }
 
-enum Storage {
+enum PayloadStorage {
     Heap(Vec<u8>),
     Own(Box<dyn LandingMemory>),
     Reusable(ReusableBuf),
@@ -40,7 +40,7 @@ enum Storage {
 /// assert_eq!(&buffer.freeze()[..], b"hello");
 /// ```
 pub struct PayloadBuf {
-    storage: Storage,
+    storage: PayloadStorage,
     len: usize,
     pool: Option<BufferPool>,
 }
@@ -50,11 +50,11 @@ impl PayloadBuf {
     #[must_use]
     pub fn from_memory(memory: Box<dyn LandingMemory>) -> Self {
         let len = memory.as_slice().len();
-        Self { storage: Storage::Own(memory), len, pool: None }
+        Self { storage: PayloadStorage::Own(memory), len, pool: None }
     }
 
     pub(super) fn from_reusable(memory: ReusableBuf, len: usize) -> Self {
-        Self { storage: Storage::Reusable(memory), len, pool: None }
+        Self { storage: PayloadStorage::Reusable(memory), len, pool: None }
     }
 
     /// Shortens it to `len` octets, at most what it has.
@@ -68,9 +68,9 @@ impl PayloadBuf {
             return;
         }
         let room = match &self.storage {
-            Storage::Heap(heap) => heap.len(),
-            Storage::Reusable(reusable) => reusable.as_slice().len(),
-            Storage::Own(_) => 0,
+            PayloadStorage::Heap(heap) => heap.len(),
+            PayloadStorage::Reusable(reusable) => reusable.as_slice().len(),
+            PayloadStorage::Own(_) => 0,
         };
         if len <= room {
             self.len = len;
@@ -92,8 +92,8 @@ impl PayloadBuf {
         if self.is_empty() {
             return Bytes::new();
         }
-        match std::mem::replace(&mut self.storage, Storage::Heap(Vec::new())) {
-            Storage::Reusable(reusable) => reusable.freeze(self.len),
+        match std::mem::replace(&mut self.storage, PayloadStorage::Heap(Vec::new())) {
+            PayloadStorage::Reusable(reusable) => reusable.freeze(self.len),
             storage => {
                 self.storage = storage;
                 Bytes::from_owner(self)
@@ -105,13 +105,13 @@ impl PayloadBuf {
 impl From<Vec<u8>> for PayloadBuf {
     fn from(memory: Vec<u8>) -> Self {
         let len = memory.len();
-        Self { storage: Storage::Heap(memory), len, pool: None }
+        Self { storage: PayloadStorage::Heap(memory), len, pool: None }
     }
 }
 
 impl Drop for PayloadBuf {
     fn drop(&mut self) {
-        if let (Some(pool), Storage::Heap(heap)) = (self.pool.take(), &mut self.storage) {
+        if let (Some(pool), PayloadStorage::Heap(heap)) = (self.pool.take(), &mut self.storage) {
             pool.put_back(std::mem::take(heap));
         }
     }
@@ -122,10 +122,10 @@ impl Deref for PayloadBuf {
     #[inline]
     fn deref(&self) -> &[u8] {
         match &self.storage {
-            Storage::Heap(heap) => &heap[..self.len],
+            PayloadStorage::Heap(heap) => &heap[..self.len],
             // Less than it had is against the trait's contract, but the user's code, not ours: nothing rather than a panic.
-            Storage::Own(own) => own.as_slice().get(..self.len).unwrap_or_default(),
-            Storage::Reusable(reusable) => &reusable.as_slice()[..self.len],
+            PayloadStorage::Own(own) => own.as_slice().get(..self.len).unwrap_or_default(),
+            PayloadStorage::Reusable(reusable) => &reusable.as_slice()[..self.len],
         }
     }
 }
@@ -134,9 +134,9 @@ impl DerefMut for PayloadBuf {
     #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
         match &mut self.storage {
-            Storage::Heap(heap) => &mut heap[..self.len],
-            Storage::Own(own) => own.as_mut_slice().get_mut(..self.len).unwrap_or_default(),
-            Storage::Reusable(reusable) => &mut reusable.as_mut_slice()[..self.len],
+            PayloadStorage::Heap(heap) => &mut heap[..self.len],
+            PayloadStorage::Own(own) => own.as_mut_slice().get_mut(..self.len).unwrap_or_default(),
+            PayloadStorage::Reusable(reusable) => &mut reusable.as_mut_slice()[..self.len],
         }
     }
 }
@@ -189,7 +189,7 @@ struct PoolInner {
     max_kept: usize,
     outstanding: AtomicUsize,
     allocated: AtomicU64,
-    homes: Arc<Homes>,
+    homes: Arc<PoolBuffers>,
 }
 
 impl Default for PoolInner {
@@ -234,7 +234,7 @@ impl BufferPool {
             }
         };
         self.0.outstanding.fetch_add(1, Ordering::Relaxed);
-        PayloadBuf { storage: Storage::Heap(heap), len, pool: Some(self.clone()) }
+        PayloadBuf { storage: PayloadStorage::Heap(heap), len, pool: Some(self.clone()) }
     }
 
     /// What the pool holds and has given out.
@@ -261,19 +261,19 @@ impl BufferPool {
         }
     }
 
-    pub(super) fn homes(&self) -> &Arc<Homes> {
+    pub(super) fn homes(&self) -> &Arc<PoolBuffers> {
         &self.0.homes
     }
 
     /// The buffer of this pool's that `len` octets at `address` lie in.
     #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
-    pub(crate) fn home(&self, address: *const u8, len: usize) -> Option<super::Home> {
+    pub(crate) fn home(&self, address: *const u8, len: usize) -> Option<super::PoolBuffer> {
         self.0.homes.find(address as usize, len)
     }
 
     /// Whether a buffer is still what it was.
     #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
-    pub(crate) fn is_current(&self, home: super::Home) -> bool {
+    pub(crate) fn is_current(&self, home: super::PoolBuffer) -> bool {
         self.0.homes.is_current(home)
     }
 

@@ -11,12 +11,12 @@ use std::{
 
 use bytes::{Bytes, BytesMut};
 
-use super::homes::Homes;
+use super::pool_buffers::PoolBuffers;
 
 /// The buffers of a [`LandingPool`](super::LandingPool).
 pub(super) struct ReusableBuffers {
     /// The place in which providers look up registered memory.
-    homes: Arc<Homes>,
+    homes: Arc<PoolBuffers>,
     len: usize,
     buffers: Mutex<Buffers>,
     allocated: AtomicU64,
@@ -30,7 +30,7 @@ struct Buffers {
 }
 
 impl ReusableBuffers {
-    pub(super) fn new(homes: Arc<Homes>, len: usize) -> Self {
+    pub(super) fn new(homes: Arc<PoolBuffers>, len: usize) -> Self {
         Self { homes, len, buffers: Mutex::default(), allocated: AtomicU64::new(0) }
     }
 

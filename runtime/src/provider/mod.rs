@@ -24,9 +24,9 @@ use crate::memory::{BufferPool, MessageBuf, PayloadBuf};
 
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
+mod first_message_nudge;
 mod io_error;
 pub mod iwarp;
-mod silence;
 pub(crate) mod socket;
 #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
 pub mod verbs;
@@ -39,23 +39,23 @@ pub struct WrId(pub u64);
 
 /// The identifier of registered memory that is sent to the peer: an iWARP STag or an InfiniBand R_key.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Handle(pub u32);
+pub struct MemoryHandle(pub u32);
 
-impl fmt::Debug for Handle {
+impl fmt::Debug for MemoryHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:#010x}", self.0)
     }
 }
 
 /// Memory to register.
-pub enum Memory {
+pub enum RegisterableMemory {
     /// Memory that the peer may read.
     Source(Bytes),
     /// Memory that the peer, or a response to a local RDMA Read, may write.
     Sink(PayloadBuf),
 }
 
-impl Memory {
+impl RegisterableMemory {
     /// Returns the length in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -72,7 +72,7 @@ impl Memory {
     }
 }
 
-impl fmt::Debug for Memory {
+impl fmt::Debug for RegisterableMemory {
     /// Omits the contents, which may be confidential.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = if matches!(self, Self::Source(_)) { "Source" } else { "Sink" };
@@ -95,7 +95,7 @@ pub enum Access {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Region {
     /// The handle. It is unpredictable, and differs from recently used handles (RFC 5042 §7.1, §8.1).
-    pub handle: Handle,
+    pub handle: MemoryHandle,
     /// The offset of the first byte.
     pub base: u64,
 }
@@ -104,7 +104,7 @@ pub struct Region {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RemoteMemory {
     /// The handle that the peer sent.
-    pub handle: Handle,
+    pub handle: MemoryHandle,
     /// The offset that the peer sent.
     pub offset: u64,
 }
@@ -120,7 +120,7 @@ pub enum WorkRequest {
         /// The message. Its buffer returns to the pool once it is sent.
         message: MessageBuf,
         /// A handle of the peer, which the peer invalidates when the message arrives (Send with Invalidate).
-        invalidate: Option<Handle>,
+        invalidate: Option<MemoryHandle>,
         /// Requests an event at the peer (Send with Solicited Event).
         solicited: bool,
     },
@@ -129,7 +129,7 @@ pub enum WorkRequest {
         /// The identifier returned by [`Completion::Read`].
         id: WrId,
         /// The handle of the registered sink.
-        sink: Handle,
+        sink: MemoryHandle,
         /// The offset from the start of the sink, in bytes.
         sink_offset: u64,
         /// The address of the peer's memory.
@@ -152,7 +152,7 @@ pub enum WorkRequest {
         /// The identifier returned by [`Completion::Invalidated`].
         id: WrId,
         /// The handle of memory registered on this queue pair.
-        handle: Handle,
+        handle: MemoryHandle,
     },
 }
 
@@ -202,14 +202,14 @@ pub enum Completion {
         /// The identifier of the work request.
         id: WrId,
         /// The memory that was registered.
-        memory: Memory,
+        memory: RegisterableMemory,
     },
     /// A message arrived and consumed one posted Receive.
     Received {
         /// The message.
         message: MessageBuf,
         /// The handle that the peer's Send with Invalidate named. It is already invalid.
-        invalidated: Option<Handle>,
+        invalidated: Option<MemoryHandle>,
     },
     /// A work request failed. An error on a reliable connection ends the connection: [`Completion::Disconnected`] follows.
     Failed {
@@ -269,7 +269,7 @@ pub struct RegisterError {
     /// The cause of the failure.
     pub source: IoError,
     /// The memory, returned to the caller.
-    pub memory: Memory,
+    pub memory: RegisterableMemory,
 }
 
 /// A connected, reliable queue pair.
@@ -283,7 +283,7 @@ pub trait QueuePair: Send + Unpin + 'static {
     /// # Errors
     /// Returns an error, with the memory, if memory or handles are exhausted, if the access does not suit the memory, or if
     /// the connection is ending (see [`is_open`](Self::is_open)).
-    fn register(&mut self, memory: Memory, access: Access) -> Result<Region, RegisterError>;
+    fn register(&mut self, memory: RegisterableMemory, access: Access) -> Result<Region, RegisterError>;
 
     /// Returns `true` if the queue pair still executes new requests.
     ///
@@ -307,7 +307,7 @@ pub trait QueuePair: Send + Unpin + 'static {
     ///
     /// Callers forbid it while other tasks of the same thread may have work to do. Providers that do not busy-poll ignore
     /// this call.
-    fn may_spin(&mut self, _may: bool) {}
+    fn set_busy_poll(&mut self, _may: bool) {}
 
     /// Closes the connection in an orderly way after all posted requests have been sent. Completions, and finally
     /// [`Completion::Disconnected`], are still reported by [`poll`](Self::poll).
@@ -327,7 +327,7 @@ pub trait QueuePair: Send + Unpin + 'static {
     /// Returns `true` if every protocol violation by the peer is reported as [`DisconnectReason::PeerViolation`].
     ///
     /// Some devices refuse a forbidden operation and end the connection without reporting the cause.
-    fn tells_violations(&self) -> bool {
+    fn reports_violations(&self) -> bool {
         true
     }
 
@@ -335,12 +335,12 @@ pub trait QueuePair: Send + Unpin + 'static {
     ///
     /// The number grows while a long Send or RDMA Write is in flight and the peer accepts data. Providers that cannot count
     /// bytes return 0; their requests make progress only when they complete.
-    fn octets_out(&self) -> u64 {
+    fn bytes_sent(&self) -> u64 {
         0
     }
 
     /// Returns the number of payload bytes that this queue pair has copied between its own buffers and registered memory.
-    fn copied_payload(&self) -> u64;
+    fn copied_payload_bytes(&self) -> u64;
 }
 
 /// The parameters that one side offers when it sets up a connection.
@@ -465,13 +465,13 @@ pub trait Listener: Send + Sync + 'static {
     /// The type of the queue pairs.
     type QueuePair: QueuePair;
     /// The type of a connection that is being set up.
-    type Incoming: Incoming<QueuePair = Self::QueuePair>;
+    type IncomingConnection: Incoming<QueuePair = Self::QueuePair>;
 
     /// Waits for the next connection. Returns before the peer has sent its request, so a slow peer does not delay others.
     ///
     /// # Errors
     /// Returns an error of the operating system.
-    fn accept(&self) -> impl Future<Output = std::io::Result<Self::Incoming>> + Send;
+    fn accept(&self) -> impl Future<Output = std::io::Result<Self::IncomingConnection>> + Send;
 
     /// Returns the address that the listener is bound to.
     fn local_addr(&self) -> SocketAddr;

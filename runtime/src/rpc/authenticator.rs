@@ -10,7 +10,7 @@ use super::{
 
 /// What a server knows of a caller that it let in.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Authenticated {
+pub struct AuthenticatedCaller {
     /// Who calls.
     pub credential: Credential,
     /// The verifier of the reply: that of RPCSEC_GSS is over the sequence number in the credential (RFC 2203 §5.3.3.2).
@@ -26,7 +26,7 @@ pub trait Authenticator: fmt::Debug + Send + Sync + 'static {
     /// # Errors
     /// What the call is rejected with: AUTH_BADCRED for a flavor that is not known or a credential that is malformed,
     /// AUTH_TOOWEAK for one that does not do here, AUTH_REJECTEDCRED for one that is no longer valid.
-    fn authenticate(&self, call: &CallHeader, header: &[u8]) -> Result<Authenticated, AuthFailure>;
+    fn authenticate(&self, call: &CallHeader, header: &[u8]) -> Result<AuthenticatedCaller, AuthFailure>;
 
     /// What protects the arguments and results of a call that has been let in. Default: nothing.
     fn protection(&self, call: &CallHeader) -> Option<Arc<dyn Protection>> {
@@ -40,7 +40,7 @@ pub trait Authenticator: fmt::Debug + Send + Sync + 'static {
 pub struct StandardAuthenticator;
 
 impl Authenticator for StandardAuthenticator {
-    fn authenticate(&self, call: &CallHeader, _header: &[u8]) -> Result<Authenticated, AuthFailure> {
+    fn authenticate(&self, call: &CallHeader, _header: &[u8]) -> Result<AuthenticatedCaller, AuthFailure> {
         let credential = match Credential::from_opaque(&call.credential)? {
             // RFC 5531 appendix A: a shorthand that the server does not know (any more) is rejected so, and the
             // caller goes back to AUTH_SYS.
@@ -54,6 +54,6 @@ impl Authenticator for StandardAuthenticator {
         if !call.verifier.is(AuthFlavor::AuthNone) {
             return Err(AuthStat::AuthBadverf.into());
         }
-        Ok(Authenticated { credential, verifier: OpaqueAuth::none() })
+        Ok(AuthenticatedCaller { credential, verifier: OpaqueAuth::none() })
     }
 }

@@ -74,20 +74,20 @@ impl CallHeader {
     /// Reads the header of a call at a server. On success the arguments are next.
     ///
     /// # Errors
-    /// The fault says what to answer, if anything: [`CallFault::reply`].
-    pub fn decode(decoder: &mut Decoder<'_>) -> Result<Self, CallFault> {
+    /// The fault says what to answer, if anything: [`CallHeaderError::reply`].
+    pub fn decode(decoder: &mut Decoder<'_>) -> Result<Self, CallHeaderError> {
         let mut ahead = Decoder::new(decoder.rest());
-        let xid = ahead.take_u32().map_err(CallFault::NotACall)?;
-        match ahead.read::<MsgType>().map_err(CallFault::NotACall)? {
+        let xid = ahead.take_u32().map_err(CallHeaderError::NotACall)?;
+        match ahead.read::<MsgType>().map_err(CallHeaderError::NotACall)? {
             MsgType::Call => {}
-            MsgType::Reply => return Err(CallFault::NotACall(ahead.error(DecodeErrorKind::Invalid("a reply")))),
+            MsgType::Reply => return Err(CallHeaderError::NotACall(ahead.error(DecodeErrorKind::Invalid("a reply")))),
         }
         // What follows rpcvers has this form in version 2 only.
-        let rpcvers = ahead.take_u32().map_err(|error| CallFault::Malformed { xid, error })?;
+        let rpcvers = ahead.take_u32().map_err(|error| CallHeaderError::Malformed { xid, error })?;
         if rpcvers != RPC_VERS {
-            return Err(CallFault::RpcMismatch { xid, rpcvers });
+            return Err(CallHeaderError::RpcMismatch { xid, rpcvers });
         }
-        match decoder.read::<RpcMsg>().map_err(|error| CallFault::of(xid, error))?.body {
+        match decoder.read::<RpcMsg>().map_err(|error| CallHeaderError::of(xid, error))?.body {
             RpcMsgBody::Call(body) => Ok(Self {
                 xid,
                 program: body.prog,
@@ -96,7 +96,7 @@ impl CallHeader {
                 credential: body.cred,
                 verifier: body.verf,
             }),
-            RpcMsgBody::Reply(_) => Err(CallFault::NotACall(decoder.error(DecodeErrorKind::Invalid("a reply")))),
+            RpcMsgBody::Reply(_) => Err(CallHeaderError::NotACall(decoder.error(DecodeErrorKind::Invalid("a reply")))),
         }
     }
 }
@@ -104,7 +104,7 @@ impl CallHeader {
 /// Why a message received by a server is not a call that it can look at.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum CallFault {
+pub enum CallHeaderError {
     /// It is not a call at all: there is nobody to answer.
     #[error("not an RPC call")]
     NotACall(#[source] DecodeError),
@@ -138,7 +138,7 @@ pub enum CallFault {
     },
 }
 
-impl CallFault {
+impl CallHeaderError {
     /// The fault of a call whose header has `error`.
     fn of(xid: u32, error: DecodeError) -> Self {
         if matches!(error.kind(), DecodeErrorKind::LengthExceedsMaximum { .. }) {

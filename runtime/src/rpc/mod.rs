@@ -20,10 +20,10 @@ pub mod wire {
 
 pub use auth::Credential;
 #[cfg(feature = "std")]
-pub use authenticator::{Authenticated, Authenticator, StandardAuthenticator};
-pub use call::{CallFault, CallHeader};
+pub use authenticator::{AuthenticatedCaller, Authenticator, StandardAuthenticator};
+pub use call::{CallHeader, CallHeaderError};
 pub use error::{AuthFailure, RpcError};
-pub use reply::{ReplyFault, ReplyHeader, max_reply_len, max_reply_verifier};
+pub use reply::{ReplyHeader, ReplyHeaderError, max_reply_len, max_reply_verifier};
 #[cfg(feature = "std")]
 pub use security::{Protection, Seal, Secured, Security, SecurityError};
 pub use wire::{AuthFlavor, AuthStat, AuthsysParms, OpaqueAuth, RPC_VERS};

@@ -77,11 +77,11 @@ impl ReplyHeader {
     ///
     /// # Errors
     /// When it is no reply of RFC 5531.
-    pub fn decode(decoder: &mut Decoder<'_>) -> Result<Self, ReplyFault> {
-        let message = decoder.read::<RpcMsg>().map_err(ReplyFault::Malformed)?;
+    pub fn decode(decoder: &mut Decoder<'_>) -> Result<Self, ReplyHeaderError> {
+        let message = decoder.read::<RpcMsg>().map_err(ReplyHeaderError::Malformed)?;
         let xid = message.xid;
         let (verifier, outcome) = match message.body {
-            RpcMsgBody::Call(_) => return Err(ReplyFault::NotAReply),
+            RpcMsgBody::Call(_) => return Err(ReplyHeaderError::NotAReply),
             RpcMsgBody::Reply(ReplyBody::MsgAccepted(accepted)) => {
                 let outcome = match accepted.reply_data {
                     AcceptedReplyData::Success => Ok(()),
@@ -110,7 +110,7 @@ impl ReplyHeader {
 /// Why a message received by a client is not a reply.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum ReplyFault {
+pub enum ReplyHeaderError {
     /// It is a call.
     #[error("an RPC call, not a reply")]
     NotAReply,

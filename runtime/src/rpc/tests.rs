@@ -26,11 +26,11 @@ fn encode_reply(reply: &ReplyHeader) -> Vec<u8> {
     out
 }
 
-fn decode_call(octets: &[u8]) -> Result<CallHeader, CallFault> {
+fn decode_call(octets: &[u8]) -> Result<CallHeader, CallHeaderError> {
     CallHeader::decode(&mut Decoder::new(octets))
 }
 
-fn decode_reply(octets: &[u8]) -> Result<ReplyHeader, ReplyFault> {
+fn decode_reply(octets: &[u8]) -> Result<ReplyHeader, ReplyHeaderError> {
     ReplyHeader::decode(&mut Decoder::new(octets))
 }
 
@@ -116,7 +116,7 @@ fn every_truncation_is_an_error() {
     for len in 0..wire.len() {
         let fault = decode_call(&wire[..len]).unwrap_err();
         match len {
-            0..8 => assert!(matches!(fault, CallFault::NotACall(_)) && fault.reply().is_none(), "{len}: {fault}"),
+            0..8 => assert!(matches!(fault, CallHeaderError::NotACall(_)) && fault.reply().is_none(), "{len}: {fault}"),
             // Whoever got as far as to be a call is answered.
             _ => assert_eq!(fault.reply(), Some(ReplyHeader::failure(7, RpcError::GarbageArguments)), "{len}"),
         }
@@ -124,7 +124,7 @@ fn every_truncation_is_an_error() {
     for (reply, words) in replies() {
         let wire = octets(&words);
         for len in 0..wire.len() {
-            assert!(matches!(decode_reply(&wire[..len]), Err(ReplyFault::Malformed(_))), "{reply:?} {len}");
+            assert!(matches!(decode_reply(&wire[..len]), Err(ReplyHeaderError::Malformed(_))), "{reply:?} {len}");
         }
     }
 }
@@ -134,7 +134,7 @@ fn another_version_of_rpc_is_a_mismatch_whatever_follows() {
     for tail in [&[][..], &[1, 2, 3, 0, 9999], &[1, 1, 0, 0, 0, 0, 0]] {
         for rpcvers in [0, 1, 3, u32::MAX] {
             let fault = decode_call(&octets(&[&[5, 0, rpcvers], tail].concat())).unwrap_err();
-            assert_eq!(fault, CallFault::RpcMismatch { xid: 5, rpcvers });
+            assert_eq!(fault, CallHeaderError::RpcMismatch { xid: 5, rpcvers });
             let reply = fault.reply().unwrap();
             assert_eq!(encode_reply(&reply), octets(&[5, 1, 1, 0, 2, 2]));
         }
@@ -151,7 +151,7 @@ fn a_credential_or_verifier_over_400_octets_is_refused_as_such() {
         decode_call(&wire)
     };
     assert_eq!(of(400, 400).unwrap().verifier.body.len(), 400);
-    let refusal = |fault: CallFault| fault.reply().unwrap().outcome.unwrap_err();
+    let refusal = |fault: CallHeaderError| fault.reply().unwrap().outcome.unwrap_err();
     assert_eq!(refusal(of(404, 0).unwrap_err()), RpcError::Authentication(AuthStat::AuthBadcred.into()));
     assert_eq!(refusal(of(0, 404).unwrap_err()), RpcError::Authentication(AuthStat::AuthBadverf.into()));
     let fault = of(404, 0).unwrap_err();
@@ -172,7 +172,7 @@ fn a_credential_over_400_octets_is_not_sent() {
 #[test]
 fn declared_lengths_beyond_the_message_are_errors() {
     let fault = decode_call(&octets(&[5, 0, 2, 1, 1, 0, 0, 400, 0])).unwrap_err();
-    let CallFault::Malformed { xid: 5, error } = fault else { panic!("{fault}") };
+    let CallHeaderError::Malformed { xid: 5, error } = fault else { panic!("{fault}") };
     assert_eq!(*error.kind(), DecodeErrorKind::LengthExceedsRemaining { len: 400, remaining: 4 });
 }
 
@@ -180,19 +180,19 @@ fn declared_lengths_beyond_the_message_are_errors() {
 fn each_end_refuses_what_is_meant_for_the_other() {
     let call = encode_call(&CallHeader::new(1, 2, 3, 4));
     let reply = encode_reply(&ReplyHeader::success(1));
-    assert_eq!(decode_reply(&call), Err(ReplyFault::NotAReply));
-    assert!(matches!(decode_call(&reply), Err(CallFault::NotACall(_))));
+    assert_eq!(decode_reply(&call), Err(ReplyHeaderError::NotAReply));
+    assert!(matches!(decode_call(&reply), Err(CallHeaderError::NotACall(_))));
     // Neither call nor reply.
     let neither = octets(&[1, 2, 2, 0, 0, 0, 0, 0, 0, 0]);
-    assert!(matches!(decode_call(&neither), Err(CallFault::NotACall(_))));
-    assert!(matches!(decode_reply(&neither), Err(ReplyFault::Malformed(_))));
+    assert!(matches!(decode_call(&neither), Err(CallHeaderError::NotACall(_))));
+    assert!(matches!(decode_reply(&neither), Err(ReplyHeaderError::Malformed(_))));
 }
 
 #[test]
 fn a_reply_of_unknown_status_is_malformed() {
     for words in [&[9, 1, 2][..], &[9, 1, 0, 0, 0, 6], &[9, 1, 0, 0, 0, u32::MAX], &[9, 1, 1, 2, 0, 0]] {
         let fault = decode_reply(&octets(words)).unwrap_err();
-        let ReplyFault::Malformed(error) = fault else { panic!("{words:?}: {fault}") };
+        let ReplyHeaderError::Malformed(error) = fault else { panic!("{words:?}: {fault}") };
         let is_unknown = matches!(
             error.kind(),
             DecodeErrorKind::UnknownEnumValue { .. } | DecodeErrorKind::UnknownDiscriminant { .. }

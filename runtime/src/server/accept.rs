@@ -8,14 +8,14 @@ use tokio::{
     task::JoinSet,
 };
 
-use super::{handle::Shared, listed::Listed};
+use super::{handle::ServerShared, listed::ListedConnection};
 use crate::{
-    chain::Chain,
+    chain::ErrorChain,
     config::ConnectionConfig,
-    driver::{self, Core, DriverConfig, EngineIo, Port, RdmaIo, TcpIo},
+    driver::{self, DriverConfig, DriverCore, DriverPort, EngineIo, RdmaIo, TcpIo},
     engine::Role,
     provider::{ConnectRequest as _, Incoming as _, Listener, SetupError},
-    session::{Handlers, ServedConnection, SetUp},
+    session::{CallHandlers, ServedConnection, SetUp},
 };
 
 /// Pause after an error of the listener's, such as too many open files: it would only repeat.
@@ -26,11 +26,11 @@ pub(super) trait Accept: Send + Sync {
     fn local_addr(&self) -> SocketAddr;
 
     /// Takes connections until dropped.
-    fn run(self: Box<Self>, shared: Arc<Shared>) -> Pin<Box<dyn Future<Output = ()> + Send>>;
+    fn run(self: Box<Self>, shared: Arc<ServerShared>) -> Pin<Box<dyn Future<Output = ()> + Send>>;
 }
 
 /// Where connections come from: a provider's listener, or a TCP socket.
-pub(super) trait Source: Send + Sync + 'static {
+pub(super) trait ConnectionSource: Send + Sync + 'static {
     /// A connection taken, and not set up.
     type Incoming: Send + 'static;
     /// What becomes of it.
@@ -51,21 +51,21 @@ pub(super) trait Source: Send + Sync + 'static {
 /// RPC-over-RDMA, by a provider's listener.
 pub(super) struct RdmaSource<L>(pub(super) L);
 
-impl<L: Listener> Source for RdmaSource<L> {
-    type Incoming = L::Incoming;
+impl<L: Listener> ConnectionSource for RdmaSource<L> {
+    type Incoming = L::IncomingConnection;
     type Io = RdmaIo<L::QueuePair>;
 
     fn local_addr(&self) -> SocketAddr {
         self.0.local_addr()
     }
 
-    async fn accept(&self) -> io::Result<(L::Incoming, SocketAddr)> {
+    async fn accept(&self) -> io::Result<(L::IncomingConnection, SocketAddr)> {
         let incoming = self.0.accept().await?;
         let peer = incoming.peer_addr();
         Ok((incoming, peer))
     }
 
-    async fn set_up(incoming: L::Incoming, config: &ConnectionConfig) -> Result<SetUp<Self::Io>, SetupError> {
+    async fn set_up(incoming: L::IncomingConnection, config: &ConnectionConfig) -> Result<SetUp<Self::Io>, SetupError> {
         let request = incoming.request(config.setup_timeout).await?;
         let connected = request.accept(config.setup_params()).await?;
         Ok(SetUp::rdma(config, Role::Server, config.engine.versions.clone(), connected))
@@ -87,7 +87,7 @@ impl TcpSource {
     }
 }
 
-impl Source for TcpSource {
+impl ConnectionSource for TcpSource {
     type Incoming = TcpStream;
     type Io = TcpIo;
 
@@ -106,19 +106,19 @@ impl Source for TcpSource {
 
 pub(super) struct Acceptor<S>(pub(super) Arc<S>);
 
-impl<S: Source> Accept for Acceptor<S> {
+impl<S: ConnectionSource> Accept for Acceptor<S> {
     fn local_addr(&self) -> SocketAddr {
         self.0.local_addr()
     }
 
-    fn run(self: Box<Self>, shared: Arc<Shared>) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+    fn run(self: Box<Self>, shared: Arc<ServerShared>) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         Box::pin(async move {
             let mut setups = JoinSet::new();
             loop {
                 let (incoming, peer) = match self.0.accept().await {
                     Ok(incoming) => incoming,
                     Err(error) => {
-                        tracing::warn!(target: "rpcrdma", error = %Chain(&error), "accept failed");
+                        tracing::warn!(target: "rpcrdma", error = %ErrorChain(&error), "accept failed");
                         tokio::time::sleep(ACCEPT_PAUSE).await;
                         continue;
                     }
@@ -133,7 +133,7 @@ impl<S: Source> Accept for Acceptor<S> {
                 let shared = Arc::clone(&shared);
                 setups.spawn(async move {
                     if let Err(error) = set_up::<S>(incoming, &shared, room).await {
-                        tracing::info!(target: "rpcrdma", %peer, error = %Chain(&error), "connection set-up failed");
+                        tracing::info!(target: "rpcrdma", %peer, error = %ErrorChain(&error), "connection set-up failed");
                         shared.not_set_up();
                     }
                 });
@@ -142,9 +142,9 @@ impl<S: Source> Accept for Acceptor<S> {
     }
 }
 
-async fn set_up<S: Source>(
+async fn set_up<S: ConnectionSource>(
     incoming: S::Incoming,
-    shared: &Arc<Shared>,
+    shared: &Arc<ServerShared>,
     room: OwnedSemaphorePermit,
 ) -> Result<(), SetupError> {
     let config = &shared.callbacks.connection;
@@ -152,13 +152,13 @@ async fn set_up<S: Source>(
         .await
         .map_err(|_| SetupError::TimedOut(config.setup_timeout))??;
     let peer_addr = info.peer_addr;
-    let port = Arc::new(Port::new(shared.callbacks.max_calls));
+    let port = Arc::new(DriverPort::new(shared.callbacks.max_calls));
     let connection = ServedConnection { info, port: Arc::clone(&port), back: Arc::clone(&shared.callbacks) };
     let span = tracing::info_span!(target: "rpcrdma", "connection", role = "server", peer = %peer_addr);
     let id = shared.add(peer_addr, Arc::clone(&port), room);
-    let listed = Listed::new(id, Arc::clone(shared));
-    let handlers = Handlers::new(Arc::clone(&shared.registry), Arc::new(connection), Some(Box::new(listed)));
+    let listed = ListedConnection::new(id, Arc::clone(shared));
+    let handlers = CallHandlers::new(Arc::clone(&shared.registry), Arc::new(connection), Some(Box::new(listed)));
     let driver = DriverConfig { idle_timeout: config.idle_timeout, serves_to_the_end: false };
-    driver::spawn(Core::new(engine, io, handlers, port, driver), span);
+    driver::spawn(DriverCore::new(engine, io, handlers, port, driver), span);
     Ok(())
 }

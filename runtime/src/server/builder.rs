@@ -6,15 +6,15 @@ use tokio::task::JoinSet;
 
 use super::{
     accept::{Accept, Acceptor, RdmaSource, TcpSource},
-    handle::{Phase, ServerHandle, Shared},
+    handle::{ServerHandle, ServerPhase, ServerShared},
 };
 use crate::{
     config::ConnectionConfig,
     engine::stream::StreamConfig,
-    memory::Budget,
+    memory::MemoryBudget,
     provider::Listener,
     rpc::{Authenticator, OpaqueAuth, StandardAuthenticator},
-    session::{ChannelConfig, Registry, Service},
+    session::{ChannelConfig, Service, ServiceRegistry},
     transport::{Scheme, Url, UrlError},
 };
 
@@ -41,7 +41,7 @@ pub enum BindError {
     NoListener,
     /// Two services are for the same version of the same program.
     #[error("two services for program {program:#010x} version {version}")]
-    Twice {
+    DuplicateService {
         /// The program.
         program: u32,
         /// The version.
@@ -176,8 +176,8 @@ impl ServerBuilder {
     /// not fit wait.
     ///
     /// It is a client's part of [`max_memory`](Self::max_memory): less leaves more to the others.
-    pub fn max_pulled(mut self, octets: u64) -> Self {
-        self.config.engine.max_pulled = octets;
+    pub fn max_fetched(mut self, octets: u64) -> Self {
+        self.config.engine.max_fetched = octets;
         self
     }
 
@@ -216,7 +216,7 @@ impl ServerBuilder {
     }
 
     /// How long calls under way may take once the server is told to end. Default 30 s.
-    pub fn grace(mut self, grace: Duration) -> Self {
+    pub fn drain_timeout(mut self, grace: Duration) -> Self {
         self.grace = grace;
         self
     }
@@ -253,13 +253,13 @@ impl ServerBuilder {
         if self.acceptors.is_empty() {
             return Err(BindError::NoListener);
         }
-        let registry = Registry::new(self.services, self.authenticator)
-            .map_err(|(program, version)| BindError::Twice { program, version })?;
-        let budget = Budget::new(self.max_memory);
+        let registry = ServiceRegistry::new(self.services, self.authenticator)
+            .map_err(|(program, version)| BindError::DuplicateService { program, version })?;
+        let budget = MemoryBudget::new(self.max_memory);
         let mut connection = self.config;
         registry.provide(&mut connection.engine);
         connection.engine.budget = Some(Arc::clone(&budget));
-        connection.engine.max_pulled = connection.engine.max_pulled.min(self.max_memory);
+        connection.engine.max_fetched = connection.engine.max_fetched.min(self.max_memory);
         connection.stream.max_record = connection.stream.max_record.min(self.max_memory);
         let callbacks = ChannelConfig {
             connection,
@@ -268,7 +268,7 @@ impl ServerBuilder {
             credential: OpaqueAuth::none(),
             security: None,
         };
-        let shared = Arc::new(Shared::new(registry, callbacks, budget, self.max_connections, self.grace));
+        let shared = Arc::new(ServerShared::new(registry, callbacks, budget, self.max_connections, self.grace));
         Ok(Server { acceptors: self.acceptors, urls, shared })
     }
 }
@@ -321,7 +321,7 @@ impl std::fmt::Debug for ServerBuilder {
 pub struct Server {
     acceptors: Vec<Box<dyn Accept>>,
     urls: Vec<String>,
-    shared: Arc<Shared>,
+    shared: Arc<ServerShared>,
 }
 
 impl Server {
@@ -378,16 +378,16 @@ impl Server {
         // Where this future is dropped, the connections that there are can still be told to end.
         let (mut told, shared) = (self.shared.phase.subscribe(), Arc::downgrade(&self.shared));
         tokio::spawn(async move {
-            let ending = told.wait_for(|phase| *phase != Phase::Serving).await.map(|phase| *phase);
-            if let (Ok(Phase::Ending(grace)), Some(shared)) = (ending, shared.upgrade()) {
+            let ending = told.wait_for(|phase| *phase != ServerPhase::Serving).await.map(|phase| *phase);
+            if let (Ok(ServerPhase::Ending(grace)), Some(shared)) = (ending, shared.upgrade()) {
                 shared.end(grace).await;
             }
         });
-        let ending = phase.wait_for(|phase| *phase != Phase::Serving).await.map(|phase| *phase);
+        let ending = phase.wait_for(|phase| *phase != ServerPhase::Serving).await.map(|phase| *phase);
         // Stops listening, and ends set-ups under way.
         acceptors.shutdown().await;
         let grace = match ending {
-            Ok(Phase::Ending(grace)) => grace,
+            Ok(ServerPhase::Ending(grace)) => grace,
             _ => self.shared.grace,
         };
         self.shared.end(grace).await;

@@ -12,35 +12,35 @@ use std::{
 
 use tokio::sync::{Notify, Semaphore, watch};
 
-use super::stats::{ServerStats, Totals};
+use super::stats::{EndedTotals, ServerStats};
 use crate::{
-    driver::{Command, Port},
-    engine::{CloseReason, Counters},
-    memory::Budget,
-    session::{ChannelConfig, Registry},
+    driver::{DriverCommand, DriverPort},
+    engine::{CloseReason, ConnectionCounters},
+    memory::MemoryBudget,
+    session::{ChannelConfig, ServiceRegistry},
 };
 
 /// How far a server has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Phase {
+pub(super) enum ServerPhase {
     Serving,
     /// Told to end, with so much time for calls under way.
     Ending(Duration),
 }
 
 /// What the parts of a server share.
-pub(super) struct Shared {
-    pub(super) registry: Arc<Registry>,
+pub(super) struct ServerShared {
+    pub(super) registry: Arc<ServiceRegistry>,
     /// The settings of connections, and of channels to clients.
     pub(super) callbacks: Arc<ChannelConfig>,
     /// Of what the calls of all connections hold.
-    budget: Arc<Budget>,
+    budget: Arc<MemoryBudget>,
     pub(super) grace: Duration,
     /// One permit for each connection that may still come.
     pub(super) room: Arc<Semaphore>,
-    pub(super) phase: watch::Sender<Phase>,
+    pub(super) phase: watch::Sender<ServerPhase>,
     next_id: AtomicU64,
-    connections: Mutex<Connections>,
+    connections: Mutex<ConnectionTable>,
     /// The last connection has gone.
     empty: Notify,
     /// Grace is over: waiting handlers are aborted.
@@ -49,23 +49,23 @@ pub(super) struct Shared {
 
 /// Those there are, and what has become of all others.
 #[derive(Default)]
-struct Connections {
-    open: HashMap<u64, Entry>,
-    totals: Totals,
+struct ConnectionTable {
+    open: HashMap<u64, ConnectionEntry>,
+    totals: EndedTotals,
 }
 
-struct Entry {
+struct ConnectionEntry {
     peer_addr: SocketAddr,
-    port: Arc<Port>,
+    port: Arc<DriverPort>,
     /// Given back when the connection has gone.
     _room: tokio::sync::OwnedSemaphorePermit,
 }
 
-impl Shared {
+impl ServerShared {
     pub(super) fn new(
-        registry: Registry,
+        registry: ServiceRegistry,
         callbacks: ChannelConfig,
-        budget: Arc<Budget>,
+        budget: Arc<MemoryBudget>,
         max_connections: usize,
         grace: Duration,
     ) -> Self {
@@ -75,7 +75,7 @@ impl Shared {
             callbacks: Arc::new(callbacks),
             grace,
             room: Arc::new(Semaphore::new(max_connections.min(Semaphore::MAX_PERMITS))),
-            phase: watch::Sender::new(Phase::Serving),
+            phase: watch::Sender::new(ServerPhase::Serving),
             next_id: AtomicU64::new(0),
             connections: Mutex::default(),
             empty: Notify::new(),
@@ -83,18 +83,23 @@ impl Shared {
         }
     }
 
-    fn connections(&self) -> MutexGuard<'_, Connections> {
+    fn connections(&self) -> MutexGuard<'_, ConnectionTable> {
         self.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn add(&self, peer_addr: SocketAddr, port: Arc<Port>, room: tokio::sync::OwnedSemaphorePermit) -> u64 {
+    pub(super) fn add(
+        &self,
+        peer_addr: SocketAddr,
+        port: Arc<DriverPort>,
+        room: tokio::sync::OwnedSemaphorePermit,
+    ) -> u64 {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let mut connections = self.connections();
-        connections.open.insert(id, Entry { peer_addr, port: Arc::clone(&port), _room: room });
+        connections.open.insert(id, ConnectionEntry { peer_addr, port: Arc::clone(&port), _room: room });
         connections.totals.accepted();
         // Set up while the server was told to end: `drain` may have passed already.
-        if *self.phase.borrow() != Phase::Serving {
-            port.send(Command::Drain);
+        if *self.phase.borrow() != ServerPhase::Serving {
+            port.send(DriverCommand::Drain);
         }
         id
     }
@@ -122,7 +127,7 @@ impl Shared {
         self.aborting.load(Ordering::Acquire)
     }
 
-    fn send_all(&self, command: impl Fn() -> Command) {
+    fn send_all(&self, command: impl Fn() -> DriverCommand) {
         let ports: Vec<_> = self.connections().open.values().map(|entry| Arc::clone(&entry.port)).collect();
         for port in ports {
             port.send(command());
@@ -145,7 +150,7 @@ impl Shared {
         let (begun, mut phase) = (tokio::time::Instant::now(), self.phase.subscribe());
         let mut emptied = std::pin::pin!(self.emptied());
         loop {
-            if let Phase::Ending(told) = *phase.borrow_and_update() {
+            if let ServerPhase::Ending(told) = *phase.borrow_and_update() {
                 grace = grace.min(begun.elapsed().saturating_add(told));
             }
             tokio::select! {
@@ -160,13 +165,13 @@ impl Shared {
 
     /// Ends all connections: in order as far as `grace` allows, then at once.
     pub(super) async fn end(&self, grace: Duration) {
-        self.send_all(|| Command::Drain);
+        self.send_all(|| DriverCommand::Drain);
         if !self.emptied_within(grace).await {
             // Who serves and who looks after what is served both come here.
             if !self.aborting.swap(true, Ordering::AcqRel) {
                 tracing::warn!(target: "rpcrdma", connections = self.connections().open.len(), "grace is over, calls are aborted");
             }
-            self.send_all(|| Command::Disconnect);
+            self.send_all(|| DriverCommand::Disconnect);
             self.emptied().await;
         }
     }
@@ -179,7 +184,7 @@ pub struct ConnectionStats {
     /// The client's address.
     pub peer_addr: SocketAddr,
     /// What has happened on it.
-    pub counters: Counters,
+    pub counters: ConnectionCounters,
 }
 
 /// What a server's calls hold in arguments ([`ServerBuilder::max_memory`](super::ServerBuilder::max_memory)).
@@ -194,7 +199,7 @@ pub struct MemoryStats {
 
 /// Looks at a running server, and ends it. Clones are the same handle.
 #[derive(Clone)]
-pub struct ServerHandle(pub(super) Arc<Shared>);
+pub struct ServerHandle(pub(super) Arc<ServerShared>);
 
 impl ServerHandle {
     /// Ends the server in order: it stops listening, calls under way are finished and answered, calls that arrive
@@ -207,13 +212,14 @@ impl ServerHandle {
 
     /// The same, with another grace period.
     pub fn shutdown_within(&self, grace: Duration) {
-        self.0.phase.send_replace(Phase::Ending(grace));
+        self.0.phase.send_replace(ServerPhase::Ending(grace));
     }
 
     /// The connections there are now.
     #[must_use]
     pub fn connections(&self) -> Vec<ConnectionStats> {
-        let stats = |entry: &Entry| ConnectionStats { peer_addr: entry.peer_addr, counters: entry.port.counters() };
+        let stats =
+            |entry: &ConnectionEntry| ConnectionStats { peer_addr: entry.peer_addr, counters: entry.port.counters() };
         self.0.connections().open.values().map(stats).collect()
     }
 

@@ -2,24 +2,24 @@
 
 use std::sync::Arc;
 
-use super::handle::Shared;
+use super::handle::ServerShared;
 use crate::{engine::CloseReason, session::ConnectionObserver};
 
 /// The entry of one connection in its server's list. Dropping it removes the connection from the list.
-pub(super) struct Listed {
+pub(super) struct ListedConnection {
     id: u64,
-    shared: Arc<Shared>,
+    shared: Arc<ServerShared>,
     /// Why the connection ended. `None` until then, and if the runtime dropped the driver's task first.
     reason: Option<CloseReason>,
 }
 
-impl Listed {
-    pub(super) fn new(id: u64, shared: Arc<Shared>) -> Self {
+impl ListedConnection {
+    pub(super) fn new(id: u64, shared: Arc<ServerShared>) -> Self {
         Self { id, shared, reason: None }
     }
 }
 
-impl ConnectionObserver for Listed {
+impl ConnectionObserver for ListedConnection {
     fn closed(&mut self, reason: &CloseReason) {
         self.reason = Some(reason.clone());
     }
@@ -29,7 +29,7 @@ impl ConnectionObserver for Listed {
     }
 }
 
-impl Drop for Listed {
+impl Drop for ListedConnection {
     fn drop(&mut self) {
         self.shared.remove(self.id, self.reason.as_ref());
     }

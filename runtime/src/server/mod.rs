@@ -32,6 +32,6 @@ mod stats;
 pub use self::{
     builder::{BindError, Server, ServerBuilder},
     handle::{ConnectionStats, MemoryStats, ServerHandle},
-    stats::{Ended, ServerStats},
+    stats::{EndedConnections, ServerStats},
 };
-pub use crate::session::{Call, Context, Failure, Reply, ReplyFuture, Service};
+pub use crate::session::{Context, EncodedReply, HandlerError, InboundCall, ReplyFuture, Service};

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::{
-    engine::{CloseReason, Counters},
+    engine::{CloseReason, ConnectionCounters},
     provider::DisconnectReason,
 };
 
@@ -18,19 +18,19 @@ pub struct ServerStats {
     /// Connections there are now.
     pub open: u64,
     /// Connections that were begun and not set up: that failed, or there was no room for another.
-    pub not_set_up: u64,
+    pub setup_failed: u64,
     /// Connections that have ended.
-    pub ended: Ended,
-    /// What has happened on all connections. [`exposed`](Counters::exposed) and [`registered`](Counters::registered) are what
+    pub ended: EndedConnections,
+    /// What has happened on all connections. [`exposed_regions`](ConnectionCounters::exposed_regions) and [`registered_bytes`](ConnectionCounters::registered_bytes) are what
     /// open connections have exposed and registered now, and what those that ended left so: nothing, or memory has been
     /// lost. Credits and calls that wait are those of open connections.
-    pub counters: Counters,
+    pub counters: ConnectionCounters,
 }
 
 /// Connections that have ended, by why.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
-pub struct Ended {
+pub struct EndedConnections {
     /// The client closed it.
     pub by_client: u64,
     /// The server was told to end.
@@ -44,10 +44,10 @@ pub struct Ended {
     /// The client said that this end had.
     pub reported_by_client: u64,
     /// The ends did not agree on a version, or on who they are.
-    pub not_agreed: u64,
+    pub negotiation_failed: u64,
 }
 
-impl Ended {
+impl EndedConnections {
     /// Connections in all.
     #[must_use]
     pub fn total(&self) -> u64 {
@@ -55,7 +55,15 @@ impl Ended {
     }
 
     fn parts(&self) -> [(u64, &'static str); 7] {
-        let Self { by_client, by_server, idle, lost, client_violation, reported_by_client, not_agreed } = *self;
+        let Self {
+            by_client,
+            by_server,
+            idle,
+            lost,
+            client_violation,
+            reported_by_client,
+            negotiation_failed: not_agreed,
+        } = *self;
         [
             (by_client, "by the client"),
             (by_server, "by the server"),
@@ -76,8 +84,8 @@ impl Ended {
             Some(
                 CloseReason::Disconnected(Reason::Transport(_))
                 | CloseReason::Unresponsive(_)
-                | CloseReason::Stalled(_)
-                | CloseReason::Untaken(_),
+                | CloseReason::ReadStalled(_)
+                | CloseReason::ReplyStalled(_),
             ) => &mut self.lost,
             Some(
                 CloseReason::Disconnected(Reason::PeerViolation(_))
@@ -85,7 +93,9 @@ impl Ended {
                 | CloseReason::Stream(_),
             ) => &mut self.client_violation,
             Some(CloseReason::Disconnected(Reason::ReportedByPeer(_))) => &mut self.reported_by_client,
-            Some(CloseReason::Negotiation { .. } | CloseReason::HostAuthentication(_)) => &mut self.not_agreed,
+            Some(CloseReason::NegotiationFailed { .. } | CloseReason::HostAuthentication(_)) => {
+                &mut self.negotiation_failed
+            }
             Some(CloseReason::Idle(_)) => &mut self.idle,
         };
         *place += 1;
@@ -94,7 +104,7 @@ impl Ended {
 
 impl fmt::Display for ServerStats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} accepted, {} open, {} not set up; ended", self.accepted, self.open, self.not_set_up)?;
+        write!(f, "{} accepted, {} open, {} not set up; ended", self.accepted, self.open, self.setup_failed)?;
         let mut separator = " ";
         for (count, why) in self.ended.parts() {
             if count > 0 {
@@ -108,9 +118,9 @@ impl fmt::Display for ServerStats {
 
 /// What connections that are over, or never were, leave behind.
 #[derive(Debug, Default)]
-pub(super) struct Totals(ServerStats);
+pub(super) struct EndedTotals(ServerStats);
 
-impl Totals {
+impl EndedTotals {
     /// A connection was set up.
     pub(super) fn accepted(&mut self) {
         self.0.accepted += 1;
@@ -118,22 +128,22 @@ impl Totals {
 
     /// A connection was not set up.
     pub(super) fn not_set_up(&mut self) {
-        self.0.not_set_up += 1;
+        self.0.setup_failed += 1;
     }
 
     /// A connection is over; `counters` are its last.
-    pub(super) fn ended(&mut self, why: Option<&CloseReason>, counters: Counters) {
+    pub(super) fn ended(&mut self, why: Option<&CloseReason>, counters: ConnectionCounters) {
         self.0.ended.count(why);
-        let mut last = Counters { credits_granted: 0, calls_queued: 0, calls_abandoned: 0, ..counters };
+        let mut last = ConnectionCounters { credits_granted: 0, calls_queued: 0, calls_abandoned: 0, ..counters };
         if why.is_none() {
             // Its queue pair went with the task, and with that all there was registered on it.
-            (last.exposed, last.registered) = (0, 0);
+            (last.exposed_regions, last.registered_bytes) = (0, 0);
         }
         self.0.counters += last;
     }
 
     /// Together with the connections that are open.
-    pub(super) fn with(&self, open: impl Iterator<Item = Counters>) -> ServerStats {
+    pub(super) fn with(&self, open: impl Iterator<Item = ConnectionCounters>) -> ServerStats {
         let mut stats = self.0;
         for counters in open {
             stats.open += 1;
@@ -151,7 +161,7 @@ mod tests {
 
     #[test]
     fn ends_are_told_apart() {
-        let mut totals = Totals::default();
+        let mut totals = EndedTotals::default();
         let reasons = [
             CloseReason::Disconnected(DisconnectReason::Remote),
             CloseReason::Disconnected(DisconnectReason::Remote),
@@ -161,16 +171,16 @@ mod tests {
             CloseReason::PeerViolation("wrong".into()),
             CloseReason::Disconnected(DisconnectReason::ReportedByPeer("wrong".into())),
             CloseReason::Unresponsive(Duration::from_secs(1)),
-            CloseReason::Negotiation { why: "no".into(), versions: None },
+            CloseReason::NegotiationFailed { why: "no".into(), versions: None },
             CloseReason::Idle(Duration::from_secs(1)),
         ];
         assert_eq!(totals.with([].into_iter()).to_string(), "0 accepted, 0 open, 0 not set up; ended none");
         for reason in &reasons {
             totals.accepted();
-            totals.ended(Some(reason), Counters::default());
+            totals.ended(Some(reason), ConnectionCounters::default());
         }
         totals.not_set_up();
-        let stats = totals.with([Counters::default()].into_iter());
+        let stats = totals.with([ConnectionCounters::default()].into_iter());
         assert_eq!(stats.ended.total(), reasons.len() as u64);
         assert_eq!(
             stats.to_string(),
@@ -182,21 +192,28 @@ mod tests {
     /// What has happened adds up; of what is, only memory that was not taken back outlives its connection.
     #[test]
     fn counters_add_up() {
-        let mut totals = Totals::default();
-        let one = Counters {
+        let mut totals = EndedTotals::default();
+        let one = ConnectionCounters {
             calls_received: 3,
             credits_granted: 32,
             calls_queued: 1,
             calls_abandoned: 1,
-            exposed: 2,
-            registered: 100,
-            ..Counters::default()
+            exposed_regions: 2,
+            registered_bytes: 100,
+            ..ConnectionCounters::default()
         };
         totals.ended(Some(&CloseReason::Disconnected(DisconnectReason::Remote)), one);
         totals.ended(None, one);
         let stats = totals.with([one].into_iter());
-        let Counters { calls_received, credits_granted, calls_queued, calls_abandoned, exposed, registered, .. } =
-            stats.counters;
+        let ConnectionCounters {
+            calls_received,
+            credits_granted,
+            calls_queued,
+            calls_abandoned,
+            exposed_regions: exposed,
+            registered_bytes: registered,
+            ..
+        } = stats.counters;
         assert_eq!((calls_received, credits_granted, calls_queued, calls_abandoned), (9, 32, 1, 1));
         assert_eq!((exposed, registered), (4, 200));
     }

@@ -8,24 +8,24 @@ use tracing::Span;
 
 use super::{config::ChannelConfig, info::ChannelInfo};
 use crate::{
-    chain::Chain,
-    driver::{Answer, Port},
-    engine::{Counters, IncomingCall, OutgoingReply, Payload, message_buf},
+    chain::ErrorChain,
+    driver::{DriverPort, ReplyCommand},
+    engine::{ConnectionCounters, IncomingCall, MessagePayload, OutgoingReply, message_buf},
     memory::{BufferPool, Output as _},
-    rpc::{AuthFailure, Authenticated, Credential, OpaqueAuth, Protection, ReplyHeader, RpcError, SecurityError},
+    rpc::{AuthFailure, AuthenticatedCaller, Credential, OpaqueAuth, Protection, ReplyHeader, RpcError, SecurityError},
     service::Procedure,
     trace,
     transport::Transport,
     xdr::{
-        DecodeError, DecodeErrorKind, Decoder, EncodeError, FlatSink, Limits, Reduced, ReducingSink, XdrDecode,
-        XdrEncode, encode_to_bytes,
+        DecodeError, DecodeErrorKind, DecodeLimits, Decoder, EncodeError, FlatSink, ReducedItem, ReducingSink,
+        XdrDecode, XdrEncode, encode_to_bytes,
     },
 };
 
 /// The state that all inbound calls of one connection share.
 pub(crate) struct ServedConnection {
     pub(crate) info: ChannelInfo,
-    pub(crate) port: Arc<Port>,
+    pub(crate) port: Arc<DriverPort>,
     /// The settings of the connection, and of channels back to the caller.
     pub(crate) back: Arc<ChannelConfig>,
 }
@@ -37,7 +37,7 @@ impl ServedConnection {
     }
 
     /// The bounds on decoding a call.
-    pub(super) fn limits(&self) -> Limits {
+    pub(super) fn limits(&self) -> DecodeLimits {
         self.back.connection.decode_limits
     }
 }
@@ -89,7 +89,7 @@ impl Context {
 
     /// The counters of the call's connection.
     #[must_use]
-    pub fn counters(&self) -> Counters {
+    pub fn counters(&self) -> ConnectionCounters {
         self.connection.port.counters()
     }
 }
@@ -107,7 +107,7 @@ impl fmt::Debug for Context {
 /// The failure of a handler, and what the client is answered. Other errors (`?`) become SYSTEM_ERR.
 #[derive(Debug)]
 #[non_exhaustive]
-pub enum Failure {
+pub enum HandlerError {
     /// SYSTEM_ERR. The reason is traced locally, and not sent.
     System(Box<dyn std::error::Error + Send + Sync>),
     /// GARBAGE_ARGS: the arguments are invalid.
@@ -115,17 +115,17 @@ pub enum Failure {
     /// PROC_UNAVAIL: the procedure is not implemented.
     ProcedureUnavailable,
     /// AUTH_ERROR: the caller lacks permission.
-    Denied(AuthFailure),
+    Rejected(AuthFailure),
 }
 
-impl Failure {
+impl HandlerError {
     /// Returns SYSTEM_ERR with a reason for the local traces.
     pub fn system(reason: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Self::System(reason.into())
     }
 }
 
-impl<E: std::error::Error + Send + Sync + 'static> From<E> for Failure {
+impl<E: std::error::Error + Send + Sync + 'static> From<E> for HandlerError {
     fn from(error: E) -> Self {
         Self::System(Box::new(error))
     }
@@ -134,10 +134,10 @@ impl<E: std::error::Error + Send + Sync + 'static> From<E> for Failure {
 /// An encoded answer.
 #[derive(Debug)]
 #[must_use]
-pub struct Reply(pub(super) Answer);
+pub struct EncodedReply(pub(super) ReplyCommand);
 
 /// An inbound call, with its eligible arguments already pulled.
-pub struct Call {
+pub struct InboundCall {
     incoming: IncomingCall,
     procedure: u32,
     /// Length of the RPC header, in bytes.
@@ -148,12 +148,12 @@ pub struct Call {
     pub(super) span: Span,
 }
 
-impl Call {
+impl InboundCall {
     pub(super) fn new(
         incoming: IncomingCall,
         procedure: u32,
         arguments_at: usize,
-        authenticated: Authenticated,
+        authenticated: AuthenticatedCaller,
         protection: Option<Arc<dyn Protection>>,
         connection: Arc<ServedConnection>,
         span: Span,
@@ -183,7 +183,7 @@ impl Call {
     // An answer is moved once, and rarely; boxed, every answer would be allocated.
     #[allow(clippy::result_large_err)]
     #[doc(alias = "svc_getargs")]
-    pub fn decode<P: Procedure>(&self) -> Result<P::Args, Reply> {
+    pub fn decode<P: Procedure>(&self) -> Result<P::Args, EncodedReply> {
         trace::named(&self.span, P::NAME);
         if let Some(protection) = &self.protection {
             return self.decode_protected::<P>(&**protection);
@@ -196,14 +196,14 @@ impl Call {
             // RFC 8166 §6.1: a call in which an argument is reduced that is not DDP-eligible MUST NOT be
             // processed, and is reported as in §4.5.2.
             if matches!(error.kind(), DecodeErrorKind::StrayChunk { .. }) {
-                return Reply(Answer::ChunkError);
+                return EncodedReply(ReplyCommand::ChunkError);
             }
             self.refuse(RpcError::GarbageArguments)
         })
     }
 
     #[allow(clippy::result_large_err)]
-    fn decode_protected<P: Procedure>(&self, protection: &dyn Protection) -> Result<P::Args, Reply> {
+    fn decode_protected<P: Procedure>(&self, protection: &dyn Protection) -> Result<P::Args, EncodedReply> {
         let refused = |error: &dyn fmt::Display| {
             tracing::info!(
                 target: "rpcrdma::call", procedure = P::NAME, xid = self.incoming.xid, %error,
@@ -214,7 +214,7 @@ impl Call {
         // any other (§6.1).
         if !self.incoming.reads.is_empty() {
             refused(&"reduced");
-            return Err(Reply(Answer::ChunkError));
+            return Err(EncodedReply(ReplyCommand::ChunkError));
         }
         let body = self.incoming.payload.as_slice().get(self.arguments_at..).unwrap_or_default();
         // RFC 2203 §5.3.3.4.2: GARBAGE_ARGS.
@@ -232,8 +232,8 @@ impl Call {
 
     fn try_decode<P: Procedure>(&self) -> Result<P::Args, DecodeError> {
         let decoder = match &self.incoming.payload {
-            Payload::Inline(message) => Decoder::new(message),
-            Payload::Long(bytes) => Decoder::shared(bytes),
+            MessagePayload::Inline(message) => Decoder::new(message),
+            MessagePayload::Long(bytes) => Decoder::shared(bytes),
         };
         let limits = self.context.connection.limits();
         let mut decoder = decoder.with_read_chunks(&self.incoming.reads).with_limits(limits);
@@ -250,7 +250,7 @@ impl Call {
 
     /// Encodes the answer to the call from the result of its handler.
     #[doc(alias = "svc_sendreply")]
-    pub fn finish<P: Procedure>(self, result: Result<P::Reply, Failure>) -> Reply {
+    pub fn finish<P: Procedure>(self, result: Result<P::Reply, HandlerError>) -> EncodedReply {
         let xid = self.incoming.xid;
         let error = match result {
             Ok(result) => match self.encode(&result) {
@@ -259,7 +259,7 @@ impl Call {
                         target: "rpcrdma::call", procedure = P::NAME, xid,
                         octets = reply.message.len(), reduced = reply.reduced.len(), "answered"
                     );
-                    return Reply(Answer::Reply(reply));
+                    return EncodedReply(ReplyCommand::Reply(reply));
                 }
                 Err(error) => {
                     tracing::error!(
@@ -268,23 +268,23 @@ impl Call {
                     RpcError::SystemError
                 }
             },
-            Err(Failure::System(error)) => {
-                tracing::warn!(target: "rpcrdma::call", procedure = P::NAME, xid, error = %Chain(&*error), "handler failed");
+            Err(HandlerError::System(error)) => {
+                tracing::warn!(target: "rpcrdma::call", procedure = P::NAME, xid, error = %ErrorChain(&*error), "handler failed");
                 RpcError::SystemError
             }
-            Err(Failure::GarbageArguments) => RpcError::GarbageArguments,
-            Err(Failure::ProcedureUnavailable) => RpcError::ProcedureUnavailable,
-            Err(Failure::Denied(failure)) => RpcError::Authentication(failure),
+            Err(HandlerError::GarbageArguments) => RpcError::GarbageArguments,
+            Err(HandlerError::ProcedureUnavailable) => RpcError::ProcedureUnavailable,
+            Err(HandlerError::Rejected(failure)) => RpcError::Authentication(failure),
         };
         self.refuse(error)
     }
 
     /// Answers PROC_UNAVAIL.
-    pub fn procedure_unavailable(self) -> Reply {
+    pub fn procedure_unavailable(self) -> EncodedReply {
         self.refuse(RpcError::ProcedureUnavailable)
     }
 
-    fn encode<T: XdrEncode>(&self, result: &T) -> Result<OutgoingReply, Unencoded> {
+    fn encode<T: XdrEncode>(&self, result: &T) -> Result<OutgoingReply, ResultEncodeError> {
         let connection = &self.context.connection;
         let header = ReplyHeader::success(self.incoming.xid).with_verifier(self.verifier.clone());
         let engine = &connection.back.connection.engine;
@@ -307,41 +307,41 @@ impl Call {
         };
         header.encode(&mut sink)?;
         result.encode(&mut sink)?;
-        let (reduced, copied): (SmallVec<[Reduced; 2]>, u64) = sink.finish();
+        let (reduced, copied): (SmallVec<[ReducedItem; 2]>, u64) = sink.finish();
         connection.port.add_copied_eligible(copied);
         Ok(OutgoingReply { message, reduced })
     }
 
-    fn refuse(&self, error: RpcError) -> Reply {
+    fn refuse(&self, error: RpcError) -> EncodedReply {
         let header = ReplyHeader::failure(self.incoming.xid, error).with_verifier(self.verifier.clone());
-        Reply(refusal(&header, self.context.connection.pool()))
+        EncodedReply(refusal(&header, self.context.connection.pool()))
     }
 }
 
 /// An error in encoding a result.
 #[derive(Debug, thiserror::Error)]
-enum Unencoded {
+enum ResultEncodeError {
     #[error(transparent)]
     Encode(#[from] EncodeError),
     #[error(transparent)]
     Security(#[from] SecurityError),
 }
 
-impl fmt::Debug for Call {
+impl fmt::Debug for InboundCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Call").field("procedure", &self.procedure).field("context", &self.context).finish()
     }
 }
 
 /// Encodes a reply without results.
-pub(super) fn refusal(header: &ReplyHeader, pool: &BufferPool) -> Answer {
+pub(super) fn refusal(header: &ReplyHeader, pool: &BufferPool) -> ReplyCommand {
     let mut message = message_buf(pool, 512);
     match header.encode(&mut crate::xdr::FlatSink::new(&mut message)) {
-        Ok(()) => Answer::Reply(OutgoingReply { message, reduced: SmallVec::new() }),
+        Ok(()) => ReplyCommand::Reply(OutgoingReply { message, reduced: SmallVec::new() }),
         // An authenticator's verifier of more than 400 octets.
         Err(error) => {
             tracing::error!(target: "rpcrdma::call", %error, "a reply's header cannot be encoded");
-            Answer::ChunkError
+            ReplyCommand::ChunkError
         }
     }
 }

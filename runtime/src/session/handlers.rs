@@ -12,20 +12,20 @@ use tokio::task::JoinSet;
 use tracing::Span;
 
 use super::{
-    call::{self, Call, Reply, ServedConnection},
-    registry::Registry,
+    call::{self, EncodedReply, InboundCall, ServedConnection},
+    registry::ServiceRegistry,
     service::{ReplyFuture, Service},
 };
 use crate::{
-    driver::{Answer, Command, Port, Upcalls},
+    driver::{DriverCommand, DriverPort, InboundCalls, ReplyCommand},
     engine::{CloseReason, IncomingCall, ReplyToken},
     rpc::{OpaqueAuth, ReplyHeader, RpcError},
     trace,
 };
 
 /// Answers the calls that arrive by one connection.
-pub(crate) struct Handlers {
-    registry: Arc<Registry>,
+pub(crate) struct CallHandlers {
+    registry: Arc<ServiceRegistry>,
     connection: Arc<ServedConnection>,
     observer: Option<Box<dyn ConnectionObserver>>,
     /// The tasks of handlers that did not finish at their first poll.
@@ -41,10 +41,10 @@ pub(crate) trait ConnectionObserver: Send + 'static {
     fn is_aborting(&self) -> bool;
 }
 
-impl Handlers {
+impl CallHandlers {
     /// Creates the handlers of one connection. `observer` is dropped with them.
     pub(crate) fn new(
-        registry: Arc<Registry>,
+        registry: Arc<ServiceRegistry>,
         connection: Arc<ServedConnection>,
         observer: Option<Box<dyn ConnectionObserver>>,
     ) -> Self {
@@ -52,13 +52,13 @@ impl Handlers {
     }
 }
 
-impl Upcalls for Handlers {
-    // As in `Registry::route`: an answer is moved once, boxed it would be allocated.
+impl InboundCalls for CallHandlers {
+    // As in `ServiceRegistry::route`: an answer is moved once, boxed it would be allocated.
     #[allow(clippy::result_large_err)]
-    fn call(&mut self, incoming: IncomingCall, port: &Arc<Port>) -> Option<Answer> {
+    fn call(&mut self, incoming: IncomingCall, port: &Arc<DriverPort>) -> Option<ReplyCommand> {
         let (token, xid) = (incoming.token, incoming.xid);
         let begun = self.registry.route(incoming, &self.connection, |service, call| {
-            Handler::begin(Arc::clone(service), call, xid, Arc::clone(&self.connection))
+            RunningHandler::begin(Arc::clone(service), call, xid, Arc::clone(&self.connection))
         });
         let mut handler = match begun {
             Ok(handler) => handler,
@@ -73,7 +73,7 @@ impl Upcalls for Handlers {
         let port = Arc::clone(port);
         let answered = async move {
             let answer = handler.await;
-            port.send(Command::Reply { token, answer });
+            port.send(DriverCommand::Reply { token, answer });
         };
         self.waiting.spawn(answered);
         None
@@ -98,7 +98,7 @@ impl Upcalls for Handlers {
 }
 
 /// A handler in progress. Its panic is answered with SYSTEM_ERR.
-struct Handler {
+struct RunningHandler {
     future: ReplyFuture,
     service: Arc<dyn Service>,
     xid: u32,
@@ -108,15 +108,15 @@ struct Handler {
     span: Span,
 }
 
-impl Handler {
-    // As `Call::decode`.
+impl RunningHandler {
+    // As `InboundCall::decode`.
     #[allow(clippy::result_large_err)]
     fn begin(
         service: Arc<dyn Service>,
-        call: Call,
+        call: InboundCall,
         xid: u32,
         connection: Arc<ServedConnection>,
-    ) -> Result<Self, Answer> {
+    ) -> Result<Self, ReplyCommand> {
         let (span, verifier) = (call.span.clone(), call.verifier.clone());
         match span.in_scope(|| catch_unwind(AssertUnwindSafe(|| service.dispatch(call)))) {
             Ok(future) => Ok(Self { future, service, xid, verifier, connection, span }),
@@ -125,17 +125,17 @@ impl Handler {
     }
 }
 
-impl Future for Handler {
-    type Output = Answer;
+impl Future for RunningHandler {
+    type Output = ReplyCommand;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Answer> {
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<ReplyCommand> {
         let span = self.span.clone();
         let _within = span.enter();
         // Unwind safety: after a panic the future is not polled again, and what handlers share is theirs to guard.
         let mut polled = Poll::Pending;
         let caught = catch_unwind(AssertUnwindSafe(|| {
             // Assigned from inside of the closure, because returning a large answer through `catch_unwind` moves it once more.
-            polled = self.future.as_mut().poll(cx).map(|Reply(answer)| answer);
+            polled = self.future.as_mut().poll(cx).map(|EncodedReply(answer)| answer);
         }));
         if let Err(panic) = caught {
             polled = Poll::Ready(panicked(&*self.service, self.xid, self.verifier.clone(), &self.connection, &*panic));
@@ -153,7 +153,7 @@ fn panicked(
     verifier: OpaqueAuth,
     connection: &ServedConnection,
     panic: &(dyn std::any::Any + Send),
-) -> Answer {
+) -> ReplyCommand {
     let said = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     tracing::error!(target: "rpcrdma::call", service = service.name(), xid, panic = said, "handler panicked");
     call::refusal(&ReplyHeader::failure(xid, RpcError::SystemError).with_verifier(verifier), connection.pool())

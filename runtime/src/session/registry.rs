@@ -3,12 +3,12 @@
 use std::{fmt, sync::Arc};
 
 use super::{
-    call::{self, Call, ServedConnection},
+    call::{self, InboundCall, ServedConnection},
     service::Service,
 };
 use crate::{
-    chain::Chain,
-    driver::Answer,
+    chain::ErrorChain,
+    driver::ReplyCommand,
     engine::{EngineConfig, IncomingCall},
     rpc::{Authenticator, CallHeader, OpaqueAuth, ReplyHeader, RpcError},
     trace,
@@ -16,13 +16,13 @@ use crate::{
 };
 
 /// The services that the local side provides, and the authenticator of their callers.
-pub(crate) struct Registry {
+pub(crate) struct ServiceRegistry {
     /// In ascending order of program and version.
     services: Vec<Arc<dyn Service>>,
     authenticator: Arc<dyn Authenticator>,
 }
 
-impl Registry {
+impl ServiceRegistry {
     /// Creates a registry. If two services have the same program and version, the error is that pair.
     pub(crate) fn new(
         mut services: Vec<Arc<dyn Service>>,
@@ -63,17 +63,17 @@ impl Registry {
         &self,
         incoming: IncomingCall,
         connection: &Arc<ServedConnection>,
-        serve: impl FnOnce(&Arc<dyn Service>, Call) -> Result<T, Answer>,
-    ) -> Result<T, Answer> {
+        serve: impl FnOnce(&Arc<dyn Service>, InboundCall) -> Result<T, ReplyCommand>,
+    ) -> Result<T, ReplyCommand> {
         let mut decoder = Decoder::new(incoming.payload.as_slice()).with_limits(connection.limits());
         let header = match CallHeader::decode(&mut decoder) {
             Ok(header) => header,
             Err(fault) => {
-                tracing::info!(target: "rpcrdma::call", peer = %connection.info.peer_addr, fault = %Chain(&fault), "bad RPC header");
+                tracing::info!(target: "rpcrdma::call", peer = %connection.info.peer_addr, fault = %ErrorChain(&fault), "bad RPC header");
                 return Err(match fault.reply() {
                     Some(reply) => call::refusal(&reply, connection.pool()),
                     // RFC 8166 §4.5.2: what is not an RPC call is reported as a parsing error.
-                    None => Answer::ChunkError,
+                    None => ReplyCommand::ChunkError,
                 });
             }
         };
@@ -99,7 +99,7 @@ impl Registry {
                 let peer = connection.info.peer_addr;
                 let span = trace::taken(header.program, header.version, header.procedure, peer);
                 let (procedure, at) = (header.procedure, arguments_at);
-                let call = Call::new(incoming, procedure, at, authenticated, protection, connection, span);
+                let call = InboundCall::new(incoming, procedure, at, authenticated, protection, connection, span);
                 serve(service, call)
             }
             // RFC 2203 §5.3.3.2: the call is accepted, and so has the server's verifier.
@@ -108,7 +108,7 @@ impl Registry {
     }
 }
 
-impl fmt::Debug for Registry {
+impl fmt::Debug for ServiceRegistry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.services.iter().map(|service| service.name())).finish()
     }

@@ -2,10 +2,10 @@
 
 use std::{future::Future, pin::Pin};
 
-use super::call::{Call, Reply};
+use super::call::{EncodedReply, InboundCall};
 
 /// The future that a service's handler returns.
-pub type ReplyFuture = Pin<Box<dyn Future<Output = Reply> + Send>>;
+pub type ReplyFuture = Pin<Box<dyn Future<Output = EncodedReply> + Send>>;
 
 /// One version of one program, as generated code implements it.
 pub trait Service: Send + Sync + 'static {
@@ -25,5 +25,5 @@ pub trait Service: Send + Sync + 'static {
     }
 
     /// Answers one call.
-    fn dispatch(&self, call: Call) -> ReplyFuture;
+    fn dispatch(&self, call: InboundCall) -> ReplyFuture;
 }

@@ -34,7 +34,7 @@ pub const fn times(n: u64, bound: Option<u64>) -> Option<u64> {
 ///
 /// Every function is `const`: they are evaluated by the compiler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Facts {
+pub struct EncodingBounds {
     /// [`XdrType::MIN_LEN`]
     pub min_len: usize,
     /// [`XdrType::MAX_LEN`]
@@ -45,7 +45,7 @@ pub struct Facts {
     pub max_ddp_items: Option<u32>,
 }
 
-impl Facts {
+impl EncodingBounds {
     /// Of `void`.
     pub const EMPTY: Self = Self::exactly(0);
 

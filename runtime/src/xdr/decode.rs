@@ -22,7 +22,7 @@ const BLOCK: usize = 1024;
 /// Bounds on what decoding may cost. They are on by default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Limits {
+pub struct DecodeLimits {
     /// Levels of recursive types. Default 100. Of types of more than a kilobyte or so, fewer: what is on the stack at a time is
     /// bounded too.
     pub max_depth: u32,
@@ -31,7 +31,7 @@ pub struct Limits {
     pub max_memory: usize,
 }
 
-impl Default for Limits {
+impl Default for DecodeLimits {
     fn default() -> Self {
         Self { max_depth: 100, max_memory: 64 << 20 }
     }
@@ -68,8 +68,8 @@ pub struct Decoder<'a> {
     end: u64,
     shared: Option<&'a Bytes>,
     /// None where there were none, or what follows was given up: most messages have none, and are a few words long.
-    chunks: Option<Chunks<'a>>,
-    limits: Limits,
+    chunks: Option<ChunkCursor<'a>>,
+    limits: DecodeLimits,
     depth: u32,
     /// Octets that the values of the levels entered take on the stack.
     frames: usize,
@@ -77,12 +77,12 @@ pub struct Decoder<'a> {
     /// Nothing that follows can be understood.
     abandoned: bool,
     /// What was copied, once something was.
-    copies: Option<Copies>,
+    copies: Option<CopiedItems>,
 }
 
 /// What was reduced.
 #[derive(Debug, Clone, Copy, Default)]
-struct Chunks<'a> {
+struct ChunkCursor<'a> {
     /// Read chunks that nothing was read from yet.
     reads: &'a [ReadChunk],
     /// Write chunks that nothing was read from yet, and how many there were before them.
@@ -92,7 +92,7 @@ struct Chunks<'a> {
 
 /// Short items that were copied out of a message.
 #[derive(Debug, Default)]
-struct Copies {
+struct CopiedItems {
     /// How many.
     count: u32,
     /// Where the next ones go.
@@ -110,7 +110,7 @@ impl<'a> Decoder<'a> {
             end: buf.len() as u64,
             shared: None,
             chunks: None,
-            limits: Limits::default(),
+            limits: DecodeLimits::default(),
             depth: 0,
             frames: 0,
             memory: 0,
@@ -149,7 +149,7 @@ impl<'a> Decoder<'a> {
     /// Replaces the default limits.
     #[inline]
     #[must_use]
-    pub fn with_limits(mut self, limits: Limits) -> Self {
+    pub fn with_limits(mut self, limits: DecodeLimits) -> Self {
         self.limits = limits;
         self
     }
@@ -421,7 +421,7 @@ impl<'a> Decoder<'a> {
     }
 
     fn next_read_chunk(&mut self, len: usize) -> Result<Option<&'a Bytes>, DecodeError> {
-        let Some(Chunks { reads: [read, rest @ ..], .. }) = self.chunks else { return Ok(None) };
+        let Some(ChunkCursor { reads: [read, rest @ ..], .. }) = self.chunks else { return Ok(None) };
         let position = u64::from(read.position);
         if position > self.position() {
             return Ok(None);
@@ -500,7 +500,7 @@ impl<'a> Decoder<'a> {
     /// Enters one level of a recursive type, whose values take `octets` where they stand; [`leave`](Self::leave) undoes it.
     ///
     /// # Errors
-    /// [`DecodeErrorKind::TooDeep`]: more levels than [`Limits::max_depth`], or more on the stack at a time than a thread has
+    /// [`DecodeErrorKind::TooDeep`]: more levels than [`DecodeLimits::max_depth`], or more on the stack at a time than a thread has
     /// room for.
     #[inline]
     pub fn enter(&mut self, octets: usize) -> Result<(), DecodeError> {
@@ -571,7 +571,7 @@ impl<'a> Decoder<'a> {
     /// The error of what is left.
     #[inline(never)]
     fn left_over(&self) -> Option<DecodeError> {
-        let Chunks { reads, writes, writes_before } = self.chunks.unwrap_or_default();
+        let ChunkCursor { reads, writes, writes_before } = self.chunks.unwrap_or_default();
         if let Some(read) = reads.first() {
             return Some(self.error(DecodeErrorKind::StrayChunk { position: read.position }));
         }

@@ -105,7 +105,7 @@ impl<O: Output + ?Sized> Sink for FlatSink<'_, O> {
 
 /// An eligible item that was removed from a payload stream.
 #[derive(Debug, Clone)]
-pub struct Reduced {
+pub struct ReducedItem {
     /// Offset of the item's contents in the unreduced stream, in octets (RFC 8166 §3.4.5); a multiple of four.
     pub position: u64,
     /// For a reply, which Write chunk of the call it goes to (RFC 8166 §4.3.2.1); for a call, the item's ordinal.
@@ -116,7 +116,7 @@ pub struct Reduced {
 
 /// Which eligible items a [`ReducingSink`] takes.
 #[derive(Debug, Clone)]
-enum Policy {
+enum ReductionPolicy {
     /// A call: every item of at least this many octets becomes a Read chunk.
     AtLeast(usize),
     /// A message whose engine puts back what goes inline: every item that is kept by reference, and one that has to be copied
@@ -133,36 +133,36 @@ enum Policy {
 pub struct ReducingSink<'a, O: Output + ?Sized> {
     out: &'a mut O,
     position: u64,
-    policy: Policy,
+    policy: ReductionPolicy,
     next_chunk: usize,
-    reduced: SmallVec<[Reduced; 2]>,
+    reduced: SmallVec<[ReducedItem; 2]>,
     copied_eligible: u64,
 }
 
 impl<'a, O: Output + ?Sized> ReducingSink<'a, O> {
     /// For a call: takes every eligible item of at least `min_len` octets, and of at least one.
     pub fn for_call(out: &'a mut O, min_len: usize) -> Self {
-        Self::new(out, Policy::AtLeast(min_len.max(1)))
+        Self::new(out, ReductionPolicy::AtLeast(min_len.max(1)))
     }
 
     /// For a message whose engine decides what goes inline, and puts that back: takes every eligible item that is kept as
     /// `Bytes`, whatever its length, and any other of at least `min_len` octets.
     pub fn for_engine(out: &'a mut O, min_len: usize) -> Self {
-        Self::new(out, Policy::ByReference(min_len.max(1)))
+        Self::new(out, ReductionPolicy::ByReference(min_len.max(1)))
     }
 
     /// For a reply: `chunks` tells, for each Write chunk of the call in order, whether it has segments.
     pub fn for_reply(out: &'a mut O, chunks: impl IntoIterator<Item = bool>) -> Self {
-        Self::new(out, Policy::Chunks(chunks.into_iter().collect()))
+        Self::new(out, ReductionPolicy::Chunks(chunks.into_iter().collect()))
     }
 
-    fn new(out: &'a mut O, policy: Policy) -> Self {
+    fn new(out: &'a mut O, policy: ReductionPolicy) -> Self {
         Self { out, position: 0, policy, next_chunk: 0, reduced: SmallVec::new(), copied_eligible: 0 }
     }
 
     /// The items removed, in stream order, and how many octets of eligible items were copied inline all the same.
     #[must_use]
-    pub fn finish(self) -> (SmallVec<[Reduced; 2]>, u64) {
+    pub fn finish(self) -> (SmallVec<[ReducedItem; 2]>, u64) {
         (self.reduced, self.copied_eligible)
     }
 }
@@ -188,14 +188,14 @@ impl<O: Output + ?Sized> Sink for ReducingSink<'_, O> {
 
     fn reduce(&mut self, item: &Bytes) -> bool {
         let takes = match self.policy {
-            Policy::ByReference(_) => !item.is_empty(),
+            ReductionPolicy::ByReference(_) => !item.is_empty(),
             _ => self.would_reduce(item.len()),
         };
         if !takes {
             self.keep(item.len());
             return false;
         }
-        self.reduced.push(Reduced { position: self.position, chunk: self.next_chunk, data: item.clone() });
+        self.reduced.push(ReducedItem { position: self.position, chunk: self.next_chunk, data: item.clone() });
         self.next_chunk += 1;
         // RFC 8166 §3.4.4.4: the padding leaves the stream with its item. §3.4.5: positions count the unreduced stream.
         self.position += padded_len(item.len()) as u64;
@@ -210,9 +210,9 @@ impl<O: Output + ?Sized> Sink for ReducingSink<'_, O> {
 
     fn would_reduce(&self, len: usize) -> bool {
         match &self.policy {
-            Policy::AtLeast(min) | Policy::ByReference(min) => len >= *min,
+            ReductionPolicy::AtLeast(min) | ReductionPolicy::ByReference(min) => len >= *min,
             // RFC 8166 §4.3.2, §4.3.2.2: whatever eligible item comes next goes to the next chunk not yet consumed.
-            Policy::Chunks(chunks) => chunks.get(self.next_chunk).copied().unwrap_or(false),
+            ReductionPolicy::Chunks(chunks) => chunks.get(self.next_chunk).copied().unwrap_or(false),
         }
     }
 }

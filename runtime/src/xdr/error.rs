@@ -160,10 +160,10 @@ pub enum DecodeErrorKind {
 
 /// A decoding error and the path of the item at fault, as `READ4resok.data: length 4294967295 exceeds remaining 12`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DecodeError(Box<Inner>);
+pub struct DecodeError(Box<DecodeErrorInner>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Inner {
+struct DecodeErrorInner {
     kind: DecodeErrorKind,
     offset: u64,
     /// Innermost first.
@@ -175,7 +175,7 @@ impl DecodeError {
     #[must_use]
     #[cold]
     pub fn new(kind: DecodeErrorKind, offset: u64) -> Self {
-        Self(Box::new(Inner { kind, offset, path: Vec::new() }))
+        Self(Box::new(DecodeErrorInner { kind, offset, path: Vec::new() }))
     }
 
     /// Adds one step, from the outside, while the error travels up.

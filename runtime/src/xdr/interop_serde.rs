@@ -27,15 +27,15 @@ impl Serialize for XdrString {
 impl<'de> Deserialize<'de> for XdrString {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         match deserializer.is_human_readable() {
-            true => deserializer.deserialize_any(Octets),
-            false => deserializer.deserialize_byte_buf(Octets),
+            true => deserializer.deserialize_any(SerdeBytes),
+            false => deserializer.deserialize_byte_buf(SerdeBytes),
         }
     }
 }
 
-struct Octets;
+struct SerdeBytes;
 
-impl<'de> Visitor<'de> for Octets {
+impl<'de> Visitor<'de> for SerdeBytes {
     type Value = XdrString;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -23,10 +23,10 @@ mod string;
 mod words;
 
 pub use borrow::*;
-pub use bounds::{Facts, add, max, times};
+pub use bounds::{EncodingBounds, add, max, times};
 pub use bytes::Bytes;
-pub use decode::{Decoder, Limits, ReadChunk, WriteChunk};
-pub use encode::{FlatSink, Reduced, ReducingSink, Sink, encode_to_bytes};
+pub use decode::{DecodeLimits, Decoder, ReadChunk, WriteChunk};
+pub use encode::{FlatSink, ReducedItem, ReducingSink, Sink, encode_to_bytes};
 pub use enumeration::{discriminant, take_discriminant, take_enum, unknown_discriminant};
 pub use error::{DecodeError, DecodeErrorKind, EncodeError, PathSegment, UnknownEnumValue};
 #[cfg(feature = "arbitrary")]

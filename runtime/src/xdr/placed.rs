@@ -5,8 +5,8 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 
 use super::{
-    DecodeError, DecodeErrorKind, Decoder, EncodeError, Facts, FlatSink, Sink, XdrDecode, XdrEncode, XdrString,
-    XdrType,
+    DecodeError, DecodeErrorKind, Decoder, EncodeError, EncodingBounds, FlatSink, Sink, XdrDecode, XdrEncode,
+    XdrString, XdrType,
     primitive::{check_exact, check_max, fixed_len, take_elements},
     put_elements, put_opaque_fixed, take_array_fixed, take_opaque_fixed,
 };
@@ -67,7 +67,11 @@ pub fn take_ddp_string(decoder: &mut Decoder<'_>, max: u32) -> Result<XdrString,
 }
 
 /// Writes a DDP-eligible item that is not kept as `Bytes`: encoded aside where the sink takes it, else in place.
-fn put_placed<S: Sink + ?Sized, C: Contents + ?Sized>(sink: &mut S, len: usize, item: &C) -> Result<(), EncodeError> {
+fn put_placed<S: Sink + ?Sized, C: PlacedContents + ?Sized>(
+    sink: &mut S,
+    len: usize,
+    item: &C,
+) -> Result<(), EncodeError> {
     if !sink.would_reduce(len) {
         sink.keep(len);
         return item.put(sink);
@@ -83,21 +87,21 @@ fn put_placed<S: Sink + ?Sized, C: Contents + ?Sized>(sink: &mut S, len: usize, 
 }
 
 /// The contents of an eligible item.
-trait Contents {
+trait PlacedContents {
     fn put<S: Sink + ?Sized>(&self, sink: &mut S) -> Result<(), EncodeError>;
 }
 
-struct Value<'a, T>(&'a T);
+struct PlacedValue<'a, T>(&'a T);
 
-impl<T: XdrEncode> Contents for Value<'_, T> {
+impl<T: XdrEncode> PlacedContents for PlacedValue<'_, T> {
     fn put<S: Sink + ?Sized>(&self, sink: &mut S) -> Result<(), EncodeError> {
         self.0.encode(sink)
     }
 }
 
-struct Elements<'a, T>(&'a [T]);
+struct PlacedElements<'a, T>(&'a [T]);
 
-impl<T: XdrEncode> Contents for Elements<'_, T> {
+impl<T: XdrEncode> PlacedContents for PlacedElements<'_, T> {
     fn put<S: Sink + ?Sized>(&self, sink: &mut S) -> Result<(), EncodeError> {
         put_elements(sink, self.0)
     }
@@ -106,7 +110,7 @@ impl<T: XdrEncode> Contents for Elements<'_, T> {
 /// Octets of an eligible item. The compiler refuses types that cannot be eligible.
 const fn value_len<T: XdrType>() -> usize {
     assert!(
-        Facts::can_be_placed::<T>(),
+        EncodingBounds::can_be_placed::<T>(),
         "a DDP-eligible item that is not opaque must have a fixed length, be no union and hold no eligible items"
     );
     T::MIN_LEN
@@ -125,7 +129,7 @@ const fn element_len<T: XdrType>() -> usize {
 /// # Errors
 /// As the item's.
 pub fn put_ddp_value<T: XdrEncode, S: Sink + ?Sized>(sink: &mut S, value: &T) -> Result<(), EncodeError> {
-    put_placed(sink, const { value_len::<T>() }, &Value(value))
+    put_placed(sink, const { value_len::<T>() }, &PlacedValue(value))
 }
 
 /// Reads a DDP-eligible item of any type whose encoding has a fixed length.
@@ -211,7 +215,7 @@ pub fn take_ddp_array_exact<T: XdrDecode>(decoder: &mut Decoder<'_>, len: u32) -
 /// As the element's.
 pub fn put_ddp_elements<T: XdrEncode, S: Sink + ?Sized>(sink: &mut S, elements: &[T]) -> Result<(), EncodeError> {
     let len = const { element_len::<T>() }.saturating_mul(elements.len());
-    put_placed(sink, len, &Elements(elements))
+    put_placed(sink, len, &PlacedElements(elements))
 }
 
 /// Reads a DDP-eligible `T x[N]`.

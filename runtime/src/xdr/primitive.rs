@@ -7,7 +7,7 @@ use arrayvec::ArrayVec;
 use bytes::Bytes;
 
 use super::{
-    DecodeError, DecodeErrorKind, Decoder, EncodeError, Facts, PathSegment, Sink, Words, WordsMut, XdrDecode,
+    DecodeError, DecodeErrorKind, Decoder, EncodeError, EncodingBounds, PathSegment, Sink, Words, WordsMut, XdrDecode,
     XdrEncode, XdrFixed, XdrString, XdrType, bounds::add, padded_len,
 };
 
@@ -408,10 +408,10 @@ macro_rules! tuple {
     ($($name:ident $index:tt),*) => {
         /// Several arguments of a procedure travel as their concatenation.
         impl<$($name: XdrType),*> XdrType for ($($name,)*) {
-            const MIN_LEN: usize = Facts::EMPTY$(.then(Facts::of::<$name>()))*.min_len;
-            const MAX_LEN: Option<u64> = Facts::EMPTY$(.then(Facts::of::<$name>()))*.max_len;
-            const MAX_INLINE: Option<u64> = Facts::EMPTY$(.then(Facts::of::<$name>()))*.max_inline;
-            const MAX_DDP_ITEMS: Option<u32> = Facts::EMPTY$(.then(Facts::of::<$name>()))*.max_ddp_items;
+            const MIN_LEN: usize = EncodingBounds::EMPTY$(.then(EncodingBounds::of::<$name>()))*.min_len;
+            const MAX_LEN: Option<u64> = EncodingBounds::EMPTY$(.then(EncodingBounds::of::<$name>()))*.max_len;
+            const MAX_INLINE: Option<u64> = EncodingBounds::EMPTY$(.then(EncodingBounds::of::<$name>()))*.max_inline;
+            const MAX_DDP_ITEMS: Option<u32> = EncodingBounds::EMPTY$(.then(EncodingBounds::of::<$name>()))*.max_ddp_items;
         }
 
         impl<$($name: XdrEncode),*> XdrEncode for ($($name,)*) {

@@ -3,25 +3,25 @@
 use rpcrdma::engine::Engine as _;
 use std::time::Duration;
 
-use crate::support::{Facing, Script, plain, take_finished};
+use crate::support::{Script, ScriptedPeer, plain, take_finished};
 use rpcrdma::{
-    engine::{CallFailure, CloseReason, EngineConfig, Event, IncomingReply, Role},
-    provider::sim::End,
+    engine::{CallFailure, CloseReason, EngineConfig, EngineEvent, IncomingReply, Role},
+    provider::sim::SimEnd,
 };
 
 const XID: u32 = 0x1000;
 
-fn client() -> Facing {
-    Facing::new(Role::Client, EngineConfig::default(), true)
+fn client() -> ScriptedPeer {
+    ScriptedPeer::new(Role::Client, EngineConfig::default(), true)
 }
 
-fn finished(facing: &mut Facing) -> Option<Result<IncomingReply, CallFailure>> {
+fn finished(facing: &mut ScriptedPeer) -> Option<Result<IncomingReply, CallFailure>> {
     facing.run();
     take_finished(&mut facing.engine).map(|(_, result)| result)
 }
 
-fn exposed(facing: &Facing) -> usize {
-    facing.network.registered(End::A)
+fn exposed(facing: &ScriptedPeer) -> usize {
+    facing.network.registered(SimEnd::A)
 }
 
 /// Deadlines hold for calls in flight and for calls that wait for a credit.
@@ -42,7 +42,7 @@ fn deadlines_of_queued_calls_and_calls_in_flight() {
     let (id, result) = take_finished(&mut facing.engine).unwrap();
     assert!(id == sent && matches!(result, Err(CallFailure::DeadlineExceeded { sent: true })));
     // The memory of the call stays registered for the grace period.
-    let grace = EngineConfig::default().abandon_grace;
+    let grace = EngineConfig::default().abandoned_call_timeout;
     assert_eq!(facing.engine.conn.poll_timeout(), Some(facing.now + grace));
     facing.now += grace;
     facing.run();
@@ -67,7 +67,7 @@ fn deadline_while_a_replied_call_awaits_invalidation() {
     assert_eq!(facing.engine.conn.poll_timeout(), Some(facing.now + Duration::from_secs(3)));
     facing.now += Duration::from_secs(3);
     facing.engine.conn.handle_timeout(facing.now);
-    let Some(Event::CallFinished { id: over, result: Err(CallFailure::DeadlineExceeded { sent: true }) }) =
+    let Some(EngineEvent::CallFinished { id: over, result: Err(CallFailure::DeadlineExceeded { sent: true }) }) =
         facing.engine.conn.poll_event()
     else {
         panic!("no DeadlineExceeded event at the deadline")
@@ -77,7 +77,7 @@ fn deadline_while_a_replied_call_awaits_invalidation() {
     assert!(finished(&mut facing).is_none() && facing.engine.events.is_empty());
     assert_eq!((exposed(&facing), facing.engine.conn.poll_timeout()), (0, None));
     let counters = facing.engine.conn.counters();
-    assert_eq!((counters.exposed, counters.calls_abandoned), (0, 0));
+    assert_eq!((counters.exposed_regions, counters.calls_abandoned), (0, 0));
     // The connection still works.
     facing.call(&Script::default());
     facing.run();
@@ -89,8 +89,8 @@ fn deadline_while_a_replied_call_awaits_invalidation() {
 #[test]
 fn unresponsive_peer_without_a_grace_period() {
     let mut config = EngineConfig::default();
-    config.abandon_grace = Duration::ZERO;
-    let mut facing = Facing::new(Role::Client, config, true);
+    config.abandoned_call_timeout = Duration::ZERO;
+    let mut facing = ScriptedPeer::new(Role::Client, config, true);
     let deadline = Some(Duration::from_secs(1));
     for n in 0..20 {
         facing.call(&Script { number: n, deadline, ..Script::default() });

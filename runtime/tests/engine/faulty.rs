@@ -2,18 +2,18 @@
 
 use rpcrdma::engine::{Engine as _, EngineConfig, Role};
 
-use crate::support::{Facing, Script, plain, take_call, take_finished};
+use crate::support::{Script, ScriptedPeer, plain, take_call, take_finished};
 
 /// The engine's first XID.
 const XID: u32 = 0x1000;
 /// An XID of the peer that the engine does not use.
 const THEIRS: u32 = 0x2000;
 
-fn facing(role: Role) -> Facing {
-    Facing::new(role, EngineConfig::default(), true)
+fn facing(role: Role) -> ScriptedPeer {
+    ScriptedPeer::new(role, EngineConfig::default(), true)
 }
 
-fn send(facing: &mut Facing, words: &[u32]) -> Option<Vec<u32>> {
+fn send(facing: &mut ScriptedPeer, words: &[u32]) -> Option<Vec<u32>> {
     facing.raw.send(words, &[]);
     facing.run();
     facing.raw.next()
@@ -26,7 +26,7 @@ fn server_discards_faulty_replies() {
     let words = [XID, 1, 4, 0, 0, 0, 0, XID + 1, 1, 0];
     let mut server = facing(Role::Server);
     assert_eq!(send(&mut server, &words), None);
-    assert_eq!((server.engine.conn.counters().errors_sent, server.engine.conn.counters().discarded), (0, 1));
+    assert_eq!((server.engine.conn.counters().errors_sent, server.engine.conn.counters().messages_discarded), (0, 1));
 
     let id = server.call(&Script::default());
     server.run();
@@ -85,9 +85,9 @@ fn client_discards_faulty_replies() {
 fn client_without_reverse_direction_discards_faulty_calls() {
     let mut config = EngineConfig::default();
     config.reverse_credits = 0;
-    let mut client = Facing::new(Role::Client, config, true);
+    let mut client = ScriptedPeer::new(Role::Client, config, true);
     for words in [plain(THEIRS, 4, 0, 1), vec![THEIRS, 1, 4, 0, 7, 0, 0, THEIRS, 0, 0]] {
         assert_eq!(send(&mut client, &words), None, "{words:?}");
     }
-    assert_eq!(client.engine.conn.counters().discarded, 2);
+    assert_eq!(client.engine.conn.counters().messages_discarded, 2);
 }

@@ -2,9 +2,9 @@
 
 use crate::support::{Pair, PairConfig, Script};
 use rpcrdma::engine::Engine as _;
-use rpcrdma::engine::{Connection, EngineConfig, Format};
+use rpcrdma::engine::{Connection, EngineConfig, MessageFormat};
 
-fn one(config: PairConfig, script: Script) -> (Pair, Format) {
+fn one(config: PairConfig, script: Script) -> (Pair, MessageFormat) {
     let mut pair = Pair::new(config);
     pair.call(script);
     pair.run();
@@ -17,10 +17,10 @@ fn one(config: PairConfig, script: Script) -> (Pair, Format) {
 #[test]
 fn short_message() {
     let (pair, format) = one(PairConfig::default(), Script { inline: 100, reply_inline: 100, ..Script::default() });
-    assert_eq!(format, Format::Short);
+    assert_eq!(format, MessageFormat::Short);
     let counters = pair.client.conn.counters();
     assert_eq!((counters.registrations, counters.calls_sent, counters.replies_received), (0, 1, 1));
-    assert_eq!(counters.sent, 28 + 112);
+    assert_eq!(counters.bytes_sent, 28 + 112);
 }
 
 /// RFC 8166 §3.5.2: one Read chunk.
@@ -28,9 +28,9 @@ fn short_message() {
 fn read_chunk() {
     let script = Script { inline: 40, args: vec![10_001], reduce: true, ..Script::default() };
     let (pair, format) = one(PairConfig::default(), script);
-    assert_eq!(format, Format::Short);
-    assert_eq!(pair.client.conn.counters().offered_read, 10_001);
-    assert_eq!(pair.server.conn.counters().rdma_read, 10_001);
+    assert_eq!(format, MessageFormat::Short);
+    assert_eq!(pair.client.conn.counters().read_by_peer_bytes, 10_001);
+    assert_eq!(pair.server.conn.counters().rdma_read_bytes, 10_001);
 }
 
 /// RFC 8166 §3.5.2: several Read chunks of several segments, and several Write chunks, in one call.
@@ -47,9 +47,9 @@ fn many_chunks_both_ways() {
         ..Script::default()
     };
     let (pair, format) = one(config, script);
-    assert_eq!(format, Format::Chunked);
-    assert_eq!(pair.client.conn.counters().returned_written, 5004);
-    assert_eq!(pair.server.conn.counters().rdma_written, 5004);
+    assert_eq!(format, MessageFormat::Chunked);
+    assert_eq!(pair.client.conn.counters().written_by_peer_bytes, 5004);
+    assert_eq!(pair.server.conn.counters().rdma_write_bytes, 5004);
 }
 
 /// RFC 8166 §3.5.3: a Long call and a Long reply.
@@ -57,8 +57,8 @@ fn many_chunks_both_ways() {
 fn long_call_and_reply() {
     let script = Script { inline: 9000, reply_inline: 20_000, ..Script::default() };
     let (pair, format) = one(PairConfig::default(), script);
-    assert_eq!(format, Format::Long);
-    assert_eq!(pair.server.conn.counters().rdma_read, 9012);
+    assert_eq!(format, MessageFormat::Long);
+    assert_eq!(pair.server.conn.counters().rdma_read_bytes, 9012);
 }
 
 /// RFC 8166 §3.5.3: a Position-Zero Read chunk together with other Read chunks, and a Reply chunk together with a Write list.
@@ -73,7 +73,7 @@ fn long_messages_with_chunks() {
         ..Script::default()
     };
     let (_, format) = one(PairConfig::default(), script);
-    assert_eq!(format, Format::Long);
+    assert_eq!(format, MessageFormat::Long);
 }
 
 /// RFC 8797 §5.1: without private data from both peers, the inline thresholds are 1024 bytes.
@@ -81,11 +81,11 @@ fn long_messages_with_chunks() {
 fn default_thresholds() {
     let config = PairConfig { private_data: [true, false], ..PairConfig::default() };
     let (_, format) = one(config.clone(), Script { inline: 1024 - 28 - 12, ..Script::default() });
-    assert_eq!(format, Format::Short);
+    assert_eq!(format, MessageFormat::Short);
     let (pair, _) = one(config.clone(), Script { inline: 1024 - 28 - 11, ..Script::default() });
     assert_eq!(pair.client.conn.counters().registrations, 1);
     let (_, format) = one(config, Script { reply_inline: 1024 - 28 - 11, ..Script::default() });
-    assert_eq!(format, Format::Long);
+    assert_eq!(format, MessageFormat::Long);
 }
 
 /// The provider parameters of an engine: private data of RFC 8797, and a Receive per credit (RFC 8166 §3.3.1) that is at
@@ -112,9 +112,9 @@ fn thresholds_by_direction() {
     let format = |inline, reply_inline| {
         let script = Script { inline, reply_inline, ..Script::default() };
         let (pair, format) = one(config.clone(), script);
-        (pair.server.conn.counters().rdma_read > 0, format)
+        (pair.server.conn.counters().rdma_read_bytes > 0, format)
     };
-    assert_eq!(format(2048 - 40, 3072 - 40), (false, Format::Short));
-    assert_eq!(format(2048 - 36, 3072 - 40), (true, Format::Short));
-    assert_eq!(format(0, 3072 - 36), (false, Format::Long));
+    assert_eq!(format(2048 - 40, 3072 - 40), (false, MessageFormat::Short));
+    assert_eq!(format(2048 - 36, 3072 - 40), (true, MessageFormat::Short));
+    assert_eq!(format(0, 3072 - 36), (false, MessageFormat::Long));
 }

@@ -3,11 +3,11 @@
 use rpcrdma::engine::Engine as _;
 use std::time::Duration;
 
-use crate::support::{Facing, Pair, PairConfig, Script, take_call};
+use crate::support::{Pair, PairConfig, Script, ScriptedPeer, take_call};
 use proptest::{collection::vec, prelude::*};
 use rpcrdma::{
     engine::{CallFailure, EngineConfig, Role},
-    provider::sim::{End, EndConfig, Fault, SimConfig},
+    provider::sim::{SimConfig, SimEnd, SimEndConfig, SimFault},
 };
 
 fn engine_config() -> impl Strategy<Value = EngineConfig> {
@@ -20,17 +20,17 @@ fn engine_config() -> impl Strategy<Value = EngineConfig> {
             config.send_size = send_size;
             config.receive_size = receive_size;
             config.max_segment_len = max_segment_len;
-            config.max_pulled = max_pulled;
+            config.max_fetched = max_pulled;
             config.min_reduce = min_reduce;
             config
         },
     )
 }
 
-fn end_config() -> impl Strategy<Value = EndConfig> {
+fn end_config() -> impl Strategy<Value = SimEndConfig> {
     (1u32..4, prop_oneof![1000u32..5000, Just(u32::MAX)], any::<bool>()).prop_map(
         |(max_reads, max_transfer, remote_invalidation)| {
-            let mut end = EndConfig::default();
+            let mut end = SimEndConfig::default();
             end.max_reads = max_reads;
             end.max_transfer = max_transfer;
             end.remote_invalidation = remote_invalidation;
@@ -78,8 +78,8 @@ fn scripts() -> impl Strategy<Value = Vec<Script>> {
     })
 }
 
-fn end() -> impl Strategy<Value = End> {
-    prop_oneof![Just(End::A), Just(End::B)]
+fn end() -> impl Strategy<Value = SimEnd> {
+    prop_oneof![Just(SimEnd::A), Just(SimEnd::B)]
 }
 
 /// A plausible value of a header field.
@@ -123,7 +123,7 @@ proptest! {
         prop_assert_eq!(pair.replies_sent, pair.arrived);
         pair.assert_nothing_exposed();
         let counters = pair.client.conn.counters();
-        prop_assert_eq!((counters.calls_queued, counters.calls_abandoned, counters.discarded), (0, 0, 0));
+        prop_assert_eq!((counters.calls_queued, counters.calls_abandoned, counters.messages_discarded), (0, 0, 0));
         // The connection still has all of its credits and Receives.
         pair.call(Script { number: 1000, ..Script::default() });
         pair.run();
@@ -144,8 +144,8 @@ proptest! {
         close_at in proptest::option::of(0u64..300),
     ) {
         let mut config = config;
-        config.sim.faults.extend(lost.map(Fault::Disconnect));
-        config.sim.faults.extend(refused.iter().map(|&(end, nth)| Fault::RefuseRegistration { end, nth }));
+        config.sim.faults.extend(lost.map(SimFault::Disconnect));
+        config.sim.faults.extend(refused.iter().map(|&(end, nth)| SimFault::RefuseRegistration { end, nth }));
         let mut pair = Pair::new(config);
         let mut ids = Vec::new();
         for mut script in scripts {
@@ -179,7 +179,7 @@ proptest! {
         pair.advance(Duration::from_secs(10));
         pair.run();
         // Let the grace period of abandoned calls pass.
-        pair.advance(EngineConfig::default().abandon_grace);
+        pair.advance(EngineConfig::default().abandoned_call_timeout);
         pair.run();
         for (number, result) in pair.outcomes() {
             let served = pair.served.get(&number).copied().unwrap_or(0);
@@ -221,8 +221,8 @@ proptest! {
     ) {
         let mut config = config;
         let faults = &mut config.sim.faults;
-        faults.extend(garbled.into_iter().map(|(end, nth, at, mask)| Fault::Garble { end, nth, at, mask }));
-        faults.extend(truncated.into_iter().map(|(end, nth, len)| Fault::Truncate { end, nth, len }));
+        faults.extend(garbled.into_iter().map(|(end, nth, at, mask)| SimFault::Garble { end, nth, at, mask }));
+        faults.extend(truncated.into_iter().map(|(end, nth, len)| SimFault::Truncate { end, nth, len }));
         let mut pair = Pair::new(config);
         pair.hostile = true;
         for mut script in scripts {
@@ -233,7 +233,7 @@ proptest! {
         pair.advance(Duration::from_secs(10));
         pair.run();
         // Let the grace period of abandoned calls pass.
-        pair.advance(EngineConfig::default().abandon_grace);
+        pair.advance(EngineConfig::default().abandoned_call_timeout);
         pair.run();
         pair.outcomes();
         prop_assert!(pair.calls.is_empty());
@@ -249,8 +249,8 @@ proptest! {
         fixed in any::<bool>(),
     ) {
         let role = if server { Role::Server } else { Role::Client };
-        let mut facing = Facing::new(role, EngineConfig::default(), true);
-        let receives = |facing: &Facing| facing.network.receives(if server { End::B } else { End::A });
+        let mut facing = ScriptedPeer::new(role, EngineConfig::default(), true);
+        let receives = |facing: &ScriptedPeer| facing.network.receives(if server { SimEnd::B } else { SimEnd::A });
         facing.call(&Script { results: vec![(0, 5000)], reply_inline: 5000, ..Script::default() });
         facing.run();
         let before = receives(&facing);
@@ -274,6 +274,6 @@ proptest! {
         facing.engine.conn.close();
         facing.run();
         prop_assert!(Pair::closed(&facing.engine.events).is_some());
-        prop_assert_eq!((facing.network.registered(End::A), facing.network.registered(End::B)), (0, 0));
+        prop_assert_eq!((facing.network.registered(SimEnd::A), facing.network.registered(SimEnd::B)), (0, 0));
     }
 }

@@ -1,25 +1,25 @@
 //! A version 1 responder's replies: placement of results, returned chunk lists, and replies that do not fit.
 
-use crate::support::{Facing, join, plain, split, take_call, take_reply_sent};
+use crate::support::{ScriptedPeer, join, plain, split, take_call, take_reply_sent};
 use rpcrdma::engine::Engine as _;
 use rpcrdma::{
-    engine::{EngineConfig, Event, IncomingCall, OutgoingReply, PrivateData, Role, Setup},
+    engine::{ConnectionSetup, EngineConfig, EngineEvent, IncomingCall, OutgoingReply, PrivateData, Role},
     memory::{MessageBuf, Output},
     provider::{
-        Completion, Handle, QueuePair,
-        sim::{End, SimConfig},
+        Completion, MemoryHandle, QueuePair,
+        sim::{SimConfig, SimEnd},
     },
-    xdr::Reduced,
+    xdr::ReducedItem,
 };
 
 const XID: u32 = 0xabcd_0001;
 
-fn server() -> Facing {
-    Facing::new(Role::Server, EngineConfig::default(), true)
+fn server() -> ScriptedPeer {
+    ScriptedPeer::new(Role::Server, EngineConfig::default(), true)
 }
 
 /// Sends a call and returns it as the engine announces it.
-fn arrive(facing: &mut Facing, words: &[u32]) -> Option<IncomingCall> {
+fn arrive(facing: &mut ScriptedPeer, words: &[u32]) -> Option<IncomingCall> {
     facing.raw.send(words, &[]);
     facing.run();
     take_call(&mut facing.engine)
@@ -32,19 +32,19 @@ fn reply(words: &[u32]) -> OutgoingReply {
     OutgoingReply { message, reduced: Default::default() }
 }
 
-fn reduced(chunk: usize, data: &[u8]) -> Reduced {
-    Reduced { position: 8, chunk, data: data.to_vec().into() }
+fn reduced(chunk: usize, data: &[u8]) -> ReducedItem {
+    ReducedItem { position: 8, chunk, data: data.to_vec().into() }
 }
 
 /// Returns the next message to the requester.
-fn answer(facing: &mut Facing) -> Option<Vec<u32>> {
+fn answer(facing: &mut ScriptedPeer) -> Option<Vec<u32>> {
     facing.run();
     facing.raw.next()
 }
 
 /// A requester that offers a Write list of three chunks (two segments, none, one) and a Reply chunk.
 struct Sinks {
-    facing: Facing,
+    facing: ScriptedPeer,
     handles: [u32; 3],
     lists: Vec<u32>,
 }
@@ -126,7 +126,7 @@ fn returned_chunks() {
     assert_eq!(last[..8], [&(XID + 2).to_be_bytes()[..], &1u32.to_be_bytes()].concat());
     assert_eq!(last[8..len as usize], vec![9; len as usize - 8]);
     let counters = sinks.facing.engine.conn.counters();
-    assert_eq!((counters.rdma_written, counters.replies_sent), (23 + 10 + 1 + u64::from(len), 3));
+    assert_eq!((counters.rdma_write_bytes, counters.replies_sent), (23 + 10 + 1 + u64::from(len), 3));
 }
 
 /// A reply that just fits inline is sent inline (RFC 8166 §4.3.3).
@@ -171,7 +171,7 @@ fn replies_that_do_not_fit() {
         assert_eq!((&bytes[..4], &bytes[12..]), (&XID.to_be_bytes()[..], &[0, 0, 0, 4, 0, 0, 0, 2][..]), "{what}");
         assert_eq!(invalidated, None);
         assert!(matches!(take_reply_sent(&mut sinks.facing.engine), Some((_, false))), "{what}");
-        assert_eq!(sinks.facing.engine.conn.counters().rdma_written, 0, "{what}");
+        assert_eq!(sinks.facing.engine.conn.counters().rdma_write_bytes, 0, "{what}");
     }
     let mut facing = server();
     let call = arrive(&mut facing, &plain(XID, 8, 0, 0)).unwrap();
@@ -202,15 +202,15 @@ fn remote_invalidation() {
     for (local, peer) in [(true, true), (true, false), (false, true)] {
         let config = EngineConfig::default();
         let says = |remote_invalidation| PrivateData { remote_invalidation, ..PrivateData::new(&config, false) };
-        let setup = Setup { local: says(local), peer: says(peer), xid_seed: 0 };
-        let mut facing = Facing::with(Role::Server, config, setup, SimConfig::default());
+        let setup = ConnectionSetup { local: says(local), peer: says(peer), xid_seed: 0 };
+        let mut facing = ScriptedPeer::with(Role::Server, config, setup, SimConfig::default());
         let (handle, base) = facing.raw.sink(64);
         let [high, low] = split(base);
         let two = [handle, 32, high, low, handle, 32, high, low];
         let call = arrive(&mut facing, &[&[XID, 1, 8, 0, 0, 1, 2][..], &two, &[0, 0, XID, 0, 0]].concat()).unwrap();
         facing.engine.conn.reply(call.token, reply(&[]));
         facing.run();
-        let expected = (local && peer).then_some(Handle(handle));
+        let expected = (local && peer).then_some(MemoryHandle(handle));
         assert_eq!(facing.raw.received.pop_front().unwrap().1, expected);
     }
     let mut sinks = with_sinks();
@@ -248,9 +248,9 @@ fn linux_segment_for_padding_is_returned_unused() {
 fn receives_come_before_replies() {
     let mut config = EngineConfig::default();
     (config.credits, config.reverse_credits) = (4, 0);
-    let mut facing = Facing::new(Role::Server, config, true);
+    let mut facing = ScriptedPeer::new(Role::Server, config, true);
     facing.raw.qp.post_receives(6);
-    facing.network.stall(End::B, true);
+    facing.network.stall(SimEnd::B, true);
     let mut xid = XID;
     for receives in [6, 0] {
         for _ in 0..6 {
@@ -259,13 +259,13 @@ fn receives_come_before_replies() {
             xid += 1;
         }
         facing.run();
-        assert_eq!(facing.network.receives(End::B), receives);
+        assert_eq!(facing.network.receives(SimEnd::B), receives);
         assert!(facing.raw.received.is_empty());
     }
     assert_eq!(facing.engine.conn.counters().replies_sent, 6);
-    facing.network.stall(End::B, false);
+    facing.network.stall(SimEnd::B, false);
     facing.run();
-    assert_eq!((facing.raw.received.len(), facing.network.receives(End::B)), (12, 6));
+    assert_eq!((facing.raw.received.len(), facing.network.receives(SimEnd::B)), (12, 6));
 }
 
 /// Results are sent without copying, in transfers limited by the provider and by the segments.
@@ -275,13 +275,13 @@ fn results_are_split_into_transfers() {
     let local = PrivateData::new(&config, false);
     let mut sim = SimConfig::default();
     sim.ends[1].max_transfer = 1000;
-    let mut facing = Facing::with(Role::Server, config, Setup { local, peer: local, xid_seed: 0 }, sim);
+    let mut facing = ScriptedPeer::with(Role::Server, config, ConnectionSetup { local, peer: local, xid_seed: 0 }, sim);
     let (handle, base) = facing.raw.sink(5000);
     let [high, low] = split(base);
     let call = arrive(&mut facing, &[XID, 1, 8, 0, 0, 1, 1, handle, 5000, high, low, 0, 0, XID, 0, 0]).unwrap();
     let data = crate::support::pattern(1, 4001);
     let mut long = reply(&[]);
-    long.reduced.push(Reduced { position: 8, chunk: 0, data: data.clone() });
+    long.reduced.push(ReducedItem { position: 8, chunk: 0, data: data.clone() });
     facing.engine.conn.reply(call.token, long);
     let words = answer(&mut facing).unwrap();
     assert_eq!((words[8], join(words[9], words[10])), (4001, base));
@@ -298,7 +298,7 @@ fn lost_connection() {
     assert!(matches!(take_reply_sent(&mut facing.engine), Some((token, false)) if token == call.token));
     facing.engine.conn.reply(call.token, reply(&[]));
     facing.run();
-    assert!(matches!(facing.engine.events[..], [Event::Closed(_)]));
+    assert!(matches!(facing.engine.events[..], [EngineEvent::Closed(_)]));
     assert!(facing.raw.completed.iter().any(|c| matches!(c, Completion::Disconnected { .. })));
 }
 

@@ -1,40 +1,43 @@
 //! A version 1 requester against a scripted responder.
 
-use crate::support::{Facing, NO_CHUNKS, Script, join, plain, split, take_finished};
+use crate::support::{NO_CHUNKS, Script, ScriptedPeer, join, plain, split, take_finished};
 use rpcrdma::engine::Engine as _;
 use rpcrdma::{
-    engine::{CallFailure, CloseReason, EngineConfig, Event, Format, IncomingReply, PrivateData, Role, Setup},
+    engine::{
+        CallFailure, CloseReason, ConnectionSetup, EngineConfig, EngineEvent, IncomingReply, MessageFormat,
+        PrivateData, Role,
+    },
     memory::{LandingMemory, PayloadBuf},
     provider::{
-        Handle,
-        sim::{End, Fault, SimConfig},
+        MemoryHandle,
+        sim::{SimConfig, SimEnd, SimFault},
     },
 };
 
 const XID: u32 = 0x1000;
 
-fn client() -> Facing {
-    Facing::new(Role::Client, EngineConfig::default(), true)
+fn client() -> ScriptedPeer {
+    ScriptedPeer::new(Role::Client, EngineConfig::default(), true)
 }
 
 /// A client without reverse-direction support.
-fn one_way_client() -> Facing {
+fn one_way_client() -> ScriptedPeer {
     let mut config = EngineConfig::default();
     config.reverse_credits = 0;
-    Facing::new(Role::Client, config, true)
+    ScriptedPeer::new(Role::Client, config, true)
 }
 
-fn finished(facing: &mut Facing) -> Option<Result<IncomingReply, CallFailure>> {
+fn finished(facing: &mut ScriptedPeer) -> Option<Result<IncomingReply, CallFailure>> {
     facing.run();
     take_finished(&mut facing.engine).map(|(_, result)| result)
 }
 
-fn exposed(facing: &Facing) -> usize {
-    facing.network.registered(End::A)
+fn exposed(facing: &ScriptedPeer) -> usize {
+    facing.network.registered(SimEnd::A)
 }
 
 /// Starts a call with a Write chunk of 5000 bytes (words 6..11 of its header) and a Reply chunk (words 13..17).
-fn with_sinks() -> (Facing, Vec<u32>) {
+fn with_sinks() -> (ScriptedPeer, Vec<u32>) {
     let mut facing = client();
     facing.call(&Script { reply_inline: 5000, results: vec![(0, 5000)], ..Script::default() });
     facing.run();
@@ -90,7 +93,7 @@ fn discarded_messages() {
     let mut facing = one_way_client();
     facing.call(&Script::default());
     facing.run();
-    let receives = facing.network.receives(End::A);
+    let receives = facing.network.receives(SimEnd::A);
     // Repeat, to show that such messages cost no Receive.
     for _ in 0..10 {
         for words in bad {
@@ -98,8 +101,8 @@ fn discarded_messages() {
             facing.run();
         }
     }
-    assert_eq!(facing.engine.conn.counters().discarded, 10 * bad.len() as u64);
-    assert_eq!(facing.network.receives(End::A), receives);
+    assert_eq!(facing.engine.conn.counters().messages_discarded, 10 * bad.len() as u64);
+    assert_eq!(facing.network.receives(SimEnd::A), receives);
     // The engine sent no reply, and ignored the credit values.
     facing.raw.next();
     assert_eq!(facing.raw.next(), None);
@@ -174,7 +177,7 @@ fn replies_in_any_order() {
     facing.run();
     let order: Vec<_> = std::iter::from_fn(|| take_finished(&mut facing.engine)).map(|(id, _)| id).collect();
     assert_eq!(order, [ids[2], ids[0], ids[1]]);
-    assert_eq!(facing.engine.conn.counters().discarded, 1);
+    assert_eq!(facing.engine.conn.counters().messages_discarded, 1);
 }
 
 /// RFC 8166 §3.4.6, §4.3.2.2, §4.3.3: all forms of returned chunks, valid and invalid.
@@ -205,7 +208,7 @@ fn returned_chunks() {
         assert!(answer.writes[0].provided);
         assert_eq!(&answer.payload.as_slice()[..8], &[0, 0, 0x10, 0, 0, 0, 0, 1]);
         if let Some(len @ 1..) = reply {
-            assert_eq!((answer.format, answer.payload.as_slice().len()), (Format::Long, len as usize));
+            assert_eq!((answer.format, answer.payload.as_slice().len()), (MessageFormat::Long, len as usize));
         }
         assert_eq!(exposed(&facing), 0);
     }
@@ -247,7 +250,7 @@ fn segments_in_order() {
     for (lengths, ok) in [([1000, 1000, 500], true), ([1000, 7, 0], true), ([7, 1, 0], false), ([0, 1000, 0], false)] {
         let mut config = EngineConfig::default();
         config.max_segment_len = 1000;
-        let mut facing = Facing::new(Role::Client, config, true);
+        let mut facing = ScriptedPeer::new(Role::Client, config, true);
         facing.call(&Script { results: vec![(0, 2500)], ..Script::default() });
         facing.run();
         let call = facing.raw.next().unwrap();
@@ -275,7 +278,7 @@ fn segments_in_order() {
 fn remote_invalidation() {
     let (mut facing, call) = with_sinks();
     let mut reply = vec![XID, 1, 4, 0, 0, 0, 0, XID, 1, 0];
-    facing.raw.send_invalidating(&reply, &[], Some(Handle(call[7])));
+    facing.raw.send_invalidating(&reply, &[], Some(MemoryHandle(call[7])));
     assert!(finished(&mut facing).unwrap().is_ok());
     assert_eq!((exposed(&facing), facing.engine.conn.counters().remote_invalidations), (0, 1));
 
@@ -286,7 +289,7 @@ fn remote_invalidation() {
     let (one, _two) = (facing.raw.next().unwrap(), facing.raw.next().unwrap());
     reply[0] = XID + 2;
     reply[7] = XID + 2;
-    facing.raw.send_invalidating(&reply, &[], Some(Handle(one[7])));
+    facing.raw.send_invalidating(&reply, &[], Some(MemoryHandle(one[7])));
     for _ in 0..2 {
         let failure = finished(&mut facing).unwrap().unwrap_err();
         let CallFailure::Closed { reason: CloseReason::PeerViolation(_), sent: true } = failure else {
@@ -294,7 +297,7 @@ fn remote_invalidation() {
         };
     }
     assert!(facing.raw.disconnected());
-    assert!(matches!(facing.engine.events[..], [Event::Closed(CloseReason::PeerViolation(_))]));
+    assert!(matches!(facing.engine.events[..], [EngineEvent::Closed(CloseReason::PeerViolation(_))]));
     assert_eq!(exposed(&facing), 0);
 }
 
@@ -315,7 +318,7 @@ fn cancellation() {
     assert!(finished(&mut facing).is_none());
     assert!(facing.raw.next().is_none(), "sent without a credit");
     // The late reply invalidates a handle of its call, which is allowed.
-    facing.raw.send_invalidating(&[XID, 1, 4, 0, 0, 0, 0, XID, 1, 0], &[], Some(Handle(call[7])));
+    facing.raw.send_invalidating(&[XID, 1, 4, 0, 0, 0, 0, XID, 1, 0], &[], Some(MemoryHandle(call[7])));
     facing.run();
     assert_eq!(exposed(&facing), 0);
     assert_eq!(facing.engine.conn.counters().calls_abandoned, 0);
@@ -340,7 +343,7 @@ fn grace_of_a_cancelled_call() {
     let id = facing.call(&Script { results: vec![(0, 5000)], reply_inline: 5000, ..Script::default() });
     facing.run();
     assert!(exposed(&facing) > 0);
-    let grace = EngineConfig::default().abandon_grace;
+    let grace = EngineConfig::default().abandoned_call_timeout;
     facing.engine.conn.cancel_call(id, facing.now);
     assert!(matches!(finished(&mut facing), Some(Err(CallFailure::Cancelled { sent: true }))));
     assert_eq!(facing.engine.conn.poll_timeout(), Some(facing.now + grace));
@@ -365,7 +368,7 @@ fn unresponsive_peer_closes_the_connection() {
     facing.call(&Script::default());
     facing.engine.conn.cancel_call(rpcrdma::engine::CallId(0), facing.now);
     assert!(matches!(finished(&mut facing), Some(Err(CallFailure::Cancelled { sent: true }))));
-    facing.now += EngineConfig::default().abandon_grace;
+    facing.now += EngineConfig::default().abandoned_call_timeout;
     facing.run();
     let Some(Err(CallFailure::Closed { reason: CloseReason::Unresponsive(_), sent: false })) = finished(&mut facing)
     else {
@@ -373,7 +376,7 @@ fn unresponsive_peer_closes_the_connection() {
     };
     facing.run();
     assert_eq!(exposed(&facing), 0);
-    assert!(matches!(facing.engine.events[..], [Event::Closed(CloseReason::Unresponsive(_))]));
+    assert!(matches!(facing.engine.events[..], [EngineEvent::Closed(CloseReason::Unresponsive(_))]));
 }
 
 /// A lost connection fails every call, and says whether it was sent. The results come after the memory is invalidated.
@@ -388,7 +391,7 @@ fn lost_connection() {
     });
     sent.sort();
     assert_eq!(sent, [false, true]);
-    assert!(matches!(facing.engine.events[..], [Event::Closed(CloseReason::Disconnected(_))]));
+    assert!(matches!(facing.engine.events[..], [EngineEvent::Closed(CloseReason::Disconnected(_))]));
     assert_eq!(exposed(&facing), 0);
     // Later calls fail immediately.
     facing.call(&Script::default());
@@ -415,20 +418,20 @@ fn failed_invalidation_closes_the_connection() {
     let config = EngineConfig::default();
     let says = PrivateData::new(&config, false);
     let mut sim = SimConfig::default();
-    sim.faults.push(Fault::RefuseInvalidation { end: End::A, nth: 1 });
-    let setup = Setup { local: says, peer: says, xid_seed: XID };
-    let mut facing = Facing::with(Role::Client, config, setup, sim);
+    sim.faults.push(SimFault::RefuseInvalidation { end: SimEnd::A, nth: 1 });
+    let setup = ConnectionSetup { local: says, peer: says, xid_seed: XID };
+    let mut facing = ScriptedPeer::with(Role::Client, config, setup, sim);
     facing.call(&Script { args: vec![5000, 5000], reduce: true, ..Script::default() });
     facing.run();
     facing.raw.send(&plain(XID, 8, 1, 0), &[]);
     facing.run();
     // The reply itself is valid. It is delivered once the peer can no longer access the memory.
     assert!(facing.raw.disconnected());
-    let [Event::CallFinished { result: Ok(_), .. }, Event::Closed(_)] = &facing.engine.events[..] else {
+    let [EngineEvent::CallFinished { result: Ok(_), .. }, EngineEvent::Closed(_)] = &facing.engine.events[..] else {
         panic!("{:?}", facing.engine.events)
     };
     assert_eq!(exposed(&facing), 0);
-    assert_eq!(facing.engine.conn.counters().exposed, 0);
+    assert_eq!(facing.engine.conn.counters().exposed_regions, 0);
 }
 
 /// A call that cannot be sent fails, and the connection stays open.
@@ -437,7 +440,7 @@ fn calls_that_cannot_be_sent() {
     let mut config = EngineConfig::default();
     config.max_segment_len = 64;
     config.max_call_len = 1 << 20;
-    let mut facing = Facing::new(Role::Client, config, true);
+    let mut facing = ScriptedPeer::new(Role::Client, config, true);
     let conn = &facing.engine.conn;
     let now = facing.now;
     let base = Script { args: vec![100, 100], reduce: true, results: vec![(0, 5000)], ..Script::default() };

@@ -3,24 +3,27 @@
 use rpcrdma::engine::Engine as _;
 use std::time::Duration;
 
-use crate::support::{Facing, NO_CHUNKS, plain, split, take_call, take_reply_sent};
+use crate::support::{NO_CHUNKS, ScriptedPeer, plain, split, take_call, take_reply_sent};
 use rpcrdma::{
-    engine::{CloseReason, EngineConfig, Event, IncomingCall, OutgoingReply, Payload, PrivateData, Role, Setup},
+    engine::{
+        CloseReason, ConnectionSetup, EngineConfig, EngineEvent, IncomingCall, MessagePayload, OutgoingReply,
+        PrivateData, Role,
+    },
     memory::{MessageBuf, Output},
     provider::{
-        Handle,
-        sim::{End, Fault, SimConfig},
+        MemoryHandle,
+        sim::{SimConfig, SimEnd, SimFault},
     },
 };
 
 const XID: u32 = 0xabcd_0001;
 
-fn server() -> Facing {
-    Facing::new(Role::Server, EngineConfig::default(), true)
+fn server() -> ScriptedPeer {
+    ScriptedPeer::new(Role::Server, EngineConfig::default(), true)
 }
 
 /// Sends a call and returns it as the engine announces it.
-fn arrive(facing: &mut Facing, words: &[u32]) -> Option<IncomingCall> {
+fn arrive(facing: &mut ScriptedPeer, words: &[u32]) -> Option<IncomingCall> {
     facing.raw.send(words, &[]);
     facing.run();
     take_call(&mut facing.engine)
@@ -34,7 +37,7 @@ fn reply(words: &[u32]) -> OutgoingReply {
 }
 
 /// Returns the next message to the requester.
-fn answer(facing: &mut Facing) -> Option<Vec<u32>> {
+fn answer(facing: &mut ScriptedPeer) -> Option<Vec<u32>> {
     facing.run();
     facing.raw.next()
 }
@@ -70,15 +73,15 @@ fn discarded_messages() {
         &[XID, 1, 8, 0, 0, 0, 0, XID, 1, 0], // a reply in the reverse direction
     ];
     let mut facing = server();
-    let receives = facing.network.receives(End::B);
+    let receives = facing.network.receives(SimEnd::B);
     for _ in 0..10 {
         for words in bad {
             assert!(arrive(&mut facing, words).is_none());
             assert_eq!(facing.raw.next(), None, "reply to {words:?}");
         }
     }
-    assert_eq!(facing.engine.conn.counters().discarded, 10 * bad.len() as u64);
-    assert_eq!(facing.network.receives(End::B), receives);
+    assert_eq!(facing.engine.conn.counters().messages_discarded, 10 * bad.len() as u64);
+    assert_eq!(facing.network.receives(SimEnd::B), receives);
     assert!(arrive(&mut facing, &plain(XID, 8, 0, 0)).is_some());
 }
 
@@ -158,12 +161,12 @@ fn malformed_calls_get_err_chunk() {
     cases.push(("257 segments", writes(&[write(257)])));
     cases.push(("257 read segments", msg(&[read(8, 4); 257])));
     for (what, words) in cases {
-        let mut facing = Facing::new(Role::Server, config.clone(), true);
-        let receives = facing.network.receives(End::B);
+        let mut facing = ScriptedPeer::new(Role::Server, config.clone(), true);
+        let receives = facing.network.receives(SimEnd::B);
         assert!(arrive(&mut facing, &words).is_none(), "{what}: call accepted");
         assert_eq!(answer(&mut facing).expect(what), [XID, 1, 32, 4, 2], "{what}");
-        assert_eq!(facing.network.registered(End::B), 0, "{what}");
-        assert_eq!(facing.network.receives(End::B), receives, "{what}");
+        assert_eq!(facing.network.registered(SimEnd::B), 0, "{what}");
+        assert_eq!(facing.network.receives(SimEnd::B), receives, "{what}");
         assert!(facing.engine.events.is_empty(), "{what}");
         // The connection stays open.
         assert!(arrive(&mut facing, &plain(XID, 8, 0, 0)).is_some(), "{what}");
@@ -176,8 +179,8 @@ fn reply_header_too_long() {
     let mut config = EngineConfig::default();
     config.receive_size = 4096;
     let local = PrivateData::new(&config, true);
-    let setup = Setup { local, peer: PrivateData { receive_size: 1024, ..local }, xid_seed: 0 };
-    let mut facing = Facing::with(Role::Server, config, setup, SimConfig::default());
+    let setup = ConnectionSetup { local, peer: PrivateData { receive_size: 1024, ..local }, xid_seed: 0 };
+    let mut facing = ScriptedPeer::with(Role::Server, config, setup, SimConfig::default());
     let array = [0x77, 4, 0, 0].repeat(63);
     let words = [&[XID, 1, 8, 0, 0, 1, 63][..], &array, &[0, 0, XID, 0, 0]].concat();
     assert!(arrive(&mut facing, &words).is_none());
@@ -201,8 +204,8 @@ fn read_list() {
     assert_eq!((call.xid, call.payload.as_slice().len()), (XID, 16));
     let chunks: Vec<_> = call.reads.iter().map(|read| (read.position, &read.data[..])).collect();
     assert_eq!(chunks, [(12, &b"efgabcd"[..]), (24, b"0123456789")]);
-    assert_eq!(facing.network.registered(End::B), 0, "sinks still registered when the call is announced");
-    assert_eq!(facing.engine.conn.counters().rdma_read, 17);
+    assert_eq!(facing.network.registered(SimEnd::B), 0, "sinks still registered when the call is announced");
+    assert_eq!(facing.engine.conn.counters().rdma_read_bytes, 17);
 }
 
 /// RFC 8166 §3.4.5.2: a Read chunk may include its padding, or have a segment for it. RFC 8166 §3.4.4: a chunk may be empty.
@@ -227,12 +230,12 @@ fn long_call() {
         let call = arrive(&mut facing, &[XID, 1, 8, 1, 1, 0, handle, 12, high, low, 0, 0, 0]);
         assert_eq!(call.is_some(), arrives);
         match call {
-            Some(call) => assert!(matches!(call.payload, Payload::Long(bytes) if bytes == payload)),
+            Some(call) => assert!(matches!(call.payload, MessagePayload::Long(bytes) if bytes == payload)),
             // RFC 8166 §4.5.2; a reply in the reverse direction matches no call.
             None if msg_type == 0 => assert_eq!(facing.raw.next().unwrap(), [XID, 1, 32, 4, 2]),
             None => assert!(facing.raw.next().is_none()),
         }
-        assert_eq!(facing.engine.conn.counters().discarded, u64::from(msg_type == 1));
+        assert_eq!(facing.engine.conn.counters().messages_discarded, u64::from(msg_type == 1));
         // The XID is free again unless the call is in progress.
         assert_eq!(arrive(&mut facing, &plain(XID, 8, 0, 0)).is_some(), !arrives);
     }
@@ -247,11 +250,11 @@ fn requester_must_not_invalidate() {
     let (handle, base) = facing.raw.source(&[0; 64]);
     let [high, low] = split(base);
     facing.raw.send(&[&[XID + 1, 1, 8, 0, 1, 8, handle, 64, high, low][..], &NO_CHUNKS, &[XID + 1, 0]].concat(), &[]);
-    facing.raw.send_invalidating(&call, &[], Some(Handle(1)));
+    facing.raw.send_invalidating(&call, &[], Some(MemoryHandle(1)));
     facing.run();
     assert!(facing.raw.disconnected());
-    assert!(matches!(facing.engine.events.last(), Some(Event::Closed(_))));
-    assert_eq!(facing.network.registered(End::B), 0);
+    assert!(matches!(facing.engine.events.last(), Some(EngineEvent::Closed(_))));
+    assert_eq!(facing.network.registered(SimEnd::B), 0);
 }
 
 /// A call with the XID of a call in progress is discarded. After the reply, the XID is free.
@@ -274,26 +277,26 @@ fn replayed_xids() {
 fn credits_exceeded() {
     let mut config = EngineConfig::default();
     (config.credits, config.reverse_credits) = (4, 0);
-    let mut facing = Facing::new(Role::Server, config, true);
+    let mut facing = ScriptedPeer::new(Role::Server, config, true);
     for n in 0..6 {
         assert!(arrive(&mut facing, &plain(XID + n, 8, 0, 0)).is_some());
     }
-    assert_eq!(facing.network.receives(End::B), 0);
+    assert_eq!(facing.network.receives(SimEnd::B), 0);
     assert!(arrive(&mut facing, &plain(XID + 6, 8, 0, 0)).is_none());
     assert!(facing.raw.disconnected());
     // The engine reports each announced call once.
     for _ in 0..6 {
         assert!(matches!(take_reply_sent(&mut facing.engine), Some((_, false))));
     }
-    assert!(matches!(facing.engine.events[..], [Event::Closed(CloseReason::Disconnected(_))]));
+    assert!(matches!(facing.engine.events[..], [EngineEvent::Closed(CloseReason::Disconnected(_))]));
 }
 
 /// The memory of pulled calls without a reply is limited. Calls beyond the limit wait, and none is lost.
 #[test]
 fn memory_of_pulled_calls_is_limited() {
     let mut config = EngineConfig::default();
-    config.max_pulled = 100;
-    let mut facing = Facing::new(Role::Server, config, false);
+    config.max_fetched = 100;
+    let mut facing = ScriptedPeer::new(Role::Server, config, false);
     let (handle, base) = facing.raw.source(&[1; 64]);
     let [high, low] = split(base);
     let long = |xid| [&[xid, 1, 8, 0, 1, 8, handle, 60, high, low][..], &NO_CHUNKS, &[xid, 0]].concat();
@@ -313,7 +316,7 @@ fn memory_of_pulled_calls_is_limited() {
         facing.run();
         arrived.extend(std::iter::from_fn(|| take_call(&mut facing.engine)));
     }
-    assert_eq!((facing.raw.received.len(), facing.engine.conn.counters().rdma_read), (4, 180));
+    assert_eq!((facing.raw.received.len(), facing.engine.conn.counters().rdma_read_bytes), (4, 180));
     // A single call above the limit is refused.
     let huge = [&[XID, 1, 8, 0, 1, 8, handle, 104, high, low][..], &NO_CHUNKS, &[XID, 0]].concat();
     facing.raw.received.clear();
@@ -330,23 +333,23 @@ fn read_chunk_out_of_bounds() {
     let words = [&[XID, 1, 8, 0, 1, 8, handle, 64, high, low][..], &NO_CHUNKS, &[XID, 0]].concat();
     assert!(arrive(&mut facing, &words).is_none());
     assert!(facing.raw.disconnected());
-    assert!(matches!(facing.engine.events[..], [Event::Closed(CloseReason::Disconnected(_))]));
-    assert_eq!(facing.network.registered(End::B), 0);
+    assert!(matches!(facing.engine.events[..], [EngineEvent::Closed(CloseReason::Disconnected(_))]));
+    assert_eq!(facing.network.registered(SimEnd::B), 0);
 }
 
 /// An RDMA Read without progress closes the connection at the pull timeout.
 #[test]
 fn stalled_rdma_read_closes_the_connection() {
     let config = EngineConfig::default();
-    let (local, limit) = (PrivateData::new(&config, true), config.pull_timeout);
+    let (local, limit) = (PrivateData::new(&config, true), config.fetch_timeout);
     let mut sim = SimConfig::default();
     sim.stepped = true;
-    let mut facing = Facing::with(Role::Server, config, Setup { local, peer: local, xid_seed: 0 }, sim);
+    let mut facing = ScriptedPeer::with(Role::Server, config, ConnectionSetup { local, peer: local, xid_seed: 0 }, sim);
     let (handle, base) = facing.raw.source(&[1; 64]);
     let [high, low] = split(base);
     let words = [&[XID, 1, 8, 0, 1, 8, handle, 64, high, low][..], &NO_CHUNKS, &[XID, 0]].concat();
     facing.raw.send(&words, &[]);
-    let posted = |facing: &Facing| facing.engine.conn.counters().rdma_read > 0;
+    let posted = |facing: &ScriptedPeer| facing.engine.conn.counters().rdma_read_bytes > 0;
     for _ in 0..100 {
         if posted(&facing) {
             break;
@@ -355,7 +358,7 @@ fn stalled_rdma_read_closes_the_connection() {
         facing.network.step();
         facing.engine.turn(facing.now);
     }
-    assert!(posted(&facing) && facing.network.registered(End::B) > 0);
+    assert!(posted(&facing) && facing.network.registered(SimEnd::B) > 0);
     assert_eq!(facing.engine.conn.poll_timeout(), Some(facing.now + limit));
     // The RDMA Read is in flight and makes no progress.
     for (now, closes) in [(facing.now + limit - Duration::from_millis(1), false), (facing.now + limit, true)] {
@@ -365,8 +368,11 @@ fn stalled_rdma_read_closes_the_connection() {
     }
     facing.run();
     let events = &facing.engine.events;
-    assert!(matches!(events.last(), Some(Event::Closed(CloseReason::Stalled(after))) if *after == limit), "{events:?}");
-    assert_eq!(facing.network.registered(End::B), 0);
+    assert!(
+        matches!(events.last(), Some(EngineEvent::Closed(CloseReason::ReadStalled(after))) if *after == limit),
+        "{events:?}"
+    );
+    assert_eq!(facing.network.registered(SimEnd::B), 0);
 }
 
 /// The pull timeout ends with the last RDMA Read.
@@ -386,15 +392,15 @@ fn failed_invalidation_closes_the_connection() {
     let config = EngineConfig::default();
     let local = PrivateData::new(&config, true);
     let mut sim = SimConfig::default();
-    sim.faults.push(Fault::RefuseInvalidation { end: End::B, nth: 0 });
-    let mut facing = Facing::with(Role::Server, config, Setup { local, peer: local, xid_seed: 0 }, sim);
+    sim.faults.push(SimFault::RefuseInvalidation { end: SimEnd::B, nth: 0 });
+    let mut facing = ScriptedPeer::with(Role::Server, config, ConnectionSetup { local, peer: local, xid_seed: 0 }, sim);
     let (handle, base) = facing.raw.source(&[1; 64]);
     let [high, low] = split(base);
     let words = [&[XID, 1, 8, 0, 1, 8, handle, 64, high, low][..], &NO_CHUNKS, &[XID, 0]].concat();
     assert!(arrive(&mut facing, &words).is_none());
     assert!(facing.raw.disconnected());
-    assert!(matches!(facing.engine.events[..], [Event::Closed(CloseReason::Disconnected(_))]));
-    assert_eq!(facing.network.registered(End::B), 0);
+    assert!(matches!(facing.engine.events[..], [EngineEvent::Closed(CloseReason::Disconnected(_))]));
+    assert_eq!(facing.network.registered(SimEnd::B), 0);
 }
 
 /// RFC 8166 §3.3.1: grants are at least one.
@@ -402,7 +408,7 @@ fn failed_invalidation_closes_the_connection() {
 fn grants_at_least_one() {
     let mut config = EngineConfig::default();
     config.credits = 0;
-    let mut facing = Facing::new(Role::Server, config, true);
+    let mut facing = ScriptedPeer::new(Role::Server, config, true);
     facing.raw.send(&[XID, 2, 8, 0, 0, 0, 0], &[]);
     let call = arrive(&mut facing, &plain(XID, 8, 0, 0)).unwrap();
     facing.engine.conn.reply(call.token, reply(&[]));
@@ -418,7 +424,7 @@ fn provider_without_rdma_reads() {
     let local = PrivateData::new(&config, true);
     let mut sim = SimConfig::default();
     sim.ends[1].max_reads = 0;
-    let mut facing = Facing::with(Role::Server, config, Setup { local, peer: local, xid_seed: 0 }, sim);
+    let mut facing = ScriptedPeer::with(Role::Server, config, ConnectionSetup { local, peer: local, xid_seed: 0 }, sim);
     let words = [&[XID, 1, 8, 0, 1, 8, 7, 64, 0, 0][..], &NO_CHUNKS, &[XID, 0]].concat();
     assert!(arrive(&mut facing, &words).is_none());
     assert_eq!(answer(&mut facing).unwrap(), [XID, 1, 32, 4, 2]);

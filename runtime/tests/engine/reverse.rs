@@ -4,18 +4,18 @@ use rpcrdma::engine::Engine as _;
 use std::{collections::HashMap, time::Duration};
 
 use crate::support::{
-    Facing, NO_CHUNKS, Pair, PairConfig, Peer, Script, plain, take_call, take_finished, take_reply_sent,
+    NO_CHUNKS, Pair, PairConfig, Peer, Script, ScriptedPeer, plain, take_call, take_finished, take_reply_sent,
 };
 use proptest::prelude::*;
 use rpcrdma::{
     engine::{
-        CallFailure, CallId, CloseReason, Connection, EngineConfig, Event, Format, IncomingCall, OutgoingReply,
-        PrivateData, Role, Setup,
+        CallFailure, CallId, CloseReason, Connection, ConnectionSetup, EngineConfig, EngineEvent, IncomingCall,
+        MessageFormat, OutgoingReply, PrivateData, Role,
     },
     memory::{MessageBuf, Output},
     provider::{
-        Handle,
-        sim::{End, EndConfig, SimConfig},
+        MemoryHandle,
+        sim::{SimConfig, SimEnd, SimEndConfig},
     },
 };
 
@@ -30,8 +30,8 @@ fn config(credits: u32, reverse_credits: u32) -> EngineConfig {
     config
 }
 
-fn facing(role: Role, config: EngineConfig) -> Facing {
-    Facing::new(role, config, true)
+fn facing(role: Role, config: EngineConfig) -> ScriptedPeer {
+    ScriptedPeer::new(role, config, true)
 }
 
 fn reply(words: &[u32]) -> OutgoingReply {
@@ -41,7 +41,7 @@ fn reply(words: &[u32]) -> OutgoingReply {
 }
 
 /// Sends a message, and returns the call that the engine announces for it.
-fn arrive(facing: &mut Facing, words: &[u32]) -> Option<IncomingCall> {
+fn arrive(facing: &mut ScriptedPeer, words: &[u32]) -> Option<IncomingCall> {
     facing.raw.send(words, &[]);
     facing.run();
     take_call(&mut facing.engine)
@@ -77,7 +77,7 @@ fn a_call_and_its_reply() {
     server.raw.send(&plain(XID, 3, 1, 0), &[]);
     server.run();
     let (finished, result) = take_finished(&mut server.engine).unwrap();
-    assert_eq!((finished, result.unwrap().format), (id, Format::Short));
+    assert_eq!((finished, result.unwrap().format), (id, MessageFormat::Short));
     assert_eq!(server.engine.conn.counters().credits_granted, 3);
 
     let mut client = facing(Role::Client, config(32, 7));
@@ -193,7 +193,7 @@ fn thresholds() {
         take_finished(&mut pair.server).expect("call not finished").1
     };
     // 28 bytes of transport header and 12 of RPC header.
-    assert_eq!(exchange(1024 - 40, 2048 - 40).unwrap().format, Format::Short);
+    assert_eq!(exchange(1024 - 40, 2048 - 40).unwrap().format, MessageFormat::Short);
     // RFC 8167 §5.3: sending it anyway could cost the connection.
     let failure = exchange(1024 - 36, 0).unwrap_err();
     assert_eq!(failure, CallFailure::ReverseTooLong { len: 1000, max: 996 });
@@ -210,7 +210,7 @@ fn calls_have_no_chunks() {
     server.run();
     let sent = server.raw.next().unwrap();
     assert_eq!(sent[4..7], NO_CHUNKS);
-    assert_eq!(server.network.registered(End::B), 0);
+    assert_eq!(server.network.registered(SimEnd::B), 0);
     // The engine allocates no memory for them.
     let mut server = facing(Role::Server, config(32, 4));
     server.call(&Script { reply_inline: 100, results: vec![(5, 1 << 30)], ..Script::default() });
@@ -222,7 +222,7 @@ fn calls_have_no_chunks() {
     server.run();
     let sent = server.raw.next().unwrap();
     assert_eq!((sent.len(), sent[4..7] == NO_CHUNKS), (7 + 4 + 500, true));
-    assert_eq!(server.engine.conn.counters().copied_eligible, 2000);
+    assert_eq!(server.engine.conn.counters().copied_eligible_bytes, 2000);
     // A call that does not fit inline with its arguments is not sent.
     let mut server = facing(Role::Server, config(32, 4));
     server.call(&Script { args: vec![5000], reduce: true, ..Script::default() });
@@ -236,7 +236,7 @@ fn calls_have_no_chunks() {
 #[test]
 fn chunks_are_refused() {
     let mut client = facing(Role::Client, config(32, 6));
-    let receives = client.network.receives(End::A);
+    let receives = client.network.receives(SimEnd::A);
     for words in [
         vec![THEIRS, 1, 9, 0, 1, 8, 7, 64, 0, 0, 0, 0, 0, THEIRS, 0, 1], // a Read chunk
         vec![THEIRS, 1, 9, 0, 0, 1, 1, 7, 64, 0, 0, 0, 0, THEIRS, 0, 1], // a Write chunk
@@ -247,7 +247,7 @@ fn chunks_are_refused() {
         assert!(arrive(&mut client, &words).is_none(), "{words:?}");
         assert_eq!(client.raw.next().unwrap(), [THEIRS, 1, 6, 4, 2], "{words:?}");
     }
-    assert_eq!(client.network.receives(End::A), receives);
+    assert_eq!(client.network.receives(SimEnd::A), receives);
     assert_eq!(client.engine.conn.counters().errors_sent, 5);
     assert_eq!(client.engine.conn.close_reason(), None);
 }
@@ -268,11 +268,11 @@ fn errors_and_invalid_replies() {
         server.call(&Script::default());
         server.run();
         server.raw.next();
-        let receives = server.network.receives(End::B);
+        let receives = server.network.receives(SimEnd::B);
         server.raw.send(&words, &[]);
         server.run();
         assert_eq!(take_finished(&mut server.engine).unwrap().1.unwrap_err(), failure);
-        assert_eq!(server.network.receives(End::B), receives);
+        assert_eq!(server.network.receives(SimEnd::B), receives);
         // The server sends no response, and both directions still work.
         assert_eq!(server.raw.next(), None);
         assert!(arrive(&mut server, &plain(THEIRS, 8, 0, 0)).is_some());
@@ -289,7 +289,7 @@ fn reverse_calls_must_not_invalidate() {
     client.call(&Script { results: vec![(5000, 5000)], ..Script::default() });
     client.run();
     let handle = client.raw.next().unwrap()[7];
-    client.raw.send_invalidating(&plain(XID, 4, 0, 0), &[], Some(Handle(handle)));
+    client.raw.send_invalidating(&plain(XID, 4, 0, 0), &[], Some(MemoryHandle(handle)));
     client.run();
     assert!(matches!(client.engine.conn.close_reason(), Some(CloseReason::PeerViolation(_))));
 
@@ -297,7 +297,7 @@ fn reverse_calls_must_not_invalidate() {
     server.call(&Script::default());
     server.run();
     let (handle, _) = server.raw.sink(10);
-    server.raw.send_invalidating(&plain(XID, 4, 1, 0), &[], Some(Handle(handle)));
+    server.raw.send_invalidating(&plain(XID, 4, 1, 0), &[], Some(MemoryHandle(handle)));
     server.run();
     assert!(server.engine.conn.close_reason().is_some());
 }
@@ -320,14 +320,14 @@ fn receives_for_both_directions() {
             pair.call(Script { number, ..script.clone() });
             call_back(&mut pair, &script);
         }
-        let receives = (pair.network.receives(End::A), pair.network.receives(End::B));
+        let receives = (pair.network.receives(SimEnd::A), pair.network.receives(SimEnd::B));
         loop {
             pair.run();
             if answer_callbacks(&mut pair.client, &callbacks) == 0 {
                 break;
             }
         }
-        assert_eq!((pair.network.receives(End::A), pair.network.receives(End::B)), receives);
+        assert_eq!((pair.network.receives(SimEnd::A), pair.network.receives(SimEnd::B)), receives);
         assert!(pair.outcomes().into_values().all(|outcome| outcome.is_ok()));
         for _ in 1..20 {
             assert!(take_finished(&mut pair.server).unwrap().1.is_ok());
@@ -341,12 +341,12 @@ fn receives_for_both_directions() {
 #[test]
 fn peer_without_reverse_direction() {
     let mut client = facing(Role::Client, config(32, 0));
-    let receives = client.network.receives(End::A);
+    let receives = client.network.receives(SimEnd::A);
     for xid in 0..50 {
         assert!(arrive(&mut client, &plain(xid, 4, 0, 0)).is_none());
     }
     assert_eq!(client.raw.next(), None);
-    assert_eq!((client.engine.conn.counters().discarded, client.network.receives(End::A)), (50, receives));
+    assert_eq!((client.engine.conn.counters().messages_discarded, client.network.receives(SimEnd::A)), (50, receives));
     client.call(&Script::default());
     client.run();
     assert!(client.raw.next().is_some(), "the forward direction stopped");
@@ -354,10 +354,10 @@ fn peer_without_reverse_direction() {
     let mut server = facing(Role::Server, config(32, 0));
     server.call(&Script::default());
     server.run();
-    assert_eq!(take_finished(&mut server.engine).unwrap().1.unwrap_err(), CallFailure::NoReverse);
+    assert_eq!(take_finished(&mut server.engine).unwrap().1.unwrap_err(), CallFailure::ReverseDisabled);
     assert_eq!(server.raw.next(), None);
     assert!(arrive(&mut server, &plain(THEIRS, 4, 1, 0)).is_none());
-    assert_eq!(server.engine.conn.counters().discarded, 1);
+    assert_eq!(server.engine.conn.counters().messages_discarded, 1);
 }
 
 /// RFC 8167 §5.4: a call without a reply can be abandoned, and the connection stays open. Later calls wait, because RFC 8166
@@ -373,7 +373,7 @@ fn call_without_reply() {
     server.run();
     server.now += Duration::from_secs(1);
     server.run();
-    let outcome = |server: &mut Facing| take_finished(&mut server.engine).unwrap().1.unwrap_err();
+    let outcome = |server: &mut ScriptedPeer| take_finished(&mut server.engine).unwrap().1.unwrap_err();
     assert_eq!(outcome(&mut server), CallFailure::DeadlineExceeded { sent: true });
     assert_eq!(outcome(&mut server), CallFailure::DeadlineExceeded { sent: false });
     server.now += Duration::from_secs(60);
@@ -407,7 +407,7 @@ fn lost_connection() {
     assert!(take_call(&mut pair.client).is_some());
     assert!(matches!(take_reply_sent(&mut pair.client), Some((_, false))));
     for peer in [&pair.client, &pair.server] {
-        assert!(peer.events.iter().any(|event| matches!(event, Event::Closed(_))));
+        assert!(peer.events.iter().any(|event| matches!(event, EngineEvent::Closed(_))));
     }
 }
 
@@ -415,11 +415,11 @@ fn lost_connection() {
 #[test]
 fn without_private_data() {
     let config = config(32, 4);
-    let base = EndConfig::default();
+    let base = SimEndConfig::default();
     let mut sim = SimConfig::default();
     sim.ends = [base.clone(), base];
-    let setup = Setup { local: PrivateData::new(&config, true), peer: PrivateData::default(), xid_seed: XID };
-    let mut server = Facing::with(Role::Server, config, setup, sim);
+    let setup = ConnectionSetup { local: PrivateData::new(&config, true), peer: PrivateData::default(), xid_seed: XID };
+    let mut server = ScriptedPeer::with(Role::Server, config, setup, sim);
     server.call(&Script { inline: 1024 - 40, ..Script::default() });
     server.call(&Script { inline: 1024 - 36, ..Script::default() });
     server.run();

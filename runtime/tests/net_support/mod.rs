@@ -14,8 +14,10 @@ use std::{
 use bytes::Bytes;
 use rpcrdma::{
     client::{CallError, CallOptions, Channel, ChannelBuilder, ConnectError},
-    provider::sim::{Fabric, SimConfig},
-    server::{Call, Context, Failure, Reply, ReplyFuture, Server, ServerBuilder, ServerHandle, Service},
+    provider::sim::{SimConfig, SimFabric},
+    server::{
+        Context, EncodedReply, HandlerError, InboundCall, ReplyFuture, Server, ServerBuilder, ServerHandle, Service,
+    },
     service::{Procedure, ReplyBounds},
     xdr::{
         DecodeError, Decoder, EncodeError, Sink, UNBOUNDED, XdrDecode, XdrEncode, XdrType, opaque_len, put_ddp_opaque,
@@ -213,10 +215,10 @@ impl TestService {
     }
 }
 
-async fn answer<P: Procedure, F: Future<Output = Result<P::Reply, Failure>>>(
-    call: Call,
+async fn answer<P: Procedure, F: Future<Output = Result<P::Reply, HandlerError>>>(
+    call: InboundCall,
     handler: impl FnOnce(Context, P::Args) -> F,
-) -> Reply {
+) -> EncodedReply {
     let args = match call.decode::<P>() {
         Ok(args) => args,
         Err(reply) => return reply,
@@ -241,7 +243,7 @@ impl Service for TestService {
     fn name(&self) -> &'static str {
         "TEST_V2"
     }
-    fn dispatch(&self, call: Call) -> ReplyFuture {
+    fn dispatch(&self, call: InboundCall) -> ReplyFuture {
         let this = self.clone();
         match call.procedure() {
             0 => Box::pin(answer::<Null, _>(call, |_, ()| async { Ok(()) })),
@@ -266,9 +268,9 @@ impl Service for TestService {
             7 => Box::pin(answer::<Fail, _>(call, |_, n| async move {
                 match n {
                     0 => Err(std::io::Error::other("disk gone"))?,
-                    1 => Err(Failure::GarbageArguments),
-                    2 => Err(Failure::ProcedureUnavailable),
-                    _ => Err(Failure::Denied(rpcrdma::rpc::AuthStat::AuthTooweak.into())),
+                    1 => Err(HandlerError::GarbageArguments),
+                    2 => Err(HandlerError::ProcedureUnavailable),
+                    _ => Err(HandlerError::Rejected(rpcrdma::rpc::AuthStat::AuthTooweak.into())),
                 }
             })),
             8 => Box::pin(answer::<Lie, _>(call, |cx, n| async move { Ok(Data(filled(&cx, Range(0, n)))) })),
@@ -301,7 +303,7 @@ impl Service for TestService {
 /// The transport of a test.
 #[derive(Debug, Clone)]
 pub enum Transport {
-    Sim(Fabric),
+    Sim(SimFabric),
     Iwarp,
     /// Records over TCP, without RDMA.
     Tcp,
@@ -309,7 +311,7 @@ pub enum Transport {
 
 impl Transport {
     pub fn sim() -> Self {
-        Self::Sim(Fabric::new(SimConfig::default()))
+        Self::Sim(SimFabric::new(SimConfig::default()))
     }
 
     /// Binds `server` to any port and runs it.

@@ -1,7 +1,7 @@
 //! Maximum size of the reply to a COMPOUND (RFC 8267 section 6.2): the sum over its operations.
 //!
 //! Most results are bounded by their types, and some by the arguments. The protocol does not bound a few of them, such as
-//! attributes and layouts; for those, [`UNKNOWN`] bytes are provided. In a session, replies never exceed `ca_maxresponsesize`
+//! attributes and layouts; for those, [`UNKNOWN_RESULT_LEN`] bytes are provided. In a session, replies never exceed `ca_maxresponsesize`
 //! (section 6.2.2), so a client with a session can ask for no more than that. Without a session, a client repeats a call whose
 //! reply did not fit, with more room (section 3.1).
 
@@ -15,13 +15,13 @@ use super::*;
 /// Size that is provided for a result without a maximum, in bytes.
 ///
 /// Attributes with access control lists, for example, are smaller in practice (RFC 8267 section 6.2.2).
-pub const UNKNOWN: u64 = 16 * 1024;
+pub const UNKNOWN_RESULT_LEN: u64 = 16 * 1024;
 
 /// Size of the chunk for the text of a symbolic link, in bytes.
 ///
 /// The arguments of READLINK do not say how long the link is, and `linktext4` has no maximum. The value is the `PATH_MAX` of
 /// current systems.
-pub const LINK: u64 = 4096;
+pub const MAX_LINK_LEN: u64 = 4096;
 
 /// Size that is provided for the segment headers of a READ_PLUS reply, in bytes. The protocol does not limit their number.
 const SEGMENTS: u64 = 4096;
@@ -38,7 +38,7 @@ impl BoundsReply for Compound4args {
             bounds.inline = bounds.inline.saturating_add(WORD).saturating_add(inline(operation));
             match operation {
                 NfsArgop4::Read(args) => bounds.chunks.push(u64::from(args.count)),
-                NfsArgop4::Readlink => bounds.chunks.push(LINK),
+                NfsArgop4::Readlink => bounds.chunks.push(MAX_LINK_LEN),
                 _ => {}
             }
         }
@@ -62,9 +62,9 @@ fn head(tag: usize) -> ReplyBounds {
     ReplyBounds::new((tag as u64).next_multiple_of(4).saturating_add(3 * WORD), &[])
 }
 
-/// Returns the maximum inline size of a result type, or [`UNKNOWN`] if it has none or a larger one.
+/// Returns the maximum inline size of a result type, or [`UNKNOWN_RESULT_LEN`] if it has none or a larger one.
 fn typed<T: XdrType>() -> u64 {
-    T::MAX_INLINE.filter(|most| *most <= UNKNOWN).unwrap_or(UNKNOWN)
+    T::MAX_INLINE.filter(|most| *most <= UNKNOWN_RESULT_LEN).unwrap_or(UNKNOWN_RESULT_LEN)
 }
 
 /// Returns the size of a result that the arguments limit to `count` bytes, plus `rest`.
@@ -74,7 +74,7 @@ fn asked(count: u32, rest: u64) -> u64 {
 
 /// Returns the size of a result with the requested attributes.
 fn attributes(request: &Bitmap4) -> u64 {
-    super::attributes::most(request).map_or(UNKNOWN, |most| most.saturating_add(WORD))
+    super::attributes::most(request).map_or(UNKNOWN_RESULT_LEN, |most| most.saturating_add(WORD))
 }
 
 /// Returns the maximum inline size of an operation's result, in bytes.

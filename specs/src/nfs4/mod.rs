@@ -21,6 +21,6 @@
 mod attributes;
 mod bounds;
 
-pub use bounds::{LINK, UNKNOWN};
+pub use bounds::{MAX_LINK_LEN, UNKNOWN_RESULT_LEN};
 
 specification!("xdr/nfs4.x", ulb = "xdr/nfs4.ulb", open(nfs_argop4, nfs_cb_argop4));

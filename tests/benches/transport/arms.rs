@@ -7,7 +7,7 @@ use cpu_time::ProcessTime;
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use rpcrdma::{
     client::Channel,
-    server::{Context, Failure, Server},
+    server::{Context, HandlerError, Server},
 };
 use tokio::net::TcpListener;
 
@@ -46,11 +46,11 @@ struct Service {
 }
 
 impl BenchV1 for Service {
-    async fn get(&self, _: &Context, args: GetArgs) -> Result<Block, Failure> {
+    async fn get(&self, _: &Context, args: GetArgs) -> Result<Block, HandlerError> {
         Ok(Block { data: self.block.slice(..(args.count as usize).min(BLOCK)) })
     }
 
-    async fn put(&self, _: &Context, _args: Block) -> Result<(), Failure> {
+    async fn put(&self, _: &Context, _args: Block) -> Result<(), HandlerError> {
         Ok(())
     }
 }

@@ -14,8 +14,8 @@ use std::{
 
 use bytes::Bytes;
 use rpcrdma::provider::{
-    Access, Completion, ConnectRequest, Connected, Connector, Incoming, Listener, Memory, QueuePair, Region,
-    RegisterError, SetupError, SetupParams, WorkRequest,
+    Access, Completion, ConnectRequest, Connected, Connector, Incoming, Listener, QueuePair, Region, RegisterError,
+    RegisterableMemory, SetupError, SetupParams, WorkRequest,
 };
 
 /// Counters of the work requests of client and server together.
@@ -91,7 +91,7 @@ impl Sub for Counts {
 pub(crate) struct Counting<T>(pub(crate) T, pub(crate) Arc<Tally>);
 
 impl<Q: QueuePair> QueuePair for Counting<Q> {
-    fn register(&mut self, memory: Memory, access: Access) -> Result<Region, RegisterError> {
+    fn register(&mut self, memory: RegisterableMemory, access: Access) -> Result<Region, RegisterError> {
         self.1.registrations.fetch_add(1, Relaxed);
         self.0.register(memory, access)
     }
@@ -129,8 +129,8 @@ impl<Q: QueuePair> QueuePair for Counting<Q> {
         self.0.remote_invalidation()
     }
 
-    fn copied_payload(&self) -> u64 {
-        self.0.copied_payload()
+    fn copied_payload_bytes(&self) -> u64 {
+        self.0.copied_payload_bytes()
     }
 }
 
@@ -149,13 +149,13 @@ impl<C: Connector> Connector for Counting<C> {
 
 impl<L: Listener> Listener for Counting<L> {
     type QueuePair = Counting<L::QueuePair>;
-    type Incoming = Counting<L::Incoming>;
+    type IncomingConnection = Counting<L::IncomingConnection>;
 
     fn local_addr(&self) -> SocketAddr {
         self.0.local_addr()
     }
 
-    async fn accept(&self) -> io::Result<Self::Incoming> {
+    async fn accept(&self) -> io::Result<Self::IncomingConnection> {
         Ok(Counting(self.0.accept().await?, Arc::clone(&self.1)))
     }
 }

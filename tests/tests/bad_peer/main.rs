@@ -15,7 +15,7 @@ use bytes::Bytes;
 use rpcrdma::{
     client::{Channel, Reconnect},
     config::ConnectionConfig,
-    server::{Context, Failure, Server, ServerHandle},
+    server::{Context, HandlerError, Server, ServerHandle},
 };
 use tokio::sync::Semaphore;
 
@@ -52,24 +52,24 @@ pub(crate) const PROGRAM: u32 = 0x2010_0BAD;
 struct Service(Arc<Semaphore>);
 
 impl BadV1 for Service {
-    async fn null(&self, _cx: &Context) -> Result<(), Failure> {
+    async fn null(&self, _cx: &Context) -> Result<(), HandlerError> {
         Ok(())
     }
 
-    async fn get(&self, _cx: &Context, args: u32) -> Result<Range, Failure> {
+    async fn get(&self, _cx: &Context, args: u32) -> Result<Range, HandlerError> {
         Ok(Range { data: vec![7; args as usize].into() })
     }
 
-    async fn put(&self, _cx: &Context, args: PutArgs) -> Result<u32, Failure> {
+    async fn put(&self, _cx: &Context, args: PutArgs) -> Result<u32, HandlerError> {
         Ok(args.data.len() as u32)
     }
 
-    async fn wait(&self, _cx: &Context, args: u32) -> Result<u32, Failure> {
+    async fn wait(&self, _cx: &Context, args: u32) -> Result<u32, HandlerError> {
         self.0.acquire().await.map_err(std::io::Error::other)?.forget();
         Ok(args)
     }
 
-    async fn echo(&self, _cx: &Context, args: Text) -> Result<Text, Failure> {
+    async fn echo(&self, _cx: &Context, args: Text) -> Result<Text, HandlerError> {
         Ok(args)
     }
 }

@@ -240,13 +240,17 @@ pub(crate) fn counted(conversation: &Conversation, account: &Account) {
     let sends = [Opcode::Send, Opcode::SendInvalidate];
 
     let sent = bytes(true, &sends);
-    assert_eq!((client.sent, server.received), (sent, sent), "bytes sent by the client");
+    assert_eq!((client.bytes_sent, server.bytes_received), (sent, sent), "bytes sent by the client");
     let received = bytes(false, &sends);
-    assert_eq!((client.received, server.sent), (received, received), "bytes sent by the server");
+    assert_eq!((client.bytes_received, server.bytes_sent), (received, received), "bytes sent by the server");
     let read = bytes(true, &[Opcode::ReadResponse]);
-    assert_eq!((client.offered_read, server.rdma_read), (read, read), "bytes read by RDMA Read");
+    assert_eq!((client.read_by_peer_bytes, server.rdma_read_bytes), (read, read), "bytes read by RDMA Read");
     let written = bytes(false, &[Opcode::Write]);
-    assert_eq!((client.returned_written, server.rdma_written), (written, written), "bytes written by RDMA Write");
+    assert_eq!(
+        (client.written_by_peer_bytes, server.rdma_write_bytes),
+        (written, written),
+        "bytes written by RDMA Write"
+    );
 
     assert_eq!(count(true, Opcode::Send), client.calls_sent);
     assert_eq!(count(false, Opcode::SendInvalidate), client.remote_invalidations);
@@ -256,7 +260,7 @@ pub(crate) fn counted(conversation: &Conversation, account: &Account) {
         conversation.fpdus.iter().all(|fpdu| !matches!(fpdu.opcode, Opcode::Other(_))),
         "a Terminate or an unknown opcode"
     );
-    assert_eq!(client.copied_eligible + server.copied_eligible, 0);
+    assert_eq!(client.copied_eligible_bytes + server.copied_eligible_bytes, 0);
 }
 
 /// Checks RPC programs and procedures, and the replies that `tshark` can reassemble.

@@ -6,8 +6,8 @@ use bytes::Bytes;
 use rpcrdma::{
     client::{Channel, ChannelBuilder},
     config::ConnectionConfig,
-    engine::Counters,
-    server::{Context, Failure, Server, ServerHandle},
+    engine::ConnectionCounters,
+    server::{Context, HandlerError, Server, ServerHandle},
 };
 use rpcrdma_examples::blobstore::{
     protocol::{
@@ -38,7 +38,7 @@ use long::{Text, long_v1};
 struct Echo;
 
 impl long_v1::LongV1 for Echo {
-    async fn echo(&self, _cx: &Context, args: Text) -> Result<Text, Failure> {
+    async fn echo(&self, _cx: &Context, args: Text) -> Result<Text, HandlerError> {
         Ok(args)
     }
 }
@@ -105,8 +105,8 @@ pub(crate) fn segments() -> ChannelBuilder {
 pub(crate) struct Account {
     /// The client's port.
     pub(crate) port: u16,
-    pub(crate) client: Counters,
-    pub(crate) server: Counters,
+    pub(crate) client: ConnectionCounters,
+    pub(crate) server: ConnectionCounters,
 }
 
 /// Returns data in which each byte depends on its position.

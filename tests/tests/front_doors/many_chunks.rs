@@ -2,7 +2,7 @@
 
 use rpcrdma::{
     client::Channel,
-    server::{Context, Failure, Server, Service},
+    server::{Context, HandlerError, Server, Service},
     xdr::Bytes,
 };
 
@@ -27,7 +27,7 @@ rpcrdma::xdr! {
 #[rpcrdma::service(program = 0x2000_0ABE, version = 1, name = "MANY_IN_RUST")]
 pub(crate) trait Many {
     #[procedure(1)]
-    async fn put(&self, cx: &Context, pieces: Pieces) -> Result<u32, Failure>;
+    async fn put(&self, cx: &Context, pieces: Pieces) -> Result<u32, HandlerError>;
 }
 
 struct Store;
@@ -37,13 +37,13 @@ fn bytes(pieces: &Pieces) -> u32 {
 }
 
 impl many_v1::ManyV1 for Store {
-    async fn put(&self, _cx: &Context, pieces: Pieces) -> Result<u32, Failure> {
+    async fn put(&self, _cx: &Context, pieces: Pieces) -> Result<u32, HandlerError> {
         Ok(bytes(&pieces))
     }
 }
 
 impl Many for Store {
-    async fn put(&self, _cx: &Context, pieces: Pieces) -> Result<u32, Failure> {
+    async fn put(&self, _cx: &Context, pieces: Pieces) -> Result<u32, HandlerError> {
         Ok(bytes(&pieces))
     }
 }

@@ -1,6 +1,6 @@
 //! The protocol as a Rust trait.
 
-use rpcrdma::server::{Context, Failure};
+use rpcrdma::server::{Context, HandlerError};
 
 use super::derived::{BlobStatus, GetArgs, GetRes, PutArgs};
 
@@ -9,7 +9,7 @@ use super::derived::{BlobStatus, GetArgs, GetRes, PutArgs};
 pub(crate) trait Blobstore {
     /// Does nothing.
     #[procedure(0)]
-    async fn null(&self, _cx: &Context) -> Result<(), Failure> {
+    async fn null(&self, _cx: &Context) -> Result<(), HandlerError> {
         Ok(())
     }
 
@@ -17,28 +17,28 @@ pub(crate) trait Blobstore {
     #[procedure(1)]
     #[idempotent]
     #[reply_max(chunks = [u64::from(args.count)])]
-    async fn get(&self, cx: &Context, args: GetArgs) -> Result<GetRes, Failure>;
+    async fn get(&self, cx: &Context, args: GetArgs) -> Result<GetRes, HandlerError>;
 
     #[procedure(2)]
-    async fn put(&self, cx: &Context, args: PutArgs) -> Result<BlobStatus, Failure>;
+    async fn put(&self, cx: &Context, args: PutArgs) -> Result<BlobStatus, HandlerError>;
 
     #[procedure(3)]
     #[reply_max(inline = 4 + 4 * u64::from(count))]
-    async fn several(&self, cx: &Context, first: i32, count: u32) -> Result<Vec<i32>, Failure>;
+    async fn several(&self, cx: &Context, first: i32, count: u32) -> Result<Vec<i32>, HandlerError>;
 }
 
 pub(super) struct Store;
 
 impl Blobstore for Store {
-    async fn get(&self, _cx: &Context, _args: GetArgs) -> Result<GetRes, Failure> {
+    async fn get(&self, _cx: &Context, _args: GetArgs) -> Result<GetRes, HandlerError> {
         Ok(GetRes::Other(BlobStatus::Noent))
     }
 
-    async fn put(&self, _cx: &Context, _args: PutArgs) -> Result<BlobStatus, Failure> {
+    async fn put(&self, _cx: &Context, _args: PutArgs) -> Result<BlobStatus, HandlerError> {
         Ok(BlobStatus::Ok)
     }
 
-    async fn several(&self, _cx: &Context, first: i32, count: u32) -> Result<Vec<i32>, Failure> {
+    async fn several(&self, _cx: &Context, first: i32, count: u32) -> Result<Vec<i32>, HandlerError> {
         Ok((first..).take(count as usize).collect())
     }
 }

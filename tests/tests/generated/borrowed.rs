@@ -4,7 +4,7 @@ use rpcrdma::xdr::{DecodeErrorKind, Decoder, FlatSink, ReadChunk, ReducingSink, 
 
 use rpcrdma::{
     client::{CallError, CallOptions, Channel},
-    server::{Context, Failure, Server},
+    server::{Context, HandlerError, Server},
 };
 
 use crate::borrowed::{
@@ -132,7 +132,7 @@ fn reduced_items_refer_to_their_chunks() {
     let mut sink = ReducingSink::for_call(&mut stream, 1);
     placed.encode(&mut sink).unwrap();
     let (reduced, _) = sink.finish();
-    let chunk = |item: rpcrdma::xdr::Reduced| ReadChunk { position: item.position as u32, data: item.data };
+    let chunk = |item: rpcrdma::xdr::ReducedItem| ReadChunk { position: item.position as u32, data: item.data };
     let chunks: Vec<ReadChunk> = reduced.into_iter().map(chunk).collect();
     assert_eq!(chunks.len(), 4);
     let mut decoder = Decoder::new(&stream).with_read_chunks(&chunks);
@@ -188,11 +188,11 @@ fn errors_name_the_innermost_item() {
 struct Sevens;
 
 impl FilesV1 for Sevens {
-    async fn read(&self, _cx: &Context, args: ReadArgs) -> std::result::Result<ReadOk, Failure> {
+    async fn read(&self, _cx: &Context, args: ReadArgs) -> std::result::Result<ReadOk, HandlerError> {
         Ok(ReadOk { eof: args.object.is_empty(), data: vec![7; args.count as usize].into() })
     }
 
-    async fn write(&self, _cx: &Context, _args: Placed) -> std::result::Result<(), Failure> {
+    async fn write(&self, _cx: &Context, _args: Placed) -> std::result::Result<(), HandlerError> {
         Ok(())
     }
 }

@@ -1,6 +1,6 @@
 //! Errors of generated decoders and encoders on invalid input.
 
-use rpcrdma::xdr::{Bytes, DecodeErrorKind, Decoder, EncodeError, Limits, XdrDecode, encode_to_bytes};
+use rpcrdma::xdr::{Bytes, DecodeErrorKind, DecodeLimits, Decoder, EncodeError, XdrDecode, encode_to_bytes};
 
 use super::decode;
 use crate::{
@@ -50,7 +50,7 @@ fn depth_is_bounded() {
     // Each word is one level of nesting.
     let bytes = words(&[1; 10_000]);
     let error = decode::<Tree>(&bytes).unwrap_err();
-    assert_eq!(*error.kind(), DecodeErrorKind::TooDeep { max: Limits::default().max_depth });
+    assert_eq!(*error.kind(), DecodeErrorKind::TooDeep { max: DecodeLimits::default().max_depth });
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn lists_are_bounded_by_memory_and_need_no_stack() {
     assert_eq!(decode::<Listing>(&bytes).unwrap().entries.len(), nodes as usize);
     let unions: Vec<u32> = (0..nodes).flat_map(|_| [1, 0]).chain([0]).collect();
     assert_eq!(decode::<StringList>(&words(&unions)).unwrap().len(), nodes as usize);
-    let mut limits = Limits::default();
+    let mut limits = DecodeLimits::default();
     limits.max_memory = 1000 * size_of::<Entry>();
     let error = Listing::decode(&mut Decoder::shared(&bytes).with_limits(limits)).unwrap_err();
     assert_eq!(*error.kind(), DecodeErrorKind::TooMuchMemory { max: limits.max_memory });

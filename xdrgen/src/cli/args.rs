@@ -87,7 +87,7 @@ pub(crate) enum Command {
 
 /// What is compiled.
 #[derive(Debug, Args)]
-pub(crate) struct Input {
+pub(crate) struct InputArgs {
     /// XDR files.
     #[arg(required = true, value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
@@ -121,7 +121,7 @@ pub(crate) struct Input {
 #[command(after_help = "Example:\n  xdrgen check *.x")]
 pub(crate) struct Check {
     #[command(flatten)]
-    pub(crate) input: Input,
+    pub(crate) input: InputArgs,
 
     /// The files make one specification: names of one may be used in another. Otherwise each is checked by itself.
     #[arg(long)]
@@ -133,7 +133,7 @@ pub(crate) struct Check {
     Example:\n  xdrgen gen blobstore.x -o src/blobstore.rs")]
 pub(crate) struct Gen {
     #[command(flatten)]
-    pub(crate) input: Input,
+    pub(crate) input: InputArgs,
 
     /// Where to write to; default, and `-`, standard output.
     #[arg(short, long, value_name = "OUT.rs")]
@@ -213,7 +213,7 @@ pub(crate) struct Strip {
     Example:\n  xdrgen explain nfs3.x --ulb nfs3.ulb -o nfs3.html")]
 pub(crate) struct Explain {
     #[command(flatten)]
-    pub(crate) input: Input,
+    pub(crate) input: InputArgs,
 
     /// Where to write to; default, and `-`, standard output.
     #[arg(short, long, value_name = "OUT.html")]
@@ -246,7 +246,7 @@ pub(crate) struct Fmt {
     Example:\n  xdrgen ulb nfs3.x --ulb nfs3.ulb")]
 pub(crate) struct Ulb {
     #[command(flatten)]
-    pub(crate) input: Input,
+    pub(crate) input: InputArgs,
 }
 
 /// `NAME=PATH`

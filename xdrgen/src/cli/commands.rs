@@ -6,13 +6,13 @@ use rpcrdma_xdrgen::{
     Compiled, Compiler,
     diag::{Code, Diagnostics},
     emit::{Borrow, EmitOptions, emit},
-    extract::{Amendments, Options, extract_with},
+    extract::{Amendments, ExtractOptions, extract_with},
     table,
 };
 
 use super::{
-    Failure, Form, NO_FILE, WRONG_INPUT,
-    args::{Check, Explain, Extract, Gen, Input, Strip, Ulb},
+    CliError, DiagnosticFormat, NO_FILE, WRONG_INPUT,
+    args::{Check, Explain, Extract, Gen, InputArgs, Strip, Ulb},
     output,
 };
 
@@ -21,7 +21,7 @@ const WIDTH: u16 = 120;
 /// Narrower ones cannot be read.
 const NARROWEST: u16 = 60;
 
-fn compiler(files: &[PathBuf], input: &Input) -> Compiler {
+fn compiler(files: &[PathBuf], input: &InputArgs) -> Compiler {
     let compiler = files.iter().fold(Compiler::new(), Compiler::file);
     let compiler = input.ulb.iter().fold(compiler, Compiler::ulb);
     let mut compiler = input.include.iter().fold(compiler, Compiler::include_dir);
@@ -44,40 +44,40 @@ fn compiler(files: &[PathBuf], input: &Input) -> Compiler {
     }
 }
 
-pub(super) fn failed(diagnostics: &Diagnostics, form: Form) -> Failure {
+pub(super) fn failed(diagnostics: &Diagnostics, form: DiagnosticFormat) -> CliError {
     let unreadable = diagnostics.iter().any(|diagnostic| diagnostic.code == Code::Unreadable);
-    Failure { message: form.render(diagnostics), code: if unreadable { NO_FILE } else { WRONG_INPUT } }
+    CliError { message: form.render(diagnostics), code: if unreadable { NO_FILE } else { WRONG_INPUT } }
 }
 
-fn compile(files: &[PathBuf], input: &Input, form: Form) -> Result<Compiled, Failure> {
+fn compile(files: &[PathBuf], input: &InputArgs, form: DiagnosticFormat) -> Result<Compiled, CliError> {
     run(&compiler(files, input), form)
 }
 
-fn run(compiler: &Compiler, form: Form) -> Result<Compiled, Failure> {
+fn run(compiler: &Compiler, form: DiagnosticFormat) -> Result<Compiled, CliError> {
     let compiled = compiler.compile().map_err(|diagnostics| failed(&diagnostics, form))?;
     eprint!("{}", form.render(&compiled.warnings));
     Ok(compiled)
 }
 
-pub(super) fn check(check: &Check, form: Form) -> Result<(), Failure> {
+pub(super) fn check(check: &Check, form: DiagnosticFormat) -> Result<(), CliError> {
     let files = &check.input.files;
     if check.together {
         return compile(files, &check.input, form).map(drop);
     }
     if files.len() > 1 && !check.input.ulb.is_empty() {
         let message = "error: to which file does the binding belong? Use --together, or check one file\n".to_owned();
-        return Err(Failure { message, code: 2 });
+        return Err(CliError { message, code: 2 });
     }
     // Each file's faults are told, then it fails with the gravest code.
     let outcomes = files.iter().map(|file| compile(std::slice::from_ref(file), &check.input, form));
-    let failures: Vec<Failure> = outcomes.filter_map(Result::err).collect();
+    let failures: Vec<CliError> = outcomes.filter_map(Result::err).collect();
     let code = failures.iter().map(|failure| failure.code).max();
     let message = failures.into_iter().map(|failure| failure.message).collect::<Vec<_>>();
-    let message = message.join(if matches!(form, Form::Json) { "" } else { "\n" });
-    code.map_or(Ok(()), |code| Err(Failure { message, code }))
+    let message = message.join(if matches!(form, DiagnosticFormat::Json) { "" } else { "\n" });
+    code.map_or(Ok(()), |code| Err(CliError { message, code }))
 }
 
-pub(super) fn generate(generate: &Gen, form: Form) -> Result<(), Failure> {
+pub(super) fn generate(generate: &Gen, form: DiagnosticFormat) -> Result<(), CliError> {
     let mut options = EmitOptions::default();
     if generate.types_only {
         options = options.types_only();
@@ -101,7 +101,7 @@ pub(super) fn generate(generate: &Gen, form: Form) -> Result<(), Failure> {
             Some((name, path)) => (Some(name), path),
             None => (None, derive.as_str()),
         };
-        let path = syn::parse_str(path).map_err(|_| Failure {
+        let path = syn::parse_str(path).map_err(|_| CliError {
             message: format!("error: `{path}` is no path of a trait, as `serde::Serialize` is\n"),
             code: 2,
         })?;
@@ -120,23 +120,24 @@ pub(super) fn generate(generate: &Gen, form: Form) -> Result<(), Failure> {
     options.source = first.map(|name| name.to_string_lossy().into_owned());
     let text = emit(&compiled.spec, &options).map_err(|error| {
         let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
-        Failure { message: format!("error: {error}{cause}\n"), code: WRONG_INPUT }
+        CliError { message: format!("error: {error}{cause}\n"), code: WRONG_INPUT }
     })?;
     output::write(generate.output.as_deref(), &text)
 }
 
-pub(super) fn extract(extract: &Extract) -> Result<(), Failure> {
-    let wrong = |error| Failure { message: format!("error: {}: {error}\n", extract.text.display()), code: WRONG_INPUT };
+pub(super) fn extract(extract: &Extract) -> Result<(), CliError> {
+    let wrong =
+        |error| CliError { message: format!("error: {}: {error}\n", extract.text.display()), code: WRONG_INPUT };
     let document = output::read(&extract.text)?;
     let mut sets = Vec::new();
     for path in &extract.amend {
         let text = output::read(path)?;
-        sets.push(Amendments::parse(&text).map_err(|error| Failure {
+        sets.push(Amendments::parse(&text).map_err(|error| CliError {
             message: format!("error: {}: {error}\n", path.display()),
             code: WRONG_INPUT,
         })?);
     }
-    let options = if extract.scanned { Options::default().scanned() } else { Options::default() };
+    let options = if extract.scanned { ExtractOptions::default().scanned() } else { ExtractOptions::default() };
     let extraction = extract_with(&document, &sets, options).map_err(wrong)?;
     for repair in &extraction.repairs {
         eprintln!("note: {}:{}: repaired ({:?})", extract.text.display(), repair.line, repair.kind);
@@ -144,7 +145,7 @@ pub(super) fn extract(extract: &Extract) -> Result<(), Failure> {
     let Some(directory) = &extract.split else {
         return output::write(extract.output.as_deref(), &extraction.text);
     };
-    std::fs::create_dir_all(directory).map_err(|error| Failure {
+    std::fs::create_dir_all(directory).map_err(|error| CliError {
         message: format!("error: cannot make {}: {error}\n", directory.display()),
         code: NO_FILE,
     })?;
@@ -160,21 +161,21 @@ pub(super) fn extract(extract: &Extract) -> Result<(), Failure> {
     Ok(())
 }
 
-pub(super) fn strip(strip: &Strip, form: Form) -> Result<(), Failure> {
+pub(super) fn strip(strip: &Strip, form: DiagnosticFormat) -> Result<(), CliError> {
     let text = output::read(&strip.file)?;
     let plain = rpcrdma_xdrgen::strip(strip.file.display().to_string(), text)
         .map_err(|diagnostics| failed(&diagnostics, form))?;
     output::write(strip.output.as_deref(), &plain)
 }
 
-pub(super) fn explain(explain: &Explain, form: Form) -> Result<(), Failure> {
+pub(super) fn explain(explain: &Explain, form: DiagnosticFormat) -> Result<(), CliError> {
     let compiled = compile(&explain.input.files, &explain.input, form)?;
     let names = explain.input.files.iter().filter_map(|path| path.file_name()).map(|name| name.to_string_lossy());
     let title = explain.title.clone().unwrap_or_else(|| names.collect::<Vec<_>>().join(", "));
     output::write(explain.output.as_deref(), &rpcrdma_xdrgen::explain(&compiled.spec, &title))
 }
 
-pub(super) fn ulb(ulb: &Ulb, form: Form) -> Result<(), Failure> {
+pub(super) fn ulb(ulb: &Ulb, form: DiagnosticFormat) -> Result<(), CliError> {
     let compiled = compile(&ulb.input.files, &ulb.input, form)?;
     let width = terminal_size::terminal_size().map_or(WIDTH, |(width, _)| width.0.max(NARROWEST));
     output::write(None, &table(&compiled.spec, Some(width)))

@@ -10,36 +10,36 @@ use rpcrdma_xdrgen::{
     source,
 };
 
-use super::{Failure, Form, NO_FILE, WRONG_INPUT, args::Fmt, commands::failed, difference, output};
+use super::{CliError, DiagnosticFormat, NO_FILE, WRONG_INPUT, args::Fmt, commands::failed, difference, output};
 
-pub(super) fn run(fmt: &Fmt, form: Form) -> Result<(), Failure> {
+pub(super) fn run(fmt: &Fmt, form: DiagnosticFormat) -> Result<(), CliError> {
     let stdin = vec![PathBuf::from("-")];
     let files = if fmt.files.is_empty() { &stdin } else { &fmt.files };
     // Each file's faults are told, then it fails with the gravest code.
-    let failures: Vec<Failure> = files.iter().filter_map(|file| one(file, fmt, form).err()).collect();
+    let failures: Vec<CliError> = files.iter().filter_map(|file| one(file, fmt, form).err()).collect();
     let code = failures.iter().map(|failure| failure.code).max();
     let message = failures.into_iter().map(|failure| failure.message).collect();
-    code.map_or(Ok(()), |code| Err(Failure { message, code }))
+    code.map_or(Ok(()), |code| Err(CliError { message, code }))
 }
 
-fn one(file: &Path, fmt: &Fmt, form: Form) -> Result<(), Failure> {
+fn one(file: &Path, fmt: &Fmt, form: DiagnosticFormat) -> Result<(), CliError> {
     let piped = file == Path::new("-");
     let name = if piped { "standard input".to_owned() } else { file.display().to_string() };
     let read = if piped { source::read_from(stdin().lock()) } else { source::read(file) };
     let old =
-        read.map_err(|error| Failure { message: format!("error: cannot read {name}: {error}\n"), code: NO_FILE })?;
+        read.map_err(|error| CliError { message: format!("error: cannot read {name}: {error}\n"), code: NO_FILE })?;
     let mut options = FormatOptions::default();
     options.width = fmt.width;
     let new = format_octets(&name, &old, &options).map_err(|error| match error {
         FormatError::Syntax(diagnostics) => failed(&diagnostics, form),
-        other => Failure { message: format!("error: {name}: {other}\n"), code: WRONG_INPUT },
+        other => CliError { message: format!("error: {name}: {other}\n"), code: WRONG_INPUT },
     })?;
     if fmt.check {
         if new == old {
             return Ok(());
         }
         output::write(None, &differences(&name, &old, &new))?;
-        return Err(Failure { message: String::new(), code: WRONG_INPUT });
+        return Err(CliError { message: String::new(), code: WRONG_INPUT });
     }
     if piped {
         return output::write_octets(None, &new);

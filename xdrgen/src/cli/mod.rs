@@ -24,14 +24,14 @@ const WRONG_INPUT: u8 = 1;
 const NO_FILE: u8 = 3;
 
 /// How a command ends other than well: what remains to be said, and the exit code.
-struct Failure {
+struct CliError {
     message: String,
     code: u8,
 }
 
 /// In which form diagnostics are written.
 #[derive(Debug, Clone, Copy)]
-enum Form {
+enum DiagnosticFormat {
     /// For people.
     Text {
         /// Whether the terminal has colours.
@@ -41,7 +41,7 @@ enum Form {
     Json,
 }
 
-impl Form {
+impl DiagnosticFormat {
     fn render(self, diagnostics: &Diagnostics) -> String {
         match self {
             Self::Text { colour } => diagnostics.render(colour),
@@ -53,8 +53,8 @@ impl Form {
 pub(crate) fn run() -> ExitCode {
     let cli = Cli::parse();
     let form = match cli.format {
-        Format::Human => Form::Text { colour: cli.color.on_stderr() },
-        Format::Json => Form::Json,
+        Format::Human => DiagnosticFormat::Text { colour: cli.color.on_stderr() },
+        Format::Json => DiagnosticFormat::Json,
     };
     let outcome = match &cli.command {
         Command::Check(check) => commands::check(check, form),

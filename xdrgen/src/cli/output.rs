@@ -8,16 +8,16 @@ use std::{
 
 use rpcrdma_xdrgen::source;
 
-use super::{Failure, NO_FILE};
+use super::{CliError, NO_FILE};
 
 /// Writes to a file, or to standard output, which is `-` as well.
-pub(super) fn write(path: Option<&Path>, text: &str) -> Result<(), Failure> {
+pub(super) fn write(path: Option<&Path>, text: &str) -> Result<(), CliError> {
     write_octets(path.filter(|path| *path != Path::new("-")), text.as_bytes())
 }
 
 /// The same with octets.
-pub(super) fn write_octets(path: Option<&Path>, octets: &[u8]) -> Result<(), Failure> {
-    let failed = |what: &dyn std::fmt::Display, error| Failure {
+pub(super) fn write_octets(path: Option<&Path>, octets: &[u8]) -> Result<(), CliError> {
+    let failed = |what: &dyn std::fmt::Display, error| CliError {
         message: format!("error: cannot write {what}: {error}\n"),
         code: NO_FILE,
     };
@@ -32,8 +32,8 @@ pub(super) fn write_octets(path: Option<&Path>, octets: &[u8]) -> Result<(), Fai
 }
 
 /// Reads a file as text; what is no UTF-8 is shown as such.
-pub(super) fn read(path: &Path) -> Result<String, Failure> {
+pub(super) fn read(path: &Path) -> Result<String, CliError> {
     let unreadable =
-        |error| Failure { message: format!("error: cannot read {}: {error}\n", path.display()), code: NO_FILE };
+        |error| CliError { message: format!("error: cannot read {}: {error}\n", path.display()), code: NO_FILE };
     Ok(String::from_utf8_lossy(&source::read(path).map_err(unreadable)?).into_owned())
 }

@@ -5,7 +5,7 @@ use syn::{Attribute, Expr, Path, Type, meta::ParseNestedMeta, spanned::Spanned};
 
 /// On a type.
 #[derive(Debug, Default)]
-pub(super) struct Container {
+pub(super) struct ContainerAttributes {
     /// `crate = PATH`: the runtime under another name.
     pub(super) runtime: Option<Path>,
     /// `discriminant = TYPE`
@@ -14,7 +14,7 @@ pub(super) struct Container {
 
 /// On a field.
 #[derive(Debug, Default)]
-pub(super) struct Field {
+pub(super) struct FieldAttributes {
     /// `ddp`
     pub(super) ddp: Option<Span>,
     /// `max = N`
@@ -33,7 +33,7 @@ pub(super) struct Field {
 
 /// On a variant of a union.
 #[derive(Debug, Default)]
-pub(super) struct Variant {
+pub(super) struct VariantAttributes {
     /// `case = N`
     pub(super) case: Option<Expr>,
     /// `default`
@@ -63,7 +63,7 @@ fn once<T>(place: &mut Option<T>, value: T, meta: &ParseNestedMeta<'_>) -> syn::
     Ok(true)
 }
 
-impl Container {
+impl ContainerAttributes {
     pub(super) fn parse(attrs: &[Attribute]) -> syn::Result<Self> {
         let mut this = Self::default();
         each(attrs, "`crate = PATH` and `discriminant = TYPE`", |name, meta| match name {
@@ -89,7 +89,7 @@ impl Container {
     }
 }
 
-impl Field {
+impl FieldAttributes {
     pub(super) fn parse(attrs: &[Attribute]) -> syn::Result<Self> {
         let mut this = Self::default();
         let known = "`ddp`, `max = N`, `len = N`, `string`, `opaque`, `list` and `recursive`";
@@ -119,7 +119,7 @@ impl Field {
     }
 }
 
-impl Variant {
+impl VariantAttributes {
     pub(super) fn parse(attrs: &[Attribute]) -> syn::Result<Self> {
         let mut this = Self::default();
         each(attrs, "`case = VALUE` and `default`", |name, meta| match name {

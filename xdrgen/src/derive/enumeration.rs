@@ -4,17 +4,17 @@ use proc_macro2::TokenStream;
 use quote::quote;
 use syn::{DataEnum, DeriveInput, spanned::Spanned};
 
-use super::{Derive, error};
+use super::{DeriveKind, error};
 use crate::{
-    emit::{facts::Source, target::Target},
-    ir::Facts,
+    emit::{facts::BoundsSource, target::Target},
+    ir::TypeFacts,
 };
 
 pub(super) fn derive(
     target: &Target<'_>,
     input: &DeriveInput,
     data: &DataEnum,
-    what: Derive,
+    what: DeriveKind,
 ) -> syn::Result<TokenStream> {
     if let Some(parameter) = input.generics.params.first() {
         return error(parameter.span(), "an enumeration has no parameters");
@@ -22,9 +22,9 @@ pub(super) fn derive(
     let (ident, name) = (&input.ident, target.name);
     let variants: Vec<_> = data.variants.iter().map(|variant| &variant.ident).collect();
     Ok(match what {
-        Derive::Encode => {
-            let word = Facts { min_len: 4, max_len: Some(4), max_inline: Some(4), max_ddp_items: Some(0) };
-            let ty = target.impl_type(&Source::Known(word));
+        DeriveKind::Encode => {
+            let word = TypeFacts { min_len: 4, max_len: Some(4), max_inline: Some(4), max_ddp_items: Some(0) };
+            let ty = target.impl_type(&BoundsSource::Known(word));
             let encode = target.encode_enum(&quote!(match self { #(Self::#variants => Self::#variants as i32),* }));
             // A value beyond 32 bits would be cut off in silence.
             let checks = variants.iter().map(|variant| {
@@ -47,7 +47,7 @@ pub(super) fn derive(
                 #encode
             }
         }
-        Derive::Decode => {
+        DeriveKind::Decode => {
             let decode = target.decode_enum();
             quote! {
                 impl ::core::convert::TryFrom<i32> for #ident {

@@ -6,16 +6,16 @@ use syn::{GenericArgument, Ident, Index, Member, PathArguments, Type, spanned::S
 
 use super::{attr, error};
 use crate::emit::{
-    codec::{Slot, Wire},
+    codec::{CodecItem, WireForm},
     facts,
     target::FieldCodec,
 };
 
 /// A field, and what goes with it.
-pub(super) struct Lowered {
+pub(super) struct LoweredField {
     /// How it travels.
     pub(super) codec: FieldCodec,
-    /// Its facts, as an expression of `xdr::Facts`.
+    /// Its facts, as an expression of `xdr::EncodingBounds`.
     pub(super) facts: TokenStream,
     /// Checks that rustc makes.
     pub(super) checks: TokenStream,
@@ -36,12 +36,12 @@ enum Shape<'a> {
 }
 
 /// Lowers `fields` of `owner`.
-pub(super) fn lower(owner: &Ident, fields: &syn::Fields) -> syn::Result<Vec<Lowered>> {
+pub(super) fn lower(owner: &Ident, fields: &syn::Fields) -> syn::Result<Vec<LoweredField>> {
     fields.iter().enumerate().map(|(at, field)| lower_one(owner, at, field)).collect()
 }
 
-fn lower_one(owner: &Ident, at: usize, field: &syn::Field) -> syn::Result<Lowered> {
-    let attr = attr::Field::parse(&field.attrs)?;
+fn lower_one(owner: &Ident, at: usize, field: &syn::Field) -> syn::Result<LoweredField> {
+    let attr = attr::FieldAttributes::parse(&field.attrs)?;
     let member = match &field.ident {
         Some(name) => Member::Named(name.clone()),
         None => Member::Unnamed(Index::from(at)),
@@ -52,10 +52,10 @@ fn lower_one(owner: &Ident, at: usize, field: &syn::Field) -> syn::Result<Lowere
     };
     let (wire, element) = wire(&field.ty, &attr)?;
     let ty = &field.ty;
-    let slot = Slot {
+    let slot = CodecItem {
         ty: quote!(#ty),
-        fixed_len: if matches!(wire, Wire::Plain) && attr.ddp.is_none() { scalar_len(ty) } else { None },
-        words: matches!(wire, Wire::Plain) && attr.ddp.is_none() && scalar_len(ty).is_some(),
+        fixed_len: if matches!(wire, WireForm::Plain) && attr.ddp.is_none() { scalar_len(ty) } else { None },
+        words: matches!(wire, WireForm::Plain) && attr.ddp.is_none() && scalar_len(ty).is_some(),
         wire,
         ddp: attr.ddp.is_some(),
         wrapper: None,
@@ -65,12 +65,12 @@ fn lower_one(owner: &Ident, at: usize, field: &syn::Field) -> syn::Result<Lowere
     };
     let checks = checks(&slot, &attr, ty, element);
     let recursive = attr.recursive.is_some() || mentions(ty, owner);
-    let facts = if recursive { quote!(xdr::Facts::RECURSIVE) } else { facts::of(&slot) };
-    Ok(Lowered { codec: FieldCodec { member: member.to_token_stream(), name, slot }, facts, checks, recursive })
+    let facts = if recursive { quote!(xdr::EncodingBounds::RECURSIVE) } else { facts::of(&slot) };
+    Ok(LoweredField { codec: FieldCodec { member: member.to_token_stream(), name, slot }, facts, checks, recursive })
 }
 
 /// How a value of type `ty` travels, and the type of its elements.
-fn wire<'a>(ty: &'a Type, attr: &attr::Field) -> syn::Result<(Wire, Option<&'a Type>)> {
+fn wire<'a>(ty: &'a Type, attr: &attr::FieldAttributes) -> syn::Result<(WireForm, Option<&'a Type>)> {
     let shape = match (shape(ty), attr.string, attr.opaque) {
         (_, Some(_), Some(span)) => return error(span, "an item is either a string or opaque"),
         (shape @ (Shape::String | Shape::XdrString), Some(_), None) => shape,
@@ -92,21 +92,21 @@ fn wire<'a>(ty: &'a Type, attr: &attr::Field) -> syn::Result<(Wire, Option<&'a T
     let max = attr.max.as_ref().map_or_else(|| quote!(xdr::UNBOUNDED), ToTokens::to_token_stream);
     let len = attr.len.as_ref().map(ToTokens::to_token_stream);
     Ok(match (shape, len) {
-        (Shape::Bytes, Some(len)) => (Wire::OpaqueExact { len }, None),
-        (Shape::Bytes, None) => (Wire::Opaque { max }, None),
-        (Shape::XdrString, None) => (Wire::Text { max }, None),
-        (Shape::String, None) => (Wire::Utf8 { max }, None),
-        (Shape::Octets, None) => (Wire::Octets { max }, None),
+        (Shape::Bytes, Some(len)) => (WireForm::OpaqueExact { len }, None),
+        (Shape::Bytes, None) => (WireForm::Opaque { max }, None),
+        (Shape::XdrString, None) => (WireForm::Text { max }, None),
+        (Shape::String, None) => (WireForm::Utf8 { max }, None),
+        (Shape::Octets, None) => (WireForm::Octets { max }, None),
         (Shape::Vec(element), len) => match (attr.list, len, &attr.max) {
             (Some(_), None, None) => {
                 if let Some(span) = attr.ddp {
                     return error(span, "a linked list is optional data, a union: never eligible (RFC 8166 §6.1)");
                 }
-                (Wire::List, Some(element))
+                (WireForm::List, Some(element))
             }
             (Some(span), ..) => return error(span, "a linked list has neither a maximum nor a length in XDR"),
-            (None, Some(len), _) => (Wire::ElementsExact { len }, Some(element)),
-            (None, None, _) => (Wire::Array { max }, Some(element)),
+            (None, Some(len), _) => (WireForm::ElementsExact { len }, Some(element)),
+            (None, None, _) => (WireForm::Array { max }, Some(element)),
         },
         (shape, len) => {
             for given in [attr.max.as_ref(), attr.len.as_ref()].into_iter().flatten() {
@@ -117,28 +117,28 @@ fn wire<'a>(ty: &'a Type, attr: &attr::Field) -> syn::Result<(Wire, Option<&'a T
                 }
             }
             match shape {
-                Shape::OctetArray => (Wire::OpaqueArray, None),
-                Shape::Array(element, len) => (Wire::Elements { len: quote!((#len) as u32) }, Some(element)),
-                _ => (Wire::Plain, None),
+                Shape::OctetArray => (WireForm::OpaqueArray, None),
+                Shape::Array(element, len) => (WireForm::Elements { len: quote!((#len) as u32) }, Some(element)),
+                _ => (WireForm::Plain, None),
             }
         }
     })
 }
 
 /// What rustc checks of an eligible item, whose type only it knows.
-fn checks(slot: &Slot, attr: &attr::Field, ty: &Type, element: Option<&Type>) -> TokenStream {
+fn checks(slot: &CodecItem, attr: &attr::FieldAttributes, ty: &Type, element: Option<&Type>) -> TokenStream {
     let Some(span) = attr.ddp else { return TokenStream::new() };
     match (&slot.wire, element) {
-        (Wire::Plain, _) => quote_spanned! {span=>
+        (WireForm::Plain, _) => quote_spanned! {span=>
             const _: () = assert!(
-                xdr::Facts::can_be_placed::<#ty>(),
+                xdr::EncodingBounds::can_be_placed::<#ty>(),
                 "not DDP-eligible: an eligible item that is not counted has a fixed length, is no union \
                  and holds no eligible item (RFC 8166 §6.1)"
             );
         },
         (_, Some(element)) => quote_spanned! {span=>
             const _: () = assert!(
-                xdr::Facts::has_fixed_len::<#element>(),
+                xdr::EncodingBounds::has_fixed_len::<#element>(),
                 "not DDP-eligible: the elements of an eligible array have a fixed length and hold no eligible item \
                  (RFC 8166 §6.1)"
             );

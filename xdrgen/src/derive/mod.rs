@@ -20,7 +20,7 @@ use crate::emit::{names::Std, target::Target};
 
 /// What is derived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Derive {
+enum DeriveKind {
     /// `XdrType` and `XdrEncode`.
     Encode,
     /// `XdrDecode`.
@@ -32,7 +32,7 @@ enum Derive {
 /// # Errors
 /// With the place of what is wrong.
 pub fn encode(input: &DeriveInput) -> syn::Result<TokenStream> {
-    derive(input, Derive::Encode)
+    derive(input, DeriveKind::Encode)
 }
 
 /// Derives `XdrDecode`.
@@ -40,11 +40,11 @@ pub fn encode(input: &DeriveInput) -> syn::Result<TokenStream> {
 /// # Errors
 /// With the place of what is wrong.
 pub fn decode(input: &DeriveInput) -> syn::Result<TokenStream> {
-    derive(input, Derive::Decode)
+    derive(input, DeriveKind::Decode)
 }
 
-fn derive(input: &DeriveInput, what: Derive) -> syn::Result<TokenStream> {
-    let container = attr::Container::parse(&input.attrs)?;
+fn derive(input: &DeriveInput, what: DeriveKind) -> syn::Result<TokenStream> {
+    let container = attr::ContainerAttributes::parse(&input.attrs)?;
     let runtime = container.runtime.clone().unwrap_or_else(|| syn::parse_quote!(::rpcrdma));
     let name = input.ident.to_string();
     let (_, type_arguments, _) = input.generics.split_for_impl();
@@ -65,7 +65,7 @@ fn derive(input: &DeriveInput, what: Derive) -> syn::Result<TokenStream> {
         }
         Data::Enum(data) => {
             let plain = data.variants.iter().all(|variant| matches!(variant.fields, Fields::Unit));
-            let cases = data.variants.iter().any(|variant| attr::Variant::marked(&variant.attrs));
+            let cases = data.variants.iter().any(|variant| attr::VariantAttributes::marked(&variant.attrs));
             if data.variants.is_empty() {
                 return Err(syn::Error::new(input.ident.span(), "an XDR enumeration or union has at least one value"));
             }

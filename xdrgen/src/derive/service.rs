@@ -13,14 +13,14 @@ use syn::{
 use super::error;
 use crate::emit::{
     names::{Case, Std, convert, ident},
-    program::{Module, Packing, Param, Procedure, Stubs},
+    program::{Packing, Param, ProcedureModel, ProgramModule, Stubs},
 };
 
 /// Most arguments: those that tuples have a codec for.
 const MAX_ARGUMENTS: usize = 8;
 
 /// `program = N, version = N, name = "NAME", port = N, crate = PATH`
-struct Arguments {
+struct ServiceArguments {
     program: u32,
     version: u32,
     name: Option<String>,
@@ -28,7 +28,7 @@ struct Arguments {
     runtime: Path,
 }
 
-impl Parse for Arguments {
+impl Parse for ServiceArguments {
     fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
         let (mut program, mut version, mut name, mut port, mut runtime) = (None, None, None, None, None);
         while !input.is_empty() {
@@ -64,7 +64,7 @@ impl Parse for Arguments {
 }
 
 /// What attributes say of a procedure.
-struct Marks {
+struct ProcedureAttributes {
     number: u32,
     idempotent: bool,
     inline: Option<Expr>,
@@ -78,7 +78,7 @@ struct Marks {
 /// # Errors
 /// With the place of what is wrong.
 pub fn service(arguments: TokenStream, item: TokenStream) -> syn::Result<TokenStream> {
-    let arguments: Arguments = syn::parse2(arguments)?;
+    let arguments: ServiceArguments = syn::parse2(arguments)?;
     let item: ItemTrait = syn::parse2(item)?;
     if let Some(parameter) = item.generics.params.first() {
         return error(parameter.span(), "a service has no parameters");
@@ -110,7 +110,7 @@ pub fn service(arguments: TokenStream, item: TokenStream) -> syn::Result<TokenSt
     }
     let docs: TokenStream = item.attrs.iter().map(ToTokens::to_token_stream).collect();
     let description = format!(" The numbers and procedures of [`{handler_name}`].");
-    let out = Module {
+    let out = ProgramModule {
         runtime: quote!(#runtime),
         std: Std::Absolute,
         name: module,
@@ -161,7 +161,7 @@ fn push(errors: &mut Option<syn::Error>, error: syn::Error) {
     }
 }
 
-fn lower(function: &TraitItemFn, service: &str, runtime: &Path) -> syn::Result<Procedure> {
+fn lower(function: &TraitItemFn, service: &str, runtime: &Path) -> syn::Result<ProcedureModel> {
     let marks = marks(function)?;
     let signature = &function.sig;
     if signature.asyncness.is_none() {
@@ -212,7 +212,7 @@ fn lower(function: &TraitItemFn, service: &str, runtime: &Path) -> syn::Result<P
     let others = &marks.others;
     let bounds = bounds(runtime, &method_name, reply, &marks, &params);
     let marker_docs = format!(" The procedure [`{method_name}`](super::{service}::{method_name}).");
-    Ok(Procedure {
+    Ok(ProcedureModel {
         xdr_name: method_name.clone(),
         number: marks.number,
         marker: ident(&convert(&method_name, Case::Camel)),
@@ -235,9 +235,10 @@ fn lower(function: &TraitItemFn, service: &str, runtime: &Path) -> syn::Result<P
 }
 
 /// The attributes of a procedure.
-fn marks(function: &TraitItemFn) -> syn::Result<Marks> {
+fn marks(function: &TraitItemFn) -> syn::Result<ProcedureAttributes> {
     let mut number = None;
-    let mut marks = Marks { number: 0, idempotent: false, inline: None, chunks: None, others: Vec::new() };
+    let mut marks =
+        ProcedureAttributes { number: 0, idempotent: false, inline: None, chunks: None, others: Vec::new() };
     for attr in &function.attrs {
         if attr.path().is_ident("procedure") {
             let given: LitInt = attr.parse_args()?;
@@ -270,9 +271,9 @@ fn marks(function: &TraitItemFn) -> syn::Result<Marks> {
     Ok(marks)
 }
 
-/// `T` of `Result<T, Failure>`.
+/// `T` of `Result<T, HandlerError>`.
 fn reply(output: &ReturnType) -> syn::Result<&Type> {
-    let message = "a procedure returns `Result<REPLY, Failure>`";
+    let message = "a procedure returns `Result<REPLY, HandlerError>`";
     let ReturnType::Type(_, ty) = output else { return error(output.span(), message) };
     if let Type::Path(path) = &**ty
         && let Some(last) = path.path.segments.last()
@@ -312,7 +313,7 @@ fn signature_of(function: &TraitItemFn, context: &syn::PatType) -> TokenStream {
 }
 
 /// The body of `reply_bounds`, and what rustc checks of it.
-fn bounds(runtime: &Path, method: &str, reply: &Type, marks: &Marks, params: &[Param]) -> TokenStream {
+fn bounds(runtime: &Path, method: &str, reply: &Type, marks: &ProcedureAttributes, params: &[Param]) -> TokenStream {
     let span = reply.span();
     // Constants, which rustc evaluates whether or not the function is used.
     let (known, inline) = match &marks.inline {

@@ -4,24 +4,24 @@ use proc_macro2::TokenStream;
 use quote::quote;
 use syn::{Fields, Ident};
 
-use super::{Derive, fields};
+use super::{DeriveKind, fields};
 use crate::emit::{
-    facts::{self, Source},
+    facts::{self, BoundsSource},
     target::{FieldCodec, Target},
 };
 
-pub(super) fn derive(target: &mut Target<'_>, name: &Ident, of: &Fields, what: Derive) -> syn::Result<TokenStream> {
+pub(super) fn derive(target: &mut Target<'_>, name: &Ident, of: &Fields, what: DeriveKind) -> syn::Result<TokenStream> {
     let lowered = fields::lower(name, of)?;
     target.recursive = lowered.iter().any(|field| field.recursive);
     let facts = facts::sequence(lowered.iter().map(|field| field.facts.clone()));
     let checks: TokenStream = lowered.iter().map(|field| field.checks.clone()).collect();
     let codecs: Vec<FieldCodec> = lowered.into_iter().map(|field| field.codec).collect();
     Ok(match what {
-        Derive::Encode => {
-            let (ty, encode) = (target.impl_type(&Source::Composed(facts)), target.encode_struct(&codecs));
+        DeriveKind::Encode => {
+            let (ty, encode) = (target.impl_type(&BoundsSource::Composed(facts)), target.encode_struct(&codecs));
             quote!(#checks #ty #encode)
         }
         // `Name { 0: .. }` constructs tuple structs, and unit structs, as well.
-        Derive::Decode => target.decode_struct(&codecs, true),
+        DeriveKind::Decode => target.decode_struct(&codecs, true),
     })
 }

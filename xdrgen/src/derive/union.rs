@@ -5,27 +5,27 @@ use quote::quote;
 use syn::{DataEnum, DeriveInput, Expr, ExprLit, ExprUnary, Fields, Lit, Type, UnOp, spanned::Spanned};
 
 use super::{
-    Derive,
-    attr::{Container, Variant},
+    DeriveKind,
+    attr::{ContainerAttributes, VariantAttributes},
     error, fields,
 };
 use crate::emit::{
-    facts::{self, Source},
-    target::{ArmCodec, DefaultCodec, Discriminant, FieldCodec, Target, UnionCodec},
+    facts::{self, BoundsSource},
+    target::{ArmCodec, DefaultCodec, EmittedDiscriminant, FieldCodec, Target, UnionCodec},
 };
 
 pub(super) fn derive(
     target: &mut Target<'_>,
     input: &DeriveInput,
     data: &DataEnum,
-    container: &Container,
-    what: Derive,
+    container: &ContainerAttributes,
+    what: DeriveKind,
 ) -> syn::Result<TokenStream> {
-    let discriminant = Kind::of(container.discriminant.as_ref());
+    let discriminant = DiscriminantType::of(container.discriminant.as_ref());
     let (mut arms, mut default, mut checks, mut all_facts) = (Vec::new(), None, TokenStream::new(), Vec::new());
     let mut booleans = [false; 2];
     for variant in &data.variants {
-        let attr = Variant::parse(&variant.attrs)?;
+        let attr = VariantAttributes::parse(&variant.attrs)?;
         if let Some((_, value)) = &variant.discriminant {
             return error(value.span(), "a variant of a union is selected by `#[xdr(case = ..)]`");
         }
@@ -79,9 +79,9 @@ pub(super) fn derive(
     let codec = UnionCodec {
         discriminant_name: "discriminant".to_owned(),
         discriminant: if discriminant.is_enum {
-            Discriminant::Enum(ty.clone())
+            EmittedDiscriminant::Enum(ty.clone())
         } else {
-            Discriminant::Scalar(ty.clone())
+            EmittedDiscriminant::Scalar(ty.clone())
         },
         write: quote!((match self { #(#values)* #other })),
         arms,
@@ -90,23 +90,23 @@ pub(super) fn derive(
         unknown: None,
     };
     Ok(match what {
-        Derive::Encode => {
-            let ty = target.impl_type(&Source::Composed(facts::alternatives(all_facts)));
+        DeriveKind::Encode => {
+            let ty = target.impl_type(&BoundsSource::Composed(facts::alternatives(all_facts)));
             let encode = target.encode_union(&codec);
             quote!(#checks #ty #encode)
         }
-        Derive::Decode => target.decode_union(&codec),
+        DeriveKind::Decode => target.decode_union(&codec),
     })
 }
 
 /// The type of a discriminant.
-struct Kind {
+struct DiscriminantType {
     ty: TokenStream,
     is_enum: bool,
     is_bool: bool,
 }
 
-impl Kind {
+impl DiscriminantType {
     fn of(ty: Option<&Type>) -> Self {
         let name = match ty {
             None => return Self { ty: quote!(i32), is_enum: false, is_bool: false },

@@ -8,7 +8,7 @@ use quote::quote;
 
 /// How a value travels.
 #[derive(Debug, Clone)]
-pub(crate) enum Wire {
+pub(crate) enum WireForm {
     /// By its Rust type's own codec.
     Plain,
     /// `[u8; N]` as `opaque x[N]`.
@@ -59,11 +59,11 @@ pub(crate) enum Wire {
 
 /// One value: a field, an arm's contents, a typedef's target.
 #[derive(Debug, Clone)]
-pub(crate) struct Slot {
+pub(crate) struct CodecItem {
     /// Its Rust type.
     pub(crate) ty: TokenStream,
     /// How it travels.
-    pub(crate) wire: Wire,
+    pub(crate) wire: WireForm,
     /// Whether it is DDP-eligible.
     pub(crate) ddp: bool,
     /// The newtype around what `wire` speaks of.
@@ -99,21 +99,21 @@ pub(crate) enum Borrowed {
 
 /// Where a value is, in the generated code.
 #[derive(Debug, Clone)]
-pub(crate) enum Place {
+pub(crate) enum ValuePlace {
     /// A place: `self.name`.
     Field(TokenStream),
     /// A variable that is a reference to it: `value`.
     Reference(Ident),
 }
 
-impl Place {
+impl ValuePlace {
     /// A reference to what is `inside` newtypes deep within.
     fn reference(&self, inside: usize) -> TokenStream {
         let zero = std::iter::repeat_n(Literal::u32_unsuffixed(0), inside);
         match self {
-            Place::Field(place) => quote!(&#place #(.#zero)*),
-            Place::Reference(name) if inside == 0 => quote!(#name),
-            Place::Reference(name) => quote!(&#name #(.#zero)*),
+            ValuePlace::Field(place) => quote!(&#place #(.#zero)*),
+            ValuePlace::Reference(name) if inside == 0 => quote!(#name),
+            ValuePlace::Reference(name) => quote!(&#name #(.#zero)*),
         }
     }
 
@@ -121,8 +121,8 @@ impl Place {
     fn receiver(&self, inside: usize) -> TokenStream {
         let zero = std::iter::repeat_n(Literal::u32_unsuffixed(0), inside);
         match self {
-            Place::Field(place) => quote!(#place #(.#zero)*),
-            Place::Reference(name) => quote!(#name #(.#zero)*),
+            ValuePlace::Field(place) => quote!(#place #(.#zero)*),
+            ValuePlace::Reference(name) => quote!(#name #(.#zero)*),
         }
     }
 }
@@ -173,7 +173,7 @@ pub(crate) fn number(value: u64) -> TokenStream {
 
 /// The writing of a value.
 #[derive(Debug)]
-pub(crate) struct Writing {
+pub(crate) struct WriteCode {
     /// The expression.
     pub(crate) call: TokenStream,
     /// Whether it is a `Result`.
@@ -182,7 +182,7 @@ pub(crate) struct Writing {
     pub(crate) unnamed: bool,
 }
 
-impl Writing {
+impl WriteCode {
     /// As an expression that is a `Result`, the error naming `item`.
     pub(crate) fn result(&self, item: &str) -> TokenStream {
         let call = &self.call;
@@ -205,40 +205,40 @@ impl Writing {
     }
 }
 
-impl Slot {
+impl CodecItem {
     /// How many newtypes are around what `wire` speaks of.
     fn depth(&self) -> usize {
         usize::from(self.wrapper.is_some())
     }
 
     /// The writing of a view of octets in `place`.
-    fn write_view(&self, place: &Place) -> Writing {
-        let octets = place.receiver(self.depth() + usize::from(matches!(self.wire, Wire::Text { .. })));
+    fn write_view(&self, place: &ValuePlace) -> WriteCode {
+        let octets = place.receiver(self.depth() + usize::from(matches!(self.wire, WireForm::Text { .. })));
         let call = match (&self.wire, self.ddp) {
-            (Wire::OpaqueExact { len }, false) => quote!(xdr::put_opaque_exact(sink, #octets, #len)),
-            (Wire::OpaqueExact { len }, true) => quote!(xdr::put_ddp_opaque_exact_ref(sink, #octets, #len)),
-            (Wire::Opaque { max } | Wire::Text { max }, true) => {
+            (WireForm::OpaqueExact { len }, false) => quote!(xdr::put_opaque_exact(sink, #octets, #len)),
+            (WireForm::OpaqueExact { len }, true) => quote!(xdr::put_ddp_opaque_exact_ref(sink, #octets, #len)),
+            (WireForm::Opaque { max } | WireForm::Text { max }, true) => {
                 quote!(xdr::put_ddp_opaque_ref(sink, #octets, #max))
             }
-            (Wire::Opaque { max } | Wire::Text { max }, false) => quote!(xdr::put_opaque(sink, #octets, #max)),
+            (WireForm::Opaque { max } | WireForm::Text { max }, false) => quote!(xdr::put_opaque(sink, #octets, #max)),
             _ => unreachable!("views are of octets"),
         };
-        Writing { call, fallible: true, unnamed: true }
+        WriteCode { call, fallible: true, unnamed: true }
     }
 
     /// The reading of what is, or holds, a view.
     fn read_borrowed(&self, borrowed: Borrowed) -> TokenStream {
         match (borrowed, &self.wire, self.ddp) {
-            (_, Wire::OpaqueExact { len }, false) => quote!(decoder.take_opaque_ref(#len)),
-            (_, Wire::OpaqueExact { len }, true) => quote!(decoder.take_ddp_opaque_ref(#len)),
-            (_, Wire::Opaque { max }, false) => quote!(xdr::take_opaque_ref(decoder, #max)),
-            (_, Wire::Opaque { max }, true) => quote!(xdr::take_ddp_opaque_ref(decoder, #max)),
-            (_, Wire::Text { max }, false) => quote!(xdr::take_str(decoder, #max)),
-            (_, Wire::Text { max }, true) => quote!(xdr::take_ddp_str(decoder, #max)),
-            (_, Wire::Elements { .. }, _) => quote!(xdr::take_array_fixed_ref(decoder)),
-            (_, Wire::ElementsExact { len }, _) => quote!(xdr::take_array_exact_ref(decoder, #len)),
-            (_, Wire::Array { max }, _) => quote!(xdr::take_array_ref(decoder, #max)),
-            (_, Wire::List, _) => quote!(xdr::take_list_ref(decoder)),
+            (_, WireForm::OpaqueExact { len }, false) => quote!(decoder.take_opaque_ref(#len)),
+            (_, WireForm::OpaqueExact { len }, true) => quote!(decoder.take_ddp_opaque_ref(#len)),
+            (_, WireForm::Opaque { max }, false) => quote!(xdr::take_opaque_ref(decoder, #max)),
+            (_, WireForm::Opaque { max }, true) => quote!(xdr::take_ddp_opaque_ref(decoder, #max)),
+            (_, WireForm::Text { max }, false) => quote!(xdr::take_str(decoder, #max)),
+            (_, WireForm::Text { max }, true) => quote!(xdr::take_ddp_str(decoder, #max)),
+            (_, WireForm::Elements { .. }, _) => quote!(xdr::take_array_fixed_ref(decoder)),
+            (_, WireForm::ElementsExact { len }, _) => quote!(xdr::take_array_exact_ref(decoder, #len)),
+            (_, WireForm::Array { max }, _) => quote!(xdr::take_array_ref(decoder, #max)),
+            (_, WireForm::List, _) => quote!(xdr::take_list_ref(decoder)),
             (Borrowed::Boxed, ..) => quote!(xdr::take_boxed_ref(decoder)),
             (Borrowed::Optional, ..) => quote!(xdr::take_option_ref(decoder)),
             (Borrowed::OptionalBoxed, ..) => quote!(xdr::take_option_boxed_ref(decoder)),
@@ -248,66 +248,70 @@ impl Slot {
     }
 
     /// The writing of the value in `place`.
-    pub(crate) fn write(&self, place: &Place) -> Writing {
+    pub(crate) fn write(&self, place: &ValuePlace) -> WriteCode {
         if self.borrowed == Some(Borrowed::View) {
             return self.write_view(place);
         }
         let value = place.reference(self.depth());
         let (call, fallible, unnamed) = match (&self.wire, self.ddp) {
-            (Wire::Plain, false) => {
+            (WireForm::Plain, false) => {
                 let value = place.receiver(0);
                 (quote!(#value.encode(sink)), true, false)
             }
-            (Wire::Plain, true) => (quote!(xdr::put_ddp_value(sink, #value)), true, false),
-            (Wire::OpaqueArray, false) => (quote!(xdr::put_opaque_fixed(sink, #value)), false, false),
-            (Wire::OpaqueArray, true) => (quote!(xdr::put_ddp_octets(sink, #value)), false, false),
-            (Wire::OpaqueExact { len }, false) => (quote!(xdr::put_opaque_exact(sink, #value, #len)), true, true),
-            (Wire::OpaqueExact { len }, true) => (quote!(xdr::put_ddp_opaque_fixed(sink, #value, #len)), true, true),
-            (Wire::Opaque { max }, true) => (quote!(xdr::put_ddp_opaque(sink, #value, #max)), true, true),
-            (Wire::Text { max }, true) => {
+            (WireForm::Plain, true) => (quote!(xdr::put_ddp_value(sink, #value)), true, false),
+            (WireForm::OpaqueArray, false) => (quote!(xdr::put_opaque_fixed(sink, #value)), false, false),
+            (WireForm::OpaqueArray, true) => (quote!(xdr::put_ddp_octets(sink, #value)), false, false),
+            (WireForm::OpaqueExact { len }, false) => (quote!(xdr::put_opaque_exact(sink, #value, #len)), true, true),
+            (WireForm::OpaqueExact { len }, true) => {
+                (quote!(xdr::put_ddp_opaque_fixed(sink, #value, #len)), true, true)
+            }
+            (WireForm::Opaque { max }, true) => (quote!(xdr::put_ddp_opaque(sink, #value, #max)), true, true),
+            (WireForm::Text { max }, true) => {
                 let octets = place.reference(self.depth() + 1);
                 (quote!(xdr::put_ddp_opaque(sink, #octets, #max)), true, true)
             }
-            (Wire::Opaque { max } | Wire::Text { max } | Wire::Octets { max }, _) => {
+            (WireForm::Opaque { max } | WireForm::Text { max } | WireForm::Octets { max }, _) => {
                 (quote!(xdr::put_opaque(sink, #value, #max)), true, true)
             }
-            (Wire::Utf8 { max }, _) => {
+            (WireForm::Utf8 { max }, _) => {
                 let text = place.receiver(self.depth());
                 (quote!(xdr::put_opaque(sink, #text.as_bytes(), #max)), true, true)
             }
-            (Wire::Elements { .. }, false) => (quote!(xdr::put_elements(sink, #value)), true, false),
-            (Wire::Elements { .. }, true) => (quote!(xdr::put_ddp_elements(sink, #value)), true, false),
-            (Wire::ElementsExact { len }, false) => (quote!(xdr::put_array_exact(sink, #value, #len)), true, true),
-            (Wire::ElementsExact { len }, true) => (quote!(xdr::put_ddp_array_exact(sink, #value, #len)), true, true),
-            (Wire::Array { max }, false) => (quote!(xdr::put_array(sink, #value, #max)), true, true),
-            (Wire::Array { max }, true) => (quote!(xdr::put_ddp_array(sink, #value, #max)), true, true),
-            (Wire::List, _) => (quote!(xdr::put_list(sink, #value)), true, false),
+            (WireForm::Elements { .. }, false) => (quote!(xdr::put_elements(sink, #value)), true, false),
+            (WireForm::Elements { .. }, true) => (quote!(xdr::put_ddp_elements(sink, #value)), true, false),
+            (WireForm::ElementsExact { len }, false) => (quote!(xdr::put_array_exact(sink, #value, #len)), true, true),
+            (WireForm::ElementsExact { len }, true) => {
+                (quote!(xdr::put_ddp_array_exact(sink, #value, #len)), true, true)
+            }
+            (WireForm::Array { max }, false) => (quote!(xdr::put_array(sink, #value, #max)), true, true),
+            (WireForm::Array { max }, true) => (quote!(xdr::put_ddp_array(sink, #value, #max)), true, true),
+            (WireForm::List, _) => (quote!(xdr::put_list(sink, #value)), true, false),
         };
-        Writing { call, fallible, unnamed }
+        WriteCode { call, fallible, unnamed }
     }
 
     /// The reading of a value: an expression that is a `Result`.
     pub(crate) fn read(&self) -> TokenStream {
         let owned = || match (&self.wire, self.ddp) {
-            (Wire::Plain, false) => quote!(decoder.read()),
-            (Wire::Plain, true) => quote!(xdr::take_ddp_value(decoder)),
-            (Wire::OpaqueArray, false) => quote!(xdr::take_opaque_fixed(decoder)),
-            (Wire::OpaqueArray, true) => quote!(xdr::take_ddp_octets(decoder)),
-            (Wire::OpaqueExact { len }, false) => quote!(decoder.take_opaque(#len)),
-            (Wire::OpaqueExact { len }, true) => quote!(xdr::take_ddp_opaque_fixed(decoder, #len)),
-            (Wire::Opaque { max }, false) => quote!(xdr::take_opaque(decoder, #max)),
-            (Wire::Opaque { max }, true) => quote!(xdr::take_ddp_opaque(decoder, #max)),
-            (Wire::Octets { max }, _) => quote!(xdr::take_octets(decoder, #max)),
-            (Wire::Text { max }, false) => quote!(xdr::take_string(decoder, #max)),
-            (Wire::Text { max }, true) => quote!(xdr::take_ddp_string(decoder, #max)),
-            (Wire::Utf8 { max }, _) => quote!(xdr::take_utf8(decoder, #max)),
-            (Wire::Elements { .. }, false) => quote!(xdr::take_array_fixed(decoder)),
-            (Wire::Elements { .. }, true) => quote!(xdr::take_ddp_array_fixed(decoder)),
-            (Wire::ElementsExact { len }, false) => quote!(xdr::take_array_exact(decoder, #len)),
-            (Wire::ElementsExact { len }, true) => quote!(xdr::take_ddp_array_exact(decoder, #len)),
-            (Wire::Array { max }, false) => quote!(xdr::take_array(decoder, #max)),
-            (Wire::Array { max }, true) => quote!(xdr::take_ddp_array(decoder, #max)),
-            (Wire::List, _) => quote!(xdr::take_list(decoder)),
+            (WireForm::Plain, false) => quote!(decoder.read()),
+            (WireForm::Plain, true) => quote!(xdr::take_ddp_value(decoder)),
+            (WireForm::OpaqueArray, false) => quote!(xdr::take_opaque_fixed(decoder)),
+            (WireForm::OpaqueArray, true) => quote!(xdr::take_ddp_octets(decoder)),
+            (WireForm::OpaqueExact { len }, false) => quote!(decoder.take_opaque(#len)),
+            (WireForm::OpaqueExact { len }, true) => quote!(xdr::take_ddp_opaque_fixed(decoder, #len)),
+            (WireForm::Opaque { max }, false) => quote!(xdr::take_opaque(decoder, #max)),
+            (WireForm::Opaque { max }, true) => quote!(xdr::take_ddp_opaque(decoder, #max)),
+            (WireForm::Octets { max }, _) => quote!(xdr::take_octets(decoder, #max)),
+            (WireForm::Text { max }, false) => quote!(xdr::take_string(decoder, #max)),
+            (WireForm::Text { max }, true) => quote!(xdr::take_ddp_string(decoder, #max)),
+            (WireForm::Utf8 { max }, _) => quote!(xdr::take_utf8(decoder, #max)),
+            (WireForm::Elements { .. }, false) => quote!(xdr::take_array_fixed(decoder)),
+            (WireForm::Elements { .. }, true) => quote!(xdr::take_ddp_array_fixed(decoder)),
+            (WireForm::ElementsExact { len }, false) => quote!(xdr::take_array_exact(decoder, #len)),
+            (WireForm::ElementsExact { len }, true) => quote!(xdr::take_ddp_array_exact(decoder, #len)),
+            (WireForm::Array { max }, false) => quote!(xdr::take_array(decoder, #max)),
+            (WireForm::Array { max }, true) => quote!(xdr::take_ddp_array(decoder, #max)),
+            (WireForm::List, _) => quote!(xdr::take_list(decoder)),
         };
         let call = self.borrowed.map_or_else(owned, |borrowed| self.read_borrowed(borrowed));
         match &self.wrapper {
@@ -319,8 +323,8 @@ impl Slot {
     /// The reading of one of a run: an expression that is a `Result`.
     pub(crate) fn read_words(&self) -> TokenStream {
         match &self.wire {
-            Wire::OpaqueArray => quote!(words.read_opaque()),
-            Wire::Elements { .. } => quote!(words.read_elements()),
+            WireForm::OpaqueArray => quote!(words.read_opaque()),
+            WireForm::Elements { .. } => quote!(words.read_elements()),
             _ => quote!(words.read()),
         }
     }
@@ -329,18 +333,18 @@ impl Slot {
     pub(crate) fn part(&self, ty: &str, field: &str) -> TokenStream {
         let (value, element) = (&self.ty, &self.element);
         match &self.wire {
-            Wire::OpaqueArray => quote!(xdr::Part::opaque(#ty, #field, ::core::mem::size_of::<#value>())),
-            Wire::Elements { len } => quote!(xdr::Part::elements::<#element>(#ty, #field, #len)),
+            WireForm::OpaqueArray => quote!(xdr::Part::opaque(#ty, #field, ::core::mem::size_of::<#value>())),
+            WireForm::Elements { len } => quote!(xdr::Part::elements::<#element>(#ty, #field, #len)),
             _ => quote!(xdr::Part::of::<#value>(#ty, #field)),
         }
     }
 
     /// The writing of one of a run: a statement.
-    pub(crate) fn write_words(&self, place: &Place) -> TokenStream {
+    pub(crate) fn write_words(&self, place: &ValuePlace) -> TokenStream {
         let value = place.reference(self.depth());
         match &self.wire {
-            Wire::OpaqueArray => quote!(words.put_opaque(#value);),
-            Wire::Elements { .. } => quote!(words.put_elements(#value);),
+            WireForm::OpaqueArray => quote!(words.put_opaque(#value);),
+            WireForm::Elements { .. } => quote!(words.put_elements(#value);),
             _ => quote!(words.put(#value);),
         }
     }
@@ -352,30 +356,30 @@ impl Slot {
     }
 
     /// The length of the encoding of the value in `place`.
-    pub(crate) fn len(&self, place: &Place) -> Len {
+    pub(crate) fn len(&self, place: &ValuePlace) -> Len {
         if let Some(octets) = self.fixed_len {
             return Len::fixed(octets);
         }
         let value = place.reference(self.depth());
         let receiver = place.receiver(self.depth());
         let (fixed, term) = match &self.wire {
-            Wire::Plain => {
+            WireForm::Plain => {
                 let value = place.receiver(0);
                 (0, quote!(#value.encoded_len()))
             }
-            Wire::OpaqueArray | Wire::OpaqueExact { .. } => (0, quote!(xdr::padded_len(#receiver.len()))),
-            Wire::Opaque { .. } | Wire::Octets { .. } | Wire::Text { .. } | Wire::Utf8 { .. } => {
+            WireForm::OpaqueArray | WireForm::OpaqueExact { .. } => (0, quote!(xdr::padded_len(#receiver.len()))),
+            WireForm::Opaque { .. } | WireForm::Octets { .. } | WireForm::Text { .. } | WireForm::Utf8 { .. } => {
                 (0, quote!(xdr::opaque_len(#receiver.len())))
             }
-            Wire::Elements { .. } | Wire::ElementsExact { .. } => (0, quote!(xdr::elements_len(#value))),
-            Wire::Array { .. } => match self.element_len {
+            WireForm::Elements { .. } | WireForm::ElementsExact { .. } => (0, quote!(xdr::elements_len(#value))),
+            WireForm::Array { .. } => match self.element_len {
                 Some(octets) => {
                     let octets = number(octets);
                     (4, quote!(#octets * #receiver.len()))
                 }
                 None => (4, quote!(xdr::elements_len(#value))),
             },
-            Wire::List => (0, quote!(xdr::list_len(#value))),
+            WireForm::List => (0, quote!(xdr::list_len(#value))),
         };
         Len { fixed, terms: vec![term] }
     }

@@ -7,7 +7,7 @@ use super::{codec::number, layout::Layout};
 use crate::ir::{ArgPath, Base, Expr, Field, ItemKind, Type};
 
 /// The arguments that an expression speaks of.
-pub(crate) struct Arguments<'a> {
+pub(crate) struct ArgumentNames<'a> {
     /// Everything that is declared.
     pub(crate) layout: &'a Layout<'a>,
     /// The declared arguments.
@@ -16,7 +16,7 @@ pub(crate) struct Arguments<'a> {
     pub(crate) places: &'a [TokenStream],
 }
 
-impl Arguments<'_> {
+impl ArgumentNames<'_> {
     /// `expr` as a `u64`, where one is expected.
     pub(crate) fn emit(&self, expr: &Expr) -> TokenStream {
         match expr {

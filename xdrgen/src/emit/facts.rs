@@ -5,25 +5,25 @@ use proc_macro2::TokenStream;
 use quote::quote;
 
 use super::{
-    codec::{Slot, Wire, number},
+    codec::{CodecItem, WireForm, number},
     names::Std,
 };
-use crate::ir::Facts;
+use crate::ir::TypeFacts;
 
 /// Where a type's facts come from.
 #[derive(Debug, Clone)]
-pub(crate) enum Source {
+pub(crate) enum BoundsSource {
     /// Computed by the compiler.
-    Known(Facts),
-    /// An expression of the runtime's `xdr::Facts`.
+    Known(TypeFacts),
+    /// An expression of the runtime's `xdr::TypeFacts`.
     Composed(TokenStream),
 }
 
 /// The constants, for the body of an `impl xdr::XdrType`.
-pub(crate) fn constants(source: &Source, std: &Std<'_>) -> TokenStream {
+pub(crate) fn constants(source: &BoundsSource, std: &Std<'_>) -> TokenStream {
     let option = std.path("Option");
     match source {
-        Source::Known(facts) => {
+        BoundsSource::Known(facts) => {
             let bound = |bound: Option<u64>| match bound.map(number) {
                 Some(octets) => quote!(Some(#octets)),
                 None => quote!(None),
@@ -37,7 +37,7 @@ pub(crate) fn constants(source: &Source, std: &Std<'_>) -> TokenStream {
                 const MAX_DDP_ITEMS: #option<u32> = #items;
             }
         }
-        Source::Composed(facts) => quote! {
+        BoundsSource::Composed(facts) => quote! {
             const MIN_LEN: usize = #facts.min_len;
             const MAX_LEN: #option<u64> = #facts.max_len;
             const MAX_INLINE: #option<u64> = #facts.max_inline;
@@ -49,13 +49,13 @@ pub(crate) fn constants(source: &Source, std: &Std<'_>) -> TokenStream {
 /// One after another.
 pub(crate) fn sequence(parts: impl IntoIterator<Item = TokenStream>) -> TokenStream {
     let parts = parts.into_iter();
-    quote!(xdr::Facts::EMPTY #(.then(#parts))*)
+    quote!(xdr::EncodingBounds::EMPTY #(.then(#parts))*)
 }
 
 /// A discriminant, and one of `arms` after it.
 pub(crate) fn alternatives(arms: impl IntoIterator<Item = TokenStream>) -> TokenStream {
     let mut arms = arms.into_iter();
-    let discriminant = quote!(xdr::Facts::exactly(4));
+    let discriminant = quote!(xdr::EncodingBounds::exactly(4));
     match arms.next() {
         Some(first) => quote!(#discriminant.then(#first #(.or(#arms))*)),
         None => discriminant,
@@ -63,20 +63,20 @@ pub(crate) fn alternatives(arms: impl IntoIterator<Item = TokenStream>) -> Token
 }
 
 /// The facts of one value.
-pub(crate) fn of(slot: &Slot) -> TokenStream {
-    let Slot { ty, element, .. } = slot;
+pub(crate) fn of(slot: &CodecItem) -> TokenStream {
+    let CodecItem { ty, element, .. } = slot;
     let (facts, counted) = match &slot.wire {
-        Wire::Plain => (quote!(xdr::Facts::of::<#ty>()), false),
-        Wire::OpaqueArray => (quote!(xdr::Facts::opaque_fixed(size_of::<#ty>() as u32)), false),
-        Wire::OpaqueExact { len } => (quote!(xdr::Facts::opaque_fixed(#len)), false),
-        Wire::Opaque { max } | Wire::Octets { max } | Wire::Text { max } | Wire::Utf8 { max } => {
-            (quote!(xdr::Facts::opaque(#max)), true)
+        WireForm::Plain => (quote!(xdr::EncodingBounds::of::<#ty>()), false),
+        WireForm::OpaqueArray => (quote!(xdr::EncodingBounds::opaque_fixed(size_of::<#ty>() as u32)), false),
+        WireForm::OpaqueExact { len } => (quote!(xdr::EncodingBounds::opaque_fixed(#len)), false),
+        WireForm::Opaque { max } | WireForm::Octets { max } | WireForm::Text { max } | WireForm::Utf8 { max } => {
+            (quote!(xdr::EncodingBounds::opaque(#max)), true)
         }
-        Wire::Elements { len } | Wire::ElementsExact { len } => {
-            (quote!(xdr::Facts::of::<#element>().times(#len)), false)
+        WireForm::Elements { len } | WireForm::ElementsExact { len } => {
+            (quote!(xdr::EncodingBounds::of::<#element>().times(#len)), false)
         }
-        Wire::Array { max } => (quote!(xdr::Facts::of::<#element>().counted(#max)), true),
-        Wire::List => (quote!(xdr::Facts::of::<#element>().list()), false),
+        WireForm::Array { max } => (quote!(xdr::EncodingBounds::of::<#element>().counted(#max)), true),
+        WireForm::List => (quote!(xdr::EncodingBounds::of::<#element>().list()), false),
     };
     if slot.ddp { quote!(#facts.placed(#counted)) } else { facts }
 }

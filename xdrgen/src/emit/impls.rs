@@ -4,9 +4,9 @@ use proc_macro2::{Ident, Literal, TokenStream};
 use quote::{format_ident, quote};
 
 use super::{
-    codec::{Len, Place, Slot, Writing, number},
-    target::{ArmCodec, Discriminant, FieldCodec, Target, UnionCodec},
-    words::{Run, runs},
+    codec::{CodecItem, Len, ValuePlace, WriteCode, number},
+    target::{ArmCodec, EmittedDiscriminant, FieldCodec, Target, UnionCodec},
+    words::{CodecRun, runs},
 };
 
 impl Target<'_> {
@@ -14,7 +14,7 @@ impl Target<'_> {
     pub(crate) fn encode_struct(&self, fields: &[FieldCodec]) -> TokenStream {
         let place = |field: &FieldCodec| {
             let member = &field.member;
-            Place::Field(quote!(self.#member))
+            ValuePlace::Field(quote!(self.#member))
         };
         let mut len = Len::default();
         for field in fields {
@@ -23,12 +23,12 @@ impl Target<'_> {
         let mut writings = Vec::new();
         for run in runs(fields) {
             match run {
-                Run::One(field) => writings.push((field.slot.write(&place(field)), self.path(&field.name))),
-                Run::Words(octets, fields) => {
+                CodecRun::One(field) => writings.push((field.slot.write(&place(field)), self.path(&field.name))),
+                CodecRun::Words(octets, fields) => {
                     let octets = number(octets);
                     let writes = fields.iter().map(|field| field.slot.write_words(&place(field)));
                     let call = quote!(xdr::put_run::<#octets, _>(sink, |words| { #(#writes)* }));
-                    writings.push((Writing { call, fallible: false, unnamed: false }, String::new()));
+                    writings.push((WriteCode { call, fallible: false, unnamed: false }, String::new()));
                 }
             }
         }
@@ -38,7 +38,7 @@ impl Target<'_> {
     /// `XdrDecode` of a struct; `braced` where its fields have names.
     pub(crate) fn decode_struct(&self, fields: &[FieldCodec], braced: bool) -> TokenStream {
         let runs = runs(fields);
-        if !braced || runs.iter().all(|run| matches!(run, Run::One(_))) {
+        if !braced || runs.iter().all(|run| matches!(run, CodecRun::One(_))) {
             return self.impl_decode_value(construct(&quote!(Self), self.name, fields, braced));
         }
         // One after another as they stand in the stream; what is read of a run comes as a tuple.
@@ -46,12 +46,12 @@ impl Target<'_> {
         for (at, run) in runs.iter().enumerate() {
             let variable = format_ident!("item{at}");
             match run {
-                Run::One(field) => {
+                CodecRun::One(field) => {
                     let (member, read) = (&field.member, field.slot.read_field(self.name, &field.name));
                     reads.push(quote!(let #variable = #read;));
                     members.push(quote!(#member: #variable));
                 }
-                Run::Words(octets, fields) => {
+                CodecRun::Words(octets, fields) => {
                     let octets = number(*octets);
                     let words = fields.iter().map(|field| self.read_words(field));
                     let parts = fields.iter().map(|field| field.slot.part(self.name, &field.name));
@@ -81,14 +81,14 @@ impl Target<'_> {
     }
 
     /// `XdrEncode` of a newtype, whose errors name the type alone.
-    pub(crate) fn encode_newtype(&self, slot: &Slot) -> TokenStream {
-        let place = Place::Field(quote!(self.0));
+    pub(crate) fn encode_newtype(&self, slot: &CodecItem) -> TokenStream {
+        let place = ValuePlace::Field(quote!(self.0));
         let body = write_all(&[(slot.write(&place), self.name.to_owned())]);
         self.impl_encode(slot.len(&place).tokens(), body)
     }
 
     /// `XdrDecode` of a newtype.
-    pub(crate) fn decode_newtype(&self, slot: &Slot) -> TokenStream {
+    pub(crate) fn decode_newtype(&self, slot: &CodecItem) -> TokenStream {
         let read = slot.read();
         if self.recursive {
             self.impl_decode_value(quote!(#read.map(Self)?))
@@ -171,7 +171,7 @@ impl Target<'_> {
 
     fn write_arm(&self, bindings: &[Binding<'_>], pattern: impl Fn(&[TokenStream]) -> TokenStream) -> TokenStream {
         let writing = |Binding { field, name }: &Binding<'_>| {
-            (field.slot.write(&Place::Reference(name.clone())), self.path(&field.name))
+            (field.slot.write(&ValuePlace::Reference(name.clone())), self.path(&field.name))
         };
         let body = write_all(&bindings.iter().map(writing).collect::<Vec<_>>());
         let names: Vec<TokenStream> = bindings.iter().map(|Binding { name, .. }| quote!(#name)).collect();
@@ -185,11 +185,11 @@ impl Target<'_> {
         // Where the numbers are known they are what is compared: an enumeration is made of them for the default arm alone.
         let numbers: Option<Vec<&TokenStream>> = union.arms.iter().map(|arm| arm.number.as_ref()).collect();
         let read = match (&union.discriminant, &numbers) {
-            (Discriminant::Scalar(ty), _) => quote!(decoder.read::<#ty>()),
-            (Discriminant::Enum(_), Some(_)) => quote!(decoder.read::<i32>()),
-            (Discriminant::Enum(ty), None) => quote!(xdr::take_discriminant::<#ty>(decoder, #name)),
+            (EmittedDiscriminant::Scalar(ty), _) => quote!(decoder.read::<#ty>()),
+            (EmittedDiscriminant::Enum(_), Some(_)) => quote!(decoder.read::<i32>()),
+            (EmittedDiscriminant::Enum(ty), None) => quote!(xdr::take_discriminant::<#ty>(decoder, #name)),
         };
-        let by_number = numbers.is_some() && matches!(union.discriminant, Discriminant::Enum(_));
+        let by_number = numbers.is_some() && matches!(union.discriminant, EmittedDiscriminant::Enum(_));
         // A recursive union still has to leave its level after an arm was read.
         let ok = |value: TokenStream| if self.recursive { value } else { quote!(Ok(#value)) };
         let arms = union.arms.iter().map(|arm| {
@@ -212,7 +212,7 @@ impl Target<'_> {
                 let reads = default.fields.iter().map(|field| field.slot.read_field(name, &field.name));
                 let value = ok(quote!(Self::#variant(discriminant #(, #reads)*)));
                 match &union.discriminant {
-                    Discriminant::Enum(ty) if by_number => quote!(value => {
+                    EmittedDiscriminant::Enum(ty) if by_number => quote!(value => {
                         let discriminant = xdr::discriminant::<#ty>(decoder, #name, value)
                             .map_err(|e| e.in_field(#name, #field))?;
                         #value
@@ -230,7 +230,7 @@ impl Target<'_> {
             }
             (None, _) => {
                 let value = match &union.discriminant {
-                    Discriminant::Enum(_) if !by_number => quote!(i32::from(other)),
+                    EmittedDiscriminant::Enum(_) if !by_number => quote!(i32::from(other)),
                     hyper if hyper.is_hyper() => quote!(other.cast_signed()),
                     _ => quote!(other),
                 };
@@ -267,7 +267,7 @@ impl ArmCodec {
 }
 
 /// One after another, as a body that is a `Result`; each with the name of its item.
-fn write_all(writings: &[(Writing, String)]) -> TokenStream {
+fn write_all(writings: &[(WriteCode, String)]) -> TokenStream {
     match writings.split_last() {
         Some(((last, item), rest)) if last.fallible => {
             let rest = rest.iter().map(|(writing, item)| writing.statement(item));
@@ -332,7 +332,7 @@ impl LenArms {
         let mut len = Len::default();
         let mut names = Vec::new();
         for Binding { field, name } in bindings {
-            let of_field = field.slot.len(&Place::Reference(name.clone()));
+            let of_field = field.slot.len(&ValuePlace::Reference(name.clone()));
             names.push(if of_field.known().is_some() { quote!(_) } else { quote!(#name) });
             len.add(of_field);
         }

@@ -5,8 +5,8 @@ use std::{cell::OnceCell, collections::HashMap};
 
 use proc_macro2::{Ident, TokenStream};
 
-use super::names::{Case, RustName, Scope};
-use crate::ir::{Arm, Base, Facts, Field, Item, ItemId, ItemKind, Spec, Type, Union};
+use super::names::{Case, NameScope, RustName};
+use crate::ir::{Arm, Base, Field, Item, ItemId, ItemKind, Spec, Type, TypeFacts, Union};
 
 /// A fixed-length array whose value would take more octets than this where it stands is kept on the heap.
 const MAX_IN_PLACE: u64 = 4096;
@@ -45,7 +45,7 @@ pub(crate) struct Layout<'a> {
     /// Whether standard names are spelled out.
     pub(crate) absolute: bool,
     /// Every name at the level of the items.
-    pub(crate) scope: Scope,
+    pub(crate) scope: NameScope,
     items: Vec<ItemLayout>,
 }
 
@@ -59,7 +59,7 @@ impl<'a> Layout<'a> {
     /// Names every item of `spec`.
     pub(crate) fn new(spec: &'a Spec, runtime: TokenStream, absolute: bool) -> Self {
         // As constructors of newtypes these would hide what generated code returns.
-        let mut scope = Scope::reserving(&["Ok", "Err", "Some", "None"]);
+        let mut scope = NameScope::reserving(&["Ok", "Err", "Some", "None"]);
         let items = spec
             .items
             .iter()
@@ -181,7 +181,7 @@ impl<'a> Layout<'a> {
             Base::Hyper | Base::UHyper | Base::Double => Some(8),
             Base::Quadruple => Some(16),
             Base::Item(id) => match self.item(id).facts {
-                Facts { min_len, max_len: Some(max_len), .. } if min_len == max_len => Some(min_len),
+                TypeFacts { min_len, max_len: Some(max_len), .. } if min_len == max_len => Some(min_len),
                 _ => None,
             },
         }

@@ -84,7 +84,7 @@ fn opened<'a>(spec: &'a Spec, options: &EmitOptions) -> std::borrow::Cow<'a, Spe
     }
     let mut spec = spec.clone();
     for item in &mut spec.items {
-        item.facts = crate::ir::Facts::default();
+        item.facts = crate::ir::TypeFacts::default();
         if let ItemKind::Union(union) = &mut item.kind {
             union.open = union.default.is_none() && options.open.contains(&item.name.text);
         }

@@ -67,7 +67,7 @@ pub(crate) struct RustName {
 
 /// The names of one scope of the generated code: each is given once.
 #[derive(Debug, Default)]
-pub(crate) struct Scope {
+pub(crate) struct NameScope {
     taken: HashSet<String>,
     /// Names of the runtime that the scope imports because the generated code uses their short forms.
     imports: RefCell<BTreeSet<&'static str>>,
@@ -76,7 +76,7 @@ pub(crate) struct Scope {
 /// The import of all names of the runtime's `xdr::prelude`.
 const PRELUDE: &str = "xdr::prelude::*";
 
-impl Scope {
+impl NameScope {
     /// A scope in which `names` are spoken for.
     pub(crate) fn reserving(names: &[&str]) -> Self {
         Self { taken: names.iter().map(|&name| name.to_owned()).collect(), ..Self::default() }
@@ -136,7 +136,7 @@ impl Scope {
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Std<'a> {
     /// By the prelude's short names, save those that the scope has taken.
-    Prelude(&'a Scope),
+    Prelude(&'a NameScope),
     /// By absolute paths: the code lands in a scope that may have given the short names any meaning.
     Absolute,
 }

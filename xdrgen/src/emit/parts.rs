@@ -17,7 +17,7 @@ use super::{
     format,
     layout::Layout,
     options::{Borrow, EmitError, EmitOptions},
-    program::{self, Module, Named, Stubs},
+    program::{self, Named, ProgramModule, Stubs},
     target::codec_block,
     types,
 };
@@ -35,7 +35,7 @@ const MOST_THREADS: usize = 8;
 
 /// What one part comes to, as text.
 #[derive(Debug, Default)]
-struct Printed {
+struct PrintedPart {
     declarations: String,
     /// Whether they name what the runtime's `xdr::prelude` has.
     imports: bool,
@@ -71,7 +71,7 @@ pub(super) fn print(spec: &Spec, options: &EmitOptions) -> Result<String, EmitEr
     let parts: Vec<Part> = items.chain(versions).collect();
 
     let next = AtomicUsize::new(0);
-    let done: Mutex<Vec<(usize, Result<Printed, EmitError>)>> = Mutex::new(Vec::with_capacity(parts.len()));
+    let done: Mutex<Vec<(usize, Result<PrintedPart, EmitError>)>> = Mutex::new(Vec::with_capacity(parts.len()));
     let work = |options: &EmitOptions| {
         let mut worker = None;
         while let Some((index, part)) = take(&next, &parts) {
@@ -81,7 +81,7 @@ pub(super) fn print(spec: &Spec, options: &EmitOptions) -> Result<String, EmitEr
         }
     };
     let threads = thread::available_parallelism().map_or(1, usize::from).min(MOST_THREADS).min(parts.len());
-    let portable = Portable::of(options);
+    let portable = SendableOptions::of(options);
     thread::scope(|scope| {
         for _ in 1..threads {
             // Without another thread this one does it all.
@@ -96,7 +96,7 @@ pub(super) fn print(spec: &Spec, options: &EmitOptions) -> Result<String, EmitEr
     // The module of a version of which all parts have not been seen, in pieces.
     let mut module: Vec<String> = Vec::new();
     for (index, printed) in done {
-        let Printed { declarations, imports: needed, codecs: these, pieces } = printed?;
+        let PrintedPart { declarations, imports: needed, codecs: these, pieces } = printed?;
         imports |= needed;
         body.push_str(&declarations);
         codecs.push_str(&these);
@@ -153,7 +153,7 @@ pub(super) fn named<'a>(spec: &'a Spec, options: &EmitOptions) -> (Layout<'a>, V
 }
 
 /// The options as another thread can have them: tokens cannot leave the one that made them.
-struct Portable {
+struct SendableOptions {
     runtime: String,
     derives: Vec<String>,
     derives_for: Vec<(String, String)>,
@@ -164,7 +164,7 @@ struct Portable {
     open: Vec<String>,
 }
 
-impl Portable {
+impl SendableOptions {
     fn of(options: &EmitOptions) -> Self {
         // `source` is of the head of the file.
         let EmitOptions { runtime, derives, derives_for, client, server, absolute_paths, source: _, borrowed, open } =
@@ -211,22 +211,22 @@ impl<'a> Worker<'a> {
         Self { options, layout, versions }
     }
 
-    fn print(&self, part: &Part) -> Result<Printed, EmitError> {
+    fn print(&self, part: &Part) -> Result<PrintedPart, EmitError> {
         match part {
             Part::Items(range) => {
                 let types::Emitted { declaration, codec } =
                     types::emit_all(&self.layout, range.clone().map(ItemId), self.options);
                 let declarations = format::print(declaration.into_iter().collect())?;
                 let imports = self.layout.scope.imports_prelude();
-                Ok(Printed { declarations, imports, codecs: self.codecs(codec)?, pieces: Vec::new() })
+                Ok(PrintedPart { declarations, imports, codecs: self.codecs(codec)?, pieces: Vec::new() })
             }
             Part::Version(index, range) => {
-                let Some(version) = self.versions.get(*index) else { return Ok(Printed::default()) };
+                let Some(version) = self.versions.get(*index) else { return Ok(PrintedPart::default()) };
                 let module = program::lower(&self.layout, version, range.clone()).emit(Stubs::of(self.options));
                 let text = format::print(module)?;
                 Ok(match range {
-                    None => Printed { declarations: text, ..Printed::default() },
-                    Some(_) => Printed { pieces: Module::pieces(&text), ..Printed::default() },
+                    None => PrintedPart { declarations: text, ..PrintedPart::default() },
+                    Some(_) => PrintedPart { pieces: ProgramModule::pieces(&text), ..PrintedPart::default() },
                 })
             }
         }

@@ -4,8 +4,8 @@ use proc_macro2::{Delimiter, Group, Ident, Punct, Spacing, TokenStream, TokenTre
 use quote::quote;
 
 use super::{
-    codec::{Slot, mentions},
-    facts::{self, Source},
+    codec::{CodecItem, mentions},
+    facts::{self, BoundsSource},
     names::Std,
 };
 
@@ -49,7 +49,7 @@ pub(crate) struct FieldCodec {
     /// Its name for messages.
     pub(crate) name: String,
     /// How it travels.
-    pub(crate) slot: Slot,
+    pub(crate) slot: CodecItem,
 }
 
 /// A discriminated union.
@@ -58,7 +58,7 @@ pub(crate) struct UnionCodec {
     /// The discriminant's name for messages.
     pub(crate) discriminant_name: String,
     /// The discriminant's type.
-    pub(crate) discriminant: Discriminant,
+    pub(crate) discriminant: EmittedDiscriminant,
     /// One variant for each case.
     pub(crate) arms: Vec<ArmCodec>,
     /// The writing of the discriminant: an expression that is a `Result`.
@@ -73,14 +73,14 @@ pub(crate) struct UnionCodec {
 
 /// What selects an arm.
 #[derive(Debug, Clone)]
-pub(crate) enum Discriminant {
+pub(crate) enum EmittedDiscriminant {
     /// `bool`, `i32`, `u32` or `u64`.
     Scalar(TokenStream),
     /// An enumeration.
     Enum(TokenStream),
 }
 
-impl Discriminant {
+impl EmittedDiscriminant {
     /// Whether it is an `unsigned hyper`.
     pub(crate) fn is_hyper(&self) -> bool {
         matches!(self, Self::Scalar(ty) if ty.to_string() == "u64")
@@ -118,7 +118,7 @@ pub(crate) struct DefaultCodec {
 
 impl Target<'_> {
     /// `impl XdrType`.
-    pub(crate) fn impl_type(&self, source: &Source) -> TokenStream {
+    pub(crate) fn impl_type(&self, source: &BoundsSource) -> TokenStream {
         let Generics { params, where_type, .. } = &self.generics;
         let (ty, constants) = (&self.ty, facts::constants(source, &self.std));
         let union = self.union.then(|| {

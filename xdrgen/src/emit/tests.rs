@@ -6,7 +6,7 @@ use super::{
     emit,
     format::comment,
     layout::Layout,
-    names::{Case, Scope, Std, convert, ident},
+    names::{Case, NameScope, Std, convert, ident},
 };
 use crate::{
     Compiler,
@@ -53,11 +53,11 @@ fn keywords_become_identifiers() {
 
 #[test]
 fn a_name_is_given_once() {
-    let mut scope = Scope::reserving(&["Ok"]);
+    let mut scope = NameScope::reserving(&["Ok"]);
     let names = ["foo_bar", "fooBar", "FOO_BAR", "fooBar2", "ok"].map(|name| scope.claim(name, Case::Camel).ident);
     assert_eq!(names.map(|name| name.to_string()), ["FooBar", "FooBar2", "FooBar3", "FooBar22", "Ok2"]);
     // A name that others are made of is free only with them.
-    let mut scope = Scope::reserving(&["get_with"]);
+    let mut scope = NameScope::reserving(&["get_with"]);
     let name = scope.claim_with("GET", Case::Snake, &["_with"]);
     assert_eq!(name.ident.to_string(), "get2");
     assert_eq!(name.instead_of.as_deref(), Some("get"));
@@ -66,7 +66,7 @@ fn a_name_is_given_once() {
 
 #[test]
 fn what_is_shadowed_is_spelled_out() {
-    let mut scope = Scope::default();
+    let mut scope = NameScope::default();
     scope.claim("option", Case::Camel);
     assert_eq!(Std::Prelude(&scope).path("Option").to_string(), ":: core :: option :: Option");
     assert_eq!(Std::Prelude(&scope).path("Result").to_string(), "Result");

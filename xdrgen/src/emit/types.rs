@@ -8,12 +8,12 @@ use proc_macro2::{Ident, Literal, TokenStream};
 use quote::quote;
 
 use super::{
-    codec::{Slot, Wire},
+    codec::{CodecItem, WireForm},
     derives::Derives,
     docs::Docs,
-    facts::Source,
+    facts::BoundsSource,
     layout::Layout,
-    names::{Case, RustName, Scope, Std},
+    names::{Case, NameScope, RustName, Std},
     options::EmitOptions,
     target::{FieldCodec, Generics, Target},
     view::View,
@@ -128,8 +128,8 @@ impl Emitter<'_> {
         }
     }
 
-    fn source(&self) -> Source {
-        Source::Known(self.item.facts)
+    fn source(&self) -> BoundsSource {
+        BoundsSource::Known(self.item.facts)
     }
 
     /// `#[derive]` of what every value of the type can have.
@@ -190,7 +190,7 @@ impl Emitter<'_> {
     }
 
     fn fields(&self, fields: &[Field]) -> (Vec<TokenStream>, Vec<FieldCodec>) {
-        let mut scope = Scope::default();
+        let mut scope = NameScope::default();
         fields
             .iter()
             .map(|field| {
@@ -290,10 +290,10 @@ impl Emitter<'_> {
         Emitted { declaration, codec }
     }
 
-    fn borrowed_newtype(&self, docs: &TokenStream, derive: &TokenStream, contents: &str, slot: &Slot) -> Emitted {
+    fn borrowed_newtype(&self, docs: &TokenStream, derive: &TokenStream, contents: &str, slot: &CodecItem) -> Emitted {
         let (name, inner) = (&self.name.ident, &slot.ty);
         let from = self.view.std("From");
-        let text = matches!(slot.wire, Wire::Text { .. }).then(|| {
+        let text = matches!(slot.wire, WireForm::Text { .. }).then(|| {
             quote! {
                 impl<'a> #from<&'a str> for #name<'a> {
                     #[inline]
@@ -339,6 +339,6 @@ fn int(value: i64) -> TokenStream {
 
 /// The fields of a struct with their Rust names.
 pub(crate) fn field_names(fields: &[Field]) -> impl Iterator<Item = (Ident, &Field)> {
-    let mut scope = Scope::default();
+    let mut scope = NameScope::default();
     fields.iter().map(move |field| (scope.claim(&field.name.text, Case::Snake).ident, field))
 }

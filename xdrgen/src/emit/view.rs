@@ -4,9 +4,9 @@ use proc_macro2::{Literal, TokenStream};
 use quote::quote;
 
 use super::{
-    codec::{Borrowed, Slot, Wire},
+    codec::{Borrowed, CodecItem, WireForm},
     layout::{Layout, item_of, padded},
-    names::{Scope, Std, ident},
+    names::{NameScope, Std, ident},
 };
 use crate::ir::{Base, ConstValue, Field, ItemId, ItemKind, Type};
 
@@ -29,7 +29,7 @@ impl Layout<'_> {
     }
 
     /// The view from a module inside, whose own names are `scope`.
-    pub(crate) fn nested_view<'v>(&'v self, scope: &'v Scope) -> View<'v> {
+    pub(crate) fn nested_view<'v>(&'v self, scope: &'v NameScope) -> View<'v> {
         let std = if self.absolute { Std::Absolute } else { Std::Prelude(scope) };
         View { layout: self, nested: true, borrowed: false, std }
     }
@@ -117,13 +117,13 @@ impl<'a> View<'a> {
     }
 
     /// What a field, arm or typedef is in Rust and how it travels.
-    pub(crate) fn slot(&self, field: &Field) -> Slot {
+    pub(crate) fn slot(&self, field: &Field) -> CodecItem {
         let (boxed, vec) = (|| self.alloc("boxed", "Box"), || self.alloc("vec", "Vec"));
         let option = self.std("Option");
         let exact = self.layout.is_exact(field);
-        let mut slot = Slot {
+        let mut slot = CodecItem {
             ty: TokenStream::new(),
-            wire: Wire::Plain,
+            wire: WireForm::Plain,
             ddp: field.ddp.is_some(),
             wrapper: None,
             fixed_len: None,
@@ -152,15 +152,15 @@ impl<'a> View<'a> {
                 let n = Literal::u32_unsuffixed(*len);
                 if exact {
                     slot.ty = if is_view { quote!(&'a [u8]) } else { self.runtime("Bytes") };
-                    slot.wire = Wire::OpaqueExact { len: quote!(#n) };
+                    slot.wire = WireForm::OpaqueExact { len: quote!(#n) };
                 } else {
                     slot.ty = quote!([u8; #n]);
-                    slot.wire = Wire::OpaqueArray;
+                    slot.wire = WireForm::OpaqueArray;
                 }
             }
             Type::Opaque(max) => {
                 slot.ty = if is_view { quote!(&'a [u8]) } else { self.runtime("Bytes") };
-                slot.wire = Wire::Opaque { max: maximum(*max) };
+                slot.wire = WireForm::Opaque { max: maximum(*max) };
             }
             Type::String(max) => {
                 slot.ty = if is_view {
@@ -169,7 +169,7 @@ impl<'a> View<'a> {
                 } else {
                     self.runtime("XdrString")
                 };
-                slot.wire = Wire::Text { max: maximum(*max) };
+                slot.wire = WireForm::Text { max: maximum(*max) };
             }
             Type::ArrayFixed(base, len) => {
                 let ty = self.base(*base);
@@ -180,10 +180,10 @@ impl<'a> View<'a> {
                 if exact {
                     let vec = vec();
                     slot.ty = quote!(#vec<#ty>);
-                    slot.wire = Wire::ElementsExact { len: quote!(#n) };
+                    slot.wire = WireForm::ElementsExact { len: quote!(#n) };
                 } else {
                     slot.ty = quote!([#ty; #n]);
-                    slot.wire = Wire::Elements { len: quote!(#n) };
+                    slot.wire = WireForm::Elements { len: quote!(#n) };
                 }
             }
             Type::Array(base, max) => {
@@ -192,7 +192,7 @@ impl<'a> View<'a> {
                 slot.element_len = self.layout.fixed_len(*base);
                 let vec = vec();
                 slot.ty = quote!(#vec<#ty>);
-                slot.wire = Wire::Array { max: maximum(*max) };
+                slot.wire = WireForm::Array { max: maximum(*max) };
             }
             Type::Optional(base) => {
                 let ty = self.base(*base);
@@ -208,7 +208,7 @@ impl<'a> View<'a> {
                 let vec = vec();
                 slot.ty = quote!(#vec<#ty>);
                 slot.element = ty;
-                slot.wire = Wire::List;
+                slot.wire = WireForm::List;
             }
             Type::NonEmptyList(id) => {
                 let ty = self.item(*id);
@@ -220,7 +220,7 @@ impl<'a> View<'a> {
     }
 
     /// An eligible item of a named type: what is placed is the contents of the newtype that the name stands for.
-    fn unwrap_placed(&self, base: Base, slot: &mut Slot) {
+    fn unwrap_placed(&self, base: Base, slot: &mut CodecItem) {
         if let Base::Item(id) = self.layout.resolve(base)
             && let ItemKind::Typedef(target) = &self.layout.item(id).kind
             && !matches!(target.ty, Type::Base(_))

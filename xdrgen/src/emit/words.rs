@@ -5,7 +5,7 @@ use proc_macro2::TokenStream;
 use quote::quote;
 
 use super::{
-    codec::{Place, Slot, Wire, number},
+    codec::{CodecItem, ValuePlace, WireForm, number},
     target::{FieldCodec, Generics, Target},
 };
 
@@ -17,7 +17,7 @@ const MAX_RUN: usize = 12;
 
 /// What is read or written at once.
 #[derive(Debug)]
-pub(super) enum Run<'a> {
+pub(super) enum CodecRun<'a> {
     /// A field by its own codec.
     One(&'a FieldCodec),
     /// Several fields that take so many octets together.
@@ -25,7 +25,7 @@ pub(super) enum Run<'a> {
 }
 
 /// The fields, those next to each other taken together whose encodings have fixed lengths.
-pub(super) fn runs(fields: &[FieldCodec]) -> Vec<Run<'_>> {
+pub(super) fn runs(fields: &[FieldCodec]) -> Vec<CodecRun<'_>> {
     let mut runs = Vec::new();
     let mut rest = fields;
     while let Some((first, after)) = rest.split_first() {
@@ -42,11 +42,11 @@ pub(super) fn runs(fields: &[FieldCodec]) -> Vec<Run<'_>> {
             .count();
         match rest.split_at_checked(count) {
             Some((run, others)) if count > 1 => {
-                runs.push(Run::Words(octets, run));
+                runs.push(CodecRun::Words(octets, run));
                 rest = others;
             }
             _ => {
-                runs.push(Run::One(first));
+                runs.push(CodecRun::One(first));
                 rest = after;
             }
         }
@@ -69,7 +69,7 @@ impl Target<'_> {
         });
         let writes = fields.iter().map(|field| {
             let member = &field.member;
-            field.slot.write_words(&Place::Field(quote!(self.#member)))
+            field.slot.write_words(&ValuePlace::Field(quote!(self.#member)))
         });
         let parts = fields.iter().map(|field| field.slot.part(self.name, &field.name));
         let parts = quote! {
@@ -79,17 +79,17 @@ impl Target<'_> {
     }
 
     /// The same of a newtype.
-    pub(crate) fn fixed_newtype(&self, len: u64, slot: &Slot) -> [TokenStream; 3] {
+    pub(crate) fn fixed_newtype(&self, len: u64, slot: &CodecItem) -> [TokenStream; 3] {
         let read = slot.read_words();
         // A newtype has no name of its own in the paths of errors: its parts are those of what it holds.
         let ty = &slot.ty;
         let parts = match &slot.wire {
-            Wire::Plain => quote! {
+            WireForm::Plain => quote! {
                 const PARTS: &'static [xdr::Part] = <#ty as xdr::XdrFixed>::PARTS;
             },
             _ => TokenStream::new(),
         };
-        self.fixed(len, &parts, &quote!(#read.map(Self)), &slot.write_words(&Place::Field(quote!(self.0))))
+        self.fixed(len, &parts, &quote!(#read.map(Self)), &slot.write_words(&ValuePlace::Field(quote!(self.0))))
     }
 
     fn fixed(&self, len: u64, parts: &TokenStream, read: &TokenStream, write: &TokenStream) -> [TokenStream; 3] {

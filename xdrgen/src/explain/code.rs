@@ -1,9 +1,9 @@
 //! Declarations as XDR has them: formatted, in colour, with links to what they name.
 
-use super::{html::Html, names::Names};
+use super::{html::Html, names::ItemUsers};
 use crate::{
     fmt::{FormatOptions, format},
-    lexer::{Kind, Lexer},
+    lexer::{Lexer, TokenKind},
 };
 
 /// Longest line of a declaration.
@@ -33,13 +33,13 @@ const KEYWORDS: [&str; 20] = [
 ];
 
 /// A declaration of `name`.
-pub(super) fn declaration(names: &Names<'_>, name: &str, text: &str, out: &mut Html) {
+pub(super) fn declaration(names: &ItemUsers<'_>, name: &str, text: &str, out: &mut Html) {
     let formatted = format("", text, &options());
     coloured(names, name, formatted.as_deref().unwrap_or(text).trim_end(), out);
 }
 
 /// The declaration of the procedure `name`, which is no definition by itself.
-pub(super) fn procedure(names: &Names<'_>, name: &str, text: &str, out: &mut Html) {
+pub(super) fn procedure(names: &ItemUsers<'_>, name: &str, text: &str, out: &mut Html) {
     const INDENT: usize = 8;
     let whole =
         format("", &format!("program P {{ version V {{ {text} }} = 1; }} = 1;"), &options()).unwrap_or_default();
@@ -54,17 +54,17 @@ fn options() -> FormatOptions {
     FormatOptions { width: WIDTH }
 }
 
-fn coloured(names: &Names<'_>, name: &str, text: &str, out: &mut Html) {
+fn coloured(names: &ItemUsers<'_>, name: &str, text: &str, out: &mut Html) {
     out.raw("<pre class=\"code\">");
     for token in Lexer::of_grammar(text) {
         match token.kind {
-            Kind::LineComment | Kind::BlockComment => {
+            TokenKind::LineComment | TokenKind::BlockComment => {
                 out.raw("<i>").text(token.text).raw("</i>");
             }
-            Kind::Word if KEYWORDS.contains(&token.text) => {
+            TokenKind::Word if KEYWORDS.contains(&token.text) => {
                 out.raw("<b>").text(token.text).raw("</b>");
             }
-            Kind::Word => match names.find(token.text) {
+            TokenKind::Word => match names.find(token.text) {
                 Some(id) if token.text != name => names.link(id, token.text, out),
                 _ => {
                     out.text(token.text);

@@ -2,8 +2,8 @@
 
 use super::{
     html::{Html, cut},
-    names::{Names, item_anchor},
-    wire::{Look, Row},
+    names::{ItemUsers, item_anchor},
+    wire::{Row, RowStyle},
 };
 
 /// Columns: octets on the left, words, notes.
@@ -21,9 +21,9 @@ const BESIDE: usize = 52;
 
 fn height(row: &Row) -> i64 {
     match (row.look, row.octets) {
-        (Look::Case, _) => 26,
-        (Look::Variable, _) => 46,
-        (Look::Type, _) => 38,
+        (RowStyle::Case, _) => 26,
+        (RowStyle::Variable, _) => 46,
+        (RowStyle::Type, _) => 38,
         (_, Some(16..)) => 72,
         (_, Some(5..)) => 52,
         _ => 28,
@@ -31,7 +31,7 @@ fn height(row: &Row) -> i64 {
 }
 
 /// Draws `rows`, the layout of what is called `name`.
-pub(super) fn draw(names: &Names<'_>, name: &str, rows: &[Row], out: &mut Html) {
+pub(super) fn draw(names: &ItemUsers<'_>, name: &str, rows: &[Row], out: &mut Html) {
     let bottom = TOP + rows.iter().map(height).sum::<i64>() + 4;
     out.raw("<svg class=\"wire\" role=\"img\" viewBox=\"0 0 ").number(WIDTH).raw(" ").number(bottom);
     out.raw("\"><title>").text(name).raw(" on the wire</title>\n");
@@ -52,10 +52,10 @@ pub(super) fn draw(names: &Names<'_>, name: &str, rows: &[Row], out: &mut Html) 
     let mut y = TOP;
     for row in rows {
         let height = height(row);
-        if row.look == Look::Case {
+        if row.look == RowStyle::Case {
             offset = *first_case.get_or_insert(offset);
         }
-        if let Some(offset) = offset.filter(|_| row.look != Look::Case) {
+        if let Some(offset) = offset.filter(|_| row.look != RowStyle::Case) {
             text(
                 "offset",
                 LEFT - 8,
@@ -73,9 +73,9 @@ pub(super) fn draw(names: &Names<'_>, name: &str, rows: &[Row], out: &mut Html) 
     out.raw("</svg>\n");
 }
 
-fn draw_row(names: &Names<'_>, row: &Row, y: i64, height: i64, out: &mut Html) {
+fn draw_row(names: &ItemUsers<'_>, row: &Row, y: i64, height: i64, out: &mut Html) {
     let middle = y + height / 2 + 5;
-    if row.look == Look::Case {
+    if row.look == RowStyle::Case {
         text(
             "case",
             LEFT,
@@ -103,9 +103,9 @@ fn draw_row(names: &Names<'_>, row: &Row, y: i64, height: i64, out: &mut Html) {
     out.raw("<path class=\"");
     out.raw(match row.look {
         _ if row.eligible => "eligible",
-        Look::Control => "control",
-        Look::Type => "type",
-        Look::Variable => "variable",
+        RowStyle::Control => "control",
+        RowStyle::Type => "type",
+        RowStyle::Variable => "variable",
         _ => "value",
     });
     out.raw("\" d=\"M").number(LEFT).raw(" ").number(y).raw("h").number(WORD).raw("v");
@@ -116,7 +116,7 @@ fn draw_row(names: &Names<'_>, row: &Row, y: i64, height: i64, out: &mut Html) {
             let x = LEFT + quarter * WORD / 4;
             out.raw("<path class=\"mark\" d=\"M").number(x).raw(" ").number(y + height - 4).raw("v4\"/>");
         }
-        if let Some(words @ 2..=4) = row.octets.map(|octets| octets / 4).filter(|_| row.look != Look::Type) {
+        if let Some(words @ 2..=4) = row.octets.map(|octets| octets / 4).filter(|_| row.look != RowStyle::Type) {
             for word in 1..i64::try_from(words).unwrap_or_default() {
                 let at = y + height * word / i64::try_from(words).unwrap_or(1);
                 out.raw("<path class=\"mark\" d=\"M")

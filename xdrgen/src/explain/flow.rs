@@ -19,7 +19,7 @@ const ABOVE: usize = 84;
 
 /// How octets move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Means {
+pub(super) enum TransferMeans {
     /// In the call.
     Call,
     /// The server takes an argument out of the caller's memory.
@@ -33,7 +33,7 @@ pub(super) enum Means {
 /// An arrow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Arrow {
-    pub(super) means: Means,
+    pub(super) means: TransferMeans,
     /// What moves.
     pub(super) what: String,
     /// How much of it.
@@ -42,7 +42,7 @@ pub(super) struct Arrow {
 
 /// Draws the arrows of the procedure `name`, in the order in which they happen.
 pub(super) fn draw(name: &str, arrows: &[Arrow], out: &mut Html) {
-    let to_server = |arrow: &&Arrow| matches!(arrow.means, Means::Call | Means::Read);
+    let to_server = |arrow: &&Arrow| matches!(arrow.means, TransferMeans::Call | TransferMeans::Read);
     let handler = arrows.iter().take_while(to_server).count();
     let steps = i64::try_from(arrows.len()).unwrap_or_default();
     let bottom = TOP + steps * STEP + 34;
@@ -86,17 +86,17 @@ pub(super) fn draw(name: &str, arrows: &[Arrow], out: &mut Html) {
 
 fn arrow(arrow: &Arrow, y: i64, out: &mut Html) {
     let (class, verb) = match arrow.means {
-        Means::Call => ("send", "Send"),
-        Means::Read => ("read", "RDMA Read"),
-        Means::Write => ("write", "RDMA Write"),
-        Means::Reply => ("send", "Send"),
+        TransferMeans::Call => ("send", "Send"),
+        TransferMeans::Read => ("read", "RDMA Read"),
+        TransferMeans::Write => ("write", "RDMA Write"),
+        TransferMeans::Reply => ("send", "Send"),
     };
     out.raw("<g class=\"")
         .raw(class)
         .raw("\"><title>")
         .show(format_args!("{}: {}", arrow.what, arrow.most))
         .raw("</title>");
-    let right = matches!(arrow.means, Means::Call | Means::Read);
+    let right = matches!(arrow.means, TransferMeans::Call | TransferMeans::Read);
     let (from, to, head) = if right { (CALLER + 4, SERVER - 5, -10) } else { (SERVER - 4, CALLER + 5, 10) };
     out.raw("<path class=\"shaft\" d=\"M").number(from).raw(" ").number(y).raw("H").number(to + head).raw("\"/>");
     out.raw("<path class=\"head\" d=\"M").number(to).raw(" ").number(y).raw("l").number(head).raw(" -6v12z\"/>");

@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// The items of a specification by name, and those who use them.
-pub(super) struct Names<'a> {
+pub(super) struct ItemUsers<'a> {
     pub(super) spec: &'a Spec,
     items: HashMap<&'a str, ItemId>,
     users: Vec<Vec<User<'a>>>,
@@ -33,7 +33,7 @@ impl User<'_> {
     }
 }
 
-impl<'a> Names<'a> {
+impl<'a> ItemUsers<'a> {
     pub(super) fn new(spec: &'a Spec) -> Self {
         let items = spec.items.iter().enumerate().map(|(id, item)| (item.name.text.as_str(), ItemId(id))).collect();
         let mut users: Vec<Vec<User<'a>>> = vec![Vec::new(); spec.items.len()];

@@ -3,7 +3,7 @@
 use super::{
     code, diagram,
     html::Html,
-    names::{Names, item_anchor, procedure_anchor, version_anchor},
+    names::{ItemUsers, item_anchor, procedure_anchor, version_anchor},
     procedure,
     prose::prose,
     wire::{self, grouped, plural, size},
@@ -18,7 +18,7 @@ const SCRIPT: &str = include_str!("script.js");
 const SCRIPT_DIGEST: &str = include_str!("script.sha256");
 
 pub(super) fn page(spec: &Spec, title: &str) -> String {
-    let names = Names::new(spec);
+    let names = ItemUsers::new(spec);
     let mut out = Html::default();
     out.raw("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n");
     out.raw("<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-");
@@ -42,7 +42,7 @@ fn is_type(item: &Item) -> bool {
     !matches!(item.kind, ItemKind::Const(_))
 }
 
-fn contents(names: &Names<'_>, title: &str, out: &mut Html) {
+fn contents(names: &ItemUsers<'_>, title: &str, out: &mut Html) {
     let spec = names.spec;
     out.raw("<nav>\n<a class=\"title\" href=\"#top\">").text(title).raw("</a>\n");
     out.raw("<input id=\"search\" type=\"search\" placeholder=\"Search  /\" aria-label=\"Search the contents\" autocomplete=\"off\">\n<div id=\"contents\">\n");
@@ -87,7 +87,7 @@ fn contents(names: &Names<'_>, title: &str, out: &mut Html) {
     out.raw("</div>\n</nav>\n");
 }
 
-fn head(names: &Names<'_>, title: &str, out: &mut Html) {
+fn head(names: &ItemUsers<'_>, title: &str, out: &mut Html) {
     let spec = names.spec;
     out.raw("<header id=\"top\">\n<h1>").text(title).raw("</h1>\n");
     let procedures: usize =
@@ -121,7 +121,7 @@ fn head(names: &Names<'_>, title: &str, out: &mut Html) {
     out.raw("</header>\n");
 }
 
-fn program(names: &Names<'_>, program: &Program, out: &mut Html) {
+fn program(names: &ItemUsers<'_>, program: &Program, out: &mut Html) {
     for version in &program.versions {
         out.raw("<section class=\"program\" id=\"").text(&version_anchor(program, version)).raw("\">\n<h2>");
         out.text(&program.name.text)
@@ -145,7 +145,7 @@ fn program(names: &Names<'_>, program: &Program, out: &mut Html) {
 }
 
 /// The procedures of a version at a glance.
-fn overview(names: &Names<'_>, program: &Program, version: &Version, out: &mut Html) {
+fn overview(names: &ItemUsers<'_>, program: &Program, version: &Version, out: &mut Html) {
     out.raw("<div class=\"wide\"><table class=\"overview\">\n<thead><tr><th>no.</th><th>procedure</th><th>arguments</th><th>result</th><th>travels by</th></tr></thead>\n<tbody>\n");
     for procedure in &version.procedures {
         let moves = procedure::moves(names, procedure);
@@ -169,7 +169,7 @@ fn overview(names: &Names<'_>, program: &Program, version: &Version, out: &mut H
     out.raw("</tbody></table></div>\n");
 }
 
-fn field_type(names: &Names<'_>, field: &crate::ir::Field, out: &mut Html) {
+fn field_type(names: &ItemUsers<'_>, field: &crate::ir::Field, out: &mut Html) {
     match crate::resolve::graph_target(&field.ty) {
         Some(id) => names.link(id, names.name(id), out),
         None => {
@@ -181,7 +181,7 @@ fn field_type(names: &Names<'_>, field: &crate::ir::Field, out: &mut Html) {
     }
 }
 
-fn types(names: &Names<'_>, out: &mut Html) {
+fn types(names: &ItemUsers<'_>, out: &mut Html) {
     if !names.spec.items.iter().any(is_type) {
         return;
     }
@@ -192,7 +192,7 @@ fn types(names: &Names<'_>, out: &mut Html) {
     out.raw("</section>\n");
 }
 
-fn entry(names: &Names<'_>, id: ItemId, item: &Item, out: &mut Html) {
+fn entry(names: &ItemUsers<'_>, id: ItemId, item: &Item, out: &mut Html) {
     out.raw("<section class=\"entry\" id=\"").text(&item_anchor(&item.name.text)).raw("\">\n<h3><span class=\"kind\">");
     out.raw(match &item.kind {
         ItemKind::Struct { list_node: true, .. } => "list of",
@@ -242,7 +242,7 @@ fn entry(names: &Names<'_>, id: ItemId, item: &Item, out: &mut Html) {
     out.raw("</section>\n");
 }
 
-fn values(names: &Names<'_>, enumerators: &[Enumerator], out: &mut Html) {
+fn values(names: &ItemUsers<'_>, enumerators: &[Enumerator], out: &mut Html) {
     out.raw("<div class=\"wide\"><table class=\"values\"><tbody>\n");
     for enumerator in enumerators {
         out.raw("<tr><td class=\"number\">").show(format_args!("{}", enumerator.value)).raw("</td><td><code>");
@@ -256,7 +256,7 @@ fn values(names: &Names<'_>, enumerators: &[Enumerator], out: &mut Html) {
     out.raw("</tbody></table></div>\n");
 }
 
-fn constants(names: &Names<'_>, out: &mut Html) {
+fn constants(names: &ItemUsers<'_>, out: &mut Html) {
     let mut constants = names.spec.items.iter().filter(|item| !is_type(item)).peekable();
     if constants.peek().is_none() {
         return;

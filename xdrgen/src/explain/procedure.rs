@@ -2,9 +2,9 @@
 
 use super::{
     code,
-    flow::{self, Arrow, Means},
+    flow::{self, Arrow, TransferMeans},
     html::Html,
-    names::{Names, procedure_anchor},
+    names::{ItemUsers, procedure_anchor},
     prose::prose,
     wire::grouped,
 };
@@ -26,7 +26,7 @@ const BEFORE_RESULTS: u64 = 24 + 28;
 const CHUNK: u64 = 24;
 
 /// What a procedure moves.
-pub(super) struct Moves {
+pub(super) struct ProcedureData {
     /// Eligible arguments and how much each may be.
     pub(super) read: Vec<(String, String)>,
     /// Eligible results and how much each may be.
@@ -39,7 +39,7 @@ pub(super) struct Moves {
 }
 
 /// What `procedure` moves.
-pub(super) fn moves(names: &Names<'_>, procedure: &Procedure) -> Moves {
+pub(super) fn moves(names: &ItemUsers<'_>, procedure: &Procedure) -> ProcedureData {
     let spec = names.spec;
     let arguments = procedure.args.iter().flat_map(|argument| eligible_items(spec, argument));
     let most = |most: Option<u64>| {
@@ -75,7 +75,7 @@ pub(super) fn moves(names: &Names<'_>, procedure: &Procedure) -> Moves {
         false => format!("at most {}", in_octets(&formula(spec, procedure, &bounds.inline))),
     };
     let whole_reply = procedure.result.as_ref().map_or(Some(0), |result| sizes::field(spec, result).max_len);
-    Moves { read, write, call: (inline, whole), reply: (inline_reply, whole_reply), short }
+    ProcedureData { read, write, call: (inline, whole), reply: (inline_reply, whole_reply), short }
 }
 
 fn in_octets(amount: &str) -> String {
@@ -94,7 +94,7 @@ fn digits(amount: &str) -> String {
 }
 
 /// The badges that sum a procedure up.
-pub(super) fn badges(procedure: &Procedure, moves: &Moves, out: &mut Html) {
+pub(super) fn badges(procedure: &Procedure, moves: &ProcedureData, out: &mut Html) {
     if !moves.read.is_empty() {
         out.raw("<span class=\"badge read\">RDMA Read</span> ");
     }
@@ -110,7 +110,13 @@ pub(super) fn badges(procedure: &Procedure, moves: &Moves, out: &mut Html) {
 }
 
 /// All of a procedure.
-pub(super) fn section(names: &Names<'_>, program: &Program, version: &Version, procedure: &Procedure, out: &mut Html) {
+pub(super) fn section(
+    names: &ItemUsers<'_>,
+    program: &Program,
+    version: &Version,
+    procedure: &Procedure,
+    out: &mut Html,
+) {
     let moves = moves(names, procedure);
     out.raw("<section class=\"entry\" id=\"")
         .text(&procedure_anchor(program, version, procedure))
@@ -121,16 +127,17 @@ pub(super) fn section(names: &Names<'_>, program: &Program, version: &Version, p
     code::procedure(names, &procedure.name.text, &procedure.text, out);
     prose(names, &procedure.doc, out);
     let mut arrows = vec![Arrow {
-        means: Means::Call,
+        means: TransferMeans::Call,
         what: if procedure.args.is_empty() { "call, no arguments".to_owned() } else { "call, arguments".to_owned() },
         most: limit(moves.call.0),
     }];
-    let arrow =
-        |means: Means| move |(what, most): &(String, String)| Arrow { means, what: what.clone(), most: most.clone() };
-    arrows.extend(moves.read.iter().map(arrow(Means::Read)));
-    arrows.extend(moves.write.iter().map(arrow(Means::Write)));
+    let arrow = |means: TransferMeans| {
+        move |(what, most): &(String, String)| Arrow { means, what: what.clone(), most: most.clone() }
+    };
+    arrows.extend(moves.read.iter().map(arrow(TransferMeans::Read)));
+    arrows.extend(moves.write.iter().map(arrow(TransferMeans::Write)));
     arrows.push(Arrow {
-        means: Means::Reply,
+        means: TransferMeans::Reply,
         what: if procedure.result.is_none() { "reply, no result".to_owned() } else { "reply, result".to_owned() },
         most: if procedure.result.is_none() { String::new() } else { moves.reply.0.clone() },
     });
@@ -150,7 +157,7 @@ fn limit(most: Option<u64>) -> String {
     }
 }
 
-fn call(moves: &Moves, out: &mut Html) {
+fn call(moves: &ProcedureData, out: &mut Html) {
     out.raw("<li><b>Call.</b> ");
     if !moves.read.is_empty() {
         out.raw("The server pulls what is eligible out of the caller's memory: a Read chunk for each item. With all of it, the arguments are ");
@@ -166,7 +173,7 @@ fn call(moves: &Moves, out: &mut Html) {
     out.raw("</li>\n");
 }
 
-fn reply(procedure: &Procedure, moves: &Moves, out: &mut Html) {
+fn reply(procedure: &Procedure, moves: &ProcedureData, out: &mut Html) {
     out.raw("<li><b>Reply.</b> ");
     if !moves.write.is_empty() {
         out.raw("The caller provides memory for what is eligible, a Write chunk for each item, and the server pushes it there. With all of it, the result is ");

@@ -1,27 +1,27 @@
 //! Comments as prose: paragraphs, lists, and what was laid out by hand.
 
-use super::{html::Html, names::Names};
+use super::{html::Html, names::ItemUsers};
 use crate::lexer::{is_of_word, word_len};
 
 /// What a line of a comment is part of.
 #[derive(Clone, Copy, PartialEq)]
-enum Kind {
+enum LineKind {
     Paragraph,
     Item,
     Layout,
 }
 
 /// A comment, without its marks.
-pub(super) fn prose(names: &Names<'_>, lines: &[String], out: &mut Html) {
-    let mut open: Option<Kind> = None;
+pub(super) fn prose(names: &ItemUsers<'_>, lines: &[String], out: &mut Html) {
+    let mut open: Option<LineKind> = None;
     for (at, line) in lines.iter().enumerate() {
         if line.trim().is_empty() {
             // An empty line within what is laid out is part of it.
-            let goes_on = open == Some(Kind::Layout)
+            let goes_on = open == Some(LineKind::Layout)
                 && lines.get(at + 1..).is_some_and(|rest| {
                     rest.iter()
                         .find(|line| !line.trim().is_empty())
-                        .is_some_and(|line| kind(line, open) == Kind::Layout)
+                        .is_some_and(|line| kind(line, open) == LineKind::Layout)
                 });
             if goes_on {
                 out.raw("\n");
@@ -31,20 +31,20 @@ pub(super) fn prose(names: &Names<'_>, lines: &[String], out: &mut Html) {
             continue;
         }
         let next = kind(line, open);
-        let begins = open != Some(next) || (next == Kind::Item && marker(line).is_some());
+        let begins = open != Some(next) || (next == LineKind::Item && marker(line).is_some());
         if begins {
-            let list = open == Some(Kind::Item) && next == Kind::Item;
+            let list = open == Some(LineKind::Item) && next == LineKind::Item;
             if list {
                 out.raw("</li>");
             } else {
                 close(&mut open, out);
                 out.raw(match next {
-                    Kind::Paragraph => "<p>",
-                    Kind::Item => "<ul>",
-                    Kind::Layout => "<pre>",
+                    LineKind::Paragraph => "<p>",
+                    LineKind::Item => "<ul>",
+                    LineKind::Layout => "<pre>",
                 });
             }
-            if next == Kind::Item {
+            if next == LineKind::Item {
                 out.raw("<li>");
             }
             open = Some(next);
@@ -52,25 +52,25 @@ pub(super) fn prose(names: &Names<'_>, lines: &[String], out: &mut Html) {
             out.raw("\n");
         }
         match next {
-            Kind::Layout => {
+            LineKind::Layout => {
                 out.text(line);
             }
-            Kind::Item => inline(names, marker(line).unwrap_or(line).trim(), out),
-            Kind::Paragraph => inline(names, line.trim(), out),
+            LineKind::Item => inline(names, marker(line).unwrap_or(line).trim(), out),
+            LineKind::Paragraph => inline(names, line.trim(), out),
         }
     }
     close(&mut open, out);
 }
 
-fn close(open: &mut Option<Kind>, out: &mut Html) {
+fn close(open: &mut Option<LineKind>, out: &mut Html) {
     match open.take() {
-        Some(Kind::Paragraph) => {
+        Some(LineKind::Paragraph) => {
             out.raw("</p>");
         }
-        Some(Kind::Item) => {
+        Some(LineKind::Item) => {
             out.raw("</li></ul>");
         }
-        Some(Kind::Layout) => {
+        Some(LineKind::Layout) => {
             out.raw("</pre>");
         }
         None => {}
@@ -82,21 +82,21 @@ fn marker(line: &str) -> Option<&str> {
     ["- ", "* ", "o ", "+ "].iter().find_map(|mark| line.strip_prefix(mark))
 }
 
-fn kind(line: &str, open: Option<Kind>) -> Kind {
+fn kind(line: &str, open: Option<LineKind>) -> LineKind {
     if marker(line).is_some() {
-        return Kind::Item;
+        return LineKind::Item;
     }
     let indented = line.starts_with("  ") || line.starts_with('\t');
     match open {
-        Some(Kind::Item) if indented => Kind::Item,
+        Some(LineKind::Item) if indented => LineKind::Item,
         // Columns, as of a table.
-        _ if indented || line.trim().contains("   ") || line.contains("---") || line.contains("+-") => Kind::Layout,
-        _ => Kind::Paragraph,
+        _ if indented || line.trim().contains("   ") || line.contains("---") || line.contains("+-") => LineKind::Layout,
+        _ => LineKind::Paragraph,
     }
 }
 
 /// A line: names of items are links, and what stands between backticks is code.
-pub(super) fn inline(names: &Names<'_>, line: &str, out: &mut Html) {
+pub(super) fn inline(names: &ItemUsers<'_>, line: &str, out: &mut Html) {
     for (at, part) in line.split('`').enumerate() {
         let code = at % 2 == 1;
         if code {

@@ -1,6 +1,6 @@
 //! What a type is on the wire (RFC 4506 §4): rows of four octets, of known or unknown number.
 
-use super::names::Names;
+use super::names::ItemUsers;
 use crate::{
     ir::{Base, Field, Item, ItemId, ItemKind, Type, Union},
     resolve::sizes,
@@ -8,7 +8,7 @@ use crate::{
 
 /// How a row is drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Look {
+pub(super) enum RowStyle {
     /// A value.
     Value,
     /// A count or a discriminant: it says how what follows is to be read.
@@ -24,7 +24,7 @@ pub(super) enum Look {
 /// A row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Row {
-    pub(super) look: Look,
+    pub(super) look: RowStyle,
     /// What stands in it.
     pub(super) label: String,
     /// What stands beside it.
@@ -41,27 +41,27 @@ pub(super) struct Row {
 const MAX_ARMS: usize = 200;
 
 /// The rows of an item; none for what has no layout.
-pub(super) fn item(names: &Names<'_>, item: &Item) -> Vec<Row> {
+pub(super) fn item(names: &ItemUsers<'_>, item: &Item) -> Vec<Row> {
     match &item.kind {
         ItemKind::Struct { fields, .. } => fields.iter().flat_map(|field| rows(names, field)).collect(),
         ItemKind::Typedef(field) => rows(names, field),
         ItemKind::Union(union) => self::union(names, union),
-        ItemKind::Enum(_) => vec![row(Look::Value, &item.name.text, "one of the values below", Some(4))],
+        ItemKind::Enum(_) => vec![row(RowStyle::Value, &item.name.text, "one of the values below", Some(4))],
         ItemKind::Const(_) | ItemKind::Extern(_) => Vec::new(),
     }
 }
 
-fn row(look: Look, label: &str, note: &str, octets: Option<u64>) -> Row {
+fn row(look: RowStyle, label: &str, note: &str, octets: Option<u64>) -> Row {
     Row { look, label: label.to_owned(), note: note.to_owned(), link: None, octets, eligible: false }
 }
 
-fn union(names: &Names<'_>, union: &Union) -> Vec<Row> {
+fn union(names: &ItemUsers<'_>, union: &Union) -> Vec<Row> {
     let mut rows = self::rows(names, &union.discriminant);
-    rows.iter_mut().for_each(|row| row.look = Look::Control);
+    rows.iter_mut().for_each(|row| row.look = RowStyle::Control);
     for arm in union.arms.iter().take(MAX_ARMS) {
         let cases: Vec<&str> = arm.cases.iter().map(|case| case.label.as_str()).collect();
         rows.push(row(
-            Look::Case,
+            RowStyle::Case,
             &format!("case {}", cases.join(", ")),
             if arm.field.is_none() { "void" } else { "" },
             Some(0),
@@ -69,16 +69,16 @@ fn union(names: &Names<'_>, union: &Union) -> Vec<Row> {
         rows.extend(arm.field.iter().flat_map(|field| self::rows(names, field)));
     }
     if union.arms.len() > MAX_ARMS {
-        rows.push(row(Look::Case, &format!("{} more cases", union.arms.len() - MAX_ARMS), "", Some(0)));
+        rows.push(row(RowStyle::Case, &format!("{} more cases", union.arms.len() - MAX_ARMS), "", Some(0)));
     }
     if let Some(default) = &union.default {
-        rows.push(row(Look::Case, "default", if default.is_none() { "void" } else { "" }, Some(0)));
+        rows.push(row(RowStyle::Case, "default", if default.is_none() { "void" } else { "" }, Some(0)));
         rows.extend(default.iter().flat_map(|field| self::rows(names, field)));
     }
     rows
 }
 
-fn rows(names: &Names<'_>, field: &Field) -> Vec<Row> {
+fn rows(names: &ItemUsers<'_>, field: &Field) -> Vec<Row> {
     let spec = names.spec;
     let name = field.name.text.as_str();
     let typedef = match &field.ty {
@@ -105,41 +105,44 @@ fn rows(names: &Names<'_>, field: &Field) -> Vec<Row> {
     rows
 }
 
-fn layout(names: &Names<'_>, name: &str, ty: &Type) -> Vec<Row> {
+fn layout(names: &ItemUsers<'_>, name: &str, ty: &Type) -> Vec<Row> {
     let spec = names.spec;
-    let count = |what: &str| row(Look::Control, &format!("{what} of {name}"), "unsigned int", Some(4));
+    let count = |what: &str| row(RowStyle::Control, &format!("{what} of {name}"), "unsigned int", Some(4));
     match ty {
         Type::Base(base) => vec![value(names, name, *base)],
         Type::OpaqueFixed(len) => {
             let (len, padded) = (u64::from(*len), sizes::padded(u64::from(*len)));
             let padding = if padded > len { format!(", {} of padding", padded - len) } else { String::new() };
-            vec![row(Look::Value, name, &format!("opaque, {}{padding}", plural(len, "octet")), Some(padded))]
+            vec![row(RowStyle::Value, name, &format!("opaque, {}{padding}", plural(len, "octet")), Some(padded))]
         }
         Type::Opaque(max) | Type::String(max) => {
             let what = if matches!(ty, Type::String(_)) { "string" } else { "opaque" };
             let note = format!("{what}, {}, padded to 4", up_to(*max, "octet"));
-            vec![count("length"), row(Look::Variable, name, &note, None)]
+            vec![count("length"), row(RowStyle::Variable, name, &note, None)]
         }
         Type::ArrayFixed(base, len) => {
             let each = sizes::base(spec, *base);
             let octets = (Some(each.min_len) == each.max_len).then(|| each.min_len.saturating_mul(u64::from(*len)));
             let label = format!("{name}[0] … {name}[{}]", len.saturating_sub(1));
             let note = format!("{} of {}", plural(u64::from(*len), "element"), base.text(spec));
-            let look = if octets.is_some() { Look::Type } else { Look::Variable };
+            let look = if octets.is_some() { RowStyle::Type } else { RowStyle::Variable };
             vec![Row { link: target(ty), ..row(look, &label, &note, octets) }]
         }
         Type::Array(base, max) => {
             let note = format!("{} of {}", up_to(*max, "element"), base.text(spec));
-            vec![count("number"), Row { link: target(ty), ..row(Look::Variable, &format!("{name}[0] …"), &note, None) }]
+            vec![
+                count("number"),
+                Row { link: target(ty), ..row(RowStyle::Variable, &format!("{name}[0] …"), &note, None) },
+            ]
         }
         Type::Optional(base) => {
-            let present = row(Look::Control, &format!("{name} present?"), "bool", Some(4));
+            let present = row(RowStyle::Control, &format!("{name} present?"), "bool", Some(4));
             let note = format!("{}, if TRUE", base.text(spec));
-            vec![present, Row { link: target(ty), ..row(Look::Variable, name, &note, None) }]
+            vec![present, Row { link: target(ty), ..row(RowStyle::Variable, name, &note, None) }]
         }
         Type::List(id) | Type::NonEmptyList(id) => {
-            let more = row(Look::Control, "another one?", "bool; FALSE ends the list", Some(4));
-            let element = row(Look::Variable, name, &format!("{}, and again", names.name(*id)), None);
+            let more = row(RowStyle::Control, "another one?", "bool; FALSE ends the list", Some(4));
+            let element = row(RowStyle::Variable, name, &format!("{}, and again", names.name(*id)), None);
             let element = Row { link: Some(*id), ..element };
             if matches!(ty, Type::List(_)) { vec![more, element] } else { vec![element, more] }
         }
@@ -147,19 +150,19 @@ fn layout(names: &Names<'_>, name: &str, ty: &Type) -> Vec<Row> {
 }
 
 /// A scalar, an enumeration, or a type with a layout of its own.
-fn value(names: &Names<'_>, name: &str, base: Base) -> Row {
+fn value(names: &ItemUsers<'_>, name: &str, base: Base) -> Row {
     let facts = sizes::base(names.spec, base);
     let octets = (Some(facts.min_len) == facts.max_len).then_some(facts.min_len);
-    let Base::Item(id) = base else { return row(Look::Value, name, base.text(names.spec), octets) };
+    let Base::Item(id) = base else { return row(RowStyle::Value, name, base.text(names.spec), octets) };
     let kind = names.spec.items.get(id.0).map(|item| &item.kind);
     let (look, what) = match kind {
-        Some(ItemKind::Enum(_)) => (Look::Value, "enum"),
-        Some(ItemKind::Union(_)) => (Look::Type, "union"),
-        Some(ItemKind::Extern(_)) => (Look::Type, "type of another module"),
-        _ => (Look::Type, "struct"),
+        Some(ItemKind::Enum(_)) => (RowStyle::Value, "enum"),
+        Some(ItemKind::Union(_)) => (RowStyle::Type, "union"),
+        Some(ItemKind::Extern(_)) => (RowStyle::Type, "type of another module"),
+        _ => (RowStyle::Type, "struct"),
     };
     let size = match (octets, look) {
-        (_, Look::Value) => String::new(),
+        (_, RowStyle::Value) => String::new(),
         (Some(octets), _) => format!(", {}", plural(octets, "octet")),
         (None, _) => format!(", {}", size(facts.min_len, facts.max_len)),
     };
@@ -209,7 +212,7 @@ mod tests {
 
     fn rows_of(text: &str, name: &str) -> Vec<String> {
         let spec = Compiler::new().source("t.x", text).compile().unwrap().spec;
-        let names = Names::new(&spec);
+        let names = ItemUsers::new(&spec);
         let item = &spec.items[names.find(name).unwrap().0];
         let shown = |row: Row| {
             let octets = row.octets.map_or("?".to_owned(), |n| n.to_string());

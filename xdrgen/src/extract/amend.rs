@@ -64,7 +64,7 @@ impl Amendments {
     pub fn parse(text: &str) -> Result<Self, ExtractError> {
         let mut amendments = Self::default();
         // Which text an indented line continues.
-        let mut open: Option<Open> = None;
+        let mut open: Option<OpenAmendment> = None;
         for (index, line) in text.lines().enumerate() {
             let number = index + 1;
             let bad = |message: &str| ExtractError::BadAmendments { line: number, message: message.to_owned() };
@@ -78,8 +78,8 @@ impl Amendments {
                 open = None;
             } else if line.starts_with(' ') {
                 match (&open, amendments.entries.last_mut()) {
-                    (Some(Open::Source), _) => continue_text(amendments.source.last_mut(), line),
-                    (Some(Open::Reason), Some(amendment)) => continue_text(Some(&mut amendment.reason), line),
+                    (Some(OpenAmendment::Source), _) => continue_text(amendments.source.last_mut(), line),
+                    (Some(OpenAmendment::Reason), Some(amendment)) => continue_text(Some(&mut amendment.reason), line),
                     _ => return Err(bad("an indented line that continues neither `source:` nor `reason:`")),
                 }
             } else {
@@ -121,7 +121,7 @@ impl Amendments {
         Ok(code)
     }
 
-    fn take_key(&mut self, line: &str) -> Result<Option<Open>, &'static str> {
+    fn take_key(&mut self, line: &str) -> Result<Option<OpenAmendment>, &'static str> {
         const UNKNOWN: &str = "expected `source:`, `sections:`, `amendment:`, `section:`, `reason:`, `- `, `+ ` or `#`";
         let (key, value) = line.split_once(':').ok_or(UNKNOWN)?;
         let value = value.trim().to_owned();
@@ -131,7 +131,7 @@ impl Amendments {
         match (key, self.entries.last_mut()) {
             ("source", None) => {
                 self.source.push(value);
-                return Ok(Some(Open::Source));
+                return Ok(Some(OpenAmendment::Source));
             }
             ("sections", None) => {
                 let numbers = value.split(',').map(|number| number.trim().to_owned());
@@ -148,7 +148,7 @@ impl Amendments {
             ("section", Some(amendment)) => amendment.section = Some(value),
             ("reason", Some(amendment)) if amendment.reason.is_empty() => {
                 amendment.reason = value;
-                return Ok(Some(Open::Reason));
+                return Ok(Some(OpenAmendment::Reason));
             }
             ("reason", Some(_)) => return Err("a second `reason:`; indent the line to continue the first"),
             _ => return Err(UNKNOWN),
@@ -174,7 +174,7 @@ impl Amendments {
     }
 }
 
-enum Open {
+enum OpenAmendment {
     Source,
     Reason,
 }

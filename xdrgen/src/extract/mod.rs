@@ -22,14 +22,14 @@ pub use text::{Repair, RepairKind};
 /// How to read the document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
-pub struct Options {
+pub struct ExtractOptions {
     /// The text went through a scanner that damaged the marks: within a code block, `111` is read as `///`, an
     /// unmarked line as marked, and a line with several marks as so many lines. Every such guess is reported in
     /// [`Extraction::repairs`]. Default `false`.
     pub scanned: bool,
 }
 
-impl Options {
+impl ExtractOptions {
     /// The same, but for a text that went through a scanner.
     #[must_use]
     pub fn scanned(mut self) -> Self {
@@ -49,7 +49,7 @@ pub struct Extraction {
     pub files: Vec<ExtractedFile>,
     /// Numbers of the sections that it stands in, in order, each once.
     pub sections: Vec<String>,
-    /// What was guessed, with [`Options::scanned`].
+    /// What was guessed, with [`ExtractOptions::scanned`].
     pub repairs: Vec<Repair>,
 }
 
@@ -123,14 +123,14 @@ pub enum ExtractError {
 /// # Errors
 /// When there is none, or an amendment does not match exactly once.
 pub fn extract(document: &str, amendments: &Amendments) -> Result<Extraction, ExtractError> {
-    extract_with(document, std::slice::from_ref(amendments), Options::default())
+    extract_with(document, std::slice::from_ref(amendments), ExtractOptions::default())
 }
 
 /// Extracts the XDR of `document` and applies several sets of amendments, one after the other.
 ///
 /// # Errors
 /// As [`extract`].
-pub fn extract_with(document: &str, sets: &[Amendments], options: Options) -> Result<Extraction, ExtractError> {
+pub fn extract_with(document: &str, sets: &[Amendments], options: ExtractOptions) -> Result<Extraction, ExtractError> {
     let sections: Vec<String> = sets.iter().flat_map(Amendments::sections).cloned().collect();
     let found = match sections.as_slice() {
         [] => text::find(document, options)?,

@@ -9,13 +9,13 @@ use super::{
     ExtractError,
     text::{Found, heading_number, indent_of, without_page_breaks},
 };
-use crate::lexer::{Kind, Lexer, word_len};
+use crate::lexer::{Lexer, TokenKind, word_len};
 
 /// The declarations in `sections` and in what is below them.
 pub(super) fn find(document: &str, sections: &[String]) -> Result<Found, ExtractError> {
     let mut found = Found { code: String::new(), sections: Vec::new(), repairs: Vec::new() };
     let mut here: Option<&str> = None;
-    let mut open: Option<Open> = None;
+    let mut open: Option<OpenDeclaration> = None;
     // Whether a blank line is due before the next line of code.
     let mut gap = false;
     for (number, line) in without_page_breaks(document) {
@@ -32,7 +32,9 @@ pub(super) fn find(document: &str, sections: &[String]) -> Result<Found, Extract
         }
         let current = match open.take() {
             Some(open) => open,
-            None if starts_code(line) => Open { line: number, indent: indent_of(line), state: State::default() },
+            None if starts_code(line) => {
+                OpenDeclaration { line: number, indent: indent_of(line), state: DeclarationState::default() }
+            }
             None => {
                 gap = true;
                 continue;
@@ -50,9 +52,9 @@ pub(super) fn find(document: &str, sections: &[String]) -> Result<Found, Extract
             found.sections.push(section.to_owned());
         }
         let state = current.state.after(line);
-        open = (!state.is_complete()).then_some(Open { state, ..current });
+        open = (!state.is_complete()).then_some(OpenDeclaration { state, ..current });
     }
-    if let Some(Open { line, .. }) = open {
+    if let Some(OpenDeclaration { line, .. }) = open {
         return Err(ExtractError::UnclosedDeclaration { line });
     }
     match sections.iter().find(|wanted| !found.sections.iter().any(|section| is_within(section, wanted))) {
@@ -61,11 +63,11 @@ pub(super) fn find(document: &str, sections: &[String]) -> Result<Found, Extract
     }
 }
 
-struct Open {
+struct OpenDeclaration {
     /// Where it started, from 1.
     line: usize,
     indent: usize,
-    state: State,
+    state: DeclarationState,
 }
 
 /// Whether section `number` is `wanted` or below it.
@@ -99,7 +101,7 @@ fn starts_code(line: &str) -> bool {
 
 /// How far a declaration has come.
 #[derive(Default, Clone, Copy)]
-struct State {
+struct DeclarationState {
     /// Braces that are open.
     depth: u32,
     in_comment: bool,
@@ -109,7 +111,7 @@ struct State {
     is_closed: bool,
 }
 
-impl State {
+impl DeclarationState {
     fn after(mut self, line: &str) -> Self {
         let mut code = line;
         if self.in_comment {
@@ -119,10 +121,10 @@ impl State {
         }
         for token in Lexer::of_grammar(code) {
             match (token.kind, token.text) {
-                (Kind::OpenComment, _) => self.in_comment = true,
-                (Kind::Punct, "{") => self.depth += 1,
-                (Kind::Punct, "}") => self.depth = self.depth.saturating_sub(1),
-                (Kind::Punct, ";") => self.is_closed |= self.depth == 0,
+                (TokenKind::OpenComment, _) => self.in_comment = true,
+                (TokenKind::Punct, "{") => self.depth += 1,
+                (TokenKind::Punct, "}") => self.depth = self.depth.saturating_sub(1),
+                (TokenKind::Punct, ";") => self.is_closed |= self.depth == 0,
                 _ => {}
             }
             self.has_code |= !token.kind.is_trivia();

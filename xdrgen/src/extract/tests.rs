@@ -127,7 +127,7 @@ fn nothing_found_and_blocks_without_end_are_errors() {
     assert_eq!(extract("", &none).unwrap_err(), ExtractError::NothingFound);
     assert_eq!(extract("a\n<CODE BEGINS>\nb\n", &none).unwrap_err(), ExtractError::UnclosedBlock { line: 2 });
     assert_eq!(
-        extract_with("<CODE BEGINS>\n/// a\n", &[], Options::default().scanned()).unwrap_err(),
+        extract_with("<CODE BEGINS>\n/// a\n", &[], ExtractOptions::default().scanned()).unwrap_err(),
         ExtractError::UnclosedBlock { line: 1 }
     );
 }
@@ -159,7 +159,7 @@ Port 111 is not code.
 
 #[test]
 fn a_scanned_document_is_repaired_and_every_guess_reported() {
-    let options = Options::default().scanned();
+    let options = ExtractOptions::default().scanned();
     let extraction = extract_with(SCANNED, &[], options).unwrap();
     let code = extraction.text.split_once(" */\n\n").unwrap().1;
     assert_eq!(
@@ -444,7 +444,7 @@ proptest! {
         scanned: bool,
     ) {
         let text = lines.join("\n");
-        let options = if scanned { Options::default().scanned() } else { Options::default() };
+        let options = if scanned { ExtractOptions::default().scanned() } else { ExtractOptions::default() };
         let sets: Vec<_> = Amendments::parse(&text).into_iter().collect();
         let _ = extract_with(&text, &sets, options);
     }

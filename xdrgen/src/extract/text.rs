@@ -1,6 +1,6 @@
 //! Finds the lines of code in the text of a document.
 
-use super::{ExtractError, Options};
+use super::{ExtractError, ExtractOptions};
 
 const MARK: &str = "///";
 /// What a scanner makes of [`MARK`].
@@ -35,7 +35,7 @@ pub(super) struct Found {
     pub(super) repairs: Vec<Repair>,
 }
 
-pub(super) fn find(document: &str, options: Options) -> Result<Found, ExtractError> {
+pub(super) fn find(document: &str, options: ExtractOptions) -> Result<Found, ExtractError> {
     let mut finder = Finder::default();
     let is_marked = document.lines().any(|line| marked(line).is_some());
     if options.scanned {

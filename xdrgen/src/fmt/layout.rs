@@ -4,8 +4,8 @@
 //! empty line.
 
 use super::{
-    lex::{Kind, Token},
-    state::{Body, State, Want},
+    lex::{FmtToken, FmtTokenKind},
+    state::{BracketBody, LayoutAction, LayoutState},
 };
 
 /// What goes before a token.
@@ -31,7 +31,7 @@ impl Gap {
 
 /// Where a line could end that turns out too long; those to end first come first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Soft {
+pub(super) enum SoftBreak {
     /// Before an arm that stands beside its label.
     Arm,
     /// In a body on one line.
@@ -48,7 +48,7 @@ pub(super) struct Plan {
     /// What goes before it.
     pub(super) gaps: Vec<Gap>,
     /// What else could.
-    pub(super) soft: Vec<Option<Soft>>,
+    pub(super) soft: Vec<Option<SoftBreak>>,
 }
 
 /// Most states kept for the other branches of conditions, one within another.
@@ -58,12 +58,12 @@ const MAX_CONDITIONS: usize = 64;
 const MAX_ARM: usize = 200;
 
 struct Planner<'a, 'b> {
-    tokens: &'a [Token<'b>],
+    tokens: &'a [FmtToken<'b>],
     forced: &'a [bool],
-    ahead: Ahead,
-    state: State,
+    ahead: Lookahead,
+    state: LayoutState,
     /// States at the conditions that are open.
-    saved: Vec<State>,
+    saved: Vec<LayoutState>,
     /// Whether nothing but blanks and comments stands on the line so far.
     blank: bool,
     /// Whether but separators have come since a comment on a line of its own: it may document what comes.
@@ -72,12 +72,12 @@ struct Planner<'a, 'b> {
 }
 
 /// Lays out `tokens`; `forced` marks those before which a line ends that is too long otherwise.
-pub(super) fn plan(tokens: &[Token<'_>], forced: &[bool]) -> Plan {
+pub(super) fn plan(tokens: &[FmtToken<'_>], forced: &[bool]) -> Plan {
     let mut planner = Planner {
         tokens,
         forced,
-        ahead: Ahead::new(tokens),
-        state: State::new(),
+        ahead: Lookahead::new(tokens),
+        state: LayoutState::new(),
         saved: Vec::new(),
         blank: true,
         chain: false,
@@ -86,8 +86,8 @@ pub(super) fn plan(tokens: &[Token<'_>], forced: &[bool]) -> Plan {
     for (at, token) in tokens.iter().enumerate() {
         planner.blank |= token.newlines > 0;
         let (gap, soft) = match token.kind {
-            Kind::LineComment | Kind::BlockComment => (planner.comment(at, token), None),
-            Kind::Verbatim | Kind::Directive => (planner.verbatim(token), None),
+            FmtTokenKind::LineComment | FmtTokenKind::BlockComment => (planner.comment(at, token), None),
+            FmtTokenKind::Verbatim | FmtTokenKind::Directive => (planner.verbatim(token), None),
             _ => planner.code(at, token),
         };
         planner.plan.gaps.push(if at == 0 { Gap::Nothing } else { gap });
@@ -98,12 +98,12 @@ pub(super) fn plan(tokens: &[Token<'_>], forced: &[bool]) -> Plan {
 
 impl Planner<'_, '_> {
     /// The token before the one at hand.
-    fn before(&self) -> Option<&Token<'_>> {
+    fn before(&self) -> Option<&FmtToken<'_>> {
         self.plan.gaps.len().checked_sub(1).and_then(|last| self.tokens.get(last))
     }
 
     /// As many line ends as there are. No body begins or ends with an empty line.
-    fn kept(&self, token: &Token<'_>, level: usize) -> Gap {
+    fn kept(&self, token: &FmtToken<'_>, level: usize) -> Gap {
         let opened = self.before().is_some_and(|before| before.is_code() && before.text == "{");
         match token.newlines {
             0 => Gap::Nothing,
@@ -112,7 +112,7 @@ impl Planner<'_, '_> {
         }
     }
 
-    fn comment(&mut self, at: usize, token: &Token<'_>) -> Gap {
+    fn comment(&mut self, at: usize, token: &FmtToken<'_>) -> Gap {
         self.chain = self.blank;
         let next = self.ahead.code.get(at).copied().flatten().and_then(|next| self.tokens.get(next));
         // Before the end of a body it is about what stands in it.
@@ -128,13 +128,13 @@ impl Planner<'_, '_> {
         }
     }
 
-    fn verbatim(&mut self, token: &Token<'_>) -> Gap {
+    fn verbatim(&mut self, token: &FmtToken<'_>) -> Gap {
         self.chain = false;
         let gap = match self.kept(token, 0) {
             Gap::Nothing => Gap::Blank,
             gap => gap,
         };
-        if token.kind == Kind::Directive {
+        if token.kind == FmtTokenKind::Directive {
             self.blank = true;
             self.condition(token.text);
         }
@@ -157,7 +157,7 @@ impl Planner<'_, '_> {
         }
     }
 
-    fn code(&mut self, at: usize, token: &Token<'_>) -> (Gap, Option<Soft>) {
+    fn code(&mut self, at: usize, token: &FmtToken<'_>) -> (Gap, Option<SoftBreak>) {
         let level = self.state.indentation(token.text);
         let outside = self.state.is_outside();
         let in_one_line = self.state.frame().one_line;
@@ -165,31 +165,35 @@ impl Planner<'_, '_> {
         let opened = self.before().is_some_and(|before| before.is_code() && before.text == "{");
         let want = self.state.take(token, token.text == "{" && self.one_line(at));
         let (gap, soft) = match want {
-            Want::Statement if in_one_line => (Gap::Blank, opened.then_some(Soft::Body)),
-            Want::Statement if opened => (Gap::Line(level), None),
-            Want::Statement => (Gap::lines(token.newlines, level), None),
-            Want::Arm if token.newlines == 0 && !forced && self.is_short(at) => (Gap::Blank, Some(Soft::Arm)),
-            Want::Marked if (token.newlines == 0 && !forced) || in_one_line => (Gap::Blank, Some(Soft::Annotation)),
-            Want::Arm | Want::Marked => (Gap::Line(level), None),
-            Want::Argument if forced => (Gap::Line(level + 1), None),
-            Want::Argument => (Gap::Blank, Some(Soft::Argument(level + 1))),
-            Want::Close(_) if opened => (Gap::Nothing, None),
-            Want::Close(true) => (Gap::Blank, None),
-            Want::Close(false) => (Gap::Line(level), None),
-            Want::Separator | Want::Stray | Want::Within(false) => (Gap::Nothing, None),
-            Want::Within(true) => (Gap::Blank, None),
+            LayoutAction::Statement if in_one_line => (Gap::Blank, opened.then_some(SoftBreak::Body)),
+            LayoutAction::Statement if opened => (Gap::Line(level), None),
+            LayoutAction::Statement => (Gap::lines(token.newlines, level), None),
+            LayoutAction::Arm if token.newlines == 0 && !forced && self.is_short(at) => {
+                (Gap::Blank, Some(SoftBreak::Arm))
+            }
+            LayoutAction::Marked if (token.newlines == 0 && !forced) || in_one_line => {
+                (Gap::Blank, Some(SoftBreak::Annotation))
+            }
+            LayoutAction::Arm | LayoutAction::Marked => (Gap::Line(level), None),
+            LayoutAction::Argument if forced => (Gap::Line(level + 1), None),
+            LayoutAction::Argument => (Gap::Blank, Some(SoftBreak::Argument(level + 1))),
+            LayoutAction::Close(_) if opened => (Gap::Nothing, None),
+            LayoutAction::Close(true) => (Gap::Blank, None),
+            LayoutAction::Close(false) => (Gap::Line(level), None),
+            LayoutAction::Separator | LayoutAction::Stray | LayoutAction::Within(false) => (Gap::Nothing, None),
+            LayoutAction::Within(true) => (Gap::Blank, None),
         };
         let gap = self.beside_comments(at, token, want, gap, level);
-        self.chain &= matches!(want, Want::Separator | Want::Stray);
-        if !(want == Want::Stray && outside) {
+        self.chain &= matches!(want, LayoutAction::Separator | LayoutAction::Stray);
+        if !(want == LayoutAction::Stray && outside) {
             self.blank = false;
         }
         (gap, soft.filter(|_| gap == Gap::Blank))
     }
 
     /// A comment documents what it stands above or beside, so near one the ends of lines stay.
-    fn beside_comments(&self, at: usize, token: &Token<'_>, want: Want, gap: Gap, level: usize) -> Gap {
-        let separates = matches!(want, Want::Separator | Want::Stray);
+    fn beside_comments(&self, at: usize, token: &FmtToken<'_>, want: LayoutAction, gap: Gap, level: usize) -> Gap {
+        let separates = matches!(want, LayoutAction::Separator | LayoutAction::Stray);
         let exact = match self.kept(token, level) {
             Gap::Nothing if separates => Gap::Nothing,
             Gap::Nothing => Gap::Blank,
@@ -199,12 +203,12 @@ impl Planner<'_, '_> {
         match self.before() {
             None => gap,
             Some(before) if before.ends_line() => match gap {
-                _ if self.chain && !matches!(want, Want::Close(_)) => exact,
+                _ if self.chain && !matches!(want, LayoutAction::Close(_)) => exact,
                 gap if gap.is_line() => gap,
                 _ => Gap::lines(token.newlines, level),
             },
             Some(before) if before.is_comment() => match gap {
-                gap if matches!(want, Want::Close(_)) => {
+                gap if matches!(want, LayoutAction::Close(_)) => {
                     if gap == Gap::Nothing {
                         Gap::Blank
                     } else {
@@ -217,7 +221,7 @@ impl Planner<'_, '_> {
                 Gap::Nothing if separates || token.text == ")" => Gap::Nothing,
                 _ => Gap::Blank,
             },
-            Some(_) if self.chain || want == Want::Stray => exact,
+            Some(_) if self.chain || want == LayoutAction::Stray => exact,
             Some(_) if separates && token.newlines > 0 && comment_follows => exact,
             Some(_) => gap,
         }
@@ -230,7 +234,7 @@ impl Planner<'_, '_> {
         let forced = self.forced.get(open + 1).copied().unwrap_or(false);
         !forced
             && breaks(open) == breaks(close)
-            && !matches!(self.state.head(), Some(Body::Union | Body::Program | Body::Namespace))
+            && !matches!(self.state.head(), Some(BracketBody::Union | BracketBody::Program | BracketBody::Namespace))
     }
 
     /// Whether the arm that begins at `at` ends on the line.
@@ -253,7 +257,7 @@ impl Planner<'_, '_> {
 }
 
 /// What can be told of each token from those after it.
-struct Ahead {
+struct Lookahead {
     /// How many tokens up to each one keep a body around them from standing on one line.
     breaks: Vec<usize>,
     /// The brace that closes each one.
@@ -262,8 +266,8 @@ struct Ahead {
     code: Vec<Option<usize>>,
 }
 
-impl Ahead {
-    fn new(tokens: &[Token<'_>]) -> Self {
+impl Lookahead {
+    fn new(tokens: &[FmtToken<'_>]) -> Self {
         let mut breaks = Vec::with_capacity(tokens.len());
         let mut closing = vec![None; tokens.len()];
         let mut code = vec![None; tokens.len()];

@@ -8,7 +8,7 @@ use crate::{
 
 /// What a token is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum FmtTokenKind {
     /// A name, a word of the language, or a number.
     Word,
     /// A string.
@@ -29,8 +29,8 @@ pub(crate) enum Kind {
 
 /// A token.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Token<'a> {
-    pub(crate) kind: Kind,
+pub(crate) struct FmtToken<'a> {
+    pub(crate) kind: FmtTokenKind,
     pub(crate) text: &'a str,
     /// Where it begins, in octets.
     pub(crate) at: usize,
@@ -40,24 +40,24 @@ pub(crate) struct Token<'a> {
     pub(crate) column: usize,
 }
 
-impl Token<'_> {
+impl FmtToken<'_> {
     /// Whether the grammar sees it.
     pub(crate) fn is_code(&self) -> bool {
-        matches!(self.kind, Kind::Word | Kind::Text | Kind::Punct | Kind::Foreign)
+        matches!(self.kind, FmtTokenKind::Word | FmtTokenKind::Text | FmtTokenKind::Punct | FmtTokenKind::Foreign)
     }
 
     pub(crate) fn is_comment(&self) -> bool {
-        matches!(self.kind, Kind::LineComment | Kind::BlockComment)
+        matches!(self.kind, FmtTokenKind::LineComment | FmtTokenKind::BlockComment)
     }
 
     /// Whether a line must end behind it.
     pub(crate) fn ends_line(&self) -> bool {
-        matches!(self.kind, Kind::LineComment | Kind::Verbatim | Kind::Directive)
+        matches!(self.kind, FmtTokenKind::LineComment | FmtTokenKind::Verbatim | FmtTokenKind::Directive)
     }
 }
 
 /// All of `text`, in order.
-pub(crate) fn lex(text: &str) -> Vec<Token<'_>> {
+pub(crate) fn lex(text: &str) -> Vec<FmtToken<'_>> {
     let mut tokens = Vec::new();
     let mut newlines = 0_u8;
     // Where the current line begins.
@@ -66,34 +66,34 @@ pub(crate) fn lex(text: &str) -> Vec<Token<'_>> {
     for token in Lexer::with_directives(text) {
         let mut at = token.at;
         let kind = match token.kind {
-            lexer::Kind::Blank => None,
-            lexer::Kind::LineEnd => {
+            lexer::TokenKind::Blank => None,
+            lexer::TokenKind::LineEnd => {
                 newlines = (newlines + 1).min(2);
                 None
             }
-            lexer::Kind::BlockComment | lexer::Kind::OpenComment => Some(Kind::BlockComment),
-            lexer::Kind::LineComment => Some(Kind::LineComment),
-            lexer::Kind::PassThrough => Some(Kind::Verbatim),
-            lexer::Kind::Hash => {
+            lexer::TokenKind::BlockComment | lexer::TokenKind::OpenComment => Some(FmtTokenKind::BlockComment),
+            lexer::TokenKind::LineComment => Some(FmtTokenKind::LineComment),
+            lexer::TokenKind::PassThrough => Some(FmtTokenKind::Verbatim),
+            lexer::TokenKind::Hash => {
                 at = before.and_then(|before| mark_in(&before)).unwrap_or(at);
-                Some(Kind::Verbatim)
+                Some(FmtTokenKind::Verbatim)
             }
-            lexer::Kind::Directive => Some(Kind::Directive),
-            lexer::Kind::Word => Some(Kind::Word),
-            lexer::Kind::Text | lexer::Kind::Character => Some(Kind::Text),
-            lexer::Kind::Punct => Some(Kind::Punct),
-            lexer::Kind::Quote | lexer::Kind::Other => Some(Kind::Foreign),
+            lexer::TokenKind::Directive => Some(FmtTokenKind::Directive),
+            lexer::TokenKind::Word => Some(FmtTokenKind::Word),
+            lexer::TokenKind::Text | lexer::TokenKind::Character => Some(FmtTokenKind::Text),
+            lexer::TokenKind::Punct => Some(FmtTokenKind::Punct),
+            lexer::TokenKind::Quote | lexer::TokenKind::Other => Some(FmtTokenKind::Foreign),
         };
         if let Some(kind) = kind {
             let whole = text.get(at..token.end()).unwrap_or_default();
             // A blank after the last backslash is no joint of lines; without the blank it would be one.
             let is_joint = token.end() < text.len() && whole.trim_end().ends_with('\\');
             let column = match kind {
-                Kind::BlockComment if whole.contains('\n') => width(text.get(line..at).unwrap_or_default()),
+                FmtTokenKind::BlockComment if whole.contains('\n') => width(text.get(line..at).unwrap_or_default()),
                 _ => 0,
             };
             let kept = if is_joint { whole } else { whole.trim_end() };
-            tokens.push(Token { kind, text: kept, at, newlines, column });
+            tokens.push(FmtToken { kind, text: kept, at, newlines, column });
             newlines = 0;
         }
         line = token.text.rfind('\n').map_or(line, |last| token.at + last + 1);
@@ -107,7 +107,7 @@ pub(crate) fn lex(text: &str) -> Vec<Token<'_>> {
 fn mark_in(blanks: &lexer::Token<'_>) -> Option<usize> {
     let is_hiding = |(at, mark): &(usize, &str)| blanks.at + at > 0 || !mark.starts_with('\u{FEFF}');
     let found = blanks.text.match_indices(lexer::MARKS).find(is_hiding);
-    found.filter(|_| blanks.kind == lexer::Kind::Blank).map(|(at, _)| blanks.at + at)
+    found.filter(|_| blanks.kind == lexer::TokenKind::Blank).map(|(at, _)| blanks.at + at)
 }
 
 /// Columns that `text`, which begins a line, takes.
@@ -116,7 +116,7 @@ pub(crate) fn width(text: &str) -> usize {
 }
 
 /// Whether there is something in it that XDR has no use for, or it nests deeper than the compiler goes.
-fn is_foreign(region: &[Token<'_>]) -> bool {
+fn is_foreign(region: &[FmtToken<'_>]) -> bool {
     let mut depth = 0_usize;
     region.iter().any(|token| {
         match token.text {
@@ -124,19 +124,19 @@ fn is_foreign(region: &[Token<'_>]) -> bool {
             "}" | ")" | "]" | ">" => depth = depth.saturating_sub(1),
             _ => {}
         }
-        token.kind == Kind::Foreign || depth > MAX_NESTING
+        token.kind == FmtTokenKind::Foreign || depth > MAX_NESTING
     })
 }
 
 /// Between two directives either all is XDR or nothing is looked at: prose, C, and other text that a condition leaves
 /// out stays as it stands.
-fn foreign_regions<'a>(text: &'a str, tokens: Vec<Token<'a>>) -> Vec<Token<'a>> {
-    let mut out: Vec<Token<'a>> = Vec::with_capacity(tokens.len());
-    for region in tokens.chunk_by(|a, b| a.kind != Kind::Directive && b.kind != Kind::Directive) {
+fn foreign_regions<'a>(text: &'a str, tokens: Vec<FmtToken<'a>>) -> Vec<FmtToken<'a>> {
+    let mut out: Vec<FmtToken<'a>> = Vec::with_capacity(tokens.len());
+    for region in tokens.chunk_by(|a, b| a.kind != FmtTokenKind::Directive && b.kind != FmtTokenKind::Directive) {
         match (region.first(), region.last()) {
             (Some(first), Some(last)) if is_foreign(region) => {
                 let all = text.get(first.at..last.at + last.text.len()).unwrap_or_default();
-                out.push(Token { kind: Kind::Verbatim, text: all, ..*first });
+                out.push(FmtToken { kind: FmtTokenKind::Verbatim, text: all, ..*first });
             }
             _ => out.extend_from_slice(region),
         }

@@ -15,7 +15,7 @@ mod state;
 
 use std::sync::Arc;
 
-pub(crate) use lex::{Kind, Token, lex};
+pub(crate) use lex::{FmtToken, FmtTokenKind, lex};
 
 use crate::{
     const_expr::Defines,
@@ -119,11 +119,11 @@ pub(crate) fn check(name: &str, text: &str) -> Result<(), Diagnostics> {
 }
 
 /// Whether two tokens differ in blanks at most, and those in a comment or a line that is kept as it stands.
-fn same(old: &Token<'_>, new: &Token<'_>) -> bool {
+fn same(old: &FmtToken<'_>, new: &FmtToken<'_>) -> bool {
     let blanks = |c: &char| !c.is_ascii_whitespace();
     old.kind == new.kind
         && match old.kind {
-            Kind::BlockComment => old.text.chars().filter(blanks).eq(new.text.chars().filter(blanks)),
+            FmtTokenKind::BlockComment => old.text.chars().filter(blanks).eq(new.text.chars().filter(blanks)),
             _ => old.text == new.text,
         }
 }

@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use super::{
-    layout::{Gap, Plan, Soft, plan},
-    lex::{Kind, Token, width},
+    layout::{Gap, Plan, SoftBreak, plan},
+    lex::{FmtToken, FmtTokenKind, width},
 };
 use crate::scan::MAX_NESTING;
 
@@ -34,7 +34,7 @@ struct Line {
 }
 
 /// The text that `tokens` make, no line longer than `most` columns where there is a way.
-pub(super) fn print(tokens: &[Token<'_>], most: usize) -> String {
+pub(super) fn print(tokens: &[FmtToken<'_>], most: usize) -> String {
     let mut forced = vec![false; tokens.len()];
     loop {
         let plan = plan(tokens, &forced);
@@ -49,7 +49,7 @@ pub(super) fn print(tokens: &[Token<'_>], most: usize) -> String {
     }
 }
 
-fn lines(tokens: &[Token<'_>], plan: &Plan) -> Vec<Line> {
+fn lines(tokens: &[FmtToken<'_>], plan: &Plan) -> Vec<Line> {
     let mut lines: Vec<Line> = Vec::new();
     for (at, (token, gap)) in tokens.iter().zip(&plan.gaps).enumerate() {
         let begins = match gap {
@@ -60,7 +60,7 @@ fn lines(tokens: &[Token<'_>], plan: &Plan) -> Vec<Line> {
         if at == 0 || begins.is_some() {
             let (empty_before, level) = begins.unwrap_or_default();
             // Lines for others begin at the left: rpcgen wants its own there.
-            let at_left = matches!(token.kind, Kind::Verbatim | Kind::Directive);
+            let at_left = matches!(token.kind, FmtTokenKind::Verbatim | FmtTokenKind::Directive);
             let indent = if at_left { 0 } else { level.min(MAX_NESTING) * INDENT };
             lines.push(Line { empty_before, indent, tokens: at..at, comments: at, width: None, single: true });
         }
@@ -85,7 +85,7 @@ fn lines(tokens: &[Token<'_>], plan: &Plan) -> Vec<Line> {
     lines
 }
 
-fn width_of(tokens: &[Token<'_>], plan: &Plan, range: Range<usize>, mut column: usize) -> usize {
+fn width_of(tokens: &[FmtToken<'_>], plan: &Plan, range: Range<usize>, mut column: usize) -> usize {
     for at in range.clone() {
         column += usize::from(at > range.start && plan.gaps.get(at) == Some(&Gap::Blank));
         column += tokens.get(at).map_or(0, |token| token.text.chars().count());
@@ -94,7 +94,7 @@ fn width_of(tokens: &[Token<'_>], plan: &Plan, range: Range<usize>, mut column: 
 }
 
 /// Marks where a line that is too long is to end; gives whether there was a place.
-fn break_line(tokens: &[Token<'_>], plan: &Plan, line: &Line, most: usize, forced: &mut [bool]) -> bool {
+fn break_line(tokens: &[FmtToken<'_>], plan: &Plan, line: &Line, most: usize, forced: &mut [bool]) -> bool {
     let soft = |at: usize| plan.soft.get(at).copied().flatten();
     let first = line.tokens.start + 1;
     let Some(kind) = (first..line.comments).filter_map(soft).min() else { return false };
@@ -107,9 +107,9 @@ fn break_line(tokens: &[Token<'_>], plan: &Plan, line: &Line, most: usize, force
     };
     let places = (first..line.comments).filter(|at| soft(*at).is_some());
     match kind {
-        Soft::Arm | Soft::Body => places.filter(|at| soft(*at) == Some(kind)).take(1).for_each(force),
-        Soft::Annotation => places.filter(|at| soft(*at) == Some(kind)).for_each(force),
-        Soft::Argument(level) => {
+        SoftBreak::Arm | SoftBreak::Body => places.filter(|at| soft(*at) == Some(kind)).take(1).for_each(force),
+        SoftBreak::Annotation => places.filter(|at| soft(*at) == Some(kind)).for_each(force),
+        SoftBreak::Argument(level) => {
             // As many on each line as there is room for.
             let (mut start, mut indent) = (line.tokens.start, line.indent);
             let places: Vec<usize> = places.collect();
@@ -125,7 +125,7 @@ fn break_line(tokens: &[Token<'_>], plan: &Plan, line: &Line, most: usize, force
     broken
 }
 
-fn write(tokens: &[Token<'_>], plan: &Plan, lines: &[Line]) -> String {
+fn write(tokens: &[FmtToken<'_>], plan: &Plan, lines: &[Line]) -> String {
     let mut out = String::new();
     let columns = columns(tokens, lines);
     for (line, comments) in lines.iter().zip(columns) {
@@ -144,7 +144,7 @@ fn write(tokens: &[Token<'_>], plan: &Plan, lines: &[Line]) -> String {
             out.extend(std::iter::repeat_n(' ', blanks));
             column += blanks;
             let start = out.len();
-            if token.kind == Kind::BlockComment {
+            if token.kind == FmtTokenKind::BlockComment {
                 shifted(token, column, &mut out);
             } else {
                 out.push_str(token.text);
@@ -161,7 +161,7 @@ fn write(tokens: &[Token<'_>], plan: &Plan, lines: &[Line]) -> String {
 }
 
 /// The column of the comments behind each line: the same for lines that follow one another.
-fn columns(tokens: &[Token<'_>], lines: &[Line]) -> Vec<usize> {
+fn columns(tokens: &[FmtToken<'_>], lines: &[Line]) -> Vec<usize> {
     let own = |line: &Line| line.width.map_or(0, |width| width + BESIDE);
     let opens = |line: &Line| line.comments.checked_sub(1).and_then(|at| tokens.get(at)).is_some_and(|t| t.text == "{");
     let alike = |line: &Line| {
@@ -177,7 +177,7 @@ fn columns(tokens: &[Token<'_>], lines: &[Line]) -> Vec<usize> {
 }
 
 /// A comment at another column: lines that begin with `*` have it below the first, others keep their distance.
-fn shifted(token: &Token<'_>, column: usize, out: &mut String) {
+fn shifted(token: &FmtToken<'_>, column: usize, out: &mut String) {
     let rest = || token.text.split('\n').skip(1);
     let starred = rest().all(|line| line.trim().is_empty() || line.trim_start().starts_with('*'));
     for (index, line) in token.text.split('\n').enumerate() {

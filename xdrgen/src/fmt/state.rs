@@ -2,11 +2,11 @@
 //!
 //! Brackets and the words in front of them tell, without the grammar: it does not know what conditions leave out.
 
-use super::lex::{Kind, Token};
+use super::lex::{FmtToken, FmtTokenKind};
 
 /// What a bracket opens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Body {
+pub(super) enum BracketBody {
     /// The file.
     Top,
     Struct,
@@ -23,7 +23,7 @@ pub(super) enum Body {
     Length,
 }
 
-impl Body {
+impl BracketBody {
     fn is_braces(self) -> bool {
         !matches!(self, Self::Annotation | Self::Round | Self::Length)
     }
@@ -32,7 +32,7 @@ impl Body {
 /// A bracket that is open.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Frame {
-    pub(super) body: Body,
+    pub(super) body: BracketBody,
     /// Indentation of what stands in it; labels of a union have one less.
     level: usize,
     pub(super) one_line: bool,
@@ -40,13 +40,13 @@ pub(super) struct Frame {
     value: bool,
 }
 
-const TOP: Frame = Frame { body: Body::Top, level: 0, one_line: false, value: false };
+const TOP: Frame = Frame { body: BracketBody::Top, level: 0, one_line: false, value: false };
 
 /// More open brackets than that only text has that a condition leaves out.
 const MAX_FRAMES: usize = 128;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Annotation {
+enum AnnotationState {
     None,
     At,
     Name,
@@ -54,7 +54,7 @@ enum Annotation {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Label {
+enum LabelState {
     None,
     Open,
     Ended,
@@ -62,7 +62,7 @@ enum Label {
 
 /// What a token does to the layout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Want {
+pub(super) enum LayoutAction {
     /// It begins a statement.
     Statement,
     /// It begins what stands behind a label.
@@ -83,26 +83,26 @@ pub(super) enum Want {
 
 /// See the module.
 #[derive(Debug, Clone)]
-pub(super) struct State {
+pub(super) struct LayoutState {
     frames: Vec<Frame>,
     /// Whether a statement begins with the next token.
     start: bool,
     /// Whether the statement has more than annotations.
     begun: bool,
     /// What a `{` of this statement opens.
-    head: Option<Body>,
+    head: Option<BracketBody>,
     /// Whether an expression may stand here.
     value: bool,
-    annotation: Annotation,
-    label: Label,
+    annotation: AnnotationState,
+    label: LabelState,
     /// Indentation of the statement at hand.
     level: usize,
     /// The last token: whether it is a word, its text's first character, and whether what follows goes with it.
-    last: Last,
+    last: LastToken,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Last {
+struct LastToken {
     word: bool,
     /// `switch` or `case`.
     keyword: bool,
@@ -110,7 +110,7 @@ struct Last {
     joined: bool,
 }
 
-impl State {
+impl LayoutState {
     pub(super) fn new() -> Self {
         Self {
             frames: vec![TOP],
@@ -118,10 +118,10 @@ impl State {
             begun: false,
             head: None,
             value: false,
-            annotation: Annotation::None,
-            label: Label::None,
+            annotation: AnnotationState::None,
+            label: LabelState::None,
             level: 0,
-            last: Last::default(),
+            last: LastToken::default(),
         }
     }
 
@@ -134,14 +134,14 @@ impl State {
         let frame = self.frame();
         if text == "}" {
             let body = self.frames.iter().rev().find(|frame| frame.body.is_braces());
-            let indented = body.is_some_and(|frame| frame.body != Body::Namespace);
+            let indented = body.is_some_and(|frame| frame.body != BracketBody::Namespace);
             return self.inner_indentation().saturating_sub(usize::from(indented));
         }
         if self.start {
-            let label = matches!(text, "case" | "default") && frame.body == Body::Union;
+            let label = matches!(text, "case" | "default") && frame.body == BracketBody::Union;
             return frame.level.saturating_sub(usize::from(label));
         }
-        let marked = frame.body.is_braces() && !self.begun && self.annotation != Annotation::At;
+        let marked = frame.body.is_braces() && !self.begun && self.annotation != AnnotationState::At;
         self.level + usize::from(!marked)
     }
 
@@ -151,53 +151,53 @@ impl State {
     }
 
     /// What a `{` would open here.
-    pub(super) fn head(&self) -> Option<Body> {
+    pub(super) fn head(&self) -> Option<BracketBody> {
         self.head
     }
 
     /// Whether what stands here before a statement is outside of every definition.
     pub(super) fn is_outside(&self) -> bool {
-        matches!(self.frame().body, Body::Top | Body::Namespace)
+        matches!(self.frame().body, BracketBody::Top | BracketBody::Namespace)
     }
 
     /// Takes a token of XDR. For a `{`, `one_line` is whether its body stands on one line.
-    pub(super) fn take(&mut self, token: &Token<'_>, one_line: bool) -> Want {
-        if self.annotation == Annotation::Name && token.text != "(" {
-            self.annotation = Annotation::Ended;
+    pub(super) fn take(&mut self, token: &FmtToken<'_>, one_line: bool) -> LayoutAction {
+        if self.annotation == AnnotationState::Name && token.text != "(" {
+            self.annotation = AnnotationState::Ended;
         }
         let frame = self.frame();
         match token.text {
             "}" => return self.close_body(),
             ";" => {
-                let stray = self.start && self.label == Label::None;
+                let stray = self.start && self.label == LabelState::None;
                 self.end_statement();
-                return if stray { Want::Stray } else { Want::Separator };
+                return if stray { LayoutAction::Stray } else { LayoutAction::Separator };
             }
             "," => {
-                if frame.body == Body::Enum {
+                if frame.body == BracketBody::Enum {
                     self.end_statement();
                 }
-                self.last = Last { first: b',', ..Last::default() };
-                return Want::Separator;
+                self.last = LastToken { first: b',', ..LastToken::default() };
+                return LayoutAction::Separator;
             }
             _ => {}
         }
         let want = if self.start {
             self.level = self.indentation(token.text);
-            let label = matches!(token.text, "case" | "default") && frame.body == Body::Union;
-            if self.label == Label::Ended && !label { Want::Arm } else { Want::Statement }
-        } else if self.annotation == Annotation::Ended && frame.body.is_braces() && !self.begun {
-            Want::Marked
-        } else if self.last.first == b',' && frame.body == Body::Round && !frame.value {
-            Want::Argument
+            let label = matches!(token.text, "case" | "default") && frame.body == BracketBody::Union;
+            if self.label == LabelState::Ended && !label { LayoutAction::Arm } else { LayoutAction::Statement }
+        } else if self.annotation == AnnotationState::Ended && frame.body.is_braces() && !self.begun {
+            LayoutAction::Marked
+        } else if self.last.first == b',' && frame.body == BracketBody::Round && !frame.value {
+            LayoutAction::Argument
         } else {
-            Want::Within(self.blank(token))
+            LayoutAction::Within(self.blank(token))
         };
         self.follow(token, one_line, frame);
         want
     }
 
-    fn close_body(&mut self) -> Want {
+    fn close_body(&mut self) -> LayoutAction {
         while self.frames.len() > 1 && !self.frame().body.is_braces() {
             self.frames.pop();
         }
@@ -208,10 +208,10 @@ impl State {
         }
         self.end_statement();
         // A namespace has no `;` behind it.
-        self.start = frame.body == Body::Namespace;
+        self.start = frame.body == BracketBody::Namespace;
         self.begun = !self.start;
-        self.last = Last { first: b'}', ..Last::default() };
-        Want::Close(frame.one_line)
+        self.last = LastToken { first: b'}', ..LastToken::default() };
+        LayoutAction::Close(frame.one_line)
     }
 
     fn end_statement(&mut self) {
@@ -222,60 +222,63 @@ impl State {
         self.begun = false;
         self.head = None;
         self.value = false;
-        self.annotation = Annotation::None;
-        self.label = Label::None;
-        self.last = Last { first: b';', ..Last::default() };
+        self.annotation = AnnotationState::None;
+        self.label = LabelState::None;
+        self.last = LastToken { first: b';', ..LastToken::default() };
     }
 
     /// What a token that is no separator means for those that follow.
-    fn follow(&mut self, token: &Token<'_>, one_line: bool, frame: Frame) {
-        let value = self.value || frame.value || self.label == Label::Open;
+    fn follow(&mut self, token: &FmtToken<'_>, one_line: bool, frame: Frame) {
+        let value = self.value || frame.value || self.label == LabelState::Open;
         let joined = self.is_prefix(token, value) || token.text == "::";
-        let first_word = self.start || (!self.begun && self.annotation == Annotation::Ended);
+        let first_word = self.start || (!self.begun && self.annotation == AnnotationState::Ended);
         self.start = false;
         let annotation = match (self.annotation, token.text) {
-            (_, "@") => Annotation::At,
-            (Annotation::At, _) if token.kind == Kind::Word => Annotation::Name,
-            (Annotation::Name, "(") => Annotation::None,
-            (_, ")") if frame.body == Body::Annotation => Annotation::Ended,
-            _ => Annotation::None,
+            (_, "@") => AnnotationState::At,
+            (AnnotationState::At, _) if token.kind == FmtTokenKind::Word => AnnotationState::Name,
+            (AnnotationState::Name, "(") => AnnotationState::None,
+            (_, ")") if frame.body == BracketBody::Annotation => AnnotationState::Ended,
+            _ => AnnotationState::None,
         };
-        let in_annotation = frame.body == Body::Annotation || self.annotation == Annotation::Name;
-        let opens_annotation = self.annotation == Annotation::Name && token.text == "(";
+        let in_annotation = frame.body == BracketBody::Annotation || self.annotation == AnnotationState::Name;
+        let opens_annotation = self.annotation == AnnotationState::Name && token.text == "(";
         self.annotation = annotation;
         let brackets = self.frames.iter().rev().take_while(|frame| !frame.body.is_braces());
-        if annotation == Annotation::None && !in_annotation && brackets.clone().all(|f| f.body != Body::Annotation) {
+        if annotation == AnnotationState::None
+            && !in_annotation
+            && brackets.clone().all(|f| f.body != BracketBody::Annotation)
+        {
             self.begun = true;
         }
         match token.text {
-            "struct" => self.head = Some(Body::Struct),
-            "enum" => self.head = Some(Body::Enum),
-            "union" => self.head = Some(Body::Union),
+            "struct" => self.head = Some(BracketBody::Struct),
+            "enum" => self.head = Some(BracketBody::Enum),
+            "union" => self.head = Some(BracketBody::Union),
             // Names, where they do not begin something.
-            "program" | "version" if first_word => self.head = Some(Body::Program),
-            "namespace" if first_word => self.head = Some(Body::Namespace),
-            "case" | "default" if first_word && frame.body == Body::Union => self.label = Label::Open,
-            ":" if self.label == Label::Open => {
+            "program" | "version" if first_word => self.head = Some(BracketBody::Program),
+            "namespace" if first_word => self.head = Some(BracketBody::Namespace),
+            "case" | "default" if first_word && frame.body == BracketBody::Union => self.label = LabelState::Open,
+            ":" if self.label == LabelState::Open => {
                 self.end_statement();
-                self.label = Label::Ended;
+                self.label = LabelState::Ended;
             }
             "=" => self.value = true,
             "{" => {
-                let body = self.head.take().unwrap_or(Body::Struct);
+                let body = self.head.take().unwrap_or(BracketBody::Struct);
                 // What a namespace holds is as if it stood outside.
-                let level = self.level + usize::from(body != Body::Namespace);
+                let level = self.level + usize::from(body != BracketBody::Namespace);
                 self.push(Frame { body, level, one_line, value: false });
                 self.end_statement();
             }
-            "(" if opens_annotation => self.push(Frame { body: Body::Annotation, value: true, ..frame }),
-            "(" => self.push(Frame { body: Body::Round, value, ..frame }),
-            "[" | "<" => self.push(Frame { body: Body::Length, value: true, ..frame }),
-            ")" if matches!(frame.body, Body::Annotation | Body::Round) => drop(self.frames.pop()),
-            "]" | ">" if frame.body == Body::Length => drop(self.frames.pop()),
+            "(" if opens_annotation => self.push(Frame { body: BracketBody::Annotation, value: true, ..frame }),
+            "(" => self.push(Frame { body: BracketBody::Round, value, ..frame }),
+            "[" | "<" => self.push(Frame { body: BracketBody::Length, value: true, ..frame }),
+            ")" if matches!(frame.body, BracketBody::Annotation | BracketBody::Round) => drop(self.frames.pop()),
+            "]" | ">" if frame.body == BracketBody::Length => drop(self.frames.pop()),
             _ => {}
         }
-        self.last = Last {
-            word: token.kind == Kind::Word,
+        self.last = LastToken {
+            word: token.kind == FmtTokenKind::Word,
             keyword: matches!(token.text, "switch" | "case"),
             // Of `<<` too, it would be a bracket's.
             first: token.text.bytes().next().filter(|_| token.text.len() == 1).unwrap_or_default(),
@@ -290,7 +293,7 @@ impl State {
     }
 
     /// Whether an operator goes with what follows it: a sign, or the `*` of an optional type.
-    fn is_prefix(&self, token: &Token<'_>, value: bool) -> bool {
+    fn is_prefix(&self, token: &FmtToken<'_>, value: bool) -> bool {
         match token.text {
             "*" => !value,
             "~" | "!" => true,
@@ -300,7 +303,7 @@ impl State {
     }
 
     /// Whether a blank goes before a token that goes on a statement.
-    fn blank(&self, token: &Token<'_>) -> bool {
+    fn blank(&self, token: &FmtToken<'_>) -> bool {
         if self.last.joined || matches!(self.last.first, b'@' | b'.') {
             return false;
         }

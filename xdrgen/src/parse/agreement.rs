@@ -7,7 +7,7 @@ use pest::{Parser as _, error::InputLocation, iterators::Pair};
 use super::{Rule, grammar::Grammar};
 use crate::{
     const_expr::Defines,
-    lexer::{Kind, Lexer, Token},
+    lexer::{Lexer, Token, TokenKind},
     scan::scan,
 };
 
@@ -103,14 +103,14 @@ fn every_short_text_begins_with_the_same_token() {
     for text in strings() {
         let mut tokens = Lexer::of_grammar(&text);
         let first = tokens.clone().next().unwrap();
-        let length = |kind: Kind| (first.kind == kind).then_some(first.text.len());
-        assert_eq!(length(Kind::Character), matched(Rule::character, &text), "{text:?}");
-        assert_eq!(length(Kind::Text), matched(Rule::text, &text), "{text:?}");
+        let length = |kind: TokenKind| (first.kind == kind).then_some(first.text.len());
+        assert_eq!(length(TokenKind::Character), matched(Rule::character, &text), "{text:?}");
+        assert_eq!(length(TokenKind::Text), matched(Rule::text, &text), "{text:?}");
         if let Some(word) = matched(Rule::word, &text) {
-            assert_eq!(length(Kind::Word), Some(word), "{text:?}");
+            assert_eq!(length(TokenKind::Word), Some(word), "{text:?}");
         }
         // What the grammar skips before the first token.
-        let skipped = tokens.find(|token| !token.kind.is_trivia() || token.kind == Kind::OpenComment);
+        let skipped = tokens.find(|token| !token.kind.is_trivia() || token.kind == TokenKind::OpenComment);
         let skipped = skipped.map_or(text.len(), |token| token.at);
         // No definition begins so: the error is at the first token.
         let error = Grammar::parse(Rule::unit, &text).unwrap_err();

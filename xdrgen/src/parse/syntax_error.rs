@@ -7,8 +7,8 @@ use pest::error::{Error, ErrorVariant, InputLocation};
 use super::{Rule, comments::Comments};
 use crate::{
     diag::{Code, Diagnostic},
+    did_you_mean,
     lexer::{is_of_word, word_len},
-    slip,
     source::span,
 };
 
@@ -85,7 +85,7 @@ pub(super) fn describe(
     let first = first_word_before(text, unit.start, before);
     for place in std::iter::once(at..at + len).chain(first) {
         let word = text.get(place.clone()).unwrap_or_default();
-        if let Some(keyword) = slip::of(word, KEYWORDS.into_iter()).filter(|_| !is_reserved(word)) {
+        if let Some(keyword) = did_you_mean::of(word, KEYWORDS.into_iter()).filter(|_| !is_reserved(word)) {
             let place = span(file, place);
             return diagnostic.help(format!("did you mean `{keyword}`?")).suggest(&place, keyword);
         }

@@ -9,7 +9,7 @@ use crate::{
     ast::{Dialect, Ident, Macro, TypeSpec, Value, ValueKind},
     const_expr::{self, Defines},
     diag::{Code, Diagnostic},
-    lexer::{Kind, Lexer, directive_lines_len, word_len},
+    lexer::{Lexer, TokenKind, directive_lines_len, word_len},
     parse,
     source::{Span, span},
 };
@@ -96,7 +96,7 @@ pub(crate) fn run<'a>(
 impl Lines<'_, '_> {
     fn run(&mut self, include: &mut Include<'_>) {
         let mut at = 0;
-        for token in Lexer::with_directives(self.text).filter(|token| token.kind == Kind::Directive) {
+        for token in Lexer::with_directives(self.text).filter(|token| token.kind == TokenKind::Directive) {
             let before = self.text.get(..token.at).unwrap_or_default();
             self.region(at..before.rfind('\n').map_or(0, |end| end + 1));
             let lines = token.text.get(..directive_lines_len(token.text)).unwrap_or_default();
@@ -269,9 +269,9 @@ fn without_comments(directive: &str) -> (String, Option<String>) {
     let mut doc = None;
     for token in Lexer::within_directive(directive) {
         let comment = match token.kind {
-            Kind::BlockComment => token.text.get(2..token.text.len() - 2),
-            Kind::LineComment | Kind::OpenComment => token.text.get(2..),
-            Kind::Blank if token.text.contains('\n') => {
+            TokenKind::BlockComment => token.text.get(2..token.text.len() - 2),
+            TokenKind::LineComment | TokenKind::OpenComment => token.text.get(2..),
+            TokenKind::Blank if token.text.contains('\n') => {
                 words.push(' ');
                 continue;
             }

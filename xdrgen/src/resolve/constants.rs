@@ -7,7 +7,7 @@ use std::{
 
 use super::{
     cycle,
-    names::{Body, Entry, twice},
+    names::{ItemBody, NameEntry, twice},
 };
 use crate::{
     ast::{DefinitionKind, Dialect, File, Ident, Value, ValueKind},
@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// How a constant's value comes about.
-enum Origin<'a> {
+enum ConstantOrigin<'a> {
     Value(&'a Value),
     /// An enumerator without a value.
     After(usize),
@@ -33,7 +33,7 @@ enum Dependency {
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum State {
+enum VisitState {
     New,
     /// Waiting for what it is computed from.
     Open,
@@ -41,9 +41,9 @@ enum State {
     Done(Option<i128>),
 }
 
-struct Node<'a> {
+struct ConstantNode<'a> {
     name: Name,
-    origin: Origin<'a>,
+    origin: ConstantOrigin<'a>,
     /// The enumeration that it is an enumerator of.
     of: Option<&'a str>,
     /// Whether a value that is too large is no error where nothing uses it.
@@ -52,13 +52,13 @@ struct Node<'a> {
 
 /// The values of all constants and enumerators.
 pub(super) struct Constants<'a> {
-    nodes: Vec<Node<'a>>,
+    nodes: Vec<ConstantNode<'a>>,
     by_name: HashMap<&'a str, usize>,
     /// Enumerators by their enumeration and their name.
     scoped: HashMap<(&'a str, &'a str), usize>,
     /// Enumerations that have an enumerator of that name, where there is more than one.
     ambiguous: HashMap<&'a str, Vec<&'a str>>,
-    states: Vec<State>,
+    states: Vec<VisitState>,
     /// What each is if it is a string.
     texts: Vec<Option<&'a str>>,
     /// Node of the first enumerator of an enumeration, by its item.
@@ -73,7 +73,7 @@ pub(super) struct Constants<'a> {
 
 impl<'a> Constants<'a> {
     pub(super) fn collect(
-        entries: &'a [Entry<'a>],
+        entries: &'a [NameEntry<'a>],
         files: &'a [File],
         lost: &'a HashSet<String>,
         out: &mut Vec<Diagnostic>,
@@ -92,17 +92,17 @@ impl<'a> Constants<'a> {
         };
         for (item, entry) in entries.iter().enumerate() {
             match entry.body {
-                Body::Const(_, value) => {
-                    constants.add(&entry.name.text, None, entry.name.clone(), Origin::Value(value), out);
+                ItemBody::Const(_, value) => {
+                    constants.add(&entry.name.text, None, entry.name.clone(), ConstantOrigin::Value(value), out);
                 }
-                Body::Enum(body) => {
+                ItemBody::Enum(body) => {
                     constants.first_of.insert(item, constants.nodes.len());
                     for (index, enumerator) in body.enumerators.iter().enumerate() {
                         let name = Name { text: enumerator.name.text.clone(), span: enumerator.name.span.clone() };
                         let origin = match (&enumerator.value, index.checked_sub(1)) {
-                            (Some(value), _) => Origin::Value(value),
-                            (None, Some(_)) => Origin::After(constants.nodes.len() - 1),
-                            (None, None) => Origin::Zero,
+                            (Some(value), _) => ConstantOrigin::Value(value),
+                            (None, Some(_)) => ConstantOrigin::After(constants.nodes.len() - 1),
+                            (None, None) => ConstantOrigin::Zero,
                         };
                         constants.add(&enumerator.name.text, Some(&entry.name.text), name, origin, out);
                     }
@@ -111,7 +111,7 @@ impl<'a> Constants<'a> {
             }
         }
         constants.numbers_of_programs(files);
-        constants.states = vec![State::New; constants.nodes.len()];
+        constants.states = vec![VisitState::New; constants.nodes.len()];
         constants.texts = vec![None; constants.nodes.len()];
         for node in 0..constants.nodes.len() {
             constants.compute(node, out);
@@ -120,11 +120,18 @@ impl<'a> Constants<'a> {
     }
 
     /// Adds a constant, or an enumerator of the enumeration `of`.
-    fn add(&mut self, text: &'a str, of: Option<&'a str>, name: Name, origin: Origin<'a>, out: &mut Vec<Diagnostic>) {
+    fn add(
+        &mut self,
+        text: &'a str,
+        of: Option<&'a str>,
+        name: Name,
+        origin: ConstantOrigin<'a>,
+        out: &mut Vec<Diagnostic>,
+    ) {
         let node = self.nodes.len();
         match (self.by_name.get(text).and_then(|&first| self.nodes.get(first)), of) {
             // Enumerators of two enumerations may have the same name, as in xdrpp.
-            (Some(Node { of: Some(other), .. }), Some(of))
+            (Some(ConstantNode { of: Some(other), .. }), Some(of))
                 if *other != of && !self.scoped.contains_key(&(of, text)) =>
             {
                 self.ambiguous.entry(text).or_insert_with(|| vec![other]).push(of);
@@ -140,7 +147,7 @@ impl<'a> Constants<'a> {
         if let Some(of) = of {
             self.scoped.entry((of, text)).or_insert(node);
         }
-        self.nodes.push(Node { name, origin, of, may_be_unused: of.is_none() });
+        self.nodes.push(ConstantNode { name, origin, of, may_be_unused: of.is_none() });
     }
 
     /// The node of a constant or enumerator, or of `enumeration::NAME` or `::NAME`. A namespace adds nothing to a name.
@@ -170,7 +177,12 @@ impl<'a> Constants<'a> {
         if !self.by_name.contains_key(name.text.as_str()) {
             self.by_name.insert(&name.text, self.nodes.len());
             let name = Name { text: name.text.clone(), span: name.span.clone() };
-            self.nodes.push(Node { name, origin: Origin::Value(number), of: None, may_be_unused: false });
+            self.nodes.push(ConstantNode {
+                name,
+                origin: ConstantOrigin::Value(number),
+                of: None,
+                may_be_unused: false,
+            });
         }
     }
 
@@ -179,32 +191,32 @@ impl<'a> Constants<'a> {
         // Each with how many of its names have been looked at.
         let mut open = vec![(node, 0)];
         while let Some((at, looked_at)) = open.pop() {
-            if matches!(self.states[at], State::Done(_)) {
+            if matches!(self.states[at], VisitState::Done(_)) {
                 continue;
             }
-            self.states[at] = State::Open;
+            self.states[at] = VisitState::Open;
             match self.dependency(at, looked_at) {
                 Some(Dependency::Node(other)) => {
                     open.push((at, looked_at + 1));
                     match self.states[other] {
-                        State::New => open.push((other, 0)),
-                        State::Open => {
+                        VisitState::New => open.push((other, 0)),
+                        VisitState::Open => {
                             let circle = open.iter().map(|(node, _)| *node).skip_while(|node| *node != other);
                             let circle: Vec<&Name> = circle.map(|node| &self.nodes[node].name).collect();
                             out.push(
                                 cycle("constant", "by itself", &circle)
                                     .note("a constant stands for a number (RFC 4506 §4.17)"),
                             );
-                            self.states[other] = State::Done(None);
+                            self.states[other] = VisitState::Done(None);
                         }
-                        State::Done(_) => {}
+                        VisitState::Done(_) => {}
                     }
                 }
                 Some(Dependency::Elsewhere) => open.push((at, looked_at + 1)),
                 None => {
                     self.texts[at] = self.text_of(at);
                     let value = if self.texts[at].is_some() { None } else { self.evaluate(at, out) };
-                    self.states[at] = State::Done(value);
+                    self.states[at] = VisitState::Done(value);
                 }
             }
         }
@@ -213,9 +225,9 @@ impl<'a> Constants<'a> {
     /// The `index`th name that a constant is computed from.
     fn dependency(&self, node: usize, index: usize) -> Option<Dependency> {
         let name = match &self.nodes[node].origin {
-            Origin::Zero => return None,
-            Origin::After(previous) => return (index == 0).then_some(Dependency::Node(*previous)),
-            Origin::Value(value) => match &value.kind {
+            ConstantOrigin::Zero => return None,
+            ConstantOrigin::After(previous) => return (index == 0).then_some(Dependency::Node(*previous)),
+            ConstantOrigin::Value(value) => match &value.kind {
                 ValueKind::Int(_) | ValueKind::Text(_) => return None,
                 ValueKind::Name(name) => (index == 0).then_some(name)?,
                 ValueKind::Computed(_, names) => &names.get(index)?.text,
@@ -227,8 +239,8 @@ impl<'a> Constants<'a> {
     /// The string that a constant is, or is another name of.
     fn text_of(&self, at: usize) -> Option<&'a str> {
         match &self.nodes[at].origin {
-            Origin::Value(Value { kind: ValueKind::Text(text), .. }) => Some(text),
-            Origin::Value(Value { kind: ValueKind::Name(name), .. }) => self.text(name),
+            ConstantOrigin::Value(Value { kind: ValueKind::Text(text), .. }) => Some(text),
+            ConstantOrigin::Value(Value { kind: ValueKind::Name(name), .. }) => self.text(name),
             _ => None,
         }
     }
@@ -241,12 +253,12 @@ impl<'a> Constants<'a> {
     /// The value of a constant whose names are known.
     fn evaluate(&self, at: usize, out: &mut Vec<Diagnostic>) -> Option<i128> {
         let value = match &self.nodes[at].origin {
-            Origin::Zero => return Some(0),
-            Origin::After(previous) => match self.states[*previous] {
-                State::Done(value) => return value.and_then(|value| value.checked_add(1)),
-                State::New | State::Open => return None,
+            ConstantOrigin::Zero => return Some(0),
+            ConstantOrigin::After(previous) => match self.states[*previous] {
+                VisitState::Done(value) => return value.and_then(|value| value.checked_add(1)),
+                VisitState::New | VisitState::Open => return None,
             },
-            Origin::Value(value) => value,
+            ConstantOrigin::Value(value) => value,
         };
         if let ValueKind::Computed(digits, names) = &value.kind
             && names.is_empty()
@@ -348,15 +360,15 @@ impl<'a> Constants<'a> {
             return None;
         }
         match self.states[node] {
-            State::Done(value) => value,
-            State::New | State::Open => None,
+            VisitState::Done(value) => value,
+            VisitState::New | VisitState::Open => None,
         }
     }
 
     /// The value of the constant or enumerator of that name.
     pub(super) fn get(&self, name: &str) -> Option<i128> {
         match self.states.get(self.find(name)?) {
-            Some(State::Done(value)) => *value,
+            Some(VisitState::Done(value)) => *value,
             _ => None,
         }
     }
@@ -364,7 +376,7 @@ impl<'a> Constants<'a> {
     /// The value of an enumeration's `index`th enumerator.
     pub(super) fn enumerator(&self, item: usize, index: usize) -> Option<i128> {
         match self.states.get(self.first_of.get(&item)? + index) {
-            Some(State::Done(value)) => *value,
+            Some(VisitState::Done(value)) => *value,
             _ => None,
         }
     }

@@ -77,9 +77,9 @@ pub(super) fn aliases_end(spec: &Spec, out: &mut Vec<Diagnostic>) -> bool {
 }
 
 /// What each item is when plain typedefs are looked through.
-struct Ends(Vec<ItemId>);
+struct TypedefTargets(Vec<ItemId>);
 
-impl Ends {
+impl TypedefTargets {
     fn new(spec: &Spec) -> Self {
         let mut ends: Vec<Option<ItemId>> = vec![None; spec.items.len()];
         for start in 0..spec.items.len() {
@@ -119,7 +119,7 @@ impl Ends {
 ///
 /// The union that RFC 4506 §4.19 gives for such a `list` is one, unless its arm is `marked` with an annotation.
 pub(super) fn find(spec: &mut Spec, marked: impl Fn(ItemId) -> bool) {
-    let ends = Ends::new(spec);
+    let ends = TypedefTargets::new(spec);
     for id in (0..spec.items.len()).map(ItemId) {
         if let Some(node) = optional_node(spec, &ends, id).filter(|_| !marked(id))
             && let Some(item) = spec.items.get_mut(id.0)
@@ -176,7 +176,7 @@ pub(super) fn find(spec: &mut Spec, marked: impl Fn(ItemId) -> bool) {
 }
 
 /// Of a union that is void or a struct which holds the union again, at its end and nowhere else: the struct.
-fn optional_node(spec: &Spec, ends: &Ends, id: ItemId) -> Option<Base> {
+fn optional_node(spec: &Spec, ends: &TypedefTargets, id: ItemId) -> Option<Base> {
     let ItemKind::Union(union) = &spec.items.get(id.0)?.kind else { return None };
     if union.discriminant.ty != Type::Base(Base::Bool) || union.open {
         return None;
@@ -193,7 +193,7 @@ fn optional_node(spec: &Spec, ends: &Ends, id: ItemId) -> Option<Base> {
 }
 
 /// The struct that `ty` is an optional one of, typedefs looked through.
-fn points_to(spec: &Spec, ends: &Ends, ty: &Type) -> Option<ItemId> {
+fn points_to(spec: &Spec, ends: &TypedefTargets, ty: &Type) -> Option<ItemId> {
     match ty {
         Type::Optional(base) => ends.of(*base),
         Type::Base(base) => match alias(spec, ends.of(*base)?)? {

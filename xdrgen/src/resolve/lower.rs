@@ -3,33 +3,33 @@
 use std::collections::{HashMap, HashSet};
 
 use super::{
-    Place,
+    AnnotationPlace,
     constants::Constants,
-    names::{Body, Entry, Names, twice},
+    names::{ItemBody, NameEntry, SpecNames, twice},
     types::{Discriminant, word},
 };
 use crate::{
     ast::{Annotation, Declaration, Dialect, EnumBody, File, TypeSpec, UnionBody, Value, ValueKind},
     diag::{Code, Diagnostic},
-    ir::{Arm, Base, Case, ConstValue, Enumerator, Facts, Field, Item, ItemId, ItemKind, Name, Span, Type, Union},
+    ir::{Arm, Base, Case, ConstValue, Enumerator, Field, Item, ItemId, ItemKind, Name, Span, Type, TypeFacts, Union},
     source::{Sources, dedent, without},
 };
 
-pub(super) struct Lower<'a> {
-    pub(super) names: &'a Names<'a>,
+pub(super) struct Lowering<'a> {
+    pub(super) names: &'a SpecNames<'a>,
     pub(super) constants: &'a Constants<'a>,
     pub(super) lost: &'a HashSet<String>,
     pub(super) files: &'a [File],
     pub(super) sources: &'a Sources,
     pub(super) out: &'a mut Vec<Diagnostic>,
-    pub(super) marks: Vec<(Place, Annotation)>,
+    pub(super) marks: Vec<(AnnotationPlace, Annotation)>,
     /// Types that are not declared, and are taken to be what C means by them.
     pub(super) dialects: Vec<Dialect>,
 }
 
-impl<'a> Lower<'a> {
+impl<'a> Lowering<'a> {
     pub(super) fn new(
-        names: &'a Names<'a>,
+        names: &'a SpecNames<'a>,
         constants: &'a Constants<'a>,
         lost: &'a HashSet<String>,
         files: &'a [File],
@@ -44,25 +44,25 @@ impl<'a> Lower<'a> {
         names.entries.iter().enumerate().map(|(index, entry)| self.item(ItemId(index), entry)).collect()
     }
 
-    fn item(&mut self, id: ItemId, entry: &Entry<'_>) -> Item {
-        self.mark(Place::Item(id), entry.annotations);
+    fn item(&mut self, id: ItemId, entry: &NameEntry<'_>) -> Item {
+        self.mark(AnnotationPlace::Item(id), entry.annotations);
         let kind = match entry.body {
-            Body::Const(ty, value) => ItemKind::Const(self.constant(ty, value)),
-            Body::Enum(body) => ItemKind::Enum(self.enumerators(id, &entry.name, body)),
-            Body::Struct(body) => {
-                let fields = self.fields(&body.fields, |index| Place::Field(id, index));
+            ItemBody::Const(ty, value) => ItemKind::Const(self.constant(ty, value)),
+            ItemBody::Enum(body) => ItemKind::Enum(self.enumerators(id, &entry.name, body)),
+            ItemBody::Struct(body) => {
+                let fields = self.fields(&body.fields, |index| AnnotationPlace::Field(id, index));
                 ItemKind::Struct { fields, list_node: false }
             }
-            Body::Union(body) => ItemKind::Union(self.union(id, &entry.name, body)),
-            Body::Extern(path) => ItemKind::Extern(path.to_owned()),
-            Body::Typedef(declaration) => ItemKind::Typedef(self.field(declaration, String::new)),
+            ItemBody::Union(body) => ItemKind::Union(self.union(id, &entry.name, body)),
+            ItemBody::Extern(path) => ItemKind::Extern(path.to_owned()),
+            ItemBody::Typedef(declaration) => ItemKind::Typedef(self.field(declaration, String::new)),
         };
         Item {
             name: entry.name.clone(),
             doc: entry.doc.to_vec(),
             text: self.text(&entry.text),
             kind,
-            facts: Facts::default(),
+            facts: TypeFacts::default(),
             recursive: false,
         }
     }
@@ -95,7 +95,7 @@ impl<'a> Lower<'a> {
         if indent.trim().is_empty() { dedent(&text) } else { text }
     }
 
-    pub(super) fn mark(&mut self, place: Place, annotations: &[Annotation]) {
+    pub(super) fn mark(&mut self, place: AnnotationPlace, annotations: &[Annotation]) {
         self.marks.extend(annotations.iter().map(|annotation| (place, annotation.clone())));
     }
 
@@ -161,7 +161,11 @@ impl<'a> Lower<'a> {
     }
 
     /// Struct fields: each has a name of its own.
-    pub(super) fn fields(&mut self, declarations: &[Declaration], place: impl Fn(usize) -> Place) -> Vec<Field> {
+    pub(super) fn fields(
+        &mut self,
+        declarations: &[Declaration],
+        place: impl Fn(usize) -> AnnotationPlace,
+    ) -> Vec<Field> {
         let mut seen: HashMap<&str, &Span> = HashMap::new();
         let mut fields = Vec::with_capacity(declarations.len());
         for (index, declaration) in declarations.iter().enumerate() {
@@ -215,11 +219,11 @@ impl<'a> Lower<'a> {
             let annotations = arm.declaration.as_ref().map_or(&arm.void_annotations, |found| &found.annotations);
             let field = arm.declaration.as_ref().map(|declaration| self.field(declaration, String::new));
             if arm.default.is_some() {
-                self.mark(Place::Default(id), annotations);
+                self.mark(AnnotationPlace::Default(id), annotations);
                 default = Some(field.clone());
             }
             if !cases.is_empty() {
-                self.mark(Place::Arm(id, arms.len()), annotations);
+                self.mark(AnnotationPlace::Arm(id, arms.len()), annotations);
                 arms.push(Arm { cases, field });
             }
         }

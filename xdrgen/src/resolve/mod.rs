@@ -15,18 +15,18 @@ pub(crate) use graph::target as graph_target;
 
 use std::collections::{HashMap, HashSet};
 
-use self::{constants::Constants, lower::Lower, names::Names};
+use self::{constants::Constants, lower::Lowering, names::SpecNames};
 use crate::{
     ast::{Annotation, Dialect, File},
     diag::{Code, Diagnostic},
+    did_you_mean,
     ir::{ItemId, Name, Spec},
-    slip,
     source::Sources,
 };
 
 /// Where an annotation stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum Place {
+pub(crate) enum AnnotationPlace {
     /// A whole definition; of a typedef, what it declares.
     Item(ItemId),
     /// A struct's field.
@@ -51,7 +51,7 @@ pub(crate) struct Resolved {
     /// Without facts, bounds and eligible items.
     pub(crate) spec: Spec,
     /// Annotations, in order of their places in the text.
-    pub(crate) marks: Vec<(Place, Annotation)>,
+    pub(crate) marks: Vec<(AnnotationPlace, Annotation)>,
     /// Items in an order in which each follows what it holds, as far as recursion lets it; with each, whether it is
     /// recursive other than as a list.
     pub(crate) order: Vec<ItemId>,
@@ -69,9 +69,9 @@ pub(crate) fn resolve(
     out: &mut Vec<Diagnostic>,
 ) -> Resolved {
     let lost: HashSet<String> = files.iter().flat_map(|file| file.lost.iter().cloned()).collect();
-    let names = Names::collect(files, externs, out);
+    let names = SpecNames::collect(files, externs, out);
     let constants = Constants::collect(&names.entries, files, &lost, out);
-    let mut lower = Lower::new(&names, &constants, &lost, files, sources, out);
+    let mut lower = Lowering::new(&names, &constants, &lost, files, sources, out);
     let items = lower.items();
     let programs = lower.programs();
     constants.unused(lower.out);
@@ -82,7 +82,9 @@ pub(crate) fn resolve(
     let mut order = Vec::new();
     // With a type missing or without end there is no graph to speak of.
     if lists::aliases_end(&spec, out) {
-        lists::find(&mut spec, |id| marks.iter().any(|(place, _)| matches!(place, Place::Arm(of, _) if *of == id)));
+        lists::find(&mut spec, |id| {
+            marks.iter().any(|(place, _)| matches!(place, AnnotationPlace::Arm(of, _) if *of == id))
+        });
         order = graph::check(&mut spec, out);
     }
     Resolved { spec, marks, order, constants: constants.into_values(), dialects }
@@ -118,7 +120,7 @@ fn did_you_mean<'a>(
     if said.len() > SUGGESTIONS {
         return diagnostic;
     }
-    match slip::of(name, known) {
+    match did_you_mean::of(name, known) {
         Some(other) => {
             let place = diagnostic.primary.as_ref().map(|label| label.span.clone());
             let diagnostic = diagnostic.help(format!("did you mean `{other}`?"));

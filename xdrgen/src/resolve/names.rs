@@ -13,17 +13,17 @@ use crate::{
 };
 
 /// What will be one item of the specification.
-pub(super) struct Entry<'a> {
+pub(super) struct NameEntry<'a> {
     pub(super) name: Name,
     pub(super) doc: &'a [String],
     pub(super) text: Span,
     pub(super) annotations: &'a [Annotation],
-    pub(super) body: Body<'a>,
+    pub(super) body: ItemBody<'a>,
 }
 
 /// What an item is made from.
 #[derive(Clone, Copy)]
-pub(super) enum Body<'a> {
+pub(super) enum ItemBody<'a> {
     /// With its type, where it has one.
     Const(Option<&'a TypeSpec>, &'a Value),
     Enum(&'a EnumBody),
@@ -36,20 +36,20 @@ pub(super) enum Body<'a> {
 
 /// All names.
 #[derive(Default)]
-pub(super) struct Names<'a> {
+pub(super) struct SpecNames<'a> {
     /// Types of the user's, with their paths in Rust.
     externs: HashMap<&'a str, &'a str>,
     /// Macros that stand for `opaque` or `string`.
     pub(super) spellings: HashMap<&'a str, Primitive>,
     /// In order of declaration; a body within another goes before it.
-    pub(super) entries: Vec<Entry<'a>>,
+    pub(super) entries: Vec<NameEntry<'a>>,
     types: HashMap<String, ItemId>,
     /// Items of the bodies that stand within declarations, by file and octet.
     nested: HashMap<(usize, usize), ItemId>,
     taken: HashSet<String>,
 }
 
-impl<'a> Names<'a> {
+impl<'a> SpecNames<'a> {
     pub(super) fn collect(
         files: &'a [File],
         externs: &'a [(String, String)],
@@ -74,7 +74,7 @@ impl<'a> Names<'a> {
             // It stands in none of the texts.
             let nowhere = span(usize::MAX, 0..0);
             let ident = Ident { text: name.to_owned(), span: nowhere.clone() };
-            names.push(&ident, (&[], &nowhere, &[], Body::Extern("")), diagnostics);
+            names.push(&ident, (&[], &nowhere, &[], ItemBody::Extern("")), diagnostics);
         }
         for name in to_itself {
             if !names.types.contains_key(&name.text) && Primitive::predeclared(&name.text).is_none() {
@@ -106,18 +106,18 @@ impl<'a> Names<'a> {
         let whole = |body| (definition.doc.as_slice(), &definition.span, definition.annotations.as_slice(), body);
         match &definition.kind {
             DefinitionKind::Const { name, ty, value } => {
-                self.push(name, whole(Body::Const(ty.as_ref(), value)), out);
+                self.push(name, whole(ItemBody::Const(ty.as_ref(), value)), out);
             }
             DefinitionKind::Enum(name, body) => {
-                self.push(name, whole(Body::Enum(body)), out);
+                self.push(name, whole(ItemBody::Enum(body)), out);
             }
             DefinitionKind::Struct(name, body) => {
                 self.fields(&name.text, &body.fields, out);
-                self.push(name, whole(Body::Struct(body)), out);
+                self.push(name, whole(ItemBody::Struct(body)), out);
             }
             DefinitionKind::Union(name, body) => {
                 self.union_fields(&name.text, body, out);
-                self.push(name, whole(Body::Union(body)), out);
+                self.push(name, whole(ItemBody::Union(body)), out);
             }
             DefinitionKind::Typedef(declaration) => {
                 let Some(name) = &declaration.name else { return };
@@ -125,21 +125,21 @@ impl<'a> Names<'a> {
                 match &declaration.ty.kind {
                     // `typedef struct { ... } x;` declares as `struct x { ... };` does (RFC 4506 §4.18).
                     TypeKind::Enum(tag, body) if plain && same(tag, name) => {
-                        self.push(name, whole(Body::Enum(body)), out);
+                        self.push(name, whole(ItemBody::Enum(body)), out);
                     }
                     TypeKind::Struct(tag, body) if plain && same(tag, name) => {
                         self.fields(&name.text, &body.fields, out);
-                        self.push(name, whole(Body::Struct(body)), out);
+                        self.push(name, whole(ItemBody::Struct(body)), out);
                     }
                     TypeKind::Union(tag, body) if plain && same(tag, name) => {
                         self.union_fields(&name.text, body, out);
-                        self.push(name, whole(Body::Union(body)), out);
+                        self.push(name, whole(ItemBody::Union(body)), out);
                     }
                     // `typedef struct x x;` is C's way to drop the word `struct`: nothing is defined.
                     TypeKind::Named(target) if plain && target.text == name.text => to_itself.push(name),
                     _ => {
                         self.nested_body(&declaration.ty, || format!("{}_element", name.text), out);
-                        self.push(name, whole(Body::Typedef(declaration)), out);
+                        self.push(name, whole(ItemBody::Typedef(declaration)), out);
                     }
                 }
             }
@@ -174,9 +174,9 @@ impl<'a> Names<'a> {
     /// Makes an item of a body within a declaration. Recursion is bounded by the nesting of braces.
     fn nested_body(&mut self, spec: &'a TypeSpec, made: impl FnOnce() -> String, out: &mut Vec<Diagnostic>) {
         let (tag, body) = match &spec.kind {
-            TypeKind::Enum(tag, body) => (tag, Body::Enum(body)),
-            TypeKind::Struct(tag, body) => (tag, Body::Struct(body)),
-            TypeKind::Union(tag, body) => (tag, Body::Union(body)),
+            TypeKind::Enum(tag, body) => (tag, ItemBody::Enum(body)),
+            TypeKind::Struct(tag, body) => (tag, ItemBody::Struct(body)),
+            TypeKind::Union(tag, body) => (tag, ItemBody::Union(body)),
             TypeKind::Primitive(_) | TypeKind::Named(_) => return,
         };
         let name = match tag {
@@ -184,8 +184,8 @@ impl<'a> Names<'a> {
             None => Ident { text: self.unique(made()), span: spec.span.clone() },
         };
         match body {
-            Body::Struct(body) => self.fields(&name.text, &body.fields, out),
-            Body::Union(body) => self.union_fields(&name.text, body, out),
+            ItemBody::Struct(body) => self.fields(&name.text, &body.fields, out),
+            ItemBody::Union(body) => self.union_fields(&name.text, body, out),
             _ => {}
         }
         let id = self.push(&name, (&[], &spec.span, &[], body), out);
@@ -205,22 +205,22 @@ impl<'a> Names<'a> {
     fn push(
         &mut self,
         name: &Ident,
-        (doc, text, annotations, body): (&'a [String], &Span, &'a [Annotation], Body<'a>),
+        (doc, text, annotations, body): (&'a [String], &Span, &'a [Annotation], ItemBody<'a>),
         out: &mut Vec<Diagnostic>,
     ) -> ItemId {
         let id = ItemId(self.entries.len());
         let body = match self.externs.get(name.text.as_str()) {
-            Some(path) if !matches!(body, Body::Const(..)) => Body::Extern(path),
+            Some(path) if !matches!(body, ItemBody::Const(..)) => ItemBody::Extern(path),
             _ => body,
         };
-        let entry = Entry {
+        let entry = NameEntry {
             name: Name { text: name.text.clone(), span: name.span.clone() },
             doc,
             text: text.clone(),
             annotations,
             body,
         };
-        if !matches!(body, Body::Const(..)) {
+        if !matches!(body, ItemBody::Const(..)) {
             if let Some(first) = self.types.get(&name.text).and_then(|first| self.entries.get(first.0)) {
                 out.push(twice("type", &name.text, &first.name.span, &name.span));
             } else {

@@ -2,14 +2,14 @@
 
 use std::collections::HashMap;
 
-use super::{Place, lower::Lower, names::twice};
+use super::{AnnotationPlace, lower::Lowering, names::twice};
 use crate::{
     ast::{self, DefinitionKind, TypeKind, Value},
     diag::{Code, Diagnostic},
     ir::{Expr, Name, Procedure, Program, ReplyBounds, Span, Version},
 };
 
-impl Lower<'_> {
+impl Lowering<'_> {
     pub(super) fn programs(&mut self) -> Vec<Program> {
         let mut programs = Vec::new();
         let mut names = HashMap::new();
@@ -19,8 +19,8 @@ impl Lower<'_> {
             if let Some(first) = names.insert(&program.name.text, &program.name.span) {
                 self.out.push(twice("program", &program.name.text, first, &program.name.span));
             }
-            self.mark(Place::Program(at), &definition.annotations);
-            let mut seen = Seen::default();
+            self.mark(AnnotationPlace::Program(at), &definition.annotations);
+            let mut seen = UsedNumbers::default();
             let versions = program.versions.iter().enumerate();
             let versions = versions.map(|(index, version)| self.version((at, index), version, &mut seen)).collect();
             programs.push(Program {
@@ -34,11 +34,11 @@ impl Lower<'_> {
         programs
     }
 
-    fn version<'s>(&mut self, at: (usize, usize), version: &'s ast::Version, seen: &mut Seen<'s>) -> Version {
+    fn version<'s>(&mut self, at: (usize, usize), version: &'s ast::Version, seen: &mut UsedNumbers<'s>) -> Version {
         let number = self.number(&version.number);
         seen.check("version", &version.name, number, self.out);
-        self.mark(Place::Version(at.0, at.1), &version.annotations);
-        let mut seen = Seen::default();
+        self.mark(AnnotationPlace::Version(at.0, at.1), &version.annotations);
+        let mut seen = UsedNumbers::default();
         let procedures = version.procedures.iter().enumerate();
         let procedures =
             procedures.map(|(index, procedure)| self.procedure((at.0, at.1, index), procedure, &mut seen)).collect();
@@ -49,15 +49,15 @@ impl Lower<'_> {
         &mut self,
         at: (usize, usize, usize),
         procedure: &'s ast::Procedure,
-        seen: &mut Seen<'s>,
+        seen: &mut UsedNumbers<'s>,
     ) -> Procedure {
         let number = self.number(&procedure.number);
         seen.check("procedure", &procedure.name, number, self.out);
-        self.mark(Place::Procedure(at.0, at.1, at.2), &procedure.annotations);
+        self.mark(AnnotationPlace::Procedure(at.0, at.1, at.2), &procedure.annotations);
         let mut used: HashMap<String, Span> = HashMap::new();
         let mut args = Vec::with_capacity(procedure.parameters.len());
         for (index, parameter) in procedure.parameters.iter().enumerate() {
-            self.mark(Place::Argument(at.0, at.1, at.2, index), &parameter.annotations);
+            self.mark(AnnotationPlace::Argument(at.0, at.1, at.2, index), &parameter.annotations);
             let mut field = self.field(parameter, || made_name(parameter));
             if let Some(first) = used.get(&field.name.text) {
                 if parameter.name.is_some() {
@@ -109,12 +109,12 @@ fn made_name(parameter: &ast::Declaration) -> String {
 
 /// Names and numbers that are taken: both are unique in their program or version (RFC 5531 §12.3).
 #[derive(Default)]
-struct Seen<'a> {
+struct UsedNumbers<'a> {
     names: HashMap<&'a str, &'a Span>,
     numbers: HashMap<u32, &'a ast::Ident>,
 }
 
-impl<'a> Seen<'a> {
+impl<'a> UsedNumbers<'a> {
     fn check(&mut self, what: &str, ident: &'a ast::Ident, number: u32, out: &mut Vec<Diagnostic>) {
         if let Some(first) = self.names.insert(&ident.text, &ident.span) {
             out.push(twice(what, &ident.text, first, &ident.span));

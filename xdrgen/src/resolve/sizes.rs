@@ -1,7 +1,7 @@
 //! Facts of each type: fewest and most octets, whole and reduced, and how many eligible items.
 
 use super::{graph::target, lists::fields_of};
-use crate::ir::{Base, Facts, Field, ItemId, ItemKind, Spec, Type, Union};
+use crate::ir::{Base, Field, ItemId, ItemKind, Spec, Type, TypeFacts, Union};
 
 /// What a `bool`, `int` or count takes (RFC 4506 §4).
 const WORD: u64 = 4;
@@ -14,7 +14,7 @@ pub(crate) fn compute(spec: &mut Spec, order: &[ItemId]) {
         let facts = if spec.items[id.0].recursive {
             // It has no maximum, and eligible items anywhere in the circle can come any number of times.
             let items = (!eligible[id.0]).then_some(0);
-            Facts { max_len: None, max_inline: None, max_ddp_items: items, ..facts }
+            TypeFacts { max_len: None, max_inline: None, max_ddp_items: items, ..facts }
         } else {
             facts
         };
@@ -56,11 +56,11 @@ fn hold_eligible(spec: &Spec) -> Vec<bool> {
     found
 }
 
-fn item(spec: &Spec, id: ItemId) -> Facts {
+fn item(spec: &Spec, id: ItemId) -> TypeFacts {
     match &spec.items[id.0].kind {
-        ItemKind::Const(_) => Facts::default(),
+        ItemKind::Const(_) => TypeFacts::default(),
         ItemKind::Enum(_) => fixed(WORD),
-        ItemKind::Extern(_) => Facts { min_len: 0, max_len: None, max_inline: None, max_ddp_items: Some(0) },
+        ItemKind::Extern(_) => TypeFacts { min_len: 0, max_len: None, max_inline: None, max_ddp_items: Some(0) },
         ItemKind::Struct { fields, .. } => fields.iter().map(|field| self::field(spec, field)).fold(fixed(0), sequence),
         ItemKind::Typedef(field) => self::field(spec, field),
         ItemKind::Union(union) => {
@@ -68,15 +68,15 @@ fn item(spec: &Spec, id: ItemId) -> Facts {
             // Of what is not known nothing is read.
             let min_len = if union.open { 0 } else { arms.min_len };
             let discriminant = if union.discriminant.ty == Type::Base(Base::UHyper) { 2 * WORD } else { WORD };
-            sequence(fixed(discriminant), Facts { min_len, ..arms })
+            sequence(fixed(discriminant), TypeFacts { min_len, ..arms })
         }
     }
 }
 
-fn arms(spec: &Spec, union: &Union) -> Facts {
+fn arms(spec: &Spec, union: &Union) -> TypeFacts {
     let arms = union.arms.iter().map(|arm| arm.field.as_ref()).chain(union.default.as_ref().map(Option::as_ref));
     let arms = arms.map(|arm| arm.map_or(fixed(0), |arm| field(spec, arm)));
-    arms.reduce(|a, b| Facts {
+    arms.reduce(|a, b| TypeFacts {
         min_len: a.min_len.min(b.min_len),
         max_len: larger(a.max_len, b.max_len),
         max_inline: larger(a.max_inline, b.max_inline),
@@ -86,44 +86,44 @@ fn arms(spec: &Spec, union: &Union) -> Facts {
 }
 
 /// Facts of a field, which may be eligible.
-pub(crate) fn field(spec: &Spec, field: &Field) -> Facts {
+pub(crate) fn field(spec: &Spec, field: &Field) -> TypeFacts {
     let whole = ty(spec, &field.ty);
     if field.ddp.is_none() {
         return whole;
     }
     // RFC 8166 §3.4.4.1, §3.4.4.4: a counted item's count stays in the payload stream; contents and their padding go.
     let stays = if counted(spec, &field.ty) { WORD } else { 0 };
-    Facts { min_len: stays, max_len: whole.max_len, max_inline: Some(stays), max_ddp_items: Some(1) }
+    TypeFacts { min_len: stays, max_len: whole.max_len, max_inline: Some(stays), max_ddp_items: Some(1) }
 }
 
 /// Facts of a type.
-pub(crate) fn ty(spec: &Spec, ty: &Type) -> Facts {
+pub(crate) fn ty(spec: &Spec, ty: &Type) -> TypeFacts {
     match ty {
         Type::Base(base) => self::base(spec, *base),
         Type::OpaqueFixed(len) => fixed(padded(u64::from(*len))),
         Type::Opaque(max) | Type::String(max) => {
             let most = Some(WORD + padded(u64::from(*max)));
-            Facts { min_len: WORD, max_len: most, max_inline: most, max_ddp_items: Some(0) }
+            TypeFacts { min_len: WORD, max_len: most, max_inline: most, max_ddp_items: Some(0) }
         }
         Type::ArrayFixed(base, len) => times(self::base(spec, *base), *len),
         Type::Array(base, max) => {
             let elements = times(self::base(spec, *base), *max);
-            sequence(fixed(WORD), Facts { min_len: 0, ..elements })
+            sequence(fixed(WORD), TypeFacts { min_len: 0, ..elements })
         }
-        Type::Optional(base) => sequence(fixed(WORD), Facts { min_len: 0, ..self::base(spec, *base) }),
+        Type::Optional(base) => sequence(fixed(WORD), TypeFacts { min_len: 0, ..self::base(spec, *base) }),
         Type::List(node) => list(spec, *node, WORD),
         Type::NonEmptyList(node) => list(spec, *node, WORD + self::base(spec, Base::Item(*node)).min_len),
     }
 }
 
 /// Any number of nodes.
-fn list(spec: &Spec, node: ItemId, min_len: u64) -> Facts {
+fn list(spec: &Spec, node: ItemId, min_len: u64) -> TypeFacts {
     let none = base(spec, Base::Item(node)).max_ddp_items == Some(0);
-    Facts { min_len, max_len: None, max_inline: None, max_ddp_items: none.then_some(0) }
+    TypeFacts { min_len, max_len: None, max_inline: None, max_ddp_items: none.then_some(0) }
 }
 
 /// Facts of a type without declarator.
-pub(crate) fn base(spec: &Spec, base: Base) -> Facts {
+pub(crate) fn base(spec: &Spec, base: Base) -> TypeFacts {
     match base {
         Base::Bool | Base::Int | Base::UInt | Base::Float => fixed(4),
         Base::Hyper | Base::UHyper | Base::Double => fixed(8),
@@ -153,12 +153,12 @@ pub(crate) fn padded(len: u64) -> u64 {
     len.saturating_add(3) & !3
 }
 
-fn fixed(len: u64) -> Facts {
-    Facts { min_len: len, max_len: Some(len), max_inline: Some(len), max_ddp_items: Some(0) }
+fn fixed(len: u64) -> TypeFacts {
+    TypeFacts { min_len: len, max_len: Some(len), max_inline: Some(len), max_ddp_items: Some(0) }
 }
 
-fn sequence(a: Facts, b: Facts) -> Facts {
-    Facts {
+fn sequence(a: TypeFacts, b: TypeFacts) -> TypeFacts {
+    TypeFacts {
         min_len: a.min_len.saturating_add(b.min_len),
         max_len: add(a.max_len, b.max_len),
         max_inline: add(a.max_inline, b.max_inline),
@@ -166,9 +166,9 @@ fn sequence(a: Facts, b: Facts) -> Facts {
     }
 }
 
-fn times(facts: Facts, n: u32) -> Facts {
+fn times(facts: TypeFacts, n: u32) -> TypeFacts {
     let most = |max: Option<u64>| if n == 0 { Some(0) } else { max.and_then(|max| max.checked_mul(u64::from(n))) };
-    Facts {
+    TypeFacts {
         min_len: facts.min_len.saturating_mul(u64::from(n)),
         max_len: most(facts.max_len),
         max_inline: most(facts.max_inline),

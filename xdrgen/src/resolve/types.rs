@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::{lower::Lower, names::Body};
+use super::{lower::Lowering, names::ItemBody};
 use crate::{
     ast::{Declaration, Declarator, Dialect, Ident, Primitive, TypeKind, TypeSpec, UnionBody, Value},
     diag::{Code, Diagnostic},
@@ -21,13 +21,13 @@ pub(super) enum Discriminant<'a> {
 }
 
 /// A type specifier, resolved.
-enum Specified {
+enum ResolvedSpecifier {
     Base(Base),
     Opaque,
     String,
 }
 
-impl<'a> Lower<'a> {
+impl<'a> Lowering<'a> {
     /// The type of a declaration. `None` after a complaint.
     pub(super) fn ty(&mut self, declaration: &Declaration) -> Option<Type> {
         let specified = self.specified(&declaration.ty);
@@ -40,20 +40,20 @@ impl<'a> Lower<'a> {
         let wrong =
             |message: &str, help: &str| Diagnostic::new(Code::WrongType, message).at(&declaration.span, "").help(help);
         match (specified?, declarator) {
-            (Specified::Base(base), Declarator::Plain) => Some(Type::Base(base)),
-            (Specified::Base(base), Declarator::Pointer) => Some(Type::Optional(base)),
-            (Specified::Base(base), Declarator::Fixed(_)) => Some(Type::ArrayFixed(base, max)),
-            (Specified::Base(base), Declarator::Counted(_)) => Some(Type::Array(base, max)),
-            (Specified::Opaque, Declarator::Fixed(_)) => Some(Type::OpaqueFixed(max)),
-            (Specified::Opaque, Declarator::Counted(_)) => Some(Type::Opaque(max)),
-            (Specified::Opaque, _) => {
+            (ResolvedSpecifier::Base(base), Declarator::Plain) => Some(Type::Base(base)),
+            (ResolvedSpecifier::Base(base), Declarator::Pointer) => Some(Type::Optional(base)),
+            (ResolvedSpecifier::Base(base), Declarator::Fixed(_)) => Some(Type::ArrayFixed(base, max)),
+            (ResolvedSpecifier::Base(base), Declarator::Counted(_)) => Some(Type::Array(base, max)),
+            (ResolvedSpecifier::Opaque, Declarator::Fixed(_)) => Some(Type::OpaqueFixed(max)),
+            (ResolvedSpecifier::Opaque, Declarator::Counted(_)) => Some(Type::Opaque(max)),
+            (ResolvedSpecifier::Opaque, _) => {
                 let help = "write `opaque name[n]` or `opaque name<n>` (RFC 4506 §4.9, §4.10)";
                 self.out.push(wrong("`opaque` needs a length", help));
                 None
             }
             // rpcgen takes `string` alone for a string of any length.
-            (Specified::String, Declarator::Counted(_) | Declarator::Plain) => Some(Type::String(max)),
-            (Specified::String, _) => {
+            (ResolvedSpecifier::String, Declarator::Counted(_) | Declarator::Plain) => Some(Type::String(max)),
+            (ResolvedSpecifier::String, _) => {
                 let help = "write `string name<n>` (RFC 4506 §4.11)";
                 self.out.push(wrong("a string is counted", help));
                 None
@@ -75,19 +75,19 @@ impl<'a> Lower<'a> {
         length
     }
 
-    fn specified(&mut self, spec: &TypeSpec) -> Option<Specified> {
+    fn specified(&mut self, spec: &TypeSpec) -> Option<ResolvedSpecifier> {
         Some(match &spec.kind {
             TypeKind::Primitive(primitive) => of_primitive(*primitive),
             TypeKind::Named(name) => return self.named(name),
             TypeKind::Enum(..) | TypeKind::Struct(..) | TypeKind::Union(..) => {
-                Specified::Base(Base::Item(self.names.nested(spec)?))
+                ResolvedSpecifier::Base(Base::Item(self.names.nested(spec)?))
             }
         })
     }
 
-    fn named(&mut self, name: &Ident) -> Option<Specified> {
+    fn named(&mut self, name: &Ident) -> Option<ResolvedSpecifier> {
         if let Some(id) = self.names.get(&name.text) {
-            return Some(Specified::Base(Base::Item(id)));
+            return Some(ResolvedSpecifier::Base(Base::Item(id)));
         }
         if let Some(primitive) = self.names.spellings.get(name.text.as_str()) {
             return Some(of_primitive(*primitive));
@@ -119,7 +119,7 @@ impl<'a> Lower<'a> {
                 TypeKind::Named(name) => match self.names.get(&name.text).and_then(|id| self.names.entries.get(id.0)) {
                     None => Primitive::predeclared(&name.text),
                     Some(entry) => match entry.body {
-                        Body::Typedef(Declaration { ty, declarator: Declarator::Plain, .. }) => {
+                        ItemBody::Typedef(Declaration { ty, declarator: Declarator::Plain, .. }) => {
                             spec = ty;
                             continue;
                         }
@@ -129,8 +129,8 @@ impl<'a> Lower<'a> {
                 _ => None,
             };
             return match of_primitive(primitive?) {
-                Specified::Base(base) => Some(base),
-                Specified::Opaque | Specified::String => None,
+                ResolvedSpecifier::Base(base) => Some(base),
+                ResolvedSpecifier::Opaque | ResolvedSpecifier::String => None,
             };
         }
         None
@@ -173,11 +173,11 @@ impl<'a> Lower<'a> {
             };
             let entry = names.entries.get(id.0)?;
             match entry.body {
-                Body::Enum(body) => {
+                ItemBody::Enum(body) => {
                     let values = (0..body.enumerators.len()).filter_map(|n| self.constants.enumerator(id.0, n));
                     return Some(Discriminant::Enum(values.filter_map(word).collect(), &entry.name.text));
                 }
-                Body::Typedef(declaration) => {
+                ItemBody::Typedef(declaration) => {
                     spec = &declaration.ty;
                     plain = matches!(declaration.declarator, Declarator::Plain);
                 }
@@ -198,8 +198,8 @@ pub(super) fn word(number: i128) -> Option<i32> {
     i32::try_from(number).ok().or_else(|| u32::try_from(number).ok().map(u32::cast_signed))
 }
 
-fn of_primitive(primitive: Primitive) -> Specified {
-    Specified::Base(match primitive {
+fn of_primitive(primitive: Primitive) -> ResolvedSpecifier {
+    ResolvedSpecifier::Base(match primitive {
         Primitive::Bool => Base::Bool,
         Primitive::Int => Base::Int,
         Primitive::UInt => Base::UInt,
@@ -208,7 +208,7 @@ fn of_primitive(primitive: Primitive) -> Specified {
         Primitive::Float => Base::Float,
         Primitive::Double => Base::Double,
         Primitive::Quadruple => Base::Quadruple,
-        Primitive::Opaque => return Specified::Opaque,
-        Primitive::String => return Specified::String,
+        Primitive::Opaque => return ResolvedSpecifier::Opaque,
+        Primitive::String => return ResolvedSpecifier::String,
     })
 }

@@ -2,38 +2,43 @@
 
 use std::collections::HashMap;
 
-use super::{Fact, FactKind, expr};
+use super::{FactKind, StatedFact, expr};
 use crate::{
     ast::{Annotation, Expr, Ident},
     diag::{Code, Diagnostic},
     ir::{ItemKind, Span, Spec},
-    resolve::Place,
+    resolve::AnnotationPlace,
 };
 
 pub(super) fn facts(
     spec: &Spec,
-    marks: &[(Place, Annotation)],
+    marks: &[(AnnotationPlace, Annotation)],
     constants: &HashMap<String, i128>,
     out: &mut Vec<Diagnostic>,
-) -> Vec<Fact> {
-    let fact = |(place, annotation): &(Place, Annotation)| {
+) -> Vec<StatedFact> {
+    let fact = |(place, annotation): &(AnnotationPlace, Annotation)| {
         let kind = kind(spec, *place, annotation, constants).map_err(|diagnostic| out.push(*diagnostic)).ok()?;
-        Some(Fact { kind, place: *place, span: annotation.span.clone() })
+        Some(StatedFact { kind, place: *place, span: annotation.span.clone() })
     };
     marks.iter().filter_map(fact).collect()
 }
 
 /// Boxed: a diagnostic is large, and this is the rare way out.
-type Outcome<T> = Result<T, Box<Diagnostic>>;
+type AnnotationResult<T> = Result<T, Box<Diagnostic>>;
 
-fn kind(spec: &Spec, place: Place, annotation: &Annotation, constants: &HashMap<String, i128>) -> Outcome<FactKind> {
-    let is_procedure = matches!(place, Place::Procedure(..));
+fn kind(
+    spec: &Spec,
+    place: AnnotationPlace,
+    annotation: &Annotation,
+    constants: &HashMap<String, i128>,
+) -> AnnotationResult<FactKind> {
+    let is_procedure = matches!(place, AnnotationPlace::Procedure(..));
     let (allowed, before) = match annotation.name.text.as_str() {
         "ddp" => (super::field(spec, place).is_some(), "a field, an arm, a typedef, an argument or a result"),
         "reply_max" | "idempotent" => (is_procedure, "a procedure"),
-        "port" => (matches!(place, Place::Program(_)), "a program"),
+        "port" => (matches!(place, AnnotationPlace::Program(_)), "a program"),
         "limit" => {
-            let allowed = is_procedure || matches!(place, Place::Version(..) | Place::Program(_));
+            let allowed = is_procedure || matches!(place, AnnotationPlace::Version(..) | AnnotationPlace::Program(_));
             (allowed, "a procedure, a version or a program")
         }
         name => {
@@ -61,10 +66,10 @@ fn kind(spec: &Spec, place: Place, annotation: &Annotation, constants: &HashMap<
     })
 }
 
-fn misplaced(spec: &Spec, place: Place, annotation: &Annotation, before: &str) -> Diagnostic {
+fn misplaced(spec: &Spec, place: AnnotationPlace, annotation: &Annotation, before: &str) -> Diagnostic {
     let name = &annotation.name.text;
     let item = match place {
-        Place::Item(id) => spec.items.get(id.0),
+        AnnotationPlace::Item(id) => spec.items.get(id.0),
         _ => None,
     };
     match item {
@@ -87,7 +92,7 @@ fn bad(span: &Span, message: impl Into<String>) -> Diagnostic {
 }
 
 /// The one argument of an annotation, which may be written with one of these names, and must if `bare` is not allowed.
-fn argument<'a>(annotation: &'a Annotation, names: &[&str], bare: bool) -> Outcome<Option<&'a Expr>> {
+fn argument<'a>(annotation: &'a Annotation, names: &[&str], bare: bool) -> AnnotationResult<Option<&'a Expr>> {
     let name = &annotation.name.text;
     let mut args = annotation.args.iter();
     let Some((key, value)) = args.next() else { return Ok(None) };
@@ -109,7 +114,7 @@ fn argument<'a>(annotation: &'a Annotation, names: &[&str], bare: bool) -> Outco
     }
 }
 
-fn required<'a>(annotation: &'a Annotation, names: &[&str]) -> Outcome<&'a Expr> {
+fn required<'a>(annotation: &'a Annotation, names: &[&str]) -> AnnotationResult<&'a Expr> {
     argument(annotation, names, true)?.ok_or_else(|| {
         let name = &annotation.name.text;
         Box::new(bad(&annotation.span, format!("`@{name}` needs a number")).help(format!("write `@{name}(...)`")))
@@ -117,7 +122,7 @@ fn required<'a>(annotation: &'a Annotation, names: &[&str]) -> Outcome<&'a Expr>
 }
 
 /// A TCP or UDP port.
-pub(super) fn port(value: &Expr, constants: &HashMap<String, i128>) -> Outcome<u16> {
+pub(super) fn port(value: &Expr, constants: &HashMap<String, i128>) -> AnnotationResult<u16> {
     let n = expr::number(value, constants)?;
     u16::try_from(n)
         .ok()
@@ -126,7 +131,7 @@ pub(super) fn port(value: &Expr, constants: &HashMap<String, i128>) -> Outcome<u
 }
 
 /// A number of chunks.
-pub(super) fn limit(value: &Expr, constants: &HashMap<String, i128>) -> Outcome<u32> {
+pub(super) fn limit(value: &Expr, constants: &HashMap<String, i128>) -> AnnotationResult<u32> {
     /// Of a list this long the header alone takes more than a page.
     const MOST: u32 = 255;
     let n = expr::number(value, constants)?;

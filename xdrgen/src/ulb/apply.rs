@@ -2,17 +2,17 @@
 
 use std::{collections::HashMap, mem::Discriminant};
 
-use super::{Fact, FactKind, Stated, field_mut, procedure_mut};
+use super::{BoundFacts, FactKind, StatedFact, field_mut, procedure_mut};
 use crate::{
     diag::{Code, Diagnostic},
     ir::{Ddp, Span, Spec},
-    resolve::Place,
+    resolve::AnnotationPlace,
 };
 
-pub(super) fn apply(spec: &mut Spec, facts: Vec<Fact>, out: &mut Vec<Diagnostic>) -> Stated {
-    let mut stated = Stated::default();
-    let mut seen: HashMap<(Place, Discriminant<FactKind>, Option<super::ProcedureId>), Span> = HashMap::new();
-    for Fact { kind, place, span } in facts {
+pub(super) fn apply(spec: &mut Spec, facts: Vec<StatedFact>, out: &mut Vec<Diagnostic>) -> BoundFacts {
+    let mut stated = BoundFacts::default();
+    let mut seen: HashMap<(AnnotationPlace, Discriminant<FactKind>, Option<super::ProcedureId>), Span> = HashMap::new();
+    for StatedFact { kind, place, span } in facts {
         let procedure = match &kind {
             FactKind::DdpFor(procedure, _) => Some(*procedure),
             _ => None,
@@ -39,19 +39,19 @@ pub(super) fn apply(spec: &mut Spec, facts: Vec<Fact>, out: &mut Vec<Diagnostic>
                 stated.max_for.insert((procedure, place), max);
             }
             FactKind::ReplyMax(max) => {
-                if let Place::Procedure(p, v, q) = place {
+                if let AnnotationPlace::Procedure(p, v, q) = place {
                     stated.reply_max.insert((p, v, q), (max, span));
                 }
             }
             FactKind::Port(port) => {
-                if let Place::Program(index) = place
+                if let AnnotationPlace::Program(index) = place
                     && let Some(program) = spec.programs.get_mut(index)
                 {
                     program.port = Some(port);
                 }
             }
             FactKind::Idempotent => {
-                if let Place::Procedure(p, v, q) = place
+                if let AnnotationPlace::Procedure(p, v, q) = place
                     && let Some(procedure) = procedure_mut(spec, (p, v, q))
                 {
                     procedure.idempotent = true;

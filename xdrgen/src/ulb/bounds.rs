@@ -3,8 +3,8 @@
 use std::collections::{HashMap, HashSet};
 
 use super::{
-    DEFAULT_LIMIT, Options, ProcedureId, Stated,
-    expr::{self, Scope},
+    BoundFacts, DEFAULT_LIMIT, ProcedureId, UlbOptions,
+    expr::{self, ExprScope},
     procedure, procedure_mut, procedure_name, procedures,
     walk::{MOST, contents, culprit, eligible_places, fields_with_places, may_hold, parts},
 };
@@ -12,7 +12,7 @@ use crate::{
     ast,
     diag::{Code, Diagnostic, Severity},
     ir::{Base, Expr, Field, ItemId, ItemKind, Procedure, ReplyBounds, Spec, Type},
-    resolve::{Place, sizes},
+    resolve::{AnnotationPlace, sizes},
 };
 
 /// Largest expression, in operands and operators: it is printed in generated code.
@@ -29,15 +29,15 @@ const TOO_LONG: Expr = Expr::Const(u64::MAX);
 
 pub(super) fn compute(
     spec: &mut Spec,
-    stated: &Stated,
+    stated: &BoundFacts,
     constants: &HashMap<String, i128>,
-    options: Options,
+    options: UlbOptions,
     out: &mut Vec<Diagnostic>,
 ) {
-    let mut reached = Reached::default();
+    let mut reached = ReachablePlaces::default();
     let before = out.len();
     for id in procedures(spec) {
-        let scope = Scope { spec, procedure: id, constants };
+        let scope = ExprScope { spec, procedure: id, constants };
         let mut bounder = Bounder { scope, stated, options, out, reached: &mut reached, known: HashMap::new() };
         let bounds = bounder.procedure();
         if let (Some(bounds), Some(procedure)) = (bounds, procedure_mut(spec, id)) {
@@ -67,16 +67,16 @@ pub(super) fn compute(
 
 /// Places that procedures reach.
 #[derive(Default)]
-struct Reached {
-    arguments: HashSet<Place>,
+struct ReachablePlaces {
+    arguments: HashSet<AnnotationPlace>,
     /// With the maximum stated.
-    results: HashMap<(ProcedureId, Place), Option<Expr>>,
+    results: HashMap<(ProcedureId, AnnotationPlace), Option<Expr>>,
 }
 
-impl Reached {
+impl ReachablePlaces {
     /// Stated maxima on which all procedures agree.
-    fn maxima(&self) -> Vec<(Place, Expr)> {
-        let mut agreed: HashMap<Place, Option<&Expr>> = HashMap::new();
+    fn maxima(&self) -> Vec<(AnnotationPlace, Expr)> {
+        let mut agreed: HashMap<AnnotationPlace, Option<&Expr>> = HashMap::new();
         for ((_, place), max) in &self.results {
             let known = agreed.entry(*place).or_insert(max.as_ref());
             if *known != max.as_ref() {
@@ -88,11 +88,11 @@ impl Reached {
 }
 
 /// Warns of what is stated in vain.
-fn without_effect(spec: &Spec, stated: &Stated, reached: &Reached, out: &mut Vec<Diagnostic>) {
+fn without_effect(spec: &Spec, stated: &BoundFacts, reached: &ReachablePlaces, out: &mut Vec<Diagnostic>) {
     if spec.programs.is_empty() {
         return;
     }
-    let results: HashSet<Place> = reached.results.keys().map(|(_, place)| *place).collect();
+    let results: HashSet<AnnotationPlace> = reached.results.keys().map(|(_, place)| *place).collect();
     for (place, _, field) in fields_with_places(spec) {
         let Some(ddp) = &field.ddp else { continue };
         let name = &field.name.text;
@@ -113,13 +113,13 @@ fn without_effect(spec: &Spec, stated: &Stated, reached: &Reached, out: &mut Vec
 
 /// Eligible items of a type: at most these, at least so many.
 #[derive(Debug, Clone, Default)]
-struct Items {
+struct ItemCount {
     /// Maximum of the first, the second and so on.
     chunks: Vec<(String, Expr)>,
     least: usize,
 }
 
-impl Items {
+impl ItemCount {
     /// What comes when `other` follows. If some of the first can be missing, those that follow move up.
     fn then(self, other: Self) -> Self {
         let most = self.chunks.len();
@@ -160,13 +160,13 @@ fn merge(slot: &mut Option<(String, Expr)>, (path, max): (String, Expr)) {
 }
 
 struct Bounder<'a> {
-    scope: Scope<'a>,
-    stated: &'a Stated,
-    options: Options,
+    scope: ExprScope<'a>,
+    stated: &'a BoundFacts,
+    options: UlbOptions,
     out: &'a mut Vec<Diagnostic>,
-    reached: &'a mut Reached,
+    reached: &'a mut ReachablePlaces,
     /// Items of types seen before, `None` after a complaint.
-    known: HashMap<ItemId, Option<Items>>,
+    known: HashMap<ItemId, Option<ItemCount>>,
 }
 
 impl<'a> Bounder<'a> {
@@ -175,7 +175,7 @@ impl<'a> Bounder<'a> {
         let spec = self.scope.spec;
         let procedure = procedure(spec, id)?;
         for (index, argument) in procedure.args.iter().enumerate() {
-            let place = Place::Argument(id.0, id.1, id.2, index);
+            let place = AnnotationPlace::Argument(id.0, id.1, id.2, index);
             self.reached.arguments.extend(eligible_places(spec, place, argument));
         }
         let items = |fields: &[Field]| {
@@ -183,14 +183,14 @@ impl<'a> Bounder<'a> {
             fields.iter().fold(Some(0), sum)
         };
         let result = procedure.result.as_ref();
-        let returned = Place::Procedure(id.0, id.1, id.2);
+        let returned = AnnotationPlace::Procedure(id.0, id.1, id.2);
         if let Some((max, _)) = self.stated.reply_max.get(&id)
             && self.is_computed(max)
         {
             return self.computed(procedure, max);
         }
         let arguments = procedure.args.iter().enumerate();
-        let arguments = arguments.map(|(index, field)| (Place::Argument(id.0, id.1, id.2, index), field));
+        let arguments = arguments.map(|(index, field)| (AnnotationPlace::Argument(id.0, id.1, id.2, index), field));
         let arguments_fit = self.limit("arguments", items(&procedure.args), arguments);
         let results = result.into_iter().map(|field| (returned, field));
         let results_fit = self.limit("result", items(procedure.result.as_slice()), results);
@@ -199,7 +199,7 @@ impl<'a> Bounder<'a> {
         }
         let items = match result {
             Some(result) => self.field(returned, result, &result.name.text),
-            None => Some(Items::default()),
+            None => Some(ItemCount::default()),
         };
         let inline = self.inline(result);
         let bounds = ReplyBounds { computed: false, inline: inline?, chunks: items?.chunks };
@@ -235,16 +235,21 @@ impl<'a> Bounder<'a> {
             );
             return None;
         }
-        let returned = Place::Procedure(id.0, id.1, id.2);
+        let returned = AnnotationPlace::Procedure(id.0, id.1, id.2);
         let places = procedure.result.iter().flat_map(|result| eligible_places(self.scope.spec, returned, result));
         self.reached.results.extend(places.map(|place| ((id, place), None)));
         Some(ReplyBounds { computed: true, inline: Expr::Const(0), chunks: Vec::new() })
     }
 
     /// Checks the number of eligible items against the limit that is closest.
-    fn limit(&mut self, what: &str, items: Option<u32>, mut fields: impl Iterator<Item = (Place, &'a Field)>) -> bool {
+    fn limit(
+        &mut self,
+        what: &str,
+        items: Option<u32>,
+        mut fields: impl Iterator<Item = (AnnotationPlace, &'a Field)>,
+    ) -> bool {
         let (p, v, q) = self.scope.procedure;
-        let places = [Place::Procedure(p, v, q), Place::Version(p, v), Place::Program(p)];
+        let places = [AnnotationPlace::Procedure(p, v, q), AnnotationPlace::Version(p, v), AnnotationPlace::Program(p)];
         let stated = places.iter().find_map(|place| self.stated.limits.get(place));
         let limit = stated.map_or(DEFAULT_LIMIT, |(limit, _)| *limit);
         if items.is_some_and(|items| items <= limit) {
@@ -324,35 +329,35 @@ impl<'a> Bounder<'a> {
         None
     }
 
-    fn field(&mut self, place: Place, field: &Field, path: &str) -> Option<Items> {
+    fn field(&mut self, place: AnnotationPlace, field: &Field, path: &str) -> Option<ItemCount> {
         if field.ddp.is_some() {
             let max = self.maximum(place, field, path)?;
-            return Some(Items { chunks: vec![(path.to_owned(), max)], least: 1 });
+            return Some(ItemCount { chunks: vec![(path.to_owned(), max)], least: 1 });
         }
         match &field.ty {
             Type::Base(base) => self.base(*base),
-            Type::Optional(base) => Some(Items { least: 0, ..self.base(*base)? }),
+            Type::Optional(base) => Some(ItemCount { least: 0, ..self.base(*base)? }),
             Type::ArrayFixed(base, count) => self.repeated(*base, *count),
-            Type::Array(base, count) => Some(Items { least: 0, ..self.repeated(*base, *count)? }),
+            Type::Array(base, count) => Some(ItemCount { least: 0, ..self.repeated(*base, *count)? }),
             // The node of a list that holds eligible items holds any number: the limit said so.
-            Type::List(_) | Type::NonEmptyList(_) => Some(Items::default()),
-            Type::OpaqueFixed(_) | Type::Opaque(_) | Type::String(_) => Some(Items::default()),
+            Type::List(_) | Type::NonEmptyList(_) => Some(ItemCount::default()),
+            Type::OpaqueFixed(_) | Type::Opaque(_) | Type::String(_) => Some(ItemCount::default()),
         }
     }
 
-    fn repeated(&mut self, base: Base, count: u32) -> Option<Items> {
+    fn repeated(&mut self, base: Base, count: u32) -> Option<ItemCount> {
         if !may_hold(self.scope.spec, base) {
-            return Some(Items::default());
+            return Some(ItemCount::default());
         }
         // No more than the limit, since each holds one or more.
         let one = self.base(base)?;
-        Some((0..count).fold(Items::default(), |all, _| all.then(one.clone())))
+        Some((0..count).fold(ItemCount::default(), |all, _| all.then(one.clone())))
     }
 
-    fn base(&mut self, base: Base) -> Option<Items> {
-        let Base::Item(id) = base else { return Some(Items::default()) };
+    fn base(&mut self, base: Base) -> Option<ItemCount> {
+        let Base::Item(id) = base else { return Some(ItemCount::default()) };
         if !may_hold(self.scope.spec, base) {
-            return Some(Items::default());
+            return Some(ItemCount::default());
         }
         if let Some(known) = self.known.get(&id) {
             return known.clone();
@@ -363,10 +368,10 @@ impl<'a> Bounder<'a> {
         items
     }
 
-    fn item(&mut self, id: ItemId) -> Option<Items> {
+    fn item(&mut self, id: ItemId) -> Option<ItemCount> {
         let spec = self.scope.spec;
         let item = spec.items.get(id.0)?;
-        let inner: Vec<Option<Items>> = parts(spec, id)
+        let inner: Vec<Option<ItemCount>> = parts(spec, id)
             .into_iter()
             .map(|(place, field)| {
                 let path = match item.kind {
@@ -376,21 +381,21 @@ impl<'a> Bounder<'a> {
                 self.field(place, field, &path)
             })
             .collect();
-        let inner: Vec<Items> = inner.into_iter().collect::<Option<_>>()?;
+        let inner: Vec<ItemCount> = inner.into_iter().collect::<Option<_>>()?;
         Some(match &item.kind {
             ItemKind::Union(union) => {
                 // Some arm is void, or some discriminant has none: then there may be no item at all.
                 let all = union.arms.iter().map(|arm| &arm.field).chain(&union.default);
                 let void = all.into_iter().any(Option::is_none);
-                let either = inner.into_iter().reduce(Items::or).unwrap_or_default();
-                Items { least: if void { 0 } else { either.least }, ..either }
+                let either = inner.into_iter().reduce(ItemCount::or).unwrap_or_default();
+                ItemCount { least: if void { 0 } else { either.least }, ..either }
             }
-            _ => inner.into_iter().fold(Items::default(), Items::then),
+            _ => inner.into_iter().fold(ItemCount::default(), ItemCount::then),
         })
     }
 
     /// Most octets of an eligible result's contents.
-    fn maximum(&mut self, place: Place, field: &Field, path: &str) -> Option<Expr> {
+    fn maximum(&mut self, place: AnnotationPlace, field: &Field, path: &str) -> Option<Expr> {
         let spec = self.scope.spec;
         let id = self.scope.procedure;
         let stated = self.stated.max_for.get(&(id, place)).or_else(|| self.stated.max.get(&place));

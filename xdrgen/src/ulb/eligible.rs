@@ -3,7 +3,7 @@
 use super::walk::fields_with_places;
 use crate::{
     diag::{Code, Diagnostic},
-    ir::{Base, Facts, Field, ItemKind, Span, Spec, Type},
+    ir::{Base, Field, ItemKind, Span, Spec, Type, TypeFacts},
     resolve::sizes::{self, through_typedefs},
 };
 
@@ -26,18 +26,20 @@ pub(super) fn check(spec: &Spec, out: &mut Vec<Diagnostic>) {
                 None => field.name.text.clone(),
             };
             let diagnostic = match diagnostic {
-                Fault::Union(name) => union(&name, &ddp.span),
-                Fault::NotEligible(why, help) => {
+                EligibilityError::Union(name) => union(&name, &ddp.span),
+                EligibilityError::NotEligible(why, help) => {
                     Diagnostic::new(Code::NotEligible, format!("`{name}` cannot be eligible for direct data placement"))
                         .at(&ddp.span, "")
                         .note(why)
                         .help(help)
                 }
-                Fault::Nested => Diagnostic::new(Code::NestedEligible, format!("`{name}` holds eligible items itself"))
-                    .at(&ddp.span, "")
-                    .note("an eligible item does not contain eligible items (RFC 8166 §6.1)")
-                    .help("mark either the whole or its parts"),
-                Fault::Twice(typedef) => {
+                EligibilityError::Nested => {
+                    Diagnostic::new(Code::NestedEligible, format!("`{name}` holds eligible items itself"))
+                        .at(&ddp.span, "")
+                        .note("an eligible item does not contain eligible items (RFC 8166 §6.1)")
+                        .help("mark either the whole or its parts")
+                }
+                EligibilityError::Twice(typedef) => {
                     let message = format!("`{name}` is marked twice: here, and where its type is declared");
                     Diagnostic::new(Code::NestedEligible, message)
                         .at(&ddp.span, "")
@@ -55,7 +57,7 @@ pub(super) fn check(spec: &Spec, out: &mut Vec<Diagnostic>) {
     }
 }
 
-enum Fault<'a> {
+enum EligibilityError<'a> {
     Union(String),
     NotEligible(&'static str, &'static str),
     Nested,
@@ -63,27 +65,27 @@ enum Fault<'a> {
     Twice(&'a Field),
 }
 
-fn fault<'a>(spec: &'a Spec, field: &'a Field) -> Option<Fault<'a>> {
+fn fault<'a>(spec: &'a Spec, field: &'a Field) -> Option<EligibilityError<'a>> {
     // Typedefs may be marked themselves: what they stand for is looked at without looking through them.
     let facts = sizes::ty(spec, &field.ty);
     if facts.max_ddp_items != Some(0) {
-        return Some(marked(spec, &field.ty).map_or(Fault::Nested, Fault::Twice));
+        return Some(marked(spec, &field.ty).map_or(EligibilityError::Nested, EligibilityError::Twice));
     }
     match through_typedefs(spec, &field.ty) {
         // What is counted tells its length before its contents: the chunk's length can be checked before it is read.
         Type::Opaque(_) | Type::String(_) | Type::Array(..) | Type::OpaqueFixed(_) => None,
-        Type::Optional(_) => Some(Fault::NotEligible(
+        Type::Optional(_) => Some(EligibilityError::NotEligible(
             "of an optional item only what it holds can move, its flag stays in the payload stream (RFC 8166 §3.4.4.2)",
             "mark what it is an option of, within its type",
         )),
-        Type::List(_) | Type::NonEmptyList(_) => Some(Fault::NotEligible(
+        Type::List(_) | Type::NonEmptyList(_) => Some(EligibilityError::NotEligible(
             "a linked list has no count that could stay in the payload stream",
             "make it an array",
         )),
         Type::Base(Base::Item(id)) if matches!(spec.items.get(id.0)?.kind, ItemKind::Union(_)) => {
-            Some(Fault::Union(spec.items.get(id.0)?.name.text.clone()))
+            Some(EligibilityError::Union(spec.items.get(id.0)?.name.text.clone()))
         }
-        Type::Base(_) | Type::ArrayFixed(..) if !fixed(&facts) => Some(Fault::NotEligible(
+        Type::Base(_) | Type::ArrayFixed(..) if !fixed(&facts) => Some(EligibilityError::NotEligible(
             "its length is only known when it has been decoded: only what is counted or of fixed size can be eligible",
             "mark the opaque item, string or array in it that holds the bulk of the data",
         )),
@@ -105,6 +107,6 @@ fn marked<'a>(spec: &'a Spec, mut ty: &'a Type) -> Option<&'a Field> {
     None
 }
 
-fn fixed(facts: &Facts) -> bool {
+fn fixed(facts: &TypeFacts) -> bool {
     facts.max_len == Some(facts.min_len)
 }

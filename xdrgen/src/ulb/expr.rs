@@ -11,28 +11,28 @@ use crate::{
 };
 
 /// Boxed: a diagnostic is large, and this is the rare way out.
-type Outcome<T> = Result<T, Box<Diagnostic>>;
+type ExprResult<T> = Result<T, Box<Diagnostic>>;
 
 fn bad(span: &Span, message: impl Into<String>) -> Diagnostic {
     Diagnostic::new(Code::BadExpression, message).at(span, "")
 }
 
 /// What an expression is computed from.
-pub(super) struct Scope<'a> {
+pub(super) struct ExprScope<'a> {
     pub(super) spec: &'a Spec,
     pub(super) procedure: ProcedureId,
     pub(super) constants: &'a HashMap<String, i128>,
 }
 
-impl Scope<'_> {
+impl ExprScope<'_> {
     /// Resolves the expression for this procedure.
-    pub(super) fn resolve(&self, expr: &ast::Expr) -> Outcome<Expr> {
+    pub(super) fn resolve(&self, expr: &ast::Expr) -> ExprResult<Expr> {
         evaluate(expr, self.constants, Some(self))
     }
 
     /// The way to an item of the arguments, through structs only: what lies behind an arm, an option or in an array
     /// need not be there.
-    fn path(&self, parts: &[Ident], whole: &ast::Expr, wanted: Wanted) -> Outcome<Expr> {
+    fn path(&self, parts: &[Ident], whole: &ast::Expr, wanted: ExpectedKind) -> ExprResult<Expr> {
         let Some(procedure) = procedure(self.spec, self.procedure) else {
             return Err(Box::new(bad(&whole.span, "no such procedure")));
         };
@@ -59,9 +59,9 @@ impl Scope<'_> {
         let ty = through_typedefs(self.spec, &field.ty);
         let path = ArgPath { arg, fields };
         Ok(match (wanted, ty) {
-            (Wanted::Integer, Type::Base(Base::Int | Base::UInt | Base::Hyper | Base::UHyper)) => Expr::Arg(path),
+            (ExpectedKind::Integer, Type::Base(Base::Int | Base::UInt | Base::Hyper | Base::UHyper)) => Expr::Arg(path),
             // As long as that: the elements of an array are no bytes.
-            (_, Type::Opaque(_) | Type::String(_)) | (Wanted::Counted, Type::Array(..)) => Expr::Len(path),
+            (_, Type::Opaque(_) | Type::String(_)) | (ExpectedKind::Counted, Type::Array(..)) => Expr::Len(path),
             _ => return Err(note(unfit(field, ty, whole, wanted))),
         })
     }
@@ -112,19 +112,19 @@ impl Scope<'_> {
 }
 
 /// The error of an item of the arguments that is no number.
-fn unfit(field: &Field, ty: &Type, whole: &ast::Expr, wanted: Wanted) -> Diagnostic {
+fn unfit(field: &Field, ty: &Type, whole: &ast::Expr, wanted: ExpectedKind) -> Diagnostic {
     let what = match wanted {
-        Wanted::Integer => "is no integer",
-        Wanted::Counted => "has no count",
+        ExpectedKind::Integer => "is no integer",
+        ExpectedKind::Counted => "has no count",
     };
     let diagnostic = bad(&whole.span, format!("`{}` {what}", field.name.text));
     match (wanted, ty) {
-        (Wanted::Integer, Type::Array(..)) => diagnostic.help(format!("its count is `len({})`", field.name.text)),
+        (ExpectedKind::Integer, Type::Array(..)) => diagnostic.help(format!("its count is `len({})`", field.name.text)),
         _ => diagnostic,
     }
 }
 
-impl Scope<'_> {
+impl ExprScope<'_> {
     /// Which argument is meant, and what of the path remains: of a single one its fields, of several one by its name.
     fn argument<'p>(&self, procedure: &Procedure, parts: &'p [Ident]) -> Result<(usize, &'p [Ident]), String> {
         let by_name = |name: &Ident| procedure.args.iter().position(|arg| arg.name.text == name.text);
@@ -145,7 +145,7 @@ impl Scope<'_> {
 }
 
 #[derive(Clone, Copy)]
-enum Wanted {
+enum ExpectedKind {
     Integer,
     Counted,
 }
@@ -165,7 +165,7 @@ fn dotted(parts: &[Ident]) -> String {
     parts.iter().map(|part| part.text.as_str()).collect::<Vec<_>>().join(".")
 }
 
-fn constant(name: &Ident, constants: &HashMap<String, i128>) -> Outcome<u64> {
+fn constant(name: &Ident, constants: &HashMap<String, i128>) -> ExprResult<u64> {
     match constants.get(&name.text) {
         Some(&value) => u64::try_from(value)
             .map_err(|_| Box::new(bad(&name.span, format!("`{}` is {value}: a size is not negative", name.text)))),
@@ -177,7 +177,7 @@ fn constant(name: &Ident, constants: &HashMap<String, i128>) -> Outcome<u64> {
 }
 
 /// The value of an expression that does not depend on a call.
-pub(super) fn number(expr: &ast::Expr, constants: &HashMap<String, i128>) -> Outcome<u64> {
+pub(super) fn number(expr: &ast::Expr, constants: &HashMap<String, i128>) -> ExprResult<u64> {
     match evaluate(expr, constants, None)? {
         Expr::Const(n) => Ok(n),
         _ => Err(Box::new(bad(&expr.span, DEPENDS))),
@@ -188,15 +188,15 @@ pub(super) fn number(expr: &ast::Expr, constants: &HashMap<String, i128>) -> Out
 const DEPENDS: &str = "this cannot depend on a call's arguments";
 
 /// Evaluates an expression as far as it does not depend on a call, whose arguments are those of `scope`.
-fn evaluate(expr: &ast::Expr, constants: &HashMap<String, i128>, scope: Option<&Scope<'_>>) -> Outcome<Expr> {
+fn evaluate(expr: &ast::Expr, constants: &HashMap<String, i128>, scope: Option<&ExprScope<'_>>) -> ExprResult<Expr> {
     let scope_needed = || scope.ok_or_else(|| Box::new(bad(&expr.span, DEPENDS)));
     match &expr.kind {
         ExprKind::Int(n) => Ok(Expr::Const(*n)),
         ExprKind::Path(parts) => match parts.as_slice() {
-            [first, rest @ ..] if first.text == "args" => scope_needed()?.path(rest, expr, Wanted::Integer),
+            [first, rest @ ..] if first.text == "args" => scope_needed()?.path(rest, expr, ExpectedKind::Integer),
             [name] if constants.contains_key(&name.text) => constant(name, constants).map(Expr::Const),
             [first, ..] if scope.is_some_and(|scope| scope.has(first)) => {
-                scope_needed()?.path(parts, expr, Wanted::Integer)
+                scope_needed()?.path(parts, expr, ExpectedKind::Integer)
             }
             [name] => constant(name, constants).map(Expr::Const),
             parts => {
@@ -218,9 +218,9 @@ fn evaluate(expr: &ast::Expr, constants: &HashMap<String, i128>, scope: Option<&
             }
             ("min" | "max", _) => Err(Box::new(bad(&expr.span, format!("`{}` takes two or more", name.text)))),
             ("len", [ast::Expr { kind: ExprKind::Path(parts), span }]) => match parts.as_slice() {
-                [first, rest @ ..] if first.text == "args" => scope_needed()?.path(rest, expr, Wanted::Counted),
+                [first, rest @ ..] if first.text == "args" => scope_needed()?.path(rest, expr, ExpectedKind::Counted),
                 [first, ..] if scope.is_some_and(|scope| scope.has(first)) => {
-                    scope_needed()?.path(parts, expr, Wanted::Counted)
+                    scope_needed()?.path(parts, expr, ExpectedKind::Counted)
                 }
                 _ => Err(Box::new(bad(span, "`len` is of an item of the arguments").help("write `len(name)`"))),
             },

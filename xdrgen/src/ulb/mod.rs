@@ -1,6 +1,6 @@
 //! The upper-layer binding (ULB, RFC 8166 §6): which items are eligible for direct data placement, how large replies
 //! get, on which port a program is found. It comes as annotations in the XDR or as a `.ulb` file beside it; either is
-//! turned into [`Fact`]s, which are applied to the specification, checked, and turned into bounds.
+//! turned into [`StatedFact`]s, which are applied to the specification, checked, and turned into bounds.
 
 mod annotation;
 mod apply;
@@ -16,7 +16,7 @@ use crate::{
     ast::{self, Statement},
     diag::{Diagnostic, Severity},
     ir::{Field, ItemKind, Procedure, Span, Spec, Version},
-    resolve::{Place, Resolved, sizes},
+    resolve::{AnnotationPlace, Resolved, sizes},
 };
 
 #[cfg(feature = "cli")]
@@ -32,7 +32,7 @@ pub const DEFAULT_LIMIT: u32 = 16;
 
 /// Choices of a run.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Options {
+pub(crate) struct UlbOptions {
     /// Taken as the maximum of replies that have none, instead of an error.
     pub(crate) default_reply_max: Option<u64>,
     /// Whether no client is generated, so that replies need no maximum.
@@ -41,10 +41,10 @@ pub(crate) struct Options {
 
 /// One thing stated, wherever it stands.
 #[derive(Debug, Clone)]
-struct Fact {
+struct StatedFact {
     kind: FactKind,
     /// Of what.
-    place: Place,
+    place: AnnotationPlace,
     /// Where it is stated.
     span: Span,
 }
@@ -68,16 +68,21 @@ type ProcedureId = (usize, usize, usize);
 
 /// Facts that only the computation of bounds needs.
 #[derive(Debug, Default)]
-struct Stated {
+struct BoundFacts {
     /// Maxima of eligible items.
-    max: HashMap<Place, ast::Expr>,
-    max_for: HashMap<(ProcedureId, Place), ast::Expr>,
+    max: HashMap<AnnotationPlace, ast::Expr>,
+    max_for: HashMap<(ProcedureId, AnnotationPlace), ast::Expr>,
     reply_max: HashMap<ProcedureId, (ast::Expr, Span)>,
-    limits: HashMap<Place, (u32, Span)>,
+    limits: HashMap<AnnotationPlace, (u32, Span)>,
 }
 
 /// Binds annotations and statements to a resolved specification, checks them and computes what follows.
-pub(crate) fn bind(resolved: Resolved, statements: &[Statement], options: Options, out: &mut Vec<Diagnostic>) -> Spec {
+pub(crate) fn bind(
+    resolved: Resolved,
+    statements: &[Statement],
+    options: UlbOptions,
+    out: &mut Vec<Diagnostic>,
+) -> Spec {
     let Resolved { mut spec, marks, order, constants, .. } = resolved;
     let before = out.len();
     let mut facts = annotation::facts(&spec, &marks, &constants, out);
@@ -123,51 +128,51 @@ fn procedure_name(spec: &Spec, id: ProcedureId) -> String {
 }
 
 /// The field at a place that has one.
-fn field(spec: &Spec, place: Place) -> Option<&Field> {
+fn field(spec: &Spec, place: AnnotationPlace) -> Option<&Field> {
     match place {
-        Place::Field(id, index) => match &spec.items.get(id.0)?.kind {
+        AnnotationPlace::Field(id, index) => match &spec.items.get(id.0)?.kind {
             ItemKind::Struct { fields, .. } => fields.get(index),
             _ => None,
         },
-        Place::Arm(id, index) => match &spec.items.get(id.0)?.kind {
+        AnnotationPlace::Arm(id, index) => match &spec.items.get(id.0)?.kind {
             ItemKind::Union(union) => union.arms.get(index)?.field.as_ref(),
             _ => None,
         },
-        Place::Default(id) => match &spec.items.get(id.0)?.kind {
+        AnnotationPlace::Default(id) => match &spec.items.get(id.0)?.kind {
             ItemKind::Union(union) => union.default.as_ref()?.as_ref(),
             _ => None,
         },
-        Place::Item(id) => match &spec.items.get(id.0)?.kind {
+        AnnotationPlace::Item(id) => match &spec.items.get(id.0)?.kind {
             ItemKind::Typedef(field) => Some(field),
             _ => None,
         },
-        Place::Argument(p, v, q, index) => procedure(spec, (p, v, q))?.args.get(index),
-        Place::Procedure(p, v, q) => procedure(spec, (p, v, q))?.result.as_ref(),
-        Place::Program(_) | Place::Version(..) => None,
+        AnnotationPlace::Argument(p, v, q, index) => procedure(spec, (p, v, q))?.args.get(index),
+        AnnotationPlace::Procedure(p, v, q) => procedure(spec, (p, v, q))?.result.as_ref(),
+        AnnotationPlace::Program(_) | AnnotationPlace::Version(..) => None,
     }
 }
 
 /// The same, to change it.
-fn field_mut(spec: &mut Spec, place: Place) -> Option<&mut Field> {
+fn field_mut(spec: &mut Spec, place: AnnotationPlace) -> Option<&mut Field> {
     match place {
-        Place::Field(id, index) => match &mut spec.items.get_mut(id.0)?.kind {
+        AnnotationPlace::Field(id, index) => match &mut spec.items.get_mut(id.0)?.kind {
             ItemKind::Struct { fields, .. } => fields.get_mut(index),
             _ => None,
         },
-        Place::Arm(id, index) => match &mut spec.items.get_mut(id.0)?.kind {
+        AnnotationPlace::Arm(id, index) => match &mut spec.items.get_mut(id.0)?.kind {
             ItemKind::Union(union) => union.arms.get_mut(index)?.field.as_mut(),
             _ => None,
         },
-        Place::Default(id) => match &mut spec.items.get_mut(id.0)?.kind {
+        AnnotationPlace::Default(id) => match &mut spec.items.get_mut(id.0)?.kind {
             ItemKind::Union(union) => union.default.as_mut()?.as_mut(),
             _ => None,
         },
-        Place::Item(id) => match &mut spec.items.get_mut(id.0)?.kind {
+        AnnotationPlace::Item(id) => match &mut spec.items.get_mut(id.0)?.kind {
             ItemKind::Typedef(field) => Some(field),
             _ => None,
         },
-        Place::Argument(p, v, q, index) => procedure_mut(spec, (p, v, q))?.args.get_mut(index),
-        Place::Procedure(p, v, q) => procedure_mut(spec, (p, v, q))?.result.as_mut(),
-        Place::Program(_) | Place::Version(..) => None,
+        AnnotationPlace::Argument(p, v, q, index) => procedure_mut(spec, (p, v, q))?.args.get_mut(index),
+        AnnotationPlace::Procedure(p, v, q) => procedure_mut(spec, (p, v, q))?.result.as_mut(),
+        AnnotationPlace::Program(_) | AnnotationPlace::Version(..) => None,
     }
 }

@@ -14,22 +14,22 @@
 
 use std::collections::HashMap;
 
-use super::{Fact, FactKind, ProcedureId, annotation, procedure};
+use super::{FactKind, ProcedureId, StatedFact, annotation, procedure};
 use crate::{
     ast::{Expr, Ident, Path, Statement},
     diag::{Code, Diagnostic},
     ir::{Field, ItemId, ItemKind, Spec},
-    resolve::{Place, graph_target},
+    resolve::{AnnotationPlace, graph_target},
 };
 
-type Outcome<T> = Result<T, Box<Diagnostic>>;
+type SidecarResult<T> = Result<T, Box<Diagnostic>>;
 
 pub(super) fn facts(
     spec: &Spec,
     statements: &[Statement],
     constants: &HashMap<String, i128>,
     out: &mut Vec<Diagnostic>,
-) -> Vec<Fact> {
+) -> Vec<StatedFact> {
     let binder = Binder::new(spec, constants);
     let mut facts = Vec::new();
     for statement in statements {
@@ -53,15 +53,15 @@ impl<'a> Binder<'a> {
         Self { spec, constants, items: types.map(|(id, item)| (item.name.text.as_str(), ItemId(id))).collect() }
     }
 
-    fn statement(&self, statement: &Statement) -> Outcome<Vec<Fact>> {
+    fn statement(&self, statement: &Statement) -> SidecarResult<Vec<StatedFact>> {
         let keyword = statement.keyword.text.as_str();
         let setting = |name: Option<&str>| setting(statement, name);
         if let Some(procedure) = statement.procedure.as_ref().filter(|_| keyword != "ddp") {
             let message = format!("`{keyword}` is stated of a procedure itself");
             return Err(Box::new(Diagnostic::new(Code::BadArguments, message).at(&procedure.span, "")));
         }
-        let fact = |place, kind| Fact { kind, place, span: statement.span.clone() };
-        let each = |place: &dyn Fn(&Path) -> Outcome<Place>, kind: FactKind| {
+        let fact = |place, kind| StatedFact { kind, place, span: statement.span.clone() };
+        let each = |place: &dyn Fn(&Path) -> SidecarResult<AnnotationPlace>, kind: FactKind| {
             statement.paths.iter().map(|path| Ok(fact(place(path)?, kind.clone()))).collect()
         };
         match keyword {
@@ -104,14 +104,14 @@ impl<'a> Binder<'a> {
     }
 
     /// An item: `type`, `type.field`, `type.field.field`, `VERSION.PROCEDURE.result`, `VERSION.PROCEDURE.args.NAME`.
-    fn item(&self, path: &Path) -> Outcome<Place> {
+    fn item(&self, path: &Path) -> SidecarResult<AnnotationPlace> {
         let (first, rest) = split(path)?;
         let Some(&id) = self.items.get(first.text.as_str()) else {
             return self.signature_item(path);
         };
         if rest.is_empty() {
             return match self.spec.items.get(id.0).map(|item| &item.kind) {
-                Some(ItemKind::Typedef(_)) => Ok(Place::Item(id)),
+                Some(ItemKind::Typedef(_)) => Ok(AnnotationPlace::Item(id)),
                 Some(ItemKind::Union(_)) => Err(Box::new(super::eligible::union(&first.text, &path.span))),
                 _ => Err(Box::new(
                     unknown(path, format!("`{}` is a type: name a field of it", first.text))
@@ -123,8 +123,8 @@ impl<'a> Binder<'a> {
     }
 
     /// The last of `parts`, each a field or arm of the type before it.
-    fn member(&self, mut id: ItemId, parts: &[Ident]) -> Outcome<Place> {
-        let mut place = Place::Item(id);
+    fn member(&self, mut id: ItemId, parts: &[Ident]) -> SidecarResult<AnnotationPlace> {
+        let mut place = AnnotationPlace::Item(id);
         for (index, part) in parts.iter().enumerate() {
             if index > 0 {
                 let field = super::field(self.spec, place);
@@ -153,15 +153,17 @@ impl<'a> Binder<'a> {
         id
     }
 
-    fn child(&self, id: ItemId, part: &Ident) -> Outcome<Place> {
+    fn child(&self, id: ItemId, part: &Ident) -> SidecarResult<AnnotationPlace> {
         let Some(item) = self.spec.items.get(id.0) else { return Err(unknown_part(part, "nothing")) };
         let named = |field: &Field| field.name.text == part.text;
         let place = match &item.kind {
-            ItemKind::Struct { fields, .. } => fields.iter().position(named).map(|index| Place::Field(id, index)),
+            ItemKind::Struct { fields, .. } => {
+                fields.iter().position(named).map(|index| AnnotationPlace::Field(id, index))
+            }
             ItemKind::Union(union) => {
                 let arm = union.arms.iter().position(|arm| arm.field.as_ref().is_some_and(named));
                 let default = union.default.as_ref().and_then(Option::as_ref).is_some_and(named);
-                arm.map(|index| Place::Arm(id, index)).or(default.then_some(Place::Default(id)))
+                arm.map(|index| AnnotationPlace::Arm(id, index)).or(default.then_some(AnnotationPlace::Default(id)))
             }
             _ => None,
         };
@@ -171,7 +173,7 @@ impl<'a> Binder<'a> {
         })
     }
 
-    fn signature_item(&self, path: &Path) -> Outcome<Place> {
+    fn signature_item(&self, path: &Path) -> SidecarResult<AnnotationPlace> {
         let at = |name: &str| path.parts.iter().position(|part| part.text == name);
         let (cut, is_result) = match (at("result"), at("args")) {
             (Some(cut), None) => (cut, true),
@@ -186,13 +188,13 @@ impl<'a> Binder<'a> {
         let procedure = procedure(self.spec, id);
         let rest = path.parts.get(cut + 1..).unwrap_or_default();
         let (place, rest) = match (is_result, rest) {
-            (true, rest) => (Place::Procedure(id.0, id.1, id.2), rest),
+            (true, rest) => (AnnotationPlace::Procedure(id.0, id.1, id.2), rest),
             (false, [name, rest @ ..]) => {
                 let position = procedure.and_then(|p| p.args.iter().position(|arg| arg.name.text == name.text));
                 let index = position.ok_or_else(|| unknown_argument(name))?;
-                (Place::Argument(id.0, id.1, id.2, index), rest)
+                (AnnotationPlace::Argument(id.0, id.1, id.2, index), rest)
             }
-            (false, []) => (Place::Argument(id.0, id.1, id.2, 0), rest),
+            (false, []) => (AnnotationPlace::Argument(id.0, id.1, id.2, 0), rest),
         };
         let Some(field) = super::field(self.spec, place) else {
             return Err(Box::new(unknown(path, "the procedure has none")));
@@ -204,20 +206,20 @@ impl<'a> Binder<'a> {
         }
     }
 
-    fn program(&self, path: &Path) -> Outcome<Place> {
+    fn program(&self, path: &Path) -> SidecarResult<AnnotationPlace> {
         let found = match path.parts.as_slice() {
             [name] => self.spec.programs.iter().position(|program| program.name.text == name.text),
             _ => None,
         };
-        found.map(Place::Program).ok_or_else(|| Box::new(unknown(path, "no program has this name")))
+        found.map(AnnotationPlace::Program).ok_or_else(|| Box::new(unknown(path, "no program has this name")))
     }
 
-    fn procedure_place(&self, path: &Path) -> Outcome<Place> {
-        self.procedure(path).map(|id| Place::Procedure(id.0, id.1, id.2))
+    fn procedure_place(&self, path: &Path) -> SidecarResult<AnnotationPlace> {
+        self.procedure(path).map(|id| AnnotationPlace::Procedure(id.0, id.1, id.2))
     }
 
     /// A procedure, a version or a program: what a limit can be stated of.
-    fn calls(&self, path: &Path) -> Outcome<Place> {
+    fn calls(&self, path: &Path) -> SidecarResult<AnnotationPlace> {
         if let Ok(program) = self.program(path) {
             return Ok(program);
         }
@@ -225,14 +227,14 @@ impl<'a> Binder<'a> {
         for (p, program) in self.spec.programs.iter().enumerate() {
             for (v, version) in program.versions.iter().enumerate() {
                 if names == [version.name.text.as_str()] || names == [&program.name.text, &version.name.text] {
-                    return Ok(Place::Version(p, v));
+                    return Ok(AnnotationPlace::Version(p, v));
                 }
             }
         }
         self.procedure_place(path)
     }
 
-    fn procedure(&self, path: &Path) -> Outcome<ProcedureId> {
+    fn procedure(&self, path: &Path) -> SidecarResult<ProcedureId> {
         let names: Vec<&str> = path.parts.iter().map(|part| part.text.as_str()).collect();
         for (p, program) in self.spec.programs.iter().enumerate() {
             for (v, version) in program.versions.iter().enumerate() {
@@ -253,12 +255,12 @@ impl<'a> Binder<'a> {
     }
 }
 
-fn split(path: &Path) -> Outcome<(&Ident, &[Ident])> {
+fn split(path: &Path) -> SidecarResult<(&Ident, &[Ident])> {
     path.parts.split_first().ok_or_else(|| Box::new(unknown(path, "a name is missing")))
 }
 
 /// The value that a statement sets, with that name before `=`.
-fn setting<'s>(statement: &'s Statement, name: Option<&str>) -> Outcome<&'s Expr> {
+fn setting<'s>(statement: &'s Statement, name: Option<&str>) -> SidecarResult<&'s Expr> {
     let keyword = &statement.keyword.text;
     let form = match name {
         Some(name) => format!("`{keyword} PATH {name} = ...;`"),

@@ -3,7 +3,7 @@
 use crate::{
     ir::{Base, Field, ItemId, ItemKind, Spec, Type},
     resolve::{
-        Place, graph_target,
+        AnnotationPlace, graph_target,
         sizes::{self, through_typedefs},
     },
 };
@@ -13,25 +13,26 @@ use crate::{
 pub(super) const MOST: u64 = u32::MAX as u64;
 
 /// Fields that are part of an item, with their places.
-pub(crate) fn parts(spec: &Spec, id: ItemId) -> Vec<(Place, &Field)> {
+pub(crate) fn parts(spec: &Spec, id: ItemId) -> Vec<(AnnotationPlace, &Field)> {
     match spec.items.get(id.0).map(|item| &item.kind) {
         Some(ItemKind::Struct { fields, .. }) => {
-            fields.iter().enumerate().map(|(index, field)| (Place::Field(id, index), field)).collect()
+            fields.iter().enumerate().map(|(index, field)| (AnnotationPlace::Field(id, index), field)).collect()
         }
         Some(ItemKind::Union(union)) => {
             let arms = union.arms.iter().enumerate();
-            let arms = arms.filter_map(|(index, arm)| Some((Place::Arm(id, index), arm.field.as_ref()?)));
-            let default = union.default.as_ref().and_then(Option::as_ref).map(|field| (Place::Default(id), field));
+            let arms = arms.filter_map(|(index, arm)| Some((AnnotationPlace::Arm(id, index), arm.field.as_ref()?)));
+            let default =
+                union.default.as_ref().and_then(Option::as_ref).map(|field| (AnnotationPlace::Default(id), field));
             arms.chain(default).collect()
         }
-        Some(ItemKind::Typedef(field)) => vec![(Place::Item(id), field)],
+        Some(ItemKind::Typedef(field)) => vec![(AnnotationPlace::Item(id), field)],
         Some(ItemKind::Const(_) | ItemKind::Enum(_) | ItemKind::Extern(_)) | None => Vec::new(),
     }
 }
 
 /// Every field of the specification with its place and the name of the type that it is part of; of a procedure's
 /// arguments and result, of the procedure.
-pub(super) fn fields_with_places(spec: &Spec) -> Vec<(Place, Option<&str>, &Field)> {
+pub(super) fn fields_with_places(spec: &Spec) -> Vec<(AnnotationPlace, Option<&str>, &Field)> {
     let mut all = Vec::new();
     for (id, item) in spec.items.iter().enumerate() {
         let owner = (!matches!(item.kind, ItemKind::Typedef(_))).then_some(item.name.text.as_str());
@@ -41,8 +42,8 @@ pub(super) fn fields_with_places(spec: &Spec) -> Vec<(Place, Option<&str>, &Fiel
         let Some(procedure) = super::procedure(spec, (p, v, q)) else { continue };
         let owner = Some(procedure.name.text.as_str());
         let args = procedure.args.iter().enumerate();
-        all.extend(args.map(|(index, field)| (Place::Argument(p, v, q, index), owner, field)));
-        all.extend(procedure.result.as_ref().map(|field| (Place::Procedure(p, v, q), owner, field)));
+        all.extend(args.map(|(index, field)| (AnnotationPlace::Argument(p, v, q, index), owner, field)));
+        all.extend(procedure.result.as_ref().map(|field| (AnnotationPlace::Procedure(p, v, q), owner, field)));
     }
     all
 }
@@ -62,7 +63,7 @@ pub(crate) fn contents(spec: &Spec, ty: &Type) -> Option<u64> {
 }
 
 /// Places of the eligible items within `field`, each once.
-pub(super) fn eligible_places(spec: &Spec, place: Place, field: &Field) -> Vec<Place> {
+pub(super) fn eligible_places(spec: &Spec, place: AnnotationPlace, field: &Field) -> Vec<AnnotationPlace> {
     let mut found = Vec::new();
     let mut seen = vec![false; spec.items.len()];
     let mut open = vec![(place, field)];
@@ -80,20 +81,20 @@ pub(super) fn eligible_places(spec: &Spec, place: Place, field: &Field) -> Vec<P
 }
 
 /// Why a type's inline part has no maximum: the item that is to blame.
-pub(super) struct Culprit<'a> {
+pub(super) struct UnboundedItem<'a> {
     pub(super) field: &'a Field,
     pub(super) path: String,
     pub(super) why: &'static str,
 }
 
 /// The item that makes the inline part of `field` exceed what counts as a maximum.
-pub(super) fn culprit<'a>(spec: &'a Spec, field: &'a Field) -> Culprit<'a> {
+pub(super) fn culprit<'a>(spec: &'a Spec, field: &'a Field) -> UnboundedItem<'a> {
     let exceeds = |field: &Field| sizes::field(spec, field).max_inline.is_none_or(|most| most > MOST);
     let mut at = field;
     let mut path = field.name.text.clone();
     let mut seen = vec![false; spec.items.len()];
     loop {
-        let found = |why| Culprit { field: at, path: path.clone(), why };
+        let found = |why| UnboundedItem { field: at, path: path.clone(), why };
         let mark = match &at.ty {
             Type::Opaque(_) | Type::String(_) => return found("it can have any length"),
             Type::List(_) | Type::NonEmptyList(_) => return found("a linked list can have any length"),

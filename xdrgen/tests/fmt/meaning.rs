@@ -3,7 +3,7 @@
 use rpcrdma_xdrgen::{
     Compiler,
     diag::Diagnostics,
-    ir::{Expr, Facts, Field, ItemKind, Procedure, ReplyBounds, Spec},
+    ir::{Expr, Field, ItemKind, Procedure, ReplyBounds, Spec, TypeFacts},
 };
 
 /// Most octets of replies whose maximum only an annotation would tell.
@@ -44,7 +44,7 @@ pub(crate) fn of(mut spec: Spec) -> String {
 pub(crate) fn without_annotations(mut spec: Spec) -> String {
     for item in &mut spec.items {
         // What is eligible may be absent from the stream.
-        item.facts = Facts::default();
+        item.facts = TypeFacts::default();
         match &mut item.kind {
             ItemKind::Struct { fields, .. } => fields.iter_mut().for_each(unmarked),
             ItemKind::Union(union) => {

@@ -94,21 +94,21 @@ pub mod calc_v1 {
         use ::rpcrdma::xdr;
 
         impl xdr::XdrType for AddArgs {
-            const MIN_LEN: usize = xdr::Facts::EMPTY
-                .then(xdr::Facts::of::<i32>())
-                .then(xdr::Facts::of::<i32>())
+            const MIN_LEN: usize = xdr::EncodingBounds::EMPTY
+                .then(xdr::EncodingBounds::of::<i32>())
+                .then(xdr::EncodingBounds::of::<i32>())
                 .min_len;
-            const MAX_LEN: Option<u64> = xdr::Facts::EMPTY
-                .then(xdr::Facts::of::<i32>())
-                .then(xdr::Facts::of::<i32>())
+            const MAX_LEN: Option<u64> = xdr::EncodingBounds::EMPTY
+                .then(xdr::EncodingBounds::of::<i32>())
+                .then(xdr::EncodingBounds::of::<i32>())
                 .max_len;
-            const MAX_INLINE: Option<u64> = xdr::Facts::EMPTY
-                .then(xdr::Facts::of::<i32>())
-                .then(xdr::Facts::of::<i32>())
+            const MAX_INLINE: Option<u64> = xdr::EncodingBounds::EMPTY
+                .then(xdr::EncodingBounds::of::<i32>())
+                .then(xdr::EncodingBounds::of::<i32>())
                 .max_inline;
-            const MAX_DDP_ITEMS: Option<u32> = xdr::Facts::EMPTY
-                .then(xdr::Facts::of::<i32>())
-                .then(xdr::Facts::of::<i32>())
+            const MAX_DDP_ITEMS: Option<u32> = xdr::EncodingBounds::EMPTY
+                .then(xdr::EncodingBounds::of::<i32>())
+                .then(xdr::EncodingBounds::of::<i32>())
                 .max_ddp_items;
         }
 

@@ -52,7 +52,7 @@ pub mod calc_v1 {
         fn null(
             &self,
             _cx: &server::Context,
-        ) -> impl ::core::future::Future<Output = Result<(), server::Failure>> + Send {
+        ) -> impl ::core::future::Future<Output = Result<(), server::HandlerError>> + Send {
             async { Ok(()) }
         }
 
@@ -61,7 +61,7 @@ pub mod calc_v1 {
             &self,
             cx: &server::Context,
             args: i32,
-        ) -> impl ::core::future::Future<Output = Result<i32, server::Failure>> + Send;
+        ) -> impl ::core::future::Future<Output = Result<i32, server::HandlerError>> + Send;
     }
 
     /// Makes a service of a [`CalcV1`]: what a server is given.

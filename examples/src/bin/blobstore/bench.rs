@@ -12,18 +12,18 @@ use futures_util::future::try_join_all;
 use hdrhistogram::Histogram;
 use rpcrdma::{client::FormatCounts, engine::FormatReason};
 use rpcrdma_examples::blobstore::{
-    Name,
+    BlobName,
     protocol::{
         BLOB_DATA_MAX, BeginArgs, BeginRes, BlobDigest, BlobName, BlobStatus, GetArgs, GetRes, PutArgs, StatRes,
         WriteArgs, blobstore_v1::BlobstoreV1Client,
     },
-    transfer::{Refusal, TransferError},
+    transfer::{RefusedStatus, TransferError},
 };
 use rpcrdma_examples::say;
 use serde::Serialize;
 
 use crate::{
-    cli::{BenchArgs, Moving},
+    cli::{BenchArgs, TransferArgs},
     connect::{Connection, explain},
     show,
 };
@@ -52,7 +52,7 @@ struct Measurement {
     /// Number of calls in flight.
     depth: u16,
     /// Size of the data in one call, in bytes.
-    octets: u64,
+    bytes: u64,
     calls: u64,
     seconds: f64,
     calls_per_second: f64,
@@ -74,9 +74,9 @@ struct Latency {
 /// Runs `blobstore bench`.
 pub(crate) async fn run(args: BenchArgs) -> anyhow::Result<()> {
     if args.size == 0 || args.size > u64::from(BLOB_DATA_MAX) {
-        bail!("--size must be between 1 byte and {}, the limit of one call", show::octets(BLOB_DATA_MAX.into()));
+        bail!("--size must be between 1 byte and {}, the limit of one call", show::human_bytes(BLOB_DATA_MAX.into()));
     }
-    let moving = Moving { range: args.size, depth: args.depth.max(MANY) };
+    let moving = TransferArgs { range: args.size, depth: args.depth.max(MANY) };
     let connection = Connection::open(&args.server, moving).await?;
     let measured = measure_all(&connection, &args).await;
     let measurements = measured.map_err(|error| explain(error, &args.server.url)).context("benchmark failed")?;
@@ -174,7 +174,7 @@ async fn measure_all(connection: &Connection, args: &BenchArgs) -> Result<Vec<Me
 fn ok(status: BlobStatus) -> Result<(), TransferError> {
     match status {
         BlobStatus::BlobOk => Ok(()),
-        status => Err(TransferError::Refused(Refusal(status))),
+        status => Err(TransferError::Refused(RefusedStatus(status))),
     }
 }
 
@@ -182,7 +182,7 @@ fn temporary_name() -> BlobName {
     // The name is random, so that concurrent benchmarks do not collide. Without randomness they only disturb each
     // other.
     let name = format!("bench/{:016x}", getrandom::u64().unwrap_or_default());
-    debug_assert!(name.parse::<Name>().is_ok());
+    debug_assert!(name.parse::<BlobName>().is_ok());
     BlobName(name.into())
 }
 
@@ -224,7 +224,7 @@ where
     Ok(Measurement {
         name,
         depth,
-        octets,
+        bytes: octets,
         calls,
         seconds: elapsed.as_secs_f64(),
         calls_per_second: show::per_second(calls, elapsed),
@@ -244,13 +244,14 @@ fn print(report: &Report) {
     say!("{:>7} {:>6} {:>12} {:>12} {:>14}   latency in µs", "call", "depth", "bytes", "calls/s", "data");
     say!("{:56} {:>9} {:>9} {:>9} {:>9}", "", "p50", "p90", "p99", "max");
     for m in &report.measurements {
-        let data = if m.octets == 0 { "-".into() } else { format!("{}/s", show::octets(m.octets_per_second as u64)) };
+        let data =
+            if m.bytes == 0 { "-".into() } else { format!("{}/s", show::human_bytes(m.octets_per_second as u64)) };
         let Latency { p50, p90, p99, max, .. } = m.latency_us;
         say!(
             "{:>7} {:>6} {:>12} {:>12.0} {data:>14}   {p50:>9.1} {p90:>9.1} {p99:>9.1} {max:>9.1}",
             m.name,
             m.depth,
-            m.octets,
+            m.bytes,
             m.calls_per_second
         );
     }

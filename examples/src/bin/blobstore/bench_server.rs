@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 
 use bytes::Bytes;
-use rpcrdma::server::{Context, Failure, Server, ServerBuilder};
+use rpcrdma::server::{Context, HandlerError, Server, ServerBuilder};
 use rpcrdma_examples::blobstore::protocol::{
     BLOB_DATA_MAX, BeginArgs, BeginRes, BlobDigest, BlobName, BlobStat, BlobStatus, CommitArgs, FetchArgs, FetchOk,
     FetchRes, GetArgs, GetOk, GetRes, ListArgs, ListOk, ListRes, PutArgs, StatRes, WatchArgs, WriteArgs,
@@ -14,16 +14,16 @@ use crate::{cli::BenchServerArgs, serve::until_stopped};
 
 /// Runs `blobstore bench-server`.
 pub(crate) async fn run(args: BenchServerArgs) -> anyhow::Result<()> {
-    let service = BlobstoreV1Server::new(Nothing::default());
+    let service = BlobstoreV1Server::new(MemoryBlobs::default());
     let builder = Server::builder().service(service).versions(args.rpcrdma.allowed());
     until_stopped(args.listen.iter().fold(builder, ServerBuilder::listen).bind().await?).await
 }
 
 /// A service in which every blob exists and has the same in-memory contents. It discards stored data.
 #[derive(Debug, Default)]
-struct Nothing(OnceLock<(Bytes, BlobStat)>);
+struct MemoryBlobs(OnceLock<(Bytes, BlobStat)>);
 
-impl Nothing {
+impl MemoryBlobs {
     fn all(&self, cx: &Context) -> &(Bytes, BlobStat) {
         self.0.get_or_init(|| {
             let mut memory = cx.pool().alloc(BLOB_DATA_MAX as usize);
@@ -48,50 +48,50 @@ impl Nothing {
     }
 }
 
-impl BlobstoreV1 for Nothing {
-    async fn stat(&self, cx: &Context, _name: BlobName) -> Result<StatRes, Failure> {
+impl BlobstoreV1 for MemoryBlobs {
+    async fn stat(&self, cx: &Context, _name: BlobName) -> Result<StatRes, HandlerError> {
         Ok(self.stat(cx))
     }
 
-    async fn put(&self, cx: &Context, _args: PutArgs) -> Result<StatRes, Failure> {
+    async fn put(&self, cx: &Context, _args: PutArgs) -> Result<StatRes, HandlerError> {
         Ok(self.stat(cx))
     }
 
-    async fn begin(&self, _cx: &Context, _args: BeginArgs) -> Result<BeginRes, Failure> {
+    async fn begin(&self, _cx: &Context, _args: BeginArgs) -> Result<BeginRes, HandlerError> {
         Ok(BeginRes::BlobOk(1))
     }
 
-    async fn write(&self, _cx: &Context, _args: WriteArgs) -> Result<BlobStatus, Failure> {
+    async fn write(&self, _cx: &Context, _args: WriteArgs) -> Result<BlobStatus, HandlerError> {
         Ok(BlobStatus::BlobOk)
     }
 
-    async fn commit(&self, cx: &Context, _args: CommitArgs) -> Result<StatRes, Failure> {
+    async fn commit(&self, cx: &Context, _args: CommitArgs) -> Result<StatRes, HandlerError> {
         Ok(self.stat(cx))
     }
 
-    async fn abort(&self, _cx: &Context, _upload: u64) -> Result<BlobStatus, Failure> {
+    async fn abort(&self, _cx: &Context, _upload: u64) -> Result<BlobStatus, HandlerError> {
         Ok(BlobStatus::BlobOk)
     }
 
-    async fn get(&self, cx: &Context, args: GetArgs) -> Result<GetRes, Failure> {
+    async fn get(&self, cx: &Context, args: GetArgs) -> Result<GetRes, HandlerError> {
         let (data, eof) = self.data(cx, args.offset, args.count);
         Ok(GetRes::BlobOk(GetOk { eof, data }))
     }
 
-    async fn fetch(&self, cx: &Context, args: FetchArgs) -> Result<FetchRes, Failure> {
+    async fn fetch(&self, cx: &Context, args: FetchArgs) -> Result<FetchRes, HandlerError> {
         let (data, _) = self.data(cx, 0, args.count);
         Ok(FetchRes::BlobOk(FetchOk { stat: self.all(cx).1.clone(), attachment: Bytes::new(), data }))
     }
 
-    async fn list(&self, _cx: &Context, _args: ListArgs) -> Result<ListRes, Failure> {
+    async fn list(&self, _cx: &Context, _args: ListArgs) -> Result<ListRes, HandlerError> {
         Ok(ListRes::BlobOk(ListOk { entries: Vec::new(), end: true }))
     }
 
-    async fn delete(&self, _cx: &Context, _name: BlobName) -> Result<BlobStatus, Failure> {
+    async fn delete(&self, _cx: &Context, _name: BlobName) -> Result<BlobStatus, HandlerError> {
         Ok(BlobStatus::BlobOk)
     }
 
-    async fn watch(&self, _cx: &Context, _args: WatchArgs) -> Result<BlobStatus, Failure> {
+    async fn watch(&self, _cx: &Context, _args: WatchArgs) -> Result<BlobStatus, HandlerError> {
         // Nothing ever changes.
         Ok(BlobStatus::BlobBusy)
     }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, builder::ValueParser};
 use rpcrdma_examples::{
-    blobstore::Name,
+    blobstore::BlobName,
     command::{Logging, RpcRdmaVersion, parse_size},
 };
 
@@ -86,7 +86,7 @@ pub(crate) struct ServeArgs {
 
 /// Limits of a transfer.
 #[derive(Debug, Args, Clone, Copy)]
-pub(crate) struct Moving {
+pub(crate) struct TransferArgs {
     /// Bytes per call, e.g. 512KiB; at most 4MiB
     #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = size())]
     pub(crate) range: u64,
@@ -115,7 +115,7 @@ pub(crate) struct PutArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) attach: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) moving: Moving,
+    pub(crate) moving: TransferArgs,
 }
 
 #[derive(Debug, Args)]
@@ -129,7 +129,7 @@ pub(crate) struct GetArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) attachment: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) moving: Moving,
+    pub(crate) moving: TransferArgs,
 }
 
 #[derive(Debug, Args)]
@@ -162,7 +162,7 @@ pub(crate) struct WatchArgs {
     #[arg(long, value_name = "N")]
     pub(crate) count: Option<u64>,
     #[command(flatten)]
-    pub(crate) moving: Moving,
+    pub(crate) moving: TransferArgs,
 }
 
 #[derive(Debug, Args)]
@@ -170,7 +170,7 @@ pub(crate) struct BlobArgs {
     #[command(flatten)]
     pub(crate) server: ServerArgs,
     /// Name of the blob: up to 255 bytes of UTF-8, with '/' between its parts
-    pub(crate) name: Name,
+    pub(crate) name: BlobName,
 }
 
 #[derive(Debug, Args)]
@@ -201,7 +201,7 @@ pub(crate) struct DemoArgs {
     #[arg(long, value_name = "SIZE", default_value = "256MiB", env = "BLOBSTORE_DEMO_SIZE", value_parser = size())]
     pub(crate) size: u64,
     #[command(flatten)]
-    pub(crate) moving: Moving,
+    pub(crate) moving: TransferArgs,
     #[command(flatten)]
     pub(crate) rpcrdma: RpcRdmaVersion,
 }

@@ -14,10 +14,10 @@ use rpcrdma_examples::{
         transfer::{BlobClient, TransferError, TransferOptions},
         watch::Watcher,
     },
-    command::no_connection,
+    command::explain_connect_error,
 };
 
-use crate::cli::{Moving, ServerArgs};
+use crate::cli::{ServerArgs, TransferArgs};
 
 /// Time limit of a call. A COMMIT of a very large blob reads all of its data again.
 const CALL_TIMEOUT: Duration = Duration::from_secs(600);
@@ -29,16 +29,20 @@ pub(crate) struct Connection {
 
 impl Connection {
     /// Connects to the server.
-    pub(crate) async fn open(server: &ServerArgs, moving: Moving) -> anyhow::Result<Self> {
+    pub(crate) async fn open(server: &ServerArgs, moving: TransferArgs) -> anyhow::Result<Self> {
         Self::build(Channel::builder(), server, moving).await
     }
 
     /// Connects to the server and serves its callbacks with `watcher`.
-    pub(crate) async fn open_watching(server: &ServerArgs, moving: Moving, watcher: Watcher) -> anyhow::Result<Self> {
+    pub(crate) async fn open_watching(
+        server: &ServerArgs,
+        moving: TransferArgs,
+        watcher: Watcher,
+    ) -> anyhow::Result<Self> {
         Self::build(Channel::builder().serve(BlobWatcherV1Server::new(watcher)), server, moving).await
     }
 
-    async fn build(builder: ChannelBuilder, server: &ServerArgs, moving: Moving) -> anyhow::Result<Self> {
+    async fn build(builder: ChannelBuilder, server: &ServerArgs, moving: TransferArgs) -> anyhow::Result<Self> {
         let url = server.url.as_str();
         let depth = usize::from(moving.depth);
         let channel = builder
@@ -65,7 +69,7 @@ impl Connection {
 }
 
 fn explain_connect(error: ConnectError, url: &str) -> anyhow::Error {
-    let why = no_connection(&error);
+    let why = explain_connect_error(&error);
     match &error {
         ConnectError::Setup { source: SetupError::Io(source), .. }
             if source.kind() == io::ErrorKind::ConnectionRefused =>

@@ -13,8 +13,8 @@ use anyhow::{Context as _, bail, ensure};
 use bytes::Bytes;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use indicatif::ProgressBar;
-use rpcrdma::engine::Counters;
-use rpcrdma_examples::blobstore::{Name, protocol::BlobChange, watch::Watcher};
+use rpcrdma::engine::ConnectionCounters;
+use rpcrdma_examples::blobstore::{BlobName, protocol::BlobChange, watch::Watcher};
 use rpcrdma_examples::say;
 use tokio::{
     io::{AsyncBufReadExt as _, BufReader},
@@ -86,7 +86,7 @@ struct Group {
 
 /// A file and the name of its blob.
 struct Source {
-    name: Name,
+    name: BlobName,
     path: PathBuf,
 }
 
@@ -120,12 +120,12 @@ struct Share {
 }
 
 impl Share {
-    fn add(&mut self, payload: u64, before: &Counters, after: &Counters) {
+    fn add(&mut self, payload: u64, before: &ConnectionCounters, after: &ConnectionCounters) {
         self.payload += payload;
         self.calls += after.calls_sent - before.calls_sent;
-        self.sends += (after.sent - before.sent) + (after.received - before.received);
-        self.read += after.offered_read - before.offered_read;
-        self.written += after.returned_written - before.returned_written;
+        self.sends += (after.bytes_sent - before.bytes_sent) + (after.bytes_received - before.bytes_received);
+        self.read += after.read_by_peer_bytes - before.read_by_peer_bytes;
+        self.written += after.written_by_peer_bytes - before.written_by_peer_bytes;
     }
 }
 

@@ -8,21 +8,21 @@ use std::{
 
 use anyhow::{Context as _, bail};
 use rpcrdma_examples::blobstore::{
-    Name,
+    BlobName,
     protocol::{BLOB_ATTACHMENT_MAX, BlobStatus},
-    transfer::{Refusal, TransferError},
+    transfer::{RefusedStatus, TransferError},
 };
 use rpcrdma_examples::say;
 use tempfile::NamedTempFile;
 use tokio::task::spawn_blocking;
 
 use crate::{
-    cli::{BlobArgs, GetArgs, LsArgs, Moving, PutArgs},
+    cli::{BlobArgs, GetArgs, LsArgs, PutArgs, TransferArgs},
     connect::{Connection, explain},
     show,
 };
 
-impl Default for Moving {
+impl Default for TransferArgs {
     fn default() -> Self {
         Self { range: 1 << 20, depth: 8 }
     }
@@ -87,7 +87,7 @@ pub(crate) async fn get(args: GetArgs) -> anyhow::Result<()> {
     } else if stat.attachment_len > 0 && path != Path::new("-") {
         say!(
             "The blob has an attachment of {}; use --attachment FILE to fetch it.",
-            show::octets(stat.attachment_len.into())
+            show::human_bytes(stat.attachment_len.into())
         );
     }
     Ok(())
@@ -95,15 +95,15 @@ pub(crate) async fn get(args: GetArgs) -> anyhow::Result<()> {
 
 /// Runs `blobstore ls`.
 pub(crate) async fn ls(args: LsArgs) -> anyhow::Result<()> {
-    let connection = Connection::open(&args.server, Moving::default()).await?;
+    let connection = Connection::open(&args.server, TransferArgs::default()).await?;
     let failed = |error| explain(error, &args.server.url);
     // The server lists names in byte order, so all names with the prefix follow the prefix. A listing starts after its
     // cookie, so a blob whose name equals the prefix is looked up separately.
     let mut page = Vec::new();
-    if let Ok(name) = args.prefix.parse::<Name>() {
+    if let Ok(name) = args.prefix.parse::<BlobName>() {
         match connection.blobs().stat(&name).await {
             Ok(stat) => page.push((name, stat)),
-            Err(TransferError::Refused(Refusal(BlobStatus::BlobNoSuchBlob))) => {}
+            Err(TransferError::Refused(RefusedStatus(BlobStatus::BlobNoSuchBlob))) => {}
             Err(error) => return Err(failed(error)),
         }
     }
@@ -135,12 +135,12 @@ pub(crate) async fn ls(args: LsArgs) -> anyhow::Result<()> {
 
 /// Runs `blobstore stat`.
 pub(crate) async fn stat(args: BlobArgs) -> anyhow::Result<()> {
-    let connection = Connection::open(&args.server, Moving::default()).await?;
+    let connection = Connection::open(&args.server, TransferArgs::default()).await?;
     let found = connection.blobs().stat(&args.name).await;
     let stat = found.map_err(|error| explain(error, &args.server.url)).with_context(|| args.name.to_string())?;
     say!("name        {}", args.name);
-    say!("size        {} ({})", stat.size, show::octets(stat.size));
-    say!("attachment  {} ({})", stat.attachment_len, show::octets(stat.attachment_len.into()));
+    say!("size        {} ({})", stat.size, show::human_bytes(stat.size));
+    say!("attachment  {} ({})", stat.attachment_len, show::human_bytes(stat.attachment_len.into()));
     say!("stored      {}", show::time(stat.modified));
     say!("BLAKE3      {}", show::digest(&stat.digest.0));
     Ok(())
@@ -148,7 +148,7 @@ pub(crate) async fn stat(args: BlobArgs) -> anyhow::Result<()> {
 
 /// Runs `blobstore rm`.
 pub(crate) async fn rm(args: BlobArgs) -> anyhow::Result<()> {
-    let connection = Connection::open(&args.server, Moving::default()).await?;
+    let connection = Connection::open(&args.server, TransferArgs::default()).await?;
     let deleted = connection.blobs().delete(&args.name).await;
     deleted.map_err(|error| explain(error, &args.server.url)).with_context(|| format!("cannot delete {}", args.name))
 }
@@ -179,7 +179,7 @@ fn read_attachment(path: &Path) -> anyhow::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     io::Read::read_to_end(&mut io::Read::take(File::open(path)?, limit + 1), &mut bytes)?;
     if bytes.len() as u64 > limit {
-        bail!("attachment too large: the limit is {}", show::octets(limit));
+        bail!("attachment too large: the limit is {}", show::human_bytes(limit));
     }
     Ok(bytes)
 }

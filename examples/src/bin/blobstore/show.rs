@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-pub(crate) use rpcrdma_examples::command::{octets, progress_bar};
+pub(crate) use rpcrdma_examples::command::{human_bytes, progress_bar};
 
 /// Formats a rate, such as `512.00 MiB/s`.
 pub(crate) fn rate(count: u64, time: Duration) -> String {
-    format!("{}/s", octets(per_second(count, time) as u64))
+    format!("{}/s", human_bytes(per_second(count, time) as u64))
 }
 
 /// Returns the number of units per second.

@@ -8,9 +8,9 @@ use std::{
 
 use anyhow::{Context as _, Error};
 use rpcrdma_examples::blobstore::{
-    Name,
+    BlobName,
     protocol::{BlobChange, BlobStatus, ChangeDetail},
-    transfer::{Refusal, TransferError},
+    transfer::{RefusedStatus, TransferError},
     watch::Watcher,
 };
 use tempfile::NamedTempFile;
@@ -45,7 +45,7 @@ pub(crate) async fn run(args: WatchArgs) -> anyhow::Result<()> {
         told += 1;
         let line = line(&change);
         if let Some(dir) = &args.into {
-            let name = Name::parse(change.name.0.as_bytes()).context("the server reported an invalid blob name")?;
+            let name = BlobName::parse(change.name.0.as_bytes()).context("the server reported an invalid blob name")?;
             let followed = follow(&connection, dir, &name, &change.detail).await;
             followed.map_err(|error| error.context(format!("cannot apply the change: {line}")))?;
         }
@@ -70,8 +70,8 @@ fn line(change: &BlobChange) -> String {
 }
 
 /// Applies a change to `dir`. A blob that changes again in the meantime is reported again.
-async fn follow(connection: &Connection, dir: &Path, name: &Name, detail: &ChangeDetail) -> anyhow::Result<()> {
-    // `Name` guarantees that no part is empty, "." or "..".
+async fn follow(connection: &Connection, dir: &Path, name: &BlobName, detail: &ChangeDetail) -> anyhow::Result<()> {
+    // `BlobName` guarantees that no part is empty, "." or "..".
     let path: PathBuf = dir.join(name.as_str());
     match detail {
         ChangeDetail::BlobStored(_) => {
@@ -81,7 +81,9 @@ async fn follow(connection: &Connection, dir: &Path, name: &Name, detail: &Chang
             match connection.blobs().download(name, partial, |_, _| {}).await {
                 Ok((partial, _, _)) => spawn_blocking(move || files::keep(partial, &path)).await?,
                 // The blob was deleted or replaced in the meantime.
-                Err(TransferError::Refused(Refusal(BlobStatus::BlobNoSuchBlob | BlobStatus::BlobChanged))) => Ok(()),
+                Err(TransferError::Refused(RefusedStatus(BlobStatus::BlobNoSuchBlob | BlobStatus::BlobChanged))) => {
+                    Ok(())
+                }
                 Err(error) => Err(error.into()),
             }
         }

@@ -170,11 +170,11 @@ async fn serve(listen: SocketAddr, max_size: u32, connections: Option<u32>, comm
                 let (incoming, common) = (incoming?, common.clone());
                 running.spawn(async move { answer(incoming, max_size, &common).await });
             }
-            Some(ended) = running.join_next() => failed += u32::from(!tell(ended?)),
+            Some(ended) = running.join_next() => failed += u32::from(!print_outcome(ended?)),
         }
     }
     while let Some(ended) = running.join_next().await {
-        failed += u32::from(!tell(ended?));
+        failed += u32::from(!print_outcome(ended?));
     }
     if failed > 0 {
         bail!("{failed} of {accepted} connections failed");
@@ -189,17 +189,17 @@ async fn answer(incoming: IwarpIncoming, max_size: u32, common: &Common) -> (Soc
         let request = incoming.request(common.limit()).await?;
         let connected = request.accept(common.params()).await?;
         let mut queue = Queue::new(connected.queue_pair, common.limit());
-        ping::answer_pings(&mut queue, max_size, common.verbose).await
+        ping::serve_pings(&mut queue, max_size, common.verbose).await
     };
     (peer, pings.await)
 }
 
 /// Prints the outcome of a connection, and returns whether it succeeded.
-fn tell((peer, result): (SocketAddr, anyhow::Result<Report>)) -> bool {
+fn print_outcome((peer, result): (SocketAddr, anyhow::Result<Report>)) -> bool {
     match result {
         Ok(report) => say!("{peer}: {report}"),
         Err(error) => {
-            command::complain(NAME, format_args!("{peer}: {error:#}"));
+            command::print_error(NAME, format_args!("{peer}: {error:#}"));
             return false;
         }
     }

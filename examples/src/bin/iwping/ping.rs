@@ -19,7 +19,7 @@ use anyhow::{Context, bail, ensure};
 use bytes::Bytes;
 use rpcrdma::{
     memory::{MessageBuf, PayloadBuf},
-    provider::{Access, Handle, Memory, QueuePair, RemoteMemory},
+    provider::{Access, MemoryHandle, QueuePair, RegisterableMemory, RemoteMemory},
 };
 use rpcrdma_examples::say;
 
@@ -52,7 +52,7 @@ impl Info {
         let (handle, size) = rest.split_at(4);
         let memory = RemoteMemory {
             offset: u64::from_be_bytes(*offset),
-            handle: Handle(u32::from_be_bytes(handle.try_into()?)),
+            handle: MemoryHandle(u32::from_be_bytes(handle.try_into()?)),
         };
         Ok(Self { memory, size: u32::from_be_bytes(size.try_into()?) })
     }
@@ -69,14 +69,14 @@ pub(crate) struct Pings {
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     pings: u32,
-    octets: u64,
+    bytes: u64,
     took: Duration,
 }
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let each = self.took.checked_div(self.pings).unwrap_or_default();
-        write!(f, "{} pings, {} bytes in each direction, {each:.1?} per ping", self.pings, self.octets)
+        write!(f, "{} pings, {} bytes in each direction, {each:.1?} per ping", self.pings, self.bytes)
     }
 }
 
@@ -98,24 +98,24 @@ pub(crate) async fn send_pings<Q: QueuePair>(
         }
     }
     let octets = u64::from(pings.size) * u64::from(pings.count);
-    Ok(Report { pings: pings.count, octets, took: begin.elapsed() })
+    Ok(Report { pings: pings.count, bytes: octets, took: begin.elapsed() })
 }
 
 async fn exchange<Q: QueuePair>(queue: &mut Queue<Q>, ping: Bytes, first: bool) -> anyhow::Result<PayloadBuf> {
     let size = u32::try_from(ping.len())?;
-    let source = queue.register(Memory::Source(ping), Access::RemoteRead)?;
+    let source = queue.register(RegisterableMemory::Source(ping), Access::RemoteRead)?;
     queue.send(&Info { memory: RemoteMemory { handle: source.handle, offset: source.base }, size }.encode());
     let answer = if first { queue.receive_first().await } else { queue.receive().await };
     go_ahead(answer?).context("no go-ahead from the server after its RDMA Read")?;
     queue.invalidate(source.handle).await?;
 
     let pong = PayloadBuf::from(vec![0; usize::try_from(size)?]);
-    let sink = queue.register(Memory::Sink(pong), Access::RemoteWrite)?;
+    let sink = queue.register(RegisterableMemory::Sink(pong), Access::RemoteWrite)?;
     queue.send(&Info { memory: RemoteMemory { handle: sink.handle, offset: sink.base }, size }.encode());
     go_ahead(queue.receive().await?).context("no go-ahead from the server after its RDMA Write")?;
     match queue.invalidate(sink.handle).await? {
-        Memory::Sink(pong) => Ok(pong),
-        Memory::Source(_) => bail!("invalidation returned a source for a registered sink"),
+        RegisterableMemory::Sink(pong) => Ok(pong),
+        RegisterableMemory::Source(_) => bail!("invalidation returned a source for a registered sink"),
     }
 }
 
@@ -126,7 +126,7 @@ fn go_ahead(answer: Option<MessageBuf>) -> anyhow::Result<()> {
 }
 
 /// Runs the server until the client closes the connection. Pings of more than `max_size` bytes are an error.
-pub(crate) async fn answer_pings<Q: QueuePair>(
+pub(crate) async fn serve_pings<Q: QueuePair>(
     queue: &mut Queue<Q>,
     max_size: u32,
     verbose: bool,
@@ -158,7 +158,7 @@ pub(crate) async fn answer_pings<Q: QueuePair>(
         queue.write(ping.freeze().slice(..len), sink.memory).await?;
         queue.send(&[0; INFO_LEN]);
         report.pings += 1;
-        report.octets += u64::from(source.size);
+        report.bytes += u64::from(source.size);
         report.took = begin.elapsed();
     }
     Ok(report)
@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn info_is_offset_handle_and_size_big_endian() {
-        let memory = RemoteMemory { offset: 0x0102_0304_0506_0708, handle: Handle(0x1112_1314) };
+        let memory = RemoteMemory { offset: 0x0102_0304_0506_0708, handle: MemoryHandle(0x1112_1314) };
         let info = Info { memory, size: 0x2122_2324 };
         let bytes = [1, 2, 3, 4, 5, 6, 7, 8, 0x11, 0x12, 0x13, 0x14, 0x21, 0x22, 0x23, 0x24];
         assert_eq!(info.encode(), bytes);

@@ -7,7 +7,8 @@ use bytes::Bytes;
 use rpcrdma::{
     memory::{MessageBuf, Output, PayloadBuf},
     provider::{
-        Access, Completion, DisconnectReason, Handle, Memory, QueuePair, Region, RemoteMemory, WorkRequest, WrId,
+        Access, Completion, DisconnectReason, MemoryHandle, QueuePair, Region, RegisterableMemory, RemoteMemory,
+        WorkRequest, WrId,
     },
 };
 use tokio::time::timeout;
@@ -31,7 +32,7 @@ impl<Q: QueuePair> Queue<Q> {
         Self { queue_pair, completions: VecDeque::new(), next_id: 0, reminder: None, limit }
     }
 
-    pub(crate) fn register(&mut self, memory: Memory, access: Access) -> anyhow::Result<Region> {
+    pub(crate) fn register(&mut self, memory: RegisterableMemory, access: Access) -> anyhow::Result<Region> {
         Ok(self.queue_pair.register(memory, access)?)
     }
 
@@ -66,7 +67,7 @@ impl<Q: QueuePair> Queue<Q> {
             Err(_) => {
                 let id = self.id();
                 self.reminder = Some(id);
-                let remote = RemoteMemory { handle: Handle(0), offset: 0 };
+                let remote = RemoteMemory { handle: MemoryHandle(0), offset: 0 };
                 self.queue_pair.post(WorkRequest::Write { id, source: Bytes::new(), remote });
             }
         }
@@ -76,7 +77,7 @@ impl<Q: QueuePair> Queue<Q> {
     /// Reads `len` bytes of the peer's memory by RDMA Read.
     pub(crate) async fn read(&mut self, remote: RemoteMemory, len: u32) -> anyhow::Result<PayloadBuf> {
         let memory = PayloadBuf::from(vec![0; usize::try_from(len)?]);
-        let sink = self.register(Memory::Sink(memory), Access::ReadSink)?.handle;
+        let sink = self.register(RegisterableMemory::Sink(memory), Access::ReadSink)?.handle;
         let id = self.id();
         self.queue_pair.post(WorkRequest::Read { id, sink, sink_offset: 0, remote, len });
         match self.next().await.context("RDMA Read did not complete")? {
@@ -84,8 +85,8 @@ impl<Q: QueuePair> Queue<Q> {
             other => bail!("expected the completion of an RDMA Read: {}", describe(&other)),
         }
         match self.invalidate(sink).await? {
-            Memory::Sink(memory) => Ok(memory),
-            Memory::Source(_) => bail!("invalidation returned a source for a registered sink"),
+            RegisterableMemory::Sink(memory) => Ok(memory),
+            RegisterableMemory::Source(_) => bail!("invalidation returned a source for a registered sink"),
         }
     }
 
@@ -100,7 +101,7 @@ impl<Q: QueuePair> Queue<Q> {
     }
 
     /// Invalidates a handle and returns its memory.
-    pub(crate) async fn invalidate(&mut self, handle: Handle) -> anyhow::Result<Memory> {
+    pub(crate) async fn invalidate(&mut self, handle: MemoryHandle) -> anyhow::Result<RegisterableMemory> {
         let id = self.id();
         self.queue_pair.post(WorkRequest::Invalidate { id, handle });
         match self.next().await.context("invalidation did not complete")? {

@@ -19,7 +19,7 @@ fn main() -> ExitCode {
 
 #[cfg(not(target_os = "linux"))]
 fn main() -> ExitCode {
-    rpcrdma_examples::command::complain(
+    rpcrdma_examples::command::print_error(
         "nfs3d",
         "this program runs on Linux only, where the kernel confines path names (openat2) and checks each caller's permissions",
     );

@@ -11,7 +11,7 @@ use std::{
 use anyhow::{Context as _, bail};
 use rpcrdma::{
     config::ConnectionConfig,
-    engine::Counters,
+    engine::ConnectionCounters,
     server::{Server, ServerBuilder},
     transport::Url,
 };
@@ -67,7 +67,7 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<()> {
     let stats = nfs_handle.stats();
     let _ = writeln!(out, "connections: {stats}");
     let held = pool.stats().outstanding;
-    let Counters { exposed, registered, .. } = stats.counters;
+    let ConnectionCounters { exposed_regions: exposed, registered_bytes: registered, .. } = stats.counters;
     let _ = writeln!(
         out,
         "memory: {held} buffers still held, {exposed} regions still exposed, {registered} bytes still registered"
@@ -89,7 +89,7 @@ fn open(cli: &Cli) -> anyhow::Result<Export> {
     }
     let squash = match (cli.no_root_squash, cli.all_squash) {
         (_, true) => Squash::All,
-        (true, _) => Squash::Nobody,
+        (true, _) => Squash::None,
         _ => Squash::Root,
     };
     let identities = Identities::new(squash, cli.anon_uid, cli.anon_gid);

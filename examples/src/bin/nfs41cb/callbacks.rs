@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use rpcrdma::server::{Context, Failure};
+use rpcrdma::server::{Context, HandlerError};
 use rpcrdma_examples::say;
 use rpcrdma_specs::nfs4::{
     self as nfs, CbCompound4args, CbCompound4res, CbSequence4args, CbSequence4res, CbSequence4resok,
@@ -15,7 +15,7 @@ pub(crate) const SLOTS: u32 = 4;
 
 /// A callback that has arrived.
 #[derive(Debug)]
-pub(crate) enum Called {
+pub(crate) enum CallbackEvent {
     /// A CB_NULL call.
     Null,
     /// A CB_RECALL of the client's delegation, and its arrival time.
@@ -33,7 +33,7 @@ pub(crate) struct Delegation {
 #[derive(Debug, Clone, Default)]
 struct Slot {
     sequence: u32,
-    answer: Option<CbCompound4res>,
+    reply: Option<CbCompound4res>,
 }
 
 #[derive(Debug, Default)]
@@ -47,12 +47,12 @@ struct State {
 #[derive(Debug)]
 pub(crate) struct Callbacks {
     state: Mutex<State>,
-    called: mpsc::UnboundedSender<Called>,
+    called: mpsc::UnboundedSender<CallbackEvent>,
 }
 
 impl Callbacks {
     /// Returns the service, and a receiver for the callbacks that arrive.
-    pub(crate) fn new() -> (Self, mpsc::UnboundedReceiver<Called>) {
+    pub(crate) fn new() -> (Self, mpsc::UnboundedReceiver<CallbackEvent>) {
         let (called, told) = mpsc::unbounded_channel();
         (Self { state: Mutex::default(), called }, told)
     }
@@ -71,7 +71,7 @@ impl Callbacks {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn answer(&self, args: CbCompound4args) -> CbCompound4res {
+    fn reply_to(&self, args: CbCompound4args) -> CbCompound4res {
         let failed = |status, resarray| CbCompound4res { status, tag: args.tag.clone(), resarray };
         if args.minorversion != 1 {
             return failed(Nfsstat4::MinorVersMismatch, Vec::new());
@@ -84,8 +84,8 @@ impl Callbacks {
         };
         let mut state = self.state();
         let admitted = match admit(&mut state, &sequence) {
-            Ok(Admitted::New(resok)) => resok,
-            Ok(Admitted::Again(answer)) => return answer,
+            Ok(SequenceCheck::New(resok)) => resok,
+            Ok(SequenceCheck::Retransmission(answer)) => return answer,
             Err(status) => return failed(status, vec![CbRes::Sequence(CbSequence4res::Default(status))]),
         };
         let mut resarray = vec![CbRes::Sequence(CbSequence4res::Ok(admitted))];
@@ -100,7 +100,7 @@ impl Callbacks {
         }
         let answer = CbCompound4res { status, tag: args.tag.clone(), resarray };
         if let Some(slot) = state.slots.get_mut(sequence.csa_slotid as usize) {
-            slot.answer = Some(answer.clone());
+            slot.reply = Some(answer.clone());
         }
         answer
     }
@@ -113,7 +113,7 @@ impl Callbacks {
                 Some(ours) if ours.stateid.other != recall.stateid.other => Nfsstat4::BadStateid,
                 Some(_) => {
                     // The receiver may have been dropped.
-                    let _ = self.called.send(Called::Recall(Instant::now()));
+                    let _ = self.called.send(CallbackEvent::Recall(Instant::now()));
                     Nfsstat4::Ok
                 }
                 // The reply that grants the delegation has not arrived yet (RFC 8881 §2.10.6.3).
@@ -130,28 +130,28 @@ impl Callbacks {
 }
 
 /// Result of checking a request's slot and sequence number.
-enum Admitted {
+enum SequenceCheck {
     New(CbSequence4resok),
     /// A retransmission, with the cached reply (RFC 8881 §2.10.6.2).
-    Again(CbCompound4res),
+    Retransmission(CbCompound4res),
 }
 
-fn admit(state: &mut State, args: &CbSequence4args) -> Result<Admitted, Nfsstat4> {
+fn admit(state: &mut State, args: &CbSequence4args) -> Result<SequenceCheck, Nfsstat4> {
     if state.session.as_ref() != Some(&args.csa_sessionid) {
         return Err(Nfsstat4::Badsession);
     }
     let slot = state.slots.get_mut(args.csa_slotid as usize).ok_or(Nfsstat4::Badslot)?;
     if args.csa_sequenceid == slot.sequence
-        && let Some(answer) = &slot.answer
+        && let Some(answer) = &slot.reply
     {
-        return Ok(Admitted::Again(answer.clone()));
+        return Ok(SequenceCheck::Retransmission(answer.clone()));
     }
     if args.csa_sequenceid != slot.sequence.wrapping_add(1) {
         return Err(Nfsstat4::SeqMisordered);
     }
     slot.sequence = args.csa_sequenceid;
     say!("CB_SEQUENCE slot {} sequence {}", args.csa_slotid, args.csa_sequenceid);
-    Ok(Admitted::New(CbSequence4resok {
+    Ok(SequenceCheck::New(CbSequence4resok {
         csr_sessionid: args.csa_sessionid.clone(),
         csr_sequenceid: args.csa_sequenceid,
         csr_slotid: args.csa_slotid,
@@ -185,13 +185,13 @@ fn result(operation: &CbOp, status: Nfsstat4) -> CbRes {
 pub(crate) struct Serving(pub(crate) std::sync::Arc<Callbacks>);
 
 impl NfsCb for Serving {
-    async fn cb_null(&self, _cx: &Context) -> Result<(), Failure> {
-        let _ = self.0.called.send(Called::Null);
+    async fn cb_null(&self, _cx: &Context) -> Result<(), HandlerError> {
+        let _ = self.0.called.send(CallbackEvent::Null);
         Ok(())
     }
 
-    async fn cb_compound(&self, _cx: &Context, args: CbCompound4args) -> Result<CbCompound4res, Failure> {
-        Ok(self.0.answer(args))
+    async fn cb_compound(&self, _cx: &Context, args: CbCompound4args) -> Result<CbCompound4res, HandlerError> {
+        Ok(self.0.reply_to(args))
     }
 }
 
@@ -228,7 +228,7 @@ mod tests {
             callback_ident: 0,
             argarray: operations.to_vec(),
         };
-        let answer = callbacks.answer(args);
+        let answer = callbacks.reply_to(args);
         (answer.status, answer.resarray.len())
     }
 
@@ -246,7 +246,7 @@ mod tests {
         assert_eq!(ask(&callbacks, &[sequence(0, 2), recall(b"other")]), (Nfsstat4::Badhandle, 2));
         assert!(called.try_recv().is_err());
         assert_eq!(ask(&callbacks, &[sequence(0, 3), recall(b"h")]), (Nfsstat4::Ok, 2));
-        assert!(matches!(called.try_recv(), Ok(Called::Recall(_))));
+        assert!(matches!(called.try_recv(), Ok(CallbackEvent::Recall(_))));
         // A retransmission gets the cached reply and is not performed again.
         assert_eq!(ask(&callbacks, &[sequence(0, 3), recall(b"h")]), (Nfsstat4::Ok, 2));
         assert!(called.try_recv().is_err());

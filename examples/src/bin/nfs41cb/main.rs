@@ -13,13 +13,13 @@ use std::{process::ExitCode, sync::Arc, time::Duration};
 use anyhow::{Context as _, Error, anyhow, bail};
 use clap::Parser;
 use rpcrdma::{client::Channel, rpc::Credential};
-use rpcrdma_examples::command::{self, Logging, no_connection, unless_stopped};
+use rpcrdma_examples::command::{self, Logging, explain_connect_error, unless_stopped};
 use rpcrdma_examples::say;
 use rpcrdma_specs::nfs4::{OpenDelegation4, nfs_cb::NfsCbServer};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::{
-    callbacks::{Callbacks, Called, Delegation, SLOTS, Serving},
+    callbacks::{CallbackEvent, Callbacks, Delegation, SLOTS, Serving},
     session::Session,
 };
 
@@ -61,7 +61,7 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
         .call_timeout(Duration::from_secs(cli.call_timeout))
         .connect(&cli.url)
         .await
-        .map_err(|error| anyhow!(no_connection(&error)))?;
+        .map_err(|error| anyhow!(explain_connect_error(&error)))?;
     say!("connected {} over {}", channel.info().peer_addr, channel.info().transport);
 
     let mut session = Session::create(channel.clone(), &callbacks).await?;
@@ -90,8 +90,8 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
             reason = channel.disconnected() => return Err(Error::new(reason).context("connection lost while waiting for the recall")),
         };
         match next {
-            Some(Called::Null) => say!("CB_NULL"),
-            Some(Called::Recall(at)) => break at,
+            Some(CallbackEvent::Null) => say!("CB_NULL"),
+            Some(CallbackEvent::Recall(at)) => break at,
             None => bail!("the callback service has stopped"),
         }
     };

@@ -118,7 +118,7 @@ impl Cli {
         options.chunk = self.chunk_size;
         options.call_timeout = self.timeout;
         options.connect_timeout = self.timeout.min(options.connect_timeout);
-        options.patience = self.retry;
+        options.retry_for = self.retry;
         options.credential = credential.clone();
         let mut mount = MountOptions::default();
         mount.port = self.mount_port;

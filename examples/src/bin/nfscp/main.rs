@@ -25,7 +25,7 @@ use rpcrdma_examples::{
 
 use crate::{
     cli::Cli,
-    show::{Done, Show},
+    show::{FinalReport, ProgressReporter},
 };
 
 const NAME: &str = "nfscp";
@@ -38,7 +38,7 @@ fn main() -> ExitCode {
     let jobs = match jobs(&cli) {
         Ok(jobs) => jobs,
         Err(error) => {
-            command::complain(NAME, format_args!("{error:#}"));
+            command::print_error(NAME, format_args!("{error:#}"));
             return ExitCode::from(2);
         }
     };
@@ -87,25 +87,25 @@ async fn run(cli: &Cli, jobs: &Jobs, options: CopyOptions) -> anyhow::Result<Exi
     let begin = Instant::now();
     let connected = Session::connect(url, nfs, mount, cli.root_handle.clone()).await;
     if let Err(CopyError::Connect(ConnectError::Url(error))) = &connected {
-        command::complain(NAME, error);
+        command::print_error(NAME, error);
         return Ok(ExitCode::from(2));
     }
     let mut session = connected
         .map_err(|error| match &error {
-            CopyError::Connect(error) => anyhow!(command::no_connection(error)),
+            CopyError::Connect(error) => anyhow!(command::explain_connect_error(error)),
             _ => error.into(),
         })
-        .with_context(|| format!("cannot use {}", url.transport()))?;
-    let show = Show::new(cli);
+        .with_context(|| format!("cannot use {}", url.transport_url()))?;
+    let show = ProgressReporter::new(cli);
     let copied = match jobs {
         Jobs::Upload(sources, target) => session.upload(sources, target, options, &show).await,
         Jobs::Download(sources, target) => session.download(sources, target, options, &show).await,
     };
     show.finish();
-    let done = Done {
-        url: url.transport(),
+    let done = FinalReport {
+        url: url.transport_url(),
         took: begin.elapsed(),
-        under_way: session.most_under_way(),
+        most_in_flight: session.most_under_way(),
         counters: session.server().channel().counters(),
         info: session.server().channel().info(),
         counts: copied.as_ref().copied().unwrap_or_default(),

@@ -8,11 +8,11 @@ use std::{
 };
 
 use indicatif::ProgressBar;
-use rpcrdma::{client::ChannelInfo, engine::Counters, transport::Transport};
+use rpcrdma::{client::ChannelInfo, engine::ConnectionCounters, transport::Transport};
 use rpcrdma_examples::{
     command::{self, progress_bar},
     nfscp::{
-        copy::{Counts, Watcher},
+        copy::{CopyObserver, Counts},
         error::CopyError,
     },
 };
@@ -22,14 +22,14 @@ use serde_json::json;
 use crate::{NAME, cli::Cli};
 
 /// Progress bar and warnings.
-pub(crate) struct Show {
+pub(crate) struct ProgressReporter {
     bar: ProgressBar,
     digests: bool,
     /// `true` until the hint about root squashing has been printed; always `false` unless the calls are made as root.
     root: AtomicBool,
 }
 
-impl Show {
+impl ProgressReporter {
     pub(crate) fn new(cli: &Cli) -> Self {
         let bar = if cli.quiet { ProgressBar::hidden() } else { progress_bar("", 0) };
         Self { bar, digests: !cli.json && !cli.quiet, root: AtomicBool::new(cli.user() == 0) }
@@ -41,7 +41,7 @@ impl Show {
 
     fn complain(&self, what: std::fmt::Arguments<'_>) {
         self.bar.suspend(|| {
-            command::complain(NAME, what);
+            command::print_error(NAME, what);
         });
     }
 }
@@ -51,7 +51,7 @@ fn plain(path: &Path) -> String {
     path.to_string_lossy().replace(char::is_control, "\u{fffd}")
 }
 
-impl Watcher for Show {
+impl CopyObserver for ProgressReporter {
     fn found(&self, path: &Path, bytes: u64) {
         self.bar.inc_length(bytes);
         self.bar.set_message(plain(Path::new(path.file_name().unwrap_or_default())));
@@ -85,24 +85,24 @@ impl Watcher for Show {
 }
 
 /// Final report.
-pub(crate) struct Done {
+pub(crate) struct FinalReport {
     pub(crate) url: String,
     pub(crate) took: Duration,
     /// Largest number of READs and WRITEs that were in flight at the same time.
-    pub(crate) under_way: usize,
-    pub(crate) counters: Counters,
+    pub(crate) most_in_flight: usize,
+    pub(crate) counters: ConnectionCounters,
     pub(crate) info: ChannelInfo,
     pub(crate) counts: Counts,
     pub(crate) error: Option<String>,
 }
 
-impl Done {
+impl FinalReport {
     fn per_second(&self) -> f64 {
-        self.counts.octets as f64 / self.took.as_secs_f64().max(1e-9)
+        self.counts.bytes as f64 / self.took.as_secs_f64().max(1e-9)
     }
 
     pub(crate) fn print(&self) -> io::Result<()> {
-        let Counts { files, directories, symlinks, failed, octets, sent_again, .. } = self.counts;
+        let Counts { files, directories, symlinks, failed, bytes: octets, sent_again, .. } = self.counts;
         let mut out = io::stdout().lock();
         write!(out, "{files} files")?;
         for (count, what) in [(directories, "directories"), (symlinks, "symbolic links")] {
@@ -110,10 +110,10 @@ impl Done {
                 write!(out, ", {count} {what}")?;
             }
         }
-        let (seconds, rate) = (self.took.as_secs_f64(), command::octets(self.per_second() as u64));
-        writeln!(out, ": {} in {seconds:.2} s, {rate}/s", command::octets(octets))?;
+        let (seconds, rate) = (self.took.as_secs_f64(), command::human_bytes(self.per_second() as u64));
+        writeln!(out, ": {} in {seconds:.2} s, {rate}/s", command::human_bytes(octets))?;
         if sent_again > 0 {
-            writeln!(out, "{} sent again because the server lost uncommitted data", command::octets(sent_again))?;
+            writeln!(out, "{} sent again because the server lost uncommitted data", command::human_bytes(sent_again))?;
         }
         if failed > 0 {
             writeln!(out, "{failed} could not be copied")?;
@@ -128,19 +128,19 @@ impl Done {
             "copied": self.counts,
             "seconds": self.took.as_secs_f64(),
             "octets_per_second": self.per_second(),
-            "most_under_way": self.under_way,
+            "most_under_way": self.most_in_flight,
             "connection": {
                 "transport": if self.info.transport == Transport::Rdma { "rdma" } else { "tcp" },
                 "peer": self.info.peer_addr.to_string(),
                 "credits": counters.credits_granted,
                 "calls": counters.calls_sent,
                 "replies": counters.replies_received,
-                "offered_read": counters.offered_read,
-                "returned_written": counters.returned_written,
-                "copied_eligible": counters.copied_eligible,
+                "offered_read": counters.read_by_peer_bytes,
+                "returned_written": counters.written_by_peer_bytes,
+                "copied_eligible": counters.copied_eligible_bytes,
                 "registrations": counters.registrations,
                 "remote_invalidations": counters.remote_invalidations,
-                "exposed": counters.exposed,
+                "exposed": counters.exposed_regions,
                 "calls_abandoned": counters.calls_abandoned,
                 "errors_received": counters.errors_received,
             },

@@ -9,7 +9,7 @@ use rpcrdma::{
     rpc::RpcError,
 };
 
-use rpcrdma_examples::command::{chain, no_connection};
+use rpcrdma_examples::command::{chain, explain_connect_error};
 
 use crate::cli::Cli;
 
@@ -22,7 +22,7 @@ pub(crate) enum Kind {
     /// The URL is invalid.
     Usage = 2,
     /// No connection, or no reply.
-    Silence = 3,
+    NoReply = 3,
     /// The service does not speak RPC over this transport.
     NotRpc = 4,
 }
@@ -33,7 +33,7 @@ impl Kind {
         match self {
             Self::Refused => "refused",
             Self::Usage => "usage",
-            Self::Silence => "no-answer",
+            Self::NoReply => "no-answer",
             Self::NotRpc => "not-rpc",
         }
     }
@@ -47,7 +47,7 @@ pub(crate) struct Failure {
 }
 
 /// Explains why connecting failed.
-pub(crate) fn of_connecting(error: &ConnectError) -> Failure {
+pub(crate) fn connect_failure(error: &ConnectError) -> Failure {
     let kind = match error {
         ConnectError::Url(_) => Kind::Usage,
         ConnectError::Setup { source: SetupError::NotOurProtocol { .. } | SetupError::Rejected { .. }, .. } => {
@@ -58,13 +58,13 @@ pub(crate) fn of_connecting(error: &ConnectError) -> Failure {
         {
             Kind::NotRpc
         }
-        _ => Kind::Silence,
+        _ => Kind::NoReply,
     };
-    Failure { kind, message: no_connection(error) }
+    Failure { kind, message: explain_connect_error(error) }
 }
 
 /// Explains why a call failed. `answered` is the number of calls that succeeded before.
-pub(crate) fn of_call(error: &CallError, answered: usize, cli: &Cli) -> Failure {
+pub(crate) fn call_failure(error: &CallError, answered: usize, cli: &Cli) -> Failure {
     let Cli { url, program, version, .. } = cli;
     let (kind, message) = match error {
         CallError::Rpc { source, .. } => {
@@ -85,7 +85,7 @@ pub(crate) fn of_call(error: &CallError, answered: usize, cli: &Cli) -> Failure 
             (Kind::Refused, message)
         }
         CallError::Transport { failure: CallFailure::DeadlineExceeded { .. }, .. } => {
-            (Kind::Silence, format!("no reply from {url} within {:?}", cli.timeout))
+            (Kind::NoReply, format!("no reply from {url} within {:?}", cli.timeout))
         }
         CallError::Transport { failure: CallFailure::Closed { reason, .. }, .. } => match reason {
             CloseReason::Stream(_)
@@ -95,7 +95,7 @@ pub(crate) fn of_call(error: &CallError, answered: usize, cli: &Cli) -> Failure 
                 format!("the service at {url} does not speak RPC over this transport: {}", chain(reason)),
             ),
             _ if answered > 0 => (
-                Kind::Silence,
+                Kind::NoReply,
                 format!("lost the connection to the server at {url} after {answered} replies: {}", chain(reason)),
             ),
             _ => (
@@ -106,7 +106,7 @@ pub(crate) fn of_call(error: &CallError, answered: usize, cli: &Cli) -> Failure 
                 ),
             ),
         },
-        CallError::Connect { error, .. } => return of_connecting(error),
+        CallError::Connect { error, .. } => return connect_failure(error),
         _ => (Kind::NotRpc, format!("invalid reply from {url}: {}", chain(error))),
     };
     Failure { kind, message }

@@ -46,7 +46,7 @@ async fn ping(cli: &Cli) -> anyhow::Result<ExitCode> {
     Ok(match &report.failure {
         None => ExitCode::SUCCESS,
         Some(Failure { kind, message }) => {
-            command::complain(NAME, message);
+            command::print_error(NAME, message);
             ExitCode::from(*kind as u8)
         }
     })
@@ -63,7 +63,7 @@ async fn run(cli: &Cli, report: &mut Report) {
     let channel = match builder.connect(&cli.url).await {
         Ok(channel) => channel,
         Err(error) => {
-            report.failure = Some(failure::of_connecting(&error));
+            report.failure = Some(failure::connect_failure(&error));
             return;
         }
     };
@@ -80,7 +80,7 @@ async fn run(cli: &Cli, report: &mut Report) {
         if sequence == 1 && !cli.json {
             let _ = report.print_negotiated(cli);
         }
-        let outcome = result.map_err(|error| failure::of_call(&error, report.latencies.len(), cli));
+        let outcome = result.map_err(|error| failure::call_failure(&error, report.latencies.len(), cli));
         if !cli.json && !cli.quiet {
             let _ = report::print_call(sequence, outcome.as_ref().map(|()| took));
         }

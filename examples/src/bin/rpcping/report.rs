@@ -6,8 +6,8 @@ use std::{
 };
 
 use rpcrdma::{
-    client::{Channel, ChannelInfo, FormatCounts, Formats},
-    engine::{Counters, ReverseDirection},
+    client::{CallFormats, Channel, ChannelInfo, FormatCounts},
+    engine::{ConnectionCounters, ReverseDirection},
     transport::Transport,
 };
 use serde_json::{Value, json};
@@ -22,8 +22,8 @@ use crate::{
 pub(crate) struct Report {
     /// Time it took to connect, and the connection's properties.
     connected: Option<(Duration, ChannelInfo)>,
-    counters: Counters,
-    formats: Formats,
+    counters: ConnectionCounters,
+    formats: CallFormats,
     /// Number of calls made.
     pub(crate) calls: u32,
     /// Latencies of the successful calls.

@@ -42,7 +42,7 @@ use self::{
     record::RECORD_LEN,
     upload::Upload,
 };
-use super::Name;
+use super::BlobName;
 
 /// BLAKE3 digest of a blob's data.
 pub type Digest = [u8; 32];
@@ -68,7 +68,7 @@ pub struct StoreOptions {
     /// Maximum number of blob files kept open. Default 128.
     pub open_files: NonZeroUsize,
     /// Number of changes buffered for slow watchers. Default 1024.
-    pub changes_kept: NonZeroUsize,
+    pub change_buffer: NonZeroUsize,
 }
 
 impl Default for StoreOptions {
@@ -79,7 +79,7 @@ impl Default for StoreOptions {
             max_uploads: 64,
             upload_idle: Duration::from_secs(600),
             open_files: const { NonZeroUsize::new(128).unwrap() },
-            changes_kept: const { NonZeroUsize::new(1024).unwrap() },
+            change_buffer: const { NonZeroUsize::new(1024).unwrap() },
         }
     }
 }
@@ -95,7 +95,7 @@ impl StoreOptions {
     /// Sets the number of changes buffered for slow watchers.
     #[must_use]
     pub fn with_changes_kept(mut self, changes: NonZeroUsize) -> Self {
-        self.changes_kept = changes;
+        self.change_buffer = changes;
         self
     }
 }
@@ -202,7 +202,7 @@ impl Blob {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
     /// Name of the blob.
-    pub name: Name,
+    pub name: BlobName,
     /// Properties of the stored blob, or `None` if it was deleted.
     pub stat: Option<Stat>,
 }
@@ -211,15 +211,15 @@ pub struct Change {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page {
     /// Blobs in name order.
-    pub entries: Vec<(Name, Stat)>,
+    pub entries: Vec<(BlobName, Stat)>,
     /// `true` on the last page.
     pub end: bool,
 }
 
 /// Index of the directory `blobs`. Directory and index change together, under one lock.
 struct Catalog {
-    index: BTreeMap<Name, Stat>,
-    open: LruCache<Name, Arc<Blob>>,
+    index: BTreeMap<BlobName, Stat>,
+    open: LruCache<BlobName, Arc<Blob>>,
 }
 
 /// A directory of blobs.
@@ -228,7 +228,7 @@ pub struct Store {
     uploads: PathBuf,
     options: StoreOptions,
     catalog: Mutex<Catalog>,
-    under_way: Mutex<HashMap<UploadId, Arc<Upload>>>,
+    uploads_in_progress: Mutex<HashMap<UploadId, Arc<Upload>>>,
     last_modified: AtomicU64,
     /// Sent to while the catalog is locked, so that changes are in the order in which they happened.
     changes: broadcast::Sender<Change>,
@@ -260,13 +260,13 @@ impl Store {
         let index = load_index(&blobs)?;
         let last_modified = index.values().map(|stat| stat.modified).max().unwrap_or(0);
         let open = LruCache::new(options.open_files);
-        let changes = broadcast::Sender::new(options.changes_kept.get());
+        let changes = broadcast::Sender::new(options.change_buffer.get());
         Ok(Self {
             blobs,
             uploads,
             options,
             catalog: Mutex::new(Catalog { index, open }),
-            under_way: Mutex::default(),
+            uploads_in_progress: Mutex::default(),
             last_modified: AtomicU64::new(last_modified),
             changes,
             _lock: lock,
@@ -277,7 +277,7 @@ impl Store {
     ///
     /// # Errors
     /// Returns [`StoreError::BadDigest`], [`StoreError::TooLarge`] or a file system error. The store is then unchanged.
-    pub fn put(&self, name: Name, data: &[u8], attachment: &[u8], digest: &Digest) -> Result<Stat, StoreError> {
+    pub fn put(&self, name: BlobName, data: &[u8], attachment: &[u8], digest: &Digest) -> Result<Stat, StoreError> {
         self.check_size(data.len() as u64, attachment)?;
         if blake3::hash(data).as_bytes() != digest {
             return Err(StoreError::BadDigest);
@@ -291,14 +291,14 @@ impl Store {
     ///
     /// # Errors
     /// Returns [`StoreError::TooLarge`], [`StoreError::Busy`] or a file system error.
-    pub fn begin(&self, name: Name, size: u64, attachment: &[u8]) -> Result<UploadId, StoreError> {
+    pub fn begin(&self, name: BlobName, size: u64, attachment: &[u8]) -> Result<UploadId, StoreError> {
         self.check_size(size, attachment)?;
         // Dropping an upload removes its file, which must not happen under the lock. Locals drop in reverse order, so
         // the lock is released first.
         let (id, upload) = self.create_upload(name, size, attachment)?;
         let upload = Arc::new(upload);
         let mut expired = Vec::new();
-        let mut under_way = lock(&self.under_way);
+        let mut under_way = lock(&self.uploads_in_progress);
         if under_way.len() >= self.options.max_uploads {
             let idle = self.options.upload_idle.as_secs();
             expired.extend(under_way.extract_if(|_, upload| upload.idle_secs() >= idle));
@@ -315,7 +315,7 @@ impl Store {
     /// # Errors
     /// Returns [`StoreError::NoSuchUpload`], [`StoreError::BadRange`] or a file system error.
     pub fn write(&self, id: UploadId, offset: u64, data: &[u8]) -> Result<(), StoreError> {
-        let upload = lock(&self.under_way).get(&id).cloned().ok_or(StoreError::NoSuchUpload)?;
+        let upload = lock(&self.uploads_in_progress).get(&id).cloned().ok_or(StoreError::NoSuchUpload)?;
         upload.write(offset, data)
     }
 
@@ -324,7 +324,7 @@ impl Store {
     /// # Errors
     /// Returns [`StoreError::NoSuchUpload`], [`StoreError::BadDigest`] or a file system error.
     pub fn commit(&self, id: UploadId, digest: &Digest) -> Result<Stat, StoreError> {
-        let upload = lock(&self.under_way).remove(&id).ok_or(StoreError::NoSuchUpload)?;
+        let upload = lock(&self.uploads_in_progress).remove(&id).ok_or(StoreError::NoSuchUpload)?;
         upload.seal();
         if digest_of(&upload.file, upload.size)? != *digest {
             return Err(StoreError::BadDigest);
@@ -337,7 +337,7 @@ impl Store {
     /// # Errors
     /// Returns [`StoreError::NoSuchUpload`].
     pub fn abort(&self, id: UploadId) -> Result<(), StoreError> {
-        let upload = lock(&self.under_way).remove(&id).ok_or(StoreError::NoSuchUpload)?;
+        let upload = lock(&self.uploads_in_progress).remove(&id).ok_or(StoreError::NoSuchUpload)?;
         upload.seal();
         Ok(())
     }
@@ -346,7 +346,7 @@ impl Store {
     ///
     /// # Errors
     /// Returns [`StoreError::NoSuchBlob`].
-    pub fn stat(&self, name: &Name) -> Result<Stat, StoreError> {
+    pub fn stat(&self, name: &BlobName) -> Result<Stat, StoreError> {
         lock(&self.catalog).index.get(name).copied().ok_or(StoreError::NoSuchBlob)
     }
 
@@ -354,7 +354,7 @@ impl Store {
     ///
     /// # Errors
     /// Returns [`StoreError::NoSuchBlob`] or a file system error.
-    pub fn get(&self, name: &Name) -> Result<Arc<Blob>, StoreError> {
+    pub fn get(&self, name: &BlobName) -> Result<Arc<Blob>, StoreError> {
         let mut catalog = lock(&self.catalog);
         let stat = catalog.index.get(name).copied().ok_or(StoreError::NoSuchBlob)?;
         if let Some(blob) = catalog.open.get(name) {
@@ -388,7 +388,7 @@ impl Store {
     ///
     /// # Errors
     /// Returns [`StoreError::NoSuchBlob`] or a file system error.
-    pub fn remove(&self, name: &Name) -> Result<(), StoreError> {
+    pub fn remove(&self, name: &BlobName) -> Result<(), StoreError> {
         let mut catalog = lock(&self.catalog);
         if !catalog.index.contains_key(name) {
             return Err(StoreError::NoSuchBlob);
@@ -416,7 +416,7 @@ impl Store {
         Ok(())
     }
 
-    fn create_upload(&self, name: Name, size: u64, attachment: &[u8]) -> Result<(UploadId, Upload), StoreError> {
+    fn create_upload(&self, name: BlobName, size: u64, attachment: &[u8]) -> Result<(UploadId, Upload), StoreError> {
         let id = getrandom::u64().map_err(io::Error::other)?;
         let upload = Upload::create(self.uploads.join(format!("{id:016x}")), name, size, attachment)?;
         Ok((id, upload))
@@ -453,7 +453,7 @@ impl Store {
         last.map_or(now, |last| now.max(last.saturating_add(1)))
     }
 
-    fn blob_path(&self, name: &Name) -> PathBuf {
+    fn blob_path(&self, name: &BlobName) -> PathBuf {
         self.blobs.join(file_name(name))
     }
 }
@@ -464,11 +464,11 @@ impl std::fmt::Debug for Store {
     }
 }
 
-fn file_name(name: &Name) -> String {
+fn file_name(name: &BlobName) -> String {
     blake3::hash(name.as_str().as_bytes()).to_hex().to_string()
 }
 
-fn load_index(blobs: &Path) -> Result<BTreeMap<Name, Stat>, StoreError> {
+fn load_index(blobs: &Path) -> Result<BTreeMap<BlobName, Stat>, StoreError> {
     let mut index = BTreeMap::new();
     for entry in fs::read_dir(blobs)? {
         let path = entry?.path();
@@ -482,7 +482,7 @@ fn load_index(blobs: &Path) -> Result<BTreeMap<Name, Stat>, StoreError> {
     Ok(index)
 }
 
-fn read_record(path: &Path) -> Result<Option<(Name, Stat)>, StoreError> {
+fn read_record(path: &Path) -> Result<Option<(BlobName, Stat)>, StoreError> {
     let file = File::open(path)?;
     let meta = file.metadata()?;
     let Some(at) = meta.len().checked_sub(RECORD_LEN as u64).filter(|_| meta.is_file()) else { return Ok(None) };

@@ -6,7 +6,7 @@ fn open(root: &Path) -> Store {
     Store::open(root, StoreOptions::default()).unwrap()
 }
 
-fn name(text: &str) -> Name {
+fn name(text: &str) -> BlobName {
     text.parse().unwrap()
 }
 
@@ -94,7 +94,7 @@ fn unfinished_uploads_are_removed_and_foreign_files_are_kept() {
     let id = store.begin(name("x"), 3, b"").unwrap();
     store.write(id, 0, b"ab").unwrap();
     // Simulates kill -9: the lock is released, but the uploads' destructors do not run.
-    std::mem::forget(std::mem::take(&mut *lock(&store.under_way)));
+    std::mem::forget(std::mem::take(&mut *lock(&store.uploads_in_progress)));
     drop(store);
     assert_eq!(files_in(&root.path().join("uploads")), 1);
     let blobs = root.path().join("blobs");

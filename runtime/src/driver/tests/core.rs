@@ -10,22 +10,22 @@ use std::{
 use crate::{
     driver::{
         catch_up::{CATCH_UP, SUSPENDED},
-        command::Slot,
-        core::{Core, DriverConfig},
+        command::ResultSlot,
+        core::{DriverConfig, DriverCore},
+        inbound_calls::NoInboundCalls,
         io::EngineIo,
-        port::Port,
+        port::DriverPort,
         timer::Timer,
-        upcalls::NoUpcalls,
     },
-    engine::{CallId, CloseReason, Counters, Engine, Event, OutgoingCall, OutgoingReply, ReplyToken},
-    memory::Share,
+    engine::{CallId, CloseReason, ConnectionCounters, Engine, EngineEvent, OutgoingCall, OutgoingReply, ReplyToken},
+    memory::MemoryShare,
     provider::DisconnectReason,
 };
 
 /// A connection that does as a test says: by itself nothing comes in, and no call is answered.
 #[derive(Default)]
 struct Scripted {
-    share: Share,
+    share: MemoryShare,
     state: Arc<Mutex<Script>>,
 }
 
@@ -53,13 +53,17 @@ struct Script {
 }
 
 impl Scripted {
-    fn core(state: &Arc<Mutex<Script>>, slots: usize) -> Core<ScriptedIo, NoUpcalls> {
+    fn core(state: &Arc<Mutex<Script>>, slots: usize) -> DriverCore<ScriptedIo, NoInboundCalls> {
         Self::configured(state, slots, DriverConfig::default())
     }
 
-    fn configured(state: &Arc<Mutex<Script>>, slots: usize, config: DriverConfig) -> Core<ScriptedIo, NoUpcalls> {
-        let engine = Self { share: Share::default(), state: Arc::clone(state) };
-        Core::new(engine, ScriptedIo { port: () }, NoUpcalls, Arc::new(Port::new(slots)), config)
+    fn configured(
+        state: &Arc<Mutex<Script>>,
+        slots: usize,
+        config: DriverConfig,
+    ) -> DriverCore<ScriptedIo, NoInboundCalls> {
+        let engine = Self { share: MemoryShare::default(), state: Arc::clone(state) };
+        DriverCore::new(engine, ScriptedIo { port: () }, NoInboundCalls, Arc::new(DriverPort::new(slots)), config)
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, Script> {
@@ -84,7 +88,7 @@ impl Engine for Scripted {
     fn close_reason(&self) -> Option<&CloseReason> {
         None
     }
-    fn lost(&mut self, _reason: DisconnectReason) {}
+    fn connection_lost(&mut self, _reason: DisconnectReason) {}
     fn poll_timeout(&mut self) -> Option<Instant> {
         self.state().due
     }
@@ -93,13 +97,13 @@ impl Engine for Scripted {
         (state.due, state.handled) = (None, true);
     }
     fn poll_work(&mut self, _port: &mut (), _now: Instant) {}
-    fn poll_event(&mut self) -> Option<Event> {
-        self.state().closed.then(|| Event::Closed(CloseReason::Disconnected(DisconnectReason::Remote)))
+    fn poll_event(&mut self) -> Option<EngineEvent> {
+        self.state().closed.then(|| EngineEvent::Closed(CloseReason::Disconnected(DisconnectReason::Remote)))
     }
-    fn counters(&self) -> Counters {
-        Counters::default()
+    fn counters(&self) -> ConnectionCounters {
+        ConnectionCounters::default()
     }
-    fn memory(&self) -> &Share {
+    fn memory(&self) -> &MemoryShare {
         &self.share
     }
 }
@@ -153,7 +157,7 @@ async fn calls_that_the_engine_never_saw_were_not_sent() {
     let state = Arc::new(Mutex::new(Script { closed: true, ..Script::default() }));
     let mut core = Scripted::core(&state, 64);
     let port = Arc::clone(core.port());
-    let slots: Vec<Slot> =
+    let slots: Vec<ResultSlot> =
         (0..40).map(|_| port.start(port.try_reserve().unwrap(), super::port::call()).unwrap()).collect();
     assert!(core.poll(&mut Context::from_waker(Waker::noop())).is_ready());
     drop(core);
@@ -170,7 +174,7 @@ async fn calls_that_the_engine_never_saw_were_not_sent() {
 }
 
 /// A connection with something due for so long that this end must have been away, and its core.
-async fn away(input: bool) -> (Arc<Mutex<Script>>, Core<ScriptedIo, NoUpcalls>) {
+async fn away(input: bool) -> (Arc<Mutex<Script>>, DriverCore<ScriptedIo, NoInboundCalls>) {
     let due = Some(Timer::now());
     tokio::time::advance(2 * SUSPENDED).await;
     let state = Arc::new(Mutex::new(Script { due, input, ..Script::default() }));
@@ -178,7 +182,7 @@ async fn away(input: bool) -> (Arc<Mutex<Script>>, Core<ScriptedIo, NoUpcalls>) 
     (state, core)
 }
 
-fn poll(core: &mut Core<ScriptedIo, NoUpcalls>, task: &Waker) {
+fn poll(core: &mut DriverCore<ScriptedIo, NoInboundCalls>, task: &Waker) {
     assert!(core.poll(&mut Context::from_waker(task)).is_pending());
 }
 

@@ -10,10 +10,10 @@ use std::{
 
 use crate::{
     driver::{
-        command::{CallResult, Command, Slot},
-        port::Port,
+        command::{CallResult, DriverCommand, ResultSlot},
+        port::DriverPort,
     },
-    engine::{CallFailure, CloseReason, Format, IncomingReply, OutgoingCall, Payload, ReplyResources},
+    engine::{CallFailure, CloseReason, IncomingReply, MessageFormat, MessagePayload, OutgoingCall, ReplyResources},
     memory::MessageBuf,
     provider::DisconnectReason,
 };
@@ -39,26 +39,26 @@ pub(super) fn call() -> OutgoingCall {
 }
 
 pub(super) fn reply() -> CallResult {
-    let payload = Payload::Inline(MessageBuf::new(vec![0; 64].into(), 0));
+    let payload = MessagePayload::Inline(MessageBuf::new(vec![0; 64].into(), 0));
     Ok(IncomingReply {
         payload,
         writes: Default::default(),
-        format: Format::Short,
+        format: MessageFormat::Short,
         reason: Default::default(),
         call: Default::default(),
     })
 }
 
-fn start(port: &Port) -> Slot {
+fn start(port: &DriverPort) -> ResultSlot {
     port.start(port.try_reserve().unwrap(), call()).unwrap()
 }
 
-fn taken(port: &Port) -> Vec<String> {
+fn taken(port: &DriverPort) -> Vec<String> {
     let mut commands = VecDeque::new();
     port.take(&mut commands);
-    let name = |command: Command| match command {
-        Command::Start { slot, .. } => format!("start {}", slot.0),
-        Command::Cancel { slot } => format!("cancel {}", slot.0),
+    let name = |command: DriverCommand| match command {
+        DriverCommand::Start { slot, .. } => format!("start {}", slot.0),
+        DriverCommand::Cancel { slot } => format!("cancel {}", slot.0),
         other => format!("{other:?}"),
     };
     commands.into_iter().map(name).collect()
@@ -67,16 +67,16 @@ fn taken(port: &Port) -> Vec<String> {
 /// The driver is woken once for all commands that are queued until it takes them.
 #[test]
 fn wakes_the_driver_once() {
-    let port = Port::new(100);
+    let port = DriverPort::new(100);
     let woken = Arc::new(Count::default());
-    let slots: Vec<Slot> = (0..3).map(|_| start(&port)).collect();
+    let slots: Vec<ResultSlot> = (0..3).map(|_| start(&port)).collect();
     // The first poll of the driver's task takes what was queued before.
     port.set_task(&Waker::from(Arc::clone(&woken)));
     assert_eq!(taken(&port).len(), 3);
     assert_eq!(woken.0.load(Ordering::Relaxed), 0);
     for _ in 0..2 {
         start(&port);
-        slots.iter().for_each(|&slot| port.send(Command::Cancel { slot }));
+        slots.iter().for_each(|&slot| port.send(DriverCommand::Cancel { slot }));
         start(&port);
         assert_eq!(taken(&port).len(), 5);
     }
@@ -86,7 +86,7 @@ fn wakes_the_driver_once() {
 /// A slot is used again, and a cancellation never meets the next call in it.
 #[test]
 fn slots_are_used_again() {
-    let port = Port::new(2);
+    let port = DriverPort::new(2);
     let woken = Arc::new(Count::default());
     let waker = Waker::from(Arc::clone(&woken));
     let mut cx = Context::from_waker(&waker);
@@ -121,7 +121,7 @@ fn slots_are_used_again() {
 /// Callers learn whether anything of their call can have reached the peer.
 #[test]
 fn closed() {
-    let port = Port::new(10);
+    let port = DriverPort::new(10);
     let mut cx = Context::from_waker(Waker::noop());
     let sent = start(&port);
     assert_eq!(taken(&port), ["start 0"]);

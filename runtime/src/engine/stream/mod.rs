@@ -22,7 +22,7 @@ mod record;
 
 use std::time::Duration;
 
-pub use self::{connection::StreamConnection, record::Assembler};
+pub use self::{connection::StreamConnection, record::RecordAssembler};
 
 /// What connections over a byte stream are configured with, besides [`EngineConfig`](super::EngineConfig): of that,
 /// `credits`, `reverse_credits`, `min_reduce`, `max_pulled`, `reply_timeout`, `abandon_grace`, `send_size` and `pool` count here.

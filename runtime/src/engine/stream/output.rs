@@ -9,7 +9,7 @@ use super::record::{LAST, MAX_FRAGMENT};
 use crate::{
     engine::ReplyToken,
     memory::MessageBuf,
-    xdr::{Reduced, pad_len},
+    xdr::{ReducedItem, pad_len},
 };
 
 /// Pieces handed to one system call.
@@ -18,12 +18,12 @@ const GATHER: usize = 64;
 static PADDING: [u8; 3] = [0; 3];
 
 #[derive(Debug)]
-enum Octets {
+enum RecordBytes {
     Message(MessageBuf),
     Shared(Bytes),
 }
 
-impl Octets {
+impl RecordBytes {
     fn as_slice(&self) -> &[u8] {
         match self {
             Self::Message(message) => message,
@@ -37,8 +37,8 @@ impl Octets {
 }
 
 #[derive(Debug)]
-struct Piece {
-    octets: Octets,
+struct RecordPiece {
+    octets: RecordBytes,
     /// It ends a record.
     last: bool,
     /// The record is the reply to this call.
@@ -47,8 +47,8 @@ struct Piece {
 
 /// Records that go out, in pieces that lie where they were made.
 #[derive(Debug, Default)]
-pub(super) struct Output {
-    pieces: VecDeque<Piece>,
+pub(super) struct RecordOutput {
+    pieces: VecDeque<RecordPiece>,
     /// Octets of the first piece that have gone out.
     written: usize,
     /// Octets that have not gone out.
@@ -59,7 +59,7 @@ pub(super) struct Output {
     replies: usize,
 }
 
-impl Output {
+impl RecordOutput {
     pub(super) fn is_empty(&self) -> bool {
         self.pieces.is_empty()
     }
@@ -82,7 +82,7 @@ impl Output {
     pub(super) fn push(
         &mut self,
         mut message: MessageBuf,
-        reduced: &[Reduced],
+        reduced: &[ReducedItem],
         reply_to: Option<ReplyToken>,
         fragment_size: u32,
     ) {
@@ -93,7 +93,7 @@ impl Output {
             && len <= fragment_size
             && message.prepend(&(LAST | len).to_be_bytes())
         {
-            self.add(Octets::Message(message), true, reply_to);
+            self.add(RecordBytes::Message(message), true, reply_to);
             return;
         }
         let pieces = whole(message, reduced);
@@ -104,20 +104,24 @@ impl Output {
                 if room == 0 {
                     room = left.min(fragment_size.into());
                     let last = if room == left { LAST } else { 0 };
-                    self.add(Octets::Shared(Bytes::copy_from_slice(&(last | room as u32).to_be_bytes())), false, None);
+                    self.add(
+                        RecordBytes::Shared(Bytes::copy_from_slice(&(last | room as u32).to_be_bytes())),
+                        false,
+                        None,
+                    );
                 }
                 let part = piece.split_to(piece.len().min(usize::try_from(room).unwrap_or(usize::MAX)));
                 left -= part.len() as u64;
                 room -= part.len() as u64;
-                self.add(Octets::Shared(part), left == 0, if left == 0 { reply_to } else { None });
+                self.add(RecordBytes::Shared(part), left == 0, if left == 0 { reply_to } else { None });
             }
         }
     }
 
-    fn add(&mut self, octets: Octets, last: bool, reply_to: Option<ReplyToken>) {
+    fn add(&mut self, octets: RecordBytes, last: bool, reply_to: Option<ReplyToken>) {
         self.queued += octets.len();
         self.replies += usize::from(reply_to.is_some());
-        self.pieces.push_back(Piece { octets, last, reply_to });
+        self.pieces.push_back(RecordPiece { octets, last, reply_to });
     }
 
     /// What is to go out next.
@@ -149,7 +153,7 @@ impl Output {
 }
 
 /// The whole stream of octets of a message, items removed from it in their places.
-fn whole(message: MessageBuf, reduced: &[Reduced]) -> SmallVec<[Bytes; 8]> {
+fn whole(message: MessageBuf, reduced: &[ReducedItem]) -> SmallVec<[Bytes; 8]> {
     let mut message = message.freeze();
     let mut pieces = SmallVec::new();
     // Positions count the whole stream (RFC 8166 §3.4.5).

@@ -42,7 +42,7 @@ struct Fragment {
 /// assert_eq!(assembler.next_record().unwrap().unwrap(), "abcd");
 /// ```
 #[derive(Debug)]
-pub struct Assembler {
+pub struct RecordAssembler {
     config: StreamConfig,
     /// Arrived, and not taken yet.
     input: BytesMut,
@@ -58,7 +58,7 @@ pub struct Assembler {
     complete: u64,
 }
 
-impl Assembler {
+impl RecordAssembler {
     /// At the beginning of a stream.
     #[must_use]
     pub fn new(config: StreamConfig) -> Self {

@@ -11,12 +11,12 @@ use smallvec::{SmallVec, smallvec};
 use super::*;
 use crate::{
     engine::{
-        CallFailure, CallId, CloseReason, Engine as _, EngineConfig, Event, IncomingReply, OutgoingCall, OutgoingReply,
-        ReplyResources, ReplyToken, Role, StreamError,
+        CallFailure, CallId, CloseReason, Engine as _, EngineConfig, EngineEvent, IncomingReply, OutgoingCall,
+        OutgoingReply, ReplyResources, ReplyToken, Role, StreamError,
     },
-    memory::{Budget, MessageBuf, Output as _, Share},
+    memory::{MemoryBudget, MemoryShare, MessageBuf, Output as _},
     provider::DisconnectReason,
-    xdr::Reduced,
+    xdr::ReducedItem,
 };
 
 fn message(words: &[u32]) -> MessageBuf {
@@ -25,7 +25,7 @@ fn message(words: &[u32]) -> MessageBuf {
     message
 }
 
-fn call(words: &[u32], reduced: SmallVec<[Reduced; 2]>, deadline: Option<Instant>) -> OutgoingCall {
+fn call(words: &[u32], reduced: SmallVec<[ReducedItem; 2]>, deadline: Option<Instant>) -> OutgoingCall {
     OutgoingCall {
         message: message(words),
         reduced,
@@ -65,22 +65,22 @@ fn feed(engine: &mut StreamConnection, octets: &[u8]) {
     engine.handle_records(usize::MAX);
 }
 
-fn finished(event: Option<Event>) -> (CallId, Result<IncomingReply, CallFailure>) {
+fn finished(event: Option<EngineEvent>) -> (CallId, Result<IncomingReply, CallFailure>) {
     match event {
-        Some(Event::CallFinished { id, result }) => (id, result),
+        Some(EngineEvent::CallFinished { id, result }) => (id, result),
         other => panic!("{other:?}"),
     }
 }
 
 /// The failure of a call that has finished.
-fn failed(event: Option<Event>) -> (CallId, CallFailure) {
+fn failed(event: Option<EngineEvent>) -> (CallId, CallFailure) {
     let (id, result) = finished(event);
     (id, result.expect_err("it failed"))
 }
 
 fn arrived(engine: &mut StreamConnection) -> (ReplyToken, u32) {
     match engine.poll_event() {
-        Some(Event::CallArrived(call)) => (call.token, call.xid),
+        Some(EngineEvent::CallArrived(call)) => (call.token, call.xid),
         other => panic!("{other:?}"),
     }
 }
@@ -94,8 +94,8 @@ fn items_go_back_to_their_places_in_any_fragments() {
     let data = |len: usize| bytes::Bytes::from(vec![7; len]);
     // After the third word, and after the fourth.
     let reduced = smallvec![
-        Reduced { position: 12, chunk: 0, data: data(5) },
-        Reduced { position: 24, chunk: 1, data: data(4) },
+        ReducedItem { position: 12, chunk: 0, data: data(5) },
+        ReducedItem { position: 24, chunk: 1, data: data(4) },
     ];
     let whole =
         [&[0xff, 0xff, 0xff, 0xfe, 0, 0, 0, 0, 0, 0, 0, 5][..], &[7, 7, 7, 7, 7, 0, 0, 0], &[0, 0, 0, 4], &[7; 4]]
@@ -104,11 +104,11 @@ fn items_go_back_to_their_places_in_any_fragments() {
         let mut client = engine(Role::Client, |_, stream| stream.fragment_size = fragment_size);
         client.start_call(call(&[0, 0, 5, 4], reduced.clone(), None));
         let octets = drain(&mut client, Instant::now(), at_once);
-        let mut assembler = Assembler::new(StreamConfig::default());
+        let mut assembler = RecordAssembler::new(StreamConfig::default());
         assembler.extend(&octets);
         let record = assembler.next_record().unwrap().unwrap();
         assert_eq!(record, whole, "fragments of {fragment_size}");
-        assert_eq!((assembler.begun(), client.counters().sent), (None, octets.len() as u64));
+        assert_eq!((assembler.begun(), client.counters().bytes_sent), (None, octets.len() as u64));
     }
 }
 
@@ -133,9 +133,9 @@ fn replies_are_matched() {
     }
     feed(&mut client, &replies);
     assert!(client.poll_event().is_none());
-    assert_eq!((client.counters().discarded, client.counters().replies_received), (4, 4));
+    assert_eq!((client.counters().messages_discarded, client.counters().replies_received), (4, 4));
     for _ in 0..4 {
-        assert!(matches!(server.poll_event(), Some(Event::ReplySent { delivered: true, .. })));
+        assert!(matches!(server.poll_event(), Some(EngineEvent::ReplySent { delivered: true, .. })));
     }
 }
 
@@ -143,7 +143,7 @@ fn replies_are_matched() {
 fn calls_wait_their_turn_and_can_be_given_up() {
     let now = Instant::now();
     let grace = Duration::from_secs(5);
-    let mut client = engine(Role::Client, |config, _| (config.credits, config.abandon_grace) = (2, grace));
+    let mut client = engine(Role::Client, |config, _| (config.credits, config.abandoned_call_timeout) = (2, grace));
     let first = client.start_call(simple(Some(now + Duration::from_secs(1))));
     let second = client.start_call(simple(None));
     let third = client.start_call(simple(Some(now + Duration::from_secs(2))));
@@ -168,7 +168,7 @@ fn calls_wait_their_turn_and_can_be_given_up() {
     client.handle_timeout(now + grace);
     assert!(!drain(&mut client, now + grace, usize::MAX).is_empty());
     assert_eq!((client.counters().calls_abandoned, client.counters().calls_sent), (1, 3));
-    client.lost(DisconnectReason::Remote);
+    client.connection_lost(DisconnectReason::Remote);
     let closed = CallFailure::Closed { reason: CloseReason::Disconnected(DisconnectReason::Remote), sent: true };
     assert_eq!(failed(client.poll_event()), (fifth, closed));
 }
@@ -195,7 +195,7 @@ fn a_server_stops_reading_at_its_credits() {
     assert!(!server.wants_input(), "the reply has not gone out");
     let now = now + 10 * timeout;
     drain(&mut server, now, usize::MAX);
-    assert!(matches!(server.poll_event(), Some(Event::ReplySent { delivered: true, .. })));
+    assert!(matches!(server.poll_event(), Some(EngineEvent::ReplySent { delivered: true, .. })));
     server.handle_records(8);
     server.poll_work(&mut (), now);
     assert_eq!(server.poll_timeout(), Some(now + timeout));
@@ -221,7 +221,7 @@ fn a_record_has_its_time_and_no_more() {
     server.handle_timeout(now + timeout);
     server.poll_work(&mut (), now + timeout);
     let reason = CloseReason::Stream(StreamError::ReceiveTimedOut { timeout });
-    assert!(matches!(server.poll_event(), Some(Event::Closed(why)) if why == reason));
+    assert!(matches!(server.poll_event(), Some(EngineEvent::Closed(why)) if why == reason));
 
     let mut client = engine(Role::Client, |_, stream| stream.record_timeout = timeout);
     client.start_call(simple(None));
@@ -232,7 +232,7 @@ fn a_record_has_its_time_and_no_more() {
     assert!(
         matches!(finished(client.poll_event()).1, Err(CallFailure::Closed { reason: why, sent: true }) if why == reason)
     );
-    assert!(matches!(client.poll_event(), Some(Event::Closed(why)) if why == reason));
+    assert!(matches!(client.poll_event(), Some(EngineEvent::Closed(why)) if why == reason));
     assert_eq!(client.poll_timeout(), None);
 }
 
@@ -240,8 +240,8 @@ fn a_record_has_its_time_and_no_more() {
 /// before more of it is read, for as much as it may come to.
 #[test]
 fn fragments_of_small_records_wait_for_nobody() {
-    let budget = Budget::new(100_000);
-    let other = Share::of(Some(Arc::clone(&budget))).take_now(96_000).unwrap();
+    let budget = MemoryBudget::new(100_000);
+    let other = MemoryShare::of(Some(Arc::clone(&budget))).take_now(96_000).unwrap();
     let mut server = engine(Role::Server, |config, stream| {
         config.budget = Some(Arc::clone(&budget));
         stream.max_record = 50_000;
@@ -279,16 +279,18 @@ fn both_directions() {
     reply(&mut server, call);
     feed(&mut client, &drain(&mut server, now, usize::MAX));
     assert_eq!(finished(client.poll_event()).0, forward[0]);
-    assert!(server.poll_event().is_some_and(|event| !matches!(event, Event::CallFinished { .. })));
+    assert!(server.poll_event().is_some_and(|event| !matches!(event, EngineEvent::CallFinished { .. })));
     reply(&mut client, callback);
     feed(&mut server, &drain(&mut client, now, usize::MAX));
-    let ended = std::iter::from_fn(|| server.poll_event()).find(|event| matches!(event, Event::CallFinished { .. }));
+    let ended =
+        std::iter::from_fn(|| server.poll_event()).find(|event| matches!(event, EngineEvent::CallFinished { .. }));
     assert_eq!(finished(ended).0, reverse[0]);
     drain(&mut server, now, usize::MAX);
     assert_eq!(server.counters().calls_sent, 2, "the next one has its turn");
     // The end of the stream is the end of all of them.
-    server.lost(DisconnectReason::Remote);
-    let failed = std::iter::from_fn(|| server.poll_event()).filter(|event| matches!(event, Event::CallFinished { .. }));
+    server.connection_lost(DisconnectReason::Remote);
+    let failed =
+        std::iter::from_fn(|| server.poll_event()).filter(|event| matches!(event, EngineEvent::CallFinished { .. }));
     assert_eq!(failed.count(), 2);
 }
 
@@ -320,7 +322,7 @@ fn a_reply_behind_calls_is_read() {
     for xid in [u32::MAX, 0] {
         reply(&mut server, next);
         drain(&mut server, now, usize::MAX);
-        assert!(matches!(server.poll_event(), Some(Event::ReplySent { delivered: true, .. })));
+        assert!(matches!(server.poll_event(), Some(EngineEvent::ReplySent { delivered: true, .. })));
         next = arrived(&mut server);
         assert_eq!(next.1, xid);
     }
@@ -339,10 +341,10 @@ fn one_way() {
     server.start_call(simple(None));
     feed(&mut client, &drain(&mut server, now, usize::MAX));
     assert!(client.poll_event().is_none() && client.wants_input());
-    assert_eq!(client.counters().discarded, 1);
+    assert_eq!(client.counters().messages_discarded, 1);
     let mut server = engine(Role::Server, |config, _| config.reverse_credits = 0);
     let id = server.start_call(simple(None));
-    assert_eq!(failed(server.poll_event()), (id, CallFailure::NoReverse));
+    assert_eq!(failed(server.poll_event()), (id, CallFailure::ReverseDisabled));
     assert_eq!(drain(&mut server, now, usize::MAX), []);
 }
 
@@ -365,9 +367,9 @@ fn closing_in_order() {
     feed(&mut server, &[0xff; 100]);
     server.ended();
     server.poll_work(&mut (), now);
-    assert!(matches!(server.poll_event(), Some(Event::ReplySent { delivered: true, .. })));
+    assert!(matches!(server.poll_event(), Some(EngineEvent::ReplySent { delivered: true, .. })));
     let local = CloseReason::Disconnected(DisconnectReason::Local);
-    assert!(matches!(server.poll_event(), Some(Event::Closed(reason)) if reason == local));
+    assert!(matches!(server.poll_event(), Some(EngineEvent::Closed(reason)) if reason == local));
     assert!(!server.wants_input());
     let late = server.start_call(simple(None));
     assert!(matches!(finished(server.poll_event()), (id, Err(CallFailure::Closed { sent: false, .. })) if id == late));
@@ -426,7 +428,7 @@ fn a_reply_too_long_fails_its_call_alone() {
             assert_eq!((id, reply.unwrap().payload.as_slice().len()), (ids[1], 100), "{what}");
             // A second answer of that kind to a call that has had its own is nobody's.
             feed(&mut client, &fragment(true, &long(first, 300)));
-            assert_eq!((client.close_reason(), client.counters().discarded), (None, 3));
+            assert_eq!((client.close_reason(), client.counters().messages_discarded), (None, 3));
             assert_eq!((client.counters().calls_abandoned, client.input.begun()), (0, None));
         }
     }
@@ -467,7 +469,7 @@ fn other_records_too_long_end_the_connection() {
 /// Memory follows what has arrived, not what is announced.
 #[test]
 fn nothing_is_allocated_for_an_announcement() {
-    let mut assembler = Assembler::new(StreamConfig { max_record: u64::MAX, ..StreamConfig::default() });
+    let mut assembler = RecordAssembler::new(StreamConfig { max_record: u64::MAX, ..StreamConfig::default() });
     assembler.extend(&0x7fff_ffff_u32.to_be_bytes());
     assert_eq!(assembler.next_record(), Ok(None));
     let room = assembler.room();
@@ -490,7 +492,7 @@ proptest! {
         octets.extend(tail);
         let config = StreamConfig { max_record: 60, max_fragments: 5, ..StreamConfig::default() };
         let records = |pieces: &mut dyn Iterator<Item = &[u8]>| {
-            let (mut assembler, mut records) = (Assembler::new(config), Vec::new());
+            let (mut assembler, mut records) = (RecordAssembler::new(config), Vec::new());
             for piece in pieces {
                 assembler.extend(piece);
                 loop {
@@ -521,7 +523,7 @@ proptest! {
         engine.poll_work(&mut (), Instant::now());
         let mut closed = false;
         while let Some(event) = engine.poll_event() {
-            closed |= matches!(event, Event::Closed(_));
+            closed |= matches!(event, EngineEvent::Closed(_));
         }
         prop_assert!(closed);
     }
@@ -558,6 +560,6 @@ fn replies_are_taken_in_time() {
     server.poll_work(&mut (), now);
     server.handle_timeout(now + limit);
     server.poll_work(&mut (), now + limit);
-    assert!(matches!(server.poll_event(), Some(Event::ReplySent { delivered: false, .. })));
-    assert!(matches!(server.poll_event(), Some(Event::Closed(why)) if why == CloseReason::Untaken(limit)));
+    assert!(matches!(server.poll_event(), Some(EngineEvent::ReplySent { delivered: false, .. })));
+    assert!(matches!(server.poll_event(), Some(EngineEvent::Closed(why)) if why == CloseReason::ReplyStalled(limit)));
 }

@@ -6,12 +6,12 @@ use super::header::{
 };
 use crate::{
     engine::{
-        Refusal,
-        chunks::Segment,
+        TransportError,
+        chunks::RdmaSegment,
         lists::{ChunkLists, ReadSegment, SinkChunk},
         message::word,
     },
-    provider::Handle,
+    provider::MemoryHandle,
     xdr::{DecodeError, Decoder, FlatSink, Output, XdrDecode, XdrEncode},
 };
 
@@ -30,13 +30,13 @@ pub(super) const PROC_NOMSG: u32 = 1;
 
 /// The words that every version has at the same place (RFC 8166 §4.2).
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Fixed {
+pub(super) struct FixedWords {
     pub(super) xid: u32,
     pub(super) vers: u32,
     pub(super) proc: u32,
 }
 
-impl Fixed {
+impl FixedWords {
     /// `None` for a message shorter than the shortest header: not even its XID can be trusted (RFC 8166 §4.5).
     ///
     /// The 28 octets that the RFC names count three absent chunk lists, which RDMA_ERROR does not have: with ERR_CHUNK
@@ -73,12 +73,12 @@ pub(super) fn encode(out: &mut Vec<u8>, xid: u32, credit: u32, proc: u32, lists:
 }
 
 /// Writes the header of RDMA_ERROR (RFC 8166 §4.5): XID and version are those of the failing message.
-pub(super) fn encode_error(out: &mut Vec<u8>, (xid, vers): (u32, u32), credit: u32, refusal: Refusal) {
+pub(super) fn encode_error(out: &mut Vec<u8>, (xid, vers): (u32, u32), credit: u32, refusal: TransportError) {
     out.clear();
     [xid, vers, credit, PROC_ERROR].into_iter().for_each(|word| out.append_u32(word));
     let error = match refusal {
         // RFC 8166 §4.5.1.
-        Refusal::Version { low, high } => {
+        TransportError::Version { low, high } => {
             RpcRdmaError::ErrVers(RpcRdmaErrvers { rdma_vers_low: low, rdma_vers_high: high })
         }
         // RFC 8166 §4.5.2, §4.5.3, §6.1.
@@ -97,7 +97,7 @@ impl From<RpcRdmaHeader> for ChunkLists {
 
 impl From<RpcRdmaHeaderNomsg> for ChunkLists {
     fn from(header: RpcRdmaHeaderNomsg) -> Self {
-        let chunk = |chunk: XdrWriteChunk| -> SinkChunk { chunk.target.iter().map(Segment::from).collect() };
+        let chunk = |chunk: XdrWriteChunk| -> SinkChunk { chunk.target.iter().map(RdmaSegment::from).collect() };
         let read = |XdrReadList { entry }| ReadSegment { position: entry.position, segment: (&entry.target).into() };
         Self {
             reads: header.rdma_reads.into_iter().map(read).collect(),
@@ -107,9 +107,9 @@ impl From<RpcRdmaHeaderNomsg> for ChunkLists {
     }
 }
 
-impl From<&XdrRdmaSegment> for Segment {
+impl From<&XdrRdmaSegment> for RdmaSegment {
     fn from(segment: &XdrRdmaSegment) -> Self {
-        Self { handle: Handle(segment.handle), length: segment.length, offset: segment.offset }
+        Self { handle: MemoryHandle(segment.handle), length: segment.length, offset: segment.offset }
     }
 }
 

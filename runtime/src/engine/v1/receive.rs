@@ -6,31 +6,31 @@
 
 use super::{
     WireV1,
-    format::{self, Fixed, PROC_ERROR, VERSION},
+    format::{self, FixedWords, PROC_ERROR, VERSION},
     header::{RdmaBody, RpcRdmaError},
 };
 use crate::{
     engine::{
-        CallFailure, Refusal, Role,
+        CallFailure, Role, TransportError,
         answer::check_reply,
-        call::Answer,
+        call::CheckedReply,
         core::ConnectionCore,
         lists::ChunkLists,
         message::{CALL, REPLY, word},
         served::ArrivingCall,
     },
     memory::MessageBuf,
-    provider::Handle,
+    provider::MemoryHandle,
 };
 
 /// A message by its header.
-enum Arrived {
+enum MessageV1 {
     /// A call or a reply, with the length of its header, or `None` if it has no inline payload.
     Call(ChunkLists, Option<usize>),
     Reply(ChunkLists, Option<usize>),
     Error(RpcRdmaError),
     /// A faulty call.
-    Faulty(Refusal, &'static str),
+    Faulty(TransportError, &'static str),
     Discard(&'static str),
 }
 
@@ -38,10 +38,10 @@ impl WireV1 {
     pub(super) fn handle_message(
         &mut self,
         mut message: MessageBuf,
-        invalidated: Option<Handle>,
+        invalidated: Option<MemoryHandle>,
         core: &mut ConnectionCore,
     ) {
-        let fixed = Fixed::peek(&message);
+        let fixed = FixedWords::peek(&message);
         if let Some(handle) = invalidated {
             core.shared.counters.remote_invalidations += 1;
             // RFC 8797 §4.1: only a handle of the call that the message answers may be invalidated. RFC 8167 §5.3: calls in the
@@ -58,16 +58,16 @@ impl WireV1 {
         let Some(fixed) = fixed else { return core.shared.discard("shorter than a header") };
         let (arrived, credit) = self.classify(fixed, &message, core);
         match arrived {
-            Arrived::Discard(why) => core.shared.discard(why),
-            Arrived::Call(..) | Arrived::Faulty(..) if invalidated.is_some() => {
+            MessageV1::Discard(why) => core.shared.discard(why),
+            MessageV1::Call(..) | MessageV1::Faulty(..) if invalidated.is_some() => {
                 core.shared.violation("it invalidated a handle by a call");
             }
             // RFC 8167 §6.
-            Arrived::Call(..) | Arrived::Faulty(..) if !self.accepts_calls(core) => {
+            MessageV1::Call(..) | MessageV1::Faulty(..) if !self.accepts_calls(core) => {
                 core.shared.discard("call in the reverse direction");
             }
-            Arrived::Faulty(refusal, why) => core.refuse((fixed.xid, fixed.vers), refusal, why),
-            Arrived::Call(lists, header_len) => {
+            MessageV1::Faulty(refusal, why) => core.refuse((fixed.xid, fixed.vers), refusal, why),
+            MessageV1::Call(lists, header_len) => {
                 let invalidate = lists.only_handle();
                 let inline = header_len.map(|len| {
                     message.advance(len);
@@ -78,7 +78,7 @@ impl WireV1 {
                     core.refuse((fixed.xid, fixed.vers), refusal, why);
                 }
             }
-            Arrived::Reply(lists, header_len) => {
+            MessageV1::Reply(lists, header_len) => {
                 let found = core.calls.by_xid(fixed.xid).and_then(|slot| Some((slot, core.calls.get(slot)?)));
                 let Some((slot, call)) = found else { return core.shared.discard("no call in flight has its XID") };
                 let inline = header_len.map(|len| {
@@ -89,7 +89,7 @@ impl WireV1 {
                 self.answered(slot, credit, outcome, core);
             }
             // RFC 8167 §4.1: only a responder sends RDMA_ERROR, so its credit value is a grant.
-            Arrived::Error(error) => match core.calls.by_xid(fixed.xid) {
+            MessageV1::Error(error) => match core.calls.by_xid(fixed.xid) {
                 Some(slot) => self.answered(slot, credit, Err(error.into()), core),
                 None => core.shared.discard("RDMA_ERROR for no call in flight"),
             },
@@ -102,50 +102,62 @@ impl WireV1 {
     }
 
     /// Decodes the header. Also returns its credit value.
-    fn classify(&self, fixed: Fixed, message: &[u8], core: &ConnectionCore) -> (Arrived, u32) {
+    fn classify(&self, fixed: FixedWords, message: &[u8], core: &ConnectionCore) -> (MessageV1, u32) {
         // RFC 8166 §4.5.1. The number of RDMA_ERROR is the same in all versions (§4.2.4), and no error answers an error.
         if fixed.vers != VERSION {
-            let refusal = Refusal::Version { low: VERSION, high: VERSION };
+            let refusal = TransportError::Version { low: VERSION, high: VERSION };
             return (self.undecodable(fixed, refusal, "version not supported", core), 0);
         }
         // RFC 8166 §4.5.2: a header that cannot be parsed.
         let Ok((header, len)) = format::parse(message) else {
-            return (self.undecodable(fixed, Refusal::BadXdr, "malformed header", core), 0);
+            return (self.undecodable(fixed, TransportError::BadXdr, "malformed header", core), 0);
         };
         let payload = message.get(len..).unwrap_or_default();
         let is_same_xid = word(payload, 0) == Some(fixed.xid);
         let arrived = match header.rdma_body {
-            RdmaBody::RdmaError(error) => Arrived::Error(error),
+            RdmaBody::RdmaError(error) => MessageV1::Error(error),
             // RFC 8166 §4.6.2.
-            RdmaBody::RdmaDone => Arrived::Discard("RDMA_DONE"),
+            RdmaBody::RdmaDone => MessageV1::Discard("RDMA_DONE"),
             // RFC 8166 §4.6.1.
-            RdmaBody::RdmaMsgp(_) => self.undecodable(fixed, Refusal::BadXdr, "RDMA_MSGP", core),
+            RdmaBody::RdmaMsgp(_) => self.undecodable(fixed, TransportError::BadXdr, "RDMA_MSGP", core),
             // Only a call has a Read list (RFC 8166 §4.3.1), and no reply in the reverse direction is without an inline payload
             // (RFC 8167 §5.3).
             RdmaBody::RdmaNomsg(body) if body.rdma_reads.is_empty() && !core.calls_are_reverse() => {
-                Arrived::Reply(body.into(), None)
+                MessageV1::Reply(body.into(), None)
             }
-            RdmaBody::RdmaNomsg(body) => Arrived::Call(body.into(), None),
+            RdmaBody::RdmaNomsg(body) => MessageV1::Call(body.into(), None),
             // RFC 8167 §4.1, §2.4: `msg_type` tells the direction, and with it whose the XID and the credit value are. RFC 8166
             // §4.2.4, §4.5.2: the XIDs of header and RPC message are the same.
             RdmaBody::RdmaMsg(body) => match word(payload, 1) {
-                Some(REPLY) if is_same_xid => Arrived::Reply(body.into(), Some(len)),
-                Some(REPLY) => Arrived::Discard("a reply whose XID is not that of its header"),
-                Some(CALL) if is_same_xid => Arrived::Call(body.into(), Some(len)),
-                Some(CALL) => Arrived::Faulty(Refusal::BadXdr, "a call whose XID is not that of its header"),
-                _ => self.undecodable(fixed, Refusal::BadXdr, "no RPC message", core),
+                Some(REPLY) if is_same_xid => MessageV1::Reply(body.into(), Some(len)),
+                Some(REPLY) => MessageV1::Discard("a reply whose XID is not that of its header"),
+                Some(CALL) if is_same_xid => MessageV1::Call(body.into(), Some(len)),
+                Some(CALL) => MessageV1::Faulty(TransportError::BadXdr, "a call whose XID is not that of its header"),
+                _ => self.undecodable(fixed, TransportError::BadXdr, "no RPC message", core),
             },
         };
         (arrived, header.rdma_credit)
     }
 
     /// Classifies a message that may be a call or a reply: at a client a reply if a call with its XID is in flight.
-    fn undecodable(&self, fixed: Fixed, refusal: Refusal, why: &'static str, core: &ConnectionCore) -> Arrived {
+    fn undecodable(
+        &self,
+        fixed: FixedWords,
+        refusal: TransportError,
+        why: &'static str,
+        core: &ConnectionCore,
+    ) -> MessageV1 {
         let is_reply = core.role == Role::Client && (!self.reverse || core.calls.by_xid(fixed.xid).is_some());
-        if fixed.proc == PROC_ERROR || is_reply { Arrived::Discard(why) } else { Arrived::Faulty(refusal, why) }
+        if fixed.proc == PROC_ERROR || is_reply { MessageV1::Discard(why) } else { MessageV1::Faulty(refusal, why) }
     }
 
-    fn answered(&mut self, slot: u32, grant: u32, outcome: Result<Answer, CallFailure>, core: &mut ConnectionCore) {
+    fn answered(
+        &mut self,
+        slot: u32,
+        grant: u32,
+        outcome: Result<CheckedReply, CallFailure>,
+        core: &mut ConnectionCore,
+    ) {
         self.credits.answered(grant);
         match &outcome {
             Err(CallFailure::ChunkError | CallFailure::VersionMismatch { .. }) => {

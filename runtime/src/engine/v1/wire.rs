@@ -5,25 +5,25 @@ use std::time::Instant;
 use super::format::{self, PROC_MSG, PROC_NOMSG, VERSION};
 use crate::{
     engine::{
-        CallFailure, Counters, EngineConfig, Format, Refusal, Role, Setup,
+        CallFailure, ConnectionCounters, ConnectionSetup, EngineConfig, MessageFormat, Role, TransportError,
         core::ConnectionCore,
-        credits::{Credits, Receives, SPARE_RECEIVES},
+        credits::{Credits, PostedReceives, SPARE_RECEIVES},
         expose::expose,
         lists::ChunkLists,
         message::{alone, attach},
         responses::{ReadyReply, ReadyResponse},
-        shared::{Rules, Shared},
+        shared::{ConnectionRules, EngineShared},
         wire::Wire,
-        work::Work,
+        work::PostedFor,
     },
     memory::MessageBuf,
-    provider::{Handle, QueuePair, WorkRequest},
+    provider::{MemoryHandle, QueuePair, WorkRequest},
 };
 
 /// The state of a connection that only version 1 has.
 #[derive(Debug)]
 pub(in crate::engine) struct WireV1 {
-    receives: Receives,
+    receives: PostedReceives,
     /// Whether calls in the reverse direction are supported locally.
     pub(super) reverse: bool,
     /// Credits for local calls.
@@ -41,9 +41,9 @@ pub(in crate::engine) struct WireV1 {
 
 impl WireV1 {
     /// Starts version 1 on a connection that has `posted` Receives.
-    pub(in crate::engine) fn new(role: Role, setup: Setup, posted: usize, shared: &mut Shared) -> Self {
-        let Setup { local, peer, .. } = setup;
-        shared.rules = Rules::version_1(role);
+    pub(in crate::engine) fn new(role: Role, setup: ConnectionSetup, posted: usize, shared: &mut EngineShared) -> Self {
+        let ConnectionSetup { local, peer, .. } = setup;
+        shared.rules = ConnectionRules::version_1(role);
         shared.set_thresholds((local.send_size, local.receive_size), (peer.send_size, peer.receive_size));
         let EngineConfig { credits, reverse_credits, .. } = shared.config;
         let (requested, grant) = match role {
@@ -51,7 +51,7 @@ impl WireV1 {
             Role::Server => (reverse_credits, credits),
         };
         Self {
-            receives: Receives::new(credits, reverse_credits, posted),
+            receives: PostedReceives::new(credits, reverse_credits, posted),
             reverse: reverse_credits > 0,
             credits: Credits::new(requested),
             // RFC 8166 §3.3.1: a grant is never zero.
@@ -83,7 +83,7 @@ impl WireV1 {
         }
     }
 
-    fn post_reply(&mut self, reply: ReadyReply, qp: &mut dyn QueuePair, shared: &mut Shared) {
+    fn post_reply(&mut self, reply: ReadyReply, qp: &mut dyn QueuePair, shared: &mut EngineShared) {
         let ReadyReply { xid, work, payload, lists, invalidate, .. } = reply;
         // RFC 8166 §3.3.1, RFC 8167 §5.2: every reply grants credits, of its own direction.
         let message = self.with_header(xid, self.grant, payload, &lists, shared);
@@ -95,10 +95,10 @@ impl WireV1 {
     fn post_error(
         &mut self,
         message: (u32, u32),
-        refusal: Refusal,
-        work: Work,
+        refusal: TransportError,
+        work: PostedFor,
         qp: &mut dyn QueuePair,
-        shared: &mut Shared,
+        shared: &mut EngineShared,
     ) {
         format::encode_error(&mut self.header, message, self.grant, refusal);
         shared.counters.errors_sent += 1;
@@ -111,7 +111,7 @@ impl WireV1 {
         credit: u32,
         payload: Option<MessageBuf>,
         lists: &ChunkLists,
-        shared: &Shared,
+        shared: &EngineShared,
     ) -> MessageBuf {
         let proc = if payload.is_some() { PROC_MSG } else { PROC_NOMSG };
         format::encode(&mut self.header, xid, credit, proc, lists);
@@ -142,7 +142,7 @@ impl WireV1 {
         let Some(mut message) = call.take_message(xid, &shared.config.pool)? else { return Ok(()) };
         let mut lists = std::mem::take(&mut self.lists);
         let payload = match call.plan(&mut message, shared)? {
-            Format::Long => {
+            MessageFormat::Long => {
                 expose(call, Some(message.freeze()), qp, &mut lists, shared)?;
                 None
             }
@@ -156,13 +156,19 @@ impl WireV1 {
         self.lists = lists;
         self.credits.take();
         calls.sending(slot, xid, shared);
-        send(Work::CallSend { slot }, message, None, qp, shared);
+        send(PostedFor::CallSend { slot }, message, None, qp, shared);
         Ok(())
     }
 }
 
-fn send(work: Work, message: MessageBuf, invalidate: Option<Handle>, qp: &mut dyn QueuePair, shared: &mut Shared) {
-    shared.counters.sent += message.len() as u64;
+fn send(
+    work: PostedFor,
+    message: MessageBuf,
+    invalidate: Option<MemoryHandle>,
+    qp: &mut dyn QueuePair,
+    shared: &mut EngineShared,
+) {
+    shared.counters.bytes_sent += message.len() as u64;
     qp.post(WorkRequest::Send { id: work.id(), message, invalidate, solicited: false });
 }
 
@@ -179,12 +185,12 @@ impl Wire for WireV1 {
         self.receives.posted()
     }
 
-    fn receive(&mut self, message: MessageBuf, invalidated: Option<Handle>, core: &mut ConnectionCore) {
+    fn receive(&mut self, message: MessageBuf, invalidated: Option<MemoryHandle>, core: &mut ConnectionCore) {
         self.handle_message(message, invalidated, core);
     }
 
-    fn sent(&mut self, work: Work) {
-        if matches!(work, Work::ReplySend { .. } | Work::ErrorSend) {
+    fn sent(&mut self, work: PostedFor) {
+        if matches!(work, PostedFor::ReplySend { .. } | PostedFor::ErrorSend) {
             self.answers_in_flight = self.answers_in_flight.saturating_sub(1);
         }
     }
@@ -198,7 +204,7 @@ impl Wire for WireV1 {
             self.post_responses(core, qp);
             core.served.watch_pulls(now, &core.shared);
             // Responses that wait do so behind Sends that are in flight.
-            core.shared.watch_answers(false, qp.octets_out(), now);
+            core.shared.watch_answers(false, qp.bytes_sent(), now);
         }
         if core.role == Role::Client || self.reverse {
             self.post_calls(core, qp, now);
@@ -207,7 +213,7 @@ impl Wire for WireV1 {
 
     // RFC 8167 §6.
     fn refuses_calls(&self, core: &ConnectionCore) -> Option<CallFailure> {
-        (core.role == Role::Server && !self.reverse).then_some(CallFailure::NoReverse)
+        (core.role == Role::Server && !self.reverse).then_some(CallFailure::ReverseDisabled)
     }
 
     fn can_send(&self, _core: &ConnectionCore) -> bool {
@@ -218,7 +224,7 @@ impl Wire for WireV1 {
         self.answers_in_flight = 0;
     }
 
-    fn complete_counters(&self, counters: &mut Counters) {
+    fn complete_counters(&self, counters: &mut ConnectionCounters) {
         counters.credits_granted = self.credits.granted();
     }
 }

@@ -1,7 +1,7 @@
 //! Credits: a credit is one message (RPC-over-RDMA v2 §4.2.1).
 //!
-//! Each end counts two things that have nothing to do with one another: the messages that it may send ([`Budget`]), and those
-//! that it has let its peer send, for each of which a Receive is posted ([`Grants`]). Every header carries what its sender
+//! Each end counts two things that have nothing to do with one another: the messages that it may send ([`SendCredits`]), and those
+//! that it has let its peer send, for each of which a Receive is posted ([`ReceiveCredits`]). Every header carries what its sender
 //! grants *newly* in its low half, and the most that its sender ever has outstanding in its high half.
 
 use crate::{engine::credits::SPARE_RECEIVES, provider::QueuePair};
@@ -15,13 +15,13 @@ const MOST: u32 = 0xffff;
 
 /// Messages that this end may send.
 #[derive(Debug)]
-pub(super) struct Budget {
+pub(super) struct SendCredits {
     left: u64,
     /// The most that the peer ever lets be outstanding.
     most: u32,
 }
 
-impl Budget {
+impl SendCredits {
     // RPC-over-RDMA v2 §4.2.3: a client may send one message before it has heard of credits, a server none.
     pub(super) fn new(left: u64) -> Self {
         Self { left, most: 1 }
@@ -57,7 +57,7 @@ impl Budget {
 
 /// Messages that the peer may send, and the Receives posted for them.
 #[derive(Debug)]
-pub(super) struct Grants {
+pub(super) struct ReceiveCredits {
     most: u32,
     posted: usize,
     /// Since the connection was set up.
@@ -70,7 +70,7 @@ pub(super) struct Grants {
     refreshed: Option<u64>,
 }
 
-impl Grants {
+impl ReceiveCredits {
     /// At most `credits` outstanding, of which the peer may assume `granted` before it has heard; `posted` Receives.
     pub(super) fn new(credits: u32, posted: usize, granted: u64) -> Self {
         Self { most: credits.clamp(1, MOST), posted, granted, received: 0, held: 0, refreshed: None }

@@ -5,34 +5,34 @@ use super::header::{
     Rpcrdma2ErrVers, Rpcrdma2ErrWrite, Rpcrdma2Error,
 };
 use crate::{
-    engine::Refusal,
+    engine::TransportError,
     xdr::{Decoder, FlatSink, XdrDecode, XdrEncode},
 };
 
-impl From<Refusal> for Rpcrdma2Error {
-    fn from(refusal: Refusal) -> Self {
+impl From<TransportError> for Rpcrdma2Error {
+    fn from(refusal: TransportError) -> Self {
         match refusal {
-            Refusal::Version { low, high } => {
+            TransportError::Version { low, high } => {
                 Self::Rdma2ErrVers(Rpcrdma2ErrVers { rdma_vers_low: low, rdma_vers_high: high })
             }
-            Refusal::BadXdr => Self::Default(RDMA2_ERR_BAD_XDR),
-            Refusal::BadProperty => Self::Default(RDMA2_ERR_BAD_PROPVAL),
-            Refusal::HeaderType => Self::Default(RDMA2_ERR_INVAL_HTYPE),
-            Refusal::Continuation => Self::Default(RDMA2_ERR_INVAL_CONT),
-            Refusal::ReadChunks { max } => Self::Rdma2ErrReadChunks(max),
-            Refusal::WriteChunks { max } => Self::Rdma2ErrWriteChunks(max),
-            Refusal::Segments { max } => Self::Rdma2ErrSegments(max),
-            Refusal::WriteResource { chunk, needed } => {
+            TransportError::BadXdr => Self::Default(RDMA2_ERR_BAD_XDR),
+            TransportError::BadProperty => Self::Default(RDMA2_ERR_BAD_PROPVAL),
+            TransportError::HeaderType => Self::Default(RDMA2_ERR_INVAL_HTYPE),
+            TransportError::Continuation => Self::Default(RDMA2_ERR_INVAL_CONT),
+            TransportError::ReadChunks { max } => Self::Rdma2ErrReadChunks(max),
+            TransportError::WriteChunks { max } => Self::Rdma2ErrWriteChunks(max),
+            TransportError::Segments { max } => Self::Rdma2ErrSegments(max),
+            TransportError::WriteResource { chunk, needed } => {
                 Self::Rdma2ErrWriteResource(Rpcrdma2ErrWrite { rdma_chunk_index: chunk, rdma_length_needed: needed })
             }
-            Refusal::ReplyResource { needed } => Self::Rdma2ErrReplyResource(needed),
-            Refusal::System => Self::Default(RDMA2_ERR_SYSTEM),
-            Refusal::Extension(code) => Self::Default(code),
+            TransportError::ReplyResource { needed } => Self::Rdma2ErrReplyResource(needed),
+            TransportError::System => Self::Default(RDMA2_ERR_SYSTEM),
+            TransportError::Extension(code) => Self::Default(code),
         }
     }
 }
 
-impl Refusal {
+impl TransportError {
     /// The body of RDMA2_ERROR.
     pub(super) fn encode(self) -> Vec<u8> {
         let mut octets = Vec::with_capacity(12);
@@ -43,7 +43,7 @@ impl Refusal {
         octets
     }
 
-    /// Reads the body of RDMA2_ERROR. A code that is not the base's comes as [`Refusal::Extension`].
+    /// Reads the body of RDMA2_ERROR. A code that is not the base's comes as [`TransportError::Extension`].
     pub(super) fn decode(body: &[u8]) -> Option<Self> {
         Some(match Rpcrdma2Error::decode(&mut Decoder::new(body)).ok()? {
             Rpcrdma2Error::Rdma2ErrVers(range) => {

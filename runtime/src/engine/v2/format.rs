@@ -6,11 +6,11 @@ use super::header::{
 };
 use crate::{
     engine::{
-        chunks::Segment,
+        chunks::RdmaSegment,
         lists::{ChunkLists, ReadSegment, SinkChunk},
         message::word,
     },
-    provider::Handle,
+    provider::MemoryHandle,
     xdr::{DecodeError, Decoder, Output, XdrDecode},
 };
 
@@ -25,7 +25,7 @@ pub(super) const BARE_LEN: usize = 36;
 
 /// What stands at the start of a message (RPC-over-RDMA v2 §6.2.2), its version found to be 2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Prefix {
+pub(super) struct HeaderPrefix {
     pub(super) xid: u32,
     pub(super) vers: u32,
     pub(super) credit: u32,
@@ -33,7 +33,7 @@ pub(super) struct Prefix {
     pub(super) flags: u32,
 }
 
-impl Prefix {
+impl HeaderPrefix {
     /// `None` for a message that is too short: not even its XID can be trusted (RPC-over-RDMA v2 §7).
     pub(super) fn peek(message: &[u8]) -> Option<Self> {
         if message.len() < PREFIX_LEN {
@@ -76,19 +76,19 @@ impl Prefix {
 
 /// Decodes the chunk lists behind the prefix, and the handle that the reply may invalidate. Also returns the length of the
 /// whole header in bytes.
-pub(super) fn parse_lists(message: &[u8]) -> Result<(ChunkLists, Option<Handle>, usize), DecodeError> {
+pub(super) fn parse_lists(message: &[u8]) -> Result<(ChunkLists, Option<MemoryHandle>, usize), DecodeError> {
     // Most messages have no chunks: this is a fraction of what it costs to decode three absent lists.
     if message.get(PREFIX_LEN..BARE_LEN).is_some_and(|bare| bare == [0; BARE_LEN - PREFIX_LEN]) {
         return Ok((ChunkLists::default(), None, BARE_LEN));
     }
     let mut decoder = Decoder::new(message.get(PREFIX_LEN..).unwrap_or_default());
     let lists = Rpcrdma2ChunkLists::decode(&mut decoder)?;
-    let invalidates = Some(Handle(lists.rdma_inv_handle)).filter(|handle| handle.0 != 0);
+    let invalidates = Some(MemoryHandle(lists.rdma_inv_handle)).filter(|handle| handle.0 != 0);
     Ok((lists.into(), invalidates, PREFIX_LEN + decoder.consumed()))
 }
 
 /// Writes the part of a header that follows the prefix: the handle that the reply may invalidate and the chunk lists.
-pub(super) fn encode_lists(out: &mut Vec<u8>, invalidates: Option<Handle>, lists: &ChunkLists) {
+pub(super) fn encode_lists(out: &mut Vec<u8>, invalidates: Option<MemoryHandle>, lists: &ChunkLists) {
     out.clear();
     out.append_u32(invalidates.map_or(0, |handle| handle.0));
     lists.encode(out);
@@ -96,7 +96,8 @@ pub(super) fn encode_lists(out: &mut Vec<u8>, invalidates: Option<Handle>, lists
 
 impl From<Rpcrdma2ChunkLists> for ChunkLists {
     fn from(lists: Rpcrdma2ChunkLists) -> Self {
-        let chunk = |chunk: Rpcrdma2WriteChunk| -> SinkChunk { chunk.rdma_target.iter().map(Segment::from).collect() };
+        let chunk =
+            |chunk: Rpcrdma2WriteChunk| -> SinkChunk { chunk.rdma_target.iter().map(RdmaSegment::from).collect() };
         let read = |Rpcrdma2ReadList { rdma_entry: read }| ReadSegment {
             position: read.rdma_position,
             segment: (&read.rdma_target).into(),
@@ -109,9 +110,9 @@ impl From<Rpcrdma2ChunkLists> for ChunkLists {
     }
 }
 
-impl From<&Rpcrdma2Segment> for Segment {
+impl From<&Rpcrdma2Segment> for RdmaSegment {
     fn from(segment: &Rpcrdma2Segment) -> Self {
-        Self { handle: Handle(segment.rdma_handle), length: segment.rdma_length, offset: segment.rdma_offset }
+        Self { handle: MemoryHandle(segment.rdma_handle), length: segment.rdma_length, offset: segment.rdma_offset }
     }
 }
 

@@ -7,13 +7,13 @@ use bytes::Bytes;
 use super::{
     format::PREFIX_LEN,
     header::{RDMA2_CONNPROP, RDMA2_F_MORE, RDMA2_F_TPMORE, Rpcrdma2Propset, Rpcrdma2Propval},
-    outbox::{Fields, Outbox},
+    outbox::{Outbox, PrefixFields},
     properties::host_auth,
 };
 use crate::{
     engine::{
-        EngineConfig, Extension, ExtensionMessage, Handled, HostAuthError, HostAuthStep, HostAuthenticator, Properties,
-        Role, message, shared::Shared, work::Work,
+        EngineConfig, Extension, ExtensionMessage, ExtensionOutcome, HostAuthError, HostAuthStep, HostAuthenticator,
+        Properties, Role, message, shared::EngineShared, work::PostedFor,
     },
     provider::QueuePair,
     xdr::{FlatSink, XdrEncode, padded_len},
@@ -28,7 +28,7 @@ pub(super) const MOST: u64 = 256 << 10;
 
 /// What came of a message of the exchange.
 #[derive(Debug)]
-pub(super) enum Step {
+pub(super) enum HandshakeStep {
     Go(Vec<ExtensionMessage>),
     /// RDMA2_ERR_BAD_PROPVAL is the answer (RPC-over-RDMA v2 §7.2.2).
     Bad,
@@ -119,7 +119,7 @@ impl Handshake {
         now: Instant,
         qp: &mut dyn QueuePair,
         outbox: &mut Outbox,
-        shared: &mut Shared,
+        shared: &mut EngineShared,
     ) -> Result<(), HostAuthError> {
         if self.is_done() || (self.role == Role::Server && !heard) {
             return Ok(());
@@ -131,8 +131,8 @@ impl Handshake {
         self.make_messages(shared);
         while outbox.is_ready() {
             let Some((flags, body)) = self.ready.pop_front() else { break };
-            let fields = Fields::new(self.xid, RDMA2_CONNPROP, flags);
-            outbox.send(qp, shared, fields, &body, None, Work::AsideSend, None);
+            let fields = PrefixFields::new(self.xid, RDMA2_CONNPROP, flags);
+            outbox.send(qp, shared, fields, &body, None, PostedFor::AsideSend, None);
             self.sent_first = true;
         }
         Ok(())
@@ -149,13 +149,13 @@ impl Handshake {
     }
 
     fn stepped(&mut self, step: Option<HostAuthStep>) {
-        let Some(HostAuthStep { say, done }) = step else { return };
+        let Some(HostAuthStep { send: say, done }) = step else { return };
         self.queue.extend(say.map(host_auth));
         self.authenticated |= done;
     }
 
     /// Packs what there is to say into messages.
-    fn make_messages(&mut self, shared: &Shared) {
+    fn make_messages(&mut self, shared: &EngineShared) {
         let most = DEFAULT_MESSAGE.min(shared.config.send_size.max(FIRST_MESSAGE as u32) as usize) - PREFIX_LEN;
         let mut first = !self.said;
         while !self.finished && (first || !self.queue.is_empty() || self.authenticated) {
@@ -197,25 +197,25 @@ impl Handshake {
     }
 
     /// A message of the peer's exchange: its body, and whether more are to come.
-    pub(super) fn receive(&mut self, body: &[u8], more: bool, extensions: &mut [Box<dyn Extension>]) -> Step {
-        let Ok(received) = self.peer.read(body) else { return Step::Bad };
+    pub(super) fn receive(&mut self, body: &[u8], more: bool, extensions: &mut [Box<dyn Extension>]) -> HandshakeStep {
+        let Ok(received) = self.peer.read(body) else { return HandshakeStep::Bad };
         // RPC-over-RDMA v2 §7.2.2: nothing is applied where one property is malformed.
         let others = &received.others;
         if !others.iter().all(|(which, value)| extensions.iter().all(|one| one.check_property(*which, value))) {
-            return Step::Bad;
+            return HandshakeStep::Bad;
         }
         let mut messages = Vec::new();
         for (which, value) in others {
             match property(extensions, *which, value) {
                 Some(made) => messages.extend(made),
-                None => return Step::Bad,
+                None => return HandshakeStep::Bad,
             }
         }
         self.peer = received.properties;
         self.peer_finished = !more;
         match self.authenticate(received.host_auth) {
-            Ok(()) => Step::Go(messages),
-            Err(error) => Step::Refused(error),
+            Ok(()) => HandshakeStep::Go(messages),
+            Err(error) => HandshakeStep::Refused(error),
         }
     }
 
@@ -261,10 +261,10 @@ impl Handshake {
 fn property(extensions: &mut [Box<dyn Extension>], which: u32, value: &[u8]) -> Option<Vec<ExtensionMessage>> {
     for extension in extensions {
         match extension.property(which, value) {
-            Handled::Unknown => {}
-            Handled::Done(messages) => return Some(messages),
-            Handled::Conveys(_) => return Some(Vec::new()),
-            Handled::Refused(_) => return None,
+            ExtensionOutcome::Unknown => {}
+            ExtensionOutcome::Done(messages) => return Some(messages),
+            ExtensionOutcome::Conveys(_) => return Some(Vec::new()),
+            ExtensionOutcome::Refused(_) => return None,
         }
     }
     Some(Vec::new())

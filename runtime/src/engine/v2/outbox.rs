@@ -1,26 +1,26 @@
 //! Sending: one message at a time takes a credit, and one RPC message at a time is on its way.
 
 use super::{
-    credits::{Budget, Grants},
-    format::{BARE_LEN, PREFIX_LEN, Prefix, VERSION, extension_flags},
+    credits::{ReceiveCredits, SendCredits},
+    format::{BARE_LEN, HeaderPrefix, PREFIX_LEN, VERSION, extension_flags},
     header::{RDMA2_F_MORE, RDMA2_MSG, RDMA2_NOMSG},
 };
 use crate::{
-    engine::{ExtensionMessage, message::attach, shared::Shared, work::Work},
+    engine::{ExtensionMessage, message::attach, shared::EngineShared, work::PostedFor},
     memory::{MessageBuf, Output},
-    provider::{Handle, QueuePair, WorkRequest},
+    provider::{MemoryHandle, QueuePair, WorkRequest},
 };
 
 /// What the prefix of a message says, credits apart.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Fields {
+pub(super) struct PrefixFields {
     pub(super) xid: u32,
     pub(super) vers: u32,
     pub(super) htype: u32,
     pub(super) flags: u32,
 }
 
-impl Fields {
+impl PrefixFields {
     pub(super) fn new(xid: u32, htype: u32, flags: u32) -> Self {
         Self { xid, vers: VERSION, htype, flags }
     }
@@ -28,29 +28,29 @@ impl Fields {
 
 /// An RPC message of which some has been sent (RPC-over-RDMA v2 §4.4.2).
 #[derive(Debug)]
-struct Sequence {
-    fields: Fields,
+struct OutgoingSequence {
+    fields: PrefixFields,
     /// Header of the last message behind the prefix: the chunks.
     lists: Vec<u8>,
     /// What has not been sent.
     payload: MessageBuf,
-    work: Work,
-    invalidate: Option<Handle>,
+    work: PostedFor,
+    invalidate: Option<MemoryHandle>,
 }
 
 /// What this end sends, and may send.
 #[derive(Debug)]
 pub(super) struct Outbox {
-    pub(super) budget: Budget,
-    pub(super) grants: Grants,
-    sequence: Option<Sequence>,
+    pub(super) budget: SendCredits,
+    pub(super) grants: ReceiveCredits,
+    sequence: Option<OutgoingSequence>,
 }
 
 /// The header of a message without chunks behind its prefix: no handle to invalidate, three absent lists.
 const BARE: [u8; BARE_LEN - PREFIX_LEN] = [0; BARE_LEN - PREFIX_LEN];
 
 impl Outbox {
-    pub(super) fn new(budget: Budget, grants: Grants) -> Self {
+    pub(super) fn new(budget: SendCredits, grants: ReceiveCredits) -> Self {
         Self { budget, grants, sequence: None }
     }
 
@@ -75,12 +75,12 @@ impl Outbox {
     pub(super) fn send(
         &mut self,
         qp: &mut dyn QueuePair,
-        shared: &mut Shared,
-        fields: Fields,
+        shared: &mut EngineShared,
+        fields: PrefixFields,
         header: &[u8],
         payload: Option<MessageBuf>,
-        work: Work,
-        invalidate: Option<Handle>,
+        work: PostedFor,
+        invalidate: Option<MemoryHandle>,
     ) {
         let pool = &shared.config.pool;
         let message = match payload {
@@ -98,17 +98,17 @@ impl Outbox {
     fn post(
         &mut self,
         qp: &mut dyn QueuePair,
-        shared: &mut Shared,
-        fields: Fields,
+        shared: &mut EngineShared,
+        fields: PrefixFields,
         message: MessageBuf,
-        work: Work,
-        invalidate: Option<Handle>,
+        work: PostedFor,
+        invalidate: Option<MemoryHandle>,
     ) {
-        let Fields { xid, vers, htype, flags } = fields;
+        let PrefixFields { xid, vers, htype, flags } = fields;
         let credit = self.grants.grant(qp);
-        let prefix = Prefix { xid, vers, credit, htype, flags }.encode();
+        let prefix = HeaderPrefix { xid, vers, credit, htype, flags }.encode();
         let message = attach(&prefix, message, &shared.config.pool);
-        shared.counters.sent += message.len() as u64;
+        shared.counters.bytes_sent += message.len() as u64;
         if work.is_of_answer() {
             shared.untaken.begin();
         }
@@ -119,13 +119,13 @@ impl Outbox {
     pub(super) fn send_conveyed(
         &mut self,
         qp: &mut dyn QueuePair,
-        shared: &mut Shared,
+        shared: &mut EngineShared,
         (xid, flags): (u32, u32),
         message: &ExtensionMessage,
-        work: Work,
+        work: PostedFor,
     ) {
         let flags = flags | extension_flags(message.flags);
-        self.send(qp, shared, Fields::new(xid, message.header_type, flags), &message.body, None, work, None);
+        self.send(qp, shared, PrefixFields::new(xid, message.header_type, flags), &message.body, None, work, None);
     }
 
     /// Sends an RPC message that is too long for one Send, as far as there are credits. `lists` go with the last of its
@@ -134,29 +134,29 @@ impl Outbox {
     pub(super) fn send_continued(
         &mut self,
         qp: &mut dyn QueuePair,
-        shared: &mut Shared,
+        shared: &mut EngineShared,
         (xid, flags): (u32, u32),
         lists: &[u8],
         payload: MessageBuf,
-        work: Work,
-        invalidate: Option<Handle>,
+        work: PostedFor,
+        invalidate: Option<MemoryHandle>,
     ) {
         // RPC-over-RDMA v2 §6.2.2.2: same XID and header type in all of them; chunks in the last only.
-        let fields = Fields::new(xid, RDMA2_MSG, flags);
-        self.sequence = Some(Sequence { fields, lists: lists.to_vec(), payload, work, invalidate });
+        let fields = PrefixFields::new(xid, RDMA2_MSG, flags);
+        self.sequence = Some(OutgoingSequence { fields, lists: lists.to_vec(), payload, work, invalidate });
         shared.counters.continued_sent += 1;
         self.go_on(qp, shared);
     }
 
     /// Sends more of what has been sent in part.
     // RPC-over-RDMA v2 §6.2.2.2: without credits, the sender waits for them.
-    pub(super) fn go_on(&mut self, qp: &mut dyn QueuePair, shared: &mut Shared) {
+    pub(super) fn go_on(&mut self, qp: &mut dyn QueuePair, shared: &mut EngineShared) {
         let threshold = usize::try_from(shared.send_threshold).unwrap_or(usize::MAX);
         while self.budget.available() {
             let Some(mut sequence) = self.sequence.take() else { break };
             let left = sequence.payload.len();
             if PREFIX_LEN + sequence.lists.len() + left <= threshold {
-                let Sequence { fields, lists, payload, work, invalidate } = sequence;
+                let OutgoingSequence { fields, lists, payload, work, invalidate } = sequence;
                 self.send(qp, shared, fields, &lists, Some(payload), work, invalidate);
                 break;
             }
@@ -165,11 +165,11 @@ impl Outbox {
             let mut message = MessageBuf::new(shared.config.pool.alloc(BARE_LEN + len), BARE_LEN);
             message.append(sequence.payload.get(..len).unwrap_or_default());
             sequence.payload.advance(len);
-            let fields = Fields { flags: sequence.fields.flags | RDMA2_F_MORE, ..sequence.fields };
+            let fields = PrefixFields { flags: sequence.fields.flags | RDMA2_F_MORE, ..sequence.fields };
             let sequence_work = sequence.work;
             self.sequence = Some(sequence);
             // The slot is free when the last of them has gone.
-            let work = if sequence_work.is_of_answer() { Work::ErrorSend } else { Work::AsideSend };
+            let work = if sequence_work.is_of_answer() { PostedFor::ErrorSend } else { PostedFor::AsideSend };
             self.send(qp, shared, fields, &BARE, Some(message), work, None);
         }
     }
@@ -182,19 +182,19 @@ impl Outbox {
     /// Ends what has been sent in part without the rest: its chunks are gone, and must not be named any more.
     // RPC-over-RDMA v2 §6.2.2.2: another header type within a sequence is what makes its receiver drop it, all of it
     // (§7.1.3).
-    pub(super) fn break_off(&mut self, qp: &mut dyn QueuePair, shared: &mut Shared) {
+    pub(super) fn break_off(&mut self, qp: &mut dyn QueuePair, shared: &mut EngineShared) {
         if !self.budget.available() {
             return;
         }
-        let Some(Sequence { fields, .. }) = self.sequence.take() else { return };
-        let fields = Fields { htype: RDMA2_NOMSG, ..fields };
-        self.send(qp, shared, fields, &BARE, None, Work::AsideSend, None);
+        let Some(OutgoingSequence { fields, .. }) = self.sequence.take() else { return };
+        let fields = PrefixFields { htype: RDMA2_NOMSG, ..fields };
+        self.send(qp, shared, fields, &BARE, None, PostedFor::AsideSend, None);
     }
 
     /// Grants credits by a message that takes none, where the peer may be waiting for them.
     // RPC-over-RDMA v2 §4.2.1.2, §6.3.2: RDMA2_NOMSG without chunks, its XID zero. It may come between the messages of a
     // sequence, where the other end's is what it lets go on.
-    pub(super) fn refresh(&mut self, qp: &mut dyn QueuePair, shared: &mut Shared) {
+    pub(super) fn refresh(&mut self, qp: &mut dyn QueuePair, shared: &mut EngineShared) {
         if !self.grants.refresh_due() {
             return;
         }
@@ -203,7 +203,7 @@ impl Outbox {
         let mut message = MessageBuf::new(pool.alloc(BARE_LEN), PREFIX_LEN);
         message.append(&BARE);
         shared.counters.grants_sent += 1;
-        self.post(qp, shared, Fields::new(0, RDMA2_NOMSG, 0), message, Work::AsideSend, None);
+        self.post(qp, shared, PrefixFields::new(0, RDMA2_NOMSG, 0), message, PostedFor::AsideSend, None);
     }
 
     /// The connection is gone.

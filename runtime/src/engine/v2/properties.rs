@@ -42,7 +42,7 @@ pub(super) struct BadProperty;
 
 /// What a propset that was received says.
 #[derive(Debug, Default)]
-pub(super) struct Received {
+pub(super) struct ReceivedProperties {
     pub(super) properties: Properties,
     /// Host authentication material: there may be several in a propset, each to be looked at.
     pub(super) host_auth: Vec<Bytes>,
@@ -83,13 +83,13 @@ impl Properties {
 
     /// Reads a propset into what is known already; nothing is applied where any of it is bad.
     // RPC-over-RDMA v2 §5.1, §7.2.2.
-    pub(super) fn read(&self, body: &[u8]) -> Result<Received, BadProperty> {
+    pub(super) fn read(&self, body: &[u8]) -> Result<ReceivedProperties, BadProperty> {
         let mut decoder = Decoder::new(body);
         let set = Rpcrdma2Propset::decode(&mut decoder).map_err(|_| BadProperty)?;
         if decoder.consumed() != body.len() {
             return Err(BadProperty);
         }
-        let mut received = Received { properties: *self, ..Received::default() };
+        let mut received = ReceivedProperties { properties: *self, ..ReceivedProperties::default() };
         let (known, default) = (&mut received.properties, Self::default());
         for Rpcrdma2Propval { rdma_which, rdma_data } in set.0 {
             // RPC-over-RDMA v2 §5.1: without data, the default.

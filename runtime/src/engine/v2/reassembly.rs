@@ -4,10 +4,10 @@ use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
 
-use super::format::Prefix;
+use super::format::HeaderPrefix;
 use crate::{
-    engine::{arrivals::always_accepted, shared::Shared},
-    memory::{BufferPool, Charge, MessageBuf, Output},
+    engine::{arrivals::always_accepted, shared::EngineShared},
+    memory::{BudgetCharge, BufferPool, MessageBuf, Output},
 };
 
 /// Broken sequences whose rest is awaited, to be discarded. A peer that breaks more at a time keeps to no rule.
@@ -15,20 +15,20 @@ const MOST_BROKEN: usize = 8;
 
 /// A sequence of which some has arrived.
 #[derive(Debug)]
-struct Partial {
+struct PartialSequence {
     xid: u32,
     htype: u32,
     response: bool,
     payload: MessageBuf,
     /// Of what all connections may hold: what is longer than is taken in any case.
-    charge: Charge,
+    charge: BudgetCharge,
     /// When the peer will have let the rest wait for too long.
     due: Option<Instant>,
 }
 
 /// What a message comes to.
 #[derive(Debug)]
-pub(super) enum Step {
+pub(super) enum ReassemblyStep {
     /// All of a payload; whether it came in more than one message.
     Whole(MessageBuf, bool),
     /// More is to come.
@@ -46,7 +46,7 @@ pub(super) enum Step {
 /// The sequence that is arriving: one at a time.
 #[derive(Debug, Default)]
 pub(super) struct Reassembly {
-    current: Option<Partial>,
+    current: Option<PartialSequence>,
     broken: SmallVec<[(u32, bool); 2]>,
 }
 
@@ -70,7 +70,7 @@ impl Reassembly {
     /// Drops the sequence that is arriving if `prefix` is not that of its next message. Returns its XID and RDMA2_F_RESPONSE.
     // RPC-over-RDMA v2 §6.2.2.2: messages of a sequence follow one another, with the same XID and header type. What follows an
     // interruption must not be taken for the rest.
-    pub(super) fn interrupted_by(&mut self, prefix: &Prefix) -> Option<(u32, bool)> {
+    pub(super) fn interrupted_by(&mut self, prefix: &HeaderPrefix) -> Option<(u32, bool)> {
         let partial = self.current.as_ref()?;
         let (key, same) = (prefix.key(), (partial.xid, partial.response));
         if (key == same && partial.htype == prefix.htype) || self.broken.contains(&key) {
@@ -82,25 +82,31 @@ impl Reassembly {
 
     /// Takes the payload of a message that does not [interrupt](Self::interrupted_by) a sequence, at most `most` bytes in all.
     // RPC-over-RDMA v2 §7.1.3: all that has the XID of a broken sequence is discarded.
-    pub(super) fn take(&mut self, prefix: &Prefix, payload: MessageBuf, most: u64, shared: &Shared) -> Step {
+    pub(super) fn take(
+        &mut self,
+        prefix: &HeaderPrefix,
+        payload: MessageBuf,
+        most: u64,
+        shared: &EngineShared,
+    ) -> ReassemblyStep {
         let (key, more) = (prefix.key(), prefix.has_more());
         if let Some(at) = self.broken.iter().position(|&broken| broken == key) {
             if !more {
                 self.broken.swap_remove(at);
             }
-            return Step::Ignored(!more);
+            return ReassemblyStep::Ignored(!more);
         }
         let Some(mut partial) = self.current.take() else {
             if !more {
-                return Step::Whole(payload, false);
+                return ReassemblyStep::Whole(payload, false);
             }
             // What follows is appended in memory that is no Receive's.
             let mut whole = MessageBuf::new(shared.config.pool.alloc(2 * payload.len()), 0);
             whole.append(&payload);
-            let Prefix { xid, htype, .. } = *prefix;
-            let (response, charge) = (key.1, Charge::default());
-            self.current = Some(Partial { xid, htype, response, payload: whole, charge, due: None });
-            return Step::More;
+            let HeaderPrefix { xid, htype, .. } = *prefix;
+            let (response, charge) = (key.1, BudgetCharge::default());
+            self.current = Some(PartialSequence { xid, htype, response, payload: whole, charge, due: None });
+            return ReassemblyStep::More;
         };
         if partial.payload.len() as u64 + payload.len() as u64 > most {
             return self.breaks(prefix, "a sequence longer than is put together");
@@ -108,7 +114,7 @@ impl Reassembly {
         if !partial.charge(payload.len(), shared) {
             let why = "a sequence for which there is no memory now";
             return match self.breaks(prefix, why) {
-                Step::Broken(why) => Step::NoRoom(why),
+                ReassemblyStep::Broken(why) => ReassemblyStep::NoRoom(why),
                 step => step,
             };
         }
@@ -116,45 +122,45 @@ impl Reassembly {
         if more {
             partial.due = None;
             self.current = Some(partial);
-            return Step::More;
+            return ReassemblyStep::More;
         }
-        Step::Whole(partial.payload, true)
+        ReassemblyStep::Whole(partial.payload, true)
     }
 
-    /// A message that is of no use, and neither is its sequence: what follows with its XID is discarded. [`Step::Broken`] unless
+    /// A message that is of no use, and neither is its sequence: what follows with its XID is discarded. [`ReassemblyStep::Broken`] unless
     /// the sequence was broken before.
-    pub(super) fn spoils(&mut self, prefix: &Prefix, why: &'static str) -> Step {
+    pub(super) fn spoils(&mut self, prefix: &HeaderPrefix, why: &'static str) -> ReassemblyStep {
         let key = prefix.key();
         let Some(at) = self.broken.iter().position(|&broken| broken == key) else { return self.breaks(prefix, why) };
         if !prefix.has_more() {
             self.broken.swap_remove(at);
         }
-        Step::Ignored(!prefix.has_more())
+        ReassemblyStep::Ignored(!prefix.has_more())
     }
 
     /// A message that breaks its sequence; what follows with its XID is discarded.
-    pub(super) fn breaks(&mut self, prefix: &Prefix, why: &'static str) -> Step {
+    pub(super) fn breaks(&mut self, prefix: &HeaderPrefix, why: &'static str) -> ReassemblyStep {
         let key = prefix.key();
         if self.current.as_ref().is_some_and(|partial| (partial.xid, partial.response) == key) {
             self.current = None;
         }
         if prefix.has_more() && !self.broken.contains(&key) {
             if self.broken.len() >= MOST_BROKEN {
-                return Step::TooMany;
+                return ReassemblyStep::TooMany;
             }
             self.broken.push(key);
         }
-        Step::Broken(why)
+        ReassemblyStep::Broken(why)
     }
 }
 
-impl Partial {
+impl PartialSequence {
     /// Takes memory for so many octets more. Whether there is as much.
-    fn charge(&mut self, more: usize, shared: &Shared) -> bool {
+    fn charge(&mut self, more: usize, shared: &EngineShared) -> bool {
         let len = (self.payload.len() + more) as u64;
         let missing = len.saturating_sub(always_accepted(&shared.config)).saturating_sub(self.charge.octets());
         let charge = match missing {
-            0 => Some(Charge::default()),
+            0 => Some(BudgetCharge::default()),
             // A call of this end's waits for it, and perhaps what holds the memory for that.
             _ if self.response => Some(shared.memory.take_anyway(missing)),
             _ => shared.memory.take_now(missing),
@@ -183,22 +189,22 @@ mod tests {
     use crate::{
         engine::{
             EngineConfig, Role,
-            shared::Rules,
+            shared::ConnectionRules,
             v2::{
                 format::VERSION,
                 header::{RDMA2_F_MORE, RDMA2_MSG},
             },
         },
-        memory::{Budget, Share},
+        memory::{MemoryBudget, MemoryShare},
     };
 
     const PART: usize = 30_000;
 
-    fn prefix(xid: u32, flags: u32) -> Prefix {
-        Prefix { xid, vers: VERSION, credit: 0, htype: RDMA2_MSG, flags }
+    fn prefix(xid: u32, flags: u32) -> HeaderPrefix {
+        HeaderPrefix { xid, vers: VERSION, credit: 0, htype: RDMA2_MSG, flags }
     }
 
-    fn part(shared: &Shared) -> MessageBuf {
+    fn part(shared: &EngineShared) -> MessageBuf {
         let mut part = MessageBuf::new(shared.config.pool.alloc(PART), 0);
         part.append(&[7; PART]);
         part
@@ -208,32 +214,32 @@ mod tests {
     /// no room it is dropped, and nothing else.
     #[test]
     fn long_sequences_take_of_what_connections_share() {
-        let budget = Budget::new(100_000);
+        let budget = MemoryBudget::new(100_000);
         let config = EngineConfig { budget: Some(Arc::clone(&budget)), ..EngineConfig::default() };
-        let shared = Shared::new(config, Rules::version_1(Role::Server));
+        let shared = EngineShared::new(config, ConnectionRules::version_1(Role::Server));
         let mut reassembly = Reassembly::default();
         let mut take = |xid, flags| reassembly.take(&prefix(xid, flags), part(&shared), u64::MAX, &shared);
         for held in [0, 0, 90_000 - 65_536, 120_000 - 65_536] {
-            assert!(matches!(take(1, RDMA2_F_MORE), Step::More));
+            assert!(matches!(take(1, RDMA2_F_MORE), ReassemblyStep::More));
             assert_eq!(budget.held(), held);
         }
-        let others = Share::of(Some(Arc::clone(&budget))).take_now(100_000 - budget.held()).unwrap();
-        assert!(matches!(take(1, RDMA2_F_MORE), Step::NoRoom(_)));
+        let others = MemoryShare::of(Some(Arc::clone(&budget))).take_now(100_000 - budget.held()).unwrap();
+        assert!(matches!(take(1, RDMA2_F_MORE), ReassemblyStep::NoRoom(_)));
         assert_eq!(budget.held(), others.octets());
-        assert!(matches!(take(1, RDMA2_F_MORE), Step::Ignored(false)));
-        assert!(matches!(take(1, 0), Step::Ignored(true)));
-        assert!(matches!(take(2, RDMA2_F_MORE), Step::More));
-        assert!(matches!(take(2, 0), Step::Whole(whole, true) if whole.len() == 2 * PART));
+        assert!(matches!(take(1, RDMA2_F_MORE), ReassemblyStep::Ignored(false)));
+        assert!(matches!(take(1, 0), ReassemblyStep::Ignored(true)));
+        assert!(matches!(take(2, RDMA2_F_MORE), ReassemblyStep::More));
+        assert!(matches!(take(2, 0), ReassemblyStep::Whole(whole, true) if whole.len() == 2 * PART));
         drop(others);
         for _ in 0..3 {
-            assert!(matches!(take(1, RDMA2_F_MORE), Step::More));
+            assert!(matches!(take(1, RDMA2_F_MORE), ReassemblyStep::More));
         }
-        assert!(matches!(take(1, 0), Step::Whole(whole, true) if whole.len() == 4 * PART));
+        assert!(matches!(take(1, 0), ReassemblyStep::Whole(whole, true) if whole.len() == 4 * PART));
         assert_eq!(budget.held(), 0);
         // Nor is it taken from who waits for it.
-        let mut waiting = Share::of(Some(Arc::clone(&budget)));
+        let mut waiting = MemoryShare::of(Some(Arc::clone(&budget)));
         assert!(waiting.take(100_001).is_none());
-        (0..2).for_each(|_| assert!(matches!(take(3, RDMA2_F_MORE), Step::More)));
-        assert!(matches!(take(3, RDMA2_F_MORE), Step::NoRoom(_)));
+        (0..2).for_each(|_| assert!(matches!(take(3, RDMA2_F_MORE), ReassemblyStep::More)));
+        assert!(matches!(take(3, RDMA2_F_MORE), ReassemblyStep::NoRoom(_)));
     }
 }

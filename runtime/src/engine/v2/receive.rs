@@ -2,24 +2,24 @@
 
 use super::{
     WireV2,
-    format::{self, PREFIX_LEN, Prefix, VERSION, extension_flags, is_base},
+    format::{self, HeaderPrefix, PREFIX_LEN, VERSION, extension_flags, is_base},
     handshake,
     header::{RDMA2_CONNPROP, RDMA2_ERROR, RDMA2_F_MORE, RDMA2_F_TPMORE, RDMA2_MSG, RDMA2_NOMSG},
-    reassembly::Step,
+    reassembly::ReassemblyStep,
     replies::{offers, spoil_reply},
     wire::MOST_EXTENSION_MESSAGES,
 };
 use crate::{
     engine::{
-        CloseReason, ExtensionMessage, Handled, Refusal, ReverseDirection, Role,
-        arrivals::{Rejection, always_accepted},
+        CloseReason, ExtensionMessage, ExtensionOutcome, ReverseDirection, Role, TransportError,
+        arrivals::{CallRejection, always_accepted},
         core::ConnectionCore,
         lists::ChunkLists,
         message::{CALL, message_type},
         served::ArrivingCall,
     },
     memory::{MessageBuf, Output},
-    provider::Handle,
+    provider::MemoryHandle,
 };
 
 impl WireV2 {
@@ -27,11 +27,11 @@ impl WireV2 {
     pub(super) fn handle_message(
         &mut self,
         message: MessageBuf,
-        invalidated: Option<Handle>,
+        invalidated: Option<MemoryHandle>,
         core: &mut ConnectionCore,
     ) {
         // RPC-over-RDMA v2 §7: a message shorter than the prefix is silently discarded.
-        let Some(prefix) = Prefix::peek(&message) else {
+        let Some(prefix) = HeaderPrefix::peek(&message) else {
             self.outbox.grants.consumed();
             return core.shared.discard("shorter than a prefix");
         };
@@ -41,7 +41,7 @@ impl WireV2 {
             if prefix.htype == RDMA2_ERROR {
                 return core.shared.discard("an error of another version");
             }
-            return refuse(&prefix, Refusal::Version { low: VERSION, high: VERSION }, "not version 2", core);
+            return refuse(&prefix, TransportError::Version { low: VERSION, high: VERSION }, "not version 2", core);
         }
         self.outbox.budget.add(prefix.credit);
         if !std::mem::replace(&mut self.heard, true) && core.role == Role::Server {
@@ -85,7 +85,7 @@ impl WireV2 {
                 // No other reply will come for its call.
                 true if prefix.is_response() && !prefix.has_more() => spoil_reply(prefix.xid, why, core),
                 true if prefix.is_response() => core.shared.discard(why),
-                true => refuse(&prefix, Refusal::HeaderType, why, core),
+                true => refuse(&prefix, TransportError::HeaderType, why, core),
                 false => {}
             };
         }
@@ -101,27 +101,27 @@ impl WireV2 {
     }
 
     /// A message that breaks a sequence.
-    fn broken(&mut self, prefix: &Prefix, why: &'static str, core: &mut ConnectionCore) {
+    fn broken(&mut self, prefix: &HeaderPrefix, why: &'static str, core: &mut ConnectionCore) {
         let step = self.reassembly.breaks(prefix, why);
         not_whole(prefix, step, core);
     }
 
     /// RDMA2_CONNPROP (RPC-over-RDMA v2 §6.3.4).
-    fn handle_properties(&mut self, prefix: &Prefix, mut body: MessageBuf, core: &mut ConnectionCore) {
+    fn handle_properties(&mut self, prefix: &HeaderPrefix, mut body: MessageBuf, core: &mut ConnectionCore) {
         body.advance(PREFIX_LEN);
         // RPC-over-RDMA v2 §6.2.2.3: nothing after the last one.
         if self.handshake.peer_finished() {
-            return refuse(prefix, Refusal::HeaderType, "RDMA2_CONNPROP after the last one", core);
+            return refuse(prefix, TransportError::HeaderType, "RDMA2_CONNPROP after the last one", core);
         }
         let body = match self.reassembly.take(prefix, body, handshake::MOST, &core.shared) {
-            Step::Whole(body, _) => body,
+            ReassemblyStep::Whole(body, _) => body,
             step => return not_whole(prefix, step, core),
         };
         match self.handshake.receive(&body, prefix.has_more_properties(), &mut self.extensions.list) {
-            handshake::Step::Go(messages) => self.queue_extension(messages, core),
+            handshake::HandshakeStep::Go(messages) => self.queue_extension(messages, core),
             // RPC-over-RDMA v2 §7.2.2.
-            handshake::Step::Bad => refuse(prefix, Refusal::BadProperty, "malformed properties", core),
-            handshake::Step::Refused(error) => {
+            handshake::HandshakeStep::Bad => refuse(prefix, TransportError::BadProperty, "malformed properties", core),
+            handshake::HandshakeStep::Refused(error) => {
                 core.shared.fault.get_or_insert(error.into());
             }
         }
@@ -129,19 +129,19 @@ impl WireV2 {
 
     /// Whether RPC messages may come. One that came too early is refused, and its sender may send its header type again.
     // RPC-over-RDMA v2 §6.2.2.3: no RPC traffic before both ends have said all of their properties.
-    fn may_carry_rpc(&self, prefix: &Prefix, core: &mut ConnectionCore) -> bool {
+    fn may_carry_rpc(&self, prefix: &HeaderPrefix, core: &mut ConnectionCore) -> bool {
         let is_done = self.handshake.is_done();
         let why = "an RPC message before the last properties";
         match is_done {
             true => {}
             false if prefix.is_response() => core.shared.discard(why),
-            false => refuse(prefix, Refusal::System, why, core),
+            false => refuse(prefix, TransportError::System, why, core),
         }
         is_done
     }
 
     /// RDMA2_MSG and RDMA2_NOMSG (RPC-over-RDMA v2 §6.3.1, §6.3.2).
-    fn handle_rpc(&mut self, prefix: &Prefix, mut message: MessageBuf, core: &mut ConnectionCore) {
+    fn handle_rpc(&mut self, prefix: &HeaderPrefix, mut message: MessageBuf, core: &mut ConnectionCore) {
         if !self.may_carry_rpc(prefix, core) {
             return;
         }
@@ -162,17 +162,17 @@ impl WireV2 {
             RDMA2_MSG => {
                 let config = &core.shared.config;
                 // What calls hold is bounded, however they came.
-                let room = config.max_pulled.saturating_sub(core.served.pulled()).max(always_accepted(config));
+                let room = config.max_fetched.saturating_sub(core.served.pulled()).max(always_accepted(config));
                 let most = if prefix.is_response() { config.max_call_len } else { config.max_call_len.min(room) };
                 match self.reassembly.take(prefix, message, most, &core.shared) {
-                    Step::Whole(message, continued) => Some((message, continued)),
+                    ReassemblyStep::Whole(message, continued) => Some((message, continued)),
                     step => return not_whole(prefix, step, core),
                 }
             }
             // RPC-over-RDMA v2 §7.2, §6.3.2: without chunks it is a grant of credits only where its XID is zero.
             _ if lists.is_empty() => return self.bad_xdr(prefix, "RDMA2_NOMSG without chunks", core),
             _ => match self.reassembly.take(prefix, message, 0, &core.shared) {
-                Step::Whole(_, _) => None,
+                ReassemblyStep::Whole(_, _) => None,
                 step => return not_whole(prefix, step, core),
             },
         };
@@ -189,20 +189,20 @@ impl WireV2 {
 
     /// A header that cannot be parsed.
     // RPC-over-RDMA v2 §7.2.1; a requester only drops it.
-    fn bad_xdr(&mut self, prefix: &Prefix, why: &'static str, core: &mut ConnectionCore) {
+    fn bad_xdr(&mut self, prefix: &HeaderPrefix, why: &'static str, core: &mut ConnectionCore) {
         match self.spoils(prefix, why, core) {
             true if prefix.is_response() && prefix.has_more() => core.shared.discard(why),
             true if prefix.is_response() => spoil_reply(prefix.xid, why, core),
-            true => refuse(prefix, Refusal::BadXdr, why, core),
+            true => refuse(prefix, TransportError::BadXdr, why, core),
             false => {}
         }
     }
 
     /// Ends the sequence that a useless message is part of, if it is of any. Returns whether the message has yet to be answered.
     // RPC-over-RDMA v2 §7.1.3: nothing of it is put together, whatever was wrong with a part of it.
-    fn spoils(&mut self, prefix: &Prefix, why: &'static str, core: &mut ConnectionCore) -> bool {
+    fn spoils(&mut self, prefix: &HeaderPrefix, why: &'static str, core: &mut ConnectionCore) -> bool {
         match self.reassembly.spoils(prefix, why) {
-            Step::Broken(_) => true,
+            ReassemblyStep::Broken(_) => true,
             step => {
                 not_whole(prefix, step, core);
                 false
@@ -211,26 +211,26 @@ impl WireV2 {
     }
 
     /// RDMA2_ERROR (RPC-over-RDMA v2 §7).
-    fn handle_error(&mut self, prefix: &Prefix, message: &[u8], core: &mut ConnectionCore) {
-        let Some(refusal) = message.get(PREFIX_LEN..).and_then(Refusal::decode) else {
+    fn handle_error(&mut self, prefix: &HeaderPrefix, message: &[u8], core: &mut ConnectionCore) {
+        let Some(refusal) = message.get(PREFIX_LEN..).and_then(TransportError::decode) else {
             return core.shared.discard("malformed RDMA2_ERROR");
         };
         // RPC-over-RDMA v2 §7: a code that nobody knows is silently discarded.
-        if let Refusal::Extension(code) = refusal
+        if let TransportError::Extension(code) = refusal
             && !self.extensions.list.iter_mut().any(|extension| extension.error(prefix.xid, code))
         {
             return core.shared.discard("RDMA2_ERROR with an unknown code");
         }
         core.shared.counters.errors_received += 1;
-        if refusal == Refusal::HeaderType {
+        if refusal == TransportError::HeaderType {
             self.extensions.refused.refuse(prefix.xid);
         }
         let known = self.handle_refusal(prefix.xid, refusal, core);
         // The peer may have said all of its own properties before: it takes no calls all the same (§6.2.2.3).
         let of_properties =
-            prefix.xid == self.handshake.xid() && (refusal == Refusal::BadProperty || !self.handshake.is_done());
+            prefix.xid == self.handshake.xid() && (refusal == TransportError::BadProperty || !self.handshake.is_done());
         let versions = match refusal {
-            Refusal::Version { low, high } => Some((low, high)),
+            TransportError::Version { low, high } => Some((low, high)),
             _ => None,
         };
         let why = match versions {
@@ -242,11 +242,11 @@ impl WireV2 {
             _ if of_properties => format!("the peer refused the exchange of properties: {refusal}"),
             _ => return tracing::debug!(xid = prefix.xid, %refusal, "error for no call in flight"),
         };
-        core.shared.fault.get_or_insert(CloseReason::Negotiation { why, versions });
+        core.shared.fault.get_or_insert(CloseReason::NegotiationFailed { why, versions });
     }
 
     /// A header type that the base does not know (RPC-over-RDMA v2 §6.1, appendix B.2).
-    fn handle_extension(&mut self, prefix: &Prefix, mut body: MessageBuf, core: &mut ConnectionCore) {
+    fn handle_extension(&mut self, prefix: &HeaderPrefix, mut body: MessageBuf, core: &mut ConnectionCore) {
         body.advance(PREFIX_LEN);
         let message = ExtensionMessage {
             header_type: prefix.htype,
@@ -256,17 +256,17 @@ impl WireV2 {
         };
         for extension in &mut self.extensions.list {
             match extension.message(&message) {
-                Handled::Unknown => {}
-                Handled::Done(messages) => return self.queue_extension(messages, core),
-                Handled::Conveys(payload) => return self.handle_conveyed(prefix, &payload, core),
-                Handled::Refused(refusal) => return refuse(prefix, refusal, "refused by an extension", core),
+                ExtensionOutcome::Unknown => {}
+                ExtensionOutcome::Done(messages) => return self.queue_extension(messages, core),
+                ExtensionOutcome::Conveys(payload) => return self.handle_conveyed(prefix, &payload, core),
+                ExtensionOutcome::Refused(refusal) => return refuse(prefix, refusal, "refused by an extension", core),
             }
         }
-        refuse(prefix, Refusal::HeaderType, "unknown header type", core);
+        refuse(prefix, TransportError::HeaderType, "unknown header type", core);
     }
 
     /// An RPC message in a header type of an extension's (RPC-over-RDMA v2 appendix B.2).
-    fn handle_conveyed(&mut self, prefix: &Prefix, payload: &[u8], core: &mut ConnectionCore) {
+    fn handle_conveyed(&mut self, prefix: &HeaderPrefix, payload: &[u8], core: &mut ConnectionCore) {
         if !self.may_carry_rpc(prefix, core) {
             return;
         }
@@ -290,32 +290,38 @@ impl WireV2 {
 }
 
 /// Answers a message with RDMA2_ERROR.
-fn refuse(prefix: &Prefix, refusal: Refusal, why: &'static str, core: &mut ConnectionCore) {
+fn refuse(prefix: &HeaderPrefix, refusal: TransportError, why: &'static str, core: &mut ConnectionCore) {
     core.refuse((prefix.xid, prefix.vers), refusal, why);
 }
 
 /// Handles a message that is not the last one of a sequence in order.
 // RPC-over-RDMA v2 §6.2.2.2: dropped; a responder says so.
-fn not_whole(prefix: &Prefix, step: Step, core: &mut ConnectionCore) {
+fn not_whole(prefix: &HeaderPrefix, step: ReassemblyStep, core: &mut ConnectionCore) {
     match step {
-        Step::Whole(..) | Step::More => {}
+        ReassemblyStep::Whole(..) | ReassemblyStep::More => {}
         // A reply's last message may invalidate what its call offered for that: the call is over, and its memory taken back,
         // no earlier.
-        Step::Ignored(true) if prefix.is_response() => spoil_reply(prefix.xid, "a sequence that was broken", core),
-        Step::Ignored(_) => core.shared.discard("the rest of a sequence that was broken"),
-        Step::TooMany => core.shared.violation("too many broken sequences"),
-        Step::Broken(why) | Step::NoRoom(why) if prefix.is_response() && prefix.has_more() => core.shared.discard(why),
-        Step::Broken(why) | Step::NoRoom(why) if prefix.is_response() => spoil_reply(prefix.xid, why, core),
-        Step::Broken(why) => refuse(prefix, Refusal::Continuation, why, core),
-        Step::NoRoom(why) => refuse(prefix, Refusal::System, why, core),
+        ReassemblyStep::Ignored(true) if prefix.is_response() => {
+            spoil_reply(prefix.xid, "a sequence that was broken", core)
+        }
+        ReassemblyStep::Ignored(_) => core.shared.discard("the rest of a sequence that was broken"),
+        ReassemblyStep::TooMany => core.shared.violation("too many broken sequences"),
+        ReassemblyStep::Broken(why) | ReassemblyStep::NoRoom(why) if prefix.is_response() && prefix.has_more() => {
+            core.shared.discard(why)
+        }
+        ReassemblyStep::Broken(why) | ReassemblyStep::NoRoom(why) if prefix.is_response() => {
+            spoil_reply(prefix.xid, why, core)
+        }
+        ReassemblyStep::Broken(why) => refuse(prefix, TransportError::Continuation, why, core),
+        ReassemblyStep::NoRoom(why) => refuse(prefix, TransportError::System, why, core),
     }
 }
 
 /// Handles a call: all of its payload, or none for RDMA2_NOMSG, and the chunks of its last message.
 fn handle_call(
-    prefix: &Prefix,
+    prefix: &HeaderPrefix,
     lists: ChunkLists,
-    invalidates: Option<Handle>,
+    invalidates: Option<MemoryHandle>,
     payload: Option<(MessageBuf, bool)>,
     core: &mut ConnectionCore,
 ) {
@@ -330,26 +336,26 @@ fn handle_call(
     }
 }
 
-fn check_call(xid: u32, payload: &Option<(MessageBuf, bool)>, core: &ConnectionCore) -> Result<(), Rejection> {
+fn check_call(xid: u32, payload: &Option<(MessageBuf, bool)>, core: &ConnectionCore) -> Result<(), CallRejection> {
     // RPC-over-RDMA v2 §4.5.3: this end has said that it takes no calls.
     if core.shared.rules.local_level == ReverseDirection::None {
-        return Err((Refusal::System, "a call in the reverse direction, where none is taken"));
+        return Err((TransportError::System, "a call in the reverse direction, where none is taken"));
     }
     // RPC-over-RDMA v2 §7.2: the XIDs of header and RPC message differ. §6.2.2.1: RDMA2_F_RESPONSE says what msg_type says.
     if let Some((message, _)) = payload
         && message_type(message, xid) != Some(CALL)
     {
-        return Err((Refusal::BadXdr, "no RPC call with the XID of its header"));
+        return Err((TransportError::BadXdr, "no RPC call with the XID of its header"));
     }
     // A peer that keeps to what it is granted stays far below: other messages than calls have credits of the reserve.
     if !core.served.has_xid(xid) && core.served.held() >= 2 * core.shared.config.credits.max(1) as usize + 2 {
-        return Err((Refusal::System, "more calls at a time than there are credits"));
+        return Err((TransportError::System, "more calls at a time than there are credits"));
     }
     Ok(())
 }
 
 /// Whether a message only grants credits (RPC-over-RDMA v2 §6.3.2).
-fn is_grant(prefix: &Prefix, message: &[u8]) -> bool {
+fn is_grant(prefix: &HeaderPrefix, message: &[u8]) -> bool {
     prefix.htype == RDMA2_NOMSG
         && prefix.xid == 0
         && prefix.flags & (RDMA2_F_MORE | RDMA2_F_TPMORE) == 0

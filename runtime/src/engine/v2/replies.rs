@@ -3,23 +3,23 @@
 use super::WireV2;
 use crate::{
     engine::{
-        CallFailure, Format, Refusal, ReverseDirection,
+        CallFailure, MessageFormat, ReverseDirection, TransportError,
         answer::check_reply,
-        call::{Call, Phase},
+        call::{CallPhase, LocalCall},
         core::ConnectionCore,
         lists::ChunkLists,
         message::{REPLY, message_type},
-        shared::Shared,
+        shared::EngineShared,
     },
     memory::MessageBuf,
-    provider::Handle,
+    provider::MemoryHandle,
 };
 
 /// Most attempts to send a call again because its responder found fault with its chunks.
 const MOST_RESENDS: u8 = 3;
 
 /// The consequence of a refusal for its call.
-enum Recovery {
+enum RefusalRecovery {
     /// It is sent again: the responder did nothing, or may have carried it out.
     Again { executed: bool },
     /// It is over.
@@ -28,7 +28,7 @@ enum Recovery {
 
 /// Whether a reply with this XID may invalidate this handle.
 // RPC-over-RDMA v2 §6.2.4: only the one that the call named for that.
-pub(super) fn offers(xid: u32, handle: Handle, core: &ConnectionCore) -> bool {
+pub(super) fn offers(xid: u32, handle: MemoryHandle, core: &ConnectionCore) -> bool {
     let call = core.calls.by_xid(xid).and_then(|slot| core.calls.get(slot));
     call.is_some_and(|call| call.invalidates == Some(handle))
 }
@@ -69,25 +69,25 @@ impl WireV2 {
     }
 
     /// Handles RDMA2_ERROR. Returns whether a call in flight has its XID.
-    pub(super) fn handle_refusal(&mut self, xid: u32, refusal: Refusal, core: &mut ConnectionCore) -> bool {
+    pub(super) fn handle_refusal(&mut self, xid: u32, refusal: TransportError, core: &mut ConnectionCore) -> bool {
         let ConnectionCore { calls, shared, .. } = core;
         let Some(slot) = calls.by_xid(xid) else { return false };
         let Some(call) = calls.get_mut(slot) else { return false };
-        if refusal == Refusal::HeaderType {
+        if refusal == TransportError::HeaderType {
             match call.choice.format {
-                Format::Extension => {}
-                Format::Long => shared.rules.long_calls = false,
+                MessageFormat::Extension => {}
+                MessageFormat::Long => shared.rules.long_calls = false,
                 _ => self.msg_refused = true,
             }
         }
         match recover(call, refusal, shared) {
-            Recovery::Again { executed } => {
+            RefusalRecovery::Again { executed } => {
                 let executed = executed.then_some(CallFailure::Refused(refusal));
                 calls.send_again(slot, executed, shared);
             }
-            Recovery::Over => {
+            RefusalRecovery::Over => {
                 let failure = match refusal {
-                    Refusal::Version { low, high } => CallFailure::VersionMismatch { low, high },
+                    TransportError::Version { low, high } => CallFailure::VersionMismatch { low, high },
                     refusal => CallFailure::Refused(refusal),
                 };
                 calls.answered(slot, Err(failure), shared);
@@ -98,7 +98,7 @@ impl WireV2 {
 }
 
 /// Decides what becomes of a call that was refused. Limits that the peer states hold for later calls too.
-fn recover(call: &mut Call, refusal: Refusal, shared: &mut Shared) -> Recovery {
+fn recover(call: &mut LocalCall, refusal: TransportError, shared: &mut EngineShared) -> RefusalRecovery {
     let rules = &mut shared.rules;
     // Whether a Reply chunk may be offered at all.
     let chunks = rules.peer_level == ReverseDirection::General && rules.segment_len > 0 && rules.segments > 0;
@@ -106,20 +106,24 @@ fn recover(call: &mut Call, refusal: Refusal, shared: &mut Shared) -> Recovery {
     let (again, executed) = match refusal {
         // RPC-over-RDMA v2 §7.3.1 to §7.3.3: the responder has done nothing. A call that has kept to what it says would
         // be refused again; that others have been told of it meanwhile makes no difference.
-        Refusal::ReadChunks { max } => (exceeds(reads, max as usize, &mut rules.read_chunks), false),
-        Refusal::WriteChunks { max } => (exceeds(call.offer.provided, max as usize, &mut rules.write_chunks), false),
-        Refusal::Segments { max } => (exceeds(call.segments, u64::from(max), &mut rules.segments), false),
+        TransportError::ReadChunks { max } => (exceeds(reads, max as usize, &mut rules.read_chunks), false),
+        TransportError::WriteChunks { max } => {
+            (exceeds(call.offer.provided, max as usize, &mut rules.write_chunks), false)
+        }
+        TransportError::Segments { max } => (exceeds(call.segments, u64::from(max), &mut rules.segments), false),
         // RPC-over-RDMA v2 §7.1.2: nor did it look at a header type that it does not support. The call goes in another.
-        Refusal::HeaderType => (matches!(call.choice.format, Format::Extension | Format::Long), false),
+        TransportError::HeaderType => {
+            (matches!(call.choice.format, MessageFormat::Extension | MessageFormat::Long), false)
+        }
         // RPC-over-RDMA v2 §7.3.4, §6.4: it has carried the call out, and might again.
-        Refusal::WriteResource { chunk, needed } => {
+        TransportError::WriteResource { chunk, needed } => {
             let chunk = (chunk as usize).checked_sub(1).filter(|&n| n < call.offer.provided);
             let chunk = chunk.and_then(|n| call.chunks.get_mut(n));
             let more = chunk.filter(|chunk| u64::from(needed) > chunk.max_len);
             (more.map(|chunk| chunk.max_len = needed.into()).is_some(), true)
         }
         // RPC-over-RDMA v2 §7.3.5, §6.4: the responder cannot continue messages, or not this one.
-        Refusal::ReplyResource { needed } => {
+        TransportError::ReplyResource { needed } => {
             let more = chunks && u64::from(needed) > call.offer.reply_chunk.unwrap_or(0);
             rules.continued_replies = 0;
             call.max_inline = call.max_inline.max(needed.into());
@@ -127,11 +131,11 @@ fn recover(call: &mut Call, refusal: Refusal, shared: &mut Shared) -> Recovery {
         }
         _ => (false, true),
     };
-    let allowed = call.phase == Phase::Sent
+    let allowed = call.phase == CallPhase::Sent
         && call.kept.is_some()
         && call.resends < MOST_RESENDS
         && (!executed || call.policy.idempotent);
-    if again && allowed { Recovery::Again { executed } } else { Recovery::Over }
+    if again && allowed { RefusalRecovery::Again { executed } } else { RefusalRecovery::Over }
 }
 
 /// Whether a call had more than `max` of something; from now on, no call has.

@@ -6,12 +6,12 @@ use super::{
     WireV2,
     format::encode_lists,
     header::{RDMA2_MSG, RDMA2_NOMSG},
-    outbox::Fields,
+    outbox::PrefixFields,
 };
 use crate::{
     engine::{
-        CallFailure, Choice, Format, FormatReason, Refusal, RpcMessage, call::KeptMessage, core::ConnectionCore,
-        expose::expose, plan::copy, work::Work,
+        CallFailure, FormatChoice, FormatReason, MessageFormat, RpcMessage, TransportError, call::ResendableMessage,
+        core::ConnectionCore, expose::expose, plan::copy, work::PostedFor,
     },
     provider::QueuePair,
 };
@@ -39,30 +39,30 @@ impl WireV2 {
         // RPC-over-RDMA v2 §4.5.1: the XIDs of header and RPC message are the same.
         let Some(mut message) = call.take_message(xid, &shared.config.pool)? else { return Ok(()) };
         let format = call.plan(&mut message, shared)?;
-        let work = Work::CallSend { slot };
+        let work = PostedFor::CallSend { slot };
         // RPC-over-RDMA v2 appendix B.2.
-        if format == Format::Short && !call.offer.has_chunks() {
+        if format == MessageFormat::Short && !call.offer.has_chunks() {
             let rpc = RpcMessage { xid, is_reply: false, payload: &message };
             if let Some(conveyed) = self.extensions.convey(rpc, shared.send_threshold) {
-                call.choice = Choice { format: Format::Extension, reason: FormatReason::Extension };
-                call.keep(|| KeptMessage::Copy(message));
+                call.choice = FormatChoice { format: MessageFormat::Extension, reason: FormatReason::Extension };
+                call.keep(|| ResendableMessage::Copy(message));
                 calls.sending(slot, xid, shared);
                 self.outbox.send_conveyed(qp, shared, (xid, 0), &conveyed, work);
                 return Ok(());
             }
         }
         // RPC-over-RDMA v2 §7.1.2: a header type that the responder does not support is not sent again.
-        if self.msg_refused && format != Format::Long {
-            return Err(Refusal::HeaderType.into());
+        if self.msg_refused && format != MessageFormat::Long {
+            return Err(TransportError::HeaderType.into());
         }
         let mut lists = std::mem::take(&mut self.lists);
-        let payload = if format == Format::Long {
+        let payload = if format == MessageFormat::Long {
             let whole = message.freeze();
-            call.keep(|| KeptMessage::Whole(whole.clone()));
+            call.keep(|| ResendableMessage::Whole(whole.clone()));
             expose(call, Some(whole), qp, &mut lists, shared)?;
             None
         } else {
-            call.keep(|| KeptMessage::Copy(copy(&message, &shared.config.pool)));
+            call.keep(|| ResendableMessage::Copy(copy(&message, &shared.config.pool)));
             expose(call, None, qp, &mut lists, shared)?;
             Some(message)
         };
@@ -73,12 +73,12 @@ impl WireV2 {
         calls.sending(slot, xid, shared);
         // RPC-over-RDMA v2 §6.2.2.1, §4.5.1: RDMA2_F_RESPONSE is clear in a call, whatever its direction.
         match (format, payload) {
-            (Format::Continued, Some(payload)) => {
+            (MessageFormat::Continued, Some(payload)) => {
                 self.outbox.send_continued(qp, shared, (xid, 0), &self.header, payload, work, None);
             }
             (_, payload) => {
                 let htype = if payload.is_some() { RDMA2_MSG } else { RDMA2_NOMSG };
-                self.outbox.send(qp, shared, Fields::new(xid, htype, 0), &self.header, payload, work, None);
+                self.outbox.send(qp, shared, PrefixFields::new(xid, htype, 0), &self.header, payload, work, None);
             }
         }
         Ok(())

@@ -4,15 +4,15 @@ use super::{
     WireV2,
     format::{VERSION, encode_lists},
     header::{RDMA2_ERROR, RDMA2_F_RESPONSE, RDMA2_MSG, RDMA2_NOMSG},
-    outbox::Fields,
+    outbox::PrefixFields,
 };
 use crate::{
     engine::{
-        Format, Refusal, RpcMessage,
+        MessageFormat, RpcMessage, TransportError,
         core::ConnectionCore,
         responses::{ReadyReply, ReadyResponse},
-        shared::Shared,
-        work::Work,
+        shared::EngineShared,
+        work::PostedFor,
     },
     provider::QueuePair,
 };
@@ -32,14 +32,14 @@ impl WireV2 {
         }
     }
 
-    fn post_reply(&mut self, reply: ReadyReply, qp: &mut dyn QueuePair, shared: &mut Shared) {
+    fn post_reply(&mut self, reply: ReadyReply, qp: &mut dyn QueuePair, shared: &mut EngineShared) {
         // RPC-over-RDMA v2 §6.2.4: the reply invalidates the handle that the call named, or none.
         let ReadyReply { xid, work, format, payload, lists, invalidate } = reply;
         // RPC-over-RDMA v2 §6.2.2.1.
         let flags = RDMA2_F_RESPONSE;
         // RPC-over-RDMA v2 appendix B.2.
         if let Some(payload) = &payload
-            && format == Format::Short
+            && format == MessageFormat::Short
             && lists.is_empty()
             && invalidate.is_none()
         {
@@ -50,12 +50,20 @@ impl WireV2 {
         }
         encode_lists(&mut self.header, None, &lists);
         match (format, payload) {
-            (Format::Continued, Some(payload)) => {
+            (MessageFormat::Continued, Some(payload)) => {
                 self.outbox.send_continued(qp, shared, (xid, flags), &self.header, payload, work, invalidate);
             }
             (_, payload) => {
                 let htype = if payload.is_some() { RDMA2_MSG } else { RDMA2_NOMSG };
-                self.outbox.send(qp, shared, Fields::new(xid, htype, flags), &self.header, payload, work, invalidate);
+                self.outbox.send(
+                    qp,
+                    shared,
+                    PrefixFields::new(xid, htype, flags),
+                    &self.header,
+                    payload,
+                    work,
+                    invalidate,
+                );
             }
         }
     }
@@ -64,14 +72,14 @@ impl WireV2 {
     fn post_error(
         &mut self,
         (xid, vers): (u32, u32),
-        refusal: Refusal,
-        work: Work,
+        refusal: TransportError,
+        work: PostedFor,
         qp: &mut dyn QueuePair,
-        shared: &mut Shared,
+        shared: &mut EngineShared,
     ) {
         shared.counters.errors_sent += 1;
         // RPC-over-RDMA v2 §7: XID and version of the message. §6.2.2.1: RDMA2_F_RESPONSE is set.
-        let fields = Fields { xid, vers, htype: RDMA2_ERROR, flags: RDMA2_F_RESPONSE };
+        let fields = PrefixFields { xid, vers, htype: RDMA2_ERROR, flags: RDMA2_F_RESPONSE };
         self.outbox.send(qp, shared, fields, &refusal.encode(), None, work, None);
     }
 }

@@ -3,26 +3,27 @@
 use std::{collections::VecDeque, time::Instant};
 
 use super::{
-    credits::{Budget, Grants},
+    credits::{ReceiveCredits, SendCredits},
     extension::Extensions,
     format::{BEFORE_LISTS, VERSION, extension_flags, is_base},
     handshake::Handshake,
     header::RDMA2_F_RESPONSE,
-    outbox::{Fields, Outbox},
+    outbox::{Outbox, PrefixFields},
     reassembly::Reassembly,
 };
 use crate::{
     engine::{
-        CallFailure, CloseReason, Counters, ExtensionMessage, Properties, ReverseDirection, Role, Setup,
+        CallFailure, CloseReason, ConnectionCounters, ConnectionSetup, ExtensionMessage, Properties, ReverseDirection,
+        Role,
         core::ConnectionCore,
-        credits::Receives,
+        credits::PostedReceives,
         lists::ChunkLists,
-        shared::{Rules, Shared},
+        shared::{ConnectionRules, EngineShared},
         wire::Wire,
-        work::Work,
+        work::PostedFor,
     },
     memory::MessageBuf,
-    provider::{Handle, QueuePair},
+    provider::{MemoryHandle, QueuePair},
 };
 
 /// Most messages of extensions that wait for credits.
@@ -55,14 +56,14 @@ pub(in crate::engine) struct WireV2 {
 
 impl WireV2 {
     /// Starts version 2 on a new connection. `xid` is that of the exchange of properties.
-    pub(in crate::engine) fn new(role: Role, setup: Setup, xid: u32, shared: &mut Shared) -> Self {
+    pub(in crate::engine) fn new(role: Role, setup: ConnectionSetup, xid: u32, shared: &mut EngineShared) -> Self {
         let config = &shared.config;
         let mut extensions: Vec<_> = config.extensions.iter().map(|factory| factory.extension(role)).collect();
         let handshake = Handshake::new(role, config, xid, &mut extensions);
         // RPC-over-RDMA v2 §4.2.3: a client may send one message, a server what it is granted by that.
         let (budget, granted) = if role == Role::Client { (1, 0) } else { (0, 1) };
-        let posted = Receives::initial(config.credits, config.reverse_credits);
-        let grants = Grants::new(config.credits, posted, granted);
+        let posted = PostedReceives::initial(config.credits, config.reverse_credits);
+        let grants = ReceiveCredits::new(config.credits, posted, granted);
         let local = Properties::local(role, config);
         let (local_level, most_calls) = match role {
             Role::Client => (local.reverse, config.credits),
@@ -70,21 +71,21 @@ impl WireV2 {
         };
         // RPC-over-RDMA v2 §4.2.2: until the properties say otherwise.
         let defaults = Properties::default();
-        shared.rules = Rules {
+        shared.rules = ConnectionRules {
             prefix: BEFORE_LISTS,
             continuation: true,
             direction_in_header: true,
-            continued_calls: u64::from(config.continued),
-            continued_replies: u64::from(config.continued),
+            continued_calls: u64::from(config.max_continued),
+            continued_replies: u64::from(config.max_continued),
             segment_len: defaults.segment_len,
             segments: u64::from(defaults.segments),
             peer_level: ReverseDirection::General,
             local_level,
-            ..Rules::version_1(role)
+            ..ConnectionRules::version_1(role)
         };
         shared.set_thresholds((local.send_size, local.receive_size), (defaults.send_size, defaults.receive_size));
         Self {
-            outbox: Outbox::new(Budget::new(budget), grants),
+            outbox: Outbox::new(SendCredits::new(budget), grants),
             handshake,
             agreed: false,
             heard: false,
@@ -128,8 +129,8 @@ impl WireV2 {
                 continue;
             }
             self.extensions.refused.sent(message.xid, message.header_type);
-            let fields = Fields::new(message.xid, message.header_type, extension_flags(message.flags));
-            self.outbox.send(qp, &mut core.shared, fields, &message.body, None, Work::AsideSend, None);
+            let fields = PrefixFields::new(message.xid, message.header_type, extension_flags(message.flags));
+            self.outbox.send(qp, &mut core.shared, fields, &message.body, None, PostedFor::AsideSend, None);
         }
     }
 }
@@ -147,7 +148,7 @@ impl Wire for WireV2 {
         self.outbox.grants.posted()
     }
 
-    fn receive(&mut self, message: MessageBuf, invalidated: Option<Handle>, core: &mut ConnectionCore) {
+    fn receive(&mut self, message: MessageBuf, invalidated: Option<MemoryHandle>, core: &mut ConnectionCore) {
         self.handle_message(message, invalidated, core);
     }
 
@@ -174,7 +175,7 @@ impl Wire for WireV2 {
             self.post_responses(core, qp);
         }
         core.served.watch_pulls(now, &core.shared);
-        self.reassembly.watch(now, core.shared.config.pull_timeout);
+        self.reassembly.watch(now, core.shared.config.fetch_timeout);
         if self.agreed {
             self.post_extension_messages(core, qp);
             self.post_calls(core, qp, now);
@@ -185,13 +186,13 @@ impl Wire for WireV2 {
         }
         // RPC-over-RDMA v2 §4.2.1: a reply takes a credit as a call does, and a peer that is gone gives none.
         let waiting = self.outbox.lacks_credit() && (core.served.waiting() > 0 || self.outbox.is_answering());
-        core.shared.watch_answers(waiting, qp.octets_out(), now);
+        core.shared.watch_answers(waiting, qp.bytes_sent(), now);
     }
 
     // RPC-over-RDMA v2 §4.5.3, §5.2.5.
     fn refuses_calls(&self, core: &ConnectionCore) -> Option<CallFailure> {
         if core.role == Role::Server && core.shared.config.reverse_credits == 0 {
-            return Some(CallFailure::NoReverse);
+            return Some(CallFailure::ReverseDisabled);
         }
         let refused = self.agreed && core.shared.rules.peer_level == ReverseDirection::None;
         refused.then_some(CallFailure::ReverseNotSupported)
@@ -210,7 +211,7 @@ impl Wire for WireV2 {
     fn handle_timeout(&mut self, core: &mut ConnectionCore, now: Instant) {
         if self.handshake.due().is_some_and(|due| due <= now) {
             let why = format!("no answer for {:?}", core.shared.config.negotiation_timeout);
-            core.shared.fault.get_or_insert(CloseReason::Negotiation { why, versions: None });
+            core.shared.fault.get_or_insert(CloseReason::NegotiationFailed { why, versions: None });
         }
         core.shared.check_stalled([self.reassembly.due()], now);
     }
@@ -233,7 +234,7 @@ impl Wire for WireV2 {
         if self.heard { None } else { self.handshake.other_versions(message) }
     }
 
-    fn complete_counters(&self, counters: &mut Counters) {
+    fn complete_counters(&self, counters: &mut ConnectionCounters) {
         counters.credits_granted = u32::try_from(self.outbox.budget.most()).unwrap_or(u32::MAX);
     }
 

@@ -33,7 +33,7 @@ pub async fn after_disconnect<C: Connector, L: Listener>(connector: C, listener:
         other => panic!("{other:?}"),
     }
     assert!(!pair.client.qp().is_open());
-    assert!(pair.client.qp().register(Memory::Source(Bytes::new()), Access::RemoteRead).is_err());
+    assert!(pair.client.qp().register(RegisterableMemory::Source(Bytes::new()), Access::RemoteRead).is_err());
     let id = pair.client.invalidate(sink.handle);
     assert_eq!(sink_of(pair.client().await, id), vec![0xee; 16]);
 }
@@ -43,7 +43,7 @@ pub async fn peer_dropped<C: Connector, L: Listener>(connector: C, listener: L) 
     let mut pair = pair(connector, listener).await;
     let sink = pair.client.sink(16, Access::ReadSink);
     // The peer has no such region, but the Read may be refused before the peer is dropped.
-    let read = pair.client.read(sink, 0, Region { handle: Handle(5), base: 0 }, 0, 16);
+    let read = pair.client.read(sink, 0, Region { handle: MemoryHandle(5), base: 0 }, 0, 16);
     let send = pair.client.send(b"?", None);
     let back = pair.client.invalidate(sink.handle);
     pair.server.queue_pair = None;

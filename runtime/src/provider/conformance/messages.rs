@@ -3,7 +3,7 @@
 use super::*;
 
 /// Each side receives the peer's private data, and the addresses are correct.
-pub async fn private_data_goes_both_ways<C: Connector, L: Listener>(connector: C, listener: L) {
+pub async fn private_data_is_exchanged<C: Connector, L: Listener>(connector: C, listener: L) {
     let sent = vec![1; connector.max_private_data()];
     let client = SetupParams { private_data: Bytes::from(sent.clone()), ..params() };
     let server = SetupParams { private_data: Bytes::from_static(b"hello"), ..params() };

@@ -21,11 +21,11 @@ use std::{
 use bytes::Bytes;
 
 use super::{
-    Access, Completion, ConnectRequest, Connected, Connector, DisconnectReason, Handle, Incoming, Listener, Memory,
-    QueuePair, Region, RemoteMemory, SetupError, SetupParams, WorkError, WorkRequest, WrId,
+    Access, Completion, ConnectRequest, Connected, Connector, DisconnectReason, Incoming, Listener, MemoryHandle,
+    QueuePair, Region, RegisterableMemory, RemoteMemory, SetupError, SetupParams, WorkError, WorkRequest, WrId,
 };
 use crate::{
-    chain::Chain,
+    chain::ErrorChain,
     memory::{MessageBuf, Output, PayloadBuf},
 };
 
@@ -45,9 +45,9 @@ macro_rules! provider_conformance {
     };
     (@all $what:ident $args:tt) => {
         $crate::provider_conformance! { @$what $args;
-            private_data_goes_both_ways, rejection_carries_private_data, sends_arrive_in_order,
-            empty_and_full_messages, solicited_sends, send_with_invalidate, write_is_there_before_the_send,
-            write_of_no_octets_to_nowhere, writes_at_every_offset, read_large, more_reads_than_depth, read_of_no_octets,
+            private_data_is_exchanged, rejection_carries_private_data, sends_arrive_in_order,
+            empty_and_full_messages, solicited_sends, send_with_invalidate, write_precedes_send,
+            empty_write_to_unknown_handle, writes_at_every_offset, read_large, more_reads_than_depth, empty_read,
             completions_keep_order, both_directions_at_once, write_out_of_bounds, write_that_wraps, write_to_source,
             write_to_unknown, write_to_read_sink, write_after_invalidate, read_out_of_bounds, read_of_sink,
             read_of_unknown, invalidate_of_unknown, invalidate_of_read_sink, send_without_receive,
@@ -57,7 +57,7 @@ macro_rules! provider_conformance {
         }
     };
     (@table []; $($case:ident),*) => {
-        vec![$((stringify!($case), (|connector, listener| Box::pin($case(connector, listener))) as Case<C, L>)),*]
+        vec![$((stringify!($case), (|connector, listener| Box::pin($case(connector, listener))) as ConformanceCase<C, L>)),*]
     };
     (@tests [$make:expr]; $($case:ident),*) => {$(
         #[tokio::test]
@@ -69,16 +69,16 @@ macro_rules! provider_conformance {
 }
 
 /// A case of the suite. It panics with a description of the failure.
-pub type Case<C, L> = fn(C, L) -> Pin<Box<dyn Future<Output = ()> + Send>>;
+pub type ConformanceCase<C, L> = fn(C, L) -> Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Returns all cases with their names, for programs that run the suite on a machine with the provider's devices.
 #[must_use]
-pub fn cases<C: Connector, L: Listener>() -> Vec<(&'static str, Case<C, L>)> {
+pub fn cases<C: Connector, L: Listener>() -> Vec<(&'static str, ConformanceCase<C, L>)> {
     crate::provider_conformance!(@all table [])
 }
 
 /// One side of a connection, with its pending completions.
-pub struct End<Q> {
+pub struct TestEnd<Q> {
     /// The queue pair, or `None` once it is dropped.
     pub queue_pair: Option<Q>,
     /// Completions that no case has consumed, in order.
@@ -86,7 +86,7 @@ pub struct End<Q> {
     next_id: u64,
 }
 
-impl<Q: QueuePair> End<Q> {
+impl<Q: QueuePair> TestEnd<Q> {
     fn new(queue_pair: Q) -> Self {
         Self { queue_pair: Some(queue_pair), completions: VecDeque::new(), next_id: 1 }
     }
@@ -101,30 +101,30 @@ impl<Q: QueuePair> End<Q> {
     }
 
     /// Registers memory.
-    pub fn register(&mut self, memory: Memory, access: Access) -> Region {
+    pub fn register(&mut self, memory: RegisterableMemory, access: Access) -> Region {
         let region = self.qp().register(memory, access).expect("registration failed");
-        self.get_out();
+        self.flush_registration();
         region
     }
 
     /// Registers memory filled with 0xee.
     pub fn sink(&mut self, len: usize, access: Access) -> Region {
-        self.register(Memory::Sink(vec![0xee; len].into()), access)
+        self.register(RegisterableMemory::Sink(vec![0xee; len].into()), access)
     }
 
     /// Sends everything posted. A provider may defer a registration like a request, as long as it precedes the Send that
     /// announces it. The suite announces regions without a Send, so it must not be deferred.
-    fn get_out(&mut self) {
+    fn flush_registration(&mut self) {
         self.poll(&mut std::task::Context::from_waker(std::task::Waker::noop()));
     }
 
     /// Registers data that the peer may read.
     pub fn source(&mut self, bytes: impl Into<Bytes>) -> Region {
-        self.register(Memory::Source(bytes.into()), Access::RemoteRead)
+        self.register(RegisterableMemory::Source(bytes.into()), Access::RemoteRead)
     }
 
     /// Posts a Send.
-    pub fn send(&mut self, bytes: &[u8], invalidate: Option<Handle>) -> WrId {
+    pub fn send(&mut self, bytes: &[u8], invalidate: Option<MemoryHandle>) -> WrId {
         let (id, message) = (self.id(), message(bytes));
         self.qp().post(WorkRequest::Send { id, message, invalidate, solicited: false });
         id
@@ -145,7 +145,7 @@ impl<Q: QueuePair> End<Q> {
     }
 
     /// Posts an Invalidate.
-    pub fn invalidate(&mut self, handle: Handle) -> WrId {
+    pub fn invalidate(&mut self, handle: MemoryHandle) -> WrId {
         let id = self.id();
         self.qp().post(WorkRequest::Invalidate { id, handle });
         id
@@ -183,14 +183,14 @@ pub fn pattern(len: usize, seed: usize) -> Vec<u8> {
 }
 
 /// Both sides of a connection, driven together.
-pub struct Pair<A, B> {
+pub struct ConnectedPair<A, B> {
     /// The side that connected.
-    pub client: End<A>,
+    pub client: TestEnd<A>,
     /// The side that accepted.
-    pub server: End<B>,
+    pub server: TestEnd<B>,
 }
 
-impl<A: QueuePair, B: QueuePair> Pair<A, B> {
+impl<A: QueuePair, B: QueuePair> ConnectedPair<A, B> {
     /// Returns the client's next completion.
     pub async fn client(&mut self) -> Completion {
         self.next(|pair| &mut pair.client.completions).await
@@ -243,7 +243,7 @@ impl<A: QueuePair, B: QueuePair> Pair<A, B> {
 
     /// Checks that the server refuses the client's request.
     async fn server_refuses(&mut self) {
-        let tells = self.server.qp().tells_violations();
+        let tells = self.server.qp().reports_violations();
         let (client, server) = self.both_end().await;
         refused(tells, &client, &server);
     }
@@ -275,18 +275,18 @@ pub async fn connect<C: Connector, L: Listener>(
         let request = incoming
             .request(LIMIT)
             .await
-            .unwrap_or_else(|error| panic!("received no connection request: {}", Chain(&error)));
-        request.accept(server).await.unwrap_or_else(|error| panic!("failed to accept: {}", Chain(&error)))
+            .unwrap_or_else(|error| panic!("received no connection request: {}", ErrorChain(&error)));
+        request.accept(server).await.unwrap_or_else(|error| panic!("failed to accept: {}", ErrorChain(&error)))
     };
     // Each future panics on its own, because the other one would wait for it.
     let connect = async {
         let connected = connector.connect(listener.local_addr(), client).await;
-        connected.unwrap_or_else(|error| panic!("failed to connect: {}", Chain(&error)))
+        connected.unwrap_or_else(|error| panic!("failed to connect: {}", ErrorChain(&error)))
     };
     tokio::join!(connect, accept)
 }
 
-async fn pair<C: Connector, L: Listener>(connector: C, listener: L) -> Pair<C::QueuePair, L::QueuePair> {
+async fn pair<C: Connector, L: Listener>(connector: C, listener: L) -> ConnectedPair<C::QueuePair, L::QueuePair> {
     pair_with(connector, listener, params(), params()).await
 }
 
@@ -295,9 +295,9 @@ async fn pair_with<C: Connector, L: Listener>(
     listener: L,
     client: SetupParams,
     server: SetupParams,
-) -> Pair<C::QueuePair, L::QueuePair> {
+) -> ConnectedPair<C::QueuePair, L::QueuePair> {
     let (client, server) = connect(&connector, &listener, client, server).await;
-    Pair { client: End::new(client.queue_pair), server: End::new(server.queue_pair) }
+    ConnectedPair { client: TestEnd::new(client.queue_pair), server: TestEnd::new(server.queue_pair) }
 }
 
 /// Returns `true` if private data arrived intact, possibly padded with zeros by InfiniBand.
@@ -307,7 +307,7 @@ fn is_padded(got: &[u8], sent: &[u8]) -> bool {
 
 fn sink_of(completion: Completion, id: WrId) -> Vec<u8> {
     match completion {
-        Completion::Invalidated { id: got, memory: Memory::Sink(sink) } if got == id => sink.to_vec(),
+        Completion::Invalidated { id: got, memory: RegisterableMemory::Sink(sink) } if got == id => sink.to_vec(),
         other => panic!("expected the sink of {id:?}, got {other:?}"),
     }
 }

@@ -3,7 +3,7 @@
 use super::*;
 
 /// Data of an RDMA Write is present when a Send posted after it is delivered.
-pub async fn write_is_there_before_the_send<C: Connector, L: Listener>(connector: C, listener: L) {
+pub async fn write_precedes_send<C: Connector, L: Listener>(connector: C, listener: L) {
     let mut pair = pair(connector, listener).await;
     let data = pattern(3_000_001, 3);
     let region = pair.server.sink(data.len(), Access::RemoteWrite);
@@ -14,8 +14,8 @@ pub async fn write_is_there_before_the_send<C: Connector, L: Listener>(connector
     assert!(sink_of(pair.server().await, id) == data, "data differs");
     assert!(matches!(pair.client().await, Completion::Written { .. }));
     assert!(matches!(pair.client().await, Completion::Sent { .. }));
-    assert_eq!(pair.client.qp().copied_payload(), 0, "payload copied at the source");
-    assert_eq!(pair.server.qp().copied_payload(), 0, "payload copied at the sink");
+    assert_eq!(pair.client.qp().copied_payload_bytes(), 0, "payload copied at the source");
+    assert_eq!(pair.server.qp().copied_payload_bytes(), 0, "payload copied at the sink");
 }
 
 /// Pool buffers can be exposed, written, read and returned repeatedly.
@@ -29,14 +29,14 @@ pub async fn pooled_memory<C: Connector, L: Listener>(connector: C, listener: L)
         let mut data = client_pool.alloc(len);
         data.copy_from_slice(&pattern(len, round));
         let data = data.freeze();
-        let region = pair.server.register(Memory::Sink(server_pool.alloc(len)), Access::RemoteWrite);
+        let region = pair.server.register(RegisterableMemory::Sink(server_pool.alloc(len)), Access::RemoteWrite);
         pair.client.write(data.clone(), region, 0);
         pair.client.send(b"written", None);
         assert_eq!(pair.server_received().await, b"written");
         let id = pair.server.invalidate(region.handle);
         assert!(sink_of(pair.server().await, id) == data, "written data differs");
-        let source = pair.client.register(Memory::Source(data.clone()), Access::RemoteRead);
-        let sink = pair.server.register(Memory::Sink(server_pool.alloc(len)), Access::ReadSink);
+        let source = pair.client.register(RegisterableMemory::Source(data.clone()), Access::RemoteRead);
+        let sink = pair.server.register(RegisterableMemory::Sink(server_pool.alloc(len)), Access::ReadSink);
         let read = pair.server.read(sink, 0, source, 0, len as u32);
         assert!(matches!(pair.server().await, Completion::Read { id } if id == read));
         let id = pair.server.invalidate(sink.handle);
@@ -51,7 +51,7 @@ pub async fn pooled_memory<C: Connector, L: Listener>(connector: C, listener: L)
         }
         pair.server.qp().post_receives(1);
     }
-    assert_eq!(pair.client.qp().copied_payload() + pair.server.qp().copied_payload(), 0, "payload copied");
+    assert_eq!(pair.client.qp().copied_payload_bytes() + pair.server.qp().copied_payload_bytes(), 0, "payload copied");
 }
 
 /// Constants can be exposed like other memory.
@@ -69,9 +69,9 @@ pub async fn read_of_constants<C: Connector, L: Listener>(connector: C, listener
 }
 
 /// A zero-length RDMA Write needs no memory.
-pub async fn write_of_no_octets_to_nowhere<C: Connector, L: Listener>(connector: C, listener: L) {
+pub async fn empty_write_to_unknown_handle<C: Connector, L: Listener>(connector: C, listener: L) {
     let mut pair = pair(connector, listener).await;
-    let nowhere = Region { handle: Handle(1), base: u64::MAX };
+    let nowhere = Region { handle: MemoryHandle(1), base: u64::MAX };
     pair.client.write(Bytes::new(), nowhere, 0);
     assert!(matches!(pair.client().await, Completion::Written { .. }));
     pair.client.send(b"still here", None);
@@ -108,10 +108,12 @@ pub async fn read_large<C: Connector, L: Listener>(connector: C, listener: L) {
     assert_eq!((&landed[..7], &landed[7 + data.len()..]), (&[0xee; 7][..], &[0xee; 3][..]));
     let id = pair.server.invalidate(source.handle);
     match pair.server().await {
-        Completion::Invalidated { id: got, memory: Memory::Source(memory) } if got == id => assert!(memory == data),
+        Completion::Invalidated { id: got, memory: RegisterableMemory::Source(memory) } if got == id => {
+            assert!(memory == data)
+        }
         other => panic!("{other:?}"),
     }
-    assert_eq!(pair.client.qp().copied_payload() + pair.server.qp().copied_payload(), 0, "payload copied");
+    assert_eq!(pair.client.qp().copied_payload_bytes() + pair.server.qp().copied_payload_bytes(), 0, "payload copied");
 }
 
 /// RDMA Reads beyond the negotiated depth wait.
@@ -134,10 +136,10 @@ pub async fn more_reads_than_depth<C: Connector, L: Listener>(connector: C, list
 }
 
 /// A zero-length RDMA Read needs no memory at the peer.
-pub async fn read_of_no_octets<C: Connector, L: Listener>(connector: C, listener: L) {
+pub async fn empty_read<C: Connector, L: Listener>(connector: C, listener: L) {
     let mut pair = pair(connector, listener).await;
     let sink = pair.client.sink(4, Access::ReadSink);
-    let id = pair.client.read(sink, 4, Region { handle: Handle(77), base: 99 }, 0, 0);
+    let id = pair.client.read(sink, 4, Region { handle: MemoryHandle(77), base: 99 }, 0, 0);
     assert!(matches!(pair.client().await, Completion::Read { id: got } if got == id));
 }
 
@@ -196,7 +198,7 @@ pub async fn both_directions_at_once<C: Connector, L: Listener>(connector: C, li
         pair.client.qp().post_receives(1);
         pair.server.qp().post_receives(1);
     }
-    assert_eq!(pair.client.qp().copied_payload() + pair.server.qp().copied_payload(), 0, "payload copied");
+    assert_eq!(pair.client.qp().copied_payload_bytes() + pair.server.qp().copied_payload_bytes(), 0, "payload copied");
 }
 
 /// An Invalidate posted after an RDMA Read into the memory completes after it.

@@ -3,7 +3,12 @@
 use super::*;
 
 /// Posts a forbidden RDMA Write at the client. Checks that the server refuses it and that the memory is unchanged.
-async fn bad_write<A: QueuePair, B: QueuePair>(mut pair: Pair<A, B>, to: Region, at: u64, witness: Option<Region>) {
+async fn bad_write<A: QueuePair, B: QueuePair>(
+    mut pair: ConnectedPair<A, B>,
+    to: Region,
+    at: u64,
+    witness: Option<Region>,
+) {
     pair.client.write(vec![9; 20], to, at);
     pair.server_refuses().await;
     if let Some(witness) = witness {
@@ -25,7 +30,7 @@ pub async fn write_beyond_pooled<C: Connector, L: Listener>(connector: C, listen
     let mut sink = server.pool.alloc(2000);
     sink.fill(0xee);
     let mut pair = pair_with(connector, listener, params(), server).await;
-    let region = pair.server.register(Memory::Sink(sink), Access::RemoteWrite);
+    let region = pair.server.register(RegisterableMemory::Sink(sink), Access::RemoteWrite);
     pair.client.write(vec![9; 20], region, 1981);
     pair.server_refuses().await;
     let id = pair.server.invalidate(region.handle);
@@ -51,7 +56,7 @@ pub async fn write_to_source<C: Connector, L: Listener>(connector: C, listener: 
 pub async fn write_to_unknown<C: Connector, L: Listener>(connector: C, listener: L) {
     let mut pair = pair(connector, listener).await;
     let region = pair.server.sink(32, Access::RemoteWrite);
-    let other = Region { handle: Handle(region.handle.0 ^ 0x0101_0101), ..region };
+    let other = Region { handle: MemoryHandle(region.handle.0 ^ 0x0101_0101), ..region };
     bad_write(pair, other, 0, Some(region)).await;
 }
 
@@ -71,7 +76,7 @@ pub async fn write_after_invalidate<C: Connector, L: Listener>(connector: C, lis
     bad_write(pair, region, 0, None).await;
 }
 
-async fn bad_read<A: QueuePair, B: QueuePair>(mut pair: Pair<A, B>, from: Region, at: u64) {
+async fn bad_read<A: QueuePair, B: QueuePair>(mut pair: ConnectedPair<A, B>, from: Region, at: u64) {
     let sink = pair.client.sink(32, Access::ReadSink);
     let read = pair.client.read(sink, 0, from, at, 20);
     match pair.client().await {
@@ -100,13 +105,13 @@ pub async fn read_of_sink<C: Connector, L: Listener>(connector: C, listener: L) 
 /// An RDMA Read of an unknown handle is refused.
 pub async fn read_of_unknown<C: Connector, L: Listener>(connector: C, listener: L) {
     let pair = pair(connector, listener).await;
-    bad_read(pair, Region { handle: Handle(3), base: 0 }, 0).await;
+    bad_read(pair, Region { handle: MemoryHandle(3), base: 0 }, 0).await;
 }
 
 /// Send with Invalidate of an unknown handle is refused.
 pub async fn invalidate_of_unknown<C: Connector, L: Listener>(connector: C, listener: L) {
     let mut pair = pair(connector, listener).await;
-    pair.client.send(b"x", Some(Handle(12345)));
+    pair.client.send(b"x", Some(MemoryHandle(12345)));
     pair.server_refuses().await;
 }
 
@@ -126,7 +131,7 @@ pub async fn send_without_receive<C: Connector, L: Listener>(connector: C, liste
     assert_eq!(pair.server_received().await, b"one");
     assert!(matches!(pair.client().await, Completion::Sent { .. }));
     pair.client.send(b"two", None);
-    let tells = pair.server.qp().tells_violations();
+    let tells = pair.server.qp().reports_violations();
     // An InfiniBand receiver asks the sender to retry. The sender gives up, and knows the cause.
     match pair.both_end().await {
         (DisconnectReason::ReportedByPeer(_), DisconnectReason::Remote) => {}
@@ -163,7 +168,8 @@ pub async fn local_error_in_read<C: Connector, L: Listener>(connector: C, listen
 pub async fn memory_must_suit_access<C: Connector, L: Listener>(connector: C, listener: L) {
     let mut pair = pair(connector, listener).await;
     for access in [Access::RemoteWrite, Access::ReadSink] {
-        let error = pair.client.qp().register(Memory::Source(Bytes::from_static(b"const")), access).unwrap_err();
-        assert!(matches!(error.memory, Memory::Source(memory) if memory == b"const"[..]));
+        let error =
+            pair.client.qp().register(RegisterableMemory::Source(Bytes::from_static(b"const")), access).unwrap_err();
+        assert!(matches!(error.memory, RegisterableMemory::Source(memory) if memory == b"const"[..]));
     }
 }

@@ -13,9 +13,10 @@ use tokio::{
     time::{Instant, Sleep, sleep},
 };
 
-use super::endpoint::{Agreement, Endpoint, Io, Phase};
+use super::endpoint::{Endpoint, EndpointPhase, IoProgress, NegotiatedParams};
 use crate::provider::{
-    Access, Completion, DisconnectReason, Memory, QueuePair, Region, RegisterError, WorkRequest, silence::Silence,
+    Access, Completion, DisconnectReason, QueuePair, Region, RegisterError, RegisterableMemory, WorkRequest,
+    first_message_nudge::PeerActivity,
 };
 
 /// The time without progress after which a closing connection is aborted.
@@ -37,12 +38,12 @@ pub struct IwarpQueuePair {
     ends: Option<Instant>,
     /// The endpoint's progress when it was last checked.
     progress: u64,
-    silence: Silence,
+    silence: PeerActivity,
 }
 
 impl IwarpQueuePair {
-    pub(super) fn new(link: TcpStream, agreement: Agreement) -> Self {
-        let silence = Silence::new(agreement.initiator);
+    pub(super) fn new(link: TcpStream, agreement: NegotiatedParams) -> Self {
+        let silence = PeerActivity::new(agreement.initiator);
         Self { endpoint: Endpoint::new(agreement), link: Some(link), limit: None, ends: None, progress: 0, silence }
     }
 
@@ -67,12 +68,12 @@ impl IwarpQueuePair {
 }
 
 impl QueuePair for IwarpQueuePair {
-    fn register(&mut self, memory: Memory, access: Access) -> Result<Region, RegisterError> {
+    fn register(&mut self, memory: RegisterableMemory, access: Access) -> Result<Region, RegisterError> {
         self.endpoint.register(memory, access)
     }
 
     fn is_open(&self) -> bool {
-        self.endpoint.phase == Phase::Open
+        self.endpoint.phase == EndpointPhase::Open
     }
 
     fn post(&mut self, request: WorkRequest) {
@@ -84,12 +85,12 @@ impl QueuePair for IwarpQueuePair {
     }
 
     fn poll(&mut self, cx: &mut Context<'_>, completions: &mut Vec<Completion>) -> Poll<()> {
-        let mut io = Io::Idle;
+        let mut io = IoProgress::Idle;
         if let Some(link) = &mut self.link {
             io = self.endpoint.poll_io(cx, link);
             if self.silence.poll(cx, self.endpoint.has_sent(), self.endpoint.has_received()) {
-                self.endpoint.remind();
-                io = Io::Busy;
+                self.endpoint.send_extra_fpdu();
+                io = IoProgress::Busy;
             }
             if self.endpoint.is_closing() {
                 self.poll_limit(cx);
@@ -103,7 +104,7 @@ impl QueuePair for IwarpQueuePair {
             completions.append(done);
             return Poll::Ready(());
         }
-        if io == Io::Busy {
+        if io == IoProgress::Busy {
             cx.waker().wake_by_ref();
         }
         Poll::Pending
@@ -121,11 +122,11 @@ impl QueuePair for IwarpQueuePair {
         true
     }
 
-    fn octets_out(&self) -> u64 {
+    fn bytes_sent(&self) -> u64 {
         self.endpoint.output.written()
     }
 
-    fn copied_payload(&self) -> u64 {
+    fn copied_payload_bytes(&self) -> u64 {
         self.endpoint.copied_payload
     }
 }

@@ -34,7 +34,7 @@ pub(crate) const fn header_len(ddp_control: u8) -> usize {
 
 /// The two control bytes at the start of each header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Control {
+pub(crate) struct DdpControl {
     /// L: this is the last segment of its message.
     pub(crate) last: bool,
     /// The DDP version (DV).
@@ -47,14 +47,14 @@ pub(crate) struct Control {
 
 /// The header of a DDP segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Header {
+pub(crate) enum DdpHeader {
     /// A segment for memory named by an STag.
-    Tagged { control: Control, stag: u32, offset: u64 },
+    Tagged { control: DdpControl, stag: u32, offset: u64 },
     /// A segment for the next buffer of a queue.
-    Untagged { control: Control, invalidate: u32, queue: u32, msn: u32, mo: u32 },
+    Untagged { control: DdpControl, invalidate: u32, queue: u32, msn: u32, mo: u32 },
 }
 
-impl Control {
+impl DdpControl {
     /// Creates the control field of a segment to send.
     pub(crate) fn new(opcode: Opcode, last: bool) -> Self {
         Self { last, ddp_version: VERSION, rdmap_version: RDMAP_VERSION, opcode: opcode as u8 }
@@ -71,7 +71,7 @@ impl Control {
     }
 }
 
-impl Header {
+impl DdpHeader {
     /// Encodes the header at the front of `out` and returns its length in bytes.
     pub(crate) fn encode(&self, out: &mut [u8; UNTAGGED]) -> usize {
         match *self {
@@ -94,7 +94,7 @@ impl Header {
     /// Decodes a header from the front of the buffer, or returns `None` if it is incomplete.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let (control_bytes, rest) = bytes.split_first_chunk::<2>()?;
-        let control = Control::decode(*control_bytes);
+        let control = DdpControl::decode(*control_bytes);
         let word = |at: usize| rest.get(at..at + 4).and_then(|o| o.try_into().ok()).map(u32::from_be_bytes);
         Some(if is_tagged(control_bytes[0]) {
             let offset = rest.get(4..12).and_then(|o| o.try_into().ok()).map(u64::from_be_bytes)?;
@@ -113,8 +113,8 @@ mod tests {
     fn untagged_header_encoding() {
         // RFC 5044 figure 5: a Send, last, MSN 1.
         let wire = [0x41, 0x43, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0];
-        let header = Header::Untagged {
-            control: Control::new(Opcode::Send, true),
+        let header = DdpHeader::Untagged {
+            control: DdpControl::new(Opcode::Send, true),
             invalidate: 0,
             queue: queue::SEND,
             msn: 1,
@@ -123,33 +123,33 @@ mod tests {
         let mut out = [0xff; UNTAGGED];
         assert_eq!(header.encode(&mut out), UNTAGGED);
         assert_eq!(out, wire);
-        assert_eq!(Header::decode(&wire), Some(header));
-        assert_eq!(Header::decode(&wire[..17]), None);
+        assert_eq!(DdpHeader::decode(&wire), Some(header));
+        assert_eq!(DdpHeader::decode(&wire[..17]), None);
     }
 
     #[test]
     fn tagged_header_encoding() {
         let wire = [0x81, 0x42, 0xde, 0xad, 0xbe, 0xef, 1, 2, 3, 4, 5, 6, 7, 8];
-        let header = Header::Tagged {
-            control: Control::new(Opcode::ReadResponse, false),
+        let header = DdpHeader::Tagged {
+            control: DdpControl::new(Opcode::ReadResponse, false),
             stag: 0xdead_beef,
             offset: 0x0102_0304_0506_0708,
         };
         let mut out = [0; UNTAGGED];
         assert_eq!(header.encode(&mut out), TAGGED);
         assert_eq!(out[..TAGGED], wire);
-        assert_eq!(Header::decode(&wire), Some(header));
-        assert_eq!(Header::decode(&wire[..13]), None);
-        assert_eq!(Header::decode(&[]), None);
+        assert_eq!(DdpHeader::decode(&wire), Some(header));
+        assert_eq!(DdpHeader::decode(&wire[..13]), None);
+        assert_eq!(DdpHeader::decode(&[]), None);
     }
 
     #[test]
     fn reserved_bits_are_ignored() {
-        let Some(Header::Untagged { control, .. }) =
-            Header::decode(&[0x7d, 0x73, 9, 9, 9, 9, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0])
+        let Some(DdpHeader::Untagged { control, .. }) =
+            DdpHeader::decode(&[0x7d, 0x73, 9, 9, 9, 9, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0])
         else {
             panic!("untagged");
         };
-        assert_eq!(control, Control::new(Opcode::Send, true));
+        assert_eq!(control, DdpControl::new(Opcode::Send, true));
     }
 }

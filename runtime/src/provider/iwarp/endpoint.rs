@@ -1,4 +1,4 @@
-//! The protocol state of an established connection over any [`Link`]: posted requests, requests in flight, and teardown.
+//! The protocol state of an established connection over any [`ByteStream`]: posted requests, requests in flight, and teardown.
 //!
 //! The module `outbound` handles outgoing data, and `inbound` incoming data.
 
@@ -10,28 +10,28 @@ use std::{
 use bytes::Bytes;
 
 use super::{
-    input::{Input, Segment},
-    link::Link,
+    byte_stream::ByteStream,
+    input::{InboundSegment, StagingBuffer},
     mpa::fpdu,
-    output::Output,
+    output::SendBatch,
     rdmap::{
         Opcode,
-        terminate::{self, Code, Fault, Offender},
+        terminate::{self, FaultySegment, ProtocolFault, TerminateCode},
     },
-    stag::{Invalidated, StagTable},
+    stag::{InvalidateOutcome, StagTable},
     work::WorkQueue,
 };
 use crate::{
     memory::{BufferPool, PayloadBuf},
     provider::{
-        Access, Completion, DisconnectReason, Handle, IoError, Memory, Region, RegisterError, RemoteMemory, WorkError,
-        WorkRequest, WrId,
+        Access, Completion, DisconnectReason, IoError, MemoryHandle, Region, RegisterError, RegisterableMemory,
+        RemoteMemory, WorkError, WorkRequest, WrId,
     },
 };
 
 /// The parameters negotiated at connection set-up.
 #[derive(Debug, Clone)]
-pub(crate) struct Agreement {
+pub(crate) struct NegotiatedParams {
     /// CRCs are generated and verified.
     pub(crate) use_crc: bool,
     /// The peer requires markers.
@@ -54,7 +54,7 @@ pub(crate) struct Agreement {
 
 /// The state of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Phase {
+pub(super) enum EndpointPhase {
     /// Full operation.
     Open,
     /// `disconnect` was called, and posted requests are still being sent.
@@ -67,7 +67,7 @@ pub(super) enum Phase {
 }
 
 /// A local RDMA Read whose request has been framed.
-pub(super) struct Read {
+pub(super) struct OutboundRead {
     pub(super) work: u64,
     pub(super) sink: u32,
     /// The offset in the sink of the response's next segment, in bytes.
@@ -76,7 +76,7 @@ pub(super) struct Read {
 }
 
 /// An RDMA Read of the peer.
-pub(super) struct Response {
+pub(super) struct ReadResponse {
     pub(super) sink_stag: u32,
     pub(super) sink_offset: u64,
     pub(super) source: Bytes,
@@ -86,14 +86,14 @@ pub(super) struct Response {
 
 /// The message being framed, with the number of its bytes framed so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Current {
+pub(super) enum FramedMessage {
     None,
     Work(usize),
     Response(usize),
 }
 
 /// A Send being received.
-pub(super) struct Arriving {
+pub(super) struct IncomingSend {
     pub(super) buf: PayloadBuf,
     pub(super) received: usize,
     pub(super) opcode: Opcode,
@@ -104,21 +104,21 @@ pub(crate) struct Endpoint {
     pub(super) max_ulpdu: usize,
     pub(super) ird: usize,
     pub(super) ord: usize,
-    pub(super) phase: Phase,
+    pub(super) phase: EndpointPhase,
     pub(super) stags: StagTable,
     /// Completions that the caller has not received yet.
     pub(super) done: Vec<Completion>,
 
     // Outgoing.
-    pub(super) output: Output,
+    pub(super) output: SendBatch,
     pub(super) work: WorkQueue,
-    pub(super) reads: VecDeque<Read>,
-    pub(super) responses: VecDeque<Response>,
+    pub(super) reads: VecDeque<OutboundRead>,
+    pub(super) responses: VecDeque<ReadResponse>,
     /// Sequence number of the first entry of `responses`.
     pub(super) first_response: u64,
     /// Number of `responses` that have been framed.
     pub(super) framed_responses: usize,
-    pub(super) current: Current,
+    pub(super) current: FramedMessage,
     /// Gives the next message to a response, if work requests are waiting too.
     pub(super) response_turn: bool,
     pub(super) send_msn: u32,
@@ -131,9 +131,9 @@ pub(crate) struct Endpoint {
     pub(super) broken: Option<IoError>,
 
     // Incoming.
-    pub(super) input: Input,
-    pub(super) segment: Option<Segment>,
-    pub(super) arriving: Option<Arriving>,
+    pub(super) input: StagingBuffer,
+    pub(super) segment: Option<InboundSegment>,
+    pub(super) arriving: Option<IncomingSend>,
     pub(super) receives: usize,
     pub(super) receive_size: usize,
     pub(super) pool: BufferPool,
@@ -146,7 +146,7 @@ pub(crate) struct Endpoint {
 
 /// The amount of work left after a poll.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Io {
+pub(crate) enum IoProgress {
     /// All work waits for the link.
     Idle,
     /// The poll stopped at its work limit.
@@ -158,21 +158,21 @@ impl Endpoint {
     const ROUNDS: usize = 4;
 
     /// Creates the endpoint of an established connection.
-    pub(crate) fn new(agreement: Agreement) -> Self {
+    pub(crate) fn new(agreement: NegotiatedParams) -> Self {
         Self {
             max_ulpdu: agreement.max_ulpdu.clamp(fpdu::MIN_MULPDU, fpdu::MAX_ULPDU),
             ird: agreement.ird.try_into().unwrap_or(usize::MAX),
             ord: agreement.ord.try_into().unwrap_or(usize::MAX),
-            phase: Phase::Open,
+            phase: EndpointPhase::Open,
             stags: StagTable::default(),
             done: Vec::new(),
-            output: Output::new(agreement.use_crc, agreement.markers),
+            output: SendBatch::new(agreement.use_crc, agreement.markers),
             work: WorkQueue::default(),
             reads: VecDeque::new(),
             responses: VecDeque::new(),
             first_response: 0,
             framed_responses: 0,
-            current: Current::None,
+            current: FramedMessage::None,
             response_turn: false,
             // RFC 5041 §4.3: the first MSN of each queue is 1.
             send_msn: 1,
@@ -180,7 +180,7 @@ impl Endpoint {
             may_send: agreement.initiator,
             terminate: None,
             broken: None,
-            input: Input::new(agreement.use_crc),
+            input: StagingBuffer::new(agreement.use_crc),
             segment: None,
             arriving: None,
             receives: agreement.receive_count,
@@ -193,7 +193,7 @@ impl Endpoint {
         }
     }
 
-    pub(crate) fn register(&mut self, memory: Memory, access: Access) -> Result<Region, RegisterError> {
+    pub(crate) fn register(&mut self, memory: RegisterableMemory, access: Access) -> Result<Region, RegisterError> {
         if self.is_closed() {
             return Err(RegisterError { source: "connection has ended".into(), memory });
         }
@@ -207,16 +207,16 @@ impl Endpoint {
         let checked = match &request {
             &WorkRequest::Invalidate { id, handle } => {
                 match self.stags.invalidate(id, handle) {
-                    Invalidated::Now(memory) => self.done.push(Completion::Invalidated { id, memory }),
-                    Invalidated::Later => {}
-                    Invalidated::Unknown => {
+                    InvalidateOutcome::Now(memory) => self.done.push(Completion::Invalidated { id, memory }),
+                    InvalidateOutcome::Later => {}
+                    InvalidateOutcome::Unknown => {
                         let error = WorkError::Local(format!("{handle:?} is not registered"));
                         self.done.push(request.completion(Err(error)));
                     }
                 }
                 return;
             }
-            _ if self.phase != Phase::Open => {
+            _ if self.phase != EndpointPhase::Open => {
                 return self.work.push_failed(&request, WorkError::Flushed, &mut self.done);
             }
             // RFC 5041 §5.2: messages are shorter than 2^32 bytes.
@@ -235,7 +235,7 @@ impl Endpoint {
             Err(error) => {
                 self.work.push_failed(&request, WorkError::Local(error), &mut self.done);
                 // RFC 5040 §7.1 case 1: an error in creating a message is reported with a Terminate instead of it.
-                self.end_with(Code::LOCAL_CATASTROPHIC, None, DisconnectReason::Local);
+                self.end_with(TerminateCode::LOCAL_CATASTROPHIC, None, DisconnectReason::Local);
             }
         }
     }
@@ -252,37 +252,37 @@ impl Endpoint {
 
     /// Sends an FPDU that has no effect: a zero-length RDMA Write, whose STag the peer does not check (RFC 5040 §5.1, RFC
     /// 5041 §5.2).
-    pub(crate) fn remind(&mut self) {
-        if self.phase == Phase::Open {
-            let remote = RemoteMemory { handle: Handle(0), offset: 0 };
+    pub(crate) fn send_extra_fpdu(&mut self) {
+        if self.phase == EndpointPhase::Open {
+            let remote = RemoteMemory { handle: MemoryHandle(0), offset: 0 };
             self.work.push(WorkRequest::Write { id: WrId(0), source: Bytes::new(), remote }, true);
         }
     }
 
     pub(crate) fn disconnect(&mut self) {
-        if self.phase == Phase::Open {
-            self.phase = Phase::Draining;
+        if self.phase == EndpointPhase::Open {
+            self.phase = EndpointPhase::Draining;
         }
     }
 
     /// Returns `true` if requests that are already posted will still be sent.
     pub(crate) fn is_open(&self) -> bool {
-        matches!(self.phase, Phase::Open | Phase::Draining)
+        matches!(self.phase, EndpointPhase::Open | EndpointPhase::Draining)
     }
 
     pub(crate) fn is_closed(&self) -> bool {
-        self.phase == Phase::Closed
+        self.phase == EndpointPhase::Closed
     }
 
     /// Returns `true` if the connection is closing, which must complete in bounded time.
     pub(crate) fn is_closing(&self) -> bool {
-        matches!(self.phase, Phase::Draining | Phase::Ending { .. })
+        matches!(self.phase, EndpointPhase::Draining | EndpointPhase::Ending { .. })
     }
 
     /// Returns a number that grows while the closing connection makes progress: bytes sent, and while draining, bytes
     /// received (the responses to RDMA Reads).
     pub(crate) fn progress(&self) -> u64 {
-        let received = if self.phase == Phase::Draining { self.received } else { 0 };
+        let received = if self.phase == EndpointPhase::Draining { self.received } else { 0 };
         self.output.written().wrapping_add(received)
     }
 
@@ -292,45 +292,45 @@ impl Endpoint {
     }
 
     /// Performs a bounded amount of the I/O that is possible without waiting.
-    pub(crate) fn poll_io(&mut self, cx: &mut Context<'_>, link: &mut impl Link) -> Io {
+    pub(crate) fn poll_io(&mut self, cx: &mut Context<'_>, link: &mut impl ByteStream) -> IoProgress {
         for _ in 0..Self::ROUNDS {
             if self.is_closed() {
-                return Io::Idle;
+                return IoProgress::Idle;
             }
             let wrote = self.transmit(cx, link);
             let read = self.receive(cx, link);
             if wrote.is_pending() && read.is_pending() {
-                return Io::Idle;
+                return IoProgress::Idle;
             }
             if !self.done.is_empty() {
-                return Io::Busy;
+                return IoProgress::Busy;
             }
         }
-        Io::Busy
+        IoProgress::Busy
     }
 
     /// Reports a protocol violation to the peer, and ends the connection.
-    pub(super) fn fail(&mut self, fault: &Fault, offender: Option<&Offender>) {
+    pub(super) fn fail(&mut self, fault: &ProtocolFault, offender: Option<&FaultySegment>) {
         let reason = DisconnectReason::PeerViolation(fault.detail.clone().into_owned());
         self.end_with(fault.code, offender, reason);
     }
 
     /// Ends the connection with a Terminate. Reports only the first error (RFC 5040 §7.1 rule 4).
-    pub(super) fn end_with(&mut self, code: Code, offender: Option<&Offender>, reason: DisconnectReason) {
+    pub(super) fn end_with(&mut self, code: TerminateCode, offender: Option<&FaultySegment>, reason: DisconnectReason) {
         if self.is_open() {
             tracing::debug!(?code, %reason, "ending the connection with a Terminate");
             self.terminate = Some(terminate::encode(code, offender));
-            self.phase = Phase::Ending { reason, end_sent: false };
+            self.phase = EndpointPhase::Ending { reason, end_sent: false };
             self.segment = None;
         }
     }
 
     /// Completes everything after the connection has ended. [`Completion::Disconnected`] is the last completion.
     pub(crate) fn finish(&mut self, reason: DisconnectReason) {
-        let reason = match std::mem::replace(&mut self.phase, Phase::Closed) {
-            Phase::Closed => return,
-            Phase::Ending { reason, .. } => reason,
-            Phase::Open | Phase::Draining => reason,
+        let reason = match std::mem::replace(&mut self.phase, EndpointPhase::Closed) {
+            EndpointPhase::Closed => return,
+            EndpointPhase::Ending { reason, .. } => reason,
+            EndpointPhase::Open | EndpointPhase::Draining => reason,
         };
         self.output.clear();
         self.responses.clear();

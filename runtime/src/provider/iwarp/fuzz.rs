@@ -8,16 +8,16 @@ use std::{
 use bytes::Bytes;
 
 use super::{
-    endpoint::{Agreement, Endpoint, Io},
-    link::Link,
+    byte_stream::ByteStream,
+    endpoint::{Endpoint, IoProgress, NegotiatedParams},
     mpa::{
         fpdu,
-        frames::{HEADER, Head, Kind, MAX_PRIVATE_DATA},
+        frames::{FrameHeader, FrameKind, HEADER, MAX_PRIVATE_DATA},
     },
 };
 use crate::{
     memory::BufferPool,
-    provider::{Access, Completion, Handle, Memory, RemoteMemory, WorkRequest, WrId},
+    provider::{Access, Completion, MemoryHandle, RegisterableMemory, RemoteMemory, WorkRequest, WrId},
 };
 
 /// A stream that arrives in pieces and accepts everything.
@@ -37,7 +37,7 @@ impl<'a> Script<'a> {
     }
 }
 
-impl Link for Script<'_> {
+impl ByteStream for Script<'_> {
     fn poll_read(&mut self, cx: &mut Context<'_>, into: &mut [IoSliceMut<'_>]) -> Poll<io::Result<usize>> {
         let piece = self.pieces.get(self.turn % self.pieces.len().max(1)).map_or(usize::MAX, |len| usize::from(*len));
         self.turn += 1;
@@ -73,7 +73,7 @@ impl Link for Script<'_> {
 
 /// Creates an endpoint to feed. Without `use_crc`, a fuzzer passes the CRC check.
 pub(crate) fn endpoint(use_crc: bool) -> Endpoint {
-    Endpoint::new(Agreement {
+    Endpoint::new(NegotiatedParams {
         use_crc,
         markers: false,
         max_ulpdu: fpdu::MAX_ULPDU,
@@ -97,11 +97,11 @@ pub(crate) fn endpoint(use_crc: bool) -> Endpoint {
 pub fn fuzz_mpa_stream(input: &[u8]) {
     let Some((&mode, stream)) = input.split_first() else { return };
     let mut endpoint = endpoint(mode & 1 != 0);
-    let source = endpoint.register(Memory::Source(Bytes::from(vec![7; 100])), Access::RemoteRead);
-    let sink = endpoint.register(Memory::Sink(vec![0; 100].into()), Access::RemoteWrite);
-    let landing = endpoint.register(Memory::Sink(vec![0; 100].into()), Access::ReadSink);
+    let source = endpoint.register(RegisterableMemory::Source(Bytes::from(vec![7; 100])), Access::RemoteRead);
+    let sink = endpoint.register(RegisterableMemory::Sink(vec![0; 100].into()), Access::RemoteWrite);
+    let landing = endpoint.register(RegisterableMemory::Sink(vec![0; 100].into()), Access::ReadSink);
     let (Ok(source), Ok(sink), Ok(landing)) = (source, sink, landing) else { return };
-    let remote = RemoteMemory { handle: Handle(1), offset: 0 };
+    let remote = RemoteMemory { handle: MemoryHandle(1), offset: 0 };
     endpoint.post(WorkRequest::Read { id: WrId(1), sink: landing.handle, sink_offset: 0, remote, len: 100 });
     let mut stream = stream.to_vec();
     if mode & 2 != 0 {
@@ -115,7 +115,7 @@ pub fn fuzz_mpa_stream(input: &[u8]) {
     for _ in 0..stream.len() * 4 + 64 {
         let io = endpoint.poll_io(&mut cx, &mut link);
         completions.append(endpoint.completions());
-        if endpoint.is_closed() && io == Io::Idle {
+        if endpoint.is_closed() && io == IoProgress::Idle {
             break;
         }
     }
@@ -131,19 +131,19 @@ pub fn fuzz_mpa_stream(input: &[u8]) {
 /// Panics if an accepted frame does not survive encoding and decoding.
 pub fn mpa_frames(bytes: &[u8]) {
     let Some((head, rest)) = bytes.split_first_chunk::<HEADER>() else {
-        let _ = Head::check_key(Kind::Request, bytes);
-        let _ = Head::check_key(Kind::Reply, bytes);
+        let _ = FrameHeader::check_key(FrameKind::Request, bytes);
+        let _ = FrameHeader::check_key(FrameKind::Reply, bytes);
         return;
     };
-    for kind in [Kind::Request, Kind::Reply] {
-        let Ok(decoded) = Head::decode(kind, head) else { continue };
+    for kind in [FrameKind::Request, FrameKind::Reply] {
+        let Ok(decoded) = FrameHeader::decode(kind, head) else { continue };
         let len = decoded.private_data_len();
         assert!(len <= MAX_PRIVATE_DATA);
         let Some(private_data) = rest.get(..len) else { continue };
         let (frame, private_data) = decoded.with_private_data(private_data);
         let encoded = frame.encode(&private_data).expect("private data has an accepted length");
         let (again, rest) = encoded.split_first_chunk::<HEADER>().expect("encoded frame has a header");
-        let again = Head::decode(kind, again).expect("encoded frame decodes");
+        let again = FrameHeader::decode(kind, again).expect("encoded frame decodes");
         assert_eq!(again.with_private_data(rest), (frame, private_data));
     }
 }

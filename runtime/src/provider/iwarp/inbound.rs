@@ -12,19 +12,19 @@ use std::{
 };
 
 use super::{
-    ddp::{self, Control, Header, queue},
-    endpoint::{Arriving, Endpoint, Phase, Response, progress},
-    input::{CONTROL, Input, Parsed, Segment, Target},
-    link::Link,
+    byte_stream::ByteStream,
+    ddp::{self, DdpControl, DdpHeader, queue},
+    endpoint::{Endpoint, EndpointPhase, IncomingSend, ReadResponse, progress},
+    input::{CONTROL, InboundSegment, PayloadTarget, StagedInput, StagingBuffer},
     mpa::fpdu,
     rdmap::{
         Opcode, READ_REQUEST, ReadRequest, VERSION as RDMAP_VERSION,
-        terminate::{About, Code, Fault, Offender, Received},
+        terminate::{FaultySegment, ProtocolFault, ReceivedTerminate, TerminateCode, TerminateSubject},
     },
 };
 use crate::{
     memory::MessageBuf,
-    provider::{Completion, DisconnectReason, Handle, WorkError},
+    provider::{Completion, DisconnectReason, MemoryHandle, WorkError},
 };
 
 /// Maximum number of reads before output gets its turn.
@@ -32,7 +32,7 @@ const READS: usize = 16;
 
 impl Endpoint {
     /// Reads and processes incoming data. Returns `Ready` if bytes were read or the stream has ended.
-    pub(super) fn receive(&mut self, cx: &mut Context<'_>, link: &mut impl Link) -> Poll<()> {
+    pub(super) fn receive(&mut self, cx: &mut Context<'_>, link: &mut impl ByteStream) -> Poll<()> {
         let mut read = false;
         for _ in 0..READS {
             match self.read(cx, link) {
@@ -46,7 +46,7 @@ impl Endpoint {
                 }
                 Poll::Ready(Ok(len)) if len > 0 => {
                     read = true;
-                    if matches!(self.phase, Phase::Ending { .. }) {
+                    if matches!(self.phase, EndpointPhase::Ending { .. }) {
                         // RFC 5041 §7.1: data that arrives after an error is dropped silently.
                         self.input.consume(usize::MAX);
                         continue;
@@ -91,19 +91,19 @@ impl Endpoint {
     }
 
     /// Reads once: the rest of the current payload into its destination, and what follows into the staging buffer.
-    fn read(&mut self, cx: &mut Context<'_>, link: &mut impl Link) -> Poll<std::io::Result<usize>> {
-        let ending = matches!(self.phase, Phase::Ending { .. });
+    fn read(&mut self, cx: &mut Context<'_>, link: &mut impl ByteStream) -> Poll<std::io::Result<usize>> {
+        let ending = matches!(self.phase, EndpointPhase::Ending { .. });
         let expects_tagged = !ending && self.stags.expects_tagged();
         let payload: &mut [u8] = match &mut self.segment {
             Some(segment) => {
                 let (from, rest) = (segment.placed, segment.len.saturating_sub(segment.placed));
                 let place = match segment.target {
-                    Target::Tagged { stag, start } => self.stags.sink(stag, start + from, rest),
-                    Target::Receive { start } => self
+                    PayloadTarget::Tagged { stag, start } => self.stags.sink(stag, start + from, rest),
+                    PayloadTarget::Receive { start } => self
                         .arriving
                         .as_mut()
                         .and_then(|arriving| arriving.buf.get_mut(start + from..start + from + rest)),
-                    Target::Control | Target::Discard => Some(&mut [][..]),
+                    PayloadTarget::Control | PayloadTarget::Discard => Some(&mut [][..]),
                 };
                 place.unwrap_or_else(|| {
                     revoked(segment);
@@ -134,34 +134,43 @@ impl Endpoint {
     fn placed(&mut self, len: usize) {
         let Some(segment) = &mut self.segment else { return };
         let bytes = match segment.target {
-            Target::Tagged { stag, start } => self.stags.sink(stag, start + segment.placed, len).map(|bytes| &*bytes),
-            Target::Receive { start } => self
+            PayloadTarget::Tagged { stag, start } => {
+                self.stags.sink(stag, start + segment.placed, len).map(|bytes| &*bytes)
+            }
+            PayloadTarget::Receive { start } => self
                 .arriving
                 .as_ref()
                 .and_then(|arriving| arriving.buf.get(start + segment.placed..start + segment.placed + len)),
-            Target::Control | Target::Discard => None,
+            PayloadTarget::Control | PayloadTarget::Discard => None,
         };
         self.input.check(bytes.unwrap_or_default());
         segment.placed += len;
     }
 
     /// Processes everything that has been read.
-    fn process(&mut self) -> Result<(), (Fault, Option<Offender>)> {
+    fn process(&mut self) -> Result<(), (ProtocolFault, Option<FaultySegment>)> {
         loop {
             let mut segment = match self.segment.take() {
                 Some(segment) => segment,
                 None => match self.input.parse() {
-                    Parsed::More => return Ok(()),
-                    Parsed::Header { ulpdu_len, header } => {
+                    StagedInput::Incomplete => return Ok(()),
+                    StagedInput::Header { ulpdu_len, header } => {
                         if self.deliver_small_send(ulpdu_len, &header) {
                             continue;
                         }
                         self.begin(ulpdu_len, header)
                     }
-                    Parsed::TooShort { ulpdu_len } => {
+                    StagedInput::TooShort { ulpdu_len } => {
                         let detail = format!("an FPDU of {ulpdu_len} bytes, shorter than its DDP header");
-                        let fault = Some(Fault::new(Code::STREAM_CATASTROPHIC, detail));
-                        Segment { header: None, ulpdu_len, len: ulpdu_len, placed: 0, target: Target::Discard, fault }
+                        let fault = Some(ProtocolFault::new(TerminateCode::STREAM_CATASTROPHIC, detail));
+                        InboundSegment {
+                            header: None,
+                            ulpdu_len,
+                            len: ulpdu_len,
+                            placed: 0,
+                            target: PayloadTarget::Discard,
+                            fault,
+                        }
                     }
                 },
             };
@@ -175,15 +184,15 @@ impl Endpoint {
             self.may_send = true;
             if !crc_right {
                 // RFC 5044 §8 code 2. RFC 5040 figure 10: the Terminate has no headers, because they may be damaged.
-                return Err((Fault::new(Code::MPA_CRC, "an FPDU with a wrong CRC"), None));
+                return Err((ProtocolFault::new(TerminateCode::MPA_CRC, "an FPDU with a wrong CRC"), None));
             }
             let result = match &segment.fault {
                 Some(fault) => Err(fault.clone()),
                 None => self.deliver(&segment),
             };
             if let Err(fault) = result {
-                let Input { offender, control, .. } = &mut self.input;
-                if let (Some(Header::Untagged { queue: queue::READ_REQUEST, .. }), Target::Control) =
+                let StagingBuffer { offender, control, .. } = &mut self.input;
+                if let (Some(DdpHeader::Untagged { queue: queue::READ_REQUEST, .. }), PayloadTarget::Control) =
                     (segment.header, segment.target)
                 {
                     offender.keep(&control[..READ_REQUEST]);
@@ -198,10 +207,10 @@ impl Endpoint {
 
     /// Fast path for the most frequent segment: an intact single-segment Send without invalidation, entirely in the staging
     /// buffer. Returns `false`, without effect, for any other segment and on errors.
-    fn deliver_small_send(&mut self, ulpdu_len: usize, header: &Header) -> bool {
-        let Header::Untagged { control, queue: queue::SEND, msn, mo: 0, .. } = *header else { return false };
+    fn deliver_small_send(&mut self, ulpdu_len: usize, header: &DdpHeader) -> bool {
+        let DdpHeader::Untagged { control, queue: queue::SEND, msn, mo: 0, .. } = *header else { return false };
         let len = ulpdu_len.saturating_sub(ddp::UNTAGGED);
-        let plain = control == Control::new(Opcode::Send, true) && self.arriving.is_none();
+        let plain = control == DdpControl::new(Opcode::Send, true) && self.arriving.is_none();
         if !plain || msn != self.expected_send_msn || self.receives == 0 || len > self.receive_size {
             return false;
         }
@@ -217,7 +226,7 @@ impl Endpoint {
     }
 
     /// Copies payload from the staging buffer to its destination.
-    fn place_staged(&mut self, segment: &mut Segment) {
+    fn place_staged(&mut self, segment: &mut InboundSegment) {
         let from = segment.placed;
         let len = self.input.staged().len().min(segment.len.saturating_sub(from));
         if len == 0 {
@@ -225,20 +234,20 @@ impl Endpoint {
         }
         let bytes = self.input.staged().get(..len).unwrap_or_default();
         let place = match segment.target {
-            Target::Tagged { stag, start } => {
+            PayloadTarget::Tagged { stag, start } => {
                 self.copied_payload += len as u64;
                 self.stags.sink(stag, start + from, len)
             }
-            Target::Receive { start } => {
+            PayloadTarget::Receive { start } => {
                 self.arriving.as_mut().and_then(|arriving| arriving.buf.get_mut(start + from..start + from + len))
             }
-            Target::Control | Target::Discard => None,
+            PayloadTarget::Control | PayloadTarget::Discard => None,
         };
         match (place, segment.target) {
             (Some(place), _) => place.copy_from_slice(bytes),
-            (None, Target::Control) => self.input.keep_control(from, len),
-            (None, Target::Discard) => {}
-            (None, Target::Tagged { .. } | Target::Receive { .. }) => revoked(segment),
+            (None, PayloadTarget::Control) => self.input.keep_control(from, len),
+            (None, PayloadTarget::Discard) => {}
+            (None, PayloadTarget::Tagged { .. } | PayloadTarget::Receive { .. }) => revoked(segment),
         }
         segment.placed += len;
         self.input.check_staged(len);
@@ -246,20 +255,23 @@ impl Endpoint {
     }
 
     /// Checks a new segment's header and decides where its payload goes.
-    fn begin(&mut self, ulpdu_len: usize, header: Header) -> Segment {
+    fn begin(&mut self, ulpdu_len: usize, header: DdpHeader) -> InboundSegment {
         let len = ulpdu_len.saturating_sub(self.input.offender.len);
         let (target, fault) = match self.check(&header, len) {
-            Ok(target) => (if len == 0 { Target::Discard } else { target }, None),
-            Err(fault) => (Target::Discard, Some(fault)),
+            Ok(target) => (if len == 0 { PayloadTarget::Discard } else { target }, None),
+            Err(fault) => (PayloadTarget::Discard, Some(fault)),
         };
-        Segment { header: Some(header), ulpdu_len, len, placed: 0, target, fault }
+        InboundSegment { header: Some(header), ulpdu_len, len, placed: 0, target, fault }
     }
 
-    fn check(&mut self, header: &Header, len: usize) -> Result<Target, Fault> {
+    fn check(&mut self, header: &DdpHeader, len: usize) -> Result<PayloadTarget, ProtocolFault> {
         match *header {
-            Header::Tagged { control, stag, offset } => {
+            DdpHeader::Tagged { control, stag, offset } => {
                 if control.ddp_version != ddp::VERSION {
-                    return Err(Fault::new(Code::TAGGED_DDP_VERSION, "a tagged segment of an unsupported DDP version"));
+                    return Err(ProtocolFault::new(
+                        TerminateCode::TAGGED_DDP_VERSION,
+                        "a tagged segment of an unsupported DDP version",
+                    ));
                 }
                 match opcode(control)? {
                     Opcode::Write => self.check_write(stag, offset, len),
@@ -267,10 +279,10 @@ impl Endpoint {
                     _ => Err(unexpected(control, "in a tagged segment")),
                 }
             }
-            Header::Untagged { control, queue, msn, mo, .. } => {
+            DdpHeader::Untagged { control, queue, msn, mo, .. } => {
                 if control.ddp_version != ddp::VERSION {
-                    return Err(Fault::new(
-                        Code::UNTAGGED_DDP_VERSION,
+                    return Err(ProtocolFault::new(
+                        TerminateCode::UNTAGGED_DDP_VERSION,
                         "an untagged segment of an unsupported DDP version",
                     ));
                 }
@@ -278,7 +290,7 @@ impl Endpoint {
                 // meant for the queue's own messages (RFC 5040 §4.1, figure 4), so their checks would misreport a message of
                 // another kind.
                 if !matches!(queue, queue::SEND | queue::READ_REQUEST | queue::TERMINATE) {
-                    return Err(Fault::new(Code::INVALID_QN, format!("a segment for queue {queue}")));
+                    return Err(ProtocolFault::new(TerminateCode::INVALID_QN, format!("a segment for queue {queue}")));
                 }
                 let opcode = opcode(control)?;
                 match (queue, opcode) {
@@ -294,42 +306,50 @@ impl Endpoint {
         }
     }
 
-    fn check_write(&self, stag: u32, offset: u64, len: usize) -> Result<Target, Fault> {
+    fn check_write(&self, stag: u32, offset: u64, len: usize) -> Result<PayloadTarget, ProtocolFault> {
         // RFC 5041 §5.2: the STag and TO of a zero-length message MUST NOT be checked.
         if len == 0 {
-            return Ok(Target::Discard);
+            return Ok(PayloadTarget::Discard);
         }
         match self.stags.check_write(stag, offset, len) {
-            Ok(start) => Ok(Target::Tagged { stag, start }),
-            Err(code) => Err(Fault::new(
+            Ok(start) => Ok(PayloadTarget::Tagged { stag, start }),
+            Err(code) => Err(ProtocolFault::new(
                 code,
-                format!("an RDMA Write of {len} bytes at {offset:#x} of {:?}, which does not permit it", Handle(stag)),
+                format!(
+                    "an RDMA Write of {len} bytes at {offset:#x} of {:?}, which does not permit it",
+                    MemoryHandle(stag)
+                ),
             )),
         }
     }
 
     /// Checks an RDMA Read Response. RFC 5040 §5.2.2: responses arrive in the order of the requests, each into its sink and
     /// from front to back.
-    fn check_read_response(&self, stag: u32, offset: u64, len: usize) -> Result<Target, Fault> {
+    fn check_read_response(&self, stag: u32, offset: u64, len: usize) -> Result<PayloadTarget, ProtocolFault> {
         let Some(read) = self.reads.front() else {
-            return Err(Fault::new(Code::UNEXPECTED_OPCODE, "an RDMA Read Response without an RDMA Read"));
+            return Err(ProtocolFault::new(
+                TerminateCode::UNEXPECTED_OPCODE,
+                "an RDMA Read Response without an RDMA Read",
+            ));
         };
         if len == 0 {
-            return Ok(Target::Discard);
+            return Ok(PayloadTarget::Discard);
         }
         if stag != read.sink {
-            let detail =
-                format!("an RDMA Read Response for {:?}, which is not the sink of the oldest RDMA Read", Handle(stag));
-            return Err(Fault::new(Code::TAGGED_INVALID_STAG, detail));
+            let detail = format!(
+                "an RDMA Read Response for {:?}, which is not the sink of the oldest RDMA Read",
+                MemoryHandle(stag)
+            );
+            return Err(ProtocolFault::new(TerminateCode::TAGGED_INVALID_STAG, detail));
         }
         if offset.checked_add(len as u64).is_none() {
-            return Err(Fault::new(Code::TAGGED_TO_WRAP, "an RDMA Read Response whose offset wraps"));
+            return Err(ProtocolFault::new(TerminateCode::TAGGED_TO_WRAP, "an RDMA Read Response whose offset wraps"));
         }
         let start = usize::try_from(offset).ok().filter(|_| offset == read.next && len as u64 <= read.left);
         match start {
-            Some(start) => Ok(Target::Tagged { stag, start }),
-            None => Err(Fault::new(
-                Code::TAGGED_BOUNDS,
+            Some(start) => Ok(PayloadTarget::Tagged { stag, start }),
+            None => Err(ProtocolFault::new(
+                TerminateCode::TAGGED_BOUNDS,
                 format!(
                     "an RDMA Read Response of {len} bytes at {offset:#x}, where {} bytes at {:#x} were expected",
                     read.left, read.next
@@ -339,7 +359,14 @@ impl Endpoint {
     }
 
     /// Checks a segment of a Send; `opcode` is one of the four Sends.
-    fn check_send(&mut self, control: Control, opcode: Opcode, msn: u32, mo: u32, len: usize) -> Result<Target, Fault> {
+    fn check_send(
+        &mut self,
+        control: DdpControl,
+        opcode: Opcode,
+        msn: u32,
+        mo: u32,
+        len: usize,
+    ) -> Result<PayloadTarget, ProtocolFault> {
         check_msn(msn, self.expected_send_msn)?;
         let received = self.arriving.as_ref().map_or(0, |arriving| arriving.received);
         check_mo(mo, received)?;
@@ -347,56 +374,65 @@ impl Endpoint {
             return Err(unexpected(control, "in the middle of another message"));
         }
         if self.arriving.is_none() && self.receives == 0 {
-            return Err(Fault::new(Code::NO_BUFFER, "a Send for which no Receive is posted"));
+            return Err(ProtocolFault::new(TerminateCode::NO_BUFFER, "a Send for which no Receive is posted"));
         }
         if received.checked_add(len).is_none_or(|len| len > self.receive_size) {
             let detail = format!("a Send longer than the {} bytes of a Receive", self.receive_size);
-            return Err(Fault::new(Code::TOO_LONG, detail));
+            return Err(ProtocolFault::new(TerminateCode::TOO_LONG, detail));
         }
         if self.arriving.is_none() {
-            self.arriving = Some(Arriving { buf: self.pool.alloc(self.receive_size), received: 0, opcode });
+            self.arriving = Some(IncomingSend { buf: self.pool.alloc(self.receive_size), received: 0, opcode });
         }
-        Ok(Target::Receive { start: received })
+        Ok(PayloadTarget::Receive { start: received })
     }
 
-    fn check_read_request(&self, control: Control, msn: u32, mo: u32, len: usize) -> Result<Target, Fault> {
+    fn check_read_request(
+        &self,
+        control: DdpControl,
+        msn: u32,
+        mo: u32,
+        len: usize,
+    ) -> Result<PayloadTarget, ProtocolFault> {
         check_msn(msn, self.expected_read_msn)?;
         check_mo(mo, 0)?;
         // RFC 5040 §5.2.2, §6.1: queue 1 has as many buffers as RDMA Reads were negotiated. A buffer is free again once its
         // response has been sent.
         if self.responses.len() >= self.ird {
             let detail = format!("more RDMA Reads in flight than the {} negotiated", self.ird);
-            return Err(Fault::new(Code::NO_BUFFER, detail));
+            return Err(ProtocolFault::new(TerminateCode::NO_BUFFER, detail));
         }
         if len > READ_REQUEST {
-            return Err(Fault::new(Code::TOO_LONG, format!("an RDMA Read Request of {len} bytes")));
+            return Err(ProtocolFault::new(TerminateCode::TOO_LONG, format!("an RDMA Read Request of {len} bytes")));
         }
         if len < READ_REQUEST || !control.last {
-            return Err(Fault::new(Code::UNSPECIFIED, format!("an incomplete RDMA Read Request of {len} bytes")));
+            return Err(ProtocolFault::new(
+                TerminateCode::UNSPECIFIED,
+                format!("an incomplete RDMA Read Request of {len} bytes"),
+            ));
         }
-        Ok(Target::Control)
+        Ok(PayloadTarget::Control)
     }
 
     /// Delivers an intact segment.
-    fn deliver(&mut self, segment: &Segment) -> Result<(), Fault> {
+    fn deliver(&mut self, segment: &InboundSegment) -> Result<(), ProtocolFault> {
         match segment.header {
-            Some(Header::Tagged { control, .. }) if control.opcode == Opcode::ReadResponse as u8 => {
+            Some(DdpHeader::Tagged { control, .. }) if control.opcode == Opcode::ReadResponse as u8 => {
                 self.deliver_read_response(control, segment.len)
             }
             // RFC 5040 §5.1: an RDMA Write is placed, but not delivered.
-            Some(Header::Tagged { .. }) | None => Ok(()),
-            Some(Header::Untagged { control, invalidate, queue: queue::SEND, .. }) => {
+            Some(DdpHeader::Tagged { .. }) | None => Ok(()),
+            Some(DdpHeader::Untagged { control, invalidate, queue: queue::SEND, .. }) => {
                 self.deliver_send(control, invalidate, segment.len)
             }
-            Some(Header::Untagged { queue: queue::READ_REQUEST, .. }) => self.deliver_read_request(),
-            Some(Header::Untagged { .. }) => {
+            Some(DdpHeader::Untagged { queue: queue::READ_REQUEST, .. }) => self.deliver_read_request(),
+            Some(DdpHeader::Untagged { .. }) => {
                 self.deliver_terminate(segment);
                 Ok(())
             }
         }
     }
 
-    fn deliver_read_response(&mut self, control: Control, len: usize) -> Result<(), Fault> {
+    fn deliver_read_response(&mut self, control: DdpControl, len: usize) -> Result<(), ProtocolFault> {
         let Some(read) = self.reads.front_mut() else { return Ok(()) };
         let len = len as u64;
         read.next = read.next.saturating_add(len);
@@ -406,7 +442,7 @@ impl Endpoint {
         }
         if read.left > 0 {
             let detail = format!("an RDMA Read Response that ends {} bytes early", read.left);
-            return Err(Fault::new(Code::UNSPECIFIED, detail));
+            return Err(ProtocolFault::new(TerminateCode::UNSPECIFIED, detail));
         }
         let (work, sink) = (read.work, read.sink);
         self.reads.pop_front();
@@ -416,28 +452,28 @@ impl Endpoint {
         Ok(())
     }
 
-    fn deliver_send(&mut self, control: Control, invalidate: u32, len: usize) -> Result<(), Fault> {
+    fn deliver_send(&mut self, control: DdpControl, invalidate: u32, len: usize) -> Result<(), ProtocolFault> {
         let Some(arriving) = &mut self.arriving else { return Ok(()) };
         arriving.received += len;
         if !control.last {
             return Ok(());
         }
-        let invalidated = arriving.opcode.invalidates().then_some(Handle(invalidate));
+        let invalidated = arriving.opcode.invalidates().then_some(MemoryHandle(invalidate));
         // RFC 5040 §5.3: an STag of another stream is reported as "STag cannot be invalidated".
         if let Some(handle) = invalidated.filter(|handle| !self.stags.invalidate_by_peer(handle.0)) {
             let detail = format!("a Send with Invalidate of {handle:?}, which the peer may not invalidate");
-            return Err(Fault::new(Code::CANNOT_INVALIDATE, detail));
+            return Err(ProtocolFault::new(TerminateCode::CANNOT_INVALIDATE, detail));
         }
         self.expected_send_msn = self.expected_send_msn.wrapping_add(1);
         // RFC 5040 §5.3: one Send consumes one Receive.
         self.receives = self.receives.saturating_sub(1);
-        if let Some(Arriving { buf, received, .. }) = self.arriving.take() {
+        if let Some(IncomingSend { buf, received, .. }) = self.arriving.take() {
             self.done.push(Completion::Received { message: MessageBuf::received(buf, received), invalidated });
         }
         Ok(())
     }
 
-    fn deliver_read_request(&mut self) -> Result<(), Fault> {
+    fn deliver_read_request(&mut self) -> Result<(), ProtocolFault> {
         let Some(bytes) = self.input.control.first_chunk::<READ_REQUEST>() else { return Ok(()) };
         let request = ReadRequest::decode(bytes);
         self.expected_read_msn = self.expected_read_msn.wrapping_add(1);
@@ -448,22 +484,22 @@ impl Endpoint {
             let source =
                 self.stags.begin_response(request.source_stag, request.source_offset, request.len).map_err(|code| {
                     let ReadRequest { source_stag, source_offset, len, .. } = request;
-                    let handle = Handle(source_stag);
+                    let handle = MemoryHandle(source_stag);
                     let detail = format!(
                         "an RDMA Read of {len} bytes at {source_offset:#x} of {handle:?}, which does not permit it"
                     );
-                    Fault::new(code, detail)
+                    ProtocolFault::new(code, detail)
                 })?;
             (source, Some(request.source_stag))
         };
         let ReadRequest { sink_stag, sink_offset, .. } = request;
-        self.responses.push_back(Response { sink_stag, sink_offset, source, source_stag });
+        self.responses.push_back(ReadResponse { sink_stag, sink_offset, source, source_stag });
         Ok(())
     }
 
-    fn deliver_terminate(&mut self, segment: &Segment) {
+    fn deliver_terminate(&mut self, segment: &InboundSegment) {
         let payload = self.input.control.get(..segment.len).unwrap_or_default();
-        let Some(received) = Received::decode(payload) else {
+        let Some(received) = ReceivedTerminate::decode(payload) else {
             self.finish(DisconnectReason::ReportedByPeer("Terminate without an error code".to_owned()));
             return;
         };
@@ -471,9 +507,9 @@ impl Endpoint {
         if received.is_remote_access() {
             let oldest = self.read_msn.wrapping_sub(self.reads.len() as u32);
             let refused = match received.about {
-                About::Read { msn } => self.reads.get(msn.wrapping_sub(oldest) as usize),
-                About::Unsaid => self.reads.front(),
-                About::Other => None,
+                TerminateSubject::Read { msn } => self.reads.get(msn.wrapping_sub(oldest) as usize),
+                TerminateSubject::Unknown => self.reads.front(),
+                TerminateSubject::Other => None,
             };
             if let Some(work) = refused.map(|read| read.work) {
                 let error = WorkError::RemoteAccess(text.clone());
@@ -489,48 +525,59 @@ fn ended_early(message: String) -> DisconnectReason {
 }
 
 /// Marks a segment whose memory was invalidated while it arrived.
-fn revoked(segment: &mut Segment) {
-    segment.target = Target::Discard;
-    segment.fault =
-        Some(Fault::new(Code::TAGGED_INVALID_STAG, "tagged data for memory that was invalidated meanwhile"));
+fn revoked(segment: &mut InboundSegment) {
+    segment.target = PayloadTarget::Discard;
+    segment.fault = Some(ProtocolFault::new(
+        TerminateCode::TAGGED_INVALID_STAG,
+        "tagged data for memory that was invalidated meanwhile",
+    ));
 }
 
-fn opcode(control: Control) -> Result<Opcode, Fault> {
+fn opcode(control: DdpControl) -> Result<Opcode, ProtocolFault> {
     // RFC 5040 §4.1, §7.2 check 3.
     if control.rdmap_version != RDMAP_VERSION {
-        return Err(Fault::new(Code::RDMAP_VERSION, format!("RDMAP version {}", control.rdmap_version)));
+        return Err(ProtocolFault::new(
+            TerminateCode::RDMAP_VERSION,
+            format!("RDMAP version {}", control.rdmap_version),
+        ));
     }
     Opcode::decode(control.opcode).ok_or_else(|| {
-        Fault::new(Code::UNEXPECTED_OPCODE, format!("RDMAP opcode {:#x}, which is reserved", control.opcode))
+        ProtocolFault::new(
+            TerminateCode::UNEXPECTED_OPCODE,
+            format!("RDMAP opcode {:#x}, which is reserved", control.opcode),
+        )
     })
 }
 
-fn unexpected(control: Control, place: &str) -> Fault {
-    Fault::new(Code::UNEXPECTED_OPCODE, format!("RDMAP opcode {:#x} {place}", control.opcode))
+fn unexpected(control: DdpControl, place: &str) -> ProtocolFault {
+    ProtocolFault::new(TerminateCode::UNEXPECTED_OPCODE, format!("RDMAP opcode {:#x} {place}", control.opcode))
 }
 
 /// Checks the message sequence number (RFC 5041 §7.1 check 5). TCP preserves order, so only the next MSN is valid.
-fn check_msn(msn: u32, expected: u32) -> Result<(), Fault> {
+fn check_msn(msn: u32, expected: u32) -> Result<(), ProtocolFault> {
     if msn == expected {
         return Ok(());
     }
-    Err(Fault::new(Code::INVALID_MSN, format!("message sequence number {msn} where {expected} was expected")))
+    Err(ProtocolFault::new(
+        TerminateCode::INVALID_MSN,
+        format!("message sequence number {msn} where {expected} was expected"),
+    ))
 }
 
 /// Checks the message offset (RFC 5041 §7.1 check 3). TCP preserves order, so a message's segments arrive from front to
 /// back.
-fn check_mo(mo: u32, expected: usize) -> Result<(), Fault> {
+fn check_mo(mo: u32, expected: usize) -> Result<(), ProtocolFault> {
     if usize::try_from(mo) == Ok(expected) {
         return Ok(());
     }
-    Err(Fault::new(Code::INVALID_MO, format!("message offset {mo} where {expected} was expected")))
+    Err(ProtocolFault::new(TerminateCode::INVALID_MO, format!("message offset {mo} where {expected} was expected")))
 }
 
-fn check_terminate(msn: u32, mo: u32, len: usize) -> Result<Target, Fault> {
+fn check_terminate(msn: u32, mo: u32, len: usize) -> Result<PayloadTarget, ProtocolFault> {
     check_msn(msn, 1)?;
     check_mo(mo, 0)?;
     if len > CONTROL {
-        return Err(Fault::new(Code::TOO_LONG, format!("a Terminate of {len} bytes")));
+        return Err(ProtocolFault::new(TerminateCode::TOO_LONG, format!("a Terminate of {len} bytes")));
     }
-    Ok(Target::Control)
+    Ok(PayloadTarget::Control)
 }

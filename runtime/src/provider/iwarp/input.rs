@@ -14,12 +14,12 @@
 use std::io::IoSliceMut;
 
 use super::{
-    ddp::{self, Header},
+    ddp::{self, DdpHeader},
     mpa::{
         crc::{self, Crc32c},
         fpdu,
     },
-    rdmap::terminate::{Fault, Offender},
+    rdmap::terminate::{FaultySegment, ProtocolFault},
 };
 
 /// Size of the staging buffer, in bytes.
@@ -31,12 +31,12 @@ const UNTAGGED_HEAD: usize = fpdu::LENGTH + ddp::UNTAGGED;
 
 /// The destination of a segment's payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Target {
+pub(crate) enum PayloadTarget {
     /// Registered memory, at this byte of it.
     Tagged { stag: u32, start: usize },
     /// The Receive that is being filled, at this byte of it.
     Receive { start: usize },
-    /// [`Input::control`]: the header of an RDMA Read Request or a Terminate.
+    /// [`StagingBuffer::control`]: the header of an RDMA Read Request or a Terminate.
     Control,
     /// The payload is dropped.
     Discard,
@@ -46,37 +46,37 @@ pub(crate) enum Target {
 pub(crate) const CONTROL: usize = 64;
 
 /// A segment being received.
-pub(crate) struct Segment {
+pub(crate) struct InboundSegment {
     /// `None` if the ULPDU is shorter than a header.
-    pub(crate) header: Option<Header>,
+    pub(crate) header: Option<DdpHeader>,
     pub(crate) ulpdu_len: usize,
     /// Length of the payload, in bytes.
     pub(crate) len: usize,
     /// Number of payload bytes that have arrived.
     pub(crate) placed: usize,
-    pub(crate) target: Target,
+    pub(crate) target: PayloadTarget,
     /// The error found in the header. It is reported once the CRC is verified.
-    pub(crate) fault: Option<Fault>,
+    pub(crate) fault: Option<ProtocolFault>,
 }
 
 /// The result of parsing the front of the staging buffer.
-pub(crate) enum Parsed {
+pub(crate) enum StagedInput {
     /// More bytes are needed.
-    More,
+    Incomplete,
     /// A header, which has been consumed.
-    Header { ulpdu_len: usize, header: Header },
+    Header { ulpdu_len: usize, header: DdpHeader },
     /// A ULPDU length shorter than a header. The length field has been consumed.
     TooShort { ulpdu_len: usize },
 }
 
 /// The staging buffer, with the CRC of the current FPDU.
-pub(crate) struct Input {
+pub(crate) struct StagingBuffer {
     use_crc: bool,
     crc: Crc32c,
     /// The result of the CRC check, if the whole FPDU was in the staging buffer when it was parsed.
     verdict: Option<bool>,
     /// The header of the current segment.
-    pub(crate) offender: Offender,
+    pub(crate) offender: FaultySegment,
     /// The payload of the current segment, on queues 1 and 2.
     pub(crate) control: [u8; CONTROL],
     stage: Box<[u8]>,
@@ -84,14 +84,14 @@ pub(crate) struct Input {
     tail: usize,
 }
 
-impl Input {
+impl StagingBuffer {
     /// Creates an empty staging buffer.
     pub(crate) fn new(use_crc: bool) -> Self {
         Self {
             use_crc,
             crc: Crc32c::default(),
             verdict: None,
-            offender: Offender::default(),
+            offender: FaultySegment::default(),
             control: [0; CONTROL],
             stage: vec![0; STAGE].into_boxed_slice(),
             head: 0,
@@ -135,21 +135,21 @@ impl Input {
     }
 
     /// Parses a header at the front of the staging buffer, and starts the CRC of its FPDU.
-    pub(crate) fn parse(&mut self) -> Parsed {
+    pub(crate) fn parse(&mut self) -> StagedInput {
         let staged = self.stage.get(self.head..self.tail).unwrap_or_default();
         let (Some(length), control) = (staged.first_chunk::<2>(), staged.get(fpdu::LENGTH)) else {
-            return Parsed::More;
+            return StagedInput::Incomplete;
         };
         let ulpdu_len = u16::from_be_bytes(*length);
         let needed = match control {
             _ if usize::from(ulpdu_len) < ddp::TAGGED => None,
             Some(control) => Some(ddp::header_len(*control)).filter(|needed| *needed <= usize::from(ulpdu_len)),
-            None => return Parsed::More,
+            None => return StagedInput::Incomplete,
         };
         let taken = fpdu::LENGTH + needed.unwrap_or(0);
-        let Some(bytes) = staged.get(..taken) else { return Parsed::More };
+        let Some(bytes) = staged.get(..taken) else { return StagedInput::Incomplete };
         self.offender.begin(ulpdu_len);
-        let header = match (Header::decode(bytes.get(fpdu::LENGTH..).unwrap_or_default()), needed) {
+        let header = match (DdpHeader::decode(bytes.get(fpdu::LENGTH..).unwrap_or_default()), needed) {
             (Some(header), Some(len)) => {
                 self.offender.keep(&bytes[fpdu::LENGTH..fpdu::LENGTH + len]);
                 Some(header)
@@ -169,8 +169,8 @@ impl Input {
         }
         self.consume(taken);
         match header {
-            Some(header) => Parsed::Header { ulpdu_len, header },
-            None => Parsed::TooShort { ulpdu_len },
+            Some(header) => StagedInput::Header { ulpdu_len, header },
+            None => StagedInput::TooShort { ulpdu_len },
         }
     }
 
@@ -200,7 +200,12 @@ impl Input {
     }
 
     /// Returns the part of the staging buffer to read into, after `direct` bytes of payload that are read elsewhere.
-    pub(crate) fn space(&mut self, segment: Option<&Segment>, direct: usize, expects_tagged: bool) -> IoSliceMut<'_> {
+    pub(crate) fn space(
+        &mut self,
+        segment: Option<&InboundSegment>,
+        direct: usize,
+        expects_tagged: bool,
+    ) -> IoSliceMut<'_> {
         let staged = self.tail - self.head;
         let wanted = if expects_tagged { self.safe(segment, direct).saturating_sub(staged) } else { STAGE };
         if self.head > 0 && self.stage.len() - self.tail < wanted {
@@ -217,7 +222,7 @@ impl Input {
     }
 
     /// Returns the number of bytes from the front that cannot be payload of a later tagged segment.
-    fn safe(&self, segment: Option<&Segment>, direct: usize) -> usize {
+    fn safe(&self, segment: Option<&InboundSegment>, direct: usize) -> usize {
         if let Some(segment) = segment {
             let rest = segment.len.saturating_sub(segment.placed).saturating_sub(direct);
             return rest + fpdu::trailer(segment.ulpdu_len) + SAFE_AHEAD;

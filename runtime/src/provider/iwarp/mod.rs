@@ -35,6 +35,7 @@
 //! - As responder to a peer-to-peer request (RFC 6581 §9.2), the provider does not offer a zero-length Send as
 //!   ready-to-receive indication, because the Send would consume a Receive. It offers RDMA Write and RDMA Read.
 
+mod byte_stream;
 mod connection;
 mod ddp;
 mod endpoint;
@@ -42,7 +43,6 @@ mod endpoint;
 pub mod fuzz;
 mod inbound;
 mod input;
-mod link;
 mod mpa;
 mod outbound;
 mod output;
@@ -67,12 +67,12 @@ pub struct IwarpConfig {
     /// The FPDU size. Default [`FpduSize::Largest`].
     pub fpdu_size: FpduSize,
     /// Retries with MPA revision 1 if the peer closes the connection on revision 2 (RFC 6581 §10). Default `true`.
-    pub fall_back: bool,
+    pub fall_back_to_revision_1: bool,
 }
 
 impl Default for IwarpConfig {
     fn default() -> Self {
-        Self { crc: true, fpdu_size: FpduSize::Largest, fall_back: true }
+        Self { crc: true, fpdu_size: FpduSize::Largest, fall_back_to_revision_1: true }
     }
 }
 

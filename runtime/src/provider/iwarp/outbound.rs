@@ -7,10 +7,10 @@ use std::{
 };
 
 use super::{
-    ddp::{self, Control, Header, queue},
-    endpoint::{Current, Endpoint, Phase, Read, Response, progress},
-    link::Link,
-    output::{IOVECS, Mark, Output, Place},
+    byte_stream::ByteStream,
+    ddp::{self, DdpControl, DdpHeader, queue},
+    endpoint::{Endpoint, EndpointPhase, FramedMessage, OutboundRead, ReadResponse, progress},
+    output::{IOVECS, PieceLocation, SendBatch, SendMark},
     rdmap::{Opcode, ReadRequest},
     work::WorkQueue,
 };
@@ -30,7 +30,7 @@ fn part(len: usize, from: usize, max: usize) -> (std::ops::Range<usize>, bool) {
 
 impl Endpoint {
     /// Frames and writes as much as possible. Returns `Ready` if bytes were written.
-    pub(super) fn transmit(&mut self, cx: &mut Context<'_>, link: &mut impl Link) -> Poll<()> {
+    pub(super) fn transmit(&mut self, cx: &mut Context<'_>, link: &mut impl ByteStream) -> Poll<()> {
         let mut wrote = false;
         for _ in 0..WRITES {
             if self.output.is_empty() {
@@ -61,8 +61,8 @@ impl Endpoint {
     fn after_output(&mut self) {
         while let Some(mark) = self.output.reached() {
             match mark {
-                Mark::Work(seq) => self.work.finish(seq, Ok(()), &mut self.done),
-                Mark::Response => {
+                SendMark::Work(seq) => self.work.finish(seq, Ok(()), &mut self.done),
+                SendMark::Response => {
                     self.first_response += 1;
                     self.framed_responses = self.framed_responses.saturating_sub(1);
                     if let Some(stag) = self.responses.pop_front().and_then(|response| response.source_stag) {
@@ -75,12 +75,12 @@ impl Endpoint {
 
     /// Shuts down the local half of the stream if the connection is ending and everything framed was written. Returns `Some`
     /// if something was done.
-    fn end_output(&mut self, cx: &mut Context<'_>, link: &mut impl Link) -> Option<()> {
+    fn end_output(&mut self, cx: &mut Context<'_>, link: &mut impl ByteStream) -> Option<()> {
         let idle = self.work.is_empty() && self.responses.is_empty();
-        if self.phase == Phase::Draining && idle && self.broken.is_none() {
-            self.phase = Phase::Ending { reason: DisconnectReason::Local, end_sent: false };
+        if self.phase == EndpointPhase::Draining && idle && self.broken.is_none() {
+            self.phase = EndpointPhase::Ending { reason: DisconnectReason::Local, end_sent: false };
         }
-        let Phase::Ending { end_sent, .. } = &mut self.phase else { return None };
+        let EndpointPhase::Ending { end_sent, .. } = &mut self.phase else { return None };
         if *end_sent {
             return None;
         }
@@ -100,13 +100,15 @@ impl Endpoint {
         }
         match &self.phase {
             // RFC 5044 §7.1.2 rule 4.
-            Phase::Open | Phase::Draining if self.may_send => while !self.output.is_full() && self.frame_segment() {},
-            Phase::Ending { end_sent: false, .. } => {
+            EndpointPhase::Open | EndpointPhase::Draining if self.may_send => {
+                while !self.output.is_full() && self.frame_segment() {}
+            }
+            EndpointPhase::Ending { end_sent: false, .. } => {
                 // Rule 4 also applies here: if nothing has arrived yet, the connection ends without a Terminate.
                 if let Some(terminate) = self.terminate.take().filter(|_| self.may_send) {
                     // RFC 5040 §5.4: the Terminate is the only message on its queue, and the last message of all.
-                    let control = Control::new(Opcode::Terminate, true);
-                    let header = Header::Untagged { control, invalidate: 0, queue: queue::TERMINATE, msn: 1, mo: 0 };
+                    let control = DdpControl::new(Opcode::Terminate, true);
+                    let header = DdpHeader::Untagged { control, invalidate: 0, queue: queue::TERMINATE, msn: 1, mo: 0 };
                     copy(&mut self.output, &header, &terminate);
                 }
             }
@@ -119,7 +121,7 @@ impl Endpoint {
     /// Segments of different messages are not interleaved (RFC 5041 §5.3), so work requests and RDMA Read Responses take
     /// turns message by message.
     fn frame_segment(&mut self) -> bool {
-        if self.current == Current::None {
+        if self.current == FramedMessage::None {
             let response = self.framed_responses < self.responses.len();
             let reads_exhausted = self.reads.len() >= self.ord;
             // RFC 5040 §6.1: no more RDMA Reads in flight than negotiated. §5.5 rule 13: requests posted later wait.
@@ -129,53 +131,53 @@ impl Endpoint {
             };
             self.current = match (response, work) {
                 (false, false) => return false,
-                (true, _) if self.response_turn || !work => Current::Response(0),
-                _ => Current::Work(0),
+                (true, _) if self.response_turn || !work => FramedMessage::Response(0),
+                _ => FramedMessage::Work(0),
             };
-            self.response_turn = matches!(self.current, Current::Work(_));
+            self.response_turn = matches!(self.current, FramedMessage::Work(_));
         }
         match self.current {
-            Current::None => false,
-            Current::Response(from) => self.frame_response(from),
-            Current::Work(from) => self.frame_work(from),
+            FramedMessage::None => false,
+            FramedMessage::Response(from) => self.frame_response(from),
+            FramedMessage::Work(from) => self.frame_work(from),
         }
     }
 
     fn frame_response(&mut self, from: usize) -> bool {
         let Some(response) = self.responses.get(self.framed_responses) else {
-            self.current = Current::None;
+            self.current = FramedMessage::None;
             return false;
         };
         let (range, last) = part(response.source.len(), from, self.max_ulpdu - ddp::TAGGED);
-        let header = Header::Tagged {
-            control: Control::new(Opcode::ReadResponse, last),
+        let header = DdpHeader::Tagged {
+            control: DdpControl::new(Opcode::ReadResponse, last),
             // RFC 5040 §4.4: copied from the request without interpretation.
             stag: response.sink_stag,
             offset: response.sink_offset.wrapping_add(from as u64),
         };
         begin(&mut self.output, &header, range.len());
-        let place = Place::Response(self.first_response + self.framed_responses as u64);
+        let place = PieceLocation::Response(self.first_response + self.framed_responses as u64);
         self.output.put_by_reference(place, range.start, response.source.get(range.clone()).unwrap_or_default());
         self.output.end();
-        self.current = Current::Response(range.end);
+        self.current = FramedMessage::Response(range.end);
         if last {
-            self.output.mark(Mark::Response);
+            self.output.mark(SendMark::Response);
             self.framed_responses += 1;
-            self.current = Current::None;
+            self.current = FramedMessage::None;
         }
         true
     }
 
     fn frame_work(&mut self, from: usize) -> bool {
         let Some((seq, op)) = self.work.current() else {
-            self.current = Current::None;
+            self.current = FramedMessage::None;
             return false;
         };
         let (end, last) = match op {
             WorkRequest::Send { message, invalidate, solicited, .. } => {
                 let (range, last) = part(message.len(), from, self.max_ulpdu - ddp::UNTAGGED);
-                let header = Header::Untagged {
-                    control: Control::new(Opcode::send(*solicited, invalidate.is_some()), last),
+                let header = DdpHeader::Untagged {
+                    control: DdpControl::new(Opcode::send(*solicited, invalidate.is_some()), last),
                     invalidate: invalidate.map_or(0, |handle| handle.0),
                     queue: queue::SEND,
                     msn: self.send_msn,
@@ -187,37 +189,42 @@ impl Endpoint {
                     copy(&mut self.output, &header, payload);
                 } else {
                     begin(&mut self.output, &header, range.len());
-                    self.output.put_by_reference(Place::Work(seq), range.start, payload);
+                    self.output.put_by_reference(PieceLocation::Work(seq), range.start, payload);
                     self.output.end();
                 }
                 if last {
                     // RFC 5041 §4.3: the MSN grows by one with each message, modulo 2^32.
                     self.send_msn = self.send_msn.wrapping_add(1);
-                    self.output.mark(Mark::Work(seq));
+                    self.output.mark(SendMark::Work(seq));
                 }
                 (range.end, last)
             }
             WorkRequest::Write { source, remote, .. } => {
                 let (range, last) = part(source.len(), from, self.max_ulpdu - ddp::TAGGED);
-                let header = Header::Tagged {
-                    control: Control::new(Opcode::Write, last),
+                let header = DdpHeader::Tagged {
+                    control: DdpControl::new(Opcode::Write, last),
                     stag: remote.handle.0,
                     // The peer refuses an offset that wraps (RFC 5041 §7.1 check 5).
                     offset: remote.offset.wrapping_add(from as u64),
                 };
                 begin(&mut self.output, &header, range.len());
                 let payload = source.get(range.clone()).unwrap_or_default();
-                self.output.put_by_reference(Place::Work(seq), range.start, payload);
+                self.output.put_by_reference(PieceLocation::Work(seq), range.start, payload);
                 self.output.end();
                 if last {
-                    self.output.mark(Mark::Work(seq));
+                    self.output.mark(SendMark::Work(seq));
                 }
                 (range.end, last)
             }
             WorkRequest::Read { sink, sink_offset, remote, len, .. } => {
-                let control = Control::new(Opcode::ReadRequest, true);
-                let header =
-                    Header::Untagged { control, invalidate: 0, queue: queue::READ_REQUEST, msn: self.read_msn, mo: 0 };
+                let control = DdpControl::new(Opcode::ReadRequest, true);
+                let header = DdpHeader::Untagged {
+                    control,
+                    invalidate: 0,
+                    queue: queue::READ_REQUEST,
+                    msn: self.read_msn,
+                    mo: 0,
+                };
                 let request = ReadRequest {
                     sink_stag: sink.0,
                     sink_offset: *sink_offset,
@@ -227,30 +234,35 @@ impl Endpoint {
                 };
                 copy(&mut self.output, &header, &request.encode());
                 self.read_msn = self.read_msn.wrapping_add(1);
-                self.reads.push_back(Read { work: seq, sink: sink.0, next: *sink_offset, left: u64::from(*len) });
+                self.reads.push_back(OutboundRead {
+                    work: seq,
+                    sink: sink.0,
+                    next: *sink_offset,
+                    left: u64::from(*len),
+                });
                 (0, true)
             }
             // Never queued.
             WorkRequest::Invalidate { .. } => (0, true),
         };
-        self.current = Current::Work(end);
+        self.current = FramedMessage::Work(end);
         if last {
             self.work.framed();
-            self.current = Current::None;
+            self.current = FramedMessage::None;
         }
         true
     }
 }
 
 /// Frames an FPDU with this DDP header and a copy of this payload.
-fn copy(output: &mut Output, header: &Header, payload: &[u8]) {
+fn copy(output: &mut SendBatch, header: &DdpHeader, payload: &[u8]) {
     let mut bytes = [0; ddp::UNTAGGED];
     let len = header.encode(&mut bytes);
     output.put_fpdu(&bytes[..len], payload);
 }
 
 /// Begins an FPDU with this DDP header and `payload_len` bytes of payload.
-fn begin(output: &mut Output, header: &Header, payload_len: usize) {
+fn begin(output: &mut SendBatch, header: &DdpHeader, payload_len: usize) {
     let mut bytes = [0; ddp::UNTAGGED];
     let len = header.encode(&mut bytes);
     output.begin(len + payload_len);
@@ -258,17 +270,17 @@ fn begin(output: &mut Output, header: &Header, payload_len: usize) {
 }
 
 fn write(
-    output: &Output,
+    output: &SendBatch,
     work: &WorkQueue,
-    responses: &VecDeque<Response>,
+    responses: &VecDeque<ReadResponse>,
     first_response: u64,
     cx: &mut Context<'_>,
-    link: &mut impl Link,
+    link: &mut impl ByteStream,
 ) -> Poll<std::io::Result<usize>> {
     let payload = |place| match place {
-        Place::Staged => &[],
-        Place::Work(seq) => work.payload(seq),
-        Place::Response(seq) => seq
+        PieceLocation::Staged => &[],
+        PieceLocation::Work(seq) => work.payload(seq),
+        PieceLocation::Response(seq) => seq
             .checked_sub(first_response)
             .and_then(|index| responses.get(usize::try_from(index).ok()?))
             .map_or(&[][..], |response| &response.source),

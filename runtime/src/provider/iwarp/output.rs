@@ -22,7 +22,7 @@ pub(crate) const IOVECS: usize = 64;
 
 /// The memory that contains a piece of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum PieceLocation {
     /// The staging buffer.
     Staged,
     /// The payload of a work request.
@@ -33,7 +33,7 @@ pub(crate) enum Place {
 
 /// An event that occurs when all bytes before it are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Mark {
+pub(crate) enum SendMark {
     /// The last byte of a work request.
     Work(u64),
     /// The last byte of the oldest RDMA Read Response.
@@ -41,14 +41,14 @@ pub(crate) enum Mark {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Piece {
-    place: Place,
+struct BatchPiece {
+    place: PieceLocation,
     start: usize,
     end: usize,
 }
 
 /// The batch.
-pub(crate) struct Output {
+pub(crate) struct SendBatch {
     use_crc: bool,
     clock: Option<MarkerClock>,
     /// The CRC of the current FPDU, up to and including its last payload put by reference.
@@ -58,14 +58,14 @@ pub(crate) struct Output {
     /// Offset of the staged bytes that `crc` does not cover yet. They are added in one call.
     unchecked: usize,
     staged: Vec<u8>,
-    pieces: VecDeque<Piece>,
-    marks: VecDeque<(u64, Mark)>,
+    pieces: VecDeque<BatchPiece>,
+    marks: VecDeque<(u64, SendMark)>,
     framed: u64,
     written: u64,
     ulpdu_len: usize,
 }
 
-impl Output {
+impl SendBatch {
     /// Creates an empty batch. `markers`: the peer requires them.
     pub(crate) fn new(use_crc: bool, markers: bool) -> Self {
         Self {
@@ -123,7 +123,7 @@ impl Output {
     }
 
     /// Puts `payload`, found at offset `start` of `place`, into the FPDU by reference.
-    pub(crate) fn put_by_reference(&mut self, place: Place, mut start: usize, mut payload: &[u8]) {
+    pub(crate) fn put_by_reference(&mut self, place: PieceLocation, mut start: usize, mut payload: &[u8]) {
         while !payload.is_empty() {
             let (now, later) = payload.split_at(payload.len().min(self.room()));
             if self.use_crc {
@@ -132,7 +132,7 @@ impl Output {
                 self.crc_begun = true;
                 self.unchecked = self.staged.len();
             }
-            self.pieces.push_back(Piece { place, start, end: start + now.len() });
+            self.pieces.push_back(BatchPiece { place, start, end: start + now.len() });
             self.count(now.len());
             start += now.len();
             payload = later;
@@ -184,19 +184,19 @@ impl Output {
     }
 
     /// Adds a mark that is reached once everything framed so far has been written.
-    pub(crate) fn mark(&mut self, mark: Mark) {
+    pub(crate) fn mark(&mut self, mark: SendMark) {
         self.marks.push_back((self.framed, mark));
     }
 
     /// Fills `iovecs` with the next pieces to write, and returns their number. `payload` finds pieces that are not staged.
     pub(crate) fn gather<'a>(
         &'a self,
-        payload: impl Fn(Place) -> &'a [u8],
+        payload: impl Fn(PieceLocation) -> &'a [u8],
         iovecs: &mut [IoSlice<'a>; IOVECS],
     ) -> usize {
         let mut count = 0;
         for (iovec, piece) in iovecs.iter_mut().zip(&self.pieces) {
-            let memory = if piece.place == Place::Staged { &self.staged[..] } else { payload(piece.place) };
+            let memory = if piece.place == PieceLocation::Staged { &self.staged[..] } else { payload(piece.place) };
             *iovec = IoSlice::new(memory.get(piece.start..piece.end).unwrap_or_default());
             count += 1;
         }
@@ -220,7 +220,7 @@ impl Output {
     }
 
     /// Returns the next mark that has been reached.
-    pub(crate) fn reached(&mut self) -> Option<Mark> {
+    pub(crate) fn reached(&mut self) -> Option<SendMark> {
         let (at, mark) = *self.marks.front()?;
         (at <= self.written).then(|| self.marks.pop_front())?;
         Some(mark)
@@ -263,8 +263,8 @@ impl Output {
     fn staged_from(&mut self, start: usize) {
         let end = self.staged.len();
         match self.pieces.back_mut() {
-            Some(piece) if piece.place == Place::Staged && piece.end == start => piece.end = end,
-            _ => self.pieces.push_back(Piece { place: Place::Staged, start, end }),
+            Some(piece) if piece.place == PieceLocation::Staged && piece.end == start => piece.end = end,
+            _ => self.pieces.push_back(BatchPiece { place: PieceLocation::Staged, start, end }),
         }
     }
 

@@ -19,12 +19,12 @@ use tokio::{
 
 use super::{
     FpduSize, IwarpConfig, IwarpQueuePair, MAX_PRIVATE_DATA,
-    endpoint::Agreement,
+    endpoint::NegotiatedParams,
     mpa::{
         fpdu,
-        frames::{Enhanced, Frame, FrameError, HEADER, Head, Kind, UNNEGOTIATED},
+        frames::{EnhancedData, FrameError, FrameHeader, FrameKind, HEADER, MpaFrame, UNNEGOTIATED},
     },
-    rdmap::terminate::Code,
+    rdmap::terminate::TerminateCode,
 };
 use crate::provider::{
     ConnectRequest, Connected, Connector, DisconnectReason, Incoming, Listener, QueuePair, SetupError, SetupParams,
@@ -55,38 +55,38 @@ impl IwarpConnector {
         params: &SetupParams,
         revision: u8,
         deadline: Instant,
-    ) -> Result<Connected<IwarpQueuePair>, Trouble> {
-        let mut stream = timeout_at(deadline, TcpStream::connect(peer)).await.map_err(|_| Trouble::TimedOut)??;
+    ) -> Result<Connected<IwarpQueuePair>, SetupFailure> {
+        let mut stream = timeout_at(deadline, TcpStream::connect(peer)).await.map_err(|_| SetupFailure::TimedOut)??;
         socket::prepare(&stream)?;
-        let request = Frame {
-            kind: Kind::Request,
+        let request = MpaFrame {
+            kind: FrameKind::Request,
             markers: false,
             crc: self.config.crc,
             reject: false,
             revision,
             // In the client-server model the initiator always sends first, so it requests no ready-to-receive indication.
-            enhanced: (revision >= 2).then(|| Enhanced {
+            enhanced: (revision >= 2).then(|| EnhancedData {
                 ird: depth(params.responder_resources),
                 ord: depth(params.initiator_depth),
-                ..Enhanced::default()
+                ..EnhancedData::default()
             }),
         };
         let bytes = request.encode(&params.private_data).ok_or_else(private_data_too_long)?;
-        let mut reader = FrameReader::new(Kind::Reply);
+        let mut reader = FrameReader::new(FrameKind::Reply);
         let exchange = async {
             stream.write_all(&bytes).await?;
             reader.read(&mut stream).await
         };
         let (reply, private_data) = match timeout_at(deadline, exchange).await {
             Ok(result) => result?,
-            Err(_) if reader.is_empty() => return Err(Trouble::Silent),
-            Err(_) => return Err(Trouble::TimedOut),
+            Err(_) if reader.is_empty() => return Err(SetupFailure::Silent),
+            Err(_) => return Err(SetupFailure::TimedOut),
         };
         if reply.reject {
             return Err(SetupError::Rejected { private_data }.into());
         }
         let (ird, ord) = self.read_depths(&request, &reply, params)?;
-        let agreement = Agreement {
+        let agreement = NegotiatedParams {
             // RFC 5044 §7.1.1: CRCs are used if either side requests them.
             use_crc: request.crc || reply.crc,
             markers: reply.markers,
@@ -103,29 +103,36 @@ impl IwarpConnector {
         // RFC 6581 §9.1: the initiator sends a Terminate if the reply requires a larger IRD than it has.
         if let Some(asked) = reply.enhanced.map(|e| e.ord).filter(|ord| *ord != UNNEGOTIATED && u32::from(*ord) > ird) {
             let detail = format!("requires an IRD of {asked}, but {ird} was offered");
-            queue_pair.endpoint().end_with(Code::INSUFFICIENT_IRD, None, DisconnectReason::Local);
+            queue_pair.endpoint().end_with(TerminateCode::INSUFFICIENT_IRD, None, DisconnectReason::Local);
             let _ = timeout_at(deadline, until_closed(&mut queue_pair)).await;
-            return Err(Trouble::Protocol(detail));
+            return Err(SetupFailure::Protocol(detail));
         }
         Ok(Connected { queue_pair, private_data, local_addr, peer_addr })
     }
 
     /// Returns the local IRD and ORD after the reply (RFC 6581 §9.1).
-    fn read_depths(&self, request: &Frame, reply: &Frame, params: &SetupParams) -> Result<(u32, u32), Trouble> {
+    fn read_depths(
+        &self,
+        request: &MpaFrame,
+        reply: &MpaFrame,
+        params: &SetupParams,
+    ) -> Result<(u32, u32), SetupFailure> {
         match (request.enhanced, reply.enhanced) {
             (Some(mine), Some(theirs)) => {
                 // RFC 6581 §9.2: A is 0 in the reply if it is 0 in the request.
                 if theirs.peer_to_peer {
-                    return Err(Trouble::Protocol("replied to a client-server request with peer-to-peer mode".into()));
+                    return Err(SetupFailure::Protocol(
+                        "replied to a client-server request with peer-to-peer mode".into(),
+                    ));
                 }
                 // RFC 6581 §9.1: at most the responder's IRD, or unchanged if the IRD is not negotiated.
                 let ord = if theirs.ird == UNNEGOTIATED { mine.ord } else { mine.ord.min(theirs.ird) };
                 Ok((mine.ird.into(), ord.into()))
             }
             // RFC 6581 §10: the reply to an enhanced request is enhanced, or absent.
-            (Some(_), None) if reply.revision == 1 => Err(Trouble::OldRevision),
+            (Some(_), None) if reply.revision == 1 => Err(SetupFailure::OldRevision),
             (Some(_), None) => {
-                Err(Trouble::Protocol("replied to an enhanced MPA request without enhanced data".into()))
+                Err(SetupFailure::Protocol("replied to an enhanced MPA request without enhanced data".into()))
             }
             (None, _) => Ok((params.responder_resources, params.initiator_depth.min(UNNEGOTIATED_READS))),
         }
@@ -143,7 +150,7 @@ impl Connector for IwarpConnector {
         // RFC 6581 §10: a responder of revision 1 closes the connection on an enhanced request. The initiator may then retry
         // with an unenhanced one.
         let tried = match &result {
-            Err(Trouble::Closed | Trouble::OldRevision) if self.config.fall_back => {
+            Err(SetupFailure::Closed | SetupFailure::OldRevision) if self.config.fall_back_to_revision_1 => {
                 tracing::debug!(%peer, "peer does not support MPA revision 2, trying revision 1");
                 result = self.attempt(peer, &params, 1, deadline).await;
                 "revisions 2 and 1"
@@ -176,9 +183,9 @@ impl IwarpListener {
 
 impl Listener for IwarpListener {
     type QueuePair = IwarpQueuePair;
-    type Incoming = IwarpIncoming;
+    type IncomingConnection = IwarpIncoming;
 
-    async fn accept(&self) -> io::Result<Self::Incoming> {
+    async fn accept(&self) -> io::Result<Self::IncomingConnection> {
         let (stream, peer_addr) = self.listener.accept().await?;
         socket::prepare(&stream)?;
         Ok(IwarpIncoming { stream, peer_addr, config: self.config.clone() })
@@ -207,7 +214,7 @@ impl Incoming for IwarpIncoming {
 
     async fn request(mut self, limit: Duration) -> Result<Self::Request, SetupError> {
         // RFC 5044 §7.1.2 rules 8 and 10: the wait for the request is bounded.
-        let mut reader = FrameReader::new(Kind::Request);
+        let mut reader = FrameReader::new(FrameKind::Request);
         match timeout(limit, reader.read(&mut self.stream)).await {
             // RFC 5044 §7.1.2 rule 2: an improper request closes the connection. Dropping the stream does that.
             Ok(result) => {
@@ -223,13 +230,13 @@ impl Incoming for IwarpIncoming {
 #[derive(Debug)]
 pub struct IwarpRequest {
     incoming: IwarpIncoming,
-    frame: Frame,
+    frame: MpaFrame,
     private_data: Bytes,
 }
 
 impl IwarpRequest {
     /// Returns the reply, and the local IRD and ORD (RFC 6581 §9.1).
-    fn reply(&self, reject: bool, responder_resources: u32, initiator_depth: u32) -> (Frame, u32, u32) {
+    fn reply(&self, reject: bool, responder_resources: u32, initiator_depth: u32) -> (MpaFrame, u32, u32) {
         let (mut ird, mut ord) = (responder_resources, initiator_depth.min(UNNEGOTIATED_READS));
         let enhanced = self.frame.enhanced.map(|theirs| {
             let (my_ird, mut my_ord) = (depth(responder_resources), depth(initiator_depth));
@@ -241,7 +248,7 @@ impl IwarpRequest {
             let (wants_write, wants_read) = (theirs.rtr_write, theirs.rtr_read && my_ird > 0);
             // RFC 6581 §9.2: the requested options that are supported, or all supported options if there are none.
             let neither = !wants_write && !wants_read;
-            Enhanced {
+            EnhancedData {
                 // RFC 6581 §9.1: the reply repeats that a depth is not negotiated.
                 ird: if theirs.ord == UNNEGOTIATED { UNNEGOTIATED } else { my_ird },
                 ord: if theirs.ird == UNNEGOTIATED { UNNEGOTIATED } else { my_ord },
@@ -251,8 +258,8 @@ impl IwarpRequest {
                 rtr_read: wants_read || neither && my_ird > 0,
             }
         });
-        let frame = Frame {
-            kind: Kind::Reply,
+        let frame = MpaFrame {
+            kind: FrameKind::Reply,
             markers: false,
             crc: self.incoming.config.crc || self.frame.crc,
             reject,
@@ -277,7 +284,7 @@ impl ConnectRequest for IwarpRequest {
         let stream = &mut self.incoming.stream;
         timeout(params.timeout, stream.write_all(&bytes)).await.map_err(|_| SetupError::TimedOut(params.timeout))??;
         let markers = self.frame.markers;
-        let agreement = Agreement {
+        let agreement = NegotiatedParams {
             // RFC 5044 §7.1.1: CRCs are used if either side requests them.
             use_crc: self.frame.crc || reply.crc,
             markers,
@@ -352,7 +359,7 @@ fn until_closed(queue_pair: &mut IwarpQueuePair) -> impl Future<Output = ()> + '
 }
 
 /// A failed attempt at connection set-up.
-enum Trouble {
+enum SetupFailure {
     Setup(SetupError),
     TimedOut,
     /// TCP connected, but the peer sent nothing within the time limit.
@@ -366,7 +373,7 @@ enum Trouble {
     Protocol(String),
 }
 
-impl Trouble {
+impl SetupFailure {
     fn into_error(self, limit: Duration, tried: &str) -> SetupError {
         let detail = match self {
             Self::Setup(error) => return error,
@@ -381,19 +388,19 @@ impl Trouble {
     }
 }
 
-impl From<io::Error> for Trouble {
+impl From<io::Error> for SetupFailure {
     fn from(error: io::Error) -> Self {
         Self::Setup(error.into())
     }
 }
 
-impl From<SetupError> for Trouble {
+impl From<SetupError> for SetupFailure {
     fn from(error: SetupError) -> Self {
         Self::Setup(error)
     }
 }
 
-impl From<FrameError> for Trouble {
+impl From<FrameError> for SetupFailure {
     fn from(error: FrameError) -> Self {
         Self::Protocol(error.to_string())
     }
@@ -401,12 +408,12 @@ impl From<FrameError> for Trouble {
 
 /// A reader of one frame. It reads no further, because FPDUs may follow.
 struct FrameReader {
-    kind: Kind,
+    kind: FrameKind,
     bytes: Vec<u8>,
 }
 
 impl FrameReader {
-    fn new(kind: Kind) -> Self {
+    fn new(kind: FrameKind) -> Self {
         Self { kind, bytes: Vec::with_capacity(HEADER) }
     }
 
@@ -414,13 +421,13 @@ impl FrameReader {
         self.bytes.is_empty()
     }
 
-    async fn read(&mut self, stream: &mut TcpStream) -> Result<(Frame, Bytes), Trouble> {
+    async fn read(&mut self, stream: &mut TcpStream) -> Result<(MpaFrame, Bytes), SetupFailure> {
         loop {
             // Fail as soon as the bytes cannot be an MPA frame, because peers of other protocols wait for more bytes.
-            Head::check_key(self.kind, &self.bytes)?;
+            FrameHeader::check_key(self.kind, &self.bytes)?;
             let mut missing = HEADER.saturating_sub(self.bytes.len());
             if let Some((head, private_data)) = self.bytes.split_first_chunk::<HEADER>() {
-                let head = Head::decode(self.kind, head)?;
+                let head = FrameHeader::decode(self.kind, head)?;
                 missing = head.private_data_len().saturating_sub(private_data.len());
                 if missing == 0 {
                     return Ok(head.with_private_data(private_data));
@@ -429,8 +436,8 @@ impl FrameReader {
             match stream.take(missing as u64).read_buf(&mut self.bytes).await {
                 Ok(len) if len > 0 => {}
                 Err(error) if error.kind() != io::ErrorKind::ConnectionReset => return Err(error.into()),
-                _ if self.is_empty() => return Err(Trouble::Closed),
-                _ => return Err(Trouble::ClosedEarly(self.bytes.len())),
+                _ if self.is_empty() => return Err(SetupFailure::Closed),
+                _ => return Err(SetupFailure::ClosedEarly(self.bytes.len())),
             }
         }
     }

@@ -5,23 +5,23 @@
 
 use bytes::Bytes;
 
-use super::rdmap::terminate::Code;
+use super::rdmap::terminate::TerminateCode;
 use crate::{
     hash::NumberMap,
     memory::PayloadBuf,
-    provider::{Access, Handle, IoError, Memory, WrId},
+    provider::{Access, IoError, MemoryHandle, RegisterableMemory, WrId},
 };
 
 /// Number of released handles that are not reused yet (RFC 5042 §6.3.3; promised by [`Region`](crate::provider::Region)).
 const RECENT: usize = 64;
 
 /// Random words, fetched from the operating system in batches.
-struct Random {
+struct RandomWords {
     words: [u8; 256],
     used: usize,
 }
 
-impl Random {
+impl RandomWords {
     fn next(&mut self) -> Result<u32, getrandom::Error> {
         if self.used >= self.words.len() {
             getrandom::fill(&mut self.words)?;
@@ -33,8 +33,8 @@ impl Random {
     }
 }
 
-struct Entry {
-    memory: Memory,
+struct StagEntry {
+    memory: RegisterableMemory,
     access: Access,
     /// The peer may still access the memory.
     valid: bool,
@@ -44,7 +44,7 @@ struct Entry {
     invalidate: Option<WrId>,
 }
 
-impl Entry {
+impl StagEntry {
     fn may_be_written(&self) -> bool {
         match self.access {
             Access::RemoteRead => false,
@@ -55,9 +55,9 @@ impl Entry {
 }
 
 /// The result of an Invalidate.
-pub(crate) enum Invalidated {
+pub(crate) enum InvalidateOutcome {
     /// The memory is released.
-    Now(Memory),
+    Now(RegisterableMemory),
     /// The memory will be released when its last user is done.
     Later,
     /// The handle is unknown.
@@ -66,12 +66,12 @@ pub(crate) enum Invalidated {
 
 /// The registered memory of one connection.
 pub(crate) struct StagTable {
-    entries: NumberMap<u32, Entry>,
+    entries: NumberMap<u32, StagEntry>,
     /// Number of entries that tagged data may arrive for.
     writable: usize,
     recent: [u32; RECENT],
     next_recent: usize,
-    random: Random,
+    random: RandomWords,
 }
 
 impl Default for StagTable {
@@ -81,17 +81,22 @@ impl Default for StagTable {
             writable: 0,
             recent: [0; RECENT],
             next_recent: 0,
-            random: Random { words: [0; 256], used: 256 },
+            random: RandomWords { words: [0; 256], used: 256 },
         }
     }
 }
 
 impl StagTable {
     /// Registers `memory` under an STag of 32 random bits that is not 0, not in use and not recently used.
-    pub(crate) fn register(&mut self, memory: Memory, access: Access) -> Result<Handle, (IoError, Memory)> {
+    pub(crate) fn register(
+        &mut self,
+        memory: RegisterableMemory,
+        access: Access,
+    ) -> Result<MemoryHandle, (IoError, RegisterableMemory)> {
         let fits = matches!(
             (&memory, access),
-            (Memory::Source(_), Access::RemoteRead) | (Memory::Sink(_), Access::RemoteWrite | Access::ReadSink)
+            (RegisterableMemory::Source(_), Access::RemoteRead)
+                | (RegisterableMemory::Sink(_), Access::RemoteWrite | Access::ReadSink)
         );
         if !fits {
             return Err((
@@ -113,10 +118,10 @@ impl StagTable {
                 }
             }
         };
-        let entry = Entry { memory, access, valid: true, users: 0, invalidate: None };
+        let entry = StagEntry { memory, access, valid: true, users: 0, invalidate: None };
         self.writable += usize::from(entry.may_be_written());
         self.entries.insert(stag, entry);
-        Ok(Handle(stag))
+        Ok(MemoryHandle(stag))
     }
 
     /// Returns `true` if tagged data may arrive for some memory.
@@ -125,31 +130,31 @@ impl StagTable {
     }
 
     /// Checks an RDMA Write segment (RFC 5041 §7.1) and returns its offset in the memory, in bytes.
-    pub(crate) fn check_write(&self, stag: u32, offset: u64, len: usize) -> Result<usize, Code> {
+    pub(crate) fn check_write(&self, stag: u32, offset: u64, len: usize) -> Result<usize, TerminateCode> {
         // RFC 5041 has no code for memory that is not writable. The second check of §7.1 covers it: the STag has no buffer that
         // allows placement.
         let entry = self
             .entries
             .get(&stag)
             .filter(|entry| entry.valid && entry.access == Access::RemoteWrite)
-            .ok_or(Code::TAGGED_INVALID_STAG)?;
+            .ok_or(TerminateCode::TAGGED_INVALID_STAG)?;
         place(offset, len, entry.memory.len())
-            .map_err(|wrap| if wrap { Code::TAGGED_TO_WRAP } else { Code::TAGGED_BOUNDS })
+            .map_err(|wrap| if wrap { TerminateCode::TAGGED_TO_WRAP } else { TerminateCode::TAGGED_BOUNDS })
     }
 
     /// Checks an RDMA Read Request (RFC 5040 §7.2) and returns the requested data. Adds a user of the memory.
-    pub(crate) fn begin_response(&mut self, stag: u32, offset: u64, len: u32) -> Result<Bytes, Code> {
-        let entry = self.entries.get_mut(&stag).filter(|entry| entry.valid).ok_or(Code::READ_INVALID_STAG)?;
-        let Memory::Source(source) = &entry.memory else { return Err(Code::READ_ACCESS) };
-        let len = usize::try_from(len).map_err(|_| Code::READ_BOUNDS)?;
+    pub(crate) fn begin_response(&mut self, stag: u32, offset: u64, len: u32) -> Result<Bytes, TerminateCode> {
+        let entry = self.entries.get_mut(&stag).filter(|entry| entry.valid).ok_or(TerminateCode::READ_INVALID_STAG)?;
+        let RegisterableMemory::Source(source) = &entry.memory else { return Err(TerminateCode::READ_ACCESS) };
+        let len = usize::try_from(len).map_err(|_| TerminateCode::READ_BOUNDS)?;
         let start = place(offset, len, source.len())
-            .map_err(|wrap| if wrap { Code::READ_TO_WRAP } else { Code::READ_BOUNDS })?;
+            .map_err(|wrap| if wrap { TerminateCode::READ_TO_WRAP } else { TerminateCode::READ_BOUNDS })?;
         entry.users += 1;
         Ok(source.slice(start..start + len))
     }
 
     /// Checks the sink of a local RDMA Read. Adds a user of the memory.
-    pub(crate) fn begin_read(&mut self, sink: Handle, offset: u64, len: u32) -> Result<(), String> {
+    pub(crate) fn begin_read(&mut self, sink: MemoryHandle, offset: u64, len: u32) -> Result<(), String> {
         let entry = self
             .entries
             .get_mut(&sink.0)
@@ -167,7 +172,7 @@ impl StagTable {
     }
 
     /// Removes a user of the memory. Returns the memory if an Invalidate was waiting and no user is left.
-    pub(crate) fn end_use(&mut self, stag: u32) -> Option<(WrId, Memory)> {
+    pub(crate) fn end_use(&mut self, stag: u32) -> Option<(WrId, RegisterableMemory)> {
         let entry = self.entries.get_mut(&stag)?;
         entry.users = entry.users.saturating_sub(1);
         let id = entry.invalidate.filter(|_| entry.users == 0)?;
@@ -178,7 +183,7 @@ impl StagTable {
     /// since.
     pub(crate) fn sink(&mut self, stag: u32, start: usize, len: usize) -> Option<&mut [u8]> {
         let entry = self.entries.get_mut(&stag).filter(|entry| entry.may_be_written())?;
-        let Memory::Sink(sink) = &mut entry.memory else { return None };
+        let RegisterableMemory::Sink(sink) = &mut entry.memory else { return None };
         let sink: &mut PayloadBuf = sink;
         sink.get_mut(start..start.checked_add(len)?)
     }
@@ -195,22 +200,22 @@ impl StagTable {
     }
 
     /// Invalidates memory. The peer's access ends at once.
-    pub(crate) fn invalidate(&mut self, id: WrId, handle: Handle) -> Invalidated {
+    pub(crate) fn invalidate(&mut self, id: WrId, handle: MemoryHandle) -> InvalidateOutcome {
         let Some(entry) = self.entries.get_mut(&handle.0).filter(|entry| entry.invalidate.is_none()) else {
-            return Invalidated::Unknown;
+            return InvalidateOutcome::Unknown;
         };
         if entry.users == 0 {
-            return self.remove(handle.0).map_or(Invalidated::Unknown, Invalidated::Now);
+            return self.remove(handle.0).map_or(InvalidateOutcome::Unknown, InvalidateOutcome::Now);
         }
         self.writable -= usize::from(entry.may_be_written());
         entry.valid = false;
         self.writable += usize::from(entry.may_be_written());
         entry.invalidate = Some(id);
-        Invalidated::Later
+        InvalidateOutcome::Later
     }
 
     /// Removes all users after the connection has ended, and returns the memory of pending Invalidates.
-    pub(crate) fn end_all_uses(&mut self) -> Vec<(WrId, Memory)> {
+    pub(crate) fn end_all_uses(&mut self) -> Vec<(WrId, RegisterableMemory)> {
         let mut waiting = Vec::new();
         for (stag, entry) in &mut self.entries {
             entry.users = 0;
@@ -219,7 +224,7 @@ impl StagTable {
         waiting.into_iter().filter_map(|(id, stag)| Some((id, self.remove(stag)?))).collect()
     }
 
-    fn remove(&mut self, stag: u32) -> Option<Memory> {
+    fn remove(&mut self, stag: u32) -> Option<RegisterableMemory> {
         let entry = self.entries.remove(&stag)?;
         self.writable -= usize::from(entry.may_be_written());
         self.recent[self.next_recent % RECENT] = stag;

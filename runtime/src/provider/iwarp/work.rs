@@ -9,7 +9,7 @@ enum State {
     Done(Completion),
 }
 
-struct Work {
+struct QueuedWork {
     /// `true` for requests of the provider itself, which are not reported.
     is_own: bool,
     state: State,
@@ -18,7 +18,7 @@ struct Work {
 /// The queue of work requests, numbered in the order posted.
 #[derive(Default)]
 pub(crate) struct WorkQueue {
-    queue: VecDeque<Work>,
+    queue: VecDeque<QueuedWork>,
     /// Sequence number of the first entry.
     first: u64,
     /// Sequence number of the next entry to frame.
@@ -28,12 +28,12 @@ pub(crate) struct WorkQueue {
 impl WorkQueue {
     /// Queues a work request.
     pub(crate) fn push(&mut self, request: WorkRequest, is_own: bool) {
-        self.queue.push_back(Work { is_own, state: State::Posted(request) });
+        self.queue.push_back(QueuedWork { is_own, state: State::Posted(request) });
     }
 
     /// Queues a failed work request, which completes in its turn.
     pub(crate) fn push_failed(&mut self, request: &WorkRequest, error: WorkError, completions: &mut Vec<Completion>) {
-        self.queue.push_back(Work { is_own: false, state: State::Done(request.completion(Err(error))) });
+        self.queue.push_back(QueuedWork { is_own: false, state: State::Done(request.completion(Err(error))) });
         self.complete(completions);
     }
 
@@ -44,7 +44,7 @@ impl WorkQueue {
 
     /// Returns the work request to frame next, with its number. Skips requests that have already failed.
     pub(crate) fn current(&mut self) -> Option<(u64, &WorkRequest)> {
-        while let Some(Work { state: State::Done(_), .. }) = self.get(self.next) {
+        while let Some(QueuedWork { state: State::Done(_), .. }) = self.get(self.next) {
             self.next += 1;
         }
         self.request(self.next).map(|request| (self.next, request))
@@ -77,7 +77,7 @@ impl WorkQueue {
 
     /// Completes the finished requests at the front of the queue.
     pub(crate) fn complete(&mut self, completions: &mut Vec<Completion>) {
-        while let Some(Work { state: State::Done(_), .. }) = self.queue.front() {
+        while let Some(QueuedWork { state: State::Done(_), .. }) = self.queue.front() {
             self.pop(completions);
         }
     }
@@ -90,7 +90,7 @@ impl WorkQueue {
     }
 
     fn pop(&mut self, completions: &mut Vec<Completion>) {
-        let Some(Work { is_own, state }) = self.queue.pop_front() else { return };
+        let Some(QueuedWork { is_own, state }) = self.queue.pop_front() else { return };
         if !is_own {
             completions.push(match state {
                 State::Done(completion) => completion,
@@ -108,7 +108,7 @@ impl WorkQueue {
         }
     }
 
-    fn get(&self, seq: u64) -> Option<&Work> {
+    fn get(&self, seq: u64) -> Option<&QueuedWork> {
         self.queue.get(usize::try_from(seq.checked_sub(self.first)?).ok()?)
     }
 }

@@ -18,7 +18,7 @@ use tokio::sync::{
     oneshot,
 };
 
-use super::{EndConfig, SimConfig, SimQueuePair, pair};
+use super::{SimConfig, SimEndConfig, SimQueuePair, pair};
 use crate::provider::{ConnectRequest, Connected, Connector, Incoming, Listener, SetupError, SetupParams};
 
 /// First of the ports that are assigned automatically.
@@ -26,26 +26,26 @@ const FIRST_EPHEMERAL: u16 = 49152;
 
 /// A network with connectors and listeners that use port numbers and ignore addresses. Clones refer to the same network.
 #[derive(Debug, Clone, Default)]
-pub struct Fabric(Arc<FabricInner>);
+pub struct SimFabric(Arc<FabricInner>);
 
 #[derive(Debug, Default)]
 struct FabricInner {
-    ports: Mutex<HashMap<u16, UnboundedSender<Dial>>>,
+    ports: Mutex<HashMap<u16, UnboundedSender<SimDial>>>,
     config: SimConfig,
     connections: AtomicU64,
 }
 
 /// A connection request that has not been accepted yet.
 #[derive(Debug)]
-struct Dial {
+struct SimDial {
     from: SocketAddr,
     params: SetupParams,
-    answer: oneshot::Sender<Answer>,
+    answer: oneshot::Sender<DialAnswer>,
 }
 
-type Answer = Result<Connected<SimQueuePair>, Bytes>;
+type DialAnswer = Result<Connected<SimQueuePair>, Bytes>;
 
-impl Fabric {
+impl SimFabric {
     /// Creates a separate network.
     ///
     /// Each connection uses `config` with a different seed, except for `max_reads` and the Receives, which both sides
@@ -58,7 +58,7 @@ impl Fabric {
     /// Returns the network that the whole process shares.
     #[must_use]
     pub fn global() -> &'static Self {
-        static GLOBAL: OnceLock<Fabric> = OnceLock::new();
+        static GLOBAL: OnceLock<SimFabric> = OnceLock::new();
         GLOBAL.get_or_init(Self::default)
     }
 
@@ -90,9 +90,9 @@ const fn address(port: u16) -> SocketAddr {
     SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port)
 }
 
-/// A connector of a [`Fabric`].
+/// A connector of a [`SimFabric`].
 #[derive(Debug, Clone)]
-pub struct SimConnector(Fabric);
+pub struct SimConnector(SimFabric);
 
 impl Connector for SimConnector {
     type QueuePair = SimQueuePair;
@@ -106,7 +106,7 @@ impl Connector for SimConnector {
             let listener = ports.get(&peer.port()).ok_or_else(refused)?;
             let number = self.0.0.connections.fetch_add(1, Ordering::Relaxed);
             let from = address(FIRST_EPHEMERAL.wrapping_add(number as u16));
-            listener.send(Dial { from, params, answer }).map_err(|_| refused())?;
+            listener.send(SimDial { from, params, answer }).map_err(|_| refused())?;
         }
         match tokio::time::timeout(timeout, answered).await {
             Err(_) => Err(SetupError::TimedOut(timeout)),
@@ -117,12 +117,12 @@ impl Connector for SimConnector {
     }
 }
 
-/// A listener on a port of a [`Fabric`]. Dropping it releases the port.
+/// A listener on a port of a [`SimFabric`]. Dropping it releases the port.
 #[derive(Debug)]
 pub struct SimListener {
-    fabric: Fabric,
+    fabric: SimFabric,
     port: u16,
-    dials: AsyncMutex<UnboundedReceiver<Dial>>,
+    dials: AsyncMutex<UnboundedReceiver<SimDial>>,
 }
 
 impl Drop for SimListener {
@@ -133,7 +133,7 @@ impl Drop for SimListener {
 
 impl Listener for SimListener {
     type QueuePair = SimQueuePair;
-    type Incoming = SimIncoming;
+    type IncomingConnection = SimIncoming;
 
     async fn accept(&self) -> io::Result<SimIncoming> {
         let dial = self.dials.lock().await.recv().await.ok_or(io::ErrorKind::NotConnected)?;
@@ -145,12 +145,12 @@ impl Listener for SimListener {
     }
 }
 
-/// A connection that a peer has begun over a [`Fabric`].
+/// A connection that a peer has begun over a [`SimFabric`].
 #[derive(Debug)]
 pub struct SimIncoming {
-    fabric: Fabric,
+    fabric: SimFabric,
     port: u16,
-    dial: Dial,
+    dial: SimDial,
 }
 
 impl Incoming for SimIncoming {
@@ -166,7 +166,7 @@ impl Incoming for SimIncoming {
     }
 }
 
-/// A peer's connection request over a [`Fabric`].
+/// A peer's connection request over a [`SimFabric`].
 #[derive(Debug)]
 pub struct SimRequest(SimIncoming);
 
@@ -202,7 +202,7 @@ impl ConnectRequest for SimRequest {
 }
 
 /// Applies the negotiated parameters to one side.
-fn agree(end: &mut EndConfig, own: &SetupParams, peer: &SetupParams) {
+fn agree(end: &mut SimEndConfig, own: &SetupParams, peer: &SetupParams) {
     end.max_reads = own.initiator_depth.min(peer.responder_resources);
     end.receives = own.receive_count;
     end.receive_size = own.receive_size;

@@ -2,8 +2,8 @@
 //!
 //! [`pair`] creates two connected queue pairs. They implement registration, access rights and bounds, the order of work
 //! requests, Receives, delayed RDMA Read responses and Send with Invalidate, but no wire protocol. By default, each poll
-//! performs all pending work. In stepped mode, [`Network::step`] performs one event at a time, chosen by a seed, so a
-//! test can explore the possible orders of events and reproduce each. [`Fabric`] connects by port number, for code that
+//! performs all pending work. In stepped mode, [`SimNetwork::step`] performs one event at a time, chosen by a seed, so a
+//! test can explore the possible orders of events and reproduce each. [`SimFabric`] connects by port number, for code that
 //! needs a connector and a listener.
 
 mod fabric;
@@ -15,22 +15,22 @@ mod rng;
 #[cfg(test)]
 mod tests;
 
-pub use fabric::{Fabric, SimConnector, SimIncoming, SimListener, SimRequest};
-pub use network::Network;
+pub use fabric::{SimConnector, SimFabric, SimIncoming, SimListener, SimRequest};
+pub use network::SimNetwork;
 pub use queue_pair::SimQueuePair;
 
 use crate::memory::BufferPool;
 
 /// One side of a simulated connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
+pub enum SimEnd {
     /// The first queue pair of a [`pair`], or the side that connected.
     A,
     /// The second queue pair of a [`pair`], or the side that accepted.
     B,
 }
 
-impl End {
+impl SimEnd {
     const fn index(self) -> usize {
         match self {
             Self::A => 0,
@@ -49,13 +49,13 @@ impl End {
 /// A simulated fault. Steps, Sends, registrations and invalidations are counted from 0.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Fault {
+pub enum SimFault {
     /// The connection is lost before the step with this number.
     Disconnect(u64),
     /// A Send of this side is truncated to its first `len` bytes.
     Truncate {
         /// The sender.
-        end: End,
+        end: SimEnd,
         /// The number of the Send.
         nth: u64,
         /// The number of bytes that arrive.
@@ -64,7 +64,7 @@ pub enum Fault {
     /// A byte of a Send of this side is changed by exclusive or with `mask`. Ignored if the Send is shorter.
     Garble {
         /// The sender.
-        end: End,
+        end: SimEnd,
         /// The number of the Send.
         nth: u64,
         /// The index of the byte.
@@ -75,14 +75,14 @@ pub enum Fault {
     /// A registration of this side is refused.
     RefuseRegistration {
         /// The side that registers.
-        end: End,
+        end: SimEnd,
         /// The number of the registration.
         nth: u64,
     },
     /// An invalidation of this side fails. The memory stays registered until the connection ends.
     RefuseInvalidation {
         /// The side that invalidates.
-        end: End,
+        end: SimEnd,
         /// The number of the invalidation.
         nth: u64,
     },
@@ -91,7 +91,7 @@ pub enum Fault {
 /// Options for one side of a simulated connection.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
-pub struct EndConfig {
+pub struct SimEndConfig {
     /// Maximum number of local RDMA Reads in flight. Default 16.
     pub max_reads: u32,
     /// Maximum length of an RDMA Read or RDMA Write, in bytes. Default 2^32 - 1.
@@ -106,7 +106,7 @@ pub struct EndConfig {
     pub pool: BufferPool,
 }
 
-impl Default for EndConfig {
+impl Default for SimEndConfig {
     fn default() -> Self {
         Self {
             max_reads: 16,
@@ -125,17 +125,17 @@ impl Default for EndConfig {
 pub struct SimConfig {
     /// The seed that determines handles and the order of steps.
     pub seed: u64,
-    /// Performs work only in [`Network::step`]. Default `false`: each poll performs all pending work.
+    /// Performs work only in [`SimNetwork::step`]. Default `false`: each poll performs all pending work.
     pub stepped: bool,
-    /// The options of both sides, [`End::A`] first.
-    pub ends: [EndConfig; 2],
+    /// The options of both sides, [`SimEnd::A`] first.
+    pub ends: [SimEndConfig; 2],
     /// The faults to simulate.
-    pub faults: Vec<Fault>,
+    pub faults: Vec<SimFault>,
 }
 
 /// Creates two connected queue pairs and the network between them.
 #[must_use]
-pub fn pair(config: SimConfig) -> (SimQueuePair, SimQueuePair, Network) {
-    let network = Network::new(config);
-    (SimQueuePair::new(network.clone(), End::A), SimQueuePair::new(network.clone(), End::B), network)
+pub fn pair(config: SimConfig) -> (SimQueuePair, SimQueuePair, SimNetwork) {
+    let network = SimNetwork::new(config);
+    (SimQueuePair::new(network.clone(), SimEnd::A), SimQueuePair::new(network.clone(), SimEnd::B), network)
 }

@@ -7,31 +7,31 @@ use std::{
     task::Waker,
 };
 
-use super::{End, EndConfig, Fault, SimConfig, registry::Registry, rng::Rng};
+use super::{SimConfig, SimEnd, SimEndConfig, SimFault, registry::SimRegistry, rng::Rng};
 use crate::{
     memory::{MessageBuf, PayloadBuf},
     provider::{
-        Access, Completion, DisconnectReason, Handle, Memory, Region, RegisterError, RemoteMemory, WorkError,
-        WorkRequest, WrId,
+        Access, Completion, DisconnectReason, MemoryHandle, Region, RegisterError, RegisterableMemory, RemoteMemory,
+        WorkError, WorkRequest, WrId,
     },
 };
 
 /// An RDMA Read in flight.
 #[derive(Debug)]
-struct Reading {
+struct SimRead {
     id: WrId,
-    sink: Handle,
+    sink: MemoryHandle,
     sink_offset: u64,
     remote: RemoteMemory,
     len: u32,
 }
 
 #[derive(Debug)]
-struct Side {
-    config: EndConfig,
-    registry: Registry,
+struct NetworkSide {
+    config: SimEndConfig,
+    registry: SimRegistry,
     requests: VecDeque<WorkRequest>,
-    reading: VecDeque<Reading>,
+    reading: VecDeque<SimRead>,
     receives: usize,
     completions: VecDeque<Completion>,
     waker: Option<Waker>,
@@ -44,9 +44,9 @@ struct Side {
 }
 
 #[derive(Debug)]
-struct Inner {
-    sides: [Side; 2],
-    faults: Vec<Fault>,
+struct NetworkInner {
+    sides: [NetworkSide; 2],
+    faults: Vec<SimFault>,
     rng: Rng,
     steps: u64,
     stepped: bool,
@@ -55,33 +55,33 @@ struct Inner {
 
 /// A possible next step.
 #[derive(Debug, Clone, Copy)]
-enum Step {
+enum NetworkStep {
     /// This side's first work request is executed.
-    Request(End),
+    Request(SimEnd),
     /// The peer responds to this side's first RDMA Read.
-    Response(End),
+    Response(SimEnd),
     /// This side closes the connection.
-    Close(End),
+    Close(SimEnd),
 }
 
 /// The network between two simulated queue pairs. Clones refer to the same network.
 #[derive(Clone)]
-pub struct Network(Arc<Mutex<Inner>>);
+pub struct SimNetwork(Arc<Mutex<NetworkInner>>);
 
-impl fmt::Debug for Network {
+impl fmt::Debug for SimNetwork {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let inner = self.lock();
         f.debug_struct("Network").field("steps", &inner.steps).field("up", &inner.up).finish()
     }
 }
 
-impl Network {
+impl SimNetwork {
     pub(super) fn new(config: SimConfig) -> Self {
         let mut rng = Rng::new(config.seed);
-        let sides = config.ends.map(|end| Side {
+        let sides = config.ends.map(|end| NetworkSide {
             receives: end.receives,
             config: end,
-            registry: Registry::new(rng.next()),
+            registry: SimRegistry::new(rng.next()),
             requests: VecDeque::new(),
             reading: VecDeque::new(),
             completions: VecDeque::new(),
@@ -92,11 +92,11 @@ impl Network {
             registrations: 0,
             invalidations: 0,
         });
-        let inner = Inner { sides, faults: config.faults, rng, steps: 0, stepped: config.stepped, up: true };
+        let inner = NetworkInner { sides, faults: config.faults, rng, steps: 0, stepped: config.stepped, up: true };
         Self(Arc::new(Mutex::new(inner)))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, NetworkInner> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -113,23 +113,23 @@ impl Network {
 
     /// Breaks the connection now.
     pub fn cut(&self) {
-        self.lock().lose("cut");
+        self.lock().disconnect_with_error("cut");
     }
 
     /// Suspends (or resumes) the execution of this side's work requests, as if its peer had stopped reading.
-    pub fn stall(&self, end: End, stalled: bool) {
+    pub fn stall(&self, end: SimEnd, stalled: bool) {
         self.lock().sides[end.index()].stalled = stalled;
     }
 
     /// Returns the number of regions that this side has registered.
     #[must_use]
-    pub fn registered(&self, end: End) -> usize {
+    pub fn registered(&self, end: SimEnd) -> usize {
         self.lock().sides[end.index()].registry.len()
     }
 
     /// Returns the number of this side's posted Receives that no message has consumed.
     #[must_use]
-    pub fn receives(&self, end: End) -> usize {
+    pub fn receives(&self, end: SimEnd) -> usize {
         self.lock().sides[end.index()].receives
     }
 
@@ -137,14 +137,19 @@ impl Network {
         self.lock().up
     }
 
-    pub(super) fn register(&self, end: End, memory: Memory, access: Access) -> Result<Region, RegisterError> {
+    pub(super) fn register(
+        &self,
+        end: SimEnd,
+        memory: RegisterableMemory,
+        access: Access,
+    ) -> Result<Region, RegisterError> {
         let mut inner = self.lock();
         let up = inner.up;
         let side = &mut inner.sides[end.index()];
         let nth = side.registrations;
         side.registrations += 1;
-        let refused = inner.faults.contains(&Fault::RefuseRegistration { end, nth });
-        let reason = match Registry::refusal(&memory, access) {
+        let refused = inner.faults.contains(&SimFault::RefuseRegistration { end, nth });
+        let reason = match SimRegistry::refusal(&memory, access) {
             Some(reason) => reason,
             None if !up => "connection has ended",
             None if refused => "out of handles",
@@ -153,7 +158,7 @@ impl Network {
         Err(RegisterError { source: reason.into(), memory })
     }
 
-    pub(super) fn post(&self, end: End, request: WorkRequest) {
+    pub(super) fn post(&self, end: SimEnd, request: WorkRequest) {
         let mut inner = self.lock();
         inner.sides[end.index()].requests.push_back(request);
         if !inner.up {
@@ -161,12 +166,12 @@ impl Network {
         }
     }
 
-    pub(super) fn post_receives(&self, end: End, count: usize) {
+    pub(super) fn post_receives(&self, end: SimEnd, count: usize) {
         self.lock().sides[end.index()].receives += count;
     }
 
     /// Appends completions and returns `true`. Stores the waker and returns `false` if there are none.
-    pub(super) fn poll(&self, end: End, waker: &Waker, completions: &mut Vec<Completion>) -> bool {
+    pub(super) fn poll(&self, end: SimEnd, waker: &Waker, completions: &mut Vec<Completion>) -> bool {
         let mut inner = self.lock();
         if !inner.stepped {
             while inner.step() {}
@@ -180,29 +185,29 @@ impl Network {
         true
     }
 
-    pub(super) fn disconnect(&self, end: End) {
+    pub(super) fn disconnect(&self, end: SimEnd) {
         self.lock().sides[end.index()].closing = true;
     }
 
     /// Ends the connection because a queue pair was dropped.
-    pub(super) fn hang_up(&self, end: End) {
+    pub(super) fn drop_queue_pair(&self, end: SimEnd) {
         let mut inner = self.lock();
         // Its work requests and memory are dropped with it.
         inner.sides[end.index()].requests.clear();
         inner.down(end, DisconnectReason::Local, DisconnectReason::Remote);
     }
 
-    pub(super) fn with_config<T>(&self, end: End, read: impl FnOnce(&EndConfig) -> T) -> T {
+    pub(super) fn with_config<T>(&self, end: SimEnd, read: impl FnOnce(&SimEndConfig) -> T) -> T {
         read(&self.lock().sides[end.index()].config)
     }
 }
 
-impl Inner {
-    fn side(&mut self, end: End) -> &mut Side {
+impl NetworkInner {
+    fn side(&mut self, end: SimEnd) -> &mut NetworkSide {
         &mut self.sides[end.index()]
     }
 
-    fn complete(&mut self, end: End, completion: Completion) {
+    fn complete(&mut self, end: SimEnd, completion: Completion) {
         let side = self.side(end);
         side.completions.push_back(completion);
         if let Some(waker) = side.waker.take() {
@@ -210,9 +215,9 @@ impl Inner {
         }
     }
 
-    fn possible(&self) -> Vec<Step> {
+    fn possible(&self) -> Vec<NetworkStep> {
         let mut steps = Vec::new();
-        for end in [End::A, End::B] {
+        for end in [SimEnd::A, SimEnd::B] {
             let side = &self.sides[end.index()];
             match side.requests.front() {
                 _ if side.stalled => {}
@@ -221,12 +226,12 @@ impl Inner {
                     if side.reading.iter().any(|reading| reading.sink == *handle) => {}
                 // An RDMA Read that exceeds the limit delays later requests.
                 Some(WorkRequest::Read { .. }) if side.reading.len() >= side.config.max_reads as usize => {}
-                Some(_) => steps.push(Step::Request(end)),
-                None if side.closing && side.reading.is_empty() => steps.push(Step::Close(end)),
+                Some(_) => steps.push(NetworkStep::Request(end)),
+                None if side.closing && side.reading.is_empty() => steps.push(NetworkStep::Close(end)),
                 None => {}
             }
             if !side.reading.is_empty() {
-                steps.push(Step::Response(end));
+                steps.push(NetworkStep::Response(end));
             }
         }
         steps
@@ -242,28 +247,28 @@ impl Inner {
         }
         let now = self.steps;
         self.steps += 1;
-        if self.faults.contains(&Fault::Disconnect(now)) {
-            self.lose("simulated loss");
+        if self.faults.contains(&SimFault::Disconnect(now)) {
+            self.disconnect_with_error("simulated loss");
             return true;
         }
         let chosen = self.rng.below(steps.len());
         match steps[chosen] {
-            Step::Request(end) => {
+            NetworkStep::Request(end) => {
                 if let Some(request) = self.side(end).requests.pop_front() {
                     self.carry_out(end, request);
                 }
             }
-            Step::Response(end) => {
+            NetworkStep::Response(end) => {
                 if let Some(reading) = self.side(end).reading.pop_front() {
                     self.respond(end, reading);
                 }
             }
-            Step::Close(end) => self.down(end, DisconnectReason::Local, DisconnectReason::Remote),
+            NetworkStep::Close(end) => self.down(end, DisconnectReason::Local, DisconnectReason::Remote),
         }
         true
     }
 
-    fn carry_out(&mut self, end: End, request: WorkRequest) {
+    fn carry_out(&mut self, end: SimEnd, request: WorkRequest) {
         let max = self.side(end).config.max_transfer;
         match request {
             WorkRequest::Invalidate { id, handle } => self.invalidate(end, id, handle),
@@ -281,12 +286,12 @@ impl Inner {
                 if len > max {
                     return self.local_error(end, id, "transfer exceeds the maximum length");
                 }
-                self.side(end).reading.push_back(Reading { id, sink, sink_offset, remote, len });
+                self.side(end).reading.push_back(SimRead { id, sink, sink_offset, remote, len });
             }
         }
     }
 
-    fn respond(&mut self, end: End, reading: Reading) {
+    fn respond(&mut self, end: SimEnd, reading: SimRead) {
         let data = match self.side(end.other()).registry.read(reading.remote, reading.len) {
             Ok(data) => data,
             Err(what) => return self.remote_access_error(end, reading.id, what),
@@ -297,14 +302,14 @@ impl Inner {
         }
     }
 
-    fn send(&mut self, end: End, id: WrId, message: MessageBuf, invalidate: Option<Handle>) {
+    fn send(&mut self, end: SimEnd, id: WrId, message: MessageBuf, invalidate: Option<MemoryHandle>) {
         let nth = self.side(end).sends;
         self.side(end).sends += 1;
         let mut bytes = message.to_vec();
         for fault in &self.faults {
             match *fault {
-                Fault::Truncate { end: who, nth: n, len } if (who, n) == (end, nth) => bytes.truncate(len),
-                Fault::Garble { end: who, nth: n, at, mask } if (who, n) == (end, nth) => {
+                SimFault::Truncate { end: who, nth: n, len } if (who, n) == (end, nth) => bytes.truncate(len),
+                SimFault::Garble { end: who, nth: n, at, mask } if (who, n) == (end, nth) => {
                     if let Some(byte) = bytes.get_mut(at) {
                         *byte ^= mask;
                     }
@@ -314,10 +319,10 @@ impl Inner {
         }
         let peer = self.side(end.other());
         if peer.receives == 0 {
-            return self.lose("no Receive was posted for a Send");
+            return self.disconnect_with_error("no Receive was posted for a Send");
         }
         if bytes.len() > peer.config.receive_size {
-            return self.lose("a Send was longer than the Receive");
+            return self.disconnect_with_error("a Send was longer than the Receive");
         }
         if let Some(handle) = invalidate
             && !(peer.config.remote_invalidation && peer.registry.invalidate(handle))
@@ -332,12 +337,12 @@ impl Inner {
         self.complete(end, Completion::Sent { id });
     }
 
-    fn invalidate(&mut self, end: End, id: WrId, handle: Handle) {
+    fn invalidate(&mut self, end: SimEnd, id: WrId, handle: MemoryHandle) {
         let nth = self.side(end).invalidations;
         self.side(end).invalidations += 1;
-        if self.faults.contains(&Fault::RefuseInvalidation { end, nth }) {
+        if self.faults.contains(&SimFault::RefuseInvalidation { end, nth }) {
             self.complete(end, Completion::Failed { id, error: WorkError::Local("invalidation failed".into()) });
-            self.side(end).registry.strand(handle);
+            self.side(end).registry.keep_after_failed_invalidation(handle);
             return;
         }
         let completion = match self.side(end).registry.remove(handle) {
@@ -347,23 +352,23 @@ impl Inner {
         self.complete(end, completion);
     }
 
-    fn local_error(&mut self, end: End, id: WrId, what: &str) {
+    fn local_error(&mut self, end: SimEnd, id: WrId, what: &str) {
         self.complete(end, Completion::Failed { id, error: WorkError::Local(what.into()) });
         self.down(end, DisconnectReason::Transport(what.into()), DisconnectReason::Remote);
     }
 
-    fn remote_access_error(&mut self, end: End, id: WrId, what: String) {
+    fn remote_access_error(&mut self, end: SimEnd, id: WrId, what: String) {
         self.complete(end, Completion::Failed { id, error: WorkError::RemoteAccess(what.clone()) });
         self.down(end, DisconnectReason::ReportedByPeer(what.clone()), DisconnectReason::PeerViolation(what));
     }
 
-    fn lose(&mut self, why: &str) {
+    fn disconnect_with_error(&mut self, why: &str) {
         let reason = DisconnectReason::Transport(why.into());
-        self.down(End::A, reason.clone(), reason);
+        self.down(SimEnd::A, reason.clone(), reason);
     }
 
     /// Ends the connection. `end` reports the reason `here`, and its peer the reason `there`.
-    fn down(&mut self, end: End, here: DisconnectReason, there: DisconnectReason) {
+    fn down(&mut self, end: SimEnd, here: DisconnectReason, there: DisconnectReason) {
         if !self.up {
             return;
         }
@@ -379,7 +384,7 @@ impl Inner {
     }
 
     /// Flushes the requests posted on a connection that has ended. Only invalidation still works.
-    fn flush(&mut self, end: End) {
+    fn flush(&mut self, end: SimEnd) {
         for request in std::mem::take(&mut self.side(end).requests) {
             match request {
                 WorkRequest::Invalidate { id, handle } => self.invalidate(end, id, handle),

@@ -2,36 +2,36 @@
 
 use std::task::{Context, Poll};
 
-use super::{End, Network};
-use crate::provider::{Access, Completion, Memory, QueuePair, Region, RegisterError, WorkRequest};
+use super::{SimEnd, SimNetwork};
+use crate::provider::{Access, Completion, QueuePair, Region, RegisterError, RegisterableMemory, WorkRequest};
 
 /// One side of a simulated connection. Dropping it ends the connection.
 #[derive(Debug)]
 pub struct SimQueuePair {
-    network: Network,
-    end: End,
+    network: SimNetwork,
+    end: SimEnd,
 }
 
 impl SimQueuePair {
-    pub(super) fn new(network: Network, end: End) -> Self {
+    pub(super) fn new(network: SimNetwork, end: SimEnd) -> Self {
         Self { network, end }
     }
 
     /// Returns the network between the queue pairs.
     #[must_use]
-    pub fn network(&self) -> &Network {
+    pub fn network(&self) -> &SimNetwork {
         &self.network
     }
 }
 
 impl Drop for SimQueuePair {
     fn drop(&mut self) {
-        self.network.hang_up(self.end);
+        self.network.drop_queue_pair(self.end);
     }
 }
 
 impl QueuePair for SimQueuePair {
-    fn register(&mut self, memory: Memory, access: Access) -> Result<Region, RegisterError> {
+    fn register(&mut self, memory: RegisterableMemory, access: Access) -> Result<Region, RegisterError> {
         self.network.register(self.end, memory, access)
     }
 
@@ -67,7 +67,7 @@ impl QueuePair for SimQueuePair {
         self.network.with_config(self.end, |config| config.remote_invalidation)
     }
 
-    fn copied_payload(&self) -> u64 {
+    fn copied_payload_bytes(&self) -> u64 {
         // The copies made here stand for the network transfer.
         0
     }

@@ -3,11 +3,11 @@
 use std::collections::{HashMap, HashSet};
 
 use super::rng::Rng;
-use crate::provider::{Access, Handle, Memory, Region, RemoteMemory};
+use crate::provider::{Access, MemoryHandle, Region, RegisterableMemory, RemoteMemory};
 
 #[derive(Debug)]
 struct Registration {
-    memory: Memory,
+    memory: RegisterableMemory,
     access: Access,
     base: u64,
     /// The peer's Send with Invalidate has invalidated it.
@@ -16,15 +16,15 @@ struct Registration {
 
 /// The registrations of one side, which form its protection domain.
 #[derive(Debug)]
-pub(super) struct Registry {
-    live: HashMap<Handle, Registration>,
-    used: HashSet<Handle>,
+pub(super) struct SimRegistry {
+    live: HashMap<MemoryHandle, Registration>,
+    used: HashSet<MemoryHandle>,
     /// Regions that stay registered until the connection ends.
-    stranded: Vec<Handle>,
+    stranded: Vec<MemoryHandle>,
     rng: Rng,
 }
 
-impl Registry {
+impl SimRegistry {
     pub(super) fn new(seed: u64) -> Self {
         Self { live: HashMap::new(), used: HashSet::new(), stranded: Vec::new(), rng: Rng::new(seed) }
     }
@@ -34,18 +34,20 @@ impl Registry {
     }
 
     /// Returns the error if `memory` cannot be registered for `access`.
-    pub(super) fn refusal(memory: &Memory, access: Access) -> Option<&'static str> {
+    pub(super) fn refusal(memory: &RegisterableMemory, access: Access) -> Option<&'static str> {
         match (memory, access) {
             (memory, _) if memory.is_empty() => Some("memory is empty"),
-            (Memory::Source(_), Access::RemoteWrite | Access::ReadSink) => Some("shared memory is not writable"),
+            (RegisterableMemory::Source(_), Access::RemoteWrite | Access::ReadSink) => {
+                Some("shared memory is not writable")
+            }
             _ => None,
         }
     }
 
-    pub(super) fn register(&mut self, memory: Memory, access: Access) -> Region {
+    pub(super) fn register(&mut self, memory: RegisterableMemory, access: Access) -> Region {
         let handle = loop {
             // The handle never named other memory (RFC 5042 §7.1).
-            let handle = Handle(self.rng.next() as u32);
+            let handle = MemoryHandle(self.rng.next() as u32);
             if self.used.insert(handle) {
                 break handle;
             }
@@ -57,16 +59,16 @@ impl Registry {
     }
 
     /// Removes a registration and returns its memory.
-    pub(super) fn remove(&mut self, handle: Handle) -> Option<Memory> {
+    pub(super) fn remove(&mut self, handle: MemoryHandle) -> Option<RegisterableMemory> {
         self.live.remove(&handle).map(|registration| registration.memory)
     }
 
     /// Keeps memory registered whose invalidation has failed.
-    pub(super) fn strand(&mut self, handle: Handle) {
+    pub(super) fn keep_after_failed_invalidation(&mut self, handle: MemoryHandle) {
         self.stranded.push(handle);
     }
 
-    /// Drops the memory kept by [`strand`](Self::strand), after the connection has ended.
+    /// Drops the memory kept by [`keep_after_failed_invalidation`](Self::keep_after_failed_invalidation), after the connection has ended.
     pub(super) fn drop_stranded(&mut self) {
         for handle in std::mem::take(&mut self.stranded) {
             self.live.remove(&handle);
@@ -74,14 +76,19 @@ impl Registry {
     }
 
     /// Applies the peer's Send with Invalidate. Returns `false` for a handle that never existed.
-    pub(super) fn invalidate(&mut self, handle: Handle) -> bool {
+    pub(super) fn invalidate(&mut self, handle: MemoryHandle) -> bool {
         if let Some(registration) = self.live.get_mut(&handle) {
             registration.invalid = true;
         }
         self.used.contains(&handle)
     }
 
-    fn range(&mut self, remote: RemoteMemory, len: u64, access: Access) -> Result<(&mut Memory, usize), String> {
+    fn range(
+        &mut self,
+        remote: RemoteMemory,
+        len: u64,
+        access: Access,
+    ) -> Result<(&mut RegisterableMemory, usize), String> {
         let handle = remote.handle;
         let registration = self.live.get_mut(&handle).filter(|registration| !registration.invalid);
         let registration = registration.ok_or_else(|| format!("{handle:?} is not registered"))?;
@@ -101,11 +108,11 @@ impl Registry {
     /// Performs the peer's RDMA Write.
     pub(super) fn write(&mut self, remote: RemoteMemory, data: &[u8]) -> Result<(), String> {
         match self.range(remote, data.len() as u64, Access::RemoteWrite)? {
-            (Memory::Sink(buf), start) => {
+            (RegisterableMemory::Sink(buf), start) => {
                 buf[start..start + data.len()].copy_from_slice(data);
                 Ok(())
             }
-            (Memory::Source(_), _) => Err("shared memory is not writable".into()),
+            (RegisterableMemory::Source(_), _) => Err("shared memory is not writable".into()),
         }
     }
 
@@ -113,22 +120,22 @@ impl Registry {
     pub(super) fn read(&mut self, remote: RemoteMemory, len: u32) -> Result<Vec<u8>, String> {
         let (memory, start) = self.range(remote, u64::from(len), Access::RemoteRead)?;
         let bytes: &[u8] = match memory {
-            Memory::Source(bytes) => bytes,
-            Memory::Sink(buf) => buf,
+            RegisterableMemory::Source(bytes) => bytes,
+            RegisterableMemory::Sink(buf) => buf,
         };
         Ok(bytes[start..start + len as usize].to_vec())
     }
 
     /// Places the response to a local RDMA Read.
-    pub(super) fn place(&mut self, sink: Handle, at: u64, data: &[u8]) -> Result<(), String> {
+    pub(super) fn place(&mut self, sink: MemoryHandle, at: u64, data: &[u8]) -> Result<(), String> {
         let registration = self.live.get(&sink).ok_or_else(|| format!("{sink:?} is not registered"))?;
         let offset = registration.base.checked_add(at).ok_or("offset overflows")?;
         match self.range(RemoteMemory { handle: sink, offset }, data.len() as u64, Access::ReadSink)? {
-            (Memory::Sink(buf), start) => {
+            (RegisterableMemory::Sink(buf), start) => {
                 buf[start..start + data.len()].copy_from_slice(data);
                 Ok(())
             }
-            (Memory::Source(_), _) => Err("shared memory is not writable".into()),
+            (RegisterableMemory::Source(_), _) => Err("shared memory is not writable".into()),
         }
     }
 }

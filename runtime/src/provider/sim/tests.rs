@@ -4,11 +4,12 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 
-use super::{End, Fault, SimConfig, SimQueuePair, pair};
+use super::{SimConfig, SimEnd, SimFault, SimQueuePair, pair};
 use crate::{
     memory::{MessageBuf, Output, PayloadBuf},
     provider::{
-        Access, Completion, DisconnectReason, Handle, Memory, QueuePair, RemoteMemory, WorkError, WorkRequest, WrId,
+        Access, Completion, DisconnectReason, MemoryHandle, QueuePair, RegisterableMemory, RemoteMemory, WorkError,
+        WorkRequest, WrId,
     },
 };
 
@@ -18,7 +19,7 @@ fn poll(qp: &mut SimQueuePair) -> Vec<Completion> {
     completions
 }
 
-fn send(qp: &mut SimQueuePair, bytes: &[u8], invalidate: Option<Handle>) {
+fn send(qp: &mut SimQueuePair, bytes: &[u8], invalidate: Option<MemoryHandle>) {
     let mut message = MessageBuf::new(Vec::new().into(), 0);
     message.append(bytes);
     qp.post(WorkRequest::Send { id: WrId(9), message, invalidate, solicited: false });
@@ -28,7 +29,7 @@ fn send(qp: &mut SimQueuePair, bytes: &[u8], invalidate: Option<Handle>) {
 #[test]
 fn write_then_send() {
     let (mut a, mut b, network) = pair(SimConfig::default());
-    let region = a.register(Memory::Sink(vec![0; 8].into()), Access::RemoteWrite).unwrap();
+    let region = a.register(RegisterableMemory::Sink(vec![0; 8].into()), Access::RemoteWrite).unwrap();
     let remote = RemoteMemory { handle: region.handle, offset: region.base + 2 };
     b.post(WorkRequest::Write { id: WrId(1), source: Bytes::from_static(b"abc"), remote });
     send(&mut b, b"done", Some(region.handle));
@@ -38,22 +39,26 @@ fn write_then_send() {
     assert_eq!((&message[..], *invalidated), (&b"done"[..], Some(region.handle)));
     a.post(WorkRequest::Invalidate { id: WrId(2), handle: region.handle });
     let returned = poll(&mut a);
-    let [Completion::Invalidated { memory: Memory::Sink(buf), .. }] = &returned[..] else { panic!("{returned:?}") };
+    let [Completion::Invalidated { memory: RegisterableMemory::Sink(buf), .. }] = &returned[..] else {
+        panic!("{returned:?}")
+    };
     assert_eq!(&buf[..], b"\0\0abc\0\0\0");
-    assert_eq!(network.registered(End::A), 0);
+    assert_eq!(network.registered(SimEnd::A), 0);
 }
 
 #[test]
 fn read() {
     let (mut a, mut b, _) = pair(SimConfig::default());
-    let source = a.register(Memory::Source(Bytes::from_static(b"0123456789")), Access::RemoteRead).unwrap();
-    let sink = b.register(Memory::Sink(vec![0; 4].into()), Access::ReadSink).unwrap();
+    let source = a.register(RegisterableMemory::Source(Bytes::from_static(b"0123456789")), Access::RemoteRead).unwrap();
+    let sink = b.register(RegisterableMemory::Sink(vec![0; 4].into()), Access::ReadSink).unwrap();
     let remote = RemoteMemory { handle: source.handle, offset: source.base + 7 };
     b.post(WorkRequest::Read { id: WrId(3), sink: sink.handle, sink_offset: 1, remote, len: 3 });
     assert!(matches!(poll(&mut b)[..], [Completion::Read { id: WrId(3) }]));
     b.post(WorkRequest::Invalidate { id: WrId(4), handle: sink.handle });
     let returned = poll(&mut b);
-    let [Completion::Invalidated { memory: Memory::Sink(buf), .. }] = &returned[..] else { panic!("{returned:?}") };
+    let [Completion::Invalidated { memory: RegisterableMemory::Sink(buf), .. }] = &returned[..] else {
+        panic!("{returned:?}")
+    };
     assert_eq!(&buf[..], b"\x00789");
 }
 
@@ -62,8 +67,8 @@ fn read() {
 fn access_is_checked() {
     for case in 0..5 {
         let (mut a, mut b, _) = pair(SimConfig::default());
-        let source = a.register(Memory::Source(Bytes::from_static(b"0123")), Access::RemoteRead).unwrap();
-        let sink = b.register(Memory::Sink(vec![0; 8].into()), Access::ReadSink).unwrap();
+        let source = a.register(RegisterableMemory::Source(Bytes::from_static(b"0123")), Access::RemoteRead).unwrap();
+        let sink = b.register(RegisterableMemory::Sink(vec![0; 8].into()), Access::ReadSink).unwrap();
         let (offset, len) = match case {
             0 => (source.base, 5),
             1 => (source.base - 1, 1),
@@ -99,12 +104,12 @@ fn access_is_checked() {
 #[test]
 fn registration_is_checked() {
     let mut config = SimConfig::default();
-    config.faults.push(Fault::RefuseRegistration { end: End::A, nth: 2 });
+    config.faults.push(SimFault::RefuseRegistration { end: SimEnd::A, nth: 2 });
     let (mut a, _b, _) = pair(config);
-    assert!(a.register(Memory::Sink(PayloadBuf::from(Vec::new())), Access::RemoteWrite).is_err());
-    assert!(a.register(Memory::Source(Bytes::from_static(b"x")), Access::RemoteWrite).is_err());
-    assert!(a.register(Memory::Source(Bytes::from_static(b"x")), Access::RemoteRead).is_err());
-    assert!(a.register(Memory::Source(Bytes::from_static(b"x")), Access::RemoteRead).is_ok());
+    assert!(a.register(RegisterableMemory::Sink(PayloadBuf::from(Vec::new())), Access::RemoteWrite).is_err());
+    assert!(a.register(RegisterableMemory::Source(Bytes::from_static(b"x")), Access::RemoteWrite).is_err());
+    assert!(a.register(RegisterableMemory::Source(Bytes::from_static(b"x")), Access::RemoteRead).is_err());
+    assert!(a.register(RegisterableMemory::Source(Bytes::from_static(b"x")), Access::RemoteRead).is_ok());
 }
 
 /// A Send without a Receive, or with one that is too small, ends the connection.
@@ -119,7 +124,7 @@ fn receives_are_counted() {
             send(&mut a, b"abc", None);
         }
         let completions = poll(&mut b);
-        assert_eq!(network.receives(End::B), receives + 1 - completions.len());
+        assert_eq!(network.receives(SimEnd::B), receives + 1 - completions.len());
         assert!(matches!(completions.last(), Some(Completion::Disconnected { .. })));
     }
 }
@@ -128,7 +133,7 @@ fn receives_are_counted() {
 #[test]
 fn invalidation_outlives_the_connection() {
     let (mut a, mut b, network) = pair(SimConfig { stepped: true, ..SimConfig::default() });
-    let region = a.register(Memory::Sink(vec![0; 8].into()), Access::RemoteWrite).unwrap();
+    let region = a.register(RegisterableMemory::Sink(vec![0; 8].into()), Access::RemoteWrite).unwrap();
     send(&mut a, b"never", None);
     network.cut();
     a.post(WorkRequest::Invalidate { id: WrId(2), handle: region.handle });
@@ -145,7 +150,7 @@ fn invalidation_outlives_the_connection() {
         "{completions:?}"
     );
     assert!(matches!(poll(&mut b)[..], [Completion::Disconnected { .. }]));
-    assert!(a.register(Memory::Sink(vec![0; 8].into()), Access::RemoteWrite).is_err());
+    assert!(a.register(RegisterableMemory::Sink(vec![0; 8].into()), Access::RemoteWrite).is_err());
 }
 
 /// Closing waits for posted requests.
@@ -172,8 +177,8 @@ fn read_depth() {
     let mut config = SimConfig::default();
     config.ends[1].max_reads = 1;
     let (mut a, mut b, _) = pair(config);
-    let source = a.register(Memory::Source(Bytes::from_static(b"0123")), Access::RemoteRead).unwrap();
-    let sink = b.register(Memory::Sink(vec![0; 4].into()), Access::ReadSink).unwrap();
+    let source = a.register(RegisterableMemory::Source(Bytes::from_static(b"0123")), Access::RemoteRead).unwrap();
+    let sink = b.register(RegisterableMemory::Sink(vec![0; 4].into()), Access::ReadSink).unwrap();
     let remote = RemoteMemory { handle: source.handle, offset: source.base };
     for id in 0..3 {
         b.post(WorkRequest::Read { id: WrId(id), sink: sink.handle, sink_offset: 0, remote, len: 4 });
@@ -185,7 +190,7 @@ fn read_depth() {
 mod fabric {
     use std::{io, time::Duration};
 
-    use super::super::Fabric;
+    use super::super::SimFabric;
     use crate::provider::{ConnectRequest, Connector, Incoming, Listener, QueuePair, SetupError, SetupParams};
     use bytes::Bytes;
 
@@ -196,7 +201,7 @@ mod fabric {
     /// Both sides receive the peer's private data, the addresses, and a queue pair that works.
     #[tokio::test]
     async fn connect() {
-        let fabric = Fabric::default();
+        let fabric = SimFabric::default();
         let listener = fabric.listen(0).unwrap();
         let at = listener.local_addr();
         let accept = async {
@@ -229,7 +234,7 @@ mod fabric {
 
     #[tokio::test]
     async fn refusals() {
-        let fabric = Fabric::default();
+        let fabric = SimFabric::default();
         let listener = fabric.listen(7).unwrap();
         assert_eq!(fabric.listen(7).unwrap_err().kind(), io::ErrorKind::AddrInUse);
         let at = listener.local_addr();

@@ -37,21 +37,21 @@ pub(super) unsafe fn wait_for<T: AsRawFd>(inner: T) -> io::Result<AsyncFd<T>> {
 
 /// An event channel.
 #[derive(Debug)]
-struct Channel(NonNull<ffi::rdma_event_channel>);
+struct EventChannel(NonNull<ffi::rdma_event_channel>);
 
 // SAFETY: librdmacm's objects are not bound to a thread, and the library locks shared state.
-unsafe impl Send for Channel {}
+unsafe impl Send for EventChannel {}
 // SAFETY: as above; the only calls through a shared reference fetch events, which the kernel serializes.
-unsafe impl Sync for Channel {}
+unsafe impl Sync for EventChannel {}
 
-impl AsRawFd for Channel {
+impl AsRawFd for EventChannel {
     fn as_raw_fd(&self) -> RawFd {
         // SAFETY: the channel is live, and its file descriptor never changes.
         unsafe { (*self.0.as_ptr()).fd }
     }
 }
 
-impl Drop for Channel {
+impl Drop for EventChannel {
     fn drop(&mut self) {
         // SAFETY: created by rdma_create_event_channel; its identifiers were dropped before (fields are dropped in order).
         unsafe { ffi::rdma_destroy_event_channel(self.0.as_ptr()) }
@@ -76,15 +76,15 @@ pub(super) struct CmEvent {
 
 /// The events of an identifier, or of a listener and its requests.
 #[derive(Debug)]
-pub(super) struct Events(AsyncFd<Channel>);
+pub(super) struct CmEvents(AsyncFd<EventChannel>);
 
-impl Events {
+impl CmEvents {
     /// Creates a channel that belongs to the current tokio runtime.
     pub(super) fn new() -> Result<Self, VerbsError> {
         // SAFETY: no arguments.
         let channel = unsafe { ffi::rdma_create_event_channel() };
         let channel =
-            Channel(NonNull::new(channel).ok_or_else(|| VerbsError::last("opening of the connection manager"))?);
+            EventChannel(NonNull::new(channel).ok_or_else(|| VerbsError::last("opening of the connection manager"))?);
         // SAFETY: the channel owns its file descriptor.
         let made = unsafe { wait_for(channel) };
         Ok(Self(made.map_err(|source| VerbsError::os("opening of the connection manager", source))?))
@@ -190,7 +190,7 @@ unsafe impl Sync for CmId {}
 
 impl CmId {
     /// Creates an identifier whose events are reported on `events`.
-    pub(super) fn new(events: &Events) -> Result<Self, VerbsError> {
+    pub(super) fn new(events: &CmEvents) -> Result<Self, VerbsError> {
         let mut id = ptr::null_mut();
         let channel = events.0.get_ref().0.as_ptr();
         // SAFETY: the channel is live and `id` writable.
@@ -219,8 +219,8 @@ impl CmId {
     }
 
     /// Moves the identifier to another channel.
-    pub(super) fn migrate(&self, events: &Events) -> io::Result<()> {
-        // SAFETY: both are live. No event of the identifier is unacknowledged, because `Events` acknowledges at once.
+    pub(super) fn migrate(&self, events: &CmEvents) -> io::Result<()> {
+        // SAFETY: both are live. No event of the identifier is unacknowledged, because `CmEvents` acknowledges at once.
         check(unsafe { ffi::rdma_migrate_id(self.0.as_ptr(), events.0.get_ref().0.as_ptr()) })
     }
 

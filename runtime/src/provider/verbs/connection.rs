@@ -11,26 +11,26 @@ use tokio::time::Sleep;
 
 use super::{
     VerbsConfig,
-    cm::{CmId, Events},
-    device::Limits,
+    cm::{CmEvents, CmId},
+    device::DeviceLimits,
     device_events::DeviceEvents,
     error::VerbsError,
-    exposures::{Exposures, Way},
+    event_readiness::EventReadiness,
+    exposures::{Exposures, InvalidationMethod},
     ffi,
-    objects::{Cq, Pd, Qp, Waited},
-    queue::{Kind, Op, SendQueue},
-    rare::Rare,
-    receives::{RECEIVE, Receives},
-    regions::Regions,
+    objects::{Cq, EventWait, Pd, Qp},
+    queue::{PostedKind, SendQueue, VerbsOp},
+    receives::{RECEIVE, VerbsReceives},
+    regions::PooledRegions,
     slab::Slab,
     status,
-    wr::Chain,
+    wr::RequestChain,
 };
 use crate::{
     memory::{MessageBuf, PayloadBuf},
     provider::{
-        Access, Completion, DisconnectReason, Handle, Memory, QueuePair, Region, RegisterError, SetupParams, WorkError,
-        WorkRequest, WrId, silence::Silence,
+        Access, Completion, DisconnectReason, MemoryHandle, QueuePair, Region, RegisterError, RegisterableMemory,
+        SetupParams, WorkError, WorkRequest, WrId, first_message_nudge::PeerActivity,
     },
 };
 
@@ -50,7 +50,7 @@ const MOST: usize = 512;
 const LOOKS: usize = 64;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Phase {
+pub(super) enum VerbsPhase {
     Open,
     /// `disconnect` was called, and posted requests are still being sent.
     Draining,
@@ -67,34 +67,34 @@ pub struct VerbsQueuePair {
     // The fields are dropped in this order: users before the objects that they use.
     pub(super) device_events: Option<DeviceEvents>,
     pub(super) qp: Option<Qp>,
-    pub(super) receives: Receives,
+    pub(super) receives: VerbsReceives,
     pub(super) queue: SendQueue,
     pub(super) exposures: Exposures,
-    pub(super) regions: Regions,
+    pub(super) regions: PooledRegions,
     pub(super) send_slab: Slab,
     cq: Cq,
     pub(super) pd: Pd,
     pub(super) id: CmId,
-    pub(super) events: Events,
+    pub(super) events: CmEvents,
     /// Readiness of the connection manager's events and of the device's.
-    pub(super) rare: Rare,
+    pub(super) rare: EventReadiness,
 
-    pub(super) limits: Limits,
+    pub(super) limits: DeviceLimits,
     /// Maximum number of local RDMA Reads in flight, as agreed with the peer.
     pub(super) max_reads: u32,
-    pub(super) phase: Phase,
+    pub(super) phase: VerbsPhase,
     pub(super) done: Vec<Completion>,
     /// Buffer for the device's completions.
     batch: Vec<ffi::ibv_wc>,
     /// The completion queue was empty when it was last checked.
     drained: bool,
-    pub(super) chain: Chain,
+    pub(super) chain: RequestChain,
     pub(super) sends: usize,
     /// Receives were flushed on iWARP, and the cause is not known yet.
     pub(super) suspect: bool,
     pub(super) limit: Option<Pin<Box<Sleep>>>,
     pub(super) progress: u64,
-    silence: Silence,
+    silence: PeerActivity,
     /// A message was posted.
     sent: bool,
     /// A message was received.
@@ -109,7 +109,7 @@ impl VerbsQueuePair {
     /// Creates a queue pair for `id`, whose device is known, and posts its Receives.
     pub(super) fn new(
         id: CmId,
-        events: Events,
+        events: CmEvents,
         params: &SetupParams,
         config: &VerbsConfig,
     ) -> Result<Self, VerbsError> {
@@ -117,7 +117,7 @@ impl VerbsQueuePair {
         // so the channel is declared first. Parameters would be dropped in the wrong order.
         let (events, id) = (events, id);
         let context = id.context().ok_or_else(VerbsError::none_found)?;
-        let limits = Limits::of(context, id.port())?;
+        let limits = DeviceLimits::of(context, id.port())?;
         let receives = u32::try_from(params.receive_count.max(1)).unwrap_or(u32::MAX);
         // Room for twice the requested number, because replies need Receives while calls are in progress.
         let receive_room = receives.saturating_mul(2).max(64).min(limits.max_queue);
@@ -135,7 +135,7 @@ impl VerbsQueuePair {
         };
         let slot = params.receive_size.clamp(1 << 10, 1 << 16);
         let send_slab = Slab::new(&pd, SEND_SLOTS, slot).map_err(registering)?;
-        let receives = Receives::new(&pd, receives, params.receive_size, receive_room).map_err(registering)?;
+        let receives = VerbsReceives::new(&pd, receives, params.receive_size, receive_room).map_err(registering)?;
         let qp = Qp::new(&id, &pd, &cq, sends, receive_room)?;
         let device_events = DeviceEvents::new(context, &qp, &cq)?;
         let mut made = Self {
@@ -144,26 +144,26 @@ impl VerbsQueuePair {
             receives,
             queue: SendQueue::default(),
             exposures: Exposures::new(&limits),
-            regions: Regions::new(params.pool.clone(), config.max_registered, &limits),
+            regions: PooledRegions::new(params.pool.clone(), config.max_registered, &limits),
             send_slab,
             cq,
             pd,
             id,
             events,
-            rare: Rare::new(),
+            rare: EventReadiness::new(),
             limits,
             max_reads: 0,
-            phase: Phase::Open,
+            phase: VerbsPhase::Open,
             done: Vec::new(),
             // SAFETY: plain integers, for which zeros are valid.
             batch: std::iter::repeat_with(|| unsafe { std::mem::zeroed() }).take(BATCH).collect(),
             drained: false,
-            chain: Chain::default(),
+            chain: RequestChain::default(),
             sends: sends as usize,
             suspect: false,
             limit: None,
             progress: 0,
-            silence: Silence::new(false),
+            silence: PeerActivity::new(false),
             sent: false,
             heard: false,
             busy_poll: config.busy_poll,
@@ -172,7 +172,7 @@ impl VerbsQueuePair {
             copied_payload: 0,
         };
         made.post_receives(params.receive_count);
-        if made.phase == Phase::Open {
+        if made.phase == VerbsPhase::Open {
             Ok(made)
         } else {
             Err(VerbsError::os("posting of Receives", io::Error::other("the device refused the Receives")))
@@ -185,14 +185,14 @@ impl VerbsQueuePair {
 
     /// Marks the local side as initiator, which sends first.
     pub(super) fn begin(&mut self) {
-        self.silence = Silence::new(self.limits.iwarp);
+        self.silence = PeerActivity::new(self.limits.iwarp);
     }
 
-    pub(super) fn events(&self) -> &Events {
+    pub(super) fn events(&self) -> &CmEvents {
         &self.events
     }
 
-    pub(super) fn limits(&self) -> &Limits {
+    pub(super) fn limits(&self) -> &DeviceLimits {
         &self.limits
     }
 
@@ -227,7 +227,7 @@ impl VerbsQueuePair {
         if handled > 0 && !self.busy_poll.is_zero() {
             self.last_active = Instant::now();
         }
-        self.tell();
+        self.report_completions();
         handled > 0
     }
 
@@ -235,8 +235,8 @@ impl VerbsQueuePair {
     fn received(&mut self, wc: &ffi::ibv_wc) {
         let Some(slot) = self.receives.complete() else { return };
         match status::of_receive(wc.status) {
-            status::Receive::Message => {}
-            status::Receive::Flushed => {
+            status::ReceiveOutcome::Message => {}
+            status::ReceiveOutcome::Flushed => {
                 if self.limits.iwarp {
                     self.suspect = true;
                 } else {
@@ -245,8 +245,8 @@ impl VerbsQueuePair {
                 }
                 return;
             }
-            status::Receive::Violation(what) => return self.end(DisconnectReason::PeerViolation(what)),
-            status::Receive::Fault(what) => return self.end(DisconnectReason::Transport(what.into())),
+            status::ReceiveOutcome::Violation(what) => return self.end(DisconnectReason::PeerViolation(what)),
+            status::ReceiveOutcome::Fault(what) => return self.end(DisconnectReason::Transport(what.into())),
         }
         let len = (wc.byte_len as usize).min(self.receives.size());
         let invalidated = (wc.wc_flags & self.limits.invalidated_flags() != 0)
@@ -263,7 +263,7 @@ impl VerbsQueuePair {
         // The message owns the slot, which returns to its slab when the message is dropped.
         let memory = PayloadBuf::from_memory(Box::new(slot));
         let message = MessageBuf::received(memory, len);
-        self.done.push(Completion::Received { message, invalidated: invalidated.map(Handle) });
+        self.done.push(Completion::Received { message, invalidated: invalidated.map(MemoryHandle) });
         self.post_owed();
     }
 
@@ -271,7 +271,7 @@ impl VerbsQueuePair {
     fn completed(&mut self, wc: &ffi::ibv_wc) {
         match status::of_request(wc.status) {
             Ok(()) => self.queue.retire(wc.wr_id, Ok(())),
-            Err(status::Failure { error, reason }) => {
+            Err(status::RequestFailure { error, reason }) => {
                 self.queue.retire(wc.wr_id, Err(error));
                 if let Some(reason) = reason {
                     self.end(reason);
@@ -285,14 +285,14 @@ impl VerbsQueuePair {
     }
 
     /// Reports completed requests in order.
-    pub(super) fn tell(&mut self) {
+    pub(super) fn report_completions(&mut self) {
         while let Some((id, kind, result)) = self.queue.completed() {
-            if let Kind::Read(sink) = kind {
+            if let PostedKind::Read(sink) = kind {
                 self.exposures.end_read(sink);
             }
             let Some(id) = id else { continue };
             let completion = match (kind, result) {
-                (Kind::Return(handle), result) => {
+                (PostedKind::Return(handle), result) => {
                     if result.is_ok() {
                         self.exposures.unbound(handle);
                     } else if self.qp.is_some() {
@@ -304,16 +304,16 @@ impl VerbsQueuePair {
                     self.give_back(id, handle)
                 }
                 (_, Err(error)) => Completion::Failed { id, error },
-                (Kind::Send, Ok(())) => Completion::Sent { id },
-                (Kind::Write, Ok(())) => Completion::Written { id },
-                (Kind::Read(_), Ok(())) => Completion::Read { id },
-                (Kind::Own, Ok(())) => continue,
+                (PostedKind::Send, Ok(())) => Completion::Sent { id },
+                (PostedKind::Write, Ok(())) => Completion::Written { id },
+                (PostedKind::Read(_), Ok(())) => Completion::Read { id },
+                (PostedKind::Own, Ok(())) => continue,
             };
             self.done.push(completion);
         }
     }
 
-    fn give_back(&mut self, id: WrId, handle: Handle) -> Completion {
+    fn give_back(&mut self, id: WrId, handle: MemoryHandle) -> Completion {
         match self.exposures.take(handle) {
             Ok(memory) => Completion::Invalidated { id, memory },
             Err(error) => Completion::Failed { id, error: WorkError::Local(error) },
@@ -333,30 +333,30 @@ impl VerbsQueuePair {
     }
 
     /// Processes completions, unless the queue is known to be empty and armed.
-    fn look(&mut self, cx: &mut Context<'_>) -> io::Result<Waited> {
+    fn look(&mut self, cx: &mut Context<'_>) -> io::Result<EventWait> {
         // A queue that was empty after it was armed reports the next completion. This shortcut is not used while the connection
         // is closing.
-        let tells = self.cq.is_armed() && self.drained && self.phase == Phase::Open && !self.suspect;
-        if tells && self.cq.poll_event(cx)? == Waited::Registered {
-            return Ok(Waited::Registered);
+        let tells = self.cq.is_armed() && self.drained && self.phase == VerbsPhase::Open && !self.suspect;
+        if tells && self.cq.poll_event(cx)? == EventWait::Registered {
+            return Ok(EventWait::Registered);
         }
         self.drain();
-        Ok(Waited::Again)
+        Ok(EventWait::Again)
     }
 
     /// Arms the completion queue, so that the next completion wakes the task.
-    fn wait(&mut self, cx: &mut Context<'_>) -> io::Result<Waited> {
+    fn wait(&mut self, cx: &mut Context<'_>) -> io::Result<EventWait> {
         // Completions that arrived before the queue was armed are not reported.
         if self.cq.arm()? && self.drain() {
-            return Ok(Waited::Again);
+            return Ok(EventWait::Again);
         }
         self.cq.poll_event(cx)
     }
 
     /// Fails an invalid work request and ends the connection.
-    fn refuse(&mut self, id: WrId, kind: Kind, error: String) {
+    fn refuse(&mut self, id: WrId, kind: PostedKind, error: String) {
         self.queue.push_done(id, kind, Err(WorkError::Local(error)));
-        self.tell();
+        self.report_completions();
         self.end(DisconnectReason::Local);
     }
 }
@@ -370,7 +370,7 @@ impl Drop for VerbsQueuePair {
 }
 
 impl QueuePair for VerbsQueuePair {
-    fn register(&mut self, memory: Memory, access: Access) -> Result<Region, RegisterError> {
+    fn register(&mut self, memory: RegisterableMemory, access: Access) -> Result<Region, RegisterError> {
         if !self.is_open() {
             return Err(RegisterError { source: "connection has ended".into(), memory });
         }
@@ -378,7 +378,7 @@ impl QueuePair for VerbsQueuePair {
             Ok((region, bind, copied)) => {
                 self.copied_payload += copied;
                 if let Some(bind) = bind {
-                    self.queue.push(None, Kind::Own, Op::Bind(bind));
+                    self.queue.push(None, PostedKind::Own, VerbsOp::Bind(bind));
                 }
                 Ok(region)
             }
@@ -387,70 +387,86 @@ impl QueuePair for VerbsQueuePair {
     }
 
     fn is_open(&self) -> bool {
-        matches!(self.phase, Phase::Open | Phase::Draining)
+        matches!(self.phase, VerbsPhase::Open | VerbsPhase::Draining)
     }
 
     fn post(&mut self, request: WorkRequest) {
-        let open = self.phase == Phase::Open;
+        let open = self.phase == VerbsPhase::Open;
         let most = self.limits.max_transfer;
         match request {
-            WorkRequest::Invalidate { id, handle } => match self.exposures.begin_return(handle) {
-                Way::Unknown => {
+            WorkRequest::Invalidate { id, handle } => match self.exposures.begin_invalidate(handle) {
+                InvalidationMethod::Unknown => {
                     let error = WorkError::Local(format!("{handle:?} is not registered"));
                     self.done.push(Completion::Failed { id, error });
                 }
-                Way::Now => {
+                InvalidationMethod::Now => {
                     let completion = self.give_back(id, handle);
                     self.done.push(completion);
                 }
-                _ if self.phase == Phase::Closed => {
+                _ if self.phase == VerbsPhase::Closed => {
                     let completion = self.give_back(id, handle);
                     self.done.push(completion);
                 }
-                Way::InTurn => self.queue.push(Some(id), Kind::Return(handle), Op::TakeBack),
-                Way::ByRequest => self.queue.push(Some(id), Kind::Return(handle), Op::Invalidate),
+                InvalidationMethod::InTurn => {
+                    self.queue.push(Some(id), PostedKind::Return(handle), VerbsOp::ReturnMemory)
+                }
+                InvalidationMethod::ByRequest => {
+                    self.queue.push(Some(id), PostedKind::Return(handle), VerbsOp::Invalidate)
+                }
             },
-            WorkRequest::Send { id, .. } if !open => self.queue.push_done(id, Kind::Send, Err(WorkError::Flushed)),
-            WorkRequest::Write { id, .. } if !open => self.queue.push_done(id, Kind::Write, Err(WorkError::Flushed)),
-            WorkRequest::Read { id, .. } if !open => self.queue.push_done(id, Kind::Own, Err(WorkError::Flushed)),
+            WorkRequest::Send { id, .. } if !open => {
+                self.queue.push_done(id, PostedKind::Send, Err(WorkError::Flushed))
+            }
+            WorkRequest::Write { id, .. } if !open => {
+                self.queue.push_done(id, PostedKind::Write, Err(WorkError::Flushed))
+            }
+            WorkRequest::Read { id, .. } if !open => self.queue.push_done(id, PostedKind::Own, Err(WorkError::Flushed)),
             WorkRequest::Send { id, message, .. } if message.len() > most as usize => {
                 self.refuse(
                     id,
-                    Kind::Send,
+                    PostedKind::Send,
                     format!("Send of {} bytes exceeds the device's limit of {most}", message.len()),
                 );
             }
             WorkRequest::Write { id, source, .. } if source.len() > most as usize => {
                 self.refuse(
                     id,
-                    Kind::Write,
+                    PostedKind::Write,
                     format!("RDMA Write of {} bytes exceeds the device's limit of {most}", source.len()),
                 );
             }
             WorkRequest::Read { id, .. } if self.max_reads == 0 => {
-                self.refuse(id, Kind::Own, "peer does not serve RDMA Reads".to_owned());
+                self.refuse(id, PostedKind::Own, "peer does not serve RDMA Reads".to_owned());
             }
             WorkRequest::Read { id, len, .. } if len > most => {
-                self.refuse(id, Kind::Own, format!("RDMA Read of {len} bytes exceeds the device's limit of {most}"));
+                self.refuse(
+                    id,
+                    PostedKind::Own,
+                    format!("RDMA Read of {len} bytes exceeds the device's limit of {most}"),
+                );
             }
             WorkRequest::Send { id, message, invalidate, solicited } => {
                 self.sent = true;
-                self.queue.push(Some(id), Kind::Send, Op::Send { message, invalidate, solicited });
+                self.queue.push(Some(id), PostedKind::Send, VerbsOp::Send { message, invalidate, solicited });
             }
             // Zero-length requests need neither memory nor the peer.
             WorkRequest::Write { id, source, .. } if source.is_empty() => {
-                self.queue.push(Some(id), Kind::Write, Op::Nothing);
+                self.queue.push(Some(id), PostedKind::Write, VerbsOp::Nothing);
             }
             WorkRequest::Write { id, source, remote } => {
-                self.queue.push(Some(id), Kind::Write, Op::Write { source, remote });
+                self.queue.push(Some(id), PostedKind::Write, VerbsOp::Write { source, remote });
             }
             WorkRequest::Read { id, sink, sink_offset, remote, len } => {
                 match self.exposures.begin_read(sink, sink_offset, len) {
-                    Ok(()) if len == 0 => self.queue.push(Some(id), Kind::Read(sink), Op::Nothing),
+                    Ok(()) if len == 0 => self.queue.push(Some(id), PostedKind::Read(sink), VerbsOp::Nothing),
                     Ok(()) => {
-                        self.queue.push(Some(id), Kind::Read(sink), Op::Read { sink, sink_offset, remote, len });
+                        self.queue.push(
+                            Some(id),
+                            PostedKind::Read(sink),
+                            VerbsOp::Read { sink, sink_offset, remote, len },
+                        );
                     }
-                    Err(error) => self.refuse(id, Kind::Own, error),
+                    Err(error) => self.refuse(id, PostedKind::Own, error),
                 }
             }
         }
@@ -467,8 +483,8 @@ impl QueuePair for VerbsQueuePair {
             // Events come before completions, because they give the most precise cause of flushed requests.
             let mut changed = self.poll_events(cx);
             // Requests that are already done can be reported without checking the device.
-            self.tell();
-            let mut looked = Waited::Again;
+            self.report_completions();
+            let mut looked = EventWait::Again;
             if self.done.is_empty() {
                 match self.look(cx) {
                     Ok(waited) => looked = waited,
@@ -479,14 +495,14 @@ impl QueuePair for VerbsQueuePair {
                 completions.append(&mut self.done);
                 return Poll::Ready(());
             }
-            if self.phase == Phase::Open && self.silence.poll(cx, self.sent, self.heard) {
-                self.queue.push(None, Kind::Own, Op::Marker);
+            if self.phase == VerbsPhase::Open && self.silence.poll(cx, self.sent, self.heard) {
+                self.queue.push(None, PostedKind::Own, VerbsOp::Marker);
                 changed = true;
             }
             if self.advance(cx) || changed {
                 continue;
             }
-            if self.phase == Phase::Closed {
+            if self.phase == VerbsPhase::Closed {
                 return Poll::Pending;
             }
             if !self.busy_poll.is_zero() && self.last_active.elapsed() < self.busy_poll {
@@ -503,24 +519,24 @@ impl QueuePair for VerbsQueuePair {
                 }
                 continue;
             }
-            if looked == Waited::Registered {
+            if looked == EventWait::Registered {
                 return Poll::Pending;
             }
             match self.wait(cx) {
-                Ok(Waited::Again) => {}
-                Ok(Waited::Registered) => return Poll::Pending,
+                Ok(EventWait::Again) => {}
+                Ok(EventWait::Registered) => return Poll::Pending,
                 Err(error) => self.end(DisconnectReason::Transport(error.into())),
             }
         }
     }
 
-    fn may_spin(&mut self, may: bool) {
+    fn set_busy_poll(&mut self, may: bool) {
         self.may_spin = may;
     }
 
     fn disconnect(&mut self) {
-        if self.phase == Phase::Open {
-            self.phase = Phase::Draining;
+        if self.phase == VerbsPhase::Open {
+            self.phase = VerbsPhase::Draining;
             self.limit = None;
         }
     }
@@ -537,11 +553,11 @@ impl QueuePair for VerbsQueuePair {
         self.exposures.has_windows()
     }
 
-    fn tells_violations(&self) -> bool {
+    fn reports_violations(&self) -> bool {
         !self.limits.iwarp
     }
 
-    fn copied_payload(&self) -> u64 {
+    fn copied_payload_bytes(&self) -> u64 {
         self.copied_payload
     }
 }

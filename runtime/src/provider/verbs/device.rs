@@ -9,7 +9,7 @@ use super::{
 
 /// Device families whose limits differ from what their attributes report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Family {
+enum DeviceFamily {
     /// Soft RoCE.
     Rxe,
     /// Soft iWARP.
@@ -19,10 +19,10 @@ enum Family {
 
 /// The capabilities of a device and its port.
 #[derive(Debug, Clone)]
-pub(super) struct Limits {
+pub(super) struct DeviceLimits {
     /// The device name, as in `rdma link`.
     pub(super) name: String,
-    family: Family,
+    family: DeviceFamily,
     /// The device uses iWARP: the rules of RFC 5040 apply.
     pub(super) iwarp: bool,
     /// The device has memory windows of type 2B.
@@ -39,7 +39,7 @@ pub(super) struct Limits {
     pub(super) max_transfer: u32,
 }
 
-impl Limits {
+impl DeviceLimits {
     /// Queries the device, and the port unless it is 0.
     pub(super) fn of(context: NonNull<ffi::ibv_context>, port: u8) -> Result<Self, VerbsError> {
         let mut device = MaybeUninit::<ffi::ibv_device_attr>::zeroed();
@@ -78,9 +78,9 @@ impl Limits {
         let depth = |value: i32| u8::try_from(value.clamp(0, 255)).unwrap_or(u8::MAX);
         // Linux: `RXE_VENDOR_ID`, `SIW_VENDOR_ID`.
         let family = match (device.vendor_id, transport) {
-            (0x00ff_ffff, ibv_transport_type::IBV_TRANSPORT_IB) => Family::Rxe,
-            (0x0062_6d74, ibv_transport_type::IBV_TRANSPORT_IWARP) => Family::Siw,
-            _ => Family::Other,
+            (0x00ff_ffff, ibv_transport_type::IBV_TRANSPORT_IB) => DeviceFamily::Rxe,
+            (0x0062_6d74, ibv_transport_type::IBV_TRANSPORT_IWARP) => DeviceFamily::Siw,
+            _ => DeviceFamily::Other,
         };
         let windows = device.device_cap_flags & cap::IBV_DEVICE_MEM_WINDOW_TYPE_2B.0 != 0 && device.max_mw > 0;
         Self {
@@ -104,7 +104,7 @@ impl Limits {
     /// Returns `true` if the device enforces the bounds of a window, and not only those of its region. Soft RoCE
     /// (`check_rkey` of Linux 6.1) checks only the region.
     pub(super) fn windows_have_bounds(&self) -> bool {
-        self.family != Family::Rxe
+        self.family != DeviceFamily::Rxe
     }
 
     /// Returns `true` if an invalidated window may be bound again under another handle.
@@ -112,20 +112,20 @@ impl Limits {
     /// Soft RoCE (`rxe_invalidate_mw` of Linux 6.1) crashes the kernel if an unbound window is invalidated: by a peer that
     /// invalidates it twice, or by both sides at once. Its windows are freed instead, after which their handles are unknown.
     pub(super) fn windows_are_reusable(&self) -> bool {
-        self.family != Family::Rxe
+        self.family != DeviceFamily::Rxe
     }
 
     /// Returns the flags of a Receive's completion that report an invalidation by the peer. Soft RoCE sets the flag of the
     /// Linux kernel (`IB_WC_WITH_INVALIDATE`), which differs from that of libibverbs (at least up to Linux 6.1).
     pub(super) fn invalidated_flags(&self) -> u32 {
         let flag = wc_flag::IBV_WC_WITH_INV.0;
-        if self.family == Family::Rxe { flag | 1 << 2 } else { flag }
+        if self.family == DeviceFamily::Rxe { flag | 1 << 2 } else { flag }
     }
 
     /// Returns `true` if the sink of an RDMA Read must be registered for remote write. Most iWARP adapters require that,
     /// because the response names the sink like an RDMA Write. `siw` does not.
     pub(super) fn read_sink_is_remote(&self) -> bool {
-        self.iwarp && self.family != Family::Siw
+        self.iwarp && self.family != DeviceFamily::Siw
     }
 }
 
@@ -143,13 +143,13 @@ pub struct Device {
     /// The device name, as in `rdma link`.
     pub name: String,
     /// The protocol of the device.
-    pub protocol: Protocol,
+    pub protocol: DeviceProtocol,
 }
 
 /// The protocol of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Protocol {
+pub enum DeviceProtocol {
     /// InfiniBand or RoCE.
     InfiniBand,
     /// iWARP.
@@ -175,9 +175,9 @@ pub fn devices() -> io::Result<Vec<Device>> {
             unsafe {
                 let device = *list.as_ptr().add(index);
                 let protocol = match ((*device).transport_type, (*device).node_type) {
-                    (ibv_transport_type::IBV_TRANSPORT_IWARP, _) => Protocol::Iwarp,
-                    (ibv_transport_type::IBV_TRANSPORT_IB, ibv_node_type::IBV_NODE_CA) => Protocol::InfiniBand,
-                    _ => Protocol::Other,
+                    (ibv_transport_type::IBV_TRANSPORT_IWARP, _) => DeviceProtocol::Iwarp,
+                    (ibv_transport_type::IBV_TRANSPORT_IB, ibv_node_type::IBV_NODE_CA) => DeviceProtocol::InfiniBand,
+                    _ => DeviceProtocol::Other,
                 };
                 Device { name: name_of(device), protocol }
             }
@@ -208,7 +208,7 @@ mod tests {
         rxe.vendor_id = 0x00ff_ffff;
         rxe.max_mw = 1000;
         rxe.device_cap_flags = cap::IBV_DEVICE_MEM_WINDOW_TYPE_2B.0;
-        let limits = Limits::from_attributes("rxe0".into(), ibv_transport_type::IBV_TRANSPORT_IB, &rxe, 1 << 23);
+        let limits = DeviceLimits::from_attributes("rxe0".into(), ibv_transport_type::IBV_TRANSPORT_IB, &rxe, 1 << 23);
         assert_eq!(limits.invalidated_flags(), 0b1100);
         assert!(limits.windows && !limits.windows_have_bounds() && !limits.iwarp && !limits.read_sink_is_remote());
         assert_eq!((limits.max_responses, limits.max_reads, limits.max_transfer), (128, 255, 1 << 23));
@@ -216,7 +216,7 @@ mod tests {
         let mut iwarp = attributes();
         iwarp.max_qp_rd_atom = -1;
         iwarp.max_qp_wr = 0;
-        let limits = Limits::from_attributes("iw0".into(), ibv_transport_type::IBV_TRANSPORT_IWARP, &iwarp, 0);
+        let limits = DeviceLimits::from_attributes("iw0".into(), ibv_transport_type::IBV_TRANSPORT_IWARP, &iwarp, 0);
         assert!(!limits.windows && limits.iwarp && limits.read_sink_is_remote());
         assert_eq!((limits.max_responses, limits.max_queue, limits.max_transfer), (0, 1, 1 << 30));
     }

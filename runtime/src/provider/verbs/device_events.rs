@@ -36,20 +36,20 @@ pub(super) enum DeviceEvent {
 }
 
 #[derive(Debug, Default)]
-struct Inbox {
+struct EventInbox {
     events: Vec<DeviceEvent>,
     waker: Option<Waker>,
 }
 
 /// The subject of an event: the address of a device's context, a queue pair or a completion queue.
-type Key = usize;
+type EventKey = usize;
 
 /// The inboxes of connections, by the subjects that concern them.
-static INBOXES: OnceLock<Mutex<Inboxes>> = OnceLock::new();
+static INBOXES: OnceLock<Mutex<EventInboxes>> = OnceLock::new();
 
-type Inboxes = HashMap<Key, Vec<Arc<Mutex<Inbox>>>>;
+type EventInboxes = HashMap<EventKey, Vec<Arc<Mutex<EventInbox>>>>;
 
-fn inboxes() -> MutexGuard<'static, Inboxes> {
+fn inboxes() -> MutexGuard<'static, EventInboxes> {
     INBOXES.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -58,8 +58,8 @@ fn inboxes() -> MutexGuard<'static, Inboxes> {
 pub(super) struct DeviceEvents {
     fd: AsyncFd<OwnedFd>,
     context: NonNull<ffi::ibv_context>,
-    keys: [Key; 3],
-    inbox: Arc<Mutex<Inbox>>,
+    keys: [EventKey; 3],
+    inbox: Arc<Mutex<EventInbox>>,
 }
 
 // SAFETY: libibverbs' calls on a context may be made from any thread.
@@ -75,7 +75,7 @@ impl DeviceEvents {
             // SAFETY: the value owns the file descriptor. Its blocking mode is shared with the original.
             .and_then(|fd| unsafe { wait_for(fd) })
             .map_err(|source| VerbsError::os("registration for device events", source))?;
-        let keys = [context.as_ptr() as Key, qp.as_ptr() as Key, cq.as_ptr() as Key];
+        let keys = [context.as_ptr() as EventKey, qp.as_ptr() as EventKey, cq.as_ptr() as EventKey];
         let inbox = Arc::new(Mutex::default());
         let mut all = inboxes();
         for key in keys {
@@ -113,12 +113,12 @@ impl DeviceEvents {
         // pointers.
         let (number, element) = unsafe {
             let event = event.as_ptr();
-            ((&raw const (*event).event_type).cast::<u32>().read(), (*event).element.qp as Key)
+            ((&raw const (*event).event_type).cast::<u32>().read(), (*event).element.qp as EventKey)
         };
-        let context = self.context.as_ptr() as Key;
+        let context = self.context.as_ptr() as EventKey;
         match classify(number) {
-            Some((event, About::Element)) => deliver(element, event),
-            Some((event, About::Device)) => deliver(context, event),
+            Some((event, EventSubject::Element)) => deliver(element, event),
+            Some((event, EventSubject::Device)) => deliver(context, event),
             None if number == kind::IBV_EVENT_PORT_ERR as u32 => {
                 // Connections detect a permanent failure on their own.
                 tracing::warn!(target: "rpcrdma", port = element, "the RDMA device's port is down");
@@ -146,28 +146,28 @@ impl Drop for DeviceEvents {
     }
 }
 
-enum About {
+enum EventSubject {
     Device,
     Element,
 }
 
 /// Returns the meaning of an event for connections.
-fn classify(number: u32) -> Option<(DeviceEvent, About)> {
+fn classify(number: u32) -> Option<(DeviceEvent, EventSubject)> {
     const FATAL: u32 = kind::IBV_EVENT_DEVICE_FATAL as u32;
     const CQ: u32 = kind::IBV_EVENT_CQ_ERR as u32;
     const QP: u32 = kind::IBV_EVENT_QP_FATAL as u32;
     const REQUEST: u32 = kind::IBV_EVENT_QP_REQ_ERR as u32;
     const ACCESS: u32 = kind::IBV_EVENT_QP_ACCESS_ERR as u32;
     Some(match number {
-        FATAL => (DeviceEvent::Fatal, About::Device),
-        CQ => (DeviceEvent::CompletionsLost, About::Element),
-        QP => (DeviceEvent::QueuePairFailed, About::Element),
-        REQUEST | ACCESS => (DeviceEvent::PeerViolation, About::Element),
+        FATAL => (DeviceEvent::Fatal, EventSubject::Device),
+        CQ => (DeviceEvent::CompletionsLost, EventSubject::Element),
+        QP => (DeviceEvent::QueuePairFailed, EventSubject::Element),
+        REQUEST | ACCESS => (DeviceEvent::PeerViolation, EventSubject::Element),
         _ => return None,
     })
 }
 
-fn deliver(key: Key, event: DeviceEvent) {
+fn deliver(key: EventKey, event: DeviceEvent) {
     let wakers: Vec<_> = {
         let all = inboxes();
         let concerned = all.get(&key).into_iter().flatten();
@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn events_reach_their_connections() {
-        let inbox = Arc::new(Mutex::new(Inbox::default()));
+        let inbox = Arc::new(Mutex::new(EventInbox::default()));
         // No object has this address.
         inboxes().entry(3).or_default().push(Arc::clone(&inbox));
         deliver(3, DeviceEvent::Fatal);
@@ -199,8 +199,8 @@ mod tests {
 
     #[test]
     fn kinds() {
-        assert!(matches!(classify(8), Some((DeviceEvent::Fatal, About::Device))));
-        assert!(matches!(classify(3), Some((DeviceEvent::PeerViolation, About::Element))));
+        assert!(matches!(classify(8), Some((DeviceEvent::Fatal, EventSubject::Device))));
+        assert!(matches!(classify(3), Some((DeviceEvent::PeerViolation, EventSubject::Element))));
         assert!(classify(10).is_none() && classify(u32::MAX).is_none());
     }
 }

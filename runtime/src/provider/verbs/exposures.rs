@@ -6,14 +6,14 @@
 use std::{io, sync::Arc};
 
 use super::{
-    device::Limits,
-    objects::{Mr, Mw, Pd, Rights},
-    regions::Regions,
-    wr::{Local, Request},
+    device::DeviceLimits,
+    objects::{Mr, Mw, Pd, RegionAccess},
+    regions::PooledRegions,
+    wr::{LocalSegment, PreparedRequest},
 };
 use crate::{
     hash::NumberMap,
-    provider::{Access, Handle, IoError, Memory, Region},
+    provider::{Access, IoError, MemoryHandle, Region, RegisterableMemory},
 };
 
 /// Number of released handles that are not reused yet (promised by [`Region`]).
@@ -26,13 +26,13 @@ const CHOICE: usize = 64;
 /// connection.
 const WINDOW: usize = 1 << 31;
 
-struct Exposure {
+struct VerbsExposure {
     /// Dropped before the region, because a region with a bound window cannot be deregistered.
     window: Option<Mw>,
-    region: Cover,
+    region: ExposureMeans,
     /// The copy that is exposed instead of read-only memory.
     copy: Option<Vec<u8>>,
-    memory: Memory,
+    memory: RegisterableMemory,
     /// The address of the first byte. It is stored because the memory's owner must not be accessed while the device writes.
     address: u64,
     access: Access,
@@ -45,7 +45,7 @@ struct Exposure {
 }
 
 /// The registration of memory.
-enum Cover {
+enum ExposureMeans {
     /// None, because the memory is empty.
     Nothing,
     /// A separate region.
@@ -54,7 +54,7 @@ enum Cover {
     Pooled(Arc<Mr>),
 }
 
-impl Cover {
+impl ExposureMeans {
     fn region(&self) -> Option<&Mr> {
         match self {
             Self::Nothing => None,
@@ -65,18 +65,18 @@ impl Cover {
 }
 
 /// The parameters of newly exposed memory.
-struct Exposed {
+struct ExposedMemory {
     handle: u32,
     base: u64,
     window: Option<Mw>,
-    region: Cover,
+    region: ExposureMeans,
     copy: Option<Vec<u8>>,
-    bind: Option<Request>,
+    bind: Option<PreparedRequest>,
 }
 
 /// The method of invalidating memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum InvalidationMethod {
     /// The handle is unknown, or its memory was already requested.
     Unknown,
     /// The memory is available at once.
@@ -90,7 +90,7 @@ pub(super) enum Way {
 
 /// The registered memory of one connection.
 pub(super) struct Exposures {
-    entries: NumberMap<u32, Exposure>,
+    entries: NumberMap<u32, VerbsExposure>,
     /// Free windows, which are not bound.
     windows: Vec<Mw>,
     recent: [u32; RECENT],
@@ -102,7 +102,7 @@ pub(super) struct Exposures {
 }
 
 impl Exposures {
-    pub(super) fn new(limits: &Limits) -> Self {
+    pub(super) fn new(limits: &DeviceLimits) -> Self {
         Self {
             entries: NumberMap::default(),
             windows: Vec::new(),
@@ -130,13 +130,13 @@ impl Exposures {
     pub(super) fn register(
         &mut self,
         pd: &Pd,
-        regions: &mut Regions,
-        mut memory: Memory,
+        regions: &mut PooledRegions,
+        mut memory: RegisterableMemory,
         access: Access,
-    ) -> Result<(Region, Option<Request>, u64), (IoError, Memory)> {
+    ) -> Result<(Region, Option<PreparedRequest>, u64), (IoError, RegisterableMemory)> {
         let (address, len) = match (&mut memory, access) {
-            (Memory::Source(source), Access::RemoteRead) => (source.as_ptr(), source.len()),
-            (Memory::Sink(sink), Access::RemoteWrite | Access::ReadSink) => {
+            (RegisterableMemory::Source(source), Access::RemoteRead) => (source.as_ptr(), source.len()),
+            (RegisterableMemory::Sink(sink), Access::RemoteWrite | Access::ReadSink) => {
                 (sink.as_mut_ptr().cast_const(), sink.len())
             }
             _ => {
@@ -145,9 +145,9 @@ impl Exposures {
             }
         };
         match self.expose(pd, regions, address, len, access) {
-            Ok(Exposed { handle, base, window, region, copy, bind }) => {
+            Ok(ExposedMemory { handle, base, window, region, copy, bind }) => {
                 let (bound, copied) = (window.is_some(), copy.as_ref().map_or(0, Vec::len) as u64);
-                let exposure = Exposure {
+                let exposure = VerbsExposure {
                     window,
                     region,
                     copy,
@@ -159,7 +159,7 @@ impl Exposures {
                     returning: false,
                 };
                 self.entries.insert(handle, exposure);
-                Ok((Region { handle: Handle(handle), base }, bind, copied))
+                Ok((Region { handle: MemoryHandle(handle), base }, bind, copied))
             }
             Err(error) => Err((error.into(), memory)),
         }
@@ -168,16 +168,23 @@ impl Exposures {
     fn expose(
         &mut self,
         pd: &Pd,
-        regions: &mut Regions,
+        regions: &mut PooledRegions,
         address: *const u8,
         len: usize,
         access: Access,
-    ) -> io::Result<Exposed> {
+    ) -> io::Result<ExposedMemory> {
         let base = address as u64;
         if len == 0 {
             // Empty memory cannot be accessed, and empty regions and windows do not exist.
             let handle = self.unused_handle()?;
-            return Ok(Exposed { handle, base, window: None, region: Cover::Nothing, copy: None, bind: None });
+            return Ok(ExposedMemory {
+                handle,
+                base,
+                window: None,
+                region: ExposureMeans::Nothing,
+                copy: None,
+                bind: None,
+            });
         }
         let windowed = self.use_windows && access != Access::ReadSink;
         if windowed && len > WINDOW {
@@ -187,13 +194,13 @@ impl Exposures {
             ));
         }
         let rights = match access {
-            Access::RemoteRead if windowed => Rights::WindowRead,
-            Access::RemoteWrite if windowed => Rights::WindowWrite,
-            Access::RemoteRead => Rights::RemoteRead,
-            Access::ReadSink if !self.read_sink_is_remote => Rights::LocalWrite,
-            Access::RemoteWrite | Access::ReadSink => Rights::RemoteWrite,
+            Access::RemoteRead if windowed => RegionAccess::WindowRead,
+            Access::RemoteWrite if windowed => RegionAccess::WindowWrite,
+            Access::RemoteRead => RegionAccess::RemoteRead,
+            Access::ReadSink if !self.read_sink_is_remote => RegionAccess::LocalWrite,
+            Access::RemoteWrite | Access::ReadSink => RegionAccess::RemoteWrite,
         };
-        let remote = matches!(rights, Rights::RemoteRead | Rights::RemoteWrite);
+        let remote = matches!(rights, RegionAccess::RemoteRead | RegionAccess::RemoteWrite);
         // A pool buffer's registration permits only local access. If the device does not enforce the bounds of windows, the
         // window must be as large as the region.
         let home = regions.home(address, len).filter(|home| {
@@ -202,7 +209,7 @@ impl Exposures {
         let mut copy = None;
         let mut exposed_at = base;
         let region = match home.map(|home| regions.of(pd, home)) {
-            Some(region) => Cover::Pooled(region?),
+            Some(region) => ExposureMeans::Pooled(region?),
             None => {
                 // SAFETY: the entry owns the memory from now on. It drops the region first, and releases the memory only after
                 // the region is gone. A sink has one owner, and nobody accesses it here. A source is shared but read-only, and is
@@ -211,7 +218,7 @@ impl Exposures {
                     // A window can only be bound to writable memory, whatever access it permits. A read-only source (a constant,
                     // a mapped file) is copied. A region with remote access is no alternative, because Send with Invalidate would
                     // fail.
-                    Err(error) if rights == Rights::WindowRead && is_fault(&error) => {
+                    Err(error) if rights == RegionAccess::WindowRead && is_fault(&error) => {
                         // SAFETY: the source is live and has `len` bytes.
                         let bytes = unsafe { std::slice::from_raw_parts(address, len) }.to_vec();
                         exposed_at = bytes.as_ptr() as u64;
@@ -222,7 +229,7 @@ impl Exposures {
                     }
                     other => other,
                 };
-                Cover::Own(registered?)
+                ExposureMeans::Own(registered?)
             }
         };
         let Some(names) = region.region().filter(|_| windowed) else {
@@ -231,10 +238,10 @@ impl Exposures {
                 Some(region) if access != Access::ReadSink => region.rkey(),
                 _ => self.unused_handle()?,
             };
-            return Ok(Exposed { handle, base: exposed_at, window: None, region, copy, bind: None });
+            return Ok(ExposedMemory { handle, base: exposed_at, window: None, region, copy, bind: None });
         };
         let (window, handle) = self.take_window(pd)?;
-        let bind = Request::Bind {
+        let bind = PreparedRequest::Bind {
             window: window.as_ptr(),
             rkey: handle,
             region: names.as_ptr(),
@@ -242,7 +249,7 @@ impl Exposures {
             len: len as u64,
             write: access == Access::RemoteWrite,
         };
-        Ok(Exposed { handle, base: exposed_at, window: Some(window), region, copy, bind: Some(bind) })
+        Ok(ExposedMemory { handle, base: exposed_at, window: Some(window), region, copy, bind: Some(bind) })
     }
 
     /// Takes a free window and chooses a new handle for it. The window, and the eight bits of the handle that the user
@@ -284,7 +291,7 @@ impl Exposures {
     }
 
     /// Checks the sink of a local RDMA Read. Adds a user of the memory.
-    pub(super) fn begin_read(&mut self, sink: Handle, offset: u64, len: u32) -> Result<(), String> {
+    pub(super) fn begin_read(&mut self, sink: MemoryHandle, offset: u64, len: u32) -> Result<(), String> {
         let entry = self
             .entries
             .get_mut(&sink.0)
@@ -299,13 +306,13 @@ impl Exposures {
     }
 
     /// Returns the destination of an RDMA Read that [`begin_read`](Self::begin_read) has accepted.
-    pub(super) fn read_place(&mut self, sink: Handle, offset: u64, len: u32) -> Option<Local> {
+    pub(super) fn read_place(&mut self, sink: MemoryHandle, offset: u64, len: u32) -> Option<LocalSegment> {
         let entry = self.entries.get(&sink.0)?;
-        Some(Local { address: entry.address + offset, len, lkey: entry.region.region()?.lkey() })
+        Some(LocalSegment { address: entry.address + offset, len, lkey: entry.region.region()?.lkey() })
     }
 
     /// Removes a user after an RDMA Read has completed.
-    pub(super) fn end_read(&mut self, sink: Handle) {
+    pub(super) fn end_read(&mut self, sink: MemoryHandle) {
         if let Some(entry) = self.entries.get_mut(&sink.0) {
             entry.users = entry.users.saturating_sub(1);
         }
@@ -320,22 +327,24 @@ impl Exposures {
     }
 
     /// Begins the return of memory, and returns the method.
-    pub(super) fn begin_return(&mut self, handle: Handle) -> Way {
-        let Some(entry) = self.entries.get_mut(&handle.0).filter(|entry| !entry.returning) else { return Way::Unknown };
+    pub(super) fn begin_invalidate(&mut self, handle: MemoryHandle) -> InvalidationMethod {
+        let Some(entry) = self.entries.get_mut(&handle.0).filter(|entry| !entry.returning) else {
+            return InvalidationMethod::Unknown;
+        };
         entry.returning = true;
         match entry {
-            Exposure { bound: true, .. } if self.windows_are_reusable => Way::ByRequest,
+            VerbsExposure { bound: true, .. } if self.windows_are_reusable => InvalidationMethod::ByRequest,
             // The window is freed after it has been bound.
-            Exposure { bound: true, .. } => Way::InTurn,
-            Exposure { users: 0, .. } => Way::Now,
-            _ => Way::InTurn,
+            VerbsExposure { bound: true, .. } => InvalidationMethod::InTurn,
+            VerbsExposure { users: 0, .. } => InvalidationMethod::Now,
+            _ => InvalidationMethod::InTurn,
         }
     }
 
     /// Ends all access and returns the memory. The window must be invalidated, or the queue pair destroyed.
-    pub(super) fn take(&mut self, handle: Handle) -> Result<Memory, String> {
+    pub(super) fn take(&mut self, handle: MemoryHandle) -> Result<RegisterableMemory, String> {
         let entry = self.entries.remove(&handle.0).ok_or_else(|| format!("{handle:?} is not registered"))?;
-        let Exposure { window, region, copy, memory, bound, .. } = entry;
+        let VerbsExposure { window, region, copy, memory, bound, .. } = entry;
         self.recent[self.next_recent % RECENT] = handle.0;
         self.next_recent = (self.next_recent + 1) % RECENT;
         // Freeing a window that is still bound unbinds it.
@@ -345,7 +354,7 @@ impl Exposures {
         {
             self.windows.push(window);
         }
-        if let Cover::Own(region) = region
+        if let ExposureMeans::Own(region) = region
             && let Err(error) = region.deregister()
         {
             // The memory may still be accessed, so leak it.
@@ -366,7 +375,7 @@ impl Exposures {
     }
 
     /// Records that a local request has invalidated a window.
-    pub(super) fn unbound(&mut self, handle: Handle) {
+    pub(super) fn unbound(&mut self, handle: MemoryHandle) {
         if let Some(entry) = self.entries.get_mut(&handle.0) {
             entry.bound = false;
         }

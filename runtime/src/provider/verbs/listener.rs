@@ -9,12 +9,12 @@ use std::{
 
 use super::{
     VerbsConfig,
-    cm::{CmId, Events},
+    cm::{CmEvents, CmId},
     error::VerbsError,
     ffi::rdma_cm_event_type as cm_event,
     setup::VerbsIncoming,
 };
-use crate::chain::Chain;
+use crate::chain::ErrorChain;
 use crate::provider::Listener;
 
 /// Maximum number of connections waiting to be accepted.
@@ -31,7 +31,7 @@ const AGAIN: Duration = Duration::from_millis(500);
 pub struct VerbsListener {
     // Dropped before the channel of its events.
     id: Mutex<Option<CmId>>,
-    events: Events,
+    events: CmEvents,
     addr: SocketAddr,
     config: VerbsConfig,
 }
@@ -43,7 +43,7 @@ impl VerbsListener {
     /// Returns a [`VerbsError`] inside the I/O error, or the error of the operating system, for example if the address is in
     /// use.
     pub fn bind(addr: SocketAddr, config: VerbsConfig) -> io::Result<Self> {
-        let events = Events::new()?;
+        let events = CmEvents::new()?;
         let id = listening(&events, addr)?;
         let addr = id.local_addr()?;
         Ok(Self { id: Mutex::new(Some(id)), events, addr, config })
@@ -69,7 +69,7 @@ impl VerbsListener {
                     return;
                 }
                 Err(error) => {
-                    let says = Chain(&error).to_string();
+                    let says = ErrorChain(&error).to_string();
                     if says != said {
                         tracing::warn!(target: "rpcrdma", addr = %self.addr, error = says, "failed to listen again, retrying");
                         said = says;
@@ -80,7 +80,7 @@ impl VerbsListener {
     }
 }
 
-fn listening(events: &Events, addr: SocketAddr) -> io::Result<CmId> {
+fn listening(events: &CmEvents, addr: SocketAddr) -> io::Result<CmId> {
     let id = CmId::new(events)?;
     if addr.is_ipv6() {
         id.only_its_family()?;
@@ -95,7 +95,7 @@ fn listening(events: &Events, addr: SocketAddr) -> io::Result<CmId> {
 
 impl Listener for VerbsListener {
     type QueuePair = super::VerbsQueuePair;
-    type Incoming = VerbsIncoming;
+    type IncomingConnection = VerbsIncoming;
 
     async fn accept(&self) -> io::Result<VerbsIncoming> {
         loop {
@@ -112,7 +112,7 @@ impl Listener for VerbsListener {
             // The connection may have ended before it was accepted.
             let Some(id) = event.request.take() else { continue };
             // The identifier is dropped before the channel it is moved to.
-            let (events, id) = (Events::new()?, id);
+            let (events, id) = (CmEvents::new()?, id);
             id.migrate(&events)?;
             let peer_addr = id.peer_addr()?;
             return Ok(VerbsIncoming { id, events, event, peer_addr, config: self.config.clone() });

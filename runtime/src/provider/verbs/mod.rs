@@ -13,9 +13,9 @@
 //! | pool buffers that are registered once | `regions` |
 //! | memory exposed to the peer, by handle | `exposures` |
 //! | work requests: order, signaling, chains | `queue`, `wr`, `status` |
-//! | connections: state and completions; posting; closing | `connection`, `posting`, `ending` |
+//! | connections: state and completions; posting; closing | `connection`, `posting`, `teardown` |
 //! | asynchronous device events | `device_events` |
-//! | polling of rare event sources | `rare` |
+//! | polling of rare event sources | `event_readiness` |
 //!
 //! # Memory
 //!
@@ -61,26 +61,26 @@ mod cm;
 mod connection;
 mod device;
 mod device_events;
-mod ending;
 mod error;
+mod event_readiness;
 mod exposures;
 mod ffi;
 mod listener;
 mod objects;
 mod posting;
 mod queue;
-mod rare;
 mod receives;
 mod regions;
 mod setup;
 mod slab;
 mod status;
+mod teardown;
 mod wr;
 
 use std::time::Duration;
 
 pub use connection::VerbsQueuePair;
-pub use device::{Device, Protocol, devices};
+pub use device::{Device, DeviceProtocol, devices};
 pub use error::VerbsError;
 pub use listener::VerbsListener;
 pub use setup::{MAX_PRIVATE_DATA, VerbsConnector, VerbsIncoming, VerbsRequest};

@@ -39,7 +39,7 @@ impl Pd {
     /// # Safety
     /// The memory must stay allocated until the region is dropped. Nothing else may access it while work requests or a peer
     /// may write to it through the region, and nothing may write to it while they may read it.
-    pub(super) unsafe fn register(&self, memory: *const u8, len: usize, rights: Rights) -> io::Result<Mr> {
+    pub(super) unsafe fn register(&self, memory: *const u8, len: usize, rights: RegionAccess) -> io::Result<Mr> {
         let address = memory.cast_mut().cast();
         // SAFETY: the caller guarantees the state of the memory; the domain is live.
         let mr = unsafe { ffi::ibv_reg_mr(self.0.as_ptr(), address, len, rights.flags() as i32) };
@@ -66,7 +66,7 @@ impl Drop for Pd {
 
 /// The access rights of a region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Rights {
+pub(super) enum RegionAccess {
     /// Local Sends and RDMA Writes read it.
     LocalRead,
     /// Local Receives and RDMA Reads write it.
@@ -81,7 +81,7 @@ pub(super) enum Rights {
     RemoteWrite,
 }
 
-impl Rights {
+impl RegionAccess {
     pub(super) fn flags(self) -> u32 {
         let flags = match self {
             Self::LocalRead => access(0),
@@ -211,7 +211,7 @@ unsafe impl Send for Cq {}
 
 /// The result of [`Cq::poll_event`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Waited {
+pub(super) enum EventWait {
     /// An event was or may have been fetched: check the queue again.
     Again,
     /// The next event wakes the task.
@@ -285,9 +285,9 @@ impl Cq {
     }
 
     /// Registers the task for the event of an armed queue, or fetches an event that has already occurred.
-    pub(super) fn poll_event(&mut self, cx: &mut Context<'_>) -> io::Result<Waited> {
+    pub(super) fn poll_event(&mut self, cx: &mut Context<'_>) -> io::Result<EventWait> {
         let mut ready = match self.channel.poll_read_ready(cx) {
-            Poll::Pending => return Ok(Waited::Registered),
+            Poll::Pending => return Ok(EventWait::Registered),
             Poll::Ready(ready) => ready?,
         };
         let (mut cq, mut context) = (ptr::null_mut(), ptr::null_mut());
@@ -301,7 +301,7 @@ impl Cq {
         } else {
             match io::Error::last_os_error() {
                 error if error.kind() == io::ErrorKind::WouldBlock => {}
-                error if error.kind() == io::ErrorKind::Interrupted => return Ok(Waited::Again),
+                error if error.kind() == io::ErrorKind::Interrupted => return Ok(EventWait::Again),
                 error => return Err(error),
             }
         }
@@ -309,7 +309,7 @@ impl Cq {
         if self.events >= Self::ACKNOWLEDGE {
             self.acknowledge();
         }
-        Ok(Waited::Again)
+        Ok(EventWait::Again)
     }
 
     fn acknowledge(&mut self) {

@@ -6,14 +6,14 @@ use super::{
     connection::VerbsQueuePair,
     error::VerbsError,
     ffi,
-    objects::{Pd, Rights},
-    queue::{Hold, Kind, Op, Registered, Source, Told},
-    regions::Regions,
-    slab::{Slab, Slot},
-    wr::{Local, Request},
+    objects::{Pd, RegionAccess},
+    queue::{CompletionMode, HeldResource, PostedKind, RequestRegistration, SendSource, VerbsOp},
+    regions::PooledRegions,
+    slab::{Slab, SlotGuard},
+    wr::{LocalSegment, PreparedRequest},
 };
 use crate::{
-    chain::Chain,
+    chain::ErrorChain,
     memory::LandingMemory as _,
     provider::{DisconnectReason, QueuePair as _, WorkError},
 };
@@ -32,26 +32,30 @@ impl VerbsQueuePair {
         while self.queue.in_device() < self.sends {
             let Some((_, op)) = self.queue.waiting() else { break };
             let (request, hold, done) = match op {
-                Op::Nothing | Op::TakeBack => {
+                VerbsOp::Nothing | VerbsOp::ReturnMemory => {
                     self.queue.skip(Ok(()));
                     continue;
                 }
-                Op::Marker => (Request::Write { local: Local::default(), remote: 0, rkey: 0 }, Hold::Nothing, false),
-                Op::Invalidate => {
-                    let Some((Kind::Return(handle), _)) = self.queue.waiting() else { continue };
-                    (Request::Invalidate { rkey: handle.0 }, Hold::Nothing, false)
+                VerbsOp::Marker => (
+                    PreparedRequest::Write { local: LocalSegment::default(), remote: 0, rkey: 0 },
+                    HeldResource::Nothing,
+                    false,
+                ),
+                VerbsOp::Invalidate => {
+                    let Some((PostedKind::Return(handle), _)) = self.queue.waiting() else { continue };
+                    (PreparedRequest::Invalidate { rkey: handle.0 }, HeldResource::Nothing, false)
                 }
-                Op::Bind(request) => {
-                    if let Request::Bind { window, rkey, .. } = *request {
+                VerbsOp::Bind(request) => {
+                    if let PreparedRequest::Bind { window, rkey, .. } = *request {
                         binds.push((window, rkey));
                     }
-                    (*request, Hold::Nothing, !self.exposures.awaits_binding())
+                    (*request, HeldResource::Nothing, !self.exposures.awaits_binding())
                 }
-                Op::Read { sink, sink_offset, remote, len } => {
+                VerbsOp::Read { sink, sink_offset, remote, len } => {
                     match self.exposures.read_place(*sink, *sink_offset, *len) {
                         Some(local) => {
-                            let request = Request::Read { local, remote: remote.offset, rkey: remote.handle.0 };
-                            (request, Hold::Nothing, false)
+                            let request = PreparedRequest::Read { local, remote: remote.offset, rkey: remote.handle.0 };
+                            (request, HeldResource::Nothing, false)
                         }
                         // The sink is empty and has no region, so there is nothing to read.
                         None => {
@@ -60,27 +64,27 @@ impl VerbsQueuePair {
                         }
                     }
                 }
-                Op::Send { message, invalidate, solicited } => {
+                VerbsOp::Send { message, invalidate, solicited } => {
                     let (invalidate, solicited) = (invalidate.map(|handle| handle.0), *solicited);
                     let Some(placed) = self.send_slab.placed(message.len(), max_inline) else { break };
-                    let Op::Send { message, .. } = std::mem::replace(op, Op::Nothing) else { continue };
-                    match place(&self.pd, &mut self.regions, placed, Source::Message(message)) {
-                        Ok((local, hold, done)) => (Request::Send { local, invalidate, solicited }, hold, done),
+                    let VerbsOp::Send { message, .. } = std::mem::replace(op, VerbsOp::Nothing) else { continue };
+                    match place(&self.pd, &mut self.regions, placed, SendSource::Message(message)) {
+                        Ok((local, hold, done)) => (PreparedRequest::Send { local, invalidate, solicited }, hold, done),
                         Err(error) => {
                             wrong = Some(error);
                             break;
                         }
                     }
                 }
-                Op::Write { source, remote } => {
+                VerbsOp::Write { source, remote } => {
                     let (remote, rkey) = (remote.offset, remote.handle.0);
                     let Some(placed) = self.send_slab.placed(source.len(), max_inline) else { break };
-                    if !matches!(placed, Placed::Registered) {
+                    if !matches!(placed, PayloadPlacement::Registered) {
                         self.copied_payload += source.len() as u64;
                     }
-                    let Op::Write { source, .. } = std::mem::replace(op, Op::Nothing) else { continue };
-                    match place(&self.pd, &mut self.regions, placed, Source::Payload(source)) {
-                        Ok((local, hold, done)) => (Request::Write { local, remote, rkey }, hold, done),
+                    let VerbsOp::Write { source, .. } = std::mem::replace(op, VerbsOp::Nothing) else { continue };
+                    match place(&self.pd, &mut self.regions, placed, SendSource::Payload(source)) {
+                        Ok((local, hold, done)) => (PreparedRequest::Write { local, remote, rkey }, hold, done),
                         Err(error) => {
                             wrong = Some(error);
                             break;
@@ -88,10 +92,11 @@ impl VerbsQueuePair {
                     }
                 }
             };
-            let inline = matches!(hold, Hold::Message(_) | Hold::Payload(_));
-            let by_itself =
-                matches!(request, Request::Read { .. }) || matches!(hold, Hold::Slot(_) | Hold::Registered(_));
-            let told = if self.limits.iwarp && by_itself { Told::Itself } else { Told::Later };
+            let inline = matches!(hold, HeldResource::Message(_) | HeldResource::Payload(_));
+            let by_itself = matches!(request, PreparedRequest::Read { .. })
+                || matches!(hold, HeldResource::Slot(_) | HeldResource::Registered(_));
+            let told =
+                if self.limits.iwarp && by_itself { CompletionMode::Individual } else { CompletionMode::Cumulative };
             let number = self.queue.post(hold, done, told);
             self.chain.push(number, request, inline);
             // The last request of the chain is signaled in `submit`.
@@ -100,8 +105,8 @@ impl VerbsQueuePair {
             }
         }
         if let Some(error) = wrong {
-            tracing::warn!(target: "rpcrdma", error = %Chain(&error), "failed to post a work request");
-            self.queue.skip(Err(WorkError::Local(Chain(&error).to_string())));
+            tracing::warn!(target: "rpcrdma", error = %ErrorChain(&error), "failed to post a work request");
+            self.queue.skip(Err(WorkError::Local(ErrorChain(&error).to_string())));
             let reason = DisconnectReason::Transport(error.into());
             self.submit(&binds);
             self.end(reason);
@@ -123,11 +128,11 @@ impl VerbsQueuePair {
         // the queue pair is destroyed. The exposures own sinks, which are not accessed meanwhile.
         let posted = unsafe { self.chain.post(qp) };
         match posted {
-            Ok(()) => self.queue.taken(self.chain.len()),
+            Ok(()) => self.queue.accepted(self.chain.len()),
             Err((taken, error)) => {
                 let failed = WorkError::Local(format!("the device refused a work request: {error}"));
                 self.queue.refused(self.chain.len() - taken, &failed);
-                self.queue.taken(taken);
+                self.queue.accepted(taken);
                 let error = VerbsError::Os { doing: "posting of a work request", source: error };
                 self.end(DisconnectReason::Transport(error.into()));
             }
@@ -141,55 +146,60 @@ impl VerbsQueuePair {
 }
 
 /// The method of passing a request's data to the device.
-enum Placed {
+enum PayloadPlacement {
     Inline,
-    Copied(Slot),
+    Copied(SlotGuard),
     Registered,
 }
 
 /// Prepares the data for the device. Returns its location, its holder, and `true` if its memory is free once the request
 /// is posted.
-fn place(pd: &Pd, regions: &mut Regions, placed: Placed, source: Source) -> io::Result<(Local, Hold, bool)> {
+fn place(
+    pd: &Pd,
+    regions: &mut PooledRegions,
+    placed: PayloadPlacement,
+    source: SendSource,
+) -> io::Result<(LocalSegment, HeldResource, bool)> {
     let bytes: &[u8] = match &source {
-        Source::Message(message) => message,
-        Source::Payload(payload) => payload,
+        SendSource::Message(message) => message,
+        SendSource::Payload(payload) => payload,
     };
     let len = u32::try_from(bytes.len()).map_err(|_| io::Error::other("request data is longer than 2^32 - 1 bytes"))?;
     let address = bytes.as_ptr();
     Ok(match placed {
-        Placed::Inline => {
+        PayloadPlacement::Inline => {
             let hold = match source {
-                Source::Message(message) => Hold::Message(message),
-                Source::Payload(payload) => Hold::Payload(payload),
+                SendSource::Message(message) => HeldResource::Message(message),
+                SendSource::Payload(payload) => HeldResource::Payload(payload),
             };
-            (Local { address: address as u64, len, lkey: 0 }, hold, true)
+            (LocalSegment { address: address as u64, len, lkey: 0 }, hold, true)
         }
-        Placed::Copied(mut slot) => {
+        PayloadPlacement::Copied(mut slot) => {
             slot.as_mut_slice()[..bytes.len()].copy_from_slice(bytes);
-            let local = Local { address: slot.address() as u64, len, lkey: slot.lkey() };
-            (local, Hold::Slot(slot), true)
+            let local = LocalSegment { address: slot.address() as u64, len, lkey: slot.lkey() };
+            (local, HeldResource::Slot(slot), true)
         }
-        Placed::Registered => {
+        PayloadPlacement::Registered => {
             let region = match regions.home(address, bytes.len()) {
                 Some(home) => regions.of(pd, home)?,
                 // SAFETY: the memory is held together with the region, which is dropped first, and is only read.
-                None => Arc::new(unsafe { pd.register(address, bytes.len(), Rights::LocalRead) }?),
+                None => Arc::new(unsafe { pd.register(address, bytes.len(), RegionAccess::LocalRead) }?),
             };
-            let local = Local { address: address as u64, len, lkey: region.lkey() };
-            (local, Hold::Registered(Registered { _region: region, _memory: source }), false)
+            let local = LocalSegment { address: address as u64, len, lkey: region.lkey() };
+            (local, HeldResource::Registered(RequestRegistration { _region: region, _memory: source }), false)
         }
     })
 }
 
 impl Slab {
     /// Returns the method for data of this length. Returns `None` if it must wait for a slot.
-    fn placed(&self, len: usize, max_inline: usize) -> Option<Placed> {
+    fn placed(&self, len: usize, max_inline: usize) -> Option<PayloadPlacement> {
         if len <= max_inline {
-            Some(Placed::Inline)
+            Some(PayloadPlacement::Inline)
         } else if len <= self.slot_len() {
-            self.take().map(Placed::Copied)
+            self.take().map(PayloadPlacement::Copied)
         } else {
-            Some(Placed::Registered)
+            Some(PayloadPlacement::Registered)
         }
     }
 }

@@ -8,26 +8,26 @@
 //! On InfiniBand and RoCE, a completion implies that all earlier requests have completed. On iWARP it does not: a device
 //! may complete a Send posted behind an RDMA Read while the Read still waits for its response. `siw` also sends directly
 //! from memory after an unsignaled request has nominally completed. On iWARP, such requests are signaled and awaited
-//! individually ([`Told::Itself`]).
+//! individually ([`CompletionMode::Itself`]).
 
 use std::{collections::VecDeque, sync::Arc};
 
 use bytes::Bytes;
 
-use super::{objects::Mr, slab::Slot};
+use super::{objects::Mr, slab::SlotGuard};
 use crate::{
     memory::MessageBuf,
-    provider::{Handle, RemoteMemory, WorkError, WrId},
+    provider::{MemoryHandle, RemoteMemory, WorkError, WrId},
 };
 
 /// Maximum number of requests without a completion of their own.
 pub(super) const SIGNAL_EVERY: u32 = 16;
 
 /// The operation of a work request.
-pub(super) enum Op {
+pub(super) enum VerbsOp {
     Send {
         message: MessageBuf,
-        invalidate: Option<Handle>,
+        invalidate: Option<MemoryHandle>,
         solicited: bool,
     },
     Write {
@@ -35,17 +35,17 @@ pub(super) enum Op {
         remote: RemoteMemory,
     },
     Read {
-        sink: Handle,
+        sink: MemoryHandle,
         sink_offset: u64,
         remote: RemoteMemory,
         len: u32,
     },
     /// Binds a window.
-    Bind(super::wr::Request),
+    Bind(super::wr::PreparedRequest),
     /// Invalidates a window.
     Invalidate,
     /// Returns memory once all earlier requests are done. Nothing is posted.
-    TakeBack,
+    ReturnMemory,
     /// A zero-length RDMA Write, whose completion implies that the peer's device has acknowledged everything before it.
     Marker,
     /// The request was posted, or needs no posting.
@@ -53,82 +53,82 @@ pub(super) enum Op {
 }
 
 // SAFETY: the pointers of a `Bind` are to objects of libibverbs that may be used from any thread.
-unsafe impl Send for Op {}
+unsafe impl Send for VerbsOp {}
 
 /// The kind of a work request, for its completion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum PostedKind {
     Send,
     Write,
-    Read(Handle),
+    Read(MemoryHandle),
     /// A request of the provider itself, which is not reported.
     Own,
     /// An invalidation, which returns memory to the caller.
-    Return(Handle),
+    Return(MemoryHandle),
 }
 
 /// The data that must live until the device has finished a request.
 #[allow(dead_code, reason = "held, not looked at")]
-pub(super) enum Hold {
+pub(super) enum HeldResource {
     Nothing,
     /// Copied by the device when the request is posted.
     Message(MessageBuf),
     /// Copied by the device when the request is posted.
     Payload(Bytes),
     /// Registered together with the connection.
-    Slot(Slot),
+    Slot(SlotGuard),
     /// Registered separately, or as a pool buffer.
-    Registered(Registered),
+    Registered(RequestRegistration),
 }
 
 /// Registered memory of one request.
-pub(super) struct Registered {
+pub(super) struct RequestRegistration {
     // Dropped before the memory that it covers.
     pub(super) _region: Arc<Mr>,
-    pub(super) _memory: Source,
+    pub(super) _memory: SendSource,
 }
 
 /// The owner of outgoing data.
 #[allow(dead_code, reason = "held, not looked at")]
-pub(super) enum Source {
+pub(super) enum SendSource {
     Message(MessageBuf),
     Payload(Bytes),
 }
 
-struct Work {
+struct VerbsWork {
     id: Option<WrId>,
-    kind: Kind,
-    op: Op,
+    kind: PostedKind,
+    op: VerbsOp,
     done: Option<Result<(), WorkError>>,
 }
 
 /// The completion that shows that a request is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Told {
+pub(super) enum CompletionMode {
     /// The request's own completion, or that of a later request.
-    Later,
+    Cumulative,
     /// Only the request's own completion.
-    Itself,
+    Individual,
 }
 
-struct Posted {
+struct PostedRequest {
     /// Number of the work request.
     work: u64,
-    hold: Hold,
-    told: Told,
+    hold: HeldResource,
+    told: CompletionMode,
     done: bool,
 }
 
 /// The queue of work requests, by number.
 #[derive(Default)]
 pub(super) struct SendQueue {
-    works: VecDeque<Work>,
+    works: VecDeque<VerbsWork>,
     /// Number of the first entry of `works`.
     first: u64,
     /// Number of the next request to post.
     next: u64,
     /// Requests that the device has, or may have.
-    posted: VecDeque<Posted>,
+    posted: VecDeque<PostedRequest>,
     /// Device number of the first entry of `posted`.
     first_posted: u64,
     /// Number of requests posted since the last signaled one.
@@ -138,17 +138,17 @@ pub(super) struct SendQueue {
 }
 
 impl SendQueue {
-    pub(super) fn push(&mut self, id: Option<WrId>, kind: Kind, op: Op) {
-        self.works.push_back(Work { id, kind, op, done: None });
+    pub(super) fn push(&mut self, id: Option<WrId>, kind: PostedKind, op: VerbsOp) {
+        self.works.push_back(VerbsWork { id, kind, op, done: None });
     }
 
     /// Queues a request that is already complete, to report it in order.
-    pub(super) fn push_done(&mut self, id: WrId, kind: Kind, result: Result<(), WorkError>) {
-        self.works.push_back(Work { id: Some(id), kind, op: Op::Nothing, done: Some(result) });
+    pub(super) fn push_done(&mut self, id: WrId, kind: PostedKind, result: Result<(), WorkError>) {
+        self.works.push_back(VerbsWork { id: Some(id), kind, op: VerbsOp::Nothing, done: Some(result) });
     }
 
     /// Returns the next request to post.
-    pub(super) fn waiting(&mut self) -> Option<(Kind, &mut Op)> {
+    pub(super) fn waiting(&mut self) -> Option<(PostedKind, &mut VerbsOp)> {
         while self.get(self.next).is_some_and(|work| work.done.is_some()) {
             self.next += 1;
         }
@@ -158,30 +158,30 @@ impl SendQueue {
 
     /// Records that the next request was put into a chain, and returns its device number. `done`: the request is complete for
     /// the caller without the device.
-    pub(super) fn post(&mut self, hold: Hold, done: bool, told: Told) -> u64 {
+    pub(super) fn post(&mut self, hold: HeldResource, done: bool, told: CompletionMode) -> u64 {
         let work = self.next;
         self.next += 1;
         if let Some(work) = self.get(work) {
-            work.op = Op::Nothing;
+            work.op = VerbsOp::Nothing;
             work.done = done.then_some(Ok(()));
         }
         self.awaited |= !done;
         self.unsignalled += 1;
-        self.posted.push_back(Posted { work, hold, told, done: false });
+        self.posted.push_back(PostedRequest { work, hold, told, done: false });
         self.first_posted + self.posted.len() as u64 - 1
     }
 
     /// Completes the next request without posting it.
     pub(super) fn skip(&mut self, result: Result<(), WorkError>) {
         if let Some(work) = self.get(self.next) {
-            (work.op, work.done) = (Op::Nothing, Some(result));
+            (work.op, work.done) = (VerbsOp::Nothing, Some(result));
         }
         self.next += 1;
     }
 
     /// Returns `true` if the last request of the chain must be signaled. `last`: no request follows in the chain.
     pub(super) fn signal(&mut self, last: bool) -> bool {
-        let alone = !last && self.posted.back().is_some_and(|posted| posted.told == Told::Itself);
+        let alone = !last && self.posted.back().is_some_and(|posted| posted.told == CompletionMode::Individual);
         let signal = alone || self.unsignalled >= SIGNAL_EVERY || (last && self.awaited);
         if signal {
             (self.unsignalled, self.awaited) = (0, false);
@@ -195,11 +195,11 @@ impl SendQueue {
     }
 
     /// Records that the device has accepted the last `count` requests. Frees data that it has copied.
-    pub(super) fn taken(&mut self, count: usize) {
+    pub(super) fn accepted(&mut self, count: usize) {
         let from = self.posted.len().saturating_sub(count);
         for posted in self.posted.range_mut(from..) {
-            if matches!(posted.hold, Hold::Message(_) | Hold::Payload(_)) {
-                posted.hold = Hold::Nothing;
+            if matches!(posted.hold, HeldResource::Message(_) | HeldResource::Payload(_)) {
+                posted.hold = HeldResource::Nothing;
             }
         }
     }
@@ -226,10 +226,10 @@ impl SendQueue {
         }
         for n in 0..=last {
             let posted = &mut self.posted[n];
-            if posted.done || (n < last && posted.told == Told::Itself) {
+            if posted.done || (n < last && posted.told == CompletionMode::Individual) {
                 continue;
             }
-            (posted.done, posted.hold) = (true, Hold::Nothing);
+            (posted.done, posted.hold) = (true, HeldResource::Nothing);
             let work = posted.work;
             if let Some(work) = self.get(work)
                 && work.done.is_none()
@@ -248,14 +248,14 @@ impl SendQueue {
         self.posted.clear();
         self.next = self.first + self.works.len() as u64;
         for work in &mut self.works {
-            work.op = Op::Nothing;
+            work.op = VerbsOp::Nothing;
             work.done.get_or_insert(Err(WorkError::Flushed));
         }
     }
 
     /// Removes and returns the next completed request, in order.
     #[allow(clippy::type_complexity)]
-    pub(super) fn completed(&mut self) -> Option<(Option<WrId>, Kind, Result<(), WorkError>)> {
+    pub(super) fn completed(&mut self) -> Option<(Option<WrId>, PostedKind, Result<(), WorkError>)> {
         let result = self.works.front_mut()?.done.take()?;
         let work = self.works.pop_front()?;
         self.first += 1;
@@ -269,7 +269,7 @@ impl SendQueue {
     }
 
     /// Returns `true` if the device has requests that no signaled request follows.
-    pub(super) fn is_untold(&self) -> bool {
+    pub(super) fn has_unsignaled(&self) -> bool {
         self.unsignalled > 0 && !self.posted.is_empty()
     }
 
@@ -278,7 +278,7 @@ impl SendQueue {
         self.first_posted
     }
 
-    fn get(&mut self, number: u64) -> Option<&mut Work> {
+    fn get(&mut self, number: u64) -> Option<&mut VerbsWork> {
         self.works.get_mut(usize::try_from(number.checked_sub(self.first)?).ok()?)
     }
 }
@@ -287,8 +287,8 @@ impl SendQueue {
 mod tests {
     use super::*;
 
-    fn push(queue: &mut SendQueue, id: u64, kind: Kind) {
-        queue.push(Some(WrId(id)), kind, Op::Marker);
+    fn push(queue: &mut SendQueue, id: u64, kind: PostedKind) {
+        queue.push(Some(WrId(id)), kind, VerbsOp::Marker);
     }
 
     fn completed(queue: &mut SendQueue) -> Vec<(u64, bool)> {
@@ -299,15 +299,15 @@ mod tests {
     #[test]
     fn in_order() {
         let mut queue = SendQueue::default();
-        push(&mut queue, 1, Kind::Send);
-        push(&mut queue, 2, Kind::Read(Handle(1)));
-        push(&mut queue, 3, Kind::Send);
+        push(&mut queue, 1, PostedKind::Send);
+        push(&mut queue, 2, PostedKind::Read(MemoryHandle(1)));
+        push(&mut queue, 3, PostedKind::Send);
         assert!(queue.waiting().is_some());
-        assert_eq!(queue.post(Hold::Nothing, true, Told::Later), 0);
+        assert_eq!(queue.post(HeldResource::Nothing, true, CompletionMode::Cumulative), 0);
         assert!(!queue.signal(false));
         assert_eq!(completed(&mut queue), [(1, true)]);
-        assert_eq!(queue.post(Hold::Nothing, false, Told::Later), 1);
-        assert_eq!(queue.post(Hold::Nothing, true, Told::Later), 2);
+        assert_eq!(queue.post(HeldResource::Nothing, false, CompletionMode::Cumulative), 1);
+        assert_eq!(queue.post(HeldResource::Nothing, true, CompletionMode::Cumulative), 2);
         assert!(queue.waiting().is_none());
         // The Read is awaited.
         assert!(queue.signal(true));
@@ -321,12 +321,21 @@ mod tests {
     #[test]
     fn individual_completions() {
         let mut queue = SendQueue::default();
-        for (id, kind) in [(1, Kind::Write), (2, Kind::Read(Handle(1))), (3, Kind::Read(Handle(1))), (4, Kind::Send)] {
+        for (id, kind) in [
+            (1, PostedKind::Write),
+            (2, PostedKind::Read(MemoryHandle(1))),
+            (3, PostedKind::Read(MemoryHandle(1))),
+            (4, PostedKind::Send),
+        ] {
             push(&mut queue, id, kind);
-            let told = if matches!(kind, Kind::Read(_)) { Told::Itself } else { Told::Later };
+            let told = if matches!(kind, PostedKind::Read(_)) {
+                CompletionMode::Individual
+            } else {
+                CompletionMode::Cumulative
+            };
             queue.waiting();
-            queue.post(Hold::Nothing, false, told);
-            assert_eq!(queue.signal(false), told == Told::Itself);
+            queue.post(HeldResource::Nothing, false, told);
+            assert_eq!(queue.signal(false), told == CompletionMode::Individual);
         }
         assert!(queue.signal(true));
         queue.retire(3, Ok(()));
@@ -344,12 +353,12 @@ mod tests {
         let mut queue = SendQueue::default();
         let mut signalled = 0;
         for n in 0..100 {
-            push(&mut queue, n, Kind::Send);
-            queue.post(Hold::Nothing, true, Told::Later);
+            push(&mut queue, n, PostedKind::Send);
+            queue.post(HeldResource::Nothing, true, CompletionMode::Cumulative);
             signalled += u32::from(queue.signal(true));
         }
         assert_eq!(signalled, 100 / SIGNAL_EVERY);
-        assert!(queue.is_untold());
+        assert!(queue.has_unsignaled());
         assert_eq!(completed(&mut queue).len(), 100);
     }
 
@@ -357,10 +366,10 @@ mod tests {
     fn failures() {
         let mut queue = SendQueue::default();
         for n in 0..6 {
-            push(&mut queue, n, Kind::Write);
+            push(&mut queue, n, PostedKind::Write);
             queue.waiting();
             if n < 5 {
-                queue.post(Hold::Nothing, false, Told::Later);
+                queue.post(HeldResource::Nothing, false, CompletionMode::Cumulative);
             }
         }
         // Requests before a failed one have succeeded.
@@ -369,17 +378,17 @@ mod tests {
         assert_eq!(completed(&mut queue), [(0, true), (1, false)]);
         queue.abandon();
         assert_eq!(completed(&mut queue), [(2, false), (3, false), (4, false), (5, false)]);
-        queue.push_done(WrId(9), Kind::Send, Err(WorkError::Flushed));
+        queue.push_done(WrId(9), PostedKind::Send, Err(WorkError::Flushed));
         assert_eq!(completed(&mut queue), [(9, false)]);
     }
 
     #[test]
     fn skipped() {
         let mut queue = SendQueue::default();
-        push(&mut queue, 1, Kind::Write);
-        push(&mut queue, 2, Kind::Return(Handle(4)));
+        push(&mut queue, 1, PostedKind::Write);
+        push(&mut queue, 2, PostedKind::Return(MemoryHandle(4)));
         queue.waiting();
-        queue.post(Hold::Nothing, false, Told::Later);
+        queue.post(HeldResource::Nothing, false, CompletionMode::Cumulative);
         assert!(!queue.is_posted());
         queue.skip(Ok(()));
         assert!(queue.is_posted() && completed(&mut queue).is_empty());

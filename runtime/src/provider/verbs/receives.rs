@@ -7,9 +7,9 @@ use smallvec::SmallVec;
 use super::{
     ffi,
     objects::{Pd, Qp},
-    slab::{Slab, Slot},
+    slab::{Slab, SlotGuard},
 };
-use crate::chain::Chain;
+use crate::chain::ErrorChain;
 
 /// The bit that marks the number of a Receive in completions.
 pub(super) const RECEIVE: u64 = 1 << 63;
@@ -18,9 +18,9 @@ pub(super) const RECEIVE: u64 = 1 << 63;
 const FEW: usize = 4;
 
 /// The Receives of one connection.
-pub(super) struct Receives {
+pub(super) struct VerbsReceives {
     /// The posted Receives, in the order in which they complete.
-    posted: VecDeque<Slot>,
+    posted: VecDeque<SlotGuard>,
     /// Number of the first posted Receive.
     first: u64,
     /// Capacity of the device's queue.
@@ -33,7 +33,7 @@ pub(super) struct Receives {
     slabs: Vec<Slab>,
 }
 
-impl Receives {
+impl VerbsReceives {
     /// Allocates memory for `count` Receives of `size` bytes. The device's queue has room for `room`.
     pub(super) fn new(pd: &Pd, count: u32, size: usize, room: u32) -> io::Result<Self> {
         let slab = Slab::new(pd, count, size.max(1))?;
@@ -56,7 +56,7 @@ impl Receives {
     }
 
     /// Removes the first posted Receive, which has completed, and returns its memory. Receives complete in the order posted.
-    pub(super) fn complete(&mut self) -> Option<Slot> {
+    pub(super) fn complete(&mut self) -> Option<SlotGuard> {
         let slot = self.posted.pop_front()?;
         self.first += 1;
         Some(slot)
@@ -110,7 +110,7 @@ impl Receives {
     }
 
     /// Takes a slot for one Receive. Allocates more slots if the user holds on to messages.
-    fn slot(&mut self, pd: &Pd) -> Option<Slot> {
+    fn slot(&mut self, pd: &Pd) -> Option<SlotGuard> {
         if let Some(slot) = self.slabs.iter().find_map(Slab::take) {
             return Some(slot);
         }
@@ -122,7 +122,7 @@ impl Receives {
                 slot
             }
             Err(error) => {
-                tracing::warn!(target: "rpcrdma", error = %Chain(&error), "failed to allocate memory for Receives");
+                tracing::warn!(target: "rpcrdma", error = %ErrorChain(&error), "failed to allocate memory for Receives");
                 None
             }
         }

@@ -7,40 +7,40 @@
 use std::{collections::HashMap, io, sync::Arc};
 
 use super::{
-    device::Limits,
-    objects::{Mr, Pd, Rights},
+    device::DeviceLimits,
+    objects::{Mr, Pd, RegionAccess},
 };
-use crate::memory::{BufferPool, Home};
+use crate::memory::{BufferPool, PoolBuffer};
 
-struct Kept {
+struct KeptRegion {
     region: Arc<Mr>,
-    home: Home,
+    home: PoolBuffer,
     /// The time of the last use, in ticks of `clock`.
     used: u64,
 }
 
 /// One connection's registrations of pool buffers.
-pub(super) struct Regions {
+pub(super) struct PooledRegions {
     pool: BufferPool,
-    kept: HashMap<u64, Kept>,
+    kept: HashMap<u64, KeptRegion>,
     bytes: usize,
     most: usize,
     clock: u64,
     /// The pool's count of freed buffers when `kept` was last cleaned up.
     freed: u64,
-    rights: Rights,
+    rights: RegionAccess,
 }
 
-impl Regions {
+impl PooledRegions {
     /// Creates a cache that keeps at most `most` bytes registered.
-    pub(super) fn new(pool: BufferPool, most: usize, limits: &Limits) -> Self {
-        let rights = if limits.windows { Rights::WindowWrite } else { Rights::LocalWrite };
+    pub(super) fn new(pool: BufferPool, most: usize, limits: &DeviceLimits) -> Self {
+        let rights = if limits.windows { RegionAccess::WindowWrite } else { RegionAccess::LocalWrite };
         let freed = pool.freed();
         Self { pool, kept: HashMap::new(), bytes: 0, most, clock: 0, freed, rights }
     }
 
     /// Returns the pool buffer that contains the memory, unless it is too large to be kept registered.
-    pub(super) fn home(&self, address: *const u8, len: usize) -> Option<Home> {
+    pub(super) fn home(&self, address: *const u8, len: usize) -> Option<PoolBuffer> {
         self.pool.home(address, len).filter(|home| home.len <= self.most)
     }
 
@@ -48,7 +48,7 @@ impl Regions {
     ///
     /// # Errors
     /// Returns an error if the registration fails.
-    pub(super) fn of(&mut self, pd: &Pd, home: Home) -> io::Result<Arc<Mr>> {
+    pub(super) fn of(&mut self, pd: &Pd, home: PoolBuffer) -> io::Result<Arc<Mr>> {
         self.clock += 1;
         if let Some(kept) = self.kept.get_mut(&home.number) {
             kept.used = self.clock;
@@ -68,7 +68,7 @@ impl Regions {
             }
         };
         self.bytes += home.len;
-        self.kept.insert(home.number, Kept { region: Arc::clone(&region), home, used: self.clock });
+        self.kept.insert(home.number, KeptRegion { region: Arc::clone(&region), home, used: self.clock });
         Ok(region)
     }
 

@@ -7,7 +7,7 @@ use tokio::time::timeout;
 
 use super::{
     VerbsConfig, VerbsQueuePair,
-    cm::{CmEvent, CmId, ConnParam, Events},
+    cm::{CmEvent, CmEvents, CmId, ConnParam},
     error::VerbsError,
     ffi::rdma_cm_event_type as cm_event,
 };
@@ -43,7 +43,7 @@ impl VerbsConnector {
     async fn attempt(&self, peer: SocketAddr, params: &SetupParams) -> Result<Connected<VerbsQueuePair>, SetupError> {
         let milliseconds = i32::try_from(params.timeout.as_millis()).unwrap_or(i32::MAX);
         let no_route = |source| VerbsError::NoRoute { addr: peer, source };
-        let events = Events::new()?;
+        let events = CmEvents::new()?;
         let id = CmId::new(&events)?;
         id.resolve_addr(peer, milliseconds).map_err(no_route)?;
         expect(&events, cm_event::RDMA_CM_EVENT_ADDR_RESOLVED, peer).await?;
@@ -75,7 +75,7 @@ fn offer(params: &SetupParams, device: (u8, u8), asked: Option<(u8, u8)>) -> Con
 }
 
 /// Waits for the `wanted` event, or for one that reports a failure.
-async fn expect(events: &Events, wanted: cm_event::Type, peer: SocketAddr) -> Result<CmEvent, SetupError> {
+async fn expect(events: &CmEvents, wanted: cm_event::Type, peer: SocketAddr) -> Result<CmEvent, SetupError> {
     loop {
         let event = events.next().await?;
         if event.kind == wanted {
@@ -149,7 +149,7 @@ impl Connector for VerbsConnector {
 #[derive(Debug)]
 pub struct VerbsIncoming {
     pub(super) id: CmId,
-    pub(super) events: Events,
+    pub(super) events: CmEvents,
     pub(super) event: CmEvent,
     pub(super) peer_addr: SocketAddr,
     pub(super) config: VerbsConfig,

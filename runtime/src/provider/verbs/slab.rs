@@ -7,12 +7,12 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use super::objects::{Mr, Pd, Rights};
+use super::objects::{Mr, Pd, RegionAccess};
 use crate::memory::LandingMemory;
 
 /// Slots of equal size in one allocation.
 #[derive(Debug)]
-struct Memory {
+struct SlabMemory {
     start: NonNull<u8>,
     layout: Layout,
     slot_len: usize,
@@ -21,11 +21,11 @@ struct Memory {
 }
 
 // SAFETY: the allocation is owned. Only the holder of a slot accesses it, and slots change holders through the lock.
-unsafe impl Send for Memory {}
+unsafe impl Send for SlabMemory {}
 // SAFETY: as above.
-unsafe impl Sync for Memory {}
+unsafe impl Sync for SlabMemory {}
 
-impl Drop for Memory {
+impl Drop for SlabMemory {
     fn drop(&mut self) {
         // SAFETY: allocated with this layout and freed once. No slot is left, because each holds the memory.
         unsafe { alloc::dealloc(self.start.as_ptr(), self.layout) }
@@ -37,13 +37,13 @@ impl Drop for Memory {
 pub(super) struct Slab {
     // Dropped before the memory.
     mr: Mr,
-    memory: Arc<Memory>,
+    memory: Arc<SlabMemory>,
 }
 
 /// A slot, which returns to its slab when dropped.
 #[derive(Debug)]
-pub(super) struct Slot {
-    memory: Arc<Memory>,
+pub(super) struct SlotGuard {
+    memory: Arc<SlabMemory>,
     index: u32,
     lkey: u32,
 }
@@ -53,17 +53,17 @@ const PAGE: usize = 4096;
 impl Slab {
     /// Allocates and registers `count` slots of `slot_len` bytes, filled with zeros.
     pub(super) fn new(pd: &Pd, count: u32, slot_len: usize) -> io::Result<Self> {
-        let memory = Memory::new(count, slot_len)?;
+        let memory = SlabMemory::new(count, slot_len)?;
         // SAFETY: the region is dropped before the memory is freed, and has local access only. The work requests that access a
         // slot hold it, and so do not share it with safe code.
-        let mr = unsafe { pd.register(memory.start.as_ptr(), memory.layout.size(), Rights::LocalWrite) }?;
+        let mr = unsafe { pd.register(memory.start.as_ptr(), memory.layout.size(), RegionAccess::LocalWrite) }?;
         Ok(Self { mr, memory: Arc::new(memory) })
     }
 
     /// Takes a free slot.
-    pub(super) fn take(&self) -> Option<Slot> {
+    pub(super) fn take(&self) -> Option<SlotGuard> {
         let index = self.memory.free.lock().unwrap_or_else(PoisonError::into_inner).pop()?;
-        Some(Slot { memory: Arc::clone(&self.memory), index, lkey: self.mr.lkey() })
+        Some(SlotGuard { memory: Arc::clone(&self.memory), index, lkey: self.mr.lkey() })
     }
 
     /// Returns the size of each slot, in bytes.
@@ -72,7 +72,7 @@ impl Slab {
     }
 }
 
-impl Memory {
+impl SlabMemory {
     fn new(count: u32, slot_len: usize) -> io::Result<Self> {
         let too_much = || io::Error::new(io::ErrorKind::OutOfMemory, "failed to allocate memory for messages");
         let len = slot_len.max(1).checked_mul(count.max(1) as usize).ok_or_else(too_much)?;
@@ -83,7 +83,7 @@ impl Memory {
     }
 }
 
-impl Slot {
+impl SlotGuard {
     pub(super) fn address(&self) -> *mut u8 {
         // SAFETY: slot numbers are less than the number of slots, so the address is inside the allocation.
         unsafe { self.memory.start.as_ptr().add(self.index as usize * self.memory.slot_len) }
@@ -95,13 +95,13 @@ impl Slot {
     }
 }
 
-impl Drop for Slot {
+impl Drop for SlotGuard {
     fn drop(&mut self) {
         self.memory.free.lock().unwrap_or_else(PoisonError::into_inner).push(self.index);
     }
 }
 
-impl LandingMemory for Slot {
+impl LandingMemory for SlotGuard {
     fn as_slice(&self) -> &[u8] {
         // SAFETY: the slot is inside the allocation, initialized, and held by `self` alone. No work request uses it: work
         // requests own their slots until they are done.
@@ -121,10 +121,10 @@ mod tests {
     /// Slots do not overlap, return when dropped, and outlive the slab.
     #[test]
     fn slots() {
-        let memory = Arc::new(Memory::new(3, 100).unwrap());
+        let memory = Arc::new(SlabMemory::new(3, 100).unwrap());
         let take = || {
             let index = memory.free.lock().unwrap().pop()?;
-            Some(Slot { memory: Arc::clone(&memory), index, lkey: 7 })
+            Some(SlotGuard { memory: Arc::clone(&memory), index, lkey: 7 })
         };
         let mut slots: Vec<_> = std::iter::from_fn(take).collect();
         assert_eq!(slots.len(), 3);
@@ -147,7 +147,7 @@ mod tests {
     fn slots_change_hands() {
         use crate::memory::{MessageBuf, PayloadBuf};
 
-        let memory = Arc::new(Memory::new(2, 64).unwrap());
+        let memory = Arc::new(SlabMemory::new(2, 64).unwrap());
         let (send, receive) = std::sync::mpsc::channel();
         let reader = std::thread::spawn(move || {
             let mut total = 0;
@@ -166,7 +166,7 @@ mod tests {
                     None => std::thread::yield_now(),
                 }
             };
-            let mut slot = Slot { memory: Arc::clone(&memory), index, lkey: 7 };
+            let mut slot = SlotGuard { memory: Arc::clone(&memory), index, lkey: 7 };
             slot.as_mut_slice().fill(n);
             send.send(MessageBuf::received(PayloadBuf::from_memory(Box::new(slot)), 32)).unwrap();
         }
@@ -177,6 +177,6 @@ mod tests {
 
     #[test]
     fn too_large() {
-        assert!(Memory::new(u32::MAX, usize::MAX / 2).is_err());
+        assert!(SlabMemory::new(u32::MAX, usize::MAX / 2).is_err());
     }
 }

@@ -7,7 +7,7 @@ use crate::provider::{DisconnectReason, WorkError};
 
 /// The result of a Receive.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Receive {
+pub(super) enum ReceiveOutcome {
     Message,
     /// The queue pair had failed before.
     Flushed,
@@ -17,31 +17,31 @@ pub(super) enum Receive {
     Fault(String),
 }
 
-pub(super) fn of_receive(code: status::Type) -> Receive {
+pub(super) fn of_receive(code: status::Type) -> ReceiveOutcome {
     match code {
-        status::IBV_WC_SUCCESS => Receive::Message,
-        status::IBV_WC_WR_FLUSH_ERR => Receive::Flushed,
+        status::IBV_WC_SUCCESS => ReceiveOutcome::Message,
+        status::IBV_WC_WR_FLUSH_ERR => ReceiveOutcome::Flushed,
         // Soft RoCE reports the second code.
         status::IBV_WC_LOC_LEN_ERR | status::IBV_WC_LOC_QP_OP_ERR => {
-            Receive::Violation("a message longer than the Receive".into())
+            ReceiveOutcome::Violation("a message longer than the Receive".into())
         }
         status::IBV_WC_REM_INV_REQ_ERR | status::IBV_WC_REM_ACCESS_ERR | status::IBV_WC_REM_OP_ERR => {
-            Receive::Violation(format!("an invalid request ({})", text(code)))
+            ReceiveOutcome::Violation(format!("an invalid request ({})", text(code)))
         }
-        _ => Receive::Fault(format!("Receive failed: {}", text(code))),
+        _ => ReceiveOutcome::Fault(format!("Receive failed: {}", text(code))),
     }
 }
 
 /// The error of a failed request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Failure {
+pub(super) struct RequestFailure {
     pub(super) error: WorkError,
     /// The cause of the end of the connection. `None` if the request only failed together with others.
     pub(super) reason: Option<DisconnectReason>,
 }
 
 /// Returns the result of a request of the send queue.
-pub(super) fn of_request(code: status::Type) -> Result<(), Failure> {
+pub(super) fn of_request(code: status::Type) -> Result<(), RequestFailure> {
     let (error, reason) = match code {
         status::IBV_WC_SUCCESS => return Ok(()),
         status::IBV_WC_WR_FLUSH_ERR => (WorkError::Flushed, None),
@@ -64,7 +64,7 @@ pub(super) fn of_request(code: status::Type) -> Result<(), Failure> {
             Some(DisconnectReason::Transport(format!("RDMA request failed: {}", text(code)).into())),
         ),
     };
-    Err(Failure { error, reason })
+    Err(RequestFailure { error, reason })
 }
 
 fn text(code: status::Type) -> String {
@@ -79,19 +79,19 @@ mod tests {
 
     #[test]
     fn receives() {
-        assert_eq!(of_receive(status::IBV_WC_SUCCESS), Receive::Message);
-        assert_eq!(of_receive(status::IBV_WC_WR_FLUSH_ERR), Receive::Flushed);
-        assert!(matches!(of_receive(status::IBV_WC_LOC_LEN_ERR), Receive::Violation(_)));
-        assert!(matches!(of_receive(status::IBV_WC_REM_INV_REQ_ERR), Receive::Violation(_)));
-        assert!(matches!(of_receive(status::IBV_WC_LOC_PROT_ERR), Receive::Fault(_)));
-        assert!(matches!(of_receive(9999), Receive::Fault(_)));
+        assert_eq!(of_receive(status::IBV_WC_SUCCESS), ReceiveOutcome::Message);
+        assert_eq!(of_receive(status::IBV_WC_WR_FLUSH_ERR), ReceiveOutcome::Flushed);
+        assert!(matches!(of_receive(status::IBV_WC_LOC_LEN_ERR), ReceiveOutcome::Violation(_)));
+        assert!(matches!(of_receive(status::IBV_WC_REM_INV_REQ_ERR), ReceiveOutcome::Violation(_)));
+        assert!(matches!(of_receive(status::IBV_WC_LOC_PROT_ERR), ReceiveOutcome::Fault(_)));
+        assert!(matches!(of_receive(9999), ReceiveOutcome::Fault(_)));
     }
 
     #[test]
     fn requests() {
         assert_eq!(of_request(status::IBV_WC_SUCCESS), Ok(()));
         let of = |code| of_request(code).unwrap_err();
-        assert_eq!(of(status::IBV_WC_WR_FLUSH_ERR), Failure { error: WorkError::Flushed, reason: None });
+        assert_eq!(of(status::IBV_WC_WR_FLUSH_ERR), RequestFailure { error: WorkError::Flushed, reason: None });
         assert!(matches!(of(status::IBV_WC_REM_ACCESS_ERR).error, WorkError::RemoteAccess(_)));
         assert!(matches!(of(status::IBV_WC_RETRY_EXC_ERR).reason, Some(DisconnectReason::Transport(_))));
         assert!(matches!(of(status::IBV_WC_RNR_RETRY_EXC_ERR).reason, Some(DisconnectReason::ReportedByPeer(_))));

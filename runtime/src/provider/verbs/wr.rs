@@ -13,7 +13,7 @@ use super::{
 
 /// Local registered memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Local {
+pub(super) struct LocalSegment {
     pub(super) address: u64,
     pub(super) len: u32,
     pub(super) lkey: u32,
@@ -22,26 +22,26 @@ pub(super) struct Local {
 /// A work request. Its pointers must refer to live objects until it has completed; the owners of the objects guarantee
 /// that.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Request {
-    Send { local: Local, invalidate: Option<u32>, solicited: bool },
-    Write { local: Local, remote: u64, rkey: u32 },
-    Read { local: Local, remote: u64, rkey: u32 },
+pub(super) enum PreparedRequest {
+    Send { local: LocalSegment, invalidate: Option<u32>, solicited: bool },
+    Write { local: LocalSegment, remote: u64, rkey: u32 },
+    Read { local: LocalSegment, remote: u64, rkey: u32 },
     Bind { window: *mut ffi::ibv_mw, rkey: u32, region: *mut ffi::ibv_mr, address: u64, len: u64, write: bool },
     Invalidate { rkey: u32 },
 }
 
 /// A chain of work requests.
 #[derive(Default)]
-pub(super) struct Chain {
+pub(super) struct RequestChain {
     requests: Vec<ibv_send_wr>,
     places: Vec<ibv_sge>,
 }
 
 // SAFETY: the pointers are set and used within one call of `post`. Those to windows and regions refer to objects that
 // may be used from any thread.
-unsafe impl Send for Chain {}
+unsafe impl Send for RequestChain {}
 
-impl Chain {
+impl RequestChain {
     pub(super) fn len(&self) -> usize {
         self.requests.len()
     }
@@ -56,10 +56,12 @@ impl Chain {
     }
 
     /// Appends a request. `inline`: the data is copied into the work request.
-    pub(super) fn push(&mut self, id: u64, request: Request, inline: bool) {
+    pub(super) fn push(&mut self, id: u64, request: PreparedRequest, inline: bool) {
         let local = match request {
-            Request::Send { local, .. } | Request::Write { local, .. } | Request::Read { local, .. } => local,
-            Request::Bind { .. } | Request::Invalidate { .. } => Local::default(),
+            PreparedRequest::Send { local, .. }
+            | PreparedRequest::Write { local, .. }
+            | PreparedRequest::Read { local, .. } => local,
+            PreparedRequest::Bind { .. } | PreparedRequest::Invalidate { .. } => LocalSegment::default(),
         };
         // Some devices check the address even if the length is 0, so no address is given.
         let num_sge = i32::from(local.len > 0);
@@ -76,7 +78,7 @@ impl Chain {
             bind_mw_tso_union: bind_mw_tso_union_t { bind_mw: no_bind() },
         };
         match request {
-            Request::Send { invalidate, solicited, .. } => {
+            PreparedRequest::Send { invalidate, solicited, .. } => {
                 if let Some(rkey) = invalidate {
                     wr.opcode = opcode::IBV_WR_SEND_WITH_INV;
                     wr.imm_data_invalidated_rkey_union = imm_data_invalidated_rkey_union_t { invalidated_rkey: rkey };
@@ -85,21 +87,21 @@ impl Chain {
                     wr.send_flags |= flag::IBV_SEND_SOLICITED.0;
                 }
             }
-            Request::Write { remote, rkey, .. } => {
+            PreparedRequest::Write { remote, rkey, .. } => {
                 wr.opcode = opcode::IBV_WR_RDMA_WRITE;
                 wr.wr = wr_t { rdma: rdma_t { remote_addr: remote, rkey } };
             }
-            Request::Read { remote, rkey, .. } => {
+            PreparedRequest::Read { remote, rkey, .. } => {
                 wr.opcode = opcode::IBV_WR_RDMA_READ;
                 wr.wr = wr_t { rdma: rdma_t { remote_addr: remote, rkey } };
             }
-            Request::Bind { window, rkey, region, address, len, write } => {
+            PreparedRequest::Bind { window, rkey, region, address, len, write } => {
                 wr.opcode = opcode::IBV_WR_BIND_MW;
                 let rights = if write { access::IBV_ACCESS_REMOTE_WRITE } else { access::IBV_ACCESS_REMOTE_READ };
                 let bind_info = ibv_mw_bind_info { mr: region, addr: address, length: len, mw_access_flags: rights.0 };
                 wr.bind_mw_tso_union = bind_mw_tso_union_t { bind_mw: bind_mw_t { mw: window, rkey, bind_info } };
             }
-            Request::Invalidate { rkey } => {
+            PreparedRequest::Invalidate { rkey } => {
                 wr.opcode = opcode::IBV_WR_LOCAL_INV;
                 wr.imm_data_invalidated_rkey_union = imm_data_invalidated_rkey_union_t { invalidated_rkey: rkey };
             }
@@ -168,16 +170,20 @@ mod tests {
 
     #[test]
     fn requests_are_linked_and_encoded() {
-        let mut chain = Chain::default();
-        let local = Local { address: 0x1000, len: 10, lkey: 3 };
-        let nothing = Local::default();
-        chain.push(1, Request::Send { local, invalidate: None, solicited: true }, true);
-        chain.push(2, Request::Send { local, invalidate: Some(0xaa), solicited: false }, false);
-        chain.push(3, Request::Write { local: nothing, remote: 5, rkey: 6 }, true);
-        chain.push(4, Request::Read { local, remote: 7, rkey: 8 }, false);
+        let mut chain = RequestChain::default();
+        let local = LocalSegment { address: 0x1000, len: 10, lkey: 3 };
+        let nothing = LocalSegment::default();
+        chain.push(1, PreparedRequest::Send { local, invalidate: None, solicited: true }, true);
+        chain.push(2, PreparedRequest::Send { local, invalidate: Some(0xaa), solicited: false }, false);
+        chain.push(3, PreparedRequest::Write { local: nothing, remote: 5, rkey: 6 }, true);
+        chain.push(4, PreparedRequest::Read { local, remote: 7, rkey: 8 }, false);
         let (window, region) = (ptr::dangling_mut(), ptr::dangling_mut());
-        chain.push(5, Request::Bind { window, rkey: 0x101, region, address: 0x2000, len: 99, write: false }, false);
-        chain.push(6, Request::Invalidate { rkey: 0x102 }, false);
+        chain.push(
+            5,
+            PreparedRequest::Bind { window, rkey: 0x101, region, address: 0x2000, len: 99, write: false },
+            false,
+        );
+        chain.push(6, PreparedRequest::Invalidate { rkey: 0x102 }, false);
         chain.signal_last();
         chain.link();
         let wrs = &chain.requests;

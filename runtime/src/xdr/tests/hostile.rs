@@ -44,7 +44,7 @@ fn recursion_has_a_limit() {
     let error = decode::<Tree>(&deep(100_000)).unwrap_err();
     assert_eq!(*error.kind(), DecodeErrorKind::TooDeep { max: 100 });
     assert!(error.path().count() <= 64, "nor does its error grow with it");
-    let limits = Limits { max_depth: 3, ..Limits::default() };
+    let limits = DecodeLimits { max_depth: 3, ..DecodeLimits::default() };
     assert!(Decoder::new(&deep(3)).with_limits(limits).read::<Tree>().is_ok());
     assert!(Decoder::new(&deep(4)).with_limits(limits).read::<Tree>().is_err());
 }
@@ -62,7 +62,7 @@ fn depth_is_given_back() {
 
 #[test]
 fn memory_has_a_limit() {
-    let limits = Limits { max_memory: 100, ..Limits::default() };
+    let limits = DecodeLimits { max_memory: 100, ..DecodeLimits::default() };
     let too_much = |error: DecodeError| assert_eq!(*error.kind(), DecodeErrorKind::TooMuchMemory { max: 100 });
     let opaque = flat(&bytes(&[0; 101]));
     too_much(Decoder::new(&opaque).with_limits(limits).read::<Bytes>().unwrap_err());
@@ -83,7 +83,7 @@ fn memory_has_a_limit() {
 fn elements_that_take_no_octets_are_bounded_all_the_same() {
     // 2^32 - 1 of them fit in any message.
     let wire = octets(&[u32::MAX]);
-    let max = Limits::default().max_memory;
+    let max = DecodeLimits::default().max_memory;
     assert_eq!(kind::<Vec<()>>(&wire), DecodeErrorKind::TooMuchMemory { max });
     assert_eq!(kind::<Vec<Fixed>>(&wire), DecodeErrorKind::TooMuchMemory { max });
     // And not by memory alone: they would take time.

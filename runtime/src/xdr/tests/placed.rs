@@ -138,11 +138,11 @@ fn enumerations_say_what_they_do_not_know() {
 
 #[test]
 fn facts_add_up() {
-    let name = Facts::opaque(255);
+    let name = EncodingBounds::opaque(255);
     assert_eq!((name.min_len, name.max_len), (4, Some(4 + 256)));
-    assert_eq!(Facts::opaque(u32::MAX).max_len, Some(4 + (1 << 32)));
-    assert_eq!(Facts::opaque_fixed(5), Facts::exactly(8));
-    let data = Facts::opaque(1000).placed(true);
+    assert_eq!(EncodingBounds::opaque(u32::MAX).max_len, Some(4 + (1 << 32)));
+    assert_eq!(EncodingBounds::opaque_fixed(5), EncodingBounds::exactly(8));
+    let data = EncodingBounds::opaque(1000).placed(true);
     assert_eq!((data.min_len, data.max_len, data.max_inline, data.max_ddp_items), (4, Some(1004), Some(4), Some(1)));
     let both = name.then(data);
     assert_eq!((both.min_len, both.max_len, both.max_inline, both.max_ddp_items), (8, Some(1264), Some(264), Some(1)));
@@ -154,8 +154,8 @@ fn facts_add_up() {
     assert_eq!((data.list().max_len, data.list().max_ddp_items), (None, None));
     assert_eq!(name.list().max_ddp_items, Some(0));
     // Of a fixed array, the contents go and nothing stays.
-    assert_eq!(Facts::exactly(16).placed(false).max_inline, Some(0));
+    assert_eq!(EncodingBounds::exactly(16).placed(false).max_inline, Some(0));
     // What overflows is unbounded, not small.
-    assert_eq!(Facts::opaque(u32::MAX).times(u32::MAX).counted(u32::MAX).max_len, None);
+    assert_eq!(EncodingBounds::opaque(u32::MAX).times(u32::MAX).counted(u32::MAX).max_len, None);
     assert_eq!(data.times(u32::MAX).then(data).max_ddp_items, None);
 }

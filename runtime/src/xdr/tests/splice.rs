@@ -119,7 +119,7 @@ fn items_of_fixed_length_and_of_other_types() {
 #[test]
 fn an_item_read_from_a_chunk_has_the_limits_and_positions_of_its_message() {
     let chunk = Bytes::from(octets(&[2, 1, 2]));
-    let limits = Limits { max_memory: 20, ..Limits::default() };
+    let limits = DecodeLimits { max_memory: 20, ..DecodeLimits::default() };
     let mut decoder = Decoder::new(&[]).with_limits(limits);
     assert_eq!(decoder.read_chunk(&chunk, |nested| nested.read::<Vec<u32>>()), Ok(vec![1, 2]));
     assert_eq!(decoder.read_chunk(&chunk, |nested| nested.read::<Vec<u32>>()), Ok(vec![1, 2]));

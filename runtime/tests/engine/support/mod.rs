@@ -12,17 +12,17 @@ use std::{
 
 use rpcrdma::{
     engine::{
-        CallFailure, CallId, CloseReason, Connection, Engine as _, EngineConfig, Event, IncomingCall, IncomingReply,
-        PrivateData, ReplyToken, Role, Setup,
+        CallFailure, CallId, CloseReason, Connection, ConnectionSetup, Engine as _, EngineConfig, EngineEvent,
+        IncomingCall, IncomingReply, PrivateData, ReplyToken, Role,
     },
     provider::{
         Completion, QueuePair,
-        sim::{self, End, EndConfig, Network, SimConfig, SimQueuePair},
+        sim::{self, SimConfig, SimEnd, SimEndConfig, SimNetwork, SimQueuePair},
     },
 };
 
 pub(crate) use self::{
-    raw::{Facing, NO_CHUNKS, Raw, join, plain, split},
+    raw::{NO_CHUNKS, Raw, ScriptedPeer, join, plain, split},
     script::{Script, pattern, word},
 };
 
@@ -30,13 +30,13 @@ pub(crate) use self::{
 pub(crate) struct Peer {
     pub(crate) conn: Connection,
     pub(crate) qp: SimQueuePair,
-    pub(crate) events: Vec<Event>,
+    pub(crate) events: Vec<EngineEvent>,
     completions: Vec<Completion>,
 }
 
 impl Peer {
     /// Creates an engine that supports only version 1.
-    pub(crate) fn new(role: Role, config: EngineConfig, setup: Setup, qp: SimQueuePair) -> Self {
+    pub(crate) fn new(role: Role, config: EngineConfig, setup: ConnectionSetup, qp: SimQueuePair) -> Self {
         Self::with(Connection::new(role, with_versions(config, 1..=1), setup), qp)
     }
 
@@ -93,7 +93,7 @@ impl Default for PairConfig {
 pub(crate) struct Pair {
     pub(crate) client: Peer,
     pub(crate) server: Peer,
-    pub(crate) network: Network,
+    pub(crate) network: SimNetwork,
     pub(crate) now: Instant,
     /// The script of each call, by number.
     pub(crate) scripts: HashMap<u32, Script>,
@@ -109,7 +109,7 @@ pub(crate) struct Pair {
     pub(crate) hostile: bool,
 }
 
-pub(crate) fn end_config(config: &EngineConfig, base: &EndConfig) -> EndConfig {
+pub(crate) fn end_config(config: &EngineConfig, base: &SimEndConfig) -> SimEndConfig {
     let params = Connection::setup_params(config, base.remote_invalidation);
     let mut end = base.clone();
     end.receives = params.receive_count;
@@ -132,7 +132,7 @@ impl Pair {
         let seed = sim.seed;
         let (a, b, network) = sim::pair(sim);
         // XIDs that wrap within the test.
-        let setup = |local, peer| Setup { local, peer, xid_seed: u32::MAX - (seed % 8) as u32 };
+        let setup = |local, peer| ConnectionSetup { local, peer, xid_seed: u32::MAX - (seed % 8) as u32 };
         Self {
             client: Peer::new(Role::Client, client, setup(says[0], says[1]), a),
             server: Peer::new(Role::Server, server, setup(says[1], says[0]), b),
@@ -210,7 +210,7 @@ impl Pair {
         let before = events.len();
         for event in events {
             match event {
-                Event::CallArrived(call) => {
+                EngineEvent::CallArrived(call) => {
                     self.arrived += 1;
                     if !self.hostile {
                         let number = word(call.payload.as_slice(), 2);
@@ -218,7 +218,7 @@ impl Pair {
                     }
                     self.pending.push(call);
                 }
-                Event::ReplySent { .. } => self.replies_sent += 1,
+                EngineEvent::ReplySent { .. } => self.replies_sent += 1,
                 other => self.server.events.push(other),
             }
         }
@@ -258,7 +258,7 @@ impl Pair {
         let mut outcomes = HashMap::new();
         for event in std::mem::take(&mut self.client.events) {
             match event {
-                Event::CallFinished { id, result } => {
+                EngineEvent::CallFinished { id, result } => {
                     let number = self.calls.remove(&id).expect("call finished twice");
                     if let (Ok(reply), false) = (&result, self.hostile) {
                         self.scripts[&number].check(reply);
@@ -272,45 +272,45 @@ impl Pair {
     }
 
     /// Returns the reason of the `Closed` event.
-    pub(crate) fn closed(events: &[Event]) -> Option<&CloseReason> {
+    pub(crate) fn closed(events: &[EngineEvent]) -> Option<&CloseReason> {
         events.iter().find_map(|event| match event {
-            Event::Closed(reason) => Some(reason),
+            EngineEvent::Closed(reason) => Some(reason),
             _ => None,
         })
     }
 
     /// Checks that client and server have no registered memory.
     pub(crate) fn assert_nothing_exposed(&self) {
-        assert_eq!((self.network.registered(End::A), self.network.registered(End::B)), (0, 0));
+        assert_eq!((self.network.registered(SimEnd::A), self.network.registered(SimEnd::B)), (0, 0));
         for counters in [self.client.conn.counters(), self.server.conn.counters()] {
-            assert_eq!((counters.exposed, counters.registered), (0, 0));
+            assert_eq!((counters.exposed_regions, counters.registered_bytes), (0, 0));
         }
     }
 }
 
 /// Removes and returns the first announced call.
 pub(crate) fn take_call(peer: &mut Peer) -> Option<IncomingCall> {
-    let at = peer.events.iter().position(|event| matches!(event, Event::CallArrived(_)))?;
+    let at = peer.events.iter().position(|event| matches!(event, EngineEvent::CallArrived(_)))?;
     match peer.events.remove(at) {
-        Event::CallArrived(call) => Some(call),
+        EngineEvent::CallArrived(call) => Some(call),
         _ => None,
     }
 }
 
 /// Removes and returns the first result of a call.
 pub(crate) fn take_finished(peer: &mut Peer) -> Option<(CallId, Result<IncomingReply, CallFailure>)> {
-    let at = peer.events.iter().position(|event| matches!(event, Event::CallFinished { .. }))?;
+    let at = peer.events.iter().position(|event| matches!(event, EngineEvent::CallFinished { .. }))?;
     match peer.events.remove(at) {
-        Event::CallFinished { id, result } => Some((id, result)),
+        EngineEvent::CallFinished { id, result } => Some((id, result)),
         _ => None,
     }
 }
 
 /// Removes the first `ReplySent` event, and returns its token and whether the reply was delivered.
 pub(crate) fn take_reply_sent(peer: &mut Peer) -> Option<(ReplyToken, bool)> {
-    let at = peer.events.iter().position(|event| matches!(event, Event::ReplySent { .. }))?;
+    let at = peer.events.iter().position(|event| matches!(event, EngineEvent::ReplySent { .. }))?;
     match peer.events.remove(at) {
-        Event::ReplySent { token, delivered } => Some((token, delivered)),
+        EngineEvent::ReplySent { token, delivered } => Some((token, delivered)),
         _ => None,
     }
 }

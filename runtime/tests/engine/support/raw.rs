@@ -9,11 +9,11 @@ use std::{
 
 use bytes::Bytes;
 use rpcrdma::{
-    engine::{CallId, EngineConfig, PrivateData, Role, Setup},
+    engine::{CallId, ConnectionSetup, EngineConfig, PrivateData, Role},
     memory::{MessageBuf, Output},
     provider::{
-        Access, Completion, Handle, Memory, QueuePair, RemoteMemory, WorkRequest, WrId,
-        sim::{self, EndConfig, Network, SimConfig, SimQueuePair},
+        Access, Completion, MemoryHandle, QueuePair, RegisterableMemory, RemoteMemory, WorkRequest, WrId,
+        sim::{self, SimConfig, SimEndConfig, SimNetwork, SimQueuePair},
     },
 };
 
@@ -23,7 +23,7 @@ use super::{Peer, Script, end_config, script::word};
 pub(crate) struct Raw {
     pub(crate) qp: SimQueuePair,
     /// Received messages with the handle that each invalidated.
-    pub(crate) received: VecDeque<(Vec<u8>, Option<Handle>)>,
+    pub(crate) received: VecDeque<(Vec<u8>, Option<MemoryHandle>)>,
     /// All other completions.
     pub(crate) completed: Vec<Completion>,
 }
@@ -53,7 +53,7 @@ impl Raw {
         self.send_invalidating(words, bytes, None);
     }
 
-    pub(crate) fn send_invalidating(&mut self, words: &[u32], bytes: &[u8], invalidate: Option<Handle>) {
+    pub(crate) fn send_invalidating(&mut self, words: &[u32], bytes: &[u8], invalidate: Option<MemoryHandle>) {
         let mut message = MessageBuf::new(Vec::new().into(), 0);
         for word in words {
             message.append(&word.to_be_bytes());
@@ -63,29 +63,30 @@ impl Raw {
     }
 
     pub(crate) fn write(&mut self, handle: u32, offset: u64, data: &[u8]) {
-        let remote = RemoteMemory { handle: Handle(handle), offset };
+        let remote = RemoteMemory { handle: MemoryHandle(handle), offset };
         self.qp.post(WorkRequest::Write { id: WrId(0), source: Bytes::copy_from_slice(data), remote });
     }
 
     /// Registers memory that the peer may read. Returns its handle and base offset.
     pub(crate) fn source(&mut self, data: &[u8]) -> (u32, u64) {
-        let region = self.qp.register(Memory::Source(Bytes::copy_from_slice(data)), Access::RemoteRead).unwrap();
+        let region =
+            self.qp.register(RegisterableMemory::Source(Bytes::copy_from_slice(data)), Access::RemoteRead).unwrap();
         (region.handle.0, region.base)
     }
 
     /// Registers memory that the peer may write. Returns its handle and base offset.
     pub(crate) fn sink(&mut self, len: usize) -> (u32, u64) {
-        let region = self.qp.register(Memory::Sink(vec![0; len].into()), Access::RemoteWrite).unwrap();
+        let region = self.qp.register(RegisterableMemory::Sink(vec![0; len].into()), Access::RemoteWrite).unwrap();
         (region.handle.0, region.base)
     }
 
     /// Invalidates a sink and returns its contents.
     pub(crate) fn take_back(&mut self, handle: u32) -> Vec<u8> {
-        self.qp.post(WorkRequest::Invalidate { id: WrId(77), handle: Handle(handle) });
+        self.qp.post(WorkRequest::Invalidate { id: WrId(77), handle: MemoryHandle(handle) });
         while self.turn() {}
         let at = self.completed.iter().position(|c| matches!(c, Completion::Invalidated { id: WrId(77), .. }));
         match self.completed.swap_remove(at.expect("no invalidation")) {
-            Completion::Invalidated { memory: Memory::Sink(buf), .. } => buf.to_vec(),
+            Completion::Invalidated { memory: RegisterableMemory::Sink(buf), .. } => buf.to_vec(),
             other => panic!("{other:?}"),
         }
     }
@@ -102,24 +103,24 @@ impl Raw {
 }
 
 /// An engine that faces a scripted peer.
-pub(crate) struct Facing {
+pub(crate) struct ScriptedPeer {
     pub(crate) engine: Peer,
     pub(crate) raw: Raw,
-    pub(crate) network: Network,
+    pub(crate) network: SimNetwork,
     pub(crate) now: Instant,
 }
 
-impl Facing {
+impl ScriptedPeer {
     /// Creates an engine in this role. Both peers send private data according to `config` and the R flag.
     pub(crate) fn new(role: Role, config: EngineConfig, remote_invalidation: bool) -> Self {
         let mut sim = SimConfig::default();
-        let base = EndConfig::default();
+        let base = SimEndConfig::default();
         sim.ends = [end_config(&config, &base), end_config(&config, &base)];
         let says = PrivateData::new(&config, remote_invalidation);
-        Self::with(role, config, Setup { local: says, peer: says, xid_seed: 0x1000 }, sim)
+        Self::with(role, config, ConnectionSetup { local: says, peer: says, xid_seed: 0x1000 }, sim)
     }
 
-    pub(crate) fn with(role: Role, config: EngineConfig, setup: Setup, sim: SimConfig) -> Self {
+    pub(crate) fn with(role: Role, config: EngineConfig, setup: ConnectionSetup, sim: SimConfig) -> Self {
         let (a, b, network) = sim::pair(sim);
         let (engine, raw) = if role == Role::Client { (a, b) } else { (b, a) };
         Self { engine: Peer::new(role, config, setup, engine), raw: Raw::new(raw), network, now: Instant::now() }

@@ -9,7 +9,7 @@ use rpcrdma::{
         message_buf,
     },
     memory::{BufferPool, MessageBuf, Output},
-    xdr::{Reduced, pad_len, padded_len},
+    xdr::{ReducedItem, pad_len, padded_len},
 };
 
 /// A call and its reply, with contents that the receiver can check.
@@ -87,7 +87,7 @@ impl Script {
             position += 4;
             let len = padded_len(data.len()) as u64;
             if self.reduce {
-                reduced.push(Reduced { position, chunk: n, data });
+                reduced.push(ReducedItem { position, chunk: n, data });
             } else {
                 put_item(&mut stream, &data);
             }
@@ -135,7 +135,7 @@ impl Script {
             let data = self.result(n);
             stream.append(&(data.len() as u32).to_be_bytes());
             if chunks.get(n).copied().unwrap_or(false) {
-                reduced.push(Reduced { position: stream.len() as u64, chunk: n, data });
+                reduced.push(ReducedItem { position: stream.len() as u64, chunk: n, data });
             } else {
                 put_item(&mut stream, &data);
             }

@@ -8,7 +8,7 @@ use rpcrdma::{
     engine::{CallFailure, CallId, CallPolicy, CloseReason, EngineConfig, Role},
 };
 
-use super::facing::{CREDIT, ERROR, Facing, NO_NEW, RESPONSE};
+use super::scripted::{CREDIT, ERROR, Facing, NO_NEW, RESPONSE};
 use crate::support::Script;
 
 /// A peer that grants no more credits in the middle of a continued call is detected as unresponsive, even if few calls are in
@@ -16,7 +16,7 @@ use crate::support::Script;
 #[test]
 fn peer_stops_within_a_sequence() {
     let config = EngineConfig::default();
-    let grace = config.abandon_grace;
+    let grace = config.abandoned_call_timeout;
     let mut facing = Facing::new(Role::Client, config);
     let deadline = Some(Duration::from_secs(1));
     // The call has more messages than the 16 credits allow.

@@ -6,15 +6,15 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use rpcrdma::{
     engine::{
-        CallFailure, Choice, EngineConfig, Extension, ExtensionFactory, ExtensionMessage, ExtensionProperty, Format,
-        FormatReason, Handled, Refusal, Role, RpcMessage,
+        CallFailure, EngineConfig, Extension, ExtensionFactory, ExtensionMessage, ExtensionOutcome, ExtensionProperty,
+        FormatChoice, FormatReason, MessageFormat, Role, RpcMessage, TransportError,
     },
     xdr::{Decoder, XdrDecode},
 };
 
 use super::{
-    duo::{CLIENT, Duo, SERVER, stepped},
-    facing::{CREDIT, ERROR, Facing, RESPONSE, TPMORE, connprop},
+    peer_pair::{CLIENT, PeerPair, SERVER, stepped},
+    scripted::{CREDIT, ERROR, Facing, RESPONSE, TPMORE, connprop},
 };
 use crate::support::Script;
 
@@ -67,34 +67,36 @@ impl Extension for LoadEnd {
         which != LOAD_PROPID || LoadInterest::decode(&mut Decoder::new(value)).is_ok()
     }
 
-    fn property(&mut self, which: u32, value: &[u8]) -> Handled {
+    fn property(&mut self, which: u32, value: &[u8]) -> ExtensionOutcome {
         if which != LOAD_PROPID {
-            return Handled::Unknown;
+            return ExtensionOutcome::Unknown;
         }
         match LoadInterest::decode(&mut Decoder::new(value)) {
             Ok(interest) => {
                 self.seen.lock().unwrap().interests.push(interest.interval);
-                Handled::Done(Vec::new())
+                ExtensionOutcome::Done(Vec::new())
             }
-            Err(_) => Handled::Refused(Refusal::BadProperty),
+            Err(_) => ExtensionOutcome::Refused(TransportError::BadProperty),
         }
     }
 
-    fn message(&mut self, message: &ExtensionMessage) -> Handled {
+    fn message(&mut self, message: &ExtensionMessage) -> ExtensionOutcome {
         if message.header_type != LOAD_REPORT {
-            return Handled::Unknown;
+            return ExtensionOutcome::Unknown;
         }
         match LoadReport::decode(&mut Decoder::new(&message.body)) {
-            Ok(report) if report.running > 100 => Handled::Refused(Refusal::Extension(LOAD_ERR_TOO_MUCH)),
+            Ok(report) if report.running > 100 => {
+                ExtensionOutcome::Refused(TransportError::Extension(LOAD_ERR_TOO_MUCH))
+            }
             Ok(report) => {
                 let answer = (report.running > 0).then(|| {
                     let mine = LoadReport { running: 0, waiting: report.waiting.clone() };
                     ExtensionMessage::new(LOAD_REPORT, message.xid, &mine)
                 });
                 self.seen.lock().unwrap().reports.push(report);
-                Handled::Done(answer.into_iter().collect())
+                ExtensionOutcome::Done(answer.into_iter().collect())
             }
-            Err(_) => Handled::Refused(Refusal::BadXdr),
+            Err(_) => ExtensionOutcome::Refused(TransportError::BadXdr),
         }
     }
 
@@ -120,7 +122,7 @@ fn with_load() -> (EngineConfig, Arc<Mutex<Seen>>) {
 #[test]
 fn both_peers_have_the_extension() {
     let ((client, client_seen), (server, server_seen)) = (with_load(), with_load());
-    let mut duo = Duo::new(client, server, stepped());
+    let mut duo = PeerPair::new(client, server, stepped());
     duo.one(CLIENT, Script::default()).unwrap();
     assert_eq!(
         (&client_seen.lock().unwrap().interests[..], &server_seen.lock().unwrap().interests[..]),
@@ -142,7 +144,7 @@ fn both_peers_have_the_extension() {
 #[test]
 fn one_peer_has_the_extension() {
     let (client, _) = with_load();
-    let mut duo = Duo::new(client, EngineConfig::default(), stepped());
+    let mut duo = PeerPair::new(client, EngineConfig::default(), stepped());
     duo.one(CLIENT, Script::default()).unwrap();
     duo.sides[CLIENT].peer.conn.send_extension(ExtensionMessage::new(LOAD_REPORT, 9, &LoadReport::default()));
     duo.one(CLIENT, Script { number: 1, ..Script::default() }).unwrap();
@@ -175,13 +177,13 @@ fn malformed_extension_messages() {
     let call = facing.next().unwrap();
     facing.send(&[call[0], 2, CREDIT, ERROR, RESPONSE, LOAD_ERR_TOO_MUCH]);
     let failure = facing.finished().unwrap().unwrap_err();
-    assert!(matches!(failure, CallFailure::Refused(Refusal::Extension(LOAD_ERR_TOO_MUCH))));
+    assert!(matches!(failure, CallFailure::Refused(TransportError::Extension(LOAD_ERR_TOO_MUCH))));
 }
 
 /// Extensions cannot send the header types of the base protocol.
 #[test]
 fn base_header_types_cannot_be_sent() {
-    let mut duo = Duo::plain();
+    let mut duo = PeerPair::plain();
     duo.run();
     for header_type in [0, 1, 4, 5] {
         let message = ExtensionMessage { header_type, ..ExtensionMessage::default() };
@@ -222,21 +224,21 @@ impl Extension for Wrap {
         vec![ExtensionProperty::new(WRAPPED_PROPID, &true)]
     }
 
-    fn property(&mut self, which: u32, _: &[u8]) -> Handled {
+    fn property(&mut self, which: u32, _: &[u8]) -> ExtensionOutcome {
         if which != WRAPPED_PROPID {
-            return Handled::Unknown;
+            return ExtensionOutcome::Unknown;
         }
         self.known = true;
-        Handled::Done(Vec::new())
+        ExtensionOutcome::Done(Vec::new())
     }
 
-    fn message(&mut self, message: &ExtensionMessage) -> Handled {
+    fn message(&mut self, message: &ExtensionMessage) -> ExtensionOutcome {
         if message.header_type != WRAPPED_MSG {
-            return Handled::Unknown;
+            return ExtensionOutcome::Unknown;
         }
         match WrappedMsg::decode(&mut Decoder::new(&message.body)) {
-            Ok(wrapped) if wrapped.sum == sum(&wrapped.rpc) => Handled::Conveys(wrapped.rpc),
-            _ => Handled::Refused(Refusal::BadXdr),
+            Ok(wrapped) if wrapped.sum == sum(&wrapped.rpc) => ExtensionOutcome::Conveys(wrapped.rpc),
+            _ => ExtensionOutcome::Refused(TransportError::BadXdr),
         }
     }
 
@@ -257,20 +259,20 @@ fn with_wrap(eager: bool) -> EngineConfig {
 /// into one Send without chunks. Other messages use the base formats.
 #[test]
 fn header_types_convey_rpc_messages() {
-    let mut duo = Duo::new(with_wrap(false), with_wrap(false), stepped());
+    let mut duo = PeerPair::new(with_wrap(false), with_wrap(false), stepped());
     for end in [CLIENT, SERVER] {
         let reply = duo.one(end, Script { inline: 100, reply_inline: 200, ..Script::default() }).unwrap();
-        assert_eq!(reply.call, Choice { format: Format::Extension, reason: FormatReason::Extension });
+        assert_eq!(reply.call, FormatChoice { format: MessageFormat::Extension, reason: FormatReason::Extension });
         let large = Script { number: 1, inline: 9000, reply_inline: 9000, ..Script::default() };
-        assert_eq!(duo.one(end, large).unwrap().call.format, Format::Continued);
+        assert_eq!(duo.one(end, large).unwrap().call.format, MessageFormat::Continued);
         let reduced = Script { number: 3, args: vec![5000], reduce: true, ..Script::default() };
-        assert_eq!(duo.one(end, reduced).unwrap().call.format, Format::Chunked);
+        assert_eq!(duo.one(end, reduced).unwrap().call.format, MessageFormat::Chunked);
         let result = Script { number: 4, results: vec![(5000, 5000)], ..Script::default() };
-        assert_eq!(duo.one(end, result).unwrap().call.format, Format::Short);
+        assert_eq!(duo.one(end, result).unwrap().call.format, MessageFormat::Short);
     }
     for side in &duo.sides {
         let counters = side.peer.conn.counters();
-        assert_eq!((counters.errors_sent, counters.discarded, counters.calls_resent), (0, 0, 0));
+        assert_eq!((counters.errors_sent, counters.messages_discarded, counters.calls_resent), (0, 0, 0));
     }
     duo.assert_nothing_exposed();
 }
@@ -279,15 +281,15 @@ fn header_types_convey_rpc_messages() {
 /// format, and later calls use one at once.
 #[test]
 fn conveyed_to_a_peer_without_the_extension() {
-    let mut duo = Duo::new(with_wrap(true), EngineConfig::default(), stepped());
+    let mut duo = PeerPair::new(with_wrap(true), EngineConfig::default(), stepped());
     for number in 0..3 {
         let reply = duo.one(CLIENT, Script { number, inline: 100, ..Script::default() }).unwrap();
-        assert_eq!((reply.call.format, duo.sides[SERVER].served[&number]), (Format::Short, 1));
+        assert_eq!((reply.call.format, duo.sides[SERVER].served[&number]), (MessageFormat::Short, 1));
     }
     let (client, server) = (duo.sides[CLIENT].peer.conn.counters(), duo.sides[SERVER].peer.conn.counters());
     assert_eq!((client.calls_resent, server.errors_sent), (1, 1));
     // The server's calls are not conveyed, because the client did not announce the property.
-    assert_eq!(duo.one(SERVER, Script::default()).unwrap().call.format, Format::Short);
+    assert_eq!(duo.one(SERVER, Script::default()).unwrap().call.format, MessageFormat::Short);
 }
 
 /// §7.2.1, §6.2.2.3: a conveyed message is checked like any other.

@@ -3,12 +3,12 @@
 use rpcrdma::engine::Engine as _;
 use rpcrdma::{
     engine::{EngineConfig, Role},
-    provider::sim::End,
+    provider::sim::SimEnd,
 };
 
 use super::{
-    duo::{CLIENT, Duo, SERVER, stepped},
-    facing::{CREDIT, Facing, MORE, MSG, NO_NEW, NOMSG, connprop, plain},
+    peer_pair::{CLIENT, PeerPair, SERVER, stepped},
+    scripted::{CREDIT, Facing, MORE, MSG, NO_NEW, NOMSG, connprop, plain},
 };
 use crate::support::{Script, take_call};
 
@@ -27,7 +27,7 @@ fn maximum_and_new_credits() {
     // The client's message has used the credit that it may assume.
     let first = facing.next().unwrap();
     assert_eq!(first[2], 10 << 16 | 10);
-    assert!(facing.network.receives(End::B) > 10);
+    assert!(facing.network.receives(SimEnd::B) > 10);
     // A call in progress keeps its credit until the reply.
     facing.send(&plain(5, CREDIT, 0, 1));
     facing.send(&plain(6, CREDIT, 0, 2));
@@ -78,7 +78,7 @@ fn grants_within_a_sequence() {
             assert_eq!(words[4..], [0; 5]);
             assert_ne!(words[2] & 0xffff, 0, "a separate grant of zero credits");
             granted += words[2] & 0xffff;
-            assert!(facing.network.receives(End::B) as u32 > granted);
+            assert!(facing.network.receives(SimEnd::B) as u32 > granted);
         }
     }
     facing.send(&fragment(0));
@@ -90,7 +90,7 @@ fn grants_within_a_sequence() {
 fn no_deadlock() {
     let mut grants = 0;
     for (client, server) in [(1, 1), (1, 3), (2, 1), (8, 8)] {
-        let mut duo = Duo::new(credits(client, 1), credits(server, 1), stepped());
+        let mut duo = PeerPair::new(credits(client, 1), credits(server, 1), stepped());
         for end in [CLIENT, SERVER] {
             for number in 0..6 {
                 duo.call(end, Script { number, inline: 40_000, reply_inline: 40_000, ..Script::default() });
@@ -110,7 +110,7 @@ fn no_deadlock() {
 /// Simple calls and replies carry the grants. Separate grants would double the number of messages.
 #[test]
 fn no_needless_grants() {
-    let mut duo = Duo::plain();
+    let mut duo = PeerPair::plain();
     for number in 0..200 {
         duo.call(CLIENT, Script { number, ..Script::default() });
         if number % 7 == 0 {
@@ -141,7 +141,7 @@ fn credits_can_change() {
     assert_eq!(exchange(&mut facing, 1), (2, 1));
     facing.engine.conn.set_credits(10);
     assert_eq!(exchange(&mut facing, 2), (10, 9));
-    assert!(facing.network.receives(End::B) > 10);
+    assert!(facing.network.receives(SimEnd::B) > 10);
     facing.engine.conn.set_credits(8);
     // The peer has two credits more than it should, so it gets none until it has used them.
     assert_eq!([3, 4, 5].map(|xid| exchange(&mut facing, xid)), [(8, 0), (8, 0), (8, 1)]);

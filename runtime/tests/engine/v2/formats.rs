@@ -2,30 +2,30 @@
 
 use rpcrdma::engine::Engine as _;
 use rpcrdma::{
-    engine::{CallFailure, CallPolicy, Choice, CloseReason, EngineConfig, Format, FormatReason},
-    provider::sim::{End, Fault},
+    engine::{CallFailure, CallPolicy, CloseReason, EngineConfig, FormatChoice, FormatReason, MessageFormat},
+    provider::sim::{SimEnd, SimFault},
 };
 
-use super::duo::{CLIENT, Duo, SERVER, stepped};
+use super::peer_pair::{CLIENT, PeerPair, SERVER, stepped};
 use crate::support::Script;
 
 /// Returns the formats of a call and of its reply, with the reasons.
-fn formats(duo: &mut Duo, end: usize, script: Script) -> (Choice, Choice) {
+fn formats(duo: &mut PeerPair, end: usize, script: Script) -> (FormatChoice, FormatChoice) {
     let reply = duo.one(end, script).expect("call failed");
     duo.assert_nothing_exposed();
-    (reply.call, Choice { format: reply.format, reason: reply.reason })
+    (reply.call, FormatChoice { format: reply.format, reason: reply.reason })
 }
 
-fn choice(format: Format, reason: FormatReason) -> Choice {
-    Choice { format, reason }
+fn choice(format: MessageFormat, reason: FormatReason) -> FormatChoice {
+    FormatChoice { format, reason }
 }
 
-const SIMPLE: Choice = Choice { format: Format::Short, reason: FormatReason::Fits };
+const SIMPLE: FormatChoice = FormatChoice { format: MessageFormat::Short, reason: FormatReason::Fits };
 
 /// §4.4.1: one Send in each direction, and no registered memory. A header without chunks has 36 bytes.
 #[test]
 fn simple_format() {
-    let mut duo = Duo::plain();
+    let mut duo = PeerPair::plain();
     let script = Script { inline: 4096 - 36 - 12, reply_inline: 4096 - 36 - 12, ..Script::default() };
     assert_eq!(formats(&mut duo, CLIENT, script), (SIMPLE, SIMPLE));
     let counters = duo.sides[CLIENT].peer.conn.counters();
@@ -37,7 +37,7 @@ fn simple_format() {
 fn simple_with_chunks() {
     let mut config = EngineConfig::default();
     config.max_segment_len = 5000;
-    let mut duo = Duo::new(config, EngineConfig::default(), stepped());
+    let mut duo = PeerPair::new(config, EngineConfig::default(), stepped());
     let script = Script {
         inline: 40,
         args: vec![10_001, 2, 4000],
@@ -45,21 +45,21 @@ fn simple_with_chunks() {
         results: vec![(5003, 6000), (1, 2000), (0, 4096)],
         ..Script::default()
     };
-    let chunked = choice(Format::Chunked, FormatReason::Reduced);
+    let chunked = choice(MessageFormat::Chunked, FormatReason::Reduced);
     assert_eq!(formats(&mut duo, CLIENT, script), (chunked, chunked));
-    assert_eq!(duo.sides[SERVER].peer.conn.counters().rdma_read, 14_001);
+    assert_eq!(duo.sides[SERVER].peer.conn.counters().rdma_read_bytes, 14_001);
     // Two bytes are cheaper to copy than to read.
-    assert_eq!(duo.sides[CLIENT].peer.conn.counters().copied_eligible, 2);
-    assert_eq!(duo.sides[SERVER].peer.conn.counters().rdma_written, 5004);
-    assert_eq!(duo.sides[CLIENT].peer.conn.counters().returned_written, 5004);
+    assert_eq!(duo.sides[CLIENT].peer.conn.counters().copied_eligible_bytes, 2);
+    assert_eq!(duo.sides[SERVER].peer.conn.counters().rdma_write_bytes, 5004);
+    assert_eq!(duo.sides[CLIENT].peer.conn.counters().written_by_peer_bytes, 5004);
 }
 
 /// §4.4.2, §6.3.2: a message of moderate length is continued, and no memory is registered.
 #[test]
 fn continued_messages() {
-    let mut duo = Duo::plain();
+    let mut duo = PeerPair::plain();
     let script = Script { inline: 4096 - 36 - 11, reply_inline: 60_000, ..Script::default() };
-    let moderate = choice(Format::Continued, FormatReason::Moderate);
+    let moderate = choice(MessageFormat::Continued, FormatReason::WithinContinuation);
     assert_eq!(formats(&mut duo, CLIENT, script), (moderate, moderate));
     let counters = duo.sides[CLIENT].peer.conn.counters();
     assert_eq!((counters.registrations, counters.continued_sent, counters.continued_received), (0, 1, 1));
@@ -70,7 +70,7 @@ fn continued_messages() {
 /// §4.4.2.1: the last message of a sequence has the chunks, in a call and in its reply.
 #[test]
 fn continued_with_chunks() {
-    let mut duo = Duo::plain();
+    let mut duo = PeerPair::plain();
     let script = Script {
         inline: 9000,
         args: vec![50_000],
@@ -80,18 +80,18 @@ fn continued_with_chunks() {
         ..Script::default()
     };
     let (call, reply) = formats(&mut duo, CLIENT, script);
-    assert_eq!((call.format, reply.format), (Format::Continued, Format::Continued));
-    assert_eq!(duo.sides[SERVER].peer.conn.counters().rdma_read, 50_000);
-    assert_eq!(duo.sides[SERVER].peer.conn.counters().rdma_written, 70_000);
+    assert_eq!((call.format, reply.format), (MessageFormat::Continued, MessageFormat::Continued));
+    assert_eq!(duo.sides[SERVER].peer.conn.counters().rdma_read_bytes, 50_000);
+    assert_eq!(duo.sides[SERVER].peer.conn.counters().rdma_write_bytes, 70_000);
 }
 
 /// §4.4.3: a message that is too long for continuation is transferred by RDMA.
 #[test]
 fn special_format() {
-    let mut duo = Duo::plain();
+    let mut duo = PeerPair::plain();
     let script = Script { inline: 65_536 - 8, reply_inline: 70_000, ..Script::default() };
-    let call = choice(Format::Long, FormatReason::TooLong);
-    let reply = choice(Format::Long, FormatReason::ReplyChunk);
+    let call = choice(MessageFormat::Long, FormatReason::TooLong);
+    let reply = choice(MessageFormat::Long, FormatReason::ReplyChunk);
     assert_eq!(formats(&mut duo, CLIENT, script), (call, reply));
     assert_eq!(duo.sides[SERVER].peer.conn.counters().continued_received, 0);
 }
@@ -99,7 +99,7 @@ fn special_format() {
 /// §4.4.3, §6.4: a Reply chunk is not used for a reply that fits into one Send.
 #[test]
 fn unused_reply_chunk() {
-    let mut duo = Duo::plain();
+    let mut duo = PeerPair::plain();
     let mut script = Script { reply_inline: 70_000, ..Script::default() };
     let call = script.outgoing(&duo.sides[CLIENT].peer.conn, duo.now);
     script.reply_inline = 8;
@@ -108,7 +108,7 @@ fn unused_reply_chunk() {
     duo.sides[CLIENT].calls.insert(id, 0);
     duo.run();
     let reply = duo.sides[CLIENT].outcomes.remove(&0).unwrap().unwrap();
-    assert_eq!(reply.format, Format::Short);
+    assert_eq!(reply.format, MessageFormat::Short);
     duo.assert_nothing_exposed();
 }
 
@@ -118,14 +118,14 @@ fn thresholds_by_direction() {
     let (mut client, mut server) = (EngineConfig::default(), EngineConfig::default());
     (client.send_size, client.receive_size) = (2048, 8192);
     (server.send_size, server.receive_size) = (3072, 8192);
-    let mut duo = Duo::new(client, server, stepped());
-    let both = |duo: &mut Duo, number, inline, reply_inline| {
+    let mut duo = PeerPair::new(client, server, stepped());
+    let both = |duo: &mut PeerPair, number, inline, reply_inline| {
         let script = Script { number, inline, reply_inline, ..Script::default() };
         let (call, reply) = formats(duo, CLIENT, script);
         (call.format, reply.format)
     };
-    assert_eq!(both(&mut duo, 1, 2048 - 48, 3072 - 48), (Format::Short, Format::Short));
-    assert_eq!(both(&mut duo, 2, 2048 - 44, 3072 - 44), (Format::Continued, Format::Continued));
+    assert_eq!(both(&mut duo, 1, 2048 - 48, 3072 - 48), (MessageFormat::Short, MessageFormat::Short));
+    assert_eq!(both(&mut duo, 2, 2048 - 44, 3072 - 44), (MessageFormat::Continued, MessageFormat::Continued));
 }
 
 /// §5.2.3, §5.2.4: segments respect the length and number that the peer announced. A call that needs more of them has no
@@ -136,12 +136,12 @@ fn segment_limits_of_the_peer() {
     server.max_segments = 2;
     let mut client = EngineConfig::default();
     client.max_segment_len = 1000;
-    let mut duo = Duo::new(client, server, stepped());
+    let mut duo = PeerPair::new(client, server, stepped());
     let script = |number, len| Script { number, inline: 8, args: vec![len], reduce: true, ..Script::default() };
-    assert_eq!(formats(&mut duo, CLIENT, script(1, 2000)).0.format, Format::Chunked);
-    assert_eq!(formats(&mut duo, CLIENT, script(2, 2001)).0.format, Format::Short);
-    assert_eq!(formats(&mut duo, CLIENT, script(3, 9000)).0.format, Format::Continued);
-    assert_eq!(duo.sides[CLIENT].peer.conn.counters().copied_eligible, 11_001);
+    assert_eq!(formats(&mut duo, CLIENT, script(1, 2000)).0.format, MessageFormat::Chunked);
+    assert_eq!(formats(&mut duo, CLIENT, script(2, 2001)).0.format, MessageFormat::Short);
+    assert_eq!(formats(&mut duo, CLIENT, script(3, 9000)).0.format, MessageFormat::Continued);
+    assert_eq!(duo.sides[CLIENT].peer.conn.counters().copied_eligible_bytes, 11_001);
 }
 
 /// A call whose results need more memory than allowed is refused before it is sent. It is not sent without chunks.
@@ -149,7 +149,7 @@ fn segment_limits_of_the_peer() {
 fn results_beyond_memory() {
     let mut config = EngineConfig::default();
     config.max_call_len = 100_000;
-    let mut duo = Duo::new(config, EngineConfig::default(), stepped());
+    let mut duo = PeerPair::new(config, EngineConfig::default(), stepped());
     let script = |number, results| Script { number, results, ..Script::default() };
     let protected = CallPolicy { protected: true, ..CallPolicy::default() };
     for script in [
@@ -164,18 +164,18 @@ fn results_beyond_memory() {
     }
     assert_eq!(duo.sides[CLIENT].peer.conn.counters().calls_sent, 0);
     // A result of the maximum length gets a chunk.
-    let chunked = choice(Format::Chunked, FormatReason::Reduced);
+    let chunked = choice(MessageFormat::Chunked, FormatReason::Reduced);
     assert_eq!(formats(&mut duo, CLIENT, script(5, vec![(9000, 100_000)])).1, chunked);
     // It also gets one if the rest of the reply is too long for a Reply chunk.
     let around = Script { reply_inline: 80_000, ..script(6, vec![(9000, 40_000)]) };
-    assert_eq!(formats(&mut duo, CLIENT, around).1.format, Format::Continued);
-    assert_eq!(duo.sides[SERVER].peer.conn.counters().rdma_written, 18_000);
+    assert_eq!(formats(&mut duo, CLIENT, around).1.format, MessageFormat::Continued);
+    assert_eq!(duo.sides[SERVER].peer.conn.counters().rdma_write_bytes, 18_000);
 }
 
 /// A reply without eligible results may be short whatever its maximum length is, so the call is sent.
 #[test]
 fn unbounded_reply() {
-    let mut duo = Duo::plain();
+    let mut duo = PeerPair::plain();
     let mut call = Script::default().outgoing(&duo.sides[CLIENT].peer.conn, duo.now);
     call.reply.max_inline = u64::MAX;
     duo.sides[CLIENT].scripts.insert(0, Script::default());
@@ -183,13 +183,13 @@ fn unbounded_reply() {
     duo.sides[CLIENT].calls.insert(id, 0);
     duo.run();
     let reply = duo.sides[CLIENT].outcomes.remove(&0).unwrap().unwrap();
-    assert_eq!((reply.call.format, reply.format), (Format::Short, Format::Short));
+    assert_eq!((reply.call.format, reply.format), (MessageFormat::Short, MessageFormat::Short));
 }
 
 /// §11.2.2.3: nothing is reduced in a message that RPCSEC_GSS protects. Special Format is still possible.
 #[test]
 fn protected_calls_are_not_reduced() {
-    let mut duo = Duo::plain();
+    let mut duo = PeerPair::plain();
     let policy = CallPolicy { protected: true, ..CallPolicy::default() };
     let script = |number, len| Script {
         number,
@@ -200,19 +200,19 @@ fn protected_calls_are_not_reduced() {
         ..Script::default()
     };
     let (call, reply) = formats(&mut duo, CLIENT, script(1, 20_000));
-    assert_eq!((call.format, reply.format), (Format::Continued, Format::Continued));
+    assert_eq!((call.format, reply.format), (MessageFormat::Continued, MessageFormat::Continued));
     let (call, reply) = formats(&mut duo, CLIENT, script(2, 90_000));
-    assert_eq!((call.format, reply.format), (Format::Long, Format::Long));
-    assert_eq!(duo.network.registered(End::A), 0);
+    assert_eq!((call.format, reply.format), (MessageFormat::Long, MessageFormat::Long));
+    assert_eq!(duo.network.registered(SimEnd::A), 0);
 }
 
 /// §7.4: if memory cannot be invalidated, the connection is closed before the call finishes.
 #[test]
 fn failed_invalidation_closes_the_connection() {
     let mut sim = stepped();
-    sim.faults.push(Fault::RefuseInvalidation { end: End::A, nth: 1 });
+    sim.faults.push(SimFault::RefuseInvalidation { end: SimEnd::A, nth: 1 });
     sim.ends.iter_mut().for_each(|end| end.remote_invalidation = false);
-    let mut duo = Duo::new(EngineConfig::default(), EngineConfig::default(), sim);
+    let mut duo = PeerPair::new(EngineConfig::default(), EngineConfig::default(), sim);
     let outcome = duo.one(CLIENT, Script { args: vec![5000, 5000], reduce: true, ..Script::default() });
     // The reply itself is valid. It is delivered once the peer can no longer access the memory.
     assert!(outcome.is_ok(), "{outcome:?}");
@@ -233,7 +233,7 @@ fn remote_invalidation() {
         reply_inline: 9000,
         ..Script::default()
     };
-    let mut duo = Duo::plain();
+    let mut duo = PeerPair::plain();
     formats(&mut duo, CLIENT, script(0));
     let counters = duo.sides[CLIENT].peer.conn.counters();
     assert_eq!((counters.remote_invalidations, counters.registrations), (1, 2));
@@ -241,7 +241,7 @@ fn remote_invalidation() {
     for end in [0, 1] {
         let mut sim = stepped();
         sim.ends[end].remote_invalidation = false;
-        let mut duo = Duo::new(EngineConfig::default(), EngineConfig::default(), sim);
+        let mut duo = PeerPair::new(EngineConfig::default(), EngineConfig::default(), sim);
         formats(&mut duo, CLIENT, script(0));
         assert_eq!(duo.sides[CLIENT].peer.conn.counters().remote_invalidations, 0);
     }

@@ -1,18 +1,18 @@
 //! RPC-over-RDMA version 2, and the choice of a connection's version.
 
-mod duo;
+mod error_effects;
 mod executed;
 mod extension;
-mod facing;
 mod flow;
 mod formats;
 mod negotiation;
+mod peer_pair;
 mod properties;
 mod props;
 mod refusals;
-mod refused;
+mod reply_timeout;
 mod resends;
 mod reverse;
+mod scripted;
 mod sequences;
-mod untaken;
 mod vectors;

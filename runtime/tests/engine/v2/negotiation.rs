@@ -6,8 +6,8 @@ use std::{ops::RangeInclusive, time::Duration};
 use rpcrdma::engine::{CallFailure, CloseReason, Connection, EngineConfig, Role};
 
 use super::{
-    duo::{CLIENT, Duo, SERVER, stepped},
-    facing::{CONNPROP, CREDIT, Facing, XID, connprop},
+    peer_pair::{CLIENT, PeerPair, SERVER, stepped},
+    scripted::{CONNPROP, CREDIT, Facing, XID, connprop},
 };
 use crate::support::{self, Script, take_call};
 
@@ -17,8 +17,8 @@ fn allows(versions: RangeInclusive<u32>) -> EngineConfig {
     config
 }
 
-fn duo(client: RangeInclusive<u32>, server: RangeInclusive<u32>) -> Duo {
-    Duo::with(allows(client), allows(server), stepped())
+fn duo(client: RangeInclusive<u32>, server: RangeInclusive<u32>) -> PeerPair {
+    PeerPair::with(allows(client), allows(server), stepped())
 }
 
 /// §4.2.3: client and server use the highest version that both allow, on the same connection. Calls that were started early are
@@ -54,7 +54,7 @@ fn highest_common_version() {
 fn no_common_version() {
     let mut duo = duo(2..=2, 1..=1);
     let failure = duo.one(CLIENT, Script::default()).unwrap_err();
-    let CallFailure::Closed { reason: CloseReason::Negotiation { versions, .. }, sent } = failure else {
+    let CallFailure::Closed { reason: CloseReason::NegotiationFailed { versions, .. }, sent } = failure else {
         panic!("{failure:?}")
     };
     assert_eq!((versions, sent), (Some((1, 1)), false));
@@ -111,7 +111,7 @@ fn connection_dropped_during_negotiation() {
     facing.run();
     let failure = facing.finished().unwrap().unwrap_err();
     let expected = |failure, versions, was_sent| {
-        matches!(failure, CallFailure::Closed { reason: CloseReason::Negotiation { versions: v, .. }, sent }
+        matches!(failure, CallFailure::Closed { reason: CloseReason::NegotiationFailed { versions: v, .. }, sent }
             if v == versions && sent == was_sent)
     };
     assert!(expected(failure, None, false));
@@ -152,7 +152,7 @@ fn silent_server() {
     facing.now += Duration::from_secs(2);
     facing.run();
     let failure = facing.finished().unwrap().unwrap_err();
-    assert!(matches!(failure, CallFailure::Closed { reason: CloseReason::Negotiation { .. }, sent: false }));
+    assert!(matches!(failure, CallFailure::Closed { reason: CloseReason::NegotiationFailed { .. }, sent: false }));
 }
 
 /// §4.2.3.3: the client's first message decides the version. §7.1.1: for unknown versions, the server reports the supported
@@ -180,8 +180,8 @@ fn server_waits_for_a_first_message() {
         assert!(facing.raw.next().is_none());
         assert_eq!(facing.engine.conn.version(), None);
     }
-    assert_eq!(facing.engine.conn.counters().discarded, 5);
-    facing.send(&super::facing::connprop(3, 0, &[]));
+    assert_eq!(facing.engine.conn.counters().messages_discarded, 5);
+    facing.send(&super::scripted::connprop(3, 0, &[]));
     assert_eq!(facing.raw.next().unwrap()[3], CONNPROP);
     assert_eq!(facing.engine.conn.version(), Some(2));
 }

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use rpcrdma::engine::{
-    CallFailure, CloseReason, EngineConfig, Format, HostAuth, HostAuthError, HostAuthStep, HostAuthenticator,
+    CallFailure, CloseReason, EngineConfig, HostAuth, HostAuthError, HostAuthStep, HostAuthenticator, MessageFormat,
     ReverseDirection, Role,
 };
 
 use super::{
-    duo::{CLIENT, Duo, SERVER, stepped},
-    facing::{CONNPROP, CREDIT, ERROR, Facing, MORE, RESPONSE, TPMORE, connprop, plain},
+    peer_pair::{CLIENT, PeerPair, SERVER, stepped},
+    scripted::{CONNPROP, CREDIT, ERROR, Facing, MORE, RESPONSE, TPMORE, connprop, plain},
 };
 use crate::support::{Pair, Script, take_call};
 
@@ -110,7 +110,7 @@ impl Rounds {
     fn speak(&mut self) -> HostAuthStep {
         let done = self.said + 1 == self.rounds;
         self.said += 1;
-        HostAuthStep { say: Some(Bytes::from(vec![self.says; self.len])), done }
+        HostAuthStep { send: Some(Bytes::from(vec![self.says; self.len])), done }
     }
 }
 
@@ -141,9 +141,9 @@ fn who(rounds: usize, len: usize, says: u8, expects: u8) -> EngineConfig {
 #[test]
 fn host_authentication() {
     for (rounds, len) in [(1, 10), (3, 900), (5, 5000), (2, 50_000)] {
-        let mut duo = Duo::new(who(rounds, len, 1, 2), who(rounds, len, 2, 1), stepped());
+        let mut duo = PeerPair::new(who(rounds, len, 1, 2), who(rounds, len, 2, 1), stepped());
         let reply = duo.one(CLIENT, Script { inline: 100, ..Script::default() }).unwrap();
-        assert_eq!(reply.format, Format::Short);
+        assert_eq!(reply.format, MessageFormat::Short);
         duo.one(SERVER, Script { number: 1, ..Script::default() }).unwrap();
     }
 }
@@ -157,7 +157,7 @@ fn host_authentication_fails() {
         (who(2, 100, 1, 2), EngineConfig::default()),
         (EngineConfig::default(), who(1, 100, 1, 2)),
     ] {
-        let mut duo = Duo::new(client, server, stepped());
+        let mut duo = PeerPair::new(client, server, stepped());
         duo.call(CLIENT, Script::default());
         duo.run();
         let closed = |end: usize| Pair::closed(&duo.sides[end].peer.events);
@@ -193,7 +193,7 @@ fn endless_exchange_times_out() {
         facing.now += std::time::Duration::from_secs(1);
         facing.run();
     }
-    assert!(matches!(Pair::closed(&facing.engine.events), Some(CloseReason::Negotiation { .. })));
+    assert!(matches!(Pair::closed(&facing.engine.events), Some(CloseReason::NegotiationFailed { .. })));
 }
 
 /// A server does not time out a client that has sent nothing. That is left to the upper layer.

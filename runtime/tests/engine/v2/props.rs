@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use proptest::{collection::vec, prelude::*};
 use rpcrdma::{
-    engine::{CallFailure, CallPolicy, CloseReason, EngineConfig, Refusal, ReverseDirection, Role},
-    provider::sim::{End, EndConfig, Fault, SimConfig},
+    engine::{CallFailure, CallPolicy, CloseReason, EngineConfig, ReverseDirection, Role, TransportError},
+    provider::sim::{SimConfig, SimEnd, SimEndConfig, SimFault},
 };
 
 use super::{
-    duo::{CLIENT, Duo, SERVER},
-    facing::{Facing, connprop},
+    peer_pair::{CLIENT, PeerPair, SERVER},
+    scripted::{Facing, connprop},
 };
 use crate::support::{Pair, Script, take_call};
 
@@ -26,7 +26,7 @@ fn engine_config() -> impl Strategy<Value = EngineConfig> {
             let mut config = EngineConfig::default();
             (config.credits, config.reverse_credits) = (credits, reverse);
             (config.send_size, config.receive_size) = (send_size, receive_size);
-            (config.max_segment_len, config.continued, config.min_reduce) = (segment, continued, min_reduce);
+            (config.max_segment_len, config.max_continued, config.min_reduce) = (segment, continued, min_reduce);
             (config.max_chunks, config.max_segments) = limits;
             config.reverse_direction = level;
             config
@@ -34,10 +34,10 @@ fn engine_config() -> impl Strategy<Value = EngineConfig> {
     )
 }
 
-fn end_config() -> impl Strategy<Value = EndConfig> {
+fn end_config() -> impl Strategy<Value = SimEndConfig> {
     (1u32..4, prop_oneof![1000u32..5000, Just(u32::MAX)], any::<bool>()).prop_map(
         |(max_reads, max_transfer, remote_invalidation)| {
-            let mut end = EndConfig::default();
+            let mut end = SimEndConfig::default();
             end.max_reads = max_reads;
             end.max_transfer = max_transfer;
             end.remote_invalidation = remote_invalidation;
@@ -81,8 +81,8 @@ fn scripts() -> impl Strategy<Value = Vec<Script>> {
     })
 }
 
-fn end() -> impl Strategy<Value = End> {
-    prop_oneof![Just(End::A), Just(End::B)]
+fn end() -> impl Strategy<Value = SimEnd> {
+    prop_oneof![Just(SimEnd::A), Just(SimEnd::B)]
 }
 
 /// A plausible value of a header field.
@@ -101,7 +101,7 @@ fn chooser(seed: u64) -> impl FnMut(usize) -> usize {
     }
 }
 
-fn exactly_once(duo: &mut Duo, calls: [Vec<Script>; 2], order: u64) -> Result<(), TestCaseError> {
+fn exactly_once(duo: &mut PeerPair, calls: [Vec<Script>; 2], order: u64) -> Result<(), TestCaseError> {
     for (end, scripts) in calls.into_iter().enumerate() {
         for script in scripts {
             duo.call(end, script);
@@ -138,11 +138,11 @@ proptest! {
         calls in (scripts(), scripts()),
         order in any::<u64>(),
     ) {
-        let mut duo = Duo::new(client, server, sim);
+        let mut duo = PeerPair::new(client, server, sim);
         exactly_once(&mut duo, [calls.0, calls.1], order)?;
         for side in &duo.sides {
             let counters = side.peer.conn.counters();
-            prop_assert_eq!((counters.calls_queued, counters.calls_abandoned, counters.discarded), (0, 0, 0));
+            prop_assert_eq!((counters.calls_queued, counters.calls_abandoned, counters.messages_discarded), (0, 0, 0));
         }
         // The connection still has all of its credits and Receives.
         for end in [CLIENT, SERVER] {
@@ -167,7 +167,7 @@ proptest! {
         (client.max_segments, server.max_segments) = (256, 256);
         (client.max_chunks, server.max_chunks) = (16, 16);
         let common = [(0, 2), (2, 0)].iter().all(|&pair| pair != versions);
-        let mut duo = Duo::with(client, server, sim);
+        let mut duo = PeerPair::with(client, server, sim);
         let mut calls = calls;
         // Version 1 has no protected calls.
         calls.iter_mut().for_each(|script| script.policy = CallPolicy::default());
@@ -200,9 +200,9 @@ proptest! {
         close_at in proptest::option::of((0usize..2, 0u64..400)),
     ) {
         let mut sim = sim;
-        sim.faults.extend(lost.map(Fault::Disconnect));
-        sim.faults.extend(refused.iter().map(|&(end, nth)| Fault::RefuseRegistration { end, nth }));
-        let mut duo = Duo::new(client, server, sim);
+        sim.faults.extend(lost.map(SimFault::Disconnect));
+        sim.faults.extend(refused.iter().map(|&(end, nth)| SimFault::RefuseRegistration { end, nth }));
+        let mut duo = PeerPair::new(client, server, sim);
         let mut ids = [Vec::new(), Vec::new()];
         for (end, scripts) in [calls.0, calls.1].into_iter().enumerate() {
             for mut script in scripts {
@@ -238,7 +238,7 @@ proptest! {
         duo.advance(Duration::from_secs(10));
         duo.run();
         // Let the grace period of abandoned calls pass.
-        duo.advance(EngineConfig::default().abandon_grace);
+        duo.advance(EngineConfig::default().abandoned_call_timeout);
         duo.run();
         for end in [CLIENT, SERVER] {
             let outcomes = std::mem::take(&mut duo.sides[end].outcomes);
@@ -250,7 +250,7 @@ proptest! {
                     Err(CallFailure::Closed { sent, .. } | CallFailure::Cancelled { sent }
                         | CallFailure::DeadlineExceeded { sent }) => prop_assert!(sent || served == 0),
                     Err(CallFailure::Registration(_)) => prop_assert!(!refused.is_empty() && served == 0),
-                    Err(CallFailure::Refused(Refusal::System)) => prop_assert!(!refused.is_empty() && served == 0),
+                    Err(CallFailure::Refused(TransportError::System)) => prop_assert!(!refused.is_empty() && served == 0),
                     Err(CallFailure::TooLarge(_)) => prop_assert_eq!(served, 0),
                     Err(failure) => prop_assert!(false, "{failure}"),
                 }
@@ -280,9 +280,9 @@ proptest! {
         truncated in vec((end(), 0u64..10, 0usize..120), 0..3),
     ) {
         let mut sim = sim;
-        sim.faults.extend(garbled.into_iter().map(|(end, nth, at, mask)| Fault::Garble { end, nth, at, mask }));
-        sim.faults.extend(truncated.into_iter().map(|(end, nth, len)| Fault::Truncate { end, nth, len }));
-        let mut duo = Duo::new(client, server, sim);
+        sim.faults.extend(garbled.into_iter().map(|(end, nth, at, mask)| SimFault::Garble { end, nth, at, mask }));
+        sim.faults.extend(truncated.into_iter().map(|(end, nth, len)| SimFault::Truncate { end, nth, len }));
+        let mut duo = PeerPair::new(client, server, sim);
         duo.hostile = true;
         for (end, scripts) in [calls.0, calls.1].into_iter().enumerate() {
             for mut script in scripts {
@@ -334,13 +334,13 @@ proptest! {
             if facing.raw.disconnected() {
                 break;
             }
-            let end = if server { End::B } else { End::A };
+            let end = if server { SimEnd::B } else { SimEnd::A };
             prop_assert!(facing.network.receives(end) >= 2);
         }
         facing.engine.conn.close();
         facing.run();
         let closed: Option<&CloseReason> = Pair::closed(&facing.engine.events);
         prop_assert!(closed.is_some());
-        prop_assert_eq!((facing.network.registered(End::A), facing.network.registered(End::B)), (0, 0));
+        prop_assert_eq!((facing.network.registered(SimEnd::A), facing.network.registered(SimEnd::B)), (0, 0));
     }
 }

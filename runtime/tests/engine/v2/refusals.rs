@@ -3,11 +3,13 @@
 use rpcrdma::engine::Engine as _;
 use std::time::Duration;
 
-use rpcrdma::engine::{CallFailure, CallPolicy, CloseReason, EngineConfig, Event, Format, Refusal, Role};
+use rpcrdma::engine::{
+    CallFailure, CallPolicy, CloseReason, EngineConfig, EngineEvent, MessageFormat, Role, TransportError,
+};
 
 use super::{
-    duo::{CLIENT, Duo, SERVER, stepped},
-    facing::{CONNPROP, CREDIT, ERROR, Facing, MORE, MSG, NOMSG, RESPONSE, TPMORE, connprop, plain},
+    peer_pair::{CLIENT, PeerPair, SERVER, stepped},
+    scripted::{CONNPROP, CREDIT, ERROR, Facing, MORE, MSG, NOMSG, RESPONSE, TPMORE, connprop, plain},
 };
 use crate::support::{Pair, Script, join, split, take_call};
 
@@ -56,7 +58,7 @@ fn short_message() {
     let mut facing = server();
     facing.send(&[3, 2, CREDIT, MSG]);
     assert!(facing.next().is_none());
-    assert_eq!(facing.engine.conn.counters().discarded, 1);
+    assert_eq!(facing.engine.conn.counters().messages_discarded, 1);
     serves(&mut facing);
 }
 
@@ -272,16 +274,16 @@ fn refused_by_the_upper_layer() {
 #[test]
 fn errors_fail_calls() {
     for (body, refusal) in [
-        (vec![2], Refusal::BadXdr),
-        (vec![3], Refusal::BadProperty),
-        (vec![4], Refusal::HeaderType),
-        (vec![5], Refusal::Continuation),
-        (vec![6, 3], Refusal::ReadChunks { max: 3 }),
-        (vec![7, 3], Refusal::WriteChunks { max: 3 }),
-        (vec![8, 3], Refusal::Segments { max: 3 }),
-        (vec![9, 1, 50], Refusal::WriteResource { chunk: 1, needed: 50 }),
-        (vec![10, 5000], Refusal::ReplyResource { needed: 5000 }),
-        (vec![100], Refusal::System),
+        (vec![2], TransportError::BadXdr),
+        (vec![3], TransportError::BadProperty),
+        (vec![4], TransportError::HeaderType),
+        (vec![5], TransportError::Continuation),
+        (vec![6, 3], TransportError::ReadChunks { max: 3 }),
+        (vec![7, 3], TransportError::WriteChunks { max: 3 }),
+        (vec![8, 3], TransportError::Segments { max: 3 }),
+        (vec![9, 1, 50], TransportError::WriteResource { chunk: 1, needed: 50 }),
+        (vec![10, 5000], TransportError::ReplyResource { needed: 5000 }),
+        (vec![100], TransportError::System),
     ] {
         let mut facing = Facing::new(Role::Client, EngineConfig::default());
         facing.call(&Script::default());
@@ -322,11 +324,11 @@ fn unknown_errors() {
 fn sent_again_with_fewer_read_chunks() {
     let mut server = EngineConfig::default();
     server.max_chunks = 1;
-    let mut duo = Duo::new(EngineConfig::default(), server, stepped());
+    let mut duo = PeerPair::new(EngineConfig::default(), server, stepped());
     for number in 0..2 {
         let script = Script { number, inline: 20, args: vec![2001, 3000, 9], reduce: true, ..Script::default() };
         let reply = duo.one(CLIENT, script).unwrap();
-        assert_eq!(reply.call.format, Format::Chunked);
+        assert_eq!(reply.call.format, MessageFormat::Chunked);
         duo.assert_nothing_exposed();
     }
     let counters = duo.sides[CLIENT].peer.conn.counters();
@@ -340,7 +342,7 @@ fn sent_again_with_fewer_read_chunks() {
 fn sent_again_with_fewer_write_chunks() {
     let mut server = EngineConfig::default();
     server.max_chunks = 1;
-    let mut duo = Duo::new(EngineConfig::default(), server, stepped());
+    let mut duo = PeerPair::new(EngineConfig::default(), server, stepped());
     let script = Script { results: vec![(5000, 5000), (6000, 6000), (80_000, 80_000)], ..Script::default() };
     let reply = duo.one(CLIENT, script).unwrap();
     assert_eq!(reply.writes.iter().map(|chunk| chunk.provided).collect::<Vec<_>>(), [true, false, false]);
@@ -364,7 +366,7 @@ fn sent_again_with_fewer_segments() {
     assert_eq!(again[5..9], [again[13 - 4], 0, 1, 1]);
     facing.send(&plain(again[0], CREDIT, 1, 6));
     let reply = facing.finished().unwrap().unwrap();
-    assert_eq!(reply.call.format, Format::Short);
+    assert_eq!(reply.call.format, MessageFormat::Short);
 }
 
 /// A call that is sent again keeps its deadline, also while its memory is not yet invalidated.
@@ -394,7 +396,7 @@ fn deadline_of_a_call_that_is_sent_again() {
         }
         facing.now += Duration::from_secs(3);
         facing.engine.conn.handle_timeout(facing.now);
-        let Some(Event::CallFinished { result: Err(CallFailure::DeadlineExceeded { sent }), .. }) =
+        let Some(EngineEvent::CallFinished { result: Err(CallFailure::DeadlineExceeded { sent }), .. }) =
             facing.engine.conn.poll_event()
         else {
             panic!("no DeadlineExceeded event, memory returned: {returned}")
@@ -415,14 +417,17 @@ fn declared_too_small(idempotent: bool) -> Script {
 /// §6.4, §7.3.4: only an idempotent call is sent again with a larger Write chunk.
 #[test]
 fn sent_again_with_larger_write_chunk() {
-    let mut duo = Duo::plain();
+    let mut duo = PeerPair::plain();
     let reply = duo.one(CLIENT, declared_too_small(true)).unwrap();
     assert_eq!(reply.writes[0].data.len(), 9000);
     assert_eq!(duo.sides[SERVER].served[&0], 2);
     duo.assert_nothing_exposed();
-    let mut duo = Duo::plain();
+    let mut duo = PeerPair::plain();
     let failure = duo.one(CLIENT, declared_too_small(false)).unwrap_err();
-    assert!(matches!(failure, CallFailure::Refused(Refusal::WriteResource { chunk: 1, needed: 9000 })), "{failure}");
+    assert!(
+        matches!(failure, CallFailure::Refused(TransportError::WriteResource { chunk: 1, needed: 9000 })),
+        "{failure}"
+    );
     duo.assert_nothing_exposed();
 }
 
@@ -438,7 +443,7 @@ fn sent_again_with_reply_chunk() {
         facing.send(&[call[0], 2, CREDIT, ERROR, RESPONSE, 10, 6000]);
         if !idempotent {
             let failure = facing.finished().unwrap().unwrap_err();
-            assert!(matches!(failure, CallFailure::Refused(Refusal::ReplyResource { needed: 6000 })));
+            assert!(matches!(failure, CallFailure::Refused(TransportError::ReplyResource { needed: 6000 })));
             continue;
         }
         let again = facing.next().expect("call not sent again");
@@ -450,7 +455,7 @@ fn sent_again_with_reply_chunk() {
         reply.truncate(14);
         facing.raw.write(again[10], join(again[12], again[13]), &[again[0].to_be_bytes(), [0, 0, 0, 1]].concat());
         facing.send(&reply);
-        assert_eq!(facing.finished().unwrap().unwrap().format, Format::Long);
+        assert_eq!(facing.finished().unwrap().unwrap().format, MessageFormat::Long);
     }
 }
 
@@ -466,8 +471,8 @@ fn requester_gives_up_after_three_repetitions() {
         facing.send(&[call[0], 2, CREDIT, ERROR, RESPONSE, 6, 6 - times]);
     }
     assert_eq!(times, 4);
-    assert!(matches!(facing.finished().unwrap().unwrap_err(), CallFailure::Refused(Refusal::ReadChunks { .. })));
-    assert_eq!(facing.network.registered(rpcrdma::provider::sim::End::A), 0);
+    assert!(matches!(facing.finished().unwrap().unwrap_err(), CallFailure::Refused(TransportError::ReadChunks { .. })));
+    assert_eq!(facing.network.registered(rpcrdma::provider::sim::SimEnd::A), 0);
 }
 
 /// §6.2.2.1, §7.2: an invalid reply fails its call, because no other reply will come. Replies without a call are discarded.
@@ -506,13 +511,13 @@ fn invalidation_of_a_wrong_handle() {
         facing.call(&script);
         let call = facing.next().unwrap();
         assert_eq!(call[5], call[8], "the first handle is not offered");
-        let handle = rpcrdma::provider::Handle(if offered { call[8] } else { call[15] });
+        let handle = rpcrdma::provider::MemoryHandle(if offered { call[8] } else { call[15] });
         facing.raw.send_invalidating(&reply(call[0] + wrong_xid, flags), &[], Some(handle));
         facing.run();
         let right = (flags, offered, wrong_xid) == (RESPONSE, true, 0);
         let violation = matches!(Pair::closed(&facing.engine.events), Some(CloseReason::PeerViolation(_)));
         assert_eq!(violation, !right);
-        assert_eq!(facing.network.registered(rpcrdma::provider::sim::End::A), 0);
+        assert_eq!(facing.network.registered(rpcrdma::provider::sim::SimEnd::A), 0);
     }
 }
 
@@ -549,7 +554,7 @@ fn refused_header_types() {
     let call = facing.next().unwrap();
     facing.send(&[call[0], 2, CREDIT, ERROR, RESPONSE, 4]);
     for _ in 0..2 {
-        assert_eq!(facing.finished().unwrap().unwrap_err(), CallFailure::Refused(Refusal::HeaderType));
+        assert_eq!(facing.finished().unwrap().unwrap_err(), CallFailure::Refused(TransportError::HeaderType));
         facing.call(&Script { number: 1, ..Script::default() });
         assert!(facing.next().is_none(), "RDMA2_MSG sent again");
     }

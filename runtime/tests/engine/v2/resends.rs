@@ -10,16 +10,19 @@ use std::{
 use bytes::Bytes;
 use proptest::{collection::vec, prelude::*};
 use rpcrdma::{
-    engine::{CallFailure, CallPolicy, EngineConfig, Event, OutgoingCall, Refusal, ReplyResources, Role, message_buf},
+    engine::{
+        CallFailure, CallPolicy, EngineConfig, EngineEvent, OutgoingCall, ReplyResources, Role, TransportError,
+        message_buf,
+    },
     memory::BufferPool,
-    provider::sim::{End, Fault},
+    provider::sim::{SimEnd, SimFault},
     rpc::{CallHeader, OpaqueAuth, Seal, SecurityError},
     xdr::FlatSink,
 };
 
 use super::{
-    duo::{CLIENT, Duo, SERVER, stepped},
-    facing::{CREDIT, ERROR, Facing, MORE, RESPONSE, plain},
+    peer_pair::{CLIENT, PeerPair, SERVER, stepped},
+    scripted::{CREDIT, ERROR, Facing, MORE, RESPONSE, plain},
 };
 use crate::support::Script;
 
@@ -32,53 +35,59 @@ enum Move {
     /// Executes it and replies.
     Reply,
     /// Refuses it with this error.
-    Refuse(Refusal),
+    Refuse(TransportError),
     /// Disconnects.
     Leave,
 }
 
 /// The code and words of an error (§8, `rpcrdma2_errcode`), independent of the generated code.
-fn words(refusal: Refusal) -> Vec<u32> {
+fn words(refusal: TransportError) -> Vec<u32> {
     match refusal {
-        Refusal::Version { low, high } => vec![1, low, high],
-        Refusal::BadXdr => vec![2],
-        Refusal::BadProperty => vec![3],
-        Refusal::HeaderType => vec![4],
-        Refusal::Continuation => vec![5],
-        Refusal::ReadChunks { max } => vec![6, max],
-        Refusal::WriteChunks { max } => vec![7, max],
-        Refusal::Segments { max } => vec![8, max],
-        Refusal::WriteResource { chunk, needed } => vec![9, chunk, needed],
-        Refusal::ReplyResource { needed } => vec![10, needed],
+        TransportError::Version { low, high } => vec![1, low, high],
+        TransportError::BadXdr => vec![2],
+        TransportError::BadProperty => vec![3],
+        TransportError::HeaderType => vec![4],
+        TransportError::Continuation => vec![5],
+        TransportError::ReadChunks { max } => vec![6, max],
+        TransportError::WriteChunks { max } => vec![7, max],
+        TransportError::Segments { max } => vec![8, max],
+        TransportError::WriteResource { chunk, needed } => vec![9, chunk, needed],
+        TransportError::ReplyResource { needed } => vec![10, needed],
         _ => vec![100],
     }
 }
 
 /// Returns whether the call may have been executed: it was (§7.3.4, §7.3.5), or that is unknown (§7.4.1).
-fn executed(refusal: Refusal) -> bool {
-    matches!(refusal, Refusal::WriteResource { .. } | Refusal::ReplyResource { .. } | Refusal::System)
+fn executed(refusal: TransportError) -> bool {
+    matches!(
+        refusal,
+        TransportError::WriteResource { .. } | TransportError::ReplyResource { .. } | TransportError::System
+    )
 }
 
 /// Returns whether the error names a limit or a requirement that another attempt can respect.
-fn can_be_met(refusal: Refusal) -> bool {
-    executed(refusal) && refusal != Refusal::System
-        || matches!(refusal, Refusal::ReadChunks { .. } | Refusal::WriteChunks { .. } | Refusal::Segments { .. })
+fn can_be_met(refusal: TransportError) -> bool {
+    executed(refusal) && refusal != TransportError::System
+        || matches!(
+            refusal,
+            TransportError::ReadChunks { .. } | TransportError::WriteChunks { .. } | TransportError::Segments { .. }
+        )
 }
 
-fn refusal() -> impl Strategy<Value = Refusal> {
+fn refusal() -> impl Strategy<Value = TransportError> {
     prop_oneof![
-        2 => (0u32..4).prop_map(|max| Refusal::ReadChunks { max }),
-        2 => (0u32..3).prop_map(|max| Refusal::WriteChunks { max }),
-        2 => (0u32..12).prop_map(|max| Refusal::Segments { max }),
-        3 => (0u32..4, 0u32..30_000).prop_map(|(chunk, needed)| Refusal::WriteResource { chunk, needed }),
-        3 => (0u32..90_000).prop_map(|needed| Refusal::ReplyResource { needed }),
+        2 => (0u32..4).prop_map(|max| TransportError::ReadChunks { max }),
+        2 => (0u32..3).prop_map(|max| TransportError::WriteChunks { max }),
+        2 => (0u32..12).prop_map(|max| TransportError::Segments { max }),
+        3 => (0u32..4, 0u32..30_000).prop_map(|(chunk, needed)| TransportError::WriteResource { chunk, needed }),
+        3 => (0u32..90_000).prop_map(|needed| TransportError::ReplyResource { needed }),
         1 => prop_oneof![
-            Just(Refusal::Version { low: 1, high: 3 }),
-            Just(Refusal::BadXdr),
-            Just(Refusal::BadProperty),
-            Just(Refusal::HeaderType),
-            Just(Refusal::Continuation),
-            Just(Refusal::System),
+            Just(TransportError::Version { low: 1, high: 3 }),
+            Just(TransportError::BadXdr),
+            Just(TransportError::BadProperty),
+            Just(TransportError::HeaderType),
+            Just(TransportError::Continuation),
+            Just(TransportError::System),
         ],
     ]
 }
@@ -114,7 +123,7 @@ fn scripts() -> impl Strategy<Value = Vec<Script>> {
 struct Known {
     sends: u32,
     executions: u32,
-    last: Option<Refusal>,
+    last: Option<TransportError>,
     replied: bool,
 }
 
@@ -180,11 +189,11 @@ proptest! {
                 }
             }
         }
-        facing.now += EngineConfig::default().abandon_grace;
+        facing.now += EngineConfig::default().abandoned_call_timeout;
         facing.run();
         let mut finished = HashMap::new();
         for event in facing.engine.events.drain(..) {
-            if let Event::CallFinished { id, result } = event {
+            if let EngineEvent::CallFinished { id, result } = event {
                 prop_assert!(finished.insert(id, result).is_none(), "call finished twice");
             }
         }
@@ -196,12 +205,12 @@ proptest! {
             match finished.remove(id).expect("call not finished") {
                 Ok(_) => prop_assert!(call.replied),
                 // §7.1.2: after a call was refused for its header type, that type is not sent again.
-                Err(CallFailure::Refused(Refusal::HeaderType)) => {
-                    prop_assert!(known.values().any(|call| call.last == Some(Refusal::HeaderType)));
+                Err(CallFailure::Refused(TransportError::HeaderType)) => {
+                    prop_assert!(known.values().any(|call| call.last == Some(TransportError::HeaderType)));
                 }
                 Err(CallFailure::Refused(last)) => prop_assert!(Some(last) == call.last || executed(last) && call.executions > 0),
                 Err(CallFailure::VersionMismatch { low, high }) => {
-                    prop_assert_eq!(Some(Refusal::Version { low, high }), call.last);
+                    prop_assert_eq!(Some(TransportError::Version { low, high }), call.last);
                 }
                 // With the limits that the responder named, the call fits no more.
                 Err(CallFailure::TooLarge(_)) => prop_assert!(known.values().any(|call| call.last.is_some_and(can_be_met))),
@@ -210,8 +219,8 @@ proptest! {
                 Err(failure) => prop_assert!(false, "{failure}"),
             }
         }
-        prop_assert_eq!((facing.network.registered(End::A), facing.network.registered(End::B)), (0, 0));
-        prop_assert_eq!(facing.engine.conn.counters().exposed, 0);
+        prop_assert_eq!((facing.network.registered(SimEnd::A), facing.network.registered(SimEnd::B)), (0, 0));
+        prop_assert_eq!(facing.engine.conn.counters().exposed_regions, 0);
     }
 
     /// The same holds for two engines with wrong reply bounds and low limits for chunks and segments, in both directions, until
@@ -227,8 +236,8 @@ proptest! {
         (config.max_chunks, config.max_segments, config.max_segment_len) = limits;
         // The announced sizes are as large as the bindings say; the results may be larger.
         let mut sim = stepped();
-        sim.faults.extend(lost.map(Fault::Disconnect));
-        let mut duo = Duo::new(config.clone(), config, sim);
+        sim.faults.extend(lost.map(SimFault::Disconnect));
+        let mut duo = PeerPair::new(config.clone(), config, sim);
         let mut scripts = [HashMap::new(), HashMap::new()];
         for (end, calls) in [calls.0, calls.1].into_iter().enumerate() {
             for script in calls {
@@ -252,7 +261,7 @@ proptest! {
                 prop_assert!(served <= most);
                 match result {
                     Ok(_) => prop_assert!(served >= 1),
-                    Err(CallFailure::Refused(refusal @ Refusal::WriteResource { .. })) => {
+                    Err(CallFailure::Refused(refusal @ TransportError::WriteResource { .. })) => {
                         let short = |&(len, max): &(usize, u64)| len as u64 > max;
                         prop_assert!(script.results.iter().any(short) && served >= 1, "{refusal}");
                         prop_assert!(!script.policy.idempotent || served > 1);
@@ -323,7 +332,7 @@ fn sealed_calls_are_sent_once() {
         let byte = (n + 1) * 0x0101_0101;
         assert_eq!(call[17..], [6, 5, byte, byte & 0xff00_0000]);
         assert_eq!(seal.0.lock().unwrap()[n as usize], header.map(u32::to_be_bytes).concat());
-        let refusal = [Refusal::Segments { max: 2 }, Refusal::ReplyResource { needed: 9000 }][n as usize];
+        let refusal = [TransportError::Segments { max: 2 }, TransportError::ReplyResource { needed: 9000 }][n as usize];
         facing.send(&[&[call[0], 2, CREDIT, ERROR, RESPONSE], &words(refusal)[..]].concat());
         let failure = facing.finished().unwrap().unwrap_err();
         assert!(matches!(failure, CallFailure::Refused(refused) if refused == refusal), "{failure}");

@@ -1,11 +1,11 @@
 //! Calls from the peer that accepted the connection (RPC-over-RDMA v2 §4.5, §5.2.5).
 
 use rpcrdma::engine::Engine as _;
-use rpcrdma::engine::{CallFailure, EngineConfig, Format, Refusal, ReverseDirection, Role};
+use rpcrdma::engine::{CallFailure, EngineConfig, MessageFormat, ReverseDirection, Role, TransportError};
 
 use super::{
-    duo::{CLIENT, Duo, SERVER, stepped},
-    facing::{CREDIT, ERROR, Facing, MORE, MSG, RESPONSE, plain},
+    peer_pair::{CLIENT, PeerPair, SERVER, stepped},
+    scripted::{CREDIT, ERROR, Facing, MORE, MSG, RESPONSE, plain},
 };
 use crate::support::{Script, take_call};
 
@@ -15,8 +15,8 @@ fn level(level: ReverseDirection) -> EngineConfig {
     config
 }
 
-fn duo(reverse: ReverseDirection) -> Duo {
-    Duo::new(level(reverse), EngineConfig::default(), stepped())
+fn duo(reverse: ReverseDirection) -> PeerPair {
+    PeerPair::new(level(reverse), EngineConfig::default(), stepped())
 }
 
 /// §4.5.4: the highest level supports chunks, continued messages and Special Format.
@@ -35,11 +35,11 @@ fn general_level() {
             ..Script::default()
         };
         let reply = duo.one(SERVER, script).unwrap();
-        let format = [Format::Chunked, Format::Continued, Format::Long][number as usize];
+        let format = [MessageFormat::Chunked, MessageFormat::Continued, MessageFormat::Long][number as usize];
         assert_eq!((reply.call.format, reply.format), (format, format));
         duo.assert_nothing_exposed();
     }
-    assert_eq!(duo.sides[CLIENT].peer.conn.counters().rdma_written, 27_000 + 100_012 + 4);
+    assert_eq!(duo.sides[CLIENT].peer.conn.counters().rdma_write_bytes, 27_000 + 100_012 + 4);
 }
 
 /// §5.2.5: this level supports continued messages, but no chunks.
@@ -49,7 +49,7 @@ fn continued_level() {
     let results = vec![(9000, 10_000)];
     let script = Script { inline: 100_000, args: vec![5000], reduce: true, results, ..Script::default() };
     let reply = duo.one(SERVER, script).unwrap();
-    assert_eq!((reply.call.format, reply.format), (Format::Continued, Format::Continued));
+    assert_eq!((reply.call.format, reply.format), (MessageFormat::Continued, MessageFormat::Continued));
     assert_eq!(duo.sides[SERVER].peer.conn.counters().registrations, 0);
 }
 
@@ -58,11 +58,11 @@ fn continued_level() {
 fn simple_level() {
     let mut duo = duo(ReverseDirection::Simple);
     let reply = duo.one(SERVER, Script { inline: 4048, reply_inline: 4048, ..Script::default() }).unwrap();
-    assert_eq!((reply.call.format, reply.format), (Format::Short, Format::Short));
+    assert_eq!((reply.call.format, reply.format), (MessageFormat::Short, MessageFormat::Short));
     let failure = duo.one(SERVER, Script { number: 1, inline: 4049, ..Script::default() }).unwrap_err();
     assert!(matches!(failure, CallFailure::ReverseTooLong { len: 4064, max: 4060 }), "{failure}");
     let failure = duo.one(SERVER, Script { number: 2, reply_inline: 4049, ..Script::default() }).unwrap_err();
-    assert!(matches!(failure, CallFailure::Refused(Refusal::ReplyResource { needed: 4064 })), "{failure}");
+    assert!(matches!(failure, CallFailure::Refused(TransportError::ReplyResource { needed: 4064 })), "{failure}");
 }
 
 /// §4.5.3, §5.2.5: the server's calls to a client without reverse-direction support fail immediately, before and after the
@@ -72,7 +72,7 @@ fn no_reverse_direction() {
     let mut no_credits = EngineConfig::default();
     no_credits.reverse_credits = 0;
     for config in [level(ReverseDirection::None), no_credits] {
-        let mut duo = Duo::new(config, EngineConfig::default(), stepped());
+        let mut duo = PeerPair::new(config, EngineConfig::default(), stepped());
         for number in 0..2 {
             let failure = duo.one(SERVER, Script { number, ..Script::default() }).unwrap_err();
             assert!(matches!(failure, CallFailure::ReverseNotSupported));
@@ -128,7 +128,7 @@ fn same_xid_in_both_directions() {
 /// §4.5: client and server make calls at the same time, starting with the same XID, in all formats.
 #[test]
 fn both_directions_at_once() {
-    let mut duo = Duo::plain();
+    let mut duo = PeerPair::plain();
     for number in 0..30 {
         for end in [CLIENT, SERVER] {
             let len = [10, 5000, 70_000][number as usize % 3];

@@ -6,8 +6,8 @@ use std::time::Duration;
 use rpcrdma::engine::{CallFailure, CloseReason, EngineConfig, Role};
 
 use super::{
-    duo::{CLIENT, Duo, SERVER, stepped},
-    facing::{CREDIT, ERROR, Facing, MORE, MSG, NOMSG, RESPONSE, TPMORE, connprop, plain},
+    peer_pair::{CLIENT, PeerPair, SERVER, stepped},
+    scripted::{CREDIT, ERROR, Facing, MORE, MSG, NOMSG, RESPONSE, TPMORE, connprop, plain},
 };
 use crate::support::{Script, take_call};
 
@@ -92,7 +92,7 @@ fn rest_of_an_invalid_sequence() {
 }
 
 /// Runs for many iterations before the server sends any reply.
-fn slow_to_answer(duo: &mut Duo) {
+fn slow_to_answer(duo: &mut PeerPair) {
     for _ in 0..3000 {
         for end in [CLIENT, SERVER] {
             duo.sides[end].peer.turn(duo.now);
@@ -107,8 +107,8 @@ fn slow_to_answer(duo: &mut Duo) {
 #[test]
 fn sequence_is_accepted_without_free_memory() {
     let mut server = EngineConfig::default();
-    (server.max_pulled, server.max_call_len) = (100_000, 100_000);
-    let mut duo = Duo::new(EngineConfig::default(), server, stepped());
+    (server.max_fetched, server.max_call_len) = (100_000, 100_000);
+    let mut duo = PeerPair::new(EngineConfig::default(), server, stepped());
     duo.one(CLIENT, Script::default()).unwrap();
     duo.call(CLIENT, Script { number: 1, args: vec![95_000], reduce: true, ..Script::default() });
     duo.call(CLIENT, Script { number: 2, inline: 20_000, ..Script::default() });
@@ -125,8 +125,8 @@ fn sequence_is_accepted_without_free_memory() {
 #[test]
 fn long_calls_with_chunks_do_not_deadlock() {
     let mut server = EngineConfig::default();
-    (server.max_pulled, server.max_call_len) = (100_000, 100_000);
-    let mut duo = Duo::new(EngineConfig::default(), server, stepped());
+    (server.max_fetched, server.max_call_len) = (100_000, 100_000);
+    let mut duo = PeerPair::new(EngineConfig::default(), server, stepped());
     duo.one(CLIENT, Script::default()).unwrap();
     for number in 1..=4 {
         let args = vec![50_000];
@@ -150,7 +150,7 @@ fn long_calls_with_chunks_do_not_deadlock() {
 fn incomplete_message_times_out() {
     let moment = Duration::from_millis(1);
     let config = EngineConfig::default();
-    let limit = config.pull_timeout;
+    let limit = config.fetch_timeout;
     let mut facing = Facing::new(Role::Server, config);
     assert_eq!(facing.engine.conn.poll_timeout(), None);
     facing.send(&fragment(5, MORE, &[5, 0]));
@@ -168,7 +168,7 @@ fn incomplete_message_times_out() {
     facing.now += limit;
     facing.engine.conn.handle_timeout(facing.now);
     facing.run();
-    assert_eq!(facing.engine.conn.close_reason(), Some(&CloseReason::Stalled(limit)));
+    assert_eq!(facing.engine.conn.close_reason(), Some(&CloseReason::ReadStalled(limit)));
     assert!(facing.raw.disconnected());
 }
 
@@ -178,7 +178,7 @@ fn incomplete_message_times_out() {
 fn call_abandoned_after_a_part_was_sent() {
     let mut server = EngineConfig::default();
     server.credits = 3;
-    let mut duo = Duo::new(EngineConfig::default(), server, stepped());
+    let mut duo = PeerPair::new(EngineConfig::default(), server, stepped());
     duo.hostile = true;
     duo.one(CLIENT, Script::default()).unwrap();
     let id = duo.call(
@@ -219,8 +219,8 @@ fn many_calls_abandoned_after_a_part_was_sent() {
     let mut server = EngineConfig::default();
     server.credits = 3;
     let mut client = EngineConfig::default();
-    client.abandon_grace = Duration::ZERO;
-    let mut duo = Duo::new(client, server, stepped());
+    client.abandoned_call_timeout = Duration::ZERO;
+    let mut duo = PeerPair::new(client, server, stepped());
     duo.one(CLIENT, Script::default()).unwrap();
     for number in 1..20 {
         let id =
@@ -244,7 +244,7 @@ fn many_calls_abandoned_after_a_part_was_sent() {
 fn reply_too_long_that_invalidates() {
     let mut client = EngineConfig::default();
     client.max_call_len = 20_000;
-    let mut duo = Duo::new(client, EngineConfig::default(), stepped());
+    let mut duo = PeerPair::new(client, EngineConfig::default(), stepped());
     duo.call(CLIENT, Script { number: 1, reply_inline: 30_000, results: vec![(3000, 5000)], ..Script::default() });
     duo.call(CLIENT, Script { number: 2, ..Script::default() });
     duo.call(CLIENT, Script { number: 3, results: vec![(3000, 5000)], ..Script::default() });

@@ -3,12 +3,12 @@
 use rpcrdma::engine::Engine as _;
 use rpcrdma::{
     engine::{EngineConfig, Role},
-    provider::sim::End,
+    provider::sim::SimEnd,
 };
 
 use super::{
-    duo::stepped,
-    facing::{CONNPROP, CREDIT, ERROR, Facing, MORE, MSG, NOMSG, RESPONSE, XID, connprop, plain},
+    peer_pair::stepped,
+    scripted::{CONNPROP, CREDIT, ERROR, Facing, MORE, MSG, NOMSG, RESPONSE, XID, connprop, plain},
 };
 use crate::support::{Script, join, take_call};
 
@@ -74,7 +74,7 @@ fn rdma2_msg_with_chunks() {
 #[test]
 fn rdma2_nomsg() {
     let mut config = EngineConfig::default();
-    config.continued = 0;
+    config.max_continued = 0;
     let mut facing = Facing::new(Role::Client, config);
     facing.call(&Script { number: 9, inline: 5000, reply_inline: 6000, ..Script::default() });
     let words = facing.next().unwrap();
@@ -96,7 +96,7 @@ fn rdma2_nomsg() {
     assert_eq!(invalidated.map(|handle| handle.0), Some(handle));
     let words: Vec<u32> = bytes.chunks_exact(4).map(|word| u32::from_be_bytes(word.try_into().unwrap())).collect();
     assert_eq!(words, [5, 2, MOST | 1, NOMSG, RESPONSE, 0, 0, 0, 1, 1, handle, 5012, high, low]);
-    assert_eq!(facing.network.registered(End::A), 1);
+    assert_eq!(facing.network.registered(SimEnd::A), 1);
     assert_eq!(facing.raw.take_back(handle)[..12], [0, 0, 0, 5, 0, 0, 0, 1, 0, 0, 0, 9]);
 }
 

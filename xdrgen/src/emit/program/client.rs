@@ -3,9 +3,9 @@
 use proc_macro2::TokenStream;
 use quote::quote;
 
-use super::module::{Module, Packing, Procedure, ReplyView};
+use super::module::{Packing, ProcedureModel, ProgramModule, ReplyView};
 
-impl Module<'_> {
+impl ProgramModule<'_> {
     /// The client's type and methods.
     pub(super) fn client(&self) -> TokenStream {
         let (client, name, visibility) = (self.module("client"), &self.client, &self.visibility);
@@ -46,9 +46,9 @@ impl Module<'_> {
         }
     }
 
-    fn methods(&self, procedure: &Procedure) -> TokenStream {
+    fn methods(&self, procedure: &ProcedureModel) -> TokenStream {
         let (client, result) = (self.module("client"), self.std.path("Result"));
-        let Procedure { method, method_with, client_docs: docs, reply, args: args_ty, params, .. } = procedure;
+        let ProcedureModel { method, method_with, client_docs: docs, reply, args: args_ty, params, .. } = procedure;
         let marker = self.path(&procedure.marker);
         let declared: Vec<TokenStream> = params
             .iter()

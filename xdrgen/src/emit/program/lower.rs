@@ -5,15 +5,15 @@ use std::ops::Range;
 use proc_macro2::{Ident, TokenStream};
 use quote::{format_ident, quote};
 
-use super::module::{Module, Packing, Param, Procedure, ReplyView};
+use super::module::{Packing, Param, ProcedureModel, ProgramModule, ReplyView};
 use crate::{
     emit::{
-        codec::{Borrowed, Wire},
+        codec::{Borrowed, WireForm},
         docs::Docs,
-        expr::Arguments,
-        facts::{self, Source},
+        expr::ArgumentNames,
+        facts::{self, BoundsSource},
         layout::Layout,
-        names::{Case, RustName, Scope, convert, ident},
+        names::{Case, NameScope, RustName, convert, ident},
         target::{FieldCodec, Generics, Target},
         view::View,
         xdr_text,
@@ -32,7 +32,7 @@ const RESERVED: [&str; 8] = ["PROGRAM", "VERSION", "PORT", "Ok", "Err", "Some", 
 pub(crate) struct Named<'a> {
     program: &'a ir::Program,
     version: &'a ir::Version,
-    scope: Scope,
+    scope: NameScope,
     module: RustName,
     client: Ident,
     handler: Ident,
@@ -56,12 +56,12 @@ const METHODS: [&str; 9] = ["new", "channel", "clone", "drop", "into", "try_into
 
 impl<'a> Named<'a> {
     /// Names everything in `version`; its module gets a name of `outer`.
-    pub(crate) fn new(program: &'a ir::Program, version: &'a ir::Version, outer: &mut Scope) -> Self {
+    pub(crate) fn new(program: &'a ir::Program, version: &'a ir::Version, outer: &mut NameScope) -> Self {
         let module = outer.claim(&version.name.text, Case::Snake);
-        let mut scope = Scope::reserving(&RESERVED);
+        let mut scope = NameScope::reserving(&RESERVED);
         let handler = scope.claim_with(&version.name.text, Case::Camel, &["Client", "Server"]).ident;
         let handler_text = handler.to_string();
-        let mut methods = Scope::reserving(&METHODS);
+        let mut methods = NameScope::reserving(&METHODS);
         let procedures = version
             .procedures
             .iter()
@@ -91,9 +91,13 @@ impl<'a> Named<'a> {
 
 /// A version as a module.
 ///
-/// A `range` of its procedures makes a module with these alone, which [`Module::pieces`] cuts. Without a range the module is
+/// A `range` of its procedures makes a module with these alone, which [`ProgramModule::pieces`] cuts. Without a range the module is
 /// complete.
-pub(crate) fn lower<'a>(layout: &'a Layout<'a>, names: &'a Named<'_>, range: Option<Range<usize>>) -> Module<'a> {
+pub(crate) fn lower<'a>(
+    layout: &'a Layout<'a>,
+    names: &'a Named<'_>,
+    range: Option<Range<usize>>,
+) -> ProgramModule<'a> {
     let Named { program, version, .. } = names;
     let view = layout.nested_view(&names.scope);
     let mut docs =
@@ -108,7 +112,7 @@ pub(crate) fn lower<'a>(layout: &'a Layout<'a>, names: &'a Named<'_>, range: Opt
     let chosen = range.and_then(|range| names.procedures.get(range)).unwrap_or(&names.procedures);
     let procedures = chosen.iter().map(|procedure| lower_procedure(&view, procedure)).collect();
     let many_chunks = is_first && version.procedures.iter().any(|procedure| has_many_chunks(layout.spec, procedure));
-    Module {
+    ProgramModule {
         runtime: layout.runtime.clone(),
         std: view.names(),
         name: names.module.ident.clone(),
@@ -139,7 +143,7 @@ fn has_many_chunks(spec: &ir::Spec, procedure: &ir::Procedure) -> bool {
     items(&procedure.args).max(items(procedure.result.as_slice())) > DEFAULT_LIMIT
 }
 
-fn lower_procedure(view: &View<'_>, names: &NamedProcedure<'_>) -> Procedure {
+fn lower_procedure(view: &View<'_>, names: &NamedProcedure<'_>) -> ProcedureModel {
     let procedure = names.procedure;
     let marker = names.marker.ident.clone();
     let mut docs = Docs::new(&procedure.doc, &format!("The procedure `{}`.", procedure.name.text));
@@ -149,7 +153,7 @@ fn lower_procedure(view: &View<'_>, names: &NamedProcedure<'_>) -> Procedure {
 
     let mut own = OwnTypes { view, declarations: Vec::new(), codecs: Vec::new() };
     // Variables of the generated methods.
-    let mut scope = Scope::reserving(&["self", "cx", "options", "args", "call", "handler", "result", "look"]);
+    let mut scope = NameScope::reserving(&["self", "cx", "options", "args", "call", "handler", "result", "look"]);
     let single = procedure.args.len() == 1;
     let params: Vec<Param> = procedure
         .args
@@ -186,7 +190,7 @@ fn lower_procedure(view: &View<'_>, names: &NamedProcedure<'_>) -> Procedure {
         match slot.borrowed {
             // A view of bytes is no type with another form.
             None | Some(Borrowed::View) => None,
-            Some(Borrowed::Value) if matches!(slot.wire, Wire::Plain) => {
+            Some(Borrowed::Value) if matches!(slot.wire, WireForm::Plain) => {
                 Some(ReplyView { method, ty: slot.ty, read: quote!(let result = decoder.read_ref()?;) })
             }
             // `Option`, `Vec` and `NonEmpty` have no borrowed form: the codec's functions read their contents.
@@ -202,7 +206,7 @@ fn lower_procedure(view: &View<'_>, names: &NamedProcedure<'_>) -> Procedure {
         Packing::Single => vec![quote!(args)],
         _ => params.iter().map(|param| &param.name).map(|name| quote!(args.#name)).collect(),
     };
-    let arguments = Arguments { layout: view.layout(), args: &procedure.args, places: &places };
+    let arguments = ArgumentNames { layout: view.layout(), args: &procedure.args, places: &places };
     let service = view.names().module(&view.layout().runtime, "service");
     let bounds = if procedure.bounds.computed {
         quote!(#service::BoundsReply::reply_bounds(args))
@@ -211,7 +215,7 @@ fn lower_procedure(view: &View<'_>, names: &NamedProcedure<'_>) -> Procedure {
         let chunks = procedure.bounds.chunks.iter().map(|(_, bound)| arguments.emit(bound));
         quote!(#service::ReplyBounds::new(#inline, &[#(#chunks),*]))
     };
-    Procedure {
+    ProcedureModel {
         xdr_name: procedure.name.text.clone(),
         number: procedure.number,
         marker,
@@ -242,7 +246,7 @@ fn convert_marker(marker: &Ident) -> String {
 fn is_plain(view: &View<'_>, field: &Field) -> bool {
     let slot = view.slot(field);
     let unbounded = matches!(field.ty, Type::Opaque(u32::MAX) | Type::String(u32::MAX) | Type::Array(_, u32::MAX));
-    !slot.ddp && (unbounded || matches!(slot.wire, Wire::Plain))
+    !slot.ddp && (unbounded || matches!(slot.wire, WireForm::Plain))
 }
 
 fn is_scalar(view: &View<'_>, ty: &Type) -> bool {
@@ -301,7 +305,7 @@ impl OwnTypes<'_> {
             union: false,
         };
         let facts = facts::sequence(codecs.iter().map(|codec| facts::of(&codec.slot)));
-        self.codecs.push(target.impl_type(&Source::Composed(facts)));
+        self.codecs.push(target.impl_type(&BoundsSource::Composed(facts)));
         self.codecs.push(target.encode_struct(&codecs));
         self.codecs.push(target.decode_struct(&codecs, true));
     }

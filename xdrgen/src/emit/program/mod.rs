@@ -12,11 +12,11 @@ use quote::{format_ident, quote};
 use self::module::CUT;
 pub(crate) use self::{
     lower::{Named, lower},
-    module::{Module, Packing, Param, Procedure, Stubs},
+    module::{Packing, Param, ProcedureModel, ProgramModule, Stubs},
 };
 use super::{names::ident, target::codec_block};
 
-impl Module<'_> {
+impl ProgramModule<'_> {
     /// Writes the module out.
     pub(crate) fn emit(&self, stubs: Stubs) -> TokenStream {
         let (name, docs, visibility) = (&self.name, &self.docs, &self.visibility);

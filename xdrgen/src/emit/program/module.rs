@@ -6,7 +6,7 @@ use super::super::{names::Std, options::EmitOptions};
 
 /// A version of a program.
 #[derive(Debug)]
-pub(crate) struct Module<'a> {
+pub(crate) struct ProgramModule<'a> {
     /// The path of the runtime crate.
     pub(crate) runtime: TokenStream,
     /// How standard names are written.
@@ -40,19 +40,19 @@ pub(crate) struct Module<'a> {
     /// The name of what makes a service of a handler.
     pub(crate) server: Ident,
     /// The procedures.
-    pub(crate) procedures: Vec<Procedure>,
+    pub(crate) procedures: Vec<ProcedureModel>,
     /// Markers of the version's procedures if one of them may have more eligible items than servers accept by themselves.
     pub(crate) many_chunks: Option<Vec<Ident>>,
     /// Whether lines of [`CUT`] surround what each procedure adds to.
     pub(crate) is_cut: bool,
 }
 
-/// The name in lines that [`Module::pieces`] cuts at.
+/// The name in lines that [`ProgramModule::pieces`] cuts at.
 pub(super) const CUT: &str = "__XDRGEN_CUT";
 
 /// A procedure.
 #[derive(Debug)]
-pub(crate) struct Procedure {
+pub(crate) struct ProcedureModel {
     /// Its name in the specification.
     pub(crate) xdr_name: String,
     /// Its number.

@@ -4,12 +4,12 @@ use proc_macro2::{Ident, Literal, Span, TokenStream};
 use quote::quote;
 
 use super::super::codec::mentions;
-use super::module::{Module, Procedure};
+use super::module::{ProcedureModel, ProgramModule};
 
-impl Module<'_> {
+impl ProgramModule<'_> {
     /// The marker type of `procedure`.
-    pub(super) fn marker(&self, procedure: &Procedure) -> TokenStream {
-        let Procedure { marker, docs, .. } = procedure;
+    pub(super) fn marker(&self, procedure: &ProcedureModel) -> TokenStream {
+        let ProcedureModel { marker, docs, .. } = procedure;
         let visibility = &self.inner_visibility;
         quote! {
             #docs
@@ -19,9 +19,9 @@ impl Module<'_> {
     }
 
     /// What the marker type tells.
-    pub(super) fn procedure(&self, procedure: &Procedure) -> TokenStream {
+    pub(super) fn procedure(&self, procedure: &ProcedureModel) -> TokenStream {
         let service = self.module("service");
-        let Procedure { args, reply, bounds, .. } = procedure;
+        let ProcedureModel { args, reply, bounds, .. } = procedure;
         let marker = self.path(&procedure.marker);
         let constant = |name: &str| self.path(&Ident::new(name, Span::call_site()));
         let (program, version) = (constant("PROGRAM"), constant("VERSION"));

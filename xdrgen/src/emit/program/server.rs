@@ -3,9 +3,9 @@
 use proc_macro2::{Ident, Literal, Span, TokenStream};
 use quote::quote;
 
-use super::module::{CUT, Module, Packing, Procedure};
+use super::module::{CUT, Packing, ProcedureModel, ProgramModule};
 
-impl Module<'_> {
+impl ProgramModule<'_> {
     /// The trait and the dispatcher.
     pub(super) fn server(&self) -> TokenStream {
         let handler = self.handler();
@@ -31,9 +31,9 @@ impl Module<'_> {
         }
     }
 
-    fn handler_method(&self, procedure: &Procedure) -> TokenStream {
+    fn handler_method(&self, procedure: &ProcedureModel) -> TokenStream {
         let (server, result, send) = (self.module("server"), self.std.path("Result"), self.std.path("Send"));
-        let Procedure { method, handler_docs: docs, reply, .. } = procedure;
+        let ProcedureModel { method, handler_docs: docs, reply, .. } = procedure;
         if let Some(signature) = &procedure.signature {
             return quote!(#docs #signature);
         }
@@ -52,7 +52,7 @@ impl Module<'_> {
                 &self,
                 #cx: &#server::Context
                 #(, #params)*
-            ) -> impl ::core::future::Future<Output = #result<#reply, #server::Failure>> + #send #body
+            ) -> impl ::core::future::Future<Output = #result<#reply, #server::HandlerError>> + #send #body
         }
     }
 
@@ -159,7 +159,7 @@ impl Module<'_> {
 
                 #max_chunks
 
-                fn dispatch(&self, call: #server::Call) -> #server::ReplyFuture {
+                fn dispatch(&self, call: #server::InboundCall) -> #server::ReplyFuture {
                     #dispatch
                 }
             }

@@ -8,7 +8,7 @@ use quote::quote;
 use super::{
     super::{
         docs::Docs,
-        names::{Case, RustName, Scope},
+        names::{Case, NameScope, RustName},
     },
     Emitted, Emitter, int,
 };
@@ -118,7 +118,7 @@ struct EnumName<'a> {
 
 /// Names the values of an enumeration.
 fn named(enumerators: &[Enumerator]) -> Vec<EnumName<'_>> {
-    let mut scope = Scope::reserving(&["VARIANTS"]);
+    let mut scope = NameScope::reserving(&["VARIANTS"]);
     let mut variants: HashMap<i32, Ident> = HashMap::new();
     let mut names = Vec::new();
     for enumerator in enumerators {

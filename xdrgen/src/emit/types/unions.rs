@@ -9,8 +9,8 @@ use super::{
     super::{
         docs::Docs,
         layout::Layout,
-        names::{Case, Scope},
-        target::{ArmCodec, DefaultCodec, Discriminant, FieldCodec, UnionCodec},
+        names::{Case, NameScope},
+        target::{ArmCodec, DefaultCodec, EmittedDiscriminant, FieldCodec, UnionCodec},
         view::View,
         xdr_text,
     },
@@ -30,7 +30,7 @@ impl Emitter<'_> {
         // `default` of a boolean is the other case.
         let completed = conversions::boolean(cases.base, union);
         let union = completed.as_ref().unwrap_or(union);
-        let mut scope = Scope::default();
+        let mut scope = NameScope::default();
         let (mut variants, mut arms, mut values, mut sizes) = (Vec::new(), Vec::new(), Vec::new(), vec![0, 0]);
         let mut listed = HashSet::new();
         for arm in &union.arms {
@@ -148,9 +148,9 @@ impl Emitter<'_> {
         let codec = UnionCodec {
             discriminant_name: union.discriminant.name.text.clone(),
             discriminant: if cases.enumerators.is_some() {
-                Discriminant::Enum(cases.ty.clone())
+                EmittedDiscriminant::Enum(cases.ty.clone())
             } else {
-                Discriminant::Scalar(cases.ty.clone())
+                EmittedDiscriminant::Scalar(cases.ty.clone())
             },
             arms,
             write: quote!(self.discriminant().encode(sink)),

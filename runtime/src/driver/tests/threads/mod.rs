@@ -39,10 +39,10 @@ use shuttle::{
 use self::{pending::PendingCall, port::Port};
 use crate::{
     driver::{
-        command::{self, CallResult, Command, Slot},
+        command::{self, CallResult, DriverCommand, ResultSlot},
         formats,
     },
-    engine::{CallFailure, CloseReason, IncomingReply, OutgoingCall, Payload},
+    engine::{CallFailure, CloseReason, IncomingReply, MessagePayload, OutgoingCall},
     memory::{MessageBuf, Output as _},
     provider::DisconnectReason,
 };
@@ -73,8 +73,8 @@ impl Inbound {
 /// A connection to a peer in another thread.
 struct Model {
     port: Arc<Port>,
-    commands: VecDeque<Command>,
-    in_flight: Vec<(u8, Slot)>,
+    commands: VecDeque<DriverCommand>,
+    in_flight: Vec<(u8, ResultSlot)>,
     /// Calls on their way to the peer.
     outbound: mpsc::Sender<u8>,
     inbound: Arc<Mutex<Inbound>>,
@@ -85,12 +85,12 @@ impl Model {
         self.port.take(&mut self.commands);
         for command in std::mem::take(&mut self.commands) {
             match command {
-                Command::Start { slot, call } => {
+                DriverCommand::Start { slot, call } => {
                     let number = number_of(&call.message);
                     self.in_flight.push((number, slot));
                     self.outbound.send(number).ok();
                 }
-                Command::Cancel { slot } => {
+                DriverCommand::Cancel { slot } => {
                     // The call of a slot ends once, by its reply or by its cancellation.
                     if let Some(at) = self.in_flight.iter().position(|(_, other)| *other == slot) {
                         self.in_flight.remove(at);
@@ -148,7 +148,7 @@ fn call(number: u8) -> OutgoingCall {
 }
 
 fn reply(number: u8) -> CallResult {
-    super::port::reply().map(|reply| IncomingReply { payload: Payload::Inline(numbered(number)), ..reply })
+    super::port::reply().map(|reply| IncomingReply { payload: MessagePayload::Inline(numbered(number)), ..reply })
 }
 
 /// A connection, its task and its peer.
@@ -189,7 +189,7 @@ impl Setup {
 
     /// Disconnects, and waits for the task and the peer.
     fn end(self) {
-        self.port.send(Command::Disconnect);
+        self.port.send(DriverCommand::Disconnect);
         self.task.join().unwrap();
         self.peer.join().unwrap();
         assert!(self.port.is_closed());
@@ -207,7 +207,7 @@ impl Caller {
     /// Makes a call and returns the number in its reply.
     async fn call(&self, number: u8) -> Result<u8, CallFailure> {
         let reply = self.start(number).await?.await?;
-        let Payload::Inline(message) = &reply.payload else { panic!("a long reply") };
+        let MessagePayload::Inline(message) = &reply.payload else { panic!("a long reply") };
         Ok(number_of(message))
     }
 

@@ -7,20 +7,20 @@ use std::{collections::VecDeque, io::IoSlice, time::Instant};
 use bytes::Bytes;
 use smallvec::SmallVec;
 
-use super::{Assembler, StreamConfig, output::Output};
+use super::{RecordAssembler, StreamConfig, output::RecordOutput};
 use crate::{
     engine::{
-        CallFailure, CallId, Choice, CloseReason, Counters, Engine, EngineConfig, Event, Format, FormatReason,
-        OutgoingCall, OutgoingReply, ReplyToken, Role, StreamError,
-        calls::Calls,
+        CallFailure, CallId, CloseReason, ConnectionCounters, Engine, EngineConfig, EngineEvent, FormatChoice,
+        FormatReason, MessageFormat, OutgoingCall, OutgoingReply, ReplyToken, Role, StreamError,
+        calls::LocalCalls,
         plan::insert,
-        shared::{Rules, Shared},
-        slots::Slots,
-        state::State,
+        shared::{ConnectionRules, EngineShared},
+        slots::GenerationalSlab,
+        state::ConnectionState,
     },
-    memory::{Charge, MessageBuf, Share},
+    memory::{BudgetCharge, MemoryShare, MessageBuf},
     provider::DisconnectReason,
-    xdr::Reduced,
+    xdr::ReducedItem,
 };
 
 /// Octets waiting to go out with which no further call is begun: until then it can be cancelled as if never made.
@@ -28,7 +28,7 @@ const OUTPUT_ENOUGH: usize = 256 << 10;
 
 /// A call of the peer's whose reply has not gone out.
 #[derive(Debug, Clone, Copy)]
-struct Held {
+struct ServedStreamCall {
     octets: usize,
     /// The reply is on its way out.
     answered: bool,
@@ -36,12 +36,12 @@ struct Held {
 
 /// A record under way, and since when: to see to it that it does not take for ever.
 #[derive(Debug, Clone, Copy)]
-struct UnderWay {
+struct RecordProgress {
     number: u64,
     since: Instant,
 }
 
-impl UnderWay {
+impl RecordProgress {
     /// What is known of the record of this `number` at `now`.
     fn follow(known: Option<Self>, number: Option<u64>, now: Instant) -> Option<Self> {
         let number = number?;
@@ -58,7 +58,7 @@ impl UnderWay {
 /// Call order: any of [`start_call`](Self::start_call), [`cancel_call`](Self::cancel_call), [`reply`](Self::reply),
 /// [`receive`](Self::receive), [`handle_timeout`](Self::handle_timeout); then [`poll_work`](Self::poll_work); then
 /// [`poll_event`](Self::poll_event) until `None`; then send what [`output`](Self::output) has, say how much went out
-/// with [`sent`](Self::sent), and wait.
+/// with [`bytes_sent`](Self::bytes_sent), and wait.
 ///
 /// # Examples
 /// A call and its reply:
@@ -100,18 +100,18 @@ impl UnderWay {
 #[derive(Debug)]
 pub struct StreamConnection {
     stream: StreamConfig,
-    state: State,
-    shared: Shared,
+    state: ConnectionState,
+    shared: EngineShared,
 
-    pub(super) input: Assembler,
+    pub(super) input: RecordAssembler,
     /// Something has arrived that has not been looked at.
     unparsed: bool,
-    receiving: Option<UnderWay>,
-    output: Output,
-    sending: Option<UnderWay>,
+    receiving: Option<RecordProgress>,
+    output: RecordOutput,
+    sending: Option<RecordProgress>,
 
     /// Local calls.
-    calls: Calls,
+    calls: LocalCalls,
     /// Most local calls in flight; none with 0.
     most_calls: usize,
 
@@ -119,13 +119,13 @@ pub struct StreamConnection {
     /// Most that are handed over and not answered; none with 0.
     most_held: usize,
     /// Calls whose replies have not gone out.
-    held: Slots<Held>,
+    held: GenerationalSlab<ServedStreamCall>,
     /// Calls that have come ahead of a reply that this end waits for, and wait until others are answered.
-    parked: VecDeque<(Bytes, Charge)>,
+    parked: VecDeque<(Bytes, BudgetCharge)>,
     /// Octets of both.
     held_octets: u64,
     /// What the record under way holds of the server's memory.
-    arriving: Charge,
+    arriving: BudgetCharge,
 }
 
 impl StreamConnection {
@@ -134,24 +134,25 @@ impl StreamConnection {
     pub fn new(role: Role, config: EngineConfig, stream: StreamConfig, xid_seed: u32) -> Self {
         let (forward, reverse) = (config.credits.max(1), config.reverse_credits);
         let (calls, held) = if role == Role::Client { (forward, reverse) } else { (reverse, forward) };
-        let mut shared = Shared::new(config, Rules { has_credits: false, ..Rules::version_1(role) });
+        let mut shared =
+            EngineShared::new(config, ConnectionRules { has_credits: false, ..ConnectionRules::version_1(role) });
         shared.counters.credits_granted = calls;
         Self {
             stream,
-            state: State::Open,
+            state: ConnectionState::Open,
             shared,
-            input: Assembler::new(stream),
+            input: RecordAssembler::new(stream),
             unparsed: false,
             receiving: None,
-            output: Output::default(),
+            output: RecordOutput::default(),
             sending: None,
-            calls: Calls::new(role == Role::Server, xid_seed),
+            calls: LocalCalls::new(role == Role::Server, xid_seed),
             most_calls: calls as usize,
             most_held: held as usize,
-            held: Slots::default(),
+            held: GenerationalSlab::default(),
             parked: VecDeque::new(),
             held_octets: 0,
-            arriving: Charge::default(),
+            arriving: BudgetCharge::default(),
         }
     }
 
@@ -166,8 +167,8 @@ impl StreamConnection {
             let octets = self.held.get(slot).map_or(0, |held| held.octets as u64);
             self.held_octets = self.held_octets.saturating_sub(octets);
             self.held.remove(slot);
-            self.shared.events.push_back(Event::ReplySent { token, delivered });
-            if matches!(self.state, State::Open)
+            self.shared.events.push_back(EngineEvent::ReplySent { token, delivered });
+            if matches!(self.state, ConnectionState::Open)
                 && let Some((record, charge)) = self.parked.pop_front()
             {
                 self.hand_over(record, charge);
@@ -178,13 +179,13 @@ impl StreamConnection {
     /// Everything is sent that will be: this end's side of the stream is to be closed.
     #[must_use]
     pub fn wants_shutdown(&self) -> bool {
-        matches!(self.state, State::Closing(_)) && self.output.is_empty()
+        matches!(self.state, ConnectionState::Closing(_)) && self.output.is_empty()
     }
 
     /// This end's side of the stream has been closed.
     pub fn shut_down(&mut self) {
-        if let State::Closing(reason) = &self.state {
-            self.state = State::Disconnecting(reason.clone());
+        if let ConnectionState::Closing(reason) = &self.state {
+            self.state = ConnectionState::Disconnecting(reason.clone());
         }
     }
 
@@ -192,13 +193,13 @@ impl StreamConnection {
     pub(crate) fn is_pending(&self) -> bool {
         !self.shared.events.is_empty()
             || self.shared.fault.is_some()
-            || matches!(self.state, State::Gone(_))
+            || matches!(self.state, ConnectionState::Gone(_))
             || (self.shared.counters.calls_queued > 0 && self.has_room())
     }
 
     /// The stream is over.
     pub fn end_with(&mut self, reason: CloseReason) {
-        if matches!(self.state, State::Gone(_) | State::Closed(_)) {
+        if matches!(self.state, ConnectionState::Gone(_) | ConnectionState::Closed(_)) {
             return;
         }
         let reason = self.close_reason().cloned().unwrap_or(reason);
@@ -208,10 +209,10 @@ impl StreamConnection {
         self.parked.clear();
         let held = std::mem::take(&mut self.held);
         let tokens = held.indices().map(|slot| ReplyToken(held.key(slot)));
-        self.shared.events.extend(tokens.map(|token| Event::ReplySent { token, delivered: false }));
+        self.shared.events.extend(tokens.map(|token| EngineEvent::ReplySent { token, delivered: false }));
         self.output.clear();
         self.input.clear();
-        self.state = State::Gone(reason);
+        self.state = ConnectionState::Gone(reason);
     }
 
     /// Whether one more call may go out.
@@ -225,7 +226,7 @@ impl StreamConnection {
         let Some(call) = calls.get_mut(slot) else { return Ok(()) };
         let Some(mut message) = call.take_message(xid, &shared.config.pool)? else { return Ok(()) };
         put_back_small(&mut message, &mut call.reduced, shared)?;
-        call.choice = Choice { format: Format::Record, reason: FormatReason::Stream };
+        call.choice = FormatChoice { format: MessageFormat::Record, reason: FormatReason::Stream };
         self.output.push(message, &std::mem::take(&mut call.reduced), None, self.stream.fragment_size);
         calls.sending(slot, xid, shared);
         Ok(())
@@ -239,7 +240,7 @@ impl StreamConnection {
 
     /// So many octets of it have gone out.
     pub fn sent(&mut self, len: usize) {
-        self.shared.counters.sent += len as u64;
+        self.shared.counters.bytes_sent += len as u64;
         if len > 0 {
             self.shared.untaken.go_on();
         }
@@ -253,8 +254,8 @@ impl StreamConnection {
 /// piece of the record each.
 fn put_back_small(
     message: &mut MessageBuf,
-    reduced: &mut SmallVec<[Reduced; 2]>,
-    shared: &mut Shared,
+    reduced: &mut SmallVec<[ReducedItem; 2]>,
+    shared: &mut EngineShared,
 ) -> Result<(), CallFailure> {
     if reduced.is_empty() {
         return Ok(());
@@ -269,7 +270,7 @@ impl Engine for StreamConnection {
     fn start_call(&mut self, call: OutgoingCall) -> CallId {
         let id = self.calls.start(call, &mut self.shared);
         if self.most_calls == 0 {
-            self.calls.refuse_queued(&CallFailure::NoReverse, &mut self.shared);
+            self.calls.refuse_queued(&CallFailure::ReverseDisabled, &mut self.shared);
         }
         if let Some(reason) = self.close_reason().cloned() {
             self.calls.fail_queued(&reason, &mut self.shared);
@@ -286,7 +287,9 @@ impl Engine for StreamConnection {
         if !self.answer(token) {
             return;
         }
-        if !matches!(self.state, State::Open) || put_back_small(&mut message, &mut reduced, &mut self.shared).is_err() {
+        if !matches!(self.state, ConnectionState::Open)
+            || put_back_small(&mut message, &mut reduced, &mut self.shared).is_err()
+        {
             self.release(token, false);
             return;
         }
@@ -301,14 +304,14 @@ impl Engine for StreamConnection {
     }
 
     fn close_with(&mut self, reason: CloseReason) {
-        if matches!(self.state, State::Open) {
+        if matches!(self.state, ConnectionState::Open) {
             self.calls.fail_queued(&reason, &mut self.shared);
             self.refuse_memory();
-            self.state = State::Closing(reason);
+            self.state = ConnectionState::Closing(reason);
         }
     }
 
-    fn lost(&mut self, reason: DisconnectReason) {
+    fn connection_lost(&mut self, reason: DisconnectReason) {
         self.end_with(CloseReason::Disconnected(reason));
     }
 
@@ -320,18 +323,19 @@ impl Engine for StreamConnection {
         // A byte stream has no credits that could run out.
         self.calls.handle_timeout(now, true, &mut self.shared);
         let timeout = self.stream.record_timeout;
-        let late = |record: Option<UnderWay>| record.is_some_and(|record| now.duration_since(record.since) >= timeout);
+        let late =
+            |record: Option<RecordProgress>| record.is_some_and(|record| now.duration_since(record.since) >= timeout);
         if late(self.receiving) {
             self.shared.fault.get_or_insert(StreamError::ReceiveTimedOut { timeout }.into());
         } else if late(self.sending) {
             self.shared.fault.get_or_insert(StreamError::SendTimedOut { timeout }.into());
         }
         self.shared.untaken.handle_timeout(now);
-        self.shared.check_untaken(self.shared.counters.sent);
+        self.shared.check_untaken(self.shared.counters.bytes_sent);
     }
 
     fn poll_timeout(&mut self) -> Option<Instant> {
-        if matches!(self.state, State::Gone(_) | State::Closed(_)) {
+        if matches!(self.state, ConnectionState::Gone(_) | ConnectionState::Closed(_)) {
             return None;
         }
         let deadline = self.calls.next_deadline();
@@ -345,7 +349,7 @@ impl Engine for StreamConnection {
             self.end_with(fault);
         }
         match &self.state {
-            State::Open => {
+            ConnectionState::Open => {
                 if self.shared.memory.is_called()
                     && let Err(error) = self.admit()
                 {
@@ -359,31 +363,31 @@ impl Engine for StreamConnection {
                     }
                 }
             }
-            State::Gone(reason) => {
+            ConnectionState::Gone(reason) => {
                 let reason = reason.clone();
-                self.shared.events.push_back(Event::Closed(reason.clone()));
-                self.state = State::Closed(reason);
+                self.shared.events.push_back(EngineEvent::Closed(reason.clone()));
+                self.state = ConnectionState::Closed(reason);
                 return;
             }
             _ => {}
         }
         // The time during which this end does not read is not the peer's.
         let receiving = self.input.begun().filter(|_| self.wants_input()).map(|_| self.input.complete());
-        self.receiving = UnderWay::follow(self.receiving, receiving, now);
+        self.receiving = RecordProgress::follow(self.receiving, receiving, now);
         let sending = (!self.output.is_empty()).then(|| self.output.complete());
-        self.sending = UnderWay::follow(self.sending, sending, now);
-        self.shared.watch_answers(self.output.has_replies(), self.shared.counters.sent, now);
+        self.sending = RecordProgress::follow(self.sending, sending, now);
+        self.shared.watch_answers(self.output.has_replies(), self.shared.counters.bytes_sent, now);
     }
 
-    fn poll_event(&mut self) -> Option<Event> {
+    fn poll_event(&mut self) -> Option<EngineEvent> {
         self.shared.events.pop_front()
     }
 
-    fn counters(&self) -> Counters {
-        Counters { calls_abandoned: self.calls.abandoned(), ..self.shared.counters }
+    fn counters(&self) -> ConnectionCounters {
+        ConnectionCounters { calls_abandoned: self.calls.abandoned(), ..self.shared.counters }
     }
 
-    fn memory(&self) -> &Share {
+    fn memory(&self) -> &MemoryShare {
         &self.shared.memory
     }
 }

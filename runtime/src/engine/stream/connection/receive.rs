@@ -3,16 +3,17 @@
 use bytes::{Bytes, BytesMut, buf::Limit};
 use smallvec::SmallVec;
 
-use super::{Held, StreamConnection};
+use super::{ServedStreamCall, StreamConnection};
 use crate::{
     engine::{
-        CallFailure, CloseReason, Event, Format, IncomingCall, Payload, ReplyPlan, ReplyToken, StreamError,
-        call::Answer,
+        CallFailure, CloseReason, EngineEvent, IncomingCall, MessageFormat, MessagePayload, ReplyPlan, ReplyToken,
+        StreamError,
+        call::CheckedReply,
         message::{CALL, REPLY, word},
-        state::State,
+        state::ConnectionState,
         stream::record::{LAST, SMALL},
     },
-    memory::{Charge, MessageBuf},
+    memory::{BudgetCharge, MessageBuf},
     provider::DisconnectReason,
 };
 
@@ -29,18 +30,18 @@ impl StreamConnection {
     #[must_use]
     pub fn wants_input(&self) -> bool {
         match self.state {
-            State::Open => {
+            ConnectionState::Open => {
                 let room = if self.calls.in_flight() == 0 {
                     !self.shared.memory.waits() && self.parked.is_empty() && self.held.len() < self.most_held.max(1)
                 } else {
                     self.parked.len() < MOST_PARKED
                 };
-                let has_memory = self.held_octets < self.shared.config.max_pulled || self.held.len() == 0;
+                let has_memory = self.held_octets < self.shared.config.max_fetched || self.held.len() == 0;
                 self.shared.fault.is_none() && room && has_memory
             }
             // Until the peer closes its side.
-            State::Closing(_) | State::Disconnecting(_) => true,
-            State::Gone(_) | State::Closed(_) => false,
+            ConnectionState::Closing(_) | ConnectionState::Disconnecting(_) => true,
+            ConnectionState::Gone(_) | ConnectionState::Closed(_) => false,
         }
     }
 
@@ -55,13 +56,13 @@ impl StreamConnection {
         self.received(octets.len());
     }
 
-    /// Where octets may be received to; [`received`](Self::received) says how many were.
+    /// Where octets may be received to; [`bytes_received`](Self::bytes_received) says how many were.
     pub(crate) fn room(&mut self) -> Limit<&mut BytesMut> {
         self.input.room()
     }
 
     pub(crate) fn received(&mut self, len: usize) {
-        self.shared.counters.received += len as u64;
+        self.shared.counters.bytes_received += len as u64;
         self.unparsed = true;
     }
 
@@ -72,7 +73,7 @@ impl StreamConnection {
 
     /// Handles at most `most` records that have arrived.
     pub fn handle_records(&mut self, most: usize) {
-        if !matches!(self.state, State::Open) {
+        if !matches!(self.state, ConnectionState::Open) {
             // Nothing that arrives now is answered, or waited for.
             self.input.clear();
             self.unparsed = false;
@@ -119,7 +120,7 @@ impl StreamConnection {
         self.input.skip();
         // What was taken for the fragments before.
         self.refuse_memory();
-        self.shared.counters.discarded += 1;
+        self.shared.counters.messages_discarded += 1;
         if let Some(slot) = self.calls.by_xid(xid) {
             // RFC 5531 §11: more fragments may follow one that is not the last.
             let least = if u32::from_be_bytes(marker) & LAST == 0 { "at least " } else { "" };
@@ -149,7 +150,7 @@ impl StreamConnection {
     /// Nothing more that arrives is kept.
     pub(super) fn refuse_memory(&mut self) {
         self.shared.memory.stop_waiting();
-        self.arriving = Charge::default();
+        self.arriving = BudgetCharge::default();
     }
 
     fn handle_record(&mut self, record: Bytes) {
@@ -165,7 +166,7 @@ impl StreamConnection {
         }
     }
 
-    fn handle_call(&mut self, record: Bytes, charge: Charge) {
+    fn handle_call(&mut self, record: Bytes, charge: BudgetCharge) {
         self.shared.counters.calls_received += 1;
         self.held_octets += record.len() as u64;
         if self.held.len() < self.most_held {
@@ -175,15 +176,15 @@ impl StreamConnection {
         }
     }
 
-    pub(super) fn hand_over(&mut self, record: Bytes, charge: Charge) {
-        let (_, key) = self.held.insert(Held { octets: record.len(), answered: false });
+    pub(super) fn hand_over(&mut self, record: Bytes, charge: BudgetCharge) {
+        let (_, key) = self.held.insert(ServedStreamCall { octets: record.len(), answered: false });
         let xid = word(&record, 0).unwrap_or_default();
         let (payload, reads) = (self.payload(record), SmallVec::new());
-        self.shared.events.push_back(Event::CallArrived(IncomingCall {
+        self.shared.events.push_back(EngineEvent::CallArrived(IncomingCall {
             token: ReplyToken(key),
             xid,
             payload,
-            format: Format::Record,
+            format: MessageFormat::Record,
             reads,
             reply: ReplyPlan::default(),
             charge,
@@ -192,18 +193,19 @@ impl StreamConnection {
 
     fn handle_reply(&mut self, xid: u32, record: Bytes) {
         let Some(slot) = self.calls.by_xid(xid) else { return self.shared.discard("no call in flight has its XID") };
-        let answer = Answer { inline: Some(self.payload(record)), continued: false, long: 0, writes: SmallVec::new() };
+        let answer =
+            CheckedReply { inline: Some(self.payload(record)), continued: false, long: 0, writes: SmallVec::new() };
         self.calls.answered(slot, Ok(answer), &mut self.shared);
     }
 
-    fn payload(&self, record: Bytes) -> Payload {
+    fn payload(&self, record: Bytes) -> MessagePayload {
         if record.len() > SMALL {
-            return Payload::Long(record);
+            return MessagePayload::Long(record);
         }
         // What is kept of a small one does not hold the memory that it was received into.
         let mut memory = self.shared.config.pool.alloc(record.len());
         memory.copy_from_slice(&record);
-        Payload::Inline(MessageBuf::received(memory, record.len()))
+        MessagePayload::Inline(MessageBuf::received(memory, record.len()))
     }
 
     /// The peer has closed its side.

@@ -2,8 +2,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::provider::iwarp::{
-    ddp::{Control, Header, UNTAGGED, queue},
-    output::{IOVECS, Output, Place},
+    ddp::{DdpControl, DdpHeader, UNTAGGED, queue},
+    output::{IOVECS, PieceLocation, SendBatch},
     rdmap::Opcode,
 };
 
@@ -14,14 +14,14 @@ fn sends(messages: &[Vec<u8>], max: usize) -> Vec<u8> {
         let mut from = 0;
         loop {
             let end = message.len().min(from + max);
-            let control = Control::new(Opcode::Send, end == message.len());
-            let header = Header::Untagged { control, invalidate: 0, queue: queue::SEND, msn, mo: from as u32 };
+            let control = DdpControl::new(Opcode::Send, end == message.len());
+            let header = DdpHeader::Untagged { control, invalidate: 0, queue: queue::SEND, msn, mo: from as u32 };
             let mut bytes = [0; UNTAGGED];
             header.encode(&mut bytes);
-            let mut output = Output::new(true, false);
+            let mut output = SendBatch::new(true, false);
             output.begin(UNTAGGED + end - from);
             output.put(&bytes);
-            output.put_by_reference(Place::Work(0), from, &message[from..end]);
+            output.put_by_reference(PieceLocation::Work(0), from, &message[from..end]);
             output.end();
             let mut iovecs = [IoSlice::new(&[]); IOVECS];
             let count = output.gather(|_| message, &mut iovecs);
@@ -39,7 +39,7 @@ fn sends(messages: &[Vec<u8>], max: usize) -> Vec<u8> {
 fn received(stream: &[u8], pieces: &[u8], expects_tagged: bool) -> Vec<Completion> {
     let mut endpoint = endpoint(true);
     if expects_tagged {
-        endpoint.register(Memory::Sink(vec![0; 8].into()), Access::RemoteWrite).unwrap();
+        endpoint.register(RegisterableMemory::Sink(vec![0; 8].into()), Access::RemoteWrite).unwrap();
     }
     let mut link = Script::new(stream, pieces);
     let mut cx = Context::from_waker(Waker::noop());

@@ -18,14 +18,14 @@ const ENHANCED_DATA: u8 = 0x10;
 
 /// The kind of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum FrameKind {
     /// The initiator's frame, which is sent first.
     Request,
     /// The responder's frame.
     Reply,
 }
 
-impl Kind {
+impl FrameKind {
     /// Returns the key at the start of the frame (RFC 5044 §7.1.1).
     pub(crate) const fn key(self) -> &'static [u8; 16] {
         match self {
@@ -37,8 +37,8 @@ impl Kind {
 
 /// A frame without its private data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Frame {
-    pub(crate) kind: Kind,
+pub(crate) struct MpaFrame {
+    pub(crate) kind: FrameKind,
     /// M: the sender of the frame requires markers in the data it receives.
     pub(crate) markers: bool,
     /// C: the sender of the frame requests CRCs.
@@ -48,12 +48,12 @@ pub(crate) struct Frame {
     /// The MPA revision, 1 or 2.
     pub(crate) revision: u8,
     /// The enhanced set-up data, announced by S.
-    pub(crate) enhanced: Option<Enhanced>,
+    pub(crate) enhanced: Option<EnhancedData>,
 }
 
 /// Enhanced set-up data (RFC 6581 §9).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Enhanced {
+pub(crate) struct EnhancedData {
     /// Number of the peer's RDMA Reads that the sender serves at a time (14 bits).
     pub(crate) ird: u16,
     /// Maximum number of the sender's RDMA Reads in flight (14 bits).
@@ -68,7 +68,7 @@ pub(crate) struct Enhanced {
     pub(crate) rtr_read: bool,
 }
 
-impl Enhanced {
+impl EnhancedData {
     fn encode(self) -> [u8; ENHANCED] {
         let bit = |flag: bool, mask: u16| if flag { mask } else { 0 };
         // RFC 6581 §9.2: without A, the flags B, C and D are 0.
@@ -112,33 +112,33 @@ pub(crate) enum FrameError {
 
 /// The first 20 bytes of a frame, checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Head {
-    frame: Frame,
+pub(crate) struct FrameHeader {
+    frame: MpaFrame,
     has_enhanced: bool,
     private_data_len: usize,
 }
 
-impl Head {
+impl FrameHeader {
     /// Checks that a frame of this kind can begin with these bytes.
-    pub(crate) fn check_key(kind: Kind, bytes: &[u8]) -> Result<(), FrameError> {
+    pub(crate) fn check_key(kind: FrameKind, bytes: &[u8]) -> Result<(), FrameError> {
         let key = kind.key();
         let len = bytes.len().min(key.len());
         if bytes[..len] == key[..len] {
             return Ok(());
         }
         // RFC 5044 §7.1.2 rule 8: report to an initiator that it has reached another initiator.
-        if kind == Kind::Reply && len == key.len() && bytes[..len] == Kind::Request.key()[..] {
+        if kind == FrameKind::Reply && len == key.len() && bytes[..len] == FrameKind::Request.key()[..] {
             return Err(FrameError::BothInitiate);
         }
         // The keys differ in the end only. Wait for all of the key before reporting the wrong role.
-        if kind == Kind::Reply && len < key.len() && bytes[..len] == Kind::Request.key()[..len] {
+        if kind == FrameKind::Reply && len < key.len() && bytes[..len] == FrameKind::Request.key()[..len] {
             return Ok(());
         }
         Err(FrameError::Key { got: bytes[..len].to_vec(), expected: key })
     }
 
     /// Checks and decodes the first bytes of a frame (RFC 5044 §7.1.1).
-    pub(crate) fn decode(kind: Kind, bytes: &[u8; HEADER]) -> Result<Self, FrameError> {
+    pub(crate) fn decode(kind: FrameKind, bytes: &[u8; HEADER]) -> Result<Self, FrameError> {
         // RFC 5044 §7.1.1: receivers MUST check the key.
         Self::check_key(kind, &bytes[..16])?;
         let [flags, revision, len_high, len_low] = [bytes[16], bytes[17], bytes[18], bytes[19]];
@@ -156,12 +156,12 @@ impl Head {
         if has_enhanced && private_data_len < ENHANCED {
             return Err(FrameError::NoRoomForEnhancedData(private_data_len));
         }
-        let frame = Frame {
+        let frame = MpaFrame {
             kind,
             markers: flags & MARKERS != 0,
             crc: flags & CRC != 0,
             // RFC 5044 §7.1.1: R is not checked in requests.
-            reject: kind == Kind::Reply && flags & REJECT != 0,
+            reject: kind == FrameKind::Reply && flags & REJECT != 0,
             revision,
             enhanced: None,
         };
@@ -174,11 +174,11 @@ impl Head {
     }
 
     /// Returns the frame and the upper layer's private data, given the bytes that follow the header.
-    pub(crate) fn with_private_data(self, bytes: &[u8]) -> (Frame, Bytes) {
+    pub(crate) fn with_private_data(self, bytes: &[u8]) -> (MpaFrame, Bytes) {
         let mut frame = self.frame;
         match bytes.split_first_chunk::<ENHANCED>() {
             Some((enhanced, rest)) if self.has_enhanced => {
-                frame.enhanced = Some(Enhanced::decode(*enhanced));
+                frame.enhanced = Some(EnhancedData::decode(*enhanced));
                 (frame, Bytes::copy_from_slice(rest))
             }
             _ => (frame, Bytes::copy_from_slice(bytes)),
@@ -186,7 +186,7 @@ impl Head {
     }
 }
 
-impl Frame {
+impl MpaFrame {
     /// Returns the maximum length of the upper layer's private data in this frame, in bytes.
     pub(crate) fn max_private_data(&self) -> usize {
         MAX_PRIVATE_DATA - if self.enhanced.is_some() { ENHANCED } else { 0 }
@@ -197,7 +197,7 @@ impl Frame {
         if private_data.len() > self.max_private_data() {
             return None;
         }
-        let enhanced = self.enhanced.map(Enhanced::encode);
+        let enhanced = self.enhanced.map(EnhancedData::encode);
         let len = private_data.len() + enhanced.map_or(0, |e| e.len());
         let bit = |flag: bool, mask: u8| if flag { mask } else { 0 };
         let mut bytes = Vec::with_capacity(HEADER + len);

@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::*;
 
 /// Writes everything, in steps of these sizes.
-fn written(output: &mut Output, payload: &[u8], steps: &[usize]) -> Vec<u8> {
+fn written(output: &mut SendBatch, payload: &[u8], steps: &[usize]) -> Vec<u8> {
     let mut out = Vec::new();
     let mut turn = 0;
     while !output.is_empty() {
@@ -28,7 +28,7 @@ fn example(msn: u8) -> [u8; 42] {
 
 #[test]
 fn rfc_5044_figures_5_and_6() {
-    let mut output = Output::new(true, true);
+    let mut output = SendBatch::new(true, true);
     output.begin(42);
     output.put(&example(1));
     output.end();
@@ -39,7 +39,7 @@ fn rfc_5044_figures_5_and_6() {
     assert_eq!(first, expected, "figure 5");
 
     // Figure 6 follows an FPDU that ends at byte 492: a ULPDU of 482 bytes, with its marker.
-    let mut output = Output::new(true, true);
+    let mut output = SendBatch::new(true, true);
     output.begin(482);
     output.put(&[0; 482]);
     output.end();
@@ -47,7 +47,7 @@ fn rfc_5044_figures_5_and_6() {
     output.begin(42);
     let ulpdu = example(2);
     output.put(&ulpdu[..18]);
-    output.put_by_reference(Place::Work(0), 18, &ulpdu[18..]);
+    output.put_by_reference(PieceLocation::Work(0), 18, &ulpdu[18..]);
     output.end();
     let second = written(&mut output, &ulpdu, &[]);
     let mut expected = vec![0, 0x2a];
@@ -60,7 +60,7 @@ fn rfc_5044_figures_5_and_6() {
 
 #[test]
 fn without_crc_the_field_is_zero() {
-    let mut output = Output::new(false, false);
+    let mut output = SendBatch::new(false, false);
     output.begin(3);
     output.put(b"abc");
     output.end();
@@ -69,31 +69,31 @@ fn without_crc_the_field_is_zero() {
 
 #[test]
 fn neighbours_share_a_piece() {
-    let mut output = Output::new(true, false);
+    let mut output = SendBatch::new(true, false);
     for seq in 0..10 {
         output.begin(20);
         output.put(&[1; 20]);
         output.end();
-        output.mark(Mark::Work(seq));
+        output.mark(SendMark::Work(seq));
     }
     let mut iovecs = [IoSlice::new(&[]); IOVECS];
     assert_eq!(output.gather(|_| &[], &mut iovecs), 1);
     assert_eq!(output.reached(), None);
     output.advance(28 + 27);
-    assert_eq!((output.reached(), output.reached()), (Some(Mark::Work(0)), None));
+    assert_eq!((output.reached(), output.reached()), (Some(SendMark::Work(0)), None));
     output.advance(1);
-    assert_eq!((output.reached(), output.reached()), (Some(Mark::Work(1)), None));
+    assert_eq!((output.reached(), output.reached()), (Some(SendMark::Work(1)), None));
     assert_eq!(output.written(), 56);
 }
 
 #[test]
 fn batches_are_bounded() {
-    let mut output = Output::new(true, false);
+    let mut output = SendBatch::new(true, false);
     let payload = vec![0; 60_000];
     let mut fpdus = 0;
     while !output.is_full() {
         output.begin(60_000);
-        output.put_by_reference(Place::Work(0), 0, &payload);
+        output.put_by_reference(PieceLocation::Work(0), 0, &payload);
         output.end();
         fpdus += 1;
     }
@@ -111,7 +111,7 @@ proptest! {
         markers: bool,
     ) {
         let payload: Vec<u8> = (0..1500_usize).map(|i| (i % 253) as u8).collect();
-        let (mut copied, mut referred) = (Output::new(true, markers), Output::new(true, markers));
+        let (mut copied, mut referred) = (SendBatch::new(true, markers), SendBatch::new(true, markers));
         let (mut one, mut other) = (Vec::new(), Vec::new());
         for len in lens {
             copied.begin(len);
@@ -121,7 +121,7 @@ proptest! {
             referred.begin(len);
             let head = len / 3;
             referred.put(&payload[..head]);
-            referred.put_by_reference(Place::Response(0), head, &payload[head..len]);
+            referred.put_by_reference(PieceLocation::Response(0), head, &payload[head..len]);
             referred.end();
             other.extend(written(&mut referred, &payload, &steps));
         }

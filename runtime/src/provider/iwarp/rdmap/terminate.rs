@@ -7,21 +7,21 @@ use crate::provider::iwarp::ddp;
 
 /// The layer, type and code of an error (RFC 5040 figure 9, RFC 5041 §7.2, RFC 5044 §8, RFC 6581 §8).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Code {
+pub(crate) struct TerminateCode {
     pub(crate) layer: u8,
     pub(crate) etype: u8,
     pub(crate) code: u8,
 }
 
-const fn code(layer: u8, etype: u8, code: u8) -> Code {
-    Code { layer, etype, code }
+const fn code(layer: u8, etype: u8, code: u8) -> TerminateCode {
+    TerminateCode { layer, etype, code }
 }
 
 const RDMAP: u8 = 0;
 const DDP: u8 = 1;
 const LLP: u8 = 2;
 
-impl Code {
+impl TerminateCode {
     pub(crate) const LOCAL_CATASTROPHIC: Self = code(RDMAP, 0, 0);
     pub(crate) const READ_INVALID_STAG: Self = code(RDMAP, 1, 0x00);
     pub(crate) const READ_BOUNDS: Self = code(RDMAP, 1, 0x01);
@@ -102,21 +102,21 @@ impl Code {
 
 /// An error in received data, or in local data to send.
 #[derive(Debug, Clone)]
-pub(crate) struct Fault {
-    pub(crate) code: Code,
+pub(crate) struct ProtocolFault {
+    pub(crate) code: TerminateCode,
     /// A description for the local user.
     pub(crate) detail: Cow<'static, str>,
 }
 
-impl Fault {
-    pub(crate) fn new(code: Code, detail: impl Into<Cow<'static, str>>) -> Self {
+impl ProtocolFault {
+    pub(crate) fn new(code: TerminateCode, detail: impl Into<Cow<'static, str>>) -> Self {
         Self { code, detail: detail.into() }
     }
 }
 
 /// The start of the ULPDU of the segment in which an error was found.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Offender {
+pub(crate) struct FaultySegment {
     /// The ULPDU_Length field.
     pub(crate) ulpdu_len: u16,
     /// The DDP header, followed by the RDMA Read Request header if there is one.
@@ -125,13 +125,13 @@ pub(crate) struct Offender {
     pub(crate) len: usize,
 }
 
-impl Default for Offender {
+impl Default for FaultySegment {
     fn default() -> Self {
         Self { ulpdu_len: 0, bytes: [0; ddp::UNTAGGED + READ_REQUEST], len: 0 }
     }
 }
 
-impl Offender {
+impl FaultySegment {
     /// Starts another segment.
     pub(crate) fn begin(&mut self, ulpdu_len: u16) {
         (self.ulpdu_len, self.len) = (ulpdu_len, 0);
@@ -147,7 +147,7 @@ impl Offender {
 }
 
 /// Encodes the Terminate header (RFC 5040 §4.8) that reports `code`.
-pub(crate) fn encode(code: Code, offender: Option<&Offender>) -> Vec<u8> {
+pub(crate) fn encode(code: TerminateCode, offender: Option<&FaultySegment>) -> Vec<u8> {
     const DDP_SEGMENT_LENGTH: u8 = 0x80;
     const DDP_HEADER: u8 = 0x40;
     const RDMAP_HEADER: u8 = 0x20;
@@ -168,38 +168,40 @@ pub(crate) fn encode(code: Code, offender: Option<&Offender>) -> Vec<u8> {
 
 /// A received Terminate.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Received {
-    code: Code,
-    pub(crate) about: About,
+pub(crate) struct ReceivedTerminate {
+    code: TerminateCode,
+    pub(crate) about: TerminateSubject,
 }
 
 /// The message that a Terminate refers to, according to its DDP header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum About {
+pub(crate) enum TerminateSubject {
     /// The Terminate has no DDP header.
-    Unsaid,
+    Unknown,
     /// The RDMA Read Request with this sequence number.
     Read { msn: u32 },
     /// Another message.
     Other,
 }
 
-impl Received {
+impl ReceivedTerminate {
     /// Decodes a Terminate header. Returns `None` if it is shorter than its control field.
     pub(crate) fn decode(payload: &[u8]) -> Option<Self> {
         let (&[types, code, flags, _], rest) = payload.split_first_chunk::<4>()?;
-        let code = Code { layer: types >> 4, etype: types & 0xf, code };
-        let about = match (flags & 0x40 != 0).then(|| ddp::Header::decode(rest.get(2..)?)).flatten() {
-            None => About::Unsaid,
-            Some(ddp::Header::Untagged { queue: ddp::queue::READ_REQUEST, msn, .. }) => About::Read { msn },
-            Some(_) => About::Other,
+        let code = TerminateCode { layer: types >> 4, etype: types & 0xf, code };
+        let about = match (flags & 0x40 != 0).then(|| ddp::DdpHeader::decode(rest.get(2..)?)).flatten() {
+            None => TerminateSubject::Unknown,
+            Some(ddp::DdpHeader::Untagged { queue: ddp::queue::READ_REQUEST, msn, .. }) => {
+                TerminateSubject::Read { msn }
+            }
+            Some(_) => TerminateSubject::Other,
         };
         Some(Self { code, about })
     }
 
     /// Returns `true` if the peer refused access to its memory.
     pub(crate) fn is_remote_access(&self) -> bool {
-        let is_protection = |code: Code| code.layer == RDMAP && code.etype == 1 && code.name().is_some();
+        let is_protection = |code: TerminateCode| code.layer == RDMAP && code.etype == 1 && code.name().is_some();
         is_protection(self.code) || self.code.name().is_none() && is_protection(self.code.nibbles_swapped())
     }
 
@@ -208,7 +210,7 @@ impl Received {
     /// Linux's `siw` swaps layer and type on little-endian machines. If the bytes are valid only with layer and type swapped,
     /// that reading is described. If both readings are valid, both are described.
     pub(crate) fn describe(&self) -> String {
-        let Code { layer, etype, code } = self.code;
+        let TerminateCode { layer, etype, code } = self.code;
         let swapped = self.code.nibbles_swapped();
         let what = match (self.code.name(), swapped.name()) {
             (Some(name), Some(other)) if swapped != self.code => format!("{name} (or, from siw, {other})"),

@@ -1,12 +1,12 @@
 use super::*;
 
-fn sink(len: usize) -> Memory {
-    Memory::Sink(vec![0; len].into())
+fn sink(len: usize) -> RegisterableMemory {
+    RegisterableMemory::Sink(vec![0; len].into())
 }
 
 fn table() -> (StagTable, u32, u32, u32) {
     let mut table = StagTable::default();
-    let source = table.register(Memory::Source(Bytes::from(vec![1; 100])), Access::RemoteRead).unwrap().0;
+    let source = table.register(RegisterableMemory::Source(Bytes::from(vec![1; 100])), Access::RemoteRead).unwrap().0;
     let target = table.register(sink(100), Access::RemoteWrite).unwrap().0;
     let landing = table.register(sink(100), Access::ReadSink).unwrap().0;
     (table, source, target, landing)
@@ -17,12 +17,12 @@ fn writes_are_checked() {
     let (table, source, target, landing) = table();
     assert_eq!(table.check_write(target, 0, 100), Ok(0));
     assert_eq!(table.check_write(target, 99, 1), Ok(99));
-    assert_eq!(table.check_write(target, 99, 2), Err(Code::TAGGED_BOUNDS));
-    assert_eq!(table.check_write(target, 100, 1), Err(Code::TAGGED_BOUNDS));
-    assert_eq!(table.check_write(target, u64::MAX, 1), Err(Code::TAGGED_TO_WRAP));
-    assert_eq!(table.check_write(target, u64::MAX - 1, 1), Err(Code::TAGGED_BOUNDS));
+    assert_eq!(table.check_write(target, 99, 2), Err(TerminateCode::TAGGED_BOUNDS));
+    assert_eq!(table.check_write(target, 100, 1), Err(TerminateCode::TAGGED_BOUNDS));
+    assert_eq!(table.check_write(target, u64::MAX, 1), Err(TerminateCode::TAGGED_TO_WRAP));
+    assert_eq!(table.check_write(target, u64::MAX - 1, 1), Err(TerminateCode::TAGGED_BOUNDS));
     for other in [source, landing, 0, target ^ 1] {
-        assert_eq!(table.check_write(other, 0, 1), Err(Code::TAGGED_INVALID_STAG));
+        assert_eq!(table.check_write(other, 0, 1), Err(TerminateCode::TAGGED_INVALID_STAG));
     }
 }
 
@@ -30,22 +30,22 @@ fn writes_are_checked() {
 fn reads_are_checked() {
     let (mut table, source, target, landing) = table();
     assert_eq!(table.begin_response(source, 10, 5).unwrap(), vec![1; 5]);
-    assert_eq!(table.begin_response(source, 96, 5), Err(Code::READ_BOUNDS));
-    assert_eq!(table.begin_response(source, u64::MAX, 5), Err(Code::READ_TO_WRAP));
-    assert_eq!(table.begin_response(source ^ 1, 0, 5), Err(Code::READ_INVALID_STAG));
+    assert_eq!(table.begin_response(source, 96, 5), Err(TerminateCode::READ_BOUNDS));
+    assert_eq!(table.begin_response(source, u64::MAX, 5), Err(TerminateCode::READ_TO_WRAP));
+    assert_eq!(table.begin_response(source ^ 1, 0, 5), Err(TerminateCode::READ_INVALID_STAG));
     for sink in [target, landing] {
-        assert_eq!(table.begin_response(sink, 0, 5), Err(Code::READ_ACCESS));
+        assert_eq!(table.begin_response(sink, 0, 5), Err(TerminateCode::READ_ACCESS));
     }
 }
 
 #[test]
 fn own_reads_are_checked() {
     let (mut table, source, target, landing) = table();
-    assert!(table.begin_read(Handle(landing), 90, 10).is_ok());
-    assert!(table.begin_read(Handle(landing), 90, 11).is_err());
-    assert!(table.begin_read(Handle(landing), u64::MAX, 11).is_err());
+    assert!(table.begin_read(MemoryHandle(landing), 90, 10).is_ok());
+    assert!(table.begin_read(MemoryHandle(landing), 90, 11).is_err());
+    assert!(table.begin_read(MemoryHandle(landing), u64::MAX, 11).is_err());
     for other in [source, target] {
-        assert!(table.begin_read(Handle(other), 0, 1).is_err());
+        assert!(table.begin_read(MemoryHandle(other), 0, 1).is_err());
     }
 }
 
@@ -54,20 +54,23 @@ fn invalidate_waits_for_users() {
     let (mut table, source, target, landing) = table();
     table.begin_response(source, 0, 1).unwrap();
     table.begin_response(source, 0, 1).unwrap();
-    assert!(matches!(table.invalidate(WrId(1), Handle(source)), Invalidated::Later));
-    assert!(matches!(table.invalidate(WrId(2), Handle(source)), Invalidated::Unknown));
-    assert_eq!(table.begin_response(source, 0, 1), Err(Code::READ_INVALID_STAG));
+    assert!(matches!(table.invalidate(WrId(1), MemoryHandle(source)), InvalidateOutcome::Later));
+    assert!(matches!(table.invalidate(WrId(2), MemoryHandle(source)), InvalidateOutcome::Unknown));
+    assert_eq!(table.begin_response(source, 0, 1), Err(TerminateCode::READ_INVALID_STAG));
     assert!(table.end_use(source).is_none());
-    assert!(matches!(table.end_use(source), Some((WrId(1), Memory::Source(_)))));
+    assert!(matches!(table.end_use(source), Some((WrId(1), RegisterableMemory::Source(_)))));
     assert!(table.end_use(source).is_none());
 
-    table.begin_read(Handle(landing), 0, 10).unwrap();
-    assert!(matches!(table.invalidate(WrId(3), Handle(landing)), Invalidated::Later));
+    table.begin_read(MemoryHandle(landing), 0, 10).unwrap();
+    assert!(matches!(table.invalidate(WrId(3), MemoryHandle(landing)), InvalidateOutcome::Later));
     assert!(table.sink(landing, 0, 10).is_some(), "the response has not been placed yet");
-    assert!(table.begin_read(Handle(landing), 0, 10).is_err());
+    assert!(table.begin_read(MemoryHandle(landing), 0, 10).is_err());
     assert_eq!(table.end_all_uses().len(), 1);
 
-    assert!(matches!(table.invalidate(WrId(4), Handle(target)), Invalidated::Now(Memory::Sink(_))));
+    assert!(matches!(
+        table.invalidate(WrId(4), MemoryHandle(target)),
+        InvalidateOutcome::Now(RegisterableMemory::Sink(_))
+    ));
     assert!(!table.expects_tagged());
 }
 
@@ -78,12 +81,12 @@ fn peer_invalidates_what_it_was_given() {
     assert!(table.invalidate_by_peer(source));
     assert!(table.invalidate_by_peer(target));
     assert!(!table.invalidate_by_peer(target), "already invalidated");
-    assert_eq!(table.check_write(target, 0, 1), Err(Code::TAGGED_INVALID_STAG));
+    assert_eq!(table.check_write(target, 0, 1), Err(TerminateCode::TAGGED_INVALID_STAG));
     assert!(table.sink(target, 0, 1).is_none());
-    assert_eq!(table.begin_response(source, 0, 1), Err(Code::READ_INVALID_STAG));
-    assert!(matches!(table.invalidate(WrId(1), Handle(target)), Invalidated::Now(_)));
+    assert_eq!(table.begin_response(source, 0, 1), Err(TerminateCode::READ_INVALID_STAG));
+    assert!(matches!(table.invalidate(WrId(1), MemoryHandle(target)), InvalidateOutcome::Now(_)));
     assert!(table.expects_tagged(), "the sink of local RDMA Reads is still registered");
-    assert!(matches!(table.invalidate(WrId(2), Handle(landing)), Invalidated::Now(_)));
+    assert!(matches!(table.invalidate(WrId(2), MemoryHandle(landing)), InvalidateOutcome::Now(_)));
     assert!(!table.expects_tagged());
 }
 
@@ -91,8 +94,8 @@ fn peer_invalidates_what_it_was_given() {
 fn access_must_suit_memory() {
     let mut table = StagTable::default();
     assert!(table.register(sink(1), Access::RemoteRead).is_err());
-    assert!(table.register(Memory::Source(Bytes::new()), Access::RemoteWrite).is_err());
-    assert!(table.register(Memory::Source(Bytes::new()), Access::ReadSink).is_err());
+    assert!(table.register(RegisterableMemory::Source(Bytes::new()), Access::RemoteWrite).is_err());
+    assert!(table.register(RegisterableMemory::Source(Bytes::new()), Access::ReadSink).is_err());
     assert!(!table.expects_tagged());
 }
 
@@ -102,7 +105,7 @@ fn stags_use_all_bits() {
     let mut table = StagTable::default();
     let (mut ones, mut zeros) = (0, 0);
     for _ in 0..200 {
-        let Handle(stag) = table.register(Memory::Source(Bytes::new()), Access::RemoteRead).unwrap();
+        let MemoryHandle(stag) = table.register(RegisterableMemory::Source(Bytes::new()), Access::RemoteRead).unwrap();
         assert_ne!(stag, 0);
         (ones, zeros) = (ones | stag, zeros | !stag);
     }

@@ -1,7 +1,7 @@
 use super::*;
 
-fn offender(bytes: &[u8], ulpdu_len: u16) -> Offender {
-    let mut offender = Offender { ulpdu_len, ..Offender::default() };
+fn offender(bytes: &[u8], ulpdu_len: u16) -> FaultySegment {
+    let mut offender = FaultySegment { ulpdu_len, ..FaultySegment::default() };
     offender.keep(bytes);
     offender
 }
@@ -9,8 +9,8 @@ fn offender(bytes: &[u8], ulpdu_len: u16) -> Offender {
 #[test]
 fn mpa_errors_carry_no_headers() {
     let offender = offender(&[0x41; 46], 46);
-    assert_eq!(encode(Code::MPA_CRC, Some(&offender)), [0x20, 0x02, 0, 0]);
-    assert_eq!(encode(Code::LOCAL_CATASTROPHIC, Some(&offender)), [0, 0, 0, 0]);
+    assert_eq!(encode(TerminateCode::MPA_CRC, Some(&offender)), [0x20, 0x02, 0, 0]);
+    assert_eq!(encode(TerminateCode::LOCAL_CATASTROPHIC, Some(&offender)), [0, 0, 0, 0]);
 }
 
 #[test]
@@ -18,11 +18,11 @@ fn ddp_errors_carry_the_ddp_header() {
     let tagged: Vec<u8> = [0xc1, 0x40].into_iter().chain(1..=12).collect();
     let mut expected = vec![0x11, 0x01, 0xc0, 0, 0x12, 0x34];
     expected.extend_from_slice(&tagged);
-    assert_eq!(encode(Code::TAGGED_BOUNDS, Some(&offender(&tagged, 0x1234))), expected);
+    assert_eq!(encode(TerminateCode::TAGGED_BOUNDS, Some(&offender(&tagged, 0x1234))), expected);
     let untagged: Vec<u8> = [0x41, 0x43].into_iter().chain(1..=16).collect();
     let mut expected = vec![0x12, 0x02, 0xc0, 0, 0, 18];
     expected.extend_from_slice(&untagged);
-    assert_eq!(encode(Code::NO_BUFFER, Some(&offender(&untagged, 18))), expected);
+    assert_eq!(encode(TerminateCode::NO_BUFFER, Some(&offender(&untagged, 18))), expected);
 }
 
 #[test]
@@ -30,22 +30,25 @@ fn protection_errors_of_reads_carry_both() {
     let bytes: Vec<u8> = [0x41, 0x41].into_iter().chain(1..=44).collect();
     let mut expected = vec![0x01, 0x02, 0xe0, 0, 0, 46];
     expected.extend_from_slice(&bytes);
-    assert_eq!(encode(Code::READ_ACCESS, Some(&offender(&bytes, 46))), expected);
+    assert_eq!(encode(TerminateCode::READ_ACCESS, Some(&offender(&bytes, 46))), expected);
     // RFC 5040 figure 10: remote operation errors do not carry the RDMAP header.
     expected[..3].copy_from_slice(&[0x02, 0xff, 0xc0]);
-    assert_eq!(encode(Code::UNSPECIFIED, Some(&offender(&bytes, 46))), expected[..24]);
+    assert_eq!(encode(TerminateCode::UNSPECIFIED, Some(&offender(&bytes, 46))), expected[..24]);
 }
 
 #[test]
 fn received_is_what_was_sent() {
     let bytes: Vec<u8> =
         [0x41, 0x41].into_iter().chain([0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 9, 0, 0, 0, 0]).chain([0; 28]).collect();
-    let wire = encode(Code::READ_ACCESS, Some(&offender(&bytes, 46)));
-    let received = Received::decode(&wire).unwrap();
-    assert_eq!(received, Received { code: Code::READ_ACCESS, about: About::Read { msn: 9 } });
+    let wire = encode(TerminateCode::READ_ACCESS, Some(&offender(&bytes, 46)));
+    let received = ReceivedTerminate::decode(&wire).unwrap();
+    assert_eq!(
+        received,
+        ReceivedTerminate { code: TerminateCode::READ_ACCESS, about: TerminateSubject::Read { msn: 9 } }
+    );
     assert!(received.is_remote_access());
     for len in 0..wire.len() {
-        assert_eq!(Received::decode(&wire[..len]).is_some(), len >= 4);
+        assert_eq!(ReceivedTerminate::decode(&wire[..len]).is_some(), len >= 4);
     }
 }
 
@@ -54,28 +57,29 @@ fn each_code_has_a_name() {
     for layer in 0..3 {
         for etype in 0..16 {
             for code in 0..=255 {
-                let received = Received { code: Code { layer, etype, code }, about: About::Unsaid };
+                let received =
+                    ReceivedTerminate { code: TerminateCode { layer, etype, code }, about: TerminateSubject::Unknown };
                 assert!(received.describe().starts_with("Terminate, "));
             }
         }
     }
     for code in [
-        Code::READ_INVALID_STAG,
-        Code::READ_BOUNDS,
-        Code::READ_TO_WRAP,
-        Code::CANNOT_INVALIDATE,
-        Code::RDMAP_VERSION,
-        Code::UNEXPECTED_OPCODE,
-        Code::STREAM_CATASTROPHIC,
-        Code::TAGGED_INVALID_STAG,
-        Code::TAGGED_TO_WRAP,
-        Code::TAGGED_DDP_VERSION,
-        Code::INVALID_QN,
-        Code::INVALID_MSN,
-        Code::INVALID_MO,
-        Code::TOO_LONG,
-        Code::UNTAGGED_DDP_VERSION,
-        Code::INSUFFICIENT_IRD,
+        TerminateCode::READ_INVALID_STAG,
+        TerminateCode::READ_BOUNDS,
+        TerminateCode::READ_TO_WRAP,
+        TerminateCode::CANNOT_INVALIDATE,
+        TerminateCode::RDMAP_VERSION,
+        TerminateCode::UNEXPECTED_OPCODE,
+        TerminateCode::STREAM_CATASTROPHIC,
+        TerminateCode::TAGGED_INVALID_STAG,
+        TerminateCode::TAGGED_TO_WRAP,
+        TerminateCode::TAGGED_DDP_VERSION,
+        TerminateCode::INVALID_QN,
+        TerminateCode::INVALID_MSN,
+        TerminateCode::INVALID_MO,
+        TerminateCode::TOO_LONG,
+        TerminateCode::UNTAGGED_DDP_VERSION,
+        TerminateCode::INSUFFICIENT_IRD,
     ] {
         assert!(code.name().is_some(), "{code:?}");
     }

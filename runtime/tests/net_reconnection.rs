@@ -210,7 +210,7 @@ async fn a_sent_call_is_not_sent_again_in_version_1() {
             other => panic!("{other}"),
         };
         let negotiating =
-            matches!(failure, CallFailure::Closed { reason: CloseReason::Negotiation { .. }, sent: true });
+            matches!(failure, CallFailure::Closed { reason: CloseReason::NegotiationFailed { .. }, sent: true });
         assert!(negotiating && !error.is_retry_safe(), "{failure:?}");
         call::<Null>(&channel, &()).await.unwrap();
         assert_eq!((channel.info().version, state.begun.load(Ordering::SeqCst)), (Some(1), 1));

@@ -13,7 +13,7 @@ use tokio::{
 };
 
 /// A byte stream. Each method registers the waker when it returns `Pending`, as [`std::future::Future::poll`] does.
-pub(crate) trait Link {
+pub(crate) trait ByteStream {
     /// Reads into several buffers. 0 means that the peer has closed its half of the stream.
     fn poll_read(&mut self, cx: &mut Context<'_>, into: &mut [IoSliceMut<'_>]) -> Poll<io::Result<usize>>;
 
@@ -24,7 +24,7 @@ pub(crate) trait Link {
     fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
 }
 
-impl Link for TcpStream {
+impl ByteStream for TcpStream {
     fn poll_read(&mut self, cx: &mut Context<'_>, into: &mut [IoSliceMut<'_>]) -> Poll<io::Result<usize>> {
         let wanted: usize = into.iter().map(|slice| slice.len()).sum();
         loop {

@@ -96,7 +96,7 @@ async fn slow_link(server: SocketAddr, slow: Slow, bytes: usize, pause: Duration
 /// A peer that does not respond to RDMA Reads but keeps sending messages does not keep a closing connection open.
 async fn never_quite_ending() {
     let mut config = ConnectionConfig::default();
-    config.engine.pull_timeout = Duration::from_millis(200);
+    config.engine.fetch_timeout = Duration::from_millis(200);
     let server = Transport::Iwarp.serve(Server::builder().connection(config).service(TestService::default())).await;
     let mut raw = Raw::connect(server.addr).await;
     raw.write(&mpa(REQUEST, 0x50, 2, &[0, 16, 0, 16])).await;
@@ -135,7 +135,7 @@ async fn slow(transport: Transport) {
 /// waits behind it.
 async fn slow_argument() {
     let mut config = ConnectionConfig::default();
-    (config.engine.pull_timeout, config.engine.reply_timeout) = (Duration::from_secs(2), Duration::from_secs(2));
+    (config.engine.fetch_timeout, config.engine.reply_timeout) = (Duration::from_secs(2), Duration::from_secs(2));
     let server = Transport::Iwarp.serve(Server::builder().connection(config).service(TestService::default())).await;
     let addr = slow_link(server.addr, Slow::Arguments, 256 << 10, Duration::from_millis(20)).await;
     let channel = Channel::connect(&format!("iwarp://{addr}")).await.unwrap();
@@ -158,7 +158,7 @@ async fn away(transport: Transport, slow: Slow) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let mut config = ConnectionConfig::default();
-            (config.engine.pull_timeout, config.engine.reply_timeout) = (limit, limit);
+            (config.engine.fetch_timeout, config.engine.reply_timeout) = (limit, limit);
             let server = transport.serve(Server::builder().connection(config).service(TestService::default())).await;
             tell.send(server.addr).unwrap();
             let busy = async {

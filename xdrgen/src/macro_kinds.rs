@@ -14,14 +14,14 @@ use crate::{
 /// Turns the macros of `trees` into constants and typedefs, and typedefs the right way around. A macro that is neither
 /// is left out with a warning: it may be for others than the specification.
 pub(crate) fn settle(trees: &mut [File], out: &mut Vec<Diagnostic>) {
-    let known = Known::of(trees);
+    let known = DeclaredNames::of(trees);
     for tree in trees.iter_mut() {
         tree.definitions.iter_mut().for_each(|definition| turn(definition, &known, &mut tree.dialects));
     }
     if trees.iter().all(|tree| tree.macros.is_empty()) {
         return;
     }
-    let kinds = Kinds::of(trees, &known);
+    let kinds = MacroKinds::of(trees, &known);
     for tree in trees {
         for line in std::mem::take(&mut tree.macros) {
             let Some(kind) = kinds.0.get(&line.name.text).copied().flatten() else {
@@ -39,17 +39,17 @@ pub(crate) fn settle(trees: &mut [File], out: &mut Vec<Diagnostic>) {
     }
 }
 
-fn define(tree: &mut File, line: Macro, kind: Kind) {
+fn define(tree: &mut File, line: Macro, kind: MacroKind) {
     let Macro { name, doc, span, value, ty } = line;
     let kind = match (kind, value, ty) {
-        (Kind::Constant, Some(value), _) => DefinitionKind::Const { name, ty: None, value },
-        (Kind::Type, _, Some(TypeSpec { kind: TypeKind::Primitive(primitive), .. }))
+        (MacroKind::Constant, Some(value), _) => DefinitionKind::Const { name, ty: None, value },
+        (MacroKind::Type, _, Some(TypeSpec { kind: TypeKind::Primitive(primitive), .. }))
             if matches!(primitive, Primitive::Opaque | Primitive::String) =>
         {
             tree.spellings.push((name.text, primitive));
             return;
         }
-        (Kind::Type, _, Some(ty)) => DefinitionKind::Typedef(Declaration {
+        (MacroKind::Type, _, Some(ty)) => DefinitionKind::Typedef(Declaration {
             annotations: Vec::new(),
             doc: Vec::new(),
             span: span.clone(),
@@ -63,7 +63,7 @@ fn define(tree: &mut File, line: Macro, kind: Kind) {
 }
 
 /// `typedef new old;`: that a type of the second name is declared, and none of the first, shows which is which.
-fn turn(definition: &mut Definition, known: &Known, dialects: &mut Vec<Dialect>) {
+fn turn(definition: &mut Definition, known: &DeclaredNames, dialects: &mut Vec<Dialect>) {
     let DefinitionKind::Typedef(declaration) = &mut definition.kind else { return };
     let Declaration { name: Some(name), ty: TypeSpec { kind: TypeKind::Named(target), .. }, .. } = declaration else {
         return;
@@ -78,13 +78,13 @@ fn turn(definition: &mut Definition, known: &Known, dialects: &mut Vec<Dialect>)
 }
 
 /// What is declared, macros apart.
-struct Known {
+struct DeclaredNames {
     /// Types, and how many times each.
     types: HashMap<String, usize>,
     constants: HashSet<String>,
 }
 
-impl Known {
+impl DeclaredNames {
     fn of(trees: &[File]) -> Self {
         let mut known = Self { types: HashMap::new(), constants: HashSet::new() };
         for name in ["TRUE", "FALSE"] {
@@ -152,16 +152,16 @@ impl Known {
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Kind {
+enum MacroKind {
     Constant,
     Type,
 }
 
 /// What each macro stands for, by its name; none for what is neither.
-struct Kinds(HashMap<String, Option<Kind>>);
+struct MacroKinds(HashMap<String, Option<MacroKind>>);
 
-impl Kinds {
-    fn of(trees: &[File], known: &Known) -> Self {
+impl MacroKinds {
+    fn of(trees: &[File], known: &DeclaredNames) -> Self {
         let macros = trees.iter().flat_map(|tree| &tree.macros);
         let by_name: HashMap<&str, &Macro> = macros.map(|line| (line.name.text.as_str(), line)).collect();
         let mut kinds = Self(HashMap::with_capacity(by_name.len()));
@@ -183,12 +183,12 @@ impl Kinds {
                         let constant = |name: &Ident| {
                             known.constants.contains(&name.text) || by_name.contains_key(name.text.as_str())
                         };
-                        break names.iter().all(constant).then_some(Kind::Constant);
+                        break names.iter().all(constant).then_some(MacroKind::Constant);
                     }
-                    (Some(_), _) => break Some(Kind::Constant),
+                    (Some(_), _) => break Some(MacroKind::Constant),
                     // `struct name`
                     (None, Some(TypeSpec { kind: TypeKind::Named(name), .. })) => at = &name.text,
-                    (None, Some(_)) => break Some(Kind::Type),
+                    (None, Some(_)) => break Some(MacroKind::Type),
                     (None, None) => break None,
                 }
             };
@@ -200,14 +200,14 @@ impl Kinds {
     }
 }
 
-impl Known {
-    fn kind(&self, name: &str) -> Option<Kind> {
+impl DeclaredNames {
+    fn kind(&self, name: &str) -> Option<MacroKind> {
         // Only enumerators are named with what they stand in.
         let name = name.rsplit("::").next().unwrap_or(name);
         if self.constants.contains(name) {
-            Some(Kind::Constant)
+            Some(MacroKind::Constant)
         } else if self.types.contains_key(name) || Primitive::predeclared(name).is_some() {
-            Some(Kind::Type)
+            Some(MacroKind::Type)
         } else {
             None
         }

@@ -17,7 +17,7 @@ use std::{
 /// warning TEXT
 /// ```
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Note {
+pub(super) struct RunRecord {
     /// Files that were read.
     pub(super) files: Vec<PathBuf>,
     /// Files that would have been read, were they there.
@@ -25,7 +25,7 @@ pub(super) struct Note {
     pub(super) warnings: Vec<String>,
 }
 
-impl Note {
+impl RunRecord {
     /// The note at `path`, if what was asked for then is `asked`, and neither the compiler, nor a file, nor `output` has
     /// changed since.
     pub(super) fn load(path: &Path, asked: &str, output: &Path) -> Option<Self> {

@@ -21,16 +21,16 @@ use super::{
 
 /// Files and directories that have been written to.
 #[derive(Debug, Default)]
-pub(super) struct Written {
+pub(super) struct WrittenTargets {
     /// `true` if several sources might be copied to the same file.
     several: AtomicBool,
     files: Mutex<HashSet<Box<[u8]>>>,
     /// Local directories by inode number, and directories on the server by file ID.
-    here: Mutex<HashMap<u64, PathBuf>>,
-    there: Mutex<HashMap<u64, NfsFh3>>,
+    local_directories: Mutex<HashMap<u64, PathBuf>>,
+    remote_directories: Mutex<HashMap<u64, NfsFh3>>,
 }
 
-impl Written {
+impl WrittenTargets {
     /// Announces the number of sources.
     pub(super) fn expect(&self, sources: usize) {
         self.several.fetch_or(sources > 1, Ordering::Relaxed);
@@ -39,25 +39,25 @@ impl Written {
     /// Records that a file is about to be written, and fails if another source was written to it.
     pub(super) fn file(&self, file: &[u8]) -> Result<(), CopyError> {
         if self.several.load(Ordering::Relaxed) && !lock(&self.files).insert(file.into()) {
-            return Err(CopyError::Unfit("another source was copied to the same file".into()));
+            return Err(CopyError::InvalidTarget("another source was copied to the same file".into()));
         }
         Ok(())
     }
 
     /// Records that a local directory with this inode number is being written to.
     pub(super) fn directory_here(&self, number: u64, path: &Path) {
-        lock(&self.here).insert(number, path.to_owned());
+        lock(&self.local_directories).insert(number, path.to_owned());
     }
 
     /// Records that a directory on the server with this file ID is being written to.
     pub(super) fn directory_there(&self, number: u64, handle: &NfsFh3) {
-        lock(&self.there).insert(number, handle.clone());
+        lock(&self.remote_directories).insert(number, handle.clone());
     }
 
     /// Rejects a local source directory that is also a target directory on the server: it would be copied into itself
     /// without end.
     pub(super) async fn check_source_here(&self, nfs: &Nfs, path: &Path, number: u64) -> Result<(), CopyError> {
-        let there = lock(&self.there).get(&number).cloned();
+        let there = lock(&self.remote_directories).get(&number).cloned();
         match there {
             Some(handle) => check_apart(nfs, path, &handle).await,
             None => Ok(()),
@@ -66,7 +66,7 @@ impl Written {
 
     /// Rejects a source directory on the server that is also a local target directory.
     pub(super) async fn check_source_there(&self, nfs: &Nfs, node: &Node) -> Result<(), CopyError> {
-        let here = lock(&self.here).get(&node.attributes.fileid).cloned();
+        let here = lock(&self.local_directories).get(&node.attributes.fileid).cloned();
         match here {
             Some(path) => check_apart(nfs, &path, &node.handle).await,
             None => Ok(()),
@@ -88,7 +88,7 @@ async fn check_apart(nfs: &Nfs, path: &Path, handle: &NfsFh3) -> Result<(), Copy
         let after = look().await?;
         if (before.ctime(), before.ctime_nsec()) == (after.ctime(), after.ctime_nsec()) {
             if is_same(&after, &there.attributes) {
-                return Err(CopyError::Unfit("cannot copy a directory into itself".into()));
+                return Err(CopyError::InvalidTarget("cannot copy a directory into itself".into()));
             }
             break;
         }

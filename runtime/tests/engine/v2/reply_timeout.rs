@@ -4,11 +4,11 @@ use rpcrdma::engine::Engine as _;
 use std::time::Duration;
 
 use rpcrdma::{
-    engine::{CloseReason, EngineConfig, Event, Role},
-    provider::sim::End,
+    engine::{CloseReason, EngineConfig, EngineEvent, Role},
+    provider::sim::SimEnd,
 };
 
-use super::facing::{CREDIT, Facing, MSG, NO_NEW, NOMSG, connprop, plain};
+use super::scripted::{CREDIT, Facing, MSG, NO_NEW, NOMSG, connprop, plain};
 use crate::support::{Script, take_call};
 
 const MOMENT: Duration = Duration::from_millis(1);
@@ -33,24 +33,27 @@ fn stalled_reply_closes_the_connection() {
     let limit = config.reply_timeout;
     let mut facing = Facing::new(Role::Server, config);
     assert_eq!(facing.engine.conn.poll_timeout(), None, "timeout without a reply in flight");
-    facing.network.stall(End::B, true);
+    facing.network.stall(SimEnd::B, true);
     for xid in [5, 6] {
         answer(&mut facing, xid, CREDIT, &Script::default());
     }
     assert_eq!(facing.engine.conn.poll_timeout(), Some(facing.now + limit));
     passes(&mut facing, limit - MOMENT);
-    facing.network.stall(End::B, false);
+    facing.network.stall(SimEnd::B, false);
     assert!(facing.network.step());
-    facing.network.stall(End::B, true);
+    facing.network.stall(SimEnd::B, true);
     facing.run();
     assert_eq!(facing.engine.conn.poll_timeout(), Some(facing.now + limit));
     passes(&mut facing, limit - MOMENT);
     assert_eq!(facing.engine.conn.close_reason(), None);
     passes(&mut facing, MOMENT);
-    facing.network.stall(End::B, false);
+    facing.network.stall(SimEnd::B, false);
     facing.run();
     let events = &facing.engine.events;
-    assert!(matches!(events.last(), Some(Event::Closed(CloseReason::Untaken(after))) if *after == limit), "{events:?}");
+    assert!(
+        matches!(events.last(), Some(EngineEvent::Closed(CloseReason::ReplyStalled(after))) if *after == limit),
+        "{events:?}"
+    );
 }
 
 /// §4.2.1: the timeout also covers a reply that waits for a credit. A new credit restarts it.
@@ -80,7 +83,7 @@ fn timeout_covers_replies_without_credits() {
     // Another reply, for which there is no credit.
     answer(&mut facing, 6, NO_NEW, &Script::default());
     passes(&mut facing, limit);
-    assert_eq!(facing.engine.conn.close_reason(), Some(&CloseReason::Untaken(limit)));
+    assert_eq!(facing.engine.conn.close_reason(), Some(&CloseReason::ReplyStalled(limit)));
     let sent = std::iter::from_fn(|| facing.next()).filter(|words| words[3] == MSG).count();
     assert_eq!(sent, 3);
 }
@@ -89,7 +92,7 @@ fn timeout_covers_replies_without_credits() {
 #[test]
 fn timeout_does_not_cover_calls() {
     let mut facing = Facing::new(Role::Client, EngineConfig::default());
-    facing.network.stall(End::A, true);
+    facing.network.stall(SimEnd::A, true);
     facing.call(&Script { inline: 8000, ..Script::default() });
     assert_eq!(facing.engine.conn.counters().continued_sent, 1);
     assert_eq!(facing.engine.conn.poll_timeout(), None);

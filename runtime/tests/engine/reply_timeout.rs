@@ -4,13 +4,13 @@ use rpcrdma::engine::Engine as _;
 use std::time::Duration;
 
 use rpcrdma::{
-    engine::{CloseReason, EngineConfig, Event, OutgoingReply, Role},
+    engine::{CloseReason, EngineConfig, EngineEvent, OutgoingReply, Role},
     memory::{MessageBuf, Output},
-    provider::sim::End,
-    xdr::Reduced,
+    provider::sim::SimEnd,
+    xdr::ReducedItem,
 };
 
-use crate::support::{Facing, NO_CHUNKS, Script, plain, split, take_call};
+use crate::support::{NO_CHUNKS, Script, ScriptedPeer, plain, split, take_call};
 
 const XID: u32 = 0xabcd_0001;
 const MOMENT: Duration = Duration::from_millis(1);
@@ -20,11 +20,11 @@ fn reply() -> OutgoingReply {
     let mut message = MessageBuf::new(Vec::new().into(), 0);
     [0, 1, 7].iter().for_each(|word: &u32| message.append(&word.to_be_bytes()));
     let data = vec![1; 64].into();
-    OutgoingReply { message, reduced: [Reduced { position: 12, chunk: 0, data }].into_iter().collect() }
+    OutgoingReply { message, reduced: [ReducedItem { position: 12, chunk: 0, data }].into_iter().collect() }
 }
 
 /// Sends a call with a Write chunk for its result, and replies to it.
-fn answer(facing: &mut Facing, xid: u32) {
+fn answer(facing: &mut ScriptedPeer, xid: u32) {
     let (handle, base) = facing.raw.sink(64);
     let [high, low] = split(base);
     facing.raw.send(&[xid, 1, 8, 0, 0, 1, 1, handle, 64, high, low, 0, 0, xid, 0], &[]);
@@ -35,11 +35,11 @@ fn answer(facing: &mut Facing, xid: u32) {
 }
 
 /// Returns a server whose reply to the first call (an RDMA Write and a Send) does not complete, and the reply timeout.
-fn stuck() -> (Facing, Duration) {
+fn stuck() -> (ScriptedPeer, Duration) {
     let config = EngineConfig::default();
     let limit = config.reply_timeout;
-    let mut facing = Facing::new(Role::Server, config, true);
-    facing.network.stall(End::B, true);
+    let mut facing = ScriptedPeer::new(Role::Server, config, true);
+    facing.network.stall(SimEnd::B, true);
     answer(&mut facing, XID);
     assert_eq!(facing.engine.conn.poll_timeout(), Some(facing.now + limit));
     (facing, limit)
@@ -54,11 +54,14 @@ fn stalled_reply_closes_the_connection() {
     assert_eq!(facing.engine.conn.close_reason(), None);
     facing.now += MOMENT;
     facing.run();
-    assert_eq!(facing.engine.conn.close_reason(), Some(&CloseReason::Untaken(limit)));
-    facing.network.stall(End::B, false);
+    assert_eq!(facing.engine.conn.close_reason(), Some(&CloseReason::ReplyStalled(limit)));
+    facing.network.stall(SimEnd::B, false);
     facing.run();
     let events = &facing.engine.events;
-    assert!(matches!(events.last(), Some(Event::Closed(CloseReason::Untaken(after))) if *after == limit), "{events:?}");
+    assert!(
+        matches!(events.last(), Some(EngineEvent::Closed(CloseReason::ReplyStalled(after))) if *after == limit),
+        "{events:?}"
+    );
 }
 
 /// Replies that are posted later do not extend the timeout of those that are stuck.
@@ -71,7 +74,7 @@ fn later_replies_do_not_extend_the_timeout() {
     assert_eq!(facing.engine.conn.poll_timeout(), Some(begun + limit));
     facing.now = begun + limit;
     facing.run();
-    assert_eq!(facing.engine.conn.close_reason(), Some(&CloseReason::Untaken(limit)));
+    assert_eq!(facing.engine.conn.close_reason(), Some(&CloseReason::ReplyStalled(limit)));
 }
 
 /// Each completed RDMA Write or Send restarts the timeout. There is none while nothing is in flight.
@@ -81,9 +84,9 @@ fn slow_peers_stay_connected() {
     answer(&mut facing, XID + 1);
     for left in (0..4).rev() {
         facing.now += limit - MOMENT;
-        facing.network.stall(End::B, false);
+        facing.network.stall(SimEnd::B, false);
         assert!(facing.network.step());
-        facing.network.stall(End::B, true);
+        facing.network.stall(SimEnd::B, true);
         facing.run();
         let due = (left > 0).then_some(facing.now + limit);
         assert_eq!(facing.engine.conn.poll_timeout(), due, "{left} left");
@@ -99,8 +102,8 @@ fn slow_peers_stay_connected() {
 fn timeout_covers_errors() {
     let config = EngineConfig::default();
     let limit = config.reply_timeout;
-    let mut facing = Facing::new(Role::Server, config, true);
-    facing.network.stall(End::B, true);
+    let mut facing = ScriptedPeer::new(Role::Server, config, true);
+    facing.network.stall(SimEnd::B, true);
     // An unsupported version.
     facing.raw.send(&[&[XID, 9, 8, 0][..], &NO_CHUNKS, &[XID, 0]].concat(), &[]);
     facing.run();
@@ -110,8 +113,8 @@ fn timeout_covers_errors() {
 /// The timeout does not cover a requester's calls, which have their own deadlines.
 #[test]
 fn timeout_does_not_cover_calls() {
-    let mut facing = Facing::new(Role::Client, EngineConfig::default(), true);
-    facing.network.stall(End::A, true);
+    let mut facing = ScriptedPeer::new(Role::Client, EngineConfig::default(), true);
+    facing.network.stall(SimEnd::A, true);
     facing.call(&Script::default());
     facing.run();
     assert_eq!((facing.engine.conn.counters().calls_sent, facing.engine.conn.poll_timeout()), (1, None));

@@ -17,7 +17,7 @@ use rpcrdma::{
     client::Channel,
     provider::{
         Completion, Connected, Connector, QueuePair, SetupError, SetupParams,
-        sim::{Fabric, SimConfig},
+        sim::{SimConfig, SimFabric},
     },
     server::Server,
 };
@@ -44,7 +44,7 @@ struct Watched<Q> {
 impl<Q: QueuePair> QueuePair for Watched<Q> {
     forward_to_queue_pair!(queue_pair);
 
-    fn may_spin(&mut self, may: bool) {
+    fn set_busy_poll(&mut self, may: bool) {
         self.may_spin = may;
     }
 
@@ -77,7 +77,7 @@ impl<C: Connector> Connector for Watching<C> {
 #[tokio::test]
 async fn callers_run_before_busy_polling() {
     timed(async {
-        let fabric = Fabric::new(SimConfig::default());
+        let fabric = SimFabric::new(SimConfig::default());
         let listener = fabric.listen(0).unwrap();
         let server = Server::builder().service(TestService::default()).listen_with(listener).bind().await.unwrap();
         let addr = server.local_addrs()[0];

@@ -7,10 +7,10 @@ use std::{
 
 use rpcrdma::{
     engine::{
-        CallFailure, CallId, Connection, Engine as _, EngineConfig, Event, IncomingCall, IncomingReply, PrivateData,
-        Role, Setup,
+        CallFailure, CallId, Connection, ConnectionSetup, Engine as _, EngineConfig, EngineEvent, IncomingCall,
+        IncomingReply, PrivateData, Role,
     },
-    provider::sim::{self, End, Network, SimConfig},
+    provider::sim::{self, SimConfig, SimEnd, SimNetwork},
 };
 
 use crate::support::{Peer, Script, end_config, with_versions, word};
@@ -32,10 +32,10 @@ pub(super) struct Side {
 }
 
 /// A client and a server.
-pub(super) struct Duo {
+pub(super) struct PeerPair {
     /// The client, then the server.
     pub(super) sides: [Side; 2],
-    pub(super) network: Network,
+    pub(super) network: SimNetwork,
     pub(super) now: Instant,
     /// `true` if messages may be corrupted on the way.
     pub(super) hostile: bool,
@@ -51,7 +51,7 @@ pub(super) fn stepped() -> SimConfig {
     sim
 }
 
-impl Duo {
+impl PeerPair {
     pub(super) fn new(client: EngineConfig, server: EngineConfig, sim: SimConfig) -> Self {
         Self::with(with_versions(client, 2..=2), with_versions(server, 2..=2), sim)
     }
@@ -62,7 +62,7 @@ impl Duo {
     }
 }
 
-impl Duo {
+impl PeerPair {
     pub(super) fn with(client: EngineConfig, server: EngineConfig, mut sim: SimConfig) -> Self {
         let mut says = [PrivateData::default(); 2];
         for (n, config) in [&client, &server].into_iter().enumerate() {
@@ -72,7 +72,7 @@ impl Duo {
         // XIDs that wrap within a test and are the same for client and server.
         let xid_seed = u32::MAX - (sim.seed % 8) as u32;
         let (a, b, network) = sim::pair(sim);
-        let setup = |local, peer| Setup { local, peer, xid_seed };
+        let setup = |local, peer| ConnectionSetup { local, peer, xid_seed };
         let side = |conn, qp| Side {
             peer: Peer::with(conn, qp),
             scripts: HashMap::new(),
@@ -114,15 +114,15 @@ impl Duo {
         let before = side.peer.events.len();
         for event in std::mem::take(&mut side.peer.events) {
             match event {
-                Event::CallArrived(call) => {
+                EngineEvent::CallArrived(call) => {
                     side.arrived += 1;
                     if !hostile {
                         *side.served.entry(word(call.payload.as_slice(), 2)).or_default() += 1;
                     }
                     side.pending.push(call);
                 }
-                Event::ReplySent { .. } => side.replies_sent += 1,
-                Event::CallFinished { id, result } => {
+                EngineEvent::ReplySent { .. } => side.replies_sent += 1,
+                EngineEvent::CallFinished { id, result } => {
                     let number = side.calls.remove(&id).expect("call finished twice");
                     if let (Ok(reply), false) = (&result, hostile) {
                         side.scripts[&number].check(reply);
@@ -214,10 +214,10 @@ impl Duo {
 
     /// Checks that client and server have no registered memory.
     pub(super) fn assert_nothing_exposed(&self) {
-        assert_eq!((self.network.registered(End::A), self.network.registered(End::B)), (0, 0));
+        assert_eq!((self.network.registered(SimEnd::A), self.network.registered(SimEnd::B)), (0, 0));
         for side in &self.sides {
             let counters = side.peer.conn.counters();
-            assert_eq!((counters.exposed, counters.registered), (0, 0));
+            assert_eq!((counters.exposed_regions, counters.registered_bytes), (0, 0));
         }
     }
 }

@@ -9,10 +9,10 @@ use std::{
 use tokio::time::sleep;
 
 use super::{
-    connection::{Phase, VerbsQueuePair},
+    connection::{VerbsPhase, VerbsQueuePair},
     device_events::DeviceEvent,
     ffi::rdma_cm_event_type as cm_event,
-    queue::{Kind, Op},
+    queue::{PostedKind, VerbsOp},
 };
 use crate::provider::{Completion, DisconnectReason, QueuePair as _};
 
@@ -33,13 +33,13 @@ impl VerbsQueuePair {
             return;
         }
         // If the local side is already closing, it counts as the closing side.
-        let reason = if self.phase == Phase::Draining && reason == DisconnectReason::Remote {
+        let reason = if self.phase == VerbsPhase::Draining && reason == DisconnectReason::Remote {
             DisconnectReason::Local
         } else {
             reason
         };
         tracing::debug!(%reason, "connection is ending");
-        self.phase = Phase::Ending(reason);
+        self.phase = VerbsPhase::Ending(reason);
         self.limit = None;
         if let Err(error) = self.id.disconnect() {
             tracing::debug!(%error, "failed to disconnect");
@@ -52,22 +52,22 @@ impl VerbsQueuePair {
     /// Destroys the queue pair, after which the peer cannot access any memory, and completes all requests. Called when all
     /// requests are flushed or the time limit has expired.
     pub(super) fn finish(&mut self) {
-        let Phase::Ending(reason) = &self.phase else { return };
+        let VerbsPhase::Ending(reason) = &self.phase else { return };
         let reason = reason.clone();
-        self.phase = Phase::Closed;
+        self.phase = VerbsPhase::Closed;
         self.limit = None;
         self.device_events = None;
         self.exposures.free_windows();
         self.qp = None;
         self.receives.clear();
         self.queue.abandon();
-        self.tell();
+        self.report_completions();
         self.done.push(Completion::Disconnected { reason });
     }
 
     /// Processes events of the connection manager and the device. Returns `true` if the state has changed.
     pub(super) fn poll_events(&mut self, cx: &mut Context<'_>) -> bool {
-        let Some(waker) = self.rare.look(cx) else { return false };
+        let Some(waker) = self.rare.take_ready(cx) else { return false };
         let cx = &mut Context::from_waker(&waker);
         let mut changed = false;
         while let Some(Poll::Ready(event)) = self.device_events.as_ref().map(|events| events.poll(cx)) {
@@ -99,7 +99,7 @@ impl VerbsQueuePair {
                         match &self.qp {
                             // An InfiniBand or RoCE queue pair fails on its own only if the peer requests a forbidden operation.
                             // The peer's disconnect does not change its state.
-                            Some(qp) if !self.limits.iwarp && self.phase == Phase::Open && qp.is_in_error() => {
+                            Some(qp) if !self.limits.iwarp && self.phase == VerbsPhase::Open && qp.is_in_error() => {
                                 DisconnectReason::PeerViolation("the queue pair failed on a request of the peer".into())
                             }
                             _ => DisconnectReason::Remote,
@@ -121,22 +121,22 @@ impl VerbsQueuePair {
     /// Advances the current phase. Returns `true` if the state has changed.
     pub(super) fn advance(&mut self, cx: &mut Context<'_>) -> bool {
         let limit = match self.phase {
-            Phase::Open if self.suspect => REASON,
-            Phase::Draining => LINGER,
-            Phase::Ending(_) => FLUSH,
-            Phase::Open | Phase::Closed => return false,
+            VerbsPhase::Open if self.suspect => REASON,
+            VerbsPhase::Draining => LINGER,
+            VerbsPhase::Ending(_) => FLUSH,
+            VerbsPhase::Open | VerbsPhase::Closed => return false,
         };
         match self.phase {
-            Phase::Draining if self.queue.is_posted() && self.queue.in_device() == 0 => {
+            VerbsPhase::Draining if self.queue.is_posted() && self.queue.in_device() == 0 => {
                 self.end(DisconnectReason::Local);
                 return true;
             }
-            Phase::Draining if self.queue.is_posted() && self.queue.is_untold() => {
-                self.queue.push(None, Kind::Own, Op::Marker);
+            VerbsPhase::Draining if self.queue.is_posted() && self.queue.has_unsignaled() => {
+                self.queue.push(None, PostedKind::Own, VerbsOp::Marker);
                 self.flush();
                 return true;
             }
-            Phase::Ending(_) if self.queue.in_device() == 0 && self.receives.is_empty() => {
+            VerbsPhase::Ending(_) if self.queue.in_device() == 0 && self.receives.is_empty() => {
                 self.finish();
                 return true;
             }
@@ -153,10 +153,10 @@ impl VerbsQueuePair {
         }
         self.limit = None;
         match self.phase {
-            Phase::Open => self.end(DisconnectReason::Transport("the queue pair failed".into())),
-            Phase::Draining => self.end(DisconnectReason::Local),
-            Phase::Ending(_) => self.finish(),
-            Phase::Closed => {}
+            VerbsPhase::Open => self.end(DisconnectReason::Transport("the queue pair failed".into())),
+            VerbsPhase::Draining => self.end(DisconnectReason::Local),
+            VerbsPhase::Ending(_) => self.finish(),
+            VerbsPhase::Closed => {}
         }
         true
     }

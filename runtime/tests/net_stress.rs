@@ -159,8 +159,8 @@ async fn round(transport: &Transport, numbers: &mut Numbers) {
         let settled = async {
             loop {
                 let counters = channel.counters();
-                let held = counters.calls_abandoned + counters.calls_queued + counters.exposed;
-                if held == 0 && counters.registered == 0 {
+                let held = counters.calls_abandoned + counters.calls_queued + counters.exposed_regions;
+                if held == 0 && counters.registered_bytes == 0 {
                     return;
                 }
                 call::<Null>(&channel, &()).await.unwrap();

@@ -7,13 +7,13 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use rpcrdma::engine::{
     CallFailure, CallPolicy, CloseReason, EngineConfig, Extension, ExtensionFactory, ExtensionMessage,
-    ExtensionProperty, Handled, HostAuth, HostAuthError, HostAuthStep, HostAuthenticator, Refusal, ReverseDirection,
-    Role,
+    ExtensionOutcome, ExtensionProperty, HostAuth, HostAuthError, HostAuthStep, HostAuthenticator, ReverseDirection,
+    Role, TransportError,
 };
 
 use super::{
-    duo::{CLIENT, Duo, SERVER, stepped},
-    facing::{CREDIT, ERROR, Facing, MORE, MSG, RESPONSE},
+    peer_pair::{CLIENT, PeerPair, SERVER, stepped},
+    scripted::{CREDIT, ERROR, Facing, MORE, MSG, RESPONSE},
 };
 use crate::support::Script;
 
@@ -33,8 +33,8 @@ impl Extension for PickyEnd {
     fn properties(&mut self) -> Vec<ExtensionProperty> {
         if self.0 == Role::Client { vec![ExtensionProperty::new(2000, &1u32)] } else { vec![] }
     }
-    fn property(&mut self, which: u32, _: &[u8]) -> Handled {
-        if which == 2000 { Handled::Refused(Refusal::BadProperty) } else { Handled::Unknown }
+    fn property(&mut self, which: u32, _: &[u8]) -> ExtensionOutcome {
+        if which == 2000 { ExtensionOutcome::Refused(TransportError::BadProperty) } else { ExtensionOutcome::Unknown }
     }
 }
 
@@ -43,11 +43,14 @@ impl Extension for PickyEnd {
 fn properties_refused_late() {
     let mut config = EngineConfig::default();
     config.extensions.push(Arc::new(Picky));
-    let mut duo = Duo::new(config.clone(), config, stepped());
+    let mut duo = PeerPair::new(config.clone(), config, stepped());
     let outcome = duo.one(CLIENT, Script::default());
     let second = duo.one(CLIENT, Script { number: 1, ..Script::default() });
     let reason = duo.sides[CLIENT].peer.conn.close_reason().cloned();
-    assert!(matches!(reason, Some(CloseReason::Negotiation { .. })), "{outcome:?}; {second:?}; closed: {reason:?}");
+    assert!(
+        matches!(reason, Some(CloseReason::NegotiationFailed { .. })),
+        "{outcome:?}; {second:?}; closed: {reason:?}"
+    );
 }
 
 #[derive(Debug, Clone, Default)]
@@ -68,14 +71,14 @@ struct TalkativeEnd {
 impl HostAuthenticator for TalkativeEnd {
     fn start(&mut self) -> Result<HostAuthStep, HostAuthError> {
         let say = if self.role == Role::Client { "client hello" } else { "server hello" };
-        Ok(HostAuthStep { say: Some(Bytes::from_static(say.as_bytes())), done: false })
+        Ok(HostAuthStep { send: Some(Bytes::from_static(say.as_bytes())), done: false })
     }
     fn received(&mut self, material: &[u8]) -> Result<HostAuthStep, HostAuthError> {
         let mut heard = self.heard.lock().unwrap();
         heard.push(Bytes::copy_from_slice(material));
         Ok(match self.role {
-            Role::Client => HostAuthStep { say: None, done: heard.len() == 2 },
-            Role::Server => HostAuthStep { say: Some(Bytes::from_static(b"server answer")), done: true },
+            Role::Client => HostAuthStep { send: None, done: heard.len() == 2 },
+            Role::Server => HostAuthStep { send: Some(Bytes::from_static(b"server answer")), done: true },
         })
     }
     fn peer_finished(&mut self) -> Result<(), HostAuthError> {
@@ -90,7 +93,7 @@ fn authentication_data_at_start_and_in_response() {
     let (mut client, mut server) = (EngineConfig::default(), EngineConfig::default());
     client.host_auth = Some(Arc::new(of_client.clone()));
     server.host_auth = Some(Arc::new(of_server));
-    let mut duo = Duo::new(client, server, stepped());
+    let mut duo = PeerPair::new(client, server, stepped());
     let outcome = duo.one(CLIENT, Script::default());
     let heard = of_client.0.lock().unwrap().clone();
     assert_eq!(heard, [&b"server hello"[..], b"server answer"], "{:?}", outcome.err());
@@ -113,7 +116,7 @@ fn neither_write_chunks_nor_continuation() {
 fn call_that_cannot_succeed_is_not_sent_again() {
     let mut client = EngineConfig::default();
     client.reverse_direction = ReverseDirection::Simple;
-    let mut duo = Duo::new(client, EngineConfig::default(), stepped());
+    let mut duo = PeerPair::new(client, EngineConfig::default(), stepped());
     let policy = CallPolicy { idempotent: true, ..CallPolicy::default() };
     let outcome = duo.one(SERVER, Script { number: 1, reply_inline: 9000, policy, ..Script::default() });
     assert!(outcome.is_err());

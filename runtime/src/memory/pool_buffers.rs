@@ -12,7 +12,7 @@ use std::{
 /// told apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(not(any(feature = "verbs", feature = "verbs-dlopen")), allow(dead_code))]
-pub(crate) struct Home {
+pub(crate) struct PoolBuffer {
     pub(crate) number: u64,
     /// Address of the first octet.
     pub(crate) start: usize,
@@ -22,19 +22,19 @@ pub(crate) struct Home {
 
 /// The buffers of a pool that are allocated, free or given out.
 #[derive(Debug, Default)]
-pub(super) struct Homes {
-    by_start: RwLock<BTreeMap<usize, Home>>,
+pub(super) struct PoolBuffers {
+    by_start: RwLock<BTreeMap<usize, PoolBuffer>>,
     next: AtomicU64,
     /// Buffers given back to the system, ever.
     freed: AtomicU64,
 }
 
-impl Homes {
+impl PoolBuffers {
     /// A buffer has been allocated.
     pub(super) fn add(&self, buffer: &[u8]) {
         let start = buffer.as_ptr() as usize;
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let home = Home { number, start, len: buffer.len() };
+        let home = PoolBuffer { number, start, len: buffer.len() };
         self.by_start.write().unwrap_or_else(PoisonError::into_inner).insert(start, home);
     }
 
@@ -47,7 +47,7 @@ impl Homes {
 
     /// The buffer that `len` octets at `address` lie in.
     #[cfg_attr(not(any(feature = "verbs", feature = "verbs-dlopen")), allow(dead_code))]
-    pub(super) fn find(&self, address: usize, len: usize) -> Option<Home> {
+    pub(super) fn find(&self, address: usize, len: usize) -> Option<PoolBuffer> {
         let homes = self.by_start.read().unwrap_or_else(PoisonError::into_inner);
         let (_, home) = homes.range(..=address).next_back()?;
         let end = address.checked_add(len)?;
@@ -56,7 +56,7 @@ impl Homes {
 
     /// Whether a buffer is still what it was.
     #[cfg_attr(not(any(feature = "verbs", feature = "verbs-dlopen")), allow(dead_code))]
-    pub(super) fn is_current(&self, home: Home) -> bool {
+    pub(super) fn is_current(&self, home: PoolBuffer) -> bool {
         let homes = self.by_start.read().unwrap_or_else(PoisonError::into_inner);
         homes.get(&home.start) == Some(&home)
     }
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn buffers_are_found_and_told_apart() {
-        let homes = Homes::default();
+        let homes = PoolBuffers::default();
         let memory = vec![0; 300];
         let (first, second) = (&memory[..100], &memory[150..250]);
         homes.add(first);
@@ -81,7 +81,7 @@ mod tests {
         let at = memory.as_ptr() as usize;
         assert_eq!(homes.find(at, 100).unwrap().number, 0);
         assert_eq!(homes.find(at + 99, 1).unwrap().number, 0);
-        assert_eq!(homes.find(at + 160, 90).unwrap(), Home { number: 1, start: at + 150, len: 100 });
+        assert_eq!(homes.find(at + 160, 90).unwrap(), PoolBuffer { number: 1, start: at + 150, len: 100 });
         for (from, len) in [(99, 2), (100, 1), (149, 2), (160, 91), (250, 1), (0, usize::MAX)] {
             assert_eq!(homes.find(at + from, len), None, "{from} {len}");
         }

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use super::{command::Answer, port::Port};
+use super::{command::ReplyCommand, port::DriverPort};
 use crate::engine::{CloseReason, IncomingCall, ReplyToken};
 
 /// The user of a connection: it answers the peer's calls.
-pub(crate) trait Upcalls: Send + 'static {
+pub(crate) trait InboundCalls: Send + 'static {
     /// A call has arrived. An answer that is returned goes out with the next Sends. A later answer comes by
     /// [`Command::Reply`](super::command::Command::Reply).
-    fn call(&mut self, call: IncomingCall, port: &Arc<Port>) -> Option<Answer>;
+    fn call(&mut self, call: IncomingCall, port: &Arc<DriverPort>) -> Option<ReplyCommand>;
 
     /// The answer to a call was sent, or could not be sent.
     fn replied(&mut self, token: ReplyToken, delivered: bool);
@@ -20,12 +20,12 @@ pub(crate) trait Upcalls: Send + 'static {
 
 /// A user that answers no calls.
 #[derive(Debug)]
-pub(crate) struct NoUpcalls;
+pub(crate) struct NoInboundCalls;
 
-impl Upcalls for NoUpcalls {
+impl InboundCalls for NoInboundCalls {
     // RFC 8166 §4.5: the engine of a client without a reverse direction yields no calls.
-    fn call(&mut self, _call: IncomingCall, _port: &Arc<Port>) -> Option<Answer> {
-        Some(Answer::ChunkError)
+    fn call(&mut self, _call: IncomingCall, _port: &Arc<DriverPort>) -> Option<ReplyCommand> {
+        Some(ReplyCommand::ChunkError)
     }
 
     fn replied(&mut self, _token: ReplyToken, _delivered: bool) {}

@@ -15,19 +15,19 @@ const SILENCE: Duration = Duration::from_millis(250);
 
 /// The state of the wait for the peer's first message.
 #[derive(Debug)]
-pub(super) enum Silence {
+pub(super) enum PeerActivity {
     /// The initiator has neither sent nor received a message.
-    Unheard,
+    Idle,
     /// The first message was sent, and the timer is running.
     Waiting(Pin<Box<Sleep>>),
     /// The peer has sent a message, or the extra FPDU was requested. It is requested at most once.
-    Over,
+    Done,
 }
 
-impl Silence {
+impl PeerActivity {
     /// Creates the state of a new connection. An acceptor needs no timer because it does not send first.
     pub(super) fn new(initiator: bool) -> Self {
-        if initiator { Self::Unheard } else { Self::Over }
+        if initiator { Self::Idle } else { Self::Done }
     }
 
     /// Returns `true` if the extra FPDU must be sent now.
@@ -35,18 +35,18 @@ impl Silence {
     /// `sent` and `heard` state whether a message has been sent and received on this connection.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>, sent: bool, heard: bool) -> bool {
         match self {
-            Self::Over => return false,
+            Self::Done => return false,
             _ if heard => {
-                *self = Self::Over;
+                *self = Self::Done;
                 return false;
             }
-            Self::Unheard if sent => *self = Self::Waiting(Box::pin(sleep(SILENCE))),
-            Self::Unheard | Self::Waiting(_) => {}
+            Self::Idle if sent => *self = Self::Waiting(Box::pin(sleep(SILENCE))),
+            Self::Idle | Self::Waiting(_) => {}
         }
         let Self::Waiting(timer) = self else { return false };
         let over = timer.as_mut().poll(cx).is_ready();
         if over {
-            *self = Self::Over;
+            *self = Self::Done;
         }
         over
     }
@@ -61,23 +61,23 @@ mod tests {
     use super::*;
 
     /// Returns `true` if the extra FPDU is requested within twice the time.
-    async fn reminds(silence: &mut Silence, sent: bool, heard: bool) -> bool {
+    async fn reminds(silence: &mut PeerActivity, sent: bool, heard: bool) -> bool {
         let polled = poll_fn(|cx| if silence.poll(cx, sent, heard) { Poll::Ready(()) } else { Poll::Pending });
         tokio::time::timeout(2 * SILENCE, polled).await.is_ok()
     }
 
     #[tokio::test]
     async fn once_and_only_after_silence() {
-        let mut silence = Silence::new(true);
+        let mut silence = PeerActivity::new(true);
         assert!(!reminds(&mut silence, false, false).await, "no message was sent");
         let start = Instant::now();
         assert!(reminds(&mut silence, true, false).await);
         assert!(start.elapsed() >= SILENCE);
         assert!(!reminds(&mut silence, true, false).await, "requested a second time");
 
-        let mut answered = Silence::new(true);
+        let mut answered = PeerActivity::new(true);
         assert!(!poll_fn(|cx| Poll::Ready(answered.poll(cx, true, false))).await);
         assert!(!reminds(&mut answered, true, true).await);
-        assert!(!reminds(&mut Silence::new(false), true, false).await, "an acceptor does not send first");
+        assert!(!reminds(&mut PeerActivity::new(false), true, false).await, "an acceptor does not send first");
     }
 }

@@ -12,30 +12,30 @@ use std::{
 };
 
 /// Tracks whether a source that was polled with this object's waker has woken since.
-pub(super) struct Rare {
-    woken: Arc<Woken>,
+pub(super) struct EventReadiness {
+    woken: Arc<WakeState>,
     waker: Waker,
     /// A copy of the `task` in `woken`, which only this object changes.
     task: Waker,
 }
 
-struct Woken {
+struct WakeState {
     is: AtomicBool,
     /// The task to wake in turn.
     task: Mutex<Waker>,
 }
 
-impl Rare {
+impl EventReadiness {
     /// Creates an object whose sources have not been polled yet.
     pub(super) fn new() -> Self {
         let task = Waker::noop().clone();
-        let woken = Arc::new(Woken { is: AtomicBool::new(true), task: Mutex::new(task.clone()) });
+        let woken = Arc::new(WakeState { is: AtomicBool::new(true), task: Mutex::new(task.clone()) });
         Self { waker: Waker::from(Arc::clone(&woken)), woken, task }
     }
 
     /// Returns the waker for polling the sources if one of them may have an event. The caller must then poll all of them
     /// until they are pending. From now on they wake the task of `cx`.
-    pub(super) fn look(&mut self, cx: &Context<'_>) -> Option<Waker> {
+    pub(super) fn take_ready(&mut self, cx: &Context<'_>) -> Option<Waker> {
         if !self.task.will_wake(cx.waker()) {
             self.task.clone_from(cx.waker());
             self.woken.task().clone_from(cx.waker());
@@ -47,13 +47,13 @@ impl Rare {
     }
 }
 
-impl Woken {
+impl WakeState {
     fn task(&self) -> std::sync::MutexGuard<'_, Waker> {
         self.task.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Wake for Woken {
+impl Wake for WakeState {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
@@ -84,13 +84,13 @@ mod tests {
     fn wakes_the_last_task_that_polled() {
         let (first, last) = (Arc::new(Count::default()), Arc::new(Count::default()));
         let (one, other) = (Waker::from(Arc::clone(&first)), Waker::from(Arc::clone(&last)));
-        let mut rare = Rare::new();
-        let source = rare.look(&Context::from_waker(&one)).expect("the sources were not polled yet");
-        assert!(rare.look(&Context::from_waker(&one)).is_none());
-        assert!(rare.look(&Context::from_waker(&other)).is_none());
+        let mut rare = EventReadiness::new();
+        let source = rare.take_ready(&Context::from_waker(&one)).expect("the sources were not polled yet");
+        assert!(rare.take_ready(&Context::from_waker(&one)).is_none());
+        assert!(rare.take_ready(&Context::from_waker(&other)).is_none());
         source.wake_by_ref();
         assert_eq!((first.0.load(Ordering::Relaxed), last.0.load(Ordering::Relaxed)), (0, 1));
-        assert!(rare.look(&Context::from_waker(&other)).is_some());
-        assert!(rare.look(&Context::from_waker(&other)).is_none());
+        assert!(rare.take_ready(&Context::from_waker(&other)).is_some());
+        assert!(rare.take_ready(&Context::from_waker(&other)).is_none());
     }
 }

@@ -3,8 +3,8 @@
 use std::time::Instant;
 
 use rpcrdma::{
-    engine::{CallFailure, Connection, Engine as _, EngineConfig, IncomingReply, PrivateData, Role, Setup},
-    provider::sim::{self, EndConfig, Network, SimConfig},
+    engine::{CallFailure, Connection, ConnectionSetup, Engine as _, EngineConfig, IncomingReply, PrivateData, Role},
+    provider::sim::{self, SimConfig, SimEndConfig, SimNetwork},
 };
 
 use crate::support::{Peer, Raw, Script, end_config, take_finished, with_versions};
@@ -28,7 +28,7 @@ pub(super) const TPMORE: u32 = 4;
 pub(super) struct Facing {
     pub(super) engine: Peer,
     pub(super) raw: Raw,
-    pub(super) network: Network,
+    pub(super) network: SimNetwork,
     pub(super) now: Instant,
 }
 
@@ -67,12 +67,12 @@ pub(super) fn connprop(xid: u32, flags: u32, properties: &[(u32, &[u32])]) -> Ve
 impl Facing {
     pub(super) fn with(role: Role, config: EngineConfig) -> Self {
         let mut sim = SimConfig::default();
-        let base = EndConfig::default();
+        let base = SimEndConfig::default();
         sim.ends = [end_config(&config, &base), end_config(&config, &base)];
         let says = PrivateData::new(&config, true);
         let (a, b, network) = sim::pair(sim);
         let (engine, raw) = if role == Role::Client { (a, b) } else { (b, a) };
-        let conn = Connection::new(role, config, Setup { local: says, peer: says, xid_seed: XID });
+        let conn = Connection::new(role, config, ConnectionSetup { local: says, peer: says, xid_seed: XID });
         Self { engine: Peer::with(conn, engine), raw: Raw::new(raw), network, now: Instant::now() }
     }
 

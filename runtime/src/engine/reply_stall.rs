@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 ///
 /// One point in time for all of them, set when there is none: answers that come and go cost no timer.
 #[derive(Debug, Default)]
-pub(super) struct Untaken {
+pub(super) struct ReplyStallTimer {
     /// Posted and not completed.
     under_way: u32,
     /// When the peer will have let them wait for too long.
@@ -18,7 +18,7 @@ pub(super) struct Untaken {
     octets: u64,
 }
 
-impl Untaken {
+impl ReplyStallTimer {
     /// A Send or RDMA Write of an answer is posted.
     pub(super) fn begin(&mut self) {
         // Only the first of them begins a time: posting more says nothing of those that wait.
@@ -78,7 +78,7 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_secs(60);
 
-    fn is_over(untaken: &mut Untaken, octets: u64, now: Instant) -> bool {
+    fn is_over(untaken: &mut ReplyStallTimer, octets: u64, now: Instant) -> bool {
         untaken.handle_timeout(now);
         untaken.is_over(octets)
     }
@@ -88,7 +88,7 @@ mod tests {
     fn time_begins_with_progress_only() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
-        let mut untaken = Untaken::default();
+        let mut untaken = ReplyStallTimer::default();
         untaken.watch(false, 0, at(0), LIMIT);
         assert_eq!(untaken.due(), None, "nothing is under way");
         untaken.begin();
@@ -114,7 +114,7 @@ mod tests {
     fn waiting_counts() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
-        let mut untaken = Untaken::default();
+        let mut untaken = ReplyStallTimer::default();
         untaken.watch(true, 0, at(0), LIMIT);
         assert_eq!(untaken.due(), Some(at(60)));
         untaken.begin();

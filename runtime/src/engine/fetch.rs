@@ -7,16 +7,16 @@ use bytes::Bytes;
 use smallvec::{SmallVec, smallvec};
 
 use super::{
-    Counters,
-    chunks::{Segment, Walk},
-    shared::Shared,
-    slots::Slots,
-    work::Work,
+    ConnectionCounters,
+    chunks::{RdmaSegment, SegmentWalk},
+    shared::EngineShared,
+    slots::GenerationalSlab,
+    work::PostedFor,
 };
 use crate::{
-    chain::Chain,
-    memory::Charge,
-    provider::{Access, Handle, Memory, QueuePair, WorkRequest},
+    chain::ErrorChain,
+    memory::BudgetCharge,
+    provider::{Access, MemoryHandle, QueuePair, RegisterableMemory, WorkRequest},
     xdr::padded_len,
 };
 
@@ -25,27 +25,27 @@ const MOST_READ: u32 = 8 << 20;
 
 /// A Read chunk of the peer's.
 #[derive(Debug)]
-pub(super) struct Pull {
+pub(super) struct ReadChunkFetch {
     pub(super) position: u32,
     /// Octets: the sum of the segments' lengths (RFC 8166 §3.4.4).
     pub(super) len: u64,
-    segments: SmallVec<[Segment; 2]>,
-    walk: Walk,
+    segments: SmallVec<[RdmaSegment; 2]>,
+    walk: SegmentWalk,
     /// RDMA Reads posted and not completed.
     reads: u32,
     all_posted: bool,
-    sink: Option<Handle>,
+    sink: Option<MemoryHandle>,
     returning: bool,
     pub(super) data: Option<Bytes>,
 }
 
-impl Pull {
-    pub(super) fn new(position: u32, segment: Segment) -> Self {
+impl ReadChunkFetch {
+    pub(super) fn new(position: u32, segment: RdmaSegment) -> Self {
         let mut pull = Self {
             position,
             len: 0,
             segments: smallvec![],
-            walk: Walk::default(),
+            walk: SegmentWalk::default(),
             reads: 0,
             all_posted: false,
             sink: None,
@@ -56,14 +56,16 @@ impl Pull {
         pull
     }
 
-    pub(super) fn push(&mut self, segment: Segment) {
+    pub(super) fn push(&mut self, segment: RdmaSegment) {
         self.len += u64::from(segment.length);
         self.segments.push(segment);
     }
 
     /// Groups read segments by position into Read chunks, in ascending order (RFC 8166 §3.4.5, §4.3.1).
-    pub(super) fn group(reads: impl Iterator<Item = (u32, Segment)>) -> Result<SmallVec<[Pull; 1]>, &'static str> {
-        let mut pulls: SmallVec<[Pull; 1]> = SmallVec::new();
+    pub(super) fn group(
+        reads: impl Iterator<Item = (u32, RdmaSegment)>,
+    ) -> Result<SmallVec<[ReadChunkFetch; 1]>, &'static str> {
+        let mut pulls: SmallVec<[ReadChunkFetch; 1]> = SmallVec::new();
         for (position, segment) in reads {
             // RFC 8166 §3.4.5: the position is a multiple of four.
             if position % 4 != 0 {
@@ -79,7 +81,7 @@ impl Pull {
                         pull.push(segment);
                     }
                 }
-                Err(at) => pulls.insert(at, Pull::new(position, segment)),
+                Err(at) => pulls.insert(at, ReadChunkFetch::new(position, segment)),
             }
         }
         Ok(pulls)
@@ -87,7 +89,7 @@ impl Pull {
 
     /// Checks that the Read chunks fit in the payload stream: of `inline` octets for RDMA_MSG, in a Position-Zero Read
     /// chunk for RDMA_NOMSG.
-    pub(super) fn check_positions(pulls: &[Pull], inline: Option<usize>) -> Result<(), &'static str> {
+    pub(super) fn check_positions(pulls: &[ReadChunkFetch], inline: Option<usize>) -> Result<(), &'static str> {
         let (stream, chunks) = match (pulls, inline) {
             // RFC 8166 §3.5.3, §4.5.2: without an inline payload stream there must be a chunk that holds it.
             ([zero, rest @ ..], None) if zero.position == 0 => (zero.len, rest),
@@ -122,20 +124,20 @@ impl Pull {
         if let Some(handle) = self.sink.filter(|_| !self.returning) {
             self.returning = true;
             // A message has no more chunks than its segments, which fit in a Receive.
-            let id = Work::PullInvalidate { slot, part: part as u16 }.id();
+            let id = PostedFor::PullInvalidate { slot, part: part as u16 }.id();
             out.push_back(WorkRequest::Invalidate { id, handle });
         }
     }
 }
 
 /// Whether a segment ends beyond the last offset there is.
-pub(super) fn overflows(segment: &Segment) -> bool {
+pub(super) fn overflows(segment: &RdmaSegment) -> bool {
     segment.offset.checked_add(u64::from(segment.length)).is_none()
 }
 
 /// Where the Read chunks of a call are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum State {
+enum FetchState {
     /// To be pulled when there is room for them.
     #[default]
     Waiting,
@@ -151,21 +153,21 @@ enum State {
 
 /// The Read chunks of a call, in ascending order of position.
 #[derive(Debug, Default)]
-pub(super) struct Pulls {
-    chunks: SmallVec<[Pull; 1]>,
+pub(super) struct ReadChunkFetches {
+    chunks: SmallVec<[ReadChunkFetch; 1]>,
     /// Octets of them.
     len: u64,
     /// Sinks that are not back.
     pending: u32,
-    state: State,
-    charge: Charge,
+    state: FetchState,
+    charge: BudgetCharge,
     /// Octets of the call's own message that count as if they had been pulled.
     kept: u64,
 }
 
 /// What has become of a call's Read chunks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Pulled {
+pub(super) enum FetchOutcome {
     /// All of them are here.
     All,
     /// They cannot be pulled, and nothing of them is registered any more.
@@ -175,15 +177,15 @@ pub(super) enum Pulled {
 }
 
 /// A call that has Read chunks.
-pub(super) trait HasPulls {
-    fn pulls(&mut self) -> &mut Pulls;
+pub(super) trait HasReadChunks {
+    fn pulls(&mut self) -> &mut ReadChunkFetches;
 }
 
-impl Pulls {
-    pub(super) fn new(chunks: SmallVec<[Pull; 1]>) -> Self {
+impl ReadChunkFetches {
+    pub(super) fn new(chunks: SmallVec<[ReadChunkFetch; 1]>) -> Self {
         // As many as fit in a header, of lengths of 32 bits: the sum does not overflow.
         let len = chunks.iter().map(|pull| pull.len).sum();
-        Self { chunks, len, pending: 0, state: State::Waiting, charge: Charge::default(), kept: 0 }
+        Self { chunks, len, pending: 0, state: FetchState::Waiting, charge: BudgetCharge::default(), kept: 0 }
     }
 
     /// The data of the chunks with their positions, once all of them are here.
@@ -197,7 +199,7 @@ impl Pulls {
     }
 
     /// What they hold of the server's memory, for whom they are handed to.
-    pub(super) fn take_charge(&mut self) -> Charge {
+    pub(super) fn take_charge(&mut self) -> BudgetCharge {
         std::mem::take(&mut self.charge)
     }
 
@@ -224,7 +226,7 @@ impl Pulls {
 
     /// The connection is gone. Whether nothing of it is registered any more.
     pub(super) fn lose(&mut self, slot: u32, out: &mut VecDeque<WorkRequest>) -> bool {
-        self.state = State::Lost;
+        self.state = FetchState::Lost;
         self.take_back(slot, out);
         self.chunks.iter().all(|pull| !pull.is_registered())
     }
@@ -232,7 +234,7 @@ impl Pulls {
 
 /// Pulls Read chunks, no more at a time than there is room for.
 #[derive(Debug, Default)]
-pub(super) struct Puller {
+pub(super) struct ReadChunkFetcher {
     /// Calls to be pulled when there is room, in order of arrival.
     waiting: VecDeque<u32>,
     /// Calls with RDMA Reads still to be posted.
@@ -249,7 +251,7 @@ pub(super) struct Puller {
     sinks: u32,
 }
 
-impl Puller {
+impl ReadChunkFetcher {
     /// Whether no memory is registered.
     pub(super) fn is_idle(&self) -> bool {
         self.sinks == 0
@@ -257,9 +259,9 @@ impl Puller {
 
     /// Gives RDMA Reads that are under way the time that one of them may take from now on, where that does not run already.
     // What they are to bring holds memory, also of what all connections share: no peer may have it for good.
-    pub(super) fn watch(&mut self, now: Instant, shared: &Shared) {
+    pub(super) fn watch(&mut self, now: Instant, shared: &EngineShared) {
         if self.reads > 0 && self.stalled.is_none() {
-            self.stalled = now.checked_add(shared.config.pull_timeout);
+            self.stalled = now.checked_add(shared.config.fetch_timeout);
         }
     }
 
@@ -281,7 +283,7 @@ impl Puller {
     /// A call's own message came in several Sends and is as long as what others have pulled: it counts like that. Room for it
     /// cannot be waited for; it is there. That of a call that waits to be pulled counts with what is pulled: calls that have
     /// taken room and wait for more might wait for each other.
-    pub(super) fn keep(&mut self, pulls: &mut Pulls, octets: u64, shared: &mut Shared) {
+    pub(super) fn keep(&mut self, pulls: &mut ReadChunkFetches, octets: u64, shared: &mut EngineShared) {
         pulls.kept = octets;
         if pulls.len > 0 {
             self.waiting_messages = self.waiting_messages.saturating_add(octets);
@@ -297,7 +299,7 @@ impl Puller {
     }
 
     /// The connection is gone.
-    pub(super) fn reset(&mut self, shared: &mut Shared) {
+    pub(super) fn reset(&mut self, shared: &mut EngineShared) {
         shared.memory.stop_waiting();
         self.waiting.clear();
         self.reading.clear();
@@ -306,19 +308,19 @@ impl Puller {
 
     /// Registers sinks for calls that wait to be pulled, while there is room for them. Returns a call that cannot be,
     /// after which there may be more to do.
-    pub(super) fn admit<C: HasPulls>(
+    pub(super) fn admit<C: HasReadChunks>(
         &mut self,
-        calls: &mut Slots<C>,
+        calls: &mut GenerationalSlab<C>,
         qp: &mut dyn QueuePair,
-        shared: &mut Shared,
+        shared: &mut EngineShared,
     ) -> Option<u32> {
         while let Some(&slot) = self.waiting.front() {
-            let Some(pulls) = calls.get_mut(slot).map(HasPulls::pulls) else {
+            let Some(pulls) = calls.get_mut(slot).map(HasReadChunks::pulls) else {
                 self.waiting.pop_front();
                 continue;
             };
             // A call is never larger than the whole of the room.
-            if self.pulled.saturating_add(pulls.held()) > shared.config.max_pulled {
+            if self.pulled.saturating_add(pulls.held()) > shared.config.max_fetched {
                 // What it may have is taken: it keeps its turn from nobody.
                 shared.memory.stop_waiting();
                 break;
@@ -329,7 +331,7 @@ impl Puller {
             self.waiting.pop_front();
             self.pulled += pulls.held();
             self.waiting_messages = self.waiting_messages.saturating_sub(pulls.kept);
-            pulls.state = State::Pulling;
+            pulls.state = FetchState::Pulling;
             let mut failed = qp.max_reads() == 0;
             for pull in pulls.chunks.iter_mut() {
                 let Some(len) = usize::try_from(pull.len).ok().filter(|_| !failed) else {
@@ -341,16 +343,16 @@ impl Puller {
                     pull.data = Some(Bytes::new());
                     continue;
                 }
-                match qp.register(Memory::Sink(shared.config.pool.alloc(len)), Access::ReadSink) {
+                match qp.register(RegisterableMemory::Sink(shared.config.pool.alloc(len)), Access::ReadSink) {
                     Ok(region) => {
                         pull.sink = Some(region.handle);
                         pulls.pending += 1;
                         self.sinks += 1;
                         shared.counters.registrations += 1;
-                        shared.counters.registered += pull.len;
+                        shared.counters.registered_bytes += pull.len;
                     }
                     Err(error) => {
-                        tracing::debug!(error = %Chain(&error), "no memory for a Read chunk");
+                        tracing::debug!(error = %ErrorChain(&error), "no memory for a Read chunk");
                         failed = true;
                     }
                 }
@@ -359,7 +361,7 @@ impl Puller {
                 self.reading.push_back(slot);
                 continue;
             }
-            pulls.state = State::Refused;
+            pulls.state = FetchState::Refused;
             pulls.take_back(slot, &mut shared.out);
             if pulls.pending == 0 {
                 return Some(slot);
@@ -370,15 +372,16 @@ impl Puller {
 
     /// Posts RDMA Reads, no more at a time than the provider has under way.
     // RFC 8166 §3.3.1: limits on RDMA Reads in progress are the implementation's to accommodate.
-    pub(super) fn post_reads<C: HasPulls>(
+    pub(super) fn post_reads<C: HasReadChunks>(
         &mut self,
-        calls: &mut Slots<C>,
+        calls: &mut GenerationalSlab<C>,
         qp: &mut dyn QueuePair,
-        shared: &mut Shared,
+        shared: &mut EngineShared,
     ) {
         while self.reads < qp.max_reads() {
             let Some(&slot) = self.reading.front() else { break };
-            let pulls = calls.get_mut(slot).map(HasPulls::pulls).filter(|pulls| pulls.state == State::Pulling);
+            let pulls =
+                calls.get_mut(slot).map(HasReadChunks::pulls).filter(|pulls| pulls.state == FetchState::Pulling);
             let Some(pulls) = pulls else {
                 self.reading.pop_front();
                 continue;
@@ -396,21 +399,27 @@ impl Puller {
             pull.all_posted = pull.walk.at() >= pull.len;
             self.reads += 1;
             qp.post(WorkRequest::Read {
-                id: Work::Pull { slot, part: part as u16 }.id(),
+                id: PostedFor::Pull { slot, part: part as u16 }.id(),
                 sink,
                 sink_offset: transfer.at,
                 remote: transfer.remote,
                 len: transfer.len,
             });
-            shared.counters.rdma_read += u64::from(transfer.len);
+            shared.counters.rdma_read_bytes += u64::from(transfer.len);
         }
     }
 
     /// An RDMA Read is over, one way or the other.
-    pub(super) fn read_done<C: HasPulls>(&mut self, calls: &mut Slots<C>, slot: u32, part: u16, shared: &mut Shared) {
+    pub(super) fn read_done<C: HasReadChunks>(
+        &mut self,
+        calls: &mut GenerationalSlab<C>,
+        slot: u32,
+        part: u16,
+        shared: &mut EngineShared,
+    ) {
         self.reads = self.reads.saturating_sub(1);
         self.stalled = None;
-        let Some(pulls) = calls.get_mut(slot).map(HasPulls::pulls) else { return };
+        let Some(pulls) = calls.get_mut(slot).map(HasReadChunks::pulls) else { return };
         let Some(pull) = pulls.chunks.get_mut(usize::from(part)) else { return };
         pull.reads = pull.reads.saturating_sub(1);
         if pull.reads == 0 && pull.all_posted {
@@ -420,36 +429,36 @@ impl Puller {
 
     /// A sink is back, and nothing can write to it any more; or it is lost, and so is the connection. Tells when that
     /// was the last.
-    pub(super) fn sink_returned<C: HasPulls>(
+    pub(super) fn sink_returned<C: HasReadChunks>(
         &mut self,
-        calls: &mut Slots<C>,
+        calls: &mut GenerationalSlab<C>,
         slot: u32,
         part: u16,
-        memory: Option<Memory>,
-        counters: &mut Counters,
-    ) -> Option<Pulled> {
+        memory: Option<RegisterableMemory>,
+        counters: &mut ConnectionCounters,
+    ) -> Option<FetchOutcome> {
         let pulls = calls.get_mut(slot)?.pulls();
         let pull = pulls.chunks.get_mut(usize::from(part))?;
         pull.sink.take()?;
-        counters.registered = counters.registered.saturating_sub(pull.len);
+        counters.registered_bytes = counters.registered_bytes.saturating_sub(pull.len);
         self.sinks = self.sinks.saturating_sub(1);
         pulls.pending = pulls.pending.saturating_sub(1);
         match memory {
-            Some(Memory::Sink(buf)) => pull.data = Some(buf.freeze()),
+            Some(RegisterableMemory::Sink(buf)) => pull.data = Some(buf.freeze()),
             // The connection ends; the call is not handed over.
-            _ => pulls.state = State::Lost,
+            _ => pulls.state = FetchState::Lost,
         }
         if pulls.pending > 0 {
             return None;
         }
         match pulls.state {
-            State::Pulling => {
-                pulls.state = State::Done;
-                Some(Pulled::All)
+            FetchState::Pulling => {
+                pulls.state = FetchState::Done;
+                Some(FetchOutcome::All)
             }
-            State::Refused => Some(Pulled::Refused),
-            State::Lost => Some(Pulled::Lost),
-            State::Waiting | State::Done => None,
+            FetchState::Refused => Some(FetchOutcome::Refused),
+            FetchState::Lost => Some(FetchOutcome::Lost),
+            FetchState::Waiting | FetchState::Done => None,
         }
     }
 }

@@ -17,7 +17,7 @@ use std::{
 use lru::LruCache;
 use rpcrdma::{
     rpc::Credential,
-    server::{Context, Failure},
+    server::{Context, HandlerError},
     transport::Transport,
     xdr::{XdrEncode, encode_to_bytes},
 };
@@ -32,7 +32,7 @@ const LIFETIME: Duration = Duration::from_secs(120);
 
 /// Key of a call: client, XID and contents.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Call {
+struct CallKey {
     client: IpAddr,
     /// Source port over TCP, where clients reconnect from the same port. `None` over RDMA, where the port changes with
     /// each connection.
@@ -41,19 +41,19 @@ struct Call {
     digest: [u8; 32],
 }
 
-type Kept = Arc<OnceCell<Box<dyn Any + Send + Sync>>>;
+type CachedReply = Arc<OnceCell<Box<dyn Any + Send + Sync>>>;
 
 /// Results of recent calls.
 #[derive(Debug)]
-pub(super) struct Replies(Mutex<LruCache<Call, (Instant, Kept)>>);
+pub(super) struct DuplicateRequestCache(Mutex<LruCache<CallKey, (Instant, CachedReply)>>);
 
-impl Default for Replies {
+impl Default for DuplicateRequestCache {
     fn default() -> Self {
         Self(Mutex::new(LruCache::new(MOST_REPLIES)))
     }
 }
 
-impl Replies {
+impl DuplicateRequestCache {
     /// Returns the result of `carry_out`, or the result of an earlier identical call. `args` distinguish it from other
     /// calls with the same XID.
     pub(super) async fn once<T: Clone + Send + Sync + 'static>(
@@ -61,8 +61,8 @@ impl Replies {
         cx: &Context,
         procedure: Procedure,
         args: &(impl XdrEncode + Sync),
-        carry_out: impl Future<Output = Result<T, Failure>> + Send,
-    ) -> Result<T, Failure> {
+        carry_out: impl Future<Output = Result<T, HandlerError>> + Send,
+    ) -> Result<T, HandlerError> {
         let by_tcp = cx.transport() == Transport::Tcp;
         let digest = digest(cx.credential(), procedure, args)?;
         self.once_for(call(cx.peer_addr(), by_tcp, cx.xid(), digest), carry_out).await
@@ -70,32 +70,35 @@ impl Replies {
 
     async fn once_for<T: Clone + Send + Sync + 'static>(
         &self,
-        call: Call,
-        carry_out: impl Future<Output = Result<T, Failure>> + Send,
-    ) -> Result<T, Failure> {
+        call: CallKey,
+        carry_out: impl Future<Output = Result<T, HandlerError>> + Send,
+    ) -> Result<T, HandlerError> {
         let cell = {
             let mut replies = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             match replies.get(&call) {
                 Some((since, cell)) if since.elapsed() < LIFETIME => Arc::clone(cell),
                 _ => {
-                    let cell = Kept::default();
+                    let cell = CachedReply::default();
                     replies.put(call, (Instant::now(), Arc::clone(&cell)));
                     cell
                 }
             }
         };
         // A failed call leaves the cell empty, so that a repetition is performed.
-        let result = cell.get_or_try_init(|| async { Ok::<_, Failure>(Box::new(carry_out.await?) as Box<_>) }).await?;
+        let result =
+            cell.get_or_try_init(|| async { Ok::<_, HandlerError>(Box::new(carry_out.await?) as Box<_>) }).await?;
         let result: Option<&T> = result.downcast_ref();
-        result.cloned().ok_or_else(|| Failure::system("the duplicate request cache has a result of another procedure"))
+        result
+            .cloned()
+            .ok_or_else(|| HandlerError::system("the duplicate request cache has a result of another procedure"))
     }
 }
 
-fn call(peer: SocketAddr, by_tcp: bool, xid: u32, digest: [u8; 32]) -> Call {
-    Call { client: peer.ip(), port: by_tcp.then_some(peer.port()), xid, digest }
+fn call(peer: SocketAddr, by_tcp: bool, xid: u32, digest: [u8; 32]) -> CallKey {
+    CallKey { client: peer.ip(), port: by_tcp.then_some(peer.port()), xid, digest }
 }
 
-fn digest(caller: &Credential, procedure: Procedure, args: &impl XdrEncode) -> Result<[u8; 32], Failure> {
+fn digest(caller: &Credential, procedure: Procedure, args: &impl XdrEncode) -> Result<[u8; 32], HandlerError> {
     let mut hasher = blake3::Hasher::new();
     hasher.update(&[procedure as u8]);
     if let Credential::Sys(caller) = caller {
@@ -113,14 +116,14 @@ mod tests {
 
     use super::*;
 
-    fn from(address: &str, xid: u32, digest: u8) -> Call {
+    fn from(address: &str, xid: u32, digest: u8) -> CallKey {
         call(address.parse().unwrap(), false, xid, [digest; 32])
     }
 
     #[tokio::test]
     async fn a_repeated_call_runs_once() {
-        let (replies, times) = (Replies::default(), AtomicU32::new(0));
-        let run = async |call: Call| {
+        let (replies, times) = (DuplicateRequestCache::default(), AtomicU32::new(0));
+        let run = async |call: CallKey| {
             let carry_out = async {
                 // Yield, so that the other call arrives in the meantime.
                 tokio::task::yield_now().await;
@@ -146,9 +149,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_call_that_failed_is_tried_again() {
-        let replies = Replies::default();
+        let replies = DuplicateRequestCache::default();
         let failed =
-            replies.once_for::<u32>(from("10.0.0.1:5", 7, 1), async { Err(Failure::system("no thread")) }).await;
+            replies.once_for::<u32>(from("10.0.0.1:5", 7, 1), async { Err(HandlerError::system("no thread")) }).await;
         assert!(failed.is_err());
         assert_eq!(replies.once_for(from("10.0.0.1:5", 7, 1), async { Ok(3) }).await.unwrap(), 3);
     }
