@@ -283,7 +283,7 @@ async fn client_without_services(transport: Transport) {
     let error = client.ask(3).await.unwrap_err();
     assert!(matches!(error, CallError::Rpc { source: RpcError::SystemError, .. }), "{error}");
     assert_eq!(failure(board.0.last()), CallFailure::DeadlineExceeded { sent: true });
-    assert_eq!(client.channel().counters().discarded, 1);
+    assert_eq!(client.channel().counters().messages_discarded, 1);
     client.null().await.unwrap();
     // RPC-over-RDMA v2 §5.2.5: in version 2 the client announces that it accepts no callbacks.
     if !matches!(transport, Transport::Tcp) {
@@ -488,7 +488,10 @@ async fn sizes_in_version_2() {
         assert_eq!(client.channel().info().version, Some(2));
         // The client pulled eligible arguments from the server's memory and wrote results into it.
         let pulled = client.channel().counters();
-        assert!(pulled.rdma_read >= 3900 + 5000 + 15_999 && pulled.rdma_written >= pulled.rdma_read, "{pulled:?}");
+        assert!(
+            pulled.rdma_read_bytes >= 3900 + 5000 + 15_999 && pulled.rdma_write_bytes >= pulled.rdma_read_bytes,
+            "{pulled:?}"
+        );
         assert_eq!(server.handle.connections()[0].counters.exposed_regions, 0);
     })
     .await;
@@ -504,7 +507,7 @@ async fn sizes(transport: Transport) {
         let shown = client.show(&text).await.unwrap_or_else(|error| panic!("{len}: {error}; {}", board.0.last()));
         assert!(shown.0.iter().eq(text.0.iter().rev()));
     }
-    assert_eq!(client.channel().counters().rdma_read, 0);
+    assert_eq!(client.channel().counters().rdma_read_bytes, 0);
     let long = client.show(&note(vec![7; 5000])).await;
     if inline {
         long.unwrap_err();

@@ -14,7 +14,7 @@ pub mod store;
 pub mod transfer;
 pub mod watch;
 
-pub use name::{BlobName, NameError};
+pub use name::{NameError, ValidName};
 
 pub mod protocol {
     //! Types, client and server generated from `xdr/blobstore.x`.

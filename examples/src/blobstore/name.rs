@@ -9,7 +9,7 @@ use super::protocol::BLOB_NAME_MAX;
 ///
 /// Received names are parsed into this type first, so that the rest of the code handles valid names only.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct BlobName(Arc<str>);
+pub struct ValidName(Arc<str>);
 
 /// Reason why a name is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -35,7 +35,7 @@ pub enum NameError {
     DotPart,
 }
 
-impl BlobName {
+impl ValidName {
     /// Parses a name.
     ///
     /// # Errors
@@ -74,19 +74,19 @@ impl BlobName {
     }
 }
 
-impl std::borrow::Borrow<str> for BlobName {
+impl std::borrow::Borrow<str> for ValidName {
     fn borrow(&self) -> &str {
         &self.0
     }
 }
 
-impl fmt::Display for BlobName {
+impl fmt::Display for ValidName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
 }
 
-impl std::str::FromStr for BlobName {
+impl std::str::FromStr for ValidName {
     type Err = NameError;
 
     fn from_str(text: &str) -> Result<Self, NameError> {
@@ -101,9 +101,9 @@ mod tests {
     #[test]
     fn ordinary_names() {
         for name in ["a", "src/lib.rs", "...", ".hidden", "a b", "übung/1", "-n", &"x".repeat(255)] {
-            assert_eq!(BlobName::parse(name.as_bytes()).map(|n| n.to_string()), Ok(name.to_owned()));
+            assert_eq!(ValidName::parse(name.as_bytes()).map(|n| n.to_string()), Ok(name.to_owned()));
         }
-        assert_eq!(BlobName::parse(b"a/b/c.txt").unwrap().last_part(), "c.txt");
+        assert_eq!(ValidName::parse(b"a/b/c.txt").unwrap().last_part(), "c.txt");
     }
 
     #[test]
@@ -124,7 +124,7 @@ mod tests {
             (b"a/../b", NameError::DotPart),
         ];
         for (bytes, error) in cases {
-            assert_eq!(BlobName::parse(bytes), Err(error), "{bytes:?}");
+            assert_eq!(ValidName::parse(bytes), Err(error), "{bytes:?}");
         }
     }
 }

@@ -12,7 +12,7 @@ use rpcrdma::{
 };
 
 use super::{
-    BlobName,
+    ValidName,
     protocol::{
         BLOB_DATA_MAX, BLOB_LIST_MAX, BeginArgs, BeginRes, BlobDigest, BlobName, BlobStat, BlobStatus, CommitArgs,
         FetchArgs, FetchOk, FetchRes, GetArgs, GetOk, GetRes, ListArgs, ListEntry, ListOk, ListRes, PutArgs, StatRes,
@@ -124,7 +124,7 @@ impl BlobstoreV1 for BlobService {
         let work = move |store: &Store| {
             let after = args.cookie.to_str().map_err(|_| BlobFailure(BlobStatus::BlobBadName))?;
             let page = store.list(after, args.count.min(BLOB_LIST_MAX) as usize);
-            let entry = |(name, stat): &(BlobName, Stat)| ListEntry { name: wire_name(name), stat: wire_stat(stat) };
+            let entry = |(name, stat): &(ValidName, Stat)| ListEntry { name: wire_name(name), stat: wire_stat(stat) };
             Ok(ListOk { entries: page.entries.iter().map(entry).collect(), end: page.end })
         };
         Ok(self.blocking(work).await?.map_or_else(ListRes::Default, ListRes::BlobOk))
@@ -215,8 +215,8 @@ impl From<StoreError> for BlobFailure {
     }
 }
 
-fn parse(name: &BlobName) -> Result<BlobName, BlobFailure> {
-    BlobName::parse(name.0.as_bytes()).map_err(|_| BlobFailure(BlobStatus::BlobBadName))
+fn parse(name: &BlobName) -> Result<ValidName, BlobFailure> {
+    ValidName::parse(name.0.as_bytes()).map_err(|_| BlobFailure(BlobStatus::BlobBadName))
 }
 
 fn stat_res(outcome: BlobResult<Stat>) -> StatRes {
@@ -227,7 +227,7 @@ fn done(outcome: BlobResult<()>) -> BlobStatus {
     outcome.err().unwrap_or(BlobStatus::BlobOk)
 }
 
-pub(super) fn wire_name(name: &BlobName) -> BlobName {
+pub(super) fn wire_name(name: &ValidName) -> BlobName {
     BlobName(name.as_str().into())
 }
 

@@ -17,7 +17,7 @@ use rpcrdma::{
 use tokio::{sync::mpsc, task::spawn_blocking};
 
 use super::{
-    BlobName,
+    ValidName,
     protocol::{
         BLOB_ATTACHMENT_MAX, BLOB_DATA_MAX, BLOB_LIST_MAX, BeginArgs, BeginRes, BlobDigest, BlobName, BlobStat,
         BlobStatus, CommitArgs, FetchArgs, FetchRes, GetArgs, GetRes, ListArgs, ListRes, PutArgs, StatRes, WatchArgs,
@@ -142,7 +142,7 @@ impl BlobClient {
     /// If the upload fails, nothing has been stored. After a lost connection, however, the blob may have been stored.
     pub async fn upload(
         &self,
-        name: &BlobName,
+        name: &ValidName,
         source: File,
         size: u64,
         attachment: Bytes,
@@ -253,7 +253,7 @@ impl BlobClient {
     /// After an error, discard the data written to `sink`.
     pub async fn download<W: Write + Send + 'static>(
         &self,
-        name: &BlobName,
+        name: &ValidName,
         mut sink: W,
         progress: impl Fn(u64, u64),
     ) -> Result<(W, BlobStat, Bytes), TransferError> {
@@ -290,7 +290,7 @@ impl BlobClient {
     /// Fetches the ranges after `first`, and passes `first` and them to the writer in order.
     async fn get_ranges(
         &self,
-        name: &BlobName,
+        name: &ValidName,
         stat: &BlobStat,
         first: Bytes,
         writer: mpsc::Sender<Bytes>,
@@ -326,7 +326,7 @@ impl BlobClient {
         read
     }
 
-    async fn get_range(&self, name: &BlobName, stat: &BlobStat, offset: u64) -> Result<Bytes, TransferError> {
+    async fn get_range(&self, name: &ValidName, stat: &BlobStat, offset: u64) -> Result<Bytes, TransferError> {
         let args = GetArgs { name: wire_name(name), offset, count: self.options.range, expect: stat.modified };
         let options = CallOptions::new().landing_from(&self.landing);
         match self.rpc.get_with(&args, options).await? {
@@ -342,7 +342,7 @@ impl BlobClient {
     ///
     /// # Errors
     /// Fails if the blob does not exist, or if the call fails.
-    pub async fn stat(&self, name: &BlobName) -> Result<BlobStat, TransferError> {
+    pub async fn stat(&self, name: &ValidName) -> Result<BlobStat, TransferError> {
         stat_of(self.rpc.stat(&wire_name(name)).await?)
     }
 
@@ -350,7 +350,7 @@ impl BlobClient {
     ///
     /// # Errors
     /// Fails if the blob does not exist, or if the call fails.
-    pub async fn delete(&self, name: &BlobName) -> Result<(), TransferError> {
+    pub async fn delete(&self, name: &ValidName) -> Result<(), TransferError> {
         match self.rpc.delete(&wire_name(name)).await? {
             BlobStatus::BlobOk => Ok(()),
             status => Err(status.into()),
@@ -363,7 +363,7 @@ impl BlobClient {
     /// # Errors
     /// Fails if the call fails. Returns [`TransferError::Protocol`] for invalid names, which might be unsafe to print,
     /// and for pages that do not continue from the cookie, which might never end.
-    pub async fn list(&self, cookie: &str) -> Result<(Vec<(BlobName, BlobStat)>, Option<String>), TransferError> {
+    pub async fn list(&self, cookie: &str) -> Result<(Vec<(ValidName, BlobStat)>, Option<String>), TransferError> {
         let args = ListArgs { cookie: cookie.into(), count: BLOB_LIST_MAX };
         let page = match self.rpc.list(&args).await? {
             ListRes::BlobOk(page) => page,
@@ -373,7 +373,7 @@ impl BlobClient {
         let mut last = cookie.to_owned();
         let mut entries = Vec::with_capacity(page.entries.len());
         for entry in page.entries {
-            let name = BlobName::parse(entry.name.0.as_bytes()).map_err(|error| broken(error.to_string()))?;
+            let name = ValidName::parse(entry.name.0.as_bytes()).map_err(|error| broken(error.to_string()))?;
             if *name.as_str() <= *last {
                 return Err(broken(format!("{:?} is listed after {last:?}", name.as_str())));
             }
@@ -411,6 +411,6 @@ fn read_range(source: &mut File, pool: &BufferPool, len: u64, size: u64) -> Resu
     Ok(memory.freeze())
 }
 
-fn wire_name(name: &BlobName) -> BlobName {
+fn wire_name(name: &ValidName) -> BlobName {
     BlobName(name.as_str().into())
 }

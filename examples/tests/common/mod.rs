@@ -8,7 +8,7 @@ use rpcrdma::{
     server::{Server, ServerHandle},
 };
 use rpcrdma_examples::blobstore::{
-    BlobName,
+    ValidName,
     protocol::{
         BlobDigest, BlobName,
         blobstore_v1::{BlobstoreV1Client, BlobstoreV1Server},
@@ -63,7 +63,7 @@ pub(crate) async fn client(url: &str, options: TransferOptions) -> BlobClient {
     BlobClient::new(rpc, pool, options)
 }
 
-pub(crate) fn name(text: &str) -> BlobName {
+pub(crate) fn name(text: &str) -> ValidName {
     text.parse().unwrap()
 }
 

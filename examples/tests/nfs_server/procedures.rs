@@ -34,7 +34,7 @@ fn sys(cx: &Context) -> Result<(), HandlerError> {
 
 macro_rules! unsupported {
     ($($name:ident($args:ty) -> $reply:ty = $failure:expr;)*) => {
-        $(async fn $name(&self, _cx: &Context, _args: $args) -> Result<$reply, Failure> {
+        $(async fn $name(&self, _cx: &Context, _args: $args) -> Result<$reply, HandlerError> {
             Ok(<$reply>::Default(Nfsstat3::Notsupp, $failure))
         })*
     };

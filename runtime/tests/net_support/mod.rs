@@ -447,7 +447,7 @@ macro_rules! forward_to_queue_pair {
     ($inner:tt) => {
         fn register(
             &mut self,
-            memory: rpcrdma::provider::Memory,
+            memory: rpcrdma::provider::RegisterableMemory,
             access: rpcrdma::provider::Access,
         ) -> Result<rpcrdma::provider::Region, rpcrdma::provider::RegisterError> {
             self.$inner.register(memory, access)
@@ -481,8 +481,8 @@ macro_rules! forward_to_queue_pair {
             self.$inner.remote_invalidation()
         }
 
-        fn copied_payload(&self) -> u64 {
-            self.$inner.copied_payload()
+        fn copied_payload_bytes(&self) -> u64 {
+            self.$inner.copied_payload_bytes()
         }
     };
 }

@@ -26,7 +26,7 @@ macro_rules! values {
                 _ => None,
             }
             // The protocol does not limit the words of a mask; their type gives 2^32 of them.
-            .filter(|most| *most <= UNKNOWN)
+            .filter(|most| *most <= UNKNOWN_RESULT_LEN)
         }
     };
 }

@@ -77,7 +77,7 @@ async fn replies_without_calls() {
     .await;
     assert_eq!(limited(client.wait(1)).await.unwrap(), 5, "not the reply to this call");
     limited(client.null()).await.unwrap();
-    assert_eq!(client.channel().counters().discarded, 5);
+    assert_eq!(client.channel().counters().messages_discarded, 5);
     server.await.unwrap();
 }
 
@@ -97,7 +97,7 @@ async fn transport_errors() {
     );
     let error = limited(client.null()).await.unwrap_err();
     assert_eq!(error.to_string(), "BAD_V1.NULL: the responder supports RPC-over-RDMA versions 2 to 3 only");
-    assert_eq!(client.channel().counters().exposed, 0);
+    assert_eq!(client.channel().counters().exposed_regions, 0);
     server.await.unwrap();
 }
 
@@ -115,7 +115,7 @@ async fn more_returned_than_provided() {
     .await;
     let error = limited(client.get(100_000)).await.unwrap_err();
     assert!(error.to_string().starts_with("BAD_V1.GET: bad reply: "), "{error}");
-    assert_eq!(client.channel().counters().exposed, 0, "memory still exposed");
+    assert_eq!(client.channel().counters().exposed_regions, 0, "memory still exposed");
     server.await.unwrap();
 }
 
@@ -134,7 +134,7 @@ async fn write_beyond_the_chunk() {
     let error = limited(client.get(100_000)).await.unwrap_err();
     assert!(matches!(disconnected(&error), DisconnectReason::PeerViolation(_)), "{error}");
     server.await.unwrap();
-    assert_eq!(client.channel().counters().exposed, 0);
+    assert_eq!(client.channel().counters().exposed_regions, 0);
 }
 
 #[tokio::test]

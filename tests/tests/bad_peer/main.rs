@@ -107,7 +107,7 @@ impl Served {
         self.gate.add_permits(1);
         assert_eq!(limited(self.waiting).await.unwrap(), 42);
         let counters = self.neighbour.channel().counters();
-        assert_eq!((counters.errors_received, counters.discarded, counters.exposed), (0, 0, 0));
+        assert_eq!((counters.errors_received, counters.messages_discarded, counters.exposed_regions), (0, 0, 0));
         // New clients are served, too.
         BadV1Client::new(connect(self.addr).await.unwrap()).null().await.unwrap();
     }

@@ -1,28 +1,28 @@
 //! Traits that are not valid services.
 
-use rpcrdma::server::{Context, Failure};
+use rpcrdma::server::{Context, HandlerError};
 
 #[rpcrdma::service(program = 0x2000_0000, version = 1)]
 trait Wrong {
-    async fn no_number(&self, cx: &Context) -> Result<(), Failure>;
+    async fn no_number(&self, cx: &Context) -> Result<(), HandlerError>;
 
     #[procedure(1)]
-    fn not_async(&self, cx: &Context) -> Result<(), Failure>;
+    fn not_async(&self, cx: &Context) -> Result<(), HandlerError>;
 
     #[procedure(2)]
-    async fn no_receiver(cx: &Context) -> Result<(), Failure>;
+    async fn no_receiver(cx: &Context) -> Result<(), HandlerError>;
 
     #[procedure(3)]
-    async fn no_context(&self) -> Result<(), Failure>;
+    async fn no_context(&self) -> Result<(), HandlerError>;
 
     #[procedure(4)]
     async fn no_result(&self, cx: &Context) -> u32;
 
     #[procedure(5)]
-    async fn five(&self, cx: &Context) -> Result<(), Failure>;
+    async fn five(&self, cx: &Context) -> Result<(), HandlerError>;
 
     #[procedure(5)]
-    async fn five_again(&self, cx: &Context) -> Result<(), Failure>;
+    async fn five_again(&self, cx: &Context) -> Result<(), HandlerError>;
 
     const NOT_A_PROCEDURE: u32;
 }

@@ -2,7 +2,7 @@
 
 use rpcrdma::{
     XdrDecode, XdrEncode,
-    server::{Context, Failure},
+    server::{Context, HandlerError},
     xdr::{Bytes, XdrString},
 };
 
@@ -29,29 +29,29 @@ struct Tree {
 #[rpcrdma::service(program = 0x2000_0000, version = 1)]
 trait Unbounded {
     #[procedure(1)]
-    async fn numbers(&self, cx: &Context) -> Result<Vec<u32>, Failure>;
+    async fn numbers(&self, cx: &Context) -> Result<Vec<u32>, HandlerError>;
 
     #[procedure(2)]
-    async fn data(&self, cx: &Context) -> Result<Data, Failure>;
+    async fn data(&self, cx: &Context) -> Result<Data, HandlerError>;
 
     #[procedure(3)]
     #[reply_max(chunks = [1, 2])]
-    async fn too_many(&self, cx: &Context) -> Result<Data, Failure>;
+    async fn too_many(&self, cx: &Context) -> Result<Data, HandlerError>;
 
     #[procedure(4)]
-    async fn text(&self, cx: &Context) -> Result<XdrString, Failure>;
+    async fn text(&self, cx: &Context) -> Result<XdrString, HandlerError>;
 
     #[procedure(5)]
     #[reply_max(chunks = [8192])]
-    async fn too_few(&self, cx: &Context) -> Result<Pair, Failure>;
+    async fn too_few(&self, cx: &Context) -> Result<Pair, HandlerError>;
 
     #[procedure(7)]
     #[reply_max(inline = 1000)]
-    async fn recursive(&self, cx: &Context) -> Result<Tree, Failure>;
+    async fn recursive(&self, cx: &Context) -> Result<Tree, HandlerError>;
 
     #[procedure(6)]
     #[reply_max(chunks = [8192], inline = 9000)]
-    async fn second_inline(&self, cx: &Context) -> Result<Pair, Failure>;
+    async fn second_inline(&self, cx: &Context) -> Result<Pair, HandlerError>;
 }
 
 fn main() {}

@@ -101,7 +101,7 @@ pub mod calc_v1 {
             "CALC_V1"
         }
 
-        fn dispatch(&self, call: server::Call) -> server::ReplyFuture {
+        fn dispatch(&self, call: server::InboundCall) -> server::ReplyFuture {
             let handler = Arc::clone(&self.0);
             Box::pin(async move {
                 match call.procedure() {

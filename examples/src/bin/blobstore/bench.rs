@@ -12,7 +12,7 @@ use futures_util::future::try_join_all;
 use hdrhistogram::Histogram;
 use rpcrdma::{client::FormatCounts, engine::FormatReason};
 use rpcrdma_examples::blobstore::{
-    BlobName,
+    ValidName,
     protocol::{
         BLOB_DATA_MAX, BeginArgs, BeginRes, BlobDigest, BlobName, BlobStatus, GetArgs, GetRes, PutArgs, StatRes,
         WriteArgs, blobstore_v1::BlobstoreV1Client,
@@ -182,7 +182,7 @@ fn temporary_name() -> BlobName {
     // The name is random, so that concurrent benchmarks do not collide. Without randomness they only disturb each
     // other.
     let name = format!("bench/{:016x}", getrandom::u64().unwrap_or_default());
-    debug_assert!(name.parse::<BlobName>().is_ok());
+    debug_assert!(name.parse::<ValidName>().is_ok());
     BlobName(name.into())
 }
 

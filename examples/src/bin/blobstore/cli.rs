@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, builder::ValueParser};
 use rpcrdma_examples::{
-    blobstore::BlobName,
+    blobstore::ValidName,
     command::{Logging, RpcRdmaVersion, parse_size},
 };
 
@@ -170,7 +170,7 @@ pub(crate) struct BlobArgs {
     #[command(flatten)]
     pub(crate) server: ServerArgs,
     /// Name of the blob: up to 255 bytes of UTF-8, with '/' between its parts
-    pub(crate) name: BlobName,
+    pub(crate) name: ValidName,
 }
 
 #[derive(Debug, Args)]

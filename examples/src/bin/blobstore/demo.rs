@@ -14,7 +14,7 @@ use bytes::Bytes;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use indicatif::ProgressBar;
 use rpcrdma::engine::ConnectionCounters;
-use rpcrdma_examples::blobstore::{BlobName, protocol::BlobChange, watch::Watcher};
+use rpcrdma_examples::blobstore::{ValidName, protocol::BlobChange, watch::Watcher};
 use rpcrdma_examples::say;
 use tokio::{
     io::{AsyncBufReadExt as _, BufReader},
@@ -86,7 +86,7 @@ struct Group {
 
 /// A file and the name of its blob.
 struct Source {
-    name: BlobName,
+    name: ValidName,
     path: PathBuf,
 }
 

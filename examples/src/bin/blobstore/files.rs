@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::{Context as _, bail};
 use rpcrdma_examples::blobstore::{
-    BlobName,
+    ValidName,
     protocol::{BLOB_ATTACHMENT_MAX, BlobStatus},
     transfer::{RefusedStatus, TransferError},
 };
@@ -100,7 +100,7 @@ pub(crate) async fn ls(args: LsArgs) -> anyhow::Result<()> {
     // The server lists names in byte order, so all names with the prefix follow the prefix. A listing starts after its
     // cookie, so a blob whose name equals the prefix is looked up separately.
     let mut page = Vec::new();
-    if let Ok(name) = args.prefix.parse::<BlobName>() {
+    if let Ok(name) = args.prefix.parse::<ValidName>() {
         match connection.blobs().stat(&name).await {
             Ok(stat) => page.push((name, stat)),
             Err(TransferError::Refused(RefusedStatus(BlobStatus::BlobNoSuchBlob))) => {}

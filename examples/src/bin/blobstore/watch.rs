@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::{Context as _, Error};
 use rpcrdma_examples::blobstore::{
-    BlobName,
+    ValidName,
     protocol::{BlobChange, BlobStatus, ChangeDetail},
     transfer::{RefusedStatus, TransferError},
     watch::Watcher,
@@ -45,7 +45,8 @@ pub(crate) async fn run(args: WatchArgs) -> anyhow::Result<()> {
         told += 1;
         let line = line(&change);
         if let Some(dir) = &args.into {
-            let name = BlobName::parse(change.name.0.as_bytes()).context("the server reported an invalid blob name")?;
+            let name =
+                ValidName::parse(change.name.0.as_bytes()).context("the server reported an invalid blob name")?;
             let followed = follow(&connection, dir, &name, &change.detail).await;
             followed.map_err(|error| error.context(format!("cannot apply the change: {line}")))?;
         }
@@ -70,8 +71,8 @@ fn line(change: &BlobChange) -> String {
 }
 
 /// Applies a change to `dir`. A blob that changes again in the meantime is reported again.
-async fn follow(connection: &Connection, dir: &Path, name: &BlobName, detail: &ChangeDetail) -> anyhow::Result<()> {
-    // `BlobName` guarantees that no part is empty, "." or "..".
+async fn follow(connection: &Connection, dir: &Path, name: &ValidName, detail: &ChangeDetail) -> anyhow::Result<()> {
+    // `ValidName` guarantees that no part is empty, "." or "..".
     let path: PathBuf = dir.join(name.as_str());
     match detail {
         ChangeDetail::BlobStored(_) => {

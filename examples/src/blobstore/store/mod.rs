@@ -42,7 +42,7 @@ use self::{
     record::RECORD_LEN,
     upload::Upload,
 };
-use super::BlobName;
+use super::ValidName;
 
 /// BLAKE3 digest of a blob's data.
 pub type Digest = [u8; 32];
@@ -202,7 +202,7 @@ impl Blob {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
     /// Name of the blob.
-    pub name: BlobName,
+    pub name: ValidName,
     /// Properties of the stored blob, or `None` if it was deleted.
     pub stat: Option<Stat>,
 }
@@ -211,15 +211,15 @@ pub struct Change {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page {
     /// Blobs in name order.
-    pub entries: Vec<(BlobName, Stat)>,
+    pub entries: Vec<(ValidName, Stat)>,
     /// `true` on the last page.
     pub end: bool,
 }
 
 /// Index of the directory `blobs`. Directory and index change together, under one lock.
 struct Catalog {
-    index: BTreeMap<BlobName, Stat>,
-    open: LruCache<BlobName, Arc<Blob>>,
+    index: BTreeMap<ValidName, Stat>,
+    open: LruCache<ValidName, Arc<Blob>>,
 }
 
 /// A directory of blobs.
@@ -277,7 +277,7 @@ impl Store {
     ///
     /// # Errors
     /// Returns [`StoreError::BadDigest`], [`StoreError::TooLarge`] or a file system error. The store is then unchanged.
-    pub fn put(&self, name: BlobName, data: &[u8], attachment: &[u8], digest: &Digest) -> Result<Stat, StoreError> {
+    pub fn put(&self, name: ValidName, data: &[u8], attachment: &[u8], digest: &Digest) -> Result<Stat, StoreError> {
         self.check_size(data.len() as u64, attachment)?;
         if blake3::hash(data).as_bytes() != digest {
             return Err(StoreError::BadDigest);
@@ -291,7 +291,7 @@ impl Store {
     ///
     /// # Errors
     /// Returns [`StoreError::TooLarge`], [`StoreError::Busy`] or a file system error.
-    pub fn begin(&self, name: BlobName, size: u64, attachment: &[u8]) -> Result<UploadId, StoreError> {
+    pub fn begin(&self, name: ValidName, size: u64, attachment: &[u8]) -> Result<UploadId, StoreError> {
         self.check_size(size, attachment)?;
         // Dropping an upload removes its file, which must not happen under the lock. Locals drop in reverse order, so
         // the lock is released first.
@@ -346,7 +346,7 @@ impl Store {
     ///
     /// # Errors
     /// Returns [`StoreError::NoSuchBlob`].
-    pub fn stat(&self, name: &BlobName) -> Result<Stat, StoreError> {
+    pub fn stat(&self, name: &ValidName) -> Result<Stat, StoreError> {
         lock(&self.catalog).index.get(name).copied().ok_or(StoreError::NoSuchBlob)
     }
 
@@ -354,7 +354,7 @@ impl Store {
     ///
     /// # Errors
     /// Returns [`StoreError::NoSuchBlob`] or a file system error.
-    pub fn get(&self, name: &BlobName) -> Result<Arc<Blob>, StoreError> {
+    pub fn get(&self, name: &ValidName) -> Result<Arc<Blob>, StoreError> {
         let mut catalog = lock(&self.catalog);
         let stat = catalog.index.get(name).copied().ok_or(StoreError::NoSuchBlob)?;
         if let Some(blob) = catalog.open.get(name) {
@@ -388,7 +388,7 @@ impl Store {
     ///
     /// # Errors
     /// Returns [`StoreError::NoSuchBlob`] or a file system error.
-    pub fn remove(&self, name: &BlobName) -> Result<(), StoreError> {
+    pub fn remove(&self, name: &ValidName) -> Result<(), StoreError> {
         let mut catalog = lock(&self.catalog);
         if !catalog.index.contains_key(name) {
             return Err(StoreError::NoSuchBlob);
@@ -416,7 +416,7 @@ impl Store {
         Ok(())
     }
 
-    fn create_upload(&self, name: BlobName, size: u64, attachment: &[u8]) -> Result<(UploadId, Upload), StoreError> {
+    fn create_upload(&self, name: ValidName, size: u64, attachment: &[u8]) -> Result<(UploadId, Upload), StoreError> {
         let id = getrandom::u64().map_err(io::Error::other)?;
         let upload = Upload::create(self.uploads.join(format!("{id:016x}")), name, size, attachment)?;
         Ok((id, upload))
@@ -453,7 +453,7 @@ impl Store {
         last.map_or(now, |last| now.max(last.saturating_add(1)))
     }
 
-    fn blob_path(&self, name: &BlobName) -> PathBuf {
+    fn blob_path(&self, name: &ValidName) -> PathBuf {
         self.blobs.join(file_name(name))
     }
 }
@@ -464,11 +464,11 @@ impl std::fmt::Debug for Store {
     }
 }
 
-fn file_name(name: &BlobName) -> String {
+fn file_name(name: &ValidName) -> String {
     blake3::hash(name.as_str().as_bytes()).to_hex().to_string()
 }
 
-fn load_index(blobs: &Path) -> Result<BTreeMap<BlobName, Stat>, StoreError> {
+fn load_index(blobs: &Path) -> Result<BTreeMap<ValidName, Stat>, StoreError> {
     let mut index = BTreeMap::new();
     for entry in fs::read_dir(blobs)? {
         let path = entry?.path();
@@ -482,7 +482,7 @@ fn load_index(blobs: &Path) -> Result<BTreeMap<BlobName, Stat>, StoreError> {
     Ok(index)
 }
 
-fn read_record(path: &Path) -> Result<Option<(BlobName, Stat)>, StoreError> {
+fn read_record(path: &Path) -> Result<Option<(ValidName, Stat)>, StoreError> {
     let file = File::open(path)?;
     let meta = file.metadata()?;
     let Some(at) = meta.len().checked_sub(RECORD_LEN as u64).filter(|_| meta.is_file()) else { return Ok(None) };

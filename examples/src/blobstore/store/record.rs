@@ -4,7 +4,7 @@
 //! the file.
 
 use super::Stat;
-use crate::blobstore::BlobName;
+use crate::blobstore::ValidName;
 
 /// Length of a record, in bytes.
 pub(super) const RECORD_LEN: usize = 512;
@@ -13,7 +13,7 @@ const SEAL_AT: usize = RECORD_LEN - 32;
 const NAME_AT: usize = 72;
 
 /// Encodes a record: numbers are big-endian, unused bytes are zero, and a digest of all preceding bytes is at the end.
-pub(super) fn encode(name: &BlobName, stat: &Stat) -> [u8; RECORD_LEN] {
+pub(super) fn encode(name: &ValidName, stat: &Stat) -> [u8; RECORD_LEN] {
     let mut record = [0; RECORD_LEN];
     let name = name.as_str().as_bytes();
     let parts: [&[u8]; 7] = [
@@ -36,7 +36,7 @@ pub(super) fn encode(name: &BlobName, stat: &Stat) -> [u8; RECORD_LEN] {
 }
 
 /// Decodes a record. Returns `None` if it is invalid or does not match a file of `file_len` bytes.
-pub(super) fn decode(record: &[u8; RECORD_LEN], file_len: u64) -> Option<(BlobName, Stat)> {
+pub(super) fn decode(record: &[u8; RECORD_LEN], file_len: u64) -> Option<(ValidName, Stat)> {
     let number = |at: usize| record.get(at..at + 8).and_then(|b| b.try_into().ok()).map(u64::from_be_bytes);
     let sealed = blake3::hash(&record[..SEAL_AT]).as_bytes() == &record[SEAL_AT..];
     if !sealed || !record.starts_with(MAGIC) {
@@ -49,7 +49,7 @@ pub(super) fn decode(record: &[u8; RECORD_LEN], file_len: u64) -> Option<(BlobNa
         digest: record.get(32..64)?.try_into().ok()?,
     };
     let name_len = usize::try_from(number(64)?).ok()?;
-    let name = BlobName::parse(record[NAME_AT..SEAL_AT].get(..name_len)?).ok()?;
+    let name = ValidName::parse(record[NAME_AT..SEAL_AT].get(..name_len)?).ok()?;
     (stat.file_len()? == file_len).then_some((name, stat))
 }
 
@@ -59,7 +59,7 @@ mod tests {
 
     #[test]
     fn a_record_survives_and_a_damaged_one_does_not() {
-        let name = BlobName::parse("x/".repeat(127).trim_end_matches('/').as_bytes()).unwrap();
+        let name = ValidName::parse("x/".repeat(127).trim_end_matches('/').as_bytes()).unwrap();
         let stat = Stat { size: 7, attachment_len: 5, modified: u64::MAX, digest: [3; 32] };
         let record = encode(&name, &stat);
         assert_eq!(decode(&record, 524), Some((name, stat)));

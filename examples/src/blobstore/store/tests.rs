@@ -6,7 +6,7 @@ fn open(root: &Path) -> Store {
     Store::open(root, StoreOptions::default()).unwrap()
 }
 
-fn name(text: &str) -> BlobName {
+fn name(text: &str) -> ValidName {
     text.parse().unwrap()
 }
 

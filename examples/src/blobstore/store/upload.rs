@@ -12,12 +12,12 @@ use std::{
 };
 
 use super::{StoreError, file::write_all_at};
-use crate::blobstore::BlobName;
+use crate::blobstore::ValidName;
 
 /// A file that receives an upload. Dropping it removes the file, unless it was published as a blob.
 #[derive(Debug)]
 pub(super) struct Upload {
-    pub(super) name: BlobName,
+    pub(super) name: ValidName,
     pub(super) size: u64,
     pub(super) attachment_len: u32,
     pub(super) file: File,
@@ -31,7 +31,7 @@ pub(super) struct Upload {
 
 impl Upload {
     /// Creates the file at `path`, which must not exist.
-    pub(super) fn create(path: PathBuf, name: BlobName, size: u64, attachment: &[u8]) -> Result<Self, StoreError> {
+    pub(super) fn create(path: PathBuf, name: ValidName, size: u64, attachment: &[u8]) -> Result<Self, StoreError> {
         let file = File::options().read(true).write(true).create_new(true).open(&path)?;
         let attachment_len =
             u32::try_from(attachment.len()).map_err(|_| StoreError::TooLarge { limit: u64::from(u32::MAX) })?;

@@ -36,7 +36,7 @@ use shuttle::{
     thread,
 };
 
-use self::{pending::PendingCall, port::Port};
+use self::{pending::PendingCall, port::DriverPort};
 use crate::{
     driver::{
         command::{self, CallResult, DriverCommand, ResultSlot},
@@ -72,7 +72,7 @@ impl Inbound {
 
 /// A connection to a peer in another thread.
 struct Model {
-    port: Arc<Port>,
+    port: Arc<DriverPort>,
     commands: VecDeque<DriverCommand>,
     in_flight: Vec<(u8, ResultSlot)>,
     /// Calls on their way to the peer.
@@ -153,7 +153,7 @@ fn reply(number: u8) -> CallResult {
 
 /// A connection, its task and its peer.
 struct Setup {
-    port: Arc<Port>,
+    port: Arc<DriverPort>,
     task: thread::JoinHandle<()>,
     peer: thread::JoinHandle<()>,
 }
@@ -161,7 +161,7 @@ struct Setup {
 impl Setup {
     /// A connection for `slots` calls. The peer closes it instead of answering the call `closes_at`.
     fn new(slots: usize, closes_at: Option<u8>) -> Self {
-        let port = Arc::new(Port::new(slots));
+        let port = Arc::new(DriverPort::new(slots));
         let inbound = Arc::<Mutex<Inbound>>::default();
         let (outbound, calls) = mpsc::channel();
         let mut model = Model {
@@ -196,7 +196,7 @@ impl Setup {
     }
 }
 
-struct Caller(Arc<Port>);
+struct Caller(Arc<DriverPort>);
 
 impl Caller {
     async fn start(&self, number: u8) -> Result<PendingCall<'_>, CallFailure> {
