@@ -77,7 +77,7 @@ fn call_failures() -> Vec<(&'static str, CallFailure)> {
         ("CallFailure::Refused", TransportError::BadXdr.into()),
         ("CallFailure::Security", SecurityError("no context".into()).into()),
         ("CallFailure::BadReply", CallFailure::BadReply("no chunk".into())),
-        ("CallFailure::Registration", CallFailure::Registration("out of handles".into())),
+        ("CallFailure::Registration", CallFailure::Registration(refused().into())),
     ]);
     all
 }

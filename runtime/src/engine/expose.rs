@@ -11,7 +11,6 @@ use super::{
     shared::EngineShared,
 };
 use crate::{
-    chain::ErrorChain,
     memory::{BufferPool, PayloadBuf},
     provider::{QueuePair, Region, RegisterableMemory},
 };
@@ -67,7 +66,7 @@ fn register(
 ) -> Result<Region, CallFailure> {
     call.exposure
         .register(qp, memory, purpose, &mut shared.counters)
-        .map_err(|error| CallFailure::Registration(ErrorChain(&error.source).to_string()))
+        .map_err(|error| CallFailure::Registration(error.source))
 }
 
 fn memory_len(len: u64) -> Result<usize, CallFailure> {

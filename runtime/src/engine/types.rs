@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     memory::{BudgetCharge, BufferPool, MemoryBudget, MessageBuf, PayloadBuf},
-    provider::DisconnectReason,
+    provider::{DisconnectReason, IoError},
     rpc::{Seal, SecurityError},
     xdr::{ReadChunk, ReducedItem, WriteChunk},
 };
@@ -321,8 +321,8 @@ pub enum CallFailure {
     #[error("bad reply: {0}")]
     BadReply(String),
     /// Memory could not be registered for the call.
-    #[error("memory registration failed: {0}")]
-    Registration(String),
+    #[error("cannot register memory for the call")]
+    Registration(#[source] IoError),
     /// The call does not fit the protocol's limits: too many chunks or segments, an item of 4 GiB or more.
     #[error("the call cannot be sent: {0}")]
     TooLarge(String),
