@@ -54,11 +54,14 @@ fn close_reasons() -> Vec<(&'static str, CloseReason)> {
     let second = Duration::from_secs(1);
     all.extend([
         ("CloseReason::PeerViolation", CloseReason::PeerViolation("an unknown header".into())),
-        ("CloseReason::Negotiation", CloseReason::NegotiationFailed { why: "silence".into(), versions: Some((1, 1)) }),
+        (
+            "CloseReason::NegotiationFailed",
+            CloseReason::NegotiationFailed { why: "silence".into(), versions: Some((1, 1)) },
+        ),
         ("CloseReason::HostAuthentication", HostAuthError("an unknown host".into()).into()),
         ("CloseReason::Unresponsive", CloseReason::Unresponsive(second)),
-        ("CloseReason::Stalled", CloseReason::ReadStalled(second)),
-        ("CloseReason::Untaken", CloseReason::ReplyStalled(second)),
+        ("CloseReason::ReadStalled", CloseReason::ReadStalled(second)),
+        ("CloseReason::ReplyStalled", CloseReason::ReplyStalled(second)),
         ("CloseReason::Stream", StreamError::TooManyFragments { max: 5 }.into()),
         ("CloseReason::Idle", CloseReason::Idle(second)),
     ]);

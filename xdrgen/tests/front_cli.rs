@@ -43,8 +43,8 @@ impl Place {
     }
 }
 
-fn text(octets: &[u8]) -> String {
-    String::from_utf8(octets.to_vec()).unwrap()
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
 }
 
 fn read(path: impl AsRef<Path>) -> String {

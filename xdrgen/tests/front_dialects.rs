@@ -111,7 +111,7 @@ fn the_rfcs_language_is_not_refused() {
 
 #[test]
 fn conditions_and_definitions() {
-    let text = "#define SIZE 0x10 /* octets */\n#define NAME \"n\"\n#define TWICE (SIZE * 2)\n#define OTHER SIZE\n\
+    let text = "#define SIZE 0x10 /* bytes */\n#define NAME \"n\"\n#define TWICE (SIZE * 2)\n#define OTHER SIZE\n\
         #ifdef WIDE\ntypedef hyper number;\n#else\ntypedef int number;\n#endif\n\
         struct a {\n#if LEVEL >= 2\n    opaque fixed[SIZE];\n#endif\n    string text<GIVEN>;\n};\n";
     let narrow = spec(&compiler(text).define("GIVEN", Some("9")));
@@ -122,7 +122,7 @@ fn conditions_and_definitions() {
     }
     assert!(matches!(kind(&narrow, "NAME"), ItemKind::Const(ConstValue::Str(text)) if text == "n"));
     let size = narrow.items.iter().find(|item| item.name.text == "SIZE").unwrap();
-    assert_eq!((size.doc.join(" ").as_str(), size.text.as_str()), ("octets", "#define SIZE 0x10 /* octets */"));
+    assert_eq!((size.doc.join(" ").as_str(), size.text.as_str()), ("bytes", "#define SIZE 0x10 /* bytes */"));
     let wide = compiler(text).define("WIDE", None).define("LEVEL", Some("2")).define("GIVEN", Some("9"));
     let wide = spec(&wide);
     assert_eq!(types(&wide, "number"), [Type::Base(Base::Hyper)]);

@@ -252,7 +252,7 @@ proptest! {
 fn hostile(text: &str) -> usize {
     let start = Instant::now();
     let errors = compile(text, "");
-    assert!(start.elapsed() < Duration::from_secs(60), "{:?} for {} octets", start.elapsed(), text.len());
+    assert!(start.elapsed() < Duration::from_secs(60), "{:?} for {} bytes", start.elapsed(), text.len());
     errors
 }
 

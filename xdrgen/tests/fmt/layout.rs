@@ -114,9 +114,9 @@ fn any_end_of_line_and_any_octet() {
     check("const A = 1;\rconst B = 2;\r", "const A = 1;\nconst B = 2;\n");
     check("", "");
     check("\n\n/* all */", "/* all */\n");
-    let octets = b"/* \xE9t\xE9 */ const A=1;";
+    let bytes = b"/* \xE9t\xE9 */ const A=1;";
     let options = FormatOptions::default();
-    assert_eq!(format_octets("t.x", octets, &options).unwrap(), b"/* \xE9t\xE9 */ const A = 1;\n");
+    assert_eq!(format_octets("t.x", bytes, &options).unwrap(), b"/* \xE9t\xE9 */ const A = 1;\n");
 }
 
 #[test]

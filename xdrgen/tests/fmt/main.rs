@@ -26,8 +26,8 @@ fn specifications() -> Vec<(String, String, String)> {
             if path.extension().is_some_and(|extension| extension == "x") {
                 let binding = fs::read_to_string(path.with_extension("ulb")).unwrap_or_default();
                 let name = path.file_name().unwrap().to_string_lossy().into_owned();
-                let octets = fs::read(path).unwrap();
-                found.push((name, String::from_utf8_lossy(&octets).into_owned(), binding));
+                let bytes = fs::read(path).unwrap();
+                found.push((name, String::from_utf8_lossy(&bytes).into_owned(), binding));
             }
         }
     }
