@@ -1,4 +1,4 @@
-//! The `xdrgen` command: what it prints and how it exits.
+//! The output and the exit codes of the `xdrgen` command.
 
 use std::{
     fs,
@@ -67,13 +67,13 @@ fn check_tells_of_every_file_and_fails() {
     let said = text(&output.stderr);
     assert!(said.contains("error[E0101]") && said.contains("--> a.x:1:12"), "{said}");
     assert!(said.contains("error[E0002]") && said.contains("--> b.x:1:18"), "{said}");
-    assert!(!said.contains('\u{1b}'), "no colours where it is no terminal");
+    assert!(!said.contains('\u{1b}'), "colours without a terminal");
     let together = Place::new(&[("a.x", "struct a { b c; };"), ("b.x", "struct b { int c; };")]);
     assert_eq!(together.run(&["check", "a.x", "b.x"]).status.code(), Some(1));
     assert_eq!(together.run(&["check", "--together", "a.x", "b.x"]).status.code(), Some(0));
 }
 
-/// As everywhere, `-` is standard output.
+/// The output `-` is standard output.
 #[test]
 fn a_dash_is_standard_output() {
     let place = Place::new(&[("store.x", STORE)]);
@@ -175,7 +175,7 @@ fn fmt_writes_in_place_and_checks() {
     assert!(said.contains("-struct a{int x;/* c */};\n+struct a { int x; /* c */ };"), "{said}");
     assert!(!said.contains("pretty.x") && read(place.path("ugly.x")) == ugly);
     let time = fs::metadata(place.path("pretty.x")).unwrap().modified().unwrap();
-    // One bad file does not keep the others from being formatted.
+    // A file with errors does not prevent the others from being formatted.
     let output = place.run(&["fmt", "bad.x", "ugly.x", "pretty.x"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).contains("bad.x:1:"));
@@ -248,15 +248,15 @@ fn json_for_editors() {
     assert_eq!(output.status.code(), Some(1));
     let said = text(&output.stderr);
     let objects: Vec<serde_json::Value> = said.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let told = |code: &str| objects.iter().find(|object| object["code"] == code).unwrap_or_else(|| panic!("{said}"));
+    let reported =
+        |code: &str| objects.iter().find(|object| object["code"] == code).unwrap_or_else(|| panic!("{said}"));
     assert_eq!(objects.len(), 3, "{said}");
-    let unknown = told("E0101");
+    let unknown = reported("E0101");
     assert_eq!(unknown["severity"], "error");
-    let place_of_it =
-        ["file", "line", "column", "end_line", "end_column"].map(|key| unknown["primary"][key].to_string());
-    assert_eq!(place_of_it, ["\"a.x\"", "2", "5", "2", "7"]);
-    assert_eq!(told("E0103")["secondary"][0]["line"], 2);
-    assert_eq!(told("W0001")["severity"], "warning");
+    let position = ["file", "line", "column", "end_line", "end_column"].map(|key| unknown["primary"][key].to_string());
+    assert_eq!(position, ["\"a.x\"", "2", "5", "2", "7"]);
+    assert_eq!(reported("E0103")["secondary"][0]["line"], 2);
+    assert_eq!(reported("W0001")["severity"], "warning");
 }
 
 #[test]
@@ -265,7 +265,7 @@ fn editors_are_told_what_to_change() {
     let place = Place::new(&[("a.x", text_of)]);
     let said = text(&place.run(&["check", "--format", "json", "a.x"]).stderr);
     let mut fixed = text_of.to_owned();
-    // From the end, so that places stay what they are.
+    // From the end, so that earlier positions stay valid.
     for line in said.lines().rev() {
         let object: serde_json::Value = serde_json::from_str(line).unwrap();
         let change = &object["suggestions"][0];

@@ -1,4 +1,4 @@
-//! What is in public use beside RFC 4506 and RFC 5531: accepted, and refused by whoever is strict.
+//! Dialects: extensions of RFC 4506 and RFC 5531 in public use, which are accepted by default and refused by `strict`.
 
 use std::fs;
 
@@ -36,7 +36,7 @@ fn codes(diagnostics: &Diagnostics) -> Vec<Code> {
     diagnostics.iter().map(|diagnostic| diagnostic.code).collect()
 }
 
-/// One dialect each: text that is accepted, and refused once by `strict`.
+/// Dialects with a sample text each, which `strict` refuses with exactly one error.
 const DIALECTS: &[(&str, &str)] = &[
     ("pass-through", "%#include <rpc/rpc.h>\nconst A = 1;"),
     ("indented pass-through", "struct a {\n    %/* C only */\n    int x;\n};"),
@@ -175,8 +175,8 @@ fn macros_stand_for_what_they_turn_out_to_be() {
     assert_eq!(types(&spec, "word"), [Type::Base(Base::UInt)]);
     let fields = types(&spec, "s");
     assert_eq!(fields[1..4], [Type::OpaqueFixed(3), Type::Opaque(6), Type::String(4)]);
-    assert!(!spec.items.iter().any(|item| item.name.text == "bytes"), "no type by itself");
-    // The user's own type goes before, and what is given counts as if it stood there.
+    assert!(!spec.items.iter().any(|item| item.name.text == "bytes"), "a macro for `opaque` became a type");
+    // A macro given as an option acts like a `#define` in the text.
     let given = compiler("struct s { T x; };").define("T", Some("unsigned hyper"));
     let given = given.compile().unwrap().spec;
     assert_eq!(types(&given, "T"), [Type::Base(Base::UHyper)]);
@@ -254,7 +254,7 @@ fn what_is_left_out_is_not_documented() {
     );
     let compiled = Compiler::new().file(place.path().join("main.x")).compile().unwrap();
     let item = compiled.spec.items.iter().find(|item| item.name.text == "s").unwrap();
-    // Annotations are those of its file, whichever was read first.
+    // The annotations removed are those of this file, even though the included file was read first.
     assert_eq!(item.text, "struct s {\n    int a;\n    opaque data<>;\n};");
 }
 

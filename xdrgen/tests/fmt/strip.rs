@@ -1,4 +1,4 @@
-//! `strip` takes annotations, and nothing else.
+//! `strip` removes annotations and nothing else.
 
 use super::{formatted, meaning, specifications};
 
@@ -10,7 +10,7 @@ fn what_is_left_says_the_same_without_annotations() {
         let left = meaning::compile(&plain, "").unwrap_or_else(|error| panic!("{name}: {error}"));
         assert!(!meaning::of(left.clone()).contains("ddp: Some("), "{name}");
         meaning::assert_same(&meaning::without_annotations(all), &meaning::without_annotations(left), &name);
-        // In either order.
+        // Stripping and formatting commute.
         let one = formatted(&plain).unwrap();
         let other = rpcrdma_xdrgen::strip(&name, formatted(&text).unwrap()).unwrap();
         let (one, other) = (meaning::compile(&one, "").unwrap(), meaning::compile(&other, "").unwrap());
