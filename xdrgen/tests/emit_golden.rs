@@ -95,7 +95,7 @@ fn compare(path: &Path, text: &str, stale: &mut Vec<String>) {
 }
 
 #[test]
-fn generated_code_is_as_checked_in() {
+fn generated_code_matches_golden_files() {
     let (mut stale, mut lines) = (Vec::new(), 0);
     for path in specifications("golden") {
         let text = generate(&path);
@@ -116,7 +116,7 @@ fn generated_code_is_stable_from_run_to_run() {
 }
 
 #[test]
-fn strict_refuses_what_is_listed() {
+fn strict_refuses_the_listed_dialects() {
     let mut stale = Vec::new();
     for path in specifications("constructs") {
         compare(&path.with_extension("strict"), &refused(&path), &mut stale);

@@ -5,7 +5,7 @@ use std::fs;
 use rpcrdma_xdrgen::{Build, BuildError};
 
 #[test]
-fn writes_next_to_what_is_named_and_only_what_changed() {
+fn writes_to_out_dir_only_when_changed() {
     let place = tempfile::tempdir().unwrap();
     let input = place.path().join("point.x");
     fs::write(&input, "struct point { int x; int y; };").unwrap();
@@ -40,7 +40,7 @@ fn bindings_apply() {
 }
 
 #[test]
-fn errors_read_well_also_when_main_returns_them() {
+fn debug_output_of_errors_is_readable() {
     let place = tempfile::tempdir().unwrap();
     let input = place.path().join("bad.x");
     fs::write(&input, "struct a { nothing x; };").unwrap();
@@ -108,7 +108,7 @@ fn generates_only_when_something_has_changed() {
 }
 
 #[test]
-fn prefixes_and_stubs_are_chosen() {
+fn options_select_prefixes_and_stubs() {
     let place = tempfile::tempdir().unwrap();
     let input = place.path().join("p.x");
     let text = "enum kind { KIND_A = 1, KIND_B = 2 }; struct r { kind of; opaque data<>; };

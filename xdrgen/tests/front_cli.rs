@@ -52,7 +52,7 @@ fn read(path: impl AsRef<Path>) -> String {
 }
 
 #[test]
-fn check_is_silent_when_all_is_well() {
+fn check_is_silent_on_success() {
     let place = Place::new(&[("store.x", STORE)]);
     let output = place.run(&["check", "store.x"]);
     assert_eq!(output.status.code(), Some(0));
@@ -60,7 +60,7 @@ fn check_is_silent_when_all_is_well() {
 }
 
 #[test]
-fn check_tells_of_every_file_and_fails() {
+fn check_reports_errors_of_every_file() {
     let place = Place::new(&[("a.x", "struct a { b c; };"), ("b.x", "struct b { int c };"), ("store.x", STORE)]);
     let output = place.run(&["check", "a.x", "store.x", "b.x"]);
     assert_eq!(output.status.code(), Some(1));
@@ -96,7 +96,7 @@ fn colour_on_request() {
 }
 
 #[test]
-fn what_is_not_there_and_wrong_usage_have_codes_of_their_own() {
+fn missing_files_and_wrong_usage_have_exit_codes() {
     let place = Place::new(&[("store.x", STORE)]);
     for arguments in [&["check", "nothing.x"][..], &["strip", "nothing.x"], &["extract", "nothing.txt"]] {
         let output = place.run(arguments);
@@ -123,7 +123,7 @@ fn gen_writes_rust() {
 }
 
 #[test]
-fn gen_derives_what_it_is_told_to() {
+fn gen_adds_derives() {
     let place = Place::new(&[("store.x", STORE)]);
     let derives = ["--derive", "*=a::B", "--derive", "c::D", "--derive", "get_ok=e::F", "--derive", "std::hash::Hash"];
     let output = place.run(&[&["gen", "store.x", "--types-only"][..], &derives].concat());
@@ -136,7 +136,7 @@ fn gen_derives_what_it_is_told_to() {
 }
 
 #[test]
-fn what_a_file_needs_of_others_is_given_by_flags() {
+fn include_define_and_extern_flags() {
     let main = "#include \"types.x\"\n#ifdef WIDE\nstruct a { id x; handle y; string z<LEN>; };\n#endif\n";
     let place = Place::new(&[("main.x", main)]);
     fs::create_dir(place.path("sub")).unwrap();
@@ -218,7 +218,7 @@ fn ulb_prints_a_table() {
 }
 
 #[test]
-fn a_binding_beside_the_file() {
+fn ulb_flag_reads_a_binding_file() {
     let plain = STORE.replace("@ddp(max = args.count) ", "").replace("data<1048576>", "data<>");
     let place = Place::new(&[("plain.x", &plain), ("plain.ulb", "ddp get_ok.data max = args.count;")]);
     assert_eq!(place.run(&["check", "plain.x"]).status.code(), Some(1));
@@ -241,7 +241,7 @@ fn extract_finds_marked_lines() {
 }
 
 #[test]
-fn json_for_editors() {
+fn json_diagnostics() {
     let place =
         Place::new(&[("a.x", "struct a {\n    bb c;\n    int c;\n};\n"), ("b.x", "#pragma once\nconst A = 1;\n")]);
     let output = place.run(&["check", "--format", "json", "a.x", "b.x"]);
@@ -260,7 +260,7 @@ fn json_for_editors() {
 }
 
 #[test]
-fn editors_are_told_what_to_change() {
+fn json_suggestions_fix_the_errors() {
     let text_of = "/* \u{e9} */ enum color { RED };\nstruct a { colour c; };\nstruct b { int x }\n;";
     let place = Place::new(&[("a.x", text_of)]);
     let said = text(&place.run(&["check", "--format", "json", "a.x"]).stderr);
@@ -311,7 +311,7 @@ fn gen_needs_no_maximum_without_a_client() {
 }
 
 #[test]
-fn what_is_not_a_regular_file_is_refused() {
+fn irregular_files_are_refused() {
     let place = Place::new(&[]);
     let output = place.run(&["check", "/dev/zero"]);
     assert_eq!(output.status.code(), Some(3));

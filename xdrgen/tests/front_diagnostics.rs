@@ -67,7 +67,7 @@ fn every_code_has_a_case_and_an_explanation() {
 }
 
 #[test]
-fn a_file_that_is_not_there_is_named() {
+fn a_missing_file_is_named() {
     let diagnostics = Compiler::new().file("no/such/file.x").compile().unwrap_err();
     let codes: Vec<Code> = diagnostics.iter().map(|d| d.code).collect();
     assert_eq!(codes, [Code::Unreadable]);
@@ -75,7 +75,7 @@ fn a_file_that_is_not_there_is_named() {
 }
 
 #[test]
-fn spans_are_octets_of_the_text() {
+fn spans_are_byte_ranges() {
     let text = "/* \u{e9} */ struct a { unknown b; };";
     let diagnostics = Compiler::new().source("a.x", text).compile().unwrap_err();
     let diagnostic = diagnostics.iter().next().unwrap();

@@ -216,7 +216,7 @@ fn lists_are_found_however_they_are_written() {
 }
 
 #[test]
-fn values_that_would_hold_themselves_are_boxed() {
+fn recursive_values_are_boxed() {
     let spec = spec(
         "struct chain { chain *next; int x; };
          union expr switch (int op) { case 0: int value; case 1: pair operands; case 2: list args; };
@@ -308,7 +308,7 @@ fn program_and_version_may_name_fields() {
 }
 
 #[test]
-fn comments_belong_to_what_they_stand_by() {
+fn comments_document_adjacent_items() {
     let spec = spec(
         "/*\n * Licence\n */\n\n/* A point. */\n// In the plane.\nstruct point {\n    int x; /* across */\n    /* up */\n    int y;\n};\n\
          /* far away */\n\nenum e {\n    A = 1, /* first */\n    B = 2  /* second */\n};\n\

@@ -277,7 +277,7 @@ fn deep_nesting() {
 }
 
 #[test]
-fn long_chains_and_circles() {
+fn long_chains_and_cycles() {
     let n = 5_000;
     let chain = |first: &str, link: &dyn Fn(usize, usize) -> String| {
         (0..n).fold(first.to_owned(), |text, i| text + &link(i, (i + 1) % n) + "\n")
@@ -337,7 +337,7 @@ fn formulas_that_grow() {
 }
 
 #[test]
-fn circles_with_eligible_items() {
+fn cycles_with_eligible_items() {
     let n = 40;
     let mut text: String = (0..n).map(|i| format!("struct t{i} {{ t{} *x; t{} *y; }};\n", i + 1, i + 1)).collect();
     text += "struct t40 { t0 *x; t0 *y; @ddp opaque d<>; };";

@@ -56,7 +56,7 @@ fn maxima(procedure: &Procedure) -> Vec<Expr> {
 }
 
 #[test]
-fn a_binding_beside_the_specification() {
+fn a_binding_file_sets_bounds() {
     let compiled = compile(STORE, BINDING);
     assert_eq!(compiled.spec.programs[0].port, Some(20100));
     let get = procedure(&compiled, "GET");
@@ -99,7 +99,7 @@ fn annotations_say_the_same_as_statements() {
 }
 
 #[test]
-fn a_maximum_on_which_all_procedures_agree_is_the_items_own() {
+fn a_shared_maximum_is_the_maximum_of_the_item() {
     let max = |compiled: &Compiled| {
         let item = compiled.spec.items.iter().find(|item| item.name.text == "get_ok").unwrap();
         let ItemKind::Struct { fields, .. } = &item.kind else { panic!() };
@@ -113,7 +113,7 @@ fn a_maximum_on_which_all_procedures_agree_is_the_items_own() {
 }
 
 #[test]
-fn items_that_may_be_missing_let_others_move_up() {
+fn optional_items_shift_later_chunks() {
     let compiled = compile(
         "struct small { @ddp opaque a<10>; };
          union perhaps switch (int d) { case 0: small s; default: void; };
@@ -176,7 +176,7 @@ fn a_typedef_marks_all_its_uses() {
 }
 
 #[test]
-fn several_arguments_are_told_apart_by_name() {
+fn arguments_are_selected_by_name() {
     let compiled = compile(
         "struct a { unsigned int n; }; struct ok { opaque data<>; };
          program P { version V { ok GET(a first, a second, unsigned int) = 1; } = 1; } = 1;",
@@ -188,7 +188,7 @@ fn several_arguments_are_told_apart_by_name() {
 }
 
 #[test]
-fn arithmetic_on_constants_is_done_and_saturates() {
+fn constant_arithmetic_is_evaluated_and_saturates() {
     let inline = |expr: &str| {
         let text =
             format!("const C = 7; program P {{ version V {{ @reply_max({expr}) opaque<> A(void) = 1; }} = 1; }} = 1;");
@@ -212,7 +212,7 @@ fn replies_without_a_maximum() {
 }
 
 #[test]
-fn the_limit_that_is_closest_holds() {
+fn the_innermost_limit_applies() {
     let text = |program: &str, version: &str, procedure: &str| {
         format!(
             "struct page {{ @ddp opaque data[4096]; }};
@@ -228,7 +228,7 @@ fn the_limit_that_is_closest_holds() {
 }
 
 #[test]
-fn a_union_of_unions_takes_no_time() {
+fn nested_unions_compile_quickly() {
     let mut text = "union u0 switch (int a) { case 0: @ddp(max = args.n) opaque d<>; };".to_owned();
     for n in 0..100 {
         text += &format!("union u{} switch (int a) {{ case 0: u{n} a; case 1: u{n} b; }};", n + 1);
@@ -254,7 +254,7 @@ fn stripped_text_declares_the_same_without_the_binding() {
 /// The result type of a procedure with an error is not examined completely. The compiler then reports no annotation as
 /// ineffective.
 #[test]
-fn no_warning_of_what_a_fault_hides() {
+fn errors_suppress_warnings_about_unexamined_items() {
     let text = "struct n { @ddp opaque d<100>; n *next; }; program P { version V { n X(void) = 1; } = 1; } = 1;";
     assert_eq!(codes(text), [Code::TooManyItems]);
 }
@@ -278,7 +278,7 @@ fn maxima_beyond_32_bits() {
 
 /// Maxima and plain numbers use the same evaluator, so the same rules apply.
 #[test]
-fn numbers_are_computed_as_maxima_are() {
+fn numbers_and_maxima_use_the_same_evaluator() {
     let message = |number: &str| {
         let text = format!("@port({number}) program P {{ version V {{ void NULL(void) = 0; }} = 1; }} = 1;");
         match Compiler::new().source("t.x", text).compile() {
@@ -296,7 +296,7 @@ fn numbers_are_computed_as_maxima_are() {
 }
 
 #[test]
-fn items_of_the_arguments_are_named_by_one_word() {
+fn items_of_the_arguments_can_be_named_by_one_word() {
     let text = "const limit = 9;
         struct range { unsigned int count; };
         struct args { range of; opaque data<>; unsigned int limit; unsigned int count; };

@@ -184,7 +184,7 @@ fn no_module_refers_to_a_higher_one() {
 }
 
 #[test]
-fn no_circle_leads_through_two_folders() {
+fn no_cycle_between_folders() {
     let files = files();
     // For each module, the modules that it refers to directly or indirectly.
     let mut reached: BTreeMap<&Module, BTreeSet<&Module>> = BTreeMap::new();

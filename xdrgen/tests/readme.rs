@@ -66,7 +66,7 @@ fn xdrgen(line: &str, directory: &Path) {
 }
 
 #[test]
-fn every_way_builds_and_runs() {
+fn every_way_to_generate_code_builds_and_runs() {
     let place = tempfile::tempdir().unwrap();
     let specification = find(GENERATING, "xdr", "struct read_args").remove(0);
     let mains = find(GENERATING, "rust,ignore", "// src/main.rs");

@@ -44,7 +44,7 @@ fn outline(page: &str) -> String {
 }
 
 #[test]
-fn what_is_on_the_page_of_the_example() {
+fn example_page_matches_golden_outline() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let text = fs::read_to_string(root.join("tests/explain/parcels.x")).unwrap();
     let outline = outline(&page(&text));
@@ -131,7 +131,7 @@ fn every_specification_has_a_page() {
 }
 
 #[test]
-fn what_is_read_is_text() {
+fn text_of_specifications_is_escaped() {
     let hostile = "</script><script>alert(1)</script> <img src=x onerror=alert(1)> --> ]]> &lt; \" onclick=\"a()\" `<b>` ' \
                    - <i> javascript:alert(1) <svg onload=alert(1)> </title></style>";
     let text = format!(
@@ -146,7 +146,7 @@ fn what_is_read_is_text() {
 }
 
 #[test]
-fn only_the_page_s_own_script_is_allowed() {
+fn content_security_policy_allows_only_the_own_script() {
     let page = page("struct a { int x; };");
     let script = page.split_once("<script>").unwrap().1.split_once("</script>").unwrap().0;
     let digest = base64::engine::general_purpose::STANDARD.encode(Sha256::digest(script));
@@ -155,7 +155,7 @@ fn only_the_page_s_own_script_is_allowed() {
 }
 
 #[test]
-fn a_page_of_any_length_takes_no_time() {
+fn long_pages_are_generated_quickly() {
     let start = std::time::Instant::now();
     let arms: String = (0..5_000).map(|n| format!("case {n}: int a{n};\n")).collect();
     let structs: String = (0..3_000).map(|n| format!("/* s{n} */ struct s{n} {{ u x; s{n} *next; }};\n")).collect();

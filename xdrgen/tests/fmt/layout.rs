@@ -43,7 +43,7 @@ fn every_construct() {
 }
 
 #[test]
-fn what_stands_on_one_line_stays_on_one_if_there_is_room() {
+fn single_line_bodies_stay_on_one_line_if_they_fit() {
     check("struct a { int x; int y; };", "struct a { int x; int y; };\n");
     check("struct a { int x;\nint y; };", "struct a {\n    int x;\n    int y;\n};\n");
     let long = format!("struct a {{ int {}; int y; }};", "x".repeat(90));
@@ -80,7 +80,7 @@ fn long_lines_are_broken() {
 }
 
 #[test]
-fn comments_go_with_what_they_document() {
+fn comments_stay_with_their_items() {
     check(
         "struct a { /* opens */\nint x; /* x */\nint longer;   // longer\n\n\n  /* above\n   *   y\n   */\nint y;\n\
          /* last */\n};  /* a */\n/* the end\n  of it */",
@@ -98,7 +98,7 @@ fn comments_go_with_what_they_document() {
 }
 
 #[test]
-fn conditions_and_what_they_leave_out() {
+fn conditions_and_excluded_text() {
     // Each branch is formatted with the indentation at the start of the first one.
     check(
         "#ifdef A\nstruct a{\n#else\nstruct b{\n#endif\nint x;\n};\n#if 0\nDon't  read\n   this \"either.\n#endif\nconst B = 1;",
@@ -109,7 +109,7 @@ fn conditions_and_what_they_leave_out() {
 }
 
 #[test]
-fn any_end_of_line_and_any_octet() {
+fn line_ends_and_non_utf8_bytes() {
     check("const A = 1;\r\n\r\nconst B = 2;\r\n", "const A = 1;\n\nconst B = 2;\n");
     check("const A = 1;\rconst B = 2;\r", "const A = 1;\nconst B = 2;\n");
     check("", "");
@@ -135,7 +135,7 @@ fn the_examples_are_formatted() {
 }
 
 #[test]
-fn size_costs_no_more_than_its_share() {
+fn formatting_time_is_not_quadratic() {
     let start = std::time::Instant::now();
     let one = "/* one */\nstruct s { int x; union switch (int a) { case 0: void; } u; };\n";
     assert!(formatted(&one.repeat(2_000)).is_ok());

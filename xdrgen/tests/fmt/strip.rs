@@ -3,7 +3,7 @@
 use super::{formatted, meaning, specifications};
 
 #[test]
-fn what_is_left_says_the_same_without_annotations() {
+fn stripped_text_has_the_same_meaning_without_annotations() {
     for (name, text, binding) in specifications() {
         let Ok(all) = meaning::compile(&text, &binding) else { continue };
         let plain = rpcrdma_xdrgen::strip(&name, text.as_str()).unwrap_or_else(|error| panic!("{name}: {error}"));
