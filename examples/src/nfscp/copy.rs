@@ -605,7 +605,7 @@ fn set_link_times(link: &Path, lasting: &PreservedAttributes) -> io::Result<()> 
     Ok(utimensat(CWD, link, &times, AtFlags::SYMLINK_NOFOLLOW)?)
 }
 
-/// A watcher that ignores all notifications.
+/// Observer that ignores all notifications.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoObserver;
 
