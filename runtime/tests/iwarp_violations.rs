@@ -308,7 +308,7 @@ async fn terminate_too_long() {
 
 /// Data after the first error is dropped, and only the first error is reported (RFC 5040 §7.1 rule 4).
 #[tokio::test]
-async fn first_error_is_told() {
+async fn first_error_is_reported() {
     let build = |_: Stags| {
         let first = send(9, b"wrong");
         (vec![fpdu(&first), fpdu(&send(1, b"late")), vec![0xff; 5000]], terminate_with(0x12, 0x03, &first, false))

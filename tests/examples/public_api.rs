@@ -23,7 +23,7 @@ impl Listing {
         self.index.get(id.to_string()).cloned()
     }
 
-    /// The source of an item, whitespace collapsed. `None` if a macro generated it.
+    /// Returns the source of an item with collapsed white space, or `None` if a macro generated the item.
     fn source(&mut self, item: &Value, names: &[&str]) -> Option<String> {
         let span = item.get("span")?;
         let filename = span["filename"].as_str()?;
@@ -46,7 +46,7 @@ impl Listing {
         is_source.then_some(text)
     }
 
-    /// The source up to the body.
+    /// Returns the source of an item up to its body.
     fn head(&mut self, item: &Value, names: &[&str]) -> Option<String> {
         let text = self.source(item, names)?;
         let end = text.find([';', '{']).unwrap_or(text.len());
