@@ -1,4 +1,4 @@
-//! The page of `xdrgen explain`: its contents, and that no text of a specification becomes markup.
+//! The page of `xdrgen explain`: what is on it, and that nothing which is read becomes markup.
 
 mod page;
 
@@ -14,7 +14,7 @@ fn page(text: &str) -> String {
     explain(&compiled.unwrap_or_else(|diagnostics| panic!("{diagnostics}")).spec, "t.x")
 }
 
-/// Returns the visible text of a page, with a line for each text and each block element, and the classes of the elements.
+/// What a reader sees, a line for each element that holds text; rows of pictures with their classes.
 fn outline(page: &str) -> String {
     let mut out = String::new();
     let mut skipped = 0;
@@ -44,7 +44,7 @@ fn outline(page: &str) -> String {
 }
 
 #[test]
-fn example_page_matches_golden_outline() {
+fn what_is_on_the_page_of_the_example() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let text = fs::read_to_string(root.join("tests/explain/parcels.x")).unwrap();
     let outline = outline(&page(&text));
@@ -54,20 +54,18 @@ fn example_page_matches_golden_outline() {
     }
     let expected = fs::read_to_string(&golden).unwrap_or_default();
     for (at, (new, old)) in outline.lines().zip(expected.lines()).enumerate() {
-        assert_eq!(new, old, "line {} of {}; UPDATE_GOLDEN=1 updates it", at + 1, golden.display());
+        assert_eq!(new, old, "line {} of {}; UPDATE_GOLDEN=1 writes it anew", at + 1, golden.display());
     }
     assert_eq!(outline.lines().count(), expected.lines().count());
 }
 
-/// Elements that a page may contain.
+/// Elements and attributes that the page is made of.
 const ELEMENTS: &str = "html head meta title style body nav input div details summary ol ul li a span main header h1 h2 h3 \
     p aside dl dt dd section table thead tbody tr th td code pre figure svg path text tspan g rect b i br footer script";
-
-/// Attributes that the elements of a page may have.
 const ATTRIBUTES: &str = "lang charset http-equiv content name class href id type placeholder aria-label autocomplete open \
     title role viewBox d x y rx width height";
 
-/// Checks that a page is well formed, has only known elements and attributes, and that the target of each link exists.
+/// Checks that a page is well formed, made of what it should be, and that each link leads somewhere.
 fn check(page: &str) {
     let known = |list: &'static str| list.split_whitespace().collect::<BTreeSet<_>>();
     let (elements, attributes) = (known(ELEMENTS), known(ATTRIBUTES));
@@ -81,7 +79,7 @@ fn check(page: &str) {
                 for (attribute, value) in given {
                     assert!(attributes.contains(attribute), "<{name} {attribute}>");
                     match attribute {
-                        "id" => assert!(ids.insert(value.to_owned()), "duplicate id {value}"),
+                        "id" => assert!(ids.insert(value.to_owned()), "two of {value}"),
                         "href" => {
                             links.insert(value.strip_prefix('#').unwrap_or_else(|| panic!("{value}")).to_owned());
                         }
@@ -99,8 +97,8 @@ fn check(page: &str) {
         }
     }
     assert!(open.is_empty() && scripts == 1, "{open:?}, {scripts}");
-    let dangling: Vec<_> = links.difference(&ids).collect();
-    assert!(dangling.is_empty(), "links without a target: {dangling:?}");
+    let nowhere: Vec<_> = links.difference(&ids).collect();
+    assert!(nowhere.is_empty(), "{nowhere:?}");
     let picture = page.split("<svg").skip(1).map(|rest| rest.split_once("</svg>").unwrap().0);
     for svg in picture {
         let svg = format!("<svg{svg}</svg>");
@@ -131,7 +129,7 @@ fn every_specification_has_a_page() {
 }
 
 #[test]
-fn text_of_specifications_is_escaped() {
+fn what_is_read_is_text() {
     let hostile = "</script><script>alert(1)</script> <img src=x onerror=alert(1)> --> ]]> &lt; \" onclick=\"a()\" `<b>` ' \
                    - <i> javascript:alert(1) <svg onload=alert(1)> </title></style>";
     let text = format!(
@@ -146,16 +144,16 @@ fn text_of_specifications_is_escaped() {
 }
 
 #[test]
-fn content_security_policy_allows_only_the_own_script() {
+fn only_the_page_s_own_script_is_allowed() {
     let page = page("struct a { int x; };");
     let script = page.split_once("<script>").unwrap().1.split_once("</script>").unwrap().0;
     let digest = base64::engine::general_purpose::STANDARD.encode(Sha256::digest(script));
-    assert!(page.contains(&format!("script-src 'sha256-{digest}'")), "src/explain/script.sha256 must be {digest}");
+    assert!(page.contains(&format!("script-src 'sha256-{digest}'")), "src/explain/script.sha256 is to be {digest}");
     assert!(page.contains("default-src 'none'") && !page.contains("http://") && !page.contains("https://"));
 }
 
 #[test]
-fn long_pages_are_generated_quickly() {
+fn a_page_of_any_length_takes_no_time() {
     let start = std::time::Instant::now();
     let arms: String = (0..5_000).map(|n| format!("case {n}: int a{n};\n")).collect();
     let structs: String = (0..3_000).map(|n| format!("/* s{n} */ struct s{n} {{ u x; s{n} *next; }};\n")).collect();

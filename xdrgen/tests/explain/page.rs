@@ -1,6 +1,6 @@
-//! A minimal HTML parser, sufficient for the pages of `xdrgen explain`.
+//! HTML taken apart, as far as the pages go.
 
-/// An opening tag, a closing tag or a text of a page.
+/// A part of a page.
 #[derive(Debug)]
 pub(crate) enum Part<'a> {
     Open { name: &'a str, attributes: Vec<(&'a str, &'a str)> },
@@ -8,7 +8,7 @@ pub(crate) enum Part<'a> {
     Text(&'a str),
 }
 
-/// Splits `page` into its parts.
+/// The parts of `page`, in order.
 pub(crate) fn parts(page: &str) -> Vec<Part<'_>> {
     let mut rest = page.strip_prefix("<!DOCTYPE html>").unwrap();
     let mut parts = Vec::new();
@@ -28,7 +28,7 @@ pub(crate) fn parts(page: &str) -> Vec<Part<'_>> {
         }
         let name = tag.split([' ', '/']).next().unwrap();
         parts.push(Part::Open { name, attributes: attributes(&tag[name.len()..]) });
-        // The contents of these elements are not markup.
+        // Until their end, these are no markup.
         if matches!(name, "script" | "style") {
             let end = rest.find(&format!("</{name}>")).unwrap();
             parts.push(Part::Text(&rest[..end]));
